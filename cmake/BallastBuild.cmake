@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# The build rules every folder shares: language level, warnings, and one function per kind of target.
+#
+#   ballast_library(base)                          static library bl_base of all *.c in this folder
+#   ballast_library(rpc DEPENDS sys PRIVATE PkgConfig::GRPC)
+#   ballast_program(ballastctl DEPENDS rpc)        program build/bin/ballastctl of all *.c in this folder
+#   ballast_tests(base)                            one cmocka program per tests/base/*_test.c, linked to bl_base
+#
+# DEPENDS names libraries of this tree without their prefix. Headers are included as "<folder>/<noun>.h".
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_program(BALLAST_CCACHE ccache)
+if(BALLAST_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${BALLAST_CCACHE})
+endif()
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_compile_definitions(_GNU_SOURCE)
+add_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla)
+if(BALLAST_WERROR)
+  add_compile_options(-Werror)
+endif()
+# Never -ffast-math: it removes isfinite (EXECUTION.md 15). Compute folders add their own relaxations.
+set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
+set(CMAKE_C_FLAGS_DEBUG "-O0 -g3 -DBALLAST_DEBUG=1")
+
+set(BALLAST_SANITIZE "" CACHE STRING "Comma separated sanitizers, e.g. address,undefined or thread")
+if(BALLAST_SANITIZE)
+  add_compile_options(-fsanitize=${BALLAST_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${BALLAST_SANITIZE})
+endif()
+
+function(ballast_add_folder folder)
+  if(EXISTS ${CMAKE_SOURCE_DIR}/${folder}/CMakeLists.txt)
+    add_subdirectory(${CMAKE_SOURCE_DIR}/${folder})
+  endif()
+endfunction()
+
+function(ballast_link target)
+  cmake_parse_arguments(arg "" "" "DEPENDS;PRIVATE;PUBLIC" ${ARGN})
+  foreach(dependency IN LISTS arg_DEPENDS)
+    target_link_libraries(${target} PUBLIC bl_${dependency})
+  endforeach()
+  target_link_libraries(${target} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE} Threads::Threads)
+endfunction()
+
+function(ballast_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;PRIVATE;PUBLIC" ${ARGN})
+  if(NOT arg_SOURCES)
+    file(GLOB arg_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.c)
+  endif()
+  add_library(bl_${name} STATIC ${arg_SOURCES})
+  target_include_directories(bl_${name} PUBLIC ${CMAKE_SOURCE_DIR}/lib)
+  ballast_link(bl_${name} DEPENDS ${arg_DEPENDS} PRIVATE ${arg_PRIVATE} PUBLIC ${arg_PUBLIC})
+endfunction()
+
+function(ballast_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;PRIVATE;PUBLIC" ${ARGN})
+  if(NOT arg_SOURCES)
+    file(GLOB arg_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.c)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/lib)
+  ballast_link(${name} DEPENDS ${arg_DEPENDS} PRIVATE ${arg_PRIVATE} PUBLIC ${arg_PUBLIC})
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()
+
+# Tests of one library: every *_test.c is a program and a ctest entry "<library>/<noun>". LABELS unit is the default;
+# the asan preset runs only that label.
+function(ballast_tests library)
+  cmake_parse_arguments(arg "" "TIMEOUT;LABEL" "DEPENDS;PRIVATE" ${ARGN})
+  if(NOT TARGET bl_${library})
+    return()
+  endif()
+  if(NOT arg_LABEL)
+    set(arg_LABEL unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.c)
+  foreach(source IN LISTS sources)
+    get_filename_component(noun ${source} NAME_WE)
+    string(REGEX REPLACE "_test$" "" noun ${noun})
+    set(target test_${library}_${noun})
+    add_executable(${target} ${source})
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/lib ${CMAKE_SOURCE_DIR}/tests)
+    target_compile_definitions(${target} PRIVATE
+      BALLAST_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BALLAST_BINARY_DIR="${CMAKE_BINARY_DIR}")
+    ballast_link(${target} DEPENDS ${library} ${arg_DEPENDS} PRIVATE ${arg_PRIVATE} PkgConfig::CMOCKA)
+    add_test(NAME ${library}/${noun} COMMAND ${target})
+    set_tests_properties(${library}/${noun} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABEL} SKIP_RETURN_CODE 77)
+  endforeach()
+endfunction()

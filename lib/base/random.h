@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counter-based random numbers: every value is a pure function of (key, index), so results do not depend on who
+// asks first, on how a model is partitioned, or on threads. The generator is Philox4x32-10 (Salmon et al., SC 2011).
+//
+// Thread: pure functions, any thread.
+#ifndef BALLAST_BASE_RANDOM_H
+#define BALLAST_BASE_RANDOM_H
+
+#include <stdint.h>
+
+// A key for the stream that belongs to a name, e.g. a parameter's global name: (seed, name) -> key.
+uint64_t bl_random_key(uint64_t seed, const char *name);
+// 64 uniform bits at `index` of the stream `key`.
+uint64_t bl_random_bits(uint64_t key, uint64_t index);
+// Uniform in [0, 1), 53 bits.
+double bl_random_uniform(uint64_t key, uint64_t index);
+// Uniform integer in [0, bound), without modulo bias beyond 2^-64 * bound; bound >= 1.
+uint64_t bl_random_below(uint64_t key, uint64_t index, uint64_t bound);
+// Standard normal at `index` (Box-Muller of two uniforms of the same block).
+double bl_random_normal(uint64_t key, uint64_t index);
+
+#endif

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clocks. Deadlines, durations and traces use the monotonic clock only; wall time is for people to read.
+// Thread: any.
+#ifndef BALLAST_SYS_CLOCK_H
+#define BALLAST_SYS_CLOCK_H
+
+#include <stdint.h>
+
+#define BL_NS_PER_MS 1000000u
+#define BL_NS_PER_S  1000000000u
+
+uint64_t bl_clock_now_ns(void);  // CLOCK_MONOTONIC; the same for all processes of a machine
+uint64_t bl_clock_wall_ns(void); // CLOCK_REALTIME, since 1970
+uint64_t bl_clock_cpu_ns(void);  // CPU time of the calling thread
+
+#endif

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sys/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bl_status_t fail(bl_error_t *err, const char *verb, const char *path) {
+  int cause = errno;
+  return bl_error_set(err, bl_status_from_errno(cause), "%s: cannot %s: %s", path, verb, strerror(cause));
+}
+
+// Opens `path` for reading and checks that it is a regular file. Sets *fd and *size_bytes only on success.
+static bl_status_t open_regular(const char *path, int *fd, size_t *size_bytes, bl_error_t *err) {
+  int opened = open(path, O_RDONLY | O_CLOEXEC);
+  if (opened < 0) {
+    return fail(err, "open", path);
+  }
+  struct stat info;
+  if (fstat(opened, &info) != 0) {
+    bl_status_t status = fail(err, "stat", path);
+    close(opened);
+    return status;
+  }
+  if (!S_ISREG(info.st_mode)) {
+    close(opened);
+    return bl_error_set(err, BL_INVALID, "%s: not a regular file", path);
+  }
+  *fd = opened;
+  *size_bytes = (size_t)info.st_size;
+  return BL_OK;
+}
+
+static bl_status_t read_fully(int fd, char *buffer, size_t size_bytes, const char *path, bl_error_t *err) {
+  for (size_t done = 0; done < size_bytes;) {
+    ssize_t count = read(fd, buffer + done, size_bytes - done);
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count < 0) {
+      return fail(err, "read", path);
+    }
+    if (count == 0) {
+      return bl_error_set(err, BL_IO, "%s: ended after %zu of %zu bytes (changed while being read)", path, done,
+                          size_bytes);
+    }
+    done += (size_t)count;
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_file_read(const char *path, size_t limit_bytes, char **bytes, size_t *size_bytes, bl_error_t *err) {
+  int fd;
+  size_t size;
+  bl_status_t status = open_regular(path, &fd, &size, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  char *buffer = NULL;
+  if (size > limit_bytes) {
+    status = bl_error_set(err, BL_EXHAUSTED, "%s: %zu bytes, the limit is %zu", path, size, limit_bytes);
+    goto close_file;
+  }
+  buffer = malloc(size + 1);
+  if (buffer == NULL) {
+    status = bl_error_set(err, BL_EXHAUSTED, "%s: no memory for %zu bytes", path, size);
+    goto close_file;
+  }
+  status = read_fully(fd, buffer, size, path, err);
+  if (status != BL_OK) {
+    goto close_file;
+  }
+  buffer[size] = '\0';
+  *bytes = buffer;
+  *size_bytes = size;
+  buffer = NULL;
+close_file:
+  free(buffer);
+  close(fd);
+  return status;
+}
+
+bl_status_t bl_file_map_open(bl_file_map_t *map, const char *path, bl_error_t *err) {
+  int fd;
+  size_t size;
+  bl_status_t status = open_regular(path, &fd, &size, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  void *bytes = NULL;
+  if (size > 0) {
+    bytes = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (bytes == MAP_FAILED) {
+      status = fail(err, "map", path);
+      close(fd);
+      return status;
+    }
+  }
+  close(fd);
+  map->bytes = bytes;
+  map->size_bytes = size;
+  return BL_OK;
+}
+
+void bl_file_map_close(bl_file_map_t *map) {
+  if (map->bytes != NULL) {
+    munmap((void *)map->bytes, map->size_bytes);
+  }
+  *map = (bl_file_map_t){0};
+}
+
+static bl_status_t write_fully(int fd, const char *bytes, size_t size_bytes, const char *path, bl_error_t *err) {
+  for (size_t done = 0; done < size_bytes;) {
+    ssize_t count = write(fd, bytes + done, size_bytes - done);
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count < 0) {
+      return fail(err, "write", path);
+    }
+    done += (size_t)count;
+  }
+  return BL_OK;
+}
+
+static bl_status_t sync_folder_of(const char *path, bl_error_t *err) {
+  char folder[PATH_MAX];
+  const char *slash = strrchr(path, '/');
+  snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : slash == path ? 1 : (int)(slash - path),
+           slash == NULL ? "." : path);
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return fail(err, "open", folder);
+  }
+  bl_status_t status = fsync(fd) == 0 ? BL_OK : fail(err, "sync", folder);
+  close(fd);
+  return status;
+}
+
+bl_status_t bl_file_replace(const char *path, const void *bytes, size_t size_bytes, bl_error_t *err) {
+  char temporary[PATH_MAX];
+  if (snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >= (int)sizeof temporary) {
+    return bl_error_set(err, BL_INVALID, "%s: path too long", path);
+  }
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    return fail(err, "create", temporary);
+  }
+  bl_status_t status = write_fully(fd, bytes, size_bytes, temporary, err);
+  if (status == BL_OK && fsync(fd) != 0) {
+    status = fail(err, "sync", temporary);
+  }
+  if (close(fd) != 0 && status == BL_OK) {
+    status = fail(err, "close", temporary);
+  }
+  if (status == BL_OK && rename(temporary, path) != 0) {
+    status = fail(err, "rename into place", path);
+  }
+  if (status != BL_OK) {
+    unlink(temporary);
+    return status;
+  }
+  return sync_folder_of(path, err);
+}
+
+bl_status_t bl_folder_create(const char *path, unsigned mode, bl_error_t *err) {
+  char partial[PATH_MAX];
+  size_t length = strlen(path);
+  if (length == 0 || length >= sizeof partial) {
+    return bl_error_set(err, BL_INVALID, "'%s': not a usable folder name", path);
+  }
+  memcpy(partial, path, length + 1);
+  for (size_t i = 1; i <= length; i++) {
+    if (partial[i] != '/' && partial[i] != '\0') {
+      continue;
+    }
+    char saved = partial[i];
+    partial[i] = '\0';
+    if (mkdir(partial, mode) != 0 && errno != EEXIST) {
+      return fail(err, "create folder", partial);
+    }
+    partial[i] = saved;
+  }
+  struct stat info;
+  if (stat(path, &info) != 0) {
+    return fail(err, "stat", path);
+  }
+  return S_ISDIR(info.st_mode) ? BL_OK : bl_error_set(err, BL_INVALID, "%s: exists and is not a folder", path);
+}
+
+bl_status_t bl_path_join(char *path, size_t path_bytes, const char *folder, const char *name) {
+  int length;
+  if (name[0] == '/' || folder[0] == '\0') {
+    length = snprintf(path, path_bytes, "%s", name);
+  } else {
+    size_t folder_length = strlen(folder);
+    length = snprintf(path, path_bytes, "%s%s%s", folder, folder[folder_length - 1] == '/' ? "" : "/", name);
+  }
+  return length < 0 || (size_t)length >= path_bytes ? BL_INVALID : BL_OK;
+}

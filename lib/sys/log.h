@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The log: one line per event on stderr, written with one write(2) so that lines of several processes never mix.
+//
+//   bl_log_init("stage-service", BL_LOG_INFO);
+//   bl_log_context("stage=2 run=7f3a");
+//   bl_log(BL_LOG_WARNING, "store 1 is gone, %u leases lost", lost);
+//   -> 2026-11-21T09:14:03.120Z warning stage-service stage=2 run=7f3a: store 1 is gone, 3 leases lost
+//
+// Log once, where an error is first known, with its cause and ids. No secrets.
+// Thread: bl_log from any; init and context from the main thread before others start.
+#ifndef BALLAST_SYS_LOG_H
+#define BALLAST_SYS_LOG_H
+
+#include <stdbool.h>
+
+typedef enum { BL_LOG_ERROR, BL_LOG_WARNING, BL_LOG_INFO, BL_LOG_DEBUG } bl_log_level_t;
+
+// `program` is kept, not copied. The environment variable BALLAST_LOG (error, warning, info, debug) wins over `level`.
+void bl_log_init(const char *program, bl_log_level_t level);
+// Identifiers that go before every message ("" for none); cut at 120 bytes.
+void bl_log_context(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool bl_log_enabled(bl_log_level_t level);
+void bl_log(bl_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
