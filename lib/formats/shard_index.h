@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// `model.safetensors.index.json`: which file of a sharded model holds which tensor.
+//
+//   {"metadata": {"total_size": n}, "weight_map": {"<tensor>": "model-00001-of-00002.safetensors", ...}}
+//
+// PURE. Thread: any; an index is immutable after parsing and belongs to its caller.
+#ifndef BALLAST_FORMATS_SHARD_INDEX_H
+#define BALLAST_FORMATS_SHARD_INDEX_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+
+typedef struct bl_shard_entry {
+  const char *tensor; // owned by the index
+  size_t file;        // position in `files`
+} bl_shard_entry_t;
+
+typedef struct bl_shard_index {
+  bl_shard_entry_t *entries; // sorted by tensor (strcmp)
+  size_t count;
+  const char **files; // distinct, sorted; plain names without a folder
+  size_t file_count;
+  void *document; // private: owns the texts
+} bl_shard_index_t;
+
+// BL_INVALID: not JSON, no weight_map, a file name that is not a plain name in the same folder (an index from
+// elsewhere must not reach outside its folder). BL_EXHAUSTED. On failure there is nothing to clean up.
+BL_MUST_USE bl_status_t bl_shard_index_parse(bl_shard_index_t *index, const char *bytes, size_t size_bytes,
+                                             bl_error_t *err);
+void bl_shard_index_cleanup(bl_shard_index_t *index);
+// The entry of `tensor`, owned by the index, or NULL.
+const bl_shard_entry_t *bl_shard_index_find(const bl_shard_index_t *index, const char *tensor);
+
+#endif
