@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Command lines of our programs, over the same option tables as job files.
+//
+//   typedef struct arguments { char *listen; bool linger; bl_text_list_t sets; } arguments_t;
+//   static const bl_option_t rows[] = {
+//       {.name = "listen", .type = BL_OPTION_TEXT, .offset = offsetof(arguments_t, listen), .argument =
+//       "ADDR",
+//        .help = "Where to serve: unix:/path or host:port."}, ...};
+//   static const bl_flags_t flags = {.program = "stage-service", .usage = "--listen ADDR [options]",
+//       .about = "One pipeline stage.", .table = {rows, N, "command line"}};
+//
+//   bl_flags_result_t result;
+//   status = bl_flags_parse(&flags, argc - 1, argv + 1, &arguments, &result, &err);
+//   if (result.help) { bl_flags_print_help(&flags, stdout); return 0; }
+//
+// "--name value", "--name=value", "-n value" where the row has a letter; a BOOL row is a switch ("--name", or
+// "--name=false"); a list row may be repeated; "--" ends the flags. "--help" and "-h" are always known.
+// Unknown flags name the nearest one.
+//
+// Thread: pure functions (print_* write to the stream they are given).
+#ifndef BALLAST_CONFIG_FLAGS_H
+#define BALLAST_CONFIG_FLAGS_H
+
+#include "config/options.h"
+
+typedef struct bl_flags {
+  const char *program;       // "ballastctl run"
+  const char *usage;         // what follows the program's name
+  const char *about;         // one paragraph
+  bl_option_table_t table;   // names are flags without "--"
+  size_t positional_minimum; // words that are not flags
+  size_t positional_maximum;
+} bl_flags_t;
+
+#define BL_FLAGS_POSITIONAL 8
+#define BL_FLAGS_ROWS       64
+
+typedef struct bl_flags_result {
+  bool help;
+  const char *positional[BL_FLAGS_POSITIONAL]; // borrowed from argv
+  size_t positional_count;
+  bool given[BL_FLAGS_ROWS]; // per row of the table
+} bl_flags_result_t;
+
+// Sets defaults, then reads argv[0..argc). With --help it stops there, with `help` set and BL_OK. The values
+// own memory also after an error: call bl_options_cleanup(&flags->table, values) in every case. BL_INVALID.
+BL_MUST_USE bl_status_t bl_flags_parse(const bl_flags_t *flags, int argc, char *const *argv, void *values,
+                                       bl_flags_result_t *result, bl_error_t *err);
+void bl_flags_print_help(const bl_flags_t *flags, FILE *stream);
+
+#endif

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job file: what is trained, on what, how it is cut into stages. One table (job_options.c) declares every
+// key; docs/configuration.md is generated from it.
+//
+//   bl_job_source_t source = {.file = {"job.yaml", bytes, size, folder}, .sets = sets, .set_count = n};
+//   bl_job_t job;
+//   bl_status_t status = bl_job_parse(&job, &source, &err);     // defaults, file, --set, derived defaults,
+//   checks
+//   ...
+//   bl_job_cleanup(&job);
+//
+// What parsing guarantees beside types and ranges:
+// - Defaults that follow from other keys are filled in: kv_heads = heads, ffn and tied by family (only for a
+// model
+//   given inline), chunks by schedule, min_lr = lr / 10, balance.cap of bpipe = ceil((stages + 2) / 2).
+// - A model is given either inline (family, layers, hidden, heads, vocab, seq all set) or by model.config or
+//   model.init (then family, seq and the other keys are set only when the job gives them: seq overrides, the
+//   others must agree with the config.json; whoever reads that file checks it).
+// - Paths are joined to the folder of the job file; those given by --set to `sets_folder`.
+// What needs files (config.json, data, safetensors) or schedules is checked by lib/job.
+//
+// PURE. Thread: a bl_job_t belongs to its caller; a const one may be read by any.
+#ifndef BALLAST_CONFIG_JOB_H
+#define BALLAST_CONFIG_JOB_H
+
+#include "config/options.h"
+
+typedef enum bl_job_family { BL_JOB_FAMILY_NONE, BL_JOB_FAMILY_GPT2, BL_JOB_FAMILY_LLAMA } bl_job_family_t;
+typedef enum bl_job_format { BL_JOB_FORMAT_TEXT, BL_JOB_FORMAT_BIN, BL_JOB_FORMAT_MEGATRON } bl_job_format_t;
+typedef enum bl_job_order { BL_JOB_ORDER_SHUFFLED, BL_JOB_ORDER_SEQUENTIAL } bl_job_order_t;
+typedef enum bl_job_lr_schedule { BL_JOB_LR_CONSTANT, BL_JOB_LR_COSINE } bl_job_lr_schedule_t;
+typedef enum bl_job_dtype { BL_JOB_DTYPE_FP32, BL_JOB_DTYPE_BF16 } bl_job_dtype_t;
+typedef enum bl_job_attention { BL_JOB_ATTENTION_NAIVE, BL_JOB_ATTENTION_FLASH } bl_job_attention_t;
+typedef enum bl_job_recompute {
+  BL_JOB_RECOMPUTE_NONE,
+  BL_JOB_RECOMPUTE_ATTENTION,
+  BL_JOB_RECOMPUTE_FULL
+} bl_job_recompute_t;
+typedef enum bl_job_device { BL_JOB_DEVICE_HOST, BL_JOB_DEVICE_CUDA } bl_job_device_t;
+typedef enum bl_job_policy {
+  BL_JOB_POLICY_NONE,
+  BL_JOB_POLICY_BPIPE,
+  BL_JOB_POLICY_CAP,
+  BL_JOB_POLICY_AUTO
+} bl_job_policy_t;
+typedef enum bl_job_balance_mode { BL_JOB_BALANCE_OVERLAP, BL_JOB_BALANCE_FEWEST } bl_job_balance_mode_t;
+typedef enum bl_job_data_path {
+  BL_JOB_DATA_PATH_AUTO,
+  BL_JOB_DATA_PATH_SHM,
+  BL_JOB_DATA_PATH_TCP,
+  BL_JOB_DATA_PATH_CUDA_IPC,
+  BL_JOB_DATA_PATH_NCCL
+} bl_job_data_path_t;
+// In the order of DESIGN.md section 7; bl_job_schedule_name gives the spelling that lib/schedule knows.
+typedef enum bl_job_schedule {
+  BL_JOB_SCHEDULE_GPIPE,
+  BL_JOB_SCHEDULE_1F1B,
+  BL_JOB_SCHEDULE_EAGER_1F1B,
+  BL_JOB_SCHEDULE_INTERLEAVED,
+  BL_JOB_SCHEDULE_GROUPED_INTERLEAVED,
+  BL_JOB_SCHEDULE_SEQ1F1B,
+  BL_JOB_SCHEDULE_ZB_H1,
+  BL_JOB_SCHEDULE_ZB_H2,
+  BL_JOB_SCHEDULE_ZB_V,
+  BL_JOB_SCHEDULE_V_MIN,
+  BL_JOB_SCHEDULE_V_HALF,
+  BL_JOB_SCHEDULE_V_ZB,
+  BL_JOB_SCHEDULE_1F1B_V,
+  BL_JOB_SCHEDULE_ADAPTIVE,
+  BL_JOB_SCHEDULE_CHIMERA,
+  BL_JOB_SCHEDULE_DUALPIPE,
+  BL_JOB_SCHEDULE_DUALPIPE_V
+} bl_job_schedule_t;
+
+#define BL_JOB_KEYS 54 // rows of the table; the compiler checks it
+
+typedef struct bl_job {
+  char *name;
+  struct {
+    bl_job_family_t family;
+    char *config; // path of a config.json, NULL when none
+    char *init;   // folder with config.json and safetensors, NULL when none
+    bl_optional_int_t layers, hidden, heads, kv_heads, ffn, vocab;
+    bl_optional_int_t seq; // tokens of one window
+    bl_optional_bool_t tied;
+  } model;
+  struct {
+    bl_text_list_t train; // concatenated in this order
+    bl_files_or_fraction_t validation;
+    bl_job_format_t format;
+    bl_job_order_t order;
+  } data;
+  struct {
+    int64_t steps;
+    int64_t micro_batch;   // sequences per micro-batch (b)
+    int64_t micro_batches; // micro-batches per step (m)
+    double lr;
+    bl_job_lr_schedule_t lr_schedule;
+    int64_t warmup;            // steps; 0: none
+    bl_optional_real_t min_lr; // always set after parsing
+    double weight_decay, beta1, beta2, eps;
+    double clip; // 0: off
+    int64_t seed;
+    bl_job_dtype_t dtype;
+    int64_t validate_every; // steps; 0: after the last step only
+  } train;
+  struct {
+    int64_t stages;
+    bl_job_schedule_t schedule;
+    bl_optional_int_t chunks; // per stage; always set after parsing
+    bl_optional_int_t group;
+    bl_int_list_t layers_per_stage; // one entry per virtual stage, in model order; empty: as even as possible
+    bl_job_attention_t attention;
+    bl_job_recompute_t recompute;
+    int64_t threads; // per stage
+    bl_job_device_t device;
+  } pipeline;
+  struct {
+    bl_optional_int_t slots;            // per device
+    bl_optional_int_t activation_bytes; // per device; never together with slots
+  } memory;
+  struct {
+    bl_job_policy_t policy;
+    bl_optional_int_t cap; // slots per device; set for bpipe and cap
+    bl_job_balance_mode_t mode;
+    bl_job_data_path_t data_path;
+    bl_optional_int_t max_recomputes_per_hour;
+  } balance;
+  struct {
+    char *folder;  // NULL: no checkpoints
+    int64_t every; // steps; 0: only at the end
+    int64_t keep;  // newest checkpoints kept; 0: all
+  } checkpoint;
+  struct {
+    char *driver; // address, NULL when none
+    bl_text_list_t stages;
+    bl_text_list_t stores;
+    char *tls; // folder with ca.pem, cert.pem, key.pem; NULL: plaintext
+  } services;
+  // Where the values came from, for messages.
+  char *file; // name of the job file
+  bl_option_mark_t marks[BL_JOB_KEYS];
+} bl_job_t;
+
+typedef struct bl_job_source {
+  bl_option_source_t file;
+  const char *const *sets; // "dotted.key=value", applied in order after the file
+  size_t set_count;
+  const char *sets_folder; // relative paths in sets are joined to it; NULL leaves them as they are
+} bl_job_source_t;
+
+// Reads a job. On success *job is owned by the caller (bl_job_cleanup); on failure it holds nothing and `err`
+// has one or more lines. BL_INVALID, BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_job_parse(bl_job_t *job, const bl_job_source_t *source, bl_error_t *err);
+void bl_job_cleanup(bl_job_t *job); // a zeroed job is fine
+
+// The canonical YAML text of the job, derived defaults included: parsing it gives the same job. *text is
+// malloc'd and terminated; the caller frees it. This is what the driver sends to stages.
+BL_MUST_USE bl_status_t bl_job_dump(const bl_job_t *job, char **text, size_t *text_bytes);
+
+// Reports a fault of one key with the place it was given: "job.yaml:12:7: model.heads: <message>" for a value
+// of the file, "--set model.heads: <message>", or "job.yaml: model.heads: <message>" for a default. `key` is
+// a known key. Returns BL_INVALID.
+bl_status_t bl_job_fail(const bl_job_t *job, bl_error_t *err, const char *key, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+// Whether the file or --set gave this key.
+bool bl_job_given(const bl_job_t *job, const char *key);
+
+// The table of all keys, for help, documentation and completion.
+const bl_option_table_t *bl_job_options(void);
+
+const char *bl_job_schedule_name(bl_job_schedule_t schedule); // "eager-1f1b"
+const char *bl_job_policy_name(bl_job_policy_t policy);       // "bpipe"
+const char *bl_job_data_path_name(bl_job_data_path_t path);   // "cuda-ipc"
+const char *bl_job_family_name(bl_job_family_t family);       // "gpt2"
+// 2 for V-shaped and interleaved schedules, else 1.
+int64_t bl_job_default_chunks(bl_job_schedule_t schedule);
+
+#endif
