@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the golden files of this folder with PyTorch and transformers; README.md says what they hold.
+
+    python3 make_golden.py [FOLDER]        (default: the folder of this script)
+
+Runs on one thread, deterministically. Every model is trained twice, in fp32 (the numbers that are written) and in fp64;
+the largest relative difference of the two is written beside them, so that a test's tolerance can be judged.
+"""
+import json
+import math
+import pathlib
+import struct
+import sys
+
+import numpy
+import torch
+import transformers
+
+SEQ, VOCAB, TOKENS = 32, 101, 2001
+STEPS, MICRO_BATCH, MICRO_BATCHES = 20, 2, 3
+TRAIN = {
+    "steps": STEPS,
+    "micro_batch": MICRO_BATCH,
+    "micro_batches": MICRO_BATCHES,
+    "lr": 0.004,
+    "min_lr": 0.0004,
+    "lr_schedule": "cosine",
+    "warmup": 5,
+    "weight_decay": 0.1,
+    "beta1": 0.9,
+    "beta2": 0.95,
+    "eps": 1e-8,
+    "clip": 1.0,
+}
+
+
+def models():
+    yield "gpt2", transformers.GPT2LMHeadModel, transformers.GPT2Config(
+        vocab_size=VOCAB, n_positions=SEQ, n_embd=48, n_layer=3, n_head=4,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)
+    yield "llama", transformers.LlamaForCausalLM, transformers.LlamaConfig(
+        vocab_size=VOCAB, max_position_embeddings=SEQ, hidden_size=48, intermediate_size=112, num_hidden_layers=3,
+        num_attention_heads=6, num_key_value_heads=2, rms_norm_eps=1e-5, tie_word_embeddings=False,
+        bos_token_id=0, eos_token_id=0)
+
+
+def set_weights(model, seed):
+    """Weights large enough that every term matters: no bias is 0 and no gain is 1."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() == 2:
+                parameter.copy_(0.08 * noise)
+            elif name.endswith("bias"):
+                parameter.copy_(0.05 * noise)
+            else:
+                parameter.copy_(1.0 + 0.1 * noise)
+
+
+def make_tokens(seed):
+    """A sparse Markov chain with some noise, so that there is something to learn."""
+    random = numpy.random.RandomState(seed)
+    successors = random.randint(0, VOCAB, size=(VOCAB, 3))
+    tokens = [0]
+    for _ in range(TOKENS - 1):
+        noisy = random.rand() < 0.1
+        tokens.append(int(random.randint(VOCAB) if noisy else successors[tokens[-1], random.randint(3)]))
+    return numpy.array(tokens, dtype=numpy.uint16)
+
+
+def write_tokens(path, tokens):
+    """llm.c's format: 256 int32 {magic, version, count}, then uint16 tokens."""
+    header = [20240520, 1, len(tokens)] + [0] * 253
+    path.write_bytes(struct.pack("<256i", *header) + tokens.astype("<u2").tobytes())
+
+
+def rate(step):
+    """The learning rate of step 1, 2, ...: lib/job/rate.h has the same formula."""
+    if step <= TRAIN["warmup"]:
+        return TRAIN["lr"] * step / TRAIN["warmup"]
+    progress = (step - TRAIN["warmup"]) / (STEPS - TRAIN["warmup"])
+    return TRAIN["min_lr"] + (TRAIN["lr"] - TRAIN["min_lr"]) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def train(model, tokens):
+    windows = (len(tokens) - 1) // SEQ
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    vectors = [p for p in model.parameters() if p.dim() != 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": TRAIN["weight_decay"]}, {"params": vectors, "weight_decay": 0.0}],
+        betas=(TRAIN["beta1"], TRAIN["beta2"]), eps=TRAIN["eps"], foreach=False)
+    result = {"losses": [], "grad_norms": [], "rates": [], "micro_batch_losses": []}
+    for k in range(STEPS):
+        optimizer.zero_grad()
+        losses = []
+        for i in range(MICRO_BATCHES):
+            first = (k * MICRO_BATCHES + i) * MICRO_BATCH
+            starts = [(first + j) % windows * SEQ for j in range(MICRO_BATCH)]
+            batch = torch.tensor(numpy.stack([tokens[s : s + SEQ + 1] for s in starts]).astype(numpy.int64))
+            logits = model(batch[:, :-1]).logits
+            total = torch.nn.functional.cross_entropy(
+                logits.reshape(-1, VOCAB), batch[:, 1:].reshape(-1), reduction="sum")
+            loss = total / (MICRO_BATCHES * MICRO_BATCH * SEQ)
+            loss.backward()
+            losses.append(float(total.detach().double()) / (MICRO_BATCH * SEQ))
+        norm = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters()))
+        scale = min(1.0, TRAIN["clip"] / (norm + 1e-6))
+        for parameter in model.parameters():
+            parameter.grad.mul_(scale)
+        for group in optimizer.param_groups:
+            group["lr"] = rate(k + 1)
+        optimizer.step()
+        result["losses"].append(math.fsum(losses) / MICRO_BATCHES)
+        result["grad_norms"].append(norm)
+        result["rates"].append(rate(k + 1))
+        result["micro_batch_losses"].append(losses)
+    result["final_norms"] = {
+        name: math.sqrt(float(p.detach().double().square().sum())) for name, p in sorted(model.named_parameters())}
+    return result
+
+
+def deviation(a, b):
+    pairs = zip(a["losses"] + a["grad_norms"], b["losses"] + b["grad_norms"])
+    return max(abs(x - y) / abs(y) for x, y in pairs)
+
+
+def make_trajectories(folder):
+    for number, (name, kind, config) in enumerate(models()):
+        config._attn_implementation = "eager"
+        target = folder / name
+        target.mkdir(parents=True, exist_ok=True)
+        model = kind(config)
+        set_weights(model, seed=1000 + number)
+        model.save_pretrained(target)
+        (target / "generation_config.json").unlink(missing_ok=True)
+        tokens = make_tokens(seed=2000 + number)
+        write_tokens(target / "tokens.bin", tokens)
+        exact = kind(config).double()
+        exact.load_state_dict(model.state_dict())
+        result = train(model, tokens)
+        difference = deviation(result, train(exact, tokens))
+        golden = {"made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
+                  "seq": SEQ, "train": TRAIN, "relative_difference_to_fp64": difference, **result}
+        (target / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
+        print(f"{name}: loss {result['losses'][0]:.4f} -> {result['losses'][-1]:.4f}, norms "
+              f"{min(result['grad_norms']):.3f}..{max(result['grad_norms']):.3f}, fp64 differs by {difference:.1e}")
+
+
+def make_storage_samples(folder):
+    """One tiny GPT-2 stored in several ways, and what a reader must get from each, as sums over every tensor."""
+    config = transformers.GPT2Config(vocab_size=11, n_positions=8, n_embd=8, n_layer=2, n_head=2)
+    for name, dtype, options in (("sharded-bf16", torch.bfloat16, {"max_shard_size": "2KB"}),
+                                 ("single-f16", torch.float16, {})):
+        model = transformers.GPT2LMHeadModel(config)
+        set_weights(model, seed=3000)
+        model = model.to(dtype)
+        target = folder / name
+        target.mkdir(parents=True, exist_ok=True)
+        model.save_pretrained(target, **options)
+        (target / "generation_config.json").unlink(missing_ok=True)
+        weights = numpy.arange(1, 1 << 12, dtype=numpy.float64)
+        expected = {}
+        for key, parameter in sorted(model.named_parameters()):
+            values = parameter.detach().double().numpy().reshape(-1)
+            expected[key] = {"shape": list(parameter.shape), "sum": float(values.sum()),
+                             "weighted_sum": float((values * weights[: values.size]).sum()),
+                             "first": float(values[0]), "last": float(values[-1])}
+        (target / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
+    make_trajectories(folder)
+    make_storage_samples(folder)
+
+
+if __name__ == "__main__":
+    main()
