@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The activation block of one chunk for one micro-batch: where each saved tensor lies in its slot, and how
+// long it lives. Executor, planner and eviction read this one table (EXECUTION.md items 1 to 5).
+//
+// Tensors of a layer, T = micro_batch * seq rows (units of T * hidden for gpt2):
+//
+//   x1 1  norm1 1  qkv 3  attention 1  x2 1  norm2 1  pre 4  act 4 = 16      (the first layer's x1 is the
+//   input edge)
+//
+// The backward writes each gradient over the tensor that died: dqkv over qkv, dpre over pre, dx2 over x2, dx
+// over x1 (which is the output gradient of the layer below). So a split backward needs no second slot: I
+// leaves in the same bytes what W reads.
+//
+// Lean layouts do not keep norm1, norm2 and act through the forward but make them again (10 units): with a
+// fused backward they lie in workspace that all layers share; with a split backward they are written into the
+// slot by I, so the slot stays large and only evict_bytes shrinks. Segments that live from F come first: an
+// evicted block is the prefix [0, evict_bytes) of its slot.
+//
+// Pure. Thread: values, any thread.
+#ifndef BALLAST_MODEL_LAYOUT_H
+#define BALLAST_MODEL_LAYOUT_H
+
+#include "model/chunk_span.h"
+#include "model/model.h"
+
+typedef enum bl_attention {
+  BL_ATTENTION_NAIVE, // probabilities stored
+  BL_ATTENTION_FLASH, // log-sum-exp stored
+} bl_attention_t;
+
+typedef enum bl_backward {
+  BL_BACKWARD_SPLIT, // I and W are separate operations (they may still follow each other)
+  BL_BACKWARD_FUSED, // B only: each layer's W follows its I
+} bl_backward_t;
+
+typedef enum bl_lifetime {
+  BL_LIFETIME_F_TO_I,
+  BL_LIFETIME_F_TO_W,
+  BL_LIFETIME_I_TO_W,
+  BL_LIFETIME_OPERATION, // inside one operation: workspace shared by all layers, no bytes in the slot
+} bl_lifetime_t;
+
+// X(identifier, name)
+#define BL_SEGMENT_TABLE(X)                                                                                  \
+  X(BL_SEGMENT_X1, "x1")               /* [T, hidden]: input of the layer, then its gradient */              \
+  X(BL_SEGMENT_NORM1_STATS, "stats1")  /* [T] mean (gpt2), then [T] 1 / deviation */                         \
+  X(BL_SEGMENT_NORM1, "norm1")         /* [T, hidden] */                                                     \
+  X(BL_SEGMENT_QKV, "qkv")             /* [T, qkv_width], then its gradient */                               \
+  X(BL_SEGMENT_SCORES, "scores")       /* naive: [b, heads, seq, seq]; flash: log-sum-exp [b, heads, seq] */ \
+  X(BL_SEGMENT_ATTENTION, "attention") /* [T, query_width] */                                                \
+  X(BL_SEGMENT_X2, "x2")               /* [T, hidden], then its gradient */                                  \
+  X(BL_SEGMENT_NORM2_STATS, "stats2")  /* as stats1 */                                                       \
+  X(BL_SEGMENT_NORM2, "norm2")         /* [T, hidden] */                                                     \
+  X(BL_SEGMENT_PRE, "pre")             /* [T, pre_width], then its gradient; llama: gate beside up */        \
+  X(BL_SEGMENT_ACT, "act")             /* [T, ffn] */                                                        \
+  X(BL_SEGMENT_NORM1_GRADIENT, "dnorm1") /* [norm_vectors, hidden]: this micro-batch's part */               \
+  X(BL_SEGMENT_NORM2_GRADIENT, "dnorm2") /* as dnorm1 */                                                     \
+  X(BL_SEGMENT_FINAL_GRADIENT,                                                                               \
+    "dfinal") /* as dnorm1, of the final norm; once per last chunk, not per layer */
+
+typedef enum bl_segment_kind {
+#define X(identifier, name) identifier,
+  BL_SEGMENT_TABLE(X)
+#undef X
+      BL_SEGMENT_KINDS
+} bl_segment_kind_t;
+
+typedef struct bl_segment {
+  bl_segment_kind_t kind;
+  uint32_t layer; // inside the chunk, from 0
+  bl_lifetime_t lifetime;
+  uint64_t offset_bytes; // in the slot; in the shared workspace for BL_LIFETIME_OPERATION. A multiple of 64
+  uint64_t bytes;        // unpadded
+} bl_segment_t;
+
+typedef struct bl_layout_options {
+  uint32_t micro_batch; // sequences b
+  bl_attention_t attention;
+  bl_backward_t backward;
+  bool lean;
+} bl_layout_options_t;
+
+// One row of the table: where a kind lies in layer 0 and how far apart layers are.
+typedef struct bl_layout_row {
+  bl_lifetime_t lifetime;
+  uint64_t bytes; // 0: the kind does not occur
+  uint64_t offset_bytes;
+} bl_layout_row_t;
+
+typedef struct bl_layout {
+  bl_model_t model;
+  bl_chunk_span_t span;
+  bl_layout_options_t options;
+  bl_layout_row_t rows[BL_SEGMENT_KINDS];
+  uint64_t kept_stride_bytes;     // per layer, segments that live from F
+  uint64_t gradient_stride_bytes; // per layer, segments that live from I
+  uint64_t evict_bytes;           // prefix of the slot that lives between F and I
+  uint64_t slot_bytes;            // whole slot, a multiple of 64
+  uint64_t shared_bytes;          // workspace for BL_LIFETIME_OPERATION segments
+  uint64_t edge_bytes;            // one edge buffer: [T, hidden] fp32
+} bl_layout_t;
+
+// `model` has passed bl_model_check, options.micro_batch >= 1. BL_INVALID when a block would exceed 2^62
+// bytes.
+bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chunk_span_t span,
+                           bl_layout_options_t options) BL_MUST_USE;
+
+// The segment of a kind in a layer of the chunk; false when it does not exist (the first layer's x1, which is
+// the input edge; the final norm's part in a chunk without head).
+bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind,
+                       bl_segment_t *segment);
+
+const char *bl_segment_name(bl_segment_kind_t kind);
+const char *bl_lifetime_name(bl_lifetime_t lifetime); // "F..I", "F..W", "I..W", "operation"
+const char *bl_attention_name(bl_attention_t attention);
+
+#endif

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The architectures Ballast trains, as numbers: GPT-2 and LLaMA (DESIGN.md section 5).
+//
+//   gpt2   LayerNorm, learned positions, biases, one fused qkv projection, GELU (tanh form), ffn usually 4
+//   hidden llama  RMSNorm, rotary positions, no biases, grouped-query attention, SwiGLU
+//
+// Pure. Thread: values, any thread.
+#ifndef BALLAST_MODEL_MODEL_H
+#define BALLAST_MODEL_MODEL_H
+
+#include "base/error.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum bl_family {
+  BL_FAMILY_GPT2,
+  BL_FAMILY_LLAMA,
+} bl_family_t;
+
+typedef struct bl_model {
+  bl_family_t family;
+  uint32_t layers;
+  uint32_t hidden;
+  uint32_t heads;
+  uint32_t kv_heads; // = heads in gpt2; divides heads in llama
+  uint32_t head_dim; // usually hidden / heads; llama configurations may say otherwise
+  uint32_t ffn;      // width of the feed-forward layer
+  uint32_t vocab;
+  uint32_t seq;        // tokens of one training sequence, and rows of gpt2's position table
+  bool tied;           // the head uses the token embedding
+  double norm_epsilon; // 1e-5 unless a config.json says otherwise
+  double rope_theta;   // 10000 unless a config.json says otherwise; llama only
+} bl_model_t;
+
+#define BL_NORM_EPSILON_DEFAULT 1e-5
+#define BL_ROPE_THETA_DEFAULT   10000.0
+// Position tables and token ids are indexed with 32 bits; these bounds keep every product of two of them
+// in 64.
+#define BL_MODEL_DIMENSION_MAX (1u << 24)
+#define BL_MODEL_LAYERS_MAX    (1u << 14)
+
+// Checks that the numbers describe a model that can be computed: nothing zero, heads divisible by kv_heads,
+// an even head_dim where positions rotate, gpt2 with kv_heads = heads and heads * head_dim = hidden.
+// BL_INVALID names the field as a job file spells it ("model.heads: ...").
+bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) BL_MUST_USE;
+
+const char *bl_family_name(bl_family_t family); // "gpt2", "llama"
+bool bl_family_parse(const char *name, bl_family_t *family);
+
+// Width of the query projection (heads * head_dim) and of all of query, key and value together.
+static inline uint32_t bl_model_query_width(const bl_model_t *model) {
+  return model->heads * model->head_dim;
+}
+static inline uint32_t bl_model_qkv_width(const bl_model_t *model) {
+  return (model->heads + 2 * model->kv_heads) * model->head_dim;
+}
+// Columns of what the first feed-forward product makes: ffn for gpt2, gate beside up (2 ffn) for llama.
+static inline uint32_t bl_model_pre_width(const bl_model_t *model) {
+  return model->family == BL_FAMILY_LLAMA ? 2 * model->ffn : model->ffn;
+}
+// Vectors a normalisation has: weight and bias (LayerNorm) or weight alone (RMSNorm).
+static inline uint32_t bl_model_norm_vectors(const bl_model_t *model) {
+  return model->family == BL_FAMILY_LLAMA ? 1 : 2;
+}
+
+// Scalars in all parameters, the tied head counted once.
+uint64_t bl_model_parameter_elements(const bl_model_t *model);
+
+#endif
