@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves boundary tensors between stage processes. A hub is one stage's end of all its links: it listens on a unix
+// socket and on a TCP port, and owns one transfer thread, so that the compute thread only posts and waits.
+//
+//   bl_hub_t *hub;
+//   bl_hub_create(&(bl_hub_options_t){.stage = 1, .unix_path = "/run/x/1.data", .tcp_host = "127.0.0.1",
+//                                     .arenas = &edges, .arena_count = 1}, &hub, err);
+//   ... bl_hub_unix_address(hub), bl_hub_tcp_address(hub), bl_hub_token(hub), bl_hub_machine(hub) go to the peers ...
+//   bl_hub_connect_wait(hub, peers, 2, BL_PATH_AUTO, deadline_ns, err);
+//   bl_hub_begin(hub, attempt, err);
+//   bl_hub_post_receive(hub, 0, (bl_tensor_key_t){.boundary = 1, .direction = BL_FORWARD, .micro_batch = 3}, x, bytes, err);
+//   bl_hub_wait_received(hub, 0, key, deadline_ns, err);       // compute thread; x is whole
+//   bl_hub_post_send(hub, 2, key, y, bytes, err);              // returns at once; y must stay as it is until sent
+//
+// Paths. Only the owner of a destination writes it, on every path.
+//   shm: a sender's arenas are sealed memfds that its peer mapped read-only when the link was made. A send is a small
+//        message; the receiver pulls with one copy into its posted destination and acknowledges.
+//   tcp: a posted receive is a credit for the sender, which then streams straight from the source in chunks of
+//        256 KiB, each with an XXH3 checksum; the receiver reads straight into the destination and verifies.
+//
+// Lifetime rules
+//   1. Keys are unique within one attempt, link and direction of travel (send or receive).
+//   2. The source of a send must not change until bl_hub_wait_sent says so; on shm it must lie in an arena of the options.
+//   3. The destination of a receive belongs to the hub from post to the successful wait, or to the next bl_hub_begin.
+//   4. A receive may be posted over a buffer whose send is still in flight when the peer can compute that tensor only
+//      from that send (y goes out, dy comes back): by the time it arrives the send is over.
+//   5. bl_hub_begin(a) returns only when no transfer of an older attempt touches memory of this process any more.
+//      Messages of older attempts are then dropped; those of newer ones (the peer is ahead) are kept.
+//   6. After bl_hub_abort, posts and waits give BL_CANCELLED until the next bl_hub_begin.
+//   7. When a peer is lost, waits on it give BL_UNAVAILABLE (end of stream, reset), BL_DATA_LOSS (checksum) or
+//      BL_INTERNAL (protocol violation) with the cause; a receive that was complete before still counts.
+//      bl_hub_connect makes a new link.
+//
+// Thread: create, destroy and connect from the owner thread; begin, post and wait from one compute thread; abort,
+// waits, path and counters from any. Nothing here allocates between connect and destroy.
+#ifndef BALLAST_DATAPATH_BOUNDARY_H
+#define BALLAST_DATAPATH_BOUNDARY_H
+
+#include "base/error.h"
+#include "datapath/key.h"
+#include "device/device.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BL_HUB_TOKEN_BYTES   16  // 128 random bits
+#define BL_HUB_MAX_PEERS     256 // bounds the memory of link tables
+#define BL_HUB_MAX_ARENAS    8   // bounds the descriptors in one handshake message
+#define BL_HUB_ADDRESS_BYTES 160
+#define BL_HUB_MACHINE_BYTES 96
+#define BL_HUB_REASON_BYTES  192
+
+typedef struct bl_hub bl_hub_t;
+
+typedef enum { BL_PATH_AUTO, BL_PATH_SHM, BL_PATH_TCP } bl_path_t;
+const char *bl_path_name(bl_path_t path);              // "auto", "shm", "tcp"
+bool bl_path_parse(const char *name, bl_path_t *path); // false for any other name
+
+typedef struct bl_hub_options {
+  int32_t stage;
+  const char *unix_path;     // socket file to create (removed by destroy); NULL: no shm
+  const char *tcp_host;      // numeric address or name to bind, port 0; NULL: no tcp
+  const char *tcp_advertise; // host that peers should use when tcp_host is a wildcard; NULL: tcp_host
+  const bl_arena_t *arenas;  // BL_ARENA_SHAREABLE arenas that sends leave from; borrowed until destroy
+  size_t arena_count;        // <= BL_HUB_MAX_ARENAS
+  uint32_t max_in_flight;    // tensors announced or posted per link and direction of travel; 0: 1024
+  bool plaintext_ok;         // allows tcp off the loopback interface without TLS
+  const char *machine;       // NULL: bl_machine_text (machine.h)
+} bl_hub_options_t;
+
+typedef struct bl_hub_peer {
+  int32_t stage;
+  const char *unix_address; // "unix:/path"; "" or NULL: none
+  const char *tcp_address;  // "host:port"; "" or NULL: none
+  uint8_t token[BL_HUB_TOKEN_BYTES];
+  const char *machine;
+} bl_hub_peer_t;
+
+// Starts listening and the transfer thread. BL_INVALID (options), BL_DENIED (not loopback and not plaintext_ok), BL_IO.
+BL_MUST_USE bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_error_t *err);
+// Aborts, closes every link, joins the transfer thread, removes the socket file. A pending connect ends with
+// BL_CANCELLED first. No other call may be in progress except waits, which must have returned before (see abort).
+void bl_hub_destroy(bl_hub_t *hub);
+
+const char *bl_hub_unix_address(const bl_hub_t *hub); // "unix:/path", "" when none
+const char *bl_hub_tcp_address(const bl_hub_t *hub);  // "127.0.0.1:40123", "[::1]:40123", "" when none
+const uint8_t *bl_hub_token(const bl_hub_t *hub);     // BL_HUB_TOKEN_BYTES, drawn by create
+const char *bl_hub_machine(const bl_hub_t *hub);
+
+// Makes a link to every peer; those that have one to the same token are left as they are. The stage with the lower
+// number opens the link and chooses the path: `auto` is shm if both machine texts are equal and mapping the peer's
+// arenas works, else tcp. `done` is called once, from the transfer thread, with BL_OK or with the first peer that
+// failed; it must not call the hub. Call it on all stages at once (or in ascending order): the higher stage waits.
+// If this function itself fails, `done` is not called: BL_INVALID (peers), BL_PRECONDITION (one is in progress).
+typedef void (*bl_hub_connected_fn)(void *user, bl_status_t status, const bl_error_t *err);
+BL_MUST_USE bl_status_t bl_hub_connect(bl_hub_t *hub, const bl_hub_peer_t *peers, size_t peer_count, bl_path_t path,
+                                       uint64_t deadline_ns, bl_hub_connected_fn done, void *user, bl_error_t *err);
+// The same, waiting for the outcome.
+BL_MUST_USE bl_status_t bl_hub_connect_wait(bl_hub_t *hub, const bl_hub_peer_t *peers, size_t peer_count,
+                                            bl_path_t path, uint64_t deadline_ns, bl_error_t *err);
+
+typedef struct bl_hub_path {
+  int32_t peer;
+  bool connected;
+  bl_path_t path;                   // BL_PATH_AUTO while there is none
+  char reason[BL_HUB_REASON_BYTES]; // "shm: same machine", "tcp: peer is on another machine", or why it was lost
+  uint64_t mapped_bytes;            // of the peer's arenas, mapped read-only here (shm); the peer's memory, not ours
+} bl_hub_path_t;
+// Fills up to `capacity` entries, ascending by peer; returns how many peers there are.
+size_t bl_hub_paths(bl_hub_t *hub, bl_hub_path_t *paths, size_t capacity);
+
+// From now on only `attempt` (> 0, above the last) is valid. See lifetime rules 5 and 6. BL_PRECONDITION otherwise.
+BL_MUST_USE bl_status_t bl_hub_begin(bl_hub_t *hub, uint64_t attempt, bl_error_t *err);
+
+// Offers `destination` for the tensor `key` of `peer`: post as early as the buffer is free. BL_UNAVAILABLE (peer lost),
+// BL_CANCELLED, BL_EXHAUSTED (max_in_flight), BL_PRECONDITION (key already posted), BL_INVALID (bytes 0, unknown peer).
+BL_MUST_USE bl_status_t bl_hub_post_receive(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, void *destination,
+                                            uint64_t bytes, bl_error_t *err);
+// Sends `bytes` at `source`; never blocks. Failures as above; BL_INVALID also when the link is shm and the source lies
+// in no arena of the options.
+BL_MUST_USE bl_status_t bl_hub_post_send(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, const void *source,
+                                         uint64_t bytes, bl_error_t *err);
+// Waits until the posted receive is complete and forgets it. BL_DEADLINE leaves it posted. Spins briefly, then sleeps.
+// deadline_ns is on bl_clock_now_ns(); UINT64_MAX waits until the tensor, an abort or the loss of the peer.
+BL_MUST_USE bl_status_t bl_hub_wait_received(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns,
+                                             bl_error_t *err);
+// Waits until the source of a send may be written again; BL_OK at once when no such send is in flight.
+BL_MUST_USE bl_status_t bl_hub_wait_sent(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns,
+                                         bl_error_t *err);
+// True when bl_hub_wait_received would return at once.
+bool bl_hub_received(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key);
+
+// Wakes every wait with BL_CANCELLED. Idempotent.
+void bl_hub_abort(bl_hub_t *hub);
+
+typedef struct bl_hub_wait {
+  char what[96]; // "activation 3 of boundary 1 from stage 0", "link from stage 0"
+  int32_t peer;
+  int32_t micro_batch; // -1 when none
+  uint64_t since_ns;   // bl_clock_now_ns() when the wait began
+} bl_hub_wait_t;
+// What threads wait for in the hub now; returns how many, fills up to `capacity`.
+size_t bl_hub_waits(bl_hub_t *hub, bl_hub_wait_t *waits, size_t capacity);
+
+typedef struct bl_hub_counters {
+  uint64_t tensors_sent;
+  uint64_t tensors_received;
+  uint64_t bytes_sent;
+  uint64_t bytes_received;
+  uint64_t bytes_copied;  // by our code in this process: equals bytes_received on shm (one copy), 0 on tcp
+  uint64_t stale_dropped; // messages of older attempts
+  uint64_t links_refused; // connections that failed the handshake
+  uint64_t links_lost;
+} bl_hub_counters_t;
+bl_hub_counters_t bl_hub_counters(bl_hub_t *hub);
+
+#endif

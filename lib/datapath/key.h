@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a boundary tensor is called. Within one attempt and between two stages a key names one tensor.
+#ifndef BALLAST_DATAPATH_KEY_H
+#define BALLAST_DATAPATH_KEY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum bl_direction {
+  BL_FORWARD,  // an activation, towards the head
+  BL_BACKWARD, // a gradient, towards the embedding
+  BL_EXCHANGE, // gradients of tied weights, both ways
+  BL_DIRECTIONS
+} bl_direction_t;
+
+typedef struct bl_tensor_key {
+  uint32_t boundary; // of chunks: between virtual stages `boundary` and `boundary + 1`
+  bl_direction_t direction;
+  uint32_t micro_batch;
+  uint32_t piece; // for tensors that travel in pieces, else 0
+} bl_tensor_key_t;
+
+static inline bool bl_tensor_key_equal(bl_tensor_key_t a, bl_tensor_key_t b) {
+  return a.boundary == b.boundary && a.direction == b.direction && a.micro_batch == b.micro_batch && a.piece == b.piece;
+}
+
+#endif

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte accounting by tag: what was planned, what is held now, and the most that was held. The plan is the budget:
+// memory is planned per tag first and acquired inside that plan, so a planner that forgot something fails at
+// configuration with both numbers, never later with an out-of-memory kill.
+//
+//   bl_memory_account_t account = {0};
+//   bl_memory_plan(&account, BL_MEMORY_SLOTS, 4 * slot_bytes);
+//   bl_arena_create(device, &account, BL_MEMORY_SLOTS, BL_ARENA_PRIVATE, 4 * slot_bytes, &arena, err); // device.h
+//
+// Thread: any; counters are atomic. The account belongs to its creator and must outlive what is acquired from it.
+#ifndef BALLAST_DEVICE_ACCOUNT_H
+#define BALLAST_DEVICE_ACCOUNT_H
+
+#include "base/error.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+// X(identifier, name); the same names appear in the planner, in metrics and in the driver's table.
+#define BL_MEMORY_TAG_TABLE(X)                                                                                         \
+  X(BL_MEMORY_WEIGHTS, "weights")                                                                                      \
+  X(BL_MEMORY_GRADIENTS, "gradients")                                                                                  \
+  X(BL_MEMORY_OPTIMIZER, "optimizer")                                                                                  \
+  X(BL_MEMORY_SLOTS, "slots")                                                                                          \
+  X(BL_MEMORY_EDGES, "edges")                                                                                          \
+  X(BL_MEMORY_WORKSPACE, "workspace")                                                                                  \
+  X(BL_MEMORY_DATA, "data")
+
+typedef enum bl_memory_tag {
+#define X(identifier, name) identifier,
+  BL_MEMORY_TAG_TABLE(X)
+#undef X
+      BL_MEMORY_TAGS
+} bl_memory_tag_t;
+
+const char *bl_memory_tag_name(bl_memory_tag_t tag); // "slots"; never NULL
+
+typedef struct bl_memory_account { // all zero is an empty account
+  _Atomic uint64_t planned_bytes[BL_MEMORY_TAGS];
+  _Atomic uint64_t current_bytes[BL_MEMORY_TAGS];
+  _Atomic uint64_t peak_bytes[BL_MEMORY_TAGS];
+} bl_memory_account_t;
+
+typedef struct bl_memory_usage {
+  uint64_t planned_bytes;
+  uint64_t current_bytes;
+  uint64_t peak_bytes;
+} bl_memory_usage_t;
+
+// Adds to the plan of a tag.
+void bl_memory_plan(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes);
+// Counts `bytes` as held. BL_EXHAUSTED when that exceeds the plan of the tag; `err` names tag, plan, held and wanted.
+BL_MUST_USE bl_status_t bl_memory_acquire(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes,
+                                          bl_error_t *err);
+// Gives back what bl_memory_acquire counted.
+void bl_memory_release(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes);
+bl_memory_usage_t bl_memory_usage(const bl_memory_account_t *account, bl_memory_tag_t tag);
+// The sum over all tags. Its peak is the sum of peaks: an upper bound of what was held at one instant.
+bl_memory_usage_t bl_memory_usage_total(const bl_memory_account_t *account);
+
+#endif
