@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations a model is made of: one table that every back end fills (host: bl_ops_host(); CUDA later),
+// so that model code is written once.
+//
+// Two phases (EXECUTION.md 13). Plan, at configuration: the back end sees shapes, picks kernels, makes every
+// handle and says how much workspace it wants. Execute, in the step: pointers only, no allocation by our code.
+//
+//   const bl_ops_t *ops = bl_ops_host();
+//   ops->create(&(bl_compute_options_t){.threads = 1}, &compute, err);
+//   ops->attach(compute);                                     // on the compute thread
+//   ops->linear_plan(compute, &shape, &up, err);              // ... plan everything
+//   ops->use_workspace(compute, block, ops->workspace_bytes(compute));
+//   ops->linear_forward(up, x, w, NULL, bias, NULL, y);       // ... every step
+//   if (ops->status(compute, err) != BL_OK) ...               // once per chunk operation
+//   ops->destroy(compute);                                    // frees all handles too
+//
+// Lifetime and threads
+//   1. A bl_compute_t is used by one thread at a time, the compute thread. attach() sets the number of OpenMP
+//      threads of the calling thread and makes it and its team flush denormals; call it on the thread that
+//      plans and executes, before anything is planned.
+//   2. Handles belong to their bl_compute_t and live until destroy(). Planning an equal shape again returns
+//      the same handle, so that layers share them.
+//   3. One workspace serves all operations, since they run one after the other. It is 64-byte aligned, and its
+//      content between two calls is undefined.
+//   4. Execution cannot fail for reasons a caller could handle in place; the first failure is kept and
+//      status() reports it. After a failure outputs are undefined.
+//
+// Purity and bits (EXECUTION.md 1)
+//   5. Outputs are overwritten, whatever they held before (NaN included). Only members that say "accumulates"
+//      add: weight gradients, and backward_input where the caller asks.
+//   6. Every operation is a pure function of its inputs, its shape, the instruction set and the thread count:
+//      the same call gives the same bits. Rows never mix: a row's forward result does not depend on other rows
+//      (within a plan of one shape). Except where stated, the thread count does not matter either.
+//   7. No aliasing between arguments unless a member names it.
+//
+// Types. `dtype` is the type of activations and of the weights that products read. Gradients of weights,
+// statistics, log-sum-exp, gains, biases and optimizer state are float always. Activations and their gradients
+// are `void *` for this reason; in fp32 they are float. BL_UNIMPLEMENTED at plan time where a back end lacks a
+// dtype.
+//
+// Shapes are row-major and dense unless a stride is named; strides count elements, T is rows (tokens).
+#ifndef BALLAST_COMPUTE_OPS_OPS_H
+#define BALLAST_COMPUTE_OPS_OPS_H
+
+#include "base/error.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct bl_compute bl_compute_t;           // one device and its compute thread
+typedef struct bl_linear_op bl_linear_op_t;       // a planned linear layer
+typedef struct bl_attention_op bl_attention_op_t; // a planned attention
+typedef struct bl_rope_op bl_rope_op_t;           // planned rotary positions (owns its table)
+
+typedef enum bl_compute_dtype { BL_COMPUTE_FP32, BL_COMPUTE_BF16 } bl_compute_dtype_t;
+
+// Instruction sets the host kernels exist for; AUTO is the best this CPU has. A CPU without the one asked for
+// makes create() fail.
+typedef enum bl_instruction_set { BL_ISA_AUTO, BL_ISA_BASELINE, BL_ISA_AVX2, BL_ISA_AVX512 } bl_instruction_set_t;
+
+typedef struct bl_compute_options {
+  uint32_t threads; // at least 1
+  bl_instruction_set_t instruction_set;
+} bl_compute_options_t;
+
+// GPT-2's Conv1D stores [in, out], every other matrix of Hugging Face [out, in].
+typedef enum bl_weight_order { BL_WEIGHT_IN_OUT, BL_WEIGHT_OUT_IN } bl_weight_order_t;
+
+// What a linear plan will be asked to do; only these are prepared.
+enum {
+  BL_LINEAR_FORWARD = 1u << 0,
+  BL_LINEAR_INPUT = 1u << 1,            // backward_input with accumulate = false
+  BL_LINEAR_INPUT_ACCUMULATE = 1u << 2, // ... with accumulate = true
+  BL_LINEAR_WEIGHT = 1u << 3,           // backward_weight, both accumulate values
+};
+
+// y[T, out] = x[T, in] W + bias + residual
+typedef struct bl_linear_shape {
+  uint64_t rows; // T
+  uint64_t in;
+  uint64_t out;
+  bl_weight_order_t order;
+  unsigned uses;     // BL_LINEAR_*
+  bool residual;     // forward adds a residual [T, out]
+  bool prepack;      // forward and backward_input read packed copies of W (see linear_pack)
+  uint64_t x_stride; // elements between rows of x and dx; 0: dense (in)
+  uint64_t y_stride; // elements between rows of y, dy and residual; 0: dense (out)
+  bl_compute_dtype_t dtype;
+} bl_linear_shape_t;
+
+// LayerNorm, or RMSNorm where rms is set (no mean, no bias).
+typedef struct bl_norm_shape {
+  uint64_t rows;
+  uint64_t width;
+  bool rms;
+  float epsilon;
+  bl_compute_dtype_t dtype;
+} bl_norm_shape_t;
+
+// Causal self-attention, softmax(Q K^T / sqrt(head_dim)) V. Query head h reads key/value head
+// h / (heads / kv_heads), as transformers' repeat_kv.
+//
+// qkv is ONE tensor [batch seq, (heads + 2 kv_heads) head_dim]: the columns of all query heads, then of all
+// key heads, then of all value heads. GPT-2's c_attn gives this by itself; LLaMA's q, k and v weights are
+// [out, in], so that the three tensors laid one after the other without a gap are one weight of a single
+// linear layer that gives it. The back end packs heads densely on its own (EXECUTION.md 14).
+typedef struct bl_attention_shape {
+  uint64_t batch;
+  uint64_t seq;
+  uint64_t heads;
+  uint64_t kv_heads;
+  uint64_t head_dim;
+  bool flash; // false: probabilities are stored
+  bl_compute_dtype_t dtype;
+} bl_attention_shape_t;
+
+// Rotary positions in transformers' convention: dimension i of the first half of a head pairs with i of the
+// second half, angle = position theta^(-2 i / head_dim), position = row mod seq.
+typedef struct bl_rope_shape {
+  uint64_t batch;
+  uint64_t seq;
+  uint64_t heads; // rotated heads are the first heads + kv_heads of qkv: queries and keys
+  uint64_t kv_heads;
+  uint64_t head_dim; // even
+  double theta;
+  bl_compute_dtype_t dtype;
+} bl_rope_shape_t;
+
+typedef struct bl_adamw {
+  float rate;
+  float beta1, beta2;
+  float epsilon;
+  float weight_decay;   // 0 for tensors that do not decay
+  float correction1;    // 1 - beta1^step
+  float correction2;    // 1 - beta2^step
+  float gradient_scale; // clipping factor, 1 without
+} bl_adamw_t;
+
+typedef struct bl_ops {
+  const char *name; // "host"
+
+  // Makes the context and nothing big. BL_INVALID: no threads; BL_UNIMPLEMENTED: instruction set not present.
+  bl_status_t (*create)(const bl_compute_options_t *options, bl_compute_t **compute, bl_error_t *err);
+  void (*destroy)(bl_compute_t *compute); // NULL is fine
+  void (*attach)(bl_compute_t *compute);
+  // What runs, for logs and reports: "avx512, oneDNN 2.6.3 avx512_core". Lives as long as the context.
+  const char *(*describe)(const bl_compute_t *compute);
+  // The largest workspace any operation planned so far needs; grows only by planning.
+  size_t (*workspace_bytes)(const bl_compute_t *compute);
+  // Borrows the block until the next use_workspace() or destroy(). Required before the first execution.
+  void (*use_workspace)(bl_compute_t *compute, void *workspace, size_t bytes);
+  // The first failure since create(), as BL_INTERNAL and its text; BL_OK without one.
+  bl_status_t (*status)(const bl_compute_t *compute, bl_error_t *err);
+
+  // ---- linear ------------------------------------------------------------------------------------------
+  bl_status_t (*linear_plan)(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
+                             bl_error_t *err);
+  // Bytes of the packed copies of one weight; 0 when the plan reads the weight as it is (shape.prepack false,
+  // or packing gains nothing for this shape). A 64-byte aligned block of the caller, one per weight.
+  size_t (*linear_packed_bytes)(const bl_linear_op_t *op);
+  // After every change of w (initial load, optimizer step), where linear_packed_bytes() is not 0.
+  void (*linear_pack)(bl_linear_op_t *op, const void *w, void *packed);
+  // y = x W + bias + residual. `packed` is required where linear_packed_bytes() is not 0, else NULL. `bias`
+  // [out] may be NULL. `residual` is required where the shape says so, else NULL; it may be y itself.
+  void (*linear_forward)(bl_linear_op_t *op, const void *x, const void *w, const void *packed, const float *bias,
+                         const void *residual, void *y);
+  // dx = dy W^T, or dx += dy W^T where accumulate.
+  void (*linear_backward_input)(bl_linear_op_t *op, const void *dy, const void *w, const void *packed, bool accumulate,
+                                void *dx);
+  // dw (in the order of W) = x^T dy, or += where accumulate; dbias [out] likewise by column sums of dy, or
+  // NULL. Depends on the thread count.
+  void (*linear_backward_weight)(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
+                                 float *dbias);
+
+  // ---- normalisation -----------------------------------------------------------------------------------
+  // stats: LayerNorm [2, T]: means, then 1 / deviations; RMSNorm [T]: 1 / root mean squares. gain [width],
+  // bias [width], NULL with rms. Calling it again gives the same bits (recomputation of y).
+  void (*norm_forward)(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *x, const float *gain,
+                       const float *bias, void *y, float *stats);
+  // dx = d norm(dy) + residual_gradient [T, width] (NULL: none; may be dx itself). dy may be dx too.
+  // partials: this micro-batch's [width] gain gradient, then (LayerNorm) [width] bias gradient; W adds them
+  // with `accumulate`. NULL: not wanted.
+  void (*norm_backward)(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *dy, const void *x,
+                        const float *gain, const float *stats, const void *residual_gradient, void *dx,
+                        float *partials);
+
+  // ---- activations -------------------------------------------------------------------------------------
+  // GELU in its tanh form: act = pre/2 (1 + tanh(sqrt(2/pi) (pre + 0.044715 pre^3))).
+  void (*gelu_forward)(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *pre, void *act);
+  // dpre = dact gelu'(pre); dpre may be pre or dact.
+  void (*gelu_backward)(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *dact,
+                        const void *pre, void *dpre);
+  // pre [T, 2 width]: gate columns, then up columns. act [T, width] = gate / (1 + exp(-gate)) * up.
+  void (*swiglu_forward)(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                         const void *pre, void *act);
+  // dpre [T, 2 width] from dact [T, width]; dpre may be pre.
+  void (*swiglu_backward)(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                          const void *dact, const void *pre, void *dpre);
+
+  // ---- positions and attention -------------------------------------------------------------------------
+  bl_status_t (*rope_plan)(bl_compute_t *compute, const bl_rope_shape_t *shape, bl_rope_op_t **op, bl_error_t *err);
+  void (*rope_forward)(bl_rope_op_t *op, void *qkv);   // in place on queries and keys
+  void (*rope_backward)(bl_rope_op_t *op, void *dqkv); // the inverse rotation, in place
+
+  bl_status_t (*attention_plan)(bl_compute_t *compute, const bl_attention_shape_t *shape, bl_attention_op_t **op,
+                                bl_error_t *err);
+  // saved: naive [batch, heads, seq, seq] probabilities (zero above the diagonal), flash [batch, heads, seq]
+  // log-sum-exp of the scaled scores; float. att [batch seq, heads head_dim].
+  void (*attention_forward)(bl_attention_op_t *op, const void *qkv, void *att, float *saved);
+  // dqkv from datt; dqkv may be qkv. `att` is what forward gave (read by flash only; datt may not be att).
+  void (*attention_backward)(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
+                             const float *saved, void *dqkv);
+
+  // ---- embedding ---------------------------------------------------------------------------------------
+  // x [batch seq, width] = wte[token] + wpe[position]; wte [vocab, width], wpe [>= seq, width] or NULL.
+  // Tokens have been checked against the vocabulary by whoever loaded them.
+  void (*embedding_forward)(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+                            bl_compute_dtype_t dtype, const int32_t *tokens, const void *wte, const void *wpe, void *x);
+  // Accumulates into dwte and dwpe (or NULL), rows in token order.
+  void (*embedding_backward)(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+                             bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte, float *dwpe);
+
+  // ---- head: logits come from a linear operation over a chunk of rows ------------------------------------
+  // row_losses [rows] = log-sum-exp(logits) - logits[label], nats. Then logits [rows, vocab] become their
+  // gradient: (softmax - onehot) scale, scale = 1 / (micro_batches b seq).
+  void (*cross_entropy)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
+                        const int32_t *labels, float scale, void *logits, double *row_losses);
+  // *loss = sum of row_losses in row order; *first_bad_row = index of the first that is not finite, -1: none.
+  void (*loss_sum)(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss,
+                   int64_t *first_bad_row);
+  // Draws one token from softmax(logits / temperature), uniform in [0, 1) being the caller's random number;
+  // temperature 0 takes the largest (the first of equals). Forward only. -1 when logits are not finite.
+  int32_t (*draw)(bl_compute_t *compute, uint64_t vocab, bl_compute_dtype_t dtype, const void *logits,
+                  float temperature, double uniform);
+
+  // ---- parameters --------------------------------------------------------------------------------------
+  // PyTorch's AdamW (decoupled decay): g = gradient_scale dw; w *= 1 - rate weight_decay; m, v moments of g;
+  // w -= rate / correction1 m / (sqrt(v / correction2) + epsilon).
+  void (*adamw)(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
+                float *v);
+  // *sum = fp64 sum of squares in an order fixed by count alone.
+  void (*sum_squares)(bl_compute_t *compute, uint64_t count, const float *x, double *sum);
+  void (*accumulate)(bl_compute_t *compute, uint64_t count, const float *x, float *y); // y += x
+  void (*add)(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *a, const void *b,
+              void *y); // y = a + b; y may be a or b
+  void (*fill)(bl_compute_t *compute, uint64_t count, float value, float *y);
+} bl_ops_t;
+
+// The host back end: oneDNN for products, own kernels for the rest.
+const bl_ops_t *bl_ops_host(void);
+
+// Bytes of `saved` and of a statistics buffer, for planners: float counts.
+static inline uint64_t bl_attention_saved_floats(const bl_attention_shape_t *shape) {
+  return shape->batch * shape->heads * shape->seq * (shape->flash ? 1 : shape->seq);
+}
+static inline uint64_t bl_norm_stats_floats(const bl_norm_shape_t *shape) {
+  return shape->rows * (shape->rms ? 1 : 2);
+}
+
+#endif
