@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/flops.h"
+
+bl_flops_t bl_flops_matmul(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch) {
+  const double rows = (double)micro_batch * model->seq;
+  const double hidden = model->hidden;
+  const double weights = hidden * bl_model_qkv_width(model) + hidden * bl_model_query_width(model) +
+                         hidden * bl_model_pre_width(model) + hidden * model->ffn;
+  const double layers = 2 * rows * weights * span.layer_count;
+  bl_flops_t flops = {.forward = layers, .backward_input = layers, .backward_weight = layers};
+  if (span.head) {
+    flops.head = 3 * 2 * rows * hidden * model->vocab;
+  }
+  return flops;
+}
+
+bl_flops_t bl_flops_attention(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch,
+                              bl_attention_t attention, bool causal) {
+  const double rows = (double)micro_batch * model->seq;
+  const double keys = causal ? (model->seq + 1) / 2.0 : model->seq;
+  const double product = 2 * rows * keys * bl_model_query_width(model) * span.layer_count;
+  // Forward: scores, values. Backward: dprobabilities, dq, dk, dv; flash makes the scores again.
+  return (bl_flops_t){.forward = 2 * product,
+                      .backward_input = (attention == BL_ATTENTION_FLASH ? 5 : 4) * product};
+}
+
+double bl_flops_total(bl_flops_t flops) {
+  return flops.forward + flops.backward_input + flops.backward_weight + flops.head;
+}

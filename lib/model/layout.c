@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/layout.h"
+
+#include "base/bytes.h"
+
+// Far above any machine, far below overflow of the sums made here.
+#define BLOCK_BYTES_MAX ((uint64_t)1 << 62)
+
+const char *bl_segment_name(bl_segment_kind_t kind) {
+  static const char *const names[] = {
+#define X(identifier, name) [identifier] = name,
+      BL_SEGMENT_TABLE(X)
+#undef X
+  };
+  return names[kind];
+}
+
+const char *bl_lifetime_name(bl_lifetime_t lifetime) {
+  static const char *const names[] = {[BL_LIFETIME_F_TO_I] = "F..I",
+                                      [BL_LIFETIME_F_TO_W] = "F..W",
+                                      [BL_LIFETIME_I_TO_W] = "I..W",
+                                      [BL_LIFETIME_OPERATION] = "operation"};
+  return names[lifetime];
+}
+
+const char *bl_attention_name(bl_attention_t attention) {
+  return attention == BL_ATTENTION_FLASH ? "flash" : "naive";
+}
+
+// Scalars of one segment of each kind.
+static void count_elements(const bl_layout_t *layout, uint64_t elements[BL_SEGMENT_KINDS]) {
+  const bl_model_t *model = &layout->model;
+  const uint64_t rows = (uint64_t)layout->options.micro_batch * model->seq;
+  const uint64_t norm_gradient = (uint64_t)bl_model_norm_vectors(model) * model->hidden;
+  elements[BL_SEGMENT_X1] = rows * model->hidden;
+  elements[BL_SEGMENT_NORM1_STATS] = rows * bl_model_norm_vectors(model);
+  elements[BL_SEGMENT_NORM1] = rows * model->hidden;
+  elements[BL_SEGMENT_QKV] = rows * bl_model_qkv_width(model);
+  elements[BL_SEGMENT_SCORES] =
+      rows * model->heads * (layout->options.attention == BL_ATTENTION_NAIVE ? model->seq : 1);
+  elements[BL_SEGMENT_ATTENTION] = rows * bl_model_query_width(model);
+  elements[BL_SEGMENT_X2] = rows * model->hidden;
+  elements[BL_SEGMENT_NORM2_STATS] = rows * bl_model_norm_vectors(model);
+  elements[BL_SEGMENT_NORM2] = rows * model->hidden;
+  elements[BL_SEGMENT_PRE] = rows * bl_model_pre_width(model);
+  elements[BL_SEGMENT_ACT] = rows * model->ffn;
+  elements[BL_SEGMENT_NORM1_GRADIENT] = norm_gradient;
+  elements[BL_SEGMENT_NORM2_GRADIENT] = norm_gradient;
+  elements[BL_SEGMENT_FINAL_GRADIENT] = layout->span.head ? norm_gradient : 0;
+}
+
+static bl_lifetime_t lifetime_of(bl_segment_kind_t kind, bl_layout_options_t options) {
+  switch (kind) {
+  case BL_SEGMENT_NORM1_STATS:
+  case BL_SEGMENT_NORM2_STATS:
+  case BL_SEGMENT_SCORES:
+    return BL_LIFETIME_F_TO_I;
+  case BL_SEGMENT_NORM1:
+  case BL_SEGMENT_NORM2:
+  case BL_SEGMENT_ACT:
+    if (options.lean) {
+      return options.backward == BL_BACKWARD_FUSED ? BL_LIFETIME_OPERATION : BL_LIFETIME_I_TO_W;
+    }
+    return BL_LIFETIME_F_TO_W;
+  case BL_SEGMENT_NORM1_GRADIENT:
+  case BL_SEGMENT_NORM2_GRADIENT:
+  case BL_SEGMENT_FINAL_GRADIENT:
+    return BL_LIFETIME_I_TO_W;
+  default:
+    return BL_LIFETIME_F_TO_W;
+  }
+}
+
+static bool lives_from_forward(bl_lifetime_t lifetime) {
+  return lifetime == BL_LIFETIME_F_TO_I || lifetime == BL_LIFETIME_F_TO_W;
+}
+
+// Every length below is a product of at most four bounded numbers; this rejects what would not fit before any
+// is made.
+static bl_status_t check_size(const bl_model_t *model, bl_chunk_span_t span, bl_layout_options_t options) {
+  uint64_t widest = bl_model_pre_width(model);
+  uint64_t scores = (uint64_t)model->heads * model->seq;
+  widest = widest > scores ? widest : scores;
+  widest = widest > bl_model_qkv_width(model) ? widest : bl_model_qkv_width(model);
+  widest = widest > model->hidden ? widest : model->hidden;
+  uint64_t bytes = (uint64_t)BL_SEGMENT_KINDS * sizeof(float) * (span.layer_count + 1);
+  bool fits = bl_mul_u64(bytes, options.micro_batch, &bytes) && bl_mul_u64(bytes, model->seq, &bytes) &&
+              bl_mul_u64(bytes, widest, &bytes);
+  return fits && bytes < BLOCK_BYTES_MAX ? BL_OK : BL_INVALID;
+}
+
+bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chunk_span_t span,
+                           bl_layout_options_t options) {
+  if (options.micro_batch < 1 || check_size(model, span, options) != BL_OK) {
+    return BL_INVALID;
+  }
+  bl_layout_t made = {.model = *model, .span = span, .options = options};
+  uint64_t elements[BL_SEGMENT_KINDS];
+  count_elements(&made, elements);
+  for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
+    bl_layout_row_t *row = &made.rows[kind];
+    row->lifetime = lifetime_of((bl_segment_kind_t)kind, options);
+    row->bytes = elements[kind] * sizeof(float);
+    if (kind == BL_SEGMENT_FINAL_GRADIENT) {
+      continue; // once per chunk: placed after the layers
+    }
+    uint64_t *end = lives_from_forward(row->lifetime)        ? &made.kept_stride_bytes
+                    : row->lifetime == BL_LIFETIME_OPERATION ? &made.shared_bytes
+                                                             : &made.gradient_stride_bytes;
+    row->offset_bytes = *end;
+    *end += bl_align_up(row->bytes, BL_CACHE_LINE_BYTES);
+  }
+  // x1 is the first row, and the first layer has none: layers begin that much before their stride says.
+  if (span.layer_count > 0) {
+    made.evict_bytes = span.layer_count * made.kept_stride_bytes -
+                       bl_align_up(made.rows[BL_SEGMENT_X1].bytes, BL_CACHE_LINE_BYTES);
+  }
+  made.slot_bytes = made.evict_bytes + span.layer_count * made.gradient_stride_bytes;
+  made.rows[BL_SEGMENT_FINAL_GRADIENT].offset_bytes = made.slot_bytes;
+  made.slot_bytes += bl_align_up(made.rows[BL_SEGMENT_FINAL_GRADIENT].bytes, BL_CACHE_LINE_BYTES);
+  made.edge_bytes = (uint64_t)options.micro_batch * model->seq * model->hidden * sizeof(float);
+  *layout = made;
+  return BL_OK;
+}
+
+bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind,
+                       bl_segment_t *segment) {
+  const bl_layout_row_t *row = &layout->rows[kind];
+  uint64_t offset = row->offset_bytes;
+  if (kind == BL_SEGMENT_FINAL_GRADIENT) {
+    if (row->bytes == 0) {
+      return false;
+    }
+  } else if (layer >= layout->span.layer_count || (kind == BL_SEGMENT_X1 && layer == 0)) {
+    return false;
+  } else if (lives_from_forward(row->lifetime)) {
+    offset += layer * layout->kept_stride_bytes -
+              bl_align_up(layout->rows[BL_SEGMENT_X1].bytes, BL_CACHE_LINE_BYTES);
+  } else if (row->lifetime == BL_LIFETIME_I_TO_W) {
+    offset += layout->evict_bytes + layer * layout->gradient_stride_bytes;
+  }
+  *segment = (bl_segment_t){kind, layer, row->lifetime, offset, row->bytes};
+  return true;
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/model.h"
+
+#include "model/parameters.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+static const char *const family_names[] = {[BL_FAMILY_GPT2] = "gpt2", [BL_FAMILY_LLAMA] = "llama"};
+
+const char *bl_family_name(bl_family_t family) {
+  return family_names[family];
+}
+
+bool bl_family_parse(const char *name, bl_family_t *family) {
+  for (unsigned i = 0; i < sizeof family_names / sizeof family_names[0]; i++) {
+    if (strcmp(name, family_names[i]) == 0) {
+      *family = (bl_family_t)i;
+      return true;
+    }
+  }
+  return false;
+}
+
+static bl_status_t check_ranges(const bl_model_t *model, bl_error_t *err) {
+  const struct {
+    const char *name;
+    uint32_t value, maximum;
+  } fields[] = {
+      {"layers", model->layers, BL_MODEL_LAYERS_MAX},
+      {"hidden", model->hidden, BL_MODEL_DIMENSION_MAX},
+      {"heads", model->heads, BL_MODEL_DIMENSION_MAX},
+      {"kv_heads", model->kv_heads, BL_MODEL_DIMENSION_MAX},
+      {"head_dim", model->head_dim, BL_MODEL_DIMENSION_MAX},
+      {"ffn", model->ffn, BL_MODEL_DIMENSION_MAX},
+      {"vocab", model->vocab, BL_MODEL_DIMENSION_MAX},
+      {"seq", model->seq, BL_MODEL_DIMENSION_MAX},
+  };
+  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+    if (fields[i].value < 1 || fields[i].value > fields[i].maximum) {
+      return bl_error_set(err, BL_INVALID, "model.%s: must be between 1 and %" PRIu32 ", is %" PRIu32,
+                          fields[i].name, fields[i].maximum, fields[i].value);
+    }
+  }
+  if ((uint64_t)model->heads * model->head_dim > BL_MODEL_DIMENSION_MAX) {
+    return bl_error_set(err, BL_INVALID, "model.heads: %" PRIu32 " heads of %" PRIu32 " exceed %u columns",
+                        model->heads, model->head_dim, BL_MODEL_DIMENSION_MAX);
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
+  bl_status_t status = check_ranges(model, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (model->heads % model->kv_heads != 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "model.kv_heads: %" PRIu32 " does not divide model.heads, which is %" PRIu32,
+                        model->kv_heads, model->heads);
+  }
+  if (!isfinite(model->norm_epsilon) || model->norm_epsilon <= 0) {
+    return bl_error_set(err, BL_INVALID, "model.norm_epsilon: must be above 0, is %g", model->norm_epsilon);
+  }
+  if (model->family == BL_FAMILY_GPT2) {
+    if (model->kv_heads != model->heads) {
+      return bl_error_set(err, BL_INVALID,
+                          "model.kv_heads: gpt2 has as many as model.heads (%" PRIu32 "), not %" PRIu32
+                          "; grouped queries need model.family llama",
+                          model->heads, model->kv_heads);
+    }
+    if (model->heads * model->head_dim != model->hidden) {
+      return bl_error_set(err, BL_INVALID,
+                          "model.heads: %" PRIu32 " does not divide model.hidden, which is %" PRIu32,
+                          model->heads, model->hidden);
+    }
+    return BL_OK;
+  }
+  if (model->head_dim % 2 != 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "model.heads: rotary positions need an even head size, %" PRIu32
+                        " heads have %" PRIu32,
+                        model->heads, model->head_dim);
+  }
+  if (!isfinite(model->rope_theta) || model->rope_theta <= 0) {
+    return bl_error_set(err, BL_INVALID, "model.rope_theta: must be above 0, is %g", model->rope_theta);
+  }
+  return BL_OK;
+}
+
+uint64_t bl_model_parameter_elements(const bl_model_t *model) {
+  uint64_t elements = 0;
+  for (uint32_t i = 0; i < bl_parameter_count(model); i++) {
+    elements += bl_parameter_get(model, i).elements;
+  }
+  return elements;
+}

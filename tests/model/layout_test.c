@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies the block layout: sizes in units of T * hidden, disjoint segments, the evicted prefix, lean forms, and
+// that absurd sizes are refused.
+#include "model/layout.h"
+
+#include "model/memory.h"
+#include "model/models.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bl_layout_t make(bl_model_t model, bl_chunk_span_t span, bl_attention_t attention, bl_backward_t backward,
+                        bool lean) {
+  bl_layout_t layout;
+  bl_layout_options_t options = {.micro_batch = 2, .attention = attention, .backward = backward, .lean = lean};
+  assert_int_equal(bl_layout_init(&layout, &model, span, options), BL_OK);
+  return layout;
+}
+
+// Units of T * hidden that activations of one more layer add to the slot, statistics and norm parts left out.
+static double units_per_layer(bl_backward_t backward, bool lean, bool evicted) {
+  bl_model_t model = gpt2_small();
+  bl_layout_t layout = make(model, (bl_chunk_span_t){1, 2, false, false}, BL_ATTENTION_FLASH, backward, lean);
+  uint64_t small = 0;
+  const bl_segment_kind_t extras[] = {BL_SEGMENT_NORM1_STATS, BL_SEGMENT_NORM2_STATS, BL_SEGMENT_SCORES,
+                                      BL_SEGMENT_NORM1_GRADIENT, BL_SEGMENT_NORM2_GRADIENT};
+  for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++) {
+    bl_segment_t segment;
+    assert_true(bl_layout_segment(&layout, 1, extras[i], &segment));
+    small += evicted && segment.lifetime == BL_LIFETIME_I_TO_W ? 0 : segment.bytes;
+  }
+  uint64_t bytes = layout.kept_stride_bytes + (evicted ? 0 : layout.gradient_stride_bytes);
+  return (double)(bytes - small) / (double)layout.edge_bytes;
+}
+
+static void a_gpt_layer_is_16_units_and_10_when_lean(void **state) {
+  (void)state;
+  assert_true(units_per_layer(BL_BACKWARD_SPLIT, false, false) == 16);
+  assert_true(units_per_layer(BL_BACKWARD_SPLIT, false, true) == 16);
+  assert_true(units_per_layer(BL_BACKWARD_SPLIT, true, false) == 16);
+  assert_true(units_per_layer(BL_BACKWARD_SPLIT, true, true) == 10);
+  assert_true(units_per_layer(BL_BACKWARD_FUSED, true, false) == 10);
+  bl_layout_t lean =
+      make(gpt2_small(), (bl_chunk_span_t){1, 2, false, false}, BL_ATTENTION_FLASH, BL_BACKWARD_FUSED, true);
+  assert_int_equal(lean.shared_bytes, 6 * lean.edge_bytes);
+}
+
+// Marks every byte of every segment once; the prefix up to evict_bytes holds exactly what lives between F and I.
+static void check_disjoint(bl_model_t model, bl_chunk_span_t span, bl_attention_t attention, bl_backward_t backward,
+                           bool lean) {
+  bl_layout_t layout = make(model, span, attention, backward, lean);
+  unsigned char *used = calloc(1, layout.slot_bytes + 1);
+  assert_non_null(used);
+  for (uint32_t layer = 0; layer < (span.layer_count ? span.layer_count : 1); layer++) {
+    for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
+      bl_segment_t segment;
+      if ((kind == BL_SEGMENT_FINAL_GRADIENT && layer > 0) ||
+          !bl_layout_segment(&layout, layer, (bl_segment_kind_t)kind, &segment)) {
+        continue;
+      }
+      assert_int_equal(segment.offset_bytes % 64, 0);
+      if (segment.lifetime == BL_LIFETIME_OPERATION) {
+        assert_true(segment.offset_bytes + segment.bytes <= layout.shared_bytes);
+        continue;
+      }
+      assert_true(segment.offset_bytes + segment.bytes <= layout.slot_bytes);
+      assert_true((segment.lifetime == BL_LIFETIME_I_TO_W) == (segment.offset_bytes >= layout.evict_bytes));
+      for (uint64_t i = 0; i < segment.bytes; i++) {
+        assert_int_equal(used[segment.offset_bytes + i]++, 0);
+      }
+    }
+  }
+  free(used);
+}
+
+static void segments_are_disjoint(void **state) {
+  (void)state;
+  bl_model_t models[] = {gpt2_small(), tiny_llama()};
+  const bl_chunk_span_t spans[] = {{0, 1, true, false}, {1, 3, false, true}, {4, 0, false, true}};
+  for (int m = 0; m < 2; m++) {
+    models[m].hidden = 60; // sizes that are no multiple of a cache line
+    models[m].heads = models[m].family == BL_FAMILY_GPT2 ? 6 : 4;
+    models[m].kv_heads = models[m].family == BL_FAMILY_GPT2 ? 6 : 2;
+    models[m].head_dim = 10;
+    models[m].ffn = 100;
+    models[m].seq = 7;
+    for (int variant = 0; variant < 24; variant++) {
+      check_disjoint(models[m], spans[variant / 8], variant & 1 ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE,
+                     variant & 2 ? BL_BACKWARD_FUSED : BL_BACKWARD_SPLIT, variant & 4);
+    }
+  }
+}
+
+static void the_first_layer_keeps_no_input(void **state) {
+  (void)state;
+  bl_layout_t layout =
+      make(gpt2_small(), (bl_chunk_span_t){3, 2, false, false}, BL_ATTENTION_NAIVE, BL_BACKWARD_SPLIT, false);
+  bl_segment_t segment;
+  assert_false(bl_layout_segment(&layout, 0, BL_SEGMENT_X1, &segment));
+  assert_true(bl_layout_segment(&layout, 1, BL_SEGMENT_X1, &segment));
+  assert_false(bl_layout_segment(&layout, 2, BL_SEGMENT_QKV, &segment));
+  assert_false(bl_layout_segment(&layout, 0, BL_SEGMENT_FINAL_GRADIENT, &segment));
+}
+
+static void absurd_sizes_are_refused(void **state) {
+  (void)state;
+  bl_model_t model = tiny_llama();
+  model.seq = model.hidden = BL_MODEL_DIMENSION_MAX;
+  bl_layout_t layout;
+  bl_layout_options_t options = {.micro_batch = UINT32_MAX, .attention = BL_ATTENTION_NAIVE};
+  assert_int_equal(bl_layout_init(&layout, &model, bl_chunk_span_whole(&model), options), BL_INVALID);
+  options.micro_batch = 0;
+  assert_int_equal(bl_layout_init(&layout, &model, bl_chunk_span_whole(&model), options), BL_INVALID);
+}
+
+static void memory_counts_a_second_embedding_gradient(void **state) {
+  (void)state;
+  bl_model_t model = gpt2_small();
+  bl_chunk_memory_t memory;
+  bl_layout_options_t options = {.micro_batch = 1, .attention = BL_ATTENTION_FLASH};
+  assert_int_equal(bl_chunk_memory(&model, bl_chunk_span_whole(&model), options, &memory), BL_OK);
+  assert_int_equal(memory.weight_bytes, 4 * bl_model_parameter_elements(&model));
+  assert_int_equal(memory.gradient_bytes, memory.weight_bytes + 4ull * 50257 * 768);
+  assert_int_equal(memory.optimizer_bytes, 2 * memory.weight_bytes);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_gpt_layer_is_16_units_and_10_when_lean),
+      cmocka_unit_test(segments_are_disjoint),
+      cmocka_unit_test(the_first_layer_keeps_no_input),
+      cmocka_unit_test(absurd_sizes_are_refused),
+      cmocka_unit_test(memory_counts_a_second_embedding_gradient),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies the checks of a model's numbers (each refusal names its field) and the operation counts.
+#include "model/model.h"
+
+#include "model/flops.h"
+#include "model/models.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void expect_refused(bl_model_t model, const char *field) {
+  bl_error_t err;
+  bl_error_clear(&err);
+  assert_int_equal(bl_model_check(&model, &err), BL_INVALID);
+  if (strncmp(err.text, field, strlen(field)) != 0) {
+    fail_msg("expected a message about %s, got: %s", field, err.text);
+  }
+}
+
+static void bad_models_are_refused_by_field(void **state) {
+  (void)state;
+  bl_error_t err;
+  bl_model_t good = gpt2_small(), llama = tiny_llama();
+  assert_int_equal(bl_model_check(&good, &err), BL_OK);
+  assert_int_equal(bl_model_check(&llama, &err), BL_OK);
+  bl_model_t bad = good;
+  bad.layers = 0;
+  expect_refused(bad, "model.layers:");
+  bad = good;
+  bad.heads = bad.kv_heads = 10;
+  bad.head_dim = 76;
+  expect_refused(bad, "model.heads:");
+  bad = good;
+  bad.kv_heads = 4;
+  expect_refused(bad, "model.kv_heads:");
+  bad = llama;
+  bad.kv_heads = 5;
+  expect_refused(bad, "model.kv_heads:");
+  bad = llama;
+  bad.head_dim = 63;
+  expect_refused(bad, "model.heads:");
+  bad = llama;
+  bad.rope_theta = 0;
+  expect_refused(bad, "model.rope_theta:");
+  bad = good;
+  bad.norm_epsilon = -1;
+  expect_refused(bad, "model.norm_epsilon:");
+  bad = good;
+  bad.vocab = UINT32_MAX;
+  expect_refused(bad, "model.vocab:");
+}
+
+// 6 operations per weight and token, the embedding tables left out, the tied head counted as a product.
+static void operations_of_gpt2(void **state) {
+  (void)state;
+  bl_model_t model = gpt2_small();
+  bl_flops_t matmul = bl_flops_matmul(&model, bl_chunk_span_whole(&model), 1);
+  double weights = 12.0 * 12 * 768 * 768 + 50257.0 * 768;
+  assert_true(bl_flops_total(matmul) == 6 * 1024 * weights);
+  bl_flops_t square = bl_flops_attention(&model, bl_chunk_span_whole(&model), 1, BL_ATTENTION_NAIVE, false);
+  assert_true(square.forward == 4.0 * 1024 * 1024 * 768 * 12);
+  bl_flops_t causal = bl_flops_attention(&model, bl_chunk_span_whole(&model), 1, BL_ATTENTION_NAIVE, true);
+  assert_true(causal.forward == square.forward * 1025 / 2048);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(bad_models_are_refused_by_field),
+      cmocka_unit_test(operations_of_gpt2),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
