@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job means: model, layers of every stage, schedule, slots, data. Driver, stages and ballastctl resolve the same
+// job text to the same values with this code.
+//
+//   bl_training_t training;
+//   if (bl_training_init(&training, &job, &err) == BL_OK) {
+//     ... training.model, training.partition.spans[virtual_stage], training.stages[rank].slots ...
+//     bl_training_cleanup(&training);
+//   }
+//
+// All cross-checks between keys, files and each other are here, so that nothing is started for a job that cannot run:
+// settings that this version does not do are refused by name, never ignored.
+//
+// Reads files (config.json, safetensors headers, data). Thread: one makes and cleans up; immutable in between.
+#ifndef BALLAST_JOB_TRAINING_H
+#define BALLAST_JOB_TRAINING_H
+
+#include "config/job.h"
+#include "job/dataset.h"
+#include "job/partition.h"
+#include "model/layout.h"
+#include "model/model.h"
+#include "schedule/schedule.h"
+
+typedef struct bl_training_stage {
+  uint32_t slots_needed; // resident activation blocks at the peak of the schedule
+  uint32_t slots;        // own slots: memory.slots, memory.activation_bytes / slot_bytes, or slots_needed
+  uint64_t slot_bytes;   // of one slot: the largest block of the stage's chunks
+} bl_training_stage_t;
+
+typedef struct bl_training {
+  bl_model_t model;
+  bl_partition_t partition;
+  bl_dataset_t dataset;
+  bl_schedule_t schedule;     // of one training step
+  bl_layout_options_t layout; // the same for every chunk
+  bl_training_stage_t *stages;
+  uint32_t stage_count;
+} bl_training_t;
+
+// Resolves a parsed job, which must outlive nothing: all that is needed later is copied. BL_INVALID names the key (with
+// its place in the job file) or the file and what is wrong with it; BL_UNIMPLEMENTED a setting that this version does
+// not do; BL_NOT_FOUND, BL_DENIED, BL_DATA_LOSS, BL_IO a file; BL_EXHAUSTED too little memory. On failure there is
+// nothing to clean up.
+BL_MUST_USE bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_error_t *err);
+void bl_training_cleanup(bl_training_t *training); // a zeroed one is fine
+
+#endif
