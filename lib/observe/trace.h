@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one thread did, as a bounded ring of timed events: the operations of a schedule and the waits between them.
+// When the ring is full the oldest event is overwritten and counted, so tracing can always be on.
+//
+// Thread: one thread adds; others read only while it does not (after a step, handed over by a message).
+// Memory: allocated once at creation.
+#ifndef BALLAST_OBSERVE_TRACE_H
+#define BALLAST_OBSERVE_TRACE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BL_TRACE_NAME_BYTES 36
+
+typedef struct bl_trace_event {
+  uint64_t start_ns;              // monotonic clock of the machine
+  uint64_t end_ns;                // >= start_ns
+  int32_t micro_batch;            // -1 when none
+  uint32_t slots_in_use;          // after the event
+  bool wait;                      // a wait, and `name` its reason; else an operation, and `name` its cell, e.g. "0F3"
+  char name[BL_TRACE_NAME_BYTES]; // terminated
+} bl_trace_event_t;
+
+typedef struct bl_trace bl_trace_t;
+
+// Keeps the last `capacity` events, at least 1. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_trace_create(size_t capacity, bl_trace_t **trace);
+void bl_trace_destroy(bl_trace_t *trace); // NULL is fine
+void bl_trace_clear(bl_trace_t *trace);
+
+// Copies the event. `name` is cut to fit when it is too long.
+void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_batch, uint32_t slots_in_use,
+                  uint64_t start_ns, uint64_t end_ns);
+
+size_t bl_trace_count(const bl_trace_t *trace);     // events held
+uint64_t bl_trace_dropped(const bl_trace_t *trace); // overwritten since the last clear
+// The i-th event held, 0 the oldest; i < bl_trace_count. Borrowed until the next add or clear.
+const bl_trace_event_t *bl_trace_get(const bl_trace_t *trace, size_t i);
+
+#endif

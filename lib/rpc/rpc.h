@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Remote calls of one process: what its servers and channels share. gRPC on the wire, protobuf-c messages in memory,
+// callbacks on the loop. One rpc per loop owns one completion queue and the one thread that waits on it; that thread
+// only posts to the loop.
+//
+//   bl_rpc_create(loop, &rpc, err);
+//   bl_rpc_server_create(rpc, NULL, &server, err);      server.h
+//   bl_rpc_channel_create(rpc, "host:port", NULL, &channel, err);   channel.h
+//   bl_loop_run(loop);
+//   bl_rpc_channel_destroy(channel);
+//   bl_rpc_server_destroy(server);                      after its shutdown has finished
+//   bl_rpc_destroy(rpc);
+//   bl_loop_destroy(loop);
+//
+// Thread: every function of this library is called on the loop's thread, and every callback fires there.
+// Memory: messages handed to callbacks live until the callback (client) or the call (server) ends; what must live
+// longer is copied by its user. Unpacking is bounded by `message_limit_bytes` on the wire and `unpack_limit_bytes` in
+// memory, so a peer cannot make this process allocate more than that per call.
+// Connections are plaintext. The options structures are where credentials will go.
+#ifndef BALLAST_RPC_RPC_H
+#define BALLAST_RPC_RPC_H
+
+#include "base/error.h"
+#include "loop/loop.h"
+
+#include <stdint.h>
+
+// An address is "unix:/absolute/path", "host:port", "[ipv6]:port".
+#define BL_RPC_ADDRESS_BYTES 256
+
+// Largest message on the wire, either way, unless options say otherwise. Control messages are small; the largest are
+// job files and traces. Tensors never travel here.
+#define BL_RPC_MESSAGE_LIMIT_BYTES (16u << 20)
+// Largest memory for one unpacked message: bounds messages that are small on the wire and large in memory (an empty
+// sub-message costs 2 bytes there and about 100 here).
+#define BL_RPC_UNPACK_LIMIT_BYTES (64u << 20)
+
+// Deadline of a call that may take as long as it takes: a watch. Its end is seen as loss of the connection.
+#define BL_RPC_NO_DEADLINE UINT64_MAX
+
+typedef struct bl_rpc bl_rpc_t;
+
+// Also makes the process ignore SIGPIPE. BL_EXHAUSTED: no thread.
+BL_MUST_USE bl_status_t bl_rpc_create(bl_loop_t *loop, bl_rpc_t **rpc, bl_error_t *err);
+// All its servers and channels must have been destroyed. Waits for the completion-queue thread to end, which takes
+// what the library needs to end cancelled calls (microseconds). NULL is fine.
+void bl_rpc_destroy(bl_rpc_t *rpc);
+bl_loop_t *bl_rpc_loop(const bl_rpc_t *rpc);
+
+#endif
