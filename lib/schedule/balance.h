@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Balancing: one pure pass over any schedule that evicts blocks to stores so that no stage holds more than its own
+// slots. The resident block whose next use is farthest is evicted (Belady's rule; for 1F1B this is BPipe's "evict the
+// latest"), only between its F and its I or B. BPipe is this pass with pairs (s, p-1-s) and cap ceil((p+2)/2).
+// Thread: pure functions, any thread.
+#ifndef BALLAST_SCHEDULE_BALANCE_H
+#define BALLAST_SCHEDULE_BALANCE_H
+
+#include "schedule/schedule.h"
+
+typedef enum bl_balance_mode {
+  BL_BALANCE_OVERLAP, // an E runs during the operation before the one that needs the slot, an L during the operation
+                      // before its backward: copies hide behind compute, for a few more evictions
+  BL_BALANCE_FEWEST,  // evict when full, load just before use
+} bl_balance_mode_t;
+
+// All arrays are borrowed for the call.
+typedef struct bl_balance_request {
+  bl_balance_mode_t mode;
+  const uint32_t *own;  // [stages] own slots of each stage
+  const uint32_t *lent; // [stores] slots of each store; store d lives on stage d
+  uint32_t stores;
+  // Who reaches whom, preferred first: stage s may use reach[s * reach_count ...], BL_STORE_NONE ends a row.
+  const uint16_t *reach;
+  uint32_t reach_count;
+} bl_balance_request_t;
+
+typedef struct bl_balance_result {
+  bl_schedule_t *schedule; // a new one; the caller destroys it
+  uint32_t *evictions;     // [stages]; loads are as many
+  uint32_t *parked_peak;   // [stages] most blocks of the stage away at once
+  uint32_t *leased_peak;   // [stores] most blocks kept at once, in list order of the evictors
+} bl_balance_result_t;
+
+// BL_EXHAUSTED names stage, operation and the smallest cap that works, or the stores that are too small.
+BL_MUST_USE bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t *request,
+                                   bl_balance_result_t *result, bl_error_t *err);
+void bl_balance_result_cleanup(bl_balance_result_t *result);
+
+// ceil((p + 2) / 2): BPipe's cap on device-micro-batches.
+static inline uint32_t bl_balance_bpipe_cap(uint32_t stages) {
+  return (stages + 3) / 2;
+}
+
+// Balances `schedule` under `cap` slots a device (in slots, that is blocks): every stage whose peak exceeds the cap
+// evicts to the stages that have room below it (bpipe: to stage p-1-s alone), lent slots being the cap minus the
+// store's own peak.
+BL_MUST_USE bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
+                                       bl_balance_mode_t mode, bl_balance_result_t *result, bl_error_t *err);
+
+#endif

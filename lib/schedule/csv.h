@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedules as the CSV that PyTorch's pipelining reads and writes: no header, row = stage, cell = operation in order,
+// empty cell = idle, spaces around a cell allowed, LF or CRLF. Ours is a superset: cells with R, E, L (op.h).
+//
+// Read from PyTorch's files: compute_only and compute_comms; SEND_*, RECV_*, UNSHARD, RESHARD and REDUCE_GRAD cells
+// are checked for their form and dropped, since here the data path does what they ask for. OVERLAP_F_B pairs become
+// their two operations in order. The map from virtual stages to stages follows from the rows.
+// Thread: pure functions, any thread.
+#ifndef BALLAST_SCHEDULE_CSV_H
+#define BALLAST_SCHEDULE_CSV_H
+
+#include "schedule/schedule.h"
+
+// `text` need not be terminated. BL_INVALID names row, column and cell (all from 1). The schedule is validated.
+BL_MUST_USE bl_status_t bl_csv_read(const char *text, size_t size_bytes, const char *name, bl_schedule_t **schedule,
+                                    bl_error_t *err);
+// Writes rows that end in LF into *text (heap, terminated, the caller frees it).
+BL_MUST_USE bl_status_t bl_csv_write(const bl_schedule_t *schedule, char **text, size_t *size_bytes);
+
+#endif

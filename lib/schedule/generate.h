@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedules by name (DESIGN.md section 6). A name that exists but is not built yet is refused as such, an unknown one
+// with the nearest known; nothing is ever replaced by another schedule.
+// Thread: pure functions, any thread.
+#ifndef BALLAST_SCHEDULE_GENERATE_H
+#define BALLAST_SCHEDULE_GENERATE_H
+
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+
+// What is asked of a generator. Zero means the default of the schedule for every field but the first three.
+typedef struct bl_schedule_request {
+  const char *name;       // one of bl_schedule_names
+  uint32_t stages;        // p
+  uint32_t micro_batches; // m
+  uint32_t chunks;        // v; default 1, or 2 for V-shaped and interleaved schedules
+  uint32_t group;         // grouped-interleaved: micro-batches of a group, default p; seq1f1b: slices, default 2
+  double memory;          // limit in device-micro-batches, for zb-* and adaptive; defaults: zb-h1 p, zb-h2 2p, zb-v p,
+                          // adaptive p
+  const double *memory_of_stage; // [stages] or NULL: a limit per stage instead
+  const bl_costs_t *costs;       // NULL: BL_COSTS_UNIT
+} bl_schedule_request_t;
+
+// BL_INVALID: the shape is not possible for this schedule (names what and why); BL_NOT_FOUND: no such name;
+// BL_UNIMPLEMENTED: the name is known and not built; BL_EXHAUSTED. The result passes bl_schedule_validate.
+BL_MUST_USE bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule,
+                                             bl_error_t *err);
+
+// Forwards alone, in order, on the placement of `like`: for validation losses and sampling.
+BL_MUST_USE bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batches, bl_schedule_t **schedule,
+                                            bl_error_t *err);
+
+// What is known about a name without generating: for validation of a job and for `--help`.
+typedef struct bl_schedule_info {
+  const char *name;
+  const char *summary;
+  uint32_t default_chunks; // 1 or 2
+  bl_placement_t placement;
+  bool splits_backward; // I and W apart
+  bool runs;            // the executor runs it; otherwise generator and simulator only
+  bool built;           // a generator exists
+} bl_schedule_info_t;
+
+const bl_schedule_info_t *bl_schedule_infos(size_t *count);
+const bl_schedule_info_t *bl_schedule_info_find(const char *name); // NULL if there is no such schedule
+
+#endif

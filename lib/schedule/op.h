@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// One operation of a schedule, and its text: the cell "<virtual stage><verb><micro-batch>" of PyTorch's pipeline CSV.
+//
+//   bl_op_t op = {.verb = BL_VERB_F, .virtual_stage = 2, .micro_batch = 7};
+//   char cell[BL_OP_TEXT];
+//   bl_op_format(op, cell);                                       // "2F7"
+//
+// Beyond PyTorch's letters: R (recompute), E (evict) and L (load); "@store" after the micro-batch of an E or L
+// ("0E3@7"), and ".slice" after the micro-batch when sequences are cut into slices ("0F3.1").
+// Thread: pure functions, any thread.
+#ifndef BALLAST_SCHEDULE_OP_H
+#define BALLAST_SCHEDULE_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// X(identifier, letter, meaning)
+#define BL_VERB_TABLE(X)                                                                                               \
+  X(BL_VERB_F, 'F', "forward")                                                                                         \
+  X(BL_VERB_B, 'B', "fused backward: I, then W")                                                                       \
+  X(BL_VERB_I, 'I', "backward for the input")                                                                          \
+  X(BL_VERB_W, 'W', "backward for the weights; releases the slot")                                                     \
+  X(BL_VERB_R, 'R', "recompute the block from its kept input")                                                         \
+  X(BL_VERB_E, 'E', "evict the block to a store")                                                                      \
+  X(BL_VERB_L, 'L', "load the block from its store")
+
+typedef enum bl_verb {
+#define X(identifier, letter, meaning) identifier,
+  BL_VERB_TABLE(X)
+#undef X
+      BL_VERB_COUNT
+} bl_verb_t;
+
+#define BL_STORE_NONE UINT16_MAX
+
+typedef struct bl_op {
+  uint8_t verb;           // bl_verb_t
+  uint8_t slice;          // slice of the sequence, 0 unless the schedule has slices > 1
+  uint16_t virtual_stage; // position of the chunk along the model; its stage is bl_schedule_t.stage_of
+  uint32_t micro_batch;   // from 0
+  uint16_t store;         // E and L: index of the store, or BL_STORE_NONE when it is chosen later; others: 0
+} bl_op_t;
+
+char bl_verb_letter(bl_verb_t verb);
+// True for F, B, I, W and R: operations that occupy the stage's compute thread. False for E and L.
+static inline bool bl_verb_computes(bl_verb_t verb) {
+  return verb != BL_VERB_E && verb != BL_VERB_L;
+}
+// True for B and I: the operations that start a block's backward.
+static inline bool bl_verb_starts_backward(bl_verb_t verb) {
+  return verb == BL_VERB_B || verb == BL_VERB_I;
+}
+// True for B and W: the operations that add to weight gradients and release the block.
+static inline bool bl_verb_ends_block(bl_verb_t verb) {
+  return verb == BL_VERB_B || verb == BL_VERB_W;
+}
+
+#define BL_OP_TEXT 40
+// Writes the cell of `op` and returns `text`. The slice is written when it is not 0 or `with_slice` asks for it.
+const char *bl_op_format(bl_op_t op, char text[BL_OP_TEXT]);
+const char *bl_op_format_slice(bl_op_t op, bool with_slice, char text[BL_OP_TEXT]);
+// Reads one cell of `length` characters without surrounding spaces. False if it is none of ours.
+bool bl_op_parse(const char *text, size_t length, bl_op_t *op);
+
+#endif

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timing of a schedule: event-driven, by the definitions of the reference schedules.
+//
+// A stage runs its list strictly in order, one computing operation at a time; an operation starts when the stage is
+// free and all it depends on has ended, plus the boundary latency where that ran on another stage. F(s) depends on
+// F(s-1); I or B of the last virtual stage on its F, any other on the I or B of s+1; W on I; R on F, and the backward
+// on R. A fused B releases the virtual stage before it when I and W are both done, a split one after I.
+// E and L run on the path between stage and store, one at a time per stage: an L must end before the operation that
+// needs the block, an E before the operation that takes its slot.
+//
+//   bl_simulation_t result;
+//   status = bl_simulate(schedule, &costs, &result, &err);
+//   printf("%g\n", result.t_end);
+//   bl_simulation_cleanup(&result);
+//
+// Thread: pure functions, any thread.
+#ifndef BALLAST_SIMULATE_SIMULATE_H
+#define BALLAST_SIMULATE_SIMULATE_H
+
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+
+typedef struct bl_span {
+  double start, end; // in the unit of the costs, from the start of the first operation
+} bl_span_t;
+
+// All peaks in device-micro-batches (bl_schedule_block_weight per block).
+typedef struct bl_simulation {
+  double t_end;         // end of the last operation
+  double max_span;      // largest (end - start) of a stage
+  double bubble_total;  // 1 - busiest stage / t_end
+  double bubble_span;   // 1 - busiest stage / max_span
+  double lower_bound;   // bl_schedule_lower_bound
+  uint32_t stages;      // length of the arrays below
+  double *busy;         // [stages] sum of its computing operations
+  double *start, *end;  // [stages] of its first and last operation
+  double *peak;         // [stages] most blocks it holds at once
+  uint32_t *peak_slots; // [stages] the same, in slots
+  bl_span_t **spans;    // [stages][operations of the stage]
+} bl_simulation_t;
+
+// Precondition: the schedule is valid. BL_INVALID for bad costs or a cycle; BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_simulate(const bl_schedule_t *schedule, const bl_costs_t *costs, bl_simulation_t *result,
+                                    bl_error_t *err);
+void bl_simulation_cleanup(bl_simulation_t *result);
+
+#endif
