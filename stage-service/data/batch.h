@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tokens of one micro-batch. A stage reads its own: inputs on virtual stage 0, labels on the last one. Which
+// windows these are is a pure function of the job and the step, so stages agree without talking.
+//
+// Every token is checked against the vocabulary when it is read: an embedding lookup can rely on it.
+//
+// Thread: any, over an open dataset. No allocation.
+#ifndef BALLAST_STAGE_DATA_BATCH_H
+#define BALLAST_STAGE_DATA_BATCH_H
+
+#include "job/dataset.h"
+
+// Both [micro_batch x seq], row-major; either may be NULL. labels[i] is the token after inputs[i].
+typedef struct bl_batch {
+  int32_t *inputs;
+  int32_t *labels;
+} bl_batch_t;
+
+// Training micro-batch `micro_batch` (from 0) of step `step` (from 1, as reported). BL_INVALID with file and offset: a
+// token >= vocab; the buffers are undefined then.
+BL_MUST_USE bl_status_t bl_batch_read(const bl_dataset_t *dataset, uint64_t step, uint32_t micro_batch,
+                                      const bl_batch_t *batch, bl_error_t *err);
+
+// Held-out sequences: row j is window first_window + micro_batch * b + j of the held-out windows, modulo their number.
+// The dataset has at least one (validation_windows > 0), else BL_PRECONDITION.
+BL_MUST_USE bl_status_t bl_batch_read_validation(const bl_dataset_t *dataset, uint64_t first_window,
+                                                 uint32_t micro_batch, const bl_batch_t *batch, bl_error_t *err);
+
+#endif

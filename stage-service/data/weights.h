@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weights a chunk starts with: read from the folder `model.init`, or drawn from the seed. Either way each tensor is
+// a function of its global name alone, so the partition does not matter.
+//
+// Reads files. Thread: any; `arena` belongs to the caller.
+#ifndef BALLAST_STAGE_DATA_WEIGHTS_H
+#define BALLAST_STAGE_DATA_WEIGHTS_H
+
+#include "config/job.h"
+#include "model/chunk_span.h"
+
+// Fills arena [bl_chunk_span_places(model, span, NULL)] fp32: every parameter of the chunk at its place (the element
+// order of bl_parameter_t), zeros between them. BL_NOT_FOUND, BL_INVALID, BL_DATA_LOSS, BL_IO name folder or file and
+// tensor; BL_EXHAUSTED. On failure the arena is undefined.
+BL_MUST_USE bl_status_t bl_chunk_weights_load(const bl_job_t *job, const bl_model_t *model, bl_chunk_span_t span,
+                                              float *arena, bl_error_t *err);
+
+#endif
