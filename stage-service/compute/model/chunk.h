@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// One chunk of a model on one device: its weights, gradients and optimizer state, and the operations a schedule runs
+// on it. Written once against the operation table (compute/ops/ops.h): nothing here knows which back end fills it, and
+// nothing knows an order of operations.
+//
+//   bl_chunk_create(&options, &chunk, err);         // plans every operation once
+//   bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk); // the caller allocates these
+//   bl_chunk_use_arenas(chunk, &arenas);
+//   bl_chunk_initialize(chunk, seed);               // or write the weights, then bl_chunk_weights_changed()
+//   each step:
+//     bl_chunk_begin_step(chunk);
+//     per micro-batch: bl_chunk_forward, ..., bl_chunk_backward_input, bl_chunk_backward_weight
+//     bl_chunk_join_tied_gradient(chunk, peer);     // where bl_chunk_has_tied_gradient says so
+//     bl_chunk_squares(chunk, i, &sum);             // for each parameter, then the driver decides
+//     bl_chunk_update(chunk, &settings, &step);
+//
+// Buffers of one micro-batch, in the execution model of EXECUTION.md (T = micro_batch seq rows):
+//   in   [T, hidden]  input edge: x, after I its gradient. The chunk with the embedding fills it in F.
+//   out  [T, hidden]  output edge: F writes y; the caller puts dy there before I. The chunk with the head keeps its
+//                     hidden state there, and its I puts dy over it.
+//   slot              activation block, laid out by model/layout.h; from F until W.
+// All are 64-byte aligned. F, R and I write only in, out, slot and workspace; W alone adds to gradients, and the head's
+// product inside I, where it is asked to (EXECUTION.md 1 and 6). Whatever a buffer held before does not matter.
+//
+// Thread: the compute thread of `compute`, except where a function says otherwise. Failures inside operations are kept
+// by the back end: ask ops->status() after a chunk operation.
+#ifndef BALLAST_COMPUTE_MODEL_CHUNK_H
+#define BALLAST_COMPUTE_MODEL_CHUNK_H
+
+#include "base/error.h"
+#include "base/status.h"
+#include "compute/ops/ops.h"
+#include "compute/optimizer/adamw.h"
+#include "model/chunk_span.h"
+#include "model/layout.h"
+#include "model/model.h"
+#include "model/parameters.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct bl_chunk bl_chunk_t;
+
+typedef struct bl_chunk_options {
+  const bl_ops_t *ops;
+  bl_compute_t *compute;   // borrowed; outlives the chunk
+  const bl_model_t *model; // copied
+  bl_chunk_span_t span;
+  bl_layout_options_t layout; // micro_batch, attention, backward, lean
+  uint32_t micro_batches;     // of a step: the loss scale is 1 / (micro_batches micro_batch seq)
+  bool prepack;               // let products read packed copies of the weights
+} bl_chunk_options_t;
+
+// Bytes of each arena. Weights, gradients and moments are the parameters as bl_chunk_span_places lays them out.
+typedef struct bl_chunk_sizes {
+  uint64_t weight_bytes;
+  uint64_t gradient_bytes;
+  uint64_t moment_bytes;    // of each of the two moments
+  uint64_t packed_bytes;    // packed weights; 0 without
+  uint64_t workspace_bytes; // of the chunk. Chunks of a stage may share one block of the largest size. The back end's
+                            // own workspace (ops->workspace_bytes) comes on top
+  uint64_t slot_bytes;
+  uint64_t evict_bytes;
+  uint64_t edge_bytes;
+} bl_chunk_sizes_t;
+
+// Blocks of at least those sizes, 64-byte aligned, owned by the caller, that outlive the chunk. Moments may both be
+// NULL in a chunk that is never updated, gradients too in one that only runs forward.
+typedef struct bl_chunk_arenas {
+  float *weights;
+  float *gradients;
+  float *first_moments;
+  float *second_moments;
+  void *packed;
+  void *workspace;
+} bl_chunk_arenas_t;
+
+// Where one parameter lies. Pointers are [parameter.elements], in Hugging Face orientation.
+typedef struct bl_chunk_parameter {
+  bl_parameter_t parameter;
+  float *weight;
+  float *gradient; // of the embedding lookup, where a tied head has a second one here
+  float *first_moment;
+  float *second_moment;
+  bool owned; // false: the tied head's copy of the embedding, which the first chunk reports and saves
+} bl_chunk_parameter_t;
+
+typedef struct bl_chunk_loss {
+  double mean;           // nats per token of this micro-batch
+  int64_t first_bad_row; // row of the first token whose loss is not finite, -1: none
+} bl_chunk_loss_t;
+
+// Plans every operation for the shapes of this chunk. BL_INVALID: the model does not pass bl_model_check or the block
+// is too large; what planning reports otherwise. BL_EXHAUSTED: no memory.
+bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chunk, bl_error_t *err) BL_MUST_USE;
+void bl_chunk_destroy(bl_chunk_t *chunk); // NULL is fine
+bl_chunk_sizes_t bl_chunk_sizes(const bl_chunk_t *chunk);
+const bl_layout_t *bl_chunk_layout(const bl_chunk_t *chunk);
+void bl_chunk_use_arenas(bl_chunk_t *chunk, const bl_chunk_arenas_t *arenas);
+
+// ---- parameters
+uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk);
+// The i-th parameter of the chunk, canonical order; valid after bl_chunk_use_arenas.
+bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i);
+// Initial weights (EXECUTION.md 18) and zero moments.
+void bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed);
+// After weights were written through bl_chunk_parameter: refreshes packed copies. (initialize and update do it.)
+void bl_chunk_weights_changed(bl_chunk_t *chunk);
+
+// ---- one micro-batch
+// F. tokens [T], read by the chunk with the embedding, which writes `in`; NULL in others, whose `in` has been received.
+void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, float *in, void *slot, float *out);
+// R. Makes the block again from the kept input; `out` is not touched. Same bits as F left in the slot.
+void bl_chunk_recompute(bl_chunk_t *chunk, const float *in, void *slot);
+// I. labels [T] and loss: the chunk with the head (its loss is set), NULL in others. accumulate_head: add the gradient
+// of the head's weight; false when a micro-batch is run again. Not for layouts that are lean and fused: these only
+// know bl_chunk_backward.
+void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, float *in, void *slot, float *out,
+                             bool accumulate_head, bl_chunk_loss_t *loss);
+// W, after I of the same micro-batch. tokens as in F.
+void bl_chunk_backward_weight(bl_chunk_t *chunk, const int32_t *tokens, const float *in, void *slot, const float *out);
+// B: I and W by the same operations, layer by layer. Same bits as I then W.
+void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *labels, float *in, void *slot,
+                       float *out, bool accumulate_head, bl_chunk_loss_t *loss);
+
+// ---- forward only, in the chunk with the head
+// Loss of a hidden state; writes nothing but *loss and workspace.
+void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const float *out, bl_chunk_loss_t *loss);
+// Logits [vocab] of one row of a hidden state.
+void bl_chunk_logits(bl_chunk_t *chunk, const float *out, uint64_t row, float *logits);
+// Draws the token after `row`: temperature and uniform as in ops->draw; -1 when logits are not finite.
+int32_t bl_chunk_draw(bl_chunk_t *chunk, const float *out, uint64_t row, float temperature, double uniform);
+
+// ---- one step
+// Sets all gradients to zero.
+void bl_chunk_begin_step(bl_chunk_t *chunk);
+// True when this chunk makes a part of a tied embedding's gradient. bl_chunk_tied_gradient is that part [vocab, hidden],
+// which the peer needs before this chunk joins. A chunk that makes both parts has no peer.
+bool bl_chunk_has_tied_gradient(const bl_chunk_t *chunk);
+bool bl_chunk_tied_needs_peer(const bl_chunk_t *chunk);
+float *bl_chunk_tied_gradient(bl_chunk_t *chunk);
+// Adds the peer's part (NULL where there is no peer), once per step, after the last micro-batch. Embedding part plus
+// head part on both sides: addition of two numbers commutes, so both get the same bits.
+void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer);
+// fp64 sum of squares of the i-th parameter's gradient, in an order that only its size fixes.
+void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum);
+// AdamW on every parameter.
+void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step);
+
+#endif

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW (Loshchilov and Hutter, 2019) as PyTorch computes it: what one step's update asks of the operation table.
+//
+// Thread: pure functions, any thread.
+#ifndef BALLAST_COMPUTE_OPTIMIZER_ADAMW_H
+#define BALLAST_COMPUTE_OPTIMIZER_ADAMW_H
+
+#include "compute/ops/ops.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct bl_adamw_settings {
+  double beta1, beta2;
+  double epsilon;
+  double weight_decay; // of matrices; vectors do not decay
+} bl_adamw_settings_t;
+
+typedef struct bl_adamw_step {
+  uint64_t step;         // of the whole training, from 1: the bias correction counts it
+  double rate;           // learning rate of this step
+  double gradient_scale; // clipping factor, 1 without
+} bl_adamw_step_t;
+
+// Bias corrections are computed in double and rounded once.
+bl_adamw_t bl_adamw_for_step(const bl_adamw_settings_t *settings, const bl_adamw_step_t *step, bool decays);
+
+#endif
