@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host as a device: anonymous memory, and sealed memfds for what peers may read (PROTOCOL.md section 1).
+#include "base/bytes.h"
+#include "device/device.h"
+#include "sys/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE // Linux 5.14
+#define MADV_POPULATE_WRITE 23
+#endif
+
+// Transparent huge pages need this alignment on x86-64 and on AArch64 with 4 KiB pages.
+#define HUGE_PAGE_BYTES (2u << 20)
+
+static bl_status_t no_memory(bl_error_t *err, const char *what, const bl_arena_t *arena, int errno_value) {
+  char wanted[BL_BYTES_TEXT];
+  bl_status_t status = bl_status_from_errno(errno_value);
+  if (errno_value == EFAULT || errno_value == EAGAIN) { // how populate reports memory that does not exist
+    status = BL_EXHAUSTED;
+  }
+  return bl_error_set(err, status, "%s of %s failed: %s; is there that much memory?", what,
+                      bl_bytes_format(arena->bytes, wanted), strerror(errno_value));
+}
+
+// Makes every page of the range resident. Returns 0 or an errno value.
+static int prefault(uint8_t *base, uint64_t bytes) {
+  if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0) {
+    return 0;
+  }
+  if (errno != EINVAL) {
+    return errno;
+  }
+  uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+  for (uint64_t offset = 0; offset < bytes; offset += page_bytes) {
+    ((volatile uint8_t *)base)[offset] = 0;
+  }
+  return 0;
+}
+
+// An anonymous map whose base is a multiple of the huge page size, so that the advice can take effect.
+static uint8_t *map_aligned(uint64_t bytes) {
+  uint64_t reserve_bytes = bytes + HUGE_PAGE_BYTES;
+  uint8_t *reserved = mmap(NULL, reserve_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (reserved == MAP_FAILED) {
+    return NULL;
+  }
+  uint8_t *base = reserved + (bl_align_up((uintptr_t)reserved, HUGE_PAGE_BYTES) - (uintptr_t)reserved);
+  if (base > reserved) {
+    munmap(reserved, (size_t)(base - reserved));
+  }
+  if (base + bytes < reserved + reserve_bytes) {
+    munmap(base + bytes, (size_t)(reserved + reserve_bytes - (base + bytes)));
+  }
+  return base;
+}
+
+static bl_status_t map_private(bl_arena_t *arena, bl_error_t *err) {
+  uint8_t *base = map_aligned(arena->mapped_bytes);
+  if (base == NULL) {
+    return no_memory(err, "mapping", arena, errno);
+  }
+  madvise(base, arena->mapped_bytes, MADV_HUGEPAGE); // only advice: a kernel without huge pages is as correct
+  int errno_value = prefault(base, arena->mapped_bytes);
+  if (errno_value != 0) {
+    munmap(base, arena->mapped_bytes);
+    return no_memory(err, "prefaulting", arena, errno_value);
+  }
+  arena->base = base;
+  return BL_OK;
+}
+
+static bl_status_t map_shareable(bl_arena_t *arena, bl_error_t *err) {
+  bl_status_t status;
+  int fd = memfd_create("ballast-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) {
+    return no_memory(err, "memfd_create", arena, errno);
+  }
+  // fallocate fails where touching a page later would raise SIGBUS.
+  if (ftruncate(fd, (off_t)arena->mapped_bytes) != 0 || fallocate(fd, 0, 0, (off_t)arena->mapped_bytes) != 0) {
+    status = no_memory(err, "shared memory", arena, errno);
+    goto close_fd;
+  }
+  uint8_t *base = mmap(NULL, arena->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) {
+    status = no_memory(err, "mapping", arena, errno);
+    goto close_fd;
+  }
+  int errno_value = prefault(base, arena->mapped_bytes);
+  if (errno_value != 0) {
+    status = no_memory(err, "prefaulting", arena, errno_value);
+    goto unmap;
+  }
+  // From here no new writable map, no change of size, no further seals: peers can only read.
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    status = bl_error_set(err, BL_UNIMPLEMENTED, "sealing shared memory failed: %s; Linux 5.1 or later is needed",
+                          strerror(errno));
+    goto unmap;
+  }
+  arena->base = base;
+  arena->fd = fd;
+  return BL_OK;
+unmap:
+  munmap(base, arena->mapped_bytes);
+close_fd:
+  close(fd);
+  return status;
+}
+
+static bl_status_t host_arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t *err) {
+  (void)device;
+  // Asked first: the kernel grants shared memory that does not exist and then kills whom it likes.
+  uint64_t available_bytes = bl_memory_available_bytes();
+  if (arena->bytes > available_bytes) {
+    char wanted[BL_BYTES_TEXT], available[BL_BYTES_TEXT];
+    return bl_error_set(err, BL_EXHAUSTED, "%s (%" PRIu64 " bytes) wanted, %s (%" PRIu64 " bytes) available here",
+                        bl_bytes_format(arena->bytes, wanted), arena->bytes,
+                        bl_bytes_format(available_bytes, available), available_bytes);
+  }
+  arena->mapped_bytes = bl_align_up(arena->bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+  return arena->kind == BL_ARENA_SHAREABLE ? map_shareable(arena, err) : map_private(arena, err);
+}
+
+static void host_arena_unmap(bl_device_t *device, bl_arena_t *arena) {
+  (void)device;
+  munmap(arena->base, arena->mapped_bytes);
+  if (arena->fd >= 0) {
+    close(arena->fd);
+  }
+}
+
+static bl_status_t host_copy(bl_device_t *device, bl_stream_t *stream, void *to, const void *from, uint64_t bytes) {
+  (void)device;
+  (void)stream;
+  memcpy(to, from, bytes);
+  return BL_OK;
+}
+
+bl_device_t *bl_device_host(void) {
+  static const bl_device_ops_t ops = {
+      .name = "host", .arena_map = host_arena_map, .arena_unmap = host_arena_unmap, .copy = host_copy};
+  static bl_device_t host = {.ops = &ops};
+  return &host;
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much memory a process may still take without the kernel killing something for it: asked before a large
+// allocation, because shared memory is granted without a check and paid for by the out-of-memory killer.
+// Thread: any.
+#ifndef BALLAST_SYS_MEMORY_H
+#define BALLAST_SYS_MEMORY_H
+
+#include <stdint.h>
+
+// The least of what the machine has available and what the limits of this process's control group (v1 or v2) leave.
+// UINT64_MAX where none of these can be read.
+uint64_t bl_memory_available_bytes(void);
+
+// Resident bytes of this process (anonymous, file and shared pages); 0 if unknown.
+uint64_t bl_memory_resident_bytes(void);
+
+#endif
