@@ -32,26 +32,26 @@
 #define BL_SAFETENSORS_LENGTH_BYTES     8
 
 // X(identifier, name in the header, bits per element)
-#define BL_TENSOR_DTYPE_TABLE(X)                                                                             \
-  X(BL_TENSOR_F32, "F32", 32)                                                                                \
-  X(BL_TENSOR_F16, "F16", 16)                                                                                \
-  X(BL_TENSOR_BF16, "BF16", 16)                                                                              \
-  X(BL_TENSOR_F64, "F64", 64)                                                                                \
-  X(BL_TENSOR_BOOL, "BOOL", 8)                                                                               \
-  X(BL_TENSOR_U8, "U8", 8)                                                                                   \
-  X(BL_TENSOR_I8, "I8", 8)                                                                                   \
-  X(BL_TENSOR_U16, "U16", 16)                                                                                \
-  X(BL_TENSOR_I16, "I16", 16)                                                                                \
-  X(BL_TENSOR_U32, "U32", 32)                                                                                \
-  X(BL_TENSOR_I32, "I32", 32)                                                                                \
-  X(BL_TENSOR_U64, "U64", 64)                                                                                \
-  X(BL_TENSOR_I64, "I64", 64)                                                                                \
-  X(BL_TENSOR_C64, "C64", 64)                                                                                \
-  X(BL_TENSOR_F4, "F4", 4)                                                                                   \
-  X(BL_TENSOR_F6_E2M3, "F6_E2M3", 6)                                                                         \
-  X(BL_TENSOR_F6_E3M2, "F6_E3M2", 6)                                                                         \
-  X(BL_TENSOR_F8_E5M2, "F8_E5M2", 8)                                                                         \
-  X(BL_TENSOR_F8_E4M3, "F8_E4M3", 8)                                                                         \
+#define BL_TENSOR_DTYPE_TABLE(X)                                                                                       \
+  X(BL_TENSOR_F32, "F32", 32)                                                                                          \
+  X(BL_TENSOR_F16, "F16", 16)                                                                                          \
+  X(BL_TENSOR_BF16, "BF16", 16)                                                                                        \
+  X(BL_TENSOR_F64, "F64", 64)                                                                                          \
+  X(BL_TENSOR_BOOL, "BOOL", 8)                                                                                         \
+  X(BL_TENSOR_U8, "U8", 8)                                                                                             \
+  X(BL_TENSOR_I8, "I8", 8)                                                                                             \
+  X(BL_TENSOR_U16, "U16", 16)                                                                                          \
+  X(BL_TENSOR_I16, "I16", 16)                                                                                          \
+  X(BL_TENSOR_U32, "U32", 32)                                                                                          \
+  X(BL_TENSOR_I32, "I32", 32)                                                                                          \
+  X(BL_TENSOR_U64, "U64", 64)                                                                                          \
+  X(BL_TENSOR_I64, "I64", 64)                                                                                          \
+  X(BL_TENSOR_C64, "C64", 64)                                                                                          \
+  X(BL_TENSOR_F4, "F4", 4)                                                                                             \
+  X(BL_TENSOR_F6_E2M3, "F6_E2M3", 6)                                                                                   \
+  X(BL_TENSOR_F6_E3M2, "F6_E3M2", 6)                                                                                   \
+  X(BL_TENSOR_F8_E5M2, "F8_E5M2", 8)                                                                                   \
+  X(BL_TENSOR_F8_E4M3, "F8_E4M3", 8)                                                                                   \
   X(BL_TENSOR_F8_E8M0, "F8_E8M0", 8)
 
 typedef enum bl_tensor_dtype {
@@ -84,8 +84,8 @@ typedef struct bl_safetensors {
 // Parses the header of a whole file of `size_bytes` bytes. BL_DATA_LOSS: the file is cut short (fewer bytes
 // than its header announces). BL_INVALID: not a safetensors file, or a header that contradicts itself.
 // BL_EXHAUSTED: no memory. On failure there is nothing to clean up.
-BL_MUST_USE bl_status_t bl_safetensors_parse(bl_safetensors_t *index, const uint8_t *bytes,
-                                             uint64_t size_bytes, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_safetensors_parse(bl_safetensors_t *index, const uint8_t *bytes, uint64_t size_bytes,
+                                             bl_error_t *err);
 void bl_safetensors_cleanup(bl_safetensors_t *index);
 
 // The entry called `name`, owned by the index, or NULL.

@@ -30,8 +30,7 @@ typedef struct bl_sampler {
 // floor((tokens - 1) / seq), 0 when there are no tokens; seq >= 1.
 uint64_t bl_sampler_window_count(uint64_t tokens, uint64_t seq);
 // The window of sequence `sequence` of micro-batch `micro_batch` of step `step`, all from 0.
-uint64_t bl_sampler_window(const bl_sampler_t *sampler, uint64_t step, uint32_t micro_batch,
-                           uint32_t sequence);
+uint64_t bl_sampler_window(const bl_sampler_t *sampler, uint64_t step, uint32_t micro_batch, uint32_t sequence);
 // P of one epoch at `index` < windows (exposed for its tests).
 uint64_t bl_sampler_permute(uint64_t seed, uint64_t epoch, uint64_t windows, uint64_t index);
 

@@ -32,7 +32,7 @@ typedef struct bl_training {
   bl_model_t model;
   bl_partition_t partition;
   bl_dataset_t dataset;
-  bl_schedule_t schedule;     // of one training step
+  bl_schedule_t *schedule;    // of one training step
   bl_layout_options_t layout; // the same for every chunk
   bl_training_stage_t *stages;
   uint32_t stage_count;

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/tokens.h"
+
+#include "base/bytes.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+
+// llm.c's header: 256 little-endian int32, of which three mean something.
+#define HEADER_BYTES 1024u
+#define MAGIC_U16    20240520u
+#define VERSION_U16  1u
+#define MAGIC_U32    20240801u
+#define VERSION_U32  7u
+#define FIELD_BYTES  4u
+
+static uint32_t read_u32(const uint8_t *bytes) {
+  return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+void bl_token_part_text(bl_token_part_t *part, const uint8_t *bytes, uint64_t size_bytes) {
+  *part = (bl_token_part_t){.bytes = bytes, .count = size_bytes, .width = BL_TOKEN_BYTE, .offset_bytes = 0};
+}
+
+static bl_status_t read_with_header(bl_token_part_t *part, const uint8_t *bytes, uint64_t size_bytes,
+                                    bl_token_width_t width, uint32_t version, bl_error_t *err) {
+  if (size_bytes < HEADER_BYTES) {
+    return bl_error_set(err, BL_DATA_LOSS, "truncated: %" PRIu64 " bytes are less than llm.c's header of %u",
+                        size_bytes, HEADER_BYTES);
+  }
+  uint32_t found = read_u32(bytes + FIELD_BYTES);
+  if (found != version) {
+    return bl_error_set(err, BL_INVALID, "llm.c header: version %" PRIu32 " is not known for this magic, only %" PRIu32,
+                        found, version);
+  }
+  uint32_t count = read_u32(bytes + 2 * FIELD_BYTES);
+  if (count > INT32_MAX) {
+    return bl_error_set(err, BL_INVALID, "llm.c header: negative token count");
+  }
+  uint64_t present = size_bytes - HEADER_BYTES, needed = (uint64_t)count * width;
+  if (present < needed) {
+    return bl_error_set(err, BL_DATA_LOSS,
+                        "truncated: the header announces %" PRIu32 " tokens of %d bytes, the file has %" PRIu64
+                        " bytes after it",
+                        count, (int)width, present);
+  }
+  if (present > needed) {
+    return bl_error_set(err, BL_INVALID,
+                        "llm.c header: it announces %" PRIu32 " tokens of %d bytes, the file has %" PRIu64
+                        " bytes more",
+                        count, (int)width, present - needed);
+  }
+  *part =
+      (bl_token_part_t){.bytes = bytes + HEADER_BYTES, .count = count, .width = width, .offset_bytes = HEADER_BYTES};
+  return BL_OK;
+}
+
+bl_status_t bl_token_part_bin(bl_token_part_t *part, const uint8_t *bytes, uint64_t size_bytes, bl_error_t *err) {
+  uint32_t magic = size_bytes >= FIELD_BYTES ? read_u32(bytes) : 0;
+  if (magic == MAGIC_U16) {
+    return read_with_header(part, bytes, size_bytes, BL_TOKEN_U16, VERSION_U16, err);
+  }
+  if (magic == MAGIC_U32) {
+    return read_with_header(part, bytes, size_bytes, BL_TOKEN_U32, VERSION_U32, err);
+  }
+  if (size_bytes % BL_TOKEN_U16 != 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "%" PRIu64 " bytes without llm.c's magic are read as uint16 tokens, but their number is odd",
+                        size_bytes);
+  }
+  *part = (bl_token_part_t){.bytes = bytes, .count = size_bytes / BL_TOKEN_U16, .width = BL_TOKEN_U16};
+  return BL_OK;
+}
+
+bl_status_t bl_tokens_init(bl_tokens_t *tokens, const bl_token_part_t *parts, size_t part_count) {
+  uint64_t count = 0;
+  for (size_t i = 0; i < part_count; i++) {
+    if (!bl_add_u64(count, parts[i].count, &count)) {
+      return BL_INVALID;
+    }
+  }
+  *tokens = (bl_tokens_t){.parts = parts, .part_count = part_count, .first = 0, .count = count};
+  return BL_OK;
+}
+
+bl_tokens_t bl_tokens_slice(const bl_tokens_t *tokens, uint64_t first, uint64_t count) {
+  bl_tokens_t slice = *tokens;
+  slice.first += first;
+  slice.count = count;
+  return slice;
+}
+
+void bl_tokens_split(const bl_tokens_t *tokens, double fraction, bl_tokens_t *train, bl_tokens_t *validation) {
+  uint64_t held = (uint64_t)floor(fraction * (double)tokens->count);
+  if (held > tokens->count) {
+    held = tokens->count;
+  }
+  bl_tokens_t whole = *tokens; // either result may be `tokens` itself
+  *train = bl_tokens_slice(&whole, 0, whole.count - held);
+  *validation = bl_tokens_slice(&whole, whole.count - held, held);
+}
+
+// A run of tokens that lies in one part.
+typedef struct {
+  const uint8_t *bytes;
+  uint64_t count;
+  bl_token_width_t width;
+  size_t part;
+  uint64_t index; // of the first token in its part
+} run_t;
+
+// The run that starts at `position` of the stream, at most `limit` tokens long.
+static run_t find_run(const bl_tokens_t *tokens, uint64_t position, uint64_t limit) {
+  uint64_t index = tokens->first + position;
+  size_t part = 0;
+  while (part + 1 < tokens->part_count && index >= tokens->parts[part].count) {
+    index -= tokens->parts[part++].count;
+  }
+  const bl_token_part_t *p = &tokens->parts[part];
+  uint64_t left = p->count - index;
+  return (run_t){.bytes = p->bytes + index * p->width,
+                 .count = left < limit ? left : limit,
+                 .width = p->width,
+                 .part = part,
+                 .index = index};
+}
+
+static uint32_t token_at(const run_t *run, uint64_t i) {
+  const uint8_t *bytes = run->bytes + i * run->width;
+  switch (run->width) {
+  case BL_TOKEN_BYTE:
+    return bytes[0];
+  case BL_TOKEN_U16:
+    return (uint32_t)(bytes[0] | bytes[1] << 8);
+  case BL_TOKEN_U32:
+    break;
+  }
+  return read_u32(bytes);
+}
+
+void bl_tokens_read(const bl_tokens_t *tokens, uint64_t first, uint64_t count, int32_t *out) {
+  for (uint64_t done = 0; done < count;) {
+    run_t run = find_run(tokens, first + done, count - done);
+    for (uint64_t i = 0; i < run.count; i++) {
+      uint32_t token = token_at(&run, i);
+      out[done + i] = token > INT32_MAX ? INT32_MAX : (int32_t)token;
+    }
+    done += run.count;
+  }
+}
+
+uint64_t bl_tokens_find_above(const bl_tokens_t *tokens, uint64_t first, uint64_t count, uint32_t vocab) {
+  for (uint64_t done = 0; done < count;) {
+    run_t run = find_run(tokens, first + done, count - done);
+    bool possible = run.width == BL_TOKEN_U32 || vocab < UINT32_C(1) << (8 * run.width);
+    for (uint64_t i = 0; possible && i < run.count; i++) {
+      if (token_at(&run, i) >= vocab) {
+        return first + done + i;
+      }
+    }
+    done += run.count;
+  }
+  return BL_TOKENS_NONE;
+}
+
+bl_token_place_t bl_tokens_place(const bl_tokens_t *tokens, uint64_t position) {
+  run_t run = find_run(tokens, position, 1);
+  const bl_token_part_t *part = &tokens->parts[run.part];
+  return (bl_token_place_t){.part = run.part, .offset_bytes = part->offset_bytes + run.index * part->width};
+}
