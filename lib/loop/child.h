@@ -23,13 +23,11 @@
 #define BL_CHILD_READY_FD         4
 #define BL_CHILD_LIFELINE_FD_TEXT "3"
 #define BL_CHILD_READY_FD_TEXT    "4"
-// The longest ready line; more than two addresses need, and all that a broken child can make its parent keep.
-#define BL_CHILD_READY_LINE_BYTES 1024
 
 typedef struct bl_child bl_child_t;
 
-// `line` is what the child wrote, without '\n', valid during the call. NULL: it closed the pipe, or wrote too long a
-// line, without ever being ready. Fires at most once, and not after on_exit.
+// `line` is what the child wrote, without '\n', valid during the call. NULL: it closed the pipe, or wrote more than
+// BL_READY_LINE_BYTES (lifeline.h), without ever being ready. Fires at most once, and not after on_exit.
 typedef void (*bl_child_ready_fn)(bl_child_t *child, const char *line, void *context);
 // Fires exactly once, when the process has ended and was reaped: `term_signal` is 0 if it exited by itself with
 // `exit_code`. The child may be destroyed in it.
@@ -51,8 +49,8 @@ typedef struct bl_child_options {
 // Starts the process. BL_NOT_FOUND (no such program or folder), BL_DENIED, BL_EXHAUSTED; `err` names the program.
 BL_MUST_USE bl_status_t bl_child_create(bl_loop_t *loop, const bl_child_options_t *options, bl_child_t **child,
                                         bl_error_t *err);
-// Lets go of the child: closes the lifeline and forgets its callbacks. The process is not killed by this, but reaped
-// by the loop if it ends while the loop runs. Kill and wait for on_exit first where that matters. NULL is fine.
+// Lets go of the child: closes the lifeline, which asks it to end, and forgets its callbacks. Where its end matters, kill
+// it and wait for on_exit first: a process that still runs is no longer reaped by this loop. NULL is fine.
 void bl_child_destroy(bl_child_t *child);
 
 pid_t bl_child_pid(const bl_child_t *child);

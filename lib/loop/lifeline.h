@@ -18,7 +18,10 @@ BL_MUST_USE bl_status_t bl_lifeline_create(bl_loop_t *loop, int fd, bl_lifeline_
                                            bl_lifeline_t **lifeline, bl_error_t *err);
 void bl_lifeline_destroy(bl_lifeline_t *lifeline); // NULL is fine
 
-// Writes `line` and '\n' to the ready pipe and closes it. BL_UNAVAILABLE when the parent no longer reads it.
+// The longest ready line with its end; more than two addresses need, and all that a broken child can make its parent keep.
+#define BL_READY_LINE_BYTES 1024
+
+// Writes `line` and '\n' to the ready pipe and closes it. BL_INVALID: too long, or not one line. BL_UNAVAILABLE when the parent no longer reads it.
 BL_MUST_USE bl_status_t bl_ready_send(int fd, const char *line, bl_error_t *err);
 
 #endif
