@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/model/chunk.h"
+
+#include "compute/model/chunk_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static bl_status_t check_options(const bl_chunk_options_t *options, bl_error_t *err) {
+  const bl_chunk_span_t span = options->span;
+  bl_status_t status = bl_model_check(options->model, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (span.layer_count < 1 || span.first_layer > options->model->layers ||
+      span.layer_count > options->model->layers - span.first_layer) {
+    return bl_error_set(err, BL_INVALID, "a chunk of %u layers from layer %u does not fit a model of %u layers",
+                        span.layer_count, span.first_layer, options->model->layers);
+  }
+  if (options->micro_batches < 1) {
+    return bl_error_set(err, BL_INVALID, "train.micro_batches: must be at least 1, is 0");
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chunk, bl_error_t *err) {
+  bl_status_t status = check_options(options, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_chunk_t *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk");
+  }
+  made->ops = options->ops;
+  made->compute = options->compute;
+  made->model = *options->model;
+  made->span = options->span;
+  made->prepack = options->prepack;
+  if (bl_layout_init(&made->layout, options->model, options->span, options->layout) != BL_OK) {
+    status =
+        bl_error_set(err, BL_INVALID, "train.micro_batch: %u sequences of %u tokens make no valid activation block",
+                     options->layout.micro_batch, options->model->seq);
+    goto destroy;
+  }
+  made->rows = (uint64_t)options->layout.micro_batch * options->model->seq;
+  made->loss_scale = (float)(1.0 / ((double)options->micro_batches * (double)made->rows));
+  made->parameter_count = bl_chunk_span_parameter_count(options->model, options->span);
+  made->places = calloc(made->parameter_count, sizeof *made->places);
+  made->layers = calloc(options->span.layer_count, sizeof *made->layers);
+  if (made->places == NULL || made->layers == NULL) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
+    goto destroy;
+  }
+  status = bl__chunk_plan(made, err);
+  if (status != BL_OK) {
+    goto destroy;
+  }
+  *chunk = made;
+  return BL_OK;
+destroy:
+  bl_chunk_destroy(made);
+  return status;
+}
+
+void bl_chunk_destroy(bl_chunk_t *chunk) {
+  if (chunk != NULL) {
+    free(chunk->places);
+    free(chunk->layers);
+    free(chunk);
+  }
+}
+
+bl_chunk_sizes_t bl_chunk_sizes(const bl_chunk_t *chunk) {
+  return chunk->sizes;
+}
+
+const bl_layout_t *bl_chunk_layout(const bl_chunk_t *chunk) {
+  return &chunk->layout;
+}
+
+void bl_chunk_use_arenas(bl_chunk_t *chunk, const bl_chunk_arenas_t *arenas) {
+  chunk->arenas = *arenas;
+  bl__chunk_bind(chunk);
+}
+
+static void forward_layers(bl_chunk_t *chunk, float *in, void *slot, float *out) {
+  for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
+    bl__tensors_t tensors = bl__layer_tensors(chunk, layer, in, slot, out);
+    bl__layer_forward(chunk, layer, &tensors);
+  }
+}
+
+void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, float *in, void *slot, float *out) {
+  if (chunk->span.embedding) {
+    chunk->ops->embedding_forward(chunk->compute, chunk->layout.options.micro_batch, chunk->model.seq,
+                                  chunk->model.hidden, BL_COMPUTE_FP32, tokens, chunk->token_embedding,
+                                  chunk->position_embedding, in);
+  }
+  forward_layers(chunk, in, slot, out);
+}
+
+void bl_chunk_recompute(bl_chunk_t *chunk, const float *in, void *slot) {
+  forward_layers(chunk, (float *)in, slot, NULL); // the forward reads its input only
+}
+
+// The parts of W that belong to no layer.
+static void backward_weight_ends(bl_chunk_t *chunk, const int32_t *tokens, const float *in, void *slot) {
+  if (chunk->span.head) {
+    bl__norm_add_gradient(chunk, &chunk->final_norm, bl__final_norm_gradient(chunk, slot));
+  }
+  if (chunk->span.embedding) {
+    chunk->ops->embedding_backward(chunk->compute, chunk->layout.options.micro_batch, chunk->model.seq,
+                                   chunk->model.hidden, BL_COMPUTE_FP32, tokens, in, chunk->token_gradient,
+                                   chunk->position_gradient);
+  }
+}
+
+void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, float *in, void *slot, float *out,
+                             bool accumulate_head, bl_chunk_loss_t *loss) {
+  assert(!(chunk->layout.options.lean && chunk->layout.options.backward == BL_BACKWARD_FUSED));
+  if (chunk->span.head) {
+    bl__head_backward(chunk, labels, slot, out, accumulate_head, loss);
+  }
+  for (uint32_t layer = chunk->span.layer_count; layer-- > 0;) {
+    bl__tensors_t tensors = bl__layer_tensors(chunk, layer, in, slot, out);
+    bl__layer_backward_input(chunk, layer, &tensors);
+  }
+}
+
+void bl_chunk_backward_weight(bl_chunk_t *chunk, const int32_t *tokens, const float *in, void *slot, const float *out) {
+  assert(!(chunk->layout.options.lean && chunk->layout.options.backward == BL_BACKWARD_FUSED));
+  for (uint32_t layer = chunk->span.layer_count; layer-- > 0;) {
+    bl__tensors_t tensors = bl__layer_tensors(chunk, layer, (float *)in, slot, (float *)out); // W reads edges only
+    bl__layer_backward_weight(chunk, layer, &tensors);
+  }
+  backward_weight_ends(chunk, tokens, in, slot);
+}
+
+void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *labels, float *in, void *slot,
+                       float *out, bool accumulate_head, bl_chunk_loss_t *loss) {
+  if (chunk->span.head) {
+    bl__head_backward(chunk, labels, slot, out, accumulate_head, loss);
+  }
+  for (uint32_t layer = chunk->span.layer_count; layer-- > 0;) {
+    bl__tensors_t tensors = bl__layer_tensors(chunk, layer, in, slot, out);
+    bl__layer_backward_input(chunk, layer, &tensors);
+    bl__layer_backward_weight(chunk, layer, &tensors);
+  }
+  backward_weight_ends(chunk, tokens, in, slot);
+}

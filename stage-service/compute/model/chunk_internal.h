@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of a chunk share: planned operations, where weights lie, where the tensors of a layer lie.
+#ifndef BALLAST_COMPUTE_MODEL_CHUNK_INTERNAL_H
+#define BALLAST_COMPUTE_MODEL_CHUNK_INTERNAL_H
+
+#include "compute/model/chunk.h"
+
+// One weight matrix (or several that one product reads together), its bias and their gradients.
+typedef struct bl__linear {
+  const float *weight;
+  const void *packed; // NULL where the plan reads the weight as it is
+  const float *bias;  // [out], NULL in llama
+  float *weight_gradient;
+  float *bias_gradient;
+} bl__linear_t;
+
+typedef struct bl__norm {
+  const float *gain; // [hidden]
+  const float *bias; // [hidden], NULL in llama
+  float *gain_gradient;
+  float *bias_gradient;
+} bl__norm_t;
+
+// The products of a layer, in the order of the forward.
+typedef enum bl__product { BL__QKV, BL__ATTENTION_OUT, BL__FFN_IN, BL__FFN_OUT, BL__PRODUCTS } bl__product_t;
+
+typedef struct bl__layer {
+  bl__norm_t norm1, norm2;
+  bl__linear_t linear[BL__PRODUCTS];
+} bl__layer_t;
+
+struct bl_chunk {
+  const bl_ops_t *ops;
+  bl_compute_t *compute;
+  bl_model_t model;
+  bl_chunk_span_t span;
+  bl_layout_t layout;
+  bl_chunk_sizes_t sizes;
+  bl_chunk_arenas_t arenas;
+  uint64_t rows;    // T
+  float loss_scale; // 1 / (micro_batches T)
+
+  // Planned operations; all layers share them.
+  bl_norm_shape_t norm;
+  bl_linear_op_t *linear[BL__PRODUCTS];
+  bl_attention_op_t *attention;
+  bl_rope_op_t *rope;        // NULL in gpt2
+  bl_linear_op_t *head;      // of head_rows rows
+  bl_linear_op_t *head_rest; // of the rows that remain; NULL when none do
+  bl_linear_op_t *head_row;  // of one row, for sampling
+  uint64_t head_rows;        // the head runs in pieces of so many rows
+  bool prepack;
+  uint64_t packed_layer_bytes;                // per layer
+  uint64_t packed_offset_bytes[BL__PRODUCTS]; // inside a layer
+
+  // Parameters.
+  uint32_t parameter_count;
+  bl_parameter_place_t *places; // [parameter_count]
+  bl__layer_t *layers;          // [span.layer_count], pointers valid after use_arenas
+  const float *token_embedding, *position_embedding;
+  float *token_gradient, *position_gradient;
+  bl__norm_t final_norm;
+  bl__linear_t head_linear;
+
+  // Offsets in the chunk's workspace.
+  uint64_t shared_offset_bytes; // segments that live inside one operation (lean, fused)
+  uint64_t head_stats_offset_bytes, head_losses_offset_bytes, head_logits_offset_bytes;
+};
+
+// The tensors of one layer for one micro-batch. x1 and y are edges at the ends of the chunk.
+typedef struct bl__tensors {
+  float *x1, *stats1, *norm1, *qkv, *scores, *attention, *x2, *stats2, *norm2, *pre, *act;
+  float *norm1_gradient, *norm2_gradient;
+  float *y; // output, then its gradient; NULL where nobody wants it (recomputation)
+} bl__tensors_t;
+
+// chunk_plan.c: plans operations and computes sizes.
+bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) BL_MUST_USE;
+
+// chunk_parameters.c: sets the pointers of layers and head into the arenas.
+void bl__chunk_bind(bl_chunk_t *chunk);
+
+// layer.c: `in`, `slot`, `out` are those of the chunk.
+bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, float *in, void *slot, float *out);
+void bl__layer_forward(bl_chunk_t *chunk, uint32_t layer, const bl__tensors_t *tensors);
+void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t layer, const bl__tensors_t *tensors);
+void bl__layer_backward_weight(bl_chunk_t *chunk, uint32_t layer, const bl__tensors_t *tensors);
+void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials);
+
+// head.c
+void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, float *out, bool accumulate,
+                       bl_chunk_loss_t *loss);
+float *bl__final_norm_gradient(const bl_chunk_t *chunk, void *slot);
+
+#endif

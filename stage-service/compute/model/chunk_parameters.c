@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights, gradients and optimizer state of a chunk.
+#include "compute/model/chunk_internal.h"
+
+#include <string.h>
+
+// Element offset of a role's first tensor; the chunk holds it.
+static uint64_t offset_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint32_t model_layer) {
+  uint32_t index = bl_parameter_index(&chunk->model, role, model_layer);
+  uint32_t low = 0, high = chunk->parameter_count - 1; // places ascend in canonical index
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (chunk->places[middle].canonical_index < index) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return chunk->places[low].offset_elements;
+}
+
+static float *at(float *arena, uint64_t offset_elements) {
+  return arena != NULL ? arena + offset_elements : NULL;
+}
+
+static void bind_norm(const bl_chunk_t *chunk, bl__norm_t *norm, uint32_t model_layer, bl_parameter_role_t gain,
+                      bl_parameter_role_t bias) {
+  uint64_t offset = offset_of(chunk, gain, model_layer);
+  *norm = (bl__norm_t){.gain = at(chunk->arenas.weights, offset), .gain_gradient = at(chunk->arenas.gradients, offset)};
+  if (chunk->model.family == BL_FAMILY_GPT2) {
+    offset = offset_of(chunk, bias, model_layer);
+    norm->bias = at(chunk->arenas.weights, offset);
+    norm->bias_gradient = at(chunk->arenas.gradients, offset);
+  }
+}
+
+typedef struct {
+  bl_parameter_role_t weight, bias; // bias: gpt2 only
+} linear_roles_t;
+
+// llama's q, k, v lie without a gap and are one weight [qkv_width, hidden]; so are gate and up [2 ffn, hidden].
+static const linear_roles_t roles[][BL__PRODUCTS] = {
+    [BL_FAMILY_GPT2] =
+        {
+            [BL__QKV] = {BL_PARAMETER_QKV_WEIGHT, BL_PARAMETER_QKV_BIAS},
+            [BL__ATTENTION_OUT] = {BL_PARAMETER_ATTENTION_OUT_WEIGHT, BL_PARAMETER_ATTENTION_OUT_BIAS},
+            [BL__FFN_IN] = {BL_PARAMETER_FFN_IN_WEIGHT, BL_PARAMETER_FFN_IN_BIAS},
+            [BL__FFN_OUT] = {BL_PARAMETER_FFN_OUT_WEIGHT, BL_PARAMETER_FFN_OUT_BIAS},
+        },
+    [BL_FAMILY_LLAMA] =
+        {
+            [BL__QKV] = {BL_PARAMETER_Q_WEIGHT, BL_PARAMETER_ROLES},
+            [BL__ATTENTION_OUT] = {BL_PARAMETER_ATTENTION_OUT_WEIGHT, BL_PARAMETER_ROLES},
+            [BL__FFN_IN] = {BL_PARAMETER_GATE_WEIGHT, BL_PARAMETER_ROLES},
+            [BL__FFN_OUT] = {BL_PARAMETER_FFN_OUT_WEIGHT, BL_PARAMETER_ROLES},
+        },
+};
+
+static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t product) {
+  const linear_roles_t *role = &roles[chunk->model.family][product];
+  const uint32_t model_layer = chunk->span.first_layer + layer;
+  uint64_t offset = offset_of(chunk, role->weight, model_layer);
+  bl__linear_t linear = {.weight = at(chunk->arenas.weights, offset),
+                         .weight_gradient = at(chunk->arenas.gradients, offset)};
+  if (chunk->ops->linear_packed_bytes(chunk->linear[product]) > 0) {
+    linear.packed =
+        (char *)chunk->arenas.packed + layer * chunk->packed_layer_bytes + chunk->packed_offset_bytes[product];
+  }
+  if (role->bias != BL_PARAMETER_ROLES) {
+    offset = offset_of(chunk, role->bias, model_layer);
+    linear.bias = at(chunk->arenas.weights, offset);
+    linear.bias_gradient = at(chunk->arenas.gradients, offset);
+  }
+  chunk->layers[layer].linear[product] = linear;
+}
+
+static void bind_embedding(bl_chunk_t *chunk) {
+  uint64_t offset = offset_of(chunk, BL_PARAMETER_TOKEN_EMBEDDING, 0);
+  chunk->token_embedding = at(chunk->arenas.weights, offset);
+  chunk->token_gradient = at(chunk->arenas.gradients, offset);
+  if (chunk->model.family == BL_FAMILY_GPT2) {
+    offset = offset_of(chunk, BL_PARAMETER_POSITION_EMBEDDING, 0);
+    chunk->position_embedding = at(chunk->arenas.weights, offset);
+    chunk->position_gradient = at(chunk->arenas.gradients, offset);
+  }
+}
+
+static void bind_head(bl_chunk_t *chunk) {
+  bind_norm(chunk, &chunk->final_norm, 0, BL_PARAMETER_FINAL_NORM_WEIGHT, BL_PARAMETER_FINAL_NORM_BIAS);
+  uint64_t offset = offset_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0);
+  chunk->head_linear = (bl__linear_t){.weight = at(chunk->arenas.weights, offset),
+                                      .weight_gradient = at(chunk->arenas.gradients, offset)};
+  if (bl_chunk_span_two_gradients(&chunk->model, chunk->span)) { // the second buffer follows all parameters
+    chunk->head_linear.weight_gradient = at(chunk->arenas.gradients, chunk->sizes.weight_bytes / sizeof(float));
+  }
+}
+
+void bl__chunk_bind(bl_chunk_t *chunk) {
+  for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
+    const uint32_t model_layer = chunk->span.first_layer + layer;
+    bind_norm(chunk, &chunk->layers[layer].norm1, model_layer, BL_PARAMETER_NORM1_WEIGHT, BL_PARAMETER_NORM1_BIAS);
+    bind_norm(chunk, &chunk->layers[layer].norm2, model_layer, BL_PARAMETER_NORM2_WEIGHT, BL_PARAMETER_NORM2_BIAS);
+    for (int product = 0; product < BL__PRODUCTS; product++) {
+      bind_linear(chunk, layer, (bl__product_t)product);
+    }
+  }
+  if (chunk->span.embedding) {
+    bind_embedding(chunk);
+  }
+  if (chunk->span.head) {
+    bind_head(chunk);
+  }
+}
+
+uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk) {
+  return chunk->parameter_count;
+}
+
+bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
+  const bl_parameter_place_t *place = &chunk->places[i];
+  return (bl_chunk_parameter_t){
+      .parameter = bl_parameter_get(&chunk->model, place->canonical_index),
+      .weight = at(chunk->arenas.weights, place->offset_elements),
+      .gradient = at(chunk->arenas.gradients, place->offset_elements),
+      .first_moment = at(chunk->arenas.first_moments, place->offset_elements),
+      .second_moment = at(chunk->arenas.second_moments, place->offset_elements),
+      .owned = bl_chunk_span_owns(&chunk->model, chunk->span, place->canonical_index),
+  };
+}
+
+void bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed) {
+  memset(chunk->arenas.weights, 0, chunk->sizes.weight_bytes); // padding is defined
+  for (uint32_t i = 0; i < chunk->parameter_count; i++) {
+    bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
+    bl_parameter_initial(&chunk->model, &p.parameter, seed, 0, p.parameter.elements, p.weight);
+  }
+  if (chunk->arenas.first_moments != NULL) {
+    memset(chunk->arenas.first_moments, 0, chunk->sizes.moment_bytes);
+    memset(chunk->arenas.second_moments, 0, chunk->sizes.moment_bytes);
+  }
+  bl_chunk_weights_changed(chunk);
+}
+
+void bl_chunk_weights_changed(bl_chunk_t *chunk) {
+  for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
+    for (int product = 0; product < BL__PRODUCTS; product++) {
+      const bl__linear_t *linear = &chunk->layers[layer].linear[product];
+      if (linear->packed != NULL) {
+        chunk->ops->linear_pack(chunk->linear[product], linear->weight,
+                                (char *)chunk->arenas.packed + layer * chunk->packed_layer_bytes +
+                                    chunk->packed_offset_bytes[product]);
+      }
+    }
+  }
+}
+
+void bl_chunk_begin_step(bl_chunk_t *chunk) {
+  chunk->ops->fill(chunk->compute, chunk->sizes.gradient_bytes / sizeof(float), 0, chunk->arenas.gradients);
+}
+
+bool bl_chunk_has_tied_gradient(const bl_chunk_t *chunk) {
+  return chunk->model.tied && (chunk->span.embedding || chunk->span.head);
+}
+
+bool bl_chunk_tied_needs_peer(const bl_chunk_t *chunk) {
+  return chunk->model.tied && chunk->span.embedding != chunk->span.head;
+}
+
+float *bl_chunk_tied_gradient(bl_chunk_t *chunk) {
+  return chunk->span.embedding ? chunk->token_gradient : chunk->head_linear.weight_gradient;
+}
+
+void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer) {
+  const float *other = bl_chunk_tied_needs_peer(chunk) ? peer : chunk->head_linear.weight_gradient;
+  chunk->ops->accumulate(chunk->compute, (uint64_t)chunk->model.vocab * chunk->model.hidden, other,
+                         bl_chunk_tied_gradient(chunk));
+}
+
+void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum) {
+  chunk->ops->sum_squares(chunk->compute, chunk->places[i].elements,
+                          at(chunk->arenas.gradients, chunk->places[i].offset_elements), sum);
+}
+
+void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step) {
+  for (uint32_t i = 0; i < chunk->parameter_count; i++) {
+    bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
+    bl_adamw_t options = bl_adamw_for_step(settings, step, p.parameter.decays);
+    chunk->ops->adamw(chunk->compute, p.parameter.elements, &options, p.gradient, p.weight, p.first_moment,
+                      p.second_moment);
+  }
+  bl_chunk_weights_changed(chunk);
+}

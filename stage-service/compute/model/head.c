@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Final norm, head and loss of the last chunk. Logits [head_rows, vocab] are made piece by piece in workspace, become
+// their own gradient there, and are gone: they are never stored whole (EXECUTION.md 6).
+#include "compute/model/chunk_internal.h"
+
+static float *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
+  return (float *)(void *)((char *)chunk->arenas.workspace + offset_bytes);
+}
+
+// The final norm of `rows` rows into the start of the workspace [rows, hidden]; its statistics beside it.
+static float *normalise(bl_chunk_t *chunk, const float *hidden_state, uint64_t rows) {
+  bl_norm_shape_t shape = chunk->norm;
+  shape.rows = rows;
+  float *normalised = chunk->arenas.workspace;
+  chunk->ops->norm_forward(chunk->compute, &shape, hidden_state, chunk->final_norm.gain, chunk->final_norm.bias,
+                           normalised, workspace_at(chunk, chunk->head_stats_offset_bytes));
+  return normalised;
+}
+
+static void logits_of(bl_chunk_t *chunk, bl_linear_op_t *op, const float *normalised, float *logits) {
+  chunk->ops->linear_forward(op, normalised, chunk->head_linear.weight, NULL, NULL, NULL, logits);
+}
+
+static void sum_losses(bl_chunk_t *chunk, bl_chunk_loss_t *loss) {
+  const double *row_losses = (const double *)(void *)workspace_at(chunk, chunk->head_losses_offset_bytes);
+  double sum;
+  chunk->ops->loss_sum(chunk->compute, chunk->rows, row_losses, &sum, &loss->first_bad_row);
+  loss->mean = sum / (double)chunk->rows;
+}
+
+// Runs the pieces: losses of all rows, and with `backward` the gradient of `normalised` over it and of the weight.
+static void run_pieces(bl_chunk_t *chunk, const int32_t *labels, float *normalised, bool backward, bool accumulate) {
+  const bl_ops_t *ops = chunk->ops;
+  float *logits = workspace_at(chunk, chunk->head_logits_offset_bytes);
+  double *row_losses = (double *)(void *)workspace_at(chunk, chunk->head_losses_offset_bytes);
+  for (uint64_t row = 0; row < chunk->rows; row += chunk->head_rows) {
+    bool whole = chunk->rows - row >= chunk->head_rows;
+    uint64_t rows = whole ? chunk->head_rows : chunk->rows - row;
+    bl_linear_op_t *op = whole ? chunk->head : chunk->head_rest;
+    float *piece = normalised + row * chunk->model.hidden;
+    logits_of(chunk, op, piece, logits);
+    ops->cross_entropy(chunk->compute, rows, chunk->model.vocab, BL_COMPUTE_FP32, labels + row, chunk->loss_scale,
+                       logits, row_losses + row);
+    if (backward && accumulate) {
+      ops->linear_backward_weight(op, piece, logits, true, chunk->head_linear.weight_gradient, NULL);
+    }
+    if (backward) {
+      ops->linear_backward_input(op, logits, chunk->head_linear.weight, NULL, false, piece);
+    }
+  }
+}
+
+float *bl__final_norm_gradient(const bl_chunk_t *chunk, void *slot) {
+  bl_segment_t segment;
+  if (!bl_layout_segment(&chunk->layout, 0, BL_SEGMENT_FINAL_GRADIENT, &segment)) {
+    return NULL;
+  }
+  return (float *)(void *)((char *)slot + segment.offset_bytes);
+}
+
+void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, float *out, bool accumulate,
+                       bl_chunk_loss_t *loss) {
+  float *normalised = normalise(chunk, out, chunk->rows);
+  run_pieces(chunk, labels, normalised, true, accumulate);
+  chunk->ops->norm_backward(chunk->compute, &chunk->norm, normalised, out, chunk->final_norm.gain,
+                            workspace_at(chunk, chunk->head_stats_offset_bytes), NULL, out,
+                            bl__final_norm_gradient(chunk, slot));
+  sum_losses(chunk, loss);
+}
+
+void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const float *out, bl_chunk_loss_t *loss) {
+  run_pieces(chunk, labels, normalise(chunk, out, chunk->rows), false, false);
+  sum_losses(chunk, loss);
+}
+
+void bl_chunk_logits(bl_chunk_t *chunk, const float *out, uint64_t row, float *logits) {
+  logits_of(chunk, chunk->head_row, normalise(chunk, out + row * chunk->model.hidden, 1), logits);
+}
+
+int32_t bl_chunk_draw(bl_chunk_t *chunk, const float *out, uint64_t row, float temperature, double uniform) {
+  float *logits = workspace_at(chunk, chunk->head_logits_offset_bytes);
+  bl_chunk_logits(chunk, out, row, logits);
+  return chunk->ops->draw(chunk->compute, chunk->model.vocab, BL_COMPUTE_FP32, logits, temperature, uniform);
+}
