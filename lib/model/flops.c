@@ -20,8 +20,7 @@ bl_flops_t bl_flops_attention(const bl_model_t *model, bl_chunk_span_t span, uin
   const double keys = causal ? (model->seq + 1) / 2.0 : model->seq;
   const double product = 2 * rows * keys * bl_model_query_width(model) * span.layer_count;
   // Forward: scores, values. Backward: dprobabilities, dq, dk, dv; flash makes the scores again.
-  return (bl_flops_t){.forward = 2 * product,
-                      .backward_input = (attention == BL_ATTENTION_FLASH ? 5 : 4) * product};
+  return (bl_flops_t){.forward = 2 * product, .backward_input = (attention == BL_ATTENTION_FLASH ? 5 : 4) * product};
 }
 
 double bl_flops_total(bl_flops_t flops) {

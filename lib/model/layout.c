@@ -112,8 +112,8 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
   }
   // x1 is the first row, and the first layer has none: layers begin that much before their stride says.
   if (span.layer_count > 0) {
-    made.evict_bytes = span.layer_count * made.kept_stride_bytes -
-                       bl_align_up(made.rows[BL_SEGMENT_X1].bytes, BL_CACHE_LINE_BYTES);
+    made.evict_bytes =
+        span.layer_count * made.kept_stride_bytes - bl_align_up(made.rows[BL_SEGMENT_X1].bytes, BL_CACHE_LINE_BYTES);
   }
   made.slot_bytes = made.evict_bytes + span.layer_count * made.gradient_stride_bytes;
   made.rows[BL_SEGMENT_FINAL_GRADIENT].offset_bytes = made.slot_bytes;
@@ -123,8 +123,7 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
   return BL_OK;
 }
 
-bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind,
-                       bl_segment_t *segment) {
+bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind, bl_segment_t *segment) {
   const bl_layout_row_t *row = &layout->rows[kind];
   uint64_t offset = row->offset_bytes;
   if (kind == BL_SEGMENT_FINAL_GRADIENT) {
@@ -134,8 +133,7 @@ bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kin
   } else if (layer >= layout->span.layer_count || (kind == BL_SEGMENT_X1 && layer == 0)) {
     return false;
   } else if (lives_from_forward(row->lifetime)) {
-    offset += layer * layout->kept_stride_bytes -
-              bl_align_up(layout->rows[BL_SEGMENT_X1].bytes, BL_CACHE_LINE_BYTES);
+    offset += layer * layout->kept_stride_bytes - bl_align_up(layout->rows[BL_SEGMENT_X1].bytes, BL_CACHE_LINE_BYTES);
   } else if (row->lifetime == BL_LIFETIME_I_TO_W) {
     offset += layout->evict_bytes + layer * layout->gradient_stride_bytes;
   }

@@ -41,22 +41,21 @@ typedef enum bl_lifetime {
 } bl_lifetime_t;
 
 // X(identifier, name)
-#define BL_SEGMENT_TABLE(X)                                                                                  \
-  X(BL_SEGMENT_X1, "x1")               /* [T, hidden]: input of the layer, then its gradient */              \
-  X(BL_SEGMENT_NORM1_STATS, "stats1")  /* [T] mean (gpt2), then [T] 1 / deviation */                         \
-  X(BL_SEGMENT_NORM1, "norm1")         /* [T, hidden] */                                                     \
-  X(BL_SEGMENT_QKV, "qkv")             /* [T, qkv_width], then its gradient */                               \
-  X(BL_SEGMENT_SCORES, "scores")       /* naive: [b, heads, seq, seq]; flash: log-sum-exp [b, heads, seq] */ \
-  X(BL_SEGMENT_ATTENTION, "attention") /* [T, query_width] */                                                \
-  X(BL_SEGMENT_X2, "x2")               /* [T, hidden], then its gradient */                                  \
-  X(BL_SEGMENT_NORM2_STATS, "stats2")  /* as stats1 */                                                       \
-  X(BL_SEGMENT_NORM2, "norm2")         /* [T, hidden] */                                                     \
-  X(BL_SEGMENT_PRE, "pre")             /* [T, pre_width], then its gradient; llama: gate beside up */        \
-  X(BL_SEGMENT_ACT, "act")             /* [T, ffn] */                                                        \
-  X(BL_SEGMENT_NORM1_GRADIENT, "dnorm1") /* [norm_vectors, hidden]: this micro-batch's part */               \
-  X(BL_SEGMENT_NORM2_GRADIENT, "dnorm2") /* as dnorm1 */                                                     \
-  X(BL_SEGMENT_FINAL_GRADIENT,                                                                               \
-    "dfinal") /* as dnorm1, of the final norm; once per last chunk, not per layer */
+#define BL_SEGMENT_TABLE(X)                                                                                            \
+  X(BL_SEGMENT_X1, "x1")                 /* [T, hidden]: input of the layer, then its gradient */                      \
+  X(BL_SEGMENT_NORM1_STATS, "stats1")    /* [T] mean (gpt2), then [T] 1 / deviation */                                 \
+  X(BL_SEGMENT_NORM1, "norm1")           /* [T, hidden] */                                                             \
+  X(BL_SEGMENT_QKV, "qkv")               /* [T, qkv_width], then its gradient */                                       \
+  X(BL_SEGMENT_SCORES, "scores")         /* naive: [b, heads, seq, seq]; flash: log-sum-exp [b, heads, seq] */         \
+  X(BL_SEGMENT_ATTENTION, "attention")   /* [T, query_width] */                                                        \
+  X(BL_SEGMENT_X2, "x2")                 /* [T, hidden], then its gradient */                                          \
+  X(BL_SEGMENT_NORM2_STATS, "stats2")    /* as stats1 */                                                               \
+  X(BL_SEGMENT_NORM2, "norm2")           /* [T, hidden] */                                                             \
+  X(BL_SEGMENT_PRE, "pre")               /* [T, pre_width], then its gradient; llama: gate beside up */                \
+  X(BL_SEGMENT_ACT, "act")               /* [T, ffn] */                                                                \
+  X(BL_SEGMENT_NORM1_GRADIENT, "dnorm1") /* [norm_vectors, hidden]: this micro-batch's part */                         \
+  X(BL_SEGMENT_NORM2_GRADIENT, "dnorm2") /* as dnorm1 */                                                               \
+  X(BL_SEGMENT_FINAL_GRADIENT, "dfinal") /* as dnorm1, of the final norm; once per last chunk, not per layer */
 
 typedef enum bl_segment_kind {
 #define X(identifier, name) identifier,
@@ -107,8 +106,7 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
 
 // The segment of a kind in a layer of the chunk; false when it does not exist (the first layer's x1, which is
 // the input edge; the final norm's part in a chunk without head).
-bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind,
-                       bl_segment_t *segment);
+bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind, bl_segment_t *segment);
 
 const char *bl_segment_name(bl_segment_kind_t kind);
 const char *bl_lifetime_name(bl_lifetime_t lifetime); // "F..I", "F..W", "I..W", "operation"

@@ -17,8 +17,7 @@ bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_la
   uint64_t weight_bytes = bl_chunk_span_places(model, span, NULL) * sizeof(float);
   uint64_t gradient_bytes = weight_bytes;
   if (bl_chunk_span_two_gradients(model, span)) {
-    gradient_bytes +=
-        bl_align_up((uint64_t)model->vocab * model->hidden, CACHE_LINE_ELEMENTS) * sizeof(float);
+    gradient_bytes += bl_align_up((uint64_t)model->vocab * model->hidden, CACHE_LINE_ELEMENTS) * sizeof(float);
   }
   *memory = (bl_chunk_memory_t){.weight_bytes = weight_bytes,
                                 .gradient_bytes = gradient_bytes,

@@ -29,19 +29,15 @@ static bl_status_t check_ranges(const bl_model_t *model, bl_error_t *err) {
     const char *name;
     uint32_t value, maximum;
   } fields[] = {
-      {"layers", model->layers, BL_MODEL_LAYERS_MAX},
-      {"hidden", model->hidden, BL_MODEL_DIMENSION_MAX},
-      {"heads", model->heads, BL_MODEL_DIMENSION_MAX},
-      {"kv_heads", model->kv_heads, BL_MODEL_DIMENSION_MAX},
-      {"head_dim", model->head_dim, BL_MODEL_DIMENSION_MAX},
-      {"ffn", model->ffn, BL_MODEL_DIMENSION_MAX},
-      {"vocab", model->vocab, BL_MODEL_DIMENSION_MAX},
-      {"seq", model->seq, BL_MODEL_DIMENSION_MAX},
+      {"layers", model->layers, BL_MODEL_LAYERS_MAX},        {"hidden", model->hidden, BL_MODEL_DIMENSION_MAX},
+      {"heads", model->heads, BL_MODEL_DIMENSION_MAX},       {"kv_heads", model->kv_heads, BL_MODEL_DIMENSION_MAX},
+      {"head_dim", model->head_dim, BL_MODEL_DIMENSION_MAX}, {"ffn", model->ffn, BL_MODEL_DIMENSION_MAX},
+      {"vocab", model->vocab, BL_MODEL_DIMENSION_MAX},       {"seq", model->seq, BL_MODEL_DIMENSION_MAX},
   };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
     if (fields[i].value < 1 || fields[i].value > fields[i].maximum) {
-      return bl_error_set(err, BL_INVALID, "model.%s: must be between 1 and %" PRIu32 ", is %" PRIu32,
-                          fields[i].name, fields[i].maximum, fields[i].value);
+      return bl_error_set(err, BL_INVALID, "model.%s: must be between 1 and %" PRIu32 ", is %" PRIu32, fields[i].name,
+                          fields[i].maximum, fields[i].value);
     }
   }
   if ((uint64_t)model->heads * model->head_dim > BL_MODEL_DIMENSION_MAX) {
@@ -57,8 +53,7 @@ bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
     return status;
   }
   if (model->heads % model->kv_heads != 0) {
-    return bl_error_set(err, BL_INVALID,
-                        "model.kv_heads: %" PRIu32 " does not divide model.heads, which is %" PRIu32,
+    return bl_error_set(err, BL_INVALID, "model.kv_heads: %" PRIu32 " does not divide model.heads, which is %" PRIu32,
                         model->kv_heads, model->heads);
   }
   if (!isfinite(model->norm_epsilon) || model->norm_epsilon <= 0) {
@@ -72,16 +67,19 @@ bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
                           model->heads, model->kv_heads);
     }
     if (model->heads * model->head_dim != model->hidden) {
-      return bl_error_set(err, BL_INVALID,
-                          "model.heads: %" PRIu32 " does not divide model.hidden, which is %" PRIu32,
+      return bl_error_set(err, BL_INVALID, "model.heads: %" PRIu32 " does not divide model.hidden, which is %" PRIu32,
                           model->heads, model->hidden);
+    }
+    if (bl_model_positions(model) < model->seq || bl_model_positions(model) > BL_MODEL_DIMENSION_MAX) {
+      return bl_error_set(err, BL_INVALID,
+                          "model.seq: sequences of %" PRIu32 " tokens do not fit a position table of %" PRIu32 " rows",
+                          model->seq, bl_model_positions(model));
     }
     return BL_OK;
   }
   if (model->head_dim % 2 != 0) {
     return bl_error_set(err, BL_INVALID,
-                        "model.heads: rotary positions need an even head size, %" PRIu32
-                        " heads have %" PRIu32,
+                        "model.heads: rotary positions need an even head size, %" PRIu32 " heads have %" PRIu32,
                         model->heads, model->head_dim);
   }
   if (!isfinite(model->rope_theta) || model->rope_theta <= 0) {

@@ -28,7 +28,8 @@ typedef struct bl_model {
   uint32_t head_dim; // usually hidden / heads; llama configurations may say otherwise
   uint32_t ffn;      // width of the feed-forward layer
   uint32_t vocab;
-  uint32_t seq;        // tokens of one training sequence, and rows of gpt2's position table
+  uint32_t seq;        // tokens of one training sequence
+  uint32_t positions;  // rows of gpt2's position table where a checkpoint has more than seq; 0: seq
   bool tied;           // the head uses the token embedding
   double norm_epsilon; // 1e-5 unless a config.json says otherwise
   double rope_theta;   // 10000 unless a config.json says otherwise; llama only
@@ -55,6 +56,10 @@ static inline uint32_t bl_model_query_width(const bl_model_t *model) {
 }
 static inline uint32_t bl_model_qkv_width(const bl_model_t *model) {
   return (model->heads + 2 * model->kv_heads) * model->head_dim;
+}
+// Rows of gpt2's position table.
+static inline uint32_t bl_model_positions(const bl_model_t *model) {
+  return model->positions != 0 ? model->positions : model->seq;
 }
 // Columns of what the first feed-forward product makes: ffn for gpt2, gate beside up (2 ffn) for llama.
 static inline uint32_t bl_model_pre_width(const bl_model_t *model) {

@@ -55,10 +55,7 @@ static const row_t gpt2_layer[] = {
     {BL_PARAMETER_NORM2_BIAS, "transformer.h.%" PRIu32 ".ln_2.bias", {HIDDEN, ONE}, ZEROS},
     {BL_PARAMETER_FFN_IN_WEIGHT, "transformer.h.%" PRIu32 ".mlp.c_fc.weight", {HIDDEN, FFN}, NORMAL},
     {BL_PARAMETER_FFN_IN_BIAS, "transformer.h.%" PRIu32 ".mlp.c_fc.bias", {FFN, ONE}, ZEROS},
-    {BL_PARAMETER_FFN_OUT_WEIGHT,
-     "transformer.h.%" PRIu32 ".mlp.c_proj.weight",
-     {FFN, HIDDEN},
-     NORMAL_RESIDUAL},
+    {BL_PARAMETER_FFN_OUT_WEIGHT, "transformer.h.%" PRIu32 ".mlp.c_proj.weight", {FFN, HIDDEN}, NORMAL_RESIDUAL},
     {BL_PARAMETER_FFN_OUT_BIAS, "transformer.h.%" PRIu32 ".mlp.c_proj.bias", {HIDDEN, ONE}, ZEROS},
 };
 static const row_t gpt2_final[] = {
@@ -80,16 +77,10 @@ static const row_t llama_layer[] = {
      "model.layers.%" PRIu32 ".self_attn.o_proj.weight",
      {HIDDEN, QUERY},
      NORMAL_RESIDUAL},
-    {BL_PARAMETER_NORM2_WEIGHT,
-     "model.layers.%" PRIu32 ".post_attention_layernorm.weight",
-     {HIDDEN, ONE},
-     ONES},
+    {BL_PARAMETER_NORM2_WEIGHT, "model.layers.%" PRIu32 ".post_attention_layernorm.weight", {HIDDEN, ONE}, ONES},
     {BL_PARAMETER_GATE_WEIGHT, "model.layers.%" PRIu32 ".mlp.gate_proj.weight", {FFN, HIDDEN}, NORMAL},
     {BL_PARAMETER_UP_WEIGHT, "model.layers.%" PRIu32 ".mlp.up_proj.weight", {FFN, HIDDEN}, NORMAL},
-    {BL_PARAMETER_FFN_OUT_WEIGHT,
-     "model.layers.%" PRIu32 ".mlp.down_proj.weight",
-     {HIDDEN, FFN},
-     NORMAL_RESIDUAL},
+    {BL_PARAMETER_FFN_OUT_WEIGHT, "model.layers.%" PRIu32 ".mlp.down_proj.weight", {HIDDEN, FFN}, NORMAL_RESIDUAL},
 };
 static const row_t llama_final[] = {
     {BL_PARAMETER_FINAL_NORM_WEIGHT, "model.norm.weight", {HIDDEN, ONE}, ONES},
@@ -100,7 +91,7 @@ typedef struct {
   const row_t *rows;
   uint32_t count;
 } rows_t;
-#define ROWS(array)                                                                                          \
+#define ROWS(array)                                                                                                    \
   { array, sizeof array / sizeof array[0] }
 
 typedef struct {
@@ -130,7 +121,7 @@ static uint64_t width(const bl_model_t *model, width_t name) {
   case VOCAB:
     return model->vocab;
   case POSITIONS:
-    return model->seq;
+    return bl_model_positions(model);
   }
   return 0;
 }
@@ -182,8 +173,7 @@ bool bl_parameter_find(const bl_model_t *model, const char *name, bl_parameter_t
   for (uint32_t i = 0; i < bl_parameter_count(model); i++) {
     bl_parameter_t candidate = bl_parameter_get(model, i);
     bool has_prefix = strncmp(candidate.name, prefix, prefix_length) == 0;
-    if (strcmp(candidate.name, name) == 0 ||
-        (has_prefix && strcmp(candidate.name + prefix_length, name) == 0)) {
+    if (strcmp(candidate.name, name) == 0 || (has_prefix && strcmp(candidate.name + prefix_length, name) == 0)) {
       *parameter = candidate;
       return true;
     }
@@ -215,8 +205,8 @@ uint32_t bl_parameter_index(const bl_model_t *model, bl_parameter_role_t role, u
   return table->embedding.count + model->layers * table->layer.count + position_in(table->final, role);
 }
 
-void bl_parameter_initial(const bl_model_t *model, const bl_parameter_t *parameter, uint64_t seed,
-                          uint64_t first, uint64_t count, float *values) {
+void bl_parameter_initial(const bl_model_t *model, const bl_parameter_t *parameter, uint64_t seed, uint64_t first,
+                          uint64_t count, float *values) {
   int32_t layer;
   const row_t *row = row_of(model, parameter->index, &layer);
   if (row->initial == ZEROS || row->initial == ONES) {

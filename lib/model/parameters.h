@@ -21,7 +21,7 @@
 // X(identifier) in the order the tensors have inside their layer.
 typedef enum bl_parameter_role {
   BL_PARAMETER_TOKEN_EMBEDDING,      // [vocab, hidden]
-  BL_PARAMETER_POSITION_EMBEDDING,   // [seq, hidden], gpt2
+  BL_PARAMETER_POSITION_EMBEDDING,   // [positions, hidden], gpt2
   BL_PARAMETER_NORM1_WEIGHT,         // [hidden]
   BL_PARAMETER_NORM1_BIAS,           // [hidden], gpt2
   BL_PARAMETER_QKV_WEIGHT,           // [hidden, 3 hidden], gpt2
@@ -45,8 +45,7 @@ typedef enum bl_parameter_role {
   BL_PARAMETER_ROLES
 } bl_parameter_role_t;
 
-#define BL_PARAMETER_LAYER_EMBEDDING                                                                         \
-  (-1) // layer of the embedding; the final norm and the head have layer = layers
+#define BL_PARAMETER_LAYER_EMBEDDING (-1) // layer of the embedding; the final norm and the head have layer = layers
 
 typedef struct bl_parameter {
   uint32_t index; // canonical
@@ -74,7 +73,7 @@ uint32_t bl_parameter_index(const bl_model_t *model, bl_parameter_role_t role, u
 // Initial values, EXECUTION.md item 18: a pure function of (seed, name, element index), whoever holds the
 // tensor. Matrices N(0, 0.02), the two projections into the residual stream divided by sqrt(2 layers), biases
 // 0, norm gains 1. Writes elements [first, first + count) to `values`.
-void bl_parameter_initial(const bl_model_t *model, const bl_parameter_t *parameter, uint64_t seed,
-                          uint64_t first, uint64_t count, float *values);
+void bl_parameter_initial(const bl_model_t *model, const bl_parameter_t *parameter, uint64_t seed, uint64_t first,
+                          uint64_t count, float *values);
 
 #endif

@@ -50,6 +50,9 @@ static void bad_models_are_refused_by_field(void **state) {
   bad.norm_epsilon = -1;
   expect_refused(bad, "model.norm_epsilon:");
   bad = good;
+  bad.positions = bad.seq - 1;
+  expect_refused(bad, "model.seq:");
+  bad = good;
   bad.vocab = UINT32_MAX;
   expect_refused(bad, "model.vocab:");
 }

@@ -39,6 +39,10 @@ static void names_shapes_and_orientation(void **state) {
   assert_false(p.decays);
   assert_true(bl_parameter_find(&gpt2, "wte.weight", &p));
   assert_false(p.input_major);
+  gpt2.seq = 256;
+  gpt2.positions = 1024; // a checkpoint's table stays whole when sequences are shorter
+  assert_true(bl_parameter_find(&gpt2, "wpe.weight", &p));
+  assert_int_equal(p.shape[0], 1024);
   assert_false(bl_parameter_find(&gpt2, "lm_head.weight", &p));
   assert_false(bl_parameter_find(&gpt2, "transformer.h.12.ln_1.bias", &p));
   assert_true(bl_parameter_find(&llama, "model.layers.21.self_attn.k_proj.weight", &p));
