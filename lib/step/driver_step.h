@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's side of the step protocol (PROTOCOL.md section 2): takes over all stages, finishes or gives up what a
+// predecessor left, then runs attempts, commits or aborts them. It decides; the driver program around it calls.
+//
+// The machine is level-triggered: at any time bl_driver_step_request says what each stage is to be asked now, and it
+// goes on saying so until the answer has been told. So a lost call is simply made again, for ever if need be, and a
+// late answer to a question no longer asked changes nothing.
+//
+//   bl_driver_step_init(&step, id, peers, stage_count);
+//   for (;;) {
+//     for (stage ...) {
+//       bl_driver_request_t request = bl_driver_step_request(&step, stage);
+//       if (request.verb != BL_ASK_NOTHING) call(stage, request);      // unless just that call is under way
+//     }
+//     ... an answer comes: bl_driver_step_taken / _voted / _committed / _aborted / _refused ...
+//     switch (step.phase) {
+//     case BL_DRIVER_DECIDING: bl_driver_step_commit(&step, scale, rate); or bl_driver_step_abort(&step);
+//     case BL_DRIVER_BOUNDARY: bl_driver_step_run(&step, BL_RUN_TRAIN, plan_version); or validate, pause, stop
+//     case BL_DRIVER_ENDED:    bl_driver_step_explain(&step, &err);
+//     }
+//   }
+//
+// Rules:
+//   1. Nothing but Takeover is asked before every stage has accepted this driver.
+//   2. What a predecessor left: a step that any stage applied is committed on the rest with the same record; an attempt
+//      that is prepared on all is decided (votes come with the takeover); anything else is aborted up to the highest
+//      attempt any stage has seen.
+//   3. A commit is decided only when every stage has a vote for the same attempt. Once decided it is asked for until all
+//      have applied it; nothing is aborted any more.
+//   4. A new attempt has a number above all that any stage has seen, and is begun only when no stage has any other.
+//   5. A refusal with BL_FENCED after the takeover ends this driver: there is a newer one.
+//   6. A stage that lost what it had (it was restarted) ends the run: it must start again from a checkpoint.
+//
+// Votes are opaque here: the shell keeps their payload per stage, of the attempt in `run`.
+// No I/O, no clock, no allocation. Fields are for reading. Thread: one owner, the driver's loop thread.
+#ifndef BALLAST_STEP_DRIVER_STEP_H
+#define BALLAST_STEP_DRIVER_STEP_H
+
+#include "base/error.h"
+#include "step/record.h"
+
+#include <stddef.h>
+
+typedef enum bl_driver_phase {
+  BL_DRIVER_TAKEOVER,   // asking all stages to follow
+  BL_DRIVER_ABORTING,   // giving up attempts
+  BL_DRIVER_RUNNING,    // `run` runs on all stages
+  BL_DRIVER_DECIDING,   // all stages have voted: the shell says what follows
+  BL_DRIVER_COMMITTING, // `commit` is decided
+  BL_DRIVER_BOUNDARY,   // between attempts: the shell says what follows
+  BL_DRIVER_ENDED,      // for ever; bl_driver_step_explain says why
+} bl_driver_phase_t;
+
+typedef enum bl_driver_end {
+  BL_DRIVER_END_NONE,
+  BL_DRIVER_END_FENCED,   // a newer driver took over (BL_FENCED)
+  BL_DRIVER_END_LOST,     // a stage lost its state: restart from a checkpoint (BL_DATA_LOSS)
+  BL_DRIVER_END_DIVERGED, // stages contradict each other: a bug, or stages of different runs (BL_INTERNAL)
+} bl_driver_end_t;
+
+// What a stage said of itself when it was taken over.
+typedef struct bl_stage_report {
+  uint64_t epoch;           // of the driver it follows; when refused, the one to exceed
+  bool ours;                // it has the configuration that this driver's job gives it
+  uint64_t applied;         // the rest counts only if `ours`, but for highest_attempt
+  uint64_t highest_attempt; // of any job
+  bool prepared;            // it keeps a vote of a training attempt: `run`
+  bl_run_id_t run;
+  bl_commit_t last_commit;
+} bl_stage_report_t;
+
+// What the driver knows of one stage. The caller provides one per stage, zeroed or not.
+typedef struct bl_driver_peer {
+  bool answered; // the question of this phase
+  bl_stage_report_t report;
+} bl_driver_peer_t;
+
+typedef struct bl_driver_step {
+  bl_driver_phase_t phase;
+  bl_driver_id_t id;
+  uint64_t applied;         // the last step that all stages have applied
+  uint64_t highest_attempt; // known to this driver
+  bl_run_id_t run;          // RUNNING, DECIDING; in ABORTING and COMMITTING the last one
+  bl_commit_t commit;       // COMMITTING; afterwards the last one, step 0 when none is known
+  bl_driver_peer_t *peers;  // [stage_count], the caller's
+  size_t stage_count;
+  bl_driver_end_t end;
+  size_t end_stage; // the stage that `end` is about
+} bl_driver_step_t;
+
+typedef enum bl_driver_verb {
+  BL_ASK_NOTHING,
+  BL_ASK_TAKEOVER,
+  BL_ASK_RUN,    // run
+  BL_ASK_COMMIT, // commit
+  BL_ASK_ABORT,  // next, attempt
+} bl_driver_verb_t;
+
+// One question. Two are the same exactly when bl_driver_request_equal says so: then the one under way is enough.
+typedef struct bl_driver_request {
+  bl_driver_verb_t verb;
+  bl_driver_id_t driver;
+  bl_run_id_t run;
+  bl_commit_t commit;
+  uint64_t next;    // ABORT: the step that must not be applied by these attempts
+  uint64_t attempt; // ABORT: up to this one
+} bl_driver_request_t;
+bool bl_driver_request_equal(const bl_driver_request_t *a, const bl_driver_request_t *b);
+
+// Begins in TAKEOVER with id.epoch, which should be above what stages say they follow (Status); when it is not, a higher
+// one is tried. stage_count >= 1.
+void bl_driver_step_init(bl_driver_step_t *step, bl_driver_id_t id, bl_driver_peer_t *peers, size_t stage_count);
+
+// What `stage` is to be asked now; BL_ASK_NOTHING when its answer is known or it is the shell's turn.
+bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t stage);
+
+// ---- answers. Each says which question it answers; one that is not (or no longer) asked is ignored. -----------------
+
+// Takeover with epoch `epoch` was answered.
+void bl_driver_step_taken(bl_driver_step_t *step, size_t stage, uint64_t epoch, bool accepted,
+                          const bl_stage_report_t *report);
+// Run was answered with a vote.
+void bl_driver_step_voted(bl_driver_step_t *step, size_t stage, uint64_t attempt);
+// Run failed on this stage for a reason other than a lost call: the attempt is given up on all stages. The shell bounds
+// how often.
+void bl_driver_step_run_failed(bl_driver_step_t *step, size_t stage, uint64_t attempt);
+void bl_driver_step_committed(bl_driver_step_t *step, size_t stage, uint64_t committed_step);
+void bl_driver_step_aborted(bl_driver_step_t *step, size_t stage, uint64_t attempt);
+// `request` was refused by the stage's state machine with BL_FENCED or BL_PRECONDITION. (For a Run, BL_PRECONDITION
+// gives the attempt up as run_failed does.) What a call's transport says (BL_UNAVAILABLE, BL_DEADLINE) is not told
+// here: the question stands.
+void bl_driver_step_refused(bl_driver_step_t *step, size_t stage, const bl_driver_request_t *request,
+                            bl_status_t status);
+// The stage's process is known to be gone. Its memory is lost with it: ends the driver.
+void bl_driver_step_lost(bl_driver_step_t *step, size_t stage);
+
+// ---- the shell's turn ----------------------------------------------------------------------------------------------
+
+// BOUNDARY: starts an attempt. BL_RUN_TRAIN: at step applied + 1; else a look at the weights as they are.
+void bl_driver_step_run(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t plan_version);
+// DECIDING of a training attempt: applies it.
+void bl_driver_step_commit(bl_driver_step_t *step, double scale, double learning_rate);
+// DECIDING of a forward-only attempt: goes to BOUNDARY. Its votes need no undoing.
+void bl_driver_step_close(bl_driver_step_t *step);
+// RUNNING or DECIDING: gives the attempt up on all stages; then BOUNDARY.
+void bl_driver_step_abort(bl_driver_step_t *step);
+// BOUNDARY: all stages have been configured anew for this job: nothing is applied. Attempts go on counting.
+void bl_driver_step_reset(bl_driver_step_t *step);
+
+// ENDED: status and text for a person; names the stage by number. Else BL_OK.
+bl_status_t bl_driver_step_explain(const bl_driver_step_t *step, bl_error_t *err);
+const char *bl_driver_phase_name(bl_driver_phase_t phase);
+
+#endif

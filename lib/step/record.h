@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of the step protocol (PROTOCOL.md section 2) that both its sides use: who drives, which attempt, what was
+// committed. stage_step.h is the stage's side, driver_step.h the driver's.
+//
+// Attempts are numbered over the whole run, not per step: an attempt above all that a stage has seen is new, whatever
+// its step, and a late message about an older one is recognised by its number alone.
+//
+// Pure. Thread: values, any thread.
+#ifndef BALLAST_STEP_RECORD_H
+#define BALLAST_STEP_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// Who drives. Stages follow the highest epoch; the same epoch with another id is somebody else.
+typedef struct bl_driver_id {
+  uint64_t epoch; // from 1; 0: nobody
+  uint64_t id;    // random, one per driver process
+} bl_driver_id_t;
+
+static inline bool bl_driver_id_equal(bl_driver_id_t a, bl_driver_id_t b) {
+  return a.epoch == b.epoch && a.id == b.id;
+}
+
+// The numbers are those of RunKind in stage.proto.
+typedef enum bl_run_kind {
+  BL_RUN_TRAIN = 0,
+  BL_RUN_VALIDATE = 1, // forward only on held-out data; nothing to commit
+  BL_RUN_GENERATE = 2, // forward only on given tokens; nothing to commit
+  BL_RUN_KINDS
+} bl_run_kind_t;
+
+// One attempt at running a plan once. BL_RUN_TRAIN: the attempt would apply `step` = applied + 1. The forward-only kinds
+// look at the weights as they are: `step` = applied.
+typedef struct bl_run_id {
+  bl_run_kind_t kind;
+  uint64_t step;
+  uint64_t attempt;      // from 1
+  uint64_t plan_version; // from 1
+} bl_run_id_t;
+
+// One applied step. All stages apply the same record.
+typedef struct bl_commit {
+  uint64_t step; // 0: none yet
+  uint64_t attempt;
+  double scale;         // factor on every gradient (clipping)
+  double learning_rate; // of this step
+} bl_commit_t;
+
+// Bitwise equality, so that a repeated commit with other numbers is never taken for the same one.
+bool bl_commit_equal(const bl_commit_t *a, const bl_commit_t *b);
+
+#endif

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stage's side of the step protocol (PROTOCOL.md section 2): which driver is followed, what may run, what is kept
+// until the commit, what was applied. It decides; the service shell around it does.
+//
+//   static void handle_commit(shell_t *self, bl_rpc_call_t *call, bl_driver_id_t driver, bl_commit_t commit) {
+//     bl_error_t err;
+//     switch (bl_stage_step_commit(&self->step, driver, &commit, &err)) {
+//     case BL_STAGE_REFUSE: bl_rpc_call_fail(call, &err); break;
+//     case BL_STAGE_ANSWER: reply_applied(call, self->step.applied); break;
+//     case BL_STAGE_BEGIN:  start_optimizer(self, commit);          // calls bl_stage_step_commit_ended when done
+//                           // fall through
+//     case BL_STAGE_WAIT:   keep_until_ended(self, call); break;    // answered from commit_ended on
+//     }
+//   }
+//
+// A request that takes time is begun by BL_STAGE_BEGIN and ended by the shell's call of the *_ended function of the
+// same noun; nothing else may be begun in between. Requests that come meanwhile get BL_STAGE_WAIT when they ask for just
+// what is under way. A call whose client has gone ends nothing: what was begun goes on.
+//
+// Votes are opaque here. The shell keeps the payload of one outcome (`run` below, while phase is BL_STAGE_VOTED) and
+// that of the last commit, and the functions say when to drop them.
+//
+// Refusals set err->status:
+//   BL_FENCED        the request is of a driver that this stage does not follow (any more)
+//   BL_PRECONDITION  not possible in this state: the driver must look at the state again (Takeover), not retry
+//   BL_EXHAUSTED     busy with something that ends by itself: ask again
+//   BL_INVALID       the request contradicts itself
+// A refusal changes nothing.
+//
+// No I/O, no clock, no allocation. A zeroed bl_stage_step_t is a fresh stage. Fields are for reading.
+// Thread: one owner, the stage's loop thread.
+#ifndef BALLAST_STEP_STAGE_STEP_H
+#define BALLAST_STEP_STAGE_STEP_H
+
+#include "base/error.h"
+#include "step/record.h"
+
+typedef enum bl_stage_phase {
+  BL_STAGE_IDLE,
+  BL_STAGE_CONFIGURING, // from BEGIN of configure to configure_ended
+  BL_STAGE_RUNNING,     // `run` is running
+  BL_STAGE_STOPPING,    // `run` was aborted and has not ended yet
+  BL_STAGE_VOTED,       // `run` has ended with a vote, which is kept (BL_RUN_TRAIN: with the gradients)
+  BL_STAGE_APPLYING,    // `last_commit` is being applied; `applied` counts it already
+} bl_stage_phase_t;
+
+typedef struct bl_plan_record {
+  uint64_t version; // 0: none
+  uint64_t digest;
+} bl_plan_record_t;
+
+// Plans kept per kind: the one that runs and one prepared to follow it. If not all stages agree to the new one, the old
+// goes on.
+#define BL_STAGE_PLANS 2
+
+typedef struct bl_stage_step {
+  bl_stage_phase_t phase;
+  bl_driver_id_t driver;    // whom this stage follows; epoch 0: nobody yet
+  uint64_t configured;      // digest of the configuration, 0 when none
+  uint64_t configuring;     // BL_STAGE_CONFIGURING: digest of the one to come
+  uint64_t applied;         // the last committed step, 0 at the start
+  uint64_t highest_attempt; // of any run or abort seen; never falls, also not when configured anew
+  bl_run_id_t run;          // RUNNING, STOPPING, VOTED
+  bl_commit_t last_commit;  // step 0: none
+  bl_plan_record_t plans[BL_RUN_KINDS][BL_STAGE_PLANS]; // [0] is the older
+  uint64_t plan_version;                                // highest ever prepared
+} bl_stage_step_t;
+
+typedef enum bl_stage_decision {
+  BL_STAGE_REFUSE, // answer with err; nothing changed
+  BL_STAGE_ANSWER, // it is done (perhaps long ago): answer now from the state
+  BL_STAGE_WAIT,   // just this is under way: answer when it ends
+  BL_STAGE_BEGIN,  // begin it now, answer when it ends
+} bl_stage_decision_t;
+
+// ---- drivers -------------------------------------------------------------------------------------------------------
+
+// Whether `driver` is now followed: its epoch is higher than the present one's, or it is the present one. The answer to
+// Takeover is this and the state, never an error. What runs goes on: the new driver will abort it or not.
+bool bl_stage_step_takeover(bl_stage_step_t *step, bl_driver_id_t driver);
+
+// For requests without rules of their own (Stop): ANSWER, or REFUSE with BL_FENCED.
+bl_stage_decision_t bl_stage_step_check(const bl_stage_step_t *step, bl_driver_id_t driver, bl_error_t *err);
+
+// ---- configuration -------------------------------------------------------------------------------------------------
+
+// Configure. ANSWER: this digest (not 0) is the present one. WAIT: it is being configured. BEGIN: configure; from now on
+// the stage has no configuration, plans or history (applied 0): drop what the old one held. REFUSE with BL_PRECONDITION
+// while an attempt runs or a training vote is kept (abort it first), with BL_EXHAUSTED while another configuration or a
+// commit is under way.
+bl_stage_decision_t bl_stage_step_configure(bl_stage_step_t *step, bl_driver_id_t driver, uint64_t digest,
+                                            bl_error_t *err);
+// What BEGIN began has ended. Not well: the stage has no configuration.
+void bl_stage_step_configure_ended(bl_stage_step_t *step, bool well);
+
+// Connect: ANSWER when the stage is configured and nothing runs. The shell may take its time.
+bl_stage_decision_t bl_stage_step_connect(const bl_stage_step_t *step, bl_driver_id_t driver, bl_error_t *err);
+
+// Release, the end of a job: ANSWER: the stage is as after its start, except for the driver it follows and the attempts
+// it has seen: drop everything else. REFUSE as configure.
+bl_stage_decision_t bl_stage_step_release(bl_stage_step_t *step, bl_driver_id_t driver, bl_error_t *err);
+
+// PreparePlan. ANSWER: exactly this plan is prepared. BEGIN: install it, then call plan_installed; when it cannot be
+// installed, do not call that, and nothing has changed. *replaces (0: none) is the version of the plan of this kind that
+// gives way, never one that ran last. REFUSE with BL_PRECONDITION: not configured, a run or commit under way, a
+// version below the highest, or one that was prepared with another digest or kind.
+bl_stage_decision_t bl_stage_step_plan(const bl_stage_step_t *step, bl_driver_id_t driver, bl_run_kind_t kind,
+                                       bl_plan_record_t plan, uint64_t *replaces, bl_error_t *err);
+void bl_stage_step_plan_installed(bl_stage_step_t *step, bl_run_kind_t kind, bl_plan_record_t plan);
+
+// ---- steps ---------------------------------------------------------------------------------------------------------
+
+// Run. BEGIN: `run` is the attempt, start it; a kept forward-only vote is dropped, and a plan of this kind older than
+// run.plan_version too. WAIT: the same attempt runs. ANSWER: it has ended: the kept vote. REFUSE with BL_PRECONDITION:
+// not configured; a plan that was not prepared; a step that does not fit `applied`; an attempt not above the highest
+// seen; another attempt runs or is voted (abort it first).
+bl_stage_decision_t bl_stage_step_run(bl_stage_step_t *step, bl_driver_id_t driver, const bl_run_id_t *run,
+                                      bl_error_t *err);
+
+// What the shell does when a run has ended.
+typedef enum bl_stage_outcome {
+  BL_STAGE_KEEP,   // keep the vote (and the gradients), answer the waiting Run calls with it
+  BL_STAGE_DROP,   // it was aborted: drop vote and gradients, fail the waiting Run calls with BL_CANCELLED, answer the
+                   // waiting Abort calls
+  BL_STAGE_FAILED, // it failed: drop the gradients, fail the waiting Run calls with the cause
+} bl_stage_outcome_t;
+// `voted`: the run came to its end and has a vote (finite or not). Phase is RUNNING or STOPPING.
+bl_stage_outcome_t bl_stage_step_run_ended(bl_stage_step_t *step, bool voted);
+
+// Commit. BEGIN: apply the kept gradients with commit->scale and ->learning_rate, which cannot fail; the kept vote
+// becomes that of last_commit. WAIT: being applied. ANSWER: applied. REFUSE with BL_PRECONDITION: this attempt has no
+// vote here, or the step was applied with another attempt or other numbers.
+bl_stage_decision_t bl_stage_step_commit(bl_stage_step_t *step, bl_driver_id_t driver, const bl_commit_t *commit,
+                                         bl_error_t *err);
+void bl_stage_step_commit_ended(bl_stage_step_t *step);
+
+// Abort: gives up all attempts of any kind up to and including `attempt`, whether this stage has seen them or not, so
+// that none of them will apply step `next` = applied + 1. ANSWER: none of them runs; a kept vote of one of them is
+// dropped (*dropped, with its gradients). BEGIN: interrupt the run; answer from run_ended on. WAIT: being interrupted.
+// REFUSE with BL_PRECONDITION: `next` is applied already, or is not the next one here.
+bl_stage_decision_t bl_stage_step_abort(bl_stage_step_t *step, bl_driver_id_t driver, uint64_t next, uint64_t attempt,
+                                        bool *dropped, bl_error_t *err);
+
+// "idle", "configuring", "running", "stopping", "voted", "committing": for Status.
+const char *bl_stage_phase_name(bl_stage_phase_t phase);
+// Whether `run` is a training attempt whose vote is kept: `prepared` of StageState.
+static inline bool bl_stage_step_is_prepared(const bl_stage_step_t *step) {
+  return step->phase == BL_STAGE_VOTED && step->run.kind == BL_RUN_TRAIN;
+}
+
+#endif
