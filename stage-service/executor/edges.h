@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The edge buffers of one run: posts the receives of a plan when they are due, waits for them, and keeps track of what
+// still leaves from which buffer, so that nothing is overwritten before it has left (schedule/slots.h, rules 3 to 5).
+//
+// Waits are counted as stalls and traced. Thread: the compute thread.
+#ifndef BALLAST_EXECUTOR_EDGES_H
+#define BALLAST_EXECUTOR_EDGES_H
+
+#include "executor/engine.h"
+#include "schedule/slots.h"
+
+#include <stdatomic.h>
+
+typedef struct bl_edges {
+  bl_engine_t *engine;
+  const bl_stage_plan_t *plan;
+  _Atomic uint64_t *waiting_ns; // set to the start of a wait for a peer, 0 otherwise
+  uint64_t stall_ns;            // spent in such waits
+  uint32_t slots_in_use;        // for the trace
+  size_t next_receive;          // the first that is not posted
+} bl_edges_t;
+
+// Begins attempt `attempt` on the hub and forgets what left in earlier ones.
+BL_MUST_USE bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err);
+// Posts the receives that are due before operation `index`.
+BL_MUST_USE bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err);
+// Waits for what the operation receives, and until the buffers that it writes are free.
+BL_MUST_USE bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *op, bl_error_t *err);
+// Sends what the operation made: y from its output after F, dx from its input after I or B.
+BL_MUST_USE bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *op, bl_error_t *err);
+// Swaps tied gradients with the peer: the peer's part arrives in engine->tied_part, ours has left when this returns.
+BL_MUST_USE bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err);
+
+#endif

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything a configured stage computes with: what the job means, the chunks of this stage, and all memory, planned
+// by tag and faulted in before the first step.
+//
+//   bl_engine_create(&options, &engine, err);     // on the compute thread: it plans kernels and touches memory
+//   ... bl_hub_connect(engine->hub, ...), bl_executor_run(engine, ...) ...
+//   bl_engine_destroy(engine);
+//
+// Memory of a stage: weights (with their packed copies), gradients (with room for the peer's part of a tied
+// embedding), optimizer, slots (equal, slot_bytes each), edges (equal, edge_bytes each, shareable so that peers on this
+// machine can pull from them), workspace, data.
+//
+// Thread: created, used and destroyed by the compute thread; `hub` and `account` say themselves what others may call,
+// and the fields set at creation are read-only afterwards.
+#ifndef BALLAST_EXECUTOR_ENGINE_H
+#define BALLAST_EXECUTOR_ENGINE_H
+
+#include "compute/model/chunk.h"
+#include "config/job.h"
+#include "datapath/boundary.h"
+#include "device/device.h"
+#include "job/training.h"
+#include "observe/trace.h"
+
+#include <stdint.h>
+
+typedef struct bl_engine_options {
+  const char *job; // canonical YAML
+  size_t job_bytes;
+  uint32_t stage;
+  const char *unix_path;     // socket of the data path; NULL: no shared memory
+  const char *tcp_host;      // where the data path listens; NULL: no tcp
+  const char *tcp_advertise; // what peers should connect to; NULL: tcp_host
+  bool plaintext_ok;
+} bl_engine_options_t;
+
+typedef struct bl_engine_chunk {
+  uint32_t virtual_stage;
+  bl_chunk_t *chunk;
+} bl_engine_chunk_t;
+
+// What leaves, or left last, from an edge buffer.
+typedef struct bl_edge_send {
+  bool pending; // not known to have left
+  uint32_t peer;
+  bl_tensor_key_t key;
+} bl_edge_send_t;
+
+typedef struct bl_engine {
+  bl_job_t job;
+  bl_training_t training;
+  uint32_t stage;
+  const bl_ops_t *ops;
+  bl_compute_t *compute;
+  bl_engine_chunk_t *chunks;
+  uint32_t chunk_count;
+
+  bl_memory_account_t account;
+  bl_arena_t weights, gradients, optimizer, slots, edges, workspace, data;
+  uint32_t slot_count;
+  uint32_t edge_count;
+  uint64_t slot_bytes; // of one slot, a multiple of 64
+  uint64_t edge_bytes; // of one edge buffer, a multiple of 64
+  bl_edge_send_t *edge_sends; // [edge_count], executor/edges.h
+  uint32_t parameter_count; // tensors this stage reports on
+  bl_chunk_t *tied;         // the chunk whose tied gradient needs the peer's part, or NULL
+  uint32_t tied_peer;       // stage of the other part
+  float *tied_part;         // the peer's part, [vocab, hidden]
+  int32_t *tokens;          // [micro_batch, seq]
+  int32_t *labels;          // [micro_batch, seq]
+
+  bl_hub_t *hub;
+  bl_trace_t *trace; // of the last run
+} bl_engine_t;
+
+// Reads the job's files, loads or draws weights. BL_INVALID, BL_NOT_FOUND, BL_IO, ...: the job or its files, as
+// bl_training_init says; BL_EXHAUSTED: memory, naming tag and bytes. On failure nothing is left behind.
+BL_MUST_USE bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **engine, bl_error_t *err);
+void bl_engine_destroy(bl_engine_t *engine); // NULL is fine
+
+// The chunk of a virtual stage that this stage holds; the caller has checked that it does.
+bl_chunk_t *bl_engine_chunk(const bl_engine_t *engine, uint32_t virtual_stage);
+static inline void *bl_engine_slot(const bl_engine_t *engine, uint32_t index) {
+  return engine->slots.base + index * engine->slot_bytes;
+}
+static inline float *bl_engine_edge(const bl_engine_t *engine, uint32_t index) {
+  return (float *)(void *)(engine->edges.base + index * engine->edge_bytes);
+}
+// Stages this one exchanges tensors with, ascending; at most `capacity` are written, the number is returned.
+uint32_t bl_engine_peers(const bl_engine_t *engine, uint32_t *peers, uint32_t capacity);
+
+#endif

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/executor.h"
+
+#include "base/random.h"
+#include "data/batch.h"
+#include "executor/edges.h"
+#include "sys/clock.h"
+
+#include <math.h>
+#include <string.h>
+
+// One run under way.
+typedef struct {
+  bl_engine_t *engine;
+  const bl_run_t *run;
+  bl_run_progress_t *progress;
+  bl_vote_t *vote;
+  bl_edges_t edges;
+} pass_t;
+
+static const bl_chunk_span_t *span_of(const pass_t *pass, bl_op_t op) {
+  return &pass->engine->training.partition.spans[op.virtual_stage];
+}
+
+// ---- data
+
+// The context of a drawn token: row 0 of the batch, zeros after it and in other rows.
+static bl_status_t read_context(pass_t *pass, bl_error_t *err) {
+  const bl_run_t *run = pass->run;
+  const bl_model_t *model = &pass->engine->training.model;
+  if (run->token_count == 0 || run->token_count > model->seq) {
+    return bl_error_set(err, BL_INVALID, "a context has 1 to %u tokens, this one has %u", model->seq,
+                        run->token_count);
+  }
+  memset(pass->engine->tokens, 0, (size_t)pass->engine->job.train.micro_batch * model->seq * sizeof(int32_t));
+  for (uint32_t i = 0; i < run->token_count; i++) {
+    if (run->tokens[i] >= model->vocab) {
+      return bl_error_set(err, BL_INVALID, "token %u of the context is %u, the vocabulary has %u", i, run->tokens[i],
+                          model->vocab);
+    }
+    pass->engine->tokens[i] = (int32_t)run->tokens[i];
+  }
+  return BL_OK;
+}
+
+static bl_status_t read_batch(pass_t *pass, uint32_t micro_batch, bl_batch_t batch, bl_error_t *err) {
+  const bl_dataset_t *dataset = &pass->engine->training.dataset;
+  return pass->run->plan->kind == BL_RUN_TRAIN
+             ? bl_batch_read(dataset, pass->run->step, micro_batch, &batch, err)
+             : bl_batch_read_validation(dataset, pass->run->first_window, micro_batch, &batch, err);
+}
+
+// Tokens for the chunk with the embedding; NULL for others.
+static bl_status_t read_tokens(pass_t *pass, bl_op_t op, const int32_t **tokens, bl_error_t *err) {
+  *tokens = NULL;
+  if (!span_of(pass, op)->embedding) {
+    return BL_OK;
+  }
+  *tokens = pass->engine->tokens;
+  return pass->run->plan->kind == BL_RUN_GENERATE
+             ? read_context(pass, err)
+             : read_batch(pass, op.micro_batch, (bl_batch_t){.inputs = pass->engine->tokens}, err);
+}
+
+// Labels for the chunk with the head; NULL for others.
+static bl_status_t read_labels(pass_t *pass, bl_op_t op, const int32_t **labels, bl_error_t *err) {
+  *labels = NULL;
+  if (!span_of(pass, op)->head) {
+    return BL_OK;
+  }
+  *labels = pass->engine->labels;
+  return read_batch(pass, op.micro_batch, (bl_batch_t){.labels = pass->engine->labels}, err);
+}
+
+// ---- operations
+
+static void record_loss(pass_t *pass, uint32_t micro_batch, const bl_chunk_loss_t *loss) {
+  bl_vote_t *vote = pass->vote;
+  vote->losses[micro_batch] = loss->mean;
+  if (loss->first_bad_row >= 0 || !isfinite(loss->mean)) {
+    vote->finite = false;
+    if (vote->nonfinite_micro_batch < 0 || (int32_t)micro_batch < vote->nonfinite_micro_batch) {
+      vote->nonfinite_micro_batch = (int32_t)micro_batch;
+    }
+  }
+}
+
+// What a forward-only run wants from the last hidden state.
+static bl_status_t look_at_head(pass_t *pass, bl_chunk_t *chunk, const bl_planned_op_t *op, const float *out,
+                                bl_error_t *err) {
+  const bl_run_t *run = pass->run;
+  if (run->plan->kind == BL_RUN_VALIDATE) {
+    const int32_t *labels;
+    bl_chunk_loss_t loss;
+    bl_status_t status = read_labels(pass, op->op, &labels, err);
+    if (status == BL_OK) {
+      bl_chunk_loss(chunk, labels, out, &loss);
+      record_loss(pass, op->op.micro_batch, &loss);
+    }
+    return status;
+  }
+  double uniform = bl_random_uniform(run->draw_seed, 0);
+  pass->vote->token = bl_chunk_draw(chunk, out, run->token_count - 1, (float)run->temperature, uniform);
+  pass->vote->finite = pass->vote->token >= 0;
+  return BL_OK;
+}
+
+static bl_status_t forward(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
+  bl_engine_t *engine = pass->engine;
+  bl_chunk_t *chunk = bl_engine_chunk(engine, op->op.virtual_stage);
+  const int32_t *tokens;
+  bl_status_t status = read_tokens(pass, op->op, &tokens, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  float *out = bl_engine_edge(engine, op->output);
+  bl_chunk_forward(chunk, tokens, bl_engine_edge(engine, op->input), bl_engine_slot(engine, op->slot), out);
+  if (pass->run->plan->kind != BL_RUN_TRAIN && span_of(pass, op->op)->head) {
+    return look_at_head(pass, chunk, op, out, err);
+  }
+  return bl_edges_send(&pass->edges, op, err);
+}
+
+static bl_status_t backward_input(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
+  bl_engine_t *engine = pass->engine;
+  const int32_t *labels;
+  bl_chunk_loss_t loss = {.first_bad_row = -1};
+  bl_status_t status = read_labels(pass, op->op, &labels, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_chunk_backward_input(bl_engine_chunk(engine, op->op.virtual_stage), labels, bl_engine_edge(engine, op->input),
+                          bl_engine_slot(engine, op->slot), bl_engine_edge(engine, op->output), true, &loss);
+  if (labels != NULL) {
+    record_loss(pass, op->op.micro_batch, &loss);
+  }
+  return bl_edges_send(&pass->edges, op, err);
+}
+
+static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
+  bl_engine_t *engine = pass->engine;
+  const int32_t *tokens;
+  bl_status_t status = read_tokens(pass, op->op, &tokens, err);
+  if (status == BL_OK) {
+    bl_chunk_backward_weight(bl_engine_chunk(engine, op->op.virtual_stage), tokens, bl_engine_edge(engine, op->input),
+                             bl_engine_slot(engine, op->slot), bl_engine_edge(engine, op->output));
+  }
+  return status;
+}
+
+static bl_status_t compute(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
+  switch (op->op.verb) {
+  case BL_VERB_F:
+    return forward(pass, op, err);
+  case BL_VERB_I:
+    return backward_input(pass, op, err);
+  case BL_VERB_W:
+    return backward_weight(pass, op, err);
+  case BL_VERB_B: { // the gradient leaves before W, so that the stage before need not wait for it
+    bl_status_t status = backward_input(pass, op, err);
+    return status == BL_OK ? backward_weight(pass, op, err) : status;
+  }
+  default:
+    return bl_error_set(err, BL_INTERNAL, "an operation that bl_executor_plan_create should have refused");
+  }
+}
+
+static void count_slots(pass_t *pass, const bl_planned_op_t *op) {
+  bl_stage_counters_t *counters = &pass->vote->counters;
+  if (op->op.verb == BL_VERB_F) {
+    uint32_t in_use = ++pass->edges.slots_in_use;
+    counters->peak_slots = in_use > counters->peak_slots ? in_use : counters->peak_slots;
+  }
+  atomic_store_explicit(&pass->progress->slots, pass->edges.slots_in_use, memory_order_relaxed);
+}
+
+static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
+  bl_engine_t *engine = pass->engine;
+  const bl_planned_op_t *op = &pass->run->plan->stage.ops[index];
+  if (atomic_load_explicit(&pass->progress->cancelled, memory_order_relaxed)) {
+    return bl_error_set(err, BL_CANCELLED, "the attempt was given up");
+  }
+  bl_status_t status = bl_edges_post(&pass->edges, index, err);
+  if (status == BL_OK) {
+    status = bl_edges_wait(&pass->edges, op, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  count_slots(pass, op);
+  uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->edges.stall_ns;
+  status = compute(pass, op, err);
+  if (status == BL_OK) {
+    status = engine->ops->status(engine->compute, err);
+  }
+  uint64_t end_ns = bl_clock_now_ns();
+  pass->edges.slots_in_use -= op->releases_slot;
+  pass->vote->counters.busy_ns += end_ns - start_ns - (pass->edges.stall_ns - stalled_ns);
+  char cell[BL_OP_TEXT];
+  bl_trace_add(engine->trace, bl_op_format(op->op, cell), false, (int32_t)op->op.micro_batch,
+               pass->edges.slots_in_use, start_ns, end_ns);
+  atomic_store_explicit(&pass->progress->done, (uint32_t)index + 1, memory_order_relaxed);
+  return status;
+}
+
+// ---- a whole run
+
+static void collect_squares(pass_t *pass) {
+  bl_engine_t *engine = pass->engine;
+  bl_vote_t *vote = pass->vote;
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    bl_chunk_t *chunk = engine->chunks[i].chunk;
+    for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
+      bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk, k);
+      if (!parameter.owned) {
+        continue;
+      }
+      vote->parameters[vote->square_count] = parameter.parameter.index;
+      bl_chunk_squares(chunk, k, &vote->squares[vote->square_count]);
+      vote->finite = vote->finite && isfinite(vote->squares[vote->square_count]);
+      vote->square_count++;
+    }
+  }
+}
+
+static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
+  bl_engine_t *engine = pass->engine;
+  if (engine->tied != NULL) {
+    bl_status_t status = bl_edges_exchange_tied(&pass->edges, err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  uint64_t start_ns = bl_clock_now_ns();
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    bl_chunk_t *chunk = engine->chunks[i].chunk;
+    if (bl_chunk_has_tied_gradient(chunk)) {
+      bl_chunk_join_tied_gradient(chunk, chunk == engine->tied ? engine->tied_part : NULL);
+    }
+  }
+  collect_squares(pass);
+  uint64_t end_ns = bl_clock_now_ns();
+  pass->vote->counters.busy_ns += end_ns - start_ns;
+  return engine->ops->status(engine->compute, err);
+}
+
+static void reset_vote(pass_t *pass) {
+  const bl_engine_t *engine = pass->engine;
+  bl_vote_t *vote = pass->vote;
+  bool head = engine->training.schedule->stage_of[engine->training.schedule->virtual_stages - 1] == engine->stage;
+  uint32_t micro_batches = pass->run->plan->schedule->micro_batches;
+  uint32_t losses = head && pass->run->plan->kind != BL_RUN_GENERATE ? micro_batches : 0;
+  uint64_t micro_batch_tokens = (uint64_t)engine->job.train.micro_batch * engine->training.model.seq;
+  *vote = (bl_vote_t){.step = pass->run->step,
+                      .attempt = pass->run->attempt,
+                      .plan_version = pass->run->plan->version,
+                      .finite = true,
+                      .nonfinite_micro_batch = -1,
+                      .losses = vote->losses,
+                      .loss_count = losses,
+                      .parameters = vote->parameters,
+                      .squares = vote->squares,
+                      .tokens = losses * micro_batch_tokens,
+                      .token = -1,
+                      .counters = {.own_slots = engine->slot_count}};
+  memset(vote->losses, 0, losses * sizeof *vote->losses);
+}
+
+bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_progress_t *progress, bl_vote_t *vote,
+                            bl_error_t *err) {
+  const bl_stage_plan_t *plan = &run->plan->stage;
+  pass_t pass = {.engine = engine,
+                 .run = run,
+                 .progress = progress,
+                 .vote = vote,
+                 .edges = {.engine = engine, .plan = plan, .waiting_ns = &progress->waiting_ns}};
+  reset_vote(&pass);
+  bl_trace_clear(engine->trace);
+  bl_status_t status = bl_edges_begin(&pass.edges, run->attempt, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  for (uint32_t i = 0; i < engine->chunk_count && run->plan->kind == BL_RUN_TRAIN; i++) {
+    bl_chunk_begin_step(engine->chunks[i].chunk);
+  }
+  for (size_t i = 0; i < plan->op_count && status == BL_OK; i++) {
+    status = run_operation(&pass, i, err);
+  }
+  if (status == BL_OK && run->plan->kind == BL_RUN_TRAIN) {
+    status = finish_gradients(&pass, err);
+  }
+  vote->counters.stall_ns = pass.edges.stall_ns;
+  vote->counters.peak_slot_bytes = vote->counters.peak_slots * engine->slot_bytes;
+  return status;
+}
+
+bl_status_t bl_executor_update(bl_engine_t *engine, uint64_t step, double scale, double learning_rate,
+                               bl_error_t *err) {
+  bl_adamw_settings_t settings = {.beta1 = engine->job.train.beta1,
+                                  .beta2 = engine->job.train.beta2,
+                                  .epsilon = engine->job.train.eps,
+                                  .weight_decay = engine->job.train.weight_decay};
+  bl_adamw_step_t update = {.step = step, .rate = learning_rate, .gradient_scale = scale};
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    bl_chunk_update(engine->chunks[i].chunk, &settings, &update);
+  }
+  return engine->ops->status(engine->compute, err);
+}

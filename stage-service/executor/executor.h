@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs one plan on an engine: the operations of a stage in their order, receiving what each needs and sending what it
+// makes. Nothing here knows a schedule by name.
+//
+// Thread: bl_executor_run on the compute thread. Progress may be read from any. To interrupt a run, call
+// bl_hub_abort(engine->hub) and set progress->cancelled: it ends with BL_CANCELLED at the next operation or wait.
+#ifndef BALLAST_EXECUTOR_EXECUTOR_H
+#define BALLAST_EXECUTOR_EXECUTOR_H
+
+#include "executor/engine.h"
+#include "executor/plan.h"
+#include "executor/vote.h"
+
+#include <stdatomic.h>
+
+typedef struct bl_run {
+  const bl_executor_plan_t *plan;
+  uint64_t step;    // from 1
+  uint64_t attempt; // above that of every run before, of any kind
+  uint64_t first_window;  // BL_RUN_VALIDATE
+  const uint32_t *tokens; // BL_RUN_GENERATE: the context, oldest first, at most seq of them
+  uint32_t token_count;
+  uint64_t draw_seed;
+  double temperature; // 0: the likeliest token
+} bl_run_t;
+
+typedef struct bl_run_progress {
+  _Atomic uint32_t done;      // operations finished
+  _Atomic uint32_t slots;     // in use
+  _Atomic uint64_t waiting_ns; // since when it waits for a peer; 0: it computes
+  atomic_bool cancelled;
+} bl_run_progress_t;
+
+// Fills *vote, whose arrays have room for the plan's micro-batches and the engine's parameters. After BL_RUN_TRAIN the
+// gradients are those of the step, until the next run. BL_CANCELLED; BL_UNAVAILABLE, BL_DATA_LOSS, BL_DEADLINE: a peer,
+// named; BL_INVALID: data (file and offset); BL_INTERNAL: compute.
+BL_MUST_USE bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_progress_t *progress,
+                                        bl_vote_t *vote, bl_error_t *err);
+
+// Applies AdamW with the gradients of the last BL_RUN_TRAIN. BL_INTERNAL: compute.
+BL_MUST_USE bl_status_t bl_executor_update(bl_engine_t *engine, uint64_t step, double scale, double learning_rate,
+                                           bl_error_t *err);
+
+#endif

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/plan.h"
+
+#include "schedule/csv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFETCH_OPERATIONS 1
+
+bl_plan_limits_t bl_executor_plan_limits(uint32_t slots) {
+  return (bl_plan_limits_t){.slots = slots, .prefetch = PREFETCH_OPERATIONS};
+}
+
+// The plan must be for the stages and chunks that were configured.
+static bl_status_t check_placement(const bl_executor_plan_request_t *request, const bl_schedule_t *schedule,
+                                   bl_error_t *err) {
+  const bl_schedule_t *configured = request->configured;
+  if (schedule->stages != configured->stages || schedule->virtual_stages != configured->virtual_stages) {
+    return bl_error_set(err, BL_INVALID, "plan %lu is for %u stages and %u chunks in all, configured are %u and %u",
+                        request->version, schedule->stages, schedule->virtual_stages, configured->stages,
+                        configured->virtual_stages);
+  }
+  for (uint32_t i = 0; i < schedule->virtual_stages; i++) {
+    if (schedule->stage_of[i] != configured->stage_of[i]) {
+      return bl_error_set(err, BL_INVALID, "plan %lu puts chunk %u on stage %u, configured is stage %u",
+                          request->version, i, schedule->stage_of[i], configured->stage_of[i]);
+    }
+  }
+  return BL_OK;
+}
+
+static bool runs(bl_run_kind_t kind, bl_verb_t verb) {
+  switch (verb) {
+  case BL_VERB_F:
+    return true;
+  case BL_VERB_B:
+  case BL_VERB_I:
+  case BL_VERB_W:
+    return kind == BL_RUN_TRAIN;
+  default:
+    return false;
+  }
+}
+
+static bl_status_t check_operations(const bl_executor_plan_request_t *request, const bl_stage_plan_t *plan,
+                                    bl_error_t *err) {
+  for (size_t i = 0; i < plan->op_count; i++) {
+    bl_op_t op = plan->ops[i].op;
+    if (!runs(request->kind, op.verb)) {
+      char cell[BL_OP_TEXT];
+      return bl_error_set(err, BL_UNIMPLEMENTED, "plan %lu: stage %u cannot run %s in this kind of run",
+                          request->version, request->stage, bl_op_format(op, cell));
+    }
+  }
+  if (plan->edges > request->edges) {
+    return bl_error_set(err, BL_EXHAUSTED, "plan %lu needs %u edge buffers on stage %u, it has %u", request->version,
+                        plan->edges, request->stage, request->edges);
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_executor_plan_create(const bl_executor_plan_request_t *request, bl_executor_plan_t **plan,
+                                    bl_error_t *err) {
+  bl_executor_plan_t *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for plan %lu", request->version);
+  }
+  made->version = request->version;
+  made->digest = request->digest;
+  made->kind = request->kind;
+  bl_status_t status = bl_csv_read(request->csv, request->csv_bytes, "plan", &made->schedule, err);
+  if (status == BL_OK) {
+    status = check_placement(request, made->schedule, err);
+  }
+  if (status == BL_OK) {
+    status = bl_stage_plan_init(made->schedule, request->stage, bl_executor_plan_limits(request->slots), &made->stage,
+                                err);
+  }
+  if (status == BL_OK) {
+    status = check_operations(request, &made->stage, err);
+  }
+  if (status != BL_OK) {
+    bl_executor_plan_destroy(made);
+    return status;
+  }
+  *plan = made;
+  return BL_OK;
+}
+
+void bl_executor_plan_destroy(bl_executor_plan_t *plan) {
+  if (plan == NULL) {
+    return;
+  }
+  bl_stage_plan_cleanup(&plan->stage);
+  bl_schedule_destroy(plan->schedule);
+  free(plan);
+}

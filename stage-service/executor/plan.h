@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A prepared plan: the operation list one stage follows for one kind of run, checked against what the stage has.
+//
+// Thread: made and destroyed on the loop's thread; read-only in between, also on the compute thread.
+#ifndef BALLAST_EXECUTOR_PLAN_H
+#define BALLAST_EXECUTOR_PLAN_H
+
+#include "base/error.h"
+#include "schedule/schedule.h"
+#include "schedule/slots.h"
+
+#include <stdint.h>
+
+typedef enum bl_run_kind {
+  BL_RUN_TRAIN,    // forward and backward; gradients for a vote
+  BL_RUN_VALIDATE, // forward only on held-out data; losses
+  BL_RUN_GENERATE, // forward only on given tokens; the last stage draws one
+} bl_run_kind_t;
+
+typedef struct bl_executor_plan {
+  uint64_t version;
+  uint64_t digest;
+  bl_run_kind_t kind;
+  bl_schedule_t *schedule; // of all stages
+  bl_stage_plan_t stage;   // what this one does
+} bl_executor_plan_t;
+
+// What a plan may use: the stage's slots, and receives of activations posted one operation early, so that they overlap
+// with compute.
+bl_plan_limits_t bl_executor_plan_limits(uint32_t slots);
+
+typedef struct bl_executor_plan_request {
+  uint64_t version, digest;
+  bl_run_kind_t kind;
+  const char *csv; // schedule of all stages
+  size_t csv_bytes;
+  uint32_t stage;
+  const bl_schedule_t *configured; // the job's schedule: placement must agree
+  uint32_t slots, edges;           // what the stage has
+} bl_executor_plan_request_t;
+
+// BL_INVALID: not a schedule, or not one for these stages; BL_EXHAUSTED: needs more slots or edge buffers than there
+// are; BL_UNIMPLEMENTED: an operation that this version does not run. On failure nothing is made.
+BL_MUST_USE bl_status_t bl_executor_plan_create(const bl_executor_plan_request_t *request, bl_executor_plan_t **plan,
+                                                bl_error_t *err);
+void bl_executor_plan_destroy(bl_executor_plan_t *plan); // NULL is fine
+
+#endif

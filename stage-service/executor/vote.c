@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/vote.h"
+
+#include <stdlib.h>
+
+bl_status_t bl_vote_init(bl_vote_t *vote, uint32_t losses, uint32_t squares) {
+  *vote = (bl_vote_t){
+      .finite = true,
+      .nonfinite_micro_batch = -1,
+      .token = -1,
+      .losses = calloc(losses + 1u, sizeof(double)), // never of size 0
+      .parameters = calloc(squares + 1u, sizeof(uint32_t)),
+      .squares = calloc(squares + 1u, sizeof(double)),
+  };
+  if (vote->losses == NULL || vote->parameters == NULL || vote->squares == NULL) {
+    bl_vote_cleanup(vote);
+    return BL_EXHAUSTED;
+  }
+  return BL_OK;
+}
+
+void bl_vote_cleanup(bl_vote_t *vote) {
+  free(vote->losses);
+  free(vote->parameters);
+  free(vote->squares);
+  *vote = (bl_vote_t){0};
+}

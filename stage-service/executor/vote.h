@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The outcome of one run on one stage: what the driver decides a commit from.
+//
+// Thread: values; a vote belongs to whoever holds it.
+#ifndef BALLAST_EXECUTOR_VOTE_H
+#define BALLAST_EXECUTOR_VOTE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct bl_stage_counters {
+  uint32_t own_slots;
+  uint32_t peak_slots;
+  uint64_t peak_slot_bytes;
+  uint32_t evicted, loaded, lost, dropped, recomputed;
+  uint64_t stall_ns; // waiting for peers
+  uint64_t busy_ns;  // computing
+} bl_stage_counters_t;
+
+typedef struct bl_vote {
+  uint64_t step;
+  uint64_t attempt;
+  uint64_t plan_version;
+  bool finite;                   // all losses and gradients are
+  int32_t nonfinite_micro_batch; // the first whose loss is not, -1: none
+  double *losses;                // per micro-batch, mean over its tokens; on the stage with the head
+  uint32_t loss_count;
+  uint32_t *parameters; // canonical index of each entry of `squares`
+  double *squares;      // fp64 sum of squares of that tensor's gradient
+  uint32_t square_count;
+  uint64_t tokens;      // trained on or looked at; on the stage with the head
+  int32_t token;        // drawn by BL_RUN_GENERATE on the stage with the head, else -1
+  bl_stage_counters_t counters;
+} bl_vote_t;
+
+// Makes room for `losses` losses and `squares` squares, so that runs do not allocate. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_vote_init(bl_vote_t *vote, uint32_t losses, uint32_t squares);
+void bl_vote_cleanup(bl_vote_t *vote); // a zeroed one is fine
+
+#endif
