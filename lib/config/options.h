@@ -97,13 +97,12 @@ typedef struct bl_option {
   bool maximum_open;
   double minimum; // of INT, REAL, BYTES and of INT_LIST's entries; both 0: unbounded
   double maximum;
-  const char *const
-      *choices;       // of ENUM: NULL-terminated; an empty string stands for "absent" and cannot be written
-  const char *preset; // the default, as it would be written in the file; NULL: zero, NULL or not set
-  const char *preset_help; // the default in words, where it is worked out from other keys
-  const char *unit;        // "steps", "tokens", "bytes"; NULL when none
-  const char *argument;    // what stands for the value in help; NULL: after the type
-  const char *help;        // one or more sentences
+  const char *const *choices; // of ENUM: NULL-terminated; an empty string stands for "absent" and cannot be written
+  const char *preset;         // the default, as it would be written in the file; NULL: zero, NULL or not set
+  const char *preset_help;    // the default in words, where it is worked out from other keys
+  const char *unit;           // "steps", "tokens", "bytes"; NULL when none
+  const char *argument;       // what stands for the value in help; NULL: after the type
+  const char *help;           // one or more sentences
 } bl_option_t;
 
 typedef struct bl_option_table {
@@ -148,9 +147,8 @@ BL_MUST_USE bl_status_t bl_options_read(const bl_option_table_t *table, void *va
 BL_MUST_USE bl_status_t bl_options_set(const bl_option_table_t *table, void *values, bl_option_mark_t *marks,
                                        const char *assignment, const char *folder, bl_error_t *err);
 // BL_INVALID naming the first required option whose mark says that nobody gave it.
-BL_MUST_USE bl_status_t bl_options_check_required(const bl_option_table_t *table,
-                                                  const bl_option_mark_t *marks, const char *source_name,
-                                                  bl_error_t *err);
+BL_MUST_USE bl_status_t bl_options_check_required(const bl_option_table_t *table, const bl_option_mark_t *marks,
+                                                  const char *source_name, bl_error_t *err);
 
 // The canonical text of the values: every option that has one, in the table's order, so that reading it gives
 // the same values. *text is malloc'd and terminated; the caller frees it.

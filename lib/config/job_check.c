@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/job_check.h"
+
+#include <string.h>
+
+static bl_status_t check_inline_complete(const bl_job_t *job, bl_error_t *err) {
+  if (job->model.family == BL_JOB_FAMILY_NONE) {
+    return bl_job_fail(job, err, "model.family", "is missing; give gpt2 or llama, or a model.config");
+  }
+  const struct {
+    const char *key;
+    bool set;
+  } needed[] = {
+      {"model.layers", job->model.layers.set}, {"model.hidden", job->model.hidden.set},
+      {"model.heads", job->model.heads.set},   {"model.ffn", job->model.ffn.set},
+      {"model.vocab", job->model.vocab.set},   {"model.seq", job->model.seq.set},
+  };
+  for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+    if (!needed[i].set) {
+      return bl_job_fail(job, err, needed[i].key, "is missing; a %s model given inline needs it",
+                         bl_job_family_name(job->model.family));
+    }
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_model(const bl_job_t *job, bl_error_t *err) {
+  bool from_file = job->model.config != NULL || job->model.init != NULL;
+  if (!from_file) {
+    bl_status_t status = check_inline_complete(job, err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  const bl_optional_int_t hidden = job->model.hidden, heads = job->model.heads, kv_heads = job->model.kv_heads;
+  if (hidden.set && heads.set && hidden.value % heads.value != 0) {
+    return bl_job_fail(job, err, "model.heads", "%lld heads do not divide hidden %lld", (long long)heads.value,
+                       (long long)hidden.value);
+  }
+  if (heads.set && kv_heads.set && heads.value % kv_heads.value != 0) {
+    return bl_job_fail(job, err, "model.kv_heads", "%lld do not divide %lld heads", (long long)kv_heads.value,
+                       (long long)heads.value);
+  }
+  if (job->model.family == BL_JOB_FAMILY_GPT2 && kv_heads.set && heads.set && kv_heads.value != heads.value) {
+    return bl_job_fail(job, err, "model.kv_heads", "gpt2 has as many as heads (%lld); leave it out",
+                       (long long)heads.value);
+  }
+  if (job->model.family == BL_JOB_FAMILY_LLAMA && hidden.set && heads.set && hidden.value / heads.value % 2 != 0) {
+    return bl_job_fail(job, err, "model.heads", "hidden / heads is %lld; rotary positions need an even number",
+                       (long long)(hidden.value / heads.value));
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_data(const bl_job_t *job, bl_error_t *err) {
+  if (job->data.train.count == 0) {
+    return bl_job_fail(job, err, "data.train", "names no file");
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_train(const bl_job_t *job, bl_error_t *err) {
+  if (bl_job_given(job, "train.min_lr") && job->train.min_lr.value > job->train.lr) {
+    return bl_job_fail(job, err, "train.min_lr", "%g is above train.lr %g", job->train.min_lr.value, job->train.lr);
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {
+  int64_t virtual_stages = job->pipeline.stages * job->pipeline.chunks.value;
+  const bl_int_list_t *list = &job->pipeline.layers_per_stage;
+  if (list->count > 0 && (int64_t)list->count != virtual_stages) {
+    return bl_job_fail(
+        job, err, "pipeline.layers_per_stage", "has %zu entries; %lld stages with %lld chunks each need %lld",
+        list->count, (long long)job->pipeline.stages, (long long)job->pipeline.chunks.value, (long long)virtual_stages);
+  }
+  if (!job->model.layers.set) {
+    return BL_OK; // config.json says how many; lib/job compares
+  }
+  int64_t layers = job->model.layers.value, sum = 0;
+  for (size_t i = 0; i < list->count; i++) {
+    sum += list->items[i];
+  }
+  if (list->count > 0 && sum != layers) {
+    return bl_job_fail(job, err, "pipeline.layers_per_stage", "covers %lld layers; the model has %lld", (long long)sum,
+                       (long long)layers);
+  }
+  if (virtual_stages > layers) {
+    return bl_job_fail(job, err, "pipeline.stages",
+                       "%lld stages with %lld chunks each are more than the model's %lld layers; every chunk needs a "
+                       "layer",
+                       (long long)job->pipeline.stages, (long long)job->pipeline.chunks.value, (long long)layers);
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_pipeline(const bl_job_t *job, bl_error_t *err) {
+  if (job->pipeline.group.set && job->pipeline.schedule != BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
+    return bl_job_fail(job, err, "pipeline.group", "belongs to the schedule grouped-interleaved, not to %s",
+                       bl_job_schedule_name(job->pipeline.schedule));
+  }
+  if (bl_job_default_chunks(job->pipeline.schedule) == 1 && job->pipeline.chunks.value != 1) {
+    return bl_job_fail(job, err, "pipeline.chunks", "is %lld; the schedule %s has one chunk per stage",
+                       (long long)job->pipeline.chunks.value, bl_job_schedule_name(job->pipeline.schedule));
+  }
+  return check_layers(job, err);
+}
+
+static bl_status_t check_memory(const bl_job_t *job, bl_error_t *err) {
+  if (job->memory.slots.set && job->memory.activation_bytes.set) {
+    return bl_job_fail(job, err, "memory.activation_bytes", "memory.slots says the same; give one of the two");
+  }
+  if (job->balance.policy == BL_JOB_POLICY_CAP && !job->balance.cap.set) {
+    return bl_job_fail(job, err, "balance.cap", "is missing; the policy cap needs it");
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_checkpoint(const bl_job_t *job, bl_error_t *err) {
+  if (job->checkpoint.folder == NULL && (job->checkpoint.every > 0 || job->checkpoint.keep > 0)) {
+    return bl_job_fail(job, err, "checkpoint.folder", "is missing; checkpoints need a place");
+  }
+  return BL_OK;
+}
+
+// "host:port", "[v6]:port" or "unix:/path".
+static bool is_address(const char *text) {
+  if (strncmp(text, "unix:", 5) == 0) {
+    return text[5] != '\0';
+  }
+  const char *colon = strrchr(text, ':');
+  return colon != NULL && colon > text && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1);
+}
+
+static bl_status_t check_addresses(const bl_job_t *job, const char *key, const bl_text_list_t *list, bl_error_t *err) {
+  if (list->count > 0 && (int64_t)list->count != job->pipeline.stages) {
+    return bl_job_fail(job, err, key, "names %zu; the pipeline has %lld stages, one each", list->count,
+                       (long long)job->pipeline.stages);
+  }
+  for (size_t i = 0; i < list->count; i++) {
+    if (!is_address(list->items[i])) {
+      return bl_job_fail(job, err, key, "'%.80s' is no address; write host:port or unix:/path", list->items[i]);
+    }
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_services(const bl_job_t *job, bl_error_t *err) {
+  if (job->services.driver != NULL && !is_address(job->services.driver)) {
+    return bl_job_fail(job, err, "services.driver", "'%.80s' is no address; write host:port or unix:/path",
+                       job->services.driver);
+  }
+  bl_status_t status = check_addresses(job, "services.stages", &job->services.stages, err);
+  return status != BL_OK ? status : check_addresses(job, "services.stores", &job->services.stores, err);
+}
+
+bl_status_t bl__job_check(const bl_job_t *job, bl_error_t *err) {
+  static bl_status_t (*const checks[])(const bl_job_t *, bl_error_t *) = {
+      check_model, check_data, check_train, check_pipeline, check_memory, check_checkpoint, check_services,
+  };
+  for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+    bl_status_t status = checks[i](job, err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  return BL_OK;
+}
