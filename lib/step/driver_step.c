@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/driver_step.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *bl_driver_phase_name(bl_driver_phase_t phase) {
+  static const char *const names[] = {"takeover", "aborting", "running", "deciding", "committing", "boundary", "ended"};
+  return names[phase];
+}
+
+static void enter(bl_driver_step_t *step, bl_driver_phase_t phase) {
+  step->phase = phase;
+  for (size_t i = 0; i < step->stage_count; i++) {
+    step->peers[i].answered = false;
+  }
+}
+
+static void end(bl_driver_step_t *step, bl_driver_end_t why, size_t stage) {
+  if (step->phase != BL_DRIVER_ENDED) {
+    step->phase = BL_DRIVER_ENDED;
+    step->end = why;
+    step->end_stage = stage;
+  }
+}
+
+// Notes the answer of `stage`; true when it was the last one awaited.
+static bool answer(bl_driver_step_t *step, size_t stage) {
+  step->peers[stage].answered = true;
+  for (size_t i = 0; i < step->stage_count; i++) {
+    if (!step->peers[i].answered) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void bl_driver_step_init(bl_driver_step_t *step, bl_driver_id_t id, bl_driver_peer_t *peers, size_t stage_count) {
+  *step = (bl_driver_step_t){.id = id, .peers = peers, .stage_count = stage_count};
+  memset(peers, 0, stage_count * sizeof *peers);
+  enter(step, BL_DRIVER_TAKEOVER);
+}
+
+// ---- questions -----------------------------------------------------------------------------------------------------
+
+bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t stage) {
+  const bl_driver_peer_t *peer = &step->peers[stage];
+  bl_driver_request_t request = {.verb = BL_ASK_NOTHING, .driver = step->id};
+  if (peer->answered) {
+    return request;
+  }
+  switch (step->phase) {
+  case BL_DRIVER_TAKEOVER:
+    request.verb = BL_ASK_TAKEOVER;
+    break;
+  case BL_DRIVER_ABORTING:
+    request.verb = BL_ASK_ABORT;
+    request.next = peer->report.applied + 1;
+    request.attempt = step->highest_attempt;
+    break;
+  case BL_DRIVER_RUNNING:
+    request.verb = BL_ASK_RUN;
+    request.run = step->run;
+    break;
+  case BL_DRIVER_COMMITTING:
+    request.verb = BL_ASK_COMMIT;
+    request.commit = step->commit;
+    break;
+  case BL_DRIVER_DECIDING:
+  case BL_DRIVER_BOUNDARY:
+  case BL_DRIVER_ENDED:
+    break;
+  }
+  return request;
+}
+
+bool bl_driver_request_equal(const bl_driver_request_t *a, const bl_driver_request_t *b) {
+  if (a->verb != b->verb || !bl_driver_id_equal(a->driver, b->driver)) {
+    return false;
+  }
+  switch (a->verb) {
+  case BL_ASK_RUN:
+    return a->run.attempt == b->run.attempt && a->run.step == b->run.step && a->run.kind == b->run.kind;
+  case BL_ASK_COMMIT:
+    return bl_commit_equal(&a->commit, &b->commit);
+  case BL_ASK_ABORT:
+    return a->next == b->next && a->attempt == b->attempt;
+  case BL_ASK_NOTHING:
+  case BL_ASK_TAKEOVER:
+    break;
+  }
+  return true;
+}
+
+// ---- what a predecessor left ---------------------------------------------------------------------------------------
+
+// Stages of this job, and how far they are.
+typedef struct survey {
+  size_t ours;
+  size_t stranger;    // a stage without this job's configuration, if any
+  size_t first, last; // stages of ours that have applied most and least
+} survey_t;
+
+static survey_t survey(const bl_driver_step_t *step) {
+  survey_t found = {0};
+  for (size_t i = 0; i < step->stage_count; i++) {
+    const bl_stage_report_t *report = &step->peers[i].report;
+    if (!report->ours) {
+      found.stranger = i;
+      continue;
+    }
+    if (found.ours == 0 || report->applied > step->peers[found.first].report.applied) {
+      found.first = i;
+    }
+    if (found.ours == 0 || report->applied < step->peers[found.last].report.applied) {
+      found.last = i;
+    }
+    found.ours++;
+  }
+  return found;
+}
+
+// Whether every stage keeps a vote for the same attempt at `next`.
+static bool all_prepared(const bl_driver_step_t *step, uint64_t next) {
+  for (size_t i = 0; i < step->stage_count; i++) {
+    const bl_stage_report_t *report = &step->peers[i].report;
+    if (!report->prepared || report->run.step != next || report->run.attempt != step->peers[0].report.run.attempt) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static void abort_or_rest(bl_driver_step_t *step) {
+  enter(step, step->highest_attempt == 0 ? BL_DRIVER_BOUNDARY : BL_DRIVER_ABORTING);
+}
+
+// All stages have applied the same number of steps.
+static void recover_level(bl_driver_step_t *step, uint64_t applied) {
+  const bl_commit_t *record = &step->peers[0].report.last_commit;
+  for (size_t i = 1; i < step->stage_count; i++) {
+    if (applied > 0 && !bl_commit_equal(&step->peers[i].report.last_commit, record)) {
+      end(step, BL_DRIVER_END_DIVERGED, i);
+      return;
+    }
+  }
+  step->applied = applied;
+  step->commit = applied > 0 ? *record : (bl_commit_t){0};
+  if (all_prepared(step, applied + 1)) {
+    step->run = step->peers[0].report.run;
+    enter(step, BL_DRIVER_DECIDING);
+  } else {
+    abort_or_rest(step);
+  }
+}
+
+// Stage `first` has applied a step that others have not: they must hold its vote and get its record.
+static void recover_ahead(bl_driver_step_t *step, size_t first) {
+  bl_commit_t record = step->peers[first].report.last_commit;
+  for (size_t i = 0; i < step->stage_count; i++) {
+    const bl_stage_report_t *report = &step->peers[i].report;
+    if (report->applied == record.step) {
+      if (!bl_commit_equal(&report->last_commit, &record)) {
+        end(step, BL_DRIVER_END_DIVERGED, i);
+        return;
+      }
+    } else if (!report->prepared || report->run.step != record.step || report->run.attempt != record.attempt) {
+      end(step, BL_DRIVER_END_LOST, i);
+      return;
+    }
+  }
+  step->applied = record.step - 1;
+  step->commit = record;
+  enter(step, BL_DRIVER_COMMITTING);
+}
+
+static void recover(bl_driver_step_t *step) {
+  for (size_t i = 0; i < step->stage_count; i++) {
+    uint64_t attempt = step->peers[i].report.highest_attempt;
+    if (attempt > step->highest_attempt) {
+      step->highest_attempt = attempt;
+    }
+  }
+  survey_t found = survey(step);
+  uint64_t most = found.ours > 0 ? step->peers[found.first].report.applied : 0;
+  uint64_t least = found.ours > 0 ? step->peers[found.last].report.applied : 0;
+  if (found.ours < step->stage_count) {
+    if (most > 0) {
+      end(step, BL_DRIVER_END_LOST, found.stranger);
+    } else {
+      abort_or_rest(step); // a job that has not begun: the shell configures who lacks it
+    }
+  } else if (most == least) {
+    recover_level(step, most);
+  } else {
+    recover_ahead(step, found.first);
+  }
+}
+
+// ---- answers -------------------------------------------------------------------------------------------------------
+
+void bl_driver_step_taken(bl_driver_step_t *step, size_t stage, uint64_t epoch, bool accepted,
+                          const bl_stage_report_t *report) {
+  if (step->phase != BL_DRIVER_TAKEOVER || epoch != step->id.epoch) {
+    return;
+  }
+  if (!accepted) {
+    step->id.epoch = (report->epoch > epoch ? report->epoch : epoch) + 1;
+    enter(step, BL_DRIVER_TAKEOVER);
+    return;
+  }
+  step->peers[stage].report = *report;
+  if (answer(step, stage)) {
+    recover(step);
+  }
+}
+
+void bl_driver_step_voted(bl_driver_step_t *step, size_t stage, uint64_t attempt) {
+  if (step->phase == BL_DRIVER_RUNNING && attempt == step->run.attempt && answer(step, stage)) {
+    step->phase = BL_DRIVER_DECIDING;
+  }
+}
+
+void bl_driver_step_run_failed(bl_driver_step_t *step, size_t stage, uint64_t attempt) {
+  (void)stage;
+  if (step->phase == BL_DRIVER_RUNNING && attempt == step->run.attempt) {
+    bl_driver_step_abort(step);
+  }
+}
+
+void bl_driver_step_committed(bl_driver_step_t *step, size_t stage, uint64_t committed_step) {
+  if (step->phase != BL_DRIVER_COMMITTING || committed_step != step->commit.step) {
+    return;
+  }
+  step->peers[stage].report.applied = committed_step;
+  if (answer(step, stage)) {
+    step->applied = committed_step;
+    enter(step, BL_DRIVER_BOUNDARY);
+  }
+}
+
+void bl_driver_step_aborted(bl_driver_step_t *step, size_t stage, uint64_t attempt) {
+  if (step->phase == BL_DRIVER_ABORTING && attempt == step->highest_attempt && answer(step, stage)) {
+    enter(step, BL_DRIVER_BOUNDARY);
+  }
+}
+
+void bl_driver_step_refused(bl_driver_step_t *step, size_t stage, const bl_driver_request_t *request,
+                            bl_status_t status) {
+  if (step->phase == BL_DRIVER_TAKEOVER || !bl_driver_id_equal(request->driver, step->id)) {
+    return;
+  }
+  if (status == BL_FENCED) {
+    end(step, BL_DRIVER_END_FENCED, stage);
+    return;
+  }
+  bl_driver_request_t asked = bl_driver_step_request(step, stage);
+  if (!bl_driver_request_equal(&asked, request)) {
+    return;
+  }
+  if (request->verb == BL_ASK_RUN) {
+    bl_driver_step_abort(step);
+  } else if (request->verb != BL_ASK_NOTHING) {
+    end(step, BL_DRIVER_END_LOST, stage); // it no longer has what this driver saw there
+  }
+}
+
+void bl_driver_step_lost(bl_driver_step_t *step, size_t stage) {
+  end(step, BL_DRIVER_END_LOST, stage);
+}
+
+// ---- the shell's turn ----------------------------------------------------------------------------------------------
+
+void bl_driver_step_run(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t plan_version) {
+  step->highest_attempt++;
+  step->run = (bl_run_id_t){.kind = kind,
+                            .step = step->applied + (kind == BL_RUN_TRAIN ? 1 : 0),
+                            .attempt = step->highest_attempt,
+                            .plan_version = plan_version};
+  enter(step, BL_DRIVER_RUNNING);
+}
+
+void bl_driver_step_commit(bl_driver_step_t *step, double scale, double learning_rate) {
+  step->commit = (bl_commit_t){
+      .step = step->run.step, .attempt = step->run.attempt, .scale = scale, .learning_rate = learning_rate};
+  enter(step, BL_DRIVER_COMMITTING);
+}
+
+void bl_driver_step_close(bl_driver_step_t *step) {
+  enter(step, BL_DRIVER_BOUNDARY);
+}
+
+void bl_driver_step_abort(bl_driver_step_t *step) {
+  enter(step, BL_DRIVER_ABORTING);
+}
+
+void bl_driver_step_reset(bl_driver_step_t *step) {
+  step->applied = 0;
+  step->commit = (bl_commit_t){0};
+  for (size_t i = 0; i < step->stage_count; i++) {
+    bl_stage_report_t fresh = {.ours = true, .epoch = step->id.epoch, .highest_attempt = step->highest_attempt};
+    step->peers[i].report = fresh;
+  }
+}
+
+bl_status_t bl_driver_step_explain(const bl_driver_step_t *step, bl_error_t *err) {
+  switch (step->end) {
+  case BL_DRIVER_END_FENCED:
+    return bl_error_set(err, BL_FENCED, "stage %zu follows a newer driver than epoch %" PRIu64 ": this one ends",
+                        step->end_stage, step->id.epoch);
+  case BL_DRIVER_END_LOST:
+    return bl_error_set(err, BL_DATA_LOSS,
+                        "stage %zu no longer has the state of this run (it was restarted), others have applied step "
+                        "%" PRIu64 ": start again from a checkpoint, or restart all stages to begin anew",
+                        step->end_stage, step->applied);
+  case BL_DRIVER_END_DIVERGED:
+    return bl_error_set(err, BL_INTERNAL,
+                        "stage %zu applied another update than stage 0: the stages do not belong to one run; restart "
+                        "all of them, from a checkpoint if there is one",
+                        step->end_stage);
+  case BL_DRIVER_END_NONE:
+    break;
+  }
+  return BL_OK;
+}
