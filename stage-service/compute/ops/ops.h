@@ -83,6 +83,7 @@ typedef struct bl_linear_shape {
   uint64_t out;
   bl_weight_order_t order;
   unsigned uses;     // BL_LINEAR_*
+  bool bias;         // forward adds a bias [out]
   bool residual;     // forward adds a residual [T, out]
   bool prepack;      // forward and backward_input read packed copies of W (see linear_pack)
   uint64_t x_stride; // elements between rows of x and dx; 0: dense (in)
@@ -163,7 +164,7 @@ typedef struct bl_ops {
   // After every change of w (initial load, optimizer step), where linear_packed_bytes() is not 0.
   void (*linear_pack)(bl_linear_op_t *op, const void *w, void *packed);
   // y = x W + bias + residual. `packed` is required where linear_packed_bytes() is not 0, else NULL. `bias`
-  // [out] may be NULL. `residual` is required where the shape says so, else NULL; it may be y itself.
+  // [out] and `residual` [T, out] are required where the shape says so, else NULL.
   void (*linear_forward)(bl_linear_op_t *op, const void *x, const void *w, const void *packed, const float *bias,
                          const void *residual, void *y);
   // dx = dy W^T, or dx += dy W^T where accumulate.

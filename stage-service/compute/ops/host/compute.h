@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The context of the host back end, and what its operations share: workspace, the kept failure, splitting of work.
+// Internal to ops/host. Thread: the compute thread.
+#ifndef BALLAST_COMPUTE_OPS_HOST_COMPUTE_H
+#define BALLAST_COMPUTE_OPS_HOST_COMPUTE_H
+
+#include "base/bytes.h"
+#include "compute/ops/host/kernels.h"
+#include "compute/ops/host/product.h"
+#include "compute/ops/ops.h"
+
+struct bl_compute {
+  uint32_t threads;
+  const bl_kernels_t *kernels;
+  bl__engine_t *engine;
+  char *workspace; // borrowed
+  size_t workspace_bytes;
+  size_t workspace_wanted; // most any plan asked for
+  bl_error_t error;        // the first failure
+  char description[128];
+  // Planned operations, owned; each file that defines a kind frees its list.
+  bl_linear_op_t *linears;
+  bl_attention_op_t *attentions;
+  bl_rope_op_t *ropes;
+};
+
+// A plan needs `bytes` of workspace.
+void bl__compute_want(bl_compute_t *compute, size_t bytes);
+// The workspace, or NULL and a kept failure when there is less than `bytes`.
+void *bl__compute_workspace(bl_compute_t *compute, size_t bytes, const char *operation);
+// Keeps the first failure.
+void bl__compute_fail(bl_compute_t *compute, bl_status_t status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+// True for fp32; keeps a failure that names the operation otherwise.
+bool bl__compute_has(bl_compute_t *compute, bl_compute_dtype_t dtype, const char *operation);
+
+// Part `part` of `parts` of [0, count), cut at multiples of `grain`.
+typedef struct bl__range {
+  size_t first, last;
+} bl__range_t;
+
+static inline bl__range_t bl__share(size_t count, size_t grain, size_t part, size_t parts) {
+  const size_t units = (count + grain - 1) / grain;
+  const size_t first = units * part / parts * grain, last = units * (part + 1) / parts * grain;
+  return (bl__range_t){first < count ? first : count, last < count ? last : count};
+}
+
+// Runs the block that follows once per thread, in parallel, with `range` as that thread's part of [0, count). The
+// block may not return or break.
+// clang-format off
+#define BL__PARALLEL(compute, count, grain, range)                                                       \
+  _Pragma("omp parallel for schedule(static, 1)")                                                        \
+  for (uint32_t bl__part = 0; bl__part < (compute)->threads; bl__part++)                                 \
+    for (bl__range_t range = bl__share(count, grain, bl__part, (compute)->threads), *bl__once = &range;  \
+         bl__once && range.first < range.last; bl__once = NULL)
+// clang-format on
+
+// Members of the table, by file.
+bl_status_t bl__linear_plan(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
+                            bl_error_t *err);
+size_t bl__linear_packed_bytes(const bl_linear_op_t *op);
+void bl__linear_pack(bl_linear_op_t *op, const void *w, void *packed);
+void bl__linear_forward(bl_linear_op_t *op, const void *x, const void *w, const void *packed, const float *bias,
+                        const void *residual, void *y);
+void bl__linear_backward_input(bl_linear_op_t *op, const void *dy, const void *w, const void *packed, bool accumulate,
+                               void *dx);
+void bl__linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
+                                float *dbias);
+void bl__linear_destroy_all(bl_compute_t *compute);
+
+void bl__norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *x, const float *gain,
+                      const float *bias, void *y, float *stats);
+void bl__norm_backward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *dy, const void *x,
+                       const float *gain, const float *stats, const void *residual_gradient, void *dx, float *partials);
+
+void bl__gelu_forward(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *pre, void *act);
+void bl__gelu_backward(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *dact,
+                       const void *pre, void *dpre);
+void bl__swiglu_forward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype, const void *pre,
+                        void *act);
+void bl__swiglu_backward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                         const void *dact, const void *pre, void *dpre);
+
+bl_status_t bl__rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, bl_rope_op_t **op, bl_error_t *err);
+void bl__rope_forward(bl_rope_op_t *op, void *qkv);
+void bl__rope_backward(bl_rope_op_t *op, void *dqkv);
+void bl__rope_destroy_all(bl_compute_t *compute);
+
+bl_status_t bl__attention_plan(bl_compute_t *compute, const bl_attention_shape_t *shape, bl_attention_op_t **op,
+                               bl_error_t *err);
+void bl__attention_forward(bl_attention_op_t *op, const void *qkv, void *att, float *saved);
+void bl__attention_backward(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
+                            const float *saved, void *dqkv);
+void bl__attention_destroy_all(bl_compute_t *compute);
+
+void bl__embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+                           bl_compute_dtype_t dtype, const int32_t *tokens, const void *wte, const void *wpe, void *x);
+void bl__embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+                            bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte, float *dwpe);
+
+void bl__cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
+                       const int32_t *labels, float scale, void *logits, double *row_losses);
+void bl__loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss, int64_t *first_bad_row);
+int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, bl_compute_dtype_t dtype, const void *logits, float temperature,
+                 double uniform);
+
+void bl__adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
+               float *v);
+void bl__sum_squares(bl_compute_t *compute, uint64_t count, const float *x, double *sum);
+void bl__accumulate(bl_compute_t *compute, uint64_t count, const float *x, float *y);
+void bl__add(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *a, const void *b, void *y);
+void bl__fill(bl_compute_t *compute, uint64_t count, float value, float *y);
+
+#endif

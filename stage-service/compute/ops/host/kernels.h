@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops of the host back end: single-threaded functions over a range of rows or elements. Every file in
+// kernels/ is compiled once per instruction set, with BL_KERNEL_SET naming it, and fills one table of functions; the
+// files around (host.c, norm.c, ...) split the work over threads and call through the table.
+//
+// Rules for a kernel: no allocation, no thread, no global state; a row's result depends on that row alone; sums run
+// in an order fixed by the shape. All data is fp32, row-major, dense unless a stride is given; strides count floats.
+// Internal to ops/host. Thread: any, each call on its own data.
+#ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_H
+#define BALLAST_COMPUTE_OPS_HOST_KERNELS_H
+
+#include "compute/ops/ops.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// One head of one sequence, packed densely by the pack functions. Rows are padded with zeros from head_dim to
+// `width`, a multiple of BL_HEAD_ALIGN; keys are cut into tiles of BL_TILE rows (the last one padded).
+#define BL_TILE       64
+#define BL_HEAD_ALIGN 16
+
+static inline size_t bl__head_width(size_t head_dim) {
+  return (head_dim + BL_HEAD_ALIGN - 1) / BL_HEAD_ALIGN * BL_HEAD_ALIGN;
+}
+static inline size_t bl__tiles(size_t seq) {
+  return (seq + BL_TILE - 1) / BL_TILE;
+}
+
+// Packed keys and values of one key/value head. `seq_padded` = tiles * BL_TILE.
+typedef struct bl__keys {
+  const float *k;            // [seq_padded, width]
+  const float *v;            // [seq_padded, width]
+  const float *k_transposed; // [tiles][width][BL_TILE]
+  const float *v_transposed; // [tiles][width][BL_TILE], backward only
+} bl__keys_t;
+
+typedef struct bl__head {
+  size_t seq, head_dim, width;
+  bl__keys_t keys;
+  const float *q; // [seq_padded, width], times log2(e) / sqrt(head_dim), so that softmax is a power of two
+} bl__head_t;
+
+typedef struct bl_kernels {
+  const char *name; // "avx512"
+
+  // ---- rows --------------------------------------------------------------------------------------------
+  void (*norm_forward)(size_t rows, size_t width, bool rms, float epsilon, const float *x, const float *gain,
+                       const float *bias, float *y, float *means, float *deviations);
+  void (*norm_backward)(size_t rows, size_t width, bool rms, const float *dy, const float *x, const float *gain,
+                        const float *means, const float *deviations, const float *residual_gradient, float *dx);
+  // Adds to dgain[0..columns) and dbias (NULL with rms) what `rows` rows give; pointers are to the first column,
+  // `stride` is the width of a whole row.
+  void (*norm_partials)(size_t rows, size_t columns, size_t stride, const float *dy, const float *x, const float *means,
+                        const float *deviations, float *dgain, float *dbias);
+  // Adds column sums of `rows` rows.
+  void (*column_sums)(size_t rows, size_t columns, size_t stride, const float *x, float *sums);
+  void (*swiglu_forward)(size_t rows, size_t width, const float *pre, float *act);
+  void (*swiglu_backward)(size_t rows, size_t width, const float *dact, const float *pre, float *dpre);
+  // Rotates `heads` heads of one row of qkv; cosines and sines [head_dim / 2] of the row's position. sign is 1 forward,
+  // -1 backward.
+  void (*rope)(size_t heads, size_t head_dim, const float *cosines, const float *sines, float sign, float *row);
+  // Returns the loss of one row and turns its logits into their gradient.
+  double (*cross_entropy)(size_t vocab, size_t label, float scale, float *logits);
+
+  // ---- elements ----------------------------------------------------------------------------------------
+  void (*gelu_forward)(size_t count, const float *pre, float *act);
+  void (*gelu_backward)(size_t count, const float *dact, const float *pre, float *dpre);
+  void (*adamw)(size_t count, const bl_adamw_t *options, const float *dw, float *w, float *m, float *v);
+  double (*sum_squares)(size_t count, const float *x);
+  void (*accumulate)(size_t count, const float *x, float *y);
+  void (*add)(size_t count, const float *a, const float *b, float *y);
+  void (*fill)(size_t count, float value, float *y);
+
+  // ---- attention ---------------------------------------------------------------------------------------
+  // packed [seq_padded, width] = scale x[seq, head_dim] with `stride` between rows of x; padding is zero.
+  void (*pack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *x, float *packed);
+  void (*transpose)(size_t seq, size_t width, const float *packed, float *transposed); // to [tiles][width][BL_TILE]
+  void (*unpack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *packed, float *x);
+  // Rows [tile BL_TILE, ...) of the output of one head: att has `stride` between rows. `lse` [seq] is written (flash),
+  // or `probabilities` [seq, seq] (naive); the other is NULL. scratch: bl__attention_scratch_floats().
+  void (*attention_forward)(const bl__head_t *head, size_t tile, size_t stride, float *att, float *lse,
+                            float *probabilities, float *scratch);
+  // One query head: dq [seq_padded, width] is overwritten, dk and dv (of the key head) are added to; gradients are of
+  // the packed operands, the caller's unpack scales them. datt packed like q; deltas [seq] = rowsum(datt att).
+  void (*attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
+                             const float *probabilities, float *dq, float *dk, float *dv, float *scratch);
+  // deltas[i] = sum over a row of a times b, rows `stride` apart.
+  void (*row_dots)(size_t rows, size_t width, size_t stride, const float *a, const float *b, float *deltas);
+} bl_kernels_t;
+
+// Floats of scratch of attention_forward and attention_backward.
+static inline size_t bl__attention_scratch_floats(size_t seq, size_t head_dim, bool flash) {
+  size_t scores = BL_TILE * (flash ? BL_TILE : bl__tiles(seq) * BL_TILE);
+  return scores + BL_TILE * (BL_TILE + bl__head_width(head_dim)) + 4 * BL_TILE;
+}
+
+// The set asked for; AUTO gives the best this CPU runs. NULL when this CPU or build has it not.
+const bl_kernels_t *bl__kernels_select(bl_instruction_set_t set);
+
+#endif

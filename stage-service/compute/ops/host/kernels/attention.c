@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal attention of one head, tile by tile (Dao et al. 2022, Dao 2023): a tile of BL_TILE queries meets tiles of
+// BL_TILE keys up to the diagonal. Flash keeps a running maximum and sum per row and saves only the log-sum-exp; naive
+// stores the probabilities. Both use the same products. Queries carry log2(e) / sqrt(head_dim), so exponentials are
+// powers of two.
+//
+// Backward, per query tile i and key tile j <= i:
+//   P = 2^(Q K^T - lse)   dV_j += P^T dO_i   dP = dO_i V_j^T   dS = P (dP - delta)   dQ_i += dS K_j   dK_j += dS^T Q_i
+#include "compute/ops/host/kernels/functions.h"
+#include "compute/ops/host/kernels/tile.h"
+
+#include <math.h>
+#include <string.h>
+
+static inline size_t smaller(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
+// Columns a product must cover for `count` keys: whole groups, the rest being zero padding.
+static inline size_t padded(size_t count) {
+  return (count + BL_HEAD_ALIGN - 1) / BL_HEAD_ALIGN * BL_HEAD_ALIGN;
+}
+
+void BL_KERNEL(pack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *x, float *packed) {
+  const size_t width = bl__head_width(head_dim);
+  for (size_t row = 0; row < seq; row++, x += stride, packed += width) {
+    for (size_t i = 0; i < head_dim; i++) {
+      packed[i] = scale * x[i];
+    }
+    for (size_t i = head_dim; i < width; i++) {
+      packed[i] = 0.0f;
+    }
+  }
+  memset(packed, 0, (bl__tiles(seq) * BL_TILE - seq) * width * sizeof(float));
+}
+
+void BL_KERNEL(transpose)(size_t seq, size_t width, const float *packed, float *transposed) {
+  for (size_t tile = 0; tile < bl__tiles(seq); tile++) {
+    for (size_t first = 0; first < width; first += 16) { // 16 columns: one cache line of each row
+      for (size_t row = 0; row < BL_TILE; row++) {
+        for (size_t i = first; i < first + 16; i++) {
+          transposed[i * BL_TILE + row] = packed[row * width + i];
+        }
+      }
+    }
+    packed += BL_TILE * width;
+    transposed += BL_TILE * width;
+  }
+}
+
+void BL_KERNEL(unpack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *packed, float *x) {
+  const size_t width = bl__head_width(head_dim);
+  for (size_t row = 0; row < seq; row++, x += stride, packed += width) {
+    for (size_t i = 0; i < head_dim; i++) {
+      x[i] = scale * packed[i];
+    }
+  }
+}
+
+void BL_KERNEL(row_dots)(size_t rows, size_t width, size_t stride, const float *a, const float *b, float *deltas) {
+  for (size_t row = 0; row < rows; row++, a += stride, b += stride) {
+    float sum = 0.0f;
+    for (size_t i = 0; i < width; i++) {
+      sum += a[i] * b[i];
+    }
+    deltas[row] = sum;
+  }
+}
+
+// scores[rows, padded(keys)] = Q_i K_j^T
+static void scores_of(const bl__head_t *head, size_t i, size_t j, size_t rows, size_t keys, float *scores,
+                      size_t scores_row) {
+  bl__tile_product(rows, padded(keys),
+                   &(bl__tile_t){.k = head->width,
+                                 .a = head->q + i * BL_TILE * head->width,
+                                 .a_row = head->width,
+                                 .a_column = 1,
+                                 .b = head->keys.k_transposed + j * BL_TILE * head->width,
+                                 .b_row = BL_TILE,
+                                 .c = scores,
+                                 .c_row = scores_row});
+}
+
+// One row of a tile meets its running maximum and sum: scores become powers of two relative to the new maximum.
+// `visible` keys come before the diagonal; the rest of the row becomes zero. Returns the factor for what was summed so
+// far.
+static inline float softmax_row(float *scores, size_t visible, size_t columns, float *maximum, float *sum) {
+  float largest = *maximum;
+  for (size_t c = 0; c < visible; c++) {
+    largest = scores[c] > largest ? scores[c] : largest;
+  }
+  float total = 0.0f;
+  for (size_t c = 0; c < visible; c++) {
+    float p = bl__exp2(scores[c] - largest);
+    scores[c] = p;
+    total += p;
+  }
+  for (size_t c = visible; c < columns; c++) {
+    scores[c] = 0.0f;
+  }
+  const float factor = *sum == 0.0f ? 0.0f : bl__exp2(*maximum - largest);
+  *sum = *sum * factor + total;
+  *maximum = largest;
+  return factor;
+}
+
+static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *output, float *lse, float *scratch) {
+  float *scores = scratch;
+  float *maxima = scratch + BL_TILE * BL_TILE, *sums = maxima + BL_TILE;
+  for (size_t r = 0; r < rows; r++) {
+    maxima[r] = -INFINITY;
+    sums[r] = 0.0f;
+  }
+  for (size_t j = 0; j <= i; j++) {
+    const size_t keys = smaller(BL_TILE, head->seq - j * BL_TILE);
+    scores_of(head, i, j, rows, keys, scores, BL_TILE);
+    for (size_t r = 0; r < rows; r++) {
+      // Full tiles have a constant trip count, which vectorizes without remainder.
+      float factor = i == j ? softmax_row(scores + r * BL_TILE, r + 1, padded(keys), &maxima[r], &sums[r])
+                            : softmax_row(scores + r * BL_TILE, BL_TILE, BL_TILE, &maxima[r], &sums[r]);
+      if (j > 0 && factor != 1.0f) {
+        for (size_t d = 0; d < head->width; d++) {
+          output[r * head->width + d] *= factor;
+        }
+      }
+    }
+    bl__tile_product(rows, head->width,
+                     &(bl__tile_t){.k = keys,
+                                   .a = scores,
+                                   .a_row = BL_TILE,
+                                   .a_column = 1,
+                                   .b = head->keys.v + j * BL_TILE * head->width,
+                                   .b_row = head->width,
+                                   .c = output,
+                                   .c_row = head->width,
+                                   .accumulate = j > 0});
+  }
+  for (size_t r = 0; r < rows; r++) {
+    const float inverse = 1.0f / sums[r];
+    for (size_t d = 0; d < head->width; d++) {
+      output[r * head->width + d] *= inverse;
+    }
+    lse[i * BL_TILE + r] = BL_LN_2 * maxima[r] + logf(sums[r]);
+  }
+}
+
+static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *output, float *probabilities,
+                          float *scratch) {
+  const size_t scores_row = bl__tiles(head->seq) * BL_TILE;
+  for (size_t j = 0; j <= i; j++) {
+    scores_of(head, i, j, rows, smaller(BL_TILE, head->seq - j * BL_TILE), scratch + j * BL_TILE, scores_row);
+  }
+  for (size_t r = 0; r < rows; r++) {
+    float *row = scratch + r * scores_row;
+    float maximum = -INFINITY, sum = 0.0f;
+    softmax_row(row, i * BL_TILE + r + 1, (i + 1) * BL_TILE, &maximum, &sum);
+    const float inverse = 1.0f / sum;
+    float *stored = probabilities + (i * BL_TILE + r) * head->seq;
+    const size_t columns = smaller((i + 1) * BL_TILE, head->seq);
+    for (size_t c = 0; c < columns; c++) {
+      row[c] *= inverse;
+      stored[c] = row[c];
+    }
+    for (size_t c = columns; c < head->seq; c++) {
+      stored[c] = 0.0f;
+    }
+  }
+  bl__tile_product(rows, head->width,
+                   &(bl__tile_t){.k = smaller((i + 1) * BL_TILE, head->seq),
+                                 .a = scratch,
+                                 .a_row = scores_row,
+                                 .a_column = 1,
+                                 .b = head->keys.v,
+                                 .b_row = head->width,
+                                 .c = output,
+                                 .c_row = head->width});
+}
+
+void BL_KERNEL(attention_forward)(const bl__head_t *head, size_t tile, size_t stride, float *att, float *lse,
+                                  float *probabilities, float *scratch) {
+  const size_t rows = smaller(BL_TILE, head->seq - tile * BL_TILE);
+  float *output = scratch;
+  float *rest = scratch + BL_TILE * head->width;
+  if (lse) {
+    flash_forward(head, tile, rows, output, lse, rest);
+  } else {
+    naive_forward(head, tile, rows, output, probabilities, rest);
+  }
+  for (size_t r = 0; r < rows; r++) {
+    memcpy(att + (tile * BL_TILE + r) * stride, output + r * head->width, head->head_dim * sizeof(float));
+  }
+}
+
+// P of one tile: again from scores and log-sum-exp, or as stored.
+static void probabilities_of(const bl__head_t *head, size_t i, size_t j, size_t rows, size_t keys, const float *lse,
+                             const float *probabilities, float *p) {
+  if (probabilities) {
+    for (size_t r = 0; r < rows; r++) {
+      const float *stored = probabilities + (i * BL_TILE + r) * head->seq + j * BL_TILE;
+      memcpy(p + r * BL_TILE, stored, keys * sizeof(float));
+      memset(p + r * BL_TILE + keys, 0, (padded(keys) - keys) * sizeof(float));
+    }
+    return;
+  }
+  scores_of(head, i, j, rows, keys, p, BL_TILE);
+  for (size_t r = 0; r < rows; r++) {
+    float *row = p + r * BL_TILE;
+    const float shift = lse[i * BL_TILE + r] * BL_LOG2_E;
+    if (i != j) {
+      for (size_t c = 0; c < BL_TILE; c++) {
+        row[c] = bl__exp2(row[c] - shift);
+      }
+      continue;
+    }
+    for (size_t c = 0; c <= r; c++) {
+      row[c] = bl__exp2(row[c] - shift);
+    }
+    for (size_t c = r + 1; c < padded(keys); c++) {
+      row[c] = 0.0f;
+    }
+  }
+}
+
+void BL_KERNEL(attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
+                                   const float *probabilities, float *dq, float *dk, float *dv, float *scratch) {
+  const size_t width = head->width, tiles = bl__tiles(head->seq), step = BL_TILE * width;
+  float *p = scratch, *ds = scratch + BL_TILE * BL_TILE;
+  memset(dq, 0, tiles * step * sizeof(float));
+  for (size_t j = 0; j < tiles; j++) {
+    const size_t keys = smaller(BL_TILE, head->seq - j * BL_TILE);
+    for (size_t i = j; i < tiles; i++) {
+      const size_t rows = smaller(BL_TILE, head->seq - i * BL_TILE);
+      const bl__tile_t transposed = {
+          .k = rows, .a_row = 1, .a_column = BL_TILE, .b_row = width, .c_row = width, .accumulate = true};
+      probabilities_of(head, i, j, rows, keys, lse, probabilities, p);
+
+      bl__tile_t tile = transposed; // dV_j += P^T dO_i
+      tile.a = p, tile.b = datt + i * step, tile.c = dv + j * step;
+      bl__tile_product(keys, width, &tile);
+
+      bl__tile_product(rows, padded(keys), // dP = dO_i V_j^T
+                       &(bl__tile_t){.k = width,
+                                     .a = datt + i * step,
+                                     .a_row = width,
+                                     .a_column = 1,
+                                     .b = head->keys.v_transposed + j * step,
+                                     .b_row = BL_TILE,
+                                     .c = ds,
+                                     .c_row = BL_TILE});
+      for (size_t r = 0; r < rows; r++) {
+        const float delta = deltas[i * BL_TILE + r];
+        for (size_t c = 0; c < padded(keys); c++) {
+          ds[r * BL_TILE + c] = p[r * BL_TILE + c] * (ds[r * BL_TILE + c] - delta);
+        }
+      }
+
+      bl__tile_product(rows, width, // dQ_i += dS K_j
+                       &(bl__tile_t){.k = keys,
+                                     .a = ds,
+                                     .a_row = BL_TILE,
+                                     .a_column = 1,
+                                     .b = head->keys.k + j * step,
+                                     .b_row = width,
+                                     .c = dq + i * step,
+                                     .c_row = width,
+                                     .accumulate = true});
+      tile = transposed; // dK_j += dS^T Q_i
+      tile.a = ds, tile.b = head->q + i * step, tile.c = dk + j * step;
+      bl__tile_product(keys, width, &tile);
+    }
+  }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loops over elements: optimizer, sums.
+#include "compute/ops/host/kernels/functions.h"
+
+#include <math.h>
+
+void BL_KERNEL(adamw)(size_t count, const bl_adamw_t *options, const float *restrict dw, float *restrict w,
+                      float *restrict m, float *restrict v) {
+  const float beta1 = options->beta1, beta2 = options->beta2;
+  const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
+  const float keep = 1.0f - options->rate * options->weight_decay;
+  const float step = options->rate / options->correction1;
+  const float inverse_root2 = 1.0f / sqrtf(options->correction2);
+  const float epsilon = options->epsilon, scale = options->gradient_scale;
+  for (size_t i = 0; i < count; i++) {
+    float g = scale * dw[i];
+    float first = beta1 * m[i] + rest1 * g;
+    float second = beta2 * v[i] + rest2 * g * g;
+    m[i] = first;
+    v[i] = second;
+    w[i] = keep * w[i] - step * first / (sqrtf(second) * inverse_root2 + epsilon);
+  }
+}
+
+double BL_KERNEL(sum_squares)(size_t count, const float *x) {
+  double sum = 0.0;
+  for (size_t i = 0; i < count; i++) {
+    sum += (double)x[i] * (double)x[i];
+  }
+  return sum;
+}
+
+void BL_KERNEL(accumulate)(size_t count, const float *restrict x, float *restrict y) {
+  for (size_t i = 0; i < count; i++) {
+    y[i] += x[i];
+  }
+}
+
+void BL_KERNEL(add)(size_t count, const float *a, const float *b, float *y) {
+#pragma GCC ivdep
+  for (size_t i = 0; i < count; i++) {
+    y[i] = a[i] + b[i];
+  }
+}
+
+void BL_KERNEL(fill)(size_t count, float value, float *y) {
+  for (size_t i = 0; i < count; i++) {
+    y[i] = value;
+  }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declares this compilation's functions with the types that bl_kernels_t gives them; kernels.h documents each.
+#ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_FUNCTIONS_H
+#define BALLAST_COMPUTE_OPS_HOST_KERNELS_FUNCTIONS_H
+
+#include "compute/ops/host/kernels/kernel.h"
+
+#define BL_KERNEL_FUNCTIONS(X)                                                                                         \
+  X(norm_forward)                                                                                                      \
+  X(norm_backward)                                                                                                     \
+  X(norm_partials)                                                                                                     \
+  X(column_sums)                                                                                                       \
+  X(swiglu_forward)                                                                                                    \
+  X(swiglu_backward)                                                                                                   \
+  X(rope)                                                                                                              \
+  X(cross_entropy)                                                                                                     \
+  X(gelu_forward)                                                                                                      \
+  X(gelu_backward)                                                                                                     \
+  X(adamw)                                                                                                             \
+  X(sum_squares)                                                                                                       \
+  X(accumulate)                                                                                                        \
+  X(add)                                                                                                               \
+  X(fill)                                                                                                              \
+  X(pack)                                                                                                              \
+  X(transpose)                                                                                                         \
+  X(unpack)                                                                                                            \
+  X(attention_forward)                                                                                                 \
+  X(attention_backward)                                                                                                \
+  X(row_dots)
+
+// __typeof__ of a member of the table is a pointer to function; `*` of it declares the function itself.
+#define X(name) extern __typeof__(*((bl_kernels_t *)0)->name) BL_KERNEL(name);
+BL_KERNEL_FUNCTIONS(X)
+#undef X
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the files of kernels/: the name of this compilation's instruction set, declarations of its functions, and
+// the vectorizable exponential.
+//
+// Every function here is branch-free inside its loops so that gcc vectorizes it for each instruction set.
+#ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_KERNEL_H
+#define BALLAST_COMPUTE_OPS_HOST_KERNELS_KERNEL_H
+
+#include "compute/ops/host/kernels.h"
+
+#ifndef BL_KERNEL_SET
+#define BL_KERNEL_SET baseline
+#endif
+#define BL__PASTE2(a, b) bl__##a##_##b
+#define BL__PASTE(a, b)  BL__PASTE2(a, b)
+// BL_KERNEL(norm_forward) is bl__norm_forward_avx512, and so on.
+#define BL_KERNEL(name) BL__PASTE(name, BL_KERNEL_SET)
+#define BL__TEXT2(a)    #a
+#define BL__TEXT(a)     BL__TEXT2(a)
+#define BL_KERNEL_NAME  BL__TEXT(BL_KERNEL_SET)
+
+#define BL_LOG2_E 1.44269504088896341f
+#define BL_LN_2   0.693147180559945309f
+
+// 2^x for finite or NaN x, clamped to [-126, 127]: relative error below 2^-22 (polynomial of Cephes' exp2f on
+// [-1/2, 1/2], checked over all floats of [-126, 127] by tests/compute). NaN gives NaN.
+//
+// exp(x) is taken as 2^(x log2 e); rounding that product adds |x| 2^-24 to the relative error, which is no more than
+// what rounding of x itself causes. There is no two-part reduction on purpose: -fassociative-math could undo it.
+static inline float bl__exp2(float x) {
+  x = x < -126.0f ? -126.0f : x;
+  x = x > 127.0f ? 127.0f : x;
+#if defined(__SSE4_1__) || !defined(__SSE2__)
+  float whole = __builtin_rintf(x);
+#else
+  float whole = (float)(int)(x + (x < 0 ? -0.5f : 0.5f)); // no packed rounding before SSE 4.1
+#endif
+  float f = x - whole;
+  float p = 1.535336188319500e-4f;
+  p = p * f + 1.339887440266574e-3f;
+  p = p * f + 9.618437357674640e-3f;
+  p = p * f + 5.550332471162809e-2f;
+  p = p * f + 2.402264791363012e-1f;
+  p = p * f + 6.931472028550421e-1f;
+  p = p * f + 1.0f;
+  union {
+    int32_t bits;
+    float value;
+  } power = {.bits = (int32_t)(((uint32_t)(int32_t)whole + 127u) << 23)};
+  return p * power.value;
+}
+
+static inline float bl__exp(float x) {
+  return bl__exp2(x * BL_LOG2_E);
+}
+
+// 1 / (1 + exp(-x)): relative error below 2^-21 + |x| 2^-24; no cancellation anywhere.
+static inline float bl__sigmoid(float x) {
+  return 1.0f / (1.0f + bl__exp(-x));
+}
+
+#endif

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small matrix product that attention is built from: C[m, n] (+)= A[m, k] B[k, n] on operands that lie in cache.
+//
+// A block of BL__ROWS x BL__COLUMNS vectors of C stays in registers; each step of k loads a row of B and broadcasts a
+// column of A. A has two strides, so that A^T costs nothing.
+#ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_TILE_H
+#define BALLAST_COMPUTE_OPS_HOST_KERNELS_TILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#if defined(__AVX512F__)
+#define BL__LANES   16
+#define BL__ROWS    4
+#define BL__COLUMNS 4
+#elif defined(__AVX__)
+#define BL__LANES   8
+#define BL__ROWS    6
+#define BL__COLUMNS 2
+#else
+#define BL__LANES   4
+#define BL__ROWS    4
+#define BL__COLUMNS 2
+#endif
+
+// aligned(4): rows start anywhere.
+typedef float bl__vector_t __attribute__((vector_size(BL__LANES * sizeof(float)), aligned(4), may_alias));
+
+typedef struct bl__tile {
+  size_t k;
+  const float *a;
+  size_t a_row, a_column; // strides of A
+  const float *b;
+  size_t b_row;
+  float *c;
+  size_t c_row;
+  bool accumulate;
+} bl__tile_t;
+
+// `rows` and `columns` (in vectors) are constants at each call, so that the loops unroll into registers.
+__attribute__((always_inline)) static inline void bl__tile_block(const bl__tile_t *tile, size_t row, size_t column,
+                                                                 const size_t rows, const size_t columns) {
+  bl__vector_t sums[BL__ROWS][BL__COLUMNS];
+  const float *a = tile->a + row * tile->a_row;
+  const float *b = tile->b + column;
+  float *c = tile->c + row * tile->c_row + column;
+  const size_t a_row = tile->a_row, a_column = tile->a_column, b_row = tile->b_row;
+#pragma GCC unroll 8
+  for (size_t i = 0; i < rows; i++) {
+#pragma GCC unroll 8
+    for (size_t j = 0; j < columns; j++) {
+      sums[i][j] = tile->accumulate ? *(const bl__vector_t *)(c + i * tile->c_row + j * BL__LANES) : (bl__vector_t){0};
+    }
+  }
+  for (size_t p = 0; p < tile->k; p++, a += a_column, b += b_row) {
+    bl__vector_t line[BL__COLUMNS];
+#pragma GCC unroll 8
+    for (size_t j = 0; j < columns; j++) {
+      line[j] = *(const bl__vector_t *)(b + j * BL__LANES);
+    }
+#pragma GCC unroll 8
+    for (size_t i = 0; i < rows; i++) {
+#pragma GCC unroll 8
+      for (size_t j = 0; j < columns; j++) {
+        sums[i][j] += a[i * a_row] * line[j];
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (size_t i = 0; i < rows; i++) {
+#pragma GCC unroll 8
+    for (size_t j = 0; j < columns; j++) {
+      *(bl__vector_t *)(c + i * tile->c_row + j * BL__LANES) = sums[i][j];
+    }
+  }
+}
+
+// n is a multiple of BL_HEAD_ALIGN (itself a multiple of every vector length).
+__attribute__((always_inline)) static inline void bl__tile_columns(const bl__tile_t *tile, size_t row, size_t n,
+                                                                   const size_t rows) {
+  size_t column = 0;
+  for (; column + BL__COLUMNS * BL__LANES <= n; column += BL__COLUMNS * BL__LANES) {
+    bl__tile_block(tile, row, column, rows, BL__COLUMNS);
+  }
+  for (; column < n; column += BL__LANES) {
+    bl__tile_block(tile, row, column, rows, 1);
+  }
+}
+
+static inline void bl__tile_product(size_t m, size_t n, const bl__tile_t *tile) {
+  size_t row = 0;
+  for (; row + BL__ROWS <= m; row += BL__ROWS) {
+    bl__tile_columns(tile, row, n, BL__ROWS);
+  }
+  for (; row < m; row++) {
+    bl__tile_columns(tile, row, n, 1);
+  }
+}
+
+#endif

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/ops/host/compute.h"
+
+#include <string.h>
+
+// Rows that gradients of the parameters and of the input visit together while they lie in cache.
+#define ROWS_TOGETHER 16
+
+void bl__norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *x, const float *gain,
+                      const float *bias, void *y, float *stats) {
+  if (!bl__compute_has(compute, shape->dtype, "norm forward")) {
+    return;
+  }
+  float *deviations = shape->rms ? stats : stats + shape->rows;
+  BL__PARALLEL(compute, shape->rows, 1, rows) {
+    compute->kernels->norm_forward(rows.last - rows.first, shape->width, shape->rms, shape->epsilon,
+                                   (const float *)x + rows.first * shape->width, gain, bias,
+                                   (float *)y + rows.first * shape->width, stats + rows.first, deviations + rows.first);
+  }
+}
+
+// What one thread does for its rows of dx and, with one thread, for the parameters as well.
+static void backward_rows(bl_compute_t *compute, const bl_norm_shape_t *shape, bl__range_t rows, const float *dy,
+                          const float *x, const float *gain, const float *stats, const float *residual_gradient,
+                          float *dx) {
+  const float *deviations = shape->rms ? stats : stats + shape->rows;
+  const size_t offset = rows.first * shape->width;
+  compute->kernels->norm_backward(rows.last - rows.first, shape->width, shape->rms, dy + offset, x + offset, gain,
+                                  stats + rows.first, deviations + rows.first,
+                                  residual_gradient ? residual_gradient + offset : NULL, dx + offset);
+}
+
+// Columns are summed in row order whoever sums them, so that the thread count does not matter.
+static void partial_columns(bl_compute_t *compute, const bl_norm_shape_t *shape, bl__range_t rows, bl__range_t columns,
+                            const float *dy, const float *x, const float *stats, float *partials) {
+  const float *deviations = shape->rms ? stats : stats + shape->rows;
+  const size_t offset = rows.first * shape->width + columns.first;
+  compute->kernels->norm_partials(rows.last - rows.first, columns.last - columns.first, shape->width, dy + offset,
+                                  x + offset, stats + rows.first, deviations + rows.first, partials + columns.first,
+                                  shape->rms ? NULL : partials + shape->width + columns.first);
+}
+
+void bl__norm_backward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *dy, const void *x,
+                       const float *gain, const float *stats, const void *residual_gradient, void *dx,
+                       float *partials) {
+  if (!bl__compute_has(compute, shape->dtype, "norm backward")) {
+    return;
+  }
+  if (partials) {
+    memset(partials, 0, (shape->rms ? 1 : 2) * shape->width * sizeof(float));
+  }
+  if (compute->threads == 1) {
+    const bl__range_t columns = {0, shape->width};
+    for (size_t first = 0; first < shape->rows; first += ROWS_TOGETHER) {
+      const size_t left = shape->rows - first;
+      const bl__range_t rows = {first, first + (left < ROWS_TOGETHER ? left : ROWS_TOGETHER)};
+      if (partials) {
+        partial_columns(compute, shape, rows, columns, dy, x, stats, partials);
+      }
+      backward_rows(compute, shape, rows, dy, x, gain, stats, residual_gradient, dx);
+    }
+    return;
+  }
+  if (partials) { // first: dx may lie over dy
+    BL__PARALLEL(compute, shape->width, 16, columns) {
+      partial_columns(compute, shape, (bl__range_t){0, shape->rows}, columns, dy, x, stats, partials);
+    }
+  }
+  BL__PARALLEL(compute, shape->rows, 1, rows) {
+    backward_rows(compute, shape, rows, dy, x, gain, stats, residual_gradient, dx);
+  }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/ops/host/compute.h"
+
+#define GRAIN      64 // elements
+#define SUM_RANGES 64 // of sum_squares: fixed, so that the order does not depend on the thread count
+
+void bl__adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
+               float *v) {
+  BL__PARALLEL(compute, count, GRAIN, part) {
+    compute->kernels->adamw(part.last - part.first, options, dw + part.first, w + part.first, m + part.first,
+                            v + part.first);
+  }
+}
+
+void bl__sum_squares(bl_compute_t *compute, uint64_t count, const float *x, double *sum) {
+  double sums[SUM_RANGES] = {0};
+  BL__PARALLEL(compute, SUM_RANGES, 1, ranges) {
+    for (size_t i = ranges.first; i < ranges.last; i++) {
+      const bl__range_t part = bl__share(count, GRAIN, i, SUM_RANGES);
+      sums[i] = compute->kernels->sum_squares(part.last - part.first, x + part.first);
+    }
+  }
+  double total = 0.0;
+  for (size_t i = 0; i < SUM_RANGES; i++) {
+    total += sums[i];
+  }
+  *sum = total;
+}
+
+void bl__accumulate(bl_compute_t *compute, uint64_t count, const float *x, float *y) {
+  BL__PARALLEL(compute, count, GRAIN, part) {
+    compute->kernels->accumulate(part.last - part.first, x + part.first, y + part.first);
+  }
+}
+
+void bl__add(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *a, const void *b, void *y) {
+  if (!bl__compute_has(compute, dtype, "add")) {
+    return;
+  }
+  BL__PARALLEL(compute, count, GRAIN, part) {
+    compute->kernels->add(part.last - part.first, (const float *)a + part.first, (const float *)b + part.first,
+                          (float *)y + part.first);
+  }
+}
+
+void bl__fill(bl_compute_t *compute, uint64_t count, float value, float *y) {
+  BL__PARALLEL(compute, count, GRAIN, part) {
+    compute->kernels->fill(part.last - part.first, value, y + part.first);
+  }
+}
