@@ -201,32 +201,38 @@ static bool read_scalar(reader_t *reader, const bl_option_t *row) {
   return take_status(reader, row, status, &why);
 }
 
+static bl_status_t append_entry(reader_t *reader, const bl_option_t *row, bl_error_t *why) {
+  if (reader->event.type != YAML_SCALAR_EVENT) {
+    return bl_error_set(why, BL_INVALID, "an entry must be a single value");
+  }
+  bl__scalar_t scalar = scalar_of(&reader->event);
+  if (bl__scalar_is_null(&scalar) || (scalar.length == 0 && !scalar.quoted)) {
+    return bl_error_set(why, BL_INVALID, "an entry has no value");
+  }
+  return bl__option_append(row, reader->values, &scalar, reader->source->folder, why);
+}
+
+// Of a list the first wrong entry is reported.
 static bool read_list(reader_t *reader, const bl_option_t *row) {
   if (!bl__option_is_list(row)) {
     report_event(reader, row->name, "must be a single value, is a list");
     return skip_collection(reader);
   }
   bl__option_clear(row, reader->values);
+  bool good = true;
   while (next(reader)) {
     if (reader->event.type == YAML_SEQUENCE_END_EVENT) {
       return true;
     }
-    if (reader->event.type != YAML_SCALAR_EVENT) {
-      report_event(reader, row->name, "an entry must be a single value");
-      if (!skip_collection(reader)) {
+    if (good) {
+      bl_error_t why;
+      bl_status_t status = append_entry(reader, row, &why);
+      good = status == BL_OK;
+      if (!take_status(reader, row, status, &why)) {
         return false;
       }
-      continue;
     }
-    bl__scalar_t scalar = scalar_of(&reader->event);
-    bl_error_t why;
-    bl_status_t status;
-    if (bl__scalar_is_null(&scalar) || (scalar.length == 0 && !scalar.quoted)) {
-      status = bl_error_set(&why, BL_INVALID, "an entry has no value");
-    } else {
-      status = bl__option_append(row, reader->values, &scalar, reader->source->folder, &why);
-    }
-    if (!take_status(reader, row, status, &why)) {
+    if (!skip_value(reader)) {
       return false;
     }
   }
@@ -268,19 +274,24 @@ static size_t find_section(const bl_option_table_t *table, const char *section) 
   return i;
 }
 
+static const char *leaf_of(const char *name) {
+  const char *dot = strrchr(name, '.');
+  return dot != NULL ? dot + 1 : name;
+}
+
 static void report_unknown(reader_t *reader, const char *name) {
-  const bl_option_t *row = bl_options_nearest(reader->table, name);
   const yaml_mark_t *mark = &reader->event.start_mark;
-  char quoted[BL__QUOTE_TEXT];
-  bl__quote(name, strlen(name), quoted);
-  if (bl_options_find(reader->table, name) != NULL) { // a dotted key, good for --set only
-    const char *dot = strchr(name, '.');
-    report_at(reader, mark->line, mark->column, "%s: write '%s' under the section '%.*s:'", name, dot + 1,
-              (int)(dot - name), name);
+  const bl_option_t *row = bl_options_find(reader->table, name);
+  if (row != NULL) { // a dotted key, good for --set only
+    report_at(reader, mark->line, mark->column, "%s: write '%s' under the section '%.*s:'", name, leaf_of(name),
+              (int)(leaf_of(name) - name - 1), name);
     return;
   }
-  report_at(reader, mark->line, mark->column, "unknown key %s; %s '%s'?", quoted,
-            bl_nearest_is_near(name, row->name) ? "did you mean" : "is the nearest known key meant,", row->name);
+  row = bl_options_nearest(reader->table, name);
+  bool near = bl_nearest_is_near(name, row->name) || bl_nearest_is_near(leaf_of(name), leaf_of(row->name));
+  char quoted[BL__QUOTE_TEXT];
+  report_at(reader, mark->line, mark->column, "unknown key %s; %s '%s'%s", bl__quote(name, strlen(name), quoted),
+            near ? "did you mean" : "the nearest known one is", row->name, near ? "?" : "");
 }
 
 static void report_unknown_section(reader_t *reader, const char *name) {
