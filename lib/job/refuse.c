@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job/refuse.h"
+
+bl_status_t bl__job_refuse(const bl_job_t *job, bl_error_t *err, const char *key, const char *text) {
+  bl_status_t status = bl_job_fail(job, err, key, "%s", text);
+  if (err != NULL && status == BL_INVALID) {
+    err->status = BL_UNIMPLEMENTED;
+  }
+  return BL_UNIMPLEMENTED;
+}
+
+bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
+  const struct {
+    bool asked;
+    const char *key, *text;
+  } rules[] = {
+      {job->data.format == BL_JOB_FORMAT_MEGATRON, "data.format",
+       "megatron is not supported in this version; use text or bin"},
+      {job->train.dtype != BL_JOB_DTYPE_FP32, "train.dtype", "bf16 is not supported in this version; use fp32"},
+      {job->pipeline.recompute != BL_JOB_RECOMPUTE_NONE, "pipeline.recompute",
+       "recomputation is not supported in this version; use none"},
+      {job->pipeline.device != BL_JOB_DEVICE_HOST, "pipeline.device",
+       "cuda is not supported in this version; use host"},
+      {job->balance.policy != BL_JOB_POLICY_NONE, "balance.policy",
+       "balancing is not supported in this version; use none"},
+      {job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC || job->balance.data_path == BL_JOB_DATA_PATH_NCCL,
+       "balance.data_path", "only auto, shm and tcp are supported in this version"},
+      {job->checkpoint.folder != NULL, "checkpoint.folder",
+       "checkpoints are not supported in this version; remove the key"},
+      {job->services.stores.count > 0, "services.stores",
+       "activation stores are not supported in this version; remove the key"},
+      {job->services.tls != NULL, "services.tls", "TLS is not supported in this version; remove the key"},
+      {job->train.validate_every > 0, "train.validate_every",
+       "the held-out loss is computed after the last step only in this version; remove the key"},
+  };
+  for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+    if (rules[i].asked) {
+      return bl__job_refuse(job, err, rules[i].key, rules[i].text);
+    }
+  }
+  return BL_OK;
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job/training.h"
+
+#include "base/bytes.h"
+#include "job/architecture.h"
+#include "job/refuse.h"
+#include "job/weights.h"
+#include "schedule/generate.h"
+#include "schedule/peaks.h"
+#include "schedule/slots.h"
+#include "schedule/validate.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static bl_status_t check_weights(const bl_job_t *job, const bl_model_t *model, bl_error_t *err) {
+  if (job->model.init == NULL) {
+    return BL_OK;
+  }
+  bl_weights_t weights;
+  bl_status_t status = bl_weights_open(&weights, job->model.init, err);
+  if (status == BL_OK) {
+    status = bl_weights_check(&weights, model, err);
+    bl_weights_close(&weights);
+  }
+  if (status != BL_OK) {
+    bl_error_prefix(err, "model.init");
+  }
+  return status;
+}
+
+// Generates the job's schedule and checks that the executor runs it.
+static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  bl_schedule_request_t request = {
+      .name = bl_job_schedule_name(job->pipeline.schedule),
+      .stages = (uint32_t)job->pipeline.stages,
+      .micro_batches = (uint32_t)job->train.micro_batches,
+      .chunks = (uint32_t)job->pipeline.chunks.value,
+      .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
+      .memory = job->memory.slots.set ? (double)job->memory.slots.value / (double)job->pipeline.chunks.value : 0,
+  };
+  const bl_schedule_info_t *info = bl_schedule_info_find(request.name);
+  if (info != NULL && !info->runs) {
+    return bl__job_refuse(job, err, "pipeline.schedule",
+                          "this schedule can be shown and simulated, but not trained with in this version");
+  }
+  bl_error_t fault;
+  bl_status_t status = bl_schedule_generate(&request, &training->schedule, &fault);
+  if (status == BL_UNIMPLEMENTED) {
+    return bl__job_refuse(job, err, "pipeline.schedule", fault.text);
+  }
+  if (status != BL_OK) {
+    (void)bl_job_fail(job, err, "pipeline.schedule", "%s", fault.text);
+    if (err != NULL) {
+      err->status = status;
+    }
+  }
+  return status;
+}
+
+static bl_status_t choose_layout(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  bl_schedule_facts_t facts;
+  bl_status_t status = bl_schedule_validate(training->schedule, &facts, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  training->layout = (bl_layout_options_t){
+      .micro_batch = (uint32_t)job->train.micro_batch,
+      .attention = job->pipeline.attention == BL_JOB_ATTENTION_FLASH ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE,
+      .backward = facts.splits_backward ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED,
+  };
+  return BL_OK;
+}
+
+// Sets slot_bytes of every stage: all slots of a device are equal, so each has room for the largest of its blocks.
+static bl_status_t measure_slots(bl_training_t *training, bl_error_t *err) {
+  for (uint32_t i = 0; i < training->partition.count; i++) {
+    bl_layout_t layout;
+    if (bl_layout_init(&layout, &training->model, training->partition.spans[i], training->layout) != BL_OK) {
+      return bl_error_set(err, BL_INVALID, "train.micro_batch: an activation block would exceed all memory");
+    }
+    bl_training_stage_t *stage = &training->stages[training->schedule->stage_of[i]];
+    if (layout.slot_bytes > stage->slot_bytes) {
+      stage->slot_bytes = layout.slot_bytes;
+    }
+  }
+  return BL_OK;
+}
+
+// Room of one stage as the job gives it, or as many slots as needed. Clamped to 32 bits: no schedule needs more.
+static uint32_t slots_of_job(const bl_job_t *job, const bl_training_stage_t *stage) {
+  uint64_t slots = stage->slots_needed;
+  if (job->memory.slots.set) {
+    slots = (uint64_t)job->memory.slots.value;
+  } else if (job->memory.activation_bytes.set) {
+    slots = (uint64_t)job->memory.activation_bytes.value / stage->slot_bytes;
+  }
+  return slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots;
+}
+
+static bl_status_t fail_slots(const bl_training_t *training, const bl_job_t *job, uint32_t index, bl_error_t *err) {
+  const bl_training_stage_t *stage = &training->stages[index];
+  const char *key = job->memory.slots.set ? "memory.slots" : "memory.activation_bytes";
+  char bytes[BL_BYTES_TEXT];
+  bl_stage_plan_t plan;
+  bl_error_t fault = {0};
+  bl_plan_limits_t limits = {.slots = stage->slots};
+  if (stage->slots > 0 && bl_stage_plan_init(training->schedule, index, limits, &plan, &fault) == BL_OK) {
+    bl_stage_plan_cleanup(&plan);
+  }
+  return bl_job_fail(job, err, key,
+                     "stage %" PRIu32 " needs %" PRIu32 " slots of %s for schedule %s, has %" PRIu32 "%s%s", index,
+                     stage->slots_needed, bl_bytes_format(stage->slot_bytes, bytes), training->schedule->name,
+                     stage->slots, fault.text[0] != '\0' ? ": " : "", fault.text);
+}
+
+static bl_status_t plan_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  uint32_t *peaks = calloc(training->stage_count, sizeof *peaks);
+  if (peaks == NULL || bl_schedule_peak_slots(training->schedule, peaks) != BL_OK) {
+    free(peaks);
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to plan %" PRIu32 " stages", training->stage_count);
+  }
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < training->stage_count && status == BL_OK; i++) {
+    bl_training_stage_t *stage = &training->stages[i];
+    stage->slots_needed = peaks[i];
+    stage->slots = slots_of_job(job, stage);
+    if (stage->slots < stage->slots_needed) {
+      status = fail_slots(training, job, i, err);
+    }
+  }
+  free(peaks);
+  return status;
+}
+
+static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  bl_status_t status = bl__job_check_supported(job, err);
+  if (status == BL_OK) {
+    status = bl_architecture_read(job, &training->model, err);
+  }
+  if (status == BL_OK) {
+    status = bl_partition_init(&training->partition, job, &training->model, err);
+  }
+  if (status == BL_OK) {
+    status = make_schedule(training, job, err);
+  }
+  if (status == BL_OK) {
+    status = choose_layout(training, job, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  training->stage_count = training->schedule->stages;
+  training->stages = calloc(training->stage_count, sizeof *training->stages);
+  if (training->stages == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for %" PRIu32 " stages", training->stage_count);
+  }
+  status = measure_slots(training, err);
+  if (status == BL_OK) {
+    status = plan_slots(training, job, err);
+  }
+  if (status == BL_OK) {
+    status = check_weights(job, &training->model, err);
+  }
+  if (status == BL_OK) {
+    status = bl_dataset_open(&training->dataset, job, &training->model, err);
+  }
+  return status;
+}
+
+bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  bl_training_t resolved = {0};
+  bl_status_t status = resolve(&resolved, job, err);
+  if (status != BL_OK) {
+    bl_training_cleanup(&resolved);
+    return status;
+  }
+  *training = resolved;
+  return BL_OK;
+}
+
+void bl_training_cleanup(bl_training_t *training) {
+  bl_dataset_close(&training->dataset);
+  free(training->stages);
+  bl_schedule_destroy(training->schedule);
+  bl_partition_cleanup(&training->partition);
+  *training = (bl_training_t){0};
+}
