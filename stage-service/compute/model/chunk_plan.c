@@ -33,6 +33,7 @@ static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
                                .out = products[i].out,
                                .order = model->family == BL_FAMILY_GPT2 ? BL_WEIGHT_IN_OUT : BL_WEIGHT_OUT_IN,
                                .uses = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT,
+                               .bias = model->family == BL_FAMILY_GPT2,
                                .residual = products[i].residual,
                                .prepack = chunk->prepack};
     bl_status_t status = chunk->ops->linear_plan(chunk->compute, &shape, &chunk->linear[i], err);

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies that the number of chunks, the order of operations, fused or split or delayed backward, lean blocks and
+// recomputation change no bit: losses, gradient norms and weights after two steps are compared with one chunk under
+// gpipe. Buffers are NaN before each operation that must not read them (trainer.h).
+#include "compute/trainer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define STEPS         2
+#define MICRO_BATCHES 5
+#define MICRO_BATCH   2
+
+typedef struct {
+  double losses[STEPS][MICRO_BATCHES];
+  double norms[STEPS];
+  float *weights; // all parameters in canonical order
+  uint64_t elements;
+} outcome_t;
+
+typedef struct {
+  uint32_t chunks;
+  bl_layout_options_t layout;
+  trainer_order_t order;
+  bool prepack;
+} variant_t;
+
+static void collect_weights(trainer_t *trainer, const bl_model_t *model, uint32_t chunks, outcome_t *outcome) {
+  outcome->elements = bl_model_parameter_elements(model);
+  outcome->weights = malloc(outcome->elements * sizeof *outcome->weights);
+  assert_non_null(outcome->weights);
+  uint64_t at = 0;
+  for (uint32_t c = 0; c < chunks; c++) {
+    bl_chunk_t *chunk = trainer_chunk(trainer, c);
+    for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk); i++) {
+      bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
+      if (p.owned) {
+        memcpy(outcome->weights + at, p.weight, p.parameter.elements * sizeof(float));
+        at += p.parameter.elements;
+      }
+    }
+  }
+  assert_int_equal(at, outcome->elements);
+}
+
+static void train(const bl_model_t *model, variant_t variant, outcome_t *outcome) {
+  trainer_options_t options = {.model = *model,
+                               .chunks = variant.chunks,
+                               .micro_batches = MICRO_BATCHES,
+                               .layout = variant.layout,
+                               .prepack = variant.prepack,
+                               .seed = 17};
+  trainer_t *trainer = trainer_create(&options);
+  const uint64_t count = (uint64_t)MICRO_BATCHES * MICRO_BATCH * model->seq;
+  int32_t *tokens = malloc(count * sizeof *tokens), *labels = malloc(count * sizeof *labels);
+  assert_true(tokens && labels);
+  trainer_op_t ops[TRAINER_OPS_MAX];
+  size_t op_count = trainer_make_order(variant.order, variant.chunks, MICRO_BATCHES, ops);
+  bl_adamw_settings_t settings = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  for (int step = 0; step < STEPS; step++) {
+    trainer_random_tokens(model, (uint64_t)step, count, tokens, labels);
+    trainer_run(trainer, tokens, labels, ops, op_count, outcome->losses[step]);
+    outcome->norms[step] = trainer_gradient_norm(trainer);
+    trainer_update(trainer, &settings, (uint64_t)step + 1, 1e-2, 1.0, outcome->norms[step]);
+  }
+  collect_weights(trainer, model, variant.chunks, outcome);
+  free(tokens);
+  free(labels);
+  trainer_destroy(trainer);
+}
+
+static void expect_equal(const outcome_t *expected, const outcome_t *found, const char *what) {
+  for (int step = 0; step < STEPS; step++) {
+    for (int i = 0; i < MICRO_BATCHES; i++) {
+      if (expected->losses[step][i] != found->losses[step][i]) {
+        fail_msg("%s: loss of step %d, micro-batch %d is %.17g, expected %.17g", what, step, i, found->losses[step][i],
+                 expected->losses[step][i]);
+      }
+    }
+    if (expected->norms[step] != found->norms[step]) {
+      fail_msg("%s: gradient norm of step %d is %.17g, expected %.17g", what, step, found->norms[step],
+               expected->norms[step]);
+    }
+  }
+  for (uint64_t i = 0; i < expected->elements; i++) {
+    if (memcmp(&expected->weights[i], &found->weights[i], sizeof(float)) != 0) {
+      fail_msg("%s: weight %llu is %.9g, expected %.9g", what, (unsigned long long)i, (double)found->weights[i],
+               (double)expected->weights[i]);
+    }
+  }
+}
+
+// All variants of a model and an attention kind against one chunk, gpipe, fused, nothing lean.
+static void check_model(bl_model_t model, bl_attention_t attention, bool prepack) {
+  const trainer_order_t gpipe = {0}, one_f_one_b = {.one_forward_one_backward = true};
+  const trainer_order_t split = {.split = true},
+                        delayed = {.one_forward_one_backward = true, .split = true, .delay = 2};
+  const trainer_order_t last = {.one_forward_one_backward = true, .split = true, .delay = 9};
+  const trainer_order_t again = {.one_forward_one_backward = true, .recompute = true};
+  const trainer_order_t again_split = {.split = true, .delay = 1, .recompute = true};
+  const bl_layout_options_t plain = {.micro_batch = MICRO_BATCH, .attention = attention};
+  bl_layout_options_t lean = plain, lean_fused = plain, fused = plain;
+  fused.backward = BL_BACKWARD_FUSED;
+  lean.lean = lean_fused.lean = true;
+  lean_fused.backward = BL_BACKWARD_FUSED;
+  const struct {
+    const char *name;
+    variant_t variant;
+  } cases[] = {
+      {"1 chunk, 1f1b", {1, fused, one_f_one_b, prepack}},
+      {"1 chunk, split", {1, plain, split, prepack}},
+      {"2 chunks, gpipe", {2, fused, gpipe, prepack}},
+      {"2 chunks, 1f1b, W delayed by 2", {2, plain, delayed, prepack}},
+      {"2 chunks, 1f1b, lean, fused", {2, lean_fused, one_f_one_b, prepack}},
+      {"2 chunks, lean, W after all I", {2, lean, last, prepack}},
+      {"3 chunks, 1f1b", {3, plain, one_f_one_b, prepack}},
+      {"3 chunks, recomputed", {3, plain, again, prepack}},
+      {"3 chunks, recomputed, split, lean", {3, lean, again_split, prepack}},
+      {"3 chunks, recomputed, fused, lean", {3, lean_fused, again, prepack}},
+  };
+  outcome_t expected, found;
+  train(&model, (variant_t){1, fused, gpipe, prepack}, &expected);
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    train(&model, cases[i].variant, &found);
+    expect_equal(&expected, &found, cases[i].name);
+    free(found.weights);
+  }
+  free(expected.weights);
+}
+
+// Sizes that are no multiple of a vector, and layers that no number of chunks but 1 and 5 divides.
+static const bl_model_t gpt2 = {.family = BL_FAMILY_GPT2,
+                                .layers = 5,
+                                .hidden = 28,
+                                .heads = 4,
+                                .kv_heads = 4,
+                                .head_dim = 7,
+                                .ffn = 60,
+                                .vocab = 41,
+                                .seq = 19,
+                                .tied = true,
+                                .norm_epsilon = 1e-5,
+                                .rope_theta = 10000};
+static const bl_model_t llama = {.family = BL_FAMILY_LLAMA,
+                                 .layers = 5,
+                                 .hidden = 32,
+                                 .heads = 4,
+                                 .kv_heads = 2,
+                                 .head_dim = 8,
+                                 .ffn = 56,
+                                 .vocab = 41,
+                                 .seq = 19,
+                                 .norm_epsilon = 1e-5,
+                                 .rope_theta = 10000};
+
+static void gpt2_tied_naive(void **state) {
+  (void)state;
+  check_model(gpt2, BL_ATTENTION_NAIVE, false);
+}
+
+static void gpt2_untied_flash(void **state) {
+  (void)state;
+  bl_model_t untied = gpt2;
+  untied.tied = false;
+  check_model(untied, BL_ATTENTION_FLASH, true);
+}
+
+static void llama_untied_flash(void **state) {
+  (void)state;
+  check_model(llama, BL_ATTENTION_FLASH, false);
+}
+
+static void llama_tied_naive(void **state) {
+  (void)state;
+  bl_model_t tied = llama;
+  tied.tied = true;
+  check_model(tied, BL_ATTENTION_NAIVE, true);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gpt2_tied_naive),
+      cmocka_unit_test(gpt2_untied_flash),
+      cmocka_unit_test(llama_untied_flash),
+      cmocka_unit_test(llama_tied_naive),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/trainer.h"
+
+#include "base/bytes.h"
+#include "base/random.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct {
+  bl_chunk_t *chunk;
+  bl_chunk_sizes_t sizes;
+  bl_chunk_arenas_t arenas;
+  void *slots[TRAINER_MICRO_BATCHES_MAX];
+  float *in[TRAINER_MICRO_BATCHES_MAX], *out[TRAINER_MICRO_BATCHES_MAX];
+} part_t;
+
+struct trainer {
+  trainer_options_t options;
+  const bl_ops_t *ops;
+  bl_compute_t *compute;
+  void *ops_workspace;
+  uint64_t ops_workspace_bytes;
+  part_t parts[TRAINER_CHUNKS_MAX];
+};
+
+static void poison(void *bytes, uint64_t size) {
+  memset(bytes, 0xff, size); // NaN in every float and double
+}
+
+static void *allocate(uint64_t bytes) {
+  void *block = aligned_alloc(BL_CACHE_LINE_BYTES, bl_align_up(bytes, BL_CACHE_LINE_BYTES) + BL_CACHE_LINE_BYTES);
+  assert_non_null(block);
+  poison(block, bytes);
+  return block;
+}
+
+// Layers as evenly as possible, the first chunks taking one more.
+static bl_chunk_span_t span_of(const trainer_options_t *options, uint32_t chunk) {
+  uint32_t each = options->model.layers / options->chunks, more = options->model.layers % options->chunks;
+  uint32_t first = chunk * each + (chunk < more ? chunk : more);
+  return (bl_chunk_span_t){first, each + (chunk < more), chunk == 0, chunk + 1 == options->chunks};
+}
+
+static void make_part(trainer_t *trainer, uint32_t index) {
+  const trainer_options_t *options = &trainer->options;
+  part_t *part = &trainer->parts[index];
+  bl_error_t err;
+  bl_error_clear(&err);
+  bl_chunk_options_t chunk_options = {.ops = trainer->ops,
+                                      .compute = trainer->compute,
+                                      .model = &options->model,
+                                      .span = span_of(options, index),
+                                      .layout = options->layout,
+                                      .micro_batches = options->micro_batches,
+                                      .prepack = options->prepack};
+  if (bl_chunk_create(&chunk_options, &part->chunk, &err) != BL_OK) {
+    fail_msg("chunk %u: %s", index, err.text);
+  }
+  part->sizes = bl_chunk_sizes(part->chunk);
+  part->arenas = (bl_chunk_arenas_t){.weights = allocate(part->sizes.weight_bytes),
+                                     .gradients = allocate(part->sizes.gradient_bytes),
+                                     .first_moments = allocate(part->sizes.moment_bytes),
+                                     .second_moments = allocate(part->sizes.moment_bytes),
+                                     .packed = allocate(part->sizes.packed_bytes),
+                                     .workspace = allocate(part->sizes.workspace_bytes)};
+  for (uint32_t i = 0; i < options->micro_batches; i++) {
+    part->slots[i] = allocate(part->sizes.slot_bytes);
+    part->in[i] = allocate(part->sizes.edge_bytes);
+    part->out[i] = allocate(part->sizes.edge_bytes);
+  }
+}
+
+trainer_t *trainer_create(const trainer_options_t *options) {
+  trainer_t *trainer = calloc(1, sizeof *trainer);
+  assert_non_null(trainer);
+  assert_true(options->chunks <= TRAINER_CHUNKS_MAX && options->micro_batches <= TRAINER_MICRO_BATCHES_MAX);
+  trainer->options = *options;
+  trainer->ops = bl_ops_host();
+  bl_error_t err;
+  bl_error_clear(&err);
+  if (trainer->ops->create(&(bl_compute_options_t){.threads = 1}, &trainer->compute, &err) != BL_OK) {
+    fail_msg("compute: %s", err.text);
+  }
+  trainer->ops->attach(trainer->compute);
+  for (uint32_t i = 0; i < options->chunks; i++) {
+    make_part(trainer, i);
+  }
+  trainer->ops_workspace_bytes = trainer->ops->workspace_bytes(trainer->compute);
+  trainer->ops_workspace = allocate(trainer->ops_workspace_bytes);
+  trainer->ops->use_workspace(trainer->compute, trainer->ops_workspace, trainer->ops_workspace_bytes);
+  for (uint32_t i = 0; i < options->chunks; i++) {
+    bl_chunk_use_arenas(trainer->parts[i].chunk, &trainer->parts[i].arenas);
+    bl_chunk_initialize(trainer->parts[i].chunk, options->seed);
+  }
+  return trainer;
+}
+
+void trainer_destroy(trainer_t *trainer) {
+  for (uint32_t i = 0; i < trainer->options.chunks; i++) {
+    part_t *part = &trainer->parts[i];
+    bl_chunk_destroy(part->chunk);
+    free(part->arenas.weights);
+    free(part->arenas.gradients);
+    free(part->arenas.first_moments);
+    free(part->arenas.second_moments);
+    free(part->arenas.packed);
+    free(part->arenas.workspace);
+    for (uint32_t j = 0; j < trainer->options.micro_batches; j++) {
+      free(part->slots[j]);
+      free(part->in[j]);
+      free(part->out[j]);
+    }
+  }
+  trainer->ops->destroy(trainer->compute);
+  free(trainer->ops_workspace);
+  free(trainer);
+}
+
+bl_chunk_t *trainer_chunk(trainer_t *trainer, uint32_t chunk) {
+  return trainer->parts[chunk].chunk;
+}
+
+static void forward(trainer_t *trainer, uint32_t chunk, uint32_t i, const int32_t *tokens) {
+  part_t *part = &trainer->parts[chunk];
+  poison(part->slots[i], part->sizes.slot_bytes);
+  poison(part->out[i], part->sizes.edge_bytes);
+  if (chunk == 0) {
+    poison(part->in[i], part->sizes.edge_bytes);
+  } else {
+    memcpy(part->in[i], trainer->parts[chunk - 1].out[i], part->sizes.edge_bytes);
+    poison(trainer->parts[chunk - 1].out[i], part->sizes.edge_bytes);
+  }
+  bl_chunk_forward(part->chunk, tokens, part->in[i], part->slots[i], part->out[i]);
+  // What an eviction would not move must not be needed.
+  poison((char *)part->slots[i] + part->sizes.evict_bytes, part->sizes.slot_bytes - part->sizes.evict_bytes);
+}
+
+static void receive_gradient(trainer_t *trainer, uint32_t chunk, uint32_t i) {
+  if (chunk + 1 < trainer->options.chunks) {
+    part_t *part = &trainer->parts[chunk];
+    memcpy(part->out[i], trainer->parts[chunk + 1].in[i], part->sizes.edge_bytes);
+  }
+}
+
+static void release(trainer_t *trainer, uint32_t chunk, uint32_t i) {
+  part_t *part = &trainer->parts[chunk];
+  poison(part->slots[i], part->sizes.slot_bytes);
+  poison(part->out[i], part->sizes.edge_bytes);
+}
+
+static void run_one(trainer_t *trainer, trainer_op_t op, const int32_t *tokens, const int32_t *labels,
+                    bl_chunk_loss_t *loss) {
+  part_t *part = &trainer->parts[op.chunk];
+  const uint32_t i = op.micro_batch;
+  switch (op.verb) {
+  case TRAINER_F:
+    forward(trainer, op.chunk, i, tokens);
+    break;
+  case TRAINER_R:
+    poison(part->slots[i], part->sizes.slot_bytes);
+    bl_chunk_recompute(part->chunk, part->in[i], part->slots[i]);
+    break;
+  case TRAINER_I:
+    receive_gradient(trainer, op.chunk, i);
+    bl_chunk_backward_input(part->chunk, labels, part->in[i], part->slots[i], part->out[i], true, loss);
+    break;
+  case TRAINER_W:
+    bl_chunk_backward_weight(part->chunk, tokens, part->in[i], part->slots[i], part->out[i]);
+    release(trainer, op.chunk, i);
+    break;
+  case TRAINER_B:
+    receive_gradient(trainer, op.chunk, i);
+    bl_chunk_backward(part->chunk, tokens, labels, part->in[i], part->slots[i], part->out[i], true, loss);
+    release(trainer, op.chunk, i);
+    break;
+  }
+}
+
+void trainer_run(trainer_t *trainer, const int32_t *tokens, const int32_t *labels, const trainer_op_t *ops,
+                 size_t op_count, double *losses) {
+  const uint64_t rows = (uint64_t)trainer->options.layout.micro_batch * trainer->options.model.seq;
+  for (uint32_t i = 0; i < trainer->options.chunks; i++) {
+    poison(trainer->parts[i].arenas.gradients, trainer->parts[i].sizes.gradient_bytes);
+    bl_chunk_begin_step(trainer->parts[i].chunk);
+  }
+  for (size_t i = 0; i < op_count; i++) {
+    const trainer_op_t op = ops[i];
+    poison(trainer->ops_workspace, trainer->ops_workspace_bytes);
+    poison(trainer->parts[op.chunk].arenas.workspace, trainer->parts[op.chunk].sizes.workspace_bytes);
+    bl_chunk_loss_t loss = {.mean = NAN, .first_bad_row = -1};
+    run_one(trainer, op, tokens + op.micro_batch * rows, labels + op.micro_batch * rows, &loss);
+    if ((op.verb == TRAINER_I || op.verb == TRAINER_B) && op.chunk + 1 == trainer->options.chunks) {
+      assert_int_equal(loss.first_bad_row, -1);
+      assert_true(isfinite(loss.mean));
+      losses[op.micro_batch] = loss.mean;
+    }
+  }
+  bl_error_t err;
+  bl_error_clear(&err);
+  if (trainer->ops->status(trainer->compute, &err) != BL_OK) {
+    fail_msg("compute: %s", err.text);
+  }
+}
+
+static void join_tied(trainer_t *trainer) {
+  bl_chunk_t *first = trainer->parts[0].chunk, *last = trainer->parts[trainer->options.chunks - 1].chunk;
+  if (!bl_chunk_has_tied_gradient(first)) {
+    return;
+  }
+  if (!bl_chunk_tied_needs_peer(first)) {
+    bl_chunk_join_tied_gradient(first, NULL);
+    return;
+  }
+  uint64_t bytes = (uint64_t)trainer->options.model.vocab * trainer->options.model.hidden * sizeof(float);
+  float *first_part = allocate(bytes), *last_part = allocate(bytes);
+  memcpy(first_part, bl_chunk_tied_gradient(first), bytes);
+  memcpy(last_part, bl_chunk_tied_gradient(last), bytes);
+  bl_chunk_join_tied_gradient(first, last_part);
+  bl_chunk_join_tied_gradient(last, first_part);
+  free(first_part);
+  free(last_part);
+}
+
+double trainer_gradient_norm(trainer_t *trainer) {
+  join_tied(trainer);
+  double sum = 0;
+  uint32_t expected = 0;
+  for (uint32_t c = 0; c < trainer->options.chunks; c++) {
+    bl_chunk_t *chunk = trainer->parts[c].chunk;
+    for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk); i++) {
+      bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk, i);
+      if (parameter.owned) {
+        assert_int_equal(parameter.parameter.index, expected++);
+        double squares;
+        bl_chunk_squares(chunk, i, &squares);
+        sum += squares;
+      }
+    }
+  }
+  assert_int_equal(expected, bl_parameter_count(&trainer->options.model));
+  return sqrt(sum);
+}
+
+void trainer_update(trainer_t *trainer, const bl_adamw_settings_t *settings, uint64_t step, double rate, double clip,
+                    double norm) {
+  double scale = clip > 0 ? fmin(1, clip / (norm + 1e-6)) : 1;
+  for (uint32_t i = 0; i < trainer->options.chunks; i++) {
+    bl_chunk_update(trainer->parts[i].chunk, settings,
+                    &(bl_adamw_step_t){.step = step, .rate = rate, .gradient_scale = scale});
+  }
+}
+
+// Backward number `backward` of a chunk and the W that has waited long enough.
+static size_t add_backward(trainer_order_t order, uint32_t chunk, uint32_t backward, uint32_t micro_batches,
+                           trainer_op_t *ops) {
+  size_t n = 0;
+  if (order.recompute) {
+    ops[n++] = (trainer_op_t){TRAINER_R, chunk, backward};
+  }
+  if (!order.split) {
+    ops[n++] = (trainer_op_t){TRAINER_B, chunk, backward};
+    return n;
+  }
+  ops[n++] = (trainer_op_t){TRAINER_I, chunk, backward};
+  uint32_t first = backward >= order.delay ? backward - order.delay : micro_batches;
+  uint32_t end = backward + 1 == micro_batches ? micro_batches : first + 1;
+  if (backward + 1 == micro_batches && first == micro_batches) {
+    first = 0; // the delay is longer than the step: all of them now
+  }
+  for (uint32_t i = first; i < end && i < micro_batches; i++) {
+    ops[n++] = (trainer_op_t){TRAINER_W, chunk, i};
+  }
+  return n;
+}
+
+static size_t chunk_list(trainer_order_t order, uint32_t chunk, uint32_t chunks, uint32_t micro_batches,
+                         trainer_op_t *ops) {
+  size_t n = 0;
+  uint32_t ahead = order.one_forward_one_backward ? chunks - chunk : micro_batches;
+  ahead = ahead < micro_batches ? ahead : micro_batches;
+  uint32_t forward = 0;
+  for (; forward < ahead; forward++) {
+    ops[n++] = (trainer_op_t){TRAINER_F, chunk, forward};
+  }
+  for (uint32_t backward = 0; backward < micro_batches; backward++) {
+    n += add_backward(order, chunk, backward, micro_batches, ops + n);
+    if (forward < micro_batches) {
+      ops[n++] = (trainer_op_t){TRAINER_F, chunk, forward++};
+    }
+  }
+  return n;
+}
+
+size_t trainer_make_order(trainer_order_t order, uint32_t chunks, uint32_t micro_batches, trainer_op_t *ops) {
+  trainer_op_t lists[TRAINER_CHUNKS_MAX][4 * TRAINER_MICRO_BATCHES_MAX];
+  size_t counts[TRAINER_CHUNKS_MAX], next[TRAINER_CHUNKS_MAX] = {0};
+  bool forward_done[TRAINER_CHUNKS_MAX + 1][TRAINER_MICRO_BATCHES_MAX] = {{false}};
+  bool backward_done[TRAINER_CHUNKS_MAX + 1][TRAINER_MICRO_BATCHES_MAX] = {{false}};
+  size_t total = 0, n = 0;
+  for (uint32_t c = 0; c < chunks; c++) {
+    counts[c] = chunk_list(order, c, chunks, micro_batches, lists[c]);
+    total += counts[c];
+  }
+  while (n < total) {
+    size_t before = n;
+    for (uint32_t c = 0; c < chunks; c++) {
+      if (next[c] == counts[c]) {
+        continue;
+      }
+      trainer_op_t op = lists[c][next[c]];
+      bool backward = op.verb == TRAINER_I || op.verb == TRAINER_B;
+      if ((op.verb == TRAINER_F && c > 0 && !forward_done[c - 1][op.micro_batch]) ||
+          (backward && c + 1 < chunks && !backward_done[c + 1][op.micro_batch])) {
+        continue;
+      }
+      forward_done[c][op.micro_batch] |= op.verb == TRAINER_F;
+      backward_done[c][op.micro_batch] |= backward;
+      ops[n++] = op;
+      next[c]++;
+    }
+    assert_true(n > before);
+  }
+  return n;
+}
+
+void trainer_random_tokens(const bl_model_t *model, uint64_t seed, uint64_t count, int32_t *tokens, int32_t *labels) {
+  for (uint64_t i = 0; i < count; i++) {
+    tokens[i] = (int32_t)bl_random_below(seed, i, model->vocab);
+    labels[i] = (int32_t)bl_random_below(seed, i + 1, model->vocab);
+  }
+}

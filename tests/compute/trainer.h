@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trainer in one process and one thread: any number of chunks, any order of operations, no services. Every buffer of
+// its own, and everything an operation must not read is NaN before it runs.
+#ifndef BALLAST_TESTS_COMPUTE_TRAINER_H
+#define BALLAST_TESTS_COMPUTE_TRAINER_H
+
+#include "compute/model/chunk.h"
+
+#define TRAINER_CHUNKS_MAX        4
+#define TRAINER_MICRO_BATCHES_MAX 8
+
+typedef enum {
+  TRAINER_F, // forward
+  TRAINER_R, // the slot is lost and made again
+  TRAINER_I, // backward input
+  TRAINER_W, // backward weight
+  TRAINER_B, // both, fused
+} trainer_verb_t;
+
+typedef struct {
+  trainer_verb_t verb;
+  uint32_t chunk, micro_batch;
+} trainer_op_t;
+
+typedef struct {
+  bl_model_t model;
+  uint32_t chunks;
+  uint32_t micro_batches;
+  bl_layout_options_t layout;
+  bool prepack;
+  uint64_t seed;
+} trainer_options_t;
+
+typedef struct trainer trainer_t;
+
+trainer_t *trainer_create(const trainer_options_t *options);
+void trainer_destroy(trainer_t *trainer);
+bl_chunk_t *trainer_chunk(trainer_t *trainer, uint32_t chunk);
+
+// Zeroes gradients and runs the operations in the given order. tokens and labels: [micro_batches, micro_batch seq].
+// losses: [micro_batches]. Fails the test when the back end reports a failure or a loss is not finite.
+void trainer_run(trainer_t *trainer, const int32_t *tokens, const int32_t *labels, const trainer_op_t *ops,
+                 size_t op_count, double *losses);
+// Joins tied gradients and returns the norm of all gradients (squares added in canonical order).
+double trainer_gradient_norm(trainer_t *trainer);
+void trainer_update(trainer_t *trainer, const bl_adamw_settings_t *settings, uint64_t step, double rate, double clip,
+                    double norm);
+
+// Orders. Each writes at most TRAINER_OPS_MAX operations and returns how many.
+#define TRAINER_OPS_MAX (4 * TRAINER_CHUNKS_MAX * TRAINER_MICRO_BATCHES_MAX)
+typedef struct {
+  bool one_forward_one_backward; // else gpipe: all forwards first
+  bool split;                    // I, and W `delay` backwards later; else B
+  uint32_t delay;
+  bool recompute; // an R before each backward
+} trainer_order_t;
+size_t trainer_make_order(trainer_order_t order, uint32_t chunks, uint32_t micro_batches, trainer_op_t *ops);
+
+// A uniform token stream of the model's vocabulary, its labels shifted by one.
+void trainer_random_tokens(const bl_model_t *model, uint64_t seed, uint64_t count, int32_t *tokens, int32_t *labels);
+
+#endif
