@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Format, include rules, licence lines and clang-tidy over the tree.
+#   check.sh [--quick]      --quick leaves out clang-tidy, which takes minutes
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+quick=${1:-}
+faults=0
+
+sources() {
+  git ls-files --cached --others --exclude-standard -- "$@"
+}
+
+step() { # name, command...
+  local name=$1
+  shift
+  if "$@"; then
+    echo "check: $name: ok"
+  else
+    echo "check: $name: FAILED"
+    faults=$((faults + 1))
+  fi
+}
+
+format() {
+  sources '*.c' '*.h' | xargs clang-format --dry-run --Werror
+}
+
+includes() {
+  sources '*.c' '*.h' '*.cu' | xargs awk -f tools/check/includes.awk
+}
+
+licences() {
+  local missing
+  missing=$(sources '*.c' '*.h' '*.cu' '*.proto' '*.sh' '*.py' '*.cmake' '*CMakeLists.txt' '*.awk' ballast |
+    xargs grep -L 'SPDX-License-Identifier: Apache-2.0')
+  [ -z "$missing" ] || { echo "no SPDX line in: $missing"; return 1; }
+}
+
+tidy() {
+  sources '*.c' | grep -v '^tests/' | grep -v '/cuda/' |
+    xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p build --warnings-as-errors='*' 2> >(grep -v 'warnings generated' >&2)
+}
+
+step "format (clang-format)" format
+step "include rules" includes
+step "licence lines" licences
+[ "$quick" = --quick ] || step "clang-tidy" tidy
+exit $((faults > 0))
