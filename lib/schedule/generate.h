@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules by name (DESIGN.md section 6). A name that exists but is not built yet is refused as such, an unknown one
-// with the nearest known; nothing is ever replaced by another schedule.
+// with the list of names; nothing is ever replaced by another schedule.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SCHEDULE_GENERATE_H
 #define BALLAST_SCHEDULE_GENERATE_H
@@ -38,10 +38,10 @@ typedef struct bl_schedule_info {
   bl_placement_t placement;
   bool splits_backward; // I and W apart
   bool runs;            // the executor runs it; otherwise generator and simulator only
-  bool built;           // a generator exists
 } bl_schedule_info_t;
 
 const bl_schedule_info_t *bl_schedule_infos(size_t *count);
 const bl_schedule_info_t *bl_schedule_info_find(const char *name); // NULL if there is no such schedule
+bool bl_schedule_info_built(const bl_schedule_info_t *info);       // false: its name is refused for now
 
 #endif

@@ -15,6 +15,6 @@ BL_MUST_USE bl_status_t bl_schedule_peak_slots(const bl_schedule_t *schedule, ui
 
 // No schedule with these operations and costs ends earlier: the maximum over stages of (earliest time at which its
 // first operation can start + its work + the least time that must follow its last operation).
-double bl_schedule_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs);
+BL_MUST_USE bl_status_t bl_schedule_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs, double *bound);
 
 #endif

@@ -24,7 +24,9 @@
 //      is sent, and the buffer lives to the later of both W's.
 //   3. y leaves from the output buffer after F; dy is received into the same buffer; dx leaves from the input buffer
 //      after I or B. A send never blocks compute. A buffer whose send is unfinished is busy: whoever writes into it
-//      next (a receive, an F) waits for that send. Only dx sends can be unfinished when a buffer is used again.
+//      next (a receive of x, an F) waits for that send. Only dx sends (and y sends of a forward-only schedule) can be
+//      unfinished when a buffer is used again. A receive of dy is posted while y may still be leaving: dy cannot
+//      come before y has arrived.
 //   4. Messages of one boundary and direction are received in the order in which the peer sends them; `receives` is
 //      in the order of posting and keeps that.
 //   5. A receive with post_at = i is posted when operations [0, i) have ended. The receive of x for operation k is

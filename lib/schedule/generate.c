@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/generate.h"
+
+#include "schedule/generators.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } chunks_rule_t;
+
+// One row per name: what users may ask, whether it can run, and the generator behind it.
+#define LOOPED        BL_PLACEMENT_LOOPED
+#define VSHAPED       BL_PLACEMENT_V
+#define BIDIRECTIONAL BL_PLACEMENT_BIDIRECTIONAL
+// X(name, summary, default chunks, placement, splits, runs, chunks rule, default memory in p, generator)
+#define SCHEDULE_TABLE(X)                                                                                              \
+  X("gpipe", "all forwards, then all backwards", 1, LOOPED, false, true, CHUNKS_ANY, 0, bl__generate_gpipe)            \
+  X("1f1b", "one forward, one backward", 1, LOOPED, false, true, CHUNKS_ONE, 0, bl__generate_1f1b)                     \
+  X("eager-1f1b", "1f1b with twice the warm-up, which hides boundary latency", 1, LOOPED, false, true, CHUNKS_ONE, 0,  \
+    bl__generate_eager_1f1b)                                                                                           \
+  X("interleaved", "Megatron's interleaved 1f1b over several chunks a stage", 2, LOOPED, false, true, CHUNKS_SEVERAL,  \
+    0, NULL)                                                                                                           \
+  X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, true,            \
+    CHUNKS_SEVERAL, 0, NULL)                                                                                           \
+  X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, false, CHUNKS_ONE, 0, NULL)                          \
+  X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 1, NULL)                           \
+  X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 2, NULL)                       \
+  X("zb-v", "zero bubble on a V within 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 1, NULL)                    \
+  X("v-min", "V-shaped, about a third of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, NULL)                  \
+  X("v-half", "V-shaped, half of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, NULL)                          \
+  X("v-zb", "V-shaped, zero bubble from a building block", 2, VSHAPED, true, true, CHUNKS_TWO, 0, NULL)                \
+  X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, VSHAPED, false, true, CHUNKS_TWO, 0,     \
+    NULL)                                                                                                              \
+  X("adaptive", "the fastest V-shaped order found under a memory limit", 2, VSHAPED, true, true, CHUNKS_TWO, 1, NULL)  \
+  X("chimera", "two pipes in opposite directions", 2, BIDIRECTIONAL, false, false, CHUNKS_TWO, 0, NULL)                \
+  X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, BIDIRECTIONAL, true, false, CHUNKS_TWO, \
+    0, NULL)                                                                                                           \
+  X("dualpipe-v", "dualpipe folded into one V", 2, VSHAPED, true, false, CHUNKS_TWO, 0, NULL)
+
+static const bl_schedule_info_t infos[] = {
+#define X(name, summary, chunks, placement, splits, runs, rule, memory, generator)                                     \
+  {name, summary, chunks, placement, splits, runs},
+    SCHEDULE_TABLE(X)
+#undef X
+};
+
+static const struct {
+  chunks_rule_t chunks;
+  double memory; // default limit in units of p; 0: takes no limit
+  bl__generator_t *generate;
+} rows[] = {
+#define X(name, summary, chunks, placement, splits, runs, rule, memory, generator) {rule, memory, generator},
+    SCHEDULE_TABLE(X)
+#undef X
+};
+
+const bl_schedule_info_t *bl_schedule_infos(size_t *count) {
+  *count = sizeof infos / sizeof infos[0];
+  return infos;
+}
+
+const bl_schedule_info_t *bl_schedule_info_find(const char *name) {
+  for (size_t i = 0; i < sizeof infos / sizeof infos[0]; i++) {
+    if (strcmp(infos[i].name, name) == 0) {
+      return &infos[i];
+    }
+  }
+  return NULL;
+}
+
+bool bl_schedule_info_built(const bl_schedule_info_t *info) {
+  return rows[info - infos].generate != NULL;
+}
+
+static bl_status_t refuse_name(const char *name, bl_error_t *err) {
+  char list[512];
+  size_t used = 0;
+  list[0] = '\0';
+  for (size_t i = 0; i < sizeof infos / sizeof infos[0]; i++) {
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", infos[i].name);
+  }
+  return bl_error_set(err, BL_NOT_FOUND, "schedule \"%s\": no such schedule; there are %s", name, list);
+}
+
+static bl_status_t check_chunks(const bl_schedule_request_t *request, chunks_rule_t rule, bl_error_t *err) {
+  uint32_t v = request->chunks;
+  if (rule == CHUNKS_ONE && v != 1) {
+    return bl_error_set(err, BL_INVALID, "schedule %s: has 1 chunk a stage, not %u", request->name, v);
+  }
+  if (rule == CHUNKS_TWO && v != 2) {
+    return bl_error_set(err, BL_INVALID, "schedule %s: has 2 chunks a stage, not %u", request->name, v);
+  }
+  if (rule == CHUNKS_SEVERAL && v < 2) {
+    return bl_error_set(err, BL_INVALID, "schedule %s: needs at least 2 chunks a stage, not %u (1 is 1f1b)",
+                        request->name, v);
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_memory(const bl_schedule_request_t *request, bl_error_t *err) {
+  for (uint32_t s = 0; request->memory_of_stage != NULL && s < request->stages; s++) {
+    if (!(request->memory_of_stage[s] > 0)) {
+      return bl_error_set(err, BL_INVALID, "memory of stage %u: must be above 0 device-micro-batches, is %g", s,
+                          request->memory_of_stage[s]);
+    }
+  }
+  if (!(request->memory >= 0) || isinf(request->memory)) {
+    return bl_error_set(err, BL_INVALID, "memory: must be above 0 device-micro-batches, is %g", request->memory);
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
+  const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
+  if (info == NULL) {
+    return refuse_name(request->name, err);
+  }
+  size_t row = (size_t)(info - infos);
+  if (rows[row].generate == NULL) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "schedule %s: not built yet in this version", info->name);
+  }
+  bl_costs_t unit = BL_COSTS_UNIT;
+  bl_schedule_request_t full = *request;
+  full.name = info->name;
+  full.chunks = request->chunks != 0 ? request->chunks : info->default_chunks;
+  full.memory = request->memory != 0 ? request->memory : rows[row].memory * request->stages;
+  full.costs = request->costs != NULL ? request->costs : &unit;
+  bl_schedule_t *made = NULL;
+  bl_status_t status = check_chunks(&full, rows[row].chunks, err);
+  if (status == BL_OK) {
+    status = check_memory(&full, err);
+  }
+  if (status == BL_OK) {
+    status = bl_schedule_create(info->name, info->placement, full.stages, full.chunks, full.micro_batches, &made, err);
+  }
+  if (status == BL_OK) {
+    status = bl_costs_check(full.costs, made->virtual_stages, err);
+  }
+  if (status == BL_OK) {
+    bl_error_clear(err);
+    status = rows[row].generate(&full, made, err);
+    if (status == BL_EXHAUSTED && (err == NULL || err->text[0] == '\0')) {
+      status = bl_error_set(err, BL_EXHAUSTED, "out of memory for schedule %s", info->name);
+    }
+  }
+  if (status != BL_OK) {
+    bl_schedule_destroy(made);
+    return status;
+  }
+  *schedule = made;
+  return BL_OK;
+}
+
+bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batches, bl_schedule_t **schedule,
+                                bl_error_t *err) {
+  if (like->pipes != 1) {
+    return bl_error_set(err, BL_INVALID, "schedule %s: a bidirectional schedule has no forward-only form", like->name);
+  }
+  bl_schedule_t *made;
+  bl_status_t status =
+      bl_schedule_create("forward", like->placement, like->stages, like->chunks, micro_batches, &made, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  memcpy(made->stage_of, like->stage_of, like->virtual_stages * sizeof like->stage_of[0]);
+  made->virtual_stages = like->virtual_stages;
+  made->forward_only = true;
+  // By groups of p micro-batches, so that with several chunks a stage no stage waits for a whole round of the model.
+  for (uint32_t group = 0; group < micro_batches; group += made->stages) {
+    for (uint32_t s = 0; s < made->virtual_stages; s++) {
+      for (uint32_t i = group; i < group + made->stages && i < micro_batches && status == BL_OK; i++) {
+        status = bl__schedule_emit(made, BL_VERB_F, s, i);
+      }
+    }
+  }
+  if (status != BL_OK) {
+    bl_schedule_destroy(made);
+    return bl_error_set(err, status, "out of memory for a forward-only schedule");
+  }
+  *schedule = made;
+  return BL_OK;
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint16_t place(bl_placement_t placement, uint32_t stages, uint32_t virtual_stage) {
+  uint32_t round = virtual_stage / stages, rest = virtual_stage % stages;
+  switch (placement) {
+  case BL_PLACEMENT_LOOPED:
+    return (uint16_t)rest;
+  case BL_PLACEMENT_V:
+  case BL_PLACEMENT_BIDIRECTIONAL:
+    return (uint16_t)(round % 2 == 0 ? rest : stages - 1 - rest);
+  default:
+    return 0;
+  }
+}
+
+static bl_status_t check_shape(bl_placement_t placement, uint32_t stages, uint32_t chunks, uint32_t micro_batches,
+                               bl_error_t *err) {
+  if (stages < 1 || stages > BL_STAGES_MAX) {
+    return bl_error_set(err, BL_INVALID, "stages: must be from 1 to %d, is %u", BL_STAGES_MAX, stages);
+  }
+  if (chunks < 1 || chunks > BL_VIRTUAL_STAGES_MAX / stages) {
+    return bl_error_set(err, BL_INVALID, "chunks: must be from 1 to %u with %u stages, is %u",
+                        BL_VIRTUAL_STAGES_MAX / stages, stages, chunks);
+  }
+  if (micro_batches < 1 || micro_batches > BL_MICRO_BATCHES_MAX) {
+    return bl_error_set(err, BL_INVALID, "micro-batches: must be from 1 to %d, is %u", BL_MICRO_BATCHES_MAX,
+                        micro_batches);
+  }
+  if (placement == BL_PLACEMENT_BIDIRECTIONAL && chunks != 2) {
+    return bl_error_set(err, BL_INVALID, "chunks: a bidirectional schedule has 2, one of each direction, not %u",
+                        chunks);
+  }
+  if ((uint64_t)stages * chunks * micro_batches > BL_SCHEDULE_OPS_MAX) {
+    return bl_error_set(err, BL_INVALID, "%u stages with %u chunks and %u micro-batches are too many for one schedule",
+                        stages, chunks, micro_batches);
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_schedule_create(const char *name, bl_placement_t placement, uint32_t stages, uint32_t chunks,
+                               uint32_t micro_batches, bl_schedule_t **schedule, bl_error_t *err) {
+  bl_status_t status = check_shape(placement, stages, chunks, micro_batches, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_schedule_t *made = calloc(1, sizeof *made);
+  if (made != NULL) {
+    made->stage_of = calloc((size_t)stages * chunks, sizeof made->stage_of[0]);
+    made->lists = calloc(stages, sizeof made->lists[0]);
+  }
+  if (made == NULL || made->stage_of == NULL || made->lists == NULL) {
+    bl_schedule_destroy(made);
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for a schedule of %u stages", stages);
+  }
+  snprintf(made->name, sizeof made->name, "%s", name);
+  made->stages = stages;
+  made->chunks = chunks;
+  made->micro_batches = micro_batches;
+  made->slices = 1;
+  made->pipes = placement == BL_PLACEMENT_BIDIRECTIONAL ? 2 : 1;
+  made->virtual_stages = stages * chunks;
+  made->placement = placement;
+  for (uint32_t s = 0; s < made->virtual_stages; s++) {
+    made->stage_of[s] = place(placement, stages, s);
+  }
+  *schedule = made;
+  return BL_OK;
+}
+
+void bl_schedule_destroy(bl_schedule_t *schedule) {
+  if (schedule == NULL) {
+    return;
+  }
+  for (uint32_t s = 0; schedule->lists != NULL && s < schedule->stages; s++) {
+    free(schedule->lists[s].ops);
+  }
+  free(schedule->lists);
+  free(schedule->stage_of);
+  free(schedule);
+}
+
+bl_status_t bl_schedule_append(bl_schedule_t *schedule, uint32_t stage, bl_op_t op) {
+  bl_op_list_t *list = &schedule->lists[stage];
+  if (list->count == list->capacity) {
+    size_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
+    bl_op_t *ops = realloc(list->ops, capacity * sizeof *ops);
+    if (ops == NULL) {
+      return BL_EXHAUSTED;
+    }
+    list->ops = ops;
+    list->capacity = capacity;
+  }
+  list->ops[list->count++] = op;
+  return BL_OK;
+}
+
+double bl_schedule_block_weight(const bl_schedule_t *schedule) {
+  return (double)schedule->pipes / ((double)schedule->chunks * schedule->slices);
+}
+
+size_t bl_schedule_op_count(const bl_schedule_t *schedule) {
+  size_t count = 0;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    count += schedule->lists[s].count;
+  }
+  return count;
+}
+
+size_t bl_schedule_block_count(const bl_schedule_t *schedule) {
+  return (size_t)schedule->virtual_stages * schedule->micro_batches * schedule->slices;
+}

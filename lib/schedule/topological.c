@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/dependency.h"
+#include "schedule/validate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DONE_F = 1, DONE_BACKWARD = 2 };
+
+typedef struct walk {
+  const bl_schedule_t *schedule;
+  uint8_t *done;     // [blocks]
+  uint32_t *next;    // [stages] index of the operation to look at
+  uint32_t *ready;   // stack of stages to look at
+  uint8_t *on_stack; // [stages]
+  uint32_t ready_count;
+} walk_t;
+
+static bool satisfied(const walk_t *w, bl_op_t op, bl_op_t *needed) {
+  if (!bl__op_dependency(w->schedule, op, needed)) {
+    return true;
+  }
+  uint8_t done = w->done[bl_schedule_block(w->schedule, *needed)];
+  return (done & (needed->verb == BL_VERB_F ? DONE_F : DONE_BACKWARD)) != 0;
+}
+
+static void look_at(walk_t *w, uint32_t stage) {
+  if (!w->on_stack[stage]) {
+    w->on_stack[stage] = 1;
+    w->ready[w->ready_count++] = stage;
+  }
+}
+
+// Marks `op` done and makes the stage that may wait for it look again.
+static void finish(walk_t *w, bl_op_t op) {
+  const bl_schedule_t *schedule = w->schedule;
+  uint8_t *done = &w->done[bl_schedule_block(schedule, op)];
+  if (op.verb == BL_VERB_F) {
+    *done |= DONE_F;
+    if (!bl_schedule_is_last(schedule, op.virtual_stage)) {
+      look_at(w, schedule->stage_of[op.virtual_stage + 1]);
+    }
+  } else if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    *done |= DONE_BACKWARD;
+    if (!bl_schedule_is_first(schedule, op.virtual_stage)) {
+      look_at(w, schedule->stage_of[op.virtual_stage - 1]);
+    }
+  }
+}
+
+// The walk is stuck: follows "waits for" from stage to stage until one comes again, and names that cycle.
+static bl_status_t name_cycle(walk_t *w, bl_error_t *err) {
+  const bl_schedule_t *schedule = w->schedule;
+  char text[BL_ERROR_TEXT_BYTES], cell[BL_OP_TEXT], needed_cell[BL_OP_TEXT];
+  uint32_t stage = 0;
+  while (w->next[stage] == schedule->lists[stage].count) {
+    stage++;
+  }
+  memset(w->on_stack, 0, schedule->stages);
+  bl_op_t needed;
+  while (!w->on_stack[stage]) { // walk into the cycle
+    w->on_stack[stage] = 1;
+    (void)satisfied(w, schedule->lists[stage].ops[w->next[stage]], &needed);
+    stage = schedule->stage_of[needed.virtual_stage];
+  }
+  size_t used = 0;
+  for (uint32_t first = stage, again = 0; !again && used < sizeof text; again = stage == first) {
+    bl_op_t op = schedule->lists[stage].ops[w->next[stage]];
+    (void)satisfied(w, op, &needed);
+    uint32_t other = schedule->stage_of[needed.virtual_stage];
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s on stage %u waits for %s%s on stage %u",
+                             used > 0 ? ", behind " : "", bl_op_format(op, cell), stage,
+                             bl_op_format(needed, needed_cell), needed.verb == BL_VERB_F ? "" : " or B", other);
+    stage = other;
+  }
+  return bl_error_set(err, BL_INVALID, "the lists cannot run, a cycle: %s", text);
+}
+
+bl_status_t bl_schedule_topological_order(const bl_schedule_t *schedule, bl_op_ref_t *order, bl_error_t *err) {
+  walk_t w = {.schedule = schedule};
+  w.done = calloc(bl_schedule_block_count(schedule), 1);
+  w.next = calloc(schedule->stages, sizeof w.next[0]);
+  w.ready = calloc(schedule->stages, sizeof w.ready[0]);
+  w.on_stack = calloc(schedule->stages, 1);
+  bl_status_t status = BL_OK;
+  if (w.done == NULL || w.next == NULL || w.ready == NULL || w.on_stack == NULL) {
+    status = bl_error_set(err, BL_EXHAUSTED, "out of memory for %u stages", schedule->stages);
+    goto free_walk;
+  }
+  for (uint32_t s = schedule->stages; s-- > 0;) {
+    look_at(&w, s);
+  }
+  size_t count = 0;
+  while (w.ready_count > 0) {
+    uint32_t stage = w.ready[--w.ready_count];
+    w.on_stack[stage] = 0;
+    const bl_op_list_t *list = &schedule->lists[stage];
+    bl_op_t needed;
+    while (w.next[stage] < list->count && satisfied(&w, list->ops[w.next[stage]], &needed)) {
+      order[count++] = (bl_op_ref_t){stage, w.next[stage]};
+      finish(&w, list->ops[w.next[stage]++]);
+    }
+  }
+  if (count < bl_schedule_op_count(schedule)) {
+    status = name_cycle(&w, err);
+  }
+free_walk:
+  free(w.on_stack);
+  free(w.ready);
+  free(w.next);
+  free(w.done);
+  return status;
+}
