@@ -25,8 +25,8 @@ static block_t philox(uint64_t key, uint64_t index) {
   for (int round = 0; round < PHILOX_ROUNDS; round++) {
     uint64_t p0 = (uint64_t)PHILOX_MULTIPLIER_0 * c.word[0];
     uint64_t p1 = (uint64_t)PHILOX_MULTIPLIER_1 * c.word[2];
-    c = (block_t){{(uint32_t)(p1 >> 32) ^ c.word[1] ^ k0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c.word[3] ^ k1,
-                   (uint32_t)p0}};
+    c = (block_t){
+        {(uint32_t)(p1 >> 32) ^ c.word[1] ^ k0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c.word[3] ^ k1, (uint32_t)p0}};
     k0 += PHILOX_WEYL_0;
     k1 += PHILOX_WEYL_1;
   }

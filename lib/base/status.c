@@ -13,7 +13,7 @@ typedef struct {
 } status_row_t;
 
 static const status_row_t rows[BL_STATUS_COUNT] = {
-#define X(identifier, name, text, retryable, grpc_code, exit_code)                                           \
+#define X(identifier, name, text, retryable, grpc_code, exit_code)                                                     \
   [identifier] = {name, text, retryable, grpc_code, exit_code},
     BL_STATUS_TABLE(X)
 #undef X

@@ -12,23 +12,23 @@
 #include <stdbool.h>
 
 // X(identifier, name, text, retryable, grpc_code, exit_code)
-#define BL_STATUS_TABLE(X)                                                                                   \
-  X(BL_OK, "OK", "ok", false, 0, 0)                                                                          \
-  X(BL_INTERNAL, "INTERNAL", "internal error", false, 13, 1)                                                 \
-  X(BL_INVALID, "INVALID", "invalid argument or job", false, 3, 2)                                           \
-  X(BL_NOT_FOUND, "NOT_FOUND", "not found", false, 5, 3)                                                     \
-  X(BL_PRECONDITION, "PRECONDITION", "not possible in this state", false, 9, 4)                              \
-  X(BL_FENCED, "FENCED", "fenced: a newer holder exists", false, 10, 4)                                      \
-  X(BL_UNAVAILABLE, "UNAVAILABLE", "peer unavailable", true, 14, 5)                                          \
-  X(BL_DEADLINE, "DEADLINE", "deadline passed", true, 4, 6)                                                  \
-  X(BL_DENIED, "DENIED", "permission denied", false, 7, 7)                                                   \
-  X(BL_UNAUTHENTICATED, "UNAUTHENTICATED", "not authenticated", false, 16, 7)                                \
-  X(BL_EXHAUSTED, "EXHAUSTED", "resource exhausted", true, 8, 8)                                             \
-  X(BL_UNHEALTHY, "UNHEALTHY", "unhealthy", false, 9, 9)                                                     \
-  X(BL_PARTIAL, "PARTIAL", "partly done", false, 2, 10)                                                      \
-  X(BL_CANCELLED, "CANCELLED", "cancelled", false, 1, 130)                                                   \
-  X(BL_DATA_LOSS, "DATA_LOSS", "data corrupted or lost", false, 15, 1)                                       \
-  X(BL_UNIMPLEMENTED, "UNIMPLEMENTED", "not supported", false, 12, 2)                                        \
+#define BL_STATUS_TABLE(X)                                                                                             \
+  X(BL_OK, "OK", "ok", false, 0, 0)                                                                                    \
+  X(BL_INTERNAL, "INTERNAL", "internal error", false, 13, 1)                                                           \
+  X(BL_INVALID, "INVALID", "invalid argument or job", false, 3, 2)                                                     \
+  X(BL_NOT_FOUND, "NOT_FOUND", "not found", false, 5, 3)                                                               \
+  X(BL_PRECONDITION, "PRECONDITION", "not possible in this state", false, 9, 4)                                        \
+  X(BL_FENCED, "FENCED", "fenced: a newer holder exists", false, 10, 4)                                                \
+  X(BL_UNAVAILABLE, "UNAVAILABLE", "peer unavailable", true, 14, 5)                                                    \
+  X(BL_DEADLINE, "DEADLINE", "deadline passed", true, 4, 6)                                                            \
+  X(BL_DENIED, "DENIED", "permission denied", false, 7, 7)                                                             \
+  X(BL_UNAUTHENTICATED, "UNAUTHENTICATED", "not authenticated", false, 16, 7)                                          \
+  X(BL_EXHAUSTED, "EXHAUSTED", "resource exhausted", true, 8, 8)                                                       \
+  X(BL_UNHEALTHY, "UNHEALTHY", "unhealthy", false, 9, 9)                                                               \
+  X(BL_PARTIAL, "PARTIAL", "partly done", false, 2, 10)                                                                \
+  X(BL_CANCELLED, "CANCELLED", "cancelled", false, 1, 130)                                                             \
+  X(BL_DATA_LOSS, "DATA_LOSS", "data corrupted or lost", false, 15, 1)                                                 \
+  X(BL_UNIMPLEMENTED, "UNIMPLEMENTED", "not supported", false, 12, 2)                                                  \
   X(BL_IO, "IO", "input or output failed", false, 2, 1)
 
 typedef enum bl_status {

@@ -132,7 +132,10 @@ static bl_status_t write_fully(int fd, const char *bytes, size_t size_bytes, con
 static bl_status_t sync_folder_of(const char *path, bl_error_t *err) {
   char folder[PATH_MAX];
   const char *slash = strrchr(path, '/');
-  snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : slash == path ? 1 : (int)(slash - path),
+  snprintf(folder, sizeof folder, "%.*s",
+           slash == NULL   ? 1
+           : slash == path ? 1
+                           : (int)(slash - path),
            slash == NULL ? "." : path);
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {

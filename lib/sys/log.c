@@ -53,8 +53,9 @@ void bl_log(bl_log_level_t level, const char *format, ...) {
   struct tm utc;
   gmtime_r(&seconds, &utc);
   size_t used = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &utc);
-  used += (size_t)snprintf(line + used, sizeof line - used, ".%03uZ %s %s%s: ",
-                           (unsigned)(wall_ns % BL_NS_PER_S / BL_NS_PER_MS), level_names[level], log_program, log_ids);
+  used += (size_t)snprintf(line + used, sizeof line - used,
+                           ".%03uZ %s %s%s: ", (unsigned)(wall_ns % BL_NS_PER_S / BL_NS_PER_MS), level_names[level],
+                           log_program, log_ids);
   va_list args;
   va_start(args, format);
   int length = vsnprintf(line + used, sizeof line - used - 1, format, args);

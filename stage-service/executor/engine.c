@@ -5,6 +5,7 @@
 #include "data/weights.h"
 #include "executor/plan.h"
 #include "schedule/generate.h"
+#include "sys/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,11 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
   return BL_OK;
 }
 
-static bl_status_t create_compute(bl_engine_t *engine, bl_error_t *err) {
+static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t *wanted, bl_error_t *err) {
+  int threads = (int)engine->job.pipeline.threads;
+  if (wanted->first_core >= 0 && bl_thread_pin(wanted->first_core, threads) != BL_OK) {
+    return bl_error_set(err, BL_INVALID, "cannot run on %d cores from core %d on", threads, wanted->first_core);
+  }
   engine->ops = bl_ops_host();
   bl_compute_options_t options = {.threads = (uint32_t)engine->job.pipeline.threads};
   bl_status_t status = engine->ops->create(&options, &engine->compute, err);
@@ -153,8 +158,8 @@ static bl_status_t reserve_all(bl_engine_t *engine, bl_error_t *err) {
     bl_arena_t *arena;
   } wanted[] = {
       {BL_MEMORY_WEIGHTS, BL_ARENA_PRIVATE, sums.weights, &engine->weights},
-      {BL_MEMORY_GRADIENTS, engine->tied != NULL ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
-       sums.gradients + tied_bytes, &engine->gradients},
+      {BL_MEMORY_GRADIENTS, engine->tied != NULL ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, sums.gradients + tied_bytes,
+       &engine->gradients},
       {BL_MEMORY_OPTIMIZER, BL_ARENA_PRIVATE, 2 * sums.moments, &engine->optimizer},
       {BL_MEMORY_SLOTS, BL_ARENA_PRIVATE, engine->slot_count * engine->slot_bytes, &engine->slots},
       {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, engine->edge_count * engine->edge_bytes, &engine->edges},
@@ -162,8 +167,7 @@ static bl_status_t reserve_all(bl_engine_t *engine, bl_error_t *err) {
       {BL_MEMORY_DATA, BL_ARENA_PRIVATE, 2 * batch * sizeof(int32_t), &engine->data},
   };
   for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
-    bl_status_t status =
-        reserve(engine, wanted[i].tag, wanted[i].kind, wanted[i].bytes, wanted[i].arena, err);
+    bl_status_t status = reserve(engine, wanted[i].tag, wanted[i].kind, wanted[i].bytes, wanted[i].arena, err);
     if (status != BL_OK) {
       return status;
     }
@@ -237,7 +241,7 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
   size_t op_count = 0;
   bl_status_t status = read_job(made, options, err);
   if (status == BL_OK) {
-    status = create_compute(made, err);
+    status = create_compute(made, options, err);
   }
   if (status == BL_OK) {
     status = create_chunks(made, err);

@@ -28,6 +28,7 @@ typedef struct bl_engine_options {
   const char *job; // canonical YAML
   size_t job_bytes;
   uint32_t stage;
+  int32_t first_core;        // pin the compute thread to `pipeline.threads` cores from this one on; -1: do not
   const char *unix_path;     // socket of the data path; NULL: no shared memory
   const char *tcp_host;      // where the data path listens; NULL: no tcp
   const char *tcp_advertise; // what peers should connect to; NULL: tcp_host
@@ -59,15 +60,15 @@ typedef struct bl_engine {
   bl_arena_t weights, gradients, optimizer, slots, edges, workspace, data;
   uint32_t slot_count;
   uint32_t edge_count;
-  uint64_t slot_bytes; // of one slot, a multiple of 64
-  uint64_t edge_bytes; // of one edge buffer, a multiple of 64
+  uint64_t slot_bytes;        // of one slot, a multiple of 64
+  uint64_t edge_bytes;        // of one edge buffer, a multiple of 64
   bl_edge_send_t *edge_sends; // [edge_count], executor/edges.h
-  uint32_t parameter_count; // tensors this stage reports on
-  bl_chunk_t *tied;         // the chunk whose tied gradient needs the peer's part, or NULL
-  uint32_t tied_peer;       // stage of the other part
-  float *tied_part;         // the peer's part, [vocab, hidden]
-  int32_t *tokens;          // [micro_batch, seq]
-  int32_t *labels;          // [micro_batch, seq]
+  uint32_t parameter_count;   // tensors this stage reports on
+  bl_chunk_t *tied;           // the chunk whose tied gradient needs the peer's part, or NULL
+  uint32_t tied_peer;         // stage of the other part
+  float *tied_part;           // the peer's part, [vocab, hidden]
+  int32_t *tokens;            // [micro_batch, seq]
+  int32_t *labels;            // [micro_batch, seq]
 
   bl_hub_t *hub;
   bl_trace_t *trace; // of the last run

@@ -29,8 +29,7 @@ static bl_status_t read_context(pass_t *pass, bl_error_t *err) {
   const bl_run_t *run = pass->run;
   const bl_model_t *model = &pass->engine->training.model;
   if (run->token_count == 0 || run->token_count > model->seq) {
-    return bl_error_set(err, BL_INVALID, "a context has 1 to %u tokens, this one has %u", model->seq,
-                        run->token_count);
+    return bl_error_set(err, BL_INVALID, "a context has 1 to %u tokens, this one has %u", model->seq, run->token_count);
   }
   memset(pass->engine->tokens, 0, (size_t)pass->engine->job.train.micro_batch * model->seq * sizeof(int32_t));
   for (uint32_t i = 0; i < run->token_count; i++) {
@@ -45,8 +44,8 @@ static bl_status_t read_context(pass_t *pass, bl_error_t *err) {
 
 static bl_status_t read_batch(pass_t *pass, uint32_t micro_batch, bl_batch_t batch, bl_error_t *err) {
   const bl_dataset_t *dataset = &pass->engine->training.dataset;
-  return pass->run->plan->kind == BL_RUN_TRAIN
-             ? bl_batch_read(dataset, pass->run->step, micro_batch, &batch, err)
+  return pass->run->id.kind == BL_RUN_TRAIN
+             ? bl_batch_read(dataset, pass->run->id.step, micro_batch, &batch, err)
              : bl_batch_read_validation(dataset, pass->run->first_window, micro_batch, &batch, err);
 }
 
@@ -57,7 +56,7 @@ static bl_status_t read_tokens(pass_t *pass, bl_op_t op, const int32_t **tokens,
     return BL_OK;
   }
   *tokens = pass->engine->tokens;
-  return pass->run->plan->kind == BL_RUN_GENERATE
+  return pass->run->id.kind == BL_RUN_GENERATE
              ? read_context(pass, err)
              : read_batch(pass, op.micro_batch, (bl_batch_t){.inputs = pass->engine->tokens}, err);
 }
@@ -89,7 +88,7 @@ static void record_loss(pass_t *pass, uint32_t micro_batch, const bl_chunk_loss_
 static bl_status_t look_at_head(pass_t *pass, bl_chunk_t *chunk, const bl_planned_op_t *op, const float *out,
                                 bl_error_t *err) {
   const bl_run_t *run = pass->run;
-  if (run->plan->kind == BL_RUN_VALIDATE) {
+  if (run->id.kind == BL_RUN_VALIDATE) {
     const int32_t *labels;
     bl_chunk_loss_t loss;
     bl_status_t status = read_labels(pass, op->op, &labels, err);
@@ -115,7 +114,7 @@ static bl_status_t forward(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
   }
   float *out = bl_engine_edge(engine, op->output);
   bl_chunk_forward(chunk, tokens, bl_engine_edge(engine, op->input), bl_engine_slot(engine, op->slot), out);
-  if (pass->run->plan->kind != BL_RUN_TRAIN && span_of(pass, op->op)->head) {
+  if (pass->run->id.kind != BL_RUN_TRAIN && span_of(pass, op->op)->head) {
     return look_at_head(pass, chunk, op, out, err);
   }
   return bl_edges_send(&pass->edges, op, err);
@@ -197,8 +196,8 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   pass->edges.slots_in_use -= op->releases_slot;
   pass->vote->counters.busy_ns += end_ns - start_ns - (pass->edges.stall_ns - stalled_ns);
   char cell[BL_OP_TEXT];
-  bl_trace_add(engine->trace, bl_op_format(op->op, cell), false, (int32_t)op->op.micro_batch,
-               pass->edges.slots_in_use, start_ns, end_ns);
+  bl_trace_add(engine->trace, bl_op_format(op->op, cell), false, (int32_t)op->op.micro_batch, pass->edges.slots_in_use,
+               start_ns, end_ns);
   atomic_store_explicit(&pass->progress->done, (uint32_t)index + 1, memory_order_relaxed);
   return status;
 }
@@ -249,11 +248,11 @@ static void reset_vote(pass_t *pass) {
   bl_vote_t *vote = pass->vote;
   bool head = engine->training.schedule->stage_of[engine->training.schedule->virtual_stages - 1] == engine->stage;
   uint32_t micro_batches = pass->run->plan->schedule->micro_batches;
-  uint32_t losses = head && pass->run->plan->kind != BL_RUN_GENERATE ? micro_batches : 0;
+  uint32_t losses = head && pass->run->id.kind != BL_RUN_GENERATE ? micro_batches : 0;
   uint64_t micro_batch_tokens = (uint64_t)engine->job.train.micro_batch * engine->training.model.seq;
-  *vote = (bl_vote_t){.step = pass->run->step,
-                      .attempt = pass->run->attempt,
-                      .plan_version = pass->run->plan->version,
+  *vote = (bl_vote_t){.step = pass->run->id.step,
+                      .attempt = pass->run->id.attempt,
+                      .plan_version = pass->run->id.plan_version,
                       .finite = true,
                       .nonfinite_micro_batch = -1,
                       .losses = vote->losses,
@@ -276,17 +275,17 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
                  .edges = {.engine = engine, .plan = plan, .waiting_ns = &progress->waiting_ns}};
   reset_vote(&pass);
   bl_trace_clear(engine->trace);
-  bl_status_t status = bl_edges_begin(&pass.edges, run->attempt, err);
+  bl_status_t status = bl_edges_begin(&pass.edges, run->id.attempt, err);
   if (status != BL_OK) {
     return status;
   }
-  for (uint32_t i = 0; i < engine->chunk_count && run->plan->kind == BL_RUN_TRAIN; i++) {
+  for (uint32_t i = 0; i < engine->chunk_count && run->id.kind == BL_RUN_TRAIN; i++) {
     bl_chunk_begin_step(engine->chunks[i].chunk);
   }
   for (size_t i = 0; i < plan->op_count && status == BL_OK; i++) {
     status = run_operation(&pass, i, err);
   }
-  if (status == BL_OK && run->plan->kind == BL_RUN_TRAIN) {
+  if (status == BL_OK && run->id.kind == BL_RUN_TRAIN) {
     status = finish_gradients(&pass, err);
   }
   vote->counters.stall_ns = pass.edges.stall_ns;

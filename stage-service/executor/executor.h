@@ -15,8 +15,7 @@
 
 typedef struct bl_run {
   const bl_executor_plan_t *plan;
-  uint64_t step;    // from 1
-  uint64_t attempt; // above that of every run before, of any kind
+  bl_run_id_t id;         // of the plan's kind
   uint64_t first_window;  // BL_RUN_VALIDATE
   const uint32_t *tokens; // BL_RUN_GENERATE: the context, oldest first, at most seq of them
   uint32_t token_count;
@@ -25,8 +24,8 @@ typedef struct bl_run {
 } bl_run_t;
 
 typedef struct bl_run_progress {
-  _Atomic uint32_t done;      // operations finished
-  _Atomic uint32_t slots;     // in use
+  _Atomic uint32_t done;       // operations finished
+  _Atomic uint32_t slots;      // in use
   _Atomic uint64_t waiting_ns; // since when it waits for a peer; 0: it computes
   atomic_bool cancelled;
 } bl_run_progress_t;

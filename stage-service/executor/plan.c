@@ -74,8 +74,8 @@ bl_status_t bl_executor_plan_create(const bl_executor_plan_request_t *request, b
     status = check_placement(request, made->schedule, err);
   }
   if (status == BL_OK) {
-    status = bl_stage_plan_init(made->schedule, request->stage, bl_executor_plan_limits(request->slots), &made->stage,
-                                err);
+    status =
+        bl_stage_plan_init(made->schedule, request->stage, bl_executor_plan_limits(request->slots), &made->stage, err);
   }
   if (status == BL_OK) {
     status = check_operations(request, &made->stage, err);

@@ -8,14 +8,9 @@
 #include "base/error.h"
 #include "schedule/schedule.h"
 #include "schedule/slots.h"
+#include "step/record.h"
 
 #include <stdint.h>
-
-typedef enum bl_run_kind {
-  BL_RUN_TRAIN,    // forward and backward; gradients for a vote
-  BL_RUN_VALIDATE, // forward only on held-out data; losses
-  BL_RUN_GENERATE, // forward only on given tokens; the last stage draws one
-} bl_run_kind_t;
 
 typedef struct bl_executor_plan {
   uint64_t version;

@@ -30,8 +30,8 @@ typedef struct bl_vote {
   uint32_t *parameters; // canonical index of each entry of `squares`
   double *squares;      // fp64 sum of squares of that tensor's gradient
   uint32_t square_count;
-  uint64_t tokens;      // trained on or looked at; on the stage with the head
-  int32_t token;        // drawn by BL_RUN_GENERATE on the stage with the head, else -1
+  uint64_t tokens; // trained on or looked at; on the stage with the head
+  int32_t token;   // drawn by BL_RUN_GENERATE on the stage with the head, else -1
   bl_stage_counters_t counters;
 } bl_vote_t;
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gRPC service ballast.v1.Stage over a bl_stage_t: turns calls into requests and outcomes into replies.
+//
+//   bl_service_create(loop, &options, stop, self, &service, err);
+//   bl_rpc_server_add_service(server, &ballast__v1__stage__descriptor, ...) happens inside bl_service_serve:
+//   bl_service_serve(service, server, err);
+//
+// Thread: the loop's.
+#ifndef BALLAST_STAGE_SERVICE_SERVICE_WIRE_H
+#define BALLAST_STAGE_SERVICE_SERVICE_WIRE_H
+
+#include "rpc/server.h"
+#include "stage.h"
+
+typedef struct bl_service bl_service_t;
+typedef void (*bl_service_stop_fn)(void *context, int exit_code);
+
+// `options.observer` is the service's own. `stop` is called when a driver asks the process to end.
+BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_service_stop_fn stop,
+                                          void *context, bl_service_t **service, bl_error_t *err);
+// Adds the service to a server that has not started.
+BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *service, bl_rpc_server_t *server, bl_error_t *err);
+// Fails every call that waits, so that the server can drain.
+void bl_service_end_calls(bl_service_t *service);
+// After the server has stopped. NULL is fine.
+void bl_service_destroy(bl_service_t *service);
+
+#endif

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stage.h"
+
+#include "executor/worker.h"
+#include "sys/clock.h"
+#include "sys/log.h"
+#include "sys/thread.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define PLANS (BL_RUN_KINDS * BL_STAGE_PLANS) // what the step machine keeps
+
+// A piece of work on the compute thread, and its outcome. One of each noun at a time: the step machine sees to it.
+typedef struct {
+  bl_task_t task;
+  bl_stage_t *stage;
+  bl_error_t err;
+} work_t;
+
+struct bl_stage {
+  bl_stage_step_t step;
+  bl_stage_options_t options;
+  bl_loop_t *loop;
+  bl_worker_t *worker;
+  uint64_t incarnation;
+  bl_engine_t *engine;
+  bool connected;
+  bl_executor_plan_t *plans[PLANS];
+  const bl_executor_plan_t *running_plan;
+  bl_vote_t vote, commit_vote; // of step.run, of step.last_commit
+
+  work_t configure;
+  char *job; // of the configuration under way
+  size_t job_bytes;
+  uint32_t rank;
+  bl_engine_t *old_engine; // freed on the way to the new one
+
+  work_t run;
+  bl_run_t run_request;
+  uint32_t *context; // tokens of a BL_RUN_GENERATE, [seq]
+  bl_run_progress_t progress;
+
+  work_t commit;
+
+  bl_message_t connect_message; // from the data path's thread
+  bl_error_t connect_error;
+  bool connecting;
+};
+
+static uint64_t random_bits(void) {
+  uint64_t bits = 0;
+  while (bits == 0) { // 0 means "none" on the wire
+    if (getrandom(&bits, sizeof bits, 0) != (ssize_t)sizeof bits) {
+      bits = bl_clock_now_ns();
+    }
+  }
+  return bits;
+}
+
+static bl_stage_decision_t refuse(bl_error_t *err, bl_status_t status, const char *text) {
+  (void)bl_error_set(err, status, "%s", text);
+  return BL_STAGE_REFUSE;
+}
+
+// ---- creation
+
+static void configure_work(bl_task_t *task);
+static void configure_done(bl_task_t *task);
+static void run_work(bl_task_t *task);
+static void run_done(bl_task_t *task);
+static void commit_work(bl_task_t *task);
+static void commit_done(bl_task_t *task);
+static void connect_done(bl_message_t *message);
+
+bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_stage_t **stage, bl_error_t *err) {
+  bl_stage_t *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a stage");
+  }
+  made->loop = loop;
+  made->options = *options;
+  made->incarnation = random_bits();
+  made->connect_message.handle = connect_done;
+  work_t *works[] = {&made->configure, &made->run, &made->commit};
+  for (size_t i = 0; i < sizeof works / sizeof works[0]; i++) {
+    works[i]->stage = made;
+  }
+  bl_task_init(&made->configure.task, configure_work, configure_done);
+  bl_task_init(&made->run.task, run_work, run_done);
+  bl_task_init(&made->commit.task, commit_work, commit_done);
+  bl_status_t status = bl_worker_create(loop, &made->worker, err);
+  if (status != BL_OK) {
+    free(made);
+    return status;
+  }
+  *stage = made;
+  return BL_OK;
+}
+
+static void drop_plans(bl_stage_t *stage) {
+  for (size_t i = 0; i < PLANS; i++) {
+    bl_executor_plan_destroy(stage->plans[i]);
+    stage->plans[i] = NULL;
+  }
+  stage->running_plan = NULL;
+}
+
+// Forgets everything of a configuration but the engine.
+static void drop_history(bl_stage_t *stage) {
+  drop_plans(stage);
+  bl_vote_cleanup(&stage->vote);
+  bl_vote_cleanup(&stage->commit_vote);
+  free(stage->context);
+  stage->context = NULL;
+  stage->connected = false;
+}
+
+void bl_stage_destroy(bl_stage_t *stage) {
+  if (stage == NULL) {
+    return;
+  }
+  stage->options.observer = (bl_stage_observer_t){0};
+  atomic_store(&stage->progress.cancelled, true);
+  if (stage->engine != NULL) {
+    bl_hub_abort(stage->engine->hub);
+  }
+  bl_worker_destroy(stage->worker);
+  stage->worker = NULL;
+  bl_loop_drain(stage->loop);
+  bl_engine_destroy(stage->engine); // its hub ends a pending connect
+  bl_loop_drain(stage->loop);
+  bl_engine_destroy(stage->old_engine);
+  drop_history(stage);
+  free(stage->job);
+  free(stage);
+}
+
+// ---- drivers
+
+bool bl_stage_takeover(bl_stage_t *stage, bl_driver_id_t driver, const char *run) {
+  bool news = !bl_driver_id_equal(stage->step.driver, driver);
+  bool accepted = bl_stage_step_takeover(&stage->step, driver);
+  if (accepted && news) {
+    bl_log(BL_LOG_INFO, "following driver %016lx, epoch %lu, run '%s'", driver.id, driver.epoch, run);
+  } else if (!accepted) {
+    bl_log(BL_LOG_WARNING, "refused driver %016lx, epoch %lu: following epoch %lu", driver.id, driver.epoch,
+           stage->step.driver.epoch);
+  }
+  return accepted;
+}
+
+bl_stage_decision_t bl_stage_check(const bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err) {
+  return bl_stage_step_check(&stage->step, driver, err);
+}
+
+// ---- configuration
+
+static void configure_work(bl_task_t *task) {
+  bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
+  work_t *work = &stage->configure;
+  bl_error_clear(&work->err);
+  bl_engine_destroy(stage->old_engine);
+  stage->old_engine = NULL;
+  bl_thread_flush_denormals();
+  bl_engine_options_t options = {.job = stage->job,
+                                 .job_bytes = stage->job_bytes,
+                                 .stage = stage->rank,
+                                 .first_core = stage->options.first_core,
+                                 .unix_path = stage->options.unix_path,
+                                 .tcp_host = stage->options.tcp_host,
+                                 .tcp_advertise = stage->options.tcp_advertise,
+                                 .plaintext_ok = stage->options.plaintext_ok};
+  bl_engine_t *engine;
+  if (bl_engine_create(&options, &engine, &work->err) == BL_OK) {
+    stage->engine = engine; // the loop reads it after configure_done only
+  }
+}
+
+// Room for votes and contexts, so that steps do not allocate.
+static bl_status_t make_room(bl_stage_t *stage, bl_error_t *err) {
+  const bl_engine_t *engine = stage->engine;
+  uint32_t losses = engine->training.schedule->micro_batches;
+  bl_status_t status = bl_vote_init(&stage->vote, losses, engine->parameter_count);
+  if (status == BL_OK) {
+    status = bl_vote_init(&stage->commit_vote, losses, engine->parameter_count);
+  }
+  stage->context = calloc(engine->training.model.seq, sizeof *stage->context);
+  return status == BL_OK && stage->context != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for votes");
+}
+
+static void configure_done(bl_task_t *task) {
+  bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
+  bl_error_t *err = &stage->configure.err;
+  free(stage->job);
+  stage->job = NULL;
+  if (err->status == BL_OK && make_room(stage, err) != BL_OK) {
+    stage->old_engine = stage->engine;
+    stage->engine = NULL;
+  }
+  bl_stage_step_configure_ended(&stage->step, err->status == BL_OK);
+  if (err->status != BL_OK) {
+    bl_log(BL_LOG_ERROR, "cannot be configured as stage %u: %s", stage->rank, err->text);
+  } else {
+    bl_log_context("stage=%u", stage->rank);
+    bl_log(BL_LOG_INFO, "configured: %u slots of %lu bytes, %u edge buffers, %s", stage->engine->slot_count,
+           stage->engine->slot_bytes, stage->engine->edge_count, stage->engine->ops->describe(stage->engine->compute));
+  }
+  if (stage->options.observer.configured != NULL) {
+    stage->options.observer.configured(stage->options.observer.context, err);
+  }
+}
+
+bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver, const char *job, uint32_t rank,
+                                       uint64_t digest, bl_error_t *err) {
+  char *copy = strdup(job);
+  if (copy == NULL) {
+    return refuse(err, BL_EXHAUSTED, "no memory for the job");
+  }
+  bl_stage_decision_t decision = bl_stage_step_configure(&stage->step, driver, digest, err);
+  if (decision == BL_STAGE_BEGIN && stage->connecting) {
+    bl_stage_step_configure_ended(&stage->step, false);
+    decision = refuse(err, BL_EXHAUSTED, "still connecting for the configuration before");
+  }
+  if (decision != BL_STAGE_BEGIN) {
+    free(copy);
+    return decision;
+  }
+  drop_history(stage);
+  stage->old_engine = stage->engine;
+  stage->engine = NULL;
+  stage->job = copy;
+  stage->job_bytes = strlen(copy);
+  stage->rank = rank;
+  bl_worker_submit(stage->worker, &stage->configure.task);
+  return BL_STAGE_BEGIN;
+}
+
+bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err) {
+  if (stage->connecting) {
+    return refuse(err, BL_EXHAUSTED, "still connecting");
+  }
+  bl_stage_decision_t decision = bl_stage_step_release(&stage->step, driver, err);
+  if (decision == BL_STAGE_ANSWER) {
+    drop_history(stage);
+    bl_engine_destroy(stage->engine);
+    stage->engine = NULL;
+    bl_log(BL_LOG_INFO, "released");
+  }
+  return decision;
+}
+
+// ---- data paths
+
+// On the data path's thread.
+static void peers_connected(void *user, bl_status_t status, const bl_error_t *err) {
+  bl_stage_t *stage = user;
+  bl_error_clear(&stage->connect_error);
+  if (status != BL_OK) {
+    stage->connect_error = *err;
+  }
+  bl_loop_post(stage->loop, &stage->connect_message);
+}
+
+static void connect_done(bl_message_t *message) {
+  bl_stage_t *stage = BL_MESSAGE_OWNER(message, bl_stage_t, connect_message);
+  stage->connecting = false;
+  stage->connected = stage->connect_error.status == BL_OK;
+  if (!stage->connected) {
+    bl_log(BL_LOG_ERROR, "data path: %s", stage->connect_error.text);
+  }
+  if (stage->options.observer.connected != NULL) {
+    stage->options.observer.connected(stage->options.observer.context, &stage->connect_error);
+  }
+}
+
+static bl_status_t check_peers(const bl_stage_t *stage, const bl_hub_peer_t *peers, size_t count, bl_error_t *err) {
+  uint32_t needed[BL_HUB_MAX_PEERS];
+  uint32_t needed_count = bl_engine_peers(stage->engine, needed, BL_HUB_MAX_PEERS);
+  for (uint32_t i = 0; i < needed_count && i < BL_HUB_MAX_PEERS; i++) {
+    bool given = false;
+    for (size_t k = 0; k < count; k++) {
+      given = given || peers[k].stage == (int32_t)needed[i];
+    }
+    if (!given) {
+      return bl_error_set(err, BL_INVALID, "stage %u exchanges tensors with stage %u, which is not among the peers",
+                          stage->engine->stage, needed[i]);
+    }
+  }
+  return BL_OK;
+}
+
+bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, const bl_hub_peer_t *peers, size_t count,
+                                     bl_path_t path, uint64_t deadline_ns, bl_error_t *err) {
+  bl_stage_decision_t decision = bl_stage_step_connect(&stage->step, driver, err);
+  if (decision != BL_STAGE_ANSWER) {
+    return decision;
+  }
+  if (stage->connecting) {
+    return BL_STAGE_WAIT;
+  }
+  if (check_peers(stage, peers, count, err) != BL_OK) {
+    return BL_STAGE_REFUSE;
+  }
+  stage->connecting = true;
+  if (bl_hub_connect(stage->engine->hub, peers, count, path, deadline_ns, peers_connected, stage, err) != BL_OK) {
+    stage->connecting = false;
+    return BL_STAGE_REFUSE;
+  }
+  return BL_STAGE_BEGIN;
+}
+
+// ---- plans
+
+static bl_executor_plan_t **find_plan(bl_stage_t *stage, uint64_t version) {
+  for (size_t i = 0; i < PLANS; i++) {
+    if (stage->plans[i] != NULL && stage->plans[i]->version == version) {
+      return &stage->plans[i];
+    }
+  }
+  return NULL;
+}
+
+static void drop_plan(bl_stage_t *stage, uint64_t version) {
+  bl_executor_plan_t **place = version == 0 ? NULL : find_plan(stage, version);
+  if (place != NULL) {
+    if (stage->running_plan == *place) {
+      stage->running_plan = NULL;
+    }
+    bl_executor_plan_destroy(*place);
+    *place = NULL;
+  }
+}
+
+static bl_executor_plan_t **free_place(bl_stage_t *stage) {
+  for (size_t i = 0; i < PLANS; i++) {
+    if (stage->plans[i] == NULL) {
+      return &stage->plans[i];
+    }
+  }
+  return NULL;
+}
+
+// Plans that the step machine no longer knows (it forgets an older one when a newer one runs).
+static void drop_forgotten(bl_stage_t *stage) {
+  for (size_t i = 0; i < PLANS; i++) {
+    bool known = stage->plans[i] == NULL;
+    for (size_t k = 0; k < PLANS && !known; k++) {
+      known = stage->step.plans[k / BL_STAGE_PLANS][k % BL_STAGE_PLANS].version == stage->plans[i]->version;
+    }
+    if (!known) {
+      drop_plan(stage, stage->plans[i]->version);
+    }
+  }
+}
+
+bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, const bl_executor_plan_request_t *plan,
+                                     bl_error_t *err) {
+  uint64_t replaces = 0;
+  bl_plan_record_t record = {.version = plan->version, .digest = plan->digest};
+  bl_stage_decision_t decision = bl_stage_step_plan(&stage->step, driver, plan->kind, record, &replaces, err);
+  if (decision != BL_STAGE_BEGIN) {
+    return decision;
+  }
+  bl_executor_plan_request_t request = *plan;
+  request.stage = stage->engine->stage;
+  request.configured = stage->engine->training.schedule;
+  request.slots = stage->engine->slot_count;
+  request.edges = stage->engine->edge_count;
+  bl_executor_plan_t *made;
+  if (bl_executor_plan_create(&request, &made, err) != BL_OK) {
+    return BL_STAGE_REFUSE;
+  }
+  drop_plan(stage, replaces);
+  bl_executor_plan_t **place = free_place(stage);
+  if (place == NULL) {
+    bl_executor_plan_destroy(made);
+    return refuse(err, BL_INTERNAL, "more plans are kept than the step protocol allows");
+  }
+  *place = made;
+  bl_stage_step_plan_installed(&stage->step, plan->kind, record);
+  drop_forgotten(stage);
+  return BL_STAGE_ANSWER;
+}
+
+// ---- runs
+
+static void run_work(bl_task_t *task) {
+  bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
+  bl_error_clear(&stage->run.err);
+  bl_status_t status =
+      bl_executor_run(stage->engine, &stage->run_request, &stage->progress, &stage->vote, &stage->run.err);
+  stage->run.err.status = status;
+}
+
+static void run_done(bl_task_t *task) {
+  bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
+  const bl_error_t *err = &stage->run.err;
+  bl_stage_outcome_t outcome = bl_stage_step_run_ended(&stage->step, err->status == BL_OK);
+  if (outcome == BL_STAGE_FAILED) {
+    bl_log(BL_LOG_ERROR, "step %lu, attempt %lu: %s", stage->run_request.id.step, stage->run_request.id.attempt,
+           err->text);
+  }
+  if (stage->options.observer.ran != NULL) {
+    stage->options.observer.ran(stage->options.observer.context, outcome, err);
+  }
+}
+
+static bl_status_t take_context(bl_stage_t *stage, const bl_stage_run_request_t *request, bl_error_t *err) {
+  uint32_t seq = stage->engine->training.model.seq;
+  if (request->token_count > seq) {
+    return bl_error_set(err, BL_INVALID, "a context of %u tokens, the model takes %u", request->token_count, seq);
+  }
+  if (request->token_count > 0) {
+    memcpy(stage->context, request->tokens, request->token_count * sizeof *stage->context);
+  }
+  return BL_OK;
+}
+
+bl_stage_decision_t bl_stage_run(bl_stage_t *stage, bl_driver_id_t driver, const bl_stage_run_request_t *request,
+                                 bl_error_t *err) {
+  if (stage->step.phase != BL_STAGE_RUNNING && stage->engine != NULL && !stage->connected &&
+      bl_engine_peers(stage->engine, NULL, 0) > 0) {
+    return refuse(err, BL_PRECONDITION, "not connected to its peers");
+  }
+  if (stage->engine != NULL && request->token_count > stage->engine->training.model.seq) {
+    (void)take_context(stage, request, err);
+    return BL_STAGE_REFUSE;
+  }
+  bl_stage_decision_t decision = bl_stage_step_run(&stage->step, driver, &request->id, err);
+  if (decision != BL_STAGE_BEGIN) {
+    return decision;
+  }
+  (void)take_context(stage, request, err); // its length was checked above
+  drop_forgotten(stage);
+  stage->running_plan = *find_plan(stage, request->id.plan_version);
+  stage->run_request = (bl_run_t){.plan = stage->running_plan,
+                                  .id = request->id,
+                                  .first_window = request->first_window,
+                                  .tokens = stage->context,
+                                  .token_count = request->token_count,
+                                  .draw_seed = request->draw_seed,
+                                  .temperature = request->temperature};
+  atomic_store(&stage->progress.done, 0);
+  atomic_store(&stage->progress.slots, 0);
+  atomic_store(&stage->progress.waiting_ns, 0);
+  atomic_store(&stage->progress.cancelled, false);
+  bl_worker_submit(stage->worker, &stage->run.task);
+  return BL_STAGE_BEGIN;
+}
+
+static void commit_work(bl_task_t *task) {
+  bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
+  const bl_commit_t *commit = &stage->step.last_commit; // fixed while it is being applied
+  bl_error_clear(&stage->commit.err);
+  stage->commit.err.status =
+      bl_executor_update(stage->engine, commit->step, commit->scale, commit->learning_rate, &stage->commit.err);
+}
+
+static void commit_done(bl_task_t *task) {
+  bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
+  if (stage->commit.err.status != BL_OK) {
+    // A commit that was decided cannot be taken back, and these weights are no longer those of the other stages.
+    bl_log(BL_LOG_ERROR, "step %lu could not be applied, ending: %s", stage->step.last_commit.step,
+           stage->commit.err.text);
+    exit(bl_status_exit_code(BL_INTERNAL));
+  }
+  bl_stage_step_commit_ended(&stage->step);
+  if (stage->options.observer.committed != NULL) {
+    stage->options.observer.committed(stage->options.observer.context);
+  }
+}
+
+bl_stage_decision_t bl_stage_commit(bl_stage_t *stage, bl_driver_id_t driver, const bl_commit_t *commit,
+                                    bl_error_t *err) {
+  bl_stage_decision_t decision = bl_stage_step_commit(&stage->step, driver, commit, err);
+  if (decision == BL_STAGE_BEGIN) {
+    bl_vote_t kept = stage->commit_vote;
+    stage->commit_vote = stage->vote;
+    stage->vote = kept;
+    bl_worker_submit(stage->worker, &stage->commit.task);
+  }
+  return decision;
+}
+
+bl_stage_decision_t bl_stage_abort(bl_stage_t *stage, bl_driver_id_t driver, uint64_t next, uint64_t attempt,
+                                   bl_error_t *err) {
+  bool dropped;
+  bl_stage_decision_t decision = bl_stage_step_abort(&stage->step, driver, next, attempt, &dropped, err);
+  if (decision == BL_STAGE_BEGIN) {
+    atomic_store(&stage->progress.cancelled, true);
+    bl_hub_abort(stage->engine->hub);
+  }
+  return decision;
+}
+
+// ---- looking at it
+
+const bl_stage_step_t *bl_stage_step(const bl_stage_t *stage) {
+  return &stage->step;
+}
+
+uint64_t bl_stage_incarnation(const bl_stage_t *stage) {
+  return stage->incarnation;
+}
+
+const bl_engine_t *bl_stage_engine(const bl_stage_t *stage) {
+  return stage->step.phase == BL_STAGE_CONFIGURING ? NULL : stage->engine;
+}
+
+bool bl_stage_is_connected(const bl_stage_t *stage) {
+  return stage->connected;
+}
+
+const bl_vote_t *bl_stage_vote(const bl_stage_t *stage) {
+  return &stage->vote;
+}
+
+const bl_vote_t *bl_stage_commit_vote(const bl_stage_t *stage) {
+  return &stage->commit_vote;
+}
+
+const bl_run_progress_t *bl_stage_progress(const bl_stage_t *stage) {
+  return &stage->progress;
+}
+
+const bl_executor_plan_t *bl_stage_running_plan(const bl_stage_t *stage) {
+  return stage->running_plan;
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pipeline stage: what it is configured for, the plans it has, the attempt that runs, the vote it keeps. Decisions
+// are lib/step's; the work is done by the executor on the compute thread; this ties the two together.
+//
+//   bl_stage_create(loop, &options, &stage, err);
+//   switch (bl_stage_run(stage, driver, &request, &err)) {
+//   case BL_STAGE_REFUSE: ...   err says why; nothing changed
+//   case BL_STAGE_ANSWER: ...   answer now
+//   case BL_STAGE_WAIT:
+//   case BL_STAGE_BEGIN: ...    answer when the observer's function of that name is called
+//   }
+//
+// Thread: the loop's. Observer functions are called there, never from within the request that began the work.
+#ifndef BALLAST_STAGE_SERVICE_STAGE_H
+#define BALLAST_STAGE_SERVICE_STAGE_H
+
+#include "executor/engine.h"
+#include "executor/executor.h"
+#include "loop/loop.h"
+#include "step/stage_step.h"
+
+typedef struct bl_stage bl_stage_t;
+
+typedef struct bl_stage_observer {
+  void *context;
+  // err->status is BL_OK when the work ended well.
+  void (*configured)(void *context, const bl_error_t *err);
+  void (*connected)(void *context, const bl_error_t *err);
+  void (*ran)(void *context, bl_stage_outcome_t outcome, const bl_error_t *err); // the vote: bl_stage_vote
+  void (*committed)(void *context);
+} bl_stage_observer_t;
+
+typedef struct bl_stage_options {
+  const char *unix_path;     // of the data path; NULL: none
+  const char *tcp_host;      // of the data path; NULL: none
+  const char *tcp_advertise; // NULL: tcp_host
+  bool plaintext_ok;
+  int32_t first_core; // pin the compute thread from this core on; -1: do not pin
+  bl_stage_observer_t observer;
+} bl_stage_options_t;
+
+// Strings of the options are borrowed.
+BL_MUST_USE bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_stage_t **stage,
+                                        bl_error_t *err);
+// Interrupts and waits for what runs; no observer function is called any more. NULL is fine.
+void bl_stage_destroy(bl_stage_t *stage);
+
+bool bl_stage_takeover(bl_stage_t *stage, bl_driver_id_t driver, const char *run);
+bl_stage_decision_t bl_stage_check(const bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err);
+// `job` is copied.
+bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver, const char *job, uint32_t rank,
+                                       uint64_t digest, bl_error_t *err);
+// `peers` must hold every stage that this one exchanges tensors with. They are copied.
+bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, const bl_hub_peer_t *peers, size_t count,
+                                     bl_path_t path, uint64_t deadline_ns, bl_error_t *err);
+bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, const bl_executor_plan_request_t *plan,
+                                     bl_error_t *err);
+
+typedef struct bl_stage_run_request {
+  bl_run_id_t id;
+  uint64_t first_window;
+  const uint32_t *tokens; // copied
+  uint32_t token_count;
+  uint64_t draw_seed;
+  double temperature;
+} bl_stage_run_request_t;
+bl_stage_decision_t bl_stage_run(bl_stage_t *stage, bl_driver_id_t driver, const bl_stage_run_request_t *request,
+                                 bl_error_t *err);
+bl_stage_decision_t bl_stage_commit(bl_stage_t *stage, bl_driver_id_t driver, const bl_commit_t *commit,
+                                    bl_error_t *err);
+bl_stage_decision_t bl_stage_abort(bl_stage_t *stage, bl_driver_id_t driver, uint64_t next, uint64_t attempt,
+                                   bl_error_t *err);
+// Drops everything of the job. Blocks for as long as freeing memory takes.
+bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err);
+
+// ---- looking at it
+const bl_stage_step_t *bl_stage_step(const bl_stage_t *stage);
+uint64_t bl_stage_incarnation(const bl_stage_t *stage);      // random, of this process
+const bl_engine_t *bl_stage_engine(const bl_stage_t *stage); // NULL while not configured
+bool bl_stage_is_connected(const bl_stage_t *stage);
+const bl_vote_t *bl_stage_vote(const bl_stage_t *stage);        // of `run`, while the step machine keeps it
+const bl_vote_t *bl_stage_commit_vote(const bl_stage_t *stage); // of `last_commit`; loss_count 0 before the first
+const bl_run_progress_t *bl_stage_progress(const bl_stage_t *stage);
+// The plan that the present or last run follows, or NULL.
+const bl_executor_plan_t *bl_stage_running_plan(const bl_stage_t *stage);
+
+#endif

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state_wire.h"
+
+#include <unistd.h>
+
+void bl_vote_to_wire(const bl_vote_t *vote, bl_vote_wire_t *wire) {
+  const bl_stage_counters_t *counters = &vote->counters;
+  wire->counters = (Ballast__V1__StageCounters)BALLAST__V1__STAGE_COUNTERS__INIT;
+  wire->counters.own_slots = counters->own_slots;
+  wire->counters.peak_slots = counters->peak_slots;
+  wire->counters.peak_slot_bytes = counters->peak_slot_bytes;
+  wire->counters.evicted = counters->evicted;
+  wire->counters.loaded = counters->loaded;
+  wire->counters.lost = counters->lost;
+  wire->counters.dropped = counters->dropped;
+  wire->counters.recomputed = counters->recomputed;
+  wire->counters.stall_ns = counters->stall_ns;
+  wire->counters.busy_ns = counters->busy_ns;
+  Ballast__V1__Vote *message = &wire->message;
+  *message = (Ballast__V1__Vote)BALLAST__V1__VOTE__INIT;
+  message->step = vote->step;
+  message->attempt = vote->attempt;
+  message->plan_version = vote->plan_version;
+  message->finite = vote->finite;
+  message->nonfinite_micro_batch = vote->nonfinite_micro_batch;
+  message->losses = vote->losses;
+  message->n_losses = vote->loss_count;
+  message->parameter = vote->parameters;
+  message->n_parameter = vote->square_count;
+  message->squares = vote->squares;
+  message->n_squares = vote->square_count;
+  message->tokens = vote->tokens;
+  message->counters = &wire->counters;
+}
+
+void bl_state_to_wire(const bl_stage_t *stage, bl_state_wire_t *wire) {
+  const bl_stage_step_t *step = bl_stage_step(stage);
+  const bl_engine_t *engine = bl_stage_engine(stage);
+  Ballast__V1__StageState *message = &wire->message;
+  *message = (Ballast__V1__StageState)BALLAST__V1__STAGE_STATE__INIT;
+  message->epoch = step->driver.epoch;
+  message->incarnation = bl_stage_incarnation(stage);
+  message->configured = step->configured;
+  message->applied = step->applied;
+  message->highest_attempt = step->highest_attempt;
+  message->plan_version = step->plan_version;
+  message->stage = engine == NULL ? -1 : (int32_t)engine->stage;
+  message->process = getpid();
+  message->connected = bl_stage_is_connected(stage);
+  if (bl_stage_step_is_prepared(step)) {
+    bl_vote_to_wire(bl_stage_vote(stage), &wire->prepared);
+    message->prepared = &wire->prepared.message;
+  }
+  if (step->last_commit.step > 0) {
+    bl_vote_to_wire(bl_stage_commit_vote(stage), &wire->committed);
+    wire->commit = (Ballast__V1__CommitRecord)BALLAST__V1__COMMIT_RECORD__INIT;
+    wire->commit.step = step->last_commit.step;
+    wire->commit.attempt = step->last_commit.attempt;
+    wire->commit.scale = step->last_commit.scale;
+    wire->commit.learning_rate = step->last_commit.learning_rate;
+    wire->commit.vote = &wire->committed.message;
+    message->last_commit = &wire->commit;
+  }
+}
+
+void bl_memory_to_wire(const bl_memory_account_t *account, bl_memory_wire_t *wire) {
+  for (int tag = 0; tag < BL_MEMORY_TAGS; tag++) {
+    Ballast__V1__MemoryTag *message = &wire->tags[tag];
+    *message = (Ballast__V1__MemoryTag)BALLAST__V1__MEMORY_TAG__INIT;
+    message->name = (char *)bl_memory_tag_name((bl_memory_tag_t)tag);
+    message->planned_bytes = bl_memory_usage(account, (bl_memory_tag_t)tag).planned_bytes;
+    wire->pointers[tag] = message;
+  }
+}
+
+void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire) {
+  size_t count = bl_hub_paths(hub, wire->paths, BL_HUB_MAX_PEERS);
+  wire->count = count < BL_HUB_MAX_PEERS ? count : BL_HUB_MAX_PEERS;
+  for (size_t i = 0; i < wire->count; i++) {
+    Ballast__V1__PeerPath *message = &wire->messages[i];
+    *message = (Ballast__V1__PeerPath)BALLAST__V1__PEER_PATH__INIT;
+    message->stage = wire->paths[i].peer;
+    message->data_path = (char *)bl_path_name(wire->paths[i].path);
+    message->reason = wire->paths[i].reason;
+    wire->pointers[i] = message;
+  }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a stage says about itself, as messages of stage.proto.
+//
+// Each object holds one message and all that it points to, borrowing numbers and names from the stage: it is valid
+// until the stage changes, that is until its handler returns. Thread: the loop's.
+#ifndef BALLAST_STAGE_SERVICE_STATE_WIRE_H
+#define BALLAST_STAGE_SERVICE_STATE_WIRE_H
+
+#include "stage.h"
+
+#include "ballast/v1/stage.pb-c.h"
+
+typedef struct bl_vote_wire {
+  Ballast__V1__Vote message;
+  Ballast__V1__StageCounters counters;
+} bl_vote_wire_t;
+void bl_vote_to_wire(const bl_vote_t *vote, bl_vote_wire_t *wire);
+
+typedef struct bl_state_wire {
+  Ballast__V1__StageState message;
+  bl_vote_wire_t prepared, committed;
+  Ballast__V1__CommitRecord commit;
+} bl_state_wire_t;
+void bl_state_to_wire(const bl_stage_t *stage, bl_state_wire_t *wire);
+
+typedef struct bl_memory_wire {
+  Ballast__V1__MemoryTag tags[BL_MEMORY_TAGS];
+  Ballast__V1__MemoryTag *pointers[BL_MEMORY_TAGS];
+} bl_memory_wire_t;
+void bl_memory_to_wire(const bl_memory_account_t *account, bl_memory_wire_t *wire);
+
+typedef struct bl_paths_wire {
+  bl_hub_path_t paths[BL_HUB_MAX_PEERS];
+  Ballast__V1__PeerPath messages[BL_HUB_MAX_PEERS];
+  Ballast__V1__PeerPath *pointers[BL_HUB_MAX_PEERS];
+  size_t count;
+} bl_paths_wire_t;
+void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire);
+
+#endif
