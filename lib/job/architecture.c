@@ -44,16 +44,19 @@ static bl_status_t check_agreement(const bl_job_t *job, const bl_model_t *model,
   return BL_OK;
 }
 
+// The job's sequence length wins. A position table that comes with weights keeps all its rows.
 static bl_status_t override_seq(const bl_job_t *job, bl_model_t *model, const char *path, bl_error_t *err) {
   if (!job->model.seq.set) {
     return BL_OK;
   }
   int64_t seq = job->model.seq.value;
-  bool position_table = model->family == BL_FAMILY_GPT2 && job->model.init != NULL;
-  if (position_table && seq > model->seq) {
-    return bl_job_fail(job, err, "model.seq",
-                       "%" PRId64 " is more than the %" PRIu32 " positions that the weights of %s have", seq,
-                       model->seq, path);
+  if (model->family == BL_FAMILY_GPT2 && job->model.init != NULL) {
+    if (seq > model->seq) {
+      return bl_job_fail(job, err, "model.seq",
+                         "%" PRId64 " is more than the %" PRIu32 " positions of the weights (%s)", seq, model->seq,
+                         path);
+    }
+    model->positions = model->seq;
   }
   model->seq = (uint32_t)seq;
   return BL_OK;

@@ -168,9 +168,20 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, bl_erro
   return status;
 }
 
+// A file of the job that is missing, closed to us or cut short is a bad job, whoever finds it.
+static bl_status_t as_bad_job(bl_status_t status, bl_error_t *err) {
+  if (status != BL_NOT_FOUND && status != BL_DENIED && status != BL_DATA_LOSS) {
+    return status;
+  }
+  if (err != NULL) {
+    err->status = BL_INVALID;
+  }
+  return BL_INVALID;
+}
+
 bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   bl_training_t resolved = {0};
-  bl_status_t status = resolve(&resolved, job, err);
+  bl_status_t status = as_bad_job(resolve(&resolved, job, err), err);
   if (status != BL_OK) {
     bl_training_cleanup(&resolved);
     return status;

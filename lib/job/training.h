@@ -38,10 +38,10 @@ typedef struct bl_training {
   uint32_t stage_count;
 } bl_training_t;
 
-// Resolves a parsed job, which must outlive nothing: all that is needed later is copied. BL_INVALID names the key (with
-// its place in the job file) or the file and what is wrong with it; BL_UNIMPLEMENTED a setting that this version does
-// not do; BL_NOT_FOUND, BL_DENIED, BL_DATA_LOSS, BL_IO a file; BL_EXHAUSTED too little memory. On failure there is
-// nothing to clean up.
+// Resolves a parsed job; all that is needed later is copied, so the job may go. BL_INVALID names the key (with its place
+// in the job file) or the file and what is wrong with it; a file that is missing, closed to us or truncated is a bad job
+// too. BL_UNIMPLEMENTED: a setting that this version does not do. BL_IO: reading failed. BL_EXHAUSTED: too little memory.
+// On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_error_t *err);
 void bl_training_cleanup(bl_training_t *training); // a zeroed one is fine
 

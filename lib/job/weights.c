@@ -155,9 +155,7 @@ static bool shape_fits(const bl_tensor_entry_t *entry, const bl_parameter_t *par
     return false;
   }
   for (unsigned i = 0; i < entry->rank; i++) {
-    // A longer table of positions serves a shorter sequence with its first rows.
-    bool may_be_longer = i == 0 && parameter->role == BL_PARAMETER_POSITION_EMBEDDING;
-    if (entry->shape[i] != parameter->shape[i] && !(may_be_longer && entry->shape[i] > parameter->shape[i])) {
+    if (entry->shape[i] != parameter->shape[i]) {
       return false;
     }
   }

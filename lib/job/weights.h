@@ -3,7 +3,7 @@
 // model.safetensors.index.json names, mapped and indexed. Values of dtype F32, F16 and BF16 are read as fp32.
 //
 // Names are those of the full model ("transformer.wte.weight"); a folder saved from the base class spells them without
-// "transformer." or "model.", and is found too. A position table longer than the model's seq gives its first rows.
+// "transformer." or "model.", and is found too.
 //
 // Reads files. Thread: one opens and closes; immutable in between, may be read by any.
 #ifndef BALLAST_JOB_WEIGHTS_H
