@@ -44,6 +44,7 @@ BL_MUST_USE bl_status_t bl_rpc_channel_create(bl_rpc_t *rpc, const char *address
 // Ends requests that are under way: their `done` fires with BL_CANCELLED before this returns. NULL is fine.
 void bl_rpc_channel_destroy(bl_rpc_channel_t *channel);
 const char *bl_rpc_channel_address(const bl_rpc_channel_t *channel);
+bl_loop_t *bl_rpc_channel_loop(const bl_rpc_channel_t *channel);
 
 // `output` is non-NULL exactly when err->status is BL_OK and the request was unary; valid during the callback.
 typedef void (*bl_rpc_done_fn)(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,

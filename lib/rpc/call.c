@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call being served: from its arrival through the handler's answers to its release.
+#include "rpc/message.h"
+#include "rpc/server_core.h"
+
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static void release_if_over(bl_rpc_call_t *call) {
+  if (!call->ended || call->outstanding > 0) {
+    return;
+  }
+  grpc_call_unref(call->call);
+  call->call = NULL;
+  bl__arena_reset(&call->arena);
+  bl__server_release(call);
+}
+
+// ---- cancellation ------------------------------------------------------------------------------------------------
+
+static void on_closed(bl_message_t *message) {
+  bl_rpc_call_t *call = BL__TAG_OWNER(message, bl_rpc_call_t, closed);
+  call->outstanding--;
+  if (call->cancelled_by_peer && !call->finishing) {
+    call->cancelled = true;
+    if (call->on_cancel != NULL) {
+      bl_rpc_cancel_fn on_cancel = call->on_cancel;
+      call->on_cancel = NULL;
+      on_cancel(call, call->cancel_context); // a finish in it waits for its own event: the call is still there
+    }
+  }
+  release_if_over(call);
+}
+
+// Watches for the end of the call. A call answered inside its handler takes this with its final batch instead, which
+// saves an event.
+static void request_close(bl_rpc_call_t *call) {
+  call->close_requested = true;
+  call->outstanding++;
+  bl__rpc_tag_arm(&call->closed, on_closed);
+  grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &call->cancelled_by_peer};
+  bl__rpc_start(call->server->rpc, call->call, &op, 1, &call->closed);
+}
+
+void bl_rpc_call_on_cancel(bl_rpc_call_t *call, bl_rpc_cancel_fn cancelled, void *context) {
+  assert(!call->finishing);
+  call->on_cancel = call->cancelled ? NULL : cancelled;
+  call->cancel_context = context;
+  if (call->cancelled && cancelled != NULL) {
+    cancelled(call, context);
+  }
+}
+
+bool bl_rpc_call_is_cancelled(const bl_rpc_call_t *call) {
+  return call->cancelled;
+}
+
+// ---- answers -----------------------------------------------------------------------------------------------------
+
+static void on_ended(bl_message_t *message) {
+  bl_rpc_call_t *call = BL__TAG_OWNER(message, bl_rpc_call_t, finished);
+  call->outstanding--;
+  call->ended = true;
+  if (call->output != NULL) {
+    grpc_byte_buffer_destroy(call->output);
+    call->output = NULL;
+  }
+  grpc_slice_unref(call->text);
+  release_if_over(call);
+}
+
+static size_t add_metadata(bl_rpc_call_t *call, grpc_op *ops, size_t count) {
+  if (!call->metadata_sent) {
+    call->metadata_sent = true;
+    ops[count++] = (grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA};
+  }
+  return count;
+}
+
+static void start_final(bl_rpc_call_t *call) {
+  grpc_op ops[4];
+  memset(ops, 0, sizeof ops);
+  size_t count = add_metadata(call, ops, 0);
+  if (call->output != NULL) {
+    ops[count++] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = call->output};
+  }
+  grpc_metadata exact; // the status by its name: several share a gRPC code
+  memset(&exact, 0, sizeof exact);
+  exact.key = grpc_slice_from_static_string(BL__RPC_STATUS_KEY);
+  exact.value = grpc_slice_from_static_string(bl_status_name(call->status));
+  grpc_op *final = &ops[count++];
+  final->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+  final->data.send_status_from_server.status = (grpc_status_code)bl_status_grpc_code(call->status);
+  if (call->status != BL_OK) {
+    final->data.send_status_from_server.status_details = &call->text;
+    final->data.send_status_from_server.trailing_metadata_count = 1;
+    final->data.send_status_from_server.trailing_metadata = &exact;
+  }
+  if (!call->close_requested) {
+    call->close_requested = true;
+    ops[count++] =
+        (grpc_op){.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &call->cancelled_by_peer};
+  }
+  call->outstanding++;
+  bl__rpc_tag_arm(&call->finished, on_ended);
+  bl__rpc_start(call->server->rpc, call->call, ops, count, &call->finished);
+}
+
+void bl_rpc_call_finish(bl_rpc_call_t *call, bl_status_t status, const char *text) {
+  assert(bl_loop_is_current(call->server->rpc->loop));
+  assert(!call->finishing);
+  call->finishing = true;
+  call->on_cancel = NULL;
+  call->on_sent = NULL;
+  call->status = status;
+  call->text = grpc_slice_from_copied_string(text != NULL ? text : "");
+  if (call->sending == NULL) {
+    start_final(call);
+  } // else on_sent does
+}
+
+void bl_rpc_call_fail(bl_rpc_call_t *call, const bl_error_t *err) {
+  bl_rpc_call_finish(call, err->status, err->text);
+}
+
+void bl_rpc_call_reply(bl_rpc_call_t *call, const ProtobufCMessage *output) {
+  bl_error_t err;
+  bl_status_t status = bl__message_pack(output, call->server->message_limit_bytes, &call->output, &err);
+  bl_rpc_call_finish(call, status, status != BL_OK ? err.text : NULL);
+}
+
+static void on_sent(bl_message_t *message) {
+  bl_rpc_call_t *call = BL__TAG_OWNER(message, bl_rpc_call_t, sent);
+  call->outstanding--;
+  grpc_byte_buffer_destroy(call->sending);
+  call->sending = NULL;
+  if (call->finishing) {
+    start_final(call);
+  } else if (call->sent.ok && call->on_sent != NULL) {
+    bl_rpc_sent_fn sent = call->on_sent;
+    call->on_sent = NULL;
+    sent(call, call->sent_context);
+  } // a message that was not sent means a cancelled call, which on_closed reports
+}
+
+bl_status_t bl_rpc_call_send(bl_rpc_call_t *call, const ProtobufCMessage *output, bl_rpc_sent_fn sent, void *context) {
+  assert(bl_loop_is_current(call->server->rpc->loop));
+  assert(!call->finishing);
+  if (call->cancelled) {
+    return BL_CANCELLED;
+  }
+  if (call->sending != NULL) {
+    return BL_PRECONDITION;
+  }
+  bl_status_t status = bl__message_pack(output, call->server->message_limit_bytes, &call->sending, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  call->on_sent = sent;
+  call->sent_context = context;
+  grpc_op ops[2];
+  memset(ops, 0, sizeof ops);
+  size_t count = add_metadata(call, ops, 0);
+  ops[count++] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = call->sending};
+  call->outstanding++;
+  bl__rpc_tag_arm(&call->sent, on_sent);
+  bl__rpc_start(call->server->rpc, call->call, ops, count, &call->sent);
+  return BL_OK;
+}
+
+bool bl_rpc_call_can_send(const bl_rpc_call_t *call) {
+  return call->sending == NULL && !call->cancelled && !call->finishing;
+}
+
+// ---- arrival -----------------------------------------------------------------------------------------------------
+
+static void refuse_unknown(bl_rpc_call_t *call) {
+  char *method = grpc_slice_to_c_string(call->details.method);
+  bl_error_t err;
+  (void)bl_error_set(&err, BL_UNIMPLEMENTED, "this server has no method %s", method);
+  gpr_free(method);
+  bl_rpc_call_fail(call, &err);
+}
+
+static void serve(bl_rpc_call_t *call) {
+  bl_error_t err;
+  ProtobufCMessage *input;
+  if (call->payload == NULL) { // larger than gRPC was told to take, or none was sent
+    (void)bl_error_set(&err, BL_EXHAUSTED, "%s: no message, or one of more than %zu bytes",
+                       call->method->descriptor->name, call->server->message_limit_bytes);
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  bl_status_t status = bl__message_unpack(call->method->descriptor->input, call->payload, &call->arena, &input, &err);
+  grpc_byte_buffer_destroy(call->payload);
+  call->payload = NULL;
+  if (status != BL_OK) {
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  call->method->handle(call, input, call->method->context);
+  if (!call->close_requested) {
+    request_close(call); // not answered yet: from now on it can be cancelled
+  }
+}
+
+void bl__call_on_arrived(bl_message_t *message) {
+  bl_rpc_call_t *call = BL__TAG_OWNER(message, bl_rpc_call_t, arrived);
+  bl_rpc_server_t *server = call->server;
+  if (!call->arrived.ok) {
+    bl__server_unrequest(call);
+    return;
+  }
+  server->request_count--;
+  server->active_count++;
+  call->next = server->active;
+  if (server->active != NULL) {
+    server->active->previous = call;
+  }
+  server->active = call;
+  bl__server_request(server, call->method);
+  if (server->state != BL__SERVER_SERVING) {
+    bl_rpc_call_finish(call, BL_UNAVAILABLE, "this server is shutting down");
+  } else if (call->method->descriptor == NULL) {
+    refuse_unknown(call);
+  } else if (server->active_count > server->max_calls) {
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_EXHAUSTED, "this server is at its limit of %u calls", server->max_calls);
+    bl_rpc_call_fail(call, &err);
+  } else {
+    serve(call);
+    return;
+  }
+  if (call->payload != NULL) {
+    grpc_byte_buffer_destroy(call->payload);
+    call->payload = NULL;
+  }
+}
+
+// ---- what a handler may ask --------------------------------------------------------------------------------------
+
+uint64_t bl_rpc_call_remaining_ms(const bl_rpc_call_t *call) {
+  gpr_timespec deadline = gpr_convert_clock_type(call->deadline, GPR_CLOCK_MONOTONIC);
+  if (gpr_time_cmp(deadline, gpr_inf_future(GPR_CLOCK_MONOTONIC)) == 0) {
+    return BL_RPC_NO_DEADLINE;
+  }
+  int32_t left_ms = gpr_time_to_millis(gpr_time_sub(deadline, gpr_now(GPR_CLOCK_MONOTONIC)));
+  return left_ms > 0 ? (uint64_t)left_ms : 0;
+}
+
+const char *bl_rpc_call_peer(const bl_rpc_call_t *call, char text[BL_RPC_ADDRESS_BYTES]) {
+  char *peer = grpc_call_get_peer(call->call);
+  snprintf(text, BL_RPC_ADDRESS_BYTES, "%s", peer != NULL ? peer : "unknown");
+  gpr_free(peer);
+  return text;
+}
+
+bl_rpc_server_t *bl_rpc_call_server(const bl_rpc_call_t *call) {
+  return call->server;
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rpc/channel.h"
+
+#include "rpc/address.h"
+#include "rpc/channel_core.h"
+
+#include <grpc/grpc_security.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define KEEPALIVE_MS         10000
+#define KEEPALIVE_TIMEOUT_MS 5000
+#define FIRST_BACKOFF_MS     100
+#define LARGEST_BACKOFF_MS   1000
+// How long a connection attempt may take: nobody answers at that address.
+#define CONNECT_TIMEOUT_MS 5000
+// Names are looked up again at most this often; by default gRPC waits 30 s, far longer than a service takes to move.
+#define RESOLVE_INTERVAL_MS 1000
+
+static grpc_channel *create_grpc_channel(const bl__address_t *address, const bl_rpc_channel_options_t *options,
+                                         size_t message_limit_bytes) {
+  bl__rpc_args_t args = {0};
+  bl__rpc_args_add(&args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); // no connection shared with another channel
+  bl__rpc_args_add(&args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, message_limit_bytes);
+  bl__rpc_args_add(&args, GRPC_ARG_KEEPALIVE_TIME_MS,
+                   options->keepalive_ms != 0 ? options->keepalive_ms : KEEPALIVE_MS);
+  bl__rpc_args_add(&args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   options->keepalive_timeout_ms != 0 ? options->keepalive_timeout_ms : KEEPALIVE_TIMEOUT_MS);
+  bl__rpc_args_add(&args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  bl__rpc_args_add(&args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0); // as many as keepalive wants
+  bl__rpc_args_add(&args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, FIRST_BACKOFF_MS);
+  bl__rpc_args_add(&args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, LARGEST_BACKOFF_MS);
+  bl__rpc_args_add(&args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_TIMEOUT_MS); // gRPC's name for it
+  bl__rpc_args_add(&args, GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, RESOLVE_INTERVAL_MS);
+  bl__rpc_args_add(&args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  bl__rpc_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0); // the caller knows what may be done twice
+  bl__rpc_args_add(&args, GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  bl__rpc_args_add(&args, GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT_MAX);
+  bl__rpc_args_add(&args, GRPC_ARG_ENABLE_CHANNELZ, 0);
+  // Identity only: a small compressed message could unpack to far more than the message limit.
+  bl__rpc_args_add(&args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1u << GRPC_COMPRESS_NONE);
+  grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+  grpc_channel *channel = grpc_channel_create(address->target, credentials, &args.list);
+  grpc_channel_credentials_release(credentials);
+  return channel;
+}
+
+bl_status_t bl_rpc_channel_create(bl_rpc_t *rpc, const char *text, const bl_rpc_channel_options_t *options,
+                                  bl_rpc_channel_t **result, bl_error_t *err) {
+  static const bl_rpc_channel_options_t defaults = {0};
+  if (options == NULL) {
+    options = &defaults;
+  }
+  bl__address_t address;
+  bl_status_t status = bl__address_parse(text, &address, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_rpc_channel_t *channel = calloc(1, sizeof *channel);
+  if (channel == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "channel to %s: out of memory", text);
+  }
+  channel->rpc = rpc;
+  channel->message_limit_bytes =
+      options->message_limit_bytes != 0 ? options->message_limit_bytes : BL_RPC_MESSAGE_LIMIT_BYTES;
+  channel->unpack_limit_bytes =
+      options->unpack_limit_bytes != 0 ? options->unpack_limit_bytes : BL_RPC_UNPACK_LIMIT_BYTES;
+  snprintf(channel->address, sizeof channel->address, "%s", text);
+  channel->channel = create_grpc_channel(&address, options, channel->message_limit_bytes);
+  rpc->users++;
+  *result = channel;
+  return BL_OK;
+}
+
+void bl_rpc_channel_destroy(bl_rpc_channel_t *channel) {
+  if (channel == NULL) {
+    return;
+  }
+  assert(bl_loop_is_current(channel->rpc->loop));
+  while (channel->requests != NULL) {
+    bl__request_abandon(channel->requests);
+  }
+  while (channel->free != NULL) {
+    bl_rpc_request_t *next = channel->free->next;
+    free(channel->free);
+    channel->free = next;
+  }
+  grpc_channel_destroy(channel->channel);
+  channel->rpc->users--;
+  free(channel);
+}
+
+const char *bl_rpc_channel_address(const bl_rpc_channel_t *channel) {
+  return channel->address;
+}
+
+bl_loop_t *bl_rpc_channel_loop(const bl_rpc_channel_t *channel) {
+  return channel->rpc->loop;
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rpc/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define LOCK_PATH_BYTES (BL_RPC_ADDRESS_BYTES + 8)
+
+static void write_lock_path(const bl__address_t *address, char path[LOCK_PATH_BYTES]) {
+  snprintf(path, LOCK_PATH_BYTES, "%s.lock", address->path);
+}
+
+// Takes the lock, which the kernel frees when its holder ends, however it ends.
+static bl_status_t take_lock(bl__listener_t *listener, bl_error_t *err) {
+  char path[LOCK_PATH_BYTES];
+  write_lock_path(&listener->address, path);
+  for (;;) {
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+      return bl_error_set(err, bl_status_from_errno(errno), "cannot listen on unix:%s: lock file %s: %s",
+                          listener->address.path, path, strerror(errno));
+    }
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_OFD_SETLK, &lock) != 0) { // of this descriptor, not of the process: works within one, too
+      int error = errno;
+      close(fd);
+      if (error == EAGAIN || error == EACCES) {
+        return bl_error_set(err, BL_PRECONDITION, "cannot listen on unix:%s: another server that is alive holds it",
+                            listener->address.path);
+      }
+      return bl_error_set(err, bl_status_from_errno(error), "cannot listen on unix:%s: lock file %s: %s",
+                          listener->address.path, path, strerror(error));
+    }
+    // Its last holder may have removed the file between open and lock: then this lock guards nothing.
+    struct stat held, named;
+    if (fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_ino == named.st_ino &&
+        held.st_dev == named.st_dev) {
+      listener->lock_fd = fd;
+      return BL_OK;
+    }
+    close(fd);
+  }
+}
+
+// A server that takes no locks may live at the path: whoever answers is alive.
+static bl_status_t remove_stale_socket(const char *path, bl_error_t *err) {
+  struct stat status;
+  if (lstat(path, &status) != 0) {
+    return BL_OK; // nothing there; a folder that cannot be read was found by the lock
+  }
+  if (!S_ISSOCK(status.st_mode)) {
+    return bl_error_set(err, BL_PRECONDITION, "cannot listen on unix:%s: what is there is not a socket", path);
+  }
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) {
+    return bl_error_set(err, bl_status_from_errno(errno), "cannot listen on unix:%s: %s", path, strerror(errno));
+  }
+  struct sockaddr_un peer = {.sun_family = AF_UNIX};
+  memcpy(peer.sun_path, path, strlen(path) + 1); // fits: bl__address_parse
+  bool refused = connect(fd, (struct sockaddr *)&peer, sizeof peer) != 0 && errno == ECONNREFUSED;
+  close(fd);
+  if (!refused) {
+    return bl_error_set(err, BL_PRECONDITION, "cannot listen on unix:%s: somebody answers there", path);
+  }
+  if (unlink(path) != 0 && errno != ENOENT) {
+    return bl_error_set(err, bl_status_from_errno(errno), "cannot listen on unix:%s: removing the old socket: %s", path,
+                        strerror(errno));
+  }
+  return BL_OK;
+}
+
+bl_status_t bl__listener_claim(bl__listener_t *listener, const bl__address_t *address, bl_error_t *err) {
+  listener->address = *address;
+  listener->lock_fd = -1;
+  if (!address->is_unix) {
+    return BL_OK;
+  }
+  bl_status_t status = take_lock(listener, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = remove_stale_socket(address->path, err);
+  if (status != BL_OK) {
+    char path[LOCK_PATH_BYTES];
+    write_lock_path(address, path);
+    unlink(path);
+    close(listener->lock_fd);
+    listener->lock_fd = -1;
+  }
+  return status;
+}
+
+void bl__listener_release(bl__listener_t *listener) {
+  if (listener->lock_fd < 0) {
+    return;
+  }
+  char path[LOCK_PATH_BYTES];
+  write_lock_path(&listener->address, path);
+  unlink(listener->address.path);
+  unlink(path); // while it is locked: who opens it now sees another file by that name and tries again
+  close(listener->lock_fd);
+  listener->lock_fd = -1;
+}
+
+// Binds as gRPC would have; returns the errno, 0 when it works.
+static int try_bind(const struct addrinfo *info) {
+  int fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC, info->ai_protocol);
+  if (fd < 0) {
+    return errno;
+  }
+  const int on = 1;
+  (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  int error = bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, 1) != 0 ? errno : 0;
+  close(fd);
+  return error;
+}
+
+bl_status_t bl__listener_explain(const bl__address_t *address, const char *text, bl_error_t *err) {
+  if (address->is_unix) {
+    return bl_error_set(err, BL_IO, "cannot listen on %s", text);
+  }
+  const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+  struct addrinfo *info = NULL;
+  int failure = getaddrinfo(address->host, address->port, &hints, &info);
+  if (failure != 0) {
+    return bl_error_set(err, BL_INVALID, "cannot listen on %s: %s", text, gai_strerror(failure));
+  }
+  int error = 0;
+  for (const struct addrinfo *next = info; next != NULL && error == 0; next = next->ai_next) {
+    error = try_bind(next);
+  }
+  freeaddrinfo(info);
+  if (error == EADDRINUSE) {
+    return bl_error_set(err, BL_PRECONDITION, "cannot listen on %s: another process listens there", text);
+  }
+  return bl_error_set(err, error == 0 ? BL_IO : bl_status_from_errno(error), "cannot listen on %s: %s", text,
+                      error == 0 ? "refused by gRPC" : strerror(error));
+}

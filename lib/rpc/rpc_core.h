@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared inside lib/rpc: the completion queue, and tags, which are how its events become messages to the loop.
+#ifndef BALLAST_RPC_RPC_CORE_H
+#define BALLAST_RPC_RPC_CORE_H
+
+#include "rpc/rpc.h"
+
+#include <grpc/grpc.h>
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct bl_rpc {
+  bl_loop_t *loop;
+  grpc_completion_queue *queue;
+  pthread_t thread;
+  unsigned users; // servers and channels
+};
+
+// One operation of gRPC under way. It is embedded in the call or request it belongs to, so that no event allocates, and
+// used again once its event was handled.
+typedef struct bl__rpc_tag {
+  bl_message_t message;
+  bool ok;           // the event's success; written by the queue's thread, read by the loop's
+  atomic_bool armed; // hands the fields above to the queue's thread: gRPC's own locks are invisible to tsan
+} bl__rpc_tag_t;
+
+#define BL__TAG_OWNER(message, type, member)                                                                           \
+  BL_MESSAGE_OWNER(BL_MESSAGE_OWNER(message, bl__rpc_tag_t, message), type, member)
+
+// Makes the tag ready to be given to gRPC; `handle` will be called on the loop.
+void bl__rpc_tag_arm(bl__rpc_tag_t *tag, bl_message_fn handle);
+// Starts a batch that ends in an armed tag. A batch that gRPC refuses, which only a mistake in this library can cause,
+// is logged and ends as one that failed, so that callers need no second path.
+void bl__rpc_start(bl_rpc_t *rpc, grpc_call *call, const grpc_op *ops, size_t count, bl__rpc_tag_t *tag);
+
+// Integer arguments of a channel or server.
+#define BL__RPC_ARGS 24
+typedef struct bl__rpc_args {
+  grpc_arg args[BL__RPC_ARGS];
+  grpc_channel_args list;
+} bl__rpc_args_t;
+void bl__rpc_args_add(bl__rpc_args_t *args, const char *key, uint64_t value); // cut to INT_MAX
+
+// The key under which a status travels by its own name beside the gRPC code, which several statuses share.
+#define BL__RPC_STATUS_KEY "ballast-status"
+
+#endif
