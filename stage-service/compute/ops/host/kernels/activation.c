@@ -12,7 +12,7 @@
 void BL_KERNEL(gelu_forward)(size_t count, const float *restrict pre, float *restrict act) {
   for (size_t i = 0; i < count; i++) {
     float x = pre[i];
-    act[i] = x * bl__sigmoid(x * (GELU_LINEAR + GELU_CUBIC * x * x));
+    act[i] = x / (1.0f + bl__exp_of_minus(x * (GELU_LINEAR + GELU_CUBIC * x * x)));
   }
 }
 
@@ -20,7 +20,7 @@ void BL_KERNEL(gelu_backward)(size_t count, const float *dact, const float *pre,
 #pragma GCC ivdep
   for (size_t i = 0; i < count; i++) {
     float x = pre[i];
-    float e = bl__exp(-x * (GELU_LINEAR + GELU_CUBIC * x * x));
+    float e = bl__exp_of_minus(x * (GELU_LINEAR + GELU_CUBIC * x * x));
     float s = 1.0f / (1.0f + e);
     float slope = GELU_LINEAR + 3.0f * GELU_CUBIC * x * x;
     dpre[i] = dact[i] * s * (1.0f + x * slope * e * s); // 1 - s = e s
@@ -31,7 +31,7 @@ void BL_KERNEL(swiglu_forward)(size_t rows, size_t width, const float *restrict 
   for (size_t row = 0; row < rows; row++, pre += 2 * width, act += width) {
     for (size_t i = 0; i < width; i++) {
       float gate = pre[i];
-      act[i] = gate * bl__sigmoid(gate) * pre[width + i];
+      act[i] = gate / (1.0f + bl__exp_of_minus(gate)) * pre[width + i];
     }
   }
 }
@@ -43,7 +43,7 @@ void BL_KERNEL(swiglu_backward)(size_t rows, size_t width, const float *restrict
 #pragma GCC ivdep
     for (size_t i = 0; i < width; i++) {
       float gate = gates[i], up = ups[i];
-      float e = bl__exp(-gate);
+      float e = bl__exp_of_minus(gate);
       float s = 1.0f / (1.0f + e);
       dgates[i] = dact[i] * up * s * (1.0f + gate * e * s);
       dups[i] = dact[i] * gate * s;

@@ -54,9 +54,11 @@ static inline float bl__exp(float x) {
   return bl__exp2(x * BL_LOG2_E);
 }
 
-// 1 / (1 + exp(-x)): relative error below 2^-21 + |x| 2^-24; no cancellation anywhere.
-static inline float bl__sigmoid(float x) {
-  return 1.0f / (1.0f + bl__exp(-x));
+// exp(-x) bounded by 2^64, for sigmoid(x) = 1 / (1 + exp(-x)) = s and 1 - s = exp(-x) s: products of it and of x stay
+// finite in any order of evaluation, and 2^-64 in the place of a smaller sigmoid is below every rounding error.
+static inline float bl__exp_of_minus(float x) {
+  x *= -BL_LOG2_E;
+  return bl__exp2(x > 64.0f ? 64.0f : x);
 }
 
 #endif

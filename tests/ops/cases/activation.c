@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// gelu dims: count. swiglu dims: rows, width. IN_PLACE: dpre over pre.
+#include "ops/cases/op_case.h"
+#include "ops/reference/reference.h"
+
+#include <string.h>
+
+enum { PRE, ACT, DACT, DPRE };
+
+static void gelu_tensors(const op_case_t *c, op_tensor_t *t) {
+  t[PRE] = (op_tensor_t){"pre", c->dims[0], OP_INPUT, 0, false};
+  t[ACT] = (op_tensor_t){"act", c->dims[0], OP_OUTPUT, 0, false};
+  t[DACT] = (op_tensor_t){"dact", c->dims[0], OP_INPUT, 0, false};
+  t[DPRE] = (op_tensor_t){"dpre", c->dims[0], OP_OUTPUT, 0, false};
+}
+
+static const float *source(const op_case_t *c, float **t, size_t count) {
+  if (!(c->flags & OP_IN_PLACE)) {
+    return t[PRE];
+  }
+  memcpy(t[DPRE], t[PRE], count * sizeof(float));
+  return t[DPRE];
+}
+
+static void gelu_host(const op_host_t *h, const op_case_t *c, float **t) {
+  h->ops->gelu_forward(h->compute, c->dims[0], BL_COMPUTE_FP32, t[PRE], t[ACT]);
+  h->ops->gelu_backward(h->compute, c->dims[0], BL_COMPUTE_FP32, t[DACT], source(c, t, c->dims[0]), t[DPRE]);
+}
+
+static void gelu_forward(const op_case_t *c, double **t) {
+  for (size_t i = 0; i < c->dims[0]; i++) {
+    t[ACT][i] = reference_gelu(t[PRE][i]);
+  }
+}
+
+static void gelu_reference(const op_case_t *c, double **t) {
+  gelu_forward(c, t);
+  for (size_t i = 0; i < c->dims[0]; i++) {
+    t[DPRE][i] = t[DACT][i] * reference_gelu_slope(t[PRE][i]);
+  }
+}
+
+const op_kind_t op_gelu = {
+    .name = "gelu",
+    .tolerance = 2e-6,
+    .tensors = gelu_tensors,
+    .host = gelu_host,
+    .reference = gelu_reference,
+    .forward = gelu_forward,
+    .y = ACT,
+    .dy = DACT,
+    .slopes = {{PRE, DPRE}},
+    .slopes_count = 1,
+};
+
+static void swiglu_tensors(const op_case_t *c, op_tensor_t *t) {
+  const size_t count = c->dims[0] * c->dims[1];
+  t[PRE] = (op_tensor_t){"pre", 2 * count, OP_INPUT, 0, false};
+  t[ACT] = (op_tensor_t){"act", count, OP_OUTPUT, 0, false};
+  t[DACT] = (op_tensor_t){"dact", count, OP_INPUT, 0, false};
+  t[DPRE] = (op_tensor_t){"dpre", 2 * count, OP_OUTPUT, 0, false};
+}
+
+static void swiglu_host(const op_host_t *h, const op_case_t *c, float **t) {
+  h->ops->swiglu_forward(h->compute, c->dims[0], c->dims[1], BL_COMPUTE_FP32, t[PRE], t[ACT]);
+  h->ops->swiglu_backward(h->compute, c->dims[0], c->dims[1], BL_COMPUTE_FP32, t[DACT],
+                          source(c, t, 2 * c->dims[0] * c->dims[1]), t[DPRE]);
+}
+
+static void swiglu_forward(const op_case_t *c, double **t) {
+  const size_t width = c->dims[1];
+  for (size_t i = 0; i < c->dims[0] * width; i++) {
+    const double *row = t[PRE] + i / width * 2 * width;
+    t[ACT][i] = reference_silu(row[i % width]) * row[width + i % width];
+  }
+}
+
+static void swiglu_reference(const op_case_t *c, double **t) {
+  const size_t width = c->dims[1];
+  swiglu_forward(c, t);
+  for (size_t i = 0; i < c->dims[0] * width; i++) {
+    const size_t gate = i / width * 2 * width + i % width, up = gate + width;
+    t[DPRE][gate] = t[DACT][i] * reference_silu_slope(t[PRE][gate]) * t[PRE][up];
+    t[DPRE][up] = t[DACT][i] * reference_silu(t[PRE][gate]);
+  }
+}
+
+const op_kind_t op_swiglu = {
+    .name = "swiglu",
+    .tolerance = 2e-6,
+    .tensors = swiglu_tensors,
+    .host = swiglu_host,
+    .reference = swiglu_reference,
+    .forward = swiglu_forward,
+    .y = ACT,
+    .dy = DACT,
+    .slopes = {{PRE, DPRE}},
+    .slopes_count = 1,
+};

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// embedding dims: batch, seq, width, vocab; BIAS: with learned positions. cross_entropy dims: rows, vocab.
+#include "ops/cases/op_case.h"
+#include "ops/reference/reference.h"
+
+#include <string.h>
+
+enum { TOKENS, WTE, WPE, X, DX, DWTE, DWPE };
+
+static void embedding_tensors(const op_case_t *c, op_tensor_t *t) {
+  const size_t rows = c->dims[0] * c->dims[1], width = c->dims[2], vocab = c->dims[3];
+  const size_t positions = c->flags & OP_BIAS ? c->dims[1] * width : 0;
+  t[TOKENS] = (op_tensor_t){"tokens", rows, OP_INDEX, vocab, false};
+  t[WTE] = (op_tensor_t){"wte", vocab * width, OP_INPUT, 0, false};
+  t[WPE] = (op_tensor_t){"wpe", positions, OP_INPUT, 0, false};
+  t[X] = (op_tensor_t){"x", rows * width, OP_OUTPUT, 0, false};
+  t[DX] = (op_tensor_t){"dx", rows * width, OP_INPUT, 0, false};
+  t[DWTE] = (op_tensor_t){"dwte", vocab * width, OP_ADDED, 0, false};
+  t[DWPE] = (op_tensor_t){"dwpe", positions, OP_ADDED, 0, false};
+}
+
+static void embedding_host(const op_host_t *h, const op_case_t *c, float **t) {
+  const int32_t *tokens = (const int32_t *)(const void *)t[TOKENS];
+  h->ops->embedding_forward(h->compute, c->dims[0], c->dims[1], c->dims[2], BL_COMPUTE_FP32, tokens, t[WTE], t[WPE],
+                            t[X]);
+  h->ops->embedding_backward(h->compute, c->dims[0], c->dims[1], c->dims[2], BL_COMPUTE_FP32, tokens, t[DX], t[DWTE],
+                             t[DWPE]);
+}
+
+static void embedding_reference(const op_case_t *c, double **t) {
+  const size_t width = c->dims[2];
+  for (size_t row = 0; row < c->dims[0] * c->dims[1]; row++) {
+    const size_t token = (size_t)t[TOKENS][row], position = row % c->dims[1];
+    for (size_t i = 0; i < width; i++) {
+      t[X][row * width + i] = t[WTE][token * width + i] + (t[WPE] ? t[WPE][position * width + i] : 0);
+      t[DWTE][token * width + i] += t[DX][row * width + i];
+      if (t[DWPE]) {
+        t[DWPE][position * width + i] += t[DX][row * width + i];
+      }
+    }
+  }
+}
+
+const op_kind_t op_embedding = {
+    .name = "embedding",
+    .tolerance = 1e-6,
+    .tensors = embedding_tensors,
+    .host = embedding_host,
+    .reference = embedding_reference,
+};
+
+enum { LABELS, LOGITS, LOSS, DLOGITS, SUM };
+#define SCALE 0.25f
+
+static void cross_entropy_tensors(const op_case_t *c, op_tensor_t *t) {
+  t[LABELS] = (op_tensor_t){"labels", c->dims[0], OP_INDEX, c->dims[1], false};
+  t[LOGITS] = (op_tensor_t){"logits", c->dims[0] * c->dims[1], OP_INPUT, 0, false};
+  t[LOSS] = (op_tensor_t){"loss", c->dims[0], OP_OUTPUT, 0, false};
+  t[DLOGITS] = (op_tensor_t){"dlogits", c->dims[0] * c->dims[1], OP_OUTPUT, 0, false};
+  t[SUM] = (op_tensor_t){"sum", 1, OP_OUTPUT, 0, false};
+}
+
+static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t) {
+  double losses[64], sum;
+  int64_t bad;
+  memcpy(t[DLOGITS], t[LOGITS], c->dims[0] * c->dims[1] * sizeof(float));
+  h->ops->cross_entropy(h->compute, c->dims[0], c->dims[1], BL_COMPUTE_FP32, (const int32_t *)(const void *)t[LABELS],
+                        SCALE, t[DLOGITS], losses);
+  h->ops->loss_sum(h->compute, c->dims[0], losses, &sum, &bad);
+  for (size_t i = 0; i < c->dims[0]; i++) {
+    t[LOSS][i] = (float)losses[i];
+  }
+  t[SUM][0] = bad == -1 ? (float)sum : -1.0f;
+}
+
+static void cross_entropy_reference(const op_case_t *c, double **t) {
+  t[SUM][0] = 0;
+  for (size_t row = 0; row < c->dims[0]; row++) {
+    double *gradient = t[DLOGITS] + row * c->dims[1];
+    t[LOSS][row] = reference_cross_entropy(c->dims[1], t[LOGITS] + row * c->dims[1], (size_t)t[LABELS][row], gradient);
+    t[SUM][0] += t[LOSS][row];
+    for (size_t i = 0; i < c->dims[1]; i++) {
+      gradient[i] *= (double)SCALE;
+    }
+  }
+}
+
+// The objective is the scaled loss itself.
+static void cross_entropy_forward(const op_case_t *c, double **t) {
+  double gradient[4096];
+  for (size_t row = 0; row < c->dims[0]; row++) {
+    t[LOSS][row] = (double)SCALE *
+                   reference_cross_entropy(c->dims[1], t[LOGITS] + row * c->dims[1], (size_t)t[LABELS][row], gradient);
+  }
+}
+
+const op_kind_t op_cross_entropy = {
+    .name = "cross_entropy",
+    .tolerance = 3e-6,
+    .tensors = cross_entropy_tensors,
+    .host = cross_entropy_host,
+    .reference = cross_entropy_reference,
+    .forward = cross_entropy_forward,
+    .y = LOSS,
+    .dy = -1,
+    .slopes = {{LOGITS, DLOGITS}},
+    .slopes_count = 1,
+};

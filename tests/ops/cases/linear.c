@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// dims: rows, in, out, x stride, y stride.
+#include "ops/cases/op_case.h"
+#include "ops/reference/reference.h"
+
+#include <stdlib.h>
+
+enum { X, W, BIAS, RESIDUAL, Y, DY, DX, DW, DBIAS };
+
+static size_t x_stride(const op_case_t *c) {
+  return c->dims[3] ? c->dims[3] : c->dims[1];
+}
+
+static size_t y_stride(const op_case_t *c) {
+  return c->dims[4] ? c->dims[4] : c->dims[2];
+}
+
+static void tensors(const op_case_t *c, op_tensor_t *t) {
+  const size_t rows = c->dims[0], in = c->dims[1], out = c->dims[2];
+  const op_role_t dx_role = c->flags & OP_ADD_INPUT ? OP_ADDED : OP_OUTPUT;
+  const op_role_t dw_role = c->flags & OP_ADD_WEIGHT ? OP_ADDED : OP_OUTPUT;
+  t[X] = (op_tensor_t){"x", rows * x_stride(c), OP_INPUT, 0, false};
+  t[W] = (op_tensor_t){"w", in * out, OP_INPUT, 0, false};
+  t[BIAS] = (op_tensor_t){"bias", c->flags & OP_BIAS ? out : 0, OP_INPUT, 0, false};
+  t[RESIDUAL] = (op_tensor_t){"residual", c->flags & OP_RESIDUAL ? rows * y_stride(c) : 0, OP_INPUT, 0, false};
+  t[Y] = (op_tensor_t){"y", rows * y_stride(c), OP_OUTPUT, 0, false};
+  t[DY] = (op_tensor_t){"dy", rows * y_stride(c), OP_INPUT, 0, false};
+  t[DX] = (op_tensor_t){"dx", rows * x_stride(c), dx_role, 0, false};
+  t[DW] = (op_tensor_t){"dw", in * out, dw_role, 0, false};
+  t[DBIAS] = (op_tensor_t){"dbias", c->flags & OP_BIAS ? out : 0, dw_role, 0, false};
+}
+
+static void host(const op_host_t *h, const op_case_t *c, float **t) {
+  const bool add_input = c->flags & OP_ADD_INPUT, add_weight = c->flags & OP_ADD_WEIGHT;
+  const bl_linear_shape_t shape = {
+      .rows = c->dims[0],
+      .in = c->dims[1],
+      .out = c->dims[2],
+      .order = c->flags & OP_OUT_IN ? BL_WEIGHT_OUT_IN : BL_WEIGHT_IN_OUT,
+      .uses = BL_LINEAR_FORWARD | BL_LINEAR_WEIGHT | (add_input ? BL_LINEAR_INPUT_ACCUMULATE : BL_LINEAR_INPUT),
+      .bias = t[BIAS] != NULL,
+      .residual = t[RESIDUAL] != NULL,
+      .prepack = c->flags & OP_PREPACK,
+      .x_stride = c->dims[3],
+      .y_stride = c->dims[4],
+  };
+  bl_linear_op_t *op;
+  bl_error_t err = {0};
+  if (h->ops->linear_plan(h->compute, &shape, &op, &err) != BL_OK) {
+    return; // the poisoned outputs fail the comparison
+  }
+  op_host_workspace(h);
+  void *packed = NULL;
+  if (h->ops->linear_packed_bytes(op) > 0) {
+    packed = aligned_alloc(64, (h->ops->linear_packed_bytes(op) + 63) / 64 * 64);
+    h->ops->linear_pack(op, t[W], packed);
+  }
+  h->ops->linear_forward(op, t[X], t[W], packed, t[BIAS], t[RESIDUAL], t[Y]);
+  h->ops->linear_backward_input(op, t[DY], t[W], packed, add_input, t[DX]);
+  h->ops->linear_backward_weight(op, t[X], t[DY], add_weight, t[DW], t[DBIAS]);
+  free(packed);
+}
+
+static reference_linear_t shape_of(const op_case_t *c) {
+  const size_t in = c->dims[1], out = c->dims[2];
+  const bool out_in = c->flags & OP_OUT_IN;
+  return (reference_linear_t){
+      .rows = c->dims[0],
+      .in = in,
+      .out = out,
+      .w_in = out_in ? 1 : out,
+      .w_out = out_in ? in : 1,
+      .x_stride = x_stride(c),
+      .y_stride = y_stride(c),
+  };
+}
+
+static void forward(const op_case_t *c, double **t) {
+  const reference_linear_t shape = shape_of(c);
+  reference_linear_forward(&shape, t[X], t[W], t[BIAS], t[RESIDUAL], t[Y]);
+}
+
+static void reference(const op_case_t *c, double **t) {
+  const reference_linear_t shape = shape_of(c);
+  forward(c, t);
+  for (size_t row = 0; !(c->flags & OP_ADD_INPUT) && row < shape.rows; row++) {
+    for (size_t i = 0; i < shape.in; i++) {
+      t[DX][row * shape.x_stride + i] = 0;
+    }
+  }
+  for (size_t i = 0; !(c->flags & OP_ADD_WEIGHT) && i < shape.in * shape.out; i++) {
+    t[DW][i] = 0;
+  }
+  for (size_t o = 0; t[DBIAS] && !(c->flags & OP_ADD_WEIGHT) && o < shape.out; o++) {
+    t[DBIAS][o] = 0;
+  }
+  reference_linear_input(&shape, t[DY], t[W], t[DX]);
+  reference_linear_weight(&shape, t[X], t[DY], t[DW], t[DBIAS]);
+}
+
+const op_kind_t op_linear = {
+    .name = "linear",
+    .tolerance = 4e-6,
+    .tensors = tensors,
+    .host = host,
+    .reference = reference,
+    .forward = forward,
+    .y = Y,
+    .dy = DY,
+    .slopes = {{X, DX}, {W, DW}, {BIAS, DBIAS}},
+    .slopes_count = 3,
+};

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cases/op_case.h"
+
+#include "base/random.h"
+#include "sys/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD      64         // floats before and after each tensor
+#define POISON     0x7fc0dead // a NaN of our own
+#define DIFFERENCE 1e-5       // step of finite differences
+#define SAMPLES    40         // elements differentiated per tensor
+
+typedef struct buffers {
+  op_tensor_t tensors[OP_TENSORS];
+  float *block[OP_TENSORS]; // with guards
+  float *t[OP_TENSORS];
+  double *reference[OP_TENSORS];
+} buffers_t;
+
+static char *workspace;
+static size_t workspace_bytes;
+
+void op_host_workspace(const op_host_t *host) {
+  const size_t wanted = host->ops->workspace_bytes(host->compute);
+  if (wanted > workspace_bytes) {
+    free(workspace);
+    workspace_bytes = (wanted + 63) / 64 * 64;
+    workspace = aligned_alloc(64, workspace_bytes);
+  }
+  // Poisoned each time: an operation that reads workspace it has not written shows.
+  memset(workspace, 0xff, workspace_bytes);
+  host->ops->use_workspace(host->compute, workspace, workspace_bytes);
+}
+
+void op_case_name(const op_case_t *c, char *text, size_t bytes) {
+  int used = snprintf(text, bytes, "%s", c->kind->name);
+  for (int i = 0; i < OP_DIMS && c->dims[i]; i++) {
+    used += snprintf(text + used, bytes - (size_t)used, "%c%zu", i ? 'x' : ' ', c->dims[i]);
+  }
+  snprintf(text + used, bytes - (size_t)used, " flags %x", c->flags);
+}
+
+static float input_value(const op_case_t *c, const op_tensor_t *tensor, size_t tensor_index, size_t i) {
+  float value = (float)bl_random_normal(17 + tensor_index, i);
+  value = c->flags & OP_LARGE ? 30 * value : value;
+  return tensor->positive ? fabsf(value) : value;
+}
+
+static uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+static float poison(void) {
+  const uint32_t bits = POISON;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// `shift` floats off 64-byte alignment.
+static void fill(buffers_t *b, const op_case_t *c, size_t shift) {
+  for (size_t n = 0; n < OP_TENSORS; n++) {
+    const op_tensor_t *tensor = &b->tensors[n];
+    if (tensor->count == 0) {
+      continue;
+    }
+    const size_t total = tensor->count + 2 * GUARD + 16;
+    b->block[n] = aligned_alloc(64, (total * sizeof(float) + 63) / 64 * 64);
+    b->t[n] = b->block[n] + GUARD + shift;
+    b->reference[n] = calloc(tensor->count, sizeof(double));
+    for (size_t i = 0; i < total; i++) {
+      b->block[n][i] = poison();
+    }
+    for (size_t i = 0; i < tensor->count; i++) {
+      if (tensor->role == OP_INDEX) {
+        const int32_t index = (int32_t)bl_random_below(17 + n, i, tensor->bound);
+        memcpy(&b->t[n][i], &index, sizeof index);
+        b->reference[n][i] = index;
+      } else if (tensor->role != OP_OUTPUT) {
+        b->t[n][i] = input_value(c, tensor, n, i);
+        b->reference[n][i] = b->t[n][i];
+      } else {
+        b->reference[n][i] = NAN;
+      }
+    }
+  }
+}
+
+static void clear(buffers_t *b) {
+  for (size_t n = 0; n < OP_TENSORS; n++) {
+    free(b->block[n]);
+    free(b->reference[n]);
+  }
+}
+
+static bool guards_intact(const buffers_t *b, size_t n, size_t shift) {
+  const size_t total = b->tensors[n].count + 2 * GUARD + 16;
+  for (size_t i = 0; i < total; i++) {
+    const bool inside = i >= GUARD + shift && i < GUARD + shift + b->tensors[n].count;
+    if (!inside && bits_of(b->block[n][i]) != POISON) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool tensor_matches(const op_case_t *c, const buffers_t *b, size_t n, const char *name) {
+  const op_tensor_t *tensor = &b->tensors[n];
+  double squares = 0;
+  size_t written = 0;
+  for (size_t i = 0; i < tensor->count; i++) {
+    if (!isnan(b->reference[n][i])) {
+      squares += b->reference[n][i] * b->reference[n][i];
+      written++;
+    }
+  }
+  const double size = written ? sqrt(squares / (double)written) : 0;
+  for (size_t i = 0; i < tensor->count; i++) {
+    const double want = b->reference[n][i], got = b->t[n][i];
+    const bool gap = isnan(want) && bits_of(b->t[n][i]) == POISON;
+    if (!gap && !(fabs(got - want) <= c->kind->tolerance * (size + fabs(want)))) {
+      printf("%s: %s[%zu] is %.9g, should be %.9g (tensor size %.3g)\n", name, tensor->name, i, got, want, size);
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool inputs_unchanged(const op_case_t *c, const buffers_t *b, size_t n, const char *name) {
+  for (size_t i = 0; i < b->tensors[n].count; i++) {
+    if (bits_of(b->t[n][i]) != bits_of(input_value(c, &b->tensors[n], n, i))) {
+      printf("%s: input %s[%zu] was changed\n", name, b->tensors[n].name, i);
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool compare_once(const op_host_t *host, const op_case_t *c, buffers_t *b, size_t shift) {
+  char name[128];
+  op_case_name(c, name, sizeof name);
+  bool ok = true;
+  memset(b, 0, sizeof *b);
+  c->kind->tensors(c, b->tensors);
+  fill(b, c, shift);
+  c->kind->host(host, c, b->t);
+  c->kind->reference(c, b->reference);
+  bl_error_t err = {0};
+  if (host->ops->status(host->compute, &err) != BL_OK) {
+    printf("%s: %s\n", name, err.text);
+    ok = false;
+  }
+  for (size_t n = 0; ok && n < OP_TENSORS; n++) {
+    if (b->tensors[n].count == 0) {
+      continue;
+    }
+    if (!guards_intact(b, n, shift)) {
+      printf("%s: wrote outside of %s\n", name, b->tensors[n].name);
+      ok = false;
+    } else if (b->tensors[n].role == OP_INPUT) {
+      ok = inputs_unchanged(c, b, n, name);
+    } else if (b->tensors[n].role != OP_INDEX) {
+      ok = tensor_matches(c, b, n, name);
+    }
+  }
+  return ok;
+}
+
+bool op_case_compare(const op_host_t *host, const op_case_t *c) {
+  buffers_t first, second;
+  bool ok = compare_once(host, c, &first, 0);
+  if (ok) {
+    // Again, elsewhere in memory: the same bits.
+    ok = compare_once(host, c, &second, 3);
+    for (size_t n = 0; ok && n < OP_TENSORS; n++) {
+      if (first.t[n] && memcmp(first.t[n], second.t[n], first.tensors[n].count * sizeof(float)) != 0) {
+        printf("%s: %s differs in bits when run again at another address\n", c->kind->name, first.tensors[n].name);
+        ok = false;
+      }
+    }
+    clear(&second);
+  }
+  clear(&first);
+  return ok;
+}
+
+// sum(dy y) of the reference's forward.
+static double objective(const op_case_t *c, buffers_t *b) {
+  c->kind->forward(c, b->reference);
+  double sum = 0;
+  for (size_t i = 0; i < b->tensors[c->kind->y].count; i++) {
+    const double y = b->reference[c->kind->y][i];
+    sum += isnan(y) ? 0 : y * (c->kind->dy < 0 ? 1 : b->reference[c->kind->dy][i]);
+  }
+  return sum;
+}
+
+bool op_case_gradients(const op_case_t *c) {
+  if (!c->kind->forward) {
+    return true;
+  }
+  char name[128];
+  op_case_name(c, name, sizeof name);
+  buffers_t b = {0};
+  bool ok = true;
+  c->kind->tensors(c, b.tensors);
+  fill(&b, c, 0);
+  c->kind->reference(c, b.reference);
+  for (int s = 0; ok && s < c->kind->slopes_count; s++) {
+    const op_slope_t slope = c->kind->slopes[s];
+    const op_tensor_t *input = &b.tensors[slope.input], *gradient = &b.tensors[slope.gradient];
+    if (gradient->count == 0 || gradient->role != OP_OUTPUT) {
+      continue;
+    }
+    double largest = 0;
+    for (size_t i = 0; i < gradient->count; i++) {
+      const double g = fabs(b.reference[slope.gradient][i]);
+      largest = g > largest ? g : largest;
+    }
+    for (size_t sample = 0; ok && sample < SAMPLES; sample++) {
+      const size_t i = bl_random_below(99, sample, input->count);
+      double *x = &b.reference[slope.input][i];
+      const double before = *x;
+      *x = before + DIFFERENCE;
+      const double up = objective(c, &b);
+      *x = before - DIFFERENCE;
+      const double down = objective(c, &b);
+      *x = before;
+      const double numeric = (up - down) / (2 * DIFFERENCE), analytic = b.reference[slope.gradient][i];
+      if (!isnan(analytic) && !(fabs(numeric - analytic) <= 1e-6 * (1 + largest))) {
+        printf("%s: %s[%zu] is %.9g, finite differences say %.9g\n", name, gradient->name, i, analytic, numeric);
+        ok = false;
+      }
+    }
+  }
+  clear(&b);
+  return ok;
+}
+
+double op_case_seconds(const op_host_t *host, const op_case_t *c) {
+  buffers_t b = {0};
+  c->kind->tensors(c, b.tensors);
+  fill(&b, c, 0);
+  c->kind->host(host, c, b.t);
+  double best = INFINITY;
+  for (int round = 0; round < 5; round++) {
+    const uint64_t start = bl_clock_now_ns();
+    c->kind->host(host, c, b.t);
+    const double seconds = (double)(bl_clock_now_ns() - start) / BL_NS_PER_S;
+    best = seconds < best ? seconds : best;
+  }
+  clear(&b);
+  return best;
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// One table of operation cases, run in three modes: compare with the fp64 reference, check the reference's gradients by
+// finite differences, take the time. A kind describes an operation (forward and backward together) by its tensors; a
+// case is a kind with dimensions and flags. In the manner of ggml's test-backend-ops.
+#ifndef BALLAST_TESTS_OPS_OP_CASE_H
+#define BALLAST_TESTS_OPS_OP_CASE_H
+
+#include "compute/ops/ops.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OP_TENSORS 12
+#define OP_DIMS    6
+
+typedef enum op_role {
+  OP_INPUT,  // standard normal, must come back unchanged
+  OP_INDEX,  // int32 below `bound`, in the place of floats on the host
+  OP_OUTPUT, // poisoned with NaN before; elements that both sides leave are untouched gaps
+  OP_ADDED,  // has a value before, is added to
+} op_role_t;
+
+typedef struct op_tensor {
+  const char *name;
+  size_t count; // 0: absent, a NULL pointer
+  op_role_t role;
+  uint64_t bound;
+  bool positive; // absolute values (second moments)
+} op_tensor_t;
+
+typedef struct op_kind op_kind_t;
+
+typedef struct op_case {
+  const op_kind_t *kind;
+  size_t dims[OP_DIMS];
+  unsigned flags;
+} op_case_t;
+
+typedef struct op_host {
+  const bl_ops_t *ops;
+  bl_compute_t *compute;
+} op_host_t;
+
+// Gradients `gradient` of `input`, for outputs y with gradient dy: sum(dy forward(input)) is differentiated.
+typedef struct op_slope {
+  int input, gradient;
+} op_slope_t;
+
+struct op_kind {
+  const char *name;
+  double tolerance; // relative to the root mean square of the tensor
+  void (*tensors)(const op_case_t *c, op_tensor_t tensors[OP_TENSORS]);
+  // Plans what needs planning (cached by the back end); gives the workspace through op_host_workspace.
+  void (*host)(const op_host_t *host, const op_case_t *c, float **t);
+  void (*reference)(const op_case_t *c, double **t);
+  void (*forward)(const op_case_t *c, double **t); // NULL: nothing to differentiate
+  int y, dy;
+  op_slope_t slopes[4];
+  int slopes_count;
+};
+
+extern const op_case_t op_cases[];
+extern const size_t op_cases_count;
+extern const op_kind_t op_linear, op_norm, op_gelu, op_swiglu, op_rope, op_attention, op_embedding, op_cross_entropy,
+    op_adamw, op_sums;
+
+enum { // flags of several kinds
+  OP_IN_PLACE = 1u << 0,
+  OP_OUT_IN = 1u << 1,
+  OP_BIAS = 1u << 2,
+  OP_RESIDUAL = 1u << 3,
+  OP_PREPACK = 1u << 4,
+  OP_ADD_INPUT = 1u << 5,
+  OP_ADD_WEIGHT = 1u << 6,
+  OP_RMS = 1u << 7,
+  OP_FLASH = 1u << 8,
+  OP_LARGE = 1u << 9, // inputs times 30: saturation
+};
+
+// After planning: makes the workspace as large as the back end wants.
+void op_host_workspace(const op_host_t *host);
+void op_case_name(const op_case_t *c, char *text, size_t bytes);
+
+// Each prints what fails and returns whether all is well.
+bool op_case_compare(const op_host_t *host, const op_case_t *c);
+bool op_case_gradients(const op_case_t *c);
+double op_case_seconds(const op_host_t *host, const op_case_t *c);
+
+#endif

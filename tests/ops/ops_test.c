@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies every operation of the host back end, on each instruction set this CPU has and with one and two threads,
+// against the fp64 reference: odd sizes, poisoned outputs, guard zones, unchanged inputs, same bits when repeated. The
+// reference's own gradients are checked by finite differences. `test_compute_ops speed` takes times instead.
+#include "ops/cases/op_case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static op_host_t open_host(bl_instruction_set_t set, uint32_t threads, bl_error_t *err) {
+  op_host_t host = {.ops = bl_ops_host()};
+  bl_compute_options_t options = {.threads = threads, .instruction_set = set};
+  if (host.ops->create(&options, &host.compute, err) == BL_OK) {
+    host.ops->attach(host.compute);
+  }
+  return host;
+}
+
+static void compare(bl_instruction_set_t set, uint32_t threads) {
+  bl_error_t err = {0};
+  op_host_t host = open_host(set, threads, &err);
+  if (!host.compute) {
+    printf("skipped: %s\n", err.text);
+    skip();
+  }
+  size_t failed = 0;
+  for (size_t i = 0; i < op_cases_count; i++) {
+    failed += !op_case_compare(&host, &op_cases[i]);
+  }
+  printf("%s, %u threads: %zu of %zu cases agree\n", host.ops->describe(host.compute), threads, op_cases_count - failed,
+         op_cases_count);
+  host.ops->destroy(host.compute);
+  assert_int_equal(failed, 0);
+}
+
+static void baseline_agrees(void **state) {
+  (void)state;
+  compare(BL_ISA_BASELINE, 1);
+}
+
+static void avx2_agrees(void **state) {
+  (void)state;
+  compare(BL_ISA_AVX2, 1);
+}
+
+static void avx512_agrees(void **state) {
+  (void)state;
+  compare(BL_ISA_AVX512, 1);
+}
+
+static void two_threads_agree(void **state) {
+  (void)state;
+  compare(BL_ISA_AUTO, 2);
+}
+
+static void reference_gradients_agree_with_finite_differences(void **state) {
+  (void)state;
+  for (size_t i = 0; i < op_cases_count; i++) {
+    // A residual's gradient passes by the norm: dx then is not the derivative of y alone.
+    const bool norm_residual = op_cases[i].kind == &op_norm && op_cases[i].flags & OP_RESIDUAL;
+    if (!norm_residual && !(op_cases[i].flags & OP_LARGE)) {
+      assert_true(op_case_gradients(&op_cases[i]));
+    }
+  }
+}
+
+static int take_times(void) {
+  static const op_case_t cases[] = {
+      {&op_linear, {1024, 768, 3072}, OP_BIAS | OP_PREPACK},
+      {&op_norm, {1024, 768}, OP_RESIDUAL},
+      {&op_gelu, {1024 * 3072}, 0},
+      {&op_swiglu, {1024, 2048}, 0},
+      {&op_attention, {1, 1024, 12, 12, 64}, OP_FLASH},
+      {&op_attention, {1, 1024, 12, 12, 64}, 0},
+      {&op_adamw, {4 << 20}, 0},
+  };
+  bl_error_t err = {0};
+  op_host_t host = open_host(BL_ISA_AUTO, 1, &err);
+  if (!host.compute) {
+    fprintf(stderr, "%s\n", err.text);
+    return 1;
+  }
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char name[128];
+    op_case_name(&cases[i], name, sizeof name);
+    printf("%-44s %9.3f ms forward and backward\n", name, 1e3 * op_case_seconds(&host, &cases[i]));
+  }
+  host.ops->destroy(host.compute);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "speed") == 0) {
+    return take_times();
+  }
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(reference_gradients_agree_with_finite_differences),
+      cmocka_unit_test(baseline_agrees),
+      cmocka_unit_test(avx2_agrees),
+      cmocka_unit_test(avx512_agrees),
+      cmocka_unit_test(two_threads_agree),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
