@@ -85,9 +85,9 @@ static void describe(const bl_option_t *row, char *text, size_t text_bytes) {
         (size_t)snprintf(text + used, text_bytes - used, " One of: %s.", choices_text(row, choices, sizeof choices));
   }
   bl__range_format(row, range);
-  if ((range[0] != '\0' || row->unit != NULL) && used < text_bytes) {
-    used += (size_t)snprintf(text + used, text_bytes - used, " [%s%s%s]", range,
-                             range[0] != '\0' && row->unit != NULL ? " " : "", row->unit != NULL ? row->unit : "");
+  if (range[0] != '\0' && used < text_bytes) {
+    used += (size_t)snprintf(text + used, text_bytes - used, " Range %s%s%s.", range, row->unit != NULL ? " " : "",
+                             row->unit != NULL ? row->unit : "");
   }
   bool is_switch = row->type == BL_OPTION_BOOL && !row->optional;
   if (preset_text(row) != NULL && !is_switch && used < text_bytes) {

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What verbs print: rows of JSON objects, shown as the user asked with -o.
+//
+//   static const bl_ctl_column_t columns[] = {{"stage", "STAGE", .right = true}, {"address", "ADDRESS", .wide = true}};
+//   bl_ctl_print_rows(arguments.output, columns, 2, rows, stdout);
+//
+// table   the columns that are not `wide`          wide   all columns
+// json    one array (print_object: one object)     ndjson one line per row
+// yaml    a list of mappings                       name   the first column alone, one per line
+#ifndef BALLAST_BALLASTCTL_OUTPUT_H
+#define BALLAST_BALLASTCTL_OUTPUT_H
+
+#include "config/options.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+typedef enum bl_ctl_output {
+  BL_CTL_TABLE,
+  BL_CTL_WIDE,
+  BL_CTL_JSON,
+  BL_CTL_NDJSON,
+  BL_CTL_YAML,
+  BL_CTL_NAME
+} bl_ctl_output_t;
+
+// The row of a flag table for "-o"; `member` is a bl_ctl_output_t.
+#define BL_CTL_OUTPUT_FLAG(type_, member)                                                                              \
+  {                                                                                                                    \
+    .name = "output", .letter = 'o', .type = BL_OPTION_ENUM, .offset = offsetof(type_, member),                        \
+    .choices = bl_ctl_output_names, .preset = "table", .help = "How results are printed."                              \
+  }
+extern const char *const bl_ctl_output_names[];
+
+typedef struct bl_ctl_column {
+  const char *key;   // of the row's object
+  const char *title; // of the table
+  bool right;        // numbers
+  bool wide;         // shown by -o wide only
+} bl_ctl_column_t;
+
+// `rows` is an array of objects; borrowed. BL_IO when the stream fails.
+BL_MUST_USE bl_status_t bl_ctl_print_rows(bl_ctl_output_t output, const bl_ctl_column_t *columns, size_t column_count,
+                                          const json_t *rows, FILE *stream);
+// One object: json and yaml print it alone, the others as a table of one row.
+BL_MUST_USE bl_status_t bl_ctl_print_object(bl_ctl_output_t output, const bl_ctl_column_t *columns, size_t column_count,
+                                            const json_t *object, FILE *stream);
+
+#endif

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verb.h"
+
+#include "config/nearest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void print_verbs(const char *program, const bl_ctl_verb_t *verbs, size_t verb_count, FILE *stream) {
+  fprintf(stream, "usage: %s VERB [arguments]\n\n", program);
+  for (size_t i = 0; i < verb_count; i++) {
+    if (verbs[i].summary != NULL) {
+      fprintf(stream, "  %-12s %s\n", verbs[i].name, verbs[i].summary);
+    }
+  }
+  fprintf(stream, "\n%s VERB --help says more.\n", program);
+}
+
+int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb_count, int argc, char *const *argv) {
+  if (argc == 0) {
+    print_verbs(program, verbs, verb_count, stderr);
+    return bl_status_exit_code(BL_INVALID);
+  }
+  if (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0 || strcmp(argv[0], "help") == 0) {
+    print_verbs(program, verbs, verb_count, stdout);
+    return 0;
+  }
+  bl_nearest_t nearest = {.name = argv[0]};
+  for (size_t i = 0; i < verb_count; i++) {
+    if (strcmp(argv[0], verbs[i].name) == 0) {
+      return verbs[i].run(argc - 1, argv + 1);
+    }
+    bl_nearest_offer(&nearest, verbs[i].name);
+  }
+  bl_error_t err;
+  return bl_ctl_finish(
+      bl_error_set(&err, BL_INVALID, "'%.60s' is no verb of %s; did you mean '%s'?", argv[0], program, nearest.best),
+      &err);
+}
+
+int bl_ctl_finish(bl_status_t status, const bl_error_t *err) {
+  if (status != BL_OK) {
+    fprintf(stderr, "ballastctl: %s\n", err->text);
+  }
+  return bl_status_exit_code(status);
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verbs of ballastctl. A verb is one file that defines one bl_ctl_verb_t; verbs.c lists them. To add one:
+//
+//   schedule.c:  static int show(int argc, char *const *argv) { ...bl_flags_parse...; return bl_ctl_finish(...); }
+//                static const bl_ctl_verb_t verbs[] = {{"show", "order of operations of a schedule", show}, ...};
+//                static int run(int argc, char *const *argv) {
+//                  return bl_ctl_dispatch("ballastctl schedule", verbs, sizeof verbs / sizeof verbs[0], argc, argv);
+//                }
+//                const bl_ctl_verb_t bl_ctl_schedule_verb = {"schedule", "schedules: show, check, export", run};
+//   verbs.h:     extern const bl_ctl_verb_t bl_ctl_schedule_verb;
+//   verbs.c:     one line in the table
+//
+// Data goes to stdout, messages to stderr. A verb holds no logic of its own: it reads its flags, calls a library or a
+// service, and prints.
+#ifndef BALLAST_BALLASTCTL_VERB_H
+#define BALLAST_BALLASTCTL_VERB_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+
+typedef struct bl_ctl_verb {
+  const char *name;
+  const char *summary; // for the list of verbs; NULL: not listed
+  // `argv` holds the words after the verb. Returns the exit code of the program (DESIGN.md section 7).
+  int (*run)(int argc, char *const *argv);
+} bl_ctl_verb_t;
+
+// Runs the verb that argv[0] names; --help lists them, an unknown one names the nearest. `program` is what the user
+// typed so far, for messages.
+int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb_count, int argc, char *const *argv);
+
+// Ends a verb: prints the error, if it is one, as "ballastctl: TEXT" and returns the exit code of `err->status`.
+int bl_ctl_finish(bl_status_t status, const bl_error_t *err);
+
+#endif

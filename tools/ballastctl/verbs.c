@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl: starts and operates training runs.
+#include "verbs.h"
+
+#include "sys/log.h"
+
+int main(int argc, char **argv) {
+  const bl_ctl_verb_t verbs[] = {
+      bl_ctl_configuration_verb,
+      bl_ctl_version_verb,
+  };
+  bl_log_init("ballastctl", BL_LOG_WARNING);
+  return bl_ctl_dispatch("ballastctl", verbs, sizeof verbs / sizeof verbs[0], argc - 1, argv + 1);
+}
