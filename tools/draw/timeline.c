@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "draw/timeline.h"
+
+#include "draw/canvas.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WIDTH_DEFAULT 1400.0
+#define MARGIN_LEFT   96.0
+#define MARGIN_RIGHT  92.0
+#define MARGIN_TOP    86.0
+#define AXIS_HEIGHT   52.0
+#define BAR_HEIGHT    34.0
+#define LANE_HEIGHT   7.0  // of evicts and loads
+#define CURVE_HEIGHT  30.0 // of slots in use
+#define ROW_GAP       16.0
+#define HAIRLINE      0.6 // boxes narrower than this get no outline
+
+#define INK       BL_COLOR(0x22272e)
+#define INK_SOFT  BL_COLOR(0x6b7480)
+#define GRID      BL_COLOR(0xe3e7ec)
+#define WAIT_FILL BL_COLOR(0xf6f7f9)
+#define WAIT_LINE BL_COLOR(0xc9d0d8)
+#define CURVE     BL_COLOR(0xd8cfea)
+#define CURVE_TOP BL_COLOR(0x7a5fb0)
+#define LIMIT     BL_COLOR(0xc0392b)
+
+typedef struct style {
+  char verb;
+  unsigned color;
+  const char *meaning;
+} style_t;
+
+static const style_t styles[] = {
+    {'F', 0x6fa8dc, "forward"},
+    {'B', 0xe9885a, "backward"},
+    {'I', 0xf0a35e, "backward, input"},
+    {'W', 0x79bf8b, "backward, weights"},
+    {'R', 0xb9a5e0, "recompute"},
+    {'E', 0xb5496b, "evict"},
+    {'L', 0x3f8f9b, "load"},
+};
+
+typedef struct page {
+  const bl_timeline_t *timeline;
+  bl_canvas_t *canvas;
+  double width, height, first, last, pixels_per_unit;
+  bool lanes; // some evict or load
+  double row_height, most_slots;
+} page_t;
+
+static double x_of(const page_t *page, double time) {
+  return MARGIN_LEFT + (time - page->first) * page->pixels_per_unit;
+}
+
+static double y_of(const page_t *page, uint32_t stage) {
+  return MARGIN_TOP + stage * page->row_height;
+}
+
+static bool is_transfer(char verb) {
+  return verb == 'E' || verb == 'L';
+}
+
+static const style_t *style_of(char verb) {
+  static const style_t other = {'?', 0xb0b7bf, "other"};
+  for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++) {
+    if (styles[i].verb == verb) {
+      return &styles[i];
+    }
+  }
+  return &other;
+}
+
+// Later chunks of a stage are darker, so that a V or a loop can be followed by eye.
+static bl_color_t shade(unsigned hex, uint32_t chunk) {
+  bl_color_t color = BL_COLOR(hex);
+  double factor = pow(0.80, chunk > 3 ? 3 : chunk);
+  return (bl_color_t){color.red * factor, color.green * factor, color.blue * factor};
+}
+
+static void draw_event(page_t *page, const bl_timeline_event_t *event) {
+  double x = x_of(page, event->start), width = x_of(page, event->end) - x, y = y_of(page, event->stage);
+  bl_color_t color = shade(style_of(event->verb)->color, event->chunk);
+  if (is_transfer(event->verb)) {
+    bl_canvas_fill_rect(page->canvas, x, y + BAR_HEIGHT + 2, fmax(width, 1.5), LANE_HEIGHT - 2, color);
+    return;
+  }
+  bl_canvas_fill_rect(page->canvas, x, y, width, BAR_HEIGHT, color);
+  if (width > 5 * HAIRLINE) {
+    bl_canvas_stroke_rect(page->canvas, x, y, width, BAR_HEIGHT, HAIRLINE, BL_COLOR(0xffffff));
+  }
+  char text[16];
+  snprintf(text, sizeof text, "%u", event->micro_batch);
+  double size = width > 18 ? 12 : 9;
+  if (bl_canvas_text_width(page->canvas, text, size, false) + 3 < width) {
+    bl_canvas_text(page->canvas, x + width / 2, y + BAR_HEIGHT / 2 + size * 0.36, text, size, false, BL_ALIGN_CENTER,
+                   event->chunk > 1 ? BL_COLOR(0xffffff) : INK);
+  }
+}
+
+static void draw_rows(page_t *page) {
+  const bl_timeline_t *t = page->timeline;
+  double right = x_of(page, page->last);
+  for (uint32_t s = 0; s < t->stages; s++) { // all of a row is a wait until an operation covers it
+    double y = y_of(page, s);
+    bl_canvas_fill_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, BAR_HEIGHT, WAIT_FILL);
+    bl_canvas_hatch_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, BAR_HEIGHT, WAIT_LINE);
+    char label[24];
+    snprintf(label, sizeof label, "stage %u", s);
+    bl_canvas_text(page->canvas, MARGIN_LEFT - 12, y + BAR_HEIGHT / 2 + 4.5, label, 13, true, BL_ALIGN_RIGHT, INK);
+  }
+  for (size_t i = 0; i < t->event_count; i++) {
+    draw_event(page, &t->events[i]);
+  }
+}
+
+// The share of the step in which the stage computes, right of its row.
+static void draw_busy(page_t *page, double *busy) {
+  const bl_timeline_t *t = page->timeline;
+  memset(busy, 0, t->stages * sizeof *busy);
+  for (size_t i = 0; i < t->event_count; i++) {
+    if (!is_transfer(t->events[i].verb)) {
+      busy[t->events[i].stage] += t->events[i].end - t->events[i].start;
+    }
+  }
+  for (uint32_t s = 0; s < t->stages; s++) {
+    char label[24];
+    snprintf(label, sizeof label, "%.0f %% busy", 100 * busy[s] / (page->last - page->first));
+    bl_canvas_text(page->canvas, page->width - MARGIN_RIGHT + 10, y_of(page, s) + BAR_HEIGHT / 2 + 4, label, 11.5,
+                   false, BL_ALIGN_LEFT, INK_SOFT);
+  }
+}
+
+static void draw_curve(page_t *page, uint32_t stage, double *xs, double *heights) {
+  const bl_timeline_t *t = page->timeline;
+  uint32_t count = 0;
+  double peak = 0, base = y_of(page, stage) + page->row_height - ROW_GAP;
+  double scale = (CURVE_HEIGHT - 6) / fmax(page->most_slots, 1);
+  for (size_t i = 0; i < t->level_count; i++) {
+    if (t->levels[i].stage == stage) {
+      xs[count] = x_of(page, fmin(fmax(t->levels[i].time, page->first), page->last));
+      heights[count++] = t->levels[i].slots * scale;
+      peak = fmax(peak, t->levels[i].slots);
+    }
+  }
+  bl_canvas_steps(page->canvas, xs, heights, count, x_of(page, page->last), base, CURVE, CURVE_TOP);
+  char label[48];
+  if (t->slots_available != NULL) {
+    double y = base - t->slots_available[stage] * scale;
+    bl_canvas_line(page->canvas, MARGIN_LEFT, y, x_of(page, page->last), y, 1, true, LIMIT);
+    snprintf(label, sizeof label, "peak %g of %g", peak, t->slots_available[stage]);
+  } else {
+    snprintf(label, sizeof label, "peak %g", peak);
+  }
+  bl_canvas_text(page->canvas, MARGIN_LEFT - 12, base - 3, "slots", 11, false, BL_ALIGN_RIGHT, INK_SOFT);
+  bl_canvas_text(page->canvas, page->width - MARGIN_RIGHT + 10, base - 3, label, 11.5, false, BL_ALIGN_LEFT, CURVE_TOP);
+}
+
+// 1, 2 or 5 times a power of ten, for about `wanted` ticks.
+static double nice_step(double span, double wanted) {
+  double power = pow(10, floor(log10(span / wanted))), rest = span / wanted / power;
+  return power * (rest > 5 ? 10 : rest > 2 ? 5 : rest > 1 ? 2 : 1);
+}
+
+static void draw_axis(page_t *page, bool grid) {
+  double bottom = y_of(page, page->timeline->stages) - ROW_GAP + 6, right = x_of(page, page->last);
+  double span = page->last - page->first, step = nice_step(span, 12);
+  for (double at = 0; at <= span * (1 + 1e-9); at += step) {
+    double x = x_of(page, page->first + at);
+    if (grid) {
+      bl_canvas_line(page->canvas, x, MARGIN_TOP - 6, x, bottom, 1, false, GRID);
+      continue;
+    }
+    char label[32];
+    snprintf(label, sizeof label, "%g", fabs(at) < step * 1e-9 ? 0 : at);
+    bl_canvas_line(page->canvas, x, bottom, x, bottom + 5, 1, false, INK_SOFT);
+    bl_canvas_text(page->canvas, x, bottom + 19, label, 11.5, false, BL_ALIGN_CENTER, INK_SOFT);
+  }
+  if (!grid) {
+    char label[64];
+    bl_canvas_line(page->canvas, MARGIN_LEFT, bottom, right, bottom, 1, false, INK_SOFT);
+    snprintf(label, sizeof label, "time [%s]", page->timeline->unit);
+    bl_canvas_text(page->canvas, (MARGIN_LEFT + right) / 2, bottom + 38, label, 12, false, BL_ALIGN_CENTER, INK);
+  }
+}
+
+static double draw_key(page_t *page, double x, const char *text, bl_color_t color, bool hatched) {
+  const double y = 54, box = 13;
+  if (hatched) {
+    bl_canvas_fill_rect(page->canvas, x, y, box, box, WAIT_FILL);
+    bl_canvas_hatch_rect(page->canvas, x, y, box, box, WAIT_LINE);
+  } else {
+    bl_canvas_fill_rect(page->canvas, x, y, box, box, color);
+  }
+  bl_canvas_text(page->canvas, x + box + 6, y + 11, text, 12, false, BL_ALIGN_LEFT, INK);
+  return x + box + 6 + bl_canvas_text_width(page->canvas, text, 12, false) + 18;
+}
+
+static void draw_head(page_t *page) {
+  const bl_timeline_t *t = page->timeline;
+  bl_canvas_text(page->canvas, MARGIN_LEFT, 28, t->title, 18, true, BL_ALIGN_LEFT, INK);
+  if (t->subtitle != NULL) {
+    double after = MARGIN_LEFT + bl_canvas_text_width(page->canvas, t->title, 18, true) + 16;
+    bl_canvas_text(page->canvas, after, 28, t->subtitle, 13, false, BL_ALIGN_LEFT, INK_SOFT);
+  }
+  double x = MARGIN_LEFT;
+  for (size_t k = 0; k < sizeof styles / sizeof styles[0]; k++) {
+    bool seen = false;
+    for (size_t i = 0; i < t->event_count && !seen; i++) {
+      seen = t->events[i].verb == styles[k].verb;
+    }
+    if (seen) {
+      char text[48];
+      snprintf(text, sizeof text, "%c  %s", styles[k].verb, styles[k].meaning);
+      x = draw_key(page, x, text, BL_COLOR(styles[k].color), false);
+    }
+  }
+  x = draw_key(page, x, "wait", WAIT_LINE, true);
+  if (t->levels != NULL) {
+    (void)draw_key(page, x, "slots in use", CURVE, false);
+  }
+}
+
+static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err) {
+  if (t->event_count == 0 || t->stages == 0) {
+    return bl_error_set(err, BL_INVALID, "timeline \"%s\": has no events", t->title);
+  }
+  page->first = INFINITY;
+  page->last = -INFINITY;
+  for (size_t i = 0; i < t->event_count; i++) {
+    const bl_timeline_event_t *event = &t->events[i];
+    if (event->stage >= t->stages || !(event->end >= event->start)) {
+      return bl_error_set(err, BL_INVALID, "timeline \"%s\": event %zu is on stage %u from %g to %g", t->title, i,
+                          event->stage, event->start, event->end);
+    }
+    page->first = fmin(page->first, event->start);
+    page->last = fmax(page->last, event->end);
+    page->lanes = page->lanes || is_transfer(event->verb);
+  }
+  for (size_t i = 0; i < t->level_count; i++) {
+    page->most_slots = fmax(page->most_slots, t->levels[i].slots);
+  }
+  for (uint32_t s = 0; s < t->stages && t->slots_available != NULL; s++) {
+    page->most_slots = fmax(page->most_slots, t->slots_available[s]);
+  }
+  page->last = page->last > page->first ? page->last : page->first + 1;
+  page->width = t->width > 0 ? t->width : WIDTH_DEFAULT;
+  page->pixels_per_unit = (page->width - MARGIN_LEFT - MARGIN_RIGHT) / (page->last - page->first);
+  page->row_height = BAR_HEIGHT + (page->lanes ? LANE_HEIGHT : 0) + (t->levels != NULL ? CURVE_HEIGHT : 0) + ROW_GAP;
+  page->height = MARGIN_TOP + t->stages * page->row_height + AXIS_HEIGHT;
+  return BL_OK;
+}
+
+bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl_error_t *err) {
+  page_t page = {.timeline = timeline};
+  bl_status_t status = measure(timeline, &page, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  size_t room = timeline->level_count > timeline->stages ? timeline->level_count : timeline->stages;
+  double *xs = malloc((room + 1) * 2 * sizeof *xs);
+  if (xs == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "%s: out of memory", path);
+  }
+  status = bl_canvas_open(path, page.width, page.height, &page.canvas, err);
+  if (status == BL_OK) {
+    draw_axis(&page, true);
+    draw_rows(&page);
+    for (uint32_t s = 0; s < timeline->stages && timeline->levels != NULL; s++) {
+      draw_curve(&page, s, xs, xs + room + 1);
+    }
+    draw_busy(&page, xs);
+    draw_axis(&page, false);
+    draw_head(&page);
+    status = bl_canvas_close(page.canvas, err);
+  }
+  free(xs);
+  return status;
+}

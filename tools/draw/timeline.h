@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The picture of one step: a row per stage with its operations in time (waits hatched), under it the slots in use,
+// below all of them the time axis. Written as SVG or PNG by the ending of the file name.
+//
+//   bl_timeline_event_t events[] = {{.stage = 0, .verb = 'F', .micro_batch = 0, .start = 0, .end = 1}, ...};
+//   bl_timeline_t timeline = {.title = "1f1b", .unit = "ms", .stages = 4, .events = events, .event_count = n};
+//   status = bl_timeline_draw(&timeline, "step.svg", &err);
+//
+// Thread: any; everything is borrowed for the call.
+#ifndef BALLAST_DRAW_TIMELINE_H
+#define BALLAST_DRAW_TIMELINE_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct bl_timeline_event {
+  uint32_t stage;
+  char verb;      // F, B, I, W, R: a box with its micro-batch; E, L: a thin box below; others are drawn grey
+  uint32_t chunk; // of the stage, from 0: later chunks are darker
+  uint32_t micro_batch;
+  double start, end; // in `unit`, on one clock for all stages
+} bl_timeline_event_t;
+
+// From `time` on, the stage has `slots` slots in use.
+typedef struct bl_timeline_level {
+  uint32_t stage;
+  double time;
+  double slots;
+} bl_timeline_level_t;
+
+typedef struct bl_timeline {
+  const char *title;
+  const char *subtitle; // NULL: none
+  const char *unit;     // of all times, for the axis: "ms", "s", "units of cost"
+  uint32_t stages;
+  const bl_timeline_event_t *events; // of one stage ascending in start; stages in any order
+  size_t event_count;
+  const bl_timeline_level_t *levels; // of one stage ascending in time; NULL: no memory curves
+  size_t level_count;
+  const double *slots_available; // [stages] dashed line over the memory curve, or NULL
+  double width;                  // pixels; 0: 1400
+} bl_timeline_t;
+
+// Times are shifted so that the first event starts at 0. BL_INVALID without events or for a path of another ending;
+// BL_IO.
+BL_MUST_USE bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl_error_t *err);
+
+#endif
