@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a driver tells a watcher, free of the wire format. Everything is borrowed for the duration of a callback.
+#ifndef BALLAST_BALLASTCTL_EVENTS_H
+#define BALLAST_BALLASTCTL_EVENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct bl_ctl_stage_step {
+  int stage;
+  int64_t process;
+  uint32_t own_slots, peak_slots;
+  uint64_t peak_slot_bytes;
+  uint32_t evicted, loaded, lost, dropped, recomputed;
+  double stall_seconds, busy_seconds;
+} bl_ctl_stage_step_t;
+
+// One committed step.
+typedef struct bl_ctl_step {
+  uint64_t step; // from 1
+  double loss, grad_norm;
+  uint64_t tokens;
+  double seconds;
+  const char *policy;
+  uint64_t policy_version;
+  const bl_ctl_stage_step_t *stages; // [stage_count]
+  size_t stage_count;
+} bl_ctl_step_t;
+
+typedef struct bl_ctl_validation {
+  uint64_t step;
+  double loss; // nats per token
+  uint64_t tokens;
+} bl_ctl_validation_t;
+
+typedef struct bl_ctl_phase {
+  const char *phase; // connecting, configuring, running, paused, finished, failed
+  const char *error; // when failed
+  int exit_code;     // when finished or failed
+} bl_ctl_phase_t;
+
+typedef struct bl_ctl_memory {
+  const char *name;
+  uint64_t planned_bytes;
+} bl_ctl_memory_t;
+
+typedef struct bl_ctl_layers {
+  int first, count;
+} bl_ctl_layers_t;
+
+typedef struct bl_ctl_stage_plan {
+  int stage;
+  const char *address;
+  int64_t process;
+  uint64_t parameters;
+  uint32_t own_slots, peak_slots;
+  uint64_t slot_bytes;
+  const char *instruction_set;
+  const bl_ctl_layers_t *layers; // [layers_count], one per chunk
+  size_t layers_count;
+  const bl_ctl_memory_t *memory; // [memory_count]
+  size_t memory_count;
+  const char *data_path; // to its neighbours: "shm", "tcp", "shm, tcp"; "" when alone
+} bl_ctl_stage_plan_t;
+
+typedef struct bl_ctl_plan {
+  const char *schedule, *policy;
+  uint64_t parameters, train_tokens, validation_tokens, step_tokens, steps;
+  const bl_ctl_stage_plan_t *stages; // [stage_count]
+  size_t stage_count;
+} bl_ctl_plan_t;
+
+// One operation or wait of a stage in the last step.
+typedef struct bl_ctl_trace_event {
+  int stage;
+  const char *name; // a schedule cell, or the reason of a wait
+  bool wait;
+  uint64_t start_ns, end_ns; // the machine's monotonic clock
+  int micro_batch;
+  uint32_t slots_in_use;
+} bl_ctl_trace_event_t;
+
+#endif

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct bl_ctl_report {
+  int fd;
+  char *path;
+  uint64_t last_step;
+};
+
+bl_status_t bl_ctl_report_create(const char *path, bool append, bl_ctl_report_t **result, bl_error_t *err) {
+  bl_ctl_report_t *report = calloc(1, sizeof *report);
+  if (report == NULL || (report->path = strdup(path)) == NULL) {
+    free(report);
+    return bl_error_set(err, BL_EXHAUSTED, "%s: no memory", path);
+  }
+  if (strcmp(path, "-") == 0) {
+    report->fd = STDOUT_FILENO;
+  } else {
+    report->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666);
+  }
+  if (report->fd < 0) {
+    int cause = errno;
+    free(report->path);
+    free(report);
+    return bl_error_set(err, bl_status_from_errno(cause), "cannot write the report %s: %s", path, strerror(cause));
+  }
+  *result = report;
+  return BL_OK;
+}
+
+void bl_ctl_report_destroy(bl_ctl_report_t *report) {
+  if (report == NULL) {
+    return;
+  }
+  if (report->fd != STDOUT_FILENO) {
+    close(report->fd);
+  }
+  free(report->path);
+  free(report);
+}
+
+// Writes the line with one write where the system allows, the rest of a short write after it.
+static bl_status_t write_line(bl_ctl_report_t *report, const char *line, size_t line_bytes, bl_error_t *err) {
+  while (line_bytes > 0) {
+    ssize_t written = write(report->fd, line, line_bytes);
+    if (written < 0 && errno == EINTR) {
+      continue;
+    }
+    if (written < 0) {
+      int cause = errno;
+      return bl_error_set(err, bl_status_from_errno(cause), "cannot write the report %s: %s", report->path,
+                          strerror(cause));
+    }
+    line += written;
+    line_bytes -= (size_t)written;
+  }
+  return BL_OK;
+}
+
+static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool first) {
+  fprintf(stream,
+          "%s{\"stage\":%d,\"pid\":%lld,\"own_slots\":%u,\"peak_slots\":%u,\"peak_slot_bytes\":%llu,\"evicted\":%u,"
+          "\"loaded\":%u,\"lost\":%u,\"dropped\":%u,\"recomputed\":%u,\"stall_seconds\":%.9g,\"busy_seconds\":%.9g}",
+          first ? "" : ",", stage->stage, (long long)stage->process, stage->own_slots, stage->peak_slots,
+          (unsigned long long)stage->peak_slot_bytes, stage->evicted, stage->loaded, stage->lost, stage->dropped,
+          stage->recomputed, stage->stall_seconds, stage->busy_seconds);
+}
+
+// A name from a peer: what could end a JSON string is left out.
+static void print_name(FILE *stream, const char *name) {
+  fputc('"', stream);
+  for (; *name != '\0'; name++) {
+    if ((unsigned char)*name >= 0x20 && *name != '"' && *name != '\\') {
+      fputc(*name, stream);
+    }
+  }
+  fputc('"', stream);
+}
+
+static void print_step(FILE *stream, const bl_ctl_step_t *step) {
+  fprintf(stream,
+          "{\"event\":\"step\",\"step\":%llu,\"loss\":%.17g,\"grad_norm\":%.17g,\"tokens\":%llu,\"seconds\":%.9g,"
+          "\"policy\":",
+          (unsigned long long)step->step, step->loss, step->grad_norm, (unsigned long long)step->tokens, step->seconds);
+  print_name(stream, step->policy);
+  fprintf(stream, ",\"policy_version\":%llu,\"stages\":[", (unsigned long long)step->policy_version);
+  for (size_t i = 0; i < step->stage_count; i++) {
+    print_stage(stream, &step->stages[i], i == 0);
+  }
+  fputs("],\"stores\":[]}\n", stream);
+}
+
+// A line being made.
+typedef struct line {
+  char *text;
+  size_t text_bytes;
+  FILE *stream;
+} line_t;
+
+static bl_status_t no_memory(bl_error_t *err) {
+  return bl_error_set(err, BL_EXHAUSTED, "no memory for a line of the report");
+}
+
+static bl_status_t line_begin(line_t *line, bl_error_t *err) {
+  *line = (line_t){0};
+  line->stream = open_memstream(&line->text, &line->text_bytes);
+  return line->stream != NULL ? BL_OK : no_memory(err);
+}
+
+static bl_status_t line_finish(line_t *line, bl_ctl_report_t *report, bl_error_t *err) {
+  bool good = !ferror(line->stream);
+  good = fclose(line->stream) == 0 && good;
+  bl_status_t status = good ? write_line(report, line->text, line->text_bytes, err) : no_memory(err);
+  free(line->text);
+  return status;
+}
+
+bl_status_t bl_ctl_report_step(bl_ctl_report_t *report, const bl_ctl_step_t *step, bl_error_t *err) {
+  if (step->step <= report->last_step) {
+    return BL_OK;
+  }
+  line_t line;
+  bl_status_t status = line_begin(&line, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  print_step(line.stream, step);
+  report->last_step = step->step;
+  return line_finish(&line, report, err);
+}
+
+bl_status_t bl_ctl_report_validation(bl_ctl_report_t *report, const bl_ctl_validation_t *validation, bl_error_t *err) {
+  line_t line;
+  bl_status_t status = line_begin(&line, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  fprintf(line.stream, "{\"event\":\"validation\",\"step\":%llu,\"loss\":%.17g,\"tokens\":%llu}\n",
+          (unsigned long long)validation->step, validation->loss, (unsigned long long)validation->tokens);
+  return line_finish(&line, report, err);
+}
