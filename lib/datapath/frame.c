@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datapath/frame.h"
+
+#include "base/hash.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#define MAGIC 0x46504c42u // "BLPF" in memory
+
+// Offsets of header fields.
+enum {
+  AT_MAGIC = 0,
+  AT_VERSION = 4,
+  AT_KIND = 5,
+  AT_DIRECTION = 6,
+  AT_ZERO = 7,
+  AT_BODY_BYTES = 8,
+  AT_BOUNDARY = 12,
+  AT_SESSION = 16,
+  AT_ATTEMPT = 24,
+  AT_MICRO_BATCH = 32,
+  AT_PIECE = 36,
+  AT_OFFSET = 40,
+  AT_BYTES = 48,
+  AT_CHECKSUM = 56,
+  AT_ARENA = 64,
+  AT_ZERO_2 = 68,
+  AT_HEADER_CHECK = 72,
+};
+
+static void put32(uint8_t *to, uint32_t value) {
+  for (int i = 0; i < 4; i++) {
+    to[i] = (uint8_t)(value >> (8 * i));
+  }
+}
+
+static void put64(uint8_t *to, uint64_t value) {
+  put32(to, (uint32_t)value);
+  put32(to + 4, (uint32_t)(value >> 32));
+}
+
+static uint32_t get32(const uint8_t *from) {
+  return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+}
+
+static uint64_t get64(const uint8_t *from) {
+  return (uint64_t)get32(from) | (uint64_t)get32(from + 4) << 32;
+}
+
+const char *bl_frame_kind_name(bl_frame_kind_t kind) {
+  static const char *const names[] = {
+      [BL_FRAME_HELLO] = "HELLO",   [BL_FRAME_WELCOME] = "WELCOME", [BL_FRAME_READY] = "READY",
+      [BL_FRAME_REFUSE] = "REFUSE", [BL_FRAME_OFFER] = "OFFER",     [BL_FRAME_ACK] = "ACK",
+      [BL_FRAME_CREDIT] = "CREDIT", [BL_FRAME_DATA] = "DATA",
+  };
+  return kind >= BL_FRAME_HELLO && kind <= BL_FRAME_DATA ? names[kind] : "unknown";
+}
+
+void bl_frame_encode(const bl_frame_t *frame, uint8_t header[BL_FRAME_HEADER_BYTES]) {
+  memset(header, 0, BL_FRAME_HEADER_BYTES);
+  put32(header + AT_MAGIC, MAGIC);
+  header[AT_VERSION] = BL_FRAME_VERSION;
+  header[AT_KIND] = (uint8_t)frame->kind;
+  header[AT_DIRECTION] = (uint8_t)frame->key.direction;
+  put32(header + AT_BODY_BYTES, frame->body_bytes);
+  put32(header + AT_BOUNDARY, frame->key.boundary);
+  put64(header + AT_SESSION, frame->session);
+  put64(header + AT_ATTEMPT, frame->attempt);
+  put32(header + AT_MICRO_BATCH, frame->key.micro_batch);
+  put32(header + AT_PIECE, frame->key.piece);
+  put64(header + AT_OFFSET, frame->offset);
+  put64(header + AT_BYTES, frame->bytes);
+  put64(header + AT_CHECKSUM, frame->checksum);
+  put32(header + AT_ARENA, frame->arena);
+  put64(header + AT_HEADER_CHECK, bl_hash64(header, AT_HEADER_CHECK, MAGIC));
+}
+
+static const char *check_tensor(const bl_frame_t *frame) {
+  if (frame->attempt == 0) {
+    return "attempt is 0";
+  }
+  if (frame->key.direction >= BL_DIRECTIONS) {
+    return "unknown direction";
+  }
+  if (frame->kind != BL_FRAME_ACK && (frame->bytes == 0 || frame->bytes > BL_FRAME_MAX_TENSOR_BYTES)) {
+    return "tensor size out of range";
+  }
+  if (frame->kind == BL_FRAME_OFFER &&
+      (frame->arena >= BL_FRAME_MAX_ARENAS || frame->offset > BL_FRAME_MAX_TENSOR_BYTES)) {
+    return "arena position out of range";
+  }
+  if (frame->kind != BL_FRAME_DATA) {
+    return frame->body_bytes != 0 ? "unexpected body" : NULL;
+  }
+  if (frame->body_bytes == 0 || frame->body_bytes > BL_FRAME_MAX_CHUNK_BYTES) {
+    return "chunk size out of range";
+  }
+  if (frame->offset > frame->bytes || frame->body_bytes > frame->bytes - frame->offset) {
+    return "chunk beyond its tensor";
+  }
+  return NULL;
+}
+
+static const char *check_fields(const bl_frame_t *frame) {
+  switch (frame->kind) {
+  case BL_FRAME_HELLO:
+  case BL_FRAME_WELCOME:
+    return frame->body_bytes != BL_HELLO_BYTES ? "wrong body size of a greeting" : NULL;
+  case BL_FRAME_REFUSE:
+    return frame->body_bytes != BL_REFUSAL_BYTES ? "wrong body size of a refusal" : NULL;
+  case BL_FRAME_READY:
+    return frame->body_bytes != 0 ? "unexpected body" : NULL;
+  case BL_FRAME_OFFER:
+  case BL_FRAME_ACK:
+  case BL_FRAME_CREDIT:
+  case BL_FRAME_DATA:
+    return check_tensor(frame);
+  }
+  return "unknown kind of frame";
+}
+
+bl_status_t bl_frame_decode(const uint8_t header[BL_FRAME_HEADER_BYTES], bl_frame_t *frame, const char **reason) {
+  if (get32(header + AT_MAGIC) != MAGIC) {
+    *reason = "not a ballast frame";
+    return BL_INVALID;
+  }
+  if (header[AT_VERSION] != BL_FRAME_VERSION) {
+    *reason = "another version of the data path";
+    return BL_INVALID;
+  }
+  if (get64(header + AT_HEADER_CHECK) != bl_hash64(header, AT_HEADER_CHECK, MAGIC)) {
+    *reason = "header checksum does not match";
+    return BL_INVALID;
+  }
+  if (header[AT_ZERO] != 0 || get32(header + AT_ZERO_2) != 0) {
+    *reason = "reserved bytes are not zero";
+    return BL_INVALID;
+  }
+  bl_frame_t read = {.kind = (bl_frame_kind_t)header[AT_KIND],
+                     .body_bytes = get32(header + AT_BODY_BYTES),
+                     .session = get64(header + AT_SESSION),
+                     .attempt = get64(header + AT_ATTEMPT),
+                     .key = {.boundary = get32(header + AT_BOUNDARY),
+                             .direction = (bl_direction_t)header[AT_DIRECTION],
+                             .micro_batch = get32(header + AT_MICRO_BATCH),
+                             .piece = get32(header + AT_PIECE)},
+                     .arena = get32(header + AT_ARENA),
+                     .offset = get64(header + AT_OFFSET),
+                     .bytes = get64(header + AT_BYTES),
+                     .checksum = get64(header + AT_CHECKSUM)};
+  const char *wrong = check_fields(&read);
+  if (wrong != NULL) {
+    *reason = wrong;
+    return BL_INVALID;
+  }
+  *frame = read;
+  return BL_OK;
+}
+
+// Text from a peer ends in a log line: it must be terminated and printable.
+static bool text_is_clean(const char text[BL_FRAME_TEXT_BYTES]) {
+  for (size_t i = 0; i < BL_FRAME_TEXT_BYTES; i++) {
+    if (text[i] == '\0') {
+      return true;
+    }
+    if ((unsigned char)text[i] < 0x20 || (unsigned char)text[i] >= 0x7f) {
+      return false;
+    }
+  }
+  return false;
+}
+
+// Zero-fills behind the terminator, so that no stack bytes leave the process; unprintable bytes become '?'.
+static void put_text(uint8_t *to, const char *text) {
+  memset(to, 0, BL_FRAME_TEXT_BYTES);
+  for (size_t i = 0; i + 1 < BL_FRAME_TEXT_BYTES && text[i] != '\0'; i++) {
+    unsigned char c = (unsigned char)text[i];
+    to[i] = c < 0x20 || c >= 0x7f ? '?' : c;
+  }
+}
+
+// Offsets in the body of a greeting.
+enum {
+  HELLO_STAGE = 0,
+  HELLO_PEER = 4,
+  HELLO_TOKEN = 8,
+  HELLO_OWN_TOKEN = 24,
+  HELLO_PATH = 40,
+  HELLO_ARENAS = 44,
+  HELLO_ARENA_BYTES = 48,
+  HELLO_REASON = HELLO_ARENA_BYTES + 8 * BL_FRAME_MAX_ARENAS,
+  HELLO_END = HELLO_REASON + BL_FRAME_TEXT_BYTES,
+};
+_Static_assert(HELLO_END + 8 == BL_HELLO_BYTES, "8 reserved bytes end a greeting");
+
+void bl_hello_encode(const bl_hello_t *hello, uint8_t body[BL_HELLO_BYTES]) {
+  memset(body, 0, BL_HELLO_BYTES);
+  put32(body + HELLO_STAGE, (uint32_t)hello->stage);
+  put32(body + HELLO_PEER, (uint32_t)hello->peer);
+  memcpy(body + HELLO_TOKEN, hello->token, BL_FRAME_TOKEN_BYTES);
+  memcpy(body + HELLO_OWN_TOKEN, hello->own_token, BL_FRAME_TOKEN_BYTES);
+  put32(body + HELLO_PATH, hello->path);
+  put32(body + HELLO_ARENAS, hello->arena_count);
+  for (size_t i = 0; i < BL_FRAME_MAX_ARENAS; i++) {
+    put64(body + HELLO_ARENA_BYTES + 8 * i, hello->arena_bytes[i]);
+  }
+  put_text(body + HELLO_REASON, hello->reason);
+}
+
+bl_status_t bl_hello_decode(const uint8_t body[BL_HELLO_BYTES], bl_hello_t *hello, const char **reason) {
+  bl_hello_t read = {.stage = (int32_t)get32(body + HELLO_STAGE),
+                     .peer = (int32_t)get32(body + HELLO_PEER),
+                     .path = get32(body + HELLO_PATH),
+                     .arena_count = get32(body + HELLO_ARENAS)};
+  memcpy(read.token, body + HELLO_TOKEN, BL_FRAME_TOKEN_BYTES);
+  memcpy(read.own_token, body + HELLO_OWN_TOKEN, BL_FRAME_TOKEN_BYTES);
+  memcpy(read.reason, body + HELLO_REASON, BL_FRAME_TEXT_BYTES);
+  if (read.stage < 0 || read.peer < 0) {
+    *reason = "negative stage number";
+    return BL_INVALID;
+  }
+  if (read.arena_count > BL_FRAME_MAX_ARENAS) {
+    *reason = "too many arenas";
+    return BL_INVALID;
+  }
+  for (size_t i = 0; i < BL_FRAME_MAX_ARENAS; i++) {
+    read.arena_bytes[i] = get64(body + HELLO_ARENA_BYTES + 8 * i);
+    if (i < read.arena_count && (read.arena_bytes[i] == 0 || read.arena_bytes[i] > BL_FRAME_MAX_TENSOR_BYTES)) {
+      *reason = "arena size out of range";
+      return BL_INVALID;
+    }
+  }
+  if (!text_is_clean(read.reason)) {
+    *reason = "text is not printable";
+    return BL_INVALID;
+  }
+  *hello = read;
+  return BL_OK;
+}
+
+void bl_refusal_encode(const bl_refusal_t *refusal, uint8_t body[BL_REFUSAL_BYTES]) {
+  put32(body, (uint32_t)refusal->status);
+  put_text(body + 4, refusal->text);
+}
+
+bl_status_t bl_refusal_decode(const uint8_t body[BL_REFUSAL_BYTES], bl_refusal_t *refusal, const char **reason) {
+  bl_refusal_t read = {.status = (bl_status_t)get32(body)};
+  memcpy(read.text, body + 4, BL_FRAME_TEXT_BYTES);
+  if (read.status == BL_OK || (unsigned)read.status >= BL_STATUS_COUNT) {
+    *reason = "unknown status in a refusal";
+    return BL_INVALID;
+  }
+  if (!text_is_clean(read.text)) {
+    *reason = "text is not printable";
+    return BL_INVALID;
+  }
+  *refusal = read;
+  return BL_OK;
+}

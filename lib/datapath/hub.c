@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hub's life: options, listeners, the transfer thread.
+#include "datapath/hub.h"
+
+#include "datapath/machine.h"
+#include "sys/clock.h"
+#include "sys/log.h"
+#include "sys/thread.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+const char *bl_path_name(bl_path_t path) {
+  return path == BL_PATH_SHM ? "shm" : path == BL_PATH_TCP ? "tcp" : "auto";
+}
+
+bool bl_path_parse(const char *name, bl_path_t *path) {
+  for (bl_path_t p = BL_PATH_AUTO; p <= BL_PATH_TCP; p++) {
+    if (strcmp(name, bl_path_name(p)) == 0) {
+      *path = p;
+      return true;
+    }
+  }
+  return false;
+}
+
+void bl__hub_changed(bl_hub_t *hub) {
+  atomic_fetch_add(&hub->changes, 1);
+  pthread_cond_broadcast(&hub->changed);
+}
+
+bl__peer_t *bl__hub_find(bl_hub_t *hub, int32_t stage) {
+  for (size_t i = 0; i < hub->peer_count; i++) {
+    if (hub->peers[i]->stage == stage) {
+      return hub->peers[i];
+    }
+  }
+  return NULL;
+}
+
+bl__peer_t *bl__hub_add(bl_hub_t *hub, int32_t stage) {
+  bl__peer_t *peer = bl__hub_find(hub, stage);
+  if (peer != NULL || hub->peer_count == BL_HUB_MAX_PEERS) {
+    return peer;
+  }
+  peer = calloc(1, sizeof *peer);
+  if (peer == NULL || bl_exchange_create(hub->max_in_flight, &peer->exchange) != BL_OK) {
+    free(peer);
+    return NULL;
+  }
+  peer->stage = stage;
+  peer->lost = BL_UNAVAILABLE;
+  snprintf(peer->reason, sizeof peer->reason, "there is no link yet");
+  size_t at = hub->peer_count++;
+  for (; at > 0 && hub->peers[at - 1]->stage > stage; at--) {
+    hub->peers[at] = hub->peers[at - 1];
+  }
+  hub->peers[at] = peer;
+  return peer;
+}
+
+void bl__hub_count_refused(bl_hub_t *hub, const char *format, ...) {
+  char text[BL_HUB_REASON_BYTES];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  pthread_mutex_lock(&hub->mutex);
+  uint64_t count = ++hub->counters.links_refused;
+  pthread_mutex_unlock(&hub->mutex);
+  bl_log(count <= BL__HUB_LOGGED_REFUSALS ? BL_LOG_WARNING : BL_LOG_DEBUG, "data path: connection refused: %s%s", text,
+         count == BL__HUB_LOGGED_REFUSALS ? " (further ones are logged at debug level)" : "");
+}
+
+static void on_connection(uv_poll_t *handle, int status, int events) {
+  (void)events;
+  bl__listener_t *listener = handle->data;
+  bl_hub_t *hub = handle->loop->data;
+  if (status < 0) {
+    return;
+  }
+  int fd;
+  while ((fd = bl_socket_accept(listener->fd)) >= 0) {
+    if (hub->strangers >= BL__HUB_MAX_STRANGERS) {
+      close(fd);
+      bl__hub_count_refused(hub, "%d connections wait for their handshake already", BL__HUB_MAX_STRANGERS);
+    } else if (listener->path == BL_PATH_SHM && !bl_socket_peer_is_us(fd)) {
+      close(fd);
+      bl__hub_count_refused(hub, "a process of another user connected to %s", hub->unix_address);
+    } else if (bl__link_open(hub, fd, listener->path, false) == NULL) {
+      bl__hub_count_refused(hub, "no memory for another link");
+    }
+  }
+  if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+    bl_log(BL_LOG_ERROR, "data path: cannot accept: %s; trying again", strerror(errno));
+    uv_poll_stop(&listener->poll);
+    listener->paused = true;
+    bl__hub_watch_time(hub);
+  }
+}
+
+static void resume(bl__listener_t *listener) {
+  if (listener->paused) {
+    listener->paused = false;
+    uv_poll_start(&listener->poll, UV_READABLE, on_connection);
+  }
+}
+
+static void on_tick(uv_timer_t *timer) {
+  bl_hub_t *hub = timer->data;
+  uint64_t now = bl_clock_now_ns();
+  resume(&hub->unix_listener);
+  resume(&hub->tcp_listener);
+  bool waiting = false;
+  for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
+    if (link->state == BL__LINK_UP || link->state == BL__LINK_CLOSED) {
+      continue;
+    }
+    if (now - link->opened_ns > BL__HUB_HANDSHAKE_NS) {
+      bl__link_lose(link, BL_DEADLINE, "the handshake took more than %llu s", BL__HUB_HANDSHAKE_NS / BL_NS_PER_S);
+    } else {
+      waiting = true;
+    }
+  }
+  pthread_mutex_lock(&hub->mutex);
+  bl__connect_t *connect = hub->connect;
+  pthread_mutex_unlock(&hub->mutex);
+  if (connect != NULL) {
+    waiting = true;
+    bl__connect_run(hub);
+  }
+  if (!waiting && !hub->unix_listener.paused && !hub->tcp_listener.paused) {
+    uv_timer_stop(timer);
+  }
+}
+
+void bl__hub_watch_time(bl_hub_t *hub) {
+  if (!uv_is_active((uv_handle_t *)&hub->tick)) {
+    uv_timer_start(&hub->tick, on_tick, BL__HUB_TICK_MS, BL__HUB_TICK_MS);
+  }
+}
+
+static void close_listener(bl__listener_t *listener) {
+  if (listener->fd >= 0) {
+    uv_poll_stop(&listener->poll);
+    uv_close((uv_handle_t *)&listener->poll, NULL);
+  }
+}
+
+// Ends everything on the loop, which then has no handles and returns.
+static void shut(bl_hub_t *hub) {
+  hub->closing = true;
+  bl_error_t err;
+  bl__connect_finish(hub, bl_error_set(&err, BL_CANCELLED, "the data path of this stage is closing"), &err);
+  for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
+    bl__link_lose(link, BL_CANCELLED, "the data path of this stage is closing");
+  }
+  close_listener(&hub->unix_listener);
+  close_listener(&hub->tcp_listener);
+  uv_close((uv_handle_t *)&hub->tick, NULL);
+  uv_close((uv_handle_t *)&hub->wake, NULL);
+}
+
+static void on_wake(uv_async_t *async) {
+  bl_hub_t *hub = async->data;
+  pthread_mutex_lock(&hub->mutex);
+  bool stop = hub->stop;
+  pthread_mutex_unlock(&hub->mutex);
+  if (stop) {
+    if (!hub->closing) {
+      shut(hub);
+    }
+    return;
+  }
+  bl__connect_run(hub);
+  bool more = false;
+  for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
+    more |= bl__link_turn(link);
+  }
+  if (more) {
+    uv_async_send(&hub->wake);
+  }
+}
+
+static void *transfer_thread(void *argument) {
+  bl_hub_t *hub = argument;
+  bl_thread_set_name("bl-transfer");
+  uv_run(&hub->loop, UV_RUN_DEFAULT);
+  return NULL;
+}
+
+static bl_status_t check_options(const bl_hub_options_t *options, bl_error_t *err) {
+  if (options->stage < 0) {
+    return bl_error_set(err, BL_INVALID, "data path: stage %d is negative", options->stage);
+  }
+  if (options->unix_path == NULL && options->tcp_host == NULL) {
+    return bl_error_set(err, BL_INVALID, "data path: neither a unix socket nor a host to listen on");
+  }
+  if (options->arena_count > BL_HUB_MAX_ARENAS) {
+    return bl_error_set(err, BL_INVALID, "data path: %zu arenas, at most %d", options->arena_count, BL_HUB_MAX_ARENAS);
+  }
+  for (size_t i = 0; i < options->arena_count; i++) {
+    const bl_arena_t *arena = &options->arenas[i];
+    if (arena->fd < 0 || arena->bytes > BL_FRAME_MAX_TENSOR_BYTES) {
+      return bl_error_set(err, BL_INVALID, "data path: arena %zu (%s) cannot be shared", i,
+                          bl_memory_tag_name(arena->tag));
+    }
+  }
+  if (options->max_in_flight > BL__HUB_MAX_IN_FLIGHT) {
+    return bl_error_set(err, BL_INVALID, "data path: %u tensors in flight, at most %u", options->max_in_flight,
+                        BL__HUB_MAX_IN_FLIGHT);
+  }
+  return BL_OK;
+}
+
+static bl_status_t listen_unix(bl_hub_t *hub, const char *path, bl_error_t *err) {
+  char text[BL_HUB_ADDRESS_BYTES];
+  bl_address_t address, bound;
+  if ((size_t)snprintf(text, sizeof text, "unix:%s", path) >= sizeof text) {
+    return bl_error_set(err, BL_INVALID, "data path: socket path %s is too long", path);
+  }
+  bl_status_t status = bl_address_parse(text, &address, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_socket_listen(&address, &hub->unix_listener.fd, &bound, err);
+  if (status == BL_OK) {
+    strcpy(hub->unix_address, text);
+  }
+  return status;
+}
+
+static bl_status_t listen_tcp(bl_hub_t *hub, const bl_hub_options_t *options, bl_error_t *err) {
+  bl_address_t address, bound, shown;
+  bl_status_t status = bl_address_resolve(options->tcp_host, 0, &address, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (!bl_address_is_local(&address) && !options->plaintext_ok) {
+    return bl_error_set(err, BL_DENIED,
+                        "data path: %s is not a loopback address and tcp is not encrypted; allow plaintext explicitly",
+                        options->tcp_host);
+  }
+  if (bl_address_is_wildcard(&address) && options->tcp_advertise == NULL) {
+    return bl_error_set(err, BL_INVALID, "data path: %s is no address peers can use; name the one to advertise",
+                        options->tcp_host);
+  }
+  status = bl_socket_listen(&address, &hub->tcp_listener.fd, &bound, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  shown = bound;
+  if (options->tcp_advertise != NULL) {
+    status = bl_address_resolve(options->tcp_advertise, bl_address_port(&bound), &shown, err);
+  }
+  bl_address_format(&shown, hub->tcp_address, sizeof hub->tcp_address);
+  return status;
+}
+
+static void watch_listener(bl_hub_t *hub, bl__listener_t *listener, bl_path_t path) {
+  listener->path = path;
+  if (listener->fd >= 0) {
+    uv_poll_init(&hub->loop, &listener->poll, listener->fd);
+    listener->poll.data = listener;
+    uv_poll_start(&listener->poll, UV_READABLE, on_connection);
+  }
+}
+
+static void init_locks(bl_hub_t *hub) {
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_mutex_init(&hub->mutex, NULL);
+  pthread_cond_init(&hub->changed, &monotonic);
+  pthread_cond_init(&hub->untouched, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+}
+
+// Everything that is neither thread nor loop.
+static void free_hub(bl_hub_t *hub) {
+  for (size_t i = 0; i < hub->peer_count; i++) {
+    bl_exchange_destroy(hub->peers[i]->exchange);
+    free(hub->peers[i]);
+  }
+  if (hub->unix_listener.fd >= 0) {
+    unlink(hub->unix_address + strlen("unix:"));
+    close(hub->unix_listener.fd);
+  }
+  if (hub->tcp_listener.fd >= 0) {
+    close(hub->tcp_listener.fd);
+  }
+  pthread_cond_destroy(&hub->changed);
+  pthread_cond_destroy(&hub->untouched);
+  pthread_mutex_destroy(&hub->mutex);
+  free(hub);
+}
+
+static int start_thread(bl_hub_t *hub) {
+  sigset_t all, before;
+  sigfillset(&all); // signals are for the service's own loop
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int errno_value = pthread_create(&hub->thread, NULL, transfer_thread, hub);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return errno_value;
+}
+
+static bl_status_t start_loop(bl_hub_t *hub, bl_error_t *err) {
+  int error = uv_loop_init(&hub->loop);
+  if (error != 0) {
+    return bl_error_set(err, BL_EXHAUSTED, "data path: event loop: %s", uv_strerror(error));
+  }
+  hub->loop.data = hub;
+  error = uv_async_init(&hub->loop, &hub->wake, on_wake);
+  if (error != 0) {
+    uv_loop_close(&hub->loop);
+    return bl_error_set(err, BL_EXHAUSTED, "data path: event loop: %s", uv_strerror(error));
+  }
+  uv_timer_init(&hub->loop, &hub->tick);
+  hub->wake.data = hub->tick.data = hub;
+  watch_listener(hub, &hub->unix_listener, BL_PATH_SHM);
+  watch_listener(hub, &hub->tcp_listener, BL_PATH_TCP);
+  error = start_thread(hub);
+  if (error != 0) {
+    shut(hub);
+    uv_run(&hub->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&hub->loop);
+    return bl_error_set(err, BL_EXHAUSTED, "data path: transfer thread: %s", strerror(error));
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_error_t *err) {
+  bl_status_t status = check_options(options, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_hub_t *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "data path: no memory for a hub");
+  }
+  made->stage = options->stage;
+  made->plaintext_ok = options->plaintext_ok;
+  made->max_in_flight = options->max_in_flight != 0 ? options->max_in_flight : BL__HUB_DEFAULT_IN_FLIGHT;
+  made->unix_listener.fd = made->tcp_listener.fd = -1;
+  for (size_t i = 0; i < options->arena_count; i++) {
+    if (options->arenas[i].bytes > 0) {
+      made->arenas[made->arena_count++] = options->arenas[i];
+    }
+  }
+  if (options->machine != NULL) {
+    snprintf(made->machine, sizeof made->machine, "%s", options->machine);
+  } else {
+    bl_machine_text(made->machine, sizeof made->machine);
+  }
+  init_locks(made);
+  if (getrandom(made->token, sizeof made->token, 0) != (ssize_t)sizeof made->token) {
+    status = bl_error_set(err, BL_IO, "data path: no random numbers for a token: %s", strerror(errno));
+    goto free_made;
+  }
+  if (options->unix_path != NULL && (status = listen_unix(made, options->unix_path, err)) != BL_OK) {
+    goto free_made;
+  }
+  if (options->tcp_host != NULL && (status = listen_tcp(made, options, err)) != BL_OK) {
+    goto free_made;
+  }
+  status = start_loop(made, err);
+  if (status != BL_OK) {
+    goto free_made;
+  }
+  *hub = made;
+  return BL_OK;
+free_made:
+  free_hub(made);
+  return status;
+}
+
+void bl_hub_destroy(bl_hub_t *hub) {
+  if (hub == NULL) {
+    return;
+  }
+  bl_hub_abort(hub);
+  pthread_mutex_lock(&hub->mutex);
+  hub->stop = true;
+  pthread_mutex_unlock(&hub->mutex);
+  uv_async_send(&hub->wake);
+  pthread_join(hub->thread, NULL);
+  uv_loop_close(&hub->loop);
+  free_hub(hub);
+}
+
+const char *bl_hub_unix_address(const bl_hub_t *hub) {
+  return hub->unix_address;
+}
+
+const char *bl_hub_tcp_address(const bl_hub_t *hub) {
+  return hub->tcp_address;
+}
+
+const uint8_t *bl_hub_token(const bl_hub_t *hub) {
+  return hub->token;
+}
+
+const char *bl_hub_machine(const bl_hub_t *hub) {
+  return hub->machine;
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of the hub (boundary.h), shared by the hub_*.c files and link.c; not for users.
+//
+// Threads. "transfer" is the hub's own thread, which runs the libuv loop and alone touches sockets, handles, maps and
+// the connect operation once it runs. What other threads share with it is guarded by `mutex` and marked [m].
+// Memory of tensors is read and written by the transfer thread without the mutex, but only while link->touching is set;
+// bl_hub_begin waits for that flag before it lets go of buffers.
+#ifndef BALLAST_DATAPATH_HUB_H
+#define BALLAST_DATAPATH_HUB_H
+
+#include "datapath/address.h"
+#include "datapath/boundary.h"
+#include "datapath/exchange.h"
+#include "datapath/link.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uv.h>
+
+#define BL__HUB_MAX_STRANGERS     16 // bounds descriptors held by connections that have not shown a token
+#define BL__HUB_HANDSHAKE_NS      (5ull * 1000000000ull) // bounds how long such a connection may stay silent
+#define BL__HUB_TICK_MS           200                    // grain of the two limits above and of the connect deadline
+#define BL__HUB_MAX_WAITS         16                     // threads that can be shown waiting at once
+#define BL__HUB_LOGGED_REFUSALS   32                     // bounds what strangers can write into the log
+#define BL__HUB_SPIN_NS           20000                  // shorter waits end without a sleep
+#define BL__HUB_DEFAULT_IN_FLIGHT 1024
+#define BL__HUB_MAX_IN_FLIGHT     (1u << 20)
+
+// What the hub knows of one other stage. Made at connect or at its first valid greeting, kept until destroy.
+typedef struct bl__peer {
+  int32_t stage;
+  bl_exchange_t *exchange;          // [m]
+  bl__link_t *link;                 // [m] NULL while there is none that is up
+  bl_path_t path;                   // [m] of `link`
+  char reason[BL_HUB_REASON_BYTES]; // [m] why this path, or why the link was lost
+  bl_status_t lost;                 // [m] what waits get while there is no link
+  uint64_t mapped_bytes;            // [m]
+} bl__peer_t;
+
+// One call of bl_hub_connect.
+typedef struct bl__connect_peer {
+  int32_t stage;
+  uint8_t token[BL_HUB_TOKEN_BYTES];
+  char unix_address[BL_HUB_ADDRESS_BYTES];
+  char tcp_address[BL_HUB_ADDRESS_BYTES];
+  char machine[BL_HUB_MACHINE_BYTES];
+  bool up;             // [m]
+  bl__link_t *opening; // transfer
+} bl__connect_peer_t;
+
+typedef struct bl__connect {
+  bl__connect_peer_t *peers;
+  size_t peer_count;
+  bl_path_t path;
+  uint64_t deadline_ns;
+  uint64_t since_ns;
+  bl_hub_connected_fn done;
+  void *user;
+} bl__connect_t;
+
+typedef struct bl__listener {
+  uv_poll_t poll;
+  int fd; // -1: none
+  bl_path_t path;
+  bool paused; // out of descriptors; the tick tries again
+} bl__listener_t;
+
+struct bl_hub {
+  int32_t stage;
+  bool plaintext_ok;
+  uint32_t max_in_flight;
+  uint8_t token[BL_HUB_TOKEN_BYTES];
+  char machine[BL_HUB_MACHINE_BYTES];
+  char unix_address[BL_HUB_ADDRESS_BYTES];
+  char tcp_address[BL_HUB_ADDRESS_BYTES];
+  bl_arena_t arenas[BL_HUB_MAX_ARENAS];
+  size_t arena_count;
+
+  pthread_t thread;
+  uv_loop_t loop;                             // transfer
+  uv_async_t wake;                            // any
+  uv_timer_t tick;                            // transfer
+  bl__listener_t unix_listener, tcp_listener; // transfer
+  bl__link_t *links;                          // transfer: all, up or not
+  size_t strangers;                           // transfer: incoming links that are not up
+  bool connect_started;                       // transfer
+  bool closing;                               // transfer
+
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;                 // [m] completions, losses, aborts
+  pthread_cond_t untouched;               // [m] a link has stopped touching memory
+  _Atomic uint32_t changes;               // counts broadcasts, for spinning waiters
+  bl__peer_t *peers[BL_HUB_MAX_PEERS];    // [m] ascending by stage; appended to by the transfer thread only
+  size_t peer_count;                      // [m]
+  uint64_t attempt;                       // [m]
+  bool aborted;                           // [m]
+  bool stop;                              // [m]
+  bl__connect_t *connect;                 // [m] NULL: none in progress
+  bl_hub_wait_t waits[BL__HUB_MAX_WAITS]; // [m] since_ns == 0: free
+  bl_hub_counters_t counters;             // [m]
+};
+
+// hub.c
+void bl__hub_changed(bl_hub_t *hub); // mutex held: wakes waiters
+void bl__hub_count_refused(bl_hub_t *hub, const char *format, ...) __attribute__((format(printf, 2, 3))); // transfer
+bl__peer_t *bl__hub_find(bl_hub_t *hub, int32_t stage);                                                   // mutex held
+bl__peer_t *bl__hub_add(bl_hub_t *hub, int32_t stage); // transfer, mutex held: found or made; NULL: no room
+void bl__hub_watch_time(bl_hub_t *hub);                // transfer: the tick is needed
+
+// hub_connect.c, all transfer
+void bl__connect_run(bl_hub_t *hub);                  // starts what is pending, ends what is complete
+void bl__connect_up(bl_hub_t *hub, bl__link_t *link); // a link is up
+// An opened link ended before it was up. Falls back to tcp or ends the operation.
+void bl__connect_failed(bl_hub_t *hub, bl__link_t *link, bl_status_t status, const char *text);
+// A link that was up ended while connecting: the operation fails if it counted on that link.
+void bl__connect_lost(bl_hub_t *hub, int32_t stage, bl_status_t status, const char *text);
+void bl__connect_finish(bl_hub_t *hub, bl_status_t status, const bl_error_t *err);
+void bl__connect_free(bl__connect_t *connect);
+
+#endif

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// bl_hub_connect: opens links to higher stages, waits for those of lower ones, falls back from shm to tcp.
+#include "datapath/hub.h"
+#include "sys/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bl__connect_peer_t *find_peer(bl__connect_t *connect, int32_t stage) {
+  for (size_t i = 0; connect != NULL && i < connect->peer_count; i++) {
+    if (connect->peers[i].stage == stage) {
+      return &connect->peers[i];
+    }
+  }
+  return NULL;
+}
+
+static bl__connect_t *current(bl_hub_t *hub) {
+  pthread_mutex_lock(&hub->mutex);
+  bl__connect_t *connect = hub->connect;
+  pthread_mutex_unlock(&hub->mutex);
+  return connect;
+}
+
+void bl__connect_free(bl__connect_t *connect) {
+  if (connect != NULL) {
+    free(connect->peers);
+    free(connect);
+  }
+}
+
+void bl__connect_finish(bl_hub_t *hub, bl_status_t status, const bl_error_t *err) {
+  pthread_mutex_lock(&hub->mutex);
+  bl__connect_t *connect = hub->connect;
+  hub->connect = NULL;
+  pthread_mutex_unlock(&hub->mutex);
+  hub->connect_started = false;
+  if (connect == NULL) {
+    return;
+  }
+  for (size_t i = 0; i < connect->peer_count; i++) {
+    if (connect->peers[i].opening != NULL) {
+      bl__link_lose(connect->peers[i].opening, BL_CANCELLED, "the connect it belonged to has ended");
+    }
+  }
+  connect->done(connect->user, status, err);
+  bl__connect_free(connect);
+}
+
+static void fail(bl_hub_t *hub, const bl__connect_peer_t *peer, bl_status_t status, const char *text) {
+  bl_error_t err;
+  status = bl_error_set(&err, status, "data path to stage %d: %s", peer->stage, text);
+  bl__connect_finish(hub, status, &err);
+}
+
+// Which path to try first, and why.
+static bl_path_t choose(const bl_hub_t *hub, const bl__connect_t *connect, const bl__connect_peer_t *peer, char *reason,
+                        size_t reason_bytes) {
+  bl_path_t path = BL_PATH_TCP;
+  const char *why;
+  if (connect->path != BL_PATH_AUTO) {
+    path = connect->path;
+    why = "asked for";
+  } else if (hub->unix_address[0] == '\0' || peer->unix_address[0] == '\0') {
+    why = "there is no unix socket at both ends";
+  } else if (strcmp(hub->machine, peer->machine) != 0 || strchr(hub->machine, '?') != NULL) {
+    why = "peer is on another machine";
+  } else {
+    path = BL_PATH_SHM;
+    why = "same machine";
+  }
+  snprintf(reason, reason_bytes, "%s: %s", bl_path_name(path), why);
+  return path;
+}
+
+static bl_status_t open_link(bl_hub_t *hub, bl__connect_peer_t *peer, bl_path_t path, const char *reason,
+                             bl_error_t *err) {
+  const char *text = path == BL_PATH_SHM ? peer->unix_address : peer->tcp_address;
+  if (text[0] == '\0') {
+    return bl_error_set(err, BL_UNAVAILABLE, "it offers no %s address", bl_path_name(path));
+  }
+  bl_address_t address;
+  bl_status_t status = bl_address_parse(text, &address, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if ((path == BL_PATH_SHM) != (address.storage.ss_family == AF_UNIX)) {
+    return bl_error_set(err, BL_INVALID, "%s is no address for %s", text, bl_path_name(path));
+  }
+  if (!bl_address_is_local(&address) && !hub->plaintext_ok) {
+    return bl_error_set(err, BL_DENIED,
+                        "%s is not a loopback address and tcp is not encrypted; allow plaintext explicitly", text);
+  }
+  int fd;
+  status = bl_socket_connect(&address, &fd, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  peer->opening = bl__link_open(hub, fd, path, true);
+  if (peer->opening == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a link");
+  }
+  bl__handshake_start(peer->opening, peer->stage, peer->token, reason);
+  return BL_OK;
+}
+
+// Opens by tcp after shm did not work out, under `auto`. False when the operation has ended.
+static bool fall_back(bl_hub_t *hub, bl__connect_peer_t *peer, const char *why) {
+  char reason[BL_HUB_REASON_BYTES];
+  bl_error_t err = {0};
+  snprintf(reason, sizeof reason, "tcp: shm failed: %.150s", why);
+  if (open_link(hub, peer, BL_PATH_TCP, reason, &err) != BL_OK) {
+    bl_error_prefix(&err, "neither shm (%.200s) nor tcp", why);
+    fail(hub, peer, err.status, err.text);
+    return false;
+  }
+  return true;
+}
+
+// False when the operation has ended.
+static bool open_peer(bl_hub_t *hub, bl__connect_t *connect, bl__connect_peer_t *peer) {
+  char reason[BL_HUB_REASON_BYTES];
+  bl_error_t err = {0};
+  bl_path_t path = choose(hub, connect, peer, reason, sizeof reason);
+  if (open_link(hub, peer, path, reason, &err) == BL_OK) {
+    return true;
+  }
+  if (path == BL_PATH_SHM && connect->path == BL_PATH_AUTO) {
+    return fall_back(hub, peer, err.text);
+  }
+  fail(hub, peer, err.status, err.text);
+  return false;
+}
+
+// True when the peer's link is up already; one to an older incarnation of it is given up.
+static bool has_link(bl_hub_t *hub, const bl__connect_peer_t *wanted, bl_path_t path) {
+  pthread_mutex_lock(&hub->mutex);
+  bl__peer_t *peer = bl__hub_add(hub, wanted->stage);
+  bl__link_t *link = peer != NULL ? peer->link : NULL;
+  pthread_mutex_unlock(&hub->mutex);
+  if (link == NULL) {
+    return false;
+  }
+  if (memcmp(link->peer_token, wanted->token, BL_HUB_TOKEN_BYTES) != 0) {
+    bl__link_lose(link, BL_UNAVAILABLE, "stage %d has been restarted", wanted->stage);
+    return false;
+  }
+  if (path != BL_PATH_AUTO && link->path != path) {
+    if (hub->stage < wanted->stage) { // the side that opens may change its mind
+      bl__link_lose(link, BL_UNAVAILABLE, "%s is asked for now", bl_path_name(path));
+    }
+    return false;
+  }
+  return true;
+}
+
+static void start(bl_hub_t *hub, bl__connect_t *connect) {
+  hub->connect_started = true;
+  for (size_t i = 0; i < connect->peer_count; i++) {
+    bl__connect_peer_t *peer = &connect->peers[i];
+    bool up = has_link(hub, peer, connect->path);
+    pthread_mutex_lock(&hub->mutex);
+    peer->up = up;
+    pthread_mutex_unlock(&hub->mutex);
+  }
+  for (size_t i = 0; i < connect->peer_count; i++) {
+    bl__connect_peer_t *peer = &connect->peers[i];
+    if (!peer->up && hub->stage < peer->stage && !open_peer(hub, connect, peer)) {
+      return; // the operation has ended and is freed
+    }
+  }
+}
+
+void bl__connect_run(bl_hub_t *hub) {
+  bl__connect_t *connect = current(hub);
+  if (connect == NULL) {
+    return;
+  }
+  if (!hub->connect_started) {
+    bl__hub_watch_time(hub);
+    start(hub, connect);
+    connect = current(hub);
+    if (connect == NULL) {
+      return;
+    }
+  }
+  const bl__connect_peer_t *missing = NULL;
+  for (size_t i = 0; i < connect->peer_count && missing == NULL; i++) {
+    missing = connect->peers[i].up ? NULL : &connect->peers[i];
+  }
+  if (missing == NULL) {
+    bl__connect_finish(hub, BL_OK, NULL);
+  } else if (bl_clock_now_ns() >= connect->deadline_ns) {
+    fail(hub, missing, BL_DEADLINE,
+         missing->stage > hub->stage ? "it did not answer before the deadline"
+                                     : "it did not connect before the deadline; is it connecting too?");
+  }
+}
+
+void bl__connect_up(bl_hub_t *hub, bl__link_t *link) {
+  bl__connect_t *connect = current(hub);
+  bl__connect_peer_t *peer = hub->connect_started ? find_peer(connect, link->stage) : NULL;
+  if (peer == NULL || memcmp(peer->token, link->peer_token, BL_HUB_TOKEN_BYTES) != 0) {
+    return;
+  }
+  peer->opening = NULL;
+  if (connect->path != BL_PATH_AUTO && connect->path != link->path) {
+    char text[96];
+    snprintf(text, sizeof text, "it connected by %s, %s is asked for; give all stages the same path",
+             bl_path_name(link->path), bl_path_name(connect->path));
+    fail(hub, peer, BL_INVALID, text);
+    return;
+  }
+  pthread_mutex_lock(&hub->mutex);
+  peer->up = true;
+  pthread_mutex_unlock(&hub->mutex);
+  bl__connect_run(hub);
+}
+
+void bl__connect_failed(bl_hub_t *hub, bl__link_t *link, bl_status_t status, const char *text) {
+  bl__connect_t *connect = current(hub);
+  bl__connect_peer_t *peer = find_peer(connect, link->stage);
+  if (peer == NULL || peer->opening != link) {
+    return;
+  }
+  peer->opening = NULL;
+  if (link->path == BL_PATH_SHM && connect->path == BL_PATH_AUTO) {
+    fall_back(hub, peer, text);
+  } else {
+    fail(hub, peer, status, text);
+  }
+}
+
+void bl__connect_lost(bl_hub_t *hub, int32_t stage, bl_status_t status, const char *text) {
+  bl__connect_peer_t *peer = find_peer(current(hub), stage);
+  if (peer != NULL && peer->up) {
+    fail(hub, peer, status, text);
+  }
+}
+
+static bl_status_t copy_text(char *to, size_t to_bytes, const char *from, const char *what, int32_t stage,
+                             bl_error_t *err) {
+  int length = snprintf(to, to_bytes, "%s", from != NULL ? from : "");
+  if (length < 0 || (size_t)length >= to_bytes) {
+    return bl_error_set(err, BL_INVALID, "data path to stage %d: its %s is longer than %zu bytes", stage, what,
+                        to_bytes - 1);
+  }
+  return BL_OK;
+}
+
+static bl_status_t copy_peer(const bl_hub_t *hub, bl__connect_t *connect, const bl_hub_peer_t *from, bl_error_t *err) {
+  if (from->stage < 0 || from->stage == hub->stage || find_peer(connect, from->stage) != NULL) {
+    return bl_error_set(err, BL_INVALID, "data path: stage %d as a peer of stage %d: negative, itself or twice",
+                        from->stage, hub->stage);
+  }
+  bl__connect_peer_t *to = &connect->peers[connect->peer_count++];
+  to->stage = from->stage;
+  memcpy(to->token, from->token, sizeof to->token);
+  bl_status_t status =
+      copy_text(to->unix_address, sizeof to->unix_address, from->unix_address, "unix address", from->stage, err);
+  if (status == BL_OK) {
+    status = copy_text(to->tcp_address, sizeof to->tcp_address, from->tcp_address, "tcp address", from->stage, err);
+  }
+  if (status == BL_OK) {
+    status = copy_text(to->machine, sizeof to->machine, from->machine, "machine text", from->stage, err);
+  }
+  return status;
+}
+
+bl_status_t bl_hub_connect(bl_hub_t *hub, const bl_hub_peer_t *peers, size_t peer_count, bl_path_t path,
+                           uint64_t deadline_ns, bl_hub_connected_fn done, void *user, bl_error_t *err) {
+  if (peer_count > BL_HUB_MAX_PEERS) {
+    return bl_error_set(err, BL_INVALID, "data path: %zu peers, at most %d", peer_count, BL_HUB_MAX_PEERS);
+  }
+  bl_status_t status = BL_OK;
+  bl__connect_t *connect = calloc(1, sizeof *connect);
+  if (connect == NULL || (connect->peers = calloc(peer_count + 1, sizeof *connect->peers)) == NULL) {
+    status = bl_error_set(err, BL_EXHAUSTED, "data path: no memory to connect");
+    goto free_connect;
+  }
+  connect->path = path;
+  connect->deadline_ns = deadline_ns;
+  connect->since_ns = bl_clock_now_ns();
+  connect->done = done;
+  connect->user = user;
+  for (size_t i = 0; i < peer_count; i++) {
+    if ((status = copy_peer(hub, connect, &peers[i], err)) != BL_OK) {
+      goto free_connect;
+    }
+  }
+  pthread_mutex_lock(&hub->mutex);
+  bool busy = hub->connect != NULL;
+  if (!busy) {
+    hub->connect = connect;
+  }
+  pthread_mutex_unlock(&hub->mutex);
+  if (busy) {
+    status = bl_error_set(err, BL_PRECONDITION, "data path: a connect is in progress; wait for it");
+    goto free_connect;
+  }
+  uv_async_send(&hub->wake);
+  return BL_OK;
+free_connect:
+  bl__connect_free(connect);
+  return status;
+}
+
+typedef struct {
+  pthread_mutex_t mutex;
+  pthread_cond_t ended;
+  bool done;
+  bl_status_t status;
+  bl_error_t err;
+} outcome_t;
+
+static void on_done(void *user, bl_status_t status, const bl_error_t *err) {
+  outcome_t *outcome = user;
+  pthread_mutex_lock(&outcome->mutex);
+  outcome->done = true;
+  outcome->status = status;
+  if (err != NULL) {
+    outcome->err = *err;
+  }
+  pthread_cond_signal(&outcome->ended);
+  pthread_mutex_unlock(&outcome->mutex);
+}
+
+bl_status_t bl_hub_connect_wait(bl_hub_t *hub, const bl_hub_peer_t *peers, size_t peer_count, bl_path_t path,
+                                uint64_t deadline_ns, bl_error_t *err) {
+  outcome_t outcome = {.mutex = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+  bl_status_t status = bl_hub_connect(hub, peers, peer_count, path, deadline_ns, on_done, &outcome, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  pthread_mutex_lock(&outcome.mutex);
+  while (!outcome.done) { // ends by the deadline: the hub watches it
+    pthread_cond_wait(&outcome.ended, &outcome.mutex);
+  }
+  pthread_mutex_unlock(&outcome.mutex);
+  if (outcome.status != BL_OK && err != NULL) {
+    *err = outcome.err;
+  }
+  return outcome.status;
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compute thread's side of the hub: begin, post, wait; and what any thread may ask.
+#include "datapath/hub.h"
+#include "sys/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define RELAX() _mm_pause()
+#else
+#define RELAX() ((void)0)
+#endif
+
+#define TEXT_BYTES 96
+
+static const char *describe(bl_tensor_role_t role, int32_t peer, bl_tensor_key_t key, char text[TEXT_BYTES]) {
+  static const char *const names[BL_DIRECTIONS] = {"activation", "gradient", "tied gradient"};
+  const char *name = (unsigned)key.direction < BL_DIRECTIONS ? names[key.direction] : "tensor";
+  int length = snprintf(text, TEXT_BYTES, "%s %u of boundary %u %s stage %d", name, key.micro_batch, key.boundary,
+                        role == BL_TENSOR_RECEIVE ? "from" : "to", peer);
+  if (key.piece != 0) {
+    snprintf(text + length, TEXT_BYTES - (size_t)length, " (piece %u)", key.piece);
+  }
+  return text;
+}
+
+bl_status_t bl_hub_begin(bl_hub_t *hub, uint64_t attempt, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  pthread_mutex_lock(&hub->mutex);
+  if (attempt <= hub->attempt) {
+    status = bl_error_set(err, BL_PRECONDITION, "data path: attempt %" PRIu64 " is not above attempt %" PRIu64, attempt,
+                          hub->attempt);
+    goto unlock;
+  }
+  hub->attempt = attempt;
+  hub->aborted = false;
+  for (size_t i = 0; i < hub->peer_count; i++) {
+    bl_exchange_begin(hub->peers[i]->exchange, attempt);
+  }
+  for (size_t i = 0; i < hub->peer_count; i++) {
+    while (hub->peers[i]->link != NULL && hub->peers[i]->link->touching) {
+      pthread_cond_wait(&hub->untouched, &hub->mutex); // bounded: one copy, checksum or non-blocking call
+    }
+    if (hub->peers[i]->link != NULL) {
+      bl__link_let_go(hub->peers[i]->link);
+    }
+  }
+unlock:
+  pthread_mutex_unlock(&hub->mutex);
+  return status;
+}
+
+void bl_hub_abort(bl_hub_t *hub) {
+  pthread_mutex_lock(&hub->mutex);
+  hub->aborted = true;
+  bl__hub_changed(hub);
+  pthread_mutex_unlock(&hub->mutex);
+}
+
+// The arena that holds [source, source + bytes), -1 when none does.
+static int arena_of(const bl_hub_t *hub, const uint8_t *source, uint64_t bytes, uint64_t *offset) {
+  for (size_t i = 0; i < hub->arena_count; i++) {
+    const bl_arena_t *arena = &hub->arenas[i];
+    if (source >= arena->base && source < arena->base + arena->bytes &&
+        bytes <= arena->bytes - (uint64_t)(source - arena->base)) {
+      *offset = (uint64_t)(source - arena->base);
+      return (int)i;
+    }
+  }
+  return -1;
+}
+
+static bl_status_t explain_post(bl_status_t status, bl_tensor_role_t role, int32_t peer, bl_tensor_key_t key,
+                                uint64_t bytes, uint64_t peer_bytes, uint32_t max_in_flight, bl_error_t *err) {
+  char text[TEXT_BYTES];
+  if (status == BL_OK || err == NULL) {
+    return status;
+  }
+  describe(role, peer, key, text);
+  switch (status) {
+  case BL_PRECONDITION:
+    return bl_error_set(err, status, "%s: posted already, or no attempt has begun", text);
+  case BL_EXHAUSTED:
+    return bl_error_set(err, status, "%s: %u tensors are in flight already; plan more", text, max_in_flight);
+  default:
+    return bl_error_set(err, status, "%s: %" PRIu64 " bytes here, %" PRIu64 " bytes at the peer", text, bytes,
+                        peer_bytes);
+  }
+}
+
+static bl_status_t post(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_tensor_key_t key, void *destination,
+                        const void *source, uint64_t bytes, bl_error_t *err) {
+  char text[TEXT_BYTES];
+  if (bytes == 0 || bytes > BL_FRAME_MAX_TENSOR_BYTES || (unsigned)key.direction >= BL_DIRECTIONS) {
+    return bl_error_set(err, BL_INVALID, "%s: %" PRIu64 " bytes or its direction are out of range",
+                        describe(role, stage, key, text), bytes);
+  }
+  uint64_t peer_bytes = 0, offset = 0;
+  bl_status_t status;
+  pthread_mutex_lock(&hub->mutex);
+  bl__peer_t *peer = bl__hub_find(hub, stage);
+  if (hub->aborted) {
+    status = bl_error_set(err, BL_CANCELLED, "%s: the attempt was aborted", describe(role, stage, key, text));
+  } else if (peer == NULL) {
+    status = bl_error_set(err, BL_INVALID, "%s: no such peer is connected", describe(role, stage, key, text));
+  } else if (peer->link == NULL) {
+    status = bl_error_set(err, peer->lost, "%s: %s", describe(role, stage, key, text), peer->reason);
+  } else if (role == BL_TENSOR_RECEIVE) {
+    status = bl_exchange_post_receive(peer->exchange, key, destination, bytes, &peer_bytes);
+    explain_post(status, role, stage, key, bytes, peer_bytes, hub->max_in_flight, err);
+  } else {
+    int arena = arena_of(hub, source, bytes, &offset);
+    if (arena < 0 && peer->path == BL_PATH_SHM) {
+      status = bl_error_set(err, BL_INVALID, "%s: its source lies in no arena that was given to the hub",
+                            describe(role, stage, key, text));
+    } else {
+      status = bl_exchange_post_send(peer->exchange, key, source, bytes, arena < 0 ? 0 : (uint32_t)arena, offset,
+                                     &peer_bytes);
+      explain_post(status, role, stage, key, bytes, peer_bytes, hub->max_in_flight, err);
+    }
+  }
+  pthread_mutex_unlock(&hub->mutex);
+  if (status == BL_OK) {
+    uv_async_send(&hub->wake);
+  }
+  return status;
+}
+
+bl_status_t bl_hub_post_receive(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, void *destination, uint64_t bytes,
+                                bl_error_t *err) {
+  return post(hub, BL_TENSOR_RECEIVE, peer, key, destination, NULL, bytes, err);
+}
+
+bl_status_t bl_hub_post_send(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, const void *source, uint64_t bytes,
+                             bl_error_t *err) {
+  return post(hub, BL_TENSOR_SEND, peer, key, NULL, source, bytes, err);
+}
+
+// Mutex held. True when the wait is over with *status.
+static bool settled(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_tensor_key_t key, bl_status_t *status,
+                    bl_error_t *err) {
+  char text[TEXT_BYTES];
+  bl__peer_t *peer = bl__hub_find(hub, stage);
+  if (hub->aborted) {
+    *status = bl_error_set(err, BL_CANCELLED, "%s: the attempt was aborted", describe(role, stage, key, text));
+    return true;
+  }
+  if (peer == NULL) {
+    *status = bl_error_set(err, BL_INVALID, "%s: no such peer is connected", describe(role, stage, key, text));
+    return true;
+  }
+  bl_tensor_t *tensor = bl_exchange_find(peer->exchange, role, key);
+  if (tensor != NULL && tensor->complete) {
+    bl_exchange_consume(peer->exchange, tensor);
+    *status = BL_OK;
+    return true;
+  }
+  if (peer->link == NULL) {
+    *status = bl_error_set(err, peer->lost, "%s: %s", describe(role, stage, key, text), peer->reason);
+    return true;
+  }
+  if (tensor == NULL && role == BL_TENSOR_RECEIVE) {
+    *status = bl_error_set(err, BL_PRECONDITION, "%s: its receive was not posted", describe(role, stage, key, text));
+    return true;
+  }
+  *status = BL_OK;
+  return tensor == NULL;
+}
+
+// Without the mutex: returns once something changed or the spin is over.
+static void spin(bl_hub_t *hub, uint32_t changes) {
+  uint64_t end_ns = bl_clock_now_ns() + BL__HUB_SPIN_NS;
+  do {
+    for (int i = 0; i < 32; i++) {
+      if (atomic_load_explicit(&hub->changes, memory_order_relaxed) != changes) {
+        return;
+      }
+      RELAX();
+    }
+  } while (bl_clock_now_ns() < end_ns);
+}
+
+static void sleep_until(bl_hub_t *hub, uint64_t deadline_ns) {
+  if (deadline_ns == UINT64_MAX) {
+    pthread_cond_wait(&hub->changed, &hub->mutex);
+    return;
+  }
+  struct timespec until = {.tv_sec = (time_t)(deadline_ns / BL_NS_PER_S), .tv_nsec = (long)(deadline_ns % BL_NS_PER_S)};
+  pthread_cond_timedwait(&hub->changed, &hub->mutex, &until);
+}
+
+// Mutex held. Shows the wait to bl_hub_waits; NULL when all places are taken (the wait goes on unseen).
+static bl_hub_wait_t *show_wait(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_tensor_key_t key) {
+  for (size_t i = 0; i < BL__HUB_MAX_WAITS; i++) {
+    bl_hub_wait_t *wait = &hub->waits[i];
+    if (wait->since_ns == 0) {
+      describe(role, stage, key, wait->what);
+      wait->peer = stage;
+      wait->micro_batch = (int32_t)key.micro_batch;
+      wait->since_ns = bl_clock_now_ns();
+      return wait;
+    }
+  }
+  return NULL;
+}
+
+static bl_status_t wait_for(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_tensor_key_t key,
+                            uint64_t deadline_ns, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  pthread_mutex_lock(&hub->mutex);
+  if (settled(hub, role, stage, key, &status, err)) {
+    pthread_mutex_unlock(&hub->mutex);
+    return status;
+  }
+  bl_hub_wait_t *shown = show_wait(hub, role, stage, key);
+  uint32_t changes = atomic_load(&hub->changes);
+  pthread_mutex_unlock(&hub->mutex);
+  spin(hub, changes);
+  pthread_mutex_lock(&hub->mutex);
+  while (!settled(hub, role, stage, key, &status, err)) {
+    uint64_t now = bl_clock_now_ns();
+    if (now >= deadline_ns) {
+      char text[TEXT_BYTES];
+      status = bl_error_set(err, BL_DEADLINE, "%s: nothing came before the deadline", describe(role, stage, key, text));
+      break;
+    }
+    sleep_until(hub, deadline_ns);
+  }
+  if (shown != NULL) {
+    shown->since_ns = 0;
+  }
+  pthread_mutex_unlock(&hub->mutex);
+  return status;
+}
+
+bl_status_t bl_hub_wait_received(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns,
+                                 bl_error_t *err) {
+  return wait_for(hub, BL_TENSOR_RECEIVE, peer, key, deadline_ns, err);
+}
+
+bl_status_t bl_hub_wait_sent(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns, bl_error_t *err) {
+  return wait_for(hub, BL_TENSOR_SEND, peer, key, deadline_ns, err);
+}
+
+bool bl_hub_received(bl_hub_t *hub, int32_t stage, bl_tensor_key_t key) {
+  pthread_mutex_lock(&hub->mutex);
+  bl__peer_t *peer = bl__hub_find(hub, stage);
+  bl_tensor_t *tensor = peer != NULL ? bl_exchange_find(peer->exchange, BL_TENSOR_RECEIVE, key) : NULL;
+  bool over = hub->aborted || peer == NULL || peer->link == NULL || tensor == NULL || tensor->complete;
+  pthread_mutex_unlock(&hub->mutex);
+  return over;
+}
+
+size_t bl_hub_waits(bl_hub_t *hub, bl_hub_wait_t *waits, size_t capacity) {
+  size_t count = 0;
+  pthread_mutex_lock(&hub->mutex);
+  for (size_t i = 0; i < BL__HUB_MAX_WAITS; i++) {
+    if (hub->waits[i].since_ns != 0 && count++ < capacity) {
+      waits[count - 1] = hub->waits[i];
+    }
+  }
+  const bl__connect_t *connect = hub->connect;
+  for (size_t i = 0; connect != NULL && i < connect->peer_count; i++) {
+    const bl__connect_peer_t *peer = &connect->peers[i];
+    if (!peer->up && count++ < capacity) {
+      bl_hub_wait_t *wait = &waits[count - 1];
+      *wait = (bl_hub_wait_t){.peer = peer->stage, .micro_batch = -1, .since_ns = connect->since_ns};
+      snprintf(wait->what, sizeof wait->what, "link %s stage %d", peer->stage > hub->stage ? "to" : "from",
+               peer->stage);
+    }
+  }
+  pthread_mutex_unlock(&hub->mutex);
+  return count;
+}
+
+size_t bl_hub_paths(bl_hub_t *hub, bl_hub_path_t *paths, size_t capacity) {
+  pthread_mutex_lock(&hub->mutex);
+  size_t count = hub->peer_count;
+  for (size_t i = 0; i < count && i < capacity; i++) {
+    const bl__peer_t *peer = hub->peers[i];
+    paths[i] = (bl_hub_path_t){
+        .peer = peer->stage, .connected = peer->link != NULL, .path = peer->path, .mapped_bytes = peer->mapped_bytes};
+    snprintf(paths[i].reason, sizeof paths[i].reason, "%s", peer->reason);
+  }
+  pthread_mutex_unlock(&hub->mutex);
+  return count;
+}
+
+bl_hub_counters_t bl_hub_counters(bl_hub_t *hub) {
+  pthread_mutex_lock(&hub->mutex);
+  bl_hub_counters_t counters = hub->counters;
+  pthread_mutex_unlock(&hub->mutex);
+  return counters;
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which machine this is, as far as shared memory goes: two processes with the same text can very likely map each
+// other's memory; two containers of one host with shared-memory folders of their own have different ones.
+// Thread: any.
+#ifndef BALLAST_DATAPATH_MACHINE_H
+#define BALLAST_DATAPATH_MACHINE_H
+
+#include <stddef.h>
+
+// "<boot id>/<device number of /dev/shm>"; unknown parts read "?", and a text with one never matches another.
+void bl_machine_text(char *text, size_t text_bytes);
+
+#endif
