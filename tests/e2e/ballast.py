@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the end-to-end tests share: jobs, runs, separately started services, and what a run may leave behind (nothing).
+
+Standard library only. Every test script is a program: it exits 0, or 77 with a reason when it must be skipped.
+"""
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
+CTL = os.path.join(BIN, "ballastctl")
+GOLDEN = os.path.join(ROOT, "tests", "golden")
+
+
+def skip(reason):
+    print(f"SKIPPED: {reason}")
+    sys.exit(77)
+
+
+def seed():
+    """The seed of this run's random choices; printed so that a failure can be repeated."""
+    value = int(os.environ.get("BALLAST_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"seed: BALLAST_TEST_SEED={value}")
+    return random.Random(value)
+
+
+@contextlib.contextmanager
+def scratch():
+    """A folder of our own, also the run-time folder of everything started in it."""
+    with tempfile.TemporaryDirectory(prefix="ballast-e2e-") as folder:
+        os.chmod(folder, 0o700)
+        yield folder
+
+
+def environment(folder):
+    return dict(os.environ, XDG_RUNTIME_DIR=folder, BALLAST_LOG="info")
+
+
+def write_job(folder, name="job.yaml", **sections):
+    """A job on the golden GPT-2 model; `sections` replaces or adds keys: train=dict(steps=3), ..."""
+    job = {
+        "model": {"init": f"{GOLDEN}/gpt2", "seq": 32},
+        "data": {"train": f"{GOLDEN}/gpt2/tokens.bin", "format": "bin", "order": "sequential"},
+        "train": {"steps": 6, "micro_batch": 2, "micro_batches": 4, "lr": 1e-3, "clip": 1.0},
+        "pipeline": {"stages": 2, "schedule": "1f1b", "threads": 1},
+    }
+    for section, keys in sections.items():
+        merged = {**job.get(section, {}), **keys}
+        job[section] = {key: value for key, value in merged.items() if value is not None}
+    path = os.path.join(folder, name)
+    with open(path, "w") as file:
+        json.dump(job, file, indent=1)  # YAML is a superset of JSON
+    return path
+
+
+def small_inline(hidden=64, layers=4, seq=64, vocab=256):
+    """A model from nothing, for runs that must last a while."""
+    return {"init": None, "family": "gpt2", "layers": layers, "hidden": hidden, "heads": 4, "vocab": vocab, "seq": seq}
+
+
+def read_report(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file.read().splitlines()]
+
+
+def losses(report):
+    steps = [event for event in report if event["event"] == "step"]
+    assert [event["step"] for event in steps] == list(range(1, len(steps) + 1)), "every step once, in order"
+    return [(event["loss"].hex(), event["grad_norm"].hex()) for event in steps]
+
+
+def run_job(folder, job, *arguments, expect=0, timeout=120):
+    report = os.path.join(folder, f"report-{time.monotonic_ns()}.jsonl")
+    done = subprocess.run([CTL, "run", job, "--report", report, *arguments], env=environment(folder), text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, stdin=subprocess.DEVNULL)
+    if done.returncode != expect:
+        print(done.stdout[-3000:], done.stderr[-6000:], sep="\n")
+        raise AssertionError(f"ballastctl run {job} {arguments}: exit code {done.returncode}, expected {expect}")
+    return read_report(report) if os.path.exists(report) else [], done
+
+
+def descendants(pid):
+    """All living descendants of a process, by /proc."""
+    children = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{entry}/stat") as file:
+                    fields = file.read().rsplit(")", 1)[1].split()
+                children.setdefault(int(fields[1]), []).append((int(entry), fields[0]))
+    found, queue = [], [pid]
+    while queue:
+        for child, state in children.get(queue.pop(), []):
+            queue.append(child)
+            if state != "Z":
+                found.append(child)
+    return found
+
+
+def program_of(pid):
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return os.path.basename(file.read().split(b"\0")[0].decode())
+    return ""
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"after {seconds} s: {what}")
+
+
+def shared_memory_files():
+    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+
+
+def assert_nothing_left(folder, pids, shared_before):
+    """No process of the run, no socket, no run folder, no shared memory."""
+    wait_until(lambda: not any(alive(pid) for pid in pids), 5,
+               f"processes are still there: {[(p, program_of(p)) for p in pids if alive(p)]}")
+    left = [os.path.join(base, name) for base, _, names in os.walk(os.path.join(folder, "ballast")) for name in names]
+    assert not left, f"files are left: {left}"
+    new = shared_memory_files() - shared_before
+    assert not new, f"shared memory is left: {new}"
+
+
+class Service:
+    """A stage-service or ballast-driver started by hand, ready when the constructor returns."""
+
+    def __init__(self, folder, program, *arguments, prefix=(), log=None):
+        reading, writing = os.pipe()
+        self.log_path = log or os.path.join(folder, f"{program}-{time.monotonic_ns()}.log")
+        with open(self.log_path, "w") as log_file:
+            self.process = subprocess.Popen([*prefix, os.path.join(BIN, program), *arguments, "--ready-fd", str(writing)],
+                                            pass_fds=[writing], stdin=subprocess.DEVNULL, stdout=log_file,
+                                            stderr=log_file, env=environment(folder))
+        os.close(writing)
+        with os.fdopen(reading) as file:
+            words = file.readline().split()
+        if not words:
+            self.process.wait(10)
+            raise AssertionError(f"{program} did not start:\n{self.log()}")
+        self.address = words[1]
+
+    def log(self):
+        with open(self.log_path) as file:
+            return file.read()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def kill(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.kill(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def stages(folder, count, listen="127.0.0.1:0", prefixes=None):
+    services = []
+    try:
+        for i in range(count):
+            prefix, address, *more = prefixes[i] if prefixes else ((), listen)
+            services.append(Service(folder, "stage-service", "--listen", address, *more, prefix=prefix))
+        yield services
+    finally:
+        for service in services:
+            service.end()

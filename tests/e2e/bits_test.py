@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The losses and gradient norms of a run have the same bits for 1, 2, 3 and 4 stages, gpipe and 1f1b, shm and tcp,
+started by one command or as separate services."""
+from ballast import run_job, losses, scratch, shared_memory_files, assert_nothing_left, stages, write_job
+
+
+def main():
+    shared = shared_memory_files()
+    with scratch() as folder:
+        settings = [(1, "1f1b", "auto"), (1, "gpipe", "auto"), (2, "1f1b", "shm"), (2, "1f1b", "tcp"),
+                    (2, "gpipe", "shm"), (3, "1f1b", "shm"), (3, "gpipe", "tcp")]
+        reference = None
+        for count, schedule, path in settings:
+            job = write_job(folder, pipeline={"stages": count, "schedule": schedule}, balance={"data_path": path})
+            report, _ = run_job(folder, job, "--local")
+            bits = losses(report)
+            reference = reference or bits
+            assert len(bits) == 6 and bits == reference, f"{count} stages, {schedule}, {path}: {bits} != {reference}"
+            for event in report:
+                if event["event"] != "step":
+                    continue
+                assert [stage["stage"] for stage in event["stages"]] == list(range(count))
+                for stage in event["stages"]:
+                    expected = min(4, count - stage["stage"]) if schedule == "1f1b" else 4
+                    assert stage["peak_slots"] == expected, f"{schedule}, {count} stages: {stage}"
+                    assert stage["peak_slots"] <= stage["own_slots"]
+            print(f"ok {count} stages, {schedule}, {path}: loss {report[-1]['loss']:.6f}")
+            assert_nothing_left(folder, [], shared)
+
+        with stages(folder, 3) as services:
+            job = write_job(folder, pipeline={"stages": 3}, services={"stages": [s.address for s in services]})
+            for _ in range(2):  # the same services run one job after the other
+                report, _ = run_job(folder, job)
+                assert losses(report) == reference, "separate services"
+        print("ok 3 separate services, twice")
+
+        # Four stages need four layers: a model from nothing, tied, uneven, against one stage.
+        inline = {"init": None, "family": "gpt2", "layers": 5, "hidden": 48, "heads": 3, "vocab": 128, "seq": 32}
+        bits = []
+        for pipeline in ({"stages": 1}, {"stages": 4}, {"stages": 4, "schedule": "gpipe"},
+                         {"stages": 3, "layers_per_stage": [3, 1, 1]}):
+            job = write_job(folder, model=inline, pipeline=pipeline)
+            report, _ = run_job(folder, job, "--local", "--set", "pipeline.attention=flash")
+            bits.append(losses(report))
+            assert bits[-1] == bits[0], f"{pipeline}"
+            print(f"ok inline model, {pipeline}")
+
+
+main()
