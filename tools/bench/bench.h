@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// The benchmarks of ballast-bench: each is a verb, with its own flags, in the file of its name. Results go to standard
+// output, one per line; docs/performance.md says how they are read.
+#ifndef BALLAST_BENCH_BENCH_H
+#define BALLAST_BENCH_BENCH_H
+
+// argv[0] is the first word after the verb. Returns the program's exit code.
+int bl_bench_stage(int argc, char **argv);
+
+#endif

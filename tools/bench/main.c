@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+  const char *name, *help;
+  int (*run)(int argc, char **argv);
+} verbs[] = {
+    {"stage", "one stage alone: time and share of the matmul ceiling of F, I, W, B and the update", bl_bench_stage},
+};
+
+static int usage(FILE *stream, int exit_code) {
+  fputs("usage: ballast-bench VERB [options]; --help after a verb explains it\n", stream);
+  for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+    fprintf(stream, "  %-12s %s\n", verbs[i].name, verbs[i].help);
+  }
+  return exit_code;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) {
+    return usage(stderr, 2);
+  }
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+    return usage(stdout, 0);
+  }
+  for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+    if (strcmp(argv[1], verbs[i].name) == 0) {
+      return verbs[i].run(argc - 2, argv + 2);
+    }
+  }
+  fprintf(stderr, "ballast-bench: no benchmark is called '%s'\n", argv[1]);
+  return usage(stderr, 2);
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "timed_ops.h"
+
+#include "sys/clock.h"
+
+static const bl_ops_t *inner;
+
+enum {
+  LINEAR_FORWARD,
+  LINEAR_INPUT,
+  LINEAR_WEIGHT,
+  LINEAR_PACK,
+  ATTENTION_FORWARD,
+  ATTENTION_BACKWARD,
+  NORM_FORWARD,
+  NORM_BACKWARD,
+  ACTIVATION_FORWARD,
+  ACTIVATION_BACKWARD,
+  ROPE,
+  EMBEDDING,
+  CROSS_ENTROPY,
+  ACCUMULATE,
+  FILL,
+  SUM_SQUARES,
+  ADAMW,
+  KINDS
+};
+
+static bl_timed_kind_t kinds[KINDS] = {
+    [LINEAR_FORWARD] = {.name = "linear forward"},
+    [LINEAR_INPUT] = {.name = "linear input gradient"},
+    [LINEAR_WEIGHT] = {.name = "linear weight gradient"},
+    [LINEAR_PACK] = {.name = "weight packing"},
+    [ATTENTION_FORWARD] = {.name = "attention forward"},
+    [ATTENTION_BACKWARD] = {.name = "attention backward"},
+    [NORM_FORWARD] = {.name = "norm forward"},
+    [NORM_BACKWARD] = {.name = "norm backward"},
+    [ACTIVATION_FORWARD] = {.name = "activation forward"},
+    [ACTIVATION_BACKWARD] = {.name = "activation backward"},
+    [ROPE] = {.name = "rope"},
+    [EMBEDDING] = {.name = "embedding"},
+    [CROSS_ENTROPY] = {.name = "cross entropy"},
+    [ACCUMULATE] = {.name = "accumulate"},
+    [FILL] = {.name = "fill"},
+    [SUM_SQUARES] = {.name = "sum of squares"},
+    [ADAMW] = {.name = "adamw"},
+};
+
+// Runs a statement and adds its time to a kind.
+#define TIMED(kind, statement)                                                                                         \
+  do {                                                                                                                 \
+    uint64_t timed_start = bl_clock_now_ns();                                                                          \
+    statement;                                                                                                         \
+    kinds[kind].ns += bl_clock_now_ns() - timed_start;                                                                 \
+    kinds[kind].calls++;                                                                                               \
+  } while (0)
+
+static void linear_pack(bl_linear_op_t *op, const void *w, void *packed) {
+  TIMED(LINEAR_PACK, inner->linear_pack(op, w, packed));
+}
+
+static void linear_forward(bl_linear_op_t *op, const void *x, const void *w, const void *packed, const float *bias,
+                           const void *residual, void *y) {
+  TIMED(LINEAR_FORWARD, inner->linear_forward(op, x, w, packed, bias, residual, y));
+}
+
+static void linear_backward_input(bl_linear_op_t *op, const void *dy, const void *w, const void *packed,
+                                  bool accumulate, void *dx) {
+  TIMED(LINEAR_INPUT, inner->linear_backward_input(op, dy, w, packed, accumulate, dx));
+}
+
+static void linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
+                                   float *dbias) {
+  TIMED(LINEAR_WEIGHT, inner->linear_backward_weight(op, x, dy, accumulate, dw, dbias));
+}
+
+static void norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *x, const float *gain,
+                         const float *bias, void *y, float *stats) {
+  TIMED(NORM_FORWARD, inner->norm_forward(compute, shape, x, gain, bias, y, stats));
+}
+
+static void norm_backward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *dy, const void *x,
+                          const float *gain, const float *stats, const void *residual_gradient, void *dx,
+                          float *partials) {
+  TIMED(NORM_BACKWARD, inner->norm_backward(compute, shape, dy, x, gain, stats, residual_gradient, dx, partials));
+}
+
+static void gelu_forward(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *pre, void *act) {
+  TIMED(ACTIVATION_FORWARD, inner->gelu_forward(compute, count, dtype, pre, act));
+}
+
+static void gelu_backward(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *dact,
+                          const void *pre, void *dpre) {
+  TIMED(ACTIVATION_BACKWARD, inner->gelu_backward(compute, count, dtype, dact, pre, dpre));
+}
+
+static void swiglu_forward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                           const void *pre, void *act) {
+  TIMED(ACTIVATION_FORWARD, inner->swiglu_forward(compute, rows, width, dtype, pre, act));
+}
+
+static void swiglu_backward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                            const void *dact, const void *pre, void *dpre) {
+  TIMED(ACTIVATION_BACKWARD, inner->swiglu_backward(compute, rows, width, dtype, dact, pre, dpre));
+}
+
+static void rope_forward(bl_rope_op_t *op, void *qkv) {
+  TIMED(ROPE, inner->rope_forward(op, qkv));
+}
+
+static void rope_backward(bl_rope_op_t *op, void *dqkv) {
+  TIMED(ROPE, inner->rope_backward(op, dqkv));
+}
+
+static void attention_forward(bl_attention_op_t *op, const void *qkv, void *att, float *saved) {
+  TIMED(ATTENTION_FORWARD, inner->attention_forward(op, qkv, att, saved));
+}
+
+static void attention_backward(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
+                               const float *saved, void *dqkv) {
+  TIMED(ATTENTION_BACKWARD, inner->attention_backward(op, datt, qkv, att, saved, dqkv));
+}
+
+static void embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+                              bl_compute_dtype_t dtype, const int32_t *tokens, const void *wte, const void *wpe,
+                              void *x) {
+  TIMED(EMBEDDING, inner->embedding_forward(compute, batch, seq, width, dtype, tokens, wte, wpe, x));
+}
+
+static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+                               bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte,
+                               float *dwpe) {
+  TIMED(EMBEDDING, inner->embedding_backward(compute, batch, seq, width, dtype, tokens, dx, dwte, dwpe));
+}
+
+static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
+                          const int32_t *labels, float scale, void *logits, double *row_losses) {
+  TIMED(CROSS_ENTROPY, inner->cross_entropy(compute, rows, vocab, dtype, labels, scale, logits, row_losses));
+}
+
+static void accumulate(bl_compute_t *compute, uint64_t count, const float *x, float *y) {
+  TIMED(ACCUMULATE, inner->accumulate(compute, count, x, y));
+}
+
+static void fill(bl_compute_t *compute, uint64_t count, float value, float *y) {
+  TIMED(FILL, inner->fill(compute, count, value, y));
+}
+
+static void sum_squares(bl_compute_t *compute, uint64_t count, const float *x, double *sum) {
+  TIMED(SUM_SQUARES, inner->sum_squares(compute, count, x, sum));
+}
+
+static void adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
+                  float *v) {
+  TIMED(ADAMW, inner->adamw(compute, count, options, dw, w, m, v));
+}
+
+const bl_ops_t *bl_timed_ops(const bl_ops_t *ops) {
+  static bl_ops_t timed;
+  inner = ops;
+  timed = *ops;
+  timed.linear_pack = linear_pack;
+  timed.linear_forward = linear_forward;
+  timed.linear_backward_input = linear_backward_input;
+  timed.linear_backward_weight = linear_backward_weight;
+  timed.norm_forward = norm_forward;
+  timed.norm_backward = norm_backward;
+  timed.gelu_forward = gelu_forward;
+  timed.gelu_backward = gelu_backward;
+  timed.swiglu_forward = swiglu_forward;
+  timed.swiglu_backward = swiglu_backward;
+  timed.rope_forward = rope_forward;
+  timed.rope_backward = rope_backward;
+  timed.attention_forward = attention_forward;
+  timed.attention_backward = attention_backward;
+  timed.embedding_forward = embedding_forward;
+  timed.embedding_backward = embedding_backward;
+  timed.cross_entropy = cross_entropy;
+  timed.accumulate = accumulate;
+  timed.fill = fill;
+  timed.sum_squares = sum_squares;
+  timed.adamw = adamw;
+  return &timed;
+}
+
+void bl_timed_reset(void) {
+  for (int i = 0; i < KINDS; i++) {
+    kinds[i].ns = kinds[i].calls = 0;
+  }
+}
+
+const bl_timed_kind_t *bl_timed_kinds(size_t *count) {
+  *count = KINDS;
+  return kinds;
+}
