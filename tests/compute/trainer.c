@@ -336,3 +336,24 @@ void trainer_random_tokens(const bl_model_t *model, uint64_t seed, uint64_t coun
     labels[i] = (int32_t)bl_random_below(seed, i + 1, model->vocab);
   }
 }
+
+trainer_buffers_t trainer_make_buffers(trainer_t *trainer, uint32_t chunk) {
+  bl_chunk_sizes_t sizes = trainer->parts[chunk].sizes;
+  const uint64_t rows = (uint64_t)trainer->options.layout.micro_batch * trainer->options.model.seq;
+  trainer_buffers_t buffers = {.in = allocate(sizes.edge_bytes),
+                               .out = allocate(sizes.edge_bytes),
+                               .slot = allocate(sizes.slot_bytes),
+                               .tokens = allocate(rows * sizeof(int32_t)),
+                               .labels = allocate(rows * sizeof(int32_t)),
+                               .rows = rows};
+  trainer_random_tokens(&trainer->options.model, 9, rows, buffers.tokens, buffers.labels);
+  return buffers;
+}
+
+void trainer_free_buffers(trainer_buffers_t *buffers) {
+  free(buffers->in);
+  free(buffers->out);
+  free(buffers->slot);
+  free(buffers->tokens);
+  free(buffers->labels);
+}

@@ -46,6 +46,16 @@ double trainer_gradient_norm(trainer_t *trainer);
 void trainer_update(trainer_t *trainer, const bl_adamw_settings_t *settings, uint64_t step, double rate, double clip,
                     double norm);
 
+// Buffers of one micro-batch for tests that call a chunk themselves: poisoned, with random tokens.
+typedef struct {
+  float *in, *out;
+  void *slot;
+  int32_t *tokens, *labels; // [micro_batch seq]
+  uint64_t rows;
+} trainer_buffers_t;
+trainer_buffers_t trainer_make_buffers(trainer_t *trainer, uint32_t chunk);
+void trainer_free_buffers(trainer_buffers_t *buffers);
+
 // Orders. Each writes at most TRAINER_OPS_MAX operations and returns how many.
 #define TRAINER_OPS_MAX (4 * TRAINER_CHUNKS_MAX * TRAINER_MICRO_BATCHES_MAX)
 typedef struct {

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies what chunks refuse, that a micro-batch may run again without counting its head gradient twice, that
+// recomputation leaves the output alone, and that logits and draws agree with the loss.
+#include "compute/model/chunk.h"
+
+#include "compute/trainer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const bl_model_t model = {.family = BL_FAMILY_GPT2,
+                                 .layers = 2,
+                                 .hidden = 24,
+                                 .heads = 2,
+                                 .kv_heads = 2,
+                                 .head_dim = 12,
+                                 .ffn = 50,
+                                 .vocab = 33,
+                                 .seq = 9,
+                                 .norm_epsilon = 1e-5};
+
+static trainer_t *make_trainer(void) {
+  trainer_options_t options = {
+      .model = model, .chunks = 1, .micro_batches = 1, .layout = {.micro_batch = 2}, .seed = 5};
+  return trainer_create(&options);
+}
+
+static void expect_refused(bl_model_t refused, bl_chunk_span_t span, uint32_t micro_batch, uint32_t micro_batches,
+                           const char *expected) {
+  bl_error_t err;
+  bl_error_clear(&err);
+  bl_compute_t *compute;
+  assert_int_equal(bl_ops_host()->create(&(bl_compute_options_t){.threads = 1}, &compute, &err), BL_OK);
+  bl_chunk_options_t options = {.ops = bl_ops_host(),
+                                .compute = compute,
+                                .model = &refused,
+                                .span = span,
+                                .layout = {.micro_batch = micro_batch},
+                                .micro_batches = micro_batches};
+  bl_chunk_t *chunk = NULL;
+  assert_int_equal(bl_chunk_create(&options, &chunk, &err), BL_INVALID);
+  assert_null(chunk);
+  if (strstr(err.text, expected) == NULL) {
+    fail_msg("expected a message with \"%s\", got: %s", expected, err.text);
+  }
+  bl_ops_host()->destroy(compute);
+}
+
+static void what_cannot_be_is_refused(void **state) {
+  (void)state;
+  const bl_chunk_span_t whole = bl_chunk_span_whole(&model);
+  expect_refused(model, (bl_chunk_span_t){1, 2, false, true}, 1, 1, "2 layers from layer 1");
+  expect_refused(model, (bl_chunk_span_t){0, 0, true, false}, 1, 1, "0 layers");
+  expect_refused(model, whole, 1, 0, "train.micro_batches");
+  expect_refused(model, whole, 0, 1, "train.micro_batch:");
+  bl_model_t odd = model;
+  odd.heads = odd.kv_heads = 5;
+  expect_refused(odd, whole, 1, 1, "model.heads");
+}
+
+static float *copy_all_gradients(bl_chunk_t *chunk) {
+  bl_chunk_parameter_t first = bl_chunk_parameter(chunk, 0);
+  float *copy = malloc(bl_chunk_sizes(chunk).gradient_bytes);
+  assert_non_null(copy);
+  memcpy(copy, first.gradient, bl_chunk_sizes(chunk).gradient_bytes); // parameter 0 lies first
+  return copy;
+}
+
+static void a_second_run_does_not_count_twice(void **state) {
+  (void)state;
+  trainer_t *trainer = make_trainer();
+  bl_chunk_t *chunk = trainer_chunk(trainer, 0);
+  trainer_buffers_t b = trainer_make_buffers(trainer, 0);
+  bl_chunk_loss_t once, twice;
+  bl_chunk_begin_step(chunk);
+  bl_chunk_forward(chunk, b.tokens, b.in, b.slot, b.out);
+  bl_chunk_backward(chunk, b.tokens, b.labels, b.in, b.slot, b.out, true, &once);
+  float *expected = copy_all_gradients(chunk);
+
+  bl_chunk_begin_step(chunk);
+  bl_chunk_forward(chunk, b.tokens, b.in, b.slot, b.out);
+  bl_chunk_backward_input(chunk, b.labels, b.in, b.slot, b.out, true, &once);
+  memset(b.slot, 0xff, bl_chunk_sizes(chunk).slot_bytes); // the block is lost after I: all of it again
+  bl_chunk_forward(chunk, b.tokens, b.in, b.slot, b.out);
+  bl_chunk_backward_input(chunk, b.labels, b.in, b.slot, b.out, false, &twice);
+  bl_chunk_backward_weight(chunk, b.tokens, b.in, b.slot, b.out);
+  float *found = copy_all_gradients(chunk);
+  assert_true(once.mean == twice.mean);
+  assert_memory_equal(found, expected, bl_chunk_sizes(chunk).gradient_bytes);
+  free(expected);
+  free(found);
+  trainer_free_buffers(&b);
+  trainer_destroy(trainer);
+}
+
+static void recomputation_leaves_the_output_alone(void **state) {
+  (void)state;
+  trainer_t *trainer = make_trainer();
+  bl_chunk_t *chunk = trainer_chunk(trainer, 0);
+  trainer_buffers_t b = trainer_make_buffers(trainer, 0);
+  const uint64_t slot_bytes = bl_chunk_sizes(chunk).slot_bytes, edge_bytes = bl_chunk_sizes(chunk).edge_bytes;
+  memset(b.slot, 0, slot_bytes); // padding and what lives only after I
+  bl_chunk_forward(chunk, b.tokens, b.in, b.slot, b.out);
+  void *slot = malloc(slot_bytes), *out = malloc(edge_bytes);
+  assert_true(slot && out);
+  memcpy(slot, b.slot, slot_bytes);
+  memcpy(out, b.out, edge_bytes);
+  memset(b.slot, 0, slot_bytes);
+  bl_chunk_recompute(chunk, b.in, b.slot);
+  assert_memory_equal(b.slot, slot, slot_bytes);
+  assert_memory_equal(b.out, out, edge_bytes);
+  free(slot);
+  free(out);
+  trainer_free_buffers(&b);
+  trainer_destroy(trainer);
+}
+
+static void logits_and_draws_agree_with_the_loss(void **state) {
+  (void)state;
+  trainer_t *trainer = make_trainer();
+  bl_chunk_t *chunk = trainer_chunk(trainer, 0);
+  trainer_buffers_t b = trainer_make_buffers(trainer, 0);
+  bl_chunk_forward(chunk, b.tokens, b.in, b.slot, b.out);
+  bl_chunk_loss_t loss;
+  bl_chunk_loss(chunk, b.labels, b.out, &loss);
+  double mean = 0;
+  for (uint64_t row = 0; row < b.rows; row++) {
+    float logits[33];
+    bl_chunk_logits(chunk, b.out, row, logits);
+    double sum = 0;
+    int32_t best = 0;
+    for (int32_t i = 0; i < 33; i++) {
+      sum += exp(logits[i]);
+      best = logits[i] > logits[best] ? i : best;
+    }
+    mean += (log(sum) - logits[b.labels[row]]) / (double)b.rows;
+    assert_int_equal(bl_chunk_draw(chunk, b.out, row, 0, 0.5), best);
+    assert_in_range(bl_chunk_draw(chunk, b.out, row, 1, 0.5), 0, 32);
+  }
+  assert_true(fabs(mean - loss.mean) < 1e-6);
+  b.out[5 * model.hidden] = NAN;
+  bl_chunk_loss(chunk, b.labels, b.out, &loss);
+  assert_int_equal(loss.first_bad_row, 5);
+  assert_int_equal(bl_chunk_draw(chunk, b.out, 5, 1, 0.5), -1);
+  trainer_free_buffers(&b);
+  trainer_destroy(trainer);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_cannot_be_is_refused),
+      cmocka_unit_test(a_second_run_does_not_count_twice),
+      cmocka_unit_test(recomputation_leaves_the_output_alone),
+      cmocka_unit_test(logits_and_draws_agree_with_the_loss),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
