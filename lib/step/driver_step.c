@@ -185,6 +185,7 @@ static void recover(bl_driver_step_t *step) {
   uint64_t most = found.ours > 0 ? step->peers[found.first].report.applied : 0;
   uint64_t least = found.ours > 0 ? step->peers[found.last].report.applied : 0;
   if (found.ours < step->stage_count) {
+    step->applied = most;
     if (most > 0) {
       end(step, BL_DRIVER_END_LOST, found.stranger);
     } else {
@@ -201,7 +202,7 @@ static void recover(bl_driver_step_t *step) {
 
 void bl_driver_step_taken(bl_driver_step_t *step, size_t stage, uint64_t epoch, bool accepted,
                           const bl_stage_report_t *report) {
-  if (step->phase != BL_DRIVER_TAKEOVER || epoch != step->id.epoch) {
+  if (step->phase != BL_DRIVER_TAKEOVER || epoch != step->id.epoch || step->peers[stage].answered) {
     return;
   }
   if (!accepted) {
