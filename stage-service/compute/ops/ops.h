@@ -180,7 +180,7 @@ typedef struct bl_ops {
   // bias [width], NULL with rms. Calling it again gives the same bits (recomputation of y).
   void (*norm_forward)(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *x, const float *gain,
                        const float *bias, void *y, float *stats);
-  // dx = d norm(dy) + residual_gradient [T, width] (NULL: none; may be dx itself). dy may be dx too.
+  // dx = d norm(dy) + residual_gradient [T, width] (NULL: none). dx may be dy, x or residual_gradient.
   // partials: this micro-batch's [width] gain gradient, then (LayerNorm) [width] bias gradient; W adds them
   // with `accumulate`. NULL: not wanted.
   void (*norm_backward)(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *dy, const void *x,
