@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dims: rows, width. IN_PLACE: dx over dy; RESIDUAL: the residual's gradient is added.
+// dims: rows, width. IN_PLACE: dx over dy; OVER_X: dx over x; RESIDUAL: the residual's gradient is added.
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
 
@@ -26,12 +26,16 @@ static void tensors(const op_case_t *c, op_tensor_t *t) {
 static void host(const op_host_t *h, const op_case_t *c, float **t) {
   const bl_norm_shape_t shape = {.rows = c->dims[0], .width = c->dims[1], .rms = c->flags & OP_RMS, .epsilon = EPSILON};
   h->ops->norm_forward(h->compute, &shape, t[X], t[GAIN], t[BIAS], t[Y], t[STATS]);
-  const float *dy = t[DY];
+  const float *dy = t[DY], *x = t[X];
   if (c->flags & OP_IN_PLACE) {
     memcpy(t[DX], t[DY], c->dims[0] * c->dims[1] * sizeof(float));
     dy = t[DX];
   }
-  h->ops->norm_backward(h->compute, &shape, dy, t[X], t[GAIN], t[STATS], t[RESIDUAL], t[DX], t[DGAIN]);
+  if (c->flags & OP_OVER_X) {
+    memcpy(t[DX], t[X], c->dims[0] * c->dims[1] * sizeof(float));
+    x = t[DX];
+  }
+  h->ops->norm_backward(h->compute, &shape, dy, x, t[GAIN], t[STATS], t[RESIDUAL], t[DX], t[DGAIN]);
 }
 
 static void forward(const op_case_t *c, double **t) {

@@ -75,7 +75,8 @@ enum { // flags of several kinds
   OP_ADD_WEIGHT = 1u << 6,
   OP_RMS = 1u << 7,
   OP_FLASH = 1u << 8,
-  OP_LARGE = 1u << 9, // inputs times 30: saturation
+  OP_LARGE = 1u << 9,   // inputs times 30: saturation
+  OP_OVER_X = 1u << 10, // norm: dx over x
 };
 
 // After planning: makes the workspace as large as the back end wants.

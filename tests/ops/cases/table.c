@@ -22,6 +22,8 @@ const op_case_t op_cases[] = {
     {&op_norm, {33, 65}, 0},
     {&op_norm, {33, 65}, OP_RESIDUAL | OP_IN_PLACE},
     {&op_norm, {33, 65}, OP_RMS},
+    {&op_norm, {33, 65}, OP_OVER_X | OP_RESIDUAL},
+    {&op_norm, {70, 256}, OP_RMS | OP_OVER_X},
     {&op_norm, {70, 256}, OP_RMS | OP_RESIDUAL | OP_IN_PLACE},
     {&op_norm, {70, 768}, OP_RESIDUAL},
     {&op_norm, {70, 768}, OP_LARGE},

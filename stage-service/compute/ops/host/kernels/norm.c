@@ -53,11 +53,13 @@ void BL_KERNEL(norm_backward)(size_t rows, size_t width, bool rms, const float *
     sum = rms ? 0.0f : sum * inverse_width;
     dot *= r * r * inverse_width; // times (x - mean) gives normalized mean(g normalized)
     if (residual_gradient) {
+#pragma GCC ivdep // dx may be x, dy or the residual: the same element
       for (size_t i = 0; i < width; i++) {
         dx[i] = r * (dy[i] * gain[i] - sum - (x[i] - mean) * dot) + residual_gradient[i];
       }
       residual_gradient += width;
     } else {
+#pragma GCC ivdep
       for (size_t i = 0; i < width; i++) {
         dx[i] = r * (dy[i] * gain[i] - sum - (x[i] - mean) * dot);
       }
@@ -66,7 +68,8 @@ void BL_KERNEL(norm_backward)(size_t rows, size_t width, bool rms, const float *
 }
 
 void BL_KERNEL(norm_partials)(size_t rows, size_t columns, size_t stride, const float *dy, const float *x,
-                              const float *means, const float *deviations, float *dgain, float *dbias) {
+                              const float *means, const float *deviations, float *restrict dgain,
+                              float *restrict dbias) {
   for (size_t row = 0; row < rows; row++, dy += stride, x += stride) {
     const float r = deviations[row];
     if (dbias) {
