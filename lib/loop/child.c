@@ -186,6 +186,9 @@ bl_status_t bl_child_create(bl_loop_t *loop, const bl_child_options_t *options, 
   }
   child->process.data = child;
   child->handles = 1;
+  // What this process itself was started with by a careless parent, or a library opened without the flag, must not go
+  // on to ours; libuv clears the flag in the child for what it is told to pass on.
+  (void)close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
   int error = spawn(child, options, &files);
   if (error == 0 && files.ready_read >= 0) {
     uv_pipe_init(&loop->uv, &child->ready, 0); // cannot fail

@@ -68,6 +68,7 @@ BL_MUST_USE bl_status_t bl_rpc_channel_stream(bl_rpc_channel_t *channel, const P
 // Gives the request up; `done` fires later with BL_CANCELLED, or with what had already arrived. May be called twice.
 void bl_rpc_request_cancel(bl_rpc_request_t *request);
 // A stream: reads no further message until resumed, so that the server comes to wait (flow control). In `message`.
+// The server's own end of the stream is read after its messages; a lost connection and the deadline end it at once.
 void bl_rpc_request_hold(bl_rpc_request_t *request);
 void bl_rpc_request_resume(bl_rpc_request_t *request);
 
