@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/trace.h"
 
-#include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct bl_trace {
   size_t capacity;
   size_t first; // index of the oldest
   size_t count;
   uint64_t dropped;
-  bl_trace_event_t events[]; // [capacity]
+  bl_trace_event_t events[];
 };
 
-bl_status_t bl_trace_create(size_t capacity, bl_trace_t **trace) {
-  capacity = capacity == 0 ? 1 : capacity;
+bl_status_t bl_trace_create(size_t capacity, bl_trace_t **result) {
+  assert(capacity >= 1);
   if (capacity > (SIZE_MAX - sizeof(bl_trace_t)) / sizeof(bl_trace_event_t)) {
     return BL_EXHAUSTED;
   }
-  bl_trace_t *made = calloc(1, sizeof *made + capacity * sizeof made->events[0]);
-  if (made == NULL) {
+  bl_trace_t *trace = calloc(1, sizeof *trace + capacity * sizeof(bl_trace_event_t));
+  if (trace == NULL) {
     return BL_EXHAUSTED;
   }
-  made->capacity = capacity;
-  *trace = made;
+  trace->capacity = capacity;
+  *result = trace;
   return BL_OK;
 }
 
@@ -38,18 +39,21 @@ void bl_trace_clear(bl_trace_t *trace) {
 
 void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_batch, uint32_t slots_in_use,
                   uint64_t start_ns, uint64_t end_ns) {
-  if (trace->count == trace->capacity) {
+  bl_trace_event_t *event = &trace->events[(trace->first + trace->count) % trace->capacity];
+  if (trace->count < trace->capacity) {
+    trace->count++;
+  } else { // `event` is the oldest
     trace->first = (trace->first + 1) % trace->capacity;
-    trace->count--;
     trace->dropped++;
   }
-  bl_trace_event_t *event = &trace->events[(trace->first + trace->count++) % trace->capacity];
   event->start_ns = start_ns;
   event->end_ns = end_ns;
   event->micro_batch = micro_batch;
   event->slots_in_use = slots_in_use;
   event->wait = wait;
-  snprintf(event->name, sizeof event->name, "%s", name);
+  size_t length = strnlen(name, BL_TRACE_NAME_BYTES - 1);
+  memcpy(event->name, name, length);
+  event->name[length] = '\0';
 }
 
 size_t bl_trace_count(const bl_trace_t *trace) {
@@ -61,5 +65,6 @@ uint64_t bl_trace_dropped(const bl_trace_t *trace) {
 }
 
 const bl_trace_event_t *bl_trace_get(const bl_trace_t *trace, size_t i) {
+  assert(i < trace->count);
   return &trace->events[(trace->first + i) % trace->capacity];
 }
