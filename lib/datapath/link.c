@@ -355,9 +355,10 @@ bool bl__link_turn(bl__link_t *link) {
 
 static void on_event(uv_poll_t *handle, int status, int events) {
   bl__link_t *link = handle->data;
-  if (status < 0 && link->state != BL__LINK_CONNECTING) { // libuv hides the cause of an error on the socket
+  if (status < 0) { // libuv hides the cause of an error on the socket
     int errno_value = bl_socket_error(link->fd);
-    bl__link_lose(link, BL_UNAVAILABLE, "connection to stage %d broke: %s", link->stage,
+    bl__link_lose(link, BL_UNAVAILABLE, "%s: %s",
+                  link->state == BL__LINK_CONNECTING ? "connecting failed" : "the connection broke",
                   errno_value != 0 ? strerror(errno_value) : uv_strerror(status));
     return;
   }

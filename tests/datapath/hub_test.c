@@ -195,6 +195,7 @@ static void giving_up_leaves_memory_alone(void **state) {
       CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, bytes, &err), err);
       if (!give_up) {
         CHECK_OK(bl_hub_wait_received(pair.hub[1], 0, key_of(0), soon(), &err), err);
+        CHECK_OK(bl_hub_wait_sent(pair.hub[0], 1, key_of(0), soon(), &err), err);
         for (uint64_t i = 0; i < bytes; i++) {
           if (to[i] != (attempt & 0x7f)) {
             fail_msg("%s attempt %llu: byte %llu is %u", bl_path_name(path), (unsigned long long)attempt,

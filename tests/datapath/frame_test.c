@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies the wire format: every kind survives the way through bytes, each limit is enforced with its reason, and no
+// damaged header, greeting or refusal is ever taken for a valid one. The seed is printed; BALLAST_SEED repeats one.
+#include "base/random.h"
+#include "datapath/frame.h"
+#include "sys/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bl_frame_t example(bl_frame_kind_t kind) {
+  bl_frame_t frame = {.kind = kind, .session = 0x1122334455667788ull};
+  switch (kind) {
+  case BL_FRAME_HELLO:
+  case BL_FRAME_WELCOME:
+    frame.body_bytes = BL_HELLO_BYTES;
+    break;
+  case BL_FRAME_REFUSE:
+    frame.body_bytes = BL_REFUSAL_BYTES;
+    break;
+  case BL_FRAME_READY:
+    break;
+  default:
+    frame.attempt = 77;
+    frame.key = (bl_tensor_key_t){.boundary = 6, .direction = BL_BACKWARD, .micro_batch = 15, .piece = 4};
+    frame.bytes = kind == BL_FRAME_ACK ? 0 : 3u << 20;
+    frame.offset = kind == BL_FRAME_CREDIT || kind == BL_FRAME_ACK ? 0 : 4096;
+    frame.arena = kind == BL_FRAME_OFFER ? 7 : 0;
+    frame.body_bytes = kind == BL_FRAME_DATA ? BL_FRAME_MAX_CHUNK_BYTES : 0;
+    frame.checksum = kind == BL_FRAME_DATA ? 0xfedcba9876543210ull : 0;
+    break;
+  }
+  return frame;
+}
+
+static void every_kind_comes_back(void **state) {
+  (void)state;
+  for (int kind = BL_FRAME_HELLO; kind <= BL_FRAME_DATA; kind++) {
+    bl_frame_t frame = example((bl_frame_kind_t)kind), back = {0};
+    uint8_t header[BL_FRAME_HEADER_BYTES];
+    const char *reason = "none";
+    bl_frame_encode(&frame, header);
+    assert_int_equal(bl_frame_decode(header, &back, &reason), BL_OK);
+    assert_int_equal(back.kind, frame.kind);
+    assert_int_equal(back.body_bytes, frame.body_bytes);
+    assert_int_equal(back.session, frame.session);
+    assert_int_equal(back.attempt, frame.attempt);
+    assert_true(bl_tensor_key_equal(back.key, frame.key));
+    assert_int_equal(back.arena, frame.arena);
+    assert_int_equal(back.offset, frame.offset);
+    assert_int_equal(back.bytes, frame.bytes);
+    assert_int_equal(back.checksum, frame.checksum);
+    assert_string_not_equal(bl_frame_kind_name(frame.kind), "unknown");
+  }
+}
+
+static void expect_refused(const bl_frame_t *frame, const char *why) {
+  uint8_t header[BL_FRAME_HEADER_BYTES];
+  bl_frame_t back = {.bytes = 5};
+  const char *reason = "none";
+  bl_frame_encode(frame, header);
+  assert_int_equal(bl_frame_decode(header, &back, &reason), BL_INVALID);
+  assert_string_equal(reason, why);
+  assert_int_equal(back.bytes, 5); // untouched
+}
+
+static void limits_hold(void **state) {
+  (void)state;
+  bl_frame_t frame = example(BL_FRAME_DATA);
+  frame.body_bytes = BL_FRAME_MAX_CHUNK_BYTES + 1;
+  expect_refused(&frame, "chunk size out of range");
+  frame.body_bytes = 0;
+  expect_refused(&frame, "chunk size out of range");
+  frame = example(BL_FRAME_DATA);
+  frame.offset = frame.bytes - 5;
+  expect_refused(&frame, "chunk beyond its tensor");
+  frame.offset = UINT64_MAX - 5;
+  expect_refused(&frame, "chunk beyond its tensor");
+  frame = example(BL_FRAME_CREDIT);
+  frame.bytes = BL_FRAME_MAX_TENSOR_BYTES + 1;
+  expect_refused(&frame, "tensor size out of range");
+  frame.bytes = 0;
+  expect_refused(&frame, "tensor size out of range");
+  frame = example(BL_FRAME_OFFER);
+  frame.arena = BL_FRAME_MAX_ARENAS;
+  expect_refused(&frame, "arena position out of range");
+  frame = example(BL_FRAME_OFFER);
+  frame.offset = UINT64_MAX;
+  expect_refused(&frame, "arena position out of range");
+  frame = example(BL_FRAME_ACK);
+  frame.attempt = 0;
+  expect_refused(&frame, "attempt is 0");
+  frame = example(BL_FRAME_ACK);
+  frame.key.direction = BL_DIRECTIONS;
+  expect_refused(&frame, "unknown direction");
+  frame = example(BL_FRAME_ACK);
+  frame.body_bytes = 4;
+  expect_refused(&frame, "unexpected body");
+  frame = example(BL_FRAME_HELLO);
+  frame.body_bytes = UINT32_MAX;
+  expect_refused(&frame, "wrong body size of a greeting");
+  frame = example(BL_FRAME_REFUSE);
+  frame.body_bytes--;
+  expect_refused(&frame, "wrong body size of a refusal");
+  frame = example(BL_FRAME_READY);
+  frame.kind = (bl_frame_kind_t)99;
+  expect_refused(&frame, "unknown kind of frame");
+  uint8_t garbage[BL_FRAME_HEADER_BYTES] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const char *reason = NULL;
+  assert_int_equal(bl_frame_decode(garbage, &frame, &reason), BL_INVALID);
+  assert_string_equal(reason, "not a ballast frame");
+}
+
+static void every_flipped_bit_is_found(void **state) {
+  (void)state;
+  for (int kind = BL_FRAME_HELLO; kind <= BL_FRAME_DATA; kind++) {
+    bl_frame_t frame = example((bl_frame_kind_t)kind), back;
+    uint8_t header[BL_FRAME_HEADER_BYTES];
+    const char *reason;
+    bl_frame_encode(&frame, header);
+    for (unsigned bit = 0; bit < 8 * BL_FRAME_HEADER_BYTES; bit++) {
+      header[bit / 8] ^= (uint8_t)(1u << bit % 8);
+      assert_int_equal(bl_frame_decode(header, &back, &reason), BL_INVALID);
+      header[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    assert_int_equal(bl_frame_decode(header, &back, &reason), BL_OK);
+  }
+}
+
+// 0, 1, or a limit, or one beside them.
+static uint64_t near_an_edge(uint64_t seed, uint64_t *index) {
+  const uint64_t edges[] = {0, 1, 4096, BL_FRAME_MAX_CHUNK_BYTES, BL_FRAME_MAX_TENSOR_BYTES, UINT64_MAX};
+  uint64_t edge = edges[bl_random_below(seed, (*index)++, 6)];
+  return edge + bl_random_below(seed, (*index)++, 3) - 1;
+}
+
+// A liar who computes checksums gets through only with fields in range.
+static void whatever_is_accepted_is_in_range(void **state) {
+  (void)state;
+  const char *text = getenv("BALLAST_SEED");
+  uint64_t seed = text != NULL ? strtoull(text, NULL, 0) : bl_clock_now_ns();
+  print_message("seed %llu\n", (unsigned long long)seed);
+  uint64_t index = 0;
+  unsigned accepted = 0;
+  for (int i = 0; i < 200000; i++) {
+    bl_frame_t frame = example((bl_frame_kind_t)(1 + bl_random_below(seed, index++, 8))), back;
+    for (uint64_t changes = bl_random_below(seed, index++, 4); changes > 0; changes--) {
+      switch (bl_random_below(seed, index++, 7)) {
+      case 0:
+        frame.kind = (bl_frame_kind_t)bl_random_below(seed, index++, 12);
+        break;
+      case 1:
+        frame.body_bytes = (uint32_t)near_an_edge(seed, &index);
+        break;
+      case 2:
+        frame.attempt = near_an_edge(seed, &index);
+        break;
+      case 3:
+        frame.key.direction = (bl_direction_t)bl_random_below(seed, index++, 256);
+        break;
+      case 4:
+        frame.arena = (uint32_t)near_an_edge(seed, &index);
+        break;
+      case 5:
+        frame.offset = near_an_edge(seed, &index);
+        break;
+      default:
+        frame.bytes = near_an_edge(seed, &index);
+        break;
+      }
+    }
+    uint8_t header[BL_FRAME_HEADER_BYTES];
+    const char *reason;
+    bl_frame_encode(&frame, header);
+    if (bl_frame_decode(header, &back, &reason) != BL_OK) {
+      continue;
+    }
+    accepted++;
+    assert_in_range(back.kind, BL_FRAME_HELLO, BL_FRAME_DATA);
+    assert_true(back.body_bytes <= BL_FRAME_MAX_CHUNK_BYTES);
+    if (back.kind >= BL_FRAME_OFFER) {
+      assert_in_range(back.key.direction, 0, BL_DIRECTIONS - 1);
+      assert_true(back.attempt > 0);
+    }
+    if (back.kind == BL_FRAME_DATA) {
+      assert_true(back.bytes <= BL_FRAME_MAX_TENSOR_BYTES && back.offset + back.body_bytes <= back.bytes);
+    }
+  }
+  assert_true(accepted > 1000);
+}
+
+static void greetings_come_back(void **state) {
+  (void)state;
+  bl_hello_t hello = {.stage = 3, .peer = 4, .path = 1, .arena_count = 2, .arena_bytes = {4096, 1ull << 33}};
+  memset(hello.token, 0xa1, sizeof hello.token);
+  memset(hello.own_token, 0xb2, sizeof hello.own_token);
+  strcpy(hello.reason, "shm: same\nmachine");
+  uint8_t body[BL_HELLO_BYTES];
+  bl_hello_t back;
+  const char *reason = NULL;
+  bl_hello_encode(&hello, body);
+  assert_int_equal(bl_hello_decode(body, &back, &reason), BL_OK);
+  assert_int_equal(back.stage, 3);
+  assert_int_equal(back.peer, 4);
+  assert_int_equal(back.arena_count, 2);
+  assert_int_equal(back.arena_bytes[1], 1ull << 33);
+  assert_memory_equal(back.token, hello.token, sizeof hello.token);
+  assert_memory_equal(back.own_token, hello.own_token, sizeof hello.own_token);
+  assert_string_equal(back.reason, "shm: same?machine"); // no line breaks into a log
+
+  bl_hello_t bad = hello;
+  bad.arena_count = BL_FRAME_MAX_ARENAS + 1;
+  bl_hello_encode(&bad, body);
+  assert_int_equal(bl_hello_decode(body, &back, &reason), BL_INVALID);
+  bad = hello;
+  bad.arena_bytes[1] = 0;
+  bl_hello_encode(&bad, body);
+  assert_int_equal(bl_hello_decode(body, &back, &reason), BL_INVALID);
+  bad = hello;
+  bad.stage = -1;
+  bl_hello_encode(&bad, body);
+  assert_int_equal(bl_hello_decode(body, &back, &reason), BL_INVALID);
+  bl_hello_encode(&hello, body);
+  memset(body + BL_HELLO_BYTES - 8 - BL_FRAME_TEXT_BYTES, 'x', BL_FRAME_TEXT_BYTES); // no terminator
+  assert_int_equal(bl_hello_decode(body, &back, &reason), BL_INVALID);
+
+  bl_refusal_t refusal = {.status = BL_UNAUTHENTICATED, .text = "wrong token"}, refused;
+  uint8_t small[BL_REFUSAL_BYTES];
+  bl_refusal_encode(&refusal, small);
+  assert_int_equal(bl_refusal_decode(small, &refused, &reason), BL_OK);
+  assert_int_equal(refused.status, BL_UNAUTHENTICATED);
+  assert_string_equal(refused.text, "wrong token");
+  small[0] = BL_OK;
+  assert_int_equal(bl_refusal_decode(small, &refused, &reason), BL_INVALID);
+  small[0] = 200;
+  assert_int_equal(bl_refusal_decode(small, &refused, &reason), BL_INVALID);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_kind_comes_back),      cmocka_unit_test(limits_hold),
+      cmocka_unit_test(every_flipped_bit_is_found), cmocka_unit_test(whatever_is_accepted_is_in_range),
+      cmocka_unit_test(greetings_come_back),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
