@@ -28,11 +28,14 @@ typedef struct bl_balance_request {
 typedef struct bl_balance_result {
   bl_schedule_t *schedule; // a new one; the caller destroys it
   uint32_t *evictions;     // [stages]; loads are as many
-  uint32_t *parked_peak;   // [stages] most blocks of the stage away at once
-  uint32_t *leased_peak;   // [stores] most blocks kept at once, in list order of the evictors
+  uint32_t *parked_peak;   // [stages] most blocks of the stage away at once; transfers run in list order,
+                           // so that an E may take the room of the L before it
+  uint32_t *reserved;      // [stages * stores] slots that stage s reserves at store d: reserved[s * stores + d]
+  uint32_t stages, stores;
 } bl_balance_result_t;
 
-// BL_EXHAUSTED names stage, operation and the smallest cap that works, or the stores that are too small.
+// BL_EXHAUSTED: names stage and operation for which no block can be evicted and the fewest own slots that work, or the
+// stage for whose blocks the stores have no room. BL_INVALID: the schedule has evictions already.
 BL_MUST_USE bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t *request,
                                    bl_balance_result_t *result, bl_error_t *err);
 void bl_balance_result_cleanup(bl_balance_result_t *result);
@@ -44,7 +47,7 @@ static inline uint32_t bl_balance_bpipe_cap(uint32_t stages) {
 
 // Balances `schedule` under `cap` slots a device (in slots, that is blocks): every stage whose peak exceeds the cap
 // evicts to the stages that have room below it (bpipe: to stage p-1-s alone), lent slots being the cap minus the
-// store's own peak.
+// store's own peak. BL_EXHAUSTED also says the smallest cap that works.
 BL_MUST_USE bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
                                        bl_balance_mode_t mode, bl_balance_result_t *result, bl_error_t *err);
 

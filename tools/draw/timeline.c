@@ -18,6 +18,7 @@
 #define CURVE_HEIGHT  30.0 // of slots in use
 #define ROW_GAP       16.0
 #define HAIRLINE      0.6 // boxes narrower than this get no outline
+#define SAME_PLACE    0.25 // changes of slots closer than this are one
 
 #define INK       BL_COLOR(0x22272e)
 #define INK_SOFT  BL_COLOR(0x6b7480)
@@ -141,7 +142,9 @@ static void draw_curve(page_t *page, uint32_t stage, double *xs, double *heights
   double scale = (CURVE_HEIGHT - 6) / fmax(page->most_slots, 1);
   for (size_t i = 0; i < t->level_count; i++) {
     if (t->levels[i].stage == stage) {
-      xs[count] = x_of(page, fmin(fmax(t->levels[i].time, page->first), page->last));
+      double x = x_of(page, fmin(fmax(t->levels[i].time, page->first), page->last));
+      count -= count > 0 && x - xs[count - 1] < SAME_PLACE; // of changes at one moment the last is drawn
+      xs[count] = x;
       heights[count++] = t->levels[i].slots * scale;
       peak = fmax(peak, t->levels[i].slots);
     }
