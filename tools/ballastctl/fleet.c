@@ -104,19 +104,23 @@ static void kill_all(bl_ctl_fleet_t *fleet) {
   }
 }
 
-void bl_ctl_fleet_end(bl_ctl_fleet_t *fleet, bool kill, uint64_t grace_ms) {
-  fleet->ending = true;
-  if (kill) {
-    kill_all(fleet);
-  } else {
-    for (int stage = BL_CTL_DRIVER; stage < (int)fleet->stage_count; stage++) {
-      process_t *process = find_process(fleet, stage);
-      if (process->child != NULL && !process->exited) {
-        bl_child_close_lifeline(process->child);
-      }
+static void cut_lifelines(bl_ctl_fleet_t *fleet) {
+  for (int stage = BL_CTL_DRIVER; stage < (int)fleet->stage_count; stage++) {
+    process_t *process = find_process(fleet, stage);
+    if (process->child != NULL && !process->exited) {
+      bl_child_close_lifeline(process->child);
     }
-    bl_timer_start(fleet->deadline, grace_ms, 0);
   }
+}
+
+void bl_ctl_fleet_end(bl_ctl_fleet_t *fleet, bl_ctl_end_t how, uint64_t grace_ms) {
+  fleet->ending = true;
+  if (how == BL_CTL_END_KILL) {
+    kill_all(fleet);
+  } else if (how == BL_CTL_END_ASK) {
+    cut_lifelines(fleet);
+  }
+  bl_timer_start(fleet->deadline, grace_ms, 0);
   check_ended(fleet);
 }
 

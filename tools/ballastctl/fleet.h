@@ -43,9 +43,15 @@ void bl_ctl_fleet_destroy(bl_ctl_fleet_t *fleet);
 BL_MUST_USE bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path, bool own_stages,
                                                   bl_error_t *err);
-// Everything ends: at once with `kill`, else each process is given `grace_ms` to end by itself. `gone` no longer
-// fires; `ended` does, once, never before this returns.
-void bl_ctl_fleet_end(bl_ctl_fleet_t *fleet, bool kill, uint64_t grace_ms);
+typedef enum bl_ctl_end {
+  BL_CTL_END_WAIT, // they were asked to end and do so by themselves
+  BL_CTL_END_ASK,  // their lifelines are cut
+  BL_CTL_END_KILL, // at once
+} bl_ctl_end_t;
+
+// Everything ends; what still runs after `grace_ms` is killed. `gone` no longer fires; `ended` does, once, never
+// before this returns. May be called again to be less patient.
+void bl_ctl_fleet_end(bl_ctl_fleet_t *fleet, bl_ctl_end_t how, uint64_t grace_ms);
 
 // The process number of a stage or of BL_CTL_DRIVER; 0 when it was never started.
 int64_t bl_ctl_fleet_pid(const bl_ctl_fleet_t *fleet, int stage);

@@ -6,7 +6,9 @@
 
 int main(int argc, char **argv) {
   const bl_ctl_verb_t verbs[] = {
+      bl_ctl_run_verb,
       bl_ctl_configuration_verb,
+      bl_ctl_schedule_verb,
       bl_ctl_version_verb,
   };
   bl_log_init("ballastctl", BL_LOG_WARNING);

@@ -6,6 +6,8 @@
 #include "verb.h"
 
 extern const bl_ctl_verb_t bl_ctl_configuration_verb;
+extern const bl_ctl_verb_t bl_ctl_schedule_verb;
+extern const bl_ctl_verb_t bl_ctl_run_verb;
 extern const bl_ctl_verb_t bl_ctl_version_verb;
 
 #endif

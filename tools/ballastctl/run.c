@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl run: checks a job to the end, then trains it.
+#include "session.h"
+#include "verbs.h"
+
+#include "config/flags.h"
+#include "config/job.h"
+#include "job/training.h"
+#include "sys/file.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct arguments {
+  bool local, resume, verbose, summary, check;
+  bl_optional_int_t steps;
+  bl_text_list_t sets;
+  char *report, *timeline;
+  int64_t sample;
+} arguments_t;
+
+#define AT(member) .offset = offsetof(arguments_t, member)
+
+static const bl_option_t rows[] = {
+    {.name = "local",
+     .type = BL_OPTION_BOOL,
+     AT(local),
+     .help = "Start the stages and the driver on this machine, and end them with the run."},
+    {.name = "steps",
+     .type = BL_OPTION_INT,
+     AT(steps),
+     .optional = true,
+     .help = "Steps in total; the same as --set train.steps=N."},
+    {.name = "set",
+     .type = BL_OPTION_TEXT_LIST,
+     AT(sets),
+     .argument = "KEY=VALUE",
+     .help = "Override a key of the job; may be repeated. ballastctl configuration lists the keys."},
+    {.name = "report",
+     .type = BL_OPTION_PATH,
+     AT(report),
+     .argument = "FILE",
+     .help = "Write one JSON line per committed step; - is standard output."},
+    {.name = "resume", .type = BL_OPTION_BOOL, AT(resume), .help = "Go on from the newest checkpoint."},
+    {.name = "timeline",
+     .type = BL_OPTION_PATH,
+     AT(timeline),
+     .argument = "FILE.svg",
+     .help = "Draw the operations of the last step (.svg or .png)."},
+    {.name = "sample",
+     .type = BL_OPTION_INT,
+     AT(sample),
+     .preset = "0",
+     .minimum = 0,
+     .maximum = 65536,
+     .unit = "tokens",
+     .help = "Print text drawn from the trained model."},
+    {.name = "summary", .type = BL_OPTION_BOOL, AT(summary), .help = "Print a table of the stages at the end."},
+    {.name = "check", .type = BL_OPTION_BOOL, AT(check), .help = "Check the job and stop."},
+    {.name = "verbose", .type = BL_OPTION_BOOL, AT(verbose), .letter = 'v', .help = "Show what stages and driver log."},
+};
+
+static const bl_flags_t flags = {
+    .program = "ballastctl run",
+    .usage = "JOB.yaml [--local] [--steps N] [--set KEY=VALUE]... [--report FILE] [options]",
+    .about = "Trains a job. With --local everything runs on this machine; without it the job's services section names "
+             "the stages, or a driver, that already run. Nothing is started before the whole job has been checked.",
+    .table = {rows, sizeof rows / sizeof rows[0], "command line"},
+    .positional_minimum = 1,
+    .positional_maximum = 1};
+
+// The folder of a file, as an absolute path without links; the file exists.
+static bl_status_t folder_of(const char *path, char folder[PATH_MAX], bl_error_t *err) {
+  char resolved[PATH_MAX];
+  if (realpath(path, resolved) == NULL) {
+    return bl_error_set(err, BL_NOT_FOUND, "%s: cannot be resolved to an absolute path", path);
+  }
+  char *slash = strrchr(resolved, '/');
+  slash[slash == resolved] = '\0';
+  memcpy(folder, resolved, strlen(resolved) + 1);
+  return BL_OK;
+}
+
+static bl_status_t parse_job(const arguments_t *arguments, const bl_option_source_t *file, bl_job_t *job,
+                             bl_error_t *err) {
+  char steps[64], current[PATH_MAX];
+  const char **sets = calloc(arguments->sets.count + 1, sizeof *sets);
+  if (sets == NULL || getcwd(current, sizeof current) == NULL) {
+    free(sets);
+    return bl_error_set(err, BL_EXHAUSTED, "no memory, or the current folder is gone");
+  }
+  size_t count = 0;
+  for (; count < arguments->sets.count; count++) {
+    sets[count] = arguments->sets.items[count];
+  }
+  if (arguments->steps.set) {
+    snprintf(steps, sizeof steps, "train.steps=%lld", (long long)arguments->steps.value);
+    sets[count++] = steps;
+  }
+  bl_job_source_t source = {.file = *file, .sets = sets, .set_count = count, .sets_folder = current};
+  bl_status_t status = bl_job_parse(job, &source, err);
+  free(sets);
+  return status;
+}
+
+static bl_status_t load_job(const arguments_t *arguments, const char *path, bl_job_t *job, bl_error_t *err) {
+  char *bytes, folder[PATH_MAX];
+  size_t size_bytes;
+  bl_status_t status = bl_file_read(path, BL_OPTIONS_FILE_BYTES, &bytes, &size_bytes, err);
+  if (status != BL_OK) {
+    return bl_error_set(err, BL_INVALID, "%s", err->text); // a wrong job is exit code 2, whatever is wrong with it
+  }
+  status = folder_of(path, folder, err);
+  if (status == BL_OK) {
+    bl_option_source_t file = {path, bytes, size_bytes, folder};
+    status = parse_job(arguments, &file, job, err);
+  }
+  free(bytes);
+  return status;
+}
+
+static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
+  if (arguments->resume) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "--resume: this version writes no checkpoints to go on from");
+  }
+  if (!arguments->local && job->services.stages.count == 0 && job->services.driver == NULL) {
+    return bl_error_set(err, BL_INVALID,
+                        "%s names no services to run on; start everything here with --local, or give services.stages: "
+                        "[host:port, ...] of stage services that run",
+                        job->file);
+  }
+  return BL_OK;
+}
+
+// Everything that can be wrong with a job is found here, before anything starts.
+static bl_status_t check_job(const bl_job_t *job, bl_error_t *err) {
+  bl_training_t training;
+  bl_status_t status = bl_training_init(&training, job, err);
+  if (status == BL_OK) {
+    bl_training_cleanup(&training);
+  } else if (status == BL_NOT_FOUND || status == BL_DENIED || status == BL_DATA_LOSS || status == BL_IO) {
+    status = bl_error_set(err, BL_INVALID, "%s", err->text);
+  }
+  return status;
+}
+
+static int train(const arguments_t *arguments, bl_job_t *job) {
+  bl_ctl_session_options_t options = {.job = job,
+                                      .local = arguments->local,
+                                      .verbose = arguments->verbose,
+                                      .summary = arguments->summary,
+                                      .report = arguments->report,
+                                      .timeline = arguments->timeline,
+                                      .sample = (uint32_t)arguments->sample};
+  return bl_ctl_session_run(&options);
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments;
+  bl_flags_result_t result;
+  bl_error_t err;
+  bl_job_t job = {0};
+  int exit_code = 0;
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
+  if (status == BL_OK && result.help) {
+    bl_flags_print_help(&flags, stdout);
+    goto cleanup;
+  }
+  if (status == BL_OK) {
+    status = load_job(&arguments, result.positional[0], &job, &err);
+  }
+  if (status == BL_OK) {
+    status = check_place(&arguments, &job, &err);
+  }
+  if (status == BL_OK) {
+    status = check_job(&job, &err);
+  }
+  if (status != BL_OK) {
+    exit_code = bl_ctl_finish(status, &err);
+  } else if (!arguments.check) {
+    exit_code = train(&arguments, &job);
+  }
+
+cleanup:
+  bl_job_cleanup(&job);
+  bl_options_cleanup(&flags.table, &arguments);
+  return exit_code;
+}
+
+const bl_ctl_verb_t bl_ctl_run_verb = {"run", "train a job", run};

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step_timeline.h"
+
+#include "draw/timeline.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+struct bl_ctl_step_timeline {
+  size_t stage_count;
+  bl_timeline_event_t *events;
+  bl_timeline_level_t *levels;
+  size_t count, room; // of both
+  bool out_of_memory;
+};
+
+bl_status_t bl_ctl_step_timeline_create(size_t stage_count, bl_ctl_step_timeline_t **result) {
+  bl_ctl_step_timeline_t *timeline = calloc(1, sizeof *timeline);
+  if (timeline == NULL) {
+    return BL_EXHAUSTED;
+  }
+  timeline->stage_count = stage_count;
+  *result = timeline;
+  return BL_OK;
+}
+
+void bl_ctl_step_timeline_destroy(bl_ctl_step_timeline_t *timeline) {
+  if (timeline != NULL) {
+    free(timeline->events);
+    free(timeline->levels);
+    free(timeline);
+  }
+}
+
+static bool reserve(bl_ctl_step_timeline_t *timeline) {
+  if (timeline->count < timeline->room) {
+    return true;
+  }
+  size_t room = timeline->room == 0 ? 256 : 2 * timeline->room;
+  bl_timeline_event_t *events = realloc(timeline->events, room * sizeof *events);
+  if (events == NULL) {
+    return false;
+  }
+  timeline->events = events;
+  bl_timeline_level_t *levels = realloc(timeline->levels, room * sizeof *levels);
+  if (levels == NULL) {
+    return false;
+  }
+  timeline->levels = levels;
+  timeline->room = room;
+  return true;
+}
+
+// A schedule cell such as "0F3": virtual stage, verb, micro-batch.
+static bool read_cell(const char *name, uint32_t *virtual_stage, char *verb, uint32_t *micro_batch) {
+  char *end;
+  if (!isdigit((unsigned char)name[0])) {
+    return false;
+  }
+  *virtual_stage = (uint32_t)strtoul(name, &end, 10);
+  *verb = *end;
+  if (*verb < 'A' || *verb > 'Z' || !isdigit((unsigned char)end[1])) {
+    return false;
+  }
+  *micro_batch = (uint32_t)strtoul(end + 1, &end, 10);
+  return *end == '\0';
+}
+
+void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_trace_event_t *event) {
+  uint32_t virtual_stage, micro_batch;
+  char verb;
+  if (event->wait || event->stage < 0 || (size_t)event->stage >= timeline->stage_count ||
+      !read_cell(event->name, &virtual_stage, &verb, &micro_batch)) {
+    return;
+  }
+  if (!reserve(timeline)) {
+    timeline->out_of_memory = true;
+    return;
+  }
+  double start_ms = (double)event->start_ns * 1e-6, end_ms = (double)event->end_ns * 1e-6;
+  timeline->events[timeline->count] = (bl_timeline_event_t){.stage = (uint32_t)event->stage,
+                                                            .verb = verb,
+                                                            .chunk = virtual_stage / (uint32_t)timeline->stage_count,
+                                                            .micro_batch = micro_batch,
+                                                            .start = start_ms,
+                                                            .end = end_ms};
+  timeline->levels[timeline->count] = (bl_timeline_level_t){(uint32_t)event->stage, end_ms, event->slots_in_use};
+  timeline->count++;
+}
+
+bl_status_t bl_ctl_step_timeline_draw(const bl_ctl_step_timeline_t *timeline, const char *title, const char *subtitle,
+                                      const char *path, bl_error_t *err) {
+  if (timeline->out_of_memory) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the timeline");
+  }
+  bl_timeline_t picture = {.title = title,
+                           .subtitle = subtitle,
+                           .unit = "ms",
+                           .stages = (uint32_t)timeline->stage_count,
+                           .events = timeline->events,
+                           .event_count = timeline->count,
+                           .levels = timeline->levels,
+                           .level_count = timeline->count};
+  return bl_timeline_draw(&picture, path, err);
+}
