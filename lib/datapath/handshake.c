@@ -61,7 +61,7 @@ void bl__handshake_start(bl__link_t *link, int32_t stage, const uint8_t token[BL
 void bl__handshake_connected(bl__link_t *link) {
   int errno_value = bl_socket_error(link->fd);
   if (errno_value != 0) {
-    bl__link_lose(link, BL_UNAVAILABLE, "connecting failed: %s", strerror(errno_value));
+    bl__link_broke(link, errno_value);
     return;
   }
   link->state = BL__LINK_AWAIT_WELCOME;

@@ -144,6 +144,18 @@ void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...
   }
 }
 
+void bl__link_broke(bl__link_t *link, int errno_value) {
+  if (link->stage < 0) {
+    bl__link_lose(link, BL_UNAVAILABLE, "a stranger closed the connection before it showed a token");
+  } else if (link->state == BL__LINK_CONNECTING) {
+    bl__link_lose(link, BL_UNAVAILABLE, "connecting failed: %s", strerror(errno_value));
+  } else if (errno_value == 0 || errno_value == EPIPE || errno_value == ECONNRESET) {
+    bl__link_lose(link, BL_UNAVAILABLE, "stage %d closed the connection: it ended or was killed", link->stage);
+  } else {
+    bl__link_lose(link, BL_UNAVAILABLE, "the connection to stage %d broke: %s", link->stage, strerror(errno_value));
+  }
+}
+
 void bl__link_put(bl__link_t *link, const bl_frame_t *frame, const uint8_t *body) {
   if (link->out_start == link->out_end) {
     link->out_start = link->out_end = 0;
@@ -299,7 +311,7 @@ static bool write_turn(bl__link_t *link, bool *blocked) {
       *blocked = true;
       return false;
     } else {
-      bl__link_lose(link, BL_UNAVAILABLE, "sending to stage %d failed: %s", link->stage, strerror(errno_value));
+      bl__link_broke(link, errno_value);
       return false;
     }
   }
@@ -356,10 +368,7 @@ bool bl__link_turn(bl__link_t *link) {
 static void on_event(uv_poll_t *handle, int status, int events) {
   bl__link_t *link = handle->data;
   if (status < 0) { // libuv hides the cause of an error on the socket
-    int errno_value = bl_socket_error(link->fd);
-    bl__link_lose(link, BL_UNAVAILABLE, "%s: %s",
-                  link->state == BL__LINK_CONNECTING ? "connecting failed" : "the connection broke",
-                  errno_value != 0 ? strerror(errno_value) : uv_strerror(status));
+    bl__link_broke(link, bl_socket_error(link->fd));
     return;
   }
   if (link->state == BL__LINK_CONNECTING) {

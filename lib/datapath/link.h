@@ -76,6 +76,8 @@ typedef struct bl__link {
 bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing);
 // Ends the link: logs `text` once, wakes waiters with `status`, frees when libuv lets go.
 void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+// The same for what a system call said about the connection; 0 is the end of the stream.
+void bl__link_broke(bl__link_t *link, int errno_value);
 // Sends what can be sent, moves what can be pulled. Returns true when there is more to do at once.
 bool bl__link_turn(bl__link_t *link);
 // Mutex held, not touching: a send of an older attempt under way goes on from `side`, its buffer is free.

@@ -24,13 +24,7 @@ static bool received(bl__link_t *link, ssize_t got) {
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     return false;
   }
-  if (got == 0 && link->stage < 0) {
-    bl__link_lose(link, BL_UNAVAILABLE, "a stranger closed the connection before it showed a token");
-  } else if (got == 0) {
-    bl__link_lose(link, BL_UNAVAILABLE, "stage %d closed the connection: it ended or was killed", link->stage);
-  } else {
-    bl__link_lose(link, BL_UNAVAILABLE, "connection to stage %d broke: %s", link->stage, strerror(errno));
-  }
+  bl__link_broke(link, got == 0 ? 0 : errno);
   return false;
 }
 
