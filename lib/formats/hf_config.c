@@ -260,6 +260,10 @@ static bl_status_t read_sizes(const json_t *document, const size_key_t *keys, bl
   return BL_OK;
 }
 
+static bool divides(uint32_t part, uint32_t whole) {
+  return part != 0 && whole % part == 0;
+}
+
 static bl_status_t read_gpt2(const json_t *document, bl_hf_config_t *config, bl_error_t *err) {
   bl_status_t status = check_fixed(document, gpt2_fixed, err);
   if (status == BL_OK) {
@@ -274,7 +278,7 @@ static bl_status_t read_gpt2(const json_t *document, bl_hf_config_t *config, bl_
   if (status != BL_OK) {
     return status;
   }
-  if (config->hidden % config->heads != 0) {
+  if (!divides(config->heads, config->hidden)) {
     return bl_error_set(err, BL_INVALID, "n_head: %" PRIu32 " heads do not divide n_embd %" PRIu32, config->heads,
                         config->hidden);
   }
@@ -313,7 +317,7 @@ static bl_status_t read_llama(const json_t *document, bl_hf_config_t *config, bl
     return status;
   }
   if (config->head_dim == 0) {
-    if (config->hidden % config->heads != 0) {
+    if (!divides(config->heads, config->hidden)) {
       return bl_error_set(err, BL_INVALID, "num_attention_heads: %" PRIu32 " heads do not divide hidden_size %" PRIu32,
                           config->heads, config->hidden);
     }
@@ -322,7 +326,7 @@ static bl_status_t read_llama(const json_t *document, bl_hf_config_t *config, bl
   if (config->kv_heads == 0) {
     config->kv_heads = config->heads;
   }
-  if (config->heads % config->kv_heads != 0) {
+  if (!divides(config->kv_heads, config->heads)) {
     return bl_error_set(err, BL_INVALID,
                         "num_key_value_heads: %" PRIu32 " does not divide num_attention_heads %" PRIu32,
                         config->kv_heads, config->heads);

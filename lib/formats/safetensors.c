@@ -183,7 +183,8 @@ static bl_status_t allocate(bl_safetensors_t *index, json_t *header, bl_error_t 
   index->names = malloc(names_bytes);
   if (index->tensors == NULL || index->names == NULL) {
     bl_safetensors_cleanup(index);
-    return bl_error_set(err, BL_EXHAUSTED, "no memory for the index of %zu tensors", json_object_size(header));
+    bl_error_set(err, BL_EXHAUSTED, "no memory for the index of %zu tensors", json_object_size(header));
+    return BL_EXHAUSTED;
   }
   return BL_OK;
 }
@@ -299,7 +300,7 @@ static json_t *describe(const bl_tensor_entry_t *tensor, uint64_t begin) {
     json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
   }
   return json_pack("{s:s, s:o, s:[I, I]}", "dtype", bl_tensor_dtype_name(tensor->dtype), "shape", shape, "data_offsets",
-                   (json_int_t)begin, (json_int_t)(begin + tensor->size_bytes));
+                   (json_int_t)begin, (json_int_t)begin + (json_int_t)tensor->size_bytes);
 }
 
 static bl_status_t add_tensor(json_t *header, bl_tensor_entry_t *tensor, uint64_t *end, bl_error_t *err) {
@@ -320,8 +321,7 @@ static bl_status_t add_tensor(json_t *header, bl_tensor_entry_t *tensor, uint64_
 }
 
 // Puts length and padding around the header's text; takes nothing over.
-static bl_status_t frame(const char *text, char **bytes, size_t *size_bytes, bl_error_t *err) {
-  size_t text_bytes = strlen(text);
+static bl_status_t frame(const char *text, size_t text_bytes, char **bytes, size_t *size_bytes, bl_error_t *err) {
   uint64_t length = bl_align_up(text_bytes, 8);
   if (length > BL_SAFETENSORS_MAX_HEADER_BYTES) {
     return bl_error_set(err, BL_INVALID, "a safetensors header of %" PRIu64 " bytes is over the limit of %u", length,
@@ -355,7 +355,7 @@ bl_status_t bl_safetensors_write_header(bl_tensor_entry_t *tensors, size_t count
   }
   if (status == BL_OK) {
     text = json_dumps(header, JSON_COMPACT);
-    status = text != NULL ? frame(text, bytes, size_bytes, err)
+    status = text != NULL ? frame(text, strlen(text), bytes, size_bytes, err)
                           : bl_error_set(err, BL_EXHAUSTED, "no memory for a safetensors header");
   }
   for (size_t i = 0; i < count && status == BL_OK; i++) {

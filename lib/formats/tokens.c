@@ -13,7 +13,9 @@
 #define VERSION_U16  1u
 #define MAGIC_U32    20240801u
 #define VERSION_U32  7u
-#define FIELD_BYTES  4u
+#define VERSION_AT   4u
+#define COUNT_AT     8u
+#define MAGIC_BYTES  4u
 
 static uint32_t read_u32(const uint8_t *bytes) {
   return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
@@ -29,12 +31,12 @@ static bl_status_t read_with_header(bl_token_part_t *part, const uint8_t *bytes,
     return bl_error_set(err, BL_DATA_LOSS, "truncated: %" PRIu64 " bytes are less than llm.c's header of %u",
                         size_bytes, HEADER_BYTES);
   }
-  uint32_t found = read_u32(bytes + FIELD_BYTES);
+  uint32_t found = read_u32(bytes + VERSION_AT);
   if (found != version) {
     return bl_error_set(err, BL_INVALID, "llm.c header: version %" PRIu32 " is not known for this magic, only %" PRIu32,
                         found, version);
   }
-  uint32_t count = read_u32(bytes + 2 * FIELD_BYTES);
+  uint32_t count = read_u32(bytes + COUNT_AT);
   if (count > INT32_MAX) {
     return bl_error_set(err, BL_INVALID, "llm.c header: negative token count");
   }
@@ -57,7 +59,7 @@ static bl_status_t read_with_header(bl_token_part_t *part, const uint8_t *bytes,
 }
 
 bl_status_t bl_token_part_bin(bl_token_part_t *part, const uint8_t *bytes, uint64_t size_bytes, bl_error_t *err) {
-  uint32_t magic = size_bytes >= FIELD_BYTES ? read_u32(bytes) : 0;
+  uint32_t magic = size_bytes >= MAGIC_BYTES ? read_u32(bytes) : 0;
   if (magic == MAGIC_U16) {
     return read_with_header(part, bytes, size_bytes, BL_TOKEN_U16, VERSION_U16, err);
   }

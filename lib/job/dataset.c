@@ -38,7 +38,8 @@ static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_err
   dataset->files = calloc(total + 1, sizeof *dataset->files);
   dataset->parts = calloc(total + 1, sizeof *dataset->parts);
   if (dataset->files == NULL || dataset->parts == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory for %zu data files", total);
+    bl_error_set(err, BL_EXHAUSTED, "no memory for %zu data files", total);
+    return BL_EXHAUSTED;
   }
   for (int l = 0; l < 2; l++) {
     for (size_t i = 0; i < lists[l]->count; i++) {
@@ -56,18 +57,18 @@ static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_err
 
 // Sets the two streams: held-out files of their own, or the end of the training files.
 static bl_status_t cut_streams(bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
-  size_t train = job->data.train.count;
-  bl_status_t status = bl_tokens_init(&dataset->train, dataset->parts, train);
-  if (status == BL_OK) {
-    status = bl_tokens_init(&dataset->validation, dataset->parts + train, dataset->file_count - train);
-  }
-  if (status != BL_OK) {
-    return bl_error_set(err, status, "data: more tokens than can be counted");
+  size_t train_files = job->data.train.count;
+  bl_tokens_t train, validation;
+  if (bl_tokens_init(&train, dataset->parts, train_files) != BL_OK ||
+      bl_tokens_init(&validation, dataset->parts + train_files, dataset->file_count - train_files) != BL_OK) {
+    return bl_error_set(err, BL_INVALID, "data: more tokens than can be counted");
   }
   if (job->data.validation.files.count == 0) {
-    bl_tokens_t whole = dataset->train;
-    bl_tokens_split(&whole, job->data.validation.fraction, &dataset->train, &dataset->validation);
+    bl_tokens_t whole = train;
+    bl_tokens_split(&whole, job->data.validation.fraction, &train, &validation);
   }
+  dataset->train = train;
+  dataset->validation = validation;
   return BL_OK;
 }
 

@@ -6,9 +6,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-// The longest of the virtual stages when the last has `last` layers and the others share the rest evenly.
+// The longest of count > 1 virtual stages when the last has `last` layers and the others share the rest evenly.
 static double slowest(uint32_t total, uint32_t count, double head, uint32_t last) {
-  double others = count > 1 ? (double)((total - last + count - 2) / (count - 1)) : 0;
+  uint32_t others = (total - last + count - 2) / (count - 1); // rounded up
   double end = last + head;
   return others > end ? others : end;
 }
@@ -95,9 +95,12 @@ bl_status_t bl_partition_init(bl_partition_t *partition, const bl_job_t *job, co
   uint32_t count = (uint32_t)wanted;
   uint32_t *layers = calloc(count, sizeof *layers);
   bl_chunk_span_t *spans = calloc(count, sizeof *spans);
-  bl_status_t status = layers != NULL && spans != NULL
-                           ? choose_layers(job, model, count, layers, err)
-                           : bl_error_set(err, BL_EXHAUSTED, "no memory for %" PRIu32 " virtual stages", count);
+  bl_status_t status = BL_EXHAUSTED;
+  if (layers == NULL || spans == NULL) {
+    bl_error_set(err, BL_EXHAUSTED, "no memory for %" PRIu32 " virtual stages", count);
+    goto cleanup;
+  }
+  status = choose_layers(job, model, count, layers, err);
   if (status == BL_OK) {
     uint32_t first = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -108,6 +111,7 @@ bl_status_t bl_partition_init(bl_partition_t *partition, const bl_job_t *job, co
     *partition = (bl_partition_t){.spans = spans, .count = count};
     spans = NULL;
   }
+cleanup:
   free(spans);
   free(layers);
   return status;

@@ -92,26 +92,32 @@ static uint32_t slots_of_job(const bl_job_t *job, const bl_training_stage_t *sta
   uint64_t slots = stage->slots_needed;
   if (job->memory.slots.set) {
     slots = (uint64_t)job->memory.slots.value;
-  } else if (job->memory.activation_bytes.set) {
+  } else if (job->memory.activation_bytes.set && stage->slot_bytes > 0) {
     slots = (uint64_t)job->memory.activation_bytes.value / stage->slot_bytes;
   }
   return slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots;
 }
 
+// Says which operation finds no slot; the planner of a stage knows.
 static bl_status_t fail_slots(const bl_training_t *training, const bl_job_t *job, uint32_t index, bl_error_t *err) {
   const bl_training_stage_t *stage = &training->stages[index];
   const char *key = job->memory.slots.set ? "memory.slots" : "memory.activation_bytes";
   char bytes[BL_BYTES_TEXT];
-  bl_stage_plan_t plan;
-  bl_error_t fault = {0};
-  bl_plan_limits_t limits = {.slots = stage->slots};
-  if (stage->slots > 0 && bl_stage_plan_init(training->schedule, index, limits, &plan, &fault) == BL_OK) {
-    bl_stage_plan_cleanup(&plan);
+  bl_bytes_format(stage->slot_bytes, bytes);
+  if (stage->slots == 0) {
+    return bl_job_fail(job, err, key, "stage %" PRIu32 ": not one slot of %s fits; schedule %s needs %" PRIu32, index,
+                       bytes, training->schedule->name, stage->slots_needed);
   }
-  return bl_job_fail(job, err, key,
-                     "stage %" PRIu32 " needs %" PRIu32 " slots of %s for schedule %s, has %" PRIu32 "%s%s", index,
-                     stage->slots_needed, bl_bytes_format(stage->slot_bytes, bytes), training->schedule->name,
-                     stage->slots, fault.text[0] != '\0' ? ": " : "", fault.text);
+  bl_stage_plan_t plan;
+  bl_error_t fault;
+  bl_status_t status =
+      bl_stage_plan_init(training->schedule, index, (bl_plan_limits_t){.slots = stage->slots}, &plan, &fault);
+  if (status == BL_OK) { // cannot be: it needs more than it has
+    bl_stage_plan_cleanup(&plan);
+    return bl_error_set(err, BL_INTERNAL, "stage %" PRIu32 " runs with %" PRIu32 " slots, but %" PRIu32 " were counted",
+                        index, stage->slots, stage->slots_needed);
+  }
+  return bl_job_fail(job, err, key, "%s; a slot has %s", fault.text, bytes);
 }
 
 static bl_status_t plan_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {

@@ -172,8 +172,8 @@ static bl_status_t check_parameter(const bl_weights_t *weights, const bl_paramet
   char expected[BL_SHAPE_TEXT], found[BL_SHAPE_TEXT];
   bl_shape_format(parameter->shape, parameter->rank, expected);
   if (place->entry == NULL) {
-    return bl_error_set(err, BL_INVALID, "%s: tensor '%s' of shape %s is missing", weights->folder, parameter->name,
-                        expected);
+    bl_error_set(err, BL_INVALID, "%s: tensor '%s' of shape %s is missing", weights->folder, parameter->name, expected);
+    return BL_INVALID;
   }
   const char *path = place->file->path;
   if (!shape_fits(place->entry, parameter)) {
