@@ -1,225 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules: what runs when, what it costs in time and slots, as a table, JSON, CSV or picture.
 #include "output.h"
+#include "schedule_case.h"
 #include "verbs.h"
 
-#include "config/flags.h"
 #include "draw/schedule_timeline.h"
-#include "schedule/balance.h"
 #include "schedule/csv.h"
 #include "schedule/generate.h"
 #include "schedule/slots.h"
-#include "schedule/validate.h"
-#include "simulate/simulate.h"
 #include "sys/file.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define SCHEDULE_FILE_BYTES (1ull << 30) // p = 512, m = 4096 takes 40 MB
-
-typedef struct arguments {
-  char *schedule, *cost, *svg, *to;
-  int64_t stages, micro_batches, chunks, group, cap;
-  double memory, path_cost;
-  int balance, mode, output;
-} arguments_t;
-
-typedef enum balance { BALANCE_NONE, BALANCE_BPIPE, BALANCE_CAP } balance_t;
-static const char *const balance_names[] = {"none", "bpipe", "cap", NULL};
-static const char *const mode_names[] = {"overlap", "fewest", NULL}; // in the order of bl_balance_mode_t
-
-#define OFFSET(member) offsetof(arguments_t, member)
-static const bl_option_t rows[] = {
-    {.name = "schedule",
-     .type = BL_OPTION_TEXT,
-     .offset = OFFSET(schedule),
-     .argument = "NAME|FILE.csv",
-     .required = true,
-     .help = "gpipe, 1f1b, ... or a CSV file as PyTorch writes them."},
-    {.name = "stages",
-     .type = BL_OPTION_INT,
-     .offset = OFFSET(stages),
-     .argument = "P",
-     .minimum = 1,
-     .maximum = BL_STAGES_MAX,
-     .help = "Pipeline stages; from the file if one is given."},
-    {.name = "micro-batches",
-     .type = BL_OPTION_INT,
-     .offset = OFFSET(micro_batches),
-     .argument = "M",
-     .minimum = 1,
-     .maximum = BL_MICRO_BATCHES_MAX,
-     .help = "Micro-batches of a step; from the file if one is given."},
-    {.name = "chunks",
-     .type = BL_OPTION_INT,
-     .offset = OFFSET(chunks),
-     .argument = "V",
-     .minimum = 1,
-     .maximum = BL_VIRTUAL_STAGES_MAX,
-     .preset_help = "1, or 2 for V-shaped and interleaved schedules",
-     .help = "Chunks a stage holds."},
-    {.name = "group",
-     .type = BL_OPTION_INT,
-     .offset = OFFSET(group),
-     .argument = "G",
-     .minimum = 1,
-     .maximum = BL_MICRO_BATCHES_MAX,
-     .preset_help = "P",
-     .help = "Micro-batches of a group (grouped-interleaved), slices of a sequence (seq1f1b: 2)."},
-    {.name = "cost",
-     .type = BL_OPTION_TEXT,
-     .offset = OFFSET(cost),
-     .argument = "F,B,W,COMM",
-     .preset = "1,1,1,0",
-     .help = "Time of a forward, a backward for the input, one for the weights, and of a boundary."},
-    {.name = "path-cost",
-     .type = BL_OPTION_REAL,
-     .offset = OFFSET(path_cost),
-     .argument = "X",
-     .minimum = 0,
-     .maximum = 1e12,
-     .preset = "0",
-     .help = "Time of one evict or load."},
-    {.name = "memory",
-     .type = BL_OPTION_REAL,
-     .offset = OFFSET(memory),
-     .argument = "K",
-     .minimum = 0,
-     .maximum = 1e9,
-     .preset_help = "P; 2 P for zb-h2",
-     .help = "Limit of zb-* and adaptive, in device-micro-batches."},
-    {.name = "balance",
-     .type = BL_OPTION_ENUM,
-     .offset = OFFSET(balance),
-     .choices = balance_names,
-     .preset = "none",
-     .help = "Evict blocks to other devices: bpipe to stage P-1-s alone, cap to any with room."},
-    {.name = "cap",
-     .type = BL_OPTION_INT,
-     .offset = OFFSET(cap),
-     .argument = "K",
-     .minimum = 1,
-     .maximum = 1 << 24,
-     .preset_help = "ceil((P+2)/2) V for bpipe",
-     .unit = "slots",
-     .help = "Most slots of a device, own and lent."},
-    {.name = "mode",
-     .type = BL_OPTION_ENUM,
-     .offset = OFFSET(mode),
-     .choices = mode_names,
-     .preset = "overlap",
-     .help = "overlap: transfers run beside operations; fewest: evict when full, load just before use."},
-    {.name = "svg",
-     .type = BL_OPTION_TEXT,
-     .offset = OFFSET(svg),
-     .argument = "FILE",
-     .help = "Also draw the timeline; FILE ends in .svg or .png."},
-    {.name = "to",
-     .type = BL_OPTION_TEXT,
-     .offset = OFFSET(to),
-     .argument = "FILE",
-     .help = "Where export writes; standard output if not given."},
-    BL_CTL_OUTPUT_FLAG(arguments_t, output),
-};
-#define TABLE                                                                                                          \
-  { rows, sizeof rows / sizeof rows[0], "command line" }
-
-// A schedule with what is known about it.
-typedef struct shown {
-  bl_schedule_t *schedule;
-  bl_balance_result_t balanced; // .schedule is `schedule` then
-  bl_schedule_facts_t facts;
-  bl_costs_t costs;
-  bl_simulation_t simulation;
-} shown_t;
-
-static bl_status_t read_file(const char *path, bl_schedule_t **schedule, bl_error_t *err) {
-  char *text;
-  size_t size;
-  bl_status_t status = bl_file_read(path, SCHEDULE_FILE_BYTES, &text, &size, err);
-  if (status == BL_OK) {
-    status = bl_csv_read(text, size, path, schedule, err);
-    free(text);
-  }
-  return status;
-}
-
-static bl_status_t check_shape(const char *path, const char *flag, int64_t given, uint32_t found, bl_error_t *err) {
-  if (given != 0 && given != (int64_t)found) {
-    return bl_error_set(err, BL_INVALID, "--%s %" PRId64 ": %s has %u", flag, given, path, found);
-  }
-  return BL_OK;
-}
-
-static bl_status_t generate(const arguments_t *a, const bl_costs_t *costs, bl_schedule_t **schedule, bl_error_t *err) {
-  size_t length = strlen(a->schedule);
-  if (length > 4 && strcmp(a->schedule + length - 4, ".csv") == 0) {
-    bl_status_t status = read_file(a->schedule, schedule, err);
-    if (status == BL_OK) {
-      status = check_shape(a->schedule, "stages", a->stages, (*schedule)->stages, err);
-    }
-    return status == BL_OK
-               ? check_shape(a->schedule, "micro-batches", a->micro_batches, (*schedule)->micro_batches, err)
-               : status;
-  }
-  if (a->stages == 0 || a->micro_batches == 0) {
-    return bl_error_set(err, BL_INVALID, "--schedule %s needs --stages and --micro-batches", a->schedule);
-  }
-  bl_schedule_request_t request = {.name = a->schedule,
-                                   .stages = (uint32_t)a->stages,
-                                   .micro_batches = (uint32_t)a->micro_batches,
-                                   .chunks = (uint32_t)a->chunks,
-                                   .group = (uint32_t)a->group,
-                                   .memory = a->memory,
-                                   .costs = costs};
-  bl_status_t status = bl_schedule_generate(&request, schedule, err);
-  return status == BL_NOT_FOUND ? bl_error_set(err, BL_INVALID, "%s", err->text) : status;
-}
-
-static bl_status_t balance(const arguments_t *a, shown_t *shown, bl_error_t *err) {
-  uint32_t cap = (uint32_t)a->cap;
-  if (a->balance == BALANCE_CAP && cap == 0) {
-    return bl_error_set(err, BL_INVALID, "--balance cap needs --cap");
-  }
-  if (cap == 0) {
-    cap = bl_balance_bpipe_cap(shown->schedule->stages) * shown->schedule->chunks;
-  }
-  bl_status_t status = bl_balance_cap(shown->schedule, cap, a->balance == BALANCE_BPIPE, (bl_balance_mode_t)a->mode,
-                                      &shown->balanced, err);
-  if (status == BL_OK) {
-    bl_schedule_destroy(shown->schedule);
-    shown->schedule = shown->balanced.schedule;
-    shown->balanced.schedule = NULL;
-  }
-  return status;
-}
-
-static void cleanup(shown_t *shown) {
-  bl_simulation_cleanup(&shown->simulation);
-  bl_balance_result_cleanup(&shown->balanced);
-  bl_schedule_destroy(shown->schedule);
-}
-
-static bl_status_t make(const arguments_t *a, shown_t *shown, bl_error_t *err) {
-  memset(shown, 0, sizeof *shown);
-  bl_status_t status = bl_costs_parse(a->cost, &shown->costs, err);
-  if (status == BL_OK) {
-    shown->costs.path = a->path_cost;
-    status = generate(a, &shown->costs, &shown->schedule, err);
-  }
-  if (status == BL_OK && a->balance != BALANCE_NONE) {
-    status = balance(a, shown, err);
-  }
-  if (status == BL_OK) {
-    status = bl_schedule_validate(shown->schedule, &shown->facts, err);
-  }
-  if (status == BL_OK) {
-    status = bl_simulate(shown->schedule, &shown->costs, &shown->simulation, err);
-  }
-  return status;
-}
 
 static json_t *counts_json(const bl_schedule_t *schedule, bl_verb_t verb) {
   json_t *counts = json_array();
@@ -248,16 +39,16 @@ static json_t *order_json(const bl_schedule_t *schedule) {
 }
 
 // The object of DESIGN.md section 7.
-static json_t *shown_json(const shown_t *shown) {
+static json_t *shown_json(const bl_ctl_schedule_case_t *shown) {
   const bl_simulation_t *simulation = &shown->simulation;
   json_t *peaks = json_array();
   for (uint32_t s = 0; s < simulation->stages; s++) {
     json_array_append_new(peaks, json_real(simulation->peak[s]));
   }
-  return json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "schedule", shown->schedule->name, "t_end",
-                   simulation->t_end, "bubble", simulation->bubble_total, "lower_bound", simulation->lower_bound,
-                   "peak", peaks, "evictions", counts_json(shown->schedule, BL_VERB_E), "loads",
-                   counts_json(shown->schedule, BL_VERB_L), "order", order_json(shown->schedule));
+  return json_pack("{s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "t_end", simulation->t_end, "bubble",
+                   simulation->bubble_total, "lower_bound", simulation->lower_bound, "peak", peaks, "evictions",
+                   counts_json(shown->schedule, BL_VERB_E), "loads", counts_json(shown->schedule, BL_VERB_L), "order",
+                   order_json(shown->schedule));
 }
 
 static const bl_ctl_column_t columns[] = {
@@ -273,7 +64,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "operations", .title = "OPERATIONS", .right = true, .wide = true},
 };
 
-static bl_status_t print_table(const arguments_t *a, const shown_t *shown, bl_error_t *err) {
+static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   const bl_simulation_t *simulation = &shown->simulation;
   const bl_schedule_t *schedule = shown->schedule;
   uint32_t *edges = calloc(schedule->stages, sizeof *edges);
@@ -307,17 +98,18 @@ static bl_status_t print_table(const arguments_t *a, const shown_t *shown, bl_er
   return status;
 }
 
-static bl_status_t print_object(const arguments_t *a, const shown_t *shown, bl_error_t *err) {
+static bl_status_t print_object(const bl_ctl_schedule_flags_t *a, const bl_ctl_schedule_case_t *shown,
+                                bl_error_t *err) {
   static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};
-  json_t *object = shown_json(shown);
+  json_t *object = a->output == BL_CTL_NAME ? json_pack("{s:s}", "schedule", shown->schedule->name) : shown_json(shown);
   bl_status_t status = object != NULL ? bl_ctl_print_object(a->output, &name, 1, object, stdout) : BL_EXHAUSTED;
   json_decref(object);
   return status == BL_OK ? BL_OK : bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
 }
 
 // Reads the flags of one verb; false when nothing is left to do.
-static bool parse(const bl_flags_t *flags, int argc, char *const *argv, arguments_t *a, bl_flags_result_t *result,
-                  bl_status_t *status, bl_error_t *err) {
+static bool parse(const bl_flags_t *flags, int argc, char *const *argv, bl_ctl_schedule_flags_t *a,
+                  bl_flags_result_t *result, bl_status_t *status, bl_error_t *err) {
   *status = bl_flags_parse(flags, argc, argv, a, result, err);
   if (*status == BL_OK && result->help) {
     bl_flags_print_help(flags, stdout);
@@ -330,14 +122,14 @@ static int show(int argc, char *const *argv) {
       .program = "ballastctl schedule show",
       .usage = "--schedule NAME|FILE.csv --stages P --micro-batches M [options]",
       .about = "Generates or reads a schedule, times it, and prints its end, bubble, lower bound, peaks and order.",
-      .table = TABLE};
-  arguments_t a;
+      .table = {bl_ctl_schedule_rows, BL_CTL_SCHEDULE_ROWS, "command line"}};
+  bl_ctl_schedule_flags_t a;
   bl_flags_result_t result;
   bl_error_t err;
   bl_status_t status;
   if (parse(&flags, argc, argv, &a, &result, &status, &err)) {
-    shown_t shown;
-    status = make(&a, &shown, &err);
+    bl_ctl_schedule_case_t shown;
+    status = bl_ctl_schedule_case_init(&shown, &a, &err);
     if (status == BL_OK) {
       bool table = a.output == BL_CTL_TABLE || a.output == BL_CTL_WIDE;
       status = table ? print_table(&a, &shown, &err) : print_object(&a, &shown, &err);
@@ -345,7 +137,7 @@ static int show(int argc, char *const *argv) {
     if (status == BL_OK && a.svg != NULL) {
       status = bl_schedule_timeline_draw(shown.schedule, &shown.simulation, a.svg, &err);
     }
-    cleanup(&shown);
+    bl_ctl_schedule_case_cleanup(&shown);
   }
   bl_options_cleanup(&flags.table, &a);
   return bl_ctl_finish(status, &err);
@@ -357,16 +149,16 @@ static int export(int argc, char *const *argv) {
       .usage = "--schedule NAME --stages P --micro-batches M [options] [--to FILE.csv]",
       .about = "Writes a schedule as the CSV that PyTorch's pipelining reads: a row per stage, a cell per operation. "
                "Evictions and loads are cells with E and L.",
-      .table = TABLE};
-  arguments_t a;
+      .table = {bl_ctl_schedule_rows, BL_CTL_SCHEDULE_ROWS, "command line"}};
+  bl_ctl_schedule_flags_t a;
   bl_flags_result_t result;
   bl_error_t err;
   bl_status_t status;
   if (parse(&flags, argc, argv, &a, &result, &status, &err)) {
-    shown_t shown;
+    bl_ctl_schedule_case_t shown;
     char *text = NULL;
     size_t size = 0;
-    status = make(&a, &shown, &err);
+    status = bl_ctl_schedule_case_init(&shown, &a, &err);
     if (status == BL_OK && bl_csv_write(shown.schedule, &text, &size) != BL_OK) {
       status = bl_error_set(&err, BL_EXHAUSTED, "out of memory for the CSV");
     }
@@ -376,13 +168,13 @@ static int export(int argc, char *const *argv) {
       status = bl_error_set(&err, BL_IO, "cannot print the CSV");
     }
     free(text);
-    cleanup(&shown);
+    bl_ctl_schedule_case_cleanup(&shown);
   }
   bl_options_cleanup(&flags.table, &a);
   return bl_ctl_finish(status, &err);
 }
 
-static bl_status_t print_check(const arguments_t *a, const char *path, const bl_schedule_t *schedule,
+static bl_status_t print_check(const bl_ctl_schedule_flags_t *a, const char *path, const bl_schedule_t *schedule,
                                const bl_schedule_facts_t *facts, bl_error_t *err) {
   static const bl_ctl_column_t check_columns[] = {
       {.key = "file", .title = "FILE"},
@@ -419,7 +211,7 @@ static bl_status_t print_check(const arguments_t *a, const char *path, const bl_
 }
 
 static int check(int argc, char *const *argv) {
-  static const bl_option_t check_rows[] = {BL_CTL_OUTPUT_FLAG(arguments_t, output)};
+  static const bl_option_t check_rows[] = {BL_CTL_OUTPUT_FLAG(bl_ctl_schedule_flags_t, output)};
   static const bl_flags_t flags = {.program = "ballastctl schedule check",
                                    .usage = "FILE.csv [-o FORMAT]",
                                    .about = "Checks that a schedule file is complete, ordered and can run. Errors name "
@@ -427,14 +219,14 @@ static int check(int argc, char *const *argv) {
                                    .table = {check_rows, 1, "command line"},
                                    .positional_minimum = 1,
                                    .positional_maximum = 1};
-  arguments_t a;
+  bl_ctl_schedule_flags_t a;
   bl_flags_result_t result;
   bl_error_t err;
   bl_status_t status;
   if (parse(&flags, argc, argv, &a, &result, &status, &err)) {
     bl_schedule_t *schedule = NULL;
     bl_schedule_facts_t facts;
-    status = read_file(result.positional[0], &schedule, &err);
+    status = bl_ctl_schedule_read(result.positional[0], &schedule, &err);
     if (status == BL_OK) {
       status = bl_schedule_validate(schedule, &facts, &err);
     }
@@ -451,7 +243,7 @@ static int check(int argc, char *const *argv) {
 }
 
 static int list(int argc, char *const *argv) {
-  static const bl_option_t list_rows[] = {BL_CTL_OUTPUT_FLAG(arguments_t, output)};
+  static const bl_option_t list_rows[] = {BL_CTL_OUTPUT_FLAG(bl_ctl_schedule_flags_t, output)};
   static const bl_flags_t flags = {.program = "ballastctl schedule list",
                                    .usage = "[-o FORMAT]",
                                    .about = "Names the schedules.",
@@ -461,7 +253,7 @@ static int list(int argc, char *const *argv) {
                                                  {.key = "split_backward", .title = "SPLIT"},
                                                  {.key = "runs", .title = "RUNS"},
                                                  {.key = "summary", .title = "SUMMARY"}};
-  arguments_t a;
+  bl_ctl_schedule_flags_t a;
   bl_flags_result_t result;
   bl_error_t err;
   bl_status_t status;

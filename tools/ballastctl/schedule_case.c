@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule_case.h"
+
+#include "output.h"
+
+#include "schedule/csv.h"
+#include "schedule/generate.h"
+#include "sys/file.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCHEDULE_FILE_BYTES (1ull << 30) // p = 512, m = 4096 takes 40 MB
+
+typedef enum balance { BALANCE_NONE, BALANCE_BPIPE, BALANCE_CAP } balance_t;
+static const char *const balance_names[] = {"none", "bpipe", "cap", NULL};
+static const char *const mode_names[] = {"overlap", "fewest", NULL}; // in the order of bl_balance_mode_t
+
+#define OFFSET(member) offsetof(bl_ctl_schedule_flags_t, member)
+const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
+    {.name = "schedule",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(schedule),
+     .argument = "NAME|FILE.csv",
+     .required = true,
+     .help = "gpipe, 1f1b, ... or a CSV file as PyTorch writes them."},
+    {.name = "stages",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(stages),
+     .argument = "P",
+     .minimum = 1,
+     .maximum = BL_STAGES_MAX,
+     .help = "Pipeline stages; from the file if one is given."},
+    {.name = "micro-batches",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(micro_batches),
+     .argument = "M",
+     .minimum = 1,
+     .maximum = BL_MICRO_BATCHES_MAX,
+     .help = "Micro-batches of a step; from the file if one is given."},
+    {.name = "chunks",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(chunks),
+     .argument = "V",
+     .minimum = 1,
+     .maximum = BL_VIRTUAL_STAGES_MAX,
+     .preset_help = "1, or 2 for V-shaped and interleaved schedules",
+     .help = "Chunks a stage holds."},
+    {.name = "group",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(group),
+     .argument = "G",
+     .minimum = 1,
+     .maximum = BL_MICRO_BATCHES_MAX,
+     .preset_help = "P",
+     .help = "Micro-batches of a group (grouped-interleaved), slices of a sequence (seq1f1b: 2)."},
+    {.name = "cost",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(cost),
+     .argument = "F,B,W,COMM",
+     .preset = "1,1,1,0",
+     .help = "Time of a forward, a backward for the input, one for the weights, and of a boundary."},
+    {.name = "path-cost",
+     .type = BL_OPTION_REAL,
+     .offset = OFFSET(path_cost),
+     .argument = "X",
+     .minimum = 0,
+     .maximum = 1e12,
+     .preset = "0",
+     .help = "Time of one evict or load."},
+    {.name = "memory",
+     .type = BL_OPTION_REAL,
+     .offset = OFFSET(memory),
+     .argument = "K",
+     .minimum = 0,
+     .minimum_open = true,
+     .maximum = 1e9,
+     .preset_help = "P; 2 P for zb-h2",
+     .help = "Limit of zb-* and adaptive, in device-micro-batches."},
+    {.name = "balance",
+     .type = BL_OPTION_ENUM,
+     .offset = OFFSET(balance),
+     .choices = balance_names,
+     .preset = "none",
+     .help = "Evict blocks to other devices: bpipe to stage P-1-s alone, cap to any with room."},
+    {.name = "cap",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(cap),
+     .argument = "K",
+     .minimum = 1,
+     .maximum = 1 << 24,
+     .preset_help = "ceil((P+2)/2) V for bpipe",
+     .unit = "slots",
+     .help = "Most slots of a device, own and lent."},
+    {.name = "mode",
+     .type = BL_OPTION_ENUM,
+     .offset = OFFSET(mode),
+     .choices = mode_names,
+     .preset = "overlap",
+     .help = "overlap: transfers run beside operations; fewest: evict when full, load just before use."},
+    {.name = "svg",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(svg),
+     .argument = "FILE",
+     .help = "Also draw the timeline; FILE ends in .svg or .png."},
+    {.name = "to",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(to),
+     .argument = "FILE",
+     .help = "Where export writes; standard output if not given."},
+    BL_CTL_OUTPUT_FLAG(bl_ctl_schedule_flags_t, output),
+};
+#define TABLE                                                                                                          \
+  { rows, sizeof rows / sizeof rows[0], "command line" }
+
+bl_status_t bl_ctl_schedule_read(const char *path, bl_schedule_t **schedule, bl_error_t *err) {
+  char *text;
+  size_t size;
+  bl_status_t status = bl_file_read(path, SCHEDULE_FILE_BYTES, &text, &size, err);
+  if (status == BL_OK) {
+    status = bl_csv_read(text, size, path, schedule, err);
+    free(text);
+  }
+  return status;
+}
+
+static bl_status_t check_shape(const char *path, const char *flag, int64_t given, uint32_t found, bl_error_t *err) {
+  if (given != 0 && given != (int64_t)found) {
+    return bl_error_set(err, BL_INVALID, "--%s %" PRId64 ": %s has %u", flag, given, path, found);
+  }
+  return BL_OK;
+}
+
+static bl_status_t generate(const bl_ctl_schedule_flags_t *a, const bl_costs_t *costs, bl_schedule_t **schedule,
+                            bl_error_t *err) {
+  size_t length = strlen(a->schedule);
+  if (length > 4 && strcmp(a->schedule + length - 4, ".csv") == 0) {
+    bl_status_t status = bl_ctl_schedule_read(a->schedule, schedule, err);
+    if (status == BL_OK) {
+      status = check_shape(a->schedule, "stages", a->stages, (*schedule)->stages, err);
+    }
+    return status == BL_OK
+               ? check_shape(a->schedule, "micro-batches", a->micro_batches, (*schedule)->micro_batches, err)
+               : status;
+  }
+  if (a->stages == 0 || a->micro_batches == 0) {
+    return bl_error_set(err, BL_INVALID, "--schedule %s needs --stages and --micro-batches", a->schedule);
+  }
+  bl_schedule_request_t request = {.name = a->schedule,
+                                   .stages = (uint32_t)a->stages,
+                                   .micro_batches = (uint32_t)a->micro_batches,
+                                   .chunks = (uint32_t)a->chunks,
+                                   .group = (uint32_t)a->group,
+                                   .memory = a->memory,
+                                   .costs = costs};
+  bl_status_t status = bl_schedule_generate(&request, schedule, err);
+  return status == BL_NOT_FOUND ? bl_error_set(err, BL_INVALID, "%s", err->text) : status;
+}
+
+static bl_status_t balance(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  uint32_t cap = (uint32_t)a->cap;
+  if (a->balance == BALANCE_CAP && cap == 0) {
+    return bl_error_set(err, BL_INVALID, "--balance cap needs --cap");
+  }
+  if (cap == 0) {
+    cap = bl_balance_bpipe_cap(shown->schedule->stages) * shown->schedule->chunks;
+  }
+  bl_status_t status = bl_balance_cap(shown->schedule, cap, a->balance == BALANCE_BPIPE, (bl_balance_mode_t)a->mode,
+                                      &shown->balanced, err);
+  if (status == BL_OK) {
+    bl_schedule_destroy(shown->schedule);
+    shown->schedule = shown->balanced.schedule;
+    shown->balanced.schedule = NULL;
+  }
+  return status;
+}
+
+void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {
+  bl_simulation_cleanup(&shown->simulation);
+  bl_balance_result_cleanup(&shown->balanced);
+  bl_schedule_destroy(shown->schedule);
+}
+
+bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
+                                      bl_error_t *err) {
+  memset(shown, 0, sizeof *shown);
+  bl_status_t status = bl_costs_parse(a->cost, &shown->costs, err);
+  if (status == BL_OK) {
+    shown->costs.path = a->path_cost;
+    status = generate(a, &shown->costs, &shown->schedule, err);
+  }
+  if (status == BL_OK && a->balance != BALANCE_NONE) {
+    status = balance(a, shown, err);
+  }
+  if (status == BL_OK) {
+    status = bl_schedule_validate(shown->schedule, &shown->facts, err);
+  }
+  if (status == BL_OK) {
+    status = bl_simulate(shown->schedule, &shown->costs, &shown->simulation, err);
+  }
+  return status;
+}

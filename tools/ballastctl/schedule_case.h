@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A schedule as the flags of `ballastctl schedule` ask for it: generated or read, balanced, validated and timed.
+#ifndef BALLAST_BALLASTCTL_SCHEDULE_CASE_H
+#define BALLAST_BALLASTCTL_SCHEDULE_CASE_H
+
+#include "config/flags.h"
+#include "schedule/balance.h"
+#include "schedule/validate.h"
+#include "simulate/simulate.h"
+
+typedef struct bl_ctl_schedule_flags {
+  char *schedule, *cost, *svg, *to;
+  int64_t stages, micro_batches, chunks, group, cap;
+  double memory, path_cost;
+  int balance, mode, output;
+} bl_ctl_schedule_flags_t;
+
+#define BL_CTL_SCHEDULE_ROWS 14
+extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS]; // of bl_ctl_schedule_flags_t
+
+typedef struct bl_ctl_schedule_case {
+  bl_schedule_t *schedule;
+  bl_balance_result_t balanced; // its schedule is the one above
+  bl_schedule_facts_t facts;
+  bl_costs_t costs;
+  bl_simulation_t simulation;
+} bl_ctl_schedule_case_t;
+
+// Call bl_ctl_schedule_case_cleanup after errors too.
+BL_MUST_USE bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *made, const bl_ctl_schedule_flags_t *flags,
+                                                  bl_error_t *err);
+void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *made);
+
+// Reads and validates a CSV file.
+BL_MUST_USE bl_status_t bl_ctl_schedule_read(const char *path, bl_schedule_t **schedule, bl_error_t *err);
+
+#endif
