@@ -40,7 +40,7 @@ static void on_closed(bl_message_t *message) {
 static void request_close(bl_rpc_call_t *call) {
   call->close_requested = true;
   call->outstanding++;
-  bl__rpc_tag_arm(&call->closed, on_closed);
+  bl__rpc_tag_arm(call->server->rpc, &call->closed, on_closed);
   grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &call->cancelled_by_peer};
   bl__rpc_start(call->server->rpc, call->call, &op, 1, &call->closed);
 }
@@ -105,7 +105,7 @@ static void start_final(bl_rpc_call_t *call) {
         (grpc_op){.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &call->cancelled_by_peer};
   }
   call->outstanding++;
-  bl__rpc_tag_arm(&call->finished, on_ended);
+  bl__rpc_tag_arm(call->server->rpc, &call->finished, on_ended);
   bl__rpc_start(call->server->rpc, call->call, ops, count, &call->finished);
 }
 
@@ -166,7 +166,7 @@ bl_status_t bl_rpc_call_send(bl_rpc_call_t *call, const ProtobufCMessage *output
   size_t count = add_metadata(call, ops, 0);
   ops[count++] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = call->sending};
   call->outstanding++;
-  bl__rpc_tag_arm(&call->sent, on_sent);
+  bl__rpc_tag_arm(call->server->rpc, &call->sent, on_sent);
   bl__rpc_start(call->server->rpc, call->call, ops, count, &call->sent);
   return BL_OK;
 }

@@ -179,7 +179,7 @@ static void on_received(bl_message_t *message);
 static void receive_next(bl_rpc_request_t *request) {
   request->receiving = true;
   request->outstanding++;
-  bl__rpc_tag_arm(&request->received, on_received);
+  bl__rpc_tag_arm(request->rpc, &request->received, on_received);
   grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &request->output};
   bl__rpc_start(request->rpc, request->call, &op, 1, &request->received);
 }
@@ -277,11 +277,11 @@ static void start_batches(bl_rpc_request_t *request) {
     ops[count++] = status;
   }
   request->outstanding++;
-  bl__rpc_tag_arm(&request->started, on_started);
+  bl__rpc_tag_arm(request->rpc, &request->started, on_started);
   bl__rpc_start(request->rpc, request->call, ops, count, &request->started);
   if (request->stream) {
     request->outstanding++;
-    bl__rpc_tag_arm(&request->ended, on_status);
+    bl__rpc_tag_arm(request->rpc, &request->ended, on_status);
     bl__rpc_start(request->rpc, request->call, &status, 1, &request->ended);
     receive_next(request);
   }

@@ -15,22 +15,22 @@ struct bl_rpc {
   bl_loop_t *loop;
   grpc_completion_queue *queue;
   pthread_t thread;
-  unsigned users; // servers and channels
+  unsigned users;             // servers and channels
+  atomic_uint_fast64_t armed; // tags so far; hands them to the queue's thread in the C memory model, too
 };
 
 // One operation of gRPC under way. It is embedded in the call or request it belongs to, so that no event allocates, and
 // used again once its event was handled.
 typedef struct bl__rpc_tag {
   bl_message_t message;
-  bool ok;           // the event's success; written by the queue's thread, read by the loop's
-  atomic_bool armed; // hands the fields above to the queue's thread: gRPC's own locks are invisible to tsan
+  bool ok; // the event's success; written by the queue's thread, read by the loop's
 } bl__rpc_tag_t;
 
 #define BL__TAG_OWNER(message, type, member)                                                                           \
   BL_MESSAGE_OWNER(BL_MESSAGE_OWNER(message, bl__rpc_tag_t, message), type, member)
 
 // Makes the tag ready to be given to gRPC; `handle` will be called on the loop.
-void bl__rpc_tag_arm(bl__rpc_tag_t *tag, bl_message_fn handle);
+void bl__rpc_tag_arm(bl_rpc_t *rpc, bl__rpc_tag_t *tag, bl_message_fn handle);
 // Starts a batch that ends in an armed tag. A batch that gRPC refuses, which only a mistake in this library can cause,
 // is logged and ends as one that failed, so that callers need no second path.
 void bl__rpc_start(bl_rpc_t *rpc, grpc_call *call, const grpc_op *ops, size_t count, bl__rpc_tag_t *tag);

@@ -268,7 +268,7 @@ void bl__server_request(bl_rpc_server_t *server, bl__method_t *method) {
     return;
   }
   prepare_call(call, server, method);
-  bl__rpc_tag_arm(&call->arrived, bl__call_on_arrived);
+  bl__rpc_tag_arm(server->rpc, &call->arrived, bl__call_on_arrived);
   grpc_completion_queue *queue = server->rpc->queue;
   grpc_call_error error =
       method->registered != NULL
@@ -344,7 +344,7 @@ void bl_rpc_server_shutdown(bl_rpc_server_t *server, uint64_t drain_ms, bl_rpc_s
   server->state = BL__SERVER_STOPPING;
   server->stopped = stopped;
   server->context = context;
-  bl__rpc_tag_arm(&server->shutdown, on_shutdown);
+  bl__rpc_tag_arm(server->rpc, &server->shutdown, on_shutdown);
   grpc_server_shutdown_and_notify(server->server, server->rpc->queue, &server->shutdown);
   bl_timer_start(server->drain, drain_ms, 0);
 }
