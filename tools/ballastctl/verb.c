@@ -10,7 +10,7 @@ static void print_verbs(const char *program, const bl_ctl_verb_t *verbs, size_t 
   fprintf(stream, "usage: %s VERB [arguments]\n\n", program);
   for (size_t i = 0; i < verb_count; i++) {
     if (verbs[i].summary != NULL) {
-      fprintf(stream, "  %-12s %s\n", verbs[i].name, verbs[i].summary);
+      fprintf(stream, "  %-14s %s\n", verbs[i].name, verbs[i].summary);
     }
   }
   fprintf(stream, "\n%s VERB --help says more.\n", program);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every verb of ballastctl; each is defined in the file of its name.
+// Every verb of ballastctl.
 #ifndef BALLAST_BALLASTCTL_VERBS_H
 #define BALLAST_BALLASTCTL_VERBS_H
 
 #include "verb.h"
 
 extern const bl_ctl_verb_t bl_ctl_configuration_verb;
-extern const bl_ctl_verb_t bl_ctl_schedule_verb;
+extern const bl_ctl_verb_t bl_ctl_health_verb;
 extern const bl_ctl_verb_t bl_ctl_run_verb;
+extern const bl_ctl_verb_t bl_ctl_schedule_verb;
+extern const bl_ctl_verb_t bl_ctl_stages_verb;
+extern const bl_ctl_verb_t bl_ctl_status_verb;
 extern const bl_ctl_verb_t bl_ctl_version_verb;
 
 #endif

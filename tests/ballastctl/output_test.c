@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies every form of output for the same rows.
+#include "output.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const bl_ctl_column_t columns[] = {{.key = "stage", .title = "STAGE", .right = true},
+                                          {.key = "path", .title = "PATH"},
+                                          {.key = "address", .title = "ADDRESS", .wide = true}};
+
+static void expect(bl_ctl_output_t output, const char *expected) {
+  json_t *rows = json_pack("[{s:i, s:s, s:s}, {s:i, s:s, s:[i, i]}]", "stage", 0, "path", "shm", "address", "a:1",
+                           "stage", 10, "path", "t\"cp", "address", 1, 2);
+  assert_non_null(rows);
+  char *text;
+  size_t text_bytes;
+  FILE *stream = open_memstream(&text, &text_bytes);
+  assert_int_equal(bl_ctl_print_rows(output, columns, 3, rows, stream), BL_OK);
+  fclose(stream);
+  assert_string_equal(text, expected);
+  free(text);
+  json_decref(rows);
+}
+
+static void every_form(void **state) {
+  (void)state;
+  expect(BL_CTL_TABLE, "STAGE  PATH\n    0  shm\n   10  t\"cp\n");
+  expect(BL_CTL_WIDE, "STAGE  PATH  ADDRESS\n    0  shm   a:1\n   10  t\"cp  [1,2]\n");
+  expect(BL_CTL_NAME, "0\n10\n");
+  expect(BL_CTL_NDJSON, "{\"stage\":0,\"path\":\"shm\",\"address\":\"a:1\"}\n"
+                        "{\"stage\":10,\"path\":\"t\\\"cp\",\"address\":[1,2]}\n");
+  expect(BL_CTL_YAML, "- stage: 0\n  path: \"shm\"\n  address: \"a:1\"\n"
+                      "- stage: 10\n  path: \"t\\\"cp\"\n  address:\n    - 1\n    - 2\n");
+}
+
+static void an_object_alone(void **state) {
+  (void)state;
+  json_t *object = json_pack("{s:i, s:s, s:{}}", "stage", 3, "path", "shm", "waits");
+  char *text;
+  size_t text_bytes;
+  FILE *stream = open_memstream(&text, &text_bytes);
+  assert_int_equal(bl_ctl_print_object(BL_CTL_YAML, columns, 3, object, stream), BL_OK);
+  assert_int_equal(bl_ctl_print_object(BL_CTL_WIDE, columns, 3, object, stream), BL_OK);
+  fclose(stream);
+  assert_string_equal(text, "stage: 3\npath: \"shm\"\nwaits: {}\nSTAGE  PATH  ADDRESS\n    3  shm   -\n");
+  free(text);
+  json_decref(object);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_form), cmocka_unit_test(an_object_alone)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies the lines of a report: the contract of DESIGN.md section 7 field by field, exact losses, every step once,
+// lines that are whole in the file as soon as a step is reported.
+#include "report.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+static char path[] = "/tmp/ballast-report-XXXXXX";
+
+static int make_file(void **state) {
+  (void)state;
+  int fd = mkstemp(path);
+  return fd >= 0 ? close(fd) : -1;
+}
+
+static int remove_file(void **state) {
+  (void)state;
+  return unlink(path);
+}
+
+static const bl_ctl_stage_step_t stages[] = {
+    {.stage = 0,
+     .process = 71,
+     .own_slots = 2,
+     .peak_slots = 2,
+     .peak_slot_bytes = 4096,
+     .evicted = 1,
+     .loaded = 1,
+     .lost = 3,
+     .dropped = 4,
+     .recomputed = 7,
+     .stall_seconds = 0.25,
+     .busy_seconds = 0.5},
+    {.stage = 1, .process = 72, .own_slots = 1, .peak_slots = 1, .peak_slot_bytes = 2048},
+};
+
+static bl_ctl_step_t make_step(uint64_t number, double loss) {
+  return (bl_ctl_step_t){.step = number,
+                         .loss = loss,
+                         .grad_norm = 0.1,
+                         .tokens = 256,
+                         .seconds = 0.125,
+                         .policy = "none",
+                         .policy_version = 1,
+                         .stages = stages,
+                         .stage_count = 2};
+}
+
+static json_t *read_line(FILE *stream) {
+  char line[4096];
+  assert_non_null(fgets(line, sizeof line, stream));
+  assert_int_equal(line[strlen(line) - 1], '\n');
+  json_error_t fault;
+  json_t *value = json_loads(line, 0, &fault);
+  if (value == NULL) {
+    fail_msg("%s: %s", fault.text, line);
+  }
+  return value;
+}
+
+static double real_of(const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  assert_true(json_is_number(value));
+  return json_number_value(value);
+}
+
+static void a_line_has_every_field(void **state) {
+  (void)state;
+  bl_ctl_report_t *report;
+  bl_error_t err;
+  assert_int_equal(bl_ctl_report_create(path, false, &report, &err), BL_OK);
+  bl_ctl_step_t step = make_step(1, 5.5451774444795623);
+  assert_int_equal(bl_ctl_report_step(report, &step, &err), BL_OK);
+
+  FILE *stream = fopen(path, "r"); // while the report is still open: the line is whole already
+  json_t *line = read_line(stream);
+  fclose(stream);
+  assert_string_equal(json_string_value(json_object_get(line, "event")), "step");
+  assert_true(real_of(line, "step") == 1 && real_of(line, "tokens") == 256 && real_of(line, "seconds") == 0.125);
+  assert_true(real_of(line, "loss") == 5.5451774444795623 && real_of(line, "grad_norm") == 0.1);
+  assert_string_equal(json_string_value(json_object_get(line, "policy")), "none");
+  assert_true(real_of(line, "policy_version") == 1);
+  assert_int_equal(json_array_size(json_object_get(line, "stores")), 0);
+  const json_t *list = json_object_get(line, "stages");
+  assert_int_equal(json_array_size(list), 2);
+  static const char *const keys[] = {"stage",  "pid",  "own_slots", "peak_slots", "peak_slot_bytes", "evicted",
+                                     "loaded", "lost", "dropped",   "recomputed", "stall_seconds",   "busy_seconds"};
+  static const double values[] = {0, 71, 2, 2, 4096, 1, 1, 3, 4, 7, 0.25, 0.5};
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    assert_true(real_of(json_array_get(list, 0), keys[i]) == values[i]);
+  }
+  assert_int_equal(json_object_size(json_array_get(list, 0)), sizeof keys / sizeof keys[0]);
+  json_decref(line);
+  bl_ctl_report_destroy(report);
+}
+
+static void losses_are_exact_and_steps_stand_once(void **state) {
+  (void)state;
+  static const double losses[] = {2.0, 0.1, 4.9406564584124654e-324, 1.7976931348623157e308, 1.0 / 3};
+  bl_ctl_report_t *report;
+  bl_error_t err;
+  assert_int_equal(bl_ctl_report_create(path, false, &report, &err), BL_OK);
+  for (uint64_t i = 0; i < 5; i++) {
+    bl_ctl_step_t step = make_step(i + 1, losses[i]);
+    assert_int_equal(bl_ctl_report_step(report, &step, &err), BL_OK);
+    assert_int_equal(bl_ctl_report_step(report, &step, &err), BL_OK); // replayed
+  }
+  bl_ctl_validation_t validation = {5, 0.5, 64};
+  assert_int_equal(bl_ctl_report_validation(report, &validation, &err), BL_OK);
+  bl_ctl_report_destroy(report);
+
+  FILE *stream = fopen(path, "r");
+  for (uint64_t i = 0; i < 5; i++) {
+    json_t *line = read_line(stream);
+    assert_true(real_of(line, "step") == (double)(i + 1) && real_of(line, "loss") == losses[i]);
+    json_decref(line);
+  }
+  json_t *line = read_line(stream);
+  assert_string_equal(json_string_value(json_object_get(line, "event")), "validation");
+  json_decref(line);
+  assert_int_equal(fgetc(stream), EOF);
+  fclose(stream);
+}
+
+static void appending_keeps_what_was_there(void **state) {
+  (void)state;
+  for (int round = 0; round < 2; round++) {
+    bl_ctl_report_t *report;
+    bl_error_t err;
+    assert_int_equal(bl_ctl_report_create(path, round > 0, &report, &err), BL_OK);
+    bl_ctl_step_t step = make_step((uint64_t)round + 1, 1);
+    assert_int_equal(bl_ctl_report_step(report, &step, &err), BL_OK);
+    bl_ctl_report_destroy(report);
+  }
+  FILE *stream = fopen(path, "r");
+  for (int round = 0; round < 2; round++) {
+    json_t *line = read_line(stream);
+    assert_true(real_of(line, "step") == round + 1);
+    json_decref(line);
+  }
+  fclose(stream);
+}
+
+static void a_path_that_cannot_be_written_is_named(void **state) {
+  (void)state;
+  bl_ctl_report_t *report;
+  bl_error_t err;
+  assert_int_equal(bl_ctl_report_create("/nowhere/report", false, &report, &err), BL_NOT_FOUND);
+  assert_non_null(strstr(err.text, "/nowhere/report"));
+  assert_int_equal(bl_ctl_report_create("/dev/full", false, &report, &err), BL_OK);
+  bl_ctl_step_t step = make_step(1, 1);
+  assert_int_equal(bl_ctl_report_step(report, &step, &err), BL_EXHAUSTED); // no space
+  assert_non_null(strstr(err.text, "/dev/full"));
+  bl_ctl_report_destroy(report);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_line_has_every_field),
+      cmocka_unit_test(losses_are_exact_and_steps_stand_once),
+      cmocka_unit_test(appending_keeps_what_was_there),
+      cmocka_unit_test(a_path_that_cannot_be_written_is_named),
+  };
+  return cmocka_run_group_tests(tests, make_file, remove_file);
+}
