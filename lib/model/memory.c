@@ -2,6 +2,7 @@
 #include "model/memory.h"
 
 #include "base/bytes.h"
+#include "model/workspace.h"
 
 #include <stddef.h>
 
@@ -24,6 +25,7 @@ bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_la
                                 .optimizer_bytes = 2 * weight_bytes,
                                 .slot_bytes = layout.slot_bytes,
                                 .evict_bytes = layout.evict_bytes,
-                                .edge_bytes = layout.edge_bytes};
+                                .edge_bytes = layout.edge_bytes,
+                                .workspace_bytes = bl_workspace_plan(&layout).bytes};
   return BL_OK;
 }

@@ -16,6 +16,7 @@ typedef struct bl_chunk_memory {
   uint64_t slot_bytes;      // of one slot
   uint64_t evict_bytes;     // of what moves when a block is evicted
   uint64_t edge_bytes;      // of one edge buffer
+  uint64_t workspace_bytes; // without the back end's own
 } bl_chunk_memory_t;
 
 bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_layout_options_t options,

@@ -29,6 +29,7 @@ typedef struct {
   bl_layout_options_t layout;
   trainer_order_t order;
   bool prepack;
+  uint32_t threads;
 } variant_t;
 
 static void collect_weights(trainer_t *trainer, const bl_model_t *model, uint32_t chunks, outcome_t *outcome) {
@@ -55,6 +56,7 @@ static void train(const bl_model_t *model, variant_t variant, outcome_t *outcome
                                .micro_batches = MICRO_BATCHES,
                                .layout = variant.layout,
                                .prepack = variant.prepack,
+                               .threads = variant.threads,
                                .seed = 17};
   trainer_t *trainer = trainer_create(&options);
   const uint64_t count = (uint64_t)MICRO_BATCHES * MICRO_BATCH * model->seq;
@@ -97,7 +99,7 @@ static void expect_equal(const outcome_t *expected, const outcome_t *found, cons
 }
 
 // All variants of a model and an attention kind against one chunk, gpipe, fused, nothing lean.
-static void check_model(bl_model_t model, bl_attention_t attention, bool prepack) {
+static void check_model(bl_model_t model, bl_attention_t attention, bool prepack, uint32_t threads) {
   const trainer_order_t gpipe = {0}, one_f_one_b = {.one_forward_one_backward = true};
   const trainer_order_t split = {.split = true},
                         delayed = {.one_forward_one_backward = true, .split = true, .delay = 2};
@@ -113,19 +115,19 @@ static void check_model(bl_model_t model, bl_attention_t attention, bool prepack
     const char *name;
     variant_t variant;
   } cases[] = {
-      {"1 chunk, 1f1b", {1, fused, one_f_one_b, prepack}},
-      {"1 chunk, split", {1, plain, split, prepack}},
-      {"2 chunks, gpipe", {2, fused, gpipe, prepack}},
-      {"2 chunks, 1f1b, W delayed by 2", {2, plain, delayed, prepack}},
-      {"2 chunks, 1f1b, lean, fused", {2, lean_fused, one_f_one_b, prepack}},
-      {"2 chunks, lean, W after all I", {2, lean, last, prepack}},
-      {"3 chunks, 1f1b", {3, plain, one_f_one_b, prepack}},
-      {"3 chunks, recomputed", {3, plain, again, prepack}},
-      {"3 chunks, recomputed, split, lean", {3, lean, again_split, prepack}},
-      {"3 chunks, recomputed, fused, lean", {3, lean_fused, again, prepack}},
+      {"1 chunk, 1f1b", {1, fused, one_f_one_b, prepack, threads}},
+      {"1 chunk, split", {1, plain, split, prepack, threads}},
+      {"2 chunks, gpipe", {2, fused, gpipe, prepack, threads}},
+      {"2 chunks, 1f1b, W delayed by 2", {2, plain, delayed, prepack, threads}},
+      {"2 chunks, 1f1b, lean, fused", {2, lean_fused, one_f_one_b, prepack, threads}},
+      {"2 chunks, lean, W after all I", {2, lean, last, prepack, threads}},
+      {"3 chunks, 1f1b", {3, plain, one_f_one_b, prepack, threads}},
+      {"3 chunks, recomputed", {3, plain, again, prepack, threads}},
+      {"3 chunks, recomputed, split, lean", {3, lean, again_split, prepack, threads}},
+      {"3 chunks, recomputed, fused, lean", {3, lean_fused, again, prepack, threads}},
   };
   outcome_t expected, found;
-  train(&model, (variant_t){1, fused, gpipe, prepack}, &expected);
+  train(&model, (variant_t){1, fused, gpipe, prepack, threads}, &expected);
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     train(&model, cases[i].variant, &found);
     expect_equal(&expected, &found, cases[i].name);
@@ -161,34 +163,37 @@ static const bl_model_t llama = {.family = BL_FAMILY_LLAMA,
 
 static void gpt2_tied_naive(void **state) {
   (void)state;
-  check_model(gpt2, BL_ATTENTION_NAIVE, false);
+  check_model(gpt2, BL_ATTENTION_NAIVE, false, 1);
 }
 
 static void gpt2_untied_flash(void **state) {
   (void)state;
   bl_model_t untied = gpt2;
   untied.tied = false;
-  check_model(untied, BL_ATTENTION_FLASH, true);
+  check_model(untied, BL_ATTENTION_FLASH, true, 1);
 }
 
 static void llama_untied_flash(void **state) {
   (void)state;
-  check_model(llama, BL_ATTENTION_FLASH, false);
+  check_model(llama, BL_ATTENTION_FLASH, false, 1);
 }
 
 static void llama_tied_naive(void **state) {
   (void)state;
   bl_model_t tied = llama;
   tied.tied = true;
-  check_model(tied, BL_ATTENTION_NAIVE, true);
+  check_model(tied, BL_ATTENTION_NAIVE, true, 1);
+}
+
+static void two_threads(void **state) {
+  (void)state;
+  check_model(gpt2, BL_ATTENTION_FLASH, false, 2);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2_tied_naive),
-      cmocka_unit_test(gpt2_untied_flash),
-      cmocka_unit_test(llama_untied_flash),
-      cmocka_unit_test(llama_tied_naive),
+      cmocka_unit_test(gpt2_tied_naive),  cmocka_unit_test(gpt2_untied_flash), cmocka_unit_test(llama_untied_flash),
+      cmocka_unit_test(llama_tied_naive), cmocka_unit_test(two_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

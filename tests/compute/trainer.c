@@ -85,7 +85,8 @@ trainer_t *trainer_create(const trainer_options_t *options) {
   trainer->ops = bl_ops_host();
   bl_error_t err;
   bl_error_clear(&err);
-  if (trainer->ops->create(&(bl_compute_options_t){.threads = 1}, &trainer->compute, &err) != BL_OK) {
+  bl_compute_options_t compute = {.threads = options->threads > 0 ? options->threads : 1};
+  if (trainer->ops->create(&compute, &trainer->compute, &err) != BL_OK) {
     fail_msg("compute: %s", err.text);
   }
   trainer->ops->attach(trainer->compute);

@@ -28,6 +28,7 @@ typedef struct {
   uint32_t micro_batches;
   bl_layout_options_t layout;
   bool prepack;
+  uint32_t threads; // 0: 1
   uint64_t seed;
 } trainer_options_t;
 

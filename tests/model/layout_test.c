@@ -3,7 +3,6 @@
 // that absurd sizes are refused.
 #include "model/layout.h"
 
-#include "model/memory.h"
 #include "model/models.h"
 
 #include <setjmp.h>
@@ -118,24 +117,12 @@ static void absurd_sizes_are_refused(void **state) {
   assert_int_equal(bl_layout_init(&layout, &model, bl_chunk_span_whole(&model), options), BL_INVALID);
 }
 
-static void memory_counts_a_second_embedding_gradient(void **state) {
-  (void)state;
-  bl_model_t model = gpt2_small();
-  bl_chunk_memory_t memory;
-  bl_layout_options_t options = {.micro_batch = 1, .attention = BL_ATTENTION_FLASH};
-  assert_int_equal(bl_chunk_memory(&model, bl_chunk_span_whole(&model), options, &memory), BL_OK);
-  assert_int_equal(memory.weight_bytes, 4 * bl_model_parameter_elements(&model));
-  assert_int_equal(memory.gradient_bytes, memory.weight_bytes + 4ull * 50257 * 768);
-  assert_int_equal(memory.optimizer_bytes, 2 * memory.weight_bytes);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_gpt_layer_is_16_units_and_10_when_lean),
       cmocka_unit_test(segments_are_disjoint),
       cmocka_unit_test(the_first_layer_keeps_no_input),
       cmocka_unit_test(absurd_sizes_are_refused),
-      cmocka_unit_test(memory_counts_a_second_embedding_gradient),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@ static const struct {
   const char *name, *help;
   int (*run)(int argc, char **argv);
 } verbs[] = {
+    {"ops", "every operation alone: time, share of the matmul ceiling or bytes per second", bl_bench_ops},
     {"stage", "one stage alone: time and share of the matmul ceiling of F, I, W, B and the update", bl_bench_stage},
 };
 

@@ -19,7 +19,7 @@
 
 #define CEILING_MS    15
 #define PAIRS_MAX     99
-#define RETRIES       4 // times the wanted number of pairs, before disturbed ones count too
+#define RETRIES       2 // times the wanted number of pairs, before disturbed ones count too
 #define PRESET_LARGE  0
 #define SEED          1
 #define MICRO_BATCHES 16 // of the loss scale; one is run per sample
@@ -300,7 +300,8 @@ static bool sample(bench_t *bench, const settings_t *settings, double seconds[PA
 typedef struct {
   double seconds[PARTS][PAIRS_MAX];
   double ceilings[PAIRS_MAX], shares[PAIRS_MAX];
-  size_t pairs, disturbed;
+  size_t pairs, disturbed; // disturbed: of those pairs
+  size_t repeated;
   double total_seconds; // of what the breakdown covers
   size_t samples;       // of the breakdown
 } results_t;
@@ -327,9 +328,10 @@ static void take_pairs(bench_t *bench, const settings_t *settings, double work, 
     bool undisturbed = sample(bench, settings, seconds);
     double after = bl_ceiling_measure(bench->ceiling, CEILING_MS);
     if (!undisturbed && tries < RETRIES * wanted) {
-      results->disturbed++;
+      results->repeated++;
       continue;
     }
+    results->disturbed += !undisturbed;
     double ceiling = before > after ? before : after;
     double compute = seconds[FORWARD] + (settings->split ? seconds[INPUT] + seconds[WEIGHT] : seconds[BACKWARD]);
     for (int part = 0; part < PARTS; part++) {
@@ -362,8 +364,8 @@ static void print_results(const bench_t *bench, const settings_t *settings, resu
   printf("slot %s, evicted %s, workspace %s, packed weights %s\n", bl_bytes_format(bench->sizes.slot_bytes, slot),
          bl_bytes_format(bench->sizes.evict_bytes, evict), bl_bytes_format(bench->sizes.workspace_bytes, workspace),
          bl_bytes_format(bench->sizes.packed_bytes, packed));
-  printf("ceiling %.1f GFLOP/s; %zu pairs, %zu disturbed and taken again\n", ceiling * 1e-9, results->pairs,
-         results->disturbed);
+  printf("ceiling %.1f GFLOP/s; %zu pairs, %zu of them disturbed by others, %zu taken again\n", ceiling * 1e-9,
+         results->pairs, results->disturbed, results->repeated);
   for (int part = 0; part < PARTS; part++) {
     double seconds = bl_median(results->seconds[part], results->pairs);
     if (seconds > 0 && work[part] > 0) {

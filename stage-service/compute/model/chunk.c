@@ -37,12 +37,7 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->model = *options->model;
   made->span = options->span;
   made->prepack = options->prepack;
-  if (bl_layout_init(&made->layout, options->model, options->span, options->layout) != BL_OK) {
-    status =
-        bl_error_set(err, BL_INVALID, "train.micro_batch: %u sequences of %u tokens make no valid activation block",
-                     options->layout.micro_batch, options->model->seq);
-    goto destroy;
-  }
+  made->layout.options = options->layout;
   made->rows = (uint64_t)options->layout.micro_batch * options->model->seq;
   made->loss_scale = (float)(1.0 / ((double)options->micro_batches * (double)made->rows));
   made->parameter_count = bl_chunk_span_parameter_count(options->model, options->span);

@@ -104,8 +104,9 @@ uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk);
 bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i);
 // Initial weights (EXECUTION.md 18) and zero moments.
 void bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed);
-// After weights were written through bl_chunk_parameter: refreshes packed copies. (initialize and update do it.)
+// After weights were written from elsewhere: refreshes packed copies. (initialize and update do it.)
 void bl_chunk_weights_changed(bl_chunk_t *chunk);
+void bl_chunk_clear_moments(bl_chunk_t *chunk); // for weights from elsewhere; initialize does it
 
 // ---- one micro-batch
 // F. tokens [T], read by the chunk with the embedding, which writes `in`; NULL in others, whose `in` has been received.

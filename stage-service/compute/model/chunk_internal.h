@@ -4,6 +4,7 @@
 #define BALLAST_COMPUTE_MODEL_CHUNK_INTERNAL_H
 
 #include "compute/model/chunk.h"
+#include "model/workspace.h"
 
 // One weight matrix (or several that one product reads together), its bias and their gradients.
 typedef struct bl__linear {
@@ -35,6 +36,7 @@ struct bl_chunk {
   bl_model_t model;
   bl_chunk_span_t span;
   bl_layout_t layout;
+  bl_workspace_t workspace;
   bl_chunk_sizes_t sizes;
   bl_chunk_arenas_t arenas;
   uint64_t rows;    // T
@@ -45,10 +47,9 @@ struct bl_chunk {
   bl_linear_op_t *linear[BL__PRODUCTS];
   bl_attention_op_t *attention;
   bl_rope_op_t *rope;        // NULL in gpt2
-  bl_linear_op_t *head;      // of head_rows rows
+  bl_linear_op_t *head;      // of workspace.head_rows rows
   bl_linear_op_t *head_rest; // of the rows that remain; NULL when none do
   bl_linear_op_t *head_row;  // of one row, for sampling
-  uint64_t head_rows;        // the head runs in pieces of so many rows
   bool prepack;
   uint64_t packed_layer_bytes;                // per layer
   uint64_t packed_offset_bytes[BL__PRODUCTS]; // inside a layer
@@ -61,10 +62,6 @@ struct bl_chunk {
   float *token_gradient, *position_gradient;
   bl__norm_t final_norm;
   bl__linear_t head_linear;
-
-  // Offsets in the chunk's workspace.
-  uint64_t shared_offset_bytes; // segments that live inside one operation (lean, fused)
-  uint64_t head_stats_offset_bytes, head_losses_offset_bytes, head_logits_offset_bytes;
 };
 
 // The tensors of one layer for one micro-batch. x1 and y are edges at the ends of the chunk.

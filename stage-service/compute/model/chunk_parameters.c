@@ -134,11 +134,15 @@ void bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed) {
     bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
     bl_parameter_initial(&chunk->model, &p.parameter, seed, 0, p.parameter.elements, p.weight);
   }
+  bl_chunk_clear_moments(chunk);
+  bl_chunk_weights_changed(chunk);
+}
+
+void bl_chunk_clear_moments(bl_chunk_t *chunk) {
   if (chunk->arenas.first_moments != NULL) {
     memset(chunk->arenas.first_moments, 0, chunk->sizes.moment_bytes);
     memset(chunk->arenas.second_moments, 0, chunk->sizes.moment_bytes);
   }
-  bl_chunk_weights_changed(chunk);
 }
 
 void bl_chunk_weights_changed(bl_chunk_t *chunk) {

@@ -2,19 +2,7 @@
 #include "compute/model/chunk_internal.h"
 
 #include "base/bytes.h"
-
-// Logits are made in pieces of about this many scalars, so that they are never stored whole (EXECUTION.md 6): large
-// enough that the head's weight gradient, which each piece reads and writes, does not dominate.
-#define HEAD_LOGITS_ELEMENTS ((uint64_t)1 << 24)
-#define HEAD_ROWS_MULTIPLE   64
-
-static uint64_t max_u64(uint64_t a, uint64_t b) {
-  return a > b ? a : b;
-}
-
-static uint64_t aligned_bytes(uint64_t elements, uint64_t element_bytes) {
-  return bl_align_up(elements * element_bytes, BL_CACHE_LINE_BYTES);
-}
+#include "model/memory.h"
 
 static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
   const bl_model_t *model = &chunk->model;
@@ -57,12 +45,10 @@ static bl_status_t plan_head_rows(bl_chunk_t *chunk, uint64_t rows, unsigned use
 
 static bl_status_t plan_head(bl_chunk_t *chunk, bl_error_t *err) {
   const unsigned all = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT;
-  uint64_t rows = HEAD_LOGITS_ELEMENTS / chunk->model.vocab / HEAD_ROWS_MULTIPLE * HEAD_ROWS_MULTIPLE;
-  rows = max_u64(rows, HEAD_ROWS_MULTIPLE);
-  chunk->head_rows = rows < chunk->rows ? rows : chunk->rows;
-  bl_status_t status = plan_head_rows(chunk, chunk->head_rows, all, &chunk->head, err);
-  if (status == BL_OK && chunk->rows % chunk->head_rows != 0) {
-    status = plan_head_rows(chunk, chunk->rows % chunk->head_rows, all, &chunk->head_rest, err);
+  const uint64_t piece = chunk->workspace.head_rows, rest = chunk->rows % piece;
+  bl_status_t status = plan_head_rows(chunk, piece, all, &chunk->head, err);
+  if (status == BL_OK && rest != 0) {
+    status = plan_head_rows(chunk, rest, all, &chunk->head_rest, err);
   }
   if (status == BL_OK) {
     status = plan_head_rows(chunk, 1, BL_LINEAR_FORWARD, &chunk->head_row, err);
@@ -92,38 +78,26 @@ static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
   return chunk->ops->rope_plan(chunk->compute, &rope, &chunk->rope, err);
 }
 
-// Layers: one tensor that holds, one after the other, the gradients that no saved tensor makes room for (dact, dnorm,
-// dattention), then the segments that live inside one operation. The head runs before the layers of its chunk and uses
-// the same bytes: normalised hidden state, statistics, losses, logits.
-static void size_workspace(bl_chunk_t *chunk) {
-  const bl_model_t *model = &chunk->model;
-  uint64_t widest = max_u64(model->ffn, max_u64(model->hidden, bl_model_query_width(model)));
-  chunk->shared_offset_bytes = aligned_bytes(chunk->rows * widest, sizeof(float));
-  uint64_t layers = chunk->shared_offset_bytes + chunk->layout.shared_bytes;
-  uint64_t head = 0;
-  if (chunk->span.head) {
-    head = aligned_bytes(chunk->rows * model->hidden, sizeof(float));
-    chunk->head_stats_offset_bytes = head;
-    head += aligned_bytes(chunk->rows * bl_model_norm_vectors(model), sizeof(float));
-    chunk->head_losses_offset_bytes = head;
-    head += aligned_bytes(chunk->rows, sizeof(double));
-    chunk->head_logits_offset_bytes = head;
-    head += aligned_bytes(chunk->head_rows * model->vocab, sizeof(float));
-  }
-  chunk->sizes.workspace_bytes = max_u64(layers, head);
-}
-
-static void size_parameters(bl_chunk_t *chunk) {
-  const uint64_t elements = bl_chunk_span_places(&chunk->model, chunk->span, chunk->places);
-  chunk->sizes.weight_bytes = elements * sizeof(float);
-  chunk->sizes.moment_bytes = elements * sizeof(float);
-  chunk->sizes.gradient_bytes = elements * sizeof(float);
-  if (bl_chunk_span_two_gradients(&chunk->model, chunk->span)) {
-    chunk->sizes.gradient_bytes += aligned_bytes((uint64_t)chunk->model.vocab * chunk->model.hidden, sizeof(float));
-  }
+static void size_arenas(bl_chunk_t *chunk, const bl_chunk_memory_t *memory) {
+  chunk->sizes.weight_bytes = memory->weight_bytes;
+  chunk->sizes.gradient_bytes = memory->gradient_bytes;
+  chunk->sizes.moment_bytes = memory->optimizer_bytes / 2;
+  chunk->sizes.workspace_bytes = memory->workspace_bytes;
+  chunk->sizes.slot_bytes = memory->slot_bytes;
+  chunk->sizes.evict_bytes = memory->evict_bytes;
+  chunk->sizes.edge_bytes = memory->edge_bytes;
 }
 
 bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
+  bl_chunk_memory_t memory;
+  if (bl_layout_init(&chunk->layout, &chunk->model, chunk->span, chunk->layout.options) != BL_OK ||
+      bl_chunk_memory(&chunk->model, chunk->span, chunk->layout.options, &memory) != BL_OK) {
+    return bl_error_set(err, BL_INVALID, "train.micro_batch: %u sequences of %u tokens make no valid activation block",
+                        chunk->layout.options.micro_batch, chunk->model.seq);
+  }
+  size_arenas(chunk, &memory);
+  chunk->workspace = bl_workspace_plan(&chunk->layout);
+  bl_chunk_span_places(&chunk->model, chunk->span, chunk->places);
   chunk->norm = (bl_norm_shape_t){.rows = chunk->rows,
                                   .width = chunk->model.hidden,
                                   .rms = chunk->model.family == BL_FAMILY_LLAMA,
@@ -132,16 +106,5 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   if (status == BL_OK) {
     status = plan_attention(chunk, err);
   }
-  if (status == BL_OK && chunk->span.head) {
-    status = plan_head(chunk, err);
-  }
-  if (status != BL_OK) {
-    return status;
-  }
-  size_parameters(chunk);
-  size_workspace(chunk);
-  chunk->sizes.slot_bytes = chunk->layout.slot_bytes;
-  chunk->sizes.evict_bytes = chunk->layout.evict_bytes;
-  chunk->sizes.edge_bytes = chunk->layout.edge_bytes;
-  return BL_OK;
+  return status == BL_OK && chunk->span.head ? plan_head(chunk, err) : status;
 }

@@ -13,7 +13,7 @@ static float *normalise(bl_chunk_t *chunk, const float *hidden_state, uint64_t r
   shape.rows = rows;
   float *normalised = chunk->arenas.workspace;
   chunk->ops->norm_forward(chunk->compute, &shape, hidden_state, chunk->final_norm.gain, chunk->final_norm.bias,
-                           normalised, workspace_at(chunk, chunk->head_stats_offset_bytes));
+                           normalised, workspace_at(chunk, chunk->workspace.stats_offset_bytes));
   return normalised;
 }
 
@@ -22,7 +22,7 @@ static void logits_of(bl_chunk_t *chunk, bl_linear_op_t *op, const float *normal
 }
 
 static void sum_losses(bl_chunk_t *chunk, bl_chunk_loss_t *loss) {
-  const double *row_losses = (const double *)(void *)workspace_at(chunk, chunk->head_losses_offset_bytes);
+  const double *row_losses = (const double *)(void *)workspace_at(chunk, chunk->workspace.losses_offset_bytes);
   double sum;
   chunk->ops->loss_sum(chunk->compute, chunk->rows, row_losses, &sum, &loss->first_bad_row);
   loss->mean = sum / (double)chunk->rows;
@@ -31,11 +31,11 @@ static void sum_losses(bl_chunk_t *chunk, bl_chunk_loss_t *loss) {
 // Runs the pieces: losses of all rows, and with `backward` the gradient of `normalised` over it and of the weight.
 static void run_pieces(bl_chunk_t *chunk, const int32_t *labels, float *normalised, bool backward, bool accumulate) {
   const bl_ops_t *ops = chunk->ops;
-  float *logits = workspace_at(chunk, chunk->head_logits_offset_bytes);
-  double *row_losses = (double *)(void *)workspace_at(chunk, chunk->head_losses_offset_bytes);
-  for (uint64_t row = 0; row < chunk->rows; row += chunk->head_rows) {
-    bool whole = chunk->rows - row >= chunk->head_rows;
-    uint64_t rows = whole ? chunk->head_rows : chunk->rows - row;
+  float *logits = workspace_at(chunk, chunk->workspace.logits_offset_bytes);
+  double *row_losses = (double *)(void *)workspace_at(chunk, chunk->workspace.losses_offset_bytes);
+  for (uint64_t row = 0; row < chunk->rows; row += chunk->workspace.head_rows) {
+    bool whole = chunk->rows - row >= chunk->workspace.head_rows;
+    uint64_t rows = whole ? chunk->workspace.head_rows : chunk->rows - row;
     bl_linear_op_t *op = whole ? chunk->head : chunk->head_rest;
     float *piece = normalised + row * chunk->model.hidden;
     logits_of(chunk, op, piece, logits);
@@ -63,7 +63,7 @@ void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, flo
   float *normalised = normalise(chunk, out, chunk->rows);
   run_pieces(chunk, labels, normalised, true, accumulate);
   chunk->ops->norm_backward(chunk->compute, &chunk->norm, normalised, out, chunk->final_norm.gain,
-                            workspace_at(chunk, chunk->head_stats_offset_bytes), NULL, out,
+                            workspace_at(chunk, chunk->workspace.stats_offset_bytes), NULL, out,
                             bl__final_norm_gradient(chunk, slot));
   sum_losses(chunk, loss);
 }
@@ -78,7 +78,7 @@ void bl_chunk_logits(bl_chunk_t *chunk, const float *out, uint64_t row, float *l
 }
 
 int32_t bl_chunk_draw(bl_chunk_t *chunk, const float *out, uint64_t row, float temperature, double uniform) {
-  float *logits = workspace_at(chunk, chunk->head_logits_offset_bytes);
+  float *logits = workspace_at(chunk, chunk->workspace.logits_offset_bytes);
   bl_chunk_logits(chunk, out, row, logits);
   return chunk->ops->draw(chunk->compute, chunk->model.vocab, BL_COMPUTE_FP32, logits, temperature, uniform);
 }

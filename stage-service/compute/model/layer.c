@@ -13,7 +13,7 @@ static float *segment(const bl_chunk_t *chunk, uint32_t layer, bl_segment_kind_t
   }
   char *base = slot;
   if (found.lifetime == BL_LIFETIME_OPERATION) {
-    base = (char *)chunk->arenas.workspace + chunk->shared_offset_bytes;
+    base = (char *)chunk->arenas.workspace + chunk->workspace.shared_offset_bytes;
   }
   return (float *)(void *)(base + found.offset_bytes);
 }

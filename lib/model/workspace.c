@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/workspace.h"
+
+#include "base/bytes.h"
+
+static uint64_t max_u64(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
+}
+
+static uint64_t aligned_bytes(uint64_t elements, uint64_t element_bytes) {
+  return bl_align_up(elements * element_bytes, BL_CACHE_LINE_BYTES);
+}
+
+// Pieces of equal length where they can be.
+static uint64_t head_rows(const bl_model_t *model, uint64_t rows) {
+  uint64_t most = BL_HEAD_LOGITS_ELEMENTS / model->vocab / BL_HEAD_ROWS_MULTIPLE * BL_HEAD_ROWS_MULTIPLE;
+  most = max_u64(most, BL_HEAD_ROWS_MULTIPLE);
+  const uint64_t pieces = (rows + most - 1) / most;
+  return pieces == 1 ? rows : bl_align_up((rows + pieces - 1) / pieces, BL_HEAD_ROWS_MULTIPLE);
+}
+
+static uint64_t head_bytes(bl_workspace_t *workspace, const bl_model_t *model, uint64_t rows) {
+  workspace->head_rows = head_rows(model, rows);
+  uint64_t bytes = aligned_bytes(rows * model->hidden, sizeof(float));
+  workspace->stats_offset_bytes = bytes;
+  bytes += aligned_bytes(rows * bl_model_norm_vectors(model), sizeof(float));
+  workspace->losses_offset_bytes = bytes;
+  bytes += aligned_bytes(rows, sizeof(double));
+  workspace->logits_offset_bytes = bytes;
+  return bytes + aligned_bytes(workspace->head_rows * model->vocab, sizeof(float));
+}
+
+bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
+  const bl_model_t *model = &layout->model;
+  const uint64_t rows = (uint64_t)layout->options.micro_batch * model->seq;
+  const uint64_t widest = max_u64(model->ffn, max_u64(model->hidden, bl_model_query_width(model)));
+  bl_workspace_t workspace = {.shared_offset_bytes = aligned_bytes(rows * widest, sizeof(float))};
+  workspace.bytes = workspace.shared_offset_bytes + layout->shared_bytes;
+  if (layout->span.head) {
+    workspace.bytes = max_u64(workspace.bytes, head_bytes(&workspace, model, rows));
+  }
+  return workspace;
+}

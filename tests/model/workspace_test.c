@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies the workspace plan: pieces of logits, room for layers and head, and the tags of a chunk's memory.
+#include "model/workspace.h"
+
+#include "model/memory.h"
+#include "model/models.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static bl_workspace_t plan(bl_model_t model, uint32_t micro_batch, bool head, bool lean) {
+  bl_layout_t layout;
+  bl_chunk_span_t span = {0, 2, false, head};
+  bl_layout_options_t options = {
+      .micro_batch = micro_batch, .attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED, .lean = lean};
+  assert_int_equal(bl_layout_init(&layout, &model, span, options), BL_OK);
+  return bl_workspace_plan(&layout);
+}
+
+static void logits_come_in_pieces(void **state) {
+  (void)state;
+  bl_model_t model = gpt2_small();
+  bl_workspace_t w = plan(model, 1, true, false);
+  assert_int_equal(w.head_rows, 256); // 4 equal pieces; 333 rows are 2^24 logits
+  assert_true(w.bytes >= w.logits_offset_bytes + 256ull * 50257 * 4);
+  assert_true(w.logits_offset_bytes >= w.losses_offset_bytes + 1024 * 8);
+  assert_true(w.losses_offset_bytes >= w.stats_offset_bytes + 2 * 1024 * 4);
+  assert_true(w.stats_offset_bytes >= 1024 * 768 * 4);
+  model.vocab = 256; // small enough for all rows at once
+  assert_int_equal(plan(model, 3, true, false).head_rows, 3072);
+  model.vocab = 1 << 24; // never below 64 rows
+  assert_int_equal(plan(model, 1, true, false).head_rows, 64);
+}
+
+static void layers_need_one_tensor_and_lean_ones_six_more(void **state) {
+  (void)state;
+  const uint64_t unit = 1024 * 768 * 4;
+  bl_workspace_t w = plan(gpt2_small(), 1, false, false);
+  assert_int_equal(w.bytes, 4 * unit);
+  assert_int_equal(w.head_rows, 0);
+  assert_int_equal(plan(gpt2_small(), 1, false, true).bytes, 10 * unit);
+}
+
+static void memory_counts_a_second_embedding_gradient(void **state) {
+  (void)state;
+  bl_model_t model = gpt2_small();
+  bl_chunk_memory_t memory;
+  bl_layout_options_t options = {.micro_batch = 1, .attention = BL_ATTENTION_FLASH};
+  assert_int_equal(bl_chunk_memory(&model, bl_chunk_span_whole(&model), options, &memory), BL_OK);
+  assert_int_equal(memory.weight_bytes, 4 * bl_model_parameter_elements(&model));
+  assert_int_equal(memory.gradient_bytes, memory.weight_bytes + 4ull * 50257 * 768);
+  assert_int_equal(memory.optimizer_bytes, 2 * memory.weight_bytes);
+  assert_int_equal(memory.workspace_bytes, plan(model, 1, true, false).bytes);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(logits_come_in_pieces),
+      cmocka_unit_test(layers_need_one_tensor_and_lean_ones_six_more),
+      cmocka_unit_test(memory_counts_a_second_embedding_gradient),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every operation of a layer alone: median time, and which share of the matmul ceiling of the same moment it reaches
+// (products), or how many bytes it moves per second beside a plain copy (the rest). Bytes are those of its tensors,
+// each read or written once.
+#include "bench.h"
+
+#include "base/bytes.h"
+#include "base/random.h"
+#include "ceiling.h"
+#include "config/flags.h"
+#include "measure.h"
+#include "sys/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CEILING_MS 10
+#define SAMPLE_MS  10 // at least, of one operation in one pair
+#define PAIRS_MAX  99
+#define RETRIES    4 // of a disturbed sample
+#define HEAD_DIM   64
+#define HEAD_ROWS  128 // rows of logits at a time
+#define BLOCKS     5
+
+typedef struct settings {
+  int64_t hidden, seq, micro_batch, vocab, threads, pairs, processor;
+} settings_t;
+
+static const bl_option_t rows[] = {
+    {.name = "hidden",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, hidden),
+     .preset = "768",
+     .minimum = HEAD_DIM,
+     .maximum = 1 << 16,
+     .help = "Width of the model; heads have 64 columns."},
+    {.name = "seq",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, seq),
+     .preset = "1024",
+     .minimum = 1,
+     .maximum = 1 << 20,
+     .help = "Tokens of a sequence."},
+    {.name = "micro-batch",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, micro_batch),
+     .preset = "1",
+     .minimum = 1,
+     .maximum = 1 << 16,
+     .help = "Sequences."},
+    {.name = "vocab",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, vocab),
+     .preset = "50257",
+     .minimum = 2,
+     .maximum = 1 << 24,
+     .help = "Of the head."},
+    {.name = "threads",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, threads),
+     .preset = "1",
+     .minimum = 1,
+     .maximum = 1024,
+     .help = "Compute threads."},
+    {.name = "pairs",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, pairs),
+     .preset = "7",
+     .minimum = 1,
+     .maximum = PAIRS_MAX,
+     .help = "Pairs of ceiling and operation to take medians of."},
+    {.name = "processor",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, processor),
+     .preset = "0",
+     .minimum = -1,
+     .maximum = 1023,
+     .help = "Processor to run on (with one thread); -1: any."},
+};
+
+static const bl_flags_t flags = {.program = "ballast-bench ops",
+                                 .usage = "[options]",
+                                 .about = "Times each operation alone, interleaved with the matmul ceiling.",
+                                 .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+
+// The products of a layer and of the head: in and out as multiples of hidden.
+enum { QKV, PROJECTION, UP, DOWN, HEAD, LINEARS };
+static const struct {
+  const char *name;
+  uint64_t in, out; // 0: the vocabulary
+} linears[LINEARS] = {{"qkv", 1, 3}, {"projection", 1, 1}, {"up", 1, 4}, {"down", 4, 1}, {"head", 1, 0}};
+
+typedef struct bench {
+  uint64_t hidden, seq, batch, tokens, vocab, heads;
+  const bl_ops_t *ops;
+  bl_compute_t *compute;
+  bl_ceiling_t *ceiling;
+  bl_linear_op_t *linear[LINEARS][2]; // plain, packed
+  void *packed;                       // of the product that runs
+  bl_attention_op_t *attention[2];    // naive, flash
+  bl_rope_op_t *rope;
+  bl_norm_shape_t norm;
+  float *block[BLOCKS], *scores, *weights, *gradients;
+  int32_t *ids;
+  double *row_losses;
+  void *workspace;
+} bench_t;
+
+typedef struct operation {
+  const char *name;
+  void (*run)(bench_t *bench, int which);
+  int which;
+  double flops; // 0: judged by bytes
+  double bytes;
+} operation_t;
+
+static void linear_forward(bench_t *b, int which) {
+  bl_linear_op_t *op = b->linear[which / 2][which % 2];
+  b->ops->linear_forward(op, b->block[0], b->weights, which % 2 ? b->packed : NULL, NULL, NULL, b->block[1]);
+}
+
+static void linear_input(bench_t *b, int which) {
+  bl_linear_op_t *op = b->linear[which / 2][which % 2];
+  b->ops->linear_backward_input(op, b->block[1], b->weights, which % 2 ? b->packed : NULL, false, b->block[0]);
+}
+
+static void linear_weight(bench_t *b, int which) {
+  b->ops->linear_backward_weight(b->linear[which][0], b->block[0], b->block[1], true, b->gradients, NULL);
+}
+
+static void linear_pack(bench_t *b, int which) {
+  b->ops->linear_pack(b->linear[which][1], b->weights, b->packed);
+}
+
+static void attention_forward(bench_t *b, int flash) {
+  b->ops->attention_forward(b->attention[flash], b->block[0], b->block[1], b->scores);
+}
+
+static void attention_backward(bench_t *b, int flash) {
+  b->ops->attention_backward(b->attention[flash], b->block[2], b->block[0], b->block[1], b->scores, b->block[3]);
+}
+
+static void norm_forward(bench_t *b, int which) {
+  (void)which;
+  b->ops->norm_forward(b->compute, &b->norm, b->block[0], b->weights, b->weights, b->block[1], b->scores);
+}
+
+static void norm_backward(bench_t *b, int which) {
+  (void)which;
+  b->ops->norm_backward(b->compute, &b->norm, b->block[2], b->block[0], b->weights, b->scores, b->block[1], b->block[3],
+                        b->gradients);
+}
+
+static void gelu_forward(bench_t *b, int which) {
+  (void)which;
+  b->ops->gelu_forward(b->compute, b->tokens * 4 * b->hidden, BL_COMPUTE_FP32, b->block[0], b->block[1]);
+}
+
+static void gelu_backward(bench_t *b, int which) {
+  (void)which;
+  b->ops->gelu_backward(b->compute, b->tokens * 4 * b->hidden, BL_COMPUTE_FP32, b->block[1], b->block[0], b->block[2]);
+}
+
+static void swiglu_forward(bench_t *b, int which) {
+  (void)which;
+  b->ops->swiglu_forward(b->compute, b->tokens, 2 * b->hidden, BL_COMPUTE_FP32, b->block[0], b->block[1]);
+}
+
+static void swiglu_backward(bench_t *b, int which) {
+  (void)which;
+  b->ops->swiglu_backward(b->compute, b->tokens, 2 * b->hidden, BL_COMPUTE_FP32, b->block[1], b->block[0], b->block[2]);
+}
+
+static void rope_forward(bench_t *b, int which) {
+  (void)which;
+  b->ops->rope_forward(b->rope, b->block[0]);
+}
+
+static void embedding_forward(bench_t *b, int which) {
+  (void)which;
+  b->ops->embedding_forward(b->compute, b->batch, b->seq, b->hidden, BL_COMPUTE_FP32, b->ids, b->weights, b->block[1],
+                            b->block[2]);
+}
+
+static void embedding_backward(bench_t *b, int which) {
+  (void)which;
+  b->ops->embedding_backward(b->compute, b->batch, b->seq, b->hidden, BL_COMPUTE_FP32, b->ids, b->block[2],
+                             b->gradients, b->block[1]);
+}
+
+static void cross_entropy(bench_t *b, int which) {
+  (void)which;
+  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, BL_COMPUTE_FP32, b->ids, 1e-3f, b->block[1], b->row_losses);
+}
+
+static void adamw(bench_t *b, int which) {
+  (void)which;
+  const bl_adamw_t options = {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f};
+  b->ops->adamw(b->compute, 4 * b->hidden * b->hidden, &options, b->gradients, b->weights, b->block[3], b->block[4]);
+}
+
+static void sum_squares(bench_t *b, int which) {
+  (void)which;
+  double sum;
+  b->ops->sum_squares(b->compute, 4 * b->hidden * b->hidden, b->gradients, &sum);
+}
+
+static void accumulate(bench_t *b, int which) {
+  (void)which;
+  b->ops->accumulate(b->compute, b->tokens * b->hidden, b->block[0], b->block[1]);
+}
+
+static void copy(bench_t *b, int which) {
+  (void)which;
+  memcpy(b->block[1], b->block[0], b->tokens * 4 * b->hidden * sizeof(float));
+}
+
+static float *block(uint64_t elements, bool *ok) {
+  const uint64_t bytes = bl_align_up(elements * sizeof(float), BL_CACHE_LINE_BYTES);
+  float *made = aligned_alloc(BL_CACHE_LINE_BYTES, bytes);
+  for (uint64_t i = 0; made && i < bytes / sizeof(float); i++) {
+    made[i] = (float)bl_random_uniform(1, i);
+  }
+  *ok = *ok && made;
+  return made;
+}
+
+static uint64_t linear_in(const bench_t *b, int which) {
+  return linears[which].in * b->hidden;
+}
+
+static uint64_t linear_out(const bench_t *b, int which) {
+  return linears[which].out ? linears[which].out * b->hidden : b->vocab;
+}
+
+static uint64_t linear_rows(const bench_t *b, int which) {
+  return which == HEAD ? HEAD_ROWS : b->tokens;
+}
+
+static bl_status_t plan(bench_t *b, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (int i = 0; i < 2 * LINEARS && status == BL_OK; i++) {
+    const bl_linear_shape_t shape = {.rows = linear_rows(b, i / 2),
+                                     .in = linear_in(b, i / 2),
+                                     .out = linear_out(b, i / 2),
+                                     .order = i / 2 == HEAD ? BL_WEIGHT_OUT_IN : BL_WEIGHT_IN_OUT,
+                                     .uses = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT,
+                                     .prepack = i % 2};
+    status = b->ops->linear_plan(b->compute, &shape, &b->linear[i / 2][i % 2], err);
+  }
+  for (int flash = 0; flash < 2 && status == BL_OK; flash++) {
+    const bl_attention_shape_t shape = {.batch = b->batch,
+                                        .seq = b->seq,
+                                        .heads = b->heads,
+                                        .kv_heads = b->heads,
+                                        .head_dim = HEAD_DIM,
+                                        .flash = flash};
+    status = b->ops->attention_plan(b->compute, &shape, &b->attention[flash], err);
+  }
+  if (status == BL_OK) {
+    const bl_rope_shape_t shape = {.batch = b->batch,
+                                   .seq = b->seq,
+                                   .heads = b->heads,
+                                   .kv_heads = b->heads,
+                                   .head_dim = HEAD_DIM,
+                                   .theta = 10000};
+    status = b->ops->rope_plan(b->compute, &shape, &b->rope, err);
+  }
+  b->norm = (bl_norm_shape_t){.rows = b->tokens, .width = b->hidden, .epsilon = 1e-5f};
+  return status == BL_OK ? bl_ceiling_create(b->ops, b->compute, &b->ceiling, err) : status;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
+}
+
+static bl_status_t prepare(const settings_t *settings, bench_t *b, bl_error_t *err) {
+  b->hidden = (uint64_t)settings->hidden / HEAD_DIM * HEAD_DIM;
+  b->seq = (uint64_t)settings->seq;
+  b->batch = (uint64_t)settings->micro_batch;
+  b->tokens = b->seq * b->batch;
+  b->vocab = (uint64_t)settings->vocab;
+  b->heads = b->hidden / HEAD_DIM;
+  b->ops = bl_ops_host();
+  bl_status_t status =
+      b->ops->create(&(bl_compute_options_t){.threads = (uint32_t)settings->threads}, &b->compute, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  b->ops->attach(b->compute);
+  status = plan(b, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bool ok = true;
+  const uint64_t layer = 4 * b->hidden * b->hidden;
+  const uint64_t rows_block = larger(larger(b->tokens * 4 * b->hidden, HEAD_ROWS * b->vocab), layer);
+  const uint64_t weight = larger(layer, b->vocab * b->hidden);
+  for (int i = 0; i < BLOCKS; i++) {
+    b->block[i] = block(rows_block, &ok);
+  }
+  b->scores = block(larger(b->batch * b->heads * b->seq * b->seq, 2 * b->tokens), &ok);
+  b->weights = block(weight, &ok);
+  b->gradients = block(weight, &ok);
+  size_t packed = 64;
+  for (int i = 0; i < LINEARS; i++) {
+    packed = larger(packed, b->ops->linear_packed_bytes(b->linear[i][1]));
+  }
+  b->packed = block(packed / sizeof(float), &ok);
+  b->ids = calloc(larger(b->tokens, HEAD_ROWS), sizeof *b->ids);
+  b->row_losses = calloc(HEAD_ROWS, sizeof *b->row_losses);
+  const size_t workspace = b->ops->workspace_bytes(b->compute);
+  b->workspace = block(workspace / sizeof(float) + 1, &ok);
+  if (!ok || !b->ids || !b->row_losses) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for tensors");
+  }
+  for (uint64_t i = 0; i < larger(b->tokens, HEAD_ROWS); i++) {
+    b->ids[i] = (int32_t)bl_random_below(2, i, b->vocab);
+  }
+  b->ops->use_workspace(b->compute, b->workspace, workspace);
+  return BL_OK;
+}
+
+static void release(bench_t *b) {
+  bl_ceiling_destroy(b->ceiling);
+  b->ops->destroy(b->compute);
+  for (int i = 0; i < BLOCKS; i++) {
+    free(b->block[i]);
+  }
+  void *rest[] = {b->scores, b->weights, b->gradients, b->packed, b->ids, b->row_losses, b->workspace};
+  for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++) {
+    free(rest[i]);
+  }
+}
+
+// Seconds of one call: as many calls as fill SAMPLE_MS, taken again when others had the processor.
+static double seconds_of(bench_t *b, const operation_t *operation, unsigned threads) {
+  double seconds = 0;
+  for (int attempt = 0; attempt < RETRIES; attempt++) {
+    bl_sample_t sample;
+    uint64_t calls = 0;
+    operation->run(b, operation->which); // caches as in a row of calls
+    bl_sample_start(&sample);
+    const uint64_t start = bl_clock_now_ns();
+    do {
+      operation->run(b, operation->which);
+      calls++;
+    } while (bl_clock_now_ns() - start < (uint64_t)SAMPLE_MS * BL_NS_PER_MS);
+    bl_sample_stop(&sample, threads);
+    seconds = (double)sample.wall_ns * 1e-9 / (double)calls;
+    if (bl_sample_undisturbed(&sample)) {
+      break;
+    }
+  }
+  return seconds;
+}
+
+static void measure(bench_t *b, const settings_t *settings, const operation_t *operation) {
+  double seconds[PAIRS_MAX], shares[PAIRS_MAX];
+  for (int64_t pair = 0; pair < settings->pairs; pair++) {
+    const double ceiling = operation->flops > 0 ? bl_ceiling_measure(b->ceiling, CEILING_MS) : 1;
+    seconds[pair] = seconds_of(b, operation, (unsigned)settings->threads);
+    shares[pair] = operation->flops / seconds[pair] / ceiling;
+  }
+  const double median = bl_median(seconds, (size_t)settings->pairs);
+  if (operation->flops > 0) {
+    printf("%-28s %10.1f us %8.1f GFLOP/s %6.1f %% of the ceiling\n", operation->name, median * 1e6,
+           operation->flops / median * 1e-9, 100 * bl_median(shares, (size_t)settings->pairs));
+  } else {
+    printf("%-28s %10.1f us %8.1f GB/s\n", operation->name, median * 1e6, operation->bytes / median * 1e-9);
+  }
+  fflush(stdout);
+}
+
+static void measure_linears(bench_t *b, const settings_t *settings) {
+  for (int i = 0; i < LINEARS; i++) {
+    char names[6][64];
+    const double flops = 2.0 * (double)linear_rows(b, i) * (double)linear_in(b, i) * (double)linear_out(b, i);
+    const double pack_bytes = 4.0 * (double)linear_in(b, i) * (double)linear_out(b, i) * 4;
+    const operation_t operations[] = {
+        {names[0], linear_forward, 2 * i, flops, 0},     {names[1], linear_input, 2 * i, flops, 0},
+        {names[2], linear_weight, i, flops, 0},          {names[3], linear_pack, i, 0, pack_bytes},
+        {names[4], linear_forward, 2 * i + 1, flops, 0}, {names[5], linear_input, 2 * i + 1, flops, 0},
+    };
+    static const char *const kinds[] = {"forward", "input", "weight", "pack", "forward packed", "input packed"};
+    for (int k = 0; k < 6; k++) {
+      snprintf(names[k], sizeof names[k], "%s %s", linears[i].name, kinds[k]);
+      measure(b, settings, &operations[k]);
+    }
+  }
+}
+
+static void measure_all(bench_t *b, const settings_t *settings) {
+  const double rows_of = (double)b->tokens, wide = 16.0 * rows_of * (double)b->hidden; // bytes of [T, 4 hidden]
+  const double layer = 16.0 * (double)b->hidden * (double)b->hidden, thin = wide / 4;
+  const double attention = 2.0 * (double)b->seq * (double)b->hidden * rows_of; // causal: half of the square
+  const operation_t operations[] = {
+      {"attention forward, naive", attention_forward, 0, attention, 0},
+      {"attention backward, naive", attention_backward, 0, 2 * attention, 0},
+      {"attention forward, flash", attention_forward, 1, attention, 0},
+      {"attention backward, flash", attention_backward, 1, 2 * attention, 0}, // scores made again count nothing
+      {"copy", copy, 0, 0, 2 * wide},
+      {"norm forward", norm_forward, 0, 0, 2 * thin},
+      {"norm backward", norm_backward, 0, 0, 4 * thin},
+      {"gelu forward", gelu_forward, 0, 0, 2 * wide},
+      {"gelu backward", gelu_backward, 0, 0, 3 * wide},
+      {"swiglu forward", swiglu_forward, 0, 0, 1.5 * wide},
+      {"swiglu backward", swiglu_backward, 0, 0, 2.5 * wide},
+      {"rope", rope_forward, 0, 0, 4 * thin},
+      {"embedding forward", embedding_forward, 0, 0, 3 * thin},
+      {"embedding backward", embedding_backward, 0, 0, 5 * thin},
+      {"cross entropy", cross_entropy, 0, 0, 8.0 * HEAD_ROWS * (double)b->vocab},
+      {"adamw", adamw, 0, 0, 7 * layer},
+      {"sum of squares", sum_squares, 0, 0, layer},
+      {"accumulate", accumulate, 0, 0, 3 * thin},
+  };
+  printf("hidden %llu, seq %llu, micro-batch %llu, vocabulary %llu (%d rows), %lld thread(s), %s\n",
+         (unsigned long long)b->hidden, (unsigned long long)b->seq, (unsigned long long)b->batch,
+         (unsigned long long)b->vocab, HEAD_ROWS, (long long)settings->threads, b->ops->describe(b->compute));
+  printf("ceiling %.1f GFLOP/s\n", bl_ceiling_measure(b->ceiling, 5 * CEILING_MS) * 1e-9);
+  measure_linears(b, settings);
+  for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++) {
+    measure(b, settings, &operations[i]);
+  }
+}
+
+static int run(const settings_t *settings) {
+  bl_error_t err;
+  bl_error_clear(&err);
+  bench_t bench = {0};
+  if (settings->processor >= 0 && settings->threads == 1 && !bl_measure_pin((int)settings->processor)) {
+    fprintf(stderr, "ballast-bench ops: cannot run on processor %lld\n", (long long)settings->processor);
+    return 2;
+  }
+  bl_status_t status = prepare(settings, &bench, &err);
+  if (status == BL_OK) {
+    measure_all(&bench, settings);
+    status = bench.ops->status(bench.compute, &err);
+  }
+  if (status != BL_OK) {
+    fprintf(stderr, "ballast-bench ops: %s\n", err.text);
+  }
+  release(&bench);
+  return bl_status_exit_code(status);
+}
+
+int bl_bench_ops(int argc, char **argv) {
+  bl_error_t err;
+  bl_error_clear(&err);
+  settings_t settings;
+  bl_flags_result_t result;
+  int exit_code = 0;
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
+  if (status != BL_OK) {
+    fprintf(stderr, "%s\n", err.text);
+    exit_code = bl_status_exit_code(status);
+  } else if (result.help) {
+    bl_flags_print_help(&flags, stdout);
+  } else {
+    exit_code = run(&settings);
+  }
+  bl_options_cleanup(&flags.table, &settings);
+  return exit_code;
+}

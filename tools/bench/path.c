@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data path against what it stands on, in the same run: shm against a plain memcpy of the same bytes from the same
+// kind of map, tcp against a bare loop over a loopback socket. Interleaved pairs, medians of their ratios.
+#include "bench.h"
+
+#include "base/bytes.h"
+#include "config/flags.h"
+#include "datapath/address.h"
+#include "datapath/boundary.h"
+#include "datapath/shared_map.h"
+#include "datapath/socket.h"
+#include "measure.h"
+#include "sys/clock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAIRS_MAX   99
+#define TENSORS_MAX 1024
+#define DEADLINE_NS (60ull * BL_NS_PER_S)
+
+typedef struct {
+  int64_t pairs, in_flight, sample_bytes, tensor_bytes;
+} settings_t;
+
+static const bl_option_t rows[] = {
+    {.name = "pairs",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, pairs),
+     .preset = "15",
+     .minimum = 1,
+     .maximum = PAIRS_MAX,
+     .help = "Pairs of path and reference to take medians of."},
+    {.name = "in-flight",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, in_flight),
+     .preset = "2",
+     .minimum = 1,
+     .maximum = 16,
+     .help = "Tensors posted at once."},
+    {.name = "tensor",
+     .type = BL_OPTION_BYTES,
+     .offset = offsetof(settings_t, tensor_bytes),
+     .preset = "0",
+     .minimum = 0,
+     .maximum = 1 << 30,
+     .help = "Size of a tensor; 0: 3 MiB, 16 MiB and 64 MiB one after the other."},
+    {.name = "sample",
+     .type = BL_OPTION_BYTES,
+     .offset = offsetof(settings_t, sample_bytes),
+     .preset = "256 MiB",
+     .minimum = 1 << 20,
+     .maximum = 1ll << 34,
+     .help = "Bytes moved per sample."},
+};
+
+static const bl_flags_t flags = {.program = "ballast-bench path",
+                                 .usage = "[options]",
+                                 .about = "Times the data path over shm and tcp against memcpy and a bare socket.",
+                                 .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+
+// Two stages in one process. Buffers rotate over `in_flight` places on both sides.
+typedef struct {
+  const settings_t *settings;
+  uint64_t tensor_bytes;
+  uint32_t tensors; // per sample
+  bl_arena_t source, destination;
+  bl_hub_t *hubs[2];
+  char folder[64];
+  uint64_t attempt;
+  bl_shared_map_t map; // of the source, read-only, as a peer has it
+  int sockets[2];      // a connected loopback pair
+} bench_t;
+
+static bl_tensor_key_t key_of(uint32_t tensor) {
+  return (bl_tensor_key_t){.direction = BL_FORWARD, .micro_batch = tensor};
+}
+
+static uint64_t place(const bench_t *bench, uint32_t tensor) {
+  return tensor % (uint32_t)bench->settings->in_flight * bench->tensor_bytes;
+}
+
+static bl_status_t post_pair(bench_t *bench, uint32_t tensor, bl_error_t *err) {
+  uint64_t at = place(bench, tensor);
+  bl_status_t status =
+      bl_hub_post_receive(bench->hubs[1], 0, key_of(tensor), bench->destination.base + at, bench->tensor_bytes, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  return bl_hub_post_send(bench->hubs[0], 1, key_of(tensor), bench->source.base + at, bench->tensor_bytes, err);
+}
+
+// Moves the sample through the hubs.
+static bl_status_t run_path(bench_t *bench, double *seconds, bl_error_t *err) {
+  uint32_t window = (uint32_t)bench->settings->in_flight;
+  bench->attempt++;
+  bl_status_t status = bl_hub_begin(bench->hubs[0], bench->attempt, err);
+  status = status != BL_OK ? status : bl_hub_begin(bench->hubs[1], bench->attempt, err);
+  uint64_t start = bl_clock_now_ns(), deadline = start + DEADLINE_NS;
+  for (uint32_t i = 0; status == BL_OK && i < bench->tensors + window; i++) {
+    if (i >= window) {
+      status = bl_hub_wait_received(bench->hubs[1], 0, key_of(i - window), deadline, err);
+      status = status != BL_OK ? status : bl_hub_wait_sent(bench->hubs[0], 1, key_of(i - window), deadline, err);
+    }
+    if (status == BL_OK && i < bench->tensors) {
+      status = post_pair(bench, i, err);
+    }
+  }
+  *seconds = (double)(bl_clock_now_ns() - start) * 1e-9;
+  return status;
+}
+
+static bl_status_t run_memcpy(bench_t *bench, double *seconds, bl_error_t *err) {
+  (void)err;
+  uint64_t start = bl_clock_now_ns();
+  for (uint32_t i = 0; i < bench->tensors; i++) {
+    memcpy(bench->destination.base + place(bench, i), bench->map.base + place(bench, i), bench->tensor_bytes);
+    __asm__ volatile("" : : "r"(bench->destination.base) : "memory"); // every copy is wanted
+  }
+  *seconds = (double)(bl_clock_now_ns() - start) * 1e-9;
+  return BL_OK;
+}
+
+static void *feed_socket(void *argument) {
+  bench_t *bench = argument;
+  for (uint32_t i = 0; i < bench->tensors; i++) {
+    const uint8_t *from = bench->source.base + place(bench, i);
+    for (uint64_t done = 0; done < bench->tensor_bytes;) {
+      ssize_t sent = write(bench->sockets[0], from + done, bench->tensor_bytes - done);
+      if (sent < 0) {
+        return "the bare socket broke";
+      }
+      done += (uint64_t)sent;
+    }
+  }
+  return NULL;
+}
+
+static bl_status_t run_socket(bench_t *bench, double *seconds, bl_error_t *err) {
+  pthread_t feeder;
+  bl_status_t status = BL_OK;
+  uint64_t start = bl_clock_now_ns();
+  if (pthread_create(&feeder, NULL, feed_socket, bench) != 0) {
+    return bl_error_set(err, BL_EXHAUSTED, "no thread for the bare socket");
+  }
+  for (uint32_t i = 0; i < bench->tensors && status == BL_OK; i++) {
+    uint8_t *to = bench->destination.base + place(bench, i);
+    for (uint64_t done = 0; done < bench->tensor_bytes && status == BL_OK;) {
+      ssize_t got = read(bench->sockets[1], to + done, bench->tensor_bytes - done);
+      if (got <= 0) {
+        status = bl_error_set(err, BL_IO, "the bare socket broke: %s", strerror(errno));
+      }
+      done += got > 0 ? (uint64_t)got : 0;
+    }
+  }
+  pthread_join(feeder, NULL);
+  *seconds = (double)(bl_clock_now_ns() - start) * 1e-9;
+  return status;
+}
+
+// A connected pair of blocking TCP sockets over loopback.
+static bl_status_t open_sockets(int sockets[2], bl_error_t *err) {
+  bl_address_t address;
+  int listener;
+  bl_status_t status = bl_address_resolve("127.0.0.1", 0, &address, err);
+  if (status != BL_OK || (status = bl_socket_listen(&address, &listener, &address, err)) != BL_OK) {
+    return status;
+  }
+  status = bl_socket_connect(&address, &sockets[0], err);
+  if (status != BL_OK) {
+    goto close_listener;
+  }
+  struct pollfd wait = {.fd = listener, .events = POLLIN};
+  poll(&wait, 1, 5000);
+  sockets[1] = bl_socket_accept(listener);
+  if (sockets[1] < 0) {
+    close(sockets[0]);
+    sockets[0] = -1;
+    status = bl_error_set(err, BL_IO, "accept on loopback: %s", strerror(errno));
+    goto close_listener;
+  }
+  for (int i = 0; i < 2; i++) {
+    bl_socket_set_blocking(sockets[i]);
+  }
+close_listener:
+  close(listener);
+  return status;
+}
+
+typedef struct {
+  bl_status_t status;
+  bl_error_t err;
+} joined_t;
+
+static void on_connected(void *user, bl_status_t status, const bl_error_t *err) {
+  joined_t *joined = user; // read after the other side's wait and this hub's destroy
+  joined->status = status;
+  if (err != NULL) {
+    joined->err = *err;
+  }
+}
+
+static bl_status_t connect_hubs(bench_t *bench, bl_path_t path, bl_error_t *err) {
+  static joined_t joined; // outlives the callback whatever happens
+  bl_hub_peer_t peers[2];
+  uint64_t deadline = bl_clock_now_ns() + 10ull * BL_NS_PER_S;
+  for (int i = 0; i < 2; i++) {
+    peers[i] = (bl_hub_peer_t){.stage = i,
+                               .unix_address = bl_hub_unix_address(bench->hubs[i]),
+                               .tcp_address = bl_hub_tcp_address(bench->hubs[i]),
+                               .machine = bl_hub_machine(bench->hubs[i])};
+    memcpy(peers[i].token, bl_hub_token(bench->hubs[i]), sizeof peers[i].token);
+  }
+  bl_status_t status = bl_hub_connect(bench->hubs[1], &peers[0], 1, path, deadline, on_connected, &joined, err);
+  return status != BL_OK ? status : bl_hub_connect_wait(bench->hubs[0], &peers[1], 1, path, deadline, err);
+}
+
+static bl_status_t open_hubs(bench_t *bench, bl_path_t path, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (int i = 0; i < 2 && status == BL_OK; i++) {
+    char socket_path[80];
+    snprintf(socket_path, sizeof socket_path, "%s/%d", bench->folder, i);
+    bl_hub_options_t options = {.stage = i,
+                                .unix_path = socket_path,
+                                .tcp_host = "127.0.0.1",
+                                .arenas = &bench->source,
+                                .arena_count = i == 0 ? 1 : 0};
+    status = bl_hub_create(&options, &bench->hubs[i], err);
+  }
+  return status != BL_OK ? status : connect_hubs(bench, path, err);
+}
+
+static void close_bench(bench_t *bench) {
+  for (int i = 0; i < 2; i++) {
+    bl_hub_destroy(bench->hubs[i]);
+    if (bench->sockets[i] >= 0) {
+      close(bench->sockets[i]);
+    }
+  }
+  bl_shared_map_close(&bench->map);
+  bl_arena_destroy(&bench->source);
+  bl_arena_destroy(&bench->destination);
+  rmdir(bench->folder);
+}
+
+static bl_status_t open_bench(bench_t *bench, const settings_t *settings, uint64_t tensor_bytes, bl_path_t path,
+                              bl_error_t *err) {
+  uint64_t tensors = (uint64_t)settings->sample_bytes / tensor_bytes,
+           bytes = (uint64_t)settings->in_flight * tensor_bytes;
+  *bench = (bench_t){.settings = settings, .tensor_bytes = tensor_bytes, .sockets = {-1, -1}};
+  bench->source.fd = bench->destination.fd = -1;
+  bench->tensors = tensors < 1 ? 1 : tensors > TENSORS_MAX ? TENSORS_MAX : (uint32_t)tensors;
+  const char *parent = getenv("TMPDIR");
+  snprintf(bench->folder, sizeof bench->folder, "%.40s/ballast-bench-XXXXXX", parent != NULL ? parent : "/tmp");
+  if (mkdtemp(bench->folder) == NULL) {
+    return bl_error_set(err, BL_IO, "a temporary folder %s: %s", bench->folder, strerror(errno));
+  }
+  bl_device_t *host = bl_device_host();
+  bl_status_t status = bl_arena_create(host, NULL, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, bytes, &bench->source, err);
+  if (status == BL_OK) {
+    status = bl_arena_create(host, NULL, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, bytes, &bench->destination, err);
+  }
+  if (status == BL_OK) {
+    memset(bench->source.base, 0x5a, bytes);
+    status = open_hubs(bench, path, err);
+  }
+  if (status == BL_OK) {
+    status = path == BL_PATH_SHM ? bl_shared_map_open(&bench->map, bench->source.fd, bytes, err)
+                                 : open_sockets(bench->sockets, err);
+  }
+  return status;
+}
+
+static bl_status_t compare(const settings_t *settings, uint64_t tensor_bytes, bl_path_t path, bl_error_t *err) {
+  double ours[PAIRS_MAX], reference[PAIRS_MAX], ratio[PAIRS_MAX];
+  bench_t bench;
+  bl_status_t (*run_reference)(bench_t *, double *, bl_error_t *) = path == BL_PATH_SHM ? run_memcpy : run_socket;
+  size_t pairs = (size_t)settings->pairs;
+  bl_status_t status = open_bench(&bench, settings, tensor_bytes, path, err);
+  double unused; // the first of both warms up
+  status = status != BL_OK ? status : run_path(&bench, &unused, err);
+  status = status != BL_OK ? status : run_reference(&bench, &unused, err);
+  for (size_t i = 0; i < pairs && status == BL_OK; i++) {
+    bool first = i % 2 == 0; // takes turns, so that neither always follows the other
+    status = first ? run_path(&bench, &ours[i], err) : run_reference(&bench, &reference[i], err);
+    if (status == BL_OK) {
+      status = first ? run_reference(&bench, &reference[i], err) : run_path(&bench, &ours[i], err);
+    }
+    ratio[i] = status == BL_OK ? reference[i] / ours[i] : 0;
+  }
+  if (status == BL_OK) {
+    double gigabytes = (double)bench.tensors * (double)tensor_bytes * 1e-9;
+    char size[BL_BYTES_TEXT];
+    printf("%s %-9s %lld in flight: %6.2f GB/s, %s %6.2f GB/s, median ratio %.3f over %zu pairs\n", bl_path_name(path),
+           bl_bytes_format(tensor_bytes, size), (long long)settings->in_flight, gigabytes / bl_median(ours, pairs),
+           path == BL_PATH_SHM ? "memcpy" : "bare socket", gigabytes / bl_median(reference, pairs),
+           bl_median(ratio, pairs), pairs);
+    fflush(stdout);
+  }
+  close_bench(&bench);
+  return status;
+}
+
+int bl_bench_path(int argc, char **argv) {
+  static const uint64_t sizes[] = {3u << 20, 16u << 20, 64u << 20};
+  settings_t settings;
+  bl_flags_result_t result;
+  bl_error_t err = {0};
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
+  if (status == BL_OK && result.help) {
+    bl_flags_print_help(&flags, stdout);
+    goto cleanup;
+  }
+  for (bl_path_t path = BL_PATH_SHM; path <= BL_PATH_TCP && status == BL_OK; path++) {
+    if (settings.tensor_bytes > 0) {
+      status = compare(&settings, (uint64_t)settings.tensor_bytes, path, &err);
+      continue;
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && status == BL_OK; i++) {
+      status = compare(&settings, sizes[i], path, &err);
+    }
+  }
+cleanup:
+  if (status != BL_OK) {
+    fprintf(stderr, "ballast-bench path: %s\n", err.text);
+  }
+  bl_options_cleanup(&flags.table, &settings);
+  return bl_status_exit_code(status);
+}
