@@ -85,10 +85,7 @@ static void scores_of(const bl__head_t *head, size_t i, size_t j, size_t rows, s
 // `visible` keys come before the diagonal; the rest of the row becomes zero. Returns the factor for what was summed so
 // far.
 static inline float softmax_row(float *scores, size_t visible, size_t columns, float *maximum, float *sum) {
-  float largest = *maximum;
-  for (size_t c = 0; c < visible; c++) {
-    largest = scores[c] > largest ? scores[c] : largest;
-  }
+  const float largest = bl__largest(scores, visible, *maximum);
   float total = 0.0f;
   for (size_t c = 0; c < visible; c++) {
     float p = bl__exp2(scores[c] - largest);

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax cross-entropy of one row of logits, and its gradient in place.
 #include "compute/ops/host/kernels/functions.h"
+#include "compute/ops/host/kernels/vector.h"
 
 #include <math.h>
 
 double BL_KERNEL(cross_entropy)(size_t vocab, size_t label, float scale, float *logits) {
-  float largest = logits[0];
-  for (size_t i = 1; i < vocab; i++) {
-    largest = logits[i] > largest ? logits[i] : largest;
-  }
+  const float largest = bl__largest(logits, vocab, -INFINITY);
   const double label_logit = logits[label];
   // Sums of 1024 in float, of those in double: fp32 rounding does not grow with the vocabulary.
   double total = 0.0;

@@ -6,25 +6,21 @@
 #ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_TILE_H
 #define BALLAST_COMPUTE_OPS_HOST_KERNELS_TILE_H
 
+#include "compute/ops/host/kernels/vector.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
 #if defined(__AVX512F__)
-#define BL__LANES   16
 #define BL__ROWS    4
 #define BL__COLUMNS 4
 #elif defined(__AVX__)
-#define BL__LANES   8
 #define BL__ROWS    6
 #define BL__COLUMNS 2
 #else
-#define BL__LANES   4
 #define BL__ROWS    4
 #define BL__COLUMNS 2
 #endif
-
-// aligned(4): rows start anywhere.
-typedef float bl__vector_t __attribute__((vector_size(BL__LANES * sizeof(float)), aligned(4), may_alias));
 
 typedef struct bl__tile {
   size_t k;
