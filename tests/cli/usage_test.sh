@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Verifies what wrong commands and wrong jobs are told: exit code, message, and that nothing is started for them.
+. "$(dirname "$0")/common.sh"
+cd "$work" || exit 1
+head -c 4000 /usr/share/common-licenses/GPL-3 >text.txt
+cat >job.yaml <<'YAML'
+model: {family: gpt2, layers: 4, hidden: 64, heads: 4, vocab: 256, seq: 32}
+data: {train: text.txt}
+train: {steps: 2}
+pipeline: {stages: 2}
+YAML
+
+try "$ctl" --help
+equal "exit code of --help" 0 "$code"
+contains "list of verbs" "train a job" "$out"
+refused 2 "usage: ballastctl VERB" "$ctl"
+refused 2 "did you mean 'status'" "$ctl" stauts
+for verb in run status stages health schedule configuration version; do
+  try "$ctl" "$verb" --help
+  equal "exit code of $verb --help" 0 "$code"
+  contains "help of $verb" "usage: ballastctl $verb" "$out"
+done
+try "$ctl" version -o json
+contains "version" '"name": "ballast"' "$out"
+
+refused 2 "usage: ballastctl run" "$ctl" run
+refused 2 "did you mean '--report'" "$ctl" run job.yaml --reprot x
+refused 2 "start everything here with --local" "$ctl" run job.yaml
+refused 2 "nothing.yaml: cannot open" "$ctl" run nothing.yaml --local
+refused 2 "did you mean 'train.steps'" "$ctl" run job.yaml --local --set train.stps=4
+refused 2 "job.yaml: model.layers: is missing" "$ctl" run job.yaml --local --set model.layers=null
+refused 2 "heads do not divide" "$ctl" run job.yaml --local --set model.heads=5
+refused 2 "5 stages" "$ctl" run job.yaml --local --set pipeline.stages=5
+refused 2 "missing.txt: cannot open" "$ctl" run job.yaml --local --set data.train=missing.txt
+refused 2 "too few for one window" "$ctl" run job.yaml --local --set model.seq=4000
+refused 2 "stage 0, operation 1 (0F1)" "$ctl" run job.yaml --local --set memory.slots=1
+refused 2 "token" "$ctl" run job.yaml --local --set model.vocab=64
+refused 2 "bf16 is not supported" "$ctl" run job.yaml --local --set train.dtype=bf16
+refused 2 "--resume" "$ctl" run job.yaml --local --resume
+printf 'modle: {layers: 4}\n' >wrong.yaml
+refused 2 "wrong.yaml:1:1: unknown section 'modle'; did you mean 'model'?" "$ctl" run wrong.yaml --local
+
+refused 3 "no local run is live" "$ctl" status
+refused 5 "unix:$work/nobody" "$ctl" status --endpoint "unix:$work/nobody"
+refused 2 "--output must be one of table" "$ctl" status -o tabel
+
+equal "left in the runtime folder" "" "$(ls "$XDG_RUNTIME_DIR")"
+finish
