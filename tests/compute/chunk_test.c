@@ -25,9 +25,8 @@ static const bl_model_t model = {.family = BL_FAMILY_GPT2,
                                  .seq = 9,
                                  .norm_epsilon = 1e-5};
 
-static trainer_t *make_trainer(void) {
-  trainer_options_t options = {
-      .model = model, .chunks = 1, .micro_batches = 1, .layout = {.micro_batch = 2}, .seed = 5};
+static trainer_t *make_trainer(bl_model_t of) {
+  trainer_options_t options = {.model = of, .chunks = 1, .micro_batches = 1, .layout = {.micro_batch = 2}, .seed = 5};
   return trainer_create(&options);
 }
 
@@ -74,7 +73,7 @@ static float *copy_all_gradients(bl_chunk_t *chunk) {
 
 static void a_second_run_does_not_count_twice(void **state) {
   (void)state;
-  trainer_t *trainer = make_trainer();
+  trainer_t *trainer = make_trainer(model);
   bl_chunk_t *chunk = trainer_chunk(trainer, 0);
   trainer_buffers_t b = trainer_make_buffers(trainer, 0);
   bl_chunk_loss_t once, twice;
@@ -101,7 +100,7 @@ static void a_second_run_does_not_count_twice(void **state) {
 
 static void recomputation_leaves_the_output_alone(void **state) {
   (void)state;
-  trainer_t *trainer = make_trainer();
+  trainer_t *trainer = make_trainer(model);
   bl_chunk_t *chunk = trainer_chunk(trainer, 0);
   trainer_buffers_t b = trainer_make_buffers(trainer, 0);
   const uint64_t slot_bytes = bl_chunk_sizes(chunk).slot_bytes, edge_bytes = bl_chunk_sizes(chunk).edge_bytes;
@@ -121,35 +120,67 @@ static void recomputation_leaves_the_output_alone(void **state) {
   trainer_destroy(trainer);
 }
 
-static void logits_and_draws_agree_with_the_loss(void **state) {
-  (void)state;
-  trainer_t *trainer = make_trainer();
+// The loss of `row` from its logits; *best is the largest logit's token.
+static double row_loss(bl_chunk_t *chunk, const trainer_buffers_t *b, uint64_t row, uint32_t vocab, float *logits,
+                       int32_t *best) {
+  bl_chunk_logits(chunk, b->out, row, logits);
+  double sum = 0;
+  *best = 0;
+  for (uint32_t i = 0; i < vocab; i++) {
+    sum += exp(logits[i]);
+    *best = logits[i] > logits[*best] ? (int32_t)i : *best;
+  }
+  return log(sum) - logits[b->labels[row]];
+}
+
+static void check_logits(bl_model_t of, uint64_t bad_row) {
+  trainer_t *trainer = make_trainer(of);
   bl_chunk_t *chunk = trainer_chunk(trainer, 0);
   trainer_buffers_t b = trainer_make_buffers(trainer, 0);
+  float *logits = malloc(of.vocab * sizeof *logits);
+  assert_non_null(logits);
+  bl_chunk_parameter_t head = bl_chunk_parameter(chunk, bl_chunk_parameter_count(chunk) - 1);
+  for (uint64_t i = 0; i < head.parameter.elements; i++) {
+    head.weight[i] *= 30; // so that rows differ
+  }
+  bl_chunk_weights_changed(chunk);
   bl_chunk_forward(chunk, b.tokens, b.in, b.slot, b.out);
   bl_chunk_loss_t loss;
   bl_chunk_loss(chunk, b.labels, b.out, &loss);
   double mean = 0;
   for (uint64_t row = 0; row < b.rows; row++) {
-    float logits[33];
-    bl_chunk_logits(chunk, b.out, row, logits);
-    double sum = 0;
-    int32_t best = 0;
-    for (int32_t i = 0; i < 33; i++) {
-      sum += exp(logits[i]);
-      best = logits[i] > logits[best] ? i : best;
-    }
-    mean += (log(sum) - logits[b.labels[row]]) / (double)b.rows;
+    int32_t best;
+    mean += row_loss(chunk, &b, row, of.vocab, logits, &best) / (double)b.rows;
     assert_int_equal(bl_chunk_draw(chunk, b.out, row, 0, 0.5), best);
-    assert_in_range(bl_chunk_draw(chunk, b.out, row, 1, 0.5), 0, 32);
+    assert_in_range(bl_chunk_draw(chunk, b.out, row, 1, 0.5), 0, of.vocab - 1);
   }
-  assert_true(fabs(mean - loss.mean) < 1e-6);
-  b.out[5 * model.hidden] = NAN;
+  assert_int_equal(loss.first_bad_row, -1);
+  if (!(fabs(mean - loss.mean) < 1e-5)) {
+    fail_msg("loss %.9g, from logits %.9g", loss.mean, mean);
+  }
+  b.out[bad_row * of.hidden] = NAN;
   bl_chunk_loss(chunk, b.labels, b.out, &loss);
-  assert_int_equal(loss.first_bad_row, 5);
-  assert_int_equal(bl_chunk_draw(chunk, b.out, 5, 1, 0.5), -1);
+  assert_int_equal(loss.first_bad_row, bad_row);
+  assert_int_equal(bl_chunk_draw(chunk, b.out, bad_row, 1, 0.5), -1);
+  free(logits);
   trainer_free_buffers(&b);
   trainer_destroy(trainer);
+}
+
+static void logits_and_draws_agree_with_the_loss(void **state) {
+  (void)state;
+  check_logits(model, 5);
+}
+
+// So many tokens that the loss is made in two pieces, of 64 and 2 rows.
+static void the_same_in_pieces(void **state) {
+  (void)state;
+  bl_model_t wide = model;
+  wide.layers = wide.heads = wide.kv_heads = 1;
+  wide.hidden = wide.head_dim = 4;
+  wide.vocab = 262145;
+  wide.seq = 33;
+  check_logits(wide, 65);
 }
 
 int main(void) {
@@ -158,6 +189,7 @@ int main(void) {
       cmocka_unit_test(a_second_run_does_not_count_twice),
       cmocka_unit_test(recomputation_leaves_the_output_alone),
       cmocka_unit_test(logits_and_draws_agree_with_the_loss),
+      cmocka_unit_test(the_same_in_pieces),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
