@@ -2,6 +2,7 @@
 #include "datapath/socket.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -126,6 +127,13 @@ int bl_socket_error(int fd) {
   int errno_value = 0;
   socklen_t length = sizeof errno_value;
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &errno_value, &length) == 0 ? errno_value : errno;
+}
+
+void bl_socket_set_blocking(int fd) {
+  int status_flags = fcntl(fd, F_GETFL);
+  if (status_flags >= 0) {
+    fcntl(fd, F_SETFL, status_flags & ~O_NONBLOCK);
+  }
 }
 
 bool bl_socket_peer_is_us(int fd) {

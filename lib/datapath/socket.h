@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "datapath/address.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -23,6 +24,9 @@ int bl_socket_accept(int listener);
 // Starts to connect; writability then tells the end, bl_socket_error the outcome. BL_UNAVAILABLE, BL_EXHAUSTED, ...
 BL_MUST_USE bl_status_t bl_socket_connect(const bl_address_t *address, int *fd, bl_error_t *err);
 int bl_socket_error(int fd); // 0 or the errno value of the connection
+
+// Gives a descriptor back to blocking calls.
+void bl_socket_set_blocking(int fd);
 
 // Whether the process at the other end of a unix socket runs as our user or as root.
 bool bl_socket_peer_is_us(int fd);

@@ -10,6 +10,9 @@ static const struct {
   int (*run)(int argc, char **argv);
 } verbs[] = {
     {"ops", "every operation alone: time, share of the matmul ceiling or bytes per second", bl_bench_ops},
+#ifdef BALLAST_BENCH_PATH
+    {"path", "boundary tensors over shm and tcp against memcpy and a bare socket", bl_bench_path},
+#endif
     {"stage", "one stage alone: time and share of the matmul ceiling of F, I, W, B and the update", bl_bench_stage},
 };
 
