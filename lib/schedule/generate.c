@@ -20,7 +20,7 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
   X("eager-1f1b", "1f1b with twice the warm-up, which hides boundary latency", 1, LOOPED, false, true, CHUNKS_ONE, 0,  \
     bl__generate_eager_1f1b)                                                                                           \
   X("interleaved", "Megatron's interleaved 1f1b over several chunks a stage", 2, LOOPED, false, true, CHUNKS_SEVERAL,  \
-    0, NULL)                                                                                                           \
+    0, bl__generate_interleaved)                                                                                       \
   X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, true,            \
     CHUNKS_SEVERAL, 0, NULL)                                                                                           \
   X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, false, CHUNKS_ONE, 0, NULL)                          \
