@@ -13,6 +13,9 @@ static const struct {
 #ifdef BALLAST_BENCH_PATH
     {"path", "boundary tensors over shm and tcp against memcpy and a bare socket", bl_bench_path},
 #endif
+#ifdef BALLAST_BENCH_RPC
+    {"rpc", "unary calls per second against gRPC C core alone", bl_bench_rpc},
+#endif
     {"stage", "one stage alone: time and share of the matmul ceiling of F, I, W, B and the update", bl_bench_stage},
 };
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// An echo on gRPC C core alone, the baseline that `ballast-bench rpc` holds this library against: bytes without
+// protobuf, no loop, no second thread per side. It stands here because gRPC's headers do.
+// Thread: start and stop on one thread; the server runs in a thread of its own; a run belongs to its caller.
+#ifndef BALLAST_RPC_BARE_BARE_ECHO_H
+#define BALLAST_RPC_BARE_BARE_ECHO_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+
+typedef struct bl_bare_server bl_bare_server_t;
+
+// Serves `method` ("/package.Service/Method") on a free port of 127.0.0.1: sends every message back. BL_UNAVAILABLE.
+BL_MUST_USE bl_status_t bl_bare_server_start(const char *method, bl_bare_server_t **server);
+void bl_bare_server_stop(bl_bare_server_t *server);
+int bl_bare_server_port(const bl_bare_server_t *server);
+
+typedef struct bl_bare_client bl_bare_client_t;
+
+BL_MUST_USE bl_status_t bl_bare_client_create(int port, const char *method, bl_bare_client_t **client);
+void bl_bare_client_destroy(bl_bare_client_t *client);
+// Makes `calls` calls with `bytes` [size_bytes], always `in_flight` (1 to BL_BARE_IN_FLIGHT_MAX) at once.
+// BL_UNAVAILABLE when one fails.
+#define BL_BARE_IN_FLIGHT_MAX 256
+BL_MUST_USE bl_status_t bl_bare_client_run(bl_bare_client_t *client, const void *bytes, size_t size_bytes,
+                                           unsigned in_flight, unsigned calls);
+
+#endif
