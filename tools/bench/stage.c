@@ -19,28 +19,29 @@
 
 #define CEILING_MS    15
 #define PAIRS_MAX     99
-#define RETRIES       2 // times the wanted number of pairs, before disturbed ones count too
-#define PRESET_LARGE  0
+#define RETRIES       2   // times the wanted number of pairs, before disturbed ones count too
+#define LARGE_HIDDEN  768 // from here on the large preset
 #define SEED          1
 #define MICRO_BATCHES 16 // of the loss scale; one is run per sample
 
 typedef struct {
-  int preset, family, attention;
-  int64_t layers, seq, micro_batch, vocab, threads, pairs, processor;
+  int family, attention;
+  int64_t hidden, layers, seq, micro_batch, vocab, threads, pairs, processor;
   bool lean, prepack, ends, split;
 } settings_t;
 
-static const char *const presets[] = {"768", "256", NULL};
 static const char *const families[] = {"gpt2", "llama", NULL};
 static const char *const attentions[] = {"naive", "flash", NULL};
 
 static const bl_option_t rows[] = {
     {.name = "hidden",
-     .type = BL_OPTION_ENUM,
-     .offset = offsetof(settings_t, preset),
-     .choices = presets,
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, hidden),
      .preset = "768",
-     .help = "768: 12 layers, seq 1024, micro-batch 1. 256: 8 layers, seq 256, micro-batch 4."},
+     .minimum = 64,
+     .maximum = 65536,
+     .help = "A multiple of 64, the head size. From 768: 12 layers, seq 1024, micro-batch 1; below: 8 layers, seq 256, "
+             "micro-batch 4."},
     {.name = "family",
      .type = BL_OPTION_ENUM,
      .offset = offsetof(settings_t, family),
@@ -130,9 +131,9 @@ static void *block(uint64_t bytes, bool *ok) {
 }
 
 static bl_model_t model_of(const settings_t *settings, uint32_t *micro_batch) {
-  const bool large = settings->preset == PRESET_LARGE;
+  const bool large = settings->hidden >= LARGE_HIDDEN;
   const bool llama = settings->family == BL_FAMILY_LLAMA;
-  const uint32_t hidden = large ? 768 : 256;
+  const uint32_t hidden = (uint32_t)settings->hidden;
   bl_model_t model = {.family = llama ? BL_FAMILY_LLAMA : BL_FAMILY_GPT2,
                       .layers = large ? 12 : 8,
                       .hidden = hidden,
