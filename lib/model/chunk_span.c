@@ -67,7 +67,7 @@ uint64_t bl_chunk_span_places(const bl_model_t *model, bl_chunk_span_t span, bl_
       end = bl_align_up(end, CACHE_LINE_ELEMENTS);
     }
     if (places != NULL) {
-      places[i] = (bl_parameter_place_t){parameter.index, end, parameter.elements};
+      places[i] = (bl_parameter_place_t){parameter.index, end, parameter.elements, parameter.decays};
     }
     end += parameter.elements;
   }

@@ -35,6 +35,7 @@ typedef struct bl_parameter_place {
   uint32_t canonical_index;
   uint64_t offset_elements;
   uint64_t elements;
+  bool decays; // as bl_parameter_t says
 } bl_parameter_place_t;
 
 // Writes the places of all parameters of the chunk; `places` has room for bl_chunk_span_parameter_count.

@@ -24,6 +24,15 @@ bool bl_family_parse(const char *name, bl_family_t *family) {
   return false;
 }
 
+// More parameters than any machine holds; below it no product of sizes made from a model overflows 64 bits.
+#define PARAMETERS_MAX 0x1p50
+
+static double approximate_parameters(const bl_model_t *model) {
+  const double layer =
+      (double)bl_model_qkv_width(model) + bl_model_query_width(model) + bl_model_pre_width(model) + (double)model->ffn;
+  return model->hidden * (2.0 * model->vocab + bl_model_positions(model) + model->layers * layer);
+}
+
 static bl_status_t check_ranges(const bl_model_t *model, bl_error_t *err) {
   const struct {
     const char *name;
@@ -55,6 +64,12 @@ bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
   if (model->heads % model->kv_heads != 0) {
     return bl_error_set(err, BL_INVALID, "model.kv_heads: %" PRIu32 " does not divide model.heads, which is %" PRIu32,
                         model->kv_heads, model->heads);
+  }
+  if (approximate_parameters(model) > PARAMETERS_MAX) {
+    return bl_error_set(err, BL_INVALID,
+                        "model.layers: %" PRIu32 " layers of hidden %" PRIu32 " and ffn %" PRIu32
+                        " have more parameters than any machine holds",
+                        model->layers, model->hidden, model->ffn);
   }
   if (!isfinite(model->norm_epsilon) || model->norm_epsilon <= 0) {
     return bl_error_set(err, BL_INVALID, "model.norm_epsilon: must be above 0, is %g", model->norm_epsilon);

@@ -52,6 +52,9 @@ static void bad_models_are_refused_by_field(void **state) {
   bad = good;
   bad.positions = bad.seq - 1;
   expect_refused(bad, "model.seq:");
+  bad = llama; // each number alone is allowed, their product is not
+  bad.hidden = bad.ffn = BL_MODEL_DIMENSION_MAX;
+  expect_refused(bad, "model.layers:");
   bad = good;
   bad.vocab = UINT32_MAX;
   expect_refused(bad, "model.vocab:");

@@ -9,8 +9,8 @@
 // One weight matrix (or several that one product reads together), its bias and their gradients.
 typedef struct bl__linear {
   const float *weight;
-  const void *packed; // NULL where the plan reads the weight as it is
-  const float *bias;  // [out], NULL in llama
+  void *packed;      // NULL where the plan reads the weight as it is
+  const float *bias; // [out], NULL in llama
   float *weight_gradient;
   float *bias_gradient;
 } bl__linear_t;

@@ -90,6 +90,9 @@ static void bind_head(bl_chunk_t *chunk) {
   uint64_t offset = offset_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0);
   chunk->head_linear = (bl__linear_t){.weight = at(chunk->arenas.weights, offset),
                                       .weight_gradient = at(chunk->arenas.gradients, offset)};
+  if (chunk->ops->linear_packed_bytes(chunk->head) > 0) {
+    chunk->head_linear.packed = (char *)chunk->arenas.packed + chunk->span.layer_count * chunk->packed_layer_bytes;
+  }
   if (bl_chunk_span_two_gradients(&chunk->model, chunk->span)) { // the second buffer follows all parameters
     chunk->head_linear.weight_gradient = at(chunk->arenas.gradients, chunk->sizes.weight_bytes / sizeof(float));
   }
@@ -145,17 +148,19 @@ void bl_chunk_clear_moments(bl_chunk_t *chunk) {
   }
 }
 
+static void pack(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear) {
+  if (linear->packed != NULL) {
+    chunk->ops->linear_pack(op, linear->weight, linear->packed);
+  }
+}
+
 void bl_chunk_weights_changed(bl_chunk_t *chunk) {
   for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
     for (int product = 0; product < BL__PRODUCTS; product++) {
-      const bl__linear_t *linear = &chunk->layers[layer].linear[product];
-      if (linear->packed != NULL) {
-        chunk->ops->linear_pack(chunk->linear[product], linear->weight,
-                                (char *)chunk->arenas.packed + layer * chunk->packed_layer_bytes +
-                                    chunk->packed_offset_bytes[product]);
-      }
+      pack(chunk, chunk->linear[product], &chunk->layers[layer].linear[product]);
     }
   }
+  pack(chunk, chunk->head, &chunk->head_linear);
 }
 
 void bl_chunk_begin_step(bl_chunk_t *chunk) {
@@ -186,11 +191,13 @@ void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum) {
 }
 
 void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step) {
+  const bl_chunk_arenas_t *arenas = &chunk->arenas;
   for (uint32_t i = 0; i < chunk->parameter_count; i++) {
-    bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
-    bl_adamw_t options = bl_adamw_for_step(settings, step, p.parameter.decays);
-    chunk->ops->adamw(chunk->compute, p.parameter.elements, &options, p.gradient, p.weight, p.first_moment,
-                      p.second_moment);
+    const bl_parameter_place_t *place = &chunk->places[i];
+    const uint64_t offset = place->offset_elements;
+    bl_adamw_t options = bl_adamw_for_step(settings, step, place->decays);
+    chunk->ops->adamw(chunk->compute, place->elements, &options, arenas->gradients + offset, arenas->weights + offset,
+                      arenas->first_moments + offset, arenas->second_moments + offset);
   }
   bl_chunk_weights_changed(chunk);
 }

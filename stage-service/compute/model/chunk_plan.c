@@ -35,23 +35,29 @@ static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
   return BL_OK;
 }
 
-static bl_status_t plan_head_rows(bl_chunk_t *chunk, uint64_t rows, unsigned uses, bl_linear_op_t **op,
+static bl_status_t plan_head_rows(bl_chunk_t *chunk, uint64_t rows, unsigned uses, bool prepack, bl_linear_op_t **op,
                                   bl_error_t *err) {
-  // Never packed: pieces of different row counts read the same weight.
-  bl_linear_shape_t shape = {
-      .rows = rows, .in = chunk->model.hidden, .out = chunk->model.vocab, .order = BL_WEIGHT_OUT_IN, .uses = uses};
+  bl_linear_shape_t shape = {.rows = rows,
+                             .in = chunk->model.hidden,
+                             .out = chunk->model.vocab,
+                             .order = BL_WEIGHT_OUT_IN,
+                             .uses = uses,
+                             .prepack = prepack};
   return chunk->ops->linear_plan(chunk->compute, &shape, op, err);
 }
 
 static bl_status_t plan_head(bl_chunk_t *chunk, bl_error_t *err) {
   const unsigned all = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT;
   const uint64_t piece = chunk->workspace.head_rows, rest = chunk->rows % piece;
-  bl_status_t status = plan_head_rows(chunk, piece, all, &chunk->head, err);
+  bl_status_t status = plan_head_rows(chunk, piece, all, chunk->prepack, &chunk->head, err);
   if (status == BL_OK && rest != 0) {
-    status = plan_head_rows(chunk, rest, all, &chunk->head_rest, err);
+    status = plan_head_rows(chunk, rest, all, false, &chunk->head_rest, err); // a packed copy fits one row count
   }
   if (status == BL_OK) {
-    status = plan_head_rows(chunk, 1, BL_LINEAR_FORWARD, &chunk->head_row, err);
+    status = plan_head_rows(chunk, 1, BL_LINEAR_FORWARD, false, &chunk->head_row, err);
+  }
+  if (status == BL_OK) {
+    chunk->sizes.packed_bytes += bl_align_up(chunk->ops->linear_packed_bytes(chunk->head), BL_CACHE_LINE_BYTES);
   }
   return status;
 }

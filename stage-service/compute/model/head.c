@@ -17,8 +17,13 @@ static float *normalise(bl_chunk_t *chunk, const float *hidden_state, uint64_t r
   return normalised;
 }
 
+// Only whole pieces read the packed weight.
+static const void *packed_for(const bl_chunk_t *chunk, const bl_linear_op_t *op) {
+  return op == chunk->head ? chunk->head_linear.packed : NULL;
+}
+
 static void logits_of(bl_chunk_t *chunk, bl_linear_op_t *op, const float *normalised, float *logits) {
-  chunk->ops->linear_forward(op, normalised, chunk->head_linear.weight, NULL, NULL, NULL, logits);
+  chunk->ops->linear_forward(op, normalised, chunk->head_linear.weight, packed_for(chunk, op), NULL, NULL, logits);
 }
 
 static void sum_losses(bl_chunk_t *chunk, bl_chunk_loss_t *loss) {
@@ -45,7 +50,7 @@ static void run_pieces(bl_chunk_t *chunk, const int32_t *labels, float *normalis
       ops->linear_backward_weight(op, piece, logits, true, chunk->head_linear.weight_gradient, NULL);
     }
     if (backward) {
-      ops->linear_backward_input(op, logits, chunk->head_linear.weight, NULL, false, piece);
+      ops->linear_backward_input(op, logits, chunk->head_linear.weight, packed_for(chunk, op), false, piece);
     }
   }
 }
