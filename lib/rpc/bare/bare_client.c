@@ -3,6 +3,7 @@
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
+#include <grpc/support/time.h>
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,8 +31,10 @@ static void start(bl_bare_client_t *client, slot_t *slot, const void *bytes, siz
   memset(slot, 0, sizeof *slot);
   grpc_metadata_array_init(&slot->initial);
   grpc_metadata_array_init(&slot->trailing);
+  gpr_timespec deadline =
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(BL_BARE_DEADLINE_MS, GPR_TIMESPAN));
   slot->call = grpc_channel_create_call(client->channel, NULL, GRPC_PROPAGATE_DEFAULTS, client->queue, client->method,
-                                        NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+                                        NULL, deadline, NULL);
   grpc_slice slice = grpc_slice_from_copied_buffer(bytes, size_bytes);
   slot->input = grpc_raw_byte_buffer_create(&slice, 1);
   grpc_slice_unref(slice);

@@ -23,6 +23,7 @@ void bl_bare_client_destroy(bl_bare_client_t *client);
 // Makes `calls` calls with `bytes` [size_bytes], always `in_flight` (1 to BL_BARE_IN_FLIGHT_MAX) at once.
 // BL_UNAVAILABLE when one fails.
 #define BL_BARE_IN_FLIGHT_MAX 256
+#define BL_BARE_DEADLINE_MS   10000 // of each call, because a real one has one
 BL_MUST_USE bl_status_t bl_bare_client_run(bl_bare_client_t *client, const void *bytes, size_t size_bytes,
                                            unsigned in_flight, unsigned calls);
 
