@@ -301,7 +301,7 @@ int main(int argc, char **argv) {
   bl_status_t status = bl_flags_parse(&flags, argc - 1, argv + 1, &self.arguments, &result, &err);
   int exit_code = 0;
   if (status != BL_OK) {
-    fprintf(stderr, "stage-service: %s\n", err.text);
+    fprintf(stderr, "%s\n", err.text); // names the program itself
     exit_code = bl_status_exit_code(status);
   } else if (result.help) {
     bl_flags_print_help(&flags, stdout);

@@ -213,7 +213,7 @@ static const char *isa_name(void) {
 }
 
 const char *bl__engine_describe(void) {
-  static char text[64]; // the same bytes whoever writes them first
+  static _Thread_local char text[64]; // copied by the caller
   const dnnl_version_t *version = dnnl_version();
   snprintf(text, sizeof text, "oneDNN %d.%d.%d %s", version->major, version->minor, version->patch, isa_name());
   return text;
