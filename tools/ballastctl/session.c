@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // How long a failed run waits for the death of a process that explains it: the driver may notice before we do.
 #define CAUSE_MS 1000
@@ -159,9 +160,14 @@ static void collect_timeline(session_t *session) {
   }
 }
 
+// A terminal gets no control characters and no broken UTF-8: a young model draws any byte.
 static void sample_text(const uint8_t *text, size_t text_bytes, void *context) {
   (void)context;
-  fwrite(text, 1, text_bytes, stdout);
+  bool terminal = isatty(STDOUT_FILENO);
+  for (size_t i = 0; i < text_bytes; i++) {
+    bool printable = text[i] == '\n' || text[i] == '\t' || (text[i] >= 0x20 && text[i] < 0x7F);
+    fputc(terminal && !printable ? '?' : text[i], stdout);
+  }
 }
 
 static void sample_answered(const bl_error_t *err, void *context) {
@@ -184,6 +190,7 @@ static void collect_sample(session_t *session) {
     stop(session);
     return;
   }
+  fprintf(stderr, "\n%u tokens drawn from the model:\n", session->options->sample);
   if (bl_ctl_driver_generate(session->driver, session->options->sample, (uint64_t)session->options->job->train.seed,
                              SAMPLE_TEMPERATURE, COLLECT_MS, sample_text, sample_answered, session, &err) != BL_OK) {
     sample_answered(&err, session);

@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Verifies the set-up of the front door with a package system made of stubs: what is missing is named and installed as
+# root or with sudo, nothing happens twice, and without the right to install it stops with exit code 2.
+. "$(dirname "$0")/common.sh"
+
+mkdir "$work/tree" "$work/stubs"
+cp "$root/ballast" "$root/packages.txt" "$work/tree/"
+mkdir -p "$work/tree/tools/check" "$work/tree/build/bin"
+front=$work/tree/ballast
+
+stub() { # name, body
+  printf '#!/bin/bash\n%s\n' "$2" >"$work/stubs/$1"
+  chmod +x "$work/stubs/$1"
+}
+
+# The stub of dpkg-query knows the packages in $work/installed; apt-get adds to them, and keeps a record.
+stub dpkg-query "sed 's/^/ii  /' '$work/installed'"
+stub apt-get "echo apt-get \"\$@\" >>'$work/record'
+case \$1 in install) shift; for word; do case \$word in -*) ;; *) echo \$word >>'$work/installed' ;; esac; done ;; esac"
+stub cmake "echo cmake \"\$@\" >>'$work/record'"
+stub sudo 'exit 1'
+stub id 'echo 1000'
+ballast() {
+  try env PATH="$work/stubs:$PATH" "$front" "$@"
+}
+
+try "$front" help
+equal "exit code of help" 0 "$code"
+contains "help" "demo" "$out"
+refused 2 "unknown command 'biuld'" "$front" biuld
+refused 2 "usage" "$front"
+
+every=$(sed -e '/^#/d' -e '/^check:/d' -e '/^ *$/d' "$root/packages.txt")
+grep -v -e libyaml-dev -e ninja-build <<<"$every" >"$work/installed"
+: >"$work/record"
+ballast build
+equal "exit code without the right to install" 2 "$code"
+contains "message" "missing packages: libyaml-dev ninja-build" "$err"
+contains "message" "sudo apt-get install libyaml-dev ninja-build" "$err"
+equal "record without the right to install" "" "$(cat "$work/record")"
+
+stub id 'echo 0'
+touch "$work/tree/build/build.ninja"
+ballast build
+equal "exit code as root" 0 "$code"
+contains "record as root" "install -q -y --no-install-recommends libyaml-dev ninja-build" "$(cat "$work/record")"
+contains "record as root" "cmake --build --preset release" "$(cat "$work/record")"
+
+: >"$work/record"
+ballast build
+equal "exit code of the second start" 0 "$code"
+equal "installations of the second start" 0 "$(grep -c apt-get "$work/record")"
+
+head -n -1 "$work/installed" >"$work/fewer" && mv "$work/fewer" "$work/installed"
+stub id 'echo 1000'
+stub sudo '[ "$1" = -n ] && exit 0; exec "$@"'
+ballast build
+equal "exit code with sudo" 0 "$code"
+
+stub apt-get 'exit 100'
+head -n -1 "$work/installed" >"$work/fewer" && mv "$work/fewer" "$work/installed"
+ballast build
+equal "exit code when apt-get fails" 1 "$code"
+contains "message" "apt-get could not install them" "$err"
+finish
