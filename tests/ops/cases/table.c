@@ -16,6 +16,8 @@ const op_case_t op_cases[] = {
     {&op_linear, {19, 32, 24, 37, 40}, OP_OUT_IN | OP_ADD_INPUT | OP_ADD_WEIGHT},
     {&op_linear, {19, 32, 24, 0, 40}, OP_RESIDUAL | OP_PREPACK | OP_ADD_INPUT},
     {&op_linear, {129, 256, 192}, OP_BIAS},
+    {&op_linear, {40, 48, 576}, OP_BIAS | OP_ADD_WEIGHT}, // wide: weight gradient in parts
+    {&op_linear, {40, 1040, 32}, OP_OUT_IN},
     // rows, width
     {&op_norm, {1, 5}, 0},
     {&op_norm, {5, 3}, OP_RMS},

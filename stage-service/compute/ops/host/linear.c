@@ -24,6 +24,26 @@ static bool same_shape(const bl_linear_shape_t *a, const bl_linear_shape_t *b) {
          a->y_stride == b->y_stride && a->dtype == b->dtype;
 }
 
+// oneDNN reads B of a wide product from memory again and again. Weight gradients that are wider than high are cut into
+// equal parts of at most this many columns: measured on oneDNN 2.6, one Zen 5 core, 182 to 210 GFLOP/s for
+// 768 x 3072 x 1024, 201 to 212 for 768 x 768 x 1024.
+#define WEIGHT_COLUMNS 512
+
+static int64_t weight_parts(const bl_linear_shape_t *shape) {
+  const bool in_out = shape->order == BL_WEIGHT_IN_OUT;
+  const int64_t height = (int64_t)(in_out ? shape->in : shape->out), width = (int64_t)(in_out ? shape->out : shape->in);
+  if (width < height) {
+    return 1;
+  }
+  const int64_t fewest = (width + WEIGHT_COLUMNS - 1) / WEIGHT_COLUMNS;
+  for (int64_t parts = fewest; parts <= 2 * fewest; parts++) {
+    if (width % (parts * BL_CACHE_LINE_BYTES / (int64_t)sizeof(float)) == 0) {
+      return parts;
+    }
+  }
+  return 1;
+}
+
 static bl__product_shape_t product_shape(const bl_linear_shape_t *shape, int which) {
   const int64_t rows = (int64_t)shape->rows, in = (int64_t)shape->in, out = (int64_t)shape->out;
   const int64_t x_stride = shape->x_stride ? (int64_t)shape->x_stride : in;
@@ -55,26 +75,15 @@ static bl__product_shape_t product_shape(const bl_linear_shape_t *shape, int whi
                                  .c_row = x_stride,
                                  .pack_b = shape->prepack,
                                  .accumulate = which == INPUT_ACCUMULATE};
-  default: // dW = x^T dy, or its transposition dy^T x
-    if (in_out) {
-      return (bl__product_shape_t){.m = in,
-                                   .n = out,
-                                   .k = rows,
-                                   .a_row = 1,
-                                   .a_column = x_stride,
-                                   .b_row = y_stride,
-                                   .b_column = 1,
-                                   .c_row = out,
-                                   .accumulate = which == WEIGHT_ACCUMULATE};
-    }
-    return (bl__product_shape_t){.m = out,
-                                 .n = in,
+  default: // dW = x^T dy, or its transposition dy^T x; one part of its columns
+    return (bl__product_shape_t){.m = in_out ? in : out,
+                                 .n = (in_out ? out : in) / weight_parts(shape),
                                  .k = rows,
                                  .a_row = 1,
-                                 .a_column = y_stride,
-                                 .b_row = x_stride,
+                                 .a_column = in_out ? x_stride : y_stride,
+                                 .b_row = in_out ? y_stride : x_stride,
                                  .b_column = 1,
-                                 .c_row = in,
+                                 .c_row = in_out ? out : in,
                                  .accumulate = which == WEIGHT_ACCUMULATE};
   }
 }
@@ -202,18 +211,22 @@ void bl__linear_backward_input(bl_linear_op_t *op, const void *dy, const void *w
 void bl__linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
                                 float *dbias) {
   const bool in_out = op->shape.order == BL_WEIGHT_IN_OUT;
-  execute(op, accumulate ? WEIGHT_ACCUMULATE : WEIGHT, "linear backward weight", in_out ? x : dy, in_out ? dy : x, NULL,
-          NULL, dw);
+  const float *a = in_out ? x : dy, *b = in_out ? dy : x;
+  const int64_t parts = weight_parts(&op->shape), columns = (int64_t)(in_out ? op->shape.out : op->shape.in) / parts;
+  for (int64_t part = 0; part < parts; part++) {
+    execute(op, accumulate ? WEIGHT_ACCUMULATE : WEIGHT, "linear backward weight", a, b + part * columns, NULL, NULL,
+            dw + part * columns);
+  }
   if (!dbias) {
     return;
   }
   const size_t stride = op->shape.y_stride ? op->shape.y_stride : op->shape.out;
-  BL__PARALLEL(op->compute, op->shape.out, 16, columns) {
-    const size_t count = columns.last - columns.first;
+  BL__PARALLEL(op->compute, op->shape.out, 16, range) {
+    const size_t count = range.last - range.first;
     if (!accumulate) {
-      memset(dbias + columns.first, 0, count * sizeof(float));
+      memset(dbias + range.first, 0, count * sizeof(float));
     }
-    op->compute->kernels->column_sums(op->shape.rows, count, stride, (const float *)dy + columns.first,
-                                      dbias + columns.first);
+    op->compute->kernels->column_sums(op->shape.rows, count, stride, (const float *)dy + range.first,
+                                      dbias + range.first);
   }
 }
