@@ -173,18 +173,23 @@ bl_status_t bl__yaml_cleanup(bl__yaml_t *yaml) {
   return yaml->error_count > 0 ? BL_INVALID : BL_OK;
 }
 
+static bool next_of(bl__yaml_t *yaml, int count) {
+  bool going = true;
+  for (int i = 0; going && i < count; i++) {
+    going = bl__yaml_next(yaml);
+  }
+  return going;
+}
+
 bool bl__yaml_open_document(bl__yaml_t *yaml) {
-  if (!bl__yaml_next(yaml) || !bl__yaml_next(yaml)) { // the start of the stream, the start of the document
+  if (!next_of(yaml, 2)) { // the start of the stream, then of the document
     return false;
   }
   return yaml->event.type != YAML_STREAM_END_EVENT && bl__yaml_next(yaml);
 }
 
 void bl__yaml_close_document(bl__yaml_t *yaml) {
-  if (!bl__yaml_next(yaml) || !bl__yaml_next(yaml)) {
-    return;
-  }
-  if (yaml->event.type != YAML_STREAM_END_EVENT) {
+  if (next_of(yaml, 2) && yaml->event.type != YAML_STREAM_END_EVENT) {
     bl__yaml_report(yaml, "", "a second document begins here; a job is one document");
   }
 }
