@@ -62,7 +62,7 @@ typedef struct bl_hub_options {
   const char *unix_path;     // socket file to create (removed by destroy); NULL: no shm
   const char *tcp_host;      // numeric address or name to bind, port 0; NULL: no tcp
   const char *tcp_advertise; // host that peers should use when tcp_host is a wildcard; NULL: tcp_host
-  const bl_arena_t *arenas;  // BL_ARENA_SHAREABLE arenas that sends leave from; borrowed until destroy
+  const bl_arena_t *arenas;  // BL_ARENA_SHAREABLE arenas that sends leave from; copied, their memory outlives the hub
   size_t arena_count;        // <= BL_HUB_MAX_ARENAS
   uint32_t max_in_flight;    // tensors announced or posted per link and direction of travel; 0: 1024
   bool plaintext_ok;         // allows tcp off the loopback interface without TLS

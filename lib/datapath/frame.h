@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BL_FRAME_HEADER_BYTES 80
+#define BL_FRAME_HEADER_BYTES 80ul
 #define BL_FRAME_VERSION      1
 
 // Limits. A frame beyond them is refused before anything is read or allocated for it.

@@ -169,7 +169,7 @@ void bl__link_put(bl__link_t *link, const bl_frame_t *frame, const uint8_t *body
 }
 
 void bl__link_let_go(bl__link_t *link) {
-  if (link->send == NULL || !link->send->stale) {
+  if (link->send == NULL || link->chunk == NULL || !link->send->stale) {
     return;
   }
   size_t rest = link->chunk_bytes - link->chunk_sent;

@@ -13,9 +13,9 @@
 
 #include <uv.h>
 
-#define BL__LINK_OUT_BYTES     (64 * BL_FRAME_HEADER_BYTES) // control frames on their way; bounds memory, not progress
-#define BL__LINK_TURN_BYTES    (4u << 20)                   // moved per turn, so that links share the transfer thread
-#define BL__LINK_PULL_BYTES    (512u << 10)                 // copied at once: bounds how long bl_hub_begin waits
+#define BL__LINK_OUT_BYTES     (64ul * BL_FRAME_HEADER_BYTES) // control frames on their way; bounds memory, not progress
+#define BL__LINK_TURN_BYTES    (4u << 20)                     // moved per turn, so that links share the transfer thread
+#define BL__LINK_PULL_BYTES    (512u << 10)                   // copied at once: bounds how long bl_hub_begin waits
 #define BL__LINK_DISCARD_BYTES (64u << 10)
 
 typedef enum {

@@ -152,7 +152,7 @@ static void attempts_separate_old_from_new(void **state) {
     CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base + 64, 64, &err), err);
     CHECK_OK(bl_hub_begin(pair.hub[1], 1, &err), err);
     CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, 64, &err), err);
-    assert_int_equal(bl_hub_wait_received(pair.hub[1], 0, key_of(0), bl_clock_now_ns() + 50 * BL_NS_PER_MS, &err),
+    assert_int_equal(bl_hub_wait_received(pair.hub[1], 0, key_of(0), bl_clock_now_ns() + 50ull * BL_NS_PER_MS, &err),
                      BL_DEADLINE);
     CHECK_OK(bl_hub_begin(pair.hub[1], 2, &err), err);
     CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, 64, &err), err);
@@ -165,7 +165,7 @@ static void attempts_separate_old_from_new(void **state) {
     CHECK_OK(bl_hub_begin(pair.hub[0], 3, &err), err);
     CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, 64, &err), err);
     CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, 64, &err), err);
-    assert_int_equal(bl_hub_wait_received(pair.hub[1], 0, key_of(0), bl_clock_now_ns() + 50 * BL_NS_PER_MS, &err),
+    assert_int_equal(bl_hub_wait_received(pair.hub[1], 0, key_of(0), bl_clock_now_ns() + 50ull * BL_NS_PER_MS, &err),
                      BL_DEADLINE);
     assert_int_equal(to[0], 2);
     assert_int_equal(bl_hub_counters(pair.hub[1]).stale_dropped,
@@ -384,7 +384,7 @@ static void connecting_fails_with_a_cause(void **state) {
     assert_non_null(strstr(err.text, "this is stage 1, not stage 2"));
   }
   pair_peer(&pair, 0, &peer); // stage 1 waits for stage 0, who does not come
-  uint64_t deadline = bl_clock_now_ns() + 100 * BL_NS_PER_MS;
+  uint64_t deadline = bl_clock_now_ns() + 100ull * BL_NS_PER_MS;
   assert_int_equal(bl_hub_connect_wait(pair.hub[1], &peer, 1, BL_PATH_AUTO, deadline, &err), BL_DEADLINE);
   assert_non_null(strstr(err.text, "stage 0"));
   pair_peer(&pair, 1, &peer);

@@ -8,7 +8,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 
-#define TENSOR_BYTES (5u << 20)
+#define TENSOR_BYTES (5ull << 20)
 
 static const char *const hosts[2] = {"10.213.77.1", "10.213.77.2"};
 static char names[2][32];
@@ -76,7 +76,7 @@ static int run_child(char **arguments) {
   if (answer.status == BL_OK) {
     card_fill(&card, hub);
   }
-  strcpy(answer.text, err.text);
+  memcpy(answer.text, err.text, sizeof answer.text);
   order_t order;
   if (!TELL(STDOUT_FILENO, answer) || !TELL(STDOUT_FILENO, card) || answer.status != BL_OK) {
     return 0;

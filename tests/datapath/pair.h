@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#define PAIR_ARENA_BYTES (24u << 20)
+#define PAIR_ARENA_BYTES (24ull << 20)
 #define CHECK_OK(call, err)                                                                                            \
   do {                                                                                                                 \
     bl_status_t check_status = (call);                                                                                 \

@@ -5,8 +5,8 @@
 
 #include <dirent.h>
 
-#define TENSOR_BYTES (2u << 20)
-#define ECHOES       6u
+#define TENSOR_BYTES (2ull << 20)
+#define ECHOES       6ull
 
 static bl_tensor_key_t key_of(bl_direction_t direction, uint32_t micro_batch) {
   return (bl_tensor_key_t){.direction = direction, .micro_batch = micro_batch};
@@ -217,7 +217,7 @@ static void stopped_peers_only_cost_time(void **state) {
     bl_status_t status = BL_OK;
     uint32_t i = 0;
     while (status == BL_OK) { // what it had offered before may still come
-      status = take(&stage, ++i, to, bl_clock_now_ns() + 200 * BL_NS_PER_MS, &err);
+      status = take(&stage, ++i, to, bl_clock_now_ns() + 200ull * BL_NS_PER_MS, &err);
     }
     assert_int_equal(status, BL_DEADLINE);
     kill(child.pid, SIGCONT);

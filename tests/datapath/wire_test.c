@@ -294,7 +294,7 @@ static void crowds_of_strangers_are_bounded(void **state) {
   pair_close(&pair);
 }
 
-#define CHUNK 1000u
+#define CHUNK 1000ull
 
 static bl_frame_t data_frame(const uint8_t *body, uint32_t body_bytes) {
   return (bl_frame_t){.kind = BL_FRAME_DATA,
@@ -357,7 +357,7 @@ static void damage_on_tcp_is_found(void **state) {
       say(&impostor, data, chunk);
       why = "another session";
       break;
-    default: // a bit of a header
+    default: { // a bit of a header
       uint8_t header[BL_FRAME_HEADER_BYTES];
       data.session = impostor.session;
       bl_frame_encode(&data, header);
@@ -365,6 +365,7 @@ static void damage_on_tcp_is_found(void **state) {
       say_bytes(&impostor, header, sizeof header);
       why = "header checksum";
       break;
+    }
     }
     assert_int_equal(bl_hub_wait_received(pair.hub[1], 0, key, soon(), &err), expected);
     expect_lost(&pair, why);

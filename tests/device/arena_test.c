@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#define PAGE_BYTES 4096u
+#define PAGE_BYTES 4096ull
 
 static void assert_resident(const bl_arena_t *arena) {
   size_t pages = arena->mapped_bytes / PAGE_BYTES;
