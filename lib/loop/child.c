@@ -154,8 +154,8 @@ static int spawn(bl_child_t *child, const bl_child_options_t *options, const spa
   uv_process_options_t uv_options = {
       .exit_cb = on_exited,
       .file = options->argv[0],
-      .args = (char **)(uintptr_t)options->argv, // libuv takes char ** and does not write there
-      .env = (char **)(uintptr_t)options->environment,
+      .args = (char **)options->argv, // libuv takes char ** and does not write there
+      .env = (char **)options->environment,
       .cwd = options->folder,
       .flags = options->own_session ? UV_PROCESS_DETACHED : 0,
       .stdio_count = STDIO_COUNT,

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -79,16 +80,14 @@ void bl_lifeline_destroy(bl_lifeline_t *lifeline) {
 
 bl_status_t bl_ready_send(int fd, const char *line, bl_error_t *err) {
   char text[BL_READY_LINE_BYTES]; // one write below PIPE_BUF: never split, never blocks on an empty pipe
-  size_t length = strlen(line);
-  if (length >= sizeof text || strchr(line, '\n') != NULL) {
-    return bl_error_set(err, BL_INVALID, "ready line: must be one line of less than %zu bytes", sizeof text);
+  int length = snprintf(text, sizeof text, "%s\n", line);
+  if (length < 0 || (size_t)length >= sizeof text || strchr(line, '\n') != NULL) {
+    return bl_error_set(err, BL_INVALID, "ready line: must be one line of less than %zu bytes", sizeof text - 1);
   }
-  memcpy(text, line, length);
-  text[length] = '\n';
-  ssize_t written = write(fd, text, length + 1);
+  ssize_t written = write(fd, text, (size_t)length);
   int write_errno = errno;
   close(fd);
-  if (written != (ssize_t)length + 1) {
+  if (written != length) {
     return bl_error_set(err, BL_UNAVAILABLE, "ready line: descriptor %d: %s", fd,
                         written < 0 ? strerror(write_errno) : "short write");
   }

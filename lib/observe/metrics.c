@@ -109,7 +109,7 @@ bl_status_t bl_metrics_histogram(bl_metrics_t *metrics, const char *name, const 
     }
   }
   bool made;
-  bl_metric_t *metric;
+  bl_metric_t *metric = NULL;
   bl_status_t status = find(metrics, HISTOGRAM, name, help, labels, &metric, &made, err);
   if (status != BL_OK) {
     return status;
@@ -150,7 +150,7 @@ void bl_metric_observe(bl_metric_t *metric, double value) {
 }
 
 double bl_metric_value(const bl_metric_t *metric) {
-  bl_metric_t *readable = (bl_metric_t *)(uintptr_t)metric; // C11's atomic_load takes no pointer to const
+  bl_metric_t *readable = (bl_metric_t *)metric; // C11's atomic_load takes no pointer to const
   return atomic_load_explicit(&readable->value, memory_order_relaxed);
 }
 
@@ -162,7 +162,7 @@ static void write_sample(FILE *stream, const bl_metric_t *metric, double value) 
 }
 
 static void write_histogram(FILE *stream, const bl_metric_t *metric) {
-  bl_metric_t *readable = (bl_metric_t *)(uintptr_t)metric;
+  bl_metric_t *readable = (bl_metric_t *)metric;
   const char *comma = metric->labels[0] != '\0' ? "," : "";
   uint64_t count = 0;
   for (size_t i = 0; i <= metric->bound_count; i++) {

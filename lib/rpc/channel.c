@@ -32,7 +32,9 @@ static grpc_channel *create_grpc_channel(const bl__address_t *address, const bl_
   bl__rpc_args_add(&args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0); // as many as keepalive wants
   bl__rpc_args_add(&args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, FIRST_BACKOFF_MS);
   bl__rpc_args_add(&args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, LARGEST_BACKOFF_MS);
-  bl__rpc_args_add(&args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_TIMEOUT_MS); // gRPC's name for it
+  // gRPC's name for the time that a connection attempt may take.
+  bl__rpc_args_add(&args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   options->connect_timeout_ms != 0 ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS);
   bl__rpc_args_add(&args, GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, RESOLVE_INTERVAL_MS);
   bl__rpc_args_add(&args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   bl__rpc_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0); // the caller knows what may be done twice

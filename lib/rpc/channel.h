@@ -35,6 +35,7 @@ typedef struct bl_rpc_channel_options {
   uint32_t unpack_limit_bytes;   // 0: BL_RPC_UNPACK_LIMIT_BYTES
   uint32_t keepalive_ms;         // 0: 10000
   uint32_t keepalive_timeout_ms; // 0: 5000
+  uint32_t connect_timeout_ms;   // 0: 5000; at least 100
 } bl_rpc_channel_options_t;
 
 // Connects nothing yet. BL_INVALID: not an address.

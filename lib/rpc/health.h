@@ -23,9 +23,9 @@ BL_MUST_USE bl_status_t bl_rpc_health_create(bl_rpc_t *rpc, bl_rpc_health_t **he
 // As bl_rpc_server_listen, then starts to serve. Once.
 BL_MUST_USE bl_status_t bl_rpc_health_listen(bl_rpc_health_t *health, const char *address, char *bound,
                                              size_t bound_bytes, bl_error_t *err);
-// Sets what is answered for `service`, e.g. "" or "ballast.v1.Stage", and tells watchers. A name is known from its
+// Sets what is answered for the service `name`, e.g. "" or "ballast.v1.Stage", and tells watchers. A name is known from its
 // first mention on. BL_EXHAUSTED: too many names, or too long a name (127 bytes).
-bl_status_t bl_rpc_health_set(bl_rpc_health_t *health, const char *service, bool serving);
+bl_status_t bl_rpc_health_set(bl_rpc_health_t *health, const char *name, bool serving);
 typedef void (*bl_rpc_health_stopped_fn)(bl_rpc_health_t *health, void *context);
 // Everything becomes NOT_SERVING, watches end. `stopped` (may destroy it) fires once.
 void bl_rpc_health_shutdown(bl_rpc_health_t *health, bl_rpc_health_stopped_fn stopped, void *context);

@@ -53,7 +53,7 @@ bl_status_t bl__health_send(bl_rpc_call_t *call, bl_rpc_health_state_t state, bl
 bl_status_t bl__health_start_check(bl_rpc_channel_t *channel, const char *service, uint64_t deadline_ms,
                                    bl_rpc_done_fn done, void *context, bl_error_t *err) {
   Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
-  request.service = (char *)(uintptr_t)service; // protobuf-c has no const strings; packing only reads
+  request.service = (char *)service; // protobuf-c has no const strings; packing only reads
   return bl_rpc_channel_call(channel, bl__health_service(), "Check", &request.base, deadline_ms, done, context, NULL,
                              err);
 }
@@ -61,7 +61,7 @@ bl_status_t bl__health_start_check(bl_rpc_channel_t *channel, const char *servic
 bl_status_t bl__health_start_watch(bl_rpc_channel_t *channel, const char *service, bl_rpc_message_fn message,
                                    bl_rpc_done_fn done, void *context, bl_rpc_request_t **request, bl_error_t *err) {
   Grpc__Health__V1__HealthCheckRequest input = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
-  input.service = (char *)(uintptr_t)service;
+  input.service = (char *)service;
   return bl_rpc_channel_stream(channel, bl__health_service(), "Watch", &input.base, BL_RPC_NO_DEADLINE, message, done,
                                context, request, err);
 }

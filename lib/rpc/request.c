@@ -287,8 +287,10 @@ static void start_batches(bl_rpc_request_t *request) {
   }
 }
 
+// `message` is NULL for a unary call.
 static bl_status_t start_request(bl_rpc_channel_t *channel, const ProtobufCServiceDescriptor *service,
                                  const char *method_name, const ProtobufCMessage *input, uint64_t deadline_ms,
+                                 bl_rpc_message_fn message, bl_rpc_done_fn done, void *context,
                                  bl_rpc_request_t **result, bl_error_t *err) {
   assert(bl_loop_is_current(channel->rpc->loop));
   const ProtobufCMethodDescriptor *method = protobuf_c_service_descriptor_get_method_by_name(service, method_name);
@@ -308,51 +310,33 @@ static bl_status_t start_request(bl_rpc_channel_t *channel, const ProtobufCServi
   }
   request->method = method;
   request->input = packed;
+  request->stream = message != NULL;
+  request->message = message;
+  request->done = done;
+  request->context = context;
   grpc_slice path = method_path(service, method);
   request->call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS, channel->rpc->queue, path,
                                            NULL, deadline_after(deadline_ms), NULL);
   grpc_slice_unref(path);
-  *result = request;
+  if (result != NULL) {
+    *result = request;
+  }
+  start_batches(request);
   return BL_OK;
 }
 
 bl_status_t bl_rpc_channel_call(bl_rpc_channel_t *channel, const ProtobufCServiceDescriptor *service,
                                 const char *method, const ProtobufCMessage *input, uint64_t deadline_ms,
-                                bl_rpc_done_fn done, void *context, bl_rpc_request_t **result, bl_error_t *err) {
-  bl_rpc_request_t *request;
-  bl_status_t status = start_request(channel, service, method, input, deadline_ms, &request, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  request->stream = false;
-  request->message = NULL;
-  request->done = done;
-  request->context = context;
-  if (result != NULL) {
-    *result = request;
-  }
-  start_batches(request);
-  return BL_OK;
+                                bl_rpc_done_fn done, void *context, bl_rpc_request_t **request, bl_error_t *err) {
+  return start_request(channel, service, method, input, deadline_ms, NULL, done, context, request, err);
 }
 
 bl_status_t bl_rpc_channel_stream(bl_rpc_channel_t *channel, const ProtobufCServiceDescriptor *service,
                                   const char *method, const ProtobufCMessage *input, uint64_t deadline_ms,
                                   bl_rpc_message_fn message, bl_rpc_done_fn done, void *context,
-                                  bl_rpc_request_t **result, bl_error_t *err) {
-  bl_rpc_request_t *request;
-  bl_status_t status = start_request(channel, service, method, input, deadline_ms, &request, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  request->stream = true;
-  request->message = message;
-  request->done = done;
-  request->context = context;
-  if (result != NULL) {
-    *result = request;
-  }
-  start_batches(request);
-  return BL_OK;
+                                  bl_rpc_request_t **request, bl_error_t *err) {
+  assert(message != NULL);
+  return start_request(channel, service, method, input, deadline_ms, message, done, context, request, err);
 }
 
 void bl_rpc_request_cancel(bl_rpc_request_t *request) {

@@ -103,6 +103,6 @@ void bl__rpc_args_add(bl__rpc_args_t *args, const char *key, uint64_t value) {
   args->list.args = args->args;
   grpc_arg *arg = &args->args[args->list.num_args++];
   arg->type = GRPC_ARG_INTEGER;
-  arg->key = (char *)(uintptr_t)key; // gRPC takes char * and copies it
+  arg->key = (char *)key; // gRPC takes char * and copies it
   arg->value.integer = value > INT_MAX ? INT_MAX : (int)value;
 }

@@ -140,8 +140,8 @@ static void a_child_that_never_becomes_ready_is_told(void **state) {
 
 static void an_endless_ready_line_is_cut_off(void **state) {
   fixture_t *fixture = *state;
-  bl_child_t *child =
-      spawn(fixture, "trap '' PIPE; head -c 100000 /dev/zero >&4 2>/dev/null; exit 0", (bl_child_options_t){.on_ready = on_ready});
+  bl_child_t *child = spawn(fixture, "trap '' PIPE; head -c 100000 /dev/zero >&4 2>/dev/null; exit 0",
+                            (bl_child_options_t){.on_ready = on_ready});
   bl_loop_run(fixture->loop);
   assert_int_equal(fixture->seen.not_ready, 1);
   assert_int_equal(fixture->seen.ready, 0);

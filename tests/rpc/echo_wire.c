@@ -30,7 +30,7 @@ echo_response_t echo_read_response(const ProtobufCMessage *output) {
 
 static Ballast__Test__EchoResponse make_response(const echo_response_t *from) {
   Ballast__Test__EchoResponse response = BALLAST__TEST__ECHO_RESPONSE__INIT;
-  response.text = (char *)(uintptr_t)(from->text != NULL ? from->text : "");
+  response.text = (char *)(from->text != NULL ? from->text : "");
   response.payload.len = from->payload_bytes;
   response.payload.data = calloc(1, from->payload_bytes + 1);
   response.index = from->index;
@@ -54,7 +54,7 @@ bl_status_t echo_send(bl_rpc_call_t *call, const echo_response_t *from, bl_rpc_s
 static void fill_request(Ballast__Test__EchoRequest *request, const echo_request_t *from) {
   static Ballast__Test__Nothing nothing = BALLAST__TEST__NOTHING__INIT;
   ballast__test__echo_request__init(request);
-  request->text = (char *)(uintptr_t)(from->text != NULL ? from->text : "");
+  request->text = (char *)(from->text != NULL ? from->text : "");
   request->payload.len = from->payload_bytes;
   request->payload.data = calloc(1, from->payload_bytes + 1);
   request->delay_ms = from->delay_ms;

@@ -310,6 +310,32 @@ static void garbage_on_the_port_harms_nobody(void **state) {
   world_cleanup(&world);
 }
 
+// A listener that never speaks, as a wrong port or a hung machine: the connect timeout ends the call, not its deadline.
+static void a_mute_peer_is_unavailable(void **state) {
+  (void)state;
+  world_t world;
+  outcome_t outcome;
+  struct sockaddr_in self = {.sin_family = AF_INET};
+  socklen_t size = sizeof self;
+  self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&self, sizeof self), 0);
+  assert_int_equal(listen(fd, 4), 0);
+  assert_int_equal(getsockname(fd, (struct sockaddr *)&self, &size), 0);
+  char address[64];
+  snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(self.sin_port));
+  world_init(&world, NULL, NULL);
+  const bl_rpc_channel_options_t options = {.connect_timeout_ms = 300};
+  assert_int_equal(bl_rpc_channel_create(world.rpc, address, &options, &world.channel, NULL), BL_OK);
+  uint64_t start_ns = bl_clock_now_ns();
+  world_call(&world, "Say", &(echo_request_t){0}, 20000, &outcome);
+  assert_int_equal(outcome.err.status, BL_UNAVAILABLE);
+  assert_ptr_equal(strstr(outcome.err.text, address), outcome.err.text);
+  assert_in_range((bl_clock_now_ns() - start_ns) / BL_NS_PER_MS, 250, 5000);
+  world_cleanup(&world);
+  close(fd);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(shutdown_lets_calls_finish),
@@ -322,6 +348,7 @@ int main(void) {
       cmocka_unit_test(bad_addresses_are_explained),
       cmocka_unit_test(names_and_ipv6_work),
       cmocka_unit_test(garbage_on_the_port_harms_nobody),
+      cmocka_unit_test(a_mute_peer_is_unavailable),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
