@@ -30,61 +30,61 @@ typedef enum initial {
 } initial_t;
 
 typedef struct {
-  bl_parameter_role_t role;
   const char *name; // "%" PRIu32 is the layer
+  bl_parameter_role_t role;
   width_t shape[2];
   initial_t initial;
 } row_t;
 
 // Names, shapes and orientation of transformers' GPT2LMHeadModel.
 static const row_t gpt2_embedding[] = {
-    {BL_PARAMETER_TOKEN_EMBEDDING, "transformer.wte.weight", {VOCAB, HIDDEN}, NORMAL},
-    {BL_PARAMETER_POSITION_EMBEDDING, "transformer.wpe.weight", {POSITIONS, HIDDEN}, NORMAL},
+    {"transformer.wte.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL},
+    {"transformer.wpe.weight", BL_PARAMETER_POSITION_EMBEDDING, {POSITIONS, HIDDEN}, NORMAL},
 };
 static const row_t gpt2_layer[] = {
-    {BL_PARAMETER_NORM1_WEIGHT, "transformer.h.%" PRIu32 ".ln_1.weight", {HIDDEN, ONE}, ONES},
-    {BL_PARAMETER_NORM1_BIAS, "transformer.h.%" PRIu32 ".ln_1.bias", {HIDDEN, ONE}, ZEROS},
-    {BL_PARAMETER_QKV_WEIGHT, "transformer.h.%" PRIu32 ".attn.c_attn.weight", {HIDDEN, QKV}, NORMAL},
-    {BL_PARAMETER_QKV_BIAS, "transformer.h.%" PRIu32 ".attn.c_attn.bias", {QKV, ONE}, ZEROS},
-    {BL_PARAMETER_ATTENTION_OUT_WEIGHT,
-     "transformer.h.%" PRIu32 ".attn.c_proj.weight",
+    {"transformer.h.%" PRIu32 ".ln_1.weight", BL_PARAMETER_NORM1_WEIGHT, {HIDDEN, ONE}, ONES},
+    {"transformer.h.%" PRIu32 ".ln_1.bias", BL_PARAMETER_NORM1_BIAS, {HIDDEN, ONE}, ZEROS},
+    {"transformer.h.%" PRIu32 ".attn.c_attn.weight", BL_PARAMETER_QKV_WEIGHT, {HIDDEN, QKV}, NORMAL},
+    {"transformer.h.%" PRIu32 ".attn.c_attn.bias", BL_PARAMETER_QKV_BIAS, {QKV, ONE}, ZEROS},
+    {"transformer.h.%" PRIu32 ".attn.c_proj.weight",
+     BL_PARAMETER_ATTENTION_OUT_WEIGHT,
      {QUERY, HIDDEN},
      NORMAL_RESIDUAL},
-    {BL_PARAMETER_ATTENTION_OUT_BIAS, "transformer.h.%" PRIu32 ".attn.c_proj.bias", {HIDDEN, ONE}, ZEROS},
-    {BL_PARAMETER_NORM2_WEIGHT, "transformer.h.%" PRIu32 ".ln_2.weight", {HIDDEN, ONE}, ONES},
-    {BL_PARAMETER_NORM2_BIAS, "transformer.h.%" PRIu32 ".ln_2.bias", {HIDDEN, ONE}, ZEROS},
-    {BL_PARAMETER_FFN_IN_WEIGHT, "transformer.h.%" PRIu32 ".mlp.c_fc.weight", {HIDDEN, FFN}, NORMAL},
-    {BL_PARAMETER_FFN_IN_BIAS, "transformer.h.%" PRIu32 ".mlp.c_fc.bias", {FFN, ONE}, ZEROS},
-    {BL_PARAMETER_FFN_OUT_WEIGHT, "transformer.h.%" PRIu32 ".mlp.c_proj.weight", {FFN, HIDDEN}, NORMAL_RESIDUAL},
-    {BL_PARAMETER_FFN_OUT_BIAS, "transformer.h.%" PRIu32 ".mlp.c_proj.bias", {HIDDEN, ONE}, ZEROS},
+    {"transformer.h.%" PRIu32 ".attn.c_proj.bias", BL_PARAMETER_ATTENTION_OUT_BIAS, {HIDDEN, ONE}, ZEROS},
+    {"transformer.h.%" PRIu32 ".ln_2.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES},
+    {"transformer.h.%" PRIu32 ".ln_2.bias", BL_PARAMETER_NORM2_BIAS, {HIDDEN, ONE}, ZEROS},
+    {"transformer.h.%" PRIu32 ".mlp.c_fc.weight", BL_PARAMETER_FFN_IN_WEIGHT, {HIDDEN, FFN}, NORMAL},
+    {"transformer.h.%" PRIu32 ".mlp.c_fc.bias", BL_PARAMETER_FFN_IN_BIAS, {FFN, ONE}, ZEROS},
+    {"transformer.h.%" PRIu32 ".mlp.c_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {FFN, HIDDEN}, NORMAL_RESIDUAL},
+    {"transformer.h.%" PRIu32 ".mlp.c_proj.bias", BL_PARAMETER_FFN_OUT_BIAS, {HIDDEN, ONE}, ZEROS},
 };
 static const row_t gpt2_final[] = {
-    {BL_PARAMETER_FINAL_NORM_WEIGHT, "transformer.ln_f.weight", {HIDDEN, ONE}, ONES},
-    {BL_PARAMETER_FINAL_NORM_BIAS, "transformer.ln_f.bias", {HIDDEN, ONE}, ZEROS},
-    {BL_PARAMETER_HEAD_WEIGHT, "lm_head.weight", {VOCAB, HIDDEN}, NORMAL},
+    {"transformer.ln_f.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES},
+    {"transformer.ln_f.bias", BL_PARAMETER_FINAL_NORM_BIAS, {HIDDEN, ONE}, ZEROS},
+    {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL},
 };
 
 // Names and shapes of transformers' LlamaForCausalLM.
 static const row_t llama_embedding[] = {
-    {BL_PARAMETER_TOKEN_EMBEDDING, "model.embed_tokens.weight", {VOCAB, HIDDEN}, NORMAL},
+    {"model.embed_tokens.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL},
 };
 static const row_t llama_layer[] = {
-    {BL_PARAMETER_NORM1_WEIGHT, "model.layers.%" PRIu32 ".input_layernorm.weight", {HIDDEN, ONE}, ONES},
-    {BL_PARAMETER_Q_WEIGHT, "model.layers.%" PRIu32 ".self_attn.q_proj.weight", {QUERY, HIDDEN}, NORMAL},
-    {BL_PARAMETER_K_WEIGHT, "model.layers.%" PRIu32 ".self_attn.k_proj.weight", {KEY_VALUE, HIDDEN}, NORMAL},
-    {BL_PARAMETER_V_WEIGHT, "model.layers.%" PRIu32 ".self_attn.v_proj.weight", {KEY_VALUE, HIDDEN}, NORMAL},
-    {BL_PARAMETER_ATTENTION_OUT_WEIGHT,
-     "model.layers.%" PRIu32 ".self_attn.o_proj.weight",
+    {"model.layers.%" PRIu32 ".input_layernorm.weight", BL_PARAMETER_NORM1_WEIGHT, {HIDDEN, ONE}, ONES},
+    {"model.layers.%" PRIu32 ".self_attn.q_proj.weight", BL_PARAMETER_Q_WEIGHT, {QUERY, HIDDEN}, NORMAL},
+    {"model.layers.%" PRIu32 ".self_attn.k_proj.weight", BL_PARAMETER_K_WEIGHT, {KEY_VALUE, HIDDEN}, NORMAL},
+    {"model.layers.%" PRIu32 ".self_attn.v_proj.weight", BL_PARAMETER_V_WEIGHT, {KEY_VALUE, HIDDEN}, NORMAL},
+    {"model.layers.%" PRIu32 ".self_attn.o_proj.weight",
+     BL_PARAMETER_ATTENTION_OUT_WEIGHT,
      {HIDDEN, QUERY},
      NORMAL_RESIDUAL},
-    {BL_PARAMETER_NORM2_WEIGHT, "model.layers.%" PRIu32 ".post_attention_layernorm.weight", {HIDDEN, ONE}, ONES},
-    {BL_PARAMETER_GATE_WEIGHT, "model.layers.%" PRIu32 ".mlp.gate_proj.weight", {FFN, HIDDEN}, NORMAL},
-    {BL_PARAMETER_UP_WEIGHT, "model.layers.%" PRIu32 ".mlp.up_proj.weight", {FFN, HIDDEN}, NORMAL},
-    {BL_PARAMETER_FFN_OUT_WEIGHT, "model.layers.%" PRIu32 ".mlp.down_proj.weight", {HIDDEN, FFN}, NORMAL_RESIDUAL},
+    {"model.layers.%" PRIu32 ".post_attention_layernorm.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES},
+    {"model.layers.%" PRIu32 ".mlp.gate_proj.weight", BL_PARAMETER_GATE_WEIGHT, {FFN, HIDDEN}, NORMAL},
+    {"model.layers.%" PRIu32 ".mlp.up_proj.weight", BL_PARAMETER_UP_WEIGHT, {FFN, HIDDEN}, NORMAL},
+    {"model.layers.%" PRIu32 ".mlp.down_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {HIDDEN, FFN}, NORMAL_RESIDUAL},
 };
 static const row_t llama_final[] = {
-    {BL_PARAMETER_FINAL_NORM_WEIGHT, "model.norm.weight", {HIDDEN, ONE}, ONES},
-    {BL_PARAMETER_HEAD_WEIGHT, "lm_head.weight", {VOCAB, HIDDEN}, NORMAL},
+    {"model.norm.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES},
+    {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL},
 };
 
 typedef struct {

@@ -109,7 +109,7 @@ static float *copy_gradients(bl_chunk_t *chunk, uint64_t offsets[]) {
     offsets[i] = total;
     total += bl_chunk_parameter(chunk, i).parameter.elements;
   }
-  float *copy = malloc(total * sizeof *copy);
+  float *copy = calloc(total + 1, sizeof *copy);
   assert_non_null(copy);
   for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk); i++) {
     bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
@@ -132,7 +132,7 @@ static void check_model(bl_model_t model, bl_attention_t attention, uint32_t fir
   trainer_run(trainer, f.buffers.tokens, f.buffers.labels, ops, count, &loss);
   trainer_gradient_norm(trainer); // joins tied gradients
   assert_true(loss == loss_of(&f));
-  uint64_t offsets[64];
+  uint64_t offsets[64] = {0};
   assert_true(bl_chunk_parameter_count(f.chunk) <= 64);
   float *gradients = copy_gradients(f.chunk, offsets);
   for (uint32_t i = first; i < bl_chunk_parameter_count(f.chunk); i++) {

@@ -91,7 +91,7 @@ static void expect_equal(const outcome_t *expected, const outcome_t *found, cons
     }
   }
   for (uint64_t i = 0; i < expected->elements; i++) {
-    if (memcmp(&expected->weights[i], &found->weights[i], sizeof(float)) != 0) {
+    if (expected->weights[i] != found->weights[i]) { // NaN is different, too
       fail_msg("%s: weight %llu is %.9g, expected %.9g", what, (unsigned long long)i, (double)found->weights[i],
                (double)expected->weights[i]);
     }

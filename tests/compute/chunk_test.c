@@ -127,7 +127,7 @@ static double row_loss(bl_chunk_t *chunk, const trainer_buffers_t *b, uint64_t r
   double sum = 0;
   *best = 0;
   for (uint32_t i = 0; i < vocab; i++) {
-    sum += exp(logits[i]);
+    sum += exp((double)logits[i]);
     *best = logits[i] > logits[*best] ? (int32_t)i : *best;
   }
   return log(sum) - logits[b->labels[row]];

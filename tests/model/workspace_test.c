@@ -26,9 +26,9 @@ static void logits_come_in_pieces(void **state) {
   bl_workspace_t w = plan(model, 1, true, false);
   assert_int_equal(w.head_rows, 256); // 4 equal pieces; 333 rows are 2^24 logits
   assert_true(w.bytes >= w.logits_offset_bytes + 256ull * 50257 * 4);
-  assert_true(w.logits_offset_bytes >= w.losses_offset_bytes + 1024 * 8);
-  assert_true(w.losses_offset_bytes >= w.stats_offset_bytes + 2 * 1024 * 4);
-  assert_true(w.stats_offset_bytes >= 1024 * 768 * 4);
+  assert_true(w.logits_offset_bytes >= w.losses_offset_bytes + 1024ull * 8);
+  assert_true(w.losses_offset_bytes >= w.stats_offset_bytes + 2ull * 1024 * 4);
+  assert_true(w.stats_offset_bytes >= 1024ull * 768 * 4);
   model.vocab = 256; // small enough for all rows at once
   assert_int_equal(plan(model, 3, true, false).head_rows, 3072);
   model.vocab = 1 << 24; // never below 64 rows
@@ -37,7 +37,7 @@ static void logits_come_in_pieces(void **state) {
 
 static void layers_need_one_tensor_and_lean_ones_six_more(void **state) {
   (void)state;
-  const uint64_t unit = 1024 * 768 * 4;
+  const uint64_t unit = 1024ull * 768 * 4;
   bl_workspace_t w = plan(gpt2_small(), 1, false, false);
   assert_int_equal(w.bytes, 4 * unit);
   assert_int_equal(w.head_rows, 0);

@@ -63,9 +63,9 @@ bl_status_t bl_ceiling_create(const bl_ops_t *ops, bl_compute_t *compute, bl_cei
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the ceiling");
   }
   made->ops = ops;
-  made->x = block(1024 * 768);
-  made->w = block(3072 * 768);
-  made->y = block(1024 * 3072);
+  made->x = block(UINT64_C(1024) * 768);
+  made->w = block(UINT64_C(3072) * 768);
+  made->y = block(UINT64_C(1024) * 3072);
   bl_status_t status = made->x && made->w && made->y ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory");
   for (int i = 0; i < PRODUCTS && status == BL_OK; i++) {
     status = plan(made, compute, i, err);

@@ -79,9 +79,9 @@ void bl__chunk_bind(bl_chunk_t *chunk);
 
 // layer.c: `in`, `slot`, `out` are those of the chunk.
 bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, float *in, void *slot, float *out);
-void bl__layer_forward(bl_chunk_t *chunk, uint32_t layer, const bl__tensors_t *tensors);
-void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t layer, const bl__tensors_t *tensors);
-void bl__layer_backward_weight(bl_chunk_t *chunk, uint32_t layer, const bl__tensors_t *tensors);
+void bl__layer_forward(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t);
+void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t);
+void bl__layer_backward_weight(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t);
 void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials);
 
 // head.c
