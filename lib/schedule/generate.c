@@ -24,8 +24,8 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
   X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, true,            \
     CHUNKS_SEVERAL, 0, NULL)                                                                                           \
   X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, false, CHUNKS_ONE, 0, NULL)                          \
-  X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 1, NULL)                           \
-  X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 2, NULL)                       \
+  X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 1, bl__generate_zero_bubble)       \
+  X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 2, bl__generate_zero_bubble)   \
   X("zb-v", "zero bubble on a V within 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 1, NULL)                    \
   X("v-min", "V-shaped, about a third of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, NULL)                  \
   X("v-half", "V-shaped, half of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, NULL)                          \

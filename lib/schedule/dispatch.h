@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of lib/schedule: list scheduling with real costs under a memory limit.
+//
+// Takes a base schedule that is known to run within the limits and lets every stage, whenever it is free, start the
+// operation that suits best among those whose dependencies have ended ("squeeze and reorder" of Qi et al., NeurIPS
+// 2024, with the costs given). It can neither deadlock nor exceed the limits: an operation may overtake others of its
+// stage only if the rest of the base order, from there on, still fits in memory, and what is left of the base orders
+// can always run. Operations of one verb and chunk keep their order, so W and B ascend in micro-batch.
+#ifndef BALLAST_SCHEDULE_DISPATCH_H
+#define BALLAST_SCHEDULE_DISPATCH_H
+
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+
+typedef enum bl__preference {
+  BL__PREFER_BASE_ORDER,   // the first ready operation of the base order
+  BL__PREFER_BACKWARD,     // I and B, then the base order
+  BL__PREFER_WEIGHTS_LAST, // I and B, then F, then W
+  BL__PREFER_FORWARD,      // F, then I and B, then W
+  BL__PREFERENCES
+} bl__preference_t;
+
+typedef struct bl__dispatch_rule {
+  bl__preference_t preference;
+  double patience; // how much of a W may delay an operation that is known to become ready: 0 wait for it, 1 never wait
+  uint32_t window; // operations of the base order that may be overtaken; 0: none
+} bl__dispatch_rule_t;
+
+// `limits` [stages]: blocks. On BL_OK `made` (an empty schedule of the same shape) is filled, *t_end is its end.
+BL_MUST_USE bl_status_t bl__dispatch(const bl_schedule_t *base, const bl_costs_t *costs, const uint32_t *limits,
+                                     bl__dispatch_rule_t rule, bl_schedule_t *made, double *t_end);
+
+#endif

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/portfolio.h"
+
+#include "schedule/dispatch.h"
+#include "schedule/peaks.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bl_status_t bl__schedule_like(const bl_schedule_t *like, bl_schedule_t **made) {
+  bl_status_t status =
+      bl_schedule_create(like->name, BL_PLACEMENT_OTHER, like->stages, like->chunks, like->micro_batches, made, NULL);
+  if (status == BL_OK) {
+    bl_schedule_t *schedule = *made;
+    uint16_t *stage_of = schedule->stage_of;
+    bl_op_list_t *lists = schedule->lists;
+    memcpy(stage_of, like->stage_of, like->virtual_stages * sizeof *stage_of);
+    *schedule = *like;
+    schedule->stage_of = stage_of;
+    schedule->lists = lists;
+  }
+  return status;
+}
+
+void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits) {
+  double weight = bl_schedule_block_weight(shape);
+  for (uint32_t s = 0; s < shape->stages; s++) {
+    double limit = memory_of_stage != NULL ? memory_of_stage[s] : memory;
+    limits[s] = (uint32_t)fmin(floor(limit / weight + 1e-9), (double)bl_schedule_block_count(shape));
+  }
+}
+
+bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
+                               const uint32_t *limits, uint32_t bases) {
+  *portfolio = (bl__portfolio_t){
+      .costs = costs, .limits = limits, .t_end = INFINITY, .bases = bases, .budget = BL__PORTFOLIO_BUDGET};
+  portfolio->peaks = malloc(shape->stages * sizeof portfolio->peaks[0]);
+  bl_status_t status = portfolio->peaks != NULL ? bl__schedule_like(shape, &portfolio->best) : BL_EXHAUSTED;
+  return status == BL_OK ? bl__schedule_like(shape, &portfolio->attempt) : status;
+}
+
+static void keep_if_better(bl__portfolio_t *portfolio, double t_end, uint32_t worst) {
+  double slack = 1e-9 * fabs(t_end);
+  bool faster = t_end < portfolio->t_end - slack;
+  if (faster || (t_end <= portfolio->t_end + slack && worst < portfolio->worst_peak)) {
+    bl_schedule_t *kept = portfolio->best;
+    portfolio->best = portfolio->attempt;
+    portfolio->attempt = kept;
+    portfolio->t_end = t_end;
+    portfolio->worst_peak = worst;
+    portfolio->found = true;
+  }
+}
+
+// The worst peak of a schedule, or UINT32_MAX when some stage exceeds its limit.
+static bl_status_t measure(bl__portfolio_t *portfolio, const bl_schedule_t *schedule, uint32_t *worst) {
+  bl_status_t status = bl_schedule_peak_slots(schedule, portfolio->peaks);
+  *worst = 0;
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    *worst = portfolio->peaks[s] > *worst ? portfolio->peaks[s] : *worst;
+    if (portfolio->peaks[s] > portfolio->limits[s]) {
+      *worst = UINT32_MAX;
+      break;
+    }
+  }
+  return status;
+}
+
+// The rules in the order in which they are tried: the base order as it is, then the most promising ones.
+static bl__dispatch_rule_t rule_at(uint32_t index) {
+  static const uint32_t windows[] = {UINT32_MAX, 2, 1, 4, 8};
+  static const double patience[] = {1, 0, 0.5};
+  static const bl__preference_t preferences[] = {BL__PREFER_BASE_ORDER, BL__PREFER_WEIGHTS_LAST, BL__PREFER_BACKWARD,
+                                                 BL__PREFER_FORWARD};
+  if (index == 0) {
+    return (bl__dispatch_rule_t){BL__PREFER_BASE_ORDER, 1, 0};
+  }
+  index--;
+  return (bl__dispatch_rule_t){preferences[index % 4], patience[index / 4 % 3], windows[index / 12 % 5]};
+}
+#define RULES (1 + 4 * 3 * 5)
+
+bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
+  uint32_t worst;
+  bl_status_t status = measure(portfolio, base, &worst);
+  if (status != BL_OK || worst == UINT32_MAX) {
+    return status;
+  }
+  size_t count = bl_schedule_op_count(base);
+  // Every base gets its share of what is left, and the first rule in any case while there is a budget at all.
+  size_t share = portfolio->budget / (portfolio->bases > 0 ? portfolio->bases : 1);
+  portfolio->bases -= portfolio->bases > 0;
+  for (uint32_t r = 0; r < RULES && status == BL_OK; r++) {
+    if (portfolio->found && (portfolio->budget < count || (r > 0 && share < (r + 1) * count))) {
+      return BL_OK;
+    }
+    portfolio->budget -= portfolio->budget < count ? portfolio->budget : count;
+    double t_end;
+    status = bl__dispatch(base, portfolio->costs, portfolio->limits, rule_at(r), portfolio->attempt, &t_end);
+    if (status == BL_OK) {
+      status = measure(portfolio, portfolio->attempt, &worst);
+    }
+    if (status == BL_OK) {
+      keep_if_better(portfolio, t_end, worst);
+    }
+  }
+  return status;
+}
+
+bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base) {
+  bl_status_t status = portfolio->found ? BL_OK : BL_NOT_FOUND;
+  for (double before = INFINITY; status == BL_OK && portfolio->t_end < before && portfolio->budget > 0;) {
+    before = portfolio->t_end;
+    for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+      base->lists[s].count = 0;
+      for (size_t i = 0; i < portfolio->best->lists[s].count && status == BL_OK; i++) {
+        status = bl_schedule_append(base, s, portfolio->best->lists[s].ops[i]);
+      }
+    }
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, base);
+    }
+  }
+  return status == BL_NOT_FOUND ? BL_OK : status;
+}
+
+bl_status_t bl__portfolio_finish(bl__portfolio_t *portfolio, bl_schedule_t *schedule) {
+  if (!portfolio->found) {
+    return BL_NOT_FOUND;
+  }
+  bl_op_list_t *lists = schedule->lists;
+  schedule->lists = portfolio->best->lists;
+  portfolio->best->lists = lists;
+  return BL_OK;
+}
+
+void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {
+  bl_schedule_destroy(portfolio->best);
+  bl_schedule_destroy(portfolio->attempt);
+  free(portfolio->peaks);
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of lib/schedule: tries base orders under several dispatch rules and keeps the fastest result within
+// the limits, of equally fast ones that with the lower worst peak.
+//
+//   bl__portfolio_t portfolio;
+//   status = bl__portfolio_init(&portfolio, schedule, costs, limits, number of bases);
+//   status = bl__portfolio_try(&portfolio, base);          // for every base order
+//   status = bl__portfolio_finish(&portfolio, schedule);   // fills the lists of `schedule`
+//   bl__portfolio_cleanup(&portfolio);
+#ifndef BALLAST_SCHEDULE_PORTFOLIO_H
+#define BALLAST_SCHEDULE_PORTFOLIO_H
+
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+
+typedef struct bl__portfolio {
+  const bl_costs_t *costs;
+  const uint32_t *limits;        // [stages] blocks
+  uint32_t *peaks;               // [stages]
+  bl_schedule_t *best, *attempt; // same shape as the schedule to fill
+  bool found;
+  double t_end;        // of the best
+  uint32_t worst_peak; // of the best, blocks
+  size_t budget;       // operations that may still be dispatched
+  uint32_t bases;      // base orders still to come
+} bl__portfolio_t;
+
+// Operations that one search may dispatch: under half a second.
+#define BL__PORTFOLIO_BUDGET 4000000
+
+BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape,
+                                           const bl_costs_t *costs, const uint32_t *limits, uint32_t bases);
+// A base order that does not fit within the limits is passed over, as is everything once the budget is spent and
+// something was found. BL_EXHAUSTED without memory.
+BL_MUST_USE bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base);
+// Tries the best result itself as a base, again and again while that is an improvement. `base` is scratch.
+BL_MUST_USE bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base);
+// BL_NOT_FOUND when nothing fitted.
+BL_MUST_USE bl_status_t bl__portfolio_finish(bl__portfolio_t *portfolio, bl_schedule_t *schedule);
+void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
+
+// An empty schedule with the shape and placement of `like`.
+BL_MUST_USE bl_status_t bl__schedule_like(const bl_schedule_t *like, bl_schedule_t **made);
+// Limits in blocks from those of a request, in device-micro-batches: `limits` has room for [stages].
+void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits);
+
+#endif

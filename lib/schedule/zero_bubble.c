@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// ZB-H1 and ZB-H2 (Qi et al., ICLR 2024) as what they are examples of: the fastest split-backward order that is found
+// within a memory limit per stage, with real costs. The limit is p device-micro-batches for zb-h1, 2p for zb-h2.
+#include "schedule/generators.h"
+#include "schedule/portfolio.h"
+#include "schedule/zero_bubble_heuristic.h"
+
+#include <stdlib.h>
+
+// 1F1B with split backward: `in_flight` forwards ahead of the backwards, W `lag` micro-batches behind I. Holds
+// in_flight + lag blocks.
+static bl_status_t fill_base(bl_schedule_t *base, uint32_t stage, uint32_t in_flight, uint32_t lag) {
+  uint32_t m = base->micro_batches, forwards = 0, weights = 0;
+  bl_status_t status = BL_OK;
+  base->lists[stage].count = 0;
+  for (; forwards + 1 < in_flight && forwards < m && status == BL_OK; forwards++) {
+    status = bl__schedule_emit(base, BL_VERB_F, stage, forwards);
+  }
+  for (uint32_t i = 0; i < m && status == BL_OK; i++) {
+    if (forwards < m) {
+      status = bl__schedule_emit(base, BL_VERB_F, stage, forwards++);
+    }
+    if (status == BL_OK) {
+      status = bl__schedule_emit(base, BL_VERB_I, stage, i);
+    }
+    if (status == BL_OK && i >= lag) {
+      status = bl__schedule_emit(base, BL_VERB_W, stage, weights++);
+    }
+  }
+  for (; weights < m && status == BL_OK; weights++) {
+    status = bl__schedule_emit(base, BL_VERB_W, stage, weights);
+  }
+  return status;
+}
+
+#define SHAPES (4 * 5) // base orders: how far F runs ahead, how far W stays behind
+
+static uint32_t smaller(uint32_t a, uint32_t b) {
+  return a < b ? a : b;
+}
+
+bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  uint32_t p = request->stages;
+  bl__portfolio_t portfolio = {0};
+  bl_schedule_t *base = NULL;
+  uint32_t *limits = malloc(p * sizeof *limits);
+  bl_status_t status = limits != NULL ? bl__schedule_like(schedule, &base) : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    bl__memory_limits(schedule, request->memory, request->memory_of_stage, limits);
+    status = bl__portfolio_init(&portfolio, schedule, request->costs, limits, 8 + SHAPES + 1);
+  }
+  for (uint32_t s = 0; s < p && status == BL_OK; s++) {
+    if (limits[s] < 1) {
+      status = bl_error_set(
+          err, BL_INVALID, "schedule %s: a memory limit of %g on stage %u is below 1, the smallest that works",
+          request->name, request->memory_of_stage != NULL ? request->memory_of_stage[s] : request->memory, s);
+    }
+  }
+  for (int k = 0; k < 8 && status == BL_OK; k++) {
+    bl__heuristic_switches_t switches = {k & 1, k & 2, k & 4};
+    status = bl__zero_bubble_heuristic(request->costs, limits, switches, base);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(&portfolio, base);
+    }
+  }
+  for (uint32_t shape = 0; shape < SHAPES && status == BL_OK; shape++) {
+    for (uint32_t s = 0; s < p && status == BL_OK; s++) {
+      uint32_t room = smaller(limits[s], schedule->micro_batches);
+      uint32_t aheads[] = {p - s, p - s + 1, 3 * (p - s) / 2, 2 * (p - s)};
+      uint32_t in_flight = smaller(aheads[shape % 4], room);
+      status = fill_base(base, s, in_flight, (room - in_flight) * (shape / 4) / 4);
+    }
+    if (status == BL_OK) {
+      status = bl__portfolio_try(&portfolio, base);
+    }
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_refine(&portfolio, base);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_finish(&portfolio, schedule);
+  }
+  bl__portfolio_cleanup(&portfolio);
+  bl_schedule_destroy(base);
+  free(limits);
+  return status;
+}
