@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballot.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A copy of `count` items; NULL when there are none, or no memory.
+static void *copy_items(const void *items, size_t count, size_t item_bytes) {
+  void *copy = count > 0 ? malloc(count * item_bytes) : NULL;
+  if (copy != NULL) {
+    memcpy(copy, items, count * item_bytes);
+  }
+  return copy;
+}
+
+bl_status_t bl_ballot_copy(bl_ballot_t *to, const bl_ballot_t *from) {
+  bl_ballot_t made = *from;
+  made.losses = copy_items(from->losses, from->loss_count, sizeof *from->losses);
+  made.parameters = copy_items(from->parameters, from->square_count, sizeof *from->parameters);
+  made.squares = copy_items(from->squares, from->square_count, sizeof *from->squares);
+  bl_ballot_cleanup(to);
+  if ((from->loss_count > 0 && made.losses == NULL) ||
+      (from->square_count > 0 && (made.parameters == NULL || made.squares == NULL))) {
+    bl_ballot_cleanup(&made);
+    return BL_EXHAUSTED;
+  }
+  *to = made;
+  return BL_OK;
+}
+
+void bl_ballot_cleanup(bl_ballot_t *ballot) {
+  free(ballot->losses);
+  free(ballot->parameters);
+  free(ballot->squares);
+  *ballot = (bl_ballot_t){0};
+}
+
+static bl_status_t check_finite(const bl_ballot_t *ballots, size_t count, bl_error_t *err) {
+  // The loss says most: its micro-batch is known. It is looked for on all stages first.
+  for (size_t s = 0; s < count; s++) {
+    if (!ballots[s].finite && ballots[s].nonfinite_micro_batch >= 0) {
+      return bl_error_set(err, BL_PRECONDITION,
+                          "step %" PRIu64 ": the loss of micro-batch %" PRId32
+                          " is not finite (stage %zu); lower train.lr, "
+                          "set train.clip, or look at the data of that micro-batch",
+                          ballots[s].step, ballots[s].nonfinite_micro_batch, s);
+    }
+  }
+  for (size_t s = 0; s < count; s++) {
+    if (!ballots[s].finite) {
+      return bl_error_set(err, BL_PRECONDITION,
+                          "step %" PRIu64
+                          ": a gradient of stage %zu is not finite though all losses are; lower train.lr "
+                          "or set train.clip",
+                          ballots[s].step, s);
+    }
+  }
+  return BL_OK;
+}
+
+static bl_status_t sum_losses(const bl_ballot_t *ballots, size_t count, size_t micro_batches, bl_tally_t *tally,
+                              bl_error_t *err) {
+  const bl_ballot_t *head = NULL;
+  for (size_t s = 0; s < count; s++) {
+    if (ballots[s].loss_count > 0 && head != NULL) {
+      return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": two stages report losses, the second is %zu",
+                          ballots[s].step, s);
+    }
+    head = ballots[s].loss_count > 0 ? &ballots[s] : head;
+  }
+  if (head == NULL || head->loss_count != micro_batches) {
+    return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %zu losses were reported, the step has %zu micro-batches",
+                        ballots[0].step, head == NULL ? 0 : head->loss_count, micro_batches);
+  }
+  double sum = 0;
+  for (size_t i = 0; i < micro_batches; i++) {
+    sum += head->losses[i];
+  }
+  tally->loss = sum / (double)micro_batches;
+  tally->tokens = head->tokens;
+  return BL_OK;
+}
+
+static bl_status_t sum_squares(const bl_ballot_t *ballots, size_t count, size_t parameters, double *scratch,
+                               bl_tally_t *tally, bl_error_t *err) {
+  for (size_t i = 0; i < parameters; i++) {
+    scratch[i] = -1; // none yet: squares are not negative
+  }
+  for (size_t s = 0; s < count; s++) {
+    for (size_t i = 0; i < ballots[s].square_count; i++) {
+      uint32_t index = ballots[s].parameters[i];
+      if (index >= parameters || scratch[index] >= 0) {
+        return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": stage %zu reports tensor %" PRIu32 ", %s",
+                            ballots[s].step, s, index,
+                            index < parameters ? "which another stage has reported" : "which does not exist");
+      }
+      scratch[index] = ballots[s].squares[i];
+    }
+  }
+  double sum = 0;
+  for (size_t i = 0; i < parameters; i++) {
+    if (scratch[i] < 0) {
+      return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": no stage reports the gradient of tensor %zu",
+                          ballots[0].step, i);
+    }
+    sum += scratch[i];
+  }
+  tally->grad_norm = sqrt(sum);
+  return BL_OK;
+}
+
+bl_status_t bl_tally_count(const bl_ballot_t *ballots, size_t count, size_t micro_batches, size_t parameters,
+                           double *scratch, bl_tally_t *tally, bl_error_t *err) {
+  bl_tally_t counted = {0};
+  bl_status_t status = check_finite(ballots, count, err);
+  if (status == BL_OK) {
+    status = sum_losses(ballots, count, micro_batches, &counted, err);
+  }
+  if (status == BL_OK) {
+    status = sum_squares(ballots, count, parameters, scratch, &counted, err);
+  }
+  if (status == BL_OK && !(isfinite(counted.loss) && isfinite(counted.grad_norm))) {
+    status =
+        bl_error_set(err, BL_PRECONDITION, "step %" PRIu64 ": the %s is not finite; lower train.lr or set train.clip",
+                     ballots[0].step, isfinite(counted.loss) ? "gradient norm" : "loss");
+  }
+  if (status == BL_OK) {
+    *tally = counted;
+  }
+  return status;
+}
+
+double bl_clip_scale(double clip, double grad_norm) {
+  if (clip <= 0) {
+    return 1;
+  }
+  double scale = clip / (grad_norm + 1e-6);
+  return scale < 1 ? scale : 1;
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's copy of one stage's vote, and what the votes of all stages say together.
+//
+// Losses and gradient norms must not depend on how the model is cut (EXECUTION.md 8): sums are taken over micro-batches
+// in their order and over tensors in canonical order, in fp64, never over partial sums of stages.
+//
+// Pure. Thread: values of their owner.
+#ifndef BALLAST_DRIVER_BALLOT_H
+#define BALLAST_DRIVER_BALLOT_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct bl_stage_counters {
+  uint32_t own_slots, peak_slots;
+  uint64_t peak_slot_bytes;
+  uint32_t evicted, loaded, lost, dropped, recomputed;
+  uint64_t stall_ns, busy_ns;
+} bl_stage_counters_t;
+
+// One stage's vote. As an argument it may borrow its arrays; one made by bl_ballot_copy owns them.
+typedef struct bl_ballot {
+  uint64_t step;
+  uint64_t attempt; // 0: none
+  bool finite;
+  int32_t nonfinite_micro_batch; // -1: none
+  double *losses;                // [loss_count], per micro-batch, mean over its tokens; last stage only
+  size_t loss_count;
+  uint32_t *parameters; // [square_count], canonical indices
+  double *squares;      // [square_count], fp64 sum of squares of that tensor's gradient
+  size_t square_count;
+  uint64_t tokens; // last stage only
+  bl_stage_counters_t counters;
+} bl_ballot_t;
+
+// Makes *to an owned copy; what it owned before is freed. BL_EXHAUSTED leaves it without a vote.
+BL_MUST_USE bl_status_t bl_ballot_copy(bl_ballot_t *to, const bl_ballot_t *from);
+void bl_ballot_cleanup(bl_ballot_t *ballot); // a zeroed one is fine
+
+// What all ballots of one training attempt say.
+typedef struct bl_tally {
+  double loss;      // mean over the micro-batches
+  double grad_norm; // before clipping
+  uint64_t tokens;
+} bl_tally_t;
+
+// Counts the votes of `count` stages for a step of `micro_batches` micro-batches and a model of `parameters` tensors;
+// `scratch` has room for that many. BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names stage and
+// tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch and stage.
+BL_MUST_USE bl_status_t bl_tally_count(const bl_ballot_t *ballots, size_t count, size_t micro_batches,
+                                       size_t parameters, double *scratch, bl_tally_t *tally, bl_error_t *err);
+
+// The factor on every gradient: min(1, clip / (norm + 1e-6)); 1 when clip is 0.
+double bl_clip_scale(double clip, double grad_norm);
+
+#endif

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver_core.h"
+
+#include "base/random.h"
+#include "job/rate.h"
+#include "sys/clock.h"
+#include "sys/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROMPT_TOKENS 16 // of the data, where no prompt is given
+
+// ---- deciding ------------------------------------------------------------------------------------------------------
+
+// The ballots of all stages for the attempt, borrowed: the vote, or what the last commit kept of it.
+static const bl_ballot_t *ballots_of(bl_driver_t *driver, uint64_t attempt) {
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    const bl_remote_t *stage = &driver->stages[i];
+    if (stage->vote.attempt == attempt) {
+      driver->ballots[i] = stage->vote;
+    } else if (stage->last_vote.attempt == attempt) {
+      driver->ballots[i] = stage->last_vote;
+    } else {
+      return NULL;
+    }
+  }
+  return driver->ballots;
+}
+
+static bl_status_t count_votes(bl_driver_t *driver, uint64_t attempt, bl_tally_t *tally, bl_error_t *err) {
+  const bl_ballot_t *ballots = ballots_of(driver, attempt);
+  if (ballots == NULL) {
+    return bl_error_set(err, BL_INTERNAL, "attempt %" PRIu64 ": a vote is missing", attempt);
+  }
+  return bl_tally_count(ballots, driver->stage_count, driver->options.training->schedule->micro_batches,
+                        driver->parameter_count, driver->squares, tally, err);
+}
+
+static void decide_training(bl_driver_t *driver) {
+  bl_tally_t tally;
+  if (count_votes(driver, driver->step.run.attempt, &tally, &driver->failure) != BL_OK) {
+    driver->fatal = true;
+    bl_driver_step_abort(&driver->step);
+    return;
+  }
+  if (driver->options.observer.may_commit != NULL &&
+      !driver->options.observer.may_commit(driver->options.observer.context)) {
+    return;
+  }
+  const bl_job_t *job = driver->options.job;
+  bl_driver_step_commit(&driver->step, bl_clip_scale(job->train.clip, tally.grad_norm),
+                        bl_rate_of_step(job, driver->step.run.step));
+}
+
+static void decide_validation(bl_driver_t *driver) {
+  const bl_job_t *job = driver->options.job;
+  uint64_t windows = driver->options.training->dataset.validation_windows;
+  windows = windows < BL_DRIVER_VALIDATION_WINDOWS ? windows : BL_DRIVER_VALIDATION_WINDOWS;
+  uint64_t wanted = windows / (uint64_t)job->train.micro_batch; // micro-batches
+  wanted = wanted == 0 ? 1 : wanted;
+  for (size_t s = 0; s < driver->stage_count; s++) {
+    const bl_ballot_t *vote = &driver->stages[s].vote;
+    for (size_t i = 0; i < vote->loss_count && driver->windows_seen < wanted; i++) {
+      driver->validation_sum += vote->losses[i];
+      driver->windows_seen++;
+    }
+  }
+  bl_driver_step_close(&driver->step);
+  if (driver->windows_seen < wanted) {
+    return;
+  }
+  driver->validating = false;
+  driver->validated = driver->step.applied;
+  bl_validation_event_t event = {.step = driver->step.applied,
+                                 .loss = driver->validation_sum / (double)wanted,
+                                 .tokens =
+                                     wanted * (uint64_t)job->train.micro_batch * driver->options.training->model.seq};
+  bl_journal_add_validation(&driver->journal, &event);
+  driver->options.observer.changed(driver->options.observer.context);
+}
+
+static void decide_generation(bl_driver_t *driver) {
+  const bl_schedule_t *schedule = driver->options.training->schedule;
+  uint32_t head = schedule->stage_of[bl_schedule_depth(schedule) - 1];
+  uint32_t token = driver->stages[head].token;
+  bl_driver_step_close(&driver->step);
+  driver->drawing = false;
+  if (!driver->generating) {
+    return; // whoever asked for it has gone
+  }
+  uint32_t seq = driver->options.training->model.seq;
+  if (driver->context_count == seq) {
+    memmove(driver->context, driver->context + 1, (seq - 1) * sizeof *driver->context);
+    driver->context_count--;
+  }
+  driver->context[driver->context_count++] = token;
+  driver->drawn++;
+  driver->generation.drawn(token, driver->generation.context);
+  if (driver->generating && driver->drawn >= driver->generation.tokens) {
+    bl_error_t none = {.status = BL_OK};
+    bl__generation_end(driver, &none);
+  }
+}
+
+void bl__decide(bl_driver_t *driver) {
+  switch (driver->step.run.kind) {
+  case BL_RUN_TRAIN:
+    decide_training(driver);
+    break;
+  case BL_RUN_VALIDATE:
+    decide_validation(driver);
+    break;
+  case BL_RUN_GENERATE:
+    decide_generation(driver);
+    break;
+  case BL_RUN_KINDS:
+    break;
+  }
+}
+
+// ---- what is told of a step ----------------------------------------------------------------------------------------
+
+// The step that was committed last, once: also one that a predecessor committed and could not tell of.
+void bl__report_step(bl_driver_t *driver) {
+  uint64_t applied = driver->step.applied;
+  if (applied == 0 || driver->reported >= applied || driver->step.commit.step != applied) {
+    return;
+  }
+  driver->reported = applied;
+  bl_tally_t tally;
+  bl_error_t err;
+  if (count_votes(driver, driver->step.commit.attempt, &tally, &err) != BL_OK) {
+    bl_log(BL_LOG_ERROR, "step %" PRIu64 " cannot be reported: %s", applied, err.text);
+    return;
+  }
+  bl_stage_share_t *shares = calloc(driver->stage_count, sizeof *shares);
+  uint64_t longest_ns = 0;
+  for (size_t i = 0; shares != NULL && i < driver->stage_count; i++) {
+    const bl_stage_counters_t *counters = &driver->ballots[i].counters;
+    shares[i] = (bl_stage_share_t){.process = driver->stages[i].process, .counters = *counters};
+    uint64_t spent_ns = counters->busy_ns + counters->stall_ns;
+    longest_ns = spent_ns > longest_ns ? spent_ns : longest_ns;
+  }
+  if (shares == NULL) {
+    return;
+  }
+  bool ours = driver->attempt_began_ns != 0;
+  double seconds = (double)(ours ? bl_clock_now_ns() - driver->attempt_began_ns : longest_ns) * 1e-9;
+  bl_step_event_t event = {.step = applied,
+                           .loss = tally.loss,
+                           .grad_norm = tally.grad_norm,
+                           .tokens = tally.tokens,
+                           .seconds = seconds,
+                           .policy = bl_job_policy_name(driver->options.job->balance.policy),
+                           .policy_version = 1,
+                           .stages = shares,
+                           .stage_count = driver->stage_count};
+  bl_journal_add_step(&driver->journal, &event);
+  free(shares);
+  driver->failures = 0;
+  driver->options.observer.changed(driver->options.observer.context);
+}
+
+// ---- what comes next -----------------------------------------------------------------------------------------------
+
+static void start(bl_driver_t *driver, bl_run_kind_t kind) {
+  driver->attempt_began_ns = bl_clock_now_ns();
+  bl_driver_step_run(&driver->step, kind, driver->plan_versions[kind]);
+}
+
+bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_run_id_t *run) {
+  bl_stage_run_text_t text = {.run = *run};
+  if (run->kind == BL_RUN_VALIDATE) {
+    text.first_window = driver->windows_seen * (uint64_t)driver->options.job->train.micro_batch;
+  } else if (run->kind == BL_RUN_GENERATE) {
+    text.tokens = driver->context;
+    text.token_count = driver->context_count;
+    text.draw_seed = bl_random_bits(bl_random_key(driver->generation.seed, "generate"), driver->drawn);
+    text.temperature = driver->generation.temperature;
+  }
+  return text;
+}
+
+static bool all_steps_done(const bl_driver_t *driver) {
+  return driver->step.applied >= (uint64_t)driver->options.job->train.steps;
+}
+
+static bool validation_is_due(const bl_driver_t *driver) {
+  uint64_t applied = driver->step.applied;
+  uint64_t every = (uint64_t)driver->options.job->train.validate_every;
+  if (driver->plan_texts[BL_RUN_VALIDATE] == NULL || applied == 0 || driver->validated == applied) {
+    return false;
+  }
+  return all_steps_done(driver) || (every > 0 && applied % every == 0);
+}
+
+// The last attempt has been given up: says whether the run goes on.
+static bool survives_failure(bl_driver_t *driver) {
+  if (driver->failures == 0 && !driver->fatal) {
+    return true;
+  }
+  bool again = bl_status_retryable(driver->failure.status) || driver->failure.status == BL_DATA_LOSS ||
+               driver->failure.status == BL_CANCELLED;
+  if (!driver->fatal && again && driver->failures < BL_DRIVER_ATTEMPTS_MAX) {
+    return true;
+  }
+  bl__driver_fail(driver, &driver->failure);
+  return false;
+}
+
+static void hold(bl_driver_t *driver) {
+  if (driver->life == BL__DRIVING) {
+    bl__driver_set_phase(driver, "paused", "", 0);
+  }
+  if (driver->held != NULL) {
+    bl_driver_held_fn held = driver->held;
+    driver->held = NULL;
+    held(driver->step.applied, driver->held_context);
+  }
+}
+
+// One thing that is done with the stages between two steps. True: it has begun, or the run has ended.
+static bool next_errand(bl_driver_t *driver) {
+  bool looks = validation_is_due(driver) || driver->generating;
+  if ((looks || driver->trace_waits != NULL || all_steps_done(driver)) && !bl__traces_ready(driver)) {
+    return true; // of the last step, before something else runs
+  }
+  if (validation_is_due(driver)) {
+    if (!driver->validating) {
+      driver->validating = true;
+      driver->windows_seen = 0;
+      driver->validation_sum = 0;
+    }
+    start(driver, BL_RUN_VALIDATE);
+    return true;
+  }
+  return false;
+}
+
+void bl__boundary(bl_driver_t *driver) {
+  bl__report_step(driver);
+  if (!survives_failure(driver)) {
+    return;
+  }
+  if (driver->stopping && !(all_steps_done(driver) && validation_is_due(driver))) {
+    bl__driver_leave(driver, all_steps_done(driver) ? 0 : 130);
+    return;
+  }
+  if (next_errand(driver)) {
+    return;
+  }
+  if (all_steps_done(driver) && driver->life == BL__DRIVING) {
+    driver->life = BL__FINISHED;
+    bl__driver_set_phase(driver, "finished", "", 0);
+    if (!driver->options.linger) {
+      bl__driver_leave(driver, 0);
+      return;
+    }
+  }
+  if (driver->life == BL__FINISHED || driver->paused) {
+    hold(driver);
+    if (driver->generating && !driver->drawing) {
+      driver->drawing = true;
+      start(driver, BL_RUN_GENERATE);
+    }
+    return;
+  }
+  bl__driver_set_phase(driver, "running", "", 0);
+  start(driver, BL_RUN_TRAIN);
+}
+
+// ---- generation ----------------------------------------------------------------------------------------------------
+
+static bl_status_t take_prompt(bl_driver_t *driver, const bl_generation_t *generation, bl_error_t *err) {
+  const bl_training_t *training = driver->options.training;
+  uint32_t seq = training->model.seq;
+  if (generation->prompt_bytes > 0) {
+    if (driver->options.job->data.format != BL_JOB_FORMAT_TEXT) {
+      return bl_error_set(err, BL_INVALID, "a prompt needs data.format text: this model's tokens are not bytes");
+    }
+    size_t skip = generation->prompt_bytes > seq ? generation->prompt_bytes - seq : 0;
+    driver->context_count = (uint32_t)(generation->prompt_bytes - skip);
+    for (uint32_t i = 0; i < driver->context_count; i++) {
+      driver->context[i] = generation->prompt[skip + i];
+      if (driver->context[i] >= training->model.vocab) {
+        return bl_error_set(err, BL_INVALID, "byte %" PRIu32 " of the prompt is not in the vocabulary", i);
+      }
+    }
+    return BL_OK;
+  }
+  const bl_tokens_t *tokens =
+      training->dataset.validation.count > 0 ? &training->dataset.validation : &training->dataset.train;
+  int32_t start_tokens[PROMPT_TOKENS];
+  uint64_t count = seq < PROMPT_TOKENS ? seq : PROMPT_TOKENS;
+  count = tokens->count < count ? tokens->count : count;
+  bl_tokens_read(tokens, 0, count, start_tokens);
+  for (uint64_t i = 0; i < count; i++) {
+    driver->context[i] = (uint32_t)start_tokens[i];
+  }
+  driver->context_count = (uint32_t)count;
+  return BL_OK;
+}
+
+bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_generation_t *generation, bl_error_t *err) {
+  bool held = driver->life == BL__FINISHED || (driver->life == BL__DRIVING && strcmp(driver->phase, "paused") == 0);
+  if (!held) {
+    return bl_error_set(err, BL_PRECONDITION, "the run is %s: text is drawn while it is paused or finished",
+                        driver->phase);
+  }
+  if (driver->generating || driver->drawing) {
+    return bl_error_set(err, BL_PRECONDITION, "another text is being drawn: ask again when it is done");
+  }
+  if (generation->tokens == 0) {
+    return bl_error_set(err, BL_INVALID, "tokens: at least 1");
+  }
+  bl_status_t status = take_prompt(driver, generation, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  driver->generation = *generation;
+  driver->drawn = 0;
+  driver->generating = true;
+  bl__driver_pump(driver);
+  return BL_OK;
+}
+
+void bl__generation_end(bl_driver_t *driver, const bl_error_t *err) {
+  if (driver->generating) {
+    driver->generating = false;
+    driver->generation.done(err, driver->generation.context);
+  }
+}
+
+void bl_driver_generate_cancel(bl_driver_t *driver, const void *context) {
+  if (driver->generating && driver->generation.context == context) {
+    driver->generating = false;
+  }
+}

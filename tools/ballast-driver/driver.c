@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver_core.h"
+
+#include "model/parameters.h"
+#include "sys/clock.h"
+#include "sys/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAVE_MS 3000 // for stages to say good-bye
+
+uint64_t bl__driver_now_ms(const bl_driver_t *driver) {
+  (void)driver;
+  return bl_clock_now_ns() / BL_NS_PER_MS;
+}
+
+const char *bl__stage_name(const bl_remote_t *stage, char text[BL__STAGE_NAME_BYTES]) {
+  snprintf(text, BL__STAGE_NAME_BYTES, "stage %zu (%s)", stage->index, bl_stage_client_address(stage->client));
+  return text;
+}
+
+// ---- life ----------------------------------------------------------------------------------------------------------
+
+void bl__driver_set_phase(bl_driver_t *driver, const char *phase, const char *error, int exit_code) {
+  if (strcmp(driver->phase, phase) == 0) {
+    return;
+  }
+  driver->phase = phase;
+  bl_journal_add_phase(&driver->journal, phase, error, exit_code);
+  bl_log(BL_LOG_INFO, "%s%s%s", phase, error[0] != '\0' ? ": " : "", error);
+  driver->options.observer.changed(driver->options.observer.context);
+}
+
+// Ends what others wait for.
+static void end_waits(bl_driver_t *driver, const bl_error_t *err) {
+  bl__generation_end(driver, err);
+  bl__traces_answer(driver, err);
+  if (driver->held != NULL) {
+    bl_driver_held_fn held = driver->held;
+    driver->held = NULL;
+    held(driver->step.applied, driver->held_context);
+  }
+}
+
+static int exit_code_of(const bl_driver_t *driver, const bl_error_t *err) {
+  bool lost = driver->step.end == BL_DRIVER_END_LOST; // a stage died and came back: as one that died
+  return bl_status_exit_code(lost ? BL_UNAVAILABLE : err->status);
+}
+
+void bl__driver_fail(bl_driver_t *driver, const bl_error_t *err) {
+  if (driver->life >= BL__LEAVING) {
+    return;
+  }
+  bl_error_t cause = *err;
+  bool runs = driver->life >= BL__DRIVING &&
+              (driver->step.phase == BL_DRIVER_RUNNING || driver->step.phase == BL_DRIVER_DECIDING ||
+               driver->step.phase == BL_DRIVER_ABORTING);
+  bool drives = driver->life >= BL__SETUP && driver->step.end != BL_DRIVER_END_FENCED;
+  driver->exit_code = exit_code_of(driver, &cause);
+  driver->life = BL__LEAVING;
+  driver->leave_by_ms = bl__driver_now_ms(driver) + LEAVE_MS;
+  driver->failure = cause;
+  bl_log(BL_LOG_ERROR, "%s", cause.text);
+  driver->phase = "";
+  bl__driver_set_phase(driver, "failed", cause.text, driver->exit_code);
+  end_waits(driver, &cause);
+  if (drives) {
+    bl__leave_begin(driver, runs, false);
+  } else {
+    driver->life = BL__GONE;
+    driver->options.observer.ended(driver->exit_code, driver->options.observer.context);
+  }
+}
+
+void bl__driver_leave(bl_driver_t *driver, int exit_code) {
+  bool done = driver->step.applied >= (uint64_t)driver->options.job->train.steps;
+  bl__driver_set_phase(driver, "finished", "", exit_code);
+  driver->exit_code = exit_code;
+  driver->life = BL__LEAVING;
+  driver->leave_by_ms = bl__driver_now_ms(driver) + LEAVE_MS;
+  bl_error_t ended;
+  (void)bl_error_set(&ended, BL_CANCELLED, "the run has ended");
+  end_waits(driver, &ended);
+  bl__leave_begin(driver, false, done);
+}
+
+void bl__driver_pump(bl_driver_t *driver) {
+  // Deciding and boundaries lead to further ones; each turn either asks stages something or moves on.
+  for (;;) {
+    if (driver->life < BL__TAKING || driver->life >= BL__LEAVING) {
+      return;
+    }
+    bl_driver_phase_t phase = driver->step.phase;
+    uint64_t attempt = driver->step.highest_attempt;
+    bl__life_t life = driver->life;
+    switch (phase) {
+    case BL_DRIVER_ENDED: {
+      bl_error_t err;
+      (void)bl_driver_step_explain(&driver->step, &err);
+      bl__driver_fail(driver, &err);
+      return;
+    }
+    case BL_DRIVER_DECIDING:
+      bl__decide(driver);
+      break;
+    case BL_DRIVER_BOUNDARY:
+      if (life == BL__TAKING) {
+        bl__setup_begin(driver);
+      } else if (life != BL__SETUP) {
+        bl__boundary(driver);
+      }
+      break;
+    default:
+      break;
+    }
+    if (driver->life >= BL__LEAVING) {
+      return;
+    }
+    if (phase == driver->step.phase && attempt == driver->step.highest_attempt && life == driver->life) {
+      break;
+    }
+  }
+  bl__ask_all(driver);
+}
+
+static void ticked(bl_timer_t *timer, void *context) {
+  bl_driver_t *driver = context;
+  if (driver->life == BL__LEAVING && bl__driver_now_ms(driver) >= driver->leave_by_ms) {
+    bl_log(BL_LOG_WARNING, "some stages do not answer, leaving them");
+    driver->life = BL__GONE;
+    driver->options.observer.ended(driver->exit_code, driver->options.observer.context);
+  }
+  if (driver->life == BL__GONE) {
+    bl_timer_stop(timer);
+    return;
+  }
+  if (driver->life >= BL__LEAVING) {
+    return;
+  }
+  bl__presence_tick(driver);
+  if (driver->life == BL__SETUP) {
+    bl__setup_tick(driver);
+  }
+  bl__driver_pump(driver);
+}
+
+static bl_status_t check_addresses(const bl_driver_options_t *options, bl_error_t *err) {
+  size_t given = options->job->services.stages.count;
+  size_t needed = options->training->stage_count;
+  if (given == needed) {
+    return BL_OK;
+  }
+  return bl_job_fail(options->job, err, "services.stages",
+                     "has %zu addresses, the job has %zu stages (pipeline.stages)", given, needed);
+}
+
+bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **driver, bl_error_t *err) {
+  bl_status_t status = check_addresses(options, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_driver_t *made = calloc(1, sizeof *made);
+  size_t count = options->training->stage_count;
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the run");
+  }
+  made->options = *options;
+  made->loop = bl_rpc_loop(options->rpc);
+  made->phase = "";
+  made->stage_count = count;
+  made->parameter_count = bl_parameter_count(&options->training->model);
+  made->stages = calloc(count, sizeof *made->stages);
+  made->peers = calloc(count, sizeof *made->peers);
+  made->ballots = calloc(count, sizeof *made->ballots);
+  made->traces = calloc(count, sizeof *made->traces);
+  made->squares = calloc(made->parameter_count + 1, sizeof *made->squares);
+  made->context = calloc(options->training->model.seq, sizeof *made->context);
+  if (made->stages == NULL || made->peers == NULL || made->ballots == NULL || made->traces == NULL ||
+      made->squares == NULL || made->context == NULL || bl_journal_init(&made->journal) != BL_OK) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory for the run");
+    made->stage_count = made->stages == NULL ? 0 : count;
+    goto destroy;
+  }
+  bl_driver_step_init(&made->step, (bl_driver_id_t){.epoch = 1}, made->peers, count);
+  for (size_t i = 0; i < count && status == BL_OK; i++) {
+    made->stages[i].driver = made;
+    made->stages[i].index = i;
+    status = bl_stage_client_create(options->rpc, options->job->services.stages.items[i], &made->stages[i].client, err);
+  }
+  if (status == BL_OK) {
+    status = bl__setup_prepare(made, err);
+  }
+  if (status == BL_OK) {
+    status = bl_timer_create(made->loop, ticked, made, &made->tick, err);
+  }
+  if (status == BL_OK) {
+    *driver = made;
+    return BL_OK;
+  }
+destroy:
+  bl_driver_destroy(made);
+  return status;
+}
+
+void bl_driver_start(bl_driver_t *driver) {
+  bl__driver_set_phase(driver, "connecting", "", 0);
+  bl_timer_start(driver->tick, BL__TICK_MS, BL__TICK_MS);
+  bl__presence_begin(driver);
+}
+
+void bl_driver_destroy(bl_driver_t *driver) {
+  if (driver == NULL) {
+    return;
+  }
+  driver->life = BL__GONE;
+  bl_timer_destroy(driver->tick);
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    bl_remote_t *stage = &driver->stages[i];
+    bl_stage_client_destroy(stage->client);
+    bl_ballot_cleanup(&stage->vote);
+    bl_ballot_cleanup(&stage->last_vote);
+    free(stage->status);
+  }
+  bl__setup_cleanup(driver);
+  bl__traces_cleanup(driver);
+  bl_journal_cleanup(&driver->journal);
+  free(driver->stages);
+  free(driver->peers);
+  free(driver->ballots);
+  free(driver->squares);
+  free(driver->context);
+  free(driver);
+}
+
+// ---- control -------------------------------------------------------------------------------------------------------
+
+void bl_driver_poke(bl_driver_t *driver) {
+  bl__driver_pump(driver);
+}
+
+void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, void *context) {
+  driver->paused = paused;
+  if (driver->held != NULL) { // an earlier one is answered by what is so now
+    bl_driver_held_fn earlier = driver->held;
+    driver->held = NULL;
+    earlier(driver->step.applied, driver->held_context);
+  }
+  if (!paused || driver->life >= BL__LEAVING) {
+    if (held != NULL) {
+      held(driver->step.applied, context);
+    }
+  } else {
+    driver->held = held;
+    driver->held_context = context;
+  }
+  bl__driver_pump(driver);
+}
+
+void bl_driver_stop(bl_driver_t *driver) {
+  driver->stopping = true;
+  if (driver->life < BL__DRIVING) {
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_CANCELLED, "stopped before the first step");
+    bl__driver_fail(driver, &err);
+    return;
+  }
+  bl__driver_pump(driver);
+}
+
+// ---- views ---------------------------------------------------------------------------------------------------------
+
+const bl_journal_t *bl_driver_journal(const bl_driver_t *driver) {
+  return &driver->journal;
+}
+
+// The first stage whose answer is awaited, and to what.
+static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
+  static const char *const verbs[] = {"nothing", "Takeover", "Run", "Commit", "Abort"};
+  static const char *const rounds[] = {"Configure", "Connect", "PreparePlan", "Abort", "Release or Stop"};
+  if (driver->life == BL__MEETING) {
+    for (size_t i = 0; i < driver->stage_count; i++) {
+      if (!driver->stages[i].met) {
+        snprintf(view->waiting_for, sizeof view->waiting_for, "stage %zu: to come up", i);
+        return;
+      }
+    }
+  }
+  if (driver->life == BL__SETUP || driver->life == BL__LEAVING) {
+    snprintf(view->waiting_for, sizeof view->waiting_for, "%zu stages: %s", driver->round_open, rounds[driver->round]);
+    return;
+  }
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    bl_driver_request_t request = bl_driver_step_request(&driver->step, i);
+    if (request.verb != BL_ASK_NOTHING) {
+      snprintf(view->waiting_for, sizeof view->waiting_for, "stage %zu: %s of step %" PRIu64 ", attempt %" PRIu64, i,
+               verbs[request.verb], driver->step.run.step, driver->step.run.attempt);
+      view->waiting_ns = driver->attempt_began_ns == 0 ? 0 : bl_clock_now_ns() - driver->attempt_began_ns;
+      return;
+    }
+  }
+  if (driver->step.phase == BL_DRIVER_DECIDING) {
+    snprintf(view->waiting_for, sizeof view->waiting_for, "a watcher that has not acknowledged the last step");
+  }
+}
+
+bl_driver_view_t bl_driver_look(const bl_driver_t *driver) {
+  bl_driver_view_t view = {.phase = driver->phase,
+                           .id = driver->step.id,
+                           .step = driver->step.applied,
+                           .steps = (uint64_t)driver->options.job->train.steps,
+                           .error = strcmp(driver->phase, "failed") == 0 ? driver->failure.text : ""};
+  describe_wait(driver, &view);
+  return view;
+}
+
+size_t bl_driver_stage_count(const bl_driver_t *driver) {
+  return driver->stage_count;
+}
+
+bl_stage_view_t bl_driver_stage(const bl_driver_t *driver, size_t stage) {
+  const bl_remote_t *remote = &driver->stages[stage];
+  return (bl_stage_view_t){.address = bl_stage_client_address(remote->client),
+                           .reachable = remote->met && remote->silent_since_ms == 0,
+                           .process = remote->process,
+                           .place = &remote->place,
+                           .paths = remote->paths,
+                           .path_count = remote->path_count,
+                           .status = remote->status,
+                           .status_bytes = remote->status_bytes};
+}
+
+const bl_job_t *bl_driver_job(const bl_driver_t *driver) {
+  return driver->options.job;
+}
+
+const bl_training_t *bl_driver_training(const bl_driver_t *driver) {
+  return driver->options.training;
+}
+
+uint64_t bl_driver_plan_version(const bl_driver_t *driver) {
+  return driver->plan_versions[BL_RUN_TRAIN];
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files that make up a driver share: its state, and who does what.
+//
+//   driver.c     life, control, views
+//   ask.c        asks stages what the step machine wants asked, and tells it the answers
+//   presence.c   who is there: the first contact, and whether stages are alive
+//   setup.c      configure, connect, plans
+//   boundary.c   what comes next between two attempts: a step, a validation, a token, a pause, the end
+//   traces.c     operations of the last step
+#ifndef BALLAST_DRIVER_DRIVER_CORE_H
+#define BALLAST_DRIVER_DRIVER_CORE_H
+
+#include "driver.h"
+
+#include "loop/timer.h"
+
+#define BL__TICK_MS  100
+#define BL__PROBE_MS 1000 // between two looks at a stage that is well
+#define BL__RETRY_MS 200  // before a lost call is made again
+
+typedef struct bl_remote {
+  bl_driver_t *driver;
+  size_t index;
+  bl_stage_client_t *client;
+  bl_stage_configuration_t configuration;
+  uint64_t digest;
+
+  // The question under way.
+  bl_driver_request_t asked;       // verb BL_ASK_NOTHING: none
+  uint64_t ask_number;             // tells its answer from those to earlier questions
+  uint64_t ask_again_ms;           // not before
+  char cause[BL_ERROR_TEXT_BYTES]; // why the last call was lost
+
+  // Presence.
+  bool probing, met;
+  uint64_t probe_at_ms;
+  uint64_t silent_since_ms; // 0: it answers
+  bool refuses;             // nobody listens there, as opposed to silence
+  uint64_t incarnation;
+  int64_t process;
+  uint64_t plan_version;
+  void *status; // packed
+  size_t status_bytes;
+
+  // Votes: of the attempt that runs or is decided, and of the last commit.
+  bl_ballot_t vote, last_vote;
+  uint32_t token;
+
+  // From setup; owned copies.
+  bl_stage_place_t place;
+  bl_path_share_t *paths;
+  size_t path_count;
+} bl_remote_t;
+
+typedef enum {
+  BL__MEETING,  // first contact
+  BL__TAKING,   // takeover and what a predecessor left
+  BL__SETUP,    // configure, connect, plans
+  BL__DRIVING,  // steps
+  BL__FINISHED, // all steps are done; lingers
+  BL__LEAVING,  // release or stop stages
+  BL__GONE,
+} bl__life_t;
+
+typedef enum {
+  BL__ROUND_CONFIGURE,
+  BL__ROUND_CONNECT,
+  BL__ROUND_PLAN,
+  BL__ROUND_ABORT, // of a run that failed
+  BL__ROUND_LEAVE, // release or stop
+} bl__round_t;
+
+struct bl_driver {
+  bl_driver_options_t options;
+  bl_loop_t *loop;
+  bl_timer_t *tick;
+  bl_journal_t journal;
+  bl__life_t life;
+  const char *phase;
+
+  bl_remote_t *stages;
+  size_t stage_count;
+  bl_driver_step_t step;
+  bl_driver_peer_t *peers;
+  uint64_t next_ask;
+
+  // Setup: one call to every stage at a time.
+  char *job_text;
+  bl__round_t round;
+  size_t round_open; // answers still to come
+  bool *round_retry; // [stage_count]
+  bl_run_kind_t plan_kind;
+  uint64_t plan_versions[BL_RUN_KINDS]; // 0: none
+  char *plan_texts[BL_RUN_KINDS];
+  uint32_t plan_micro_batches[BL_RUN_KINDS];
+  bool anew; // some stage was configured by this driver
+
+  // Steps.
+  uint64_t reported; // last step in the journal
+  uint64_t attempt_began_ns;
+  double seconds; // of the last attempt
+  unsigned failures;
+  bl_error_t failure; // why the last attempt failed
+  bool fatal;         // `failure` ends the run at the next boundary
+  double *squares;    // scratch, [parameters]
+  size_t parameter_count;
+  bl_ballot_t *ballots; // scratch, [stage_count], borrows
+
+  // Validation.
+  uint64_t validated; // step
+  bool validating;
+  uint64_t windows_seen; // micro-batches of it that are done
+  double validation_sum;
+
+  // Control.
+  bool paused, stopping;
+  bl_driver_held_fn held;
+  void *held_context;
+  int exit_code;
+  uint64_t leave_by_ms;
+
+  // Generation.
+  bool generating, drawing;
+  bl_generation_t generation;
+  uint32_t *context; // [seq]
+  uint32_t context_count;
+  uint32_t drawn;
+
+  // Traces.
+  bl_stage_trace_t *traces; // [stage_count]
+  uint64_t traced_step;
+  size_t traces_open;
+  struct bl__trace_wait *trace_waits;
+};
+
+// driver.c
+void bl__driver_pump(bl_driver_t *driver);
+void bl__driver_set_phase(bl_driver_t *driver, const char *phase, const char *error, int exit_code);
+// Ends the run with an error. `err` may be driver->failure.
+void bl__driver_fail(bl_driver_t *driver, const bl_error_t *err);
+void bl__driver_leave(bl_driver_t *driver, int exit_code);
+uint64_t bl__driver_now_ms(const bl_driver_t *driver);
+// "stage 2 (127.0.0.1:7702)"
+#define BL__STAGE_NAME_BYTES (BL_RPC_ADDRESS_BYTES + 32)
+const char *bl__stage_name(const bl_remote_t *stage, char text[BL__STAGE_NAME_BYTES]);
+
+// ask.c
+void bl__ask_all(bl_driver_t *driver);
+
+// presence.c
+void bl__presence_begin(bl_driver_t *driver);
+void bl__presence_tick(bl_driver_t *driver);
+// A call to the stage was lost: look at once whether it is alive.
+void bl__presence_doubt(bl_remote_t *stage);
+
+// setup.c
+BL_MUST_USE bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err);
+void bl__setup_begin(bl_driver_t *driver);
+void bl__setup_tick(bl_driver_t *driver);
+void bl__setup_cleanup(bl_driver_t *driver);
+// Leaving: gives up the attempt that runs (`abort`), then ends owned stages, or lets go of the job (`release`).
+void bl__leave_begin(bl_driver_t *driver, bool abort, bool release);
+
+// boundary.c
+void bl__boundary(bl_driver_t *driver);
+void bl__decide(bl_driver_t *driver);
+void bl__report_step(bl_driver_t *driver);
+// The call to make for the attempt that runs.
+bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_run_id_t *run);
+void bl__generation_end(bl_driver_t *driver, const bl_error_t *err);
+
+// traces.c
+// True when the traces of the last step are here, or there is none; else collects them and pumps when they are.
+bool bl__traces_ready(bl_driver_t *driver);
+void bl__traces_answer(bl_driver_t *driver, const bl_error_t *err);
+void bl__traces_cleanup(bl_driver_t *driver);
+
+#endif

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happened in a run, as numbered events that watchers can read from any point on. Revisions count from 1.
+//
+// The newest BL_JOURNAL_EVENTS are kept: a watcher that comes late misses the oldest. Memory grows with the events up to
+// that bound. Thread: one owner, the loop's.
+#ifndef BALLAST_DRIVER_JOURNAL_H
+#define BALLAST_DRIVER_JOURNAL_H
+
+#include "ballot.h"
+
+// At 8 stages a step takes about 700 bytes: 45 MB when full. Bounds what a run of a million steps may take.
+#define BL_JOURNAL_EVENTS 65536
+#define BL_PHASE_BYTES    16
+
+typedef struct bl_stage_share {
+  int64_t process; // pid
+  bl_stage_counters_t counters;
+} bl_stage_share_t;
+
+typedef struct bl_step_event {
+  uint64_t step;
+  double loss, grad_norm;
+  uint64_t tokens;
+  double seconds;
+  const char *policy; // borrowed, of static storage
+  uint64_t policy_version;
+  bl_stage_share_t *stages; // [stage_count]
+  size_t stage_count;
+} bl_step_event_t;
+
+typedef struct bl_validation_event {
+  uint64_t step;
+  double loss;
+  uint64_t tokens;
+} bl_validation_event_t;
+
+typedef struct bl_phase_event {
+  char phase[BL_PHASE_BYTES];
+  char error[BL_ERROR_TEXT_BYTES];
+  int32_t exit_code;
+} bl_phase_event_t;
+
+typedef enum { BL_EVENT_STEP, BL_EVENT_VALIDATION, BL_EVENT_PHASE, BL_EVENT_PLAN } bl_event_kind_t;
+
+typedef struct bl_event {
+  uint64_t revision;
+  bl_event_kind_t kind;
+  bl_step_event_t step;             // BL_EVENT_STEP
+  bl_validation_event_t validation; // BL_EVENT_VALIDATION
+  bl_phase_event_t *phase;          // BL_EVENT_PHASE
+} bl_event_t;                       // BL_EVENT_PLAN: the run itself has it, see driver.h
+
+typedef struct bl_journal {
+  bl_event_t *events; // ring
+  size_t capacity, first, count;
+  uint64_t revision; // of the newest event, 0: none
+} bl_journal_t;
+
+BL_MUST_USE bl_status_t bl_journal_init(bl_journal_t *journal);
+void bl_journal_cleanup(bl_journal_t *journal);
+
+// Each appends one event. Without memory the event is lost and logged; the run goes on.
+void bl_journal_add_step(bl_journal_t *journal, const bl_step_event_t *step); // copies `stages`
+void bl_journal_add_validation(bl_journal_t *journal, const bl_validation_event_t *validation);
+void bl_journal_add_phase(bl_journal_t *journal, const char *phase, const char *error, int32_t exit_code);
+void bl_journal_add_plan(bl_journal_t *journal);
+
+// The oldest kept event with a revision above `revision`, or NULL. Borrowed until the next event is added.
+const bl_event_t *bl_journal_after(const bl_journal_t *journal, uint64_t revision);
+
+#endif

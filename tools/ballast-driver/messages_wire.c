@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "messages_wire.h"
+
+#include <stdlib.h>
+
+// All parts of one message live in one block that is handed out piece by piece.
+typedef struct block {
+  char *bytes;
+  size_t size, used;
+} block_t;
+
+static void *take(block_t *block, size_t size_bytes) {
+  size_t aligned = (size_bytes + 15) / 16 * 16;
+  if (block->used + aligned > block->size) {
+    abort(); // the size below is wrong
+  }
+  void *piece = block->bytes + block->used;
+  block->used += aligned;
+  return piece;
+}
+
+// Enough for any event of `stages` stages with `items` chunks, memory tags and paths together.
+static block_t make_block(size_t stages, size_t items) {
+  size_t part =
+      sizeof(Ballast__V1__StagePlan) + sizeof(Ballast__V1__StageStep) + sizeof(Ballast__V1__StageCounters) + 128;
+  size_t item = sizeof(Ballast__V1__ChunkLayers) + sizeof(Ballast__V1__MemoryTag) + sizeof(Ballast__V1__PeerPath) + 64;
+  block_t block = {.size = sizeof(Ballast__V1__WatchResponse) + sizeof(Ballast__V1__PlanEvent) +
+                           sizeof(Ballast__V1__StepEvent) + 256 + stages * part + items * item};
+  block.bytes = calloc(1, block.size);
+  return block;
+}
+
+static void make_step(block_t *block, const bl_step_event_t *step, Ballast__V1__WatchResponse *message) {
+  Ballast__V1__StepEvent *event = take(block, sizeof *event);
+  *event = (Ballast__V1__StepEvent)BALLAST__V1__STEP_EVENT__INIT;
+  event->step = step->step;
+  event->loss = step->loss;
+  event->grad_norm = step->grad_norm;
+  event->tokens = step->tokens;
+  event->seconds = step->seconds;
+  event->policy = (char *)step->policy;
+  event->policy_version = step->policy_version;
+  event->n_stages = step->stage_count;
+  event->stages = take(block, step->stage_count * sizeof(Ballast__V1__StageStep *));
+  for (size_t i = 0; i < step->stage_count; i++) {
+    const bl_stage_counters_t *from = &step->stages[i].counters;
+    Ballast__V1__StageCounters *counters = take(block, sizeof *counters);
+    *counters = (Ballast__V1__StageCounters)BALLAST__V1__STAGE_COUNTERS__INIT;
+    counters->own_slots = from->own_slots;
+    counters->peak_slots = from->peak_slots;
+    counters->peak_slot_bytes = from->peak_slot_bytes;
+    counters->evicted = from->evicted;
+    counters->loaded = from->loaded;
+    counters->lost = from->lost;
+    counters->dropped = from->dropped;
+    counters->recomputed = from->recomputed;
+    counters->stall_ns = from->stall_ns;
+    counters->busy_ns = from->busy_ns;
+    Ballast__V1__StageStep *stage = take(block, sizeof *stage);
+    *stage = (Ballast__V1__StageStep)BALLAST__V1__STAGE_STEP__INIT;
+    stage->stage = (int32_t)i;
+    stage->process = step->stages[i].process;
+    stage->counters = counters;
+    event->stages[i] = stage;
+  }
+  message->event_case = BALLAST__V1__WATCH_RESPONSE__EVENT_STEP;
+  message->step = event;
+}
+
+static void make_chunks(block_t *block, const bl_training_t *training, size_t s, Ballast__V1__StagePlan *plan) {
+  const bl_schedule_t *schedule = training->schedule;
+  plan->chunks = take(block, schedule->virtual_stages * sizeof(Ballast__V1__ChunkLayers *));
+  for (uint32_t i = 0; i < schedule->virtual_stages; i++) {
+    if (schedule->stage_of[i] != s) {
+      continue;
+    }
+    const bl_chunk_span_t *span = &training->partition.spans[i];
+    Ballast__V1__ChunkLayers *chunk = take(block, sizeof *chunk);
+    *chunk = (Ballast__V1__ChunkLayers)BALLAST__V1__CHUNK_LAYERS__INIT;
+    chunk->virtual_stage = (int32_t)i;
+    chunk->first_layer = (int32_t)span->first_layer;
+    chunk->layer_count = (int32_t)span->layer_count;
+    plan->chunks[plan->n_chunks++] = chunk;
+    for (uint32_t k = 0; k < bl_chunk_span_parameter_count(&training->model, *span); k++) {
+      uint32_t index = bl_chunk_span_parameter(&training->model, *span, k);
+      if (bl_chunk_span_owns(&training->model, *span, index)) {
+        plan->parameters += bl_parameter_get(&training->model, index).elements;
+      }
+    }
+  }
+}
+
+static Ballast__V1__StagePlan *make_stage_plan(block_t *block, const bl_driver_t *driver, size_t s) {
+  const bl_training_t *training = bl_driver_training(driver);
+  bl_stage_view_t view = bl_driver_stage(driver, s);
+  Ballast__V1__StagePlan *plan = take(block, sizeof *plan);
+  *plan = (Ballast__V1__StagePlan)BALLAST__V1__STAGE_PLAN__INIT;
+  plan->stage = (int32_t)s;
+  plan->address = (char *)view.address;
+  plan->process = view.process;
+  make_chunks(block, training, s, plan);
+  plan->memory = take(block, view.place->memory_count * sizeof(Ballast__V1__MemoryTag *));
+  for (size_t i = 0; i < view.place->memory_count; i++) {
+    Ballast__V1__MemoryTag *tag = take(block, sizeof *tag);
+    *tag = (Ballast__V1__MemoryTag)BALLAST__V1__MEMORY_TAG__INIT;
+    tag->name = (char *)view.place->memory[i].name;
+    tag->planned_bytes = view.place->memory[i].planned_bytes;
+    plan->memory[plan->n_memory++] = tag;
+  }
+  plan->own_slots = training->stages[s].slots;
+  plan->peak_slots = training->stages[s].slots_needed;
+  plan->slot_bytes = view.place->slot_bytes;
+  plan->instruction_set = (char *)view.place->instruction_set;
+  plan->paths = take(block, view.path_count * sizeof(Ballast__V1__PeerPath *));
+  for (size_t i = 0; i < view.path_count; i++) {
+    Ballast__V1__PeerPath *path = take(block, sizeof *path);
+    *path = (Ballast__V1__PeerPath)BALLAST__V1__PEER_PATH__INIT;
+    path->stage = view.paths[i].stage;
+    path->data_path = (char *)view.paths[i].data_path;
+    path->reason = (char *)view.paths[i].reason;
+    plan->paths[plan->n_paths++] = path;
+  }
+  return plan;
+}
+
+static void make_plan(block_t *block, const bl_driver_t *driver, Ballast__V1__WatchResponse *message) {
+  const bl_training_t *training = bl_driver_training(driver);
+  const bl_job_t *job = bl_driver_job(driver);
+  Ballast__V1__PlanEvent *event = take(block, sizeof *event);
+  *event = (Ballast__V1__PlanEvent)BALLAST__V1__PLAN_EVENT__INIT;
+  event->version = bl_driver_plan_version(driver);
+  event->schedule = training->schedule->name;
+  event->policy = (char *)bl_job_policy_name(job->balance.policy);
+  event->parameters = bl_model_parameter_elements(&training->model);
+  event->train_tokens = training->dataset.train.count;
+  event->validation_tokens = training->dataset.validation.count;
+  event->step_tokens = (uint64_t)job->train.micro_batch * (uint64_t)job->train.micro_batches * training->model.seq;
+  event->steps = (uint64_t)job->train.steps;
+  event->n_stages = bl_driver_stage_count(driver);
+  event->stages = take(block, event->n_stages * sizeof(Ballast__V1__StagePlan *));
+  for (size_t i = 0; i < event->n_stages; i++) {
+    event->stages[i] = make_stage_plan(block, driver, i);
+  }
+  message->event_case = BALLAST__V1__WATCH_RESPONSE__EVENT_PLAN;
+  message->plan = event;
+}
+
+static size_t count_items(const bl_driver_t *driver) {
+  size_t stages = bl_driver_stage_count(driver);
+  size_t items = stages * bl_driver_training(driver)->schedule->virtual_stages;
+  for (size_t i = 0; i < stages; i++) {
+    bl_stage_view_t view = bl_driver_stage(driver, i);
+    items += view.path_count + view.place->memory_count;
+  }
+  return items;
+}
+
+Ballast__V1__WatchResponse *bl_watch_message_create(const bl_driver_t *driver, const bl_event_t *event) {
+  size_t stages = bl_driver_stage_count(driver);
+  block_t block = make_block(stages, event->kind == BL_EVENT_PLAN ? count_items(driver) : 0);
+  if (block.bytes == NULL) {
+    return NULL;
+  }
+  Ballast__V1__WatchResponse *message = take(&block, sizeof *message); // first: the block is freed by it
+  *message = (Ballast__V1__WatchResponse)BALLAST__V1__WATCH_RESPONSE__INIT;
+  message->revision = event->revision;
+  switch (event->kind) {
+  case BL_EVENT_STEP:
+    make_step(&block, &event->step, message);
+    break;
+  case BL_EVENT_VALIDATION:
+    message->event_case = BALLAST__V1__WATCH_RESPONSE__EVENT_VALIDATION;
+    message->validation = take(&block, sizeof *message->validation);
+    *message->validation = (Ballast__V1__ValidationEvent)BALLAST__V1__VALIDATION_EVENT__INIT;
+    message->validation->step = event->validation.step;
+    message->validation->loss = event->validation.loss;
+    message->validation->tokens = event->validation.tokens;
+    break;
+  case BL_EVENT_PHASE:
+    message->event_case = BALLAST__V1__WATCH_RESPONSE__EVENT_PHASE;
+    message->phase = take(&block, sizeof *message->phase);
+    *message->phase = (Ballast__V1__PhaseEvent)BALLAST__V1__PHASE_EVENT__INIT;
+    message->phase->phase = event->phase->phase;
+    message->phase->error = event->phase->error;
+    message->phase->exit_code = event->phase->exit_code;
+    break;
+  case BL_EVENT_PLAN:
+    make_plan(&block, driver, message);
+    break;
+  }
+  return message;
+}
+
+void bl_watch_message_destroy(Ballast__V1__WatchResponse *message) {
+  free(message);
+}

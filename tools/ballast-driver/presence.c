@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver_core.h"
+
+#include "sys/clock.h"
+#include "sys/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define SILENCE_MS 8000 // a process that is there and does not answer
+
+// All stages have answered for the first time: whoever drove them, this driver's epoch is higher.
+static void begin_takeover(bl_driver_t *driver) {
+  bl_driver_id_t id = {.epoch = 1};
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    uint64_t epoch = driver->step.peers[i].report.epoch;
+    id.epoch = epoch >= id.epoch ? epoch + 1 : id.epoch;
+  }
+  if (getrandom(&id.id, sizeof id.id, 0) != (ssize_t)sizeof id.id) {
+    id.id = bl_clock_wall_ns();
+  }
+  bl_driver_step_init(&driver->step, id, driver->peers, driver->stage_count);
+  driver->life = BL__TAKING;
+  bl_log(BL_LOG_INFO, "%zu stages are there; taking over with epoch %" PRIu64, driver->stage_count, id.epoch);
+  bl__driver_pump(driver);
+}
+
+static void keep_status(bl_remote_t *stage, const bl_stage_answer_t *answer) {
+  void *copy = malloc(answer->packed_bytes + 1);
+  if (copy == NULL || answer->packed == NULL) {
+    free(copy);
+    return;
+  }
+  memcpy(copy, answer->packed, answer->packed_bytes);
+  free(stage->status);
+  stage->status = copy;
+  stage->status_bytes = answer->packed_bytes;
+}
+
+static void met(bl_remote_t *stage, const bl_stage_answer_t *answer) {
+  bl_driver_t *driver = stage->driver;
+  keep_status(stage, answer);
+  if (stage->met && stage->incarnation != answer->said.incarnation) {
+    char name[BL__STAGE_NAME_BYTES];
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_UNAVAILABLE,
+                       "%s was restarted and has lost its weights and optimizer state: start again from a checkpoint, "
+                       "or restart all stages to begin anew",
+                       bl__stage_name(stage, name));
+    bl__driver_fail(driver, &err);
+    return;
+  }
+  stage->incarnation = answer->said.incarnation;
+  stage->process = answer->said.process;
+  driver->peers[stage->index].report.epoch = driver->life == BL__MEETING ? answer->said.epoch : 0;
+  stage->met = true;
+  stage->silent_since_ms = 0;
+  if (driver->life != BL__MEETING) {
+    return;
+  }
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    if (!driver->stages[i].met) {
+      return;
+    }
+  }
+  begin_takeover(driver);
+}
+
+static void give_up(bl_remote_t *stage, uint64_t silent_ms) {
+  char name[BL__STAGE_NAME_BYTES];
+  bl_error_t err;
+  if (!stage->met) {
+    (void)bl_error_set(&err, BL_UNAVAILABLE, "%s did not come up within %d s: %s; start it, or correct services.stages",
+                       bl__stage_name(stage, name), BL_DRIVER_ARRIVAL_MS / 1000, stage->cause);
+  } else {
+    (void)bl_error_set(
+        &err, BL_UNAVAILABLE, "%s, pid %" PRId64 ", is gone: no answer for %" PRIu64 ".%" PRIu64 " s: %s",
+        bl__stage_name(stage, name), stage->process, silent_ms / 1000, silent_ms % 1000 / 100, stage->cause);
+  }
+  bl__driver_fail(stage->driver, &err);
+}
+
+static void missed(bl_remote_t *stage, const bl_error_t *err) {
+  bl_driver_t *driver = stage->driver;
+  uint64_t now = bl__driver_now_ms(driver);
+  if (stage->silent_since_ms == 0) {
+    stage->silent_since_ms = now;
+  }
+  stage->refuses = err->status == BL_UNAVAILABLE;
+  snprintf(stage->cause, sizeof stage->cause, "%s", err->text);
+  stage->probe_at_ms = now + BL__RETRY_MS;
+  uint64_t silent = now - stage->silent_since_ms;
+  uint64_t patience = !stage->met ? BL_DRIVER_ARRIVAL_MS : stage->refuses ? BL_DRIVER_PATIENCE_MS : SILENCE_MS;
+  if (silent >= patience) {
+    give_up(stage, silent);
+  }
+}
+
+static void probed(const bl_stage_answer_t *answer, void *context) {
+  bl_remote_t *stage = context;
+  bl_driver_t *driver = stage->driver;
+  stage->probing = false;
+  if (driver->life >= BL__LEAVING) {
+    return;
+  }
+  stage->probe_at_ms = bl__driver_now_ms(driver) + BL__PROBE_MS;
+  switch (answer->err->status) {
+  case BL_OK:
+    met(stage, answer);
+    break;
+  case BL_UNAVAILABLE:
+  case BL_DEADLINE:
+    missed(stage, answer->err);
+    break;
+  case BL_CANCELLED:
+    break;
+  default: {
+    char name[BL__STAGE_NAME_BYTES];
+    bl_error_t err = *answer->err;
+    (void)bl_error_prefix(&err, "%s", bl__stage_name(stage, name));
+    bl__driver_fail(driver, &err);
+    break;
+  }
+  }
+}
+
+static void probe(bl_remote_t *stage) {
+  if (!stage->probing) {
+    stage->probing = true;
+    bl_stage_client_status(stage->client, probed, stage);
+  }
+}
+
+void bl__presence_begin(bl_driver_t *driver) {
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    probe(&driver->stages[i]);
+  }
+}
+
+void bl__presence_tick(bl_driver_t *driver) {
+  uint64_t now = bl__driver_now_ms(driver);
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    if (now >= driver->stages[i].probe_at_ms) {
+      probe(&driver->stages[i]);
+    }
+  }
+}
+
+void bl__presence_doubt(bl_remote_t *stage) {
+  probe(stage);
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver_core.h"
+
+#include "base/hash.h"
+#include "schedule/csv.h"
+#include "schedule/generate.h"
+#include "sys/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- before anything is asked --------------------------------------------------------------------------------------
+
+static bl_status_t no_memory(bl_error_t *err) {
+  return bl_error_set(err, BL_EXHAUSTED, "no memory to set up the run");
+}
+
+static bl_status_t make_forward_plan(bl_driver_t *driver, bl_run_kind_t kind, uint32_t micro_batches, bl_error_t *err) {
+  bl_schedule_t *schedule;
+  bl_status_t status = bl_schedule_forward(driver->options.training->schedule, micro_batches, &schedule, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  size_t size;
+  status = bl_csv_write(schedule, &driver->plan_texts[kind], &size);
+  driver->plan_micro_batches[kind] = micro_batches;
+  bl_schedule_destroy(schedule);
+  return status == BL_OK ? BL_OK : no_memory(err);
+}
+
+// Micro-batches of held-out data in one run: no more than a training step has, for which there is room everywhere.
+static uint32_t validation_micro_batches(const bl_driver_t *driver) {
+  const bl_training_t *training = driver->options.training;
+  uint64_t windows = training->dataset.validation_windows;
+  windows = windows < BL_DRIVER_VALIDATION_WINDOWS ? windows : BL_DRIVER_VALIDATION_WINDOWS;
+  uint64_t count = windows / (uint64_t)driver->options.job->train.micro_batch;
+  uint32_t most = training->schedule->micro_batches;
+  return count == 0 ? 1 : count > most ? most : (uint32_t)count;
+}
+
+bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
+  const bl_training_t *training = driver->options.training;
+  size_t size;
+  driver->round_retry = calloc(driver->stage_count, sizeof *driver->round_retry);
+  if (driver->round_retry == NULL || bl_job_dump(driver->options.job, &driver->job_text, &size) != BL_OK ||
+      bl_csv_write(training->schedule, &driver->plan_texts[BL_RUN_TRAIN], &size) != BL_OK) {
+    return no_memory(err);
+  }
+  driver->plan_micro_batches[BL_RUN_TRAIN] = training->schedule->micro_batches;
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    bl_remote_t *stage = &driver->stages[i];
+    stage->configuration = (bl_stage_configuration_t){.job = driver->job_text, .stage = (uint32_t)i};
+    stage->digest = bl_stage_configuration_digest(&stage->configuration);
+  }
+  bl_status_t status = BL_OK;
+  if (training->dataset.validation_windows > 0) {
+    status = make_forward_plan(driver, BL_RUN_VALIDATE, validation_micro_batches(driver), err);
+  }
+  if (status == BL_OK) {
+    status = make_forward_plan(driver, BL_RUN_GENERATE, 1, err);
+  }
+  return status;
+}
+
+static void free_place(bl_stage_place_t *place) {
+  free((void *)(uintptr_t)place->unix_address);
+  free((void *)(uintptr_t)place->tcp_address);
+  free((void *)(uintptr_t)place->machine);
+  free((void *)(uintptr_t)place->instruction_set);
+  for (size_t i = 0; i < place->memory_count; i++) {
+    free((void *)(uintptr_t)place->memory[i].name);
+  }
+  free(place->memory);
+  *place = (bl_stage_place_t){0};
+}
+
+static void free_paths(bl_remote_t *stage) {
+  for (size_t i = 0; i < stage->path_count; i++) {
+    free((void *)(uintptr_t)stage->paths[i].data_path);
+    free((void *)(uintptr_t)stage->paths[i].reason);
+  }
+  free(stage->paths);
+  stage->paths = NULL;
+  stage->path_count = 0;
+}
+
+void bl__setup_cleanup(bl_driver_t *driver) {
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    free_place(&driver->stages[i].place);
+    free_paths(&driver->stages[i]);
+  }
+  for (size_t kind = 0; kind < BL_RUN_KINDS; kind++) {
+    free(driver->plan_texts[kind]);
+  }
+  free(driver->job_text);
+  free(driver->round_retry);
+}
+
+// ---- rounds: one call to every stage, the next when all have answered -----------------------------------------------
+
+static void round_ask(bl_remote_t *stage);
+
+static void round_begin(bl_driver_t *driver, bl__round_t round) {
+  driver->round = round;
+  driver->round_open = driver->stage_count;
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    driver->round_retry[i] = false;
+    round_ask(&driver->stages[i]);
+  }
+}
+
+static char *copy_text(const char *text) {
+  return strdup(text != NULL ? text : "");
+}
+
+static void keep_place(bl_remote_t *stage, const bl_stage_place_t *from) {
+  free_place(&stage->place);
+  bl_stage_place_t place = *from;
+  place.unix_address = copy_text(from->unix_address);
+  place.tcp_address = copy_text(from->tcp_address);
+  place.machine = copy_text(from->machine);
+  place.instruction_set = copy_text(from->instruction_set);
+  place.memory = calloc(from->memory_count + 1, sizeof *place.memory);
+  place.memory_count = place.memory != NULL ? from->memory_count : 0;
+  for (size_t i = 0; i < place.memory_count; i++) {
+    place.memory[i] = (bl_memory_share_t){copy_text(from->memory[i].name), from->memory[i].planned_bytes};
+  }
+  stage->place = place;
+}
+
+static void keep_paths(bl_remote_t *stage, const bl_path_share_t *from, size_t count) {
+  free_paths(stage);
+  stage->paths = calloc(count + 1, sizeof *stage->paths);
+  for (size_t i = 0; stage->paths != NULL && i < count; i++) {
+    stage->paths[i] = (bl_path_share_t){from[i].stage, copy_text(from[i].data_path), copy_text(from[i].reason)};
+    stage->path_count = i + 1;
+  }
+}
+
+// The kind after `kind` that has a plan, or BL_RUN_KINDS.
+static bl_run_kind_t next_plan(const bl_driver_t *driver, bl_run_kind_t kind) {
+  do {
+    kind++;
+  } while (kind < BL_RUN_KINDS && driver->plan_texts[kind] == NULL);
+  return kind;
+}
+
+// Versions above all that any stage has prepared, so that they mean these plans and no others.
+static void number_plans(bl_driver_t *driver) {
+  uint64_t version = 0;
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    uint64_t prepared = driver->stages[i].plan_version;
+    version = prepared > version ? prepared : version;
+  }
+  for (bl_run_kind_t kind = BL_RUN_TRAIN; kind < BL_RUN_KINDS; kind = next_plan(driver, kind)) {
+    driver->plan_versions[kind] = ++version;
+  }
+}
+
+static void begin_driving(bl_driver_t *driver) {
+  driver->life = BL__DRIVING;
+  bl_journal_add_plan(&driver->journal);
+  bl__driver_set_phase(driver, "running", "", 0);
+}
+
+static void round_end(bl_driver_t *driver) {
+  switch (driver->round) {
+  case BL__ROUND_CONFIGURE:
+    if (driver->anew) {
+      bl_driver_step_reset(&driver->step);
+    }
+    round_begin(driver, BL__ROUND_CONNECT);
+    break;
+  case BL__ROUND_CONNECT:
+    number_plans(driver);
+    driver->plan_kind = BL_RUN_TRAIN;
+    round_begin(driver, BL__ROUND_PLAN);
+    break;
+  case BL__ROUND_PLAN:
+    driver->plan_kind = next_plan(driver, driver->plan_kind);
+    if (driver->plan_kind < BL_RUN_KINDS) {
+      round_begin(driver, BL__ROUND_PLAN);
+    } else {
+      begin_driving(driver);
+      bl__driver_pump(driver);
+    }
+    break;
+  case BL__ROUND_ABORT:
+    if (driver->options.own_stages) {
+      round_begin(driver, BL__ROUND_LEAVE);
+      break;
+    }
+    // fall through
+  case BL__ROUND_LEAVE:
+    driver->life = BL__GONE;
+    driver->options.observer.ended(driver->exit_code, driver->options.observer.context);
+    break;
+  }
+}
+
+static void round_failed(bl_remote_t *stage, const bl_error_t *err) {
+  bl_driver_t *driver = stage->driver;
+  if (bl_status_retryable(err->status)) {
+    // Busy, or a lost call. Whether the stage is alive is another question (presence.c).
+    driver->round_retry[stage->index] = true;
+    stage->ask_again_ms = bl__driver_now_ms(driver) + BL__RETRY_MS;
+    if (err->status != BL_EXHAUSTED) {
+      bl__presence_doubt(stage);
+    }
+    if (driver->failures == 0 || strcmp(driver->failure.text, err->text) != 0) {
+      bl_log(BL_LOG_WARNING, "stage %zu: %s; trying again", stage->index, err->text);
+      driver->failure = *err;
+    }
+    if (++driver->failures <= 50 * driver->stage_count) {
+      return;
+    }
+  }
+  char name[BL__STAGE_NAME_BYTES];
+  bl_error_t failure = *err;
+  (void)bl_error_prefix(&failure, "%s", bl__stage_name(stage, name));
+  bl__driver_fail(driver, &failure);
+}
+
+static void round_heard(const bl_stage_answer_t *answer, void *context) {
+  bl_remote_t *stage = context;
+  bl_driver_t *driver = stage->driver;
+  if (driver->life != BL__SETUP) {
+    return;
+  }
+  if (answer->err->status != BL_OK) {
+    round_failed(stage, answer->err);
+    return;
+  }
+  if (driver->round == BL__ROUND_CONFIGURE) {
+    keep_place(stage, &answer->place);
+  } else if (driver->round == BL__ROUND_CONNECT) {
+    keep_paths(stage, answer->paths, answer->path_count);
+  }
+  driver->failures = 0;
+  if (--driver->round_open == 0) {
+    round_end(driver);
+  }
+}
+
+// Whether stages a and b exchange tensors: neighbours along the model, or the two ends of a tied embedding.
+static bool exchange(const bl_training_t *training, size_t a, size_t b) {
+  const bl_schedule_t *schedule = training->schedule;
+  uint32_t last = schedule->virtual_stages - 1;
+  bool ends = (schedule->stage_of[0] == a && schedule->stage_of[last] == b) ||
+              (schedule->stage_of[0] == b && schedule->stage_of[last] == a);
+  bool exchanges = training->model.tied && ends;
+  for (uint32_t i = 0; i < last && !exchanges; i++) {
+    uint32_t low = schedule->stage_of[i], high = schedule->stage_of[i + 1];
+    exchanges = (low == a && high == b) || (low == b && high == a);
+  }
+  return exchanges && a != b;
+}
+
+static void ask_connect(bl_remote_t *stage) {
+  bl_driver_t *driver = stage->driver;
+  bl_stage_peer_t *peers = calloc(driver->stage_count, sizeof *peers);
+  size_t count = 0;
+  for (size_t i = 0; peers != NULL && i < driver->stage_count; i++) {
+    if (exchange(driver->options.training, stage->index, i)) {
+      peers[count++] = (bl_stage_peer_t){.stage = (int32_t)i, .place = &driver->stages[i].place};
+    }
+  }
+  bl_stage_client_connect(stage->client, driver->step.id, peers, count,
+                          bl_job_data_path_name(driver->options.job->balance.data_path), round_heard, stage);
+  free(peers);
+}
+
+static void ask_plan(bl_remote_t *stage) {
+  const bl_driver_t *driver = stage->driver;
+  bl_run_kind_t kind = driver->plan_kind;
+  const char *text = driver->plan_texts[kind];
+  bl_stage_plan_text_t plan = {.version = driver->plan_versions[kind],
+                               .digest = bl_hash64(text, strlen(text), (uint64_t)kind),
+                               .kind = kind,
+                               .schedule = text,
+                               .micro_batches = driver->plan_micro_batches[kind],
+                               .policy = bl_job_policy_name(driver->options.job->balance.policy)};
+  bl_stage_client_prepare(stage->client, driver->step.id, &plan, round_heard, stage);
+}
+
+static void left(const bl_stage_answer_t *answer, void *context) {
+  bl_remote_t *stage = context;
+  bl_driver_t *driver = stage->driver;
+  if (answer->err->status != BL_OK) {
+    bl_log(BL_LOG_WARNING, "taking leave of stage %zu: %s", stage->index, answer->err->text);
+  }
+  if (driver->life == BL__LEAVING && --driver->round_open == 0) {
+    round_end(driver);
+  }
+}
+
+static void round_ask(bl_remote_t *stage) {
+  bl_driver_t *driver = stage->driver;
+  switch (driver->round) {
+  case BL__ROUND_CONFIGURE:
+    bl_stage_client_configure(stage->client, driver->step.id, &stage->configuration, round_heard, stage);
+    break;
+  case BL__ROUND_CONNECT:
+    ask_connect(stage);
+    break;
+  case BL__ROUND_PLAN:
+    ask_plan(stage);
+    break;
+  case BL__ROUND_ABORT:
+    bl_stage_client_abort(stage->client, driver->step.id, driver->step.applied + 1, driver->step.highest_attempt, left,
+                          stage);
+    break;
+  case BL__ROUND_LEAVE:
+    if (driver->options.own_stages) {
+      bl_stage_client_stop(stage->client, driver->step.id, 0, left, stage);
+    } else {
+      bl_stage_client_release(stage->client, driver->step.id, left, stage);
+    }
+    break;
+  }
+}
+
+void bl__setup_begin(bl_driver_t *driver) {
+  driver->life = BL__SETUP;
+  driver->failures = 0;
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    driver->anew = driver->anew || !driver->peers[i].report.ours;
+  }
+  if (driver->anew) {
+    bl__driver_set_phase(driver, "configuring", "", 0);
+  } else {
+    bl_log(BL_LOG_INFO, "stages hold this job at step %" PRIu64 ": going on", driver->step.applied);
+  }
+  round_begin(driver, BL__ROUND_CONFIGURE);
+}
+
+void bl__setup_tick(bl_driver_t *driver) {
+  uint64_t now = bl__driver_now_ms(driver);
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    if (driver->round_retry[i] && now >= driver->stages[i].ask_again_ms) {
+      driver->round_retry[i] = false;
+      round_ask(&driver->stages[i]);
+    }
+  }
+}
+
+void bl__leave_begin(bl_driver_t *driver, bool abort, bool release) {
+  if (abort) {
+    round_begin(driver, BL__ROUND_ABORT);
+  } else if (release || driver->options.own_stages) {
+    round_begin(driver, BL__ROUND_LEAVE);
+  } else {
+    driver->round = BL__ROUND_LEAVE;
+    round_end(driver);
+  }
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stage_client_wire.h"
+
+#include "base/hash.h"
+
+#include "ballast/v1/stage.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Configuring reads weights and touches all planned memory; the rest answers from what is there.
+#define STATUS_DEADLINE_MS    2000
+#define SHORT_DEADLINE_MS     10000
+#define CONNECT_DEADLINE_MS   35000
+#define COMMIT_DEADLINE_MS    60000
+#define CONFIGURE_DEADLINE_MS 900000
+
+static const ProtobufCServiceDescriptor *const service = &ballast__v1__stage__descriptor;
+
+typedef struct pending pending_t;
+typedef void (*fill_fn)(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer);
+
+// One call under way.
+struct pending {
+  bl_stage_client_t *client;
+  fill_fn fill; // reads the output, NULL when there is nothing in it
+  bl_stage_answer_fn done;
+  bl_stage_trace_fn event;
+  void *context;
+  // What `fill` makes for the answer.
+  void *made;
+  // A call that could not be made.
+  bl_message_t message;
+  bl_error_t err;
+  pending_t *next;
+};
+
+struct bl_stage_client {
+  bl_rpc_t *rpc;
+  bl_rpc_channel_t *channel;
+  pending_t *failed; // calls that could not be made, their `done` still to come
+};
+
+bl_status_t bl_stage_client_create(bl_rpc_t *rpc, const char *address, bl_stage_client_t **client, bl_error_t *err) {
+  bl_stage_client_t *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a stage");
+  }
+  made->rpc = rpc;
+  bl_status_t status = bl_rpc_channel_create(rpc, address, NULL, &made->channel, err);
+  if (status != BL_OK) {
+    free(made);
+    return status;
+  }
+  *client = made;
+  return BL_OK;
+}
+
+void bl_stage_client_destroy(bl_stage_client_t *client) {
+  if (client == NULL) {
+    return;
+  }
+  for (pending_t *pending = client->failed; pending != NULL; pending = pending->next) {
+    pending->client = NULL;
+  }
+  bl_rpc_channel_destroy(client->channel);
+  free(client);
+}
+
+const char *bl_stage_client_address(const bl_stage_client_t *client) {
+  return bl_rpc_channel_address(client->channel);
+}
+
+// ---- calls ---------------------------------------------------------------------------------------------------------
+
+static void finish(pending_t *pending, const ProtobufCMessage *output, const bl_error_t *err) {
+  bl_stage_answer_t answer = {.err = err};
+  if (output != NULL && pending->fill != NULL) {
+    pending->fill(output, pending, &answer);
+  }
+  pending->done(&answer, pending->context);
+  free(pending->made);
+  free(pending);
+}
+
+static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
+  (void)request;
+  finish(context, output, err);
+}
+
+static void tell_failed(bl_message_t *message) {
+  pending_t *pending = BL_MESSAGE_OWNER(message, pending_t, message);
+  if (pending->client == NULL) {
+    free(pending);
+    return;
+  }
+  for (pending_t **link = &pending->client->failed; *link != NULL; link = &(*link)->next) {
+    if (*link == pending) {
+      *link = pending->next;
+      break;
+    }
+  }
+  finish(pending, NULL, &pending->err);
+}
+
+static void fail_later(pending_t *pending) {
+  bl_stage_client_t *client = pending->client;
+  pending->next = client->failed;
+  client->failed = pending;
+  pending->message.handle = tell_failed;
+  bl_loop_post(bl_rpc_loop(client->rpc), &pending->message);
+}
+
+static pending_t *pend(bl_stage_client_t *client, fill_fn fill, bl_stage_answer_fn done, void *context) {
+  pending_t *pending = calloc(1, sizeof *pending);
+  if (pending == NULL) {
+    abort(); // a few hundred bytes: nothing sensible is left to do
+  }
+  *pending = (pending_t){.client = client, .fill = fill, .done = done, .context = context};
+  return pending;
+}
+
+static void call(bl_stage_client_t *client, const char *method, const ProtobufCMessage *input, uint64_t deadline_ms,
+                 pending_t *pending) {
+  if (bl_rpc_channel_call(client->channel, service, method, input, deadline_ms, answered, pending, NULL,
+                          &pending->err) != BL_OK) {
+    fail_later(pending);
+  }
+}
+
+static Ballast__V1__DriverIdentity identity(bl_driver_id_t driver) {
+  Ballast__V1__DriverIdentity message = BALLAST__V1__DRIVER_IDENTITY__INIT;
+  message.epoch = driver.epoch;
+  message.id = driver.id;
+  return message;
+}
+
+// ---- what answers say ----------------------------------------------------------------------------------------------
+
+// Borrows the arrays.
+static bl_ballot_t read_vote(const Ballast__V1__Vote *vote) {
+  bl_ballot_t ballot = {.nonfinite_micro_batch = -1};
+  if (vote == NULL) {
+    return ballot;
+  }
+  ballot.step = vote->step;
+  ballot.attempt = vote->attempt;
+  ballot.finite = vote->finite;
+  ballot.nonfinite_micro_batch = vote->nonfinite_micro_batch;
+  ballot.losses = vote->losses;
+  ballot.loss_count = vote->n_losses;
+  ballot.parameters = vote->parameter;
+  ballot.squares = vote->squares;
+  ballot.square_count = vote->n_squares < vote->n_parameter ? vote->n_squares : vote->n_parameter;
+  ballot.tokens = vote->tokens;
+  const Ballast__V1__StageCounters *counters = vote->counters;
+  if (counters != NULL) {
+    ballot.counters = (bl_stage_counters_t){.own_slots = counters->own_slots,
+                                            .peak_slots = counters->peak_slots,
+                                            .peak_slot_bytes = counters->peak_slot_bytes,
+                                            .evicted = counters->evicted,
+                                            .loaded = counters->loaded,
+                                            .lost = counters->lost,
+                                            .dropped = counters->dropped,
+                                            .recomputed = counters->recomputed,
+                                            .stall_ns = counters->stall_ns,
+                                            .busy_ns = counters->busy_ns};
+  }
+  return ballot;
+}
+
+static void read_state(const Ballast__V1__StageState *state, bl_stage_said_t *said) {
+  if (state == NULL) {
+    return;
+  }
+  said->epoch = state->epoch;
+  said->incarnation = state->incarnation;
+  said->configured = state->configured;
+  said->applied = state->applied;
+  said->highest_attempt = state->highest_attempt;
+  said->plan_version = state->plan_version;
+  said->process = state->process;
+  said->prepared = state->prepared != NULL;
+  said->vote = read_vote(state->prepared);
+  said->vote_plan_version = state->prepared != NULL ? state->prepared->plan_version : 0;
+  const Ballast__V1__CommitRecord *commit = state->last_commit;
+  if (commit != NULL) {
+    said->last_commit = (bl_commit_t){.step = commit->step,
+                                      .attempt = commit->attempt,
+                                      .scale = commit->scale,
+                                      .learning_rate = commit->learning_rate};
+    said->last_vote = read_vote(commit->vote);
+  }
+}
+
+static void fill_takeover(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
+  (void)pending;
+  const Ballast__V1__TakeoverResponse *response = (const Ballast__V1__TakeoverResponse *)output;
+  answer->accepted = response->accepted;
+  read_state(response->state, &answer->said);
+}
+
+static void fill_status(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
+  const Ballast__V1__StageStatusResponse *response = (const Ballast__V1__StageStatusResponse *)output;
+  read_state(response->state, &answer->said);
+  answer->packed_bytes = protobuf_c_message_get_packed_size(output);
+  pending->made = malloc(answer->packed_bytes + 1);
+  if (pending->made != NULL) {
+    protobuf_c_message_pack(output, pending->made);
+    answer->packed = pending->made;
+  }
+}
+
+static void fill_place(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
+  const Ballast__V1__ConfigureResponse *response = (const Ballast__V1__ConfigureResponse *)output;
+  bl_stage_place_t *place = &answer->place;
+  place->unix_address = response->unix_address;
+  place->tcp_address = response->tcp_address;
+  place->machine = response->machine;
+  place->token_bytes = response->token.len < BL_STAGE_TOKEN_BYTES ? response->token.len : BL_STAGE_TOKEN_BYTES;
+  memcpy(place->token, response->token.data, place->token_bytes);
+  place->instruction_set = response->instruction_set;
+  place->slot_bytes = response->slot_bytes;
+  bl_memory_share_t *memory = calloc(response->n_memory + 1, sizeof *memory);
+  pending->made = memory;
+  place->memory = memory;
+  for (size_t i = 0; memory != NULL && i < response->n_memory; i++) {
+    memory[i] = (bl_memory_share_t){response->memory[i]->name, response->memory[i]->planned_bytes};
+    place->memory_count = i + 1;
+  }
+}
+
+static void fill_paths(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
+  const Ballast__V1__ConnectResponse *response = (const Ballast__V1__ConnectResponse *)output;
+  bl_path_share_t *paths = calloc(response->n_paths + 1, sizeof *paths);
+  pending->made = paths;
+  answer->paths = paths;
+  for (size_t i = 0; paths != NULL && i < response->n_paths; i++) {
+    const Ballast__V1__PeerPath *path = response->paths[i];
+    paths[i] = (bl_path_share_t){.stage = path->stage, .data_path = path->data_path, .reason = path->reason};
+    answer->path_count = i + 1;
+  }
+}
+
+static void fill_run(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
+  (void)pending;
+  const Ballast__V1__RunResponse *response = (const Ballast__V1__RunResponse *)output;
+  answer->vote = read_vote(response->vote);
+  answer->token = response->token;
+}
+
+// ---- the calls -----------------------------------------------------------------------------------------------------
+
+void bl_stage_client_status(bl_stage_client_t *client, bl_stage_answer_fn done, void *context) {
+  Ballast__V1__StageStatusRequest request = BALLAST__V1__STAGE_STATUS_REQUEST__INIT;
+  call(client, "Status", &request.base, STATUS_DEADLINE_MS, pend(client, fill_status, done, context));
+}
+
+void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run,
+                              bl_stage_answer_fn done, void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__TakeoverRequest request = BALLAST__V1__TAKEOVER_REQUEST__INIT;
+  request.driver = &who;
+  request.run = (char *)run;
+  call(client, "Takeover", &request.base, SHORT_DEADLINE_MS, pend(client, fill_takeover, done, context));
+}
+
+uint64_t bl_stage_configuration_digest(const bl_stage_configuration_t *configuration) {
+  uint64_t digest = bl_hash64(configuration->job, strlen(configuration->job), (uint64_t)configuration->stage);
+  return digest == 0 ? 1 : digest; // 0 is "not configured"
+}
+
+void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
+                               const bl_stage_configuration_t *configuration, bl_stage_answer_fn done, void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__ConfigureRequest request = BALLAST__V1__CONFIGURE_REQUEST__INIT;
+  request.driver = &who;
+  request.job = (char *)configuration->job;
+  request.stage = (int32_t)configuration->stage;
+  request.digest = bl_stage_configuration_digest(configuration);
+  call(client, "Configure", &request.base, CONFIGURE_DEADLINE_MS, pend(client, fill_place, done, context));
+}
+
+void bl_stage_client_connect(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_peer_t *peers,
+                             size_t peer_count, const char *data_path, bl_stage_answer_fn done, void *context) {
+  pending_t *pending = pend(client, fill_paths, done, context);
+  Ballast__V1__Peer *messages = calloc(peer_count + 1, sizeof *messages);
+  Ballast__V1__Peer **pointers = calloc(peer_count + 1, sizeof(Ballast__V1__Peer *));
+  if (messages == NULL || pointers == NULL) {
+    (void)bl_error_set(&pending->err, BL_EXHAUSTED, "no memory to connect a stage");
+    fail_later(pending);
+    goto free_arrays;
+  }
+  for (size_t i = 0; i < peer_count; i++) {
+    const bl_stage_place_t *place = peers[i].place;
+    messages[i] = (Ballast__V1__Peer)BALLAST__V1__PEER__INIT;
+    messages[i].stage = peers[i].stage;
+    messages[i].unix_address = (char *)place->unix_address;
+    messages[i].tcp_address = (char *)place->tcp_address;
+    messages[i].machine = (char *)place->machine;
+    messages[i].token = (ProtobufCBinaryData){.data = (uint8_t *)place->token, .len = place->token_bytes};
+    pointers[i] = &messages[i];
+  }
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__ConnectRequest request = BALLAST__V1__CONNECT_REQUEST__INIT;
+  request.driver = &who;
+  request.peers = pointers;
+  request.n_peers = peer_count;
+  request.data_path = (char *)data_path;
+  call(client, "Connect", &request.base, CONNECT_DEADLINE_MS, pending);
+free_arrays:
+  free(messages);
+  free(pointers);
+}
+
+void bl_stage_client_prepare(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_plan_text_t *plan,
+                             bl_stage_answer_fn done, void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__PreparePlanRequest request = BALLAST__V1__PREPARE_PLAN_REQUEST__INIT;
+  request.driver = &who;
+  request.version = plan->version;
+  request.kind = (Ballast__V1__RunKind)plan->kind;
+  request.schedule = (char *)plan->schedule;
+  request.micro_batches = (int32_t)plan->micro_batches;
+  request.digest = plan->digest;
+  request.policy = (char *)plan->policy;
+  call(client, "PreparePlan", &request.base, SHORT_DEADLINE_MS, pend(client, NULL, done, context));
+}
+
+void bl_stage_client_run(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_run_text_t *run,
+                         bl_stage_answer_fn done, void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__RunRequest request = BALLAST__V1__RUN_REQUEST__INIT;
+  request.driver = &who;
+  request.step = run->run.step;
+  request.attempt = run->run.attempt;
+  request.plan_version = run->run.plan_version;
+  request.kind = (Ballast__V1__RunKind)run->run.kind;
+  request.tokens = (uint32_t *)run->tokens;
+  request.n_tokens = run->token_count;
+  request.draw_seed = run->draw_seed;
+  request.first_window = run->first_window;
+  request.temperature = run->temperature;
+  call(client, "Run", &request.base, BL_RPC_NO_DEADLINE, pend(client, fill_run, done, context));
+}
+
+void bl_stage_client_commit(bl_stage_client_t *client, bl_driver_id_t driver, const bl_commit_t *commit,
+                            bl_stage_answer_fn done, void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__CommitRequest request = BALLAST__V1__COMMIT_REQUEST__INIT;
+  request.driver = &who;
+  request.step = commit->step;
+  request.attempt = commit->attempt;
+  request.scale = commit->scale;
+  request.learning_rate = commit->learning_rate;
+  call(client, "Commit", &request.base, COMMIT_DEADLINE_MS, pend(client, NULL, done, context));
+}
+
+void bl_stage_client_abort(bl_stage_client_t *client, bl_driver_id_t driver, uint64_t next, uint64_t attempt,
+                           bl_stage_answer_fn done, void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__AbortRequest request = BALLAST__V1__ABORT_REQUEST__INIT;
+  request.driver = &who;
+  request.step = next;
+  request.attempt = attempt;
+  call(client, "Abort", &request.base, COMMIT_DEADLINE_MS, pend(client, NULL, done, context));
+}
+
+void bl_stage_client_release(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__ReleaseRequest request = BALLAST__V1__RELEASE_REQUEST__INIT;
+  request.driver = &who;
+  call(client, "Release", &request.base, SHORT_DEADLINE_MS, pend(client, NULL, done, context));
+}
+
+void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, int32_t exit_code, bl_stage_answer_fn done,
+                          void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__StageStopRequest request = BALLAST__V1__STAGE_STOP_REQUEST__INIT;
+  request.driver = &who;
+  request.exit_code = exit_code;
+  call(client, "Stop", &request.base, STATUS_DEADLINE_MS, pend(client, NULL, done, context));
+}
+
+// ---- traces --------------------------------------------------------------------------------------------------------
+
+static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
+  (void)request;
+  const pending_t *pending = context;
+  const Ballast__V1__StageTraceResponse *response = (const Ballast__V1__StageTraceResponse *)output;
+  for (size_t i = 0; i < response->n_events; i++) {
+    const Ballast__V1__TraceEvent *event = response->events[i];
+    bl_trace_item_t item = {.name = event->name,
+                            .wait = event->wait,
+                            .start_ns = event->start_ns,
+                            .end_ns = event->end_ns,
+                            .micro_batch = event->micro_batch,
+                            .slots_in_use = event->slots_in_use};
+    pending->event(&item, pending->context);
+  }
+}
+
+void bl_stage_client_trace(bl_stage_client_t *client, bl_stage_trace_fn event, bl_stage_answer_fn done, void *context) {
+  Ballast__V1__StageTraceRequest request = BALLAST__V1__STAGE_TRACE_REQUEST__INIT;
+  pending_t *pending = pend(client, NULL, done, context);
+  pending->event = event;
+  if (bl_rpc_channel_stream(client->channel, service, "Trace", &request.base, SHORT_DEADLINE_MS, traced, answered,
+                            pending, NULL, &pending->err) != BL_OK) {
+    fail_later(pending);
+  }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// One stage as the driver sees it: the calls of ballast.v1.Stage as plain structures.
+//
+//   bl_stage_client_create(rpc, "127.0.0.1:7700", &client, err);
+//   bl_stage_client_status(client, answered, context);
+//   static void answered(const bl_stage_answer_t *answer, void *context) {
+//     if (answer->err->status != BL_OK) ...
+//   }
+//
+// `done` fires exactly once per call, never before the call returns, with everything in the answer borrowed; also when
+// the call could not be made at all. bl_stage_client_destroy ends calls under way: their `done` fires with
+// BL_CANCELLED.
+// Thread: the loop's.
+#ifndef BALLAST_DRIVER_STAGE_CLIENT_WIRE_H
+#define BALLAST_DRIVER_STAGE_CLIENT_WIRE_H
+
+#include "ballot.h"
+#include "rpc/channel.h"
+#include "step/record.h"
+
+typedef struct bl_stage_client bl_stage_client_t;
+
+typedef struct bl_memory_share {
+  const char *name;
+  uint64_t planned_bytes;
+} bl_memory_share_t;
+
+typedef struct bl_path_share {
+  int32_t stage;
+  const char *data_path, *reason;
+} bl_path_share_t;
+
+#define BL_STAGE_TOKEN_BYTES 16
+
+// What a stage says in answer to Configure: how peers reach it, and what it holds.
+typedef struct bl_stage_place {
+  const char *unix_address, *tcp_address, *machine;
+  uint8_t token[BL_STAGE_TOKEN_BYTES];
+  size_t token_bytes;
+  const char *instruction_set;
+  uint64_t slot_bytes;
+  bl_memory_share_t *memory; // [memory_count]
+  size_t memory_count;
+} bl_stage_place_t;
+
+typedef struct bl_stage_said {
+  uint64_t epoch, incarnation, configured, applied, highest_attempt, plan_version;
+  int64_t process;
+  bool prepared; // the vote of it follows
+  bl_ballot_t vote;
+  uint64_t vote_plan_version;
+  bl_commit_t last_commit; // step 0: none
+  bl_ballot_t last_vote;
+} bl_stage_said_t;
+
+// What a stage does at the moment, for people.
+typedef struct bl_stage_doing {
+  const char *phase, *operation, *waits_for;
+  uint64_t waits_ns;
+} bl_stage_doing_t;
+
+// Members that a call does not set are zero.
+typedef struct bl_stage_answer {
+  const bl_error_t *err;        // never NULL
+  bool accepted;                // Takeover
+  bl_stage_said_t said;         // Takeover, Status
+  const void *packed;           // Status: the StageStatusResponse as it came, to be passed on
+  size_t packed_bytes;          //
+  bl_stage_place_t place;       // Configure
+  const bl_path_share_t *paths; // Connect
+  size_t path_count;            //
+  bl_ballot_t vote;             // Run
+  uint32_t token;               // Run of a generation, last stage
+} bl_stage_answer_t;
+typedef void (*bl_stage_answer_fn)(const bl_stage_answer_t *answer, void *context);
+
+BL_MUST_USE bl_status_t bl_stage_client_create(bl_rpc_t *rpc, const char *address, bl_stage_client_t **client,
+                                               bl_error_t *err);
+void bl_stage_client_destroy(bl_stage_client_t *client); // NULL is fine
+const char *bl_stage_client_address(const bl_stage_client_t *client);
+
+typedef struct bl_stage_configuration {
+  const char *job; // canonical YAML: says all that the stage must know, with its number
+  uint32_t stage;
+} bl_stage_configuration_t;
+// The digest that Configure carries: of all fields. Never 0.
+uint64_t bl_stage_configuration_digest(const bl_stage_configuration_t *configuration);
+
+typedef struct bl_stage_peer {
+  int32_t stage;
+  const bl_stage_place_t *place;
+} bl_stage_peer_t;
+
+typedef struct bl_stage_plan_text {
+  uint64_t version, digest;
+  bl_run_kind_t kind;
+  const char *schedule; // CSV of all stages
+  uint32_t micro_batches;
+  const char *policy;
+} bl_stage_plan_text_t;
+
+typedef struct bl_stage_run_text {
+  bl_run_id_t run;
+  uint64_t first_window;  // BL_RUN_VALIDATE
+  const uint32_t *tokens; // BL_RUN_GENERATE
+  size_t token_count;
+  uint64_t draw_seed;
+  double temperature;
+} bl_stage_run_text_t;
+
+void bl_stage_client_status(bl_stage_client_t *client, bl_stage_answer_fn done, void *context);
+void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run,
+                              bl_stage_answer_fn done, void *context);
+void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
+                               const bl_stage_configuration_t *configuration, bl_stage_answer_fn done, void *context);
+void bl_stage_client_connect(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_peer_t *peers,
+                             size_t peer_count, const char *data_path, bl_stage_answer_fn done, void *context);
+void bl_stage_client_prepare(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_plan_text_t *plan,
+                             bl_stage_answer_fn done, void *context);
+// No deadline: a step takes what it takes. A stage that dies or falls silent ends the call (keepalive).
+void bl_stage_client_run(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_run_text_t *run,
+                         bl_stage_answer_fn done, void *context);
+void bl_stage_client_commit(bl_stage_client_t *client, bl_driver_id_t driver, const bl_commit_t *commit,
+                            bl_stage_answer_fn done, void *context);
+void bl_stage_client_abort(bl_stage_client_t *client, bl_driver_id_t driver, uint64_t next, uint64_t attempt,
+                           bl_stage_answer_fn done, void *context);
+void bl_stage_client_release(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context);
+void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, int32_t exit_code, bl_stage_answer_fn done,
+                          void *context);
+
+// Operations of the last run. `event` fires for each, borrowed, before `done`.
+typedef struct bl_trace_item {
+  const char *name;
+  bool wait;
+  uint64_t start_ns, end_ns;
+  int32_t micro_batch;
+  uint32_t slots_in_use;
+} bl_trace_item_t;
+typedef void (*bl_stage_trace_fn)(const bl_trace_item_t *item, void *context);
+void bl_stage_client_trace(bl_stage_client_t *client, bl_stage_trace_fn event, bl_stage_answer_fn done, void *context);
+
+#endif
