@@ -30,7 +30,7 @@
 //      add: weight gradients, and backward_input where the caller asks.
 //   6. Every operation is a pure function of its inputs, its shape, the instruction set and the thread count:
 //      the same call gives the same bits. Rows never mix: a row's forward result does not depend on other rows
-//      (within a plan of one shape). Except where stated, the thread count does not matter either.
+//      (within a plan of one shape). The thread count can change last bits of linear operations, of no other.
 //   7. No aliasing between arguments unless a member names it.
 //
 // Types. `dtype` is the type of activations and of the weights that products read. Gradients of weights,
@@ -171,7 +171,7 @@ typedef struct bl_ops {
   void (*linear_backward_input)(bl_linear_op_t *op, const void *dy, const void *w, const void *packed, bool accumulate,
                                 void *dx);
   // dw (in the order of W) = x^T dy, or += where accumulate; dbias [out] likewise by column sums of dy, or
-  // NULL. Depends on the thread count.
+  // NULL.
   void (*linear_backward_weight)(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
                                  float *dbias);
 

@@ -172,21 +172,37 @@ static bool compare_once(const op_host_t *host, const op_case_t *c, buffers_t *b
   return ok;
 }
 
+static bool same_bits(const op_case_t *c, const buffers_t *a, const buffers_t *b, const char *how) {
+  for (size_t n = 0; n < OP_TENSORS; n++) {
+    if (a->t[n] && memcmp(a->t[n], b->t[n], a->tensors[n].count * sizeof(float)) != 0) {
+      char name[128];
+      op_case_name(c, name, sizeof name);
+      printf("%s: %s differs in bits %s\n", name, a->tensors[n].name, how);
+      return false;
+    }
+  }
+  return true;
+}
+
 bool op_case_compare(const op_host_t *host, const op_case_t *c) {
   buffers_t first, second;
   bool ok = compare_once(host, c, &first, 0);
   if (ok) {
     // Again, elsewhere in memory: the same bits.
     ok = compare_once(host, c, &second, 3);
-    for (size_t n = 0; ok && n < OP_TENSORS; n++) {
-      if (first.t[n] && memcmp(first.t[n], second.t[n], first.tensors[n].count * sizeof(float)) != 0) {
-        printf("%s: %s differs in bits when run again at another address\n", c->kind->name, first.tensors[n].name);
-        ok = false;
-      }
-    }
+    ok = ok && same_bits(c, &first, &second, "when run again at another address");
     clear(&second);
   }
   clear(&first);
+  return ok;
+}
+
+bool op_case_same_bits(const op_host_t *a, const op_host_t *b, const op_case_t *c) {
+  buffers_t first, second;
+  const bool ok_first = compare_once(a, c, &first, 0), ok_second = compare_once(b, c, &second, 0);
+  const bool ok = ok_first && ok_second && same_bits(c, &first, &second, "between two contexts");
+  clear(&first);
+  clear(&second);
   return ok;
 }
 

@@ -86,6 +86,8 @@ void op_case_name(const op_case_t *c, char *text, size_t bytes);
 // Each prints what fails and returns whether all is well.
 bool op_case_compare(const op_host_t *host, const op_case_t *c);
 bool op_case_gradients(const op_case_t *c);
+// Runs the case on both and compares every output bit by bit.
+bool op_case_same_bits(const op_host_t *a, const op_host_t *b, const op_case_t *c);
 double op_case_seconds(const op_host_t *host, const op_case_t *c);
 
 #endif

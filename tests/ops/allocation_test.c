@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies that executing operations allocates nothing by our code: the linker sends the allocations of everything
+// linked statically here. What oneDNN allocates inside its shared library is its own.
+#include "ops/cases/op_case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static size_t allocations;
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+
+void *__wrap_malloc(size_t bytes) {
+  allocations++;
+  return __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes) {
+  allocations++;
+  return __real_calloc(count, bytes);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
+  allocations++;
+  return __real_aligned_alloc(alignment, bytes);
+}
+
+enum { SEQ = 65, HIDDEN = 32, VOCAB = 90, HEAD_DIM = 16, HEADS = 2 };
+
+static void a_step_allocates_nothing(void **state) {
+  (void)state;
+  const bl_ops_t *ops = bl_ops_host();
+  bl_compute_t *compute;
+  bl_error_t err = {0};
+  bl_linear_op_t *linear;
+  bl_attention_op_t *attention;
+  bl_rope_op_t *rope;
+  assert_int_equal(ops->create(&(bl_compute_options_t){.threads = 2}, &compute, &err), BL_OK);
+  assert_true(allocations > 0); // the wrappers are in place
+  ops->attach(compute);
+  const bl_linear_shape_t l = {.rows = SEQ,
+                               .in = HIDDEN,
+                               .out = VOCAB,
+                               .order = BL_WEIGHT_OUT_IN,
+                               .uses = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT,
+                               .prepack = true};
+  const bl_attention_shape_t a = {
+      .batch = 1, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .flash = true};
+  const bl_rope_shape_t r = {
+      .batch = 1, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .theta = 10000};
+  assert_int_equal(ops->linear_plan(compute, &l, &linear, &err), BL_OK);
+  assert_int_equal(ops->attention_plan(compute, &a, &attention, &err), BL_OK);
+  assert_int_equal(ops->rope_plan(compute, &r, &rope, &err), BL_OK);
+  op_host_workspace(&(op_host_t){ops, compute});
+  void *packed = aligned_alloc(64, (ops->linear_packed_bytes(linear) + 63) / 64 * 64);
+  const size_t floats = SEQ * (VOCAB + 3 * HIDDEN);
+  float *x = calloc(floats, sizeof *x), *y = calloc(floats, sizeof *y), *w = calloc(floats, sizeof *w);
+  float *stats = calloc(floats, sizeof *stats), *m = calloc(floats, sizeof *m), *v = calloc(floats, sizeof *v);
+  int32_t *ids = calloc(SEQ, sizeof *ids);
+  double losses[SEQ], loss;
+  int64_t bad;
+  const bl_norm_shape_t n = {.rows = SEQ, .width = HIDDEN, .epsilon = 1e-5f};
+  const bl_adamw_t adamw = {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f};
+
+  allocations = 0;
+  ops->linear_pack(linear, w, packed);
+  ops->embedding_forward(compute, 1, SEQ, HIDDEN, BL_COMPUTE_FP32, ids, w, NULL, x);
+  ops->norm_forward(compute, &n, x, w, w, y, stats);
+  ops->rope_forward(rope, x);
+  ops->attention_forward(attention, x, y, stats);
+  ops->attention_backward(attention, w, x, y, stats, x);
+  ops->linear_forward(linear, x, w, packed, NULL, NULL, y);
+  ops->cross_entropy(compute, SEQ, VOCAB, BL_COMPUTE_FP32, ids, 1.0f, y, losses);
+  ops->loss_sum(compute, SEQ, losses, &loss, &bad);
+  ops->linear_backward_input(linear, y, w, packed, false, x);
+  ops->linear_backward_weight(linear, x, y, true, w, m);
+  ops->norm_backward(compute, &n, y, x, w, stats, NULL, v, m);
+  ops->gelu_forward(compute, SEQ * HIDDEN, BL_COMPUTE_FP32, x, y);
+  ops->swiglu_forward(compute, SEQ, HIDDEN, BL_COMPUTE_FP32, x, y);
+  ops->embedding_backward(compute, 1, SEQ, HIDDEN, BL_COMPUTE_FP32, ids, x, w, NULL);
+  ops->sum_squares(compute, SEQ * HIDDEN, x, &loss);
+  ops->adamw(compute, SEQ * HIDDEN, &adamw, x, w, m, v);
+  (void)ops->draw(compute, VOCAB, BL_COMPUTE_FP32, w, 1.0f, 0.5);
+  const size_t counted = allocations;
+
+  printf("allocations by our code in a step: %zu\n", counted);
+  assert_int_equal(counted, 0);
+  assert_int_equal(ops->status(compute, &err), BL_OK);
+  void *blocks[] = {packed, x, y, w, stats, m, v, ids};
+  for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+    free(blocks[i]);
+  }
+  ops->destroy(compute);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_allocates_nothing)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
