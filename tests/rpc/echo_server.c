@@ -4,12 +4,15 @@
 #include "echo_wire.h"
 #include "loop/timer.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 static void say(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   echo_server_t *echo = context;
   echo->arrived++;
+  (void)bl_rpc_call_peer(call, echo->peer);
+  assert(bl_rpc_call_server(call) == echo->server);
   echo_request_t request = echo_read_request(input);
   echo_response_t response = {.text = request.text,
                               .payload_bytes = request.payload_bytes,

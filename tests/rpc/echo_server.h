@@ -13,6 +13,7 @@ typedef struct echo_server {
   unsigned sent;      // messages of streams that the connection took
   unsigned hanging;   // calls of Hang not yet finished
   char address[BL_RPC_ADDRESS_BYTES];
+  char peer[BL_RPC_ADDRESS_BYTES]; // of the last Say
 } echo_server_t;
 
 // Creates, listens and starts.
