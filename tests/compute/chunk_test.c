@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what chunks refuse, that a micro-batch may run again without counting its head gradient twice, that
-// recomputation leaves the output alone, and that logits and draws agree with the loss.
+// F, R and I leave weights and gradients alone and R the output too, and that logits and draws agree with the loss.
 #include "compute/model/chunk.h"
 
 #include "compute/trainer.h"
@@ -98,6 +98,33 @@ static void a_second_run_does_not_count_twice(void **state) {
   trainer_destroy(trainer);
 }
 
+// EXECUTION.md 1: only W adds to gradients, nothing before the update touches weights.
+static void forward_and_backward_input_are_pure(void **state) {
+  (void)state;
+  trainer_options_t options = {
+      .model = model, .chunks = 2, .micro_batches = 1, .layout = {.micro_batch = 2}, .seed = 5};
+  trainer_t *trainer = trainer_create(&options);
+  bl_chunk_t *chunk = trainer_chunk(trainer, 0);
+  trainer_buffers_t b = trainer_make_buffers(trainer, 0);
+  const bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
+  const float *weights = bl_chunk_parameter(chunk, 0).weight, *gradients = bl_chunk_parameter(chunk, 0).gradient;
+  float *kept = malloc(sizes.weight_bytes), *zeros = calloc(1, sizes.gradient_bytes);
+  assert_true(kept && zeros);
+  memcpy(kept, weights, sizes.weight_bytes);
+  bl_chunk_begin_step(chunk);
+  bl_chunk_forward(chunk, b.tokens, b.in, b.slot, b.out);
+  bl_chunk_recompute(chunk, b.in, b.slot);
+  bl_chunk_backward_input(chunk, NULL, b.in, b.slot, b.out, true, NULL); // y serves as dy
+  assert_memory_equal(gradients, zeros, sizes.gradient_bytes);
+  bl_chunk_backward_weight(chunk, b.tokens, b.in, b.slot, b.out);
+  assert_memory_not_equal(gradients, zeros, sizes.gradient_bytes);
+  assert_memory_equal(weights, kept, sizes.weight_bytes);
+  free(kept);
+  free(zeros);
+  trainer_free_buffers(&b);
+  trainer_destroy(trainer);
+}
+
 static void recomputation_leaves_the_output_alone(void **state) {
   (void)state;
   trainer_t *trainer = make_trainer(model);
@@ -187,6 +214,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_cannot_be_is_refused),
       cmocka_unit_test(a_second_run_does_not_count_twice),
+      cmocka_unit_test(forward_and_backward_input_are_pure),
       cmocka_unit_test(recomputation_leaves_the_output_alone),
       cmocka_unit_test(logits_and_draws_agree_with_the_loss),
       cmocka_unit_test(the_same_in_pieces),
