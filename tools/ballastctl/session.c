@@ -22,7 +22,7 @@
 #define CAUSE_MS 1000
 // How long processes may take to end when asked.
 #define END_MS 5000
-// How long a stop may wait for the step boundary, a sample or a trace for its answer.
+// How long the driver may take to reach a step boundary, a sample or a trace to be made.
 #define STOP_MS            60000
 #define COLLECT_MS         60000
 #define SAMPLE_TEMPERATURE 0.8
@@ -99,7 +99,8 @@ static void stop_answered(const bl_error_t *err, void *context) {
   if (err->status != BL_OK) {
     say(session, "the driver did not stop in order: %s", err->text);
   }
-  end(session, err->status == BL_OK ? BL_CTL_END_WAIT : BL_CTL_END_ASK, END_MS);
+  // A driver answers at once and stops at the next step boundary.
+  end(session, err->status == BL_OK ? BL_CTL_END_WAIT : BL_CTL_END_ASK, session->finished ? END_MS : STOP_MS);
 }
 
 // The orderly end: the driver stops itself, and the stages that were started with it.
@@ -107,7 +108,7 @@ static void stop(session_t *session) {
   bl_error_t err;
   if (session->fleet == NULL) {
     end(session, BL_CTL_END_WAIT, 0); // somebody else's driver goes on
-  } else if (bl_ctl_driver_stop(session->driver, STOP_MS, stop_answered, session, &err) != BL_OK) {
+  } else if (bl_ctl_driver_stop(session->driver, END_MS, stop_answered, session, &err) != BL_OK) {
     stop_answered(&err, session);
   }
 }
