@@ -141,6 +141,7 @@ static void on_tick(uv_timer_t *timer) {
 }
 
 void bl__hub_watch_time(bl_hub_t *hub) {
+  bl__assert_transfer(hub);
   if (!uv_is_active((uv_handle_t *)&hub->tick)) {
     uv_timer_start(&hub->tick, on_tick, BL__HUB_TICK_MS, BL__HUB_TICK_MS);
   }
@@ -190,7 +191,9 @@ static void on_wake(uv_async_t *async) {
 
 static void *transfer_thread(void *argument) {
   bl_hub_t *hub = argument;
+  hub->transfer = pthread_self();
   bl_thread_set_name("bl-transfer");
+  bl_thread_unpin(); // a hub made by a pinned compute thread must not compete with it while other processors idle
   uv_run(&hub->loop, UV_RUN_DEFAULT);
   return NULL;
 }

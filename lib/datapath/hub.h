@@ -13,6 +13,7 @@
 #include "datapath/exchange.h"
 #include "datapath/link.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <uv.h>
@@ -85,6 +86,7 @@ struct bl_hub {
   size_t strangers;                           // transfer: incoming links that are not up
   bool connect_started;                       // transfer
   bool closing;                               // transfer
+  pthread_t transfer;                         // transfer: itself, for assertions
 
   pthread_mutex_t mutex;
   pthread_cond_t changed;                 // [m] completions, losses, aborts
@@ -99,6 +101,15 @@ struct bl_hub {
   bl_hub_wait_t waits[BL__HUB_MAX_WAITS]; // [m] since_ns == 0: free
   bl_hub_counters_t counters;             // [m]
 };
+
+// Debug builds stop when something of the transfer thread is touched by another one.
+static inline void bl__assert_transfer(const bl_hub_t *hub) {
+#ifdef BALLAST_DEBUG
+  assert(hub->closing || pthread_equal(hub->transfer, pthread_self()));
+#else
+  (void)hub;
+#endif
+}
 
 // hub.c
 void bl__hub_changed(bl_hub_t *hub); // mutex held: wakes waiters

@@ -173,6 +173,7 @@ static void start(bl_hub_t *hub, bl__connect_t *connect) {
 }
 
 void bl__connect_run(bl_hub_t *hub) {
+  bl__assert_transfer(hub);
   bl__connect_t *connect = current(hub);
   if (connect == NULL) {
     return;

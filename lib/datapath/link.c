@@ -114,6 +114,7 @@ static void tell_waiters(bl__link_t *link, bl_status_t status, const char *text)
 }
 
 void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...) {
+  bl__assert_transfer(link->hub);
   if (link->state == BL__LINK_CLOSED) {
     return;
   }
@@ -349,6 +350,7 @@ static bool pull_turn(bl__link_t *link) {
 }
 
 bool bl__link_turn(bl__link_t *link) {
+  bl__assert_transfer(link->hub);
   if (link->state == BL__LINK_CLOSED || link->state == BL__LINK_CONNECTING) {
     return false;
   }

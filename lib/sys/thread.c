@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -49,6 +50,13 @@ bl_status_t bl_thread_pin(int first, int count) {
     position++;
   }
   return pthread_setaffinity_np(pthread_self(), sizeof chosen, &chosen) == 0 ? BL_OK : BL_INVALID;
+}
+
+void bl_thread_unpin(void) {
+  cpu_set_t process;
+  if (sched_getaffinity(getpid(), sizeof process, &process) == 0) {
+    pthread_setaffinity_np(pthread_self(), sizeof process, &process);
+  }
 }
 
 void bl_thread_flush_denormals(void) {

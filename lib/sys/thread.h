@@ -15,6 +15,9 @@ int bl_thread_processors(void);
 // wrapping around: stage s with n threads asks for (s * n, n). BL_INVALID when count < 1 or first < 0.
 BL_MUST_USE bl_status_t bl_thread_pin(int first, int count);
 
+// Undoes what a thread inherited from a pinned one: it may run wherever the main thread of the process may.
+void bl_thread_unpin(void);
+
 // Denormal numbers become zero in this thread's arithmetic (x86-64: FTZ and DAZ; AArch64: FZ). Without it an
 // AdamW-like loop was measured 2x slower once second moments decay.
 void bl_thread_flush_denormals(void);

@@ -23,6 +23,13 @@ static void *pin(void *argument) {
   return NULL;
 }
 
+static void *pin_and_unpin(void *argument) {
+  pin(argument);
+  bl_thread_unpin();
+  ((pin_t *)argument)->processors = bl_thread_processors();
+  return NULL;
+}
+
 static pin_t pin_in_thread(int first, int count) {
   pin_t request = {.first = first, .count = count};
   pthread_t thread;
@@ -41,6 +48,12 @@ static void pins(void **state) {
   assert_int_equal(pin_in_thread(0, available + 5).processors, available);
   assert_int_equal(pin_in_thread(0, 0).status, BL_INVALID);
   assert_int_equal(pin_in_thread(-1, 1).status, BL_INVALID);
+  pin_t back = {.first = 0, .count = 1};
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, pin_and_unpin, &back), 0);
+  pthread_join(thread, NULL);
+  assert_int_equal(back.status, BL_OK);
+  assert_int_equal(back.processors, available);
   assert_int_equal(bl_thread_processors(), available); // the caller itself was never pinned
 }
 
