@@ -3,6 +3,7 @@
 #include "verbs.h"
 
 #include "config/flags.h"
+#include "sys/version.h"
 
 typedef struct arguments {
   int output;
@@ -15,6 +16,7 @@ static const bl_flags_t flags = {.program = "ballastctl version",
                                  .table = {rows, 1, "command line"}};
 static const bl_ctl_column_t columns[] = {{.key = "name", .title = "NAME"},
                                           {.key = "version", .title = "VERSION"},
+                                          {.key = "revision", .title = "REVISION", .wide = true},
                                           {.key = "compiler", .title = "COMPILER", .wide = true}};
 
 static int run(int argc, char *const *argv) {
