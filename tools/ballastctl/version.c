@@ -27,8 +27,8 @@ static int run(int argc, char *const *argv) {
   if (status == BL_OK && result.help) {
     bl_flags_print_help(&flags, stdout);
   } else if (status == BL_OK) {
-    json_t *version =
-        json_pack("{s:s, s:s, s:s}", "name", "ballast", "version", BALLAST_VERSION, "compiler", "gcc " __VERSION__);
+    json_t *version = json_pack("{s:s, s:s, s:s, s:s}", "name", "ballast", "version", bl_version(), "revision",
+                                bl_revision(), "compiler", "gcc " __VERSION__);
     status = version != NULL
                  ? bl_ctl_print_object(arguments.output, columns, sizeof columns / sizeof columns[0], version, stdout)
                  : BL_EXHAUSTED;
