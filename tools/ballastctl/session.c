@@ -516,6 +516,9 @@ int bl_ctl_session_run(const bl_ctl_session_options_t *options) {
   }
   if (status == BL_OK) {
     bl_loop_run(session.loop);
+    if (session.interrupted && !session.finished && bl_ctl_summary_steps(session.summary) > 0) {
+      bl_ctl_summary_print_line(session.summary, stderr);
+    }
   } else {
     fprintf(stderr, "ballastctl: %s\n", err.text);
     session.exit_code = bl_status_exit_code(status);
