@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The small matrix product that attention is built from: C[m, n] (+)= A[m, k] B[k, n] on operands that lie in cache.
 //
-// A block of BL__ROWS x BL__COLUMNS vectors of C stays in registers; each step of k loads a row of B and broadcasts a
+// A block of a few rows and vectors of C stays in registers; each step of k loads a row of B and broadcasts a
 // column of A. A has two strides, so that A^T costs nothing.
 #ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_TILE_H
 #define BALLAST_COMPUTE_OPS_HOST_KERNELS_TILE_H
@@ -11,16 +11,25 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+// Blocks of C that fit the registers: rows x columns, columns in vectors. Narrow remainders take more rows, so that
+// enough sums are in flight to hide the latency of FMA.
 #if defined(__AVX512F__)
-#define BL__ROWS    4
-#define BL__COLUMNS 4
+#define BL__ROWS           4
+#define BL__COLUMNS        4
+#define BL__NARROW_ROWS    8
+#define BL__NARROW_COLUMNS 2
 #elif defined(__AVX__)
-#define BL__ROWS    6
-#define BL__COLUMNS 2
+#define BL__ROWS           6
+#define BL__COLUMNS        2
+#define BL__NARROW_ROWS    6
+#define BL__NARROW_COLUMNS 2
 #else
-#define BL__ROWS    4
-#define BL__COLUMNS 2
+#define BL__ROWS           4
+#define BL__COLUMNS        2
+#define BL__NARROW_ROWS    4
+#define BL__NARROW_COLUMNS 2
 #endif
+#define BL__THIN_ROWS 8 // beside one column
 
 typedef struct bl__tile {
   size_t k;
@@ -36,7 +45,7 @@ typedef struct bl__tile {
 // `rows` and `columns` (in vectors) are constants at each call, so that the loops unroll into registers.
 __attribute__((always_inline)) static inline void bl__tile_block(const bl__tile_t *tile, size_t row, size_t column,
                                                                  const size_t rows, const size_t columns) {
-  bl__vector_t sums[BL__ROWS][BL__COLUMNS];
+  bl__vector_t sums[BL__THIN_ROWS][BL__COLUMNS];
   const float *a = tile->a + row * tile->a_row;
   const float *b = tile->b + column;
   float *c = tile->c + row * tile->c_row + column;
@@ -71,26 +80,33 @@ __attribute__((always_inline)) static inline void bl__tile_block(const bl__tile_
   }
 }
 
-// n is a multiple of BL_HEAD_ALIGN (itself a multiple of every vector length).
-__attribute__((always_inline)) static inline void bl__tile_columns(const bl__tile_t *tile, size_t row, size_t n,
-                                                                   const size_t rows) {
-  size_t column = 0;
-  for (; column + BL__COLUMNS * BL__LANES <= n; column += BL__COLUMNS * BL__LANES) {
-    bl__tile_block(tile, row, column, rows, BL__COLUMNS);
+// Columns [first, last), `columns` vectors at a time; a row of blocks after the other, so that A stays in cache.
+__attribute__((always_inline)) static inline void bl__tile_strip(const bl__tile_t *tile, size_t m, size_t first,
+                                                                 size_t last, const size_t rows, const size_t columns) {
+  const size_t step = columns * BL__LANES;
+  size_t row = 0;
+  for (; row + rows <= m; row += rows) {
+    for (size_t column = first; column < last; column += step) {
+      bl__tile_block(tile, row, column, rows, columns);
+    }
   }
-  for (; column < n; column += BL__LANES) {
-    bl__tile_block(tile, row, column, rows, 1);
+  for (; row + 2 <= m; row += 2) {
+    for (size_t column = first; column < last; column += step) {
+      bl__tile_block(tile, row, column, 2, columns);
+    }
+  }
+  for (size_t column = first; row < m && column < last; column += step) {
+    bl__tile_block(tile, row, column, 1, columns);
   }
 }
 
+// n is a multiple of BL_HEAD_ALIGN (itself a multiple of every vector length).
 static inline void bl__tile_product(size_t m, size_t n, const bl__tile_t *tile) {
-  size_t row = 0;
-  for (; row + BL__ROWS <= m; row += BL__ROWS) {
-    bl__tile_columns(tile, row, n, BL__ROWS);
-  }
-  for (; row < m; row++) {
-    bl__tile_columns(tile, row, n, 1);
-  }
+  const size_t wide = n / (BL__COLUMNS * BL__LANES) * (BL__COLUMNS * BL__LANES);
+  const size_t narrow = n / (BL__NARROW_COLUMNS * BL__LANES) * (BL__NARROW_COLUMNS * BL__LANES);
+  bl__tile_strip(tile, m, 0, wide, BL__ROWS, BL__COLUMNS);
+  bl__tile_strip(tile, m, wide, narrow, BL__NARROW_ROWS, BL__NARROW_COLUMNS);
+  bl__tile_strip(tile, m, narrow, n, BL__THIN_ROWS, 1);
 }
 
 #endif
