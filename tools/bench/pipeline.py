@@ -38,7 +38,7 @@ def run(options, folder, number):
             "pipeline": {"stages": 2, "schedule": "1f1b", "attention": "flash", "threads": 1},
             "balance": {"data_path": options.path},
         }, file)
-    subprocess.run([os.path.join(ROOT, "build", "bin", "ballastctl"), "run", job, "--local", "--report", report],
+    subprocess.run([os.path.join(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")), "ballastctl"), "run", job, "--local", "--report", report],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
     with open(report) as file:
         return [json.loads(line) for line in file][2:]
