@@ -30,8 +30,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
       {job->services.stores.count > 0, "services.stores",
        "activation stores are not supported in this version; remove the key"},
       {job->services.tls != NULL, "services.tls", "TLS is not supported in this version; remove the key"},
-      {job->train.validate_every > 0, "train.validate_every",
-       "the held-out loss is computed after the last step only in this version; remove the key"},
   };
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
     if (rules[i].asked) {
