@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
-#define RETRY_MS 200
+#define RETRY_MS       200
+#define ACKNOWLEDGE_MS 5000
 
 struct bl_ctl_driver {
   bl_rpc_t *rpc;
@@ -19,7 +21,10 @@ struct bl_ctl_driver {
   bl_timer_t *retry;
   uint64_t away_since_ms; // 0 while the watch is connected
   uint64_t last_step, last_validation;
-  bool closing;
+  uint64_t record;       // our name as the one that keeps the run's record; 0: we keep none
+  uint64_t written;      // revision up to which the record is written, as this driver counts
+  uint64_t acknowledged; // of that, what the driver has been told
+  bool acknowledging, closing;
 };
 
 // One call that is under way, with the callbacks of whoever asked.
@@ -157,6 +162,36 @@ static void deliver_validation(bl_ctl_driver_t *driver, const Ballast__V1__Valid
   driver->watcher.validation(&validation, driver->watcher.context);
 }
 
+static void acknowledge(bl_ctl_driver_t *driver);
+
+static void acknowledged(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
+                         void *context) {
+  (void)request;
+  (void)output;
+  bl_ctl_driver_t *driver = context;
+  driver->acknowledging = false;
+  if (err->status != BL_OK) {
+    driver->acknowledged = 0; // it may have been meant for a driver that has gone
+  }
+  if (!driver->closing && driver->away_since_ms == 0) {
+    acknowledge(driver);
+  }
+}
+
+// Tells the driver how far the record is written: its next commit waits for that.
+static void acknowledge(bl_ctl_driver_t *driver) {
+  if (driver->record == 0 || driver->acknowledging || driver->acknowledged == driver->written) {
+    return;
+  }
+  Ballast__V1__AcknowledgeRequest request = BALLAST__V1__ACKNOWLEDGE_REQUEST__INIT;
+  request.record = driver->record;
+  request.revision = driver->written;
+  bl_error_t err;
+  driver->acknowledged = driver->written;
+  driver->acknowledging = bl_rpc_channel_call(driver->channel, service, "Acknowledge", &request.base, ACKNOWLEDGE_MS,
+                                              acknowledged, driver, NULL, &err) == BL_OK;
+}
+
 static void watched(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
   (void)request;
   bl_ctl_driver_t *driver = context;
@@ -180,6 +215,8 @@ static void watched(bl_rpc_request_t *request, const ProtobufCMessage *output, v
   default:
     break;
   }
+  driver->written = response->revision;
+  acknowledge(driver);
 }
 
 static void watch_ended(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
@@ -205,6 +242,8 @@ static void watch_ended(bl_rpc_request_t *request, const ProtobufCMessage *outpu
 // Asks for everything: a driver that was started again counts its events anew, and steps seen are left out here.
 static bl_status_t start_watch(bl_ctl_driver_t *driver, bl_error_t *err) {
   Ballast__V1__WatchRequest request = BALLAST__V1__WATCH_REQUEST__INIT;
+  request.record = driver->record;
+  driver->written = driver->acknowledged = 0;
   return bl_rpc_channel_stream(driver->channel, service, "Watch", &request.base, BL_RPC_NO_DEADLINE, watched,
                                watch_ended, driver, NULL, err);
 }
@@ -220,6 +259,9 @@ static void retry_watch(bl_timer_t *timer, void *context) {
 
 bl_status_t bl_ctl_driver_watch(bl_ctl_driver_t *driver, const bl_ctl_watcher_t *watcher, bl_error_t *err) {
   driver->watcher = *watcher;
+  if (watcher->keeps_record && getrandom(&driver->record, sizeof driver->record, 0) != (ssize_t)sizeof driver->record) {
+    return bl_error_set(err, BL_INTERNAL, "the system has no random numbers");
+  }
   return start_watch(driver, err);
 }
 

@@ -24,6 +24,7 @@ typedef struct bl_ctl_watcher {
   // The watch is over: the driver refused it, or was away for BL_CTL_WATCH_PATIENCE_MS.
   void (*lost)(const bl_error_t *err, void *context);
   void *context;
+  bool keeps_record; // `step` and `validation` write a record: the driver's commits wait for them
 } bl_ctl_watcher_t;
 
 BL_MUST_USE bl_status_t bl_ctl_driver_create(bl_rpc_t *rpc, const char *address, bl_ctl_driver_t **driver,

@@ -291,6 +291,7 @@ static bl_status_t attach(session_t *session, const char *address, bl_error_t *e
                               .validation = on_validation,
                               .phase = on_phase,
                               .lost = on_lost,
+                              .keeps_record = session->report != NULL,
                               .context = session};
   bl_status_t status = bl_ctl_driver_create(session->rpc, address, &session->driver, err);
   return status == BL_OK ? bl_ctl_driver_watch(session->driver, &watcher, err) : status;
