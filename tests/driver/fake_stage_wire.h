@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stage that computes nothing: ballast.v1.Stage served in this process over the product's own step machine
+// (lib/step/stage_step.h), with made-up votes that depend on the step alone, and with faults on request.
+#ifndef TESTS_DRIVER_FAKE_STAGE_WIRE_H
+#define TESTS_DRIVER_FAKE_STAGE_WIRE_H
+
+#include "job/training.h"
+#include "loop/timer.h"
+#include "rpc/server.h"
+#include "step/stage_step.h"
+
+#define FAKE_STEPS_MAX 16
+
+typedef struct fake_stage fake_stage_t;
+
+// Called before a request is handled and after it was: true drops it there (the caller never gets an answer).
+typedef bool (*fake_hook_fn)(fake_stage_t *stage, const char *method, bool handled, void *context);
+
+struct fake_stage {
+  bl_rpc_t *rpc;
+  bl_rpc_server_t *server;
+  const bl_training_t *training;
+  uint32_t index;
+  char address[BL_RPC_ADDRESS_BYTES];
+  bl_stage_step_t step;
+  uint64_t incarnation;
+  bl_commit_t applied[FAKE_STEPS_MAX]; // what became of step i + 1
+  unsigned applied_count;
+  unsigned runs, aborts, releases, stops, validations;
+  fake_hook_fn hook;
+  void *hook_context;
+
+  // Faults.
+  uint64_t run_ms;         // how long a run takes, 0: it ends at once
+  uint64_t nonfinite_step; // 0: none
+  int32_t nonfinite_micro_batch;
+  unsigned fail_runs; // so many of the next runs fail
+  bl_status_t fail_status;
+
+  bl_timer_t *timer;
+  bl_rpc_call_t *running[8], *aborting[8];
+  size_t running_count, aborting_count;
+  struct {
+    uint64_t step, attempt, plan_version;
+    bl_run_kind_t kind;
+  } vote, last_vote;
+};
+
+// Serves at `address` ("127.0.0.1:0", or that of a stage before: a restart).
+void fake_stage_start(fake_stage_t *stage, bl_rpc_t *rpc, const bl_training_t *training, uint32_t index,
+                      const char *address);
+// Ends as a process that is killed: connections break, nothing is answered. Runs the loop until it is so.
+void fake_stage_kill(fake_stage_t *stage);
+
+// The loss that all micro-batches of a step have together, and the squared norm of the gradient.
+double fake_loss(const bl_training_t *training, uint64_t step);
+double fake_grad_norm(const bl_training_t *training, uint64_t step);
+
+#endif

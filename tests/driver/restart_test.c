@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies that a driver may die at any edge of the protocol: at each request that a stage gets in a run, once before
+// and once after the stage has handled it, the driver is killed and another one started. Whatever was going on, every
+// step is applied once on every stage with the same record, and told with the same loss and gradient norm.
+#include "driver/driver_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#define STEPS 3
+
+typedef struct plan {
+  driver_world_t *world;
+  unsigned strike; // the event at which the driver dies, 0: never
+  unsigned second; // and the one at which its successor does
+  unsigned events; // so far
+  bool dead;
+  bl_message_t message;
+} plan_t;
+
+static void die(bl_message_t *message) {
+  plan_t *plan = BL_MESSAGE_OWNER(message, plan_t, message);
+  world_kill_driver(plan->world);
+  plan->dead = false;
+  world_start_driver(plan->world);
+}
+
+static bool strike(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)stage;
+  (void)handled;
+  plan_t *plan = context;
+  if (strcmp(method, "Status") == 0 && plan->world->driver != NULL && plan->events > 2 * 2 * WORLD_STAGES) {
+    return plan->dead; // presence is looked at by the clock: not an edge that comes at the same place every time
+  }
+  plan->events++;
+  if (!plan->dead && (plan->events == plan->strike || plan->events == plan->second)) {
+    plan->dead = true; // from now on nothing reaches it; the process ends when the handler has returned
+    bl_loop_post(plan->world->loop, &plan->message);
+  }
+  return plan->dead;
+}
+
+// Returns the number of events of the run.
+static unsigned run_with_deaths(unsigned first, unsigned second) {
+  static driver_world_t world;
+  world_open(&world, STEPS, "validate_every: 2");
+  plan_t plan = {.world = &world, .strike = first, .second = second, .message.handle = die};
+  for (uint32_t i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].hook = strike;
+    world.stages[i].hook_context = &plan;
+  }
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 0);
+  world_assert_complete(&world);
+  world_close(&world);
+  return plan.events;
+}
+
+static void test_death_at_every_edge(void **state) {
+  (void)state;
+  unsigned events = run_with_deaths(0, 0);
+  for (unsigned strike_at = 1; strike_at <= events; strike_at++) {
+    (void)run_with_deaths(strike_at, 0);
+  }
+  printf("%u edges\n", events);
+}
+
+static void test_the_successor_dies_too(void **state) {
+  (void)state;
+  unsigned events = run_with_deaths(0, 0);
+  for (unsigned strike_at = 3; strike_at <= events; strike_at += 3) {
+    (void)run_with_deaths(strike_at, strike_at + 17 + strike_at % 7);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_death_at_every_edge),
+      cmocka_unit_test(test_the_successor_dies_too),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
