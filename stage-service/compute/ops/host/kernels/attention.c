@@ -67,33 +67,64 @@ void BL_KERNEL(row_dots)(size_t rows, size_t width, size_t stride, const float *
   }
 }
 
-// scores[rows, padded(keys)] = Q_i K_j^T
-static void scores_of(const bl__head_t *head, size_t i, size_t j, size_t rows, size_t keys, float *scores,
-                      size_t scores_row) {
-  bl__tile_product(rows, padded(keys),
+// What of a tile is computed: `rows` rows from `row`, and `keys` keys from the first. Off the diagonal that is all of it;
+// on it, groups of BL_HEAD_ALIGN rows with the keys up to their end, which saves a third of the tile.
+typedef struct piece {
+  size_t row, rows, keys;
+} piece_t;
+
+static inline size_t pieces_of(size_t rows, bool diagonal) {
+  return diagonal ? padded(rows) / BL_HEAD_ALIGN : 1;
+}
+
+static inline piece_t piece_of(size_t rows, size_t keys, bool diagonal, size_t n) {
+  if (!diagonal) {
+    return (piece_t){0, rows, keys};
+  }
+  const size_t row = n * BL_HEAD_ALIGN;
+  return (piece_t){row, smaller(BL_HEAD_ALIGN, rows - row), smaller(keys, row + BL_HEAD_ALIGN)};
+}
+
+// scores[rows of the piece, padded(keys)] = Q_i K_j^T
+static void scores_of(const bl__head_t *head, size_t i, size_t j, piece_t piece, float *scores, size_t scores_row) {
+  bl__tile_product(piece.rows, padded(piece.keys),
                    &(bl__tile_t){.k = head->width,
-                                 .a = head->q + i * BL_TILE * head->width,
+                                 .a = head->q + (i * BL_TILE + piece.row) * head->width,
                                  .a_row = head->width,
                                  .a_column = 1,
                                  .b = head->keys.k_transposed + j * BL_TILE * head->width,
                                  .b_row = BL_TILE,
-                                 .c = scores,
+                                 .c = scores + piece.row * scores_row,
                                  .c_row = scores_row});
 }
 
+// Sets what lies at and behind `visible` in its group of BL_HEAD_ALIGN scores.
+static inline void hide(float *scores, size_t visible, float value) {
+  const size_t inside = visible % BL_HEAD_ALIGN;
+  float *group = scores + visible - inside;
+  for (size_t c = 0; c < BL_HEAD_ALIGN; c++) {
+    group[c] = c < inside ? group[c] : value;
+  }
+}
+
 // One row of a tile meets its running maximum and sum: scores become powers of two relative to the new maximum.
-// `visible` keys come before the diagonal; the rest of the row becomes zero. Returns the factor for what was summed so
-// far.
-static inline float softmax_row(float *scores, size_t visible, size_t columns, float *maximum, float *sum) {
-  const float largest = bl__largest(scores, visible, *maximum);
+// `visible` keys come before the diagonal; the rest of their group passes through the same loops as minus infinity,
+// which leaves them without remainder, and becomes zero. Returns the factor for what was summed so far.
+__attribute__((always_inline)) static inline float softmax_row(float *scores, size_t visible, float *maximum,
+                                                               float *sum) {
+  const size_t columns = padded(visible);
+  if (visible < columns) {
+    hide(scores, visible, -INFINITY);
+  }
+  const float largest = bl__largest(scores, columns, *maximum);
   float total = 0.0f;
-  for (size_t c = 0; c < visible; c++) {
+  for (size_t c = 0; c < columns; c++) {
     float p = bl__exp2(scores[c] - largest);
     scores[c] = p;
-    total += p;
+    total += p; // hidden keys add 2^-126 to a sum of at least 1: nothing
   }
-  for (size_t c = visible; c < columns; c++) {
-    scores[c] = 0.0f;
+  if (visible < columns) {
+    hide(scores, visible, 0.0f);
   }
   const float factor = *sum == 0.0f ? 0.0f : bl__exp2(*maximum - largest);
   *sum = *sum * factor + total;
@@ -110,27 +141,31 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
   }
   for (size_t j = 0; j <= i; j++) {
     const size_t keys = smaller(BL_TILE, head->seq - j * BL_TILE);
-    scores_of(head, i, j, rows, keys, scores, BL_TILE);
-    for (size_t r = 0; r < rows; r++) {
-      // Full tiles have a constant trip count, which vectorizes without remainder.
-      float factor = i == j ? softmax_row(scores + r * BL_TILE, r + 1, padded(keys), &maxima[r], &sums[r])
-                            : softmax_row(scores + r * BL_TILE, BL_TILE, BL_TILE, &maxima[r], &sums[r]);
-      if (j > 0 && factor != 1.0f) {
-        for (size_t d = 0; d < head->width; d++) {
-          output[r * head->width + d] *= factor;
+    for (size_t n = 0; n < pieces_of(rows, i == j); n++) {
+      const piece_t piece = piece_of(rows, keys, i == j, n);
+      scores_of(head, i, j, piece, scores, BL_TILE);
+      for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
+        // Full tiles have a constant trip count: two copies of the loops, and the common one unrolls.
+        float *row = scores + r * BL_TILE;
+        const float factor =
+            i == j ? softmax_row(row, r + 1, &maxima[r], &sums[r]) : softmax_row(row, BL_TILE, &maxima[r], &sums[r]);
+        if (j > 0 && factor != 1.0f) {
+          for (size_t d = 0; d < head->width; d++) {
+            output[r * head->width + d] *= factor;
+          }
         }
       }
+      bl__tile_product(piece.rows, head->width,
+                       &(bl__tile_t){.k = piece.keys,
+                                     .a = scores + piece.row * BL_TILE,
+                                     .a_row = BL_TILE,
+                                     .a_column = 1,
+                                     .b = head->keys.v + j * BL_TILE * head->width,
+                                     .b_row = head->width,
+                                     .c = output + piece.row * head->width,
+                                     .c_row = head->width,
+                                     .accumulate = j > 0});
     }
-    bl__tile_product(rows, head->width,
-                     &(bl__tile_t){.k = keys,
-                                   .a = scores,
-                                   .a_row = BL_TILE,
-                                   .a_column = 1,
-                                   .b = head->keys.v + j * BL_TILE * head->width,
-                                   .b_row = head->width,
-                                   .c = output,
-                                   .c_row = head->width,
-                                   .accumulate = j > 0});
   }
   for (size_t r = 0; r < rows; r++) {
     const float inverse = 1.0f / sums[r];
@@ -145,12 +180,15 @@ static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *
                           float *scratch) {
   const size_t scores_row = bl__tiles(head->seq) * BL_TILE;
   for (size_t j = 0; j <= i; j++) {
-    scores_of(head, i, j, rows, smaller(BL_TILE, head->seq - j * BL_TILE), scratch + j * BL_TILE, scores_row);
+    const piece_t piece = {0, rows, smaller(BL_TILE, head->seq - j * BL_TILE)};
+    scores_of(head, i, j, piece, scratch + j * BL_TILE, scores_row);
   }
   for (size_t r = 0; r < rows; r++) {
     float *row = scratch + r * scores_row;
     float maximum = -INFINITY, sum = 0.0f;
-    softmax_row(row, i * BL_TILE + r + 1, (i + 1) * BL_TILE, &maximum, &sum);
+    const size_t visible = i * BL_TILE + r + 1;
+    softmax_row(row, visible, &maximum, &sum);
+    memset(row + padded(visible), 0, ((i + 1) * BL_TILE - padded(visible)) * sizeof(float));
     const float inverse = 1.0f / sum;
     float *stored = probabilities + (i * BL_TILE + r) * head->seq;
     const size_t columns = smaller((i + 1) * BL_TILE, head->seq);
@@ -188,19 +226,20 @@ void BL_KERNEL(attention_forward)(const bl__head_t *head, size_t tile, size_t st
   }
 }
 
-// P of one tile: again from scores and log-sum-exp, or as stored.
-static void probabilities_of(const bl__head_t *head, size_t i, size_t j, size_t rows, size_t keys, const float *lse,
+// P of one piece: again from scores and log-sum-exp, or as stored.
+static void probabilities_of(const bl__head_t *head, size_t i, size_t j, piece_t piece, const float *lse,
                              const float *probabilities, float *p) {
+  const size_t end = piece.row + piece.rows;
   if (probabilities) {
-    for (size_t r = 0; r < rows; r++) {
+    for (size_t r = piece.row; r < end; r++) {
       const float *stored = probabilities + (i * BL_TILE + r) * head->seq + j * BL_TILE;
-      memcpy(p + r * BL_TILE, stored, keys * sizeof(float));
-      memset(p + r * BL_TILE + keys, 0, (padded(keys) - keys) * sizeof(float));
+      memcpy(p + r * BL_TILE, stored, piece.keys * sizeof(float));
+      memset(p + r * BL_TILE + piece.keys, 0, (padded(piece.keys) - piece.keys) * sizeof(float));
     }
     return;
   }
-  scores_of(head, i, j, rows, keys, p, BL_TILE);
-  for (size_t r = 0; r < rows; r++) {
+  scores_of(head, i, j, piece, p, BL_TILE);
+  for (size_t r = piece.row; r < end; r++) {
     float *row = p + r * BL_TILE;
     const float shift = lse[i * BL_TILE + r] * BL_LOG2_E;
     if (i != j) {
@@ -209,61 +248,73 @@ static void probabilities_of(const bl__head_t *head, size_t i, size_t j, size_t 
       }
       continue;
     }
-    for (size_t c = 0; c <= r; c++) {
+    for (size_t c = 0; c < padded(piece.keys); c++) {
       row[c] = bl__exp2(row[c] - shift);
     }
-    for (size_t c = r + 1; c < padded(keys); c++) {
-      row[c] = 0.0f;
+    if ((r + 1) % BL_HEAD_ALIGN) {
+      hide(row, r + 1, 0.0f);
     }
   }
 }
 
+// Gradients that one piece of tile (i, j) gives. p and ds are scratch tiles.
+static void backward_piece(const bl__head_t *head, size_t i, size_t j, piece_t piece, const float *datt,
+                           const float *deltas, const float *p, float *ds, float *dq, float *dk, float *dv) {
+  const size_t width = head->width, first = i * BL_TILE + piece.row, step = BL_TILE * width;
+  const bl__tile_t transposed = {
+      .k = piece.rows, .a_row = 1, .a_column = BL_TILE, .b_row = width, .c_row = width, .accumulate = true};
+  p += piece.row * BL_TILE;
+  ds += piece.row * BL_TILE;
+
+  bl__tile_t tile = transposed; // dV_j += P^T dO_i
+  tile.a = p, tile.b = datt + first * width, tile.c = dv + j * step;
+  bl__tile_product(piece.keys, width, &tile);
+
+  bl__tile_product(piece.rows, padded(piece.keys), // dP = dO_i V_j^T
+                   &(bl__tile_t){.k = width,
+                                 .a = datt + first * width,
+                                 .a_row = width,
+                                 .a_column = 1,
+                                 .b = head->keys.v_transposed + j * step,
+                                 .b_row = BL_TILE,
+                                 .c = ds,
+                                 .c_row = BL_TILE});
+  for (size_t r = 0; r < piece.rows; r++) {
+    const float delta = deltas[first + r];
+    for (size_t c = 0; c < padded(piece.keys); c++) {
+      ds[r * BL_TILE + c] = p[r * BL_TILE + c] * (ds[r * BL_TILE + c] - delta);
+    }
+  }
+
+  bl__tile_product(piece.rows, width, // dQ_i += dS K_j
+                   &(bl__tile_t){.k = piece.keys,
+                                 .a = ds,
+                                 .a_row = BL_TILE,
+                                 .a_column = 1,
+                                 .b = head->keys.k + j * step,
+                                 .b_row = width,
+                                 .c = dq + first * width,
+                                 .c_row = width,
+                                 .accumulate = true});
+  tile = transposed; // dK_j += dS^T Q_i
+  tile.a = ds, tile.b = head->q + first * width, tile.c = dk + j * step;
+  bl__tile_product(piece.keys, width, &tile);
+}
+
 void BL_KERNEL(attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
                                    const float *probabilities, float *dq, float *dk, float *dv, float *scratch) {
-  const size_t width = head->width, tiles = bl__tiles(head->seq), step = BL_TILE * width;
+  const size_t tiles = bl__tiles(head->seq);
   float *p = scratch, *ds = scratch + BL_TILE * BL_TILE;
-  memset(dq, 0, tiles * step * sizeof(float));
+  memset(dq, 0, tiles * BL_TILE * head->width * sizeof(float));
   for (size_t j = 0; j < tiles; j++) {
     const size_t keys = smaller(BL_TILE, head->seq - j * BL_TILE);
     for (size_t i = j; i < tiles; i++) {
       const size_t rows = smaller(BL_TILE, head->seq - i * BL_TILE);
-      const bl__tile_t transposed = {
-          .k = rows, .a_row = 1, .a_column = BL_TILE, .b_row = width, .c_row = width, .accumulate = true};
-      probabilities_of(head, i, j, rows, keys, lse, probabilities, p);
-
-      bl__tile_t tile = transposed; // dV_j += P^T dO_i
-      tile.a = p, tile.b = datt + i * step, tile.c = dv + j * step;
-      bl__tile_product(keys, width, &tile);
-
-      bl__tile_product(rows, padded(keys), // dP = dO_i V_j^T
-                       &(bl__tile_t){.k = width,
-                                     .a = datt + i * step,
-                                     .a_row = width,
-                                     .a_column = 1,
-                                     .b = head->keys.v_transposed + j * step,
-                                     .b_row = BL_TILE,
-                                     .c = ds,
-                                     .c_row = BL_TILE});
-      for (size_t r = 0; r < rows; r++) {
-        const float delta = deltas[i * BL_TILE + r];
-        for (size_t c = 0; c < padded(keys); c++) {
-          ds[r * BL_TILE + c] = p[r * BL_TILE + c] * (ds[r * BL_TILE + c] - delta);
-        }
+      for (size_t n = 0; n < pieces_of(rows, i == j); n++) {
+        const piece_t piece = piece_of(rows, keys, i == j, n);
+        probabilities_of(head, i, j, piece, lse, probabilities, p);
+        backward_piece(head, i, j, piece, datt, deltas, p, ds, dq, dk, dv);
       }
-
-      bl__tile_product(rows, width, // dQ_i += dS K_j
-                       &(bl__tile_t){.k = keys,
-                                     .a = ds,
-                                     .a_row = BL_TILE,
-                                     .a_column = 1,
-                                     .b = head->keys.k + j * step,
-                                     .b_row = width,
-                                     .c = dq + i * step,
-                                     .c_row = width,
-                                     .accumulate = true});
-      tile = transposed; // dK_j += dS^T Q_i
-      tile.a = ds, tile.b = head->q + i * step, tile.c = dk + j * step;
-      bl__tile_product(keys, width, &tile);
     }
   }
 }

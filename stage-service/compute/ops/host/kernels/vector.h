@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 #define BL__LANES 16
 #elif defined(__AVX__)
@@ -24,8 +28,41 @@ static inline bl__vector_t bl__load(const float *x) {
 
 // Lane by lane x > y ? x : y; y where x is NaN.
 static inline bl__vector_t bl__larger(bl__vector_t x, bl__vector_t y) {
+#if defined(__AVX512F__)
+  return (bl__vector_t)_mm512_max_ps((__m512)x, (__m512)y);
+#elif defined(__AVX__)
+  return (bl__vector_t)_mm256_max_ps((__m256)x, (__m256)y);
+#elif defined(__SSE__)
+  return (bl__vector_t)_mm_max_ps((__m128)x, (__m128)y);
+#else
   const bl__mask_t take = x > y;
   return (bl__vector_t)(((bl__mask_t)x & take) | ((bl__mask_t)y & ~take));
+#endif
+}
+
+// Lane i of the result is lane (i + n) mod BL__LANES of v.
+#if BL__LANES == 16
+#define BL__ROTATE(v, n)                                                                                               \
+  __builtin_shufflevector(v, v, (n), (n) + 1, (n) + 2, (n) + 3, (n) + 4, (n) + 5, (n) + 6, (n) + 7, (n) + 8, (n) + 9,  \
+                          (n) + 10, (n) + 11, (n) + 12, (n) + 13, (n) + 14, (n) + 15)
+#elif BL__LANES == 8
+#define BL__ROTATE(v, n)                                                                                               \
+  __builtin_shufflevector(v, v, (n), (n) + 1, (n) + 2, (n) + 3, (n) + 4, (n) + 5, (n) + 6, (n) + 7)
+#else
+#define BL__ROTATE(v, n) __builtin_shufflevector(v, v, (n), (n) + 1, (n) + 2, (n) + 3)
+#endif
+
+// The largest lane.
+static inline float bl__largest_lane(bl__vector_t v) {
+#if BL__LANES >= 16
+  v = bl__larger(v, BL__ROTATE(v, 8));
+#endif
+#if BL__LANES >= 8
+  v = bl__larger(v, BL__ROTATE(v, 4));
+#endif
+  v = bl__larger(v, BL__ROTATE(v, 2));
+  v = bl__larger(v, BL__ROTATE(v, 1));
+  return v[0];
 }
 
 // The largest of `start` and x[0..count). A NaN in x may hide others: sums of powers relative to the result are NaN
@@ -33,16 +70,17 @@ static inline bl__vector_t bl__larger(bl__vector_t x, bl__vector_t y) {
 static inline float bl__largest(const float *x, size_t count, float start) {
   float largest = start;
   size_t i = 0;
-  if (count >= 2 * BL__LANES) {
-    bl__vector_t even = bl__load(x), odd = bl__load(x + BL__LANES);
-    for (i = 2 * BL__LANES; i + 2 * BL__LANES <= count; i += 2 * BL__LANES) {
+  if (count >= BL__LANES) {
+    bl__vector_t even = bl__load(x), odd = even;
+    for (i = BL__LANES; i + 2 * BL__LANES <= count; i += 2 * BL__LANES) {
       even = bl__larger(bl__load(x + i), even);
       odd = bl__larger(bl__load(x + i + BL__LANES), odd);
     }
-    even = bl__larger(even, odd);
-    for (size_t lane = 0; lane < BL__LANES; lane++) {
-      largest = even[lane] > largest ? even[lane] : largest;
+    for (; i + BL__LANES <= count; i += BL__LANES) {
+      even = bl__larger(bl__load(x + i), even);
     }
+    const float found = bl__largest_lane(bl__larger(even, odd));
+    largest = found > largest ? found : largest;
   }
   for (; i < count; i++) {
     largest = x[i] > largest ? x[i] : largest;
