@@ -257,7 +257,8 @@ static void handle_commit(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
   bl_commit_t commit = {.step = request->step,
                         .attempt = request->attempt,
                         .scale = request->scale,
-                        .learning_rate = request->learning_rate};
+                        .learning_rate = request->learning_rate,
+                        .recorder = request->recorder};
   bl_error_t err = {0};
   switch (bl_stage_commit(self->stage, identity(request->driver), &commit, &err)) {
   case BL_STAGE_REFUSE:

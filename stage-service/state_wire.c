@@ -58,6 +58,7 @@ void bl_state_to_wire(const bl_stage_t *stage, bl_state_wire_t *wire) {
     wire->commit.attempt = step->last_commit.attempt;
     wire->commit.scale = step->last_commit.scale;
     wire->commit.learning_rate = step->last_commit.learning_rate;
+    wire->commit.recorder = step->last_commit.recorder;
     wire->commit.vote = &wire->committed.message;
     message->last_commit = &wire->commit;
   }

@@ -282,8 +282,11 @@ void bl_driver_step_run(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t pla
 }
 
 void bl_driver_step_commit(bl_driver_step_t *step, double scale, double learning_rate) {
-  step->commit = (bl_commit_t){
-      .step = step->run.step, .attempt = step->run.attempt, .scale = scale, .learning_rate = learning_rate};
+  step->commit = (bl_commit_t){.step = step->run.step,
+                               .attempt = step->run.attempt,
+                               .scale = scale,
+                               .learning_rate = learning_rate,
+                               .recorder = step->recorder};
   enter(step, BL_DRIVER_COMMITTING);
 }
 

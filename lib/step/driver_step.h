@@ -81,6 +81,7 @@ typedef struct bl_driver_step {
   uint64_t applied;         // the last step that all stages have applied
   uint64_t highest_attempt; // known to this driver
   bl_run_id_t run;          // RUNNING, DECIDING; in ABORTING and COMMITTING the last one
+  uint64_t recorder;        // of the next commits; the shell sets it
   bl_commit_t commit;       // COMMITTING; afterwards the last one, step 0 when none is known
   bl_driver_peer_t *peers;  // [stage_count], the caller's
   size_t stage_count;

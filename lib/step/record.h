@@ -45,6 +45,7 @@ typedef struct bl_commit {
   uint64_t attempt;
   double scale;         // factor on every gradient (clipping)
   double learning_rate; // of this step
+  uint64_t recorder;    // who writes the run's record and is waited for (driver service); 0: nobody. Not compared
 } bl_commit_t;
 
 // Bitwise equality, so that a repeated commit with other numbers is never taken for the same one.

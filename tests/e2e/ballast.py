@@ -72,7 +72,9 @@ def read_report(path):
 
 def losses(report):
     steps = [event for event in report if event["event"] == "step"]
-    assert [event["step"] for event in steps] == list(range(1, len(steps) + 1)), "every step once, in order"
+    numbers = [event["step"] for event in steps]
+    wrong = next((i for i, number in enumerate(numbers) if number != i + 1), None)
+    assert wrong is None, f"every step once, in order: line {wrong + 1} of {len(numbers)} is step {numbers[wrong]}"
     return [(event["loss"].hex(), event["grad_norm"].hex()) for event in steps]
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from ballast import CTL, Service, environment, losses, read_report, run_job, scratch, seed, stages, write_job
+from ballast import CTL, Service, environment, losses, read_report, run_job, scratch, seed, stages, wait_until, write_job
 
 
 def start_driver(folder, job, address):
@@ -31,6 +31,7 @@ def main():
             control = subprocess.Popen([CTL, "run", job, "--report", report], env=environment(folder),
                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
             try:
+                wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 20, "no step was recorded")
                 for _ in range(kills):
                     time.sleep(choice.uniform(0.0, 0.4))
                     driver.kill(signal.SIGKILL)

@@ -47,7 +47,7 @@ static void decide_training(bl_driver_t *driver) {
     return;
   }
   if (driver->options.observer.may_commit != NULL &&
-      !driver->options.observer.may_commit(driver->options.observer.context)) {
+      !driver->options.observer.may_commit(driver->options.observer.context, &driver->step.recorder)) {
     return;
   }
   const bl_job_t *job = driver->options.job;

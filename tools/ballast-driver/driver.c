@@ -343,3 +343,7 @@ const bl_training_t *bl_driver_training(const bl_driver_t *driver) {
 uint64_t bl_driver_plan_version(const bl_driver_t *driver) {
   return driver->plan_versions[BL_RUN_TRAIN];
 }
+
+uint64_t bl_driver_recorder(const bl_driver_t *driver) {
+  return driver->step.commit.recorder;
+}

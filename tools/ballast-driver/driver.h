@@ -38,7 +38,8 @@ typedef struct bl_driver_observer {
   // Something was added to the journal, or the state changed.
   void (*changed)(void *context);
   // Whether the next commit may be decided; when not, bl_driver_poke says that it may be asked again. NULL: always.
-  bool (*may_commit)(void *context);
+  // Sets *recorder to who keeps the run's record (0: nobody), which the commit carries to the stages.
+  bool (*may_commit)(void *context, uint64_t *recorder);
   // The run is over: nothing is asked of stages any more.
   void (*ended)(int exit_code, void *context);
 } bl_driver_observer_t;
@@ -129,5 +130,7 @@ bl_stage_view_t bl_driver_stage(const bl_driver_t *driver, size_t stage);
 const bl_job_t *bl_driver_job(const bl_driver_t *driver);
 const bl_training_t *bl_driver_training(const bl_driver_t *driver);
 uint64_t bl_driver_plan_version(const bl_driver_t *driver);
+// The recorder of the last commit, also of one that a driver before this one decided; 0: nobody.
+uint64_t bl_driver_recorder(const bl_driver_t *driver);
 
 #endif

@@ -185,9 +185,9 @@ static void changed(void *context) {
   bl_driver_service_changed(self->service);
 }
 
-static bool may_commit(void *context) {
+static bool may_commit(void *context, uint64_t *recorder) {
   const program_t *self = context;
-  return bl_driver_service_may_commit(self->service);
+  return bl_driver_service_may_commit(self->service, recorder);
 }
 
 // ---- the beginning
@@ -234,7 +234,7 @@ static bl_status_t watch_processes(program_t *self, bl_error_t *err) {
 
 static bl_status_t make_driver(program_t *self, bl_error_t *err) {
   const char *name = self->job.name != NULL ? self->job.name : "";
-  bl_status_t status = bl_driver_service_create(name, &self->service, err);
+  bl_status_t status = bl_driver_service_create(self->loop, name, &self->service, err);
   if (status != BL_OK) {
     return status;
   }

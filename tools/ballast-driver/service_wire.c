@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_wire.h"
 
+#include "loop/timer.h"
 #include "messages_wire.h"
 #include "sys/log.h"
 
@@ -11,6 +12,8 @@
 
 #define TRACE_BATCH    512   // events of one message: about 20 KiB
 #define GENERATION_MAX 65536 // tokens of one text: bounds what is kept for a slow reader
+// How long commits wait for a recorder that has gone to come back, before the run goes on without a record.
+#define RECORDER_PATIENCE_MS 10000
 
 typedef struct watcher {
   struct watcher *next;
@@ -47,21 +50,34 @@ struct bl_driver_service {
   tracing_t *tracings;
   text_t *text;             // at most one is drawn at a time
   uint64_t seen, last_step; // revisions
-  bool ended;
+  uint64_t recorder;        // whose acknowledgement commits wait for; 0: nobody's
+  bl_timer_t *patience;     // runs while the recorder is away and a commit waits for it
+  bool recorder_known;      // else the last commit says who it is
+  bool waiting, ended;
 };
 
-bl_status_t bl_driver_service_create(const char *run, bl_driver_service_t **service, bl_error_t *err) {
+static void recorder_stays_away(bl_timer_t *timer, void *context);
+
+bl_status_t bl_driver_service_create(bl_loop_t *loop, const char *run, bl_driver_service_t **service, bl_error_t *err) {
   bl_driver_service_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the service");
   }
   made->run = run;
+  bl_status_t status = bl_timer_create(loop, recorder_stays_away, made, &made->patience, err);
+  if (status != BL_OK) {
+    free(made);
+    return status;
+  }
   *service = made;
   return BL_OK;
 }
 
 void bl_driver_service_destroy(bl_driver_service_t *service) {
-  free(service);
+  if (service != NULL) {
+    bl_timer_destroy(service->patience);
+    free(service);
+  }
 }
 
 void bl_driver_service_set_driver(bl_driver_service_t *service, bl_driver_t *driver) {
@@ -155,6 +171,10 @@ static void handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
                          .record = request->record,
                          .acknowledged = request->after_revision};
   service->watchers = watcher;
+  if (request->record != 0) {
+    service->recorder = request->record;
+    service->recorder_known = true;
+  }
   bl_rpc_call_on_cancel(call, watcher_gone, watcher);
   watcher_feed(watcher);
 }
@@ -175,14 +195,43 @@ void bl_driver_service_changed(void *context) {
   }
 }
 
-bool bl_driver_service_may_commit(void *context) {
-  const bl_driver_service_t *service = context;
+static void stop_waiting(bl_driver_service_t *service) {
+  if (service->waiting) {
+    service->waiting = false;
+    bl_timer_stop(service->patience);
+  }
+}
+
+static void recorder_stays_away(bl_timer_t *timer, void *context) {
+  (void)timer;
+  bl_driver_service_t *service = context;
+  service->waiting = false;
+  bl_log(BL_LOG_WARNING, "whoever kept the record of this run has been away for %d s: going on without it",
+         RECORDER_PATIENCE_MS / 1000);
+  service->recorder = 0;
+  bl_driver_poke(service->driver);
+}
+
+bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *recorder) {
+  if (!service->recorder_known) {
+    service->recorder = bl_driver_recorder(service->driver); // of the driver before this one
+    service->recorder_known = true;
+  }
+  *recorder = service->recorder;
+  if (*recorder == 0) {
+    return true;
+  }
   for (const watcher_t *watcher = service->watchers; watcher != NULL; watcher = watcher->next) {
-    if (watcher->record != 0 && watcher->acknowledged < service->last_step) {
-      return false;
+    if (watcher->record == *recorder) {
+      stop_waiting(service);
+      return watcher->acknowledged >= service->last_step;
     }
   }
-  return true;
+  if (!service->waiting) {
+    service->waiting = true;
+    bl_timer_start(service->patience, RECORDER_PATIENCE_MS, 0);
+  }
+  return false;
 }
 
 static void handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {

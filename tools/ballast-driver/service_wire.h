@@ -12,7 +12,8 @@
 typedef struct bl_driver_service bl_driver_service_t;
 
 // `run` names the run in Status; borrowed. BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl_driver_service_create(const char *run, bl_driver_service_t **service, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_driver_service_create(bl_loop_t *loop, const char *run, bl_driver_service_t **service,
+                                                 bl_error_t *err);
 void bl_driver_service_destroy(bl_driver_service_t *service); // after the server has stopped; NULL is fine
 // Adds the service to a server that has not started.
 BL_MUST_USE bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl_rpc_server_t *server, bl_error_t *err);
@@ -20,7 +21,9 @@ void bl_driver_service_set_driver(bl_driver_service_t *service, bl_driver_t *dri
 
 // For bl_driver_options_t.observer.
 void bl_driver_service_changed(void *service);
-bool bl_driver_service_may_commit(void *service);
+// The recorder is the watcher that acknowledges what it has written. Commits wait for it, also when it has gone, for a
+// while: it may be on its way back, perhaps to another driver than the one it knew.
+bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *recorder);
 // The run is over: watchers get what they have not got yet, then their streams end. Other calls are ended.
 void bl_driver_service_end(bl_driver_service_t *service);
 

@@ -188,7 +188,8 @@ static void read_state(const Ballast__V1__StageState *state, bl_stage_said_t *sa
     said->last_commit = (bl_commit_t){.step = commit->step,
                                       .attempt = commit->attempt,
                                       .scale = commit->scale,
-                                      .learning_rate = commit->learning_rate};
+                                      .learning_rate = commit->learning_rate,
+                                      .recorder = commit->recorder};
     said->last_vote = read_vote(commit->vote);
   }
 }
@@ -353,6 +354,7 @@ void bl_stage_client_commit(bl_stage_client_t *client, bl_driver_id_t driver, co
   request.attempt = commit->attempt;
   request.scale = commit->scale;
   request.learning_rate = commit->learning_rate;
+  request.recorder = commit->recorder;
   call(client, "Commit", &request.base, COMMIT_DEADLINE_MS, pend(client, NULL, done, context));
 }
 
