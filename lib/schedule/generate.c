@@ -26,10 +26,10 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
   X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, false, CHUNKS_ONE, 0, NULL)                          \
   X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 1, bl__generate_zero_bubble)       \
   X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 2, bl__generate_zero_bubble)   \
-  X("zb-v", "zero bubble on a V within 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 1, NULL)                    \
-  X("v-min", "V-shaped, about a third of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, NULL)                  \
-  X("v-half", "V-shaped, half of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, NULL)                          \
-  X("v-zb", "V-shaped, zero bubble from a building block", 2, VSHAPED, true, true, CHUNKS_TWO, 0, NULL)                \
+  X("zb-v", "zero bubble on a V within 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 1, bl__generate_zb_v)       \
+  X("v-min", "V-shaped, about a third of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, bl__generate_v_min)    \
+  X("v-half", "V-shaped, half of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, bl__generate_v_half)           \
+  X("v-zb", "V-shaped, zero bubble from a building block", 2, VSHAPED, true, true, CHUNKS_TWO, 0, bl__generate_v_zb)   \
   X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, VSHAPED, false, true, CHUNKS_TWO, 0,     \
     NULL)                                                                                                              \
   X("adaptive", "the fastest V-shaped order found under a memory limit", 2, VSHAPED, true, true, CHUNKS_TWO, 1, NULL)  \

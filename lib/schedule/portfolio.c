@@ -3,6 +3,7 @@
 
 #include "schedule/dispatch.h"
 #include "schedule/peaks.h"
+#include "schedule/polish.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -129,10 +130,18 @@ bl_status_t bl__portfolio_finish(bl__portfolio_t *portfolio, bl_schedule_t *sche
   if (!portfolio->found) {
     return BL_NOT_FOUND;
   }
+  double bound;
+  bl_status_t status = bl_schedule_lower_bound(portfolio->best, portfolio->costs, &bound);
+  size_t count = bl_schedule_op_count(portfolio->best);
+  size_t evaluations = BL__PORTFOLIO_POLISH / count;
+  if (status == BL_OK && evaluations > 0) {
+    status = bl__polish(portfolio->best, portfolio->costs, portfolio->limits, evaluations, bound * (1 + 1e-12),
+                        &portfolio->t_end);
+  }
   bl_op_list_t *lists = schedule->lists;
   schedule->lists = portfolio->best->lists;
   portfolio->best->lists = lists;
-  return BL_OK;
+  return status;
 }
 
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {

@@ -27,6 +27,8 @@ typedef struct bl__portfolio {
 
 // Operations that one search may dispatch: under half a second.
 #define BL__PORTFOLIO_BUDGET 4000000
+// Operations that the local search after it may time.
+#define BL__PORTFOLIO_POLISH 20000000
 
 BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape,
                                            const bl_costs_t *costs, const uint32_t *limits, uint32_t bases);
@@ -35,7 +37,7 @@ BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_
 BL_MUST_USE bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base);
 // Tries the best result itself as a base, again and again while that is an improvement. `base` is scratch.
 BL_MUST_USE bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base);
-// BL_NOT_FOUND when nothing fitted.
+// Polishes the best result and moves it into `schedule`. BL_NOT_FOUND when nothing fitted.
 BL_MUST_USE bl_status_t bl__portfolio_finish(bl__portfolio_t *portfolio, bl_schedule_t *schedule);
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
 

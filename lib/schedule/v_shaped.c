@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// V-shaped schedules with split backward (Qi et al., ICLR 2024 and NeurIPS 2024): building blocks, repeated, then
+// squeezed and reordered with real costs within a memory limit per stage.
+//   zb-v    limit p device-micro-batches       v-half  limit floor((p + 2) / 2)
+//   v-zb    limit p                            v-min   limit floor((p + 4) / 3)
+#include "schedule/building_block.h"
+#include "schedule/generators.h"
+#include "schedule/portfolio.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STEP_MAX   5                // cells from stage to stage
+#define TURN_MAX   BL__BLOCK_PERIOD // cells of a turn
+#define BLOCKS_MAX 160              // building blocks that one search tries
+
+typedef struct candidate {
+  bl__block_shape_t shape;
+  uint32_t peak, latency;
+} candidate_t;
+
+typedef struct search {
+  const bl_schedule_request_t *request;
+  bl_schedule_t *schedule, *base;
+  uint32_t *limits;
+  bl__block_row_t *rows; // [stages]
+  candidate_t *candidates;
+  size_t count, capacity;
+} search_t;
+
+// The published blocks: down and up cells from stage to stage. With them all turns are tried.
+static bl_status_t add_candidate(search_t *search, const bl__block_shape_t *shape) {
+  uint32_t p = search->request->stages, peak = 0;
+  if (!bl__block_rows(shape, p, search->rows)) {
+    return BL_OK;
+  }
+  for (uint32_t s = 0; s < p; s++) {
+    uint32_t held = bl__block_peak(&search->rows[s]);
+    peak = held > peak ? held : peak;
+    if (held > search->limits[s]) {
+      return BL_OK;
+    }
+  }
+  if (search->count == search->capacity) {
+    size_t capacity = search->capacity == 0 ? 64 : 2 * search->capacity;
+    candidate_t *candidates = realloc(search->candidates, capacity * sizeof *candidates);
+    if (candidates == NULL) {
+      return BL_EXHAUSTED;
+    }
+    search->candidates = candidates;
+    search->capacity = capacity;
+  }
+  search->candidates[search->count++] = (candidate_t){*shape, peak, search->rows[0].at[3]};
+  return BL_OK;
+}
+
+static bl_status_t find_candidates(search_t *search) {
+  bl_status_t status = BL_OK;
+  for (uint32_t down = 1; down <= STEP_MAX; down++) {
+    for (uint32_t up = 1; up <= STEP_MAX; up++) {
+      for (uint32_t turns = 0; turns < TURN_MAX * TURN_MAX * TURN_MAX && status == BL_OK; turns++) {
+        bl__block_shape_t shape = {
+            .down = {down, down},
+            .up = {up, up},
+            .turn = {1 + turns % TURN_MAX, 1 + turns / TURN_MAX % TURN_MAX, 1 + turns / TURN_MAX / TURN_MAX}};
+        status = add_candidate(search, &shape);
+      }
+    }
+  }
+  return status;
+}
+
+// Short blocks first: they leave most of the memory to the reordering.
+static int by_latency(const void *a, const void *b) {
+  const candidate_t *x = a, *y = b;
+  if (x->latency != y->latency) {
+    return x->latency < y->latency ? -1 : 1;
+  }
+  return x->peak != y->peak ? (x->peak < y->peak ? -1 : 1) : memcmp(&x->shape, &y->shape, sizeof x->shape);
+}
+
+static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) {
+  bl_status_t status = BL_OK;
+  qsort(search->candidates, search->count, sizeof search->candidates[0], by_latency);
+  size_t count = search->count < BLOCKS_MAX ? search->count : BLOCKS_MAX;
+  portfolio->bases = (uint32_t)count + 1;
+  for (size_t i = 0; i < count && status == BL_OK; i++) {
+    if (bl__block_rows(&search->candidates[i].shape, search->request->stages, search->rows)) {
+      status = bl__block_repeat(search->rows, search->base);
+    }
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, search->base);
+    }
+  }
+  return status == BL_OK ? bl__portfolio_refine(portfolio, search->base) : status;
+}
+
+static bl_status_t generate_within(const bl_schedule_request_t *request, double memory, bl_schedule_t *schedule,
+                                   bl_error_t *err) {
+  search_t search = {.request = request, .schedule = schedule};
+  bl__portfolio_t portfolio = {0};
+  search.limits = malloc(request->stages * sizeof search.limits[0]);
+  search.rows = malloc(request->stages * sizeof search.rows[0]);
+  bl_status_t status =
+      search.limits != NULL && search.rows != NULL ? bl__schedule_like(schedule, &search.base) : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    bl__memory_limits(schedule, memory, request->memory_of_stage, search.limits);
+    status = bl__portfolio_init(&portfolio, schedule, request->costs, search.limits, 0);
+  }
+  if (status == BL_OK) {
+    status = find_candidates(&search);
+  }
+  if (status == BL_OK) {
+    status = try_candidates(&search, &portfolio);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_finish(&portfolio, schedule);
+  }
+  if (status == BL_NOT_FOUND) {
+    status = bl_error_set(err, BL_INVALID,
+                          "schedule %s: no building block fits a memory limit of %g device-micro-batches on %u stages; "
+                          "%u works",
+                          request->name, memory, request->stages, (request->stages + 4) / 3);
+  }
+  bl__portfolio_cleanup(&portfolio);
+  bl_schedule_destroy(search.base);
+  free(search.candidates);
+  free(search.rows);
+  free(search.limits);
+  return status;
+}
+
+bl_status_t bl__generate_zb_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return generate_within(request, request->memory, schedule, err);
+}
+
+bl_status_t bl__generate_v_zb(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return generate_within(request, request->stages, schedule, err);
+}
+
+bl_status_t bl__generate_v_half(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return generate_within(request, (request->stages + 2) / 2, schedule, err);
+}
+
+bl_status_t bl__generate_v_min(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return generate_within(request, (request->stages + 4) / 3, schedule, err);
+}
