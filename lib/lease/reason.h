@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why the lease table refuses a request: one table of reasons with name (metrics, CLI), status and text. There is one
+// counter per reason.
+// Thread: pure functions, any thread.
+#ifndef BALLAST_LEASE_REASON_H
+#define BALLAST_LEASE_REASON_H
+
+#include "base/status.h"
+
+// X(identifier, name, status, text)
+#define BL_LEASE_REASON_TABLE(X)                                                                                       \
+  X(BL_LEASE_GRANTED, "granted", BL_OK, "granted")                                                                     \
+  X(BL_LEASE_BAD_REQUEST, "bad_request", BL_INVALID, "the request contradicts itself")                                 \
+  X(BL_LEASE_BAD_BYTES, "bytes", BL_INVALID, "a size of zero, or beyond the room")                                     \
+  X(BL_LEASE_NO_SESSION, "no_session", BL_NOT_FOUND, "no session of this store has this number")                       \
+  X(BL_LEASE_BAD_KEY, "key", BL_DENIED, "the key is not that of the session")                                          \
+  X(BL_LEASE_SESSION_OVER, "session_over", BL_FENCED, "the session is over: open a new one")                           \
+  X(BL_LEASE_SUSPECT, "suspect", BL_PRECONDITION, "the session was not renewed in time: send KeepAlive first")         \
+  X(BL_LEASE_SEQUENCE, "sequence", BL_PRECONDITION, "the sequence number belongs to another or a finished request")    \
+  X(BL_LEASE_WINDOW, "window", BL_EXHAUSTED, "too many requests without acknowledgement")                              \
+  X(BL_LEASE_INCARNATION, "incarnation", BL_FENCED, "the store was restarted since: what it held is gone")             \
+  X(BL_LEASE_NO_LEASE, "no_lease", BL_NOT_FOUND, "no lease of this store has this number")                             \
+  X(BL_LEASE_NOT_YOURS, "not_yours", BL_DENIED, "the lease belongs to another session")                                \
+  X(BL_LEASE_GENERATION, "generation", BL_FENCED, "the token is out of date: this use of the room has ended")          \
+  X(BL_LEASE_STATE, "state", BL_PRECONDITION, "not possible in the state the lease is in")                             \
+  X(BL_LEASE_GONE, "lost", BL_DATA_LOSS, "the block is lost: it was revoked")                                          \
+  X(BL_LEASE_PLAN, "plan", BL_PRECONDITION, "the plan is unknown, or was reserved with other sizes")                   \
+  X(BL_LEASE_SPACE, "space", BL_EXHAUSTED, "no contiguous room of this size is free")                                  \
+  X(BL_LEASE_JOB_QUOTA, "job_quota", BL_EXHAUSTED, "the quota of the job does not allow it")                           \
+  X(BL_LEASE_STAGE_QUOTA, "stage_quota", BL_EXHAUSTED, "the quota of the stage does not allow it")                     \
+  X(BL_LEASE_CREDIT, "credit", BL_EXHAUSTED, "too many bytes of this session are in flight")                           \
+  X(BL_LEASE_CAPACITY, "capacity", BL_EXHAUSTED, "the memory of the store is given to other jobs")                     \
+  X(BL_LEASE_TABLE_FULL, "table_full", BL_EXHAUSTED, "the store cannot keep that many leases, sessions or jobs")       \
+  X(BL_LEASE_DRAINING, "draining", BL_UNAVAILABLE, "the store is being drained and takes nothing new")                 \
+  X(BL_LEASE_NO_ARENA, "no_arena", BL_UNAVAILABLE, "the memory of the job is not there yet")                           \
+  X(BL_LEASE_CHECKSUM, "checksum", BL_DATA_LOSS, "the bytes do not match their checksum")                              \
+  X(BL_LEASE_TRANSFER, "transfer", BL_UNAVAILABLE, "the transfer failed")                                              \
+  X(BL_LEASE_CANCELLED, "cancelled", BL_CANCELLED, "given up by its holder")
+
+typedef enum bl_lease_reason {
+#define X(identifier, name, status, text) identifier,
+  BL_LEASE_REASON_TABLE(X)
+#undef X
+      BL_LEASE_REASONS
+} bl_lease_reason_t;
+
+const char *bl_lease_reason_name(bl_lease_reason_t reason); // "job_quota"; never NULL
+const char *bl_lease_reason_text(bl_lease_reason_t reason); // for people
+bl_status_t bl_lease_reason_status(bl_lease_reason_t reason);
+
+#endif

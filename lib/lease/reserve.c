@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reservations: the rooms of a session are, per size, the most that any one of its plans wants.
+#include "lease/table_core.h"
+
+#include "base/hash.h"
+
+#include <stddef.h>
+
+enum { DIGEST_RESERVE = 1, DIGEST_UNRESERVE = 2 };
+
+static bl__plan_t *find_plan(bl__session_t *session, uint64_t version) {
+  for (uint32_t i = 0; i < BL_LEASE_PLANS; i++) {
+    if (session->plans[i].version == version) {
+      return &session->plans[i];
+    }
+  }
+  return NULL;
+}
+
+// The entry of this size, an unused one to make it, or BL_LEASE_SIZES. Sizes that nobody wants and that hold nothing
+// are unused.
+static uint32_t find_size(const bl__session_t *session, uint32_t granules) {
+  uint32_t unused = BL_LEASE_SIZES;
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    if (session->sizes[i].granules == granules) {
+      return i;
+    }
+    if (session->sizes[i].granules == 0 && unused == BL_LEASE_SIZES) {
+      unused = i;
+    }
+  }
+  return unused;
+}
+
+static void forget_unused_sizes(bl__session_t *session) {
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    bl__size_t *size = &session->sizes[i];
+    if (size->wanted == 0 && size->idle == 0 && size->busy == 0) {
+      *size = (bl__size_t){0};
+    }
+  }
+}
+
+static void count_wanted(bl__session_t *session) {
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    uint32_t most = 0;
+    for (uint32_t j = 0; j < BL_LEASE_PLANS; j++) {
+      const bl__plan_t *plan = &session->plans[j];
+      most = plan->version != 0 && plan->counts[i] > most ? plan->counts[i] : most;
+    }
+    session->sizes[i].wanted = most;
+  }
+}
+
+// Lets idle rooms that nobody wants go; busy ones follow when their lease is over. LOST ones keep nothing.
+static void shrink(bl_lease_table_t *table, bl__session_t *session) {
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    bl__size_t *size = &session->sizes[i];
+    while (size->held > size->wanted && size->idle != 0) {
+      bl__room_drop(table, size->idle);
+    }
+  }
+  forget_unused_sizes(session);
+}
+
+// Makes up what is missing of the rooms that are wanted. False: everything is as before, with the reason why.
+static bool grow(bl_lease_table_t *table, uint32_t index, bl_lease_reason_t *reason) {
+  bl__session_t *session = &table->sessions[index];
+  uint32_t added[BL_LEASE_SIZES] = {0};
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    bl__size_t *size = &session->sizes[i];
+    while (size->held < size->wanted) {
+      if (bl__room_new(table, index, i, reason) == 0) {
+        goto undo;
+      }
+      added[i]++; // the first of the idle list
+    }
+  }
+  return true;
+undo:
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    for (; added[i] > 0; added[i]--) {
+      bl__room_drop(table, session->sizes[i].idle);
+    }
+  }
+  return false;
+}
+
+// What the wanted rooms need beyond those held, against what may be had at once. Cheap, before any room is taken.
+static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_t *session) {
+  const bl__holder_t *holder = &table->holders[session->holder];
+  const bl__job_t *job = &table->jobs[holder->job];
+  uint64_t granules = 0, rooms = 0;
+  uint32_t longest = 0;
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    const bl__size_t *size = &session->sizes[i];
+    if (size->wanted > size->held) {
+      rooms += size->wanted - size->held;
+      granules += (uint64_t)(size->wanted - size->held) * size->granules;
+      longest = size->granules > longest ? size->granules : longest;
+    }
+  }
+  if (rooms == 0) {
+    return BL_LEASE_GRANTED;
+  }
+  uint64_t bytes = granules * BL_LEASE_GRANULE_BYTES; // counts and sizes have 32 bits each: see demand_granules
+  if (job->held_bytes > job->quota_bytes || bytes > job->quota_bytes - job->held_bytes) {
+    return BL_LEASE_JOB_QUOTA;
+  }
+  if (holder->held_bytes > holder->quota_bytes || bytes > holder->quota_bytes - holder->held_bytes) {
+    return BL_LEASE_STAGE_QUOTA;
+  }
+  if (rooms > table->unused_leases) {
+    return BL_LEASE_TABLE_FULL;
+  }
+  if (granules > job->space.free_granules || longest > bl_extent_largest(&table->extents, &job->space)) {
+    return BL_LEASE_SPACE;
+  }
+  return BL_LEASE_GRANTED;
+}
+
+// Granules of one demand, 0 when it can never be met.
+static uint32_t demand_granules(const bl__job_t *job, const bl_lease_demand_t *demand) {
+  uint32_t granules = bl__granules(demand->bytes);
+  return granules <= job->arena_granules ? granules : 0;
+}
+
+// The demands as a plan; sizes that are new to the session get an entry.
+static bl_lease_reason_t read_plan(bl__session_t *session, const bl__job_t *job, uint64_t version,
+                                   const bl_lease_demand_t *demands, size_t demand_count, bl__plan_t *plan) {
+  *plan = (bl__plan_t){.version = version};
+  if (version == 0 || demand_count == 0) {
+    return BL_LEASE_BAD_REQUEST;
+  }
+  for (size_t i = 0; i < demand_count; i++) {
+    uint32_t granules = demand_granules(job, &demands[i]);
+    if (granules == 0 || demands[i].count == 0) {
+      return BL_LEASE_BAD_BYTES;
+    }
+    uint32_t size = find_size(session, granules);
+    if (size == BL_LEASE_SIZES || demands[i].count > UINT32_MAX - plan->counts[size]) {
+      return BL_LEASE_BAD_REQUEST;
+    }
+    session->sizes[size].granules = granules;
+    plan->counts[size] += demands[i].count;
+  }
+  // More than the whole arena is not a matter of waiting.
+  uint64_t granules = 0;
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    granules += (uint64_t)plan->counts[i] * session->sizes[i].granules;
+    if (granules > job->arena_granules) {
+      return BL_LEASE_BAD_BYTES;
+    }
+  }
+  return BL_LEASE_GRANTED;
+}
+
+static bool same_counts(const bl__plan_t *a, const bl__plan_t *b) {
+  bool same = true;
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    same = same && a->counts[i] == b->counts[i];
+  }
+  return same;
+}
+
+// Takes the rooms; sessions of the same job that were not renewed give way. Undone by the caller when refused.
+static bl_lease_reason_t take_rooms(bl_lease_table_t *table, uint32_t index) {
+  bl__session_t *session = &table->sessions[index];
+  for (;;) {
+    bl_lease_reason_t reason = admit(table, session);
+    if (reason == BL_LEASE_GRANTED && grow(table, index, &reason)) {
+      return BL_LEASE_GRANTED;
+    }
+    bool for_room = reason == BL_LEASE_SPACE || reason == BL_LEASE_JOB_QUOTA;
+    uint32_t suspect = for_room ? bl__session_suspect(table, table->holders[session->holder].job) : 0;
+    if (suspect == 0) {
+      return reason;
+    }
+    bl__session_end(table, suspect, BL_SESSION_EVICTED);
+  }
+}
+
+static bl_lease_reason_t reserve(bl_lease_table_t *table, uint32_t index, uint64_t version,
+                                 const bl_lease_demand_t *demands, size_t demand_count) {
+  bl__session_t *session = &table->sessions[index];
+  const bl__job_t *job = &table->jobs[table->holders[session->holder].job];
+  if (session->state == BL_SESSION_SUSPECT) {
+    return BL_LEASE_SUSPECT;
+  }
+  if (table->draining) {
+    return BL_LEASE_DRAINING;
+  }
+  if (!job->arena_made) {
+    return BL_LEASE_NO_ARENA;
+  }
+  bl__plan_t plan;
+  bl_lease_reason_t reason = read_plan(session, job, version, demands, demand_count, &plan);
+  if (reason != BL_LEASE_GRANTED) {
+    return reason;
+  }
+  bl__plan_t *known = find_plan(session, version);
+  if (known != NULL) {
+    return same_counts(known, &plan) ? BL_LEASE_GRANTED : BL_LEASE_PLAN;
+  }
+  bl__plan_t *entry = find_plan(session, 0);
+  if (entry == NULL) {
+    return BL_LEASE_BAD_REQUEST;
+  }
+  *entry = plan;
+  count_wanted(session);
+  reason = take_rooms(table, index);
+  if (reason != BL_LEASE_GRANTED) {
+    *entry = (bl__plan_t){0};
+    count_wanted(session);
+    return reason;
+  }
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    table->stats.reserved += plan.counts[i];
+  }
+  return BL_LEASE_GRANTED;
+}
+
+bl_lease_decision_t bl_lease_table_reserve(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t plan,
+                                           const bl_lease_demand_t *demands, size_t demand_count,
+                                           bl_lease_answer_t *answer) {
+  uint64_t digest = bl_hash64(&plan, sizeof plan, DIGEST_RESERVE);
+  for (size_t i = 0; i < demand_count; i++) {
+    uint64_t words[2] = {demands[i].bytes, demands[i].count};
+    digest = bl_hash64(words, sizeof words, digest);
+  }
+  uint32_t session;
+  bl_window_entry_t *entry;
+  bl_lease_decision_t decision;
+  if (!bl__request_begin(table, request, digest, &session, &entry, &decision, answer)) {
+    return decision;
+  }
+  bl_lease_reason_t reason = reserve(table, session, plan, demands, demand_count);
+  forget_unused_sizes(&table->sessions[session]);
+  if (reason == BL_LEASE_GRANTED) {
+    return bl__request_done(table, entry, &(bl_lease_answer_t){.reason = BL_LEASE_GRANTED}, answer);
+  }
+  const bl__job_t *job = &table->jobs[table->holders[table->sessions[session].holder].job];
+  entry->answer.free_bytes = bl__granule_bytes(job->space.free_granules);
+  entry->answer.largest_free_bytes = bl__granule_bytes(bl_extent_largest(&table->extents, &job->space));
+  return bl__request_refuse(table, entry, reason, answer);
+}
+
+bl_lease_decision_t bl_lease_table_unreserve(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t plan,
+                                             bl_lease_answer_t *answer) {
+  uint64_t digest = bl_hash64(&plan, sizeof plan, DIGEST_UNRESERVE);
+  uint32_t index;
+  bl_window_entry_t *entry;
+  bl_lease_decision_t decision;
+  if (!bl__request_begin(table, request, digest, &index, &entry, &decision, answer)) {
+    return decision;
+  }
+  bl__session_t *session = &table->sessions[index];
+  bl__plan_t *known = plan != 0 ? find_plan(session, plan) : NULL;
+  if (known == NULL) {
+    return bl__request_refuse(table, entry, BL_LEASE_PLAN, answer);
+  }
+  *known = (bl__plan_t){0};
+  count_wanted(session);
+  shrink(table, session);
+  return bl__request_done(table, entry, &(bl_lease_answer_t){.reason = BL_LEASE_GRANTED}, answer);
+}

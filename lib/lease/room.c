@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rooms and the states of their leases: lists, counts, bytes held, history.
+#include "lease/table_core.h"
+
+static bl__job_t *job_of(bl_lease_table_t *table, const bl__lease_t *lease) {
+  return &table->jobs[table->holders[lease->holder].job];
+}
+
+// ---- lists of a session ----------------------------------------------------------------------------------------------
+
+static uint32_t *list_of(bl_lease_table_t *table, const bl__lease_t *lease) {
+  bl__size_t *size = &table->sessions[lease->session].sizes[lease->size];
+  return lease->state == BL_LEASE_RESERVED ? &size->idle : &size->busy;
+}
+
+static void unlink_lease(bl_lease_table_t *table, uint32_t index) {
+  bl__lease_t *lease = &table->leases[index];
+  if (lease->previous != 0) {
+    table->leases[lease->previous].next = lease->next;
+  } else {
+    *list_of(table, lease) = lease->next;
+  }
+  if (lease->next != 0) {
+    table->leases[lease->next].previous = lease->previous;
+  }
+  lease->next = lease->previous = 0;
+}
+
+static void link_lease(bl_lease_table_t *table, uint32_t index) {
+  bl__lease_t *lease = &table->leases[index];
+  uint32_t *list = list_of(table, lease);
+  lease->next = *list;
+  lease->previous = 0;
+  if (*list != 0) {
+    table->leases[*list].previous = index;
+  }
+  *list = index;
+}
+
+// ---- states ----------------------------------------------------------------------------------------------------------
+
+static bool is_in_flight(bl_lease_state_t state) {
+  return state == BL_LEASE_WRITING || state == BL_LEASE_LOADING;
+}
+
+// Whether a lease in this state, of a live session, is one of the rooms it holds.
+static bool is_held(const bl__lease_t *lease, bl_lease_state_t state) {
+  return state != BL_LEASE_FREE && state != BL_LEASE_LOST &&
+         !(state == BL_LEASE_QUARANTINED && lease->after != BL__AFTER_RESERVED);
+}
+
+void bl__lease_set(bl_lease_table_t *table, uint32_t index, bl_lease_state_t state) {
+  bl__lease_t *lease = &table->leases[index];
+  bl__session_t *session = lease->session != 0 ? &table->sessions[lease->session] : NULL;
+  bl_lease_state_t from = (bl_lease_state_t)lease->state;
+  uint64_t room_bytes = lease->extent != 0 ? bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent)) : 0;
+  if (session != NULL) {
+    if (from != BL_LEASE_FREE) {
+      unlink_lease(table, index);
+    }
+    session->sizes[lease->size].held -= is_held(lease, from) ? 1 : 0;
+    session->in_flight_bytes -= is_in_flight(from) ? lease->bytes : 0;
+  }
+  table->stats.in_flight_bytes -= is_in_flight(from) ? lease->bytes : 0;
+  table->stats.quarantined_bytes -= from == BL_LEASE_QUARANTINED ? room_bytes : 0;
+  table->stats.leases[from]--;
+  lease->state = (uint8_t)state;
+  lease->since_ns = table->now_ns;
+  table->stats.leases[state]++;
+  table->stats.quarantined_bytes += state == BL_LEASE_QUARANTINED ? room_bytes : 0;
+  table->stats.in_flight_bytes += is_in_flight(state) ? lease->bytes : 0;
+  if (session != NULL) {
+    session->sizes[lease->size].held += is_held(lease, state) ? 1 : 0;
+    session->in_flight_bytes += is_in_flight(state) ? lease->bytes : 0;
+    if (state != BL_LEASE_FREE) {
+      link_lease(table, index);
+    }
+  }
+  const bl__holder_t *holder = &table->holders[lease->holder];
+  bl_journal_append(&table->journal, (bl_journal_event_t){.id = index,
+                                                          .generation = lease->generation,
+                                                          .bytes = room_bytes,
+                                                          .job = holder->job - 1,
+                                                          .stage = holder->stage,
+                                                          .kind = BL_JOURNAL_LEASE,
+                                                          .from = (uint8_t)from,
+                                                          .to = (uint8_t)state});
+}
+
+void bl__lease_answer(const bl_lease_table_t *table, uint32_t index, bl_lease_answer_t *answer) {
+  const bl__lease_t *lease = &table->leases[index];
+  answer->id = index;
+  answer->generation = lease->generation;
+  answer->offset_bytes = answer->bytes = 0;
+  if (lease->extent != 0) {
+    answer->offset_bytes = bl__granule_bytes(bl_extent_offset(&table->extents, lease->extent));
+    answer->bytes = bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent));
+  }
+  if (lease->bytes != 0) {
+    answer->bytes = lease->bytes;
+  }
+  answer->checksum = lease->checksum;
+}
+
+// ---- rooms -----------------------------------------------------------------------------------------------------------
+
+uint32_t bl__room_new(bl_lease_table_t *table, uint32_t session, uint32_t size, bl_lease_reason_t *reason) {
+  uint32_t index = table->unused_lease;
+  if (index == 0) {
+    *reason = BL_LEASE_TABLE_FULL;
+    return 0;
+  }
+  bl__session_t *owner = &table->sessions[session];
+  bl__holder_t *holder = &table->holders[owner->holder];
+  bl__job_t *job = &table->jobs[holder->job];
+  uint32_t granules = owner->sizes[size].granules;
+  bl_extent_t extent = bl_extent_take(&table->extents, &job->space, granules);
+  if (extent == 0) {
+    *reason = BL_LEASE_SPACE;
+    return 0;
+  }
+  bl__lease_t *lease = &table->leases[index];
+  table->unused_lease = lease->next;
+  table->unused_leases--;
+  *lease = (bl__lease_t){.generation = lease->generation + 1,
+                         .extent = extent,
+                         .session = session,
+                         .holder = owner->holder,
+                         .size = (uint8_t)size,
+                         .cancel_queued = lease->cancel_queued, // may still hang in the queue
+                         .next_cancel = lease->next_cancel};
+  holder->held_bytes += bl__granule_bytes(granules);
+  job->held_bytes += bl__granule_bytes(granules);
+  table->stats.held_bytes += bl__granule_bytes(granules);
+  bl__lease_set(table, index, BL_LEASE_RESERVED);
+  return index;
+}
+
+static void give_extent(bl_lease_table_t *table, bl__lease_t *lease) {
+  if (lease->extent == 0) {
+    return;
+  }
+  bl__job_t *job = job_of(table, lease);
+  uint64_t bytes = bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent));
+  bl_extent_give(&table->extents, &job->space, lease->extent);
+  lease->extent = 0;
+  table->holders[lease->holder].held_bytes -= bytes;
+  job->held_bytes -= bytes;
+  table->stats.held_bytes -= bytes;
+}
+
+void bl__room_drop(bl_lease_table_t *table, uint32_t index) {
+  bl__lease_t *lease = &table->leases[index];
+  bl__lease_set(table, index, BL_LEASE_FREE);
+  give_extent(table, lease);
+  uint32_t holder = lease->holder;
+  lease->session = lease->holder = 0;
+  lease->bytes = lease->checksum = 0;
+  lease->next = table->unused_lease;
+  table->unused_lease = index;
+  table->unused_leases++;
+  if (table->holders[holder].session == 0) {
+    bl__holder_settle(table, holder);
+  }
+}
+
+// ---- ends of uses ----------------------------------------------------------------------------------------------------
+
+void bl__lease_cancel(bl_lease_table_t *table, uint32_t index) {
+  bl__lease_t *lease = &table->leases[index];
+  if (lease->cancel_queued) {
+    return;
+  }
+  lease->cancel_queued = true;
+  lease->next_cancel = 0;
+  if (table->cancels.last != 0) {
+    table->leases[table->cancels.last].next_cancel = index;
+  } else {
+    table->cancels.first = index;
+  }
+  table->cancels.last = index;
+}
+
+static void quarantine(bl_lease_table_t *table, uint32_t index, bl__after_t after) {
+  bl__lease_t *lease = &table->leases[index];
+  if (lease->state == BL_LEASE_QUARANTINED) { // only ever towards an end: RESERVED, LOST, FREE
+    bool held = is_held(lease, BL_LEASE_QUARANTINED);
+    lease->after = (uint8_t)(after > lease->after ? after : lease->after);
+    if (lease->session != 0 && held && !is_held(lease, BL_LEASE_QUARANTINED)) {
+      table->sessions[lease->session].sizes[lease->size].held--;
+    }
+    return;
+  }
+  lease->after = (uint8_t)after;
+  bl__lease_cancel(table, index);
+  bl__lease_set(table, index, BL_LEASE_QUARANTINED);
+}
+
+// The room will hold another block, under the next generation, from `state` on.
+static void next_generation(bl_lease_table_t *table, uint32_t index, bl_lease_state_t state, bl__after_t after) {
+  bl__lease_t *lease = &table->leases[index];
+  lease->generation++;
+  if (state == BL_LEASE_QUARANTINED) {
+    quarantine(table, index, after);
+  } else {
+    bl__lease_set(table, index, state);
+  }
+  lease->bytes = lease->checksum = 0;
+  lease->label = (bl_lease_label_t){0};
+}
+
+void bl__lease_over(bl_lease_table_t *table, uint32_t index) {
+  const bl__lease_t *lease = &table->leases[index];
+  if (lease->moving) {
+    next_generation(table, index, BL_LEASE_QUARANTINED, BL__AFTER_RESERVED);
+    return;
+  }
+  next_generation(table, index, BL_LEASE_RESERVED, BL__AFTER_RESERVED);
+  const bl__size_t *size = &table->sessions[lease->session].sizes[lease->size];
+  if (size->held > size->wanted) {
+    bl__room_drop(table, index);
+  }
+}
+
+void bl__lease_lose(bl_lease_table_t *table, uint32_t index) {
+  bl__lease_t *lease = &table->leases[index];
+  if (lease->moving) {
+    quarantine(table, index, BL__AFTER_LOST);
+    return;
+  }
+  bl__lease_set(table, index, BL_LEASE_LOST);
+  give_extent(table, lease);
+}
+
+void bl__quarantine_end(bl_lease_table_t *table, uint32_t index) {
+  bl__lease_t *lease = &table->leases[index];
+  switch ((bl__after_t)lease->after) {
+  case BL__AFTER_RESERVED: {
+    bl__lease_set(table, index, BL_LEASE_RESERVED);
+    const bl__size_t *size = &table->sessions[lease->session].sizes[lease->size];
+    if (size->held > size->wanted) {
+      bl__room_drop(table, index);
+    }
+    break;
+  }
+  case BL__AFTER_LOST:
+    bl__lease_lose(table, index);
+    break;
+  case BL__AFTER_FREE:
+    bl__room_drop(table, index);
+    break;
+  }
+}
+
+static void end_list(bl_lease_table_t *table, uint32_t *list) {
+  while (*list != 0) {
+    uint32_t index = *list;
+    bl__lease_t *lease = &table->leases[index];
+    lease->waiting = 0;
+    if (!lease->moving) {
+      bl__room_drop(table, index);
+      continue;
+    }
+    next_generation(table, index, BL_LEASE_QUARANTINED, BL__AFTER_FREE);
+    unlink_lease(table, index);
+    lease->session = 0;
+  }
+}
+
+void bl__session_rooms_end(bl_lease_table_t *table, uint32_t session) {
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    end_list(table, &table->sessions[session].sizes[i].idle);
+    end_list(table, &table->sessions[session].sizes[i].busy);
+  }
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs, their stages, and sessions from open to end.
+#include "lease/table_core.h"
+
+#include <string.h>
+
+const char *bl_session_state_name(bl_session_state_t state) {
+  static const char *const names[] = {"none", "alive", "suspect", "over"};
+  return (unsigned)state < sizeof names / sizeof names[0] ? names[state] : "unknown";
+}
+
+const char *bl_session_end_text(bl_session_end_t end) {
+  static const char *const texts[BL_SESSION_ENDS] = {
+      "it was closed",
+      "it was not renewed in time",
+      "a newer incarnation of the stage opened one",
+      "it was not renewed and its room was needed",
+      "the memory of the job could not be had",
+      "an operator ended it",
+  };
+  return (unsigned)end < BL_SESSION_ENDS ? texts[end] : "unknown";
+}
+
+// ---- jobs and holders ------------------------------------------------------------------------------------------------
+
+uint32_t bl__job_find(const bl_lease_table_t *table, const char *name) {
+  for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
+    if (strcmp(table->jobs[i].name, name) == 0) {
+      return i;
+    }
+  }
+  return 0;
+}
+
+uint32_t bl__job_make(bl_lease_table_t *table, const char *name) {
+  uint32_t job = bl__job_find(table, name);
+  if (job == 0 && (job = bl__job_find(table, "")) != 0) {
+    table->jobs[job] = (bl__job_t){.quota_bytes = BL_LEASE_NO_QUOTA};
+    memcpy(table->jobs[job].name, name, strlen(name) + 1);
+  }
+  return job;
+}
+
+// Nobody holds or may take a room of the job any more: its arena goes; without a quota the job too.
+void bl__job_settle(bl_lease_table_t *table, uint32_t index) {
+  bl__job_t *job = &table->jobs[index];
+  if (job->sessions != 0 || job->held_bytes != 0) {
+    return;
+  }
+  if (job->arena_granules != 0) {
+    table->closes += job->close_queued ? 0 : 1;
+    job->close_queued = true; // taken back by the session that comes first
+  } else if (job->holders == 0 && job->quota_bytes == BL_LEASE_NO_QUOTA) {
+    job->name[0] = '\0';
+  }
+}
+
+uint32_t bl__holder_make(bl_lease_table_t *table, uint32_t job, uint32_t stage) {
+  for (uint32_t i = table->jobs[job].holders; i != 0; i = table->holders[i].next) {
+    if (table->holders[i].stage == stage) {
+      return i;
+    }
+  }
+  uint32_t index = table->unused_holder;
+  if (index != 0) {
+    table->unused_holder = table->holders[index].next;
+    table->holders[index] =
+        (bl__holder_t){.job = job, .stage = stage, .next = table->jobs[job].holders, .quota_bytes = BL_LEASE_NO_QUOTA};
+    table->jobs[job].holders = index;
+  }
+  return index;
+}
+
+void bl__holder_settle(bl_lease_table_t *table, uint32_t index) {
+  bl__holder_t *holder = &table->holders[index];
+  uint32_t job = holder->job;
+  if (holder->session == 0 && holder->held_bytes == 0 && holder->quota_bytes == BL_LEASE_NO_QUOTA) {
+    uint32_t *link = &table->jobs[job].holders;
+    while (*link != index) {
+      link = &table->holders[*link].next;
+    }
+    *link = holder->next;
+    *holder = (bl__holder_t){.next = table->unused_holder};
+    table->unused_holder = index;
+  }
+  bl__job_settle(table, job);
+}
+
+// ---- states of a session ---------------------------------------------------------------------------------------------
+
+uint32_t bl__session_find(const bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
+                          bl_lease_reason_t *reason) {
+  uint32_t index = (uint32_t)number;
+  *reason = BL_LEASE_NO_SESSION;
+  if (index == 0 || index > table->config.max_sessions || number >> 32 == 0 || number >> 32 > table->last_serial) {
+    return 0;
+  }
+  const bl__session_t *session = &table->sessions[index];
+  if (session->number != number || session->state == BL_SESSION_OVER) {
+    *reason = BL_LEASE_SESSION_OVER;
+    return 0;
+  }
+  if (!bl_incarnation_matches(&session->key, key)) {
+    *reason = BL_LEASE_BAD_KEY;
+    return 0;
+  }
+  return index;
+}
+
+static void set_state(bl_lease_table_t *table, uint32_t index, bl_session_state_t state) {
+  bl__session_t *session = &table->sessions[index];
+  const bl__holder_t *holder = &table->holders[session->holder];
+  bl_journal_append(&table->journal, (bl_journal_event_t){.id = session->number,
+                                                          .job = holder->job - 1,
+                                                          .stage = holder->stage,
+                                                          .kind = BL_JOURNAL_SESSION,
+                                                          .from = session->state,
+                                                          .to = (uint8_t)state});
+  table->stats.sessions[session->state]--;
+  session->state = (uint8_t)state;
+  table->stats.sessions[state]++;
+}
+
+static void renew(bl_lease_table_t *table, uint32_t index) {
+  bl__session_t *session = &table->sessions[index];
+  session->renewed_ns = table->now_ns;
+  if (session->state != BL_SESSION_ALIVE) {
+    set_state(table, index, BL_SESSION_ALIVE);
+  }
+  bl_wheel_set(&table->wheel, index, table->now_ns + session->ttl_ns);
+}
+
+// Leaves the holder as it is.
+static void end_session(bl_lease_table_t *table, uint32_t index, bl_session_end_t end) {
+  bl__session_t *session = &table->sessions[index];
+  bl_wheel_clear(&table->wheel, index);
+  bl__session_rooms_end(table, index);
+  set_state(table, index, BL_SESSION_OVER);
+  table->stats.ended[end]++;
+  session->end = (uint8_t)end;
+  session->next = 0;
+  if (table->ends.last != 0) {
+    table->sessions[table->ends.last].next = index;
+  } else {
+    table->ends.first = index;
+  }
+  table->ends.last = index;
+  bl__holder_t *holder = &table->holders[session->holder];
+  holder->session = 0;
+  table->jobs[holder->job].sessions--;
+}
+
+void bl__session_end(bl_lease_table_t *table, uint32_t index, bl_session_end_t end) {
+  uint32_t holder = table->sessions[index].holder;
+  end_session(table, index, end);
+  bl__holder_settle(table, holder);
+}
+
+uint32_t bl__session_suspect(const bl_lease_table_t *table, uint32_t job) {
+  uint32_t found = 0;
+  for (uint32_t i = table->jobs[job].holders; i != 0; i = table->holders[i].next) {
+    uint32_t session = table->holders[i].session;
+    if (session != 0 && table->sessions[session].state == BL_SESSION_SUSPECT &&
+        (found == 0 || table->sessions[session].renewed_ns < table->sessions[found].renewed_ns)) {
+      found = session;
+    }
+  }
+  return found;
+}
+
+void bl__set_time(bl_lease_table_t *table, uint64_t now_ns) {
+  uint64_t now = now_ns > table->now_ns ? now_ns : table->now_ns;
+  uint32_t index;
+  while ((index = bl_wheel_pop(&table->wheel, now)) != 0) {
+    bl__session_t *session = &table->sessions[index];
+    table->now_ns = now;
+    if (session->state == BL_SESSION_ALIVE) {
+      set_state(table, index, BL_SESSION_SUSPECT);
+      table->stats.suspected++;
+      bl_wheel_set(&table->wheel, index, session->renewed_ns + session->ttl_ns + table->config.grace_ns);
+    } else {
+      bl__session_end(table, index, BL_SESSION_EXPIRED);
+    }
+  }
+  table->now_ns = now;
+}
+
+// ---- open, keep alive, close -----------------------------------------------------------------------------------------
+
+static bool is_name(const char *name) {
+  size_t length = name == NULL ? 0 : strnlen(name, BL_LEASE_JOB_BYTES);
+  return length > 0 && length < BL_LEASE_JOB_BYTES;
+}
+
+// Room for the arena of the job, or the reason why not.
+static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, uint64_t bytes, bool *needed) {
+  *needed = false;
+  uint32_t granules = bl__granules(bytes);
+  if (job->arena_granules != 0) {
+    return bytes != 0 && (granules == 0 || granules > job->arena_granules) ? BL_LEASE_BAD_BYTES : BL_LEASE_GRANTED;
+  }
+  if (granules == 0) {
+    return BL_LEASE_BAD_BYTES;
+  }
+  if (granules > table->capacity_granules - table->arena_granules) {
+    return BL_LEASE_CAPACITY;
+  }
+  if (!bl_extent_space_open(&table->extents, &job->space, granules)) {
+    return BL_LEASE_TABLE_FULL;
+  }
+  job->arena_granules = granules;
+  job->arena_made = false;
+  table->arena_granules += granules;
+  *needed = true;
+  return BL_LEASE_GRANTED;
+}
+
+static void fill_opened(const bl_lease_table_t *table, uint32_t index, bool arena_needed, bl_lease_opened_t *opened) {
+  const bl__session_t *session = &table->sessions[index];
+  uint32_t job = table->holders[session->holder].job;
+  *opened = (bl_lease_opened_t){.session = session->number,
+                                .key = session->key,
+                                .ttl_ns = session->ttl_ns,
+                                .grace_ns = table->config.grace_ns,
+                                .flow_bytes = table->config.session_flow_bytes,
+                                .job = job - 1,
+                                .arena_bytes = bl__granule_bytes(table->jobs[job].arena_granules),
+                                .arena_needed = arena_needed};
+}
+
+static void start_session(bl_lease_table_t *table, uint32_t holder, const bl_lease_open_t *open) {
+  uint32_t index = table->unused_session;
+  bl__session_t *session = &table->sessions[index];
+  table->unused_session = session->next;
+  bl_window_t window = session->window;
+  uint64_t ttl_ns = open->ttl_ns != 0 ? open->ttl_ns : table->config.ttl_ns;
+  *session = (bl__session_t){.number = ++table->last_serial << 32 | index,
+                             .incarnation = open->holder,
+                             .key = open->key,
+                             .ttl_ns = ttl_ns > table->config.ttl_floor_ns ? ttl_ns : table->config.ttl_floor_ns,
+                             .holder = holder,
+                             .window = window};
+  bl_window_reset(&session->window);
+  table->holders[holder].session = index;
+  table->jobs[table->holders[holder].job].sessions++;
+  table->stats.sessions[BL_SESSION_NONE]++; // set_state takes it back
+  renew(table, index);
+}
+
+bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_open_t *open, uint64_t now_ns,
+                                        bl_lease_opened_t *opened, bl_lease_answer_t *answer) {
+  bl__set_time(table, now_ns);
+  if (!is_name(open->job)) {
+    return bl__refuse(table, BL_LEASE_BAD_REQUEST, answer);
+  }
+  uint32_t job = bl__job_find(table, open->job);
+  for (uint32_t i = job == 0 ? 0 : table->jobs[job].holders; i != 0; i = table->holders[i].next) {
+    uint32_t session = table->holders[i].session;
+    if (table->holders[i].stage == open->stage && session != 0 &&
+        bl_incarnation_matches(&table->sessions[session].incarnation, &open->holder)) {
+      renew(table, session);
+      fill_opened(table, session, false, opened);
+      *answer = (bl_lease_answer_t){.reason = BL_LEASE_GRANTED};
+      return BL_LEASE_DONE;
+    }
+  }
+  if (table->draining) {
+    return bl__refuse(table, BL_LEASE_DRAINING, answer);
+  }
+  uint32_t holder = 0;
+  if (table->unused_session != 0 && (job = bl__job_make(table, open->job)) != 0) {
+    holder = bl__holder_make(table, job, open->stage);
+  }
+  if (holder == 0) {
+    if (job != 0) {
+      bl__job_settle(table, job);
+    }
+    return bl__refuse(table, BL_LEASE_TABLE_FULL, answer);
+  }
+  bool needed;
+  bl_lease_reason_t reason = give_arena(table, &table->jobs[job], open->arena_bytes, &needed);
+  if (reason != BL_LEASE_GRANTED) {
+    bl__holder_settle(table, holder);
+    return bl__refuse(table, reason, answer);
+  }
+  table->closes -= table->jobs[job].close_queued ? 1 : 0;
+  table->jobs[job].close_queued = false;
+  if (table->holders[holder].session != 0) {
+    end_session(table, table->holders[holder].session, BL_SESSION_REPLACED);
+  }
+  start_session(table, holder, open);
+  fill_opened(table, table->holders[holder].session, needed, opened);
+  *answer = (bl_lease_answer_t){.reason = BL_LEASE_GRANTED};
+  return BL_LEASE_DONE;
+}
+
+void bl_lease_table_arena_made(bl_lease_table_t *table, uint32_t job_index, bool well) {
+  bl__job_t *job = &table->jobs[job_index + 1];
+  job->arena_made = well && job->arena_granules != 0;
+  for (uint32_t i = job->holders; !well && i != 0;) {
+    uint32_t next = table->holders[i].next;
+    if (table->holders[i].session != 0) {
+      bl__session_end(table, table->holders[i].session, BL_SESSION_NO_ARENA);
+    }
+    i = next;
+  }
+}
+
+bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
+                                              uint64_t now_ns, bl_lease_answer_t *answer) {
+  bl__set_time(table, now_ns);
+  bl_lease_reason_t reason;
+  uint32_t session = bl__session_find(table, number, key, &reason);
+  if (session == 0) {
+    return bl__refuse(table, reason, answer);
+  }
+  renew(table, session);
+  *answer = (bl_lease_answer_t){.reason = BL_LEASE_GRANTED};
+  return BL_LEASE_DONE;
+}
+
+bl_lease_decision_t bl_lease_table_close(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
+                                         uint64_t now_ns, bl_lease_answer_t *answer) {
+  bl__set_time(table, now_ns);
+  bl_lease_reason_t reason;
+  uint32_t session = bl__session_find(table, number, key, &reason);
+  if (session == 0) {
+    return bl__refuse(table, reason, answer);
+  }
+  bl__session_end(table, session, BL_SESSION_CLOSED);
+  *answer = (bl_lease_answer_t){.reason = BL_LEASE_GRANTED};
+  return BL_LEASE_DONE;
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lease table of a store (PROTOCOL.md section 4): who may use which room of its memory, and for what. It decides;
+// the shell around it owns memory, sockets and clocks and does what the table says.
+//
+//   bl_lease_table_create(&config, now_ns, &table, err);
+//   bl_lease_table_open(table, &open, now_ns, &opened, &answer);               // a stage's session; its job's arena
+//   bl_lease_table_reserve(table, &request, plan, demands, 1, &answer);        // rooms, at plan time
+//   switch (bl_lease_table_evict(table, &request, &block, &answer)) {          // a block comes
+//   case BL_LEASE_BEGIN: pull(answer.offset_bytes, answer.bytes); break;       // ends in bl_lease_table_transfer_ended
+//   case BL_LEASE_WAIT:  keep the call until the action BL_LEASE_ANSWER; break;
+//   case BL_LEASE_DONE:  reply with the answer; break;                         // granted long ago, or refused
+//   }
+//   while (bl_lease_table_next_action(table, &action)) do_it(&action);         // after every call
+//
+// Jobs, sessions, rooms, leases
+//   - A job has one arena here. A session is one holder: (job, stage, incarnation of the stage). A new incarnation ends
+//     the session of the one before at once.
+//   - A plan reserves rooms of given sizes. The rooms a session holds are, per size, the most that any one of its plans
+//     asks for: plans follow each other and never run together, so the next can be reserved while one runs.
+//   - A lease is one use of a room, and its id is the room's: RESERVED (empty) -> WRITING -> SEALED -> LOADING -> over,
+//     which is RESERVED again under the next generation, known to the holder without asking; or the room goes, when no
+//     plan wants it any more. Every room that was reserved can be used without a further check for space or quota.
+//   - A SEALED block goes by release, by the end of its session, or by revocation; never because room is short.
+//
+//      reserve                evict             transfer ended well          load
+//   0 ---------> RESERVED ------------> WRITING -------------------> SEALED ------> LOADING
+//                   ^                      | badly, released             |              |
+//                   +----------------------+-----------------------------+--------------+  release: next generation
+//   revoked: LOST until released. A use that ended while the store's own transfer still touches the room: QUARANTINED
+//   until transfer_ended; such a room is granted to nobody.
+//
+// Sessions: ALIVE -> SUSPECT when not renewed for its TTL (no new reservations and evictions; what it has is kept) -> over
+// after a grace, or as soon as a reservation of the same job needs the room. Only KeepAlive renews.
+//
+// Requests carry the session's number and key, a sequence number and an acknowledgement (window.h), so they can be sent
+// again. Refusals change nothing. Requests about a session that is over are refused with BL_LEASE_SESSION_OVER.
+//
+// Time comes in as `now_ns` of one monotonic clock; it never goes back. Every call first lets end what is due.
+//
+// No I/O, no clock, no random numbers. All memory is allocated by create: at most 256 bytes per lease of capacity beside
+// those of sessions and history. Costs: O(log rooms) per lease touched; what ends a session touches all of its leases.
+// Thread: one owner, the loop thread of the store.
+#ifndef BALLAST_LEASE_TABLE_H
+#define BALLAST_LEASE_TABLE_H
+
+#include "base/error.h"
+#include "lease/answer.h"
+#include "lease/extent.h"
+#include "lease/journal.h"
+#include "lease/token.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BL_LEASE_JOB_BYTES 64 // longest job name, with its end
+#define BL_LEASE_SIZES     8  // different sizes of rooms per session: bounds the tables in it
+#define BL_LEASE_PLANS     4  // plans reserved by a session at a time
+#define BL_LEASE_NO_QUOTA  UINT64_MAX
+
+typedef struct bl_lease_table bl_lease_table_t;
+
+typedef struct bl_lease_config {
+  bl_incarnation_t incarnation; // of this store
+  uint64_t capacity_bytes;      // of the arenas of all jobs
+  uint32_t max_jobs, max_sessions, max_leases;
+  uint32_t window;             // unacknowledged requests per session; 0: 64
+  uint32_t history;            // changes kept for watchers; 0: 4096
+  uint64_t ttl_ns;             // of sessions that ask for none; 0: 10 s
+  uint64_t ttl_floor_ns;       // least that is given; 0: 2 s
+  uint64_t grace_ns;           // from SUSPECT to the end; 0: as the TTL
+  uint64_t session_flow_bytes; // in flight per session, WRITING and LOADING; 0: no limit. One block always may.
+} bl_lease_config_t;
+
+// BL_INVALID: a maximum is zero. BL_EXHAUSTED: no memory.
+BL_MUST_USE bl_status_t bl_lease_table_create(const bl_lease_config_t *config, uint64_t now_ns,
+                                              bl_lease_table_t **table, bl_error_t *err);
+void bl_lease_table_destroy(bl_lease_table_t *table); // NULL is fine
+// What the table takes in memory, in all.
+uint64_t bl_lease_table_bytes(const bl_lease_table_t *table);
+
+typedef enum bl_lease_decision {
+  BL_LEASE_DONE,  // `answer` is the answer: granted, or refused by its reason
+  BL_LEASE_BEGIN, // begin what the request asks for; the answer comes as an action when it has ended
+  BL_LEASE_WAIT,  // just this is under way: the same action answers it
+} bl_lease_decision_t;
+
+// ---- sessions --------------------------------------------------------------------------------------------------------
+
+typedef enum bl_session_state {
+  BL_SESSION_NONE,
+  BL_SESSION_ALIVE,
+  BL_SESSION_SUSPECT,
+  BL_SESSION_OVER
+} bl_session_state_t;
+const char *bl_session_state_name(bl_session_state_t state); // "alive"; never NULL
+
+typedef struct bl_lease_open {
+  const char *job;         // 1 to 63 bytes
+  uint32_t stage;          // or whatever number tells the holders of a job apart
+  bl_incarnation_t holder; // of the process that asks: only itself knows it, so it can open again what it has
+  bl_incarnation_t key;    // random, drawn by the caller: the session's secret if a new one is made
+  uint64_t arena_bytes;    // of the job, at least 1 granule; 0: as it is
+  uint64_t ttl_ns;         // 0: the store's
+} bl_lease_open_t;
+
+typedef struct bl_lease_opened {
+  uint64_t session;     // its number, from 1, never used again
+  bl_incarnation_t key; // of the session: goes with every request
+  uint64_t ttl_ns, grace_ns, flow_bytes;
+  uint32_t job; // index of the job while it lives, below max_jobs
+  uint64_t arena_bytes;
+  bool
+      arena_needed; // make the arena now, and say how it went: bl_lease_table_arena_made. Until then nothing is reserved
+} bl_lease_opened_t;
+
+// Opens a session, or gives again that of the same holder. Refused: BL_LEASE_BAD_REQUEST (name), BL_LEASE_BAD_BYTES (no
+// arena yet and no size, or a job's arena is smaller than asked for), BL_LEASE_CAPACITY, BL_LEASE_TABLE_FULL,
+// BL_LEASE_DRAINING. On refusal *opened is untouched.
+bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_open_t *open, uint64_t now_ns,
+                                        bl_lease_opened_t *opened, bl_lease_answer_t *answer);
+// The arena that open asked for is there, or could not be made: then the sessions of the job end.
+void bl_lease_table_arena_made(bl_lease_table_t *table, uint32_t job, bool well);
+
+// Renews a session; SUSPECT becomes ALIVE. Not sequenced.
+bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t session, const bl_incarnation_t *key,
+                                              uint64_t now_ns, bl_lease_answer_t *answer);
+// Ends a session, by its holder: all it has is free (QUARANTINED where the store still moves bytes).
+bl_lease_decision_t bl_lease_table_close(bl_lease_table_t *table, uint64_t session, const bl_incarnation_t *key,
+                                         uint64_t now_ns, bl_lease_answer_t *answer);
+
+// ---- requests --------------------------------------------------------------------------------------------------------
+
+typedef struct bl_lease_request {
+  uint64_t session;
+  bl_incarnation_t key;
+  uint64_t sequence, acknowledged; // window.h
+  uint64_t now_ns;
+} bl_lease_request_t;
+
+typedef struct bl_lease_demand {
+  uint64_t bytes; // of a block; the room is the next multiple of a granule
+  uint32_t count; // that must fit at the same time
+} bl_lease_demand_t;
+
+// Reserves rooms for a plan (from 1): all or nothing. A plan that is reserved already with the same demands is granted;
+// with others it is BL_LEASE_PLAN. Refused for BL_LEASE_SPACE, BL_LEASE_JOB_QUOTA, BL_LEASE_STAGE_QUOTA,
+// BL_LEASE_TABLE_FULL, BL_LEASE_DRAINING, BL_LEASE_NO_ARENA, BL_LEASE_BAD_BYTES, BL_LEASE_BAD_REQUEST (no demand,
+// more sizes or plans than fit). Never BL_LEASE_BEGIN.
+bl_lease_decision_t bl_lease_table_reserve(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t plan,
+                                           const bl_lease_demand_t *demands, size_t demand_count,
+                                           bl_lease_answer_t *answer);
+// Gives a plan up. Rooms that no other plan wants go at once, or when their lease is over. Never BL_LEASE_BEGIN.
+bl_lease_decision_t bl_lease_table_unreserve(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t plan,
+                                             bl_lease_answer_t *answer);
+
+typedef struct bl_lease_label { // for people: whose block it is
+  uint64_t step;
+  uint32_t chunk, micro_batch;
+} bl_lease_label_t;
+
+typedef struct bl_lease_block {
+  bl_lease_token_t token; // of a RESERVED room
+  uint64_t bytes;         // at most those of the room
+  uint64_t checksum;      // of the bytes, from their owner
+  bl_lease_label_t label;
+} bl_lease_block_t;
+
+// A block comes into a room. BL_LEASE_BEGIN: move `answer->bytes` to `answer->offset_bytes` of the job's arena, hash
+// them there, call transfer_ended. The answer is SEALED's, or why it is not (the room is then free for the next
+// generation, named in the answer).
+bl_lease_decision_t bl_lease_table_evict(bl_lease_table_t *table, const bl_lease_request_t *request,
+                                         const bl_lease_block_t *block, bl_lease_answer_t *answer);
+
+// The holder wants its block. `store_moves` false: it reads the arena itself (shm), granted at once. True:
+// BL_LEASE_BEGIN: send the bytes, hash them on the way, call transfer_ended. A load that failed may be asked again.
+bl_lease_decision_t bl_lease_table_load(bl_lease_table_t *table, const bl_lease_request_t *request,
+                                        const bl_lease_token_t *token, bool store_moves, bl_lease_answer_t *answer);
+
+// The lease is over: loaded (`checksum` as the holder computed it after its copy; refused with BL_LEASE_CHECKSUM when it
+// is not the recorded one, and over all the same) or no longer wanted (NULL). The answer names the room's next
+// generation, 0 when the room is gone. During a transfer: BL_LEASE_BEGIN, the transfer is cancelled first; the evict
+// that waits gets BL_LEASE_CANCELLED.
+bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lease_request_t *request,
+                                           const bl_lease_token_t *token, const uint64_t *checksum,
+                                           bl_lease_answer_t *answer);
+
+// A transfer begun by BL_LEASE_BEGIN no longer touches the room. `moved`: all bytes were, and their checksum is that.
+// `generation` is that of the BEGIN. An unknown or repeated event is counted and ignored.
+void bl_lease_table_transfer_ended(bl_lease_table_t *table, uint64_t id, uint64_t generation, bool moved,
+                                   uint64_t checksum, uint64_t now_ns);
+
+// ---- what to do ------------------------------------------------------------------------------------------------------
+
+typedef enum bl_lease_action_kind {
+  BL_LEASE_ANSWER,          // reply to (session, sequence) with `answer`
+  BL_LEASE_CANCEL_TRANSFER, // of (id, generation): stop it soon, then transfer_ended
+  BL_LEASE_END_SESSION,     // fail its waiting calls, drop its links; `reason` says why
+  BL_LEASE_CLOSE_ARENA,     // of `job`: unmap and close it: its bytes must not be seen by another job
+} bl_lease_action_kind_t;
+
+typedef enum bl_session_end {
+  BL_SESSION_CLOSED,   // by its holder
+  BL_SESSION_EXPIRED,  // not renewed
+  BL_SESSION_REPLACED, // by a newer incarnation of the stage
+  BL_SESSION_EVICTED,  // SUSPECT, and its room was needed
+  BL_SESSION_NO_ARENA, // the memory of the job could not be had
+  BL_SESSION_REVOKED,  // by an operator
+  BL_SESSION_ENDS
+} bl_session_end_t;
+const char *bl_session_end_text(bl_session_end_t end); // "it was not renewed"; never NULL
+
+typedef struct bl_lease_action {
+  bl_lease_action_kind_t kind;
+  uint64_t session, sequence;
+  uint64_t id, generation;
+  uint32_t job;
+  bl_session_end_t end;
+  bl_lease_answer_t answer;
+} bl_lease_action_t;
+
+// Takes the next action; false when there is none.
+bool bl_lease_table_next_action(bl_lease_table_t *table, bl_lease_action_t *action);
+// Lets end what is due. Call it at bl_lease_table_next_deadline_ns (UINT64_MAX: nothing is due ever).
+void bl_lease_table_advance(bl_lease_table_t *table, uint64_t now_ns);
+uint64_t bl_lease_table_next_deadline_ns(const bl_lease_table_t *table);
+
+// ---- operators -------------------------------------------------------------------------------------------------------
+
+// Takes a lease from its holder: LOST, its room free (after the transfer, if one touches it). BL_NOT_FOUND, BL_FENCED
+// (another generation; 0 takes any), BL_PRECONDITION (over or lost already).
+BL_MUST_USE bl_status_t bl_lease_table_revoke(bl_lease_table_t *table, uint64_t id, uint64_t generation,
+                                              uint64_t now_ns, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_lease_table_revoke_session(bl_lease_table_t *table, uint64_t session, uint64_t now_ns,
+                                                      bl_error_t *err);
+// While draining, sessions and reservations are refused; what is reserved goes on until its holders are done.
+void bl_lease_table_drain(bl_lease_table_t *table, bool draining);
+bool bl_lease_table_is_draining(const bl_lease_table_t *table);
+// Draining, and nobody holds a room or waits for one any more.
+bool bl_lease_table_is_drained(const bl_lease_table_t *table);
+
+// Hard limits on the bytes of rooms of a job and, with `stage` not NULL, of one stage of it; BL_LEASE_NO_QUOTA lifts it.
+// Effective for the next reservation; nobody loses anything. May be set before the job is known. BL_INVALID (name),
+// BL_EXHAUSTED (table full).
+BL_MUST_USE bl_status_t bl_lease_table_set_quota(bl_lease_table_t *table, const char *job, const uint32_t *stage,
+                                                 uint64_t bytes, bl_error_t *err);
+
+// ---- looking ---------------------------------------------------------------------------------------------------------
+
+typedef enum bl_lease_state {
+  BL_LEASE_FREE,
+  BL_LEASE_RESERVED,
+  BL_LEASE_WRITING,
+  BL_LEASE_SEALED,
+  BL_LEASE_LOADING,
+  BL_LEASE_LOST,
+  BL_LEASE_QUARANTINED,
+  BL_LEASE_STATES
+} bl_lease_state_t;
+const char *bl_lease_state_name(bl_lease_state_t state); // "sealed"; never NULL
+
+typedef struct bl_lease_view {
+  uint64_t id, generation;
+  bl_lease_state_t state;
+  uint64_t session; // 0: it is over
+  const char *job;  // valid until the next call that changes the table
+  uint32_t stage;
+  uint64_t offset_bytes, room_bytes; // 0 when LOST
+  uint64_t block_bytes, checksum;    // 0 when it holds none
+  bl_lease_label_t label;
+  uint64_t since_ns; // when it came into this state
+} bl_lease_view_t;
+
+// BL_NOT_FOUND: no such lease is live.
+BL_MUST_USE bl_status_t bl_lease_table_get(const bl_lease_table_t *table, uint64_t id, bl_lease_view_t *view);
+// The first live lease with an id above *cursor, which becomes its id; false at the end. Ascending.
+bool bl_lease_table_list(const bl_lease_table_t *table, uint64_t *cursor, bl_lease_view_t *view);
+// The same for the rooms of one session only, in no order; *cursor is opaque, 0 at first, and dies with any change.
+bool bl_lease_table_rooms(const bl_lease_table_t *table, uint64_t session, uint64_t *cursor, bl_lease_view_t *view);
+
+typedef struct bl_session_view {
+  uint64_t session;
+  bl_session_state_t state;
+  const char *job;
+  uint32_t stage;
+  uint32_t rooms;
+  uint64_t held_bytes, in_flight_bytes;
+  uint64_t renewed_ns, deadline_ns; // the next change of state if it is not renewed
+} bl_session_view_t;
+bool bl_lease_table_sessions(const bl_lease_table_t *table, uint32_t *cursor, bl_session_view_t *view);
+
+typedef struct bl_lease_job_view {
+  uint32_t job;
+  const char *name;
+  uint64_t arena_bytes, free_bytes, largest_free_bytes, held_bytes, quota_bytes;
+} bl_lease_job_view_t;
+bool bl_lease_table_jobs(const bl_lease_table_t *table, uint32_t *cursor, bl_lease_job_view_t *view);
+
+typedef struct bl_lease_stats {
+  uint64_t leases[BL_LEASE_STATES];
+  uint64_t sessions[BL_SESSION_OVER + 1]; // by state
+  uint64_t arena_bytes, held_bytes, quarantined_bytes, free_bytes, largest_free_bytes;
+  uint64_t in_flight_bytes;
+  // Ever since the start:
+  uint64_t reserved, evicted, loaded, released, revoked; // leases
+  uint64_t evicted_bytes, loaded_bytes;
+  uint64_t refused[BL_LEASE_REASONS];
+  uint64_t ended[BL_SESSION_ENDS]; // sessions
+  uint64_t suspected;
+  uint64_t checksum_failures;
+  uint64_t stale_events; // of transfers that were no longer known
+  uint64_t repeated;     // requests answered from the window
+} bl_lease_stats_t;
+void bl_lease_table_stats(const bl_lease_table_t *table, bl_lease_stats_t *stats);
+const bl_journal_t *bl_lease_table_journal(const bl_lease_table_t *table);
+const bl_lease_config_t *bl_lease_table_config(const bl_lease_table_t *table); // with what 0 stood for
+
+// Compares every sum, list and link with the leases themselves: BL_INTERNAL names the first that is wrong. O(capacity).
+BL_MUST_USE bl_status_t bl_lease_table_audit(const bl_lease_table_t *table, bl_error_t *err);
+
+#endif

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared inside lib/lease: the structures behind table.h. Records are numbered from 1 in fixed arrays; 0 is none.
+#ifndef BALLAST_LEASE_TABLE_CORE_H
+#define BALLAST_LEASE_TABLE_CORE_H
+
+#include "lease/table.h"
+#include "lease/wheel.h"
+#include "lease/window.h"
+
+// What becomes of a QUARANTINED room when the store's transfer has let go of it.
+typedef enum { BL__AFTER_RESERVED, BL__AFTER_LOST, BL__AFTER_FREE } bl__after_t;
+
+typedef struct bl__lease {
+  uint64_t generation;
+  uint64_t bytes, checksum; // of the block
+  uint64_t since_ns;
+  uint64_t transfer; // generation at the begin of the transfer that touches the room
+  uint64_t waiting;  // sequence of the request that the end of the transfer answers; 0: none
+  bl_lease_label_t label;
+  bl_extent_t extent;
+  uint32_t session, holder; // session 0: it is over
+  uint32_t next, previous;  // in the session's list of its size; `next` also links unused records
+  uint32_t next_cancel;
+  uint8_t state, size, after;
+  bool moving; // the store's own transfer touches the room
+  bool cancel_queued;
+} bl__lease_t;
+
+typedef struct bl__size {
+  uint32_t granules; // 0: unused entry
+  uint32_t held;     // rooms; LOST and QUARANTINED-for-good ones are none
+  uint32_t wanted;   // most that one plan asks for
+  uint32_t idle;     // list of RESERVED leases
+  uint32_t busy;     // list of all others of this size
+} bl__size_t;
+
+typedef struct bl__plan {
+  uint64_t version; // 0: unused entry
+  uint32_t counts[BL_LEASE_SIZES];
+} bl__plan_t;
+
+typedef struct bl__session {
+  uint64_t number; // index in the low 32 bits, so that finding one is a look-up; 0: unused record
+  bl_incarnation_t incarnation, key;
+  uint64_t ttl_ns, renewed_ns;
+  uint64_t in_flight_bytes;
+  uint32_t holder;
+  uint32_t next; // unused records, or sessions that are over and wait to be told
+  uint8_t state, end;
+  bl_window_t window;
+  bl__size_t sizes[BL_LEASE_SIZES];
+  bl__plan_t plans[BL_LEASE_PLANS];
+} bl__session_t;
+
+// One stage of a job: lives while it has a session, rooms or a quota.
+typedef struct bl__holder {
+  uint32_t job; // 0: unused record
+  uint32_t stage, session;
+  uint32_t next; // of the job, or unused
+  uint64_t quota_bytes, held_bytes;
+} bl__holder_t;
+
+// Lives while it has holders, an arena or a quota.
+typedef struct bl__job {
+  char name[BL_LEASE_JOB_BYTES]; // "": unused record
+  uint64_t quota_bytes, held_bytes;
+  uint32_t arena_granules; // 0: none
+  bool arena_made, close_queued;
+  uint32_t sessions, holders; // number; list
+  bl_extent_space_t space;
+} bl__job_t;
+
+typedef struct bl__queue {
+  uint32_t first, last;
+} bl__queue_t;
+
+struct bl_lease_table {
+  bl_lease_config_t config;
+  uint64_t bytes; // of all memory
+  uint64_t now_ns;
+  bl__lease_t *leases;
+  bl__session_t *sessions;
+  bl__holder_t *holders;
+  bl__job_t *jobs;
+  bl_window_entry_t *entries; // window of session s: entries[(s - 1) * window ...]
+  uint32_t max_holders;
+  uint32_t unused_lease, unused_session, unused_holder;
+  uint32_t unused_leases; // how many
+  uint32_t arena_granules, capacity_granules;
+  uint64_t last_serial; // of sessions
+  uint32_t closes;      // jobs with close_queued
+  bool draining;
+  bl__queue_t answers, cancels, ends; // entries, leases, sessions with something to do
+  bl_extents_t extents;
+  bl_wheel_t wheel; // of sessions, by record
+  bl_journal_t journal;
+  bl_lease_stats_t stats;
+};
+
+// ---- table.c
+static inline uint64_t bl__granule_bytes(uint32_t granules) {
+  return (uint64_t)granules * BL_LEASE_GRANULE_BYTES;
+}
+// Rounded up; 0 when it is more than an arena can have.
+uint32_t bl__granules(uint64_t bytes);
+bl_lease_decision_t bl__refuse(bl_lease_table_t *table, bl_lease_reason_t reason, bl_lease_answer_t *answer);
+void bl__set_time(bl_lease_table_t *table, uint64_t now_ns);
+
+// ---- session.c
+// The live session of this number, or 0 with the reason.
+uint32_t bl__session_find(const bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
+                          bl_lease_reason_t *reason);
+void bl__session_end(bl_lease_table_t *table, uint32_t session, bl_session_end_t end);
+// The SUSPECT session of the job that was renewed longest ago, or 0.
+uint32_t bl__session_suspect(const bl_lease_table_t *table, uint32_t job);
+// Lets a holder, and then its job, go when nothing needs them.
+void bl__holder_settle(bl_lease_table_t *table, uint32_t holder);
+void bl__job_settle(bl_lease_table_t *table, uint32_t job);
+// The holder record of (job, stage), made if need be; 0: the table is full.
+uint32_t bl__holder_make(bl_lease_table_t *table, uint32_t job, uint32_t stage);
+// The job of this name, made if need be; 0: the table is full.
+uint32_t bl__job_make(bl_lease_table_t *table, const char *name);
+uint32_t bl__job_find(const bl_lease_table_t *table, const char *name);
+
+// ---- request.c
+// Checks session, key and window. True: go on, with *session and the entry to answer by bl__answered. False: *decision
+// and *answer are to be returned.
+bool bl__request_begin(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t digest, uint32_t *session,
+                       bl_window_entry_t **entry, bl_lease_decision_t *decision, bl_lease_answer_t *answer);
+// The request is over; `answer` (may be that of the entry) is what its number has from now on.
+bl_lease_decision_t bl__request_done(bl_lease_table_t *table, bl_window_entry_t *entry, const bl_lease_answer_t *answer,
+                                     bl_lease_answer_t *out);
+bl_lease_decision_t bl__request_refuse(bl_lease_table_t *table, bl_window_entry_t *entry, bl_lease_reason_t reason,
+                                       bl_lease_answer_t *out);
+// Answers a request that waits, through an action. Nothing when it is gone.
+void bl__request_answer(bl_lease_table_t *table, uint32_t session, uint64_t sequence, const bl_lease_answer_t *answer);
+
+// ---- room.c
+// A lease record with a room in the session's list of this size: RESERVED. 0: none; the reason says for want of what.
+uint32_t bl__room_new(bl_lease_table_t *table, uint32_t session, uint32_t size, bl_lease_reason_t *reason);
+// Moves a lease between states, lists and counts.
+void bl__lease_set(bl_lease_table_t *table, uint32_t lease, bl_lease_state_t state);
+// The use of a room ends: the block is forgotten and the generation counted up. The room becomes RESERVED, or goes when
+// its size is in surplus or the session over; QUARANTINED first while the store's transfer touches it.
+void bl__lease_over(bl_lease_table_t *table, uint32_t lease);
+// Takes the lease from its holder.
+void bl__lease_lose(bl_lease_table_t *table, uint32_t lease);
+// The room of a lease, RESERVED or LOST, goes; the record too.
+void bl__room_drop(bl_lease_table_t *table, uint32_t lease);
+// The session is over: what it had is free or in quarantine.
+void bl__session_rooms_end(bl_lease_table_t *table, uint32_t session);
+void bl__lease_answer(const bl_lease_table_t *table, uint32_t lease, bl_lease_answer_t *answer);
+// Asks for the end of the transfer that touches the room.
+void bl__lease_cancel(bl_lease_table_t *table, uint32_t lease);
+// The transfer has let go of a QUARANTINED room.
+void bl__quarantine_end(bl_lease_table_t *table, uint32_t lease);
+
+#endif

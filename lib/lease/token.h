@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a holder shows for a lease, and what the store compares (fencing tokens, after Gray and Cheriton, SOSP 1989).
+//
+// A token never comes twice: an incarnation is drawn anew by every start of a store, and within one the generation of a
+// lease id only grows, by one whenever a use of its room ends. So a holder that was paused for however long can only
+// show a token that no longer matches.
+//
+// Thread: plain values.
+#ifndef BALLAST_LEASE_TOKEN_H
+#define BALLAST_LEASE_TOKEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define BL_INCARNATION_BYTES 16
+
+// 128 random bits that name one run of a store or of a holder. Compared for equality only.
+typedef struct bl_incarnation {
+  uint8_t bytes[BL_INCARNATION_BYTES];
+} bl_incarnation_t;
+
+typedef struct bl_lease_token {
+  bl_incarnation_t incarnation; // of the store
+  uint64_t id;                  // of the lease, from 1
+  uint64_t generation;          // from 1
+} bl_lease_token_t;
+
+static inline bool bl_incarnation_equal(const bl_incarnation_t *a, const bl_incarnation_t *b) {
+  return memcmp(a->bytes, b->bytes, BL_INCARNATION_BYTES) == 0;
+}
+
+// The same in a time that does not depend on where they differ: for secrets.
+static inline bool bl_incarnation_matches(const bl_incarnation_t *a, const bl_incarnation_t *b) {
+  unsigned difference = 0;
+  for (unsigned i = 0; i < BL_INCARNATION_BYTES; i++) {
+    difference |= (unsigned)(a->bytes[i] ^ b->bytes[i]);
+  }
+  return difference == 0;
+}
+
+#endif
