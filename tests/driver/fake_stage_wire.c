@@ -73,7 +73,7 @@ static void make_vote(const fake_stage_t *stage, uint64_t step, uint64_t attempt
     vote->n_losses = training->schedule->micro_batches;
     vote->tokens = 1000;
     for (uint32_t i = 0; i < vote->n_losses; i++) {
-      message->losses[i] = loss_of(step, i);
+      message->losses[i] = kind == BL_RUN_TRAIN ? loss_of(step, i) : fake_loss(training, step);
     }
   }
   for (uint32_t v = 0; v < training->partition.count && kind == BL_RUN_TRAIN; v++) {
@@ -295,7 +295,7 @@ static void on_run(bl_rpc_call_t *call, const ProtobufCMessage *input, void *con
     stage->runs += run.kind == BL_RUN_TRAIN;
     stage->validations += run.kind == BL_RUN_VALIDATE;
     stage->running[stage->running_count++] = call;
-    if (stage->run_ms > 0) {
+    if (stage->run_ms > 0 && run.kind == BL_RUN_TRAIN) {
       bl_timer_start(stage->timer, stage->run_ms, 0);
     } else {
       run_ended(stage);

@@ -31,7 +31,7 @@ struct fake_stage {
   void *hook_context;
 
   // Faults.
-  uint64_t run_ms;         // how long a run takes, 0: it ends at once
+  uint64_t run_ms;         // how long a training run takes, 0: it ends at once
   uint64_t nonfinite_step; // 0: none
   int32_t nonfinite_micro_batch;
   unsigned fail_runs; // so many of the next runs fail
@@ -52,7 +52,7 @@ void fake_stage_start(fake_stage_t *stage, bl_rpc_t *rpc, const bl_training_t *t
 // Ends as a process that is killed: connections break, nothing is answered. Runs the loop until it is so.
 void fake_stage_kill(fake_stage_t *stage);
 
-// The loss that all micro-batches of a step have together, and the squared norm of the gradient.
+// The mean loss over the micro-batches of a step, which is also that of held-out data after it, and the gradient norm.
 double fake_loss(const bl_training_t *training, uint64_t step);
 double fake_grad_norm(const bl_training_t *training, uint64_t step);
 

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies a run from the first contact to the end: steps and validations told, a pause, text and traces from a
+// finished run; and how a run ends early: a dead stage, one that was restarted, a loss that is not finite, a newer
+// driver, a stop, an attempt that keeps failing.
+#include "driver/driver_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static driver_world_t world;
+
+static void run_to_end(unsigned steps, const char *extra) {
+  world_open(&world, steps, extra);
+  world_start_driver(&world);
+  world_wait_end(&world);
+}
+
+static void test_a_whole_run(void **state) {
+  (void)state;
+  run_to_end(5, "validate_every: 2");
+  assert_int_equal(world.exit_code, 0);
+  assert_string_equal(world.phase, "finished");
+  world_assert_complete(&world);
+  for (uint64_t step = 1; step <= 5; step++) {
+    assert_int_equal(world.steps[step].times, 1);
+  }
+  assert_int_equal(world.validation_count, 3);
+  const uint64_t at[] = {2, 4, 5};
+  for (unsigned i = 0; i < 3; i++) {
+    assert_int_equal(world.validations[i].step, at[i]);
+    // The fake stages give every run of that step the same losses, whatever it looks at.
+    assert_true(fabs(world.validations[i].loss - fake_loss(&world.training, at[i])) < 1e-12);
+    assert_true(world.validations[i].tokens <= BL_DRIVER_VALIDATION_WINDOWS * 8u);
+  }
+  // The job is done: the stages are free for the next.
+  assert_int_equal(world.stages[0].releases + world.stages[1].releases, 2);
+  assert_int_equal(world.stages[0].stops, 0);
+  world_close(&world);
+}
+
+static void test_owned_stages_end_with_the_run(void **state) {
+  (void)state;
+  world_open(&world, 1, "validate_every: 0");
+  world.own_stages = true;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.stages[0].stops + world.stages[1].stops, 2);
+  assert_int_equal(world.stages[0].releases, 0);
+  world_close(&world);
+}
+
+static bool is_finished(driver_world_t *self) {
+  return strcmp(self->phase, "finished") == 0;
+}
+
+static bool is_paused(driver_world_t *self) {
+  return strcmp(self->phase, "paused") == 0;
+}
+
+static bool has_ended(driver_world_t *self) {
+  return self->ended;
+}
+
+static uint64_t held_at;
+static unsigned held_times;
+
+static void held(uint64_t step, void *context) {
+  (void)context;
+  held_at = step;
+  held_times++;
+}
+
+static void test_a_pause_holds_the_run_between_steps(void **state) {
+  (void)state;
+  world_open(&world, 4, "validate_every: 0");
+  held_times = 0;
+  world_start_driver(&world);
+  bl_driver_pause(world.driver, true, held, NULL); // before anything is there
+  world_wait(&world, is_paused);
+  assert_int_equal(held_times, 1);
+  assert_int_equal(held_at, 0);
+  assert_int_equal(world.stages[0].runs, 0);
+  bl_driver_pause(world.driver, false, held, NULL);
+  assert_int_equal(held_times, 2);
+  world_wait_end(&world);
+  world_assert_complete(&world);
+  world_close(&world);
+}
+
+typedef struct drawn_text {
+  char text[64];
+  unsigned count;
+  bool done;
+  bl_status_t status;
+} drawn_text_t;
+
+static drawn_text_t drawn_text;
+
+static void drawn(uint32_t token, void *context) {
+  drawn_text_t *text = context;
+  text->text[text->count++] = (char)token;
+}
+
+static void drawing_done(const bl_error_t *err, void *context) {
+  drawn_text_t *text = context;
+  text->done = true;
+  text->status = err->status;
+}
+
+static bool is_drawn(driver_world_t *self) {
+  (void)self;
+  return drawn_text.done;
+}
+
+static void test_text_from_a_finished_run(void **state) {
+  (void)state;
+  world_open(&world, 2, "validate_every: 0");
+  world.linger = true;
+  world_start_driver(&world);
+  bl_error_t err;
+  drawn_text = (drawn_text_t){0};
+  bl_generation_t generation = {.prompt = (const uint8_t *)"It was the best of times",
+                                .prompt_bytes = 24,
+                                .tokens = 20, // more than the model's context of 8
+                                .drawn = drawn,
+                                .done = drawing_done,
+                                .context = &drawn_text};
+  assert_int_equal(bl_driver_generate(world.driver, &generation, &err), BL_PRECONDITION); // it runs
+  world_wait(&world, is_finished);
+  assert_int_equal(bl_driver_generate(world.driver, &generation, &err), BL_OK);
+  bl_generation_t other = generation;
+  assert_int_equal(bl_driver_generate(world.driver, &other, &err), BL_PRECONDITION); // one at a time
+  world_wait(&world, is_drawn);
+  assert_int_equal(drawn_text.status, BL_OK);
+  assert_int_equal(drawn_text.count, 20);
+  for (unsigned i = 1; i < 20; i++) { // the fake draws the letter of the attempt's number
+    assert_int_equal((drawn_text.text[i] - drawn_text.text[i - 1] + 26) % 26, 1);
+  }
+  assert_false(world.ended);
+  bl_driver_stop(world.driver);
+  world_wait(&world, has_ended);
+  assert_int_equal(world.exit_code, 0);
+  world_close(&world);
+}
+
+static char first_name[16];
+static size_t traced_stages;
+
+static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error_t *err, void *context) {
+  (void)context;
+  assert_int_equal(err->status, BL_OK);
+  traced_stages = stages;
+  assert_int_equal(traces[1].count, 2);
+  snprintf(first_name, sizeof first_name, "%s", traces[1].records[0].item.name);
+}
+
+static bool is_traced(driver_world_t *self) {
+  (void)self;
+  return traced_stages > 0;
+}
+
+static void test_traces_are_of_the_last_step_not_of_the_validation_after_it(void **state) {
+  (void)state;
+  world_open(&world, 2, "validate_every: 0");
+  world.linger = true;
+  traced_stages = 0;
+  world_start_driver(&world);
+  world_wait(&world, is_finished);
+  assert_true(world.validation_count == 1 && world.stages[0].validations > 0);
+  bl_driver_trace(world.driver, traced, NULL);
+  world_wait(&world, is_traced);
+  assert_int_equal(traced_stages, 2);
+  assert_string_equal(first_name, "1F0"); // stage 1, kind BL_RUN_TRAIN
+  world_close(&world);
+}
+
+// ---- ends ----------------------------------------------------------------------------------------------------------
+
+static void assert_told(const char *part) {
+  if (strstr(world.error, part) == NULL) {
+    fail_msg("'%s' is not in '%s'", part, world.error);
+  }
+}
+
+static bool first_step_told(driver_world_t *self) {
+  return self->steps[1].times > 0;
+}
+
+static void test_a_dead_stage_ends_the_run(void **state) {
+  (void)state;
+  world_open(&world, 8, "validate_every: 0");
+  world.stages[0].run_ms = world.stages[1].run_ms = 30;
+  world_start_driver(&world);
+  world_wait(&world, first_step_told);
+  uint64_t killed_ms = bl_loop_now_ms(world.loop);
+  fake_stage_kill(&world.stages[1]);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 5);
+  assert_string_equal(world.phase, "failed");
+  assert_told("stage 1 (");
+  assert_told(world.stages[1].address);
+  assert_told("is gone");
+  assert_in_range(bl_loop_now_ms(world.loop) - killed_ms, BL_DRIVER_PATIENCE_MS - 500, 9999);
+  // The one that lives is left without an attempt under way.
+  assert_int_equal(world.stages[0].step.phase, BL_STAGE_IDLE);
+  world_close(&world);
+}
+
+static void test_a_restarted_stage_ends_the_run(void **state) {
+  (void)state;
+  world_open(&world, 8, "validate_every: 0");
+  world.stages[0].run_ms = world.stages[1].run_ms = 30;
+  world_start_driver(&world);
+  world_wait(&world, first_step_told);
+  fake_stage_kill(&world.stages[1]);
+  fake_stage_start(&world.stages[1], world.rpc, &world.training, 1, world.stages[1].address);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 5);
+  assert_told("stage 1");
+  assert_told("checkpoint");
+  // A new driver sees the same.
+  world_kill_driver(&world);
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 5);
+  assert_told("stage 1");
+  assert_told("checkpoint");
+  world_close(&world);
+}
+
+static void test_a_stage_that_is_slow_is_not_dead(void **state) {
+  (void)state;
+  world_open(&world, 1, "validate_every: 0");
+  world.stages[1].run_ms = BL_DRIVER_PATIENCE_MS + 500;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 0);
+  world_assert_complete(&world);
+  world_close(&world);
+}
+
+static void test_a_loss_that_is_not_finite_ends_the_run(void **state) {
+  (void)state;
+  world_open(&world, 5, "validate_every: 0");
+  world.stages[1].nonfinite_step = 3;
+  world.stages[1].nonfinite_micro_batch = 2;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 4);
+  assert_told("step 3");
+  assert_told("micro-batch 2");
+  assert_told("stage 1");
+  for (unsigned s = 0; s < WORLD_STAGES; s++) {
+    assert_int_equal(world.stages[s].applied_count, 2);
+    assert_int_equal(world.stages[s].step.phase, BL_STAGE_IDLE); // and the gradients of step 3 are dropped
+  }
+  world_close(&world);
+}
+
+static void test_a_failed_attempt_is_run_again(void **state) {
+  (void)state;
+  world_open(&world, 3, "validate_every: 0");
+  world.stages[1].fail_runs = 1;
+  world.stages[1].fail_status = BL_DATA_LOSS;
+  world.stages[0].run_ms = 10; // still running when the other fails: it is interrupted
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 0);
+  world_assert_complete(&world);
+  assert_int_equal(world.stages[0].applied[0].attempt, 2);
+  world_close(&world);
+}
+
+static void test_attempts_that_keep_failing_end_the_run(void **state) {
+  (void)state;
+  world_open(&world, 3, "validate_every: 0");
+  world.stages[1].fail_runs = 100;
+  world.stages[1].fail_status = BL_DATA_LOSS;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 1);
+  assert_told("stage 1");
+  assert_told("a fault made by the test");
+  assert_int_equal(world.stages[1].runs, BL_DRIVER_ATTEMPTS_MAX);
+  world_close(&world);
+}
+
+static void test_bad_data_is_not_tried_again(void **state) {
+  (void)state;
+  world_open(&world, 3, "validate_every: 0");
+  world.stages[1].fail_runs = 100;
+  world.stages[1].fail_status = BL_INVALID;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 2);
+  assert_int_equal(world.stages[1].runs, 1);
+  world_close(&world);
+}
+
+static void test_a_newer_driver_ends_this_one(void **state) {
+  (void)state;
+  world_open(&world, 8, "validate_every: 0");
+  world.stages[0].run_ms = world.stages[1].run_ms = 20;
+  world_start_driver(&world);
+  world_wait(&world, first_step_told);
+  for (unsigned s = 0; s < WORLD_STAGES; s++) {
+    assert_true(bl_stage_step_takeover(&world.stages[s].step, (bl_driver_id_t){.epoch = 9, .id = 9}));
+  }
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 4);
+  assert_told("newer driver");
+  world_close(&world);
+}
+
+static void test_a_stop_leaves_a_run_that_can_go_on(void **state) {
+  (void)state;
+  world_open(&world, 4, "validate_every: 0");
+  world.stages[0].run_ms = world.stages[1].run_ms = 20;
+  world_start_driver(&world);
+  world_wait(&world, first_step_told);
+  bl_driver_stop(world.driver);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 130);
+  assert_int_equal(world.stages[0].releases, 0);
+  assert_int_equal(world.stages[0].applied_count, world.stages[1].applied_count); // a boundary
+  assert_in_range(world.stages[0].applied_count, 1, 3);
+  world_kill_driver(&world);
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 0);
+  world_assert_complete(&world);
+  world_close(&world);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_whole_run),
+      cmocka_unit_test(test_owned_stages_end_with_the_run),
+      cmocka_unit_test(test_a_pause_holds_the_run_between_steps),
+      cmocka_unit_test(test_text_from_a_finished_run),
+      cmocka_unit_test(test_traces_are_of_the_last_step_not_of_the_validation_after_it),
+      cmocka_unit_test(test_a_dead_stage_ends_the_run),
+      cmocka_unit_test(test_a_restarted_stage_ends_the_run),
+      cmocka_unit_test(test_a_stage_that_is_slow_is_not_dead),
+      cmocka_unit_test(test_a_loss_that_is_not_finite_ends_the_run),
+      cmocka_unit_test(test_a_failed_attempt_is_run_again),
+      cmocka_unit_test(test_attempts_that_keep_failing_end_the_run),
+      cmocka_unit_test(test_bad_data_is_not_tried_again),
+      cmocka_unit_test(test_a_newer_driver_ends_this_one),
+      cmocka_unit_test(test_a_stop_leaves_a_run_that_can_go_on),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
