@@ -159,7 +159,8 @@ typedef struct bl_ops {
   bl_status_t (*linear_plan)(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
                              bl_error_t *err);
   // Bytes of the packed copies of one weight; 0 when the plan reads the weight as it is (shape.prepack false,
-  // or packing gains nothing for this shape). A 64-byte aligned block of the caller, one per weight.
+  // or packing gains nothing for this shape), else about the weight once per planned direction (forward, input). A
+  // 64-byte aligned block of the caller, one per weight.
   size_t (*linear_packed_bytes)(const bl_linear_op_t *op);
   // After every change of w (initial load, optimizer step), where linear_packed_bytes() is not 0.
   void (*linear_pack)(bl_linear_op_t *op, const void *w, void *packed);

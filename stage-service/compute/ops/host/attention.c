@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention: packs heads densely into workspace and runs the tile kernels. Threads split pairs of (sequence,
-// key head), so that gradients of a key head, which its query heads share, are summed by one thread in head order.
+// key head), so that gradients of a key head, which its query heads share, are summed by one thread in head order. More
+// threads than batch x kv_heads find nothing to do.
 #include "compute/ops/host/compute.h"
 
 #include <math.h>

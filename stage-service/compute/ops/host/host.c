@@ -47,7 +47,9 @@ static bl_status_t create(const bl_compute_options_t *options, bl_compute_t **co
   }
   made->threads = options->threads;
   made->kernels = kernels;
-  snprintf(made->description, sizeof made->description, "%s, %s", kernels->name, bl__engine_describe());
+  char engine[64];
+  bl__engine_describe(engine, sizeof engine);
+  snprintf(made->description, sizeof made->description, "%s, %s", kernels->name, engine);
   *compute = made;
   return BL_OK;
 }

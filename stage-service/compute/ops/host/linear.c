@@ -183,6 +183,9 @@ static const void *packed_for_input(const bl_linear_op_t *op, const void *packed
 void bl__linear_pack(bl_linear_op_t *op, const void *w, void *packed) {
   bl_compute_t *compute = op->compute;
   void *workspace = bl__compute_workspace(compute, op->workspace_bytes, "linear pack");
+  if (!workspace && op->workspace_bytes > 0) {
+    return;
+  }
   bl__product_t *input = op->products[INPUT] ? op->products[INPUT] : op->products[INPUT_ACCUMULATE];
   bl_status_t status = BL_OK;
   if (op->products[FORWARD]) {

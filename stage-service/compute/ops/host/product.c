@@ -212,11 +212,9 @@ static const char *isa_name(void) {
 #endif
 }
 
-const char *bl__engine_describe(void) {
-  static _Thread_local char text[64]; // copied by the caller
+void bl__engine_describe(char *text, size_t bytes) {
   const dnnl_version_t *version = dnnl_version();
-  snprintf(text, sizeof text, "oneDNN %d.%d.%d %s", version->major, version->minor, version->patch, isa_name());
-  return text;
+  snprintf(text, bytes, "oneDNN %d.%d.%d %s", version->major, version->minor, version->patch, isa_name());
 }
 
 // ---- product ---------------------------------------------------------------------------------------------------

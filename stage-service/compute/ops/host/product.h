@@ -30,8 +30,8 @@ typedef struct bl__product_shape {
 
 bl_status_t bl__engine_create(bl__engine_t **engine, bl_error_t *err) BL_MUST_USE;
 void bl__engine_destroy(bl__engine_t *engine);
-// "oneDNN 2.6.3 avx512_core", static.
-const char *bl__engine_describe(void);
+// "oneDNN 2.6.3 avx512_core"
+void bl__engine_describe(char *text, size_t bytes);
 
 bl_status_t bl__product_create(bl__engine_t *engine, const bl__product_shape_t *shape, bl__product_t **product,
                                bl_error_t *err) BL_MUST_USE;
