@@ -34,24 +34,36 @@ void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *
 
 bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
                                const uint32_t *limits, uint32_t bases) {
-  *portfolio = (bl__portfolio_t){
-      .costs = costs, .limits = limits, .t_end = INFINITY, .bases = bases, .budget = BL__PORTFOLIO_BUDGET};
+  *portfolio = (bl__portfolio_t){.costs = costs, .limits = limits, .bases = bases, .budget = BL__PORTFOLIO_BUDGET};
   portfolio->peaks = malloc(shape->stages * sizeof portfolio->peaks[0]);
-  bl_status_t status = portfolio->peaks != NULL ? bl__schedule_like(shape, &portfolio->best) : BL_EXHAUSTED;
-  return status == BL_OK ? bl__schedule_like(shape, &portfolio->attempt) : status;
+  bl_status_t status = portfolio->peaks != NULL ? BL_OK : BL_EXHAUSTED;
+  for (uint32_t r = 0; r <= BL__PORTFOLIO_KEPT && status == BL_OK; r++) {
+    status = bl__schedule_like(shape, &portfolio->results[r].schedule);
+  }
+  return status;
 }
 
+static bool better(const bl__result_t *a, const bl__result_t *b) {
+  double slack = 1e-9 * fabs(b->t_end);
+  return a->t_end < b->t_end - slack || (a->t_end <= b->t_end + slack && a->worst_peak < b->worst_peak);
+}
+
+// Puts the attempt in its place among the results; one that equals another in time and peak counts as the same.
 static void keep_if_better(bl__portfolio_t *portfolio, double t_end, uint32_t worst) {
-  double slack = 1e-9 * fabs(t_end);
-  bool faster = t_end < portfolio->t_end - slack;
-  if (faster || (t_end <= portfolio->t_end + slack && worst < portfolio->worst_peak)) {
-    bl_schedule_t *kept = portfolio->best;
-    portfolio->best = portfolio->attempt;
-    portfolio->attempt = kept;
-    portfolio->t_end = t_end;
-    portfolio->worst_peak = worst;
-    portfolio->found = true;
+  bl__result_t *results = portfolio->results, attempt = results[BL__PORTFOLIO_KEPT];
+  attempt.t_end = t_end;
+  attempt.worst_peak = worst;
+  uint32_t place = portfolio->found;
+  while (place > 0 && better(&attempt, &results[place - 1])) {
+    place--;
   }
+  bool same = place > 0 && !better(&results[place - 1], &attempt);
+  if (same || place == BL__PORTFOLIO_KEPT) {
+    return;
+  }
+  memmove(results + place + 1, results + place, (BL__PORTFOLIO_KEPT - place) * sizeof *results);
+  results[place] = attempt;
+  portfolio->found += portfolio->found < BL__PORTFOLIO_KEPT;
 }
 
 // The worst peak of a schedule, or UINT32_MAX when some stage exceeds its limit.
@@ -98,9 +110,10 @@ bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *b
     }
     portfolio->budget -= portfolio->budget < count ? portfolio->budget : count;
     double t_end;
-    status = bl__dispatch(base, portfolio->costs, portfolio->limits, rule_at(r), portfolio->attempt, &t_end);
+    status = bl__dispatch(base, portfolio->costs, portfolio->limits, rule_at(r),
+                          portfolio->results[BL__PORTFOLIO_KEPT].schedule, &t_end);
     if (status == BL_OK) {
-      status = measure(portfolio, portfolio->attempt, &worst);
+      status = measure(portfolio, portfolio->results[BL__PORTFOLIO_KEPT].schedule, &worst);
     }
     if (status == BL_OK) {
       keep_if_better(portfolio, t_end, worst);
@@ -109,43 +122,56 @@ bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *b
   return status;
 }
 
-bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base) {
-  bl_status_t status = portfolio->found ? BL_OK : BL_NOT_FOUND;
-  for (double before = INFINITY; status == BL_OK && portfolio->t_end < before && portfolio->budget > 0;) {
-    before = portfolio->t_end;
-    for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
-      base->lists[s].count = 0;
-      for (size_t i = 0; i < portfolio->best->lists[s].count && status == BL_OK; i++) {
-        status = bl_schedule_append(base, s, portfolio->best->lists[s].ops[i]);
-      }
+static bl_status_t copy_lists(const bl_schedule_t *from, bl_schedule_t *to) {
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < from->stages; s++) {
+    to->lists[s].count = 0;
+    for (size_t i = 0; i < from->lists[s].count && status == BL_OK; i++) {
+      status = bl_schedule_append(to, s, from->lists[s].ops[i]);
     }
+  }
+  return status;
+}
+
+bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base) {
+  bl_status_t status = BL_OK;
+  for (double before = INFINITY;
+       status == BL_OK && portfolio->found > 0 && portfolio->results[0].t_end < before && portfolio->budget > 0;) {
+    before = portfolio->results[0].t_end;
+    status = copy_lists(portfolio->results[0].schedule, base);
     if (status == BL_OK) {
       status = bl__portfolio_try(portfolio, base);
     }
   }
-  return status == BL_NOT_FOUND ? BL_OK : status;
+  return status;
 }
 
 bl_status_t bl__portfolio_finish(bl__portfolio_t *portfolio, bl_schedule_t *schedule) {
-  if (!portfolio->found) {
+  if (portfolio->found == 0) {
     return BL_NOT_FOUND;
   }
   double bound;
-  bl_status_t status = bl_schedule_lower_bound(portfolio->best, portfolio->costs, &bound);
-  size_t count = bl_schedule_op_count(portfolio->best);
-  size_t evaluations = BL__PORTFOLIO_POLISH / count;
-  if (status == BL_OK && evaluations > 0) {
-    status = bl__polish(portfolio->best, portfolio->costs, portfolio->limits, evaluations, bound * (1 + 1e-12),
-                        &portfolio->t_end);
+  bl__result_t *best = &portfolio->results[0];
+  bl_status_t status = bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound);
+  size_t evaluations = BL__PORTFOLIO_POLISH / bl_schedule_op_count(best->schedule) / portfolio->found;
+  for (uint32_t r = 0; r < portfolio->found && status == BL_OK && evaluations > 0; r++) {
+    bl__result_t *result = &portfolio->results[r];
+    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, evaluations, bound * (1 + 1e-12),
+                        &result->t_end);
+    if (status == BL_OK) {
+      status = measure(portfolio, result->schedule, &result->worst_peak);
+    }
+    best = status == BL_OK && better(result, best) ? result : best;
   }
   bl_op_list_t *lists = schedule->lists;
-  schedule->lists = portfolio->best->lists;
-  portfolio->best->lists = lists;
+  schedule->lists = best->schedule->lists;
+  best->schedule->lists = lists;
   return status;
 }
 
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {
-  bl_schedule_destroy(portfolio->best);
-  bl_schedule_destroy(portfolio->attempt);
+  for (uint32_t r = 0; r <= BL__PORTFOLIO_KEPT; r++) {
+    bl_schedule_destroy(portfolio->results[r].schedule);
+  }
   free(portfolio->peaks);
 }

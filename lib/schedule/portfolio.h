@@ -13,16 +13,23 @@
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
 
+// Results that are kept: the local search may bring the second best further than the best.
+#define BL__PORTFOLIO_KEPT 6
+
+typedef struct bl__result {
+  bl_schedule_t *schedule; // of the shape to fill
+  double t_end;
+  uint32_t worst_peak; // blocks
+} bl__result_t;
+
 typedef struct bl__portfolio {
   const bl_costs_t *costs;
-  const uint32_t *limits;        // [stages] blocks
-  uint32_t *peaks;               // [stages]
-  bl_schedule_t *best, *attempt; // same shape as the schedule to fill
-  bool found;
-  double t_end;        // of the best
-  uint32_t worst_peak; // of the best, blocks
-  size_t budget;       // operations that may still be dispatched
-  uint32_t bases;      // base orders still to come
+  const uint32_t *limits;                       // [stages] blocks
+  uint32_t *peaks;                              // [stages]
+  bl__result_t results[BL__PORTFOLIO_KEPT + 1]; // the best first; the last one is room for the next attempt
+  uint32_t found;
+  size_t budget;  // operations that may still be dispatched
+  uint32_t bases; // base orders still to come
 } bl__portfolio_t;
 
 // Operations that one search may dispatch: under half a second.
@@ -37,7 +44,7 @@ BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_
 BL_MUST_USE bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base);
 // Tries the best result itself as a base, again and again while that is an improvement. `base` is scratch.
 BL_MUST_USE bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base);
-// Polishes the best result and moves it into `schedule`. BL_NOT_FOUND when nothing fitted.
+// Polishes the results that were kept and moves the best into `schedule`. BL_NOT_FOUND when nothing fitted.
 BL_MUST_USE bl_status_t bl__portfolio_finish(bl__portfolio_t *portfolio, bl_schedule_t *schedule);
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
 

@@ -95,26 +95,53 @@ static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) 
   return status == BL_OK ? bl__portfolio_refine(portfolio, search->base) : status;
 }
 
+// One search with the given costs; its result stays in the lists of `schedule`. With `seeded` they hold an order to
+// start from.
+static bl_status_t run_search(search_t *search, const bl_costs_t *costs, bool seeded) {
+  bl__portfolio_t portfolio;
+  bl_status_t status = bl__portfolio_init(&portfolio, search->schedule, costs, search->limits, 2);
+  if (status == BL_OK && seeded) {
+    status = bl__portfolio_try(&portfolio, search->schedule);
+  }
+  if (status == BL_OK) {
+    status = try_candidates(search, &portfolio);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_finish(&portfolio, search->schedule);
+  }
+  bl__portfolio_cleanup(&portfolio);
+  return status;
+}
+
+static bool all_equal(const bl_costs_t *costs, uint32_t virtual_stages) {
+  for (uint32_t s = 0; s < virtual_stages; s++) {
+    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, s);
+    if (chunk->forward != costs->every.forward || chunk->input != chunk->forward || chunk->weight != chunk->forward) {
+      return false;
+    }
+  }
+  return costs->boundary == 0;
+}
+
 static bl_status_t generate_within(const bl_schedule_request_t *request, double memory, bl_schedule_t *schedule,
                                    bl_error_t *err) {
   search_t search = {.request = request, .schedule = schedule};
-  bl__portfolio_t portfolio = {0};
   search.limits = malloc(request->stages * sizeof search.limits[0]);
   search.rows = malloc(request->stages * sizeof search.rows[0]);
   bl_status_t status =
       search.limits != NULL && search.rows != NULL ? bl__schedule_like(schedule, &search.base) : BL_EXHAUSTED;
   if (status == BL_OK) {
     bl__memory_limits(schedule, memory, request->memory_of_stage, search.limits);
-    status = bl__portfolio_init(&portfolio, schedule, request->costs, search.limits, 0);
-  }
-  if (status == BL_OK) {
     status = find_candidates(&search);
   }
-  if (status == BL_OK) {
-    status = try_candidates(&search, &portfolio);
+  // First with cells of equal length, for which the blocks are made; then with the real costs.
+  bl_costs_t cells = BL_COSTS_UNIT;
+  bool equal = all_equal(request->costs, schedule->virtual_stages);
+  if (status == BL_OK && !equal) {
+    status = run_search(&search, &cells, false);
   }
   if (status == BL_OK) {
-    status = bl__portfolio_finish(&portfolio, schedule);
+    status = run_search(&search, request->costs, !equal);
   }
   if (status == BL_NOT_FOUND) {
     status = bl_error_set(err, BL_INVALID,
@@ -122,7 +149,6 @@ static bl_status_t generate_within(const bl_schedule_request_t *request, double 
                           "%u works",
                           request->name, memory, request->stages, (request->stages + 4) / 3);
   }
-  bl__portfolio_cleanup(&portfolio);
   bl_schedule_destroy(search.base);
   free(search.candidates);
   free(search.rows);
