@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define BAR_CELLS       24
+#define BARS_MAX        16          // of more stages the first ones are shown: a screen has an end
 #define DRAW_EVERY_NS   100000000u  // a terminal is drawn ten times a second at most
 #define PLAIN_EVERY_NS  2000000000u // a log gets a line every two seconds at most
 #define RATE_NEW_WEIGHT 0.1         // of the newest step in the running mean of step times
@@ -140,11 +141,12 @@ static void draw(bl_ctl_progress_t *progress) {
     uint64_t bytes = progress->bars[i].own_slots * progress->bars[i].slot_bytes;
     longest_bytes = bytes > longest_bytes ? bytes : longest_bytes;
   }
-  for (size_t i = 0; i < progress->stage_count; i++) {
+  size_t shown = progress->stage_count < BARS_MAX ? progress->stage_count : BARS_MAX;
+  for (size_t i = 0; i < shown; i++) {
     print_bar(progress, i, longest_bytes);
   }
   fflush(progress->stream);
-  progress->lines = (int)progress->stage_count;
+  progress->lines = (int)shown;
 }
 
 static void show(bl_ctl_progress_t *progress) {
