@@ -21,6 +21,7 @@ static op_host_t open_host(bl_instruction_set_t set, uint32_t threads, bl_error_
 }
 
 static void compare(bl_instruction_set_t set, uint32_t threads) {
+  op_skip_unseen_threads(threads);
   bl_error_t err = {0};
   op_host_t host = open_host(set, threads, &err);
   if (!host.compute) {

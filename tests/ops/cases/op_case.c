@@ -5,9 +5,13 @@
 #include "sys/clock.h"
 
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #define GUARD      64         // floats before and after each tensor
 #define POISON     0x7fc0dead // a NaN of our own
@@ -23,6 +27,17 @@ typedef struct buffers {
 
 static char *workspace;
 static size_t workspace_bytes;
+
+void op_skip_unseen_threads(uint32_t threads) {
+#if defined(__SANITIZE_THREAD__)
+  if (threads > 1) {
+    printf("skipped: the thread sanitizer does not see libgomp's synchronisation\n");
+    skip();
+  }
+#else
+  (void)threads;
+#endif
+}
 
 void op_host_workspace(const op_host_t *host) {
   const size_t wanted = host->ops->workspace_bytes(host->compute);

@@ -79,6 +79,9 @@ enum { // flags of several kinds
   OP_OVER_X = 1u << 10, // norm: dx over x
 };
 
+// Skips the calling cmocka test, visibly, where more than one thread would run under the thread sanitizer: it does not
+// see the synchronisation inside libgomp and reports every parallel loop.
+void op_skip_unseen_threads(uint32_t threads);
 // After planning: makes the workspace as large as the back end wants.
 void op_host_workspace(const op_host_t *host);
 void op_case_name(const op_case_t *c, char *text, size_t bytes);
