@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies how votes are counted: the same bits however the model is cut, every tensor once, and refusals that name what
+// is missing, doubled or not finite.
+#include "ballot.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#define TENSORS 6
+
+static double losses[] = {2.1, 2.3, 1.9};
+// Sums of these depend on the order.
+static double squares[TENSORS] = {1e16, 1.0, 3.0, 1e-3, 7e8, 1.0};
+static uint32_t indices[TENSORS] = {0, 1, 2, 3, 4, 5};
+
+static bl_ballot_t ballot(size_t first, size_t count, bool head) {
+  return (bl_ballot_t){.step = 4,
+                       .attempt = 9,
+                       .finite = true,
+                       .nonfinite_micro_batch = -1,
+                       .losses = head ? losses : NULL,
+                       .loss_count = head ? 3 : 0,
+                       .parameters = indices + first,
+                       .squares = squares + first,
+                       .square_count = count,
+                       .tokens = head ? 96 : 0};
+}
+
+static bl_status_t count(const bl_ballot_t *ballots, size_t stages, bl_tally_t *tally, bl_error_t *err) {
+  double scratch[TENSORS];
+  return bl_tally_count(ballots, stages, 3, TENSORS, scratch, tally, err);
+}
+
+static void test_bits_do_not_depend_on_the_cut(void **state) {
+  (void)state;
+  bl_tally_t whole, cut;
+  bl_error_t err;
+  const bl_ballot_t one[] = {ballot(0, TENSORS, true)};
+  assert_int_equal(count(one, 1, &whole, &err), BL_OK);
+  double sum = 0;
+  for (size_t i = 0; i < TENSORS; i++) {
+    sum += squares[i];
+  }
+  assert_true(whole.grad_norm == sqrt(sum));
+  assert_true(whole.loss == (2.1 + 2.3 + 1.9) / 3);
+  assert_int_equal(whole.tokens, 96);
+  for (size_t at = 1; at < TENSORS; at++) {
+    const bl_ballot_t two[] = {ballot(0, at, false), ballot(at, TENSORS - at, true)};
+    const bl_ballot_t turned[] = {two[1], two[0]}; // a V-shaped placement: the head is on the first stage
+    assert_int_equal(count(two, 2, &cut, &err), BL_OK);
+    assert_memory_equal(&cut, &whole, sizeof cut);
+    assert_int_equal(count(turned, 2, &cut, &err), BL_OK);
+    assert_memory_equal(&cut, &whole, sizeof cut);
+  }
+}
+
+static void expect(const bl_ballot_t *ballots, size_t stages, bl_status_t status, const char *text) {
+  bl_tally_t tally = {.loss = -7};
+  bl_error_t err;
+  assert_int_equal(count(ballots, stages, &tally, &err), status);
+  if (strstr(err.text, text) == NULL) {
+    fail_msg("'%s' is not in '%s'", text, err.text);
+  }
+  assert_true(tally.loss == -7);
+}
+
+static void test_what_is_refused(void **state) {
+  (void)state;
+  bl_ballot_t two[] = {ballot(0, 3, false), ballot(3, 3, true)};
+  two[0].square_count = 2;
+  expect(two, 2, BL_INTERNAL, "tensor 2");
+  two[0] = ballot(0, 4, false);
+  expect(two, 2, BL_INTERNAL, "tensor 3");
+  two[0] = ballot(0, 3, true);
+  expect(two, 2, BL_INTERNAL, "two stages report losses");
+  two[0] = ballot(0, 3, false);
+  two[1].loss_count = 2;
+  expect(two, 2, BL_INTERNAL, "2 losses");
+  two[1] = ballot(3, 3, true);
+  two[0].finite = false;
+  expect(two, 2, BL_PRECONDITION, "a gradient of stage 0");
+  two[1].finite = false;
+  two[1].nonfinite_micro_batch = 2;
+  expect(two, 2, BL_PRECONDITION, "step 4: the loss of micro-batch 2 is not finite (stage 1)");
+  // Every square is finite, their sum is not.
+  double large[TENSORS] = {1e308, 1e308, 1, 1, 1, 1};
+  bl_ballot_t overflow = ballot(0, TENSORS, true);
+  overflow.squares = large;
+  expect(&overflow, 1, BL_PRECONDITION, "gradient norm");
+}
+
+static void test_clipping(void **state) {
+  (void)state;
+  assert_true(bl_clip_scale(0, 100) == 1);
+  assert_true(bl_clip_scale(1, 0.5) == 1);
+  assert_true(bl_clip_scale(1, 4) == 1 / (4 + 1e-6));
+}
+
+static void test_copies_own_what_they_hold(void **state) {
+  (void)state;
+  bl_ballot_t copy = {0};
+  bl_ballot_t from = ballot(0, TENSORS, true), small = ballot(1, 2, false);
+  assert_int_equal(bl_ballot_copy(&copy, &from), BL_OK);
+  assert_memory_equal(copy.squares, squares, sizeof squares);
+  assert_ptr_not_equal(copy.squares, squares);
+  assert_int_equal(bl_ballot_copy(&copy, &small), BL_OK);
+  assert_null(copy.losses);
+  assert_int_equal(copy.parameters[1], 2);
+  bl_ballot_cleanup(&copy);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_bits_do_not_depend_on_the_cut),
+      cmocka_unit_test(test_what_is_refused),
+      cmocka_unit_test(test_clipping),
+      cmocka_unit_test(test_copies_own_what_they_hold),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
