@@ -122,9 +122,18 @@ static bl_status_t load_job(const arguments_t *arguments, const char *path, bl_j
   return status;
 }
 
+static bool has_ending(const char *path, const char *ending) {
+  size_t length = strlen(path), ending_length = strlen(ending);
+  return length > ending_length && strcmp(path + length - ending_length, ending) == 0;
+}
+
 static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
   if (arguments->resume) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "--resume: this version writes no checkpoints to go on from");
+  }
+  if (arguments->timeline != NULL && !has_ending(arguments->timeline, ".svg") &&
+      !has_ending(arguments->timeline, ".png")) {
+    return bl_error_set(err, BL_INVALID, "--timeline %s: the name must end in .svg or .png", arguments->timeline);
   }
   if (!arguments->local && job->services.stages.count == 0 && job->services.driver == NULL) {
     return bl_error_set(err, BL_INVALID,

@@ -42,7 +42,7 @@ typedef struct session {
   bl_ctl_summary_t *summary;
   bl_ctl_step_timeline_t *timeline;
   size_t stage_count;
-  bool planned, finished, failing, ending, interrupted;
+  bool planned, finished, failing, stopping, ending, interrupted;
   int exit_code;
   char failure[BL_ERROR_TEXT_BYTES]; // of a failure that waits for its cause
 } session_t;
@@ -106,6 +106,7 @@ static void stop_answered(const bl_error_t *err, void *context) {
 // The orderly end: the driver stops itself, and the stages that were started with it.
 static void stop(session_t *session) {
   bl_error_t err;
+  session->stopping = true;
   if (session->fleet == NULL) {
     end(session, BL_CTL_END_WAIT, 0); // somebody else's driver goes on
   } else if (bl_ctl_driver_stop(session->driver, END_MS, stop_answered, session, &err) != BL_OK) {
@@ -313,8 +314,8 @@ static void process_gone(int stage, const char *cause, int exit_code, void *cont
   if (session->ending) {
     return;
   }
-  if (session->interrupted && stage == BL_CTL_DRIVER) {
-    end(session, BL_CTL_END_WAIT, END_MS); // it stopped before it answered
+  if (session->stopping) {
+    end(session, BL_CTL_END_WAIT, END_MS); // as asked; its answer may come after its end
     return;
   }
   if (stage != BL_CTL_DRIVER) {

@@ -1,0 +1,75 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Verifies ballastctl run from the outside: report, table, sample and timeline of a local run; the verbs that look at a
+# run while it goes on; its end by Ctrl-C; and that nothing stays behind.
+. "$(dirname "$0")/common.sh"
+cd "$work" || exit 1
+head -c 20000 /usr/share/common-licenses/GPL-3 >text.txt
+cat >job.yaml <<'YAML'
+name: small
+model: {family: gpt2, layers: 4, hidden: 32, heads: 2, vocab: 256, seq: 16}
+data: {train: text.txt, validation: 0.1}
+train: {steps: 5, micro_batches: 4}
+pipeline: {stages: 2}
+YAML
+
+nothing_left() {
+  equal "left in the runtime folder after $1" "" "$(ls -A "$XDG_RUNTIME_DIR")"
+}
+
+# ---- a whole run
+try "$ctl" run job.yaml --local --summary --sample 30 --report report.jsonl --timeline step.svg
+equal "exit code" 0 "$code"
+equal "steps in the report" "1 2 3 4 5" "$(sed -n 's/^{"event":"step","step":\([0-9]*\),.*/\1/p' report.jsonl | xargs)"
+equal "held-out losses in the report" 1 "$(grep -c '^{"event":"validation","step":5,' report.jsonl)"
+equal "other lines in the report" 6 "$(wc -l <report.jsonl)"
+contains "table" "STAGE  LAYERS" "$out"
+contains "messages" "held-out" "$err"
+contains "messages" "5 steps" "$err"
+contains "timeline" "<svg" "$(head -c 400 step.svg)"
+contains "timeline" "</svg>" "$(tail -c 20 step.svg)"
+table_bytes=$(sed '/^ *1  2-3/q' out | wc -c)
+equal "bytes of the sample and its line end" 31 "$(($(wc -c <out) - table_bytes))"
+nothing_left "a run"
+
+try "$ctl" run job.yaml --local --report - --steps 2
+equal "lines on standard output" 2 "$(grep -c '"event":"step"' out)"
+
+# ---- bits do not depend on the number of stages
+losses() { sed -n 's/.*"loss":\([^,]*\),.*/\1/p' "$1"; }
+try "$ctl" run job.yaml --local --report one.jsonl --set pipeline.stages=1
+equal "losses on one stage and on two" "$(losses report.jsonl)" "$(losses one.jsonl)"
+
+# ---- what cannot be written is said before anything starts
+refused 3 "cannot write the report $work/none/report" "$ctl" run job.yaml --local --report "$work/none/report"
+refused 2 "must end in .svg or .png" "$ctl" run job.yaml --local --timeline step.gif
+nothing_left "refusals"
+
+# ---- looking at a run, and Ctrl-C
+"$ctl" run job.yaml --local --steps 1000000 --report long.jsonl >long.out 2>&1 &
+run=$!
+for _ in $(seq 300); do
+  [ "$(wc -l 2>/dev/null <long.jsonl || echo 0)" -ge 3 ] && break
+  sleep 0.05
+done
+try "$ctl" status -o json
+equal "exit code of status" 0 "$code"
+contains "status" '"phase": "running"' "$out"
+try "$ctl" stages -o name
+equal "stages" "0 1" "$(xargs <<<"$out")"
+try "$ctl" health
+equal "exit code of health" 0 "$code"
+kill -INT "$run"
+wait "$run"
+equal "exit code after Ctrl-C" 130 $?
+contains "messages after Ctrl-C" "stopping after this step" "$(cat long.out)"
+equal "whole lines after Ctrl-C" "$(wc -l <long.jsonl)" "$(grep -c '^{"event":"step".*"stores":\[\]}$' long.jsonl)"
+refused 3 "no local run is live" "$ctl" status
+nothing_left "Ctrl-C"
+
+# ---- the demo's job is a good one
+if sha256sum --check --quiet "$root/examples/demo.sha256" >/dev/null 2>&1; then
+  try "$ctl" run "$root/examples/demo.yaml" --local --check
+  equal "exit code of the check of the demo" 0 "$code"
+fi
+finish
