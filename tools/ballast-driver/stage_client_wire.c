@@ -219,7 +219,9 @@ static void fill_place(const ProtobufCMessage *output, pending_t *pending, bl_st
   place->tcp_address = response->tcp_address;
   place->machine = response->machine;
   place->token_bytes = response->token.len < BL_STAGE_TOKEN_BYTES ? response->token.len : BL_STAGE_TOKEN_BYTES;
-  memcpy(place->token, response->token.data, place->token_bytes);
+  if (place->token_bytes > 0) {
+    memcpy(place->token, response->token.data, place->token_bytes);
+  }
   place->instruction_set = response->instruction_set;
   place->slot_bytes = response->slot_bytes;
   bl_memory_share_t *memory = calloc(response->n_memory + 1, sizeof *memory);
