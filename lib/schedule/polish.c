@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE UINT32_MAX
+#define NONE       UINT32_MAX
+#define KICK_SWAPS 6
+#define KICK_TRIES 60
 
 // One operation, known by its index in the lists as they were at the beginning.
 typedef struct node {
@@ -30,6 +32,7 @@ typedef struct polisher {
   uint32_t *stack;  // [stages]
   uint32_t *swaps;  // places of the first of two neighbours on the critical path, as nodes
   uint32_t swap_count;
+  uint32_t *best;  // all lists of the best order
   uint64_t random; // counter of the random stream
 } polisher_t;
 
@@ -152,9 +155,12 @@ static void swap_at(polisher_t *p, uint32_t first) {
   p->nodes[first].place = place + 1;
 }
 
-// Does the stage of `node` stay within its limit?
-static bool fits(const polisher_t *p, uint32_t stage) {
-  uint32_t held = 0;
+// Does the stage of two neighbours that changed places stay within its limit?
+static bool fits_swapped(const polisher_t *p, uint32_t before, uint32_t after) {
+  uint32_t stage = p->nodes[before].stage, held = 0;
+  if (p->nodes[before].op.verb != BL_VERB_F || !bl_verb_ends_block((bl_verb_t)p->nodes[after].op.verb)) {
+    return true; // no F came earlier than the end of a block
+  }
   for (size_t i = 0; i < p->schedule->lists[stage].count; i++) {
     bl_op_t op = p->nodes[p->lists[stage][i]].op;
     held += op.verb == BL_VERB_F;
@@ -166,18 +172,18 @@ static bool fits(const polisher_t *p, uint32_t stage) {
   return true;
 }
 
-static void search(polisher_t *p, size_t evaluations, double goal, double *t_end) {
+// Swaps neighbours on the critical path while that makes nothing later.
+static void descend(polisher_t *p, size_t *evaluations, double goal, double *t_end) {
   collect_swaps(p, *t_end);
-  while (evaluations > 0 && *t_end > goal && p->swap_count > 0) {
+  while (*evaluations > 0 && *t_end > goal && p->swap_count > 0) {
     uint32_t pick = (uint32_t)bl_random_below(2, p->random++, p->swap_count), first = p->swaps[pick];
     p->swaps[pick] = p->swaps[--p->swap_count];
     uint32_t second = p->lists[p->nodes[first].stage][p->nodes[first].place + 1];
     swap_at(p, first);
-    bool takes_memory = p->nodes[second].op.verb == BL_VERB_F && bl_verb_ends_block((bl_verb_t)p->nodes[first].op.verb);
     double now = INFINITY;
-    if (!takes_memory || fits(p, p->nodes[first].stage)) {
+    if (fits_swapped(p, second, first)) {
       now = time_order(p);
-      evaluations--;
+      (*evaluations)--;
     }
     if (now <= *t_end) {
       *t_end = now;
@@ -188,13 +194,64 @@ static void search(polisher_t *p, size_t evaluations, double goal, double *t_end
   }
 }
 
+// Out of a local optimum: swaps a few neighbours anywhere that can be swapped.
+static double kick(polisher_t *p, size_t *evaluations) {
+  double now = INFINITY;
+  for (int tries = 0, left = KICK_SWAPS; tries < KICK_TRIES && left > 0 && *evaluations > 0; tries++) {
+    uint32_t first = (uint32_t)bl_random_below(3, p->random++, p->count);
+    const node_t *node = &p->nodes[first];
+    if (node->place + 1 >= p->schedule->lists[node->stage].count) {
+      continue;
+    }
+    uint32_t second = p->lists[node->stage][node->place + 1];
+    if (!may_swap(p, node, &p->nodes[second])) {
+      continue;
+    }
+    swap_at(p, first);
+    (*evaluations)--;
+    double then = fits_swapped(p, second, first) ? time_order(p) : INFINITY;
+    if (isinf(then)) {
+      swap_at(p, second);
+    } else {
+      now = then;
+      left--;
+    }
+  }
+  return now;
+}
+
+static void restore(polisher_t *p, const uint32_t *order) {
+  for (uint32_t s = 0, n = 0; s < p->schedule->stages; s++) {
+    for (uint32_t i = 0; i < p->schedule->lists[s].count; i++, n++) {
+      p->lists[s][i] = order[n];
+      p->nodes[order[n]].place = i;
+    }
+  }
+}
+
+static void search(polisher_t *p, size_t evaluations, double goal, double *t_end) {
+  double now = *t_end;
+  memcpy(p->best, p->lists[0], p->count * sizeof *p->best); // the lists lie one behind the other
+  while (evaluations > 0 && *t_end > goal && !isinf(now)) {
+    descend(p, &evaluations, goal, &now);
+    if (now <= *t_end) {
+      *t_end = now;
+      memcpy(p->best, p->lists[0], p->count * sizeof *p->best);
+    } else {
+      restore(p, p->best);
+    }
+    now = evaluations > 0 ? kick(p, &evaluations) : INFINITY;
+  }
+  restore(p, p->best);
+}
+
 bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits, size_t evaluations,
                        double goal, double *t_end) {
   size_t count = bl_schedule_op_count(schedule);
   polisher_t p = {.schedule = schedule, .limits = limits, .count = (uint32_t)count};
   p.nodes = malloc((count + 1) * sizeof p.nodes[0]);
   p.lists = calloc(schedule->stages, sizeof p.lists[0]);
-  uint32_t *places = malloc((2 * count + 2 * (size_t)schedule->stages + 1) * sizeof *places);
+  uint32_t *places = malloc((3 * count + 2 * (size_t)schedule->stages + 1) * sizeof *places);
   bl_status_t status = p.nodes != NULL && p.lists != NULL && places != NULL ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {
     uint32_t *free_places = places;
@@ -203,7 +260,8 @@ bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const u
       free_places += schedule->lists[s].count;
     }
     p.swaps = free_places;
-    p.next = p.swaps + count;
+    p.best = p.swaps + count;
+    p.next = p.best + count;
     p.stack = p.next + schedule->stages;
     status = index_nodes(&p, costs);
   }

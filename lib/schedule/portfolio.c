@@ -34,7 +34,10 @@ void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *
 
 bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
                                const uint32_t *limits, uint32_t bases) {
-  *portfolio = (bl__portfolio_t){.costs = costs, .limits = limits, .bases = bases, .budget = BL__PORTFOLIO_BUDGET};
+  *portfolio = (bl__portfolio_t){.costs = costs, .limits = limits, .bases = bases};
+  // F, I and W of every block
+  bool large = 3 * bl_schedule_block_count(shape) > BL__PORTFOLIO_LARGE;
+  portfolio->budget = large ? BL__PORTFOLIO_BUDGET_LARGE : BL__PORTFOLIO_BUDGET;
   portfolio->peaks = malloc(shape->stages * sizeof portfolio->peaks[0]);
   bl_status_t status = portfolio->peaks != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t r = 0; r <= BL__PORTFOLIO_KEPT && status == BL_OK; r++) {
@@ -146,27 +149,46 @@ bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base
   return status;
 }
 
-bl_status_t bl__portfolio_finish(bl__portfolio_t *portfolio, bl_schedule_t *schedule) {
+static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, size_t evaluations, double bound) {
+  bl_status_t status = BL_OK;
+  if (evaluations > 0 && result->t_end > bound * (1 + 1e-12)) {
+    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, evaluations, bound * (1 + 1e-12),
+                        &result->t_end);
+    if (status == BL_OK) {
+      status = measure(portfolio, result->schedule, &result->worst_peak);
+    }
+  }
+  return status;
+}
+
+bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
   if (portfolio->found == 0) {
     return BL_NOT_FOUND;
   }
   double bound;
   bl__result_t *best = &portfolio->results[0];
   bl_status_t status = bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound);
-  size_t evaluations = BL__PORTFOLIO_POLISH / bl_schedule_op_count(best->schedule) / portfolio->found;
-  for (uint32_t r = 0; r < portfolio->found && status == BL_OK && evaluations > 0; r++) {
+  size_t count = bl_schedule_op_count(best->schedule);
+  size_t evaluations = (count > BL__PORTFOLIO_LARGE ? BL__PORTFOLIO_POLISH_LARGE : BL__PORTFOLIO_POLISH) / count;
+  // Half of the search for all of them, the other half for the one that came farthest.
+  for (uint32_t r = 0; r < portfolio->found && status == BL_OK; r++) {
     bl__result_t *result = &portfolio->results[r];
-    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, evaluations, bound * (1 + 1e-12),
-                        &result->t_end);
-    if (status == BL_OK) {
-      status = measure(portfolio, result->schedule, &result->worst_peak);
-    }
+    status = polish(portfolio, result, evaluations / 2 / portfolio->found, bound);
     best = status == BL_OK && better(result, best) ? result : best;
   }
-  bl_op_list_t *lists = schedule->lists;
-  schedule->lists = best->schedule->lists;
-  best->schedule->lists = lists;
+  if (status == BL_OK) {
+    status = polish(portfolio, best, evaluations / 2, bound);
+  }
+  bl__result_t kept = portfolio->results[0];
+  portfolio->results[0] = *best;
+  *best = kept;
   return status;
+}
+
+void bl__portfolio_take(bl__portfolio_t *portfolio, bl_schedule_t *schedule) {
+  bl_op_list_t *lists = schedule->lists;
+  schedule->lists = portfolio->results[0].schedule->lists;
+  portfolio->results[0].schedule->lists = lists;
 }
 
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {

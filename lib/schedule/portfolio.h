@@ -5,7 +5,8 @@
 //   bl__portfolio_t portfolio;
 //   status = bl__portfolio_init(&portfolio, schedule, costs, limits, number of bases);
 //   status = bl__portfolio_try(&portfolio, base);          // for every base order
-//   status = bl__portfolio_finish(&portfolio, schedule);   // fills the lists of `schedule`
+//   status = bl__portfolio_polish(&portfolio);
+//   bl__portfolio_take(&portfolio, schedule);              // fills the lists of `schedule`
 //   bl__portfolio_cleanup(&portfolio);
 #ifndef BALLAST_SCHEDULE_PORTFOLIO_H
 #define BALLAST_SCHEDULE_PORTFOLIO_H
@@ -14,7 +15,7 @@
 #include "schedule/schedule.h"
 
 // Results that are kept: the local search may bring the second best further than the best.
-#define BL__PORTFOLIO_KEPT 6
+#define BL__PORTFOLIO_KEPT 8
 
 typedef struct bl__result {
   bl_schedule_t *schedule; // of the shape to fill
@@ -32,10 +33,13 @@ typedef struct bl__portfolio {
   uint32_t bases; // base orders still to come
 } bl__portfolio_t;
 
-// Operations that one search may dispatch: under half a second.
-#define BL__PORTFOLIO_BUDGET 4000000
-// Operations that the local search after it may time.
-#define BL__PORTFOLIO_POLISH 20000000
+// Operations that one search may dispatch, and that the local search after it may time: a few tenths of a second. Large
+// schedules, which have the least to gain, get less.
+#define BL__PORTFOLIO_BUDGET       4000000
+#define BL__PORTFOLIO_POLISH       24000000
+#define BL__PORTFOLIO_LARGE        50000 // operations of a schedule
+#define BL__PORTFOLIO_BUDGET_LARGE 1500000
+#define BL__PORTFOLIO_POLISH_LARGE 2000000
 
 BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape,
                                            const bl_costs_t *costs, const uint32_t *limits, uint32_t bases);
@@ -44,8 +48,10 @@ BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_
 BL_MUST_USE bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base);
 // Tries the best result itself as a base, again and again while that is an improvement. `base` is scratch.
 BL_MUST_USE bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base);
-// Polishes the results that were kept and moves the best into `schedule`. BL_NOT_FOUND when nothing fitted.
-BL_MUST_USE bl_status_t bl__portfolio_finish(bl__portfolio_t *portfolio, bl_schedule_t *schedule);
+// Polishes the results that were kept and puts the best first. BL_NOT_FOUND when nothing fitted.
+BL_MUST_USE bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio);
+// Moves the best result into the lists of `schedule`.
+void bl__portfolio_take(bl__portfolio_t *portfolio, bl_schedule_t *schedule);
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
 
 // An empty schedule with the shape and placement of `like`.

@@ -6,13 +6,15 @@
 #include "schedule/building_block.h"
 #include "schedule/generators.h"
 #include "schedule/portfolio.h"
+#include "schedule/zero_bubble_v.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP_MAX   5                // cells from stage to stage
-#define TURN_MAX   BL__BLOCK_PERIOD // cells of a turn
-#define BLOCKS_MAX 160              // building blocks that one search tries
+#define STEP_MAX    5                // cells from stage to stage
+#define TURN_MAX    BL__BLOCK_PERIOD // cells of a turn
+#define BLOCKS_MAX  160              // building blocks that one search tries,
+#define BLOCKS_HEAD 8                // so many of them because they use all of the memory
 
 typedef struct candidate {
   bl__block_shape_t shape;
@@ -70,7 +72,7 @@ static bl_status_t find_candidates(search_t *search) {
   return status;
 }
 
-// Short blocks first: they leave most of the memory to the reordering.
+// Short blocks leave most of the memory to the reordering.
 static int by_latency(const void *a, const void *b) {
   const candidate_t *x = a, *y = b;
   if (x->latency != y->latency) {
@@ -79,38 +81,57 @@ static int by_latency(const void *a, const void *b) {
   return x->peak != y->peak ? (x->peak < y->peak ? -1 : 1) : memcmp(&x->shape, &y->shape, sizeof x->shape);
 }
 
+// Blocks that use all of the memory by themselves.
+static int by_peak(const void *a, const void *b) {
+  const candidate_t *x = a, *y = b;
+  return x->peak != y->peak ? (x->peak > y->peak ? -1 : 1) : by_latency(a, b);
+}
+
+static bl_status_t try_candidate(search_t *search, bl__portfolio_t *portfolio, const candidate_t *candidate) {
+  bl_status_t status = BL_OK;
+  if (bl__block_rows(&candidate->shape, search->request->stages, search->rows)) {
+    status = bl__block_repeat(search->rows, search->base);
+  }
+  return status == BL_OK ? bl__portfolio_try(portfolio, search->base) : status;
+}
+
+// First the promising end of one order, then that of the other; what is left of the budget goes to the best result.
 static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) {
   bl_status_t status = BL_OK;
-  qsort(search->candidates, search->count, sizeof search->candidates[0], by_latency);
   size_t count = search->count < BLOCKS_MAX ? search->count : BLOCKS_MAX;
+  size_t heads = count / 2 < BLOCKS_HEAD ? count / 2 : BLOCKS_HEAD;
   portfolio->bases = (uint32_t)count + 1;
-  for (size_t i = 0; i < count && status == BL_OK; i++) {
-    if (bl__block_rows(&search->candidates[i].shape, search->request->stages, search->rows)) {
-      status = bl__block_repeat(search->rows, search->base);
-    }
-    if (status == BL_OK) {
-      status = bl__portfolio_try(portfolio, search->base);
-    }
+  qsort(search->candidates, search->count, sizeof search->candidates[0], by_peak);
+  for (size_t i = 0; i < heads && status == BL_OK; i++) {
+    status = try_candidate(search, portfolio, &search->candidates[i]);
+  }
+  qsort(search->candidates + heads, search->count - heads, sizeof search->candidates[0], by_latency);
+  for (size_t i = heads; i < count && status == BL_OK; i++) {
+    status = try_candidate(search, portfolio, &search->candidates[i]);
   }
   return status == BL_OK ? bl__portfolio_refine(portfolio, search->base) : status;
 }
 
-// One search with the given costs; its result stays in the lists of `schedule`. With `seeded` they hold an order to
-// start from.
-static bl_status_t run_search(search_t *search, const bl_costs_t *costs, bool seeded) {
-  bl__portfolio_t portfolio;
-  bl_status_t status = bl__portfolio_init(&portfolio, search->schedule, costs, search->limits, 2);
-  if (status == BL_OK && seeded) {
-    status = bl__portfolio_try(&portfolio, search->schedule);
+// One search with the given costs, from the results of `seeds` (NULL: none) and the building blocks. The best result
+// moves to the lists of search->schedule. The caller cleans the portfolio up after errors too.
+static bl_status_t run_search(search_t *search, const bl_costs_t *costs, const bl__portfolio_t *seeds,
+                              bl__portfolio_t *portfolio) {
+  uint32_t seed_count = seeds != NULL ? seeds->found : 0;
+  bl_status_t status = bl__portfolio_init(portfolio, search->schedule, costs, search->limits, 8 + seed_count);
+  for (uint32_t r = 0; r < seed_count && status == BL_OK; r++) {
+    status = bl__portfolio_try(portfolio, seeds->results[r].schedule);
+  }
+  for (int k = 0; k < 4 && status == BL_OK; k++) {
+    status = bl__zero_bubble_v(costs, search->limits, k & 1, k & 2, search->base);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, search->base);
+    }
+    status = status == BL_NOT_FOUND ? BL_OK : status;
   }
   if (status == BL_OK) {
-    status = try_candidates(search, &portfolio);
+    status = try_candidates(search, portfolio);
   }
-  if (status == BL_OK) {
-    status = bl__portfolio_finish(&portfolio, search->schedule);
-  }
-  bl__portfolio_cleanup(&portfolio);
-  return status;
+  return status == BL_OK ? bl__portfolio_polish(portfolio) : status;
 }
 
 static bool all_equal(const bl_costs_t *costs, uint32_t virtual_stages) {
@@ -136,13 +157,19 @@ static bl_status_t generate_within(const bl_schedule_request_t *request, double 
   }
   // First with cells of equal length, for which the blocks are made; then with the real costs.
   bl_costs_t cells = BL_COSTS_UNIT;
+  bl__portfolio_t with_cells = {0}, portfolio = {0};
   bool equal = all_equal(request->costs, schedule->virtual_stages);
   if (status == BL_OK && !equal) {
-    status = run_search(&search, &cells, false);
+    status = run_search(&search, &cells, NULL, &with_cells);
   }
   if (status == BL_OK) {
-    status = run_search(&search, request->costs, !equal);
+    status = run_search(&search, request->costs, equal ? NULL : &with_cells, &portfolio);
   }
+  if (status == BL_OK) {
+    bl__portfolio_take(&portfolio, schedule);
+  }
+  bl__portfolio_cleanup(&portfolio);
+  bl__portfolio_cleanup(&with_cells);
   if (status == BL_NOT_FOUND) {
     status = bl_error_set(err, BL_INVALID,
                           "schedule %s: no building block fits a memory limit of %g device-micro-batches on %u stages; "

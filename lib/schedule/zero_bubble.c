@@ -78,7 +78,10 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
     status = bl__portfolio_refine(&portfolio, base);
   }
   if (status == BL_OK) {
-    status = bl__portfolio_finish(&portfolio, schedule);
+    status = bl__portfolio_polish(&portfolio);
+  }
+  if (status == BL_OK) {
+    bl__portfolio_take(&portfolio, schedule);
   }
   bl__portfolio_cleanup(&portfolio);
   bl_schedule_destroy(base);
