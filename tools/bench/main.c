@@ -9,6 +9,7 @@ static const struct {
   const char *name, *help;
   int (*run)(int argc, char **argv);
 } verbs[] = {
+    {"lease", "the lease table alone: operations per second, latency, bytes per lease", bl_bench_lease},
     {"ops", "every operation alone: time, share of the matmul ceiling or bytes per second", bl_bench_ops},
 #ifdef BALLAST_BENCH_PATH
     {"path", "boundary tensors over shm and tcp against memcpy and a bare socket", bl_bench_path},

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies single rules of the lease table that people rely on by name: bad requests and their status, quotas at the
+// boundary, drain, revocation, time, history.
+#include "lease/holder.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+#define SECOND UINT64_C(1000000000)
+
+static bl_lease_table_t *make_table(uint32_t granules) {
+  bl_lease_config_t config = {.incarnation = incarnation_of(99),
+                              .capacity_bytes = granules * GRANULE,
+                              .max_jobs = 4,
+                              .max_sessions = 8,
+                              .max_leases = 64,
+                              .history = 256};
+  bl_lease_table_t *table = NULL;
+  bl_error_t err = {0};
+  assert_int_equal(bl_lease_table_create(&config, 0, &table, &err), BL_OK);
+  return table;
+}
+
+static void check(bl_lease_table_t *table) {
+  bl_error_t err = {0};
+  if (bl_lease_table_audit(table, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+}
+
+static void test_bad_requests(void **state) {
+  (void)state;
+  bl_lease_table_t *table = make_table(64);
+  holder_t a = {0}, b = {0}, other = {0};
+  assert_int_equal(holder_open(&a, table, "job", 0, 1, 32 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_open(&b, table, "job", 1, 2, 0), BL_LEASE_GRANTED);
+  assert_int_equal(holder_open(&other, table, "other", 0, 3, 16 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_open(&other, table, "third", 0, 4, 17 * GRANULE), BL_LEASE_CAPACITY);
+  assert_int_equal(holder_open(&other, table, "", 0, 4, GRANULE), BL_LEASE_BAD_REQUEST);
+  assert_int_equal(holder_open(&other, table, "third", 0, 4, 0), BL_LEASE_BAD_BYTES);
+  assert_int_equal(holder_reserve(&a, 1, 0, 1), BL_LEASE_BAD_BYTES);
+  assert_int_equal(holder_reserve(&a, 1, 33 * GRANULE, 1), BL_LEASE_BAD_BYTES);
+  assert_int_equal(holder_reserve(&a, 1, 8 * GRANULE, 5), BL_LEASE_BAD_BYTES); // beyond the arena for ever
+  assert_int_equal(holder_reserve(&a, 0, GRANULE, 1), BL_LEASE_BAD_REQUEST);
+  assert_int_equal(holder_reserve(&a, 1, UINT64_MAX, 1), BL_LEASE_BAD_BYTES);
+  assert_int_equal(holder_reserve(&a, 1, 2 * GRANULE, 2), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&a, 1, 2 * GRANULE, 3), BL_LEASE_PLAN);
+  assert_int_equal(holder_unreserve(&a, 2), BL_LEASE_PLAN);
+
+  bl_lease_token_t rooms[2], stale;
+  bl_lease_answer_t answer;
+  bl_lease_reason_t reason;
+  assert_int_equal(holder_rooms(&a, rooms, 2), 2);
+  assert_int_equal(holder_load(&a, &rooms[0], &answer), BL_LEASE_STATE); // load before seal
+  holder_evict(&a, &rooms[0], 0, 5, &reason);
+  assert_int_equal(reason, BL_LEASE_BAD_BYTES);
+  holder_evict(&a, &rooms[0], 2 * GRANULE + 1, 5, &reason);
+  assert_int_equal(reason, BL_LEASE_BAD_BYTES);
+  holder_evict(&b, &rooms[0], 1, 5, &reason);
+  assert_int_equal(reason, BL_LEASE_NOT_YOURS);
+  stale = rooms[0];
+  stale.incarnation.bytes[3] ^= 1;
+  holder_evict(&a, &stale, 1, 5, &reason);
+  assert_int_equal(reason, BL_LEASE_INCARNATION);
+  stale = (bl_lease_token_t){a.store, 65, 1};
+  holder_evict(&a, &stale, 1, 5, &reason);
+  assert_int_equal(reason, BL_LEASE_NO_LEASE);
+  assert_int_equal(holder_evict(&a, &rooms[0], 1000, 5, &reason), BL_LEASE_BEGIN);
+  assert_int_equal(holder_evict(&a, &rooms[0], 1000, 5, &reason), BL_LEASE_DONE); // a second evict
+  assert_int_equal(reason, BL_LEASE_STATE);
+  bl_lease_table_transfer_ended(table, rooms[0].id, rooms[0].generation + 1, true, 5, 0); // of another transfer
+  bl_lease_table_transfer_ended(table, rooms[0].id, rooms[0].generation, true, 5, 0);
+  bl_lease_table_transfer_ended(table, rooms[0].id, rooms[0].generation, true, 5, 0); // a second seal
+  bl_lease_stats_t stats;
+  bl_lease_table_stats(table, &stats);
+  assert_int_equal(stats.stale_events, 2);
+  assert_int_equal(holder_load(&a, &rooms[0], &answer), BL_LEASE_GRANTED);
+  assert_int_equal(answer.bytes, 1000);
+  assert_int_equal(answer.checksum, 5);
+  uint64_t wrong = 6;
+  stale = rooms[0];
+  assert_int_equal(holder_release(&a, &rooms[0], &wrong), BL_LEASE_CHECKSUM);
+  assert_int_equal(holder_load(&a, &stale, &answer), BL_LEASE_GENERATION);
+  assert_int_equal(bl_lease_reason_status(BL_LEASE_GENERATION), BL_FENCED);
+
+  bl_error_t err = {0};
+  answer = (bl_lease_answer_t){
+      .reason = BL_LEASE_SPACE, .free_bytes = 3 * GRANULE, .largest_free_bytes = GRANULE, .retry_after_ms = 7};
+  assert_int_equal(bl_lease_answer_to_error(&answer, "reserve", &err), BL_EXHAUSTED);
+  assert_string_equal(err.text,
+                      "cannot reserve: no contiguous room of this size is free; free 192 KiB, largest run 64.0 "
+                      "KiB; try again in 7 ms");
+  check(table);
+  bl_lease_table_destroy(table);
+}
+
+static void test_quotas_at_the_boundary(void **state) {
+  (void)state;
+  bl_lease_table_t *table = make_table(64);
+  bl_error_t err;
+  holder_t holders[3] = {{0}};
+  assert_int_equal(bl_lease_table_set_quota(table, "job", NULL, 10 * GRANULE, &err), BL_OK); // before it is known
+  for (uint32_t i = 0; i < 3; i++) {
+    assert_int_equal(holder_open(&holders[i], table, "job", i, i + 1, i == 0 ? 64 * GRANULE : 0), BL_LEASE_GRANTED);
+  }
+  uint32_t stage = 1;
+  assert_int_equal(bl_lease_table_set_quota(table, "job", &stage, 3 * GRANULE, &err), BL_OK);
+  assert_int_equal(holder_reserve(&holders[1], 1, GRANULE, 4), BL_LEASE_STAGE_QUOTA);
+  assert_int_equal(holder_reserve(&holders[1], 1, GRANULE, 3), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&holders[0], 1, GRANULE, 8), BL_LEASE_JOB_QUOTA);
+  assert_int_equal(holder_reserve(&holders[0], 1, GRANULE, 7), BL_LEASE_GRANTED); // just full
+  assert_int_equal(holder_reserve(&holders[2], 1, 1, 1), BL_LEASE_JOB_QUOTA);
+  // Lowered below what is held: nobody loses anything, nothing new.
+  assert_int_equal(bl_lease_table_set_quota(table, "job", NULL, GRANULE, &err), BL_OK);
+  bl_lease_stats_t stats;
+  bl_lease_table_stats(table, &stats);
+  assert_int_equal(stats.held_bytes, 10 * GRANULE);
+  assert_int_equal(holder_reserve(&holders[0], 2, GRANULE, 7), BL_LEASE_GRANTED); // a plan within the rooms it has
+  assert_int_equal(holder_reserve(&holders[0], 3, GRANULE, 8), BL_LEASE_JOB_QUOTA);
+  assert_int_equal(bl_lease_table_set_quota(table, "job", NULL, BL_LEASE_NO_QUOTA, &err), BL_OK);
+  assert_int_equal(holder_reserve(&holders[0], 3, GRANULE, 8), BL_LEASE_GRANTED);
+  check(table);
+  bl_lease_table_destroy(table);
+}
+
+static void test_plans_share_rooms(void **state) {
+  (void)state;
+  bl_lease_table_t *table = make_table(16);
+  holder_t a = {0};
+  assert_int_equal(holder_open(&a, table, "job", 0, 1, 16 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&a, 1, 4 * GRANULE, 3), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&a, 2, 4 * GRANULE, 4), BL_LEASE_GRANTED); // 3 + 4 would not fit
+  bl_lease_token_t rooms[5];
+  assert_int_equal(holder_rooms(&a, rooms, 5), 4);
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(holder_store(&a, &rooms[i], 100, 1), BL_LEASE_GRANTED);
+  }
+  assert_int_equal(holder_unreserve(&a, 2), BL_LEASE_GRANTED); // all in use: the fourth goes when it is over
+  assert_int_equal(holder_rooms(&a, rooms, 5), 4);
+  bl_lease_token_t last = rooms[0];
+  assert_int_equal(holder_release(&a, &rooms[0], NULL), BL_LEASE_GRANTED);
+  assert_int_equal(rooms[0].generation, 0);
+  bl_lease_answer_t answer;
+  assert_int_equal(holder_load(&a, &last, &answer), BL_LEASE_GENERATION);
+  assert_int_equal(holder_rooms(&a, rooms, 5), 3);
+  assert_int_equal(holder_release(&a, &rooms[0], NULL), BL_LEASE_GRANTED);
+  assert_true(rooms[0].generation > 0);
+  check(table);
+  bl_lease_table_destroy(table);
+}
+
+static void test_time(void **state) {
+  (void)state;
+  bl_lease_table_t *table = make_table(16);
+  holder_t a = {0}, b = {0};
+  assert_int_equal(holder_open(&a, table, "job", 0, 1, 16 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_open(&b, table, "job", 1, 2, 0), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&a, 1, GRANULE, 12), BL_LEASE_GRANTED);
+  bl_lease_token_t room;
+  holder_rooms(&a, &room, 1);
+  assert_int_equal(holder_store(&a, &room, 100, 1), BL_LEASE_GRANTED);
+  bl_lease_answer_t answer;
+  bl_lease_reason_t reason;
+  for (uint64_t now = SECOND; now <= 100 * SECOND; now += 9 * SECOND) { // renewed, it lives on
+    a.now_ns = b.now_ns = now;
+    (void)bl_lease_table_keep_alive(table, a.session, &a.key, now, &answer);
+    assert_int_equal(answer.reason, BL_LEASE_GRANTED);
+    (void)bl_lease_table_keep_alive(table, b.session, &b.key, now, &answer);
+  }
+  uint64_t renewed = a.now_ns;
+  a.now_ns = renewed + 10 * SECOND - 1; // not early
+  assert_int_equal(holder_load(&a, &room, &answer), BL_LEASE_GRANTED);
+  assert_int_equal(holder_release(&a, &room, NULL), BL_LEASE_GRANTED);
+  assert_int_equal(holder_store(&a, &room, 100, 1), BL_LEASE_GRANTED);
+  a.now_ns = b.now_ns = renewed + 10 * SECOND + 2000000; // not late: SUSPECT
+  (void)bl_lease_table_keep_alive(table, b.session, &b.key, b.now_ns, &answer);
+  holder_evict(&a, &room, 100, 1, &reason);
+  assert_int_equal(reason, BL_LEASE_STATE);
+  assert_int_equal(holder_reserve(&a, 2, GRANULE, 1), BL_LEASE_SUSPECT);
+  assert_int_equal(holder_load(&a, &room, &answer), BL_LEASE_GRANTED); // what it has is kept
+  (void)bl_lease_table_keep_alive(table, a.session, &a.key, a.now_ns, &answer);
+  assert_int_equal(holder_reserve(&a, 2, GRANULE, 1), BL_LEASE_GRANTED); // and back
+  // SUSPECT again, and the room is needed.
+  b.now_ns = a.now_ns = a.now_ns + 11 * SECOND;
+  (void)bl_lease_table_keep_alive(table, b.session, &b.key, b.now_ns, &answer);
+  assert_int_equal(holder_reserve(&b, 1, GRANULE, 4), BL_LEASE_GRANTED); // fits beside it
+  assert_int_equal(holder_reserve(&b, 2, GRANULE, 5), BL_LEASE_GRANTED); // does not
+  assert_int_equal(holder_load(&a, &room, &answer), BL_LEASE_SESSION_OVER);
+  // Grace over.
+  bl_lease_table_advance(table, b.now_ns + 21 * SECOND);
+  bl_lease_stats_t stats;
+  bl_lease_table_stats(table, &stats);
+  assert_int_equal(stats.held_bytes, 0);
+  assert_int_equal(stats.ended[BL_SESSION_EVICTED], 1);
+  assert_int_equal(stats.ended[BL_SESSION_EXPIRED], 1);
+  assert_int_equal(bl_lease_table_next_deadline_ns(table), UINT64_MAX);
+  check(table);
+  bl_lease_table_destroy(table);
+}
+
+static void test_drain_and_revoke(void **state) {
+  (void)state;
+  bl_lease_table_t *table = make_table(16);
+  holder_t a = {0}, b = {0};
+  bl_error_t err;
+  assert_int_equal(holder_open(&a, table, "job", 0, 1, 16 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&a, 1, GRANULE, 2), BL_LEASE_GRANTED);
+  bl_lease_token_t rooms[2];
+  holder_rooms(&a, rooms, 2);
+  bl_lease_table_drain(table, true);
+  assert_int_equal(holder_open(&b, table, "job", 1, 2, 0), BL_LEASE_DRAINING);
+  assert_int_equal(holder_reserve(&a, 2, GRANULE, 1), BL_LEASE_DRAINING);
+  assert_int_equal(holder_store(&a, &rooms[0], 10, 1), BL_LEASE_GRANTED); // inside its reservation
+  assert_false(bl_lease_table_is_drained(table));
+  bl_lease_answer_t answer;
+  assert_int_equal(bl_lease_table_revoke(table, rooms[0].id, rooms[0].generation + 1, 0, &err), BL_FENCED);
+  assert_int_equal(bl_lease_table_revoke(table, 50, 0, 0, &err), BL_NOT_FOUND);
+  assert_int_equal(bl_lease_table_revoke(table, rooms[0].id, rooms[0].generation, 0, &err), BL_OK);
+  assert_int_equal(bl_lease_table_revoke(table, rooms[0].id, 0, 0, &err), BL_PRECONDITION);
+  assert_int_equal(holder_load(&a, &rooms[0], &answer), BL_LEASE_GONE); // told, not silently
+  assert_int_equal(holder_release(&a, &rooms[0], NULL), BL_LEASE_GRANTED);
+  assert_int_equal(rooms[0].generation, 0);
+  assert_int_equal(holder_unreserve(&a, 1), BL_LEASE_GRANTED);
+  assert_true(bl_lease_table_is_drained(table));
+  bl_lease_table_drain(table, false);
+  assert_int_equal(holder_open(&b, table, "job", 1, 2, 0), BL_LEASE_GRANTED);
+  check(table);
+  bl_lease_table_destroy(table);
+}
+
+static void test_history_tells_every_state(void **state) {
+  (void)state;
+  bl_lease_table_t *table = make_table(16);
+  holder_t a = {0};
+  assert_int_equal(holder_open(&a, table, "job", 3, 1, 16 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&a, 1, GRANULE, 1), BL_LEASE_GRANTED);
+  bl_lease_token_t room;
+  bl_lease_answer_t answer;
+  holder_rooms(&a, &room, 1);
+  assert_int_equal(holder_store(&a, &room, 10, 1), BL_LEASE_GRANTED);
+  assert_int_equal(holder_load(&a, &room, &answer), BL_LEASE_GRANTED);
+  assert_int_equal(holder_release(&a, &room, NULL), BL_LEASE_GRANTED);
+  static const uint8_t expected[] = {BL_LEASE_RESERVED, BL_LEASE_WRITING, BL_LEASE_SEALED, BL_LEASE_LOADING,
+                                     BL_LEASE_RESERVED};
+  const bl_journal_t *journal = bl_lease_table_journal(table);
+  unsigned seen = 0;
+  for (uint64_t i = bl_journal_oldest(journal); i <= journal->revision; i++) {
+    const bl_journal_event_t *event = bl_journal_at(journal, i);
+    assert_int_equal(event->revision, i);
+    if (event->kind == BL_JOURNAL_LEASE) {
+      assert_int_equal(event->id, room.id);
+      assert_int_equal(event->stage, 3);
+      assert_int_equal(event->to, expected[seen]);
+      assert_int_equal(event->generation, seen < 4 ? room.generation - 1 : room.generation);
+      seen++;
+    }
+  }
+  assert_int_equal(seen, 5);
+  bl_lease_table_destroy(table);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_bad_requests),      cmocka_unit_test(test_quotas_at_the_boundary),
+      cmocka_unit_test(test_plans_share_rooms), cmocka_unit_test(test_time),
+      cmocka_unit_test(test_drain_and_revoke),  cmocka_unit_test(test_history_tells_every_state),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lease table alone: whole uses of a room (evict, seal, load, release) per second, the latency of one, and bytes per
+// lease, with more and more live leases beside those that are used.
+#include "bench.h"
+
+#include "base/random.h"
+#include "config/flags.h"
+#include "lease/table.h"
+#include "measure.h"
+#include "sys/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define USED_ROOMS   1000 // the working set of a store; the others are there
+#define OPS_PER_USE  4
+#define SAMPLES      7
+#define ARENA_MARGIN 16
+
+typedef struct {
+  int64_t leases, uses;
+} settings_t;
+
+static const bl_option_t rows[] = {
+    {.name = "leases",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, leases),
+     .preset = "1000000",
+     .minimum = 10 * USED_ROOMS,
+     .maximum = 100000000,
+     .help = "Most live leases."},
+    {.name = "uses",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, uses),
+     .preset = "100000",
+     .minimum = 1000,
+     .maximum = 100000000,
+     .help = "Uses of a room per sample."},
+};
+
+static const bl_flags_t flags = {.program = "ballast-bench lease",
+                                 .usage = "[options]",
+                                 .about = "The lease table alone: operations per second, latency, bytes per lease.",
+                                 .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+
+typedef struct holder {
+  uint64_t session, sequence;
+  bl_incarnation_t key;
+} holder_t;
+
+typedef struct bench {
+  bl_lease_table_t *table;
+  holder_t user, filler;
+  bl_lease_token_t rooms[USED_ROOMS];
+  uint64_t *latencies; // ns, of every use of a sample
+} bench_t;
+
+static bl_lease_request_t next_request(holder_t *holder) {
+  holder->sequence++;
+  return (bl_lease_request_t){.session = holder->session,
+                              .key = holder->key,
+                              .sequence = holder->sequence,
+                              .acknowledged = holder->sequence - 1,
+                              .now_ns = 1};
+}
+
+static bool open_session(bench_t *bench, uint32_t stage, uint64_t arena_bytes, holder_t *holder) {
+  bl_lease_open_t open = {.job = "bench", .stage = stage, .arena_bytes = arena_bytes};
+  open.holder.bytes[0] = open.key.bytes[0] = (uint8_t)(stage + 1);
+  bl_lease_opened_t opened;
+  bl_lease_answer_t answer;
+  (void)bl_lease_table_open(bench->table, &open, 1, &opened, &answer);
+  if (answer.reason != BL_LEASE_GRANTED) {
+    return false;
+  }
+  if (opened.arena_needed) {
+    bl_lease_table_arena_made(bench->table, opened.job, true);
+  }
+  *holder = (holder_t){.session = opened.session, .key = opened.key};
+  return true;
+}
+
+static bool reserve(bench_t *bench, holder_t *holder, uint64_t plan, uint64_t count) {
+  bl_lease_request_t request = next_request(holder);
+  bl_lease_demand_t demand = {.bytes = BL_LEASE_GRANULE_BYTES, .count = (uint32_t)count};
+  bl_lease_answer_t answer;
+  (void)bl_lease_table_reserve(bench->table, &request, plan, &demand, 1, &answer);
+  return answer.reason == BL_LEASE_GRANTED;
+}
+
+static bool use_room(bench_t *bench, bl_lease_token_t *room) {
+  bl_lease_answer_t answer;
+  bl_lease_request_t request = next_request(&bench->user);
+  bl_lease_block_t block = {.token = *room, .bytes = 1000, .checksum = 5};
+  if (bl_lease_table_evict(bench->table, &request, &block, &answer) != BL_LEASE_BEGIN) {
+    return false;
+  }
+  bl_lease_table_transfer_ended(bench->table, room->id, room->generation, true, 5, 1);
+  request = next_request(&bench->user);
+  (void)bl_lease_table_load(bench->table, &request, room, false, &answer);
+  request = next_request(&bench->user);
+  (void)bl_lease_table_release(bench->table, &request, room, &block.checksum, &answer);
+  room->generation = answer.generation;
+  return answer.reason == BL_LEASE_GRANTED;
+}
+
+static int compare_ns(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+static bool measure(bench_t *bench, uint64_t live, uint64_t uses) {
+  double seconds[SAMPLES];
+  for (unsigned i = 0; i < SAMPLES; i++) {
+    uint64_t start_ns = bl_clock_now_ns(), before_ns = start_ns;
+    for (uint64_t j = 0; j < uses; j++) {
+      if (!use_room(bench, &bench->rooms[bl_random_below(1, j, USED_ROOMS)])) {
+        return false;
+      }
+      uint64_t now_ns = bl_clock_now_ns();
+      bench->latencies[j] = now_ns - before_ns;
+      before_ns = now_ns;
+    }
+    seconds[i] = (double)(before_ns - start_ns) / BL_NS_PER_S;
+  }
+  qsort(bench->latencies, uses, sizeof *bench->latencies, compare_ns);
+  printf("lease live=%" PRIu64 " ops_per_second=%.0f use_p50_ns=%" PRIu64 " use_p99_ns=%" PRIu64 "\n", live,
+         (double)(OPS_PER_USE * uses) / bl_median(seconds, SAMPLES), bench->latencies[uses / 2],
+         bench->latencies[uses * 99 / 100]);
+  return true;
+}
+
+static bool prepare(bench_t *bench, uint64_t leases) {
+  uint64_t arena_bytes = (leases + ARENA_MARGIN) * BL_LEASE_GRANULE_BYTES;
+  if (!open_session(bench, 0, arena_bytes, &bench->user) || !open_session(bench, 1, 0, &bench->filler) ||
+      !reserve(bench, &bench->user, 1, USED_ROOMS)) {
+    return false;
+  }
+  uint64_t cursor = 0;
+  bl_lease_view_t view;
+  for (uint32_t i = 0; i < USED_ROOMS && bl_lease_table_rooms(bench->table, bench->user.session, &cursor, &view); i++) {
+    bench->rooms[i] = (bl_lease_token_t){.id = view.id, .generation = view.generation};
+  }
+  return true;
+}
+
+static int run(const settings_t *settings) {
+  static bench_t bench;
+  uint64_t leases = (uint64_t)settings->leases, uses = (uint64_t)settings->uses;
+  bl_lease_config_t config = {.capacity_bytes = (leases + ARENA_MARGIN) * BL_LEASE_GRANULE_BYTES,
+                              .max_jobs = 1,
+                              .max_sessions = 2,
+                              .max_leases = (uint32_t)leases};
+  bl_error_t err = {0};
+  bl_status_t status = bl_lease_table_create(&config, 1, &bench.table, &err);
+  if (status != BL_OK) {
+    fprintf(stderr, "ballast-bench lease: %s\n", err.text);
+    return bl_status_exit_code(status);
+  }
+  bench.latencies = malloc(uses * sizeof *bench.latencies);
+  bool well = bench.latencies != NULL && prepare(&bench, leases) && measure(&bench, USED_ROOMS, uses);
+  uint64_t plan = 1;
+  for (uint64_t live = 10 * USED_ROOMS; well && live <= leases; live *= 10) {
+    well = reserve(&bench, &bench.filler, plan, live - USED_ROOMS) && measure(&bench, live, uses);
+    if (plan > 1) { // the rooms of the smaller plan are among those of the larger
+      bl_lease_request_t request = next_request(&bench.filler);
+      bl_lease_answer_t answer;
+      (void)bl_lease_table_unreserve(bench.table, &request, plan - 1, &answer);
+    }
+    plan++;
+  }
+  printf("lease bytes_per_lease=%.1f\n", (double)bl_lease_table_bytes(bench.table) / (double)leases);
+  if (!well) {
+    fprintf(stderr, "ballast-bench lease: the table refused what it has room for\n");
+  }
+  free(bench.latencies);
+  bl_lease_table_destroy(bench.table);
+  return well ? 0 : bl_status_exit_code(BL_INTERNAL);
+}
+
+int bl_bench_lease(int argc, char **argv) {
+  bl_error_t err;
+  bl_error_clear(&err);
+  settings_t settings;
+  bl_flags_result_t result;
+  int exit_code = 0;
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
+  if (status != BL_OK) {
+    fprintf(stderr, "%s\n", err.text);
+    exit_code = bl_status_exit_code(status);
+  } else if (result.help) {
+    bl_flags_print_help(&flags, stdout);
+  } else {
+    exit_code = run(&settings);
+  }
+  bl_options_cleanup(&flags.table, &settings);
+  return exit_code;
+}
