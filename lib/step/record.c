@@ -4,7 +4,10 @@
 #include <string.h>
 
 static bool same_bits(double a, double b) {
-  return memcmp(&a, &b, sizeof a) == 0;
+  uint64_t bits_of_a, bits_of_b;
+  memcpy(&bits_of_a, &a, sizeof a);
+  memcpy(&bits_of_b, &b, sizeof b);
+  return bits_of_a == bits_of_b;
 }
 
 bool bl_commit_equal(const bl_commit_t *a, const bl_commit_t *b) {

@@ -40,7 +40,7 @@ static bl_status_t count_votes(bl_driver_t *driver, uint64_t attempt, bl_tally_t
 }
 
 static void decide_training(bl_driver_t *driver) {
-  bl_tally_t tally;
+  bl_tally_t tally = {0};
   if (count_votes(driver, driver->step.run.attempt, &tally, &driver->failure) != BL_OK) {
     driver->fatal = true;
     bl_driver_step_abort(&driver->step);

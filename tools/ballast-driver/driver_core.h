@@ -93,7 +93,6 @@ struct bl_driver {
   uint64_t plan_versions[BL_RUN_KINDS]; // 0: none
   char *plan_texts[BL_RUN_KINDS];
   uint32_t plan_micro_batches[BL_RUN_KINDS];
-  bool anew; // some stage was configured by this driver
 
   // Steps.
   uint64_t reported; // last step in the journal
@@ -101,26 +100,22 @@ struct bl_driver {
   double seconds; // of the last attempt
   unsigned failures;
   bl_error_t failure; // why the last attempt failed
-  bool fatal;         // `failure` ends the run at the next boundary
   double *squares;    // scratch, [parameters]
   size_t parameter_count;
   bl_ballot_t *ballots; // scratch, [stage_count], borrows
 
   // Validation.
-  uint64_t validated; // step
-  bool validating;
+  uint64_t validated;    // step
   uint64_t windows_seen; // micro-batches of it that are done
   double validation_sum;
 
   // Control.
-  bool paused, stopping;
   bl_driver_held_fn held;
   void *held_context;
   int exit_code;
   uint64_t leave_by_ms;
 
   // Generation.
-  bool generating, drawing;
   bl_generation_t generation;
   uint32_t *context; // [seq]
   uint32_t context_count;
@@ -131,6 +126,10 @@ struct bl_driver {
   uint64_t traced_step;
   size_t traces_open;
   struct bl__trace_wait *trace_waits;
+
+  bool anew;  // some stage was configured by this driver
+  bool fatal; // `failure` ends the run at the next boundary
+  bool validating, paused, stopping, generating, drawing;
 };
 
 // driver.c

@@ -20,7 +20,7 @@ BL_MUST_USE bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl
 void bl_driver_service_set_driver(bl_driver_service_t *service, bl_driver_t *driver);
 
 // For bl_driver_options_t.observer.
-void bl_driver_service_changed(void *service);
+void bl_driver_service_changed(void *context); // the service
 // The recorder is the watcher that acknowledges what it has written. Commits wait for it, also when it has gone, for a
 // while: it may be on its way back, perhaps to another driver than the one it knew.
 bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *recorder);
