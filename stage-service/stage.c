@@ -368,6 +368,7 @@ bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, c
   request.configured = stage->engine->training.schedule;
   request.slots = stage->engine->slot_count;
   request.edges = stage->engine->edge_count;
+  request.recomputes = stage->engine->training.layout.recompute == BL_RECOMPUTE_FULL;
   bl_executor_plan_t *made;
   if (bl_executor_plan_create(&request, &made, err) != BL_OK) {
     return BL_STAGE_REFUSE;

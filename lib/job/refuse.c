@@ -10,6 +10,12 @@ bl_status_t bl__job_refuse(const bl_job_t *job, bl_error_t *err, const char *key
 }
 
 bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
+  if (job->pipeline.recompute == BL_JOB_RECOMPUTE_FULL && job->balance.policy != BL_JOB_POLICY_NONE) {
+    return bl_job_fail(
+        job, err, "balance.policy",
+        "with pipeline.recompute: full only the input of a block is kept between forward and backward, so "
+        "there is nothing to evict; use none here, or recompute none or attention");
+  }
   const struct {
     bool asked;
     const char *key, *text;
@@ -17,8 +23,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
       {job->data.format == BL_JOB_FORMAT_MEGATRON, "data.format",
        "megatron is not supported in this version; use text or bin"},
       {job->train.dtype != BL_JOB_DTYPE_FP32, "train.dtype", "bf16 is not supported in this version; use fp32"},
-      {job->pipeline.recompute != BL_JOB_RECOMPUTE_NONE, "pipeline.recompute",
-       "recomputation is not supported in this version; use none"},
       {job->pipeline.device != BL_JOB_DEVICE_HOST, "pipeline.device",
        "cuda is not supported in this version; use host"},
       {job->balance.policy != BL_JOB_POLICY_NONE, "balance.policy",

@@ -9,7 +9,8 @@
 // given.
 BL_MUST_USE bl_status_t bl__job_refuse(const bl_job_t *job, bl_error_t *err, const char *key, const char *text);
 
-// Looks at every setting that asks for something this version does not do. BL_UNIMPLEMENTED names the first.
+// Looks at every setting that asks for something this version does not do: BL_UNIMPLEMENTED names the first. BL_INVALID:
+// a policy that would evict under full recomputation, in any version.
 BL_MUST_USE bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include "job/weights.h"
 #include "schedule/generate.h"
 #include "schedule/peaks.h"
+#include "schedule/recompute.h"
 #include "schedule/slots.h"
 #include "schedule/validate.h"
 
@@ -29,6 +30,10 @@ static bl_status_t check_weights(const bl_job_t *job, const bl_model_t *model, b
   return status;
 }
 
+static bool recomputes_fully(const bl_job_t *job) {
+  return job->pipeline.recompute == BL_JOB_RECOMPUTE_FULL;
+}
+
 // Generates the job's schedule and checks that the executor runs it.
 static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   bl_schedule_request_t request = {
@@ -37,8 +42,10 @@ static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, b
       .micro_batches = (uint32_t)job->train.micro_batches,
       .chunks = (uint32_t)job->pipeline.chunks.value,
       .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
-      .memory = job->memory.slots.set ? (double)job->memory.slots.value / (double)job->pipeline.chunks.value : 0,
   };
+  if (job->memory.slots.set && !recomputes_fully(job)) { // a recomputed block takes a slot only from R on
+    request.memory = (double)job->memory.slots.value / (double)job->pipeline.chunks.value;
+  }
   const bl_schedule_info_t *info = bl_schedule_info_find(request.name);
   if (info != NULL && !info->runs) {
     return bl__job_refuse(job, err, "pipeline.schedule",
@@ -55,7 +62,28 @@ static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, b
       err->status = status;
     }
   }
-  return status;
+  return status == BL_OK && recomputes_fully(job) ? bl_schedule_recompute(training->schedule, err) : status;
+}
+
+// Lean blocks save memory where a stage keeps several at once, and cost about 1 % of the time everywhere: with one slot
+// a stage, what they save in the slot they need as workspace (model/layout.h). With a split backward slots stay large.
+static bool saves_by_being_lean(const bl_training_t *training, bool splits_backward) {
+  uint32_t most = 0;
+  for (uint32_t i = 0; i < training->stage_count; i++) {
+    most = training->stages[i].slots_needed > most ? training->stages[i].slots_needed : most;
+  }
+  return most > 1 && !splits_backward;
+}
+
+static bl_recompute_t recompute_of(const bl_job_t *job) {
+  switch (job->pipeline.recompute) {
+  case BL_JOB_RECOMPUTE_ATTENTION:
+    return BL_RECOMPUTE_ATTENTION;
+  case BL_JOB_RECOMPUTE_FULL:
+    return BL_RECOMPUTE_FULL;
+  default:
+    return BL_RECOMPUTE_NONE;
+  }
 }
 
 static bl_status_t choose_layout(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
@@ -68,6 +96,8 @@ static bl_status_t choose_layout(bl_training_t *training, const bl_job_t *job, b
       .micro_batch = (uint32_t)job->train.micro_batch,
       .attention = job->pipeline.attention == BL_JOB_ATTENTION_FLASH ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE,
       .backward = facts.splits_backward ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED,
+      .lean = saves_by_being_lean(training, facts.splits_backward),
+      .recompute = recompute_of(job),
   };
   return BL_OK;
 }
@@ -120,22 +150,32 @@ static bl_status_t fail_slots(const bl_training_t *training, const bl_job_t *job
   return bl_job_fail(job, err, key, "%s; a slot has %s", fault.text, bytes);
 }
 
-static bl_status_t plan_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
-  uint32_t *peaks = calloc(training->stage_count, sizeof *peaks);
-  if (peaks == NULL || bl_schedule_peak_slots(training->schedule, peaks) != BL_OK) {
+// Makes the stages and counts the blocks that each keeps at once.
+static bl_status_t count_slots(bl_training_t *training, bl_error_t *err) {
+  const uint32_t count = training->schedule->stages;
+  uint32_t *peaks = calloc(count, sizeof *peaks);
+  training->stages = calloc(count, sizeof *training->stages);
+  if (peaks == NULL || training->stages == NULL || bl_schedule_peak_slots(training->schedule, peaks) != BL_OK) {
     free(peaks);
-    return bl_error_set(err, BL_EXHAUSTED, "no memory to plan %" PRIu32 " stages", training->stage_count);
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to plan %" PRIu32 " stages", count);
   }
+  training->stage_count = count;
+  for (uint32_t i = 0; i < count; i++) {
+    training->stages[i].slots_needed = peaks[i];
+  }
+  free(peaks);
+  return BL_OK;
+}
+
+static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < training->stage_count && status == BL_OK; i++) {
     bl_training_stage_t *stage = &training->stages[i];
-    stage->slots_needed = peaks[i];
     stage->slots = slots_of_job(job, stage);
     if (stage->slots < stage->slots_needed) {
       status = fail_slots(training, job, i, err);
     }
   }
-  free(peaks);
   return status;
 }
 
@@ -151,19 +191,16 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, bl_erro
     status = make_schedule(training, job, err);
   }
   if (status == BL_OK) {
+    status = count_slots(training, err);
+  }
+  if (status == BL_OK) {
     status = choose_layout(training, job, err);
   }
-  if (status != BL_OK) {
-    return status;
-  }
-  training->stage_count = training->schedule->stages;
-  training->stages = calloc(training->stage_count, sizeof *training->stages);
-  if (training->stages == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory for %" PRIu32 " stages", training->stage_count);
-  }
-  status = measure_slots(training, err);
   if (status == BL_OK) {
-    status = plan_slots(training, job, err);
+    status = measure_slots(training, err);
+  }
+  if (status == BL_OK) {
+    status = check_slots(training, job, err);
   }
   if (status == BL_OK) {
     status = check_weights(job, &training->model, err);

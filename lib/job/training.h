@@ -23,7 +23,7 @@
 #include "schedule/schedule.h"
 
 typedef struct bl_training_stage {
-  uint32_t slots_needed; // resident activation blocks at the peak of the schedule
+  uint32_t slots_needed; // resident activation blocks at the peak of the schedule; those of R with full recomputation
   uint32_t slots;        // own slots: memory.slots, memory.activation_bytes / slot_bytes, or slots_needed
   uint64_t slot_bytes;   // of one slot: the largest block of the stage's chunks
 } bl_training_stage_t;
@@ -32,7 +32,7 @@ typedef struct bl_training {
   bl_model_t model;
   bl_partition_t partition;
   bl_dataset_t dataset;
-  bl_schedule_t *schedule;    // of one training step
+  bl_schedule_t *schedule;    // of one training step; with R where pipeline.recompute is full
   bl_layout_options_t layout; // the same for every chunk
   bl_training_stage_t *stages;
   uint32_t stage_count;

@@ -19,12 +19,19 @@ const char *bl_lifetime_name(bl_lifetime_t lifetime) {
   static const char *const names[] = {[BL_LIFETIME_F_TO_I] = "F..I",
                                       [BL_LIFETIME_F_TO_W] = "F..W",
                                       [BL_LIFETIME_I_TO_W] = "I..W",
-                                      [BL_LIFETIME_OPERATION] = "operation"};
+                                      [BL_LIFETIME_BACKWARD] = "backward",
+                                      [BL_LIFETIME_LAYER] = "layer"};
   return names[lifetime];
 }
 
 const char *bl_attention_name(bl_attention_t attention) {
   return attention == BL_ATTENTION_FLASH ? "flash" : "naive";
+}
+
+const char *bl_recompute_name(bl_recompute_t recompute) {
+  static const char *const names[] = {
+      [BL_RECOMPUTE_NONE] = "none", [BL_RECOMPUTE_ATTENTION] = "attention", [BL_RECOMPUTE_FULL] = "full"};
+  return names[recompute];
 }
 
 // Scalars of one segment of each kind.
@@ -49,19 +56,24 @@ static void count_elements(const bl_layout_t *layout, uint64_t elements[BL_SEGME
   elements[BL_SEGMENT_FINAL_GRADIENT] = layout->span.head ? norm_gradient : 0;
 }
 
+// Of what F does not keep and W reads.
+static bl_lifetime_t remade(bl_layout_options_t options) {
+  return options.backward == BL_BACKWARD_FUSED ? BL_LIFETIME_BACKWARD : BL_LIFETIME_I_TO_W;
+}
+
 static bl_lifetime_t lifetime_of(bl_segment_kind_t kind, bl_layout_options_t options) {
   switch (kind) {
   case BL_SEGMENT_NORM1_STATS:
   case BL_SEGMENT_NORM2_STATS:
-  case BL_SEGMENT_SCORES:
     return BL_LIFETIME_F_TO_I;
+  case BL_SEGMENT_SCORES:
+    return options.recompute == BL_RECOMPUTE_ATTENTION ? BL_LIFETIME_LAYER : BL_LIFETIME_F_TO_I;
+  case BL_SEGMENT_ATTENTION:
+    return options.recompute == BL_RECOMPUTE_ATTENTION ? remade(options) : BL_LIFETIME_F_TO_W;
   case BL_SEGMENT_NORM1:
   case BL_SEGMENT_NORM2:
   case BL_SEGMENT_ACT:
-    if (options.lean) {
-      return options.backward == BL_BACKWARD_FUSED ? BL_LIFETIME_OPERATION : BL_LIFETIME_I_TO_W;
-    }
-    return BL_LIFETIME_F_TO_W;
+    return options.lean ? remade(options) : BL_LIFETIME_F_TO_W;
   case BL_SEGMENT_NORM1_GRADIENT:
   case BL_SEGMENT_NORM2_GRADIENT:
   case BL_SEGMENT_FINAL_GRADIENT:
@@ -73,6 +85,24 @@ static bl_lifetime_t lifetime_of(bl_segment_kind_t kind, bl_layout_options_t opt
 
 static bool lives_from_forward(bl_lifetime_t lifetime) {
   return lifetime == BL_LIFETIME_F_TO_I || lifetime == BL_LIFETIME_F_TO_W;
+}
+
+// Where the rows of a lifetime end so far.
+static uint64_t *end_of(bl_layout_t *layout, bl_lifetime_t lifetime) {
+  switch (lifetime) {
+  case BL_LIFETIME_BACKWARD:
+    return &layout->backward_stride_bytes;
+  case BL_LIFETIME_LAYER:
+    return &layout->shared_bytes;
+  case BL_LIFETIME_I_TO_W:
+    return &layout->gradient_stride_bytes;
+  default:
+    return &layout->kept_stride_bytes;
+  }
+}
+
+static uint64_t x1_bytes(const bl_layout_t *layout) {
+  return bl_align_up(layout->rows[BL_SEGMENT_X1].bytes, BL_CACHE_LINE_BYTES);
 }
 
 // Every length below is a product of at most four bounded numbers; this rejects what would not fit before any
@@ -104,16 +134,13 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
     if (kind == BL_SEGMENT_FINAL_GRADIENT) {
       continue; // once per chunk: placed after the layers
     }
-    uint64_t *end = lives_from_forward(row->lifetime)        ? &made.kept_stride_bytes
-                    : row->lifetime == BL_LIFETIME_OPERATION ? &made.shared_bytes
-                                                             : &made.gradient_stride_bytes;
+    uint64_t *end = end_of(&made, row->lifetime);
     row->offset_bytes = *end;
     *end += bl_align_up(row->bytes, BL_CACHE_LINE_BYTES);
   }
   // x1 is the first row, and the first layer has none: layers begin that much before their stride says.
   if (span.layer_count > 0) {
-    made.evict_bytes =
-        span.layer_count * made.kept_stride_bytes - bl_align_up(made.rows[BL_SEGMENT_X1].bytes, BL_CACHE_LINE_BYTES);
+    made.evict_bytes = span.layer_count * made.kept_stride_bytes - x1_bytes(&made);
   }
   made.slot_bytes = made.evict_bytes + span.layer_count * made.gradient_stride_bytes;
   made.rows[BL_SEGMENT_FINAL_GRADIENT].offset_bytes = made.slot_bytes;
@@ -133,10 +160,29 @@ bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kin
   } else if (layer >= layout->span.layer_count || (kind == BL_SEGMENT_X1 && layer == 0)) {
     return false;
   } else if (lives_from_forward(row->lifetime)) {
-    offset += layer * layout->kept_stride_bytes - bl_align_up(layout->rows[BL_SEGMENT_X1].bytes, BL_CACHE_LINE_BYTES);
+    offset += layer * layout->kept_stride_bytes - x1_bytes(layout);
   } else if (row->lifetime == BL_LIFETIME_I_TO_W) {
     offset += layout->evict_bytes + layer * layout->gradient_stride_bytes;
+  } else if (row->lifetime == BL_LIFETIME_BACKWARD) {
+    offset += layer * layout->backward_stride_bytes;
   }
   *segment = (bl_segment_t){kind, layer, row->lifetime, offset, row->bytes};
+  return true;
+}
+
+uint64_t bl_layout_layer_bytes(const bl_layout_t *layout) {
+  return layout->kept_stride_bytes - x1_bytes(layout) + layout->gradient_stride_bytes;
+}
+
+bool bl_layout_layer_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind, bl_segment_t *segment) {
+  if (kind == BL_SEGMENT_X1 || kind == BL_SEGMENT_FINAL_GRADIENT || !bl_layout_segment(layout, layer, kind, segment)) {
+    return false;
+  }
+  const bl_layout_row_t *row = &layout->rows[kind];
+  if (lives_from_forward(row->lifetime)) {
+    segment->offset_bytes = row->offset_bytes - x1_bytes(layout);
+  } else if (row->lifetime == BL_LIFETIME_I_TO_W) {
+    segment->offset_bytes = layout->kept_stride_bytes - x1_bytes(layout) + row->offset_bytes;
+  }
   return true;
 }

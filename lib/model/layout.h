@@ -11,10 +11,15 @@
 // over x1 (which is the output gradient of the layer below). So a split backward needs no second slot: I
 // leaves in the same bytes what W reads.
 //
-// Lean layouts do not keep norm1, norm2 and act through the forward but make them again (10 units): with a
-// fused backward they lie in workspace that all layers share; with a split backward they are written into the
-// slot by I, so the slot stays large and only evict_bytes shrinks. Segments that live from F come first: an
-// evicted block is the prefix [0, evict_bytes) of its slot.
+// What need not be kept, since I can make it again from what is (the same bits: the same kernels on the same values):
+//   lean                  norm1, norm2, act: 10 units instead of 16, for about 1 % of the time
+//   recompute attention   scores and attention, from qkv (selective recomputation, Korthikanti et al., arXiv 2205.05198)
+//   recompute full        everything: the input edge is the block. F runs in workspace, one layer at a time; R fills a
+//                         whole slot, which lives from R to W
+// Remade scores die inside their layer. The others are read again by W: with a fused backward they lie in workspace,
+// one set of them however many blocks are in flight; with a split backward I writes them into the slot, which stays as
+// large as it was while evict_bytes shrinks. Segments that live from F come first: an evicted block is the prefix
+// [0, evict_bytes) of its slot.
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_LAYOUT_H
@@ -30,14 +35,21 @@ typedef enum bl_attention {
 
 typedef enum bl_backward {
   BL_BACKWARD_SPLIT, // I and W are separate operations (they may still follow each other)
-  BL_BACKWARD_FUSED, // B only: each layer's W follows its I
+  BL_BACKWARD_FUSED, // B only: a block's W follows its I at once, no other operation between them
 } bl_backward_t;
+
+typedef enum bl_recompute {
+  BL_RECOMPUTE_NONE,
+  BL_RECOMPUTE_ATTENTION,
+  BL_RECOMPUTE_FULL,
+} bl_recompute_t;
 
 typedef enum bl_lifetime {
   BL_LIFETIME_F_TO_I,
   BL_LIFETIME_F_TO_W,
   BL_LIFETIME_I_TO_W,
-  BL_LIFETIME_OPERATION, // inside one operation: workspace shared by all layers, no bytes in the slot
+  BL_LIFETIME_BACKWARD, // from I to W of a fused B: workspace, of each layer its own; no bytes in the slot
+  BL_LIFETIME_LAYER,    // inside one layer of one operation: workspace that all layers share; no bytes in the slot
 } bl_lifetime_t;
 
 // X(identifier, name)
@@ -68,7 +80,7 @@ typedef struct bl_segment {
   bl_segment_kind_t kind;
   uint32_t layer; // inside the chunk, from 0
   bl_lifetime_t lifetime;
-  uint64_t offset_bytes; // in the slot; in the shared workspace for BL_LIFETIME_OPERATION. A multiple of 64
+  uint64_t offset_bytes; // in the slot, or in the part of the workspace that its lifetime has. A multiple of 64
   uint64_t bytes;        // unpadded
 } bl_segment_t;
 
@@ -77,6 +89,7 @@ typedef struct bl_layout_options {
   bl_attention_t attention;
   bl_backward_t backward;
   bool lean;
+  bl_recompute_t recompute;
 } bl_layout_options_t;
 
 // One row of the table: where a kind lies in layer 0 and how far apart layers are.
@@ -95,7 +108,8 @@ typedef struct bl_layout {
   uint64_t gradient_stride_bytes; // per layer, segments that live from I
   uint64_t evict_bytes;           // prefix of the slot that lives between F and I
   uint64_t slot_bytes;            // whole slot, a multiple of 64
-  uint64_t shared_bytes;          // workspace for BL_LIFETIME_OPERATION segments
+  uint64_t backward_stride_bytes; // workspace per layer for BL_LIFETIME_BACKWARD segments
+  uint64_t shared_bytes;          // workspace for BL_LIFETIME_LAYER segments
   uint64_t edge_bytes;            // one edge buffer: [T, hidden] fp32
 } bl_layout_t;
 
@@ -108,8 +122,15 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
 // the input edge; the final norm's part in a chunk without head).
 bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind, bl_segment_t *segment);
 
+// Bytes of the segments of one layer without its x1, as they lie in the slot: what a forward that keeps nothing needs
+// for the layer it is at. In such a block segments lie as in the slot of a chunk of this one layer.
+uint64_t bl_layout_layer_bytes(const bl_layout_t *layout);
+// Where a kind other than x1 lies in it, or in the workspace as its lifetime says; false when it does not exist.
+bool bl_layout_layer_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind, bl_segment_t *segment);
+
 const char *bl_segment_name(bl_segment_kind_t kind);
-const char *bl_lifetime_name(bl_lifetime_t lifetime); // "F..I", "F..W", "I..W", "operation"
+const char *bl_lifetime_name(bl_lifetime_t lifetime); // "F..I", "F..W", "I..W", "backward", "layer"
 const char *bl_attention_name(bl_attention_t attention);
+const char *bl_recompute_name(bl_recompute_t recompute); // "none", "attention", "full"
 
 #endif

@@ -30,12 +30,32 @@ static uint64_t head_bytes(bl_workspace_t *workspace, const bl_model_t *model, u
   return bytes + aligned_bytes(workspace->head_rows * model->vocab, sizeof(float));
 }
 
+// What F needs when it keeps nothing; placed over what only I needs.
+static uint64_t forward_bytes(bl_workspace_t *workspace, const bl_layout_t *layout) {
+  const uint64_t x = bl_align_up(layout->edge_bytes, BL_CACHE_LINE_BYTES);
+  const uint32_t layers = layout->span.layer_count;
+  uint64_t end = workspace->scratch_offset_bytes;
+  workspace->layer_offset_bytes = end;
+  end += bl_layout_layer_bytes(layout);
+  workspace->x_offset_bytes[0] = workspace->x_offset_bytes[1] = end;
+  if (layers > 2) { // layer 1 reads the odd one and writes the even one
+    end += x;
+    workspace->x_offset_bytes[0] = end;
+  }
+  return layers > 1 ? end + x : end;
+}
+
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
   const bl_model_t *model = &layout->model;
   const uint64_t rows = (uint64_t)layout->options.micro_batch * model->seq;
   const uint64_t widest = max_u64(model->ffn, max_u64(model->hidden, bl_model_query_width(model)));
-  bl_workspace_t workspace = {.shared_offset_bytes = aligned_bytes(rows * widest, sizeof(float))};
-  workspace.bytes = workspace.shared_offset_bytes + layout->shared_bytes;
+  bl_workspace_t workspace = {.backward_offset_bytes = layout->shared_bytes};
+  workspace.scratch_offset_bytes =
+      workspace.backward_offset_bytes + layout->span.layer_count * layout->backward_stride_bytes;
+  workspace.bytes = workspace.scratch_offset_bytes + aligned_bytes(rows * widest, sizeof(float));
+  if (layout->options.recompute == BL_RECOMPUTE_FULL) {
+    workspace.bytes = max_u64(workspace.bytes, forward_bytes(&workspace, layout));
+  }
   if (layout->span.head) {
     workspace.bytes = max_u64(workspace.bytes, head_bytes(&workspace, model, rows));
   }

@@ -2,9 +2,11 @@
 // What a chunk needs besides weights and blocks while one operation runs. Chunks of a stage run one after the other and
 // share the largest of their workspaces; the compute back end's own scratch comes on top.
 //
-// Layers: one tensor that holds, one after the other, the gradients that no saved tensor makes room for (dact, dnorm,
-// dattention), then the segments that live inside one operation. The head runs before the layers of its chunk and uses
-// the same bytes: normalised hidden state, its statistics, losses, and logits piece by piece (EXECUTION.md 6).
+// Layers: the segments that live inside one layer of an operation, those that live from I to W of a fused B, then
+// either one tensor that holds, one after the other, the gradients that no saved tensor makes room for (dact, dnorm,
+// dattention), or, with full recomputation, what F needs for the layer it is at and the x1 of it and the next one.
+// The head runs before the layers of its chunk and uses the same bytes from the start: normalised hidden state, its
+// statistics, losses, and logits piece by piece (EXECUTION.md 6).
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_WORKSPACE_H
@@ -21,7 +23,11 @@
 
 typedef struct bl_workspace {
   uint64_t bytes;
-  uint64_t shared_offset_bytes; // of BL_LIFETIME_OPERATION segments; before it [T, widest] floats
+  uint64_t shared_offset_bytes;   // of BL_LIFETIME_LAYER segments
+  uint64_t backward_offset_bytes; // of BL_LIFETIME_BACKWARD segments
+  uint64_t scratch_offset_bytes;  // of [T, widest] floats in I
+  uint64_t layer_offset_bytes;    // of bl_layout_layer_bytes, in an F that keeps nothing
+  uint64_t x_offset_bytes[2];     // of the x1 of even and odd layers in such an F; equal offsets where one is enough
   uint64_t head_rows;           // rows of one piece of logits; 0 in a chunk without head. The rest runs as one smaller
                                 // piece. A function of vocabulary and T alone, so that no bit depends on memory
   uint64_t stats_offset_bytes;  // of the final norm; before it the normalised state [T, hidden]

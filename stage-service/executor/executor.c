@@ -104,6 +104,11 @@ static bl_status_t look_at_head(pass_t *pass, bl_chunk_t *chunk, const bl_planne
   return BL_OK;
 }
 
+// NULL for a forward that keeps nothing.
+static void *slot_of(const bl_engine_t *engine, const bl_planned_op_t *op) {
+  return op->slot == BL_NONE ? NULL : bl_engine_slot(engine, op->slot);
+}
+
 static bl_status_t forward(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
   bl_chunk_t *chunk = bl_engine_chunk(engine, op->op.virtual_stage);
@@ -113,7 +118,7 @@ static bl_status_t forward(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
     return status;
   }
   float *out = bl_engine_edge(engine, op->output);
-  bl_chunk_forward(chunk, tokens, bl_engine_edge(engine, op->input), bl_engine_slot(engine, op->slot), out);
+  bl_chunk_forward(chunk, tokens, bl_engine_edge(engine, op->input), slot_of(engine, op), out);
   if (pass->run->id.kind != BL_RUN_TRAIN && span_of(pass, op->op)->head) {
     return look_at_head(pass, chunk, op, out, err);
   }
@@ -129,7 +134,7 @@ static bl_status_t backward_input(pass_t *pass, const bl_planned_op_t *op, bl_er
     return status;
   }
   bl_chunk_backward_input(bl_engine_chunk(engine, op->op.virtual_stage), labels, bl_engine_edge(engine, op->input),
-                          bl_engine_slot(engine, op->slot), bl_engine_edge(engine, op->output), true, &loss);
+                          slot_of(engine, op), bl_engine_edge(engine, op->output), true, &loss);
   if (labels != NULL) {
     record_loss(pass, op->op.micro_batch, &loss);
   }
@@ -142,9 +147,16 @@ static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_e
   bl_status_t status = read_tokens(pass, op->op, &tokens, err);
   if (status == BL_OK) {
     bl_chunk_backward_weight(bl_engine_chunk(engine, op->op.virtual_stage), tokens, bl_engine_edge(engine, op->input),
-                             bl_engine_slot(engine, op->slot), bl_engine_edge(engine, op->output));
+                             slot_of(engine, op), bl_engine_edge(engine, op->output));
   }
   return status;
+}
+
+// Needs nothing but the kept input: whatever makes a block go away, this brings the same bits back.
+static void recompute(const pass_t *pass, const bl_planned_op_t *op) {
+  bl_engine_t *engine = pass->engine;
+  bl_chunk_recompute(bl_engine_chunk(engine, op->op.virtual_stage), bl_engine_edge(engine, op->input),
+                     slot_of(engine, op));
 }
 
 static bl_status_t compute(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
@@ -159,6 +171,9 @@ static bl_status_t compute(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
     bl_status_t status = backward_input(pass, op, err);
     return status == BL_OK ? backward_weight(pass, op, err) : status;
   }
+  case BL_VERB_R:
+    recompute(pass, op);
+    return BL_OK;
   default:
     return bl_error_set(err, BL_INTERNAL, "an operation that bl_executor_plan_create should have refused");
   }
@@ -166,7 +181,7 @@ static bl_status_t compute(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
 
 static void count_slots(pass_t *pass, const bl_planned_op_t *op) {
   bl_stage_counters_t *counters = &pass->vote->counters;
-  if (op->op.verb == BL_VERB_F) {
+  if (op->slot != BL_NONE && (op->op.verb == BL_VERB_F || op->op.verb == BL_VERB_R)) {
     uint32_t in_use = ++pass->edges.slots_in_use;
     counters->peak_slots = in_use > counters->peak_slots ? in_use : counters->peak_slots;
   }

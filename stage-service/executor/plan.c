@@ -37,6 +37,7 @@ static bool runs(bl_run_kind_t kind, bl_verb_t verb) {
   case BL_VERB_B:
   case BL_VERB_I:
   case BL_VERB_W:
+  case BL_VERB_R:
     return kind == BL_RUN_TRAIN;
   default:
     return false;
@@ -47,8 +48,13 @@ static bl_status_t check_operations(const bl_executor_plan_request_t *request, c
                                     bl_error_t *err) {
   for (size_t i = 0; i < plan->op_count; i++) {
     bl_op_t op = plan->ops[i].op;
+    char cell[BL_OP_TEXT];
+    if (op.verb == BL_VERB_R && !request->recomputes) {
+      return bl_error_set(err, BL_INVALID,
+                          "plan %lu: stage %u cannot run %s: it was not configured with pipeline.recompute: full",
+                          request->version, request->stage, bl_op_format(op, cell));
+    }
     if (!runs(request->kind, op.verb)) {
-      char cell[BL_OP_TEXT];
       return bl_error_set(err, BL_UNIMPLEMENTED, "plan %lu: stage %u cannot run %s in this kind of run",
                           request->version, request->stage, bl_op_format(op, cell));
     }

@@ -32,6 +32,7 @@ typedef struct bl_executor_plan_request {
   uint32_t stage;
   const bl_schedule_t *configured; // the job's schedule: placement must agree
   uint32_t slots, edges;           // what the stage has
+  bool recomputes;                 // its workspace has room for a forward that keeps nothing (BL_RECOMPUTE_FULL)
 } bl_executor_plan_request_t;
 
 // BL_INVALID: not a schedule, or not one for these stages; BL_EXHAUSTED: needs more slots or edge buffers than there

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies that the number of chunks, the order of operations, fused or split or delayed backward, lean blocks and
-// recomputation change no bit: losses, gradient norms and weights after two steps are compared with one chunk under
-// gpipe. Buffers are NaN before each operation that must not read them (trainer.h).
+// Verifies that the number of chunks, the order of operations, fused or split or delayed backward, lean blocks and every
+// kind of recomputation change no bit: losses, gradient norms and weights after two steps are compared with one chunk
+// under gpipe. Buffers are NaN before each operation that must not read them (trainer.h).
 #include "compute/trainer.h"
 
 #include <setjmp.h>
@@ -107,10 +107,15 @@ static void check_model(bl_model_t model, bl_attention_t attention, bool prepack
   const trainer_order_t again = {.one_forward_one_backward = true, .recompute = true};
   const trainer_order_t again_split = {.split = true, .delay = 1, .recompute = true};
   const bl_layout_options_t plain = {.micro_batch = MICRO_BATCH, .attention = attention};
+  const trainer_order_t gpipe_again = {.recompute = true, .gradient_first = true};
+  const trainer_order_t early = {.one_forward_one_backward = true, .gradient_first = true};
   bl_layout_options_t lean = plain, lean_fused = plain, fused = plain;
   fused.backward = BL_BACKWARD_FUSED;
   lean.lean = lean_fused.lean = true;
   lean_fused.backward = BL_BACKWARD_FUSED;
+  bl_layout_options_t remade = fused, remade_lean = lean_fused, remade_split = plain, full = fused, full_lean = lean;
+  remade.recompute = remade_lean.recompute = remade_split.recompute = BL_RECOMPUTE_ATTENTION;
+  full.recompute = full_lean.recompute = BL_RECOMPUTE_FULL;
   const struct {
     const char *name;
     variant_t variant;
@@ -125,6 +130,15 @@ static void check_model(bl_model_t model, bl_attention_t attention, bool prepack
       {"3 chunks, recomputed", {3, plain, again, prepack, threads}},
       {"3 chunks, recomputed, split, lean", {3, lean, again_split, prepack, threads}},
       {"3 chunks, recomputed, fused, lean", {3, lean_fused, again, prepack, threads}},
+      {"2 chunks, 1f1b, lean, gradient first", {2, lean_fused, early, prepack, threads}},
+      {"1 chunk, recomputed attention", {1, remade, one_f_one_b, prepack, threads}},
+      {"2 chunks, recomputed attention, gradient first", {2, remade, early, prepack, threads}},
+      {"2 chunks, recomputed attention, lean, gradient first", {2, remade_lean, early, prepack, threads}},
+      {"3 chunks, recomputed attention, W delayed by 2", {3, remade_split, delayed, prepack, threads}},
+      {"1 chunk, full recomputation", {1, full, again, prepack, threads}},
+      {"2 chunks, full recomputation, gpipe, gradient first", {2, full, gpipe_again, prepack, threads}},
+      {"3 chunks, full recomputation", {3, full, again, prepack, threads}},
+      {"3 chunks, full recomputation, split, lean", {3, full_lean, again_split, prepack, threads}},
   };
   outcome_t expected, found;
   train(&model, (variant_t){1, fused, gpipe, prepack, threads}, &expected);

@@ -125,6 +125,36 @@ static void forward_and_backward_input_are_pure(void **state) {
   trainer_destroy(trainer);
 }
 
+// The forward of full recomputation: the same output, from workspace alone, and R then brings the block.
+static void a_forward_that_keeps_nothing_makes_the_same_output(void **state) {
+  (void)state;
+  trainer_options_t options = {
+      .model = model, .chunks = 1, .micro_batches = 1, .layout = {.micro_batch = 2}, .seed = 5};
+  options.model.layers = 5; // both buffers between layers are used twice
+  for (int lean = 0; lean < 2; lean++) {
+    options.layout.lean = lean;
+    options.layout.recompute = BL_RECOMPUTE_FULL;
+    trainer_t *trainer = trainer_create(&options);
+    bl_chunk_t *chunk = trainer_chunk(trainer, 0);
+    trainer_buffers_t b = trainer_make_buffers(trainer, 0), kept = trainer_make_buffers(trainer, 0);
+    const bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
+    bl_chunk_forward(chunk, b.tokens, kept.in, kept.slot, kept.out);
+    bl_chunk_forward(chunk, b.tokens, b.in, NULL, b.out);
+    assert_memory_equal(b.out, kept.out, sizes.edge_bytes);
+    assert_memory_equal(b.in, kept.in, sizes.edge_bytes);
+    bl_chunk_recompute(chunk, b.in, b.slot);
+    bl_chunk_loss_t loss, expected;
+    bl_chunk_begin_step(chunk);
+    bl_chunk_backward_input(chunk, b.labels, b.in, b.slot, b.out, true, &loss);
+    bl_chunk_backward_input(chunk, b.labels, kept.in, kept.slot, kept.out, true, &expected);
+    assert_true(loss.mean == expected.mean);
+    assert_memory_equal(b.in, kept.in, sizes.edge_bytes);
+    trainer_free_buffers(&b);
+    trainer_free_buffers(&kept);
+    trainer_destroy(trainer);
+  }
+}
+
 static void recomputation_leaves_the_output_alone(void **state) {
   (void)state;
   trainer_t *trainer = make_trainer(model);
@@ -215,6 +245,7 @@ int main(void) {
       cmocka_unit_test(what_cannot_be_is_refused),
       cmocka_unit_test(a_second_run_does_not_count_twice),
       cmocka_unit_test(forward_and_backward_input_are_pure),
+      cmocka_unit_test(a_forward_that_keeps_nothing_makes_the_same_output),
       cmocka_unit_test(recomputation_leaves_the_output_alone),
       cmocka_unit_test(logits_and_draws_agree_with_the_loss),
       cmocka_unit_test(the_same_in_pieces),

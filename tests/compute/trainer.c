@@ -138,7 +138,8 @@ static void forward(trainer_t *trainer, uint32_t chunk, uint32_t i, const int32_
     memcpy(part->in[i], trainer->parts[chunk - 1].out[i], part->sizes.edge_bytes);
     poison(trainer->parts[chunk - 1].out[i], part->sizes.edge_bytes);
   }
-  bl_chunk_forward(part->chunk, tokens, part->in[i], part->slots[i], part->out[i]);
+  bool keeps = trainer->options.layout.recompute != BL_RECOMPUTE_FULL;
+  bl_chunk_forward(part->chunk, tokens, part->in[i], keeps ? part->slots[i] : NULL, part->out[i]);
   // What an eviction would not move must not be needed.
   poison((char *)part->slots[i] + part->sizes.evict_bytes, part->sizes.slot_bytes - part->sizes.evict_bytes);
 }
@@ -176,12 +177,22 @@ static void run_one(trainer_t *trainer, trainer_op_t op, const int32_t *tokens, 
     bl_chunk_backward_weight(part->chunk, tokens, part->in[i], part->slots[i], part->out[i]);
     release(trainer, op.chunk, i);
     break;
+  case TRAINER_D:
+    receive_gradient(trainer, op.chunk, i);
+    bl_chunk_backward_input(part->chunk, labels, part->in[i], part->slots[i], part->out[i], true, loss);
+    bl_chunk_backward_weight(part->chunk, tokens, part->in[i], part->slots[i], part->out[i]);
+    release(trainer, op.chunk, i);
+    break;
   case TRAINER_B:
     receive_gradient(trainer, op.chunk, i);
     bl_chunk_backward(part->chunk, tokens, labels, part->in[i], part->slots[i], part->out[i], true, loss);
     release(trainer, op.chunk, i);
     break;
   }
+}
+
+static bool starts_backward(trainer_verb_t verb) {
+  return verb == TRAINER_I || verb == TRAINER_B || verb == TRAINER_D;
 }
 
 void trainer_run(trainer_t *trainer, const int32_t *tokens, const int32_t *labels, const trainer_op_t *ops,
@@ -197,7 +208,7 @@ void trainer_run(trainer_t *trainer, const int32_t *tokens, const int32_t *label
     poison(trainer->parts[op.chunk].arenas.workspace, trainer->parts[op.chunk].sizes.workspace_bytes);
     bl_chunk_loss_t loss = {.mean = NAN, .first_bad_row = -1};
     run_one(trainer, op, tokens + op.micro_batch * rows, labels + op.micro_batch * rows, &loss);
-    if ((op.verb == TRAINER_I || op.verb == TRAINER_B) && op.chunk + 1 == trainer->options.chunks) {
+    if (starts_backward(op.verb) && op.chunk + 1 == trainer->options.chunks) {
       assert_int_equal(loss.first_bad_row, -1);
       assert_true(isfinite(loss.mean));
       losses[op.micro_batch] = loss.mean;
@@ -266,7 +277,7 @@ static size_t add_backward(trainer_order_t order, uint32_t chunk, uint32_t backw
     ops[n++] = (trainer_op_t){TRAINER_R, chunk, backward};
   }
   if (!order.split) {
-    ops[n++] = (trainer_op_t){TRAINER_B, chunk, backward};
+    ops[n++] = (trainer_op_t){order.gradient_first ? TRAINER_D : TRAINER_B, chunk, backward};
     return n;
   }
   ops[n++] = (trainer_op_t){TRAINER_I, chunk, backward};
@@ -316,7 +327,7 @@ size_t trainer_make_order(trainer_order_t order, uint32_t chunks, uint32_t micro
         continue;
       }
       trainer_op_t op = lists[c][next[c]];
-      bool backward = op.verb == TRAINER_I || op.verb == TRAINER_B;
+      bool backward = starts_backward(op.verb);
       if ((op.verb == TRAINER_F && c > 0 && !forward_done[c - 1][op.micro_batch]) ||
           (backward && c + 1 < chunks && !backward_done[c + 1][op.micro_batch])) {
         continue;

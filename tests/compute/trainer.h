@@ -10,11 +10,12 @@
 #define TRAINER_MICRO_BATCHES_MAX 8
 
 typedef enum {
-  TRAINER_F, // forward
+  TRAINER_F, // forward; with a layout of full recomputation it keeps nothing
   TRAINER_R, // the slot is lost and made again
   TRAINER_I, // backward input
   TRAINER_W, // backward weight
-  TRAINER_B, // both, fused
+  TRAINER_B, // both, fused, layer by layer
+  TRAINER_D, // both, fused: I, then W at once, as the executor does to send the gradient early
 } trainer_verb_t;
 
 typedef struct {
@@ -63,7 +64,8 @@ typedef struct {
   bool one_forward_one_backward; // else gpipe: all forwards first
   bool split;                    // I, and W `delay` backwards later; else B
   uint32_t delay;
-  bool recompute; // an R before each backward
+  bool recompute;      // an R before each backward
+  bool gradient_first; // D instead of B
 } trainer_order_t;
 size_t trainer_make_order(trainer_order_t order, uint32_t chunks, uint32_t micro_batches, trainer_op_t *ops);
 

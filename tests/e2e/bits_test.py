@@ -1,7 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The losses and gradient norms of a run have the same bits for 1, 2, 3 and 4 stages, gpipe and 1f1b, shm and tcp,
-started by one command or as separate services."""
+started by one command or as separate services, and for every kind of recomputation, whose slots are as few and as small
+as planned."""
 from ballast import run_job, losses, scratch, shared_memory_files, assert_nothing_left, stages, write_job
+
+
+def recompute(folder, attention, reference):
+    """All kinds of recomputation on 2 stages, gpipe: the same bits, slots that shrink, one slot when nothing is kept."""
+    slot_bytes = {}
+    for kind in ("none", "attention", "full"):
+        pipeline = {"stages": 2, "schedule": "gpipe", "attention": attention, "recompute": kind}
+        report, _ = run_job(folder, write_job(folder, pipeline=pipeline), "--local")
+        reference = reference or losses(report)
+        assert losses(report) == reference, f"{attention}, recompute {kind}: {losses(report)} != {reference}"
+        for event in report:
+            for stage in event.get("stages", []):
+                assert stage["peak_slots"] == stage["own_slots"] == (1 if kind == "full" else 4), stage
+                assert stage["lost"] == stage["dropped"] == stage["recomputed"] == 0, stage  # these are of balancing
+                if stage["stage"] == 0:
+                    slot_bytes[kind] = stage["peak_slot_bytes"] / stage["peak_slots"]
+        print(f"ok recompute {kind}, {attention}: slots of {slot_bytes[kind]:.0f} bytes")
+    assert slot_bytes["attention"] < slot_bytes["none"]
 
 
 def main():
@@ -26,6 +45,9 @@ def main():
                     assert stage["peak_slots"] <= stage["own_slots"]
             print(f"ok {count} stages, {schedule}, {path}: loss {report[-1]['loss']:.6f}")
             assert_nothing_left(folder, [], shared)
+
+        recompute(folder, "naive", reference)
+        recompute(folder, "flash", None)
 
         with stages(folder, 3) as services:
             job = write_job(folder, pipeline={"stages": 3}, services={"stages": [s.address for s in services]})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that the losses and weights of a training run have the same bits for every number of stages, schedule and
-// data path, with real engines, hubs and edge buffers, one thread per stage; and that an interrupted attempt leaves no
-// trace in the next one.
+// data path, and for every kind of recomputation, with real engines, hubs and edge buffers, one thread per stage; that
+// slots are used and planned as recomputation promises; and that an interrupted attempt leaves no trace in the next one.
 #include "executor/executor.h"
 #include "schedule/csv.h"
 #include "schedule/generate.h"
@@ -27,12 +27,15 @@ typedef struct {
   const char *schedule;
   bl_path_t path;
   const char *attention;
+  const char *recompute;
   bool interrupt; // the second step is begun, aborted, and run again
 } setting_t;
 
 typedef struct {
   double losses[STEPS];
   double norms[STEPS];
+  uint32_t peak_slots[STAGES_MAX];
+  uint64_t slot_bytes, arena_bytes; // of stage 0: one slot, all of them
 } outcome_t;
 
 // One training run: a thread per stage, in lockstep by the barrier.
@@ -94,7 +97,8 @@ static bl_executor_plan_t *make_plan(rig_t *rig, const bl_engine_t *engine) {
                                         .stage = engine->stage,
                                         .configured = engine->training.schedule,
                                         .slots = engine->slot_count,
-                                        .edges = engine->edge_count};
+                                        .edges = engine->edge_count,
+                                        .recomputes = engine->training.layout.recompute == BL_RECOMPUTE_FULL};
   bl_executor_plan_t *plan;
   check(rig, bl_executor_plan_create(&request, &plan, &err), &err, "plan");
   free(csv);
@@ -172,7 +176,15 @@ static void *sit(void *argument) {
   for (int step = 0; step < STEPS; step++) {
     run_step(rig, seat->stage, plan, step, &attempt);
   }
-  assert_int_equal(rig->votes[seat->stage].counters.peak_slots, plan->stage.slots);
+  const bl_stage_counters_t *counters = &rig->votes[seat->stage].counters;
+  assert_int_equal(counters->peak_slots, plan->stage.slots);
+  assert_int_equal(counters->peak_slot_bytes, plan->stage.slots * engine->slot_bytes);
+  assert_int_equal(counters->lost + counters->dropped + counters->recomputed, 0); // of balancing, and there is none
+  rig->outcome.peak_slots[seat->stage] = counters->peak_slots;
+  if (seat->stage == 0) {
+    rig->outcome.slot_bytes = engine->training.stages[0].slot_bytes;
+    rig->outcome.arena_bytes = engine->slots.bytes;
+  }
   pthread_barrier_wait(&rig->barrier);
   bl_executor_plan_destroy(plan);
   bl_vote_cleanup(&rig->votes[seat->stage]);
@@ -190,9 +202,9 @@ static outcome_t train(setting_t setting) {
            "model: {init: '%s/tests/golden/%s', seq: 16}\n"
            "data: {train: '%s/tests/golden/%s/tokens.bin', format: bin, order: sequential}\n"
            "train: {steps: 3, micro_batch: 2, micro_batches: %d, lr: 1.0e-3}\n"
-           "pipeline: {stages: %u, schedule: %s, attention: %s, threads: 1}\n",
+           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: 1}\n",
            BALLAST_SOURCE_DIR, setting.model, BALLAST_SOURCE_DIR, setting.model, MICRO_BATCHES, setting.stages,
-           setting.schedule, setting.attention);
+           setting.schedule, setting.attention, setting.recompute);
   pthread_barrier_init(&rig->barrier, NULL, setting.stages);
   pthread_t threads[STAGES_MAX];
   seat_t seats[STAGES_MAX];
@@ -210,24 +222,79 @@ static outcome_t train(setting_t setting) {
   return outcome;
 }
 
+static void expect_same(const setting_t *setting, const outcome_t *expected, const outcome_t *found) {
+  for (int step = 0; step < STEPS; step++) {
+    if (found->losses[step] != expected->losses[step] || found->norms[step] != expected->norms[step]) {
+      fail_msg(
+          "%s, %u stages, %s, %s, %s, recompute %s, step %d: loss %.17g and norm %.17g, on one stage %.17g and %.17g",
+          setting->model, setting->stages, setting->schedule, bl_path_name(setting->path), setting->attention,
+          setting->recompute, step + 1, found->losses[step], found->norms[step], expected->losses[step],
+          expected->norms[step]);
+    }
+  }
+}
+
 static void compare(const char *model, const char *attention) {
-  outcome_t first = train((setting_t){model, 1, "gpipe", BL_PATH_AUTO, attention, false});
+  outcome_t first = train((setting_t){model, 1, "gpipe", BL_PATH_AUTO, attention, "none", false});
   assert_true(first.losses[STEPS - 1] < first.losses[0]);
   const setting_t others[] = {
-      {model, 1, "1f1b", BL_PATH_AUTO, attention, false}, {model, 2, "1f1b", BL_PATH_SHM, attention, false},
-      {model, 2, "gpipe", BL_PATH_TCP, attention, false}, {model, 3, "1f1b", BL_PATH_TCP, attention, false},
-      {model, 3, "1f1b", BL_PATH_AUTO, attention, true},  {model, 3, "gpipe", BL_PATH_SHM, attention, false},
+      {model, 1, "1f1b", BL_PATH_AUTO, attention, "none", false},
+      {model, 2, "1f1b", BL_PATH_SHM, attention, "none", false},
+      {model, 2, "gpipe", BL_PATH_TCP, attention, "none", false},
+      {model, 3, "1f1b", BL_PATH_TCP, attention, "none", false},
+      {model, 3, "1f1b", BL_PATH_AUTO, attention, "none", true},
+      {model, 3, "gpipe", BL_PATH_SHM, attention, "none", false},
+      {model, 2, "zb-h1", BL_PATH_AUTO, attention, "none", false},
+      {model, 3, "1f1b", BL_PATH_AUTO, attention, "full", true},
+      {model, 2, "zb-h1", BL_PATH_AUTO, attention, "attention", false},
+      {model, 2, "zb-h1", BL_PATH_AUTO, attention, "full", false},
   };
   for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
     outcome_t other = train(others[i]);
-    for (int step = 0; step < STEPS; step++) {
-      if (other.losses[step] != first.losses[step] || other.norms[step] != first.norms[step]) {
-        fail_msg("%s, %u stages, %s, %s, step %d: loss %.17g and norm %.17g, on one stage %.17g and %.17g", model,
-                 others[i].stages, others[i].schedule, bl_path_name(others[i].path), step + 1, other.losses[step],
-                 other.norms[step], first.losses[step], first.norms[step]);
+    expect_same(&others[i], &first, &other);
+  }
+}
+
+// Both kinds of recomputation on 1 to 3 stages: the same bits in less memory.
+static void recompute(const char *model, const char *attention) {
+  static const char *const kinds[] = {"attention", "full"}, *const schedules[] = {"1f1b", "gpipe"};
+  for (uint32_t stages = 1; stages <= STAGES_MAX; stages++) {
+    for (int s = 0; s < 2; s++) {
+      setting_t setting = {model, stages, schedules[s], BL_PATH_AUTO, attention, "none", false};
+      outcome_t kept = train(setting);
+      for (int kind = 0; kind < 2; kind++) {
+        setting.recompute = kinds[kind];
+        outcome_t found = train(setting);
+        expect_same(&setting, &kept, &found);
+        for (uint32_t i = 0; i < stages; i++) {
+          assert_int_equal(found.peak_slots[i], kind == 1 ? 1 : kept.peak_slots[i]);
+        }
+        assert_int_equal(found.arena_bytes, found.peak_slots[0] * found.slot_bytes);
+        assert_true(kind == 1 || found.slot_bytes < kept.slot_bytes);
+        assert_true(found.arena_bytes <= kept.arena_bytes);
       }
     }
   }
+}
+
+static void recompute_gpt2_naive(void **state) {
+  (void)state;
+  recompute("gpt2", "naive");
+}
+
+static void recompute_gpt2_flash(void **state) {
+  (void)state;
+  recompute("gpt2", "flash");
+}
+
+static void recompute_llama_naive(void **state) {
+  (void)state;
+  recompute("llama", "naive");
+}
+
+static void recompute_llama_flash(void **state) {
+  (void)state;
+  recompute("llama", "flash");
 }
 
 static void gpt2_naive(void **state) {
@@ -250,6 +317,10 @@ int main(void) {
       cmocka_unit_test(gpt2_naive),
       cmocka_unit_test(gpt2_flash),
       cmocka_unit_test(llama_flash),
+      cmocka_unit_test(recompute_gpt2_naive),
+      cmocka_unit_test(recompute_gpt2_flash),
+      cmocka_unit_test(recompute_llama_naive),
+      cmocka_unit_test(recompute_llama_flash),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

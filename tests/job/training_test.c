@@ -66,6 +66,58 @@ static void memory_becomes_slots(void **state) {
   bl_training_cleanup(&training);
 }
 
+static bl_layout_t layout_of(const bl_training_t *training) {
+  bl_layout_t layout;
+  assert_int_equal(bl_layout_init(&layout, &training->model, training->partition.spans[0], training->layout), BL_OK);
+  return layout;
+}
+
+// What a stage keeps under each kind of recomputation, and that full runs in one slot.
+static void recomputation_shrinks_slots_or_their_number(void **state) {
+  (void)state;
+  bl_training_t none = resolve(JOB_TEXT, ""), attention = resolve(JOB_TEXT, "pipeline.recompute=attention");
+  bl_training_t full = resolve(JOB_TEXT, "pipeline.recompute=full\nmemory.slots=1");
+  const uint64_t scores = layout_of(&none).rows[BL_SEGMENT_SCORES].bytes, unit = layout_of(&none).edge_bytes;
+  assert_int_equal(none.stages[0].slot_bytes - attention.stages[0].slot_bytes, scores + unit);
+  assert_int_equal(attention.layout.recompute, BL_RECOMPUTE_ATTENTION);
+  assert_int_equal(full.layout.recompute, BL_RECOMPUTE_FULL);
+  for (uint32_t i = 0; i < 4; i++) {
+    assert_int_equal(attention.stages[i].slots_needed, 4 - i);
+    assert_int_equal(full.stages[i].slots_needed, 1);
+    assert_int_equal(full.stages[i].slots, 1);
+  }
+  bl_training_cleanup(&none);
+  bl_training_cleanup(&attention);
+  bl_training_cleanup(&full);
+  full = resolve(JOB_TEXT, "pipeline.recompute=full\npipeline.schedule=zb-h1"); // slots live from R to W
+  assert_int_equal(full.layout.backward, BL_BACKWARD_SPLIT);
+  assert_true(full.stages[0].slots_needed < 4);
+  bl_training_cleanup(&full);
+}
+
+// Lean blocks are chosen where they save memory: a fused backward and several blocks at once.
+static void blocks_are_lean_where_that_saves_memory(void **state) {
+  (void)state;
+  const struct {
+    const char *sets;
+    bool lean;
+  } cases[] = {
+      {"", true},
+      {"pipeline.schedule=gpipe\npipeline.stages=1", true},
+      {"pipeline.stages=1", false},       // one block at a time
+      {"pipeline.schedule=zb-h1", false}, // I would write them into the slot
+      {"pipeline.recompute=full", false}, // one block at a time
+      {"pipeline.recompute=attention", true},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    bl_training_t training = resolve(JOB_TEXT, cases[i].sets);
+    if (training.layout.lean != cases[i].lean) {
+      fail_msg("'%s': lean is %d, expected %d", cases[i].sets, training.layout.lean, cases[i].lean);
+    }
+    bl_training_cleanup(&training);
+  }
+}
+
 static void hugging_face_folders_resolve(void **state) {
   (void)state;
   bl_training_t training = resolve(GOLDEN_JOB("gpt2", ""), "");
@@ -121,7 +173,7 @@ static void refuses(const char *sets, bl_status_t expected, const char *message)
 static void what_this_version_does_not_do_is_refused(void **state) {
   (void)state;
   refuses("train.dtype=bf16", BL_UNIMPLEMENTED, "--set train.dtype: bf16 is not supported in this version");
-  refuses("pipeline.recompute=full", BL_UNIMPLEMENTED, "pipeline.recompute: ");
+  refuses("pipeline.recompute=attention\nbalance.policy=bpipe", BL_UNIMPLEMENTED, "balance.policy: ");
   refuses("pipeline.device=cuda", BL_UNIMPLEMENTED, "pipeline.device: ");
   refuses("balance.policy=bpipe", BL_UNIMPLEMENTED, "balance.policy: ");
   refuses("balance.data_path=nccl", BL_UNIMPLEMENTED, "balance.data_path: ");
@@ -142,6 +194,8 @@ static void bad_jobs_are_refused(void **state) {
   refuses("data.train=/nonexistent", BL_INVALID, "data.train: /nonexistent");
   refuses("memory.slots=3", BL_INVALID,
           "--set memory.slots: stage 0, operation 3 (0F3): needs one slot more than the 3 available");
+  refuses("pipeline.recompute=full\nbalance.policy=bpipe", BL_INVALID,
+          "--set balance.policy: with pipeline.recompute: full only the input of a block is kept");
   refuses("memory.activation_bytes=1000", BL_INVALID, "memory.activation_bytes: stage 0: not one slot of ");
 }
 
@@ -163,6 +217,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_inline_job_resolves),
       cmocka_unit_test(memory_becomes_slots),
+      cmocka_unit_test(recomputation_shrinks_slots_or_their_number),
+      cmocka_unit_test(blocks_are_lean_where_that_saves_memory),
       cmocka_unit_test(hugging_face_folders_resolve),
       cmocka_unit_test(a_config_alone_gives_the_architecture),
       cmocka_unit_test(what_this_version_does_not_do_is_refused),

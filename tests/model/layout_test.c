@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the block layout: sizes in units of T * hidden, disjoint segments, the evicted prefix, lean forms, and
-// that absurd sizes are refused.
+// Verifies the block layout: sizes in units of T * hidden, disjoint segments, the evicted prefix, lean and recomputed
+// forms, the block of a forward that keeps nothing, and that absurd sizes are refused.
 #include "model/layout.h"
 
 #include "model/models.h"
@@ -13,12 +13,16 @@
 
 #include <cmocka.h>
 
-static bl_layout_t make(bl_model_t model, bl_chunk_span_t span, bl_attention_t attention, bl_backward_t backward,
-                        bool lean) {
+static bl_layout_t make_with(bl_model_t model, bl_chunk_span_t span, bl_layout_options_t options) {
   bl_layout_t layout;
-  bl_layout_options_t options = {.micro_batch = 2, .attention = attention, .backward = backward, .lean = lean};
   assert_int_equal(bl_layout_init(&layout, &model, span, options), BL_OK);
   return layout;
+}
+
+static bl_layout_t make(bl_model_t model, bl_chunk_span_t span, bl_attention_t attention, bl_backward_t backward,
+                        bool lean) {
+  return make_with(model, span,
+                   (bl_layout_options_t){.micro_batch = 2, .attention = attention, .backward = backward, .lean = lean});
 }
 
 // Units of T * hidden that activations of one more layer add to the slot, statistics and norm parts left out.
@@ -46,15 +50,61 @@ static void a_gpt_layer_is_16_units_and_10_when_lean(void **state) {
   assert_true(units_per_layer(BL_BACKWARD_FUSED, true, false) == 10);
   bl_layout_t lean =
       make(gpt2_small(), (bl_chunk_span_t){1, 2, false, false}, BL_ATTENTION_FLASH, BL_BACKWARD_FUSED, true);
-  assert_int_equal(lean.shared_bytes, 6 * lean.edge_bytes);
+  assert_int_equal(lean.backward_stride_bytes, 6 * lean.edge_bytes);
+  assert_int_equal(lean.shared_bytes, 0);
+}
+
+// What keeping no scores and no attention saves in a slot and in an eviction, and what workspace it takes.
+static void recomputed_attention_is_not_kept(void **state) {
+  (void)state;
+  const bl_chunk_span_t span = {1, 3, false, false};
+  bl_layout_options_t options = {.micro_batch = 2, .attention = BL_ATTENTION_NAIVE, .backward = BL_BACKWARD_FUSED};
+  bl_model_t model = gpt2_small();
+  const uint64_t scores = 2ull * model.heads * model.seq * model.seq * 4;
+  for (int split = 0; split < 2; split++) {
+    options.backward = split ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED;
+    options.recompute = BL_RECOMPUTE_NONE;
+    bl_layout_t kept = make_with(model, span, options);
+    options.recompute = BL_RECOMPUTE_ATTENTION;
+    bl_layout_t remade = make_with(model, span, options);
+    const uint64_t attention = kept.edge_bytes;
+    assert_int_equal(kept.evict_bytes - remade.evict_bytes, 3 * (scores + attention));
+    assert_int_equal(kept.slot_bytes - remade.slot_bytes, 3 * (scores + (split ? 0 : attention)));
+    assert_int_equal(remade.shared_bytes, scores);
+    assert_int_equal(remade.backward_stride_bytes, split ? 0 : attention);
+  }
+}
+
+// With full recomputation a slot is what it was; the block of one layer has all kinds but x1, apart from each other.
+static void a_forward_that_keeps_nothing_needs_one_layer(void **state) {
+  (void)state;
+  const bl_chunk_span_t one = {0, 1, true, false}, five = {0, 5, true, false};
+  bl_layout_options_t options = {.micro_batch = 2, .attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED};
+  bl_layout_t plain = make_with(gpt2_small(), five, options);
+  options.recompute = BL_RECOMPUTE_FULL;
+  for (int lean = 0; lean < 2; lean++) {
+    options.lean = lean;
+    bl_layout_t layout = make_with(gpt2_small(), five, options), single = make_with(gpt2_small(), one, options);
+    assert_true(lean || layout.slot_bytes == plain.slot_bytes);
+    assert_int_equal(bl_layout_layer_bytes(&layout), single.slot_bytes);
+    for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
+      bl_segment_t expected = {0}, found = {0};
+      bool exists = bl_layout_segment(&single, 0, (bl_segment_kind_t)kind, &expected);
+      assert_int_equal(bl_layout_layer_segment(&layout, 3, (bl_segment_kind_t)kind, &found), exists);
+      if (exists && expected.lifetime != BL_LIFETIME_BACKWARD) {
+        assert_int_equal(found.offset_bytes, expected.offset_bytes);
+        assert_int_equal(found.bytes, expected.bytes);
+      }
+    }
+  }
 }
 
 // Marks every byte of every segment once; the prefix up to evict_bytes holds exactly what lives between F and I.
-static void check_disjoint(bl_model_t model, bl_chunk_span_t span, bl_attention_t attention, bl_backward_t backward,
-                           bool lean) {
-  bl_layout_t layout = make(model, span, attention, backward, lean);
-  unsigned char *used = calloc(1, layout.slot_bytes + 1);
-  assert_non_null(used);
+static void check_disjoint(bl_model_t model, bl_chunk_span_t span, bl_layout_options_t options) {
+  bl_layout_t layout = make_with(model, span, options);
+  const uint64_t backward_bytes = span.layer_count * layout.backward_stride_bytes;
+  unsigned char *used = calloc(1, layout.slot_bytes + 1), *backward = calloc(1, backward_bytes + 1);
+  assert_true(used != NULL && backward != NULL);
   for (uint32_t layer = 0; layer < (span.layer_count ? span.layer_count : 1); layer++) {
     for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
       bl_segment_t segment;
@@ -63,8 +113,15 @@ static void check_disjoint(bl_model_t model, bl_chunk_span_t span, bl_attention_
         continue;
       }
       assert_int_equal(segment.offset_bytes % 64, 0);
-      if (segment.lifetime == BL_LIFETIME_OPERATION) {
+      if (segment.lifetime == BL_LIFETIME_LAYER) {
         assert_true(segment.offset_bytes + segment.bytes <= layout.shared_bytes);
+        continue;
+      }
+      if (segment.lifetime == BL_LIFETIME_BACKWARD) {
+        assert_true(segment.offset_bytes + segment.bytes <= backward_bytes);
+        for (uint64_t i = 0; i < segment.bytes; i++) {
+          assert_int_equal(backward[segment.offset_bytes + i]++, 0);
+        }
         continue;
       }
       assert_true(segment.offset_bytes + segment.bytes <= layout.slot_bytes);
@@ -74,6 +131,7 @@ static void check_disjoint(bl_model_t model, bl_chunk_span_t span, bl_attention_
       }
     }
   }
+  free(backward);
   free(used);
 }
 
@@ -88,9 +146,13 @@ static void segments_are_disjoint(void **state) {
     models[m].head_dim = 10;
     models[m].ffn = 100;
     models[m].seq = 7;
-    for (int variant = 0; variant < 24; variant++) {
-      check_disjoint(models[m], spans[variant / 8], variant & 1 ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE,
-                     variant & 2 ? BL_BACKWARD_FUSED : BL_BACKWARD_SPLIT, variant & 4);
+    for (int variant = 0; variant < 72; variant++) {
+      bl_layout_options_t options = {.micro_batch = 2,
+                                     .attention = variant & 1 ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE,
+                                     .backward = variant & 2 ? BL_BACKWARD_FUSED : BL_BACKWARD_SPLIT,
+                                     .lean = variant & 4,
+                                     .recompute = (bl_recompute_t)(variant / 24)};
+      check_disjoint(models[m], spans[variant / 8 % 3], options);
     }
   }
 }
@@ -120,6 +182,8 @@ static void absurd_sizes_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_gpt_layer_is_16_units_and_10_when_lean),
+      cmocka_unit_test(recomputed_attention_is_not_kept),
+      cmocka_unit_test(a_forward_that_keeps_nothing_needs_one_layer),
       cmocka_unit_test(segments_are_disjoint),
       cmocka_unit_test(the_first_layer_keeps_no_input),
       cmocka_unit_test(absurd_sizes_are_refused),

@@ -11,13 +11,16 @@
 
 #include <cmocka.h>
 
-static bl_workspace_t plan(bl_model_t model, uint32_t micro_batch, bool head, bool lean) {
+static bl_workspace_t plan_with(bl_model_t model, bl_chunk_span_t span, bl_layout_options_t options) {
   bl_layout_t layout;
-  bl_chunk_span_t span = {0, 2, false, head};
-  bl_layout_options_t options = {
-      .micro_batch = micro_batch, .attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED, .lean = lean};
   assert_int_equal(bl_layout_init(&layout, &model, span, options), BL_OK);
   return bl_workspace_plan(&layout);
+}
+
+static bl_workspace_t plan(bl_model_t model, uint32_t micro_batch, bool head, bool lean) {
+  bl_layout_options_t options = {
+      .micro_batch = micro_batch, .attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED, .lean = lean};
+  return plan_with(model, (bl_chunk_span_t){0, 2, false, head}, options);
 }
 
 static void logits_come_in_pieces(void **state) {
@@ -35,13 +38,34 @@ static void logits_come_in_pieces(void **state) {
   assert_int_equal(plan(model, 1, true, false).head_rows, 64);
 }
 
-static void layers_need_one_tensor_and_lean_ones_six_more(void **state) {
+static void layers_need_one_tensor_and_lean_ones_six_more_each(void **state) {
   (void)state;
   const uint64_t unit = 1024ull * 768 * 4;
   bl_workspace_t w = plan(gpt2_small(), 1, false, false);
   assert_int_equal(w.bytes, 4 * unit);
   assert_int_equal(w.head_rows, 0);
-  assert_int_equal(plan(gpt2_small(), 1, false, true).bytes, 10 * unit);
+  assert_int_equal(plan(gpt2_small(), 1, false, true).bytes, (4 + 2 * 6) * unit);
+}
+
+// However many layers: the block of one of them, and an x1 for it and the next one.
+static void a_forward_that_keeps_nothing_needs_one_layer(void **state) {
+  (void)state;
+  const uint64_t unit = 1024ull * 768 * 4;
+  bl_layout_options_t options = {
+      .micro_batch = 1, .attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED, .recompute = BL_RECOMPUTE_FULL};
+  bl_layout_t layout;
+  bl_model_t model = gpt2_small();
+  assert_int_equal(bl_layout_init(&layout, &model, (bl_chunk_span_t){0, 1, false, false}, options), BL_OK);
+  const uint64_t extra[] = {0, 0, 1, 2, 2, 2};
+  for (uint32_t layers = 1; layers < 6; layers++) {
+    bl_workspace_t w = plan_with(model, (bl_chunk_span_t){0, layers, false, false}, options);
+    assert_int_equal(w.bytes, layout.slot_bytes + extra[layers] * unit);
+    for (int i = 0; i < 2 && layers > 1; i++) {
+      assert_true(w.x_offset_bytes[i] >= w.layer_offset_bytes + layout.slot_bytes);
+      assert_true(w.x_offset_bytes[i] + unit <= w.bytes);
+    }
+    assert_int_equal(w.x_offset_bytes[0] != w.x_offset_bytes[1], layers > 2);
+  }
 }
 
 static void memory_counts_a_second_embedding_gradient(void **state) {
@@ -59,7 +83,8 @@ static void memory_counts_a_second_embedding_gradient(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(logits_come_in_pieces),
-      cmocka_unit_test(layers_need_one_tensor_and_lean_ones_six_more),
+      cmocka_unit_test(layers_need_one_tensor_and_lean_ones_six_more_each),
+      cmocka_unit_test(a_forward_that_keeps_nothing_needs_one_layer),
       cmocka_unit_test(memory_counts_a_second_embedding_gradient),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

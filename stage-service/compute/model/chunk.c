@@ -87,6 +87,7 @@ static void forward_layers(bl_chunk_t *chunk, float *in, void *slot, float *out)
 }
 
 void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, float *in, void *slot, float *out) {
+  assert(slot != NULL || chunk->layout.options.recompute == BL_RECOMPUTE_FULL);
   if (chunk->span.embedding) {
     chunk->ops->embedding_forward(chunk->compute, chunk->layout.options.micro_batch, chunk->model.seq,
                                   chunk->model.hidden, BL_COMPUTE_FP32, tokens, chunk->token_embedding,
@@ -113,7 +114,6 @@ static void backward_weight_ends(bl_chunk_t *chunk, const int32_t *tokens, const
 
 void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, float *in, void *slot, float *out,
                              bool accumulate_head, bl_chunk_loss_t *loss) {
-  assert(!(chunk->layout.options.lean && chunk->layout.options.backward == BL_BACKWARD_FUSED));
   if (chunk->span.head) {
     bl__head_backward(chunk, labels, slot, out, accumulate_head, loss);
   }
@@ -124,7 +124,6 @@ void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, float *in
 }
 
 void bl_chunk_backward_weight(bl_chunk_t *chunk, const int32_t *tokens, const float *in, void *slot, const float *out) {
-  assert(!(chunk->layout.options.lean && chunk->layout.options.backward == BL_BACKWARD_FUSED));
   for (uint32_t layer = chunk->span.layer_count; layer-- > 0;) {
     bl__tensors_t tensors = bl__layer_tensors(chunk, layer, (float *)in, slot, (float *)out); // W reads edges only
     bl__layer_backward_weight(chunk, layer, &tensors);

@@ -18,7 +18,7 @@
 //   in   [T, hidden]  input edge: x, after I its gradient. The chunk with the embedding fills it in F.
 //   out  [T, hidden]  output edge: F writes y; the caller puts dy there before I. The chunk with the head keeps its
 //                     hidden state there, and its I puts dy over it.
-//   slot              activation block, laid out by model/layout.h; from F until W.
+//   slot              activation block, laid out by model/layout.h; from F (or R) until W.
 // All are 64-byte aligned. F, R and I write only in, out, slot and workspace; W alone adds to gradients, and the head's
 // product inside I, where it is asked to (EXECUTION.md 1 and 6). Whatever a buffer held before does not matter.
 //
@@ -46,7 +46,7 @@ typedef struct bl_chunk_options {
   bl_compute_t *compute;   // borrowed; outlives the chunk
   const bl_model_t *model; // copied
   bl_chunk_span_t span;
-  bl_layout_options_t layout; // micro_batch, attention, backward, lean
+  bl_layout_options_t layout; // micro_batch, attention, backward, lean, recompute
   uint32_t micro_batches;     // of a step: the loss scale is 1 / (micro_batches micro_batch seq)
   bool prepack;               // let products read packed copies of the weights
 } bl_chunk_options_t;
@@ -110,12 +110,14 @@ void bl_chunk_clear_moments(bl_chunk_t *chunk); // for weights from elsewhere; i
 
 // ---- one micro-batch
 // F. tokens [T], read by the chunk with the embedding, which writes `in`; NULL in others, whose `in` has been received.
+// slot NULL keeps nothing: an R comes before the backward. Only with layouts of BL_RECOMPUTE_FULL, which plan the
+// workspace that this F runs in.
 void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, float *in, void *slot, float *out);
 // R. Makes the block again from the kept input; `out` is not touched. Same bits as F left in the slot.
 void bl_chunk_recompute(bl_chunk_t *chunk, const float *in, void *slot);
 // I. labels [T] and loss: the chunk with the head (its loss is set), NULL in others. accumulate_head: add the gradient
-// of the head's weight; false when a micro-batch is run again. Not for layouts that are lean and fused: these only
-// know bl_chunk_backward.
+// of the head's weight; false when a micro-batch is run again. With a fused layout W must follow at once: part of what
+// it reads lies in workspace.
 void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, float *in, void *slot, float *out,
                              bool accumulate_head, bl_chunk_loss_t *loss);
 // W, after I of the same micro-batch. tokens as in F.

@@ -6,22 +6,40 @@
 //   norm2 = norm(x2)   pre = norm2 Win    act = gelu(pre) or swiglu(pre)   y = x2 + act Wffn
 #include "compute/model/chunk_internal.h"
 
+static float *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
+  return (float *)(void *)((char *)chunk->arenas.workspace + offset_bytes);
+}
+
+// `slot` NULL: of a forward that keeps nothing.
 static float *segment(const bl_chunk_t *chunk, uint32_t layer, bl_segment_kind_t kind, void *slot) {
   bl_segment_t found;
-  if (!bl_layout_segment(&chunk->layout, layer, kind, &found)) {
+  bool exists = slot != NULL ? bl_layout_segment(&chunk->layout, layer, kind, &found)
+                             : bl_layout_layer_segment(&chunk->layout, layer, kind, &found);
+  if (!exists) {
     return NULL;
   }
-  char *base = slot;
-  if (found.lifetime == BL_LIFETIME_OPERATION) {
-    base = (char *)chunk->arenas.workspace + chunk->workspace.shared_offset_bytes;
+  if (found.lifetime == BL_LIFETIME_LAYER) {
+    return workspace_at(chunk, chunk->workspace.shared_offset_bytes + found.offset_bytes);
   }
-  return (float *)(void *)(base + found.offset_bytes);
+  if (found.lifetime == BL_LIFETIME_BACKWARD) {
+    return workspace_at(chunk, chunk->workspace.backward_offset_bytes + found.offset_bytes);
+  }
+  if (slot == NULL) {
+    return workspace_at(chunk, chunk->workspace.layer_offset_bytes + found.offset_bytes);
+  }
+  return (float *)(void *)((char *)slot + found.offset_bytes);
+}
+
+// The input of a layer that is not the first.
+static float *x1_of(const bl_chunk_t *chunk, uint32_t layer, void *slot) {
+  return slot != NULL ? segment(chunk, layer, BL_SEGMENT_X1, slot)
+                      : workspace_at(chunk, chunk->workspace.x_offset_bytes[layer % 2]);
 }
 
 bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, float *in, void *slot, float *out) {
   bool first = layer == 0, last = layer + 1 == chunk->span.layer_count;
   return (bl__tensors_t){
-      .x1 = first ? in : segment(chunk, layer, BL_SEGMENT_X1, slot),
+      .x1 = first ? in : x1_of(chunk, layer, slot),
       .stats1 = segment(chunk, layer, BL_SEGMENT_NORM1_STATS, slot),
       .norm1 = segment(chunk, layer, BL_SEGMENT_NORM1, slot),
       .qkv = segment(chunk, layer, BL_SEGMENT_QKV, slot),
@@ -34,7 +52,7 @@ bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, float *
       .act = segment(chunk, layer, BL_SEGMENT_ACT, slot),
       .norm1_gradient = segment(chunk, layer, BL_SEGMENT_NORM1_GRADIENT, slot),
       .norm2_gradient = segment(chunk, layer, BL_SEGMENT_NORM2_GRADIENT, slot),
-      .y = last ? out : segment(chunk, layer + 1, BL_SEGMENT_X1, slot),
+      .y = last ? out : x1_of(chunk, layer + 1, slot),
   };
 }
 
@@ -95,16 +113,26 @@ void bl__layer_forward(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t
   }
 }
 
-// y holds dy. Afterwards: dpre in pre, dx2 in x2, dqkv in qkv, dx1 in x1, norm parts in norm*_gradient.
-void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t) {
-  const bl_ops_t *ops = chunk->ops;
-  const bl__layer_t *layer = &chunk->layers[index];
-  float *scratch = chunk->arenas.workspace; // [T, widest]: dact, dnorm2, dattention, dnorm1, one after the other
-  if (chunk->layout.options.lean) {         // what F did not keep, while x1, x2 and pre still hold values
+// What F did not keep, while x1, qkv, x2 and pre still hold values.
+static void remake(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t) {
+  const bl_layout_options_t *options = &chunk->layout.options;
+  if (options->lean) {
     norm_forward(chunk, &layer->norm1, t->x1, t->norm1, t->stats1);
     norm_forward(chunk, &layer->norm2, t->x2, t->norm2, t->stats2);
     activation_forward(chunk, t->pre, t->act);
   }
+  if (options->recompute == BL_RECOMPUTE_ATTENTION) {
+    chunk->ops->attention_forward(chunk->attention, t->qkv, t->attention, t->scores);
+  }
+}
+
+// y holds dy. Afterwards: dpre in pre, dx2 in x2, dqkv in qkv, dx1 in x1, norm parts in norm*_gradient.
+void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t) {
+  const bl_ops_t *ops = chunk->ops;
+  const bl__layer_t *layer = &chunk->layers[index];
+  // [T, widest]: dact, dnorm2, dattention, dnorm1, one after the other
+  float *scratch = workspace_at(chunk, chunk->workspace.scratch_offset_bytes);
+  remake(chunk, layer, t);
   backward_input(chunk, layer, BL__FFN_OUT, t->y, scratch);
   activation_backward(chunk, scratch, t->pre);
   backward_input(chunk, layer, BL__FFN_IN, t->pre, scratch);

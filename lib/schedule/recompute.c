@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/recompute.h"
+
+#include <stdlib.h>
+
+static bool same_block(bl_op_t a, bl_op_t b) {
+  return a.virtual_stage == b.virtual_stage && a.micro_batch == b.micro_batch && a.slice == b.slice;
+}
+
+// True when the operation at `index` starts a backward whose block is no longer there.
+static bool needs_again(const bl_op_list_t *list, size_t index) {
+  bl_op_t op = list->ops[index];
+  if (!bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    return false;
+  }
+  return index == 0 || list->ops[index - 1].verb != BL_VERB_F || !same_block(list->ops[index - 1], op);
+}
+
+static bl_status_t check_plain(const bl_schedule_t *schedule, bl_error_t *err) {
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bl_op_t op = schedule->lists[s].ops[i];
+      if (op.verb == BL_VERB_R || !bl_verb_computes((bl_verb_t)op.verb)) {
+        char cell[BL_OP_TEXT];
+        return bl_error_set(err, BL_INVALID,
+                            "stage %u, operation %zu (%s): only a schedule that does not recompute, evict or load yet "
+                            "can be recomputed as a whole",
+                            s, i, bl_op_format(op, cell));
+      }
+    }
+  }
+  return BL_OK;
+}
+
+// `list` with an R before each operation that needs one, in a list of its own.
+static bl_status_t with_recomputation(const bl_op_list_t *list, bl_op_list_t *made) {
+  size_t count = list->count;
+  for (size_t i = 0; i < list->count; i++) {
+    count += needs_again(list, i);
+  }
+  *made = (bl_op_list_t){.ops = malloc((count + 1) * sizeof *made->ops), .capacity = count + 1};
+  if (made->ops == NULL) {
+    return BL_EXHAUSTED;
+  }
+  for (size_t i = 0; i < list->count; i++) {
+    if (needs_again(list, i)) {
+      made->ops[made->count] = list->ops[i];
+      made->ops[made->count++].verb = BL_VERB_R;
+    }
+    made->ops[made->count++] = list->ops[i];
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_schedule_recompute(bl_schedule_t *schedule, bl_error_t *err) {
+  bl_status_t status = check_plain(schedule, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_op_list_t *lists = calloc(schedule->stages, sizeof *lists);
+  for (uint32_t s = 0; lists != NULL && s < schedule->stages && status == BL_OK; s++) {
+    status = with_recomputation(&schedule->lists[s], &lists[s]);
+  }
+  if (lists == NULL || status != BL_OK) {
+    status = bl_error_set(err, BL_EXHAUSTED, "out of memory for the recomputation of schedule %s", schedule->name);
+  }
+  // What goes: on success the old lists, otherwise those made so far.
+  for (uint32_t s = 0; lists != NULL && s < schedule->stages; s++) {
+    bl_op_list_t made = lists[s];
+    free(status == BL_OK ? schedule->lists[s].ops : made.ops);
+    if (status == BL_OK) {
+      schedule->lists[s] = made;
+    }
+  }
+  free(lists);
+  return status;
+}
