@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/building_block.h"
 
-#include "schedule/generators.h"
+#include "schedule/timetable.h"
 
 enum { F0, F1, I1, I0, W1, W0, PASSES };
 
@@ -70,24 +70,14 @@ uint32_t bl__block_peak(const bl__block_row_t *row) {
 
 bl_status_t bl__block_repeat(const bl__block_row_t *rows, bl_schedule_t *base) {
   static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_F, BL_VERB_I, BL_VERB_I, BL_VERB_W, BL_VERB_W};
-  uint32_t p = base->stages, m = base->micro_batches;
   bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < p; s++) {
-    uint32_t next[PASSES] = {0};
-    base->lists[s].count = 0;
-    for (uint32_t left = PASSES * m; left > 0 && status == BL_OK; left--) {
-      int first = -1;
-      uint32_t first_at = UINT32_MAX;
-      for (int pass = F0; pass < PASSES; pass++) {
-        uint32_t at = rows[s].at[pass] + BL__BLOCK_PERIOD * next[pass];
-        if (next[pass] < m && at < first_at) {
-          first = pass;
-          first_at = at;
-        }
-      }
-      bool second = first == F1 || first == I1 || first == W1;
-      status = bl__schedule_emit(base, verbs[first], second ? 2 * p - 1 - s : s, next[first]++);
+  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+    bl__pass_t passes[PASSES];
+    for (int pass = F0; pass < PASSES; pass++) {
+      bool second = pass == F1 || pass == I1 || pass == W1;
+      passes[pass] = (bl__pass_t){verbs[pass], second ? 2 * base->stages - 1 - s : s, rows[s].at[pass], 0};
     }
+    status = bl__timetable_fill(base, s, passes, PASSES, BL__BLOCK_PERIOD, 1);
   }
   return status;
 }

@@ -22,7 +22,7 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
   X("interleaved", "Megatron's interleaved 1f1b over several chunks a stage", 2, LOOPED, false, true, CHUNKS_SEVERAL,  \
     0, bl__generate_interleaved)                                                                                       \
   X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, true,            \
-    CHUNKS_SEVERAL, 0, NULL)                                                                                           \
+    CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                               \
   X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, false, CHUNKS_ONE, 0, NULL)                          \
   X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 1, bl__generate_zero_bubble)       \
   X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 2, bl__generate_zero_bubble)   \
@@ -31,8 +31,9 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
   X("v-half", "V-shaped, half of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, bl__generate_v_half)           \
   X("v-zb", "V-shaped, zero bubble from a building block", 2, VSHAPED, true, true, CHUNKS_TWO, 0, bl__generate_v_zb)   \
   X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, VSHAPED, false, true, CHUNKS_TWO, 0,     \
-    NULL)                                                                                                              \
-  X("adaptive", "the fastest V-shaped order found under a memory limit", 2, VSHAPED, true, true, CHUNKS_TWO, 1, NULL)  \
+    bl__generate_1f1b_v)                                                                                               \
+  X("adaptive", "the fastest V-shaped order found under a memory limit", 2, VSHAPED, true, true, CHUNKS_TWO, 1,        \
+    bl__generate_adaptive)                                                                                             \
   X("chimera", "two pipes in opposite directions", 2, BIDIRECTIONAL, false, false, CHUNKS_TWO, 0, NULL)                \
   X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, BIDIRECTIONAL, true, false, CHUNKS_TWO, \
     0, NULL)                                                                                                           \

@@ -18,6 +18,9 @@ bl__generator_t bl__generate_zb_v;
 bl__generator_t bl__generate_v_zb;
 bl__generator_t bl__generate_v_half;
 bl__generator_t bl__generate_v_min;
+bl__generator_t bl__generate_grouped_interleaved;
+bl__generator_t bl__generate_1f1b_v;
+bl__generator_t bl__generate_adaptive;
 
 // Appends {verb, virtual_stage, micro_batch} to the stage that holds the virtual stage.
 BL_MUST_USE bl_status_t bl__schedule_emit(bl_schedule_t *schedule, bl_verb_t verb, uint32_t virtual_stage,

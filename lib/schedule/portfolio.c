@@ -170,6 +170,7 @@ bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
   bl_status_t status = bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound);
   size_t count = bl_schedule_op_count(best->schedule);
   size_t evaluations = (count > BL__PORTFOLIO_LARGE ? BL__PORTFOLIO_POLISH_LARGE : BL__PORTFOLIO_POLISH) / count;
+  evaluations = evaluations < BL__PORTFOLIO_ORDERS ? evaluations : BL__PORTFOLIO_ORDERS;
   // Half of the search for all of them, the other half for the one that came farthest.
   for (uint32_t r = 0; r < portfolio->found && status == BL_OK; r++) {
     bl__result_t *result = &portfolio->results[r];
@@ -196,4 +197,57 @@ void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {
     bl_schedule_destroy(portfolio->results[r].schedule);
   }
   free(portfolio->peaks);
+}
+
+bool bl__costs_are_cells(const bl_costs_t *costs, uint32_t virtual_stages) {
+  for (uint32_t s = 0; s < virtual_stages; s++) {
+    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, s);
+    if (chunk->forward != costs->every.forward || chunk->input != chunk->forward || chunk->weight != chunk->forward) {
+      return false;
+    }
+  }
+  return costs->boundary == 0;
+}
+
+static bl_status_t improve_once(bl__portfolio_t *portfolio, bl_schedule_t *const *bases, uint32_t count,
+                                const bl__portfolio_t *seeds, bl_schedule_t *scratch) {
+  bl_status_t status = BL_OK;
+  for (uint32_t r = 0; seeds != NULL && r < seeds->found && status == BL_OK; r++) {
+    status = bl__portfolio_try(portfolio, seeds->results[r].schedule);
+  }
+  for (uint32_t k = 0; k < count && status == BL_OK; k++) {
+    status = bl__portfolio_try(portfolio, bases[k]);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_refine(portfolio, scratch);
+  }
+  return status == BL_OK ? bl__portfolio_polish(portfolio) : status;
+}
+
+bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_costs_t *costs, const uint32_t *limits,
+                        bl_schedule_t *schedule) {
+  bl_costs_t cells = BL_COSTS_UNIT;
+  bl__portfolio_t with_cells = {0}, portfolio = {0};
+  bl_schedule_t *scratch = NULL;
+  bool equal = bl__costs_are_cells(costs, schedule->virtual_stages);
+  bl_status_t status = bl__schedule_like(schedule, &scratch);
+  if (status == BL_OK && !equal) {
+    status = bl__portfolio_init(&with_cells, schedule, &cells, limits, count + 1);
+  }
+  if (status == BL_OK && !equal) {
+    status = improve_once(&with_cells, bases, count, NULL, scratch);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_init(&portfolio, schedule, costs, limits, count + with_cells.found + 1);
+  }
+  if (status == BL_OK) {
+    status = improve_once(&portfolio, bases, count, equal ? NULL : &with_cells, scratch);
+  }
+  if (status == BL_OK) {
+    bl__portfolio_take(&portfolio, schedule);
+  }
+  bl__portfolio_cleanup(&portfolio);
+  bl__portfolio_cleanup(&with_cells);
+  bl_schedule_destroy(scratch);
+  return status;
 }

@@ -37,6 +37,7 @@ typedef struct bl__portfolio {
 // schedules, which have the least to gain, get less.
 #define BL__PORTFOLIO_BUDGET       4000000
 #define BL__PORTFOLIO_POLISH       24000000
+#define BL__PORTFOLIO_ORDERS       40000 // orders that the local search times at most
 #define BL__PORTFOLIO_LARGE        50000 // operations of a schedule
 #define BL__PORTFOLIO_BUDGET_LARGE 1500000
 #define BL__PORTFOLIO_POLISH_LARGE 2000000
@@ -53,6 +54,13 @@ BL_MUST_USE bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio);
 // Moves the best result into the lists of `schedule`.
 void bl__portfolio_take(bl__portfolio_t *portfolio, bl_schedule_t *schedule);
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
+
+// A whole search from base orders: first with cells of unit length, for which timetables are made, then with the costs
+// given and the first one's results as further bases. The best goes into the lists of `schedule`. Statuses as above.
+BL_MUST_USE bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_costs_t *costs,
+                                    const uint32_t *limits, bl_schedule_t *schedule);
+// Are F, I and W of all chunks equally long and boundaries free?
+bool bl__costs_are_cells(const bl_costs_t *costs, uint32_t virtual_stages);
 
 // An empty schedule with the shape and placement of `like`.
 BL_MUST_USE bl_status_t bl__schedule_like(const bl_schedule_t *like, bl_schedule_t **made);

@@ -134,16 +134,6 @@ static bl_status_t run_search(search_t *search, const bl_costs_t *costs, const b
   return status == BL_OK ? bl__portfolio_polish(portfolio) : status;
 }
 
-static bool all_equal(const bl_costs_t *costs, uint32_t virtual_stages) {
-  for (uint32_t s = 0; s < virtual_stages; s++) {
-    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, s);
-    if (chunk->forward != costs->every.forward || chunk->input != chunk->forward || chunk->weight != chunk->forward) {
-      return false;
-    }
-  }
-  return costs->boundary == 0;
-}
-
 static bl_status_t generate_within(const bl_schedule_request_t *request, double memory, bl_schedule_t *schedule,
                                    bl_error_t *err) {
   search_t search = {.request = request, .schedule = schedule};
@@ -158,7 +148,7 @@ static bl_status_t generate_within(const bl_schedule_request_t *request, double 
   // First with cells of equal length, for which the blocks are made; then with the real costs.
   bl_costs_t cells = BL_COSTS_UNIT;
   bl__portfolio_t with_cells = {0}, portfolio = {0};
-  bool equal = all_equal(request->costs, schedule->virtual_stages);
+  bool equal = bl__costs_are_cells(request->costs, schedule->virtual_stages);
   if (status == BL_OK && !equal) {
     status = run_search(&search, &cells, NULL, &with_cells);
   }
@@ -197,4 +187,8 @@ bl_status_t bl__generate_v_half(const bl_schedule_request_t *request, bl_schedul
 
 bl_status_t bl__generate_v_min(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   return generate_within(request, (request->stages + 4) / 3, schedule, err);
+}
+
+bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return generate_within(request, request->memory, schedule, err);
 }

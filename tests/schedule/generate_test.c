@@ -63,8 +63,8 @@ static void every_built_name_is_valid_over_a_grid(void **state) {
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   assert_int_equal(count, 17);
   for (size_t n = 0; n < count; n++) {
-    for (uint32_t p = 1; p <= 6 && bl_schedule_info_built(&infos[n]); p++) {
-      for (uint32_t m = 1; m <= 13; m++) {
+    for (uint32_t p = 1; p <= 7 && bl_schedule_info_built(&infos[n]); p += p > 2 ? 4 : 1) {
+      for (uint32_t m = 1; m <= 13; m += 4) {
         bl_schedule_request_t request = {.name = infos[n].name, .stages = p, .micro_batches = m};
         bl_schedule_t *schedule = NULL;
         bl_error_t err;

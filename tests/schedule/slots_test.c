@@ -103,8 +103,8 @@ static void plans_of_all_built_schedules_replay(void **state) {
   size_t count;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   for (size_t n = 0; n < count; n++) {
-    for (uint32_t p = 1; p <= 5 && bl_schedule_info_built(&infos[n]) && infos[n].runs; p++) {
-      for (uint32_t m = 1; m <= 11; m += 2) {
+    for (uint32_t p = 1; p <= 5 && bl_schedule_info_built(&infos[n]) && infos[n].runs; p += 2) {
+      for (uint32_t m = 1; m <= 11; m += 5) {
         bl_schedule_request_t request = {.name = infos[n].name, .stages = p, .micro_batches = m};
         bl_schedule_t *schedule = NULL;
         if (bl_schedule_generate(&request, &schedule, NULL) == BL_OK) {

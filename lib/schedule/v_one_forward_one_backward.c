@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// 1F1B-V (Qi et al., NeurIPS 2024, appendix): a V with fused backward that stays at two thirds of 1F1B's memory. The
+// timetable's cells are the paper's; the order is then improved with real costs, within its memory.
+#include "schedule/generators.h"
+#include "schedule/peaks.h"
+#include "schedule/portfolio.h"
+#include "schedule/timetable.h"
+
+#include <stdlib.h>
+
+#define PERIOD 6 // two F of one cell, two B of two
+
+// Timetables that are tried: when the first backward starts after the last forward, and where in the rhythm below.
+#define STARTS   6
+#define TURNS    3
+#define VARIANTS (STARTS * TURNS)
+
+// Backwards move on by two cells a stage, and by three more after every third, where the cells of the next period
+// would collide.
+typedef struct backward_clock {
+  uint32_t now, turn;
+} backward_clock_t;
+
+static uint32_t next_backward(backward_clock_t *clock) {
+  uint32_t at = clock->now;
+  clock->now += 2;
+  if (++clock->turn == TURNS) {
+    clock->turn = 0;
+    clock->now += 3;
+  }
+  return at;
+}
+
+static bool collides(const bl__pass_t *passes) {
+  uint32_t used = 0;
+  for (int k = 0; k < 4; k++) {
+    for (uint32_t cell = 0; cell < (passes[k].verb == BL_VERB_B ? 2u : 1u); cell++) {
+      uint32_t bit = 1u << ((passes[k].at + cell) % PERIOD);
+      if (used & bit) {
+        return true;
+      }
+      used |= bit;
+    }
+  }
+  return false;
+}
+
+// Fills `base` with one timetable; *possible is false when its passes collide.
+static bl_status_t fill_base(bl_schedule_t *base, backward_clock_t clock, bool *possible) {
+  uint32_t p = base->stages;
+  uint32_t *backward = malloc(2 * (size_t)p * sizeof *backward);
+  bl_status_t status = backward != NULL ? BL_OK : BL_EXHAUSTED;
+  for (uint32_t k = 0; k < 2 * p && status == BL_OK; k++) { // k-th backward: down the second chunk, up the first
+    backward[k] = next_backward(&clock);
+  }
+  *possible = true;
+  for (uint32_t s = 0; s < p && status == BL_OK && *possible; s++) {
+    bl__pass_t passes[] = {{BL_VERB_F, s, s, 0},
+                           {BL_VERB_F, 2 * p - 1 - s, 2 * p - 1 - s, 0},
+                           {BL_VERB_B, 2 * p - 1 - s, backward[s], 0},
+                           {BL_VERB_B, s, backward[2 * p - 1 - s], 0}};
+    *possible = !collides(passes);
+    status = bl__timetable_fill(base, s, passes, 4, PERIOD, 1);
+  }
+  free(backward);
+  return status;
+}
+
+static bl_status_t worst_peak(const bl_schedule_t *base, uint32_t *limits) {
+  uint32_t worst = 0;
+  bl_status_t status = bl_schedule_peak_slots(base, limits);
+  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+    worst = limits[s] > worst ? limits[s] : worst;
+  }
+  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+    limits[s] = worst;
+  }
+  return status;
+}
+
+bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  (void)err;
+  uint32_t p = request->stages, count = 0;
+  bl_schedule_t *bases[VARIANTS + 1] = {NULL};
+  uint32_t *limits = malloc(p * sizeof *limits);
+  bl_status_t status = limits != NULL ? BL_OK : BL_EXHAUSTED;
+  for (uint32_t k = 0; k <= VARIANTS && status == BL_OK; k++) {
+    // The published one first: its memory is the limit for the others.
+    backward_clock_t published = {2 * p + (p % 3 == 0 ? 3 : 0), (3 - (p + 2) % 3) % 3};
+    backward_clock_t other = {2 * p + (k - 1) / TURNS, (k - 1) % TURNS};
+    bool possible = false;
+    if (bases[count] == NULL) {
+      status = bl__schedule_like(schedule, &bases[count]);
+    }
+    if (status == BL_OK) {
+      status = fill_base(bases[count], k == 0 ? published : other, &possible);
+    }
+    if (status == BL_OK && k == 0) {
+      status = worst_peak(bases[0], limits);
+    }
+    count += possible || k == 0;
+  }
+  if (status == BL_OK) {
+    status = bl__improve(bases, count, request->costs, limits, schedule);
+  }
+  for (uint32_t k = 0; k <= VARIANTS; k++) {
+    bl_schedule_destroy(bases[k]);
+  }
+  free(limits);
+  return status;
+}
