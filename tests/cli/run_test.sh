@@ -67,6 +67,25 @@ equal "whole lines after Ctrl-C" "$(wc -l <long.jsonl)" "$(grep -c '^{"event":"s
 refused 3 "no local run is live" "$ctl" status
 nothing_left "Ctrl-C"
 
+# ---- Ctrl-C twice, in the middle of a step that takes minutes
+"$ctl" run job.yaml --local --set model.hidden=256 --set model.seq=256 --set train.micro_batches=20000 >twice.out 2>&1 &
+run=$!
+wait_for() { # command...
+  for _ in $(seq 300); do
+    "$@" >/dev/null 2>&1 && return
+    sleep 0.05
+  done
+  fault "did not come: $*"
+}
+in_a_step() { "$ctl" stages -o json | grep -q '"running_step": 1,'; }
+wait_for in_a_step
+kill -INT "$run"
+wait_for grep -q "stopping after this step" twice.out
+kill -INT "$run"
+wait "$run"
+equal "exit code after Ctrl-C twice" 130 $?
+nothing_left "Ctrl-C twice"
+
 # ---- the demo's job is a good one
 if sha256sum --check --quiet "$root/examples/demo.sha256" >/dev/null 2>&1; then
   try "$ctl" run "$root/examples/demo.yaml" --local --check
