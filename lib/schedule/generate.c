@@ -23,7 +23,7 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
     0, bl__generate_interleaved)                                                                                       \
   X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, true,            \
     CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                               \
-  X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, false, CHUNKS_ONE, 0, NULL)                          \
+  X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, false, CHUNKS_ONE, 0, bl__generate_seq1f1b)          \
   X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 1, bl__generate_zero_bubble)       \
   X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 2, bl__generate_zero_bubble)   \
   X("zb-v", "zero bubble on a V within 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 1, bl__generate_zb_v)       \

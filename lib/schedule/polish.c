@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define NONE       UINT32_MAX
-#define KICK_SWAPS 6
+#define KICK_SWAPS 12
 #define KICK_TRIES 60
 
 // One operation, known by its index in the lists as they were at the beginning.

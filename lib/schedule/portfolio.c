@@ -34,16 +34,23 @@ void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *
 
 bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
                                const uint32_t *limits, uint32_t bases) {
-  *portfolio = (bl__portfolio_t){.costs = costs, .limits = limits, .bases = bases};
-  // F, I and W of every block
-  bool large = 3 * bl_schedule_block_count(shape) > BL__PORTFOLIO_LARGE;
-  portfolio->budget = large ? BL__PORTFOLIO_BUDGET_LARGE : BL__PORTFOLIO_BUDGET;
+  *portfolio = (bl__portfolio_t){.costs = costs, .limits = limits};
   portfolio->peaks = malloc(shape->stages * sizeof portfolio->peaks[0]);
   bl_status_t status = portfolio->peaks != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t r = 0; r <= BL__PORTFOLIO_KEPT && status == BL_OK; r++) {
     status = bl__schedule_like(shape, &portfolio->results[r].schedule);
   }
+  if (status == BL_OK) {
+    bl__portfolio_renew(portfolio, bases);
+  }
   return status;
+}
+
+void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases) {
+  // F, I and W of every block
+  bool large = 3 * bl_schedule_block_count(portfolio->results[0].schedule) > BL__PORTFOLIO_LARGE;
+  portfolio->budget = large ? BL__PORTFOLIO_BUDGET_LARGE : BL__PORTFOLIO_BUDGET;
+  portfolio->bases = bases;
 }
 
 static bool better(const bl__result_t *a, const bl__result_t *b) {
@@ -97,6 +104,26 @@ static bl__dispatch_rule_t rule_at(uint32_t index) {
 }
 #define RULES (1 + 4 * 3 * 5)
 
+// Dispatches `base` by one rule and keeps the result if it is good.
+static bl_status_t attempt(bl__portfolio_t *portfolio, const bl_schedule_t *base, bl__dispatch_rule_t rule) {
+  bl_schedule_t *made = portfolio->results[BL__PORTFOLIO_KEPT].schedule;
+  size_t count = bl_schedule_op_count(base);
+  double t_end;
+  uint32_t worst;
+  portfolio->budget -= portfolio->budget < count ? portfolio->budget : count;
+  bl_status_t status = bl__dispatch(base, portfolio->costs, portfolio->limits, rule, made, &t_end);
+  if (status == BL_OK) {
+    status = measure(portfolio, made, &worst);
+  }
+  if (status == BL_OK && portfolio->follower != NULL) {
+    status = attempt(portfolio->follower, made, rule_at(0));
+  }
+  if (status == BL_OK) {
+    keep_if_better(portfolio, t_end, worst);
+  }
+  return status;
+}
+
 bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
   uint32_t worst;
   bl_status_t status = measure(portfolio, base, &worst);
@@ -111,16 +138,7 @@ bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *b
     if (portfolio->found && (portfolio->budget < count || (r > 0 && share < (r + 1) * count))) {
       return BL_OK;
     }
-    portfolio->budget -= portfolio->budget < count ? portfolio->budget : count;
-    double t_end;
-    status = bl__dispatch(base, portfolio->costs, portfolio->limits, rule_at(r),
-                          portfolio->results[BL__PORTFOLIO_KEPT].schedule, &t_end);
-    if (status == BL_OK) {
-      status = measure(portfolio, portfolio->results[BL__PORTFOLIO_KEPT].schedule, &worst);
-    }
-    if (status == BL_OK) {
-      keep_if_better(portfolio, t_end, worst);
-    }
+    status = attempt(portfolio, base, rule_at(r));
   }
   return status;
 }
@@ -231,14 +249,18 @@ bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_co
   bl_schedule_t *scratch = NULL;
   bool equal = bl__costs_are_cells(costs, schedule->virtual_stages);
   bl_status_t status = bl__schedule_like(schedule, &scratch);
+  if (status == BL_OK) {
+    status = bl__portfolio_init(&portfolio, schedule, costs, limits, 0);
+  }
   if (status == BL_OK && !equal) {
     status = bl__portfolio_init(&with_cells, schedule, &cells, limits, count + 1);
+    with_cells.follower = &portfolio;
   }
   if (status == BL_OK && !equal) {
     status = improve_once(&with_cells, bases, count, NULL, scratch);
   }
   if (status == BL_OK) {
-    status = bl__portfolio_init(&portfolio, schedule, costs, limits, count + with_cells.found + 1);
+    bl__portfolio_renew(&portfolio, count + with_cells.found + 1);
   }
   if (status == BL_OK) {
     status = improve_once(&portfolio, bases, count, equal ? NULL : &with_cells, scratch);

@@ -29,21 +29,24 @@ typedef struct bl__portfolio {
   uint32_t *peaks;                              // [stages]
   bl__result_t results[BL__PORTFOLIO_KEPT + 1]; // the best first; the last one is room for the next attempt
   uint32_t found;
-  size_t budget;  // operations that may still be dispatched
-  uint32_t bases; // base orders still to come
+  size_t budget;                  // operations that may still be dispatched
+  uint32_t bases;                 // base orders still to come
+  struct bl__portfolio *follower; // with other costs: also times every order that is tried here, as it is; or NULL
 } bl__portfolio_t;
 
 // Operations that one search may dispatch, and that the local search after it may time: a few tenths of a second. Large
 // schedules, which have the least to gain, get less.
 #define BL__PORTFOLIO_BUDGET       4000000
-#define BL__PORTFOLIO_POLISH       24000000
-#define BL__PORTFOLIO_ORDERS       40000 // orders that the local search times at most
+#define BL__PORTFOLIO_POLISH       60000000
+#define BL__PORTFOLIO_ORDERS       80000 // orders that the local search times at most
 #define BL__PORTFOLIO_LARGE        50000 // operations of a schedule
 #define BL__PORTFOLIO_BUDGET_LARGE 1500000
 #define BL__PORTFOLIO_POLISH_LARGE 2000000
 
 BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape,
                                            const bl_costs_t *costs, const uint32_t *limits, uint32_t bases);
+// A new budget for `bases` further base orders.
+void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases);
 // A base order that does not fit within the limits is passed over, as is everything once the budget is spent and
 // something was found. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base);

@@ -113,11 +113,12 @@ static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) 
 }
 
 // One search with the given costs, from the results of `seeds` (NULL: none) and the building blocks. The best result
-// moves to the lists of search->schedule. The caller cleans the portfolio up after errors too.
+// is the portfolio's first.
 static bl_status_t run_search(search_t *search, const bl_costs_t *costs, const bl__portfolio_t *seeds,
                               bl__portfolio_t *portfolio) {
   uint32_t seed_count = seeds != NULL ? seeds->found : 0;
-  bl_status_t status = bl__portfolio_init(portfolio, search->schedule, costs, search->limits, 8 + seed_count);
+  bl_status_t status = BL_OK;
+  bl__portfolio_renew(portfolio, 8 + seed_count);
   for (uint32_t r = 0; r < seed_count && status == BL_OK; r++) {
     status = bl__portfolio_try(portfolio, seeds->results[r].schedule);
   }
@@ -149,6 +150,13 @@ static bl_status_t generate_within(const bl_schedule_request_t *request, double 
   bl_costs_t cells = BL_COSTS_UNIT;
   bl__portfolio_t with_cells = {0}, portfolio = {0};
   bool equal = bl__costs_are_cells(request->costs, schedule->virtual_stages);
+  if (status == BL_OK) {
+    status = bl__portfolio_init(&portfolio, schedule, request->costs, search.limits, 0);
+  }
+  if (status == BL_OK && !equal) {
+    status = bl__portfolio_init(&with_cells, schedule, &cells, search.limits, 0);
+    with_cells.follower = &portfolio;
+  }
   if (status == BL_OK && !equal) {
     status = run_search(&search, &cells, NULL, &with_cells);
   }
