@@ -103,6 +103,12 @@ static void changed(void *context) {
   }
 }
 
+static bool may_commit(void *context, uint64_t *recorder) {
+  const driver_world_t *world = context;
+  *recorder = 0;
+  return world->hold_step == 0 || bl_driver_look(world->driver).step + 1 != world->hold_step;
+}
+
 static void ended(int exit_code, void *context) {
   driver_world_t *world = context;
   changed(world);
@@ -112,12 +118,13 @@ static void ended(int exit_code, void *context) {
 }
 
 void world_start_driver(driver_world_t *world) {
-  bl_driver_options_t options = {.rpc = world->rpc,
-                                 .job = &world->job,
-                                 .training = &world->training,
-                                 .own_stages = world->own_stages,
-                                 .linger = world->linger,
-                                 .observer = {.context = world, .changed = changed, .ended = ended}};
+  bl_driver_options_t options = {
+      .rpc = world->rpc,
+      .job = &world->job,
+      .training = &world->training,
+      .own_stages = world->own_stages,
+      .linger = world->linger,
+      .observer = {.context = world, .changed = changed, .may_commit = may_commit, .ended = ended}};
   bl_error_t err;
   require(bl_driver_create(&options, &world->driver, &err), &err);
   world->seen = 0;

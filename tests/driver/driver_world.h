@@ -25,7 +25,8 @@ typedef struct driver_world {
   fake_stage_t stages[WORLD_STAGES];
   bl_driver_t *driver;
   bool own_stages, linger;
-  uint64_t seen; // revision
+  uint64_t hold_step; // the driver may not decide this step's commit; 0: all
+  uint64_t seen;      // revision
 
   bool ended;
   int exit_code;

@@ -79,10 +79,39 @@ static void test_the_successor_dies_too(void **state) {
   }
 }
 
+// A driver whose successor knows only what the stages say: nothing it told is remembered.
+static void forget_told(driver_world_t *world, uint64_t step) {
+  world->steps[step] = (told_step_t){0};
+}
+
+static bool second_is_voted(driver_world_t *world) {
+  return world->stages[0].step.applied == 1 && bl_stage_step_is_prepared(&world->stages[0].step) &&
+         bl_stage_step_is_prepared(&world->stages[1].step);
+}
+
+// Step 1 is applied, step 2 prepared on all stages and undecided, and nobody was told of step 1. The successor decides
+// step 2 at once, after which no stage remembers step 1: it must tell of step 1 before.
+static void test_a_step_nobody_was_told_of_is_told_before_the_next_is_decided(void **state) {
+  (void)state;
+  static driver_world_t world;
+  world_open(&world, STEPS, "validate_every: 0");
+  world.hold_step = 2;
+  world_start_driver(&world);
+  world_wait(&world, second_is_voted);
+  world_kill_driver(&world);
+  forget_told(&world, 1);
+  world.hold_step = 0;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  world_assert_complete(&world);
+  world_close(&world);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_death_at_every_edge),
       cmocka_unit_test(test_the_successor_dies_too),
+      cmocka_unit_test(test_a_step_nobody_was_told_of_is_told_before_the_next_is_decided),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,6 +40,9 @@ static bl_status_t count_votes(bl_driver_t *driver, uint64_t attempt, bl_tally_t
 }
 
 static void decide_training(bl_driver_t *driver) {
+  // A predecessor may have left an attempt to decide and, before it, a step that nobody was told of: once this one is
+  // applied, the stages no longer know that one.
+  bl__report_step(driver);
   bl_tally_t tally = {0};
   if (count_votes(driver, driver->step.run.attempt, &tally, &driver->failure) != BL_OK) {
     driver->fatal = true;

@@ -238,7 +238,9 @@ static void handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *inpu
   bl_driver_service_t *service = context;
   const Ballast__V1__AcknowledgeRequest *request = (const Ballast__V1__AcknowledgeRequest *)input;
   for (watcher_t *watcher = service->watchers; watcher != NULL; watcher = watcher->next) {
-    if (watcher->record == request->record && request->record != 0 && watcher->acknowledged < request->revision) {
+    // More than was sent is meant for a driver before this one, which counted otherwise.
+    bool meant = watcher->record == request->record && request->record != 0 && request->revision <= watcher->sent;
+    if (meant && watcher->acknowledged < request->revision) {
       watcher->acknowledged = request->revision;
     }
   }
