@@ -36,8 +36,8 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
     bl__generate_adaptive)                                                                                             \
   X("chimera", "two pipes in opposite directions", 2, BIDIRECTIONAL, false, false, CHUNKS_TWO, 0, NULL)                \
   X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, BIDIRECTIONAL, true, false, CHUNKS_TWO, \
-    0, NULL)                                                                                                           \
-  X("dualpipe-v", "dualpipe folded into one V", 2, VSHAPED, true, false, CHUNKS_TWO, 0, NULL)
+    0, bl__generate_dualpipe)                                                                                          \
+  X("dualpipe-v", "dualpipe folded into one V", 2, VSHAPED, true, false, CHUNKS_TWO, 0, bl__generate_dualpipe_v)
 
 static const bl_schedule_info_t infos[] = {
 #define X(name, summary, chunks, placement, splits, runs, rule, memory, generator)                                     \
