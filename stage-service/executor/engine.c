@@ -80,7 +80,9 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
       return status;
     }
     engine->chunk_count++;
-    if (bl_chunk_tied_needs_peer(chunk->chunk)) {
+    if (engine->tied != NULL && bl_chunk_tied_needs_peer(chunk->chunk)) {
+      engine->tied_twin = chunk->chunk;
+    } else if (bl_chunk_tied_needs_peer(chunk->chunk)) {
       engine->tied = chunk->chunk;
       engine->tied_peer = stage_at_end(training, virtual_stage == 0);
     }
@@ -158,8 +160,8 @@ static bl_status_t reserve_all(bl_engine_t *engine, bl_error_t *err) {
     bl_arena_t *arena;
   } wanted[] = {
       {BL_MEMORY_WEIGHTS, BL_ARENA_PRIVATE, sums.weights, &engine->weights},
-      {BL_MEMORY_GRADIENTS, engine->tied != NULL ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, sums.gradients + tied_bytes,
-       &engine->gradients},
+      {BL_MEMORY_GRADIENTS, engine->tied != NULL && engine->tied_twin == NULL ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
+       sums.gradients + tied_bytes, &engine->gradients},
       {BL_MEMORY_OPTIMIZER, BL_ARENA_PRIVATE, 2 * sums.moments, &engine->optimizer},
       {BL_MEMORY_SLOTS, BL_ARENA_PRIVATE, engine->slot_count * engine->slot_bytes, &engine->slots},
       {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, engine->edge_count * engine->edge_bytes, &engine->edges},
@@ -227,7 +229,7 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
                           .tcp_host = options->tcp_host,
                           .tcp_advertise = options->tcp_advertise,
                           .arenas = arenas,
-                          .arena_count = engine->tied != NULL ? 2 : 1,
+                          .arena_count = engine->tied != NULL && engine->tied_twin == NULL ? 2 : 1,
                           .plaintext_ok = options->plaintext_ok,
                           .max_in_flight = 2 * engine->training.schedule->micro_batches + 16};
   return bl_hub_create(&hub, &engine->hub, err);

@@ -64,9 +64,10 @@ typedef struct bl_engine {
   uint64_t edge_bytes;        // of one edge buffer, a multiple of 64
   bl_edge_send_t *edge_sends; // [edge_count], executor/edges.h
   uint32_t parameter_count;   // tensors this stage reports on
-  bl_chunk_t *tied;           // the chunk whose tied gradient needs the peer's part, or NULL
+  bl_chunk_t *tied;           // the chunk whose tied gradient needs another chunk's part, or NULL
+  bl_chunk_t *tied_twin;      // that other chunk, where a V-shaped schedule puts both on this stage
   uint32_t tied_peer;         // stage of the other part
-  float *tied_part;           // the peer's part, [vocab, hidden]
+  float *tied_part;           // the part that comes from there, [vocab, hidden]
   int32_t *tokens;            // [micro_batch, seq]
   int32_t *labels;            // [micro_batch, seq]
 

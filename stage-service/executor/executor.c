@@ -237,24 +237,42 @@ static void collect_squares(pass_t *pass) {
   }
 }
 
-static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
+// Adds up the two parts of a tied gradient, wherever they were made. Both holders get the same bits.
+static bl_status_t join_tied(pass_t *pass, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
+  if (engine->tied_twin != NULL) { // the first join changes its own part, which the second one needs as it was
+    const bl_model_t *model = &engine->training.model;
+    memcpy(engine->tied_part, bl_chunk_tied_gradient(engine->tied),
+           (size_t)model->vocab * model->hidden * sizeof(float));
+    bl_chunk_join_tied_gradient(engine->tied, bl_chunk_tied_gradient(engine->tied_twin));
+    bl_chunk_join_tied_gradient(engine->tied_twin, engine->tied_part);
+    return BL_OK;
+  }
   if (engine->tied != NULL) {
     bl_status_t status = bl_edges_exchange_tied(&pass->edges, err);
-    if (status != BL_OK) {
-      return status;
+    if (status == BL_OK) {
+      bl_chunk_join_tied_gradient(engine->tied, engine->tied_part);
+    }
+    return status;
+  }
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    if (bl_chunk_has_tied_gradient(engine->chunks[i].chunk)) {
+      bl_chunk_join_tied_gradient(engine->chunks[i].chunk, NULL);
     }
   }
-  uint64_t start_ns = bl_clock_now_ns();
-  for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    bl_chunk_t *chunk = engine->chunks[i].chunk;
-    if (bl_chunk_has_tied_gradient(chunk)) {
-      bl_chunk_join_tied_gradient(chunk, chunk == engine->tied ? engine->tied_part : NULL);
-    }
+  return BL_OK;
+}
+
+static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
+  bl_engine_t *engine = pass->engine;
+  uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->edges.stall_ns;
+  bl_status_t status = join_tied(pass, err);
+  if (status != BL_OK) {
+    return status;
   }
   collect_squares(pass);
   uint64_t end_ns = bl_clock_now_ns();
-  pass->vote->counters.busy_ns += end_ns - start_ns;
+  pass->vote->counters.busy_ns += end_ns - start_ns - (pass->edges.stall_ns - stalled_ns);
   return engine->ops->status(engine->compute, err);
 }
 

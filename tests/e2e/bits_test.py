@@ -67,5 +67,18 @@ def main():
             assert bits[-1] == bits[0], f"{pipeline}"
             print(f"ok inline model, {pipeline}")
 
+        # Every schedule that trains, several chunks a stage, V turns inside a stage, embedding and tied head apart or
+        # together.
+        deep = {**inline, "layers": 8, "hidden": 32, "heads": 2}
+        train = {"steps": 3, "micro_batch": 1, "micro_batches": 8}
+        reference = None
+        for schedule in ("1f1b", "gpipe", "eager-1f1b", "interleaved", "grouped-interleaved", "zb-h1", "zb-h2", "zb-v",
+                         "v-min", "v-half", "v-zb", "1f1b-v", "adaptive"):
+            job = write_job(folder, model=deep, train=train, pipeline={"stages": 4, "schedule": schedule})
+            report, _ = run_job(folder, job, "--local")
+            reference = reference or losses(report)
+            assert losses(report) == reference, f"{schedule}"
+            print(f"ok {schedule}: slots {[stage['peak_slots'] for stage in report[-1]['stages']]}")
+
 
 main()
