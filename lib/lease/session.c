@@ -228,6 +228,16 @@ static void fill_opened(const bl_lease_table_t *table, uint32_t index, bool aren
                                 .arena_needed = arena_needed};
 }
 
+bool bl_lease_table_opened(const bl_lease_table_t *table, uint64_t number, bl_lease_opened_t *opened) {
+  uint32_t index = (uint32_t)number;
+  if (index == 0 || index > table->config.max_sessions || table->sessions[index].number != number ||
+      table->sessions[index].state == BL_SESSION_OVER) {
+    return false;
+  }
+  fill_opened(table, index, false, opened);
+  return true;
+}
+
 static void start_session(bl_lease_table_t *table, uint32_t holder, const bl_lease_open_t *open) {
   uint32_t index = table->unused_session;
   bl__session_t *session = &table->sessions[index];

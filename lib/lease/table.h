@@ -119,6 +119,8 @@ typedef struct bl_lease_opened {
 // BL_LEASE_DRAINING. On refusal *opened is untouched.
 bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_open_t *open, uint64_t now_ns,
                                         bl_lease_opened_t *opened, bl_lease_answer_t *answer);
+// What open gave for a session that still lives (arena_needed is false); false when it is over.
+bool bl_lease_table_opened(const bl_lease_table_t *table, uint64_t session, bl_lease_opened_t *opened);
 // The arena that open asked for is there, or could not be made: then the sessions of the job end.
 void bl_lease_table_arena_made(bl_lease_table_t *table, uint32_t job, bool well);
 

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service_wire.h"
+
+#include "operator_wire.h"
+#include "sys/clock.h"
+#include "waiting.h"
+
+#include "ballast/v1/store.pb-c.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEMANDS_MAX 64 // per reservation; the table takes BL_LEASE_SIZES different sizes
+
+struct bl_service {
+  bl_store_t *store;
+  bl_operator_t operators;
+  bl_waiting_t waiting;
+};
+
+// ---- from the wire -----------------------------------------------------------------------------------------------------
+
+static bool read_incarnation(ProtobufCBinaryData bytes, bl_incarnation_t *incarnation) {
+  if (bytes.len != BL_INCARNATION_BYTES) {
+    return false;
+  }
+  memcpy(incarnation->bytes, bytes.data, BL_INCARNATION_BYTES);
+  return true;
+}
+
+static void fail_invalid(bl_rpc_call_t *call, const char *what) {
+  bl_error_t err;
+  (void)bl_error_set(&err, BL_INVALID, "the request has no whole %s", what);
+  bl_rpc_call_fail(call, &err);
+}
+
+static bool read_session(bl_rpc_call_t *call, const Ballast__V1__SessionRef *ref, uint64_t *session,
+                         bl_incarnation_t *key) {
+  if (ref == NULL || !read_incarnation(ref->key, key)) {
+    fail_invalid(call, "session (number and key of 16 bytes)");
+    return false;
+  }
+  *session = ref->session;
+  return true;
+}
+
+static bool read_frame(bl_rpc_call_t *call, const Ballast__V1__RequestFrame *frame, bl_lease_request_t *request) {
+  if (frame == NULL) {
+    fail_invalid(call, "frame");
+    return false;
+  }
+  request->sequence = frame->sequence;
+  request->acknowledged = frame->acknowledged;
+  request->now_ns = bl_store_now_ns();
+  return read_session(call, frame->session, &request->session, &request->key);
+}
+
+static bool read_token(bl_rpc_call_t *call, const Ballast__V1__LeaseToken *wire, bl_lease_token_t *token) {
+  if (wire == NULL || !read_incarnation(wire->incarnation, &token->incarnation)) {
+    fail_invalid(call, "token (incarnation of 16 bytes, id, generation)");
+    return false;
+  }
+  token->id = wire->id;
+  token->generation = wire->generation;
+  return true;
+}
+
+// ---- to the wire -------------------------------------------------------------------------------------------------------
+
+static void fail_refused(bl_rpc_call_t *call, const bl_lease_answer_t *answer, const char *what) {
+  bl_error_t err;
+  (void)bl_lease_answer_to_error(answer, what, &err);
+  bl_rpc_call_fail(call, &err);
+}
+
+static void reply_lease(bl_rpc_call_t *call, const bl_lease_answer_t *answer, const char *what) {
+  if (answer->reason != BL_LEASE_GRANTED) {
+    fail_refused(call, answer, what);
+    return;
+  }
+  Ballast__V1__LeaseAnswer output = BALLAST__V1__LEASE_ANSWER__INIT;
+  output.id = answer->id;
+  output.generation = answer->generation;
+  output.offset_bytes = answer->offset_bytes;
+  output.bytes = answer->bytes;
+  output.checksum = answer->checksum;
+  bl_rpc_call_reply(call, &output.base);
+}
+
+// Replies, or keeps the call until the table answers.
+static void decide(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_request_t *request,
+                   bl_lease_decision_t decision, const bl_lease_answer_t *answer, const char *what) {
+  if (decision == BL_LEASE_DONE) {
+    reply_lease(call, answer, what);
+  } else {
+    bl_waiting_add(&self->waiting,
+                   &(bl_waiting_call_t){.call = call, .session = request->session, .sequence = request->sequence});
+  }
+  bl_store_settle(self->store);
+}
+
+typedef struct rooms_wire {
+  Ballast__V1__Room *messages;
+  Ballast__V1__Room **pointers;
+  size_t count;
+} rooms_wire_t;
+
+static void free_rooms(rooms_wire_t *wire) {
+  free(wire->messages);
+  free(wire->pointers);
+}
+
+// The rooms of a session that hold memory. False: no memory.
+static bool rooms_to_wire(const bl_lease_table_t *table, uint64_t session, rooms_wire_t *wire) {
+  *wire = (rooms_wire_t){0};
+  uint64_t cursor = 0;
+  size_t capacity = 0;
+  bl_lease_view_t view;
+  while (bl_lease_table_rooms(table, session, &cursor, &view)) {
+    capacity++;
+  }
+  wire->messages = calloc(capacity + 1, sizeof *wire->messages);
+  wire->pointers = calloc(capacity + 1, sizeof *wire->pointers);
+  if (wire->messages == NULL || wire->pointers == NULL) {
+    free_rooms(wire);
+    return false;
+  }
+  cursor = 0;
+  while (bl_lease_table_rooms(table, session, &cursor, &view)) {
+    if (view.room_bytes != 0) {
+      Ballast__V1__Room *message = &wire->messages[wire->count];
+      *message = (Ballast__V1__Room)BALLAST__V1__ROOM__INIT;
+      message->id = view.id;
+      message->generation = view.generation;
+      message->offset_bytes = view.offset_bytes;
+      message->bytes = view.room_bytes;
+      wire->pointers[wire->count++] = message;
+    }
+  }
+  return true;
+}
+
+// ---- sessions ----------------------------------------------------------------------------------------------------------
+
+static void reply_opened(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_opened_t *opened) {
+  const bl_lease_config_t *config = bl_lease_table_config(bl_store_table(self->store));
+  Ballast__V1__OpenSessionResponse output = BALLAST__V1__OPEN_SESSION_RESPONSE__INIT;
+  output.session = opened->session;
+  output.key = (ProtobufCBinaryData){.data = (uint8_t *)opened->key.bytes, .len = BL_INCARNATION_BYTES};
+  output.incarnation = (ProtobufCBinaryData){.data = (uint8_t *)config->incarnation.bytes, .len = BL_INCARNATION_BYTES};
+  output.ttl_ms = opened->ttl_ns / BL_NS_PER_MS;
+  output.grace_ms = opened->grace_ns / BL_NS_PER_MS;
+  output.flow_bytes = opened->flow_bytes;
+  output.arena_bytes = opened->arena_bytes;
+  output.data_address = (char *)bl_store_data_address(self->store);
+  output.machine = (char *)bl_store_machine(self->store);
+  bl_rpc_call_reply(call, &output.base);
+}
+
+static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__OpenSessionRequest *request = (const Ballast__V1__OpenSessionRequest *)input;
+  bl_lease_open_t open = {.job = request->job,
+                          .stage = request->stage,
+                          .arena_bytes = request->arena_bytes,
+                          .ttl_ns = request->ttl_ms < UINT64_MAX / BL_NS_PER_MS ? request->ttl_ms * BL_NS_PER_MS : 0};
+  if (!read_incarnation(request->holder, &open.holder)) {
+    fail_invalid(call, "holder (16 bytes)");
+    return;
+  }
+  bl_lease_opened_t opened;
+  bl_lease_answer_t answer;
+  bool waits;
+  (void)bl_store_open(self->store, &open, &opened, &waits, &answer);
+  if (answer.reason != BL_LEASE_GRANTED) {
+    fail_refused(call, &answer, "open a session");
+  } else if (waits) {
+    bl_waiting_add(&self->waiting, &(bl_waiting_call_t){.call = call, .session = opened.session, .job = opened.job});
+  } else {
+    reply_opened(self, call, &opened);
+  }
+}
+
+static void on_arena(void *context, uint32_t job, const bl_error_t *err) {
+  bl_service_t *self = context;
+  bl_rpc_call_t *call;
+  uint64_t session;
+  while ((call = bl_waiting_take_job(&self->waiting, job, &session)) != NULL) {
+    bl_lease_opened_t opened;
+    if (err->status != BL_OK) {
+      bl_rpc_call_fail(call, err);
+    } else if (bl_lease_table_opened(bl_store_table(self->store), session, &opened)) {
+      reply_opened(self, call, &opened);
+    } else {
+      bl_rpc_call_finish(call, BL_FENCED, "the session ended while the memory of its job was made");
+    }
+  }
+}
+
+static void handle_keep_alive(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__KeepAliveRequest *request = (const Ballast__V1__KeepAliveRequest *)input;
+  uint64_t session;
+  bl_incarnation_t key;
+  bl_lease_answer_t answer;
+  if (!read_session(call, request->session, &session, &key)) {
+    return;
+  }
+  bl_lease_table_t *table = bl_store_table(self->store);
+  (void)bl_lease_table_keep_alive(table, session, &key, bl_store_now_ns(), &answer);
+  if (answer.reason != BL_LEASE_GRANTED) {
+    fail_refused(call, &answer, "renew the session");
+  } else {
+    Ballast__V1__KeepAliveResponse output = BALLAST__V1__KEEP_ALIVE_RESPONSE__INIT;
+    output.draining = bl_lease_table_is_draining(table);
+    bl_rpc_call_reply(call, &output.base);
+  }
+  bl_store_settle(self->store);
+}
+
+static void handle_close(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__CloseSessionRequest *request = (const Ballast__V1__CloseSessionRequest *)input;
+  uint64_t session;
+  bl_incarnation_t key;
+  bl_lease_answer_t answer;
+  if (!read_session(call, request->session, &session, &key)) {
+    return;
+  }
+  (void)bl_lease_table_close(bl_store_table(self->store), session, &key, bl_store_now_ns(), &answer);
+  if (answer.reason != BL_LEASE_GRANTED) {
+    fail_refused(call, &answer, "close the session");
+  } else {
+    Ballast__V1__CloseSessionResponse output = BALLAST__V1__CLOSE_SESSION_RESPONSE__INIT;
+    bl_rpc_call_reply(call, &output.base);
+  }
+  bl_store_settle(self->store);
+}
+
+// ---- requests ----------------------------------------------------------------------------------------------------------
+
+static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__ReserveRequest *request = (const Ballast__V1__ReserveRequest *)input;
+  bl_lease_request_t frame;
+  if (!read_frame(call, request->frame, &frame)) {
+    return;
+  }
+  if (request->n_demands > DEMANDS_MAX) {
+    fail_invalid(call, "list of at most 64 demands");
+    return;
+  }
+  bl_lease_demand_t demands[DEMANDS_MAX];
+  for (size_t i = 0; i < request->n_demands; i++) {
+    demands[i] = (bl_lease_demand_t){.bytes = request->demands[i]->bytes, .count = request->demands[i]->count};
+  }
+  bl_lease_answer_t answer;
+  rooms_wire_t rooms;
+  bl_lease_table_t *table = bl_store_table(self->store);
+  (void)bl_lease_table_reserve(table, &frame, request->plan, demands, request->n_demands, &answer);
+  if (answer.reason != BL_LEASE_GRANTED) {
+    fail_refused(call, &answer, "reserve");
+  } else if (!rooms_to_wire(table, frame.session, &rooms)) {
+    bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the answer: ask again under the same number");
+  } else {
+    Ballast__V1__ReserveResponse output = BALLAST__V1__RESERVE_RESPONSE__INIT;
+    output.rooms = rooms.pointers;
+    output.n_rooms = rooms.count;
+    bl_rpc_call_reply(call, &output.base);
+    free_rooms(&rooms);
+  }
+  bl_store_settle(self->store);
+}
+
+static void handle_unreserve(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__UnreserveRequest *request = (const Ballast__V1__UnreserveRequest *)input;
+  bl_lease_request_t frame;
+  if (!read_frame(call, request->frame, &frame)) {
+    return;
+  }
+  bl_lease_answer_t answer;
+  rooms_wire_t rooms;
+  bl_lease_table_t *table = bl_store_table(self->store);
+  (void)bl_lease_table_unreserve(table, &frame, request->plan, &answer);
+  if (answer.reason != BL_LEASE_GRANTED) {
+    fail_refused(call, &answer, "unreserve");
+  } else if (!rooms_to_wire(table, frame.session, &rooms)) {
+    bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the answer: ask again under the same number");
+  } else {
+    Ballast__V1__UnreserveResponse output = BALLAST__V1__UNRESERVE_RESPONSE__INIT;
+    output.rooms = rooms.pointers;
+    output.n_rooms = rooms.count;
+    bl_rpc_call_reply(call, &output.base);
+    free_rooms(&rooms);
+  }
+  bl_store_settle(self->store);
+}
+
+static void handle_evict(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__EvictRequest *request = (const Ballast__V1__EvictRequest *)input;
+  bl_lease_request_t frame;
+  bl_lease_block_t block = {.bytes = request->bytes, .checksum = request->checksum};
+  if (!read_frame(call, request->frame, &frame) || !read_token(call, request->token, &block.token)) {
+    return;
+  }
+  if (request->label != NULL) {
+    block.label = (bl_lease_label_t){
+        .step = request->label->step, .chunk = request->label->chunk, .micro_batch = request->label->micro_batch};
+  }
+  bl_store_source_t source = {.arena = request->source_arena, .offset_bytes = request->source_offset};
+  bl_lease_decision_t decision;
+  bl_lease_answer_t answer;
+  bl_error_t err = {0};
+  if (bl_store_evict(self->store, &frame, &block, &source, &decision, &answer, &err) != BL_OK) {
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  decide(self, call, &frame, decision, &answer, "evict");
+}
+
+static void handle_load(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__LoadRequest *request = (const Ballast__V1__LoadRequest *)input;
+  bl_lease_request_t frame;
+  bl_lease_token_t token;
+  if (!read_frame(call, request->frame, &frame) || !read_token(call, request->token, &token)) {
+    return;
+  }
+  bl_lease_answer_t answer;
+  bl_lease_decision_t decision = bl_lease_table_load(bl_store_table(self->store), &frame, &token, false, &answer);
+  decide(self, call, &frame, decision, &answer, "load");
+}
+
+static void handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__ReleaseLeaseRequest *request = (const Ballast__V1__ReleaseLeaseRequest *)input;
+  bl_lease_request_t frame;
+  bl_lease_token_t token;
+  if (!read_frame(call, request->frame, &frame) || !read_token(call, request->token, &token)) {
+    return;
+  }
+  bl_lease_answer_t answer;
+  bl_lease_decision_t decision = bl_lease_table_release(bl_store_table(self->store), &frame, &token,
+                                                        request->loaded ? &request->checksum : NULL, &answer);
+  decide(self, call, &frame, decision, &answer, "release");
+}
+
+// ---- what the table says later -----------------------------------------------------------------------------------------
+
+static void on_answer(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
+  bl_service_t *self = context;
+  bl_rpc_call_t *call;
+  while ((call = bl_waiting_take(&self->waiting, session, sequence)) != NULL) {
+    reply_lease(call, answer, "finish the transfer of");
+  }
+}
+
+static void on_session_over(void *context, uint64_t session, bl_session_end_t end) {
+  bl_service_t *self = context;
+  bl_error_t err;
+  (void)bl_error_set(&err, BL_FENCED, "the session is over: %s", bl_session_end_text(end));
+  bl_waiting_fail(&self->waiting, session, &err);
+}
+
+static void on_change(void *context) {
+  bl_service_t *self = context;
+  bl_operator_tell(&self->operators);
+}
+
+// ---- operators ---------------------------------------------------------------------------------------------------------
+
+#define OPERATOR_CALL(verb)                                                                                            \
+  static void handle_##verb(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {                       \
+    bl_operator_##verb(&((bl_service_t *)context)->operators, call, input);                                            \
+  }
+OPERATOR_CALL(list)
+OPERATOR_CALL(get)
+OPERATOR_CALL(watch)
+OPERATOR_CALL(revoke)
+OPERATOR_CALL(drain)
+OPERATOR_CALL(quota)
+OPERATOR_CALL(status)
+
+static const bl_rpc_method_t methods[] = {
+    {"OpenSession", handle_open}, {"KeepAlive", handle_keep_alive}, {"CloseSession", handle_close},
+    {"Reserve", handle_reserve},  {"Unreserve", handle_unreserve},  {"Evict", handle_evict},
+    {"Load", handle_load},        {"ReleaseLease", handle_release}, {"ListLeases", handle_list},
+    {"GetLease", handle_get},     {"WatchLeases", handle_watch},    {"Revoke", handle_revoke},
+    {"Drain", handle_drain},      {"SetQuota", handle_quota},       {"Status", handle_status},
+};
+
+// ---- creation ----------------------------------------------------------------------------------------------------------
+
+bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *given, bl_service_t **out, bl_error_t *err) {
+  bl_service_t *self = calloc(1, sizeof *self);
+  if (self == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the service");
+  }
+  bl_store_options_t options = *given;
+  options.observer = (bl_store_observer_t){.on_answer = on_answer,
+                                           .on_session_over = on_session_over,
+                                           .on_arena = on_arena,
+                                           .on_change = on_change,
+                                           .context = self};
+  bl_status_t status = bl_store_create(loop, &options, &self->store, err);
+  if (status != BL_OK) {
+    free(self);
+    return status;
+  }
+  self->operators.store = self->store;
+  *out = self;
+  return BL_OK;
+}
+
+bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *server, bl_error_t *err) {
+  return bl_rpc_server_add_service(server, &ballast__v1__store__descriptor, methods, sizeof methods / sizeof methods[0],
+                                   self, err);
+}
+
+bl_store_t *bl_service_store(bl_service_t *self) {
+  return self->store;
+}
+
+void bl_service_end_calls(bl_service_t *self) {
+  bl_error_t err;
+  (void)bl_error_set(&err, BL_UNAVAILABLE, "the store is ending");
+  bl_waiting_fail(&self->waiting, 0, &err);
+  bl_operator_end_watches(&self->operators);
+}
+
+void bl_service_destroy(bl_service_t *self) {
+  if (self == NULL) {
+    return;
+  }
+  bl_store_destroy(self->store);
+  free(self);
+}

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store.h"
+
+#include "base/bytes.h"
+#include "datapath/block.h"
+#include "datapath/machine.h"
+#include "device/device.h"
+#include "links.h"
+#include "loop/timer.h"
+#include "pool.h"
+#include "sys/clock.h"
+#include "sys/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define SELF_TEST_BYTES (1u << 20)
+#define MACHINE_BYTES   96
+
+// An arena on its way; outlives its job when that ends meanwhile.
+typedef struct making {
+  bl_work_t work;
+  bl_store_t *store;
+  uint32_t job;
+  bool abandoned;
+  bl_arena_t arena;
+  uint64_t bytes;
+  bl_error_t err;
+} making_t;
+
+typedef struct job {
+  bl_arena_t arena; // base NULL: none
+  making_t *making;
+} job_t;
+
+// One block on its way into an arena.
+typedef struct transfer {
+  bl_work_t work;
+  bl_store_t *store;
+  struct transfer *next, *previous; // of those under way
+  bl_link_t *link;
+  uint64_t id, generation;
+  const uint8_t *from;
+  uint8_t *to;
+  uint64_t bytes, checksum;
+  bl_status_t status;
+  atomic_bool cancelled;
+} transfer_t;
+
+struct bl_store {
+  bl_loop_t *loop;
+  bl_lease_table_t *table;
+  bl_store_observer_t observer;
+  bl_pool_t *pool;
+  bl_links_t *links;
+  bl_timer_t *timer;
+  job_t *jobs;
+  transfer_t *transfers; // under way
+  transfer_t *unused;    // kept, so that a steady state does not allocate
+  uint64_t seen_revision;
+  char machine[MACHINE_BYTES];
+};
+
+uint64_t bl_store_now_ns(void) {
+  return bl_clock_now_ns();
+}
+
+bl_lease_table_t *bl_store_table(bl_store_t *store) {
+  return store->table;
+}
+
+const char *bl_store_machine(const bl_store_t *store) {
+  return store->machine;
+}
+
+const char *bl_store_data_address(const bl_store_t *store) {
+  return bl_links_address(store->links);
+}
+
+const char *bl_store_path_of(const bl_store_t *store, uint64_t session) {
+  return bl_links_path(store->links, session);
+}
+
+// ---- arenas ------------------------------------------------------------------------------------------------------------
+
+static void make_arena(bl_work_t *work) {
+  making_t *making = (making_t *)(void *)((char *)work - offsetof(making_t, work));
+  making->err.status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, making->bytes,
+                                       &making->arena, &making->err);
+}
+
+static void arena_made(bl_message_t *message) {
+  making_t *making = BL_MESSAGE_OWNER(message, making_t, work.done);
+  bl_store_t *store = making->store;
+  if (making->abandoned) {
+    bl_arena_destroy(&making->arena);
+    free(making);
+    return;
+  }
+  job_t *job = &store->jobs[making->job];
+  job->making = NULL;
+  job->arena = making->arena;
+  bool well = making->err.status == BL_OK;
+  char text[BL_BYTES_TEXT];
+  if (well) {
+    bl_log(BL_LOG_INFO, "an arena of %s for job %" PRIu32, bl_bytes_format(making->bytes, text), making->job);
+  } else {
+    bl_log(BL_LOG_ERROR, "no arena for job %" PRIu32 ": %s", making->job, making->err.text);
+  }
+  bl_lease_table_arena_made(store->table, making->job, well);
+  store->observer.on_arena(store->observer.context, making->job, &making->err);
+  free(making);
+  bl_store_settle(store);
+}
+
+static bool begin_arena(bl_store_t *store, uint32_t job, uint64_t bytes) {
+  making_t *making = calloc(1, sizeof *making);
+  if (making == NULL) {
+    return false;
+  }
+  *making = (making_t){
+      .work = {.run = make_arena, .done = {.handle = arena_made}}, .store = store, .job = job, .bytes = bytes};
+  store->jobs[job].making = making;
+  bl_pool_submit(store->pool, &making->work);
+  return true;
+}
+
+static void close_arena(bl_store_t *store, uint32_t index) {
+  job_t *job = &store->jobs[index];
+  if (job->making != NULL) {
+    job->making->abandoned = true;
+    job->making = NULL;
+  }
+  bl_arena_destroy(&job->arena);
+  job->arena = (bl_arena_t){.fd = -1};
+}
+
+bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, bl_lease_opened_t *opened,
+                                  bool *arena_waits, bl_lease_answer_t *answer) {
+  if (getrandom(&open->key, sizeof open->key, 0) != (ssize_t)sizeof open->key) {
+    abort(); // never for 16 bytes of an initialised pool; a guessable key would be worse
+  }
+  bl_lease_decision_t decision = bl_lease_table_open(store->table, open, bl_clock_now_ns(), opened, answer);
+  *arena_waits = false;
+  if (answer->reason == BL_LEASE_GRANTED) {
+    if (opened->arena_needed && !begin_arena(store, opened->job, opened->arena_bytes)) {
+      bl_lease_table_arena_made(store->table, opened->job, false);
+      answer->reason = BL_LEASE_NO_ARENA;
+    }
+    *arena_waits = store->jobs[opened->job].making != NULL;
+  }
+  bl_store_settle(store);
+  return decision;
+}
+
+// ---- transfers ---------------------------------------------------------------------------------------------------------
+
+static void pull(bl_work_t *work) {
+  transfer_t *transfer = (transfer_t *)(void *)((char *)work - offsetof(transfer_t, work));
+  transfer->status =
+      bl_block_copy(transfer->to, transfer->from, transfer->bytes, &transfer->cancelled, &transfer->checksum);
+}
+
+static void pulled(bl_message_t *message) {
+  transfer_t *transfer = BL_MESSAGE_OWNER(message, transfer_t, work.done);
+  bl_store_t *store = transfer->store;
+  bl_link_release(store->links, transfer->link);
+  if (transfer->previous != NULL) {
+    transfer->previous->next = transfer->next;
+  } else {
+    store->transfers = transfer->next;
+  }
+  if (transfer->next != NULL) {
+    transfer->next->previous = transfer->previous;
+  }
+  transfer->next = store->unused;
+  store->unused = transfer;
+  bl_lease_table_transfer_ended(store->table, transfer->id, transfer->generation, transfer->status == BL_OK,
+                                transfer->checksum, bl_clock_now_ns());
+  bl_store_settle(store);
+}
+
+static bool begin_pull(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_block_t *block,
+                       const bl_store_source_t *source, const bl_lease_answer_t *answer) {
+  bl_lease_view_t view;
+  bl_link_t *link = bl_link_acquire(store->links, request->session);
+  transfer_t *transfer = store->unused != NULL ? store->unused : calloc(1, sizeof *transfer);
+  if (link == NULL || transfer == NULL || bl_lease_table_get(store->table, answer->id, &view) != BL_OK) {
+    goto fail;
+  }
+  const uint8_t *from = bl_link_map(link, source->arena, source->offset_bytes, block->bytes);
+  uint32_t job = bl_link_job(link);
+  if (from == NULL || store->jobs[job].arena.base == NULL) {
+    goto fail;
+  }
+  store->unused = transfer == store->unused ? transfer->next : store->unused;
+  transfer->work = (bl_work_t){.run = pull, .done = {.handle = pulled}};
+  transfer->store = store;
+  transfer->link = link;
+  transfer->id = answer->id;
+  transfer->generation = answer->generation;
+  transfer->from = from;
+  transfer->to = store->jobs[job].arena.base + answer->offset_bytes;
+  transfer->bytes = block->bytes;
+  transfer->checksum = 0;
+  atomic_init(&transfer->cancelled, false);
+  transfer->previous = NULL;
+  transfer->next = store->transfers;
+  if (store->transfers != NULL) {
+    store->transfers->previous = transfer;
+  }
+  store->transfers = transfer;
+  bl_pool_submit(store->pool, &transfer->work);
+  return true;
+fail:
+  if (transfer != NULL && transfer != store->unused) {
+    transfer->next = store->unused;
+    store->unused = transfer;
+  }
+  if (link != NULL) {
+    bl_link_release(store->links, link);
+  }
+  return false;
+}
+
+bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_block_t *block,
+                           const bl_store_source_t *source, bl_lease_decision_t *decision, bl_lease_answer_t *answer,
+                           bl_error_t *err) {
+  bl_link_t *link = bl_link_acquire(store->links, request->session);
+  if (link != NULL) {
+    bool inside = bl_link_map(link, source->arena, source->offset_bytes, block->bytes) != NULL;
+    bl_link_release(store->links, link);
+    if (!inside) {
+      return bl_error_set(err, BL_INVALID,
+                          "cannot evict lease %" PRIu64 ": %" PRIu64 " bytes at offset %" PRIu64 " of arena %" PRIu32
+                          " lie outside of what the session showed over the data path",
+                          block->token.id, block->bytes, source->offset_bytes, source->arena);
+    }
+  }
+  *decision = bl_lease_table_evict(store->table, request, block, answer);
+  if (*decision == BL_LEASE_BEGIN && !begin_pull(store, request, block, source, answer)) {
+    // No data path (any more): the request is answered with BL_LEASE_TRANSFER.
+    bl_lease_table_transfer_ended(store->table, answer->id, answer->generation, false, 0, bl_clock_now_ns());
+  }
+  return BL_OK;
+}
+
+static void cancel(bl_store_t *store, uint64_t id, uint64_t generation) {
+  for (transfer_t *transfer = store->transfers; transfer != NULL; transfer = transfer->next) {
+    if (transfer->id == id && transfer->generation == generation) {
+      atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
+    }
+  }
+}
+
+// ---- what the table wants ----------------------------------------------------------------------------------------------
+
+void bl_store_settle(bl_store_t *store) {
+  bl_lease_action_t action;
+  while (bl_lease_table_next_action(store->table, &action)) {
+    switch (action.kind) {
+    case BL_LEASE_ANSWER:
+      store->observer.on_answer(store->observer.context, action.session, action.sequence, &action.answer);
+      break;
+    case BL_LEASE_CANCEL_TRANSFER:
+      cancel(store, action.id, action.generation);
+      break;
+    case BL_LEASE_END_SESSION:
+      bl_log(action.end == BL_SESSION_CLOSED ? BL_LOG_INFO : BL_LOG_WARNING, "session %" PRIx64 " is over: %s",
+             action.session, bl_session_end_text(action.end));
+      bl_links_end(store->links, action.session);
+      store->observer.on_session_over(store->observer.context, action.session, action.end);
+      break;
+    case BL_LEASE_CLOSE_ARENA:
+      close_arena(store, action.job);
+      break;
+    }
+  }
+  uint64_t revision = bl_lease_table_journal(store->table)->revision;
+  if (revision != store->seen_revision) {
+    store->seen_revision = revision;
+    store->observer.on_change(store->observer.context);
+  }
+  uint64_t deadline_ns = bl_lease_table_next_deadline_ns(store->table), now_ns = bl_clock_now_ns();
+  if (deadline_ns == UINT64_MAX) {
+    bl_timer_stop(store->timer);
+  } else {
+    bl_timer_start(store->timer, deadline_ns > now_ns ? (deadline_ns - now_ns) / BL_NS_PER_MS + 1 : 0, 0);
+  }
+}
+
+static void on_timer(bl_timer_t *timer, void *context) {
+  (void)timer;
+  bl_store_t *store = context;
+  bl_lease_table_advance(store->table, bl_clock_now_ns());
+  bl_store_settle(store);
+}
+
+// ---- sessions on the data path -----------------------------------------------------------------------------------------
+
+// Whether a visitor is who it says, and the arena it may then see.
+static bl_status_t admit(void *context, uint64_t session, const bl_incarnation_t *key, bl_links_room_t *room,
+                         bl_error_t *err) {
+  bl_store_t *store = context;
+  bl_lease_answer_t answer;
+  (void)bl_lease_table_keep_alive(store->table, session, key, bl_clock_now_ns(), &answer);
+  bl_status_t status = bl_lease_answer_to_error(&answer, "connect", err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_lease_opened_t opened;
+  if (!bl_lease_table_opened(store->table, session, &opened) || store->jobs[opened.job].arena.base == NULL) {
+    return bl_error_set(err, BL_UNAVAILABLE, "the memory of the job is not there yet");
+  }
+  const bl_arena_t *arena = &store->jobs[opened.job].arena;
+  *room = (bl_links_room_t){.job = opened.job, .fd = arena->fd, .bytes = arena->bytes};
+  return BL_OK;
+}
+
+// ---- creation ----------------------------------------------------------------------------------------------------------
+
+// Writes, reads and checks a block the way evictions do, and sees that a flipped bit is found.
+static bl_status_t self_test(bl_error_t *err) {
+  bl_arena_t arena;
+  bl_status_t status =
+      bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, 2 * SELF_TEST_BYTES, &arena, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  uint8_t *from = arena.base, *to = arena.base + SELF_TEST_BYTES;
+  for (uint32_t i = 0; i < SELF_TEST_BYTES; i++) {
+    from[i] = (uint8_t)(i * 2654435761u >> 13);
+  }
+  uint64_t wanted = bl_block_checksum(from, SELF_TEST_BYTES), copied = 0;
+  status = bl_block_copy(to, from, SELF_TEST_BYTES, NULL, &copied);
+  bool good = status == BL_OK && copied == wanted && memcmp(to, from, SELF_TEST_BYTES) == 0;
+  to[SELF_TEST_BYTES / 3] ^= 4;
+  good = good && bl_block_checksum(to, SELF_TEST_BYTES) != wanted;
+  bl_arena_destroy(&arena);
+  return good ? BL_OK
+              : bl_error_set(err, BL_DATA_LOSS, "the self test failed: memory or checksum of this machine lies");
+}
+
+bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, bl_store_t **out, bl_error_t *err) {
+  bl_status_t status = self_test(err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_lease_config_t leases = options->leases;
+  bl_store_t *store = calloc(1, sizeof *store);
+  job_t *jobs = calloc(leases.max_jobs, sizeof *jobs);
+  if (store == NULL || jobs == NULL ||
+      getrandom(&leases.incarnation, sizeof leases.incarnation, 0) != (ssize_t)sizeof leases.incarnation) {
+    free(store);
+    free(jobs);
+    return bl_error_set(err, BL_EXHAUSTED, "no memory or random numbers for a store");
+  }
+  *store = (bl_store_t){.loop = loop, .observer = options->observer, .jobs = jobs};
+  for (uint32_t i = 0; i < leases.max_jobs; i++) {
+    jobs[i].arena.fd = -1;
+  }
+  bl_machine_text(store->machine, sizeof store->machine);
+  status = bl_lease_table_create(&leases, bl_clock_now_ns(), &store->table, err);
+  if (status == BL_OK) {
+    status = bl_timer_create(loop, on_timer, store, &store->timer, err);
+  }
+  if (status == BL_OK) {
+    unsigned threads = options->transfer_threads != 0 ? options->transfer_threads : 1;
+    status = bl_pool_create(loop, threads, &store->pool, err);
+  }
+  if (status == BL_OK) {
+    status = bl_links_create(loop, store->pool, options->data_address, admit, store, &store->links, err);
+  }
+  if (status != BL_OK) {
+    bl_store_destroy(store);
+    return status;
+  }
+  *out = store;
+  return BL_OK;
+}
+
+static void free_transfers(transfer_t *transfer) {
+  while (transfer != NULL) {
+    transfer_t *next = transfer->next;
+    free(transfer);
+    transfer = next;
+  }
+}
+
+void bl_store_destroy(bl_store_t *store) {
+  if (store == NULL) {
+    return;
+  }
+  for (transfer_t *transfer = store->transfers; transfer != NULL; transfer = transfer->next) {
+    atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
+  }
+  bl_pool_destroy(store->pool);
+  bl_loop_drain(store->loop); // what the pool posted: all transfers have come back after this
+  bl_links_destroy(store->links);
+  if (store->table != NULL) {
+    for (uint32_t i = 0; i < bl_lease_table_config(store->table)->max_jobs; i++) {
+      close_arena(store, i);
+    }
+  }
+  bl_timer_destroy(store->timer);
+  bl_lease_table_destroy(store->table);
+  free_transfers(store->unused);
+  free(store->jobs);
+  free(store);
+}

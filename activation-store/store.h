@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store behind its RPCs: the lease table (lib/lease) decides, this does: it keeps the arenas of jobs, the links to
+// holders, and the transfers, and tells its observer what the table answers later.
+//
+// Memory: one sealed memfd per job (PROTOCOL.md section 1), made on a transfer thread when the first session of a job
+// opens and closed when nobody holds a room of it any more. Holders only read it; the store pulls what they evict from
+// their own sealed memory.
+//
+// Thread: the loop's.
+#ifndef BALLAST_ACTIVATION_STORE_STORE_H
+#define BALLAST_ACTIVATION_STORE_STORE_H
+
+#include "lease/table.h"
+#include "loop/loop.h"
+
+typedef struct bl_store bl_store_t;
+
+typedef struct bl_store_observer {
+  // The answer to a request that got BL_LEASE_BEGIN or BL_LEASE_WAIT.
+  void (*on_answer)(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);
+  // Nothing of this session is answered any more.
+  void (*on_session_over)(void *context, uint64_t session, bl_session_end_t end);
+  // The arena of a job that open asked for is there, or not: err->status.
+  void (*on_arena)(void *context, uint32_t job, const bl_error_t *err);
+  // Something was written to the journal.
+  void (*on_change)(void *context);
+  void *context;
+} bl_store_observer_t;
+
+typedef struct bl_store_options {
+  bl_lease_config_t leases;  // `incarnation` is drawn by create
+  const char *data_address;  // "unix:/path" of the data path
+  unsigned transfer_threads; // 0: 1
+  bl_store_observer_t observer;
+} bl_store_options_t;
+
+// Proves itself by writing, reading and checking a block before it returns. BL_INVALID, BL_EXHAUSTED, BL_PRECONDITION
+// (somebody serves the data address), BL_DATA_LOSS (the self test).
+BL_MUST_USE bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, bl_store_t **store,
+                                        bl_error_t *err);
+// Waits for transfers that run. NULL is fine.
+void bl_store_destroy(bl_store_t *store);
+
+// The table, for calls that need no shell; bl_store_settle after each that may have changed something.
+bl_lease_table_t *bl_store_table(bl_store_t *store);
+void bl_store_settle(bl_store_t *store);
+uint64_t bl_store_now_ns(void);
+
+// As bl_lease_table_open. *arena_waits: the answer must wait for on_arena of opened->job.
+bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, bl_lease_opened_t *opened,
+                                  bool *arena_waits, bl_lease_answer_t *answer);
+
+typedef struct bl_store_source { // where an evicted block lies, in what its holder showed over the data path
+  uint32_t arena;
+  uint64_t offset_bytes;
+} bl_store_source_t;
+// As bl_lease_table_evict; BL_LEASE_BEGIN has begun. Fails before the table is asked with BL_INVALID when the source
+// lies outside of what the holder showed.
+BL_MUST_USE bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request,
+                                       const bl_lease_block_t *block, const bl_store_source_t *source,
+                                       bl_lease_decision_t *decision, bl_lease_answer_t *answer, bl_error_t *err);
+
+const char *bl_store_data_address(const bl_store_t *store);
+const char *bl_store_machine(const bl_store_t *store);
+// "shm", or why a session has no data path. Valid until the next call.
+const char *bl_store_path_of(const bl_store_t *store, uint64_t session);
+
+#endif
