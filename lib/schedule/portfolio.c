@@ -112,6 +112,9 @@ static bl_status_t attempt(bl__portfolio_t *portfolio, const bl_schedule_t *base
   uint32_t worst;
   portfolio->budget -= portfolio->budget < count ? portfolio->budget : count;
   bl_status_t status = bl__dispatch(base, portfolio->costs, portfolio->limits, rule, made, &t_end);
+  if (status == BL_INTERNAL) {
+    return BL_OK; // the base cannot run
+  }
   if (status == BL_OK) {
     status = measure(portfolio, made, &worst);
   }

@@ -47,7 +47,7 @@ BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_
                                            const bl_costs_t *costs, const uint32_t *limits, uint32_t bases);
 // A new budget for `bases` further base orders.
 void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases);
-// A base order that does not fit within the limits is passed over, as is everything once the budget is spent and
+// A base order that cannot run or does not fit within the limits is passed over, as is everything once the budget is spent and
 // something was found. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base);
 // Tries the best result itself as a base, again and again while that is an improvement. `base` is scratch.

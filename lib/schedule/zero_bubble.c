@@ -64,10 +64,12 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
     }
   }
   for (uint32_t shape = 0; shape < SHAPES && status == BL_OK; shape++) {
+    uint32_t before = schedule->micro_batches; // no stage may run further ahead than the one before it
     for (uint32_t s = 0; s < p && status == BL_OK; s++) {
       uint32_t room = smaller(limits[s], schedule->micro_batches);
       uint32_t aheads[] = {p - s, p - s + 1, 3 * (p - s) / 2, 2 * (p - s)};
-      uint32_t in_flight = smaller(aheads[shape % 4], room);
+      uint32_t in_flight = smaller(smaller(aheads[shape % 4], room), before);
+      before = in_flight;
       status = fill_base(base, s, in_flight, (room - in_flight) * (shape / 4) / 4);
     }
     if (status == BL_OK) {

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies that searched schedules need no more time and no more memory than the public generators' records of their
+// family, for the same stages, micro-batches and costs. By default the smaller records; all with BALLAST_SOAK=1.
+#include "reference.h"
+
+#include "schedule/generate.h"
+#include "schedule/validate.h"
+#include "simulate/simulate.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef enum limit { LIMIT_DEFAULT, LIMIT_RECORD } limit_t;
+
+typedef struct family {
+  const char *record, *ours;
+  limit_t memory;  // LIMIT_RECORD: the record's own worst peak is the limit asked for
+  bool half_group; // group of ceil(p / 2)
+  double slack;    // share of the record's time by which ours is allowed to be later: what the search does not reach
+} family_t;
+
+static const family_t families[] = {
+    {"zb_1p", "zb-h1", LIMIT_DEFAULT, false, 0},
+    {"zb_1p_memb", "zb-h1", LIMIT_DEFAULT, false, 0},
+    {"zb_1.5p", "zb-h1", LIMIT_RECORD, false, 0},
+    {"zb_2p", "zb-h2", LIMIT_DEFAULT, false, 0},
+    {"zbv", "zb-v", LIMIT_DEFAULT, false, 0},
+    {"v_min", "v-min", LIMIT_DEFAULT, false, 0},
+    {"v_half", "v-half", LIMIT_DEFAULT, false, 0.004},
+    {"v_1f1b", "1f1b-v", LIMIT_DEFAULT, false, 0.02},
+    {"group_interleaved_v2_gp", "grouped-interleaved", LIMIT_DEFAULT, false, 0},
+    {"group_interleaved_v2_ghalf", "grouped-interleaved", LIMIT_DEFAULT, true, 0},
+    {"v_auto_max4", "adaptive", LIMIT_RECORD, false, 0.003},
+    {"v_auto_max6", "adaptive", LIMIT_RECORD, false, 0},
+    {"v_auto_max8", "adaptive", LIMIT_RECORD, false, 0},
+    {"v_auto_max12", "adaptive", LIMIT_RECORD, false, 0.04},
+    {"v_auto_max16", "adaptive", LIMIT_RECORD, false, 0},
+};
+
+static void compare(const reference_t *record, const family_t *family) {
+  bl_costs_t costs = reference_costs(record);
+  bl_schedule_request_t request = {.name = family->ours,
+                                   .stages = record->p,
+                                   .micro_batches = record->m,
+                                   .group = family->half_group ? (record->p + 1) / 2 : 0,
+                                   .memory = family->memory == LIMIT_RECORD ? record->worst_peak : 0,
+                                   .costs = &costs};
+  bl_schedule_t *schedule = NULL;
+  bl_simulation_t result;
+  bl_schedule_facts_t facts;
+  bl_error_t err;
+  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
+    fail_msg("%s p=%u m=%u: %s", family->ours, record->p, record->m, err.text);
+  }
+  if (bl_schedule_validate(schedule, &facts, &err) != BL_OK) {
+    fail_msg("%s p=%u m=%u: %s", family->ours, record->p, record->m, err.text);
+  }
+  assert_true(facts.ascending);
+  assert_int_equal(bl_simulate(schedule, &costs, &result, &err), BL_OK);
+  assert_true(result.lower_bound <= result.t_end * (1 + 1e-9));
+  double peak = 0;
+  for (uint32_t s = 0; s < record->p; s++) {
+    peak = result.peak[s] > peak ? result.peak[s] : peak;
+  }
+  if (result.t_end > record->t_end * (1 + family->slack) + 1e-9 || peak > record->worst_peak + 1e-9) {
+    fail_msg("%s p=%u m=%u costs %g,%g,%g,%g: end %g, peak %g; %s of %s has %g, %g", family->ours, record->p, record->m,
+             record->forward, record->input, record->weight, record->boundary, result.t_end, peak, record->name,
+             record->source, record->t_end, record->worst_peak);
+  }
+  bl_simulation_cleanup(&result);
+  bl_schedule_destroy(schedule);
+}
+
+static void searched_schedules_reach_their_records(void **state) {
+  (void)state;
+  bool all = getenv("BALLAST_SOAK") != NULL;
+  reference_t records[REFERENCE_MAX];
+  size_t count = reference_read(records), compared = 0;
+  for (size_t r = 0; r < count; r++) {
+    if (!all && records[r].p * records[r].m > 32) {
+      continue;
+    }
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+      if (strcmp(records[r].name, families[f].record) == 0) {
+        compare(&records[r], &families[f]);
+        compared++;
+      }
+    }
+  }
+  assert_in_range(compared, 50, REFERENCE_MAX);
+}
+
+// Costs of one stage that is slower than the others: limits hold and the bound stays below.
+static void uneven_stages_are_scheduled(void **state) {
+  (void)state;
+  bl_chunk_costs_t chunks[8];
+  for (uint32_t s = 0; s < 8; s++) {
+    chunks[s] = s == 2 ? (bl_chunk_costs_t){14, 20, 9, 14} : (bl_chunk_costs_t){10, 14, 6, 10};
+  }
+  bl_costs_t costs = {.chunks = chunks, .boundary = 2};
+  static const char *const names[] = {"zb-h1", "v-half", "adaptive"};
+  for (size_t n = 0; n < 3; n++) {
+    bl_schedule_request_t request = {.name = names[n], .stages = 4, .micro_batches = 8, .costs = &costs};
+    bl_schedule_t *schedule;
+    bl_simulation_t result;
+    assert_int_equal(bl_schedule_generate(&request, &schedule, NULL), BL_OK);
+    assert_int_equal(bl_simulate(schedule, &costs, &result, NULL), BL_OK);
+    assert_true(result.lower_bound <= result.t_end && result.t_end < 1.5 * result.lower_bound);
+    for (uint32_t s = 0; s < 4; s++) {
+      assert_true(result.peak[s] <= 4);
+    }
+    bl_simulation_cleanup(&result);
+    bl_schedule_destroy(schedule);
+  }
+}
+
+static void memory_limits_per_stage_hold(void **state) {
+  (void)state;
+  const double memory[] = {2, 3, 4, 1};
+  bl_schedule_request_t request = {.name = "zb-h1", .stages = 4, .micro_batches = 8, .memory_of_stage = memory};
+  bl_schedule_t *schedule = NULL;
+  bl_simulation_t result;
+  bl_costs_t costs = BL_COSTS_UNIT;
+  bl_error_t err;
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+  assert_int_equal(bl_simulate(schedule, &costs, &result, &err), BL_OK);
+  for (uint32_t s = 0; s < 4; s++) {
+    assert_true(result.peak[s] <= memory[s]);
+  }
+  bl_simulation_cleanup(&result);
+  bl_schedule_destroy(schedule);
+  request = (bl_schedule_request_t){.name = "adaptive", .stages = 8, .micro_batches = 8, .memory = 1};
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "4 works"));
+  request = (bl_schedule_request_t){.name = "zb-h1", .stages = 2, .micro_batches = 2, .memory = 0.5};
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "below 1"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(searched_schedules_reach_their_records),
+      cmocka_unit_test(uneven_stages_are_scheduled),
+      cmocka_unit_test(memory_limits_per_stage_hold),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
