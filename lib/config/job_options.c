@@ -282,7 +282,8 @@ static const bl_option_t rows[] = {
      AT(pipeline.recompute),
      .choices = recomputes,
      .preset = "none",
-     .help = "What the backward pass computes again instead of storing it."},
+     .help = "What the backward computes again instead of keeping it: the core of attention, or whole blocks from their "
+             "inputs (docs/recomputation.md)."},
     {.name = "pipeline.threads",
      .type = BL_OPTION_INT,
      AT(pipeline.threads),

@@ -79,6 +79,12 @@ def main():
             reference = reference or losses(report)
             assert losses(report) == reference, f"{schedule}"
             print(f"ok {schedule}: slots {[stage['peak_slots'] for stage in report[-1]['stages']]}")
+        for schedule in ("1f1b", "interleaved", "zb-h1", "zb-v"):  # R with fused and split backwards, turns and loops
+            job = write_job(folder, model=deep, train=train,
+                            pipeline={"stages": 4, "schedule": schedule, "recompute": "full"})
+            report, _ = run_job(folder, job, "--local")
+            assert losses(report) == reference, f"{schedule}, recompute full"
+            print(f"ok {schedule}, recompute full: slots {[stage['peak_slots'] for stage in report[-1]['stages']]}")
 
 
 main()
