@@ -126,6 +126,7 @@ bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedu
   full.name = info->name;
   full.chunks = request->chunks != 0 ? request->chunks : info->default_chunks;
   full.memory = request->memory != 0 ? request->memory : rows[row].memory * request->stages;
+  full.effort = request->effort > 0 ? request->effort : 1;
   full.costs = request->costs != NULL ? request->costs : &unit;
   bl_schedule_t *made = NULL;
   bl_status_t status = check_chunks(&full, rows[row].chunks, err);

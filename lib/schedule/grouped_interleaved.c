@@ -57,7 +57,7 @@ bl_status_t bl__generate_grouped_interleaved(const bl_schedule_request_t *reques
     status = bl_schedule_peak_slots(base, limits);
   }
   if (status == BL_OK) {
-    status = bl__improve(&base, 1, request->costs, limits, schedule);
+    status = bl__improve(&base, 1, request->costs, limits, request->effort, schedule);
   }
   bl_schedule_destroy(base);
   free(limits);

@@ -33,8 +33,8 @@ void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *
 }
 
 bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
-                               const uint32_t *limits, uint32_t bases) {
-  *portfolio = (bl__portfolio_t){.costs = costs, .limits = limits};
+                               const uint32_t *limits, uint32_t bases, double effort) {
+  *portfolio = (bl__portfolio_t){.costs = costs, .limits = limits, .effort = effort};
   portfolio->peaks = malloc(shape->stages * sizeof portfolio->peaks[0]);
   bl_status_t status = portfolio->peaks != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t r = 0; r <= BL__PORTFOLIO_KEPT && status == BL_OK; r++) {
@@ -49,7 +49,7 @@ bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *
 void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases) {
   // F, I and W of every block
   bool large = 3 * bl_schedule_block_count(portfolio->results[0].schedule) > BL__PORTFOLIO_LARGE;
-  portfolio->budget = large ? BL__PORTFOLIO_BUDGET_LARGE : BL__PORTFOLIO_BUDGET;
+  portfolio->budget = (size_t)(portfolio->effort * (large ? BL__PORTFOLIO_BUDGET_LARGE : BL__PORTFOLIO_BUDGET));
   portfolio->bases = bases;
 }
 
@@ -192,6 +192,7 @@ bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
   size_t count = bl_schedule_op_count(best->schedule);
   size_t evaluations = (count > BL__PORTFOLIO_LARGE ? BL__PORTFOLIO_POLISH_LARGE : BL__PORTFOLIO_POLISH) / count;
   evaluations = evaluations < BL__PORTFOLIO_ORDERS ? evaluations : BL__PORTFOLIO_ORDERS;
+  evaluations = (size_t)((double)evaluations * portfolio->effort);
   // Half of the search for all of them, the other half for the one that came farthest.
   for (uint32_t r = 0; r < portfolio->found && status == BL_OK; r++) {
     bl__result_t *result = &portfolio->results[r];
@@ -246,17 +247,17 @@ static bl_status_t improve_once(bl__portfolio_t *portfolio, bl_schedule_t *const
 }
 
 bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_costs_t *costs, const uint32_t *limits,
-                        bl_schedule_t *schedule) {
+                        double effort, bl_schedule_t *schedule) {
   bl_costs_t cells = BL_COSTS_UNIT;
   bl__portfolio_t with_cells = {0}, portfolio = {0};
   bl_schedule_t *scratch = NULL;
   bool equal = bl__costs_are_cells(costs, schedule->virtual_stages);
   bl_status_t status = bl__schedule_like(schedule, &scratch);
   if (status == BL_OK) {
-    status = bl__portfolio_init(&portfolio, schedule, costs, limits, 0);
+    status = bl__portfolio_init(&portfolio, schedule, costs, limits, 0, effort);
   }
   if (status == BL_OK && !equal) {
-    status = bl__portfolio_init(&with_cells, schedule, &cells, limits, count + 1);
+    status = bl__portfolio_init(&with_cells, schedule, &cells, limits, count + 1, effort);
     with_cells.follower = &portfolio;
   }
   if (status == BL_OK && !equal) {

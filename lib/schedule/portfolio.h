@@ -3,7 +3,7 @@
 // the limits, of equally fast ones that with the lower worst peak.
 //
 //   bl__portfolio_t portfolio;
-//   status = bl__portfolio_init(&portfolio, schedule, costs, limits, number of bases);
+//   status = bl__portfolio_init(&portfolio, schedule, costs, limits, number of bases, effort);
 //   status = bl__portfolio_try(&portfolio, base);          // for every base order
 //   status = bl__portfolio_polish(&portfolio);
 //   bl__portfolio_take(&portfolio, schedule);              // fills the lists of `schedule`
@@ -29,6 +29,7 @@ typedef struct bl__portfolio {
   uint32_t *peaks;                              // [stages]
   bl__result_t results[BL__PORTFOLIO_KEPT + 1]; // the best first; the last one is room for the next attempt
   uint32_t found;
+  double effort;                  // share of the usual search
   size_t budget;                  // operations that may still be dispatched
   uint32_t bases;                 // base orders still to come
   struct bl__portfolio *follower; // with other costs: also times every order that is tried here, as it is; or NULL
@@ -44,7 +45,8 @@ typedef struct bl__portfolio {
 #define BL__PORTFOLIO_POLISH_LARGE 2000000
 
 BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape,
-                                           const bl_costs_t *costs, const uint32_t *limits, uint32_t bases);
+                                           const bl_costs_t *costs, const uint32_t *limits, uint32_t bases,
+                                           double effort);
 // A new budget for `bases` further base orders.
 void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases);
 // A base order that cannot run or does not fit within the limits is passed over, as is everything once the budget is spent and
@@ -61,7 +63,7 @@ void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
 // A whole search from base orders: first with cells of unit length, for which timetables are made, then with the costs
 // given and the first one's results as further bases. The best goes into the lists of `schedule`. Statuses as above.
 BL_MUST_USE bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_costs_t *costs,
-                                    const uint32_t *limits, bl_schedule_t *schedule);
+                                    const uint32_t *limits, double effort, bl_schedule_t *schedule);
 // Are F, I and W of all chunks equally long and boundaries free?
 bool bl__costs_are_cells(const bl_costs_t *costs, uint32_t virtual_stages);
 

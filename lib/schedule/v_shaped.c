@@ -151,10 +151,10 @@ static bl_status_t generate_within(const bl_schedule_request_t *request, double 
   bl__portfolio_t with_cells = {0}, portfolio = {0};
   bool equal = bl__costs_are_cells(request->costs, schedule->virtual_stages);
   if (status == BL_OK) {
-    status = bl__portfolio_init(&portfolio, schedule, request->costs, search.limits, 0);
+    status = bl__portfolio_init(&portfolio, schedule, request->costs, search.limits, 0, request->effort);
   }
   if (status == BL_OK && !equal) {
-    status = bl__portfolio_init(&with_cells, schedule, &cells, search.limits, 0);
+    status = bl__portfolio_init(&with_cells, schedule, &cells, search.limits, 0, request->effort);
     with_cells.follower = &portfolio;
   }
   if (status == BL_OK && !equal) {

@@ -47,7 +47,7 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
   bl_status_t status = limits != NULL ? bl__schedule_like(schedule, &base) : BL_EXHAUSTED;
   if (status == BL_OK) {
     bl__memory_limits(schedule, request->memory, request->memory_of_stage, limits);
-    status = bl__portfolio_init(&portfolio, schedule, request->costs, limits, 8 + SHAPES + 1);
+    status = bl__portfolio_init(&portfolio, schedule, request->costs, limits, 8 + SHAPES + 1, request->effort);
   }
   for (uint32_t s = 0; s < p && status == BL_OK; s++) {
     if (limits[s] < 1) {

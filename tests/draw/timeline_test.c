@@ -16,6 +16,12 @@
 
 #include <cmocka.h>
 
+// Fontconfig, which cairo asks for fonts, keeps some memory to the end of the process. Named for the leak checker.
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) {
+  return "leak:libfontconfig";
+}
+
 static char *read_all(const char *path, size_t *size) {
   FILE *file = fopen(path, "rb");
   assert_non_null(file);

@@ -35,7 +35,7 @@ static void schedules_come_back(void **state) {
   size_t count;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   for (size_t n = 0; n < count; n++) {
-    bl_schedule_request_t request = {.name = infos[n].name, .stages = 4, .micro_batches = 8};
+    bl_schedule_request_t request = {.name = infos[n].name, .stages = 4, .micro_batches = 8, .effort = 0.02};
     bl_schedule_t *schedule, *back;
     if (!bl_schedule_info_built(&infos[n])) {
       continue;

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 static bl_schedule_t *generate(const char *name, uint32_t p, uint32_t m, uint32_t v) {
-  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .chunks = v};
+  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .chunks = v, .effort = 0.02};
   bl_schedule_t *schedule = NULL;
   bl_error_t err;
   if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
@@ -105,7 +105,7 @@ static void plans_of_all_built_schedules_replay(void **state) {
   for (size_t n = 0; n < count; n++) {
     for (uint32_t p = 1; p <= 5 && bl_schedule_info_built(&infos[n]) && infos[n].runs; p += 2) {
       for (uint32_t m = 1; m <= 11; m += 5) {
-        bl_schedule_request_t request = {.name = infos[n].name, .stages = p, .micro_batches = m};
+        bl_schedule_request_t request = {.name = infos[n].name, .stages = p, .micro_batches = m, .effort = 0.02};
         bl_schedule_t *schedule = NULL;
         if (bl_schedule_generate(&request, &schedule, NULL) == BL_OK) {
           check_plans(schedule);
