@@ -5,6 +5,7 @@
 #include "loop/loop.h"
 #include "loop/signal.h"
 #include "rpc/health.h"
+#include "rpc/reflection.h"
 #include "rpc/server.h"
 #include "service_wire.h"
 #include "sys/file.h"
@@ -206,6 +207,9 @@ static bl_status_t start_server(program_t *self, char address[BL_RPC_ADDRESS_BYT
   bl_status_t status = bl_rpc_server_create(self->rpc, NULL, &self->server, err);
   if (status == BL_OK) {
     status = bl_service_serve(self->service, self->server, err);
+  }
+  if (status == BL_OK) {
+    status = bl_rpc_reflection_add(self->server, err);
   }
   if (status == BL_OK) {
     status = bl_rpc_server_listen(self->server, self->arguments.listen, address, BL_RPC_ADDRESS_BYTES, err);

@@ -115,6 +115,7 @@ void bl_rpc_call_finish(bl_rpc_call_t *call, bl_status_t status, const char *tex
   call->finishing = true;
   call->on_cancel = NULL;
   call->on_sent = NULL;
+  call->on_read = NULL;
   call->status = status;
   call->text = grpc_slice_from_copied_string(text != NULL ? text : "");
   if (call->sending == NULL) {
@@ -175,6 +176,57 @@ bool bl_rpc_call_can_send(const bl_rpc_call_t *call) {
   return call->sending == NULL && !call->cancelled && !call->finishing;
 }
 
+// ---- a client's stream -------------------------------------------------------------------------------------------
+
+// The message in call->payload; on failure the call is ended and NULL returned.
+static ProtobufCMessage *unpack(bl_rpc_call_t *call) {
+  bl_error_t err;
+  ProtobufCMessage *input = NULL;
+  bl_status_t status = bl__message_unpack(call->method->descriptor->input, call->payload, &call->arena, &input, &err);
+  grpc_byte_buffer_destroy(call->payload);
+  call->payload = NULL;
+  if (status != BL_OK) {
+    bl_rpc_call_fail(call, &err);
+    return NULL;
+  }
+  return input;
+}
+
+static void on_received(bl_message_t *message) {
+  bl_rpc_call_t *call = BL__TAG_OWNER(message, bl_rpc_call_t, received);
+  call->outstanding--;
+  if (call->finishing) {
+    if (call->payload != NULL) {
+      grpc_byte_buffer_destroy(call->payload);
+      call->payload = NULL;
+    }
+    release_if_over(call);
+    return;
+  }
+  ProtobufCMessage *input = NULL;
+  if (call->payload != NULL) {
+    input = unpack(call);
+    if (input == NULL) {
+      return;
+    }
+  }
+  bl_rpc_handler_fn read = call->on_read;
+  call->on_read = NULL;
+  read(call, input, call->read_context);
+}
+
+void bl_rpc_call_read(bl_rpc_call_t *call, bl_rpc_handler_fn read, void *context) {
+  assert(bl_loop_is_current(call->server->rpc->loop));
+  assert(!call->finishing && call->on_read == NULL);
+  call->on_read = read;
+  call->read_context = context;
+  bl__arena_reset(&call->arena);
+  call->outstanding++;
+  bl__rpc_tag_arm(call->server->rpc, &call->received, on_received);
+  grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &call->payload};
+  bl__rpc_start(call->server->rpc, call->call, &op, 1, &call->received);
+}
+
 // ---- arrival -----------------------------------------------------------------------------------------------------
 
 static void refuse_unknown(bl_rpc_call_t *call) {
@@ -186,19 +238,15 @@ static void refuse_unknown(bl_rpc_call_t *call) {
 }
 
 static void serve(bl_rpc_call_t *call) {
-  bl_error_t err;
-  ProtobufCMessage *input;
-  if (call->payload == NULL) { // larger than gRPC was told to take, or none was sent
+  if (call->payload == NULL) {
+    bl_error_t err; // larger than gRPC was told to take, or none was sent
     (void)bl_error_set(&err, BL_EXHAUSTED, "%s: no message, or one of more than %zu bytes",
                        call->method->descriptor->name, call->server->message_limit_bytes);
     bl_rpc_call_fail(call, &err);
     return;
   }
-  bl_status_t status = bl__message_unpack(call->method->descriptor->input, call->payload, &call->arena, &input, &err);
-  grpc_byte_buffer_destroy(call->payload);
-  call->payload = NULL;
-  if (status != BL_OK) {
-    bl_rpc_call_fail(call, &err);
+  const ProtobufCMessage *input = unpack(call);
+  if (input == NULL) {
     return;
   }
   call->method->handle(call, input, call->method->context);

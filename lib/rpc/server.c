@@ -150,6 +150,7 @@ bl_status_t bl_rpc_server_add_service(bl_rpc_server_t *server, const ProtobufCSe
       return bl_error_set(err, BL_INVALID, "method %s is there twice", path);
     }
     method->descriptor = descriptor;
+    method->service = service;
     method->handle = methods[i].handle;
     method->context = context;
   }
@@ -254,6 +255,7 @@ static void prepare_call(bl_rpc_call_t *call, bl_rpc_server_t *server, bl__metho
   call->close_requested = call->cancelled = call->metadata_sent = call->finishing = call->ended = false;
   call->on_sent = NULL;
   call->on_cancel = NULL;
+  call->on_read = NULL;
   grpc_metadata_array_init(&call->metadata);
   grpc_call_details_init(&call->details);
 }

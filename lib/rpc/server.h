@@ -19,7 +19,8 @@
 //      was cancelled. The call, its input and its callbacks are gone when that function returns.
 //   2. Cancelled means that the client gave up, the deadline passed, the connection was lost, or the shutdown's
 //      deadline passed. `on_cancel` says so at most once, never after the call is finished.
-//   3. A stream has at most one message in flight: bl_rpc_call_send again only after `sent` (back-pressure).
+//   3. A handler is called with the first message; those that a client's stream sends after it are read one by one.
+//   4. A stream has at most one message in flight: bl_rpc_call_send again only after `sent` (back-pressure).
 // Methods without a row in the table, and unknown ones, answer UNIMPLEMENTED.
 #ifndef BALLAST_RPC_SERVER_H
 #define BALLAST_RPC_SERVER_H
@@ -85,6 +86,11 @@ typedef void (*bl_rpc_sent_fn)(bl_rpc_call_t *call, void *context);
 BL_MUST_USE bl_status_t bl_rpc_call_send(bl_rpc_call_t *call, const ProtobufCMessage *output, bl_rpc_sent_fn sent,
                                          void *context);
 bool bl_rpc_call_can_send(const bl_rpc_call_t *call); // nothing in flight and not cancelled
+
+// Reads the next message of a client that streams. `read` fires once: with the message, valid until the next read or
+// the call's end, or with NULL when the client has sent its last or is gone. The input given to the handler is valid
+// until the first read only. One read at a time. A message that cannot be unpacked ends the call with its status instead.
+void bl_rpc_call_read(bl_rpc_call_t *call, bl_rpc_handler_fn read, void *context);
 
 typedef void (*bl_rpc_cancel_fn)(bl_rpc_call_t *call, void *context);
 // Asks to be told; when the call is cancelled already, it fires before this returns. NULL: no longer.

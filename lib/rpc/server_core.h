@@ -20,6 +20,7 @@
 // A method as clients call it. The one without a handler catches all unknown ones.
 typedef struct bl__method {
   const ProtobufCMethodDescriptor *descriptor; // NULL: unknown methods
+  const ProtobufCServiceDescriptor *service;   // NULL: unknown methods
   bl_rpc_handler_fn handle;
   void *context;
   void *registered; // gRPC's handle
@@ -65,13 +66,14 @@ struct bl_rpc_call {
   gpr_timespec deadline;
   grpc_call_details details; // unknown methods
   grpc_metadata_array metadata;
-  grpc_byte_buffer *payload;
+  grpc_byte_buffer *payload; // the first message, then those of reads
 
   bl__arena_t arena; // holds the input
 
   bl__rpc_tag_t arrived;
   bl__rpc_tag_t closed;
   bl__rpc_tag_t sent;
+  bl__rpc_tag_t received; // a further message of a client's stream
   bl__rpc_tag_t finished;
   unsigned outstanding; // batches whose event is still to come
 
@@ -91,6 +93,8 @@ struct bl_rpc_call {
   void *sent_context;
   bl_rpc_cancel_fn on_cancel;
   void *cancel_context;
+  bl_rpc_handler_fn on_read; // NULL: nobody reads
+  void *read_context;
 };
 
 // Gives gRPC one more request for a call of `method`, or notes that one is owed.

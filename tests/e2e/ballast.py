@@ -162,6 +162,7 @@ class Service:
             self.process.wait(10)
             raise AssertionError(f"{program} did not start:\n{self.log()}")
         self.address = words[1]
+        self.health_address = words[2] if len(words) > 2 else ""
 
     def log(self):
         with open(self.log_path) as file:
