@@ -135,6 +135,7 @@ static bool rooms_to_wire(const bl_lease_table_t *table, uint64_t session, rooms
       message->generation = view.generation;
       message->offset_bytes = view.offset_bytes;
       message->bytes = view.room_bytes;
+      message->empty = view.state == BL_LEASE_RESERVED;
       wire->pointers[wire->count++] = message;
     }
   }

@@ -11,6 +11,7 @@ static bl_lease_reason_t reason_of(bl_window_verdict_t verdict) {
 bool bl__request_begin(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t digest, uint32_t *session,
                        bl_window_entry_t **entry, bl_lease_decision_t *decision, bl_lease_answer_t *answer) {
   bl__set_time(table, request->now_ns);
+  *answer = (bl_lease_answer_t){0};
   bl_lease_reason_t reason;
   *session = bl__session_find(table, request->session, &request->key, &reason);
   if (*session == 0) {

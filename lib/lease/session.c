@@ -260,6 +260,7 @@ static void start_session(bl_lease_table_t *table, uint32_t holder, const bl_lea
 bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_open_t *open, uint64_t now_ns,
                                         bl_lease_opened_t *opened, bl_lease_answer_t *answer) {
   bl__set_time(table, now_ns);
+  *answer = (bl_lease_answer_t){0};
   if (!is_name(open->job)) {
     return bl__refuse(table, BL_LEASE_BAD_REQUEST, answer);
   }
@@ -291,6 +292,8 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
   bl_lease_reason_t reason = give_arena(table, &table->jobs[job], open->arena_bytes, &needed);
   if (reason != BL_LEASE_GRANTED) {
     bl__holder_settle(table, holder);
+    answer->free_bytes = answer->largest_free_bytes =
+        bl__granule_bytes(table->capacity_granules - table->arena_granules);
     return bl__refuse(table, reason, answer);
   }
   table->closes -= table->jobs[job].close_queued ? 1 : 0;
@@ -319,6 +322,7 @@ void bl_lease_table_arena_made(bl_lease_table_t *table, uint32_t job_index, bool
 bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
                                               uint64_t now_ns, bl_lease_answer_t *answer) {
   bl__set_time(table, now_ns);
+  *answer = (bl_lease_answer_t){0};
   bl_lease_reason_t reason;
   uint32_t session = bl__session_find(table, number, key, &reason);
   if (session == 0) {
@@ -332,6 +336,7 @@ bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t 
 bl_lease_decision_t bl_lease_table_close(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
                                          uint64_t now_ns, bl_lease_answer_t *answer) {
   bl__set_time(table, now_ns);
+  *answer = (bl_lease_answer_t){0};
   bl_lease_reason_t reason;
   uint32_t session = bl__session_find(table, number, key, &reason);
   if (session == 0) {

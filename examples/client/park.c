@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parks blocks of memory in an activation-store and takes them back, without any stage or driver:
+//
+//   activation-store --listen unix:/tmp/store --capacity "1 GiB" &
+//   ballast-park unix:/tmp/store 64            64 blocks of 1 MiB through 4 slots of own memory
+//
+// It works like a stage that has room for 4 blocks and needs 64: every block is made in a slot, evicted to make room for
+// the next, and loaded back, last one first, as a backward pass would.
+#include "client/client.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS       4
+#define BLOCK_BYTES (1u << 20)
+#define BLOCKS_MAX  4096
+
+static void fill(uint8_t *slot, unsigned block) {
+  for (uint32_t i = 0; i < BLOCK_BYTES; i++) {
+    slot[i] = (uint8_t)((i >> 3) * 31 + block * 7 + (i & 7));
+  }
+}
+
+static bool is_block(const uint8_t *slot, unsigned block) {
+  for (uint32_t i = 0; i < BLOCK_BYTES; i++) {
+    if (slot[i] != (uint8_t)((i >> 3) * 31 + block * 7 + (i & 7))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Evictions run while the next block is made; a slot is filled again only when its own eviction has ended.
+static bl_status_t park(bl_client_t *client, uint8_t *slots, const uint64_t *rooms, unsigned blocks, bl_error_t *err) {
+  bl_client_ticket_t tickets[SLOTS];
+  bl_status_t status = BL_OK;
+  unsigned started = 0, ended = 0;
+  for (unsigned block = 0; block < blocks && status == BL_OK; block++) {
+    uint8_t *slot = slots + (size_t)(block % SLOTS) * BLOCK_BYTES;
+    if (block >= SLOTS) {
+      status = bl_client_evict_wait(client, tickets[ended++ % SLOTS], err);
+    }
+    if (status == BL_OK) {
+      fill(slot, block);
+      bl_client_label_t label = {.step = 1, .micro_batch = block};
+      status = bl_client_evict_start(client, rooms[block], slot, BLOCK_BYTES, &label, &tickets[block % SLOTS], err);
+      started += status == BL_OK ? 1 : 0;
+    }
+  }
+  while (ended < started) {
+    bl_error_t late = {0};
+    bl_status_t one = bl_client_evict_wait(client, tickets[ended++ % SLOTS], &late);
+    if (status == BL_OK && one != BL_OK) {
+      status = one;
+      *err = late;
+    }
+  }
+  return status;
+}
+
+static bl_status_t take_back(bl_client_t *client, uint8_t *slots, const uint64_t *rooms, unsigned blocks,
+                             bl_error_t *err) {
+  for (unsigned block = blocks; block-- > 0;) {
+    uint8_t *slot = slots + (size_t)(block % SLOTS) * BLOCK_BYTES;
+    bl_status_t status = bl_client_load(client, rooms[block], slot, BLOCK_BYTES, err);
+    if (status != BL_OK) {
+      return status;
+    }
+    if (!is_block(slot, block)) {
+      return bl_error_set(err, BL_DATA_LOSS, "block %u came back changed", block);
+    }
+  }
+  return BL_OK;
+}
+
+int main(int argc, char **argv) {
+  unsigned blocks = argc == 3 ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
+  if (blocks == 0 || blocks > BLOCKS_MAX) {
+    fprintf(stderr, "usage: ballast-park STORE BLOCKS (1 to %d)\n", BLOCKS_MAX);
+    return bl_status_exit_code(BL_INVALID);
+  }
+  bl_error_t err = {0};
+  bl_arena_t slots;
+  bl_client_t *client = NULL;
+  static uint64_t rooms[BLOCKS_MAX];
+  bl_status_t status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE,
+                                       (uint64_t)SLOTS * BLOCK_BYTES, &slots, &err);
+  if (status != BL_OK) {
+    goto report;
+  }
+  bl_client_options_t options = {.store = argv[1],
+                                 .job = "park",
+                                 .arena_bytes = (uint64_t)blocks * BLOCK_BYTES,
+                                 .sources = &slots,
+                                 .source_count = 1};
+  status = bl_client_open(&options, &client, &err);
+  if (status == BL_OK) {
+    status = bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = blocks}, 1, &err);
+  }
+  if (status == BL_OK) {
+    bl_client_rooms(client, rooms, blocks);
+    status = park(client, slots.base, rooms, blocks, &err);
+  }
+  if (status == BL_OK) {
+    status = take_back(client, slots.base, rooms, blocks, &err);
+  }
+  if (status == BL_OK) {
+    printf("%u blocks of 1 MiB went through %d slots and came back as they were\n", blocks, SLOTS);
+  }
+  bl_client_close(client);
+  bl_arena_destroy(&slots);
+report:
+  if (status != BL_OK) {
+    fprintf(stderr, "ballast-park: %s\n", err.text);
+  }
+  return bl_status_exit_code(status);
+}

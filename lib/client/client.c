@@ -1,0 +1,707 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/client.h"
+
+#include "client/client_core.h"
+#include "datapath/block.h"
+#include "datapath/door.h"
+#include "sys/clock.h"
+#include "sys/thread.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define TICK_MS  20   // granularity of retries, renewals and of noticing a dead store
+#define TRY_MS   2000 // until an unanswered request is sent again
+#define CLOSE_MS 1000
+#define WINDOW   64 // bits of `answered`; the store's window is at least that
+
+// ---- the loop: sending, answers, renewal -----------------------------------------------------------------------------
+
+static bool is_sequenced(const bl__question_t *question) {
+  return question->verb >= BL__ASK_RESERVE;
+}
+
+static void end_question(bl__question_t *question) {
+  bl_client_t *client = question->client;
+  pthread_mutex_lock(&client->mutex);
+  question->over = true;
+  pthread_cond_broadcast(&client->changed);
+  pthread_mutex_unlock(&client->mutex);
+}
+
+// The session is over for us: every question ends with the cause.
+static void lose(bl_client_t *client, const bl_error_t *cause) {
+  pthread_mutex_lock(&client->mutex);
+  if (client->lost.status == BL_OK) {
+    client->lost = *cause;
+  }
+  bl_error_t lost = client->lost;
+  pthread_mutex_unlock(&client->mutex);
+  bl__question_t *lists[2] = {client->again, client->turn_first};
+  client->again = client->turn_first = client->turn_last = NULL;
+  for (int i = 0; i < 2; i++) {
+    for (bl__question_t *question = lists[i], *next; question != NULL; question = next) {
+      next = question->next;
+      client->in_flight -= i == 0 ? 1 : 0;
+      question->err = lost;
+      end_question(question);
+    }
+  }
+}
+
+static bool is_lost(bl_client_t *client, bl_error_t *err) {
+  pthread_mutex_lock(&client->mutex);
+  bool lost = client->lost.status != BL_OK;
+  if (lost) {
+    *err = client->lost;
+  }
+  pthread_mutex_unlock(&client->mutex);
+  return lost;
+}
+
+// The number is over: the store may forget it, together with all below that are over.
+static void acknowledge(bl_client_t *client, uint64_t sequence) {
+  client->answered |= UINT64_C(1) << (sequence - client->acknowledged - 1);
+  while ((client->answered & 1) != 0) {
+    client->answered >>= 1;
+    client->acknowledged++;
+  }
+}
+
+static void finish(bl__question_t *question);
+
+static void try_send(bl__question_t *question) {
+  bl_client_t *client = question->client;
+  uint64_t now_ns = bl_clock_now_ns();
+  if (now_ns >= question->deadline_ns) {
+    (void)bl_error_set(&question->err, BL_DEADLINE, "%s did not answer in time", client->store);
+    finish(question);
+    return;
+  }
+  uint64_t left_ms = (question->deadline_ns - now_ns) / BL_NS_PER_MS + 1;
+  if (bl__send(question, left_ms < TRY_MS ? left_ms : TRY_MS, &question->err) != BL_OK) {
+    finish(question);
+  }
+}
+
+// Sends those that waited for their turn.
+static void take_turns(bl_client_t *client) {
+  while (client->turn_first != NULL && client->in_flight < BL_CLIENT_IN_FLIGHT &&
+         client->sequence - client->acknowledged < WINDOW) {
+    bl__question_t *question = client->turn_first;
+    client->turn_first = question->next;
+    client->turn_last = client->turn_first == NULL ? NULL : client->turn_last;
+    client->in_flight++;
+    question->sequence = ++client->sequence;
+    try_send(question);
+  }
+}
+
+static void finish(bl__question_t *question) {
+  bl_client_t *client = question->client;
+  if (is_sequenced(question)) {
+    client->in_flight--;
+    acknowledge(client, question->sequence);
+  }
+  end_question(question);
+  take_turns(client);
+}
+
+// Failures of the way there, after which the same question may be asked again; refusals of the store are answers.
+static bool is_worth_another_try(const bl__question_t *question) {
+  const char *store = question->client->store;
+  size_t length = strlen(store);
+  bool way = strncmp(question->err.text, store, length) == 0 && question->err.text[length] == ':';
+  return way && (question->err.status == BL_UNAVAILABLE || question->err.status == BL_DEADLINE);
+}
+
+static void renewed(bl__question_t *question) {
+  bl_client_t *client = question->client;
+  client->renewing = false;
+  if (question->err.status == BL_OK) {
+    client->renewed_ns = client->renewal_sent_ns;
+    pthread_mutex_lock(&client->mutex);
+    client->counters.renewals++;
+    pthread_mutex_unlock(&client->mutex);
+  } else if (!is_worth_another_try(question)) {
+    lose(client, &question->err);
+  } else {
+    client->next_renewal_ns = bl_clock_now_ns() + client->ttl_ms * BL_NS_PER_MS / 20;
+  }
+}
+
+void bl__asked(bl__question_t *question) {
+  bl_client_t *client = question->client;
+  if (question->verb == BL__ASK_KEEP_ALIVE) {
+    renewed(question);
+    return;
+  }
+  bl_error_t lost;
+  if (question->err.status != BL_OK && is_worth_another_try(question) && question->verb != BL__ASK_CLOSE &&
+      bl_clock_now_ns() < question->deadline_ns) {
+    if (is_lost(client, &lost)) {
+      question->err = lost;
+      finish(question);
+      return;
+    }
+    question->next = client->again; // at the next tick
+    client->again = question;
+    return;
+  }
+  finish(question);
+}
+
+static void on_question(bl_message_t *message) {
+  bl__question_t *question = BL_MESSAGE_OWNER(message, bl__question_t, message);
+  bl_client_t *client = question->client;
+  if (is_lost(client, &question->err) && question->verb != BL__ASK_CLOSE) {
+    end_question(question);
+    return;
+  }
+  if (!is_sequenced(question)) {
+    try_send(question);
+    return;
+  }
+  question->next = NULL;
+  if (client->turn_last != NULL) {
+    client->turn_last->next = question;
+  } else {
+    client->turn_first = question;
+  }
+  client->turn_last = question;
+  take_turns(client);
+}
+
+static void renew(bl_client_t *client, uint64_t now_ns) {
+  uint64_t ttl_ns = client->ttl_ms * BL_NS_PER_MS, grace_ns = client->grace_ms * BL_NS_PER_MS;
+  bl_error_t err;
+  if (now_ns > client->renewed_ns + ttl_ns + grace_ns) {
+    (void)bl_error_set(&err, BL_FENCED, "%s was not reached for TTL and grace: what it held is lost", client->store);
+    lose(client, &err);
+    return;
+  }
+  if (client->renewing || now_ns < client->next_renewal_ns) {
+    return;
+  }
+  client->renewal = (bl__question_t){.client = client, .verb = BL__ASK_KEEP_ALIVE};
+  client->renewal_sent_ns = now_ns;
+  client->next_renewal_ns = now_ns + ttl_ns / 3;
+  client->renewing = bl__send(&client->renewal, client->ttl_ms / 3, &err) == BL_OK;
+}
+
+// The end of the connection is the proof that the store is dead (door.h).
+static bool is_door_shut(bl_client_t *client) {
+  struct pollfd door = {.fd = atomic_load(&client->door_fd), .events = POLLIN};
+  return poll(&door, 1, 0) > 0;
+}
+
+static void on_tick(bl_timer_t *timer, void *context) {
+  (void)timer;
+  bl_client_t *client = context;
+  bl_error_t err;
+  bool opened = atomic_load(&client->door_fd) >= 0;
+  if (opened && !is_lost(client, &err)) {
+    if (is_door_shut(client)) {
+      (void)bl_error_set(&err, BL_UNAVAILABLE, "the store at %s is gone: what it held is lost", client->store);
+      lose(client, &err);
+    } else {
+      renew(client, bl_clock_now_ns());
+    }
+  }
+  bl__question_t *again = client->again;
+  client->again = NULL;
+  while (again != NULL) {
+    bl__question_t *next = again->next;
+    pthread_mutex_lock(&client->mutex);
+    client->counters.retries++;
+    pthread_mutex_unlock(&client->mutex);
+    try_send(again);
+    again = next;
+  }
+}
+
+static void on_stop(bl_message_t *message) {
+  bl_loop_stop(BL_MESSAGE_OWNER(message, bl_client_t, stop)->loop);
+}
+
+static bl_status_t create_loop(bl_client_t *client, bl_error_t *err) {
+  bl_status_t status = bl_loop_create(&client->loop, err);
+  if (status == BL_OK) {
+    status = bl_rpc_create(client->loop, &client->rpc, err);
+  }
+  if (status == BL_OK) {
+    status = bl_rpc_channel_create(client->rpc, client->store, NULL, &client->channel, err);
+  }
+  if (status == BL_OK) {
+    status = bl_timer_create(client->loop, on_tick, client, &client->timer, err);
+  }
+  return status;
+}
+
+// The loop's thread: everything on the loop lives and dies here.
+static void *run(void *argument) {
+  bl_client_t *client = argument;
+  bl_thread_set_name("store-client");
+  bl_error_t err = {0};
+  bool well = create_loop(client, &err) == BL_OK;
+  pthread_mutex_lock(&client->mutex);
+  client->lost = err;
+  client->started = true;
+  pthread_cond_broadcast(&client->changed);
+  pthread_mutex_unlock(&client->mutex);
+  if (well) {
+    bl_timer_start(client->timer, TICK_MS, TICK_MS);
+    bl_loop_run(client->loop);
+  }
+  bl_rpc_channel_destroy(client->channel);
+  bl_timer_destroy(client->timer);
+  bl_rpc_destroy(client->rpc);
+  if (client->loop != NULL) {
+    bl_loop_destroy(client->loop);
+  }
+  return NULL;
+}
+
+// ---- callers ------------------------------------------------------------------------------------------------------------
+
+// An unused question; waits for one when all are in use.
+static bl__question_t *new_question(bl_client_t *client, bl__verb_t verb) {
+  pthread_mutex_lock(&client->mutex);
+  for (;;) {
+    for (size_t i = 0; i < sizeof client->questions / sizeof client->questions[0]; i++) {
+      if (!client->questions[i].used) {
+        bl__question_t *question = &client->questions[i];
+        *question = (bl__question_t){.client = client,
+                                     .verb = verb,
+                                     .used = true,
+                                     .deadline_ns = bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS,
+                                     .message = {.handle = on_question}};
+        pthread_mutex_unlock(&client->mutex);
+        return question;
+      }
+    }
+    pthread_cond_wait(&client->changed, &client->mutex);
+  }
+}
+
+static void free_question(bl__question_t *question) {
+  bl_client_t *client = question->client;
+  pthread_mutex_lock(&client->mutex);
+  question->used = false;
+  pthread_cond_broadcast(&client->changed);
+  pthread_mutex_unlock(&client->mutex);
+}
+
+// Every question ends by its deadline at the latest: waiting needs none of its own.
+static void wait_over(bl__question_t *question) {
+  bl_client_t *client = question->client;
+  pthread_mutex_lock(&client->mutex);
+  while (!question->over) {
+    pthread_cond_wait(&client->changed, &client->mutex);
+  }
+  pthread_mutex_unlock(&client->mutex);
+}
+
+static bl_status_t ask(bl__question_t *question) {
+  bl_loop_post(question->client->loop, &question->message);
+  wait_over(question);
+  return question->err.status;
+}
+
+static bl_status_t report(const bl__question_t *question, bl_error_t *err) {
+  if (err != NULL) {
+    *err = question->err;
+  }
+  return question->err.status;
+}
+
+// Begins a use of a room: from one state to another.
+static bl_status_t claim(bl_client_t *client, uint64_t id, bl__room_state_t from, bl__room_state_t to, const char *what,
+                         uint64_t *generation, uint64_t *room_bytes, bl_error_t *err) {
+  static const char *const names[] = {"empty", "being filled", "full", "being emptied", "of unknown content"};
+  bl_status_t status = BL_OK;
+  pthread_mutex_lock(&client->mutex);
+  bl__room_t *room = bl__room_find(client, id);
+  if (client->lost.status != BL_OK) {
+    status = client->lost.status;
+    if (err != NULL) {
+      *err = client->lost;
+    }
+  } else if (room == NULL) {
+    status = bl_error_set(err, BL_NOT_FOUND, "cannot %s: the session has no room %" PRIu64, what, id);
+  } else if (room->state != from) {
+    status = bl_error_set(err, BL_PRECONDITION, "cannot %s: room %" PRIu64 " is %s", what, id, names[room->state]);
+  } else {
+    room->state = to;
+    *generation = room->generation;
+    *room_bytes = room->bytes;
+  }
+  pthread_mutex_unlock(&client->mutex);
+  return status;
+}
+
+// Ends it. A generation of 0 means that the room is gone.
+static void settle_room(bl_client_t *client, uint64_t id, bl__room_state_t state, uint64_t generation) {
+  pthread_mutex_lock(&client->mutex);
+  bl__room_t *room = bl__room_find(client, id);
+  if (room != NULL && generation == 0) {
+    size_t index = (size_t)(room - client->rooms);
+    memmove(room, room + 1, (client->room_count - index - 1) * sizeof *room);
+    client->room_count--;
+  } else if (room != NULL) {
+    room->state = state;
+    room->generation = generation;
+  }
+  pthread_mutex_unlock(&client->mutex);
+}
+
+static bool find_source(const bl_client_t *client, const void *source, uint64_t bytes, bl__question_t *question) {
+  const uint8_t *at = source;
+  for (size_t i = 0; i < client->source_count; i++) {
+    const bl_arena_t *arena = &client->sources[i];
+    if (at >= arena->base && at < arena->base + arena->bytes && bytes <= (uint64_t)(arena->base + arena->bytes - at)) {
+      question->source_arena = (uint32_t)i;
+      question->source_offset = (uint64_t)(at - arena->base);
+      return true;
+    }
+  }
+  return false;
+}
+
+bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t id, const void *source, uint64_t bytes,
+                                  const bl_client_label_t *label, bl_client_ticket_t *ticket, bl_error_t *err) {
+  bl__question_t where = {0};
+  if (bytes == 0 || !find_source(client, source, bytes, &where)) {
+    return bl_error_set(err, BL_INVALID, "cannot evict %" PRIu64 " bytes: they lie in no source arena of the client",
+                        bytes);
+  }
+  uint64_t generation, room_bytes;
+  bl_status_t status = claim(client, id, BL__ROOM_EMPTY, BL__ROOM_EVICTING, "evict", &generation, &room_bytes, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (bytes > room_bytes) {
+    settle_room(client, id, BL__ROOM_EMPTY, generation);
+    return bl_error_set(err, BL_INVALID,
+                        "cannot evict: a block of %" PRIu64 " bytes does not fit room %" PRIu64 " of %" PRIu64, bytes,
+                        id, room_bytes);
+  }
+  uint64_t checksum = bl_block_checksum(source, bytes);
+  bl__question_t *question = new_question(client, BL__ASK_EVICT);
+  question->id = id;
+  question->generation = generation;
+  question->bytes = bytes;
+  question->checksum = checksum;
+  question->source_arena = where.source_arena;
+  question->source_offset = where.source_offset;
+  question->label = label != NULL ? *label : (bl_client_label_t){0};
+  bl_loop_post(client->loop, &question->message);
+  ticket->slot = (uint32_t)(question - client->questions);
+  return BL_OK;
+}
+
+// After a request about a room that was not granted: whether it was carried out is unknown unless the store said so.
+static bl__room_state_t state_after(const bl_error_t *err, bl__room_state_t before) {
+  return err->status == BL_DEADLINE || err->status == BL_UNAVAILABLE ? BL__ROOM_UNKNOWN : before;
+}
+
+// The answer of a refused evict or load names no generation: the store's room has moved on when bytes were bad.
+bl_status_t bl_client_evict_wait(bl_client_t *client, bl_client_ticket_t ticket, bl_error_t *err) {
+  bl__question_t *question = &client->questions[ticket.slot];
+  wait_over(question);
+  bl_status_t status = report(question, err);
+  if (status == BL_OK) {
+    settle_room(client, question->id, BL__ROOM_FULL, question->generation);
+    pthread_mutex_lock(&client->mutex);
+    client->counters.evicted++;
+    client->counters.evicted_bytes += question->bytes;
+    pthread_mutex_unlock(&client->mutex);
+  } else if (status == BL_DATA_LOSS) { // written and found wrong: this use of the room is over
+    settle_room(client, question->id, BL__ROOM_EMPTY, question->generation + 1);
+  } else {
+    settle_room(client, question->id, state_after(&question->err, BL__ROOM_EMPTY), question->generation);
+  }
+  free_question(question);
+  return status;
+}
+
+bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
+                            const bl_client_label_t *label, bl_error_t *err) {
+  bl_client_ticket_t ticket;
+  bl_status_t status = bl_client_evict_start(client, room, source, bytes, label, &ticket, err);
+  return status == BL_OK ? bl_client_evict_wait(client, ticket, err) : status;
+}
+
+// Tells the store that a use of a room is over.
+static bl_status_t release(bl_client_t *client, uint64_t id, uint64_t generation, const uint64_t *checksum,
+                           bl_error_t *err) {
+  bl__question_t *question = new_question(client, BL__ASK_RELEASE);
+  question->id = id;
+  question->generation = generation;
+  question->loaded = checksum != NULL;
+  question->checksum = checksum != NULL ? *checksum : 0;
+  bl_status_t status = ask(question);
+  if (status == BL_OK) {
+    settle_room(client, id, BL__ROOM_EMPTY, question->answer_generation);
+  } else if (status == BL_DATA_LOSS) {
+    settle_room(client, id, BL__ROOM_EMPTY, generation + 1);
+  } else {
+    settle_room(client, id, state_after(&question->err, BL__ROOM_FULL), generation);
+  }
+  (void)report(question, err);
+  free_question(question);
+  return status;
+}
+
+bl_status_t bl_client_load(bl_client_t *client, uint64_t id, void *destination, uint64_t bytes, bl_error_t *err) {
+  uint64_t generation, room_bytes;
+  bl_status_t status = claim(client, id, BL__ROOM_FULL, BL__ROOM_LOADING, "load", &generation, &room_bytes, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl__question_t *question = new_question(client, BL__ASK_LOAD);
+  question->id = id;
+  question->generation = generation;
+  status = ask(question);
+  (void)report(question, err);
+  uint64_t offset = question->answer_offset, block_bytes = question->answer_bytes, wanted = question->answer_checksum;
+  bool inside = status == BL_OK && offset <= client->map.bytes && block_bytes <= client->map.bytes - offset;
+  free_question(question);
+  if (status == BL_OK && !inside) {
+    status = bl_error_set(err, BL_INTERNAL, "%s answers with a room outside of its memory", client->store);
+  } else if (status == BL_OK && block_bytes != bytes) {
+    status =
+        bl_error_set(err, BL_INVALID, "cannot load: the block in room %" PRIu64 " has %" PRIu64 " bytes, not %" PRIu64,
+                     id, block_bytes, bytes);
+  }
+  if (status != BL_OK) {
+    settle_room(client, id, BL__ROOM_FULL, generation);
+    return status;
+  }
+  uint64_t checksum = 0;
+  status = bl_block_copy(destination, client->map.base + offset, bytes, NULL, &checksum); // nobody cancels it
+  bl_error_t released = {0};
+  if (status == BL_OK) {
+    status = release(client, id, generation, &checksum, &released);
+  }
+  if (checksum != wanted) {
+    memset(destination, 0, bytes);
+    return bl_error_set(err, BL_DATA_LOSS,
+                        "the block in room %" PRIu64 " came back changed: checksum %016" PRIx64 ", not %016" PRIx64, id,
+                        checksum, wanted);
+  }
+  // The bytes are those that were evicted, whatever became of the release: a load already verified counts.
+  pthread_mutex_lock(&client->mutex);
+  client->counters.loaded++;
+  client->counters.loaded_bytes += bytes;
+  client->counters.bytes_copied += bytes;
+  pthread_mutex_unlock(&client->mutex);
+  return BL_OK;
+}
+
+bl_status_t bl_client_release(bl_client_t *client, uint64_t id, bl_error_t *err) {
+  uint64_t generation, room_bytes;
+  bl_status_t status = claim(client, id, BL__ROOM_FULL, BL__ROOM_LOADING, "release", &generation, &room_bytes, err);
+  if (status == BL_OK) {
+    status = release(client, id, generation, NULL, err);
+  }
+  if (status == BL_OK) {
+    pthread_mutex_lock(&client->mutex);
+    client->counters.released++;
+    pthread_mutex_unlock(&client->mutex);
+  }
+  return status;
+}
+
+bl_status_t bl_client_reserve(bl_client_t *client, uint64_t plan, const bl_client_demand_t *demands,
+                              size_t demand_count, bl_error_t *err) {
+  bl__question_t *question = new_question(client, BL__ASK_RESERVE);
+  question->plan = plan;
+  question->demands = demands;
+  question->demand_count = demand_count;
+  (void)ask(question);
+  bl_status_t status = report(question, err);
+  free_question(question);
+  return status;
+}
+
+bl_status_t bl_client_unreserve(bl_client_t *client, uint64_t plan, bl_error_t *err) {
+  bl__question_t *question = new_question(client, BL__ASK_UNRESERVE);
+  question->plan = plan;
+  (void)ask(question);
+  bl_status_t status = report(question, err);
+  free_question(question);
+  return status;
+}
+
+size_t bl_client_rooms(bl_client_t *client, uint64_t *rooms, size_t capacity) {
+  pthread_mutex_lock(&client->mutex);
+  size_t count = client->room_count;
+  for (size_t i = 0; i < count && i < capacity; i++) {
+    rooms[i] = client->rooms[i].id;
+  }
+  pthread_mutex_unlock(&client->mutex);
+  return count;
+}
+
+bl_status_t bl_client_state(bl_client_t *client, bl_error_t *err) {
+  pthread_mutex_lock(&client->mutex);
+  bl_status_t status = client->lost.status;
+  if (err != NULL) {
+    *err = client->lost;
+  }
+  pthread_mutex_unlock(&client->mutex);
+  return status;
+}
+
+bool bl_client_is_draining(bl_client_t *client) {
+  pthread_mutex_lock(&client->mutex);
+  bool draining = client->draining;
+  pthread_mutex_unlock(&client->mutex);
+  return draining;
+}
+
+bl_client_counters_t bl_client_counters(bl_client_t *client) {
+  pthread_mutex_lock(&client->mutex);
+  bl_client_counters_t counters = client->counters;
+  pthread_mutex_unlock(&client->mutex);
+  return counters;
+}
+
+// ---- open and close -----------------------------------------------------------------------------------------------------
+
+static bl_status_t check_options(const bl_client_options_t *options, bl_error_t *err) {
+  size_t length = options->job == NULL ? 0 : strnlen(options->job, BL_CLIENT_JOB_LENGTH + 1);
+  if (length == 0 || length > BL_CLIENT_JOB_LENGTH) {
+    return bl_error_set(err, BL_INVALID, "the name of a job has 1 to %d bytes", BL_CLIENT_JOB_LENGTH);
+  }
+  if (options->store == NULL || strlen(options->store) >= BL_RPC_ADDRESS_BYTES) {
+    return bl_error_set(err, BL_INVALID, "a client needs the address of its store");
+  }
+  if (options->source_count < 1 || options->source_count > BL_DOOR_ARENAS) {
+    return bl_error_set(err, BL_INVALID, "%zu source arenas: 1 to %d are possible", options->source_count,
+                        BL_DOOR_ARENAS);
+  }
+  for (size_t i = 0; i < options->source_count; i++) {
+    if (options->sources[i].fd < 0 || options->sources[i].bytes == 0) {
+      return bl_error_set(err, BL_INVALID, "source arena %zu is not shareable: create it as BL_ARENA_SHAREABLE", i);
+    }
+  }
+  return BL_OK;
+}
+
+static bl_status_t start(bl_client_t *client, bl_error_t *err) {
+  if (pthread_create(&client->thread, NULL, run, client) != 0) {
+    return bl_error_set(err, BL_EXHAUSTED, "the system gives no thread for a store client");
+  }
+  client->thread_started = true;
+  pthread_mutex_lock(&client->mutex);
+  while (!client->started) {
+    pthread_cond_wait(&client->changed, &client->mutex);
+  }
+  client->runs = client->lost.status == BL_OK;
+  pthread_mutex_unlock(&client->mutex);
+  return bl_client_state(client, err);
+}
+
+// Shows our memory to the store and maps its.
+static bl_status_t connect_door(bl_client_t *client, bl_error_t *err) {
+  bl_door_greeting_t greeting = {.session = client->session, .arena_count = (uint32_t)client->source_count};
+  memcpy(greeting.key, client->key, sizeof greeting.key);
+  int fds[BL_DOOR_ARENAS], fd, arena_fd;
+  for (size_t i = 0; i < client->source_count; i++) {
+    greeting.arena_bytes[i] = client->sources[i].bytes;
+    fds[i] = client->sources[i].fd;
+  }
+  bl_door_welcome_t welcome;
+  uint64_t deadline_ns = bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS;
+  bl_status_t status = bl_door_knock(client->data_address, &greeting, fds, deadline_ns, &fd, &welcome, &arena_fd, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_shared_map_open(&client->map, arena_fd, welcome.arena_bytes, err);
+  close(arena_fd);
+  if (status != BL_OK) {
+    close(fd);
+    return status;
+  }
+  atomic_store(&client->door_fd, fd); // from here on the loop renews and watches
+  return BL_OK;
+}
+
+bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out, bl_error_t *err) {
+  bl_status_t status = check_options(options, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_client_t *client = calloc(1, sizeof *client);
+  if (client == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a store client");
+  }
+  atomic_init(&client->door_fd, -1);
+  pthread_mutex_init(&client->mutex, NULL);
+  pthread_cond_init(&client->changed, NULL);
+  client->stop.handle = on_stop;
+  snprintf(client->job, sizeof client->job, "%s", options->job);
+  snprintf(client->store, sizeof client->store, "%s", options->store);
+  client->stage = options->stage;
+  client->arena_bytes = options->arena_bytes;
+  client->ttl_ms = options->ttl_ms;
+  client->deadline_ms = options->deadline_ms != 0 ? options->deadline_ms : BL_CLIENT_DEADLINE;
+  client->source_count = options->source_count;
+  memcpy(client->sources, options->sources, options->source_count * sizeof *options->sources);
+  if (getrandom(client->holder, sizeof client->holder, 0) != (ssize_t)sizeof client->holder) {
+    status = bl_error_set(err, BL_IO, "the system gives no random numbers");
+  }
+  if (status == BL_OK) {
+    status = start(client, err);
+  }
+  if (status == BL_OK) {
+    uint64_t before_ns = bl_clock_now_ns(); // the TTL counts from before the request left
+    bl__question_t *question = new_question(client, BL__ASK_OPEN);
+    (void)ask(question);
+    status = report(question, err);
+    free_question(question);
+    client->renewed_ns = before_ns;
+  }
+  if (status == BL_OK) {
+    status = connect_door(client, err);
+  }
+  if (status != BL_OK) {
+    bl_client_close(client);
+    return status;
+  }
+  *out = client;
+  return BL_OK;
+}
+
+void bl_client_close(bl_client_t *client) {
+  if (client == NULL) {
+    return;
+  }
+  if (client->runs) {
+    if (client->session != 0 && bl_client_state(client, NULL) == BL_OK) {
+      bl__question_t *question = new_question(client, BL__ASK_CLOSE);
+      question->deadline_ns = bl_clock_now_ns() + CLOSE_MS * BL_NS_PER_MS;
+      (void)ask(question); // what fails ends by the store's own rules
+      free_question(question);
+    }
+    bl_loop_post(client->loop, &client->stop);
+  }
+  if (client->thread_started) {
+    pthread_join(client->thread, NULL);
+  }
+  bl_shared_map_close(&client->map);
+  if (atomic_load(&client->door_fd) >= 0) {
+    close(atomic_load(&client->door_fd));
+  }
+  pthread_cond_destroy(&client->changed);
+  pthread_mutex_destroy(&client->mutex);
+  free(client->rooms);
+  free(client);
+}

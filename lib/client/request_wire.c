@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// The questions as messages of ballast.v1.Store.
+#include "client/client_core.h"
+
+#include "ballast/v1/store.pb-c.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DEMANDS_MAX 64
+
+// The parts that most messages have, for as long as one is packed.
+typedef struct frame_wire {
+  Ballast__V1__SessionRef session;
+  Ballast__V1__RequestFrame frame;
+  Ballast__V1__LeaseToken token;
+} frame_wire_t;
+
+static ProtobufCBinaryData bytes_of(const uint8_t id[BL__ID_BYTES]) {
+  return (ProtobufCBinaryData){.data = (uint8_t *)id, .len = BL__ID_BYTES};
+}
+
+static void fill_frame(const bl__question_t *question, frame_wire_t *wire) {
+  const bl_client_t *client = question->client;
+  wire->session = (Ballast__V1__SessionRef)BALLAST__V1__SESSION_REF__INIT;
+  wire->session.session = client->session;
+  wire->session.key = bytes_of(client->key);
+  wire->frame = (Ballast__V1__RequestFrame)BALLAST__V1__REQUEST_FRAME__INIT;
+  wire->frame.session = &wire->session;
+  wire->frame.sequence = question->sequence;
+  wire->frame.acknowledged = client->acknowledged;
+  wire->token = (Ballast__V1__LeaseToken)BALLAST__V1__LEASE_TOKEN__INIT;
+  wire->token.incarnation = bytes_of(client->incarnation);
+  wire->token.id = question->id;
+  wire->token.generation = question->generation;
+}
+
+// ---- answers -----------------------------------------------------------------------------------------------------------
+
+static bool copy_id(ProtobufCBinaryData bytes, uint8_t id[BL__ID_BYTES]) {
+  if (bytes.len == BL__ID_BYTES) {
+    memcpy(id, bytes.data, BL__ID_BYTES);
+  }
+  return bytes.len == BL__ID_BYTES;
+}
+
+static void read_opened(bl__question_t *question, const Ballast__V1__OpenSessionResponse *output) {
+  bl_client_t *client = question->client;
+  client->session = output->session;
+  client->ttl_ms = output->ttl_ms;
+  client->grace_ms = output->grace_ms;
+  client->arena_bytes = output->arena_bytes;
+  snprintf(client->data_address, sizeof client->data_address, "%s", output->data_address);
+  if (!copy_id(output->key, client->key) || !copy_id(output->incarnation, client->incarnation)) {
+    (void)bl_error_set(&question->err, BL_INTERNAL, "%s answers with ids of a wrong size", client->store);
+  }
+}
+
+static void read_rooms(bl__question_t *question, Ballast__V1__Room **rooms, size_t count) {
+  bl_client_t *client = question->client;
+  bool whole = true;
+  pthread_mutex_lock(&client->mutex);
+  bl__rooms_begin(client);
+  for (size_t i = 0; i < count; i++) {
+    whole = bl__rooms_add(client, rooms[i]->id, rooms[i]->generation, rooms[i]->bytes, rooms[i]->empty) && whole;
+  }
+  bl__rooms_end(client);
+  pthread_mutex_unlock(&client->mutex);
+  if (!whole) {
+    (void)bl_error_set(&question->err, BL_EXHAUSTED, "more rooms than a client can keep: %zu", count);
+  }
+}
+
+static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
+  (void)request;
+  bl__question_t *question = context;
+  question->err = *err;
+  if (err->status == BL_OK) {
+    switch (question->verb) {
+    case BL__ASK_OPEN:
+      read_opened(question, (const Ballast__V1__OpenSessionResponse *)output);
+      break;
+    case BL__ASK_KEEP_ALIVE:
+      pthread_mutex_lock(&question->client->mutex);
+      question->client->draining = ((const Ballast__V1__KeepAliveResponse *)output)->draining;
+      pthread_mutex_unlock(&question->client->mutex);
+      break;
+    case BL__ASK_CLOSE:
+      break;
+    case BL__ASK_RESERVE: {
+      const Ballast__V1__ReserveResponse *reserved = (const Ballast__V1__ReserveResponse *)output;
+      read_rooms(question, reserved->rooms, reserved->n_rooms);
+      break;
+    }
+    case BL__ASK_UNRESERVE: {
+      const Ballast__V1__UnreserveResponse *left = (const Ballast__V1__UnreserveResponse *)output;
+      read_rooms(question, left->rooms, left->n_rooms);
+      break;
+    }
+    default: {
+      const Ballast__V1__LeaseAnswer *answer = (const Ballast__V1__LeaseAnswer *)output;
+      question->answer_generation = answer->generation;
+      question->answer_offset = answer->offset_bytes;
+      question->answer_bytes = answer->bytes;
+      question->answer_checksum = answer->checksum;
+      break;
+    }
+    }
+  }
+  bl__asked(question);
+}
+
+// ---- questions ---------------------------------------------------------------------------------------------------------
+
+static bl_status_t call(bl__question_t *question, const char *method, const ProtobufCMessage *input,
+                        uint64_t deadline_ms, bl_error_t *err) {
+  return bl_rpc_channel_call(question->client->channel, &ballast__v1__store__descriptor, method, input, deadline_ms,
+                             answered, question, NULL, err);
+}
+
+static bl_status_t send_open(bl__question_t *question, uint64_t deadline_ms, bl_error_t *err) {
+  const bl_client_t *client = question->client;
+  Ballast__V1__OpenSessionRequest input = BALLAST__V1__OPEN_SESSION_REQUEST__INIT;
+  input.job = (char *)client->job;
+  input.stage = client->stage;
+  input.holder = bytes_of(client->holder);
+  input.arena_bytes = client->arena_bytes;
+  input.ttl_ms = client->ttl_ms;
+  return call(question, "OpenSession", &input.base, deadline_ms, err);
+}
+
+static bl_status_t send_reserve(bl__question_t *question, frame_wire_t *wire, uint64_t deadline_ms, bl_error_t *err) {
+  Ballast__V1__RoomDemand demands[DEMANDS_MAX], *pointers[DEMANDS_MAX];
+  if (question->demand_count > DEMANDS_MAX) {
+    return bl_error_set(err, BL_INVALID, "%zu demands in one reservation: at most %d", question->demand_count,
+                        DEMANDS_MAX);
+  }
+  for (size_t i = 0; i < question->demand_count; i++) {
+    demands[i] = (Ballast__V1__RoomDemand)BALLAST__V1__ROOM_DEMAND__INIT;
+    demands[i].bytes = question->demands[i].bytes;
+    demands[i].count = question->demands[i].count;
+    pointers[i] = &demands[i];
+  }
+  Ballast__V1__ReserveRequest input = BALLAST__V1__RESERVE_REQUEST__INIT;
+  input.frame = &wire->frame;
+  input.plan = question->plan;
+  input.demands = pointers;
+  input.n_demands = question->demand_count;
+  return call(question, "Reserve", &input.base, deadline_ms, err);
+}
+
+static bl_status_t send_evict(bl__question_t *question, frame_wire_t *wire, uint64_t deadline_ms, bl_error_t *err) {
+  Ballast__V1__BlockLabel label = BALLAST__V1__BLOCK_LABEL__INIT;
+  label.step = question->label.step;
+  label.chunk = question->label.chunk;
+  label.micro_batch = question->label.micro_batch;
+  Ballast__V1__EvictRequest input = BALLAST__V1__EVICT_REQUEST__INIT;
+  input.frame = &wire->frame;
+  input.token = &wire->token;
+  input.bytes = question->bytes;
+  input.checksum = question->checksum;
+  input.source_arena = question->source_arena;
+  input.source_offset = question->source_offset;
+  input.label = &label;
+  return call(question, "Evict", &input.base, deadline_ms, err);
+}
+
+bl_status_t bl__send(bl__question_t *question, uint64_t deadline_ms, bl_error_t *err) {
+  frame_wire_t wire;
+  fill_frame(question, &wire);
+  switch (question->verb) {
+  case BL__ASK_OPEN:
+    return send_open(question, deadline_ms, err);
+  case BL__ASK_RESERVE:
+    return send_reserve(question, &wire, deadline_ms, err);
+  case BL__ASK_EVICT:
+    return send_evict(question, &wire, deadline_ms, err);
+  case BL__ASK_CLOSE: {
+    Ballast__V1__CloseSessionRequest input = BALLAST__V1__CLOSE_SESSION_REQUEST__INIT;
+    input.session = &wire.session;
+    return call(question, "CloseSession", &input.base, deadline_ms, err);
+  }
+  case BL__ASK_KEEP_ALIVE: {
+    Ballast__V1__KeepAliveRequest input = BALLAST__V1__KEEP_ALIVE_REQUEST__INIT;
+    input.session = &wire.session;
+    return call(question, "KeepAlive", &input.base, deadline_ms, err);
+  }
+  case BL__ASK_UNRESERVE: {
+    Ballast__V1__UnreserveRequest input = BALLAST__V1__UNRESERVE_REQUEST__INIT;
+    input.frame = &wire.frame;
+    input.plan = question->plan;
+    return call(question, "Unreserve", &input.base, deadline_ms, err);
+  }
+  case BL__ASK_LOAD: {
+    Ballast__V1__LoadRequest input = BALLAST__V1__LOAD_REQUEST__INIT;
+    input.frame = &wire.frame;
+    input.token = &wire.token;
+    return call(question, "Load", &input.base, deadline_ms, err);
+  }
+  default: {
+    Ballast__V1__ReleaseLeaseRequest input = BALLAST__V1__RELEASE_LEASE_REQUEST__INIT;
+    input.frame = &wire.frame;
+    input.token = &wire.token;
+    input.loaded = question->loaded;
+    input.checksum = question->checksum;
+    return call(question, "ReleaseLease", &input.base, deadline_ms, err);
+  }
+  }
+}

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies client and store together, as processes: blocks come back bit by bit; one flipped bit anywhere in the store's
+// memory is found and never handed over; a store or holder that dies, or is paused, is seen and cleaned up after in the
+// time promised; garbage on both sockets changes nothing; SIGTERM drains. BALLAST_SOAK=1 repeats deaths more often.
+#include "client/client.h"
+
+#include "base/random.h"
+#include "client/store_process.h"
+#include "sys/clock.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define GRANULE (64u << 10)
+#define ROOMS   8
+
+typedef struct fixture {
+  store_process_t store;
+  bl_arena_t slots;
+} fixture_t;
+
+static int set_up(void **state) {
+  static fixture_t fixture;
+  fixture = (fixture_t){.store = {0}};
+  bl_error_t err = {0};
+  if (bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, ROOMS * 16 * GRANULE, &fixture.slots,
+                      &err) != BL_OK) {
+    return -1;
+  }
+  store_start(&fixture.store, "64 MiB", "2", "0.5");
+  *state = &fixture;
+  return 0;
+}
+
+static int tear_down(void **state) {
+  fixture_t *fixture = *state;
+  store_cleanup(&fixture->store);
+  bl_arena_destroy(&fixture->slots);
+  return 0;
+}
+
+static bl_status_t open_as(const fixture_t *fixture, uint32_t stage, bl_client_t **client, bl_error_t *err) {
+  bl_client_options_t options = {.store = fixture->store.address,
+                                 .job = "job",
+                                 .stage = stage,
+                                 .arena_bytes = 256 * GRANULE,
+                                 .sources = &fixture->slots,
+                                 .source_count = 1};
+  return bl_client_open(&options, client, err);
+}
+
+static bl_client_t *must_open(const fixture_t *fixture, uint32_t stage) {
+  bl_client_t *client = NULL;
+  bl_error_t err = {0};
+  if (open_as(fixture, stage, &client, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  return client;
+}
+
+static void must(bl_status_t status, const bl_error_t *err) {
+  if (status != BL_OK) {
+    fail_msg("%s: %s", bl_status_name(status), err->text);
+  }
+}
+
+static void reserve(bl_client_t *client, uint64_t bytes, uint32_t count, uint64_t *rooms) {
+  bl_error_t err = {0};
+  must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = bytes, .count = count}, 1, &err), &err);
+  assert_int_equal(bl_client_rooms(client, rooms, count), count);
+}
+
+static void fill(uint8_t *bytes, uint64_t count, uint64_t seed) {
+  for (uint64_t i = 0; i < count; i += 8) {
+    uint64_t word = bl_random_bits(seed, i / 8);
+    memcpy(bytes + i, &word, count - i < 8 ? count - i : 8);
+  }
+}
+
+// ---- blocks ------------------------------------------------------------------------------------------------------------
+
+static void test_blocks_come_back(void **state) {
+  fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t rooms[ROOMS], sizes[ROOMS];
+  uint64_t key = bl_random_key(1, "sizes"), draws = 0, sum = 0;
+  static uint8_t expected[16 * GRANULE];
+  bl_error_t err = {0};
+  reserve(client, 16 * GRANULE, ROOMS, rooms);
+  for (uint64_t round = 0; round < 10; round++) {
+    bl_client_ticket_t tickets[ROOMS];
+    for (uint64_t i = 0; i < ROOMS; i++) {
+      uint8_t *slot = fixture->slots.base + i * 16 * GRANULE;
+      sizes[i] = 1 + bl_random_below(key, draws++, 16 * GRANULE);
+      sum += sizes[i];
+      fill(slot, sizes[i], round * ROOMS + i);
+      must(bl_client_evict_start(client, rooms[i], slot, sizes[i], NULL, &tickets[i], &err), &err);
+    }
+    for (uint64_t i = 0; i < ROOMS; i++) {
+      must(bl_client_evict_wait(client, tickets[i], &err), &err);
+    }
+    memset(fixture->slots.base, 0xee, fixture->slots.bytes);
+    for (uint64_t i = ROOMS; i-- > 0;) {
+      uint8_t *slot = fixture->slots.base + ((i + 1) % ROOMS) * 16 * GRANULE; // not where it was
+      must(bl_client_load(client, rooms[i], slot, sizes[i], &err), &err);
+      fill(expected, sizes[i], round * ROOMS + i);
+      assert_memory_equal(slot, expected, sizes[i]);
+    }
+  }
+  bl_client_counters_t counters = bl_client_counters(client);
+  assert_int_equal(counters.evicted_bytes, sum);
+  assert_int_equal(counters.bytes_copied, sum);                                             // one copy
+  assert_int_equal(bl_client_load(client, rooms[0], expected, 1, &err), BL_PRECONDITION);   // empty
+  assert_int_equal(bl_client_evict(client, rooms[0], expected, 1, NULL, &err), BL_INVALID); // not in a source arena
+  assert_int_equal(bl_client_evict(client, 99999, fixture->slots.base, 1, NULL, &err), BL_NOT_FOUND);
+  assert_int_equal(bl_client_evict(client, rooms[0], fixture->slots.base, 17 * GRANULE, NULL, &err), BL_INVALID);
+  bl_client_demand_t much = {.bytes = 16 * GRANULE, .count = 17};
+  assert_int_equal(bl_client_reserve(client, 2, &much, 1, &err), BL_INVALID); // more than the arena will ever have
+  bl_client_close(client);
+}
+
+// Flips one bit of the store's memory, from outside.
+static void flip(const fixture_t *fixture, unsigned long address, unsigned bit) {
+  char path[64];
+  uint8_t byte;
+  snprintf(path, sizeof path, "/proc/%ld/mem", (long)fixture->store.pid);
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) {
+    print_message("skipped: the memory of another process cannot be written here: %s\n", strerror(errno));
+    skip();
+  }
+  assert_int_equal(pread(fd, &byte, 1, (off_t)address), 1);
+  byte = (uint8_t)(byte ^ (1u << bit));
+  assert_int_equal(pwrite(fd, &byte, 1, (off_t)address), 1);
+  close(fd);
+}
+
+static void test_a_flipped_bit_is_found(void **state) {
+  fixture_t *fixture = *state;
+  enum { BYTES = 2 * GRANULE - 5, PLACES = 4096 };
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t room, key = bl_random_key(2, "flips");
+  bl_error_t err = {0};
+  reserve(client, BYTES, 1, &room);
+  unsigned long arena_bytes = 0, arena = find_arena(fixture->store.pid, &arena_bytes);
+  assert_true(arena != 0);
+  uint8_t *source = fixture->slots.base, *destination = source + 16 * GRANULE;
+  for (uint64_t i = 0; i < PLACES; i++) {
+    uint64_t offset = i < 8 ? BYTES - 1 - i : bl_random_below(key, 2 * i, BYTES); // the last partial word too
+    fill(source, BYTES, i);
+    must(bl_client_evict(client, room, source, BYTES, NULL, &err), &err);
+    flip(fixture, arena + offset, (unsigned)bl_random_below(key, 2 * i + 1, 8)); // the first room: offset 0
+    memset(destination, 1, 64);
+    if (bl_client_load(client, room, destination, BYTES, &err) != BL_DATA_LOSS) {
+      fail_msg("a flipped bit at offset %" PRIu64 " was not found", offset);
+    }
+    for (int j = 0; j < 64; j++) {
+      assert_int_equal(destination[j], 0); // nothing is handed over
+    }
+  }
+  must(bl_client_evict(client, room, source, BYTES, NULL, &err), &err); // and the room goes on
+  must(bl_client_load(client, room, destination, BYTES, &err), &err);
+  bl_client_close(client);
+}
+
+typedef struct worker {
+  bl_client_t *client;
+  uint64_t room;
+  uint8_t *slot;
+  bl_error_t err;
+} worker_t;
+
+static void *use_room(void *argument) {
+  worker_t *worker = argument;
+  static _Thread_local uint8_t expected[4 * GRANULE];
+  for (uint64_t i = 0; i < 100 && worker->err.status == BL_OK; i++) {
+    fill(expected, sizeof expected, worker->room * 1000 + i);
+    memcpy(worker->slot, expected, sizeof expected);
+    if (bl_client_evict(worker->client, worker->room, worker->slot, sizeof expected, NULL, &worker->err) == BL_OK) {
+      memset(worker->slot, 0, sizeof expected);
+      (void)bl_client_load(worker->client, worker->room, worker->slot, sizeof expected, &worker->err);
+      if (worker->err.status == BL_OK && memcmp(worker->slot, expected, sizeof expected) != 0) {
+        (void)bl_error_set(&worker->err, BL_DATA_LOSS, "other bytes came back");
+      }
+    }
+  }
+  return NULL;
+}
+
+static void test_many_threads(void **state) {
+  fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t rooms[ROOMS];
+  pthread_t threads[ROOMS];
+  worker_t workers[ROOMS];
+  reserve(client, 4 * GRANULE, ROOMS, rooms);
+  for (int i = 0; i < ROOMS; i++) {
+    workers[i] = (worker_t){.client = client, .room = rooms[i], .slot = fixture->slots.base + i * 16 * GRANULE};
+    assert_int_equal(pthread_create(&threads[i], NULL, use_room, &workers[i]), 0);
+  }
+  for (int i = 0; i < ROOMS; i++) {
+    pthread_join(threads[i], NULL);
+    must(workers[i].err.status, &workers[i].err);
+  }
+  bl_client_close(client);
+}
+
+// ---- deaths ------------------------------------------------------------------------------------------------------------
+
+static void test_a_store_dies(void **state) {
+  fixture_t *fixture = *state;
+  bl_error_t err = {0};
+  uint64_t rooms[2];
+  int deaths = getenv("BALLAST_SOAK") != NULL ? 100 : 5;
+  for (int i = 0; i < deaths; i++) {
+    bl_client_t *client = must_open(fixture, 0);
+    reserve(client, GRANULE, 2, rooms);
+    must(bl_client_evict(client, rooms[0], fixture->slots.base, GRANULE, NULL, &err), &err);
+    store_kill(&fixture->store, SIGKILL);
+    uint64_t start_ns = bl_clock_now_ns();
+    bl_status_t status = bl_client_evict(client, rooms[1], fixture->slots.base, GRANULE, NULL, &err);
+    assert_int_equal(status, BL_UNAVAILABLE);
+    assert_int_equal(bl_client_load(client, rooms[0], fixture->slots.base, GRANULE, &err), BL_UNAVAILABLE);
+    assert_true(bl_clock_now_ns() - start_ns < 2 * BL_NS_PER_S); // seen, not waited for
+    store_start(&fixture->store, "64 MiB", "2", "0.5");
+    assert_int_not_equal(bl_client_state(client, &err), BL_OK); // a returned store is another one
+    bl_client_close(client);
+  }
+  bl_client_close(must_open(fixture, 0));
+}
+
+// A process that opens, fills its rooms, says so, and does no more.
+static pid_t start_holder(const fixture_t *fixture, uint32_t stage, int *to, int *from) {
+  int ask[2], tell[2];
+  assert_int_equal(pipe(ask), 0);
+  assert_int_equal(pipe(tell), 0);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    bl_client_t *client;
+    bl_error_t err = {0};
+    uint64_t room[1];
+    char byte;
+    bool well =
+        open_as(fixture, stage, &client, &err) == BL_OK &&
+        bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = 16 * GRANULE, .count = 16}, 1, &err) == BL_OK;
+    bl_client_rooms(client, room, 1);
+    well = well && bl_client_evict(client, room[0], fixture->slots.base, 1000, NULL, &err) == BL_OK;
+    byte = well ? 'y' : 'n';
+    well = write(tell[1], &byte, 1) == 1 && read(ask[0], &byte, 1) == 1;
+    // Woken up: what does a load say now?
+    bl_status_t status = bl_client_load(client, room[0], fixture->slots.base, 1000, &err);
+    byte = (char)status;
+    _exit(write(tell[1], &byte, 1) == 1 ? 0 : 1);
+  }
+  close(ask[0]);
+  close(tell[1]);
+  *to = ask[1];
+  *from = tell[0];
+  char byte = 0;
+  assert_int_equal(read(tell[0], &byte, 1), 1);
+  assert_int_equal(byte, 'y');
+  return pid;
+}
+
+// Reserves all of the arena, as soon as that is possible.
+static uint64_t take_all(bl_client_t *client, uint64_t limit_ns) {
+  bl_error_t err = {0};
+  uint64_t start_ns = bl_clock_now_ns();
+  bl_client_demand_t all = {.bytes = 16 * GRANULE, .count = 16};
+  while (bl_client_reserve(client, 1, &all, 1, &err) != BL_OK) {
+    assert_int_equal(err.status, BL_EXHAUSTED);
+    if (bl_clock_now_ns() - start_ns > limit_ns) {
+      fail_msg("room is held for too long: %s", err.text);
+    }
+    usleep(20000);
+  }
+  return bl_clock_now_ns() - start_ns;
+}
+
+static void test_a_holder_dies(void **state) {
+  fixture_t *fixture = *state;
+  int deaths = getenv("BALLAST_SOAK") != NULL ? 200 : 3;
+  unsigned descriptors = 0;
+  for (int i = 0; i < deaths; i++) {
+    int to, from;
+    pid_t pid = start_holder(fixture, 1, &to, &from);
+    bl_client_t *other = must_open(fixture, 0);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(to);
+    close(from);
+    (void)take_all(other, 2500000000u + BL_NS_PER_S); // TTL, grace, and a second of mercy
+    bl_client_close(other);
+    unsigned now = count_descriptors(fixture->store.pid);
+    assert_true(i == 0 || now <= descriptors + 2); // control connections that gRPC has not closed yet
+    descriptors = i == 0 ? now : descriptors;
+  }
+}
+
+static void test_a_paused_holder(void **state) {
+  fixture_t *fixture = *state;
+  int to, from;
+  char byte = 0;
+  pid_t pid = start_holder(fixture, 1, &to, &from);
+  bl_client_t *other = must_open(fixture, 0);
+  bl_error_t err = {0};
+  uint64_t rooms[16];
+  static uint8_t expected[16 * GRANULE];
+  kill(pid, SIGSTOP);
+  (void)take_all(other, 2500000000u + BL_NS_PER_S);
+  bl_client_rooms(other, rooms, 16);
+  fill(fixture->slots.base, sizeof expected, 77);
+  memcpy(expected, fixture->slots.base, sizeof expected);
+  for (int i = 0; i < 16; i++) {
+    must(bl_client_evict(other, rooms[i], fixture->slots.base, sizeof expected, NULL, &err), &err);
+  }
+  kill(pid, SIGCONT);
+  assert_int_equal(write(to, "w", 1), 1);
+  assert_int_equal(read(from, &byte, 1), 1);
+  bl_status_t status = (bl_status_t)byte;
+  assert_true(status == BL_FENCED || status == BL_UNAVAILABLE); // refused, or the store had already hung up on it
+  waitpid(pid, NULL, 0);
+  for (int i = 0; i < 16; i++) {
+    memset(fixture->slots.base, 0, sizeof expected);
+    must(bl_client_load(other, rooms[i], fixture->slots.base, sizeof expected, &err), &err);
+    assert_memory_equal(fixture->slots.base, expected, sizeof expected);
+  }
+  bl_client_close(other);
+  close(to);
+  close(from);
+}
+
+static void test_a_newer_incarnation(void **state) {
+  fixture_t *fixture = *state;
+  bl_error_t err = {0};
+  uint64_t room;
+  bl_client_t *old = must_open(fixture, 3);
+  reserve(old, GRANULE, 1, &room);
+  must(bl_client_evict(old, room, fixture->slots.base, 100, NULL, &err), &err);
+  bl_client_t *new = must_open(fixture, 3);
+  bl_status_t status = bl_client_load(old, room, fixture->slots.base, 100, &err);
+  assert_true(status == BL_FENCED || status == BL_UNAVAILABLE);
+  reserve(new, GRANULE, 1, &room);
+  must(bl_client_evict(new, room, fixture->slots.base, 100, NULL, &err), &err);
+  bl_client_close(old);
+  must(bl_client_load(new, room, fixture->slots.base, 100, &err), &err);
+  bl_client_close(new);
+}
+
+// ---- the rest ------------------------------------------------------------------------------------------------------------
+
+static void send_garbage(const char *address, uint64_t seed) {
+  struct sockaddr_un where = {.sun_family = AF_UNIX};
+  snprintf(where.sun_path, sizeof where.sun_path, "%s", address + strlen("unix:"));
+  static uint8_t garbage[32768];
+  fill(garbage, sizeof garbage, seed);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(connect(fd, (struct sockaddr *)&where, sizeof where), 0);
+  (void)send(fd, garbage, bl_random_below(seed, 0, sizeof garbage), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (seed % 2 == 0) {
+    char byte;
+    struct timeval limit = {.tv_usec = 20000};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    (void)recv(fd, &byte, 1, 0);
+  }
+  close(fd);
+}
+
+static void test_garbage(void **state) {
+  fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t room;
+  bl_error_t err = {0};
+  reserve(client, GRANULE, 1, &room);
+  must(bl_client_evict(client, room, fixture->slots.base, 100, NULL, &err), &err);
+  for (uint64_t seed = 1; seed <= 40; seed++) {
+    send_garbage(fixture->store.address, seed);
+    send_garbage(fixture->store.data_address, seed);
+  }
+  must(bl_client_load(client, room, fixture->slots.base, 100, &err), &err);
+  bl_client_close(client);
+}
+
+static void test_sessions_leave_nothing(void **state) {
+  fixture_t *fixture = *state;
+  unsigned before = 0, after = 0;
+  for (int i = 0; i < 30; i++) {
+    bl_client_t *client = must_open(fixture, 0);
+    uint64_t room;
+    bl_error_t err = {0};
+    reserve(client, GRANULE, 1, &room);
+    must(bl_client_evict(client, room, fixture->slots.base, 100, NULL, &err), &err);
+    bl_client_close(client);
+    after = count_descriptors(fixture->store.pid);
+    before = i == 4 ? after : before;
+  }
+  assert_true(after <= before + 2);
+}
+
+static void test_sigterm_drains(void **state) {
+  fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t room;
+  bl_error_t err = {0};
+  reserve(client, GRANULE, 1, &room);
+  must(bl_client_evict(client, room, fixture->slots.base, 100, NULL, &err), &err);
+  kill(fixture->store.pid, SIGTERM);
+  uint64_t start_ns = bl_clock_now_ns();
+  while (!bl_client_is_draining(client) && bl_clock_now_ns() - start_ns < 5 * BL_NS_PER_S) {
+    usleep(10000);
+  }
+  assert_true(bl_client_is_draining(client));
+  bl_client_demand_t more = {.bytes = GRANULE, .count = 2};
+  assert_int_equal(bl_client_reserve(client, 2, &more, 1, &err), BL_UNAVAILABLE);
+  must(bl_client_load(client, room, fixture->slots.base, 100, &err), &err); // what it holds is still there
+  must(bl_client_unreserve(client, 1, &err), &err);
+  assert_int_equal(store_wait(&fixture->store), 0);
+  assert_int_not_equal(access(fixture->store.address + strlen("unix:"), F_OK), 0); // sockets removed
+  assert_int_not_equal(access(fixture->store.data_address + strlen("unix:"), F_OK), 0);
+  bl_client_close(client);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_blocks_come_back, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_flipped_bit_is_found, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_many_threads, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_store_dies, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_holder_dies, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_paused_holder, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_newer_incarnation, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_garbage, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_sessions_leave_nothing, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_sigterm_drains, set_up, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
