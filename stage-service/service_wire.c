@@ -20,7 +20,7 @@ struct bl_service {
   bl_stage_t *stage;
   bl_service_stop_fn stop;
   void *context;
-  bl_waiters_t configuring, connecting, running, committing, aborting;
+  bl_waiters_t configuring, connecting, running, committing, aborting, copying, writing;
 };
 
 static bl_driver_id_t identity(const Ballast__V1__DriverIdentity *driver) {
@@ -122,6 +122,41 @@ static void on_committed(void *context) {
   reply_applied(self, NULL, &self->committing);
 }
 
+static void on_copied(void *context) {
+  bl_service_t *self = context;
+  Ballast__V1__SnapshotResponse output = BALLAST__V1__SNAPSHOT_RESPONSE__INIT;
+  bl_waiters_reply(&self->copying, &output.base);
+}
+
+static void reply_written(bl_service_t *self, bl_rpc_call_t *call, bl_waiters_t *waiters) {
+  bl_saved_wire_t wire;
+  if (!bl_saved_to_wire(bl_stage_saver(self->stage), &wire)) {
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_INTERNAL, "no memory to say what was written");
+    if (call != NULL) {
+      bl_rpc_call_fail(call, &err);
+    } else {
+      bl_waiters_fail(waiters, &err);
+    }
+    return;
+  }
+  if (call != NULL) {
+    bl_rpc_call_reply(call, &wire.message.base);
+  } else {
+    bl_waiters_reply(waiters, &wire.message.base);
+  }
+  bl_saved_wire_cleanup(&wire);
+}
+
+static void on_written(void *context, const bl_error_t *err) {
+  bl_service_t *self = context;
+  if (err->status != BL_OK) {
+    bl_waiters_fail(&self->writing, err);
+  } else {
+    reply_written(self, NULL, &self->writing);
+  }
+}
+
 // ---- calls
 
 static void handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
@@ -144,8 +179,12 @@ static void handle_configure(bl_rpc_call_t *call, const ProtobufCMessage *input,
     bl_rpc_call_fail(call, &err);
     return;
   }
-  switch (bl_stage_configure(self->stage, identity(request->driver), request->job, (uint32_t)request->stage,
-                             request->digest, &err)) {
+  bl_stage_configuration_t configuration = {.job = request->job,
+                                            .rank = (uint32_t)request->stage,
+                                            .resume = request->resume,
+                                            .resume_digest = request->resume_digest,
+                                            .digest = request->digest};
+  switch (bl_stage_configure(self->stage, identity(request->driver), &configuration, &err)) {
   case BL_STAGE_REFUSE:
     bl_rpc_call_fail(call, &err);
     break;
@@ -290,6 +329,48 @@ static void handle_abort(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
   case BL_STAGE_WAIT:
   case BL_STAGE_BEGIN:
     bl_waiters_add(&self->aborting, call);
+    break;
+  }
+}
+
+static void handle_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__SnapshotRequest *request = (const Ballast__V1__SnapshotRequest *)input;
+  bl_error_t err = {0};
+  switch (bl_stage_snapshot(self->stage, identity(request->driver), request->step, &err)) {
+  case BL_STAGE_REFUSE:
+    bl_rpc_call_fail(call, &err);
+    break;
+  case BL_STAGE_ANSWER: {
+    Ballast__V1__SnapshotResponse output = BALLAST__V1__SNAPSHOT_RESPONSE__INIT;
+    bl_rpc_call_reply(call, &output.base);
+    break;
+  }
+  case BL_STAGE_WAIT:
+  case BL_STAGE_BEGIN:
+    bl_waiters_add(&self->copying, call);
+    break;
+  }
+}
+
+static void handle_write_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__WriteSnapshotRequest *request = (const Ballast__V1__WriteSnapshotRequest *)input;
+  bl_saver_request_t save = {.step = request->step,
+                             .folder = request->folder,
+                             .names = {[BL_CHECKPOINT_SHARD_WEIGHTS] = request->weights,
+                                       [BL_CHECKPOINT_SHARD_OPTIMIZER] = request->optimizer}};
+  bl_error_t err = {0};
+  switch (bl_stage_write(self->stage, identity(request->driver), &save, &err)) {
+  case BL_STAGE_REFUSE:
+    bl_rpc_call_fail(call, &err);
+    break;
+  case BL_STAGE_ANSWER:
+    reply_written(self, call, NULL);
+    break;
+  case BL_STAGE_WAIT:
+  case BL_STAGE_BEGIN:
+    bl_waiters_add(&self->writing, call);
     break;
   }
 }
@@ -456,7 +537,8 @@ static const bl_rpc_method_t methods[] = {
     {"Run", handle_run},           {"Commit", handle_commit},
     {"Abort", handle_abort},       {"Status", handle_status},
     {"Trace", handle_trace},       {"Release", handle_release},
-    {"Stop", handle_stop},
+    {"Stop", handle_stop},         {"Snapshot", handle_snapshot},
+    {"WriteSnapshot", handle_write_snapshot},
 };
 
 bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_service_stop_fn stop,
@@ -472,7 +554,9 @@ bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options
                                             .configured = on_configured,
                                             .connected = on_connected,
                                             .ran = on_ran,
-                                            .committed = on_committed};
+                                            .committed = on_committed,
+                                            .copied = on_copied,
+                                            .written = on_written};
   bl_status_t status = bl_stage_create(loop, &observed, &made->stage, err);
   if (status != BL_OK) {
     free(made);
@@ -491,7 +575,7 @@ void bl_service_end_calls(bl_service_t *service) {
   bl_error_t err = {0};
   (void)bl_error_set(&err, BL_UNAVAILABLE, "the stage is ending");
   bl_waiters_t *all[] = {&service->configuring, &service->connecting, &service->running, &service->committing,
-                         &service->aborting};
+                         &service->aborting,    &service->copying,    &service->writing};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
     bl_waiters_fail(all[i], &err);
   }

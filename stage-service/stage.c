@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stage.h"
 
-#include "executor/worker.h"
+#include "loop/worker.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 #include "sys/thread.h"
@@ -32,8 +32,9 @@ struct bl_stage {
   bl_vote_t vote, commit_vote; // of step.run, of step.last_commit
 
   work_t configure;
-  char *job; // of the configuration under way
+  char *job, *resume; // of the configuration under way
   size_t job_bytes;
+  uint64_t resume_digest; // of this and the present configuration
   uint32_t rank;
   bl_engine_t *old_engine; // freed on the way to the new one
 
@@ -43,6 +44,8 @@ struct bl_stage {
   bl_run_progress_t progress;
 
   work_t commit;
+
+  bl_saver_t *saver;
 
   bl_message_t connect_message; // from the data path's thread
   bl_error_t connect_error;
@@ -74,6 +77,20 @@ static void commit_work(bl_task_t *task);
 static void commit_done(bl_task_t *task);
 static void connect_done(bl_message_t *message);
 
+static void snapshot_copied(void *context) {
+  const bl_stage_t *stage = context;
+  if (stage->options.observer.copied != NULL) {
+    stage->options.observer.copied(stage->options.observer.context);
+  }
+}
+
+static void snapshot_written(void *context, const bl_error_t *err) {
+  const bl_stage_t *stage = context;
+  if (stage->options.observer.written != NULL) {
+    stage->options.observer.written(stage->options.observer.context, err);
+  }
+}
+
 bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_stage_t **stage, bl_error_t *err) {
   bl_stage_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
@@ -90,8 +107,13 @@ bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, 
   bl_task_init(&made->configure.task, configure_work, configure_done);
   bl_task_init(&made->run.task, run_work, run_done);
   bl_task_init(&made->commit.task, commit_work, commit_done);
-  bl_status_t status = bl_worker_create(loop, &made->worker, err);
+  bl_status_t status = bl_worker_create(loop, "compute", &made->worker, err);
+  if (status == BL_OK) {
+    bl_saver_observer_t observer = {.context = made, .copied = snapshot_copied, .written = snapshot_written};
+    status = bl_saver_create(loop, made->worker, &observer, &made->saver, err);
+  }
   if (status != BL_OK) {
+    bl_worker_destroy(made->worker);
     free(made);
     return status;
   }
@@ -115,6 +137,9 @@ static void drop_history(bl_stage_t *stage) {
   free(stage->context);
   stage->context = NULL;
   stage->connected = false;
+  if (stage->saver != NULL) {
+    bl_saver_forget(stage->saver);
+  }
 }
 
 void bl_stage_destroy(bl_stage_t *stage) {
@@ -128,12 +153,15 @@ void bl_stage_destroy(bl_stage_t *stage) {
   }
   bl_worker_destroy(stage->worker);
   stage->worker = NULL;
+  bl_saver_destroy(stage->saver);
+  stage->saver = NULL;
   bl_loop_drain(stage->loop);
   bl_engine_destroy(stage->engine); // its hub ends a pending connect
   bl_loop_drain(stage->loop);
   bl_engine_destroy(stage->old_engine);
   drop_history(stage);
   free(stage->job);
+  free(stage->resume);
   free(stage);
 }
 
@@ -166,6 +194,8 @@ static void configure_work(bl_task_t *task) {
   bl_thread_flush_denormals();
   bl_engine_options_t options = {.job = stage->job,
                                  .job_bytes = stage->job_bytes,
+                                 .resume = stage->resume,
+                                 .resume_digest = stage->resume_digest,
                                  .stage = stage->rank,
                                  .first_core = stage->options.first_core,
                                  .unix_path = stage->options.unix_path,
@@ -194,12 +224,15 @@ static void configure_done(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
   bl_error_t *err = &stage->configure.err;
   free(stage->job);
+  free(stage->resume);
   stage->job = NULL;
+  stage->resume = NULL;
   if (err->status == BL_OK && make_room(stage, err) != BL_OK) {
     stage->old_engine = stage->engine;
     stage->engine = NULL;
   }
-  bl_stage_step_configure_ended(&stage->step, err->status == BL_OK);
+  bool well = err->status == BL_OK;
+  bl_stage_step_configure_ended(&stage->step, well, well ? stage->engine->applied : 0);
   if (err->status != BL_OK) {
     bl_log(BL_LOG_ERROR, "cannot be configured as stage %u: %s", stage->rank, err->text);
   } else {
@@ -212,34 +245,41 @@ static void configure_done(bl_task_t *task) {
   }
 }
 
-bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver, const char *job, uint32_t rank,
-                                       uint64_t digest, bl_error_t *err) {
-  char *copy = strdup(job);
-  if (copy == NULL) {
-    return refuse(err, BL_EXHAUSTED, "no memory for the job");
+bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
+                                       const bl_stage_configuration_t *configuration, bl_error_t *err) {
+  char *job = strdup(configuration->job), *resume = strdup(configuration->resume);
+  bl_stage_decision_t decision = BL_STAGE_REFUSE;
+  if (job == NULL || resume == NULL) {
+    (void)refuse(err, BL_EXHAUSTED, "no memory for the job");
+  } else {
+    decision = bl_stage_step_configure(&stage->step, driver, configuration->digest, err);
   }
-  bl_stage_decision_t decision = bl_stage_step_configure(&stage->step, driver, digest, err);
-  if (decision == BL_STAGE_BEGIN && stage->connecting) {
-    bl_stage_step_configure_ended(&stage->step, false);
-    decision = refuse(err, BL_EXHAUSTED, "still connecting for the configuration before");
+  if (decision == BL_STAGE_BEGIN && (stage->connecting || bl_saver_is_busy(stage->saver))) {
+    bl_stage_step_configure_ended(&stage->step, false, 0);
+    decision = refuse(err, BL_EXHAUSTED,
+                      stage->connecting ? "still connecting for the configuration before"
+                                        : "still writing a checkpoint of the configuration before");
   }
   if (decision != BL_STAGE_BEGIN) {
-    free(copy);
+    free(job);
+    free(resume);
     return decision;
   }
   drop_history(stage);
   stage->old_engine = stage->engine;
   stage->engine = NULL;
-  stage->job = copy;
-  stage->job_bytes = strlen(copy);
-  stage->rank = rank;
+  stage->job = job;
+  stage->job_bytes = strlen(job);
+  stage->resume = resume;
+  stage->resume_digest = configuration->resume_digest;
+  stage->rank = configuration->rank;
   bl_worker_submit(stage->worker, &stage->configure.task);
   return BL_STAGE_BEGIN;
 }
 
 bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err) {
-  if (stage->connecting) {
-    return refuse(err, BL_EXHAUSTED, "still connecting");
+  if (stage->connecting || bl_saver_is_busy(stage->saver)) {
+    return refuse(err, BL_EXHAUSTED, stage->connecting ? "still connecting" : "still writing a checkpoint");
   }
   bl_stage_decision_t decision = bl_stage_step_release(&stage->step, driver, err);
   if (decision == BL_STAGE_ANSWER) {
@@ -496,7 +536,34 @@ bl_stage_decision_t bl_stage_abort(bl_stage_t *stage, bl_driver_id_t driver, uin
   return decision;
 }
 
+// ---- checkpoints
+
+bl_stage_decision_t bl_stage_snapshot(bl_stage_t *stage, bl_driver_id_t driver, uint64_t step, bl_error_t *err) {
+  bl_stage_decision_t decision = bl_stage_step_snapshot(&stage->step, driver, step, err);
+  if (decision != BL_STAGE_ANSWER) {
+    return decision;
+  }
+  if (stage->engine->snapshot == NULL) {
+    return refuse(err, BL_PRECONDITION, "the job has no checkpoint.folder, so no memory is planned for checkpoints");
+  }
+  return bl_saver_copy(stage->saver, stage->engine->snapshot, step, err);
+}
+
+bl_stage_decision_t bl_stage_write(bl_stage_t *stage, bl_driver_id_t driver, const bl_saver_request_t *request,
+                                   bl_error_t *err) {
+  bl_stage_decision_t decision = bl_stage_step_check(&stage->step, driver, err);
+  return decision == BL_STAGE_ANSWER ? bl_saver_write(stage->saver, request, err) : decision;
+}
+
 // ---- looking at it
+
+uint64_t bl_stage_resumed(const bl_stage_t *stage) {
+  return stage->step.configured != 0 ? stage->resume_digest : 0;
+}
+
+const bl_saver_t *bl_stage_saver(const bl_stage_t *stage) {
+  return stage->saver;
+}
 
 const bl_stage_step_t *bl_stage_step(const bl_stage_t *stage) {
   return &stage->step;

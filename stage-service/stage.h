@@ -17,6 +17,7 @@
 #include "executor/engine.h"
 #include "executor/executor.h"
 #include "loop/loop.h"
+#include "saver.h"
 #include "step/stage_step.h"
 
 typedef struct bl_stage bl_stage_t;
@@ -28,6 +29,8 @@ typedef struct bl_stage_observer {
   void (*connected)(void *context, const bl_error_t *err);
   void (*ran)(void *context, bl_stage_outcome_t outcome, const bl_error_t *err); // the vote: bl_stage_vote
   void (*committed)(void *context);
+  void (*copied)(void *context);                         // of bl_stage_snapshot
+  void (*written)(void *context, const bl_error_t *err); // of bl_stage_write
 } bl_stage_observer_t;
 
 typedef struct bl_stage_options {
@@ -47,9 +50,16 @@ void bl_stage_destroy(bl_stage_t *stage);
 
 bool bl_stage_takeover(bl_stage_t *stage, bl_driver_id_t driver, const char *run);
 bl_stage_decision_t bl_stage_check(const bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err);
-// `job` is copied.
-bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver, const char *job, uint32_t rank,
-                                       uint64_t digest, bl_error_t *err);
+typedef struct bl_stage_configuration {
+  const char *job; // canonical YAML
+  uint32_t rank;
+  const char *resume; // folder of a checkpoint to go on from; "": begin anew
+  uint64_t resume_digest;
+  uint64_t digest; // of all of these
+} bl_stage_configuration_t;
+// Strings are copied.
+bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
+                                       const bl_stage_configuration_t *configuration, bl_error_t *err);
 // `peers` must hold every stage that this one exchanges tensors with. They are copied.
 bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, const bl_hub_peer_t *peers, size_t count,
                                      bl_path_t path, uint64_t deadline_ns, bl_error_t *err);
@@ -70,6 +80,10 @@ bl_stage_decision_t bl_stage_commit(bl_stage_t *stage, bl_driver_id_t driver, co
                                     bl_error_t *err);
 bl_stage_decision_t bl_stage_abort(bl_stage_t *stage, bl_driver_id_t driver, uint64_t next, uint64_t attempt,
                                    bl_error_t *err);
+// Copies weights and optimizer as they are after `step`; then writes the copy out while steps run.
+bl_stage_decision_t bl_stage_snapshot(bl_stage_t *stage, bl_driver_id_t driver, uint64_t step, bl_error_t *err);
+bl_stage_decision_t bl_stage_write(bl_stage_t *stage, bl_driver_id_t driver, const bl_saver_request_t *request,
+                                   bl_error_t *err);
 // Drops everything of the job. Blocks for as long as freeing memory takes.
 bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err);
 
@@ -77,6 +91,8 @@ bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, b
 const bl_stage_step_t *bl_stage_step(const bl_stage_t *stage);
 uint64_t bl_stage_incarnation(const bl_stage_t *stage);      // random, of this process
 const bl_engine_t *bl_stage_engine(const bl_stage_t *stage); // NULL while not configured
+uint64_t bl_stage_resumed(const bl_stage_t *stage); // digest of the checkpoint it began from, 0: none
+const bl_saver_t *bl_stage_saver(const bl_stage_t *stage);
 bool bl_stage_is_connected(const bl_stage_t *stage);
 const bl_vote_t *bl_stage_vote(const bl_stage_t *stage);        // of `run`, while the step machine keeps it
 const bl_vote_t *bl_stage_commit_vote(const bl_stage_t *stage); // of `last_commit`; loss_count 0 before the first

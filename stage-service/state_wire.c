@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "state_wire.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 void bl_vote_to_wire(const bl_vote_t *vote, bl_vote_wire_t *wire) {
@@ -47,6 +48,7 @@ void bl_state_to_wire(const bl_stage_t *stage, bl_state_wire_t *wire) {
   message->stage = engine == NULL ? -1 : (int32_t)engine->stage;
   message->process = getpid();
   message->connected = bl_stage_is_connected(stage);
+  message->resumed = bl_stage_resumed(stage);
   if (bl_stage_step_is_prepared(step)) {
     bl_vote_to_wire(bl_stage_vote(stage), &wire->prepared);
     message->prepared = &wire->prepared.message;
@@ -85,4 +87,38 @@ void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire) {
     message->reason = wire->paths[i].reason;
     wire->pointers[i] = message;
   }
+}
+
+bool bl_saved_to_wire(const bl_saver_t *saver, bl_saved_wire_t *wire) {
+  *wire = (bl_saved_wire_t){.message = BALLAST__V1__WRITE_SNAPSHOT_RESPONSE__INIT};
+  wire->message.files = wire->pointers;
+  for (int i = 0; i < 2; i++) {
+    bl_saver_file_t saved = bl_saver_file(saver, (bl_checkpoint_shard_kind_t)i);
+    Ballast__V1__SavedFile *file = &wire->files[i];
+    *file = (Ballast__V1__SavedFile)BALLAST__V1__SAVED_FILE__INIT;
+    file->name = (char *)saved.name;
+    file->size_bytes = saved.image->size_bytes;
+    file->head_checksum = saved.checksums->head;
+    file->checksums = saved.checksums->tensors;
+    file->n_checksums = saved.image->tensor_count;
+    file->tensors = calloc(saved.image->tensor_count + 1, sizeof *file->tensors);
+    wire->pointers[i] = file;
+    wire->message.n_files = (size_t)i + 1;
+    if (file->tensors == NULL) {
+      bl_saved_wire_cleanup(wire);
+      return false;
+    }
+    for (size_t k = 0; k < saved.image->tensor_count; k++) {
+      file->tensors[k] = (char *)saved.image->tensors[k].name;
+    }
+    file->n_tensors = saved.image->tensor_count;
+  }
+  return true;
+}
+
+void bl_saved_wire_cleanup(bl_saved_wire_t *wire) {
+  for (size_t i = 0; i < wire->message.n_files; i++) {
+    free(wire->files[i].tensors);
+  }
+  *wire = (bl_saved_wire_t){0};
 }

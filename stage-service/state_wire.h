@@ -37,4 +37,13 @@ typedef struct bl_paths_wire {
 } bl_paths_wire_t;
 void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire);
 
+// What was written of a checkpoint. Owns its arrays.
+typedef struct bl_saved_wire {
+  Ballast__V1__WriteSnapshotResponse message;
+  Ballast__V1__SavedFile files[2];
+  Ballast__V1__SavedFile *pointers[2];
+} bl_saved_wire_t;
+bool bl_saved_to_wire(const bl_saver_t *saver, bl_saved_wire_t *wire); // false without memory: nothing to clean up
+void bl_saved_wire_cleanup(bl_saved_wire_t *wire);
+
 #endif

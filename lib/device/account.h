@@ -24,7 +24,8 @@
   X(BL_MEMORY_SLOTS, "slots")                                                                                          \
   X(BL_MEMORY_EDGES, "edges")                                                                                          \
   X(BL_MEMORY_WORKSPACE, "workspace")                                                                                  \
-  X(BL_MEMORY_DATA, "data")
+  X(BL_MEMORY_DATA, "data")                                                                                            \
+  X(BL_MEMORY_CHECKPOINT, "checkpoint")
 
 typedef enum bl_memory_tag {
 #define X(identifier, name) identifier,

@@ -49,6 +49,11 @@ typedef struct bl_hf_config {
 BL_MUST_USE bl_status_t bl_hf_config_parse(bl_hf_config_t *config, const char *bytes, size_t size_bytes,
                                            bl_error_t *err);
 
+// Writes what bl_hf_config_parse reads, and no token ids: a model trained here has none. transformers 4 and 5 open it.
+// *text is malloc'd, freed by the caller. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_hf_config_write(const bl_hf_config_t *config, char **text, size_t *text_bytes,
+                                           bl_error_t *err);
+
 const char *bl_hf_family_name(bl_hf_family_t family); // "gpt2", "llama"
 
 #endif

@@ -102,3 +102,21 @@ const bl_shard_entry_t *bl_shard_index_find(const bl_shard_index_t *index, const
   bl_shard_entry_t wanted = {.tensor = tensor};
   return bsearch(&wanted, index->entries, index->count, sizeof *index->entries, by_tensor);
 }
+
+bl_status_t bl_shard_index_write(const bl_shard_entry_t *entries, size_t count, const char *const *files,
+                                 uint64_t total_bytes, char **text, size_t *text_bytes, bl_error_t *err) {
+  json_t *map = json_object();
+  json_t *document = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total_bytes, "weight_map", map);
+  bool good = document != NULL;
+  for (size_t i = 0; i < count && good; i++) {
+    good = json_object_set_new(map, entries[i].tensor, json_string(files[entries[i].file])) == 0;
+  }
+  char *made = good ? json_dumps(document, JSON_INDENT(1)) : NULL;
+  json_decref(document);
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for an index of shards, or a name in it is not UTF-8");
+  }
+  *text = made;
+  *text_bytes = strlen(made);
+  return BL_OK;
+}

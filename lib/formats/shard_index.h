@@ -10,6 +10,7 @@
 #include "base/error.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct bl_shard_entry {
   const char *tensor; // owned by the index
@@ -31,5 +32,10 @@ BL_MUST_USE bl_status_t bl_shard_index_parse(bl_shard_index_t *index, const char
 void bl_shard_index_cleanup(bl_shard_index_t *index);
 // The entry of `tensor`, owned by the index, or NULL.
 const bl_shard_entry_t *bl_shard_index_find(const bl_shard_index_t *index, const char *tensor);
+
+// Writes an index of `count` entries (their `file` counts into `files`; any order). total_bytes: of all tensors. *text is
+// malloc'd, freed by the caller. BL_INVALID: a name is not UTF-8; BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_shard_index_write(const bl_shard_entry_t *entries, size_t count, const char *const *files,
+                                             uint64_t total_bytes, char **text, size_t *text_bytes, bl_error_t *err);
 
 #endif

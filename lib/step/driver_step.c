@@ -99,6 +99,7 @@ typedef struct survey {
   size_t ours;
   size_t stranger;    // a stage without this job's configuration, if any
   size_t first, last; // stages of ours that have applied most and least
+  bool begun;         // one of ours has committed a step since it was configured
 } survey_t;
 
 static survey_t survey(const bl_driver_step_t *step) {
@@ -115,6 +116,7 @@ static survey_t survey(const bl_driver_step_t *step) {
     if (found.ours == 0 || report->applied < step->peers[found.last].report.applied) {
       found.last = i;
     }
+    found.begun = found.begun || report->last_commit.step > 0;
     found.ours++;
   }
   return found;
@@ -186,7 +188,7 @@ static void recover(bl_driver_step_t *step) {
   uint64_t least = found.ours > 0 ? step->peers[found.last].report.applied : 0;
   if (found.ours < step->stage_count) {
     step->applied = most;
-    if (most > 0) {
+    if (found.begun) {
       end(step, BL_DRIVER_END_LOST, found.stranger);
     } else {
       abort_or_rest(step); // a job that has not begun: the shell configures who lacks it
@@ -298,11 +300,12 @@ void bl_driver_step_abort(bl_driver_step_t *step) {
   enter(step, BL_DRIVER_ABORTING);
 }
 
-void bl_driver_step_reset(bl_driver_step_t *step) {
-  step->applied = 0;
+void bl_driver_step_reset(bl_driver_step_t *step, uint64_t applied) {
+  step->applied = applied;
   step->commit = (bl_commit_t){0};
   for (size_t i = 0; i < step->stage_count; i++) {
-    bl_stage_report_t fresh = {.ours = true, .epoch = step->id.epoch, .highest_attempt = step->highest_attempt};
+    bl_stage_report_t fresh = {
+        .ours = true, .epoch = step->id.epoch, .applied = applied, .highest_attempt = step->highest_attempt};
     step->peers[i].report = fresh;
   }
 }

@@ -24,7 +24,8 @@
 //   1. Nothing but Takeover is asked before every stage has accepted this driver.
 //   2. What a predecessor left: a step that any stage applied is committed on the rest with the same record; an attempt
 //      that is prepared on all is decided (votes come with the takeover); anything else is aborted up to the highest
-//      attempt any stage has seen.
+//      attempt any stage has seen. A run of which no step has been committed since its stages were configured has not
+//      begun, be it from nothing or from a checkpoint: stages that lack it are simply configured.
 //   3. A commit is decided only when every stage has a vote for the same attempt. Once decided it is asked for until all
 //      have applied it; nothing is aborted any more.
 //   4. A new attempt has a number above all that any stage has seen, and is begun only when no stage has any other.
@@ -145,8 +146,9 @@ void bl_driver_step_commit(bl_driver_step_t *step, double scale, double learning
 void bl_driver_step_close(bl_driver_step_t *step);
 // RUNNING or DECIDING: gives the attempt up on all stages; then BOUNDARY.
 void bl_driver_step_abort(bl_driver_step_t *step);
-// BOUNDARY: all stages have been configured anew for this job: nothing is applied. Attempts go on counting.
-void bl_driver_step_reset(bl_driver_step_t *step);
+// BOUNDARY: all stages have been configured anew for this job: their weights are those after step `applied`, 0 unless
+// they come from a checkpoint. Attempts go on counting.
+void bl_driver_step_reset(bl_driver_step_t *step, uint64_t applied);
 
 // ENDED: status and text for a person; names the stage by number. Else BL_OK.
 bl_status_t bl_driver_step_explain(const bl_driver_step_t *step, bl_error_t *err);

@@ -100,8 +100,9 @@ bl_stage_decision_t bl_stage_step_configure(bl_stage_step_t *step, bl_driver_id_
   return BL_STAGE_BEGIN;
 }
 
-void bl_stage_step_configure_ended(bl_stage_step_t *step, bool well) {
+void bl_stage_step_configure_ended(bl_stage_step_t *step, bool well, uint64_t applied) {
   step->configured = well ? step->configuring : 0;
+  step->applied = well ? applied : 0;
   step->configuring = 0;
   step->phase = BL_STAGE_IDLE;
 }
@@ -310,4 +311,19 @@ bl_stage_decision_t bl_stage_step_abort(bl_stage_step_t *step, bl_driver_id_t dr
   default:
     return BL_STAGE_ANSWER;
   }
+}
+
+// ---- snapshots -----------------------------------------------------------------------------------------------------
+
+bl_stage_decision_t bl_stage_step_snapshot(const bl_stage_step_t *step, bl_driver_id_t driver, uint64_t applied,
+                                           bl_error_t *err) {
+  if (!follows(step, driver, err) || !is_configured(step, "copy the weights", err)) {
+    return BL_STAGE_REFUSE;
+  }
+  if (applied != step->applied) {
+    bl_error_set(err, BL_PRECONDITION, "cannot copy the weights of step %" PRIu64 ": this stage has applied %" PRIu64,
+                 applied, step->applied);
+    return BL_STAGE_REFUSE;
+  }
+  return is_at_rest(step) ? BL_STAGE_ANSWER : refuse_busy(step, "copy the weights", err);
 }

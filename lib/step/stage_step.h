@@ -90,8 +90,9 @@ bl_stage_decision_t bl_stage_step_check(const bl_stage_step_t *step, bl_driver_i
 // commit is under way.
 bl_stage_decision_t bl_stage_step_configure(bl_stage_step_t *step, bl_driver_id_t driver, uint64_t digest,
                                             bl_error_t *err);
-// What BEGIN began has ended. Not well: the stage has no configuration.
-void bl_stage_step_configure_ended(bl_stage_step_t *step, bool well);
+// What BEGIN began has ended. Not well: the stage has no configuration. `applied`: the step that its weights are of, 0
+// unless they come from a checkpoint.
+void bl_stage_step_configure_ended(bl_stage_step_t *step, bool well, uint64_t applied);
 
 // Connect: ANSWER when the stage is configured and nothing runs. The shell may take its time.
 bl_stage_decision_t bl_stage_step_connect(const bl_stage_step_t *step, bl_driver_id_t driver, bl_error_t *err);
@@ -140,6 +141,12 @@ void bl_stage_step_commit_ended(bl_stage_step_t *step);
 // REFUSE with BL_PRECONDITION: `next` is applied already, or is not the next one here.
 bl_stage_decision_t bl_stage_step_abort(bl_stage_step_t *step, bl_driver_id_t driver, uint64_t next, uint64_t attempt,
                                         bool *dropped, bl_error_t *err);
+
+// Snapshot: ANSWER when the weights are those after `applied` and nothing runs: copy them, or know that they have been
+// copied. REFUSE with BL_PRECONDITION: another step, not configured, an attempt runs or is voted; with BL_EXHAUSTED while
+// a commit is being applied.
+bl_stage_decision_t bl_stage_step_snapshot(const bl_stage_step_t *step, bl_driver_id_t driver, uint64_t applied,
+                                           bl_error_t *err);
 
 // "idle", "configuring", "running", "stopping", "voted", "committing": for Status.
 const char *bl_stage_phase_name(bl_stage_phase_t phase);

@@ -2,6 +2,7 @@
 #include "executor/engine.h"
 
 #include "base/bytes.h"
+#include "checkpoint/restore.h"
 #include "data/weights.h"
 #include "executor/plan.h"
 #include "schedule/generate.h"
@@ -203,7 +204,7 @@ static void hand_out(bl_engine_t *engine) {
   }
 }
 
-static bl_status_t load_weights(bl_engine_t *engine, bl_error_t *err) {
+static bl_status_t load_initial(bl_engine_t *engine, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
@@ -215,11 +216,77 @@ static bl_status_t load_weights(bl_engine_t *engine, bl_error_t *err) {
       return status;
     }
     bl_chunk_weights_changed(chunk);
+  }
+  return BL_OK;
+}
+
+static bl_status_t load_checkpoint(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
+  bl_checkpoint_t checkpoint;
+  bl_status_t status = bl_checkpoint_open(&checkpoint, options->resume, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (checkpoint.digest != options->resume_digest) {
+    status = bl_error_set(err, BL_DATA_LOSS,
+                          "%s: is another checkpoint here than the driver has seen: driver and stages must share the "
+                          "file system of checkpoint.folder",
+                          options->resume);
+  }
+  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
+    status = bl_chunk_restore(engine->chunks[i].chunk, &checkpoint, err);
+  }
+  engine->applied = checkpoint.state.step;
+  bl_checkpoint_close(&checkpoint);
+  return status;
+}
+
+static bl_status_t load_weights(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
+  bool resumes = options->resume != NULL && options->resume[0] != '\0';
+  bl_status_t status = resumes ? load_checkpoint(engine, options, err) : load_initial(engine, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    const bl_chunk_t *chunk = engine->chunks[i].chunk;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       engine->parameter_count += bl_chunk_parameter(chunk, k).owned;
     }
   }
   return engine->ops->status(engine->compute, err);
+}
+
+// Room for a copy of all that this stage saves, where the job writes checkpoints.
+static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
+  if (engine->job.checkpoint.folder == NULL) {
+    return BL_OK;
+  }
+  bl_snapshot_tensor_t *tensors = calloc(engine->parameter_count + 1, sizeof *tensors);
+  if (tensors == NULL) {
+    return no_memory(err);
+  }
+  size_t count = 0;
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    const bl_chunk_t *chunk = engine->chunks[i].chunk;
+    for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
+      bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
+      if (p.owned) {
+        tensors[count++] = (bl_snapshot_tensor_t){.parameter = p.parameter,
+                                                  .parts = {[BL_CHECKPOINT_WEIGHT] = p.weight,
+                                                            [BL_CHECKPOINT_FIRST_MOMENT] = p.first_moment,
+                                                            [BL_CHECKPOINT_SECOND_MOMENT] = p.second_moment}};
+      }
+    }
+  }
+  bl_status_t status = bl_snapshot_create(tensors, count, &engine->snapshot, err);
+  free(tensors);
+  if (status == BL_OK) {
+    status = reserve(engine, BL_MEMORY_CHECKPOINT, BL_ARENA_PRIVATE, bl_snapshot_bytes(engine->snapshot),
+                     &engine->snapshot_memory, err);
+  }
+  if (status == BL_OK) {
+    bl_snapshot_use_memory(engine->snapshot, engine->snapshot_memory.base);
+  }
+  return status;
 }
 
 static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
@@ -256,7 +323,10 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
   }
   if (status == BL_OK) {
     hand_out(made);
-    status = load_weights(made, err);
+    status = load_weights(made, options, err);
+  }
+  if (status == BL_OK) {
+    status = prepare_snapshot(made, err);
   }
   if (status == BL_OK) {
     status = create_hub(made, options, err);
@@ -288,8 +358,9 @@ void bl_engine_destroy(bl_engine_t *engine) {
   if (engine->compute != NULL) {
     engine->ops->destroy(engine->compute);
   }
+  bl_snapshot_destroy(engine->snapshot);
   bl_arena_t *arenas[] = {&engine->weights, &engine->gradients, &engine->optimizer, &engine->slots,
-                          &engine->edges,   &engine->workspace, &engine->data};
+                          &engine->edges,   &engine->workspace, &engine->data,      &engine->snapshot_memory};
   for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
     bl_arena_destroy(arenas[i]);
   }

@@ -8,13 +8,15 @@
 //
 // Memory of a stage: weights (with their packed copies), gradients (with room for the peer's part of a tied
 // embedding), optimizer, slots (equal, slot_bytes each), edges (equal, edge_bytes each, shareable so that peers on this
-// machine can pull from them), workspace, data.
+// machine can pull from them), workspace, data, checkpoint (a copy of weights and optimizer, where the job writes
+// checkpoints).
 //
 // Thread: created, used and destroyed by the compute thread; `hub` and `account` say themselves what others may call,
 // and the fields set at creation are read-only afterwards.
 #ifndef BALLAST_EXECUTOR_ENGINE_H
 #define BALLAST_EXECUTOR_ENGINE_H
 
+#include "checkpoint/snapshot.h"
 #include "compute/model/chunk.h"
 #include "config/job.h"
 #include "datapath/boundary.h"
@@ -27,6 +29,8 @@
 typedef struct bl_engine_options {
   const char *job; // canonical YAML
   size_t job_bytes;
+  const char *resume;     // folder of a checkpoint to go on from; NULL or "": begin anew
+  uint64_t resume_digest; // of that checkpoint (job/checkpoint.h)
   uint32_t stage;
   int32_t first_core;        // pin the compute thread to `pipeline.threads` cores from this one on; -1: do not
   const char *unix_path;     // socket of the data path; NULL: no shared memory
@@ -51,13 +55,14 @@ typedef struct bl_engine {
   bl_job_t job;
   bl_training_t training;
   uint32_t stage;
+  uint64_t applied; // the step its weights were of when it was created; 0 without a checkpoint
   const bl_ops_t *ops;
   bl_compute_t *compute;
   bl_engine_chunk_t *chunks;
   uint32_t chunk_count;
 
   bl_memory_account_t account;
-  bl_arena_t weights, gradients, optimizer, slots, edges, workspace, data;
+  bl_arena_t weights, gradients, optimizer, slots, edges, workspace, data, snapshot_memory;
   uint32_t slot_count;
   uint32_t edge_count;
   uint64_t slot_bytes;        // of one slot, a multiple of 64
@@ -71,6 +76,7 @@ typedef struct bl_engine {
   int32_t *tokens;            // [micro_batch, seq]
   int32_t *labels;            // [micro_batch, seq]
 
+  bl_snapshot_t *snapshot; // NULL: the job writes no checkpoints
   bl_hub_t *hub;
   bl_trace_t *trace; // of the last run
 } bl_engine_t;

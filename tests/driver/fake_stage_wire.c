@@ -190,7 +190,7 @@ static void on_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
     return;
   }
   if (decision == BL_STAGE_BEGIN) {
-    bl_stage_step_configure_ended(&stage->step, true);
+    bl_stage_step_configure_ended(&stage->step, true, 0);
     stage->applied_count = 0;
   }
   Ballast__V1__ConfigureResponse output = BALLAST__V1__CONFIGURE_RESPONSE__INIT;

@@ -22,7 +22,7 @@ static bl_stage_step_t make_stage(void) {
   uint64_t replaces;
   assert_true(bl_stage_step_takeover(&stage, first));
   assert_int_equal(bl_stage_step_configure(&stage, first, JOB, &fault), BL_STAGE_BEGIN);
-  bl_stage_step_configure_ended(&stage, true);
+  bl_stage_step_configure_ended(&stage, true, 0);
   bl_plan_record_t plan = {.version = 1, .digest = 5};
   assert_int_equal(bl_stage_step_plan(&stage, first, BL_RUN_TRAIN, plan, &replaces, &fault), BL_STAGE_BEGIN);
   bl_stage_step_plan_installed(&stage, BL_RUN_TRAIN, plan);
@@ -173,7 +173,7 @@ static void test_configurations(void **state) {
   assert_refused(&stage, run(&stage, first, 1, 2, &fault), BL_PRECONDITION);
   assert_int_equal(stage.applied, 0);
   assert_int_equal(stage.highest_attempt, 1); // never falls
-  bl_stage_step_configure_ended(&stage, false);
+  bl_stage_step_configure_ended(&stage, false, 0);
   assert_int_equal(stage.configured, 0);
 
   stage = make_stage();

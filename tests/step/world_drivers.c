@@ -23,7 +23,7 @@ bool world_configure_strangers(world_t *world, unsigned d) {
   for (unsigned s = 0; s < world->options->stages; s++) {
     world_configure_stage(world, s, driver->step.id);
   }
-  bl_driver_step_reset(&driver->step);
+  bl_driver_step_reset(&driver->step, 0);
   return true;
 }
 

@@ -155,7 +155,7 @@ bool world_handle(world_t *world, const message_t *message, message_t *answer) {
 void world_configure_stage(world_t *world, unsigned s, bl_driver_id_t driver) {
   bl_stage_step_t *step = &world->stages[s].step;
   if (bl_stage_step_configure(step, driver, JOB, NULL) == BL_STAGE_BEGIN) {
-    bl_stage_step_configure_ended(step, true);
+    bl_stage_step_configure_ended(step, true, 0);
     bl_stage_step_plan_installed(step, BL_RUN_TRAIN, (bl_plan_record_t){.version = PLAN, .digest = PLAN});
   }
 }

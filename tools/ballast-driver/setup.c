@@ -168,7 +168,7 @@ static void round_end(bl_driver_t *driver) {
   switch (driver->round) {
   case BL__ROUND_CONFIGURE:
     if (driver->anew) {
-      bl_driver_step_reset(&driver->step);
+      bl_driver_step_reset(&driver->step, 0);
     }
     round_begin(driver, BL__ROUND_CONNECT);
     break;

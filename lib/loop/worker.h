@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compute thread of a stage: runs tasks one after the other, away from the loop, and hands each back to it.
+// A thread beside the loop: runs tasks one after the other and hands each back to the loop.
 //
 //   typedef struct { bl_task_t task; ... } update_t;
-//   static void update_run(bl_task_t *task);    // on the compute thread
+//   static void update_run(bl_task_t *task);    // on the worker's thread
 //   static void update_done(bl_task_t *task);   // on the loop thread
 //   bl_task_init(&update->task, update_run, update_done);
 //   bl_worker_submit(worker, &update->task);
 //
 // Thread: create, submit and destroy on the loop's thread. Tasks are embedded in what they are about: submitting does
 // not allocate. From submit until `done` the task belongs to the worker.
-#ifndef BALLAST_EXECUTOR_WORKER_H
-#define BALLAST_EXECUTOR_WORKER_H
+#ifndef BALLAST_LOOP_WORKER_H
+#define BALLAST_LOOP_WORKER_H
 
 #include "base/error.h"
 #include "loop/loop.h"
@@ -23,7 +23,7 @@ typedef void (*bl_task_fn)(bl_task_t *task);
 
 struct bl_task {
   bl_task_t *next;      // the worker's
-  bl_task_fn run, done; // on the compute thread; then on the loop's
+  bl_task_fn run, done; // on the worker's thread; then on the loop's
   bl_message_t message; // the worker's
 };
 
@@ -33,8 +33,8 @@ static inline void bl_task_init(bl_task_t *task, bl_task_fn run, bl_task_fn done
 
 #define BL_TASK_OWNER(task_pointer, type, member) ((type *)(void *)((char *)(task_pointer)-offsetof(type, member)))
 
-// BL_EXHAUSTED: no memory or thread.
-BL_MUST_USE bl_status_t bl_worker_create(bl_loop_t *loop, bl_worker_t **worker, bl_error_t *err);
+// `name` is what the thread is called (cut at 15 bytes). BL_EXHAUSTED: no memory or thread.
+BL_MUST_USE bl_status_t bl_worker_create(bl_loop_t *loop, const char *name, bl_worker_t **worker, bl_error_t *err);
 // Waits for the running task; queued ones that have not begun are dropped without `done`. Call bl_loop_drain after it
 // where a `done` may be on its way. NULL is fine.
 void bl_worker_destroy(bl_worker_t *worker);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/worker.h"
+#include "loop/worker.h"
+
+#include "sys/thread.h"
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +16,7 @@ struct bl_worker {
   pthread_cond_t changed;
   bl_task_t *first, *last; // under lock
   bool ending;             // under lock
+  char name[16];           // of the thread
 };
 
 static void deliver(bl_message_t *message) {
@@ -36,7 +40,7 @@ static bl_task_t *take(bl_worker_t *worker) {
 
 static void *work(void *argument) {
   bl_worker_t *worker = argument;
-  pthread_setname_np(pthread_self(), "compute");
+  bl_thread_set_name(worker->name);
   for (bl_task_t *task; (task = take(worker)) != NULL;) {
     task->run(task);
     task->message.handle = deliver;
@@ -45,11 +49,12 @@ static void *work(void *argument) {
   return NULL;
 }
 
-bl_status_t bl_worker_create(bl_loop_t *loop, bl_worker_t **worker, bl_error_t *err) {
+bl_status_t bl_worker_create(bl_loop_t *loop, const char *name, bl_worker_t **worker, bl_error_t *err) {
   bl_worker_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory for the compute thread");
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the %s thread", name);
   }
+  snprintf(made->name, sizeof made->name, "%s", name);
   made->loop = loop;
   pthread_mutex_init(&made->lock, NULL);
   pthread_cond_init(&made->changed, NULL);
@@ -58,7 +63,7 @@ bl_status_t bl_worker_create(bl_loop_t *loop, bl_worker_t **worker, bl_error_t *
     pthread_cond_destroy(&made->changed);
     pthread_mutex_destroy(&made->lock);
     free(made);
-    return bl_error_set(err, BL_EXHAUSTED, "cannot start the compute thread: %s", strerror(failed));
+    return bl_error_set(err, BL_EXHAUSTED, "cannot start the %s thread: %s", name, strerror(failed));
   }
   *worker = made;
   return BL_OK;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ballast.json`: what a checkpoint folder holds and the checksums that prove it.
+//
+//   {"format": "ballast-checkpoint", "version": 1, "ballast": "0.1.0", "step": 120, "seed": 1,
+//    "files": {"model-00001-of-00002.safetensors": {"size": 4096, "head": "00ff...", "tensors": {"<name>": "00ff..."}},
+//              "config.json": {"size": 512, "head": "00ff..."}, ...}}
+//
+// Every byte of every file is under exactly one XXH3 checksum: `head` is that of a safetensors file up to its data, or
+// of a whole file without tensors; `tensors` has that of each tensor's bytes. So a reader checks just what it reads and
+// can name the tensor that is damaged.
+//
+// PURE. Thread: any; a parsed state is immutable and belongs to its caller.
+#ifndef BALLAST_FORMATS_CHECKPOINT_STATE_H
+#define BALLAST_FORMATS_CHECKPOINT_STATE_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BL_CHECKPOINT_STATE_FILE "ballast.json"
+// The newest version that this code reads, and the one it writes.
+#define BL_CHECKPOINT_VERSION 1
+
+typedef struct bl_checkpoint_tensor {
+  const char *name;
+  uint64_t checksum;
+} bl_checkpoint_tensor_t;
+
+typedef struct bl_checkpoint_file {
+  const char *name; // a plain name, without a folder
+  uint64_t size_bytes;
+  uint64_t head_checksum;
+  bl_checkpoint_tensor_t *tensors; // [tensor_count]
+  size_t tensor_count;             // 0: not a safetensors file
+} bl_checkpoint_file_t;
+
+// A state to write borrows everything; one that was parsed owns its arrays and texts.
+typedef struct bl_checkpoint_state {
+  const char *writer; // version of the program that wrote it
+  uint64_t step;      // the last one that is in the weights
+  int64_t seed;
+  bl_checkpoint_file_t *files; // [file_count]
+  size_t file_count;
+  void *document; // private
+} bl_checkpoint_state_t;
+
+// BL_INVALID: not JSON, not such a file (another program's), a value missing or of the wrong kind, a file name with a
+// folder in it. BL_UNIMPLEMENTED: written in a newer version. BL_EXHAUSTED. On failure there is nothing to clean up.
+BL_MUST_USE bl_status_t bl_checkpoint_state_parse(bl_checkpoint_state_t *state, const char *bytes, size_t size_bytes,
+                                                  bl_error_t *err);
+void bl_checkpoint_state_cleanup(bl_checkpoint_state_t *state); // a zeroed one is fine
+
+// *text is malloc'd, freed by the caller. BL_INVALID: a name is not UTF-8; BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_checkpoint_state_write(const bl_checkpoint_state_t *state, char **text, size_t *text_bytes,
+                                                  bl_error_t *err);
+
+#endif

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/snapshot.h"
+
+#include "base/bytes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SHARDS 2 // weights, optimizer
+
+typedef struct {
+  bl_shard_image_t image;
+  bl_tensor_entry_t *entries;
+  const float **sources; // [image.tensor_count]
+  char (*names)[BL_CHECKPOINT_NAME_BYTES];
+  char *head; // [image.head_bytes]
+} shard_t;
+
+struct bl_snapshot {
+  shard_t shards[SHARDS];
+};
+
+static bl_status_t no_memory(bl_error_t *err) {
+  return bl_error_set(err, BL_EXHAUSTED, "no memory for the tables of a checkpoint");
+}
+
+static void add(shard_t *shard, const bl_snapshot_tensor_t *tensor, bl_checkpoint_part_t part) {
+  size_t i = shard->image.tensor_count++;
+  const bl_parameter_t *parameter = &tensor->parameter;
+  bl_tensor_entry_t entry = {.name = bl_checkpoint_tensor_name(parameter, part, shard->names[i]),
+                             .dtype = BL_TENSOR_F32,
+                             .rank = parameter->rank,
+                             .shape = {parameter->shape[0], parameter->shape[1]}};
+  shard->entries[i] = entry;
+  shard->sources[i] = tensor->parts[part];
+}
+
+static bl_status_t make_shard(shard_t *shard, const bl_snapshot_tensor_t *tensors, size_t count,
+                              bl_checkpoint_part_t first, bl_checkpoint_part_t last, bl_error_t *err) {
+  size_t capacity = count * (size_t)(last - first + 1);
+  shard->entries = calloc(capacity + 1, sizeof *shard->entries);
+  shard->sources = calloc(capacity + 1, sizeof *shard->sources);
+  shard->names = calloc(capacity + 1, sizeof *shard->names);
+  if (shard->entries == NULL || shard->sources == NULL || shard->names == NULL) {
+    return no_memory(err);
+  }
+  for (int part = (int)first; part <= (int)last; part++) {
+    for (size_t i = 0; i < count; i++) {
+      add(shard, &tensors[i], (bl_checkpoint_part_t)part);
+    }
+  }
+  bl_shard_image_t *image = &shard->image;
+  size_t head_bytes;
+  bl_status_t status =
+      bl_safetensors_write_header(shard->entries, image->tensor_count, &shard->head, &head_bytes, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  image->tensors = shard->entries;
+  image->head_bytes = head_bytes;
+  image->size_bytes = head_bytes;
+  for (size_t i = 0; i < image->tensor_count; i++) {
+    image->size_bytes += shard->entries[i].size_bytes;
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, size_t count, bl_snapshot_t **snapshot,
+                               bl_error_t *err) {
+  bl_snapshot_t *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return no_memory(err);
+  }
+  bl_status_t status = make_shard(&made->shards[BL_CHECKPOINT_SHARD_WEIGHTS], tensors, count, BL_CHECKPOINT_WEIGHT,
+                                  BL_CHECKPOINT_WEIGHT, err);
+  if (status == BL_OK) {
+    status = make_shard(&made->shards[BL_CHECKPOINT_SHARD_OPTIMIZER], tensors, count, BL_CHECKPOINT_FIRST_MOMENT,
+                        BL_CHECKPOINT_SECOND_MOMENT, err);
+  }
+  if (status != BL_OK) {
+    bl_snapshot_destroy(made);
+    return status;
+  }
+  *snapshot = made;
+  return BL_OK;
+}
+
+void bl_snapshot_destroy(bl_snapshot_t *snapshot) {
+  if (snapshot == NULL) {
+    return;
+  }
+  for (size_t i = 0; i < SHARDS; i++) {
+    shard_t *shard = &snapshot->shards[i];
+    free(shard->entries);
+    free(shard->sources);
+    free(shard->names);
+    free(shard->head);
+  }
+  free(snapshot);
+}
+
+uint64_t bl_snapshot_bytes(const bl_snapshot_t *snapshot) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < SHARDS; i++) {
+    bytes += bl_align_up(snapshot->shards[i].image.size_bytes, BL_CACHE_LINE_BYTES);
+  }
+  return bytes;
+}
+
+void bl_snapshot_use_memory(bl_snapshot_t *snapshot, uint8_t *memory) {
+  for (size_t i = 0; i < SHARDS; i++) {
+    shard_t *shard = &snapshot->shards[i];
+    shard->image.bytes = memory;
+    memcpy(memory, shard->head, shard->image.head_bytes);
+    memory += bl_align_up(shard->image.size_bytes, BL_CACHE_LINE_BYTES);
+  }
+}
+
+void bl_snapshot_take(bl_snapshot_t *snapshot) {
+  for (size_t i = 0; i < SHARDS; i++) {
+    const shard_t *shard = &snapshot->shards[i];
+    for (size_t k = 0; k < shard->image.tensor_count; k++) {
+      memcpy(shard->image.bytes + shard->entries[k].offset_bytes, shard->sources[k], shard->entries[k].size_bytes);
+    }
+  }
+}
+
+const bl_shard_image_t *bl_snapshot_image(const bl_snapshot_t *snapshot, bl_checkpoint_shard_kind_t kind) {
+  return &snapshot->shards[kind].image;
+}
