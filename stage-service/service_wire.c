@@ -356,10 +356,11 @@ static void handle_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input, 
 static void handle_write_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
   const Ballast__V1__WriteSnapshotRequest *request = (const Ballast__V1__WriteSnapshotRequest *)input;
-  bl_saver_request_t save = {.step = request->step,
-                             .folder = request->folder,
-                             .names = {[BL_CHECKPOINT_SHARD_WEIGHTS] = request->weights,
-                                       [BL_CHECKPOINT_SHARD_OPTIMIZER] = request->optimizer}};
+  bl_saver_request_t save = {
+      .step = request->step,
+      .folder = request->folder,
+      .names = {
+          [BL_CHECKPOINT_SHARD_WEIGHTS] = request->weights, [BL_CHECKPOINT_SHARD_OPTIMIZER] = request->optimizer}};
   bl_error_t err = {0};
   switch (bl_stage_write(self->stage, identity(request->driver), &save, &err)) {
   case BL_STAGE_REFUSE:
@@ -532,12 +533,18 @@ static void handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void
 // ---- the service
 
 static const bl_rpc_method_t methods[] = {
-    {"Takeover", handle_takeover}, {"Configure", handle_configure},
-    {"Connect", handle_connect},   {"PreparePlan", handle_prepare_plan},
-    {"Run", handle_run},           {"Commit", handle_commit},
-    {"Abort", handle_abort},       {"Status", handle_status},
-    {"Trace", handle_trace},       {"Release", handle_release},
-    {"Stop", handle_stop},         {"Snapshot", handle_snapshot},
+    {"Takeover", handle_takeover},
+    {"Configure", handle_configure},
+    {"Connect", handle_connect},
+    {"PreparePlan", handle_prepare_plan},
+    {"Run", handle_run},
+    {"Commit", handle_commit},
+    {"Abort", handle_abort},
+    {"Status", handle_status},
+    {"Trace", handle_trace},
+    {"Release", handle_release},
+    {"Stop", handle_stop},
+    {"Snapshot", handle_snapshot},
     {"WriteSnapshot", handle_write_snapshot},
 };
 

@@ -235,20 +235,40 @@ static uint64_t checksum_of(const bl_checkpoint_file_t *file, const char *tensor
   return 0; // open_shard has checked that it is there
 }
 
+static bl_status_t verify(const bl_checkpoint_t *checkpoint, const bl_checkpoint_shard_t *shard,
+                          const bl_tensor_entry_t *entry, bl_error_t *err) {
+  const uint8_t *bytes = shard->map.bytes + entry->offset_bytes;
+  if (bl_hash64(bytes, entry->size_bytes, 0) == checksum_of(shard->file, entry->name)) {
+    return BL_OK;
+  }
+  return bl_error_set(err, BL_DATA_LOSS,
+                      "%s/%s: tensor '%s' does not match its checksum: the file is damaged or of another step; remove "
+                      "the folder to go on from the checkpoint before it",
+                      checkpoint->folder, shard->file->name, entry->name);
+}
+
+bl_status_t bl_checkpoint_verify(const bl_checkpoint_t *checkpoint, bl_error_t *err) {
+  for (size_t i = 0; i < checkpoint->shard_count; i++) {
+    const bl_checkpoint_shard_t *shard = &checkpoint->shards[i];
+    for (size_t k = 0; k < shard->index.count; k++) {
+      bl_status_t status = verify(checkpoint, shard, &shard->index.tensors[k], err);
+      if (status != BL_OK) {
+        return status;
+      }
+    }
+  }
+  return BL_OK;
+}
+
 bl_status_t bl_checkpoint_read(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
                                bl_checkpoint_part_t part, float *values, bl_error_t *err) {
   place_t place;
   bl_status_t status = find(checkpoint, parameter, part, &place, err);
-  if (status != BL_OK) {
-    return status;
+  if (status == BL_OK) {
+    status = verify(checkpoint, place.shard, place.entry, err);
   }
-  const uint8_t *bytes = place.shard->map.bytes + place.entry->offset_bytes;
-  if (bl_hash64(bytes, place.entry->size_bytes, 0) != checksum_of(place.shard->file, place.entry->name)) {
-    return bl_error_set(err, BL_DATA_LOSS,
-                        "%s/%s: tensor '%s' does not match its checksum: the file is damaged or of another step; "
-                        "remove the folder to go on from the checkpoint before it",
-                        checkpoint->folder, place.shard->file->name, place.entry->name);
+  if (status == BL_OK) {
+    memcpy(values, place.shard->map.bytes + place.entry->offset_bytes, place.entry->size_bytes);
   }
-  memcpy(values, bytes, place.entry->size_bytes);
-  return BL_OK;
+  return status;
 }

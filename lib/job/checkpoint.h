@@ -65,6 +65,9 @@ void bl_checkpoint_close(bl_checkpoint_t *checkpoint); // a zeroed one is fine
 BL_MUST_USE bl_status_t bl_checkpoint_check(const bl_checkpoint_t *checkpoint, const bl_model_t *model,
                                             bl_error_t *err);
 
+// Checks the checksum of every tensor: reads everything. BL_DATA_LOSS names file and tensor.
+BL_MUST_USE bl_status_t bl_checkpoint_verify(const bl_checkpoint_t *checkpoint, bl_error_t *err);
+
 // Reads a part of a parameter whole into values [parameter->elements], in the order of bl_parameter_t. BL_INVALID as
 // bl_checkpoint_check; BL_DATA_LOSS: its bytes are not those that were written (names file and tensor).
 BL_MUST_USE bl_status_t bl_checkpoint_read(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,

@@ -29,8 +29,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
        "balancing is not supported in this version; use none"},
       {job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC || job->balance.data_path == BL_JOB_DATA_PATH_NCCL,
        "balance.data_path", "only auto, shm and tcp are supported in this version"},
-      {job->checkpoint.folder != NULL, "checkpoint.folder",
-       "checkpoints are not supported in this version; remove the key"},
       {job->services.stores.count > 0, "services.stores",
        "activation stores are not supported in this version; remove the key"},
       {job->services.tls != NULL, "services.tls", "TLS is not supported in this version; remove the key"},

@@ -25,7 +25,7 @@ typedef struct bl_shard_checksums {
 // Writes and syncs the file `path` and sets the checksums (XXH3) of its parts. A file that is there is overwritten. The
 // folder is not synced. BL_EXHAUSTED: no room (or over a limit); BL_DENIED, BL_NOT_FOUND, BL_IO; all name the path. On
 // failure the file is removed, so that it does not take up room.
-BL_MUST_USE bl_status_t bl_shard_write(const bl_shard_image_t *image, const char *path,
-                                       bl_shard_checksums_t *checksums, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_shard_write(const bl_shard_image_t *image, const char *path, bl_shard_checksums_t *checksums,
+                                       bl_error_t *err);
 
 #endif

@@ -51,8 +51,7 @@ static bl_status_t make_shard(shard_t *shard, const bl_snapshot_tensor_t *tensor
   }
   bl_shard_image_t *image = &shard->image;
   size_t head_bytes;
-  bl_status_t status =
-      bl_safetensors_write_header(shard->entries, image->tensor_count, &shard->head, &head_bytes, err);
+  bl_status_t status = bl_safetensors_write_header(shard->entries, image->tensor_count, &shard->head, &head_bytes, err);
   if (status != BL_OK) {
     return status;
   }

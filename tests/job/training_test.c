@@ -177,7 +177,6 @@ static void what_this_version_does_not_do_is_refused(void **state) {
   refuses("pipeline.device=cuda", BL_UNIMPLEMENTED, "pipeline.device: ");
   refuses("balance.policy=bpipe", BL_UNIMPLEMENTED, "balance.policy: ");
   refuses("balance.data_path=nccl", BL_UNIMPLEMENTED, "balance.data_path: ");
-  refuses("checkpoint.folder=/tmp/x", BL_UNIMPLEMENTED, "checkpoint.folder: ");
   refuses("services.tls=/tmp/x", BL_UNIMPLEMENTED, "services.tls: ");
   refuses("data.format=megatron", BL_UNIMPLEMENTED, "data.format: ");
 }

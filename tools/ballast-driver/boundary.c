@@ -248,7 +248,13 @@ void bl__boundary(bl_driver_t *driver) {
   if (!survives_failure(driver)) {
     return;
   }
+  if (bl__save_boundary(driver)) {
+    return;
+  }
   if (driver->stopping && !(all_steps_done(driver) && validation_is_due(driver))) {
+    if (bl__save_is_busy(driver)) {
+      return;
+    }
     bl__driver_leave(driver, all_steps_done(driver) ? 0 : 130);
     return;
   }
@@ -256,6 +262,15 @@ void bl__boundary(bl_driver_t *driver) {
     return;
   }
   if (all_steps_done(driver) && driver->life == BL__DRIVING) {
+    if (bl__save_is_busy(driver)) {
+      return;
+    }
+    if (driver->save.tried == driver->step.applied && driver->save.err.status != BL_OK) {
+      bl_error_t err = driver->save.err; // the weights exist in memory only
+      (void)bl_error_prefix(&err, "all steps are done, but the result could not be saved");
+      bl__driver_fail(driver, &err);
+      return;
+    }
     driver->life = BL__FINISHED;
     bl__driver_set_phase(driver, "finished", "", 0);
     if (!driver->options.linger) {

@@ -38,6 +38,7 @@ void bl__driver_set_phase(bl_driver_t *driver, const char *phase, const char *er
 static void end_waits(bl_driver_t *driver, const bl_error_t *err) {
   bl__generation_end(driver, err);
   bl__traces_answer(driver, err);
+  bl__save_end_waits(driver, err);
   if (driver->held != NULL) {
     bl_driver_held_fn held = driver->held;
     driver->held = NULL;
@@ -141,6 +142,7 @@ static void ticked(bl_timer_t *timer, void *context) {
     return;
   }
   bl__presence_tick(driver);
+  bl__save_tick(driver);
   if (driver->life == BL__SETUP) {
     bl__setup_tick(driver);
   }
@@ -194,6 +196,9 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
     status = bl__setup_prepare(made, err);
   }
   if (status == BL_OK) {
+    status = bl__save_prepare(made, err);
+  }
+  if (status == BL_OK) {
     status = bl_timer_create(made->loop, ticked, made, &made->tick, err);
   }
   if (status == BL_OK) {
@@ -224,6 +229,7 @@ void bl_driver_destroy(bl_driver_t *driver) {
     bl_ballot_cleanup(&stage->last_vote);
     free(stage->status);
   }
+  bl__save_cleanup(driver);
   bl__setup_cleanup(driver);
   bl__traces_cleanup(driver);
   bl_journal_cleanup(&driver->journal);

@@ -16,6 +16,7 @@
 #define BALLAST_DRIVER_DRIVER_H
 
 #include "config/job.h"
+#include "job/resume.h"
 #include "job/training.h"
 #include "journal.h"
 #include "rpc/rpc.h"
@@ -48,6 +49,7 @@ typedef struct bl_driver_options {
   bl_rpc_t *rpc;
   const bl_job_t *job;           // borrowed; services.stages has one address per stage
   const bl_training_t *training; // borrowed
+  const bl_resume_t *resume;     // borrowed; where to go on, if the stages do not hold this job already. NULL: anew
   bool own_stages;               // end them with the run
   bool linger;                   // stay after the last step until bl_driver_stop
   bl_driver_observer_t observer;
@@ -69,6 +71,13 @@ void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, v
 // Ends the run at the next step boundary: with exit code 0 when it has finished, else 130. Stages that are not owned keep
 // the job, so that the same job can be continued.
 void bl_driver_stop(bl_driver_t *driver);
+
+// Takes a checkpoint at the next step boundary. `done` fires exactly once if this returns BL_OK: with the folder, once
+// it is committed, or with what went wrong. BL_PRECONDITION: the job has no checkpoint.folder, no step was made, or the
+// run has ended.
+typedef void (*bl_driver_saved_fn)(uint64_t step, const char *folder, const bl_error_t *err, void *context);
+BL_MUST_USE bl_status_t bl_driver_checkpoint(bl_driver_t *driver, bl_driver_saved_fn done, void *context,
+                                             bl_error_t *err);
 
 typedef struct bl_generation {
   const uint8_t *prompt; // copied; bytes are tokens. Empty: the first tokens of the held-out data, else of training

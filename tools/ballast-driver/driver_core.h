@@ -7,9 +7,11 @@
 //   setup.c      configure, connect, plans
 //   boundary.c   what comes next between two attempts: a step, a validation, a token, a pause, the end
 //   traces.c     operations of the last step
+//   checkpoint.c copies, files, commits
 #ifndef BALLAST_DRIVER_DRIVER_CORE_H
 #define BALLAST_DRIVER_DRIVER_CORE_H
 
+#include "checkpoint.h"
 #include "driver.h"
 
 #include "loop/timer.h"
@@ -23,7 +25,8 @@ typedef struct bl_remote {
   size_t index;
   bl_stage_client_t *client;
   bl_stage_configuration_t configuration;
-  uint64_t digest;
+  uint64_t digest;  // of the configuration that it is to have
+  uint64_t resumed; // digest of the checkpoint that its present configuration began from
 
   // The question under way.
   bl_driver_request_t asked;       // verb BL_ASK_NOTHING: none
@@ -120,6 +123,8 @@ struct bl_driver {
   uint32_t *context; // [seq]
   uint32_t context_count;
   uint32_t drawn;
+
+  bl__save_t save;
 
   // Traces.
   bl_stage_trace_t *traces; // [stage_count]

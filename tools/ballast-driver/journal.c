@@ -18,6 +18,7 @@ bl_status_t bl_journal_init(bl_journal_t *journal) {
 static void free_event(bl_event_t *event) {
   free(event->step.stages);
   free(event->phase);
+  free(event->checkpoint);
   *event = (bl_event_t){0};
 }
 
@@ -85,6 +86,16 @@ void bl_journal_add_phase(bl_journal_t *journal, const char *phase, const char *
   snprintf(made->error, sizeof made->error, "%s", error);
   made->exit_code = exit_code;
   append(journal, BL_EVENT_PHASE)->phase = made;
+}
+
+void bl_journal_add_checkpoint(bl_journal_t *journal, const bl_checkpoint_event_t *checkpoint) {
+  bl_checkpoint_event_t *made = malloc(sizeof *made);
+  if (made == NULL) {
+    bl_log(BL_LOG_ERROR, "no memory to report the checkpoint of step %lu", (unsigned long)checkpoint->step);
+    return;
+  }
+  *made = *checkpoint;
+  append(journal, BL_EVENT_CHECKPOINT)->checkpoint = made;
 }
 
 void bl_journal_add_plan(bl_journal_t *journal) {

@@ -8,6 +8,8 @@
 
 #include "ballot.h"
 
+#include <limits.h>
+
 // At 8 stages a step takes about 700 bytes: 45 MB when full. Bounds what a run of a million steps may take.
 #define BL_JOURNAL_EVENTS 65536
 #define BL_PHASE_BYTES    16
@@ -40,15 +42,31 @@ typedef struct bl_phase_event {
   int32_t exit_code;
 } bl_phase_event_t;
 
-typedef enum { BL_EVENT_STEP, BL_EVENT_VALIDATION, BL_EVENT_PHASE, BL_EVENT_PLAN } bl_event_kind_t;
+// A checkpoint was committed, or failed.
+typedef struct bl_checkpoint_event {
+  uint64_t step;
+  uint64_t bytes;
+  double seconds, stopped_seconds; // from the copy to the commit; of these, training stood still
+  char folder[PATH_MAX];
+  char error[BL_ERROR_TEXT_BYTES]; // "": committed
+} bl_checkpoint_event_t;
+
+typedef enum {
+  BL_EVENT_STEP,
+  BL_EVENT_VALIDATION,
+  BL_EVENT_PHASE,
+  BL_EVENT_PLAN,
+  BL_EVENT_CHECKPOINT,
+} bl_event_kind_t;
 
 typedef struct bl_event {
   uint64_t revision;
   bl_event_kind_t kind;
-  bl_step_event_t step;             // BL_EVENT_STEP
-  bl_validation_event_t validation; // BL_EVENT_VALIDATION
-  bl_phase_event_t *phase;          // BL_EVENT_PHASE
-} bl_event_t;                       // BL_EVENT_PLAN: the run itself has it, see driver.h
+  bl_step_event_t step;              // BL_EVENT_STEP
+  bl_validation_event_t validation;  // BL_EVENT_VALIDATION
+  bl_phase_event_t *phase;           // BL_EVENT_PHASE
+  bl_checkpoint_event_t *checkpoint; // BL_EVENT_CHECKPOINT
+} bl_event_t;                        // BL_EVENT_PLAN: the run itself has it, see driver.h
 
 typedef struct bl_journal {
   bl_event_t *events; // ring
@@ -63,6 +81,7 @@ void bl_journal_cleanup(bl_journal_t *journal);
 void bl_journal_add_step(bl_journal_t *journal, const bl_step_event_t *step); // copies `stages`
 void bl_journal_add_validation(bl_journal_t *journal, const bl_validation_event_t *validation);
 void bl_journal_add_phase(bl_journal_t *journal, const char *phase, const char *error, int32_t exit_code);
+void bl_journal_add_checkpoint(bl_journal_t *journal, const bl_checkpoint_event_t *checkpoint);
 void bl_journal_add_plan(bl_journal_t *journal);
 
 // The oldest kept event with a revision above `revision`, or NULL. Borrowed until the next event is added.

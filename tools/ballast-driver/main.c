@@ -31,7 +31,7 @@
 typedef struct arguments {
   char *job, *listen, *health_listen;
   int64_t lifeline_fd, ready_fd;
-  bool own_stages, linger, version;
+  bool own_stages, linger, resume, version;
 } arguments_t;
 
 #define ROW(member) offsetof(arguments_t, member)
@@ -60,6 +60,12 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_BOOL,
      .offset = ROW(linger),
      .help = "Stay after the last step, for Generate and Trace, until Driver.Stop."},
+    {.name = "resume",
+     .type = BL_OPTION_BOOL,
+     .offset = ROW(resume),
+     .help =
+         "Go on from the newest checkpoint of checkpoint.folder, if there is one. Stages that hold this job already "
+         "go on where they are."},
     {.name = "lifeline-fd",
      .type = BL_OPTION_INT,
      .offset = ROW(lifeline_fd),
@@ -89,6 +95,7 @@ typedef struct program {
   arguments_t arguments;
   bl_job_t job;
   bl_training_t training;
+  bl_resume_t resume;
   bl_loop_t *loop;
   bl_rpc_t *rpc;
   bl_rpc_server_t *server;
@@ -216,6 +223,10 @@ static bl_status_t read_job(program_t *self, bl_error_t *err) {
   if (status == BL_OK) {
     status = bl_training_init(&self->training, &self->job, err);
   }
+  if (status == BL_OK && self->arguments.resume) {
+    status = bl_resume_find(&self->resume, &self->job, &self->training.model, false, err);
+    status = status == BL_NOT_FOUND ? BL_OK : status;
+  }
   return status;
 }
 
@@ -242,6 +253,7 @@ static bl_status_t make_driver(program_t *self, bl_error_t *err) {
   bl_driver_options_t options = {.rpc = self->rpc,
                                  .job = &self->job,
                                  .training = &self->training,
+                                 .resume = &self->resume,
                                  .own_stages = self->arguments.own_stages,
                                  .linger = self->arguments.linger,
                                  .observer = {self, changed, may_commit, run_ended}};

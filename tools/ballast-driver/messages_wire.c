@@ -184,6 +184,17 @@ Ballast__V1__WatchResponse *bl_watch_message_create(const bl_driver_t *driver, c
     message->phase->error = event->phase->error;
     message->phase->exit_code = event->phase->exit_code;
     break;
+  case BL_EVENT_CHECKPOINT:
+    message->event_case = BALLAST__V1__WATCH_RESPONSE__EVENT_CHECKPOINT;
+    message->checkpoint = take(&block, sizeof *message->checkpoint);
+    *message->checkpoint = (Ballast__V1__CheckpointEvent)BALLAST__V1__CHECKPOINT_EVENT__INIT;
+    message->checkpoint->step = event->checkpoint->step;
+    message->checkpoint->folder = event->checkpoint->folder;
+    message->checkpoint->bytes = event->checkpoint->bytes;
+    message->checkpoint->seconds = event->checkpoint->seconds;
+    message->checkpoint->stopped_seconds = event->checkpoint->stopped_seconds;
+    message->checkpoint->error = event->checkpoint->error;
+    break;
   case BL_EVENT_PLAN:
     make_plan(&block, driver, message);
     break;

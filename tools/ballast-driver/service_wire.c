@@ -316,6 +316,28 @@ static void handle_pause(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
   }
 }
 
+// As a pause: a checkpoint whose client gives up is taken all the same.
+static void saved(uint64_t step, const char *folder, const bl_error_t *err, void *context) {
+  bl_rpc_call_t *call = context;
+  if (err->status != BL_OK) {
+    bl_rpc_call_fail(call, err);
+    return;
+  }
+  Ballast__V1__CheckpointResponse output = BALLAST__V1__CHECKPOINT_RESPONSE__INIT;
+  output.step = step;
+  output.folder = (char *)folder;
+  bl_rpc_call_reply(call, &output.base);
+}
+
+static void handle_checkpoint(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  (void)input;
+  bl_driver_service_t *service = context;
+  bl_error_t err;
+  if (!refuse_early(service, call) && bl_driver_checkpoint(service->driver, saved, call, &err) != BL_OK) {
+    bl_rpc_call_fail(call, &err);
+  }
+}
+
 static void handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   (void)input;
   bl_driver_service_t *service = context;
@@ -543,9 +565,14 @@ static void handle_trace(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
 
 bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl_rpc_server_t *server, bl_error_t *err) {
   static const bl_rpc_method_t methods[] = {
-      {"Status", handle_status}, {"Watch", handle_watch}, {"Acknowledge", handle_acknowledge},
-      {"Pause", handle_pause},   {"Stop", handle_stop},   {"Generate", handle_generate},
+      {"Status", handle_status},
+      {"Watch", handle_watch},
+      {"Acknowledge", handle_acknowledge},
+      {"Pause", handle_pause},
+      {"Stop", handle_stop},
+      {"Generate", handle_generate},
       {"Trace", handle_trace},
+      {"Checkpoint", handle_checkpoint},
   };
   return bl_rpc_server_add_service(server, &ballast__v1__driver__descriptor, methods,
                                    sizeof methods / sizeof methods[0], service, err);

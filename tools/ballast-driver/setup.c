@@ -51,6 +51,10 @@ bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
   for (size_t i = 0; i < driver->stage_count; i++) {
     bl_remote_t *stage = &driver->stages[i];
     stage->configuration = (bl_stage_configuration_t){.job = driver->job_text, .stage = (uint32_t)i};
+    if (driver->options.resume != NULL) {
+      stage->configuration.resume = driver->options.resume->path;
+      stage->configuration.resume_digest = driver->options.resume->digest;
+    }
     stage->digest = bl_stage_configuration_digest(&stage->configuration);
   }
   bl_status_t status = BL_OK;
@@ -159,6 +163,11 @@ static void number_plans(bl_driver_t *driver) {
 }
 
 static void begin_driving(bl_driver_t *driver) {
+  bl_error_t err;
+  if (bl__save_enter(driver, &err) != BL_OK) {
+    bl__driver_fail(driver, &err);
+    return;
+  }
   driver->life = BL__DRIVING;
   bl_journal_add_plan(&driver->journal);
   bl__driver_set_phase(driver, "running", "", 0);
@@ -168,7 +177,7 @@ static void round_end(bl_driver_t *driver) {
   switch (driver->round) {
   case BL__ROUND_CONFIGURE:
     if (driver->anew) {
-      bl_driver_step_reset(&driver->step, 0);
+      bl_driver_step_reset(&driver->step, driver->options.resume != NULL ? driver->options.resume->step : 0);
     }
     round_begin(driver, BL__ROUND_CONNECT);
     break;
@@ -326,6 +335,12 @@ void bl__setup_begin(bl_driver_t *driver) {
   driver->failures = 0;
   for (size_t i = 0; i < driver->stage_count; i++) {
     driver->anew = driver->anew || !driver->peers[i].report.ours;
+  }
+  for (size_t i = 0; i < driver->stage_count && !driver->anew; i++) {
+    // They go on with what they have, whatever checkpoint that began from.
+    bl_remote_t *stage = &driver->stages[i];
+    stage->configuration.resume_digest = stage->resumed;
+    stage->digest = bl_stage_configuration_digest(&stage->configuration);
   }
   if (driver->anew) {
     bl__driver_set_phase(driver, "configuring", "", 0);

@@ -180,6 +180,7 @@ static void read_state(const Ballast__V1__StageState *state, bl_stage_said_t *sa
   said->highest_attempt = state->highest_attempt;
   said->plan_version = state->plan_version;
   said->process = state->process;
+  said->resumed = state->resumed;
   said->prepared = state->prepared != NULL;
   said->vote = read_vote(state->prepared);
   said->vote_plan_version = state->prepared != NULL ? state->prepared->plan_version : 0;
@@ -252,6 +253,36 @@ static void fill_run(const ProtobufCMessage *output, pending_t *pending, bl_stag
   answer->token = response->token;
 }
 
+// One block: the files, then the tensors of all of them.
+static void fill_files(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
+  const Ballast__V1__WriteSnapshotResponse *response = (const Ballast__V1__WriteSnapshotResponse *)output;
+  size_t tensors = 0;
+  for (size_t i = 0; i < response->n_files; i++) {
+    tensors += response->files[i]->n_tensors;
+  }
+  bl_checkpoint_file_t *files =
+      malloc(response->n_files * sizeof *files + tensors * sizeof(bl_checkpoint_tensor_t) + 1);
+  pending->made = files;
+  if (files == NULL) {
+    return;
+  }
+  bl_checkpoint_tensor_t *next = (bl_checkpoint_tensor_t *)(void *)(files + response->n_files);
+  for (size_t i = 0; i < response->n_files; i++) {
+    const Ballast__V1__SavedFile *file = response->files[i];
+    size_t count = file->n_tensors < file->n_checksums ? file->n_tensors : file->n_checksums;
+    files[i] = (bl_checkpoint_file_t){.name = file->name,
+                                      .size_bytes = file->size_bytes,
+                                      .head_checksum = file->head_checksum,
+                                      .tensors = next,
+                                      .tensor_count = count};
+    for (size_t k = 0; k < count; k++) {
+      *next++ = (bl_checkpoint_tensor_t){.name = file->tensors[k], .checksum = file->checksums[k]};
+    }
+  }
+  answer->files = files;
+  answer->file_count = response->n_files;
+}
+
 // ---- the calls -----------------------------------------------------------------------------------------------------
 
 void bl_stage_client_status(bl_stage_client_t *client, bl_stage_answer_fn done, void *context) {
@@ -270,6 +301,9 @@ void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, 
 
 uint64_t bl_stage_configuration_digest(const bl_stage_configuration_t *configuration) {
   uint64_t digest = bl_hash64(configuration->job, strlen(configuration->job), (uint64_t)configuration->stage);
+  if (configuration->resume_digest != 0) {
+    digest = bl_hash64(&configuration->resume_digest, sizeof configuration->resume_digest, digest);
+  }
   return digest == 0 ? 1 : digest; // 0 is "not configured"
 }
 
@@ -281,6 +315,8 @@ void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
   request.job = (char *)configuration->job;
   request.stage = (int32_t)configuration->stage;
   request.digest = bl_stage_configuration_digest(configuration);
+  request.resume = (char *)(configuration->resume != NULL ? configuration->resume : "");
+  request.resume_digest = configuration->resume_digest;
   call(client, "Configure", &request.base, CONFIGURE_DEADLINE_MS, pend(client, fill_place, done, context));
 }
 
@@ -368,6 +404,27 @@ void bl_stage_client_abort(bl_stage_client_t *client, bl_driver_id_t driver, uin
   request.step = next;
   request.attempt = attempt;
   call(client, "Abort", &request.base, COMMIT_DEADLINE_MS, pend(client, NULL, done, context));
+}
+
+void bl_stage_client_snapshot(bl_stage_client_t *client, bl_driver_id_t driver, uint64_t step, bl_stage_answer_fn done,
+                              void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__SnapshotRequest request = BALLAST__V1__SNAPSHOT_REQUEST__INIT;
+  request.driver = &who;
+  request.step = step;
+  call(client, "Snapshot", &request.base, COMMIT_DEADLINE_MS, pend(client, NULL, done, context));
+}
+
+void bl_stage_client_write_snapshot(bl_stage_client_t *client, bl_driver_id_t driver, uint64_t step, const char *folder,
+                                    const char *const names[2], bl_stage_answer_fn done, void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
+  Ballast__V1__WriteSnapshotRequest request = BALLAST__V1__WRITE_SNAPSHOT_REQUEST__INIT;
+  request.driver = &who;
+  request.step = step;
+  request.folder = (char *)folder;
+  request.weights = (char *)names[0];
+  request.optimizer = (char *)names[1];
+  call(client, "WriteSnapshot", &request.base, BL_RPC_NO_DEADLINE, pend(client, fill_files, done, context));
 }
 
 void bl_stage_client_release(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context) {

@@ -15,6 +15,7 @@
 #define BALLAST_DRIVER_STAGE_CLIENT_WIRE_H
 
 #include "ballot.h"
+#include "formats/checkpoint_state.h"
 #include "rpc/channel.h"
 #include "step/record.h"
 
@@ -45,6 +46,7 @@ typedef struct bl_stage_place {
 
 typedef struct bl_stage_said {
   uint64_t epoch, incarnation, configured, applied, highest_attempt, plan_version;
+  uint64_t resumed; // digest of the checkpoint that the configuration began from, 0: none
   int64_t process;
   bool prepared; // the vote of it follows
   bl_ballot_t vote;
@@ -61,16 +63,18 @@ typedef struct bl_stage_doing {
 
 // Members that a call does not set are zero.
 typedef struct bl_stage_answer {
-  const bl_error_t *err;        // never NULL
-  bool accepted;                // Takeover
-  bl_stage_said_t said;         // Takeover, Status
-  const void *packed;           // Status: the StageStatusResponse as it came, to be passed on
-  size_t packed_bytes;          //
-  bl_stage_place_t place;       // Configure
-  const bl_path_share_t *paths; // Connect
-  size_t path_count;            //
-  bl_ballot_t vote;             // Run
-  uint32_t token;               // Run of a generation, last stage
+  const bl_error_t *err;             // never NULL
+  bool accepted;                     // Takeover
+  bl_stage_said_t said;              // Takeover, Status
+  const void *packed;                // Status: the StageStatusResponse as it came, to be passed on
+  size_t packed_bytes;               //
+  bl_stage_place_t place;            // Configure
+  const bl_path_share_t *paths;      // Connect
+  size_t path_count;                 //
+  bl_ballot_t vote;                  // Run
+  uint32_t token;                    // Run of a generation, last stage
+  const bl_checkpoint_file_t *files; // WriteSnapshot
+  size_t file_count;                 //
 } bl_stage_answer_t;
 typedef void (*bl_stage_answer_fn)(const bl_stage_answer_t *answer, void *context);
 
@@ -82,8 +86,10 @@ const char *bl_stage_client_address(const bl_stage_client_t *client);
 typedef struct bl_stage_configuration {
   const char *job; // canonical YAML: says all that the stage must know, with its number
   uint32_t stage;
+  const char *resume; // folder of a checkpoint to go on from; NULL or "": begin anew
+  uint64_t resume_digest;
 } bl_stage_configuration_t;
-// The digest that Configure carries: of all fields. Never 0.
+// The digest that Configure carries: of all fields but the name of the folder. Never 0.
 uint64_t bl_stage_configuration_digest(const bl_stage_configuration_t *configuration);
 
 typedef struct bl_stage_peer {
@@ -124,6 +130,11 @@ void bl_stage_client_commit(bl_stage_client_t *client, bl_driver_id_t driver, co
                             bl_stage_answer_fn done, void *context);
 void bl_stage_client_abort(bl_stage_client_t *client, bl_driver_id_t driver, uint64_t next, uint64_t attempt,
                            bl_stage_answer_fn done, void *context);
+void bl_stage_client_snapshot(bl_stage_client_t *client, bl_driver_id_t driver, uint64_t step, bl_stage_answer_fn done,
+                              void *context);
+// `names` of the two files in `folder`: weights, optimizer. No deadline: disks take what they take.
+void bl_stage_client_write_snapshot(bl_stage_client_t *client, bl_driver_id_t driver, uint64_t step, const char *folder,
+                                    const char *const names[2], bl_stage_answer_fn done, void *context);
 void bl_stage_client_release(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context);
 void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, int32_t exit_code, bl_stage_answer_fn done,
                           void *context);

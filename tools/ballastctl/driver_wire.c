@@ -207,6 +207,17 @@ static void watched(bl_rpc_request_t *request, const ProtobufCMessage *output, v
   case BALLAST__V1__WATCH_RESPONSE__EVENT_VALIDATION:
     deliver_validation(driver, response->validation);
     break;
+  case BALLAST__V1__WATCH_RESPONSE__EVENT_CHECKPOINT: {
+    const Ballast__V1__CheckpointEvent *from = response->checkpoint;
+    bl_ctl_checkpoint_t checkpoint = {.step = from->step,
+                                      .folder = from->folder,
+                                      .bytes = from->bytes,
+                                      .seconds = from->seconds,
+                                      .stopped_seconds = from->stopped_seconds,
+                                      .error = from->error};
+    driver->watcher.checkpoint(&checkpoint, driver->watcher.context);
+    break;
+  }
   case BALLAST__V1__WATCH_RESPONSE__EVENT_PHASE: {
     bl_ctl_phase_t phase = {response->phase->phase, response->phase->error, response->phase->exit_code};
     driver->watcher.phase(&phase, driver->watcher.context);

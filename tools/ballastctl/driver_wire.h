@@ -20,6 +20,7 @@ typedef struct bl_ctl_watcher {
   void (*plan)(const bl_ctl_plan_t *plan, void *context);
   void (*step)(const bl_ctl_step_t *step, void *context);
   void (*validation)(const bl_ctl_validation_t *validation, void *context);
+  void (*checkpoint)(const bl_ctl_checkpoint_t *checkpoint, void *context);
   void (*phase)(const bl_ctl_phase_t *phase, void *context);
   // The watch is over: the driver refused it, or was away for BL_CTL_WATCH_PATIENCE_MS.
   void (*lost)(const bl_error_t *err, void *context);

@@ -34,6 +34,15 @@ typedef struct bl_ctl_validation {
   uint64_t tokens;
 } bl_ctl_validation_t;
 
+// A checkpoint that was committed, or that failed.
+typedef struct bl_ctl_checkpoint {
+  uint64_t step;
+  const char *folder; // of the checkpoint; when it failed, the one it would have gone to
+  uint64_t bytes;
+  double seconds, stopped_seconds; // from the copy to the commit; of these, training stood still
+  const char *error;               // "": committed
+} bl_ctl_checkpoint_t;
+
 typedef struct bl_ctl_phase {
   const char *phase; // connecting, configuring, running, paused, finished, failed
   const char *error; // when failed

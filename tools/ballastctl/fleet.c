@@ -238,7 +238,8 @@ bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err) {
   return BL_OK;
 }
 
-bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path, bool own_stages, bl_error_t *err) {
+bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path, bool own_stages, bool resume,
+                                      bl_error_t *err) {
   char path[PATH_MAX];
   const char *argv[] = {program_path("ballast-driver", path),
                         "--job",
@@ -252,8 +253,16 @@ bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_pat
                         "--ready-fd",
                         BL_CHILD_READY_FD_TEXT,
                         "--linger",
-                        own_stages ? "--own-stages" : NULL,
+                        NULL,
+                        NULL,
                         NULL};
+  size_t count = sizeof argv / sizeof argv[0] - 3;
+  if (own_stages) {
+    argv[count++] = "--own-stages";
+  }
+  if (resume) {
+    argv[count++] = "--resume";
+  }
   return start(&fleet->driver, argv, err);
 }
 

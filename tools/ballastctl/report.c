@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report.h"
 
+#include <jansson.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -12,7 +14,7 @@
 struct bl_ctl_report {
   int fd;
   char *path;
-  uint64_t last_step;
+  uint64_t last_step, last_validation;
 };
 
 bl_status_t bl_ctl_report_create(const char *path, bool append, bl_ctl_report_t **result, bl_error_t *err) {
@@ -31,6 +33,72 @@ bl_status_t bl_ctl_report_create(const char *path, bool append, bl_ctl_report_t 
     free(report->path);
     free(report);
     return bl_error_set(err, bl_status_from_errno(cause), "cannot write the report %s: %s", path, strerror(cause));
+  }
+  *result = report;
+  return BL_OK;
+}
+
+// Notes the line of an earlier run. False when it is of a step after `step`.
+static bool note_line(bl_ctl_report_t *report, const json_t *line, uint64_t step) {
+  const char *event = json_string_value(json_object_get(line, "event"));
+  uint64_t number = (uint64_t)json_integer_value(json_object_get(line, "step"));
+  if (number > step) {
+    return false;
+  }
+  if (event != NULL && strcmp(event, "step") == 0) {
+    report->last_step = number;
+  } else if (event != NULL && strcmp(event, "validation") == 0) {
+    report->last_validation = number;
+  }
+  return true;
+}
+
+// Sets *kept_bytes to the end of the last line that stays.
+static bl_status_t read_lines(bl_ctl_report_t *report, FILE *stream, uint64_t step, off_t *kept_bytes,
+                              bl_error_t *err) {
+  char *line = NULL;
+  size_t capacity = 0;
+  ssize_t length;
+  bl_status_t status = BL_OK;
+  for (unsigned number = 1; (length = getline(&line, &capacity, stream)) > 0 && line[length - 1] == '\n'; number++) {
+    json_t *value = json_loadb(line, (size_t)length, 0, NULL);
+    bool report_line = json_is_object(value) && json_is_integer(json_object_get(value, "step"));
+    bool stays = report_line && note_line(report, value, step);
+    json_decref(value);
+    if (!report_line) {
+      status = bl_error_set(err, BL_INVALID, "%s: line %u is not that of a report; name another file, or move this one",
+                            report->path, number);
+      break;
+    }
+    if (!stays) {
+      break;
+    }
+    *kept_bytes += length;
+  }
+  free(line);
+  return status;
+}
+
+bl_status_t bl_ctl_report_resume(const char *path, uint64_t step, bl_ctl_report_t **result, bl_error_t *err) {
+  bl_ctl_report_t *report;
+  bl_status_t status = bl_ctl_report_create(path, true, &report, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  FILE *stream = strcmp(path, "-") == 0 ? NULL : fopen(path, "re");
+  if (stream != NULL) {
+    off_t kept_bytes = 0;
+    status = read_lines(report, stream, step, &kept_bytes, err);
+    fclose(stream);
+    if (status == BL_OK && ftruncate(report->fd, kept_bytes) != 0 && errno != EINVAL) { // EINVAL: a pipe
+      int cause = errno;
+      status =
+          bl_error_set(err, bl_status_from_errno(cause), "cannot shorten the report %s: %s", path, strerror(cause));
+    }
+  }
+  if (status != BL_OK) {
+    bl_ctl_report_destroy(report);
+    return status;
   }
   *result = report;
   return BL_OK;
@@ -138,6 +206,9 @@ bl_status_t bl_ctl_report_step(bl_ctl_report_t *report, const bl_ctl_step_t *ste
 }
 
 bl_status_t bl_ctl_report_validation(bl_ctl_report_t *report, const bl_ctl_validation_t *validation, bl_error_t *err) {
+  if (validation->step <= report->last_validation) {
+    return BL_OK;
+  }
   line_t line;
   bl_status_t status = line_begin(&line, err);
   if (status != BL_OK) {
@@ -145,5 +216,6 @@ bl_status_t bl_ctl_report_validation(bl_ctl_report_t *report, const bl_ctl_valid
   }
   fprintf(line.stream, "{\"event\":\"validation\",\"step\":%llu,\"loss\":%.17g,\"tokens\":%llu}\n",
           (unsigned long long)validation->step, validation->loss, (unsigned long long)validation->tokens);
+  report->last_validation = validation->step;
   return line_finish(&line, report, err);
 }

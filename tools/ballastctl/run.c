@@ -5,6 +5,7 @@
 
 #include "config/flags.h"
 #include "config/job.h"
+#include "job/resume.h"
 #include "job/training.h"
 #include "sys/file.h"
 
@@ -128,9 +129,6 @@ static bool has_ending(const char *path, const char *ending) {
 }
 
 static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
-  if (arguments->resume) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "--resume: this version writes no checkpoints to go on from");
-  }
   if (arguments->timeline != NULL && !has_ending(arguments->timeline, ".svg") &&
       !has_ending(arguments->timeline, ".png")) {
     return bl_error_set(err, BL_INVALID, "--timeline %s: the name must end in .svg or .png", arguments->timeline);
@@ -145,10 +143,19 @@ static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job
 }
 
 // Everything that can be wrong with a job is found here, before anything starts.
-static bl_status_t check_job(const bl_job_t *job, bl_error_t *err) {
+static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, bl_resume_t *resume, bl_error_t *err) {
   bl_training_t training;
   bl_status_t status = bl_training_init(&training, job, err);
   if (status == BL_OK) {
+    // A driver that runs already knows where it goes on.
+    if (arguments->resume && (arguments->local || job->services.driver == NULL)) {
+      status = bl_resume_find(resume, job, &training.model, true, err);
+      if (status == BL_NOT_FOUND) {
+        bl_error_prefix(err, "--resume");
+      } else if (status == BL_DATA_LOSS || status == BL_UNIMPLEMENTED) {
+        status = bl_error_set(err, BL_INVALID, "%s", err->text);
+      }
+    }
     bl_training_cleanup(&training);
   } else if (status == BL_NOT_FOUND || status == BL_DENIED || status == BL_DATA_LOSS || status == BL_IO) {
     status = bl_error_set(err, BL_INVALID, "%s", err->text);
@@ -156,8 +163,9 @@ static bl_status_t check_job(const bl_job_t *job, bl_error_t *err) {
   return status;
 }
 
-static int train(const arguments_t *arguments, bl_job_t *job) {
+static int train(const arguments_t *arguments, bl_job_t *job, const bl_resume_t *resume) {
   bl_ctl_session_options_t options = {.job = job,
+                                      .resume = arguments->resume ? resume : NULL,
                                       .local = arguments->local,
                                       .verbose = arguments->verbose,
                                       .summary = arguments->summary,
@@ -172,6 +180,7 @@ static int run(int argc, char *const *argv) {
   bl_flags_result_t result;
   bl_error_t err;
   bl_job_t job = {0};
+  bl_resume_t resume = {0};
   int exit_code = 0;
   bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
   if (status == BL_OK && result.help) {
@@ -185,12 +194,12 @@ static int run(int argc, char *const *argv) {
     status = check_place(&arguments, &job, &err);
   }
   if (status == BL_OK) {
-    status = check_job(&job, &err);
+    status = check_job(&arguments, &job, &resume, &err);
   }
   if (status != BL_OK) {
     exit_code = bl_ctl_finish(status, &err);
   } else if (!arguments.check) {
-    exit_code = train(&arguments, &job);
+    exit_code = train(&arguments, &job, &resume);
   }
 
 cleanup:

@@ -24,6 +24,7 @@
 #define END_MS 5000
 // How long the driver may take to reach a step boundary, a sample or a trace to be made.
 #define STOP_MS            60000
+#define STOP_SAVING_MS     900000 // where it writes a checkpoint first
 #define COLLECT_MS         60000
 #define SAMPLE_TEMPERATURE 0.8
 
@@ -91,6 +92,10 @@ static void fail_with(session_t *session, const bl_error_t *err) {
   fail(session, bl_status_exit_code(err->status), err->text);
 }
 
+static uint64_t stop_ms(const session_t *session) {
+  return session->options->job->checkpoint.folder != NULL ? STOP_SAVING_MS : STOP_MS;
+}
+
 static void stop_answered(const bl_error_t *err, void *context) {
   session_t *session = context;
   if (session->ending) {
@@ -100,7 +105,7 @@ static void stop_answered(const bl_error_t *err, void *context) {
     say(session, "the driver did not stop in order: %s", err->text);
   }
   // A driver answers at once and stops at the next step boundary.
-  end(session, err->status == BL_OK ? BL_CTL_END_WAIT : BL_CTL_END_ASK, session->finished ? END_MS : STOP_MS);
+  end(session, err->status == BL_OK ? BL_CTL_END_WAIT : BL_CTL_END_ASK, session->finished ? END_MS : stop_ms(session));
 }
 
 // The orderly end: the driver stops itself, and the stages that were started with it.
@@ -249,6 +254,16 @@ static void on_validation(const bl_ctl_validation_t *validation, void *context) 
   bl_ctl_progress_validation(session->progress, validation, bl_clock_now_ns());
 }
 
+// One that fails is told at once; of the others the last is told when the run ends.
+static void on_checkpoint(const bl_ctl_checkpoint_t *checkpoint, void *context) {
+  session_t *session = context;
+  if (checkpoint->error[0] != '\0') {
+    say(session, "warning: no checkpoint of step %llu: %s", (unsigned long long)checkpoint->step, checkpoint->error);
+    return;
+  }
+  bl_ctl_summary_checkpoint(session->summary, checkpoint);
+}
+
 static void wait_for_cause(session_t *session, int exit_code, const char *why) {
   session->failing = true;
   session->exit_code = exit_code;
@@ -290,6 +305,7 @@ static bl_status_t attach(session_t *session, const char *address, bl_error_t *e
   bl_ctl_watcher_t watcher = {.plan = on_plan,
                               .step = on_step,
                               .validation = on_validation,
+                              .checkpoint = on_checkpoint,
                               .phase = on_phase,
                               .lost = on_lost,
                               .keeps_record = session->report != NULL,
@@ -375,7 +391,8 @@ static void stages_ready(const char *const *addresses, size_t count, void *conte
     status = write_job(session, &err);
   }
   if (status == BL_OK) {
-    status = bl_ctl_fleet_start_driver(session->fleet, path, session->options->local, &err);
+    status = bl_ctl_fleet_start_driver(session->fleet, path, session->options->local, session->options->resume != NULL,
+                                       &err);
   }
   if (status != BL_OK) {
     fail_with(session, &err);
@@ -469,7 +486,11 @@ static bl_status_t open_all(session_t *session, bl_error_t *err) {
     status = bl_timer_create(session->loop, no_cause_came, session, &session->cause_timer, err);
   }
   if (status == BL_OK && session->options->report != NULL) {
-    status = bl_ctl_report_create(session->options->report, false, &session->report, err);
+    const bl_resume_t *resume = session->options->resume;
+    status = resume == NULL
+                 ? bl_ctl_report_create(session->options->report, false, &session->report, err)
+                 : bl_ctl_report_resume(session->options->report, resume->path[0] != '\0' ? resume->step : UINT64_MAX,
+                                        &session->report, err);
   }
   return status;
 }

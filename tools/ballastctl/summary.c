@@ -24,6 +24,7 @@ struct bl_ctl_summary {
   uint64_t steps, tokens;
   double seconds, loss, validation_loss;
   bool has_validation;
+  char *saved; // the last checkpoint, NULL: none
 };
 
 bl_status_t bl_ctl_summary_create(bl_ctl_summary_t **summary) {
@@ -34,6 +35,7 @@ bl_status_t bl_ctl_summary_create(bl_ctl_summary_t **summary) {
 void bl_ctl_summary_destroy(bl_ctl_summary_t *summary) {
   if (summary != NULL) {
     free(summary->stages);
+    free(summary->saved);
     free(summary);
   }
 }
@@ -96,6 +98,14 @@ void bl_ctl_summary_validation(bl_ctl_summary_t *summary, const bl_ctl_validatio
   summary->validation_loss = validation->loss;
 }
 
+void bl_ctl_summary_checkpoint(bl_ctl_summary_t *summary, const bl_ctl_checkpoint_t *checkpoint) {
+  char bytes[BL_BYTES_TEXT];
+  free(summary->saved);
+  if (asprintf(&summary->saved, "%s (%s)", checkpoint->folder, bl_bytes_format(checkpoint->bytes, bytes)) < 0) {
+    summary->saved = NULL;
+  }
+}
+
 uint64_t bl_ctl_summary_steps(const bl_ctl_summary_t *summary) {
   return summary->steps;
 }
@@ -133,6 +143,9 @@ void bl_ctl_summary_print_line(const bl_ctl_summary_t *summary, FILE *stream) {
     fprintf(stream, ", held-out %.4f", summary->validation_loss);
   }
   fputc('\n', stream);
+  if (summary->saved != NULL) {
+    fprintf(stream, "saved: %s\n", summary->saved);
+  }
 }
 
 static json_t *stage_row(const bl_ctl_summary_t *summary, size_t i) {

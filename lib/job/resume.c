@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job/resume.h"
+
+#include "job/checkpoint.h"
+#include "job/checkpoint_folder.h"
+
+#include <inttypes.h>
+
+static bl_status_t check(const bl_checkpoint_t *checkpoint, uint64_t step, const bl_job_t *job, const bl_model_t *model,
+                         bool thorough, bl_error_t *err) {
+  const bl_checkpoint_state_t *state = &checkpoint->state;
+  if (state->step != step) {
+    return bl_error_set(err, BL_INVALID, "%s: is of step %" PRIu64 " by its " BL_CHECKPOINT_STATE_FILE,
+                        checkpoint->folder, state->step);
+  }
+  bl_status_t status = bl_checkpoint_check(checkpoint, model, err);
+  if (status == BL_OK && state->seed != job->train.seed) {
+    status = bl_error_set(err, BL_INVALID,
+                          "%s: was trained with train.seed %" PRId64 ", the job says %" PRId64
+                          ": the data would come in another order",
+                          checkpoint->folder, state->seed, (int64_t)job->train.seed);
+  }
+  return status == BL_OK && thorough ? bl_checkpoint_verify(checkpoint, err) : status;
+}
+
+bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_model_t *model, bool thorough,
+                           bl_error_t *err) {
+  bl_resume_t found = {0};
+  if (job->checkpoint.folder == NULL) {
+    return bl_job_fail(job, err, "checkpoint.folder", "is missing; there is nothing to resume from without it");
+  }
+  bl_status_t status = bl_checkpoint_folder_newest(job->checkpoint.folder, found.path, &found.step, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_checkpoint_t checkpoint;
+  status = bl_checkpoint_open(&checkpoint, found.path, err);
+  if (status != BL_OK) {
+    return status == BL_NOT_FOUND ? bl_error_set(err, BL_INVALID, "%s", err->text) : status;
+  }
+  found.digest = checkpoint.digest;
+  status = check(&checkpoint, found.step, job, model, thorough, err);
+  bl_checkpoint_close(&checkpoint);
+  if (status == BL_OK) {
+    *resume = found;
+  }
+  return status;
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where `--resume` goes on: the newest checkpoint of a job's folder, if it fits the job.
+//
+// Reads files. Thread: any.
+#ifndef BALLAST_JOB_RESUME_H
+#define BALLAST_JOB_RESUME_H
+
+#include "config/job.h"
+#include "model/model.h"
+
+#include <limits.h>
+
+typedef struct bl_resume {
+  char path[PATH_MAX]; // "": begin anew
+  uint64_t step;
+  uint64_t digest; // of the checkpoint (job/checkpoint.h), 0: none
+} bl_resume_t;
+
+// Finds the newest checkpoint and checks what can be checked from its heads: format, sizes, every tensor the model needs
+// with its moments and shape, the seed. With `thorough` also every checksum: that reads it whole. BL_NOT_FOUND: there is
+// none; BL_INVALID: no checkpoint.folder, another model or seed; what bl_checkpoint_open reports else.
+BL_MUST_USE bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_model_t *model, bool thorough,
+                                       bl_error_t *err);
+
+#endif

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint.h"
+
+#include "driver_core.h"
+#include "job/checkpoint_folder.h"
+#include "sys/clock.h"
+#include "sys/log.h"
+#include "sys/version.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHARDS_OF_STAGE 2
+#define WAIT_NOTED_NS   (100 * BL_NS_PER_MS) // a shorter wait for the disk is not worth a warning
+
+static void ask(bl__save_part_t *part);
+
+// ---- life ----------------------------------------------------------------------------------------------------------
+
+static void commit_work(bl_task_t *task);
+static void commit_done(bl_task_t *task);
+
+static const char *folder_of(const bl_driver_t *driver) {
+  return driver->options.job->checkpoint.folder;
+}
+
+bl_status_t bl__save_prepare(bl_driver_t *driver, bl_error_t *err) {
+  bl__save_t *save = &driver->save;
+  if (folder_of(driver) == NULL) {
+    return BL_OK;
+  }
+  save->parts = calloc(driver->stage_count, sizeof *save->parts);
+  save->shards = calloc(SHARDS_OF_STAGE * driver->stage_count, sizeof *save->shards);
+  if (save->parts == NULL || save->shards == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for checkpoints");
+  }
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    save->parts[i] = (bl__save_part_t){.driver = driver, .stage = i};
+  }
+  bl_task_init(&save->commit, commit_work, commit_done);
+  return bl_worker_create(driver->loop, "checkpoint", &save->worker, err);
+}
+
+static void drop_shards(bl__save_t *save) {
+  for (size_t i = 0; i < save->shard_count; i++) {
+    bl_checkpoint_file_t *file = &save->shards[i];
+    for (size_t k = 0; k < file->tensor_count; k++) {
+      free((void *)(uintptr_t)file->tensors[k].name);
+    }
+    free(file->tensors);
+    free((void *)(uintptr_t)file->name);
+  }
+  save->shard_count = 0;
+}
+
+void bl__save_cleanup(bl_driver_t *driver) {
+  bl__save_t *save = &driver->save;
+  if (save->worker != NULL) {
+    bl_worker_destroy(save->worker); // a commit that has begun ends
+    bl_loop_drain(driver->loop);
+  }
+  drop_shards(save);
+  free(save->parts);
+  free(save->shards);
+  while (save->waits != NULL) {
+    bl__save_wait_t *wait = save->waits;
+    save->waits = wait->next;
+    free(wait);
+  }
+}
+
+bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
+  const char *folder = folder_of(driver);
+  bl__save_t *save = &driver->save;
+  if (folder == NULL) {
+    return BL_OK;
+  }
+  if (driver->anew && driver->step.applied > 0) {
+    save->tried = driver->step.applied; // just read
+    snprintf(save->path, sizeof save->path, "%s", driver->options.resume->path);
+  }
+  size_t count;
+  bl_error_t fault;
+  if (bl_checkpoint_folder_sweep(folder, &count, &fault) != BL_OK) {
+    bl_log(BL_LOG_WARNING, "what an earlier run left half written stays: %s", fault.text);
+  } else if (count > 0) {
+    bl_log(BL_LOG_WARNING, "%s: removed %zu checkpoints that were never finished", folder, count);
+  }
+  if (!driver->anew || driver->step.applied > 0) {
+    return BL_OK;
+  }
+  char aside[PATH_MAX];
+  bl_status_t status = bl_checkpoint_folder_set_aside(folder, aside, &count, err);
+  if (status == BL_OK && count > 0) {
+    bl_log(BL_LOG_WARNING, "this run begins anew: %zu checkpoints of an earlier one are in %s now", count, aside);
+  }
+  return status;
+}
+
+// ---- the end of one ------------------------------------------------------------------------------------------------
+
+static void tell_waits(bl_driver_t *driver, const char *path, const bl_error_t *err) {
+  bl__save_wait_t *waits = driver->save.waits;
+  driver->save.waits = NULL;
+  while (waits != NULL) {
+    bl__save_wait_t *wait = waits;
+    waits = wait->next;
+    wait->done(driver->save.tried, path, err, wait->context);
+    free(wait);
+  }
+}
+
+void bl__save_end_waits(bl_driver_t *driver, const bl_error_t *err) {
+  tell_waits(driver, "", err);
+}
+
+static void end(bl_driver_t *driver, const bl_error_t *err) {
+  bl__save_t *save = &driver->save;
+  bool good = err->status == BL_OK;
+  bl_checkpoint_event_t event = {.step = save->step,
+                                 .seconds = (double)(bl_clock_now_ns() - save->began_ns) * 1e-9,
+                                 .stopped_seconds = (double)save->stopped_ns * 1e-9};
+  for (size_t i = 0; i < save->shard_count; i++) {
+    event.bytes += save->shards[i].size_bytes;
+  }
+  snprintf(event.folder, sizeof event.folder, "%s", good ? save->path : folder_of(driver));
+  snprintf(event.error, sizeof event.error, "%s", good ? "" : err->text);
+  if (good) {
+    bl_log(BL_LOG_INFO, "checkpoint %s: %" PRIu64 " bytes in %.3f s, training stood still for %.3f s", save->path,
+           event.bytes, event.seconds, event.stopped_seconds);
+  } else {
+    bl_log(BL_LOG_ERROR, "no checkpoint of step %" PRIu64 ": %s", save->step, err->text);
+  }
+  bl_journal_add_checkpoint(&driver->journal, &event);
+  drop_shards(save);
+  save->phase = BL__SAVE_IDLE;
+  save->tried = save->step;
+  save->err = *err;
+  driver->options.observer.changed(driver->options.observer.context);
+  tell_waits(driver, event.folder, err);
+}
+
+// Some stage could not do its part. What the others still write goes with the folder.
+static void fail(bl_driver_t *driver, const bl_error_t *err) {
+  bl_error_t cause = *err;
+  driver->save.number++;
+  bl_checkpoint_folder_discard(driver->save.partial);
+  end(driver, &cause);
+}
+
+static void commit_work(bl_task_t *task) {
+  bl__save_t *save = BL_TASK_OWNER(task, bl__save_t, commit);
+  const bl_driver_t *driver = save->parts[0].driver;
+  const bl_job_t *job = driver->options.job;
+  bl_checkpoint_contents_t contents = {.step = save->step,
+                                       .seed = job->train.seed,
+                                       .writer = bl_version(),
+                                       .job = driver->job_text,
+                                       .model = &driver->options.training->model,
+                                       .shards = save->shards,
+                                       .shard_count = save->shard_count};
+  bl_error_clear(&save->commit_err);
+  bl_error_clear(&save->prune_err);
+  bl_status_t status = bl_checkpoint_seal(save->partial, &contents, &save->commit_err);
+  if (status == BL_OK) {
+    status = bl_checkpoint_folder_commit(folder_of(driver), save->partial, save->step, save->path, &save->commit_err);
+  }
+  save->commit_err.status = status;
+  if (status != BL_OK) {
+    bl_checkpoint_folder_discard(save->partial);
+    return;
+  }
+  save->prune_err.status =
+      bl_checkpoint_folder_prune(folder_of(driver), (uint64_t)job->checkpoint.keep, &save->prune_err);
+}
+
+static void commit_done(bl_task_t *task) {
+  bl__save_t *save = BL_TASK_OWNER(task, bl__save_t, commit);
+  bl_driver_t *driver = save->parts[0].driver;
+  if (driver->life == BL__GONE) {
+    return;
+  }
+  if (save->prune_err.status != BL_OK) {
+    bl_log(BL_LOG_WARNING, "an old checkpoint could not be deleted: %s", save->prune_err.text);
+  }
+  bl_error_t err = save->commit_err;
+  end(driver, &err);
+  bl__driver_pump(driver);
+}
+
+// ---- what is asked of stages ---------------------------------------------------------------------------------------
+
+typedef struct {
+  bl__save_part_t *part;
+  uint64_t number;
+  bl__save_phase_t phase;
+} asked_t;
+
+static bl_status_t keep_files(bl__save_t *save, const bl_stage_answer_t *answer) {
+  if (answer->file_count != SHARDS_OF_STAGE) {
+    return BL_INTERNAL;
+  }
+  for (size_t i = 0; i < SHARDS_OF_STAGE; i++) {
+    const bl_checkpoint_file_t *from = &answer->files[i];
+    bl_checkpoint_file_t *to = &save->shards[save->shard_count];
+    *to = *from;
+    to->name = strdup(from->name);
+    to->tensors = calloc(from->tensor_count + 1, sizeof *to->tensors);
+    to->tensor_count = 0;
+    save->shard_count++;
+    if (to->name == NULL || to->tensors == NULL) {
+      return BL_EXHAUSTED;
+    }
+    for (size_t k = 0; k < from->tensor_count; k++) {
+      to->tensors[k] = (bl_checkpoint_tensor_t){strdup(from->tensors[k].name), from->tensors[k].checksum};
+      to->tensor_count++;
+      if (to->tensors[k].name == NULL) {
+        return BL_EXHAUSTED;
+      }
+    }
+  }
+  return BL_OK;
+}
+
+static bool all_answered(const bl_driver_t *driver) {
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    if (!driver->save.parts[i].answered) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static void ask_all(bl_driver_t *driver) {
+  uint64_t now = bl__driver_now_ms(driver);
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    bl__save_part_t *part = &driver->save.parts[i];
+    if (!part->asked && !part->answered && now >= part->again_ms) {
+      ask(part);
+    }
+  }
+}
+
+static void enter(bl_driver_t *driver, bl__save_phase_t phase) {
+  bl__save_t *save = &driver->save;
+  save->phase = phase;
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    save->parts[i].asked = save->parts[i].answered = false;
+    save->parts[i].again_ms = 0;
+  }
+  if (phase == BL__SAVE_COMMITTING) {
+    bl_worker_submit(save->worker, &save->commit);
+  } else {
+    ask_all(driver);
+  }
+}
+
+// A lost call, or a stage that is busy: asked again. A copy waits for the one before; a file that cannot be written is
+// an answer.
+static bool asks_again(bl__save_phase_t phase, bl_status_t status) {
+  return status == BL_UNAVAILABLE || status == BL_DEADLINE || (phase == BL__SAVE_COPYING && status == BL_EXHAUSTED);
+}
+
+static void refused(bl__save_part_t *part, const bl_error_t *err) {
+  bl_driver_t *driver = part->driver;
+  if (asks_again(driver->save.phase, err->status)) {
+    part->again_ms = bl__driver_now_ms(driver) + BL__RETRY_MS;
+    if (err->status != BL_EXHAUSTED) {
+      bl__presence_doubt(&driver->stages[part->stage]);
+    }
+    return;
+  }
+  char name[BL__STAGE_NAME_BYTES];
+  bl_error_t failure = *err;
+  (void)bl_error_prefix(&failure, "%s", bl__stage_name(&driver->stages[part->stage], name));
+  fail(driver, &failure);
+  bl__driver_pump(driver);
+}
+
+static void heard(const bl_stage_answer_t *answer, void *context) {
+  asked_t asked = *(asked_t *)context;
+  free(context);
+  bl__save_part_t *part = asked.part;
+  bl_driver_t *driver = part->driver;
+  bl__save_t *save = &driver->save;
+  if (driver->life >= BL__LEAVING || asked.number != save->number || asked.phase != save->phase) {
+    return;
+  }
+  part->asked = false;
+  if (answer->err->status != BL_OK) {
+    refused(part, answer->err);
+    return;
+  }
+  if (save->phase == BL__SAVE_WRITING && keep_files(save, answer) != BL_OK) {
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_INTERNAL, "no memory for what stage %zu has written", part->stage);
+    fail(driver, &err);
+    bl__driver_pump(driver);
+    return;
+  }
+  part->answered = true;
+  if (!all_answered(driver)) {
+    return;
+  }
+  if (save->phase == BL__SAVE_COPYING) {
+    save->stopped_ns = bl_clock_now_ns() - save->began_ns;
+    enter(driver, BL__SAVE_WRITING);
+    bl__driver_pump(driver);
+  } else {
+    enter(driver, BL__SAVE_COMMITTING);
+  }
+}
+
+static void ask(bl__save_part_t *part) {
+  bl_driver_t *driver = part->driver;
+  const bl__save_t *save = &driver->save;
+  bl_stage_client_t *client = driver->stages[part->stage].client;
+  asked_t *asked = malloc(sizeof *asked);
+  if (asked == NULL) {
+    part->again_ms = bl__driver_now_ms(driver) + BL__RETRY_MS;
+    return;
+  }
+  *asked = (asked_t){.part = part, .number = save->number, .phase = save->phase};
+  part->asked = true;
+  if (save->phase == BL__SAVE_COPYING) {
+    bl_stage_client_snapshot(client, driver->step.id, save->step, heard, asked);
+    return;
+  }
+  char texts[SHARDS_OF_STAGE][BL_CHECKPOINT_SHARD_BYTES];
+  const char *names[SHARDS_OF_STAGE];
+  for (int kind = 0; kind < SHARDS_OF_STAGE; kind++) {
+    names[kind] = bl_checkpoint_shard_name((bl_checkpoint_shard_kind_t)kind, (uint32_t)part->stage,
+                                           (uint32_t)driver->stage_count, texts[kind]);
+  }
+  bl_stage_client_write_snapshot(client, driver->step.id, save->step, save->partial, names, heard, asked);
+}
+
+void bl__save_tick(bl_driver_t *driver) {
+  if (driver->save.phase == BL__SAVE_COPYING || driver->save.phase == BL__SAVE_WRITING) {
+    ask_all(driver);
+  }
+}
+
+// ---- at a boundary -------------------------------------------------------------------------------------------------
+
+bool bl__save_is_busy(const bl_driver_t *driver) {
+  return driver->save.phase != BL__SAVE_IDLE;
+}
+
+static bool is_due(const bl_driver_t *driver) {
+  const bl_job_t *job = driver->options.job;
+  uint64_t applied = driver->step.applied, every = (uint64_t)job->checkpoint.every;
+  const bl__save_t *save = &driver->save;
+  bool again = save->waits != NULL && save->err.status != BL_OK; // somebody asks for it once more
+  if (job->checkpoint.folder == NULL || applied == 0 || (save->tried == applied && !again) ||
+      (bl__save_is_busy(driver) && save->step == applied)) {
+    return false;
+  }
+  return (every > 0 && applied % every == 0) || applied >= (uint64_t)job->train.steps || driver->stopping ||
+         save->waits != NULL;
+}
+
+static void begin(bl_driver_t *driver) {
+  bl__save_t *save = &driver->save;
+  bl_error_t err;
+  save->step = driver->step.applied;
+  save->number++;
+  save->began_ns = bl_clock_now_ns();
+  save->stopped_ns = 0;
+  if (bl_checkpoint_folder_begin(folder_of(driver), save->step, driver->step.id.id, save->partial, &err) != BL_OK) {
+    end(driver, &err);
+    return;
+  }
+  enter(driver, BL__SAVE_COPYING);
+}
+
+bool bl__save_boundary(bl_driver_t *driver) {
+  bl__save_t *save = &driver->save;
+  if (save->phase == BL__SAVE_COPYING) {
+    return true;
+  }
+  if (save->waits != NULL && save->tried == driver->step.applied && save->err.status == BL_OK) {
+    tell_waits(driver, save->path, &save->err); // it is there already
+  }
+  if (!is_due(driver)) {
+    return false;
+  }
+  uint64_t now = bl_clock_now_ns();
+  if (bl__save_is_busy(driver)) {
+    save->waiting_since_ns = save->waiting_since_ns == 0 ? now : save->waiting_since_ns;
+    return true;
+  }
+  if (save->waiting_since_ns != 0 && now - save->waiting_since_ns > WAIT_NOTED_NS) {
+    bl_log(
+        BL_LOG_WARNING,
+        "training waited %.2f s for the checkpoint before to be written: raise checkpoint.every, or use a faster disk",
+        (double)(now - save->waiting_since_ns) * 1e-9);
+  }
+  save->waiting_since_ns = 0;
+  begin(driver);
+  return save->phase == BL__SAVE_COPYING;
+}
+
+bl_status_t bl_driver_checkpoint(bl_driver_t *driver, bl_driver_saved_fn done, void *context, bl_error_t *err) {
+  if (folder_of(driver) == NULL) {
+    return bl_error_set(err, BL_PRECONDITION, "the job has no checkpoint.folder, so there is no place for checkpoints");
+  }
+  if (driver->life >= BL__LEAVING || driver->step.applied == 0) {
+    return bl_error_set(err, BL_PRECONDITION, "the run %s: there is nothing to save",
+                        driver->step.applied == 0 ? "has not made a step" : "has ended");
+  }
+  bl__save_wait_t *wait = malloc(sizeof *wait);
+  if (wait == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to wait for a checkpoint");
+  }
+  *wait = (bl__save_wait_t){.next = driver->save.waits, .done = done, .context = context};
+  driver->save.waits = wait;
+  bl__driver_pump(driver);
+  return BL_OK;
+}
