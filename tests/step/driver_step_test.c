@@ -138,7 +138,7 @@ static void test_stages_of_another_job_are_stopped_first(void **state) {
   assert_int_equal(bl_driver_step_request(&fixture.step, 1).next, 10);
   bl_driver_step_aborted(&fixture.step, 0, 30);
   bl_driver_step_aborted(&fixture.step, 1, 30);
-  bl_driver_step_reset(&fixture.step);
+  bl_driver_step_reset(&fixture.step, 0);
   bl_driver_step_run(&fixture.step, BL_RUN_TRAIN, 1);
   assert_int_equal(fixture.step.run.step, 1);
   assert_int_equal(fixture.step.run.attempt, 31);

@@ -304,6 +304,7 @@ static bl_status_t start_server(program_t *self, char address[BL_RPC_ADDRESS_BYT
 }
 
 static bl_status_t start(program_t *self, bl_error_t *err) {
+  signal(SIGXFSZ, SIG_IGN); // a checkpoint over a limit on file sizes fails as on a full disk
   bl_status_t status = read_job(self, err);
   if (status == BL_OK) {
     status = bl_loop_create(&self->loop, err);

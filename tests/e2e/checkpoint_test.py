@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of whole runs: what is in a folder, going on bit for bit (also on another number of stages, with another
+schedule, after a dead stage and after Ctrl-C), reports with every step once, the newest kept, damaged and foreign ones
+refused with file and tensor, and a disk that is too small."""
+import json
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+
+from ballast import (CTL, assert_nothing_left, descendants, environment, losses, program_of, read_report, run_job, scratch,
+                     seed, shared_memory_files, wait_until, write_job)
+
+STEPS = 12
+TRAIN = {"steps": STEPS, "micro_batch": 2, "micro_batches": 4, "lr": 1e-3, "clip": 1.0, "warmup": 9,
+         "weight_decay": 0.1}  # a rate that does not depend on --steps, which these tests use to stop early
+
+
+def checkpoints(folder):
+    return sorted(name for name in os.listdir(folder) if name.startswith("step-"))
+
+
+def run(folder, job, report, *arguments, expect=0, **options):
+    done = subprocess.run([CTL, "run", job, "--local", "--report", report, *arguments], env=environment(folder),
+                          text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, **options)
+    assert done.returncode == expect, f"{arguments}: exit code {done.returncode}, expected {expect}\n{done.stderr[-4000:]}"
+    return done
+
+
+def tensors_of(path):
+    """Names and shapes from a safetensors header; every tensor is fp32 and the file has no holes."""
+    with open(path, "rb") as file:
+        length, = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    assert header.pop("__metadata__") == {"format": "pt"}, "transformers wants to know whose it is"
+    end = max(entry["data_offsets"][1] for entry in header.values())
+    assert os.path.getsize(path) == 8 + length + end and all(e["dtype"] == "F32" for e in header.values())
+    return {name: entry["shape"] for name, entry in header.items()}
+
+
+def expected_tensors(layers, hidden, vocab, seq, ffn):
+    shapes = {"transformer.wte.weight": [vocab, hidden], "transformer.wpe.weight": [seq, hidden],
+              "transformer.ln_f.weight": [hidden], "transformer.ln_f.bias": [hidden]}
+    for i in range(layers):
+        for name, shape in {"ln_1.weight": [hidden], "ln_1.bias": [hidden], "ln_2.weight": [hidden],
+                            "ln_2.bias": [hidden], "attn.c_attn.weight": [hidden, 3 * hidden],
+                            "attn.c_attn.bias": [3 * hidden], "attn.c_proj.weight": [hidden, hidden],
+                            "attn.c_proj.bias": [hidden], "mlp.c_fc.weight": [hidden, ffn], "mlp.c_fc.bias": [ffn],
+                            "mlp.c_proj.weight": [ffn, hidden], "mlp.c_proj.bias": [hidden]}.items():
+            shapes[f"transformer.h.{i}.{name}"] = shape
+    return shapes
+
+
+def test_contents(path, stages):
+    files = set(os.listdir(path))
+    shards = {f"{kind}-{i + 1:05}-of-{stages:05}.safetensors" for kind in ("model", "optimizer") for i in range(stages)}
+    assert files == shards | {"config.json", "job.yaml", "model.safetensors.index.json", "ballast.json"}, files
+    expected = expected_tensors(3, 48, 101, 32, 192)
+    with open(f"{path}/model.safetensors.index.json") as file:
+        index = json.load(file)
+    assert set(index["weight_map"]) == set(expected), "the index names every tensor once, the tied embedding too"
+    weights, moments = {}, {}
+    for shard in sorted(shards):
+        for name, shape in tensors_of(f"{path}/{shard}").items():
+            target = weights if shard.startswith("model-") else moments
+            assert name not in target, f"{name} stands in two shards"
+            target[name] = shape
+            if target is weights:
+                assert index["weight_map"][name] == shard
+    assert weights == expected
+    assert moments == {f"{name}{part}": shape for name, shape in expected.items()
+                       for part in (".exp_avg", ".exp_avg_sq")}
+    with open(f"{path}/config.json") as file:
+        config = json.load(file)
+    assert (config["architectures"], config["n_layer"], config["n_embd"], config["n_head"], config["n_positions"]) == \
+        (["GPT2LMHeadModel"], 3, 48, 4, 32), config
+    print(f"ok contents of {os.path.basename(path)}: {len(weights)} tensors")
+
+
+def test_resume(folder, reference):
+    for i, change in enumerate(([], ["pipeline.stages=3"], ["pipeline.stages=1", "pipeline.schedule=gpipe"],
+                                ["pipeline.schedule=gpipe"])):
+        place, report = f"{folder}/resume-{i}", f"{folder}/resume-{i}.jsonl"
+        job = write_job(folder, train=TRAIN, checkpoint={"folder": place, "every": 2, "keep": 2})
+        run(folder, job, report, "--steps", "7")
+        assert checkpoints(place) == ["step-000006", "step-000007"], checkpoints(place)
+        shutil.rmtree(f"{place}/step-000007")  # so that the report is ahead of the newest checkpoint
+        run(folder, job, report, "--resume", *(word for setting in change for word in ("--set", setting)))
+        assert losses(read_report(report)) == reference, f"resumed with {change}"
+        assert checkpoints(place) == ["step-000010", "step-000012"], checkpoints(place)
+        run(folder, job, report, "--resume")  # nothing is left to do
+        assert losses(read_report(report)) == reference
+        print(f"ok resumed bit for bit: {change or 'unchanged'}")
+    test_contents(f"{place}/step-000012", 2)
+    run(folder, job, f"{folder}/anew.jsonl", "--steps", "2")
+    assert checkpoints(place) == ["step-000002"] and checkpoints(f"{place}/earlier-1") == ["step-000010", "step-000012"]
+    print("ok a run that begins anew sets earlier checkpoints aside")
+
+
+def test_validation(folder):
+    text = f"{folder}/text.txt"
+    with open(text, "w") as file:
+        file.write("the quick brown fox jumps over the lazy dog. " * 400)
+    inline = {"init": None, "family": "gpt2", "layers": 2, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    reports = []
+    for name, parts in (("whole", [[]]), ("parts", [["--steps", "4"], ["--resume"]])):
+        job = write_job(folder, model=inline, data={"train": text, "format": "text", "validation": 0.1},
+                        train=dict(TRAIN, steps=8, validate_every=2),
+                        checkpoint={"folder": f"{folder}/validation-{name}", "every": 2})
+        report = f"{folder}/validation-{name}.jsonl"
+        for arguments in parts:
+            run(folder, job, report, *arguments)
+        events = read_report(report)
+        reports.append([(e["event"], e["step"], e["loss"].hex()) for e in events])
+        assert [e["step"] for e in events if e["event"] == "validation"] == [2, 4, 6, 8]
+    assert reports[0] == reports[1]
+    print("ok held-out loss every 2 steps, the same after a resume")
+
+
+def start(folder, job, report, steps):
+    process = subprocess.Popen([CTL, "run", job, "--local", "--report", report], env=environment(folder),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: process.poll() is not None or (os.path.exists(report) and open(report).read().count("\n") >= steps),
+               30, f"the run did not make {steps} steps")
+    assert process.poll() is None, process.stderr.read()
+    return process
+
+
+def test_ends(folder, choice):
+    """A killed stage, a killed everything, Ctrl-C: --resume goes on from each, to the same losses."""
+    train = dict(TRAIN, steps=120)
+    reference, _ = run_job(folder, write_job(folder, train=train), "--local")
+    place, report = f"{folder}/ends", f"{folder}/ends.jsonl"
+    job = write_job(folder, train=train, checkpoint={"folder": place, "every": 5, "keep": 3})
+    shared = shared_memory_files()
+
+    process = start(folder, job, report, choice.randrange(8, 30))
+    pids = descendants(process.pid)
+    os.kill(choice.choice([pid for pid in pids if program_of(pid) == "stage-service"]), signal.SIGKILL)
+    assert process.wait(20) == 5, process.stderr.read()
+    assert_nothing_left(folder, pids, shared)
+    done = run(folder, job, report, "--resume", "--steps", "60")
+    assert losses(read_report(report)) == losses(reference)[:60], done.stderr
+    print("ok a dead stage, then --resume")
+
+    os.rename(report, f"{report}.half")
+    shutil.copy(f"{report}.half", report)
+    process = subprocess.Popen([CTL, "run", job, "--local", "--resume", "--report", report], env=environment(folder),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: process.poll() is not None or open(report).read().count("\n") >= 70, 30, "no progress")
+    process.send_signal(signal.SIGINT)
+    code, message = process.wait(20), process.stderr.read()
+    assert code in (130, 0), f"Ctrl-C: {code}\n{message}"
+    last = read_report(report)[-1]["step"]
+    assert checkpoints(place)[-1] == f"step-{last:06}", f"{checkpoints(place)} after step {last}\n{message}"
+    run(folder, job, report, "--resume")
+    assert losses(read_report(report)) == losses(reference)
+    assert len(checkpoints(place)) == 3
+    print(f"ok Ctrl-C after step {last} leaves its checkpoint, then --resume")
+
+
+def flip(path, offset):
+    with open(path, "r+b") as file:
+        file.seek(offset, os.SEEK_END if offset < 0 else os.SEEK_SET)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def test_refusals(folder):
+    place = f"{folder}/refusals"
+    job = write_job(folder, train=TRAIN, checkpoint={"folder": place, "every": 2})
+    report = f"{folder}/refusals.jsonl"
+    done = run(folder, job, report, "--resume", expect=3)
+    assert place in done.stderr, done.stderr
+    run(folder, job, report, "--steps", "4")
+    good = f"{place}/step-000004"
+    shutil.copytree(good, f"{folder}/good")
+
+    def newer(path):
+        with open(f"{path}/ballast.json") as file:
+            state = json.load(file)
+        with open(f"{path}/ballast.json", "w") as file:
+            json.dump(dict(state, version=2), file)
+
+    weights, optimizer = "model-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"
+    cases = [
+        ("a cut file", lambda p: os.truncate(f"{p}/{weights}", 1000), [weights, "cut short"]),
+        ("a missing file", lambda p: os.unlink(f"{p}/{optimizer}"), [optimizer, "missing"]),
+        ("a damaged tensor", lambda p: flip(f"{p}/{optimizer}", -1), [optimizer, "tensor '", "checksum"]),
+        ("a damaged head", lambda p: flip(f"{p}/{weights}", 100), [weights]),
+        ("a damaged index", lambda p: flip(f"{p}/model.safetensors.index.json", 40), ["model.safetensors.index.json"]),
+        ("a damaged state", lambda p: os.truncate(f"{p}/ballast.json", 100), ["ballast.json"]),
+        ("a newer format", newer, ["ballast.json", "version 2"]),
+        ("another program's", lambda p: os.unlink(f"{p}/ballast.json"), ["model.init"]),
+        ("a shard of another step", lambda p: shutil.copy(f"{place}/step-000002/{weights}", f"{p}/{weights}"),
+         [weights, "tensor '", "another step"]),
+    ]
+    for what, change, words in cases:
+        shutil.rmtree(good)
+        shutil.copytree(f"{folder}/good", good)
+        change(good)
+        done = run(folder, job, report, "--resume", expect=2)
+        assert all(word in done.stderr for word in words), f"{what}: {done.stderr}"
+        print(f"ok refused: {what}")
+    shutil.rmtree(good)
+    shutil.copytree(f"{folder}/good", good)
+    inline = {"init": None, "family": "gpt2", "layers": 3, "hidden": 64, "heads": 4, "vocab": 101, "seq": 32}
+    other = write_job(folder, "other.yaml", model=inline, train=TRAIN, checkpoint={"folder": place})
+    done = run(folder, other, report, "--resume", expect=2)
+    assert "tensor 'transformer.wte.weight' has shape [101, 48], the model needs [101, 64]" in done.stderr, done.stderr
+    done = run(folder, job, report, "--resume", "--set", "train.seed=5", expect=2)
+    assert "seed" in done.stderr, done.stderr
+    print("ok refused: another shape, another seed")
+
+
+def test_small_disk(folder, reference):
+    """Files may not grow beyond what a shard needs: every checkpoint fails, the run goes on, its end is an error."""
+    place, report = f"{folder}/small", f"{folder}/small.jsonl"
+    job = write_job(folder, train=TRAIN, checkpoint={"folder": place, "every": 3})
+    run(folder, job, report, "--steps", "4")
+    before = checkpoints(place)
+    limit = 400_000  # more than shared memory needs, less than the optimizer of a stage
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = run(folder, job, report, "--resume", expect=8, preexec_fn=limited)
+    assert losses(read_report(report)) == reference, "training goes on without its checkpoints"
+    assert sorted(os.listdir(place)) == before, "the earlier ones stay"
+    for step in (6, 9, 12):
+        assert f"no checkpoint of step {step}: " in done.stderr, done.stderr
+    assert "could not be saved" in done.stderr and ".safetensors" in done.stderr, done.stderr
+    run(folder, job, report, "--resume")
+    assert losses(read_report(report)) == reference and checkpoints(place)[-1] == "step-000012"
+    print("ok a disk too small: the run goes on, ends with exit 8, and resumes once there is room")
+
+
+def main():
+    choice = seed()
+    with scratch() as folder:
+        reference, _ = run_job(folder, write_job(folder, train=TRAIN), "--local")
+        reference = losses(reference)
+        test_resume(folder, reference)
+        test_validation(folder)
+        test_ends(folder, choice)
+        test_refusals(folder)
+        test_small_disk(folder, reference)
+
+
+main()
