@@ -98,6 +98,9 @@ static bl_status_t try_candidate(search_t *search, bl__portfolio_t *portfolio, c
 // First the promising end of one order, then that of the other; what is left of the budget goes to the best result.
 static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) {
   bl_status_t status = BL_OK;
+  if (search->count == 0) {
+    return bl__portfolio_refine(portfolio, search->base);
+  }
   size_t count = search->count < BLOCKS_MAX ? search->count : BLOCKS_MAX;
   size_t heads = count / 2 < BLOCKS_HEAD ? count / 2 : BLOCKS_HEAD;
   portfolio->bases = (uint32_t)count + 1;
