@@ -410,7 +410,6 @@ static bl__room_state_t state_after(const bl_error_t *err, bl__room_state_t befo
   return err->status == BL_DEADLINE || err->status == BL_UNAVAILABLE ? BL__ROOM_UNKNOWN : before;
 }
 
-// The answer of a refused evict or load names no generation: the store's room has moved on when bytes were bad.
 bl_status_t bl_client_evict_wait(bl_client_t *client, bl_client_ticket_t ticket, bl_error_t *err) {
   bl__question_t *question = &client->questions[ticket.slot];
   wait_over(question);
@@ -421,7 +420,7 @@ bl_status_t bl_client_evict_wait(bl_client_t *client, bl_client_ticket_t ticket,
     client->counters.evicted++;
     client->counters.evicted_bytes += question->bytes;
     pthread_mutex_unlock(&client->mutex);
-  } else if (status == BL_DATA_LOSS) { // written and found wrong: this use of the room is over
+  } else if (status == BL_DATA_LOSS || status == BL_IO) { // not whole, says the store: this use of the room is over
     settle_room(client, question->id, BL__ROOM_EMPTY, question->generation + 1);
   } else {
     settle_room(client, question->id, state_after(&question->err, BL__ROOM_EMPTY), question->generation);

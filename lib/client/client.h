@@ -29,7 +29,8 @@
 //
 // Statuses: BL_EXHAUSTED no room, quota or flow (the text says what is free); BL_FENCED the session or store is not the
 // one it was; BL_DATA_LOSS the checksum does not match, or an operator revoked the lease; BL_UNAVAILABLE, BL_DEADLINE the
-// store does not answer; BL_PRECONDITION the room is in use, or empty; BL_INVALID; BL_NOT_FOUND no such room.
+// store does not answer; BL_IO the transfer failed; BL_PRECONDITION the room is in use, or empty, or the store drains;
+// BL_INVALID; BL_NOT_FOUND no such room.
 // Thread: open and close from one thread, nothing else in progress; all others from any.
 #ifndef BALLAST_CLIENT_CLIENT_H
 #define BALLAST_CLIENT_CLIENT_H

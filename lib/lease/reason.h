@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Why the lease table refuses a request: one table of reasons with name (metrics, CLI), status and text. There is one
-// counter per reason.
+// counter per reason. None has BL_UNAVAILABLE or BL_DEADLINE: those mean that the store was not reached.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_LEASE_REASON_H
 #define BALLAST_LEASE_REASON_H
@@ -31,10 +31,10 @@
   X(BL_LEASE_CREDIT, "credit", BL_EXHAUSTED, "too many bytes of this session are in flight")                           \
   X(BL_LEASE_CAPACITY, "capacity", BL_EXHAUSTED, "the memory of the store is given to other jobs")                     \
   X(BL_LEASE_TABLE_FULL, "table_full", BL_EXHAUSTED, "the store cannot keep that many leases, sessions or jobs")       \
-  X(BL_LEASE_DRAINING, "draining", BL_UNAVAILABLE, "the store is being drained and takes nothing new")                 \
-  X(BL_LEASE_NO_ARENA, "no_arena", BL_UNAVAILABLE, "the memory of the job is not there yet")                           \
+  X(BL_LEASE_DRAINING, "draining", BL_PRECONDITION, "the store is being drained and takes nothing new")                \
+  X(BL_LEASE_NO_ARENA, "no_arena", BL_EXHAUSTED, "the memory of the job is not there yet")                             \
   X(BL_LEASE_CHECKSUM, "checksum", BL_DATA_LOSS, "the bytes do not match their checksum")                              \
-  X(BL_LEASE_TRANSFER, "transfer", BL_UNAVAILABLE, "the transfer failed")                                              \
+  X(BL_LEASE_TRANSFER, "transfer", BL_IO, "the transfer failed")                                                       \
   X(BL_LEASE_CANCELLED, "cancelled", BL_CANCELLED, "given up by its holder")
 
 typedef enum bl_lease_reason {
