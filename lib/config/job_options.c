@@ -282,8 +282,9 @@ static const bl_option_t rows[] = {
      AT(pipeline.recompute),
      .choices = recomputes,
      .preset = "none",
-     .help = "What the backward computes again instead of keeping it: the core of attention, or whole blocks from their "
-             "inputs (docs/recomputation.md)."},
+     .help =
+         "What the backward computes again instead of keeping it: the core of attention, or whole blocks from their "
+         "inputs (docs/recomputation.md)."},
     {.name = "pipeline.threads",
      .type = BL_OPTION_INT,
      AT(pipeline.threads),
