@@ -6,6 +6,7 @@
 #include "verb.h"
 
 extern const bl_ctl_verb_t bl_ctl_configuration_verb;
+extern const bl_ctl_verb_t bl_ctl_doctor_verb;
 extern const bl_ctl_verb_t bl_ctl_health_verb;
 extern const bl_ctl_verb_t bl_ctl_run_verb;
 extern const bl_ctl_verb_t bl_ctl_schedule_verb;

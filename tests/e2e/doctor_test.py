@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""While a stage is stopped (SIGSTOP), `ballastctl doctor` says within seconds that it does not answer, and which stages
+wait for it, for which micro-batch; once it goes on, so does the run, and doctor is content."""
+import json
+import os
+import signal
+import subprocess
+
+import ballast
+
+
+def doctor(folder):
+    done = subprocess.run([ballast.CTL, "doctor", "-o", "json"], env=ballast.environment(folder), text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20, stdin=subprocess.DEVNULL)
+    return done.returncode, json.loads(done.stdout) if done.stdout else [], done.stderr
+
+
+def main():
+    with ballast.scratch() as folder:
+        job = ballast.write_job(folder, model=ballast.small_inline(), data={"train": [__file__], "format": "text"},
+                                train={"steps": 100000, "micro_batch": 4, "micro_batches": 8}, pipeline={"stages": 3})
+        report = os.path.join(folder, "report.jsonl")
+        run = subprocess.Popen([ballast.CTL, "run", job, "--local", "--report", report], start_new_session=True,
+                               env=ballast.environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+        try:
+            ballast.wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 30, "no step was made")
+            code, rows, text = doctor(folder)
+            assert code == 0 and {row["who"] for row in rows} == {"driver", "stage 0", "stage 1", "stage 2"}, (rows, text)
+            victim = ballast.read_report(report)[0]["stages"][1]["pid"]
+            os.kill(victim, signal.SIGSTOP)
+            try:
+                def stuck():
+                    code, rows, text = doctor(folder)
+                    silent = [row for row in rows if row["who"] == "stage 1" and row["state"] == "does not answer"]
+                    waiting = [row for row in rows if row.get("peer") == 1 and row.get("seconds", 0) > 0.2]
+                    return code == 9 and silent and waiting and (silent, waiting, text)
+
+                silent, waiting, text = ballast.wait_until(stuck, 7, "doctor did not find the stopped stage")
+            finally:
+                os.kill(victim, signal.SIGCONT)
+            assert silent[0]["cause"] and f"pid {victim}" in text, (silent, text)
+            for row in waiting:
+                assert row["who"] in ("stage 0", "stage 2") and "stage 1" in row["waits_for"], row
+                assert row["micro_batch"] in range(8), row
+            print(f"{waiting[0]['who']} waits for {waiting[0]['waits_for']}, micro-batch {waiting[0]['micro_batch']}")
+            lines = len(ballast.read_report(report))
+            ballast.wait_until(lambda: len(ballast.read_report(report)) > lines + 1, 10, "the run did not go on")
+            ballast.wait_until(lambda: doctor(folder)[0] == 0, 5, "doctor is not content")
+        finally:
+            os.killpg(run.pid, signal.SIGINT)
+            assert run.wait(30) in (0, 130)
+
+
+main()

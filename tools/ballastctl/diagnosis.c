@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "diagnosis.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+static const json_t *find_stage(const json_t *stages, json_int_t number) {
+  size_t i;
+  json_t *stage;
+  json_array_foreach(stages, i, stage) {
+    if (json_integer_value(json_object_get(stage, "stage")) == number) {
+      return stage;
+    }
+  }
+  return NULL;
+}
+
+static bool answers(const json_t *stage) {
+  return json_is_true(json_object_get(stage, "reachable"));
+}
+
+// The stage that this one waits for, or -1. What a silent stage said last says nothing of now.
+static json_int_t peer_of(const json_t *stage) {
+  const json_t *waits = json_object_get(stage, "waits");
+  if (!answers(stage) || json_array_size(waits) == 0) {
+    return -1;
+  }
+  return json_integer_value(json_object_get(json_array_get(waits, 0), "peer"));
+}
+
+// Where the chain of waits that begins at `stage` ends; itself when it waits for no stage. A chain that closes on
+// itself ends after as many links as there are stages.
+static const json_t *end_of_chain(const json_t *stages, const json_t *stage) {
+  for (size_t links = json_array_size(stages); links > 0; links--) {
+    const json_t *next = peer_of(stage) < 0 ? NULL : find_stage(stages, peer_of(stage));
+    if (next == NULL) {
+      break;
+    }
+    stage = next;
+  }
+  return stage;
+}
+
+static bool is_waited_for(const json_t *stages, const json_t *stage) {
+  size_t i;
+  json_t *other;
+  json_array_foreach(stages, i, other) {
+    if (other != stage && peer_of(other) >= 0 && end_of_chain(stages, other) == stage) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
+  char who[32];
+  snprintf(who, sizeof who, "stage %lld", (long long)json_integer_value(json_object_get(stage, "stage")));
+  const json_t *phase = json_object_get(stage, "phase"), *operation = json_object_get(stage, "operation");
+  const json_t *waits = json_object_get(stage, "waits");
+  const char *state = !answers(stage) ? "does not answer" : phase != NULL ? json_string_value(phase) : "unknown";
+  const bool cause = is_waited_for(stages, stage) && peer_of(stage) < 0;
+  const size_t count = answers(stage) ? json_array_size(waits) : 0;
+  for (size_t i = 0; i < (count == 0 ? 1 : count); i++) {
+    json_t *row = json_pack("{s:s, s:s, s:b}", "who", who, "state", state, "cause", (int)cause);
+    if (operation != NULL) { // of a silent stage: the one it was at when it last answered
+      json_object_set(row, "operation", (json_t *)operation);
+    }
+    if (count > 0) {
+      const json_t *wait = json_array_get(waits, i);
+      json_object_set(row, "waits_for", json_object_get(wait, "what"));
+      json_object_set(row, "seconds", json_object_get(wait, "seconds"));
+      json_object_set(row, "peer", json_object_get(wait, "peer"));
+      json_object_set(row, "micro_batch", json_object_get(wait, "micro_batch"));
+    }
+    json_array_append_new(rows, row);
+  }
+}
+
+static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDICT_BYTES]) {
+  size_t i;
+  json_t *stage;
+  json_array_foreach(stages, i, stage) {
+    const bool waited_for = is_waited_for(stages, stage);
+    if (!answers(stage) || (silent == 0 && waited_for && peer_of(stage) < 0)) {
+      const char *operation = json_string_value(json_object_get(stage, "operation"));
+      const char *words = answers(stage) ? "computes " : "does not answer; it was last seen at ";
+      if (operation == NULL || operation[0] == '\0') {
+        operation = "";
+        words = answers(stage) ? "waits for nobody" : "does not answer";
+      }
+      snprintf(verdict, BL_CTL_VERDICT_BYTES, "stage %lld (%.100s, pid %lld) %s%s%s",
+               (long long)json_integer_value(json_object_get(stage, "stage")),
+               json_string_value(json_object_get(stage, "address")),
+               (long long)json_integer_value(json_object_get(stage, "pid")), words, operation,
+               waited_for ? "; others wait for it" : "");
+      return;
+    }
+  }
+  snprintf(verdict, BL_CTL_VERDICT_BYTES, "no stage waits for another");
+  json_array_foreach(stages, i, stage) {
+    if (peer_of(stage) >= 0) {
+      snprintf(verdict, BL_CTL_VERDICT_BYTES,
+               "stages wait for each other in a circle, with stage %lld in it or behind it",
+               (long long)json_integer_value(json_object_get(stage, "stage")));
+      return;
+    }
+  }
+}
+
+json_t *bl_ctl_diagnose(const json_t *status, char verdict[BL_CTL_VERDICT_BYTES], size_t *silent) {
+  const json_t *stages = json_object_get(status, "stages");
+  const char *waiting_for = json_string_value(json_object_get(status, "waiting_for"));
+  json_t *rows = json_array();
+  json_t *driver = json_pack("{s:s, s:O, s:b}", "who", "driver", "state", json_object_get(status, "phase"), "cause", 0);
+  if (waiting_for != NULL && waiting_for[0] != '\0') {
+    json_object_set(driver, "waits_for", json_object_get(status, "waiting_for"));
+    json_object_set(driver, "seconds", json_object_get(status, "waiting_seconds"));
+  }
+  json_array_append_new(rows, driver);
+  size_t i;
+  json_t *stage;
+  *silent = 0;
+  json_array_foreach(stages, i, stage) {
+    add_rows(rows, stages, stage);
+    *silent += !answers(stage);
+  }
+  judge(stages, *silent, verdict);
+  return rows;
+}
