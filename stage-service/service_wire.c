@@ -4,7 +4,6 @@
 #include "state_wire.h"
 #include "sys/clock.h"
 #include "sys/log.h"
-#include "sys/memory.h"
 #include "waiters.h"
 
 #include "ballast/v1/stage.pb-c.h"
@@ -41,7 +40,6 @@ static void reply_configured(bl_service_t *self, bl_rpc_call_t *call, bl_waiters
   output.token = (ProtobufCBinaryData){.data = (uint8_t *)bl_hub_token(engine->hub), .len = BL_HUB_TOKEN_BYTES};
   output.instruction_set = (char *)engine->ops->describe(engine->compute);
   output.slot_bytes = engine->slot_bytes;
-  output.resident_bytes = bl_memory_resident_bytes();
   output.machine = (char *)bl_hub_machine(engine->hub);
   if (call != NULL) {
     bl_rpc_call_reply(call, &output.base);

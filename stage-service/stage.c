@@ -36,7 +36,8 @@ struct bl_stage {
   size_t job_bytes;
   uint64_t resume_digest; // of this and the present configuration
   uint32_t rank;
-  bl_engine_t *old_engine; // freed on the way to the new one
+  bl_engine_t *old_engine;  // freed on the way to the new one
+  bl_engine_t *made_engine; // from configure_work to configure_done
 
   work_t run;
   bl_run_t run_request;
@@ -50,6 +51,7 @@ struct bl_stage {
   bl_message_t connect_message; // from the data path's thread
   bl_error_t connect_error;
   bool connecting;
+  bool connect_dropped; // what connects is of a configuration that has gone
 };
 
 static uint64_t random_bits(void) {
@@ -137,6 +139,7 @@ static void drop_history(bl_stage_t *stage) {
   free(stage->context);
   stage->context = NULL;
   stage->connected = false;
+  stage->connect_dropped = stage->connecting; // ended by the hub's end
   if (stage->saver != NULL) {
     bl_saver_forget(stage->saver);
   }
@@ -204,7 +207,7 @@ static void configure_work(bl_task_t *task) {
                                  .plaintext_ok = stage->options.plaintext_ok};
   bl_engine_t *engine;
   if (bl_engine_create(&options, &engine, &work->err) == BL_OK) {
-    stage->engine = engine; // the loop reads it after configure_done only
+    stage->made_engine = engine;
   }
 }
 
@@ -227,6 +230,8 @@ static void configure_done(bl_task_t *task) {
   free(stage->resume);
   stage->job = NULL;
   stage->resume = NULL;
+  stage->engine = stage->made_engine; // NULL when it failed
+  stage->made_engine = NULL;
   if (err->status == BL_OK && make_room(stage, err) != BL_OK) {
     stage->old_engine = stage->engine;
     stage->engine = NULL;
@@ -254,11 +259,9 @@ bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
   } else {
     decision = bl_stage_step_configure(&stage->step, driver, configuration->digest, err);
   }
-  if (decision == BL_STAGE_BEGIN && (stage->connecting || bl_saver_is_busy(stage->saver))) {
+  if (decision == BL_STAGE_BEGIN && bl_saver_is_busy(stage->saver)) {
     bl_stage_step_configure_ended(&stage->step, false, 0);
-    decision = refuse(err, BL_EXHAUSTED,
-                      stage->connecting ? "still connecting for the configuration before"
-                                        : "still writing a checkpoint of the configuration before");
+    decision = refuse(err, BL_EXHAUSTED, "still writing a checkpoint of the configuration before");
   }
   if (decision != BL_STAGE_BEGIN) {
     free(job);
@@ -278,8 +281,8 @@ bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
 }
 
 bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err) {
-  if (stage->connecting || bl_saver_is_busy(stage->saver)) {
-    return refuse(err, BL_EXHAUSTED, stage->connecting ? "still connecting" : "still writing a checkpoint");
+  if (bl_saver_is_busy(stage->saver)) {
+    return refuse(err, BL_EXHAUSTED, "still writing a checkpoint");
   }
   bl_stage_decision_t decision = bl_stage_step_release(&stage->step, driver, err);
   if (decision == BL_STAGE_ANSWER) {
@@ -305,11 +308,15 @@ static void peers_connected(void *user, bl_status_t status, const bl_error_t *er
 
 static void connect_done(bl_message_t *message) {
   bl_stage_t *stage = BL_MESSAGE_OWNER(message, bl_stage_t, connect_message);
+  if (stage->connect_dropped) {
+    (void)bl_error_set(&stage->connect_error, BL_CANCELLED, "the configuration that was to be connected has gone");
+  }
   stage->connecting = false;
   stage->connected = stage->connect_error.status == BL_OK;
-  if (!stage->connected) {
+  if (!stage->connected && !stage->connect_dropped) {
     bl_log(BL_LOG_ERROR, "data path: %s", stage->connect_error.text);
   }
+  stage->connect_dropped = false;
   if (stage->options.observer.connected != NULL) {
     stage->options.observer.connected(stage->options.observer.context, &stage->connect_error);
   }
@@ -448,32 +455,34 @@ static void run_done(bl_task_t *task) {
   }
 }
 
-static bl_status_t take_context(bl_stage_t *stage, const bl_stage_run_request_t *request, bl_error_t *err) {
+// Whether what the stage is configured for can run this; the step machine asks whether it may.
+static bl_status_t check_run(const bl_stage_t *stage, const bl_stage_run_request_t *request, bl_error_t *err) {
+  if (stage->engine == NULL) {
+    return BL_OK; // the step machine refuses
+  }
+  if (stage->step.phase != BL_STAGE_RUNNING && !stage->connected && bl_engine_peers(stage->engine, NULL, 0) > 0) {
+    return bl_error_set(err, BL_PRECONDITION, "not connected to its peers");
+  }
   uint32_t seq = stage->engine->training.model.seq;
   if (request->token_count > seq) {
     return bl_error_set(err, BL_INVALID, "a context of %u tokens, the model takes %u", request->token_count, seq);
-  }
-  if (request->token_count > 0) {
-    memcpy(stage->context, request->tokens, request->token_count * sizeof *stage->context);
   }
   return BL_OK;
 }
 
 bl_stage_decision_t bl_stage_run(bl_stage_t *stage, bl_driver_id_t driver, const bl_stage_run_request_t *request,
                                  bl_error_t *err) {
-  if (stage->step.phase != BL_STAGE_RUNNING && stage->engine != NULL && !stage->connected &&
-      bl_engine_peers(stage->engine, NULL, 0) > 0) {
-    return refuse(err, BL_PRECONDITION, "not connected to its peers");
-  }
-  if (stage->engine != NULL && request->token_count > stage->engine->training.model.seq) {
-    (void)take_context(stage, request, err);
+  // An older driver is told that first: it must end, not repair the stage.
+  if (bl_stage_check(stage, driver, err) == BL_STAGE_REFUSE || check_run(stage, request, err) != BL_OK) {
     return BL_STAGE_REFUSE;
   }
   bl_stage_decision_t decision = bl_stage_step_run(&stage->step, driver, &request->id, err);
   if (decision != BL_STAGE_BEGIN) {
     return decision;
   }
-  (void)take_context(stage, request, err); // its length was checked above
+  if (request->token_count > 0) {
+    memcpy(stage->context, request->tokens, request->token_count * sizeof *stage->context);
+  }
   drop_forgotten(stage);
   stage->running_plan = *find_plan(stage, request->id.plan_version);
   stage->run_request = (bl_run_t){.plan = stage->running_plan,

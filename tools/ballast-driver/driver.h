@@ -8,7 +8,7 @@
 //   bl_loop_run(loop);                  // options.observer.ended fires once the run is over and may stop the loop
 //   bl_driver_destroy(driver);
 //
-// A stage that does not answer for BL_DRIVER_PATIENCE_MS (8 s when it is there but silent) is taken for dead: the run
+// A stage that does not answer for BL_DRIVER_PATIENCE_MS (6 s when it is there but silent) is taken for dead: the run
 // ends, and the error names stage, address and cause.
 //
 // Thread: the loop's.

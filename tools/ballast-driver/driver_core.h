@@ -95,7 +95,6 @@ struct bl_driver {
   bl_run_kind_t plan_kind;
   uint64_t plan_versions[BL_RUN_KINDS]; // 0: none
   char *plan_texts[BL_RUN_KINDS];
-  uint32_t plan_micro_batches[BL_RUN_KINDS];
 
   // Steps.
   uint64_t reported; // last step in the journal

@@ -10,10 +10,32 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define SILENCE_MS 8000 // a process that is there and does not answer
+#define SILENCE_MS 6000 // a process that is there and does not answer: three answers missed, named within 10 s
+
+// Two addresses of one process: it would hold one stage and lose the other.
+static bl_status_t check_distinct(const bl_driver_t *driver, bl_error_t *err) {
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    for (size_t k = 0; k < i; k++) {
+      if (driver->stages[i].incarnation == driver->stages[k].incarnation) {
+        char name[BL__STAGE_NAME_BYTES], other[BL__STAGE_NAME_BYTES];
+        return bl_error_set(err, BL_INVALID,
+                            "%s and %s are one process, pid %" PRId64
+                            "; every stage needs a stage-service of its own: correct services.stages",
+                            bl__stage_name(&driver->stages[k], other), bl__stage_name(&driver->stages[i], name),
+                            driver->stages[i].process);
+      }
+    }
+  }
+  return BL_OK;
+}
 
 // All stages have answered for the first time: whoever drove them, this driver's epoch is higher.
 static void begin_takeover(bl_driver_t *driver) {
+  bl_error_t err;
+  if (check_distinct(driver, &err) != BL_OK) {
+    bl__driver_fail(driver, &err);
+    return;
+  }
   bl_driver_id_t id = {.epoch = 1};
   for (size_t i = 0; i < driver->stage_count; i++) {
     uint64_t epoch = driver->step.peers[i].report.epoch;
@@ -87,7 +109,10 @@ static void missed(bl_remote_t *stage, const bl_error_t *err) {
   bl_driver_t *driver = stage->driver;
   uint64_t now = bl__driver_now_ms(driver);
   if (stage->silent_since_ms == 0) {
-    stage->silent_since_ms = now;
+    // An answer that ran out of time was awaited for at least so long; not longer, or a driver that was stopped for a
+    // minute would blame its stages.
+    bool awaited = err->status == BL_DEADLINE && now > BL_STAGE_STATUS_MS;
+    stage->silent_since_ms = awaited ? now - BL_STAGE_STATUS_MS : now;
   }
   stage->refuses = err->status == BL_UNAVAILABLE;
   snprintf(stage->cause, sizeof stage->cause, "%s", err->text);

@@ -24,7 +24,6 @@ static bl_status_t make_forward_plan(bl_driver_t *driver, bl_run_kind_t kind, ui
   }
   size_t size;
   status = bl_csv_write(schedule, &driver->plan_texts[kind], &size);
-  driver->plan_micro_batches[kind] = micro_batches;
   bl_schedule_destroy(schedule);
   return status == BL_OK ? BL_OK : no_memory(err);
 }
@@ -47,7 +46,6 @@ bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
       bl_csv_write(training->schedule, &driver->plan_texts[BL_RUN_TRAIN], &size) != BL_OK) {
     return no_memory(err);
   }
-  driver->plan_micro_batches[BL_RUN_TRAIN] = training->schedule->micro_batches;
   for (size_t i = 0; i < driver->stage_count; i++) {
     bl_remote_t *stage = &driver->stages[i];
     stage->configuration = (bl_stage_configuration_t){.job = driver->job_text, .stage = (uint32_t)i};
@@ -287,9 +285,7 @@ static void ask_plan(bl_remote_t *stage) {
   bl_stage_plan_text_t plan = {.version = driver->plan_versions[kind],
                                .digest = bl_hash64(text, strlen(text), (uint64_t)kind),
                                .kind = kind,
-                               .schedule = text,
-                               .micro_batches = driver->plan_micro_batches[kind],
-                               .policy = bl_job_policy_name(driver->options.job->balance.policy)};
+                               .schedule = text};
   bl_stage_client_prepare(stage->client, driver->step.id, &plan, round_heard, stage);
 }
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 // Configuring reads weights and touches all planned memory; the rest answers from what is there.
-#define STATUS_DEADLINE_MS    2000
 #define SHORT_DEADLINE_MS     10000
 #define CONNECT_DEADLINE_MS   35000
 #define COMMIT_DEADLINE_MS    60000
@@ -287,7 +286,7 @@ static void fill_files(const ProtobufCMessage *output, pending_t *pending, bl_st
 
 void bl_stage_client_status(bl_stage_client_t *client, bl_stage_answer_fn done, void *context) {
   Ballast__V1__StageStatusRequest request = BALLAST__V1__STAGE_STATUS_REQUEST__INIT;
-  call(client, "Status", &request.base, STATUS_DEADLINE_MS, pend(client, fill_status, done, context));
+  call(client, "Status", &request.base, BL_STAGE_STATUS_MS, pend(client, fill_status, done, context));
 }
 
 void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run,
@@ -360,9 +359,7 @@ void bl_stage_client_prepare(bl_stage_client_t *client, bl_driver_id_t driver, c
   request.version = plan->version;
   request.kind = (Ballast__V1__RunKind)plan->kind;
   request.schedule = (char *)plan->schedule;
-  request.micro_batches = (int32_t)plan->micro_batches;
   request.digest = plan->digest;
-  request.policy = (char *)plan->policy;
   call(client, "PreparePlan", &request.base, SHORT_DEADLINE_MS, pend(client, NULL, done, context));
 }
 
@@ -440,7 +437,7 @@ void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, int3
   Ballast__V1__StageStopRequest request = BALLAST__V1__STAGE_STOP_REQUEST__INIT;
   request.driver = &who;
   request.exit_code = exit_code;
-  call(client, "Stop", &request.base, STATUS_DEADLINE_MS, pend(client, NULL, done, context));
+  call(client, "Stop", &request.base, SHORT_DEADLINE_MS, pend(client, NULL, done, context));
 }
 
 // ---- traces --------------------------------------------------------------------------------------------------------

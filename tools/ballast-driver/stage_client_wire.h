@@ -101,8 +101,6 @@ typedef struct bl_stage_plan_text {
   uint64_t version, digest;
   bl_run_kind_t kind;
   const char *schedule; // CSV of all stages
-  uint32_t micro_batches;
-  const char *policy;
 } bl_stage_plan_text_t;
 
 typedef struct bl_stage_run_text {
@@ -114,6 +112,7 @@ typedef struct bl_stage_run_text {
   double temperature;
 } bl_stage_run_text_t;
 
+#define BL_STAGE_STATUS_MS 2000 // how long Status may take
 void bl_stage_client_status(bl_stage_client_t *client, bl_stage_answer_fn done, void *context);
 void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run,
                               bl_stage_answer_fn done, void *context);

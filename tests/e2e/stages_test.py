@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stage services that were started by hand and are used again and again: by one run after the other, by a job that
+names one of them twice, after a run that could not connect its stages, and while one of them is stopped."""
+import os
+import signal
+import subprocess
+import time
+
+from ballast import CTL, environment, losses, run_job, scratch, small_inline, stages, wait_until, write_job
+
+
+def on(services):
+    return ["--set", "services.stages=[" + ", ".join(f'"{service.address}"' for service in services) + "]"]
+
+
+def again_and_again(folder, job, services):
+    expected = losses(run_job(folder, job, "--local")[0])
+    for order in (services, services, list(reversed(services))):
+        got = losses(run_job(folder, job, *on(order))[0])
+        assert got == expected, f"separate services: {got}\n--local: {expected}"
+
+
+def one_service_twice(folder, job, services):
+    _, done = run_job(folder, job, *on([services[0], services[0]]), expect=2)
+    assert "are one process" in done.stderr and services[0].address in done.stderr, done.stderr
+
+
+def after_a_connect_that_hangs(folder, job):
+    """Stage 1 waits for a connection that cannot come. The next run does not wait for that to end."""
+    unreachable = ((), "127.0.0.1:0", "--data-listen", "127.0.0.2", "--data-advertise", "127.0.0.3")
+    with stages(folder, 2, prefixes=[unreachable, unreachable]) as (first, last):
+        stuck = subprocess.Popen([CTL, "run", job, *on([first, last]), "--set", "balance.data_path=tcp"],
+                                 env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: "configured" in last.log(), 10, "stage 1 was not configured")
+        time.sleep(0.5)  # the connection that cannot be made is tried for 30 s; any moment of them will do
+        stuck.send_signal(signal.SIGINT)
+        code, message = stuck.wait(20), stuck.stderr.read()
+        assert code == 130, f"exit code {code}\n{message}"
+        begin = time.monotonic()
+        run_job(folder, job, *on([first, last]))
+        seconds = time.monotonic() - begin
+        assert seconds < 5, f"the next run took {seconds:.1f} s"
+
+
+def text_of(path):
+    with open(path) as file:
+        return file.read()
+
+
+def a_stopped_stage(folder, services):
+    """SIGSTOP: the process is there and its connections stand, but it is named within 10 s."""
+    job = write_job(folder, "long.yaml", model=small_inline(), data={"train": [__file__], "format": "text"},
+                    train={"steps": 100000})
+    report, errors = os.path.join(folder, "stopped.jsonl"), os.path.join(folder, "stopped.txt")
+    with open(errors, "w") as file:
+        run = subprocess.Popen([CTL, "run", job, "--report", report, *on(services)], env=environment(folder),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file)
+    wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 30, "the run did not make a step")
+    os.kill(services[1].pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: "is gone" in text_of(errors), 10, "the stopped stage was not named")
+        code = run.wait(10)
+    finally:
+        os.kill(services[1].pid, signal.SIGCONT)
+    message = text_of(errors)
+    assert code == 5 and "stage 1" in message and services[1].address in message, f"exit code {code}\n{message}"
+
+
+def main():
+    with scratch() as folder:
+        job = write_job(folder)
+        with stages(folder, 2) as services:
+            again_and_again(folder, job, services)
+            one_service_twice(folder, job, services)
+            again_and_again(folder, job, services)
+            a_stopped_stage(folder, services)
+            again_and_again(folder, job, services)
+        after_a_connect_that_hangs(folder, job)
+
+
+if __name__ == "__main__":
+    main()
