@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the lines of a report: the contract of DESIGN.md section 7 field by field, exact losses, every step once,
-// lines that are whole in the file as soon as a step is reported.
+// lines that are whole in the file as soon as a step is reported, and what a resumed run takes over.
 #include "report.h"
 
 #include <setjmp.h>
@@ -149,6 +149,66 @@ static void appending_keeps_what_was_there(void **state) {
   fclose(stream);
 }
 
+static void write_text(const char *text) {
+  FILE *stream = fopen(path, "w");
+  assert_non_null(stream);
+  assert_true(fputs(text, stream) >= 0);
+  assert_int_equal(fclose(stream), 0);
+}
+
+static void resume_and_write(uint64_t after, uint64_t first, uint64_t last) {
+  bl_ctl_report_t *report;
+  bl_error_t err = {0};
+  if (bl_ctl_report_resume(path, after, &report, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  bl_ctl_validation_t validation = {.step = 2, .loss = 1};
+  assert_int_equal(bl_ctl_report_validation(report, &validation, &err), BL_OK);
+  for (uint64_t number = first; number <= last; number++) {
+    bl_ctl_step_t step = make_step(number, 2);
+    assert_int_equal(bl_ctl_report_step(report, &step, &err), BL_OK);
+  }
+  bl_ctl_report_destroy(report);
+}
+
+#define EARLIER                                                                                                        \
+  "{\"event\":\"step\",\"step\":1,\"loss\":1}\n{\"event\":\"step\",\"step\":2,\"loss\":1}\n"                           \
+  "{\"event\":\"validation\",\"step\":2,\"loss\":1}\n{\"event\":\"step\",\"step\":3,\"loss\":1}\n{\"event\":\"ste"
+
+// Steps after the checkpoint, and a line cut off by a crash, go; what stays is not written again.
+static void a_resumed_report_has_every_step_once(void **state) {
+  (void)state;
+  const struct {
+    uint64_t after, first;
+    double losses[5]; // of steps 1, 2, the validation, 3, 4
+  } cases[] = {{2, 3, {1, 1, 1, 2, 2}}, {UINT64_MAX, 1, {1, 1, 1, 1, 2}}};
+  for (size_t i = 0; i < 2; i++) {
+    write_text(EARLIER);
+    resume_and_write(cases[i].after, cases[i].first, 4);
+    FILE *stream = fopen(path, "r");
+    for (int k = 0; k < 5; k++) {
+      json_t *line = read_line(stream);
+      assert_true(real_of(line, "loss") == cases[i].losses[k]);
+      json_decref(line);
+    }
+    assert_int_equal(fgetc(stream), EOF);
+    fclose(stream);
+  }
+}
+
+static void a_file_that_is_no_report_is_left_alone(void **state) {
+  (void)state;
+  bl_ctl_report_t *report;
+  bl_error_t err = {0};
+  write_text("dear diary\nstep 1\n");
+  assert_int_equal(bl_ctl_report_resume(path, 1, &report, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "line 1"));
+  FILE *stream = fopen(path, "r");
+  char text[64];
+  assert_int_equal(fread(text, 1, sizeof text, stream), strlen("dear diary\nstep 1\n"));
+  fclose(stream);
+}
+
 static void a_path_that_cannot_be_written_is_named(void **state) {
   (void)state;
   bl_ctl_report_t *report;
@@ -167,6 +227,8 @@ int main(void) {
       cmocka_unit_test(a_line_has_every_field),
       cmocka_unit_test(losses_are_exact_and_steps_stand_once),
       cmocka_unit_test(appending_keeps_what_was_there),
+      cmocka_unit_test(a_resumed_report_has_every_step_once),
+      cmocka_unit_test(a_file_that_is_no_report_is_left_alone),
       cmocka_unit_test(a_path_that_cannot_be_written_is_named),
   };
   return cmocka_run_group_tests(tests, make_file, remove_file);

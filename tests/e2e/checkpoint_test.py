@@ -9,9 +9,10 @@ import shutil
 import signal
 import struct
 import subprocess
+import time
 
-from ballast import (CTL, assert_nothing_left, descendants, environment, losses, program_of, read_report, run_job, scratch,
-                     seed, shared_memory_files, wait_until, write_job)
+from ballast import (CTL, Service, assert_nothing_left, descendants, environment, losses, program_of, read_report,
+                     run_job, scratch, seed, shared_memory_files, stages, wait_until, write_job)
 
 STEPS = 12
 TRAIN = {"steps": STEPS, "micro_batch": 2, "micro_batches": 4, "lr": 1e-3, "clip": 1.0, "warmup": 9,
@@ -161,6 +162,37 @@ def test_ends(folder, choice):
     print(f"ok Ctrl-C after step {last} leaves its checkpoint, then --resume")
 
 
+def test_driver_deaths(folder, choice):
+    """A driver killed while it takes checkpoints all the time: its successors finish, and leave nothing half written."""
+    train = dict(TRAIN, steps=120)
+    reference, _ = run_job(folder, write_job(folder, train=train), "--local")
+    place, report, address = f"{folder}/deaths", f"{folder}/deaths.jsonl", f"unix:{folder}/driver.sock"
+    with stages(folder, 2) as services:
+        job = write_job(folder, train=train, checkpoint={"folder": place, "every": 2, "keep": 3},
+                        services={"stages": [s.address for s in services], "driver": address})
+
+        def driver():
+            return Service(folder, "ballast-driver", "--job", job, "--listen", address, "--linger", "--resume")
+
+        running = driver()
+        control = subprocess.Popen([CTL, "run", job, "--report", report], env=environment(folder), text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            for _ in range(4):
+                time.sleep(choice.uniform(0.05, 0.3))
+                running.kill(signal.SIGKILL)
+                running = driver()
+            code = control.wait(60)
+            assert code == 0, f"exit code {code}\n{control.stderr.read()}\n{running.log()[-3000:]}"
+        finally:
+            if control.poll() is None:
+                control.kill()
+            running.end()
+    assert losses(read_report(report)) == losses(reference)
+    assert sorted(os.listdir(place)) == ["step-000116", "step-000118", "step-000120"], os.listdir(place)
+    print("ok a driver killed 4 times while it took checkpoints")
+
+
 def flip(path, offset):
     with open(path, "r+b") as file:
         file.seek(offset, os.SEEK_END if offset < 0 else os.SEEK_SET)
@@ -246,6 +278,7 @@ def main():
         test_resume(folder, reference)
         test_validation(folder)
         test_ends(folder, choice)
+        test_driver_deaths(folder, choice)
         test_refusals(folder)
         test_small_disk(folder, reference)
 
