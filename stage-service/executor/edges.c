@@ -3,6 +3,9 @@
 
 #include "sys/clock.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 // A peer that is alive but silent for so long is broken. The driver notices dead and stopped ones much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
 
@@ -26,8 +29,11 @@ static uint64_t start_wait(bl_edges_t *edges) {
   return start_ns;
 }
 
-static void end_wait(bl_edges_t *edges, const char *name, uint32_t micro_batch, uint64_t start_ns) {
+// `what` ends in "from" or "to"; the trace shows it with the peer.
+static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_t micro_batch, uint64_t start_ns) {
   uint64_t end_ns = bl_clock_now_ns();
+  char name[BL_TRACE_NAME_BYTES];
+  snprintf(name, sizeof name, "%s stage %" PRIu32, what, peer);
   atomic_store_explicit(edges->waiting_ns, 0, memory_order_relaxed);
   edges->stall_ns += end_ns - start_ns;
   bl_trace_add(edges->engine->trace, name, true, (int32_t)micro_batch, edges->slots_in_use, start_ns, end_ns);
@@ -42,7 +48,7 @@ static bl_status_t wait_free(bl_edges_t *edges, uint32_t buffer, bl_error_t *err
   uint64_t start_ns = start_wait(edges);
   bl_status_t status =
       bl_hub_wait_sent(edges->engine->hub, (int32_t)send->peer, send->key, start_ns + PEER_DEADLINE_NS, err);
-  end_wait(edges, "send", send->key.micro_batch, start_ns);
+  end_wait(edges, "send to", send->peer, send->key.micro_batch, start_ns);
   send->pending = status != BL_OK;
   return status;
 }
@@ -81,7 +87,8 @@ static bl_status_t wait_received(bl_edges_t *edges, const bl_planned_receive_t *
   uint64_t start_ns = there ? bl_clock_now_ns() : start_wait(edges);
   bl_status_t status = bl_hub_wait_received(hub, (int32_t)receive->from, key, start_ns + PEER_DEADLINE_NS, err);
   if (!there) {
-    end_wait(edges, receive->kind == BL_EDGE_X ? "activation" : "gradient", receive->micro_batch, start_ns);
+    end_wait(edges, receive->kind == BL_EDGE_X ? "activation from" : "gradient from", receive->from,
+             receive->micro_batch, start_ns);
   }
   return status;
 }
@@ -133,6 +140,6 @@ bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
   if (status == BL_OK) {
     status = bl_hub_wait_sent(engine->hub, peer, key, start_ns + PEER_DEADLINE_NS, err);
   }
-  end_wait(edges, "tied gradient", 0, start_ns);
+  end_wait(edges, "tied gradient from", (uint32_t)peer, 0, start_ns);
   return status;
 }

@@ -12,6 +12,7 @@ extern const bl_ctl_verb_t bl_ctl_run_verb;
 extern const bl_ctl_verb_t bl_ctl_schedule_verb;
 extern const bl_ctl_verb_t bl_ctl_stages_verb;
 extern const bl_ctl_verb_t bl_ctl_status_verb;
+extern const bl_ctl_verb_t bl_ctl_trace_verb;
 extern const bl_ctl_verb_t bl_ctl_version_verb;
 
 #endif

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl trace: the operations and waits of the last step, as a file for a trace viewer.
+#include "ask.h"
+#include "chrome_trace.h"
+#include "driver_wire.h"
+#include "endpoint.h"
+#include "verbs.h"
+
+#include <stdio.h>
+
+typedef struct arguments {
+  char *endpoint, *to;
+  double timeout_seconds;
+} arguments_t;
+
+static const bl_option_t rows[] = {
+    {.name = "to",
+     .type = BL_OPTION_TEXT,
+     .offset = offsetof(arguments_t, to),
+     .argument = "FILE.json",
+     .help = "Where to write the trace; chrome://tracing and ui.perfetto.dev open it."},
+    {.name = "endpoint",
+     .type = BL_OPTION_TEXT,
+     .offset = offsetof(arguments_t, endpoint),
+     .argument = "ADDRESS",
+     .preset_help = "the newest local run",
+     .help = "The driver to ask: host:port or unix:/path."},
+    {.name = "timeout",
+     .type = BL_OPTION_REAL,
+     .offset = offsetof(arguments_t, timeout_seconds),
+     .preset = "30",
+     .minimum = 0.001,
+     .maximum = 86400,
+     .unit = "seconds",
+     .help = "How long to wait for the answer, which comes at the end of the step that runs."},
+};
+
+static const bl_flags_t flags = {.program = "ballastctl trace",
+                                 .usage = "--to FILE.json [--endpoint ADDRESS]",
+                                 .about = "Writes what every stage did in the last step, with every wait under its "
+                                          "reason, in Chrome's trace format.",
+                                 .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+
+typedef struct question {
+  bl_loop_t *loop;
+  bl_ctl_chrome_trace_t *trace;
+  bl_error_t *err;
+} question_t;
+
+static void traced(const bl_ctl_trace_event_t *event, void *context) {
+  question_t *question = context;
+  bl_ctl_chrome_trace_add(question->trace, event);
+}
+
+static void done(const bl_error_t *err, void *context) {
+  question_t *question = context;
+  *question->err = *err;
+  bl_loop_stop(question->loop);
+}
+
+static bl_status_t collect(question_t *question, const char *address, double timeout_seconds) {
+  bl_rpc_t *rpc = NULL;
+  bl_ctl_driver_t *driver = NULL;
+  bl_error_t *err = question->err;
+  bl_status_t status = bl_loop_create(&question->loop, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_rpc_create(question->loop, &rpc, err);
+  if (status == BL_OK) {
+    status = bl_ctl_driver_create(rpc, address, &driver, err);
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_driver_trace(driver, (uint64_t)(timeout_seconds * 1000), traced, done, question, err);
+  }
+  if (status == BL_OK) {
+    bl_loop_run(question->loop);
+    status = err->status;
+  }
+  bl_ctl_driver_destroy(driver);
+  bl_rpc_destroy(rpc);
+  bl_loop_destroy(question->loop);
+  return status;
+}
+
+static bl_status_t write_trace(const arguments_t *arguments, bl_error_t *err) {
+  if (arguments->to == NULL) {
+    return bl_error_set(err, BL_INVALID, "trace needs --to FILE.json: where to write it");
+  }
+  json_t *endpoints = NULL;
+  question_t question = {.err = err};
+  bl_status_t status = bl_ctl_endpoints_find(arguments->endpoint, &endpoints, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_ctl_chrome_trace_create(&question.trace);
+  if (status != BL_OK) {
+    status = bl_error_set(err, status, "no memory for the trace");
+  } else {
+    status = collect(&question, bl_ctl_endpoints_driver(endpoints), arguments->timeout_seconds);
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_chrome_trace_write(question.trace, arguments->to, err);
+  }
+  bl_ctl_chrome_trace_destroy(question.trace);
+  json_decref(endpoints);
+  return status;
+}
+
+static int run(int argc, char *const *argv) {
+  bl_error_t err = {0};
+  arguments_t arguments;
+  bl_flags_result_t result;
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
+  if (status == BL_OK && result.help) {
+    bl_flags_print_help(&flags, stdout);
+  } else if (status == BL_OK) {
+    status = write_trace(&arguments, &err);
+  }
+  bl_options_cleanup(&flags.table, &arguments);
+  return bl_ctl_finish(status, &err);
+}
+
+const bl_ctl_verb_t bl_ctl_trace_verb = {"trace", "the last step as a file for a trace viewer", run};
