@@ -3,6 +3,7 @@
 
 #include "sys/clock.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,19 @@ static const char *log_program = "ballast";
 static bl_log_level_t log_level = BL_LOG_INFO;
 static char log_ids[128];
 
+// Opens /dev/null in place of standard streams that were closed.
+static void fill_standard_streams(void) {
+  int fd;
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) {
+    close(fd);
+  }
+}
+
 void bl_log_init(const char *program, bl_log_level_t level) {
+  fill_standard_streams();
   log_program = program;
   log_level = level;
   const char *wanted = getenv("BALLAST_LOG");

@@ -15,7 +15,8 @@
 
 typedef enum { BL_LOG_ERROR, BL_LOG_WARNING, BL_LOG_INFO, BL_LOG_DEBUG } bl_log_level_t;
 
-// `program` is kept, not copied. The environment variable BALLAST_LOG (error, warning, info, debug) wins over `level`.
+// First of all in main: standard streams that are closed become /dev/null, so that no socket gets the number of stderr
+// and with it the log. `program` is kept, not copied. The environment variable BALLAST_LOG (error, warning, info, debug) wins over `level`.
 void bl_log_init(const char *program, bl_log_level_t level);
 // Identifiers that go before every message ("" for none); cut at 120 bytes.
 void bl_log_context(const char *format, ...) __attribute__((format(printf, 1, 2)));

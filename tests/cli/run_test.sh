@@ -86,6 +86,21 @@ wait "$run"
 equal "exit code after Ctrl-C twice" 130 $?
 nothing_left "Ctrl-C twice"
 
+# ---- a timeline that cannot be written is found before the run
+try "$ctl" run job.yaml --local --timeline nowhere/step.svg
+equal "exit code of a timeline without a folder" 2 "$code"
+contains "its message" "nowhere/step.svg: cannot be written: No such file" "$err"
+
+# ---- no standard streams at all
+"$ctl" run job.yaml --local --report closed.jsonl <&- >&- 2>&-
+equal "exit code without standard streams" 0 $?
+equal "steps without standard streams" 5 "$(grep -c '"event":"step"' closed.jsonl)"
+
+# ---- tokens that are not bytes are sampled as numbers
+head -c 4000 /dev/zero >tokens.bin
+try "$ctl" run job.yaml --local --steps 1 --sample 3 --set data.train=tokens.bin --set data.format=bin
+contains "the sample" "3 numbers" "$(grep -cE '^[0-9]+ [0-9]+ [0-9]+ $' out | sed 's/^1$/3 numbers/')"
+
 # ---- the demo's job is a good one
 if sha256sum --check --quiet "$root/examples/demo.sha256" >/dev/null 2>&1; then
   try "$ctl" run "$root/examples/demo.yaml" --local --check

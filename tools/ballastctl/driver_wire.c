@@ -351,7 +351,13 @@ static void generated(bl_rpc_request_t *request, const ProtobufCMessage *output,
   (void)request;
   const call_t *call = context;
   const Ballast__V1__GenerateResponse *response = (const Ballast__V1__GenerateResponse *)output;
-  call->text(response->text.data, response->text.len, call->context);
+  if (response->text.len > 0) {
+    call->text(response->text.data, response->text.len, call->context);
+    return;
+  }
+  char number[16]; // no tokenizer here: tokens that are not bytes are shown as numbers
+  int length = snprintf(number, sizeof number, "%u ", response->token);
+  call->text((const uint8_t *)number, (size_t)length, call->context);
 }
 
 bl_status_t bl_ctl_driver_generate(bl_ctl_driver_t *driver, uint32_t tokens, uint64_t seed, double temperature,

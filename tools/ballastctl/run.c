@@ -9,6 +9,8 @@
 #include "job/training.h"
 #include "sys/file.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,10 +130,26 @@ static bool has_ending(const char *path, const char *ending) {
   return length > ending_length && strcmp(path + length - ending_length, ending) == 0;
 }
 
+// A name that cannot be drawn to is found before the run, not after it.
+static bl_status_t check_timeline(const char *path, bl_error_t *err) {
+  if (!has_ending(path, ".svg") && !has_ending(path, ".png")) {
+    return bl_error_set(err, BL_INVALID, "--timeline %s: the name must end in .svg or .png", path);
+  }
+  bool there = access(path, F_OK) == 0;
+  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    return bl_error_set(err, BL_INVALID, "--timeline %s: cannot be written: %s", path, strerror(errno));
+  }
+  close(fd);
+  if (!there) {
+    unlink(path);
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
-  if (arguments->timeline != NULL && !has_ending(arguments->timeline, ".svg") &&
-      !has_ending(arguments->timeline, ".png")) {
-    return bl_error_set(err, BL_INVALID, "--timeline %s: the name must end in .svg or .png", arguments->timeline);
+  if (arguments->timeline != NULL && check_timeline(arguments->timeline, err) != BL_OK) {
+    return err->status;
   }
   if (!arguments->local && job->services.stages.count == 0 && job->services.driver == NULL) {
     return bl_error_set(err, BL_INVALID,

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two figures of a local run: seconds from the start of ballastctl to the first step, and how much memory
+each stage takes above its ready state, against its plan.
+
+  python3 tools/bench/startup.py [--bin build/bin] [--runs 5] [JOB.yaml]
+
+Memory is RssAnon + RssShmem of /proc/PID/status, before the driver configures the stage and after two steps. Pages of
+a neighbour's edge buffers (and of the other end's tied gradients) that are mapped here count as resident too; they are
+that neighbour's plan, so what /proc/PID/smaps says of memfds that this process maps read-only is taken off. The plan
+is what the stage answers to Configure, as `ballastctl stages -o json` prints it. Standard library only.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LIMIT_S = 60
+
+JOB = {  # about 240 MB planned on two stages
+    "name": "startup",
+    "model": {"family": "gpt2", "layers": 4, "hidden": 384, "heads": 6, "vocab": 256, "seq": 256},
+    "data": {"train": [os.path.abspath(__file__)], "format": "text"},
+    "train": {"steps": 1000000, "micro_batch": 1, "micro_batches": 4},
+    "pipeline": {"stages": 2, "schedule": "1f1b"},
+}
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/status") as file:
+        lines = dict(line.split(":", 1) for line in file if ":" in line)
+    return sum(int(lines[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
+
+
+def mapped_of_peers_bytes(pid):
+    """Resident pages of memfds that are mapped read-only: arenas of other stages."""
+    total, counts = 0, False
+    with open(f"/proc/{pid}/smaps") as file:
+        for line in file:
+            words = line.split()
+            if "-" in words[0] and not words[0].endswith(":"):
+                counts = words[1].startswith("r--s") and "memfd:" in line
+            elif counts and words[0] == "Rss:":
+                total += int(words[1]) * 1024
+    return total
+
+
+def stage_processes(parent):
+    found = {}
+    with open(f"/proc/{parent}/task/{parent}/children") as file:
+        for pid in file.read().split():
+            with open(f"/proc/{pid}/cmdline", "rb") as line:
+                words = line.read().decode().split("\0")
+            if os.path.basename(words[0]) == "stage-service":
+                found[int(words[words.index("--listen") + 1].rsplit("-", 1)[1])] = int(pid)
+    return found
+
+
+def wait_for(what, condition):
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        try:
+            value = condition()
+        except (OSError, ValueError, IndexError):
+            value = None
+        if value:
+            return value
+        time.sleep(0.002)
+    sys.exit(f"startup.py: {what} did not come within {LIMIT_S} s")
+
+
+def idle_bytes(binaries, environment, folder):
+    """A stage that serves and has not been configured."""
+    reading, writing = os.pipe()
+    stage = subprocess.Popen([f"{binaries}/stage-service", "--listen", f"unix:{folder}/idle", "--ready-fd",
+                              str(writing)], pass_fds=[writing], env=environment, stderr=subprocess.DEVNULL)
+    os.close(writing)
+    with os.fdopen(reading) as ready:
+        ready.readline()
+    value = resident_bytes(stage.pid)
+    stage.terminate()
+    stage.wait()
+    return value
+
+
+def run_once(binaries, job, folder):
+    environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
+    report = os.path.join(folder, "report.jsonl")
+    before = idle_bytes(binaries, environment, folder)
+    start = time.monotonic()
+    run = subprocess.Popen([f"{binaries}/ballastctl", "run", job, "--local", "--report", report], env=environment,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for("the first step", lambda: os.path.getsize(report) > 0)
+        seconds = time.monotonic() - start
+        with open(report) as file:
+            of_step = json.loads(file.readline())["seconds"]
+        wait_for("the third step", lambda: len(open(report).readlines()) >= 3)
+        plan = json.loads(subprocess.check_output([f"{binaries}/ballastctl", "status", "-o", "json"],
+                                                  env=environment))["stages"]
+        stages = []
+        for number, pid in sorted(stage_processes(run.pid).items()):
+            planned = sum(plan[number]["memory"].values())
+            stages.append((number, resident_bytes(pid) - before - mapped_of_peers_bytes(pid), planned))
+    finally:
+        run.terminate()
+        run.wait(LIMIT_S)
+    os.unlink(report)
+    return seconds - of_step, seconds, stages
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Measures the start of a local run and the memory of its stages.")
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build", "bin"))
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("job", nargs="?", help="a job of many steps; without it one of about 240 MB on two stages")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ballast-startup-") as folder:
+        os.chmod(folder, 0o700)
+        job = arguments.job or os.path.join(folder, "job.yaml")
+        if not arguments.job:
+            with open(job, "w") as file:
+                json.dump(JOB, file)
+        runs = [run_once(os.path.abspath(arguments.bin), job, folder) for _ in range(arguments.runs)]
+    for what, times in (("to the first step", [run[0] for run in runs]), ("to its commit", [run[1] for run in runs])):
+        print(f"start {what}: median {statistics.median(times):.2f} s, worst {max(times):.2f} s of {len(times)} runs")
+    print("stage   planned MB   taken MB   taken / planned")
+    for number, taken, planned in runs[-1][2]:
+        print(f"{number:5}   {planned / 1e6:10.1f}   {taken / 1e6:8.1f}   {taken / planned:15.3f}")
+
+
+if __name__ == "__main__":
+    main()
