@@ -124,14 +124,13 @@ static void on_greeting(bl_visitor_t *visitor, const bl_door_greeting_t *greetin
   bl_links_t *links = context;
   bl_incarnation_t key;
   memcpy(key.bytes, greeting->key, sizeof key.bytes);
-  bl_links_room_t room;
+  bl_links_room_t room = {0};
   bl_error_t err = {0};
-  bl_link_t *link = NULL;
-  bl_status_t status = links->admit(links->context, greeting->session, &key, &room, &err);
-  if (status == BL_OK && (link = calloc(1, sizeof *link)) == NULL) {
-    status = bl_error_set(&err, BL_EXHAUSTED, "the store has no memory for a link");
-  }
-  if (status != BL_OK) {
+  bl_link_t *link = calloc(1, sizeof *link);
+  bl_status_t status = link != NULL ? links->admit(links->context, greeting->session, &key, &room, &err)
+                                    : bl_error_set(&err, BL_EXHAUSTED, "the store has no memory for a link");
+  if (link == NULL || status != BL_OK) {
+    free(link);
     for (uint32_t i = 0; i < greeting->arena_count; i++) {
       close(fds[i]);
     }

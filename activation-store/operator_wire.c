@@ -52,7 +52,7 @@ void bl_operator_list(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCM
   const bl_lease_table_t *table = bl_store_table(self->store);
   size_t limit = request->limit == 0 || request->limit > PAGE_LEASES ? PAGE_LEASES : request->limit;
   lease_wire_t *wires = calloc(limit, sizeof *wires);
-  Ballast__V1__Lease **pointers = calloc(limit, sizeof *pointers);
+  Ballast__V1__Lease **pointers = calloc(limit, sizeof(void *));
   if (wires == NULL || pointers == NULL) {
     bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for a list of leases");
     goto free_wires;

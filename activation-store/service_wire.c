@@ -121,7 +121,7 @@ static bool rooms_to_wire(const bl_lease_table_t *table, uint64_t session, rooms
     capacity++;
   }
   wire->messages = calloc(capacity + 1, sizeof *wire->messages);
-  wire->pointers = calloc(capacity + 1, sizeof *wire->pointers);
+  wire->pointers = calloc(capacity + 1, sizeof(void *));
   if (wire->messages == NULL || wire->pointers == NULL) {
     free_rooms(wire);
     return false;
@@ -395,18 +395,18 @@ static const bl_rpc_method_t methods[] = {
 
 // ---- creation ----------------------------------------------------------------------------------------------------------
 
-bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *given, bl_service_t **out, bl_error_t *err) {
+bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *options, bl_service_t **out, bl_error_t *err) {
   bl_service_t *self = calloc(1, sizeof *self);
   if (self == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the service");
   }
-  bl_store_options_t options = *given;
-  options.observer = (bl_store_observer_t){.on_answer = on_answer,
-                                           .on_session_over = on_session_over,
-                                           .on_arena = on_arena,
-                                           .on_change = on_change,
-                                           .context = self};
-  bl_status_t status = bl_store_create(loop, &options, &self->store, err);
+  bl_store_options_t own = *options;
+  own.observer = (bl_store_observer_t){.on_answer = on_answer,
+                                       .on_session_over = on_session_over,
+                                       .on_arena = on_arena,
+                                       .on_change = on_change,
+                                       .context = self};
+  bl_status_t status = bl_store_create(loop, &own, &self->store, err);
   if (status != BL_OK) {
     free(self);
     return status;

@@ -10,14 +10,14 @@
 typedef struct bl_service bl_service_t;
 
 // `options.observer` is the service's own.
-BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *options, bl_service_t **service,
+BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *options, bl_service_t **out,
                                           bl_error_t *err);
 // Adds the service to a server that has not started.
-BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *service, bl_rpc_server_t *server, bl_error_t *err);
-bl_store_t *bl_service_store(bl_service_t *service);
+BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *server, bl_error_t *err);
+bl_store_t *bl_service_store(bl_service_t *self);
 // Fails every call that waits and ends every watch, so that the server can drain.
-void bl_service_end_calls(bl_service_t *service);
+void bl_service_end_calls(bl_service_t *self);
 // After the server has stopped. NULL is fine.
-void bl_service_destroy(bl_service_t *service);
+void bl_service_destroy(bl_service_t *self);
 
 #endif

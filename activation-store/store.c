@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define SELF_TEST_BYTES (1u << 20)
+#define SELF_TEST_BYTES (UINT64_C(1) << 20)
 #define MACHINE_BYTES   96
 
 // An arena on its way; outlives its job when that ends meanwhile.
@@ -331,7 +331,7 @@ static bl_status_t self_test(bl_error_t *err) {
     return status;
   }
   uint8_t *from = arena.base, *to = arena.base + SELF_TEST_BYTES;
-  for (uint32_t i = 0; i < SELF_TEST_BYTES; i++) {
+  for (uint64_t i = 0; i < SELF_TEST_BYTES; i++) {
     from[i] = (uint8_t)(i * 2654435761u >> 13);
   }
   uint64_t wanted = bl_block_checksum(from, SELF_TEST_BYTES), copied = 0;

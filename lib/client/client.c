@@ -5,267 +5,15 @@
 #include "datapath/block.h"
 #include "datapath/door.h"
 #include "sys/clock.h"
-#include "sys/thread.h"
 
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-#define TICK_MS  20   // granularity of retries, renewals and of noticing a dead store
-#define TRY_MS   2000 // until an unanswered request is sent again
-#define CLOSE_MS 1000
-#define WINDOW   64 // bits of `answered`; the store's window is at least that
-
-// ---- the loop: sending, answers, renewal -----------------------------------------------------------------------------
-
-static bool is_sequenced(const bl__question_t *question) {
-  return question->verb >= BL__ASK_RESERVE;
-}
-
-static void end_question(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  pthread_mutex_lock(&client->mutex);
-  question->over = true;
-  pthread_cond_broadcast(&client->changed);
-  pthread_mutex_unlock(&client->mutex);
-}
-
-// The session is over for us: every question ends with the cause.
-static void lose(bl_client_t *client, const bl_error_t *cause) {
-  pthread_mutex_lock(&client->mutex);
-  if (client->lost.status == BL_OK) {
-    client->lost = *cause;
-  }
-  bl_error_t lost = client->lost;
-  pthread_mutex_unlock(&client->mutex);
-  bl__question_t *lists[2] = {client->again, client->turn_first};
-  client->again = client->turn_first = client->turn_last = NULL;
-  for (int i = 0; i < 2; i++) {
-    for (bl__question_t *question = lists[i], *next; question != NULL; question = next) {
-      next = question->next;
-      client->in_flight -= i == 0 ? 1 : 0;
-      question->err = lost;
-      end_question(question);
-    }
-  }
-}
-
-static bool is_lost(bl_client_t *client, bl_error_t *err) {
-  pthread_mutex_lock(&client->mutex);
-  bool lost = client->lost.status != BL_OK;
-  if (lost) {
-    *err = client->lost;
-  }
-  pthread_mutex_unlock(&client->mutex);
-  return lost;
-}
-
-// The number is over: the store may forget it, together with all below that are over.
-static void acknowledge(bl_client_t *client, uint64_t sequence) {
-  client->answered |= UINT64_C(1) << (sequence - client->acknowledged - 1);
-  while ((client->answered & 1) != 0) {
-    client->answered >>= 1;
-    client->acknowledged++;
-  }
-}
-
-static void finish(bl__question_t *question);
-
-static void try_send(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  uint64_t now_ns = bl_clock_now_ns();
-  if (now_ns >= question->deadline_ns) {
-    (void)bl_error_set(&question->err, BL_DEADLINE, "%s did not answer in time", client->store);
-    finish(question);
-    return;
-  }
-  uint64_t left_ms = (question->deadline_ns - now_ns) / BL_NS_PER_MS + 1;
-  if (bl__send(question, left_ms < TRY_MS ? left_ms : TRY_MS, &question->err) != BL_OK) {
-    finish(question);
-  }
-}
-
-// Sends those that waited for their turn.
-static void take_turns(bl_client_t *client) {
-  while (client->turn_first != NULL && client->in_flight < BL_CLIENT_IN_FLIGHT &&
-         client->sequence - client->acknowledged < WINDOW) {
-    bl__question_t *question = client->turn_first;
-    client->turn_first = question->next;
-    client->turn_last = client->turn_first == NULL ? NULL : client->turn_last;
-    client->in_flight++;
-    question->sequence = ++client->sequence;
-    try_send(question);
-  }
-}
-
-static void finish(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  if (is_sequenced(question)) {
-    client->in_flight--;
-    acknowledge(client, question->sequence);
-  }
-  end_question(question);
-  take_turns(client);
-}
-
-// Failures of the way there, after which the same question may be asked again; refusals of the store are answers.
-static bool is_worth_another_try(const bl__question_t *question) {
-  const char *store = question->client->store;
-  size_t length = strlen(store);
-  bool way = strncmp(question->err.text, store, length) == 0 && question->err.text[length] == ':';
-  return way && (question->err.status == BL_UNAVAILABLE || question->err.status == BL_DEADLINE);
-}
-
-static void renewed(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  client->renewing = false;
-  if (question->err.status == BL_OK) {
-    client->renewed_ns = client->renewal_sent_ns;
-    pthread_mutex_lock(&client->mutex);
-    client->counters.renewals++;
-    pthread_mutex_unlock(&client->mutex);
-  } else if (!is_worth_another_try(question)) {
-    lose(client, &question->err);
-  } else {
-    client->next_renewal_ns = bl_clock_now_ns() + client->ttl_ms * BL_NS_PER_MS / 20;
-  }
-}
-
-void bl__asked(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  if (question->verb == BL__ASK_KEEP_ALIVE) {
-    renewed(question);
-    return;
-  }
-  bl_error_t lost;
-  if (question->err.status != BL_OK && is_worth_another_try(question) && question->verb != BL__ASK_CLOSE &&
-      bl_clock_now_ns() < question->deadline_ns) {
-    if (is_lost(client, &lost)) {
-      question->err = lost;
-      finish(question);
-      return;
-    }
-    question->next = client->again; // at the next tick
-    client->again = question;
-    return;
-  }
-  finish(question);
-}
-
-static void on_question(bl_message_t *message) {
-  bl__question_t *question = BL_MESSAGE_OWNER(message, bl__question_t, message);
-  bl_client_t *client = question->client;
-  if (is_lost(client, &question->err) && question->verb != BL__ASK_CLOSE) {
-    end_question(question);
-    return;
-  }
-  if (!is_sequenced(question)) {
-    try_send(question);
-    return;
-  }
-  question->next = NULL;
-  if (client->turn_last != NULL) {
-    client->turn_last->next = question;
-  } else {
-    client->turn_first = question;
-  }
-  client->turn_last = question;
-  take_turns(client);
-}
-
-static void renew(bl_client_t *client, uint64_t now_ns) {
-  uint64_t ttl_ns = client->ttl_ms * BL_NS_PER_MS, grace_ns = client->grace_ms * BL_NS_PER_MS;
-  bl_error_t err;
-  if (now_ns > client->renewed_ns + ttl_ns + grace_ns) {
-    (void)bl_error_set(&err, BL_FENCED, "%s was not reached for TTL and grace: what it held is lost", client->store);
-    lose(client, &err);
-    return;
-  }
-  if (client->renewing || now_ns < client->next_renewal_ns) {
-    return;
-  }
-  client->renewal = (bl__question_t){.client = client, .verb = BL__ASK_KEEP_ALIVE};
-  client->renewal_sent_ns = now_ns;
-  client->next_renewal_ns = now_ns + ttl_ns / 3;
-  client->renewing = bl__send(&client->renewal, client->ttl_ms / 3, &err) == BL_OK;
-}
-
-// The end of the connection is the proof that the store is dead (door.h).
-static bool is_door_shut(bl_client_t *client) {
-  struct pollfd door = {.fd = atomic_load(&client->door_fd), .events = POLLIN};
-  return poll(&door, 1, 0) > 0;
-}
-
-static void on_tick(bl_timer_t *timer, void *context) {
-  (void)timer;
-  bl_client_t *client = context;
-  bl_error_t err;
-  bool opened = atomic_load(&client->door_fd) >= 0;
-  if (opened && !is_lost(client, &err)) {
-    if (is_door_shut(client)) {
-      (void)bl_error_set(&err, BL_UNAVAILABLE, "the store at %s is gone: what it held is lost", client->store);
-      lose(client, &err);
-    } else {
-      renew(client, bl_clock_now_ns());
-    }
-  }
-  bl__question_t *again = client->again;
-  client->again = NULL;
-  while (again != NULL) {
-    bl__question_t *next = again->next;
-    pthread_mutex_lock(&client->mutex);
-    client->counters.retries++;
-    pthread_mutex_unlock(&client->mutex);
-    try_send(again);
-    again = next;
-  }
-}
-
-static void on_stop(bl_message_t *message) {
-  bl_loop_stop(BL_MESSAGE_OWNER(message, bl_client_t, stop)->loop);
-}
-
-static bl_status_t create_loop(bl_client_t *client, bl_error_t *err) {
-  bl_status_t status = bl_loop_create(&client->loop, err);
-  if (status == BL_OK) {
-    status = bl_rpc_create(client->loop, &client->rpc, err);
-  }
-  if (status == BL_OK) {
-    status = bl_rpc_channel_create(client->rpc, client->store, NULL, &client->channel, err);
-  }
-  if (status == BL_OK) {
-    status = bl_timer_create(client->loop, on_tick, client, &client->timer, err);
-  }
-  return status;
-}
-
-// The loop's thread: everything on the loop lives and dies here.
-static void *run(void *argument) {
-  bl_client_t *client = argument;
-  bl_thread_set_name("store-client");
-  bl_error_t err = {0};
-  bool well = create_loop(client, &err) == BL_OK;
-  pthread_mutex_lock(&client->mutex);
-  client->lost = err;
-  client->started = true;
-  pthread_cond_broadcast(&client->changed);
-  pthread_mutex_unlock(&client->mutex);
-  if (well) {
-    bl_timer_start(client->timer, TICK_MS, TICK_MS);
-    bl_loop_run(client->loop);
-  }
-  bl_rpc_channel_destroy(client->channel);
-  bl_timer_destroy(client->timer);
-  bl_rpc_destroy(client->rpc);
-  if (client->loop != NULL) {
-    bl_loop_destroy(client->loop);
-  }
-  return NULL;
-}
+#define CLOSE_MS UINT64_C(1000)
 
 // ---- callers ------------------------------------------------------------------------------------------------------------
 
@@ -280,7 +28,7 @@ static bl__question_t *new_question(bl_client_t *client, bl__verb_t verb) {
                                      .verb = verb,
                                      .used = true,
                                      .deadline_ns = bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS,
-                                     .message = {.handle = on_question}};
+                                     .message = {.handle = bl__on_question}};
         pthread_mutex_unlock(&client->mutex);
         return question;
       }
@@ -380,7 +128,7 @@ bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t id, const void *
     return bl_error_set(err, BL_INVALID, "cannot evict %" PRIu64 " bytes: they lie in no source arena of the client",
                         bytes);
   }
-  uint64_t generation, room_bytes;
+  uint64_t generation = 0, room_bytes = 0;
   bl_status_t status = claim(client, id, BL__ROOM_EMPTY, BL__ROOM_EVICTING, "evict", &generation, &room_bytes, err);
   if (status != BL_OK) {
     return status;
@@ -431,7 +179,7 @@ bl_status_t bl_client_evict_wait(bl_client_t *client, bl_client_ticket_t ticket,
 
 bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
                             const bl_client_label_t *label, bl_error_t *err) {
-  bl_client_ticket_t ticket;
+  bl_client_ticket_t ticket = {0};
   bl_status_t status = bl_client_evict_start(client, room, source, bytes, label, &ticket, err);
   return status == BL_OK ? bl_client_evict_wait(client, ticket, err) : status;
 }
@@ -458,7 +206,7 @@ static bl_status_t release(bl_client_t *client, uint64_t id, uint64_t generation
 }
 
 bl_status_t bl_client_load(bl_client_t *client, uint64_t id, void *destination, uint64_t bytes, bl_error_t *err) {
-  uint64_t generation, room_bytes;
+  uint64_t generation = 0, room_bytes = 0;
   bl_status_t status = claim(client, id, BL__ROOM_FULL, BL__ROOM_LOADING, "load", &generation, &room_bytes, err);
   if (status != BL_OK) {
     return status;
@@ -484,9 +232,9 @@ bl_status_t bl_client_load(bl_client_t *client, uint64_t id, void *destination, 
   }
   uint64_t checksum = 0;
   status = bl_block_copy(destination, client->map.base + offset, bytes, NULL, &checksum); // nobody cancels it
-  bl_error_t released = {0};
+  // What becomes of the release is the room's affair: a load that is verified counts.
   if (status == BL_OK) {
-    status = release(client, id, generation, &checksum, &released);
+    (void)release(client, id, generation, &checksum, NULL);
   }
   if (checksum != wanted) {
     memset(destination, 0, bytes);
@@ -494,7 +242,6 @@ bl_status_t bl_client_load(bl_client_t *client, uint64_t id, void *destination, 
                         "the block in room %" PRIu64 " came back changed: checksum %016" PRIx64 ", not %016" PRIx64, id,
                         checksum, wanted);
   }
-  // The bytes are those that were evicted, whatever became of the release: a load already verified counts.
   pthread_mutex_lock(&client->mutex);
   client->counters.loaded++;
   client->counters.loaded_bytes += bytes;
@@ -504,7 +251,7 @@ bl_status_t bl_client_load(bl_client_t *client, uint64_t id, void *destination, 
 }
 
 bl_status_t bl_client_release(bl_client_t *client, uint64_t id, bl_error_t *err) {
-  uint64_t generation, room_bytes;
+  uint64_t generation = 0, room_bytes = 0;
   bl_status_t status = claim(client, id, BL__ROOM_FULL, BL__ROOM_LOADING, "release", &generation, &room_bytes, err);
   if (status == BL_OK) {
     status = release(client, id, generation, NULL, err);
@@ -595,7 +342,7 @@ static bl_status_t check_options(const bl_client_options_t *options, bl_error_t 
 }
 
 static bl_status_t start(bl_client_t *client, bl_error_t *err) {
-  if (pthread_create(&client->thread, NULL, run, client) != 0) {
+  if (pthread_create(&client->thread, NULL, bl__run, client) != 0) {
     return bl_error_set(err, BL_EXHAUSTED, "the system gives no thread for a store client");
   }
   client->thread_started = true;
@@ -612,12 +359,12 @@ static bl_status_t start(bl_client_t *client, bl_error_t *err) {
 static bl_status_t connect_door(bl_client_t *client, bl_error_t *err) {
   bl_door_greeting_t greeting = {.session = client->session, .arena_count = (uint32_t)client->source_count};
   memcpy(greeting.key, client->key, sizeof greeting.key);
-  int fds[BL_DOOR_ARENAS], fd, arena_fd;
+  int fds[BL_DOOR_ARENAS], fd = -1, arena_fd = -1;
   for (size_t i = 0; i < client->source_count; i++) {
     greeting.arena_bytes[i] = client->sources[i].bytes;
     fds[i] = client->sources[i].fd;
   }
-  bl_door_welcome_t welcome;
+  bl_door_welcome_t welcome = {0};
   uint64_t deadline_ns = bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS;
   bl_status_t status = bl_door_knock(client->data_address, &greeting, fds, deadline_ns, &fd, &welcome, &arena_fd, err);
   if (status != BL_OK) {
@@ -645,7 +392,7 @@ bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out
   atomic_init(&client->door_fd, -1);
   pthread_mutex_init(&client->mutex, NULL);
   pthread_cond_init(&client->changed, NULL);
-  client->stop.handle = on_stop;
+  client->stop.handle = bl__on_stop;
   snprintf(client->job, sizeof client->job, "%s", options->job);
   snprintf(client->store, sizeof client->store, "%s", options->store);
   client->stage = options->stage;

@@ -105,8 +105,11 @@ struct bl_client {
 // request_wire.c: sends; `done` gets the outcome in question->err and the answer fields.
 typedef void (*bl__asked_fn)(bl__question_t *question);
 BL_MUST_USE bl_status_t bl__send(bl__question_t *question, uint64_t deadline_ms, bl_error_t *err);
-// client.c: what request_wire.c calls back on the loop.
+// asking.c: what request_wire.c calls back on the loop; the handlers of messages to it; the thread.
 void bl__asked(bl__question_t *question);
+void bl__on_question(bl_message_t *message);
+void bl__on_stop(bl_message_t *message);
+void *bl__run(void *argument); // the client
 // rooms.c. [mutex]
 bl__room_t *bl__room_find(bl_client_t *client, uint64_t id);
 // Takes over a list of rooms: begin, one call per room, end. False: no memory.

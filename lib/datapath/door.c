@@ -303,9 +303,9 @@ static bl_status_t receive_welcome(int fd, const char *address, uint64_t deadlin
 bl_status_t bl_door_knock(const char *address, const bl_door_greeting_t *greeting, const int *fds, uint64_t deadline_ns,
                           int *fd, bl_door_welcome_t *welcome, int *arena_fd, bl_error_t *err) {
   bl_address_t where;
-  int made = -1, received[BL_SOCKET_MAX_DESCRIPTORS];
+  int made = -1, received[BL_SOCKET_MAX_DESCRIPTORS] = {-1};
   size_t received_count = 0;
-  wire_welcome_t answer;
+  wire_welcome_t answer = {0};
   bl_status_t status = bl_address_parse(address, &where, err);
   if (status == BL_OK) {
     status = bl_socket_connect(&where, &made, err);

@@ -252,7 +252,7 @@ void bl__quarantine_end(bl_lease_table_t *table, uint32_t index) {
   }
 }
 
-static void end_list(bl_lease_table_t *table, uint32_t *list) {
+static void end_list(bl_lease_table_t *table, const uint32_t *list) {
   while (*list != 0) {
     uint32_t index = *list;
     bl__lease_t *lease = &table->leases[index];

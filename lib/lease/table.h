@@ -120,15 +120,15 @@ typedef struct bl_lease_opened {
 bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_open_t *open, uint64_t now_ns,
                                         bl_lease_opened_t *opened, bl_lease_answer_t *answer);
 // What open gave for a session that still lives (arena_needed is false); false when it is over.
-bool bl_lease_table_opened(const bl_lease_table_t *table, uint64_t session, bl_lease_opened_t *opened);
+bool bl_lease_table_opened(const bl_lease_table_t *table, uint64_t number, bl_lease_opened_t *opened);
 // The arena that open asked for is there, or could not be made: then the sessions of the job end.
-void bl_lease_table_arena_made(bl_lease_table_t *table, uint32_t job, bool well);
+void bl_lease_table_arena_made(bl_lease_table_t *table, uint32_t job_index, bool well);
 
-// Renews a session; SUSPECT becomes ALIVE. Not sequenced.
-bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t session, const bl_incarnation_t *key,
+// Renews the session of this number; SUSPECT becomes ALIVE. Not sequenced.
+bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
                                               uint64_t now_ns, bl_lease_answer_t *answer);
 // Ends a session, by its holder: all it has is free (QUARANTINED where the store still moves bytes).
-bl_lease_decision_t bl_lease_table_close(bl_lease_table_t *table, uint64_t session, const bl_incarnation_t *key,
+bl_lease_decision_t bl_lease_table_close(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
                                          uint64_t now_ns, bl_lease_answer_t *answer);
 
 // ---- requests --------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ uint64_t bl_lease_table_next_deadline_ns(const bl_lease_table_t *table);
 // (another generation; 0 takes any), BL_PRECONDITION (over or lost already).
 BL_MUST_USE bl_status_t bl_lease_table_revoke(bl_lease_table_t *table, uint64_t id, uint64_t generation,
                                               uint64_t now_ns, bl_error_t *err);
-BL_MUST_USE bl_status_t bl_lease_table_revoke_session(bl_lease_table_t *table, uint64_t session, uint64_t now_ns,
+BL_MUST_USE bl_status_t bl_lease_table_revoke_session(bl_lease_table_t *table, uint64_t number, uint64_t now_ns,
                                                       bl_error_t *err);
 // While draining, sessions and reservations are refused; what is reserved goes on until its holders are done.
 void bl_lease_table_drain(bl_lease_table_t *table, bool draining);
@@ -241,10 +241,10 @@ bool bl_lease_table_is_draining(const bl_lease_table_t *table);
 // Draining, and nobody holds a room or waits for one any more.
 bool bl_lease_table_is_drained(const bl_lease_table_t *table);
 
-// Hard limits on the bytes of rooms of a job and, with `stage` not NULL, of one stage of it; BL_LEASE_NO_QUOTA lifts it.
+// Hard limits on the bytes of rooms of the job of this name and, with `stage` not NULL, of one stage of it; BL_LEASE_NO_QUOTA lifts it.
 // Effective for the next reservation; nobody loses anything. May be set before the job is known. BL_INVALID (name),
 // BL_EXHAUSTED (table full).
-BL_MUST_USE bl_status_t bl_lease_table_set_quota(bl_lease_table_t *table, const char *job, const uint32_t *stage,
+BL_MUST_USE bl_status_t bl_lease_table_set_quota(bl_lease_table_t *table, const char *name, const uint32_t *stage,
                                                  uint64_t bytes, bl_error_t *err);
 
 // ---- looking ---------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ BL_MUST_USE bl_status_t bl_lease_table_get(const bl_lease_table_t *table, uint64
 // The first live lease with an id above *cursor, which becomes its id; false at the end. Ascending.
 bool bl_lease_table_list(const bl_lease_table_t *table, uint64_t *cursor, bl_lease_view_t *view);
 // The same for the rooms of one session only, in no order; *cursor is opaque, 0 at first, and dies with any change.
-bool bl_lease_table_rooms(const bl_lease_table_t *table, uint64_t session, uint64_t *cursor, bl_lease_view_t *view);
+bool bl_lease_table_rooms(const bl_lease_table_t *table, uint64_t number, uint64_t *cursor, bl_lease_view_t *view);
 
 typedef struct bl_session_view {
   uint64_t session;

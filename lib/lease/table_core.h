@@ -110,12 +110,12 @@ void bl__set_time(bl_lease_table_t *table, uint64_t now_ns);
 // The live session of this number, or 0 with the reason.
 uint32_t bl__session_find(const bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
                           bl_lease_reason_t *reason);
-void bl__session_end(bl_lease_table_t *table, uint32_t session, bl_session_end_t end);
+void bl__session_end(bl_lease_table_t *table, uint32_t index, bl_session_end_t end);
 // The SUSPECT session of the job that was renewed longest ago, or 0.
 uint32_t bl__session_suspect(const bl_lease_table_t *table, uint32_t job);
 // Lets a holder, and then its job, go when nothing needs them.
-void bl__holder_settle(bl_lease_table_t *table, uint32_t holder);
-void bl__job_settle(bl_lease_table_t *table, uint32_t job);
+void bl__holder_settle(bl_lease_table_t *table, uint32_t index);
+void bl__job_settle(bl_lease_table_t *table, uint32_t index);
 // The holder record of (job, stage), made if need be; 0: the table is full.
 uint32_t bl__holder_make(bl_lease_table_t *table, uint32_t job, uint32_t stage);
 // The job of this name, made if need be; 0: the table is full.
@@ -139,20 +139,20 @@ void bl__request_answer(bl_lease_table_t *table, uint32_t session, uint64_t sequ
 // A lease record with a room in the session's list of this size: RESERVED. 0: none; the reason says for want of what.
 uint32_t bl__room_new(bl_lease_table_t *table, uint32_t session, uint32_t size, bl_lease_reason_t *reason);
 // Moves a lease between states, lists and counts.
-void bl__lease_set(bl_lease_table_t *table, uint32_t lease, bl_lease_state_t state);
+void bl__lease_set(bl_lease_table_t *table, uint32_t index, bl_lease_state_t state);
 // The use of a room ends: the block is forgotten and the generation counted up. The room becomes RESERVED, or goes when
 // its size is in surplus or the session over; QUARANTINED first while the store's transfer touches it.
-void bl__lease_over(bl_lease_table_t *table, uint32_t lease);
+void bl__lease_over(bl_lease_table_t *table, uint32_t index);
 // Takes the lease from its holder.
-void bl__lease_lose(bl_lease_table_t *table, uint32_t lease);
+void bl__lease_lose(bl_lease_table_t *table, uint32_t index);
 // The room of a lease, RESERVED or LOST, goes; the record too.
-void bl__room_drop(bl_lease_table_t *table, uint32_t lease);
+void bl__room_drop(bl_lease_table_t *table, uint32_t index);
 // The session is over: what it had is free or in quarantine.
 void bl__session_rooms_end(bl_lease_table_t *table, uint32_t session);
-void bl__lease_answer(const bl_lease_table_t *table, uint32_t lease, bl_lease_answer_t *answer);
+void bl__lease_answer(const bl_lease_table_t *table, uint32_t index, bl_lease_answer_t *answer);
 // Asks for the end of the transfer that touches the room.
-void bl__lease_cancel(bl_lease_table_t *table, uint32_t lease);
+void bl__lease_cancel(bl_lease_table_t *table, uint32_t index);
 // The transfer has let go of a QUARANTINED room.
-void bl__quarantine_end(bl_lease_table_t *table, uint32_t lease);
+void bl__quarantine_end(bl_lease_table_t *table, uint32_t index);
 
 #endif

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define GRANULE (64u << 10)
+#define GRANULE (UINT64_C(64) << 10)
 #define ROOMS   8
 
 typedef struct fixture {
@@ -224,7 +224,7 @@ static void test_a_store_dies(void **state) {
     bl_status_t status = bl_client_evict(client, rooms[1], fixture->slots.base, GRANULE, NULL, &err);
     assert_int_equal(status, BL_UNAVAILABLE);
     assert_int_equal(bl_client_load(client, rooms[0], fixture->slots.base, GRANULE, &err), BL_UNAVAILABLE);
-    assert_true(bl_clock_now_ns() - start_ns < 2 * BL_NS_PER_S); // seen, not waited for
+    assert_true(bl_clock_now_ns() - start_ns < UINT64_C(2) * BL_NS_PER_S); // seen, not waited for
     store_start(&fixture->store, "64 MiB", "2", "0.5");
     assert_int_not_equal(bl_client_state(client, &err), BL_OK); // a returned store is another one
     bl_client_close(client);
@@ -251,7 +251,9 @@ static pid_t start_holder(const fixture_t *fixture, uint32_t stage, int *to, int
     bl_client_rooms(client, room, 1);
     well = well && bl_client_evict(client, room[0], fixture->slots.base, 1000, NULL, &err) == BL_OK;
     byte = well ? 'y' : 'n';
-    well = write(tell[1], &byte, 1) == 1 && read(ask[0], &byte, 1) == 1;
+    if (write(tell[1], &byte, 1) != 1 || read(ask[0], &byte, 1) != 1) {
+      _exit(1);
+    }
     // Woken up: what does a load say now?
     bl_status_t status = bl_client_load(client, room[0], fixture->slots.base, 1000, &err);
     byte = (char)status;
@@ -294,7 +296,7 @@ static void test_a_holder_dies(void **state) {
     waitpid(pid, NULL, 0);
     close(to);
     close(from);
-    (void)take_all(other, 2500000000u + BL_NS_PER_S); // TTL, grace, and a second of mercy
+    (void)take_all(other, UINT64_C(2500000000) + BL_NS_PER_S); // TTL, grace, and a second of mercy
     bl_client_close(other);
     unsigned now = count_descriptors(fixture->store.pid);
     assert_true(i == 0 || now <= descriptors + 2); // control connections that gRPC has not closed yet
@@ -312,7 +314,7 @@ static void test_a_paused_holder(void **state) {
   uint64_t rooms[16];
   static uint8_t expected[16 * GRANULE];
   kill(pid, SIGSTOP);
-  (void)take_all(other, 2500000000u + BL_NS_PER_S);
+  (void)take_all(other, UINT64_C(2500000000) + BL_NS_PER_S);
   bl_client_rooms(other, rooms, 16);
   fill(fixture->slots.base, sizeof expected, 77);
   memcpy(expected, fixture->slots.base, sizeof expected);
@@ -411,7 +413,7 @@ static void test_sigterm_drains(void **state) {
   must(bl_client_evict(client, room, fixture->slots.base, 100, NULL, &err), &err);
   kill(fixture->store.pid, SIGTERM);
   uint64_t start_ns = bl_clock_now_ns();
-  while (!bl_client_is_draining(client) && bl_clock_now_ns() - start_ns < 5 * BL_NS_PER_S) {
+  while (!bl_client_is_draining(client) && bl_clock_now_ns() - start_ns < UINT64_C(5) * BL_NS_PER_S) {
     usleep(10000);
   }
   assert_true(bl_client_is_draining(client));

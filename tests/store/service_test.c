@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GRANULE (64u << 10)
+#define GRANULE (UINT64_C(64) << 10)
 
 typedef struct fixture {
   bl_loop_t *loop;
