@@ -3,6 +3,7 @@
 
 #include "config/nearest.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,8 +40,9 @@ int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb
 }
 
 int bl_ctl_finish(bl_status_t status, const bl_error_t *err) {
-  if (status != BL_OK) {
-    fprintf(stderr, "ballastctl: %s\n", err->text);
+  if (status != BL_OK) { // a fault of the command line names the verb, too: "ballastctl run: ..."
+    bool named = strncmp(err->text, "ballastctl ", strlen("ballastctl ")) == 0;
+    fprintf(stderr, "%s%s\n", named ? "" : "ballastctl: ", err->text);
   }
   return bl_status_exit_code(status);
 }
