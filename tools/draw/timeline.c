@@ -17,7 +17,7 @@
 #define LANE_HEIGHT   7.0  // of evicts and loads
 #define CURVE_HEIGHT  30.0 // of slots in use
 #define ROW_GAP       16.0
-#define HAIRLINE      0.6 // boxes narrower than this get no outline
+#define HAIRLINE      0.6  // boxes narrower than this get no outline
 #define SAME_PLACE    0.25 // changes of slots closer than this are one
 
 #define INK       BL_COLOR(0x22272e)
