@@ -20,7 +20,7 @@ static void end_question(bl__question_t *question) {
   bl_client_t *client = question->client;
   pthread_mutex_lock(&client->mutex);
   question->over = true;
-  pthread_cond_broadcast(&client->changed);
+  pthread_cond_signal(&client->ended[question - client->questions]);
   pthread_mutex_unlock(&client->mutex);
 }
 

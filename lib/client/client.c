@@ -41,7 +41,7 @@ static void free_question(bl__question_t *question) {
   bl_client_t *client = question->client;
   pthread_mutex_lock(&client->mutex);
   question->used = false;
-  pthread_cond_broadcast(&client->changed);
+  pthread_cond_signal(&client->changed);
   pthread_mutex_unlock(&client->mutex);
 }
 
@@ -50,7 +50,7 @@ static void wait_over(bl__question_t *question) {
   bl_client_t *client = question->client;
   pthread_mutex_lock(&client->mutex);
   while (!question->over) {
-    pthread_cond_wait(&client->changed, &client->mutex);
+    pthread_cond_wait(&client->ended[question - client->questions], &client->mutex);
   }
   pthread_mutex_unlock(&client->mutex);
 }
@@ -392,6 +392,9 @@ bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out
   atomic_init(&client->door_fd, -1);
   pthread_mutex_init(&client->mutex, NULL);
   pthread_cond_init(&client->changed, NULL);
+  for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++) {
+    pthread_cond_init(&client->ended[i], NULL);
+  }
   client->stop.handle = bl__on_stop;
   snprintf(client->job, sizeof client->job, "%s", options->job);
   snprintf(client->store, sizeof client->store, "%s", options->store);
@@ -447,6 +450,9 @@ void bl_client_close(bl_client_t *client) {
     close(atomic_load(&client->door_fd));
   }
   pthread_cond_destroy(&client->changed);
+  for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++) {
+    pthread_cond_destroy(&client->ended[i]);
+  }
   pthread_mutex_destroy(&client->mutex);
   free(client->rooms);
   free(client);

@@ -91,12 +91,13 @@ struct bl_client {
   uint64_t next_renewal_ns;
   bl_message_t stop;
 
-  pthread_mutex_t mutex; // guards what follows, and used and over of questions
-  pthread_cond_t changed;
-  bl_error_t lost; // BL_OK while the session lives
-  bool started;    // the thread has its loop, or `lost` says why not
+  pthread_mutex_t mutex;  // guards what follows, and used and over of questions
+  pthread_cond_t changed; // the thread has started, a question is unused again
+  bl_error_t lost;        // BL_OK while the session lives
+  bool started;           // the thread has its loop, or `lost` says why not
   bool draining;
   bl__question_t questions[BL_CLIENT_IN_FLIGHT * 2];
+  pthread_cond_t ended[BL_CLIENT_IN_FLIGHT * 2]; // of each question: wakes its asker alone
   bl__room_t *rooms;
   size_t room_count, room_capacity;
   bl_client_counters_t counters;

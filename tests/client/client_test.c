@@ -26,8 +26,8 @@ static int set_up(void **state) {
   static fixture_t fixture;
   fixture = (fixture_t){.store = {0}};
   bl_error_t err = {0};
-  if (bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, ROOMS * 16 * GRANULE, &fixture.slots,
-                      &err) != BL_OK) {
+  if (bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, UINT64_C(16) * ROOMS * GRANULE,
+                      &fixture.slots, &err) != BL_OK) {
     return -1;
   }
   store_start(&fixture.store, "64 MiB", "2", "0.5");
@@ -198,7 +198,8 @@ static void test_many_threads(void **state) {
   worker_t workers[ROOMS];
   reserve(client, 4 * GRANULE, ROOMS, rooms);
   for (int i = 0; i < ROOMS; i++) {
-    workers[i] = (worker_t){.client = client, .room = rooms[i], .slot = fixture->slots.base + i * 16 * GRANULE};
+    workers[i] =
+        (worker_t){.client = client, .room = rooms[i], .slot = fixture->slots.base + (uint64_t)i * 16 * GRANULE};
     assert_int_equal(pthread_create(&threads[i], NULL, use_room, &workers[i]), 0);
   }
   for (int i = 0; i < ROOMS; i++) {

@@ -30,7 +30,7 @@ static inline bl_lease_reason_t holder_open(holder_t *holder, bl_lease_table_t *
                           .holder = incarnation_of(incarnation),
                           .key = incarnation_of(incarnation + 7777),
                           .arena_bytes = arena_bytes};
-  bl_lease_opened_t opened;
+  bl_lease_opened_t opened = {0};
   bl_lease_answer_t answer;
   (void)bl_lease_table_open(table, &open, now_ns, &opened, &answer);
   if (answer.reason == BL_LEASE_GRANTED) {

@@ -153,7 +153,7 @@ static void pause_once(uint64_t seed) {
   holder_t holder = {.now_ns = 1}, successor = {0};
   require(&world, holder_open(&holder, world.table, "job", 0, seed, 16 * GRANULE) == BL_LEASE_GRANTED, "open");
   require(&world, holder_reserve(&holder, 1, 4 * GRANULE, ROOMS) == BL_LEASE_GRANTED, "reserve");
-  bl_lease_token_t rooms[ROOMS], tokens[ROOMS], theirs[ROOMS];
+  bl_lease_token_t rooms[ROOMS] = {{.id = 0}}, tokens[ROOMS], theirs[ROOMS] = {{.id = 0}};
   bool moving[ROOMS];
   holder_rooms(&holder, rooms, ROOMS);
   for (int i = 0; i < ROOMS; i++) {
@@ -228,7 +228,7 @@ static void die_at(edge_t edge, uint64_t seed) {
   holder_t holder = {.now_ns = 1};
   require(&world, holder_open(&holder, world.table, "job", 0, seed, 16 * GRANULE) == BL_LEASE_GRANTED, "open");
   require(&world, holder_reserve(&holder, 1, 1 + draw(&world, 4 * GRANULE), ROOMS) == BL_LEASE_GRANTED, "reserve");
-  bl_lease_token_t rooms[ROOMS];
+  bl_lease_token_t rooms[ROOMS] = {{.id = 0}};
   bool moving[ROOMS];
   holder_rooms(&holder, rooms, ROOMS);
   for (int i = 0; i < ROOMS; i++) {

@@ -84,7 +84,7 @@ uint64_t model_in_flight_bytes(const model_t *model, uint64_t session);
 uint32_t model_free_granules(const model_t *model, int job, uint32_t *longest);
 
 // What a reservation comes to. `exact`: whether the model can tell also where room is fragmented.
-bl_lease_reason_t model_reserve(model_t *model, model_session_t *session, uint64_t plan,
+bl_lease_reason_t model_reserve(model_t *model, model_session_t *session, uint64_t version,
                                 const bl_lease_demand_t *demands, size_t count, bool *exact);
 // The use of a room is over.
 void model_over(model_t *model, uint32_t id);

@@ -51,7 +51,7 @@ static void test_bad_requests(void **state) {
   assert_int_equal(holder_reserve(&a, 1, 2 * GRANULE, 3), BL_LEASE_PLAN);
   assert_int_equal(holder_unreserve(&a, 2), BL_LEASE_PLAN);
 
-  bl_lease_token_t rooms[2], stale;
+  bl_lease_token_t rooms[2] = {{.id = 0}}, stale;
   bl_lease_answer_t answer;
   bl_lease_reason_t reason;
   assert_int_equal(holder_rooms(&a, rooms, 2), 2);
@@ -134,7 +134,7 @@ static void test_plans_share_rooms(void **state) {
   assert_int_equal(holder_open(&a, table, "job", 0, 1, 16 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 1, 4 * GRANULE, 3), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 2, 4 * GRANULE, 4), BL_LEASE_GRANTED); // 3 + 4 would not fit
-  bl_lease_token_t rooms[5];
+  bl_lease_token_t rooms[5] = {{.id = 0}};
   assert_int_equal(holder_rooms(&a, rooms, 5), 4);
   for (int i = 0; i < 4; i++) {
     assert_int_equal(holder_store(&a, &rooms[i], 100, 1), BL_LEASE_GRANTED);
@@ -160,7 +160,7 @@ static void test_time(void **state) {
   assert_int_equal(holder_open(&a, table, "job", 0, 1, 16 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_open(&b, table, "job", 1, 2, 0), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 1, GRANULE, 12), BL_LEASE_GRANTED);
-  bl_lease_token_t room;
+  bl_lease_token_t room = {.id = 0};
   holder_rooms(&a, &room, 1);
   assert_int_equal(holder_store(&a, &room, 100, 1), BL_LEASE_GRANTED);
   bl_lease_answer_t answer;
@@ -209,7 +209,7 @@ static void test_drain_and_revoke(void **state) {
   bl_error_t err;
   assert_int_equal(holder_open(&a, table, "job", 0, 1, 16 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 1, GRANULE, 2), BL_LEASE_GRANTED);
-  bl_lease_token_t rooms[2];
+  bl_lease_token_t rooms[2] = {{.id = 0}};
   holder_rooms(&a, rooms, 2);
   bl_lease_table_drain(table, true);
   assert_int_equal(holder_open(&b, table, "job", 1, 2, 0), BL_LEASE_DRAINING);
@@ -238,7 +238,7 @@ static void test_history_tells_every_state(void **state) {
   holder_t a = {0};
   assert_int_equal(holder_open(&a, table, "job", 3, 1, 16 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 1, GRANULE, 1), BL_LEASE_GRANTED);
-  bl_lease_token_t room;
+  bl_lease_token_t room = {.id = 0};
   bl_lease_answer_t answer;
   holder_rooms(&a, &room, 1);
   assert_int_equal(holder_store(&a, &room, 10, 1), BL_LEASE_GRANTED);

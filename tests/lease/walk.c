@@ -558,10 +558,10 @@ static int choose(walk_t *walk, const model_session_t *session, uint64_t words[6
     if (chance(walk, 40) || (somebody_may_yield && misses_rooms(&walk->model, session))) {
       return REQUEST_UNRESERVE;
     }
-    words[1] = draw(walk, 6 * BL_LEASE_GRANULE_BYTES) + (chance(walk, 97) ? 1 : 0);
+    words[1] = draw(walk, UINT64_C(6) * BL_LEASE_GRANULE_BYTES) + (chance(walk, 97) ? 1 : 0);
     words[2] = draw(walk, 5);
     if (chance(walk, 30) && !somebody_may_yield) {
-      words[3] = 1 + draw(walk, 3 * BL_LEASE_GRANULE_BYTES);
+      words[3] = 1 + draw(walk, UINT64_C(3) * BL_LEASE_GRANULE_BYTES);
       words[4] = 1 + draw(walk, 3);
     }
     return REQUEST_RESERVE;
@@ -832,13 +832,13 @@ static void print_failure(const walk_t *walk, uint64_t seed) {
 bool walk_run(uint64_t seed, uint64_t calls, walk_result_t *result) {
   walk_t walk = {.key = bl_random_key(seed, "lease walk")};
   bl_lease_config_t config = {.incarnation = incarnation_of(seed + 1),
-                              .capacity_bytes = 60 * BL_LEASE_GRANULE_BYTES,
+                              .capacity_bytes = UINT64_C(60) * BL_LEASE_GRANULE_BYTES,
                               .max_jobs = MODEL_JOBS,
                               .max_sessions = MODEL_SESSIONS,
                               .max_leases = MODEL_LEASES,
                               .window = MODEL_WINDOW,
                               .history = 64,
-                              .session_flow_bytes = 8 * BL_LEASE_GRANULE_BYTES};
+                              .session_flow_bytes = UINT64_C(8) * BL_LEASE_GRANULE_BYTES};
   bl_error_t err = {0};
   if (bl_lease_table_create(&config, 1, &walk.table, &err) != BL_OK) {
     fprintf(stderr, "%s\n", err.text);

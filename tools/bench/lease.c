@@ -161,7 +161,7 @@ static int run(const settings_t *settings) {
   bench.latencies = malloc(uses * sizeof *bench.latencies);
   bool well = bench.latencies != NULL && prepare(&bench, leases) && measure(&bench, USED_ROOMS, uses);
   uint64_t plan = 1;
-  for (uint64_t live = 10 * USED_ROOMS; well && live <= leases; live *= 10) {
+  for (uint64_t live = UINT64_C(10) * USED_ROOMS; well && live <= leases; live *= 10) {
     well = reserve(&bench, &bench.filler, plan, live - USED_ROOMS) && measure(&bench, live, uses);
     if (plan > 1) { // the rooms of the smaller plan are among those of the larger
       bl_lease_request_t request = next_request(&bench.filler);

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store on this machine, through libballast-client: lease operations per second and their latency with small blocks,
+// and the bandwidth of evictions and loads of large ones beside memcpy with and without the checksum.
+#include "bench.h"
+
+#include "client/client.h"
+#include "config/flags.h"
+#include "datapath/block.h"
+#include "loop/child.h"
+#include "measure.h"
+#include "sys/clock.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CLIENTS     2
+#define THREADS     32 // per client, each with one call in flight
+#define SMALL_BYTES 64
+#define IN_FLIGHT   2 // large blocks
+#define SAMPLES     7
+
+typedef struct {
+  int64_t uses, block_bytes;
+} settings_t;
+
+static const bl_option_t rows[] = {
+    {.name = "uses",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, uses),
+     .preset = "200",
+     .minimum = 10,
+     .maximum = 1000000,
+     .help = "Uses of a room (evict and release) per thread and sample."},
+    {.name = "block",
+     .type = BL_OPTION_BYTES,
+     .offset = offsetof(settings_t, block_bytes),
+     .preset = "16 MiB",
+     .minimum = 65536,
+     .maximum = 1 << 30,
+     .help = "Size of the large blocks."},
+};
+
+static const bl_flags_t flags = {.program = "ballast-bench store",
+                                 .usage = "[options]",
+                                 .about = "A store as a process beside this one, through libballast-client.",
+                                 .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+
+// ---- the store ---------------------------------------------------------------------------------------------------------
+
+typedef struct store {
+  bl_loop_t *loop;
+  bl_child_t *child;
+  char folder[32], address[64];
+  bool ready, gone;
+} store_t;
+
+static void on_ready(bl_child_t *child, const char *line, void *context) {
+  (void)child;
+  store_t *store = context;
+  store->ready = line != NULL;
+  bl_loop_stop(store->loop);
+}
+
+static void on_exit_of_store(bl_child_t *child, int exit_code, int term_signal, void *context) {
+  (void)child;
+  (void)exit_code;
+  (void)term_signal;
+  store_t *store = context;
+  store->gone = true;
+  bl_loop_stop(store->loop);
+}
+
+static bl_status_t start_store(store_t *store, uint64_t capacity_bytes, bl_error_t *err) {
+  char program[PATH_MAX], capacity[32];
+  ssize_t length = readlink("/proc/self/exe", program, sizeof program - 32);
+  if (length < 0) {
+    return bl_error_set(err, BL_IO, "where this program lies is unknown");
+  }
+  program[length] = '\0';
+  strcpy(strrchr(program, '/') + 1, "activation-store");
+  strcpy(store->folder, "/tmp/ballast-bench-XXXXXX");
+  if (mkdtemp(store->folder) == NULL) {
+    return bl_error_set(err, BL_IO, "no folder under /tmp");
+  }
+  snprintf(store->address, sizeof store->address, "unix:%s/s", store->folder);
+  snprintf(capacity, sizeof capacity, "%" PRIu64, capacity_bytes);
+  const char *argv[] = {program,
+                        "--listen",
+                        store->address,
+                        "--capacity",
+                        capacity,
+                        "--lifeline-fd",
+                        BL_CHILD_LIFELINE_FD_TEXT,
+                        "--ready-fd",
+                        BL_CHILD_READY_FD_TEXT,
+                        NULL};
+  bl_child_options_t options = {.argv = argv,
+                                .stderr_path = "/dev/null",
+                                .lifeline = true,
+                                .on_ready = on_ready,
+                                .on_exit = on_exit_of_store,
+                                .context = store};
+  bl_status_t status = bl_loop_create(&store->loop, err);
+  if (status == BL_OK) {
+    status = bl_child_create(store->loop, &options, &store->child, err);
+  }
+  if (status == BL_OK) {
+    bl_loop_run(store->loop);
+    status = store->ready ? BL_OK : bl_error_set(err, BL_UNAVAILABLE, "%s does not start", program);
+  }
+  return status;
+}
+
+static void stop_store(store_t *store) {
+  if (store->child != NULL && !store->gone) {
+    bl_child_close_lifeline(store->child);
+    while (!store->gone) {
+      bl_loop_run(store->loop);
+    }
+  }
+  bl_child_destroy(store->child);
+  if (store->loop != NULL) {
+    bl_loop_destroy(store->loop);
+  }
+  char path[80];
+  snprintf(path, sizeof path, "%s/s.lock", store->folder);
+  (void)unlink(path);
+  (void)rmdir(store->folder);
+}
+
+// ---- small blocks: operations ------------------------------------------------------------------------------------------
+
+typedef struct user {
+  pthread_t thread;
+  bl_client_t *client;
+  uint64_t room;
+  const uint8_t *source;
+  uint64_t uses;
+  uint64_t *latencies; // ns of each evict
+  bl_error_t err;
+} user_t;
+
+static void *use_room(void *argument) {
+  user_t *user = argument;
+  for (uint64_t i = 0; i < user->uses && user->err.status == BL_OK; i++) {
+    uint64_t start_ns = bl_clock_now_ns();
+    if (bl_client_evict(user->client, user->room, user->source, SMALL_BYTES, NULL, &user->err) == BL_OK) {
+      user->latencies[i] = bl_clock_now_ns() - start_ns;
+      user->err.status = bl_client_release(user->client, user->room, &user->err);
+    }
+  }
+  return NULL;
+}
+
+static int compare_ns(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+static bl_status_t measure_users(user_t *users, unsigned count, double *seconds, bl_error_t *err) {
+  uint64_t start_ns = bl_clock_now_ns();
+  unsigned started = 0;
+  while (started < count && pthread_create(&users[started].thread, NULL, use_room, &users[started]) == 0) {
+    started++;
+  }
+  bl_status_t status = started == count ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no more threads");
+  for (unsigned i = 0; i < started; i++) {
+    pthread_join(users[i].thread, NULL);
+    if (status == BL_OK && users[i].err.status != BL_OK) {
+      *err = users[i].err;
+      status = err->status;
+    }
+  }
+  *seconds = (double)(bl_clock_now_ns() - start_ns) / BL_NS_PER_S;
+  return status;
+}
+
+static bl_status_t measure_operations(bl_client_t *clients[CLIENTS], const bl_arena_t *source, uint64_t uses,
+                                      bl_error_t *err) {
+  static user_t users[CLIENTS * THREADS];
+  uint64_t rooms[THREADS];
+  uint64_t *latencies = malloc(CLIENTS * THREADS * uses * sizeof *latencies);
+  bl_status_t status = latencies != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for latencies");
+  for (unsigned i = 0; i < CLIENTS && status == BL_OK; i++) {
+    bl_client_demand_t demand = {.bytes = SMALL_BYTES, .count = THREADS};
+    status = bl_client_reserve(clients[i], 1, &demand, 1, err);
+    if (status == BL_OK && bl_client_rooms(clients[i], rooms, THREADS) == THREADS) {
+      for (unsigned j = 0; j < THREADS; j++) {
+        unsigned k = i * THREADS + j;
+        users[k] = (user_t){.client = clients[i],
+                            .room = rooms[j],
+                            .source = source->base + (size_t)k * SMALL_BYTES,
+                            .uses = uses,
+                            .latencies = latencies + k * uses};
+      }
+    }
+  }
+  for (unsigned in_flight = 1; in_flight <= CLIENTS * THREADS && status == BL_OK; in_flight *= 8) {
+    double seconds[SAMPLES];
+    for (unsigned i = 0; i < SAMPLES && status == BL_OK; i++) {
+      status = measure_users(users, in_flight, &seconds[i], err);
+    }
+    if (status == BL_OK) {
+      uint64_t count = in_flight * uses;
+      qsort(latencies, count, sizeof *latencies, compare_ns);
+      printf("store in_flight=%u ops_per_second=%.0f evict_p50_us=%.0f evict_p99_us=%.0f\n", in_flight,
+             (double)(2 * count) / bl_median(seconds, SAMPLES), (double)latencies[count / 2] / 1e3,
+             (double)latencies[count * 99 / 100] / 1e3);
+    }
+  }
+  for (unsigned i = 0; i < CLIENTS && status == BL_OK; i++) {
+    status = bl_client_unreserve(clients[i], 1, err);
+  }
+  free(latencies);
+  return status;
+}
+
+// ---- large blocks: bandwidth -------------------------------------------------------------------------------------------
+
+static bl_status_t measure_bandwidth(bl_client_t *client, const bl_arena_t *source, uint64_t bytes, bl_error_t *err) {
+  double evict[SAMPLES], load[SAMPLES], copy[SAMPLES], checked[SAMPLES];
+  uint64_t rooms[IN_FLIGHT], checksum;
+  uint8_t *here = source->base, *there = source->base + IN_FLIGHT * bytes;
+  bl_client_demand_t demand = {.bytes = bytes, .count = IN_FLIGHT};
+  bl_status_t status = bl_client_reserve(client, 2, &demand, 1, err);
+  bl_client_rooms(client, rooms, IN_FLIGHT);
+  memset(here, 7, 2 * IN_FLIGHT * bytes);
+  for (unsigned i = 0; i < SAMPLES && status == BL_OK; i++) {
+    bl_client_ticket_t tickets[IN_FLIGHT];
+    uint64_t times[5] = {bl_clock_now_ns()};
+    for (unsigned j = 0; j < IN_FLIGHT && status == BL_OK; j++) {
+      status = bl_client_evict_start(client, rooms[j], here + j * bytes, bytes, NULL, &tickets[j], err);
+    }
+    for (unsigned j = 0; j < IN_FLIGHT && status == BL_OK; j++) {
+      status = bl_client_evict_wait(client, tickets[j], err);
+    }
+    times[1] = bl_clock_now_ns();
+    for (unsigned j = 0; j < IN_FLIGHT && status == BL_OK; j++) {
+      status = bl_client_load(client, rooms[j], there + j * bytes, bytes, err);
+    }
+    times[2] = bl_clock_now_ns();
+    memcpy(there, here, IN_FLIGHT * bytes);
+    times[3] = bl_clock_now_ns();
+    if (status == BL_OK) {
+      status = bl_block_copy(there, here, IN_FLIGHT * bytes, NULL, &checksum);
+    }
+    times[4] = bl_clock_now_ns();
+    evict[i] = (double)(times[1] - times[0]);
+    load[i] = (double)(times[2] - times[1]);
+    copy[i] = (double)(times[3] - times[2]);
+    checked[i] = (double)(times[4] - times[3]);
+  }
+  if (status == BL_OK) {
+    double gigabytes = (double)(IN_FLIGHT * bytes);
+    double copied = bl_median(copy, SAMPLES);
+    double evicted = bl_median(evict, SAMPLES), loaded = bl_median(load, SAMPLES);
+    printf("store block_bytes=%" PRIu64 " memcpy_gb_s=%.2f checked_copy_gb_s=%.2f evict_gb_s=%.2f load_gb_s=%.2f "
+           "evict_share=%.2f load_share=%.2f\n",
+           bytes, gigabytes / copied, gigabytes / bl_median(checked, SAMPLES), gigabytes / evicted, gigabytes / loaded,
+           copied / evicted, copied / loaded);
+    status = bl_client_unreserve(client, 2, err);
+  }
+  return status;
+}
+
+static int run(const settings_t *settings) {
+  uint64_t bytes = (uint64_t)settings->block_bytes;
+  store_t store = {.loop = NULL};
+  bl_arena_t source = {.fd = -1};
+  bl_client_t *clients[CLIENTS] = {NULL};
+  bl_error_t err = {0};
+  uint64_t arena_bytes = IN_FLIGHT * (bytes + 65536) + CLIENTS * THREADS * UINT64_C(65536);
+  bl_status_t status = start_store(&store, arena_bytes, &err);
+  if (status == BL_OK) {
+    status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, 2 * IN_FLIGHT * bytes,
+                             &source, &err);
+  }
+  for (uint32_t i = 0; i < CLIENTS && status == BL_OK; i++) {
+    bl_client_options_t options = {.store = store.address,
+                                   .job = "bench",
+                                   .stage = i,
+                                   .arena_bytes = arena_bytes,
+                                   .sources = &source,
+                                   .source_count = 1};
+    status = bl_client_open(&options, &clients[i], &err);
+  }
+  if (status == BL_OK) {
+    status = measure_operations(clients, &source, (uint64_t)settings->uses, &err);
+  }
+  if (status == BL_OK) {
+    status = measure_bandwidth(clients[0], &source, bytes, &err);
+  }
+  for (unsigned i = 0; i < CLIENTS; i++) {
+    bl_client_close(clients[i]);
+  }
+  bl_arena_destroy(&source);
+  stop_store(&store);
+  if (status != BL_OK) {
+    fprintf(stderr, "ballast-bench store: %s\n", err.text);
+  }
+  return bl_status_exit_code(status);
+}
+
+int bl_bench_store(int argc, char **argv) {
+  bl_error_t err;
+  bl_error_clear(&err);
+  settings_t settings;
+  bl_flags_result_t result;
+  int exit_code = 0;
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
+  if (status != BL_OK) {
+    fprintf(stderr, "%s\n", err.text);
+    exit_code = bl_status_exit_code(status);
+  } else if (result.help) {
+    bl_flags_print_help(&flags, stdout);
+  } else {
+    exit_code = run(&settings);
+  }
+  bl_options_cleanup(&flags.table, &settings);
+  return exit_code;
+}
