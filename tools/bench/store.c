@@ -18,10 +18,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CLIENTS     2
-#define THREADS     32 // per client, each with one call in flight
+#define CLIENTS     2u
+#define THREADS     UINT64_C(32) // per client, each with one call in flight
 #define SMALL_BYTES 64
-#define IN_FLIGHT   2 // large blocks
+#define IN_FLIGHT   UINT64_C(2) // large blocks
 #define SAMPLES     7
 
 typedef struct {
@@ -82,8 +82,9 @@ static bl_status_t start_store(store_t *store, uint64_t capacity_bytes, bl_error
     return bl_error_set(err, BL_IO, "where this program lies is unknown");
   }
   program[length] = '\0';
-  strcpy(strrchr(program, '/') + 1, "activation-store");
-  strcpy(store->folder, "/tmp/ballast-bench-XXXXXX");
+  char *name = strrchr(program, '/') + 1;
+  snprintf(name, sizeof program - (size_t)(name - program), "activation-store");
+  snprintf(store->folder, sizeof store->folder, "/tmp/ballast-bench-XXXXXX");
   if (mkdtemp(store->folder) == NULL) {
     return bl_error_set(err, BL_IO, "no folder under /tmp");
   }
@@ -191,7 +192,7 @@ static bl_status_t measure_operations(bl_client_t *clients[CLIENTS], const bl_ar
     status = bl_client_reserve(clients[i], 1, &demand, 1, err);
     if (status == BL_OK && bl_client_rooms(clients[i], rooms, THREADS) == THREADS) {
       for (unsigned j = 0; j < THREADS; j++) {
-        unsigned k = i * THREADS + j;
+        uint64_t k = i * THREADS + j;
         users[k] = (user_t){.client = clients[i],
                             .room = rooms[j],
                             .source = source->base + (size_t)k * SMALL_BYTES,
@@ -206,11 +207,11 @@ static bl_status_t measure_operations(bl_client_t *clients[CLIENTS], const bl_ar
       status = measure_users(users, in_flight, &seconds[i], err);
     }
     if (status == BL_OK) {
-      uint64_t count = in_flight * uses;
+      uint64_t count = in_flight * uses, p50 = count / 2, p99 = count * 99 / 100;
       qsort(latencies, count, sizeof *latencies, compare_ns);
       printf("store in_flight=%u ops_per_second=%.0f evict_p50_us=%.0f evict_p99_us=%.0f\n", in_flight,
-             (double)(2 * count) / bl_median(seconds, SAMPLES), (double)latencies[count / 2] / 1e3,
-             (double)latencies[count * 99 / 100] / 1e3);
+             (double)(2 * count) / bl_median(seconds, SAMPLES), (double)latencies[p50] / 1e3,
+             (double)latencies[p99] / 1e3);
     }
   }
   for (unsigned i = 0; i < CLIENTS && status == BL_OK; i++) {
