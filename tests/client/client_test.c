@@ -233,6 +233,54 @@ static void test_a_store_dies(void **state) {
   bl_client_close(must_open(fixture, 0));
 }
 
+// Killed at a random moment with evictions and loads under way: each ends soon, well or with BL_UNAVAILABLE; what was
+// loaded is right, and what did not get away is still at its source.
+static void test_a_store_dies_in_the_middle(void **state) {
+  fixture_t *fixture = *state;
+  const char *only = getenv("BALLAST_SEED");
+  uint64_t kills = getenv("BALLAST_SOAK") != NULL ? 200 : 10;
+  static uint8_t expected[16 * GRANULE];
+  for (uint64_t seed = 1; seed <= kills; seed++) {
+    if (only != NULL && strtoull(only, NULL, 10) != seed) {
+      continue;
+    }
+    bl_client_t *client = must_open(fixture, 0);
+    uint64_t rooms[ROOMS], key = bl_random_key(seed, "kill");
+    bl_client_ticket_t tickets[ROOMS];
+    bl_error_t err = {0};
+    reserve(client, 16 * GRANULE, ROOMS, rooms);
+    for (uint64_t i = 0; i < ROOMS; i++) {
+      fill(fixture->slots.base + i * 16 * GRANULE, 16 * GRANULE, seed * ROOMS + i);
+    }
+    pid_t killer = fork();
+    assert_true(killer >= 0);
+    if (killer == 0) {
+      usleep((useconds_t)bl_random_below(key, 0, 20000));
+      kill(fixture->store.pid, SIGKILL);
+      _exit(0);
+    }
+    uint64_t started = 0;
+    for (bl_status_t status = BL_OK; started < ROOMS && status == BL_OK; started += status == BL_OK ? 1 : 0) {
+      status = bl_client_evict_start(client, rooms[started], fixture->slots.base + started * 16 * GRANULE, 16 * GRANULE,
+                                     NULL, &tickets[started], &err);
+    }
+    for (uint64_t i = 0; i < started; i++) {
+      uint8_t *slot = fixture->slots.base + i * 16 * GRANULE;
+      bl_status_t status = bl_client_evict_wait(client, tickets[i], &err);
+      bool loaded = status == BL_OK && bl_client_load(client, rooms[i], slot, 16 * GRANULE, &err) == BL_OK;
+      if (!loaded && err.status != BL_UNAVAILABLE) {
+        fail_msg("seed %" PRIu64 ": %s: %s", seed, bl_status_name(err.status), err.text);
+      }
+      fill(expected, 16 * GRANULE, seed * ROOMS + i);
+      assert_memory_equal(slot, expected, 16 * GRANULE);
+    }
+    waitpid(killer, NULL, 0);
+    (void)store_wait(&fixture->store);
+    store_start(&fixture->store, "64 MiB", "2", "0.5");
+    bl_client_close(client);
+  }
+}
+
 // A process that opens, fills its rooms, says so, and does no more.
 static pid_t start_holder(const fixture_t *fixture, uint32_t stage, int *to, int *from) {
   int ask[2], tell[2];
@@ -434,6 +482,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_a_flipped_bit_is_found, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_many_threads, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_store_dies, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_store_dies_in_the_middle, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_holder_dies, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_paused_holder, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_newer_incarnation, set_up, tear_down),
