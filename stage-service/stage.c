@@ -150,9 +150,8 @@ void bl_stage_destroy(bl_stage_t *stage) {
     return;
   }
   stage->options.observer = (bl_stage_observer_t){0};
-  atomic_store(&stage->progress.cancelled, true);
   if (stage->engine != NULL) {
-    bl_hub_abort(stage->engine->hub);
+    bl_executor_interrupt(stage->engine, &stage->progress);
   }
   bl_worker_destroy(stage->worker);
   stage->worker = NULL;
@@ -415,6 +414,7 @@ bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, c
   request.configured = stage->engine->training.schedule;
   request.slots = stage->engine->slot_count;
   request.edges = stage->engine->edge_count;
+  request.parks = stage->engine->parking != NULL;
   request.recomputes = stage->engine->training.layout.recompute == BL_RECOMPUTE_FULL;
   bl_executor_plan_t *made;
   if (bl_executor_plan_create(&request, &made, err) != BL_OK) {
@@ -539,8 +539,7 @@ bl_stage_decision_t bl_stage_abort(bl_stage_t *stage, bl_driver_id_t driver, uin
   bool dropped;
   bl_stage_decision_t decision = bl_stage_step_abort(&stage->step, driver, next, attempt, &dropped, err);
   if (decision == BL_STAGE_BEGIN) {
-    atomic_store(&stage->progress.cancelled, true);
-    bl_hub_abort(stage->engine->hub);
+    bl_executor_interrupt(stage->engine, &stage->progress);
   }
   return decision;
 }

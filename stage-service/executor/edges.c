@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/edges.h"
 
-#include "sys/clock.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -23,20 +21,11 @@ static bl_tensor_key_t key_of_send(const bl_planned_op_t *op) {
                            .micro_batch = op->op.micro_batch};
 }
 
-static uint64_t start_wait(bl_edges_t *edges) {
-  uint64_t start_ns = bl_clock_now_ns();
-  atomic_store_explicit(edges->waiting_ns, start_ns, memory_order_relaxed);
-  return start_ns;
-}
-
 // `what` ends in "from" or "to"; the trace shows it with the peer.
 static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_t micro_batch, uint64_t start_ns) {
-  uint64_t end_ns = bl_clock_now_ns();
   char name[BL_TRACE_NAME_BYTES];
   snprintf(name, sizeof name, "%s stage %" PRIu32, what, peer);
-  atomic_store_explicit(edges->waiting_ns, 0, memory_order_relaxed);
-  edges->stall_ns += end_ns - start_ns;
-  bl_trace_add(edges->engine->trace, name, true, (int32_t)micro_batch, edges->slots_in_use, start_ns, end_ns);
+  bl_stall_end(edges->stall, name, micro_batch, start_ns);
 }
 
 // Until what left from `buffer` last has left.
@@ -45,7 +34,7 @@ static bl_status_t wait_free(bl_edges_t *edges, uint32_t buffer, bl_error_t *err
   if (!send->pending) {
     return BL_OK;
   }
-  uint64_t start_ns = start_wait(edges);
+  uint64_t start_ns = bl_stall_begin(edges->stall);
   bl_status_t status =
       bl_hub_wait_sent(edges->engine->hub, (int32_t)send->peer, send->key, start_ns + PEER_DEADLINE_NS, err);
   end_wait(edges, "send to", send->peer, send->key.micro_batch, start_ns);
@@ -84,7 +73,7 @@ static bl_status_t wait_received(bl_edges_t *edges, const bl_planned_receive_t *
   bl_hub_t *hub = edges->engine->hub;
   bl_tensor_key_t key = key_of_receive(receive);
   bool there = bl_hub_received(hub, (int32_t)receive->from, key);
-  uint64_t start_ns = there ? bl_clock_now_ns() : start_wait(edges);
+  uint64_t start_ns = there ? bl_clock_now_ns() : bl_stall_begin(edges->stall);
   bl_status_t status = bl_hub_wait_received(hub, (int32_t)receive->from, key, start_ns + PEER_DEADLINE_NS, err);
   if (!there) {
     end_wait(edges, receive->kind == BL_EDGE_X ? "activation from" : "gradient from", receive->from,
@@ -135,7 +124,7 @@ bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  uint64_t start_ns = start_wait(edges);
+  uint64_t start_ns = bl_stall_begin(edges->stall);
   status = bl_hub_wait_received(engine->hub, peer, key, start_ns + PEER_DEADLINE_NS, err);
   if (status == BL_OK) {
     status = bl_hub_wait_sent(engine->hub, peer, key, start_ns + PEER_DEADLINE_NS, err);

@@ -2,22 +2,19 @@
 // The edge buffers of one run: posts the receives of a plan when they are due, waits for them, and keeps track of what
 // still leaves from which buffer, so that nothing is overwritten before it has left (schedule/slots.h, rules 3 to 5).
 //
-// Waits are counted as stalls and traced. Thread: the compute thread.
+// Thread: the compute thread.
 #ifndef BALLAST_EXECUTOR_EDGES_H
 #define BALLAST_EXECUTOR_EDGES_H
 
 #include "executor/engine.h"
+#include "executor/stall.h"
 #include "schedule/slots.h"
-
-#include <stdatomic.h>
 
 typedef struct bl_edges {
   bl_engine_t *engine;
   const bl_stage_plan_t *plan;
-  _Atomic uint64_t *waiting_ns; // set to the start of a wait for a peer, 0 otherwise
-  uint64_t stall_ns;            // spent in such waits
-  uint32_t slots_in_use;        // for the trace
-  size_t next_receive;          // the first that is not posted
+  bl_stall_t *stall;   // of the run
+  size_t next_receive; // the first that is not posted
 } bl_edges_t;
 
 // Begins attempt `attempt` on the hub and forgets what left in earlier ones.

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRACE_EVENTS_PER_OPERATION 2 // itself and the wait before it
+// Itself, what it waits for (its message and its slot or block), a block made again, and its part of E and L.
+#define TRACE_EVENTS_PER_OPERATION 6
 #define TRACE_EVENTS_PER_STEP      8 // waits and work outside operations
 
 static bl_status_t no_memory(bl_error_t *err) {
@@ -180,7 +181,11 @@ static bl_status_t reserve_all(bl_engine_t *engine, bl_error_t *err) {
   engine->labels = engine->tokens + batch;
   engine->ops->use_workspace(engine->compute, engine->workspace.base + chunk_workspace, ops_workspace);
   engine->edge_sends = calloc(engine->edge_count, sizeof *engine->edge_sends);
-  return engine->edge_sends == NULL ? no_memory(err) : BL_OK;
+  engine->blocks =
+      calloc((size_t)engine->chunk_count * engine->training.schedule->micro_batches, sizeof *engine->blocks);
+  engine->leaving = calloc(engine->slot_count, sizeof *engine->leaving);
+  bool complete = engine->edge_sends != NULL && engine->blocks != NULL && engine->leaving != NULL;
+  return complete ? BL_OK : no_memory(err);
 }
 
 // Cuts the arenas into the parts of each chunk.
@@ -355,6 +360,8 @@ void bl_engine_destroy(bl_engine_t *engine) {
   }
   free(engine->chunks);
   free(engine->edge_sends);
+  free(engine->blocks);
+  free(engine->leaving);
   if (engine->compute != NULL) {
     engine->ops->destroy(engine->compute);
   }

@@ -21,6 +21,7 @@
 #include "config/job.h"
 #include "datapath/boundary.h"
 #include "device/device.h"
+#include "executor/parking.h"
 #include "job/training.h"
 #include "observe/trace.h"
 
@@ -51,6 +52,29 @@ typedef struct bl_edge_send {
   bl_tensor_key_t key;
 } bl_edge_send_t;
 
+typedef enum bl_block_place {
+  BL_BLOCK_HOME,      // in its slot, or not made yet
+  BL_BLOCK_LEAVING,   // being evicted
+  BL_BLOCK_PARKED,    // away
+  BL_BLOCK_RETURNING, // being loaded
+  BL_BLOCK_DROPPED,   // given up at its eviction: to be made again
+  BL_BLOCK_LOST,      // given up at its load: to be made again
+} bl_block_place_t;
+
+// One activation block of the run, executor/parked.h.
+typedef struct bl_engine_block {
+  bl_block_place_t place;
+  uint32_t input;           // edge buffer of its x
+  uint32_t slot;            // where it is, leaves from or comes to
+  bl_parked_block_t parked; // as it was evicted
+} bl_engine_block_t;
+
+// What leaves from a slot.
+typedef struct bl_engine_leaving {
+  bl_engine_block_t *block; // NULL: nothing
+  uint32_t free_at;         // operation before which the plan counts the slot as free
+} bl_engine_leaving_t;
+
 typedef struct bl_engine {
   bl_job_t job;
   bl_training_t training;
@@ -77,6 +101,11 @@ typedef struct bl_engine {
   int32_t *labels;            // [micro_batch, seq]
 
   bl_snapshot_t *snapshot; // NULL: the job writes no checkpoints
+
+  bl_parking_t *parking;        // where evicted blocks go; set by the owner between runs, NULL: nowhere
+  bl_engine_block_t *blocks;    // [chunk_count * micro_batches]
+  bl_engine_leaving_t *leaving; // [slot_count]
+
   bl_hub_t *hub;
   bl_trace_t *trace; // of the last run
 } bl_engine_t;

@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "data/batch.h"
 #include "executor/edges.h"
+#include "executor/parked.h"
 #include "sys/clock.h"
 
 #include <math.h>
@@ -15,7 +16,9 @@ typedef struct {
   const bl_run_t *run;
   bl_run_progress_t *progress;
   bl_vote_t *vote;
+  bl_stall_t stall;
   bl_edges_t edges;
+  bl_parked_t parked;
 } pass_t;
 
 static const bl_chunk_span_t *span_of(const pass_t *pass, bl_op_t op) {
@@ -118,6 +121,7 @@ static bl_status_t forward(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
     return status;
   }
   float *out = bl_engine_edge(engine, op->output);
+  bl_parked_made(&pass->parked, op);
   bl_chunk_forward(chunk, tokens, bl_engine_edge(engine, op->input), slot_of(engine, op), out);
   if (pass->run->id.kind != BL_RUN_TRAIN && span_of(pass, op->op)->head) {
     return look_at_head(pass, chunk, op, out, err);
@@ -174,18 +178,41 @@ static bl_status_t compute(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
   case BL_VERB_R:
     recompute(pass, op);
     return BL_OK;
+  case BL_VERB_E:
+    return bl_parked_evict(&pass->parked, op, err);
+  case BL_VERB_L:
+    return bl_parked_load(&pass->parked, op, err);
   default:
     return bl_error_set(err, BL_INTERNAL, "an operation that bl_executor_plan_create should have refused");
   }
 }
 
+static bool takes_slot(const bl_planned_op_t *op) {
+  return op->slot != BL_NONE && (op->op.verb == BL_VERB_F || op->op.verb == BL_VERB_R || op->op.verb == BL_VERB_L);
+}
+
+// Until all that the operation reads is there, and what it writes is free.
+static bl_status_t wait_ready(pass_t *pass, size_t index, const bl_planned_op_t *op, bl_error_t *err) {
+  bl_status_t status = bl_edges_post(&pass->edges, index, err);
+  if (status == BL_OK) {
+    status = bl_parked_reap(&pass->parked, index, err);
+  }
+  if (status == BL_OK && takes_slot(op)) {
+    status = bl_parked_wait_slot(&pass->parked, op->slot, err);
+  }
+  if (status == BL_OK && bl_verb_starts_backward((bl_verb_t)op->op.verb)) {
+    status = bl_parked_wait_block(&pass->parked, op, err); // while the gradient is on its way
+  }
+  return status == BL_OK ? bl_edges_wait(&pass->edges, op, err) : status;
+}
+
 static void count_slots(pass_t *pass, const bl_planned_op_t *op) {
   bl_stage_counters_t *counters = &pass->vote->counters;
-  if (op->slot != BL_NONE && (op->op.verb == BL_VERB_F || op->op.verb == BL_VERB_R)) {
-    uint32_t in_use = ++pass->edges.slots_in_use;
+  if (takes_slot(op)) {
+    uint32_t in_use = ++pass->stall.slots_in_use;
     counters->peak_slots = in_use > counters->peak_slots ? in_use : counters->peak_slots;
   }
-  atomic_store_explicit(&pass->progress->slots, pass->edges.slots_in_use, memory_order_relaxed);
+  atomic_store_explicit(&pass->progress->slots, pass->stall.slots_in_use, memory_order_relaxed);
 }
 
 static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
@@ -194,24 +221,25 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   if (atomic_load_explicit(&pass->progress->cancelled, memory_order_relaxed)) {
     return bl_error_set(err, BL_CANCELLED, "the attempt was given up");
   }
-  bl_status_t status = bl_edges_post(&pass->edges, index, err);
-  if (status == BL_OK) {
-    status = bl_edges_wait(&pass->edges, op, err);
-  }
+  bl_status_t status = wait_ready(pass, index, op, err);
   if (status != BL_OK) {
     return status;
   }
   count_slots(pass, op);
-  uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->edges.stall_ns;
+  uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->stall.total_ns;
   status = compute(pass, op, err);
   if (status == BL_OK) {
     status = engine->ops->status(engine->compute, err);
   }
   uint64_t end_ns = bl_clock_now_ns();
-  pass->edges.slots_in_use -= op->releases_slot;
-  pass->vote->counters.busy_ns += end_ns - start_ns - (pass->edges.stall_ns - stalled_ns);
+  if (op->op.verb != BL_VERB_E) { // its slot is free when the block has left
+    pass->stall.slots_in_use -= op->releases_slot;
+  }
+  if (bl_verb_computes((bl_verb_t)op->op.verb)) { // E and L count their own
+    pass->vote->counters.busy_ns += end_ns - start_ns - (pass->stall.total_ns - stalled_ns);
+  }
   char cell[BL_OP_TEXT];
-  bl_trace_add(engine->trace, bl_op_format(op->op, cell), false, (int32_t)op->op.micro_batch, pass->edges.slots_in_use,
+  bl_trace_add(engine->trace, bl_op_format(op->op, cell), false, (int32_t)op->op.micro_batch, pass->stall.slots_in_use,
                start_ns, end_ns);
   atomic_store_explicit(&pass->progress->done, (uint32_t)index + 1, memory_order_relaxed);
   return status;
@@ -265,14 +293,14 @@ static bl_status_t join_tied(pass_t *pass, bl_error_t *err) {
 
 static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
-  uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->edges.stall_ns;
+  uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->stall.total_ns;
   bl_status_t status = join_tied(pass, err);
   if (status != BL_OK) {
     return status;
   }
   collect_squares(pass);
   uint64_t end_ns = bl_clock_now_ns();
-  pass->vote->counters.busy_ns += end_ns - start_ns - (pass->edges.stall_ns - stalled_ns);
+  pass->vote->counters.busy_ns += end_ns - start_ns - (pass->stall.total_ns - stalled_ns);
   return engine->ops->status(engine->compute, err);
 }
 
@@ -305,10 +333,16 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
                  .run = run,
                  .progress = progress,
                  .vote = vote,
-                 .edges = {.engine = engine, .plan = plan, .waiting_ns = &progress->waiting_ns}};
+                 .stall = {.trace = engine->trace, .waiting_ns = &progress->waiting_ns}};
+  pass.edges = (bl_edges_t){.engine = engine, .plan = plan, .stall = &pass.stall};
+  pass.parked =
+      (bl_parked_t){.engine = engine, .stall = &pass.stall, .counters = &vote->counters, .attempt = run->id.attempt};
   reset_vote(&pass);
   bl_trace_clear(engine->trace);
   bl_status_t status = bl_edges_begin(&pass.edges, run->id.attempt, err);
+  if (status == BL_OK) {
+    status = bl_parked_begin(&pass.parked, err);
+  }
   if (status != BL_OK) {
     return status;
   }
@@ -321,9 +355,20 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   if (status == BL_OK && run->id.kind == BL_RUN_TRAIN) {
     status = finish_gradients(&pass, err);
   }
-  vote->counters.stall_ns = pass.edges.stall_ns;
+  if (status != BL_OK) {
+    bl_parked_abort(&pass.parked);
+  }
+  vote->counters.stall_ns = pass.stall.total_ns;
   vote->counters.peak_slot_bytes = vote->counters.peak_slots * engine->slot_bytes;
   return status;
+}
+
+void bl_executor_interrupt(bl_engine_t *engine, bl_run_progress_t *progress) {
+  atomic_store(&progress->cancelled, true); // first: a run that only now begins on the hub or the parking sees it
+  bl_hub_abort(engine->hub);
+  if (engine->parking != NULL) {
+    engine->parking->ops->interrupt(engine->parking);
+  }
 }
 
 bl_status_t bl_executor_update(bl_engine_t *engine, uint64_t step, double scale, double learning_rate,

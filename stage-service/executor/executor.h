@@ -2,8 +2,7 @@
 // Runs one plan on an engine: the operations of a stage in their order, receiving what each needs and sending what it
 // makes. Nothing here knows a schedule by name.
 //
-// Thread: bl_executor_run on the compute thread. Progress may be read from any. To interrupt a run, call
-// bl_hub_abort(engine->hub) and set progress->cancelled: it ends with BL_CANCELLED at the next operation or wait.
+// Thread: bl_executor_run on the compute thread. Progress may be read from any.
 #ifndef BALLAST_EXECUTOR_EXECUTOR_H
 #define BALLAST_EXECUTOR_EXECUTOR_H
 
@@ -26,15 +25,19 @@ typedef struct bl_run {
 typedef struct bl_run_progress {
   _Atomic uint32_t done;       // operations finished
   _Atomic uint32_t slots;      // in use
-  _Atomic uint64_t waiting_ns; // since when it waits for a peer; 0: it computes
+  _Atomic uint64_t waiting_ns; // since when it waits for a peer or a store; 0: it computes
   atomic_bool cancelled;
 } bl_run_progress_t;
 
 // Fills *vote, whose arrays have room for the plan's micro-batches and the engine's parameters. After BL_RUN_TRAIN the
 // gradients are those of the step, until the next run. BL_CANCELLED; BL_UNAVAILABLE, BL_DATA_LOSS, BL_DEADLINE: a peer,
-// named; BL_INVALID: data (file and offset); BL_INTERNAL: compute.
+// named, or memory (executor/parked.h); BL_INVALID: data (file and offset); BL_INTERNAL: compute.
 BL_MUST_USE bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_progress_t *progress,
                                         bl_vote_t *vote, bl_error_t *err);
+
+// From any thread: the run ends with BL_CANCELLED at its next operation or wait. When it has returned, no transfer of
+// its attempt touches a slot.
+void bl_executor_interrupt(bl_engine_t *engine, bl_run_progress_t *progress);
 
 // Applies AdamW with the gradients of the last BL_RUN_TRAIN. BL_INTERNAL: compute.
 BL_MUST_USE bl_status_t bl_executor_update(bl_engine_t *engine, uint64_t step, double scale, double learning_rate,

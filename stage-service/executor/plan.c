@@ -44,11 +44,48 @@ static bool runs(bl_run_kind_t kind, bl_verb_t verb) {
   }
 }
 
-static bl_status_t check_operations(const bl_executor_plan_request_t *request, const bl_stage_plan_t *plan,
+// E and L of this stage.
+static bl_status_t check_transfer(const bl_executor_plan_request_t *request, const bl_schedule_t *schedule, bl_op_t op,
+                                  bl_error_t *err) {
+  char cell[BL_OP_TEXT];
+  bl_op_format(op, cell);
+  if (request->kind != BL_RUN_TRAIN || schedule->slices > 1) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "plan %lu: stage %u cannot run %s %s", request->version, request->stage,
+                        cell, schedule->slices > 1 ? "with sliced sequences" : "in this kind of run");
+  }
+  if (request->recomputes) {
+    return bl_error_set(err, BL_INVALID,
+                        "plan %lu: stage %u refuses %s: under pipeline.recompute: full the kept input is the block, "
+                        "and there is nothing to evict",
+                        request->version, request->stage, cell);
+  }
+  if (!request->parks) {
+    return bl_error_set(err, BL_UNAVAILABLE,
+                        "plan %lu: stage %u cannot run %s: no store takes evicted blocks; use a policy without "
+                        "evictions, or give the job a store",
+                        request->version, request->stage, cell);
+  }
+  if (request->overlap_transfers != (schedule->transfers == BL_TRANSFER_OVERLAP)) {
+    return bl_error_set(err, BL_INVALID, "plan %lu: its schedule has %s transfers, announced are %s ones",
+                        request->version, request->overlap_transfers ? "serial" : "overlapping",
+                        request->overlap_transfers ? "overlapping" : "serial");
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_operations(const bl_executor_plan_request_t *request, const bl_executor_plan_t *made,
                                     bl_error_t *err) {
+  const bl_stage_plan_t *plan = &made->stage;
   for (size_t i = 0; i < plan->op_count; i++) {
     bl_op_t op = plan->ops[i].op;
     char cell[BL_OP_TEXT];
+    if (!bl_verb_computes((bl_verb_t)op.verb)) {
+      bl_status_t status = check_transfer(request, made->schedule, op, err);
+      if (status != BL_OK) {
+        return status;
+      }
+      continue;
+    }
     if (op.verb == BL_VERB_R && !request->recomputes) {
       return bl_error_set(err, BL_INVALID,
                           "plan %lu: stage %u cannot run %s: it was not configured with pipeline.recompute: full",
@@ -84,7 +121,7 @@ bl_status_t bl_executor_plan_create(const bl_executor_plan_request_t *request, b
         bl_stage_plan_init(made->schedule, request->stage, bl_executor_plan_limits(request->slots), &made->stage, err);
   }
   if (status == BL_OK) {
-    status = check_operations(request, &made->stage, err);
+    status = check_operations(request, made, err);
   }
   if (status != BL_OK) {
     bl_executor_plan_destroy(made);

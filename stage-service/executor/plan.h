@@ -30,12 +30,14 @@ typedef struct bl_executor_plan_request {
   const char *csv; // schedule of all stages
   size_t csv_bytes;
   uint32_t stage;
+  bool overlap_transfers;          // what the schedule's transfers must be, where it has any
   const bl_schedule_t *configured; // the job's schedule: placement must agree
   uint32_t slots, edges;           // what the stage has
+  bool parks;                      // it has where evicted blocks go (executor/parking.h)
   bool recomputes;                 // its workspace has room for a forward that keeps nothing (BL_RECOMPUTE_FULL)
 } bl_executor_plan_request_t;
 
-// BL_INVALID: not a schedule, or not one for these stages; BL_EXHAUSTED: needs more slots or edge buffers than there
+// BL_INVALID: not a schedule, or not one for these stages; BL_UNAVAILABLE: it evicts, and there is nowhere to; BL_EXHAUSTED: needs more slots or edge buffers than there
 // are; BL_UNIMPLEMENTED: an operation that this version does not run. On failure nothing is made.
 BL_MUST_USE bl_status_t bl_executor_plan_create(const bl_executor_plan_request_t *request, bl_executor_plan_t **plan,
                                                 bl_error_t *err);

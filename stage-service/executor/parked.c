@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/parked.h"
+
+#include "base/bytes.h"
+#include "base/hash.h"
+
+#include <string.h>
+
+static size_t index_of(const bl_engine_t *engine, bl_op_t op) {
+  uint32_t chunk = 0;
+  while (engine->chunks[chunk].virtual_stage != op.virtual_stage) {
+    chunk++;
+  }
+  return (size_t)chunk * engine->training.schedule->micro_batches + op.micro_batch;
+}
+
+static bl_engine_block_t *block_of(const bl_parked_t *parked, bl_op_t op) {
+  return &parked->engine->blocks[index_of(parked->engine, op)];
+}
+
+bl_status_t bl_parked_begin(bl_parked_t *parked, bl_error_t *err) {
+  bl_engine_t *engine = parked->engine;
+  if (engine->parking == NULL) {
+    return BL_OK;
+  }
+  memset(engine->blocks, 0,
+         (size_t)engine->chunk_count * engine->training.schedule->micro_batches * sizeof *engine->blocks);
+  memset(engine->leaving, 0, engine->slot_count * sizeof *engine->leaving);
+  return engine->parking->ops->begin(engine->parking, parked->attempt, err);
+}
+
+void bl_parked_abort(bl_parked_t *parked) {
+  bl_parking_t *parking = parked->engine->parking;
+  if (parking != NULL) {
+    parking->ops->abort(parking, parked->attempt);
+  }
+}
+
+// Segments end where they end, their places are multiples of 64: what lies between would differ between two slots.
+static void clear_padding(const bl_layout_t *layout, uint8_t *slot) {
+  for (uint32_t layer = 0; layer < layout->span.layer_count; layer++) {
+    for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
+      bl_segment_t segment;
+      if (bl_layout_segment(layout, layer, (bl_segment_kind_t)kind, &segment) &&
+          (segment.lifetime == BL_LIFETIME_F_TO_I || segment.lifetime == BL_LIFETIME_F_TO_W)) {
+        uint64_t end = segment.offset_bytes + segment.bytes;
+        memset(slot + end, 0, bl_align_up(end, BL_CACHE_LINE_BYTES) - end);
+      }
+    }
+  }
+}
+
+static uint64_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t slot) {
+  const bl_chunk_t *chunk = bl_engine_chunk(parked->engine, op.virtual_stage);
+  uint8_t *block = bl_engine_slot(parked->engine, slot);
+  clear_padding(bl_chunk_layout(chunk), block);
+  return bl_hash64(block, bl_chunk_sizes(chunk).evict_bytes, 0);
+}
+
+// Waits for the transfer of a block.
+static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *block, const char *name,
+                                 bl_parking_outcome_t *outcome, bl_error_t *err) {
+  bl_parking_t *parking = parked->engine->parking;
+  bl_parking_key_t key = block->parked.key;
+  if (parking->ops->poll(parking, key)) {
+    return parking->ops->wait(parking, key, bl_clock_now_ns() + parking->patience_ns, outcome, err);
+  }
+  uint64_t start_ns = bl_stall_begin(parked->stall);
+  bl_status_t status = parking->ops->wait(parking, key, start_ns + parking->patience_ns, outcome, err);
+  bl_stall_end(parked->stall, name, key.micro_batch, start_ns);
+  return status;
+}
+
+void bl_parked_made(bl_parked_t *parked, const bl_planned_op_t *op) {
+  block_of(parked, op->op)->input = op->input;
+}
+
+// ---- leaving
+
+static void drop(bl_parked_t *parked, bl_engine_block_t *block) {
+  block->place = BL_BLOCK_DROPPED;
+  parked->counters->dropped++;
+  parked->stall->slots_in_use--;
+}
+
+static bl_status_t finish_leaving(bl_parked_t *parked, bl_engine_block_t *block, bl_error_t *err) {
+  bl_parking_outcome_t outcome;
+  bl_status_t status = wait_transfer(parked, block, "eviction", &outcome, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  parked->engine->leaving[block->slot] = (bl_engine_leaving_t){0};
+  if (outcome == BL_PARKING_LOST) { // the slot is needed, so the block goes all the same
+    drop(parked, block);
+    return BL_OK;
+  }
+  block->place = BL_BLOCK_PARKED;
+  parked->counters->evicted++;
+  parked->stall->slots_in_use--;
+  return BL_OK;
+}
+
+bl_status_t bl_parked_evict(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err) {
+  bl_engine_t *engine = parked->engine;
+  bl_status_t status = bl_parked_wait_block(parked, op, err); // loaded a moment ago, leaving again
+  if (status != BL_OK) {
+    return status;
+  }
+  uint64_t start_ns = bl_clock_now_ns();
+  bl_engine_block_t *block = block_of(parked, op->op);
+  *block =
+      (bl_engine_block_t){.place = BL_BLOCK_LEAVING,
+                          .input = block->input,
+                          .slot = op->slot,
+                          .parked = {.key = {parked->attempt, op->op.virtual_stage, op->op.micro_batch},
+                                     .store = op->op.store,
+                                     .bytes = bl_chunk_sizes(bl_engine_chunk(engine, op->op.virtual_stage)).evict_bytes,
+                                     .checksum = checksum_of(parked, op->op, op->slot)}};
+  status = engine->parking->ops->begin_evict(engine->parking, &block->parked, bl_engine_slot(engine, op->slot), err);
+  if (status == BL_UNAVAILABLE) {
+    bl_error_clear(err);
+    drop(parked, block);
+    status = BL_OK;
+  } else if (status == BL_OK) {
+    engine->leaving[op->slot] = (bl_engine_leaving_t){.block = block, .free_at = op->slot_free_at};
+  }
+  parked->counters->busy_ns += bl_clock_now_ns() - start_ns;
+  return status;
+}
+
+bl_status_t bl_parked_reap(bl_parked_t *parked, size_t index, bl_error_t *err) {
+  bl_engine_t *engine = parked->engine;
+  bl_status_t status = BL_OK;
+  for (uint32_t slot = 0; engine->parking != NULL && slot < engine->slot_count && status == BL_OK; slot++) {
+    bl_engine_leaving_t *leaving = &engine->leaving[slot];
+    if (leaving->block != NULL && leaving->free_at <= index &&
+        engine->parking->ops->poll(engine->parking, leaving->block->parked.key)) {
+      status = finish_leaving(parked, leaving->block, err);
+    }
+  }
+  return status;
+}
+
+bl_status_t bl_parked_wait_slot(bl_parked_t *parked, uint32_t slot, bl_error_t *err) {
+  const bl_engine_t *engine = parked->engine;
+  if (engine->parking == NULL || engine->leaving[slot].block == NULL) {
+    return BL_OK;
+  }
+  return finish_leaving(parked, engine->leaving[slot].block, err);
+}
+
+// ---- coming back
+
+bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err) {
+  bl_engine_t *engine = parked->engine;
+  bl_engine_block_t *block = block_of(parked, op->op);
+  bl_status_t status = BL_OK;
+  if (block->place == BL_BLOCK_LEAVING) {
+    status = finish_leaving(parked, block, err);
+  }
+  block->slot = op->slot;
+  if (status != BL_OK || block->place == BL_BLOCK_DROPPED) {
+    return status;
+  }
+  block->place = BL_BLOCK_RETURNING;
+  status = engine->parking->ops->begin_load(engine->parking, &block->parked, bl_engine_slot(engine, op->slot), err);
+  if (status == BL_UNAVAILABLE) {
+    bl_error_clear(err);
+    block->place = BL_BLOCK_LOST;
+    parked->counters->lost++;
+    status = BL_OK;
+  }
+  return status;
+}
+
+// R of a block that did not come back. Its bits must be those that F left.
+static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl_engine_block_t *block,
+                              bl_error_t *err) {
+  bl_engine_t *engine = parked->engine;
+  uint64_t start_ns = bl_clock_now_ns();
+  bl_chunk_recompute(bl_engine_chunk(engine, op->op.virtual_stage), bl_engine_edge(engine, block->input),
+                     bl_engine_slot(engine, block->slot));
+  uint64_t found = checksum_of(parked, op->op, block->slot), end_ns = bl_clock_now_ns();
+  parked->counters->busy_ns += end_ns - start_ns;
+  parked->counters->recomputed++;
+  bl_op_t cell = op->op;
+  cell.verb = BL_VERB_R;
+  char name[BL_OP_TEXT];
+  bl_trace_add(engine->trace, bl_op_format(cell, name), false, (int32_t)cell.micro_batch, parked->stall->slots_in_use,
+               start_ns, end_ns);
+  block->place = BL_BLOCK_HOME;
+  if (found != block->parked.checksum) {
+    return bl_error_set(err, BL_DATA_LOSS,
+                        "stage %u: the block of chunk %u and micro-batch %u was evicted with checksum %016lx and made "
+                        "again with %016lx: memory of this machine changed under it, or its operations do not repeat "
+                        "their bits",
+                        engine->stage, cell.virtual_stage, cell.micro_batch, block->parked.checksum, found);
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err) {
+  if (parked->engine->parking == NULL) {
+    return BL_OK;
+  }
+  bl_engine_block_t *block = block_of(parked, op->op);
+  if (block->place == BL_BLOCK_RETURNING) {
+    bl_parking_outcome_t outcome;
+    bl_status_t status = wait_transfer(parked, block, "load", &outcome, err);
+    if (status != BL_OK) {
+      return status;
+    }
+    block->place = outcome == BL_PARKING_DONE ? BL_BLOCK_HOME : BL_BLOCK_LOST;
+    parked->counters->loaded += outcome == BL_PARKING_DONE;
+    parked->counters->lost += outcome == BL_PARKING_LOST;
+  }
+  return block->place == BL_BLOCK_HOME ? BL_OK : make_again(parked, op, block, err);
+}

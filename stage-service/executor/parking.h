@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where evicted blocks go: the seam between the executor and whatever keeps activation blocks away from the stage (an
+// activation-store's client, or memory of the process in tests). Chosen once, before the first run:
+//
+//   typedef struct { bl_parking_t parking; ... } bl_client_parking_t;   // `parking` first
+//   engine->parking = &client->parking;                                 // NULL: this stage evicts nothing
+//
+// What the executor does with it in one attempt:
+//   begin(attempt)
+//   E:  begin_evict(block, slot)           returns at once; the bytes leave while the stage computes
+//       wait(block)                        before the slot is written again, or before L of the same block
+//   L:  begin_load(block, slot)            returns at once; the bytes come while the stage computes
+//       wait(block)                        before the block's I or B
+//   abort(attempt)                         if the attempt ends early
+//
+// Rules
+//   1. begin_evict and begin_load never wait for a peer: they check, queue and return.
+//   2. Transfers with one store may be carried out one after the other in the order of the begin calls, which is the
+//      plan's. A plan counts on it: an eviction may take the room of the load before it (schedule/balance.h). A begin
+//      never comes for memory that an earlier transfer of this parking still uses, so that the order cannot block.
+//   3. At most one transfer is under way per slot, so at most as many as the stage has slots. How many of them move
+//      bytes at once is the parking's own bound.
+//   4. Only the owner of a destination writes it: the source of an eviction is only read, by the parking or by a peer
+//      that mapped it read-only; the slot of a load is written by a thread of this process alone. From begin until a
+//      wait says how it ended, the slot belongs to the transfer: the executor neither writes the source nor touches the
+//      destination. When wait has said BL_OK, or abort has returned, nothing touches it any more. (A store that reads
+//      the source of an eviction that was given up reads bytes that fail their checksum; it must not keep them.)
+//   5. A block that was parked (eviction BL_PARKING_DONE) is kept until its load or the end of the attempt. The load
+//      consumes it whatever its outcome.
+//   6. A load is BL_PARKING_DONE only if the bytes in the slot have the checksum that was given with the eviction.
+//   7. BL_PARKING_LOST of an eviction: the block never arrived. The executor counts it as dropped, and as long as there
+//      is no acceptor begin_evict answers BL_UNAVAILABLE. BL_PARKING_LOST of a load: the block went with its store, came
+//      back different, or did not come in time. Either way the executor makes the block again from its kept input and
+//      compares the checksum: no outcome here changes a loss.
+//   8. wait gives up at its deadline: the transfer is over by rule 4, the outcome BL_PARKING_LOST.
+//   9. interrupt wakes every wait with BL_CANCELLED, and makes waits and begins of this attempt fail with it, until the
+//      next `begin`.
+//
+// Thread: interrupt from any thread. Everything else from the compute thread; bytes move on the parking's own.
+// Memory: nothing here may allocate between two calls of `begin`: what an attempt needs was reserved with its plan.
+#ifndef BALLAST_EXECUTOR_PARKING_H
+#define BALLAST_EXECUTOR_PARKING_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// Blocks are named by attempt, so that nothing of an older attempt is ever taken for one of this.
+typedef struct bl_parking_key {
+  uint64_t attempt;
+  uint32_t virtual_stage;
+  uint32_t micro_batch;
+} bl_parking_key_t;
+
+typedef struct bl_parked_block {
+  bl_parking_key_t key;
+  uint16_t store;    // the plan's choice: index of the device whose store it is (schedule/op.h)
+  uint64_t bytes;    // evict_bytes: the prefix of the slot that lives between F and I, padding defined
+  uint64_t checksum; // bl_hash64(block, bytes, 0)
+} bl_parked_block_t;
+
+typedef enum bl_parking_outcome {
+  BL_PARKING_DONE,
+  BL_PARKING_LOST,
+} bl_parking_outcome_t;
+
+typedef struct bl_parking bl_parking_t;
+
+typedef struct bl_parking_ops {
+  // From now on only `attempt`, above all before, is valid; blocks of older ones are forgotten. Any status but BL_OK
+  // ends the run.
+  bl_status_t (*begin)(bl_parking_t *parking, uint64_t attempt, bl_error_t *err);
+  // BL_UNAVAILABLE: no store accepts the block now, nothing was begun; the executor drops it. BL_CANCELLED. Any other
+  // status ends the run.
+  bl_status_t (*begin_evict)(bl_parking_t *parking, const bl_parked_block_t *block, const void *source,
+                             bl_error_t *err);
+  // The same block as in begin_evict, the slot perhaps another. BL_UNAVAILABLE: it is known to be lost, nothing was
+  // begun. BL_CANCELLED. Any other status ends the run.
+  bl_status_t (*begin_load)(bl_parking_t *parking, const bl_parked_block_t *block, void *slot, bl_error_t *err);
+  // Waits until the block's transfer is over, and forgets the transfer. deadline_ns is on bl_clock_now_ns(). BL_OK sets
+  // *outcome; BL_CANCELLED; any other status ends the run.
+  bl_status_t (*wait)(bl_parking_t *parking, bl_parking_key_t key, uint64_t deadline_ns, bl_parking_outcome_t *outcome,
+                      bl_error_t *err);
+  // True when `wait` would return at once.
+  bool (*poll)(bl_parking_t *parking, bl_parking_key_t key);
+  // Ends every transfer of the attempt and gives back what it has parked. Rule 4 holds when this returns, within a time
+  // that does not depend on a peer.
+  void (*abort)(bl_parking_t *parking, uint64_t attempt);
+  void (*interrupt)(bl_parking_t *parking);
+} bl_parking_ops_t;
+
+struct bl_parking {
+  const bl_parking_ops_t *ops;
+  uint64_t patience_ns; // deadline of one wait. Longer than a store is given to show that it lives
+};
+
+#endif

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the compute thread waits for: every wait of a run passes here, is counted as a stall and traced by name.
+//
+// Thread: the compute thread; `waiting_ns` may be read from any.
+#ifndef BALLAST_EXECUTOR_STALL_H
+#define BALLAST_EXECUTOR_STALL_H
+
+#include "observe/trace.h"
+#include "sys/clock.h"
+
+#include <stdatomic.h>
+
+typedef struct bl_stall {
+  bl_trace_t *trace;
+  _Atomic uint64_t *waiting_ns; // set to the start of a wait, 0 otherwise
+  uint64_t total_ns;            // spent in waits
+  uint32_t slots_in_use;        // for the trace
+} bl_stall_t;
+
+// Returns the time, which ends with bl_stall_end.
+static inline uint64_t bl_stall_begin(bl_stall_t *stall) {
+  uint64_t start_ns = bl_clock_now_ns();
+  atomic_store_explicit(stall->waiting_ns, start_ns, memory_order_relaxed);
+  return start_ns;
+}
+
+static inline void bl_stall_end(bl_stall_t *stall, const char *name, uint32_t micro_batch, uint64_t start_ns) {
+  uint64_t end_ns = bl_clock_now_ns();
+  atomic_store_explicit(stall->waiting_ns, 0, memory_order_relaxed);
+  stall->total_ns += end_ns - start_ns;
+  bl_trace_add(stall->trace, name, true, (int32_t)micro_batch, stall->slots_in_use, start_ns, end_ns);
+}
+
+#endif

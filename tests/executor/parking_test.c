@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies evictions and loads: a balanced 1F1B on 4, 6 and 8 stages, in both transfer modes, trains with the bits of the
+// unbalanced one in at most ceil((p + 2) / 2) slots a stage, evicting exactly what its plan says; whatever is late, lost,
+// refused or flipped costs recomputation and no bit; an input that changed is found; an attempt that is given up in the
+// middle leaves no trace. The seed of the faults is printed; BALLAST_TEST_SEED sets it.
+#include "executor/rig.h"
+#include "schedule/generate.h"
+#include "sys/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define MICRO_BATCHES 16
+#define PATIENT_NS    (60ull * BL_NS_PER_S)
+
+static uint64_t seed;
+
+static rig_setting_t plain(uint32_t stages) {
+  return (rig_setting_t){
+      .stages = stages, .schedule = "1f1b", .attention = "naive", .recompute = "none", .micro_batches = MICRO_BATCHES};
+}
+
+// BPipe: pairs (s, p - 1 - s), cap ceil((p + 2) / 2).
+static rig_setting_t balance(uint32_t stages, bl_balance_mode_t mode, bl_balance_result_t *result) {
+  bl_schedule_request_t request = {.name = "1f1b", .stages = stages, .micro_batches = MICRO_BATCHES};
+  bl_schedule_t *schedule;
+  bl_error_t err = {0};
+  uint32_t cap = bl_balance_bpipe_cap(stages);
+  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK ||
+      bl_balance_cap(schedule, cap, true, mode, result, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  bl_schedule_destroy(schedule);
+  rig_setting_t setting = plain(stages);
+  setting.balanced = result;
+  setting.cap = cap;
+  setting.parking = (arena_parking_options_t){.seed = seed, .patience_ns = PATIENT_NS};
+  return setting;
+}
+
+static arena_parking_counters_t sum_parking(const rig_outcome_t *outcome) {
+  arena_parking_counters_t sum = {0};
+  for (int s = 0; s < RIG_STAGES_MAX; s++) {
+    const arena_parking_counters_t *one = &outcome->parking[s];
+    assert_int_equal(one->torn, 0);
+    assert_int_equal(one->overflow, 0);
+    sum.refused += one->refused;
+    sum.failed += one->failed;
+    sum.lost += one->lost;
+    sum.flipped += one->flipped;
+    sum.found += one->found;
+    sum.given_up += one->given_up;
+  }
+  return sum;
+}
+
+static bl_stage_counters_t sum_counters(const rig_outcome_t *outcome) {
+  bl_stage_counters_t sum = {0};
+  for (int s = 0; s < RIG_STAGES_MAX; s++) {
+    sum.evicted += outcome->counters[s].evicted;
+    sum.loaded += outcome->counters[s].loaded;
+    sum.lost += outcome->counters[s].lost;
+    sum.dropped += outcome->counters[s].dropped;
+    sum.recomputed += outcome->counters[s].recomputed;
+  }
+  return sum;
+}
+
+static void keep_bits(uint32_t stages) {
+  rig_setting_t unbalanced = plain(stages);
+  rig_outcome_t expected = rig_train(unbalanced);
+  assert_true(expected.losses[RIG_STEPS - 1] < expected.losses[0]);
+  for (int mode = BL_BALANCE_OVERLAP; mode <= BL_BALANCE_FEWEST; mode++) {
+    bl_balance_result_t result;
+    rig_setting_t setting = balance(stages, (bl_balance_mode_t)mode, &result);
+    setting.parking.delay_ns = BL_NS_PER_MS;
+    rig_outcome_t found = rig_train(setting);
+    rig_expect_same(&setting, &expected, &found);
+    uint32_t all = 0;
+    for (uint32_t s = 0; s < stages; s++) {
+      assert_in_range(found.peak_slots[s], 1, setting.cap);
+      assert_int_equal(found.counters[s].evicted, result.evictions[s] * RIG_STEPS);
+      assert_int_equal(found.counters[s].loaded, result.evictions[s] * RIG_STEPS);
+      all += result.evictions[s];
+    }
+    assert_true(all > 0 && expected.peak_slots[0] > setting.cap);
+    assert_int_equal(sum_counters(&found).recomputed, 0);
+    (void)sum_parking(&found);
+    bl_balance_result_cleanup(&result);
+  }
+}
+
+static void four_stages(void **state) {
+  (void)state;
+  keep_bits(4);
+}
+
+static void six_stages(void **state) {
+  (void)state;
+  keep_bits(6);
+}
+
+static void eight_stages(void **state) {
+  (void)state;
+  keep_bits(8);
+}
+
+// One setting of both modes on 4 stages against the unbalanced run.
+typedef struct {
+  const char *attention;
+  arena_parking_options_t parking; // probabilities and delay
+  rig_fault_t fault;
+} trouble_t;
+
+static void endure(const trouble_t *trouble, bl_stage_counters_t *counters, arena_parking_counters_t *parking) {
+  rig_setting_t unbalanced = plain(4);
+  unbalanced.attention = trouble->attention;
+  rig_outcome_t expected = rig_train(unbalanced);
+  *counters = (bl_stage_counters_t){0};
+  *parking = (arena_parking_counters_t){0};
+  for (int mode = BL_BALANCE_OVERLAP; mode <= BL_BALANCE_FEWEST; mode++) {
+    bl_balance_result_t result;
+    rig_setting_t setting = balance(4, (bl_balance_mode_t)mode, &result);
+    setting.attention = trouble->attention;
+    setting.parking = trouble->parking;
+    setting.parking.seed = seed + (uint64_t)mode;
+    setting.parking.patience_ns = trouble->parking.patience_ns != 0 ? trouble->parking.patience_ns : PATIENT_NS;
+    setting.fault = trouble->fault;
+    rig_outcome_t found = rig_train(setting);
+    rig_expect_same(&setting, &expected, &found);
+    bl_stage_counters_t sum = sum_counters(&found);
+    arena_parking_counters_t seen = sum_parking(&found);
+    if (trouble->fault == RIG_NONE && trouble->parking.patience_ns == 0) { // every step counted once
+      assert_int_equal(sum.dropped, seen.refused + seen.failed);
+      assert_int_equal(sum.lost, seen.lost + seen.found);
+    }
+    counters->lost += sum.lost;
+    counters->dropped += sum.dropped;
+    counters->recomputed += sum.recomputed;
+    counters->loaded += sum.loaded;
+    parking->flipped += seen.flipped;
+    parking->found += seen.found;
+    parking->given_up += seen.given_up;
+    bl_balance_result_cleanup(&result);
+  }
+  assert_int_equal(counters->recomputed, counters->lost + counters->dropped);
+}
+
+static void losses_and_delays(void **state) {
+  (void)state;
+  static const char *const attentions[] = {"naive", "flash"};
+  for (int i = 0; i < 2; i++) {
+    trouble_t trouble = {
+        attentions[i], {.delay_ns = 2 * BL_NS_PER_MS, .refuse = 0.2, .fail = 0.2, .lose = 0.25, .flip = 0}, RIG_NONE};
+    bl_stage_counters_t counters;
+    arena_parking_counters_t parking;
+    endure(&trouble, &counters, &parking);
+    assert_true(counters.lost > 0 && counters.dropped > 0 && counters.loaded > 0);
+  }
+}
+
+static void no_acceptor(void **state) {
+  (void)state;
+  trouble_t trouble = {"naive", {.refuse = 1}, RIG_NONE};
+  bl_stage_counters_t counters;
+  arena_parking_counters_t parking;
+  endure(&trouble, &counters, &parking);
+  assert_int_equal(counters.loaded + counters.lost, 0);
+  assert_true(counters.dropped > 0);
+}
+
+static void too_late(void **state) {
+  (void)state;
+  trouble_t trouble = {"naive", {.delay_ns = 20 * BL_NS_PER_MS, .patience_ns = BL_NS_PER_MS}, RIG_NONE};
+  bl_stage_counters_t counters;
+  arena_parking_counters_t parking;
+  endure(&trouble, &counters, &parking);
+  assert_true(parking.given_up > 0 && counters.recomputed > 0);
+}
+
+static void flipped_bits(void **state) {
+  (void)state;
+  trouble_t trouble = {"naive", {.flip = 0.5}, RIG_NONE};
+  bl_stage_counters_t counters;
+  arena_parking_counters_t parking;
+  endure(&trouble, &counters, &parking);
+  assert_true(parking.flipped > 0);
+  assert_int_equal(parking.found, parking.flipped);
+  assert_int_equal(counters.lost, parking.flipped);
+}
+
+static void given_up_in_the_middle(void **state) {
+  (void)state;
+  trouble_t trouble = {"naive", {.delay_ns = 2 * BL_NS_PER_MS, .lose = 0.2}, RIG_CANCEL_LOAD};
+  bl_stage_counters_t counters;
+  arena_parking_counters_t parking;
+  endure(&trouble, &counters, &parking);
+  assert_true(counters.loaded > 0);
+}
+
+static void changed_input(void **state) {
+  (void)state;
+  trouble_t trouble = {"naive", {.lose = 1}, RIG_FLIP_INPUT};
+  bl_stage_counters_t counters;
+  arena_parking_counters_t parking;
+  endure(&trouble, &counters, &parking);
+  assert_true(counters.lost > 0);
+}
+
+int main(void) {
+  const char *wanted = getenv("BALLAST_TEST_SEED");
+  seed = wanted != NULL ? strtoull(wanted, NULL, 10) : bl_clock_now_ns();
+  print_message("seed %llu\n", (unsigned long long)seed);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(four_stages),   cmocka_unit_test(six_stages),
+      cmocka_unit_test(eight_stages),  cmocka_unit_test(losses_and_delays),
+      cmocka_unit_test(no_acceptor),   cmocka_unit_test(too_late),
+      cmocka_unit_test(flipped_bits),  cmocka_unit_test(given_up_in_the_middle),
+      cmocka_unit_test(changed_input),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/rig.h"
+
+#include "schedule/csv.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MICRO_BATCHES_MAX 16
+#define PARAMETERS_MAX    256
+#define FAULT_AT_LOAD     3 // of stage 0, counted from 1
+
+// One training run: a thread per stage, in lockstep by the barrier.
+typedef struct {
+  rig_setting_t setting;
+  char folder[64];
+  char job[1024];
+  uint32_t micro_batches;
+  pthread_barrier_t barrier;
+  bl_engine_t *engines[RIG_STAGES_MAX];
+  bl_vote_t votes[RIG_STAGES_MAX];
+  bl_run_progress_t progress[RIG_STAGES_MAX];
+  arena_parking_t *parkings[RIG_STAGES_MAX];
+  bool armed;     // the fault is still to come; stage 0's
+  uint32_t loads; // of stage 0 since then
+  double scale;
+  rig_outcome_t outcome;
+} rig_t;
+
+typedef struct {
+  rig_t *rig;
+  uint32_t stage;
+} seat_t;
+
+static void check(rig_t *rig, bl_status_t status, const bl_error_t *err, const char *what) {
+  if (status != BL_OK) {
+    fprintf(stderr, "%s of %u stages, %s: %s: %s\n", what, rig->setting.stages, rig->setting.schedule,
+            bl_status_name(status), err->text);
+    abort(); // the other threads would wait for ever
+  }
+}
+
+static void connect(rig_t *rig, uint32_t stage) {
+  bl_hub_peer_t peers[RIG_STAGES_MAX];
+  size_t count = 0;
+  for (uint32_t i = 0; i < rig->setting.stages; i++) {
+    if (i == stage) {
+      continue;
+    }
+    const bl_hub_t *hub = rig->engines[i]->hub;
+    peers[count] = (bl_hub_peer_t){.stage = (int32_t)i,
+                                   .unix_address = bl_hub_unix_address(hub),
+                                   .tcp_address = bl_hub_tcp_address(hub),
+                                   .machine = bl_hub_machine(hub)};
+    memcpy(peers[count++].token, bl_hub_token(hub), BL_HUB_TOKEN_BYTES);
+  }
+  bl_error_t err = {0};
+  check(rig, bl_hub_connect_wait(rig->engines[stage]->hub, peers, count, rig->setting.path, UINT64_MAX, &err), &err,
+        "connect");
+}
+
+static bl_executor_plan_t *make_plan(rig_t *rig, const bl_engine_t *engine) {
+  char *csv;
+  size_t csv_bytes;
+  bl_error_t err = {0};
+  const bl_balance_result_t *balanced = rig->setting.balanced;
+  const bl_schedule_t *schedule = balanced != NULL ? balanced->schedule : engine->training.schedule;
+  check(rig, bl_csv_write(schedule, &csv, &csv_bytes), &err, "csv");
+  bl_executor_plan_request_t request = {.version = 1,
+                                        .digest = 1,
+                                        .kind = BL_RUN_TRAIN,
+                                        .csv = csv,
+                                        .csv_bytes = csv_bytes,
+                                        .stage = engine->stage,
+                                        .configured = engine->training.schedule,
+                                        .slots = balanced != NULL ? rig->setting.cap : engine->slot_count,
+                                        .edges = engine->edge_count,
+                                        .parks = engine->parking != NULL,
+                                        .overlap_transfers = schedule->transfers == BL_TRANSFER_OVERLAP,
+                                        .recomputes = engine->training.layout.recompute == BL_RECOMPUTE_FULL};
+  bl_executor_plan_t *plan;
+  check(rig, bl_executor_plan_create(&request, &plan, &err), &err, "plan");
+  free(csv);
+  return plan;
+}
+
+// The driver's part: loss and norm of the step from all votes, in canonical orders.
+static void decide(rig_t *rig, int step) {
+  double squares[PARAMETERS_MAX] = {0}, sum = 0, loss = 0;
+  for (uint32_t s = 0; s < rig->setting.stages; s++) {
+    const bl_vote_t *vote = &rig->votes[s];
+    for (uint32_t i = 0; i < vote->square_count; i++) {
+      squares[vote->parameters[i]] = vote->squares[i];
+    }
+    for (uint32_t i = 0; i < vote->loss_count; i++) {
+      loss += vote->losses[i];
+    }
+  }
+  for (int i = 0; i < PARAMETERS_MAX; i++) {
+    sum += squares[i];
+  }
+  rig->outcome.losses[step] = loss / rig->micro_batches;
+  rig->outcome.norms[step] = sqrt(sum);
+  rig->scale = fmin(1, 0.5 / (sqrt(sum) + 1e-6));
+}
+
+static void interrupt_all(rig_t *rig) {
+  for (uint32_t s = 0; s < rig->setting.stages; s++) {
+    bl_executor_interrupt(rig->engines[s], &rig->progress[s]);
+  }
+}
+
+// Stage 0, on its compute thread, in the middle of a step.
+static void at_load(void *user, const bl_parked_block_t *block) {
+  rig_t *rig = user;
+  if (!rig->armed || ++rig->loads < FAULT_AT_LOAD) {
+    return;
+  }
+  rig->armed = false;
+  if (rig->setting.fault == RIG_CANCEL_LOAD) {
+    interrupt_all(rig);
+    return;
+  }
+  const bl_engine_t *engine = rig->engines[0];
+  uint32_t *x = (uint32_t *)(void *)bl_engine_edge(engine, engine->blocks[block->key.micro_batch].input);
+  x[1] ^= 1u << 22;
+}
+
+// Runs the second step into its fault. The status of the other stages is that they were interrupted.
+static void run_into_fault(rig_t *rig, uint32_t stage, bl_run_t *run) {
+  rig_fault_t fault = rig->setting.fault;
+  if (stage == 0) {
+    rig->armed = fault == RIG_CANCEL_LOAD || fault == RIG_FLIP_INPUT;
+    rig->loads = 0;
+  }
+  atomic_store(&rig->progress[stage].cancelled, fault == RIG_CANCEL_FIRST);
+  pthread_barrier_wait(&rig->barrier);
+  bl_error_t err = {0};
+  bl_status_t status = bl_executor_run(rig->engines[stage], run, &rig->progress[stage], &rig->votes[stage], &err);
+  if (stage == 0 && fault == RIG_FLIP_INPUT) {
+    assert_int_equal(status, BL_DATA_LOSS);
+    interrupt_all(rig);
+  } else {
+    assert_int_equal(status, BL_CANCELLED);
+  }
+  if (rig->parkings[stage] != NULL) {
+    assert_int_equal(arena_parking_kept(rig->parkings[stage]), 0);
+  }
+  pthread_barrier_wait(&rig->barrier);
+}
+
+// What every finished step owes, whatever was lost in it.
+static void check_counters(rig_t *rig, uint32_t stage, const bl_executor_plan_t *plan) {
+  const bl_stage_counters_t *counters = &rig->votes[stage].counters;
+  uint32_t planned = rig->setting.balanced != NULL ? rig->setting.balanced->evictions[stage] : 0;
+  assert_int_equal(counters->evicted + counters->dropped, planned);
+  assert_int_equal(counters->loaded + counters->recomputed, planned);
+  assert_int_equal(counters->recomputed, counters->lost + counters->dropped);
+  assert_int_equal(counters->peak_slot_bytes, counters->peak_slots * rig->engines[stage]->slot_bytes);
+  if (counters->dropped == 0) { // a dropped block's slot is free at once
+    assert_int_equal(counters->peak_slots, plan->stage.slots);
+  }
+  assert_in_range(counters->peak_slots, 1, plan->stage.slots);
+  bl_stage_counters_t *sums = &rig->outcome.counters[stage];
+  sums->evicted += counters->evicted;
+  sums->loaded += counters->loaded;
+  sums->lost += counters->lost;
+  sums->dropped += counters->dropped;
+  sums->recomputed += counters->recomputed;
+  rig->outcome.peak_slots[stage] = counters->peak_slots;
+}
+
+static void run_step(rig_t *rig, uint32_t stage, const bl_executor_plan_t *plan, int step, uint64_t *attempt) {
+  bl_engine_t *engine = rig->engines[stage];
+  bl_error_t err = {0};
+  bl_run_t run = {.plan = plan, .id = {.kind = BL_RUN_TRAIN, .step = (uint64_t)step + 1, .plan_version = 1}};
+  if (rig->setting.fault != RIG_NONE && step == 1) {
+    run.id.attempt = ++*attempt;
+    run_into_fault(rig, stage, &run);
+  }
+  run.id.attempt = ++*attempt;
+  atomic_store(&rig->progress[stage].cancelled, false);
+  check(rig, bl_executor_run(engine, &run, &rig->progress[stage], &rig->votes[stage], &err), &err, "run");
+  check_counters(rig, stage, plan);
+  pthread_barrier_wait(&rig->barrier);
+  if (stage == 0) {
+    decide(rig, step);
+  }
+  pthread_barrier_wait(&rig->barrier);
+  check(rig, bl_executor_update(engine, run.id.step, rig->scale, 1e-3, &err), &err, "update");
+}
+
+static void attach_parking(rig_t *rig, uint32_t stage) {
+  bl_engine_t *engine = rig->engines[stage];
+  arena_parking_options_t options = rig->setting.parking;
+  options.rooms = rig->setting.balanced->parked_peak[stage];
+  options.room_bytes = engine->slot_bytes;
+  options.blocks = rig->micro_batches;
+  for (uint32_t slot = 0; slot < engine->slot_count; slot++) { // what a slot held before, and between segments
+    memset(bl_engine_slot(engine, slot), 0x11 * (int)(slot + 1), engine->slot_bytes);
+  }
+  options.on_load = stage == 0 ? at_load : NULL;
+  options.user = rig;
+  rig->parkings[stage] = arena_parking_create(&options);
+  engine->parking = arena_parking_seam(rig->parkings[stage]);
+}
+
+static void *sit(void *argument) {
+  seat_t *seat = argument;
+  rig_t *rig = seat->rig;
+  char path[96];
+  snprintf(path, sizeof path, "%s/%u.data", rig->folder, seat->stage);
+  bl_engine_options_t options = {.job = rig->job,
+                                 .job_bytes = strlen(rig->job),
+                                 .stage = seat->stage,
+                                 .first_core = -1,
+                                 .unix_path = path,
+                                 .tcp_host = "127.0.0.1"};
+  bl_error_t err = {0};
+  check(rig, bl_engine_create(&options, &rig->engines[seat->stage], &err), &err, "engine");
+  bl_engine_t *engine = rig->engines[seat->stage];
+  if (rig->setting.balanced != NULL) {
+    attach_parking(rig, seat->stage);
+  }
+  check(rig, bl_vote_init(&rig->votes[seat->stage], MICRO_BATCHES_MAX, engine->parameter_count), &err, "vote");
+  pthread_barrier_wait(&rig->barrier);
+  connect(rig, seat->stage);
+  bl_executor_plan_t *plan = make_plan(rig, engine);
+  uint64_t attempt = 0;
+  for (int step = 0; step < RIG_STEPS; step++) {
+    run_step(rig, seat->stage, plan, step, &attempt);
+  }
+  if (rig->parkings[seat->stage] != NULL) {
+    assert_int_equal(arena_parking_kept(rig->parkings[seat->stage]), 0);
+    rig->outcome.parking[seat->stage] = arena_parking_count(rig->parkings[seat->stage]);
+  }
+  if (seat->stage == 0) {
+    rig->outcome.slot_bytes = engine->training.stages[0].slot_bytes;
+    rig->outcome.arena_bytes = engine->slots.bytes;
+  }
+  pthread_barrier_wait(&rig->barrier);
+  bl_executor_plan_destroy(plan);
+  bl_vote_cleanup(&rig->votes[seat->stage]);
+  bl_engine_destroy(engine);
+  arena_parking_destroy(rig->parkings[seat->stage]);
+  return NULL;
+}
+
+static void write_job(rig_t *rig) {
+  const rig_setting_t *setting = &rig->setting;
+  const char *golden = setting->model != NULL ? setting->model : "gpt2";
+  char model[512];
+  if (setting->model != NULL) {
+    snprintf(model, sizeof model, "init: '%s/tests/golden/%s', seq: 16", BALLAST_SOURCE_DIR, setting->model);
+  } else {
+    snprintf(model, sizeof model, "family: gpt2, layers: 8, hidden: 36, heads: 2, vocab: 101, seq: 15");
+  }
+  snprintf(rig->job, sizeof rig->job,
+           "model: {%s}\n"
+           "data: {train: '%s/tests/golden/%s/tokens.bin', format: bin, order: sequential}\n"
+           "train: {steps: 3, micro_batch: 2, micro_batches: %u, lr: 1.0e-3}\n"
+           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: 1}\n",
+           model, BALLAST_SOURCE_DIR, golden, rig->micro_batches, setting->stages, setting->schedule,
+           setting->attention, setting->recompute);
+}
+
+rig_outcome_t rig_train(rig_setting_t setting) {
+  rig_t *rig = calloc(1, sizeof *rig);
+  assert_non_null(rig);
+  rig->setting = setting;
+  rig->micro_batches = setting.micro_batches != 0 ? setting.micro_batches : 4;
+  assert_in_range(rig->micro_batches, 1, MICRO_BATCHES_MAX);
+  snprintf(rig->folder, sizeof rig->folder, "/tmp/ballast-run-test-XXXXXX");
+  assert_non_null(mkdtemp(rig->folder));
+  write_job(rig);
+  pthread_barrier_init(&rig->barrier, NULL, setting.stages);
+  pthread_t threads[RIG_STAGES_MAX];
+  seat_t seats[RIG_STAGES_MAX];
+  for (uint32_t i = 0; i < setting.stages; i++) {
+    seats[i] = (seat_t){.rig = rig, .stage = i};
+    assert_int_equal(pthread_create(&threads[i], NULL, sit, &seats[i]), 0);
+  }
+  for (uint32_t i = 0; i < setting.stages; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  pthread_barrier_destroy(&rig->barrier);
+  assert_int_equal(rmdir(rig->folder), 0); // sockets are gone
+  rig_outcome_t outcome = rig->outcome;
+  free(rig);
+  return outcome;
+}
+
+void rig_expect_same(const rig_setting_t *setting, const rig_outcome_t *expected, const rig_outcome_t *found) {
+  for (int step = 0; step < RIG_STEPS; step++) {
+    if (found->losses[step] != expected->losses[step] || found->norms[step] != expected->norms[step]) {
+      fail_msg("%s, %u stages, %s, %s, %s, recompute %s, step %d: loss %.17g and norm %.17g, expected %.17g and %.17g",
+               setting->model != NULL ? setting->model : "gpt2 of 8 layers", setting->stages, setting->schedule,
+               bl_path_name(setting->path), setting->attention, setting->recompute, step + 1, found->losses[step],
+               found->norms[step], expected->losses[step], expected->norms[step]);
+    }
+  }
+}
