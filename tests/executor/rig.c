@@ -48,6 +48,15 @@ static void check(rig_t *rig, bl_status_t status, const bl_error_t *err, const c
   }
 }
 
+// The checks of the stages' threads, where a test library's asserts would only end the process.
+static void expect(const rig_t *rig, uint32_t stage, const char *what, uint64_t found, uint64_t wanted) {
+  if (found != wanted) {
+    fprintf(stderr, "stage %u of %u, %s: %s: found %lu, expected %lu\n", stage, rig->setting.stages,
+            rig->setting.schedule, what, found, wanted);
+    abort();
+  }
+}
+
 static void connect(rig_t *rig, uint32_t stage) {
   bl_hub_peer_t peers[RIG_STAGES_MAX];
   size_t count = 0;
@@ -145,14 +154,13 @@ static void run_into_fault(rig_t *rig, uint32_t stage, bl_run_t *run) {
   pthread_barrier_wait(&rig->barrier);
   bl_error_t err = {0};
   bl_status_t status = bl_executor_run(rig->engines[stage], run, &rig->progress[stage], &rig->votes[stage], &err);
-  if (stage == 0 && fault == RIG_FLIP_INPUT) {
-    assert_int_equal(status, BL_DATA_LOSS);
+  bool finds = stage == 0 && fault == RIG_FLIP_INPUT;
+  expect(rig, stage, "status of the step that is given up", status, finds ? BL_DATA_LOSS : BL_CANCELLED);
+  if (finds) {
     interrupt_all(rig);
-  } else {
-    assert_int_equal(status, BL_CANCELLED);
   }
   if (rig->parkings[stage] != NULL) {
-    assert_int_equal(arena_parking_kept(rig->parkings[stage]), 0);
+    expect(rig, stage, "blocks kept after a step that was given up", arena_parking_kept(rig->parkings[stage]), 0);
   }
   pthread_barrier_wait(&rig->barrier);
 }
@@ -161,14 +169,14 @@ static void run_into_fault(rig_t *rig, uint32_t stage, bl_run_t *run) {
 static void check_counters(rig_t *rig, uint32_t stage, const bl_executor_plan_t *plan) {
   const bl_stage_counters_t *counters = &rig->votes[stage].counters;
   uint32_t planned = rig->setting.balanced != NULL ? rig->setting.balanced->evictions[stage] : 0;
-  assert_int_equal(counters->evicted + counters->dropped, planned);
-  assert_int_equal(counters->loaded + counters->recomputed, planned);
-  assert_int_equal(counters->recomputed, counters->lost + counters->dropped);
-  assert_int_equal(counters->peak_slot_bytes, counters->peak_slots * rig->engines[stage]->slot_bytes);
-  if (counters->dropped == 0) { // a dropped block's slot is free at once
-    assert_int_equal(counters->peak_slots, plan->stage.slots);
+  expect(rig, stage, "evicted + dropped", counters->evicted + counters->dropped, planned);
+  expect(rig, stage, "loaded + recomputed", counters->loaded + counters->recomputed, planned);
+  expect(rig, stage, "recomputed", counters->recomputed, counters->lost + counters->dropped);
+  expect(rig, stage, "peak_slot_bytes", counters->peak_slot_bytes,
+         counters->peak_slots * rig->engines[stage]->slot_bytes);
+  if (counters->dropped == 0 || counters->peak_slots > plan->stage.slots) { // a dropped block's slot is free at once
+    expect(rig, stage, "peak_slots", counters->peak_slots, plan->stage.slots);
   }
-  assert_in_range(counters->peak_slots, 1, plan->stage.slots);
   bl_stage_counters_t *sums = &rig->outcome.counters[stage];
   sums->evicted += counters->evicted;
   sums->loaded += counters->loaded;
@@ -239,7 +247,7 @@ static void *sit(void *argument) {
     run_step(rig, seat->stage, plan, step, &attempt);
   }
   if (rig->parkings[seat->stage] != NULL) {
-    assert_int_equal(arena_parking_kept(rig->parkings[seat->stage]), 0);
+    expect(rig, seat->stage, "blocks kept at the end", arena_parking_kept(rig->parkings[seat->stage]), 0);
     rig->outcome.parking[seat->stage] = arena_parking_count(rig->parkings[seat->stage]);
   }
   if (seat->stage == 0) {
