@@ -241,8 +241,7 @@ static void handle_prepare_plan(bl_rpc_call_t *call, const ProtobufCMessage *inp
                                      .digest = request->digest,
                                      .kind = (bl_run_kind_t)request->kind,
                                      .csv = request->schedule,
-                                     .csv_bytes = strlen(request->schedule),
-                                     .overlap_transfers = request->overlap_transfers};
+                                     .csv_bytes = strlen(request->schedule)};
   bl_error_t err = {0};
   if ((unsigned)request->kind >= BL_RUN_KINDS) {
     (void)bl_error_set(&err, BL_INVALID, "%d is not a kind of run", (int)request->kind);

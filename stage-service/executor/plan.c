@@ -65,11 +65,6 @@ static bl_status_t check_transfer(const bl_executor_plan_request_t *request, con
                         "evictions, or give the job a store",
                         request->version, request->stage, cell);
   }
-  if (request->overlap_transfers != (schedule->transfers == BL_TRANSFER_OVERLAP)) {
-    return bl_error_set(err, BL_INVALID, "plan %lu: its schedule has %s transfers, announced are %s ones",
-                        request->version, request->overlap_transfers ? "serial" : "overlapping",
-                        request->overlap_transfers ? "overlapping" : "serial");
-  }
   return BL_OK;
 }
 

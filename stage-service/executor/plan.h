@@ -27,10 +27,9 @@ bl_plan_limits_t bl_executor_plan_limits(uint32_t slots);
 typedef struct bl_executor_plan_request {
   uint64_t version, digest;
   bl_run_kind_t kind;
-  const char *csv; // schedule of all stages
+  const char *csv; // schedule of all stages, with the mode of its transfers
   size_t csv_bytes;
   uint32_t stage;
-  bool overlap_transfers;          // what the schedule's transfers must be, where it has any
   const bl_schedule_t *configured; // the job's schedule: placement must agree
   uint32_t slots, edges;           // what the stage has
   bool parks;                      // it has where evicted blocks go (executor/parking.h)

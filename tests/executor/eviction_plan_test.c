@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies which plans with evictions a stage accepts: only with somewhere to park, in the announced transfer mode, in
-// training, within its slots, and never under full recomputation; each refusal with its status and reason.
+// Verifies which plans with evictions a stage accepts: only with somewhere to park, in training, within its
+// slots, and never under full recomputation; each refusal with its status and reason. The list carries its transfer
+// mode, which decides how many slots it needs.
 #include "executor/plan.h"
-#include "schedule/csv.h"
 #include "schedule/generate.h"
 
 #include <setjmp.h>
@@ -13,8 +13,9 @@
 
 #include <cmocka.h>
 
-static const char serial[] = "0F0,0F1,0E1@1,0B0,0L1@1,0B1\n";
-static const char overlapping[] = "# transfers: overlap\n0F0,0E0@1,0F1,0L0@1,0F2,0B0,0B1,0B2\n";
+// In serial mode 0F2 takes the slot that 0E1 left; in the other 0E1 runs beside it.
+#define LIST "0F0,0F1,0E1@1,0F2,0B0,0L1@1,0B1,0B2\n"
+static const char serial[] = LIST, overlapping[] = "# transfers: overlap\n" LIST;
 
 static bl_schedule_t *configured(uint32_t micro_batches) {
   bl_schedule_request_t request = {.name = "1f1b", .stages = 1, .micro_batches = micro_batches};
@@ -26,7 +27,7 @@ static bl_schedule_t *configured(uint32_t micro_batches) {
 static void expect_status(bl_executor_plan_request_t request, const char *csv, bl_status_t wanted, const char *reason) {
   bl_executor_plan_t *plan = NULL;
   bl_error_t err = {0};
-  bl_schedule_t *schedule = configured(2);
+  bl_schedule_t *schedule = configured(3);
   request.csv = csv;
   request.csv_bytes = strlen(csv);
   request.configured = schedule;
@@ -41,20 +42,18 @@ static void expect_status(bl_executor_plan_request_t request, const char *csv, b
 
 static void transfers(void **state) {
   (void)state;
-  bl_executor_plan_request_t request = {.version = 1, .kind = BL_RUN_TRAIN, .slots = 3, .edges = 16, .parks = true};
+  bl_executor_plan_request_t request = {.version = 1, .kind = BL_RUN_TRAIN, .slots = 2, .edges = 16, .parks = true};
   expect_status(request, serial, BL_OK, NULL);
-  request.overlap_transfers = true;
+  expect_status(request, overlapping, BL_EXHAUSTED, "needs one slot more than the 2 available");
+  request.slots = 3;
   expect_status(request, overlapping, BL_OK, NULL);
-  expect_status(request, serial, BL_INVALID, "has serial transfers, announced are overlapping ones");
-  request.overlap_transfers = false;
-  expect_status(request, overlapping, BL_INVALID, "has overlapping transfers, announced are serial ones");
 }
 
 static void nowhere_to_park(void **state) {
   (void)state;
   bl_executor_plan_request_t request = {.version = 1, .kind = BL_RUN_TRAIN, .slots = 3, .edges = 16};
   expect_status(request, serial, BL_UNAVAILABLE, "cannot run 0E1@1: no store takes evicted blocks");
-  expect_status(request, "0F0,0F1,0B0,0B1\n", BL_OK, NULL);
+  expect_status(request, "0F0,0F1,0F2,0B0,0B1,0B2\n", BL_OK, NULL);
 }
 
 static void full_recomputation(void **state) {

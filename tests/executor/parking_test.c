@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies evictions and loads: a balanced 1F1B on 4, 6 and 8 stages, and one with split backward, in both transfer
+// Verifies evictions and loads: a balanced 1F1B on 4, 6 and 8 stages, in both transfer
 // modes, trains with the bits of the unbalanced one in at most ceil((p + 2) / 2) slots a stage, evicting exactly what
 // its plan says; whatever is late, lost, refused or flipped costs recomputation and no bit; an input that changed is
 // found; an attempt that is given up in the middle leaves no trace. The seed of the faults is printed;
@@ -21,17 +21,14 @@
 
 static uint64_t seed;
 
-static rig_setting_t plain(uint32_t stages, const char *schedule) {
-  return (rig_setting_t){.stages = stages,
-                         .schedule = schedule,
-                         .attention = "naive",
-                         .recompute = "none",
-                         .micro_batches = MICRO_BATCHES};
+static rig_setting_t plain(uint32_t stages) {
+  return (rig_setting_t){
+      .stages = stages, .schedule = "1f1b", .attention = "naive", .recompute = "none", .micro_batches = MICRO_BATCHES};
 }
 
 // BPipe: pairs (s, p - 1 - s), cap ceil((p + 2) / 2).
-static rig_setting_t balance(uint32_t stages, const char *name, bl_balance_mode_t mode, bl_balance_result_t *result) {
-  bl_schedule_request_t request = {.name = name, .stages = stages, .micro_batches = MICRO_BATCHES};
+static rig_setting_t balance(uint32_t stages, bl_balance_mode_t mode, bl_balance_result_t *result) {
+  bl_schedule_request_t request = {.name = "1f1b", .stages = stages, .micro_batches = MICRO_BATCHES};
   bl_schedule_t *schedule;
   bl_error_t err = {0};
   uint32_t cap = bl_balance_bpipe_cap(stages);
@@ -40,7 +37,7 @@ static rig_setting_t balance(uint32_t stages, const char *name, bl_balance_mode_
     fail_msg("%s", err.text);
   }
   bl_schedule_destroy(schedule);
-  rig_setting_t setting = plain(stages, name);
+  rig_setting_t setting = plain(stages);
   setting.balanced = result;
   setting.cap = cap;
   setting.parking = (arena_parking_options_t){.seed = seed, .patience_ns = PATIENT_NS};
@@ -75,13 +72,13 @@ static bl_stage_counters_t sum_counters(const rig_outcome_t *outcome) {
   return sum;
 }
 
-static void keep_bits(uint32_t stages, const char *name) {
-  rig_setting_t unbalanced = plain(stages, name);
+static void keep_bits(uint32_t stages) {
+  rig_setting_t unbalanced = plain(stages);
   rig_outcome_t expected = rig_train(unbalanced);
   assert_true(expected.losses[RIG_STEPS - 1] < expected.losses[0]);
   for (int mode = BL_BALANCE_OVERLAP; mode <= BL_BALANCE_FEWEST; mode++) {
     bl_balance_result_t result;
-    rig_setting_t setting = balance(stages, name, (bl_balance_mode_t)mode, &result);
+    rig_setting_t setting = balance(stages, (bl_balance_mode_t)mode, &result);
     setting.parking.delay_ns = BL_NS_PER_MS;
     rig_outcome_t found = rig_train(setting);
     rig_expect_same(&setting, &expected, &found);
@@ -101,22 +98,17 @@ static void keep_bits(uint32_t stages, const char *name) {
 
 static void four_stages(void **state) {
   (void)state;
-  keep_bits(4, "1f1b");
+  keep_bits(4);
 }
 
 static void six_stages(void **state) {
   (void)state;
-  keep_bits(6, "1f1b");
+  keep_bits(6);
 }
 
 static void eight_stages(void **state) {
   (void)state;
-  keep_bits(8, "1f1b");
-}
-
-static void split_backward(void **state) {
-  (void)state;
-  keep_bits(4, "zb-h1");
+  keep_bits(8);
 }
 
 // One setting of both modes on 4 stages against the unbalanced run.
@@ -127,14 +119,14 @@ typedef struct {
 } trouble_t;
 
 static void endure(const trouble_t *trouble, bl_stage_counters_t *counters, arena_parking_counters_t *parking) {
-  rig_setting_t unbalanced = plain(4, "1f1b");
+  rig_setting_t unbalanced = plain(4);
   unbalanced.attention = trouble->attention;
   rig_outcome_t expected = rig_train(unbalanced);
   *counters = (bl_stage_counters_t){0};
   *parking = (arena_parking_counters_t){0};
   for (int mode = BL_BALANCE_OVERLAP; mode <= BL_BALANCE_FEWEST; mode++) {
     bl_balance_result_t result;
-    rig_setting_t setting = balance(4, "1f1b", (bl_balance_mode_t)mode, &result);
+    rig_setting_t setting = balance(4, (bl_balance_mode_t)mode, &result);
     setting.attention = trouble->attention;
     setting.parking = trouble->parking;
     setting.parking.seed = seed + (uint64_t)mode;
@@ -226,9 +218,10 @@ int main(void) {
   seed = wanted != NULL ? strtoull(wanted, NULL, 10) : bl_clock_now_ns();
   print_message("seed %llu\n", (unsigned long long)seed);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(four_stages),    cmocka_unit_test(six_stages),        cmocka_unit_test(eight_stages),
-      cmocka_unit_test(split_backward), cmocka_unit_test(losses_and_delays), cmocka_unit_test(no_acceptor),
-      cmocka_unit_test(too_late),       cmocka_unit_test(flipped_bits),      cmocka_unit_test(given_up_in_the_middle),
+      cmocka_unit_test(four_stages),   cmocka_unit_test(six_stages),
+      cmocka_unit_test(eight_stages),  cmocka_unit_test(losses_and_delays),
+      cmocka_unit_test(no_acceptor),   cmocka_unit_test(too_late),
+      cmocka_unit_test(flipped_bits),  cmocka_unit_test(given_up_in_the_middle),
       cmocka_unit_test(changed_input),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,6 @@ static bl_executor_plan_t *make_plan(rig_t *rig, const bl_engine_t *engine) {
                                         .slots = balanced != NULL ? rig->setting.cap : engine->slot_count,
                                         .edges = engine->edge_count,
                                         .parks = engine->parking != NULL,
-                                        .overlap_transfers = schedule->transfers == BL_TRANSFER_OVERLAP,
                                         .recomputes = engine->training.layout.recompute == BL_RECOMPUTE_FULL};
   bl_executor_plan_t *plan;
   check(rig, bl_executor_plan_create(&request, &plan, &err), &err, "plan");
