@@ -156,8 +156,9 @@ static void losses_and_delays(void **state) {
   (void)state;
   static const char *const attentions[] = {"naive", "flash"};
   for (int i = 0; i < 2; i++) {
-    trouble_t trouble = {
-        attentions[i], {.delay_ns = 2 * BL_NS_PER_MS, .refuse = 0.2, .fail = 0.2, .lose = 0.25, .flip = 0}, RIG_NONE};
+    trouble_t trouble = {attentions[i],
+                         {.delay_ns = 2ull * BL_NS_PER_MS, .refuse = 0.2, .fail = 0.2, .lose = 0.25, .flip = 0},
+                         RIG_NONE};
     bl_stage_counters_t counters;
     arena_parking_counters_t parking;
     endure(&trouble, &counters, &parking);
@@ -177,7 +178,7 @@ static void no_acceptor(void **state) {
 
 static void too_late(void **state) {
   (void)state;
-  trouble_t trouble = {"naive", {.delay_ns = 20 * BL_NS_PER_MS, .patience_ns = BL_NS_PER_MS}, RIG_NONE};
+  trouble_t trouble = {"naive", {.delay_ns = 20ull * BL_NS_PER_MS, .patience_ns = BL_NS_PER_MS}, RIG_NONE};
   bl_stage_counters_t counters;
   arena_parking_counters_t parking;
   endure(&trouble, &counters, &parking);
@@ -197,7 +198,7 @@ static void flipped_bits(void **state) {
 
 static void given_up_in_the_middle(void **state) {
   (void)state;
-  trouble_t trouble = {"naive", {.delay_ns = 2 * BL_NS_PER_MS, .lose = 0.2}, RIG_CANCEL_LOAD};
+  trouble_t trouble = {"naive", {.delay_ns = 2ull * BL_NS_PER_MS, .lose = 0.2}, RIG_CANCEL_LOAD};
   bl_stage_counters_t counters;
   arena_parking_counters_t parking;
   endure(&trouble, &counters, &parking);
