@@ -87,6 +87,13 @@ def idle_bytes(binaries, environment, folder):
     return value
 
 
+def plan_of(binaries, environment):
+    """The stages of the run, once the driver has looked at all of them."""
+    status = subprocess.check_output([f"{binaries}/ballastctl", "status", "-o", "json"], env=environment)
+    stages = json.loads(status)["stages"]
+    return stages if all(sum(stage["memory"].values()) > 0 for stage in stages) else None
+
+
 def run_once(binaries, job, folder):
     environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
     report = os.path.join(folder, "report.jsonl")
@@ -100,8 +107,7 @@ def run_once(binaries, job, folder):
         with open(report) as file:
             of_step = json.loads(file.readline())["seconds"]
         wait_for("the third step", lambda: len(open(report).readlines()) >= 3)
-        plan = json.loads(subprocess.check_output([f"{binaries}/ballastctl", "status", "-o", "json"],
-                                                  env=environment))["stages"]
+        plan = wait_for("the plan", lambda: plan_of(binaries, environment))
         stages = []
         for number, pid in sorted(stage_processes(run.pid).items()):
             planned = sum(plan[number]["memory"].values())
