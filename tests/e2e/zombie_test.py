@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from ballast import CTL, Service, environment, losses, read_report, run_job, scratch, seed, stages, write_job
+from ballast import CTL, Service, environment, losses, read_report, run_job, scratch, seed, stages, wait_until, write_job
 
 
 def main():
@@ -25,6 +25,8 @@ def one_zombie(folder, train, expected, choice, number):
         zombie = Service(folder, "ballast-driver", "--job", job, "--listen", "127.0.0.1:0")
         report = os.path.join(folder, f"zombie-{number}.jsonl")
         try:
+            # One that is stopped before it has taken over is no zombie: it wakes up as the newest driver.
+            wait_until(lambda: all("following driver" in service.log() for service in services), 10, "no takeover")
             time.sleep(choice.uniform(0.0, 0.4))
             zombie.process.send_signal(signal.SIGSTOP)
             successor = subprocess.Popen([CTL, "run", job, "--report", report], env=environment(folder), text=True,
