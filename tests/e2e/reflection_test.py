@@ -38,16 +38,19 @@ class Pool:
             add(name)
 
     def message(self, name):
-        return message_factory.GetMessageClass(self.pool.FindMessageTypeByName(name))
+        found = self.pool.FindMessageTypeByName(name)
+        if hasattr(message_factory, "GetMessageClass"):
+            return message_factory.GetMessageClass(found)
+        return message_factory.MessageFactory(self.pool).GetPrototype(found)  # protobuf before 4.22
 
     def call(self, channel, service, method, request=None, stream=False):
         """A unary call, or a stream of responses."""
         found = self.pool.FindServiceByName(service).FindMethodByName(method)
-        output = message_factory.GetMessageClass(found.output_type)
+        output = self.message(found.output_type.full_name)
         make = channel.unary_stream if stream else channel.unary_unary
         stub = make(f"/{service}/{method}", request_serializer=lambda m: m.SerializeToString(),
                     response_deserializer=output.FromString)
-        return stub(request or message_factory.GetMessageClass(found.input_type)(), timeout=TIMEOUT)
+        return stub(request or self.message(found.input_type.full_name)(), timeout=TIMEOUT)
 
 
 def compiled(folder):
