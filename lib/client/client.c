@@ -13,7 +13,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define CLOSE_MS UINT64_C(1000)
+#define CLOSE_MS        UINT64_C(1000)
+#define GIVE_UP_POLL_US 20
 
 // ---- callers ------------------------------------------------------------------------------------------------------------
 
@@ -121,8 +122,10 @@ static bool find_source(const bl_client_t *client, const void *source, uint64_t 
   return false;
 }
 
-bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t id, const void *source, uint64_t bytes,
-                                  const bl_client_label_t *label, bl_client_ticket_t *ticket, bl_error_t *err) {
+// `known`: the checksum, or NULL to compute it.
+static bl_status_t start_evict(bl_client_t *client, uint64_t id, const void *source, uint64_t bytes,
+                               const uint64_t *known, const bl_client_label_t *label, bl_client_ticket_t *ticket,
+                               bl_error_t *err) {
   bl__question_t where = {0};
   if (bytes == 0 || !find_source(client, source, bytes, &where)) {
     return bl_error_set(err, BL_INVALID, "cannot evict %" PRIu64 " bytes: they lie in no source arena of the client",
@@ -139,7 +142,7 @@ bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t id, const void *
                         "cannot evict: a block of %" PRIu64 " bytes does not fit room %" PRIu64 " of %" PRIu64, bytes,
                         id, room_bytes);
   }
-  uint64_t checksum = bl_block_checksum(source, bytes);
+  uint64_t checksum = known != NULL ? *known : bl_block_checksum(source, bytes);
   bl__question_t *question = new_question(client, BL__ASK_EVICT);
   question->id = id;
   question->generation = generation;
@@ -151,6 +154,11 @@ bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t id, const void *
   bl_loop_post(client->loop, &question->message);
   ticket->slot = (uint32_t)(question - client->questions);
   return BL_OK;
+}
+
+bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t id, const void *source, uint64_t bytes,
+                                  const bl_client_label_t *label, bl_client_ticket_t *ticket, bl_error_t *err) {
+  return start_evict(client, id, source, bytes, NULL, label, ticket, err);
 }
 
 // After a request about a room that was not granted: whether it was carried out is unknown unless the store said so.
@@ -184,6 +192,13 @@ bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, const void *sour
   return status == BL_OK ? bl_client_evict_wait(client, ticket, err) : status;
 }
 
+bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
+                                  uint64_t checksum, const bl_client_label_t *label, bl_error_t *err) {
+  bl_client_ticket_t ticket = {0};
+  bl_status_t status = start_evict(client, room, source, bytes, &checksum, label, &ticket, err);
+  return status == BL_OK ? bl_client_evict_wait(client, ticket, err) : status;
+}
+
 // Tells the store that a use of a room is over.
 static bl_status_t release(bl_client_t *client, uint64_t id, uint64_t generation, const uint64_t *checksum,
                            bl_error_t *err) {
@@ -205,7 +220,30 @@ static bl_status_t release(bl_client_t *client, uint64_t id, uint64_t generation
   return status;
 }
 
+// Whoever sets its flag first is seen by the other: either nothing is written, or giving up waits until it was.
+static bool landing_begin(bl_client_landing_t *landing) {
+  atomic_store(&landing->writing, true);
+  if (atomic_load(&landing->given_up)) {
+    atomic_store(&landing->writing, false);
+    return false;
+  }
+  return true;
+}
+
+void bl_client_landing_give_up(bl_client_landing_t *landing) {
+  atomic_store(&landing->given_up, true);
+  while (atomic_load(&landing->writing)) {
+    usleep(GIVE_UP_POLL_US); // the copy ends between two pieces
+  }
+}
+
 bl_status_t bl_client_load(bl_client_t *client, uint64_t id, void *destination, uint64_t bytes, bl_error_t *err) {
+  bl_client_landing_t landing = {0};
+  return bl_client_load_unless(client, id, destination, bytes, &landing, err);
+}
+
+bl_status_t bl_client_load_unless(bl_client_t *client, uint64_t id, void *destination, uint64_t bytes,
+                                  bl_client_landing_t *landing, bl_error_t *err) {
   uint64_t generation = 0, room_bytes = 0;
   bl_status_t status = claim(client, id, BL__ROOM_FULL, BL__ROOM_LOADING, "load", &generation, &room_bytes, err);
   if (status != BL_OK) {
@@ -231,13 +269,21 @@ bl_status_t bl_client_load(bl_client_t *client, uint64_t id, void *destination, 
     return status;
   }
   uint64_t checksum = 0;
-  status = bl_block_copy(destination, client->map.base + offset, bytes, NULL, &checksum); // nobody cancels it
-  // What becomes of the release is the room's affair: a load that is verified counts.
-  if (status == BL_OK) {
-    (void)release(client, id, generation, &checksum, NULL);
+  bool lands = landing_begin(landing);
+  if (lands) {
+    status = bl_block_copy(destination, client->map.base + offset, bytes, &landing->given_up, &checksum);
+    if (status == BL_OK && checksum != wanted) {
+      memset(destination, 0, bytes);
+    }
+    atomic_store(&landing->writing, false);
   }
+  if (!lands || status != BL_OK) {
+    settle_room(client, id, BL__ROOM_FULL, generation);
+    return bl_error_set(err, BL_CANCELLED, "the load of room %" PRIu64 " was given up", id);
+  }
+  // What becomes of the release is the room's affair: a load that is verified counts.
+  (void)release(client, id, generation, &checksum, NULL);
   if (checksum != wanted) {
-    memset(destination, 0, bytes);
     return bl_error_set(err, BL_DATA_LOSS,
                         "the block in room %" PRIu64 " came back changed: checksum %016" PRIx64 ", not %016" PRIx64, id,
                         checksum, wanted);

@@ -38,6 +38,7 @@
 #include "base/error.h"
 #include "device/device.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,6 +46,7 @@
 #define BL_CLIENT_ROOMS      65536 // of one session at most
 #define BL_CLIENT_IN_FLIGHT  48    // calls under way at a time; more wait for their turn. Below the store's window
 #define BL_CLIENT_DEADLINE   10000 // ms
+#define BL_CLIENT_SOURCES    240   // arenas of one session; a slot of a stage is one
 #define BL_CLIENT_JOB_LENGTH 63
 
 typedef struct bl_client bl_client_t;
@@ -56,7 +58,7 @@ typedef struct bl_client_options {
   uint64_t arena_bytes;      // of the job at this store, all its stages together; 0: as it is there
   uint64_t ttl_ms;           // 0: the store's
   const bl_arena_t *sources; // BL_ARENA_SHAREABLE arenas that blocks leave from; copied
-  size_t source_count;       // 1 to 8
+  size_t source_count;       // 1 to BL_CLIENT_SOURCES
   uint64_t deadline_ms;      // of every call; 0: BL_CLIENT_DEADLINE
 } bl_client_options_t;
 
@@ -93,6 +95,9 @@ BL_MUST_USE bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t room
                                               bl_error_t *err);
 // Waits until the block is complete and verified at the store, or is not: then it is still at its source.
 BL_MUST_USE bl_status_t bl_client_evict_wait(bl_client_t *client, bl_client_ticket_t ticket, bl_error_t *err);
+// Both, for a caller that knows the checksum of the block already (bl_block_checksum of lib/datapath).
+BL_MUST_USE bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
+                                              uint64_t checksum, const bl_client_label_t *label, bl_error_t *err);
 // Both.
 BL_MUST_USE bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
                                         const bl_client_label_t *label, bl_error_t *err);
@@ -100,6 +105,17 @@ BL_MUST_USE bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, cons
 // destination is zero and the block gone.
 BL_MUST_USE bl_status_t bl_client_load(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
                                        bl_error_t *err);
+// A load that another thread may give up. All zero at first; one per load.
+typedef struct bl_client_landing {
+  atomic_bool given_up;
+  atomic_bool writing;
+} bl_client_landing_t;
+// As bl_client_load, but BL_CANCELLED once the landing was given up: the block is then still in its room.
+BL_MUST_USE bl_status_t bl_client_load_unless(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+                                              bl_client_landing_t *landing, bl_error_t *err);
+// When this returns, and from then on, nothing writes the destination of the load. Waits for a copy of this process at
+// most, never for the store.
+void bl_client_landing_give_up(bl_client_landing_t *landing);
 // Drops the block of a room.
 BL_MUST_USE bl_status_t bl_client_release(bl_client_t *client, uint64_t room, bl_error_t *err);
 

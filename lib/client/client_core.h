@@ -65,7 +65,7 @@ struct bl_client {
   char job[BL_CLIENT_JOB_LENGTH + 1], store[BL_RPC_ADDRESS_BYTES];
   uint32_t stage;
   uint64_t arena_bytes, ttl_ms, deadline_ms;
-  bl_arena_t sources[8];
+  bl_arena_t sources[BL_CLIENT_SOURCES];
   size_t source_count;
   uint8_t holder[BL__ID_BYTES], key[BL__ID_BYTES], incarnation[BL__ID_BYTES];
   uint64_t session, grace_ms;

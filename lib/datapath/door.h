@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #define BL_DOOR_KEY_BYTES   16
-#define BL_DOOR_ARENAS      8 // shown by a holder at most
+#define BL_DOOR_ARENAS      240 // shown by a holder at most: what one message of a unix socket carries, nearly
 #define BL_DOOR_TEXT_BYTES  192
 #define BL_DOOR_VISITORS    256  // at a time; bounds descriptors
 #define BL_DOOR_GREETING_MS 5000 // until the greeting must be whole

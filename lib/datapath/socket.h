@@ -31,7 +31,7 @@ void bl_socket_set_blocking(int fd);
 // Whether the process at the other end of a unix socket runs as our user or as root.
 bool bl_socket_peer_is_us(int fd);
 
-#define BL_SOCKET_MAX_DESCRIPTORS 8
+#define BL_SOCKET_MAX_DESCRIPTORS 240
 // sendmsg without SIGPIPE, with `fd_count` descriptors attached to the first byte (unix sockets). As sendmsg returns.
 ssize_t bl_socket_send(int fd, const struct iovec *parts, size_t part_count, const int *fds, size_t fd_count);
 // recv that also collects descriptors (close-on-exec) behind fds[0 .. *fd_count), which has room for

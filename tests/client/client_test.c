@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "client/store_process.h"
+#include "datapath/block.h"
 #include "sys/clock.h"
 
 #include <errno.h>
@@ -493,6 +494,63 @@ static void test_sigterm_drains(void **state) {
   bl_client_close(client);
 }
 
+// A load that was given up writes nothing, then or later; the block stays and can be loaded again.
+static void test_a_load_given_up(void **state) {
+  const fixture_t *fixture = *state;
+  bl_error_t err = {0};
+  uint64_t room;
+  bl_client_t *client = must_open(fixture, 0);
+  reserve(client, GRANULE, 1, &room);
+  uint8_t *slot = fixture->slots.base;
+  fill(slot, GRANULE, 7);
+  must(bl_client_evict_known(client, room, slot, GRANULE, bl_block_checksum(slot, GRANULE), NULL, &err), &err);
+  memset(slot, 1, GRANULE);
+  bl_client_landing_t landing = {0};
+  bl_client_landing_give_up(&landing);
+  assert_int_equal(bl_client_load_unless(client, room, slot, GRANULE, &landing, &err), BL_CANCELLED);
+  for (uint64_t i = 0; i < GRANULE; i++) {
+    assert_int_equal(slot[i], 1);
+  }
+  landing = (bl_client_landing_t){0};
+  must(bl_client_load_unless(client, room, slot, GRANULE, &landing, &err), &err);
+  uint8_t *expected = slot + GRANULE;
+  fill(expected, GRANULE, 7);
+  assert_memory_equal(slot, expected, GRANULE);
+  bl_client_landing_give_up(&landing); // too late: does not wait
+  bl_client_close(client);
+}
+
+// Every slot of a stage is an arena of its own; blocks leave from each.
+static void test_many_sources(void **state) {
+  const fixture_t *fixture = *state;
+  bl_error_t err = {0};
+  static bl_arena_t sources[BL_CLIENT_SOURCES];
+  for (int i = 0; i < BL_CLIENT_SOURCES; i++) {
+    must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, GRANULE, &sources[i], &err),
+         &err);
+    fill(sources[i].base, GRANULE, (uint64_t)i);
+  }
+  bl_client_t *client = NULL;
+  must(bl_client_open(&(bl_client_options_t){.store = fixture->store.address,
+                                             .job = "job",
+                                             .arena_bytes = GRANULE,
+                                             .sources = sources,
+                                             .source_count = BL_CLIENT_SOURCES},
+                      &client, &err),
+       &err);
+  uint64_t room;
+  reserve(client, GRANULE, 1, &room);
+  for (int i = BL_CLIENT_SOURCES; i-- > 0;) {
+    must(bl_client_evict(client, room, sources[i].base, GRANULE, NULL, &err), &err);
+    must(bl_client_load(client, room, fixture->slots.base, GRANULE, &err), &err);
+    assert_memory_equal(fixture->slots.base, sources[i].base, GRANULE);
+  }
+  bl_client_close(client);
+  for (int i = 0; i < BL_CLIENT_SOURCES; i++) {
+    bl_arena_destroy(&sources[i]);
+  }
+}
+
 int main(int count, char **arguments) {
   if (count == 4 && strcmp(arguments[1], "holder") == 0) {
     return hold(arguments[2], arguments[3]);
@@ -501,6 +559,8 @@ int main(int count, char **arguments) {
       cmocka_unit_test_setup_teardown(test_blocks_come_back, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_flipped_bit_is_found, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_many_threads, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_load_given_up, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_many_sources, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_store_dies, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_store_dies_in_the_middle, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_holder_dies, set_up, tear_down),
