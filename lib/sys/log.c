@@ -4,7 +4,9 @@
 #include "sys/clock.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +14,14 @@
 #include <unistd.h>
 
 #define LINE_BYTES 2048
+#define TAIL_BYTES 4 // for what closes a line
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 static const char *log_program = "ballast";
 static bl_log_level_t log_level = BL_LOG_INFO;
 static char log_ids[128];
+static bool log_as_json;
+static atomic_uint_fast64_t log_step, log_attempt;
 
 // Opens /dev/null in place of standard streams that were closed.
 static void fill_standard_streams(void) {
@@ -56,27 +61,124 @@ bool bl_log_enabled(bl_log_level_t level) {
   return level <= log_level;
 }
 
-void bl_log(bl_log_level_t level, const char *format, ...) {
-  if (!bl_log_enabled(level)) {
-    return;
+void bl_log_json(bool json) {
+  log_as_json = json;
+}
+
+void bl_log_step(uint64_t step, uint64_t attempt) {
+  atomic_store_explicit(&log_step, step, memory_order_relaxed);
+  atomic_store_explicit(&log_attempt, attempt, memory_order_relaxed);
+}
+
+typedef struct line {
+  char text[LINE_BYTES];
+  size_t used; // always less than LINE_BYTES - TAIL_BYTES
+} line_t;
+
+static void put(line_t *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(line_t *line, const char *format, ...) {
+  size_t room = LINE_BYTES - TAIL_BYTES - line->used;
+  va_list args;
+  va_start(args, format);
+  int length = vsnprintf(line->text + line->used, room, format, args);
+  va_end(args);
+  if (length > 0) {
+    line->used += (size_t)length < room ? (size_t)length : room - 1;
   }
-  char line[LINE_BYTES];
+}
+
+// A JSON string. Bytes that are no UTF-8 become '?': a reader of lines must never meet a line it cannot read.
+static void put_quoted(line_t *line, const char *text, size_t length) {
+  put(line, "\"");
+  for (size_t i = 0; i < length && line->used + 8 < LINE_BYTES - TAIL_BYTES; i++) {
+    unsigned char byte = (unsigned char)text[i];
+    if (byte == '"' || byte == '\\') {
+      put(line, "\\%c", byte);
+    } else if (byte < 0x20) {
+      put(line, "\\u%04x", byte);
+    } else {
+      line->text[line->used++] = byte < 0x7f ? (char)byte : '?';
+    }
+  }
+  line->text[line->used++] = '"'; // TAIL_BYTES keeps room for it
+}
+
+static void put_time(line_t *line) {
   uint64_t wall_ns = bl_clock_wall_ns();
   time_t seconds = (time_t)(wall_ns / BL_NS_PER_S);
   struct tm utc;
   gmtime_r(&seconds, &utc);
-  size_t used = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &utc);
-  used += (size_t)snprintf(line + used, sizeof line - used,
-                           ".%03uZ %s %s%s: ", (unsigned)(wall_ns % BL_NS_PER_S / BL_NS_PER_MS), level_names[level],
-                           log_program, log_ids);
+  line->used += strftime(line->text + line->used, 32, "%Y-%m-%dT%H:%M:%S", &utc);
+  put(line, ".%03uZ", (unsigned)(wall_ns % BL_NS_PER_S / BL_NS_PER_MS));
+}
+
+// The words of the context as members: stage=2 becomes "stage":2.
+static void put_members(line_t *line, const char *words) {
+  for (words += strspn(words, " "); *words != '\0'; words += strspn(words, " ")) {
+    size_t length = strcspn(words, " "), key = strcspn(words, "=");
+    if (key < length) {
+      const char *value = words + key + 1;
+      size_t value_length = length - key - 1;
+      put(line, ",");
+      put_quoted(line, words, key);
+      put(line, ":");
+      bool number = value_length > 0 && value_length < 16 && strspn(value, "0123456789") == value_length &&
+                    (value[0] != '0' || value_length == 1);
+      if (number) {
+        put(line, "%.*s", (int)value_length, value);
+      } else {
+        put_quoted(line, value, value_length);
+      }
+    }
+    words += length;
+  }
+}
+
+static void begin_text(line_t *line, bl_log_level_t level, uint64_t step, uint64_t attempt) {
+  put_time(line);
+  put(line, " %s %s%s", level_names[level], log_program, log_ids);
+  if (step != 0) {
+    put(line, " step=%" PRIu64 " attempt=%" PRIu64, step, attempt);
+  }
+  put(line, ": ");
+}
+
+static void begin_json(line_t *line, bl_log_level_t level, uint64_t step, uint64_t attempt) {
+  put(line, "{\"time\":\"");
+  put_time(line);
+  put(line, "\",\"level\":\"%s\",\"program\":\"%s\"", level_names[level], log_program);
+  put_members(line, log_ids);
+  if (step != 0) {
+    put(line, ",\"step\":%" PRIu64 ",\"attempt\":%" PRIu64, step, attempt);
+  }
+  put(line, ",\"message\":");
+}
+
+void bl_log(bl_log_level_t level, const char *format, ...) {
+  if (!bl_log_enabled(level)) {
+    return;
+  }
+  line_t line;
+  line.used = 0;
+  uint64_t step = atomic_load_explicit(&log_step, memory_order_relaxed);
+  uint64_t attempt = atomic_load_explicit(&log_attempt, memory_order_relaxed);
+  char message[LINE_BYTES];
   va_list args;
   va_start(args, format);
-  int length = vsnprintf(line + used, sizeof line - used - 1, format, args);
+  int length = vsnprintf(message, sizeof message, format, args);
   va_end(args);
-  if (length > 0) {
-    used += (size_t)length < sizeof line - used - 1 ? (size_t)length : sizeof line - used - 2;
+  if (length < 0) {
+    message[0] = '\0';
   }
-  line[used++] = '\n';
-  ssize_t written = write(STDERR_FILENO, line, used);
+  if (log_as_json) {
+    begin_json(&line, level, step, attempt);
+    put_quoted(&line, message, strlen(message));
+    line.text[line.used++] = '}';
+  } else {
+    begin_text(&line, level, step, attempt);
+    put(&line, "%s", message);
+  }
+  line.text[line.used++] = '\n';
+  ssize_t written = write(STDERR_FILENO, line.text, line.used);
   (void)written; // nowhere to report that the log itself is gone
 }

@@ -18,7 +18,7 @@ function restrict(pattern, places, what) {
 
 BEGIN {
   pure = "config formats model schedule simulate plan step lease"
-  shells = "sys job loop rpc observe device datapath client"
+  shells = "sys job loop rpc observe device datapath client service"
 
   allow("base", "")
   allow("sys", "")
@@ -36,6 +36,7 @@ BEGIN {
   allow("observe", "loop sys")
   allow("device", "loop sys")
   allow("datapath", "device loop sys")
+  allow("service", "rpc observe loop config sys")
   allow("client", "rpc datapath device loop sys")
   allow("stage-service", pure " " shells)
   allow("activation-store", pure " " shells)

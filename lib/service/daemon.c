@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/daemon.h"
+
+#include "loop/lifeline.h"
+#include "loop/signal.h"
+#include "rpc/health.h"
+#include "rpc/reflection.h"
+#include "sys/host.h"
+#include "sys/log.h"
+#include "sys/version.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DRAIN_MS 2000 // for calls that are under way at the end
+
+const char *const bl_daemon_log_formats[] = {"text", "json", NULL};
+
+struct bl_daemon {
+  const bl_daemon_options_t *options;
+  bl_loop_t *loop;
+  bl_rpc_t *rpc;
+  bl_rpc_server_t *server;
+  bl_rpc_health_t *health;
+  bl_http_t *http;
+  bl_signal_t *interrupt, *terminate;
+  bl_lifeline_t *lifeline;
+  char address[BL_RPC_ADDRESS_BYTES], health_address[BL_RPC_ADDRESS_BYTES], metrics_address[BL_HTTP_ADDRESS_BYTES];
+  int exit_code;
+  bool stopping, server_started, health_started;
+};
+
+bl_loop_t *bl_daemon_loop(const bl_daemon_t *self) {
+  return self->loop;
+}
+
+bl_rpc_t *bl_daemon_rpc(const bl_daemon_t *self) {
+  return self->rpc;
+}
+
+const char *bl_daemon_metrics_address(const bl_daemon_t *self) {
+  return self->metrics_address;
+}
+
+void bl_daemon_set_serving(bl_daemon_t *self, bool serving) {
+  if (self->health != NULL) {
+    bl_rpc_health_set(self->health, "", serving);
+    bl_rpc_health_set(self->health, self->options->health_name, serving);
+  }
+}
+
+// ---- the end -----------------------------------------------------------------------------------------------------------
+
+static void stop_when_quiet(bl_daemon_t *self) {
+  if (self->loop != NULL && !self->server_started && !self->health_started) {
+    bl_loop_stop(self->loop);
+  }
+}
+
+static void server_stopped(bl_rpc_server_t *server, void *context) {
+  bl_daemon_t *self = context;
+  bl_rpc_server_destroy(server);
+  self->server = NULL;
+  self->server_started = false;
+  stop_when_quiet(self);
+}
+
+static void health_stopped(bl_rpc_health_t *health, void *context) {
+  bl_daemon_t *self = context;
+  bl_rpc_health_destroy(health);
+  self->health = NULL;
+  self->health_started = false;
+  stop_when_quiet(self);
+}
+
+void bl_daemon_stop(bl_daemon_t *self, int exit_code) {
+  if (self->stopping) {
+    return;
+  }
+  self->stopping = true;
+  self->exit_code = exit_code;
+  if (self->health_started) {
+    bl_rpc_health_shutdown(self->health, health_stopped, self);
+  }
+  if (self->server_started) {
+    self->options->hooks.end_calls(self->options->context);
+    bl_rpc_server_shutdown(self->server, DRAIN_MS, server_stopped, self);
+  }
+  stop_when_quiet(self);
+}
+
+static void signalled(bl_signal_t *signal, int number, void *context) {
+  (void)signal;
+  bl_daemon_t *self = context;
+  if (self->options->hooks.signalled != NULL) {
+    self->options->hooks.signalled(self, number, self->options->context);
+    return;
+  }
+  bl_log(BL_LOG_INFO, "ending on %s", strsignal(number));
+  bl_daemon_stop(self, 0);
+}
+
+static void parent_gone(bl_lifeline_t *lifeline, void *context) {
+  (void)lifeline;
+  bl_daemon_t *self = context;
+  if (self->options->hooks.orphaned != NULL) {
+    self->options->hooks.orphaned(self, self->options->context);
+    return;
+  }
+  bl_log(BL_LOG_INFO, "ending: the process that started this one is gone");
+  bl_daemon_stop(self, 0);
+}
+
+// ---- the beginning -----------------------------------------------------------------------------------------------------
+
+static bl_status_t watch_process(bl_daemon_t *self, bl_error_t *err) {
+  const bl_daemon_arguments_t *common = self->options->common;
+  bl_status_t status;
+  if (common->lifeline_fd >= 0) {
+    signal(SIGINT, SIG_IGN); // the parent decides what Ctrl-C means
+    status = bl_lifeline_create(self->loop, (int)common->lifeline_fd, parent_gone, self, &self->lifeline, err);
+  } else {
+    status = bl_signal_create(self->loop, SIGINT, signalled, self, &self->interrupt, err);
+  }
+  if (status == BL_OK) {
+    status = bl_signal_create(self->loop, SIGTERM, signalled, self, &self->terminate, err);
+  }
+  return status;
+}
+
+// Plaintext is for this machine alone unless somebody asks.
+static bl_status_t check_listen(const bl_daemon_arguments_t *common, bl_error_t *err) {
+  if (common->plaintext || strncmp(common->listen, "unix:", 5) == 0) {
+    return BL_OK;
+  }
+  char host[256];
+  bl_status_t status = bl_host_of_address(common->listen, host, sizeof host, err);
+  if (status == BL_OK && !bl_host_is_loopback(host)) {
+    return bl_error_set(err, BL_DENIED,
+                        "--listen %s: plaintext is refused off the loopback interface; --plaintext allows it",
+                        common->listen);
+  }
+  return status;
+}
+
+static bl_status_t start_server(bl_daemon_t *self, bl_error_t *err) {
+  const bl_daemon_arguments_t *common = self->options->common;
+  bl_status_t status = bl_rpc_server_create(self->rpc, NULL, &self->server, err);
+  if (status == BL_OK) {
+    status = self->options->hooks.serve(self->server, self->options->context, err);
+  }
+  if (status == BL_OK) {
+    status = bl_rpc_reflection_add(self->server, err);
+  }
+  if (status == BL_OK) {
+    status = bl_rpc_server_listen(self->server, common->listen, self->address, sizeof self->address, err);
+  }
+  return status;
+}
+
+static bl_status_t start_health(bl_daemon_t *self, bl_error_t *err) {
+  const char *listen = self->options->common->health_listen;
+  if (listen == NULL) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_rpc_health_create(self->rpc, &self->health, err);
+  if (status == BL_OK) {
+    status = bl_rpc_health_listen(self->health, listen, self->health_address, sizeof self->health_address, err);
+    self->health_started = status == BL_OK;
+  }
+  return status;
+}
+
+static bl_status_t start_http(bl_daemon_t *self, bl_error_t *err) {
+  const char *listen = self->options->common->metrics_listen;
+  if (listen == NULL) {
+    return BL_OK;
+  }
+  if (self->options->hooks.http == NULL) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "--metrics-listen: this program has no metrics");
+  }
+  bl_status_t status = bl_http_create(self->loop, listen, self->options->hooks.http, self->options->context,
+                                      self->metrics_address, &self->http, err);
+  if (status == BL_OK) {
+    bl_log(BL_LOG_INFO, "metrics on http://%s/metrics", self->metrics_address);
+  }
+  return status;
+}
+
+static bl_status_t tell_ready(const bl_daemon_t *self, bl_error_t *err) {
+  const int fd = (int)self->options->common->ready_fd;
+  if (fd < 0) {
+    return BL_OK;
+  }
+  char line[2 * BL_RPC_ADDRESS_BYTES + 16];
+  snprintf(line, sizeof line, "ready %s %s", self->address, self->health_address);
+  return bl_ready_send(fd, line, err);
+}
+
+static bl_status_t start(bl_daemon_t *self, bl_error_t *err) {
+  signal(SIGXFSZ, SIG_IGN); // a file over a limit on file sizes fails as on a full disk
+  bl_status_t status = check_listen(self->options->common, err);
+  if (status == BL_OK) {
+    status = bl_loop_create(&self->loop, err);
+  }
+  if (status == BL_OK) {
+    status = bl_rpc_create(self->loop, &self->rpc, err);
+  }
+  if (status == BL_OK) {
+    status = watch_process(self, err);
+  }
+  if (status == BL_OK) {
+    status = self->options->hooks.create(self, self->options->context, err);
+  }
+  if (status == BL_OK) {
+    status = start_server(self, err);
+  }
+  if (status == BL_OK) {
+    status = start_health(self, err);
+  }
+  if (status == BL_OK) {
+    status = start_http(self, err);
+  }
+  if (status == BL_OK) {
+    status = bl_rpc_server_start(self->server, err);
+    self->server_started = status == BL_OK;
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_daemon_set_serving(self, true);
+  bl_log(BL_LOG_INFO, "serving on %s", self->address);
+  status = tell_ready(self, err);
+  if (status == BL_OK && self->options->hooks.ready != NULL) {
+    self->options->hooks.ready(self->options->context);
+  }
+  return status;
+}
+
+static void cleanup(bl_daemon_t *self) {
+  bl_http_destroy(self->http);
+  bl_rpc_server_destroy(self->server); // of a start that failed
+  bl_rpc_health_destroy(self->health);
+  self->options->hooks.destroy(self->options->context);
+  bl_lifeline_destroy(self->lifeline);
+  bl_signal_destroy(self->interrupt);
+  bl_signal_destroy(self->terminate);
+  if (self->rpc != NULL) {
+    bl_rpc_destroy(self->rpc);
+  }
+  if (self->loop != NULL) {
+    bl_loop_destroy(self->loop);
+  }
+}
+
+static int run(const bl_daemon_options_t *options) {
+  bl_daemon_t self = {.options = options};
+  bl_error_t err = {0};
+  bl_status_t status = start(&self, &err);
+  if (status != BL_OK) {
+    const char *program = options->flags->program; // faults of the command line name it already
+    bool named = strncmp(err.text, program, strlen(program)) == 0;
+    fprintf(stderr, "%s%s%s\n", named ? "" : program, named ? "" : ": ", err.text);
+    bl_daemon_stop(&self, bl_status_exit_code(status));
+  }
+  if (self.loop != NULL) {
+    bl_loop_run(self.loop);
+  }
+  cleanup(&self);
+  return self.exit_code;
+}
+
+int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv) {
+  const bl_flags_t *flags = options->flags;
+  bl_log_init(flags->program, BL_LOG_INFO);
+  bl_error_t err = {0};
+  bl_flags_result_t result;
+  bl_status_t status = bl_flags_parse(flags, argc - 1, argv + 1, options->arguments, &result, &err);
+  int exit_code = 0;
+  if (status != BL_OK) {
+    fprintf(stderr, "%s\n", err.text); // names the program itself
+    exit_code = bl_status_exit_code(status);
+  } else if (result.help) {
+    bl_flags_print_help(flags, stdout);
+  } else if (options->common->version) {
+    bl_version_print(flags->program, stdout);
+  } else {
+    bl_log_json(options->common->log_format == 1);
+    exit_code = run(options);
+  }
+  bl_options_cleanup(&flags->table, options->arguments);
+  return exit_code;
+}
