@@ -19,6 +19,7 @@
 
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
+#include "simulate/machine.h"
 
 typedef struct bl_span {
   double start, end; // in the unit of the costs, from the start of the first operation
@@ -26,22 +27,26 @@ typedef struct bl_span {
 
 // All peaks in device-micro-batches (bl_schedule_block_weight per block).
 typedef struct bl_simulation {
-  double t_end;         // end of the last operation
-  double max_span;      // largest (end - start) of a stage
-  double bubble_total;  // 1 - busiest stage / t_end
-  double bubble_span;   // 1 - busiest stage / max_span
-  double lower_bound;   // bl_schedule_lower_bound
-  uint32_t stages;      // length of the arrays below
-  double *busy;         // [stages] sum of its computing operations
-  double *start, *end;  // [stages] of its first and last operation
-  double *peak;         // [stages] most blocks it holds at once
-  uint32_t *peak_slots; // [stages] the same, in slots
-  bl_span_t **spans;    // [stages][operations of the stage]
+  double t_end;                      // end of the last operation
+  double max_span;                   // largest (end - start) of a stage
+  double bubble_total;               // 1 - busiest stage / t_end
+  double bubble_span;                // 1 - busiest stage / max_span
+  double lower_bound;                // bl_schedule_lower_bound, of the costs alone
+  uint32_t stages;                   // length of the arrays below
+  double *busy;                      // [stages] sum of its computing operations
+  double *start, *end;               // [stages] of its first and last operation
+  double *peak;                      // [stages] most blocks it holds at once
+  uint32_t *peak_slots;              // [stages] the same, in slots
+  double (*stalls)[BL_STALL_CAUSES]; // [stages] time it stood still between 0 and t_end, by cause; with busy: t_end
+  bl_span_t **spans;                 // [stages][operations of the stage]
 } bl_simulation_t;
 
 // Precondition: the schedule is valid. BL_INVALID for bad costs or a cycle; BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_simulate(const bl_schedule_t *schedule, const bl_costs_t *costs, bl_simulation_t *result,
                                     bl_error_t *err);
+// The same on a machine whose stages share cores or differ in their links. BL_INVALID also for a negative time.
+BL_MUST_USE bl_status_t bl_simulate_on(const bl_schedule_t *schedule, const bl_costs_t *costs,
+                                       const bl_machine_t *machine, bl_simulation_t *result, bl_error_t *err);
 void bl_simulation_cleanup(bl_simulation_t *result);
 
 #endif

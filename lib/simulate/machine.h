@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stages share and where they differ, beyond the costs of their operations: cores, boundaries between particular
+// devices, paths to particular stores. All of it is optional; a zeroed machine is that of the reference definitions.
+//
+// Cores are tokens: an operation asks for one when all it waits for is there, gets it in the order of asking, and gives
+// it back at its end (EXECUTION.md 16).
+//
+// Thread: values; arrays are borrowed.
+#ifndef BALLAST_SIMULATE_MACHINE_H
+#define BALLAST_SIMULATE_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct bl_machine {
+  uint32_t cores;             // that all stages share; 0: every stage has its own
+  bool early_gradient;        // a fused B releases the stage before it when its I has ended, as the executor does
+  const double *boundaries;   // [virtual stages] latency between one and the next; NULL: costs->boundary
+  const double *paths;        // [stages] of one evict or load; NULL: costs->path
+  const double *const *times; // [stages][operations] recorded durations in place of costs; NULL: costs. Of B, the
+                              // share of I is that of the costs
+} bl_machine_t;
+
+// Why a stage stood still. A wait has one cause: what came last.
+// X(identifier, name)
+#define BL_STALL_TABLE(X)                                                                                              \
+  X(BL_STALL_ACTIVATION, "activation") /* from the virtual stage before; the wait for the first one is the ramp */     \
+  X(BL_STALL_GRADIENT, "gradient")     /* from the virtual stage after */                                              \
+  X(BL_STALL_LOAD, "load")             /* of a block that was parked */                                                \
+  X(BL_STALL_SLOT, "slot")             /* that an evicted block still holds */                                         \
+  X(BL_STALL_CORE, "core")             /* another stage runs on it */                                                  \
+  X(BL_STALL_END, "end")               /* all its own is done, others are not */
+
+typedef enum bl_stall_cause {
+#define X(identifier, name) identifier,
+  BL_STALL_TABLE(X)
+#undef X
+      BL_STALL_CAUSES
+} bl_stall_cause_t;
+
+const char *bl_stall_cause_name(bl_stall_cause_t cause);
+
+#endif

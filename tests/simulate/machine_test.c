@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies what stages share: cores first come first served, gradients that leave before W, boundaries and paths of
+// their own, recorded durations, and that busy and stalled time of every stage add up to the whole.
+#include "simulate/simulate.h"
+
+#include "schedule/balance.h"
+#include "schedule/generate.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static bl_schedule_t *generate(const char *name, uint32_t stages, uint32_t micro_batches) {
+  bl_schedule_t *schedule = NULL;
+  bl_error_t err;
+  bl_schedule_request_t request = {.name = name, .stages = stages, .micro_batches = micro_batches};
+  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
+    fail_msg("%s: %s", name, err.text);
+  }
+  return schedule;
+}
+
+static bl_simulation_t simulate(const bl_schedule_t *schedule, const bl_costs_t *costs, const bl_machine_t *machine) {
+  bl_simulation_t result;
+  bl_error_t err;
+  if (bl_simulate_on(schedule, costs, machine, &result, &err) != BL_OK) {
+    fail_msg("%s: %s", schedule->name, err.text);
+  }
+  for (uint32_t s = 0; s < result.stages; s++) {
+    double sum = result.busy[s];
+    for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
+      assert_true(result.stalls[s][cause] >= 0);
+      sum += result.stalls[s][cause];
+    }
+    if (fabs(sum - result.t_end) > 1e-9 * result.t_end) {
+      fail_msg("%s, stage %u: busy and stalled %.12g, whole step %.12g", schedule->name, s, sum, result.t_end);
+    }
+  }
+  return result;
+}
+
+static double end_of(const char *name, uint32_t stages, uint32_t micro_batches, const bl_costs_t *costs,
+                     const bl_machine_t *machine) {
+  bl_schedule_t *schedule = generate(name, stages, micro_batches);
+  bl_simulation_t result = simulate(schedule, costs, machine);
+  double t_end = result.t_end;
+  bl_simulation_cleanup(&result);
+  bl_schedule_destroy(schedule);
+  return t_end;
+}
+
+static void assert_time(double value, double expected) {
+  if (fabs(value - expected) > 1e-9) {
+    fail_msg("ends at %.12g, expected %.12g", value, expected);
+  }
+}
+
+static void one_core_runs_everything_after_each_other(void **state) {
+  (void)state;
+  bl_machine_t one = {.cores = 1};
+  assert_time(end_of("1f1b", 4, 6, &BL_COSTS_UNIT, &one), 4 * 6 * 3);
+  assert_time(end_of("zb-h1", 3, 5, &BL_COSTS_UNIT, &one), 3 * 5 * 3);
+}
+
+static void as_many_cores_as_stages_change_nothing(void **state) {
+  (void)state;
+  static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "v-half"};
+  bl_costs_t costs = {.every = {3, 4, 2, 3}, .boundary = 0.5};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    bl_machine_t four = {.cores = 4};
+    assert_time(end_of(names[i], 4, 8, &costs, &four), end_of(names[i], 4, 8, &costs, &(bl_machine_t){0}));
+  }
+}
+
+// Two cores and four stages: never faster than with four, never slower than one core, work conserved.
+static void fewer_cores_lie_between(void **state) {
+  (void)state;
+  for (uint32_t m = 1; m <= 9; m++) {
+    bl_machine_t two = {.cores = 2}, one = {.cores = 1};
+    double shared = end_of("1f1b", 4, m, &BL_COSTS_UNIT, &two);
+    assert_true(shared >= end_of("1f1b", 4, m, &BL_COSTS_UNIT, &(bl_machine_t){0}));
+    assert_true(shared >= 4 * m * 3 / 2.0);
+    assert_true(shared <= end_of("1f1b", 4, m, &BL_COSTS_UNIT, &one));
+  }
+}
+
+// p = 2, m = 1, F 1, I 2, W 3: F0 [0, 1], F1 [1, 2], B1 [2, 7]; B0 starts at 7, or at 4 when dx leaves after I.
+static void a_gradient_leaves_after_its_input_part(void **state) {
+  (void)state;
+  bl_costs_t costs = {.every = {1, 2, 3, 1}};
+  bl_machine_t early = {.early_gradient = true};
+  assert_time(end_of("1f1b", 2, 1, &costs, &(bl_machine_t){0}), 12);
+  assert_time(end_of("1f1b", 2, 1, &costs, &early), 9);
+}
+
+static void boundaries_are_those_of_each_neighbourhood(void **state) {
+  (void)state;
+  double boundaries[] = {0.25, 2, 0};
+  bl_machine_t machine = {.boundaries = boundaries};
+  // m = 1: every boundary is crossed twice
+  assert_time(end_of("1f1b", 3, 1, &BL_COSTS_UNIT, &machine), 9 + 2 * 2.25);
+}
+
+static void recorded_times_take_the_place_of_costs(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = generate("1f1b", 2, 2);
+  double first[] = {1, 2, 3, 4}, second[] = {5, 6, 7, 8}; // F0 F1 B0 B1; F0 B0 F1 B1
+  const double *times[] = {first, second};
+  bl_machine_t machine = {.times = times};
+  bl_simulation_t result = simulate(schedule, &BL_COSTS_UNIT, &machine);
+  // stage 1: F0 [1, 6], B0 [6, 12], F1 [12, 19], B1 [19, 27]; stage 0: B0 [12, 15], B1 [27, 31]
+  assert_time(result.t_end, 31);
+  assert_time(result.stalls[0][BL_STALL_GRADIENT], 9 + 12);
+  assert_time(result.stalls[1][BL_STALL_ACTIVATION], 1);
+  assert_time(result.stalls[1][BL_STALL_END], 4);
+  bl_simulation_cleanup(&result);
+  bl_schedule_destroy(schedule);
+}
+
+static void slow_paths_stall_those_who_need_them(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = generate("1f1b", 4, 8);
+  bl_balance_result_t balanced;
+  bl_error_t err;
+  assert_int_equal(bl_balance_cap(schedule, 3, true, BL_BALANCE_OVERLAP, &balanced, &err), BL_OK);
+  double paths[] = {50, 0, 0, 0};
+  bl_machine_t slow = {.paths = paths}, slow_cores = {.paths = paths, .cores = 4};
+  bl_simulation_t result = simulate(balanced.schedule, &BL_COSTS_UNIT, &slow);
+  bl_simulation_t same = simulate(balanced.schedule, &BL_COSTS_UNIT, &slow_cores);
+  assert_time(same.t_end, result.t_end);
+  assert_true(result.stalls[0][BL_STALL_LOAD] + result.stalls[0][BL_STALL_SLOT] > 50);
+  assert_time(result.stalls[3][BL_STALL_LOAD] + result.stalls[3][BL_STALL_SLOT], 0);
+  bl_simulation_cleanup(&same);
+  bl_simulation_cleanup(&result);
+  bl_balance_result_cleanup(&balanced);
+  bl_schedule_destroy(schedule);
+}
+
+static void bad_times_are_named(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = generate("1f1b", 2, 2);
+  bl_simulation_t result;
+  bl_error_t err;
+  double boundaries[] = {0, -1};
+  bl_machine_t machine = {.boundaries = boundaries};
+  assert_int_equal(bl_simulate_on(schedule, &BL_COSTS_UNIT, &machine, &result, &err), BL_INVALID);
+  assert_string_equal(err.text, "boundary after virtual stage 1: must be a number from 0 upwards, is -1");
+  bl_schedule_destroy(schedule);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(one_core_runs_everything_after_each_other),
+      cmocka_unit_test(as_many_cores_as_stages_change_nothing),
+      cmocka_unit_test(fewer_cores_lie_between),
+      cmocka_unit_test(a_gradient_leaves_after_its_input_part),
+      cmocka_unit_test(boundaries_are_those_of_each_neighbourhood),
+      cmocka_unit_test(recorded_times_take_the_place_of_costs),
+      cmocka_unit_test(slow_paths_stall_those_who_need_them),
+      cmocka_unit_test(bad_times_are_named),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
