@@ -53,7 +53,8 @@ static void derive(bl_job_t *job) {
     preset_int(&job->pipeline.group, job->pipeline.stages);
   }
   if (job->balance.policy == BL_JOB_POLICY_BPIPE) {
-    preset_int(&job->balance.cap, (job->pipeline.stages + 3) / 2); // ceil((p + 2) / 2), BPipe (ICML 2023)
+    // ceil((p + 2) / 2) micro-batches (BPipe, ICML 2023), each in as many slots as a stage has chunks.
+    preset_int(&job->balance.cap, (job->pipeline.stages + 3) / 2 * job->pipeline.chunks.value);
   }
 }
 

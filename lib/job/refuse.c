@@ -10,12 +10,6 @@ bl_status_t bl__job_refuse(const bl_job_t *job, bl_error_t *err, const char *key
 }
 
 bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
-  if (job->pipeline.recompute == BL_JOB_RECOMPUTE_FULL && job->balance.policy != BL_JOB_POLICY_NONE) {
-    return bl_job_fail(
-        job, err, "balance.policy",
-        "with pipeline.recompute: full only the input of a block is kept between forward and backward, so "
-        "there is nothing to evict; use none here, or recompute none or attention");
-  }
   const struct {
     bool asked;
     const char *key, *text;
@@ -25,12 +19,8 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
       {job->train.dtype != BL_JOB_DTYPE_FP32, "train.dtype", "bf16 is not supported in this version; use fp32"},
       {job->pipeline.device != BL_JOB_DEVICE_HOST, "pipeline.device",
        "cuda is not supported in this version; use host"},
-      {job->balance.policy != BL_JOB_POLICY_NONE, "balance.policy",
-       "balancing is not supported in this version; use none"},
       {job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC || job->balance.data_path == BL_JOB_DATA_PATH_NCCL,
        "balance.data_path", "only auto, shm and tcp are supported in this version"},
-      {job->services.stores.count > 0, "services.stores",
-       "activation stores are not supported in this version; remove the key"},
       {job->services.tls != NULL, "services.tls", "TLS is not supported in this version; remove the key"},
   };
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "job/architecture.h"
+#include "job/balance.h"
 #include "job/refuse.h"
 #include "job/weights.h"
 #include "schedule/generate.h"
@@ -167,16 +168,43 @@ static bl_status_t count_slots(bl_training_t *training, bl_error_t *err) {
   return BL_OK;
 }
 
+// A policy that evicts makes do with fewer slots, if its cap is not too small.
+static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  bl_policy_t policy = bl_policy_of_job(job);
+  bl_balance_plan_t plan;
+  bl_error_t fault;
+  bl_status_t status = bl_balance_plan_init(&plan, training, &policy, &fault);
+  if (status == BL_OK) {
+    bl_balance_plan_cleanup(&plan);
+    return BL_OK;
+  }
+  const char *key = job->memory.slots.set ? "memory.slots" : "memory.activation_bytes";
+  if (status != BL_EXHAUSTED) {
+    key = "balance.policy";
+  } else if (policy.cap <= training->budget) {
+    key = bl_job_given(job, "balance.cap") ? "balance.cap" : "balance.policy";
+  }
+  return status == BL_UNIMPLEMENTED ? bl__job_refuse(job, err, key, fault.text)
+                                    : bl_job_fail(job, err, key, "%s", fault.text);
+}
+
 static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (uint32_t i = 0; i < training->stage_count && status == BL_OK; i++) {
+  bool limited = job->memory.slots.set || job->memory.activation_bytes.set;
+  training->budget = UINT32_MAX;
+  for (uint32_t i = 0; i < training->stage_count; i++) {
     bl_training_stage_t *stage = &training->stages[i];
     stage->slots = slots_of_job(job, stage);
-    if (stage->slots < stage->slots_needed) {
-      status = fail_slots(training, job, i, err);
+    training->budget = limited && stage->slots < training->budget ? stage->slots : training->budget;
+  }
+  if (job->balance.policy != BL_JOB_POLICY_NONE) {
+    return check_balance(training, job, err);
+  }
+  for (uint32_t i = 0; i < training->stage_count; i++) {
+    if (training->stages[i].slots < training->stages[i].slots_needed) {
+      return fail_slots(training, job, i, err);
     }
   }
-  return status;
+  return BL_OK;
 }
 
 static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {

@@ -24,7 +24,8 @@
 
 typedef struct bl_training_stage {
   uint32_t slots_needed; // resident activation blocks at the peak of the schedule; those of R with full recomputation
-  uint32_t slots;        // own slots: memory.slots, memory.activation_bytes / slot_bytes, or slots_needed
+  uint32_t slots;        // what the device has for them: memory.slots, memory.activation_bytes / slot_bytes, or
+                         // slots_needed. Fewer than needed only with a policy that evicts (job/balance.h)
   uint64_t slot_bytes;   // of one slot: the largest block of the stage's chunks
 } bl_training_stage_t;
 
@@ -36,6 +37,7 @@ typedef struct bl_training {
   bl_layout_options_t layout; // the same for every chunk
   bl_training_stage_t *stages;
   uint32_t stage_count;
+  uint32_t budget; // slots of any device, own and lent together; UINT32_MAX: no limit
 } bl_training_t;
 
 // Resolves a parsed job; all that is needed later is copied, so the job may go. BL_INVALID names the key (with its place

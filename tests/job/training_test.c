@@ -173,9 +173,8 @@ static void refuses(const char *sets, bl_status_t expected, const char *message)
 static void what_this_version_does_not_do_is_refused(void **state) {
   (void)state;
   refuses("train.dtype=bf16", BL_UNIMPLEMENTED, "--set train.dtype: bf16 is not supported in this version");
-  refuses("pipeline.recompute=attention\nbalance.policy=bpipe", BL_UNIMPLEMENTED, "balance.policy: ");
   refuses("pipeline.device=cuda", BL_UNIMPLEMENTED, "pipeline.device: ");
-  refuses("balance.policy=bpipe", BL_UNIMPLEMENTED, "balance.policy: ");
+  refuses("balance.policy=auto", BL_UNIMPLEMENTED, "balance.policy: ");
   refuses("balance.data_path=nccl", BL_UNIMPLEMENTED, "balance.data_path: ");
   refuses("services.tls=/tmp/x", BL_UNIMPLEMENTED, "services.tls: ");
   refuses("data.format=megatron", BL_UNIMPLEMENTED, "data.format: ");

@@ -41,6 +41,9 @@ static uint32_t validation_micro_batches(const bl_driver_t *driver) {
 bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
   const bl_training_t *training = driver->options.training;
   size_t size;
+  if (driver->options.job->balance.policy != BL_JOB_POLICY_NONE) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "balance.policy: runs do not balance in this version; use none");
+  }
   driver->round_retry = calloc(driver->stage_count, sizeof *driver->round_retry);
   if (driver->round_retry == NULL || bl_job_dump(driver->options.job, &driver->job_text, &size) != BL_OK ||
       bl_csv_write(training->schedule, &driver->plan_texts[BL_RUN_TRAIN], &size) != BL_OK) {

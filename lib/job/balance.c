@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job/balance.h"
+
+#include <inttypes.h>
+
+bl_policy_t bl_policy_of_job(const bl_job_t *job) {
+  return (bl_policy_t){.kind = job->balance.policy,
+                       .cap = job->balance.cap.set ? (uint32_t)job->balance.cap.value : 0,
+                       .mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP};
+}
+
+uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training) {
+  const bl_schedule_t *schedule = training->schedule;
+  uint32_t cap = UINT32_MAX;
+  if (policy->kind != BL_JOB_POLICY_NONE) {
+    cap = policy->cap != 0 ? policy->cap : bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
+  }
+  return cap < training->budget ? cap : training->budget;
+}
+
+// Without evictions every stage needs the slots of its peak.
+static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *err) {
+  for (uint32_t i = 0; i < training->stage_count; i++) {
+    const bl_training_stage_t *stage = &training->stages[i];
+    if (stage->slots_needed > stage->slots) {
+      return bl_error_set(err, BL_EXHAUSTED,
+                          "stage %" PRIu32 ": schedule %s needs %" PRIu32 " slots there, its device has %" PRIu32
+                          "; a policy that evicts (bpipe, cap) needs fewer",
+                          i, training->schedule->name, stage->slots_needed, stage->slots);
+    }
+  }
+  return BL_OK;
+}
+
+static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *policy,
+                           bl_error_t *err) {
+  if (policy->kind == BL_JOB_POLICY_AUTO) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "the policy auto is not supported in this version; use bpipe or cap");
+  }
+  if (training->layout.recompute == BL_RECOMPUTE_FULL) {
+    return bl_error_set(err, BL_INVALID,
+                        "with pipeline.recompute: full only the input of a block is kept between forward and "
+                        "backward, so there is nothing to evict; use none here, or recompute none or attention");
+  }
+  bl_balance_result_t result;
+  bl_status_t status = bl_balance_cap(training->schedule, bl_policy_cap(policy, training),
+                                      policy->kind == BL_JOB_POLICY_BPIPE, policy->mode, &result, err);
+  if (status == BL_OK) {
+    plan->balanced = result.schedule;
+    result.schedule = NULL;
+    bl_balance_result_cleanup(&result);
+  }
+  return status;
+}
+
+bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *policy,
+                                 bl_error_t *err) {
+  bl_balance_plan_t made = {0};
+  bl_status_t status =
+      policy->kind == BL_JOB_POLICY_NONE ? check_unbalanced(training, err) : balance(&made, training, policy, err);
+  made.schedule = made.balanced != NULL ? made.balanced : training->schedule;
+  if (status == BL_OK) {
+    status = bl_holdings_init(&made.holdings, made.schedule, err);
+  }
+  if (status == BL_OK && training->budget != UINT32_MAX) {
+    status = bl_holdings_check(&made.holdings, training->budget, err);
+  }
+  if (status != BL_OK) {
+    bl_balance_plan_cleanup(&made);
+    return status;
+  }
+  *plan = made;
+  return BL_OK;
+}
+
+void bl_balance_plan_cleanup(bl_balance_plan_t *plan) {
+  bl_schedule_destroy(plan->balanced);
+  bl_holdings_cleanup(&plan->holdings);
+  *plan = (bl_balance_plan_t){0};
+}

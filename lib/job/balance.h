@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which plan a policy means for a job: the schedule of a step with its evictions and loads, and what it takes of every
+// device. Driver, stages and ballastctl get the same plan from the same job and policy with this code.
+//
+//   bl_policy_t policy = bl_policy_of_job(&job);
+//   bl_balance_plan_t plan;
+//   if (bl_balance_plan_init(&plan, &training, &policy, &err) == BL_OK) {
+//     ... plan.schedule, plan.holdings.own[stage], plan.holdings.lent[device] ...
+//     bl_balance_plan_cleanup(&plan);
+//   }
+//
+// none   nothing moves; every stage must have the slots that the schedule needs.
+// bpipe  stages s and p-1-s are pairs: the one that needs more than the cap parks blocks at the other.
+// cap    a stage that needs more than the cap parks blocks at any devices that need less.
+// The cap that counts is the smaller of the policy's and memory.slots (or what memory.activation_bytes allows).
+//
+// Pure but for memory. Thread: any; a plan is read-only after init.
+#ifndef BALLAST_JOB_BALANCE_H
+#define BALLAST_JOB_BALANCE_H
+
+#include "config/job.h"
+#include "job/training.h"
+#include "schedule/balance.h"
+#include "schedule/holdings.h"
+
+typedef struct bl_policy {
+  bl_job_policy_t kind; // not auto
+  uint32_t cap;         // slots a device keeps; 0: bpipe's ceil((p + 2) / 2) for every chunk
+  bl_balance_mode_t mode;
+} bl_policy_t;
+
+bl_policy_t bl_policy_of_job(const bl_job_t *job);
+// The slots that a device keeps under this policy, UINT32_MAX: as many as the schedule needs.
+uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training);
+
+typedef struct bl_balance_plan {
+  const bl_schedule_t *schedule; // training->schedule, or `balanced`
+  bl_schedule_t *balanced;       // NULL when nothing moves
+  bl_holdings_t holdings;
+} bl_balance_plan_t;
+
+// The training outlives the plan. BL_EXHAUSTED: the cap is too small; names stage and operation, and the smallest cap that
+// works. BL_INVALID: evictions under pipeline.recompute: full. BL_UNIMPLEMENTED: the policy auto. On failure there is
+// nothing to clean up.
+BL_MUST_USE bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *training,
+                                             const bl_policy_t *policy, bl_error_t *err);
+void bl_balance_plan_cleanup(bl_balance_plan_t *plan); // a zeroed one is fine
+
+#endif

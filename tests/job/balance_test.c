@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies which plan a policy means for a job: the cap that counts, slots of every device within it, and each refusal
+// with its key, its cause and what works instead.
+#include "job/balance.h"
+
+#include "job/job_text.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static bl_status_t plan_of(const char *sets, bl_training_t *training, bl_balance_plan_t *plan, bl_error_t *err) {
+  bl_job_t job;
+  bl_status_t status = job_text_parse(&job, sets, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_policy_t policy = bl_policy_of_job(&job);
+  status = bl_training_init(training, &job, err);
+  bl_job_cleanup(&job);
+  if (status == BL_OK) {
+    status = bl_balance_plan_init(plan, training, &policy, err);
+    assert_int_equal(status, BL_OK); // what a job was accepted with works
+  }
+  return status;
+}
+
+static void expect(const char *sets, const uint32_t own[4], const uint32_t lent[4]) {
+  bl_training_t training;
+  bl_balance_plan_t plan;
+  bl_error_t err = {0};
+  if (plan_of(sets, &training, &plan, &err) != BL_OK) {
+    fail_msg("%s: %s", sets, err.text);
+  }
+  for (uint32_t d = 0; d < 4; d++) {
+    if (plan.holdings.own[d] != own[d] || plan.holdings.lent[d] != lent[d]) {
+      fail_msg("%s: device %u has %u own and %u lent slots, expected %u and %u", sets, d, plan.holdings.own[d],
+               plan.holdings.lent[d], own[d], lent[d]);
+    }
+  }
+  bl_balance_plan_cleanup(&plan);
+  bl_training_cleanup(&training);
+}
+
+static void policies_share_slots(void **state) {
+  (void)state;
+  expect("", (uint32_t[]){4, 3, 2, 1}, (uint32_t[]){0, 0, 0, 0});
+  expect("balance.policy=bpipe", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
+  expect("balance.policy=bpipe\nbalance.mode=fewest", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
+  expect("balance.policy=bpipe\nbalance.cap=4", (uint32_t[]){4, 3, 2, 1}, (uint32_t[]){0, 0, 0, 0});
+  expect("balance.policy=bpipe\nbalance.cap=4\nmemory.slots=3", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
+  expect("balance.policy=bpipe\nmemory.slots=8", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
+  expect("balance.policy=cap\nbalance.cap=3", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
+}
+
+static void a_budget_in_bytes_counts_slots(void **state) {
+  (void)state;
+  bl_training_t training;
+  bl_balance_plan_t plan;
+  bl_error_t err = {0};
+  assert_int_equal(plan_of("", &training, &plan, &err), BL_OK);
+  uint64_t bytes = training.stages[0].slot_bytes;
+  bl_balance_plan_cleanup(&plan);
+  bl_training_cleanup(&training);
+  char sets[128];
+  snprintf(sets, sizeof sets, "balance.policy=bpipe\nbalance.cap=9\nmemory.activation_bytes=%llu",
+           (unsigned long long)(4 * bytes - 1));
+  assert_int_equal(plan_of(sets, &training, &plan, &err), BL_OK);
+  assert_int_equal(training.budget, 3);
+  assert_int_equal(plan.holdings.own[0], 3);
+  bl_balance_plan_cleanup(&plan);
+  bl_training_cleanup(&training);
+}
+
+static void refuses(const char *sets, bl_status_t expected, const char *message) {
+  bl_training_t training;
+  bl_balance_plan_t plan;
+  bl_error_t err = {0};
+  bl_status_t status = plan_of(sets, &training, &plan, &err);
+  if (status != expected || strstr(err.text, message) == NULL) {
+    fail_msg("%s:\n expected %s '%s'\n got %s '%s'", sets, bl_status_name(expected), message, bl_status_name(status),
+             err.text);
+  }
+}
+
+static void what_cannot_work_is_refused(void **state) {
+  (void)state;
+  refuses("balance.policy=cap\nbalance.cap=2", BL_INVALID,
+          "--set balance.cap: a cap of 2 slots a device is too small for schedule 1f1b (the smallest that works is 3): "
+          "stage ");
+  refuses("balance.policy=bpipe\nmemory.slots=2", BL_INVALID, "--set memory.slots: a cap of 2 slots");
+  refuses("balance.policy=bpipe\nmemory.slots=1", BL_INVALID, "the smallest that works is 3");
+  refuses("balance.policy=bpipe\npipeline.recompute=full", BL_INVALID,
+          "--set balance.policy: with pipeline.recompute: full only the input of a block is kept");
+  refuses("balance.policy=auto", BL_UNIMPLEMENTED, "balance.policy: the policy auto is not supported");
+  refuses("memory.slots=3", BL_INVALID, "--set memory.slots: stage 0, operation 3 (0F3): needs one slot more than");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(policies_share_slots),
+      cmocka_unit_test(a_budget_in_bytes_counts_slots),
+      cmocka_unit_test(what_cannot_work_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

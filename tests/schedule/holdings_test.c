@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies what balanced lists take of every device: own and lent slots within the cap the lists were made for, the same
+// reservations as the pass made or fewer, and stores that do not exist refused.
+#include "schedule/holdings.h"
+
+#include "schedule/balance.h"
+#include "schedule/generate.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bl_schedule_t *generate(const char *name, uint32_t p, uint32_t m) {
+  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .effort = 0.02};
+  bl_schedule_t *schedule = NULL;
+  assert_int_equal(bl_schedule_generate(&request, &schedule, NULL), BL_OK);
+  return schedule;
+}
+
+static void without_evictions_nothing_is_lent(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = generate("1f1b", 4, 8);
+  bl_holdings_t holdings;
+  assert_int_equal(bl_holdings_init(&holdings, schedule, NULL), BL_OK);
+  assert_false(bl_holdings_move(&holdings));
+  for (uint32_t d = 0; d < 4; d++) {
+    assert_int_equal(holdings.own[d], 4 - d);
+    assert_int_equal(holdings.lent[d], 0);
+  }
+  bl_error_t err;
+  assert_int_equal(bl_holdings_check(&holdings, 4, &err), BL_OK);
+  assert_int_equal(bl_holdings_check(&holdings, 3, &err), BL_EXHAUSTED);
+  assert_non_null(strstr(err.text, "device 0: 4 own slots and 0 lent ones"));
+  bl_holdings_cleanup(&holdings);
+  bl_schedule_destroy(schedule);
+}
+
+// Every device within the cap, in both modes, with pairs and with many acceptors.
+static void budgets_hold(void **state) {
+  (void)state;
+  for (uint32_t p = 3; p <= 9; p++) {
+    bl_schedule_t *schedule = generate("1f1b", p, 16);
+    for (int way = 0; way < 4; way++) {
+      uint32_t cap = bl_balance_bpipe_cap(p), evicted = 0;
+      bl_balance_result_t result;
+      bl_error_t err;
+      if (bl_balance_cap(schedule, cap, way % 2, way / 2 ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP, &result, &err)) {
+        fail_msg("p = %u: %s", p, err.text);
+      }
+      bl_holdings_t holdings;
+      assert_int_equal(bl_holdings_init(&holdings, result.schedule, &err), BL_OK);
+      if (bl_holdings_check(&holdings, cap, &err) != BL_OK) {
+        fail_msg("p = %u: %s", p, err.text);
+      }
+      for (uint32_t s = 0; s < p; s++) {
+        assert_int_equal(holdings.evicted[s], result.evictions[s]);
+        evicted += holdings.evicted[s];
+        for (uint32_t d = 0; d < p; d++) {
+          assert_in_range(bl_holdings_reserved(&holdings, s, d), 0, result.reserved[s * p + d]);
+        }
+      }
+      assert_int_equal(bl_holdings_move(&holdings), evicted > 0);
+      bl_holdings_cleanup(&holdings);
+      bl_balance_result_cleanup(&result);
+    }
+    bl_schedule_destroy(schedule);
+  }
+}
+
+static void stores_of_no_device_are_refused(void **state) {
+  (void)state;
+  for (uint16_t store = 0; store < 4; store++) {
+    bl_schedule_t *schedule = NULL;
+    assert_int_equal(bl_schedule_create("x", BL_PLACEMENT_LOOPED, 2, 1, 1, &schedule, NULL), BL_OK);
+    const bl_op_t ops[] = {
+        {.verb = BL_VERB_F}, {.verb = BL_VERB_E, .store = store}, {.verb = BL_VERB_L, .store = store}};
+    for (size_t i = 0; i < 3; i++) {
+      assert_int_equal(bl_schedule_append(schedule, 0, ops[i]), BL_OK);
+    }
+    bl_holdings_t holdings;
+    bl_error_t err;
+    bl_status_t status = bl_holdings_init(&holdings, schedule, &err);
+    assert_int_equal(status, store == 1 ? BL_OK : BL_INVALID);
+    if (status == BL_OK) {
+      assert_int_equal(bl_holdings_reserved(&holdings, 0, 1), 1);
+      bl_holdings_cleanup(&holdings);
+    } else {
+      assert_non_null(strstr(err.text, "names a store of device"));
+    }
+    bl_schedule_destroy(schedule);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(without_evictions_nothing_is_lent),
+      cmocka_unit_test(budgets_hold),
+      cmocka_unit_test(stores_of_no_device_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
