@@ -16,7 +16,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
   } rules[] = {
       {job->data.format == BL_JOB_FORMAT_MEGATRON, "data.format",
        "megatron is not supported in this version; use text or bin"},
-      {job->train.dtype != BL_JOB_DTYPE_FP32, "train.dtype", "bf16 is not supported in this version; use fp32"},
       {job->pipeline.device != BL_JOB_DEVICE_HOST, "pipeline.device",
        "cuda is not supported in this version; use host"},
       {job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC || job->balance.data_path == BL_JOB_DATA_PATH_NCCL,

@@ -99,6 +99,7 @@ static bl_status_t choose_layout(bl_training_t *training, const bl_job_t *job, b
       .backward = facts.splits_backward ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED,
       .lean = saves_by_being_lean(training, facts.splits_backward),
       .recompute = recompute_of(job),
+      .dtype = job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32,
   };
   return BL_OK;
 }

@@ -56,6 +56,22 @@ static void count_elements(const bl_layout_t *layout, uint64_t elements[BL_SEGME
   elements[BL_SEGMENT_FINAL_GRADIENT] = layout->span.head ? norm_gradient : 0;
 }
 
+// Bytes of one scalar: statistics, log-sum-exp and gradients of parameters are float always.
+static uint64_t scalar_bytes(bl_segment_kind_t kind, bl_layout_options_t options) {
+  switch (kind) {
+  case BL_SEGMENT_NORM1_STATS:
+  case BL_SEGMENT_NORM2_STATS:
+  case BL_SEGMENT_NORM1_GRADIENT:
+  case BL_SEGMENT_NORM2_GRADIENT:
+  case BL_SEGMENT_FINAL_GRADIENT:
+    return sizeof(float);
+  case BL_SEGMENT_SCORES:
+    return options.attention == BL_ATTENTION_FLASH ? sizeof(float) : bl_dtype_bytes(options.dtype);
+  default:
+    return bl_dtype_bytes(options.dtype);
+  }
+}
+
 // Of what F does not keep and W reads.
 static bl_lifetime_t remade(bl_layout_options_t options) {
   return options.backward == BL_BACKWARD_FUSED ? BL_LIFETIME_BACKWARD : BL_LIFETIME_I_TO_W;
@@ -130,7 +146,7 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
   for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
     bl_layout_row_t *row = &made.rows[kind];
     row->lifetime = lifetime_of((bl_segment_kind_t)kind, options);
-    row->bytes = elements[kind] * sizeof(float);
+    row->bytes = elements[kind] * scalar_bytes((bl_segment_kind_t)kind, options);
     if (kind == BL_SEGMENT_FINAL_GRADIENT) {
       continue; // once per chunk: placed after the layers
     }
@@ -145,7 +161,7 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
   made.slot_bytes = made.evict_bytes + span.layer_count * made.gradient_stride_bytes;
   made.rows[BL_SEGMENT_FINAL_GRADIENT].offset_bytes = made.slot_bytes;
   made.slot_bytes += bl_align_up(made.rows[BL_SEGMENT_FINAL_GRADIENT].bytes, BL_CACHE_LINE_BYTES);
-  made.edge_bytes = (uint64_t)options.micro_batch * model->seq * model->hidden * sizeof(float);
+  made.edge_bytes = (uint64_t)options.micro_batch * model->seq * model->hidden * bl_dtype_bytes(options.dtype);
   *layout = made;
   return BL_OK;
 }

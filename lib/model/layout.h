@@ -26,6 +26,7 @@
 #define BALLAST_MODEL_LAYOUT_H
 
 #include "model/chunk_span.h"
+#include "model/dtype.h"
 #include "model/model.h"
 
 typedef enum bl_attention {
@@ -55,17 +56,17 @@ typedef enum bl_lifetime {
 // X(identifier, name)
 #define BL_SEGMENT_TABLE(X)                                                                                            \
   X(BL_SEGMENT_X1, "x1")                 /* [T, hidden]: input of the layer, then its gradient */                      \
-  X(BL_SEGMENT_NORM1_STATS, "stats1")    /* [T] mean (gpt2), then [T] 1 / deviation */                                 \
+  X(BL_SEGMENT_NORM1_STATS, "stats1")    /* float [T] mean (gpt2), then [T] 1 / deviation */                           \
   X(BL_SEGMENT_NORM1, "norm1")           /* [T, hidden] */                                                             \
   X(BL_SEGMENT_QKV, "qkv")               /* [T, qkv_width], then its gradient */                                       \
-  X(BL_SEGMENT_SCORES, "scores")         /* naive: [b, heads, seq, seq]; flash: log-sum-exp [b, heads, seq] */         \
+  X(BL_SEGMENT_SCORES, "scores")         /* naive: [b, heads, seq, seq]; flash: float log-sum-exp [b, heads, seq] */   \
   X(BL_SEGMENT_ATTENTION, "attention")   /* [T, query_width] */                                                        \
   X(BL_SEGMENT_X2, "x2")                 /* [T, hidden], then its gradient */                                          \
   X(BL_SEGMENT_NORM2_STATS, "stats2")    /* as stats1 */                                                               \
   X(BL_SEGMENT_NORM2, "norm2")           /* [T, hidden] */                                                             \
   X(BL_SEGMENT_PRE, "pre")               /* [T, pre_width], then its gradient; llama: gate beside up */                \
   X(BL_SEGMENT_ACT, "act")               /* [T, ffn] */                                                                \
-  X(BL_SEGMENT_NORM1_GRADIENT, "dnorm1") /* [norm_vectors, hidden]: this micro-batch's part */                         \
+  X(BL_SEGMENT_NORM1_GRADIENT, "dnorm1") /* float [norm_vectors, hidden]: this micro-batch's part */                   \
   X(BL_SEGMENT_NORM2_GRADIENT, "dnorm2") /* as dnorm1 */                                                               \
   X(BL_SEGMENT_FINAL_GRADIENT, "dfinal") /* as dnorm1, of the final norm; once per last chunk, not per layer */
 
@@ -90,6 +91,7 @@ typedef struct bl_layout_options {
   bl_backward_t backward;
   bool lean;
   bl_recompute_t recompute;
+  bl_dtype_t dtype; // of every segment that the table does not call float
 } bl_layout_options_t;
 
 // One row of the table: where a kind lies in layer 0 and how far apart layers are.
@@ -110,7 +112,7 @@ typedef struct bl_layout {
   uint64_t slot_bytes;            // whole slot, a multiple of 64
   uint64_t backward_stride_bytes; // workspace per layer for BL_LIFETIME_BACKWARD segments
   uint64_t shared_bytes;          // workspace for BL_LIFETIME_LAYER segments
-  uint64_t edge_bytes;            // one edge buffer: [T, hidden] fp32
+  uint64_t edge_bytes;            // one edge buffer: [T, hidden]
 } bl_layout_t;
 
 // `model` has passed bl_model_check, options.micro_batch >= 1. BL_INVALID when a block would exceed 2^62

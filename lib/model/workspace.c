@@ -19,9 +19,10 @@ static uint64_t head_rows(const bl_model_t *model, uint64_t rows) {
   return pieces == 1 ? rows : bl_align_up((rows + pieces - 1) / pieces, BL_HEAD_ROWS_MULTIPLE);
 }
 
-static uint64_t head_bytes(bl_workspace_t *workspace, const bl_model_t *model, uint64_t rows) {
+static uint64_t head_bytes(bl_workspace_t *workspace, const bl_layout_t *layout, uint64_t rows) {
+  const bl_model_t *model = &layout->model;
   workspace->head_rows = head_rows(model, rows);
-  uint64_t bytes = aligned_bytes(rows * model->hidden, sizeof(float));
+  uint64_t bytes = aligned_bytes(rows * model->hidden, bl_dtype_bytes(layout->options.dtype));
   workspace->stats_offset_bytes = bytes;
   bytes += aligned_bytes(rows * bl_model_norm_vectors(model), sizeof(float));
   workspace->losses_offset_bytes = bytes;
@@ -52,12 +53,13 @@ bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
   bl_workspace_t workspace = {.backward_offset_bytes = layout->shared_bytes};
   workspace.scratch_offset_bytes =
       workspace.backward_offset_bytes + layout->span.layer_count * layout->backward_stride_bytes;
-  workspace.bytes = workspace.scratch_offset_bytes + aligned_bytes(rows * widest, sizeof(float));
+  workspace.bytes =
+      workspace.scratch_offset_bytes + aligned_bytes(rows * widest, bl_dtype_bytes(layout->options.dtype));
   if (layout->options.recompute == BL_RECOMPUTE_FULL) {
     workspace.bytes = max_u64(workspace.bytes, forward_bytes(&workspace, layout));
   }
   if (layout->span.head) {
-    workspace.bytes = max_u64(workspace.bytes, head_bytes(&workspace, model, rows));
+    workspace.bytes = max_u64(workspace.bytes, head_bytes(&workspace, layout, rows));
   }
   return workspace;
 }

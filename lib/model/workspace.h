@@ -6,7 +6,7 @@
 // either one tensor that holds, one after the other, the gradients that no saved tensor makes room for (dact, dnorm,
 // dattention), or, with full recomputation, what F needs for the layer it is at and the x1 of it and the next one.
 // The head runs before the layers of its chunk and uses the same bytes from the start: normalised hidden state, its
-// statistics, losses, and logits piece by piece (EXECUTION.md 6).
+// statistics, losses, and logits (always float) piece by piece (EXECUTION.md 6).
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_WORKSPACE_H
@@ -25,14 +25,14 @@ typedef struct bl_workspace {
   uint64_t bytes;
   uint64_t shared_offset_bytes;   // of BL_LIFETIME_LAYER segments
   uint64_t backward_offset_bytes; // of BL_LIFETIME_BACKWARD segments
-  uint64_t scratch_offset_bytes;  // of [T, widest] floats in I
+  uint64_t scratch_offset_bytes;  // of [T, widest] in I
   uint64_t layer_offset_bytes;    // of bl_layout_layer_bytes, in an F that keeps nothing
   uint64_t x_offset_bytes[2];     // of the x1 of even and odd layers in such an F; equal offsets where one is enough
   uint64_t head_rows;           // rows of one piece of logits; 0 in a chunk without head. The rest runs as one smaller
                                 // piece. A function of vocabulary and T alone, so that no bit depends on memory
   uint64_t stats_offset_bytes;  // of the final norm; before it the normalised state [T, hidden]
   uint64_t losses_offset_bytes; // [T] doubles
-  uint64_t logits_offset_bytes; // [head_rows, vocab]
+  uint64_t logits_offset_bytes; // float [head_rows, vocab]
 } bl_workspace_t;
 
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout);

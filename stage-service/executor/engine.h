@@ -120,8 +120,8 @@ bl_chunk_t *bl_engine_chunk(const bl_engine_t *engine, uint32_t virtual_stage);
 static inline void *bl_engine_slot(const bl_engine_t *engine, uint32_t index) {
   return engine->slots.base + index * engine->slot_bytes;
 }
-static inline float *bl_engine_edge(const bl_engine_t *engine, uint32_t index) {
-  return (float *)(void *)(engine->edges.base + index * engine->edge_bytes);
+static inline void *bl_engine_edge(const bl_engine_t *engine, uint32_t index) {
+  return engine->edges.base + index * engine->edge_bytes;
 }
 // Stages this one exchanges tensors with, ascending; at most `capacity` are written, the number is returned.
 uint32_t bl_engine_peers(const bl_engine_t *engine, uint32_t *peers, uint32_t capacity);

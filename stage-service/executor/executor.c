@@ -88,7 +88,7 @@ static void record_loss(pass_t *pass, uint32_t micro_batch, const bl_chunk_loss_
 }
 
 // What a forward-only run wants from the last hidden state.
-static bl_status_t look_at_head(pass_t *pass, bl_chunk_t *chunk, const bl_planned_op_t *op, const float *out,
+static bl_status_t look_at_head(pass_t *pass, bl_chunk_t *chunk, const bl_planned_op_t *op, const void *out,
                                 bl_error_t *err) {
   const bl_run_t *run = pass->run;
   if (run->id.kind == BL_RUN_VALIDATE) {
@@ -120,7 +120,7 @@ static bl_status_t forward(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
   if (status != BL_OK) {
     return status;
   }
-  float *out = bl_engine_edge(engine, op->output);
+  void *out = bl_engine_edge(engine, op->output);
   bl_parked_made(&pass->parked, op);
   bl_chunk_forward(chunk, tokens, bl_engine_edge(engine, op->input), slot_of(engine, op), out);
   if (pass->run->id.kind != BL_RUN_TRAIN && span_of(pass, op->op)->head) {

@@ -36,7 +36,6 @@ refused 2 "missing.txt: cannot open" "$ctl" run job.yaml --local --set data.trai
 refused 2 "too few for one window" "$ctl" run job.yaml --local --set model.seq=4000
 refused 2 "stage 0, operation 1 (0F1)" "$ctl" run job.yaml --local --set memory.slots=1
 refused 2 "token" "$ctl" run job.yaml --local --set model.vocab=64
-refused 2 "bf16 is not supported" "$ctl" run job.yaml --local --set train.dtype=bf16
 refused 2 "checkpoint.folder" "$ctl" run job.yaml --local --resume
 printf 'modle: {layers: 4}\n' >wrong.yaml
 refused 2 "wrong.yaml:1:1: unknown section 'modle'; did you mean 'model'?" "$ctl" run wrong.yaml --local

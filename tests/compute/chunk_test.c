@@ -215,7 +215,7 @@ static void check_logits(bl_model_t of, uint64_t bad_row) {
   if (!(fabs(mean - loss.mean) < 1e-5)) {
     fail_msg("loss %.9g, from logits %.9g", loss.mean, mean);
   }
-  b.out[bad_row * of.hidden] = NAN;
+  ((float *)b.out)[bad_row * of.hidden] = NAN;
   bl_chunk_loss(chunk, b.labels, b.out, &loss);
   assert_int_equal(loss.first_bad_row, bad_row);
   assert_int_equal(bl_chunk_draw(chunk, b.out, bad_row, 1, 0.5), -1);

@@ -18,7 +18,7 @@ typedef struct {
   bl_chunk_sizes_t sizes;
   bl_chunk_arenas_t arenas;
   void *slots[TRAINER_MICRO_BATCHES_MAX];
-  float *in[TRAINER_MICRO_BATCHES_MAX], *out[TRAINER_MICRO_BATCHES_MAX];
+  void *in[TRAINER_MICRO_BATCHES_MAX], *out[TRAINER_MICRO_BATCHES_MAX];
 } part_t;
 
 struct trainer {
@@ -85,7 +85,8 @@ trainer_t *trainer_create(const trainer_options_t *options) {
   trainer->ops = bl_ops_host();
   bl_error_t err;
   bl_error_clear(&err);
-  bl_compute_options_t compute = {.threads = options->threads > 0 ? options->threads : 1};
+  bl_compute_options_t compute = {.threads = options->threads > 0 ? options->threads : 1,
+                                  .instruction_set = options->instruction_set};
   if (trainer->ops->create(&compute, &trainer->compute, &err) != BL_OK) {
     fail_msg("compute: %s", err.text);
   }

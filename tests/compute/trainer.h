@@ -30,6 +30,7 @@ typedef struct {
   bl_layout_options_t layout;
   bool prepack;
   uint32_t threads; // 0: 1
+  bl_instruction_set_t instruction_set;
   uint64_t seed;
 } trainer_options_t;
 
@@ -50,8 +51,7 @@ void trainer_update(trainer_t *trainer, const bl_adamw_settings_t *settings, uin
 
 // Buffers of one micro-batch for tests that call a chunk themselves: poisoned, with random tokens.
 typedef struct {
-  float *in, *out;
-  void *slot;
+  void *in, *out, *slot;
   int32_t *tokens, *labels; // [micro_batch seq]
   uint64_t rows;
 } trainer_buffers_t;

@@ -3,6 +3,7 @@
 """Makes the golden files of this folder with PyTorch and transformers; README.md says what they hold.
 
     python3 make_golden.py [FOLDER]        (default: the folder of this script)
+    python3 make_golden.py --bf16 [FOLDER] (golden-bf16.json alone, for the models that are there)
 
 Runs on one thread, deterministically. Every model is trained twice, in fp32 (the numbers that are written) and in fp64;
 the largest relative difference of the two is written beside them, so that a test's tolerance can be judged.
@@ -84,7 +85,8 @@ def rate(step):
     return TRAIN["min_lr"] + (TRAIN["lr"] - TRAIN["min_lr"]) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def train(model, tokens):
+def train(model, tokens, half=None):
+    """With `half`, a bf16 copy of the model: gradients are computed on it, summed in fp32 and applied to `model`."""
     windows = (len(tokens) - 1) // SEQ
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() != 2]
@@ -95,15 +97,19 @@ def train(model, tokens):
     for k in range(STEPS):
         optimizer.zero_grad()
         losses = []
+        if half is not None:
+            half.load_state_dict(model.state_dict())
         for i in range(MICRO_BATCHES):
             first = (k * MICRO_BATCHES + i) * MICRO_BATCH
             starts = [(first + j) % windows * SEQ for j in range(MICRO_BATCH)]
             batch = torch.tensor(numpy.stack([tokens[s : s + SEQ + 1] for s in starts]).astype(numpy.int64))
-            logits = model(batch[:, :-1]).logits
+            logits = (model if half is None else half)(batch[:, :-1]).logits.to(model.dtype)
             total = torch.nn.functional.cross_entropy(
                 logits.reshape(-1, VOCAB), batch[:, 1:].reshape(-1), reduction="sum")
             loss = total / (MICRO_BATCHES * MICRO_BATCH * SEQ)
             loss.backward()
+            if half is not None:
+                take_gradients(half, model)
             losses.append(float(total.detach().double()) / (MICRO_BATCH * SEQ))
         norm = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters()))
         scale = min(1.0, TRAIN["clip"] / (norm + 1e-6))
@@ -119,6 +125,34 @@ def train(model, tokens):
     result["final_norms"] = {
         name: math.sqrt(float(p.detach().double().square().sum())) for name, p in sorted(model.named_parameters())}
     return result
+
+
+def take_gradients(half, model):
+    """Adds the gradients of one micro-batch, which bf16 holds, to fp32 sums."""
+    for small, parameter in zip(half.parameters(), model.parameters()):
+        gradient = small.grad.float()
+        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+        small.grad = None
+
+
+def make_bf16(folder):
+    """The same training with every module in bf16 (master weights and sums of gradients in fp32): how far bf16 alone
+    moves losses and norms, as PyTorch rounds."""
+    for name, kind, config in models():
+        config._attn_implementation = "eager"
+        target = folder / name
+        model = kind.from_pretrained(target, attn_implementation="eager", dtype=torch.float32)
+        half = kind(config).to(torch.bfloat16)
+        golden = json.loads((target / "golden.json").read_text())
+        tokens = numpy.frombuffer((target / "tokens.bin").read_bytes()[1024:], dtype="<u2")
+        result = train(model, tokens, half)
+        difference = {key: max(abs(x - y) / abs(y) for x, y in zip(result[key], golden[key]))
+                      for key in ("losses", "grad_norms")}
+        written = {"made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
+                   "relative_difference_to_fp32": difference,
+                   **{key: result[key] for key in ("losses", "grad_norms", "final_norms")}}
+        (target / "golden-bf16.json").write_text(json.dumps(written, indent=1) + "\n")
+        print(f"{name} in bf16: loss {result['losses'][0]:.4f} -> {result['losses'][-1]:.4f}, fp32 differs by {difference}")
 
 
 def deviation(a, b):
@@ -173,9 +207,12 @@ def make_storage_samples(folder):
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
-    make_trajectories(folder)
-    make_storage_samples(folder)
+    arguments = [word for word in sys.argv[1:] if word != "--bf16"]
+    folder = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent)
+    if "--bf16" not in sys.argv:
+        make_trajectories(folder)
+        make_storage_samples(folder)
+    make_bf16(folder)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,29 @@ static void a_gpt_layer_is_16_units_and_10_when_lean(void **state) {
   assert_int_equal(lean.shared_bytes, 0);
 }
 
+// Activations and edges take half the bytes in bf16; statistics, log-sum-exp and parts of gradients stay floats.
+static void bf16_halves_what_is_not_float(void **state) {
+  (void)state;
+  const bl_attention_t kinds[] = {BL_ATTENTION_NAIVE, BL_ATTENTION_FLASH};
+  for (int i = 0; i < 2; i++) {
+    bl_layout_options_t options = {.micro_batch = 2, .attention = kinds[i]};
+    bl_layout_t wide = make_with(gpt2_small(), (bl_chunk_span_t){0, 2, true, true}, options);
+    options.dtype = BL_DTYPE_BF16;
+    bl_layout_t half = make_with(gpt2_small(), (bl_chunk_span_t){0, 2, true, true}, options);
+    assert_int_equal(2 * half.edge_bytes, wide.edge_bytes);
+    for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
+      const bool flash_scores = kind == BL_SEGMENT_SCORES && kinds[i] == BL_ATTENTION_FLASH;
+      const bool is_float = flash_scores || kind == BL_SEGMENT_NORM1_STATS || kind == BL_SEGMENT_NORM2_STATS ||
+                            kind >= BL_SEGMENT_NORM1_GRADIENT;
+      bl_segment_t a, b;
+      assert_true(bl_layout_segment(&wide, 1, (bl_segment_kind_t)kind, &a));
+      assert_true(bl_layout_segment(&half, 1, (bl_segment_kind_t)kind, &b));
+      assert_int_equal(b.bytes * (is_float ? 1 : 2), a.bytes);
+    }
+    assert_in_range(half.slot_bytes, wide.slot_bytes / 2, wide.slot_bytes / 2 + wide.slot_bytes / 200);
+  }
+}
+
 // What keeping no scores and no attention saves in a slot and in an eviction, and what workspace it takes.
 static void recomputed_attention_is_not_kept(void **state) {
   (void)state;
@@ -182,6 +205,7 @@ static void absurd_sizes_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_gpt_layer_is_16_units_and_10_when_lean),
+      cmocka_unit_test(bf16_halves_what_is_not_float),
       cmocka_unit_test(recomputed_attention_is_not_kept),
       cmocka_unit_test(a_forward_that_keeps_nothing_needs_one_layer),
       cmocka_unit_test(segments_are_disjoint),

@@ -37,8 +37,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
 
 enum { SEQ = 65, HIDDEN = 32, VOCAB = 90, HEAD_DIM = 16, HEADS = 2 };
 
-static void a_step_allocates_nothing(void **state) {
-  (void)state;
+static void run_step(bl_compute_dtype_t dtype) {
   const bl_ops_t *ops = bl_ops_host();
   bl_compute_t *compute;
   bl_error_t err = {0};
@@ -54,11 +53,12 @@ static void a_step_allocates_nothing(void **state) {
                                .out = VOCAB,
                                .order = BL_WEIGHT_OUT_IN,
                                .uses = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT,
-                               .prepack = true};
+                               .prepack = true,
+                               .dtype = dtype};
   const bl_attention_shape_t a = {
-      .batch = 1, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .flash = true};
+      .batch = 1, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .flash = true, .dtype = dtype};
   const bl_rope_shape_t r = {
-      .batch = 1, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .theta = 10000};
+      .batch = 1, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .theta = 10000, .dtype = dtype};
   assert_int_equal(ops->linear_plan(compute, &l, &linear, &err), BL_OK);
   assert_int_equal(ops->attention_plan(compute, &a, &attention, &err), BL_OK);
   assert_int_equal(ops->rope_plan(compute, &r, &rope, &err), BL_OK);
@@ -70,28 +70,28 @@ static void a_step_allocates_nothing(void **state) {
   int32_t *ids = calloc(SEQ, sizeof *ids);
   double losses[SEQ], loss;
   int64_t bad;
-  const bl_norm_shape_t n = {.rows = SEQ, .width = HIDDEN, .epsilon = 1e-5f};
+  const bl_norm_shape_t n = {.rows = SEQ, .width = HIDDEN, .epsilon = 1e-5f, .dtype = dtype};
   const bl_adamw_t adamw = {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f};
 
   allocations = 0;
   ops->linear_pack(linear, w, packed);
-  ops->embedding_forward(compute, 1, SEQ, HIDDEN, BL_COMPUTE_FP32, ids, w, NULL, x);
+  ops->embedding_forward(compute, 1, SEQ, HIDDEN, dtype, ids, w, NULL, x);
   ops->norm_forward(compute, &n, x, w, w, y, stats);
   ops->rope_forward(rope, x);
   ops->attention_forward(attention, x, y, stats);
   ops->attention_backward(attention, w, x, y, stats, x);
   ops->linear_forward(linear, x, w, packed, NULL, NULL, y);
-  ops->cross_entropy(compute, SEQ, VOCAB, BL_COMPUTE_FP32, ids, 1.0f, y, losses);
+  ops->cross_entropy(compute, SEQ, VOCAB, dtype, ids, 1.0f, y, losses);
   ops->loss_sum(compute, SEQ, losses, &loss, &bad);
   ops->linear_backward_input(linear, y, w, packed, false, x);
   ops->linear_backward_weight(linear, x, y, true, w, m);
   ops->norm_backward(compute, &n, y, x, w, stats, NULL, v, m);
-  ops->gelu_forward(compute, SEQ * HIDDEN, BL_COMPUTE_FP32, x, y);
-  ops->swiglu_forward(compute, SEQ, HIDDEN, BL_COMPUTE_FP32, x, y);
-  ops->embedding_backward(compute, 1, SEQ, HIDDEN, BL_COMPUTE_FP32, ids, x, w, NULL);
+  ops->gelu_forward(compute, SEQ * HIDDEN, dtype, x, y);
+  ops->swiglu_forward(compute, SEQ, HIDDEN, dtype, x, y);
+  ops->embedding_backward(compute, 1, SEQ, HIDDEN, dtype, ids, x, w, NULL);
   ops->sum_squares(compute, SEQ * HIDDEN, x, &loss);
   ops->adamw(compute, SEQ * HIDDEN, &adamw, x, w, m, v);
-  (void)ops->draw(compute, VOCAB, BL_COMPUTE_FP32, w, 1.0f, 0.5);
+  (void)ops->draw(compute, VOCAB, w, 1.0f, 0.5);
   const size_t counted = allocations;
 
   printf("allocations by our code in a step: %zu\n", counted);
@@ -104,7 +104,18 @@ static void a_step_allocates_nothing(void **state) {
   ops->destroy(compute);
 }
 
+static void a_step_allocates_nothing(void **state) {
+  (void)state;
+  run_step(BL_COMPUTE_FP32);
+}
+
+static void a_step_in_bf16_allocates_nothing(void **state) {
+  (void)state;
+  run_step(BL_COMPUTE_BF16);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_allocates_nothing)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_allocates_nothing),
+                                     cmocka_unit_test(a_step_in_bf16_allocates_nothing)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,8 +64,8 @@ static void bad_shapes_are_refused(void **state) {
   assert_int_equal(ops->linear_plan(compute, &l, &linear, &err), BL_INVALID);
   l = (bl_linear_shape_t){.rows = 8, .in = 16, .out = 32, .y_stride = 31, .uses = BL_LINEAR_FORWARD};
   assert_int_equal(ops->linear_plan(compute, &l, &linear, &err), BL_INVALID);
-  l = (bl_linear_shape_t){.rows = 8, .in = 16, .out = 32, .uses = BL_LINEAR_FORWARD, .dtype = BL_COMPUTE_BF16};
-  assert_int_equal(ops->linear_plan(compute, &l, &linear, &err), BL_UNIMPLEMENTED);
+  l = (bl_linear_shape_t){.rows = 8, .in = 16, .out = 32, .uses = BL_LINEAR_FORWARD, .residual = true, .float_y = true};
+  assert_int_equal(ops->linear_plan(compute, &l, &linear, &err), BL_INVALID);
   bl_attention_shape_t a = {.batch = 1, .seq = 4, .heads = 3, .kv_heads = 2, .head_dim = 8};
   assert_int_equal(ops->attention_plan(compute, &a, &attention, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "key heads must divide heads"));
@@ -173,15 +173,15 @@ static void drawing_follows_the_distribution(void **state) {
     int32_t token;
   } draws[] = {{0.0, 0}, {0.124, 0}, {0.126, 1}, {0.624, 1}, {0.626, 2}, {0.749, 2}, {0.751, 3}, {0.999999, 3}};
   for (size_t i = 0; i < sizeof draws / sizeof draws[0]; i++) {
-    assert_int_equal(ops->draw(compute, 4, BL_COMPUTE_FP32, logits, 1.0f, draws[i].uniform), draws[i].token);
+    assert_int_equal(ops->draw(compute, 4, logits, 1.0f, draws[i].uniform), draws[i].token);
   }
   // Half the temperature squares the odds: 1/22, 16/22, 1/22, 4/22.
-  assert_int_equal(ops->draw(compute, 4, BL_COMPUTE_FP32, logits, 0.5f, 1.1 / 22), 1);
-  assert_int_equal(ops->draw(compute, 4, BL_COMPUTE_FP32, logits, 0.5f, 16.9 / 22), 1);
+  assert_int_equal(ops->draw(compute, 4, logits, 0.5f, 1.1 / 22), 1);
+  assert_int_equal(ops->draw(compute, 4, logits, 0.5f, 16.9 / 22), 1);
   logits[3] = logits[1]; // the first of equals
-  assert_int_equal(ops->draw(compute, 4, BL_COMPUTE_FP32, logits, 0.0f, 0.9), 1);
+  assert_int_equal(ops->draw(compute, 4, logits, 0.0f, 0.9), 1);
   logits[2] = NAN;
-  assert_int_equal(ops->draw(compute, 4, BL_COMPUTE_FP32, logits, 1.0f, 0.5), -1);
+  assert_int_equal(ops->draw(compute, 4, logits, 1.0f, 0.5), -1);
   ops->destroy(compute);
 }
 

@@ -25,12 +25,13 @@
 #define MICRO_BATCHES 16 // of the loss scale; one is run per sample
 
 typedef struct {
-  int family, attention;
+  int family, attention, dtype;
   int64_t hidden, layers, seq, micro_batch, vocab, threads, pairs, processor;
   bool lean, prepack, ends, split;
 } settings_t;
 
 static const char *const families[] = {"gpt2", "llama", NULL};
+static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const attentions[] = {"naive", "flash", NULL};
 
 static const bl_option_t rows[] = {
@@ -54,6 +55,12 @@ static const bl_option_t rows[] = {
      .choices = attentions,
      .preset = "flash",
      .help = "Attention kind."},
+    {.name = "dtype",
+     .type = BL_OPTION_ENUM,
+     .offset = offsetof(settings_t, dtype),
+     .choices = dtypes,
+     .preset = "fp32",
+     .help = "Type of activations and of the weights in products. The ceiling is that of fp32 always."},
     {.name = "layers", .type = BL_OPTION_INT, .offset = offsetof(settings_t, layers), .help = "0: as the preset."},
     {.name = "seq", .type = BL_OPTION_INT, .offset = offsetof(settings_t, seq), .help = "0: as the preset."},
     {.name = "micro-batch",
@@ -116,7 +123,7 @@ typedef struct {
   bl_chunk_sizes_t sizes;
   bl_chunk_arenas_t arenas;
   void *slot, *ops_workspace;
-  float *in, *out, *input, *gradient; // input and gradient are what in and out are filled from
+  void *in, *out, *input, *gradient; // input and gradient are what in and out are filled from
   int32_t *tokens, *labels;
   uint64_t step;
 } bench_t;
@@ -152,11 +159,21 @@ static bl_model_t model_of(const settings_t *settings, uint32_t *micro_batch) {
   return model;
 }
 
+static void put(const bench_t *bench, void *edge, uint64_t i, float value) {
+  if (bl_chunk_layout(bench->chunk)->options.dtype == BL_DTYPE_FP32) {
+    ((float *)edge)[i] = value;
+    return;
+  }
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  ((uint16_t *)edge)[i] = (uint16_t)(bits >> 16);
+}
+
 static void fill_inputs(bench_t *bench, uint64_t rows_count) {
   const uint64_t elements = rows_count * bench->model.hidden;
   for (uint64_t i = 0; i < elements; i++) {
-    bench->input[i] = (float)bl_random_normal(2, i);
-    bench->gradient[i] = 1e-3f * (float)bl_random_normal(3, i);
+    put(bench, bench->input, i, (float)bl_random_normal(2, i));
+    put(bench, bench->gradient, i, 1e-3f * (float)bl_random_normal(3, i));
   }
   for (uint64_t i = 0; i < rows_count; i++) {
     bench->tokens[i] = (int32_t)bl_random_below(4, i, bench->model.vocab);
@@ -215,7 +232,8 @@ static bl_status_t prepare(const settings_t *settings, bench_t *bench, bl_error_
       .layout = {.micro_batch = micro_batch,
                  .attention = settings->attention == 0 ? BL_ATTENTION_NAIVE : BL_ATTENTION_FLASH,
                  .backward = settings->split ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED,
-                 .lean = settings->lean},
+                 .lean = settings->lean,
+                 .dtype = (bl_dtype_t)settings->dtype},
       .micro_batches = MICRO_BATCHES,
       .prepack = settings->prepack,
   };
@@ -356,9 +374,9 @@ static void print_results(const bench_t *bench, const settings_t *settings, resu
                           const double work[PARTS]) {
   char slot[BL_BYTES_TEXT], evict[BL_BYTES_TEXT], workspace[BL_BYTES_TEXT], packed[BL_BYTES_TEXT];
   const double ceiling = bl_median(results->ceilings, results->pairs);
-  printf("stage %s, hidden %u, %u layers, seq %u, micro-batch %u, %s attention%s%s%s, %lld thread(s), %s\n",
-         bl_family_name(bench->model.family), bench->model.hidden, bench->span.layer_count, bench->model.seq,
-         bl_chunk_layout(bench->chunk)->options.micro_batch,
+  printf("stage %s %s, hidden %u, %u layers, seq %u, micro-batch %u, %s attention%s%s%s, %lld thread(s), %s\n",
+         bl_family_name(bench->model.family), dtypes[settings->dtype], bench->model.hidden, bench->span.layer_count,
+         bench->model.seq, bl_chunk_layout(bench->chunk)->options.micro_batch,
          bl_attention_name(bl_chunk_layout(bench->chunk)->options.attention), settings->lean ? ", lean" : "",
          settings->prepack ? ", packed weights" : "", settings->ends ? ", embedding and head" : "",
          (long long)settings->threads, bench->ops->describe(bench->compute));

@@ -55,16 +55,16 @@ static bl_timed_kind_t kinds[KINDS] = {
     kinds[kind].calls++;                                                                                               \
   } while (0)
 
-static void linear_pack(bl_linear_op_t *op, const void *w, void *packed) {
+static void linear_pack(bl_linear_op_t *op, const float *w, void *packed) {
   TIMED(LINEAR_PACK, inner->linear_pack(op, w, packed));
 }
 
-static void linear_forward(bl_linear_op_t *op, const void *x, const void *w, const void *packed, const float *bias,
+static void linear_forward(bl_linear_op_t *op, const void *x, const float *w, const void *packed, const float *bias,
                            const void *residual, void *y) {
   TIMED(LINEAR_FORWARD, inner->linear_forward(op, x, w, packed, bias, residual, y));
 }
 
-static void linear_backward_input(bl_linear_op_t *op, const void *dy, const void *w, const void *packed,
+static void linear_backward_input(bl_linear_op_t *op, const void *dy, const float *w, const void *packed,
                                   bool accumulate, void *dx) {
   TIMED(LINEAR_INPUT, inner->linear_backward_input(op, dy, w, packed, accumulate, dx));
 }
@@ -112,17 +112,17 @@ static void rope_backward(bl_rope_op_t *op, void *dqkv) {
   TIMED(ROPE, inner->rope_backward(op, dqkv));
 }
 
-static void attention_forward(bl_attention_op_t *op, const void *qkv, void *att, float *saved) {
+static void attention_forward(bl_attention_op_t *op, const void *qkv, void *att, void *saved) {
   TIMED(ATTENTION_FORWARD, inner->attention_forward(op, qkv, att, saved));
 }
 
 static void attention_backward(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
-                               const float *saved, void *dqkv) {
+                               const void *saved, void *dqkv) {
   TIMED(ATTENTION_BACKWARD, inner->attention_backward(op, datt, qkv, att, saved, dqkv));
 }
 
 static void embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
-                              bl_compute_dtype_t dtype, const int32_t *tokens, const void *wte, const void *wpe,
+                              bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
                               void *x) {
   TIMED(EMBEDDING, inner->embedding_forward(compute, batch, seq, width, dtype, tokens, wte, wpe, x));
 }
@@ -134,7 +134,7 @@ static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t s
 }
 
 static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                          const int32_t *labels, float scale, void *logits, double *row_losses) {
+                          const int32_t *labels, float scale, float *logits, double *row_losses) {
   TIMED(CROSS_ENTROPY, inner->cross_entropy(compute, rows, vocab, dtype, labels, scale, logits, row_losses));
 }
 

@@ -37,6 +37,7 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->model = *options->model;
   made->span = options->span;
   made->prepack = options->prepack;
+  made->dtype = options->layout.dtype == BL_DTYPE_BF16 ? BL_COMPUTE_BF16 : BL_COMPUTE_FP32;
   made->layout.options = options->layout;
   made->rows = (uint64_t)options->layout.micro_batch * options->model->seq;
   made->loss_scale = (float)(1.0 / ((double)options->micro_batches * (double)made->rows));
@@ -79,40 +80,40 @@ void bl_chunk_use_arenas(bl_chunk_t *chunk, const bl_chunk_arenas_t *arenas) {
   bl__chunk_bind(chunk);
 }
 
-static void forward_layers(bl_chunk_t *chunk, float *in, void *slot, float *out) {
+static void forward_layers(bl_chunk_t *chunk, void *in, void *slot, void *out) {
   for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
     bl__tensors_t tensors = bl__layer_tensors(chunk, layer, in, slot, out);
     bl__layer_forward(chunk, layer, &tensors);
   }
 }
 
-void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, float *in, void *slot, float *out) {
+void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, void *in, void *slot, void *out) {
   assert(slot != NULL || chunk->layout.options.recompute == BL_RECOMPUTE_FULL);
   if (chunk->span.embedding) {
     chunk->ops->embedding_forward(chunk->compute, chunk->layout.options.micro_batch, chunk->model.seq,
-                                  chunk->model.hidden, BL_COMPUTE_FP32, tokens, chunk->token_embedding,
+                                  chunk->model.hidden, chunk->dtype, tokens, chunk->token_embedding,
                                   chunk->position_embedding, in);
   }
   forward_layers(chunk, in, slot, out);
 }
 
-void bl_chunk_recompute(bl_chunk_t *chunk, const float *in, void *slot) {
-  forward_layers(chunk, (float *)in, slot, NULL); // the forward reads its input only
+void bl_chunk_recompute(bl_chunk_t *chunk, const void *in, void *slot) {
+  forward_layers(chunk, (void *)(uintptr_t)in, slot, NULL); // the forward reads its input only
 }
 
 // The parts of W that belong to no layer.
-static void backward_weight_ends(bl_chunk_t *chunk, const int32_t *tokens, const float *in, void *slot) {
+static void backward_weight_ends(bl_chunk_t *chunk, const int32_t *tokens, const void *in, void *slot) {
   if (chunk->span.head) {
     bl__norm_add_gradient(chunk, &chunk->final_norm, bl__final_norm_gradient(chunk, slot));
   }
   if (chunk->span.embedding) {
     chunk->ops->embedding_backward(chunk->compute, chunk->layout.options.micro_batch, chunk->model.seq,
-                                   chunk->model.hidden, BL_COMPUTE_FP32, tokens, in, chunk->token_gradient,
+                                   chunk->model.hidden, chunk->dtype, tokens, in, chunk->token_gradient,
                                    chunk->position_gradient);
   }
 }
 
-void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, float *in, void *slot, float *out,
+void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, void *in, void *slot, void *out,
                              bool accumulate_head, bl_chunk_loss_t *loss) {
   if (chunk->span.head) {
     bl__head_backward(chunk, labels, slot, out, accumulate_head, loss);
@@ -123,16 +124,17 @@ void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, float *in
   }
 }
 
-void bl_chunk_backward_weight(bl_chunk_t *chunk, const int32_t *tokens, const float *in, void *slot, const float *out) {
+void bl_chunk_backward_weight(bl_chunk_t *chunk, const int32_t *tokens, const void *in, void *slot, const void *out) {
   for (uint32_t layer = chunk->span.layer_count; layer-- > 0;) {
-    bl__tensors_t tensors = bl__layer_tensors(chunk, layer, (float *)in, slot, (float *)out); // W reads edges only
+    bl__tensors_t tensors =
+        bl__layer_tensors(chunk, layer, (void *)(uintptr_t)in, slot, (void *)(uintptr_t)out); // W reads edges only
     bl__layer_backward_weight(chunk, layer, &tensors);
   }
   backward_weight_ends(chunk, tokens, in, slot);
 }
 
-void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *labels, float *in, void *slot,
-                       float *out, bool accumulate_head, bl_chunk_loss_t *loss) {
+void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *labels, void *in, void *slot, void *out,
+                       bool accumulate_head, bl_chunk_loss_t *loss) {
   if (chunk->span.head) {
     bl__head_backward(chunk, labels, slot, out, accumulate_head, loss);
   }

@@ -19,7 +19,7 @@
 //   out  [T, hidden]  output edge: F writes y; the caller puts dy there before I. The chunk with the head keeps its
 //                     hidden state there, and its I puts dy over it.
 //   slot              activation block, laid out by model/layout.h; from F (or R) until W.
-// All are 64-byte aligned. F, R and I write only in, out, slot and workspace; W alone adds to gradients, and the head's
+// All are 64-byte aligned, in and out of the layout's dtype. F, R and I write only in, out, slot and workspace; W alone adds to gradients, and the head's
 // product inside I, where it is asked to (EXECUTION.md 1 and 6). Whatever a buffer held before does not matter.
 //
 // Thread: the compute thread of `compute`, except where a function says otherwise. Failures inside operations are kept
@@ -46,9 +46,9 @@ typedef struct bl_chunk_options {
   bl_compute_t *compute;   // borrowed; outlives the chunk
   const bl_model_t *model; // copied
   bl_chunk_span_t span;
-  bl_layout_options_t layout; // micro_batch, attention, backward, lean, recompute
+  bl_layout_options_t layout; // micro_batch, attention, backward, lean, recompute, dtype
   uint32_t micro_batches;     // of a step: the loss scale is 1 / (micro_batches micro_batch seq)
-  bool prepack;               // let products read packed copies of the weights
+  bool prepack;               // let products read packed copies of the weights; in bf16 they always read copies
 } bl_chunk_options_t;
 
 // Bytes of each arena. Weights, gradients and moments are the parameters as bl_chunk_span_places lays them out.
@@ -56,7 +56,7 @@ typedef struct bl_chunk_sizes {
   uint64_t weight_bytes;
   uint64_t gradient_bytes;
   uint64_t moment_bytes;    // of each of the two moments
-  uint64_t packed_bytes;    // packed weights; 0 without
+  uint64_t packed_bytes;    // copies of weights that products read: packed, bf16; 0 without
   uint64_t workspace_bytes; // of the chunk. Chunks of a stage may share one block of the largest size. The back end's
                             // own workspace (ops->workspace_bytes) comes on top
   uint64_t slot_bytes;
@@ -112,27 +112,27 @@ void bl_chunk_clear_moments(bl_chunk_t *chunk); // for weights from elsewhere; i
 // F. tokens [T], read by the chunk with the embedding, which writes `in`; NULL in others, whose `in` has been received.
 // slot NULL keeps nothing: an R comes before the backward. Only with layouts of BL_RECOMPUTE_FULL, which plan the
 // workspace that this F runs in.
-void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, float *in, void *slot, float *out);
+void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, void *in, void *slot, void *out);
 // R. Makes the block again from the kept input; `out` is not touched. Same bits as F left in the slot.
-void bl_chunk_recompute(bl_chunk_t *chunk, const float *in, void *slot);
+void bl_chunk_recompute(bl_chunk_t *chunk, const void *in, void *slot);
 // I. labels [T] and loss: the chunk with the head (its loss is set), NULL in others. accumulate_head: add the gradient
 // of the head's weight; false when a micro-batch is run again. With a fused layout W must follow at once: part of what
 // it reads lies in workspace.
-void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, float *in, void *slot, float *out,
+void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, void *in, void *slot, void *out,
                              bool accumulate_head, bl_chunk_loss_t *loss);
 // W, after I of the same micro-batch. tokens as in F.
-void bl_chunk_backward_weight(bl_chunk_t *chunk, const int32_t *tokens, const float *in, void *slot, const float *out);
+void bl_chunk_backward_weight(bl_chunk_t *chunk, const int32_t *tokens, const void *in, void *slot, const void *out);
 // B: I and W by the same operations, layer by layer. Same bits as I then W.
-void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *labels, float *in, void *slot,
-                       float *out, bool accumulate_head, bl_chunk_loss_t *loss);
+void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *labels, void *in, void *slot, void *out,
+                       bool accumulate_head, bl_chunk_loss_t *loss);
 
 // ---- forward only, in the chunk with the head
 // Loss of a hidden state; writes nothing but *loss and workspace.
-void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const float *out, bl_chunk_loss_t *loss);
+void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const void *out, bl_chunk_loss_t *loss);
 // Logits [vocab] of one row of a hidden state.
-void bl_chunk_logits(bl_chunk_t *chunk, const float *out, uint64_t row, float *logits);
+void bl_chunk_logits(bl_chunk_t *chunk, const void *out, uint64_t row, float *logits);
 // Draws the token after `row`: temperature and uniform as in ops->draw; -1 when logits are not finite.
-int32_t bl_chunk_draw(bl_chunk_t *chunk, const float *out, uint64_t row, float temperature, double uniform);
+int32_t bl_chunk_draw(bl_chunk_t *chunk, const void *out, uint64_t row, float temperature, double uniform);
 
 // ---- one step
 // Sets all gradients to zero.

@@ -8,9 +8,10 @@
 
 // One weight matrix (or several that one product reads together), its bias and their gradients.
 typedef struct bl__linear {
-  const float *weight;
-  void *packed;      // NULL where the plan reads the weight as it is
-  const float *bias; // [out], NULL in llama
+  const float *weight; // master
+  void *packed;        // NULL where the plan reads the master
+  void *plain;         // of the head in bf16: the copy that pieces of other row counts read; NULL elsewhere
+  const float *bias;   // [out], NULL in llama
   float *weight_gradient;
   float *bias_gradient;
 } bl__linear_t;
@@ -39,7 +40,8 @@ struct bl_chunk {
   bl_workspace_t workspace;
   bl_chunk_sizes_t sizes;
   bl_chunk_arenas_t arenas;
-  uint64_t rows;    // T
+  uint64_t rows; // T
+  bl_compute_dtype_t dtype;
   float loss_scale; // 1 / (micro_batches T)
 
   // Planned operations; all layers share them.
@@ -52,6 +54,7 @@ struct bl_chunk {
   bl_linear_op_t *head_row;  // of one row, for sampling
   bool prepack;
   uint64_t packed_layer_bytes;                // per layer
+  uint64_t packed_head_bytes;                 // after the layers; the plain copy of the head follows
   uint64_t packed_offset_bytes[BL__PRODUCTS]; // inside a layer
 
   // Parameters.
@@ -66,9 +69,9 @@ struct bl_chunk {
 
 // The tensors of one layer for one micro-batch. x1 and y are edges at the ends of the chunk.
 typedef struct bl__tensors {
-  float *x1, *stats1, *norm1, *qkv, *scores, *attention, *x2, *stats2, *norm2, *pre, *act;
-  float *norm1_gradient, *norm2_gradient;
-  float *y; // output, then its gradient; NULL where nobody wants it (recomputation)
+  void *x1, *norm1, *qkv, *scores, *attention, *x2, *norm2, *pre, *act;
+  float *stats1, *stats2, *norm1_gradient, *norm2_gradient;
+  void *y; // output, then its gradient; NULL where nobody wants it (recomputation)
 } bl__tensors_t;
 
 // chunk_plan.c: plans operations and computes sizes.
@@ -78,14 +81,14 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) BL_MUST_USE;
 void bl__chunk_bind(bl_chunk_t *chunk);
 
 // layer.c: `in`, `slot`, `out` are those of the chunk.
-bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, float *in, void *slot, float *out);
+bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, void *in, void *slot, void *out);
 void bl__layer_forward(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t);
 void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t);
 void bl__layer_backward_weight(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t);
 void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials);
 
 // head.c
-void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, float *out, bool accumulate,
+void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, void *out, bool accumulate,
                        bl_chunk_loss_t *loss);
 float *bl__final_norm_gradient(const bl_chunk_t *chunk, void *slot);
 

@@ -90,8 +90,12 @@ static void bind_head(bl_chunk_t *chunk) {
   uint64_t offset = offset_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0);
   chunk->head_linear = (bl__linear_t){.weight = at(chunk->arenas.weights, offset),
                                       .weight_gradient = at(chunk->arenas.gradients, offset)};
+  char *packed = (char *)chunk->arenas.packed + chunk->span.layer_count * chunk->packed_layer_bytes;
   if (chunk->ops->linear_packed_bytes(chunk->head) > 0) {
-    chunk->head_linear.packed = (char *)chunk->arenas.packed + chunk->span.layer_count * chunk->packed_layer_bytes;
+    chunk->head_linear.packed = packed;
+  }
+  if (chunk->ops->linear_packed_bytes(chunk->head_row) > 0) { // pieces that remain read the same copy
+    chunk->head_linear.plain = packed + chunk->packed_head_bytes;
   }
   if (bl_chunk_span_two_gradients(&chunk->model, chunk->span)) { // the second buffer follows all parameters
     chunk->head_linear.weight_gradient = at(chunk->arenas.gradients, chunk->sizes.weight_bytes / sizeof(float));
@@ -148,19 +152,21 @@ void bl_chunk_clear_moments(bl_chunk_t *chunk) {
   }
 }
 
-static void pack(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear) {
-  if (linear->packed != NULL) {
-    chunk->ops->linear_pack(op, linear->weight, linear->packed);
+static void pack(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear, void *packed) {
+  if (packed != NULL) {
+    chunk->ops->linear_pack(op, linear->weight, packed);
   }
 }
 
 void bl_chunk_weights_changed(bl_chunk_t *chunk) {
   for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
     for (int product = 0; product < BL__PRODUCTS; product++) {
-      pack(chunk, chunk->linear[product], &chunk->layers[layer].linear[product]);
+      const bl__linear_t *linear = &chunk->layers[layer].linear[product];
+      pack(chunk, chunk->linear[product], linear, linear->packed);
     }
   }
-  pack(chunk, chunk->head, &chunk->head_linear);
+  pack(chunk, chunk->head, &chunk->head_linear, chunk->head_linear.packed);
+  pack(chunk, chunk->head_row, &chunk->head_linear, chunk->head_linear.plain);
 }
 
 void bl_chunk_begin_step(bl_chunk_t *chunk) {

@@ -23,7 +23,8 @@ static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
                                .uses = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT,
                                .bias = model->family == BL_FAMILY_GPT2,
                                .residual = products[i].residual,
-                               .prepack = chunk->prepack};
+                               .prepack = chunk->prepack,
+                               .dtype = chunk->dtype};
     bl_status_t status = chunk->ops->linear_plan(chunk->compute, &shape, &chunk->linear[i], err);
     if (status != BL_OK) {
       return status;
@@ -42,7 +43,9 @@ static bl_status_t plan_head_rows(bl_chunk_t *chunk, uint64_t rows, unsigned use
                              .out = chunk->model.vocab,
                              .order = BL_WEIGHT_OUT_IN,
                              .uses = uses,
-                             .prepack = prepack};
+                             .prepack = prepack,
+                             .float_y = true,
+                             .dtype = chunk->dtype};
   return chunk->ops->linear_plan(chunk->compute, &shape, op, err);
 }
 
@@ -57,7 +60,9 @@ static bl_status_t plan_head(bl_chunk_t *chunk, bl_error_t *err) {
     status = plan_head_rows(chunk, 1, BL_LINEAR_FORWARD, false, &chunk->head_row, err);
   }
   if (status == BL_OK) {
-    chunk->sizes.packed_bytes += bl_align_up(chunk->ops->linear_packed_bytes(chunk->head), BL_CACHE_LINE_BYTES);
+    chunk->packed_head_bytes = bl_align_up(chunk->ops->linear_packed_bytes(chunk->head), BL_CACHE_LINE_BYTES);
+    chunk->sizes.packed_bytes += chunk->packed_head_bytes;
+    chunk->sizes.packed_bytes += bl_align_up(chunk->ops->linear_packed_bytes(chunk->head_row), BL_CACHE_LINE_BYTES);
   }
   return status;
 }
@@ -70,7 +75,8 @@ static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
                                     .heads = model->heads,
                                     .kv_heads = model->kv_heads,
                                     .head_dim = model->head_dim,
-                                    .flash = options->attention == BL_ATTENTION_FLASH};
+                                    .flash = options->attention == BL_ATTENTION_FLASH,
+                                    .dtype = chunk->dtype};
   bl_status_t status = chunk->ops->attention_plan(chunk->compute, &attention, &chunk->attention, err);
   if (status != BL_OK || model->family == BL_FAMILY_GPT2) {
     return status;
@@ -80,7 +86,8 @@ static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
                           .heads = model->heads,
                           .kv_heads = model->kv_heads,
                           .head_dim = model->head_dim,
-                          .theta = model->rope_theta};
+                          .theta = model->rope_theta,
+                          .dtype = chunk->dtype};
   return chunk->ops->rope_plan(chunk->compute, &rope, &chunk->rope, err);
 }
 
@@ -107,7 +114,8 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   chunk->norm = (bl_norm_shape_t){.rows = chunk->rows,
                                   .width = chunk->model.hidden,
                                   .rms = chunk->model.family == BL_FAMILY_LLAMA,
-                                  .epsilon = (float)chunk->model.norm_epsilon};
+                                  .epsilon = (float)chunk->model.norm_epsilon,
+                                  .dtype = chunk->dtype};
   bl_status_t status = plan_linears(chunk, err);
   if (status == BL_OK) {
     status = plan_attention(chunk, err);

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Final norm, head and loss of the last chunk. Logits [head_rows, vocab] are made piece by piece in workspace, become
+// Final norm, head and loss of the last chunk. Logits [head_rows, vocab], floats whatever the dtype, are made piece by piece in workspace, become
 // their own gradient there, and are gone: they are never stored whole (EXECUTION.md 6).
 #include "compute/model/chunk_internal.h"
 
-static float *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
-  return (float *)(void *)((char *)chunk->arenas.workspace + offset_bytes);
+static void *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
+  return (char *)chunk->arenas.workspace + offset_bytes;
+}
+
+static void *row_of(const bl_chunk_t *chunk, const void *state, uint64_t row) {
+  return (char *)(uintptr_t)state + row * chunk->model.hidden * bl_dtype_bytes(chunk->layout.options.dtype);
 }
 
 // The final norm of `rows` rows into the start of the workspace [rows, hidden]; its statistics beside it.
-static float *normalise(bl_chunk_t *chunk, const float *hidden_state, uint64_t rows) {
+static void *normalise(bl_chunk_t *chunk, const void *hidden_state, uint64_t rows) {
   bl_norm_shape_t shape = chunk->norm;
   shape.rows = rows;
-  float *normalised = chunk->arenas.workspace;
+  void *normalised = chunk->arenas.workspace;
   chunk->ops->norm_forward(chunk->compute, &shape, hidden_state, chunk->final_norm.gain, chunk->final_norm.bias,
                            normalised, workspace_at(chunk, chunk->workspace.stats_offset_bytes));
   return normalised;
@@ -19,33 +23,33 @@ static float *normalise(bl_chunk_t *chunk, const float *hidden_state, uint64_t r
 
 // Only whole pieces read the packed weight.
 static const void *packed_for(const bl_chunk_t *chunk, const bl_linear_op_t *op) {
-  return op == chunk->head ? chunk->head_linear.packed : NULL;
+  return op == chunk->head ? chunk->head_linear.packed : chunk->head_linear.plain;
 }
 
-static void logits_of(bl_chunk_t *chunk, bl_linear_op_t *op, const float *normalised, float *logits) {
+static void logits_of(bl_chunk_t *chunk, bl_linear_op_t *op, const void *normalised, float *logits) {
   chunk->ops->linear_forward(op, normalised, chunk->head_linear.weight, packed_for(chunk, op), NULL, NULL, logits);
 }
 
 static void sum_losses(bl_chunk_t *chunk, bl_chunk_loss_t *loss) {
-  const double *row_losses = (const double *)(void *)workspace_at(chunk, chunk->workspace.losses_offset_bytes);
+  const double *row_losses = workspace_at(chunk, chunk->workspace.losses_offset_bytes);
   double sum;
   chunk->ops->loss_sum(chunk->compute, chunk->rows, row_losses, &sum, &loss->first_bad_row);
   loss->mean = sum / (double)chunk->rows;
 }
 
 // Runs the pieces: losses of all rows, and with `backward` the gradient of `normalised` over it and of the weight.
-static void run_pieces(bl_chunk_t *chunk, const int32_t *labels, float *normalised, bool backward, bool accumulate) {
+static void run_pieces(bl_chunk_t *chunk, const int32_t *labels, void *normalised, bool backward, bool accumulate) {
   const bl_ops_t *ops = chunk->ops;
   float *logits = workspace_at(chunk, chunk->workspace.logits_offset_bytes);
-  double *row_losses = (double *)(void *)workspace_at(chunk, chunk->workspace.losses_offset_bytes);
+  double *row_losses = workspace_at(chunk, chunk->workspace.losses_offset_bytes);
   for (uint64_t row = 0; row < chunk->rows; row += chunk->workspace.head_rows) {
     bool whole = chunk->rows - row >= chunk->workspace.head_rows;
     uint64_t rows = whole ? chunk->workspace.head_rows : chunk->rows - row;
     bl_linear_op_t *op = whole ? chunk->head : chunk->head_rest;
-    float *piece = normalised + row * chunk->model.hidden;
+    void *piece = row_of(chunk, normalised, row);
     logits_of(chunk, op, piece, logits);
-    ops->cross_entropy(chunk->compute, rows, chunk->model.vocab, BL_COMPUTE_FP32, labels + row, chunk->loss_scale,
-                       logits, row_losses + row);
+    ops->cross_entropy(chunk->compute, rows, chunk->model.vocab, chunk->dtype, labels + row, chunk->loss_scale, logits,
+                       row_losses + row);
     if (backward && accumulate) {
       ops->linear_backward_weight(op, piece, logits, true, chunk->head_linear.weight_gradient, NULL);
     }
@@ -63,9 +67,9 @@ float *bl__final_norm_gradient(const bl_chunk_t *chunk, void *slot) {
   return (float *)(void *)((char *)slot + segment.offset_bytes);
 }
 
-void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, float *out, bool accumulate,
+void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, void *out, bool accumulate,
                        bl_chunk_loss_t *loss) {
-  float *normalised = normalise(chunk, out, chunk->rows);
+  void *normalised = normalise(chunk, out, chunk->rows);
   run_pieces(chunk, labels, normalised, true, accumulate);
   chunk->ops->norm_backward(chunk->compute, &chunk->norm, normalised, out, chunk->final_norm.gain,
                             workspace_at(chunk, chunk->workspace.stats_offset_bytes), NULL, out,
@@ -73,17 +77,17 @@ void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, flo
   sum_losses(chunk, loss);
 }
 
-void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const float *out, bl_chunk_loss_t *loss) {
+void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const void *out, bl_chunk_loss_t *loss) {
   run_pieces(chunk, labels, normalise(chunk, out, chunk->rows), false, false);
   sum_losses(chunk, loss);
 }
 
-void bl_chunk_logits(bl_chunk_t *chunk, const float *out, uint64_t row, float *logits) {
-  logits_of(chunk, chunk->head_row, normalise(chunk, out + row * chunk->model.hidden, 1), logits);
+void bl_chunk_logits(bl_chunk_t *chunk, const void *out, uint64_t row, float *logits) {
+  logits_of(chunk, chunk->head_row, normalise(chunk, row_of(chunk, out, row), 1), logits);
 }
 
-int32_t bl_chunk_draw(bl_chunk_t *chunk, const float *out, uint64_t row, float temperature, double uniform) {
+int32_t bl_chunk_draw(bl_chunk_t *chunk, const void *out, uint64_t row, float temperature, double uniform) {
   float *logits = workspace_at(chunk, chunk->workspace.logits_offset_bytes);
   bl_chunk_logits(chunk, out, row, logits);
-  return chunk->ops->draw(chunk->compute, chunk->model.vocab, BL_COMPUTE_FP32, logits, temperature, uniform);
+  return chunk->ops->draw(chunk->compute, chunk->model.vocab, logits, temperature, uniform);
 }

@@ -6,12 +6,12 @@
 //   norm2 = norm(x2)   pre = norm2 Win    act = gelu(pre) or swiglu(pre)   y = x2 + act Wffn
 #include "compute/model/chunk_internal.h"
 
-static float *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
-  return (float *)(void *)((char *)chunk->arenas.workspace + offset_bytes);
+static void *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
+  return (char *)chunk->arenas.workspace + offset_bytes;
 }
 
 // `slot` NULL: of a forward that keeps nothing.
-static float *segment(const bl_chunk_t *chunk, uint32_t layer, bl_segment_kind_t kind, void *slot) {
+static void *segment(const bl_chunk_t *chunk, uint32_t layer, bl_segment_kind_t kind, void *slot) {
   bl_segment_t found;
   bool exists = slot != NULL ? bl_layout_segment(&chunk->layout, layer, kind, &found)
                              : bl_layout_layer_segment(&chunk->layout, layer, kind, &found);
@@ -27,16 +27,16 @@ static float *segment(const bl_chunk_t *chunk, uint32_t layer, bl_segment_kind_t
   if (slot == NULL) {
     return workspace_at(chunk, chunk->workspace.layer_offset_bytes + found.offset_bytes);
   }
-  return (float *)(void *)((char *)slot + found.offset_bytes);
+  return (char *)slot + found.offset_bytes;
 }
 
 // The input of a layer that is not the first.
-static float *x1_of(const bl_chunk_t *chunk, uint32_t layer, void *slot) {
+static void *x1_of(const bl_chunk_t *chunk, uint32_t layer, void *slot) {
   return slot != NULL ? segment(chunk, layer, BL_SEGMENT_X1, slot)
                       : workspace_at(chunk, chunk->workspace.x_offset_bytes[layer % 2]);
 }
 
-bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, float *in, void *slot, float *out) {
+bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, void *in, void *slot, void *out) {
   bool first = layer == 0, last = layer + 1 == chunk->span.layer_count;
   return (bl__tensors_t){
       .x1 = first ? in : x1_of(chunk, layer, slot),
@@ -56,20 +56,20 @@ bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, float *
   };
 }
 
-static void forward(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, const float *x,
-                    const float *residual, float *y) {
+static void forward(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, const void *x,
+                    const void *residual, void *y) {
   const bl__linear_t *linear = &layer->linear[product];
   chunk->ops->linear_forward(chunk->linear[product], x, linear->weight, linear->packed, linear->bias, residual, y);
 }
 
-static void backward_input(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, const float *dy,
-                           float *dx) {
+static void backward_input(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, const void *dy,
+                           void *dx) {
   const bl__linear_t *linear = &layer->linear[product];
   chunk->ops->linear_backward_input(chunk->linear[product], dy, linear->weight, linear->packed, false, dx);
 }
 
-static void backward_weight(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, const float *x,
-                            const float *dy) {
+static void backward_weight(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, const void *x,
+                            const void *dy) {
   const bl__linear_t *linear = &layer->linear[product];
   chunk->ops->linear_backward_weight(chunk->linear[product], x, dy, true, linear->weight_gradient,
                                      linear->bias_gradient);
@@ -81,18 +81,18 @@ static void norm_forward(bl_chunk_t *chunk, const bl__norm_t *norm, const float 
 
 static void activation_forward(bl_chunk_t *chunk, const float *pre, float *act) {
   if (chunk->model.family == BL_FAMILY_LLAMA) {
-    chunk->ops->swiglu_forward(chunk->compute, chunk->rows, chunk->model.ffn, BL_COMPUTE_FP32, pre, act);
+    chunk->ops->swiglu_forward(chunk->compute, chunk->rows, chunk->model.ffn, chunk->dtype, pre, act);
   } else {
-    chunk->ops->gelu_forward(chunk->compute, chunk->rows * chunk->model.ffn, BL_COMPUTE_FP32, pre, act);
+    chunk->ops->gelu_forward(chunk->compute, chunk->rows * chunk->model.ffn, chunk->dtype, pre, act);
   }
 }
 
 // dpre over pre.
-static void activation_backward(bl_chunk_t *chunk, const float *dact, float *pre) {
+static void activation_backward(bl_chunk_t *chunk, const void *dact, void *pre) {
   if (chunk->model.family == BL_FAMILY_LLAMA) {
-    chunk->ops->swiglu_backward(chunk->compute, chunk->rows, chunk->model.ffn, BL_COMPUTE_FP32, dact, pre, pre);
+    chunk->ops->swiglu_backward(chunk->compute, chunk->rows, chunk->model.ffn, chunk->dtype, dact, pre, pre);
   } else {
-    chunk->ops->gelu_backward(chunk->compute, chunk->rows * chunk->model.ffn, BL_COMPUTE_FP32, dact, pre, pre);
+    chunk->ops->gelu_backward(chunk->compute, chunk->rows * chunk->model.ffn, chunk->dtype, dact, pre, pre);
   }
 }
 
@@ -131,7 +131,7 @@ void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tenso
   const bl_ops_t *ops = chunk->ops;
   const bl__layer_t *layer = &chunk->layers[index];
   // [T, widest]: dact, dnorm2, dattention, dnorm1, one after the other
-  float *scratch = workspace_at(chunk, chunk->workspace.scratch_offset_bytes);
+  void *scratch = workspace_at(chunk, chunk->workspace.scratch_offset_bytes);
   remake(chunk, layer, t);
   backward_input(chunk, layer, BL__FFN_OUT, t->y, scratch);
   activation_backward(chunk, scratch, t->pre);

@@ -33,10 +33,11 @@
 //      (within a plan of one shape). The thread count can change last bits of linear operations, of no other.
 //   7. No aliasing between arguments unless a member names it.
 //
-// Types. `dtype` is the type of activations and of the weights that products read. Gradients of weights,
-// statistics, log-sum-exp, gains, biases and optimizer state are float always. Activations and their gradients
-// are `void *` for this reason; in fp32 they are float. BL_UNIMPLEMENTED at plan time where a back end lacks a
-// dtype.
+// Types. `dtype` is the type of activations, of their gradients and of the weights that products read: these are
+// `void *`. Masters and gradients of weights, statistics, log-sum-exp, gains, biases, logits and optimizer state are
+// float always; products read masters as they are in fp32, and through linear_pack() in bf16. Whatever the dtype, sums
+// are made in float and rounded once, when an element is written. BL_UNIMPLEMENTED at plan time where a back end lacks
+// a dtype.
 //
 // Shapes are row-major and dense unless a stride is named; strides count elements, T is rows (tokens).
 #ifndef BALLAST_COMPUTE_OPS_OPS_H
@@ -86,6 +87,8 @@ typedef struct bl_linear_shape {
   bool bias;         // forward adds a bias [out]
   bool residual;     // forward adds a residual [T, out]
   bool prepack;      // forward and backward_input read packed copies of W (see linear_pack)
+  bool float_y;      // forward writes floats (logits). dy is of the dtype all the same and its rows start where rows of
+                     // y do; no residual
   uint64_t x_stride; // elements between rows of x and dx; 0: dense (in)
   uint64_t y_stride; // elements between rows of y, dy and residual; 0: dense (out)
   bl_compute_dtype_t dtype;
@@ -158,18 +161,18 @@ typedef struct bl_ops {
   // ---- linear ------------------------------------------------------------------------------------------
   bl_status_t (*linear_plan)(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
                              bl_error_t *err);
-  // Bytes of the packed copies of one weight; 0 when the plan reads the weight as it is (shape.prepack false,
-  // or packing gains nothing for this shape), else about the weight once per planned direction (forward, input). A
-  // 64-byte aligned block of the caller, one per weight.
+  // Bytes of the packed copies of one weight; 0 when the plan reads the weight as it is (fp32, and shape.prepack false
+  // or packing gains nothing for this shape), else about the weight once per planned direction (forward, input; without
+  // prepack once for both). A 64-byte aligned block of the caller, one per weight.
   size_t (*linear_packed_bytes)(const bl_linear_op_t *op);
   // After every change of w (initial load, optimizer step), where linear_packed_bytes() is not 0.
-  void (*linear_pack)(bl_linear_op_t *op, const void *w, void *packed);
+  void (*linear_pack)(bl_linear_op_t *op, const float *w, void *packed);
   // y = x W + bias + residual. `packed` is required where linear_packed_bytes() is not 0, else NULL. `bias`
-  // [out] and `residual` [T, out] are required where the shape says so, else NULL.
-  void (*linear_forward)(bl_linear_op_t *op, const void *x, const void *w, const void *packed, const float *bias,
+  // [out] and `residual` [T, out] are required where the shape says so, else NULL. w is not read in bf16.
+  void (*linear_forward)(bl_linear_op_t *op, const void *x, const float *w, const void *packed, const float *bias,
                          const void *residual, void *y);
   // dx = dy W^T, or dx += dy W^T where accumulate.
-  void (*linear_backward_input)(bl_linear_op_t *op, const void *dy, const void *w, const void *packed, bool accumulate,
+  void (*linear_backward_input)(bl_linear_op_t *op, const void *dy, const float *w, const void *packed, bool accumulate,
                                 void *dx);
   // dw (in the order of W) = x^T dy, or += where accumulate; dbias [out] likewise by column sums of dy, or
   // NULL.
@@ -208,34 +211,35 @@ typedef struct bl_ops {
 
   bl_status_t (*attention_plan)(bl_compute_t *compute, const bl_attention_shape_t *shape, bl_attention_op_t **op,
                                 bl_error_t *err);
-  // saved: naive [batch, heads, seq, seq] probabilities (zero above the diagonal), flash [batch, heads, seq]
-  // log-sum-exp of the scaled scores; float. att [batch seq, heads head_dim].
-  void (*attention_forward)(bl_attention_op_t *op, const void *qkv, void *att, float *saved);
+  // saved: naive [batch, heads, seq, seq] probabilities of the dtype (zero above the diagonal), flash float [batch,
+  // heads, seq] log-sum-exp of the scaled scores. att [batch seq, heads head_dim].
+  void (*attention_forward)(bl_attention_op_t *op, const void *qkv, void *att, void *saved);
   // dqkv from datt; dqkv may be qkv. `att` is what forward gave (read by flash only; datt may not be att).
   void (*attention_backward)(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
-                             const float *saved, void *dqkv);
+                             const void *saved, void *dqkv);
 
   // ---- embedding ---------------------------------------------------------------------------------------
-  // x [batch seq, width] = wte[token] + wpe[position]; wte [vocab, width], wpe [>= seq, width] or NULL.
+  // x [batch seq, width] = wte[token] + wpe[position]; masters wte [vocab, width], wpe [>= seq, width] or NULL.
   // Tokens have been checked against the vocabulary by whoever loaded them.
   void (*embedding_forward)(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
-                            bl_compute_dtype_t dtype, const int32_t *tokens, const void *wte, const void *wpe, void *x);
+                            bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
+                            void *x);
   // Accumulates into dwte and dwpe (or NULL), rows in token order.
   void (*embedding_backward)(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
                              bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte, float *dwpe);
 
   // ---- head: logits come from a linear operation over a chunk of rows ------------------------------------
   // row_losses [rows] = log-sum-exp(logits) - logits[label], nats. Then logits [rows, vocab] become their
-  // gradient: (softmax - onehot) scale, scale = 1 / (micro_batches b seq).
+  // gradient: (softmax - onehot) scale, scale = 1 / (micro_batches b seq), of the dtype, each row from where its logits
+  // start (in bf16 rows of the gradient are 2 vocab elements apart).
   void (*cross_entropy)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                        const int32_t *labels, float scale, void *logits, double *row_losses);
+                        const int32_t *labels, float scale, float *logits, double *row_losses);
   // *loss = sum of row_losses in row order; *first_bad_row = index of the first that is not finite, -1: none.
   void (*loss_sum)(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss,
                    int64_t *first_bad_row);
   // Draws one token from softmax(logits / temperature), uniform in [0, 1) being the caller's random number;
   // temperature 0 takes the largest (the first of equals). Forward only. -1 when logits are not finite.
-  int32_t (*draw)(bl_compute_t *compute, uint64_t vocab, bl_compute_dtype_t dtype, const void *logits,
-                  float temperature, double uniform);
+  int32_t (*draw)(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform);
 
   // ---- parameters --------------------------------------------------------------------------------------
   // PyTorch's AdamW (decoupled decay): g = gradient_scale dw; w *= 1 - rate weight_decay; m, v moments of g;
@@ -253,8 +257,8 @@ typedef struct bl_ops {
 // The host back end: oneDNN for products, own kernels for the rest.
 const bl_ops_t *bl_ops_host(void);
 
-// Bytes of `saved` and of a statistics buffer, for planners: float counts.
-static inline uint64_t bl_attention_saved_floats(const bl_attention_shape_t *shape) {
+// Elements of `saved` and floats of a statistics buffer, for planners.
+static inline uint64_t bl_attention_saved_elements(const bl_attention_shape_t *shape) {
   return shape->batch * shape->heads * shape->seq * (shape->flash ? 1 : shape->seq);
 }
 static inline uint64_t bl_norm_stats_floats(const bl_norm_shape_t *shape) {

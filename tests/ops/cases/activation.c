@@ -8,10 +8,11 @@
 enum { PRE, ACT, DACT, DPRE };
 
 static void gelu_tensors(const op_case_t *c, op_tensor_t *t) {
-  t[PRE] = (op_tensor_t){"pre", c->dims[0], OP_INPUT, 0, false};
-  t[ACT] = (op_tensor_t){"act", c->dims[0], OP_OUTPUT, 0, false};
-  t[DACT] = (op_tensor_t){"dact", c->dims[0], OP_INPUT, 0, false};
-  t[DPRE] = (op_tensor_t){"dpre", c->dims[0], OP_OUTPUT, 0, false};
+  t[PRE] = (op_tensor_t){"pre", c->dims[0], OP_INPUT, 0, false, false};
+  t[ACT] = (op_tensor_t){"act", c->dims[0], OP_OUTPUT, 0, false, false};
+  t[DACT] = (op_tensor_t){"dact", c->dims[0], OP_INPUT, 0, false, false};
+  t[DPRE] = (op_tensor_t){"dpre", c->dims[0], OP_OUTPUT, 0, false, false};
+  op_set_typed(t, 1u << PRE | 1u << ACT | 1u << DACT | 1u << DPRE);
 }
 
 static const float *source(const op_case_t *c, float **t, size_t count) {
@@ -23,8 +24,8 @@ static const float *source(const op_case_t *c, float **t, size_t count) {
 }
 
 static void gelu_host(const op_host_t *h, const op_case_t *c, float **t) {
-  h->ops->gelu_forward(h->compute, c->dims[0], BL_COMPUTE_FP32, t[PRE], t[ACT]);
-  h->ops->gelu_backward(h->compute, c->dims[0], BL_COMPUTE_FP32, t[DACT], source(c, t, c->dims[0]), t[DPRE]);
+  h->ops->gelu_forward(h->compute, c->dims[0], op_dtype(c), t[PRE], t[ACT]);
+  h->ops->gelu_backward(h->compute, c->dims[0], op_dtype(c), t[DACT], source(c, t, c->dims[0]), t[DPRE]);
 }
 
 static void gelu_forward(const op_case_t *c, double **t) {
@@ -55,15 +56,16 @@ const op_kind_t op_gelu = {
 
 static void swiglu_tensors(const op_case_t *c, op_tensor_t *t) {
   const size_t count = c->dims[0] * c->dims[1];
-  t[PRE] = (op_tensor_t){"pre", 2 * count, OP_INPUT, 0, false};
-  t[ACT] = (op_tensor_t){"act", count, OP_OUTPUT, 0, false};
-  t[DACT] = (op_tensor_t){"dact", count, OP_INPUT, 0, false};
-  t[DPRE] = (op_tensor_t){"dpre", 2 * count, OP_OUTPUT, 0, false};
+  t[PRE] = (op_tensor_t){"pre", 2 * count, OP_INPUT, 0, false, false};
+  t[ACT] = (op_tensor_t){"act", count, OP_OUTPUT, 0, false, false};
+  t[DACT] = (op_tensor_t){"dact", count, OP_INPUT, 0, false, false};
+  t[DPRE] = (op_tensor_t){"dpre", 2 * count, OP_OUTPUT, 0, false, false};
+  op_set_typed(t, 1u << PRE | 1u << ACT | 1u << DACT | 1u << DPRE);
 }
 
 static void swiglu_host(const op_host_t *h, const op_case_t *c, float **t) {
-  h->ops->swiglu_forward(h->compute, c->dims[0], c->dims[1], BL_COMPUTE_FP32, t[PRE], t[ACT]);
-  h->ops->swiglu_backward(h->compute, c->dims[0], c->dims[1], BL_COMPUTE_FP32, t[DACT],
+  h->ops->swiglu_forward(h->compute, c->dims[0], c->dims[1], op_dtype(c), t[PRE], t[ACT]);
+  h->ops->swiglu_backward(h->compute, c->dims[0], c->dims[1], op_dtype(c), t[DACT],
                           source(c, t, 2 * c->dims[0] * c->dims[1]), t[DPRE]);
 }
 

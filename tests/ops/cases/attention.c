@@ -22,12 +22,13 @@ static size_t scores_count(const op_case_t *c) {
 
 static void tensors(const op_case_t *c, op_tensor_t *t) {
   const size_t att = tokens_of(c) * c->dims[2] * c->dims[4];
-  t[QKV] = (op_tensor_t){"qkv", qkv_count(c), OP_INPUT, 0, false};
-  t[ATT] = (op_tensor_t){"att", att, OP_OUTPUT, 0, false};
-  t[SAVED] =
-      (op_tensor_t){"saved", c->flags & OP_FLASH ? tokens_of(c) * c->dims[2] : scores_count(c), OP_OUTPUT, 0, false};
-  t[DATT] = (op_tensor_t){"datt", att, OP_INPUT, 0, false};
-  t[DQKV] = (op_tensor_t){"dqkv", qkv_count(c), OP_OUTPUT, 0, false};
+  t[QKV] = (op_tensor_t){"qkv", qkv_count(c), OP_INPUT, 0, false, false};
+  t[ATT] = (op_tensor_t){"att", att, OP_OUTPUT, 0, false, false};
+  t[SAVED] = (op_tensor_t){
+      "saved", c->flags & OP_FLASH ? tokens_of(c) * c->dims[2] : scores_count(c), OP_OUTPUT, 0, false, false};
+  t[DATT] = (op_tensor_t){"datt", att, OP_INPUT, 0, false, false};
+  t[DQKV] = (op_tensor_t){"dqkv", qkv_count(c), OP_OUTPUT, 0, false, false};
+  op_set_typed(t, 1u << QKV | 1u << ATT | 1u << DATT | 1u << DQKV | (c->flags & OP_FLASH ? 0 : 1u << SAVED));
 }
 
 static void host(const op_host_t *h, const op_case_t *c, float **t) {
@@ -36,7 +37,8 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
                                       .heads = c->dims[2],
                                       .kv_heads = c->dims[3],
                                       .head_dim = c->dims[4],
-                                      .flash = c->flags & OP_FLASH};
+                                      .flash = c->flags & OP_FLASH,
+                                      .dtype = op_dtype(c)};
   bl_attention_op_t *op;
   bl_error_t err = {0};
   if (h->ops->attention_plan(h->compute, &shape, &op, &err) != BL_OK) {
@@ -44,7 +46,7 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
   }
   op_host_workspace(h);
   h->ops->attention_forward(op, t[QKV], t[ATT], t[SAVED]);
-  const float *qkv = t[QKV];
+  const void *qkv = t[QKV];
   if (c->flags & OP_IN_PLACE) {
     memcpy(t[DQKV], t[QKV], qkv_count(c) * sizeof(float));
     qkv = t[DQKV];
@@ -80,6 +82,7 @@ static void reference(const op_case_t *c, double **t) {
 const op_kind_t op_attention = {
     .name = "attention",
     .tolerance = 1e-5,
+    .bf16_tolerance = 1.0 / 32, // probabilities and outputs that the backward reads have been rounded
     .tensors = tensors,
     .host = host,
     .reference = reference,
@@ -95,10 +98,11 @@ enum { ROPE_X, ROPE_Y, ROPE_DY, ROPE_DX };
 #define THETA 10000.0
 
 static void rope_tensors(const op_case_t *c, op_tensor_t *t) {
-  t[ROPE_X] = (op_tensor_t){"x", qkv_count(c), OP_INPUT, 0, false};
-  t[ROPE_Y] = (op_tensor_t){"y", qkv_count(c), OP_OUTPUT, 0, false};
-  t[ROPE_DY] = (op_tensor_t){"dy", qkv_count(c), OP_INPUT, 0, false};
-  t[ROPE_DX] = (op_tensor_t){"dx", qkv_count(c), OP_OUTPUT, 0, false};
+  t[ROPE_X] = (op_tensor_t){"x", qkv_count(c), OP_INPUT, 0, false, false};
+  t[ROPE_Y] = (op_tensor_t){"y", qkv_count(c), OP_OUTPUT, 0, false, false};
+  t[ROPE_DY] = (op_tensor_t){"dy", qkv_count(c), OP_INPUT, 0, false, false};
+  t[ROPE_DX] = (op_tensor_t){"dx", qkv_count(c), OP_OUTPUT, 0, false, false};
+  op_set_typed(t, 1u << ROPE_X | 1u << ROPE_Y | 1u << ROPE_DY | 1u << ROPE_DX);
 }
 
 static void rope_host(const op_host_t *h, const op_case_t *c, float **t) {
@@ -107,7 +111,8 @@ static void rope_host(const op_host_t *h, const op_case_t *c, float **t) {
                                  .heads = c->dims[2],
                                  .kv_heads = c->dims[3],
                                  .head_dim = c->dims[4],
-                                 .theta = THETA};
+                                 .theta = THETA,
+                                 .dtype = op_dtype(c)};
   bl_rope_op_t *op;
   bl_error_t err = {0};
   if (h->ops->rope_plan(h->compute, &shape, &op, &err) != BL_OK) {

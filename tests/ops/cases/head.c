@@ -3,6 +3,7 @@
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { TOKENS, WTE, WPE, X, DX, DWTE, DWPE };
@@ -10,20 +11,20 @@ enum { TOKENS, WTE, WPE, X, DX, DWTE, DWPE };
 static void embedding_tensors(const op_case_t *c, op_tensor_t *t) {
   const size_t rows = c->dims[0] * c->dims[1], width = c->dims[2], vocab = c->dims[3];
   const size_t positions = c->flags & OP_BIAS ? c->dims[1] * width : 0;
-  t[TOKENS] = (op_tensor_t){"tokens", rows, OP_INDEX, vocab, false};
-  t[WTE] = (op_tensor_t){"wte", vocab * width, OP_INPUT, 0, false};
-  t[WPE] = (op_tensor_t){"wpe", positions, OP_INPUT, 0, false};
-  t[X] = (op_tensor_t){"x", rows * width, OP_OUTPUT, 0, false};
-  t[DX] = (op_tensor_t){"dx", rows * width, OP_INPUT, 0, false};
-  t[DWTE] = (op_tensor_t){"dwte", vocab * width, OP_ADDED, 0, false};
-  t[DWPE] = (op_tensor_t){"dwpe", positions, OP_ADDED, 0, false};
+  t[TOKENS] = (op_tensor_t){"tokens", rows, OP_INDEX, vocab, false, false};
+  t[WTE] = (op_tensor_t){"wte", vocab * width, OP_INPUT, 0, false, false};
+  t[WPE] = (op_tensor_t){"wpe", positions, OP_INPUT, 0, false, false};
+  t[X] = (op_tensor_t){"x", rows * width, OP_OUTPUT, 0, false, false};
+  t[DX] = (op_tensor_t){"dx", rows * width, OP_INPUT, 0, false, false};
+  t[DWTE] = (op_tensor_t){"dwte", vocab * width, OP_ADDED, 0, false, false};
+  t[DWPE] = (op_tensor_t){"dwpe", positions, OP_ADDED, 0, false, false};
+  op_set_typed(t, 1u << X | 1u << DX);
 }
 
 static void embedding_host(const op_host_t *h, const op_case_t *c, float **t) {
   const int32_t *tokens = (const int32_t *)(const void *)t[TOKENS];
-  h->ops->embedding_forward(h->compute, c->dims[0], c->dims[1], c->dims[2], BL_COMPUTE_FP32, tokens, t[WTE], t[WPE],
-                            t[X]);
-  h->ops->embedding_backward(h->compute, c->dims[0], c->dims[1], c->dims[2], BL_COMPUTE_FP32, tokens, t[DX], t[DWTE],
+  h->ops->embedding_forward(h->compute, c->dims[0], c->dims[1], c->dims[2], op_dtype(c), tokens, t[WTE], t[WPE], t[X]);
+  h->ops->embedding_backward(h->compute, c->dims[0], c->dims[1], c->dims[2], op_dtype(c), tokens, t[DX], t[DWTE],
                              t[DWPE]);
 }
 
@@ -53,19 +54,27 @@ enum { LABELS, LOGITS, LOSS, DLOGITS, SUM };
 #define SCALE 0.25f
 
 static void cross_entropy_tensors(const op_case_t *c, op_tensor_t *t) {
-  t[LABELS] = (op_tensor_t){"labels", c->dims[0], OP_INDEX, c->dims[1], false};
-  t[LOGITS] = (op_tensor_t){"logits", c->dims[0] * c->dims[1], OP_INPUT, 0, false};
-  t[LOSS] = (op_tensor_t){"loss", c->dims[0], OP_OUTPUT, 0, false};
-  t[DLOGITS] = (op_tensor_t){"dlogits", c->dims[0] * c->dims[1], OP_OUTPUT, 0, false};
-  t[SUM] = (op_tensor_t){"sum", 1, OP_OUTPUT, 0, false};
+  t[LABELS] = (op_tensor_t){"labels", c->dims[0], OP_INDEX, c->dims[1], false, false};
+  t[LOGITS] = (op_tensor_t){"logits", c->dims[0] * c->dims[1], OP_INPUT, 0, false, false};
+  t[LOSS] = (op_tensor_t){"loss", c->dims[0], OP_OUTPUT, 0, false, false};
+  t[DLOGITS] = (op_tensor_t){"dlogits", c->dims[0] * c->dims[1], OP_OUTPUT, 0, false, false};
+  t[SUM] = (op_tensor_t){"sum", 1, OP_OUTPUT, 0, false, false};
+  op_set_typed(t, 1u << DLOGITS);
 }
 
 static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t) {
   double losses[64], sum;
   int64_t bad;
-  memcpy(t[DLOGITS], t[LOGITS], c->dims[0] * c->dims[1] * sizeof(float));
-  h->ops->cross_entropy(h->compute, c->dims[0], c->dims[1], BL_COMPUTE_FP32, (const int32_t *)(const void *)t[LABELS],
-                        SCALE, t[DLOGITS], losses);
+  const size_t rows = c->dims[0], vocab = c->dims[1];
+  float *logits = calloc(rows * vocab, sizeof *logits);
+  memcpy(logits, t[LOGITS], rows * vocab * sizeof *logits);
+  h->ops->cross_entropy(h->compute, rows, vocab, op_dtype(c), (const int32_t *)(const void *)t[LABELS], SCALE, logits,
+                        losses);
+  const size_t row_bytes = vocab * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float));
+  for (size_t row = 0; row < rows; row++) { // a row of the gradient starts where its logits do
+    memcpy((char *)t[DLOGITS] + row * row_bytes, logits + row * vocab, row_bytes);
+  }
+  free(logits);
   h->ops->loss_sum(h->compute, c->dims[0], losses, &sum, &bad);
   for (size_t i = 0; i < c->dims[0]; i++) {
     t[LOSS][i] = (float)losses[i];

@@ -4,6 +4,7 @@
 #include "ops/reference/reference.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { X, W, BIAS, RESIDUAL, Y, DY, DX, DW, DBIAS };
 
@@ -19,15 +20,31 @@ static void tensors(const op_case_t *c, op_tensor_t *t) {
   const size_t rows = c->dims[0], in = c->dims[1], out = c->dims[2];
   const op_role_t dx_role = c->flags & OP_ADD_INPUT ? OP_ADDED : OP_OUTPUT;
   const op_role_t dw_role = c->flags & OP_ADD_WEIGHT ? OP_ADDED : OP_OUTPUT;
-  t[X] = (op_tensor_t){"x", rows * x_stride(c), OP_INPUT, 0, false};
-  t[W] = (op_tensor_t){"w", in * out, OP_INPUT, 0, false};
-  t[BIAS] = (op_tensor_t){"bias", c->flags & OP_BIAS ? out : 0, OP_INPUT, 0, false};
-  t[RESIDUAL] = (op_tensor_t){"residual", c->flags & OP_RESIDUAL ? rows * y_stride(c) : 0, OP_INPUT, 0, false};
-  t[Y] = (op_tensor_t){"y", rows * y_stride(c), OP_OUTPUT, 0, false};
-  t[DY] = (op_tensor_t){"dy", rows * y_stride(c), OP_INPUT, 0, false};
-  t[DX] = (op_tensor_t){"dx", rows * x_stride(c), dx_role, 0, false};
-  t[DW] = (op_tensor_t){"dw", in * out, dw_role, 0, false};
-  t[DBIAS] = (op_tensor_t){"dbias", c->flags & OP_BIAS ? out : 0, dw_role, 0, false};
+  t[X] = (op_tensor_t){"x", rows * x_stride(c), OP_INPUT, 0, false, false};
+  t[W] = (op_tensor_t){"w", in * out, OP_INPUT, 0, false, false};
+  t[BIAS] = (op_tensor_t){"bias", c->flags & OP_BIAS ? out : 0, OP_INPUT, 0, false, false};
+  t[RESIDUAL] = (op_tensor_t){"residual", c->flags & OP_RESIDUAL ? rows * y_stride(c) : 0, OP_INPUT, 0, false, false};
+  t[Y] = (op_tensor_t){"y", rows * y_stride(c), OP_OUTPUT, 0, false, false};
+  t[DY] = (op_tensor_t){"dy", rows * y_stride(c), OP_INPUT, 0, false, false};
+  t[DX] = (op_tensor_t){"dx", rows * x_stride(c), dx_role, 0, false, false};
+  t[DW] = (op_tensor_t){"dw", in * out, dw_role, 0, false, false};
+  t[DBIAS] = (op_tensor_t){"dbias", c->flags & OP_BIAS ? out : 0, dw_role, 0, false, false};
+  op_set_typed(t, 1u << X | 1u << RESIDUAL | 1u << DY | 1u << DX | (c->flags & OP_FLOAT_Y ? 0 : 1u << Y));
+}
+
+// Masters are floats: products of bf16 read them rounded, and so does the reference.
+static double weight_value(const op_case_t *c, double value) {
+  return c->flags & OP_BF16 ? (double)op_from_bf16(op_to_bf16((float)value)) : value;
+}
+
+// Rows of dy where rows of float y start.
+static void *spread(const op_case_t *c, const float *dy) {
+  const size_t row_bytes = y_stride(c) * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float));
+  char *made = calloc(c->dims[0] * y_stride(c), sizeof(float));
+  for (size_t row = 0; row < c->dims[0]; row++) {
+    memcpy(made + row * y_stride(c) * sizeof(float), (const char *)dy + row * row_bytes, row_bytes);
+  }
+  return made;
 }
 
 static void host(const op_host_t *h, const op_case_t *c, float **t) {
@@ -43,6 +60,8 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
       .prepack = c->flags & OP_PREPACK,
       .x_stride = c->dims[3],
       .y_stride = c->dims[4],
+      .float_y = c->flags & OP_FLOAT_Y,
+      .dtype = op_dtype(c),
   };
   bl_linear_op_t *op;
   bl_error_t err = {0};
@@ -50,15 +69,18 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
     return; // the poisoned outputs fail the comparison
   }
   op_host_workspace(h);
-  void *packed = NULL;
+  void *packed = NULL, *dy = c->flags & OP_FLOAT_Y ? spread(c, t[DY]) : t[DY];
   if (h->ops->linear_packed_bytes(op) > 0) {
     packed = aligned_alloc(64, (h->ops->linear_packed_bytes(op) + 63) / 64 * 64);
     h->ops->linear_pack(op, t[W], packed);
   }
   h->ops->linear_forward(op, t[X], t[W], packed, t[BIAS], t[RESIDUAL], t[Y]);
-  h->ops->linear_backward_input(op, t[DY], t[W], packed, add_input, t[DX]);
-  h->ops->linear_backward_weight(op, t[X], t[DY], add_weight, t[DW], t[DBIAS]);
+  h->ops->linear_backward_input(op, dy, t[W], packed, add_input, t[DX]);
+  h->ops->linear_backward_weight(op, t[X], dy, add_weight, t[DW], t[DBIAS]);
   free(packed);
+  if (dy != t[DY]) {
+    free(dy);
+  }
 }
 
 static reference_linear_t shape_of(const op_case_t *c) {
@@ -75,6 +97,7 @@ static reference_linear_t shape_of(const op_case_t *c) {
   };
 }
 
+// Works on the weight as it is when it is differentiated: rounding has no slope.
 static void forward(const op_case_t *c, double **t) {
   const reference_linear_t shape = shape_of(c);
   reference_linear_forward(&shape, t[X], t[W], t[BIAS], t[RESIDUAL], t[Y]);
@@ -82,6 +105,9 @@ static void forward(const op_case_t *c, double **t) {
 
 static void reference(const op_case_t *c, double **t) {
   const reference_linear_t shape = shape_of(c);
+  for (size_t i = 0; i < shape.in * shape.out; i++) {
+    t[W][i] = weight_value(c, t[W][i]);
+  }
   forward(c, t);
   for (size_t row = 0; !(c->flags & OP_ADD_INPUT) && row < shape.rows; row++) {
     for (size_t i = 0; i < shape.in; i++) {

@@ -11,20 +11,22 @@ enum { X, GAIN, BIAS, Y, STATS, DY, RESIDUAL, DX, DGAIN, DBIAS };
 static void tensors(const op_case_t *c, op_tensor_t *t) {
   const size_t rows = c->dims[0], width = c->dims[1];
   const bool rms = c->flags & OP_RMS;
-  t[X] = (op_tensor_t){"x", rows * width, OP_INPUT, 0, false};
-  t[GAIN] = (op_tensor_t){"gain", width, OP_INPUT, 0, false};
-  t[BIAS] = (op_tensor_t){"bias", rms ? 0 : width, OP_INPUT, 0, false};
-  t[Y] = (op_tensor_t){"y", rows * width, OP_OUTPUT, 0, false};
-  t[STATS] = (op_tensor_t){"stats", rms ? rows : 2 * rows, OP_OUTPUT, 0, false};
-  t[DY] = (op_tensor_t){"dy", rows * width, OP_INPUT, 0, false};
-  t[RESIDUAL] = (op_tensor_t){"residual", c->flags & OP_RESIDUAL ? rows * width : 0, OP_INPUT, 0, false};
-  t[DX] = (op_tensor_t){"dx", rows * width, OP_OUTPUT, 0, false};
-  t[DGAIN] = (op_tensor_t){"dgain", rms ? width : 2 * width, OP_OUTPUT, 0, false}; // and dbias behind it
-  t[DBIAS] = (op_tensor_t){"dbias", 0, OP_OUTPUT, 0, false};
+  t[X] = (op_tensor_t){"x", rows * width, OP_INPUT, 0, false, false};
+  t[GAIN] = (op_tensor_t){"gain", width, OP_INPUT, 0, false, false};
+  t[BIAS] = (op_tensor_t){"bias", rms ? 0 : width, OP_INPUT, 0, false, false};
+  t[Y] = (op_tensor_t){"y", rows * width, OP_OUTPUT, 0, false, false};
+  t[STATS] = (op_tensor_t){"stats", rms ? rows : 2 * rows, OP_OUTPUT, 0, false, false};
+  t[DY] = (op_tensor_t){"dy", rows * width, OP_INPUT, 0, false, false};
+  t[RESIDUAL] = (op_tensor_t){"residual", c->flags & OP_RESIDUAL ? rows * width : 0, OP_INPUT, 0, false, false};
+  t[DX] = (op_tensor_t){"dx", rows * width, OP_OUTPUT, 0, false, false};
+  t[DGAIN] = (op_tensor_t){"dgain", rms ? width : 2 * width, OP_OUTPUT, 0, false, false}; // and dbias behind it
+  t[DBIAS] = (op_tensor_t){"dbias", 0, OP_OUTPUT, 0, false, false};
+  op_set_typed(t, 1u << X | 1u << Y | 1u << DY | 1u << RESIDUAL | 1u << DX);
 }
 
 static void host(const op_host_t *h, const op_case_t *c, float **t) {
-  const bl_norm_shape_t shape = {.rows = c->dims[0], .width = c->dims[1], .rms = c->flags & OP_RMS, .epsilon = EPSILON};
+  const bl_norm_shape_t shape = {
+      .rows = c->dims[0], .width = c->dims[1], .rms = c->flags & OP_RMS, .epsilon = EPSILON, .dtype = op_dtype(c)};
   h->ops->norm_forward(h->compute, &shape, t[X], t[GAIN], t[BIAS], t[Y], t[STATS]);
   const float *dy = t[DY], *x = t[X];
   if (c->flags & OP_IN_PLACE) {

@@ -62,7 +62,21 @@ void op_case_name(const op_case_t *c, char *text, size_t bytes) {
 static float input_value(const op_case_t *c, const op_tensor_t *tensor, size_t tensor_index, size_t i) {
   float value = (float)bl_random_normal(17 + tensor_index, i);
   value = c->flags & OP_LARGE ? 30 * value : value;
-  return tensor->positive ? fabsf(value) : value;
+  value = tensor->positive ? fabsf(value) : value;
+  return c->flags & OP_BF16 && tensor->typed ? op_from_bf16(op_to_bf16(value)) : value;
+}
+
+uint16_t op_to_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float op_from_bf16(uint16_t element) {
+  const uint32_t bits = (uint32_t)element << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
 static uint32_t bits_of(float value) {
@@ -107,6 +121,46 @@ static void fill(buffers_t *b, const op_case_t *c, size_t shift) {
   }
 }
 
+// Typed tensors of a case of bf16: floats become elements at the start of the same bytes, poison behind them.
+static void narrow_all(buffers_t *b, const op_case_t *c) {
+  for (size_t n = 0; c->flags & OP_BF16 && n < OP_TENSORS; n++) {
+    if (!b->tensors[n].typed || b->tensors[n].count == 0) {
+      continue;
+    }
+    uint16_t *elements = (uint16_t *)(void *)b->t[n];
+    for (size_t i = 0; i < b->tensors[n].count; i++) {
+      const float value = b->t[n][i];
+      elements[i] = isnan(value) ? (uint16_t)(POISON >> 16) : op_to_bf16(value);
+    }
+    const float filling = poison();
+    for (size_t i = (b->tensors[n].count + 1) / 2; i < b->tensors[n].count; i++) {
+      b->t[n][i] = filling;
+    }
+  }
+}
+
+// And back; false when something was written behind the elements.
+static bool widen_all(buffers_t *b, const op_case_t *c, const char *name) {
+  for (size_t n = 0; c->flags & OP_BF16 && n < OP_TENSORS; n++) {
+    const size_t count = b->tensors[n].count;
+    if (!b->tensors[n].typed || count == 0) {
+      continue;
+    }
+    for (size_t i = (count + 1) / 2; i < count; i++) {
+      if (bits_of(b->t[n][i]) != POISON) {
+        printf("%s: wrote behind the elements of %s\n", name, b->tensors[n].name);
+        return false;
+      }
+    }
+    const uint16_t *elements = (const uint16_t *)(const void *)b->t[n];
+    for (size_t i = count; i-- > 0;) {
+      const uint16_t element = elements[i];
+      b->t[n][i] = element == (uint16_t)(POISON >> 16) ? poison() : op_from_bf16(element);
+    }
+  }
+  return true;
+}
+
 static void clear(buffers_t *b) {
   for (size_t n = 0; n < OP_TENSORS; n++) {
     free(b->block[n]);
@@ -135,11 +189,16 @@ static bool tensor_matches(const op_case_t *c, const buffers_t *b, size_t n, con
       written++;
     }
   }
+  const double one_rounding = 1.0 / 256;
+  const bool rounded = c->flags & OP_BF16 && tensor->typed;
+  const double tolerance = !rounded                      ? c->kind->tolerance
+                           : c->kind->bf16_tolerance > 0 ? c->kind->bf16_tolerance
+                                                         : one_rounding;
   const double size = written ? sqrt(squares / (double)written) : 0;
   for (size_t i = 0; i < tensor->count; i++) {
     const double want = b->reference[n][i], got = b->t[n][i];
     const bool gap = isnan(want) && bits_of(b->t[n][i]) == POISON;
-    if (!gap && !(fabs(got - want) <= c->kind->tolerance * (size + fabs(want)))) {
+    if (!gap && !(fabs(got - want) <= tolerance * (size + fabs(want)))) {
       printf("%s: %s[%zu] is %.9g, should be %.9g (tensor size %.3g)\n", name, tensor->name, i, got, want, size);
       return false;
     }
@@ -164,7 +223,9 @@ static bool compare_once(const op_host_t *host, const op_case_t *c, buffers_t *b
   memset(b, 0, sizeof *b);
   c->kind->tensors(c, b->tensors);
   fill(b, c, shift);
+  narrow_all(b, c);
   c->kind->host(host, c, b->t);
+  ok = widen_all(b, c, name);
   c->kind->reference(c, b->reference);
   bl_error_t err = {0};
   if (host->ops->status(host->compute, &err) != BL_OK) {
@@ -278,6 +339,7 @@ double op_case_seconds(const op_host_t *host, const op_case_t *c) {
   buffers_t b = {0};
   c->kind->tensors(c, b.tensors);
   fill(&b, c, 0);
+  narrow_all(&b, c);
   c->kind->host(host, c, b.t);
   double best = INFINITY;
   for (int round = 0; round < 5; round++) {

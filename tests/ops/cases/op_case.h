@@ -27,6 +27,7 @@ typedef struct op_tensor {
   op_role_t role;
   uint64_t bound;
   bool positive; // absolute values (second moments)
+  bool typed;    // in a case of bf16: bf16 for the back end, packed at the start of the floats
 } op_tensor_t;
 
 typedef struct op_kind op_kind_t;
@@ -49,7 +50,8 @@ typedef struct op_slope {
 
 struct op_kind {
   const char *name;
-  double tolerance; // relative to the root mean square of the tensor
+  double tolerance;      // relative to the root mean square of the tensor
+  double bf16_tolerance; // of typed tensors in a case of bf16; 0: one rounding
   void (*tensors)(const op_case_t *c, op_tensor_t tensors[OP_TENSORS]);
   // Plans what needs planning (cached by the back end); gives the workspace through op_host_workspace.
   void (*host)(const op_host_t *host, const op_case_t *c, float **t);
@@ -77,7 +79,22 @@ enum { // flags of several kinds
   OP_FLASH = 1u << 8,
   OP_LARGE = 1u << 9,   // inputs times 30: saturation
   OP_OVER_X = 1u << 10, // norm: dx over x
+  OP_BF16 = 1u << 11,
+  OP_FLOAT_Y = 1u << 12, // linear: floats out, rows of dy start where rows of y do
 };
+
+static inline bl_compute_dtype_t op_dtype(const op_case_t *c) {
+  return c->flags & OP_BF16 ? BL_COMPUTE_BF16 : BL_COMPUTE_FP32;
+}
+// Marks the tensors whose bits are set as typed.
+static inline void op_set_typed(op_tensor_t *t, unsigned mask) {
+  for (size_t n = 0; n < OP_TENSORS; n++) {
+    t[n].typed = mask >> n & 1u;
+  }
+}
+// bf16 as the top half of a float, rounded to nearest even; finite values.
+uint16_t op_to_bf16(float value);
+float op_from_bf16(uint16_t element);
 
 // Skips the calling cmocka test, visibly, where more than one thread would run under the thread sanitizer: it does not
 // see the synchronisation inside libgomp and reports every parallel loop.

@@ -17,10 +17,10 @@ static const bl_adamw_t adamw_options = {.rate = 1e-2f,
                                          .gradient_scale = 0.7f};
 
 static void adamw_tensors(const op_case_t *c, op_tensor_t *t) {
-  t[DW] = (op_tensor_t){"dw", c->dims[0], OP_INPUT, 0, false};
-  t[W] = (op_tensor_t){"w", c->dims[0], OP_ADDED, 0, false};
-  t[M] = (op_tensor_t){"m", c->dims[0], OP_ADDED, 0, false};
-  t[V] = (op_tensor_t){"v", c->dims[0], OP_ADDED, 0, true};
+  t[DW] = (op_tensor_t){"dw", c->dims[0], OP_INPUT, 0, false, false};
+  t[W] = (op_tensor_t){"w", c->dims[0], OP_ADDED, 0, false, false};
+  t[M] = (op_tensor_t){"m", c->dims[0], OP_ADDED, 0, false, false};
+  t[V] = (op_tensor_t){"v", c->dims[0], OP_ADDED, 0, true, false};
 }
 
 static void adamw_host(const op_host_t *h, const op_case_t *c, float **t) {
@@ -51,12 +51,12 @@ const op_kind_t op_adamw = {
 enum { A, B, SQUARES, TOTAL, SUM, FILLED };
 
 static void sums_tensors(const op_case_t *c, op_tensor_t *t) {
-  t[A] = (op_tensor_t){"a", c->dims[0], OP_INPUT, 0, false};
-  t[B] = (op_tensor_t){"b", c->dims[0], OP_INPUT, 0, false};
-  t[SQUARES] = (op_tensor_t){"squares", 1, OP_OUTPUT, 0, false};
-  t[TOTAL] = (op_tensor_t){"total", c->dims[0], OP_ADDED, 0, false};
-  t[SUM] = (op_tensor_t){"sum", c->dims[0], OP_OUTPUT, 0, false};
-  t[FILLED] = (op_tensor_t){"filled", c->dims[0], OP_OUTPUT, 0, false};
+  t[A] = (op_tensor_t){"a", c->dims[0], OP_INPUT, 0, false, false};
+  t[B] = (op_tensor_t){"b", c->dims[0], OP_INPUT, 0, false, false};
+  t[SQUARES] = (op_tensor_t){"squares", 1, OP_OUTPUT, 0, false, false};
+  t[TOTAL] = (op_tensor_t){"total", c->dims[0], OP_ADDED, 0, false, false};
+  t[SUM] = (op_tensor_t){"sum", c->dims[0], OP_OUTPUT, 0, false, false};
+  t[FILLED] = (op_tensor_t){"filled", c->dims[0], OP_OUTPUT, 0, false, false};
 }
 
 static void sums_host(const op_host_t *h, const op_case_t *c, float **t) {

@@ -36,9 +36,6 @@ static bool same_shape(const bl_attention_shape_t *a, const bl_attention_shape_t
 
 bl_status_t bl__attention_plan(bl_compute_t *compute, const bl_attention_shape_t *shape, bl_attention_op_t **op,
                                bl_error_t *err) {
-  if (shape->dtype != BL_COMPUTE_FP32) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "attention: the host back end computes in fp32 only");
-  }
   if (shape->batch == 0 || shape->seq == 0 || shape->head_dim == 0 || shape->kv_heads == 0 || shape->heads == 0 ||
       shape->heads % shape->kv_heads) {
     return bl_error_set(err, BL_INVALID,
@@ -110,77 +107,90 @@ static float query_scale(const bl_attention_op_t *op) {
   return (float)(1.4426950408889634 / sqrt((double)op->shape.head_dim));
 }
 
-static void pack_keys(const bl_attention_op_t *op, const bl__pair_t *pair, const float *qkv, bool backward) {
+static const bl_typed_kernels_t *typed(const bl_attention_op_t *op) {
+  return bl__typed(op->compute, op->shape.dtype);
+}
+
+static const void *element(const bl_attention_op_t *op, const void *x, size_t index) {
+  return bl__element(op->shape.dtype, x, index);
+}
+
+// What is saved of one query head: float log-sum-exps, or elements of probabilities.
+static const void *saved_of(const bl_attention_op_t *op, const void *saved, size_t head) {
+  const size_t seq = op->shape.seq;
+  return op->shape.flash ? (const float *)saved + head * seq : element(op, saved, head * seq * seq);
+}
+
+static void pack_keys(const bl_attention_op_t *op, const bl__pair_t *pair, const void *qkv, bool backward) {
   const bl_kernels_t *kernels = op->compute->kernels;
   const size_t seq = op->shape.seq, head_dim = op->shape.head_dim;
-  const float *rows = qkv + pair->first_row * pair->qkv_stride;
-  kernels->pack(seq, head_dim, pair->qkv_stride, 1.0f, rows + pair->k_column, pair->packed[PACKED_K]);
-  kernels->pack(seq, head_dim, pair->qkv_stride, 1.0f, rows + pair->v_column, pair->packed[PACKED_V]);
+  const size_t first = pair->first_row * pair->qkv_stride;
+  typed(op)->pack(seq, head_dim, pair->qkv_stride, 1.0f, element(op, qkv, first + pair->k_column),
+                  pair->packed[PACKED_K]);
+  typed(op)->pack(seq, head_dim, pair->qkv_stride, 1.0f, element(op, qkv, first + pair->v_column),
+                  pair->packed[PACKED_V]);
   kernels->transpose(seq, pair->head.width, pair->packed[PACKED_K], pair->packed[PACKED_KT]);
   if (backward) {
     kernels->transpose(seq, pair->head.width, pair->packed[PACKED_V], pair->packed[PACKED_VT]);
   }
 }
 
-// Saved floats of one query head.
-static size_t saved_stride(const bl_attention_op_t *op) {
-  return op->shape.flash ? op->shape.seq : op->shape.seq * op->shape.seq;
-}
-
-static void forward_pair(const bl_attention_op_t *op, const bl__pair_t *pair, const float *qkv, float *att,
-                         float *saved) {
-  const bl_kernels_t *kernels = op->compute->kernels;
+static void forward_pair(const bl_attention_op_t *op, const bl__pair_t *pair, const void *qkv, void *att, void *saved) {
+  const bl_typed_kernels_t *kernels = typed(op);
   const bl_attention_shape_t *shape = &op->shape;
   const size_t group = shape->heads / shape->kv_heads;
   pack_keys(op, pair, qkv, false);
   for (size_t g = 0; g < group; g++) {
     const size_t query = pair->key_head * group + g, column = pair->q_column + g * shape->head_dim;
     kernels->pack(shape->seq, shape->head_dim, pair->qkv_stride, query_scale(op),
-                  qkv + pair->first_row * pair->qkv_stride + column, pair->packed[PACKED_Q]);
-    float *kept = saved + (pair->sequence * shape->heads + query) * saved_stride(op);
+                  element(op, qkv, pair->first_row * pair->qkv_stride + column), pair->packed[PACKED_Q]);
+    void *kept = (void *)(uintptr_t)saved_of(op, saved, pair->sequence * shape->heads + query);
     for (size_t tile = 0; tile < bl__tiles(shape->seq); tile++) {
-      kernels->attention_forward(&pair->head, tile, pair->att_stride, att + pair->first_row * pair->att_stride + column,
+      kernels->attention_forward(&pair->head, tile, pair->att_stride,
+                                 bl__element_to(shape->dtype, att, pair->first_row * pair->att_stride + column),
                                  shape->flash ? kept : NULL, shape->flash ? NULL : kept, pair->scratch);
     }
   }
 }
 
-static void backward_pair(const bl_attention_op_t *op, const bl__pair_t *pair, const float *datt, const float *qkv,
-                          const float *att, const float *saved, float *dqkv) {
-  const bl_kernels_t *kernels = op->compute->kernels;
+static void backward_pair(const bl_attention_op_t *op, const bl__pair_t *pair, const void *datt, const void *qkv,
+                          const void *att, const void *saved, void *dqkv) {
+  const bl_typed_kernels_t *kernels = typed(op);
   const bl_attention_shape_t *shape = &op->shape;
   const size_t group = shape->heads / shape->kv_heads;
   float *const *packed = pair->packed;
-  float *rows = dqkv + pair->first_row * pair->qkv_stride;
+  const size_t first = pair->first_row * pair->qkv_stride; // of this sequence in qkv and dqkv
   pack_keys(op, pair, qkv, true);
   memset(packed[PACKED_DK], 0, op->packed_floats * sizeof(float));
   memset(packed[PACKED_DV], 0, op->packed_floats * sizeof(float));
   for (size_t g = 0; g < group; g++) {
     const size_t query = pair->key_head * group + g, column = pair->q_column + g * shape->head_dim;
     const size_t offset = pair->first_row * pair->att_stride + column;
-    kernels->pack(shape->seq, shape->head_dim, pair->qkv_stride, query_scale(op),
-                  qkv + pair->first_row * pair->qkv_stride + column, packed[PACKED_Q]);
-    kernels->pack(shape->seq, shape->head_dim, pair->att_stride, 1.0f, datt + offset, packed[PACKED_DATT]);
-    kernels->row_dots(shape->seq, shape->head_dim, pair->att_stride, datt + offset, att + offset, pair->deltas);
-    const float *kept = saved + (pair->sequence * shape->heads + query) * saved_stride(op);
+    kernels->pack(shape->seq, shape->head_dim, pair->qkv_stride, query_scale(op), element(op, qkv, first + column),
+                  packed[PACKED_Q]);
+    kernels->pack(shape->seq, shape->head_dim, pair->att_stride, 1.0f, element(op, datt, offset), packed[PACKED_DATT]);
+    kernels->row_dots(shape->seq, shape->head_dim, pair->att_stride, element(op, datt, offset),
+                      element(op, att, offset), pair->deltas);
+    const void *kept = saved_of(op, saved, pair->sequence * shape->heads + query);
     kernels->attention_backward(&pair->head, packed[PACKED_DATT], pair->deltas, shape->flash ? kept : NULL,
                                 shape->flash ? NULL : kept, packed[PACKED_DQ], packed[PACKED_DK], packed[PACKED_DV],
                                 pair->scratch);
     // Written over the query this thread has packed: dqkv may be qkv.
     kernels->unpack(shape->seq, shape->head_dim, pair->qkv_stride, (float)(1.0 / sqrt((double)shape->head_dim)),
-                    packed[PACKED_DQ], rows + column);
+                    packed[PACKED_DQ], bl__element_to(shape->dtype, dqkv, first + column));
   }
   // dK came from queries that carry log2(e) / sqrt(head_dim).
   kernels->unpack(shape->seq, shape->head_dim, pair->qkv_stride, 0.693147180559945309f, packed[PACKED_DK],
-                  rows + pair->k_column);
-  kernels->unpack(shape->seq, shape->head_dim, pair->qkv_stride, 1.0f, packed[PACKED_DV], rows + pair->v_column);
+                  bl__element_to(shape->dtype, dqkv, first + pair->k_column));
+  kernels->unpack(shape->seq, shape->head_dim, pair->qkv_stride, 1.0f, packed[PACKED_DV],
+                  bl__element_to(shape->dtype, dqkv, first + pair->v_column));
 }
 
 static float *workspace_of(const bl_attention_op_t *op, const char *name) {
   return bl__compute_workspace(op->compute, op->compute->threads * op->thread_floats * sizeof(float), name);
 }
 
-void bl__attention_forward(bl_attention_op_t *op, const void *qkv, void *att, float *saved) {
+void bl__attention_forward(bl_attention_op_t *op, const void *qkv, void *att, void *saved) {
   float *workspace = workspace_of(op, "attention forward");
   const size_t pairs = op->shape.batch * op->shape.kv_heads;
   if (!workspace) {
@@ -194,7 +204,7 @@ void bl__attention_forward(bl_attention_op_t *op, const void *qkv, void *att, fl
 }
 
 void bl__attention_backward(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
-                            const float *saved, void *dqkv) {
+                            const void *saved, void *dqkv) {
   float *workspace = workspace_of(op, "attention backward");
   const size_t pairs = op->shape.batch * op->shape.kv_heads;
   if (!workspace) {

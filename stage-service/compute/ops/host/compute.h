@@ -13,7 +13,8 @@ struct bl_compute {
   uint32_t threads;
   const bl_kernels_t *kernels;
   bl__engine_t *engine;
-  char *workspace; // borrowed
+  bool bf16_products; // the CPU multiplies bf16; otherwise operands are widened first
+  char *workspace;    // borrowed
   size_t workspace_bytes;
   size_t workspace_wanted; // most any plan asked for
   bl_error_t error;        // the first failure
@@ -31,8 +32,19 @@ void *bl__compute_workspace(bl_compute_t *compute, size_t bytes, const char *ope
 // Keeps the first failure.
 void bl__compute_fail(bl_compute_t *compute, bl_status_t status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-// True for fp32; keeps a failure that names the operation otherwise.
-bool bl__compute_has(bl_compute_t *compute, bl_compute_dtype_t dtype, const char *operation);
+static inline const bl_typed_kernels_t *bl__typed(const bl_compute_t *compute, bl_compute_dtype_t dtype) {
+  return &compute->kernels->typed[dtype];
+}
+static inline size_t bl__element_bytes(bl_compute_dtype_t dtype) {
+  return dtype == BL_COMPUTE_BF16 ? 2 : sizeof(float);
+}
+// Element `index` of x; NULL stays NULL.
+static inline const void *bl__element(bl_compute_dtype_t dtype, const void *x, size_t index) {
+  return x ? (const char *)x + index * bl__element_bytes(dtype) : NULL;
+}
+static inline void *bl__element_to(bl_compute_dtype_t dtype, void *x, size_t index) {
+  return (char *)x + index * bl__element_bytes(dtype);
+}
 
 // Part `part` of `parts` of [0, count), cut at multiples of `grain`.
 typedef struct bl__range {
@@ -59,10 +71,10 @@ static inline bl__range_t bl__share(size_t count, size_t grain, size_t part, siz
 bl_status_t bl__linear_plan(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
                             bl_error_t *err);
 size_t bl__linear_packed_bytes(const bl_linear_op_t *op);
-void bl__linear_pack(bl_linear_op_t *op, const void *w, void *packed);
-void bl__linear_forward(bl_linear_op_t *op, const void *x, const void *w, const void *packed, const float *bias,
+void bl__linear_pack(bl_linear_op_t *op, const float *w, void *packed);
+void bl__linear_forward(bl_linear_op_t *op, const void *x, const float *w, const void *packed, const float *bias,
                         const void *residual, void *y);
-void bl__linear_backward_input(bl_linear_op_t *op, const void *dy, const void *w, const void *packed, bool accumulate,
+void bl__linear_backward_input(bl_linear_op_t *op, const void *dy, const float *w, const void *packed, bool accumulate,
                                void *dx);
 void bl__linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
                                 float *dbias);
@@ -88,21 +100,21 @@ void bl__rope_destroy_all(bl_compute_t *compute);
 
 bl_status_t bl__attention_plan(bl_compute_t *compute, const bl_attention_shape_t *shape, bl_attention_op_t **op,
                                bl_error_t *err);
-void bl__attention_forward(bl_attention_op_t *op, const void *qkv, void *att, float *saved);
+void bl__attention_forward(bl_attention_op_t *op, const void *qkv, void *att, void *saved);
 void bl__attention_backward(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
-                            const float *saved, void *dqkv);
+                            const void *saved, void *dqkv);
 void bl__attention_destroy_all(bl_compute_t *compute);
 
 void bl__embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
-                           bl_compute_dtype_t dtype, const int32_t *tokens, const void *wte, const void *wpe, void *x);
+                           bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
+                           void *x);
 void bl__embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
                             bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte, float *dwpe);
 
 void bl__cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                       const int32_t *labels, float scale, void *logits, double *row_losses);
+                       const int32_t *labels, float scale, float *logits, double *row_losses);
 void bl__loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss, int64_t *first_bad_row);
-int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, bl_compute_dtype_t dtype, const void *logits, float temperature,
-                 double uniform);
+int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform);
 
 void bl__adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
                float *v);

@@ -5,14 +5,11 @@
 #include <math.h>
 
 void bl__cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                       const int32_t *labels, float scale, void *logits, double *row_losses) {
-  if (!bl__compute_has(compute, dtype, "cross entropy")) {
-    return;
-  }
+                       const int32_t *labels, float scale, float *logits, double *row_losses) {
   BL__PARALLEL(compute, rows, 1, part) {
     for (size_t row = part.first; row < part.last; row++) {
       row_losses[row] =
-          compute->kernels->cross_entropy(vocab, (size_t)labels[row], scale, (float *)logits + row * vocab);
+          bl__typed(compute, dtype)->cross_entropy(vocab, (size_t)labels[row], scale, logits + row * vocab);
     }
   }
 }
@@ -32,12 +29,8 @@ void bl__loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_losses
   *first_bad_row = bad;
 }
 
-int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, bl_compute_dtype_t dtype, const void *logits, float temperature,
-                 double uniform) {
-  if (!bl__compute_has(compute, dtype, "draw")) {
-    return -1;
-  }
-  const float *row = logits;
+int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, const float *row, float temperature, double uniform) {
+  (void)compute;
   uint64_t largest = 0;
   for (uint64_t i = 0; i < vocab; i++) {
     if (!isfinite(row[i])) {

@@ -47,6 +47,8 @@ static bl_status_t create(const bl_compute_options_t *options, bl_compute_t **co
   }
   made->threads = options->threads;
   made->kernels = kernels;
+  // Products with bf16 instructions go with the kernels asked for: an older set stays an older set in all it does.
+  made->bf16_products = bl__engine_has_bf16() && kernels == bl__kernels_select(BL_ISA_AUTO);
   char engine[64];
   bl__engine_describe(engine, sizeof engine);
   snprintf(made->description, sizeof made->description, "%s, %s", kernels->name, engine);
@@ -118,14 +120,6 @@ void bl__compute_fail(bl_compute_t *compute, bl_status_t status, const char *for
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   bl_error_set(&compute->error, status, "%s", text);
-}
-
-bool bl__compute_has(bl_compute_t *compute, bl_compute_dtype_t dtype, const char *operation) {
-  if (dtype == BL_COMPUTE_FP32) {
-    return true;
-  }
-  bl__compute_fail(compute, BL_UNIMPLEMENTED, "%s: the host back end computes in fp32 only", operation);
-  return false;
 }
 
 static const bl_ops_t host_ops = {

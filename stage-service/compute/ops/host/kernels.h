@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of the host back end: single-threaded functions over a range of rows or elements. Every file in
-// kernels/ is compiled once per instruction set, with BL_KERNEL_SET naming it, and fills one table of functions; the
-// files around (host.c, norm.c, ...) split the work over threads and call through the table.
+// kernels/ is compiled once per instruction set, with BL_KERNEL_SET naming it, and fills one table of functions (those of
+// kernels/typed once per element type as well); the files around (host.c, norm.c, ...) split the work over threads and
+// call through the table.
 //
 // Rules for a kernel: no allocation, no thread, no global state; a row's result depends on that row alone; sums run
-// in an order fixed by the shape. All data is fp32, row-major, dense unless a stride is given; strides count floats.
+// in an order fixed by the shape. Arithmetic is fp32, data row-major, dense unless a stride is given; strides count elements.
 // Internal to ops/host. Thread: any, each call on its own data.
 #ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_H
 #define BALLAST_COMPUTE_OPS_HOST_KERNELS_H
@@ -41,52 +42,60 @@ typedef struct bl__head {
   const float *q; // [seq_padded, width], times log2(e) / sqrt(head_dim), so that softmax is a power of two
 } bl__head_t;
 
-typedef struct bl_kernels {
-  const char *name; // "avx512"
-
+// On activations of one type: `void *` is that type's elements, strides count elements.
+typedef struct bl_typed_kernels {
   // ---- rows --------------------------------------------------------------------------------------------
-  void (*norm_forward)(size_t rows, size_t width, bool rms, float epsilon, const float *x, const float *gain,
-                       const float *bias, float *y, float *means, float *deviations);
-  void (*norm_backward)(size_t rows, size_t width, bool rms, const float *dy, const float *x, const float *gain,
-                        const float *means, const float *deviations, const float *residual_gradient, float *dx);
+  void (*norm_forward)(size_t rows, size_t width, bool rms, float epsilon, const void *x, const float *gain,
+                       const float *bias, void *y, float *means, float *deviations);
+  void (*norm_backward)(size_t rows, size_t width, bool rms, const void *dy, const void *x, const float *gain,
+                        const float *means, const float *deviations, const void *residual_gradient, void *dx);
   // Adds to dgain[0..columns) and dbias (NULL with rms) what `rows` rows give; pointers are to the first column,
   // `stride` is the width of a whole row.
-  void (*norm_partials)(size_t rows, size_t columns, size_t stride, const float *dy, const float *x, const float *means,
+  void (*norm_partials)(size_t rows, size_t columns, size_t stride, const void *dy, const void *x, const float *means,
                         const float *deviations, float *dgain, float *dbias);
   // Adds column sums of `rows` rows.
-  void (*column_sums)(size_t rows, size_t columns, size_t stride, const float *x, float *sums);
-  void (*swiglu_forward)(size_t rows, size_t width, const float *pre, float *act);
-  void (*swiglu_backward)(size_t rows, size_t width, const float *dact, const float *pre, float *dpre);
+  void (*column_sums)(size_t rows, size_t columns, size_t stride, const void *x, float *sums);
+  void (*swiglu_forward)(size_t rows, size_t width, const void *pre, void *act);
+  void (*swiglu_backward)(size_t rows, size_t width, const void *dact, const void *pre, void *dpre);
   // Rotates `heads` heads of one row of qkv; cosines and sines [head_dim / 2] of the row's position. sign is 1 forward,
   // -1 backward.
-  void (*rope)(size_t heads, size_t head_dim, const float *cosines, const float *sines, float sign, float *row);
-  // Returns the loss of one row and turns its logits into their gradient.
+  void (*rope)(size_t heads, size_t head_dim, const float *cosines, const float *sines, float sign, void *row);
+  // Returns the loss of one row and turns its logits into their gradient, elements from the start of the row on.
   double (*cross_entropy)(size_t vocab, size_t label, float scale, float *logits);
 
   // ---- elements ----------------------------------------------------------------------------------------
-  void (*gelu_forward)(size_t count, const float *pre, float *act);
-  void (*gelu_backward)(size_t count, const float *dact, const float *pre, float *dpre);
-  void (*adamw)(size_t count, const bl_adamw_t *options, const float *dw, float *w, float *m, float *v);
-  double (*sum_squares)(size_t count, const float *x);
-  void (*accumulate)(size_t count, const float *x, float *y);
-  void (*add)(size_t count, const float *a, const float *b, float *y);
-  void (*fill)(size_t count, float value, float *y);
+  void (*gelu_forward)(size_t count, const void *pre, void *act);
+  void (*gelu_backward)(size_t count, const void *dact, const void *pre, void *dpre);
+  void (*add)(size_t count, const void *a, const void *b, void *y);
+  void (*embed)(size_t count, const float *token, const float *position, void *x); // position NULL: none
+  void (*accumulate_gradient)(size_t count, const void *x, float *y);              // y += x
+  void (*widen)(size_t count, const void *x, float *y);
+  void (*narrow)(size_t count, const float *x, void *y);
 
   // ---- attention ---------------------------------------------------------------------------------------
   // packed [seq_padded, width] = scale x[seq, head_dim] with `stride` between rows of x; padding is zero.
-  void (*pack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *x, float *packed);
-  void (*transpose)(size_t seq, size_t width, const float *packed, float *transposed); // to [tiles][width][BL_TILE]
-  void (*unpack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *packed, float *x);
+  void (*pack)(size_t seq, size_t head_dim, size_t stride, float scale, const void *x, float *packed);
+  void (*unpack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *packed, void *x);
   // Rows [tile BL_TILE, ...) of the output of one head: att has `stride` between rows. `lse` [seq] is written (flash),
   // or `probabilities` [seq, seq] (naive); the other is NULL. scratch: bl__attention_scratch_floats().
-  void (*attention_forward)(const bl__head_t *head, size_t tile, size_t stride, float *att, float *lse,
-                            float *probabilities, float *scratch);
+  void (*attention_forward)(const bl__head_t *head, size_t tile, size_t stride, void *att, float *lse,
+                            void *probabilities, float *scratch);
   // One query head: dq [seq_padded, width] is overwritten, dk and dv (of the key head) are added to; gradients are of
   // the packed operands, the caller's unpack scales them. datt packed like q; deltas [seq] = rowsum(datt att).
   void (*attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
-                             const float *probabilities, float *dq, float *dk, float *dv, float *scratch);
+                             const void *probabilities, float *dq, float *dk, float *dv, float *scratch);
   // deltas[i] = sum over a row of a times b, rows `stride` apart.
-  void (*row_dots)(size_t rows, size_t width, size_t stride, const float *a, const float *b, float *deltas);
+  void (*row_dots)(size_t rows, size_t width, size_t stride, const void *a, const void *b, float *deltas);
+} bl_typed_kernels_t;
+
+typedef struct bl_kernels {
+  const char *name;            // "avx512"
+  bl_typed_kernels_t typed[2]; // by bl_compute_dtype_t
+  void (*adamw)(size_t count, const bl_adamw_t *options, const float *dw, float *w, float *m, float *v);
+  double (*sum_squares)(size_t count, const float *x);
+  void (*accumulate)(size_t count, const float *x, float *y);
+  void (*fill)(size_t count, float value, float *y);
+  void (*transpose)(size_t seq, size_t width, const float *packed, float *transposed); // to [tiles][width][BL_TILE]
 } bl_kernels_t;
 
 // Floats of scratch of attention_forward and attention_backward.

@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers as planned products. A plan holds up to five: forward, input gradient (plain and accumulating), weight
 // gradient (plain and accumulating).
-#include "compute/ops/host/compute.h"
+//
+// In bf16 products read a rounded copy of the master weight, which linear_pack makes. Where the CPU has instructions for
+// bf16 operands are multiplied as they are; elsewhere they are widened into workspace and multiplied as floats, which is
+// exact, and the result is rounded (widened.c).
+#include "compute/ops/host/linear.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORWARD, INPUT, INPUT_ACCUMULATE, WEIGHT, WEIGHT_ACCUMULATE, PRODUCTS };
-
-struct bl_linear_op {
-  bl_linear_op_t *next;
-  bl_compute_t *compute;
-  bl_linear_shape_t shape;
-  bl__product_t *products[PRODUCTS]; // NULL where not used
-  size_t packed_forward_bytes;       // W packed for forward, then W packed for the input gradient
-  size_t packed_bytes;
-  size_t workspace_bytes;
-};
-
 static bool same_shape(const bl_linear_shape_t *a, const bl_linear_shape_t *b) {
   return a->rows == b->rows && a->in == b->in && a->out == b->out && a->order == b->order && a->uses == b->uses &&
-         a->bias == b->bias && a->residual == b->residual && a->prepack == b->prepack && a->x_stride == b->x_stride &&
-         a->y_stride == b->y_stride && a->dtype == b->dtype;
+         a->bias == b->bias && a->residual == b->residual && a->prepack == b->prepack && a->float_y == b->float_y &&
+         a->x_stride == b->x_stride && a->y_stride == b->y_stride && a->dtype == b->dtype;
 }
 
 // oneDNN reads B of a wide product from memory again and again. Weight gradients that are wider than high are cut into
@@ -44,14 +36,18 @@ static int64_t weight_parts(const bl_linear_shape_t *shape) {
   return 1;
 }
 
-static bl__product_shape_t product_shape(const bl_linear_shape_t *shape, int which) {
+// The products of a plan, as oneDNN sees them. Widened operands are dense copies, and a residual is in C already.
+static bl__product_shape_t product_shape(const bl_linear_op_t *op, int which) {
+  const bl_linear_shape_t *shape = &op->shape;
+  const bool widened = op->mode == BL__WIDENED, native = op->mode == BL__NATIVE_BF16;
   const int64_t rows = (int64_t)shape->rows, in = (int64_t)shape->in, out = (int64_t)shape->out;
-  const int64_t x_stride = shape->x_stride ? (int64_t)shape->x_stride : in;
-  const int64_t y_stride = shape->y_stride ? (int64_t)shape->y_stride : out;
+  const int64_t x_stride = widened ? in : (int64_t)bl__linear_x_stride(shape);
+  const int64_t y_stride = widened ? out : (int64_t)bl__linear_y_stride(shape);
+  const int64_t dy_stride = widened ? out : (int64_t)bl__linear_dy_stride(shape);
   const bool in_out = shape->order == BL_WEIGHT_IN_OUT;
   const int64_t w_in = in_out ? out : 1, w_out = in_out ? 1 : in; // strides of W along in and out
   switch (which) {
-  case FORWARD: // y = x W
+  case BL__FORWARD: // y = x W
     return (bl__product_shape_t){.m = rows,
                                  .n = out,
                                  .k = in,
@@ -60,42 +56,48 @@ static bl__product_shape_t product_shape(const bl_linear_shape_t *shape, int whi
                                  .b_row = w_in,
                                  .b_column = w_out,
                                  .c_row = y_stride,
-                                 .pack_b = shape->prepack,
+                                 .pack_b = shape->prepack && !widened,
                                  .bias = shape->bias,
-                                 .residual = shape->residual};
-  case INPUT:
-  case INPUT_ACCUMULATE: // dx = dy W^T
+                                 .residual = shape->residual && !widened,
+                                 .accumulate = shape->residual && widened,
+                                 .bf16 = native,
+                                 .float_c = shape->float_y};
+  case BL__INPUT:
+  case BL__INPUT_ACCUMULATE: // dx = dy W^T
     return (bl__product_shape_t){.m = rows,
                                  .n = in,
                                  .k = out,
-                                 .a_row = y_stride,
+                                 .a_row = dy_stride,
                                  .a_column = 1,
                                  .b_row = w_out,
                                  .b_column = w_in,
                                  .c_row = x_stride,
-                                 .pack_b = shape->prepack,
-                                 .accumulate = which == INPUT_ACCUMULATE};
+                                 .pack_b = shape->prepack && !widened,
+                                 .accumulate = which == BL__INPUT_ACCUMULATE,
+                                 .bf16 = native};
   default: // dW = x^T dy, or its transposition dy^T x; one part of its columns
     return (bl__product_shape_t){.m = in_out ? in : out,
                                  .n = (in_out ? out : in) / weight_parts(shape),
                                  .k = rows,
                                  .a_row = 1,
-                                 .a_column = in_out ? x_stride : y_stride,
-                                 .b_row = in_out ? y_stride : x_stride,
+                                 .a_column = in_out ? x_stride : dy_stride,
+                                 .b_row = in_out ? dy_stride : x_stride,
                                  .b_column = 1,
                                  .c_row = in_out ? out : in,
-                                 .accumulate = which == WEIGHT_ACCUMULATE};
+                                 .accumulate = which == BL__WEIGHT_ACCUMULATE,
+                                 .bf16 = native,
+                                 .float_c = true};
   }
 }
 
 static bool used(unsigned uses, int which) {
-  static const unsigned bits[PRODUCTS] = {BL_LINEAR_FORWARD, BL_LINEAR_INPUT, BL_LINEAR_INPUT_ACCUMULATE,
-                                          BL_LINEAR_WEIGHT, BL_LINEAR_WEIGHT};
+  static const unsigned bits[BL__PRODUCTS_OF_LINEAR] = {BL_LINEAR_FORWARD, BL_LINEAR_INPUT, BL_LINEAR_INPUT_ACCUMULATE,
+                                                        BL_LINEAR_WEIGHT, BL_LINEAR_WEIGHT};
   return uses & bits[which];
 }
 
 static void destroy(bl_linear_op_t *op) {
-  for (int i = 0; i < PRODUCTS; i++) {
+  for (int i = 0; i < BL__PRODUCTS_OF_LINEAR; i++) {
     bl__product_destroy(op->products[i]);
   }
   free(op);
@@ -109,15 +111,60 @@ void bl__linear_destroy_all(bl_compute_t *compute) {
   }
 }
 
-bl_status_t bl__linear_plan(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
-                            bl_error_t *err) {
-  if (shape->dtype != BL_COMPUTE_FP32) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "linear: the host back end computes in fp32 only");
-  }
+static bl_status_t check_shape(const bl_linear_shape_t *shape, bl_error_t *err) {
   if (shape->rows == 0 || shape->in == 0 || shape->out == 0 || (shape->x_stride && shape->x_stride < shape->in) ||
       (shape->y_stride && shape->y_stride < shape->out)) {
     return bl_error_set(err, BL_INVALID, "linear: %llu rows, %llu in, %llu out: nothing may be 0, strides not shorter",
                         (unsigned long long)shape->rows, (unsigned long long)shape->in, (unsigned long long)shape->out);
+  }
+  if (shape->float_y && shape->residual) {
+    return bl_error_set(err, BL_INVALID, "linear: no residual is added to floats");
+  }
+  return BL_OK;
+}
+
+static bl_status_t create_products(bl_linear_op_t *op, bl_error_t *err) {
+  for (int i = 0; i < BL__PRODUCTS_OF_LINEAR; i++) {
+    if (!used(op->shape.uses, i)) {
+      continue;
+    }
+    bl__product_shape_t product = product_shape(op, i);
+    bl_status_t status = bl__product_create(op->compute->engine, &product, &op->products[i], err);
+    if (status != BL_OK) {
+      return status;
+    }
+    size_t bytes = bl__product_workspace_bytes(op->products[i]);
+    op->scratch_bytes = bytes > op->scratch_bytes ? bytes : op->scratch_bytes;
+  }
+  return BL_OK;
+}
+
+static bl__product_t *input_product(const bl_linear_op_t *op) {
+  return op->products[BL__INPUT] ? op->products[BL__INPUT] : op->products[BL__INPUT_ACCUMULATE];
+}
+
+static size_t packed_bytes_of(const bl__product_t *product) {
+  return product ? bl_align_up(bl__product_packed_bytes(product), BL_CACHE_LINE_BYTES) : 0;
+}
+
+// Both input products read one packed copy: they differ in the sum alone.
+static void size_packed(bl_linear_op_t *op) {
+  const size_t weight = op->shape.in * op->shape.out;
+  if (op->mode == BL__WIDENED) {
+    op->packed_bytes = weight * sizeof(float);
+  } else if (op->mode == BL__NATIVE_BF16 && !op->shape.prepack) {
+    op->packed_bytes = weight * bl__element_bytes(BL_COMPUTE_BF16);
+  } else {
+    op->packed_input_at = packed_bytes_of(op->products[BL__FORWARD]);
+    op->packed_bytes = op->packed_input_at + packed_bytes_of(input_product(op));
+  }
+}
+
+bl_status_t bl__linear_plan(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
+                            bl_error_t *err) {
+  bl_status_t status = check_shape(shape, err);
+  if (status != BL_OK) {
+    return status;
   }
   for (bl_linear_op_t *known = compute->linears; known; known = known->next) {
     if (same_shape(&known->shape, shape)) {
@@ -131,25 +178,15 @@ bl_status_t bl__linear_plan(bl_compute_t *compute, const bl_linear_shape_t *shap
   }
   made->compute = compute;
   made->shape = *shape;
-  for (int i = 0; i < PRODUCTS; i++) {
-    if (!used(shape->uses, i)) {
-      continue;
-    }
-    bl__product_shape_t product = product_shape(shape, i);
-    bl_status_t status = bl__product_create(compute->engine, &product, &made->products[i], err);
-    if (status != BL_OK) {
-      destroy(made);
-      return status;
-    }
-    size_t bytes = bl__product_workspace_bytes(made->products[i]);
-    made->workspace_bytes = bytes > made->workspace_bytes ? bytes : made->workspace_bytes;
+  made->mode = shape->dtype == BL_COMPUTE_FP32 ? BL__FLOATS : compute->bf16_products ? BL__NATIVE_BF16 : BL__WIDENED;
+  status = create_products(made, err);
+  if (status != BL_OK) {
+    destroy(made);
+    return status;
   }
-  // Both input products read one packed copy: they differ in the sum alone.
-  bl__product_t *input = made->products[INPUT] ? made->products[INPUT] : made->products[INPUT_ACCUMULATE];
-  made->packed_forward_bytes =
-      made->products[FORWARD] ? bl_align_up(bl__product_packed_bytes(made->products[FORWARD]), BL_CACHE_LINE_BYTES) : 0;
-  made->packed_bytes =
-      made->packed_forward_bytes + (input ? bl_align_up(bl__product_packed_bytes(input), BL_CACHE_LINE_BYTES) : 0);
+  size_packed(made);
+  made->scratch_bytes = bl_align_up(made->scratch_bytes, BL_CACHE_LINE_BYTES);
+  made->workspace_bytes = made->scratch_bytes + (made->mode == BL__WIDENED ? bl__widened_bytes(shape) : 0);
   bl__compute_want(compute, made->workspace_bytes);
   made->next = compute->linears;
   compute->linears = made;
@@ -161,9 +198,8 @@ size_t bl__linear_packed_bytes(const bl_linear_op_t *op) {
   return op->packed_bytes;
 }
 
-// Runs one product of the plan; a plan that lacks it is a bug of the caller.
-static void execute(bl_linear_op_t *op, int which, const char *name, const float *a, const void *b, const float *bias,
-                    const float *residual, float *c) {
+void bl__linear_execute(bl_linear_op_t *op, int which, const char *name, const void *a, const void *b,
+                        const float *bias, const void *residual, void *c) {
   bl_compute_t *compute = op->compute;
   void *workspace = bl__compute_workspace(compute, op->workspace_bytes, name);
   if (!workspace && op->workspace_bytes > 0) {
@@ -176,23 +212,35 @@ static void execute(bl_linear_op_t *op, int which, const char *name, const float
   }
 }
 
-static const void *packed_for_input(const bl_linear_op_t *op, const void *packed) {
-  return (const char *)packed + op->packed_forward_bytes;
+// The weight as it is, rounded; floats again where products are widened.
+static void round_weight(bl_linear_op_t *op, const float *w, void *packed) {
+  const bl_typed_kernels_t *kernels = bl__typed(op->compute, BL_COMPUTE_BF16);
+  BL__PARALLEL(op->compute, op->shape.in * op->shape.out, BL_CACHE_LINE_BYTES, range) {
+    if (op->mode == BL__NATIVE_BF16) {
+      kernels->narrow(range.last - range.first, w + range.first, (uint16_t *)packed + range.first);
+    } else {
+      bl__round_floats(kernels, range.last - range.first, w + range.first, (float *)packed + range.first);
+    }
+  }
 }
 
-void bl__linear_pack(bl_linear_op_t *op, const void *w, void *packed) {
+void bl__linear_pack(bl_linear_op_t *op, const float *w, void *packed) {
   bl_compute_t *compute = op->compute;
+  if (op->mode == BL__WIDENED || (op->mode == BL__NATIVE_BF16 && !op->shape.prepack)) {
+    round_weight(op, w, packed);
+    return;
+  }
   void *workspace = bl__compute_workspace(compute, op->workspace_bytes, "linear pack");
   if (!workspace && op->workspace_bytes > 0) {
     return;
   }
-  bl__product_t *input = op->products[INPUT] ? op->products[INPUT] : op->products[INPUT_ACCUMULATE];
+  bl__product_t *input = input_product(op);
   bl_status_t status = BL_OK;
-  if (op->products[FORWARD]) {
-    status = bl__product_pack(op->products[FORWARD], w, packed, workspace);
+  if (op->products[BL__FORWARD]) {
+    status = bl__product_pack(op->products[BL__FORWARD], w, packed, workspace);
   }
   if (status == BL_OK && input) {
-    status = bl__product_pack(input, w, (char *)packed + op->packed_forward_bytes, workspace);
+    status = bl__product_pack(input, w, (char *)packed + op->packed_input_at, workspace);
   }
   if (status != BL_OK) {
     bl__compute_fail(compute, status, "linear pack of %llu x %llu: oneDNN failed", (unsigned long long)op->shape.in,
@@ -200,36 +248,55 @@ void bl__linear_pack(bl_linear_op_t *op, const void *w, void *packed) {
   }
 }
 
-void bl__linear_forward(bl_linear_op_t *op, const void *x, const void *w, const void *packed, const float *bias,
+void bl__linear_forward(bl_linear_op_t *op, const void *x, const float *w, const void *packed, const float *bias,
                         const void *residual, void *y) {
-  execute(op, FORWARD, "linear forward", x, op->packed_bytes ? packed : w, bias, residual, y);
+  if (op->mode == BL__WIDENED) {
+    bl__widened_forward(op, x, packed, bias, residual, y);
+  } else {
+    bl__linear_execute(op, BL__FORWARD, "linear forward", x, op->packed_bytes ? packed : w, bias, residual, y);
+  }
 }
 
-void bl__linear_backward_input(bl_linear_op_t *op, const void *dy, const void *w, const void *packed, bool accumulate,
+void bl__linear_backward_input(bl_linear_op_t *op, const void *dy, const float *w, const void *packed, bool accumulate,
                                void *dx) {
-  execute(op, accumulate ? INPUT_ACCUMULATE : INPUT, "linear backward input", dy,
-          op->packed_bytes ? packed_for_input(op, packed) : w, NULL, NULL, dx);
+  if (op->mode == BL__WIDENED) {
+    bl__widened_backward_input(op, dy, packed, accumulate, dx);
+  } else {
+    bl__linear_execute(op, accumulate ? BL__INPUT_ACCUMULATE : BL__INPUT, "linear backward input", dy,
+                       op->packed_bytes ? (const void *)((const char *)packed + op->packed_input_at) : w, NULL, NULL,
+                       dx);
+  }
+}
+
+void bl__linear_weight_products(bl_linear_op_t *op, bl_compute_dtype_t dtype, const void *x, const void *dy,
+                                bool accumulate, float *dw) {
+  const bool in_out = op->shape.order == BL_WEIGHT_IN_OUT;
+  const void *a = in_out ? x : dy, *b = in_out ? dy : x;
+  const int64_t parts = weight_parts(&op->shape), columns = (int64_t)(in_out ? op->shape.out : op->shape.in) / parts;
+  for (int64_t part = 0; part < parts; part++) {
+    bl__linear_execute(op, accumulate ? BL__WEIGHT_ACCUMULATE : BL__WEIGHT, "linear backward weight", a,
+                       bl__element(dtype, b, (size_t)(part * columns)), NULL, NULL, dw + part * columns);
+  }
 }
 
 void bl__linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
                                 float *dbias) {
-  const bool in_out = op->shape.order == BL_WEIGHT_IN_OUT;
-  const float *a = in_out ? x : dy, *b = in_out ? dy : x;
-  const int64_t parts = weight_parts(&op->shape), columns = (int64_t)(in_out ? op->shape.out : op->shape.in) / parts;
-  for (int64_t part = 0; part < parts; part++) {
-    execute(op, accumulate ? WEIGHT_ACCUMULATE : WEIGHT, "linear backward weight", a, b + part * columns, NULL, NULL,
-            dw + part * columns);
+  const bl_linear_shape_t *shape = &op->shape;
+  if (op->mode == BL__WIDENED) {
+    bl__widened_backward_weight(op, x, dy, accumulate, dw);
+  } else {
+    bl__linear_weight_products(op, shape->dtype, x, dy, accumulate, dw);
   }
   if (!dbias) {
     return;
   }
-  const size_t stride = op->shape.y_stride ? op->shape.y_stride : op->shape.out;
-  BL__PARALLEL(op->compute, op->shape.out, 16, range) {
+  BL__PARALLEL(op->compute, shape->out, 16, range) {
     const size_t count = range.last - range.first;
     if (!accumulate) {
       memset(dbias + range.first, 0, count * sizeof(float));
     }
-    op->compute->kernels->column_sums(op->shape.rows, count, stride, (const float *)dy + range.first,
-                                      dbias + range.first);
+    bl__typed(op->compute, shape->dtype)
+        ->column_sums(shape->rows, count, bl__linear_dy_stride(shape), bl__element(shape->dtype, dy, range.first),
+                      dbias + range.first);
   }
 }

@@ -8,44 +8,44 @@
 
 void bl__norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *x, const float *gain,
                       const float *bias, void *y, float *stats) {
-  if (!bl__compute_has(compute, shape->dtype, "norm forward")) {
-    return;
-  }
   float *deviations = shape->rms ? stats : stats + shape->rows;
   BL__PARALLEL(compute, shape->rows, 1, rows) {
-    compute->kernels->norm_forward(rows.last - rows.first, shape->width, shape->rms, shape->epsilon,
-                                   (const float *)x + rows.first * shape->width, gain, bias,
-                                   (float *)y + rows.first * shape->width, stats + rows.first, deviations + rows.first);
+    const size_t offset = rows.first * shape->width;
+    bl__typed(compute, shape->dtype)
+        ->norm_forward(rows.last - rows.first, shape->width, shape->rms, shape->epsilon,
+                       bl__element(shape->dtype, x, offset), gain, bias, bl__element_to(shape->dtype, y, offset),
+                       stats + rows.first, deviations + rows.first);
   }
 }
 
 // What one thread does for its rows of dx and, with one thread, for the parameters as well.
-static void backward_rows(bl_compute_t *compute, const bl_norm_shape_t *shape, bl__range_t rows, const float *dy,
-                          const float *x, const float *gain, const float *stats, const float *residual_gradient,
-                          float *dx) {
+static void backward_rows(bl_compute_t *compute, const bl_norm_shape_t *shape, bl__range_t rows, const void *dy,
+                          const void *x, const float *gain, const float *stats, const void *residual_gradient,
+                          void *dx) {
   const float *deviations = shape->rms ? stats : stats + shape->rows;
   const size_t offset = rows.first * shape->width;
-  compute->kernels->norm_backward(rows.last - rows.first, shape->width, shape->rms, dy + offset, x + offset, gain,
-                                  stats + rows.first, deviations + rows.first,
-                                  residual_gradient ? residual_gradient + offset : NULL, dx + offset);
+  const bl_compute_dtype_t dtype = shape->dtype;
+  bl__typed(compute, dtype)
+      ->norm_backward(rows.last - rows.first, shape->width, shape->rms, bl__element(dtype, dy, offset),
+                      bl__element(dtype, x, offset), gain, stats + rows.first, deviations + rows.first,
+                      bl__element(dtype, residual_gradient, offset), bl__element_to(dtype, dx, offset));
 }
 
 // Columns are summed in row order whoever sums them, so that the thread count does not matter.
 static void partial_columns(bl_compute_t *compute, const bl_norm_shape_t *shape, bl__range_t rows, bl__range_t columns,
-                            const float *dy, const float *x, const float *stats, float *partials) {
+                            const void *dy, const void *x, const float *stats, float *partials) {
   const float *deviations = shape->rms ? stats : stats + shape->rows;
   const size_t offset = rows.first * shape->width + columns.first;
-  compute->kernels->norm_partials(rows.last - rows.first, columns.last - columns.first, shape->width, dy + offset,
-                                  x + offset, stats + rows.first, deviations + rows.first, partials + columns.first,
-                                  shape->rms ? NULL : partials + shape->width + columns.first);
+  bl__typed(compute, shape->dtype)
+      ->norm_partials(rows.last - rows.first, columns.last - columns.first, shape->width,
+                      bl__element(shape->dtype, dy, offset), bl__element(shape->dtype, x, offset), stats + rows.first,
+                      deviations + rows.first, partials + columns.first,
+                      shape->rms ? NULL : partials + shape->width + columns.first);
 }
 
 void bl__norm_backward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *dy, const void *x,
                        const float *gain, const float *stats, const void *residual_gradient, void *dx,
                        float *partials) {
-  if (!bl__compute_has(compute, shape->dtype, "norm backward")) {
-    return;
-  }
   if (partials) {
     memset(partials, 0, (shape->rms ? 1 : 2) * shape->width * sizeof(float));
   }

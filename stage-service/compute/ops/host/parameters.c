@@ -34,12 +34,10 @@ void bl__accumulate(bl_compute_t *compute, uint64_t count, const float *x, float
 }
 
 void bl__add(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *a, const void *b, void *y) {
-  if (!bl__compute_has(compute, dtype, "add")) {
-    return;
-  }
   BL__PARALLEL(compute, count, GRAIN, part) {
-    compute->kernels->add(part.last - part.first, (const float *)a + part.first, (const float *)b + part.first,
-                          (float *)y + part.first);
+    bl__typed(compute, dtype)
+        ->add(part.last - part.first, bl__element(dtype, a, part.first), bl__element(dtype, b, part.first),
+              bl__element_to(dtype, y, part.first));
   }
 }
 

@@ -72,17 +72,17 @@ static bl_status_t fail(bl_error_t *err, const char *call, dnnl_status_t status)
 
 // ---- descriptors, whichever the version ------------------------------------------------------------------------
 
-static dnnl_status_t desc_create(desc_t *desc, int64_t rows, int64_t columns, int64_t row_stride,
+static dnnl_status_t desc_create(desc_t *desc, dnnl_data_type_t type, int64_t rows, int64_t columns, int64_t row_stride,
                                  int64_t column_stride) {
   dnnl_dims_t dims = {rows, columns};
   dnnl_dims_t strides = {row_stride, column_stride};
 #if DNNL_VERSION_MAJOR >= 3
-  return dnnl_memory_desc_create_with_strides(desc, 2, dims, dnnl_f32, strides);
+  return dnnl_memory_desc_create_with_strides(desc, 2, dims, type, strides);
 #else
   dnnl_status_t status = dnnl_out_of_memory;
   dnnl_memory_desc_t *made = malloc(sizeof *made);
   if (made) {
-    status = dnnl_memory_desc_init_by_strides(made, 2, dims, dnnl_f32, strides);
+    status = dnnl_memory_desc_init_by_strides(made, 2, dims, type, strides);
   }
   if (status != dnnl_success) {
     free(made);
@@ -93,15 +93,15 @@ static dnnl_status_t desc_create(desc_t *desc, int64_t rows, int64_t columns, in
 #endif
 }
 
-static dnnl_status_t desc_create_any(desc_t *desc, int64_t rows, int64_t columns) {
+static dnnl_status_t desc_create_any(desc_t *desc, dnnl_data_type_t type, int64_t rows, int64_t columns) {
   dnnl_dims_t dims = {rows, columns};
 #if DNNL_VERSION_MAJOR >= 3
-  return dnnl_memory_desc_create_with_tag(desc, 2, dims, dnnl_f32, dnnl_format_tag_any);
+  return dnnl_memory_desc_create_with_tag(desc, 2, dims, type, dnnl_format_tag_any);
 #else
   dnnl_status_t status = dnnl_out_of_memory;
   dnnl_memory_desc_t *made = malloc(sizeof *made);
   if (made) {
-    status = dnnl_memory_desc_init_by_tag(made, 2, dims, dnnl_f32, dnnl_format_tag_any);
+    status = dnnl_memory_desc_init_by_tag(made, 2, dims, type, dnnl_format_tag_any);
   }
   if (status != dnnl_success) {
     free(made);
@@ -197,18 +197,39 @@ void bl__engine_destroy(bl__engine_t *engine) {
   free(engine);
 }
 
+#if defined(__x86_64__)
+// Sets of instructions are sets of bits: a newer one contains those it builds on.
+static bool isa_has(dnnl_cpu_isa_t isa) {
+  return ((int)dnnl_get_effective_cpu_isa() & (int)isa) == (int)isa;
+}
+#endif
+
 static const char *isa_name(void) {
 #if defined(__x86_64__)
-  int isa = (int)dnnl_get_effective_cpu_isa();
-  if ((isa & (int)dnnl_cpu_isa_avx512_core) == (int)dnnl_cpu_isa_avx512_core) {
-    return "avx512_core";
+  static const struct {
+    dnnl_cpu_isa_t isa;
+    const char *name;
+  } names[] = {{dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
+               {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+               {dnnl_cpu_isa_avx512_core, "avx512_core"},
+               {dnnl_cpu_isa_avx2, "avx2"},
+               {dnnl_cpu_isa_avx, "avx"}};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    if (isa_has(names[i].isa)) {
+      return names[i].name;
+    }
   }
-  if ((isa & (int)dnnl_cpu_isa_avx2) == (int)dnnl_cpu_isa_avx2) {
-    return "avx2";
-  }
-  return (isa & (int)dnnl_cpu_isa_avx) == (int)dnnl_cpu_isa_avx ? "avx" : "sse41";
+  return "sse41";
 #else
   return "native";
+#endif
+}
+
+bool bl__engine_has_bf16(void) {
+#if defined(__x86_64__)
+  return isa_has(dnnl_cpu_isa_avx512_core_bf16);
+#else
+  return false;
 #endif
 }
 
@@ -293,7 +314,7 @@ static dnnl_status_t add_argument(bl__product_t *product, int argument, int kind
 bl_status_t bl__product_create(bl__engine_t *engine, const bl__product_shape_t *shape, bl__product_t **product,
                                bl_error_t *err) {
   bl_status_t result = BL_OK;
-  desc_t a = NULL, b = NULL, b_plain = NULL, c = NULL, bias = NULL;
+  desc_t a = NULL, b = NULL, b_plain = NULL, b_floats = NULL, c = NULL, bias = NULL;
   dnnl_primitive_attr_t attributes = NULL;
   dnnl_primitive_desc_t desc = NULL;
   bl__product_t *made = calloc(1, sizeof *made);
@@ -301,14 +322,15 @@ bl_status_t bl__product_create(bl__engine_t *engine, const bl__product_shape_t *
     return bl_error_set(err, BL_EXHAUSTED, "matrix product: out of memory");
   }
   made->engine = engine;
-  CHECK(result, err, done, desc_create(&a, shape->m, shape->k, shape->a_row, shape->a_column));
-  CHECK(result, err, done, desc_create(&b_plain, shape->k, shape->n, shape->b_row, shape->b_column));
-  CHECK(result, err, done, desc_create(&c, shape->m, shape->n, shape->c_row, 1));
+  const dnnl_data_type_t type = shape->bf16 ? dnnl_bf16 : dnnl_f32, c_type = shape->float_c ? dnnl_f32 : type;
+  CHECK(result, err, done, desc_create(&a, type, shape->m, shape->k, shape->a_row, shape->a_column));
+  CHECK(result, err, done, desc_create(&b_plain, type, shape->k, shape->n, shape->b_row, shape->b_column));
+  CHECK(result, err, done, desc_create(&c, c_type, shape->m, shape->n, shape->c_row, 1));
   if (shape->pack_b) {
-    CHECK(result, err, done, desc_create_any(&b, shape->k, shape->n));
+    CHECK(result, err, done, desc_create_any(&b, type, shape->k, shape->n));
   }
   if (shape->bias) {
-    CHECK(result, err, done, desc_create(&bias, 1, shape->n, shape->n, 1));
+    CHECK(result, err, done, desc_create(&bias, dnnl_f32, 1, shape->n, shape->n, 1));
   }
   CHECK(result, err, done, attributes_create(shape, c, &attributes));
   CHECK(result, err, done, matmul_desc_create(engine->engine, a, b ? b : b_plain, bias, c, attributes, &desc));
@@ -329,7 +351,8 @@ bl_status_t bl__product_create(bl__engine_t *engine, const bl__product_shape_t *
   }
   made->workspace_bytes = desc_bytes(desc, dnnl_query_scratchpad_md);
   if (shape->pack_b) {
-    result = plan_packing(made, b_plain, packed, err);
+    CHECK(result, err, done, desc_create(&b_floats, dnnl_f32, shape->k, shape->n, shape->b_row, shape->b_column));
+    result = plan_packing(made, b_floats, packed, err);
   }
 done:
   if (desc) {
@@ -341,6 +364,7 @@ done:
   desc_destroy(a);
   desc_destroy(b);
   desc_destroy(b_plain);
+  desc_destroy(b_floats);
   desc_destroy(c);
   desc_destroy(bias);
   if (result != BL_OK) {
@@ -374,8 +398,8 @@ bl_status_t bl__product_pack(bl__product_t *product, const float *b, void *packe
   return ok ? BL_OK : BL_INTERNAL;
 }
 
-bl_status_t bl__product_execute(bl__product_t *product, const float *a, const void *b, const float *bias,
-                                const float *residual, float *c, void *workspace) {
+bl_status_t bl__product_execute(bl__product_t *product, const void *a, const void *b, const float *bias,
+                                const void *residual, void *c, void *workspace) {
   dnnl_memory_t *memories = product->memories;
   bool ok = point(memories[ARGUMENT_A], a) && point(memories[ARGUMENT_B], b) && point(memories[ARGUMENT_C], c) &&
             point(memories[ARGUMENT_SCRATCH], workspace) && point(memories[ARGUMENT_BIAS], bias) &&

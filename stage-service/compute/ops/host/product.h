@@ -26,12 +26,16 @@ typedef struct bl__product_shape {
   bool bias;       // [n]
   bool residual;   // [m, n], row stride c_row
   bool accumulate; // C +=
+  bool bf16;       // A, B, C and residual are bf16; bias is float always
+  bool float_c;    // ... but C and residual are float
 } bl__product_shape_t;
 
 bl_status_t bl__engine_create(bl__engine_t **engine, bl_error_t *err) BL_MUST_USE;
 void bl__engine_destroy(bl__engine_t *engine);
-// "oneDNN 2.6.3 avx512_core"
+// "oneDNN 2.6.3 avx512_core_bf16"
 void bl__engine_describe(char *text, size_t bytes);
+// True where this CPU has instructions for products of bf16 and oneDNN uses them.
+bool bl__engine_has_bf16(void);
 
 bl_status_t bl__product_create(bl__engine_t *engine, const bl__product_shape_t *shape, bl__product_t **product,
                                bl_error_t *err) BL_MUST_USE;
@@ -40,10 +44,10 @@ void bl__product_destroy(bl__product_t *product); // NULL is fine
 size_t bl__product_workspace_bytes(const bl__product_t *product);
 // Bytes of packed B; 0 unless pack_b. The block is 64-byte aligned.
 size_t bl__product_packed_bytes(const bl__product_t *product);
-// Packs B, given with the strides of the shape.
+// Packs B, given as floats with the strides of the shape; a bf16 product rounds it.
 bl_status_t bl__product_pack(bl__product_t *product, const float *b, void *packed, void *workspace) BL_MUST_USE;
 // `b` is packed B where pack_b; bias and residual are NULL unless the shape has them. BL_INTERNAL: oneDNN failed.
-bl_status_t bl__product_execute(bl__product_t *product, const float *a, const void *b, const float *bias,
-                                const float *residual, float *c, void *workspace) BL_MUST_USE;
+bl_status_t bl__product_execute(bl__product_t *product, const void *a, const void *b, const float *bias,
+                                const void *residual, void *c, void *workspace) BL_MUST_USE;
 
 #endif

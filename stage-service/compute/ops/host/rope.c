@@ -27,9 +27,6 @@ static bool same_shape(const bl_rope_shape_t *a, const bl_rope_shape_t *b) {
 }
 
 bl_status_t bl__rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, bl_rope_op_t **op, bl_error_t *err) {
-  if (shape->dtype != BL_COMPUTE_FP32) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "rope: the host back end computes in fp32 only");
-  }
   if (shape->head_dim % 2 || shape->head_dim == 0 || shape->seq == 0 || !(shape->theta > 0)) {
     return bl_error_set(err, BL_INVALID, "rope: head_dim %llu must be even, seq %llu at least 1, theta %g positive",
                         (unsigned long long)shape->head_dim, (unsigned long long)shape->seq, shape->theta);
@@ -64,15 +61,16 @@ bl_status_t bl__rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, b
   return BL_OK;
 }
 
-static void rotate(bl_rope_op_t *op, float *qkv, float sign) {
+static void rotate(bl_rope_op_t *op, void *qkv, float sign) {
   const bl_rope_shape_t *shape = &op->shape;
   const size_t heads = shape->heads + shape->kv_heads, half = shape->head_dim / 2;
   const size_t stride = (shape->heads + 2 * shape->kv_heads) * shape->head_dim;
   BL__PARALLEL(op->compute, shape->batch * shape->seq, 1, rows) {
     for (size_t row = rows.first; row < rows.last; row++) {
       const size_t position = row % shape->seq;
-      op->compute->kernels->rope(heads, shape->head_dim, op->cosines + position * half, op->sines + position * half,
-                                 sign, qkv + row * stride);
+      bl__typed(op->compute, shape->dtype)
+          ->rope(heads, shape->head_dim, op->cosines + position * half, op->sines + position * half, sign,
+                 bl__element_to(shape->dtype, qkv, row * stride));
     }
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over elements: optimizer, sums.
+// Loops over floats whatever activations are: optimizer, sums, tiles of packed keys.
 #include "compute/ops/host/kernels/functions.h"
 
 #include <math.h>
@@ -36,15 +36,22 @@ void BL_KERNEL(accumulate)(size_t count, const float *restrict x, float *restric
   }
 }
 
-void BL_KERNEL(add)(size_t count, const float *a, const float *b, float *y) {
-#pragma GCC ivdep
-  for (size_t i = 0; i < count; i++) {
-    y[i] = a[i] + b[i];
-  }
-}
-
 void BL_KERNEL(fill)(size_t count, float value, float *y) {
   for (size_t i = 0; i < count; i++) {
     y[i] = value;
+  }
+}
+
+void BL_KERNEL(transpose)(size_t seq, size_t width, const float *packed, float *transposed) {
+  for (size_t tile = 0; tile < bl__tiles(seq); tile++) {
+    for (size_t first = 0; first < width; first += 16) { // 16 columns: one cache line of each row
+      for (size_t row = 0; row < BL_TILE; row++) {
+        for (size_t i = first; i < first + 16; i++) {
+          transposed[i * BL_TILE + row] = packed[row * width + i];
+        }
+      }
+    }
+    packed += BL_TILE * width;
+    transposed += BL_TILE * width;
   }
 }

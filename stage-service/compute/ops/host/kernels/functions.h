@@ -6,6 +6,14 @@
 #include "compute/ops/host/kernels/kernel.h"
 
 #define BL_KERNEL_FUNCTIONS(X)                                                                                         \
+  X(adamw)                                                                                                             \
+  X(sum_squares)                                                                                                       \
+  X(accumulate)                                                                                                        \
+  X(fill)                                                                                                              \
+  X(transpose)
+
+// Of kernels/typed: compiled once per element type, bf16 with names that end in it.
+#define BL_KERNEL_TYPED_FUNCTIONS(X)                                                                                   \
   X(norm_forward)                                                                                                      \
   X(norm_backward)                                                                                                     \
   X(norm_partials)                                                                                                     \
@@ -16,13 +24,12 @@
   X(cross_entropy)                                                                                                     \
   X(gelu_forward)                                                                                                      \
   X(gelu_backward)                                                                                                     \
-  X(adamw)                                                                                                             \
-  X(sum_squares)                                                                                                       \
-  X(accumulate)                                                                                                        \
   X(add)                                                                                                               \
-  X(fill)                                                                                                              \
+  X(embed)                                                                                                             \
+  X(accumulate_gradient)                                                                                               \
+  X(widen)                                                                                                             \
+  X(narrow)                                                                                                            \
   X(pack)                                                                                                              \
-  X(transpose)                                                                                                         \
   X(unpack)                                                                                                            \
   X(attention_forward)                                                                                                 \
   X(attention_backward)                                                                                                \
@@ -31,6 +38,9 @@
 // __typeof__ of a member of the table is a pointer to function; `*` of it declares the function itself.
 #define X(name) extern __typeof__(*((bl_kernels_t *)0)->name) BL_KERNEL(name);
 BL_KERNEL_FUNCTIONS(X)
+#undef X
+#define X(name) extern __typeof__(*((bl_typed_kernels_t *)0)->name) BL_KERNEL(name);
+BL_KERNEL_TYPED_FUNCTIONS(X)
 #undef X
 
 #endif

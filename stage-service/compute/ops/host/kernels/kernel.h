@@ -13,7 +13,7 @@
 #endif
 #define BL__PASTE2(a, b) bl__##a##_##b
 #define BL__PASTE(a, b)  BL__PASTE2(a, b)
-// BL_KERNEL(norm_forward) is bl__norm_forward_avx512, and so on.
+// BL_KERNEL(norm_forward) is bl__norm_forward_avx512, in kernels/typed for bf16 bl__norm_forward_avx512_bf16.
 #define BL_KERNEL(name) BL__PASTE(name, BL_KERNEL_SET)
 #define BL__TEXT2(a)    #a
 #define BL__TEXT(a)     BL__TEXT2(a)

@@ -8,6 +8,7 @@
 //   P = 2^(Q K^T - lse)   dV_j += P^T dO_i   dP = dO_i V_j^T   dS = P (dP - delta)   dQ_i += dS K_j   dK_j += dS^T Q_i
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/tile.h"
+#include "compute/ops/host/kernels/typed/element.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,11 +22,12 @@ static inline size_t padded(size_t count) {
   return (count + BL_HEAD_ALIGN - 1) / BL_HEAD_ALIGN * BL_HEAD_ALIGN;
 }
 
-void BL_KERNEL(pack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *x, float *packed) {
+void BL_KERNEL(pack)(size_t seq, size_t head_dim, size_t stride, float scale, const void *x_rows, float *packed) {
   const size_t width = bl__head_width(head_dim);
+  const bl__element_t *x = x_rows;
   for (size_t row = 0; row < seq; row++, x += stride, packed += width) {
     for (size_t i = 0; i < head_dim; i++) {
-      packed[i] = scale * x[i];
+      packed[i] = scale * bl__float_of(x[i]);
     }
     for (size_t i = head_dim; i < width; i++) {
       packed[i] = 0.0f;
@@ -34,34 +36,23 @@ void BL_KERNEL(pack)(size_t seq, size_t head_dim, size_t stride, float scale, co
   memset(packed, 0, (bl__tiles(seq) * BL_TILE - seq) * width * sizeof(float));
 }
 
-void BL_KERNEL(transpose)(size_t seq, size_t width, const float *packed, float *transposed) {
-  for (size_t tile = 0; tile < bl__tiles(seq); tile++) {
-    for (size_t first = 0; first < width; first += 16) { // 16 columns: one cache line of each row
-      for (size_t row = 0; row < BL_TILE; row++) {
-        for (size_t i = first; i < first + 16; i++) {
-          transposed[i * BL_TILE + row] = packed[row * width + i];
-        }
-      }
-    }
-    packed += BL_TILE * width;
-    transposed += BL_TILE * width;
-  }
-}
-
-void BL_KERNEL(unpack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *packed, float *x) {
+void BL_KERNEL(unpack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *packed, void *x_rows) {
   const size_t width = bl__head_width(head_dim);
+  bl__element_t *x = x_rows;
   for (size_t row = 0; row < seq; row++, x += stride, packed += width) {
     for (size_t i = 0; i < head_dim; i++) {
-      x[i] = scale * packed[i];
+      x[i] = bl__element_of(scale * packed[i]);
     }
   }
 }
 
-void BL_KERNEL(row_dots)(size_t rows, size_t width, size_t stride, const float *a, const float *b, float *deltas) {
+void BL_KERNEL(row_dots)(size_t rows, size_t width, size_t stride, const void *a_rows, const void *b_rows,
+                         float *deltas) {
+  const bl__element_t *a = a_rows, *b = b_rows;
   for (size_t row = 0; row < rows; row++, a += stride, b += stride) {
     float sum = 0.0f;
     for (size_t i = 0; i < width; i++) {
-      sum += a[i] * b[i];
+      sum += bl__float_of(a[i]) * bl__float_of(b[i]);
     }
     deltas[row] = sum;
   }
@@ -176,7 +167,7 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
   }
 }
 
-static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *output, float *probabilities,
+static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *output, bl__element_t *probabilities,
                           float *scratch) {
   const size_t scores_row = bl__tiles(head->seq) * BL_TILE;
   for (size_t j = 0; j <= i; j++) {
@@ -190,14 +181,14 @@ static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *
     softmax_row(row, visible, &maximum, &sum);
     memset(row + padded(visible), 0, ((i + 1) * BL_TILE - padded(visible)) * sizeof(float));
     const float inverse = 1.0f / sum;
-    float *stored = probabilities + (i * BL_TILE + r) * head->seq;
+    bl__element_t *stored = probabilities + (i * BL_TILE + r) * head->seq;
     const size_t columns = smaller((i + 1) * BL_TILE, head->seq);
     for (size_t c = 0; c < columns; c++) {
-      row[c] *= inverse;
-      stored[c] = row[c];
+      stored[c] = bl__element_of(row[c] * inverse);
+      row[c] = bl__float_of(stored[c]); // values are weighted as the backward will see it
     }
     for (size_t c = columns; c < head->seq; c++) {
-      stored[c] = 0.0f;
+      stored[c] = bl__element_of(0.0f);
     }
   }
   bl__tile_product(rows, head->width,
@@ -211,8 +202,8 @@ static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *
                                  .c_row = head->width});
 }
 
-void BL_KERNEL(attention_forward)(const bl__head_t *head, size_t tile, size_t stride, float *att, float *lse,
-                                  float *probabilities, float *scratch) {
+void BL_KERNEL(attention_forward)(const bl__head_t *head, size_t tile, size_t stride, void *att_rows, float *lse,
+                                  void *probabilities, float *scratch) {
   const size_t rows = smaller(BL_TILE, head->seq - tile * BL_TILE);
   float *output = scratch;
   float *rest = scratch + BL_TILE * head->width;
@@ -221,19 +212,24 @@ void BL_KERNEL(attention_forward)(const bl__head_t *head, size_t tile, size_t st
   } else {
     naive_forward(head, tile, rows, output, probabilities, rest);
   }
+  bl__element_t *att = att_rows;
   for (size_t r = 0; r < rows; r++) {
-    memcpy(att + (tile * BL_TILE + r) * stride, output + r * head->width, head->head_dim * sizeof(float));
+    for (size_t d = 0; d < head->head_dim; d++) {
+      att[(tile * BL_TILE + r) * stride + d] = bl__element_of(output[r * head->width + d]);
+    }
   }
 }
 
 // P of one piece: again from scores and log-sum-exp, or as stored.
 static void probabilities_of(const bl__head_t *head, size_t i, size_t j, piece_t piece, const float *lse,
-                             const float *probabilities, float *p) {
+                             const bl__element_t *probabilities, float *p) {
   const size_t end = piece.row + piece.rows;
   if (probabilities) {
     for (size_t r = piece.row; r < end; r++) {
-      const float *stored = probabilities + (i * BL_TILE + r) * head->seq + j * BL_TILE;
-      memcpy(p + r * BL_TILE, stored, piece.keys * sizeof(float));
+      const bl__element_t *stored = probabilities + (i * BL_TILE + r) * head->seq + j * BL_TILE;
+      for (size_t c = 0; c < piece.keys; c++) {
+        p[r * BL_TILE + c] = bl__float_of(stored[c]);
+      }
       memset(p + r * BL_TILE + piece.keys, 0, (padded(piece.keys) - piece.keys) * sizeof(float));
     }
     return;
@@ -302,7 +298,7 @@ static void backward_piece(const bl__head_t *head, size_t i, size_t j, piece_t p
 }
 
 void BL_KERNEL(attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
-                                   const float *probabilities, float *dq, float *dk, float *dv, float *scratch) {
+                                   const void *probabilities, float *dq, float *dk, float *dv, float *scratch) {
   const size_t tiles = bl__tiles(head->seq);
   float *p = scratch, *ds = scratch + BL_TILE * BL_TILE;
   memset(dq, 0, tiles * BL_TILE * head->width * sizeof(float));

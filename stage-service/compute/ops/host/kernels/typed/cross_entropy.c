@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax cross-entropy of one row of logits, and its gradient in place.
+// Softmax cross-entropy of one row of float logits, and its gradient, which as elements starts where the row does.
 #include "compute/ops/host/kernels/functions.h"
+#include "compute/ops/host/kernels/typed/element.h"
 #include "compute/ops/host/kernels/vector.h"
 
 #include <math.h>
+
+#define PIECE 256
 
 double BL_KERNEL(cross_entropy)(size_t vocab, size_t label, float scale, float *logits) {
   const float largest = bl__largest(logits, vocab, -INFINITY);
@@ -21,9 +24,16 @@ double BL_KERNEL(cross_entropy)(size_t vocab, size_t label, float scale, float *
     total += (double)sum;
   }
   const float factor = (float)((double)scale / total);
-  for (size_t i = 0; i < vocab; i++) {
-    logits[i] *= factor;
+  const float label_gradient = logits[label] * factor - scale;
+  bl__element_t *gradient = (bl__element_t *)(void *)logits;
+  for (size_t start = 0; start < vocab; start += PIECE) { // elements are no longer than floats: none is hit unread
+    const size_t count = vocab - start < PIECE ? vocab - start : PIECE;
+    bl__element_t piece[PIECE];
+    for (size_t i = 0; i < count; i++) {
+      piece[i] = bl__element_of(logits[start + i] * factor);
+    }
+    memcpy(gradient + start, piece, count * sizeof *piece);
   }
-  logits[label] -= scale;
+  gradient[label] = bl__element_of(label_gradient);
   return log(total) + ((double)largest - label_logit);
 }
