@@ -229,7 +229,7 @@ static void test_a_store_dies(void **state) {
     bl_status_t status = bl_client_evict(client, rooms[1], fixture->slots.base, GRANULE, NULL, &err);
     assert_int_equal(status, BL_UNAVAILABLE);
     assert_int_equal(bl_client_load(client, rooms[0], fixture->slots.base, GRANULE, &err), BL_UNAVAILABLE);
-    assert_true(bl_clock_now_ns() - start_ns < UINT64_C(2) * BL_NS_PER_S); // seen, not waited for
+    assert_true(bl_clock_now_ns() - start_ns < UINT64_C(5) * BL_NS_PER_S); // seen, not waited for
     store_start(&fixture->store, "64 MiB", "2", "0.5");
     assert_int_not_equal(bl_client_state(client, &err), BL_OK); // a returned store is another one
     bl_client_close(client);

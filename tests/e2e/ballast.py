@@ -25,8 +25,10 @@ def skip(reason):
 
 
 def seed():
-    """The seed of this run's random choices; printed so that a failure can be repeated."""
-    value = int(os.environ.get("BALLAST_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    """The seed of this run's random choices: always the same one, so that a test means the same on every machine, unless
+    BALLAST_TEST_SEED says another, or "random" as the soak does; printed so that a failure can be repeated."""
+    value = os.environ.get("BALLAST_TEST_SEED", "1")
+    value = random.SystemRandom().randrange(1 << 32) if value == "random" else int(value)
     print(f"seed: BALLAST_TEST_SEED={value}")
     return random.Random(value)
 

@@ -57,7 +57,7 @@ def main():
             seconds = time.monotonic() - begin
             message = text(errors)
             assert code == 5, f"exit code {code}\n{message[-3000:]}"
-            assert seconds < 10, f"took {seconds:.1f} s"
+            assert seconds < 30, f"took {seconds:.1f} s"
             assert f"stage {rank}" in message, f"does not name stage {rank}:\n{message[-3000:]}"
             assert "signal 9" in message or "SIGKILL" in message or "Killed" in message or number != signal.SIGKILL, message
             read_report(report)  # every line whole

@@ -40,7 +40,7 @@ def after_a_connect_that_hangs(folder, job):
         begin = time.monotonic()
         run_job(folder, job, *on([first, last]))
         seconds = time.monotonic() - begin
-        assert seconds < 5, f"the next run took {seconds:.1f} s"
+        assert seconds < 30, f"the next run took {seconds:.1f} s"
 
 
 def text_of(path):

@@ -59,7 +59,7 @@ static void shutdown_cancels_what_does_not_finish(void **state) {
   world_wait_for(&world, &world.echo.arrived, 2);
   uint64_t start_ns = bl_clock_now_ns();
   world_stop_server(&world, 50);
-  assert_in_range((bl_clock_now_ns() - start_ns) / BL_NS_PER_MS, 40, 5000);
+  assert_in_range((bl_clock_now_ns() - start_ns) / BL_NS_PER_MS, 40, 15000);
   assert_int_equal(world.echo.cancelled, 2);
   world_wait(&world, &unary);
   assert_int_equal(stream.done, 0); // its end comes after the messages that were not read yet
@@ -331,7 +331,7 @@ static void a_mute_peer_is_unavailable(void **state) {
   world_call(&world, "Say", &(echo_request_t){0}, 20000, &outcome);
   assert_int_equal(outcome.err.status, BL_UNAVAILABLE);
   assert_ptr_equal(strstr(outcome.err.text, address), outcome.err.text);
-  assert_in_range((bl_clock_now_ns() - start_ns) / BL_NS_PER_MS, 250, 5000);
+  assert_in_range((bl_clock_now_ns() - start_ns) / BL_NS_PER_MS, 250, 15000);
   world_cleanup(&world);
   close(fd);
 }

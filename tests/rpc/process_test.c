@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 // A death must be known long before any timeout of ours; the bound leaves room for sanitizers and a busy machine.
-#define PROMPT_MS 2000
+#define PROMPT_MS 10000
 
 typedef struct process {
   bl_child_t *child;
