@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // activation-store: lends memory under leases, as a gRPC service (ballast.v1.Store), with its health on a port of its own.
 #include "loop/timer.h"
+#include "meter.h"
 #include "pool.h"
 #include "service/daemon.h"
 #include "service_wire.h"
@@ -189,7 +190,16 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                            .grace_ns = (uint64_t)(arguments->grace_seconds * BL_NS_PER_S)},
                                 .data_address = self->data_address,
                                 .transfer_threads = (unsigned)arguments->threads};
-  return bl_service_create(bl_daemon_loop(daemon), &options, &self->service, err);
+  status = bl_service_create(bl_daemon_loop(daemon), &options, &self->service, err);
+  if (status == BL_OK) {
+    bl_service_set_board(self->service, bl_daemon_board(daemon));
+  }
+  return status;
+}
+
+static void collect(bl_board_t *board, void *context) {
+  const program_t *self = context;
+  bl_meter_collect(board, bl_store_table(bl_service_store(self->service)));
 }
 
 static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err) {
@@ -210,12 +220,18 @@ static void destroy(void *context) {
 
 int main(int argc, char **argv) {
   static program_t self;
-  const bl_daemon_options_t options = {
-      .flags = &flags,
-      .arguments = &self.arguments,
-      .common = &self.arguments.common,
-      .health_name = "ballast.v1.Store",
-      .hooks = {.create = create, .serve = serve, .signalled = signalled, .end_calls = end_calls, .destroy = destroy},
-      .context = &self};
+  const bl_daemon_options_t options = {.flags = &flags,
+                                       .arguments = &self.arguments,
+                                       .common = &self.arguments.common,
+                                       .health_name = "ballast.v1.Store",
+                                       .metrics = bl_meter_rows,
+                                       .metric_count = bl_meter_row_count,
+                                       .hooks = {.create = create,
+                                                 .serve = serve,
+                                                 .collect = collect,
+                                                 .signalled = signalled,
+                                                 .end_calls = end_calls,
+                                                 .destroy = destroy},
+                                       .context = &self};
   return bl_daemon_main(&options, argc, argv);
 }

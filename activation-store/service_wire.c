@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_wire.h"
 
+#include "meter.h"
 #include "operator_wire.h"
 #include "sys/clock.h"
 #include "waiting.h"
@@ -17,6 +18,7 @@ struct bl_service {
   bl_store_t *store;
   bl_operator_t operators;
   bl_waiting_t waiting;
+  bl_board_t *board; // NULL: nobody measures
 };
 
 // ---- from the wire -----------------------------------------------------------------------------------------------------
@@ -90,12 +92,17 @@ static void reply_lease(bl_rpc_call_t *call, const bl_lease_answer_t *answer, co
 
 // Replies, or keeps the call until the table answers.
 static void decide(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_request_t *request,
-                   bl_lease_decision_t decision, const bl_lease_answer_t *answer, const char *what) {
+                   bl_lease_decision_t decision, const bl_lease_answer_t *answer, bl_meter_call_t kind) {
+  static const char *const verbs[] = {"reserve", "evict", "load", "release"};
   if (decision == BL_LEASE_DONE) {
-    reply_lease(call, answer, what);
+    reply_lease(call, answer, verbs[kind]);
+    bl_meter_answered(self->board, kind, request->now_ns);
   } else {
-    bl_waiting_add(&self->waiting,
-                   &(bl_waiting_call_t){.call = call, .session = request->session, .sequence = request->sequence});
+    bl_waiting_add(&self->waiting, &(bl_waiting_call_t){.call = call,
+                                                        .session = request->session,
+                                                        .sequence = request->sequence,
+                                                        .kind = kind,
+                                                        .began_ns = request->now_ns});
   }
   bl_store_settle(self->store);
 }
@@ -260,6 +267,7 @@ static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, v
   rooms_wire_t rooms;
   bl_lease_table_t *table = bl_store_table(self->store);
   (void)bl_lease_table_reserve(table, &frame, request->plan, demands, request->n_demands, &answer);
+  bl_meter_answered(self->board, BL_METER_RESERVE, frame.now_ns);
   if (answer.reason != BL_LEASE_GRANTED) {
     fail_refused(call, &answer, "reserve");
   } else if (!rooms_to_wire(table, frame.session, &rooms)) {
@@ -319,7 +327,7 @@ static void handle_evict(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
     bl_rpc_call_fail(call, &err);
     return;
   }
-  decide(self, call, &frame, decision, &answer, "evict");
+  decide(self, call, &frame, decision, &answer, BL_METER_EVICT);
 }
 
 static void handle_load(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
@@ -332,7 +340,7 @@ static void handle_load(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   }
   bl_lease_answer_t answer;
   bl_lease_decision_t decision = bl_lease_table_load(bl_store_table(self->store), &frame, &token, false, &answer);
-  decide(self, call, &frame, decision, &answer, "load");
+  decide(self, call, &frame, decision, &answer, BL_METER_LOAD);
 }
 
 static void handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
@@ -346,16 +354,17 @@ static void handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, v
   bl_lease_answer_t answer;
   bl_lease_decision_t decision = bl_lease_table_release(bl_store_table(self->store), &frame, &token,
                                                         request->loaded ? &request->checksum : NULL, &answer);
-  decide(self, call, &frame, decision, &answer, "release");
+  decide(self, call, &frame, decision, &answer, BL_METER_RELEASE);
 }
 
 // ---- what the table says later -----------------------------------------------------------------------------------------
 
 static void on_answer(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
   bl_service_t *self = context;
-  bl_rpc_call_t *call;
-  while ((call = bl_waiting_take(&self->waiting, session, sequence)) != NULL) {
-    reply_lease(call, answer, "finish the transfer of");
+  bl_waiting_call_t waiting;
+  while (bl_waiting_take(&self->waiting, session, sequence, &waiting)) {
+    reply_lease(waiting.call, answer, "finish the transfer of");
+    bl_meter_answered(self->board, (bl_meter_call_t)waiting.kind, waiting.began_ns);
   }
 }
 
@@ -423,6 +432,10 @@ bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *server, bl_err
 
 bl_store_t *bl_service_store(bl_service_t *self) {
   return self->store;
+}
+
+void bl_service_set_board(bl_service_t *self, bl_board_t *board) {
+  self->board = board;
 }
 
 void bl_service_end_calls(bl_service_t *self) {

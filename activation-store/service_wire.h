@@ -4,6 +4,7 @@
 #ifndef BALLAST_ACTIVATION_STORE_SERVICE_WIRE_H
 #define BALLAST_ACTIVATION_STORE_SERVICE_WIRE_H
 
+#include "observe/board.h"
 #include "rpc/server.h"
 #include "store.h"
 
@@ -15,6 +16,8 @@ BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_option
 // Adds the service to a server that has not started.
 BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *server, bl_error_t *err);
 bl_store_t *bl_service_store(bl_service_t *self);
+// Metrics go to `board` (meter.h) from now on; borrowed.
+void bl_service_set_board(bl_service_t *self, bl_board_t *board);
 // Fails every call that waits and ends every watch, so that the server can drain.
 void bl_service_end_calls(bl_service_t *self);
 // After the server has stopped. NULL is fine.

@@ -28,13 +28,15 @@ void bl_waiting_add(bl_waiting_t *waiting, const bl_waiting_call_t *call) {
   bl_rpc_call_on_cancel(call->call, leave, waiting);
 }
 
-bl_rpc_call_t *bl_waiting_take(bl_waiting_t *waiting, uint64_t session, uint64_t sequence) {
+bool bl_waiting_take(bl_waiting_t *waiting, uint64_t session, uint64_t sequence, bl_waiting_call_t *call) {
   for (unsigned i = 0; i < waiting->count; i++) {
     if (waiting->calls[i].session == session && waiting->calls[i].sequence == sequence) {
-      return take(waiting, i);
+      *call = waiting->calls[i];
+      (void)take(waiting, i);
+      return true;
     }
   }
-  return NULL;
+  return false;
 }
 
 bl_rpc_call_t *bl_waiting_take_job(bl_waiting_t *waiting, uint32_t job, uint64_t *session) {

@@ -13,6 +13,8 @@ typedef struct bl_waiting_call {
   bl_rpc_call_t *call;
   uint64_t session, sequence; // sequence 0: waits for the arena of the session's job
   uint32_t job;
+  int kind;          // its keeper's
+  uint64_t began_ns; // its keeper's
 } bl_waiting_call_t;
 
 typedef struct bl_waiting {
@@ -22,8 +24,9 @@ typedef struct bl_waiting {
 
 // Keeps the call; with too many it is finished with BL_EXHAUSTED.
 void bl_waiting_add(bl_waiting_t *waiting, const bl_waiting_call_t *call);
-// Takes one call out that waits for the request, or for the arena of the job; NULL: there is none (any more).
-bl_rpc_call_t *bl_waiting_take(bl_waiting_t *waiting, uint64_t session, uint64_t sequence);
+// Takes one call out that waits for the request; false: there is none (any more).
+bool bl_waiting_take(bl_waiting_t *waiting, uint64_t session, uint64_t sequence, bl_waiting_call_t *call);
+// Takes one call out that waits for the arena of the job; NULL: there is none (any more).
 bl_rpc_call_t *bl_waiting_take_job(bl_waiting_t *waiting, uint32_t job, uint64_t *session);
 // Fails all calls of a session; of any with session 0.
 void bl_waiting_fail(bl_waiting_t *waiting, uint64_t session, const bl_error_t *err);

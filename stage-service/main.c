@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // stage-service: one pipeline stage as a gRPC service (ballast.v1.Stage), with its health on a port of its own.
+#include "meter.h"
 #include "service/daemon.h"
 #include "service_wire.h"
 #include "sys/host.h"
@@ -96,7 +97,17 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                 .tcp_advertise = self->arguments.data_advertise,
                                 .plaintext_ok = self->arguments.common.plaintext,
                                 .first_core = (int32_t)self->arguments.core};
-  return bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);
+  status = bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);
+  if (status == BL_OK) {
+    bl_service_set_board(self->service, bl_daemon_board(daemon));
+  }
+  return status;
+}
+
+static void collect(bl_board_t *board, void *context) {
+  (void)board;
+  const program_t *self = context;
+  bl_service_collect(self->service);
 }
 
 static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err) {
@@ -121,7 +132,9 @@ int main(int argc, char **argv) {
       .arguments = &self.arguments,
       .common = &self.arguments.common,
       .health_name = "ballast.v1.Stage",
-      .hooks = {.create = create, .serve = serve, .end_calls = end_calls, .destroy = destroy},
+      .metrics = bl_meter_rows,
+      .metric_count = bl_meter_row_count,
+      .hooks = {.create = create, .serve = serve, .collect = collect, .end_calls = end_calls, .destroy = destroy},
       .context = &self};
   return bl_daemon_main(&options, argc, argv);
 }

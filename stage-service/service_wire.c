@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_wire.h"
 
+#include "meter.h"
 #include "state_wire.h"
 #include "sys/clock.h"
 #include "sys/log.h"
@@ -19,6 +20,7 @@ struct bl_service {
   bl_stage_t *stage;
   bl_service_stop_fn stop;
   void *context;
+  bl_board_t *board; // NULL: nobody measures
   bl_waiters_t configuring, connecting, running, committing, aborting, copying, writing;
 };
 
@@ -87,6 +89,9 @@ static void reply_vote(bl_service_t *self, bl_rpc_call_t *call, bl_waiters_t *wa
 
 static void on_ran(void *context, bl_stage_outcome_t outcome, const bl_error_t *err) {
   bl_service_t *self = context;
+  if (self->board != NULL) {
+    bl_meter_ran(self->board, self->stage, outcome);
+  }
   switch (outcome) {
   case BL_STAGE_KEEP:
     reply_vote(self, NULL, &self->running);
@@ -117,6 +122,9 @@ static void reply_applied(bl_service_t *self, bl_rpc_call_t *call, bl_waiters_t 
 
 static void on_committed(void *context) {
   bl_service_t *self = context;
+  if (self->board != NULL) {
+    bl_meter_committed(self->board, self->stage);
+  }
   reply_applied(self, NULL, &self->committing);
 }
 
@@ -574,6 +582,14 @@ bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options
 bl_status_t bl_service_serve(bl_service_t *service, bl_rpc_server_t *server, bl_error_t *err) {
   return bl_rpc_server_add_service(server, &ballast__v1__stage__descriptor, methods, sizeof methods / sizeof methods[0],
                                    service, err);
+}
+
+void bl_service_set_board(bl_service_t *self, bl_board_t *board) {
+  self->board = board;
+}
+
+void bl_service_collect(const bl_service_t *self) {
+  bl_meter_collect(self->board, self->stage);
 }
 
 void bl_service_end_calls(bl_service_t *service) {

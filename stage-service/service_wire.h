@@ -9,6 +9,7 @@
 #ifndef BALLAST_STAGE_SERVICE_SERVICE_WIRE_H
 #define BALLAST_STAGE_SERVICE_SERVICE_WIRE_H
 
+#include "observe/board.h"
 #include "rpc/server.h"
 #include "stage.h"
 
@@ -20,6 +21,9 @@ BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_option
                                           void *context, bl_service_t **service, bl_error_t *err);
 // Adds the service to a server that has not started.
 BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *service, bl_rpc_server_t *server, bl_error_t *err);
+// Metrics of what happens go to `board` (meter.h) from now on; borrowed.
+void bl_service_set_board(bl_service_t *service, bl_board_t *board);
+void bl_service_collect(const bl_service_t *service); // brings the board up to date
 // Fails every call that waits, so that the server can drain.
 void bl_service_end_calls(bl_service_t *service);
 // After the server has stopped. NULL is fine.

@@ -447,8 +447,7 @@ static void run_done(bl_task_t *task) {
   const bl_error_t *err = &stage->run.err;
   bl_stage_outcome_t outcome = bl_stage_step_run_ended(&stage->step, err->status == BL_OK);
   if (outcome == BL_STAGE_FAILED) {
-    bl_log(BL_LOG_ERROR, "step %lu, attempt %lu: %s", stage->run_request.id.step, stage->run_request.id.attempt,
-           err->text);
+    bl_log(BL_LOG_ERROR, "the attempt failed: %s", err->text);
   }
   if (stage->options.observer.ran != NULL) {
     stage->options.observer.ran(stage->options.observer.context, outcome, err);
@@ -492,6 +491,7 @@ bl_stage_decision_t bl_stage_run(bl_stage_t *stage, bl_driver_id_t driver, const
                                   .token_count = request->token_count,
                                   .draw_seed = request->draw_seed,
                                   .temperature = request->temperature};
+  bl_log_step(request->id.step, request->id.attempt);
   atomic_store(&stage->progress.done, 0);
   atomic_store(&stage->progress.slots, 0);
   atomic_store(&stage->progress.waiting_ns, 0);

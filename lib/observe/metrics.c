@@ -2,6 +2,7 @@
 #include "observe/metrics.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -139,6 +140,13 @@ void bl_metric_set(bl_metric_t *metric, double value) {
   atomic_store_explicit(&metric->value, value, memory_order_relaxed);
 }
 
+void bl_metric_reach(bl_metric_t *metric, double total) {
+  assert(metric->kind == COUNTER);
+  if (total > bl_metric_value(metric)) {
+    atomic_store_explicit(&metric->value, total, memory_order_relaxed);
+  }
+}
+
 void bl_metric_observe(bl_metric_t *metric, double value) {
   assert(metric->kind == HISTOGRAM);
   size_t bucket = 0;
@@ -156,27 +164,46 @@ double bl_metric_value(const bl_metric_t *metric) {
 
 // ---- text ----------------------------------------------------------------------------------------------------------
 
+// The shortest spelling that reads back as the same number: 0.1, not 0.10000000000000001.
+static const char *number(double value, char text[32]) {
+  if (isnan(value) || isinf(value)) {
+    snprintf(text, 32, "%s", isnan(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf");
+    return text;
+  }
+  for (int digits = 15; digits <= 17; digits++) {
+    snprintf(text, 32, "%.*g", digits, value);
+    if (strtod(text, NULL) == value) {
+      break;
+    }
+  }
+  return text;
+}
+
 static void write_sample(FILE *stream, const bl_metric_t *metric, double value) {
   const bool labels = metric->labels[0] != '\0';
-  fprintf(stream, "%s%s%s%s %.17g\n", metric->name, labels ? "{" : "", metric->labels, labels ? "}" : "", value);
+  char text[32];
+  fprintf(stream, "%s%s%s%s %s\n", metric->name, labels ? "{" : "", metric->labels, labels ? "}" : "",
+          number(value, text));
 }
 
 static void write_histogram(FILE *stream, const bl_metric_t *metric) {
   bl_metric_t *readable = (bl_metric_t *)metric;
   const char *comma = metric->labels[0] != '\0' ? "," : "";
   uint64_t count = 0;
+  char text[32];
   for (size_t i = 0; i <= metric->bound_count; i++) {
     count += atomic_load_explicit(&readable->buckets[i], memory_order_relaxed);
     if (i < metric->bound_count) {
-      fprintf(stream, "%s_bucket{%s%sle=\"%.17g\"} %llu\n", metric->name, metric->labels, comma, metric->bounds[i],
-              (unsigned long long)count);
+      fprintf(stream, "%s_bucket{%s%sle=\"%s\"} %llu\n", metric->name, metric->labels, comma,
+              number(metric->bounds[i], text), (unsigned long long)count);
     } else {
       fprintf(stream, "%s_bucket{%s%sle=\"+Inf\"} %llu\n", metric->name, metric->labels, comma,
               (unsigned long long)count);
     }
   }
   const char *open = comma[0] != '\0' ? "{" : "", *close = comma[0] != '\0' ? "}" : "";
-  fprintf(stream, "%s_sum%s%s%s %.17g\n", metric->name, open, metric->labels, close, bl_metric_value(metric));
+  fprintf(stream, "%s_sum%s%s%s %s\n", metric->name, open, metric->labels, close,
+          number(bl_metric_value(metric), text));
   fprintf(stream, "%s_count%s%s%s %llu\n", metric->name, open, metric->labels, close, (unsigned long long)count);
 }
 

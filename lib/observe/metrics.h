@@ -43,6 +43,7 @@ BL_MUST_USE bl_status_t bl_metrics_histogram(bl_metrics_t *metrics, const char *
 
 void bl_metric_add(bl_metric_t *metric, double amount);    // counter (amount >= 0) or gauge
 void bl_metric_set(bl_metric_t *metric, double value);     // gauge
+void bl_metric_reach(bl_metric_t *metric, double total);   // counter of what is counted elsewhere; never goes down
 void bl_metric_observe(bl_metric_t *metric, double value); // histogram
 double bl_metric_value(const bl_metric_t *metric);         // counter or gauge; a histogram's sum
 

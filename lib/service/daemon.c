@@ -5,17 +5,20 @@
 #include "loop/signal.h"
 #include "rpc/health.h"
 #include "rpc/reflection.h"
+#include "service/process_metrics.h"
 #include "sys/host.h"
 #include "sys/log.h"
 #include "sys/version.h"
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DRAIN_MS 2000 // for calls that are under way at the end
 
 const char *const bl_daemon_log_formats[] = {"text", "json", NULL};
+const char *const bl_daemon_describable[] = {"", "metrics", NULL};
 
 struct bl_daemon {
   const bl_daemon_options_t *options;
@@ -24,6 +27,7 @@ struct bl_daemon {
   bl_rpc_server_t *server;
   bl_rpc_health_t *health;
   bl_http_t *http;
+  bl_board_t *board, *process; // metrics: the service's, the process's
   bl_signal_t *interrupt, *terminate;
   bl_lifeline_t *lifeline;
   char address[BL_RPC_ADDRESS_BYTES], health_address[BL_RPC_ADDRESS_BYTES], metrics_address[BL_HTTP_ADDRESS_BYTES];
@@ -37,6 +41,10 @@ bl_loop_t *bl_daemon_loop(const bl_daemon_t *self) {
 
 bl_rpc_t *bl_daemon_rpc(const bl_daemon_t *self) {
   return self->rpc;
+}
+
+bl_board_t *bl_daemon_board(const bl_daemon_t *self) {
+  return self->board;
 }
 
 const char *bl_daemon_metrics_address(const bl_daemon_t *self) {
@@ -172,16 +180,52 @@ static bl_status_t start_health(bl_daemon_t *self, bl_error_t *err) {
   return status;
 }
 
+static void answer_metrics(bl_daemon_t *self, bl_http_answer_t *answer) {
+  if (self->options->hooks.collect != NULL) {
+    self->options->hooks.collect(self->board, self->options->context);
+  }
+  bl_process_metrics_collect(self->process);
+  FILE *stream = open_memstream(&answer->body, &answer->body_bytes);
+  bool well =
+      stream != NULL && bl_board_write(self->board, stream) == BL_OK && bl_board_write(self->process, stream) == BL_OK;
+  if (stream != NULL && fclose(stream) != 0) {
+    well = false;
+  }
+  if (!well) {
+    free(answer->body);
+    answer->body = NULL;
+    answer->code = 503;
+    return;
+  }
+  answer->type = BL_HTTP_TYPE_METRICS;
+}
+
+static void answer_http(const char *path, bl_http_answer_t *answer, void *context) {
+  bl_daemon_t *self = context;
+  if (strcmp(path, "/metrics") == 0) {
+    answer_metrics(self, answer);
+  } else if (self->options->hooks.http != NULL) {
+    self->options->hooks.http(path, answer, self->options->context);
+  }
+}
+
+static bl_status_t create_boards(bl_daemon_t *self, bl_error_t *err) {
+  bl_status_t status = bl_board_create(self->options->metrics, self->options->metric_count, &self->board, err);
+  if (status == BL_OK) {
+    status = bl_board_create(bl_process_metrics, BL_PROCESS_METRICS, &self->process, err);
+  }
+  if (status == BL_OK) {
+    bl_process_metrics_collect(self->process);
+  }
+  return status;
+}
+
 static bl_status_t start_http(bl_daemon_t *self, bl_error_t *err) {
   const char *listen = self->options->common->metrics_listen;
   if (listen == NULL) {
     return BL_OK;
   }
-  if (self->options->hooks.http == NULL) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "--metrics-listen: this program has no metrics");
-  }
-  bl_status_t status = bl_http_create(self->loop, listen, self->options->hooks.http, self->options->context,
-                                      self->metrics_address, &self->http, err);
+  bl_status_t status = bl_http_create(self->loop, listen, answer_http, self, self->metrics_address, &self->http, err);
   if (status == BL_OK) {
     bl_log(BL_LOG_INFO, "metrics on http://%s/metrics", self->metrics_address);
   }
@@ -209,6 +253,9 @@ static bl_status_t start(bl_daemon_t *self, bl_error_t *err) {
   }
   if (status == BL_OK) {
     status = watch_process(self, err);
+  }
+  if (status == BL_OK) {
+    status = create_boards(self, err);
   }
   if (status == BL_OK) {
     status = self->options->hooks.create(self, self->options->context, err);
@@ -252,6 +299,8 @@ static void cleanup(bl_daemon_t *self) {
   if (self->loop != NULL) {
     bl_loop_destroy(self->loop);
   }
+  bl_board_destroy(self->board);
+  bl_board_destroy(self->process);
 }
 
 static int run(const bl_daemon_options_t *options) {
@@ -285,6 +334,8 @@ int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv) {
     bl_flags_print_help(flags, stdout);
   } else if (options->common->version) {
     bl_version_print(flags->program, stdout);
+  } else if (options->common->describe == 1) {
+    bl_board_print_markdown(options->metrics, options->metric_count, stdout);
   } else {
     bl_log_json(options->common->log_format == 1);
     exit_code = run(options);

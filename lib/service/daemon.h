@@ -24,6 +24,7 @@
 #define BALLAST_SERVICE_DAEMON_H
 
 #include "config/flags.h"
+#include "observe/board.h"
 #include "observe/http.h"
 #include "rpc/server.h"
 
@@ -33,12 +34,13 @@ typedef struct bl_daemon bl_daemon_t;
 
 typedef struct bl_daemon_arguments {
   char *listen, *health_listen, *metrics_listen;
+  int describe;
   int64_t lifeline_fd, ready_fd;
   int log_format; // index into bl_daemon_log_formats
   bool plaintext, version;
 } bl_daemon_arguments_t;
 
-extern const char *const bl_daemon_log_formats[];
+extern const char *const bl_daemon_log_formats[], *const bl_daemon_describable[];
 
 // The rows of every service's flag table. `member_` is a bl_daemon_arguments_t in `type_`.
 #define BL_DAEMON_ROWS(type_, member_, listen_preset_)                                                                 \
@@ -69,6 +71,12 @@ extern const char *const bl_daemon_log_formats[];
        .choices = bl_daemon_log_formats,                                                                               \
        .preset = "text",                                                                                               \
        .help = "How the log on stderr is written: lines for people, or one JSON object per line."},                    \
+      {.name = "describe",                                                                                             \
+       .type = BL_OPTION_ENUM,                                                                                         \
+       .offset = offsetof(type_, member_.describe),                                                                    \
+       .hidden = true,                                                                                                 \
+       .choices = bl_daemon_describable,                                                                               \
+       .help = "Print what this program has for its documentation, and end."},                                         \
       {.name = "lifeline-fd",                                                                                          \
        .type = BL_OPTION_INT,                                                                                          \
        .offset = offsetof(type_, member_.lifeline_fd),                                                                 \
@@ -98,8 +106,9 @@ typedef struct bl_daemon_hooks {
   void (*signalled)(bl_daemon_t *daemon, int number, void *context);
   // The process that started this one is gone. NULL: bl_daemon_stop(daemon, 0).
   void (*orphaned)(bl_daemon_t *daemon, void *context);
-  // A GET on the metrics port. NULL: there is no such port and --metrics-listen is refused.
-  bl_http_fn http;
+  // Brings the board up to date; called before each /metrics is answered.
+  void (*collect)(bl_board_t *board, void *context);
+  bl_http_fn http;                  // a GET of anything but /metrics on the metrics port; may be NULL
   void (*end_calls)(void *context); // fails every call that waits, ends every watch, so that the server can drain
   void (*destroy)(void *context);   // after the server has stopped, before rpc and loop go; also after a failed create
 } bl_daemon_hooks_t;
@@ -109,6 +118,8 @@ typedef struct bl_daemon_options {
   void *arguments;                     // that flags->table fills
   const bl_daemon_arguments_t *common; // in it
   const char *health_name;             // "ballast.v1.Stage"
+  const bl_board_row_t *metrics;       // the service's own; those of the process are added
+  size_t metric_count;
   bl_daemon_hooks_t hooks;
   void *context; // of the hooks
 } bl_daemon_options_t;
@@ -118,6 +129,7 @@ int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv);
 
 bl_loop_t *bl_daemon_loop(const bl_daemon_t *daemon);
 bl_rpc_t *bl_daemon_rpc(const bl_daemon_t *daemon);
+bl_board_t *bl_daemon_board(const bl_daemon_t *daemon); // of options->metrics; there from create to destroy
 // Where metrics are served, "127.0.0.1:41234"; "" when they are not, or not yet.
 const char *bl_daemon_metrics_address(const bl_daemon_t *daemon);
 // Whether the service reports itself as serving; true once it is ready. For draining.

@@ -172,6 +172,7 @@ void bl__report_step(bl_driver_t *driver) {
 static void start(bl_driver_t *driver, bl_run_kind_t kind) {
   driver->attempt_began_ns = bl_clock_now_ns();
   bl_driver_step_run(&driver->step, kind, driver->plan_versions[kind]);
+  bl_log_step(driver->step.run.step, driver->step.run.attempt);
 }
 
 bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_run_id_t *run) {

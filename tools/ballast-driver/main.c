@@ -4,6 +4,7 @@
 #include "driver.h"
 #include "job/training.h"
 #include "loop/timer.h"
+#include "meter.h"
 #include "service/daemon.h"
 #include "service_wire.h"
 #include "sys/file.h"
@@ -64,6 +65,7 @@ typedef struct program {
   bl_driver_service_t *service;
   bl_driver_t *driver;
   bl_timer_t *orphan;
+  uint64_t metered; // revision of the journal
   bool stopping;
 } program_t;
 
@@ -106,7 +108,8 @@ static void parent_gone(bl_daemon_t *daemon, void *context) {
 }
 
 static void changed(void *context) {
-  const program_t *self = context;
+  program_t *self = context;
+  bl_meter_collect(bl_daemon_board(self->daemon), self->driver, &self->metered);
   bl_driver_service_changed(self->service);
 }
 
@@ -190,6 +193,11 @@ static void ready(void *context) {
   bl_driver_start(self->driver);
 }
 
+static void collect(bl_board_t *board, void *context) {
+  program_t *self = context;
+  bl_meter_collect(board, self->driver, &self->metered);
+}
+
 static void end_calls(void *context) {
   const program_t *self = context;
   bl_driver_service_end(self->service);
@@ -210,9 +218,12 @@ int main(int argc, char **argv) {
                                        .arguments = &self.arguments,
                                        .common = &self.arguments.common,
                                        .health_name = "ballast.v1.Driver",
+                                       .metrics = bl_meter_rows,
+                                       .metric_count = bl_meter_row_count,
                                        .hooks = {.create = create,
                                                  .serve = serve,
                                                  .ready = ready,
+                                                 .collect = collect,
                                                  .signalled = signalled,
                                                  .orphaned = parent_gone,
                                                  .end_calls = end_calls,

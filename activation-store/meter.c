@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meter.h"
+
+#include "sys/clock.h"
+
+enum {
+  INCARNATION,
+  DRAINING,
+  REVISION,
+  CAPACITY,
+  ARENAS,
+  HELD,
+  FREE,
+  LARGEST_FREE,
+  QUARANTINED,
+  IN_FLIGHT,
+  LEASES,
+  SESSIONS,
+  SESSION_ENDS,
+  RENEW_LAG,
+  RESERVED,
+  EVICTED,
+  EVICTED_BYTES,
+  LOADED,
+  LOADED_BYTES,
+  RELEASED,
+  REVOKED,
+  REFUSALS,
+  FENCED,
+  EXPIRED,
+  CHECKSUM_FAILURES,
+  STALE,
+  REPEATED,
+  CALL_SECONDS,
+  ROWS
+};
+
+// ---- values of labels
+
+static const char *lease_state(unsigned index) {
+  return bl_lease_state_name((bl_lease_state_t)(BL_LEASE_RESERVED + index));
+}
+
+static const char *session_state(unsigned index) {
+  return bl_session_state_name((bl_session_state_t)(BL_SESSION_ALIVE + index));
+}
+
+static const char *refusal(unsigned index) {
+  return bl_lease_reason_name((bl_lease_reason_t)(1 + index)); // 0 is no refusal
+}
+
+static const char *const ends[BL_SESSION_ENDS] = {"closed", "expired", "replaced", "evicted", "no_arena", "revoked"};
+static const char *end_name(unsigned index) {
+  return ends[index];
+}
+
+static const char *const calls[] = {"reserve", "evict", "load", "release"};
+static const char *call_name(unsigned index) {
+  return calls[index];
+}
+
+// ---- the table
+
+#define COUNTER(name_, help_)                                                                                          \
+  { .name = name_, .kind = BL_BOARD_COUNTER, .help = help_ }
+#define GAUGE(name_, help_)                                                                                            \
+  { .name = name_, .kind = BL_BOARD_GAUGE, .help = help_ }
+#define BY(kind_, name_, label_, value_of_, series_, help_)                                                            \
+  { .name = name_, .kind = kind_, .label = label_, .value_of = value_of_, .series = series_, .help = help_ }
+
+const bl_board_row_t bl_meter_rows[] = {
+    [INCARNATION] = GAUGE("ballast_store_incarnation",
+                          "A random number drawn at the start: another one means that all that was held is gone."),
+    [DRAINING] = GAUGE("ballast_store_draining", "1 while the store takes nothing new."),
+    [REVISION] = COUNTER("ballast_store_revisions_total", "Changes of the lease table, as watches number them."),
+    [CAPACITY] = GAUGE("ballast_store_capacity_bytes", "Memory that may be lent, all jobs together."),
+    [ARENAS] = GAUGE("ballast_store_arena_bytes", "Memory given to the arenas of jobs."),
+    [HELD] = GAUGE("ballast_store_held_bytes", "Memory in rooms that sessions hold."),
+    [FREE] = GAUGE("ballast_store_free_bytes", "Memory of arenas that nobody holds."),
+    [LARGEST_FREE] = GAUGE("ballast_store_largest_free_bytes", "The largest room that could be reserved at once."),
+    [QUARANTINED] = GAUGE("ballast_store_quarantined_bytes", "Memory that a transfer may still touch."),
+    [IN_FLIGHT] = GAUGE("ballast_store_in_flight_bytes", "Bytes being evicted or loaded now."),
+    [LEASES] = BY(BL_BOARD_GAUGE, "ballast_store_leases", "state", lease_state, BL_LEASE_STATES - BL_LEASE_RESERVED,
+                  "Leases by state."),
+    [SESSIONS] = BY(BL_BOARD_GAUGE, "ballast_store_sessions", "state", session_state, 2, "Sessions by state."),
+    [SESSION_ENDS] = BY(BL_BOARD_COUNTER, "ballast_store_session_ends_total", "cause", end_name, BL_SESSION_ENDS,
+                        "Sessions that ended, by why."),
+    [RENEW_LAG] = GAUGE("ballast_store_renew_lag_seconds",
+                        "Time since its last renewal of the session that was renewed least recently."),
+    [RESERVED] = COUNTER("ballast_store_reserved_total", "Rooms reserved."),
+    [EVICTED] = COUNTER("ballast_store_evictions_total", "Blocks that came in and were sealed."),
+    [EVICTED_BYTES] = COUNTER("ballast_store_evicted_bytes_total", "Bytes of these."),
+    [LOADED] = COUNTER("ballast_store_loads_total", "Blocks whose holder got them back."),
+    [LOADED_BYTES] = COUNTER("ballast_store_loaded_bytes_total", "Bytes of these."),
+    [RELEASED] = COUNTER("ballast_store_releases_total", "Leases released by their holder."),
+    [REVOKED] = COUNTER("ballast_store_revocations_total", "Leases revoked by an operator."),
+    [REFUSALS] = BY(BL_BOARD_COUNTER, "ballast_store_refusals_total", "reason", refusal, BL_LEASE_REASONS - 1,
+                    "Requests refused, by why."),
+    [FENCED] = COUNTER("ballast_store_fenced_total",
+                       "Requests refused because their session, incarnation or generation is out of date."),
+    [EXPIRED] = COUNTER("ballast_store_suspected_total", "Times a session was not renewed within its TTL."),
+    [CHECKSUM_FAILURES] = COUNTER("ballast_store_checksum_failures_total", "Blocks whose bytes did not match."),
+    [STALE] = COUNTER("ballast_store_stale_events_total", "Ends of transfers that were no longer known."),
+    [REPEATED] = COUNTER("ballast_store_repeated_requests_total", "Requests that came again and got their old answer."),
+    [CALL_SECONDS] = {.name = "ballast_store_call_seconds",
+                      .kind = BL_BOARD_HISTOGRAM,
+                      .label = "call",
+                      .value_of = call_name,
+                      .series = 4,
+                      .bounds = BL_BOARD_CALL_SECONDS,
+                      .help = "Time from a holder's request to its answer: a grant is a reserve, an evict includes the "
+                              "copy into the store."},
+};
+const size_t bl_meter_row_count = ROWS;
+
+// ---- reading
+
+void bl_meter_answered(bl_board_t *board, bl_meter_call_t call, uint64_t began_ns) {
+  if (board != NULL) {
+    bl_board_observe(board, CALL_SECONDS, call, (double)(bl_clock_now_ns() - began_ns) / BL_NS_PER_S);
+  }
+}
+
+// Its first 48 bits: a gauge holds them exactly.
+static double incarnation_number(const bl_incarnation_t *incarnation) {
+  double number = 0;
+  for (int i = 0; i < 6; i++) {
+    number = number * 256 + incarnation->bytes[i];
+  }
+  return number;
+}
+
+static double renew_lag_seconds(const bl_lease_table_t *table, uint64_t now_ns) {
+  double lag = 0;
+  uint32_t cursor = 0;
+  bl_session_view_t view;
+  while (bl_lease_table_sessions(table, &cursor, &view)) {
+    double since = now_ns > view.renewed_ns ? (double)(now_ns - view.renewed_ns) / BL_NS_PER_S : 0;
+    lag = since > lag ? since : lag;
+  }
+  return lag;
+}
+
+void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table) {
+  const bl_lease_config_t *config = bl_lease_table_config(table);
+  const uint64_t now_ns = bl_clock_now_ns();
+  bl_lease_stats_t stats;
+  bl_lease_table_stats(table, &stats);
+  bl_board_set(board, INCARNATION, 0, incarnation_number(&config->incarnation));
+  bl_board_set(board, DRAINING, 0, bl_lease_table_is_draining(table));
+  bl_board_set(board, REVISION, 0, (double)bl_lease_table_journal(table)->revision);
+  bl_board_set(board, CAPACITY, 0, (double)config->capacity_bytes);
+  bl_board_set(board, ARENAS, 0, (double)stats.arena_bytes);
+  bl_board_set(board, HELD, 0, (double)stats.held_bytes);
+  bl_board_set(board, FREE, 0, (double)stats.free_bytes);
+  bl_board_set(board, LARGEST_FREE, 0, (double)stats.largest_free_bytes);
+  bl_board_set(board, QUARANTINED, 0, (double)stats.quarantined_bytes);
+  bl_board_set(board, IN_FLIGHT, 0, (double)stats.in_flight_bytes);
+  for (unsigned i = 0; i + BL_LEASE_RESERVED < BL_LEASE_STATES; i++) {
+    bl_board_set(board, LEASES, i, (double)stats.leases[BL_LEASE_RESERVED + i]);
+  }
+  bl_board_set(board, SESSIONS, 0, (double)stats.sessions[BL_SESSION_ALIVE]);
+  bl_board_set(board, SESSIONS, 1, (double)stats.sessions[BL_SESSION_SUSPECT]);
+  for (unsigned i = 0; i < BL_SESSION_ENDS; i++) {
+    bl_board_set(board, SESSION_ENDS, i, (double)stats.ended[i]);
+  }
+  bl_board_set(board, RENEW_LAG, 0, renew_lag_seconds(table, now_ns));
+  bl_board_set(board, RESERVED, 0, (double)stats.reserved);
+  bl_board_set(board, EVICTED, 0, (double)stats.evicted);
+  bl_board_set(board, EVICTED_BYTES, 0, (double)stats.evicted_bytes);
+  bl_board_set(board, LOADED, 0, (double)stats.loaded);
+  bl_board_set(board, LOADED_BYTES, 0, (double)stats.loaded_bytes);
+  bl_board_set(board, RELEASED, 0, (double)stats.released);
+  bl_board_set(board, REVOKED, 0, (double)stats.revoked);
+  double fenced = 0;
+  for (unsigned i = 1; i < BL_LEASE_REASONS; i++) {
+    bl_board_set(board, REFUSALS, i - 1, (double)stats.refused[i]);
+    if (bl_lease_reason_status((bl_lease_reason_t)i) == BL_FENCED) {
+      fenced += (double)stats.refused[i];
+    }
+  }
+  bl_board_set(board, FENCED, 0, fenced);
+  bl_board_set(board, EXPIRED, 0, (double)stats.suspected);
+  bl_board_set(board, CHECKSUM_FAILURES, 0, (double)stats.checksum_failures);
+  bl_board_set(board, STALE, 0, (double)stats.stale_events);
+  bl_board_set(board, REPEATED, 0, (double)stats.repeated);
+}

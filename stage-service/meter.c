@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meter.h"
+
+#include "sys/clock.h"
+
+#include <string.h>
+
+enum {
+  RANK,
+  STEP,
+  POLICY_VERSION,
+  STEPS,
+  ATTEMPTS,
+  STEP_SECONDS,
+  BUSY,
+  STALLS,
+  BUBBLE,
+  MEMORY,
+  MEMORY_PEAK,
+  MEMORY_PLANNED,
+  SLOTS_OWN,
+  SLOTS_USED,
+  SLOTS_PEAK,
+  SLOT_BYTES,
+  EVICTED,
+  LOADED,
+  LOST,
+  DROPPED,
+  RECOMPUTED,
+  PATHS,
+  ROWS
+};
+
+// ---- values of labels
+
+static const char *const outcomes[] = {"voted", "aborted", "failed"};
+static const char *outcome_name(unsigned index) {
+  return outcomes[index];
+}
+
+static const char *tag_name(unsigned index) {
+  return bl_memory_tag_name((bl_memory_tag_t)index);
+}
+
+static const char *path_name(unsigned index) {
+  return bl_path_name(index == 0 ? BL_PATH_SHM : BL_PATH_TCP);
+}
+
+// A wait is named after its reason (executor/stall.h); the peer's number behind it is no part of the cause.
+typedef struct cause {
+  const char *prefix, *name;
+} cause_t;
+static const cause_t causes[] = {{"activation from", "activation"},
+                                 {"gradient from", "gradient"},
+                                 {"tied gradient from", "tied_gradient"},
+                                 {"send to", "send"},
+                                 {"eviction", "eviction"},
+                                 {"load", "load"},
+                                 {"", "other"}};
+#define CAUSES (sizeof causes / sizeof causes[0])
+
+static const char *cause_name(unsigned index) {
+  return causes[index].name;
+}
+
+static unsigned cause_of(const char *wait) {
+  unsigned i = 0;
+  while (strncmp(wait, causes[i].prefix, strlen(causes[i].prefix)) != 0) {
+    i++;
+  }
+  return i;
+}
+
+// ---- the table
+
+#define COUNTER(name_, help_)                                                                                          \
+  { .name = name_, .kind = BL_BOARD_COUNTER, .help = help_ }
+#define GAUGE(name_, help_)                                                                                            \
+  { .name = name_, .kind = BL_BOARD_GAUGE, .help = help_ }
+#define BY_TAG(name_, help_)                                                                                           \
+  {                                                                                                                    \
+    .name = name_, .kind = BL_BOARD_GAUGE, .label = "tag", .value_of = tag_name, .series = BL_MEMORY_TAGS,             \
+    .help = help_                                                                                                      \
+  }
+
+const bl_board_row_t bl_meter_rows[] = {
+    [RANK] = GAUGE("ballast_stage_rank", "Number of the stage in its job, -1 while it has none."),
+    [STEP] = GAUGE("ballast_stage_step", "The last step applied to the weights."),
+    [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the plan that the last applied step followed."),
+    [STEPS] = COUNTER("ballast_steps_total", "Steps applied by this process."),
+    [ATTEMPTS] = {.name = "ballast_attempts_total",
+                  .kind = BL_BOARD_COUNTER,
+                  .label = "outcome",
+                  .value_of = outcome_name,
+                  .series = 3,
+                  .help = "Attempts at a step, a validation or a token that ended, by how."},
+    [STEP_SECONDS] = {.name = "ballast_step_seconds",
+                      .kind = BL_BOARD_HISTOGRAM,
+                      .bounds = BL_BOARD_STEP_SECONDS,
+                      .help = "Time of an applied step on this stage, computing and waiting."},
+    [BUSY] = COUNTER("ballast_busy_seconds_total", "Time spent computing in applied steps."),
+    [STALLS] = {.name = "ballast_stall_seconds_total",
+                .kind = BL_BOARD_COUNTER,
+                .label = "cause",
+                .value_of = cause_name,
+                .series = CAUSES,
+                .help = "Time the compute thread waited in runs that came to a vote, by what for."},
+    [BUBBLE] = GAUGE("ballast_bubble_ratio", "Share of the last applied step that was not spent computing."),
+    [MEMORY] = BY_TAG("ballast_memory_bytes", "Memory held now, by what it is for."),
+    [MEMORY_PEAK] = BY_TAG("ballast_memory_peak_bytes", "The most memory held since the job was configured."),
+    [MEMORY_PLANNED] = BY_TAG("ballast_memory_planned_bytes", "Memory planned, which is the limit."),
+    [SLOTS_OWN] = GAUGE("ballast_own_slots", "Slots for activation blocks of this stage's own in the last step."),
+    [SLOTS_USED] = GAUGE("ballast_used_slots", "Slots in use now."),
+    [SLOTS_PEAK] = GAUGE("ballast_peak_slots", "The most slots in use at one instant of the last applied step."),
+    [SLOT_BYTES] = GAUGE("ballast_slot_bytes", "Size of one slot."),
+    [EVICTED] = COUNTER("ballast_evictions_total", "Blocks parked in a store, in applied steps."),
+    [LOADED] = COUNTER("ballast_loads_total", "Blocks that came back from a store, in applied steps."),
+    [LOST] = COUNTER("ballast_lost_blocks_total", "Blocks lost with their store, in applied steps."),
+    [DROPPED] = COUNTER("ballast_dropped_blocks_total", "Blocks given up because no store took them."),
+    [RECOMPUTED] = COUNTER("ballast_recomputed_blocks_total", "Blocks made again, lost and dropped ones."),
+    [PATHS] = {.name = "ballast_data_path_peers",
+               .kind = BL_BOARD_GAUGE,
+               .label = "path",
+               .value_of = path_name,
+               .series = 2,
+               .help = "Peer stages by the data path chosen for them."},
+};
+const size_t bl_meter_row_count = ROWS;
+
+// ---- what happens
+
+static void add_stalls(bl_board_t *board, const bl_trace_t *trace) {
+  for (size_t i = 0; i < bl_trace_count(trace); i++) {
+    const bl_trace_event_t *event = bl_trace_get(trace, i);
+    if (event->wait) {
+      bl_board_add(board, STALLS, cause_of(event->name), (double)(event->end_ns - event->start_ns) / BL_NS_PER_S);
+    }
+  }
+}
+
+void bl_meter_ran(bl_board_t *board, const bl_stage_t *stage, bl_stage_outcome_t outcome) {
+  unsigned index = outcome == BL_STAGE_KEEP ? 0 : outcome == BL_STAGE_DROP ? 1 : 2;
+  bl_board_add(board, ATTEMPTS, index, 1);
+  const bl_engine_t *engine = bl_stage_engine(stage);
+  if (outcome == BL_STAGE_KEEP && engine != NULL) {
+    add_stalls(board, engine->trace);
+  }
+}
+
+void bl_meter_committed(bl_board_t *board, const bl_stage_t *stage) {
+  const bl_vote_t *vote = bl_stage_commit_vote(stage);
+  const bl_stage_counters_t *counters = &vote->counters;
+  double busy = (double)counters->busy_ns / BL_NS_PER_S, seconds = busy + (double)counters->stall_ns / BL_NS_PER_S;
+  bl_board_add(board, STEPS, 0, 1);
+  bl_board_observe(board, STEP_SECONDS, 0, seconds);
+  bl_board_add(board, BUSY, 0, busy);
+  bl_board_set(board, BUBBLE, 0, seconds > 0 ? 1 - busy / seconds : 0);
+  bl_board_set(board, POLICY_VERSION, 0, (double)vote->plan_version);
+  bl_board_set(board, SLOTS_OWN, 0, counters->own_slots);
+  bl_board_set(board, SLOTS_PEAK, 0, counters->peak_slots);
+  bl_board_add(board, EVICTED, 0, counters->evicted);
+  bl_board_add(board, LOADED, 0, counters->loaded);
+  bl_board_add(board, LOST, 0, counters->lost);
+  bl_board_add(board, DROPPED, 0, counters->dropped);
+  bl_board_add(board, RECOMPUTED, 0, counters->recomputed);
+}
+
+static void collect_paths(bl_board_t *board, bl_hub_t *hub) {
+  bl_hub_path_t paths[BL_HUB_MAX_PEERS];
+  size_t count = hub == NULL ? 0 : bl_hub_paths(hub, paths, BL_HUB_MAX_PEERS), shm = 0;
+  count = count < BL_HUB_MAX_PEERS ? count : BL_HUB_MAX_PEERS;
+  for (size_t i = 0; i < count; i++) {
+    shm += paths[i].path == BL_PATH_SHM;
+  }
+  bl_board_set(board, PATHS, 0, (double)shm);
+  bl_board_set(board, PATHS, 1, (double)(count - shm));
+}
+
+void bl_meter_collect(bl_board_t *board, const bl_stage_t *stage) {
+  const bl_engine_t *engine = bl_stage_engine(stage);
+  bl_board_set(board, RANK, 0, engine == NULL ? -1 : (double)engine->stage);
+  bl_board_set(board, STEP, 0, (double)bl_stage_step(stage)->applied);
+  bl_board_set(board, SLOTS_USED, 0, atomic_load(&bl_stage_progress(stage)->slots));
+  bl_board_set(board, SLOT_BYTES, 0, engine == NULL ? 0 : (double)engine->slot_bytes);
+  for (unsigned tag = 0; tag < BL_MEMORY_TAGS; tag++) {
+    bl_memory_usage_t usage = {0};
+    if (engine != NULL) {
+      usage = bl_memory_usage(&engine->account, (bl_memory_tag_t)tag);
+    }
+    bl_board_set(board, MEMORY, tag, (double)usage.current_bytes);
+    bl_board_set(board, MEMORY_PEAK, tag, (double)usage.peak_bytes);
+    bl_board_set(board, MEMORY_PLANNED, tag, (double)usage.planned_bytes);
+  }
+  collect_paths(board, engine != NULL && bl_stage_is_connected(stage) ? engine->hub : NULL);
+}

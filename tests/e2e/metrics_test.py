@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verifies /metrics of all three services: the text is valid (promtool, or our own strict reader), what a run does moves
+the metrics that say so, each of a store's faults moves its counter, series do not grow, and docs/metrics.md is what the
+tables say. Also the log as JSON with stage, step and attempt."""
+import json
+import os
+import re
+import subprocess
+import sys
+
+import ballast
+import prometheus
+from ballast import Service, small_inline, wait_until, write_job
+
+METRICS = ("--metrics-listen", "127.0.0.1:0")
+
+
+def metrics_address(service):
+    found = re.search(r"metrics on http://(\S+)/metrics", service.log())
+    assert found, f"no metrics address in the log:\n{service.log()}"
+    return found[1]
+
+
+def check_texts(texts):
+    if not all([prometheus.promtool(text) for text in texts]):
+        print("SKIPPED: promtool is not installed (Debian package prometheus): our own reader alone looked at the text")
+
+
+def check_json_log(path, wanted):
+    with open(path) as file:
+        lines = [json.loads(line) for line in file]
+    for line in lines:
+        assert {"time", "level", "program", "message"} <= set(line), line
+    assert any(wanted <= set(line) for line in lines), f"no line has {wanted}:\n{lines}"
+
+
+def a_run():
+    with ballast.scratch() as folder:
+        services = []
+        try:
+            for i in range(2):
+                services.append(Service(folder, "stage-service", "--listen", "127.0.0.1:0", "--log-format", "json",
+                                        *METRICS))
+            job = write_job(folder, services={"stages": [s.address for s in services]},
+                            model=small_inline(), train={"steps": 8}, data={"validation": 0.1})
+            addresses = [re.search(r"metrics on http://([^/]+)/metrics", s.log())[1] for s in services]
+            idle = prometheus.scrape(addresses[0])
+            assert idle.get("ballast_stage_rank") == -1 and idle.get("ballast_steps_total") == 0
+            driver = Service(folder, "ballast-driver", "--job", job, "--listen", "127.0.0.1:0", "--linger", *METRICS)
+            services.append(driver)
+            run = metrics_address(driver)
+            wait_until(lambda: prometheus.scrape(run).get("ballast_run_phase", phase="finished") == 1, 120,
+                       "the run has not finished")
+            of_run = prometheus.scrape(run)
+            of_stages = [prometheus.scrape(address) for address in addresses]
+            for rank, metrics in enumerate(of_stages):
+                check_stage(metrics, rank)
+            assert set(idle.values) == set(of_stages[0].values), "series appear only at the start"
+            check_driver(of_run)
+            check_texts([of_run.text, *[metrics.text for metrics in of_stages]])
+            check_json_log(services[0].log_path, {"stage"})
+            assert prometheus.fetch(run, "/nothing")[0] == 404
+        finally:
+            for service in services:
+                service.end()
+
+
+def check_stage(metrics, rank):
+    assert metrics.get("ballast_stage_rank") == rank
+    assert metrics.get("ballast_stage_step") == metrics.get("ballast_steps_total") == 8
+    assert metrics.get("ballast_attempts_total", outcome="voted") >= 8
+    assert metrics.get("ballast_step_seconds_count") == 8
+    assert metrics.get("ballast_step_seconds_sum") >= metrics.get("ballast_busy_seconds_total") > 0
+    cause = "gradient" if rank == 0 else "activation"
+    assert metrics.get("ballast_stall_seconds_total", cause=cause) > 0
+    assert metrics.get("ballast_stall_seconds_total", cause="other") == 0, "every wait has a cause"
+    assert 0 <= metrics.get("ballast_bubble_ratio") < 1
+    assert metrics.get("ballast_policy_version") >= 1
+    for tag in ("weights", "gradients", "optimizer", "slots", "edges"):
+        now = metrics.get("ballast_memory_bytes", tag=tag)
+        assert 0 < now <= metrics.get("ballast_memory_peak_bytes", tag=tag) <= \
+            metrics.get("ballast_memory_planned_bytes", tag=tag), tag
+    assert metrics.get("ballast_data_path_peers", path="shm") + metrics.get("ballast_data_path_peers", path="tcp") == 1
+    assert metrics.get("ballast_own_slots") >= metrics.get("ballast_peak_slots") > 0
+    assert metrics.get("ballast_process_resident_memory_bytes") > 1 << 20
+
+
+def check_driver(metrics):
+    assert metrics.get("ballast_run_step") == metrics.get("ballast_run_steps") == 8
+    assert metrics.get("ballast_run_steps_total") == metrics.get("ballast_run_step_seconds_count") == 8
+    assert 0 < metrics.get("ballast_run_loss") < 10 and metrics.get("ballast_run_gradient_norm") > 0
+    assert 0 < metrics.get("ballast_run_validation_loss") < 10
+    assert metrics.get("ballast_stages_reachable") == metrics.get("ballast_stages") == 2
+    assert metrics.get("ballast_policy_version") >= 1
+    assert metrics.get("ballast_run_tokens_total") == 8 * 2 * 4 * 64
+
+
+def documentation():
+    with open(os.path.join(ballast.ROOT, "docs", "metrics.md")) as file:
+        text = file.read()
+    for program in ("stage-service", "activation-store", "ballast-driver"):
+        table = subprocess.run([os.path.join(ballast.BIN, program), "--describe", "metrics"], text=True, check=True,
+                               capture_output=True, timeout=60).stdout
+        begin, end = f"<!-- {program}: begin -->\n", f"<!-- {program}: end -->\n"
+        if "--write" in sys.argv:
+            text = text[:text.index(begin) + len(begin)] + table + text[text.index(end):]
+        assert text[text.index(begin) + len(begin):text.index(end)] == table, \
+            f"docs/metrics.md is not what {program} says: python3 tests/e2e/metrics_test.py --write brings it up to date"
+    if "--write" in sys.argv:
+        with open(os.path.join(ballast.ROOT, "docs", "metrics.md"), "w") as file:
+            file.write(text)
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    documentation()
+    a_run()

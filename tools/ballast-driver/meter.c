@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meter.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+  PHASE,
+  STEP,
+  STEPS_WANTED,
+  STEPS,
+  TOKENS,
+  LOSS,
+  GRAD_NORM,
+  VALIDATION_LOSS,
+  STEP_SECONDS,
+  POLICY_VERSION,
+  STAGES,
+  STAGES_REACHABLE,
+  EVICTED,
+  LOADED,
+  LOST,
+  DROPPED,
+  RECOMPUTED,
+  CHECKPOINTS,
+  CHECKPOINT_SECONDS,
+  CHECKPOINT_STOPPED,
+  WAITING,
+  ROWS
+};
+
+// ---- values of labels
+
+static const char *const phases[] = {"connecting", "configuring", "running", "paused", "finished", "failed"};
+#define PHASES (sizeof phases / sizeof phases[0])
+static const char *phase_name(unsigned index) {
+  return phases[index];
+}
+
+static const char *const outcomes[] = {"committed", "failed"};
+static const char *outcome_name(unsigned index) {
+  return outcomes[index];
+}
+
+// ---- the table
+
+#define COUNTER(name_, help_)                                                                                          \
+  { .name = name_, .kind = BL_BOARD_COUNTER, .help = help_ }
+#define GAUGE(name_, help_)                                                                                            \
+  { .name = name_, .kind = BL_BOARD_GAUGE, .help = help_ }
+
+const bl_board_row_t bl_meter_rows[] = {
+    [PHASE] = {.name = "ballast_run_phase",
+               .kind = BL_BOARD_GAUGE,
+               .label = "phase",
+               .value_of = phase_name,
+               .series = PHASES,
+               .help = "1 for the phase the run is in, 0 for the others."},
+    [STEP] = GAUGE("ballast_run_step", "The last committed step."),
+    [STEPS_WANTED] = GAUGE("ballast_run_steps", "The step at which the run ends."),
+    [STEPS] = COUNTER("ballast_run_steps_total", "Steps committed that this driver has reported."),
+    [TOKENS] = COUNTER("ballast_run_tokens_total", "Tokens of these steps."),
+    [LOSS] = GAUGE("ballast_run_loss", "Loss of the last committed step, in nats per token; NaN before the first."),
+    [GRAD_NORM] = GAUGE("ballast_run_gradient_norm", "Gradient norm of that step, before clipping."),
+    [VALIDATION_LOSS] = GAUGE("ballast_run_validation_loss", "Loss of the last look at held-out data; NaN before."),
+    [STEP_SECONDS] = {.name = "ballast_run_step_seconds",
+                      .kind = BL_BOARD_HISTOGRAM,
+                      .bounds = BL_BOARD_STEP_SECONDS,
+                      .help = "Time of a committed step, from its start to the decision."},
+    [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the policy that the last committed step followed."),
+    [STAGES] = GAUGE("ballast_stages", "Stages of the job."),
+    [STAGES_REACHABLE] = GAUGE("ballast_stages_reachable", "Stages that answer."),
+    [EVICTED] = COUNTER("ballast_run_evictions_total", "Blocks parked in stores, all stages together."),
+    [LOADED] = COUNTER("ballast_run_loads_total", "Blocks that came back, all stages together."),
+    [LOST] = COUNTER("ballast_run_lost_blocks_total", "Blocks lost with a store, all stages together."),
+    [DROPPED] = COUNTER("ballast_run_dropped_blocks_total", "Blocks that no store took, all stages together."),
+    [RECOMPUTED] = COUNTER("ballast_run_recomputed_blocks_total", "Blocks made again, all stages together."),
+    [CHECKPOINTS] = {.name = "ballast_run_checkpoints_total",
+                     .kind = BL_BOARD_COUNTER,
+                     .label = "outcome",
+                     .value_of = outcome_name,
+                     .series = 2,
+                     .help = "Checkpoints, by how they ended."},
+    [CHECKPOINT_SECONDS] = GAUGE("ballast_run_checkpoint_seconds", "Time of the last checkpoint, copy to commit."),
+    [CHECKPOINT_STOPPED] = GAUGE("ballast_run_checkpoint_stopped_seconds", "Of these, training stood still."),
+    [WAITING] = GAUGE("ballast_run_waiting_seconds", "How long the driver has been waiting for what it waits for."),
+};
+const size_t bl_meter_row_count = ROWS;
+
+// ---- reading
+
+static void add_step(bl_board_t *board, const bl_step_event_t *step) {
+  bl_board_add(board, STEPS, 0, 1);
+  bl_board_add(board, TOKENS, 0, (double)step->tokens);
+  bl_board_set(board, LOSS, 0, step->loss);
+  bl_board_set(board, GRAD_NORM, 0, step->grad_norm);
+  bl_board_observe(board, STEP_SECONDS, 0, step->seconds);
+  bl_board_set(board, POLICY_VERSION, 0, (double)step->policy_version);
+  for (size_t i = 0; i < step->stage_count; i++) {
+    const bl_stage_counters_t *counters = &step->stages[i].counters;
+    bl_board_add(board, EVICTED, 0, counters->evicted);
+    bl_board_add(board, LOADED, 0, counters->loaded);
+    bl_board_add(board, LOST, 0, counters->lost);
+    bl_board_add(board, DROPPED, 0, counters->dropped);
+    bl_board_add(board, RECOMPUTED, 0, counters->recomputed);
+  }
+}
+
+static void add_event(bl_board_t *board, const bl_event_t *event) {
+  switch (event->kind) {
+  case BL_EVENT_STEP:
+    add_step(board, &event->step);
+    break;
+  case BL_EVENT_VALIDATION:
+    bl_board_set(board, VALIDATION_LOSS, 0, event->validation.loss);
+    break;
+  case BL_EVENT_CHECKPOINT:
+    bl_board_add(board, CHECKPOINTS, event->checkpoint->error[0] != '\0', 1);
+    if (event->checkpoint->error[0] == '\0') {
+      bl_board_set(board, CHECKPOINT_SECONDS, 0, event->checkpoint->seconds);
+      bl_board_set(board, CHECKPOINT_STOPPED, 0, event->checkpoint->stopped_seconds);
+    }
+    break;
+  default:
+    break;
+  }
+}
+
+void bl_meter_collect(bl_board_t *board, const bl_driver_t *driver, uint64_t *revision) {
+  if (*revision == 0) {
+    bl_board_set(board, LOSS, 0, NAN);
+    bl_board_set(board, VALIDATION_LOSS, 0, NAN);
+  }
+  const bl_event_t *event;
+  while ((event = bl_journal_after(bl_driver_journal(driver), *revision)) != NULL) {
+    add_event(board, event);
+    *revision = event->revision;
+  }
+  bl_driver_view_t view = bl_driver_look(driver);
+  for (unsigned i = 0; i < PHASES; i++) {
+    bl_board_set(board, PHASE, i, strcmp(phases[i], view.phase) == 0);
+  }
+  bl_board_set(board, STEP, 0, (double)view.step);
+  bl_board_set(board, STEPS_WANTED, 0, (double)view.steps);
+  bl_board_set(board, WAITING, 0, view.waiting_for[0] == '\0' ? 0 : (double)view.waiting_ns / 1e9);
+  size_t count = bl_driver_stage_count(driver), reachable = 0;
+  for (size_t i = 0; i < count; i++) {
+    reachable += bl_driver_stage(driver, i).reachable;
+  }
+  bl_board_set(board, STAGES, 0, (double)count);
+  bl_board_set(board, STAGES_REACHABLE, 0, (double)reachable);
+}

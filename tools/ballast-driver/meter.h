@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The metrics of a run, from the driver's journal and views.
+// Thread: the loop's.
+#ifndef BALLAST_DRIVER_METER_H
+#define BALLAST_DRIVER_METER_H
+
+#include "driver.h"
+
+#include "observe/board.h"
+
+extern const bl_board_row_t bl_meter_rows[];
+extern const size_t bl_meter_row_count;
+
+// Adds what the journal has beyond *revision, which moves on, and reads what is true now. To be called whenever the
+// journal has changed, so that no event is overwritten unseen.
+void bl_meter_collect(bl_board_t *board, const bl_driver_t *driver, uint64_t *revision);
+
+#endif
