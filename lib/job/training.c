@@ -48,15 +48,13 @@ static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, b
     request.memory = (double)job->memory.slots.value / (double)job->pipeline.chunks.value;
   }
   const bl_schedule_info_t *info = bl_schedule_info_find(request.name);
-  if (info != NULL && !info->runs) {
-    return bl__job_refuse(job, err, "pipeline.schedule",
-                          "this schedule can be shown and simulated, but not trained with in this version");
-  }
   bl_error_t fault;
-  bl_status_t status = bl_schedule_generate(&request, &training->schedule, &fault);
-  if (status == BL_UNIMPLEMENTED) {
+  if (info != NULL && !info->runs) {
+    (void)bl_error_set(&fault, BL_UNIMPLEMENTED, "%s can be shown and simulated, but not run: %s", info->name,
+                       info->why_not);
     return bl__job_refuse(job, err, "pipeline.schedule", fault.text);
   }
+  bl_status_t status = bl_schedule_generate(&request, &training->schedule, &fault);
   if (status != BL_OK) {
     (void)bl_job_fail(job, err, "pipeline.schedule", "%s", fault.text);
     if (err != NULL) {

@@ -13,35 +13,44 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
 #define LOOPED        BL_PLACEMENT_LOOPED
 #define VSHAPED       BL_PLACEMENT_V
 #define BIDIRECTIONAL BL_PLACEMENT_BIDIRECTIONAL
-// X(name, summary, default chunks, placement, splits, runs, chunks rule, default memory in p, generator)
+// Why the executor does not run a schedule.
+#define SLICED                                                                                                         \
+  "it cuts sequences into slices, whose attention needs keys and values of the slices before; stages compute whole "   \
+  "sequences"
+#define TWO_COPIES "its two directions need two copies of the weights on every stage; stages hold one"
+#define PAIRED                                                                                                         \
+  "its gain comes from a forward that runs beside a backward on one stage; stages run one operation at a time (zb-v "  \
+  "has the same placement)"
+// X(name, summary, default chunks, placement, splits, why it does not run, chunks rule, default memory in p, generator)
 #define SCHEDULE_TABLE(X)                                                                                              \
-  X("gpipe", "all forwards, then all backwards", 1, LOOPED, false, true, CHUNKS_ANY, 0, bl__generate_gpipe)            \
-  X("1f1b", "one forward, one backward", 1, LOOPED, false, true, CHUNKS_ONE, 0, bl__generate_1f1b)                     \
-  X("eager-1f1b", "1f1b with twice the warm-up, which hides boundary latency", 1, LOOPED, false, true, CHUNKS_ONE, 0,  \
+  X("gpipe", "all forwards, then all backwards", 1, LOOPED, false, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)            \
+  X("1f1b", "one forward, one backward", 1, LOOPED, false, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)                     \
+  X("eager-1f1b", "1f1b with twice the warm-up, which hides boundary latency", 1, LOOPED, false, NULL, CHUNKS_ONE, 0,  \
     bl__generate_eager_1f1b)                                                                                           \
-  X("interleaved", "Megatron's interleaved 1f1b over several chunks a stage", 2, LOOPED, false, true, CHUNKS_SEVERAL,  \
+  X("interleaved", "Megatron's interleaved 1f1b over several chunks a stage", 2, LOOPED, false, NULL, CHUNKS_SEVERAL,  \
     0, bl__generate_interleaved)                                                                                       \
-  X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, true,            \
+  X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, NULL,            \
     CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                               \
-  X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, false, CHUNKS_ONE, 0, bl__generate_seq1f1b)          \
-  X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 1, bl__generate_zero_bubble)       \
-  X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, true, CHUNKS_ONE, 2, bl__generate_zero_bubble)   \
-  X("zb-v", "zero bubble on a V within 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 1, bl__generate_zb_v)       \
-  X("v-min", "V-shaped, about a third of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, bl__generate_v_min)    \
-  X("v-half", "V-shaped, half of 1f1b's memory", 2, VSHAPED, true, true, CHUNKS_TWO, 0, bl__generate_v_half)           \
-  X("v-zb", "V-shaped, zero bubble from a building block", 2, VSHAPED, true, true, CHUNKS_TWO, 0, bl__generate_v_zb)   \
-  X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, VSHAPED, false, true, CHUNKS_TWO, 0,     \
+  X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, SLICED, CHUNKS_ONE, 0, bl__generate_seq1f1b)         \
+  X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, NULL, CHUNKS_ONE, 1, bl__generate_zero_bubble)       \
+  X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, NULL, CHUNKS_ONE, 2, bl__generate_zero_bubble)   \
+  X("zb-v", "zero bubble on a V within 1f1b's memory", 2, VSHAPED, true, NULL, CHUNKS_TWO, 1, bl__generate_zb_v)       \
+  X("v-min", "V-shaped, about a third of 1f1b's memory", 2, VSHAPED, true, NULL, CHUNKS_TWO, 0, bl__generate_v_min)    \
+  X("v-half", "V-shaped, half of 1f1b's memory", 2, VSHAPED, true, NULL, CHUNKS_TWO, 0, bl__generate_v_half)           \
+  X("v-zb", "V-shaped, zero bubble from a building block", 2, VSHAPED, true, NULL, CHUNKS_TWO, 0, bl__generate_v_zb)   \
+  X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, VSHAPED, false, NULL, CHUNKS_TWO, 0,     \
     bl__generate_1f1b_v)                                                                                               \
-  X("adaptive", "the fastest V-shaped order found under a memory limit", 2, VSHAPED, true, true, CHUNKS_TWO, 1,        \
+  X("adaptive", "the fastest V-shaped order found under a memory limit", 2, VSHAPED, true, NULL, CHUNKS_TWO, 1,        \
     bl__generate_adaptive)                                                                                             \
-  X("chimera", "two pipes in opposite directions", 2, BIDIRECTIONAL, false, false, CHUNKS_TWO, 0, NULL)                \
-  X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, BIDIRECTIONAL, true, false, CHUNKS_TWO, \
-    0, bl__generate_dualpipe)                                                                                          \
-  X("dualpipe-v", "dualpipe folded into one V", 2, VSHAPED, true, false, CHUNKS_TWO, 0, bl__generate_dualpipe_v)
+  X("chimera", "two pipes in opposite directions, each a copy of the model", 2, BIDIRECTIONAL, false, TWO_COPIES,      \
+    CHUNKS_TWO, 0, bl__generate_chimera)                                                                               \
+  X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, BIDIRECTIONAL, true, TWO_COPIES,        \
+    CHUNKS_TWO, 0, bl__generate_dualpipe)                                                                              \
+  X("dualpipe-v", "dualpipe folded into one V", 2, VSHAPED, true, PAIRED, CHUNKS_TWO, 0, bl__generate_dualpipe_v)
 
 static const bl_schedule_info_t infos[] = {
-#define X(name, summary, chunks, placement, splits, runs, rule, memory, generator)                                     \
-  {name, summary, chunks, placement, splits, runs},
+#define X(name, summary, chunks, placement, splits, why_not, rule, memory, generator)                                  \
+  {name, summary, chunks, placement, splits, (why_not) == NULL, why_not},
     SCHEDULE_TABLE(X)
 #undef X
 };
@@ -51,7 +60,7 @@ static const struct {
   double memory; // default limit in units of p; 0: takes no limit
   bl__generator_t *generate;
 } rows[] = {
-#define X(name, summary, chunks, placement, splits, runs, rule, memory, generator) {rule, memory, generator},
+#define X(name, summary, chunks, placement, splits, why_not, rule, memory, generator) {rule, memory, generator},
     SCHEDULE_TABLE(X)
 #undef X
 };
@@ -68,10 +77,6 @@ const bl_schedule_info_t *bl_schedule_info_find(const char *name) {
     }
   }
   return NULL;
-}
-
-bool bl_schedule_info_built(const bl_schedule_info_t *info) {
-  return rows[info - infos].generate != NULL;
 }
 
 static bl_status_t refuse_name(const char *name, bl_error_t *err) {
@@ -118,9 +123,6 @@ bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedu
     return refuse_name(request->name, err);
   }
   size_t row = (size_t)(info - infos);
-  if (rows[row].generate == NULL) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "schedule %s: not built yet in this version", info->name);
-  }
   bl_costs_t unit = BL_COSTS_UNIT;
   bl_schedule_request_t full = *request;
   full.name = info->name;

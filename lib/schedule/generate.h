@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules by name (DESIGN.md section 6). A name that exists but is not built yet is refused as such, an unknown one
-// with the list of names; nothing is ever replaced by another schedule.
+// Schedules by name (DESIGN.md section 6). An unknown name is refused with the list of names; nothing is ever replaced
+// by another schedule.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SCHEDULE_GENERATE_H
 #define BALLAST_SCHEDULE_GENERATE_H
@@ -23,7 +23,7 @@ typedef struct bl_schedule_request {
 } bl_schedule_request_t;
 
 // BL_INVALID: the shape is not possible for this schedule (names what and why); BL_NOT_FOUND: no such name;
-// BL_UNIMPLEMENTED: the name is known and not built; BL_EXHAUSTED. The result passes bl_schedule_validate.
+// BL_EXHAUSTED. The result passes bl_schedule_validate.
 BL_MUST_USE bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule,
                                              bl_error_t *err);
 
@@ -39,10 +39,10 @@ typedef struct bl_schedule_info {
   bl_placement_t placement;
   bool splits_backward; // I and W apart
   bool runs;            // the executor runs it; otherwise generator and simulator only
+  const char *why_not;  // the reason, NULL where it runs
 } bl_schedule_info_t;
 
 const bl_schedule_info_t *bl_schedule_infos(size_t *count);
 const bl_schedule_info_t *bl_schedule_info_find(const char *name); // NULL if there is no such schedule
-bool bl_schedule_info_built(const bl_schedule_info_t *info);       // false: its name is refused for now
 
 #endif

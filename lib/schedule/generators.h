@@ -18,6 +18,7 @@ bl__generator_t bl__generate_zb_v;
 bl__generator_t bl__generate_v_zb;
 bl__generator_t bl__generate_v_half;
 bl__generator_t bl__generate_v_min;
+bl__generator_t bl__generate_chimera;
 bl__generator_t bl__generate_dualpipe;
 bl__generator_t bl__generate_dualpipe_v;
 bl__generator_t bl__generate_seq1f1b;

@@ -4,7 +4,6 @@
 // p trades memory, G (v - 1) + p blocks, for bubble. The order is then improved with real costs, within the memory
 // that every stage has in the timetable.
 #include "schedule/generators.h"
-#include "schedule/peaks.h"
 #include "schedule/portfolio.h"
 #include "schedule/timetable.h"
 #include "schedule/validate.h"
@@ -54,7 +53,7 @@ bl_status_t bl__generate_grouped_interleaved(const bl_schedule_request_t *reques
     }
   }
   if (status == BL_OK) {
-    status = bl_schedule_peak_slots(base, limits);
+    status = bl__worst_peak(base, limits);
   }
   if (status == BL_OK) {
     status = bl__improve(&base, 1, request->costs, limits, request->effort, schedule);

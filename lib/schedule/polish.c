@@ -8,9 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE       UINT32_MAX
-#define KICK_SWAPS 12
-#define KICK_TRIES 60
+#define NONE UINT32_MAX
+
+// The search. Times are in mean lengths of an operation, so that the unit of the costs does not matter.
+#define ROUNDS        4    // from the best order on, each with a heat of its own that falls to nothing
+#define EVENNESS      0.02 // weight of the stages' mean end beside the last one's
+#define FARTHEST      8    // places by which an operation moves at once
+#define AIMED         8    // of ten moves, those on the critical path
+#define FRUITLESS_MAX 1000 // moves in a row that change nothing and count as one order
 
 // One operation, known by its index in the lists as they were at the beginning.
 typedef struct node {
@@ -155,12 +160,9 @@ static void swap_at(polisher_t *p, uint32_t first) {
   p->nodes[first].place = place + 1;
 }
 
-// Does the stage of two neighbours that changed places stay within its limit?
-static bool fits_swapped(const polisher_t *p, uint32_t before, uint32_t after) {
-  uint32_t stage = p->nodes[before].stage, held = 0;
-  if (p->nodes[before].op.verb != BL_VERB_F || !bl_verb_ends_block((bl_verb_t)p->nodes[after].op.verb)) {
-    return true; // no F came earlier than the end of a block
-  }
+// Does a stage stay within its limit?
+static bool fits(const polisher_t *p, uint32_t stage) {
+  uint32_t held = 0;
   for (size_t i = 0; i < p->schedule->lists[stage].count; i++) {
     bl_op_t op = p->nodes[p->lists[stage][i]].op;
     held += op.verb == BL_VERB_F;
@@ -172,52 +174,67 @@ static bool fits_swapped(const polisher_t *p, uint32_t before, uint32_t after) {
   return true;
 }
 
-// Swaps neighbours on the critical path while that makes nothing later.
-static void descend(polisher_t *p, size_t *evaluations, double goal, double *t_end) {
-  collect_swaps(p, *t_end);
-  while (*evaluations > 0 && *t_end > goal && p->swap_count > 0) {
-    uint32_t pick = (uint32_t)bl_random_below(2, p->random++, p->swap_count), first = p->swaps[pick];
-    p->swaps[pick] = p->swaps[--p->swap_count];
-    uint32_t second = p->lists[p->nodes[first].stage][p->nodes[first].place + 1];
+// Moves a node by up to `places` and returns by how many it went: it stops where it may not pass a neighbour.
+static uint32_t shift(polisher_t *p, uint32_t n, bool later, uint32_t places) {
+  const node_t *node = &p->nodes[n];
+  const uint32_t *list = p->lists[node->stage];
+  uint32_t done = 0;
+  for (; done < places; done++) {
+    if (later ? node->place + 1 >= p->schedule->lists[node->stage].count : node->place == 0) {
+      break;
+    }
+    uint32_t first = later ? n : list[node->place - 1], second = later ? list[node->place + 1] : n;
+    if (!may_swap(p, &p->nodes[first], &p->nodes[second])) {
+      break;
+    }
     swap_at(p, first);
-    double now = INFINITY;
-    if (fits_swapped(p, second, first)) {
-      now = time_order(p);
-      (*evaluations)--;
-    }
-    if (now <= *t_end) {
-      *t_end = now;
-      collect_swaps(p, now);
-    } else {
-      swap_at(p, second);
-    }
   }
+  return done;
 }
 
-// Out of a local optimum: swaps a few neighbours anywhere that can be swapped.
-static double kick(polisher_t *p, size_t *evaluations) {
-  double now = INFINITY;
-  for (int tries = 0, left = KICK_SWAPS; tries < KICK_TRIES && left > 0 && *evaluations > 0; tries++) {
-    uint32_t first = (uint32_t)bl_random_below(3, p->random++, p->count);
-    const node_t *node = &p->nodes[first];
-    if (node->place + 1 >= p->schedule->lists[node->stage].count) {
-      continue;
-    }
-    uint32_t second = p->lists[node->stage][node->place + 1];
-    if (!may_swap(p, node, &p->nodes[second])) {
-      continue;
-    }
-    swap_at(p, first);
-    (*evaluations)--;
-    double then = fits_swapped(p, second, first) ? time_order(p) : INFINITY;
-    if (isinf(then)) {
-      swap_at(p, second);
-    } else {
-      now = then;
-      left--;
-    }
+// What is to become small. Of orders that end at the same time the one whose stages end earlier is nearer to a better.
+static double score_of(const polisher_t *p, double t_end) {
+  double sum = 0;
+  for (uint32_t s = 0; s < p->schedule->stages; s++) {
+    size_t count = p->schedule->lists[s].count;
+    sum += count > 0 ? p->nodes[p->lists[s][count - 1]].end : 0;
   }
-  return now;
+  return t_end + EVENNESS * sum / p->schedule->stages;
+}
+
+// How much worse, in heats, an order may be and still be accepted: about -ln of a uniform number, but by exact
+// arithmetic, so that every machine finds the same order.
+static double patience(polisher_t *p) {
+  uint64_t bits = bl_random_bits(4, p->random++);
+  double halvings = 0;
+  for (; (bits & 1) != 0 && halvings < 32; bits >>= 1) {
+    halvings++;
+  }
+  return 0.6931471805599453 * (halvings + (double)((bits >> 1) & 0xffff) / 65536);
+}
+
+typedef struct move {
+  uint32_t node, places;
+  bool later;
+} move_t;
+
+// Mostly one of two neighbours on the critical path that might change places; now and then any node.
+static move_t draw_move(polisher_t *p) {
+  move_t move = {.places = 1};
+  bool aimed = p->swap_count > 0 && bl_random_below(2, p->random++, 10) < AIMED;
+  if (aimed) {
+    move.node = p->swaps[bl_random_below(2, p->random++, p->swap_count)];
+  } else {
+    move.node = (uint32_t)bl_random_below(3, p->random++, p->count);
+  }
+  move.later = bl_random_below(2, p->random++, 2) != 0;
+  if (aimed && !move.later) {
+    move.node = p->lists[p->nodes[move.node].stage][p->nodes[move.node].place + 1];
+  }
+  if (!aimed || bl_random_below(2, p->random++, 2) == 0) {
+    move.places += (uint32_t)bl_random_below(2, p->random++, aimed ? FARTHEST : FARTHEST / 2);
+  }
+  return move;
 }
 
 static void restore(polisher_t *p, const uint32_t *order) {
@@ -229,20 +246,48 @@ static void restore(polisher_t *p, const uint32_t *order) {
   }
 }
 
-static void search(polisher_t *p, size_t evaluations, double goal, double *t_end) {
-  double now = *t_end;
-  memcpy(p->best, p->lists[0], p->count * sizeof *p->best); // the lists lie one behind the other
-  while (evaluations > 0 && *t_end > goal && !isinf(now)) {
-    descend(p, &evaluations, goal, &now);
-    if (now <= *t_end) {
-      *t_end = now;
-      memcpy(p->best, p->lists[0], p->count * sizeof *p->best);
-    } else {
-      restore(p, p->best);
+// Simulated annealing from the present order, which ends at `now`.
+static void anneal(polisher_t *p, size_t evaluations, double heat, double goal, double now, double *t_end) {
+  double score = score_of(p, now);
+  uint32_t fruitless = 0;
+  collect_swaps(p, now);
+  for (size_t left = evaluations; left > 0 && *t_end > goal;) {
+    move_t move = draw_move(p);
+    uint32_t moved = shift(p, move.node, move.later, move.places);
+    fruitless = moved == 0 ? fruitless + 1 : 0;
+    if (moved == 0) {
+      left -= fruitless % FRUITLESS_MAX == 0;
+      continue;
     }
-    now = evaluations > 0 ? kick(p, &evaluations) : INFINITY;
+    left--;
+    double then = fits(p, p->nodes[move.node].stage) ? time_order(p) : INFINITY;
+    double attempt = isinf(then) ? INFINITY : score_of(p, then);
+    double allowed = heat * ((double)left / (double)evaluations) * patience(p);
+    if (attempt <= score + allowed) {
+      now = then;
+      score = attempt;
+      collect_swaps(p, now);
+      if (now < *t_end * (1 - 1e-12)) {
+        *t_end = now;
+        memcpy(p->best, p->lists[0], p->count * sizeof *p->best);
+      }
+    } else {
+      (void)shift(p, move.node, !move.later, moved);
+    }
   }
-  restore(p, p->best);
+}
+
+static void search(polisher_t *p, size_t evaluations, double goal, double *t_end) {
+  static const double heats[ROUNDS] = {2, 0.5, 0.2, 1};
+  double mean = 0;
+  for (uint32_t n = 0; n < p->count; n++) {
+    mean += p->nodes[n].cost / p->count;
+  }
+  memcpy(p->best, p->lists[0], p->count * sizeof *p->best); // the lists lie one behind the other
+  for (uint32_t round = 0; round < ROUNDS && evaluations >= ROUNDS && *t_end > goal; round++) {
+    anneal(p, evaluations / ROUNDS, heats[round] * mean, goal, time_order(p), t_end);
+    restore(p, p->best);
+  }
 }
 
 bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits, size_t evaluations,

@@ -32,6 +32,18 @@ void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *
   }
 }
 
+bl_status_t bl__worst_peak(const bl_schedule_t *base, uint32_t *limits) {
+  uint32_t worst = 0;
+  bl_status_t status = bl_schedule_peak_slots(base, limits);
+  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+    worst = limits[s] > worst ? limits[s] : worst;
+  }
+  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+    limits[s] = worst;
+  }
+  return status;
+}
+
 bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
                                const uint32_t *limits, uint32_t bases, double effort) {
   *portfolio = (bl__portfolio_t){.costs = costs, .limits = limits, .effort = effort};

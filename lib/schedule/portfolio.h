@@ -71,5 +71,7 @@ bool bl__costs_are_cells(const bl_costs_t *costs, uint32_t virtual_stages);
 BL_MUST_USE bl_status_t bl__schedule_like(const bl_schedule_t *like, bl_schedule_t **made);
 // Limits in blocks from those of a request, in device-micro-batches: `limits` has room for [stages].
 void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits);
+// What the fullest stage of `base` holds, in blocks, as the limit of every stage.
+BL_MUST_USE bl_status_t bl__worst_peak(const bl_schedule_t *base, uint32_t *limits);
 
 #endif

@@ -2,7 +2,6 @@
 // 1F1B-V (Qi et al., NeurIPS 2024, appendix): a V with fused backward that stays at two thirds of 1F1B's memory. The
 // timetable's cells are the paper's; the order is then improved with real costs, within its memory.
 #include "schedule/generators.h"
-#include "schedule/peaks.h"
 #include "schedule/portfolio.h"
 #include "schedule/timetable.h"
 
@@ -66,18 +65,6 @@ static bl_status_t fill_base(bl_schedule_t *base, backward_clock_t clock, bool *
   return status;
 }
 
-static bl_status_t worst_peak(const bl_schedule_t *base, uint32_t *limits) {
-  uint32_t worst = 0;
-  bl_status_t status = bl_schedule_peak_slots(base, limits);
-  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
-    worst = limits[s] > worst ? limits[s] : worst;
-  }
-  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
-    limits[s] = worst;
-  }
-  return status;
-}
-
 bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   (void)err;
   uint32_t p = request->stages, count = 0;
@@ -96,7 +83,7 @@ bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedul
       status = fill_base(bases[count], k == 0 ? published : other, &possible);
     }
     if (status == BL_OK && k == 0) {
-      status = worst_peak(bases[0], limits);
+      status = bl__worst_peak(bases[0], limits);
     }
     count += possible || k == 0;
   }

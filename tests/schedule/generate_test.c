@@ -57,13 +57,13 @@ static void fewer_micro_batches_than_stages_work(void **state) {
   bl_schedule_destroy(schedule);
 }
 
-static void every_built_name_is_valid_over_a_grid(void **state) {
+static void every_name_is_valid_over_a_grid(void **state) {
   (void)state;
   size_t count;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   assert_int_equal(count, 17);
   for (size_t n = 0; n < count; n++) {
-    for (uint32_t p = 1; p <= 7 && bl_schedule_info_built(&infos[n]); p += p > 2 ? 4 : 1) {
+    for (uint32_t p = 1; p <= 7; p += p > 2 ? 4 : 1) {
       for (uint32_t m = 1; m <= 13; m += 4) {
         bl_schedule_request_t request = {.name = infos[n].name, .stages = p, .micro_batches = m, .effort = 0.02};
         bl_schedule_t *schedule = NULL;
@@ -84,6 +84,41 @@ static void every_built_name_is_valid_over_a_grid(void **state) {
       }
     }
   }
+}
+
+static void names_that_do_not_run_say_why(void **state) {
+  (void)state;
+  size_t count, kept_back = 0;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t n = 0; n < count; n++) {
+    assert_int_equal(infos[n].runs, infos[n].why_not == NULL);
+    kept_back += !infos[n].runs;
+  }
+  assert_int_equal(kept_back, 4);
+  assert_non_null(strstr(bl_schedule_info_find("chimera")->why_not, "two copies"));
+  assert_non_null(strstr(bl_schedule_info_find("dualpipe")->why_not, "two copies"));
+  assert_non_null(strstr(bl_schedule_info_find("seq1f1b")->why_not, "slices"));
+  assert_non_null(strstr(bl_schedule_info_find("dualpipe-v")->why_not, "beside a backward"));
+}
+
+// The two directions mirror each other, in the published order of one unit.
+static void chimera_sends_half_of_the_micro_batches_each_way(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = generate((bl_schedule_request_t){.name = "chimera", .stages = 4, .micro_batches = 4});
+  assert_int_equal(schedule->pipes, 2);
+  for (uint32_t s = 0; s < 4; s++) {
+    uint32_t down = 0, up = 0;
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bl_op_t op = schedule->lists[s].ops[i];
+      bool second = bl_schedule_pipe(schedule, op.virtual_stage) == 1;
+      assert_int_equal(op.micro_batch >= 2, second);
+      assert_int_equal(op.virtual_stage, second ? 7 - s : s);
+      *(second ? &up : &down) += op.verb == BL_VERB_F;
+    }
+    assert_int_equal(down, 2);
+    assert_int_equal(up, 2);
+  }
+  bl_schedule_destroy(schedule);
 }
 
 static void forward_only_is_valid_on_any_placement(void **state) {
@@ -115,6 +150,7 @@ static void impossible_requests_are_refused_by_name(void **state) {
   refuse((bl_schedule_request_t){.name = "1f1b", .stages = 0, .micro_batches = 2}, BL_INVALID, "stages");
   refuse((bl_schedule_request_t){.name = "1f1b", .stages = 2, .micro_batches = 0}, BL_INVALID, "micro-batches");
   refuse((bl_schedule_request_t){.name = "1f1b", .stages = 2, .micro_batches = 2, .chunks = 3}, BL_INVALID, "chunk");
+  refuse((bl_schedule_request_t){.name = "chimera", .stages = 3, .micro_batches = 4}, BL_INVALID, "even number");
   bl_costs_t costs = BL_COSTS_UNIT;
   costs.every.input = -1;
   refuse((bl_schedule_request_t){.name = "1f1b", .stages = 2, .micro_batches = 2, .costs = &costs}, BL_INVALID,
@@ -126,7 +162,9 @@ int main(void) {
       cmocka_unit_test(gpipe_runs_all_forwards_first),
       cmocka_unit_test(one_f_one_b_starts_with_its_warm_up),
       cmocka_unit_test(fewer_micro_batches_than_stages_work),
-      cmocka_unit_test(every_built_name_is_valid_over_a_grid),
+      cmocka_unit_test(every_name_is_valid_over_a_grid),
+      cmocka_unit_test(names_that_do_not_run_say_why),
+      cmocka_unit_test(chimera_sends_half_of_the_micro_batches_each_way),
       cmocka_unit_test(forward_only_is_valid_on_any_placement),
       cmocka_unit_test(impossible_requests_are_refused_by_name),
   };
