@@ -219,3 +219,13 @@ bl_status_t bl_ctl_report_validation(bl_ctl_report_t *report, const bl_ctl_valid
   report->last_validation = validation->step;
   return line_finish(&line, report, err);
 }
+
+bl_status_t bl_ctl_report_note(bl_ctl_report_t *report, const char *json, bl_error_t *err) {
+  line_t line;
+  bl_status_t status = line_begin(&line, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  fprintf(line.stream, "%s\n", json);
+  return line_finish(&line, report, err);
+}

@@ -28,4 +28,7 @@ BL_MUST_USE bl_status_t bl_ctl_report_step(bl_ctl_report_t *report, const bl_ctl
 BL_MUST_USE bl_status_t bl_ctl_report_validation(bl_ctl_report_t *report, const bl_ctl_validation_t *validation,
                                                  bl_error_t *err);
 
+// A line of JSON (without its end) about the run as a whole.
+BL_MUST_USE bl_status_t bl_ctl_report_note(bl_ctl_report_t *report, const char *json, bl_error_t *err);
+
 #endif

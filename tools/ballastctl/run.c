@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl run: checks a job to the end, then trains it.
+#include "job_file.h"
 #include "session.h"
 #include "verbs.h"
 
 #include "config/flags.h"
 #include "config/job.h"
 #include "job/resume.h"
-#include "job/training.h"
-#include "sys/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +19,7 @@ typedef struct arguments {
   bool local, resume, verbose, summary, check;
   bl_optional_int_t steps;
   bl_text_list_t sets;
-  char *report, *timeline;
+  char *report, *timeline, *profile, *predict;
   int64_t sample;
 } arguments_t;
 
@@ -37,11 +35,7 @@ static const bl_option_t rows[] = {
      AT(steps),
      .optional = true,
      .help = "Steps in total; the same as --set train.steps=N."},
-    {.name = "set",
-     .type = BL_OPTION_TEXT_LIST,
-     AT(sets),
-     .argument = "KEY=VALUE",
-     .help = "Override a key of the job; may be repeated. ballastctl configuration lists the keys."},
+    BL_CTL_SET_FLAG(arguments_t, sets),
     {.name = "report",
      .type = BL_OPTION_PATH,
      AT(report),
@@ -53,6 +47,16 @@ static const bl_option_t rows[] = {
      AT(timeline),
      .argument = "FILE.svg",
      .help = "Draw the operations of the last step (.svg or .png)."},
+    {.name = "profile",
+     .type = BL_OPTION_PATH,
+     AT(profile),
+     .argument = "FILE",
+     .help = "Record what operations took, for simulate, plan and estimate; of up to 20 steps after the first."},
+    {.name = "predict",
+     .type = BL_OPTION_PATH,
+     AT(predict),
+     .argument = "FILE",
+     .help = "Print what this profile predicted beside what was measured; --profile alone predicts from itself."},
     {.name = "sample",
      .type = BL_OPTION_INT,
      AT(sample),
@@ -75,54 +79,10 @@ static const bl_flags_t flags = {
     .positional_minimum = 1,
     .positional_maximum = 1};
 
-// The folder of a file, as an absolute path without links; the file exists.
-static bl_status_t folder_of(const char *path, char folder[PATH_MAX], bl_error_t *err) {
-  char resolved[PATH_MAX];
-  if (realpath(path, resolved) == NULL) {
-    return bl_error_set(err, BL_NOT_FOUND, "%s: cannot be resolved to an absolute path", path);
-  }
-  char *slash = strrchr(resolved, '/');
-  slash[slash == resolved] = '\0';
-  memcpy(folder, resolved, strlen(resolved) + 1);
-  return BL_OK;
-}
-
-static bl_status_t parse_job(const arguments_t *arguments, const bl_option_source_t *file, bl_job_t *job,
-                             bl_error_t *err) {
-  char steps[64], current[PATH_MAX];
-  const char **sets = calloc(arguments->sets.count + 1, sizeof *sets);
-  if (sets == NULL || getcwd(current, sizeof current) == NULL) {
-    free(sets);
-    return bl_error_set(err, BL_EXHAUSTED, "no memory, or the current folder is gone");
-  }
-  size_t count = 0;
-  for (; count < arguments->sets.count; count++) {
-    sets[count] = arguments->sets.items[count];
-  }
-  if (arguments->steps.set) {
-    snprintf(steps, sizeof steps, "train.steps=%lld", (long long)arguments->steps.value);
-    sets[count++] = steps;
-  }
-  bl_job_source_t source = {.file = *file, .sets = sets, .set_count = count, .sets_folder = current};
-  bl_status_t status = bl_job_parse(job, &source, err);
-  free(sets);
-  return status;
-}
-
 static bl_status_t load_job(const arguments_t *arguments, const char *path, bl_job_t *job, bl_error_t *err) {
-  char *bytes, folder[PATH_MAX];
-  size_t size_bytes;
-  bl_status_t status = bl_file_read(path, BL_OPTIONS_FILE_BYTES, &bytes, &size_bytes, err);
-  if (status != BL_OK) {
-    return bl_error_set(err, BL_INVALID, "%s", err->text); // a wrong job is exit code 2, whatever is wrong with it
-  }
-  status = folder_of(path, folder, err);
-  if (status == BL_OK) {
-    bl_option_source_t file = {path, bytes, size_bytes, folder};
-    status = parse_job(arguments, &file, job, err);
-  }
-  free(bytes);
-  return status;
+  char steps[64];
+  snprintf(steps, sizeof steps, "train.steps=%lld", (long long)arguments->steps.value);
+  return bl_ctl_job_read(path, &arguments->sets, arguments->steps.set ? steps : NULL, job, err);
 }
 
 static bool has_ending(const char *path, const char *ending) {
@@ -163,7 +123,7 @@ static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job
 // Everything that can be wrong with a job is found here, before anything starts.
 static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, bl_resume_t *resume, bl_error_t *err) {
   bl_training_t training;
-  bl_status_t status = bl_training_init(&training, job, err);
+  bl_status_t status = bl_ctl_job_resolve(job, &training, err);
   if (status == BL_OK && job->balance.policy != BL_JOB_POLICY_NONE) {
     bl_training_cleanup(&training);
     return bl_error_set(err, BL_UNIMPLEMENTED, "balance.policy: runs do not balance in this version; use none");
@@ -179,8 +139,6 @@ static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, 
       }
     }
     bl_training_cleanup(&training);
-  } else if (status == BL_NOT_FOUND || status == BL_DENIED || status == BL_DATA_LOSS || status == BL_IO) {
-    status = bl_error_set(err, BL_INVALID, "%s", err->text);
   }
   return status;
 }
@@ -193,6 +151,8 @@ static int train(const arguments_t *arguments, bl_job_t *job, const bl_resume_t 
                                       .summary = arguments->summary,
                                       .report = arguments->report,
                                       .timeline = arguments->timeline,
+                                      .profile = arguments->profile,
+                                      .predict = arguments->predict,
                                       .sample = (uint32_t)arguments->sample};
   return bl_ctl_session_run(&options);
 }

@@ -3,6 +3,7 @@
 
 #include "driver_wire.h"
 #include "fleet.h"
+#include "profiling.h"
 #include "progress.h"
 #include "report.h"
 #include "step_timeline.h"
@@ -42,6 +43,8 @@ typedef struct session {
   bl_ctl_progress_t *progress;
   bl_ctl_summary_t *summary;
   bl_ctl_step_timeline_t *timeline;
+  bl_ctl_profiling_t *profiling; // NULL when neither a profile nor a prediction was asked for
+  bool tracing;                  // for it
   size_t stage_count;
   bool planned, finished, failing, stopping, ending, interrupted;
   int exit_code;
@@ -204,6 +207,60 @@ static void collect_sample(session_t *session) {
   }
 }
 
+// ---- profile and prediction ----
+
+static void finish_profile(session_t *session) {
+  bl_error_t err;
+  bl_status_t status = bl_ctl_profiling_finish(session->profiling, &err);
+  if (status != BL_OK) {
+    say(session, "no profile: %s", err.text);
+    session->exit_code = bl_status_exit_code(BL_PARTIAL);
+  } else if (session->options->profile != NULL) {
+    say(session, "profile: %s", session->options->profile);
+  }
+  bl_ctl_profiling_print(session->profiling, stdout);
+  fflush(stdout);
+  char *line = bl_ctl_profiling_line(session->profiling);
+  if (line != NULL && session->report != NULL && bl_ctl_report_note(session->report, line, &err) != BL_OK) {
+    say(session, "%s", err.text);
+    session->exit_code = bl_status_exit_code(err.status);
+  }
+  free(line);
+  collect_timeline(session);
+}
+
+static void profile_event(const bl_ctl_trace_event_t *event, void *context) {
+  bl_ctl_profiling_event(((session_t *)context)->profiling, event);
+}
+
+static void profile_answered(const bl_error_t *err, void *context) {
+  session_t *session = context;
+  session->tracing = false;
+  bl_ctl_profiling_trace_end(session->profiling, err->status == BL_OK);
+  if (session->finished && !session->ending && !session->interrupted) {
+    finish_profile(session);
+  }
+}
+
+// A trace comes at the end of the step that runs; false: none was asked for.
+static bool ask_profile_trace(session_t *session) {
+  bl_error_t err;
+  if (session->tracing || !bl_ctl_profiling_wants_trace(session->profiling)) {
+    return session->tracing;
+  }
+  session->tracing =
+      bl_ctl_driver_trace(session->driver, COLLECT_MS, profile_event, profile_answered, session, &err) == BL_OK;
+  return session->tracing;
+}
+
+static void collect_profile(session_t *session) {
+  if (session->profiling == NULL) {
+    collect_timeline(session);
+  } else if (!ask_profile_trace(session)) {
+    finish_profile(session);
+  }
+}
+
 static void finish(session_t *session, int exit_code) {
   session->finished = true;
   session->exit_code = exit_code;
@@ -217,7 +274,7 @@ static void finish(session_t *session, int exit_code) {
     bl_ctl_summary_print_stages(session->summary, stdout);
     fflush(stdout);
   }
-  collect_timeline(session);
+  collect_profile(session);
 }
 
 // ---- what the driver tells ----
@@ -226,6 +283,9 @@ static void on_plan(const bl_ctl_plan_t *plan, void *context) {
   session_t *session = context;
   bl_ctl_progress_plan(session->progress, plan);
   session->stage_count = plan->stage_count;
+  if (session->profiling != NULL) {
+    bl_ctl_profiling_plan(session->profiling, plan);
+  }
   if (bl_ctl_summary_plan(session->summary, plan) == BL_OK && !session->planned) {
     bl_ctl_summary_print_plan(session->summary, stderr);
   }
@@ -241,6 +301,10 @@ static void on_step(const bl_ctl_step_t *step, void *context) {
   }
   bl_ctl_summary_step(session->summary, step);
   bl_ctl_progress_step(session->progress, step, bl_clock_now_ns());
+  if (session->profiling != NULL) {
+    bl_ctl_profiling_step(session->profiling, step);
+    (void)ask_profile_trace(session);
+  }
 }
 
 static void on_validation(const bl_ctl_validation_t *validation, void *context) {
@@ -485,6 +549,11 @@ static bl_status_t open_all(session_t *session, bl_error_t *err) {
   if (status == BL_OK) {
     status = bl_timer_create(session->loop, no_cause_came, session, &session->cause_timer, err);
   }
+  if (status == BL_OK && (session->options->profile != NULL || session->options->predict != NULL)) {
+    bool local = session->options->local;
+    status = bl_ctl_profiling_create(session->options->job, session->options->profile, session->options->predict, local,
+                                     &session->profiling, err);
+  }
   if (status == BL_OK && session->options->report != NULL) {
     const bl_resume_t *resume = session->options->resume;
     status = resume == NULL
@@ -512,6 +581,7 @@ static void close_all(session_t *session) {
   if (session->loop != NULL) {
     bl_loop_destroy(session->loop);
   }
+  bl_ctl_profiling_destroy(session->profiling);
   bl_ctl_step_timeline_destroy(session->timeline);
   bl_ctl_summary_destroy(session->summary);
   bl_ctl_progress_destroy(session->progress);

@@ -15,6 +15,8 @@ typedef struct bl_ctl_session_options {
   bool summary;              // a table of stages on standard output at the end
   const char *report;        // NULL: none
   const char *timeline;      // picture of the last step; NULL: none
+  const char *profile;       // where to record a profile of the run; NULL: nowhere
+  const char *predict;       // profile to predict from; NULL: none
   uint32_t sample;           // tokens of text to draw at the end, to standard output
 } bl_ctl_session_options_t;
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices as numbers from their data sheets, and what operations of a chunk would take on them. These are MODELS, not
+// measurements: peaks of the vendor times shares of them that large kernels reach. Whoever has the device should record
+// a profile (profile.h), which replaces all of this.
+//
+// Time of an operation = products with weights at `matmul` of the peak + attention products at `attention` of it
+//   + bytes that element-wise kernels move, over `stream` of the memory's bandwidth
+//   + tensor-parallel collectives over `link` of the link's, + `launch` seconds a layer.
+// tests/plan compares it with published iteration times (Korthikanti et al., arXiv 2205.05198, table 5).
+//
+// Pure. Thread: constants and values, any thread.
+#ifndef BALLAST_PLAN_HARDWARE_H
+#define BALLAST_PLAN_HARDWARE_H
+
+#include "model/chunk_span.h"
+#include "model/layout.h"
+#include "schedule/costs.h"
+
+#include <stdint.h>
+
+typedef struct bl_hardware {
+  const char *name;                       // "a100-80g"
+  const char *source;                     // what the numbers are from
+  double peak_flops;                      // dense, per second, of the dtype that is trained in
+  double memory_bytes;                    // of the device
+  double memory_rate;                     // bytes per second
+  double intra_rate;                      // bytes per second and direction between devices of a node
+  double inter_rate;                      // between nodes, per device
+  double latency;                         // seconds of a message
+  uint32_t value_bytes;                   // of an activation scalar: 2 in mixed precision
+  uint32_t state_bytes;                   // a parameter's weight and gradient
+  uint32_t moment_bytes;                  // what the optimizer keeps of a parameter: master copy and moments
+  double matmul, attention, stream, link; // shares of the peaks
+  double launch;                          // seconds a layer and operation
+} bl_hardware_t;
+
+const bl_hardware_t *bl_hardware_all(size_t *count);
+const bl_hardware_t *bl_hardware_find(const char *name); // NULL if there is none
+
+// How a stage is spread over devices. Pipeline stages are not in it.
+typedef struct bl_parallel {
+  uint32_t tensor; // t: devices that share every layer
+  bool sequence;   // what tensor parallelism leaves whole is split along the sequence
+  uint32_t data;   // d: replicas of the pipeline
+  bool shard;      // the replicas share the optimizer's state
+} bl_parallel_t;
+
+#define BL_PARALLEL_NONE ((bl_parallel_t){.tensor = 1, .data = 1})
+
+// Seconds of F, I, W and R of a chunk for one micro-batch. The head runs inside I (EXECUTION.md 6). Under
+// recompute attention I makes the scores again; R is a whole forward.
+bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model_t *model, bl_chunk_span_t span,
+                                   bl_layout_options_t options, bl_parallel_t parallel);
+// Seconds in which a boundary tensor of one micro-batch crosses a link of `rate` bytes per second.
+double bl_hardware_boundary(const bl_hardware_t *hardware, const bl_model_t *model, uint32_t micro_batch,
+                            bl_parallel_t parallel, double rate);
+// Seconds between the last backward and the next step: gradients of the replicas added, optimizer applied.
+double bl_hardware_update(const bl_hardware_t *hardware, double parameters, bl_parallel_t parallel, double rate);
+// Utilisation of the peak, in [0, 1], that a step makes: model FLOPs as published figures count them (full attention
+// square, nothing for recomputation) over time and devices.
+double bl_hardware_mfu(const bl_hardware_t *hardware, const bl_model_t *model, double sequences, double devices,
+                       double seconds);
+
+#endif

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/profile.h"
+
+#include "base/hash.h"
+#include "model/flops.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *bl_profile_model_text(const bl_model_t *m, char text[192]) {
+  snprintf(text, 192, "%s: layers %u, hidden %u, heads %u/%u of %u, ffn %u, vocab %u, seq %u%s",
+           bl_family_name(m->family), m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab,
+           m->seq, m->tied ? ", tied" : "");
+  return text;
+}
+
+uint64_t bl_profile_model_digest(const bl_model_t *model) {
+  char text[192];
+  bl_profile_model_text(model, text);
+  return bl_hash64(text, strlen(text), 0);
+}
+
+void bl_profile_cleanup(bl_profile_t *profile) {
+  for (uint32_t i = 0; profile->stages != NULL && i < profile->stage_count; i++) {
+    free(profile->stages[i].times);
+  }
+  free(profile->stages);
+  free(profile->chunks);
+  *profile = (bl_profile_t){0};
+}
+
+bl_status_t bl_profile_check_model(const bl_profile_t *profile, const bl_model_t *model, const char *name,
+                                   bl_error_t *err) {
+  char text[192];
+  bl_profile_model_text(model, text);
+  if (profile->model_digest == bl_profile_model_digest(model)) {
+    return BL_OK;
+  }
+  return bl_error_set(err, BL_INVALID,
+                      "profile %s is of another model (%s); the job's is %s; record one with ballastctl run --profile",
+                      name, profile->model_text, text);
+}
+
+static bl_chunk_costs_t scaled(bl_chunk_costs_t costs, double factor) {
+  return (bl_chunk_costs_t){costs.forward * factor, costs.input * factor, costs.weight * factor,
+                            costs.recompute * factor};
+}
+
+static bl_chunk_costs_t added(bl_chunk_costs_t a, bl_chunk_costs_t b) {
+  return (bl_chunk_costs_t){a.forward + b.forward, a.input + b.input, a.weight + b.weight, a.recompute + b.recompute};
+}
+
+// What lies above `layers` times the cost of one.
+static double surplus(double whole, double layer, uint32_t layers) {
+  return fmax(0, whole - layer * layers);
+}
+
+static bl_chunk_costs_t surplus_of(const bl_profile_chunk_t *chunk, bl_chunk_costs_t layer) {
+  uint32_t n = chunk->span.layer_count;
+  return (bl_chunk_costs_t){.forward = surplus(chunk->costs.forward, layer.forward, n),
+                            .input = surplus(chunk->costs.input, layer.input, n),
+                            .weight = surplus(chunk->costs.weight, layer.weight, n),
+                            .recompute = surplus(chunk->costs.recompute, layer.recompute, n)};
+}
+
+typedef struct parts {
+  bl_chunk_costs_t layer, embedding, head;
+} parts_t;
+
+// One chunk that holds everything: the head is what its FLOPs say, in I.
+static parts_t parts_of_whole(const bl_profile_t *profile, const bl_model_t *model) {
+  const bl_profile_chunk_t *whole = &profile->chunks[0];
+  bl_flops_t products = bl_flops_matmul(model, whole->span, 1);
+  bl_flops_t attention = bl_flops_attention(model, whole->span, 1, profile->options.attention, true);
+  double layers = products.backward_input + attention.backward_input;
+  double share = products.head / (products.head + layers);
+  parts_t parts = {.layer = scaled(whole->costs, 1.0 / whole->span.layer_count),
+                   .head = {.input = whole->costs.input * share}};
+  parts.layer.input *= 1 - share;
+  return parts;
+}
+
+// A layer costs what it does where neither embedding nor head is; with two chunks, what it does where it is cheaper.
+static parts_t parts_of(const bl_profile_t *profile, const bl_model_t *model) {
+  if (profile->chunk_count == 1) {
+    return parts_of_whole(profile, model);
+  }
+  const bl_profile_chunk_t *first = &profile->chunks[0], *last = &profile->chunks[profile->chunk_count - 1];
+  bl_chunk_costs_t sum = {0};
+  uint32_t layers = 0;
+  for (uint32_t i = 1; i + 1 < profile->chunk_count; i++) {
+    sum = added(sum, profile->chunks[i].costs);
+    layers += profile->chunks[i].span.layer_count;
+  }
+  parts_t parts;
+  if (layers > 0) {
+    parts.layer = scaled(sum, 1.0 / layers);
+  } else {
+    bl_chunk_costs_t a = scaled(first->costs, 1.0 / fmax(1, first->span.layer_count)),
+                     b = scaled(last->costs, 1.0 / fmax(1, last->span.layer_count));
+    parts.layer = (bl_chunk_costs_t){fmin(a.forward, b.forward), a.input, fmin(a.weight, b.weight),
+                                     fmin(a.recompute, b.recompute)};
+  }
+  parts.embedding = surplus_of(first, parts.layer);
+  parts.head = surplus_of(last, parts.layer);
+  return parts;
+}
+
+static bool same_chunks(const bl_profile_t *profile, const bl_chunk_span_t *spans, uint32_t count) {
+  bool same = profile->chunk_count == count;
+  for (uint32_t i = 0; i < count && same; i++) {
+    same = profile->chunks[i].span.first_layer == spans[i].first_layer &&
+           profile->chunks[i].span.layer_count == spans[i].layer_count;
+  }
+  return same;
+}
+
+static double attention_share(const bl_model_t *model, bl_attention_t attention) {
+  bl_chunk_span_t whole = bl_chunk_span_whole(model);
+  double scores = bl_flops_attention(model, whole, 1, attention, true).forward;
+  return scores / (scores + bl_flops_matmul(model, whole, 1).forward);
+}
+
+void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, const bl_chunk_span_t *spans,
+                      uint32_t count, bl_layout_options_t options, bl_chunk_costs_t *costs) {
+  bool same = same_chunks(profile, spans, count);
+  parts_t parts = parts_of(profile, model);
+  double batch = (double)options.micro_batch / profile->options.micro_batch;
+  bool again = options.recompute == BL_RECOMPUTE_ATTENTION && profile->options.recompute != BL_RECOMPUTE_ATTENTION;
+  for (uint32_t i = 0; i < count; i++) {
+    bl_chunk_costs_t chunk = same ? profile->chunks[i].costs : scaled(parts.layer, spans[i].layer_count);
+    if (!same && spans[i].embedding) {
+      chunk = added(chunk, parts.embedding);
+    }
+    if (!same && spans[i].head) {
+      chunk = added(chunk, parts.head);
+    }
+    if (again) {
+      chunk.input += chunk.forward * attention_share(model, options.attention);
+    }
+    costs[i] = scaled(chunk, batch);
+  }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/trial.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// What a run of the simulator borrows.
+typedef struct setting {
+  bl_costs_t costs;
+  bl_machine_t machine;
+  double *boundaries; // [virtual stages]
+  double *paths;      // [stages]
+  double *evenly;     // durations of all operations, stage by stage, with those of E and L
+  const double **times;
+} setting_t;
+
+static void setting_cleanup(setting_t *s) {
+  free(s->boundaries);
+  free(s->paths);
+  free(s->evenly);
+  free(s->times);
+}
+
+static bl_status_t measure_stages(const bl_trial_request_t *r, bl_trial_t *trial, bl_error_t *err) {
+  for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
+    bl_trial_stage_t *stage = &trial->stages[r->schedule->stage_of[v]];
+    bl_footprint_request_t one = {.model = r->model, .spans = &r->spans[v], .span_count = 1, .options = r->options};
+    bl_footprint_t footprint;
+    if (r->hardware != NULL && r->hardware->value_bytes != sizeof(float)) {
+      footprint = bl_footprint_of_cluster(&one, r->hardware, r->parallel);
+    } else if (bl_footprint_of_executor(&one, &footprint) != BL_OK) {
+      return bl_error_set(err, BL_INVALID, "an activation block of virtual stage %u would exceed all memory", v);
+    }
+    stage->slot_bytes = fmax(stage->slot_bytes, footprint.slot_bytes);
+    stage->evict_bytes = fmax(stage->evict_bytes, footprint.evict_bytes);
+    stage->parameters += bl_footprint_parameters(r->model, r->spans[v]) / r->parallel.tensor;
+  }
+  for (uint32_t s = 0; s < r->schedule->stages; s++) {
+    for (size_t i = 0; i < r->schedule->lists[s].count; i++) {
+      trial->stages[s].evictions += r->schedule->lists[s].ops[i].verb == BL_VERB_E;
+      trial->stages[s].loads += r->schedule->lists[s].ops[i].verb == BL_VERB_L;
+    }
+  }
+  return BL_OK;
+}
+
+static void fill_costs(const bl_trial_request_t *r, bl_trial_t *trial) {
+  uint32_t count = r->schedule->virtual_stages;
+  if (r->profile != NULL) {
+    bl_profile_costs(r->profile, r->model, r->spans, count, r->options, trial->costs);
+    return;
+  }
+  for (uint32_t v = 0; v < count; v++) {
+    trial->costs[v] = bl_hardware_costs(r->hardware, r->model, r->spans[v], r->options, r->parallel);
+  }
+}
+
+// A copy inside a machine, where nothing was measured.
+#define COPY_BYTES_PER_SECOND 4e9
+
+static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
+  for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
+    if (r->profile != NULL) {
+      setting->boundaries[v] = r->profile->boundary * r->options.micro_batch / r->profile->options.micro_batch;
+    } else {
+      double rate = r->boundary_rates != NULL ? r->boundary_rates[v] : r->hardware->intra_rate;
+      setting->boundaries[v] = bl_hardware_boundary(r->hardware, r->model, r->options.micro_batch, r->parallel, rate);
+    }
+  }
+  for (uint32_t s = 0; s < r->schedule->stages; s++) {
+    if (r->profile != NULL) {
+      uint32_t of = s < r->profile->stage_count ? s : 0;
+      double seen = (r->profile->stages[of].evict + r->profile->stages[of].load) / 2;
+      setting->paths[s] = seen > 0 ? seen : trial->stages[s].evict_bytes / COPY_BYTES_PER_SECOND;
+    } else {
+      double rate = r->path_rates != NULL ? r->path_rates[s] : r->hardware->intra_rate;
+      setting->paths[s] = r->hardware->latency + trial->stages[s].evict_bytes / (r->hardware->link * rate);
+    }
+  }
+}
+
+static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, bl_error_t *err) {
+  const bl_schedule_t *schedule = r->schedule;
+  if (r->profile == NULL || r->profile->stage_count != schedule->stages) {
+    return bl_error_set(err, BL_INVALID, "a replay needs a profile of as many stages, %u", schedule->stages);
+  }
+  setting->evenly = calloc(bl_schedule_op_count(schedule) + 1, sizeof *setting->evenly);
+  setting->times = calloc(schedule->stages, sizeof *setting->times);
+  if (setting->evenly == NULL || setting->times == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a replay");
+  }
+  double *next = setting->evenly;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    const bl_profile_stage_t *stage = &r->profile->stages[s];
+    uint32_t used = 0;
+    setting->times[s] = next;
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bool computes = bl_verb_computes((bl_verb_t)schedule->lists[s].ops[i].verb);
+      if (computes && used == stage->time_count) {
+        break;
+      }
+      *next++ = computes ? stage->times[used++] : 0;
+    }
+    if (next != setting->times[s] + schedule->lists[s].count || used != stage->time_count) {
+      return bl_error_set(err, BL_INVALID,
+                          "a replay needs a profile of the same schedule: stage %u has %u operations there", s,
+                          stage->time_count);
+    }
+  }
+  setting->machine.times = setting->times;
+  return BL_OK;
+}
+
+static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting, bl_error_t *err) {
+  setting->boundaries = calloc(r->schedule->virtual_stages, sizeof(double));
+  setting->paths = calloc(r->schedule->stages, sizeof(double));
+  if (setting->boundaries == NULL || setting->paths == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", r->schedule->stages);
+  }
+  fill_links(r, trial, setting);
+  setting->costs = (bl_costs_t){.chunks = trial->costs};
+  setting->machine = (bl_machine_t){
+      .cores = trial->cores, .early_gradient = true, .boundaries = setting->boundaries, .paths = setting->paths};
+  return r->replay ? fill_times(r, setting, err) : BL_OK;
+}
+
+static double between_of(const bl_trial_request_t *r, const bl_trial_t *trial) {
+  if (r->profile != NULL) {
+    return r->profile->between;
+  }
+  double most = 0;
+  for (uint32_t s = 0; s < r->schedule->stages; s++) {
+    most = fmax(most, trial->stages[s].parameters * r->parallel.tensor);
+  }
+  double rate = r->update_rate > 0 ? r->update_rate : r->hardware->inter_rate;
+  return bl_hardware_update(r->hardware, most, r->parallel, rate);
+}
+
+static uint32_t shared_cores(const bl_trial_request_t *r) {
+  uint32_t cores = r->cores > 0 ? r->cores : r->profile != NULL ? r->profile->cores : 0;
+  return cores < r->schedule->stages ? cores : 0;
+}
+
+bl_status_t bl_trial_run(const bl_trial_request_t *request, bl_trial_t *trial, bl_error_t *err) {
+  const bl_schedule_t *schedule = request->schedule;
+  bl_trial_request_t r = *request;
+  r.parallel.tensor = r.parallel.tensor > 0 ? r.parallel.tensor : 1;
+  r.parallel.data = r.parallel.data > 0 ? r.parallel.data : 1;
+  bl_trial_t made = {.cores = shared_cores(&r)};
+  setting_t setting = {0};
+  made.costs = calloc(schedule->virtual_stages, sizeof *made.costs);
+  made.stages = calloc(schedule->stages, sizeof *made.stages);
+  bl_status_t status = BL_OK;
+  if (made.costs == NULL || made.stages == NULL) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", schedule->stages);
+  }
+  status = status == BL_OK ? measure_stages(&r, &made, err) : status;
+  if (status == BL_OK) {
+    fill_costs(&r, &made);
+    status = set_up(&r, &made, &setting, err);
+  }
+  if (status == BL_OK) {
+    status = bl_simulate_on(schedule, &setting.costs, &setting.machine, &made.simulation, err);
+  }
+  setting_cleanup(&setting);
+  if (status != BL_OK) {
+    bl_trial_cleanup(&made);
+    return status;
+  }
+  made.between = between_of(&r, &made);
+  made.step = made.simulation.t_end + made.between;
+  *trial = made;
+  return BL_OK;
+}
+
+void bl_trial_cleanup(bl_trial_t *trial) {
+  bl_simulation_cleanup(&trial->simulation);
+  free(trial->costs);
+  free(trial->stages);
+  *trial = (bl_trial_t){0};
+}

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predictions beside real runs: peak slots and block bytes that `ballastctl simulate` says are exactly those of the
+report, for several schedules; a profile that a run records, read by simulate, by another run and by estimate, and
+refused for another model. Times are not judged here: tools/bench/prediction.py does that."""
+import json
+import os
+import subprocess
+
+import ballast
+
+SHAPES = [("1f1b", {}, 2), ("gpipe", {"recompute": "attention"}, 2), ("interleaved", {}, 2), ("zb-h1", {}, 2),
+          ("v-half", {}, 2), ("1f1b", {"recompute": "full"}, 3), ("1f1b", {"attention": "flash"}, 1)]
+
+
+def ctl(folder, *arguments, expect=0):
+    done = subprocess.run([ballast.CTL, *arguments], env=ballast.environment(folder), text=True, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def check_peaks(folder, schedule, keys, stages):
+    job = ballast.write_job(folder, model=ballast.small_inline(layers=6, seq=32),
+                            data={"train": [__file__], "format": "text"}, train={"steps": 2, "micro_batches": 6},
+                            pipeline={"stages": stages, "schedule": schedule, **keys})
+    predicted = json.loads(ctl(folder, "simulate", job, "-o", "json").stdout)
+    report, _ = ballast.run_job(folder, job, "--local")
+    for event in report:
+        for plan, real in zip(predicted["stages"], event["stages"]):
+            assert plan["peak_slots"] == real["peak_slots"], (schedule, keys, plan, real)
+            assert plan["peak_slot_bytes"] == real["peak_slot_bytes"], (schedule, keys, plan, real)
+    for stage in predicted["stages"]:
+        whole = stage["busy_seconds"] + sum(stage["stall_seconds"].values())
+        assert abs(whole / predicted["operations_seconds"] - 1) < 1e-6, stage
+    print(schedule, keys, stages, [stage["peak_slots"] for stage in predicted["stages"]])
+
+
+def check_profile(folder):
+    job = ballast.write_job(folder, model=ballast.small_inline(), data={"train": [__file__], "format": "text"},
+                            train={"steps": 6, "micro_batches": 8})
+    profile, larger = os.path.join(folder, "profile.json"), os.path.join(folder, "larger.json")
+    report, done = ballast.run_job(folder, job, "--local", "--profile", profile)
+    line = report[-1]
+    assert line["event"] == "prediction" and line["step"] == 6, line
+    assert [s["peak_slots"] for s in line["stages"]] == [{"predicted": n, "measured": n} for n in (2, 1)], line
+    assert all(s["slot_bytes"]["predicted"] == s["slot_bytes"]["measured"] for s in line["stages"]), line
+    assert "predicted / measured" in done.stdout, done.stdout
+    with open(profile) as file:
+        recorded = json.load(file)
+    assert recorded["ballast_profile"] == 1 and len(recorded["chunks"]) == 2, recorded
+    assert all(chunk[verb] > 0 for chunk in recorded["chunks"] for verb in "FIW"), recorded
+    assert [len(stage["times"]) for stage in recorded["stages"]] == [16, 16], recorded
+
+    simulated = json.loads(ctl(folder, "simulate", job, "--profile", profile, "--replay", "-o", "json").stdout)
+    assert simulated["measured"] and simulated["step_seconds"] > 0, simulated
+    other = ["--set", "train.micro_batch=4", "--set", "train.micro_batches=4"]
+    report, done = ballast.run_job(folder, job, "--local", "--predict", profile, "--profile", larger, *other)
+    assert report[-1]["event"] == "prediction", report[-1]
+    estimate = json.loads(ctl(folder, "estimate", "--profile", profile, "--profile", larger, "-o", "json").stdout)
+    assert (estimate["from"], estimate["to"], estimate["batch"], estimate["stages"]) == (2, 4, 16, 2), estimate
+    assert abs(estimate["ramp"] - 18 / 20) < 1e-12, estimate
+
+    wrong = ctl(folder, "simulate", job, "--profile", profile, "--set", "model.hidden=128", expect=2)
+    assert "of another model" in wrong.stderr, wrong.stderr
+    wrong = ctl(folder, "run", job, "--local", "--predict", profile, "--set", "model.hidden=128", expect=2)
+    assert "of another model" in wrong.stderr, wrong.stderr
+    wrong = ctl(folder, "simulate", job, "--profile", job, expect=2)
+    assert "is no profile" in wrong.stderr, wrong.stderr
+    wrong = ctl(folder, "simulate", job, "--hardware", "h201", expect=2)
+    assert "did you mean 'h200'" in wrong.stderr, wrong.stderr
+
+
+def main():
+    with ballast.scratch() as folder:
+        for schedule, keys, stages in SHAPES:
+            check_peaks(folder, schedule, keys, stages)
+        check_profile(folder)
+
+
+main()

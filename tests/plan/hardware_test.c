@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies the device models and the footprints against published figures: layer times of Korthikanti et al. (arXiv
+// 2205.05198, table 4), their formulas of activation bytes, and parameter counts.
+#include "plan/footprint.h"
+#include "plan/hardware.h"
+
+#include "models.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+static void assert_share(const char *what, double value, double expected, double share) {
+  printf("%-44s %12.6g published %12.6g (%+.1f %%)\n", what, value, expected, 100 * (value / expected - 1));
+  if (!(fabs(value / expected - 1) <= share)) {
+    fail_msg("%s: %.6g, expected %.6g within %.0f %%", what, value, expected, 100 * share);
+  }
+}
+
+// One layer of the 22B model, t = 8, micro-batch 4: milliseconds forward and backward.
+static void layer_times_are_near_the_published_ones(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    bool sequence;
+    bl_recompute_t recompute;
+    double forward, backward;
+  } rows[] = {{"tensor parallel", false, BL_RECOMPUTE_NONE, 7.7, 11.9},
+              {"with sequence parallelism", true, BL_RECOMPUTE_NONE, 7.2, 11.8},
+              {"attention recomputed", false, BL_RECOMPUTE_ATTENTION, 7.7, 13.2},
+              {"attention recomputed, sequence", true, BL_RECOMPUTE_ATTENTION, 7.2, 13.1},
+              {"all recomputed", false, BL_RECOMPUTE_FULL, 7.7, 19.5}};
+  const bl_hardware_t *a100 = bl_hardware_find("a100-80g");
+  bl_model_t model = gpt(48, 6144, 64);
+  bl_chunk_span_t layer = {.first_layer = 1, .layer_count = 1};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    bl_layout_options_t options = {.micro_batch = 4, .recompute = rows[i].recompute};
+    bl_parallel_t parallel = {.tensor = 8, .data = 1, .sequence = rows[i].sequence};
+    bl_chunk_costs_t costs = bl_hardware_costs(a100, &model, layer, options, parallel);
+    double backward = costs.input + costs.weight;
+    backward += rows[i].recompute == BL_RECOMPUTE_FULL ? costs.recompute : 0;
+    assert_share(rows[i].name, 1e3 * costs.forward, rows[i].forward, 0.15);
+    assert_share("  backward", 1e3 * backward, rows[i].backward, 0.20);
+  }
+}
+
+static void layer_bytes_follow_the_formulas(void **state) {
+  (void)state;
+  bl_model_t model = gpt(96, 12288, 96);
+  const double s = 2048, b = 1, h = 12288, a = 96, t = 8;
+  bl_layout_options_t none = {.micro_batch = 1}, attention = {.micro_batch = 1, .recompute = BL_RECOMPUTE_ATTENTION},
+                      full = {.micro_batch = 1, .recompute = BL_RECOMPUTE_FULL},
+                      flash = {.micro_batch = 1, .attention = BL_ATTENTION_FLASH};
+  bl_parallel_t alone = BL_PARALLEL_NONE, tensor = {.tensor = 8, .data = 1},
+                both = {.tensor = 8, .data = 1, .sequence = true};
+  const struct {
+    const char *name;
+    double bytes, expected;
+  } rows[] = {
+      {"none", bl_footprint_layer_bytes(&model, none, alone), s * b * h * (34 + 5 * a * s / h)},
+      {"t", bl_footprint_layer_bytes(&model, none, tensor), s * b * h * (10 + 24 / t + 5 * a * s / (h * t))},
+      {"t, sequence", bl_footprint_layer_bytes(&model, none, both), s * b * h / t * (34 + 5 * a * s / h)},
+      {"t, attention", bl_footprint_layer_bytes(&model, attention, tensor), s * b * h * (10 + 24 / t)},
+      {"t, flash", bl_footprint_layer_bytes(&model, flash, tensor), s * b * h * (10 + 24 / t)},
+      {"t, sequence, attention", bl_footprint_layer_bytes(&model, attention, both), 34 * s * b * h / t},
+      {"full", bl_footprint_layer_bytes(&model, full, alone), 2 * s * b * h},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    assert_share(rows[i].name, rows[i].bytes, rows[i].expected, 1e-12);
+  }
+}
+
+static void parameters_are_those_of_the_names(void **state) {
+  (void)state;
+  bl_model_t small = gpt(80, 9984, 104), large = gpt(88, 11264, 88), llama = llama_65b();
+  assert_share("GPT-3 96B", bl_footprint_parameters(&small, bl_chunk_span_whole(&small)), 96.2e9, 0.01);
+  assert_share("GPT-3 134B", bl_footprint_parameters(&large, bl_chunk_span_whole(&large)), 134.6e9, 0.01);
+  assert_share("LLaMA 65B", bl_footprint_parameters(&llama, bl_chunk_span_whole(&llama)), 65.2e9, 0.01);
+}
+
+// The same as the sum of what every chunk lays out (lib/model), which the executor allocates.
+static void the_executor_gets_what_the_layout_says(void **state) {
+  (void)state;
+  bl_model_t model = gpt(4, 256, 4);
+  bl_chunk_span_t spans[] = {{.layer_count = 1, .embedding = true}, {.first_layer = 3, .layer_count = 1, .head = true}};
+  bl_layout_options_t options = {.micro_batch = 2, .lean = true, .backward = BL_BACKWARD_FUSED};
+  bl_footprint_request_t request = {
+      .model = &model, .spans = spans, .span_count = 2, .slots = 3, .edges = 5, .options = options};
+  bl_footprint_t footprint;
+  bl_chunk_memory_t first, last;
+  assert_int_equal(bl_footprint_of_executor(&request, &footprint), BL_OK);
+  assert_int_equal(bl_chunk_memory(&model, spans[0], options, &first), BL_OK);
+  assert_int_equal(bl_chunk_memory(&model, spans[1], options, &last), BL_OK);
+  double slot = fmax((double)first.slot_bytes, (double)last.slot_bytes);
+  assert_true(footprint.slot_bytes == slot && footprint.activations == 3 * slot);
+  assert_true(footprint.weights == (double)(first.weight_bytes + last.weight_bytes));
+  assert_true(footprint.edges == 5 * (double)first.edge_bytes);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(layer_times_are_near_the_published_ones),
+      cmocka_unit_test(layer_bytes_follow_the_formulas),
+      cmocka_unit_test(parameters_are_those_of_the_names),
+      cmocka_unit_test(the_executor_gets_what_the_layout_says),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies profiles: what a recorder makes of the events of steps whose durations are known, that a profile survives
+// being written and read, what is refused, and what it says of other partitions and micro-batches.
+#include "plan/profile.h"
+#include "plan/recorder.h"
+#include "plan/trial.h"
+
+#include "schedule/generate.h"
+
+#include "models.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BOUNDARY 0.0005
+
+static void assert_near(double value, double expected) {
+  if (!(fabs(value - expected) <= 2e-6)) {
+    fail_msg("%.9g, expected %.9g", value, expected);
+  }
+}
+
+typedef struct world {
+  bl_model_t model;
+  bl_chunk_span_t spans[2];
+  bl_schedule_t *schedule;
+  bl_chunk_costs_t costs[2];
+  bl_simulation_t simulation;
+} world_t;
+
+// Two stages of a small model, stage 1 with the head, timed by the simulator with gradients that leave after I.
+static void open_world(world_t *w) {
+  bl_error_t err;
+  double boundaries[] = {BOUNDARY, 0};
+  *w = (world_t){.model = gpt(6, 64, 4),
+                 .spans = {{.layer_count = 3, .embedding = true}, {.first_layer = 3, .layer_count = 3, .head = true}},
+                 .costs = {{0.003, 0.004, 0.0031, 0.003}, {0.003, 0.006, 0.003, 0.003}}};
+  bl_schedule_request_t request = {.name = "1f1b", .stages = 2, .micro_batches = 8};
+  assert_int_equal(bl_schedule_generate(&request, &w->schedule, &err), BL_OK);
+  bl_costs_t costs = {.chunks = w->costs};
+  bl_machine_t machine = {.early_gradient = true, .boundaries = boundaries};
+  assert_int_equal(bl_simulate_on(w->schedule, &costs, &machine, &w->simulation, &err), BL_OK);
+}
+
+static void close_world(world_t *w) {
+  bl_simulation_cleanup(&w->simulation);
+  bl_schedule_destroy(w->schedule);
+}
+
+static void add_step(const world_t *w, bl_recorder_t *recorder, double step_seconds, uint32_t leave_out) {
+  bl_recorder_begin(recorder);
+  for (uint32_t s = 0; s < 2; s++) {
+    for (size_t i = 0; i + leave_out < w->schedule->lists[s].count; i++) {
+      char cell[BL_OP_TEXT];
+      bl_span_t span = w->simulation.spans[s][i];
+      bl_recorder_add(recorder, s, "activation from 0", 0, 1);
+      bl_recorder_add(recorder, s, bl_op_format(w->schedule->lists[s].ops[i], cell),
+                      (uint64_t)(span.start * 1e9) + 5000000000u, (uint64_t)(span.end * 1e9) + 5000000000u);
+    }
+  }
+  bl_recorder_end(recorder, step_seconds);
+}
+
+static bl_profile_t record(const world_t *w) {
+  bl_recorder_t *recorder;
+  bl_profile_t profile;
+  bl_error_t err;
+  assert_int_equal(bl_recorder_create(w->schedule, w->spans, &recorder), BL_OK);
+  assert_int_equal(bl_recorder_fill(recorder, &w->model, BL_ATTENTION_NAIVE, true, &profile, &err), BL_PRECONDITION);
+  for (int i = 0; i < 3; i++) {
+    add_step(w, recorder, w->simulation.t_end + 0.002, 0);
+  }
+  add_step(w, recorder, 9, 1); // lacks an operation: left out
+  assert_int_equal(bl_recorder_steps(recorder), 3);
+  assert_int_equal(bl_recorder_fill(recorder, &w->model, BL_ATTENTION_NAIVE, true, &profile, &err), BL_OK);
+  profile.options = (bl_layout_options_t){.micro_batch = 2, .lean = true, .backward = BL_BACKWARD_FUSED};
+  profile.stages[0].slot_bytes = 4096;
+  bl_recorder_destroy(recorder);
+  return profile;
+}
+
+static void known_durations_come_back(void **state) {
+  (void)state;
+  world_t w;
+  open_world(&w);
+  bl_profile_t profile = record(&w);
+  assert_int_equal(profile.steps, 3);
+  assert_near(profile.makespan, w.simulation.t_end);
+  assert_near(profile.between, 0.002);
+  assert_near(profile.boundary, BOUNDARY);
+  for (uint32_t v = 0; v < 2; v++) {
+    assert_near(profile.chunks[v].costs.forward, w.costs[v].forward);
+    assert_near(profile.chunks[v].costs.input + profile.chunks[v].costs.weight, w.costs[v].input + w.costs[v].weight);
+  }
+  // the part of I shows where stage 0 waited for its gradient: 6 of 9 milliseconds
+  assert_true(profile.chunks[1].measured_input);
+  assert_true(fabs(profile.chunks[1].costs.input - 0.006) < 2e-4);
+  bl_profile_cleanup(&profile);
+  close_world(&w);
+}
+
+// Replaying what was recorded gives the step that was recorded.
+static void a_replay_takes_as_long_as_the_step(void **state) {
+  (void)state;
+  world_t w;
+  open_world(&w);
+  bl_profile_t profile = record(&w);
+  bl_trial_t trial;
+  bl_error_t err;
+  bl_trial_request_t request = {.schedule = w.schedule,
+                                .model = &w.model,
+                                .spans = w.spans,
+                                .options = profile.options,
+                                .profile = &profile,
+                                .replay = true};
+  assert_int_equal(bl_trial_run(&request, &trial, &err), BL_OK);
+  assert_true(fabs(trial.simulation.t_end / w.simulation.t_end - 1) < 0.005);
+  assert_near(trial.step - trial.simulation.t_end, 0.002);
+  bl_trial_cleanup(&trial);
+  bl_schedule_t *other;
+  bl_schedule_request_t gpipe = {.name = "1f1b", .stages = 2, .micro_batches = 9};
+  assert_int_equal(bl_schedule_generate(&gpipe, &other, &err), BL_OK);
+  request.schedule = other;
+  assert_int_equal(bl_trial_run(&request, &trial, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "same schedule"));
+  bl_schedule_destroy(other);
+  bl_profile_cleanup(&profile);
+  close_world(&w);
+}
+
+static void reading_gives_what_was_written(void **state) {
+  (void)state;
+  world_t w;
+  open_world(&w);
+  bl_profile_t profile = record(&w), read;
+  char *text, *again;
+  bl_error_t err;
+  assert_int_equal(bl_profile_write(&profile, &text), BL_OK);
+  assert_int_equal(bl_profile_read(&read, text, strlen(text), "p.json", &err), BL_OK);
+  assert_int_equal(bl_profile_write(&read, &again), BL_OK);
+  assert_string_equal(text, again);
+  assert_int_equal(bl_profile_check_model(&read, &w.model, "p.json", &err), BL_OK);
+  bl_model_t other = w.model;
+  other.hidden = 128;
+  assert_int_equal(bl_profile_check_model(&read, &other, "p.json", &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "profile p.json is of another model (gpt2: layers 6, hidden 64"));
+  free(again);
+  free(text);
+  bl_profile_cleanup(&read);
+  bl_profile_cleanup(&profile);
+  close_world(&w);
+}
+
+static void refuse_change(const char *text, const char *from, const char *to, const char *message) {
+  char *changed = malloc(strlen(text) + strlen(to) + 1);
+  const char *at = strstr(text, from);
+  bl_profile_t profile;
+  bl_error_t err;
+  assert_non_null(at);
+  sprintf(changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+  assert_int_equal(bl_profile_read(&profile, changed, strlen(changed), "p.json", &err), BL_INVALID);
+  if (strstr(err.text, message) == NULL) {
+    fail_msg("'%s', expected '...%s...'", err.text, message);
+  }
+  free(changed);
+}
+
+static void broken_profiles_are_refused_by_name(void **state) {
+  (void)state;
+  world_t w;
+  open_world(&w);
+  bl_profile_t profile = record(&w);
+  profile.chunks[1].costs.weight = 0.25;
+  char *text;
+  assert_int_equal(bl_profile_write(&profile, &text), BL_OK);
+  refuse_change(text, "\"W\": 0.25", "\"W\": -0.25", "profile p.json: chunks[1].W must be 0 or more seconds, is -0.25");
+  refuse_change(text, "\"W\": 0.25", "\"W\": \"fast\"", "profile p.json: chunks[1].W is not a number");
+  refuse_change(text, "\"ballast_profile\": 1", "\"ballast_profile\": 2",
+                "has version 2, this program reads version 1");
+  refuse_change(text, "\"ballast_profile\": 1", "\"x\": 1", "p.json is no profile");
+  refuse_change(text, "{", "{{", "profile p.json, line 1");
+  refuse_change(text, "\"stage\": 1", "\"stage\": 7", "chunks[1].stage is not one of the stages");
+  free(text);
+  bl_profile_cleanup(&profile);
+  close_world(&w);
+}
+
+// Four stages from a profile of two: every layer costs the same, the head stays with the last stage.
+static void other_partitions_add_up(void **state) {
+  (void)state;
+  world_t w;
+  open_world(&w);
+  bl_profile_t profile = record(&w);
+  bl_chunk_span_t spans[] = {{.layer_count = 2, .embedding = true},
+                             {.first_layer = 2, .layer_count = 2},
+                             {.first_layer = 4, .layer_count = 2, .head = true}};
+  bl_chunk_costs_t three[3], twice[2];
+  bl_profile_costs(&profile, &w.model, spans, 3, profile.options, three);
+  for (uint32_t v = 0; v < 3; v++) {
+    assert_near(three[v].forward, 0.002);
+  }
+  double input = profile.chunks[0].costs.input + profile.chunks[1].costs.input;
+  assert_near(three[0].input + three[1].input + three[2].input, input);
+  assert_true(three[2].input > three[1].input);
+  bl_layout_options_t larger = profile.options;
+  larger.micro_batch = 4;
+  bl_profile_costs(&profile, &w.model, w.spans, 2, larger, twice);
+  assert_near(twice[0].forward, 2 * profile.chunks[0].costs.forward);
+  bl_profile_cleanup(&profile);
+  close_world(&w);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(known_durations_come_back),      cmocka_unit_test(a_replay_takes_as_long_as_the_step),
+      cmocka_unit_test(reading_gives_what_was_written), cmocka_unit_test(broken_profiles_are_refused_by_name),
+      cmocka_unit_test(other_partitions_add_up),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

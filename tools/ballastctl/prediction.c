@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "prediction.h"
+
+#include "job_file.h"
+
+#include "config/nearest.h"
+
+bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardware, bl_error_t *err) {
+  size_t count;
+  const bl_hardware_t *all = bl_hardware_all(&count);
+  bl_nearest_t nearest = {.name = name};
+  *hardware = bl_hardware_find(name);
+  for (size_t i = 0; i < count; i++) {
+    bl_nearest_offer(&nearest, all[i].name);
+  }
+  return *hardware != NULL
+             ? BL_OK
+             : bl_error_set(err, BL_INVALID, "--hardware %s: no such device is built in; did you mean '%s'?", name,
+                            nearest.best);
+}
+
+bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_job_t *job,
+                                   const bl_ctl_prediction_source_t *source, const char *profile_name,
+                                   bl_error_t *err) {
+  bl_ctl_prediction_t made = {0};
+  bl_policy_t policy = bl_policy_of_job(job);
+  bl_status_t status = bl_ctl_job_resolve(job, &made.training, err);
+  if (status == BL_OK && source->profile != NULL) {
+    status = bl_profile_check_model(source->profile, &made.training.model, profile_name, err);
+  }
+  if (status == BL_OK) {
+    status = bl_balance_plan_init(&made.plan, &made.training, &policy, err);
+  }
+  if (status == BL_OK) {
+    bl_trial_request_t request = {.schedule = made.plan.schedule,
+                                  .model = &made.training.model,
+                                  .spans = made.training.partition.spans,
+                                  .options = made.training.layout,
+                                  .profile = source->profile,
+                                  .hardware = source->hardware,
+                                  .replay = source->replay};
+    status = bl_trial_run(&request, &made.trial, err);
+  }
+  if (status != BL_OK) {
+    bl_ctl_prediction_cleanup(&made);
+    return status;
+  }
+  *prediction = made;
+  return BL_OK;
+}
+
+void bl_ctl_prediction_cleanup(bl_ctl_prediction_t *prediction) {
+  bl_trial_cleanup(&prediction->trial);
+  bl_balance_plan_cleanup(&prediction->plan);
+  bl_training_cleanup(&prediction->training);
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job would take, from its file: the plan that its policy means, timed with a profile's or a device's costs.
+#ifndef BALLAST_BALLASTCTL_PREDICTION_H
+#define BALLAST_BALLASTCTL_PREDICTION_H
+
+#include "job/balance.h"
+#include "plan/trial.h"
+
+typedef struct bl_ctl_prediction {
+  bl_training_t training;
+  bl_balance_plan_t plan;
+  bl_trial_t trial;
+} bl_ctl_prediction_t;
+
+typedef struct bl_ctl_prediction_source {
+  const bl_profile_t *profile;   // NULL: the device's model
+  const bl_hardware_t *hardware; // NULL with a profile
+  bool replay;                   // of the profile's recorded step
+} bl_ctl_prediction_source_t;
+
+// BL_INVALID: a bad job, or a profile of another model; `profile_name` is for messages. On failure there is nothing to
+// clean up.
+BL_MUST_USE bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_job_t *job,
+                                               const bl_ctl_prediction_source_t *source, const char *profile_name,
+                                               bl_error_t *err);
+void bl_ctl_prediction_cleanup(bl_ctl_prediction_t *prediction); // a zeroed one is fine
+
+// The device of that name; BL_INVALID names the nearest.
+BL_MUST_USE bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardware, bl_error_t *err);
+
+#endif

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiling.h"
+
+#include "job_file.h"
+#include "output.h"
+#include "profile_file.h"
+
+#include "plan/recorder.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TRACED_STEPS   20
+#define MEASURED_STEPS 1024 // most of which medians are taken
+
+typedef struct series {
+  double values[MEASURED_STEPS];
+  size_t count;
+} series_t;
+
+typedef struct stage {
+  uint32_t peak_slots;
+  uint64_t slot_bytes;
+  series_t busy, stall;
+} stage_t;
+
+struct bl_ctl_profiling {
+  const char *record, *predict;
+  const bl_job_t *job;
+  bool local, asked, finished;
+  bl_profile_t profile; // that is predicted from
+  bool has_prediction;
+  bl_ctl_prediction_t prediction;
+  double replayed; // seconds from first to last operation of the recorded step, simulated; 0: none
+  bl_training_t training;
+  bl_recorder_t *recorder;
+  uint64_t last_step, steps;
+  double last_seconds;
+  series_t seconds;
+  stage_t *stages; // [stage_count]
+  uint32_t stage_count;
+};
+
+static uint32_t cores_of_machine(void) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 0;
+}
+
+static bl_status_t predict(bl_ctl_profiling_t *p, const char *name, bl_error_t *err) {
+  bl_ctl_prediction_source_t source = {.profile = &p->profile};
+  bl_ctl_prediction_cleanup(&p->prediction);
+  bl_status_t status = bl_ctl_prediction_init(&p->prediction, p->job, &source, name, err);
+  p->has_prediction = status == BL_OK;
+  return status;
+}
+
+bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const char *record, const char *predict_from, bool local,
+                                    bl_ctl_profiling_t **profiling, bl_error_t *err) {
+  bl_ctl_profiling_t *p = calloc(1, sizeof *p);
+  if (p == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory");
+  }
+  *p = (bl_ctl_profiling_t){.record = record, .predict = predict_from, .job = job, .local = local};
+  bl_status_t status = bl_ctl_job_resolve(job, &p->training, err);
+  if (status == BL_OK) {
+    p->stage_count = p->training.stage_count;
+    p->stages = calloc(p->stage_count, sizeof *p->stages);
+    if (p->stages == NULL ||
+        bl_recorder_create(p->training.schedule, p->training.partition.spans, &p->recorder) != BL_OK) {
+      status = bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
+    }
+  }
+  if (status == BL_OK && predict_from != NULL) {
+    status = bl_ctl_profile_read(predict_from, &p->profile, err);
+    status = status == BL_OK ? predict(p, predict_from, err) : status;
+  }
+  if (status != BL_OK) {
+    bl_ctl_profiling_destroy(p);
+    return status;
+  }
+  *profiling = p;
+  return BL_OK;
+}
+
+void bl_ctl_profiling_destroy(bl_ctl_profiling_t *p) {
+  if (p == NULL) {
+    return;
+  }
+  bl_recorder_destroy(p->recorder);
+  bl_ctl_prediction_cleanup(&p->prediction);
+  bl_training_cleanup(&p->training);
+  bl_profile_cleanup(&p->profile);
+  free(p->stages);
+  free(p);
+}
+
+// ---- what the driver tells
+
+void bl_ctl_profiling_plan(bl_ctl_profiling_t *p, const bl_ctl_plan_t *plan) {
+  for (size_t i = 0; i < plan->stage_count; i++) {
+    if (plan->stages[i].stage >= 0 && (uint32_t)plan->stages[i].stage < p->stage_count) {
+      p->stages[plan->stages[i].stage].slot_bytes = plan->stages[i].slot_bytes;
+    }
+  }
+}
+
+static void keep(series_t *series, double value) {
+  if (series->count < MEASURED_STEPS) {
+    series->values[series->count++] = value;
+  }
+}
+
+void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
+  p->last_step = step->step;
+  p->last_seconds = step->seconds;
+  for (size_t i = 0; i < step->stage_count; i++) {
+    const bl_ctl_stage_step_t *from = &step->stages[i];
+    if (from->stage < 0 || (uint32_t)from->stage >= p->stage_count) {
+      continue;
+    }
+    stage_t *stage = &p->stages[from->stage];
+    stage->peak_slots = from->peak_slots > stage->peak_slots ? from->peak_slots : stage->peak_slots;
+    if (p->steps > 0) {
+      keep(&stage->busy, from->busy_seconds);
+      keep(&stage->stall, from->stall_seconds);
+    }
+  }
+  if (p->steps++ > 0) {
+    keep(&p->seconds, step->seconds);
+  }
+}
+
+bool bl_ctl_profiling_wants_trace(const bl_ctl_profiling_t *p) {
+  return p->record != NULL && !p->asked && p->steps > 1 && bl_recorder_steps(p->recorder) < TRACED_STEPS;
+}
+
+void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *event) {
+  if (!p->asked) {
+    p->asked = true;
+    bl_recorder_begin(p->recorder);
+  }
+  if (!event->wait && event->stage >= 0) {
+    bl_recorder_add(p->recorder, (uint32_t)event->stage, event->name, event->start_ns, event->end_ns);
+  }
+}
+
+void bl_ctl_profiling_trace_end(bl_ctl_profiling_t *p, bool complete) {
+  if (complete && p->asked) {
+    bl_recorder_end(p->recorder, p->last_seconds);
+  }
+  p->asked = false;
+}
+
+// ---- at the end
+
+// What the recorded step would have taken by the simulator, with its own durations.
+static void replay(bl_ctl_profiling_t *p) {
+  bl_error_t err;
+  bl_ctl_prediction_t replayed;
+  bl_ctl_prediction_source_t source = {.profile = &p->profile, .replay = true};
+  if (bl_ctl_prediction_init(&replayed, p->job, &source, p->record, &err) == BL_OK) {
+    p->replayed = replayed.trial.simulation.t_end;
+    bl_ctl_prediction_cleanup(&replayed);
+  }
+}
+
+bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
+  p->finished = true;
+  if (p->record == NULL) {
+    return BL_OK;
+  }
+  uint32_t cores = p->local ? cores_of_machine() / (uint32_t)p->job->pipeline.threads : 0;
+  cores = p->local && cores == 0 ? 1 : cores;
+  bl_profile_t profile;
+  bool input_shows = p->local && cores >= p->stage_count;
+  bl_status_t status =
+      bl_recorder_fill(p->recorder, &p->training.model, p->training.layout.attention, input_shows, &profile, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  profile.options = p->training.layout;
+  profile.cores = cores;
+  for (uint32_t s = 0; s < p->stage_count; s++) {
+    profile.stages[s].slot_bytes = p->stages[s].slot_bytes;
+  }
+  status = bl_ctl_profile_write(p->record, &profile, err);
+  if (p->predict == NULL && status == BL_OK) {
+    p->profile = profile;
+    status = predict(p, p->record, err);
+    replay(p);
+  } else {
+    bl_profile_cleanup(&profile);
+  }
+  return status;
+}
+
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(const series_t *series) {
+  series_t sorted = *series;
+  qsort(sorted.values, sorted.count, sizeof *sorted.values, compare);
+  size_t half = sorted.count / 2;
+  return sorted.count == 0       ? 0
+         : sorted.count % 2 == 1 ? sorted.values[half]
+                                 : (sorted.values[half - 1] + sorted.values[half]) / 2;
+}
+
+static double stalled(const bl_ctl_profiling_t *p, uint32_t s) {
+  const bl_simulation_t *simulation = &p->prediction.trial.simulation;
+  double sum = 0; // the end is no wait of the executor
+  for (int cause = 0; cause < BL_STALL_END; cause++) {
+    sum += simulation->stalls[s][cause];
+  }
+  return sum;
+}
+
+static const char *pair(char *text, size_t bytes, double predicted, double measured) {
+  snprintf(text, bytes, "%.3g / %.3g ms", 1e3 * predicted, 1e3 * measured);
+  return text;
+}
+
+static json_t *stage_row(const bl_ctl_profiling_t *p, uint32_t s) {
+  const stage_t *stage = &p->stages[s];
+  const bl_simulation_t *simulation = &p->prediction.trial.simulation;
+  char slots[32], bytes[64], busy[64], stall[64];
+  snprintf(slots, sizeof slots, "%u / %u", simulation->peak_slots[s], stage->peak_slots);
+  snprintf(bytes, sizeof bytes, "%llu / %llu", (unsigned long long)p->prediction.training.stages[s].slot_bytes,
+           (unsigned long long)stage->slot_bytes);
+  return json_pack("{s:i, s:s, s:s, s:s, s:s}", "stage", (int)s, "slots", slots, "bytes", bytes, "busy",
+                   pair(busy, sizeof busy, simulation->busy[s], median(&stage->busy)), "stall",
+                   pair(stall, sizeof stall, stalled(p, s), median(&stage->stall)));
+}
+
+void bl_ctl_profiling_print(const bl_ctl_profiling_t *p, FILE *stream) {
+  static const bl_ctl_column_t columns[] = {{.key = "stage", .title = "STAGE", .right = true},
+                                            {.key = "slots", .title = "PEAK SLOTS", .right = true},
+                                            {.key = "bytes", .title = "SLOT BYTES", .right = true},
+                                            {.key = "busy", .title = "BUSY", .right = true},
+                                            {.key = "stall", .title = "STALL", .right = true}};
+  if (!p->has_prediction || p->seconds.count == 0) {
+    return;
+  }
+  double predicted = p->prediction.trial.step, measured = median(&p->seconds);
+  fprintf(stream, "predicted / measured, median of %zu steps: step %.4g / %.4g ms (%+.1f %%)\n", p->seconds.count,
+          1e3 * predicted, 1e3 * measured, 100 * (predicted / measured - 1));
+  if (p->replayed > 0) {
+    fprintf(stream, "one step replayed with its own durations: %.4g / %.4g ms (%+.1f %%)\n", 1e3 * p->replayed,
+            1e3 * p->profile.replay_makespan, 100 * (p->replayed / p->profile.replay_makespan - 1));
+  }
+  json_t *rows = json_array();
+  for (uint32_t s = 0; rows != NULL && s < p->stage_count; s++) {
+    json_array_append_new(rows, stage_row(p, s));
+  }
+  if (rows == NULL ||
+      bl_ctl_print_rows(BL_CTL_TABLE, columns, sizeof columns / sizeof columns[0], rows, stream) != BL_OK) {
+    fputs("(the table of the prediction could not be printed)\n", stderr);
+  }
+  json_decref(rows);
+}
+
+static json_t *both(json_t *predicted, json_t *measured) {
+  return json_pack("{s:o, s:o}", "predicted", predicted, "measured", measured);
+}
+
+char *bl_ctl_profiling_line(const bl_ctl_profiling_t *p) {
+  if (!p->has_prediction || p->seconds.count == 0) {
+    return NULL;
+  }
+  json_t *stages = json_array();
+  const bl_simulation_t *simulation = &p->prediction.trial.simulation;
+  for (uint32_t s = 0; s < p->stage_count; s++) {
+    const stage_t *stage = &p->stages[s];
+    json_array_append_new(
+        stages, json_pack("{s:i, s:o, s:o, s:o, s:o}", "stage", (int)s, "peak_slots",
+                          both(json_integer(simulation->peak_slots[s]), json_integer(stage->peak_slots)), "slot_bytes",
+                          both(json_integer((json_int_t)p->prediction.training.stages[s].slot_bytes),
+                               json_integer((json_int_t)stage->slot_bytes)),
+                          "busy_seconds", both(json_real(simulation->busy[s]), json_real(median(&stage->busy))),
+                          "stall_seconds", both(json_real(stalled(p, s)), json_real(median(&stage->stall)))));
+  }
+  json_t *object =
+      json_pack("{s:s, s:I, s:o, s:o}", "event", "prediction", "step", (json_int_t)p->last_step, "seconds",
+                both(json_real(p->prediction.trial.step), json_real(median(&p->seconds))), "stages", stages);
+  if (object != NULL && p->replayed > 0) {
+    json_object_set_new(object, "replay_seconds", both(json_real(p->replayed), json_real(p->profile.replay_makespan)));
+  }
+  char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+  json_decref(object);
+  return text;
+}

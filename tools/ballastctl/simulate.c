@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl simulate: what a job's step would take, before it runs.
+#include "job_file.h"
+#include "output.h"
+#include "prediction.h"
+#include "profile_file.h"
+#include "verbs.h"
+
+#include "base/bytes.h"
+#include "config/flags.h"
+#include "draw/schedule_timeline.h"
+
+#include <string.h>
+
+typedef struct arguments {
+  bl_text_list_t sets;
+  char *profile, *hardware, *svg;
+  bool replay;
+  int output;
+} arguments_t;
+
+#define AT(member) .offset = offsetof(arguments_t, member)
+
+static const bl_option_t rows[] = {
+    {.name = "profile",
+     .type = BL_OPTION_PATH,
+     AT(profile),
+     .argument = "FILE",
+     .help = "Measured times, as ballastctl run --profile records them."},
+    {.name = "hardware",
+     .type = BL_OPTION_TEXT,
+     AT(hardware),
+     .argument = "NAME",
+     .preset = "host",
+     .help = "Without a profile: the model of a device. host, a100-80g, h100 or h200."},
+    {.name = "replay",
+     .type = BL_OPTION_BOOL,
+     AT(replay),
+     .help = "Use every single duration of the step that the profile recorded, not their means."},
+    {.name = "svg",
+     .type = BL_OPTION_TEXT,
+     AT(svg),
+     .argument = "FILE",
+     .help = "Also draw the timeline; FILE ends in .svg or .png."},
+    BL_CTL_SET_FLAG(arguments_t, sets),
+    BL_CTL_OUTPUT_FLAG(arguments_t, output),
+};
+
+static const bl_flags_t flags = {
+    .program = "ballastctl simulate",
+    .usage = "JOB.yaml [--profile FILE | --hardware NAME] [--set KEY=VALUE]... [--svg FILE]",
+    .about = "Times one step of a job without running it: seconds, bubble, and for every stage its slots, memory, "
+             "evictions and loads, and what it would stand still for. With a profile costs are measured ones; without "
+             "they come from a model of a device, which says how ways of running compare, not how long they take.",
+    .table = {rows, sizeof rows / sizeof rows[0], "command line"},
+    .positional_minimum = 1,
+    .positional_maximum = 1};
+
+static json_t *stalls_json(const bl_trial_t *trial, uint32_t s) {
+  json_t *stalls = json_object();
+  for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
+    json_object_set_new(stalls, bl_stall_cause_name((bl_stall_cause_t)cause),
+                        json_real(trial->simulation.stalls[s][cause]));
+  }
+  return stalls;
+}
+
+static json_t *stages_json(const bl_ctl_prediction_t *p) {
+  json_t *stages = json_array();
+  for (uint32_t s = 0; s < p->trial.simulation.stages; s++) {
+    const bl_trial_stage_t *stage = &p->trial.stages[s];
+    uint64_t slot_bytes = p->training.stages[s].slot_bytes, peak = p->trial.simulation.peak_slots[s];
+    json_array_append_new(stages,
+                          json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:f, s:o}", "stage", (int)s, "peak_slots",
+                                    (int)peak, "lent_slots", (int)p->plan.holdings.lent[s], "slot_bytes",
+                                    (json_int_t)slot_bytes, "peak_slot_bytes", (json_int_t)(peak * slot_bytes),
+                                    "evict_bytes", (json_int_t)stage->evict_bytes, "evictions", (int)stage->evictions,
+                                    "loads", (int)stage->loads, "busy_seconds", p->trial.simulation.busy[s],
+                                    "stall_seconds", stalls_json(&p->trial, s)));
+  }
+  return stages;
+}
+
+// The same for people: bytes and percentages of the step.
+static json_t *table_rows(const bl_ctl_prediction_t *p) {
+  json_t *shown = json_array();
+  const bl_simulation_t *simulation = &p->trial.simulation;
+  for (uint32_t s = 0; s < simulation->stages; s++) {
+    char slot[BL_BYTES_TEXT], peak[BL_BYTES_TEXT], text[32];
+    json_t *row = json_object();
+    uint64_t slot_bytes = p->training.stages[s].slot_bytes;
+    json_object_set_new(row, "stage", json_integer(s));
+    json_object_set_new(row, "slots", json_integer(simulation->peak_slots[s]));
+    json_object_set_new(row, "lent", json_integer(p->plan.holdings.lent[s]));
+    json_object_set_new(row, "slot", json_string(bl_bytes_format(slot_bytes, slot)));
+    json_object_set_new(row, "peak", json_string(bl_bytes_format(slot_bytes * simulation->peak_slots[s], peak)));
+    json_object_set_new(row, "evictions", json_integer(p->trial.stages[s].evictions));
+    snprintf(text, sizeof text, "%.1f %%", 100 * simulation->busy[s] / simulation->t_end);
+    json_object_set_new(row, "busy", json_string(text));
+    for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
+      snprintf(text, sizeof text, "%.1f %%", 100 * simulation->stalls[s][cause] / simulation->t_end);
+      const char *name = cause == BL_STALL_SLOT ? "slot_stall" : bl_stall_cause_name((bl_stall_cause_t)cause);
+      json_object_set_new(row, name, json_string(text));
+    }
+    json_array_append_new(shown, row);
+  }
+  return shown;
+}
+
+static const bl_ctl_column_t columns[] = {
+    {.key = "stage", .title = "STAGE", .right = true},
+    {.key = "slots", .title = "PEAK SLOTS", .right = true},
+    {.key = "lent", .title = "LENT", .right = true},
+    {.key = "slot", .title = "SLOT", .right = true},
+    {.key = "peak", .title = "BLOCKS", .right = true},
+    {.key = "evictions", .title = "EVICTIONS", .right = true},
+    {.key = "busy", .title = "BUSY", .right = true},
+    {.key = "activation", .title = "ACTIVATION", .right = true},
+    {.key = "gradient", .title = "GRADIENT", .right = true},
+    {.key = "load", .title = "LOAD", .right = true},
+    {.key = "slot_stall", .title = "SLOT STALL", .right = true, .wide = true},
+    {.key = "core", .title = "CORE", .right = true},
+    {.key = "end", .title = "END", .right = true},
+};
+
+static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
+  const bl_simulation_t *s = &p->trial.simulation;
+  printf("%s, %u stages, %u micro-batches: step %.4g s = %.4g s of operations + %.3g s between steps; bubble %.1f %%\n",
+         p->plan.schedule->name, p->plan.schedule->stages, p->plan.schedule->micro_batches, p->trial.step, s->t_end,
+         p->trial.between, 100 * s->bubble_total);
+  if (a->profile != NULL) {
+    printf("costs: measured, %s%s", a->profile, a->replay ? ", one step replayed" : "");
+    if (p->trial.cores > 0) {
+      printf(", on %u cores that the stages share", p->trial.cores);
+    }
+    printf("\n\n");
+  } else {
+    printf("costs: a MODEL of %s, not measurements (%s)\n\n", a->hardware, bl_hardware_find(a->hardware)->source);
+  }
+}
+
+static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, bl_error_t *err) {
+  bl_status_t status;
+  json_t *shown;
+  if (a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE) {
+    print_summary(a, p);
+    shown = table_rows(p);
+    status = bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], shown, stdout);
+  } else {
+    const bl_simulation_t *s = &p->trial.simulation;
+    shown =
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:b, s:i, s:o}", "schedule", p->plan.schedule->name, "step_seconds",
+                  p->trial.step, "operations_seconds", s->t_end, "between_seconds", p->trial.between, "bubble",
+                  s->bubble_total, "costs", a->profile != NULL ? a->profile : a->hardware, "measured",
+                  a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p));
+    static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};
+    status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, shown, stdout);
+  }
+  json_decref(shown);
+  return status == BL_OK ? BL_OK : bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+}
+
+static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *err) {
+  bl_job_t job = {0};
+  bl_profile_t profile = {0};
+  bl_ctl_prediction_t prediction = {0};
+  bl_ctl_prediction_source_t source = {.replay = a->replay};
+  if (a->replay && a->profile == NULL) {
+    return bl_error_set(err, BL_INVALID, "--replay needs --profile FILE: what is replayed");
+  }
+  bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
+  if (status == BL_OK && a->profile != NULL) {
+    status = bl_ctl_profile_read(a->profile, &profile, err);
+    source.profile = &profile;
+  } else if (status == BL_OK) {
+    status = bl_ctl_hardware_find(a->hardware, &source.hardware, err);
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_prediction_init(&prediction, &job, &source, a->profile, err);
+  }
+  if (status == BL_OK) {
+    status = print(a, &prediction, err);
+  }
+  if (status == BL_OK && a->svg != NULL) {
+    status = bl_schedule_timeline_draw(prediction.plan.schedule, &prediction.trial.simulation, a->svg, err);
+  }
+  bl_ctl_prediction_cleanup(&prediction);
+  bl_profile_cleanup(&profile);
+  bl_job_cleanup(&job);
+  return status;
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments;
+  bl_flags_result_t result;
+  bl_error_t err;
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
+  if (status == BL_OK && result.help) {
+    bl_flags_print_help(&flags, stdout);
+  } else if (status == BL_OK) {
+    status = simulate(&arguments, result.positional[0], &err);
+  }
+  bl_options_cleanup(&flags.table, &arguments);
+  return bl_ctl_finish(status, &err);
+}
+
+const bl_ctl_verb_t bl_ctl_simulate_verb = {"simulate", "what a step of a job would take", run};
