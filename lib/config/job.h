@@ -72,7 +72,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS 54 // rows of the table; the compiler checks it
+#define BL_JOB_KEYS 55 // rows of the table; the compiler checks it
 
 typedef struct bl_job {
   char *name;
@@ -85,7 +85,8 @@ typedef struct bl_job {
     bl_optional_bool_t tied;
   } model;
   struct {
-    bl_text_list_t train; // concatenated in this order
+    bl_text_list_t train;   // concatenated in this order, or mixed by weights
+    bl_real_list_t weights; // of the files of `train`; none: they are joined
     bl_files_or_fraction_t validation;
     bl_job_format_t format;
     bl_job_order_t order;

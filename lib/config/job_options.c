@@ -117,6 +117,14 @@ static const bl_option_t rows[] = {
      AT(data.train),
      .required = true,
      .help = "Training data: one file, or several that are joined in this order."},
+    {.name = "data.weights",
+     .type = BL_OPTION_REAL_LIST,
+     AT(data.weights),
+     IN(0, 1e9),
+     .minimum_open = true,
+     .preset_help = "files are joined",
+     .help = "How often sequences come from each file of data.train, in proportion; every file begins anew when it has "
+             "been read."},
     {.name = "data.validation",
      .type = BL_OPTION_FILES_OR_FRACTION,
      AT(data.validation),
@@ -124,15 +132,16 @@ static const bl_option_t rows[] = {
      .maximum = 1,
      .minimum_open = true,
      .maximum_open = true,
-     .help = "Held-out data: files, or a fraction taken from the end of the training data. Without it nothing is "
-             "held out."},
+     .help = "Held-out data: files, or a fraction taken from the end of the training data (with data.weights, of each "
+             "file). "
+             "Without it nothing is held out."},
     {.name = "data.format",
      .type = BL_OPTION_ENUM,
      AT(data.format),
      .choices = formats,
      .preset = "text",
      .help = "text: every byte is a token. bin: llm.c's header where its magic is there, else raw uint16 tokens. "
-             "megatron: a .bin with its .idx."},
+             "megatron: NAME, NAME.bin or NAME.idx of Megatron-LM; both files are read."},
     {.name = "data.order",
      .type = BL_OPTION_ENUM,
      AT(data.order),

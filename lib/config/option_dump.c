@@ -122,6 +122,14 @@ static void add_real(text_t *text, double value) {
   text_print(text, " %s", bl__real_format(value, number));
 }
 
+static void add_real_list(text_t *text, const bl_real_list_t *list) {
+  for (size_t i = 0; i < list->count; i++) {
+    char number[BL__REAL_TEXT];
+    text_print(text, "%s%s", i == 0 ? " [" : ", ", bl__real_format(list->items[i], number));
+  }
+  text_add(text, "]", 1);
+}
+
 // " value", or the lines of a list.
 static void add_value(text_t *text, const bl_option_t *row, const void *values) {
   const void *field = bl__option_value(row, values);
@@ -155,6 +163,9 @@ static void add_value(text_t *text, const bl_option_t *row, const void *values) 
     break;
   case BL_OPTION_INT_LIST:
     add_int_list(text, field);
+    break;
+  case BL_OPTION_REAL_LIST:
+    add_real_list(text, field);
     break;
   case BL_OPTION_FILES_OR_FRACTION:
     if (either->files.count > 0) {

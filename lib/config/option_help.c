@@ -54,6 +54,8 @@ static const char *type_word(const bl_option_t *row) {
     return "[PATH, ...]";
   case BL_OPTION_INT_LIST:
     return "[N, ...]";
+  case BL_OPTION_REAL_LIST:
+    return "[X, ...]";
   case BL_OPTION_FILES_OR_FRACTION:
     return "[PATH, ...] or X";
   }

@@ -6,7 +6,7 @@
 
 bool bl__option_is_list(const bl_option_t *row) {
   return row->type == BL_OPTION_TEXT_LIST || row->type == BL_OPTION_PATH_LIST || row->type == BL_OPTION_INT_LIST ||
-         row->type == BL_OPTION_FILES_OR_FRACTION;
+         row->type == BL_OPTION_REAL_LIST || row->type == BL_OPTION_FILES_OR_FRACTION;
 }
 
 static bool at_power_of_two(size_t count) {
@@ -63,6 +63,23 @@ static bl_status_t append_int(const bl_option_t *row, bl_int_list_t *list, const
   return BL_OK;
 }
 
+static bl_status_t append_real(const bl_option_t *row, bl_real_list_t *list, const bl__scalar_t *scalar,
+                               bl_error_t *err) {
+  double value;
+  bl_status_t status = bl__scalar_read_real(row, scalar, &value, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  void *items = list->items;
+  status = list_reserve(&items, list->count, sizeof list->items[0], err);
+  if (status != BL_OK) {
+    return status;
+  }
+  list->items = items;
+  list->items[list->count++] = value;
+  return BL_OK;
+}
+
 bl_status_t bl__option_append(const bl_option_t *row, void *values, const bl__scalar_t *scalar, const char *folder,
                               bl_error_t *err) {
   void *field = bl__option_field(row, values);
@@ -72,6 +89,8 @@ bl_status_t bl__option_append(const bl_option_t *row, void *values, const bl__sc
     return append_text(row, field, scalar, folder, err);
   case BL_OPTION_INT_LIST:
     return append_int(row, field, scalar, err);
+  case BL_OPTION_REAL_LIST:
+    return append_real(row, field, scalar, err);
   case BL_OPTION_FILES_OR_FRACTION:
     return append_text(row, &((bl_files_or_fraction_t *)field)->files, scalar, folder, err);
   default:
@@ -98,6 +117,8 @@ static size_t field_bytes(const bl_option_t *row) {
     return sizeof(bl_text_list_t);
   case BL_OPTION_INT_LIST:
     return sizeof(bl_int_list_t);
+  case BL_OPTION_REAL_LIST:
+    return sizeof(bl_real_list_t);
   case BL_OPTION_FILES_OR_FRACTION:
     return sizeof(bl_files_or_fraction_t);
   }
@@ -128,6 +149,9 @@ void bl__option_clear(const bl_option_t *row, void *values) {
     break;
   case BL_OPTION_INT_LIST:
     free(((bl_int_list_t *)field)->items);
+    break;
+  case BL_OPTION_REAL_LIST:
+    free(((bl_real_list_t *)field)->items);
     break;
   case BL_OPTION_FILES_OR_FRACTION:
     text_list_free(&((bl_files_or_fraction_t *)field)->files);
@@ -240,6 +264,8 @@ bool bl__option_is_present(const bl_option_t *row, const void *values) {
     return ((const bl_text_list_t *)field)->count > 0;
   case BL_OPTION_INT_LIST:
     return ((const bl_int_list_t *)field)->count > 0;
+  case BL_OPTION_REAL_LIST:
+    return ((const bl_real_list_t *)field)->count > 0;
   case BL_OPTION_FILES_OR_FRACTION:
     return ((const bl_files_or_fraction_t *)field)->files.count > 0 ||
            ((const bl_files_or_fraction_t *)field)->fraction > 0;

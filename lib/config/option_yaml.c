@@ -36,7 +36,7 @@ static bool read_scalar(reader_t *reader, const bl_option_t *row) {
   if (bl__scalar_is_null(&scalar)) {
     status = bl__option_preset(row, reader->values, &why);
     reader->marks[row - reader->table->rows] = (bl_option_mark_t){0};
-  } else if (row->type == BL_OPTION_INT_LIST) {
+  } else if (row->type == BL_OPTION_INT_LIST || row->type == BL_OPTION_REAL_LIST) {
     status = bl_error_set(&why, BL_INVALID, "must be a list such as [2, 1]");
   } else if (scalar.length == 0 && !scalar.quoted) {
     status = bl_error_set(&why, BL_INVALID, "has no value; write null for the default, or leave the key out");

@@ -65,6 +65,11 @@ typedef struct bl_int_list {
   size_t count;
 } bl_int_list_t;
 
+typedef struct bl_real_list {
+  double *items; // owned
+  size_t count;
+} bl_real_list_t;
+
 // Files, or the fraction of the data that is held out; neither: no files and 0.
 typedef struct bl_files_or_fraction {
   bl_text_list_t files;
@@ -82,6 +87,7 @@ typedef enum bl_option_type {
   BL_OPTION_TEXT_LIST,         // bl_text_list_t; one scalar is a list of one
   BL_OPTION_PATH_LIST,         // bl_text_list_t of paths; one scalar is a list of one
   BL_OPTION_INT_LIST,          // bl_int_list_t
+  BL_OPTION_REAL_LIST,         // bl_real_list_t, finite
   BL_OPTION_FILES_OR_FRACTION, // bl_files_or_fraction_t
 } bl_option_type_t;
 
@@ -95,7 +101,7 @@ typedef struct bl_option {
   char letter;       // command-line flags only: the short form, 0 when none
   bool minimum_open; // the minimum itself is not allowed
   bool maximum_open;
-  double minimum; // of INT, REAL, BYTES and of INT_LIST's entries; both 0: unbounded
+  double minimum; // of INT, REAL, BYTES and of entries of INT_LIST and REAL_LIST; both 0: unbounded
   double maximum;
   const char *const *choices; // of ENUM: NULL-terminated; an empty string stands for "absent" and cannot be written
   const char *preset;         // the default, as it would be written in the file; NULL: zero, NULL or not set

@@ -38,8 +38,12 @@ uint64_t bl_sampler_permute(uint64_t seed, uint64_t epoch, uint64_t windows, uin
   return index;
 }
 
+uint64_t bl_sampler_number(const bl_sampler_t *sampler, uint64_t step, uint32_t micro_batch, uint32_t sequence) {
+  return (step * sampler->micro_batches + micro_batch) * sampler->micro_batch + sequence;
+}
+
 uint64_t bl_sampler_window(const bl_sampler_t *sampler, uint64_t step, uint32_t micro_batch, uint32_t sequence) {
-  uint64_t number = (step * sampler->micro_batches + micro_batch) * sampler->micro_batch + sequence;
+  uint64_t number = bl_sampler_number(sampler, step, micro_batch, sequence);
   uint64_t index = number % sampler->windows;
   if (!sampler->shuffled) {
     return index;

@@ -29,6 +29,8 @@ typedef struct bl_sampler {
 
 // floor((tokens - 1) / seq), 0 when there are no tokens; seq >= 1.
 uint64_t bl_sampler_window_count(uint64_t tokens, uint64_t seq);
+// n, the number of a sequence in the order in which a run reads them.
+uint64_t bl_sampler_number(const bl_sampler_t *sampler, uint64_t step, uint32_t micro_batch, uint32_t sequence);
 // The window of sequence `sequence` of micro-batch `micro_batch` of step `step`, all from 0.
 uint64_t bl_sampler_window(const bl_sampler_t *sampler, uint64_t step, uint32_t micro_batch, uint32_t sequence);
 // P of one epoch at `index` < windows (exposed for its tests).

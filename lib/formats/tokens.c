@@ -4,7 +4,6 @@
 #include "base/bytes.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdbool.h>
 
 // llm.c's header: 256 little-endian int32, of which three mean something.
@@ -93,21 +92,12 @@ bl_tokens_t bl_tokens_slice(const bl_tokens_t *tokens, uint64_t first, uint64_t 
   return slice;
 }
 
-void bl_tokens_split(const bl_tokens_t *tokens, double fraction, bl_tokens_t *train, bl_tokens_t *validation) {
-  uint64_t held = (uint64_t)floor(fraction * (double)tokens->count);
-  if (held > tokens->count) {
-    held = tokens->count;
-  }
-  bl_tokens_t whole = *tokens; // either result may be `tokens` itself
-  *train = bl_tokens_slice(&whole, 0, whole.count - held);
-  *validation = bl_tokens_slice(&whole, whole.count - held, held);
-}
-
 // A run of tokens that lies in one part.
 typedef struct {
   const uint8_t *bytes;
   uint64_t count;
   bl_token_width_t width;
+  bool is_signed;
   size_t part;
   uint64_t index; // of the first token in its part
 } run_t;
@@ -124,17 +114,24 @@ static run_t find_run(const bl_tokens_t *tokens, uint64_t position, uint64_t lim
   return (run_t){.bytes = p->bytes + index * p->width,
                  .count = left < limit ? left : limit,
                  .width = p->width,
+                 .is_signed = p->is_signed,
                  .part = part,
                  .index = index};
 }
 
+// UINT32_MAX where 32 bits do not hold it, and for negative ones.
 static uint32_t token_at(const run_t *run, uint64_t i) {
   const uint8_t *bytes = run->bytes + i * run->width;
+  if (run->is_signed && bytes[run->width - 1] >= 0x80) {
+    return UINT32_MAX;
+  }
   switch (run->width) {
   case BL_TOKEN_BYTE:
     return bytes[0];
   case BL_TOKEN_U16:
     return (uint32_t)(bytes[0] | bytes[1] << 8);
+  case BL_TOKEN_U64:
+    return read_u32(bytes + 4) == 0 ? read_u32(bytes) : UINT32_MAX;
   case BL_TOKEN_U32:
     break;
   }
@@ -155,7 +152,7 @@ void bl_tokens_read(const bl_tokens_t *tokens, uint64_t first, uint64_t count, i
 uint64_t bl_tokens_find_above(const bl_tokens_t *tokens, uint64_t first, uint64_t count, uint32_t vocab) {
   for (uint64_t done = 0; done < count;) {
     run_t run = find_run(tokens, first + done, count - done);
-    bool possible = run.width == BL_TOKEN_U32 || vocab < UINT32_C(1) << (8 * run.width);
+    bool possible = run.width >= BL_TOKEN_U32 || run.is_signed || vocab < UINT32_C(1) << (8 * run.width);
     for (uint64_t i = 0; possible && i < run.count; i++) {
       if (token_at(&run, i) >= vocab) {
         return first + done + i;

@@ -6,6 +6,7 @@
 //   bin      llm.c: a header of 256 little-endian int32 {magic, version, count, 0...}, then the tokens;
 //              magic 20240520, version 1: uint16 tokens; magic 20240801, version 7: uint32 tokens;
 //            where no magic is there, nanoGPT's: uint16 tokens from the first byte.
+//   (Megatron-LM's files: formats/megatron.h)
 // A stream is several parts one after the other, cut to a range (the training part or the held-out end).
 //
 // PURE. Thread: any; parts and streams are immutable and borrow the files' bytes.
@@ -14,16 +15,18 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum { BL_TOKEN_BYTE = 1, BL_TOKEN_U16 = 2, BL_TOKEN_U32 = 4 } bl_token_width_t; // bytes per token
+typedef enum { BL_TOKEN_BYTE = 1, BL_TOKEN_U16 = 2, BL_TOKEN_U32 = 4, BL_TOKEN_U64 = 8 } bl_token_width_t; // bytes
 
 typedef struct bl_token_part {
   const uint8_t *bytes; // the first token; borrowed
   uint64_t count;       // tokens
   bl_token_width_t width;
   uint64_t offset_bytes; // of the first token in its file, for messages
+  bool is_signed;        // negative tokens read as INT32_MAX
 } bl_token_part_t;
 
 void bl_token_part_text(bl_token_part_t *part, const uint8_t *bytes, uint64_t size_bytes);
@@ -44,11 +47,8 @@ BL_MUST_USE bl_status_t bl_tokens_init(bl_tokens_t *tokens, const bl_token_part_
 // Tokens first .. first + count - 1 of `tokens`; the range lies within it.
 bl_tokens_t bl_tokens_slice(const bl_tokens_t *tokens, uint64_t first, uint64_t count);
 
-// Splits off the last floor(fraction * count) tokens, 0 <= fraction < 1.
-void bl_tokens_split(const bl_tokens_t *tokens, double fraction, bl_tokens_t *train, bl_tokens_t *validation);
-
 // Copies `count` tokens from `first` on into out [count]; the range lies within the stream. Tokens above
-// INT32_MAX read as INT32_MAX, which no vocabulary contains.
+// INT32_MAX and below 0 read as INT32_MAX, which no vocabulary contains.
 void bl_tokens_read(const bl_tokens_t *tokens, uint64_t first, uint64_t count, int32_t *out);
 
 #define BL_TOKENS_NONE UINT64_MAX

@@ -1,23 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job/dataset.h"
 
-#include "job/refuse.h"
+#include "base/random.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SAMPLED_WINDOWS 64 // of a .bin, checked before the start: evenly spaced, first and last among them
 
-static bl_status_t open_file(bl_dataset_file_t *file, bl_token_part_t *part, const char *path, const char *key,
-                             bl_job_format_t format, bl_error_t *err) {
-  file->path = strdup(path);
-  if (file->path == NULL) {
+static bool ends_with(const char *path, const char *suffix) {
+  const size_t length = strlen(path), suffix_length = strlen(suffix);
+  return length > suffix_length && strcmp(path + length - suffix_length, suffix) == 0;
+}
+
+// Opens NAME.idx and NAME.bin for NAME, NAME.bin or NAME.idx; file->path becomes that of the .bin.
+static bl_status_t open_megatron(bl_dataset_file_t *file, bl_token_part_t *part, const char *path, bl_error_t *err) {
+  const size_t suffix = ends_with(path, ".bin") || ends_with(path, ".idx") ? 4 : 0;
+  const int stem = (int)(strlen(path) - suffix);
+  char *index_path = NULL;
+  free(file->path);
+  file->path = NULL;
+  if (asprintf(&file->path, "%.*s.bin", stem, path) < 0 || asprintf(&index_path, "%.*s.idx", stem, path) < 0) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to open %s", path);
   }
+  bl_status_t status = bl_file_map_open(&file->index, index_path, err);
+  if (status == BL_OK) {
+    status = bl_megatron_index_parse(&file->documents, file->index.bytes, file->index.size_bytes, err);
+    if (status != BL_OK) {
+      bl_error_prefix(err, "%s", index_path);
+    }
+  }
+  free(index_path);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_file_map_open(&file->map, file->path, err);
+  if (status == BL_OK) {
+    status = bl_megatron_part(part, &file->documents, file->map.bytes, file->map.size_bytes, err);
+    if (status != BL_OK) {
+      bl_error_prefix(err, "%s", file->path);
+    }
+  }
+  return status;
+}
+
+static bl_status_t open_flat(bl_dataset_file_t *file, bl_token_part_t *part, const char *path, bl_job_format_t format,
+                             bl_error_t *err) {
   bl_status_t status = bl_file_map_open(&file->map, path, err);
   if (status != BL_OK) {
-    bl_error_prefix(err, "%s", key);
     return status;
   }
   if (format == BL_JOB_FORMAT_TEXT) {
@@ -26,24 +59,47 @@ static bl_status_t open_file(bl_dataset_file_t *file, bl_token_part_t *part, con
   }
   status = bl_token_part_bin(part, file->map.bytes, file->map.size_bytes, err);
   if (status != BL_OK) {
-    bl_error_prefix(err, "%s: %s", key, path);
+    bl_error_prefix(err, "%s", path);
   }
   return status;
 }
 
+static bl_status_t open_file(bl_dataset_file_t *file, bl_token_part_t *part, const char *path, const char *key,
+                             bl_job_format_t format, bl_error_t *err) {
+  file->path = strdup(path);
+  if (file->path == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to open %s", path);
+  }
+  bl_status_t status = format == BL_JOB_FORMAT_MEGATRON ? open_megatron(file, part, path, err)
+                                                        : open_flat(file, part, path, format, err);
+  if (status != BL_OK) {
+    bl_error_prefix(err, "%s", key);
+  }
+  return status;
+}
+
+static bl_status_t no_memory(bl_error_t *err, size_t files) {
+  return bl_error_set(err, BL_EXHAUSTED, "no memory for %zu data files", files);
+}
+
+// Parts are those of the training files, then those of held-out files.
 static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
   const bl_text_list_t *lists[] = {&job->data.train, &job->data.validation.files};
   const char *keys[] = {"data.train", "data.validation"};
   size_t total = lists[0]->count + lists[1]->count;
   dataset->files = calloc(total + 1, sizeof *dataset->files);
-  dataset->parts = calloc(total + 1, sizeof *dataset->parts);
-  if (dataset->files == NULL || dataset->parts == NULL) {
-    bl_error_set(err, BL_EXHAUSTED, "no memory for %zu data files", total);
-    return BL_EXHAUSTED;
+  dataset->parts = calloc(2 * total + 1, sizeof *dataset->parts); // a held-out end is a part of its own
+  dataset->part_files = calloc(2 * total + 1, sizeof *dataset->part_files);
+  dataset->sources = calloc(total + 1, sizeof *dataset->sources);
+  dataset->bounds = calloc(total + 1, sizeof *dataset->bounds);
+  if (dataset->files == NULL || dataset->parts == NULL || dataset->part_files == NULL || dataset->sources == NULL ||
+      dataset->bounds == NULL) {
+    return no_memory(err, total);
   }
   for (int l = 0; l < 2; l++) {
     for (size_t i = 0; i < lists[l]->count; i++) {
       size_t n = dataset->file_count++;
+      dataset->part_files[n] = n;
       bl_status_t status =
           open_file(&dataset->files[n], &dataset->parts[n], lists[l]->items[i], keys[l], job->data.format, err);
       if (status != BL_OK) {
@@ -55,29 +111,95 @@ static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_err
   return BL_OK;
 }
 
-// Sets the two streams: held-out files of their own, or the end of the training files.
-static bl_status_t cut_streams(bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
-  size_t train_files = job->data.train.count;
-  bl_tokens_t train, validation;
-  if (bl_tokens_init(&train, dataset->parts, train_files) != BL_OK ||
-      bl_tokens_init(&validation, dataset->parts + train_files, dataset->file_count - train_files) != BL_OK) {
-    return bl_error_set(err, BL_INVALID, "data: more tokens than can be counted");
+// Tokens of one file to train on when a fraction of its end is held out.
+static uint64_t kept_tokens(const bl_dataset_file_t *file, uint64_t count, uint64_t held) {
+  const uint64_t kept = count - held;
+  if (file->documents.bounds == 0 || held == 0) {
+    return kept;
   }
-  if (job->data.validation.files.count == 0) {
-    bl_tokens_t whole = train;
-    bl_tokens_split(&whole, job->data.validation.fraction, &train, &validation);
+  const uint64_t document = bl_megatron_document_start(&file->documents, kept);
+  return document > 0 ? document : kept;
+}
+
+// Cuts the end off parts [first, first + count), one source, and appends it to the held-out parts.
+static void hold_out(bl_dataset_t *dataset, size_t first, size_t count, double fraction, size_t *part_count) {
+  uint64_t tokens = 0;
+  for (size_t i = 0; i < count; i++) {
+    tokens += dataset->parts[first + i].count;
   }
-  dataset->train = train;
-  dataset->validation = validation;
+  uint64_t held = (uint64_t)floor(fraction * (double)tokens);
+  // The cut lies in one part; those after it are held out whole.
+  size_t cut = first + count - 1;
+  uint64_t behind = 0;
+  while (cut > first && behind + dataset->parts[cut].count <= held) {
+    behind += dataset->parts[cut--].count;
+  }
+  for (size_t i = cut; i < first + count; i++) {
+    bl_token_part_t *part = &dataset->parts[i], *end = &dataset->parts[*part_count];
+    const uint64_t kept =
+        i == cut ? kept_tokens(&dataset->files[dataset->part_files[i]], part->count, held - behind) : 0;
+    *end = *part;
+    end->bytes = part->bytes + kept * part->width;
+    end->offset_bytes += kept * part->width;
+    end->count = part->count - kept;
+    part->count = kept;
+    dataset->part_files[(*part_count)++] = dataset->part_files[i];
+  }
+}
+
+static bl_status_t make_sources(bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
+  const size_t files = job->data.train.count;
+  if (job->data.weights.count == 0) {
+    dataset->source_count = 1;
+    return BL_OK;
+  }
+  if (job->data.weights.count != files) {
+    return bl_job_fail(job, err, "data.weights", "has %zu entries; data.train has %zu files", job->data.weights.count,
+                       files);
+  }
+  if (!bl_mixture_bounds(job->data.weights.items, files, dataset->bounds)) {
+    return bl_job_fail(job, err, "data.weights", "one is so small beside the others that its file would never be read");
+  }
+  dataset->source_count = files;
+  dataset->mixture = (bl_mixture_t){
+      .bounds = dataset->bounds,
+      .sources = files,
+      .offset = job->data.order == BL_JOB_ORDER_SHUFFLED
+                    ? (uint32_t)bl_random_bits(bl_random_key((uint64_t)job->train.seed, "data.weights"), 0)
+                    : 0};
   return BL_OK;
 }
 
+// Sets the streams: of all training data, of each source, and what is held out.
+static bl_status_t cut_streams(bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
+  const size_t train_files = job->data.train.count, each = train_files / dataset->source_count;
+  const double fraction = job->data.validation.files.count == 0 ? job->data.validation.fraction : 0;
+  size_t part_count = dataset->file_count;
+  for (size_t i = 0; i < dataset->source_count && fraction > 0; i++) {
+    hold_out(dataset, i * each, each, fraction, &part_count);
+  }
+  bool counted = bl_tokens_init(&dataset->train, dataset->parts, train_files) == BL_OK &&
+                 bl_tokens_init(&dataset->validation, dataset->parts + train_files, part_count - train_files) == BL_OK;
+  for (size_t i = 0; i < dataset->source_count && counted; i++) {
+    bl_dataset_source_t *source = &dataset->sources[i];
+    counted = bl_tokens_init(&source->tokens, dataset->parts + i * each, each) == BL_OK;
+    source->windows = bl_sampler_window_count(source->tokens.count, dataset->seq);
+    dataset->sampler.windows += source->windows;
+  }
+  return counted ? BL_OK : bl_error_set(err, BL_INVALID, "data: more tokens than can be counted");
+}
+
 static bl_status_t check_lengths(const bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
-  if (dataset->sampler.windows == 0) {
-    return bl_job_fail(job, err, "data.train",
-                       "%" PRIu64 " tokens%s are too few for one window of model.seq %" PRIu32 " (needs %" PRIu64 ")",
-                       dataset->train.count, dataset->validation.count > 0 ? " beside the held-out part" : "",
-                       dataset->seq, (uint64_t)dataset->seq + 1);
+  for (size_t i = 0; i < dataset->source_count; i++) {
+    const bl_dataset_source_t *source = &dataset->sources[i];
+    if (source->windows == 0) {
+      const bool several = dataset->source_count > 1;
+      return bl_job_fail(
+          job, err, "data.train",
+          "%s%s%" PRIu64 " tokens%s are too few for one window of model.seq %" PRIu32 " (needs %" PRIu64 ")",
+          several ? dataset->files[i].path : "", several ? ": " : "", source->tokens.count,
+          dataset->validation.count > 0 ? " beside the held-out part" : "", dataset->seq, (uint64_t)dataset->seq + 1);
+    }
   }
   bool holds_out = job->data.validation.files.count > 0 || job->data.validation.fraction > 0;
   if (holds_out && dataset->validation_windows == 0) {
@@ -92,7 +214,8 @@ static bl_status_t check_lengths(const bl_dataset_t *dataset, const bl_job_t *jo
 bl_status_t bl_dataset_fail_token(const bl_dataset_t *dataset, const bl_tokens_t *tokens, uint64_t position,
                                   bl_error_t *err) {
   bl_token_place_t place = bl_tokens_place(tokens, position);
-  const bl_dataset_file_t *file = &dataset->files[(tokens->parts - dataset->parts) + (ptrdiff_t)place.part];
+  const size_t part = (size_t)(tokens->parts - dataset->parts) + place.part;
+  const bl_dataset_file_t *file = &dataset->files[dataset->part_files[part]];
   int32_t value;
   bl_tokens_read(tokens, position, 1, &value);
   return bl_error_set(err, BL_INVALID,
@@ -128,25 +251,27 @@ static bl_status_t check_tokens(const bl_dataset_t *dataset, const bl_tokens_t *
 static bl_status_t prepare(bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
   bl_status_t status = open_files(dataset, job, err);
   if (status == BL_OK) {
-    status = cut_streams(dataset, job, err);
+    status = make_sources(dataset, job, err);
   }
   if (status != BL_OK) {
     return status;
   }
   dataset->sampler = (bl_sampler_t){
-      .windows = bl_sampler_window_count(dataset->train.count, dataset->seq),
       .micro_batches = (uint32_t)job->train.micro_batches,
       .micro_batch = (uint32_t)job->train.micro_batch,
       .shuffled = job->data.order == BL_JOB_ORDER_SHUFFLED,
       .seed = (uint64_t)job->train.seed,
   };
-  dataset->validation_windows = bl_sampler_window_count(dataset->validation.count, dataset->seq);
-  status = check_lengths(dataset, job, err);
+  status = cut_streams(dataset, job, err);
   if (status != BL_OK) {
     return status;
   }
+  dataset->validation_windows = bl_sampler_window_count(dataset->validation.count, dataset->seq);
+  status = check_lengths(dataset, job, err);
   bool whole = job->data.format == BL_JOB_FORMAT_TEXT;
-  status = check_tokens(dataset, &dataset->train, dataset->sampler.windows, whole, err);
+  for (size_t i = 0; i < dataset->source_count && status == BL_OK; i++) {
+    status = check_tokens(dataset, &dataset->sources[i].tokens, dataset->sources[i].windows, whole, err);
+  }
   if (status == BL_OK) {
     status = check_tokens(dataset, &dataset->validation, dataset->validation_windows, whole, err);
   }
@@ -154,9 +279,6 @@ static bl_status_t prepare(bl_dataset_t *dataset, const bl_job_t *job, bl_error_
 }
 
 bl_status_t bl_dataset_open(bl_dataset_t *dataset, const bl_job_t *job, const bl_model_t *model, bl_error_t *err) {
-  if (job->data.format == BL_JOB_FORMAT_MEGATRON) {
-    return bl__job_refuse(job, err, "data.format", "megatron is not supported in this version; use text or bin");
-  }
   bl_dataset_t opened = {.vocab = model->vocab, .seq = model->seq};
   bl_status_t status = prepare(&opened, job, err);
   if (status != BL_OK) {
@@ -167,12 +289,33 @@ bl_status_t bl_dataset_open(bl_dataset_t *dataset, const bl_job_t *job, const bl
   return BL_OK;
 }
 
+bl_dataset_window_t bl_dataset_window(const bl_dataset_t *dataset, uint64_t step, uint32_t micro_batch,
+                                      uint32_t sequence) {
+  const bl_sampler_t *sampler = &dataset->sampler;
+  if (dataset->source_count == 1) {
+    return (bl_dataset_window_t){&dataset->sources[0].tokens, bl_sampler_window(sampler, step, micro_batch, sequence)};
+  }
+  const bl_mixture_pick_t pick =
+      bl_mixture_pick(&dataset->mixture, bl_sampler_number(sampler, step, micro_batch, sequence));
+  const bl_dataset_source_t *source = &dataset->sources[pick.source];
+  uint64_t window = pick.index % source->windows;
+  if (sampler->shuffled) { // files of one length are not shuffled alike
+    const uint64_t seed = bl_random_bits(bl_random_key(sampler->seed, "data.source"), pick.source);
+    window = bl_sampler_permute(seed, pick.index / source->windows, source->windows, window);
+  }
+  return (bl_dataset_window_t){&source->tokens, window};
+}
+
 void bl_dataset_close(bl_dataset_t *dataset) {
   for (size_t i = 0; i < dataset->file_count; i++) {
     bl_file_map_close(&dataset->files[i].map);
+    bl_file_map_close(&dataset->files[i].index);
     free(dataset->files[i].path);
   }
   free(dataset->files);
   free(dataset->parts);
+  free(dataset->part_files);
+  free(dataset->sources);
+  free(dataset->bounds);
   *dataset = (bl_dataset_t){0};
 }

@@ -7,15 +7,24 @@
 //     bl_dataset_close(&dataset);
 //   }
 //
-// Opening checks what can be checked without reading everything: formats and lengths, that training data has a window,
-// that text (all of it) and the first and last windows and a sample of a .bin have no token >= vocab. Windows of a
-// .bin are checked in full when they are read (stage-service/data).
+// Sources: without data.weights the training files are one, joined in their order. With weights each file is one of its
+// own, and which of them a sequence comes from is a pure function of its number (formats/mixture.h). A source that has
+// been read begins anew, in another order where the job shuffles.
+//
+// Held out: files of their own, or the end of each source. In Megatron's files that cut moves back to the start of the
+// document it falls into, unless nothing would be left to train on, so that no document is on both sides.
+//
+// Opening checks what can be checked without reading everything: formats and lengths, that every source has a window,
+// that text (all of it) and the first and last windows and a sample of the others have no token >= vocab. Windows are
+// checked in full when they are read (stage-service/data).
 //
 // Reads files. Thread: one opens and closes; a dataset is immutable in between and may be read by any.
 #ifndef BALLAST_JOB_DATASET_H
 #define BALLAST_JOB_DATASET_H
 
 #include "config/job.h"
+#include "formats/megatron.h"
+#include "formats/mixture.h"
 #include "formats/sampler.h"
 #include "formats/tokens.h"
 #include "model/model.h"
@@ -24,27 +33,49 @@
 typedef struct bl_dataset_file {
   char *path;
   bl_file_map_t map;
+  bl_file_map_t index; // of Megatron's files
+  bl_megatron_index_t documents;
 } bl_dataset_file_t;
 
+typedef struct bl_dataset_source {
+  bl_tokens_t tokens;
+  uint64_t windows; // floor((tokens - 1) / seq), at least 1
+} bl_dataset_source_t;
+
+// Window `window` of `tokens` is tokens [window seq, window seq + seq].
+typedef struct bl_dataset_window {
+  const bl_tokens_t *tokens;
+  uint64_t window;
+} bl_dataset_window_t;
+
 typedef struct bl_dataset {
-  bl_tokens_t train;
-  bl_tokens_t validation;      // count 0 when nothing is held out
-  bl_sampler_t sampler;        // of the training windows, in the job's order
+  bl_tokens_t train;      // of all sources
+  bl_tokens_t validation; // count 0 when nothing is held out
+  bl_sampler_t sampler;   // of a step's sequences; windows: of all sources
+  bl_dataset_source_t *sources;
+  size_t source_count;
+  bl_mixture_t mixture;        // of the sources, where there are several
+  uint64_t *bounds;            // of the mixture
   uint64_t validation_windows; // floor((tokens - 1) / seq), read in order
   uint64_t total_bytes;        // of all files
   uint32_t vocab;
   uint32_t seq;
   bl_dataset_file_t *files; // training files, then held-out files
-  bl_token_part_t *parts;   // of the same order
   size_t file_count;
+  bl_token_part_t *parts; // training data, then held-out data
+  size_t *part_files;     // of each part
 } bl_dataset_t;
 
 // BL_INVALID names the file and the job's key: data shorter than one window, a token >= vocab (file, offset, value), a
-// wrong format. BL_UNIMPLEMENTED: data.format megatron. BL_NOT_FOUND, BL_DENIED, BL_DATA_LOSS, BL_IO, BL_EXHAUSTED name
+// wrong format. BL_NOT_FOUND, BL_DENIED, BL_DATA_LOSS, BL_IO, BL_EXHAUSTED name
 // the file. On failure there is nothing to close.
 BL_MUST_USE bl_status_t bl_dataset_open(bl_dataset_t *dataset, const bl_job_t *job, const bl_model_t *model,
                                         bl_error_t *err);
 void bl_dataset_close(bl_dataset_t *dataset); // a zeroed one is fine
+
+// Where sequence `sequence` of micro-batch `micro_batch` of step `step` (all from 0) is. A pure function of the job.
+bl_dataset_window_t bl_dataset_window(const bl_dataset_t *dataset, uint64_t step, uint32_t micro_batch,
+                                      uint32_t sequence);
 
 // Reports the token at `position` of `tokens` (a stream of this dataset) as too large for the vocabulary: BL_INVALID
 // with file, offset and value.

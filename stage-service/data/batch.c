@@ -22,8 +22,8 @@ bl_status_t bl_batch_read(const bl_dataset_t *dataset, uint64_t step, uint32_t m
                           bl_error_t *err) {
   const bl_sampler_t *sampler = &dataset->sampler;
   for (uint32_t row = 0; row < sampler->micro_batch; row++) {
-    uint64_t window = bl_sampler_window(sampler, step - 1, micro_batch, row);
-    bl_status_t status = read_window(dataset, &dataset->train, window, row, batch, err);
+    bl_dataset_window_t at = bl_dataset_window(dataset, step - 1, micro_batch, row);
+    bl_status_t status = read_window(dataset, at.tokens, at.window, row, batch, err);
     if (status != BL_OK) {
       return status;
     }

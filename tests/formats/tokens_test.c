@@ -140,23 +140,6 @@ static void parts_follow_each_other(void **state) {
   assert_int_equal(bl_tokens_find_above(&tokens, 0, 6, 'e'), BL_TOKENS_NONE);
 }
 
-static void the_end_is_held_out(void **state) {
-  (void)state;
-  bl_token_part_t part;
-  bl_token_part_text(&part, (const uint8_t *)"0123456789x", 11);
-  bl_tokens_t whole, train, validation;
-  assert_int_equal(bl_tokens_init(&whole, &part, 1), BL_OK);
-  bl_tokens_split(&whole, 0.3, &train, &validation); // floor(3.3)
-  assert_int_equal(train.count, 8);
-  assert_int_equal(validation.count, 3);
-  int32_t out;
-  bl_tokens_read(&validation, 0, 1, &out);
-  assert_int_equal(out, '8');
-  bl_tokens_split(&whole, 0, &train, &validation);
-  assert_int_equal(train.count, 11);
-  assert_int_equal(validation.count, 0);
-}
-
 static void counts_that_overflow_are_refused(void **state) {
   (void)state;
   bl_token_part_t parts[2] = {{.count = UINT64_MAX, .width = BL_TOKEN_BYTE}, {.count = 1, .width = BL_TOKEN_BYTE}};
@@ -166,9 +149,11 @@ static void counts_that_overflow_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reads_llm_c_files),          cmocka_unit_test(reads_the_golden_tokens),
-      cmocka_unit_test(malformed_bins_are_refused), cmocka_unit_test(parts_follow_each_other),
-      cmocka_unit_test(the_end_is_held_out),        cmocka_unit_test(counts_that_overflow_are_refused),
+      cmocka_unit_test(reads_llm_c_files),
+      cmocka_unit_test(reads_the_golden_tokens),
+      cmocka_unit_test(malformed_bins_are_refused),
+      cmocka_unit_test(parts_follow_each_other),
+      cmocka_unit_test(counts_that_overflow_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

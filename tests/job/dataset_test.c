@@ -2,6 +2,7 @@
 // Verifies the data of a job: streams, held-out parts, window counts, and refusals that name file, place and cause.
 #include "job/dataset.h"
 
+#include "formats/megatron_file.h"
 #include "job/job_text.h"
 
 #include <setjmp.h>
@@ -68,6 +69,144 @@ static void the_end_or_files_are_held_out(void **state) {
   bl_dataset_close(&dataset);
 }
 
+static void write_file(const char *path, const void *bytes, size_t size) {
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(bytes, 1, size, file), size);
+  fclose(file);
+}
+
+// Two files of text in a folder of their own: 80 times 'a', 240 times 'b'.
+static char folder[] = "/tmp/ballast-dataset-XXXXXX";
+
+static int make_folder(void **state) {
+  (void)state;
+  char path[64], text[240];
+  assert_non_null(mkdtemp(folder));
+  memset(text, 'a', 80);
+  snprintf(path, sizeof path, "%s/a", folder);
+  write_file(path, text, 80);
+  memset(text, 'b', 240);
+  snprintf(path, sizeof path, "%s/b", folder);
+  write_file(path, text, 240);
+  return 0;
+}
+
+static int remove_folder(void **state) {
+  (void)state;
+  static const char *const names[] = {"a", "b", "m.bin", "m.idx"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+    unlink(path);
+  }
+  return rmdir(folder);
+}
+
+static const char *in_folder(const char *format) {
+  static char sets[512];
+  snprintf(sets, sizeof sets, format, folder, folder);
+  return sets;
+}
+
+static void weights_mix_files(void **state) {
+  (void)state;
+  bl_dataset_t dataset;
+  open_or_fail(&dataset, &model, in_folder("data.train=[%s/a, %s/b]\ndata.weights=[3, 1]\ndata.validation=0.25"));
+  assert_int_equal(dataset.source_count, 2);
+  assert_int_equal(dataset.train.count, 60 + 180);
+  assert_int_equal(dataset.validation.count, 20 + 60); // the end of each
+  assert_int_equal(dataset.sources[0].windows, 59 / 16);
+  uint64_t taken[2] = {0}, seen[2][16] = {{0}};
+  for (uint64_t step = 0; step < 100; step++) {
+    for (uint32_t i = 0; i < 6; i++) {
+      for (uint32_t j = 0; j < 2; j++) {
+        bl_dataset_window_t at = bl_dataset_window(&dataset, step, i, j);
+        const size_t source = at.tokens == &dataset.sources[0].tokens ? 0 : 1;
+        assert_int_equal(at.window,
+                         taken[source]++ % dataset.sources[source].windows); // sequential, then from the start
+        seen[source][at.window]++;
+        int32_t token;
+        bl_tokens_read(at.tokens, at.window * 16 + 16, 1, &token);
+        assert_int_equal(token, source == 0 ? 'a' : 'b');
+      }
+    }
+  }
+  assert_in_range(taken[0], 900 - 3, 900 + 3);
+  assert_int_equal(taken[0] + taken[1], 1200);
+  bl_dataset_close(&dataset);
+}
+
+static void mixed_files_are_shuffled_by_epochs(void **state) {
+  (void)state;
+  bl_dataset_t dataset, again;
+  const char *sets = in_folder("data.train=[%s/a, %s/b]\ndata.weights=[1, 2]\ndata.order=shuffled\ntrain.seed=9");
+  open_or_fail(&dataset, &model, sets);
+  open_or_fail(&again, &model, sets);
+  uint64_t seen[2][16] = {{0}}, taken[2] = {0}, moved = 0;
+  for (uint64_t step = 0; step < 50; step++) {
+    for (uint32_t i = 0; i < 6; i++) {
+      for (uint32_t j = 0; j < 2; j++) {
+        bl_dataset_window_t at = bl_dataset_window(&dataset, step, i, j), same = bl_dataset_window(&again, step, i, j);
+        const size_t source = at.tokens == &dataset.sources[0].tokens ? 0 : 1;
+        assert_int_equal(at.window, same.window);
+        assert_ptr_equal(same.tokens, &again.sources[source].tokens);
+        moved += at.window != taken[source] % dataset.sources[source].windows;
+        // Within an epoch every window comes once.
+        assert_int_equal(seen[source][at.window]++, taken[source]++ / dataset.sources[source].windows);
+      }
+    }
+  }
+  assert_true(moved > 100);
+  bl_dataset_close(&dataset);
+  bl_dataset_close(&again);
+}
+
+// Documents of 40, 100, 60 and 50 tokens.
+static void write_megatron(size_t bin_bytes) {
+  static const uint32_t lengths[] = {40, 100, 60, 50};
+  static const uint64_t firsts[] = {0, 1, 2, 3, 4};
+  uint8_t index[512], tokens[2 * 300] = {0};
+  char path[64];
+  for (size_t i = 0; i < 250; i++) {
+    tokens[2 * i] = (uint8_t)i;
+  }
+  snprintf(path, sizeof path, "%s/m.idx", folder);
+  write_file(path, index, megatron_write(index, 8, 2, lengths, 4, firsts, 5));
+  snprintf(path, sizeof path, "%s/m.bin", folder);
+  write_file(path, tokens, bin_bytes);
+}
+
+static void megatron_files_are_read_by_any_of_their_names(void **state) {
+  (void)state;
+  write_megatron(500);
+  static const char *const names[] = {"%s/m", "%s/m.bin", "%s/m.idx"};
+  for (size_t i = 0; i < 3; i++) {
+    char sets[256] = "data.format=megatron\ndata.train=";
+    snprintf(sets + strlen(sets), 64, names[i], folder);
+    bl_dataset_t dataset;
+    open_or_fail(&dataset, &model, sets);
+    assert_int_equal(dataset.train.count, 250);
+    int32_t token;
+    bl_tokens_read(&dataset.train, 249, 1, &token);
+    assert_int_equal(token, 249);
+    bl_dataset_close(&dataset);
+  }
+  bl_dataset_t dataset; // a tenth would begin at token 225, inside the document from 200 on
+  open_or_fail(&dataset, &model, in_folder("data.format=megatron\ndata.train=%s/m\ndata.validation=0.1"));
+  assert_int_equal(dataset.train.count, 200);
+  assert_int_equal(dataset.validation.count, 50);
+  bl_model_t small = model;
+  small.vocab = 230;
+  bl_error_t err = {0};
+  bl_dataset_close(&dataset);
+  assert_int_equal(
+      try_open(&dataset, &small, in_folder("data.format=megatron\ndata.train=%s/m\ndata.validation=0.1"), &err),
+      BL_INVALID);
+  assert_non_null(
+      strstr(err.text, "m.bin: byte 460: token 230 is not below model.vocab"));
+}
+
 static void refuses(const bl_model_t *of, const char *sets, bl_status_t expected, const char *message) {
   bl_error_t err = {0};
   bl_dataset_t dataset;
@@ -84,7 +223,6 @@ static void bad_data_is_refused(void **state) {
   refuses(&model, "data.train=/nonexistent/text", BL_NOT_FOUND, "data.train: /nonexistent/text: cannot open");
   refuses(&model, "data.train=/", BL_INVALID, "not a regular file");
   refuses(&model, "data.validation=[/nonexistent/text]", BL_NOT_FOUND, "data.validation: /nonexistent/text");
-  refuses(&model, "data.format=megatron", BL_UNIMPLEMENTED, "data.format: megatron is not supported in this version");
   refuses(&model, "data.train=/dev/null", BL_INVALID, "not a regular file");
   refuses(&model, "data.validation=0.01", BL_INVALID, "12 held-out tokens are too few for one window of model.seq 16");
   other.seq = TEXT_BYTES;
@@ -100,6 +238,24 @@ static void bad_data_is_refused(void **state) {
   refuses(&other, "", BL_INVALID, "text.txt: byte 59: token 121 is not below model.vocab, which is 121");
   other.vocab = 100;
   refuses(&other, "data.format=bin\ndata.train=" GOLDEN_BIN, BL_INVALID, "token 100 is not below model.vocab");
+}
+
+static void bad_mixtures_and_indices_are_refused(void **state) {
+  (void)state;
+  refuses(&model, in_folder("data.train=[%s/a, %s/b]\ndata.weights=[1]"), BL_INVALID,
+          "data.weights: has 1 entries; data.train has 2 files");
+  refuses(&model, in_folder("data.train=[%s/a, %s/b]\ndata.weights=[1, 1e-12]"), BL_INVALID,
+          "data.weights: one is so small");
+  bl_model_t longer = model;
+  longer.seq = 100;
+  refuses(&longer, in_folder("data.train=[%s/a, %s/b]\ndata.weights=[1, 1]"), BL_INVALID, "/a: 80 tokens are too few");
+  refuses(&model, in_folder("data.format=megatron\ndata.train=%s/a"), BL_NOT_FOUND, "/a.idx: cannot open");
+  write_megatron(498);
+  refuses(&model, in_folder("data.format=megatron\ndata.train=%s/m"), BL_DATA_LOSS,
+          "/m.bin: truncated: its index tells of 250 tokens");
+  write_megatron(502);
+  refuses(&model, in_folder("data.format=megatron\ndata.train=%s/m"), BL_INVALID,
+          "/m.bin: does not belong to its index");
 }
 
 static void windows_between_samples_are_left_to_the_reader(void **state) {
@@ -131,6 +287,10 @@ int main(void) {
       cmocka_unit_test(the_end_or_files_are_held_out),
       cmocka_unit_test(bad_data_is_refused),
       cmocka_unit_test(windows_between_samples_are_left_to_the_reader),
+      cmocka_unit_test(weights_mix_files),
+      cmocka_unit_test(mixed_files_are_shuffled_by_epochs),
+      cmocka_unit_test(megatron_files_are_read_by_any_of_their_names),
+      cmocka_unit_test(bad_mixtures_and_indices_are_refused),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -176,7 +176,6 @@ static void what_this_version_does_not_do_is_refused(void **state) {
   refuses("balance.policy=auto", BL_UNIMPLEMENTED, "balance.policy: ");
   refuses("balance.data_path=nccl", BL_UNIMPLEMENTED, "balance.data_path: ");
   refuses("services.tls=/tmp/x", BL_UNIMPLEMENTED, "services.tls: ");
-  refuses("data.format=megatron", BL_UNIMPLEMENTED, "data.format: ");
 }
 
 static void bad_jobs_are_refused(void **state) {
