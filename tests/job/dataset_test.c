@@ -203,8 +203,7 @@ static void megatron_files_are_read_by_any_of_their_names(void **state) {
   assert_int_equal(
       try_open(&dataset, &small, in_folder("data.format=megatron\ndata.train=%s/m\ndata.validation=0.1"), &err),
       BL_INVALID);
-  assert_non_null(
-      strstr(err.text, "m.bin: byte 460: token 230 is not below model.vocab"));
+  assert_non_null(strstr(err.text, "m.bin: byte 460: token 230 is not below model.vocab"));
 }
 
 static void refuses(const bl_model_t *of, const char *sets, bl_status_t expected, const char *message) {
