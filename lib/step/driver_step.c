@@ -5,7 +5,8 @@
 #include <string.h>
 
 const char *bl_driver_phase_name(bl_driver_phase_t phase) {
-  static const char *const names[] = {"takeover", "aborting", "running", "deciding", "committing", "boundary", "ended"};
+  static const char *const names[] = {"takeover", "aborting",   "preparing", "running",
+                                      "deciding", "committing", "boundary",  "ended"};
   return names[phase];
 }
 
@@ -58,6 +59,11 @@ bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t 
     request.next = peer->report.applied + 1;
     request.attempt = step->highest_attempt;
     break;
+  case BL_DRIVER_PREPARING:
+    request.verb = BL_ASK_PREPARE;
+    request.plan = step->proposal;
+    request.run.kind = step->proposal_kind;
+    break;
   case BL_DRIVER_RUNNING:
     request.verb = BL_ASK_RUN;
     request.run = step->run;
@@ -79,6 +85,8 @@ bool bl_driver_request_equal(const bl_driver_request_t *a, const bl_driver_reque
     return false;
   }
   switch (a->verb) {
+  case BL_ASK_PREPARE:
+    return a->plan.version == b->plan.version;
   case BL_ASK_RUN:
     return a->run.attempt == b->run.attempt && a->run.step == b->run.step && a->run.kind == b->run.kind;
   case BL_ASK_COMMIT:
@@ -133,6 +141,35 @@ static bool all_prepared(const bl_driver_step_t *step, uint64_t next) {
   return true;
 }
 
+static const bl_plan_record_t *find_plan(const bl_stage_report_t *report, const bl_plan_record_t *plan) {
+  for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
+    const bl_plan_record_t *kept = &report->plans[i];
+    if (kept->version == plan->version && kept->digest == plan->digest && kept->policy == plan->policy) {
+      return kept;
+    }
+  }
+  return NULL;
+}
+
+static bool all_keep(const bl_driver_step_t *step, const bl_plan_record_t *plan) {
+  for (size_t i = 0; i < step->stage_count; i++) {
+    if (find_plan(&step->peers[i].report, plan) == NULL) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The plan in force: the newest that all stages keep.
+static void recover_plan(bl_driver_step_t *step) {
+  for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
+    const bl_plan_record_t *plan = &step->peers[0].report.plans[i];
+    if (plan->version > step->plans[BL_RUN_TRAIN].version && all_keep(step, plan)) {
+      step->plans[BL_RUN_TRAIN] = *plan;
+    }
+  }
+}
+
 static void abort_or_rest(bl_driver_step_t *step) {
   enter(step, step->highest_attempt == 0 ? BL_DRIVER_BOUNDARY : BL_DRIVER_ABORTING);
 }
@@ -178,10 +215,9 @@ static void recover_ahead(bl_driver_step_t *step, size_t first) {
 
 static void recover(bl_driver_step_t *step) {
   for (size_t i = 0; i < step->stage_count; i++) {
-    uint64_t attempt = step->peers[i].report.highest_attempt;
-    if (attempt > step->highest_attempt) {
-      step->highest_attempt = attempt;
-    }
+    uint64_t attempt = step->peers[i].report.highest_attempt, plan = step->peers[i].report.plan_version;
+    step->highest_attempt = attempt > step->highest_attempt ? attempt : step->highest_attempt;
+    step->plan_version = plan > step->plan_version ? plan : step->plan_version;
   }
   survey_t found = survey(step);
   uint64_t most = found.ours > 0 ? step->peers[found.first].report.applied : 0;
@@ -193,7 +229,10 @@ static void recover(bl_driver_step_t *step) {
     } else {
       abort_or_rest(step); // a job that has not begun: the shell configures who lacks it
     }
-  } else if (most == least) {
+    return;
+  }
+  recover_plan(step);
+  if (most == least) {
     recover_level(step, most);
   } else {
     recover_ahead(step, found.first);
@@ -215,6 +254,21 @@ void bl_driver_step_taken(bl_driver_step_t *step, size_t stage, uint64_t epoch, 
   step->peers[stage].report = *report;
   if (answer(step, stage)) {
     recover(step);
+  }
+}
+
+void bl_driver_step_prepared(bl_driver_step_t *step, size_t stage, uint64_t version) {
+  if (step->phase == BL_DRIVER_PREPARING && version == step->proposal.version && answer(step, stage)) {
+    step->plans[step->proposal_kind] = step->proposal;
+    enter(step, BL_DRIVER_BOUNDARY);
+  }
+}
+
+void bl_driver_step_plan_refused(bl_driver_step_t *step, size_t stage, uint64_t version) {
+  if (step->phase == BL_DRIVER_PREPARING && version == step->proposal.version && !step->peers[stage].answered) {
+    step->proposal_refused = true;
+    step->refuser = stage;
+    enter(step, BL_DRIVER_BOUNDARY);
   }
 }
 
@@ -261,7 +315,9 @@ void bl_driver_step_refused(bl_driver_step_t *step, size_t stage, const bl_drive
   if (!bl_driver_request_equal(&asked, request)) {
     return;
   }
-  if (request->verb == BL_ASK_RUN) {
+  if (request->verb == BL_ASK_PREPARE) {
+    bl_driver_step_plan_refused(step, stage, request->plan.version);
+  } else if (request->verb == BL_ASK_RUN) {
     bl_driver_step_abort(step);
   } else if (request->verb != BL_ASK_NOTHING) {
     end(step, BL_DRIVER_END_LOST, stage); // it no longer has what this driver saw there
@@ -274,12 +330,21 @@ void bl_driver_step_lost(bl_driver_step_t *step, size_t stage) {
 
 // ---- the shell's turn ----------------------------------------------------------------------------------------------
 
-void bl_driver_step_run(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t plan_version) {
+void bl_driver_step_prepare(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t digest, uint64_t policy) {
+  step->plan_version++;
+  step->proposal = (bl_plan_record_t){
+      .version = step->plan_version, .digest = digest, .policy = policy, .follows = step->plans[kind].version};
+  step->proposal_kind = kind;
+  step->proposal_refused = false;
+  enter(step, BL_DRIVER_PREPARING);
+}
+
+void bl_driver_step_run(bl_driver_step_t *step, bl_run_kind_t kind) {
   step->highest_attempt++;
   step->run = (bl_run_id_t){.kind = kind,
                             .step = step->applied + (kind == BL_RUN_TRAIN ? 1 : 0),
                             .attempt = step->highest_attempt,
-                            .plan_version = plan_version};
+                            .plan_version = step->plans[kind].version};
   enter(step, BL_DRIVER_RUNNING);
 }
 
@@ -303,6 +368,7 @@ void bl_driver_step_abort(bl_driver_step_t *step) {
 void bl_driver_step_reset(bl_driver_step_t *step, uint64_t applied) {
   step->applied = applied;
   step->commit = (bl_commit_t){0};
+  memset(step->plans, 0, sizeof step->plans);
   for (size_t i = 0; i < step->stage_count; i++) {
     bl_stage_report_t fresh = {
         .ours = true, .epoch = step->id.epoch, .applied = applied, .highest_attempt = step->highest_attempt};

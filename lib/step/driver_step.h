@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's side of the step protocol (PROTOCOL.md section 2): takes over all stages, finishes or gives up what a
-// predecessor left, then runs attempts, commits or aborts them. It decides; the driver program around it calls.
+// The driver's side of the step protocol (PROTOCOL.md sections 2 and 3): takes over all stages, finishes or gives up what
+// a predecessor left, then puts plans in force, runs attempts, commits or aborts them. It decides; the driver program
+// around it calls.
 //
 // The machine is level-triggered: at any time bl_driver_step_request says what each stage is to be asked now, and it
 // goes on saying so until the answer has been told. So a lost call is simply made again, for ever if need be, and a
@@ -12,10 +13,11 @@
 //       bl_driver_request_t request = bl_driver_step_request(&step, stage);
 //       if (request.verb != BL_ASK_NOTHING) call(stage, request);      // unless just that call is under way
 //     }
-//     ... an answer comes: bl_driver_step_taken / _voted / _committed / _aborted / _refused ...
+//     ... an answer comes: bl_driver_step_taken / _prepared / _voted / _committed / _aborted / _refused ...
 //     switch (step.phase) {
 //     case BL_DRIVER_DECIDING: bl_driver_step_commit(&step, scale, rate); or bl_driver_step_abort(&step);
-//     case BL_DRIVER_BOUNDARY: bl_driver_step_run(&step, BL_RUN_TRAIN, plan_version); or validate, pause, stop
+//     case BL_DRIVER_BOUNDARY: bl_driver_step_run(&step, BL_RUN_TRAIN); or bl_driver_step_prepare; or validate, pause,
+//                              stop
 //     case BL_DRIVER_ENDED:    bl_driver_step_explain(&step, &err);
 //     }
 //   }
@@ -32,6 +34,12 @@
 //   5. A refusal with BL_FENCED after the takeover ends this driver: there is a newer one.
 //   6. A stage that lost what it had (it was restarted) ends the run: it must start again from a checkpoint.
 //
+//   7. A plan is in force once all stages have prepared it, and from then on nothing older runs. One that any stage
+//      refused is never in force, and a stage that refused it stays with that. So the plan in force is the newest that all
+//      stages keep: this is how the next driver knows it.
+//   8. A new plan names the one in force (follows), which stages keep beside it. It has a version above all that any stage
+//      has seen.
+//
 // Votes are opaque here: the shell keeps their payload per stage, of the attempt in `run`.
 // No I/O, no clock, no allocation. Fields are for reading. Thread: one owner, the driver's loop thread.
 #ifndef BALLAST_STEP_DRIVER_STEP_H
@@ -45,6 +53,7 @@
 typedef enum bl_driver_phase {
   BL_DRIVER_TAKEOVER,   // asking all stages to follow
   BL_DRIVER_ABORTING,   // giving up attempts
+  BL_DRIVER_PREPARING,  // `proposal` is asked of all stages
   BL_DRIVER_RUNNING,    // `run` runs on all stages
   BL_DRIVER_DECIDING,   // all stages have voted: the shell says what follows
   BL_DRIVER_COMMITTING, // `commit` is decided
@@ -68,6 +77,8 @@ typedef struct bl_stage_report {
   bool prepared;            // it keeps a vote of a training attempt: `run`
   bl_run_id_t run;
   bl_commit_t last_commit;
+  uint64_t plan_version;                  // highest ever prepared or refused, of any kind
+  bl_plan_record_t plans[BL_STAGE_PLANS]; // of BL_RUN_TRAIN; version 0: none
 } bl_stage_report_t;
 
 // What the driver knows of one stage. The caller provides one per stage, zeroed or not.
@@ -79,12 +90,18 @@ typedef struct bl_driver_peer {
 typedef struct bl_driver_step {
   bl_driver_phase_t phase;
   bl_driver_id_t id;
-  uint64_t applied;         // the last step that all stages have applied
-  uint64_t highest_attempt; // known to this driver
-  bl_run_id_t run;          // RUNNING, DECIDING; in ABORTING and COMMITTING the last one
-  uint64_t recorder;        // of the next commits; the shell sets it
-  bl_commit_t commit;       // COMMITTING; afterwards the last one, step 0 when none is known
-  bl_driver_peer_t *peers;  // [stage_count], the caller's
+  uint64_t applied;                     // the last step that all stages have applied
+  uint64_t highest_attempt;             // known to this driver
+  bl_run_id_t run;                      // RUNNING, DECIDING; in ABORTING and COMMITTING the last one
+  uint64_t recorder;                    // of the next commits; the shell sets it
+  bl_plan_record_t plans[BL_RUN_KINDS]; // in force on all stages; version 0: none
+  bl_plan_record_t proposal;            // PREPARING; afterwards the last one
+  bl_run_kind_t proposal_kind;
+  bool proposal_refused;   // the last one, by
+  size_t refuser;          // this stage
+  uint64_t plan_version;   // highest known to this driver
+  bl_commit_t commit;      // COMMITTING; afterwards the last one, step 0 when none is known
+  bl_driver_peer_t *peers; // [stage_count], the caller's
   size_t stage_count;
   bl_driver_end_t end;
   size_t end_stage; // the stage that `end` is about
@@ -93,9 +110,10 @@ typedef struct bl_driver_step {
 typedef enum bl_driver_verb {
   BL_ASK_NOTHING,
   BL_ASK_TAKEOVER,
-  BL_ASK_RUN,    // run
-  BL_ASK_COMMIT, // commit
-  BL_ASK_ABORT,  // next, attempt
+  BL_ASK_PREPARE, // plan, kind in run.kind
+  BL_ASK_RUN,     // run
+  BL_ASK_COMMIT,  // commit
+  BL_ASK_ABORT,   // next, attempt
 } bl_driver_verb_t;
 
 // One question. Two are the same exactly when bl_driver_request_equal says so: then the one under way is enough.
@@ -103,6 +121,7 @@ typedef struct bl_driver_request {
   bl_driver_verb_t verb;
   bl_driver_id_t driver;
   bl_run_id_t run;
+  bl_plan_record_t plan;
   bl_commit_t commit;
   uint64_t next;    // ABORT: the step that must not be applied by these attempts
   uint64_t attempt; // ABORT: up to this one
@@ -121,6 +140,11 @@ bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t 
 // Takeover with epoch `epoch` was answered.
 void bl_driver_step_taken(bl_driver_step_t *step, size_t stage, uint64_t epoch, bool accepted,
                           const bl_stage_report_t *report);
+// PreparePlan was answered.
+void bl_driver_step_prepared(bl_driver_step_t *step, size_t stage, uint64_t version);
+// PreparePlan was refused, for good: the plan before stays in force. (A refusal with BL_FENCED goes to _refused; one that
+// passes by itself is not told.)
+void bl_driver_step_plan_refused(bl_driver_step_t *step, size_t stage, uint64_t version);
 // Run was answered with a vote.
 void bl_driver_step_voted(bl_driver_step_t *step, size_t stage, uint64_t attempt);
 // Run failed on this stage for a reason other than a lost call: the attempt is given up on all stages. The shell bounds
@@ -138,8 +162,12 @@ void bl_driver_step_lost(bl_driver_step_t *step, size_t stage);
 
 // ---- the shell's turn ----------------------------------------------------------------------------------------------
 
-// BOUNDARY: starts an attempt. BL_RUN_TRAIN: at step applied + 1; else a look at the weights as they are.
-void bl_driver_step_run(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t plan_version);
+// BOUNDARY: asks all stages to prepare a plan of this kind that carries out the version `policy` (0 for the forward-only
+// kinds). At the next BOUNDARY `proposal_refused` says how it ended; when it is not, the plan is in force.
+void bl_driver_step_prepare(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t digest, uint64_t policy);
+// BOUNDARY, with a plan of this kind in force: starts an attempt. BL_RUN_TRAIN: at step applied + 1; else a look at the
+// weights as they are.
+void bl_driver_step_run(bl_driver_step_t *step, bl_run_kind_t kind);
 // DECIDING of a training attempt: applies it.
 void bl_driver_step_commit(bl_driver_step_t *step, double scale, double learning_rate);
 // DECIDING of a forward-only attempt: goes to BOUNDARY. Its votes need no undoing.
@@ -147,7 +175,7 @@ void bl_driver_step_close(bl_driver_step_t *step);
 // RUNNING or DECIDING: gives the attempt up on all stages; then BOUNDARY.
 void bl_driver_step_abort(bl_driver_step_t *step);
 // BOUNDARY: all stages have been configured anew for this job: their weights are those after step `applied`, 0 unless
-// they come from a checkpoint. Attempts go on counting.
+// they come from a checkpoint. No plan is in force. Attempts and plan versions go on counting.
 void bl_driver_step_reset(bl_driver_step_t *step, uint64_t applied);
 
 // ENDED: status and text for a person; names the stage by number. Else BL_OK.

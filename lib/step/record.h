@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of the step protocol (PROTOCOL.md section 2) that both its sides use: who drives, which attempt, what was
-// committed. stage_step.h is the stage's side, driver_step.h the driver's.
+// The words of the step protocol (PROTOCOL.md sections 2 and 3) that both its sides use: who drives, which plan, which
+// attempt, what was committed. stage_step.h is the stage's side, driver_step.h the driver's.
 //
 // Attempts are numbered over the whole run, not per step: an attempt above all that a stage has seen is new, whatever
 // its step, and a late message about an older one is recognised by its number alone.
@@ -29,6 +29,19 @@ typedef enum bl_run_kind {
   BL_RUN_GENERATE = 2, // forward only on given tokens; nothing to commit
   BL_RUN_KINDS
 } bl_run_kind_t;
+
+// A plan of one kind of run, as both sides name it. Versions of plans and of policies are apart: one policy may be planned
+// anew (a store is back), and a plan that a stage refuses takes a plan version, but no policy version.
+typedef struct bl_plan_record {
+  uint64_t version; // from 1, over all kinds; 0: none
+  uint64_t digest;
+  uint64_t policy;  // version of the policy that it carries out; 0: none, as for the forward-only kinds
+  uint64_t follows; // version of the plan of this kind that was in force when this one was proposed; 0: none
+} bl_plan_record_t;
+
+// Plans that a stage keeps per kind: the one in force and one prepared to follow it. If not all stages agree to the new
+// one, the old goes on.
+#define BL_STAGE_PLANS 2
 
 // One attempt at running a plan once. BL_RUN_TRAIN: the attempt would apply `step` = applied + 1. The forward-only kinds
 // look at the weights as they are: `step` = applied.

@@ -146,6 +146,12 @@ static const bl_plan_record_t *find_plan(const bl_stage_step_t *step, bl_run_kin
   return NULL;
 }
 
+// Which of the kept plans gives way to `plan`: with both places taken, the one that is not in force.
+static size_t place_of(const bl_plan_record_t *plans, bl_plan_record_t plan) {
+  bool second_in_force = plans[1].version != 0 && plans[1].version == plan.follows;
+  return second_in_force ? 0 : 1;
+}
+
 bl_stage_decision_t bl_stage_step_plan(const bl_stage_step_t *step, bl_driver_id_t driver, bl_run_kind_t kind,
                                        bl_plan_record_t plan, uint64_t *replaces, bl_error_t *err) {
   if (!follows(step, driver, err) || !is_configured(step, "prepare a plan", err)) {
@@ -161,29 +167,39 @@ bl_stage_decision_t bl_stage_step_plan(const bl_stage_step_t *step, bl_driver_id
   }
   if (plan.version <= step->plan_version) {
     bl_error_set(err, BL_PRECONDITION,
-                 "plan version %" PRIu64 " is taken: the highest prepared here is %" PRIu64 ", take a higher one",
+                 "plan version %" PRIu64 " is taken: the highest prepared or refused here is %" PRIu64
+                 ", take a higher one",
                  plan.version, step->plan_version);
     return BL_STAGE_REFUSE;
   }
   if (!is_at_rest(step)) {
     return refuse_busy(step, "prepare a plan", err);
   }
-  *replaces = step->plans[kind][BL_STAGE_PLANS - 1].version;
+  *replaces = step->plans[kind][place_of(step->plans[kind], plan)].version;
   return BL_STAGE_BEGIN;
 }
 
 void bl_stage_step_plan_installed(bl_stage_step_t *step, bl_run_kind_t kind, bl_plan_record_t plan) {
   bl_plan_record_t *plans = step->plans[kind];
+  if (place_of(plans, plan) == 0) {
+    plans[0] = plans[1];
+  }
   plans[plans[0].version == 0 ? 0 : 1] = plan;
   step->plan_version = plan.version;
 }
 
-// The plan `version` runs: one before it is no longer needed.
+void bl_stage_step_plan_refused(bl_stage_step_t *step, uint64_t version) {
+  if (version > step->plan_version) {
+    step->plan_version = version;
+  }
+}
+
+// The plan `version` runs: it is the one in force, and no other of its kind is needed.
 static void settle_plans(bl_plan_record_t *plans, uint64_t version) {
   if (plans[1].version == version) {
     plans[0] = plans[1];
-    plans[1] = (bl_plan_record_t){0};
   }
+  plans[1] = (bl_plan_record_t){0};
 }
 
 // ---- steps ---------------------------------------------------------------------------------------------------------

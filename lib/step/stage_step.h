@@ -44,15 +44,6 @@ typedef enum bl_stage_phase {
   BL_STAGE_APPLYING,    // `last_commit` is being applied; `applied` counts it already
 } bl_stage_phase_t;
 
-typedef struct bl_plan_record {
-  uint64_t version; // 0: none
-  uint64_t digest;
-} bl_plan_record_t;
-
-// Plans kept per kind: the one that runs and one prepared to follow it. If not all stages agree to the new one, the old
-// goes on.
-#define BL_STAGE_PLANS 2
-
 typedef struct bl_stage_step {
   bl_stage_phase_t phase;
   bl_driver_id_t driver;    // whom this stage follows; epoch 0: nobody yet
@@ -63,7 +54,7 @@ typedef struct bl_stage_step {
   bl_run_id_t run;          // RUNNING, STOPPING, VOTED
   bl_commit_t last_commit;  // step 0: none
   bl_plan_record_t plans[BL_RUN_KINDS][BL_STAGE_PLANS]; // [0] is the older
-  uint64_t plan_version;                                // highest ever prepared
+  uint64_t plan_version;                                // highest ever prepared or refused
 } bl_stage_step_t;
 
 typedef enum bl_stage_decision {
@@ -102,17 +93,20 @@ bl_stage_decision_t bl_stage_step_connect(const bl_stage_step_t *step, bl_driver
 bl_stage_decision_t bl_stage_step_release(bl_stage_step_t *step, bl_driver_id_t driver, bl_error_t *err);
 
 // PreparePlan. ANSWER: exactly this plan is prepared. BEGIN: install it, then call plan_installed; when it cannot be
-// installed, do not call that, and nothing has changed. *replaces (0: none) is the version of the plan of this kind that
-// gives way, never one that ran last. REFUSE with BL_PRECONDITION: not configured, a run or commit under way, a
-// version below the highest, or one that was prepared with another digest or kind.
+// installed, call plan_refused: the other plans stay. *replaces (0: none) is the version of the plan of this kind that
+// gives way, never the one that plan.follows names. REFUSE with BL_PRECONDITION: not configured, a run or commit under
+// way, a version below the highest, or one that was refused, or prepared with another digest or kind.
 bl_stage_decision_t bl_stage_step_plan(const bl_stage_step_t *step, bl_driver_id_t driver, bl_run_kind_t kind,
                                        bl_plan_record_t plan, uint64_t *replaces, bl_error_t *err);
 void bl_stage_step_plan_installed(bl_stage_step_t *step, bl_run_kind_t kind, bl_plan_record_t plan);
+// The refusal will be told, and the driver takes it for final: the version is spent, so that a late repetition of the
+// request cannot prepare what nobody expects to be prepared any more. Not for what passes by itself (BL_EXHAUSTED).
+void bl_stage_step_plan_refused(bl_stage_step_t *step, uint64_t version);
 
 // ---- steps ---------------------------------------------------------------------------------------------------------
 
-// Run. BEGIN: `run` is the attempt, start it; a kept forward-only vote is dropped, and a plan of this kind older than
-// run.plan_version too. WAIT: the same attempt runs. ANSWER: it has ended: the kept vote. REFUSE with BL_PRECONDITION:
+// Run. BEGIN: `run` is the attempt, start it; a kept forward-only vote is dropped, and so are the plans of this kind
+// other than run.plan_version: an older one, or one that some stage refused. WAIT: the same attempt runs. ANSWER: it has ended: the kept vote. REFUSE with BL_PRECONDITION:
 // not configured; a plan that was not prepared; a step that does not fit `applied`; an attempt not above the highest
 // seen; another attempt runs or is voted (abort it first).
 bl_stage_decision_t bl_stage_step_run(bl_stage_step_t *step, bl_driver_id_t driver, const bl_run_id_t *run,

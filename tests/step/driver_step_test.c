@@ -67,7 +67,7 @@ static void test_a_step_applied_by_one_is_applied_by_all(void **state) {
   bl_driver_step_committed(&fixture.step, 0, 3);
   assert_int_equal(fixture.step.phase, BL_DRIVER_BOUNDARY);
   assert_int_equal(fixture.step.applied, 3);
-  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN, 1);
+  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN);
   assert_int_equal(fixture.step.run.attempt, 9);
   assert_int_equal(fixture.step.run.step, 4);
 }
@@ -139,7 +139,7 @@ static void test_stages_of_another_job_are_stopped_first(void **state) {
   bl_driver_step_aborted(&fixture.step, 0, 30);
   bl_driver_step_aborted(&fixture.step, 1, 30);
   bl_driver_step_reset(&fixture.step, 0);
-  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN, 1);
+  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN);
   assert_int_equal(fixture.step.run.step, 1);
   assert_int_equal(fixture.step.run.attempt, 31);
 }
@@ -162,7 +162,7 @@ static void test_questions_stand_until_answered(void **state) {
   (void)state;
   fixture_t fixture;
   take(&fixture, at(0, 0), at(0, 0));
-  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN, 1);
+  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN);
   bl_driver_request_t run = bl_driver_step_request(&fixture.step, 0), again = bl_driver_step_request(&fixture.step, 0);
   assert_true(bl_driver_request_equal(&run, &again));
   bl_driver_step_voted(&fixture.step, 0, 1);
@@ -186,13 +186,13 @@ static void test_refusals(void **state) {
   (void)state;
   fixture_t fixture;
   take(&fixture, at(0, 0), at(0, 0));
-  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN, 1);
+  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN);
   bl_driver_request_t run = bl_driver_step_request(&fixture.step, 1);
   bl_driver_step_refused(&fixture.step, 1, &run, BL_PRECONDITION);
   assert_int_equal(fixture.step.phase, BL_DRIVER_ABORTING);
   bl_driver_step_aborted(&fixture.step, 0, 1);
   bl_driver_step_aborted(&fixture.step, 1, 1);
-  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN, 1);
+  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN);
   assert_int_equal(fixture.step.run.attempt, 2);
   bl_driver_step_refused(&fixture.step, 1, &run, BL_FENCED); // also a late one: there is a newer driver
   assert_int_equal(fixture.step.end, BL_DRIVER_END_FENCED);
@@ -206,15 +206,72 @@ static void test_forward_only_attempts_leave_no_trace(void **state) {
   take(&fixture, at(2, 7), at(2, 7));
   bl_driver_step_aborted(&fixture.step, 0, 7);
   bl_driver_step_aborted(&fixture.step, 1, 7);
-  bl_driver_step_run(&fixture.step, BL_RUN_VALIDATE, 2);
+  bl_driver_step_run(&fixture.step, BL_RUN_VALIDATE);
   assert_int_equal(fixture.step.run.step, 2);
   bl_driver_step_voted(&fixture.step, 0, 8);
   bl_driver_step_voted(&fixture.step, 1, 8);
   bl_driver_step_close(&fixture.step);
   assert_int_equal(fixture.step.phase, BL_DRIVER_BOUNDARY);
-  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN, 1);
+  bl_driver_step_run(&fixture.step, BL_RUN_TRAIN);
   assert_int_equal(fixture.step.run.step, 3);
   assert_int_equal(fixture.step.run.attempt, 9);
+}
+
+static bl_stage_report_t keeping(uint64_t older, uint64_t newer) {
+  bl_stage_report_t report = at(0, 0);
+  report.plan_version = newer > older ? newer : older;
+  report.plans[0] = (bl_plan_record_t){.version = older, .digest = older * 10, .policy = older};
+  report.plans[1] = (bl_plan_record_t){.version = newer, .digest = newer * 10, .policy = newer};
+  return report;
+}
+
+static void test_the_plan_in_force_is_the_newest_that_all_keep(void **state) {
+  (void)state;
+  fixture_t fixture;
+  take(&fixture, keeping(3, 5), keeping(3, 5));
+  assert_int_equal(fixture.step.plans[BL_RUN_TRAIN].version, 5);
+  take(&fixture, keeping(3, 5), keeping(3, 0));
+  assert_int_equal(fixture.step.plans[BL_RUN_TRAIN].version, 3);
+  take(&fixture, keeping(5, 0), keeping(3, 5)); // one runs it already
+  assert_int_equal(fixture.step.plans[BL_RUN_TRAIN].version, 5);
+  take(&fixture, keeping(0, 0), keeping(1, 0)); // a predecessor's first, which not all have
+  assert_int_equal(fixture.step.plans[BL_RUN_TRAIN].version, 0);
+  bl_stage_report_t other = keeping(3, 5);
+  other.plans[1].digest = 7;
+  take(&fixture, keeping(3, 5), other);
+  assert_int_equal(fixture.step.plans[BL_RUN_TRAIN].version, 3);
+  assert_int_equal(fixture.step.plan_version, 5);
+}
+
+static void test_a_plan_is_in_force_when_all_agree(void **state) {
+  (void)state;
+  fixture_t fixture;
+  take(&fixture, keeping(3, 0), keeping(3, 4));
+  bl_driver_step_t *step = &fixture.step;
+  bl_driver_step_prepare(step, BL_RUN_TRAIN, 99, 4);
+  bl_driver_request_t request = bl_driver_step_request(step, 1);
+  assert_int_equal(request.verb, BL_ASK_PREPARE);
+  assert_int_equal(request.plan.version, 5);
+  assert_int_equal(request.plan.follows, 3);
+  assert_int_equal(request.plan.policy, 4);
+  bl_driver_step_prepared(step, 0, 5);
+  bl_driver_step_prepared(step, 1, 4); // a late answer
+  assert_int_equal(step->phase, BL_DRIVER_PREPARING);
+  bl_driver_step_prepared(step, 1, 5);
+  assert_int_equal(step->phase, BL_DRIVER_BOUNDARY);
+  assert_false(step->proposal_refused);
+  assert_int_equal(step->plans[BL_RUN_TRAIN].version, 5);
+
+  bl_driver_step_prepare(step, BL_RUN_TRAIN, 100, 5);
+  bl_driver_step_prepared(step, 0, 6);
+  request = bl_driver_step_request(step, 1);
+  bl_driver_step_refused(step, 1, &request, BL_PRECONDITION);
+  assert_int_equal(step->phase, BL_DRIVER_BOUNDARY);
+  assert_true(step->proposal_refused);
+  assert_int_equal(step->refuser, 1);
+  assert_int_equal(step->plans[BL_RUN_TRAIN].version, 5);
+  bl_driver_step_run(step, BL_RUN_TRAIN);
+  assert_int_equal(step->run.plan_version, 5);
 }
 
 int main(void) {
@@ -229,6 +286,8 @@ int main(void) {
       cmocka_unit_test(test_questions_stand_until_answered),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_forward_only_attempts_leave_no_trace),
+      cmocka_unit_test(test_the_plan_in_force_is_the_newest_that_all_keep),
+      cmocka_unit_test(test_a_plan_is_in_force_when_all_agree),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

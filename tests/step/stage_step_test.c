@@ -209,11 +209,44 @@ static void test_a_refused_plan_leaves_the_old_one(void **state) {
   bl_run_id_t id = training(1, 2);
   assert_int_equal(bl_stage_step_run(&stage, first, &id, &fault), BL_STAGE_BEGIN);
   assert_int_equal(bl_stage_step_run_ended(&stage, false), BL_STAGE_FAILED);
-  // Once 3 has run, 1 is gone.
+  // 1 has run, so 3 was refused somewhere: it is not kept.
   id = (bl_run_id_t){.kind = BL_RUN_TRAIN, .step = 1, .attempt = 3, .plan_version = 3};
+  assert_refused(&stage, bl_stage_step_run(&stage, first, &id, &fault), BL_PRECONDITION);
+  // Once 4 has run, 1 is gone.
+  assert_int_equal(prepare(&stage, 4, &replaces, &fault), BL_STAGE_BEGIN);
+  id.plan_version = 4;
   assert_int_equal(bl_stage_step_run(&stage, first, &id, &fault), BL_STAGE_BEGIN);
   assert_int_equal(bl_stage_step_run_ended(&stage, false), BL_STAGE_FAILED);
   assert_refused(&stage, run(&stage, first, 1, 4, &fault), BL_PRECONDITION);
+}
+
+// A plan that is in force, though it has not run yet, stays beside the next proposal.
+static void test_a_plan_in_force_is_kept(void **state) {
+  (void)state;
+  bl_stage_step_t stage = make_stage();
+  uint64_t replaces = 9;
+  assert_int_equal(prepare(&stage, 2, &replaces, &fault), BL_STAGE_BEGIN);
+  bl_plan_record_t plan = {.version = 3, .digest = 30, .policy = 2, .follows = 2};
+  assert_int_equal(bl_stage_step_plan(&stage, first, BL_RUN_TRAIN, plan, &replaces, &fault), BL_STAGE_BEGIN);
+  assert_int_equal(replaces, 1);
+  bl_stage_step_plan_installed(&stage, BL_RUN_TRAIN, plan);
+  assert_int_equal(stage.plans[BL_RUN_TRAIN][0].version, 2);
+  assert_int_equal(stage.plans[BL_RUN_TRAIN][1].version, 3);
+  bl_run_id_t id = {.kind = BL_RUN_TRAIN, .step = 1, .attempt = 1, .plan_version = 2};
+  assert_int_equal(bl_stage_step_run(&stage, first, &id, &fault), BL_STAGE_BEGIN);
+}
+
+static void test_a_refusal_is_final(void **state) {
+  (void)state;
+  bl_stage_step_t stage = make_stage();
+  uint64_t replaces;
+  bl_plan_record_t plan = {.version = 2, .digest = 20};
+  assert_int_equal(bl_stage_step_plan(&stage, first, BL_RUN_TRAIN, plan, &replaces, &fault), BL_STAGE_BEGIN);
+  bl_stage_step_plan_refused(&stage, 2);
+  assert_refused(&stage, prepare(&stage, 2, &replaces, &fault), BL_PRECONDITION); // repeated late
+  assert_int_equal(prepare(&stage, 3, &replaces, &fault), BL_STAGE_BEGIN);
+  bl_stage_step_plan_refused(&stage, 2);
+  assert_int_equal(stage.plan_version, 3);
 }
 
 static void test_forward_only_runs(void **state) {
@@ -244,6 +277,8 @@ int main(void) {
       cmocka_unit_test(test_who_drives),
       cmocka_unit_test(test_configurations),
       cmocka_unit_test(test_a_refused_plan_leaves_the_old_one),
+      cmocka_unit_test(test_a_plan_in_force_is_kept),
+      cmocka_unit_test(test_a_refusal_is_final),
       cmocka_unit_test(test_forward_only_runs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

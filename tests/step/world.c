@@ -15,12 +15,13 @@ const char *world_rule_text(world_rule_t rule) {
 }
 
 typedef enum { STAGE_VOTES, STAGE_FAILS, STAGE_HAS_APPLIED, STAGE_RESTARTS, STAGE_EVENTS } stage_event_t;
-typedef enum { DRIVER_STARTS_LOW, DRIVER_STARTS_ABOVE, DRIVER_GIVES_UP, DRIVER_EVENTS } driver_event_t;
+typedef enum { DRIVER_STARTS_LOW, DRIVER_STARTS_ABOVE, DRIVER_GIVES_UP, DRIVER_IS_ASKED, DRIVER_EVENTS } driver_event_t;
 
-#define FIRST_ANSWER REQUESTS
-#define FIRST_STAGE  (FIRST_ANSWER + ANSWERS)
-#define FIRST_DRIVER (FIRST_STAGE + STAGES * STAGE_EVENTS)
-#define ACTIONS      (FIRST_DRIVER + SEARCHED * DRIVER_EVENTS)
+#define FIRST_REFUSAL REQUESTS
+#define FIRST_ANSWER  (FIRST_REFUSAL + REQUESTS)
+#define FIRST_STAGE   (FIRST_ANSWER + ANSWERS)
+#define FIRST_DRIVER  (FIRST_STAGE + STAGES * STAGE_EVENTS)
+#define ACTIONS       (FIRST_DRIVER + SEARCHED * DRIVER_EVENTS)
 
 static bool stage_event(world_t *world, unsigned s, stage_event_t event) {
   bl_stage_step_t *step = &world->stages[s].step;
@@ -88,6 +89,14 @@ static bool driver_event(world_t *world, unsigned d, driver_event_t event) {
       return false;
     }
     break;
+  case DRIVER_IS_ASKED: // for another policy; it sees to that at the next boundary
+    if (!world->drivers[d].started || world->drivers[d].asked || step->phase == BL_DRIVER_ENDED ||
+        world->policies >= world->options->policies || step->id.epoch > world->options->epochs) {
+      return false;
+    }
+    world->drivers[d].asked = true;
+    world->policies++;
+    break;
   case DRIVER_EVENTS:
     return false;
   }
@@ -98,10 +107,19 @@ static bool driver_event(world_t *world, unsigned d, driver_event_t event) {
 static bool act(world_t *world, unsigned action) {
   if (action < FIRST_ANSWER) {
     message_t answer;
-    if (action >= world->requests.count) {
+    bool refuses = action >= FIRST_REFUSAL;
+    unsigned i = refuses ? action - FIRST_REFUSAL : action;
+    if (i >= world->requests.count) {
       return false;
     }
-    if (world_handle(world, &world->requests.items[action], &answer)) {
+    if (refuses) {
+      bool refused = world_refuse(world, &world->requests.items[i], &answer);
+      if (refused) {
+        world_answer_anew(world, &answer);
+      }
+      return refused;
+    }
+    if (world_handle(world, &world->requests.items[i], &answer)) {
       world_answer_anew(world, &answer);
     }
     return true;
@@ -157,11 +175,11 @@ static const char *inspect(const void *context, const explore_state_t *state) {
 }
 
 static void describe_message(const message_t *message, bool answer, char *text, size_t text_bytes) {
-  static const char *const verbs[] = {"nothing", "Takeover", "Run", "Commit", "Abort"};
+  static const char *const verbs[] = {"nothing", "Takeover", "PreparePlan", "Run", "Commit", "Abort"};
   static const char *const kinds[] = {"done", "declined", "fenced", "precondition"};
-  int length =
-      snprintf(text, text_bytes, "%s driver %u, stage %u: %s epoch %u step %u attempt %u", answer ? "hears " : "handle",
-               message->driver, message->stage, verbs[message->verb], message->epoch, message->step, message->attempt);
+  int length = snprintf(text, text_bytes, "%s driver %u, stage %u: %s epoch %u step %u attempt %u plan %u",
+                        answer ? "hears " : "handle", message->driver, message->stage, verbs[message->verb],
+                        message->epoch, message->step, message->attempt, message->plan);
   if (answer && length > 0 && (size_t)length < text_bytes) {
     snprintf(text + length, text_bytes - (size_t)length, " -> %s", kinds[message->kind]);
   }
@@ -170,11 +188,15 @@ static void describe_message(const message_t *message, bool answer, char *text, 
 static void describe(const void *context, const explore_state_t *state, unsigned action, char *text,
                      size_t text_bytes) {
   static const char *const stage_events[] = {"ends its run", "fails in its run", "has applied", "is restarted"};
-  static const char *const driver_events[] = {"starts with an old epoch", "starts", "gives up"};
+  static const char *const driver_events[] = {"starts with an old epoch", "starts", "gives up",
+                                              "is asked for another policy"};
   world_t world;
   world_unpack(&world, context, state);
-  if (action < FIRST_ANSWER) {
+  if (action < FIRST_REFUSAL) {
     describe_message(&world.requests.items[action], false, text, text_bytes);
+  } else if (action < FIRST_ANSWER) {
+    snprintf(text, text_bytes, "stage %u refuses plan %u", world.requests.items[action - FIRST_REFUSAL].stage,
+             world.requests.items[action - FIRST_REFUSAL].plan);
   } else if (action < FIRST_STAGE) {
     describe_message(&world.answers.items[action - FIRST_ANSWER], true, text, text_bytes);
   } else if (action < FIRST_DRIVER) {

@@ -8,7 +8,7 @@
 // The world can break one rule (a mutation): then the search must find a violation, which shows that the rule is
 // needed and that the invariants see it. Mutations live here; the product has no such switches. Rules that only save
 // time are not among them: that a new driver decides an attempt which all have prepared instead of running it again, and
-// that its first attempt is above all others (stages refuse lower ones until it is).
+// that its first attempt and plan are above all others (stages refuse lower ones until it is).
 #ifndef TESTS_STEP_WORLD_H
 #define TESTS_STEP_WORLD_H
 
@@ -31,7 +31,13 @@
   X(RULE_ALL_ARE_PREPARED, "new driver: commits an attempt that only some have prepared")                              \
   X(RULE_FINISH_COMMITS, "new driver: aborts a step that some stage has applied")                                      \
   X(RULE_DECIDED_IS_DECIDED, "driver: may abort after the first commit is sent")                                       \
-  X(RULE_ALL_HAVE_APPLIED, "driver: begins the next step once the first stage has applied")
+  X(RULE_ALL_HAVE_APPLIED, "driver: begins the next step once the first stage has applied")                            \
+  X(RULE_REFUSAL_IS_FINAL, "stage: prepares a plan that it refused before")                                            \
+  X(RULE_PLAN_IN_FORCE_IS_KEPT, "stage: a new plan may take the place of the one in force")                            \
+  X(RULE_ALL_HAVE_AGREED, "driver: a plan is in force once the first stage has prepared it")                           \
+  X(RULE_REFUSED_BY_ONE, "driver: a plan that one stage refused is in force all the same")                             \
+  X(RULE_PLAN_OF_ALL, "new driver: goes on with the newest plan that any stage keeps")                                 \
+  X(RULE_NEWEST_PLAN, "new driver: goes on with the oldest plan that all keep")
 
 typedef enum world_rule {
 #define X(identifier, text) identifier,
@@ -48,6 +54,7 @@ typedef struct world_options {
   unsigned attempts; // the search stops following drivers beyond this attempt, at most 7
   unsigned epochs;   // and beyond this epoch
   unsigned deaths;   // stage processes that may be restarted, losing everything
+  unsigned policies; // that are asked for, each of which any stage may refuse; at most 3
   world_rule_t broken_rule;
 } world_options_t;
 

@@ -22,6 +22,7 @@
 #define ANSWERS   32
 #define JOB       7 // digest of the one configuration
 #define PLAN      1
+#define PLANS     8 // versions count below this
 #define UNLIMITED 255
 
 typedef enum { ANSWER_DONE, ANSWER_DECLINED, ANSWER_FENCED, ANSWER_PRECONDITION } answer_kind_t;
@@ -30,9 +31,15 @@ typedef enum { ANSWER_DONE, ANSWER_DECLINED, ANSWER_FENCED, ANSWER_PRECONDITION 
 typedef struct message {
   uint8_t driver, stage, verb, epoch;
   uint8_t step, attempt; // of the run, the commit, or what the abort says
-  uint8_t kind;          // of an answer
+  uint8_t plan, maker;   // of the run or the plan: its version, and who made it (its digest)
+  uint8_t policy, follows;
+  uint8_t kind; // of an answer
   // Of an answer to Takeover: what the stage says of itself.
   uint8_t ours, applied, highest, prepared, voted_step, voted_attempt, last_step, last_attempt;
+  uint8_t voted_plan, highest_plan;
+  struct {
+    uint8_t version, maker, policy;
+  } plans[BL_STAGE_PLANS];
 } message_t;
 
 typedef struct message_set {
@@ -46,11 +53,13 @@ typedef struct world_stage {
   uint8_t floor;             // highest attempt that was begun or given up
   uint8_t applied;           // updates applied
   uint8_t applied_as[STEPS]; // attempt that became step i + 1
-  bl_driver_id_t accepted;   // highest driver that a takeover was accepted of
+  uint8_t applied_plan[STEPS];
+  bl_driver_id_t accepted; // highest driver that a takeover was accepted of
 } world_stage_t;
 
 typedef struct world_driver {
   bool started;
+  bool asked; // for another policy
   bl_driver_step_t step;
   bl_driver_peer_t peers[STAGES];
 } world_driver_t;
@@ -60,6 +69,9 @@ typedef struct world {
   world_stage_t stages[STAGES];
   world_driver_t drivers[DRIVERS];
   uint8_t deaths;
+  uint8_t policies;         // asked for so far
+  uint8_t told_from[PLANS]; // a driver said that this plan is in force from this step on
+  uint8_t refused, begun;   // plans that a driver said are refused; that some stage ran. One bit per version
   message_set_t requests, answers;
   unsigned attempts;  // limit
   const char *broken; // the first violation
@@ -93,6 +105,8 @@ void world_drop_stale_answers(world_t *world);
 void world_drop_spent_requests(world_t *world);
 
 // world_stages.c
+// The stage cannot do what the plan says: it refuses, where else it would prepare it. False when this is no such request.
+bool world_refuse(world_t *world, const message_t *message, message_t *answer);
 // A stage handles a request; true when it answers it at once. While it works it answers nothing: the network will
 // deliver the request again.
 bool world_handle(world_t *world, const message_t *message, message_t *answer);

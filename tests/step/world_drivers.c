@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step/world_core.h"
 
+static const bl_plan_record_t first_plan = {.version = PLAN, .digest = PLAN, .policy = PLAN};
+
 // Boundary: configures stages that lack the job, all in one go. False when a stage no longer listens.
 bool world_configure_strangers(world_t *world, unsigned d) {
   world_driver_t *driver = &world->drivers[d];
@@ -24,6 +26,8 @@ bool world_configure_strangers(world_t *world, unsigned d) {
     world_configure_stage(world, s, driver->step.id);
   }
   bl_driver_step_reset(&driver->step, 0);
+  driver->step.plans[BL_RUN_TRAIN] = first_plan;
+  driver->step.plan_version = PLAN;
   return true;
 }
 
@@ -32,9 +36,13 @@ void world_advance(world_t *world, unsigned d) {
   bl_driver_step_t *step = &world->drivers[d].step;
   if (step->phase == BL_DRIVER_DECIDING) {
     bl_driver_step_commit(step, (double)step->run.attempt, 0);
-  } else if (step->phase == BL_DRIVER_BOUNDARY && world_configure_strangers(world, d) &&
-             step->applied < world->options->steps && step->highest_attempt < world->attempts) {
-    bl_driver_step_run(step, BL_RUN_TRAIN, PLAN);
+  } else if (step->phase == BL_DRIVER_BOUNDARY && world_configure_strangers(world, d)) {
+    if (world->drivers[d].asked) {
+      world->drivers[d].asked = false;
+      bl_driver_step_prepare(step, BL_RUN_TRAIN, d + 1u, step->plans[BL_RUN_TRAIN].policy + 1);
+    } else if (step->applied < world->options->steps && step->highest_attempt < world->attempts) {
+      bl_driver_step_run(step, BL_RUN_TRAIN);
+    }
   }
   world_check(world, world->deaths > 0 || step->end == BL_DRIVER_END_NONE || step->end == BL_DRIVER_END_FENCED,
               "a driver gives up though nothing was lost");
@@ -43,21 +51,46 @@ void world_advance(world_t *world, unsigned d) {
   }
 }
 
+// New driver: the plan that it goes on with, where a rule is broken.
+static void mistake_plan(world_t *world, unsigned d) {
+  world_driver_t *driver = &world->drivers[d];
+  bl_plan_record_t *plan = &driver->step.plans[BL_RUN_TRAIN];
+  for (unsigned s = 0; s < world->options->stages; s++) {
+    for (unsigned i = 0; i < BL_STAGE_PLANS; i++) {
+      const bl_plan_record_t *kept = &driver->peers[s].report.plans[i];
+      bool newer = world_breaks(world, RULE_PLAN_OF_ALL) && kept->version > plan->version;
+      bool older = world_breaks(world, RULE_NEWEST_PLAN) && kept->version > 0 && kept->version < plan->version;
+      if (newer || older) {
+        *plan = *kept;
+      }
+    }
+  }
+}
+
 static void taken(world_t *world, unsigned d, const message_t *answer) {
   bl_driver_step_t *step = &world->drivers[d].step;
-  bl_stage_report_t report = {.ours = answer->ours,
-                              .applied = answer->applied,
-                              .highest_attempt = answer->highest,
-                              .prepared = answer->prepared,
-                              .run = {.step = answer->voted_step, .attempt = answer->voted_attempt},
-                              .last_commit = {.step = answer->last_step,
-                                              .attempt = answer->last_attempt,
-                                              .scale = (double)answer->last_attempt}};
+  bl_stage_report_t report = {
+      .ours = answer->ours,
+      .applied = answer->applied,
+      .highest_attempt = answer->highest,
+      .prepared = answer->prepared,
+      .run = {.step = answer->voted_step, .attempt = answer->voted_attempt, .plan_version = answer->voted_plan},
+      .plan_version = answer->highest_plan,
+      .last_commit = {
+          .step = answer->last_step, .attempt = answer->last_attempt, .scale = (double)answer->last_attempt}};
+  for (unsigned i = 0; i < BL_STAGE_PLANS; i++) {
+    report.plans[i] = (bl_plan_record_t){
+        .version = answer->plans[i].version, .digest = answer->plans[i].maker, .policy = answer->plans[i].policy};
+  }
   bool accepted = answer->kind == ANSWER_DONE;
   if (!accepted) {
     report.epoch = answer->highest;
   }
+  bool taking = step->phase == BL_DRIVER_TAKEOVER;
   bl_driver_step_taken(step, answer->stage, answer->epoch, accepted, &report);
+  if (taking && step->phase != BL_DRIVER_TAKEOVER) {
+    mistake_plan(world, d);
+  }
   for (unsigned s = 0; world_breaks(world, RULE_ALL_ARE_TAKEN_OVER) && accepted && s < world->options->stages; s++) {
     bl_driver_step_taken(step, s, answer->epoch, true, &report);
   }
@@ -70,12 +103,53 @@ static void taken(world_t *world, unsigned d, const message_t *answer) {
   }
 }
 
+// What driver d tells whoever asked for a policy, and what would contradict it.
+static void tell(world_t *world, unsigned d, bool refused) {
+  const bl_driver_step_t *step = &world->drivers[d].step;
+  unsigned plan = (unsigned)step->proposal.version, from = (unsigned)step->applied + 1;
+  if (refused) {
+    world->refused |= (uint8_t)(1u << plan);
+    world_check(world, (world->begun & (1u << plan)) == 0, "a plan that was refused has run");
+    return;
+  }
+  world->told_from[plan] = (uint8_t)from;
+  for (unsigned s = 0; s < world->options->stages; s++) {
+    for (unsigned k = from; k <= STEPS; k++) {
+      uint8_t as = world->stages[s].applied_plan[k - 1];
+      world_check(world, as == 0 || as >= plan, "a step ran under an older policy than was told");
+    }
+  }
+}
+
+static void prepared(world_t *world, unsigned d, const message_t *answer) {
+  bl_driver_step_t *step = &world->drivers[d].step;
+  bool was = step->phase == BL_DRIVER_PREPARING;
+  if (answer->kind == ANSWER_PRECONDITION) {
+    bl_driver_request_t request = world_request_of(answer);
+    bl_driver_step_refused(step, answer->stage, &request, BL_PRECONDITION);
+  } else {
+    bl_driver_step_prepared(step, answer->stage, answer->plan);
+    for (unsigned i = 0; world_breaks(world, RULE_ALL_HAVE_AGREED) && i < world->options->stages; i++) {
+      bl_driver_step_prepared(step, i, answer->plan);
+    }
+  }
+  if (was && step->phase == BL_DRIVER_BOUNDARY) {
+    bool refused = step->proposal_refused;
+    if (refused && world_breaks(world, RULE_REFUSED_BY_ONE)) {
+      step->plans[BL_RUN_TRAIN] = step->proposal;
+    }
+    tell(world, d, refused);
+  }
+}
+
 // Driver d hears an answer.
 void world_hear(world_t *world, unsigned d, const message_t *answer) {
   bl_driver_step_t *step = &world->drivers[d].step;
   unsigned s = answer->stage;
   bl_driver_request_t request = world_request_of(answer);
-  if (answer->kind == ANSWER_FENCED || answer->kind == ANSWER_PRECONDITION) {
+  if (request.verb == BL_ASK_PREPARE && answer->kind != ANSWER_FENCED) {
+    prepared(world, d, answer);
+  } else if (answer->kind == ANSWER_FENCED || answer->kind == ANSWER_PRECONDITION) {
     bl_driver_step_refused(step, s, &request, answer->kind == ANSWER_FENCED ? BL_FENCED : BL_PRECONDITION);
   } else if (request.verb == BL_ASK_TAKEOVER) {
     taken(world, d, answer);

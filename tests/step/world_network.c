@@ -28,7 +28,7 @@ static void add(message_set_t *set, unsigned capacity, const message_t *message)
 
 static bool same_question(const message_t *a, const message_t *b) {
   return a->driver == b->driver && a->stage == b->stage && a->verb == b->verb && a->epoch == b->epoch &&
-         a->step == b->step && a->attempt == b->attempt;
+         a->step == b->step && a->attempt == b->attempt && (a->verb != BL_ASK_PREPARE || a->plan == b->plan);
 }
 
 // The question that driver d asks of a stage now; false when none.
@@ -42,9 +42,16 @@ bool world_question(const world_t *world, unsigned d, unsigned stage, message_t 
                          .verb = (uint8_t)request.verb,
                          .epoch = (uint8_t)request.driver.epoch};
   switch (request.verb) {
+  case BL_ASK_PREPARE:
+    message->plan = (uint8_t)request.plan.version;
+    message->maker = (uint8_t)request.plan.digest;
+    message->policy = (uint8_t)request.plan.policy;
+    message->follows = (uint8_t)request.plan.follows;
+    break;
   case BL_ASK_RUN:
     message->step = (uint8_t)request.run.step;
     message->attempt = (uint8_t)request.run.attempt;
+    message->plan = (uint8_t)request.run.plan_version;
     break;
   case BL_ASK_COMMIT:
     message->step = (uint8_t)request.commit.step;
@@ -66,8 +73,10 @@ bl_driver_id_t world_sender(const message_t *message) {
 
 bl_driver_request_t world_request_of(const message_t *message) {
   bl_driver_request_t request = {.verb = message->verb, .driver = world_sender(message)};
-  request.run =
-      (bl_run_id_t){.step = message->step, .attempt = message->attempt, .plan_version = PLAN, .kind = BL_RUN_TRAIN};
+  request.run = (bl_run_id_t){
+      .step = message->step, .attempt = message->attempt, .plan_version = message->plan, .kind = BL_RUN_TRAIN};
+  request.plan = (bl_plan_record_t){
+      .version = message->plan, .digest = message->maker, .policy = message->policy, .follows = message->follows};
   request.commit = (bl_commit_t){.step = message->step, .attempt = message->attempt, .scale = message->attempt};
   request.next = message->step;
   request.attempt = message->attempt;
@@ -147,6 +156,8 @@ static bool is_spent(const world_t *world, const message_t *message) {
   }
   bool holds = stage->phase == BL_STAGE_RUNNING || stage->phase == BL_STAGE_VOTED;
   switch ((bl_driver_verb_t)message->verb) {
+  case BL_ASK_PREPARE:
+    return message->plan <= stage->plan_version;
   case BL_ASK_RUN:
     return message->attempt <= stage->highest_attempt;
   case BL_ASK_COMMIT:

@@ -21,6 +21,18 @@ typedef struct packer {
     }                                                                                                                  \
   } while (0)
 
+static void move_plan(packer_t *packer, bl_plan_record_t *plan) {
+  MOVE(packer, plan->version);
+  MOVE(packer, plan->digest);
+  MOVE(packer, plan->policy);
+}
+
+static void move_plans(packer_t *packer, bl_plan_record_t plans[BL_STAGE_PLANS]) {
+  for (unsigned i = 0; i < BL_STAGE_PLANS; i++) {
+    move_plan(packer, &plans[i]);
+  }
+}
+
 static void move_stage(packer_t *packer, world_stage_t *stage) {
   bl_stage_step_t *step = &stage->step;
   MOVE(packer, step->phase);
@@ -31,21 +43,21 @@ static void move_stage(packer_t *packer, world_stage_t *stage) {
   MOVE(packer, step->highest_attempt);
   MOVE(packer, step->run.step);
   MOVE(packer, step->run.attempt);
+  MOVE(packer, step->run.plan_version);
+  MOVE(packer, step->plan_version);
+  move_plans(packer, step->plans[BL_RUN_TRAIN]);
   MOVE(packer, step->last_commit.step);
   MOVE(packer, step->last_commit.attempt);
   MOVE(packer, stage->floor);
   MOVE(packer, stage->applied);
   for (unsigned i = 0; i < STEPS; i++) {
     MOVE(packer, stage->applied_as[i]);
+    MOVE(packer, stage->applied_plan[i]);
   }
   MOVE(packer, stage->accepted.epoch);
   MOVE(packer, stage->accepted.id);
   if (!packer->writes) {
-    step->run.plan_version = step->run.attempt != 0 ? PLAN : 0;
     step->last_commit.scale = (double)step->last_commit.attempt;
-    if (step->configured) {
-      bl_stage_step_plan_installed(step, BL_RUN_TRAIN, (bl_plan_record_t){.version = PLAN, .digest = PLAN});
-    }
   }
 }
 
@@ -62,6 +74,12 @@ static void move_driver(packer_t *packer, world_driver_t *driver, unsigned stage
   MOVE(packer, step->highest_attempt);
   MOVE(packer, step->run.step);
   MOVE(packer, step->run.attempt);
+  MOVE(packer, step->run.plan_version);
+  MOVE(packer, driver->asked);
+  MOVE(packer, step->plan_version);
+  move_plan(packer, &step->plans[BL_RUN_TRAIN]);
+  move_plan(packer, &step->proposal);
+  MOVE(packer, step->proposal.follows);
   MOVE(packer, step->commit.step);
   MOVE(packer, step->commit.attempt);
   MOVE(packer, step->end);
@@ -75,13 +93,15 @@ static void move_driver(packer_t *packer, world_driver_t *driver, unsigned stage
       MOVE(packer, peer->report.prepared);
       MOVE(packer, peer->report.run.step);
       MOVE(packer, peer->report.run.attempt);
+      MOVE(packer, peer->report.run.plan_version);
+      MOVE(packer, peer->report.plan_version);
+      move_plans(packer, peer->report.plans);
       MOVE(packer, peer->report.last_commit.step);
       MOVE(packer, peer->report.last_commit.attempt);
       peer->report.last_commit.scale = (double)peer->report.last_commit.attempt;
     }
   }
   if (!packer->writes) {
-    step->run.plan_version = PLAN;
     step->commit.scale = (double)step->commit.attempt;
     step->stage_count = stages;
   }
@@ -97,6 +117,12 @@ static void move_messages(packer_t *packer, message_set_t *set, bool answers) {
     MOVE(packer, message->epoch);
     MOVE(packer, message->step);
     MOVE(packer, message->attempt);
+    MOVE(packer, message->plan);
+    if (message->verb == BL_ASK_PREPARE) {
+      MOVE(packer, message->maker);
+      MOVE(packer, message->policy);
+      MOVE(packer, message->follows);
+    }
     if (!answers) {
       continue;
     }
@@ -110,6 +136,13 @@ static void move_messages(packer_t *packer, message_set_t *set, bool answers) {
       MOVE(packer, message->voted_attempt);
       MOVE(packer, message->last_step);
       MOVE(packer, message->last_attempt);
+      MOVE(packer, message->voted_plan);
+      MOVE(packer, message->highest_plan);
+      for (unsigned k = 0; k < BL_STAGE_PLANS; k++) {
+        MOVE(packer, message->plans[k].version);
+        MOVE(packer, message->plans[k].maker);
+        MOVE(packer, message->plans[k].policy);
+      }
     }
   }
 }
@@ -117,6 +150,12 @@ static void move_messages(packer_t *packer, message_set_t *set, bool answers) {
 static void move_world(packer_t *packer, world_t *world) {
   unsigned stages = world->options->stages;
   MOVE(packer, world->deaths);
+  MOVE(packer, world->policies);
+  MOVE(packer, world->refused);
+  MOVE(packer, world->begun);
+  for (unsigned i = 0; i < PLANS; i++) {
+    MOVE(packer, world->told_from[i]);
+  }
   for (unsigned i = 0; i < stages; i++) {
     move_stage(packer, &world->stages[i]);
   }
@@ -134,16 +173,26 @@ static void normalise(world_t *world) {
     if (step->phase != BL_STAGE_RUNNING && step->phase != BL_STAGE_STOPPING && step->phase != BL_STAGE_VOTED) {
       step->run = (bl_run_id_t){0};
     }
+    for (unsigned k = 0; k < BL_STAGE_PLANS; k++) {
+      step->plans[BL_RUN_TRAIN][k].follows = 0;
+    }
   }
   for (unsigned i = 0; i < SEARCHED; i++) {
     bl_driver_step_t *step = &world->drivers[i].step;
     if (step->phase != BL_DRIVER_RUNNING && step->phase != BL_DRIVER_DECIDING) {
       step->run = (bl_run_id_t){0};
     }
+    step->proposal_refused = false;
+    step->refuser = 0;
+    step->plans[BL_RUN_TRAIN].follows = 0;
+    if (step->phase != BL_DRIVER_PREPARING) {
+      step->proposal = (bl_plan_record_t){0};
+    }
     if (step->phase != BL_DRIVER_COMMITTING) {
       step->commit = (bl_commit_t){0};
     }
     if (step->phase == BL_DRIVER_ENDED) {
+      world->drivers[i].asked = false;
       memset(world->drivers[i].peers, 0, sizeof world->drivers[i].peers);
       *step = (bl_driver_step_t){.phase = step->phase, .end = step->end, .peers = step->peers};
     }
@@ -153,7 +202,7 @@ static void normalise(world_t *world) {
 void world_pack(world_t *world, explore_state_t *state) {
   normalise(world);
   packer_t packer = {.state = state, .writes = true};
-  if (world->requests.count * 6 + world->answers.count * 15 + 160 > sizeof state->bytes) {
+  if (world->requests.count * 10 + world->answers.count * 26 + 200 > sizeof state->bytes) {
     fprintf(stderr, "world: a state does not fit (%u requests, %u answers)\n", world->requests.count,
             world->answers.count);
     abort();

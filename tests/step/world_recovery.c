@@ -36,7 +36,7 @@ static bool finishes(const world_t *from, unsigned d) {
     } else if (step->phase == BL_DRIVER_BOUNDARY && step->applied == world.options->steps) {
       break;
     } else if (step->phase == BL_DRIVER_BOUNDARY && world_configure_strangers(&world, d)) {
-      bl_driver_step_run(step, BL_RUN_TRAIN, PLAN);
+      bl_driver_step_run(step, BL_RUN_TRAIN);
     } else if (step->phase == BL_DRIVER_ENDED) {
       bool is_new = d == DRIVERS - 1;
       return step->end == BL_DRIVER_END_FENCED ? !is_new : world.deaths > 0 && (had_begun || !is_new);

@@ -5,6 +5,9 @@
 
 static void begin_run(world_t *world, unsigned s, uint64_t attempt) {
   world_stage_t *stage = &world->stages[s];
+  uint8_t plan = (uint8_t)(1u << stage->step.run.plan_version);
+  world_check(world, (world->refused & plan) == 0, "a plan that was refused runs");
+  world->begun |= plan;
   world_check(world, attempt > stage->floor, "a stage begins an attempt again, or after it was told to give it up");
   stage->floor = (uint8_t)attempt;
 }
@@ -14,10 +17,18 @@ static void apply(world_t *world, unsigned s, const bl_commit_t *commit) {
   stage->applied++;
   world_check(world, stage->applied == commit->step, "a stage applies a step twice, or leaves one out");
   if (commit->step >= 1 && commit->step <= STEPS) {
+    unsigned plan = (unsigned)stage->step.run.plan_version;
     stage->applied_as[commit->step - 1] = (uint8_t)commit->attempt;
+    stage->applied_plan[commit->step - 1] = (uint8_t)plan;
+    for (unsigned newer = plan + 1; newer < PLANS; newer++) {
+      world_check(world, world->told_from[newer] == 0 || commit->step < world->told_from[newer],
+                  "a step runs under an older policy than was told");
+    }
     for (unsigned other = 0; other < world->options->stages; other++) {
       const bl_stage_step_t *step = &world->stages[other].step;
       uint8_t as = world->stages[other].applied_as[commit->step - 1];
+      uint8_t under = world->stages[other].applied_plan[commit->step - 1];
+      world_check(world, under == 0 || under == plan, "two stages apply a step under different plans");
       bool holds = as == commit->attempt || (bl_stage_step_is_prepared(step) && step->run.attempt == commit->attempt);
       world_check(world, as == 0 || as == commit->attempt, "two stages apply different attempts of a step");
       world_check(world, holds || world->deaths > 0, "a stage applies what not all have prepared");
@@ -48,6 +59,30 @@ static bl_stage_decision_t stage_run(world_t *world, unsigned s, bl_driver_id_t 
     begin_run(world, s, run.attempt);
   }
   return decision;
+}
+
+// `able`: the stage can do what the plan says.
+static bl_stage_decision_t stage_prepare(world_t *world, unsigned s, bl_driver_id_t driver, bl_plan_record_t plan,
+                                         bool able, bl_error_t *err) {
+  bl_stage_step_t *step = &world->stages[s].step;
+  uint64_t replaces, highest = step->plan_version;
+  if (world_breaks(world, RULE_PLAN_IN_FORCE_IS_KEPT)) {
+    plan.follows = 0;
+  }
+  bl_stage_decision_t decision = bl_stage_step_plan(step, driver, BL_RUN_TRAIN, plan, &replaces, err);
+  if (decision != BL_STAGE_BEGIN) {
+    return decision;
+  }
+  if (able) {
+    bl_stage_step_plan_installed(step, BL_RUN_TRAIN, plan);
+    return BL_STAGE_ANSWER;
+  }
+  bl_stage_step_plan_refused(step, plan.version);
+  if (world_breaks(world, RULE_REFUSAL_IS_FINAL)) {
+    step->plan_version = highest;
+  }
+  err->status = BL_PRECONDITION;
+  return BL_STAGE_REFUSE;
 }
 
 static bl_stage_decision_t stage_commit(world_t *world, unsigned s, bl_driver_id_t driver, bl_commit_t commit,
@@ -95,6 +130,14 @@ static void report_stage(const world_t *world, unsigned s, message_t *answer) {
   answer->voted_attempt = answer->prepared ? (uint8_t)step->run.attempt : 0;
   answer->last_step = (uint8_t)step->last_commit.step;
   answer->last_attempt = (uint8_t)step->last_commit.attempt;
+  answer->voted_plan = answer->prepared ? (uint8_t)step->run.plan_version : 0;
+  answer->highest_plan = (uint8_t)step->plan_version;
+  for (unsigned i = 0; i < BL_STAGE_PLANS; i++) {
+    const bl_plan_record_t *plan = &step->plans[BL_RUN_TRAIN][i];
+    answer->plans[i].version = (uint8_t)plan->version;
+    answer->plans[i].maker = (uint8_t)plan->digest;
+    answer->plans[i].policy = (uint8_t)plan->policy;
+  }
 }
 
 static bool stage_takeover(world_t *world, unsigned s, bl_driver_id_t driver) {
@@ -131,9 +174,13 @@ bool world_handle(world_t *world, const message_t *message, message_t *answer) {
     if (answer->kind == ANSWER_DECLINED) {
       answer->highest = (uint8_t)stage->step.driver.epoch; // all that counts of a refusal
       answer->ours = answer->applied = answer->prepared = answer->voted_step = answer->voted_attempt = 0;
-      answer->last_step = answer->last_attempt = 0;
+      answer->last_step = answer->last_attempt = answer->voted_plan = answer->highest_plan = 0;
+      memset(answer->plans, 0, sizeof answer->plans);
     }
     return true;
+  case BL_ASK_PREPARE:
+    decision = stage_prepare(world, s, driver, request.plan, true, &err);
+    break;
   case BL_ASK_RUN:
     decision = stage_run(world, s, driver, request.run, &err);
     break;
@@ -152,11 +199,24 @@ bool world_handle(world_t *world, const message_t *message, message_t *answer) {
   return decision == BL_STAGE_ANSWER || (decision == BL_STAGE_REFUSE && err.status != BL_EXHAUSTED);
 }
 
+bool world_refuse(world_t *world, const message_t *message, message_t *answer) {
+  bl_driver_request_t request = world_request_of(message);
+  const bl_stage_step_t *step = &world->stages[message->stage].step;
+  bl_error_t err = {.status = BL_OK};
+  bool would = request.verb == BL_ASK_PREPARE && bl_driver_id_equal(step->driver, request.driver) &&
+               request.plan.version > step->plan_version &&
+               stage_prepare(world, message->stage, request.driver, request.plan, false, &err) == BL_STAGE_REFUSE;
+  *answer = *message;
+  answer->kind = ANSWER_PRECONDITION;
+  return would;
+}
+
 void world_configure_stage(world_t *world, unsigned s, bl_driver_id_t driver) {
   bl_stage_step_t *step = &world->stages[s].step;
   if (bl_stage_step_configure(step, driver, JOB, NULL) == BL_STAGE_BEGIN) {
     bl_stage_step_configure_ended(step, true, 0);
-    bl_stage_step_plan_installed(step, BL_RUN_TRAIN, (bl_plan_record_t){.version = PLAN, .digest = PLAN});
+    bl_stage_step_plan_installed(step, BL_RUN_TRAIN,
+                                 (bl_plan_record_t){.version = PLAN, .digest = PLAN, .policy = PLAN});
   }
 }
 
