@@ -2,6 +2,7 @@
 #include "service_wire.h"
 
 #include "meter.h"
+#include "plan_notes_wire.h"
 #include "state_wire.h"
 #include "sys/clock.h"
 #include "sys/log.h"
@@ -21,6 +22,7 @@ struct bl_service {
   bl_service_stop_fn stop;
   void *context;
   bl_board_t *board; // NULL: nobody measures
+  bl_plan_notes_t notes;
   bl_waiters_t configuring, connecting, running, committing, aborting, copying, writing;
 };
 
@@ -172,6 +174,7 @@ static void handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, 
   output.accepted = bl_stage_takeover(self->stage, identity(request->driver), request->run);
   bl_state_wire_t state;
   bl_state_to_wire(self->stage, &state);
+  state.message.plans = bl_plan_notes_list(&self->notes, bl_stage_step(self->stage), &state.message.n_plans);
   output.state = &state.message;
   bl_rpc_call_reply(call, &output.base);
 }
@@ -248,6 +251,8 @@ static void handle_prepare_plan(bl_rpc_call_t *call, const ProtobufCMessage *inp
   bl_executor_plan_request_t plan = {.version = request->version,
                                      .digest = request->digest,
                                      .kind = (bl_run_kind_t)request->kind,
+                                     .policy = bl_plan_policy(request),
+                                     .follows = request->follows,
                                      .csv = request->schedule,
                                      .csv_bytes = strlen(request->schedule)};
   bl_error_t err = {0};
@@ -256,11 +261,17 @@ static void handle_prepare_plan(bl_rpc_call_t *call, const ProtobufCMessage *inp
     bl_rpc_call_fail(call, &err);
     return;
   }
-  if (bl_stage_prepare(self->stage, identity(request->driver), &plan, &err) == BL_STAGE_REFUSE) {
-    bl_rpc_call_fail(call, &err);
-    return;
-  }
   Ballast__V1__PreparePlanResponse output = BALLAST__V1__PREPARE_PLAN_RESPONSE__INIT;
+  if (bl_stage_prepare(self->stage, identity(request->driver), &plan, &err) == BL_STAGE_REFUSE) {
+    if (!bl_stage_has_refused(self->stage, plan.version) || err.status == BL_FENCED) {
+      bl_rpc_call_fail(call, &err);
+      return;
+    }
+    output.status = bl_status_grpc_code(err.status);
+    output.refusal = err.text;
+  } else {
+    bl_plan_notes_keep(&self->notes, request, bl_stage_step(self->stage));
+  }
   bl_rpc_call_reply(call, &output.base);
 }
 
@@ -607,5 +618,6 @@ void bl_service_destroy(bl_service_t *service) {
     return;
   }
   bl_stage_destroy(service->stage);
+  bl_plan_notes_cleanup(&service->notes);
   free(service);
 }

@@ -404,7 +404,8 @@ static void drop_forgotten(bl_stage_t *stage) {
 bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, const bl_executor_plan_request_t *plan,
                                      bl_error_t *err) {
   uint64_t replaces = 0;
-  bl_plan_record_t record = {.version = plan->version, .digest = plan->digest};
+  bl_plan_record_t record = {
+      .version = plan->version, .digest = plan->digest, .policy = plan->policy, .follows = plan->follows};
   bl_stage_decision_t decision = bl_stage_step_plan(&stage->step, driver, plan->kind, record, &replaces, err);
   if (decision != BL_STAGE_BEGIN) {
     return decision;
@@ -418,6 +419,7 @@ bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, c
   request.recomputes = stage->engine->training.layout.recompute == BL_RECOMPUTE_FULL;
   bl_executor_plan_t *made;
   if (bl_executor_plan_create(&request, &made, err) != BL_OK) {
+    bl_stage_step_plan_refused(&stage->step, plan->version);
     return BL_STAGE_REFUSE;
   }
   drop_plan(stage, replaces);
@@ -564,6 +566,14 @@ bl_stage_decision_t bl_stage_write(bl_stage_t *stage, bl_driver_id_t driver, con
 }
 
 // ---- looking at it
+
+bool bl_stage_has_refused(const bl_stage_t *stage, uint64_t version) {
+  bool kept = false;
+  for (size_t i = 0; i < PLANS; i++) {
+    kept = kept || stage->step.plans[i / BL_STAGE_PLANS][i % BL_STAGE_PLANS].version == version;
+  }
+  return version <= stage->step.plan_version && !kept;
+}
 
 uint64_t bl_stage_resumed(const bl_stage_t *stage) {
   return stage->step.configured != 0 ? stage->resume_digest : 0;

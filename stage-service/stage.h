@@ -88,6 +88,9 @@ bl_stage_decision_t bl_stage_write(bl_stage_t *stage, bl_driver_id_t driver, con
 bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err);
 
 // ---- looking at it
+
+// Whether the plan of this version was refused here for good.
+bool bl_stage_has_refused(const bl_stage_t *stage, uint64_t version);
 const bl_stage_step_t *bl_stage_step(const bl_stage_t *stage);
 uint64_t bl_stage_incarnation(const bl_stage_t *stage);      // random, of this process
 const bl_engine_t *bl_stage_engine(const bl_stage_t *stage); // NULL while not configured

@@ -42,9 +42,19 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
                         "with pipeline.recompute: full only the input of a block is kept between forward and "
                         "backward, so there is nothing to evict; use none here, or recompute none or attention");
   }
+  if (policy->devices != 0 && training->stage_count < BL_POLICY_DEVICES &&
+      policy->devices >> training->stage_count != 0) {
+    uint32_t device = training->stage_count;
+    while ((policy->devices >> device & 1) == 0) {
+      device++;
+    }
+    return bl_error_set(err, BL_NOT_FOUND, "device %" PRIu32 " does not exist: the devices are 0 to %" PRIu32, device,
+                        training->stage_count - 1);
+  }
   bl_balance_result_t result;
-  bl_status_t status = bl_balance_cap(training->schedule, bl_policy_cap(policy, training),
-                                      policy->kind == BL_JOB_POLICY_BPIPE, policy->mode, &result, err);
+  bl_status_t status =
+      bl_balance_cap_among(training->schedule, bl_policy_cap(policy, training), policy->kind == BL_JOB_POLICY_BPIPE,
+                           policy->mode, policy->devices, &result, err);
   if (status == BL_OK) {
     plan->balanced = result.schedule;
     result.schedule = NULL;

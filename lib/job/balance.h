@@ -27,7 +27,10 @@ typedef struct bl_policy {
   bl_job_policy_t kind; // not auto
   uint32_t cap;         // slots a device keeps; 0: bpipe's ceil((p + 2) / 2) for every chunk
   bl_balance_mode_t mode;
+  uint64_t devices; // bit d: the store of device d may take blocks; 0: all may
 } bl_policy_t;
+// Devices that a policy can name.
+#define BL_POLICY_DEVICES 64
 
 bl_policy_t bl_policy_of_job(const bl_job_t *job);
 // The slots that a device keeps under this policy, UINT32_MAX: as many as the schedule needs.
@@ -40,7 +43,7 @@ typedef struct bl_balance_plan {
 } bl_balance_plan_t;
 
 // The training outlives the plan. BL_EXHAUSTED: the cap is too small; names stage and operation, and the smallest cap that
-// works. BL_INVALID: evictions under pipeline.recompute: full. BL_UNIMPLEMENTED: the policy auto. On failure there is
+// works. BL_NOT_FOUND: a device that does not exist. BL_INVALID: evictions under pipeline.recompute: full. BL_UNIMPLEMENTED: the policy auto. On failure there is
 // nothing to clean up.
 BL_MUST_USE bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *training,
                                              const bl_policy_t *policy, bl_error_t *err);

@@ -50,5 +50,9 @@ static inline uint32_t bl_balance_bpipe_cap(uint32_t stages) {
 // store's own peak. BL_EXHAUSTED also says the smallest cap that works.
 BL_MUST_USE bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
                                        bl_balance_mode_t mode, bl_balance_result_t *result, bl_error_t *err);
+// The same where only the stores of some devices take blocks: bit d of `lenders` is device d (beyond 63: none); 0: all do.
+BL_MUST_USE bl_status_t bl_balance_cap_among(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
+                                             bl_balance_mode_t mode, uint64_t lenders, bl_balance_result_t *result,
+                                             bl_error_t *err);
 
 #endif

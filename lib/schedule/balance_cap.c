@@ -8,6 +8,7 @@
 typedef struct budget {
   uint32_t *own, *lent, *peaks; // [stages]
   uint16_t *reach;              // [stages * reach_count]
+  uint64_t lenders;             // 0: all
   bl_balance_request_t request;
 } budget_t;
 
@@ -31,7 +32,8 @@ static void fill_reach(budget_t *b, uint32_t stages) {
 static void set_cap(budget_t *b, uint32_t stages, uint32_t cap) {
   for (uint32_t s = 0; s < stages; s++) {
     b->own[s] = b->peaks[s] < cap ? b->peaks[s] : cap;
-    b->lent[s] = cap - b->own[s];
+    bool lends = b->lenders == 0 || (s < 64 && (b->lenders >> s & 1) != 0);
+    b->lent[s] = lends ? cap - b->own[s] : 0;
   }
 }
 
@@ -65,8 +67,15 @@ static void name_smallest(const bl_schedule_t *schedule, budget_t *b, uint32_t c
 
 bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only, bl_balance_mode_t mode,
                            bl_balance_result_t *result, bl_error_t *err) {
+  return bl_balance_cap_among(schedule, cap_slots, pairs_only, mode, 0, result, err);
+}
+
+bl_status_t bl_balance_cap_among(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
+                                 bl_balance_mode_t mode, uint64_t lenders, bl_balance_result_t *result,
+                                 bl_error_t *err) {
   uint32_t stages = schedule->stages;
-  budget_t b = {.request = {.mode = mode, .stores = stages, .reach_count = pairs_only ? 1 : stages}};
+  budget_t b = {.lenders = lenders,
+                .request = {.mode = mode, .stores = stages, .reach_count = pairs_only ? 1 : stages}};
   b.own = malloc(3 * (size_t)stages * sizeof *b.own);
   b.reach = malloc((size_t)stages * b.request.reach_count * sizeof *b.reach);
   bl_status_t status = BL_EXHAUSTED;

@@ -27,7 +27,8 @@ bl_plan_limits_t bl_executor_plan_limits(uint32_t slots);
 typedef struct bl_executor_plan_request {
   uint64_t version, digest;
   bl_run_kind_t kind;
-  const char *csv; // schedule of all stages, with the mode of its transfers
+  uint64_t policy, follows; // as in bl_plan_record_t
+  const char *csv;          // schedule of all stages, with the mode of its transfers
   size_t csv_bytes;
   uint32_t stage;
   const bl_schedule_t *configured; // the job's schedule: placement must agree

@@ -83,8 +83,10 @@ static void note_step(driver_world_t *world, const bl_step_event_t *event) {
   }
   told_step_t *told = &world->steps[event->step];
   world->contradiction =
-      world->contradiction || (told->times > 0 && (told->loss != event->loss || told->grad_norm != event->grad_norm));
-  *told = (told_step_t){.times = told->times + 1, .loss = event->loss, .grad_norm = event->grad_norm};
+      world->contradiction || (told->times > 0 && (told->loss != event->loss || told->grad_norm != event->grad_norm ||
+                                                   told->policy != event->policy_version));
+  *told = (told_step_t){
+      .times = told->times + 1, .loss = event->loss, .grad_norm = event->grad_norm, .policy = event->policy_version};
 }
 
 static void changed(void *context) {
@@ -182,6 +184,9 @@ void world_assert_complete(const driver_world_t *world) {
     assert_true(told->times >= 1);
     assert_true(told->loss == fake_loss(&world->training, step));
     assert_true(told->grad_norm == norm);
+    for (uint32_t s = 0; s < WORLD_STAGES; s++) {
+      assert_int_equal(world->stages[s].applied_policy[step - 1], told->policy);
+    }
     bl_commit_t expected = {.step = step,
                             .scale = bl_clip_scale(world->job.train.clip, norm),
                             .learning_rate = bl_rate_of_step(&world->job, step)};

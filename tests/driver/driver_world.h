@@ -14,6 +14,7 @@
 typedef struct told_step {
   unsigned times;
   double loss, grad_norm;
+  uint64_t policy; // version
 } told_step_t;
 
 typedef struct driver_world {

@@ -171,6 +171,7 @@ static void on_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   output.accepted = bl_stage_step_takeover(&stage->step, identity(request->driver));
   state_message_t *state = calloc(1, sizeof *state);
   make_state(stage, state);
+  state->state.plans = bl_plan_notes_list(&stage->notes, &stage->step, &state->state.n_plans);
   output.state = &state->state;
   answer(stage, call, "Takeover", &output.base);
   free(state);
@@ -222,18 +223,29 @@ static void on_prepare(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
     return;
   }
   bl_run_kind_t kind = (bl_run_kind_t)request->kind;
-  bl_plan_record_t plan = {.version = request->version, .digest = request->digest};
+  bl_plan_record_t plan = {.version = request->version,
+                           .digest = request->digest,
+                           .policy = bl_plan_policy(request),
+                           .follows = request->follows};
+  Ballast__V1__PreparePlanResponse output = BALLAST__V1__PREPARE_PLAN_RESPONSE__INIT;
   switch (bl_stage_step_plan(&stage->step, identity(request->driver), kind, plan, &replaces, &err)) {
   case BL_STAGE_REFUSE:
     bl_rpc_call_fail(call, &err);
     return;
   case BL_STAGE_BEGIN:
+    if (kind == BL_RUN_TRAIN && stage->refuse_plans > 0) {
+      stage->refuse_plans--;
+      bl_stage_step_plan_refused(&stage->step, plan.version);
+      output.status = bl_status_grpc_code(BL_EXHAUSTED);
+      output.refusal = "no room, says the test";
+      break;
+    }
     bl_stage_step_plan_installed(&stage->step, kind, plan);
+    bl_plan_notes_keep(&stage->notes, request, &stage->step);
     break;
   default:
     break;
   }
-  Ballast__V1__PreparePlanResponse output = BALLAST__V1__PREPARE_PLAN_RESPONSE__INIT;
   answer(stage, call, "PreparePlan", &output.base);
 }
 
@@ -324,6 +336,7 @@ static void on_commit(bl_rpc_call_t *call, const ProtobufCMessage *input, void *
     return;
   case BL_STAGE_BEGIN:
     if (stage->applied_count < FAKE_STEPS_MAX) {
+      stage->applied_policy[stage->applied_count] = stage->step.plans[BL_RUN_TRAIN][0].policy;
       stage->applied[stage->applied_count++] = commit;
     }
     bl_stage_step_commit_ended(&stage->step);
@@ -456,4 +469,5 @@ void fake_stage_kill(fake_stage_t *stage) {
   while (stage->server != NULL) {
     bl_loop_run(bl_rpc_loop(stage->rpc));
   }
+  bl_plan_notes_cleanup(&stage->notes);
 }

@@ -6,6 +6,7 @@
 
 #include "job/training.h"
 #include "loop/timer.h"
+#include "plan_notes_wire.h"
 #include "rpc/server.h"
 #include "step/stage_step.h"
 
@@ -25,6 +26,8 @@ struct fake_stage {
   bl_stage_step_t step;
   uint64_t incarnation;
   bl_commit_t applied[FAKE_STEPS_MAX]; // what became of step i + 1
+  uint64_t applied_policy[FAKE_STEPS_MAX];
+  bl_plan_notes_t notes;
   unsigned applied_count;
   unsigned runs, aborts, releases, stops, validations;
   fake_hook_fn hook;
@@ -36,6 +39,7 @@ struct fake_stage {
   int32_t nonfinite_micro_batch;
   unsigned fail_runs; // so many of the next runs fail
   bl_status_t fail_status;
+  unsigned refuse_plans; // so many of the next plans for training are refused
 
   bl_timer_t *timer;
   bl_rpc_call_t *running[8], *aborting[8];

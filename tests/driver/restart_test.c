@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that a driver may die at any edge of the protocol: at each request that a stage gets in a run, once before
 // and once after the stage has handled it, the driver is killed and another one started. Whatever was going on, every
-// step is applied once on every stage with the same record, and told with the same loss and gradient norm.
+// step is applied once on every stage with the same record and under the same policy, and told with the same loss,
+// gradient norm and policy version. Meanwhile somebody asks for another policy after every step, again where a driver
+// died before it answered: what was said to be in force is, from the step that was named on; what was refused is not;
+// nothing asked for once is carried out twice.
 #include "driver/driver_world.h"
 
 #include <setjmp.h>
@@ -12,7 +15,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STEPS 3
+#define STEPS  4
+#define WISHES STEPS // one after every step
+
+typedef enum { NOT_ASKED, ASKED, IN_FORCE, REFUSED } wish_state_t;
+
+// A policy that is asked for after step `index` + 1.
+typedef struct wish {
+  struct plan *plan;
+  wish_state_t state;
+  uint64_t version, from_step; // as told
+} wish_t;
 
 typedef struct plan {
   driver_world_t *world;
@@ -21,21 +34,84 @@ typedef struct plan {
   unsigned events; // so far
   bool dead;
   bl_message_t message;
+  wish_t wishes[WISHES];
+  bl_message_t ask;
+  bool asking;
 } plan_t;
+
+// ---- policies ----------------------------------------------------------------------------------------------------------
+
+static void answered(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
+  wish_t *wish = context;
+  wish->state = err->status == BL_OK ? IN_FORCE : REFUSED;
+  if (answer != NULL) {
+    wish->version = answer->record->version;
+    wish->from_step = answer->record->from_step;
+  }
+}
+
+static void ask(plan_t *plan, unsigned index) {
+  wish_t *wish = &plan->wishes[index];
+  bl_policy_request_t request = {.request = index + 1, .rollback = index == 2};
+  request.policy = (bl_policy_t){.kind = BL_JOB_POLICY_CAP, .cap = 2 + index};
+  wish->plan = plan;
+  wish->state = ASKED;
+  bl_driver_set_policy(plan->world->driver, &request, answered, wish);
+}
+
+// Stage 0 has applied a step.
+static void ask_next(bl_message_t *message) {
+  plan_t *plan = BL_MESSAGE_OWNER(message, plan_t, ask);
+  plan->asking = false;
+  unsigned applied = plan->world->stages[0].applied_count;
+  if (!plan->dead && plan->world->driver != NULL && applied > 0 && plan->wishes[applied - 1].state == NOT_ASKED) {
+    plan->world->stages[1].refuse_plans = applied == 2;
+    ask(plan, applied - 1);
+  }
+}
+
+static void assert_policies(const plan_t *plan) {
+  const driver_world_t *world = plan->world;
+  const bl_policy_book_t *book = bl_driver_policies(world->driver).book;
+  for (unsigned i = 0; i < WISHES; i++) {
+    const wish_t *wish = &plan->wishes[i];
+    unsigned carried_out = 0;
+    for (size_t k = 0; k < book->count; k++) {
+      carried_out += book->records[k].request == i + 1;
+    }
+    assert_true(carried_out == 0 || (carried_out == 1 && wish->state != REFUSED));
+    for (unsigned step = 1; step <= STEPS && wish->state == IN_FORCE; step++) {
+      uint64_t policy = world->stages[0].applied_policy[step - 1];
+      assert_true(step < wish->from_step ? policy < wish->version : policy >= wish->version);
+    }
+    if (wish->state == IN_FORCE) {
+      assert_int_equal(carried_out, 1);
+    }
+  }
+}
+
+// ---- deaths ------------------------------------------------------------------------------------------------------------
 
 static void die(bl_message_t *message) {
   plan_t *plan = BL_MESSAGE_OWNER(message, plan_t, message);
   world_kill_driver(plan->world);
   plan->dead = false;
   world_start_driver(plan->world);
+  for (unsigned i = 0; i < WISHES; i++) {
+    if (plan->wishes[i].state == ASKED) {
+      ask(plan, i); // nobody has answered
+    }
+  }
 }
 
 static bool strike(fake_stage_t *stage, const char *method, bool handled, void *context) {
-  (void)stage;
-  (void)handled;
   plan_t *plan = context;
   if (strcmp(method, "Status") == 0 && plan->world->driver != NULL && plan->events > 2 * 2 * WORLD_STAGES) {
     return plan->dead; // presence is looked at by the clock: not an edge that comes at the same place every time
+  }
+  if (stage->index == 0 && handled && strcmp(method, "Commit") == 0 && !plan->asking) {
+    plan->asking = true;
+    bl_loop_post(plan->world->loop, &plan->ask);
   }
   plan->events++;
   if (!plan->dead && (plan->events == plan->strike || plan->events == plan->second)) {
@@ -49,7 +125,7 @@ static bool strike(fake_stage_t *stage, const char *method, bool handled, void *
 static unsigned run_with_deaths(unsigned first, unsigned second) {
   static driver_world_t world;
   world_open(&world, STEPS, "validate_every: 2");
-  plan_t plan = {.world = &world, .strike = first, .second = second, .message.handle = die};
+  plan_t plan = {.world = &world, .strike = first, .second = second, .message.handle = die, .ask.handle = ask_next};
   for (uint32_t i = 0; i < WORLD_STAGES; i++) {
     world.stages[i].hook = strike;
     world.stages[i].hook_context = &plan;
@@ -58,6 +134,17 @@ static unsigned run_with_deaths(unsigned first, unsigned second) {
   world_wait_end(&world);
   assert_int_equal(world.exit_code, 0);
   world_assert_complete(&world);
+  assert_policies(&plan);
+  if (first == 0) { // nobody died
+    const wish_t *wishes = plan.wishes;
+    assert_int_equal(wishes[0].state, IN_FORCE);
+    assert_int_equal(wishes[0].from_step, 2);
+    assert_int_equal(wishes[0].version, 2);
+    assert_int_equal(wishes[1].state, REFUSED);
+    assert_int_equal(wishes[2].state, IN_FORCE); // the policy of version 1 again; 2 was not used up by the refusal
+    assert_int_equal(wishes[2].version, 3);
+    assert_int_equal(wishes[3].state, REFUSED); // no step is left
+  }
   world_close(&world);
   return plan.events;
 }

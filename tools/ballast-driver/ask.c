@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // One question on its way. Its answer counts for the machine whenever it comes; `number` says whether it is still the
 // one that this stage is busy with.
@@ -35,7 +36,9 @@ static void hear_takeover(bl_remote_t *stage, const bl_driver_request_t *request
                               .applied = said->applied,
                               .highest_attempt = said->highest_attempt,
                               .prepared = said->prepared,
-                              .last_commit = said->last_commit};
+                              .last_commit = said->last_commit,
+                              .plan_version = said->plan_version};
+  memcpy(report.plans, said->plans, sizeof report.plans);
   if (said->prepared) {
     report.run = (bl_run_id_t){.kind = BL_RUN_TRAIN,
                                .step = said->vote.step,
@@ -46,7 +49,7 @@ static void hear_takeover(bl_remote_t *stage, const bl_driver_request_t *request
   if (said->last_commit.step > 0) {
     keep_vote(driver, &stage->last_vote, &said->last_vote);
   }
-  stage->plan_version = said->plan_version;
+  memcpy(stage->books, said->books, sizeof stage->books);
   if (!answer->accepted) {
     bl_log(BL_LOG_WARNING, "stage %zu follows a driver of epoch %" PRIu64 ", trying a higher one", stage->index,
            said->epoch);
@@ -93,6 +96,10 @@ static void hear_error(bl_remote_t *stage, const bl_driver_request_t *request, c
     return;
   case BL_FENCED:
   case BL_PRECONDITION:
+    if (request->verb == BL_ASK_PREPARE && err->status == BL_PRECONDITION) {
+      bl__plan_refused(stage, request, err);
+      return;
+    }
     if (request->verb == BL_ASK_RUN && err->status == BL_PRECONDITION) {
       note_failure(driver, stage, request, err);
     }
@@ -104,6 +111,10 @@ static void hear_error(bl_remote_t *stage, const bl_driver_request_t *request, c
   if (request->verb == BL_ASK_RUN) {
     note_failure(driver, stage, request, err);
     bl_driver_step_run_failed(&driver->step, stage->index, request->run.attempt);
+    return;
+  }
+  if (request->verb == BL_ASK_PREPARE) {
+    bl__plan_refused(stage, request, err);
     return;
   }
   char name[BL__STAGE_NAME_BYTES];
@@ -135,6 +146,13 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
     case BL_ASK_TAKEOVER:
       hear_takeover(stage, &request, answer);
       break;
+    case BL_ASK_PREPARE:
+      if (answer->refusal.status != BL_OK) {
+        bl__plan_refused(stage, &request, &answer->refusal);
+      } else {
+        bl_driver_step_prepared(&driver->step, stage->index, request.plan.version);
+      }
+      break;
     case BL_ASK_RUN:
       hear_vote(stage, &request, answer);
       break;
@@ -165,6 +183,11 @@ static void ask(bl_remote_t *stage, const bl_driver_request_t *request) {
   case BL_ASK_TAKEOVER:
     bl_stage_client_takeover(stage->client, request->driver, driver->options.job->name, heard, asked);
     break;
+  case BL_ASK_PREPARE: {
+    bl_stage_plan_text_t text = bl__plan_text(driver, request);
+    bl_stage_client_prepare(stage->client, request->driver, &text, heard, asked);
+    break;
+  }
   case BL_ASK_RUN: {
     bl_stage_run_text_t text = bl__run_text(driver, &request->run);
     bl_stage_client_run(stage->client, request->driver, &text, heard, asked);

@@ -152,13 +152,14 @@ void bl__report_step(bl_driver_t *driver) {
   }
   bool ours = driver->attempt_began_ns != 0;
   double seconds = (double)(ours ? bl_clock_now_ns() - driver->attempt_began_ns : longest_ns) * 1e-9;
+  const bl_policy_record_t *policy = bl_policy_book_of_step(bl__plans_book(driver), applied);
   bl_step_event_t event = {.step = applied,
                            .loss = tally.loss,
                            .grad_norm = tally.grad_norm,
                            .tokens = tally.tokens,
                            .seconds = seconds,
-                           .policy = bl_job_policy_name(driver->options.job->balance.policy),
-                           .policy_version = 1,
+                           .policy = policy != NULL ? bl_job_policy_name(policy->policy.kind) : "",
+                           .policy_version = policy != NULL ? policy->version : 0,
                            .stages = shares,
                            .stage_count = driver->stage_count};
   bl_journal_add_step(&driver->journal, &event);
@@ -171,7 +172,7 @@ void bl__report_step(bl_driver_t *driver) {
 
 static void start(bl_driver_t *driver, bl_run_kind_t kind) {
   driver->attempt_began_ns = bl_clock_now_ns();
-  bl_driver_step_run(&driver->step, kind, driver->plan_versions[kind]);
+  bl_driver_step_run(&driver->step, kind);
   bl_log_step(driver->step.run.step, driver->step.run.attempt);
 }
 
@@ -195,7 +196,7 @@ static bool all_steps_done(const bl_driver_t *driver) {
 static bool validation_is_due(const bl_driver_t *driver) {
   uint64_t applied = driver->step.applied;
   uint64_t every = (uint64_t)driver->options.job->train.validate_every;
-  if (driver->plan_texts[BL_RUN_VALIDATE] == NULL || applied == 0 || driver->validated == applied) {
+  if (driver->plans.texts[BL_RUN_VALIDATE] == NULL || applied == 0 || driver->validated == applied) {
     return false;
   }
   return all_steps_done(driver) || (every > 0 && applied % every == 0);
@@ -279,7 +280,11 @@ void bl__boundary(bl_driver_t *driver) {
       return;
     }
   }
-  if (driver->life == BL__FINISHED || driver->paused) {
+  bool held = driver->life == BL__FINISHED || driver->paused;
+  if (bl__plans_boundary(driver, held)) {
+    return;
+  }
+  if (held) {
     hold(driver);
     if (driver->generating && !driver->drawing) {
       driver->drawing = true;

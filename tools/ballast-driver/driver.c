@@ -39,6 +39,7 @@ static void end_waits(bl_driver_t *driver, const bl_error_t *err) {
   bl__generation_end(driver, err);
   bl__traces_answer(driver, err);
   bl__save_end_waits(driver, err);
+  bl__plans_end_waits(driver, err);
   if (driver->held != NULL) {
     bl_driver_held_fn held = driver->held;
     driver->held = NULL;
@@ -112,6 +113,8 @@ void bl__driver_pump(bl_driver_t *driver) {
         bl__setup_begin(driver);
       } else if (life != BL__SETUP) {
         bl__boundary(driver);
+      } else if (driver->plans.setting_up && !bl__plans_go_on(driver)) {
+        bl__setup_end(driver);
       }
       break;
     default:
@@ -231,6 +234,7 @@ void bl_driver_destroy(bl_driver_t *driver) {
   }
   bl__save_cleanup(driver);
   bl__setup_cleanup(driver);
+  bl__plans_cleanup(driver);
   bl__traces_cleanup(driver);
   bl_journal_cleanup(&driver->journal);
   free(driver->stages);
@@ -284,8 +288,8 @@ const bl_journal_t *bl_driver_journal(const bl_driver_t *driver) {
 
 // The first stage whose answer is awaited, and to what.
 static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
-  static const char *const verbs[] = {"nothing", "Takeover", "Run", "Commit", "Abort"};
-  static const char *const rounds[] = {"Configure", "Connect", "PreparePlan", "Abort", "Release or Stop"};
+  static const char *const verbs[] = {"nothing", "Takeover", "PreparePlan", "Run", "Commit", "Abort"};
+  static const char *const rounds[] = {"Configure", "Connect", "Abort", "Release or Stop"};
   if (driver->life == BL__MEETING) {
     for (size_t i = 0; i < driver->stage_count; i++) {
       if (!driver->stages[i].met) {
@@ -294,7 +298,8 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
       }
     }
   }
-  if (driver->life == BL__SETUP || driver->life == BL__LEAVING) {
+  bool in_round = driver->life == BL__LEAVING || (driver->life == BL__SETUP && !driver->plans.setting_up);
+  if (in_round) {
     snprintf(view->waiting_for, sizeof view->waiting_for, "%zu stages: %s", driver->round_open, rounds[driver->round]);
     return;
   }
@@ -344,10 +349,6 @@ const bl_job_t *bl_driver_job(const bl_driver_t *driver) {
 
 const bl_training_t *bl_driver_training(const bl_driver_t *driver) {
   return driver->options.training;
-}
-
-uint64_t bl_driver_plan_version(const bl_driver_t *driver) {
-  return driver->plan_versions[BL_RUN_TRAIN];
 }
 
 uint64_t bl_driver_recorder(const bl_driver_t *driver) {

@@ -19,6 +19,7 @@
 #include "job/resume.h"
 #include "job/training.h"
 #include "journal.h"
+#include "policy_book.h"
 #include "rpc/rpc.h"
 #include "stage_client_wire.h"
 #include "step/driver_step.h"
@@ -79,6 +80,24 @@ typedef void (*bl_driver_saved_fn)(uint64_t step, const char *folder, const bl_e
 BL_MUST_USE bl_status_t bl_driver_checkpoint(bl_driver_t *driver, bl_driver_saved_fn done, void *context,
                                              bl_error_t *err);
 
+typedef struct bl_policy_request {
+  uint64_t request; // names the wish: asked again with the same, it is not carried out twice. 0: no name
+  bl_policy_t policy;
+  bool rollback;       // instead of `policy`: an earlier one again
+  uint64_t to_version; // of a rollback; 0: the one before the present one
+  bool dry_run;        // only looks what it would mean
+} bl_policy_request_t;
+typedef struct bl_policy_answer {
+  const bl_policy_record_t *record; // in force on all stages from its from_step on; of a dry run version and step are 0
+  bool unchanged;                   // it was in force already
+  const bl_holdings_t *holdings;    // what it takes of the devices; NULL when another one is in force by now
+} bl_policy_answer_t;
+typedef void (*bl_driver_policy_fn)(const bl_policy_answer_t *answer, const bl_error_t *err, void *context);
+// Puts a policy in force at the next step boundary. `done` fires exactly once, perhaps before this returns: with the
+// policy once all stages have prepared it, or with who refused and why; then the policy before stays in force.
+void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *request, bl_driver_policy_fn done,
+                          void *context);
+
 typedef struct bl_generation {
   const uint8_t *prompt; // copied; bytes are tokens. Empty: the first tokens of the held-out data, else of training
   size_t prompt_bytes;
@@ -138,7 +157,14 @@ size_t bl_driver_stage_count(const bl_driver_t *driver);
 bl_stage_view_t bl_driver_stage(const bl_driver_t *driver, size_t stage);
 const bl_job_t *bl_driver_job(const bl_driver_t *driver);
 const bl_training_t *bl_driver_training(const bl_driver_t *driver);
-uint64_t bl_driver_plan_version(const bl_driver_t *driver);
+
+typedef struct bl_policies_view {
+  const bl_policy_book_t *book;  // empty before the first plan
+  const bl_holdings_t *holdings; // of the policy in force; devices 0 before the first plan
+  size_t waiting;                // changes that wait for a step boundary
+  uint64_t plan_version;
+} bl_policies_view_t;
+bl_policies_view_t bl_driver_policies(const bl_driver_t *driver);
 // The recorder of the last commit, also of one that a driver before this one decided; 0: nobody.
 uint64_t bl_driver_recorder(const bl_driver_t *driver);
 

@@ -4,7 +4,8 @@
 //   driver.c     life, control, views
 //   ask.c        asks stages what the step machine wants asked, and tells it the answers
 //   presence.c   who is there: the first contact, and whether stages are alive
-//   setup.c      configure, connect, plans
+//   setup.c      configure, connect
+//   plans.c      plans and policies: what is in force, and changes of it
 //   boundary.c   what comes next between two attempts: a step, a validation, a token, a pause, the end
 //   traces.c     operations of the last step
 //   checkpoint.c copies, files, commits
@@ -41,13 +42,14 @@ typedef struct bl_remote {
   bool refuses;             // nobody listens there, as opposed to silence
   uint64_t incarnation;
   int64_t process;
-  uint64_t plan_version;
   void *status; // packed
   size_t status_bytes;
 
   // Votes: of the attempt that runs or is decided, and of the last commit.
   bl_ballot_t vote, last_vote;
   uint32_t token;
+
+  bl_policy_book_t books[BL_STAGE_PLANS]; // of the plans in its report
 
   // From setup; owned copies.
   bl_stage_place_t place;
@@ -68,10 +70,37 @@ typedef enum {
 typedef enum {
   BL__ROUND_CONFIGURE,
   BL__ROUND_CONNECT,
-  BL__ROUND_PLAN,
   BL__ROUND_ABORT, // of a run that failed
   BL__ROUND_LEAVE, // release or stop
 } bl__round_t;
+
+// A policy that somebody asked for.
+typedef struct bl__change {
+  struct bl__change *next;
+  bl_policy_request_t request;
+  bl_driver_policy_fn done;
+  void *context;
+} bl__change_t;
+
+typedef struct bl__plans {
+  char *texts[BL_RUN_KINDS]; // NULL: no run of this kind. BL_RUN_TRAIN: what is in force
+  bl_policy_book_t book;     // in force
+  bl_balance_plan_t balance; // of the policy in force
+
+  // What is proposed to the stages.
+  bool open;
+  bl_policy_book_t next_book;
+  bl_balance_plan_t next_balance;
+  char *next_text;
+  bl__change_t *change; // who asked; NULL: setup
+  bl_error_t refusal;
+
+  bool setting_up;
+  bl_run_kind_t next_kind; // to be proposed next in setup
+  bl__change_t *changes;   // that wait
+  size_t waiting;
+  uint64_t changed_after; // attempt after which the last change was concluded
+} bl__plans_t;
 
 struct bl_driver {
   bl_driver_options_t options;
@@ -92,9 +121,8 @@ struct bl_driver {
   bl__round_t round;
   size_t round_open; // answers still to come
   bool *round_retry; // [stage_count]
-  bl_run_kind_t plan_kind;
-  uint64_t plan_versions[BL_RUN_KINDS]; // 0: none
-  char *plan_texts[BL_RUN_KINDS];
+
+  bl__plans_t plans;
 
   // Steps.
   uint64_t reported; // last step in the journal
@@ -163,6 +191,25 @@ void bl__setup_tick(bl_driver_t *driver);
 void bl__setup_cleanup(bl_driver_t *driver);
 // Leaving: gives up the attempt that runs (`abort`), then ends owned stages, or lets go of the job (`release`).
 void bl__leave_begin(bl_driver_t *driver, bool abort, bool release);
+
+// Setup is done: steps begin.
+void bl__setup_end(bl_driver_t *driver);
+
+// plans.c
+// The policies in force, also before setup: then those that a predecessor left.
+const bl_policy_book_t *bl__plans_book(bl_driver_t *driver);
+// Setup: proposes what the stages lack. True: something is proposed, or the run has failed.
+bool bl__plans_begin(bl_driver_t *driver);
+// The same, at a boundary at which a proposal of setup has ended.
+bool bl__plans_go_on(bl_driver_t *driver);
+// Between steps: ends a change that was proposed, and begins the next. True: something is proposed. `held`: no step runs
+// in between.
+bool bl__plans_boundary(bl_driver_t *driver, bool held);
+void bl__plans_end_waits(bl_driver_t *driver, const bl_error_t *err);
+void bl__plans_cleanup(bl_driver_t *driver);
+// The call to make for a proposal, and its refusal.
+bl_stage_plan_text_t bl__plan_text(const bl_driver_t *driver, const bl_driver_request_t *request);
+void bl__plan_refused(bl_remote_t *stage, const bl_driver_request_t *request, const bl_error_t *err);
 
 // boundary.c
 void bl__boundary(bl_driver_t *driver);

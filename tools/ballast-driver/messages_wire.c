@@ -128,7 +128,7 @@ static void make_plan(block_t *block, const bl_driver_t *driver, Ballast__V1__Wa
   const bl_job_t *job = bl_driver_job(driver);
   Ballast__V1__PlanEvent *event = take(block, sizeof *event);
   *event = (Ballast__V1__PlanEvent)BALLAST__V1__PLAN_EVENT__INIT;
-  event->version = bl_driver_plan_version(driver);
+  event->version = bl_driver_policies(driver).plan_version;
   event->schedule = training->schedule->name;
   event->policy = (char *)bl_job_policy_name(job->balance.policy);
   event->parameters = bl_model_parameter_elements(&training->model);

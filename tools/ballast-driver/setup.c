@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver_core.h"
 
-#include "base/hash.h"
 #include "schedule/csv.h"
 #include "schedule/generate.h"
 #include "sys/log.h"
@@ -23,7 +22,7 @@ static bl_status_t make_forward_plan(bl_driver_t *driver, bl_run_kind_t kind, ui
     return status;
   }
   size_t size;
-  status = bl_csv_write(schedule, &driver->plan_texts[kind], &size);
+  status = bl_csv_write(schedule, &driver->plans.texts[kind], &size);
   bl_schedule_destroy(schedule);
   return status == BL_OK ? BL_OK : no_memory(err);
 }
@@ -45,8 +44,7 @@ bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "balance.policy: runs do not balance in this version; use none");
   }
   driver->round_retry = calloc(driver->stage_count, sizeof *driver->round_retry);
-  if (driver->round_retry == NULL || bl_job_dump(driver->options.job, &driver->job_text, &size) != BL_OK ||
-      bl_csv_write(training->schedule, &driver->plan_texts[BL_RUN_TRAIN], &size) != BL_OK) {
+  if (driver->round_retry == NULL || bl_job_dump(driver->options.job, &driver->job_text, &size) != BL_OK) {
     return no_memory(err);
   }
   for (size_t i = 0; i < driver->stage_count; i++) {
@@ -95,9 +93,6 @@ void bl__setup_cleanup(bl_driver_t *driver) {
     free_place(&driver->stages[i].place);
     free_paths(&driver->stages[i]);
   }
-  for (size_t kind = 0; kind < BL_RUN_KINDS; kind++) {
-    free(driver->plan_texts[kind]);
-  }
   free(driver->job_text);
   free(driver->round_retry);
 }
@@ -143,27 +138,7 @@ static void keep_paths(bl_remote_t *stage, const bl_path_share_t *from, size_t c
   }
 }
 
-// The kind after `kind` that has a plan, or BL_RUN_KINDS.
-static bl_run_kind_t next_plan(const bl_driver_t *driver, bl_run_kind_t kind) {
-  do {
-    kind++;
-  } while (kind < BL_RUN_KINDS && driver->plan_texts[kind] == NULL);
-  return kind;
-}
-
-// Versions above all that any stage has prepared, so that they mean these plans and no others.
-static void number_plans(bl_driver_t *driver) {
-  uint64_t version = 0;
-  for (size_t i = 0; i < driver->stage_count; i++) {
-    uint64_t prepared = driver->stages[i].plan_version;
-    version = prepared > version ? prepared : version;
-  }
-  for (bl_run_kind_t kind = BL_RUN_TRAIN; kind < BL_RUN_KINDS; kind = next_plan(driver, kind)) {
-    driver->plan_versions[kind] = ++version;
-  }
-}
-
-static void begin_driving(bl_driver_t *driver) {
+void bl__setup_end(bl_driver_t *driver) {
   bl_error_t err;
   if (bl__save_enter(driver, &err) != BL_OK) {
     bl__driver_fail(driver, &err);
@@ -183,18 +158,10 @@ static void round_end(bl_driver_t *driver) {
     round_begin(driver, BL__ROUND_CONNECT);
     break;
   case BL__ROUND_CONNECT:
-    number_plans(driver);
-    driver->plan_kind = BL_RUN_TRAIN;
-    round_begin(driver, BL__ROUND_PLAN);
-    break;
-  case BL__ROUND_PLAN:
-    driver->plan_kind = next_plan(driver, driver->plan_kind);
-    if (driver->plan_kind < BL_RUN_KINDS) {
-      round_begin(driver, BL__ROUND_PLAN);
-    } else {
-      begin_driving(driver);
-      bl__driver_pump(driver);
+    if (!bl__plans_begin(driver)) {
+      bl__setup_end(driver);
     }
+    bl__driver_pump(driver);
     break;
   case BL__ROUND_ABORT:
     if (driver->options.own_stages) {
@@ -281,17 +248,6 @@ static void ask_connect(bl_remote_t *stage) {
   free(peers);
 }
 
-static void ask_plan(bl_remote_t *stage) {
-  const bl_driver_t *driver = stage->driver;
-  bl_run_kind_t kind = driver->plan_kind;
-  const char *text = driver->plan_texts[kind];
-  bl_stage_plan_text_t plan = {.version = driver->plan_versions[kind],
-                               .digest = bl_hash64(text, strlen(text), (uint64_t)kind),
-                               .kind = kind,
-                               .schedule = text};
-  bl_stage_client_prepare(stage->client, driver->step.id, &plan, round_heard, stage);
-}
-
 static void left(const bl_stage_answer_t *answer, void *context) {
   bl_remote_t *stage = context;
   bl_driver_t *driver = stage->driver;
@@ -311,9 +267,6 @@ static void round_ask(bl_remote_t *stage) {
     break;
   case BL__ROUND_CONNECT:
     ask_connect(stage);
-    break;
-  case BL__ROUND_PLAN:
-    ask_plan(stage);
     break;
   case BL__ROUND_ABORT:
     bl_stage_client_abort(stage->client, driver->step.id, driver->step.applied + 1, driver->step.highest_attempt, left,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stage_client_wire.h"
 
+#include "policy_records_wire.h"
+
 #include "base/hash.h"
 
 #include "ballast/v1/stage.pb-c.h"
@@ -11,6 +13,7 @@
 // Configuring reads weights and touches all planned memory; the rest answers from what is there.
 #define SHORT_DEADLINE_MS     10000
 #define CONNECT_DEADLINE_MS   35000
+#define PREPARE_DEADLINE_MS   30000 // it reserves rooms at stores
 #define COMMIT_DEADLINE_MS    60000
 #define CONFIGURE_DEADLINE_MS 900000
 
@@ -199,6 +202,24 @@ static void fill_takeover(const ProtobufCMessage *output, pending_t *pending, bl
   const Ballast__V1__TakeoverResponse *response = (const Ballast__V1__TakeoverResponse *)output;
   answer->accepted = response->accepted;
   read_state(response->state, &answer->said);
+  const Ballast__V1__StageState *state = response->state;
+  for (size_t i = 0; state != NULL && i < state->n_plans && i < BL_STAGE_PLANS; i++) {
+    const Ballast__V1__PreparedPlan *plan = state->plans[i];
+    bl_policy_book_t *book = &answer->said.books[i];
+    if (!bl_policy_book_from_wire(plan->policies, plan->n_policies, book) || book->count == 0) {
+      continue; // not of this program: as if it were not there
+    }
+    answer->said.plans[i] = (bl_plan_record_t){
+        .version = plan->version, .digest = plan->digest, .policy = bl_policy_book_current(book)->version};
+  }
+}
+
+static void fill_prepared(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
+  (void)pending;
+  const Ballast__V1__PreparePlanResponse *response = (const Ballast__V1__PreparePlanResponse *)output;
+  if (response->status != 0) {
+    (void)bl_error_set(&answer->refusal, bl_status_from_grpc_code(response->status), "%s", response->refusal);
+  }
 }
 
 static void fill_status(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
@@ -356,11 +377,18 @@ void bl_stage_client_prepare(bl_stage_client_t *client, bl_driver_id_t driver, c
   Ballast__V1__DriverIdentity who = identity(driver);
   Ballast__V1__PreparePlanRequest request = BALLAST__V1__PREPARE_PLAN_REQUEST__INIT;
   request.driver = &who;
-  request.version = plan->version;
+  request.version = plan->record.version;
   request.kind = (Ballast__V1__RunKind)plan->kind;
   request.schedule = (char *)plan->schedule;
-  request.digest = plan->digest;
-  call(client, "PreparePlan", &request.base, SHORT_DEADLINE_MS, pend(client, NULL, done, context));
+  request.digest = plan->record.digest;
+  request.follows = plan->record.follows;
+  bl_policy_book_wire_t book = {.count = 0};
+  if (plan->book != NULL) {
+    bl_policy_book_to_wire(plan->book, &book);
+    request.policies = book.pointers;
+    request.n_policies = book.count;
+  }
+  call(client, "PreparePlan", &request.base, PREPARE_DEADLINE_MS, pend(client, fill_prepared, done, context));
 }
 
 void bl_stage_client_run(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_run_text_t *run,

@@ -16,6 +16,7 @@
 
 #include "ballot.h"
 #include "formats/checkpoint_state.h"
+#include "policy_book.h"
 #include "rpc/channel.h"
 #include "step/record.h"
 
@@ -53,6 +54,8 @@ typedef struct bl_stage_said {
   uint64_t vote_plan_version;
   bl_commit_t last_commit; // step 0: none
   bl_ballot_t last_vote;
+  bl_plan_record_t plans[BL_STAGE_PLANS]; // for training, that it keeps; version 0: none
+  bl_policy_book_t books[BL_STAGE_PLANS]; // the policies of each
 } bl_stage_said_t;
 
 // What a stage does at the moment, for people.
@@ -65,7 +68,8 @@ typedef struct bl_stage_doing {
 typedef struct bl_stage_answer {
   const bl_error_t *err;             // never NULL
   bool accepted;                     // Takeover
-  bl_stage_said_t said;              // Takeover, Status
+  bl_stage_said_t said;              // Takeover; Status, without plans
+  bl_error_t refusal;                // PreparePlan: status BL_OK when it is prepared
   const void *packed;                // Status: the StageStatusResponse as it came, to be passed on
   size_t packed_bytes;               //
   bl_stage_place_t place;            // Configure
@@ -98,9 +102,10 @@ typedef struct bl_stage_peer {
 } bl_stage_peer_t;
 
 typedef struct bl_stage_plan_text {
-  uint64_t version, digest;
+  bl_plan_record_t record;
   bl_run_kind_t kind;
-  const char *schedule; // CSV of all stages
+  const char *schedule;         // CSV of all stages
+  const bl_policy_book_t *book; // BL_RUN_TRAIN: ends with the policy that the plan carries out
 } bl_stage_plan_text_t;
 
 typedef struct bl_stage_run_text {

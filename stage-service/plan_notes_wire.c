@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan_notes_wire.h"
+
+#include <stdlib.h>
+
+uint64_t bl_plan_policy(const Ballast__V1__PreparePlanRequest *request) {
+  return request->n_policies > 0 ? request->policies[request->n_policies - 1]->version : 0;
+}
+
+static bool is_kept(const bl_stage_step_t *step, uint64_t version) {
+  for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
+    if (step->plans[BL_RUN_TRAIN][i].version == version) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static void forget(Ballast__V1__PreparedPlan **note) {
+  if (*note != NULL) {
+    ballast__v1__prepared_plan__free_unpacked(*note, NULL);
+    *note = NULL;
+  }
+}
+
+void bl_plan_notes_cleanup(bl_plan_notes_t *notes) {
+  for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
+    forget(&notes->kept[i]);
+  }
+}
+
+// A copy of what the request says, by way of its bytes.
+static Ballast__V1__PreparedPlan *copy(const Ballast__V1__PreparePlanRequest *request) {
+  Ballast__V1__PreparedPlan plan = BALLAST__V1__PREPARED_PLAN__INIT;
+  plan.version = request->version;
+  plan.digest = request->digest;
+  plan.policies = request->policies;
+  plan.n_policies = request->n_policies;
+  size_t size = ballast__v1__prepared_plan__get_packed_size(&plan);
+  uint8_t *bytes = malloc(size + 1);
+  if (bytes == NULL) {
+    return NULL;
+  }
+  ballast__v1__prepared_plan__pack(&plan, bytes);
+  Ballast__V1__PreparedPlan *made = ballast__v1__prepared_plan__unpack(NULL, size, bytes);
+  free(bytes);
+  return made;
+}
+
+void bl_plan_notes_keep(bl_plan_notes_t *notes, const Ballast__V1__PreparePlanRequest *request,
+                        const bl_stage_step_t *step) {
+  if (!is_kept(step, request->version)) {
+    return; // of another kind
+  }
+  Ballast__V1__PreparedPlan **place = NULL;
+  for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
+    if (notes->kept[i] != NULL && !is_kept(step, notes->kept[i]->version)) {
+      forget(&notes->kept[i]);
+    }
+    if (notes->kept[i] != NULL && notes->kept[i]->version == request->version) {
+      return; // asked again
+    }
+    place = notes->kept[i] == NULL ? &notes->kept[i] : place;
+  }
+  if (place != NULL) {
+    *place = copy(request);
+  }
+}
+
+Ballast__V1__PreparedPlan **bl_plan_notes_list(bl_plan_notes_t *notes, const bl_stage_step_t *step, size_t *count) {
+  *count = 0;
+  for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
+    if (notes->kept[i] != NULL && is_kept(step, notes->kept[i]->version)) {
+      notes->listed[(*count)++] = notes->kept[i];
+    }
+  }
+  return notes->listed;
+}

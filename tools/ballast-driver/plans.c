@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver_core.h"
+
+#include "base/hash.h"
+#include "schedule/csv.h"
+#include "sys/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHANGES_MAX 64 // that wait: bounds what a caller in a loop can pile up
+
+// ---- proposals -------------------------------------------------------------------------------------------------------
+
+static uint64_t digest_of(const char *text, bl_run_kind_t kind) {
+  return bl_hash64(text, strlen(text), (uint64_t)kind);
+}
+
+static void drop_proposal(bl__plans_t *plans) {
+  bl_balance_plan_cleanup(&plans->next_balance);
+  free(plans->next_text);
+  plans->next_text = NULL;
+  plans->open = false;
+}
+
+// What the policy means: plans->next_balance and plans->next_text.
+static bl_status_t make_plan(bl_driver_t *driver, const bl_policy_t *policy, bl_error_t *err) {
+  bl__plans_t *plans = &driver->plans;
+  size_t size;
+  bl_status_t status = bl_balance_plan_init(&plans->next_balance, driver->options.training, policy, err);
+  if (status == BL_OK && bl_csv_write(plans->next_balance.schedule, &plans->next_text, &size) != BL_OK) {
+    bl_balance_plan_cleanup(&plans->next_balance);
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory for a plan");
+  }
+  return status;
+}
+
+// All stages have prepared the proposal for training: it is what runs from now on.
+static void adopt(bl__plans_t *plans) {
+  bl_balance_plan_cleanup(&plans->balance);
+  free(plans->texts[BL_RUN_TRAIN]);
+  plans->balance = plans->next_balance;
+  plans->texts[BL_RUN_TRAIN] = plans->next_text;
+  plans->book = plans->next_book;
+  plans->next_balance = (bl_balance_plan_t){0};
+  plans->next_text = NULL;
+}
+
+static void propose(bl_driver_t *driver, bl_run_kind_t kind) {
+  bl__plans_t *plans = &driver->plans;
+  const char *text = kind == BL_RUN_TRAIN ? plans->next_text : plans->texts[kind];
+  uint64_t policy = kind == BL_RUN_TRAIN ? bl_policy_book_current(&plans->next_book)->version : 0;
+  plans->open = true;
+  plans->refusal = (bl_error_t){.status = BL_OK};
+  bl_driver_step_prepare(&driver->step, kind, digest_of(text, kind), policy);
+}
+
+bl_stage_plan_text_t bl__plan_text(const bl_driver_t *driver, const bl_driver_request_t *request) {
+  const bl__plans_t *plans = &driver->plans;
+  bool trains = request->run.kind == BL_RUN_TRAIN;
+  return (bl_stage_plan_text_t){.record = request->plan,
+                                .kind = request->run.kind,
+                                .schedule = trains ? plans->next_text : plans->texts[request->run.kind],
+                                .book = trains ? &plans->next_book : NULL};
+}
+
+void bl__plan_refused(bl_remote_t *stage, const bl_driver_request_t *request, const bl_error_t *err) {
+  bl_driver_t *driver = stage->driver;
+  const bl_driver_step_t *step = &driver->step;
+  if (step->phase == BL_DRIVER_PREPARING && step->proposal.version == request->plan.version) {
+    char name[BL__STAGE_NAME_BYTES];
+    driver->plans.refusal = *err;
+    (void)bl_error_prefix(&driver->plans.refusal, "%s refuses", bl__stage_name(stage, name));
+  }
+  bl_driver_step_plan_refused(&driver->step, stage->index, request->plan.version);
+}
+
+// ---- setup -------------------------------------------------------------------------------------------------------------
+
+const bl_policy_book_t *bl__plans_book(bl_driver_t *driver) {
+  bl__plans_t *plans = &driver->plans;
+  uint64_t in_force = driver->step.plans[BL_RUN_TRAIN].version;
+  for (size_t i = 0; plans->book.count == 0 && in_force != 0 && i < BL_STAGE_PLANS; i++) {
+    if (driver->peers[0].report.plans[i].version == in_force) {
+      plans->book = driver->stages[0].books[i];
+    }
+  }
+  return &plans->book;
+}
+
+// The policies that a predecessor left: those of the plan in force. Else the job's is the first.
+static void open_book(bl_driver_t *driver) {
+  bl__plans_t *plans = &driver->plans;
+  plans->next_book = *bl__plans_book(driver);
+  const bl_policy_record_t *current = bl_policy_book_current(&plans->next_book);
+  char text[BL_POLICY_TEXT];
+  if (current != NULL) {
+    bl_log(BL_LOG_INFO, "policy %s, version %" PRIu64 ", is in force since step %" PRIu64,
+           bl_policy_format(&current->policy, text), current->version, current->from_step);
+    return;
+  }
+  bl_policy_record_t first = {.policy = bl_policy_of_job(driver->options.job), .from_step = driver->step.applied + 1};
+  bl_policy_book_add(&plans->next_book, &first);
+}
+
+// Proposes the next plan that the stages need; false when they have all.
+static bool propose_next(bl_driver_t *driver) {
+  bl__plans_t *plans = &driver->plans;
+  for (; plans->next_kind < BL_RUN_KINDS; plans->next_kind++) {
+    if (plans->next_kind == BL_RUN_TRAIN) {
+      const bl_plan_record_t *in_force = &driver->step.plans[BL_RUN_TRAIN];
+      if (in_force->version != 0 && in_force->digest == digest_of(plans->next_text, BL_RUN_TRAIN)) {
+        adopt(plans);
+        continue;
+      }
+    } else if (plans->texts[plans->next_kind] == NULL) {
+      continue;
+    }
+    propose(driver, plans->next_kind++);
+    return true;
+  }
+  plans->setting_up = false;
+  return false;
+}
+
+bool bl__plans_begin(bl_driver_t *driver) {
+  bl_error_t err;
+  open_book(driver);
+  if (make_plan(driver, &bl_policy_book_current(&driver->plans.next_book)->policy, &err) != BL_OK) {
+    bl__driver_fail(driver, &err);
+    return true;
+  }
+  driver->plans.setting_up = true;
+  driver->plans.next_kind = BL_RUN_TRAIN;
+  return propose_next(driver);
+}
+
+bool bl__plans_go_on(bl_driver_t *driver) {
+  bl__plans_t *plans = &driver->plans;
+  const bl_driver_step_t *step = &driver->step;
+  plans->open = false;
+  if (step->proposal_refused) {
+    bool recovered = step->proposal_kind == BL_RUN_TRAIN && step->plans[BL_RUN_TRAIN].version != 0;
+    if (!recovered) {
+      bl__driver_fail(driver, &plans->refusal);
+      return true;
+    }
+    bl_log(BL_LOG_WARNING, "%s; the plan before goes on", plans->refusal.text);
+    adopt(plans); // the stages' plan differs from what this driver would make of the same policy
+  } else if (step->proposal_kind == BL_RUN_TRAIN) {
+    adopt(plans);
+  }
+  return propose_next(driver);
+}
+
+// ---- changes -------------------------------------------------------------------------------------------------------------
+
+static void answer(bl__change_t *change, const bl_policy_answer_t *answer, const bl_error_t *err) {
+  static const bl_error_t none = {.status = BL_OK};
+  change->done(err != NULL ? NULL : answer, err != NULL ? err : &none, change->context);
+  free(change);
+}
+
+static bl__change_t *take_change(bl__plans_t *plans) {
+  bl__change_t *change = plans->changes;
+  plans->changes = change->next;
+  plans->waiting--;
+  return change;
+}
+
+// What the request asks for now, as a record to be added to the book.
+static bl_status_t resolve(const bl_driver_t *driver, const bl_policy_request_t *request, bl_policy_record_t *record,
+                           bl_error_t *err) {
+  *record = (bl_policy_record_t){
+      .policy = request->policy, .request = request->request, .from_step = driver->step.applied + 1};
+  if (request->rollback) {
+    const bl_policy_record_t *earlier;
+    bl_status_t status = bl_policy_book_rollback(&driver->plans.book, request->to_version, &earlier, err);
+    if (status != BL_OK) {
+      return status;
+    }
+    record->policy = earlier->policy;
+    record->restores = earlier->version;
+  }
+  const bl_schedule_t *schedule = driver->options.training->schedule;
+  if (record->policy.kind == BL_JOB_POLICY_BPIPE && record->policy.cap == 0) {
+    record->policy.cap = bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
+  }
+  return BL_OK;
+}
+
+// True when the request needs no change: it was carried out before, or what it asks for is in force.
+static bool is_done(const bl_driver_t *driver, const bl_policy_request_t *request, const bl_policy_record_t *wanted,
+                    bl_policy_answer_t *answered) {
+  const bl_policy_book_t *book = &driver->plans.book;
+  const bl_policy_record_t *current = bl_policy_book_current(book);
+  const bl_policy_record_t *before = bl_policy_book_find_request(book, request->request);
+  bool unchanged = before == NULL && current != NULL && bl_policy_equal(&current->policy, &wanted->policy);
+  *answered = (bl_policy_answer_t){.record = before != NULL ? before : current, .unchanged = unchanged};
+  answered->holdings = answered->record == current ? &driver->plans.balance.holdings : NULL;
+  return before != NULL || unchanged;
+}
+
+// Begins the change; false when it was answered at once.
+static bool begin_change(bl_driver_t *driver, bl__change_t *change) {
+  bl__plans_t *plans = &driver->plans;
+  bl_policy_record_t wanted;
+  bl_policy_answer_t done;
+  bl_error_t err;
+  bl_status_t status = resolve(driver, &change->request, &wanted, &err);
+  if (status == BL_OK && is_done(driver, &change->request, &wanted, &done)) {
+    answer(change, &done, NULL);
+    return false;
+  }
+  if (status == BL_OK) {
+    status = make_plan(driver, &wanted.policy, &err);
+  }
+  if (status != BL_OK) {
+    answer(change, NULL, &err);
+    return false;
+  }
+  plans->change = change;
+  plans->next_book = plans->book;
+  bl_policy_book_add(&plans->next_book, &wanted);
+  propose(driver, BL_RUN_TRAIN);
+  return true;
+}
+
+static void conclude(bl_driver_t *driver) {
+  bl__plans_t *plans = &driver->plans;
+  bl__change_t *change = plans->change;
+  const bl_policy_record_t *wanted = bl_policy_book_current(&plans->next_book);
+  char text[BL_POLICY_TEXT], before[BL_POLICY_TEXT];
+  plans->change = NULL;
+  plans->open = false;
+  plans->changed_after = driver->step.highest_attempt;
+  if (driver->step.proposal_refused) {
+    const bl_policy_record_t *current = bl_policy_book_current(&plans->book);
+    bl_error_t err = plans->refusal;
+    (void)bl_error_prefix(&err, "policy %s (version %" PRIu64 ") stays in force, %s was refused",
+                          bl_policy_format(&current->policy, before), current->version,
+                          bl_policy_format(&wanted->policy, text));
+    bl_log(BL_LOG_WARNING, "%s", err.text);
+    drop_proposal(plans);
+    answer(change, NULL, &err);
+    return;
+  }
+  adopt(plans);
+  const bl_policy_record_t *record = bl_policy_book_current(&plans->book);
+  bl_log(BL_LOG_INFO, "policy %s, version %" PRIu64 ", is in force from step %" PRIu64 " on",
+         bl_policy_format(&record->policy, text), record->version, record->from_step);
+  bl_policy_answer_t done = {.record = record, .holdings = &plans->balance.holdings};
+  answer(change, &done, NULL);
+}
+
+bool bl__plans_boundary(bl_driver_t *driver, bool held) {
+  bl__plans_t *plans = &driver->plans;
+  if (plans->open) {
+    conclude(driver);
+  }
+  while (plans->changes != NULL) {
+    if (!held && plans->changed_after == driver->step.highest_attempt && driver->step.highest_attempt > 0) {
+      return false; // a step runs under each
+    }
+    if (begin_change(driver, take_change(plans))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void bl__plans_end_waits(bl_driver_t *driver, const bl_error_t *err) {
+  bl__plans_t *plans = &driver->plans;
+  if (plans->change != NULL) {
+    bl__change_t *change = plans->change;
+    plans->change = NULL;
+    answer(change, NULL, err);
+  }
+  while (plans->changes != NULL) {
+    answer(take_change(plans), NULL, err);
+  }
+}
+
+void bl__plans_cleanup(bl_driver_t *driver) {
+  bl__plans_t *plans = &driver->plans;
+  free(plans->change);
+  while (plans->changes != NULL) {
+    free(take_change(plans));
+  }
+  drop_proposal(plans);
+  bl_balance_plan_cleanup(&plans->balance);
+  for (size_t kind = 0; kind < BL_RUN_KINDS; kind++) {
+    free(plans->texts[kind]);
+  }
+}
+
+// ---- for callers -----------------------------------------------------------------------------------------------------------
+
+// Answers what can be answered without the stages: refusals, dry runs, what is so already. False when it must wait.
+static bool answer_at_once(bl_driver_t *driver, bl__change_t *change) {
+  const bl_policy_request_t *request = &change->request;
+  bl_policy_record_t wanted;
+  bl_policy_answer_t done = {0};
+  bl_error_t err;
+  if (driver->life >= BL__FINISHED) {
+    (void)bl_error_set(&err, BL_PRECONDITION, "the run is %s: no step is left that a policy could be in force for",
+                       driver->life == BL__FINISHED ? "finished" : "ending");
+    answer(change, NULL, &err);
+    return true;
+  }
+  if (driver->life < BL__DRIVING) {
+    return false; // the policies in force are not known yet
+  }
+  bl_status_t status = resolve(driver, request, &wanted, &err);
+  bool idle = driver->plans.changes == NULL && driver->plans.change == NULL;
+  if (status == BL_OK && (idle || request->dry_run) && is_done(driver, request, &wanted, &done)) {
+    answer(change, &done, NULL);
+    return true;
+  }
+  bl_balance_plan_t plan = {0};
+  if (status == BL_OK) {
+    status = bl_balance_plan_init(&plan, driver->options.training, &wanted.policy, &err);
+  }
+  bool refuse = status != BL_OK;
+  if (refuse || request->dry_run) {
+    wanted.from_step = 0;
+    done = (bl_policy_answer_t){.record = &wanted, .holdings = &plan.holdings};
+    answer(change, &done, refuse ? &err : NULL);
+  }
+  bl_balance_plan_cleanup(&plan);
+  return refuse || request->dry_run;
+}
+
+void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *request, bl_driver_policy_fn done,
+                          void *context) {
+  bl__plans_t *plans = &driver->plans;
+  bl__change_t *change = malloc(sizeof *change);
+  if (change == NULL || plans->waiting >= CHANGES_MAX) {
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_EXHAUSTED,
+                       "%zu changes of the policy wait for a step boundary: ask again when they are done",
+                       plans->waiting);
+    free(change);
+    done(NULL, &err, context);
+    return;
+  }
+  *change = (bl__change_t){.request = *request, .done = done, .context = context};
+  if (answer_at_once(driver, change)) {
+    return;
+  }
+  bl__change_t **last = &plans->changes;
+  while (*last != NULL) {
+    last = &(*last)->next;
+  }
+  *last = change;
+  plans->waiting++;
+  bl__driver_pump(driver);
+}
+
+bl_policies_view_t bl_driver_policies(const bl_driver_t *driver) {
+  const bl__plans_t *plans = &driver->plans;
+  return (bl_policies_view_t){.book = &plans->book,
+                              .holdings = &plans->balance.holdings,
+                              .waiting = plans->waiting + (plans->change != NULL ? 1 : 0),
+                              .plan_version = driver->step.plans[BL_RUN_TRAIN].version};
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The balancing policies of a run: which is in force, which were before, since when, and who asked for them.
+//
+//   bl_policy_book_t book = {0};
+//   bl_policy_book_add(&book, &(bl_policy_record_t){.policy = policy, .from_step = 1});      // becomes version 1
+//   bl_policy_book_current(&book)->version
+//
+// Only policies that are in force get a version, so none is used up by a refusal. A book is plain data: it travels with
+// every plan, and the next driver reads it from the stages. The oldest of more than BL_POLICY_HISTORY are forgotten.
+//
+// Pure. Thread: values, one owner.
+#ifndef BALLAST_DRIVER_POLICY_BOOK_H
+#define BALLAST_DRIVER_POLICY_BOOK_H
+
+#include "job/balance.h"
+
+#define BL_POLICY_HISTORY 32 // about 1 KiB on the wire, with every plan
+
+typedef struct bl_policy_record {
+  uint64_t version; // from 1
+  bl_policy_t policy;
+  uint64_t from_step; // the first step under it
+  uint64_t request;   // of the call that asked for it; 0: the job
+  uint64_t restores;  // version of a rollback's aim; 0: none
+} bl_policy_record_t;
+
+typedef struct bl_policy_book {
+  bl_policy_record_t records[BL_POLICY_HISTORY]; // oldest first; the last is in force
+  size_t count;
+} bl_policy_book_t;
+
+// Appends the record under the next version.
+void bl_policy_book_add(bl_policy_book_t *book, const bl_policy_record_t *record);
+// The one in force; NULL while there is none.
+const bl_policy_record_t *bl_policy_book_current(const bl_policy_book_t *book);
+// NULL when it is not, or no longer, known.
+const bl_policy_record_t *bl_policy_book_find(const bl_policy_book_t *book, uint64_t version);
+const bl_policy_record_t *bl_policy_book_find_request(const bl_policy_book_t *book, uint64_t request);
+// The one that step ran under: the newest that began by then, or the oldest known.
+const bl_policy_record_t *bl_policy_book_of_step(const bl_policy_book_t *book, uint64_t step);
+// What a rollback goes back to: `version`, or with 0 the one before the one in force. BL_NOT_FOUND says what is known.
+BL_MUST_USE bl_status_t bl_policy_book_rollback(const bl_policy_book_t *book, uint64_t version,
+                                                const bl_policy_record_t **record, bl_error_t *err);
+
+bool bl_policy_equal(const bl_policy_t *a, const bl_policy_t *b);
+const char *bl_policy_mode_name(bl_balance_mode_t mode); // "overlap"
+// "cap 3", "bpipe", "none"; with ", fewest" and ", devices 2 3" where it differs from the usual. Returns `text`.
+#define BL_POLICY_TEXT 320
+const char *bl_policy_format(const bl_policy_t *policy, char text[BL_POLICY_TEXT]);
+// Reads names as they come from people. `usual` is the mode when `mode` is "". BL_INVALID names what is wrong.
+BL_MUST_USE bl_status_t bl_policy_read(const char *name, uint32_t cap, const char *mode, bl_balance_mode_t usual,
+                                       bl_policy_t *policy, bl_error_t *err);
+// Adds a device whose store may take blocks. BL_INVALID: beyond BL_POLICY_DEVICES.
+BL_MUST_USE bl_status_t bl_policy_add_device(bl_policy_t *policy, uint32_t device, bl_error_t *err);
+
+#endif
