@@ -30,7 +30,7 @@ BL_MUST_USE bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, 
 void bl_snapshot_destroy(bl_snapshot_t *snapshot); // NULL is fine; the memory is the caller's
 
 uint64_t bl_snapshot_bytes(const bl_snapshot_t *snapshot);
-// Takes `memory` [bl_snapshot_bytes], 8-byte aligned, owned by the caller, and writes the heads of both images into it.
+// Takes `memory` [bl_snapshot_bytes], 64-byte aligned, owned by the caller, and writes the heads of both images into it.
 void bl_snapshot_use_memory(bl_snapshot_t *snapshot, uint8_t *memory);
 // Copies all tensors as they are now.
 void bl_snapshot_take(bl_snapshot_t *snapshot);

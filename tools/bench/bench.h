@@ -5,6 +5,7 @@
 #define BALLAST_BENCH_BENCH_H
 
 // argv[0] is the first word after the verb. Returns the program's exit code.
+int bl_bench_checkpoint(int argc, char **argv);
 int bl_bench_lease(int argc, char **argv);
 int bl_bench_ops(int argc, char **argv);
 int bl_bench_path(int argc, char **argv); // only where the data path is built

@@ -9,6 +9,7 @@ static const struct {
   const char *name, *help;
   int (*run)(int argc, char **argv);
 } verbs[] = {
+    {"checkpoint", "a stage's snapshot beside memcpy, and writing it to disk", bl_bench_checkpoint},
     {"lease", "the lease table alone: operations per second, latency, bytes per lease", bl_bench_lease},
     {"ops", "every operation alone: time, share of the matmul ceiling or bytes per second", bl_bench_ops},
 #ifdef BALLAST_BENCH_PATH

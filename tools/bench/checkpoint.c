@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint costs a stage: the copy that training stands still for, beside memcpy of one thread, and writing it
+// out with all that makes it last. tools/bench/checkpoint.py puts dd beside the latter.
+#include "bench.h"
+
+#include "base/bytes.h"
+#include "checkpoint/shard.h"
+#include "checkpoint/snapshot.h"
+#include "config/flags.h"
+#include "measure.h"
+#include "model/memory.h"
+#include "sys/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAIRS_MAX 99
+#define SHARDS    2
+
+typedef struct {
+  int64_t hidden, layers, pairs, writes, processor;
+  char *folder;
+} settings_t;
+
+static const bl_option_t rows[] = {
+    {.name = "hidden",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, hidden),
+     .preset = "768",
+     .minimum = 64,
+     .maximum = 65536,
+     .help = "A multiple of 64."},
+    {.name = "layers",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, layers),
+     .preset = "6",
+     .minimum = 1,
+     .maximum = 1024,
+     .help = "Layers of the stage."},
+    {.name = "pairs",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, pairs),
+     .preset = "9",
+     .minimum = 1,
+     .maximum = PAIRS_MAX,
+     .help = "Pairs of memcpy and snapshot to take medians of."},
+    {.name = "folder",
+     .type = BL_OPTION_PATH,
+     .offset = offsetof(settings_t, folder),
+     .help = "Where to write; absent: copies alone."},
+    {.name = "writes",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, writes),
+     .preset = "3",
+     .minimum = 1,
+     .maximum = PAIRS_MAX,
+     .help = "Times to write, with --folder; each prints its rate."},
+    {.name = "processor",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, processor),
+     .preset = "0",
+     .minimum = -1,
+     .maximum = 1023,
+     .help = "Processor to run on; -1: any."},
+};
+
+static const bl_flags_t flags = {.program = "ballast-bench checkpoint",
+                                 .usage = "[options]",
+                                 .about = "Times a stage's snapshot beside memcpy, and writing it to disk.",
+                                 .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+
+typedef struct {
+  bl_snapshot_tensor_t *tensors;
+  uint32_t count;
+  float *source, *plain; // all parts of all tensors; where memcpy puts them
+  uint8_t *memory;
+  uint64_t elements;
+  bl_snapshot_t *snapshot;
+} bench_t;
+
+static void *block(uint64_t bytes) {
+  void *made = aligned_alloc(4096, bl_align_up(bytes + 1, 4096));
+  if (made != NULL) {
+    memset(made, 1, bl_align_up(bytes + 1, 4096)); // first touch now
+  }
+  return made;
+}
+
+static bl_status_t prepare(const settings_t *settings, bench_t *bench, bl_error_t *err) {
+  const bl_model_t model = {.family = BL_FAMILY_GPT2,
+                            .layers = (uint32_t)settings->layers,
+                            .hidden = (uint32_t)settings->hidden,
+                            .heads = (uint32_t)settings->hidden / 64,
+                            .kv_heads = (uint32_t)settings->hidden / 64,
+                            .head_dim = 64,
+                            .ffn = 4 * (uint32_t)settings->hidden,
+                            .vocab = 64,
+                            .seq = 64,
+                            .tied = true,
+                            .norm_epsilon = BL_NORM_EPSILON_DEFAULT};
+  bl_status_t status = bl_model_check(&model, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bench->count = bl_parameter_count(&model);
+  bench->elements = bl_model_parameter_elements(&model);
+  bench->tensors = calloc(bench->count, sizeof *bench->tensors);
+  bench->source = block(BL_CHECKPOINT_PARTS * bench->elements * sizeof(float));
+  bench->plain = block(BL_CHECKPOINT_PARTS * bench->elements * sizeof(float));
+  if (bench->tensors == NULL || bench->source == NULL || bench->plain == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the stage");
+  }
+  uint64_t at = 0;
+  for (uint32_t i = 0; i < bench->count; i++) {
+    bench->tensors[i].parameter = bl_parameter_get(&model, i);
+    for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {
+      bench->tensors[i].parts[part] = bench->source + (uint64_t)part * bench->elements + at;
+    }
+    at += bench->tensors[i].parameter.elements;
+  }
+  status = bl_snapshot_create(bench->tensors, bench->count, &bench->snapshot, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bench->memory = block(bl_snapshot_bytes(bench->snapshot));
+  if (bench->memory == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the snapshot");
+  }
+  bl_snapshot_use_memory(bench->snapshot, bench->memory);
+  return BL_OK;
+}
+
+static void release(bench_t *bench) {
+  bl_snapshot_destroy(bench->snapshot);
+  free(bench->tensors);
+  free(bench->source);
+  free(bench->plain);
+  free(bench->memory);
+}
+
+// The same bytes, tensor by tensor where they lie, as a stage without a snapshot would copy them.
+static double memcpy_seconds(bench_t *bench) {
+  const uint64_t start = bl_clock_now_ns();
+  for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {
+    for (uint32_t i = 0; i < bench->count; i++) {
+      const float *from = bench->tensors[i].parts[part];
+      memcpy(bench->plain + (from - bench->source), from, bench->tensors[i].parameter.elements * sizeof(float));
+    }
+  }
+  return (double)(bl_clock_now_ns() - start) * 1e-9;
+}
+
+static void time_copies(bench_t *bench, const settings_t *settings) {
+  double plain[PAIRS_MAX], taken[PAIRS_MAX], ratios[PAIRS_MAX];
+  const size_t pairs = (size_t)settings->pairs;
+  const double bytes = (double)(BL_CHECKPOINT_PARTS * bench->elements * sizeof(float));
+  for (size_t i = 0; i < pairs; i++) {
+    plain[i] = memcpy_seconds(bench);
+    const uint64_t start = bl_clock_now_ns();
+    bl_snapshot_take(bench->snapshot);
+    taken[i] = (double)(bl_clock_now_ns() - start) * 1e-9;
+    ratios[i] = taken[i] / plain[i];
+  }
+  char text[BL_BYTES_TEXT];
+  printf("snapshot of %s: %.1f ms, %.2f GB/s; memcpy %.1f ms, %.2f GB/s; snapshot/memcpy %.3f\n",
+         bl_bytes_format((uint64_t)bytes, text), 1e3 * bl_median(taken, pairs), bytes / bl_median(taken, pairs) * 1e-9,
+         1e3 * bl_median(plain, pairs), bytes / bl_median(plain, pairs) * 1e-9, bl_median(ratios, pairs));
+}
+
+static bl_status_t write_once(bench_t *bench, const char *folder, bl_error_t *err) {
+  uint64_t bytes = 0;
+  bl_status_t status = BL_OK;
+  char path[SHARDS][4096];
+  const uint64_t start = bl_clock_now_ns();
+  for (int i = 0; i < SHARDS && status == BL_OK; i++) {
+    const bl_shard_image_t *image = bl_snapshot_image(bench->snapshot, (bl_checkpoint_shard_kind_t)i);
+    bl_shard_checksums_t checksums = {.tensors = calloc(image->tensor_count + 1, sizeof(uint64_t))};
+    snprintf(path[i], sizeof path[i], "%s/ballast-bench-%d-%d", folder, (int)getpid(), i);
+    status = checksums.tensors != NULL ? bl_shard_write(image, path[i], &checksums, err)
+                                       : bl_error_set(err, BL_EXHAUSTED, "no memory for checksums");
+    bytes += image->size_bytes;
+    free(checksums.tensors);
+  }
+  const double seconds = (double)(bl_clock_now_ns() - start) * 1e-9;
+  for (int i = 0; i < SHARDS; i++) {
+    (void)unlink(path[i]);
+  }
+  if (status == BL_OK) {
+    printf("written %llu bytes in %.3f s: %.1f MB/s\n", (unsigned long long)bytes, seconds,
+           (double)bytes / seconds * 1e-6);
+  }
+  return status;
+}
+
+static int run(const settings_t *settings) {
+  bl_error_t err;
+  bl_error_clear(&err);
+  bench_t bench = {0};
+  if (settings->processor >= 0 && !bl_measure_pin((int)settings->processor)) {
+    fprintf(stderr, "ballast-bench checkpoint: cannot run on processor %lld\n", (long long)settings->processor);
+    return 2;
+  }
+  bl_status_t status = prepare(settings, &bench, &err);
+  if (status == BL_OK) {
+    time_copies(&bench, settings);
+  }
+  for (int64_t i = 0; i < settings->writes && settings->folder != NULL && status == BL_OK; i++) {
+    status = write_once(&bench, settings->folder, &err);
+  }
+  if (status != BL_OK) {
+    fprintf(stderr, "ballast-bench checkpoint: %s\n", err.text);
+  }
+  release(&bench);
+  return bl_status_exit_code(status);
+}
+
+int bl_bench_checkpoint(int argc, char **argv) {
+  bl_error_t err;
+  bl_error_clear(&err);
+  settings_t settings;
+  bl_flags_result_t result;
+  int exit_code = 0;
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
+  if (status != BL_OK) {
+    fprintf(stderr, "%s\n", err.text);
+    exit_code = bl_status_exit_code(status);
+  } else if (result.help) {
+    bl_flags_print_help(&flags, stdout);
+  } else {
+    exit_code = run(&settings);
+  }
+  bl_options_cleanup(&flags.table, &settings);
+  return exit_code;
+}
