@@ -2,6 +2,7 @@
 // One call being served: from its arrival through the handler's answers to its release.
 #include "rpc/message.h"
 #include "rpc/server_core.h"
+#include "sys/log.h"
 
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
@@ -237,6 +238,25 @@ static void refuse_unknown(bl_rpc_call_t *call) {
   bl_rpc_call_fail(call, &err);
 }
 
+// Whether who called may call this. Without TLS whoever reaches the address may: loopback, unix sockets.
+static bl_status_t check_access(bl_rpc_call_t *call, bl_error_t *err) {
+  const bl_rpc_t *rpc = call->server->rpc;
+  call->identity.role = BL_ROLE_NONE;
+  if (rpc->tls == NULL || call->server->plaintext) {
+    return BL_OK;
+  }
+  bl_status_t status = bl__call_identity(call->call, &call->identity, err);
+  if (status == BL_OK && call->identity.role != BL_ROLE_NONE && rpc->access != NULL) {
+    status = rpc->access(call->method->service->name, call->method->descriptor->name, &call->identity, err);
+  }
+  if (status != BL_OK) {
+    char peer[BL_RPC_ADDRESS_BYTES];
+    bl_log(BL_LOG_WARNING, "refused %s of %s: %s", call->method->descriptor->name, bl_rpc_call_peer(call, peer),
+           err->text);
+  }
+  return status;
+}
+
 static void serve(bl_rpc_call_t *call) {
   if (call->payload == NULL) {
     bl_error_t err; // larger than gRPC was told to take, or none was sent
@@ -270,12 +290,14 @@ void bl__call_on_arrived(bl_message_t *message) {
   }
   server->active = call;
   bl__server_request(server, call->method);
+  bl_error_t err;
   if (server->state != BL__SERVER_SERVING) {
     bl_rpc_call_finish(call, BL_UNAVAILABLE, "this server is shutting down");
   } else if (call->method->descriptor == NULL) {
     refuse_unknown(call);
+  } else if (check_access(call, &err) != BL_OK) {
+    bl_rpc_call_fail(call, &err);
   } else if (server->active_count > server->max_calls) {
-    bl_error_t err;
     (void)bl_error_set(&err, BL_EXHAUSTED, "this server is at its limit of %u calls", server->max_calls);
     bl_rpc_call_fail(call, &err);
   } else {
@@ -304,6 +326,10 @@ const char *bl_rpc_call_peer(const bl_rpc_call_t *call, char text[BL_RPC_ADDRESS
   snprintf(text, BL_RPC_ADDRESS_BYTES, "%s", peer != NULL ? peer : "unknown");
   gpr_free(peer);
   return text;
+}
+
+const bl_identity_t *bl_rpc_call_identity(const bl_rpc_call_t *call) {
+  return &call->identity;
 }
 
 bl_rpc_server_t *bl_rpc_call_server(const bl_rpc_call_t *call) {

@@ -4,11 +4,10 @@
 #include "rpc/address.h"
 #include "rpc/channel_core.h"
 
-#include <grpc/grpc_security.h>
-
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define KEEPALIVE_MS         10000
 #define KEEPALIVE_TIMEOUT_MS 5000
@@ -18,9 +17,10 @@
 #define CONNECT_TIMEOUT_MS 5000
 // Names are looked up again at most this often; by default gRPC waits 30 s, far longer than a service takes to move.
 #define RESOLVE_INTERVAL_MS 1000
+#define ANY_SERVICE         (BL_STAGES | BL_STORES | BL_DRIVERS)
 
 static grpc_channel *create_grpc_channel(const bl__address_t *address, const bl_rpc_channel_options_t *options,
-                                         size_t message_limit_bytes) {
+                                         size_t message_limit_bytes, grpc_channel_credentials *credentials) {
   bl__rpc_args_t args = {0};
   bl__rpc_args_add(&args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); // no connection shared with another channel
   bl__rpc_args_add(&args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, message_limit_bytes);
@@ -43,10 +43,80 @@ static grpc_channel *create_grpc_channel(const bl__address_t *address, const bl_
   bl__rpc_args_add(&args, GRPC_ARG_ENABLE_CHANNELZ, 0);
   // Identity only: a small compressed message could unpack to far more than the message limit.
   bl__rpc_args_add(&args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1u << GRPC_COMPRESS_NONE);
-  grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-  grpc_channel *channel = grpc_channel_create(address->target, credentials, &args.list);
+  return grpc_channel_create(address->target, credentials, &args.list);
+}
+
+// ---- lines -----------------------------------------------------------------------------------------------------------
+
+// NULL: out of memory.
+static bl__line_t *create_line(const bl_rpc_channel_t *channel) {
+  bl__line_t *line = calloc(1, sizeof *line);
+  if (line == NULL) {
+    return NULL;
+  }
+  grpc_channel_credentials *credentials = channel->trust != NULL
+                                              ? bl__channel_credentials_create(channel->trust, &line->generation)
+                                              : grpc_insecure_credentials_create();
+  if (credentials == NULL) {
+    free(line);
+    return NULL;
+  }
+  line->users = 1;
+  line->channel = create_grpc_channel(&channel->peer, &channel->options, channel->message_limit_bytes, credentials);
   grpc_channel_credentials_release(credentials);
-  return channel;
+  return line;
+}
+
+void bl__line_release(bl__line_t *line) {
+  if (line != NULL && --line->users == 0) {
+    grpc_channel_destroy(line->channel);
+    free(line);
+  }
+}
+
+bl__line_t *bl__channel_take_line(bl_rpc_channel_t *channel) {
+  if (channel->trust != NULL && bl_tls_refresh(channel->tls) != channel->line->generation) {
+    bl__line_t *line = create_line(channel);
+    if (line != NULL) { // else the next request tries again
+      bl__line_release(channel->line);
+      channel->line = line;
+    }
+  }
+  channel->line->users++;
+  return channel->line;
+}
+
+void bl__channel_explain(bl_rpc_channel_t *channel, bl_error_t *err) {
+  bl_error_t why;
+  if (strstr(err->text, "failed to connect") == NULL) {
+    return; // it was connected
+  }
+  if (channel->trust == NULL) {
+    if (!channel->peer.is_unix && strstr(err->text, "ocket closed") != NULL) {
+      (void)bl_error_set(err, err->status, "%s; does it want TLS? then give --tls-ca, --tls-certificate and --tls-key",
+                         err->text);
+    }
+  } else if (bl__trust_refusal(channel->trust, &why)) {
+    (void)bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", channel->address, why.text);
+  } else if (bl_tls_judge_own(channel->tls, &why) != BL_OK) {
+    (void)bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", channel->address, why.text);
+  } else if (strstr(err->text, "WRONG_VERSION_NUMBER") != NULL || strstr(err->text, "wrong version number") != NULL) {
+    (void)bl_error_set(err, err->status, "%s; it does not speak TLS there: leave out --tls-*, or give it certificates",
+                       err->text);
+  } else if (strstr(err->text, "onnection reset") != NULL || strstr(err->text, "ocket closed") != NULL) {
+    (void)bl_error_set(err, err->status,
+                       "%s; does it refuse this program's certificate? both must be of one authority (--tls-ca)",
+                       err->text);
+  }
+}
+
+// ---- life ------------------------------------------------------------------------------------------------------------
+
+static void free_channel(bl_rpc_channel_t *channel) {
+  bl__line_release(channel->line);
+  bl__trust_release(channel->trust);
+  bl_tls_release(channel->tls);
+  free(channel);
 }
 
 bl_status_t bl_rpc_channel_create(bl_rpc_t *rpc, const char *text, const bl_rpc_channel_options_t *options,
@@ -60,17 +130,34 @@ bl_status_t bl_rpc_channel_create(bl_rpc_t *rpc, const char *text, const bl_rpc_
   if (status != BL_OK) {
     return status;
   }
+  bl_tls_t *tls = address.is_unix || options->plaintext ? NULL : rpc->tls;
+  if (tls == NULL && !options->plaintext) {
+    status = bl__plaintext_check(rpc, &address, text, err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
   bl_rpc_channel_t *channel = calloc(1, sizeof *channel);
   if (channel == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "channel to %s: out of memory", text);
   }
   channel->rpc = rpc;
+  channel->peer = address;
+  channel->options = *options;
   channel->message_limit_bytes =
       options->message_limit_bytes != 0 ? options->message_limit_bytes : BL_RPC_MESSAGE_LIMIT_BYTES;
   channel->unpack_limit_bytes =
       options->unpack_limit_bytes != 0 ? options->unpack_limit_bytes : BL_RPC_UNPACK_LIMIT_BYTES;
   snprintf(channel->address, sizeof channel->address, "%s", text);
-  channel->channel = create_grpc_channel(&address, options, channel->message_limit_bytes);
+  if (tls != NULL) {
+    channel->tls = bl_tls_acquire(tls);
+    channel->trust = bl__trust_create(tls, options->server_roles != 0 ? options->server_roles : ANY_SERVICE);
+  }
+  channel->line = tls == NULL || channel->trust != NULL ? create_line(channel) : NULL;
+  if (channel->line == NULL) {
+    free_channel(channel);
+    return bl_error_set(err, BL_EXHAUSTED, "channel to %s: out of memory", text);
+  }
   rpc->users++;
   *result = channel;
   return BL_OK;
@@ -89,9 +176,8 @@ void bl_rpc_channel_destroy(bl_rpc_channel_t *channel) {
     free(channel->free);
     channel->free = next;
   }
-  grpc_channel_destroy(channel->channel);
   channel->rpc->users--;
-  free(channel);
+  free_channel(channel);
 }
 
 const char *bl_rpc_channel_address(const bl_rpc_channel_t *channel) {

@@ -18,6 +18,7 @@
 //   2. A server that cannot be reached is BL_UNAVAILABLE, at once when connecting is refused or the connection breaks,
 //      after the connect timeout (5 s) when nobody answers; there is no waiting for it to become ready. Retrying is
 //      the caller's: only the caller knows what may be done twice.
+//      A server whose certificate is refused is BL_UNAUTHENTICATED with the reason.
 //   3. A status sent by the server arrives with the server's text and its exact status, also where two share a gRPC
 //      code. Failures of the way there (BL_UNAVAILABLE, BL_DEADLINE, BL_CANCELLED) start with "ADDRESS: Method: ".
 #ifndef BALLAST_RPC_CHANNEL_H
@@ -36,9 +37,11 @@ typedef struct bl_rpc_channel_options {
   uint32_t keepalive_ms;         // 0: 10000
   uint32_t keepalive_timeout_ms; // 0: 5000
   uint32_t connect_timeout_ms;   // 0: 5000; at least 100
+  unsigned server_roles;         // TLS: what the server may be (BL_STORES, ...); 0: any service
+  bool plaintext;                // never TLS, anywhere: for health ports
 } bl_rpc_channel_options_t;
 
-// Connects nothing yet. BL_INVALID: not an address.
+// Connects nothing yet. BL_INVALID: not an address. BL_DENIED: plaintext there, which nobody allowed.
 BL_MUST_USE bl_status_t bl_rpc_channel_create(bl_rpc_t *rpc, const char *address,
                                               const bl_rpc_channel_options_t *options, bl_rpc_channel_t **channel,
                                               bl_error_t *err);

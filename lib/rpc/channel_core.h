@@ -5,14 +5,27 @@
 
 #include "rpc/arena.h"
 #include "rpc/channel.h"
+#include "rpc/credentials.h"
 #include "rpc/rpc_core.h"
 
 // Request structures kept for the next call; more than a driver has stages or a bench calls in flight.
 #define BL__CHANNEL_FREE_REQUESTS 64
 
+// gRPC's channel, with the certificate it shows. A new certificate makes a new line for requests that start from then
+// on; the older one lives as long as requests that began on it.
+typedef struct bl__line {
+  grpc_channel *channel;
+  unsigned users; // the channel, requests
+  uint64_t generation;
+} bl__line_t;
+
 struct bl_rpc_channel {
   bl_rpc_t *rpc;
-  grpc_channel *channel;
+  bl__line_t *line;
+  bl__trust_t *trust; // NULL: plaintext
+  bl_tls_t *tls;
+  bl__address_t peer;
+  bl_rpc_channel_options_t options;
   size_t message_limit_bytes;
   size_t unpack_limit_bytes;
   bl_rpc_request_t *requests; // under way, doubly linked
@@ -24,6 +37,7 @@ struct bl_rpc_channel {
 struct bl_rpc_request {
   bl_rpc_channel_t *channel; // NULL when the request outlives it, which only its last events do
   bl_rpc_t *rpc;
+  bl__line_t *line;
   bl_rpc_request_t *next;
   bl_rpc_request_t *previous;
   const ProtobufCMethodDescriptor *method;
@@ -53,6 +67,12 @@ struct bl_rpc_request {
   void *context;
   bl_error_t failure; // of this side, while unpacking; then it wins over gRPC's status
 };
+
+// The line for a request that starts now; give it back.
+bl__line_t *bl__channel_take_line(bl_rpc_channel_t *channel);
+void bl__line_release(bl__line_t *line);
+// Adds to an error of the connection what this side knows about it: a certificate refused, TLS at one end only.
+void bl__channel_explain(bl_rpc_channel_t *channel, bl_error_t *err);
 
 // Cancels and answers a request whose channel goes away.
 void bl__request_abandon(bl_rpc_request_t *request);

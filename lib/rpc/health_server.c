@@ -125,8 +125,8 @@ bl_status_t bl_rpc_health_create(bl_rpc_t *rpc, bl_rpc_health_t **result, bl_err
   if (health == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "health: out of memory");
   }
-  const bl_rpc_server_options_t options = {.message_limit_bytes = MESSAGE_LIMIT_BYTES,
-                                           .unpack_limit_bytes = 4 * MESSAGE_LIMIT_BYTES};
+  const bl_rpc_server_options_t options = {
+      .message_limit_bytes = MESSAGE_LIMIT_BYTES, .unpack_limit_bytes = 4 * MESSAGE_LIMIT_BYTES, .plaintext = true};
   bl_status_t status = bl_rpc_server_create(rpc, &options, &health->server, err);
   if (status != BL_OK) {
     free(health);

@@ -53,6 +53,7 @@ static void leave_channel(bl_rpc_request_t *request) {
 // All events have come: frees what gRPC gave, and keeps the structure for the next call.
 static void release_request(bl_rpc_request_t *request) {
   grpc_call_unref(request->call);
+  bl__line_release(request->line);
   if (request->output != NULL) {
     grpc_byte_buffer_destroy(request->output);
   }
@@ -126,6 +127,9 @@ static void read_error(const bl_rpc_request_t *request, bl_error_t *err) {
   const bool on_the_way = status == BL_UNAVAILABLE || status == BL_DEADLINE || status == BL_CANCELLED;
   if (on_the_way) {
     (void)bl_error_set(err, status, "%s: %s: %.*s", request->channel->address, request->method->name, length, text);
+    if (status == BL_UNAVAILABLE) {
+      bl__channel_explain(request->channel, err);
+    }
   } else {
     (void)bl_error_set(err, status, "%.*s", length, text);
   }
@@ -315,8 +319,9 @@ static bl_status_t start_request(bl_rpc_channel_t *channel, const ProtobufCServi
   request->done = done;
   request->context = context;
   grpc_slice path = method_path(service, method);
-  request->call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS, channel->rpc->queue, path,
-                                           NULL, deadline_after(deadline_ms), NULL);
+  request->line = bl__channel_take_line(channel);
+  request->call = grpc_channel_create_call(request->line->channel, NULL, GRPC_PROPAGATE_DEFAULTS, channel->rpc->queue,
+                                           path, NULL, deadline_after(deadline_ms), NULL);
   grpc_slice_unref(path);
   if (result != NULL) {
     *result = request;

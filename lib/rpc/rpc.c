@@ -76,11 +76,21 @@ void bl_rpc_destroy(bl_rpc_t *rpc) {
   bl_loop_drain(rpc->loop); // their last events
   grpc_completion_queue_destroy(rpc->queue);
   grpc_shutdown_blocking(); // grpc_shutdown would finish in a thread of its own, after main has returned
+  bl_tls_release(rpc->tls);
   free(rpc);
 }
 
 bl_loop_t *bl_rpc_loop(const bl_rpc_t *rpc) {
   return rpc->loop;
+}
+
+void bl_rpc_secure(bl_rpc_t *rpc, const bl_rpc_security_t *security) {
+  assert(bl_loop_is_current(rpc->loop));
+  bl_tls_t *before = rpc->tls;
+  rpc->tls = security->tls != NULL ? bl_tls_acquire(security->tls) : NULL;
+  rpc->plaintext_ok = security->plaintext_ok;
+  rpc->access = security->access;
+  bl_tls_release(before);
 }
 
 void bl__rpc_tag_arm(bl_rpc_t *rpc, bl__rpc_tag_t *tag, bl_message_fn handle) {

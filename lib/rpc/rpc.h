@@ -16,12 +16,13 @@
 // Memory: messages handed to callbacks live until the callback (client) or the call (server) ends; what must live
 // longer is copied by its user. Unpacking is bounded by `message_limit_bytes` on the wire and `unpack_limit_bytes` in
 // memory, so a peer cannot make this process allocate more than that per call.
-// Connections are plaintext. The options structures are where credentials will go.
+// Connections are plaintext, on unix sockets and the loopback interface only, until bl_rpc_secure says otherwise.
 #ifndef BALLAST_RPC_RPC_H
 #define BALLAST_RPC_RPC_H
 
 #include "base/error.h"
 #include "loop/loop.h"
+#include "tls/tls.h"
 
 #include <stdint.h>
 
@@ -46,5 +47,19 @@ BL_MUST_USE bl_status_t bl_rpc_create(bl_loop_t *loop, bl_rpc_t **rpc, bl_error_
 // what the library needs to end cancelled calls (microseconds). NULL is fine.
 void bl_rpc_destroy(bl_rpc_t *rpc);
 bl_loop_t *bl_rpc_loop(const bl_rpc_t *rpc);
+
+// Whether the owner of a certificate may call a method; asked for every call that comes over TLS. `service` is the full
+// name ("ballast.v1.Stage"). Not BL_OK: the call is answered with err. Any thread but one at a time.
+typedef bl_status_t (*bl_rpc_access_fn)(const char *service, const char *method, const bl_identity_t *caller,
+                                        bl_error_t *err);
+
+typedef struct bl_rpc_security {
+  bl_tls_t *tls;           // mutual TLS on every TCP address; NULL: plaintext. A reference is taken
+  bool plaintext_ok;       // allows plaintext off the loopback interface, too
+  bl_rpc_access_fn access; // NULL: who has a role may call everything
+} bl_rpc_security_t;
+
+// How servers and channels that are made from now on meet others. Unix sockets stay plaintext: the system guards them.
+void bl_rpc_secure(bl_rpc_t *rpc, const bl_rpc_security_t *security);
 
 #endif

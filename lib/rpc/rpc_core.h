@@ -15,7 +15,10 @@ struct bl_rpc {
   bl_loop_t *loop;
   grpc_completion_queue *queue;
   pthread_t thread;
-  unsigned users;             // servers and channels
+  unsigned users; // servers and channels
+  bl_tls_t *tls;  // NULL: plaintext
+  bool plaintext_ok;
+  bl_rpc_access_fn access;
   atomic_uint_fast64_t armed; // tags so far; hands them to the queue's thread in the C memory model, too
 };
 

@@ -54,6 +54,7 @@ bl_status_t bl_rpc_server_create(bl_rpc_t *rpc, const bl_rpc_server_options_t *o
       options->message_limit_bytes != 0 ? options->message_limit_bytes : BL_RPC_MESSAGE_LIMIT_BYTES;
   server->unpack_limit_bytes =
       options->unpack_limit_bytes != 0 ? options->unpack_limit_bytes : BL_RPC_UNPACK_LIMIT_BYTES;
+  server->plaintext = options->plaintext;
   server->max_calls = options->max_calls != 0 ? options->max_calls : DEFAULT_MAX_CALLS;
   bl_status_t status = bl_timer_create(rpc->loop, on_drain_timer, server, &server->drain, err);
   if (status != BL_OK) {
@@ -174,10 +175,20 @@ bl_status_t bl_rpc_server_listen(bl_rpc_server_t *server, const char *text, char
   if (status != BL_OK) {
     return status;
   }
+  bl__server_identity_t *identity = &server->identities[server->listener_count];
+  *identity = (bl__server_identity_t){.tls = address.is_unix || server->plaintext ? NULL : server->rpc->tls};
+  if (identity->tls == NULL && !server->plaintext) {
+    status = bl__plaintext_check(server->rpc, &address, text, err);
+    if (status != BL_OK) {
+      bl_error_prefix(err, "cannot listen on");
+      bl__listener_release(listener);
+      return status;
+    }
+  }
   const char *target = address.is_unix ? address.target : text;
   // The mask belongs to the process: a file that another thread makes right now is more private than it asked for.
   mode_t mask = umask(0177);
-  grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
+  grpc_server_credentials *credentials = bl__server_credentials_create(identity);
   int port = grpc_server_add_http2_port(server->server, target, credentials);
   grpc_server_credentials_release(credentials);
   umask(mask);

@@ -44,6 +44,7 @@ typedef struct bl_rpc_server_options {
   uint32_t message_limit_bytes; // 0: BL_RPC_MESSAGE_LIMIT_BYTES
   uint32_t unpack_limit_bytes;  // 0: BL_RPC_UNPACK_LIMIT_BYTES
   uint32_t max_calls;           // unfinished calls; more are answered RESOURCE_EXHAUSTED. 0: 1024
+  bool plaintext;               // never TLS: for what anybody may ask, such as health
 } bl_rpc_server_options_t;
 
 BL_MUST_USE bl_status_t bl_rpc_server_create(bl_rpc_t *rpc, const bl_rpc_server_options_t *options,
@@ -59,7 +60,8 @@ BL_MUST_USE bl_status_t bl_rpc_server_add_service(bl_rpc_server_t *server, const
 // Before start; several addresses are fine. Port 0 takes a free one. Writes the address that clients use to
 // `bound` (room: BL_RPC_ADDRESS_BYTES; NULL when not wanted). A unix socket gets mode 0600 and is removed at shutdown;
 // one left behind by a dead process is replaced, one of a live process never: it is held by a lock on "PATH.lock".
-// BL_PRECONDITION: somebody else listens there. BL_INVALID: not an address. BL_DENIED, BL_NOT_FOUND (folder), BL_IO.
+// BL_PRECONDITION: somebody else listens there. BL_INVALID: not an address. BL_DENIED (plaintext that nobody allowed, or
+// the folder), BL_NOT_FOUND (folder), BL_IO.
 BL_MUST_USE bl_status_t bl_rpc_server_listen(bl_rpc_server_t *server, const char *address, char *bound,
                                              size_t bound_bytes, bl_error_t *err);
 // Serves from now on. BL_PRECONDITION: nothing to listen on.
@@ -101,5 +103,7 @@ uint64_t bl_rpc_call_remaining_ms(const bl_rpc_call_t *call);
 // "ipv4:10.0.0.2:41234" or "unix:..."; for logs, not for decisions. Returns `text`.
 const char *bl_rpc_call_peer(const bl_rpc_call_t *call, char text[BL_RPC_ADDRESS_BYTES]);
 bl_rpc_server_t *bl_rpc_call_server(const bl_rpc_call_t *call);
+// Who calls, by the certificate; BL_ROLE_NONE without TLS.
+const bl_identity_t *bl_rpc_call_identity(const bl_rpc_call_t *call);
 
 #endif

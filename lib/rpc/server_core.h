@@ -4,6 +4,7 @@
 #define BALLAST_RPC_SERVER_CORE_H
 
 #include "rpc/arena.h"
+#include "rpc/credentials.h"
 #include "rpc/listener.h"
 #include "rpc/rpc_core.h"
 #include "rpc/server.h"
@@ -39,6 +40,8 @@ struct bl_rpc_server {
   bl__method_t *methods; // the last is the one for unknown methods, added by start
   size_t method_count;
   bl__listener_t listeners[BL__SERVER_LISTENERS];
+  bl__server_identity_t identities[BL__SERVER_LISTENERS];
+  bool plaintext;
   size_t listener_count;
 
   bl_rpc_call_t *free;    // calls without work
@@ -69,6 +72,7 @@ struct bl_rpc_call {
   grpc_byte_buffer *payload; // the first message, then those of reads
 
   bl__arena_t arena; // holds the input
+  bl_identity_t identity;
 
   bl__rpc_tag_t arrived;
   bl__rpc_tag_t closed;

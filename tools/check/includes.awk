@@ -18,7 +18,7 @@ function restrict(pattern, places, what) {
 
 BEGIN {
   pure = "config formats model schedule simulate plan step lease"
-  shells = "sys job loop rpc observe device datapath client service"
+  shells = "sys job tls loop rpc observe device datapath client service"
 
   allow("base", "")
   allow("sys", "")
@@ -31,17 +31,18 @@ BEGIN {
   allow("simulate", "schedule model")
   allow("plan", "simulate schedule model")
   allow("job", "config formats model schedule sys")
+  allow("tls", "sys")
   allow("loop", "sys")
-  allow("rpc", "loop sys")
+  allow("rpc", "tls loop sys")
   allow("observe", "loop sys")
   allow("device", "loop sys")
-  allow("datapath", "device loop sys")
-  allow("service", "rpc observe loop config sys")
-  allow("client", "rpc datapath device loop sys")
+  allow("datapath", "device tls loop sys")
+  allow("service", "rpc tls observe loop config sys")
+  allow("client", "rpc tls datapath device loop sys")
   allow("stage-service", pure " " shells)
   allow("activation-store", pure " " shells)
   allow("tools/ballast-driver", pure " " shells)
-  allow("tools/ballastctl", pure " sys job loop rpc observe tools/draw")
+  allow("tools/ballastctl", pure " sys job tls loop rpc observe tools/draw")
   allow("tools/draw", pure " sys")
   allow("tools/bench", pure " " shells " stage-service tools/draw")
 
@@ -52,6 +53,7 @@ BEGIN {
 
   restrict("^uv\\.h$", "^lib/(loop|datapath)/", "libuv")
   restrict("^grpc/", "^lib/rpc/", "gRPC")
+  restrict("^openssl/", "^lib/tls/", "OpenSSL")
   restrict("^(dnnl|oneapi/dnnl/)", "^stage-service/compute/ops/host/", "oneDNN")
   restrict("^(cuda|cudnn|cublas|nccl)", "/cuda/", "CUDA, cuDNN and NCCL")
   restrict("\\.pb-c\\.h$", "_wire\\.[ch]$", "generated messages")

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// One TLS connection of the data path over a non-blocking socket. Reads and writes behave as recv and send do; the
+// handshake happens inside the first of them. Nothing of the peer is delivered before its certificate was judged: time,
+// authority, purpose and role.
+//
+//   bl_tls_session_create(tls, fd, true, BL_STAGES, &session, err);
+//   ssize_t got = bl_tls_session_read(session, bytes, size);
+//   if (got < 0 && errno == EPROTO) ... bl_tls_session_error(session) says why
+//
+// Thread: one at a time. TLS 1.3 only: both ends are ours.
+#ifndef BALLAST_TLS_SESSION_H
+#define BALLAST_TLS_SESSION_H
+
+#include "base/error.h"
+#include "tls/tls.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+typedef struct bl_tls_session bl_tls_session_t;
+
+// `fd` stays the caller's and outlives the session. `roles`: what the peer may be. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_tls_session_create(bl_tls_t *tls, int fd, bool server, unsigned roles,
+                                              bl_tls_session_t **session, bl_error_t *err);
+void bl_tls_session_destroy(bl_tls_session_t *session); // tells the peer, does not wait; NULL is fine
+
+// As recv and send: bytes moved, 0 at the end of the stream (read), or -1 with errno: EAGAIN, EPROTO (see error), or what
+// the socket said. A write that gave EAGAIN must be tried again with the same bytes, more may follow them.
+ssize_t bl_tls_session_read(bl_tls_session_t *session, void *bytes, size_t size_bytes);
+ssize_t bl_tls_session_write(bl_tls_session_t *session, const void *bytes, size_t size_bytes);
+// After EAGAIN of either: whether to wait until the socket is writable; else until it is readable.
+bool bl_tls_session_wants_writable(const bl_tls_session_t *session);
+// Bytes that a read gives without the socket becoming readable again: read on while there are any.
+bool bl_tls_session_has_pending(const bl_tls_session_t *session);
+
+bool bl_tls_session_is_up(const bl_tls_session_t *session); // the handshake is over
+// The status and words for EPROTO: BL_UNAUTHENTICATED for certificates, BL_UNAVAILABLE for what is no TLS.
+const bl_error_t *bl_tls_session_error(const bl_tls_session_t *session);
+const bl_identity_t *bl_tls_session_peer(const bl_tls_session_t *session); // once it is up
+
+#endif

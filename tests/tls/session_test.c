@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies TLS on non-blocking sockets: bytes arrive whole in both directions; who has the wrong role, authority or no TLS
+// at all is refused with the reason at both ends, before it is delivered anything.
+#include "authority.h"
+#include "tls/session.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TURNS 100000 // of one thread that runs both ends: many more than a handshake takes
+
+static authority_t ours, others;
+
+static int start(void **state) {
+  (void)state;
+  authority_init(&ours, "");
+  authority_init(&others, "stage");
+  return 0;
+}
+
+static int stop(void **state) {
+  (void)state;
+  authority_cleanup(&ours);
+  authority_cleanup(&others);
+  return 0;
+}
+
+typedef struct ends {
+  int fds[2];
+  bl_tls_session_t *client, *server;
+} ends_t;
+
+static void ends_init(ends_t *ends, bl_tls_t *client, unsigned client_wants, bl_tls_t *server, unsigned server_wants) {
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends->fds), 0);
+  assert_int_equal(bl_tls_session_create(client, ends->fds[0], false, client_wants, &ends->client, NULL), BL_OK);
+  assert_int_equal(bl_tls_session_create(server, ends->fds[1], true, server_wants, &ends->server, NULL), BL_OK);
+}
+
+static void ends_cleanup(ends_t *ends) {
+  bl_tls_session_destroy(ends->client);
+  bl_tls_session_destroy(ends->server);
+  close(ends->fds[0]);
+  close(ends->fds[1]);
+}
+
+static bool waits(ssize_t moved) {
+  return moved < 0 && errno == EAGAIN;
+}
+
+// Moves `size` bytes from one end to the other; both stay non-blocking.
+static void carry(bl_tls_session_t *from, bl_tls_session_t *to, size_t size) {
+  uint8_t *sent = malloc(size), *got = calloc(1, size);
+  assert_non_null(sent);
+  assert_non_null(got);
+  for (size_t i = 0; i < size; i++) {
+    sent[i] = (uint8_t)(i * 7 + i / 251);
+  }
+  size_t out = 0, in = 0;
+  for (int turn = 0; in < size; turn++) {
+    assert_in_range(turn, 0, TURNS);
+    if (out < size) {
+      ssize_t moved = bl_tls_session_write(from, sent + out, size - out);
+      assert_true(moved > 0 || waits(moved));
+      out += moved > 0 ? (size_t)moved : 0;
+    }
+    do {
+      ssize_t moved = bl_tls_session_read(to, got + in, size - in < 4000 ? size - in : 4000);
+      assert_true(moved > 0 || waits(moved));
+      in += moved > 0 ? (size_t)moved : 0;
+    } while (in < size && bl_tls_session_has_pending(to));
+  }
+  assert_memory_equal(sent, got, size);
+  free(sent);
+  free(got);
+}
+
+static void bytes_arrive_whole(void **state) {
+  (void)state;
+  bl_tls_t *zero = authority_tls(&ours, "stage"), *one = authority_tls(&ours, "store");
+  ends_t ends;
+  ends_init(&ends, zero, BL_STORES, one, BL_STAGES);
+  // Who only reads brings the handshake on as well.
+  uint8_t byte;
+  for (int turn = 0; turn < 8; turn++) {
+    assert_true(waits(bl_tls_session_read(ends.client, &byte, 1)));
+    assert_true(waits(bl_tls_session_read(ends.server, &byte, 1)));
+  }
+  assert_true(bl_tls_session_is_up(ends.client));
+  assert_true(bl_tls_session_is_up(ends.server));
+  assert_int_equal(bl_tls_session_peer(ends.client)->role, BL_ROLE_STORE);
+  assert_int_equal(bl_tls_session_peer(ends.server)->role, BL_ROLE_STAGE);
+  carry(ends.client, ends.server, 1);
+  carry(ends.server, ends.client, 3u << 20);
+  carry(ends.client, ends.server, 300001);
+  bl_tls_session_destroy(ends.client); // says so
+  ends.client = NULL;
+  assert_int_equal(bl_tls_session_read(ends.server, &byte, 1), 0);
+  ends_cleanup(&ends);
+  bl_tls_release(zero);
+  bl_tls_release(one);
+}
+
+// Runs both ends until each has failed.
+static void run_to_failure(ends_t *ends) {
+  bool client_over = false, server_over = false;
+  uint8_t byte = 1;
+  for (int turn = 0; !(client_over && server_over); turn++) {
+    assert_in_range(turn, 0, TURNS);
+    if (!client_over) {
+      ssize_t moved = bl_tls_session_write(ends->client, &byte, 1);
+      moved = moved < 0 && errno != EAGAIN ? moved : bl_tls_session_read(ends->client, &byte, 1);
+      client_over = moved == 0 || (moved < 0 && errno != EAGAIN);
+      if (client_over) {
+        shutdown(ends->fds[0], SHUT_WR);
+      }
+    }
+    if (!server_over) {
+      ssize_t moved = bl_tls_session_read(ends->server, &byte, 1);
+      assert_true(moved <= 0); // nothing of a refused peer is delivered
+      server_over = moved == 0 || errno != EAGAIN;
+      if (server_over) {
+        shutdown(ends->fds[1], SHUT_WR);
+      }
+    }
+  }
+}
+
+static void refused(const char *client, authority_t *client_of, unsigned client_wants, const char *server,
+                    authority_t *server_of, unsigned server_wants, const char *at_client, const char *at_server) {
+  bl_tls_t *one = authority_tls(client_of, client), *two = authority_tls(server_of, server);
+  ends_t ends;
+  ends_init(&ends, one, client_wants, two, server_wants);
+  run_to_failure(&ends);
+  const bl_error_t *client_err = bl_tls_session_error(ends.client), *server_err = bl_tls_session_error(ends.server);
+  if (strstr(client_err->text, at_client) == NULL || strstr(server_err->text, at_server) == NULL) {
+    fail_msg("client: '%s', server: '%s'; wanted '%s' and '%s'", client_err->text, server_err->text, at_client,
+             at_server);
+  }
+  ends_cleanup(&ends);
+  bl_tls_release(one);
+  bl_tls_release(two);
+}
+
+static void wrong_certificates_are_refused_at_both_ends(void **state) {
+  (void)state;
+  refused("stage", &ours, BL_STORES, "stage", &ours, BL_STAGES, "a store is wanted", "refuses this program's");
+  refused("operator", &ours, BL_STAGES, "stage", &ours, BL_STAGES, "refuses this program's", "a stage is wanted");
+  refused("stage", &ours, BL_STAGES, "stage", &others, BL_STAGES, "another authority", "refuses this program's");
+}
+
+static void what_is_no_tls_is_named(void **state) {
+  (void)state;
+  bl_tls_t *tls = authority_tls(&ours, "stage");
+  ends_t ends;
+  ends_init(&ends, tls, BL_STAGES, tls, BL_STAGES);
+  assert_int_equal(write(ends.fds[0], "BLSTplain bytes of another protocol", 35), 35);
+  uint8_t byte;
+  ssize_t moved = bl_tls_session_read(ends.server, &byte, 1);
+  assert_int_equal(moved, -1);
+  assert_int_equal(errno, EPROTO);
+  assert_non_null(strstr(bl_tls_session_error(ends.server)->text, "or neither"));
+  ends_cleanup(&ends);
+  bl_tls_release(tls);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(bytes_arrive_whole),
+      cmocka_unit_test(wrong_certificates_are_refused_at_both_ends),
+      cmocka_unit_test(what_is_no_tls_is_named),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
