@@ -224,6 +224,7 @@ int main(int argc, char **argv) {
                                        .arguments = &self.arguments,
                                        .common = &self.arguments.common,
                                        .health_name = "ballast.v1.Store",
+                                       .roles = BL_STORES,
                                        .metrics = bl_meter_rows,
                                        .metric_count = bl_meter_row_count,
                                        .hooks = {.create = create,

@@ -177,6 +177,13 @@ static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void
     fail_invalid(call, "holder (16 bytes)");
     return;
   }
+  const bl_identity_t *caller = bl_rpc_call_identity(call);
+  if (!bl_identity_is_for_job(caller, request->job)) {
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_DENIED, "your certificate is for job %s, not for %.100s", caller->job, request->job);
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
   bl_lease_opened_t opened;
   bl_lease_answer_t answer;
   bool waits;

@@ -6,10 +6,10 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: certificates.sh FOLDER [--days N] [ROLE[/JOB] ...]
+usage: certificates.sh FOLDER [--days N] [ROLE ...]
 
-Makes FOLDER/ca.pem and ca.key unless they are there, then FOLDER/NAME.pem and NAME.key for every ROLE: stage, store,
-driver, operator (all four when none is given). ROLE/JOB is good for that job only; its files are named ROLE-JOB.
+Makes FOLDER/ca.pem and ca.key unless they are there, then FOLDER/ROLE.pem and ROLE.key for every ROLE: stage, store,
+driver, operator (all four when none is given). stage/JOB is a stage of that job only; its files are named stage-JOB.
 Certificates are replaced as a whole, so that services that run take them up (docs/security.md).
 
   --days N    how long certificates are valid (default 365; 0: they have expired already, for tests)
@@ -41,8 +41,8 @@ done
 [ -n "$folder" ] || { usage >&2; exit 2; }
 [ ${#roles[@]} -gt 0 ] || roles=(stage store driver operator)
 for role in "${roles[@]}"; do
-  [[ $role =~ ^(stage|store|driver|operator)(/[A-Za-z0-9._-]+)?$ ]] ||
-    stop "'$role' is no role: it must be stage, store, driver or operator, with or without /JOB"
+  [[ $role =~ ^(stage|store|driver|operator|stage/[A-Za-z0-9._-]+)$ ]] ||
+    stop "'$role' is no role: it must be stage, stage/JOB, store, driver or operator"
 done
 command -v openssl >/dev/null || stop "openssl is missing: apt-get install openssl"
 
@@ -72,7 +72,7 @@ for role in "${roles[@]}"; do
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
 extendedKeyUsage = serverAuth, clientAuth
-subjectAltName = URI:ballast://$role
+subjectAltName = URI:ballast://$role, DNS:${role%%/*}.ballast
 TEXT
   openssl x509 -req -in "$work/request.pem" -CA "$folder/ca.pem" -CAkey "$folder/ca.key" -sha256 -days "$days" \
     -set_serial "0x$(openssl rand -hex 15)" -extfile "$work/extensions" -out "$work/$name.pem" 2>/dev/null

@@ -95,7 +95,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   bl_stage_options_t options = {.unix_path = self->data_path,
                                 .tcp_host = self->data_host,
                                 .tcp_advertise = self->arguments.data_advertise,
-                                .plaintext_ok = self->arguments.common.plaintext,
+                                .plaintext_ok = self->arguments.common.tls.plaintext,
                                 .first_core = (int32_t)self->arguments.core};
   status = bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);
   if (status == BL_OK) {
@@ -132,6 +132,7 @@ int main(int argc, char **argv) {
       .arguments = &self.arguments,
       .common = &self.arguments.common,
       .health_name = "ballast.v1.Stage",
+      .roles = BL_STAGES,
       .metrics = bl_meter_rows,
       .metric_count = bl_meter_row_count,
       .hooks = {.create = create, .serve = serve, .collect = collect, .end_calls = end_calls, .destroy = destroy},

@@ -225,7 +225,8 @@ static bl_status_t create_loop(bl_client_t *client, bl_error_t *err) {
     status = bl_rpc_create(client->loop, &client->rpc, err);
   }
   if (status == BL_OK) {
-    status = bl_rpc_channel_create(client->rpc, client->store, NULL, &client->channel, err);
+    status = bl_rpc_channel_create(client->rpc, client->store, &(bl_rpc_channel_options_t){.server_roles = BL_STORES},
+                                   &client->channel, err);
   }
   if (status == BL_OK) {
     status = bl_timer_create(client->loop, on_tick, client, &client->timer, err);

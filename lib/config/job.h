@@ -72,7 +72,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS 55 // rows of the table; the compiler checks it
+#define BL_JOB_KEYS 58 // rows of the table; the compiler checks it
 
 typedef struct bl_job {
   char *name;
@@ -136,7 +136,10 @@ typedef struct bl_job {
     char *driver; // address, NULL when none
     bl_text_list_t stages;
     bl_text_list_t stores;
-    char *tls; // folder with ca.pem, cert.pem, key.pem; NULL: plaintext
+    struct {
+      char *ca, *certificate, *key; // PEM files, all three or none; NULL: plaintext
+    } tls;
+    bool plaintext; // allowed off the loopback interface
   } services;
   // Where the values came from, for messages.
   char *file; // name of the job file

@@ -150,6 +150,16 @@ static bl_status_t check_services(const bl_job_t *job, bl_error_t *err) {
     return bl_job_fail(job, err, "services.driver", "'%.80s' is no address; write host:port or unix:/path",
                        job->services.driver);
   }
+  const struct {
+    const char *key, *value;
+  } files[] = {{"services.tls.ca", job->services.tls.ca},
+               {"services.tls.certificate", job->services.tls.certificate},
+               {"services.tls.key", job->services.tls.key}};
+  for (size_t i = 0; i < 3; i++) {
+    if (files[i].value == NULL && (files[0].value != NULL || files[1].value != NULL || files[2].value != NULL)) {
+      return bl_job_fail(job, err, files[i].key, "is missing; ca, certificate and key go together");
+    }
+  }
   bl_status_t status = check_addresses(job, "services.stages", &job->services.stages, err);
   return status != BL_OK ? status : check_addresses(job, "services.stores", &job->services.stores, err);
 }

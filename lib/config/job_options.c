@@ -389,10 +389,20 @@ static const bl_option_t rows[] = {
      AT(services.stores),
      .argument = "[ADDRESS, ...]",
      .help = "Activation stores that already run; store d lends memory of device d."},
-    {.name = "services.tls",
+    {.name = "services.tls.ca",
      .type = BL_OPTION_PATH,
-     AT(services.tls),
-     .help = "Folder with ca.pem, cert.pem and key.pem; without it connections are plaintext."},
+     AT(services.tls.ca),
+     .help = "PEM file of the authorities that are trusted. With it the services are called over mutual TLS, see "
+             "docs/security.md."},
+    {.name = "services.tls.certificate",
+     .type = BL_OPTION_PATH,
+     AT(services.tls.certificate),
+     .help = "PEM file of the driver's certificate."},
+    {.name = "services.tls.key", .type = BL_OPTION_PATH, AT(services.tls.key), .help = "PEM file of its key."},
+    {.name = "services.plaintext",
+     .type = BL_OPTION_BOOL,
+     AT(services.plaintext),
+     .help = "Allow plaintext to services that are neither on loopback nor on unix sockets."},
 };
 
 _Static_assert(sizeof rows / sizeof rows[0] == BL_JOB_KEYS, "BL_JOB_KEYS counts the rows of the table");

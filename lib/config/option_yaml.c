@@ -196,13 +196,18 @@ static bool take_first_use(reader_t *reader, size_t row, const char *name) {
   return true;
 }
 
-// One known-or-not key of a section, and its value.
+static bool read_section(reader_t *reader, const char *section, size_t first_row);
+
+// One known-or-not key of a section, and its value; or a section within it.
 static bool read_entry(reader_t *reader, const char *section) {
   char name[KEY_BYTES];
   if (!take_key(reader, section, name, sizeof name)) {
     return skip_key_and_value(reader);
   }
   const bl_option_t *row = bl_options_find(reader->table, name);
+  if (row == NULL && find_section(reader->table, name) < reader->table->count) {
+    return read_section(reader, name, find_section(reader->table, name));
+  }
   if (row == NULL) {
     report_unknown(reader, name);
     return skip_key_and_value(reader);

@@ -33,6 +33,16 @@ static void *queue_main(void *argument) {
   }
 }
 
+static bl_rpc_security_t process_security;
+
+static void set_security(bl_rpc_t *rpc, const bl_rpc_security_t *security) {
+  bl_tls_t *before = rpc->tls;
+  rpc->tls = security->tls != NULL ? bl_tls_acquire(security->tls) : NULL;
+  rpc->plaintext_ok = security->plaintext_ok;
+  rpc->access = security->access;
+  bl_tls_release(before);
+}
+
 bl_status_t bl_rpc_create(bl_loop_t *loop, bl_rpc_t **result, bl_error_t *err) {
   bl_rpc_t *rpc = calloc(1, sizeof *rpc);
   if (rpc == NULL) {
@@ -42,6 +52,7 @@ bl_status_t bl_rpc_create(bl_loop_t *loop, bl_rpc_t **result, bl_error_t *err) {
   gpr_set_log_function(log_from_grpc);
   // The system's resolver (hosts file, nsswitch) instead of c-ares, which asks for SRV records and leaks at its end.
   (void)setenv("GRPC_DNS_RESOLVER", "native", 0);
+  set_security(rpc, &process_security);
   grpc_init(); // counted by gRPC; undone by bl_rpc_destroy
   rpc->loop = loop;
   rpc->queue = grpc_completion_queue_create_for_next(NULL);
@@ -55,6 +66,7 @@ bl_status_t bl_rpc_create(bl_loop_t *loop, bl_rpc_t **result, bl_error_t *err) {
     grpc_completion_queue_shutdown(rpc->queue);
     grpc_completion_queue_destroy(rpc->queue);
     grpc_shutdown_blocking();
+    bl_tls_release(rpc->tls);
     free(rpc);
     return bl_error_set(err, bl_status_from_errno(error), "rpc: completion-queue thread: %s", strerror(error));
   }
@@ -86,10 +98,15 @@ bl_loop_t *bl_rpc_loop(const bl_rpc_t *rpc) {
 
 void bl_rpc_secure(bl_rpc_t *rpc, const bl_rpc_security_t *security) {
   assert(bl_loop_is_current(rpc->loop));
-  bl_tls_t *before = rpc->tls;
-  rpc->tls = security->tls != NULL ? bl_tls_acquire(security->tls) : NULL;
-  rpc->plaintext_ok = security->plaintext_ok;
-  rpc->access = security->access;
+  set_security(rpc, security);
+}
+
+void bl_rpc_secure_process(const bl_rpc_security_t *security) {
+  bl_tls_t *before = process_security.tls;
+  process_security = *security;
+  if (security->tls != NULL) {
+    bl_tls_acquire(security->tls);
+  }
   bl_tls_release(before);
 }
 

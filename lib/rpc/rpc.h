@@ -16,7 +16,8 @@
 // Memory: messages handed to callbacks live until the callback (client) or the call (server) ends; what must live
 // longer is copied by its user. Unpacking is bounded by `message_limit_bytes` on the wire and `unpack_limit_bytes` in
 // memory, so a peer cannot make this process allocate more than that per call.
-// Connections are plaintext, on unix sockets and the loopback interface only, until bl_rpc_secure says otherwise.
+// Connections are plaintext, on unix sockets and the loopback interface only, until bl_rpc_secure_process or
+// bl_rpc_secure says otherwise.
 #ifndef BALLAST_RPC_RPC_H
 #define BALLAST_RPC_RPC_H
 
@@ -59,6 +60,8 @@ typedef struct bl_rpc_security {
   bl_rpc_access_fn access; // NULL: who has a role may call everything
 } bl_rpc_security_t;
 
+// What every rpc of this process starts with; a process has one identity. Before the first, from the main thread.
+void bl_rpc_secure_process(const bl_rpc_security_t *security);
 // How servers and channels that are made from now on meet others. Unix sockets stay plaintext: the system guards them.
 void bl_rpc_secure(bl_rpc_t *rpc, const bl_rpc_security_t *security);
 

@@ -5,8 +5,8 @@
 #include "loop/signal.h"
 #include "rpc/health.h"
 #include "rpc/reflection.h"
+#include "service/access.h"
 #include "service/process_metrics.h"
-#include "sys/host.h"
 #include "sys/log.h"
 #include "sys/version.h"
 
@@ -30,6 +30,7 @@ struct bl_daemon {
   bl_board_t *board, *process; // metrics: the service's, the process's
   bl_signal_t *interrupt, *terminate;
   bl_lifeline_t *lifeline;
+  bl_tls_t *tls;
   char address[BL_RPC_ADDRESS_BYTES], health_address[BL_RPC_ADDRESS_BYTES], metrics_address[BL_HTTP_ADDRESS_BYTES];
   int exit_code;
   bool stopping, server_started, health_started;
@@ -137,19 +138,25 @@ static bl_status_t watch_process(bl_daemon_t *self, bl_error_t *err) {
   return status;
 }
 
-// Plaintext is for this machine alone unless somebody asks.
-static bl_status_t check_listen(const bl_daemon_arguments_t *common, bl_error_t *err) {
-  if (common->plaintext || strncmp(common->listen, "unix:", 5) == 0) {
-    return BL_OK;
+bl_tls_t *bl_daemon_tls(const bl_daemon_t *self) {
+  return self->tls;
+}
+
+bl_status_t bl_daemon_secure(bl_daemon_t *self, const bl_tls_flags_t *more, bl_error_t *err) {
+  const bl_tls_flags_t *given = &self->options->common->tls;
+  const bool by_flags = given->ca != NULL || given->certificate != NULL || given->key != NULL || more == NULL;
+  bl_tls_t *tls;
+  bl_status_t status = bl_tls_create_from_flags(by_flags ? given : more, self->options->roles, &tls, err);
+  if (status != BL_OK) {
+    return status;
   }
-  char host[256];
-  bl_status_t status = bl_host_of_address(common->listen, host, sizeof host, err);
-  if (status == BL_OK && !bl_host_is_loopback(host)) {
-    return bl_error_set(err, BL_DENIED,
-                        "--listen %s: plaintext is refused off the loopback interface; --plaintext allows it",
-                        common->listen);
-  }
-  return status;
+  bl_tls_release(self->tls);
+  self->tls = tls;
+  const bl_rpc_security_t security = {
+      .tls = tls, .plaintext_ok = given->plaintext || (more != NULL && more->plaintext), .access = bl_access_check};
+  bl_rpc_secure_process(&security); // for what the service makes in threads of its own
+  bl_rpc_secure(self->rpc, &security);
+  return BL_OK;
 }
 
 static bl_status_t start_server(bl_daemon_t *self, bl_error_t *err) {
@@ -244,12 +251,12 @@ static bl_status_t tell_ready(const bl_daemon_t *self, bl_error_t *err) {
 
 static bl_status_t start(bl_daemon_t *self, bl_error_t *err) {
   signal(SIGXFSZ, SIG_IGN); // a file over a limit on file sizes fails as on a full disk
-  bl_status_t status = check_listen(self->options->common, err);
-  if (status == BL_OK) {
-    status = bl_loop_create(&self->loop, err);
-  }
+  bl_status_t status = bl_loop_create(&self->loop, err);
   if (status == BL_OK) {
     status = bl_rpc_create(self->loop, &self->rpc, err);
+  }
+  if (status == BL_OK) {
+    status = bl_daemon_secure(self, NULL, err);
   }
   if (status == BL_OK) {
     status = watch_process(self, err);
@@ -293,9 +300,11 @@ static void cleanup(bl_daemon_t *self) {
   bl_lifeline_destroy(self->lifeline);
   bl_signal_destroy(self->interrupt);
   bl_signal_destroy(self->terminate);
+  bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
   if (self->rpc != NULL) {
     bl_rpc_destroy(self->rpc);
   }
+  bl_tls_release(self->tls);
   if (self->loop != NULL) {
     bl_loop_destroy(self->loop);
   }

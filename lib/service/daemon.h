@@ -27,6 +27,7 @@
 #include "observe/board.h"
 #include "observe/http.h"
 #include "rpc/server.h"
+#include "tls/flags.h"
 
 #include <limits.h>
 
@@ -37,7 +38,8 @@ typedef struct bl_daemon_arguments {
   int describe;
   int64_t lifeline_fd, ready_fd;
   int log_format; // index into bl_daemon_log_formats
-  bool plaintext, version;
+  bl_tls_flags_t tls;
+  bool version;
 } bl_daemon_arguments_t;
 
 extern const char *const bl_daemon_log_formats[], *const bl_daemon_describable[];
@@ -61,10 +63,7 @@ extern const char *const bl_daemon_log_formats[], *const bl_daemon_describable[]
        .argument = "HOST:PORT",                                                                                        \
        .help = "Where to serve /metrics for Prometheus over plain HTTP, read-only (port 0 takes a free one). Without " \
                "it there is none."},                                                                                   \
-      {.name = "plaintext",                                                                                            \
-       .type = BL_OPTION_BOOL,                                                                                         \
-       .offset = offsetof(type_, member_.plaintext),                                                                   \
-       .help = "Allow plaintext on addresses that are neither loopback nor unix sockets."},                            \
+      BL_TLS_ROWS(type_, member_.tls),                                                                                 \
       {.name = "log-format",                                                                                           \
        .type = BL_OPTION_ENUM,                                                                                         \
        .offset = offsetof(type_, member_.log_format),                                                                  \
@@ -120,6 +119,7 @@ typedef struct bl_daemon_options {
   const char *health_name;             // "ballast.v1.Stage"
   const bl_board_row_t *metrics;       // the service's own; those of the process are added
   size_t metric_count;
+  unsigned roles; // what its certificate may say it is: BL_STAGES, ...
   bl_daemon_hooks_t hooks;
   void *context; // of the hooks
 } bl_daemon_options_t;
@@ -130,6 +130,9 @@ int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv);
 bl_loop_t *bl_daemon_loop(const bl_daemon_t *daemon);
 bl_rpc_t *bl_daemon_rpc(const bl_daemon_t *daemon);
 bl_board_t *bl_daemon_board(const bl_daemon_t *daemon); // of options->metrics; there from create to destroy
+bl_tls_t *bl_daemon_tls(const bl_daemon_t *daemon);     // NULL: plaintext; borrowed
+// For the create hook: what the command line leaves open. Flags that were given win over `more`.
+BL_MUST_USE bl_status_t bl_daemon_secure(bl_daemon_t *daemon, const bl_tls_flags_t *more, bl_error_t *err);
 // Where metrics are served, "127.0.0.1:41234"; "" when they are not, or not yet.
 const char *bl_daemon_metrics_address(const bl_daemon_t *daemon);
 // Whether the service reports itself as serving; true once it is ready. For draining.

@@ -47,6 +47,9 @@ bl_status_t bl_identity_parse(const char *uri, bl_identity_t *identity, bl_error
   if (strlen(job) >= sizeof read.job || strpbrk(job, "/?#") != NULL || (role[length] == '/' && job[0] == '\0')) {
     return bl_error_set(err, BL_INVALID, "%.100s: after the role comes nothing or /JOB, the name of one job", uri);
   }
+  if (job[0] != '\0' && read.role != BL_ROLE_STAGE) {
+    return bl_error_set(err, BL_INVALID, "%.100s: only a stage is bound to one job; leave out /%.60s", uri, job);
+  }
   memcpy(read.job, job, strlen(job) + 1);
   *identity = read;
   return BL_OK;

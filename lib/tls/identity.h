@@ -3,7 +3,7 @@
 // subjectAltName of the form
 //
 //   URI:ballast://ROLE        a stage, store, driver or operator, of any job
-//   URI:ballast://ROLE/JOB    of the job with this name only
+//   URI:ballast://stage/JOB   a stage of the job with this name only: stores open no session of another job for it
 //
 // Host names are not checked: services move between hosts, and what counts is what they may do.
 // Thread: pure functions, any thread.

@@ -4,6 +4,7 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 #include "sys/log.h"
+#include "tls/flags.h"
 #include "tls/tls_core.h"
 
 #include <openssl/crypto.h>
@@ -240,6 +241,16 @@ bl_status_t bl_tls_create(const bl_tls_options_t *options, bl_tls_t **result, bl
   }
   *result = tls;
   return BL_OK;
+}
+
+bl_status_t bl_tls_create_from_flags(const bl_tls_flags_t *flags, unsigned roles, bl_tls_t **tls, bl_error_t *err) {
+  if (flags->ca == NULL && flags->certificate == NULL && flags->key == NULL) {
+    *tls = NULL;
+    return BL_OK;
+  }
+  const bl_tls_options_t options = {
+      .ca = flags->ca, .certificate = flags->certificate, .key = flags->key, .roles = roles};
+  return bl_tls_create(&options, tls, err);
 }
 
 bl_tls_t *bl_tls_acquire(bl_tls_t *tls) {

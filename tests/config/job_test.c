@@ -5,7 +5,9 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -83,6 +85,26 @@ static void every_type_is_read(void **state) {
   assert_int_equal(job.balance.data_path, BL_JOB_DATA_PATH_TCP);
   assert_string_equal(job.services.stages.items[2], "unix:/run/x");
   bl_job_cleanup(&job);
+}
+
+static void a_section_may_hold_a_section(void **state) {
+  (void)state;
+  char text[2048];
+  snprintf(
+      text, sizeof text, "%s%s", small_job,
+      "services:\n  plaintext: true\n  tls:\n    ca: ca.pem\n    certificate: /x/driver.pem\n    key: driver.key\n");
+  bl_job_t job = good(text);
+  assert_string_equal(job.services.tls.ca, "/jobs/ca.pem");
+  assert_string_equal(job.services.tls.certificate, "/x/driver.pem");
+  assert_true(job.services.plaintext);
+  bl_job_cleanup(&job);
+  snprintf(text, sizeof text, "%s%s", small_job, "services:\n  tls: {ca: a, certificat: b}\n");
+  bl_error_t err;
+  assert_int_equal(parse_with(&job, text, NULL, 0, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "unknown key 'services.tls.certificat'; did you mean 'services.tls.certificate'?"));
+  snprintf(text, sizeof text, "%s%s", small_job, "services:\n  tls: {ca: a, key: b}\n");
+  assert_int_equal(parse_with(&job, text, NULL, 0, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "services.tls.certificate: is missing; ca, certificate and key go together"));
 }
 
 static void validation_may_be_files(void **state) {
@@ -205,7 +227,7 @@ int main(void) {
       cmocka_unit_test(validation_may_be_files),         cmocka_unit_test(sets_win_in_order),
       cmocka_unit_test(a_config_leaves_the_model_open),  cmocka_unit_test(a_dumped_job_reads_back_equal),
       cmocka_unit_test(the_dump_carries_exact_values),   cmocka_unit_test(a_folder_that_is_not_utf8_cannot_be_dumped),
-      cmocka_unit_test(schedules_have_their_names),
+      cmocka_unit_test(schedules_have_their_names),      cmocka_unit_test(a_section_may_hold_a_section),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

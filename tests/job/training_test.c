@@ -175,7 +175,6 @@ static void what_this_version_does_not_do_is_refused(void **state) {
   refuses("pipeline.device=cuda", BL_UNIMPLEMENTED, "pipeline.device: ");
   refuses("balance.policy=auto", BL_UNIMPLEMENTED, "balance.policy: ");
   refuses("balance.data_path=nccl", BL_UNIMPLEMENTED, "balance.data_path: ");
-  refuses("services.tls=/tmp/x", BL_UNIMPLEMENTED, "services.tls: ");
 }
 
 static void bad_jobs_are_refused(void **state) {

@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -132,26 +131,6 @@ static void a_client_of_another_authority_is_refused(void **state) {
   bl_tls_release(driver);
 }
 
-static void an_expired_server_is_named(void **state) {
-  (void)state;
-  authority_make(&ours, "--days 0 stage/old");
-  bl_tls_t *old, *driver = authority_tls(&ours, "driver");
-  bl_tls_options_t options = authority_options(&ours, "stage-old");
-  bl_error_t err;
-  // It is good until the second is over in which it was made; which may be over already.
-  while (bl_tls_create(&options, &old, &err) != BL_OK) {
-    assert_non_null(strstr(err.text, "has expired"));
-    authority_make(&ours, "--days 0 stage/old");
-  }
-  time_t made = time(NULL);
-  while (time(NULL) <= made + 1) {
-    usleep(10000);
-  }
-  expect(old, driver, BL_STAGES, BL_UNAUTHENTICATED, "has expired on");
-  bl_tls_release(old);
-  bl_tls_release(driver);
-}
-
 static void certificates_are_replaced_while_both_run(void **state) {
   (void)state;
   bl_tls_t *stage = authority_tls(&ours, "stage"), *driver = authority_tls(&ours, "driver");
@@ -211,7 +190,6 @@ int main(void) {
       cmocka_unit_test(wrong_servers_are_refused),
       cmocka_unit_test(wrong_clients_are_refused),
       cmocka_unit_test(a_client_of_another_authority_is_refused),
-      cmocka_unit_test(an_expired_server_is_named),
       cmocka_unit_test(certificates_are_replaced_while_both_run),
       cmocka_unit_test(plaintext_stays_at_home),
   };

@@ -175,6 +175,13 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   self->daemon = daemon;
   bl_status_t status = read_job(self, err);
   if (status == BL_OK) {
+    const bl_tls_flags_t job = {.ca = self->job.services.tls.ca,
+                                .certificate = self->job.services.tls.certificate,
+                                .key = self->job.services.tls.key,
+                                .plaintext = self->job.services.plaintext};
+    status = bl_daemon_secure(daemon, &job, err);
+  }
+  if (status == BL_OK) {
     status = bl_timer_create(bl_daemon_loop(daemon), orphan_waited, self, &self->orphan, err);
   }
   if (status == BL_OK) {
@@ -220,6 +227,7 @@ int main(int argc, char **argv) {
                                        .health_name = "ballast.v1.Driver",
                                        .metrics = bl_meter_rows,
                                        .metric_count = bl_meter_row_count,
+                                       .roles = BL_DRIVERS,
                                        .hooks = {.create = create,
                                                  .serve = serve,
                                                  .ready = ready,

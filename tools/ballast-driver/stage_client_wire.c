@@ -49,7 +49,8 @@ bl_status_t bl_stage_client_create(bl_rpc_t *rpc, const char *address, bl_stage_
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a stage");
   }
   made->rpc = rpc;
-  bl_status_t status = bl_rpc_channel_create(rpc, address, NULL, &made->channel, err);
+  bl_status_t status =
+      bl_rpc_channel_create(rpc, address, &(bl_rpc_channel_options_t){.server_roles = BL_STAGES}, &made->channel, err);
   if (status != BL_OK) {
     free(made);
     return status;

@@ -284,7 +284,8 @@ bl_status_t bl_ctl_driver_create(bl_rpc_t *rpc, const char *address, bl_ctl_driv
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
   }
   driver->rpc = rpc;
-  bl_status_t status = bl_rpc_channel_create(rpc, address, NULL, &driver->channel, err);
+  bl_status_t status = bl_rpc_channel_create(rpc, address, &(bl_rpc_channel_options_t){.server_roles = BL_DRIVERS},
+                                             &driver->channel, err);
   if (status != BL_OK) {
     goto free_driver;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session.h"
+#include "security.h"
 
 #include "driver_wire.h"
 #include "fleet.h"
@@ -538,7 +539,10 @@ static bl_status_t open_all(session_t *session, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  status = bl_rpc_create(session->loop, &session->rpc, err);
+  status = bl_ctl_security_for_job(session->options->job, err);
+  if (status == BL_OK) {
+    status = bl_rpc_create(session->loop, &session->rpc, err);
+  }
   const struct {
     int number;
     bl_signal_t **signal;

@@ -15,6 +15,10 @@ static void print_verbs(const char *program, const bl_ctl_verb_t *verbs, size_t 
     }
   }
   fprintf(stream, "\n%s VERB --help says more.\n", program);
+  fputs("Every verb takes --tls-ca, --tls-certificate and --tls-key FILE, for services that want TLS, and --plaintext "
+        "for\n"
+        "services on other hosts that do not.\n",
+        stream);
 }
 
 int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb_count, int argc, char *const *argv) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl: starts and operates training runs.
 #include "verbs.h"
+#include "security.h"
 
 #include "sys/log.h"
 
@@ -11,5 +12,11 @@ int main(int argc, char **argv) {
       bl_ctl_estimate_verb, bl_ctl_configuration_verb, bl_ctl_version_verb,
   };
   bl_log_init("ballastctl", BL_LOG_WARNING);
-  return bl_ctl_dispatch("ballastctl", verbs, sizeof verbs / sizeof verbs[0], argc - 1, argv + 1);
+  bl_error_t err;
+  if (bl_ctl_security_take(&argc, argv, &err) != BL_OK) {
+    return bl_ctl_finish(err.status, &err);
+  }
+  int exit_code = bl_ctl_dispatch("ballastctl", verbs, sizeof verbs / sizeof verbs[0], argc - 1, argv + 1);
+  bl_ctl_security_cleanup();
+  return exit_code;
 }
