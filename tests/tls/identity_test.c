@@ -33,8 +33,8 @@ static void what_is_no_identity_is_refused(void **state) {
   (void)state;
   char long_job[BL_IDENTITY_JOB_BYTES + 32] = "ballast://stage/";
   memset(long_job + strlen(long_job), 'x', BL_IDENTITY_JOB_BYTES);
-  const char *wrong[] = {"ballast://",       "ballast://none",      "ballast://stages",     "ballast://Stage",
-                         "ballast://stage/", "ballast://stage/a/b", "ballast://stage?x",    "ballast://stage/a#b",
+  const char *wrong[] = {"ballast://",       "ballast://none",      "ballast://stages",    "ballast://Stage",
+                         "ballast://stage/", "ballast://stage/a/b", "ballast://stage?x",   "ballast://stage/a#b",
                          long_job,           "ballast:///operator", "ballast://operator/x"};
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     bl_identity_t identity;
