@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // activation-store: lends memory under leases, as a gRPC service (ballast.v1.Store), with its health on a port of its own.
+#include "datapath/address.h"
 #include "loop/timer.h"
 #include "meter.h"
 #include "pool.h"
 #include "service/daemon.h"
 #include "service_wire.h"
 #include "sys/clock.h"
+#include "sys/host.h"
 #include "sys/log.h"
 #include "sys/runtime.h"
 
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,7 +22,7 @@
 
 typedef struct arguments {
   bl_daemon_arguments_t common;
-  char *data_listen;
+  char *data_listen, *data_tcp;
   int64_t threads;
   int64_t capacity_bytes, flow_bytes;
   int64_t max_jobs, max_sessions, max_leases;
@@ -33,7 +36,14 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_TEXT,
      .offset = ROW(data_listen),
      .argument = "unix:/path",
-     .help = "Where holders reach the data path. Default: beside the control socket, or in the run-time folder."},
+     .help = "Where holders on this machine reach the data path (shm). Default: beside the control socket, or in the "
+             "run-time folder."},
+    {.name = "data-tcp",
+     .type = BL_OPTION_TEXT,
+     .offset = ROW(data_tcp),
+     .argument = "HOST:PORT",
+     .help = "Where other holders reach it (tcp; port 0 takes a free one). Default: the host of --listen; with a unix "
+             "socket there, none."},
     {.name = "capacity",
      .type = BL_OPTION_BYTES,
      .offset = ROW(capacity_bytes),
@@ -118,6 +128,7 @@ typedef struct program {
   bl_timer_t *drain_timer;
   uint64_t drain_until_ms;
   char data_address[PATH_MAX];
+  bl_address_t data_tcp; // length 0: nowhere
   bool draining;
 } program_t;
 
@@ -151,7 +162,25 @@ static void signalled(bl_daemon_t *daemon, int number, void *context) {
   bl_timer_start(self->drain_timer, 0, DRAIN_POLL_MS);
 }
 
-// Where the data path listens: a socket beside the control socket, or in the run-time folder.
+// Where the data path listens on TCP: as told, or at the host of the control address.
+static bl_status_t choose_data_tcp(program_t *self, bl_error_t *err) {
+  const bl_daemon_arguments_t *common = &self->arguments.common;
+  const char *told = self->arguments.data_tcp, *address = told != NULL ? told : common->listen;
+  char host[256];
+  if (strncmp(address, "unix:", 5) == 0) {
+    return told == NULL ? BL_OK : bl_error_set(err, BL_INVALID, "--data-tcp %s: that is a unix socket", told);
+  }
+  bl_status_t status = bl_host_of_address(address, host, sizeof host, err);
+  if (status == BL_OK && !common->plaintext && !bl_host_is_loopback(host)) {
+    status =
+        bl_error_set(err, BL_DENIED, "--%s %s: plaintext is refused off the loopback interface; --plaintext allows it",
+                     told != NULL ? "data-tcp" : "listen", address);
+  }
+  uint16_t port = told != NULL ? (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10) : 0;
+  return status == BL_OK ? bl_address_resolve(host, port, &self->data_tcp, err) : status;
+}
+
+// Where it listens for holders on this machine: a socket beside the control socket, or in the run-time folder.
 static bl_status_t choose_data_path(program_t *self, bl_error_t *err) {
   const arguments_t *arguments = &self->arguments;
   const char *listen = arguments->common.listen;
@@ -175,6 +204,9 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   self->daemon = daemon;
   bl_status_t status = choose_data_path(self, err);
   if (status == BL_OK) {
+    status = choose_data_tcp(self, err);
+  }
+  if (status == BL_OK) {
     status = bl_timer_create(bl_daemon_loop(daemon), on_drain_poll, self, &self->drain_timer, err);
   }
   if (status != BL_OK) {
@@ -189,6 +221,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                            .ttl_ns = (uint64_t)(arguments->ttl_seconds * BL_NS_PER_S),
                                            .grace_ns = (uint64_t)(arguments->grace_seconds * BL_NS_PER_S)},
                                 .data_address = self->data_address,
+                                .data_tcp = self->data_tcp.length != 0 ? &self->data_tcp : NULL,
                                 .transfer_threads = (unsigned)arguments->threads};
   status = bl_service_create(bl_daemon_loop(daemon), &options, &self->service, err);
   if (status == BL_OK) {

@@ -4,6 +4,7 @@
 #include "sys/thread.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct bl_pool {
@@ -11,6 +12,7 @@ struct bl_pool {
   pthread_mutex_t mutex;
   pthread_cond_t wake;
   bl_work_t *first, *last;
+  atomic_uint waiting;
   bool ending;
   unsigned thread_count;
   pthread_t threads[BL_POOL_THREADS_MAX];
@@ -25,6 +27,7 @@ static bl_work_t *take(bl_pool_t *pool) {
   if (work != NULL) {
     pool->first = work->next;
     pool->last = pool->first == NULL ? NULL : pool->last;
+    atomic_fetch_sub_explicit(&pool->waiting, 1, memory_order_relaxed);
   }
   pthread_mutex_unlock(&pool->mutex);
   return work;
@@ -88,6 +91,11 @@ void bl_pool_submit(bl_pool_t *pool, bl_work_t *work) {
     pool->first = work;
   }
   pool->last = work;
+  atomic_fetch_add_explicit(&pool->waiting, 1, memory_order_relaxed);
   pthread_cond_signal(&pool->wake);
   pthread_mutex_unlock(&pool->mutex);
+}
+
+bool bl_pool_is_busy(const bl_pool_t *pool) {
+  return atomic_load_explicit(&pool->waiting, memory_order_relaxed) > 0;
 }

@@ -22,6 +22,8 @@ struct bl_work {
   bl_message_t done; // posted when run has returned
   bl_work_t *next;   // the pool's
 };
+// The object of type `type` in which `work_pointer` is the member `member`.
+#define BL_WORK_OWNER(work_pointer, type, member) ((type *)(void *)((char *)(work_pointer)-offsetof(type, member)))
 
 #define BL_POOL_THREADS_MAX 64
 
@@ -30,5 +32,7 @@ BL_MUST_USE bl_status_t bl_pool_create(bl_loop_t *loop, unsigned threads, bl_poo
 // Does what was submitted to the end and joins the threads; what they posted is then still in the loop. NULL is fine.
 void bl_pool_destroy(bl_pool_t *pool);
 void bl_pool_submit(bl_pool_t *pool, bl_work_t *work);
+// Whether work waits for a thread: long work then does a part and lets others go first. Any thread.
+bool bl_pool_is_busy(const bl_pool_t *pool);
 
 #endif

@@ -163,6 +163,7 @@ static void reply_opened(bl_service_t *self, bl_rpc_call_t *call, const bl_lease
   output.arena_bytes = opened->arena_bytes;
   output.data_address = (char *)bl_store_data_address(self->store);
   output.machine = (char *)bl_store_machine(self->store);
+  output.data_tcp_address = (char *)bl_store_tcp_address(self->store);
   bl_rpc_call_reply(call, &output.base);
 }
 
@@ -326,7 +327,7 @@ static void handle_evict(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
     block.label = (bl_lease_label_t){
         .step = request->label->step, .chunk = request->label->chunk, .micro_batch = request->label->micro_batch};
   }
-  bl_store_source_t source = {.arena = request->source_arena, .offset_bytes = request->source_offset};
+  bl_store_source_t source = {.number = request->source_arena, .offset_bytes = request->source_offset};
   bl_lease_decision_t decision;
   bl_lease_answer_t answer;
   bl_error_t err = {0};
@@ -346,7 +347,7 @@ static void handle_load(bl_rpc_call_t *call, const ProtobufCMessage *input, void
     return;
   }
   bl_lease_answer_t answer;
-  bl_lease_decision_t decision = bl_lease_table_load(bl_store_table(self->store), &frame, &token, false, &answer);
+  bl_lease_decision_t decision = bl_store_load(self->store, &frame, &token, &answer);
   decide(self, call, &frame, decision, &answer, BL_METER_LOAD);
 }
 
@@ -373,6 +374,15 @@ static void on_answer(void *context, uint64_t session, uint64_t sequence, const 
     reply_lease(waiting.call, answer, "finish the transfer of");
     bl_meter_answered(self->board, (bl_meter_call_t)waiting.kind, waiting.began_ns);
   }
+}
+
+static void on_served(void *context, bl_block_frame_kind_t kind, uint64_t began_ns) {
+  const bl_service_t *self = context;
+  bl_meter_answered(self->board,
+                    kind == BL_BLOCK_EVICT  ? BL_METER_EVICT
+                    : kind == BL_BLOCK_LOAD ? BL_METER_LOAD
+                                            : BL_METER_RELEASE,
+                    began_ns);
 }
 
 static void on_session_over(void *context, uint64_t session, bl_session_end_t end) {
@@ -418,6 +428,7 @@ bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *options
   }
   bl_store_options_t own = *options;
   own.observer = (bl_store_observer_t){.on_answer = on_answer,
+                                       .on_served = on_served,
                                        .on_session_over = on_session_over,
                                        .on_arena = on_arena,
                                        .on_change = on_change,

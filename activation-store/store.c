@@ -5,7 +5,7 @@
 #include "datapath/block.h"
 #include "datapath/machine.h"
 #include "device/device.h"
-#include "links.h"
+#include "lines.h"
 #include "loop/timer.h"
 #include "pool.h"
 #include "sys/clock.h"
@@ -36,30 +36,14 @@ typedef struct job {
   making_t *making;
 } job_t;
 
-// One block on its way into an arena.
-typedef struct transfer {
-  bl_work_t work;
-  bl_store_t *store;
-  struct transfer *next, *previous; // of those under way
-  bl_link_t *link;
-  uint64_t id, generation;
-  const uint8_t *from;
-  uint8_t *to;
-  uint64_t bytes, checksum;
-  bl_status_t status;
-  atomic_bool cancelled;
-} transfer_t;
-
 struct bl_store {
   bl_loop_t *loop;
   bl_lease_table_t *table;
   bl_store_observer_t observer;
   bl_pool_t *pool;
-  bl_links_t *links;
+  bl_lines_t *lines;
   bl_timer_t *timer;
   job_t *jobs;
-  transfer_t *transfers; // under way
-  transfer_t *unused;    // kept, so that a steady state does not allocate
   uint64_t seen_revision;
   char machine[MACHINE_BYTES];
 };
@@ -77,11 +61,19 @@ const char *bl_store_machine(const bl_store_t *store) {
 }
 
 const char *bl_store_data_address(const bl_store_t *store) {
-  return bl_links_address(store->links);
+  return bl_lines_unix_address(store->lines);
+}
+
+const char *bl_store_tcp_address(const bl_store_t *store) {
+  return bl_lines_tcp_address(store->lines);
 }
 
 const char *bl_store_path_of(const bl_store_t *store, uint64_t session) {
-  return bl_links_path(store->links, session);
+  return bl_lines_path(store->lines, session);
+}
+
+const bl_lines_counters_t *bl_store_data_counters(const bl_store_t *store) {
+  return bl_lines_counters(store->lines);
 }
 
 // ---- arenas ------------------------------------------------------------------------------------------------------------
@@ -158,102 +150,106 @@ bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, bl_l
 
 // ---- transfers ---------------------------------------------------------------------------------------------------------
 
-static void pull(bl_work_t *work) {
-  transfer_t *transfer = (transfer_t *)(void *)((char *)work - offsetof(transfer_t, work));
-  transfer->status =
-      bl_block_copy(transfer->to, transfer->from, transfer->bytes, &transfer->cancelled, &transfer->checksum);
-}
-
-static void pulled(bl_message_t *message) {
-  transfer_t *transfer = BL_MESSAGE_OWNER(message, transfer_t, work.done);
-  bl_store_t *store = transfer->store;
-  bl_link_release(store->links, transfer->link);
-  if (transfer->previous != NULL) {
-    transfer->previous->next = transfer->next;
-  } else {
-    store->transfers = transfer->next;
-  }
-  if (transfer->next != NULL) {
-    transfer->next->previous = transfer->previous;
-  }
-  transfer->next = store->unused;
-  store->unused = transfer;
-  bl_lease_table_transfer_ended(store->table, transfer->id, transfer->generation, transfer->status == BL_OK,
-                                transfer->checksum, bl_clock_now_ns());
+static void moved(void *context, const bl_move_t *move, bool whole, uint64_t bytes_checksum) {
+  bl_store_t *store = context;
+  bl_lease_table_set_checksum(store->table, move->id, move->generation, move->checksum);
+  bl_lease_table_transfer_ended(store->table, move->id, move->generation, whole, bytes_checksum, bl_clock_now_ns());
   bl_store_settle(store);
 }
 
-static bool begin_pull(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_block_t *block,
-                       const bl_store_source_t *source, const bl_lease_answer_t *answer) {
-  bl_lease_view_t view;
-  bl_link_t *link = bl_link_acquire(store->links, request->session);
-  transfer_t *transfer = store->unused != NULL ? store->unused : calloc(1, sizeof *transfer);
-  if (link == NULL || transfer == NULL || bl_lease_table_get(store->table, answer->id, &view) != BL_OK) {
-    goto fail;
-  }
-  const uint8_t *from = bl_link_map(link, source->arena, source->offset_bytes, block->bytes);
-  uint32_t job = bl_link_job(link);
-  if (from == NULL || store->jobs[job].arena.base == NULL) {
-    goto fail;
-  }
-  store->unused = transfer == store->unused ? transfer->next : store->unused;
-  transfer->work = (bl_work_t){.run = pull, .done = {.handle = pulled}};
-  transfer->store = store;
-  transfer->link = link;
-  transfer->id = answer->id;
-  transfer->generation = answer->generation;
-  transfer->from = from;
-  transfer->to = store->jobs[job].arena.base + answer->offset_bytes;
-  transfer->bytes = block->bytes;
-  transfer->checksum = 0;
-  atomic_init(&transfer->cancelled, false);
-  transfer->previous = NULL;
-  transfer->next = store->transfers;
-  if (store->transfers != NULL) {
-    store->transfers->previous = transfer;
-  }
-  store->transfers = transfer;
-  bl_pool_submit(store->pool, &transfer->work);
-  return true;
-fail:
-  if (transfer != NULL && transfer != store->unused) {
-    transfer->next = store->unused;
-    store->unused = transfer;
-  }
-  if (link != NULL) {
-    bl_link_release(store->links, link);
-  }
-  return false;
+static bl_move_t move_of(const bl_lease_request_t *request, const bl_lease_answer_t *answer) {
+  return (bl_move_t){.id = answer->id,
+                     .generation = answer->generation,
+                     .sequence = request->sequence,
+                     .offset_bytes = answer->offset_bytes,
+                     .bytes = answer->bytes,
+                     .checksum = answer->checksum};
+}
+
+// A request that could not begin is answered with BL_LEASE_TRANSFER.
+static void not_begun(bl_store_t *store, const bl_lease_answer_t *answer) {
+  bl_lease_table_transfer_ended(store->table, answer->id, answer->generation, false, 0, bl_clock_now_ns());
 }
 
 bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_block_t *block,
                            const bl_store_source_t *source, bl_lease_decision_t *decision, bl_lease_answer_t *answer,
                            bl_error_t *err) {
-  bl_link_t *link = bl_link_acquire(store->links, request->session);
-  if (link != NULL) {
-    bool inside = bl_link_map(link, source->arena, source->offset_bytes, block->bytes) != NULL;
-    bl_link_release(store->links, link);
-    if (!inside) {
-      return bl_error_set(err, BL_INVALID,
-                          "cannot evict lease %" PRIu64 ": %" PRIu64 " bytes at offset %" PRIu64 " of arena %" PRIu32
-                          " lie outside of what the session showed over the data path",
-                          block->token.id, block->bytes, source->offset_bytes, source->arena);
-    }
+  bl_line_t *line = bl_lines_find(store->lines, request->session);
+  if (line != NULL && bl_line_is_shm(line) && !bl_line_has(line, source->number, source->offset_bytes, block->bytes)) {
+    return bl_error_set(err, BL_INVALID,
+                        "cannot evict lease %" PRIu64 ": %" PRIu64 " bytes at offset %" PRIu64 " of source %" PRIu32
+                        " lie outside of what the session showed over the data path",
+                        block->token.id, block->bytes, source->offset_bytes, source->number);
   }
   *decision = bl_lease_table_evict(store->table, request, block, answer);
-  if (*decision == BL_LEASE_BEGIN && !begin_pull(store, request, block, source, answer)) {
-    // No data path (any more): the request is answered with BL_LEASE_TRANSFER.
-    bl_lease_table_transfer_ended(store->table, answer->id, answer->generation, false, 0, bl_clock_now_ns());
+  if (*decision == BL_LEASE_BEGIN) {
+    bl_move_t move = move_of(request, answer);
+    if (line == NULL || !(bl_line_is_shm(line) ? bl_line_pull(line, &move, source->number, source->offset_bytes)
+                                               : bl_line_receive(line, &move))) {
+      not_begun(store, answer);
+    }
   }
   return BL_OK;
 }
 
-static void cancel(bl_store_t *store, uint64_t id, uint64_t generation) {
-  for (transfer_t *transfer = store->transfers; transfer != NULL; transfer = transfer->next) {
-    if (transfer->id == id && transfer->generation == generation) {
-      atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
+bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_token_t *token,
+                                  bl_lease_answer_t *answer) {
+  bl_line_t *line = bl_lines_find(store->lines, request->session);
+  bool sends = line != NULL && !bl_line_is_shm(line);
+  bl_lease_decision_t decision = bl_lease_table_load(store->table, request, token, sends, answer);
+  if (decision == BL_LEASE_BEGIN) {
+    bl_move_t move = move_of(request, answer);
+    if (!bl_line_send(line, &move)) {
+      not_begun(store, answer);
     }
   }
+  return decision;
+}
+
+static void on_answered(void *context, bl_block_frame_kind_t kind, uint64_t began_ns) {
+  const bl_store_t *store = context;
+  store->observer.on_served(store->observer.context, kind, began_ns);
+}
+
+// A request over a session's line.
+static void on_request(void *context, bl_line_t *line, const bl_block_frame_t *frame) {
+  bl_store_t *store = context;
+  bl_lease_request_t request = {.session = bl_line_session(line),
+                                .sequence = frame->sequence,
+                                .acknowledged = frame->acknowledged,
+                                .now_ns = bl_clock_now_ns()};
+  bl_lease_opened_t opened;
+  if (bl_lease_table_opened(store->table, request.session, &opened)) {
+    request.key = opened.key; // the greeting showed it
+  }
+  bl_lease_token_t token = {.incarnation = bl_lease_table_config(store->table)->incarnation,
+                            .id = frame->id,
+                            .generation = frame->generation};
+  bl_lease_answer_t answer = {0};
+  bl_lease_decision_t decision;
+  const char *what = "release";
+  if (frame->kind == BL_BLOCK_EVICT) {
+    what = "evict";
+    bl_lease_block_t block = {.token = token,
+                              .bytes = frame->bytes,
+                              .checksum = frame->checksum,
+                              .label = {.step = frame->step, .chunk = frame->chunk, .micro_batch = frame->micro_batch}};
+    bl_store_source_t source = {.number = frame->source, .offset_bytes = frame->offset};
+    bl_error_t err = {0};
+    if (bl_store_evict(store, &request, &block, &source, &decision, &answer, &err) != BL_OK) {
+      bl_line_fail(line, frame->sequence, &err);
+      return;
+    }
+  } else if (frame->kind == BL_BLOCK_LOAD) {
+    what = "load";
+    decision = bl_store_load(store, &request, &token, &answer);
+  } else {
+    decision = bl_lease_table_release(store->table, &request, &token, frame->loaded ? &frame->checksum : NULL, &answer);
+  }
+  if (decision == BL_LEASE_DONE) {
+    bl_line_answer(line, request.sequence, &answer, what);
+  }
+  bl_store_settle(store);
 }
 
 // ---- what the table wants ----------------------------------------------------------------------------------------------
@@ -263,15 +259,16 @@ void bl_store_settle(bl_store_t *store) {
   while (bl_lease_table_next_action(store->table, &action)) {
     switch (action.kind) {
     case BL_LEASE_ANSWER:
+      bl_lines_answer(store->lines, action.session, action.sequence, &action.answer);
       store->observer.on_answer(store->observer.context, action.session, action.sequence, &action.answer);
       break;
     case BL_LEASE_CANCEL_TRANSFER:
-      cancel(store, action.id, action.generation);
+      bl_lines_cancel(store->lines, action.id, action.generation);
       break;
     case BL_LEASE_END_SESSION:
       bl_log(action.end == BL_SESSION_CLOSED ? BL_LOG_INFO : BL_LOG_WARNING, "session %" PRIx64 " is over: %s",
              action.session, bl_session_end_text(action.end));
-      bl_links_end(store->links, action.session);
+      bl_lines_end(store->lines, action.session, bl_session_end_text(action.end));
       store->observer.on_session_over(store->observer.context, action.session, action.end);
       break;
     case BL_LEASE_CLOSE_ARENA:
@@ -302,21 +299,25 @@ static void on_timer(bl_timer_t *timer, void *context) {
 // ---- sessions on the data path -----------------------------------------------------------------------------------------
 
 // Whether a visitor is who it says, and the arena it may then see.
-static bl_status_t admit(void *context, uint64_t session, const bl_incarnation_t *key, bl_links_room_t *room,
-                         bl_error_t *err) {
+static bl_status_t admit(void *context, const bl_block_greeting_t *greeting, bl_lines_room_t *room, bl_error_t *err) {
   bl_store_t *store = context;
-  bl_lease_answer_t answer;
-  (void)bl_lease_table_keep_alive(store->table, session, key, bl_clock_now_ns(), &answer);
+  bl_lease_answer_t answer = {.reason = BL_LEASE_INCARNATION};
+  bl_incarnation_t key, incarnation;
+  memcpy(key.bytes, greeting->key, sizeof key.bytes);
+  memcpy(incarnation.bytes, greeting->incarnation, sizeof incarnation.bytes);
+  if (bl_incarnation_equal(&incarnation, &bl_lease_table_config(store->table)->incarnation)) {
+    (void)bl_lease_table_keep_alive(store->table, greeting->session, &key, bl_clock_now_ns(), &answer);
+  }
   bl_status_t status = bl_lease_answer_to_error(&answer, "connect", err);
   if (status != BL_OK) {
     return status;
   }
   bl_lease_opened_t opened;
-  if (!bl_lease_table_opened(store->table, session, &opened) || store->jobs[opened.job].arena.base == NULL) {
+  if (!bl_lease_table_opened(store->table, greeting->session, &opened) || store->jobs[opened.job].arena.base == NULL) {
     return bl_error_set(err, BL_UNAVAILABLE, "the memory of the job is not there yet");
   }
   const bl_arena_t *arena = &store->jobs[opened.job].arena;
-  *room = (bl_links_room_t){.job = opened.job, .fd = arena->fd, .bytes = arena->bytes};
+  *room = (bl_lines_room_t){.job = opened.job, .fd = arena->fd, .base = arena->base, .bytes = arena->bytes};
   return BL_OK;
 }
 
@@ -372,34 +373,28 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
     status = bl_pool_create(loop, threads, &store->pool, err);
   }
   if (status == BL_OK) {
-    status = bl_links_create(loop, store->pool, options->data_address, admit, store, &store->links, err);
+    static const bl_lines_callbacks_t callbacks = {
+        .admit = admit, .on_request = on_request, .on_answered = on_answered};
+    bl_lines_options_t lines = {.unix_address = options->data_address, .tcp = options->data_tcp};
+    status = bl_lines_create(loop, store->pool, &lines, &callbacks, store, &store->lines, err);
   }
   if (status != BL_OK) {
     bl_store_destroy(store);
     return status;
   }
+  bl_lines_on_moved(store->lines, moved);
   *out = store;
   return BL_OK;
-}
-
-static void free_transfers(transfer_t *transfer) {
-  while (transfer != NULL) {
-    transfer_t *next = transfer->next;
-    free(transfer);
-    transfer = next;
-  }
 }
 
 void bl_store_destroy(bl_store_t *store) {
   if (store == NULL) {
     return;
   }
-  for (transfer_t *transfer = store->transfers; transfer != NULL; transfer = transfer->next) {
-    atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
-  }
+  bl_lines_stop(store->lines);
   bl_pool_destroy(store->pool);
   bl_loop_drain(store->loop); // what the pool posted: all transfers have come back after this
-  bl_links_destroy(store->links);
+  bl_lines_destroy(store->lines);
   if (store->table != NULL) {
     for (uint32_t i = 0; i < bl_lease_table_config(store->table)->max_jobs; i++) {
       close_arena(store, i);
@@ -407,7 +402,6 @@ void bl_store_destroy(bl_store_t *store) {
   }
   bl_timer_destroy(store->timer);
   bl_lease_table_destroy(store->table);
-  free_transfers(store->unused);
   free(store->jobs);
   free(store);
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store behind its RPCs: the lease table (lib/lease) decides, this does: it keeps the arenas of jobs, the links to
-// holders, and the transfers, and tells its observer what the table answers later.
+// The store behind its RPCs: the lease table (lib/lease) decides, this does: it keeps the arenas of jobs, the data
+// connections to holders (lines.h), and the transfers, and tells its observer what the table answers later.
 //
 // Memory: one sealed memfd per job (PROTOCOL.md section 1), made on a transfer thread when the first session of a job
-// opens and closed when nobody holds a room of it any more. Holders only read it; the store pulls what they evict from
-// their own sealed memory.
+// opens and closed when nobody holds a room of it any more: another job never sees its bytes. Holders only read it; the
+// store pulls what they evict from their own sealed memory, or takes it from their frames.
 //
 // Thread: the loop's.
 #ifndef BALLAST_ACTIVATION_STORE_STORE_H
 #define BALLAST_ACTIVATION_STORE_STORE_H
 
 #include "lease/table.h"
+#include "lines.h"
 #include "loop/loop.h"
 
 typedef struct bl_store bl_store_t;
@@ -18,6 +19,8 @@ typedef struct bl_store bl_store_t;
 typedef struct bl_store_observer {
   // The answer to a request that got BL_LEASE_BEGIN or BL_LEASE_WAIT.
   void (*on_answer)(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);
+  // A request over a session's data connection was answered.
+  void (*on_served)(void *context, bl_block_frame_kind_t kind, uint64_t began_ns);
   // Nothing of this session is answered any more.
   void (*on_session_over)(void *context, uint64_t session, bl_session_end_t end);
   // The arena of a job that open asked for is there, or not: err->status.
@@ -28,9 +31,10 @@ typedef struct bl_store_observer {
 } bl_store_observer_t;
 
 typedef struct bl_store_options {
-  bl_lease_config_t leases;  // `incarnation` is drawn by create
-  const char *data_address;  // "unix:/path" of the data path
-  unsigned transfer_threads; // 0: 1
+  bl_lease_config_t leases;     // `incarnation` is drawn by create
+  const char *data_address;     // "unix:/path" of the data path on shm
+  const bl_address_t *data_tcp; // where that on tcp listens; NULL: nowhere
+  unsigned transfer_threads;    // 0: 1
   bl_store_observer_t observer;
 } bl_store_options_t;
 
@@ -50,8 +54,8 @@ uint64_t bl_store_now_ns(void);
 bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, bl_lease_opened_t *opened,
                                   bool *arena_waits, bl_lease_answer_t *answer);
 
-typedef struct bl_store_source { // where an evicted block lies, in what its holder showed over the data path
-  uint32_t arena;
+typedef struct bl_store_source { // where an evicted block lies, in what its holder showed over the data path (shm)
+  uint32_t number;
   uint64_t offset_bytes;
 } bl_store_source_t;
 // As bl_lease_table_evict; BL_LEASE_BEGIN has begun. Fails before the table is asked with BL_INVALID when the source
@@ -59,10 +63,15 @@ typedef struct bl_store_source { // where an evicted block lies, in what its hol
 BL_MUST_USE bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request,
                                        const bl_lease_block_t *block, const bl_store_source_t *source,
                                        bl_lease_decision_t *decision, bl_lease_answer_t *answer, bl_error_t *err);
+// As bl_lease_table_load; BL_LEASE_BEGIN has begun.
+bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_token_t *token,
+                                  bl_lease_answer_t *answer);
 
+const bl_lines_counters_t *bl_store_data_counters(const bl_store_t *store);
 const char *bl_store_data_address(const bl_store_t *store);
+const char *bl_store_tcp_address(const bl_store_t *store); // "" when there is none
 const char *bl_store_machine(const bl_store_t *store);
-// "shm", or why a session has no data path. Valid until the next call.
+// "shm: same machine", "tcp: ...", or "none". Valid until the next call.
 const char *bl_store_path_of(const bl_store_t *store, uint64_t session);
 
 #endif

@@ -40,7 +40,7 @@ static bl_status_t park(bl_client_t *client, uint8_t *slots, const uint64_t *roo
   for (unsigned block = 0; block < blocks && status == BL_OK; block++) {
     uint8_t *slot = slots + (size_t)(block % SLOTS) * BLOCK_BYTES;
     if (block >= SLOTS) {
-      status = bl_client_evict_wait(client, tickets[ended++ % SLOTS], err);
+      status = bl_client_wait(client, tickets[ended++ % SLOTS], UINT64_MAX, err);
     }
     if (status == BL_OK) {
       fill(slot, block);
@@ -51,7 +51,7 @@ static bl_status_t park(bl_client_t *client, uint8_t *slots, const uint64_t *roo
   }
   while (ended < started) {
     bl_error_t late = {0};
-    bl_status_t one = bl_client_evict_wait(client, tickets[ended++ % SLOTS], &late);
+    bl_status_t one = bl_client_wait(client, tickets[ended++ % SLOTS], UINT64_MAX, &late);
     if (status == BL_OK && one != BL_OK) {
       status = one;
       *err = late;

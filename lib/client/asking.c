@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client's thread: sends questions, again while the store cannot be reached, renews the session, notices its end.
+// The client's loop thread: sends questions, again while the store cannot be reached, renews the session, notices its end.
 #include "client/client_core.h"
 
 #include "sys/clock.h"
 #include "sys/thread.h"
 
-#include <poll.h>
 #include <string.h>
 
 #define TICK_MS 20   // granularity of retries, renewals and of noticing a dead store
 #define TRY_MS  2000 // until an unanswered request is sent again
-#define WINDOW  64   // bits of `answered`; the store's window is at least that
 
 static bool is_sequenced(const bl__question_t *question) {
   return question->verb >= BL__ASK_RESERVE;
@@ -24,27 +22,30 @@ static void end_question(bl__question_t *question) {
   pthread_mutex_unlock(&client->mutex);
 }
 
-// The session is over for us: every question ends with the cause.
-static void lose(bl_client_t *client, const bl_error_t *cause) {
+void bl__lose(bl_client_t *client, const bl_error_t *cause) {
   pthread_mutex_lock(&client->mutex);
   if (client->lost.status == BL_OK) {
     client->lost = *cause;
   }
-  bl_error_t lost = client->lost;
   pthread_mutex_unlock(&client->mutex);
+  bl__transfer_wake(client);
+}
+
+// The session is lost: every question ends with the cause.
+static void end_all(bl_client_t *client, const bl_error_t *lost) {
   bl__question_t *lists[2] = {client->again, client->turn_first};
   client->again = client->turn_first = client->turn_last = NULL;
   for (int i = 0; i < 2; i++) {
     for (bl__question_t *question = lists[i], *next; question != NULL; question = next) {
       next = question->next;
-      client->in_flight -= i == 0 ? 1 : 0;
-      question->err = lost;
+      client->in_flight -= i == 0 && is_sequenced(question) ? 1 : 0;
+      question->err = *lost;
       end_question(question);
     }
   }
 }
 
-static bool is_lost(bl_client_t *client, bl_error_t *err) {
+bool bl__is_lost(bl_client_t *client, bl_error_t *err) {
   pthread_mutex_lock(&client->mutex);
   bool lost = client->lost.status != BL_OK;
   if (lost) {
@@ -54,22 +55,13 @@ static bool is_lost(bl_client_t *client, bl_error_t *err) {
   return lost;
 }
 
-// The number is over: the store may forget it, together with all below that are over.
-static void acknowledge(bl_client_t *client, uint64_t sequence) {
-  client->answered |= UINT64_C(1) << (sequence - client->acknowledged - 1);
-  while ((client->answered & 1) != 0) {
-    client->answered >>= 1;
-    client->acknowledged++;
-  }
-}
-
 static void finish(bl__question_t *question);
 
 static void try_send(bl__question_t *question) {
   bl_client_t *client = question->client;
   uint64_t now_ns = bl_clock_now_ns();
   if (now_ns >= question->deadline_ns) {
-    (void)bl_error_set(&question->err, BL_DEADLINE, "%s did not answer in time", client->store);
+    (void)bl_error_set(&question->err, BL_UNAVAILABLE, "the store at %s did not answer in time", client->store);
     finish(question);
     return;
   }
@@ -81,13 +73,17 @@ static void try_send(bl__question_t *question) {
 
 // Sends those that waited for their turn.
 static void take_turns(bl_client_t *client) {
-  while (client->turn_first != NULL && client->in_flight < BL_CLIENT_IN_FLIGHT &&
-         client->sequence - client->acknowledged < WINDOW) {
+  while (client->turn_first != NULL) {
     bl__question_t *question = client->turn_first;
+    pthread_mutex_lock(&client->mutex);
+    bool free = bl__sequences_next(&client->sequences, &question->sequence);
+    pthread_mutex_unlock(&client->mutex);
+    if (!free) {
+      return; // the tick tries again
+    }
     client->turn_first = question->next;
     client->turn_last = client->turn_first == NULL ? NULL : client->turn_last;
     client->in_flight++;
-    question->sequence = ++client->sequence;
     try_send(question);
   }
 }
@@ -96,7 +92,9 @@ static void finish(bl__question_t *question) {
   bl_client_t *client = question->client;
   if (is_sequenced(question)) {
     client->in_flight--;
-    acknowledge(client, question->sequence);
+    pthread_mutex_lock(&client->mutex);
+    bl__sequences_over(&client->sequences, question->sequence);
+    pthread_mutex_unlock(&client->mutex);
   }
   end_question(question);
   take_turns(client);
@@ -113,13 +111,16 @@ static bool is_worth_another_try(const bl__question_t *question) {
 static void renewed(bl__question_t *question) {
   bl_client_t *client = question->client;
   client->renewing = false;
+  if (question->plan != client->session) {
+    return; // of the session before
+  }
   if (question->err.status == BL_OK) {
     client->renewed_ns = client->renewal_sent_ns;
     pthread_mutex_lock(&client->mutex);
     client->counters.renewals++;
     pthread_mutex_unlock(&client->mutex);
   } else if (!is_worth_another_try(question)) {
-    lose(client, &question->err);
+    bl__lose(client, &question->err);
   } else {
     client->next_renewal_ns = bl_clock_now_ns() + client->ttl_ms * BL_NS_PER_MS / 20;
   }
@@ -134,7 +135,7 @@ void bl__asked(bl__question_t *question) {
   bl_error_t lost;
   if (question->err.status != BL_OK && is_worth_another_try(question) && question->verb != BL__ASK_CLOSE &&
       bl_clock_now_ns() < question->deadline_ns) {
-    if (is_lost(client, &lost)) {
+    if (bl__is_lost(client, &lost)) {
       question->err = lost;
       finish(question);
       return;
@@ -149,7 +150,7 @@ void bl__asked(bl__question_t *question) {
 void bl__on_question(bl_message_t *message) {
   bl__question_t *question = BL_MESSAGE_OWNER(message, bl__question_t, message);
   bl_client_t *client = question->client;
-  if (is_lost(client, &question->err) && question->verb != BL__ASK_CLOSE) {
+  if (bl__is_lost(client, &question->err) && question->verb != BL__ASK_CLOSE) {
     end_question(question);
     return;
   }
@@ -171,37 +172,30 @@ static void renew(bl_client_t *client, uint64_t now_ns) {
   uint64_t ttl_ns = client->ttl_ms * BL_NS_PER_MS, grace_ns = client->grace_ms * BL_NS_PER_MS;
   bl_error_t err;
   if (now_ns > client->renewed_ns + ttl_ns + grace_ns) {
-    (void)bl_error_set(&err, BL_FENCED, "%s was not reached for TTL and grace: what it held is lost", client->store);
-    lose(client, &err);
+    (void)bl_error_set(&err, BL_FENCED, "the store at %s was not reached for TTL and grace: what it held is lost",
+                       client->store);
+    bl__lose(client, &err);
     return;
   }
   if (client->renewing || now_ns < client->next_renewal_ns) {
     return;
   }
-  client->renewal = (bl__question_t){.client = client, .verb = BL__ASK_KEEP_ALIVE};
+  client->renewal = (bl__question_t){.client = client, .verb = BL__ASK_KEEP_ALIVE, .plan = client->session};
   client->renewal_sent_ns = now_ns;
   client->next_renewal_ns = now_ns + ttl_ns / 3;
   client->renewing = bl__send(&client->renewal, client->ttl_ms / 3, &err) == BL_OK;
 }
 
-// The end of the connection is the proof that the store is dead (door.h).
-static bool is_door_shut(bl_client_t *client) {
-  struct pollfd door = {.fd = atomic_load(&client->door_fd), .events = POLLIN};
-  return poll(&door, 1, 0) > 0;
-}
-
 static void on_tick(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_client_t *client = context;
-  bl_error_t err;
-  bool opened = atomic_load(&client->door_fd) >= 0;
-  if (opened && !is_lost(client, &err)) {
-    if (is_door_shut(client)) {
-      (void)bl_error_set(&err, BL_UNAVAILABLE, "the store at %s is gone: what it held is lost", client->store);
-      lose(client, &err);
-    } else {
-      renew(client, bl_clock_now_ns());
-    }
+  bl_error_t err = {0};
+  if (bl__is_lost(client, &err)) {
+    end_all(client, &err);
+    return;
+  }
+  if (atomic_load(&client->connected)) {
+    renew(client, bl_clock_now_ns());
   }
   bl__question_t *again = client->again;
   client->again = NULL;
@@ -213,6 +207,7 @@ static void on_tick(bl_timer_t *timer, void *context) {
     try_send(again);
     again = next;
   }
+  take_turns(client);
 }
 
 void bl__on_stop(bl_message_t *message) {

@@ -2,19 +2,17 @@
 #include "client/client.h"
 
 #include "client/client_core.h"
-#include "datapath/block.h"
-#include "datapath/door.h"
 #include "sys/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-#define CLOSE_MS        UINT64_C(1000)
-#define GIVE_UP_POLL_US 20
+#define CLOSE_MS UINT64_C(1000)
 
 // ---- callers ------------------------------------------------------------------------------------------------------------
 
@@ -67,247 +65,6 @@ static bl_status_t report(const bl__question_t *question, bl_error_t *err) {
     *err = question->err;
   }
   return question->err.status;
-}
-
-// Begins a use of a room: from one state to another.
-static bl_status_t claim(bl_client_t *client, uint64_t id, bl__room_state_t from, bl__room_state_t to, const char *what,
-                         uint64_t *generation, uint64_t *room_bytes, bl_error_t *err) {
-  static const char *const names[] = {"empty", "being filled", "full", "being emptied", "of unknown content"};
-  bl_status_t status = BL_OK;
-  pthread_mutex_lock(&client->mutex);
-  bl__room_t *room = bl__room_find(client, id);
-  if (client->lost.status != BL_OK) {
-    status = client->lost.status;
-    if (err != NULL) {
-      *err = client->lost;
-    }
-  } else if (room == NULL) {
-    status = bl_error_set(err, BL_NOT_FOUND, "cannot %s: the session has no room %" PRIu64, what, id);
-  } else if (room->state != from) {
-    status = bl_error_set(err, BL_PRECONDITION, "cannot %s: room %" PRIu64 " is %s", what, id, names[room->state]);
-  } else {
-    room->state = to;
-    *generation = room->generation;
-    *room_bytes = room->bytes;
-  }
-  pthread_mutex_unlock(&client->mutex);
-  return status;
-}
-
-// Ends it. A generation of 0 means that the room is gone.
-static void settle_room(bl_client_t *client, uint64_t id, bl__room_state_t state, uint64_t generation) {
-  pthread_mutex_lock(&client->mutex);
-  bl__room_t *room = bl__room_find(client, id);
-  if (room != NULL && generation == 0) {
-    size_t index = (size_t)(room - client->rooms);
-    memmove(room, room + 1, (client->room_count - index - 1) * sizeof *room);
-    client->room_count--;
-  } else if (room != NULL) {
-    room->state = state;
-    room->generation = generation;
-  }
-  pthread_mutex_unlock(&client->mutex);
-}
-
-static bool find_source(const bl_client_t *client, const void *source, uint64_t bytes, bl__question_t *question) {
-  const uint8_t *at = source;
-  for (size_t i = 0; i < client->source_count; i++) {
-    const bl_arena_t *arena = &client->sources[i];
-    if (at >= arena->base && at < arena->base + arena->bytes && bytes <= (uint64_t)(arena->base + arena->bytes - at)) {
-      question->source_arena = (uint32_t)i;
-      question->source_offset = (uint64_t)(at - arena->base);
-      return true;
-    }
-  }
-  return false;
-}
-
-// `known`: the checksum, or NULL to compute it.
-static bl_status_t start_evict(bl_client_t *client, uint64_t id, const void *source, uint64_t bytes,
-                               const uint64_t *known, const bl_client_label_t *label, bl_client_ticket_t *ticket,
-                               bl_error_t *err) {
-  bl__question_t where = {0};
-  if (bytes == 0 || !find_source(client, source, bytes, &where)) {
-    return bl_error_set(err, BL_INVALID, "cannot evict %" PRIu64 " bytes: they lie in no source arena of the client",
-                        bytes);
-  }
-  uint64_t generation = 0, room_bytes = 0;
-  bl_status_t status = claim(client, id, BL__ROOM_EMPTY, BL__ROOM_EVICTING, "evict", &generation, &room_bytes, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  if (bytes > room_bytes) {
-    settle_room(client, id, BL__ROOM_EMPTY, generation);
-    return bl_error_set(err, BL_INVALID,
-                        "cannot evict: a block of %" PRIu64 " bytes does not fit room %" PRIu64 " of %" PRIu64, bytes,
-                        id, room_bytes);
-  }
-  uint64_t checksum = known != NULL ? *known : bl_block_checksum(source, bytes);
-  bl__question_t *question = new_question(client, BL__ASK_EVICT);
-  question->id = id;
-  question->generation = generation;
-  question->bytes = bytes;
-  question->checksum = checksum;
-  question->source_arena = where.source_arena;
-  question->source_offset = where.source_offset;
-  question->label = label != NULL ? *label : (bl_client_label_t){0};
-  bl_loop_post(client->loop, &question->message);
-  ticket->slot = (uint32_t)(question - client->questions);
-  return BL_OK;
-}
-
-bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t id, const void *source, uint64_t bytes,
-                                  const bl_client_label_t *label, bl_client_ticket_t *ticket, bl_error_t *err) {
-  return start_evict(client, id, source, bytes, NULL, label, ticket, err);
-}
-
-// After a request about a room that was not granted: whether it was carried out is unknown unless the store said so.
-static bl__room_state_t state_after(const bl_error_t *err, bl__room_state_t before) {
-  return err->status == BL_DEADLINE || err->status == BL_UNAVAILABLE ? BL__ROOM_UNKNOWN : before;
-}
-
-bl_status_t bl_client_evict_wait(bl_client_t *client, bl_client_ticket_t ticket, bl_error_t *err) {
-  bl__question_t *question = &client->questions[ticket.slot];
-  wait_over(question);
-  bl_status_t status = report(question, err);
-  if (status == BL_OK) {
-    settle_room(client, question->id, BL__ROOM_FULL, question->generation);
-    pthread_mutex_lock(&client->mutex);
-    client->counters.evicted++;
-    client->counters.evicted_bytes += question->bytes;
-    pthread_mutex_unlock(&client->mutex);
-  } else if (status == BL_DATA_LOSS || status == BL_IO) { // not whole, says the store: this use of the room is over
-    settle_room(client, question->id, BL__ROOM_EMPTY, question->generation + 1);
-  } else {
-    settle_room(client, question->id, state_after(&question->err, BL__ROOM_EMPTY), question->generation);
-  }
-  free_question(question);
-  return status;
-}
-
-bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
-                            const bl_client_label_t *label, bl_error_t *err) {
-  bl_client_ticket_t ticket = {0};
-  bl_status_t status = bl_client_evict_start(client, room, source, bytes, label, &ticket, err);
-  return status == BL_OK ? bl_client_evict_wait(client, ticket, err) : status;
-}
-
-bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
-                                  uint64_t checksum, const bl_client_label_t *label, bl_error_t *err) {
-  bl_client_ticket_t ticket = {0};
-  bl_status_t status = start_evict(client, room, source, bytes, &checksum, label, &ticket, err);
-  return status == BL_OK ? bl_client_evict_wait(client, ticket, err) : status;
-}
-
-// Tells the store that a use of a room is over.
-static bl_status_t release(bl_client_t *client, uint64_t id, uint64_t generation, const uint64_t *checksum,
-                           bl_error_t *err) {
-  bl__question_t *question = new_question(client, BL__ASK_RELEASE);
-  question->id = id;
-  question->generation = generation;
-  question->loaded = checksum != NULL;
-  question->checksum = checksum != NULL ? *checksum : 0;
-  bl_status_t status = ask(question);
-  if (status == BL_OK) {
-    settle_room(client, id, BL__ROOM_EMPTY, question->answer_generation);
-  } else if (status == BL_DATA_LOSS) {
-    settle_room(client, id, BL__ROOM_EMPTY, generation + 1);
-  } else {
-    settle_room(client, id, state_after(&question->err, BL__ROOM_FULL), generation);
-  }
-  (void)report(question, err);
-  free_question(question);
-  return status;
-}
-
-// Whoever sets its flag first is seen by the other: either nothing is written, or giving up waits until it was.
-static bool landing_begin(bl_client_landing_t *landing) {
-  atomic_store(&landing->writing, true);
-  if (atomic_load(&landing->given_up)) {
-    atomic_store(&landing->writing, false);
-    return false;
-  }
-  return true;
-}
-
-void bl_client_landing_give_up(bl_client_landing_t *landing) {
-  atomic_store(&landing->given_up, true);
-  while (atomic_load(&landing->writing)) {
-    usleep(GIVE_UP_POLL_US); // the copy ends between two pieces
-  }
-}
-
-bl_status_t bl_client_load(bl_client_t *client, uint64_t id, void *destination, uint64_t bytes, bl_error_t *err) {
-  bl_client_landing_t landing = {0};
-  return bl_client_load_unless(client, id, destination, bytes, &landing, err);
-}
-
-bl_status_t bl_client_load_unless(bl_client_t *client, uint64_t id, void *destination, uint64_t bytes,
-                                  bl_client_landing_t *landing, bl_error_t *err) {
-  uint64_t generation = 0, room_bytes = 0;
-  bl_status_t status = claim(client, id, BL__ROOM_FULL, BL__ROOM_LOADING, "load", &generation, &room_bytes, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  bl__question_t *question = new_question(client, BL__ASK_LOAD);
-  question->id = id;
-  question->generation = generation;
-  status = ask(question);
-  (void)report(question, err);
-  uint64_t offset = question->answer_offset, block_bytes = question->answer_bytes, wanted = question->answer_checksum;
-  bool inside = status == BL_OK && offset <= client->map.bytes && block_bytes <= client->map.bytes - offset;
-  free_question(question);
-  if (status == BL_OK && !inside) {
-    status = bl_error_set(err, BL_INTERNAL, "%s answers with a room outside of its memory", client->store);
-  } else if (status == BL_OK && block_bytes != bytes) {
-    status =
-        bl_error_set(err, BL_INVALID, "cannot load: the block in room %" PRIu64 " has %" PRIu64 " bytes, not %" PRIu64,
-                     id, block_bytes, bytes);
-  }
-  if (status != BL_OK) {
-    settle_room(client, id, BL__ROOM_FULL, generation);
-    return status;
-  }
-  uint64_t checksum = 0;
-  bool lands = landing_begin(landing);
-  if (lands) {
-    status = bl_block_copy(destination, client->map.base + offset, bytes, &landing->given_up, &checksum);
-    if (status == BL_OK && checksum != wanted) {
-      memset(destination, 0, bytes);
-    }
-    atomic_store(&landing->writing, false);
-  }
-  if (!lands || status != BL_OK) {
-    settle_room(client, id, BL__ROOM_FULL, generation);
-    return bl_error_set(err, BL_CANCELLED, "the load of room %" PRIu64 " was given up", id);
-  }
-  // What becomes of the release is the room's affair: a load that is verified counts.
-  (void)release(client, id, generation, &checksum, NULL);
-  if (checksum != wanted) {
-    return bl_error_set(err, BL_DATA_LOSS,
-                        "the block in room %" PRIu64 " came back changed: checksum %016" PRIx64 ", not %016" PRIx64, id,
-                        checksum, wanted);
-  }
-  pthread_mutex_lock(&client->mutex);
-  client->counters.loaded++;
-  client->counters.loaded_bytes += bytes;
-  client->counters.bytes_copied += bytes;
-  pthread_mutex_unlock(&client->mutex);
-  return BL_OK;
-}
-
-bl_status_t bl_client_release(bl_client_t *client, uint64_t id, bl_error_t *err) {
-  uint64_t generation = 0, room_bytes = 0;
-  bl_status_t status = claim(client, id, BL__ROOM_FULL, BL__ROOM_LOADING, "release", &generation, &room_bytes, err);
-  if (status == BL_OK) {
-    status = release(client, id, generation, NULL, err);
-  }
-  if (status == BL_OK) {
-    pthread_mutex_lock(&client->mutex);
-    client->counters.released++;
-    pthread_mutex_unlock(&client->mutex);
-  }
-  return status;
 }
 
 bl_status_t bl_client_reserve(bl_client_t *client, uint64_t plan, const bl_client_demand_t *demands,
@@ -365,7 +122,100 @@ bl_client_counters_t bl_client_counters(bl_client_t *client) {
   return counters;
 }
 
-// ---- open and close -----------------------------------------------------------------------------------------------------
+// ---- sources -----------------------------------------------------------------------------------------------------------
+
+// A free number. [mutex] False: there is none.
+static bool take_number(bl_client_t *client, const bl_client_source_t *source, uint32_t *number) {
+  uint32_t free = 0;
+  while (free < client->source_capacity && client->sources[free].used) {
+    free++;
+  }
+  if (free == client->source_capacity) {
+    uint32_t capacity = free == 0 ? 16 : 2 * free;
+    bl__client_source_t *sources =
+        capacity <= BL_CLIENT_SOURCES ? realloc(client->sources, capacity * sizeof *sources) : NULL;
+    if (sources == NULL) {
+      return false;
+    }
+    memset(sources + free, 0, (capacity - free) * sizeof *sources);
+    client->sources = sources;
+    client->source_capacity = capacity;
+  }
+  client->sources[free] =
+      (bl__client_source_t){.used = true, .base = source->base, .bytes = source->bytes, .fd = source->fd};
+  *number = free;
+  return true;
+}
+
+// Shows or hides: on shm the store maps or unmaps, on tcp it need not know.
+static bl_status_t tell_store(bl_client_t *client, bl__operation_verb_t verb, uint32_t number, bl_error_t *err) {
+  bl_status_t status = bl_client_state(client, err);
+  if (!client->shm || status != BL_OK) {
+    return status;
+  }
+  bl__operation_t *operation = bl__operation_new(client, verb);
+  pthread_mutex_lock(&client->mutex);
+  operation->source = number;
+  operation->bytes = client->sources[number].bytes;
+  operation->fd = verb == BL__SHOW ? client->sources[number].fd : -1;
+  pthread_mutex_unlock(&client->mutex);
+  bl_client_ticket_t ticket;
+  bl__operation_submit(operation, client, &ticket);
+  return bl_client_wait(client, ticket, UINT64_MAX, err);
+}
+
+static void set_shown(bl_client_t *client, uint32_t number, bool used, bool shown) {
+  pthread_mutex_lock(&client->mutex);
+  client->sources[number].used = used;
+  client->sources[number].shown = shown;
+  pthread_mutex_unlock(&client->mutex);
+}
+
+bl_status_t bl_client_add_source(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
+                                 bl_error_t *err) {
+  if (source->base == NULL || source->bytes == 0 || (client->shm && source->fd < 0)) {
+    return bl_error_set(err, BL_INVALID, "a source needs memory and, on shm, its descriptor (BL_ARENA_SHAREABLE)");
+  }
+  uint32_t taken;
+  pthread_mutex_lock(&client->mutex);
+  bool free = take_number(client, source, &taken);
+  pthread_mutex_unlock(&client->mutex);
+  if (!free) {
+    return bl_error_set(err, BL_EXHAUSTED, "no more sources: %d are possible", BL_CLIENT_SOURCES);
+  }
+  bl_status_t status = tell_store(client, BL__SHOW, taken, err);
+  set_shown(client, taken, status == BL_OK, status == BL_OK);
+  if (status == BL_OK) {
+    *number = taken;
+  }
+  return status;
+}
+
+bl_status_t bl_client_withdraw_source(bl_client_t *client, uint32_t number, bl_error_t *err) {
+  pthread_mutex_lock(&client->mutex);
+  bool known = number < client->source_capacity && client->sources[number].used;
+  pthread_mutex_unlock(&client->mutex);
+  if (!known) {
+    return bl_error_set(err, BL_NOT_FOUND, "the client has no source %" PRIu32, number);
+  }
+  set_shown(client, number, true, false);
+  bl_status_t status = tell_store(client, BL__HIDE, number, err);
+  bool gone = status == BL_OK || bl_client_state(client, NULL) != BL_OK; // a store that is lost reads nothing of ours
+  set_shown(client, number, !gone, !gone);
+  if (gone) {
+    bl_error_clear(err);
+  }
+  return gone ? BL_OK : status;
+}
+
+// ---- looking -----------------------------------------------------------------------------------------------------------
+
+bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BYTES]) {
+  snprintf(text, BL_CLIENT_PATH_BYTES, "%s", client->path);
+  return client->shm ? BL_CLIENT_PATH_SHM : BL_CLIENT_PATH_TCP;
+}
+
+// ---- open and close ----------------------------------------------------------------------------------------------------
 
 static bl_status_t check_options(const bl_client_options_t *options, bl_error_t *err) {
   size_t length = options->job == NULL ? 0 : strnlen(options->job, BL_CLIENT_JOB_LENGTH + 1);
@@ -374,10 +224,6 @@ static bl_status_t check_options(const bl_client_options_t *options, bl_error_t 
   }
   if (options->store == NULL || strlen(options->store) >= BL_RPC_ADDRESS_BYTES) {
     return bl_error_set(err, BL_INVALID, "a client needs the address of its store");
-  }
-  if (options->source_count < 1 || options->source_count > BL_DOOR_ARENAS) {
-    return bl_error_set(err, BL_INVALID, "%zu source arenas: 1 to %d are possible", options->source_count,
-                        BL_DOOR_ARENAS);
   }
   for (size_t i = 0; i < options->source_count; i++) {
     if (options->sources[i].fd < 0 || options->sources[i].bytes == 0) {
@@ -401,71 +247,97 @@ static bl_status_t start(bl_client_t *client, bl_error_t *err) {
   return bl_client_state(client, err);
 }
 
-// Shows our memory to the store and maps its.
-static bl_status_t connect_door(bl_client_t *client, bl_error_t *err) {
-  bl_door_greeting_t greeting = {.session = client->session, .arena_count = (uint32_t)client->source_count};
-  memcpy(greeting.key, client->key, sizeof greeting.key);
-  int fds[BL_DOOR_ARENAS], fd = -1, arena_fd = -1;
-  for (size_t i = 0; i < client->source_count; i++) {
-    greeting.arena_bytes[i] = client->sources[i].bytes;
-    fds[i] = client->sources[i].fd;
+// Opens a session and its data connection; the transfer thread runs after it.
+static bl_status_t begin_session(bl_client_t *client, bl_error_t *err) {
+  if (getrandom(client->holder, sizeof client->holder, 0) != (ssize_t)sizeof client->holder) {
+    return bl_error_set(err, BL_IO, "the system gives no random numbers");
   }
-  bl_door_welcome_t welcome = {0};
-  uint64_t deadline_ns = bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS;
-  bl_status_t status = bl_door_knock(client->data_address, &greeting, fds, deadline_ns, &fd, &welcome, &arena_fd, err);
+  uint64_t before_ns = bl_clock_now_ns(); // the TTL counts from before the request left
+  bl__question_t *question = new_question(client, BL__ASK_OPEN);
+  question->deadline_ns = before_ns + client->open_ms * BL_NS_PER_MS;
+  (void)ask(question);
+  bl_status_t status = report(question, err);
+  free_question(question);
+  client->renewed_ns = before_ns;
+  if (status == BL_OK) {
+    status = bl__connect_first(client, err);
+  }
   if (status != BL_OK) {
     return status;
   }
-  status = bl_shared_map_open(&client->map, arena_fd, welcome.arena_bytes, err);
-  close(arena_fd);
-  if (status != BL_OK) {
-    close(fd);
-    return status;
+  pthread_mutex_lock(&client->mutex);
+  client->ending = false;
+  pthread_mutex_unlock(&client->mutex);
+  if (pthread_create(&client->transfer_thread, NULL, bl__transfer, client) != 0) {
+    return bl_error_set(err, BL_EXHAUSTED, "the system gives no thread for a store client");
   }
-  atomic_store(&client->door_fd, fd); // from here on the loop renews and watches
+  client->transfer_started = true;
+  atomic_store(&client->connected, true);
   return BL_OK;
 }
 
-bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out, bl_error_t *err) {
-  bl_status_t status = check_options(options, err);
-  if (status != BL_OK) {
-    return status;
+static void end_transfer(bl_client_t *client) {
+  if (client->transfer_started) {
+    pthread_mutex_lock(&client->mutex);
+    client->ending = true;
+    pthread_mutex_unlock(&client->mutex);
+    bl__transfer_wake(client);
+    pthread_join(client->transfer_thread, NULL);
+    client->transfer_started = false;
   }
+  bl__disconnect(client);
+}
+
+static bl_status_t create(const bl_client_options_t *options, bl_client_t **out, bl_error_t *err) {
   bl_client_t *client = calloc(1, sizeof *client);
   if (client == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a store client");
   }
-  atomic_init(&client->door_fd, -1);
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_mutex_init(&client->mutex, NULL);
   pthread_cond_init(&client->changed, NULL);
-  for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++) {
+  for (size_t i = 0; i < BL__QUESTIONS; i++) {
     pthread_cond_init(&client->ended[i], NULL);
   }
+  for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {
+    pthread_cond_init(&client->done[i], &monotonic);
+  }
+  pthread_condattr_destroy(&monotonic);
   client->stop.handle = bl__on_stop;
   snprintf(client->job, sizeof client->job, "%s", options->job);
   snprintf(client->store, sizeof client->store, "%s", options->store);
   client->stage = options->stage;
   client->arena_bytes = options->arena_bytes;
-  client->ttl_ms = options->ttl_ms;
+  client->asked_ttl_ms = options->ttl_ms;
   client->deadline_ms = options->deadline_ms != 0 ? options->deadline_ms : BL_CLIENT_DEADLINE;
-  client->source_count = options->source_count;
-  memcpy(client->sources, options->sources, options->source_count * sizeof *options->sources);
-  if (getrandom(client->holder, sizeof client->holder, 0) != (ssize_t)sizeof client->holder) {
-    status = bl_error_set(err, BL_IO, "the system gives no random numbers");
+  client->open_ms = options->open_ms != 0 ? options->open_ms : client->deadline_ms;
+  client->wanted_path = options->path;
+  client->unverified = options->unverified;
+  client->stream.fd = -1;
+  client->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  *out = client;
+  return client->wake_fd >= 0 ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "the system gives no eventfd");
+}
+
+bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out, bl_error_t *err) {
+  bl_client_t *client = NULL;
+  bl_status_t status = check_options(options, err);
+  if (status == BL_OK) {
+    status = create(options, &client, err);
   }
   if (status == BL_OK) {
     status = start(client, err);
   }
   if (status == BL_OK) {
-    uint64_t before_ns = bl_clock_now_ns(); // the TTL counts from before the request left
-    bl__question_t *question = new_question(client, BL__ASK_OPEN);
-    (void)ask(question);
-    status = report(question, err);
-    free_question(question);
-    client->renewed_ns = before_ns;
+    status = begin_session(client, err);
   }
-  if (status == BL_OK) {
-    status = connect_door(client, err);
+  for (size_t i = 0; i < options->source_count && status == BL_OK; i++) {
+    uint32_t number;
+    const bl_arena_t *arena = &options->sources[i];
+    status = bl_client_add_source(
+        client, &(bl_client_source_t){.base = arena->base, .bytes = arena->bytes, .fd = arena->fd}, &number, err);
   }
   if (status != BL_OK) {
     bl_client_close(client);
@@ -475,31 +347,79 @@ bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out
   return BL_OK;
 }
 
+// Tells the store that the session is over.
+static void end_session(bl_client_t *client) {
+  if (client->session != 0 && bl_client_state(client, NULL) == BL_OK) {
+    bl__question_t *question = new_question(client, BL__ASK_CLOSE);
+    question->deadline_ns = bl_clock_now_ns() + CLOSE_MS * BL_NS_PER_MS;
+    (void)ask(question); // what fails ends by the store's own rules
+    free_question(question);
+  }
+}
+
+static bl_status_t show_again(bl_client_t *client, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < client->source_capacity && status == BL_OK; i++) {
+    if (client->sources[i].used) {
+      status = tell_store(client, BL__SHOW, i, err);
+      set_shown(client, i, true, status == BL_OK);
+    }
+  }
+  return status;
+}
+
+bl_status_t bl_client_reopen(bl_client_t *client, bl_error_t *err) {
+  atomic_store(&client->connected, false);
+  end_session(client);
+  end_transfer(client);
+  pthread_mutex_lock(&client->mutex);
+  client->lost = (bl_error_t){0};
+  client->sequences = (bl__sequences_t){0};
+  client->room_count = 0;
+  client->draining = false;
+  pthread_mutex_unlock(&client->mutex);
+  client->flow = client->pause_until_ns = client->next_renewal_ns = 0;
+  bl_error_t cause = {0};
+  bl_status_t status = begin_session(client, &cause);
+  if (status == BL_OK) {
+    status = show_again(client, &cause);
+  }
+  if (status != BL_OK) {
+    bl__lose(client, &cause);
+  }
+  if (err != NULL) {
+    *err = cause;
+  }
+  return status;
+}
+
 void bl_client_close(bl_client_t *client) {
   if (client == NULL) {
     return;
   }
   if (client->runs) {
-    if (client->session != 0 && bl_client_state(client, NULL) == BL_OK) {
-      bl__question_t *question = new_question(client, BL__ASK_CLOSE);
-      question->deadline_ns = bl_clock_now_ns() + CLOSE_MS * BL_NS_PER_MS;
-      (void)ask(question); // what fails ends by the store's own rules
-      free_question(question);
-    }
+    atomic_store(&client->connected, false);
+    end_session(client);
+  }
+  end_transfer(client);
+  if (client->runs) {
     bl_loop_post(client->loop, &client->stop);
   }
   if (client->thread_started) {
     pthread_join(client->thread, NULL);
   }
-  bl_shared_map_close(&client->map);
-  if (atomic_load(&client->door_fd) >= 0) {
-    close(atomic_load(&client->door_fd));
+  if (client->wake_fd >= 0) {
+    close(client->wake_fd);
   }
   pthread_cond_destroy(&client->changed);
-  for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++) {
+  for (size_t i = 0; i < BL__QUESTIONS; i++) {
     pthread_cond_destroy(&client->ended[i]);
+  }
+  for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {
+    pthread_cond_destroy(&client->done[i]);
   }
   pthread_mutex_destroy(&client->mutex);
   free(client->rooms);
+  free(client->sources);
   free(client);
 }

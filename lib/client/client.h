@@ -7,31 +7,39 @@
 //   bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = bytes, .count = 8}, 1, err);
 //   uint64_t rooms[8];
 //   bl_client_rooms(client, rooms, 8);
-//   bl_client_evict(client, rooms[0], slots.base, bytes, NULL, err);      // the store has the block, verified
+//   bl_client_evict_start(client, rooms[0], slots.base, bytes, NULL, &ticket, err);
+//   ... compute ...
+//   bl_client_wait(client, ticket, UINT64_MAX, err);              // the store has the block, verified
 //   ... slots.base is free for something else ...
-//   bl_client_load(client, rooms[0], slots.base, bytes, err);             // it is back, verified; the room is free again
+//   bl_client_load(client, rooms[0], slots.base, bytes, err);     // it is back, verified; the room is free again
 //   bl_client_close(client);
 //
 // A complete program is examples/client/park.c.
 //
 // The store's rules (PROTOCOL.md sections 1 and 4) in short: rooms are reserved ahead, all or nothing; a reserved room
-// takes a block without a further check for space; a block stays until it is loaded, released, or the session ends. A
-// thread of the client renews the session, whatever the caller does meanwhile. Nothing is written into memory of this
-// process by anybody else: the store pulls from the sealed source arenas, and this library copies out of the store's.
+// takes a block without a further check for space; a block stays until it is loaded, released, or the session ends.
+// Nothing is written into memory of this process by anybody else: on shm the store pulls from sealed sources and this
+// library copies out of the store's memory; on tcp each side writes its own memory from frames.
+//
+// Threads inside: one renews the session, whatever the caller does meanwhile; one moves blocks, computes and verifies
+// checksums. So a start never blocks on memory or on the store, only on the mutex of the client.
 //
 // Lifetime rules
-//   1. The source of an evict must not change until its wait says so, and lies in one of the arenas of the options,
-//      which outlive the client.
-//   2. Every evict that was started is waited for once.
+//   1. The source of an evict must not change, and the destination of a load must not be touched, until its wait says so,
+//      a poll says it is over, or abandon has returned.
+//   2. A ticket ends with one successful bl_client_wait (whatever the outcome of what it waited for) or bl_client_abandon.
 //   3. One use of a room at a time: evict, then load or release. Different rooms may be used from different threads.
-//   4. When the session is lost (the store died, or gave it up) every call fails at once with the cause; what the store
-//      held is lost, blocks whose evict had not ended are still at their source. Close, and open anew.
+//   4. On shm the source of an evict lies in one source. A source and its descriptor stay as they are until it is withdrawn
+//      or the client is closed. On tcp sources are not needed.
+//   5. When the session is lost (the store died, or gave it up) everything fails at once with the cause; what the store
+//      held is lost, blocks whose evict had not ended are still at their source. bl_client_reopen begins a new session.
+//   6. On tcp a broken connection is made again and what was under way goes on, until its deadline.
 //
-// Statuses: BL_EXHAUSTED no room, quota or flow (the text says what is free); BL_FENCED the session or store is not the
-// one it was; BL_DATA_LOSS the checksum does not match, or an operator revoked the lease; BL_UNAVAILABLE, BL_DEADLINE the
-// store does not answer; BL_IO the transfer failed; BL_PRECONDITION the room is in use, or empty, or the store drains;
-// BL_INVALID; BL_NOT_FOUND no such room.
-// Thread: open and close from one thread, nothing else in progress; all others from any.
+// Statuses: BL_EXHAUSTED no room or quota (the text says what is free); BL_FENCED the session or store is not the
+// one it was; BL_DATA_LOSS the checksum does not match, or an operator revoked the lease; BL_UNAVAILABLE the store does
+// not answer within the deadline of the call, or is gone; BL_IO the transfer failed; BL_PRECONDITION the room is in use,
+// or empty, or the store drains; BL_CANCELLED; BL_INVALID; BL_NOT_FOUND no such room.
+// Thread: open, reopen and close from one thread, nothing else in progress; all others from any.
 #ifndef BALLAST_CLIENT_CLIENT_H
 #define BALLAST_CLIENT_CLIENT_H
 
@@ -44,12 +52,20 @@
 #include <stdint.h>
 
 #define BL_CLIENT_ROOMS      65536 // of one session at most
-#define BL_CLIENT_IN_FLIGHT  48    // calls under way at a time; more wait for their turn. Below the store's window
+#define BL_CLIENT_SOURCES    4096
+#define BL_CLIENT_TICKETS    256   // not yet waited for; a start beyond them waits for another thread's wait
+#define BL_CLIENT_IN_FLIGHT  48    // requests under way at a time; more wait for their turn. Below the store's window
 #define BL_CLIENT_DEADLINE   10000 // ms
-#define BL_CLIENT_SOURCES    240   // arenas of one session; a slot of a stage is one
 #define BL_CLIENT_JOB_LENGTH 63
+#define BL_CLIENT_PATH_BYTES 192
 
 typedef struct bl_client bl_client_t;
+
+typedef enum bl_client_path {
+  BL_CLIENT_PATH_AUTO, // shm where the store's memory can be mapped, else tcp
+  BL_CLIENT_PATH_SHM,
+  BL_CLIENT_PATH_TCP
+} bl_client_path_t;
 
 typedef struct bl_client_options {
   const char *store;         // its control address: "unix:/path" or "host:port"
@@ -57,14 +73,38 @@ typedef struct bl_client_options {
   uint32_t stage;            // tells the holders of a job apart: a newer one with this number ends the older
   uint64_t arena_bytes;      // of the job at this store, all its stages together; 0: as it is there
   uint64_t ttl_ms;           // 0: the store's
-  const bl_arena_t *sources; // BL_ARENA_SHAREABLE arenas that blocks leave from; copied
-  size_t source_count;       // 1 to BL_CLIENT_SOURCES
+  const bl_arena_t *sources; // BL_ARENA_SHAREABLE arenas that blocks leave from, as by bl_client_add_source; copied
+  size_t source_count;       // may be 0
   uint64_t deadline_ms;      // of every call; 0: BL_CLIENT_DEADLINE
+  uint64_t open_ms;          // of opening; 0: as every call
+  bl_client_path_t path;
+  bool unverified; // no checksums: for measurements only
 } bl_client_options_t;
 
 BL_MUST_USE bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **client, bl_error_t *err);
+// Begins a new session, of the same sources, after the old one was lost (or not: it is given up then). Rooms are reserved
+// anew; tickets must all have ended. On failure the client is as lost as before, and it may be tried again.
+BL_MUST_USE bl_status_t bl_client_reopen(bl_client_t *client, bl_error_t *err);
 // Gives everything back. NULL is fine.
 void bl_client_close(bl_client_t *client);
+
+// ---- memory that blocks leave from
+
+typedef struct bl_client_source {
+  const void *base;
+  uint64_t bytes;
+  int fd; // a memfd of at least `bytes`, sealed against shrinking (bl_arena_t, or a segment of one); -1 on tcp is fine
+} bl_client_source_t;
+
+// Shows a source to the store. Sources may be added and withdrawn while blocks of others move. BL_INVALID, BL_DENIED
+// (not sealed), BL_EXHAUSTED, BL_UNAVAILABLE.
+BL_MUST_USE bl_status_t bl_client_add_source(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
+                                             bl_error_t *err);
+// The store has let go of the source: its memory may be unmapped, changed and sealed otherwise. Waits for evicts from it
+// that are under way.
+BL_MUST_USE bl_status_t bl_client_withdraw_source(bl_client_t *client, uint32_t number, bl_error_t *err);
+
+// ---- rooms
 
 typedef struct bl_client_demand {
   uint64_t bytes;
@@ -80,55 +120,97 @@ BL_MUST_USE bl_status_t bl_client_unreserve(bl_client_t *client, uint64_t plan, 
 // The rooms of the session; fills up to `capacity`, returns how many there are.
 size_t bl_client_rooms(bl_client_t *client, uint64_t *rooms, size_t capacity);
 
+// ---- blocks
+
 typedef struct bl_client_label { // for people who look at the store
   uint64_t step;
   uint32_t chunk, micro_batch;
 } bl_client_label_t;
 
-typedef struct bl_client_ticket { // an evict under way
-  uint32_t slot;
+typedef struct bl_client_ticket { // something under way
+  uint32_t slot, serial;
 } bl_client_ticket_t;
 
-// Begins to move a block into an empty room. The checksum is computed here, before this returns. `label` may be NULL.
+// Begins to move a block into an empty room. `label` may be NULL.
 BL_MUST_USE bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
                                               const bl_client_label_t *label, bl_client_ticket_t *ticket,
                                               bl_error_t *err);
-// Waits until the block is complete and verified at the store, or is not: then it is still at its source.
-BL_MUST_USE bl_status_t bl_client_evict_wait(bl_client_t *client, bl_client_ticket_t ticket, bl_error_t *err);
-// Both, for a caller that knows the checksum of the block already (bl_block_checksum of lib/datapath).
-BL_MUST_USE bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
-                                              uint64_t checksum, const bl_client_label_t *label, bl_error_t *err);
-// Both.
+// Begins to copy the block of a room to `destination`; once that is verified, the room is empty. `bytes` must be the
+// block's. After BL_DATA_LOSS the destination is zero and the block gone; after other failures the destination is
+// undefined and the block still there, if the store is.
+BL_MUST_USE bl_status_t bl_client_load_start(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+                                             bl_client_ticket_t *ticket, bl_error_t *err);
+// Begins to drop the block of a room. Later uses of the room come after it without a wait.
+BL_MUST_USE bl_status_t bl_client_release_start(bl_client_t *client, uint64_t room, bl_client_ticket_t *ticket,
+                                                bl_error_t *err);
+
+// Waits for the end and gives the outcome: an evict is complete and verified at the store, a load here, or why not.
+// BL_DEADLINE: `deadline_ns` (of bl_clock_now_ns; UINT64_MAX: none but the client's) came first; the ticket lives on.
+BL_MUST_USE bl_status_t bl_client_wait(bl_client_t *client, bl_client_ticket_t ticket, uint64_t deadline_ns,
+                                       bl_error_t *err);
+// Whether a wait would return at once.
+bool bl_client_poll(bl_client_t *client, bl_client_ticket_t ticket);
+// Asks to stop: the wait, which is still due, gives BL_CANCELLED unless the end came first. A cancelled evict leaves the
+// room empty, a cancelled load leaves the block in the store.
+void bl_client_cancel(bl_client_t *client, bl_client_ticket_t ticket);
+// Cancels and ends the ticket: the memory is the caller's again when this returns. What becomes of the room is found out
+// in the background; it can be used again once bl_client_room_state tells.
+void bl_client_abandon(bl_client_t *client, bl_client_ticket_t ticket);
+
+typedef enum bl_client_room_state {
+  BL_CLIENT_ROOM_NONE, // no such room
+  BL_CLIENT_ROOM_EMPTY,
+  BL_CLIENT_ROOM_EVICTING,
+  BL_CLIENT_ROOM_FULL,
+  BL_CLIENT_ROOM_LOADING, // or being released
+  BL_CLIENT_ROOM_UNKNOWN, // the store did not answer in time
+} bl_client_room_state_t;
+bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t room);
+
+// The same with the checksum of the block (bl_block_checksum of lib/datapath), which is then not computed again.
+BL_MUST_USE bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t room, const void *source,
+                                                    uint64_t bytes, uint64_t checksum, const bl_client_label_t *label,
+                                                    bl_client_ticket_t *ticket, bl_error_t *err);
+
+// Start and wait in one.
 BL_MUST_USE bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
                                         const bl_client_label_t *label, bl_error_t *err);
-// Copies the block of a room to `destination` and verifies it; the room is empty then. After BL_DATA_LOSS the
-// destination is zero and the block gone.
 BL_MUST_USE bl_status_t bl_client_load(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
                                        bl_error_t *err);
+BL_MUST_USE bl_status_t bl_client_release(bl_client_t *client, uint64_t room, bl_error_t *err);
+
+// As bl_client_evict, for a caller that knows the checksum of the block already (bl_block_checksum of lib/datapath).
+BL_MUST_USE bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
+                                              uint64_t checksum, const bl_client_label_t *label, bl_error_t *err);
 // A load that another thread may give up. All zero at first; one per load.
 typedef struct bl_client_landing {
-  atomic_bool given_up;
-  atomic_bool writing;
+  atomic_bool given_up, writing;
+  _Atomic(bl_client_t *) client;
+  bl_client_ticket_t ticket;
 } bl_client_landing_t;
 // As bl_client_load, but BL_CANCELLED once the landing was given up: the block is then still in its room.
 BL_MUST_USE bl_status_t bl_client_load_unless(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
                                               bl_client_landing_t *landing, bl_error_t *err);
-// When this returns, and from then on, nothing writes the destination of the load. Waits for a copy of this process at
-// most, never for the store.
+// When this returns, and from then on, nothing writes the destination of the load. Waits for a piece of a copy of this
+// process at most, never for the store.
 void bl_client_landing_give_up(bl_client_landing_t *landing);
-// Drops the block of a room.
-BL_MUST_USE bl_status_t bl_client_release(bl_client_t *client, uint64_t room, bl_error_t *err);
+
+// ---- looking
 
 // BL_OK while the session lives; else why it does not.
 bl_status_t bl_client_state(bl_client_t *client, bl_error_t *err);
 bool bl_client_is_draining(bl_client_t *client); // the store wants us to leave
+// The path in use, and why: "shm: same machine".
+bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BYTES]);
 
 typedef struct bl_client_counters {
   uint64_t evicted, loaded, released; // blocks
   uint64_t evicted_bytes, loaded_bytes;
-  uint64_t bytes_copied; // by this process: equals loaded_bytes
+  uint64_t bytes_copied; // by this process: on shm equals loaded_bytes, on tcp 0
   uint64_t retries;      // requests that were sent again
   uint64_t renewals;
+  uint64_t reconnects; // of the data connection
+  uint64_t checksum_failures;
 } bl_client_counters_t;
 bl_client_counters_t bl_client_counters(bl_client_t *client);
 

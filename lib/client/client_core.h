@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared inside lib/client: the client's structure and the questions it asks.
+// Shared inside lib/client: the client's structure and the roles of its threads.
 //
-// A caller fills a question, posts it to the client's loop and waits for `over`. On the loop it gets a sequence number,
-// is sent, sent again while the store cannot be reached, and answered.
+// Loop thread (asking.c): questions that go as RPCs: open, keep-alive, reserve. A caller fills one, posts it and waits.
+// Transfer thread (transfer.c): operations that go over the data connection: evict, load, release, show, hide. A caller
+// fills one, hands it over and may wait later.
+// Both draw from one series of sequence numbers (window.h of lib/lease at the store's side).
 #ifndef BALLAST_CLIENT_CLIENT_CORE_H
 #define BALLAST_CLIENT_CLIENT_CORE_H
 
 #include "client/client.h"
 
+#include "datapath/inlet.h"
+#include "datapath/outlet.h"
 #include "datapath/shared_map.h"
 #include "loop/loop.h"
 #include "loop/timer.h"
@@ -16,7 +20,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define BL__ID_BYTES 16
+#define BL__ID_BYTES  16
+#define BL__WINDOW    64 // requests without an acknowledged answer; the store's window is at least that
+#define BL__QUESTIONS 8  // RPCs of callers at a time
+#define BL__RELEASES  (BL_CLIENT_TICKETS + BL__WINDOW)
+
+// ---- questions (loop thread) -------------------------------------------------------------------------------------------
 
 typedef enum {
   BL__ASK_OPEN, // not sequenced
@@ -24,9 +33,6 @@ typedef enum {
   BL__ASK_KEEP_ALIVE,
   BL__ASK_RESERVE, // sequenced from here on
   BL__ASK_UNRESERVE,
-  BL__ASK_EVICT,
-  BL__ASK_LOAD,
-  BL__ASK_RELEASE,
 } bl__verb_t;
 
 typedef struct bl__question {
@@ -38,40 +44,87 @@ typedef struct bl__question {
   uint64_t deadline_ns;
   bool used, over; // [mutex]
   bl_error_t err;  // of the outcome
-  // What is asked:
   uint64_t plan;
   const bl_client_demand_t *demands;
   size_t demand_count;
-  uint64_t id, generation;
-  uint64_t bytes, checksum;
-  uint32_t source_arena;
-  uint64_t source_offset;
-  bl_client_label_t label;
-  bool loaded;
-  // What was answered:
-  uint64_t answer_generation, answer_offset, answer_bytes, answer_checksum;
 } bl__question_t;
+
+// ---- operations (transfer thread) --------------------------------------------------------------------------------------
+
+typedef enum { BL__EVICT, BL__LOAD, BL__RELEASE, BL__SHOW, BL__HIDE } bl__operation_verb_t;
+
+typedef struct bl__operation {
+  struct bl__operation *next;
+  bl__operation_verb_t verb;
+  uint32_t serial;
+  bool used, over, abandoned; // [mutex]
+  atomic_bool cancelled;
+  bool cancel_sent;
+  uint64_t deadline_ns;
+  bl_error_t err;
+  uint64_t room, generation, bytes;
+  const uint8_t *from; // evict
+  uint8_t *to;         // load
+  uint32_t source;     // evict, show, hide
+  uint64_t source_offset;
+  int fd; // show
+  bl_client_label_t label;
+  bool known; // evict: its checksum is
+  uint64_t checksum;
+  uint64_t sequence; // 0: not sent
+  bl_block_sender_t sender;
+  uint64_t at, hash; // load on tcp
+  bool corrupt;
+} bl__operation_t;
+
+// A request that was sent over the data connection and is not answered; kept to be sent again, and to know what a late
+// answer means for its room.
+typedef struct bl__sent {
+  uint64_t sequence;          // 0: unused
+  bl__operation_t *operation; // NULL: nobody waits (any more)
+  bl_block_frame_t frame;
+  bl__operation_verb_t verb;
+  bool given_up; // an evict that a release follows
+  bool sets;     // a release: its answer says what state the room is in
+} bl__sent_t;
+
+typedef struct bl__release { // the end of a use of a room, to be told to the store
+  uint64_t id, generation, bytes, checksum;
+  bool loaded;
+  bool sets; // else the room is in use again already
+} bl__release_t;
 
 typedef enum { BL__ROOM_EMPTY, BL__ROOM_EVICTING, BL__ROOM_FULL, BL__ROOM_LOADING, BL__ROOM_UNKNOWN } bl__room_state_t;
 
 typedef struct bl__room {
   uint64_t id, generation, bytes;
+  uint64_t block_bytes; // of the block it holds
   bl__room_state_t state;
   bool listed; // while the rooms of an answer are taken over
 } bl__room_t;
 
+typedef struct bl__client_source {
+  bool used, shown; // [mutex]
+  const uint8_t *base;
+  uint64_t bytes;
+  int fd;
+} bl__client_source_t;
+
+typedef struct bl__sequences { // window.c
+  uint64_t last, acknowledged;
+  uint64_t answered; // bit i: acknowledged + 1 + i is over
+} bl__sequences_t;
+
 struct bl_client {
-  // Set by open, then constant.
+  // Set by open (and reopen), then constant.
   char job[BL_CLIENT_JOB_LENGTH + 1], store[BL_RPC_ADDRESS_BYTES];
   uint32_t stage;
-  uint64_t arena_bytes, ttl_ms, deadline_ms;
-  bl_arena_t sources[BL_CLIENT_SOURCES];
-  size_t source_count;
+  uint64_t arena_bytes, ttl_ms, deadline_ms, open_ms, asked_ttl_ms;
+  bl_client_path_t wanted_path;
+  bool unverified;
   uint8_t holder[BL__ID_BYTES], key[BL__ID_BYTES], incarnation[BL__ID_BYTES];
-  uint64_t session, grace_ms;
-  char data_address[BL_RPC_ADDRESS_BYTES];
-  atomic_int door_fd;  // -1: not connected yet
-  bl_shared_map_t map; // of the job's arena
+  uint64_t session, grace_ms, flow_bytes;
+  char data_address[BL_RPC_ADDRESS_BYTES], data_tcp_address[BL_RPC_ADDRESS_BYTES], machine[128];
 
   // The loop's.
   bl_loop_t *loop;
@@ -80,8 +133,6 @@ struct bl_client {
   bl_timer_t *timer;
   pthread_t thread;
   bool thread_started, runs;
-  uint64_t sequence, acknowledged;
-  uint64_t answered; // bit i: acknowledged + 1 + i is over
   unsigned in_flight;
   bl__question_t *turn_first, *turn_last; // wait for their turn
   bl__question_t *again;                  // wait for another try
@@ -89,30 +140,88 @@ struct bl_client {
   bool renewing;
   uint64_t renewal_sent_ns, renewed_ns; // of the renewal under way; of the last that arrived
   uint64_t next_renewal_ns;
+  atomic_bool connected; // the data path is up: renew
   bl_message_t stop;
 
-  pthread_mutex_t mutex;  // guards what follows, and used and over of questions
-  pthread_cond_t changed; // the thread has started, a question is unused again
+  // The transfer thread's, from its start to its end.
+  pthread_t transfer_thread;
+  bool transfer_started;
+  int wake_fd;
+  bool shm;
+  char path[BL_CLIENT_PATH_BYTES];
+  bl_shared_map_t map; // of the job's arena, shm
+  bl_stream_t stream;
+  bl_inlet_t inlet;
+  bl_outlet_t outlet;
+  bool linked; // the stream is up
+  uint64_t link_at_ns, link_wait_ns;
+  bl__operation_t *queue_first, *queue_last;     // wait for their turn
+  bl__operation_t *sending_first, *sending_last; // tcp: evicts whose bytes go out, in order
+  bl__sent_t sent[BL__WINDOW];
+  unsigned sent_count;
+  uint64_t flow;                        // bytes in flight
+  bl__operation_t *shown[BL__WINDOW];   // shows and hides without an answer
+  bl__operation_t *coming;              // load whose chunk is under way
+  bl__release_t releases[BL__RELEASES]; // wait for the window
+  unsigned release_count;
+  uint64_t pause_until_ns;            // the store has no credit: nothing new before
+  atomic_bool cancels;                // something was cancelled
+  uint8_t side[BL_BLOCK_CHUNK_BYTES]; // rest of a chunk whose block was given up
+
+  pthread_mutex_t mutex;  // guards what follows, and used and over above
+  pthread_cond_t changed; // the thread has started, a question or operation is unused again
   bl_error_t lost;        // BL_OK while the session lives
   bool started;           // the thread has its loop, or `lost` says why not
-  bool draining;
-  bl__question_t questions[BL_CLIENT_IN_FLIGHT * 2];
-  pthread_cond_t ended[BL_CLIENT_IN_FLIGHT * 2]; // of each question: wakes its asker alone
+  bool draining, ending;
+  bl__sequences_t sequences;
+  bl__question_t questions[BL__QUESTIONS];
+  pthread_cond_t ended[BL__QUESTIONS]; // of each question: wakes its asker alone
+  bl__operation_t operations[BL_CLIENT_TICKETS];
+  pthread_cond_t done[BL_CLIENT_TICKETS];
+  uint32_t operation_hint;
+  bl__operation_t *submitted_first, *submitted_last;
   bl__room_t *rooms;
   size_t room_count, room_capacity;
+  bl__client_source_t *sources; // of BL_CLIENT_SOURCES; grows
+  uint32_t source_capacity;
   bl_client_counters_t counters;
 };
 
-// request_wire.c: sends; `done` gets the outcome in question->err and the answer fields.
-typedef void (*bl__asked_fn)(bl__question_t *question);
+// request_wire.c: sends; the outcome comes to bl__asked with question->err.
 BL_MUST_USE bl_status_t bl__send(bl__question_t *question, uint64_t deadline_ms, bl_error_t *err);
 // asking.c: what request_wire.c calls back on the loop; the handlers of messages to it; the thread.
 void bl__asked(bl__question_t *question);
 void bl__on_question(bl_message_t *message);
 void bl__on_stop(bl_message_t *message);
 void *bl__run(void *argument); // the client
+// The session is lost; the first cause stays. Any thread; the threads notice by themselves.
+void bl__lose(bl_client_t *client, const bl_error_t *cause);
+bool bl__is_lost(bl_client_t *client, bl_error_t *err);
+
+// connection.c: makes the data connection: greets and maps. `shm` and `path` of the client say which.
+BL_MUST_USE bl_status_t bl__connect(bl_client_t *client, uint64_t deadline_ns, bl_error_t *err);
+// Chooses the path and connects for the first time.
+BL_MUST_USE bl_status_t bl__connect_first(bl_client_t *client, bl_error_t *err);
+void bl__disconnect(bl_client_t *client);
+
+// transfer.c
+void *bl__transfer(void *argument); // the client
+void bl__transfer_wake(bl_client_t *client);
+
+// operations.c
+bl__operation_t *bl__operation_new(bl_client_t *client, bl__operation_verb_t verb);
+void bl__operation_submit(bl__operation_t *operation, bl_client_t *client, bl_client_ticket_t *ticket);
+// By the transfer thread: it is over, with operation->err.
+void bl__operation_end(bl_client_t *client, bl__operation_t *operation);
+
+// window.c. [mutex]
+bool bl__sequences_next(bl__sequences_t *sequences, uint64_t *sequence); // false: the window is full
+void bl__sequences_over(bl__sequences_t *sequences, uint64_t sequence);
+
 // rooms.c. [mutex]
 bl__room_t *bl__room_find(bl_client_t *client, uint64_t id);
+// A generation of 0 means that the room is gone.
+void bl__room_settle(bl_client_t *client, uint64_t id, bl__room_state_t state, uint64_t generation);
 // Takes over a list of rooms: begin, one call per room, end. False: no memory.
 void bl__rooms_begin(bl_client_t *client);
 bool bl__rooms_add(bl_client_t *client, uint64_t id, uint64_t generation, uint64_t bytes, bool empty);

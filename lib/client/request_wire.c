@@ -13,7 +13,6 @@
 typedef struct frame_wire {
   Ballast__V1__SessionRef session;
   Ballast__V1__RequestFrame frame;
-  Ballast__V1__LeaseToken token;
 } frame_wire_t;
 
 static ProtobufCBinaryData bytes_of(const uint8_t id[BL__ID_BYTES]) {
@@ -28,11 +27,9 @@ static void fill_frame(const bl__question_t *question, frame_wire_t *wire) {
   wire->frame = (Ballast__V1__RequestFrame)BALLAST__V1__REQUEST_FRAME__INIT;
   wire->frame.session = &wire->session;
   wire->frame.sequence = question->sequence;
-  wire->frame.acknowledged = client->acknowledged;
-  wire->token = (Ballast__V1__LeaseToken)BALLAST__V1__LEASE_TOKEN__INIT;
-  wire->token.incarnation = bytes_of(client->incarnation);
-  wire->token.id = question->id;
-  wire->token.generation = question->generation;
+  pthread_mutex_lock(&question->client->mutex);
+  wire->frame.acknowledged = client->sequences.acknowledged;
+  pthread_mutex_unlock(&question->client->mutex);
 }
 
 // ---- answers -----------------------------------------------------------------------------------------------------------
@@ -50,7 +47,10 @@ static void read_opened(bl__question_t *question, const Ballast__V1__OpenSession
   client->ttl_ms = output->ttl_ms;
   client->grace_ms = output->grace_ms;
   client->arena_bytes = output->arena_bytes;
+  client->flow_bytes = output->flow_bytes;
   snprintf(client->data_address, sizeof client->data_address, "%s", output->data_address);
+  snprintf(client->data_tcp_address, sizeof client->data_tcp_address, "%s", output->data_tcp_address);
+  snprintf(client->machine, sizeof client->machine, "%s", output->machine);
   if (!copy_id(output->key, client->key) || !copy_id(output->incarnation, client->incarnation)) {
     (void)bl_error_set(&question->err, BL_INTERNAL, "%s answers with ids of a wrong size", client->store);
   }
@@ -97,14 +97,6 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
       read_rooms(question, left->rooms, left->n_rooms);
       break;
     }
-    default: {
-      const Ballast__V1__LeaseAnswer *answer = (const Ballast__V1__LeaseAnswer *)output;
-      question->answer_generation = answer->generation;
-      question->answer_offset = answer->offset_bytes;
-      question->answer_bytes = answer->bytes;
-      question->answer_checksum = answer->checksum;
-      break;
-    }
     }
   }
   bl__asked(question);
@@ -125,7 +117,7 @@ static bl_status_t send_open(bl__question_t *question, uint64_t deadline_ms, bl_
   input.stage = client->stage;
   input.holder = bytes_of(client->holder);
   input.arena_bytes = client->arena_bytes;
-  input.ttl_ms = client->ttl_ms;
+  input.ttl_ms = client->asked_ttl_ms;
   return call(question, "OpenSession", &input.base, deadline_ms, err);
 }
 
@@ -149,22 +141,6 @@ static bl_status_t send_reserve(bl__question_t *question, frame_wire_t *wire, ui
   return call(question, "Reserve", &input.base, deadline_ms, err);
 }
 
-static bl_status_t send_evict(bl__question_t *question, frame_wire_t *wire, uint64_t deadline_ms, bl_error_t *err) {
-  Ballast__V1__BlockLabel label = BALLAST__V1__BLOCK_LABEL__INIT;
-  label.step = question->label.step;
-  label.chunk = question->label.chunk;
-  label.micro_batch = question->label.micro_batch;
-  Ballast__V1__EvictRequest input = BALLAST__V1__EVICT_REQUEST__INIT;
-  input.frame = &wire->frame;
-  input.token = &wire->token;
-  input.bytes = question->bytes;
-  input.checksum = question->checksum;
-  input.source_arena = question->source_arena;
-  input.source_offset = question->source_offset;
-  input.label = &label;
-  return call(question, "Evict", &input.base, deadline_ms, err);
-}
-
 bl_status_t bl__send(bl__question_t *question, uint64_t deadline_ms, bl_error_t *err) {
   frame_wire_t wire;
   fill_frame(question, &wire);
@@ -173,8 +149,6 @@ bl_status_t bl__send(bl__question_t *question, uint64_t deadline_ms, bl_error_t 
     return send_open(question, deadline_ms, err);
   case BL__ASK_RESERVE:
     return send_reserve(question, &wire, deadline_ms, err);
-  case BL__ASK_EVICT:
-    return send_evict(question, &wire, deadline_ms, err);
   case BL__ASK_CLOSE: {
     Ballast__V1__CloseSessionRequest input = BALLAST__V1__CLOSE_SESSION_REQUEST__INIT;
     input.session = &wire.session;
@@ -185,25 +159,11 @@ bl_status_t bl__send(bl__question_t *question, uint64_t deadline_ms, bl_error_t 
     input.session = &wire.session;
     return call(question, "KeepAlive", &input.base, deadline_ms, err);
   }
-  case BL__ASK_UNRESERVE: {
+  default: {
     Ballast__V1__UnreserveRequest input = BALLAST__V1__UNRESERVE_REQUEST__INIT;
     input.frame = &wire.frame;
     input.plan = question->plan;
     return call(question, "Unreserve", &input.base, deadline_ms, err);
-  }
-  case BL__ASK_LOAD: {
-    Ballast__V1__LoadRequest input = BALLAST__V1__LOAD_REQUEST__INIT;
-    input.frame = &wire.frame;
-    input.token = &wire.token;
-    return call(question, "Load", &input.base, deadline_ms, err);
-  }
-  default: {
-    Ballast__V1__ReleaseLeaseRequest input = BALLAST__V1__RELEASE_LEASE_REQUEST__INIT;
-    input.frame = &wire.frame;
-    input.token = &wire.token;
-    input.loaded = question->loaded;
-    input.checksum = question->checksum;
-    return call(question, "ReleaseLease", &input.base, deadline_ms, err);
   }
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rooms of the session, sorted by id. Every function here is called with the client's mutex held.
+// The rooms of the session, sorted by id. Every bl__ function here is called with the client's mutex held.
 #include "client/client_core.h"
 
 #include <stdlib.h>
@@ -22,6 +22,31 @@ static size_t lower_bound(const bl_client_t *client, uint64_t id) {
 bl__room_t *bl__room_find(bl_client_t *client, uint64_t id) {
   size_t at = lower_bound(client, id);
   return at < client->room_count && client->rooms[at].id == id ? &client->rooms[at] : NULL;
+}
+
+void bl__room_settle(bl_client_t *client, uint64_t id, bl__room_state_t state, uint64_t generation) {
+  bl__room_t *room = bl__room_find(client, id);
+  if (room != NULL && generation == 0) {
+    size_t index = (size_t)(room - client->rooms);
+    memmove(room, room + 1, (client->room_count - index - 1) * sizeof *room);
+    client->room_count--;
+  } else if (room != NULL) {
+    room->state = state;
+    room->generation = generation;
+  }
+}
+
+bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t id) {
+  static const bl_client_room_state_t states[] = {[BL__ROOM_EMPTY] = BL_CLIENT_ROOM_EMPTY,
+                                                  [BL__ROOM_EVICTING] = BL_CLIENT_ROOM_EVICTING,
+                                                  [BL__ROOM_FULL] = BL_CLIENT_ROOM_FULL,
+                                                  [BL__ROOM_LOADING] = BL_CLIENT_ROOM_LOADING,
+                                                  [BL__ROOM_UNKNOWN] = BL_CLIENT_ROOM_UNKNOWN};
+  pthread_mutex_lock(&client->mutex);
+  const bl__room_t *room = bl__room_find(client, id);
+  bl_client_room_state_t state = room != NULL ? states[room->state] : BL_CLIENT_ROOM_NONE;
+  pthread_mutex_unlock(&client->mutex);
+  return state;
 }
 
 void bl__rooms_begin(bl_client_t *client) {

@@ -6,19 +6,26 @@
 #include <stddef.h>
 #include <string.h>
 
+#define UNVERIFIED_BYTES                                                                                               \
+  (UINT64_C(4) << 20) // between looks at the flag; long enough for the library's non-temporal copy
+
 static size_t piece_bytes(uint64_t left) {
   return left < BL_BLOCK_PIECE_BYTES ? (size_t)left : BL_BLOCK_PIECE_BYTES;
 }
 
-uint64_t bl_block_checksum(const void *bytes, uint64_t size_bytes) {
+uint64_t bl_block_checksum_more(uint64_t before, const void *bytes, uint64_t size_bytes) {
   const uint8_t *at = bytes;
-  uint64_t hash = 0;
+  uint64_t hash = before;
   for (uint64_t done = 0; done < size_bytes;) {
     size_t piece = piece_bytes(size_bytes - done);
     hash = bl_hash64(at + done, piece, hash);
     done += piece;
   }
   return hash;
+}
+
+uint64_t bl_block_checksum(const void *bytes, uint64_t size_bytes) {
+  return bl_block_checksum_more(0, bytes, size_bytes);
 }
 
 bl_status_t bl_block_copy(void *to, const void *from, uint64_t size_bytes, const atomic_bool *cancelled,
@@ -36,5 +43,17 @@ bl_status_t bl_block_copy(void *to, const void *from, uint64_t size_bytes, const
     done += piece;
   }
   *checksum = hash;
+  return BL_OK;
+}
+
+bl_status_t bl_block_copy_unverified(void *to, const void *from, uint64_t size_bytes, const atomic_bool *cancelled) {
+  for (uint64_t done = 0; done < size_bytes;) {
+    if (cancelled != NULL && atomic_load_explicit(cancelled, memory_order_relaxed)) {
+      return BL_CANCELLED;
+    }
+    uint64_t part = size_bytes - done < UNVERIFIED_BYTES ? size_bytes - done : UNVERIFIED_BYTES;
+    memcpy((uint8_t *)to + done, (const uint8_t *)from + done, part);
+    done += part;
+  }
   return BL_OK;
 }

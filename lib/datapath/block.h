@@ -15,10 +15,16 @@
 #define BL_BLOCK_PIECE_BYTES (128u << 10) // half of a small second-level cache
 
 uint64_t bl_block_checksum(const void *bytes, uint64_t size_bytes);
+// The checksum of a block whose beginning has the checksum `before` (0 for none): `bytes` come next. The beginning must be
+// whole pieces.
+uint64_t bl_block_checksum_more(uint64_t before, const void *bytes, uint64_t size_bytes);
 
 // Copies a block and gives the checksum of what then is at `to`. Stops between pieces with BL_CANCELLED once *cancelled
 // (may be NULL) is set; nothing is touched after it returned.
 BL_MUST_USE bl_status_t bl_block_copy(void *to, const void *from, uint64_t size_bytes, const atomic_bool *cancelled,
                                       uint64_t *checksum);
+// The same without a checksum.
+BL_MUST_USE bl_status_t bl_block_copy_unverified(void *to, const void *from, uint64_t size_bytes,
+                                                 const atomic_bool *cancelled);
 
 #endif

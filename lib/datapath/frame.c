@@ -2,6 +2,7 @@
 #include "datapath/frame.h"
 
 #include "base/hash.h"
+#include "datapath/wire.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -29,25 +30,6 @@ enum {
   AT_HEADER_CHECK = 72,
 };
 
-static void put32(uint8_t *to, uint32_t value) {
-  for (int i = 0; i < 4; i++) {
-    to[i] = (uint8_t)(value >> (8 * i));
-  }
-}
-
-static void put64(uint8_t *to, uint64_t value) {
-  put32(to, (uint32_t)value);
-  put32(to + 4, (uint32_t)(value >> 32));
-}
-
-static uint32_t get32(const uint8_t *from) {
-  return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
-}
-
-static uint64_t get64(const uint8_t *from) {
-  return (uint64_t)get32(from) | (uint64_t)get32(from + 4) << 32;
-}
-
 const char *bl_frame_kind_name(bl_frame_kind_t kind) {
   static const char *const names[] = {
       [BL_FRAME_HELLO] = "HELLO",   [BL_FRAME_WELCOME] = "WELCOME", [BL_FRAME_READY] = "READY",
@@ -59,21 +41,21 @@ const char *bl_frame_kind_name(bl_frame_kind_t kind) {
 
 void bl_frame_encode(const bl_frame_t *frame, uint8_t header[BL_FRAME_HEADER_BYTES]) {
   memset(header, 0, BL_FRAME_HEADER_BYTES);
-  put32(header + AT_MAGIC, MAGIC);
+  bl_wire_put32(header + AT_MAGIC, MAGIC);
   header[AT_VERSION] = BL_FRAME_VERSION;
   header[AT_KIND] = (uint8_t)frame->kind;
   header[AT_DIRECTION] = (uint8_t)frame->key.direction;
-  put32(header + AT_BODY_BYTES, frame->body_bytes);
-  put32(header + AT_BOUNDARY, frame->key.boundary);
-  put64(header + AT_SESSION, frame->session);
-  put64(header + AT_ATTEMPT, frame->attempt);
-  put32(header + AT_MICRO_BATCH, frame->key.micro_batch);
-  put32(header + AT_PIECE, frame->key.piece);
-  put64(header + AT_OFFSET, frame->offset);
-  put64(header + AT_BYTES, frame->bytes);
-  put64(header + AT_CHECKSUM, frame->checksum);
-  put32(header + AT_ARENA, frame->arena);
-  put64(header + AT_HEADER_CHECK, bl_hash64(header, AT_HEADER_CHECK, MAGIC));
+  bl_wire_put32(header + AT_BODY_BYTES, frame->body_bytes);
+  bl_wire_put32(header + AT_BOUNDARY, frame->key.boundary);
+  bl_wire_put64(header + AT_SESSION, frame->session);
+  bl_wire_put64(header + AT_ATTEMPT, frame->attempt);
+  bl_wire_put32(header + AT_MICRO_BATCH, frame->key.micro_batch);
+  bl_wire_put32(header + AT_PIECE, frame->key.piece);
+  bl_wire_put64(header + AT_OFFSET, frame->offset);
+  bl_wire_put64(header + AT_BYTES, frame->bytes);
+  bl_wire_put64(header + AT_CHECKSUM, frame->checksum);
+  bl_wire_put32(header + AT_ARENA, frame->arena);
+  bl_wire_put64(header + AT_HEADER_CHECK, bl_hash64(header, AT_HEADER_CHECK, MAGIC));
 }
 
 static const char *check_tensor(const bl_frame_t *frame) {
@@ -121,7 +103,7 @@ static const char *check_fields(const bl_frame_t *frame) {
 }
 
 bl_status_t bl_frame_decode(const uint8_t header[BL_FRAME_HEADER_BYTES], bl_frame_t *frame, const char **reason) {
-  if (get32(header + AT_MAGIC) != MAGIC) {
+  if (bl_wire_get32(header + AT_MAGIC) != MAGIC) {
     *reason = "not a ballast frame";
     return BL_INVALID;
   }
@@ -129,26 +111,26 @@ bl_status_t bl_frame_decode(const uint8_t header[BL_FRAME_HEADER_BYTES], bl_fram
     *reason = "another version of the data path";
     return BL_INVALID;
   }
-  if (get64(header + AT_HEADER_CHECK) != bl_hash64(header, AT_HEADER_CHECK, MAGIC)) {
+  if (bl_wire_get64(header + AT_HEADER_CHECK) != bl_hash64(header, AT_HEADER_CHECK, MAGIC)) {
     *reason = "header checksum does not match";
     return BL_INVALID;
   }
-  if (header[AT_ZERO] != 0 || get32(header + AT_ZERO_2) != 0) {
+  if (header[AT_ZERO] != 0 || bl_wire_get32(header + AT_ZERO_2) != 0) {
     *reason = "reserved bytes are not zero";
     return BL_INVALID;
   }
   bl_frame_t read = {.kind = (bl_frame_kind_t)header[AT_KIND],
-                     .body_bytes = get32(header + AT_BODY_BYTES),
-                     .session = get64(header + AT_SESSION),
-                     .attempt = get64(header + AT_ATTEMPT),
-                     .key = {.boundary = get32(header + AT_BOUNDARY),
+                     .body_bytes = bl_wire_get32(header + AT_BODY_BYTES),
+                     .session = bl_wire_get64(header + AT_SESSION),
+                     .attempt = bl_wire_get64(header + AT_ATTEMPT),
+                     .key = {.boundary = bl_wire_get32(header + AT_BOUNDARY),
                              .direction = (bl_direction_t)header[AT_DIRECTION],
-                             .micro_batch = get32(header + AT_MICRO_BATCH),
-                             .piece = get32(header + AT_PIECE)},
-                     .arena = get32(header + AT_ARENA),
-                     .offset = get64(header + AT_OFFSET),
-                     .bytes = get64(header + AT_BYTES),
-                     .checksum = get64(header + AT_CHECKSUM)};
+                             .micro_batch = bl_wire_get32(header + AT_MICRO_BATCH),
+                             .piece = bl_wire_get32(header + AT_PIECE)},
+                     .arena = bl_wire_get32(header + AT_ARENA),
+                     .offset = bl_wire_get64(header + AT_OFFSET),
+                     .bytes = bl_wire_get64(header + AT_BYTES),
+                     .checksum = bl_wire_get64(header + AT_CHECKSUM)};
   const char *wrong = check_fields(&read);
   if (wrong != NULL) {
     *reason = wrong;
@@ -196,23 +178,23 @@ _Static_assert(HELLO_END + 8 == BL_HELLO_BYTES, "8 reserved bytes end a greeting
 
 void bl_hello_encode(const bl_hello_t *hello, uint8_t body[BL_HELLO_BYTES]) {
   memset(body, 0, BL_HELLO_BYTES);
-  put32(body + HELLO_STAGE, (uint32_t)hello->stage);
-  put32(body + HELLO_PEER, (uint32_t)hello->peer);
+  bl_wire_put32(body + HELLO_STAGE, (uint32_t)hello->stage);
+  bl_wire_put32(body + HELLO_PEER, (uint32_t)hello->peer);
   memcpy(body + HELLO_TOKEN, hello->token, BL_FRAME_TOKEN_BYTES);
   memcpy(body + HELLO_OWN_TOKEN, hello->own_token, BL_FRAME_TOKEN_BYTES);
-  put32(body + HELLO_PATH, hello->path);
-  put32(body + HELLO_ARENAS, hello->arena_count);
+  bl_wire_put32(body + HELLO_PATH, hello->path);
+  bl_wire_put32(body + HELLO_ARENAS, hello->arena_count);
   for (size_t i = 0; i < BL_FRAME_MAX_ARENAS; i++) {
-    put64(body + HELLO_ARENA_BYTES + 8 * i, hello->arena_bytes[i]);
+    bl_wire_put64(body + HELLO_ARENA_BYTES + 8 * i, hello->arena_bytes[i]);
   }
   put_text(body + HELLO_REASON, hello->reason);
 }
 
 bl_status_t bl_hello_decode(const uint8_t body[BL_HELLO_BYTES], bl_hello_t *hello, const char **reason) {
-  bl_hello_t read = {.stage = (int32_t)get32(body + HELLO_STAGE),
-                     .peer = (int32_t)get32(body + HELLO_PEER),
-                     .path = get32(body + HELLO_PATH),
-                     .arena_count = get32(body + HELLO_ARENAS)};
+  bl_hello_t read = {.stage = (int32_t)bl_wire_get32(body + HELLO_STAGE),
+                     .peer = (int32_t)bl_wire_get32(body + HELLO_PEER),
+                     .path = bl_wire_get32(body + HELLO_PATH),
+                     .arena_count = bl_wire_get32(body + HELLO_ARENAS)};
   memcpy(read.token, body + HELLO_TOKEN, BL_FRAME_TOKEN_BYTES);
   memcpy(read.own_token, body + HELLO_OWN_TOKEN, BL_FRAME_TOKEN_BYTES);
   memcpy(read.reason, body + HELLO_REASON, BL_FRAME_TEXT_BYTES);
@@ -225,7 +207,7 @@ bl_status_t bl_hello_decode(const uint8_t body[BL_HELLO_BYTES], bl_hello_t *hell
     return BL_INVALID;
   }
   for (size_t i = 0; i < BL_FRAME_MAX_ARENAS; i++) {
-    read.arena_bytes[i] = get64(body + HELLO_ARENA_BYTES + 8 * i);
+    read.arena_bytes[i] = bl_wire_get64(body + HELLO_ARENA_BYTES + 8 * i);
     if (i < read.arena_count && (read.arena_bytes[i] == 0 || read.arena_bytes[i] > BL_FRAME_MAX_TENSOR_BYTES)) {
       *reason = "arena size out of range";
       return BL_INVALID;
@@ -240,12 +222,12 @@ bl_status_t bl_hello_decode(const uint8_t body[BL_HELLO_BYTES], bl_hello_t *hell
 }
 
 void bl_refusal_encode(const bl_refusal_t *refusal, uint8_t body[BL_REFUSAL_BYTES]) {
-  put32(body, (uint32_t)refusal->status);
+  bl_wire_put32(body, (uint32_t)refusal->status);
   put_text(body + 4, refusal->text);
 }
 
 bl_status_t bl_refusal_decode(const uint8_t body[BL_REFUSAL_BYTES], bl_refusal_t *refusal, const char **reason) {
-  bl_refusal_t read = {.status = (bl_status_t)get32(body)};
+  bl_refusal_t read = {.status = (bl_status_t)bl_wire_get32(body)};
   memcpy(read.text, body + 4, BL_FRAME_TEXT_BYTES);
   if (read.status == BL_OK || (unsigned)read.status >= BL_STATUS_COUNT) {
     *reason = "unknown status in a refusal";

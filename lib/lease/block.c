@@ -259,6 +259,13 @@ static void load_ended(bl_lease_table_t *table, uint32_t index, bool moved, uint
   }
 }
 
+void bl_lease_table_set_checksum(bl_lease_table_t *table, uint64_t id, uint64_t generation, uint64_t checksum) {
+  bl__lease_t *lease = id <= table->config.max_leases ? &table->leases[id] : &table->leases[0];
+  if (lease->moving && lease->transfer == generation && lease->state == BL_LEASE_WRITING) {
+    lease->checksum = checksum;
+  }
+}
+
 void bl_lease_table_transfer_ended(bl_lease_table_t *table, uint64_t id, uint64_t generation, bool moved,
                                    uint64_t checksum, uint64_t now_ns) {
   bl__set_time(table, now_ns);

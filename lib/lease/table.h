@@ -187,6 +187,9 @@ bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lea
                                            const bl_lease_token_t *token, const uint64_t *checksum,
                                            bl_lease_answer_t *answer);
 
+// The checksum of a block that its owner could only tell after the bytes; before transfer_ended, and of the same transfer
+// (an unknown one is ignored).
+void bl_lease_table_set_checksum(bl_lease_table_t *table, uint64_t id, uint64_t generation, uint64_t checksum);
 // A transfer begun by BL_LEASE_BEGIN no longer touches the room. `moved`: all bytes were, and their checksum is that.
 // `generation` is that of the BEGIN. An unknown or repeated event is counted and ignored.
 void bl_lease_table_transfer_ended(bl_lease_table_t *table, uint64_t id, uint64_t generation, bool moved,

@@ -104,7 +104,7 @@ static void test_blocks_come_back(void **state) {
       must(bl_client_evict_start(client, rooms[i], slot, sizes[i], NULL, &tickets[i], &err), &err);
     }
     for (uint64_t i = 0; i < ROOMS; i++) {
-      must(bl_client_evict_wait(client, tickets[i], &err), &err);
+      must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
     }
     memset(fixture->slots.base, 0xee, fixture->slots.bytes);
     for (uint64_t i = ROOMS; i-- > 0;) {
@@ -270,7 +270,7 @@ static void test_a_store_dies_in_the_middle(void **state) {
     }
     for (uint64_t i = 0; i < started; i++) {
       uint8_t *slot = fixture->slots.base + i * 16 * GRANULE;
-      bl_status_t status = bl_client_evict_wait(client, tickets[i], &err);
+      bl_status_t status = bl_client_wait(client, tickets[i], UINT64_MAX, &err);
       bool loaded = status == BL_OK && bl_client_load(client, rooms[i], slot, 16 * GRANULE, &err) == BL_OK;
       if (!loaded && err.status != BL_UNAVAILABLE) {
         fail_msg("seed %" PRIu64 ": %s: %s", seed, bl_status_name(err.status), err.text);

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks on their way: pulled from shown memory, received from and sent to TCP connections, on transfer threads. A thread
+// keeps a connection as long as bytes flow and no other work waits.
+#include "lines_core.h"
+
+#include "datapath/block.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+
+#define PATIENCE_MS 1            // a transfer thread waits that long for a socket before the loop does
+#define TURN_BYTES  (8ull << 20) // moved at most while other work waits
+
+static void over(bl__move_t *move, bool moved);
+
+// ---- on a transfer thread ----------------------------------------------------------------------------------------------
+
+static bool is_cancelled(const bl__move_t *move) {
+  return atomic_load_explicit(&move->cancelled, memory_order_relaxed);
+}
+
+static void pull(bl_work_t *work) {
+  bl__move_t *move = BL_WORK_OWNER(work, bl__move_t, work);
+  move->status = move->verified ? bl_block_copy(move->to, move->from, move->what.bytes, &move->cancelled, &move->hash)
+                                : bl_block_copy_unverified(move->to, move->from, move->what.bytes, &move->cancelled);
+}
+
+static bool wait_for(int fd, short events) {
+  struct pollfd poll_fd = {.fd = fd, .events = events};
+  return poll(&poll_fd, 1, PATIENCE_MS) > 0;
+}
+
+// Whether the chunk whose body has come is what its frame says.
+static bool take_chunk(bl__move_t *move) {
+  const bl_block_frame_t *frame = &move->line->inlet.frame;
+  if (move->verified) {
+    move->hash = bl_block_checksum_more(move->hash, move->to + move->at, frame->body_bytes);
+    move->corrupt = move->hash != frame->checksum;
+  }
+  move->at += frame->body_bytes;
+  return !move->corrupt;
+}
+
+static bool continues(const bl__move_t *move, const bl_block_frame_t *frame) {
+  return frame->kind == BL_BLOCK_DATA && frame->sequence == move->what.sequence && frame->offset == move->at &&
+         frame->bytes == move->what.bytes;
+}
+
+// Ends with the event that the loop must see: BODY when the block is whole or corrupt.
+static void receive(bl_work_t *work) {
+  bl__move_t *move = BL_WORK_OWNER(work, bl__move_t, work);
+  bl_line_t *line = move->line;
+  uint64_t until = move->at + TURN_BYTES;
+  while (!is_cancelled(move)) {
+    move->came = bl_inlet_next(&line->inlet);
+    if (move->came == BL_INLET_BODY) {
+      if (!take_chunk(move) || move->at == move->what.bytes) {
+        return;
+      }
+    } else if (move->came == BL_INLET_FRAME && continues(move, &line->inlet.frame)) {
+      bl_inlet_into(&line->inlet, move->to + move->at);
+    } else if (move->came != BL_INLET_AGAIN || !wait_for(line->stream.fd, POLLIN)) {
+      return;
+    }
+    if (move->at >= until && bl_pool_is_busy(line->lines->pool) && move->came == BL_INLET_BODY) {
+      move->came = BL_INLET_AGAIN;
+      return;
+    }
+  }
+  move->came = BL_INLET_AGAIN;
+}
+
+static void send_block(bl_work_t *work) {
+  bl__move_t *move = BL_WORK_OWNER(work, bl__move_t, work);
+  bl_line_t *line = move->line;
+  uint64_t until = move->sender.at + TURN_BYTES;
+  do { // after a cancel only the chunk under way goes out
+    move->went = is_cancelled(move) ? bl_outlet_flush(&line->outlet) : bl_outlet_send(&line->outlet, &move->sender, 1);
+  } while (move->sender.at < until &&
+           (move->went == BL_OUTLET_DONE ? !is_cancelled(move) && move->sender.at < move->sender.bytes
+                                         : move->went == BL_OUTLET_AGAIN && wait_for(line->stream.fd, POLLOUT)));
+}
+
+// ---- back on the loop --------------------------------------------------------------------------------------------------
+
+static void pulled(bl_message_t *message) {
+  bl__move_t *move = BL_MESSAGE_OWNER(message, bl__move_t, work.done);
+  move->busy = false;
+  if (move->status == BL_OK) {
+    move->line->lines->counters.bytes_copied += move->what.bytes;
+  }
+  over(move, move->status == BL_OK);
+}
+
+static void received(bl_message_t *message) {
+  bl__move_t *move = BL_MESSAGE_OWNER(message, bl__move_t, work.done);
+  bl_line_t *line = move->line;
+  move->busy = line->reading = false;
+  line->frame_pending = move->came == BL_INLET_FRAME;
+  bool whole = move->corrupt || move->at == move->what.bytes;
+  line->users++; // the last user may go
+  if (line->gone || whole || is_cancelled(move)) {
+    over(move, whole);
+  } else if (move->came == BL_INLET_END || move->came == BL_INLET_BROKEN) {
+    bl__line_lose(line, "%s", line->inlet.reason);
+  }
+  if (!line->gone) {
+    bl__line_read(line);
+  }
+  line->users--;
+  bl__line_settle(line);
+}
+
+static void sent(bl_message_t *message) {
+  bl__move_t *move = BL_MESSAGE_OWNER(message, bl__move_t, work.done);
+  bl_line_t *line = move->line;
+  move->busy = line->writing = false;
+  line->write_blocked = move->went == BL_OUTLET_AGAIN;
+  if (line->gone) {
+    over(move, false);
+    return;
+  }
+  if (move->went == BL_OUTLET_BROKEN) {
+    bl__line_lose(line, "writing failed");
+    return;
+  }
+  bool whole = move->sender.at == move->sender.bytes && line->outlet.chunk_bytes == 0;
+  if (whole || (is_cancelled(move) && line->outlet.chunk_bytes == 0)) {
+    line->users++;
+    over(move, whole);
+    line->users--;
+  }
+  bl__line_flush(line);
+  bl__line_settle(line);
+}
+
+// ---- beginning and ending ----------------------------------------------------------------------------------------------
+
+static bl__move_t *begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t *what) {
+  bl_lines_t *lines = line->lines;
+  if (line->gone || what->bytes == 0 || what->offset_bytes > line->room.bytes ||
+      what->bytes > line->room.bytes - what->offset_bytes) {
+    return NULL;
+  }
+  bl__move_t *move = lines->unused;
+  if (move != NULL) {
+    lines->unused = move->next;
+  } else if ((move = calloc(1, sizeof *move)) == NULL) {
+    return NULL;
+  }
+  *move = (bl__move_t){.line = line, .kind = kind, .what = *what, .verified = !line->unverified};
+  atomic_init(&move->cancelled, false);
+  bl__move_t **last = &line->moves;
+  while (*last != NULL) {
+    last = &(*last)->next;
+  }
+  *last = move;
+  line->users++;
+  return move;
+}
+
+// Nothing touches the room any more.
+static void over(bl__move_t *move, bool moved) {
+  bl_line_t *line = move->line;
+  bl_lines_t *lines = line->lines;
+  bl__move_t **at = &line->moves;
+  while (*at != move) {
+    at = &(*at)->next;
+  }
+  *at = move->next;
+  if (line->coming == move) {
+    line->coming = NULL;
+    if (!line->reading) {
+      bl_inlet_into(&line->inlet, NULL);
+    }
+  }
+  if (move->source != NULL) {
+    bl__source_release(move->source);
+  }
+  bl_move_t what = move->what;
+  uint64_t hash = move->hash;
+  if (move->kind == BL__MOVE_RECEIVE) {
+    what.checksum = move->verified ? line->inlet.frame.checksum : 0; // of the last chunk: the whole block's
+  } else if (move->kind == BL__MOVE_SEND) {
+    hash = move->sender.hash;
+  }
+  if (!move->verified) {
+    hash = what.checksum;
+  }
+  move->next = lines->unused;
+  lines->unused = move;
+  lines->moved(lines->context, &what, moved, hash);
+  line->users--;
+  bl__line_settle(line);
+}
+
+bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint64_t source_offset) {
+  bl__source_t *source = bl__source_find(line, number);
+  if (source == NULL || !bl_line_has(line, number, source_offset, what->bytes)) {
+    return false;
+  }
+  bl__move_t *move = begin(line, BL__MOVE_PULL, what);
+  if (move == NULL) {
+    return false;
+  }
+  move->source = source;
+  source->users++;
+  move->from = source->map.base + source_offset;
+  move->to = line->room.base + what->offset_bytes;
+  move->work = (bl_work_t){.run = pull, .done = {.handle = pulled}};
+  move->busy = true;
+  bl_pool_submit(line->lines->pool, &move->work);
+  return true;
+}
+
+bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
+  bl__move_t *move = begin(line, BL__MOVE_RECEIVE, what);
+  if (move != NULL) {
+    move->to = line->room.base + what->offset_bytes;
+    move->work = (bl_work_t){.run = receive, .done = {.handle = received}};
+  }
+  return move != NULL;
+}
+
+bool bl_line_send(bl_line_t *line, const bl_move_t *what) {
+  bl__move_t *move = begin(line, BL__MOVE_SEND, what);
+  if (move != NULL) {
+    move->sender = (bl_block_sender_t){.from = line->room.base + what->offset_bytes,
+                                       .bytes = what->bytes,
+                                       .sequence = what->sequence,
+                                       .verified = move->verified};
+    move->work = (bl_work_t){.run = send_block, .done = {.handle = sent}};
+    bl__line_flush(line);
+  }
+  return move != NULL;
+}
+
+void bl_lines_cancel(bl_lines_t *lines, uint64_t id, uint64_t generation) {
+  for (bl_line_t *line = lines->first; line != NULL; line = line->next) {
+    for (bl__move_t *move = line->moves; move != NULL; move = move->next) {
+      if (move->what.id != id || move->what.generation != generation) {
+        continue;
+      }
+      atomic_store_explicit(&move->cancelled, true, memory_order_relaxed);
+      bool begun = move->kind == BL__MOVE_SEND && line->outlet.chunk_bytes > 0 && move->sender.at > 0;
+      if (!move->busy && !begun) {
+        over(move, false); // the line may be gone after this
+      }
+      return;
+    }
+  }
+}
+
+// ---- for the line ------------------------------------------------------------------------------------------------------
+
+static void submit_receive(bl_line_t *line, bl__move_t *move) {
+  line->coming = move;
+  line->reading = move->busy = true;
+  bl_pool_submit(line->lines->pool, &move->work);
+}
+
+bool bl__moves_data(bl_line_t *line) {
+  const bl_block_frame_t *frame = &line->inlet.frame;
+  for (bl__move_t *move = line->moves; move != NULL; move = move->next) {
+    if (move->kind == BL__MOVE_RECEIVE && move->what.sequence == frame->sequence) {
+      if (!continues(move, frame)) {
+        bl__line_lose(line, "DATA at offset %" PRIu64 " where %" PRIu64 " was to come", frame->offset, move->at);
+        return false;
+      }
+      bl_inlet_into(&line->inlet, move->to + move->at);
+      submit_receive(line, move);
+      return true;
+    }
+  }
+  bl_inlet_into(&line->inlet, NULL); // of a request that was refused or given up
+  return true;
+}
+
+void bl__moves_continue_reading(bl_line_t *line) {
+  bl__move_t *move = line->coming;
+  if (move != NULL && !line->reading && line->inlet.in_body) {
+    submit_receive(line, move);
+  }
+}
+
+bool bl__moves_continue_writing(bl_line_t *line) {
+  for (bl__move_t *move = line->moves; move != NULL; move = move->next) {
+    if (move->kind == BL__MOVE_SEND) {
+      line->writing = move->busy = true;
+      bl_pool_submit(line->lines->pool, &move->work);
+      return true;
+    }
+  }
+  return false;
+}
+
+void bl__moves_lose(bl_line_t *line) {
+  for (bl__move_t *move = line->moves, *next; move != NULL; move = next) {
+    next = move->next;
+    atomic_store_explicit(&move->cancelled, true, memory_order_relaxed);
+    if (!move->busy) {
+      over(move, false);
+    }
+  }
+}
+
+void bl__moves_free(bl_lines_t *lines) {
+  while (lines->unused != NULL) {
+    bl__move_t *next = lines->unused->next;
+    free(lines->unused);
+    lines->unused = next;
+  }
+}

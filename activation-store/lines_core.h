@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of lines.h: shared by lines.c, line_sources.c and line_moves.c.
+//
+// A line belongs to the loop's thread. While `reading` the inlet and while `writing` the outlet belong to a transfer
+// thread; frames for the holder then wait in the backlog. `users` counts works on the pool: the line is freed when its
+// connection is gone and it has none.
+#ifndef BALLAST_ACTIVATION_STORE_LINES_CORE_H
+#define BALLAST_ACTIVATION_STORE_LINES_CORE_H
+
+#include "lines.h"
+
+#include "datapath/inlet.h"
+#include "datapath/outlet.h"
+#include "datapath/shared_map.h"
+#include "loop/timer.h"
+#include "loop/watch.h"
+
+#include <stdatomic.h>
+
+#define BL__LINE_WINDOW  64u  // requests of a session that may wait for an answer (lib/lease/window.h)
+#define BL__LINE_BACKLOG 128u // frames for a holder while its outlet is busy: the window, and answers to shows
+
+typedef struct bl__source {
+  bl_work_t mapping;
+  bl_line_t *line;
+  uint32_t number;
+  bool used, up, hiding, asked; // asked: the holder waits for HIDDEN
+  unsigned users;               // moves that read it, and the mapping
+  int fd;
+  uint64_t bytes;
+  bl_shared_map_t map;
+  bl_error_t err;
+} bl__source_t;
+
+typedef enum bl__move_kind { BL__MOVE_PULL, BL__MOVE_RECEIVE, BL__MOVE_SEND } bl__move_kind_t;
+
+typedef struct bl__move bl__move_t;
+struct bl__move {
+  bl_work_t work;
+  bl__move_t *next; // of the lines' list of unused ones, or of the line's
+  bl_line_t *line;
+  bl__move_kind_t kind;
+  bl_move_t what;
+  bl__source_t *source; // PULL
+  const uint8_t *from;
+  uint8_t *to;
+  uint64_t at, hash;
+  bl_block_sender_t sender;
+  bool busy, verified; // busy: a transfer thread has it
+  bool corrupt;        // a chunk did not match
+  bl_inlet_event_t came;
+  bl_outlet_result_t went;
+  bl_status_t status;
+  atomic_bool cancelled;
+};
+
+typedef struct bl__queued {
+  bl_block_frame_t frame;
+  char text[BL_BLOCK_TEXT_BYTES + 1];
+} bl__queued_t;
+
+struct bl_line {
+  bl_lines_t *lines;
+  bl_line_t *next;
+  bl_stream_t stream;
+  bl_watch_t *watch;
+  bl_inlet_t inlet;
+  bl_outlet_t outlet;
+  bool shm, unverified, greeted, gone;
+  bool reading, writing; // a transfer thread has the inlet, the outlet
+  bool write_blocked;    // the socket takes no more
+  bool frame_pending;    // in the inlet: a transfer thread met a frame that is for the loop
+  uint64_t session, since_ms;
+  bl_lines_room_t room;
+  char path[208];
+  unsigned users;
+  struct {
+    uint64_t sequence, began_ns; // sequence 0: none
+    bl_block_frame_kind_t kind;
+  } waiting[BL__LINE_WINDOW];
+  bl__move_t *moves;  // all of the line that are not over
+  bl__move_t *coming; // the move whose chunk is under way
+  bl__source_t **sources;
+  uint32_t source_capacity;
+  bl__queued_t *backlog; // of BL__LINE_BACKLOG
+  unsigned backlog_count;
+};
+
+struct bl_lines {
+  bl_loop_t *loop;
+  bl_pool_t *pool;
+  bl_lines_callbacks_t callbacks;
+  bl_moved_fn moved;
+  void *context;
+  int unix_fd, tcp_fd;
+  bl_watch_t *unix_watch, *tcp_watch;
+  bl_timer_t *timer;
+  bool stopped;
+  char unix_address[160], tcp_address[160];
+  bl_line_t *first;
+  uint32_t count, strangers;
+  bl__move_t *unused;
+  bl_lines_counters_t counters;
+};
+
+// lines.c
+void bl__line_lose(bl_line_t *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void bl__line_settle(bl_line_t *line); // frees it when nobody needs it any more
+void bl__line_arm(bl_line_t *line);    // watches for what is needed now
+void bl__line_read(bl_line_t *line);   // handles what has come
+void bl__line_flush(bl_line_t *line);  // writes what is queued; goes on with blocks that are sent
+void bl__line_put(bl_line_t *line, const bl_block_frame_t *frame, const char *text);
+// line_sources.c
+void bl__source_show(bl_line_t *line, const bl_block_frame_t *frame);
+void bl__source_hide(bl_line_t *line, const bl_block_frame_t *frame);
+bl__source_t *bl__source_find(const bl_line_t *line, uint32_t number); // that is up
+void bl__source_release(bl__source_t *source);
+void bl__sources_free(bl_line_t *line); // no users are left
+// line_moves.c
+bool bl__moves_data(bl_line_t *line); // a DATA frame is in the inlet. False: the line is lost
+void bl__moves_continue_reading(bl_line_t *line);
+bool bl__moves_continue_writing(bl_line_t *line); // true: a transfer thread has the outlet now
+void bl__moves_lose(bl_line_t *line);
+void bl__moves_free(bl_lines_t *lines);
+
+#endif

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making the data connection of a session: the choice of the path, the greeting, the maps. By the thread that opens, and
+// then by the transfer thread.
+#include "client/client_core.h"
+#include "datapath/machine.h"
+#include "sys/clock.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool wait_for(int fd, short events, uint64_t deadline_ns) {
+  for (uint64_t now_ns; (now_ns = bl_clock_now_ns()) < deadline_ns;) {
+    uint64_t left_ms = (deadline_ns - now_ns) / BL_NS_PER_MS + 1;
+    struct pollfd poll_fd = {.fd = fd, .events = events};
+    if (poll(&poll_fd, 1, left_ms < 1000 ? (int)left_ms : 1000) > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static bl_status_t open_stream(bl_client_t *client, const char *address, uint64_t deadline_ns, bl_error_t *err) {
+  bl_address_t where;
+  int fd = -1;
+  bl_status_t status = bl_address_parse(address, &where, err);
+  if (status == BL_OK) {
+    status = bl_socket_connect(&where, &fd, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  int errno_value = wait_for(fd, POLLOUT, deadline_ns) ? bl_socket_error(fd) : ETIMEDOUT;
+  if (errno_value != 0) {
+    close(fd);
+    return bl_error_set(err, bl_status_from_errno(errno_value), "connect to %s: %s", address, strerror(errno_value));
+  }
+  bl_stream_plain(&client->stream, fd, client->shm);
+  bl_inlet_init(&client->inlet, &client->stream);
+  bl_outlet_init(&client->outlet, &client->stream);
+  return BL_OK;
+}
+
+static bl_status_t receive_welcome(bl_client_t *client, const char *address, uint64_t deadline_ns, bl_error_t *err) {
+  for (;;) {
+    switch (bl_inlet_next(&client->inlet)) {
+    case BL_INLET_AGAIN:
+      if (!wait_for(client->stream.fd, POLLIN, deadline_ns)) {
+        return bl_error_set(err, BL_UNAVAILABLE, "%s: the store did not answer in time", address);
+      }
+      break;
+    case BL_INLET_FRAME:
+      if (client->inlet.frame.kind != BL_BLOCK_WELCOME) {
+        return bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of a welcome", address,
+                            bl_block_frame_kind_name(client->inlet.frame.kind));
+      }
+      if (client->inlet.frame.status != BL_OK) {
+        return bl_error_set(err, client->inlet.frame.status, "%s: %s", address, client->inlet.text);
+      }
+      return BL_OK;
+    case BL_INLET_END:
+      return bl_error_set(err, BL_UNAVAILABLE, "%s: the store closed the connection", address);
+    case BL_INLET_BODY:
+    case BL_INLET_BROKEN:
+      return bl_error_set(err, BL_INTERNAL, "%s: this is no store of our version: %s", address,
+                          client->inlet.reason != NULL ? client->inlet.reason : "out of turn");
+    }
+  }
+}
+
+static bl_status_t map_arena(bl_client_t *client, const char *address, bl_error_t *err) {
+  int fd = bl_stream_take_descriptor(&client->stream);
+  if (fd < 0) {
+    return bl_error_set(err, BL_INTERNAL, "%s: the welcome came without the store's memory", address);
+  }
+  bl_status_t status = bl_shared_map_open(&client->map, fd, client->inlet.frame.bytes, err);
+  close(fd);
+  return status;
+}
+
+// A store that listens everywhere is reached where its control address is.
+static bl_status_t tcp_address(const bl_client_t *client, char *text, size_t text_bytes, bl_error_t *err) {
+  bl_address_t where;
+  if (client->data_tcp_address[0] == '\0') {
+    return bl_error_set(err, BL_UNAVAILABLE, "%s: the store has no data path over tcp (its --data-tcp)", client->store);
+  }
+  bl_status_t status = bl_address_parse(client->data_tcp_address, &where, err);
+  const char *colon = strrchr(client->store, ':');
+  if (status == BL_OK && bl_address_is_wildcard(&where) && colon != NULL && strncmp(client->store, "unix:", 5) != 0) {
+    char host[256];
+    uint16_t port = bl_address_port(&where);
+    bool brackets = client->store[0] == '[' && colon[-1] == ']';
+    snprintf(host, sizeof host, "%.*s", (int)(colon - client->store) - (brackets ? 2 : 0),
+             client->store + (brackets ? 1 : 0));
+    status = bl_address_resolve(host, port, &where, err);
+  }
+  if (status == BL_OK) {
+    bl_address_format(&where, text, text_bytes);
+  }
+  return status;
+}
+
+bl_status_t bl__connect(bl_client_t *client, uint64_t deadline_ns, bl_error_t *err) {
+  char address[BL_RPC_ADDRESS_BYTES];
+  bl_block_greeting_t greeting = {.session = client->session, .shm = client->shm, .unverified = client->unverified};
+  uint8_t body[BL_BLOCK_GREETING_BYTES];
+  memcpy(greeting.key, client->key, sizeof greeting.key);
+  memcpy(greeting.incarnation, client->incarnation, sizeof greeting.incarnation);
+  snprintf(greeting.reason, sizeof greeting.reason, "%s", client->path);
+  bl_block_greeting_encode(&greeting, body);
+  bl_status_t status = BL_OK;
+  if (client->shm) {
+    snprintf(address, sizeof address, "%s", client->data_address);
+  } else {
+    status = tcp_address(client, address, sizeof address, err);
+  }
+  if (status == BL_OK) {
+    status = open_stream(client, address, deadline_ns, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  if (!bl_outlet_put(&client->outlet, &(bl_block_frame_t){.kind = BL_BLOCK_GREET}, body, -1) ||
+      bl_outlet_flush(&client->outlet) != BL_OUTLET_DONE) {
+    status =
+        bl_error_set(err, BL_UNAVAILABLE, "%s: the store does not take the greeting: %s", address, strerror(errno));
+  }
+  if (status == BL_OK) {
+    status = receive_welcome(client, address, deadline_ns, err);
+  }
+  if (status == BL_OK && client->shm) {
+    status = map_arena(client, address, err);
+  }
+  if (status != BL_OK) {
+    bl__disconnect(client);
+    return status;
+  }
+  client->linked = true;
+  return BL_OK;
+}
+
+void bl__disconnect(bl_client_t *client) {
+  bl_stream_close(&client->stream);
+  bl_shared_map_close(&client->map);
+  client->linked = false;
+}
+
+bl_status_t bl__connect_first(bl_client_t *client, bl_error_t *err) {
+  char own[128];
+  bl_machine_text(own, sizeof own);
+  bool same = strcmp(own, client->machine) == 0 && strchr(own, '?') == NULL;
+  bl_error_t shm_err = {0};
+  uint64_t deadline_ns = bl_clock_now_ns() + client->open_ms * BL_NS_PER_MS;
+  bool asked = client->wanted_path != BL_CLIENT_PATH_AUTO;
+  if (client->wanted_path == BL_CLIENT_PATH_SHM || (!asked && same)) {
+    client->shm = true;
+    snprintf(client->path, sizeof client->path, "shm: %s", asked ? "asked for" : "same machine");
+    bl_status_t status = bl__connect(client, deadline_ns, &shm_err);
+    if (status == BL_OK || asked || client->data_tcp_address[0] == '\0' || status == BL_FENCED || status == BL_DENIED) {
+      if (err != NULL) {
+        *err = shm_err;
+      }
+      return status;
+    }
+  }
+  client->shm = false;
+  snprintf(client->path, sizeof client->path, "tcp: %.180s",
+           asked                     ? "asked for"
+           : shm_err.status != BL_OK ? shm_err.text
+                                     : "the store is on another machine");
+  return bl__connect(client, deadline_ns, err);
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// One end of a data connection as bytes in both directions: the seam under which a connection is plain or encrypted.
+// Everything above it (inlet.h, outlet.h) only reads and writes streams.
+//
+//   bl_stream_t stream;
+//   bl_stream_plain(&stream, fd, is_unix);
+//   bl_stream_read(&stream, parts, 2); ... bl_stream_write(&stream, parts, 1, -1); ...
+//   bl_stream_close(&stream);
+//
+// Descriptors travel over unix sockets only: a write attaches one to its first byte, a read collects them in order.
+// Thread: one thread may read while another writes; close when neither does.
+#ifndef BALLAST_DATAPATH_STREAM_H
+#define BALLAST_DATAPATH_STREAM_H
+
+#include "datapath/socket.h"
+
+typedef struct bl_stream bl_stream_t;
+
+typedef struct bl_stream_ops {
+  // As readv and sendmsg return: -1 with EAGAIN when it would block, 0 at the end of the stream.
+  ssize_t (*read)(bl_stream_t *stream, const struct iovec *parts, size_t part_count);
+  ssize_t (*write)(bl_stream_t *stream, const struct iovec *parts, size_t part_count, int fd); // fd: -1 is none
+  void (*close)(bl_stream_t *stream);                                                          // the descriptor too
+} bl_stream_ops_t;
+
+struct bl_stream {
+  const bl_stream_ops_t *ops;
+  void *state; // of the ops
+  int fd;      // -1: closed
+  bool is_unix;
+  int passed[BL_SOCKET_MAX_DESCRIPTORS]; // came with what was read and were not taken yet
+  size_t passed_count;
+};
+
+// Takes over a connected, non-blocking socket. TCP sockets get large buffers.
+void bl_stream_plain(bl_stream_t *stream, int fd, bool is_unix);
+// Closes, together with descriptors that nobody took. Twice is fine.
+void bl_stream_close(bl_stream_t *stream);
+// The oldest descriptor that came, now the caller's; -1 when there is none.
+int bl_stream_take_descriptor(bl_stream_t *stream);
+
+static inline ssize_t bl_stream_read(bl_stream_t *stream, const struct iovec *parts, size_t part_count) {
+  return stream->ops->read(stream, parts, part_count);
+}
+static inline ssize_t bl_stream_write(bl_stream_t *stream, const struct iovec *parts, size_t part_count, int fd) {
+  return stream->ops->write(stream, parts, part_count, fd);
+}
+
+#endif
