@@ -182,10 +182,9 @@ static void over(bl__move_t *move, bool moved) {
   uint64_t hash = move->hash;
   if (move->kind == BL__MOVE_RECEIVE) {
     what.checksum = move->verified ? line->inlet.frame.checksum : 0; // of the last chunk: the whole block's
-  } else if (move->kind == BL__MOVE_SEND) {
-    hash = move->sender.hash;
   }
-  if (!move->verified) {
+  if (!move->verified ||
+      move->kind == BL__MOVE_SEND) { // a load is verified where it arrives, against what was recorded
     hash = what.checksum;
   }
   move->next = lines->unused;

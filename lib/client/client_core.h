@@ -153,7 +153,8 @@ struct bl_client {
   bl_stream_t stream;
   bl_inlet_t inlet;
   bl_outlet_t outlet;
-  bool linked; // the stream is up
+  bool linked;  // the stream is up
+  bool refused; // nobody listens where it was
   uint64_t link_at_ns, link_wait_ns;
   bl__operation_t *queue_first, *queue_last;     // wait for their turn
   bl__operation_t *sending_first, *sending_last; // tcp: evicts whose bytes go out, in order

@@ -34,6 +34,7 @@ static bl_status_t open_stream(bl_client_t *client, const char *address, uint64_
     return status;
   }
   int errno_value = wait_for(fd, POLLOUT, deadline_ns) ? bl_socket_error(fd) : ETIMEDOUT;
+  client->refused = errno_value == ECONNREFUSED;
   if (errno_value != 0) {
     close(fd);
     return bl_error_set(err, bl_status_from_errno(errno_value), "connect to %s: %s", address, strerror(errno_value));

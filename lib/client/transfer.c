@@ -344,6 +344,11 @@ static void link_again(bl_client_t *client, uint64_t now_ns) {
     send_again(client);
     return;
   }
+  if (client->refused) { // a store that lives listens
+    (void)bl_error_set(&err, BL_UNAVAILABLE, "the store at %s is gone: what it held is lost", client->store);
+    bl__lose(client, &err);
+    return;
+  }
   if (status == BL_FENCED || status == BL_NOT_FOUND || status == BL_DENIED) { // another store, or another holder
     bl__lose(client, &err);
     return;

@@ -45,7 +45,8 @@ static inline void store_start(store_process_t *store, const char *capacity, con
     dup2(ready[1], 4);
     setenv("BALLAST_LOG", "error", 1);
     execl(BALLAST_BINARY_DIR "/bin/activation-store", "activation-store", "--listen", store->address, "--capacity",
-          capacity, "--ttl", ttl, "--grace", grace, "--drain", "20", "--ready-fd", "4", (char *)NULL);
+          capacity, "--ttl", ttl, "--grace", grace, "--drain", "20", "--data-tcp", "127.0.0.1:0", "--ready-fd", "4",
+          (char *)NULL);
     _exit(127);
   }
   close(ready[1]);
