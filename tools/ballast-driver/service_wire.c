@@ -3,6 +3,7 @@
 
 #include "loop/timer.h"
 #include "messages_wire.h"
+#include "policy_wire.h"
 #include "sys/log.h"
 
 #include "ballast/v1/driver.pb-c.h"
@@ -95,6 +96,10 @@ static bool refuse_early(bl_driver_service_t *service, bl_rpc_call_t *call) {
   }
   bl_rpc_call_finish(call, BL_PRECONDITION, service->ended ? "the run has ended" : "the driver is starting");
   return true;
+}
+
+bl_driver_t *bl_driver_service_enter(bl_driver_service_t *service, bl_rpc_call_t *call) {
+  return refuse_early(service, call) ? NULL : service->driver;
 }
 
 // ---- watchers ------------------------------------------------------------------------------------------------------
@@ -573,6 +578,9 @@ bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl_rpc_server_
       {"Generate", handle_generate},
       {"Trace", handle_trace},
       {"Checkpoint", handle_checkpoint},
+      {"SetPolicy", bl_policy_handle_set},
+      {"GetPolicy", bl_policy_handle_get},
+      {"PolicyHistory", bl_policy_handle_history},
   };
   return bl_rpc_server_add_service(server, &ballast__v1__driver__descriptor, methods,
                                    sizeof methods / sizeof methods[0], service, err);

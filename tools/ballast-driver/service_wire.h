@@ -19,6 +19,9 @@ void bl_driver_service_destroy(bl_driver_service_t *service); // after the serve
 BL_MUST_USE bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl_rpc_server_t *server, bl_error_t *err);
 void bl_driver_service_set_driver(bl_driver_service_t *service, bl_driver_t *driver);
 
+// For handlers in other files: the driver, or NULL when the call has been ended (too early, too late, given up).
+bl_driver_t *bl_driver_service_enter(bl_driver_service_t *service, bl_rpc_call_t *call);
+
 // For bl_driver_options_t.observer.
 void bl_driver_service_changed(void *context); // the service
 // The recorder is the watcher that acknowledges what it has written. Commits wait for it, also when it has gone, for a

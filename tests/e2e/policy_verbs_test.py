@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ballastctl policy` on a live run: get, set, history, rollback, dry runs and every output format; what every refusal
+says and its exit code, and that a refusal changes nothing; a driver that is stopped is a deadline."""
+import json
+import os
+import signal
+import subprocess
+
+from ballast import (CTL, assert_nothing_left, descendants, environment, losses, program_of, read_report, run_job, scratch,
+                     shared_memory_files, small_inline, wait_until, write_job)
+
+STEPS = 100000  # more than the test lets run
+
+
+def policy(folder, *words, expect=0):
+    done = subprocess.run([CTL, "policy", *words], env=environment(folder), text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    assert done.returncode == expect, f"policy {words}: exit {done.returncode}, expected {expect}: {done.stderr}"
+    return done
+
+
+def get(folder):
+    return json.loads(policy(folder, "get", "-o", "json", "--timeout", "60").stdout)
+
+
+def in_force(folder):
+    now = get(folder)
+    return {key: now[key] for key in ("policy", "cap", "version", "from_step")}
+
+
+REFUSALS = [
+    (2, "is no policy: none, bpipe, cap or auto", "set", "level"),
+    (2, "needs a number of slots", "set", "cap"),
+    (2, "has no cap", "set", "none", "3"),
+    (2, "is no cap", "set", "cap", "many"),
+    (2, "is no cap", "set", "cap", "0"),
+    (2, "is no cap", "set", "cap", "99999999999"),
+    (2, "is no mode of balancing", "set", "bpipe", "--mode", "quick"),
+    (2, "names no devices", "set", "none", "--device", "1"),
+    (2, "devices 0 to 63", "set", "bpipe", "--device", "64"),
+    (2, "usage", "set"),
+    (2, "rollbak", "rollbak"),
+    (2, "is no version", "rollback", "last"),
+    (3, "device 7 does not exist: the devices are 0 to 3", "set", "cap", "3", "--device", "7"),
+    (3, "version 1234 is not known", "rollback", "1234"),
+    (8, "the smallest that works is 3", "set", "cap", "2"),
+    (8, "the smallest that works is 3", "set", "bpipe", "1"),
+    (8, "the smallest that works is", "set", "cap", "2", "--dry-run"),
+]
+
+
+def check_refusals(folder):
+    before = in_force(folder)
+    for code, text, *words in REFUSALS:
+        done = policy(folder, *words, expect=code)
+        assert text in done.stderr and not done.stdout, f"{words}: {done.stderr!r} {done.stdout!r}"
+    policy(folder, "get", "--endpoint", f"unix:{folder}/nobody", expect=5)
+    assert in_force(folder) == before, "a refusal changed something"
+    print(f"ok {len(REFUSALS)} refusals")
+
+
+def check_formats(folder):
+    now = get(folder)
+    assert [device["device"] for device in now["devices"]] == [0, 1, 2, 3]
+    assert [device["own_slots"] for device in now["devices"]] == [4, 3, 2, 1]
+    lines = policy(folder, "get").stdout.splitlines()
+    assert lines[0].split() == ["POLICY", "CAP", "VERSION", "FROM", "STEP"] and len(lines) == 2, lines
+    assert "4 3 2 1" in policy(folder, "get", "-o", "wide").stdout
+    assert "policy: " in policy(folder, "get", "-o", "yaml").stdout
+    assert policy(folder, "get", "-o", "name").stdout.strip() == now["policy"]
+    rows = [json.loads(line) for line in policy(folder, "history", "-o", "ndjson").stdout.splitlines()]
+    assert rows == json.loads(policy(folder, "history", "-o", "json").stdout)
+    assert [row["version"] for row in rows] == list(range(now["version"], 0, -1)), rows
+    print("ok formats")
+
+
+def check_changes(folder):
+    assert in_force(folder) == {"policy": "none", "cap": None, "version": 1, "from_step": 1}
+    four = json.loads(policy(folder, "set", "cap", "4", "-o", "json", "--wait").stdout)
+    assert (four["version"], four["cap"], four["unchanged"]) == (2, 4, False) and four["from_step"] > 1, four
+    again = policy(folder, "set", "cap", "4", "-o", "json", "--wait")
+    assert json.loads(again.stdout)["unchanged"] and "in force already" in again.stderr
+    five = json.loads(policy(folder, "set", "cap", "5", "--dry-run", "-o", "json", "--timeout", "60").stdout)
+    assert (five["version"], five["from_step"]) == (None, None) and len(five["devices"]) == 4, five
+    assert in_force(folder)["version"] == 2, "a dry run changed something"
+    back = json.loads(policy(folder, "rollback", "-o", "json", "--wait").stdout)
+    assert (back["policy"], back["version"], back["restores"]) == ("none", 3, 1), back
+    back = json.loads(policy(folder, "rollback", "2", "-o", "json", "--wait").stdout)
+    assert (back["policy"], back["cap"], back["version"], back["restores"]) == ("cap", 4, 4, 2), back
+    print("ok changes")
+    return [1, four["from_step"], 0, back["from_step"]]
+
+
+def check_stopped_driver(folder, driver):
+    before = in_force(folder)
+    os.kill(driver, signal.SIGSTOP)
+    try:
+        done = policy(folder, "get", "--timeout", "0.5", expect=6)
+        assert not done.stdout
+        done = policy(folder, "set", "cap", "6", "--timeout", "0.5", expect=6)
+        assert "may still come into force" in done.stderr, done.stderr
+    finally:
+        os.kill(driver, signal.SIGCONT)
+    # The driver has the request or not; either way it goes on with one of the two.
+    after = in_force(folder)
+    assert after == before or after["cap"] == 6, after
+    print("ok stopped driver")
+
+
+def main():
+    shared = shared_memory_files()
+    with scratch() as folder:
+        job = write_job(folder, model=small_inline(hidden=32), pipeline={"stages": 4},
+                        train={"steps": STEPS, "micro_batch": 1, "micro_batches": 8})
+        report = os.path.join(folder, "report.jsonl")
+        with open(os.path.join(folder, "stderr.txt"), "w+") as errors:
+            run = subprocess.Popen([CTL, "run", job, "--local", "--report", report], env=environment(folder),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
+            pids = []
+            try:
+                wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 60, "no step was recorded")
+                pids = descendants(run.pid)
+                since = check_changes(folder)
+                check_refusals(folder)
+                check_formats(folder)
+                check_stopped_driver(folder, next(pid for pid in pids if program_of(pid) == "ballast-driver"))
+            finally:
+                run.send_signal(signal.SIGINT)
+                code = run.wait(120)
+            errors.seek(0)
+            assert code == 130, f"exit code {code}: {errors.read()[-3000:]}"
+        events = [event for event in read_report(report) if event["event"] == "step"]
+        for version, step in ((2, since[1]), (4, since[3])):
+            assert events[step - 1]["policy_version"] == version and events[step - 1]["policy"] == "cap", events[step - 1]
+            assert events[step - 2]["policy_version"] < version, events[step - 2]
+        fixed, _ = run_job(folder, job, "--local", "--set", "train.steps=10")
+        assert losses(fixed) == losses(events[:10]), "a policy changed the losses"
+        assert_nothing_left(folder, pids, shared)
+        print(f"ok {len(events)} steps")
+
+
+main()

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy_wire.h"
+
+#include "policy_records_wire.h"
+#include "service_wire.h"
+
+#include "ballast/v1/driver.pb-c.h"
+
+#include <stdlib.h>
+
+// What a plan takes of the devices, as messages.
+typedef struct shares {
+  Ballast__V1__DeviceShare *messages;
+  Ballast__V1__DeviceShare **pointers; // [count]
+  size_t count;
+} shares_t;
+
+static void free_shares(shares_t *shares) {
+  free(shares->messages);
+  free(shares->pointers);
+}
+
+// Without memory: none.
+static shares_t make_shares(const bl_holdings_t *holdings) {
+  size_t count = holdings != NULL ? holdings->devices : 0;
+  shares_t shares = {.messages = calloc(count + 1, sizeof *shares.messages),
+                     .pointers = calloc(count + 1, sizeof(Ballast__V1__DeviceShare *))};
+  for (size_t i = 0; shares.messages != NULL && shares.pointers != NULL && i < count; i++) {
+    Ballast__V1__DeviceShare *share = &shares.messages[i];
+    *share = (Ballast__V1__DeviceShare)BALLAST__V1__DEVICE_SHARE__INIT;
+    share->device = (int32_t)i;
+    share->own_slots = holdings->own[i];
+    share->lent_slots = holdings->lent[i];
+    share->evictions = holdings->evicted[i];
+    shares.pointers[i] = share;
+    shares.count = i + 1;
+  }
+  return shares;
+}
+
+// As with a pause: a change whose client gives up is made all the same, and the answer goes nowhere.
+static void was_set(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
+  bl_rpc_call_t *call = context;
+  if (err->status != BL_OK) {
+    bl_rpc_call_fail(call, err);
+    return;
+  }
+  Ballast__V1__SetPolicyResponse output = BALLAST__V1__SET_POLICY_RESPONSE__INIT;
+  bl_policy_wire_t policy;
+  bl_policy_to_wire(answer->record, &policy);
+  shares_t shares = make_shares(answer->holdings);
+  output.policy = &policy.message;
+  output.unchanged = answer->unchanged;
+  output.devices = shares.pointers;
+  output.n_devices = shares.count;
+  bl_rpc_call_reply(call, &output.base);
+  free_shares(&shares);
+}
+
+static bl_status_t read_request(const Ballast__V1__SetPolicyRequest *message, const bl_job_t *job,
+                                bl_policy_request_t *request, bl_error_t *err) {
+  *request = (bl_policy_request_t){.request = message->request,
+                                   .rollback = message->rollback,
+                                   .to_version = message->to_version,
+                                   .dry_run = message->dry_run};
+  if (message->rollback) {
+    return BL_OK;
+  }
+  bl_status_t status =
+      bl_policy_read(message->name, message->cap, message->mode, bl_policy_of_job(job).mode, &request->policy, err);
+  for (size_t i = 0; i < message->n_devices && status == BL_OK; i++) {
+    status = bl_policy_add_device(&request->policy, message->devices[i], err);
+  }
+  return status;
+}
+
+void bl_policy_handle_set(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_driver_t *driver = bl_driver_service_enter(context, call);
+  if (driver == NULL) {
+    return;
+  }
+  bl_policy_request_t request;
+  bl_error_t err;
+  if (read_request((const Ballast__V1__SetPolicyRequest *)input, bl_driver_job(driver), &request, &err) != BL_OK) {
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  bl_driver_set_policy(driver, &request, was_set, call);
+}
+
+void bl_policy_handle_get(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  (void)input;
+  const bl_driver_t *driver = bl_driver_service_enter(context, call);
+  if (driver == NULL) {
+    return;
+  }
+  bl_policies_view_t view = bl_driver_policies(driver);
+  const bl_policy_record_t *current = bl_policy_book_current(view.book);
+  if (current == NULL) {
+    bl_rpc_call_finish(call, BL_PRECONDITION, "the run is being set up: no policy is in force yet");
+    return;
+  }
+  Ballast__V1__GetPolicyResponse output = BALLAST__V1__GET_POLICY_RESPONSE__INIT;
+  bl_policy_wire_t policy;
+  bl_policy_to_wire(current, &policy);
+  shares_t shares = make_shares(view.holdings);
+  uint32_t budget = bl_driver_training(driver)->budget;
+  output.policy = &policy.message;
+  output.plan_version = view.plan_version;
+  output.devices = shares.pointers;
+  output.n_devices = shares.count;
+  output.waiting = (uint32_t)view.waiting;
+  output.budget = budget == UINT32_MAX ? 0 : budget;
+  bl_rpc_call_reply(call, &output.base);
+  free_shares(&shares);
+}
+
+void bl_policy_handle_history(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  (void)input;
+  const bl_driver_t *driver = bl_driver_service_enter(context, call);
+  if (driver == NULL) {
+    return;
+  }
+  bl_policy_book_wire_t *book = malloc(sizeof *book);
+  if (book == NULL) {
+    bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the history");
+    return;
+  }
+  bl_policy_book_to_wire(bl_driver_policies(driver).book, book);
+  Ballast__V1__PolicyRecord *newest_first[BL_POLICY_HISTORY];
+  for (size_t i = 0; i < book->count; i++) {
+    newest_first[i] = book->pointers[book->count - 1 - i];
+  }
+  Ballast__V1__PolicyHistoryResponse output = BALLAST__V1__POLICY_HISTORY_RESPONSE__INIT;
+  output.policies = newest_first;
+  output.n_policies = book->count;
+  bl_rpc_call_reply(call, &output.base);
+  free(book);
+}
