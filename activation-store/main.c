@@ -171,10 +171,13 @@ static bl_status_t choose_data_tcp(program_t *self, bl_error_t *err) {
     return told == NULL ? BL_OK : bl_error_set(err, BL_INVALID, "--data-tcp %s: that is a unix socket", told);
   }
   bl_status_t status = bl_host_of_address(address, host, sizeof host, err);
-  if (status == BL_OK && !common->plaintext && !bl_host_is_loopback(host)) {
-    status =
-        bl_error_set(err, BL_DENIED, "--%s %s: plaintext is refused off the loopback interface; --plaintext allows it",
-                     told != NULL ? "data-tcp" : "listen", address);
+  if (status == BL_OK && !common->tls.plaintext && !bl_host_is_loopback(host)) {
+    if (told == NULL) {
+      bl_log(BL_LOG_INFO, "no data path over tcp: off the loopback interface it takes --plaintext");
+      return BL_OK;
+    }
+    status = bl_error_set(
+        err, BL_DENIED, "--data-tcp %s: plaintext is refused off the loopback interface; --plaintext allows it", told);
   }
   uint16_t port = told != NULL ? (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10) : 0;
   return status == BL_OK ? bl_address_resolve(host, port, &self->data_tcp, err) : status;
