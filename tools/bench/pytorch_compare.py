@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One stage of Ballast against PyTorch: the same GPT-2 layers, forward, backward and update, one thread, by turns.
+
+    python3 tools/bench/pytorch_compare.py [--hidden 768] [--dtype fp32] [--pairs 7] [--layers N] [--seq N] [--batch N]
+
+Needs `torch` in the Python that runs it. PyTorch is eager, scaled_dot_product_attention, fused AdamW, the layers alone
+(without embedding and head), with the presets of `ballast-bench stage`. The matmul ceiling is that of `ballast-bench
+stage`, in fp32, measured in the run beside: the best of oneDNN's forms at 256x768x256 and 1024x3072x768. What PyTorch's
+own torch.mm reaches at these shapes is printed too: where its library of products does not know the CPU it is far below.
+Printed are medians over pairs. F and B are counted as `ballast-bench stage` does: products with weights and causal
+attention, 2 FLOP per multiply-add.
+"""
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BENCH = os.path.join(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")), "ballast-bench")
+CEILING_SECONDS = 0.05
+
+
+def presets(options):
+    """As tools/bench/stage.c."""
+    large = options.hidden >= 768
+    options.layers = options.layers or (12 if large else 8)
+    options.seq = options.seq or (1024 if large else 256)
+    options.batch = options.batch or (1 if large else 4)
+
+
+def make_model(torch, options):
+    functional = torch.nn.functional
+
+    class Layer(torch.nn.Module):
+        def __init__(self, hidden):
+            super().__init__()
+            self.heads = hidden // 64
+            self.norm1, self.norm2 = torch.nn.LayerNorm(hidden), torch.nn.LayerNorm(hidden)
+            self.qkv, self.out = torch.nn.Linear(hidden, 3 * hidden), torch.nn.Linear(hidden, hidden)
+            self.up, self.down = torch.nn.Linear(hidden, 4 * hidden), torch.nn.Linear(4 * hidden, hidden)
+
+        def forward(self, x):
+            batch, seq, hidden = x.shape
+            q, k, v = self.qkv(self.norm1(x)).view(batch, seq, 3, self.heads, 64).permute(2, 0, 3, 1, 4)
+            attention = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(attention.transpose(1, 2).reshape(batch, seq, hidden))
+            return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+    return torch.nn.Sequential(*[Layer(options.hidden) for _ in range(options.layers)])
+
+
+def work(options):
+    """FLOP of F and B, and of each alone."""
+    rows, hidden = options.batch * options.seq, options.hidden
+    products = 2 * rows * 12 * hidden * hidden * options.layers
+    attention = 2 * rows * (options.seq + 1) / 2 * hidden * options.layers
+    return 3 * products + (2 + 4) * attention
+
+
+class PyTorch:
+    def __init__(self, options):
+        import torch
+        torch.set_num_threads(1)
+        torch.manual_seed(1)
+        self.torch, self.options = torch, options
+        self.dtype = torch.bfloat16 if options.dtype == "bf16" else torch.float32
+        self.model = make_model(torch, options)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.x = torch.randn(options.batch, options.seq, options.hidden, requires_grad=True)
+        self.dy = 1e-3 * torch.randn(options.batch, options.seq, options.hidden)
+        self.shapes = [(torch.randn(m, k), torch.randn(k, n)) for m, n, k in ((256, 768, 256), (1024, 3072, 768))]
+
+    def ceiling(self):
+        """FLOP/s of the better shape."""
+        best = 0
+        for a, b in self.shapes:
+            self.torch.mm(a, b)
+            done, start = 0, time.perf_counter()
+            while time.perf_counter() - start < CEILING_SECONDS:
+                self.torch.mm(a, b)
+                done += 2 * a.shape[0] * a.shape[1] * b.shape[1]
+            best = max(best, done / (time.perf_counter() - start))
+        return best
+
+    def step(self):
+        """Seconds of F and B, and of the update."""
+        start = time.perf_counter()
+        with self.torch.autocast("cpu", self.torch.bfloat16, enabled=self.options.dtype == "bf16"):
+            y = self.model(self.x)
+        y.backward(self.dy.to(y.dtype))
+        middle = time.perf_counter()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=False)
+        self.x.grad = None
+        return middle - start, time.perf_counter() - middle
+
+    def sample(self):
+        before = self.ceiling()
+        compute, update = self.step()
+        return compute, update, max(before, self.ceiling())
+
+
+def ballast(options):
+    """Seconds of F and B and of the update, the ceiling, and what ran."""
+    output = subprocess.run(
+        [BENCH, "stage", "--prepack", "--pairs", "1", "--hidden", str(options.hidden), "--layers", str(options.layers),
+         "--seq", str(options.seq), "--micro-batch", str(options.batch), "--dtype", options.dtype, "--processor",
+         str(options.processor)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    seconds = {part: float(value) * 1e-3 for part, value in re.findall(r"^  (F|B|update) +([0-9.]+) ms", output, re.M)}
+    ceiling = float(re.search(r"^ceiling ([0-9.]+) GFLOP/s", output, re.M)[1]) * 1e9
+    return seconds["F"] + seconds["B"], seconds["update"], ceiling, output.splitlines()[0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hidden", type=int, default=768)
+    parser.add_argument("--layers", type=int, default=0)
+    parser.add_argument("--seq", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast on PyTorch's side")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--processor", type=int, default=0)
+    options = parser.parse_args()
+    presets(options)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.sched_setaffinity(0, {options.processor})
+    try:
+        other = PyTorch(options)
+    except ImportError as error:
+        sys.exit(f"pytorch_compare.py: needs PyTorch in this Python: {error}")
+    other.step()  # warm
+    theirs, ours = [], []
+    for _ in range(options.pairs):
+        theirs.append(other.sample())
+        ours.append(ballast(options))
+
+    def ratio(part):
+        return statistics.median(part(t) / part(o) for t, o in zip(theirs, ours))
+
+    def share(samples):
+        return 100 * statistics.median(work(options) / sample[0] / our[2] for sample, our in zip(samples, ours))
+
+    print(f"{ours[0][3]}\nPyTorch {other.torch.__version__}: eager, SDPA, fused AdamW, {options.dtype}")
+    print(f"PyTorch over Ballast: F and B {ratio(lambda s: s[0]):.2f}x, with the update {ratio(lambda s: s[0] + s[1]):.2f}x "
+          f"({options.pairs} pairs)")
+    print(f"share of the fp32 matmul ceiling of {statistics.median(our[2] for our in ours) * 1e-9:.0f} GFLOP/s: PyTorch "
+          f"{share(theirs):.1f} %, Ballast {share(ours):.1f} %; torch.mm alone reaches "
+          f"{100 * statistics.median(their[2] / our[2] for their, our in zip(theirs, ours)):.1f} % of it")
+
+
+main()
