@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies are changed while the driver is killed at random points and started again: a change that was answered is in
+force from the step that was named on, also under later drivers, with the history before it; versions never fall; and the
+losses are those of a run under one policy. BALLAST_TEST_KILLS sets how often (default 6)."""
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+from ballast import CTL, Service, environment, losses, read_report, run_job, scratch, seed, stages, wait_until, write_job
+
+POLICIES = [["cap", "2"], ["none"], ["cap", "3"], ["bpipe", "2"]]
+
+
+def policy(folder, address, *words):
+    return subprocess.run([CTL, "policy", *words, "-o", "json", "--endpoint", address, "--timeout", "60"],
+                          env=environment(folder), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=120)
+
+
+def flip(folder, address, over, answers, failures):
+    """Sets one policy after the other until `over`; whatever is answered goes to `answers`, bad failures to `failures`."""
+    i = 0
+    while not over.is_set():
+        done = policy(folder, address, "set", *POLICIES[i % len(POLICIES)])
+        if done.returncode == 0:
+            answers.append(json.loads(done.stdout))
+            i += 1
+        elif done.returncode not in (4, 5):  # 4: it is just being set up, or over; 5: nobody is there
+            failures.append(done.stderr)
+            return
+
+
+def check(events, answers):
+    versions = [event["policy_version"] for event in events]
+    assert versions == sorted(versions) and versions[0] == 1, versions
+    assert answers, "nothing was answered"
+    for answer in answers:
+        at = answer["from_step"]
+        if at <= len(events):
+            assert events[at - 1]["policy_version"] >= answer["version"], (answer, events[at - 1])
+            assert at == 1 or events[at - 2]["policy_version"] < answer["version"], (answer, events[at - 2])
+        for event in events:
+            if event["policy_version"] == answer["version"]:
+                assert event["policy"] == answer["policy"], (answer, event)
+
+
+def main():
+    choice = seed()
+    kills = int(os.environ.get("BALLAST_TEST_KILLS", "6"))
+    with scratch() as folder:
+        train = {"steps": 100 + 60 * kills, "micro_batch": 2, "micro_batches": 4, "lr": 1e-3, "clip": 1.0}
+        reference, _ = run_job(folder, write_job(folder, train=train), "--local")
+        with stages(folder, 2) as services:
+            address = f"unix:{folder}/driver.sock"
+            job = write_job(folder, train=train,
+                            services={"stages": [s.address for s in services], "driver": address})
+            report = os.path.join(folder, "interrupted.jsonl")
+            over, answers, failures = threading.Event(), [], []
+            errors = open(os.path.join(folder, "stderr.txt"), "w+")
+
+            def start():
+                return Service(folder, "ballast-driver", "--job", job, "--listen", address, "--linger")
+
+            driver = start()
+            control = subprocess.Popen([CTL, "run", job, "--report", report], env=environment(folder),
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
+            flipper = threading.Thread(target=flip, args=(folder, address, over, answers, failures))
+            try:
+                wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 60, "no step was recorded")
+                flipper.start()
+                wait_until(lambda: answers or failures, 60, "no change was answered")
+                for _ in range(kills):
+                    time.sleep(choice.uniform(0.0, 0.4))
+                    driver.kill(signal.SIGKILL)
+                    driver = start()
+                known = wait_until(lambda: (lambda done: done.returncode == 0 and json.loads(done.stdout))(
+                    policy(folder, address, "history")), 60, "no history")
+                code = control.wait(240)
+                errors.seek(0)
+                assert code == 0, f"exit code {code}\n{errors.read()[-4000:]}\n{driver.log()[-4000:]}"
+            finally:
+                over.set()
+                if flipper.is_alive():
+                    flipper.join(120)
+                if control.poll() is None:
+                    control.kill()
+                driver.end()
+            assert not failures, failures[0]
+            events = [event for event in read_report(report) if event["event"] == "step"]
+            assert losses(events) == losses(reference), "changes of policy and deaths of drivers changed the losses"
+            check(events, answers)
+            by_version = {answer["version"]: answer["policy"] for answer in answers}
+            versions = [record["version"] for record in known]
+            assert versions == list(range(versions[0], versions[0] - len(versions), -1)), versions
+            for record in known:
+                assert by_version.get(record["version"], record["policy"]) == record["policy"], record
+            for service in services:
+                assert service.process.poll() is None, "stages live on"
+            print(f"ok {kills} kills, {len(answers)} changes in {len(events)} steps, history of {len(known)}")
+
+
+main()
