@@ -149,8 +149,9 @@ static void on_drain_poll(bl_timer_t *timer, void *context) {
 
 static void signalled(bl_daemon_t *daemon, int number, void *context) {
   program_t *self = context;
-  bl_log(BL_LOG_INFO, "%s on %s", self->draining ? "ending" : "draining", strsignal(number));
-  if (self->draining || number != SIGTERM) {
+  bool ends = self->draining || number != SIGTERM;
+  bl_log(BL_LOG_INFO, "%s on %s", ends ? "ending" : "draining", strsignal(number));
+  if (ends) {
     bl_daemon_stop(daemon, 0);
     return;
   }

@@ -96,9 +96,8 @@ typedef struct bl__plans {
   bl_error_t refusal;
 
   bool setting_up;
-  uint64_t setup_began_ms, again_ms; // of a plan that is refused for now; 0: none
-  bl_run_kind_t next_kind;           // to be proposed next in setup
-  bl__change_t *changes;             // that wait
+  bl_run_kind_t next_kind; // to be proposed next in setup
+  bl__change_t *changes;   // that wait
   size_t waiting;
   uint64_t changed_after; // attempt after which the last change was concluded
 } bl__plans_t;

@@ -35,7 +35,7 @@ static void answered(json_t *value, const bl_error_t *err, void *context) {
   bl_loop_stop(question->loop);
 }
 
-static bl_status_t ask(const char *address, double timeout_seconds, json_t **answer, bl_error_t *err) {
+bl_status_t bl_ctl_driver_ask(const char *address, double timeout_seconds, json_t **answer, bl_error_t *err) {
   question_t question = {.err = err};
   bl_rpc_t *rpc = NULL;
   bl_ctl_driver_t *driver = NULL;
@@ -78,7 +78,7 @@ bl_status_t bl_ctl_ask_status(const char *program, const char *about, int argc, 
     *output = (bl_ctl_output_t)arguments.output;
     status = bl_ctl_endpoints_find(arguments.endpoint, &endpoints, err);
     if (status == BL_OK) {
-      status = ask(bl_ctl_endpoints_driver(endpoints), arguments.timeout_seconds, status_json, err);
+      status = bl_ctl_driver_ask(bl_ctl_endpoints_driver(endpoints), arguments.timeout_seconds, status_json, err);
     }
   }
   json_decref(endpoints);

@@ -21,5 +21,8 @@ extern const bl_option_t bl_ctl_ask_rows[];
 // and *status_json is NULL.
 BL_MUST_USE bl_status_t bl_ctl_ask_status(const char *program, const char *about, int argc, char *const *argv,
                                           bl_ctl_output_t *output, json_t **status_json, bl_error_t *err);
+// The status of the driver at `address`; *answer is the caller's.
+BL_MUST_USE bl_status_t bl_ctl_driver_ask(const char *address, double timeout_seconds, json_t **answer,
+                                          bl_error_t *err);
 
 #endif

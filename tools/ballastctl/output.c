@@ -105,13 +105,13 @@ static void print_yaml(const json_t *value, int indent, bool in_list, FILE *stre
       print_yaml(member, indent + 2, true, stream);
     }
   } else {
-    json_dumpf(value, stream, JSON_ENCODE_ANY | JSON_COMPACT);
+    json_dumpf(value, stream, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     fputc('\n', stream);
   }
 }
 
 static void print_json(const json_t *value, size_t flags, FILE *stream) {
-  json_dumpf(value, stream, flags | JSON_ENCODE_ANY);
+  json_dumpf(value, stream, flags | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
   fputc('\n', stream);
 }
 

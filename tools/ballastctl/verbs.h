@@ -7,14 +7,17 @@
 
 extern const bl_ctl_verb_t bl_ctl_configuration_verb;
 extern const bl_ctl_verb_t bl_ctl_doctor_verb;
+extern const bl_ctl_verb_t bl_ctl_drain_verb;
 extern const bl_ctl_verb_t bl_ctl_estimate_verb;
 extern const bl_ctl_verb_t bl_ctl_health_verb;
+extern const bl_ctl_verb_t bl_ctl_leases_verb;
 extern const bl_ctl_verb_t bl_ctl_policy_verb;
 extern const bl_ctl_verb_t bl_ctl_run_verb;
 extern const bl_ctl_verb_t bl_ctl_schedule_verb;
 extern const bl_ctl_verb_t bl_ctl_simulate_verb;
 extern const bl_ctl_verb_t bl_ctl_stages_verb;
 extern const bl_ctl_verb_t bl_ctl_status_verb;
+extern const bl_ctl_verb_t bl_ctl_stores_verb;
 extern const bl_ctl_verb_t bl_ctl_trace_verb;
 extern const bl_ctl_verb_t bl_ctl_version_verb;
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client of ballast.v1.Store's calls for operators: answers as JSON, free of the wire format.
+//
+// Thread: the loop's. Callbacks fire on it, exactly once per call that returned BL_OK, at bl_ctl_store_destroy at the
+// latest.
+#ifndef BALLAST_BALLASTCTL_STORE_WIRE_H
+#define BALLAST_BALLASTCTL_STORE_WIRE_H
+
+#include "rpc/rpc.h"
+
+#include <jansson.h>
+
+typedef struct bl_ctl_store bl_ctl_store_t;
+typedef void (*bl_ctl_store_fn)(json_t *value, const bl_error_t *err, void *context); // borrowed; NULL on error
+
+BL_MUST_USE bl_status_t bl_ctl_store_create(bl_rpc_t *rpc, const char *address, bl_ctl_store_t **store,
+                                            bl_error_t *err);
+void bl_ctl_store_destroy(bl_ctl_store_t *store); // NULL is fine
+
+// {"revision", "leases": [...]}: all of them, page by page, as of no single instant. `job` and `state` NULL: any. A
+// lease: {"id", "generation", "state", "job", "stage", "session", "room_bytes", "block_bytes", "checksum", "step",
+// "chunk", "micro_batch", "offset_bytes", "age_seconds"}; those of the block are absent where there is none.
+BL_MUST_USE bl_status_t bl_ctl_store_list(bl_ctl_store_t *store, const char *job, const char *state,
+                                          uint64_t deadline_ms, bl_ctl_store_fn done, void *context, bl_error_t *err);
+// One lease. BL_NOT_FOUND.
+BL_MUST_USE bl_status_t bl_ctl_store_get(bl_ctl_store_t *store, uint64_t id, uint64_t deadline_ms, bl_ctl_store_fn done,
+                                         void *context, bl_error_t *err);
+// Takes a lease (`generation` 0: any), or with `session` not 0 all that it holds, from its holder. Answers {}.
+BL_MUST_USE bl_status_t bl_ctl_store_revoke(bl_ctl_store_t *store, uint64_t id, uint64_t generation, uint64_t session,
+                                            uint64_t deadline_ms, bl_ctl_store_fn done, void *context, bl_error_t *err);
+// {"drained"}.
+BL_MUST_USE bl_status_t bl_ctl_store_drain(bl_ctl_store_t *store, bool undrain, uint64_t deadline_ms,
+                                           bl_ctl_store_fn done, void *context, bl_error_t *err);
+// {"incarnation", "state", "revision", "capacity_bytes", ..., "leases": {state: n}, "refusals": {reason: n}, "counters":
+// {name: n}, "sessions": [...]}
+BL_MUST_USE bl_status_t bl_ctl_store_status(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done,
+                                            void *context, bl_error_t *err);
+
+// One change: {"type": ADDED | MODIFIED | DELETED, "revision", "kind", "id", "generation", "from", "to", "stage",
+// "room_bytes"}; kind is lease, session or store.
+typedef void (*bl_ctl_store_event_fn)(json_t *event, void *context); // borrowed
+// Changes from a revision on (0: from now on) until the stream ends. `done` with BL_OK and {"compacted": R}: history
+// begins at R only, which is later than what was asked for.
+BL_MUST_USE bl_status_t bl_ctl_store_watch(bl_ctl_store_t *store, uint64_t from_revision, bl_ctl_store_event_fn event,
+                                           bl_ctl_store_fn done, void *context, bl_error_t *err);
+
+#endif
