@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // activation-store: lends memory under leases, as a gRPC service (ballast.v1.Store), with its health on a port of its own.
+#include "announce_wire.h"
 #include "datapath/address.h"
 #include "loop/timer.h"
 #include "meter.h"
@@ -125,6 +126,7 @@ typedef struct program {
   arguments_t arguments;
   bl_daemon_t *daemon;
   bl_service_t *service;
+  bl_policy_forward_t *forward;
   bl_timer_t *drain_timer;
   uint64_t drain_until_ms;
   char data_address[PATH_MAX];
@@ -230,6 +232,10 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   status = bl_service_create(bl_daemon_loop(daemon), &options, &self->service, err);
   if (status == BL_OK) {
     bl_service_set_board(self->service, bl_daemon_board(daemon));
+    status = bl_policy_forward_create(bl_daemon_rpc(daemon), BL_ANNOUNCE_KEEP_MS, &self->forward, err);
+  }
+  if (status == BL_OK) {
+    bl_service_set_forward(self->service, self->forward);
   }
   return status;
 }
@@ -241,17 +247,20 @@ static void collect(bl_board_t *board, void *context) {
 
 static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err) {
   const program_t *self = context;
-  return bl_service_serve(self->service, server, err);
+  bl_status_t status = bl_service_serve(self->service, server, err);
+  return status == BL_OK ? bl_policy_forward_serve(self->forward, server, err) : status;
 }
 
 static void end_calls(void *context) {
   const program_t *self = context;
   bl_service_end_calls(self->service);
+  bl_policy_forward_end_calls(self->forward);
 }
 
 static void destroy(void *context) {
   const program_t *self = context;
   bl_service_destroy(self->service);
+  bl_policy_forward_destroy(self->forward);
   bl_timer_destroy(self->drain_timer);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_wire.h"
 
+#include "announce_wire.h"
 #include "meter.h"
 #include "operator_wire.h"
 #include "sys/clock.h"
@@ -18,7 +19,8 @@ struct bl_service {
   bl_store_t *store;
   bl_operator_t operators;
   bl_waiting_t waiting;
-  bl_board_t *board; // NULL: nobody measures
+  bl_board_t *board;            // NULL: nobody measures
+  bl_policy_forward_t *forward; // NULL: drivers are not noted
 };
 
 // ---- from the wire -----------------------------------------------------------------------------------------------------
@@ -411,12 +413,22 @@ OPERATOR_CALL(drain)
 OPERATOR_CALL(quota)
 OPERATOR_CALL(status)
 
+static void handle_announce(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  const bl_service_t *self = context;
+  if (self->forward == NULL) {
+    bl_rpc_call_finish(call, BL_UNIMPLEMENTED, "this store passes nothing on");
+    return;
+  }
+  bl_announce_handle(call, input, self->forward);
+}
+
 static const bl_rpc_method_t methods[] = {
-    {"OpenSession", handle_open}, {"KeepAlive", handle_keep_alive}, {"CloseSession", handle_close},
-    {"Reserve", handle_reserve},  {"Unreserve", handle_unreserve},  {"Evict", handle_evict},
-    {"Load", handle_load},        {"ReleaseLease", handle_release}, {"ListLeases", handle_list},
-    {"GetLease", handle_get},     {"WatchLeases", handle_watch},    {"Revoke", handle_revoke},
-    {"Drain", handle_drain},      {"SetQuota", handle_quota},       {"Status", handle_status},
+    {"OpenSession", handle_open},  {"KeepAlive", handle_keep_alive}, {"CloseSession", handle_close},
+    {"Reserve", handle_reserve},   {"Unreserve", handle_unreserve},  {"Evict", handle_evict},
+    {"Load", handle_load},         {"ReleaseLease", handle_release}, {"ListLeases", handle_list},
+    {"GetLease", handle_get},      {"WatchLeases", handle_watch},    {"Revoke", handle_revoke},
+    {"Drain", handle_drain},       {"SetQuota", handle_quota},       {"Status", handle_status},
+    {"Announce", handle_announce},
 };
 
 // ---- creation ----------------------------------------------------------------------------------------------------------
@@ -450,6 +462,10 @@ bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *server, bl_err
 
 bl_store_t *bl_service_store(bl_service_t *self) {
   return self->store;
+}
+
+void bl_service_set_forward(bl_service_t *self, bl_policy_forward_t *forward) {
+  self->forward = forward;
 }
 
 void bl_service_set_board(bl_service_t *self, bl_board_t *board) {

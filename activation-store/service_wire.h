@@ -6,6 +6,7 @@
 
 #include "observe/board.h"
 #include "rpc/server.h"
+#include "service/policy_forward_wire.h"
 #include "store.h"
 
 typedef struct bl_service bl_service_t;
@@ -13,6 +14,8 @@ typedef struct bl_service bl_service_t;
 // `options.observer` is the service's own.
 BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *options, bl_service_t **out,
                                           bl_error_t *err);
+// Where drivers that announce themselves are noted; borrowed. Before serve.
+void bl_service_set_forward(bl_service_t *self, bl_policy_forward_t *forward);
 // Adds the service to a server that has not started.
 BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *server, bl_error_t *err);
 bl_store_t *bl_service_store(bl_service_t *self);

@@ -52,6 +52,7 @@ typedef struct program {
   arguments_t arguments;
   bl_daemon_t *daemon;
   bl_service_t *service;
+  bl_policy_forward_t *forward;
   char data_path[PATH_MAX], data_host[256];
 } program_t;
 
@@ -100,6 +101,10 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   status = bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);
   if (status == BL_OK) {
     bl_service_set_board(self->service, bl_daemon_board(daemon));
+    status = bl_policy_forward_create(bl_daemon_rpc(daemon), 0, &self->forward, err);
+  }
+  if (status == BL_OK) {
+    bl_service_set_forward(self->service, self->forward);
   }
   return status;
 }
@@ -112,17 +117,20 @@ static void collect(bl_board_t *board, void *context) {
 
 static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err) {
   const program_t *self = context;
-  return bl_service_serve(self->service, server, err);
+  bl_status_t status = bl_service_serve(self->service, server, err);
+  return status == BL_OK ? bl_policy_forward_serve(self->forward, server, err) : status;
 }
 
 static void end_calls(void *context) {
   const program_t *self = context;
   bl_service_end_calls(self->service);
+  bl_policy_forward_end_calls(self->forward);
 }
 
 static void destroy(void *context) {
   const program_t *self = context;
   bl_service_destroy(self->service);
+  bl_policy_forward_destroy(self->forward);
 }
 
 int main(int argc, char **argv) {

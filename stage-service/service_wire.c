@@ -23,6 +23,7 @@ struct bl_service {
   void *context;
   bl_board_t *board; // NULL: nobody measures
   bl_plan_notes_t notes;
+  bl_policy_forward_t *forward; // NULL: none
   bl_waiters_t configuring, connecting, running, committing, aborting, copying, writing;
 };
 
@@ -172,6 +173,9 @@ static void handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, 
   const Ballast__V1__TakeoverRequest *request = (const Ballast__V1__TakeoverRequest *)input;
   Ballast__V1__TakeoverResponse output = BALLAST__V1__TAKEOVER_RESPONSE__INIT;
   output.accepted = bl_stage_takeover(self->stage, identity(request->driver), request->run);
+  if (output.accepted && self->forward != NULL) {
+    bl_policy_forward_learn(self->forward, "", request->address); // one driver at a time
+  }
   bl_state_wire_t state;
   bl_state_to_wire(self->stage, &state);
   state.message.plans = bl_plan_notes_list(&self->notes, bl_stage_step(self->stage), &state.message.n_plans);
@@ -593,6 +597,10 @@ bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options
 bl_status_t bl_service_serve(bl_service_t *service, bl_rpc_server_t *server, bl_error_t *err) {
   return bl_rpc_server_add_service(server, &ballast__v1__stage__descriptor, methods, sizeof methods / sizeof methods[0],
                                    service, err);
+}
+
+void bl_service_set_forward(bl_service_t *service, bl_policy_forward_t *forward) {
+  service->forward = forward;
 }
 
 void bl_service_set_board(bl_service_t *self, bl_board_t *board) {

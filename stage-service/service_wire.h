@@ -11,6 +11,7 @@
 
 #include "observe/board.h"
 #include "rpc/server.h"
+#include "service/policy_forward_wire.h"
 #include "stage.h"
 
 typedef struct bl_service bl_service_t;
@@ -19,6 +20,8 @@ typedef void (*bl_service_stop_fn)(void *context, int exit_code);
 // `options.observer` is the service's own. `stop` is called when a driver asks the process to end.
 BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_service_stop_fn stop,
                                           void *context, bl_service_t **service, bl_error_t *err);
+// What is asked about policies is passed on to the driver that the stage follows; `forward` is borrowed.
+void bl_service_set_forward(bl_service_t *service, bl_policy_forward_t *forward);
 // Adds the service to a server that has not started.
 BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *service, bl_rpc_server_t *server, bl_error_t *err);
 // Metrics of what happens go to `board` (meter.h) from now on; borrowed.

@@ -42,6 +42,7 @@ static const bl_access_row_t rows[] = {
     {STORE("Revoke"), OWNERS},
     {STORE("Drain"), OWNERS},
     {STORE("SetQuota"), OWNERS},
+    {STORE("Announce"), BL_DRIVERS},
 
     {DRIVER("Status"), OWNERS},
     {DRIVER("Watch"), OWNERS},
@@ -50,9 +51,10 @@ static const bl_access_row_t rows[] = {
     {DRIVER("Checkpoint"), OWNERS},
     {DRIVER("Generate"), OWNERS},
     {DRIVER("Trace"), OWNERS},
-    {DRIVER("GetPolicy"), OWNERS},
-    {DRIVER("SetPolicy"), OWNERS},
-    {DRIVER("PolicyHistory"), OWNERS},
+    // Stages and stores pass on what people ask them (lib/service/policy_forward_wire.h).
+    {DRIVER("GetPolicy"), OWNERS | BL_STAGES | BL_STORES},
+    {DRIVER("SetPolicy"), OWNERS | BL_STAGES | BL_STORES},
+    {DRIVER("PolicyHistory"), OWNERS | BL_STAGES | BL_STORES},
     {DRIVER("Stop"), OWNERS},
 
     {"grpc.health.v1.Health", "Check", BL_EVERY_ROLE},

@@ -48,6 +48,10 @@ bl_board_t *bl_daemon_board(const bl_daemon_t *self) {
   return self->board;
 }
 
+const char *bl_daemon_address(const bl_daemon_t *self) {
+  return self->address;
+}
+
 const char *bl_daemon_metrics_address(const bl_daemon_t *self) {
   return self->metrics_address;
 }

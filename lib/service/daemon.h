@@ -133,6 +133,8 @@ bl_board_t *bl_daemon_board(const bl_daemon_t *daemon); // of options->metrics; 
 bl_tls_t *bl_daemon_tls(const bl_daemon_t *daemon);     // NULL: plaintext; borrowed
 // For the create hook: what the command line leaves open. Flags that were given win over `more`.
 BL_MUST_USE bl_status_t bl_daemon_secure(bl_daemon_t *daemon, const bl_tls_flags_t *more, bl_error_t *err);
+// Where it serves, as clients reach it; there from the ready hook on.
+const char *bl_daemon_address(const bl_daemon_t *daemon);
 // Where metrics are served, "127.0.0.1:41234"; "" when they are not, or not yet.
 const char *bl_daemon_metrics_address(const bl_daemon_t *daemon);
 // Whether the service reports itself as serving; true once it is ready. For draining.

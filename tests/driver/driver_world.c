@@ -131,7 +131,7 @@ void world_start_driver(driver_world_t *world) {
   require(bl_driver_create(&options, &world->driver, &err), &err);
   world->seen = 0;
   world->ended = false;
-  bl_driver_start(world->driver);
+  bl_driver_start(world->driver, "");
 }
 
 void world_kill_driver(driver_world_t *world) {

@@ -104,7 +104,7 @@ static void test_a_watcher_sees_everything_once(void **state) {
   (void)state;
   open_scene(6);
   watcher_follow(&scene.watcher, 0);
-  bl_driver_start(scene.driver);
+  bl_driver_start(scene.driver, "");
   world_wait(&scene.world, has_watched);
   assert_true(scene.watcher.plan);
   assert_int_equal(scene.watcher.steps, 6);
@@ -116,7 +116,7 @@ static void test_a_watcher_sees_everything_once(void **state) {
 static void test_a_late_watcher_sees_the_same(void **state) {
   (void)state;
   open_scene(6);
-  bl_driver_start(scene.driver);
+  bl_driver_start(scene.driver, "");
   world_wait(&scene.world, is_over);
   watcher_follow(&scene.watcher, 0);
   world_wait(&scene.world, has_watched);
@@ -128,7 +128,7 @@ static void test_a_record_holds_back_the_next_commit(void **state) {
   (void)state;
   open_scene(4);
   watcher_follow(&scene.watcher, RECORD);
-  bl_driver_start(scene.driver);
+  bl_driver_start(scene.driver, "");
   world_wait(&scene.world, second_is_prepared);
   // Many turns of the loop later it still waits, and says for what.
   for (int i = 0; i < 50; i++) {
@@ -152,7 +152,7 @@ static void test_stop(void **state) {
   open_scene(1000000);
   scene.world.stages[0].run_ms = scene.world.stages[1].run_ms = 5;
   watcher_follow(&scene.watcher, 0);
-  bl_driver_start(scene.driver);
+  bl_driver_start(scene.driver, "");
   while (scene.watcher.steps == 0) {
     watcher_ask_status(&scene.watcher);
     world_wait(&scene.world, is_answered);

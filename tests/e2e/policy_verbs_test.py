@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ballastctl policy` on a live run: get, set, history, rollback, dry runs and every output format; what every refusal
-says and its exit code, and that a refusal changes nothing; a driver that is stopped is a deadline."""
+says and its exit code, and that a refusal changes nothing; a driver that is stopped is a deadline; stages and stores pass
+policies on to their driver."""
 import json
 import os
 import signal
 import subprocess
 
-from ballast import (CTL, assert_nothing_left, descendants, environment, losses, program_of, read_report, run_job, scratch,
-                     shared_memory_files, small_inline, wait_until, write_job)
+from ballast import (CTL, Service, assert_nothing_left, descendants, environment, losses, program_of, read_report, run_job, scratch,
+                     shared_memory_files, small_inline, stages, wait_until, write_job)
 
 STEPS = 100000  # more than the test lets run
 
@@ -107,6 +108,37 @@ def check_stopped_driver(folder, driver):
     print("ok stopped driver")
 
 
+def check_forwarding(folder):
+    """Stages know their driver, stores those that announce themselves, and pass policies on."""
+    with stages(folder, 2) as services:
+        stores, driver = [], None
+        try:
+            for _ in range(2):
+                stores.append(Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "1 MiB"))
+            for service in (*services, *stores):
+                done = policy(folder, "get", "--endpoint", service.address, "--timeout", "60", expect=4)
+                assert "no driver is known here" in done.stderr, done.stderr
+            job = write_job(folder, "served.json", train={"steps": STEPS}, model=small_inline(hidden=32),
+                            services={"stages": [s.address for s in services], "stores": [s.address for s in stores]})
+            driver = Service(folder, "ballast-driver", "--job", job, "--listen", "127.0.0.1:0")
+            for at, service in enumerate((*services, *stores)):
+                def known():
+                    return subprocess.run([CTL, "policy", "get", "--endpoint", service.address, "--timeout", "60"],
+                                          env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                          stderr=subprocess.DEVNULL, timeout=120).returncode == 0
+                wait_until(known, 60, f"{service.address} passes nothing on")
+                answer = json.loads(policy(folder, "set", "cap", str(2 + at), "--endpoint", service.address, "--wait",
+                                           "-o", "json").stdout)
+                assert (answer["version"], answer["cap"]) == (2 + at, 2 + at), answer
+                policy(folder, "set", "cap", "1", "--endpoint", service.address, expect=8)
+            assert json.loads(policy(folder, "get", "--endpoint", driver.address, "-o", "json").stdout)["version"] == 5
+        finally:
+            for service in (driver, *stores):
+                if service is not None:
+                    service.end()
+    print("ok forwarding")
+
+
 def main():
     shared = shared_memory_files()
     with scratch() as folder:
@@ -137,6 +169,7 @@ def main():
         assert losses(fixed) == losses(events[:10]), "a policy changed the losses"
         assert_nothing_left(folder, pids, shared)
         print(f"ok {len(events)} steps")
+        check_forwarding(folder)
 
 
 main()

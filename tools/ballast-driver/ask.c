@@ -181,7 +181,7 @@ static void ask(bl_remote_t *stage, const bl_driver_request_t *request) {
   *asked = (asked_t){.stage = stage, .request = *request, .number = stage->ask_number};
   switch (request->verb) {
   case BL_ASK_TAKEOVER:
-    bl_stage_client_takeover(stage->client, request->driver, driver->options.job->name, heard, asked);
+    bl_stage_client_takeover(stage->client, request->driver, driver->options.job->name, driver->address, heard, asked);
     break;
   case BL_ASK_PREPARE: {
     bl_stage_plan_text_t text = bl__plan_text(driver, request);

@@ -196,6 +196,10 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
     status = bl_stage_client_create(options->rpc, options->job->services.stages.items[i], &made->stages[i].client, err);
   }
   if (status == BL_OK) {
+    const char *name = options->job->name != NULL ? options->job->name : "";
+    status = bl_announcer_create(options->rpc, &options->job->services.stores, name, &made->announcer, err);
+  }
+  if (status == BL_OK) {
     status = bl__setup_prepare(made, err);
   }
   if (status == BL_OK) {
@@ -213,7 +217,11 @@ destroy:
   return status;
 }
 
-void bl_driver_start(bl_driver_t *driver) {
+void bl_driver_start(bl_driver_t *driver, const char *address) {
+  driver->address = address;
+  if (address[0] != '\0') {
+    bl_announcer_start(driver->announcer, address);
+  }
   bl__driver_set_phase(driver, "connecting", "", 0);
   bl_timer_start(driver->tick, BL__TICK_MS, BL__TICK_MS);
   bl__presence_begin(driver);
@@ -232,6 +240,7 @@ void bl_driver_destroy(bl_driver_t *driver) {
     bl_ballot_cleanup(&stage->last_vote);
     free(stage->status);
   }
+  bl_announcer_destroy(driver->announcer);
   bl__save_cleanup(driver);
   bl__setup_cleanup(driver);
   bl__plans_cleanup(driver);

@@ -4,7 +4,7 @@
 // this does the asking.
 //
 //   bl_driver_create(&options, &driver, err);
-//   bl_driver_start(driver);
+//   bl_driver_start(driver, address);
 //   bl_loop_run(loop);                  // options.observer.ended fires once the run is over and may stop the loop
 //   bl_driver_destroy(driver);
 //
@@ -58,7 +58,8 @@ typedef struct bl_driver_options {
 
 // BL_INVALID: services.stages does not fit pipeline.stages, or has something that is no address.
 BL_MUST_USE bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **driver, bl_error_t *err);
-void bl_driver_start(bl_driver_t *driver);
+// `address`: where the driver is served, for stages and stores that pass questions on; borrowed, "": nowhere.
+void bl_driver_start(bl_driver_t *driver, const char *address);
 void bl_driver_destroy(bl_driver_t *driver); // NULL is fine
 
 // ---- control -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #ifndef BALLAST_DRIVER_DRIVER_CORE_H
 #define BALLAST_DRIVER_DRIVER_CORE_H
 
+#include "announce_wire.h"
 #include "checkpoint.h"
 #include "driver.h"
 
@@ -109,6 +110,8 @@ struct bl_driver {
   bl_journal_t journal;
   bl__life_t life;
   const char *phase;
+  const char *address; // where it is served
+  bl_announcer_t *announcer;
 
   bl_remote_t *stages;
   size_t stage_count;

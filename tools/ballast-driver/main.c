@@ -197,7 +197,7 @@ static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err
 
 static void ready(void *context) {
   const program_t *self = context;
-  bl_driver_start(self->driver);
+  bl_driver_start(self->driver, bl_daemon_address(self->daemon));
 }
 
 static void collect(bl_board_t *board, void *context) {

@@ -311,12 +311,13 @@ void bl_stage_client_status(bl_stage_client_t *client, bl_stage_answer_fn done, 
   call(client, "Status", &request.base, BL_STAGE_STATUS_MS, pend(client, fill_status, done, context));
 }
 
-void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run,
+void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run, const char *address,
                               bl_stage_answer_fn done, void *context) {
   Ballast__V1__DriverIdentity who = identity(driver);
   Ballast__V1__TakeoverRequest request = BALLAST__V1__TAKEOVER_REQUEST__INIT;
   request.driver = &who;
   request.run = (char *)run;
+  request.address = (char *)address;
   call(client, "Takeover", &request.base, SHORT_DEADLINE_MS, pend(client, fill_takeover, done, context));
 }
 

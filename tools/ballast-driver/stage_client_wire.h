@@ -119,7 +119,7 @@ typedef struct bl_stage_run_text {
 
 #define BL_STAGE_STATUS_MS 2000 // how long Status may take
 void bl_stage_client_status(bl_stage_client_t *client, bl_stage_answer_fn done, void *context);
-void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run,
+void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run, const char *address,
                               bl_stage_answer_fn done, void *context);
 void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
                                const bl_stage_configuration_t *configuration, bl_stage_answer_fn done, void *context);
