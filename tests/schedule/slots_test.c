@@ -186,7 +186,7 @@ static void a_receive_posted_too_late_is_found(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(plans_of_all_schedules_that_run_replay),      cmocka_unit_test(forward_only_needs_one_slot),
+      cmocka_unit_test(plans_of_all_schedules_that_run_replay),   cmocka_unit_test(forward_only_needs_one_slot),
       cmocka_unit_test(chunks_on_one_stage_share_their_boundary), cmocka_unit_test(one_f_one_b_takes_the_known_counts),
       cmocka_unit_test(too_few_slots_name_stage_and_operation),   cmocka_unit_test(a_receive_posted_too_late_is_found),
   };
