@@ -294,7 +294,16 @@ static void let_in(bl_lines_t *lines, int fd, bool is_unix) {
   line->lines = lines;
   line->next = lines->first;
   line->since_ms = bl_loop_now_ms(lines->loop);
-  bl_stream_plain(&line->stream, fd, is_unix);
+  if (is_unix || lines->tls == NULL) {
+    bl_stream_plain(&line->stream, fd, is_unix);
+  } else if (bl_stream_tls(&line->stream, fd, lines->tls, true, BL_STAGES, &err) != BL_OK) {
+    lines->counters.refused++;
+    bl_log(BL_LOG_WARNING, "data path: a visitor is turned away: %s", err.text);
+    bl_watch_destroy(line->watch);
+    free(line);
+    close(fd);
+    return;
+  }
   bl_inlet_init(&line->inlet, &line->stream);
   bl_outlet_init(&line->outlet, &line->stream);
   lines->first = line;
@@ -434,8 +443,13 @@ bl_status_t bl_lines_create(bl_loop_t *loop, bl_pool_t *pool, const bl_lines_opt
   if (lines == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the data path");
   }
-  *lines = (bl_lines_t){
-      .loop = loop, .pool = pool, .callbacks = *callbacks, .context = context, .unix_fd = -1, .tcp_fd = -1};
+  *lines = (bl_lines_t){.loop = loop,
+                        .pool = pool,
+                        .callbacks = *callbacks,
+                        .context = context,
+                        .unix_fd = -1,
+                        .tcp_fd = -1,
+                        .tls = options->tls};
   bl_status_t status = bl_timer_create(loop, on_second, lines, &lines->timer, err);
   if (status == BL_OK) {
     status = listen_unix(lines, options->unix_address, err);

@@ -13,6 +13,7 @@
 #include "lease/token.h"
 #include "loop/loop.h"
 #include "pool.h"
+#include "tls/tls.h"
 
 #define BL_LINES_MAX         1024u // at a time, with those that have not greeted; bounds descriptors
 #define BL_LINES_STRANGERS   64u   // that have not greeted
@@ -38,6 +39,7 @@ typedef struct bl_lines_callbacks {
 typedef struct bl_lines_options {
   const char *unix_address; // "unix:/path"
   const bl_address_t *tcp;  // NULL: no TCP; port 0 takes a free one
+  bl_tls_t *tls;            // for TCP; NULL: plaintext
 } bl_lines_options_t;
 
 typedef struct bl_lines_counters {

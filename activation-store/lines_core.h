@@ -93,6 +93,7 @@ struct bl_lines {
   bl_moved_fn moved;
   void *context;
   int unix_fd, tcp_fd;
+  bl_tls_t *tls; // of TCP; NULL: plaintext
   bl_watch_t *unix_watch, *tcp_watch;
   bl_timer_t *timer;
   bool stopped;

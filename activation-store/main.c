@@ -174,7 +174,7 @@ static bl_status_t choose_data_tcp(program_t *self, bl_error_t *err) {
     return told == NULL ? BL_OK : bl_error_set(err, BL_INVALID, "--data-tcp %s: that is a unix socket", told);
   }
   bl_status_t status = bl_host_of_address(address, host, sizeof host, err);
-  if (status == BL_OK && !common->tls.plaintext && !bl_host_is_loopback(host)) {
+  if (status == BL_OK && !common->tls.plaintext && bl_daemon_tls(self->daemon) == NULL && !bl_host_is_loopback(host)) {
     if (told == NULL) {
       bl_log(BL_LOG_INFO, "no data path over tcp: off the loopback interface it takes --plaintext");
       return BL_OK;
@@ -227,6 +227,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                            .ttl_ns = (uint64_t)(arguments->ttl_seconds * BL_NS_PER_S),
                                            .grace_ns = (uint64_t)(arguments->grace_seconds * BL_NS_PER_S)},
                                 .data_address = self->data_address,
+                                .tls = bl_daemon_tls(self->daemon),
                                 .data_tcp = self->data_tcp.length != 0 ? &self->data_tcp : NULL,
                                 .transfer_threads = (unsigned)arguments->threads};
   status = bl_service_create(bl_daemon_loop(daemon), &options, &self->service, err);

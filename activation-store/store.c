@@ -375,7 +375,7 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
   if (status == BL_OK) {
     static const bl_lines_callbacks_t callbacks = {
         .admit = admit, .on_request = on_request, .on_answered = on_answered};
-    bl_lines_options_t lines = {.unix_address = options->data_address, .tcp = options->data_tcp};
+    bl_lines_options_t lines = {.unix_address = options->data_address, .tcp = options->data_tcp, .tls = options->tls};
     status = bl_lines_create(loop, store->pool, &lines, &callbacks, store, &store->lines, err);
   }
   if (status != BL_OK) {

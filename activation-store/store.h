@@ -34,6 +34,7 @@ typedef struct bl_store_options {
   bl_lease_config_t leases;     // `incarnation` is drawn by create
   const char *data_address;     // "unix:/path" of the data path on shm
   const bl_address_t *data_tcp; // where that on tcp listens; NULL: nowhere
+  bl_tls_t *tls;                // for tcp; NULL: plaintext
   unsigned transfer_threads;    // 0: 1
   bl_store_observer_t observer;
 } bl_store_options_t;

@@ -96,6 +96,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   bl_stage_options_t options = {.unix_path = self->data_path,
                                 .tcp_host = self->data_host,
                                 .tcp_advertise = self->arguments.data_advertise,
+                                .tls = bl_daemon_tls(daemon),
                                 .plaintext_ok = self->arguments.common.tls.plaintext,
                                 .first_core = (int32_t)self->arguments.core};
   status = bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);

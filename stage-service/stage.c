@@ -203,6 +203,7 @@ static void configure_work(bl_task_t *task) {
                                  .unix_path = stage->options.unix_path,
                                  .tcp_host = stage->options.tcp_host,
                                  .tcp_advertise = stage->options.tcp_advertise,
+                                 .tls = stage->options.tls,
                                  .plaintext_ok = stage->options.plaintext_ok};
   bl_engine_t *engine;
   if (bl_engine_create(&options, &engine, &work->err) == BL_OK) {

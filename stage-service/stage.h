@@ -37,6 +37,7 @@ typedef struct bl_stage_options {
   const char *unix_path;     // of the data path; NULL: none
   const char *tcp_host;      // of the data path; NULL: none
   const char *tcp_advertise; // NULL: tcp_host
+  bl_tls_t *tls;             // of the data path on tcp; NULL: plaintext
   bool plaintext_ok;
   int32_t first_core; // pin the compute thread from this core on; -1: do not pin
   bl_stage_observer_t observer;

@@ -3,6 +3,7 @@
 // then by the transfer thread.
 #include "client/client_core.h"
 #include "datapath/machine.h"
+#include "rpc/rpc.h"
 #include "sys/clock.h"
 
 #include <errno.h>
@@ -27,6 +28,14 @@ static bl_status_t open_stream(bl_client_t *client, const char *address, uint64_
   bl_address_t where;
   int fd = -1;
   bl_status_t status = bl_address_parse(address, &where, err);
+  bl_tls_t *tls = client->shm ? NULL : bl_rpc_process_tls();
+  if (status == BL_OK && tls == NULL && !client->shm && !bl_address_is_local(&where) &&
+      !bl_rpc_process_plaintext_ok()) {
+    status = bl_error_set(err, BL_DENIED,
+                          "%s: plaintext is refused off the loopback interface; give --tls-ca, --tls-certificate and "
+                          "--tls-key, or allow it with --plaintext",
+                          address);
+  }
   if (status == BL_OK) {
     status = bl_socket_connect(&where, &fd, err);
   }
@@ -39,10 +48,23 @@ static bl_status_t open_stream(bl_client_t *client, const char *address, uint64_
     close(fd);
     return bl_error_set(err, bl_status_from_errno(errno_value), "connect to %s: %s", address, strerror(errno_value));
   }
-  bl_stream_plain(&client->stream, fd, client->shm);
+  if (tls == NULL) {
+    bl_stream_plain(&client->stream, fd, client->shm);
+  } else {
+    status = bl_stream_tls(&client->stream, fd, tls, false, BL_STORES, err);
+    if (status != BL_OK) {
+      close(fd);
+      return status;
+    }
+  }
   bl_inlet_init(&client->inlet, &client->stream);
   bl_outlet_init(&client->outlet, &client->stream);
-  return BL_OK;
+  status = bl_stream_handshake(&client->stream, deadline_ns, err);
+  if (status != BL_OK) {
+    bl_error_prefix(err, "%s", address);
+    bl_stream_close(&client->stream);
+  }
+  return status;
 }
 
 static bl_status_t receive_welcome(bl_client_t *client, const char *address, uint64_t deadline_ns, bl_error_t *err) {
@@ -66,6 +88,9 @@ static bl_status_t receive_welcome(bl_client_t *client, const char *address, uin
       return bl_error_set(err, BL_UNAVAILABLE, "%s: the store closed the connection", address);
     case BL_INLET_BODY:
     case BL_INLET_BROKEN:
+      if (client->inlet.failure.status == BL_UNAUTHENTICATED) {
+        return bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", address, client->inlet.failure.text);
+      }
       return bl_error_set(err, BL_INTERNAL, "%s: this is no store of our version: %s", address,
                           client->inlet.reason != NULL ? client->inlet.reason : "out of turn");
     }

@@ -349,7 +349,8 @@ static void link_again(bl_client_t *client, uint64_t now_ns) {
     bl__lose(client, &err);
     return;
   }
-  if (status == BL_FENCED || status == BL_NOT_FOUND || status == BL_DENIED) { // another store, or another holder
+  if (status == BL_FENCED || status == BL_NOT_FOUND || status == BL_DENIED ||
+      status == BL_UNAUTHENTICATED) { // another store, or another holder
     bl__lose(client, &err);
     return;
   }

@@ -39,6 +39,7 @@
 #include "base/error.h"
 #include "datapath/key.h"
 #include "device/device.h"
+#include "tls/tls.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,6 +66,7 @@ typedef struct bl_hub_options {
   const bl_arena_t *arenas;  // BL_ARENA_SHAREABLE arenas that sends leave from; copied, their memory outlives the hub
   size_t arena_count;        // <= BL_HUB_MAX_ARENAS
   uint32_t max_in_flight;    // tensors announced or posted per link and direction of travel; 0: 1024
+  bl_tls_t *tls;             // mutual TLS on tcp, stages only; outlives the hub. NULL: plaintext
   bool plaintext_ok;         // allows tcp off the loopback interface without TLS
   const char *machine;       // NULL: bl_machine_text (machine.h)
 } bl_hub_options_t;

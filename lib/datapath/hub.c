@@ -245,10 +245,12 @@ static bl_status_t listen_tcp(bl_hub_t *hub, const bl_hub_options_t *options, bl
   if (status != BL_OK) {
     return status;
   }
-  if (!bl_address_is_local(&address) && !options->plaintext_ok) {
-    return bl_error_set(err, BL_DENIED,
-                        "data path: %s is not a loopback address and tcp is not encrypted; allow plaintext explicitly",
-                        options->tcp_host);
+  if (!bl_address_is_local(&address) && options->tls == NULL && !options->plaintext_ok) {
+    return bl_error_set(
+        err, BL_DENIED,
+        "data path: %s is not a loopback address and tcp is not encrypted; give certificates (--tls-ca, "
+        "--tls-certificate, --tls-key) or allow plaintext explicitly (--plaintext)",
+        options->tcp_host);
   }
   if (bl_address_is_wildcard(&address) && options->tcp_advertise == NULL) {
     return bl_error_set(err, BL_INVALID, "data path: %s is no address peers can use; name the one to advertise",
@@ -349,6 +351,7 @@ bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_er
   }
   made->stage = options->stage;
   made->plaintext_ok = options->plaintext_ok;
+  made->tls = options->tls;
   made->max_in_flight = options->max_in_flight != 0 ? options->max_in_flight : BL__HUB_DEFAULT_IN_FLIGHT;
   made->unix_listener.fd = made->tcp_listener.fd = -1;
   for (size_t i = 0; i < options->arena_count; i++) {

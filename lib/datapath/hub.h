@@ -69,6 +69,7 @@ typedef struct bl__listener {
 struct bl_hub {
   int32_t stage;
   bool plaintext_ok;
+  bl_tls_t *tls; // of tcp; NULL: plaintext
   uint32_t max_in_flight;
   uint8_t token[BL_HUB_TOKEN_BYTES];
   char machine[BL_HUB_MACHINE_BYTES];

@@ -70,7 +70,8 @@ static bl_path_t choose(const bl_hub_t *hub, const bl__connect_t *connect, const
     path = BL_PATH_SHM;
     why = "same machine";
   }
-  snprintf(reason, reason_bytes, "%s: %s", bl_path_name(path), why);
+  snprintf(reason, reason_bytes, "%s: %s%s", bl_path_name(path), why,
+           path == BL_PATH_TCP && hub->tls != NULL ? ", encrypted" : "");
   return path;
 }
 
@@ -88,9 +89,11 @@ static bl_status_t open_link(bl_hub_t *hub, bl__connect_peer_t *peer, bl_path_t 
   if ((path == BL_PATH_SHM) != (address.storage.ss_family == AF_UNIX)) {
     return bl_error_set(err, BL_INVALID, "%s is no address for %s", text, bl_path_name(path));
   }
-  if (!bl_address_is_local(&address) && !hub->plaintext_ok) {
+  if (!bl_address_is_local(&address) && hub->tls == NULL && !hub->plaintext_ok) {
     return bl_error_set(err, BL_DENIED,
-                        "%s is not a loopback address and tcp is not encrypted; allow plaintext explicitly", text);
+                        "%s is not a loopback address and tcp is not encrypted; give certificates (--tls-ca, "
+                        "--tls-certificate, --tls-key) or allow plaintext explicitly (--plaintext)",
+                        text);
   }
   int fd;
   status = bl_socket_connect(&address, &fd, err);

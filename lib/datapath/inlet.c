@@ -23,7 +23,8 @@ static bl_inlet_event_t read_ended(bl_inlet_t *inlet, ssize_t got) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) {
     return BL_INLET_AGAIN;
   }
-  inlet->reason = strerror(errno);
+  (void)bl_stream_failure(inlet->stream, errno, &inlet->failure);
+  inlet->reason = inlet->failure.text;
   return BL_INLET_BROKEN;
 }
 

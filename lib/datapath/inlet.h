@@ -31,6 +31,7 @@ typedef struct bl_inlet {
   bl_block_frame_t frame;             // the last one
   char text[BL_BLOCK_TEXT_BYTES + 1]; // its body, unless DATA; with an end behind it
   const char *reason;
+  bl_error_t failure;      // of the connection, for BL_INLET_BROKEN; BL_OK when it was the frame
   uint64_t buffered_bytes; // of DATA that passed through the buffer: 0 on TCP but for what skipped
   // Inside:
   uint8_t *into;

@@ -21,6 +21,7 @@ static void close_fds(bl__link_t *link) {
 }
 
 static void free_link(bl__link_t *link) {
+  bl_tls_session_destroy(link->tls);
   close(link->fd);
   free(link->side);
   free(link->discard);
@@ -73,6 +74,10 @@ bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing) 
     if (link->side == NULL || link->discard == NULL) {
       goto free_link;
     }
+  }
+  if (path == BL_PATH_TCP && hub->tls != NULL &&
+      bl_tls_session_create(hub->tls, fd, !outgoing, BL_STAGES, &link->tls, NULL) != BL_OK) {
+    goto free_link;
   }
   if (uv_poll_init(&hub->loop, &link->poll, fd) != 0) {
     goto free_link;
@@ -146,10 +151,19 @@ void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...
 }
 
 void bl__link_broke(bl__link_t *link, int errno_value) {
-  if (link->stage < 0) {
+  const bl_error_t *tls = link->tls != NULL ? bl_tls_session_error(link->tls) : NULL;
+  if (tls != NULL && tls->status != BL_OK) {
+    bl__link_lose(link, tls->status, "%s", tls->text);
+  } else if (link->stage < 0) {
     bl__link_lose(link, BL_UNAVAILABLE, "a stranger closed the connection before it showed a token");
   } else if (link->state == BL__LINK_CONNECTING) {
     bl__link_lose(link, BL_UNAVAILABLE, "connecting failed: %s", strerror(errno_value));
+  } else if (link->tls != NULL && link->state == BL__LINK_AWAIT_WELCOME) { // its alert may be lost with the connection
+    bl__link_lose(
+        link, BL_UNAVAILABLE,
+        "stage %d closed the connection in the handshake: is it without TLS, or does it refuse this program's "
+        "TLS certificate? its log says why",
+        link->stage);
   } else if (errno_value == 0 || errno_value == EPIPE || errno_value == ECONNRESET) {
     bl__link_lose(link, BL_UNAVAILABLE, "stage %d closed the connection: it ended or was killed", link->stage);
   } else {
@@ -276,6 +290,14 @@ static void account(bl__link_t *link, size_t sent) {
   }
 }
 
+static ssize_t send_parts(bl__link_t *link, const struct iovec parts[2]) {
+  if (link->tls == NULL) {
+    return bl_socket_send(link->fd, parts, 2, link->out_fds, link->out_fd_count);
+  }
+  const struct iovec *part = &parts[parts[0].iov_len > 0 ? 0 : 1];
+  return bl_tls_session_write(link->tls, part->iov_base, part->iov_len);
+}
+
 // Sends until there is nothing left, the socket is full (*blocked) or the turn is over. True: more to do at once.
 static bool write_turn(bl__link_t *link, bool *blocked) {
   bl_hub_t *hub = link->hub;
@@ -296,7 +318,7 @@ static bool write_turn(bl__link_t *link, bool *blocked) {
     if (nothing || over) {
       return !nothing;
     }
-    ssize_t sent = bl_socket_send(link->fd, parts, 2, link->out_fds, link->out_fd_count);
+    ssize_t sent = send_parts(link, parts);
     int errno_value = errno;
     pthread_mutex_lock(&hub->mutex);
     if (sent > 0) {
@@ -309,7 +331,8 @@ static bool write_turn(bl__link_t *link, bool *blocked) {
       turn_bytes += (size_t)sent;
       link->out_fd_count = 0;
     } else if (errno_value == EAGAIN || errno_value == EWOULDBLOCK) {
-      *blocked = true;
+      // A handshake under way waits for the peer: reading goes on with it, and then writing.
+      *blocked = link->tls == NULL || bl_tls_session_wants_writable(link->tls);
       return false;
     } else {
       bl__link_broke(link, errno_value);

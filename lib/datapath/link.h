@@ -10,6 +10,7 @@
 #include "datapath/frame.h"
 #include "datapath/shared_map.h"
 #include "datapath/socket.h"
+#include "tls/session.h"
 
 #include <uv.h>
 
@@ -34,6 +35,7 @@ typedef struct bl__link {
   uv_poll_t poll;
   int poll_events;
   int fd;
+  bl_tls_session_t *tls; // NULL: plain
   bl__link_state_t state;
   bool outgoing;
   bl_path_t path; // BL_PATH_SHM or BL_PATH_TCP

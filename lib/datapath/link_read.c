@@ -33,6 +33,9 @@ static ssize_t receive_bytes(bl__link_t *link, uint8_t *to, size_t bytes) {
   if (link->path == BL_PATH_SHM && link->state != BL__LINK_UP) {
     return bl_socket_receive(link->fd, to, bytes, link->fds, &link->fd_count);
   }
+  if (link->tls != NULL) {
+    return bl_tls_session_read(link->tls, to, bytes);
+  }
   ssize_t got;
   do {
     got = recv(link->fd, to, bytes, 0);
@@ -213,7 +216,8 @@ static bool read_header(bl__link_t *link) {
 
 void bl__link_read(bl__link_t *link) {
   size_t turn_bytes = 0;
-  while (turn_bytes < BL__LINK_TURN_BYTES) {
+  // What TLS has decrypted already makes no socket readable: it is read to its end.
+  while (turn_bytes < BL__LINK_TURN_BYTES || (link->tls != NULL && bl_tls_session_has_pending(link->tls))) {
     if (link->header_read < BL_FRAME_HEADER_BYTES) {
       if (!read_header(link)) {
         return;

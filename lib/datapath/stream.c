@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/stream.h"
 
+#include "sys/clock.h"
+#include "tls/session.h"
+
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,14 +31,100 @@ static void plain_close(bl_stream_t *stream) {
   close(stream->fd);
 }
 
+static void set_buffers(int fd) {
+  int bytes = BUFFER_BYTES;
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); // improvements only
+  setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+}
+
 void bl_stream_plain(bl_stream_t *stream, int fd, bool is_unix) {
   static const bl_stream_ops_t ops = {.read = plain_read, .write = plain_write, .close = plain_close};
   *stream = (bl_stream_t){.ops = &ops, .fd = fd, .is_unix = is_unix};
   if (!is_unix) {
-    int bytes = BUFFER_BYTES;
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); // improvements only
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    set_buffers(fd);
   }
+}
+
+// ---- over TLS ------------------------------------------------------------------------------------------------------
+
+static ssize_t tls_read(bl_stream_t *stream, const struct iovec *parts, size_t part_count) {
+  size_t moved = 0;
+  for (size_t i = 0; i < part_count; i++) {
+    for (size_t at = 0; at < parts[i].iov_len;) {
+      ssize_t got = bl_tls_session_read(stream->state, (uint8_t *)parts[i].iov_base + at, parts[i].iov_len - at);
+      if (got <= 0) {
+        return moved > 0 ? (ssize_t)moved : got; // a failure comes again with the next read
+      }
+      at += (size_t)got;
+      moved += (size_t)got;
+    }
+  }
+  return (ssize_t)moved;
+}
+
+static ssize_t tls_write(bl_stream_t *stream, const struct iovec *parts, size_t part_count, int fd) {
+  (void)fd; // of unix sockets only
+  size_t moved = 0;
+  for (size_t i = 0; i < part_count; i++) {
+    for (size_t at = 0; at < parts[i].iov_len;) {
+      ssize_t sent =
+          bl_tls_session_write(stream->state, (const uint8_t *)parts[i].iov_base + at, parts[i].iov_len - at);
+      if (sent <= 0) {
+        return moved > 0 ? (ssize_t)moved : sent;
+      }
+      at += (size_t)sent;
+      moved += (size_t)sent;
+    }
+  }
+  return (ssize_t)moved;
+}
+
+static void tls_close(bl_stream_t *stream) {
+  bl_tls_session_destroy(stream->state);
+  stream->state = NULL;
+  close(stream->fd);
+}
+
+static const bl_error_t *tls_failure(const bl_stream_t *stream) {
+  return bl_tls_session_error(stream->state);
+}
+
+static const bl_stream_ops_t tls_ops = {
+    .read = tls_read, .write = tls_write, .close = tls_close, .failure = tls_failure};
+
+bl_status_t bl_stream_tls(bl_stream_t *stream, int fd, bl_tls_t *tls, bool server, unsigned roles, bl_error_t *err) {
+  bl_tls_session_t *session;
+  bl_status_t status = bl_tls_session_create(tls, fd, server, roles, &session, err);
+  if (status == BL_OK) {
+    *stream = (bl_stream_t){.ops = &tls_ops, .state = session, .fd = fd};
+    set_buffers(fd);
+  }
+  return status;
+}
+
+bl_status_t bl_stream_handshake(bl_stream_t *stream, uint64_t deadline_ns, bl_error_t *err) {
+  while (stream->ops == &tls_ops && !bl_tls_session_handshake(stream->state)) {
+    if (errno != EAGAIN) {
+      return bl_stream_failure(stream, errno, err);
+    }
+    uint64_t now_ns = bl_clock_now_ns();
+    if (now_ns >= deadline_ns) {
+      return bl_error_set(err, BL_DEADLINE, "the TLS handshake did not end in time; does the other end speak TLS?");
+    }
+    uint64_t left_ms = (deadline_ns - now_ns) / BL_NS_PER_MS + 1;
+    struct pollfd poll_fd = {.fd = stream->fd,
+                             .events = bl_tls_session_wants_writable(stream->state) ? POLLOUT : POLLIN};
+    (void)poll(&poll_fd, 1, left_ms < 1000 ? (int)left_ms : 1000);
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_stream_failure(const bl_stream_t *stream, int errno_value, bl_error_t *err) {
+  const bl_error_t *more = stream->ops->failure != NULL ? stream->ops->failure(stream) : NULL;
+  if (more != NULL && more->status != BL_OK) {
+    return bl_error_set(err, more->status, "%s", more->text);
+  }
+  return bl_error_set(err, bl_status_from_errno(errno_value), "%s", strerror(errno_value));
 }
 
 void bl_stream_close(bl_stream_t *stream) {

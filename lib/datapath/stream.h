@@ -13,6 +13,7 @@
 #define BALLAST_DATAPATH_STREAM_H
 
 #include "datapath/socket.h"
+#include "tls/tls.h"
 
 typedef struct bl_stream bl_stream_t;
 
@@ -21,6 +22,7 @@ typedef struct bl_stream_ops {
   ssize_t (*read)(bl_stream_t *stream, const struct iovec *parts, size_t part_count);
   ssize_t (*write)(bl_stream_t *stream, const struct iovec *parts, size_t part_count, int fd); // fd: -1 is none
   void (*close)(bl_stream_t *stream);                                                          // the descriptor too
+  const bl_error_t *(*failure)(const bl_stream_t *stream); // more than errno says; BL_OK: nothing. May be NULL
 } bl_stream_ops_t;
 
 struct bl_stream {
@@ -34,6 +36,15 @@ struct bl_stream {
 
 // Takes over a connected, non-blocking socket. TCP sockets get large buffers.
 void bl_stream_plain(bl_stream_t *stream, int fd, bool is_unix);
+// The same over TLS, for TCP (tls/session.h). `roles`: what the peer may be. The handshake happens inside the first reads
+// and writes, or in bl_stream_handshake. On failure (BL_EXHAUSTED) the socket stays the caller's.
+BL_MUST_USE bl_status_t bl_stream_tls(bl_stream_t *stream, int fd, bl_tls_t *tls, bool server, unsigned roles,
+                                      bl_error_t *err);
+// Waits for the handshake of a stream over TLS; nothing to do for a plain one. BL_DEADLINE; BL_UNAUTHENTICATED, ... with
+// words about the certificates.
+BL_MUST_USE bl_status_t bl_stream_handshake(bl_stream_t *stream, uint64_t deadline_ns, bl_error_t *err);
+// After a read or write failed: the status, and the cause in words.
+bl_status_t bl_stream_failure(const bl_stream_t *stream, int errno_value, bl_error_t *err);
 // Closes, together with descriptors that nobody took. Twice is fine.
 void bl_stream_close(bl_stream_t *stream);
 // The oldest descriptor that came, now the caller's; -1 when there is none.

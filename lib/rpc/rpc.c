@@ -101,6 +101,14 @@ void bl_rpc_secure(bl_rpc_t *rpc, const bl_rpc_security_t *security) {
   set_security(rpc, security);
 }
 
+bl_tls_t *bl_rpc_process_tls(void) {
+  return process_security.tls;
+}
+
+bool bl_rpc_process_plaintext_ok(void) {
+  return process_security.plaintext_ok;
+}
+
 void bl_rpc_secure_process(const bl_rpc_security_t *security) {
   bl_tls_t *before = process_security.tls;
   process_security = *security;

@@ -62,6 +62,8 @@ typedef struct bl_rpc_security {
 
 // What every rpc of this process starts with; a process has one identity. Before the first, from the main thread.
 void bl_rpc_secure_process(const bl_rpc_security_t *security);
+bl_tls_t *bl_rpc_process_tls(void);     // NULL: plaintext; borrowed
+bool bl_rpc_process_plaintext_ok(void); // off the loopback interface
 // How servers and channels that are made from now on meet others. Unix sockets stay plaintext: the system guards them.
 void bl_rpc_secure(bl_rpc_t *rpc, const bl_rpc_security_t *security);
 

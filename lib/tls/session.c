@@ -8,9 +8,11 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 struct bl_tls_session {
+  pthread_mutex_t mutex; // of the connection: OpenSSL wants one thread at a time
   bl_tls_t *tls;
   bl__tls_set_t *set;
   SSL *ssl;
@@ -88,6 +90,7 @@ bl_status_t bl_tls_session_create(bl_tls_t *tls, int fd, bool server, unsigned r
   if (session == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "TLS: out of memory");
   }
+  pthread_mutex_init(&session->mutex, NULL);
   session->tls = bl_tls_acquire(tls);
   session->set = bl__tls_take_set(tls);
   session->server = server;
@@ -119,6 +122,7 @@ void bl_tls_session_destroy(bl_tls_session_t *session) {
   SSL_free(session->ssl);
   bl__tls_give_set(session->tls, session->set);
   bl_tls_release(session->tls);
+  pthread_mutex_destroy(&session->mutex);
   free(session);
 }
 
@@ -193,25 +197,47 @@ static ssize_t outcome(bl_tls_session_t *session, int result, int errno_value) {
 }
 
 ssize_t bl_tls_session_read(bl_tls_session_t *session, void *bytes, size_t size_bytes) {
+  pthread_mutex_lock(&session->mutex);
   ERR_clear_error();
   errno = 0;
   int result = SSL_read(session->ssl, bytes, size_bytes < INT_MAX ? (int)size_bytes : INT_MAX);
-  return result > 0 ? result : outcome(session, result, errno);
+  ssize_t moved = result > 0 ? result : outcome(session, result, errno);
+  pthread_mutex_unlock(&session->mutex);
+  return moved;
 }
 
 ssize_t bl_tls_session_write(bl_tls_session_t *session, const void *bytes, size_t size_bytes) {
+  pthread_mutex_lock(&session->mutex);
   ERR_clear_error();
   errno = 0;
   int result = SSL_write(session->ssl, bytes, size_bytes < INT_MAX ? (int)size_bytes : INT_MAX);
-  return result > 0 ? result : outcome(session, result, errno);
+  ssize_t moved = result > 0 ? result : outcome(session, result, errno);
+  pthread_mutex_unlock(&session->mutex);
+  return moved;
+}
+
+bool bl_tls_session_handshake(bl_tls_session_t *session) {
+  pthread_mutex_lock(&session->mutex);
+  ERR_clear_error();
+  errno = 0;
+  int result = SSL_do_handshake(session->ssl);
+  bool over = result == 1;
+  if (!over && outcome(session, result, errno) == 0) {
+    errno = ECONNRESET;
+  }
+  pthread_mutex_unlock(&session->mutex);
+  return over;
 }
 
 bool bl_tls_session_wants_writable(const bl_tls_session_t *session) {
   return session->wants_writable;
 }
 
-bool bl_tls_session_has_pending(const bl_tls_session_t *session) {
-  return SSL_pending(session->ssl) > 0;
+bool bl_tls_session_has_pending(bl_tls_session_t *session) {
+  pthread_mutex_lock(&session->mutex);
+  bool pending = SSL_pending(session->ssl) > 0;
+  pthread_mutex_unlock(&session->mutex);
+  return pending;
 }
 
 bool bl_tls_session_is_up(const bl_tls_session_t *session) {

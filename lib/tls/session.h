@@ -7,7 +7,7 @@
 //   ssize_t got = bl_tls_session_read(session, bytes, size);
 //   if (got < 0 && errno == EPROTO) ... bl_tls_session_error(session) says why
 //
-// Thread: one at a time. TLS 1.3 only: both ends are ours.
+// Thread: one may read while another writes; anything else one at a time. TLS 1.3 only: both ends are ours.
 #ifndef BALLAST_TLS_SESSION_H
 #define BALLAST_TLS_SESSION_H
 
@@ -32,8 +32,10 @@ ssize_t bl_tls_session_write(bl_tls_session_t *session, const void *bytes, size_
 // After EAGAIN of either: whether to wait until the socket is writable; else until it is readable.
 bool bl_tls_session_wants_writable(const bl_tls_session_t *session);
 // Bytes that a read gives without the socket becoming readable again: read on while there are any.
-bool bl_tls_session_has_pending(const bl_tls_session_t *session);
+bool bl_tls_session_has_pending(bl_tls_session_t *session);
 
+// Reads and writes nothing but the handshake: true when it is over, else as above with errno.
+bool bl_tls_session_handshake(bl_tls_session_t *session);
 bool bl_tls_session_is_up(const bl_tls_session_t *session); // the handshake is over
 // The status and words for EPROTO: BL_UNAUTHENTICATED for certificates, BL_UNAVAILABLE for what is no TLS.
 const bl_error_t *bl_tls_session_error(const bl_tls_session_t *session);

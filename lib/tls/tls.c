@@ -12,6 +12,7 @@
 #include <openssl/x509v3.h>
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -219,6 +220,7 @@ bl_status_t bl_tls_create(const bl_tls_options_t *options, bl_tls_t **result, bl
   if (tls == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "TLS: out of memory");
   }
+  signal(SIGPIPE, SIG_IGN);
   pthread_mutex_init(&tls->mutex, NULL);
   tls->users = 1;
   tls->roles = options->roles;

@@ -31,6 +31,7 @@ typedef struct bl_tls_options {
   unsigned roles;          // BL_ROLE_BIT: what this program may be
 } bl_tls_options_t;
 
+// Also makes the process ignore SIGPIPE, because OpenSSL writes to sockets as to files.
 // Reads and judges everything. Failures name the file, the cause and what to do: BL_NOT_FOUND, BL_DENIED, BL_INVALID
 // (no PEM, key of another certificate), BL_UNAUTHENTICATED (expired, of another authority, wrong role).
 BL_MUST_USE bl_status_t bl_tls_create(const bl_tls_options_t *options, bl_tls_t **tls, bl_error_t *err);

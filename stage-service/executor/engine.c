@@ -302,6 +302,7 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
                           .tcp_advertise = options->tcp_advertise,
                           .arenas = arenas,
                           .arena_count = engine->tied != NULL && engine->tied_twin == NULL ? 2 : 1,
+                          .tls = options->tls,
                           .plaintext_ok = options->plaintext_ok,
                           .max_in_flight = 2 * engine->training.schedule->micro_batches + 16};
   return bl_hub_create(&hub, &engine->hub, err);

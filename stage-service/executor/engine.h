@@ -37,6 +37,7 @@ typedef struct bl_engine_options {
   const char *unix_path;     // socket of the data path; NULL: no shared memory
   const char *tcp_host;      // where the data path listens; NULL: no tcp
   const char *tcp_advertise; // what peers should connect to; NULL: tcp_host
+  bl_tls_t *tls;             // of the data path on tcp; NULL: plaintext
   bool plaintext_ok;
 } bl_engine_options_t;
 

@@ -154,6 +154,8 @@ def main():
             for path in ("auto", "tcp"):
                 report, _ = run_job(folder, write_job(folder, services=secure, balance={"data_path": path}))
                 assert losses(report) == losses(reference), f"{path}: TLS gives other bits than plaintext"
+            wait_until(lambda: any("tcp: asked for, encrypted" in s.log() for s in services), 60,
+                       "the data path does not say that it is encrypted")
             print("ok: a run over TLS gives the same bits")
             wrong_peers(folder, ours, others, services)
             roles_are_kept_apart(ours, services)

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies a store over TLS on both planes, as a process of its own: blocks come back bit by bit over an encrypted tcp path;
+// a stage of another job, another role or another authority gets no session.
+#include "base/random.h"
+#include "client/client.h"
+#include "client/store_process.h"
+#include "rpc/rpc.h"
+#include "tls/authority.h"
+
+static authority_t ours, others;
+static store_process_t store;
+
+// `store` with a TCP address and a certificate.
+static void start_store(void) {
+  int ready[2];
+  char line[256] = "", ca[160], certificate[160], key[160];
+  snprintf(store.folder, sizeof store.folder, "/tmp/ballast-store-XXXXXX");
+  assert_non_null(mkdtemp(store.folder));
+  setenv("XDG_RUNTIME_DIR", store.folder, 1);
+  snprintf(ca, sizeof ca, "%s/ca.pem", ours.folder);
+  snprintf(certificate, sizeof certificate, "%s/store.pem", ours.folder);
+  snprintf(key, sizeof key, "%s/store.key", ours.folder);
+  assert_int_equal(pipe(ready), 0);
+  pid_t parent = getpid();
+  store.pid = fork();
+  assert_true(store.pid >= 0);
+  if (store.pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+      _exit(1);
+    }
+    dup2(ready[1], 4);
+    setenv("BALLAST_LOG", "error", 1);
+    execl(BALLAST_BINARY_DIR "/bin/activation-store", "activation-store", "--listen", "127.0.0.1:0", "--capacity",
+          "64 MiB", "--tls-ca", ca, "--tls-certificate", certificate, "--tls-key", key, "--ready-fd", "4",
+          (char *)NULL);
+    _exit(127);
+  }
+  close(ready[1]);
+  ssize_t got = read(ready[0], line, sizeof line - 1);
+  close(ready[0]);
+  assert_true(got > 6 && sscanf(line, "ready %95s", store.address) == 1);
+}
+
+static int start(void **state) {
+  (void)state;
+  authority_init(&ours, "stage stage/red store driver");
+  authority_init(&others, "stage");
+  start_store();
+  return 0;
+}
+
+static int stop(void **state) {
+  (void)state;
+  store_kill(&store, SIGTERM);
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf %s", store.folder);
+  assert_int_equal(system(command), 0);
+  authority_cleanup(&ours);
+  authority_cleanup(&others);
+  return 0;
+}
+
+static bl_status_t open_as(bl_tls_t *tls, const char *job, bl_client_path_t path, const bl_arena_t *slots,
+                           bl_client_t **client, bl_error_t *err) {
+  bl_rpc_secure_process(&(bl_rpc_security_t){.tls = tls});
+  bl_client_options_t options = {
+      .store = store.address, .job = job, .arena_bytes = 16u << 20, .sources = slots, .source_count = 1, .path = path};
+  bl_status_t status = bl_client_open(&options, client, err);
+  return status;
+}
+
+static void must(bl_status_t status, const bl_error_t *err) {
+  if (status != BL_OK) {
+    fail_msg("%s: %s", bl_status_name(status), err->text);
+  }
+}
+
+#define ROOMS       4u
+#define BLOCK_BYTES ((3ull << 20) + 17)
+
+static void blocks_come_back(void **state) {
+  (void)state;
+  bl_error_t err = {0};
+  bl_arena_t slots;
+  must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, ROOMS * 4ull << 20, &slots, &err),
+       &err);
+  bl_tls_t *tls = authority_tls(&ours, "stage-red");
+  for (int turn = 0; turn < 2; turn++) {
+    bl_client_t *client;
+    must(open_as(tls, "red", turn == 0 ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM, &slots, &client, &err), &err);
+    uint64_t rooms[ROOMS];
+    must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = ROOMS}, 1, &err), &err);
+    assert_int_equal(bl_client_rooms(client, rooms, ROOMS), ROOMS);
+    for (uint64_t round = 0; round < 3; round++) {
+      uint64_t words = slots.bytes / 8;
+      for (uint64_t i = 0; i < words; i++) {
+        ((uint64_t *)(void *)slots.base)[i] = bl_random_bits(round + 1, i);
+      }
+      bl_client_ticket_t tickets[ROOMS];
+      for (uint64_t i = 0; i < ROOMS; i++) { // all at once: writing and reading meet on the connection
+        must(bl_client_evict_start(client, rooms[i], slots.base + (i << 22), BLOCK_BYTES, NULL, &tickets[i], &err),
+             &err);
+      }
+      for (uint64_t i = 0; i < ROOMS; i++) {
+        must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
+      }
+      memset(slots.base, 0xee, slots.bytes);
+      for (uint64_t i = 0; i < ROOMS; i++) {
+        must(bl_client_load(client, rooms[i], slots.base + (i << 22), BLOCK_BYTES, &err), &err);
+        for (uint64_t at = i << 22; at < (i << 22) + BLOCK_BYTES; at++) {
+          uint64_t word = bl_random_bits(round + 1, at / 8);
+          assert_int_equal(slots.base[at], ((const uint8_t *)&word)[at % 8]);
+        }
+      }
+    }
+    bl_client_close(client);
+  }
+  bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
+  bl_tls_release(tls);
+  bl_arena_destroy(&slots);
+}
+
+static void refused(bl_tls_t *tls, const char *job, bl_status_t status, const char *part) {
+  bl_error_t err = {0};
+  bl_arena_t slots;
+  bl_client_t *client = NULL;
+  must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, 1u << 20, &slots, &err), &err);
+  bl_status_t got = open_as(tls, job, BL_CLIENT_PATH_AUTO, &slots, &client, &err);
+  if (got != status || strstr(err.text, part) == NULL) {
+    fail_msg("%s: %s; wanted %s with '%s'", bl_status_name(got), err.text, bl_status_name(status), part);
+  }
+  bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
+  bl_tls_release(tls);
+  bl_arena_destroy(&slots);
+}
+
+static void others_get_no_session(void **state) {
+  (void)state;
+  refused(authority_tls(&ours, "stage-red"), "blue", BL_DENIED, "your certificate is for job red, not for blue");
+  refused(authority_tls(&ours, "driver"), "red", BL_DENIED, "it wants stage");
+  refused(authority_tls(&others, "stage"), "red", BL_UNAUTHENTICATED, "another authority");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(blocks_come_back),
+      cmocka_unit_test(others_get_no_session),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
