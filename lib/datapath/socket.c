@@ -5,10 +5,13 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#define LARGE_BUFFER_BYTES (4 << 20)
 
 static bl_status_t fail(bl_error_t *err, const char *what, const bl_address_t *address) {
   int errno_value = errno;
@@ -127,6 +130,26 @@ int bl_socket_error(int fd) {
   int errno_value = 0;
   socklen_t length = sizeof errno_value;
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &errno_value, &length) == 0 ? errno_value : errno;
+}
+
+static bool allows(const char *limit_path) {
+  long long limit = 0;
+  FILE *file = fopen(limit_path, "re");
+  bool read = file != NULL && fscanf(file, "%lld", &limit) == 1;
+  if (file != NULL) {
+    fclose(file);
+  }
+  return read && limit >= LARGE_BUFFER_BYTES;
+}
+
+void bl_socket_enlarge_buffers(int fd) {
+  int bytes = LARGE_BUFFER_BYTES;
+  if (allows("/proc/sys/net/core/wmem_max")) {
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  }
+  if (allows("/proc/sys/net/core/rmem_max")) {
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  }
 }
 
 void bl_socket_set_blocking(int fd) {

@@ -25,6 +25,10 @@ int bl_socket_accept(int listener);
 BL_MUST_USE bl_status_t bl_socket_connect(const bl_address_t *address, int *fd, bl_error_t *err);
 int bl_socket_error(int fd); // 0 or the errno value of the connection
 
+// Room for several chunks in the kernel, so that both ends of a TCP connection work at a time. Does nothing where the
+// system's limit (net.core.wmem_max, rmem_max) is below what the kernel's own tuning reaches.
+void bl_socket_enlarge_buffers(int fd);
+
 // Gives a descriptor back to blocking calls.
 void bl_socket_set_blocking(int fd);
 

@@ -9,9 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-// Some chunks may be under way while the other side hashes; the kernel takes less where its limits say so.
-#define BUFFER_BYTES (4 << 20)
-
 static ssize_t plain_read(bl_stream_t *stream, const struct iovec *parts, size_t part_count) {
   if (stream->is_unix) {
     return bl_socket_receive(stream->fd, parts[0].iov_base, parts[0].iov_len, stream->passed, &stream->passed_count);
@@ -31,17 +28,11 @@ static void plain_close(bl_stream_t *stream) {
   close(stream->fd);
 }
 
-static void set_buffers(int fd) {
-  int bytes = BUFFER_BYTES;
-  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); // improvements only
-  setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-}
-
 void bl_stream_plain(bl_stream_t *stream, int fd, bool is_unix) {
   static const bl_stream_ops_t ops = {.read = plain_read, .write = plain_write, .close = plain_close};
   *stream = (bl_stream_t){.ops = &ops, .fd = fd, .is_unix = is_unix};
   if (!is_unix) {
-    set_buffers(fd);
+    bl_socket_enlarge_buffers(fd);
   }
 }
 
@@ -97,7 +88,7 @@ bl_status_t bl_stream_tls(bl_stream_t *stream, int fd, bl_tls_t *tls, bool serve
   bl_status_t status = bl_tls_session_create(tls, fd, server, roles, &session, err);
   if (status == BL_OK) {
     *stream = (bl_stream_t){.ops = &tls_ops, .state = session, .fd = fd};
-    set_buffers(fd);
+    bl_socket_enlarge_buffers(fd);
   }
   return status;
 }

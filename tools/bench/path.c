@@ -4,18 +4,15 @@
 #ifdef BALLAST_BENCH_PATH
 #include "bench.h"
 
+#include "bare_socket.h"
 #include "base/bytes.h"
 #include "config/flags.h"
-#include "datapath/address.h"
 #include "datapath/boundary.h"
 #include "datapath/shared_map.h"
-#include "datapath/socket.h"
 #include "measure.h"
 #include "sys/clock.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +72,7 @@ typedef struct {
   char folder[64];
   uint64_t attempt;
   bl_shared_map_t map; // of the source, read-only, as a peer has it
-  int sockets[2];      // a connected loopback pair
+  bl_bare_socket_t bare;
 } bench_t;
 
 static bl_tensor_key_t key_of(uint32_t tensor) {
@@ -127,70 +124,13 @@ static bl_status_t run_memcpy(bench_t *bench, double *seconds, bl_error_t *err) 
   return BL_OK;
 }
 
-static void *feed_socket(void *argument) {
-  bench_t *bench = argument;
-  for (uint32_t i = 0; i < bench->tensors; i++) {
-    const uint8_t *from = bench->source.base + place(bench, i);
-    for (uint64_t done = 0; done < bench->tensor_bytes;) {
-      ssize_t sent = write(bench->sockets[0], from + done, bench->tensor_bytes - done);
-      if (sent < 0) {
-        return "the bare socket broke";
-      }
-      done += (uint64_t)sent;
-    }
-  }
-  return NULL;
-}
-
 static bl_status_t run_socket(bench_t *bench, double *seconds, bl_error_t *err) {
-  pthread_t feeder;
-  bl_status_t status = BL_OK;
-  uint64_t start = bl_clock_now_ns();
-  if (pthread_create(&feeder, NULL, feed_socket, bench) != 0) {
-    return bl_error_set(err, BL_EXHAUSTED, "no thread for the bare socket");
-  }
-  for (uint32_t i = 0; i < bench->tensors && status == BL_OK; i++) {
-    uint8_t *to = bench->destination.base + place(bench, i);
-    for (uint64_t done = 0; done < bench->tensor_bytes && status == BL_OK;) {
-      ssize_t got = read(bench->sockets[1], to + done, bench->tensor_bytes - done);
-      if (got <= 0) {
-        status = bl_error_set(err, BL_IO, "the bare socket broke: %s", strerror(errno));
-      }
-      done += got > 0 ? (uint64_t)got : 0;
-    }
-  }
-  pthread_join(feeder, NULL);
-  *seconds = (double)(bl_clock_now_ns() - start) * 1e-9;
-  return status;
-}
-
-// A connected pair of blocking TCP sockets over loopback.
-static bl_status_t open_sockets(int sockets[2], bl_error_t *err) {
-  bl_address_t address;
-  int listener;
-  bl_status_t status = bl_address_resolve("127.0.0.1", 0, &address, err);
-  if (status != BL_OK || (status = bl_socket_listen(&address, &listener, &address, err)) != BL_OK) {
-    return status;
-  }
-  status = bl_socket_connect(&address, &sockets[0], err);
-  if (status != BL_OK) {
-    goto close_listener;
-  }
-  struct pollfd wait = {.fd = listener, .events = POLLIN};
-  poll(&wait, 1, 5000);
-  sockets[1] = bl_socket_accept(listener);
-  if (sockets[1] < 0) {
-    close(sockets[0]);
-    sockets[0] = -1;
-    status = bl_error_set(err, BL_IO, "accept on loopback: %s", strerror(errno));
-    goto close_listener;
-  }
-  for (int i = 0; i < 2; i++) {
-    bl_socket_set_blocking(sockets[i]);
-  }
-close_listener:
-  close(listener);
-  return status;
+  bl_bare_run_t run = {.from = bench->source.base,
+                       .to = bench->destination.base,
+                       .bytes = bench->tensor_bytes,
+                       .count = bench->tensors,
+                       .places = (uint32_t)bench->settings->in_flight};
+  return bl_bare_socket_run(&bench->bare, &run, seconds, err);
 }
 
 static void on_connected(void *user, bl_status_t status, const bl_error_t *err) {
@@ -232,10 +172,8 @@ static bl_status_t open_hubs(bench_t *bench, bl_path_t path, bl_error_t *err) {
 static void close_bench(bench_t *bench) {
   for (int i = 0; i < 2; i++) {
     bl_hub_destroy(bench->hubs[i]);
-    if (bench->sockets[i] >= 0) {
-      close(bench->sockets[i]);
-    }
   }
+  bl_bare_socket_close(&bench->bare);
   bl_shared_map_close(&bench->map);
   bl_arena_destroy(&bench->source);
   bl_arena_destroy(&bench->destination);
@@ -246,7 +184,7 @@ static bl_status_t open_bench(bench_t *bench, const settings_t *settings, uint64
                               bl_error_t *err) {
   uint64_t tensors = (uint64_t)settings->sample_bytes / tensor_bytes,
            bytes = (uint64_t)settings->in_flight * tensor_bytes;
-  *bench = (bench_t){.settings = settings, .tensor_bytes = tensor_bytes, .sockets = {-1, -1}};
+  *bench = (bench_t){.settings = settings, .tensor_bytes = tensor_bytes, .bare.fds = {-1, -1}};
   bench->source.fd = bench->destination.fd = -1;
   bench->tensors = tensors < 1 ? 1 : tensors > TENSORS_MAX ? TENSORS_MAX : (uint32_t)tensors;
   const char *parent = getenv("TMPDIR");
@@ -265,7 +203,7 @@ static bl_status_t open_bench(bench_t *bench, const settings_t *settings, uint64
   }
   if (status == BL_OK) {
     status = path == BL_PATH_SHM ? bl_shared_map_open(&bench->map, bench->source.fd, bytes, err)
-                                 : open_sockets(bench->sockets, err);
+                                 : bl_bare_socket_open(&bench->bare, false, err);
   }
   return status;
 }

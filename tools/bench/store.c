@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A store on this machine, through libballast-client: lease operations per second and their latency with small blocks,
-// and the bandwidth of evictions and loads of large ones beside memcpy with and without the checksum.
+// and the bandwidth of evictions and loads of large ones (store_bandwidth.c).
 #include "bench.h"
 
 #include "client/client.h"
 #include "config/flags.h"
-#include "datapath/block.h"
 #include "loop/child.h"
 #include "measure.h"
+#include "store_bandwidth.h"
 #include "sys/clock.h"
 
 #include <inttypes.h>
@@ -21,11 +21,10 @@
 #define CLIENTS     2u
 #define THREADS     UINT64_C(32) // per client, each with one call in flight
 #define SMALL_BYTES 64
-#define IN_FLIGHT   UINT64_C(2) // large blocks
 #define SAMPLES     7
 
 typedef struct {
-  int64_t uses, block_bytes;
+  int64_t uses, block_bytes, pairs;
 } settings_t;
 
 static const bl_option_t rows[] = {
@@ -43,6 +42,13 @@ static const bl_option_t rows[] = {
      .minimum = 65536,
      .maximum = 1 << 30,
      .help = "Size of the large blocks."},
+    {.name = "pairs",
+     .type = BL_OPTION_INT,
+     .offset = offsetof(settings_t, pairs),
+     .preset = "9",
+     .minimum = 1,
+     .maximum = BL_STORE_BANDWIDTH_PAIRS,
+     .help = "Pairs of store and reference to take medians of."},
 };
 
 static const bl_flags_t flags = {.program = "ballast-bench store",
@@ -95,6 +101,8 @@ static bl_status_t start_store(store_t *store, uint64_t capacity_bytes, bl_error
                         store->address,
                         "--capacity",
                         capacity,
+                        "--data-tcp",
+                        "127.0.0.1:0",
                         "--lifeline-fd",
                         BL_CHILD_LIFELINE_FD_TEXT,
                         "--ready-fd",
@@ -221,65 +229,17 @@ static bl_status_t measure_operations(bl_client_t *clients[CLIENTS], const bl_ar
   return status;
 }
 
-// ---- large blocks: bandwidth -------------------------------------------------------------------------------------------
-
-static bl_status_t measure_bandwidth(bl_client_t *client, const bl_arena_t *source, uint64_t bytes, bl_error_t *err) {
-  double evict[SAMPLES], load[SAMPLES], copy[SAMPLES], checked[SAMPLES];
-  uint64_t rooms[IN_FLIGHT], checksum;
-  uint8_t *here = source->base, *there = source->base + IN_FLIGHT * bytes;
-  bl_client_demand_t demand = {.bytes = bytes, .count = IN_FLIGHT};
-  bl_status_t status = bl_client_reserve(client, 2, &demand, 1, err);
-  bl_client_rooms(client, rooms, IN_FLIGHT);
-  memset(here, 7, 2 * IN_FLIGHT * bytes);
-  for (unsigned i = 0; i < SAMPLES && status == BL_OK; i++) {
-    bl_client_ticket_t tickets[IN_FLIGHT];
-    uint64_t times[5] = {bl_clock_now_ns()};
-    for (unsigned j = 0; j < IN_FLIGHT && status == BL_OK; j++) {
-      status = bl_client_evict_start(client, rooms[j], here + j * bytes, bytes, NULL, &tickets[j], err);
-    }
-    for (unsigned j = 0; j < IN_FLIGHT && status == BL_OK; j++) {
-      status = bl_client_wait(client, tickets[j], UINT64_MAX, err);
-    }
-    times[1] = bl_clock_now_ns();
-    for (unsigned j = 0; j < IN_FLIGHT && status == BL_OK; j++) {
-      status = bl_client_load(client, rooms[j], there + j * bytes, bytes, err);
-    }
-    times[2] = bl_clock_now_ns();
-    memcpy(there, here, IN_FLIGHT * bytes);
-    times[3] = bl_clock_now_ns();
-    if (status == BL_OK) {
-      status = bl_block_copy(there, here, IN_FLIGHT * bytes, NULL, &checksum);
-    }
-    times[4] = bl_clock_now_ns();
-    evict[i] = (double)(times[1] - times[0]);
-    load[i] = (double)(times[2] - times[1]);
-    copy[i] = (double)(times[3] - times[2]);
-    checked[i] = (double)(times[4] - times[3]);
-  }
-  if (status == BL_OK) {
-    double gigabytes = (double)(IN_FLIGHT * bytes);
-    double copied = bl_median(copy, SAMPLES);
-    double evicted = bl_median(evict, SAMPLES), loaded = bl_median(load, SAMPLES);
-    printf("store block_bytes=%" PRIu64 " memcpy_gb_s=%.2f checked_copy_gb_s=%.2f evict_gb_s=%.2f load_gb_s=%.2f "
-           "evict_share=%.2f load_share=%.2f\n",
-           bytes, gigabytes / copied, gigabytes / bl_median(checked, SAMPLES), gigabytes / evicted, gigabytes / loaded,
-           copied / evicted, copied / loaded);
-    status = bl_client_unreserve(client, 2, err);
-  }
-  return status;
-}
-
 static int run(const settings_t *settings) {
   uint64_t bytes = (uint64_t)settings->block_bytes;
   store_t store = {.loop = NULL};
   bl_arena_t source = {.fd = -1};
   bl_client_t *clients[CLIENTS] = {NULL};
   bl_error_t err = {0};
-  uint64_t arena_bytes = IN_FLIGHT * (bytes + 65536) + CLIENTS * THREADS * UINT64_C(65536);
+  uint64_t arena_bytes = BL_STORE_BANDWIDTH_BLOCKS * (bytes + 65536) + CLIENTS * THREADS * UINT64_C(65536);
   bl_status_t status = start_store(&store, arena_bytes, &err);
   if (status == BL_OK) {
-    status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, 2 * IN_FLIGHT * bytes,
-                             &source, &err);
+    status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE,
+                             CLIENTS * THREADS * SMALL_BYTES, &source, &err);
   }
   for (uint32_t i = 0; i < CLIENTS && status == BL_OK; i++) {
     bl_client_options_t options = {.store = store.address,
@@ -293,11 +253,11 @@ static int run(const settings_t *settings) {
   if (status == BL_OK) {
     status = measure_operations(clients, &source, (uint64_t)settings->uses, &err);
   }
-  if (status == BL_OK) {
-    status = measure_bandwidth(clients[0], &source, bytes, &err);
-  }
   for (unsigned i = 0; i < CLIENTS; i++) {
     bl_client_close(clients[i]);
+  }
+  if (status == BL_OK) {
+    status = bl_store_bandwidth(store.address, bytes, (unsigned)settings->pairs, &err);
   }
   bl_arena_destroy(&source);
   stop_store(&store);
