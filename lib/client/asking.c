@@ -144,6 +144,9 @@ void bl__asked(bl__question_t *question) {
     client->again = question;
     return;
   }
+  if (question->err.status == BL_DEADLINE) { // the word of the way; to callers it is this
+    (void)bl_error_set(&question->err, BL_UNAVAILABLE, "the store at %s did not answer in time", client->store);
+  }
   finish(question);
 }
 

@@ -4,8 +4,7 @@
 // time promised; garbage on both sockets changes nothing; SIGTERM drains. BALLAST_SOAK=1 repeats deaths more often.
 #include "client/client.h"
 
-#include "base/random.h"
-#include "client/store_process.h"
+#include "client/fixture.h"
 #include "datapath/block.h"
 #include "sys/clock.h"
 
@@ -14,78 +13,6 @@
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-
-#define GRANULE (UINT64_C(64) << 10)
-#define ROOMS   8
-
-// Time to live and grace are 2.5 s; the rest is for machines that are slow.
-#define FREE_AGAIN_NS (UINT64_C(30) * BL_NS_PER_S)
-
-static bl_client_path_t data_path = BL_CLIENT_PATH_AUTO; // every test runs on each
-
-typedef struct fixture {
-  store_process_t store;
-  bl_arena_t slots;
-} fixture_t;
-
-static int set_up(void **state) {
-  static fixture_t fixture;
-  fixture = (fixture_t){.store = {0}};
-  bl_error_t err = {0};
-  if (bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, UINT64_C(16) * ROOMS * GRANULE,
-                      &fixture.slots, &err) != BL_OK) {
-    return -1;
-  }
-  store_start(&fixture.store, "64 MiB", "2", "0.5");
-  *state = &fixture;
-  return 0;
-}
-
-static int tear_down(void **state) {
-  fixture_t *fixture = *state;
-  store_cleanup(&fixture->store);
-  bl_arena_destroy(&fixture->slots);
-  return 0;
-}
-
-static bl_status_t open_as(const fixture_t *fixture, uint32_t stage, bl_client_t **client, bl_error_t *err) {
-  bl_client_options_t options = {.store = fixture->store.address,
-                                 .job = "job",
-                                 .stage = stage,
-                                 .arena_bytes = 256 * GRANULE,
-                                 .sources = &fixture->slots,
-                                 .source_count = 1,
-                                 .path = data_path};
-  return bl_client_open(&options, client, err);
-}
-
-static bl_client_t *must_open(const fixture_t *fixture, uint32_t stage) {
-  bl_client_t *client = NULL;
-  bl_error_t err = {0};
-  if (open_as(fixture, stage, &client, &err) != BL_OK) {
-    fail_msg("%s", err.text);
-  }
-  return client;
-}
-
-static void must(bl_status_t status, const bl_error_t *err) {
-  if (status != BL_OK) {
-    fail_msg("%s: %s", bl_status_name(status), err->text);
-  }
-}
-
-static void reserve(bl_client_t *client, uint64_t bytes, uint32_t count, uint64_t *rooms) {
-  bl_error_t err = {0};
-  must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = bytes, .count = count}, 1, &err), &err);
-  assert_int_equal(bl_client_rooms(client, rooms, count), count);
-}
-
-static void fill(uint8_t *bytes, uint64_t count, uint64_t seed) {
-  for (uint64_t i = 0; i < count; i += 8) {
-    uint64_t word = bl_random_bits(seed, i / 8);
-    memcpy(bytes + i, &word, count - i < 8 ? count - i : 8);
-  }
-}
 
 // ---- blocks ------------------------------------------------------------------------------------------------------------
 
@@ -149,7 +76,8 @@ static void flip(const fixture_t *fixture, unsigned long address, unsigned bit) 
 
 static void test_a_flipped_bit_is_found(void **state) {
   fixture_t *fixture = *state;
-  enum { BYTES = 2 * GRANULE - 5, PLACES = 4096 };
+  enum { BYTES = 2 * GRANULE - 5 };
+  const uint64_t places = data_path == BL_CLIENT_PATH_TCP ? 512 : 4096;
   bl_client_t *client = must_open(fixture, 0);
   uint64_t room, key = bl_random_key(2, "flips");
   bl_error_t err = {0};
@@ -157,7 +85,7 @@ static void test_a_flipped_bit_is_found(void **state) {
   unsigned long arena_bytes = 0, arena = find_arena(fixture->store.pid, &arena_bytes);
   assert_true(arena != 0);
   uint8_t *source = fixture->slots.base, *destination = source + 16 * GRANULE;
-  for (uint64_t i = 0; i < PLACES; i++) {
+  for (uint64_t i = 0; i < places; i++) {
     uint64_t offset = i < 8 ? BYTES - 1 - i : bl_random_below(key, 2 * i, BYTES); // the last partial word too
     fill(source, BYTES, i);
     must(bl_client_evict(client, room, source, BYTES, NULL, &err), &err);
@@ -235,7 +163,7 @@ static void test_a_store_dies(void **state) {
     assert_int_equal(status, BL_UNAVAILABLE);
     assert_int_equal(bl_client_load(client, rooms[0], fixture->slots.base, GRANULE, &err), BL_UNAVAILABLE);
     assert_true(bl_clock_now_ns() - start_ns < UINT64_C(5) * BL_NS_PER_S); // seen, not waited for
-    store_start(&fixture->store, "64 MiB", "2", "0.5");
+    store_start(&fixture->store, "64 MiB", store_ttl, store_grace);
     assert_int_not_equal(bl_client_state(client, &err), BL_OK); // a returned store is another one
     bl_client_close(client);
   }
@@ -285,7 +213,7 @@ static void test_a_store_dies_in_the_middle(void **state) {
     }
     waitpid(killer, NULL, 0);
     (void)store_wait(&fixture->store);
-    store_start(&fixture->store, "64 MiB", "2", "0.5");
+    store_start(&fixture->store, "64 MiB", store_ttl, store_grace);
     bl_client_close(client);
   }
 }

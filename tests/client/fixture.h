@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of the client start from: a store as a process, an arena of slots, clients of one job.
+#ifndef TESTS_CLIENT_FIXTURE_H
+#define TESTS_CLIENT_FIXTURE_H
+
+#include "client/store_process.h"
+
+#include "base/random.h"
+#include "client/client.h"
+#include "sys/clock.h"
+
+#define GRANULE (UINT64_C(64) << 10)
+#define ROOMS   8
+
+// Time to live and grace are 2.5 s; the rest is for machines that are slow.
+#define FREE_AGAIN_NS (UINT64_C(30) * BL_NS_PER_S)
+
+static const char *store_ttl = "2", *store_grace = "0.5"; // seconds
+
+static bl_client_path_t data_path = BL_CLIENT_PATH_AUTO; // every test runs on each
+
+typedef struct fixture {
+  store_process_t store;
+  bl_arena_t slots;
+} fixture_t;
+
+static inline int set_up(void **state) {
+  static fixture_t fixture;
+  fixture = (fixture_t){.store = {0}};
+  bl_error_t err = {0};
+  if (bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, UINT64_C(16) * ROOMS * GRANULE,
+                      &fixture.slots, &err) != BL_OK) {
+    return -1;
+  }
+  store_start(&fixture.store, "64 MiB", store_ttl, store_grace);
+  *state = &fixture;
+  return 0;
+}
+
+static inline int tear_down(void **state) {
+  fixture_t *fixture = *state;
+  store_cleanup(&fixture->store);
+  bl_arena_destroy(&fixture->slots);
+  return 0;
+}
+
+static inline bl_client_options_t options_of(const fixture_t *fixture, uint32_t stage) {
+  return (bl_client_options_t){.store = fixture->store.address,
+                               .job = "job",
+                               .stage = stage,
+                               .arena_bytes = 256 * GRANULE,
+                               .sources = &fixture->slots,
+                               .source_count = 1,
+                               .path = data_path};
+}
+
+static inline bl_status_t open_as(const fixture_t *fixture, uint32_t stage, bl_client_t **client, bl_error_t *err) {
+  bl_client_options_t options = options_of(fixture, stage);
+  return bl_client_open(&options, client, err);
+}
+
+static inline void must(bl_status_t status, const bl_error_t *err) {
+  if (status != BL_OK) {
+    fail_msg("%s: %s", bl_status_name(status), err->text);
+  }
+}
+
+static inline bl_client_t *must_open(const fixture_t *fixture, uint32_t stage) {
+  bl_client_t *client = NULL;
+  bl_error_t err = {0};
+  if (open_as(fixture, stage, &client, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  return client;
+}
+
+static inline void reserve(bl_client_t *client, uint64_t bytes, uint32_t count, uint64_t *rooms) {
+  bl_error_t err = {0};
+  must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = bytes, .count = count}, 1, &err), &err);
+  assert_int_equal(bl_client_rooms(client, rooms, count), count);
+}
+
+static inline void fill(uint8_t *bytes, uint64_t count, uint64_t seed) {
+  for (uint64_t i = 0; i < count; i += 8) {
+    uint64_t word = bl_random_bits(seed, i / 8);
+    memcpy(bytes + i, &word, count - i < 8 ? count - i : 8);
+  }
+}
+
+#endif

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies what the client does beside moving blocks there and back, on both paths: waits with deadlines, cancelling and
+// abandoning while the store answers nothing, calls that end by their deadline, sources that come and go, a session
+// begun anew; on tcp, a connection that is cut again and again.
+#include "client/fixture.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#define BYTES (16 * GRANULE)
+
+// ---- tickets -----------------------------------------------------------------------------------------------------------
+
+static void wait_for_state(bl_client_t *client, uint64_t room, bl_client_room_state_t state) {
+  uint64_t start_ns = bl_clock_now_ns();
+  while (bl_client_room_state(client, room) != state) {
+    if (bl_clock_now_ns() - start_ns > FREE_AGAIN_NS) {
+      fail_msg("room %" PRIu64 " is in state %d, not %d", room, (int)bl_client_room_state(client, room), (int)state);
+    }
+    usleep(2000);
+  }
+}
+
+static void test_wait_and_poll(void **state) {
+  const fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t room;
+  bl_error_t err = {0};
+  bl_client_ticket_t ticket;
+  uint8_t *slot = fixture->slots.base;
+  reserve(client, BYTES, 1, &room);
+  fill(slot, BYTES, 1);
+  kill(fixture->store.pid, SIGSTOP);
+  must(bl_client_evict_start(client, room, slot, BYTES, NULL, &ticket, &err), &err);
+  assert_int_equal(bl_client_wait(client, ticket, bl_clock_now_ns() + BL_NS_PER_MS, &err), BL_DEADLINE);
+  assert_false(bl_client_poll(client, ticket));
+  assert_int_equal(bl_client_room_state(client, room), BL_CLIENT_ROOM_EVICTING);
+  kill(fixture->store.pid, SIGCONT);
+  while (!bl_client_poll(client, ticket)) {
+    usleep(1000);
+  }
+  must(bl_client_wait(client, ticket, 0, &err), &err);
+  assert_int_equal(bl_client_wait(client, ticket, 0, &err), BL_INVALID); // it has ended
+  assert_int_equal(bl_client_load(client, room, slot, BYTES - 1, &err), BL_INVALID);
+  must(bl_client_load(client, room, slot, BYTES, &err), &err);
+  bl_client_close(client);
+}
+
+static void test_cancelled_evict(void **state) {
+  const fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t room;
+  bl_error_t err = {0};
+  bl_client_ticket_t ticket;
+  uint8_t *slot = fixture->slots.base, *there = slot + BYTES, *expected = there + BYTES;
+  reserve(client, BYTES, 1, &room);
+  for (int i = 0; i < 10; i++) {
+    fill(slot, BYTES, 100);
+    kill(fixture->store.pid, SIGSTOP);
+    must(bl_client_evict_start(client, room, slot, BYTES, NULL, &ticket, &err), &err);
+    usleep(1000u * (unsigned)i);
+    if (i % 2 == 0) {
+      bl_client_cancel(client, ticket); // the store answers nothing, and need not
+      assert_int_equal(bl_client_wait(client, ticket, UINT64_MAX, &err), BL_CANCELLED);
+    } else {
+      bl_client_abandon(client, ticket);
+    }
+    fill(slot, BYTES, (uint64_t)i); // ours again
+    kill(fixture->store.pid, SIGCONT);
+    wait_for_state(client, room, BL_CLIENT_ROOM_EMPTY);
+    must(bl_client_evict(client, room, slot, BYTES, NULL, &err), &err);
+    must(bl_client_load(client, room, there, BYTES, &err), &err);
+    fill(expected, BYTES, (uint64_t)i);
+    assert_memory_equal(there, expected, BYTES);
+  }
+  bl_client_close(client);
+}
+
+static void test_cancelled_load(void **state) {
+  const fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t room;
+  bl_error_t err = {0};
+  bl_client_ticket_t ticket;
+  uint8_t *slot = fixture->slots.base, *there = slot + BYTES;
+  reserve(client, BYTES, 1, &room);
+  fill(slot, BYTES, 5);
+  for (int i = 0; i < 10; i++) {
+    must(bl_client_evict(client, room, slot, BYTES, NULL, &err), &err);
+    kill(fixture->store.pid, SIGSTOP);
+    must(bl_client_load_start(client, room, there, BYTES, &ticket, &err), &err);
+    usleep(1000u * (unsigned)i);
+    bl_client_abandon(client, ticket);
+    memset(there, 9, BYTES);
+    kill(fixture->store.pid, SIGCONT);
+    wait_for_state(client, room, BL_CLIENT_ROOM_FULL);
+    for (uint64_t j = 0; j < BYTES; j++) {
+      assert_int_equal(there[j], 9); // nothing was written any more
+    }
+    must(bl_client_load(client, room, there, BYTES, &err), &err);
+    assert_memory_equal(there, slot, BYTES);
+  }
+  bl_client_close(client);
+}
+
+// ---- deadlines ---------------------------------------------------------------------------------------------------------
+
+static void test_nothing_outlives_its_deadline(void **state) {
+  const fixture_t *fixture = *state;
+  bl_client_t *client = NULL;
+  uint64_t rooms[2];
+  bl_error_t err = {0};
+  uint8_t *slot = fixture->slots.base;
+  bl_client_options_t options = options_of(fixture, 0);
+  options.deadline_ms = 300;
+  options.open_ms = 30000;
+  must(bl_client_open(&options, &client, &err), &err);
+  bl_client_demand_t demand = {.bytes = BYTES, .count = 2};
+  while (bl_client_reserve(client, 1, &demand, 1, &err) != BL_OK) { // a busy machine may need more than the deadline
+    assert_int_equal(err.status, BL_UNAVAILABLE);
+  }
+  assert_int_equal(bl_client_rooms(client, rooms, 2), 2);
+  fill(slot, BYTES, 3);
+  while (bl_client_evict(client, rooms[0], slot, BYTES, NULL, &err) != BL_OK) {
+    assert_int_equal(err.status, BL_UNAVAILABLE);
+    wait_for_state(client, rooms[0], BL_CLIENT_ROOM_EMPTY);
+  }
+  kill(fixture->store.pid, SIGSTOP);
+  assert_int_equal(bl_client_evict(client, rooms[1], slot, BYTES, NULL, &err), BL_UNAVAILABLE);
+  assert_int_equal(bl_client_room_state(client, rooms[1]), BL_CLIENT_ROOM_UNKNOWN);
+  assert_int_equal(bl_client_load(client, rooms[0], slot, BYTES, &err), BL_UNAVAILABLE);
+  assert_int_equal(bl_client_reserve(client, 2, &demand, 1, &err), BL_UNAVAILABLE);
+  uint32_t number;
+  bl_client_source_t source = {.base = fixture->slots.base, .bytes = BYTES, .fd = fixture->slots.fd};
+  assert_int_equal(bl_client_add_source(client, &source, &number, &err),
+                   data_path == BL_CLIENT_PATH_TCP ? BL_OK : BL_UNAVAILABLE);
+  kill(fixture->store.pid, SIGCONT);
+  wait_for_state(client, rooms[1], BL_CLIENT_ROOM_EMPTY);
+  wait_for_state(client, rooms[0], BL_CLIENT_ROOM_FULL);
+  bl_client_close(client);
+}
+
+// ---- sources -----------------------------------------------------------------------------------------------------------
+
+// Read-only maps of holders' memory in the store.
+static unsigned count_maps(pid_t pid) {
+  char path[64], line[512];
+  unsigned count = 0;
+  snprintf(path, sizeof path, "/proc/%ld/maps", (long)pid);
+  FILE *maps = fopen(path, "re");
+  assert_non_null(maps);
+  while (fgets(line, sizeof line, maps) != NULL) {
+    count += strstr(line, "ballast-arena") != NULL && strstr(line, " r--s ") != NULL ? 1 : 0;
+  }
+  fclose(maps);
+  return count;
+}
+
+static void test_sources_come_and_go(void **state) {
+  const fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  bool tcp = data_path == BL_CLIENT_PATH_TCP;
+  uint64_t room;
+  bl_error_t err = {0};
+  bl_arena_t more[3];
+  uint32_t numbers[3];
+  reserve(client, GRANULE, 1, &room);
+  unsigned maps = count_maps(fixture->store.pid);
+  assert_int_equal(maps, tcp ? 0 : 1);
+  for (int round = 0; round < 3; round++) {
+    for (unsigned i = 0; i < 3; i++) {
+      must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, GRANULE, &more[i], &err), &err);
+      bl_client_source_t source = {.base = more[i].base, .bytes = GRANULE, .fd = more[i].fd};
+      must(bl_client_add_source(client, &source, &numbers[i], &err), &err);
+      fill(more[i].base, GRANULE, i);
+    }
+    assert_int_equal(count_maps(fixture->store.pid), tcp ? 0 : 4);
+    for (unsigned i = 3; i-- > 0;) {
+      must(bl_client_evict(client, room, more[i].base, GRANULE, NULL, &err), &err);
+      must(bl_client_load(client, room, fixture->slots.base, GRANULE, &err), &err);
+      assert_memory_equal(fixture->slots.base, more[i].base, GRANULE);
+      must(bl_client_withdraw_source(client, numbers[i], &err), &err);
+      assert_int_equal(bl_client_withdraw_source(client, numbers[i], &err), BL_NOT_FOUND);
+      assert_int_equal(count_maps(fixture->store.pid), tcp ? 0 : maps + i);
+      if (!tcp) {
+        assert_int_equal(bl_client_evict(client, room, more[i].base, GRANULE, NULL, &err), BL_INVALID);
+      }
+      bl_arena_destroy(&more[i]);
+    }
+  }
+  uint32_t number;
+  bl_client_source_t open_memory = {.base = fixture->slots.base, .bytes = GRANULE, .fd = STDIN_FILENO};
+  if (!tcp) { // what is not sealed is not read
+    assert_int_equal(bl_client_add_source(client, &open_memory, &number, &err), BL_DENIED);
+  }
+  bl_client_close(client);
+}
+
+// ---- sessions ----------------------------------------------------------------------------------------------------------
+
+static void test_a_session_anew(void **state) {
+  fixture_t *fixture = *state;
+  bl_client_t *client = NULL;
+  uint64_t room;
+  bl_error_t err = {0};
+  uint8_t *slot = fixture->slots.base;
+  bl_client_options_t options = options_of(fixture, 0);
+  must(bl_client_open(&options, &client, &err), &err);
+  for (int i = 0; i < 3; i++) {
+    reserve(client, BYTES, 1, &room);
+    fill(slot, BYTES, (uint64_t)i);
+    must(bl_client_evict(client, room, slot, BYTES, NULL, &err), &err);
+    must(bl_client_load(client, room, slot + BYTES, BYTES, &err), &err);
+    assert_memory_equal(slot, slot + BYTES, BYTES);
+    store_kill(&fixture->store, SIGKILL);
+    while (bl_client_state(client, &err) == BL_OK) {
+      usleep(1000);
+    }
+    store_start(&fixture->store, "64 MiB", store_ttl, store_grace);
+    must(bl_client_reopen(client, &err), &err);
+    assert_int_equal(bl_client_rooms(client, &room, 1), 0); // what was there is gone
+  }
+  must(bl_client_reopen(client, &err), &err); // without a cause
+  reserve(client, BYTES, 1, &room);
+  must(bl_client_evict(client, room, slot, BYTES, NULL, &err), &err);
+  bl_client_close(client);
+}
+
+// ---- a connection that is cut ------------------------------------------------------------------------------------------
+
+// Breaks every TCP connection of this process. The store is reached over a unix socket, so it is the data path's alone.
+static void cut_connections(void) {
+  DIR *folder = opendir("/proc/self/fd");
+  assert_non_null(folder);
+  for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    int fd = atoi(entry->d_name);
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    if (fd > 2 && getpeername(fd, (struct sockaddr *)&address, &length) == 0 && address.ss_family == AF_INET) {
+      shutdown(fd, SHUT_RDWR);
+    }
+  }
+  closedir(folder);
+}
+
+typedef struct cutter {
+  atomic_bool stop;
+  uint64_t key;
+} cutter_t;
+
+static void *cut_now_and_then(void *argument) {
+  cutter_t *cutter = argument;
+  for (uint64_t i = 0; !atomic_load(&cutter->stop); i++) {
+    usleep((useconds_t)(2000 + bl_random_below(cutter->key, i, 30000)));
+    cut_connections();
+  }
+  return NULL;
+}
+
+static void test_a_connection_is_cut(void **state) {
+  const fixture_t *fixture = *state;
+  if (data_path != BL_CLIENT_PATH_TCP) {
+    skip(); // on shm its end is the end of the store
+  }
+  bl_client_options_t options = options_of(fixture, 0);
+  options.deadline_ms = 120000;
+  bl_client_t *client = NULL;
+  bl_error_t err = {0};
+  must(bl_client_open(&options, &client, &err), &err);
+  uint64_t rooms[4];
+  reserve(client, BYTES, 4, rooms);
+  const char *seed = getenv("BALLAST_SEED");
+  cutter_t cutter = {.key = bl_random_key(seed != NULL ? strtoull(seed, NULL, 10) : 1, "cuts")};
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, cut_now_and_then, &cutter), 0);
+  static uint8_t expected[BYTES];
+  for (uint64_t round = 0; round < 30; round++) {
+    bl_client_ticket_t tickets[4];
+    for (uint64_t i = 0; i < 4; i++) {
+      fill(fixture->slots.base + i * BYTES, BYTES, 4 * round + i);
+      must(bl_client_evict_start(client, rooms[i], fixture->slots.base + i * BYTES, BYTES, NULL, &tickets[i], &err),
+           &err);
+    }
+    for (uint64_t i = 0; i < 4; i++) {
+      must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
+    }
+    memset(fixture->slots.base, 0, 4 * BYTES);
+    for (uint64_t i = 0; i < 4; i++) {
+      must(bl_client_load_start(client, rooms[i], fixture->slots.base + i * BYTES, BYTES, &tickets[i], &err), &err);
+    }
+    for (uint64_t i = 0; i < 4; i++) {
+      must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
+      fill(expected, BYTES, 4 * round + i);
+      assert_memory_equal(fixture->slots.base + i * BYTES, expected, BYTES);
+    }
+  }
+  atomic_store(&cutter.stop, true);
+  pthread_join(thread, NULL);
+  bl_client_counters_t counters = bl_client_counters(client);
+  assert_true(counters.reconnects > 0);
+  assert_int_equal(counters.evicted, 120);
+  assert_int_equal(counters.loaded, 120);
+  bl_client_close(client);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(test_wait_and_poll),       TEST(test_cancelled_evict),
+      TEST(test_cancelled_load),      TEST(test_nothing_outlives_its_deadline),
+      TEST(test_sources_come_and_go), TEST(test_a_session_anew),
+      TEST(test_a_connection_is_cut),
+  };
+  store_ttl = store_grace = "60"; // stores are stopped here for a while
+  int failed = cmocka_run_group_tests_name("shm", tests, NULL, NULL);
+  data_path = BL_CLIENT_PATH_TCP;
+  return failed + cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+}
