@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from ballast import CTL, environment, losses, run_job, scratch, small_inline, stages, wait_until, write_job
+from ballast import CTL, Service, environment, losses, run_job, scratch, small_inline, stages, wait_until, write_job
 
 
 def on(services):
@@ -67,9 +67,25 @@ def a_stopped_stage(folder, services):
     assert code == 5 and "stage 1" in message and services[1].address in message, f"exit code {code}\n{message}"
 
 
+def a_late_stage(folder, job):
+    """What a run waits for is told before its first step; it goes on once the stage is there."""
+    late, errors = f"unix:{folder}/late.sock", os.path.join(folder, "late.txt")
+    with stages(folder, 1) as services:
+        both = f'services.stages=["{services[0].address}", "{late}"]'
+        with open(errors, "w") as file:
+            run = subprocess.Popen([CTL, "run", job, "--set", both], env=environment(folder), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=file)
+        wait_until(lambda: "waiting for stage 1" in text_of(errors) or run.poll() is not None, 60, "nothing was told")
+        stage = Service(folder, "stage-service", "--listen", late)
+        code = run.wait(120)
+        stage.end()
+    assert code == 0, f"exit code {code}\n{text_of(errors)}"
+
+
 def main():
     with scratch() as folder:
         job = write_job(folder)
+        a_late_stage(folder, job)
         with stages(folder, 2) as services:
             again_and_again(folder, job, services)
             one_service_twice(folder, job, services)

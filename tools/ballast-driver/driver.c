@@ -301,8 +301,11 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
   static const char *const rounds[] = {"Configure", "Connect", "Abort", "Release or Stop"};
   if (driver->life == BL__MEETING) {
     for (size_t i = 0; i < driver->stage_count; i++) {
-      if (!driver->stages[i].met) {
-        snprintf(view->waiting_for, sizeof view->waiting_for, "stage %zu: to come up", i);
+      const bl_remote_t *stage = &driver->stages[i];
+      char name[BL__STAGE_NAME_BYTES];
+      if (!stage->met) {
+        snprintf(view->waiting_for, sizeof view->waiting_for, "%.200s to come up%s%.700s", bl__stage_name(stage, name),
+                 stage->cause[0] != '\0' ? ": " : "", stage->cause);
         return;
       }
     }

@@ -137,7 +137,7 @@ typedef struct bl_driver_view {
   const char *phase; // as in DriverStatusResponse
   bl_driver_id_t id;
   uint64_t step, steps;
-  char waiting_for[160]; // "" when it waits for nothing
+  char waiting_for[BL_ERROR_TEXT_BYTES]; // "" when it waits for nothing
   uint64_t waiting_ns;
   const char *error; // "" unless failed
 } bl_driver_view_t;

@@ -267,6 +267,7 @@ static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
   }
   bl_driver_view_t view = bl_driver_look(service->driver);
   size_t count = bl_driver_stage_count(service->driver);
+  bl_policies_view_t policies = bl_driver_policies(service->driver);
   Ballast__V1__DriverStatusResponse output = BALLAST__V1__DRIVER_STATUS_RESPONSE__INIT;
   Ballast__V1__DriverIdentity identity = BALLAST__V1__DRIVER_IDENTITY__INIT;
   identity.epoch = view.id.epoch;
@@ -288,6 +289,7 @@ static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
     stages[i].stage = (int32_t)i;
     stages[i].address = (char *)stage.address;
     stages[i].reachable = stage.reachable;
+    stages[i].own_slots = i < policies.holdings->devices ? policies.holdings->own[i] : 0;
     stages[i].status = stage.status == NULL
                            ? NULL
                            : ballast__v1__stage_status_response__unpack(NULL, stage.status_bytes, stage.status);

@@ -436,6 +436,9 @@ static json_t *memory_json(const Ballast__V1__StageStatusResponse *status) {
 static json_t *stage_json(const Ballast__V1__StageHealth *health) {
   json_t *stage =
       json_pack("{s:i, s:s, s:b}", "stage", health->stage, "address", health->address, "reachable", health->reachable);
+  if (stage != NULL && health->own_slots > 0) {
+    json_object_set_new(stage, "own_slots", json_integer(health->own_slots)); // the plan's; below, the last step's
+  }
   const Ballast__V1__StageStatusResponse *status = health->status;
   if (stage == NULL || status == NULL) {
     return stage;
@@ -452,7 +455,9 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health) {
     json_object_set_new(stage, "applied", json_integer((json_int_t)status->state->applied));
   }
   if (status->counters != NULL) {
-    json_object_set_new(stage, "own_slots", json_integer(status->counters->own_slots));
+    if (status->state != NULL && status->state->applied > 0) {
+      json_object_set_new(stage, "own_slots", json_integer(status->counters->own_slots));
+    }
     json_object_set_new(stage, "peak_slots", json_integer(status->counters->peak_slots));
   }
   return stage;

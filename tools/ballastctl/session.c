@@ -4,6 +4,7 @@
 
 #include "driver_wire.h"
 #include "fleet.h"
+#include "patience.h"
 #include "profiling.h"
 #include "progress.h"
 #include "report.h"
@@ -40,6 +41,7 @@ typedef struct session {
   bool has_folder;
   bl_ctl_fleet_t *fleet;   // NULL when the driver is not ours
   bl_ctl_driver_t *driver; // NULL until it is ready
+  bl_ctl_patience_t *patience;
   bl_ctl_report_t *report; // NULL when none was asked for
   bl_ctl_progress_t *progress;
   bl_ctl_summary_t *summary;
@@ -282,6 +284,7 @@ static void finish(session_t *session, int exit_code) {
 
 static void on_plan(const bl_ctl_plan_t *plan, void *context) {
   session_t *session = context;
+  bl_ctl_patience_end(session->patience);
   bl_ctl_progress_plan(session->progress, plan);
   session->stage_count = plan->stage_count;
   if (session->profiling != NULL) {
@@ -342,6 +345,13 @@ static void no_cause_came(bl_timer_t *timer, void *context) {
   fail(session, session->exit_code, session->failure);
 }
 
+static void tell_wait(const char *text, void *context) {
+  session_t *session = context;
+  if (!session->ending) {
+    say(session, "%s", text);
+  }
+}
+
 static void on_phase(const bl_ctl_phase_t *phase, void *context) {
   session_t *session = context;
   if (session->finished || session->ending) {
@@ -376,6 +386,9 @@ static bl_status_t attach(session_t *session, const char *address, bl_error_t *e
                               .keeps_record = session->report != NULL,
                               .context = session};
   bl_status_t status = bl_ctl_driver_create(session->rpc, address, &session->driver, err);
+  if (status == BL_OK) {
+    status = bl_ctl_patience_create(session->loop, session->driver, tell_wait, session, &session->patience, err);
+  }
   return status == BL_OK ? bl_ctl_driver_watch(session->driver, &watcher, err) : status;
 }
 
@@ -569,7 +582,9 @@ static bl_status_t open_all(session_t *session, bl_error_t *err) {
 }
 
 static void close_all(session_t *session) {
+  bl_ctl_patience_end(session->patience);
   bl_ctl_driver_destroy(session->driver);
+  bl_ctl_patience_destroy(session->patience);
   bl_ctl_fleet_destroy(session->fleet);
   if (session->has_folder) {
     bl_ctl_run_folder_remove(&session->folder);
