@@ -236,7 +236,14 @@ static bl_status_t start_http(bl_daemon_t *self, bl_error_t *err) {
   if (listen == NULL) {
     return BL_OK;
   }
-  bl_status_t status = bl_http_create(self->loop, listen, answer_http, self, self->metrics_address, &self->http, err);
+  const bool any = strcmp(listen, "auto") == 0;
+  bl_status_t status = bl_http_create(self->loop, any ? "127.0.0.1:0" : listen, answer_http, self,
+                                      self->metrics_address, &self->http, err);
+  if (status != BL_OK && any) { // as where the loopback interface is down: what nobody asked for may be missing
+    bl_log(BL_LOG_WARNING, "no metrics: %s", err->text);
+    self->metrics_address[0] = '\0';
+    return BL_OK;
+  }
   if (status == BL_OK) {
     bl_log(BL_LOG_INFO, "metrics on http://%s/metrics", self->metrics_address);
   }

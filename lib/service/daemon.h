@@ -61,8 +61,9 @@ extern const char *const bl_daemon_log_formats[], *const bl_daemon_describable[]
        .type = BL_OPTION_TEXT,                                                                                         \
        .offset = offsetof(type_, member_.metrics_listen),                                                              \
        .argument = "HOST:PORT",                                                                                        \
-       .help = "Where to serve /metrics for Prometheus over plain HTTP, read-only (port 0 takes a free one). Without " \
-               "it there is none."},                                                                                   \
+       .help = "Where to serve /metrics for Prometheus over plain HTTP, read-only (port 0 takes a free one); auto: "   \
+               "on any "                                                                                               \
+               "loopback port, if there can be one. Without it there is none."},                                       \
       BL_TLS_ROWS(type_, member_.tls),                                                                                 \
       {.name = "log-format",                                                                                           \
        .type = BL_OPTION_ENUM,                                                                                         \

@@ -5,6 +5,7 @@
 #include "job/training.h"
 #include "loop/timer.h"
 #include "meter.h"
+#include "page/page.h"
 #include "service/daemon.h"
 #include "service_wire.h"
 #include "sys/file.h"
@@ -65,6 +66,7 @@ typedef struct program {
   bl_driver_service_t *service;
   bl_driver_t *driver;
   bl_timer_t *orphan;
+  bl_page_t *page;  // NULL: nothing listens for it
   uint64_t metered; // revision of the journal
   bool stopping;
 } program_t;
@@ -110,6 +112,9 @@ static void parent_gone(bl_daemon_t *daemon, void *context) {
 static void changed(void *context) {
   program_t *self = context;
   bl_meter_collect(bl_daemon_board(self->daemon), self->driver, &self->metered);
+  if (self->page != NULL) {
+    bl_page_changed(self->page);
+  }
   bl_driver_service_changed(self->service);
 }
 
@@ -187,7 +192,16 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   if (status == BL_OK) {
     status = make_driver(self, err);
   }
+  if (status == BL_OK && self->arguments.common.metrics_listen != NULL) {
+    const char *name = self->job.name != NULL ? self->job.name : "";
+    status = bl_page_create(bl_daemon_rpc(daemon), self->driver, name, &self->page, err);
+  }
   return status;
+}
+
+static void http(const char *path, bl_http_answer_t *answer, void *context) {
+  const program_t *self = context;
+  bl_page_answer(path, answer, self->page);
 }
 
 static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err) {
@@ -197,6 +211,7 @@ static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err
 
 static void ready(void *context) {
   const program_t *self = context;
+  bl_driver_service_set_page(self->service, bl_daemon_metrics_address(self->daemon));
   bl_driver_start(self->driver, bl_daemon_address(self->daemon));
 }
 
@@ -212,6 +227,7 @@ static void end_calls(void *context) {
 
 static void destroy(void *context) {
   program_t *self = context;
+  bl_page_destroy(self->page);
   bl_driver_destroy(self->driver);
   bl_driver_service_destroy(self->service);
   bl_timer_destroy(self->orphan);
@@ -232,6 +248,7 @@ int main(int argc, char **argv) {
                                                  .serve = serve,
                                                  .ready = ready,
                                                  .collect = collect,
+                                                 .http = http,
                                                  .signalled = signalled,
                                                  .orphaned = parent_gone,
                                                  .end_calls = end_calls,

@@ -46,6 +46,7 @@ typedef struct tracing {
 
 struct bl_driver_service {
   const char *run;
+  const char *page; // address; NULL or "": none
   bl_driver_t *driver;
   watcher_t *watchers;
   tracing_t *tracings;
@@ -79,6 +80,10 @@ void bl_driver_service_destroy(bl_driver_service_t *service) {
     bl_timer_destroy(service->patience);
     free(service);
   }
+}
+
+void bl_driver_service_set_page(bl_driver_service_t *service, const char *address) {
+  service->page = address;
 }
 
 void bl_driver_service_set_driver(bl_driver_service_t *service, bl_driver_t *driver) {
@@ -272,6 +277,11 @@ static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
   Ballast__V1__DriverIdentity identity = BALLAST__V1__DRIVER_IDENTITY__INIT;
   identity.epoch = view.id.epoch;
   identity.id = view.id.id;
+  char page[BL_RPC_ADDRESS_BYTES + 32] = "";
+  if (service->page != NULL && service->page[0] != '\0') {
+    snprintf(page, sizeof page, "http://%s/", service->page);
+  }
+  output.page = page;
   output.run = (char *)service->run;
   output.phase = (char *)view.phase;
   output.driver = &identity;

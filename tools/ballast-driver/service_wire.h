@@ -19,6 +19,9 @@ void bl_driver_service_destroy(bl_driver_service_t *service); // after the serve
 BL_MUST_USE bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl_rpc_server_t *server, bl_error_t *err);
 void bl_driver_service_set_driver(bl_driver_service_t *service, bl_driver_t *driver);
 
+// Where the page of the run is served, "127.0.0.1:41234", for Status; borrowed; "" when it is not.
+void bl_driver_service_set_page(bl_driver_service_t *service, const char *address);
+
 // For handlers in other files: the driver, or NULL when the call has been ended (too early, too late, given up).
 bl_driver_t *bl_driver_service_enter(bl_driver_service_t *service, bl_rpc_call_t *call);
 

@@ -468,10 +468,10 @@ static json_t *status_json(const Ballast__V1__DriverStatusResponse *response) {
   for (size_t i = 0; i < response->n_stages; i++) {
     json_array_append_new(stages, stage_json(response->stages[i]));
   }
-  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:o}", "run", response->run, "phase", response->phase, "step",
-                   (json_int_t)response->step, "steps", (json_int_t)response->steps, "waiting_for",
+  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:s, s:o}", "run", response->run, "phase", response->phase,
+                   "step", (json_int_t)response->step, "steps", (json_int_t)response->steps, "waiting_for",
                    response->waiting_for, "waiting_seconds", (double)response->waiting_ns * 1e-9, "error",
-                   response->error, "stages", stages);
+                   response->error, "page", response->page, "stages", stages);
 }
 
 static void status_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,

@@ -253,6 +253,8 @@ bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_pat
                         "--ready-fd",
                         BL_CHILD_READY_FD_TEXT,
                         "--linger",
+                        "--metrics-listen",
+                        "auto",
                         NULL,
                         NULL,
                         NULL};

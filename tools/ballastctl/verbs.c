@@ -6,11 +6,24 @@
 #include "sys/log.h"
 
 int main(int argc, char **argv) {
-  // clang-format off: a verb per line
+  // clang-format off
   const bl_ctl_verb_t verbs[] = {
-      bl_ctl_run_verb,      bl_ctl_status_verb,   bl_ctl_stages_verb,   bl_ctl_stores_verb,        bl_ctl_leases_verb,
-      bl_ctl_policy_verb,   bl_ctl_drain_verb,    bl_ctl_health_verb,   bl_ctl_doctor_verb,        bl_ctl_trace_verb,
-      bl_ctl_schedule_verb, bl_ctl_simulate_verb, bl_ctl_estimate_verb, bl_ctl_configuration_verb, bl_ctl_version_verb,
+      bl_ctl_run_verb,
+      bl_ctl_status_verb,
+      bl_ctl_stages_verb,
+      bl_ctl_stores_verb,
+      bl_ctl_leases_verb,
+      bl_ctl_policy_verb,
+      bl_ctl_drain_verb,
+      bl_ctl_dashboard_verb,
+      bl_ctl_health_verb,
+      bl_ctl_doctor_verb,
+      bl_ctl_trace_verb,
+      bl_ctl_schedule_verb,
+      bl_ctl_simulate_verb,
+      bl_ctl_estimate_verb,
+      bl_ctl_configuration_verb,
+      bl_ctl_version_verb,
   };
   // clang-format on
   bl_log_init("ballastctl", BL_LOG_WARNING);

@@ -6,6 +6,7 @@
 #include "verb.h"
 
 extern const bl_ctl_verb_t bl_ctl_configuration_verb;
+extern const bl_ctl_verb_t bl_ctl_dashboard_verb;
 extern const bl_ctl_verb_t bl_ctl_doctor_verb;
 extern const bl_ctl_verb_t bl_ctl_drain_verb;
 extern const bl_ctl_verb_t bl_ctl_estimate_verb;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The last steps of a run, as the page draws them: what every device had and used.
+// Thread: one owner. Memory: allocated once.
+#ifndef BALLAST_DRIVER_PAGE_HISTORY_H
+#define BALLAST_DRIVER_PAGE_HISTORY_H
+
+#include "driver.h"
+
+#include <jansson.h>
+
+typedef struct bl_page_device {
+  uint32_t own, peak, lent, leased; // slots: of the stage, most in use; of the store, most in use
+  uint32_t evicted, loaded, recomputed;
+} bl_page_device_t;
+
+typedef struct bl_page_step {
+  uint64_t step, policy_version;
+  double loss, seconds;
+} bl_page_step_t;
+
+typedef struct bl_page_history {
+  size_t capacity, devices, first, count;
+  bl_page_step_t *steps;        // ring, [capacity]
+  bl_page_device_t *per_device; // [capacity * devices]
+  uint64_t revision;            // of the journal
+} bl_page_history_t;
+
+BL_MUST_USE bl_status_t bl_page_history_init(bl_page_history_t *history, size_t capacity, size_t devices);
+void bl_page_history_cleanup(bl_page_history_t *history);
+// Takes what the driver's journal has beyond what was taken.
+void bl_page_history_take(bl_page_history_t *history, const bl_driver_t *driver);
+// {"step": [...], "loss": [...], "seconds": [...], "policy_version": [...], "devices": [{"own": [...], ...}, ...]}
+json_t *bl_page_history_json(const bl_page_history_t *history);
+
+#endif

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "page/page.h"
+
+#include "page/history.h"
+#include "page/page_html.h"
+#include "page/stores_wire.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Events of one step that the page draws, all stages together: more would be finer than a pixel.
+#define TIMELINE_EVENTS 20000
+
+struct bl_page {
+  bl_driver_t *driver;
+  const char *run;
+  bl_page_history_t history;
+  bl_page_stores_t *stores;
+  json_t *timeline; // the last that came
+  uint64_t timeline_step;
+  bool tracing;
+};
+
+bl_status_t bl_page_create(bl_rpc_t *rpc, bl_driver_t *driver, const char *run, bl_page_t **result, bl_error_t *err) {
+  bl_page_t *page = calloc(1, sizeof *page);
+  if (page == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the page");
+  }
+  *page = (bl_page_t){.driver = driver, .run = run};
+  bl_status_t status = bl_page_history_init(&page->history, BL_PAGE_STEPS, bl_driver_stage_count(driver));
+  if (status != BL_OK) {
+    (void)bl_error_set(err, status, "no memory for the page");
+  } else {
+    status = bl_page_stores_create(rpc, &bl_driver_job(driver)->services.stores, &page->stores, err);
+  }
+  if (status != BL_OK) {
+    bl_page_destroy(page);
+    return status;
+  }
+  *result = page;
+  return BL_OK;
+}
+
+void bl_page_destroy(bl_page_t *page) {
+  if (page == NULL) {
+    return;
+  }
+  bl_driver_trace_cancel(page->driver, page);
+  bl_page_stores_destroy(page->stores);
+  bl_page_history_cleanup(&page->history);
+  json_decref(page->timeline);
+  free(page);
+}
+
+void bl_page_changed(bl_page_t *page) {
+  bl_page_history_take(&page->history, page->driver);
+}
+
+// ---- /api/run ----------------------------------------------------------------------------------------------------------
+
+static json_t *stages_json(const bl_driver_t *driver) {
+  json_t *stages = json_array();
+  bl_policies_view_t policies = bl_driver_policies(driver);
+  for (size_t i = 0; i < bl_driver_stage_count(driver); i++) {
+    bl_stage_view_t view = bl_driver_stage(driver, i);
+    json_t *stage = json_pack("{s:I, s:s, s:b, s:I}", "stage", (json_int_t)i, "address", view.address, "reachable",
+                              view.reachable, "pid", (json_int_t)view.process);
+    if (view.place != NULL) {
+      json_object_set_new(stage, "slot_bytes", json_integer((json_int_t)view.place->slot_bytes));
+    }
+    if (policies.holdings != NULL && i < policies.holdings->devices) {
+      json_object_set_new(stage, "own", json_integer(policies.holdings->own[i]));
+      json_object_set_new(stage, "lent", json_integer(policies.holdings->lent[i]));
+    }
+    json_array_append_new(stages, stage);
+  }
+  return stages;
+}
+
+static json_t *policy_json(const bl_driver_t *driver) {
+  bl_policies_view_t policies = bl_driver_policies(driver);
+  const bl_policy_record_t *current = bl_policy_book_current(policies.book);
+  char text[BL_POLICY_TEXT];
+  if (current == NULL) {
+    return json_null();
+  }
+  uint32_t budget = bl_driver_training(driver)->budget;
+  uint32_t cap = bl_policy_cap(&current->policy, bl_driver_training(driver));
+  json_t *policy = json_pack("{s:s, s:I, s:I}", "name", bl_policy_format(&current->policy, text), "version",
+                             (json_int_t)current->version, "from_step", (json_int_t)current->from_step);
+  json_object_set_new(policy, "budget", budget == UINT32_MAX ? json_null() : json_integer(budget));
+  json_object_set_new(policy, "cap", cap == UINT32_MAX ? json_null() : json_integer(cap));
+  return policy;
+}
+
+static json_t *run_json(const bl_page_t *page) {
+  bl_driver_view_t view = bl_driver_look(page->driver);
+  const bl_job_t *job = bl_driver_job(page->driver);
+  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:I, s:o, s:o, s:o}", "run", page->run, "phase", view.phase,
+                   "step", (json_int_t)view.step, "steps", (json_int_t)view.steps, "waiting_for", view.waiting_for,
+                   "waiting_seconds", (double)view.waiting_ns * 1e-9, "error", view.error, "step_tokens",
+                   (json_int_t)(job->train.micro_batch * job->train.micro_batches *
+                                (int64_t)bl_driver_training(page->driver)->model.seq),
+                   "policy", policy_json(page->driver), "stages", stages_json(page->driver), "history",
+                   bl_page_history_json(&page->history));
+}
+
+// ---- /api/timeline -----------------------------------------------------------------------------------------------------
+
+static json_t *trace_json(const bl_stage_trace_t *trace, uint64_t begin_ns, size_t *room) {
+  json_t *events = json_array();
+  for (size_t i = 0; i<trace->count && * room> 0; i++, --*room) {
+    const bl_trace_item_t *item = &trace->records[i].item;
+    json_array_append_new(events, json_pack("[s, b, f, f, i]", item->name, item->wait,
+                                            (double)(item->start_ns - begin_ns) * 1e-9,
+                                            (double)(item->end_ns - begin_ns) * 1e-9, (int)item->slots_in_use));
+  }
+  return events;
+}
+
+static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error_t *err, void *context) {
+  bl_page_t *page = context;
+  page->tracing = false;
+  if (err->status != BL_OK) {
+    return;
+  }
+  uint64_t begin_ns = UINT64_MAX;
+  for (size_t i = 0; i < stages; i++) {
+    if (traces[i].count > 0 && traces[i].records[0].item.start_ns < begin_ns) {
+      begin_ns = traces[i].records[0].item.start_ns;
+    }
+  }
+  size_t room = TIMELINE_EVENTS;
+  json_t *rows = json_array();
+  for (size_t i = 0; i < stages; i++) {
+    json_array_append_new(rows, trace_json(&traces[i], begin_ns, &room));
+  }
+  json_decref(page->timeline);
+  page->timeline_step = bl_driver_look(page->driver).step;
+  page->timeline = json_pack("{s:I, s:o}", "step", (json_int_t)page->timeline_step, "stages", rows);
+}
+
+// The last one, while the next is asked for.
+static json_t *timeline_json(bl_page_t *page) {
+  uint64_t step = bl_driver_look(page->driver).step;
+  if (!page->tracing && step > 0 && (page->timeline == NULL || page->timeline_step != step)) {
+    page->tracing = true;
+    bl_driver_trace(page->driver, traced, page);
+  }
+  return page->timeline != NULL ? json_incref(page->timeline) : json_pack("{s:i, s:[]}", "step", 0, "stages");
+}
+
+// ---- answers -----------------------------------------------------------------------------------------------------------
+
+static void answer_json(json_t *value, bl_http_answer_t *answer) {
+  char *text = value != NULL ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+  json_decref(value);
+  if (text == NULL) {
+    answer->code = 503;
+    return;
+  }
+  *answer = (bl_http_answer_t){.type = BL_HTTP_TYPE_JSON, .body = text, .body_bytes = strlen(text)};
+}
+
+static void answer_html(bl_http_answer_t *answer) {
+  char *body = malloc(bl_page_html_bytes);
+  if (body == NULL) {
+    answer->code = 503;
+    return;
+  }
+  memcpy(body, bl_page_html, bl_page_html_bytes);
+  *answer = (bl_http_answer_t){.type = BL_HTTP_TYPE_HTML, .body = body, .body_bytes = bl_page_html_bytes};
+}
+
+void bl_page_answer(const char *path, bl_http_answer_t *answer, void *context) {
+  bl_page_t *page = context;
+  if (strcmp(path, "/") == 0) {
+    answer_html(answer);
+  } else if (strcmp(path, "/api/run") == 0) {
+    answer_json(run_json(page), answer);
+  } else if (strcmp(path, "/api/timeline") == 0) {
+    answer_json(timeline_json(page), answer);
+  } else if (strcmp(path, "/api/stores") == 0) {
+    answer_json(bl_page_stores_json(page->stores), answer);
+    bl_page_stores_refresh(page->stores);
+  }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the stores of a run hold, asked of them for the page: on demand, one question at a time, the last answers kept.
+// Thread: the loop's.
+#ifndef BALLAST_DRIVER_PAGE_STORES_WIRE_H
+#define BALLAST_DRIVER_PAGE_STORES_WIRE_H
+
+#include "config/options.h"
+#include "rpc/rpc.h"
+
+#include <jansson.h>
+
+typedef struct bl_page_stores bl_page_stores_t;
+
+// `addresses` is borrowed. BL_EXHAUSTED, BL_INVALID.
+BL_MUST_USE bl_status_t bl_page_stores_create(bl_rpc_t *rpc, const bl_text_list_t *addresses, bl_page_stores_t **stores,
+                                              bl_error_t *err);
+void bl_page_stores_destroy(bl_page_stores_t *stores); // NULL is fine
+
+// Asks every store that is not being asked already.
+void bl_page_stores_refresh(bl_page_stores_t *stores);
+// One object per store: {"store", "address", "reachable", "draining", "capacity_bytes", "held_bytes", "free_bytes",
+// "in_flight_bytes", "leases": {state: n}, "sessions", "error"}. The caller's.
+json_t *bl_page_stores_json(const bl_page_stores_t *stores);
+
+#endif
