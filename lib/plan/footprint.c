@@ -31,13 +31,14 @@ double bl_footprint_layer_bytes(const bl_model_t *model, bl_layout_options_t opt
   return rows * (parts.whole / whole_over + parts.split / t + scores);
 }
 
-double bl_footprint_parameters(const bl_model_t *model, bl_chunk_span_t span) {
-  double sum = 0;
-  uint32_t count = bl_chunk_span_parameter_count(model, span);
-  for (uint32_t i = 0; i < count; i++) {
-    sum += (double)bl_parameter_get(model, bl_chunk_span_parameter(model, span, i)).elements;
-  }
-  return sum;
+double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
+  const double h = m->hidden, norm = bl_model_norm_vectors(m) * h, qkv = bl_model_qkv_width(m);
+  const bool biases = m->family == BL_FAMILY_GPT2;
+  double layer = 2 * norm + h * (qkv + bl_model_query_width(m) + bl_model_pre_width(m) + m->ffn);
+  layer += biases ? qkv + m->ffn + 2 * h : 0;
+  double sum = layer * span.layer_count, words = m->vocab * h;
+  sum += span.embedding ? words + (biases ? bl_model_positions(m) * h : 0) : 0;
+  return sum + (span.head ? norm + (m->tied && span.embedding ? 0 : words) : 0);
 }
 
 bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint) {

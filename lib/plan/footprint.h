@@ -35,7 +35,7 @@ static inline double bl_footprint_total(const bl_footprint_t *f) {
 
 // Bytes that one layer keeps of one micro-batch.
 double bl_footprint_layer_bytes(const bl_model_t *model, bl_layout_options_t options, bl_parallel_t parallel);
-// Parameters of a chunk, without padding.
+// Parameters of a chunk, without padding: what adding up bl_parameter_get gives, at once.
 double bl_footprint_parameters(const bl_model_t *model, bl_chunk_span_t span);
 
 typedef struct bl_footprint_request {

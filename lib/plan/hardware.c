@@ -2,6 +2,7 @@
 #include "plan/hardware.h"
 
 #include "model/flops.h"
+#include "plan/footprint.h"
 
 #include <string.h>
 
@@ -163,7 +164,7 @@ bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hw, const bl_model_t *mo
                   .bytes = 1.5 * forward.bytes,
                   .link_bytes = forward.link_bytes};
   // Gradients of weights are read, added to and written in fp32 by every micro-batch.
-  double parameters = (double)bl_chunk_span_places(model, span, NULL) / parallel.tensor;
+  double parameters = bl_footprint_parameters(model, span) / parallel.tensor;
   work_t weight = {.matmul = forward.matmul, .bytes = parameters * 2 * sizeof(float)};
   bl_chunk_costs_t costs = {.forward = seconds(hw, forward) + launch,
                             .input = seconds(hw, input) + launch +

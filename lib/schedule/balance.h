@@ -47,7 +47,7 @@ static inline uint32_t bl_balance_bpipe_cap(uint32_t stages) {
 
 // Balances `schedule` under `cap` slots a device (in slots, that is blocks): every stage whose peak exceeds the cap
 // evicts to the stages that have room below it (bpipe: to stage p-1-s alone), lent slots being the cap minus the
-// store's own peak. BL_EXHAUSTED also says the smallest cap that works.
+// store's own peak. BL_EXHAUSTED also says the smallest cap that works, which takes several tries: `err` NULL spares them.
 BL_MUST_USE bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
                                        bl_balance_mode_t mode, bl_balance_result_t *result, bl_error_t *err);
 // The same where only the stores of some devices take blocks: bit d of `lenders` is device d (beyond 63: none); 0: all do.

@@ -96,7 +96,7 @@ bl_status_t bl_balance_cap_among(const bl_schedule_t *schedule, uint32_t cap_slo
   }
   set_cap(&b, stages, cap_slots);
   status = bl_balance(schedule, &b.request, result, err);
-  if (status == BL_EXHAUSTED) {
+  if (status == BL_EXHAUSTED && err != NULL) {
     name_smallest(schedule, &b, cap_slots, err);
   }
 free_budget:

@@ -70,11 +70,42 @@ def check_profile(folder):
     assert "did you mean 'h200'" in wrong.stderr, wrong.stderr
 
 
+def check_plan(folder):
+    """The planned job runs and keeps what was planned; what cannot be run is not written."""
+    job = ballast.write_job(folder, model=ballast.small_inline(layers=6, seq=32),
+                            data={"train": [__file__], "format": "text"}, train={"steps": 2, "micro_batches": 6})
+    planned = os.path.join(folder, "planned.yaml")
+    unlimited = json.loads(ctl(folder, "plan", job, "-o", "json").stdout)
+    assert unlimited["fitting"] == len([c for c in unlimited["candidates"] if c["fits"]]) or unlimited["fitting"] > 8
+    limit = str(int(unlimited["best"]["memory_bytes"] * 0.97))
+    plan = json.loads(ctl(folder, "plan", job, "--memory", limit, "--write", planned, "-o", "json").stdout)
+    best = plan["best"]
+    assert best["fits"] and best["memory_bytes"] <= int(limit), best
+    if best["policy"] == "none":  # what is parked is for the tests of parking
+        simulated = json.loads(ctl(folder, "simulate", planned, "-o", "json").stdout)
+        assert abs(simulated["step_seconds"] / best["step_seconds"] - 1) < 1e-6, (simulated, best)
+        report, _ = ballast.run_job(folder, planned, "--local")
+        assert [stage["peak_slots"] for stage in report[0]["stages"]] == \
+            [stage["peak_slots"] for stage in simulated["stages"]], (report[0], simulated)
+
+    tight = ctl(folder, "plan", job, "--memory", "100 KiB", expect=8)
+    assert "the smallest limit that works is" in tight.stderr, tight.stderr
+    gpt = ballast.write_job(folder, name="gpt.yaml", model=ballast.small_inline(hidden=1024, layers=8, seq=512),
+                            data={"train": [__file__], "format": "text"}, train={"micro_batches": 16})
+    cluster = ["plan", gpt, "--nodes", "2x4", "--tensor", "2", "--schedule", "1f1b"]
+    assert json.loads(ctl(folder, *cluster, "-o", "json").stdout)["best"]["tensor"] == 2
+    nothing = ctl(folder, *cluster, "--write", os.path.join(folder, "none.yaml"), expect=4)
+    assert "nothing was written" in nothing.stderr and not os.path.exists(os.path.join(folder, "none.yaml"))
+    assert "did you mean '1f1b'" in ctl(folder, "plan", job, "--schedule", "1f1", expect=2).stderr
+    assert "6x8" in ctl(folder, "plan", job, "--nodes", "six", expect=2).stderr
+
+
 def main():
     with ballast.scratch() as folder:
         for schedule, keys, stages in SHAPES:
             check_peaks(folder, schedule, keys, stages)
         check_profile(folder)
+        check_plan(folder)
 
 
 main()

@@ -82,6 +82,32 @@ static void parameters_are_those_of_the_names(void **state) {
   assert_share("LLaMA 65B", bl_footprint_parameters(&llama, bl_chunk_span_whole(&llama)), 65.2e9, 0.01);
 }
 
+static void parameters_add_up(void **state) {
+  (void)state;
+  bl_model_t models[] = {gpt(4, 64, 4), llama_65b(), gpt(3, 64, 2)};
+  models[1].layers = 4;
+  models[1].kv_heads = 8;
+  models[2].tied = false;
+  models[2].positions = 4096;
+  bl_chunk_span_t spans[] = {{.layer_count = 2, .embedding = true},
+                             {.first_layer = 1, .layer_count = 2},
+                             {.first_layer = 2, .layer_count = 1, .head = true},
+                             {.layer_count = 3, .embedding = true, .head = true}};
+  for (size_t m = 0; m < 3; m++) {
+    for (size_t i = 0; i < 4; i++) {
+      spans[3].layer_count = models[m].layers;
+      double sum = 0;
+      for (uint32_t k = 0; k < bl_chunk_span_parameter_count(&models[m], spans[i]); k++) {
+        sum += (double)bl_parameter_get(&models[m], bl_chunk_span_parameter(&models[m], spans[i], k)).elements;
+      }
+      if (bl_footprint_parameters(&models[m], spans[i]) != sum) {
+        fail_msg("model %zu, span %zu: %.0f, the names add up to %.0f", m, i,
+                 bl_footprint_parameters(&models[m], spans[i]), sum);
+      }
+    }
+  }
+}
+
 // The same as the sum of what every chunk lays out (lib/model), which the executor allocates.
 static void the_executor_gets_what_the_layout_says(void **state) {
   (void)state;
@@ -103,9 +129,8 @@ static void the_executor_gets_what_the_layout_says(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(layer_times_are_near_the_published_ones),
-      cmocka_unit_test(layer_bytes_follow_the_formulas),
-      cmocka_unit_test(parameters_are_those_of_the_names),
+      cmocka_unit_test(layer_times_are_near_the_published_ones), cmocka_unit_test(layer_bytes_follow_the_formulas),
+      cmocka_unit_test(parameters_are_those_of_the_names),       cmocka_unit_test(parameters_add_up),
       cmocka_unit_test(the_executor_gets_what_the_layout_says),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

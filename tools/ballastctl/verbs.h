@@ -12,6 +12,7 @@ extern const bl_ctl_verb_t bl_ctl_drain_verb;
 extern const bl_ctl_verb_t bl_ctl_estimate_verb;
 extern const bl_ctl_verb_t bl_ctl_health_verb;
 extern const bl_ctl_verb_t bl_ctl_leases_verb;
+extern const bl_ctl_verb_t bl_ctl_plan_verb;
 extern const bl_ctl_verb_t bl_ctl_policy_verb;
 extern const bl_ctl_verb_t bl_ctl_run_verb;
 extern const bl_ctl_verb_t bl_ctl_schedule_verb;

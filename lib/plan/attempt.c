@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/attempt.h"
+
+#include "base/bytes.h"
+#include "plan/partition.h"
+#include "schedule/generate.h"
+#include "schedule/peaks.h"
+#include "schedule/recompute.h"
+#include "schedule/slots.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct attempt {
+  const bl_plan_request_t *request;
+  bl_plan_candidate_t *c;
+  const bl_schedule_info_t *info;
+  const bl_profile_t *profile; // NULL: the device's model
+  bl_layout_options_t options;
+  uint32_t chunks;          // virtual stages
+  bl__order_cache_t *cache; // NULL: none
+  bl_schedule_t *schedule;
+  bl_balance_result_t balanced;
+  bl_chunk_span_t *spans;  // [chunks]
+  bl_chunk_costs_t *costs; // [chunks]
+  double *rates;           // [chunks + stages] of boundaries, of paths
+  uint32_t *numbers;       // [4 * stages + chunks]: the rest
+  uint32_t *peaks;         // [stages] slots without balancing
+  uint32_t *slots;         // [stages] own and lent
+  uint32_t *edges;         // [stages]
+  uint32_t *nodes;         // [stages]
+  uint32_t *most;          // [chunks] layers that fit
+  uint16_t *stage_of;      // [chunks]
+} attempt_t;
+
+static bool on_cluster(const attempt_t *a) {
+  return a->request->cluster.nodes > 0;
+}
+
+static bl_status_t allocate(attempt_t *a) {
+  uint32_t stages = a->c->stages;
+  a->spans = calloc(a->chunks, sizeof *a->spans);
+  a->costs = calloc(a->chunks, sizeof *a->costs);
+  a->rates = calloc(a->chunks + stages, sizeof *a->rates);
+  a->numbers = calloc(4 * (size_t)stages + a->chunks, sizeof *a->numbers);
+  a->c->layers = calloc(a->chunks, sizeof *a->c->layers);
+  a->stage_of = calloc(a->chunks, sizeof *a->stage_of);
+  if (a->stage_of == NULL || a->spans == NULL || a->costs == NULL || a->rates == NULL || a->numbers == NULL ||
+      a->c->layers == NULL) {
+    return BL_EXHAUSTED;
+  }
+  a->peaks = a->numbers;
+  a->slots = a->peaks + stages;
+  a->edges = a->slots + stages;
+  a->nodes = a->edges + stages;
+  a->most = a->nodes + stages;
+  return BL_OK;
+}
+
+static void clean_up(attempt_t *a) {
+  bl_balance_result_cleanup(&a->balanced);
+  bl_schedule_destroy(a->schedule);
+  free(a->stage_of);
+  free(a->numbers);
+  free(a->rates);
+  free(a->costs);
+  free(a->spans);
+}
+
+// ---- costs and partition
+
+static void fill_costs(const attempt_t *a, const bl_chunk_span_t *spans, uint32_t count, bl_chunk_costs_t *costs) {
+  if (a->profile != NULL) {
+    bl_profile_costs(a->profile, a->request->model, spans, count, a->options, costs);
+    return;
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    costs[i] = bl_hardware_costs(a->request->hardware, a->request->model, spans[i], a->options, a->c->parallel);
+  }
+}
+
+static double seconds_of(const attempt_t *a, bl_chunk_span_t span) {
+  bl_chunk_costs_t costs;
+  fill_costs(a, &span, 1, &costs);
+  double sum = costs.forward + costs.input + costs.weight;
+  return a->options.recompute == BL_RECOMPUTE_FULL ? sum + costs.recompute : sum;
+}
+
+static void fill_spans(attempt_t *a) {
+  uint32_t first = 0;
+  for (uint32_t v = 0; v < a->chunks; v++) {
+    a->spans[v] = (bl_chunk_span_t){
+        .first_layer = first, .layer_count = a->c->layers[v], .embedding = v == 0, .head = v + 1 == a->chunks};
+    first += a->c->layers[v];
+  }
+}
+
+static bl_status_t partition(attempt_t *a, const uint32_t *most) {
+  bl_chunk_span_t layer = {.layer_count = 1}, embedding = layer, head = layer;
+  embedding.embedding = true;
+  head.head = true;
+  bl_partition_request_t request = {.layers = a->request->model->layers,
+                                    .virtual_stages = a->chunks,
+                                    .stages = a->c->stages,
+                                    .stage_of = a->stage_of,
+                                    .most = most};
+  request.costs.layer = seconds_of(a, layer);
+  request.costs.embedding = fmax(0, seconds_of(a, embedding) - request.costs.layer);
+  request.costs.head = fmax(0, seconds_of(a, head) - request.costs.layer);
+  bl_status_t status = bl_partition_layers(&request, a->c->layers);
+  if (status == BL_OK) {
+    fill_spans(a);
+    fill_costs(a, a->spans, a->chunks, a->costs);
+  }
+  return status;
+}
+
+// Where chunks go is known before the order is: the partition comes first, as costs decide the order.
+static bl_status_t first_partition(attempt_t *a) {
+  bl_schedule_t *empty;
+  bl_status_t status = bl_schedule_create("shape", a->info->placement, a->c->stages, a->c->chunks, 1, &empty, NULL);
+  if (status == BL_OK) {
+    memcpy(a->stage_of, empty->stage_of, a->chunks * sizeof *a->stage_of);
+    status = partition(a, NULL);
+    bl_schedule_destroy(empty);
+  }
+  return status;
+}
+
+// ---- schedule
+
+void bl__order_cache_cleanup(bl__order_cache_t *cache) {
+  bl_schedule_destroy(cache->schedule);
+  *cache = (bl__order_cache_t){0};
+}
+
+static bl_status_t copy_schedule(const bl_schedule_t *from, bl_schedule_t **copy) {
+  bl_schedule_t *made;
+  bl_status_t status =
+      bl_schedule_create(from->name, from->placement, from->stages, from->chunks, from->micro_batches, &made, NULL);
+  for (uint32_t s = 0; s < from->stages && status == BL_OK; s++) {
+    for (size_t i = 0; i < from->lists[s].count && status == BL_OK; i++) {
+      status = bl_schedule_append(made, s, from->lists[s].ops[i]);
+    }
+  }
+  if (status != BL_OK) {
+    bl_schedule_destroy(made);
+    return status;
+  }
+  *copy = made;
+  return BL_OK;
+}
+
+// On one machine the order is that of the job file's schedule, which knows no costs.
+static bl_status_t generate(attempt_t *a, double effort) {
+  bl_costs_t costs = {.chunks = a->costs};
+  if (on_cluster(a)) {
+    costs.boundary = bl_hardware_boundary(a->request->hardware, a->request->model, a->c->micro_batch, a->c->parallel,
+                                          a->request->cluster.inter_rate);
+  }
+  bl_schedule_request_t request = {.name = a->c->schedule,
+                                   .stages = a->c->stages,
+                                   .micro_batches = a->c->micro_batches,
+                                   .chunks = a->c->chunks,
+                                   .costs = on_cluster(a) ? &costs : NULL,
+                                   .effort = effort};
+  bl_status_t status = bl_schedule_generate(&request, &a->schedule, NULL);
+  return status == BL_OK || status == BL_EXHAUSTED ? status : BL_INVALID;
+}
+
+static bool cached(const attempt_t *a) {
+  const bl__order_cache_t *cache = a->cache;
+  return cache->schedule != NULL && strcmp(cache->name, a->c->schedule) == 0 &&
+         cache->schedule->stages == a->c->stages && cache->schedule->chunks == a->c->chunks &&
+         cache->schedule->micro_batches == a->c->micro_batches && cache->tensor == a->c->parallel.tensor;
+}
+
+static bl_status_t find_order(attempt_t *a, double effort) {
+  if (a->cache == NULL) {
+    return generate(a, effort);
+  }
+  if (cached(a)) {
+    return copy_schedule(a->cache->schedule, &a->schedule);
+  }
+  bl_schedule_t *kept;
+  bl_status_t status = generate(a, effort);
+  if (status == BL_OK && (status = copy_schedule(a->schedule, &kept)) == BL_OK) {
+    bl__order_cache_cleanup(a->cache);
+    *a->cache = (bl__order_cache_t){.schedule = kept, .name = a->c->schedule, .tensor = a->c->parallel.tensor};
+  }
+  return status;
+}
+
+static bl_status_t make_schedule(attempt_t *a, double effort) {
+  bl_status_t status = find_order(a, effort);
+  if (status == BL_OK) {
+    status = bl_schedule_peak_slots(a->schedule, a->peaks);
+  }
+  if (status == BL_OK && a->options.recompute == BL_RECOMPUTE_FULL) {
+    status = bl_schedule_recompute(a->schedule, NULL);
+    if (status == BL_OK && !on_cluster(a)) { // kept inputs are edges there, and R fills a slot
+      status = bl_schedule_peak_slots(a->schedule, a->peaks);
+    }
+  }
+  if (status == BL_OK && !on_cluster(a)) {
+    return bl_plan_counts(a->schedule, 1, NULL, a->edges, NULL, NULL);
+  }
+  for (uint32_t s = 0; s < a->c->stages; s++) {
+    a->edges[s] = 2 * a->c->chunks;
+  }
+  return status;
+}
+
+static void choose_lean(attempt_t *a) {
+  uint32_t most = 0;
+  for (uint32_t s = 0; s < a->c->stages; s++) {
+    most = a->peaks[s] > most ? a->peaks[s] : most;
+  }
+  a->c->lean = a->options.lean = most > 1 && a->options.backward == BL_BACKWARD_FUSED;
+}
+
+// ---- memory
+
+static bl_status_t footprint_of(const attempt_t *a, uint32_t stage, uint32_t slots, bl_footprint_t *footprint) {
+  bl_chunk_span_t spans[64];
+  uint32_t count = 0;
+  for (uint32_t v = 0; v < a->chunks && count < 64; v++) {
+    if (a->stage_of[v] == stage) {
+      spans[count++] = a->spans[v];
+    }
+  }
+  bl_footprint_request_t request = {.model = a->request->model,
+                                    .spans = spans,
+                                    .span_count = count,
+                                    .slots = slots,
+                                    .edges = a->edges[stage],
+                                    .options = a->options};
+  if (!on_cluster(a)) {
+    return bl_footprint_of_executor(&request, footprint);
+  }
+  *footprint = bl_footprint_of_cluster(&request, a->request->hardware, a->c->parallel);
+  return BL_OK;
+}
+
+static bl_status_t measure_memory(attempt_t *a) {
+  a->c->memory = 0;
+  for (uint32_t s = 0; s < a->c->stages; s++) {
+    bl_footprint_t footprint;
+    bl_status_t status = footprint_of(a, s, a->slots[s], &footprint);
+    if (status != BL_OK) {
+      return status;
+    }
+    double bytes = bl_footprint_total(&footprint);
+    if (bytes > a->c->memory) {
+      a->c->memory = bytes;
+      a->c->memory_stage = s;
+    }
+  }
+  a->c->fits = a->request->memory <= 0 || a->c->memory <= a->request->memory;
+  if (!a->c->fits) {
+    char needed[BL_BYTES_TEXT], limit[BL_BYTES_TEXT];
+    snprintf(a->c->why, sizeof a->c->why, "stage %u needs %s, a device has %s", a->c->memory_stage,
+             bl_bytes_format((uint64_t)a->c->memory, needed), bl_bytes_format((uint64_t)a->request->memory, limit));
+  }
+  return BL_OK;
+}
+
+// Fewer layers where a stage is too full: only with one chunk a stage, where a layer's memory is the stage's own matter.
+static bl_status_t partition_by_memory(attempt_t *a) {
+  for (uint32_t v = 0; v < a->chunks; v++) {
+    bl_chunk_span_t kept = a->spans[v];
+    uint32_t fits = 0;
+    for (uint32_t n = a->request->model->layers - a->chunks + 1; n >= 1 && fits == 0; n--) {
+      bl_footprint_t footprint;
+      a->spans[v].layer_count = n;
+      a->spans[v].first_layer = v + 1 == a->chunks ? a->request->model->layers - n : v;
+      bl_status_t status = footprint_of(a, v, a->slots[v], &footprint);
+      if (status != BL_OK) {
+        return status;
+      }
+      fits = bl_footprint_total(&footprint) <= a->request->memory ? n : 0;
+    }
+    a->spans[v] = kept;
+    a->most[v] = fits;
+    if (fits == 0) {
+      return BL_OK; // not even one layer
+    }
+  }
+  bl_status_t status = partition(a, a->most);
+  return status == BL_OK ? measure_memory(a) : status == BL_PRECONDITION ? BL_OK : status;
+}
+
+// The slots that fit on the fullest device.
+static bl_status_t largest_cap(const attempt_t *a, uint32_t *cap) {
+  double least = UINT32_MAX;
+  for (uint32_t s = 0; s < a->c->stages; s++) {
+    bl_footprint_t footprint;
+    bl_status_t status = footprint_of(a, s, 0, &footprint);
+    if (status != BL_OK) {
+      return status;
+    }
+    double room = (a->request->memory - bl_footprint_total(&footprint)) / footprint.slot_bytes;
+    least = fmin(least, floor(fmax(0, room)));
+  }
+  *cap = (uint32_t)least;
+  return BL_OK;
+}
+
+static bl_status_t balance(attempt_t *a) {
+  bl_status_t status = largest_cap(a, &a->c->cap);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (a->c->cap == 0) {
+    snprintf(a->c->why, sizeof a->c->why, "not one activation block fits beside weights and optimizer");
+    return BL_OK;
+  }
+  status = bl_balance_cap(a->schedule, a->c->cap, a->c->policy == BL_PLAN_BPIPE, a->request->mode, &a->balanced, NULL);
+  if (status == BL_EXHAUSTED) {
+    snprintf(a->c->why, sizeof a->c->why, "%u blocks fit on a device, and balancing needs more", a->c->cap);
+    return BL_OK;
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  for (uint32_t s = 0; s < a->c->stages; s++) {
+    a->c->evictions += a->balanced.evictions[s];
+    uint32_t own = a->peaks[s] < a->c->cap ? a->peaks[s] : a->c->cap, lent = 0;
+    for (uint32_t other = 0; other < a->c->stages; other++) {
+      lent += a->balanced.reserved[(size_t)other * a->balanced.stores + s];
+    }
+    a->slots[s] = own + lent;
+  }
+  return measure_memory(a);
+}
+
+// ---- time
+
+static bl_status_t run_trial(attempt_t *a) {
+  bl_plan_candidate_t *c = a->c;
+  const bl_plan_request_t *r = a->request;
+  bl_trial_request_t request = {.schedule = a->balanced.schedule != NULL ? a->balanced.schedule : a->schedule,
+                                .model = r->model,
+                                .spans = a->spans,
+                                .options = a->options,
+                                .profile = a->profile,
+                                .hardware = r->hardware,
+                                .parallel = c->parallel};
+  if (on_cluster(a)) {
+    request.boundary_rates = a->rates;
+    request.path_rates = a->rates + a->chunks;
+    request.update_rate = r->cluster.inter_rate;
+    bl_placement_nodes(&r->cluster, c->order, c->stages, c->parallel.tensor, a->nodes);
+    bl_placement_rates(&r->cluster, a->schedule, a->nodes, a->rates, a->rates + a->chunks);
+  }
+  bl_trial_t trial;
+  bl_status_t status = bl_trial_run(&request, &trial, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  c->step = trial.step;
+  c->bubble = trial.simulation.bubble_total;
+  c->throughput = r->batch / trial.step;
+  if (a->profile == NULL) {
+    double devices = (double)c->stages * c->parallel.tensor * c->parallel.data;
+    c->mfu = bl_hardware_mfu(r->hardware, r->model, r->batch, devices, trial.step);
+  }
+  bl_trial_cleanup(&trial);
+  return BL_OK;
+}
+
+// ---- all together
+
+static const bl_profile_t *nearest_profile(const bl_plan_request_t *r, uint32_t micro_batch) {
+  const bl_profile_t *best = NULL;
+  for (uint32_t i = 0; i < r->profile_count; i++) {
+    double distance = fabs(log((double)r->profiles[i]->options.micro_batch / micro_batch));
+    double of_best = best == NULL ? INFINITY : fabs(log((double)best->options.micro_batch / micro_batch));
+    best = distance < of_best ? r->profiles[i] : best;
+  }
+  return best;
+}
+
+// Weights, gradients, optimizer and one block of every chunk: no schedule needs less.
+static bl_status_t measure_least(attempt_t *a, bool *fits) {
+  for (uint32_t s = 0; s < a->c->stages; s++) {
+    a->slots[s] = a->c->chunks;
+  }
+  bl_status_t status = measure_memory(a);
+  *fits = a->c->fits || a->c->chunks == 1; // layers may move to where there is room
+  return status;
+}
+
+static bl_status_t evaluate(attempt_t *a, double effort) {
+  bool fits = true;
+  bl_status_t status = first_partition(a);
+  if (status == BL_OK) {
+    status = measure_least(a, &fits);
+  }
+  if (status == BL_OK && fits) {
+    status = make_schedule(a, effort);
+  }
+  if (status != BL_OK || !fits) {
+    return status;
+  }
+  a->c->fits = false;
+  a->c->memory = 0;
+  a->c->why[0] = '\0';
+  choose_lean(a);
+  memcpy(a->slots, a->peaks, a->c->stages * sizeof *a->slots);
+  if (a->c->policy == BL_PLAN_NONE) {
+    status = measure_memory(a);
+    if (status == BL_OK && !a->c->fits && a->c->chunks == 1) {
+      status = partition_by_memory(a);
+    }
+  } else {
+    status = balance(a);
+  }
+  return status == BL_OK && a->c->fits ? run_trial(a) : status;
+}
+
+bl_status_t bl__attempt(const bl_plan_request_t *request, double effort, bl__order_cache_t *cache,
+                        bl_plan_candidate_t *candidate) {
+  attempt_t a = {.request = request,
+                 .c = candidate,
+                 .cache = cache,
+                 .info = bl_schedule_info_find(candidate->schedule),
+                 .profile = nearest_profile(request, candidate->micro_batch),
+                 .chunks = candidate->stages * candidate->chunks};
+  a.options = (bl_layout_options_t){.micro_batch = candidate->micro_batch,
+                                    .attention = candidate->attention,
+                                    .recompute = candidate->recompute,
+                                    .backward = a.info->splits_backward ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED};
+  if (a.chunks > request->model->layers) {
+    return BL_INVALID;
+  }
+  bl_status_t status = allocate(&a);
+  if (status == BL_OK) {
+    status = evaluate(&a, effort);
+  }
+  clean_up(&a);
+  return status;
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/planner.h"
+
+#include "base/bytes.h"
+#include "plan/attempt.h"
+#include "schedule/generate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Of searched schedules: to compare ways with each other, and for those that are shown.
+#define EXPLORING_EFFORT 0.01
+#define LEADING_EFFORT   0.25
+#define LEADERS          6
+// Of the search for the smallest limit: how much larger the next one is, or how much smaller, and when to stop.
+#define SMALLEST_GROWTH 1.15
+#define SMALLEST_STEP   1e-3
+#define SMALLEST_TRIES  60
+
+const char *bl_plan_policy_name(bl_plan_policy_t policy) {
+  static const char *const names[] = {"none", "bpipe", "cap"};
+  return names[policy];
+}
+
+typedef struct search {
+  const bl_plan_request_t *request;
+  bl_plan_t *plan;
+  uint32_t capacity;
+  bl_status_t status; // of memory
+  bl__order_cache_t cache;
+} search_t;
+
+// ---- candidates
+
+static bl_plan_candidate_t *keep(search_t *s, const bl_plan_candidate_t *candidate) {
+  if (s->plan->count == s->capacity) {
+    uint32_t capacity = s->capacity == 0 ? 256 : 2 * s->capacity;
+    bl_plan_candidate_t *grown = realloc(s->plan->candidates, capacity * sizeof *grown);
+    if (grown == NULL) {
+      s->status = BL_EXHAUSTED;
+      return NULL;
+    }
+    s->plan->candidates = grown;
+    s->capacity = capacity;
+  }
+  s->plan->candidates[s->plan->count] = *candidate;
+  return &s->plan->candidates[s->plan->count++];
+}
+
+// Whether the way fits.
+static bool attempt(search_t *s, bl_plan_candidate_t candidate) {
+  if (s->status != BL_OK) {
+    return true;
+  }
+  s->plan->tried++;
+  bl_status_t status = bl__attempt(s->request, EXPLORING_EFFORT, &s->cache, &candidate);
+  if (status == BL_OK && keep(s, &candidate) != NULL) {
+    return candidate.fits;
+  }
+  free(candidate.layers);
+  s->status = status == BL_EXHAUSTED ? status : s->status;
+  return false;
+}
+
+// Nodes hold several stages: then it matters in which order.
+static bool order_matters(const search_t *s, const bl_plan_candidate_t *candidate) {
+  const bl_cluster_t *cluster = &s->request->cluster;
+  return cluster->nodes > 0 && cluster->devices_per_node / candidate->parallel.tensor > 1 &&
+         candidate->stages * candidate->parallel.tensor > cluster->devices_per_node;
+}
+
+// Pairs first; where they do not do, any device with room.
+static void attempt_balanced(search_t *s, bl_plan_candidate_t candidate) {
+  static const bl_plan_policy_t policies[] = {BL_PLAN_BPIPE, BL_PLAN_CAP};
+  for (size_t i = 0; i < 2; i++) {
+    candidate.policy = policies[i];
+    candidate.order = BL_NODES_SEQUENTIAL;
+    if (!attempt(s, candidate)) {
+      continue;
+    }
+    if (order_matters(s, &candidate)) {
+      candidate.order = BL_NODES_PAIR_ADJACENT;
+      (void)attempt(s, candidate);
+    }
+    return;
+  }
+}
+
+// With less and less kept, until the schedule fits as it is.
+static void attempt_recomputations(search_t *s, bl_plan_candidate_t candidate) {
+  for (int recompute = BL_RECOMPUTE_NONE; recompute <= BL_RECOMPUTE_FULL; recompute++) {
+    if (recompute == BL_RECOMPUTE_ATTENTION && candidate.attention == BL_ATTENTION_FLASH) {
+      continue; // nothing of it is kept
+    }
+    candidate.recompute = (bl_recompute_t)recompute;
+    if (attempt(s, candidate)) {
+      return;
+    }
+    if (recompute != BL_RECOMPUTE_FULL && candidate.stages > 1 && s->request->memory > 0) {
+      attempt_balanced(s, candidate);
+    }
+  }
+}
+
+static void attempt_attentions(search_t *s, bl_plan_candidate_t candidate) {
+  static const bl_attention_t both[] = {BL_ATTENTION_FLASH, BL_ATTENTION_NAIVE};
+  const bl_plan_request_t *r = s->request;
+  bl_attention_t measured = r->profile_count > 0 ? r->profiles[0]->options.attention : BL_ATTENTION_NAIVE;
+  const bl_attention_t *list = r->attention_count > 0 ? r->attentions : r->profile_count > 0 ? &measured : both;
+  uint32_t count = r->attention_count > 0 ? r->attention_count : r->profile_count > 0 ? 1 : 2;
+  for (uint32_t i = 0; i < count; i++) {
+    candidate.attention = list[i];
+    attempt_recomputations(s, candidate);
+  }
+}
+
+static void attempt_micro_batches(search_t *s, bl_plan_candidate_t candidate) {
+  static const uint32_t usual[] = {1, 2, 4, 8};
+  const bl_plan_request_t *r = s->request;
+  const uint32_t *list = r->micro_batch_count > 0 ? r->micro_batches : usual;
+  uint32_t count = r->micro_batch_count > 0 ? r->micro_batch_count : 4, of_replica = r->batch / candidate.parallel.data;
+  for (uint32_t i = 0; i < count; i++) {
+    if (of_replica % list[i] == 0) {
+      candidate.micro_batch = list[i];
+      candidate.micro_batches = of_replica / list[i];
+      attempt_attentions(s, candidate);
+    }
+  }
+}
+
+static bool wanted(const bl_plan_request_t *r, const bl_schedule_info_t *info) {
+  for (uint32_t i = 0; i < r->schedule_count; i++) {
+    if (strcmp(r->schedules[i], info->name) == 0) {
+      return true;
+    }
+  }
+  return r->schedule_count == 0 && info->runs;
+}
+
+static void attempt_schedules(search_t *s, bl_plan_candidate_t candidate) {
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t i = 0; i < count; i++) {
+    if (!wanted(s->request, &infos[i])) {
+      continue;
+    }
+    candidate.schedule = infos[i].name;
+    candidate.chunks = infos[i].default_chunks;
+    attempt_micro_batches(s, candidate);
+    if (strcmp(infos[i].name, "interleaved") == 0) { // the one of them whose chunks are for choosing
+      candidate.chunks = 4;
+      attempt_micro_batches(s, candidate);
+    }
+  }
+}
+
+// ---- shapes of a cluster
+
+static bool listed(const uint32_t *list, uint32_t count, uint32_t value) {
+  for (uint32_t i = 0; i < count; i++) {
+    if (list[i] == value) {
+      return true;
+    }
+  }
+  return count == 0;
+}
+
+static void attempt_shapes(search_t *s) {
+  const bl_plan_request_t *r = s->request;
+  if (r->cluster.nodes == 0) {
+    for (uint32_t i = 0; i < r->stage_count; i++) {
+      attempt_schedules(s, (bl_plan_candidate_t){.stages = r->stages[i], .parallel = BL_PARALLEL_NONE});
+    }
+    return;
+  }
+  uint32_t devices = r->cluster.nodes * r->cluster.devices_per_node;
+  for (uint32_t t = 1; t <= r->cluster.devices_per_node; t++) {
+    bool usual = r->tensor_count > 0 ? listed(r->tensors, r->tensor_count, t) : (t & (t - 1)) == 0 && t <= 8;
+    if (!usual || r->cluster.devices_per_node % t != 0 || r->model->heads % t != 0) {
+      continue;
+    }
+    for (uint32_t p = 1; p * t <= devices; p++) {
+      uint32_t d = devices / (p * t);
+      if (p * t * d == devices && r->batch % d == 0 && p <= r->model->layers && listed(r->stages, r->stage_count, p)) {
+        bl_parallel_t parallel = {.tensor = t, .data = d, .shard = r->shard, .sequence = r->sequence && t > 1};
+        attempt_schedules(s, (bl_plan_candidate_t){.stages = p, .parallel = parallel});
+      }
+    }
+  }
+}
+
+// ---- ranking
+
+static int compare(const void *a, const void *b) {
+  const bl_plan_candidate_t *x = a, *y = b;
+  if (x->fits != y->fits) {
+    return x->fits ? -1 : 1;
+  }
+  double of_x = x->fits ? x->step : x->memory, of_y = y->fits ? y->step : y->memory;
+  if (of_x == of_y) { // the same time: the one that needs less
+    of_x = x->memory;
+    of_y = y->memory;
+  }
+  return (of_x > of_y) - (of_x < of_y);
+}
+
+static void rank(bl_plan_t *plan) {
+  if (plan->count > 0) {
+    qsort(plan->candidates, plan->count, sizeof *plan->candidates, compare);
+  }
+  plan->fitting = 0;
+  while (plan->fitting < plan->count && plan->candidates[plan->fitting].fits) {
+    plan->fitting++;
+  }
+}
+
+// The best that parks at pairs, parking anywhere.
+static void attempt_twin(search_t *s) {
+  for (uint32_t i = 0; i < s->plan->fitting; i++) {
+    if (s->plan->candidates[i].policy == BL_PLAN_BPIPE) {
+      bl_plan_candidate_t twin = s->plan->candidates[i];
+      twin.policy = BL_PLAN_CAP;
+      twin.layers = NULL;
+      twin.evictions = 0;
+      (void)attempt(s, twin);
+      return;
+    }
+  }
+}
+
+// Leaders again with more effort; the order may change.
+static void improve_leaders(search_t *s) {
+  attempt_twin(s);
+  rank(s->plan);
+  uint32_t leaders = s->plan->fitting < LEADERS ? s->plan->fitting : LEADERS;
+  for (uint32_t i = 0; i < leaders; i++) {
+    bl_plan_candidate_t *leader = &s->plan->candidates[i], again = *leader;
+    again.layers = NULL;
+    again.evictions = 0;
+    // On one machine a run makes the schedule with all effort, and this is what must be predicted.
+    double effort = s->request->cluster.nodes == 0 ? 0 : LEADING_EFFORT;
+    if (bl__attempt(s->request, effort, NULL, &again) == BL_OK && again.fits &&
+        (again.step <= leader->step || s->request->cluster.nodes == 0)) {
+      free(leader->layers);
+      *leader = again;
+    } else {
+      free(again.layers);
+    }
+  }
+  rank(s->plan);
+}
+
+static void name_candidate(const bl_plan_candidate_t *c, char *text, size_t bytes) {
+  snprintf(text, bytes, "%s on %u stages, micro-batch %u, recompute %s, policy %s", c->schedule, c->stages,
+           c->micro_batch, bl_recompute_name(c->recompute), bl_plan_policy_name(c->policy));
+}
+
+static const bl_plan_candidate_t *least_of(const bl_plan_t *plan, bool fitting) {
+  const bl_plan_candidate_t *least = NULL;
+  for (uint32_t i = 0; i < (fitting ? plan->fitting : plan->count); i++) {
+    const bl_plan_candidate_t *c = &plan->candidates[i];
+    least = c->memory > 0 && (least == NULL || c->memory < least->memory) ? c : least;
+  }
+  return least;
+}
+
+static bl_status_t explore(const bl_plan_request_t *request, bl_plan_t *plan) {
+  search_t s = {.request = request, .plan = plan};
+  attempt_shapes(&s);
+  bl__order_cache_cleanup(&s.cache);
+  rank(plan);
+  return s.status;
+}
+
+// Under a limit other ways are tried than without one, so the smallest that works is searched for: up from a bound until
+// something fits, then down until a limit that is a little smaller does not work.
+static bl_status_t find_smallest(const bl_plan_request_t *request, const bl_plan_t *failed, double *bytes, char *name,
+                                 size_t name_bytes) {
+  const bl_plan_candidate_t *bound = least_of(failed, false);
+  bl_plan_request_t tried = *request;
+  bl_status_t status = BL_OK;
+  tried.memory = bound != NULL ? fmax(bound->memory, request->memory) : 0;
+  *bytes = 0;
+  for (int i = 0; i < SMALLEST_TRIES && tried.memory > 0 && status == BL_OK; i++) {
+    bl_plan_t plan = {0};
+    status = explore(&tried, &plan);
+    const bl_plan_candidate_t *least = status == BL_OK ? least_of(&plan, true) : NULL;
+    if (least != NULL) {
+      *bytes = least->memory;
+      name_candidate(least, name, name_bytes);
+      tried.memory = *bytes * (1 - SMALLEST_STEP);
+    } else {
+      tried.memory = *bytes > 0 ? 0 : tried.memory * SMALLEST_GROWTH;
+    }
+    bl_plan_cleanup(&plan);
+  }
+  return status;
+}
+
+static bl_status_t refuse(const bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
+  char limit[BL_BYTES_TEXT], needed[BL_BYTES_TEXT], name[200] = "";
+  double bytes = 0;
+  if (plan->count > 0 && find_smallest(request, plan, &bytes, name, sizeof name) != BL_OK) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
+  }
+  if (bytes <= 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "no way to run this: a batch of %u sequences, %u layers and the given shapes leave no choice",
+                        request->batch, request->model->layers);
+  }
+  return bl_error_set(
+      err, BL_EXHAUSTED, "nothing fits into %s a device; the smallest limit that works is %s (%.0f bytes): %s",
+      bl_bytes_format((uint64_t)request->memory, limit), bl_bytes_format((uint64_t)bytes, needed), bytes, name);
+}
+
+bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err) {
+  *plan = (bl_plan_t){0};
+  search_t s = {.request = request, .plan = plan};
+  attempt_shapes(&s);
+  bl__order_cache_cleanup(&s.cache);
+  rank(plan);
+  bl_status_t status = s.status;
+  if (status != BL_OK) {
+    status = bl_error_set(err, status, "no memory to plan");
+  } else if (plan->fitting == 0) {
+    status = refuse(plan, request, err);
+  } else {
+    improve_leaders(&s);
+  }
+  if (status != BL_OK) {
+    bl_plan_cleanup(plan);
+  }
+  return status;
+}
+
+void bl_plan_cleanup(bl_plan_t *plan) {
+  for (uint32_t i = 0; i < plan->count; i++) {
+    free(plan->candidates[i].layers);
+  }
+  free(plan->candidates);
+  *plan = (bl_plan_t){0};
+}

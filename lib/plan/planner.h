@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which way to run a model: partition, schedule, chunks, micro-batch, recomputation, attention, balancing policy, tensor
+// and data parallelism and placement on nodes, under a memory limit, ranked by predicted time. What did not win is kept
+// with what it would have cost or lacked.
+//
+//   bl_plan_t plan;
+//   if (bl_plan_search(&request, &plan, &err) == BL_OK) {
+//     plan.candidates[0] is the best; plan.fitting of them fit, those behind lack memory
+//     bl_plan_cleanup(&plan);
+//   }
+//
+// Ways that can only lose are not tried: with the same shape, what evicts or recomputes where nothing needs to. A way
+// that does not fit is tried with balancing at the largest cap that fits.
+// Searched schedules are first made with little effort and the leaders again with all of it.
+//
+// Pure. Thread: any.
+#ifndef BALLAST_PLAN_PLANNER_H
+#define BALLAST_PLAN_PLANNER_H
+
+#include "plan/placement.h"
+#include "plan/trial.h"
+#include "schedule/balance.h"
+
+#define BL_PLAN_WHY 200
+
+typedef enum bl_plan_policy { BL_PLAN_NONE, BL_PLAN_BPIPE, BL_PLAN_CAP } bl_plan_policy_t;
+const char *bl_plan_policy_name(bl_plan_policy_t policy); // "none", "bpipe", "cap"
+
+// Lists end with their counts; an empty one means what its comment says.
+typedef struct bl_plan_request {
+  const bl_model_t *model;
+  uint32_t batch; // sequences of a step, of all replicas together
+  double memory;  // bytes of a device; 0: no limit
+  // Costs: profiles of this model (the nearest micro-batch is scaled), or a device's model.
+  const bl_profile_t *const *profiles;
+  uint32_t profile_count;
+  const bl_hardware_t *hardware; // NULL with profiles
+  bl_cluster_t cluster;          // nodes 0: the pipeline's stages alone, on one machine
+  bool shard, sequence;          // bl_parallel_t, where tensor or data parallelism is used
+  const uint32_t *stages;        // p; empty: on a cluster all that fill it
+  uint32_t stage_count;
+  const uint32_t *tensors; // t; empty: 1, or on a cluster 1, 2, 4, 8 that divide a node
+  uint32_t tensor_count;
+  const uint32_t *micro_batches; // b; empty: 1, 2, 4, 8
+  uint32_t micro_batch_count;
+  const char *const *schedules; // empty: all that the executor runs
+  uint32_t schedule_count;
+  const bl_attention_t *attentions; // empty: naive and flash (with profiles: the profile's)
+  uint32_t attention_count;
+  bl_balance_mode_t mode;
+} bl_plan_request_t;
+
+typedef struct bl_plan_candidate {
+  const char *schedule; // a built-in name
+  uint32_t stages, chunks, micro_batch, micro_batches;
+  bl_parallel_t parallel;
+  bl_attention_t attention;
+  bl_recompute_t recompute;
+  bl_plan_policy_t policy;
+  uint32_t cap; // slots, of the policy
+  bl_node_order_t order;
+  bool fits;
+  double step, bubble; // seconds, share
+  double mfu;          // with a device's model, else 0
+  double throughput;   // sequences per second
+  double memory;       // of the fullest device, bytes
+  uint32_t memory_stage;
+  uint32_t evictions; // of a step, all stages
+  bool lean;
+  uint32_t *layers;      // [stages * chunks]; NULL when it was not partitioned
+  char why[BL_PLAN_WHY]; // when it does not fit: what it lacks
+} bl_plan_candidate_t;
+
+typedef struct bl_plan {
+  bl_plan_candidate_t *candidates; // those that fit by time, then the others by memory
+  uint32_t count, fitting;
+  uint32_t tried;
+} bl_plan_t;
+
+// BL_PRECONDITION: nothing fits; names the way that needs least and the limit it needs. BL_INVALID: nothing to choose from
+// (why). BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err);
+void bl_plan_cleanup(bl_plan_t *plan);
+
+#endif

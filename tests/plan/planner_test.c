@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies partition, placement and planner: the dynamic programme against trying everything, nodes by hand, that what is
+// ranked first is feasible and fastest, that a limit which the refusal names works and a smaller one does not, and that
+// published models are planned.
+#include "plan/partition.h"
+#include "plan/placement.h"
+#include "plan/planner.h"
+
+#include "schedule/generate.h"
+
+#include "models.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// ---- partition
+
+static double slowest_of(const bl_partition_request_t *r, const uint32_t *layers) {
+  double slowest = 0;
+  for (uint32_t v = 0; v < r->virtual_stages; v++) {
+    double cost = r->costs.layer * layers[v] + (v == 0 ? r->costs.embedding : 0);
+    cost += v + 1 == r->virtual_stages ? r->costs.head : 0;
+    slowest = fmax(slowest, cost);
+  }
+  return slowest;
+}
+
+// Tries every partition of the layers that are left.
+static double best_of_all(const bl_partition_request_t *r, uint32_t *layers, uint32_t at, uint32_t left) {
+  double best = INFINITY;
+  if (at + 1 == r->virtual_stages) {
+    layers[at] = left;
+    bool fits = r->most == NULL || left <= r->most[at];
+    return left >= 1 && fits ? slowest_of(r, layers) : INFINITY;
+  }
+  for (uint32_t n = 1; n < left; n++) {
+    if (r->most == NULL || n <= r->most[at]) {
+      layers[at] = n;
+      best = fmin(best, best_of_all(r, layers, at + 1, left - n));
+    }
+  }
+  return best;
+}
+
+static void partitions_are_the_best_of_all(void **state) {
+  (void)state;
+  static const bl_partition_costs_t costs[] = {{1, 0, 0}, {1, 0.4, 2.5}, {2, 3, 1}, {1, 0, 9}};
+  static const uint32_t most[] = {3, 2, 9, 9};
+  const uint16_t stage_of[] = {0, 1, 2, 3};
+  for (size_t c = 0; c < 4; c++) {
+    for (uint32_t stages = 1; stages <= 4; stages++) {
+      for (uint32_t total = stages; total <= 11; total++) {
+        for (int limited = 0; limited < 2; limited++) {
+          uint32_t layers[4], tried[4], sum = 0;
+          bl_partition_request_t r = {.layers = total,
+                                      .virtual_stages = stages,
+                                      .stages = stages,
+                                      .stage_of = stage_of,
+                                      .costs = costs[c],
+                                      .most = limited ? most : NULL};
+          double best = best_of_all(&r, tried, 0, total);
+          bl_status_t status = bl_partition_layers(&r, layers);
+          assert_int_equal(status, isfinite(best) ? BL_OK : BL_PRECONDITION);
+          for (uint32_t v = 0; v < stages && status == BL_OK; v++) {
+            sum += layers[v];
+            assert_true(layers[v] >= 1 && (!limited || layers[v] <= most[v]));
+          }
+          if (status == BL_OK && (sum != total || fabs(slowest_of(&r, layers) - best) > 1e-12)) {
+            fail_msg("%u layers on %u stages: slowest %g, possible %g", total, stages, slowest_of(&r, layers), best);
+          }
+        }
+      }
+    }
+  }
+}
+
+// A V: the head sits on stage 0 beside the embedding, so that device gets fewer layers.
+static void devices_are_levelled_over_their_chunks(void **state) {
+  (void)state;
+  const uint16_t stage_of[] = {0, 1, 1, 0};
+  uint32_t layers[4];
+  bl_partition_request_t r = {.layers = 16, .virtual_stages = 4, .stages = 2, .stage_of = stage_of, .costs = {1, 0, 4}};
+  assert_int_equal(bl_partition_layers(&r, layers), BL_OK);
+  assert_int_equal(layers[0] + layers[3], 6);
+  assert_int_equal(layers[1] + layers[2], 10);
+}
+
+// ---- placement
+
+static void pairs_and_neighbours_share_nodes(void **state) {
+  (void)state;
+  bl_cluster_t cluster = {.nodes = 2, .devices_per_node = 8, .intra_rate = 300, .inter_rate = 25};
+  uint32_t nodes[4];
+  bl_schedule_t *schedule;
+  double boundaries[4], paths[4];
+  bl_schedule_request_t request = {.name = "1f1b", .stages = 4, .micro_batches = 4};
+  assert_int_equal(bl_schedule_generate(&request, &schedule, NULL), BL_OK);
+  bl_placement_nodes(&cluster, BL_NODES_SEQUENTIAL, 4, 4, nodes);
+  bl_placement_rates(&cluster, schedule, nodes, boundaries, paths);
+  assert_true(nodes[0] == 0 && nodes[1] == 0 && nodes[2] == 1 && nodes[3] == 1);
+  assert_true(boundaries[0] == 300 && boundaries[1] == 25 && boundaries[2] == 300);
+  assert_true(paths[0] == 25 && paths[1] == 25 && paths[3] == 25);
+  bl_placement_nodes(&cluster, BL_NODES_PAIR_ADJACENT, 4, 4, nodes);
+  bl_placement_rates(&cluster, schedule, nodes, boundaries, paths);
+  assert_true(nodes[0] == 0 && nodes[3] == 0 && nodes[1] == 1 && nodes[2] == 1);
+  assert_true(boundaries[0] == 25 && boundaries[1] == 300 && boundaries[2] == 25);
+  assert_true(paths[0] == 300 && paths[1] == 300);
+  bl_schedule_destroy(schedule);
+}
+
+// ---- planner
+
+static const uint32_t four[] = {4};
+static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
+
+static bl_plan_request_t small_request(const bl_model_t *model, double memory) {
+  return (bl_plan_request_t){.model = model,
+                             .batch = 16,
+                             .memory = memory,
+                             .hardware = bl_hardware_find("host"),
+                             .stages = four,
+                             .stage_count = 1,
+                             .schedules = names,
+                             .schedule_count = 4};
+}
+
+static void ranking_holds(const bl_plan_t *plan, double memory) {
+  for (uint32_t i = 0; i < plan->count; i++) {
+    const bl_plan_candidate_t *c = &plan->candidates[i];
+    assert_int_equal(c->fits, i < plan->fitting);
+    if (c->fits) {
+      assert_true(memory <= 0 || c->memory <= memory);
+      assert_true(c->step > 0 && c->step >= plan->candidates[0].step);
+    } else {
+      assert_true(c->why[0] != '\0');
+    }
+  }
+}
+
+static void limits_decide_what_is_kept(void **state) {
+  (void)state;
+  bl_model_t model = gpt(8, 256, 4);
+  model.vocab = 256;
+  model.seq = 128;
+  bl_plan_t plan;
+  bl_error_t err;
+  bl_plan_request_t request = small_request(&model, 0);
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
+  assert_int_equal(plan.fitting, plan.count); // nothing limits: nothing recomputes or evicts
+  ranking_holds(&plan, 0);
+  for (uint32_t i = 0; i < plan.count; i++) {
+    assert_int_equal(plan.candidates[i].recompute, BL_RECOMPUTE_NONE);
+    assert_int_equal(plan.candidates[i].policy, BL_PLAN_NONE);
+  }
+  bl_plan_cleanup(&plan);
+  bool evicted = false, recomputed = false;
+  for (double memory = 16e6; memory < 60e6; memory += 4e6) {
+    request.memory = memory;
+    if (bl_plan_search(&request, &plan, &err) == BL_OK) {
+      ranking_holds(&plan, memory);
+      for (uint32_t i = 0; i < plan.fitting; i++) {
+        evicted = evicted || plan.candidates[i].policy != BL_PLAN_NONE;
+        recomputed = recomputed || plan.candidates[i].recompute == BL_RECOMPUTE_FULL;
+      }
+      bl_plan_cleanup(&plan);
+    }
+  }
+  assert_true(evicted && recomputed);
+}
+
+static void the_smallest_limit_that_works_is_said(void **state) {
+  (void)state;
+  bl_model_t model = gpt(8, 256, 4);
+  bl_plan_t plan;
+  bl_error_t err;
+  bl_plan_request_t request = small_request(&model, 1e6);
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
+  const char *at = strstr(err.text, "(");
+  assert_non_null(at);
+  double smallest = strtod(at + 1, NULL);
+  request.memory = smallest;
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
+  bl_plan_cleanup(&plan);
+  request.memory = 0.998 * smallest;
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
+}
+
+static void impossible_shapes_are_refused(void **state) {
+  (void)state;
+  bl_model_t model = gpt(3, 64, 4); // 4 stages, 3 layers
+  bl_plan_t plan;
+  bl_error_t err;
+  bl_plan_request_t request = small_request(&model, 0);
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "no way to run this"));
+}
+
+// On 6 nodes of 8 A100: fits, keeps the cluster busy, and pairs on one node beat pairs on two.
+static void published_models_are_planned(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"1f1b"};
+  static const uint32_t tensors[] = {4};
+  static const bl_attention_t naive[] = {BL_ATTENTION_NAIVE};
+  const bl_model_t models[] = {gpt(80, 9984, 104), gpt(88, 11264, 88), llama_65b()};
+  const bl_hardware_t *a100 = bl_hardware_find("a100-80g");
+  for (size_t m = 0; m < 3; m++) {
+    bl_plan_request_t request = {
+        .model = &models[m],
+        .batch = 128,
+        .memory = 0.92 * a100->memory_bytes,
+        .hardware = a100,
+        .cluster = {.nodes = m < 2 ? 6 : 4, .devices_per_node = 8, .intra_rate = 300e9, .inter_rate = 25e9},
+        .schedules = schedules,
+        .schedule_count = 1,
+        .tensors = tensors,
+        .tensor_count = 1,
+        .attentions = naive,
+        .attention_count = 1};
+    bl_plan_t plan;
+    bl_error_t err;
+    if (bl_plan_search(&request, &plan, &err) != BL_OK) {
+      fail_msg("model %zu: %s", m, err.text);
+    }
+    ranking_holds(&plan, request.memory);
+    double by_order[2] = {INFINITY, INFINITY};
+    for (uint32_t i = 0; i < plan.fitting; i++) {
+      const bl_plan_candidate_t *c = &plan.candidates[i];
+      if (c->policy == BL_PLAN_BPIPE) {
+        by_order[c->order] = fmin(by_order[c->order], c->step);
+      }
+    }
+    const bl_plan_candidate_t *best = &plan.candidates[0];
+    printf("model %zu: %.2f s, MFU %.1f %%, t %u, p %u, b %u, recompute %s, policy %s\n", m, best->step,
+           100 * best->mfu, best->parallel.tensor, best->stages, best->micro_batch, bl_recompute_name(best->recompute),
+           bl_plan_policy_name(best->policy));
+    assert_true(best->mfu > 0.3 && best->mfu < 0.65);
+    assert_true(by_order[BL_NODES_PAIR_ADJACENT] <= by_order[BL_NODES_SEQUENTIAL]);
+    bl_plan_cleanup(&plan);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(partitions_are_the_best_of_all),        cmocka_unit_test(devices_are_levelled_over_their_chunks),
+      cmocka_unit_test(pairs_and_neighbours_share_nodes),      cmocka_unit_test(limits_decide_what_is_kept),
+      cmocka_unit_test(the_smallest_limit_that_works_is_said), cmocka_unit_test(impossible_shapes_are_refused),
+      cmocka_unit_test(published_models_are_planned),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl plan: which way to run a model, what the others would cost or lack, and the job file of the best.
+#include "output.h"
+#include "plan_request.h"
+#include "verbs.h"
+
+#include "base/bytes.h"
+#include "sys/file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SHOWN 8 // of the ways that fit
+
+static const bl_flags_t flags = {
+    .program = "ballastctl plan",
+    .usage =
+        "JOB.yaml [--profile FILE]... [--nodes NxG --hardware NAME] [--memory BYTES] [--write FILE.yaml] [options]",
+    .about = "Tries ways of running the job's model (schedule, micro-batch, recomputation, attention, balancing; on a "
+             "cluster also tensor and data parallelism and the order of stages on nodes), drops what does not fit, "
+             "ranks the rest by predicted time, and says what the best of every other kind would cost or lacks.",
+    .table = {bl_ctl_plan_rows, BL_CTL_PLAN_ROWS, "command line"},
+    .positional_minimum = 1,
+    .positional_maximum = 1};
+
+// ---- one way
+
+static json_t *layers_json(const bl_plan_candidate_t *c) {
+  json_t *layers = json_array();
+  for (uint32_t v = 0; c->layers != NULL && v < c->stages * c->chunks; v++) {
+    json_array_append_new(layers, json_integer(c->layers[v]));
+  }
+  return layers;
+}
+
+static json_t *candidate_json(const bl_plan_candidate_t *c) {
+  json_t *object =
+      json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:b, s:f, s:o}", "schedule", c->schedule,
+                "stages", (int)c->stages, "chunks", (int)c->chunks, "tensor", (int)c->parallel.tensor, "data",
+                (int)c->parallel.data, "micro_batch", (int)c->micro_batch, "micro_batches", (int)c->micro_batches,
+                "recompute", bl_recompute_name(c->recompute), "attention", bl_attention_name(c->attention), "policy",
+                bl_plan_policy_name(c->policy), "nodes", bl_node_order_name(c->order), "fits", c->fits, "memory_bytes",
+                c->memory, "layers", layers_json(c));
+  if (object != NULL && c->fits) {
+    json_object_set_new(object, "step_seconds", json_real(c->step));
+    json_object_set_new(object, "bubble", json_real(c->bubble));
+    json_object_set_new(object, "mfu", c->mfu > 0 ? json_real(c->mfu) : json_null());
+    json_object_set_new(object, "sequences_per_second", json_real(c->throughput));
+    json_object_set_new(object, "evictions", json_integer(c->evictions));
+  } else if (object != NULL) {
+    json_object_set_new(object, "why", json_string(c->why));
+  }
+  if (object != NULL && c->policy != BL_PLAN_NONE) {
+    json_object_set_new(object, "cap", json_integer(c->cap));
+  }
+  return object;
+}
+
+static json_t *candidate_row(const bl_plan_candidate_t *c, uint32_t rank, double best) {
+  char text[64], memory[BL_BYTES_TEXT];
+  json_t *row = candidate_json(c);
+  json_object_set_new(row, "rank", json_integer(rank));
+  snprintf(text, sizeof text, "%.4g", c->step);
+  json_object_set_new(row, "seconds", json_string(text));
+  snprintf(text, sizeof text, rank == 1 ? "best" : "+%.1f %%", 100 * (c->step / best - 1));
+  json_object_set_new(row, "cost", json_string(text));
+  snprintf(text, sizeof text, "%.1f %%", 100 * c->bubble);
+  json_object_set_new(row, "bubble", json_string(text));
+  snprintf(text, sizeof text, c->mfu > 0 ? "%.1f %%" : "-", 100 * c->mfu);
+  json_object_set_new(row, "mfu", json_string(text));
+  json_object_set_new(row, "memory", json_string(bl_bytes_format((uint64_t)c->memory, memory)));
+  snprintf(text, sizeof text, "%u/%u/%u", c->parallel.tensor, c->stages, c->parallel.data);
+  json_object_set_new(row, "shape", json_string(text));
+  return row;
+}
+
+// ---- what other kinds would cost or lack
+
+typedef const char *(*kind_of_t)(const bl_plan_candidate_t *c, char text[32]);
+
+static const char *schedule_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, c->chunks > 2 ? "%s, %u chunks" : "%s", c->schedule, c->chunks);
+  return text;
+}
+static const char *policy_of(const bl_plan_candidate_t *c, char text[32]) {
+  (void)text;
+  return bl_plan_policy_name(c->policy);
+}
+static const char *recompute_of(const bl_plan_candidate_t *c, char text[32]) {
+  (void)text;
+  return bl_recompute_name(c->recompute);
+}
+static const char *attention_of(const bl_plan_candidate_t *c, char text[32]) {
+  (void)text;
+  return bl_attention_name(c->attention);
+}
+static const char *micro_batch_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "%u", c->micro_batch);
+  return text;
+}
+static const char *shape_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "t %u, p %u, d %u", c->parallel.tensor, c->stages, c->parallel.data);
+  return text;
+}
+// Only where evictions make it matter.
+static const char *order_of(const bl_plan_candidate_t *c, char text[32]) {
+  (void)text;
+  return c->policy == BL_PLAN_NONE ? NULL : bl_node_order_name(c->order);
+}
+
+static const struct {
+  const char *name;
+  kind_of_t of;
+} kinds[] = {{"schedule", schedule_of},   {"micro-batch", micro_batch_of}, {"recompute", recompute_of},
+             {"attention", attention_of}, {"policy", policy_of},           {"evictions between", order_of},
+             {"shape", shape_of}};
+
+static json_t *family_row(const char *kind, const char *value, const bl_plan_candidate_t *c,
+                          const bl_plan_candidate_t *best) {
+  char text[BL_PLAN_WHY + 16];
+  if (c == best) {
+    snprintf(text, sizeof text, "chosen");
+  } else if (c->fits) {
+    snprintf(text, sizeof text, "+%.1f %% (%.4g s)", 100 * (c->step / best->step - 1), c->step);
+  } else {
+    snprintf(text, sizeof text, "does not fit: %s", c->why);
+  }
+  json_t *row = json_pack("{s:s, s:s, s:s, s:b}", "kind", kind, "value", value, "result", text, "fits", c->fits);
+  if (c->fits) {
+    json_object_set_new(row, "step_seconds", json_real(c->step));
+  }
+  return row;
+}
+
+static bool seen(const json_t *rows, const char *kind, const char *value) {
+  size_t i;
+  json_t *row;
+  json_array_foreach(rows, i, row) {
+    if (strcmp(json_string_value(json_object_get(row, "kind")), kind) == 0 &&
+        strcmp(json_string_value(json_object_get(row, "value")), value) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The first of every kind in ranking order is its best.
+static json_t *families_json(const bl_plan_t *plan) {
+  json_t *rows = json_array();
+  for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+    for (uint32_t i = 0; i < plan->count; i++) {
+      char text[32];
+      const char *value = kinds[k].of(&plan->candidates[i], text);
+      if (value != NULL && !seen(rows, kinds[k].name, value)) {
+        json_array_append_new(rows, family_row(kinds[k].name, value, &plan->candidates[i], &plan->candidates[0]));
+      }
+    }
+  }
+  return rows;
+}
+
+// ---- printing
+
+static const bl_ctl_column_t columns[] = {
+    {.key = "rank", .title = "#", .right = true},
+    {.key = "seconds", .title = "STEP s", .right = true},
+    {.key = "cost", .title = "COST", .right = true},
+    {.key = "schedule", .title = "SCHEDULE"},
+    {.key = "shape", .title = "t/p/d"},
+    {.key = "chunks", .title = "v", .right = true},
+    {.key = "micro_batch", .title = "b", .right = true},
+    {.key = "micro_batches", .title = "m", .right = true},
+    {.key = "recompute", .title = "RECOMPUTE"},
+    {.key = "attention", .title = "ATTENTION"},
+    {.key = "policy", .title = "POLICY"},
+    {.key = "nodes", .title = "NODES", .wide = true},
+    {.key = "evictions", .title = "EVICTIONS", .right = true},
+    {.key = "bubble", .title = "BUBBLE", .right = true},
+    {.key = "mfu", .title = "MFU", .right = true},
+    {.key = "memory", .title = "FULLEST", .right = true},
+};
+static const bl_ctl_column_t family_columns[] = {
+    {.key = "kind", .title = "KIND"}, {.key = "value", .title = "VALUE"}, {.key = "result", .title = "BEST OF IT"}};
+
+static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
+  const bl_plan_candidate_t *best = &plan->candidates[0];
+  char limit[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[192];
+  printf("\n%s; %u sequences a step", bl_profile_model_text(r->model, text), r->batch);
+  if (r->cluster.nodes > 0) {
+    printf("; %u x %u devices", r->cluster.nodes, r->cluster.devices_per_node);
+  }
+  printf("\n%u ways tried, %u fit", plan->tried, plan->fitting);
+  if (r->memory > 0) {
+    printf(" into %s a device", bl_bytes_format((uint64_t)r->memory, limit));
+  }
+  printf("; costs: %s%s\n", r->hardware != NULL ? "a MODEL of " : "measured",
+         r->hardware != NULL ? r->hardware->name : "");
+  printf("best: stage %u is the fullest with %s; layers by virtual stage:", best->memory_stage,
+         bl_bytes_format((uint64_t)best->memory, memory));
+  for (uint32_t v = 0; v < best->stages * best->chunks; v++) {
+    printf(" %u", best->layers[v]);
+  }
+  if (best->policy != BL_PLAN_NONE) {
+    printf("\n      %s keeps every device at %u blocks; stages on nodes: %s", bl_plan_policy_name(best->policy),
+           best->cap, bl_node_order_name(best->order));
+  }
+  printf("\n\n");
+}
+
+static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_plan_request_t *r, const bl_plan_t *plan) {
+  json_t *rows = json_array(), *families = families_json(plan);
+  for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
+    json_array_append_new(rows, candidate_row(&plan->candidates[i], i + 1, plan->candidates[0].step));
+  }
+  bl_status_t status =
+      bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], rows, stdout);
+  if (status == BL_OK) {
+    print_best(r, plan);
+    status = bl_ctl_print_rows((bl_ctl_output_t)a->output, family_columns,
+                               sizeof family_columns / sizeof family_columns[0], families, stdout);
+  }
+  json_decref(families);
+  json_decref(rows);
+  return status;
+}
+
+static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_request_t *r, const bl_plan_t *plan) {
+  json_t *candidates = json_array();
+  for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
+    json_array_append_new(candidates, candidate_json(&plan->candidates[i]));
+  }
+  json_t *object =
+      json_pack("{s:s, s:b, s:i, s:i, s:f, s:o, s:o, s:o}", "costs",
+                r->hardware != NULL ? r->hardware->name : "profile", "measured", r->hardware == NULL, "tried",
+                (int)plan->tried, "fitting", (int)plan->fitting, "memory_bytes", r->memory, "best",
+                candidate_json(&plan->candidates[0]), "candidates", candidates, "families", families_json(plan));
+  static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};
+  bl_status_t status =
+      object != NULL ? bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout) : BL_EXHAUSTED;
+  json_decref(object);
+  return status;
+}
+
+// ---- the job that runs it
+
+// What is set on top of the job; malloc'd texts.
+static bl_status_t settings_of(const bl_plan_candidate_t *c, char *sets[16], size_t *count) {
+  char *layers = NULL;
+  size_t size;
+  FILE *stream = open_memstream(&layers, &size);
+  if (stream == NULL) {
+    return BL_EXHAUSTED;
+  }
+  for (uint32_t v = 0; v < c->stages * c->chunks; v++) {
+    fprintf(stream, v == 0 ? "%u" : ", %u", c->layers[v]);
+  }
+  fclose(stream);
+  const struct {
+    const char *key;
+    uint32_t value;
+  } numbers[] = {{"pipeline.stages", c->stages},
+                 {"pipeline.chunks", c->chunks},
+                 {"train.micro_batch", c->micro_batch},
+                 {"train.micro_batches", c->micro_batches}};
+  int done = 0;
+  for (size_t i = 0; i < 4 && done >= 0; i++) {
+    done = asprintf(&sets[(*count)++], "%s=%u", numbers[i].key, numbers[i].value);
+  }
+  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.schedule=%s", c->schedule);
+  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.layers_per_stage=[%s]", layers);
+  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.attention=%s", bl_attention_name(c->attention));
+  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.recompute=%s", bl_recompute_name(c->recompute));
+  done = done < 0 ? done : asprintf(&sets[(*count)++], "balance.policy=%s", bl_plan_policy_name(c->policy));
+  if (done >= 0 && c->policy != BL_PLAN_NONE) {
+    done = asprintf(&sets[(*count)++], "balance.cap=%u", c->cap);
+  } else if (done >= 0) {
+    done = asprintf(&sets[(*count)++], "balance.cap=null");
+  }
+  free(layers);
+  return done < 0 ? BL_EXHAUSTED : BL_OK;
+}
+
+static bl_status_t write_with(const bl_ctl_plan_flags_t *a, const char *path, char *const *sets, size_t count,
+                              bl_error_t *err) {
+  char **all = calloc(a->sets.count + count + 1, sizeof *all);
+  if (all == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory");
+  }
+  memcpy(all, a->sets.items, a->sets.count * sizeof *all);
+  memcpy(all + a->sets.count, sets, count * sizeof *all);
+  bl_text_list_t list = {.items = all, .count = a->sets.count + count};
+  bl_job_t job = {0};
+  char *text = NULL;
+  size_t size;
+  bl_status_t status = bl_ctl_job_read(path, &list, NULL, &job, err);
+  if (status == BL_OK && (status = bl_job_dump(&job, &text, &size)) != BL_OK) {
+    (void)bl_error_set(err, status, "the job cannot be written down: %s", bl_status_text(status));
+  }
+  if (status == BL_OK) {
+    status = bl_file_replace(a->write, text, size, err);
+  }
+  free(text);
+  bl_job_cleanup(&job);
+  free(all);
+  return status;
+}
+
+static bl_status_t write_job(const bl_ctl_plan_flags_t *a, const char *path, const bl_plan_candidate_t *best,
+                             bl_error_t *err) {
+  char *sets[16] = {NULL};
+  size_t count = 0;
+  if (best->parallel.tensor > 1 || best->parallel.data > 1) {
+    return bl_error_set(err, BL_PRECONDITION,
+                        "nothing was written to %s: the best way uses tensor parallelism %u and %u replicas, and a job "
+                        "file has pipeline parallelism alone; with --tensor 1 and --stages as many as devices it has",
+                        a->write, best->parallel.tensor, best->parallel.data);
+  }
+  bl_status_t status = settings_of(best, sets, &count);
+  if (status != BL_OK) {
+    (void)bl_error_set(err, status, "no memory");
+  } else {
+    status = write_with(a, path, sets, count, err);
+  }
+  for (size_t i = 0; i < count; i++) {
+    free(sets[i]);
+  }
+  if (status == BL_OK) {
+    fprintf(stderr, "ballastctl: wrote %s\n", a->write);
+  }
+  return status;
+}
+
+static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_error_t *err) {
+  bl_job_t job = {0};
+  bl_ctl_plan_request_t made = {0};
+  bl_plan_t plan = {0};
+  bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
+  if (status == BL_OK) {
+    status = bl_ctl_plan_request_init(&made, a, &job, err);
+  }
+  if (status == BL_OK) {
+    status = bl_plan_search(&made.request, &plan, err);
+  }
+  if (status == BL_OK) {
+    bool table = a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE;
+    status = table ? print_tables(a, &made.request, &plan) : print_object(a, &made.request, &plan);
+    if (status != BL_OK) {
+      (void)bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+    }
+  }
+  if (status == BL_OK && a->write != NULL) {
+    fflush(stdout);
+    status = write_job(a, path, &plan.candidates[0], err);
+  }
+  bl_plan_cleanup(&plan);
+  bl_ctl_plan_request_cleanup(&made);
+  bl_job_cleanup(&job);
+  return status;
+}
+
+static int run(int argc, char *const *argv) {
+  bl_ctl_plan_flags_t arguments;
+  bl_flags_result_t result;
+  bl_error_t err;
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
+  if (status == BL_OK && result.help) {
+    bl_flags_print_help(&flags, stdout);
+  } else if (status == BL_OK) {
+    status = make_plan(&arguments, result.positional[0], &err);
+  }
+  bl_options_cleanup(&flags.table, &arguments);
+  return bl_ctl_finish(status, &err);
+}
+
+const bl_ctl_verb_t bl_ctl_plan_verb = {"plan", "which way to run a model, and what others would cost", run};

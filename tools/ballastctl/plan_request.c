@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan_request.h"
+
+#include "output.h"
+#include "prediction.h"
+#include "profile_file.h"
+
+#include "config/nearest.h"
+#include "job/architecture.h"
+#include "schedule/generate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OFFSET(member) offsetof(bl_ctl_plan_flags_t, member)
+// Of a device's memory: what the driver, communicators and fragmentation leave.
+#define USABLE_SHARE 0.92
+
+static const char *const attention_names[] = {"any", "naive", "flash", NULL};
+
+const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
+    {.name = "profile",
+     .type = BL_OPTION_PATH_LIST,
+     .offset = OFFSET(profiles),
+     .argument = "FILE",
+     .help = "Measured costs; may be repeated, for several micro-batches."},
+    {.name = "hardware",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(hardware),
+     .argument = "NAME",
+     .preset_help = "host, or with --nodes a100-80g",
+     .help = "Without a profile: the model of a device. host, a100-80g, h100 or h200."},
+    {.name = "nodes",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(nodes),
+     .argument = "NxG",
+     .help = "Plan for a cluster of N nodes with G devices each; without it, for stages on this machine."},
+    {.name = "intra-gbps",
+     .type = BL_OPTION_REAL,
+     .offset = OFFSET(intra_gbps),
+     .optional = true,
+     .argument = "X",
+     .minimum = 0,
+     .minimum_open = true,
+     .maximum = 1e9,
+     .unit = "gigabits per second",
+     .preset_help = "as the device has",
+     .help = "Between devices of a node, each and in one direction."},
+    {.name = "inter-gbps",
+     .type = BL_OPTION_REAL,
+     .offset = OFFSET(inter_gbps),
+     .optional = true,
+     .argument = "X",
+     .minimum = 0,
+     .minimum_open = true,
+     .maximum = 1e9,
+     .unit = "gigabits per second",
+     .preset_help = "as the device has",
+     .help = "Between nodes, of each device and in one direction."},
+    {.name = "memory",
+     .type = BL_OPTION_BYTES,
+     .offset = OFFSET(memory),
+     .optional = true,
+     .argument = "BYTES",
+     .minimum = 1,
+     .maximum = 1e18,
+     .preset_help = "92 % of the device's on a cluster, else no limit",
+     .help = "Limit of every device: weights, gradients, optimizer, blocks, boundaries and workspace."},
+    {.name = "batch",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(batch),
+     .optional = true,
+     .argument = "B",
+     .minimum = 1,
+     .maximum = 1e9,
+     .unit = "sequences",
+     .preset_help = "micro_batch x micro_batches of the job",
+     .help = "Sequences of a step."},
+    {.name = "stages",
+     .type = BL_OPTION_INT_LIST,
+     .offset = OFFSET(stages),
+     .argument = "P",
+     .minimum = 1,
+     .maximum = BL_STAGES_MAX,
+     .preset_help = "the job's, or what fills the cluster",
+     .help = "Pipeline stages to try; may be repeated."},
+    {.name = "tensor",
+     .type = BL_OPTION_INT_LIST,
+     .offset = OFFSET(tensors),
+     .argument = "T",
+     .minimum = 1,
+     .maximum = 4096,
+     .preset_help = "1, 2, 4, 8",
+     .help = "Tensor parallelism to try on a cluster; may be repeated."},
+    {.name = "micro-batch",
+     .type = BL_OPTION_INT_LIST,
+     .offset = OFFSET(micro_batches),
+     .argument = "b",
+     .minimum = 1,
+     .maximum = 65536,
+     .preset_help = "1, 2, 4, 8",
+     .help = "Micro-batches to try; may be repeated."},
+    {.name = "schedule",
+     .type = BL_OPTION_TEXT_LIST,
+     .offset = OFFSET(schedules),
+     .argument = "NAME",
+     .preset_help = "all that runs",
+     .help = "Schedules to try; may be repeated."},
+    {.name = "attention",
+     .type = BL_OPTION_ENUM,
+     .offset = OFFSET(attention),
+     .choices = attention_names,
+     .preset = "any",
+     .help = "Attention to try; with a profile any is the profile's."},
+    {.name = "shard", .type = BL_OPTION_BOOL, .offset = OFFSET(shard), .help = "Replicas share the optimizer's state."},
+    {.name = "sequence",
+     .type = BL_OPTION_BOOL,
+     .offset = OFFSET(sequence),
+     .help = "Sequence parallelism beside tensor parallelism."},
+    {.name = "write",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(write),
+     .argument = "FILE.yaml",
+     .help = "Write the job that runs the best way."},
+    BL_CTL_SET_FLAG(bl_ctl_plan_flags_t, sets),
+    BL_CTL_OUTPUT_FLAG(bl_ctl_plan_flags_t, output),
+};
+
+static bl_status_t read_nodes(const char *text, bl_cluster_t *cluster, bl_error_t *err) {
+  char *end, *rest;
+  unsigned long nodes = strtoul(text, &end, 10), devices = *end == 'x' ? strtoul(end + 1, &rest, 10) : 0;
+  if (end == text || *end != 'x' || *rest != '\0' || nodes == 0 || devices == 0 || nodes > 65536 || devices > 1024) {
+    return bl_error_set(err, BL_INVALID, "--nodes %s: is not NxG, such as 6x8: 6 nodes with 8 devices each", text);
+  }
+  cluster->nodes = (uint32_t)nodes;
+  cluster->devices_per_node = (uint32_t)devices;
+  return BL_OK;
+}
+
+static bl_status_t read_costs(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, bl_error_t *err) {
+  bl_plan_request_t *r = &made->request;
+  if (flags->profiles.count == 0) {
+    const char *name = flags->hardware != NULL ? flags->hardware : r->cluster.nodes > 0 ? "a100-80g" : "host";
+    return bl_ctl_hardware_find(name, &r->hardware, err);
+  }
+  if (flags->hardware != NULL || r->cluster.nodes > 0) {
+    return bl_error_set(err, BL_INVALID, "--profile is of one machine: it goes with neither --hardware nor --nodes");
+  }
+  made->profiles = calloc(flags->profiles.count, sizeof *made->profiles);
+  made->borrowed = calloc(flags->profiles.count, sizeof *made->borrowed);
+  if (made->profiles == NULL || made->borrowed == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for profiles");
+  }
+  for (size_t i = 0; i < flags->profiles.count; i++) {
+    bl_status_t status = bl_ctl_profile_read(flags->profiles.items[i], &made->profiles[i], err);
+    if (status != BL_OK) {
+      return status;
+    }
+    made->borrowed[r->profile_count++] = &made->profiles[i];
+    status = bl_profile_check_model(&made->profiles[i], &made->model, flags->profiles.items[i], err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  r->profiles = made->borrowed;
+  return BL_OK;
+}
+
+static bl_status_t check_schedules(const bl_text_list_t *names, bl_error_t *err) {
+  for (size_t i = 0; i < names->count; i++) {
+    size_t count;
+    const bl_schedule_info_t *infos = bl_schedule_infos(&count), *found = bl_schedule_info_find(names->items[i]);
+    bl_nearest_t nearest = {.name = names->items[i]};
+    for (size_t k = 0; k < count; k++) {
+      bl_nearest_offer(&nearest, infos[k].name);
+    }
+    if (found == NULL) {
+      return bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; did you mean '%s'?", names->items[i],
+                          nearest.best);
+    }
+    if (!found->runs) {
+      return bl_error_set(err, BL_INVALID, "--schedule %s: cannot be trained with: %s", names->items[i],
+                          found->why_not);
+    }
+  }
+  return BL_OK;
+}
+
+static const uint32_t *copy_list(uint32_t **next, const bl_int_list_t *list) {
+  const uint32_t *start = *next;
+  for (size_t i = 0; i < list->count; i++) {
+    *(*next)++ = (uint32_t)list->items[i];
+  }
+  return start;
+}
+
+static bl_status_t copy_lists(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, const bl_job_t *job,
+                              bl_error_t *err) {
+  bl_plan_request_t *r = &made->request;
+  made->lists = calloc(flags->stages.count + flags->tensors.count + flags->micro_batches.count + 1, sizeof(uint32_t));
+  if (made->lists == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for lists");
+  }
+  uint32_t *next = made->lists;
+  r->stages = copy_list(&next, &flags->stages);
+  r->stage_count = (uint32_t)flags->stages.count;
+  if (r->stage_count == 0 && r->cluster.nodes == 0) {
+    *next++ = (uint32_t)job->pipeline.stages;
+    r->stage_count = 1;
+  }
+  r->tensors = copy_list(&next, &flags->tensors);
+  r->tensor_count = (uint32_t)flags->tensors.count;
+  r->micro_batches = copy_list(&next, &flags->micro_batches);
+  r->micro_batch_count = (uint32_t)flags->micro_batches.count;
+  r->schedules = (const char *const *)flags->schedules.items;
+  r->schedule_count = (uint32_t)flags->schedules.count;
+  return check_schedules(&flags->schedules, err);
+}
+
+bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, const bl_job_t *job,
+                                     bl_error_t *err) {
+  *made = (bl_ctl_plan_request_t){0};
+  bl_plan_request_t *r = &made->request;
+  r->model = &made->model;
+  r->shard = flags->shard;
+  r->sequence = flags->sequence;
+  r->mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP;
+  r->batch = (uint32_t)(flags->batch.set ? flags->batch.value : job->train.micro_batch * job->train.micro_batches);
+  bl_status_t status = bl_architecture_read(job, &made->model, err);
+  if (status == BL_OK && flags->nodes != NULL) {
+    status = read_nodes(flags->nodes, &r->cluster, err);
+  }
+  if (status == BL_OK) {
+    status = read_costs(made, flags, err);
+  }
+  if (status == BL_OK) {
+    status = copy_lists(made, flags, job, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  if (flags->attention > 0) {
+    made->attention = flags->attention == 1 ? BL_ATTENTION_NAIVE : BL_ATTENTION_FLASH;
+    r->attentions = &made->attention;
+    r->attention_count = 1;
+  }
+  if (r->cluster.nodes > 0) {
+    r->cluster.intra_rate = flags->intra_gbps.set ? flags->intra_gbps.value * 1e9 / 8 : r->hardware->intra_rate;
+    r->cluster.inter_rate = flags->inter_gbps.set ? flags->inter_gbps.value * 1e9 / 8 : r->hardware->inter_rate;
+    r->memory = USABLE_SHARE * r->hardware->memory_bytes;
+  }
+  r->memory = flags->memory.set ? (double)flags->memory.value : r->memory;
+  return BL_OK;
+}
+
+void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *made) {
+  for (uint32_t i = 0; i < made->request.profile_count; i++) {
+    bl_profile_cleanup(&made->profiles[i]);
+  }
+  free(made->profiles);
+  free(made->borrowed);
+  free(made->lists);
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `ballastctl plan` asks the planner, from its flags and a job.
+#ifndef BALLAST_BALLASTCTL_PLAN_REQUEST_H
+#define BALLAST_BALLASTCTL_PLAN_REQUEST_H
+
+#include "job_file.h"
+
+#include "config/flags.h"
+#include "plan/planner.h"
+
+typedef struct bl_ctl_plan_flags {
+  char *hardware, *nodes, *write;
+  bl_text_list_t profiles, schedules, sets;
+  bl_optional_int_t batch, memory;
+  bl_optional_real_t intra_gbps, inter_gbps;
+  bl_int_list_t stages, tensors, micro_batches;
+  bool shard, sequence;
+  int attention, output;
+} bl_ctl_plan_flags_t;
+
+#define BL_CTL_PLAN_ROWS 17
+extern const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS]; // of bl_ctl_plan_flags_t
+
+// A request with what it borrows.
+typedef struct bl_ctl_plan_request {
+  bl_plan_request_t request;
+  bl_model_t model;
+  bl_profile_t *profiles;        // [request.profile_count]
+  const bl_profile_t **borrowed; // the same
+  uint32_t *lists;               // stages, tensors, micro-batches
+  bl_attention_t attention;
+} bl_ctl_plan_request_t;
+
+// BL_INVALID names the flag. Call bl_ctl_plan_request_cleanup after errors too.
+BL_MUST_USE bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
+                                                 const bl_job_t *job, bl_error_t *err);
+void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *request);
+
+#endif
