@@ -21,9 +21,9 @@ int main(int argc, char **argv) {
       bl_ctl_trace_verb,
       bl_ctl_schedule_verb,
       bl_ctl_simulate_verb,
+      bl_ctl_plan_verb,
       bl_ctl_estimate_verb,
       bl_ctl_configuration_verb,
-      bl_ctl_plan_verb,
       bl_ctl_version_verb,
   };
   // clang-format on
