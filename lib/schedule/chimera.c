@@ -59,8 +59,11 @@ static bl_status_t fill_base(bl_schedule_t *base) {
 
 bl_status_t bl__generate_chimera(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   uint32_t p = request->stages;
-  if (p % 2 != 0) {
-    return bl_error_set(err, BL_INVALID, "schedule chimera: needs an even number of stages, not %u", p);
+  if (p % 2 != 0 || request->micro_batches < 2) {
+    return bl_error_set(err, BL_INVALID,
+                        "schedule chimera: needs an even number of stages and a micro-batch for each direction, not %u "
+                        "and %u",
+                        p, request->micro_batches);
   }
   bl_schedule_t *base = NULL;
   uint32_t *limits = malloc(p * sizeof *limits);
@@ -72,7 +75,7 @@ bl_status_t bl__generate_chimera(const bl_schedule_request_t *request, bl_schedu
     status = bl__worst_peak(base, limits);
   }
   if (status == BL_OK) {
-    status = bl__improve(&base, 1, request->costs, limits, request->effort, schedule);
+    status = bl__improve(&base, 1, request, limits, schedule);
   }
   bl_schedule_destroy(base);
   free(limits);

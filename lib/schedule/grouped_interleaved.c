@@ -56,7 +56,7 @@ bl_status_t bl__generate_grouped_interleaved(const bl_schedule_request_t *reques
     status = bl__worst_peak(base, limits);
   }
   if (status == BL_OK) {
-    status = bl__improve(&base, 1, request->costs, limits, request->effort, schedule);
+    status = bl__improve(&base, 1, request, limits, schedule);
   }
   bl_schedule_destroy(base);
   free(limits);

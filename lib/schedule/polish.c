@@ -23,19 +23,29 @@ typedef struct node {
   uint32_t stage, place; // now
   uint32_t needs;        // node on another virtual stage that must end before
   double latency, cost;
-  double ready, start, end; // ready: when `needs` has ended and arrived
+  double ready, start, end; // ready: when `needs` has ended and arrived; end: -1 while not timed
+  double before;            // work of the stage before it
   uint32_t waiter;          // stage that stopped at this node, while timing
 } node_t;
+
+// Times of a node before a trial.
+typedef struct memory {
+  uint32_t node;
+  double ready, start, end, before;
+} memory_t;
 
 typedef struct polisher {
   bl_schedule_t *schedule;
   const uint32_t *limits;
   node_t *nodes;
   uint32_t count;
-  uint32_t **lists; // [stages] nodes in order
-  uint32_t *next;   // [stages] while timing
-  uint32_t *stack;  // [stages]
-  uint32_t *swaps;  // places of the first of two neighbours on the critical path, as nodes
+  uint32_t **lists;  // [stages] nodes in order
+  uint32_t *next;    // [stages] while timing
+  uint32_t *stack;   // [stages]
+  double *work;      // [stages]
+  memory_t *touched; // by the timing since the last accepted order
+  uint32_t touched_count;
+  uint32_t *swaps; // places of the first of two neighbours on the critical path, as nodes
   uint32_t swap_count;
   uint32_t *best;  // all lists of the best order
   uint64_t random; // counter of the random stream
@@ -72,23 +82,55 @@ static bl_status_t index_nodes(polisher_t *p, const bl_costs_t *costs) {
   return BL_OK;
 }
 
-// Times the present order; infinite when it cannot run.
-static double time_order(polisher_t *p) {
-  uint32_t stack_count = 0, done = 0;
-  double t_end = 0;
-  for (uint32_t n = 0; n < p->count; n++) {
-    p->nodes[n].end = -1;
-    p->nodes[n].waiter = NONE;
-  }
+// Forgets the times of what may start at `moment` or later; of `stage`, all from `place` on.
+static uint32_t forget(polisher_t *p, uint32_t stage, uint32_t place, double moment) {
+  uint32_t stack_count = 0;
+  p->touched_count = 0;
   for (uint32_t s = 0; s < p->schedule->stages; s++) {
-    p->next[s] = 0;
-    p->stack[stack_count++] = s;
-  }
-  while (stack_count > 0) {
-    uint32_t s = p->stack[--stack_count];
     const uint32_t *list = p->lists[s];
-    double now = p->next[s] > 0 ? p->nodes[list[p->next[s] - 1]].end : 0;
-    for (; p->next[s] < p->schedule->lists[s].count; p->next[s]++) {
+    uint32_t low = 0, high = (uint32_t)p->schedule->lists[s].count, count = high;
+    while (s != stage && low < high) {
+      uint32_t middle = low + (high - low) / 2;
+      if (p->nodes[list[middle]].start < moment) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    p->next[s] = s == stage ? place : low;
+    for (uint32_t i = p->next[s]; i < count; i++) {
+      node_t *node = &p->nodes[list[i]];
+      p->touched[p->touched_count++] = (memory_t){list[i], node->ready, node->start, node->end, node->before};
+      node->end = -1;
+      node->waiter = NONE;
+    }
+    p->stack[stack_count] = s;
+    stack_count += p->next[s] < count;
+  }
+  return stack_count;
+}
+
+static void remember(polisher_t *p) {
+  for (uint32_t k = 0; k < p->touched_count; k++) {
+    node_t *node = &p->nodes[p->touched[k].node];
+    node->ready = p->touched[k].ready;
+    node->start = p->touched[k].start;
+    node->end = p->touched[k].end;
+    node->before = p->touched[k].before;
+  }
+}
+
+// Times the present order, which is as it was when it was last timed but for `stage` from `place` on, where an
+// operation started at `moment`. Infinite when it cannot run or ends after `latest`.
+static double time_from(polisher_t *p, uint32_t stage, uint32_t place, double moment, double latest) {
+  uint32_t stack_count = forget(p, stage, place, moment), left = p->touched_count;
+  double t_end = 0;
+  while (stack_count > 0) {
+    uint32_t s = p->stack[--stack_count], count = (uint32_t)p->schedule->lists[s].count;
+    const uint32_t *list = p->lists[s];
+    const node_t *last = p->next[s] > 0 ? &p->nodes[list[p->next[s] - 1]] : NULL;
+    double now = last != NULL ? last->end : 0, done = last != NULL ? last->before + last->cost : 0;
+    for (; p->next[s] < count; p->next[s]++) {
       node_t *node = &p->nodes[list[p->next[s]]];
       node->ready = 0;
       if (node->needs != NONE) {
@@ -100,15 +142,27 @@ static double time_order(polisher_t *p) {
         node->ready = needed->end + node->latency;
       }
       node->start = fmax(now, node->ready);
+      node->before = done;
+      if (node->start + p->work[s] - done > latest) {
+        return INFINITY;
+      }
       now = node->end = node->start + node->cost;
-      done++;
+      done += node->cost;
+      left--;
       if (node->waiter != NONE) {
         p->stack[stack_count++] = node->waiter;
       }
     }
-    t_end = fmax(t_end, now);
   }
-  return done == p->count ? t_end : INFINITY;
+  for (uint32_t s = 0; s < p->schedule->stages; s++) {
+    size_t count = p->schedule->lists[s].count;
+    t_end = left == 0 && count > 0 ? fmax(t_end, p->nodes[p->lists[s][count - 1]].end) : t_end;
+  }
+  return left == 0 ? t_end : INFINITY;
+}
+
+static double time_order(polisher_t *p) {
+  return time_from(p, 0, 0, -1, INFINITY);
 }
 
 // May the neighbours `a`, `b` of one list change places?
@@ -246,10 +300,23 @@ static void restore(polisher_t *p, const uint32_t *order) {
   }
 }
 
+// Times the order after a move by `moved` places.
+static double try_move(polisher_t *p, move_t move, uint32_t moved, double latest) {
+  const node_t *node = &p->nodes[move.node];
+  const uint32_t *list = p->lists[node->stage];
+  uint32_t place = move.later ? node->place - moved : node->place;
+  uint32_t was_first = move.later ? move.node : list[place + 1]; // at that place before the move
+  return time_from(p, node->stage, place, p->nodes[was_first].start, latest);
+}
+
 // Simulated annealing from the present order, which ends at `now`.
 static void anneal(polisher_t *p, size_t evaluations, double heat, double goal, double now, double *t_end) {
-  double score = score_of(p, now);
+  double score = score_of(p, now), least = 0; // least: what evenness adds to the score of any order
   uint32_t fruitless = 0;
+  p->touched_count = 0;
+  for (uint32_t s = 0; s < p->schedule->stages; s++) {
+    least += EVENNESS * p->work[s] / p->schedule->stages;
+  }
   collect_swaps(p, now);
   for (size_t left = evaluations; left > 0 && *t_end > goal;) {
     move_t move = draw_move(p);
@@ -260,12 +327,13 @@ static void anneal(polisher_t *p, size_t evaluations, double heat, double goal, 
       continue;
     }
     left--;
-    double then = fits(p, p->nodes[move.node].stage) ? time_order(p) : INFINITY;
-    double attempt = isinf(then) ? INFINITY : score_of(p, then);
     double allowed = heat * ((double)left / (double)evaluations) * patience(p);
+    double then = fits(p, p->nodes[move.node].stage) ? try_move(p, move, moved, score + allowed - least) : INFINITY;
+    double attempt = isinf(then) ? INFINITY : score_of(p, then);
     if (attempt <= score + allowed) {
       now = then;
       score = attempt;
+      p->touched_count = 0;
       collect_swaps(p, now);
       if (now < *t_end * (1 - 1e-12)) {
         *t_end = now;
@@ -273,6 +341,8 @@ static void anneal(polisher_t *p, size_t evaluations, double heat, double goal, 
       }
     } else {
       (void)shift(p, move.node, !move.later, moved);
+      remember(p);
+      p->touched_count = 0;
     }
   }
 }
@@ -296,8 +366,11 @@ bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const u
   polisher_t p = {.schedule = schedule, .limits = limits, .count = (uint32_t)count};
   p.nodes = malloc((count + 1) * sizeof p.nodes[0]);
   p.lists = calloc(schedule->stages, sizeof p.lists[0]);
+  p.work = calloc(schedule->stages, sizeof p.work[0]);
+  p.touched = malloc((count + 1) * sizeof p.touched[0]);
   uint32_t *places = malloc((3 * count + 2 * (size_t)schedule->stages + 1) * sizeof *places);
-  bl_status_t status = p.nodes != NULL && p.lists != NULL && places != NULL ? BL_OK : BL_EXHAUSTED;
+  bool allocated = p.nodes != NULL && p.lists != NULL && p.work != NULL && p.touched != NULL && places != NULL;
+  bl_status_t status = allocated ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {
     uint32_t *free_places = places;
     for (uint32_t s = 0; s < schedule->stages; s++) {
@@ -309,6 +382,9 @@ bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const u
     p.next = p.best + count;
     p.stack = p.next + schedule->stages;
     status = index_nodes(&p, costs);
+    for (uint32_t n = 0; n < p.count; n++) {
+      p.work[p.nodes[n].stage] += p.nodes[n].cost;
+    }
   }
   if (status == BL_OK) {
     *t_end = time_order(&p);
@@ -320,6 +396,8 @@ bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const u
     }
   }
   free(places);
+  free(p.touched);
+  free(p.work);
   free(p.lists);
   free(p.nodes);
   return status;

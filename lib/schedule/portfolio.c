@@ -2,6 +2,7 @@
 #include "schedule/portfolio.h"
 
 #include "schedule/dispatch.h"
+#include "schedule/extend.h"
 #include "schedule/peaks.h"
 #include "schedule/polish.h"
 
@@ -205,10 +206,11 @@ bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
   size_t evaluations = (count > BL__PORTFOLIO_LARGE ? BL__PORTFOLIO_POLISH_LARGE : BL__PORTFOLIO_POLISH) / count;
   evaluations = evaluations < BL__PORTFOLIO_ORDERS ? evaluations : BL__PORTFOLIO_ORDERS;
   evaluations = (size_t)((double)evaluations * portfolio->effort);
-  // Half of the search for all of them, the other half for the one that came farthest.
-  for (uint32_t r = 0; r < portfolio->found && status == BL_OK; r++) {
+  // Half of the search for the first few, the other half for the one that came farthest.
+  uint32_t tried = portfolio->found < BL__PORTFOLIO_POLISHED ? portfolio->found : BL__PORTFOLIO_POLISHED;
+  for (uint32_t r = 0; r < tried && status == BL_OK; r++) {
     bl__result_t *result = &portfolio->results[r];
-    status = polish(portfolio, result, evaluations / 2 / portfolio->found, bound);
+    status = polish(portfolio, result, evaluations / 2 / tried, bound);
     best = status == BL_OK && better(result, best) ? result : best;
   }
   if (status == BL_OK) {
@@ -218,6 +220,13 @@ bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
   portfolio->results[0] = *best;
   *best = kept;
   return status;
+}
+
+bool bl__portfolio_done(const bl__portfolio_t *portfolio) {
+  const bl__result_t *best = &portfolio->results[0];
+  double bound;
+  return portfolio->found > 0 && bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound) == BL_OK &&
+         best->t_end <= bound * (1 + 1e-12);
 }
 
 void bl__portfolio_take(bl__portfolio_t *portfolio, bl_schedule_t *schedule) {
@@ -233,59 +242,95 @@ void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {
   free(portfolio->peaks);
 }
 
-bool bl__costs_are_cells(const bl_costs_t *costs, uint32_t virtual_stages) {
-  for (uint32_t s = 0; s < virtual_stages; s++) {
-    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, s);
-    if (chunk->forward != costs->every.forward || chunk->input != chunk->forward || chunk->weight != chunk->forward) {
-      return false;
-    }
+bl_costs_t bl__costs_other(const bl_costs_t *costs, uint32_t virtual_stages) {
+  static const bl_costs_t uneven = {.every = {10, 11, 9, 10}, .boundary = 1};
+  bool equal = costs->boundary == 0;
+  for (uint32_t s = 0; s < virtual_stages && equal; s++) {
+    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, s), *first = bl_costs_chunk(costs, 0);
+    equal = chunk->forward == first->forward && chunk->input == chunk->forward && chunk->weight == chunk->forward;
   }
-  return costs->boundary == 0;
+  return equal ? uneven : BL_COSTS_UNIT;
 }
 
-static bl_status_t improve_once(bl__portfolio_t *portfolio, bl_schedule_t *const *bases, uint32_t count,
-                                const bl__portfolio_t *seeds, bl_schedule_t *scratch) {
-  bl_status_t status = BL_OK;
-  for (uint32_t r = 0; seeds != NULL && r < seeds->found && status == BL_OK; r++) {
-    status = bl__portfolio_try(portfolio, seeds->results[r].schedule);
-  }
-  for (uint32_t k = 0; k < count && status == BL_OK; k++) {
-    status = bl__portfolio_try(portfolio, bases[k]);
-  }
+// Both portfolios of a search.
+typedef struct search {
+  bl__bases_t *bases;
+  void *context;
+  const bl_schedule_request_t *request;
+  bl__portfolio_t real, other;
+  bl_schedule_t *scratch;
+} search_t;
+
+static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *costs) {
+  search->other.follower = &search->real;
+  bl_status_t status = search->bases(search->context, costs, &search->other);
   if (status == BL_OK) {
-    status = bl__portfolio_refine(portfolio, scratch);
+    status = bl__portfolio_refine(&search->other, search->scratch);
   }
-  return status == BL_OK ? bl__portfolio_polish(portfolio) : status;
+  if (status == BL_OK && search->other.found > 0) {
+    status = bl__portfolio_polish(&search->other);
+  }
+  if (status == BL_OK && search->scratch->pipes == 1) {
+    status = bl__portfolio_from_shorter(&search->real, search->request, search->scratch);
+  }
+  bl__portfolio_renew(&search->real, search->other.found + 1);
+  for (uint32_t r = 0; r < search->other.found && status == BL_OK; r++) {
+    status = bl__portfolio_try(&search->real, search->other.results[r].schedule);
+  }
+  return status == BL_OK ? bl__portfolio_refine(&search->real, search->scratch) : status;
 }
 
-bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_costs_t *costs, const uint32_t *limits,
-                        double effort, bl_schedule_t *schedule) {
-  bl_costs_t cells = BL_COSTS_UNIT;
-  bl__portfolio_t with_cells = {0}, portfolio = {0};
-  bl_schedule_t *scratch = NULL;
-  bool equal = bl__costs_are_cells(costs, schedule->virtual_stages);
-  bl_status_t status = bl__schedule_like(schedule, &scratch);
+bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_request_t *request, const uint32_t *limits,
+                       bl_schedule_t *schedule) {
+  search_t search = {.bases = bases, .context = context, .request = request};
+  bl_costs_t other = bl__costs_other(request->costs, schedule->virtual_stages);
+  bl_status_t status = bl__schedule_like(schedule, &search.scratch);
   if (status == BL_OK) {
-    status = bl__portfolio_init(&portfolio, schedule, costs, limits, 0, effort);
-  }
-  if (status == BL_OK && !equal) {
-    status = bl__portfolio_init(&with_cells, schedule, &cells, limits, count + 1, effort);
-    with_cells.follower = &portfolio;
-  }
-  if (status == BL_OK && !equal) {
-    status = improve_once(&with_cells, bases, count, NULL, scratch);
+    status = bl__portfolio_init(&search.real, schedule, request->costs, limits, 0, request->effort);
   }
   if (status == BL_OK) {
-    bl__portfolio_renew(&portfolio, count + with_cells.found + 1);
+    double effort = BL__PORTFOLIO_OTHER_EFFORT * request->effort;
+    status = bl__portfolio_init(&search.other, schedule, &other, limits, 0, effort);
   }
   if (status == BL_OK) {
-    status = improve_once(&portfolio, bases, count, equal ? NULL : &with_cells, scratch);
+    status = bases(context, request->costs, &search.real);
   }
   if (status == BL_OK) {
-    bl__portfolio_take(&portfolio, schedule);
+    status = bl__portfolio_refine(&search.real, search.scratch);
   }
-  bl__portfolio_cleanup(&portfolio);
-  bl__portfolio_cleanup(&with_cells);
-  bl_schedule_destroy(scratch);
+  if (status == BL_OK && search.real.found > 0 && !bl__portfolio_done(&search.real)) {
+    status = search_with_other_costs(&search, &other);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_polish(&search.real);
+  }
+  if (status == BL_OK) {
+    bl__portfolio_take(&search.real, schedule);
+  }
+  bl__portfolio_cleanup(&search.real);
+  bl__portfolio_cleanup(&search.other);
+  bl_schedule_destroy(search.scratch);
   return status;
+}
+
+typedef struct given {
+  bl_schedule_t *const *bases;
+  uint32_t count;
+} given_t;
+
+static bl_status_t try_given(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  const given_t *given = context;
+  bl_status_t status = BL_OK;
+  (void)costs;
+  bl__portfolio_renew(portfolio, given->count + 1);
+  for (uint32_t k = 0; k < given->count && status == BL_OK; k++) {
+    status = bl__portfolio_try(portfolio, given->bases[k]);
+  }
+  return status;
+}
+
+bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_schedule_request_t *request,
+                        const uint32_t *limits, bl_schedule_t *schedule) {
+  given_t given = {bases, count};
+  return bl__search(try_given, &given, request, limits, schedule);
 }

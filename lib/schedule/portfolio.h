@@ -11,11 +11,11 @@
 #ifndef BALLAST_SCHEDULE_PORTFOLIO_H
 #define BALLAST_SCHEDULE_PORTFOLIO_H
 
-#include "schedule/costs.h"
-#include "schedule/schedule.h"
+#include "schedule/generate.h"
 
 // Results that are kept: the local search may bring the second best further than the best.
-#define BL__PORTFOLIO_KEPT 8
+#define BL__PORTFOLIO_KEPT     8
+#define BL__PORTFOLIO_POLISHED 4 // of them that the local search goes on from
 
 typedef struct bl__result {
   bl_schedule_t *schedule; // of the shape to fill
@@ -38,11 +38,12 @@ typedef struct bl__portfolio {
 // Operations that one search may dispatch, and that the local search after it may time: a few tenths of a second. Large
 // schedules, which have the least to gain, get less.
 #define BL__PORTFOLIO_BUDGET       4000000
-#define BL__PORTFOLIO_POLISH       60000000
-#define BL__PORTFOLIO_ORDERS       80000 // orders that the local search times at most
-#define BL__PORTFOLIO_LARGE        50000 // operations of a schedule
+#define BL__PORTFOLIO_POLISH       150000000
+#define BL__PORTFOLIO_ORDERS       150000 // orders that the local search times at most
+#define BL__PORTFOLIO_LARGE        50000  // operations of a schedule
 #define BL__PORTFOLIO_BUDGET_LARGE 1500000
 #define BL__PORTFOLIO_POLISH_LARGE 2000000
+#define BL__PORTFOLIO_OTHER_EFFORT 0.3 // share of the search with other costs, before the one with the real ones
 
 BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape,
                                            const bl_costs_t *costs, const uint32_t *limits, uint32_t bases,
@@ -56,16 +57,25 @@ BL_MUST_USE bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_s
 BL_MUST_USE bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base);
 // Polishes the results that were kept and puts the best first. BL_NOT_FOUND when nothing fitted.
 BL_MUST_USE bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio);
+// Is the best result as early as its lower bound?
+bool bl__portfolio_done(const bl__portfolio_t *portfolio);
 // Moves the best result into the lists of `schedule`.
 void bl__portfolio_take(bl__portfolio_t *portfolio, bl_schedule_t *schedule);
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
 
-// A whole search from base orders: first with cells of unit length, for which timetables are made, then with the costs
-// given and the first one's results as further bases. The best goes into the lists of `schedule`. Statuses as above.
-BL_MUST_USE bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_costs_t *costs,
-                                    const uint32_t *limits, double effort, bl_schedule_t *schedule);
-// Are F, I and W of all chunks equally long and boundaries free?
-bool bl__costs_are_cells(const bl_costs_t *costs, uint32_t virtual_stages);
+// Tries base orders for `costs`, whatever they are, with bl__portfolio_try.
+typedef bl_status_t bl__bases_t(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio);
+// A whole search: the base orders with the real costs; unless one of them ends as early as possible, the same with other
+// costs (bl__costs_other), whose results and the extension of a schedule for fewer micro-batches (extend.h) are further
+// bases; then the local search. The best goes into the lists of `schedule`. BL_NOT_FOUND when nothing fitted the limits.
+BL_MUST_USE bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_request_t *request,
+                                   const uint32_t *limits, bl_schedule_t *schedule);
+// The same from base orders that do not depend on costs.
+BL_MUST_USE bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_schedule_request_t *request,
+                                    const uint32_t *limits, bl_schedule_t *schedule);
+// Other costs to search with first. Unit cells, which timetables are made for; where the real ones are those, slightly
+// uneven ones: with equal costs most changes of an order change nothing, so a search does not see where to go.
+bl_costs_t bl__costs_other(const bl_costs_t *costs, uint32_t virtual_stages);
 
 // An empty schedule with the shape and placement of `like`.
 BL_MUST_USE bl_status_t bl__schedule_like(const bl_schedule_t *like, bl_schedule_t **made);

@@ -88,7 +88,7 @@ bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedul
     count += possible || k == 0;
   }
   if (status == BL_OK) {
-    status = bl__improve(bases, count, request->costs, limits, request->effort, schedule);
+    status = bl__improve(bases, count, request, limits, schedule);
   }
   for (uint32_t k = 0; k <= VARIANTS; k++) {
     bl_schedule_destroy(bases[k]);

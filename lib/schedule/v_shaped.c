@@ -115,16 +115,10 @@ static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) 
   return status == BL_OK ? bl__portfolio_refine(portfolio, search->base) : status;
 }
 
-// One search with the given costs, from the results of `seeds` (NULL: none) and the building blocks. The best result
-// is the portfolio's first.
-static bl_status_t run_search(search_t *search, const bl_costs_t *costs, const bl__portfolio_t *seeds,
-                              bl__portfolio_t *portfolio) {
-  uint32_t seed_count = seeds != NULL ? seeds->found : 0;
+static bl_status_t try_bases(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  search_t *search = context;
   bl_status_t status = BL_OK;
-  bl__portfolio_renew(portfolio, 8 + seed_count);
-  for (uint32_t r = 0; r < seed_count && status == BL_OK; r++) {
-    status = bl__portfolio_try(portfolio, seeds->results[r].schedule);
-  }
+  bl__portfolio_renew(portfolio, 8);
   for (int k = 0; k < 4 && status == BL_OK; k++) {
     status = bl__zero_bubble_v(costs, search->limits, k & 1, k & 2, search->base);
     if (status == BL_OK) {
@@ -132,10 +126,7 @@ static bl_status_t run_search(search_t *search, const bl_costs_t *costs, const b
     }
     status = status == BL_NOT_FOUND ? BL_OK : status;
   }
-  if (status == BL_OK) {
-    status = try_candidates(search, portfolio);
-  }
-  return status == BL_OK ? bl__portfolio_polish(portfolio) : status;
+  return status == BL_OK ? try_candidates(search, portfolio) : status;
 }
 
 static bl_status_t generate_within(const bl_schedule_request_t *request, double memory, bl_schedule_t *schedule,
@@ -149,28 +140,9 @@ static bl_status_t generate_within(const bl_schedule_request_t *request, double 
     bl__memory_limits(schedule, memory, request->memory_of_stage, search.limits);
     status = find_candidates(&search);
   }
-  // First with cells of equal length, for which the blocks are made; then with the real costs.
-  bl_costs_t cells = BL_COSTS_UNIT;
-  bl__portfolio_t with_cells = {0}, portfolio = {0};
-  bool equal = bl__costs_are_cells(request->costs, schedule->virtual_stages);
   if (status == BL_OK) {
-    status = bl__portfolio_init(&portfolio, schedule, request->costs, search.limits, 0, request->effort);
+    status = bl__search(try_bases, &search, request, search.limits, schedule);
   }
-  if (status == BL_OK && !equal) {
-    status = bl__portfolio_init(&with_cells, schedule, &cells, search.limits, 0, request->effort);
-    with_cells.follower = &portfolio;
-  }
-  if (status == BL_OK && !equal) {
-    status = run_search(&search, &cells, NULL, &with_cells);
-  }
-  if (status == BL_OK) {
-    status = run_search(&search, request->costs, equal ? NULL : &with_cells, &portfolio);
-  }
-  if (status == BL_OK) {
-    bl__portfolio_take(&portfolio, schedule);
-  }
-  bl__portfolio_cleanup(&portfolio);
-  bl__portfolio_cleanup(&with_cells);
   if (status == BL_NOT_FOUND) {
     status = bl_error_set(err, BL_INVALID,
                           "schedule %s: no building block fits a memory limit of %g device-micro-batches on %u stages; "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ZB-H1 and ZB-H2 (Qi et al., ICLR 2024) as what they are examples of: the fastest split-backward order that is found
 // within a memory limit per stage, with real costs. The limit is p device-micro-batches for zb-h1, 2p for zb-h2.
+#include "schedule/extend.h"
 #include "schedule/generators.h"
 #include "schedule/portfolio.h"
 #include "schedule/zero_bubble_heuristic.h"
@@ -55,6 +56,10 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
           err, BL_INVALID, "schedule %s: a memory limit of %g on stage %u is below 1, the smallest that works",
           request->name, request->memory_of_stage != NULL ? request->memory_of_stage[s] : request->memory, s);
     }
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_from_shorter(&portfolio, request, base);
+    bl__portfolio_renew(&portfolio, 8 + SHAPES + 1);
   }
   for (int k = 0; k < 8 && status == BL_OK; k++) {
     bl__heuristic_switches_t switches = {k & 1, k & 2, k & 4};

@@ -104,7 +104,8 @@ static void names_that_do_not_run_say_why(void **state) {
 // The two directions mirror each other, in the published order of one unit.
 static void chimera_sends_half_of_the_micro_batches_each_way(void **state) {
   (void)state;
-  bl_schedule_t *schedule = generate((bl_schedule_request_t){.name = "chimera", .stages = 4, .micro_batches = 4});
+  bl_schedule_t *schedule =
+      generate((bl_schedule_request_t){.name = "chimera", .stages = 4, .micro_batches = 4, .effort = 0.02});
   assert_int_equal(schedule->pipes, 2);
   for (uint32_t s = 0; s < 4; s++) {
     uint32_t down = 0, up = 0;

@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 static bl_schedule_t *generate(const char *name, uint32_t p, uint32_t m) {
-  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m};
+  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .effort = 0.02};
   bl_schedule_t *schedule = NULL;
   bl_error_t err;
   if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {

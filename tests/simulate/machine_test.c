@@ -18,7 +18,7 @@
 static bl_schedule_t *generate(const char *name, uint32_t stages, uint32_t micro_batches) {
   bl_schedule_t *schedule = NULL;
   bl_error_t err;
-  bl_schedule_request_t request = {.name = name, .stages = stages, .micro_batches = micro_batches};
+  bl_schedule_request_t request = {.name = name, .stages = stages, .micro_batches = micro_batches, .effort = 0.02};
   if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
     fail_msg("%s: %s", name, err.text);
   }

@@ -1,0 +1,163 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Verifies what `ballastctl schedule show` prints against an evaluator of its own: for every schedule name the printed
+order is complete, can run, and has the end, bubble, peaks, evictions and loads that are printed; the bound holds."""
+import json
+import os
+import subprocess
+import sys
+
+CTL = os.path.join(os.environ.get("BALLAST_BIN", "build/bin"), "ballastctl")
+VERBS = "FBIWREL"
+
+
+def run(*args):
+    """Standard output as JSON; (status, standard error) of a command that fails."""
+    done = subprocess.run([CTL, "schedule", *args], capture_output=True, text=True, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else (done.returncode, done.stderr)
+
+
+def parse(cell):
+    """ "12F3.1@4" as (virtual stage, verb, (micro-batch, slice))."""
+    at = next(i for i, letter in enumerate(cell) if letter in VERBS)
+    micro_batch, _, piece = cell[at + 1:].partition("@")[0].partition(".")
+    return int(cell[:at]), cell[at], (int(micro_batch), int(piece or 0))
+
+
+class Order:
+    """The printed lists, timed by the definitions of the reference schedules (transfers take no time here)."""
+
+    def __init__(self, lists, cost, bidirectional):
+        self.lists = [[parse(cell) for cell in row] for row in lists]
+        self.forward, self.input, self.weight, self.boundary = cost
+        self.stage_of = {}
+        for stage, row in enumerate(self.lists):
+            for chunk, _, _ in row:
+                assert self.stage_of.setdefault(chunk, stage) == stage, f"virtual stage {chunk} on two devices"
+        count = len(self.stage_of)
+        assert sorted(self.stage_of) == list(range(count))
+        self.depth = count // 2 if bidirectional else count
+        self.end = {}
+        self.spans = [[None] * len(row) for row in self.lists]
+        self.time()
+
+    def cost_of(self, verb):
+        return {"F": self.forward, "R": self.forward, "I": self.input, "W": self.weight,
+                "B": self.input + self.weight, "E": 0, "L": 0}[verb]
+
+    def needs(self, chunk, verb, unit):
+        """Keys in `end` of what an operation waits for; backwards are under "I"."""
+        if verb == "F":
+            return [] if chunk % self.depth == 0 else [(chunk - 1, "F", unit)]
+        if verb in "BI":
+            own = [(chunk, "F", unit)]
+            return own if (chunk + 1) % self.depth == 0 else own + [(chunk + 1, "I", unit)]
+        return [(chunk, "I" if verb == "W" else "F", unit)]
+
+    def time(self):
+        free, place = [0.0] * len(self.lists), [0] * len(self.lists)
+        moved = True
+        while moved:
+            moved = False
+            for stage, row in enumerate(self.lists):
+                while place[stage] < len(row):
+                    chunk, verb, unit = row[place[stage]]
+                    needed = [] if verb in "EL" else self.needs(chunk, verb, unit)
+                    if any(key not in self.end for key in needed):
+                        break
+                    start = max([free[stage]] + [self.end[key] + (self.boundary if self.stage_of[key[0]] != stage else 0)
+                                                 for key in needed])
+                    free[stage] = start + self.cost_of(verb)
+                    self.spans[stage][place[stage]] = (start, free[stage])
+                    if verb in "FBIW":
+                        key = (chunk, "I" if verb in "BI" else verb, unit)
+                        assert key not in self.end, f"{key} twice"
+                        self.end[key] = free[stage]
+                    place[stage] += 1
+                    moved = True
+        assert all(place[s] == len(row) for s, row in enumerate(self.lists)), "a cycle"
+        self.t_end = max(free)
+
+    def busy(self):
+        return [sum(end - start for start, end in row) for row in self.spans]
+
+    def peaks(self, overlap):
+        result = []
+        for row in self.lists:
+            recomputed = {(chunk, unit) for chunk, verb, unit in row if verb == "R"}
+            held = leaving = most = 0
+            for chunk, verb, unit in row:
+                held += verb in "LR" or (verb == "F" and (chunk, unit) not in recomputed)
+                most = max(most, held)
+                if verb == "E" and overlap:
+                    leaving += 1
+                    continue
+                held -= verb in "WBE"
+                if verb not in "EL":
+                    held, leaving = held - leaving, 0
+            result.append(most)
+        return result
+
+    def check_complete(self, micro_batches, slices):
+        units = [(i, k) for i in range(micro_batches) for k in range(slices)]
+        for pipe in range(len(self.stage_of) // self.depth):
+            mine = {unit for chunk, verb, unit in self.end if chunk // self.depth == pipe}
+            for chunk in range(pipe * self.depth, (pipe + 1) * self.depth):
+                for unit in mine:
+                    assert (chunk, "F", unit) in self.end and (chunk, "I", unit) in self.end, (chunk, unit)
+        assert {unit for _, _, unit in self.end} == set(units)
+        split = {chunk for row in self.lists for chunk, verb, _ in row if verb == "I"}
+        for row in self.lists:
+            for chunk, verb, unit in row:
+                if verb == "I":
+                    assert (chunk, "W", unit) in self.end
+                assert verb != "W" or chunk in split
+
+
+def near(a, b, what):
+    assert abs(a - b) <= 1e-9 * max(1, abs(b)), f"{what}: printed {a}, retimed {b}"
+
+
+def check(name, stages, micro_batches, cost, *options, overlap=False):
+    shown = run("show", "--schedule", name, "--stages", str(stages), "--micro-batches", str(micro_batches), "--cost",
+                ",".join(map(str, cost)), *options, "-o", "json")
+    what = f"{name} p={stages} m={micro_batches} {cost} {options}"
+    if isinstance(shown, tuple):
+        assert shown[0] == 2 and len(shown[1]) > 40, f"{what}: {shown}"
+        return False
+    bidirectional = name in ("chimera", "dualpipe")
+    order = Order(shown["order"], cost, bidirectional)
+    slices = 2 if name == "seq1f1b" else 1
+    order.check_complete(micro_batches, slices)
+    chunks = len(order.stage_of) // stages
+    weight = 1 if bidirectional else 1 / (chunks * slices)
+    near(shown["t_end"], order.t_end, f"{what}: end")
+    near(shown["bubble"], 1 - max(order.busy()) / order.t_end, f"{what}: bubble")
+    assert shown["lower_bound"] <= order.t_end * (1 + 1e-9), what
+    for printed, peak in zip(shown["peak"], order.peaks(overlap)):
+        near(printed, peak * weight, f"{what}: peak")
+    for key, verb in (("evictions", "E"), ("loads", "L")):
+        assert shown[key] == [sum(v == verb for _, v, _ in row) for row in order.lists], what
+    return True
+
+
+def main():
+    listed = run("list", "-o", "json")
+    names = [row["name"] for row in listed]
+    assert len(names) == 17, names
+    shown = 0
+    for name in names:
+        for stages, micro_batches, cost in ((1, 3, (1, 1, 1, 0)), (2, 1, (10, 11, 9, 1)), (3, 5, (10, 14, 6, 2)),
+                                            (4, 8, (1, 1, 1, 0)), (4, 6, (10, 14, 6, 2))):
+            shown += check(name, stages, micro_batches, cost)
+    assert shown >= 70, shown
+    for mode in ("fewest", "overlap"):
+        for policy in ("bpipe", "cap"):
+            cap = ["--cap", "3"] if policy == "cap" else []
+            assert check("1f1b", 4, 8, (1, 1, 1, 0), "--balance", policy, "--mode", mode, *cap,
+                         overlap=mode == "overlap")
+    print(f"schedules: {shown} orders of {len(names)} names retimed")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
