@@ -27,6 +27,7 @@ void bl_plan_notes_cleanup(bl_plan_notes_t *notes) {
   for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
     forget(&notes->kept[i]);
   }
+  forget(&notes->offered);
 }
 
 // A copy of what the request says, by way of its bytes.
@@ -47,9 +48,13 @@ static Ballast__V1__PreparedPlan *copy(const Ballast__V1__PreparePlanRequest *re
   return made;
 }
 
-void bl_plan_notes_keep(bl_plan_notes_t *notes, const Ballast__V1__PreparePlanRequest *request,
-                        const bl_stage_step_t *step) {
-  if (!is_kept(step, request->version)) {
+void bl_plan_notes_offer(bl_plan_notes_t *notes, const Ballast__V1__PreparePlanRequest *request) {
+  forget(&notes->offered);
+  notes->offered = copy(request);
+}
+
+void bl_plan_notes_keep(bl_plan_notes_t *notes, const bl_stage_step_t *step) {
+  if (notes->offered == NULL || !is_kept(step, notes->offered->version)) {
     return; // of another kind
   }
   Ballast__V1__PreparedPlan **place = NULL;
@@ -57,13 +62,14 @@ void bl_plan_notes_keep(bl_plan_notes_t *notes, const Ballast__V1__PreparePlanRe
     if (notes->kept[i] != NULL && !is_kept(step, notes->kept[i]->version)) {
       forget(&notes->kept[i]);
     }
-    if (notes->kept[i] != NULL && notes->kept[i]->version == request->version) {
+    if (notes->kept[i] != NULL && notes->kept[i]->version == notes->offered->version) {
       return; // asked again
     }
     place = notes->kept[i] == NULL ? &notes->kept[i] : place;
   }
   if (place != NULL) {
-    *place = copy(request);
+    *place = notes->offered;
+    notes->offered = NULL;
   }
 }
 

@@ -23,8 +23,9 @@ struct bl_service {
   void *context;
   bl_board_t *board; // NULL: nobody measures
   bl_plan_notes_t notes;
+  uint64_t preparing_version;
   bl_policy_forward_t *forward; // NULL: none
-  bl_waiters_t configuring, connecting, running, committing, aborting, copying, writing;
+  bl_waiters_t configuring, connecting, preparing, running, committing, aborting, copying, writing;
 };
 
 static bl_driver_id_t identity(const Ballast__V1__DriverIdentity *driver) {
@@ -74,6 +75,36 @@ static void on_connected(void *context, const bl_error_t *err) {
   output.paths = paths.pointers;
   output.n_paths = paths.count;
   bl_waiters_reply(&self->connecting, &output.base);
+}
+
+// To one call, or with call NULL to all that wait: prepared, refused for good, or not possible now.
+static void reply_prepared(bl_service_t *self, bl_rpc_call_t *call, uint64_t version, const bl_error_t *err) {
+  Ballast__V1__PreparePlanResponse output = BALLAST__V1__PREPARE_PLAN_RESPONSE__INIT;
+  if (err->status != BL_OK) {
+    if (!bl_stage_has_refused(self->stage, version) || err->status == BL_FENCED) {
+      if (call != NULL) {
+        bl_rpc_call_fail(call, err);
+      } else {
+        bl_waiters_fail(&self->preparing, err);
+      }
+      return;
+    }
+    output.status = bl_status_grpc_code(err->status);
+    output.refusal = (char *)err->text;
+  }
+  if (call != NULL) {
+    bl_rpc_call_reply(call, &output.base);
+  } else {
+    bl_waiters_reply(&self->preparing, &output.base);
+  }
+}
+
+static void on_prepared(void *context, const bl_error_t *err) {
+  bl_service_t *self = context;
+  if (err->status == BL_OK) {
+    bl_plan_notes_keep(&self->notes, bl_stage_step(self->stage));
+  }
+  reply_prepared(self, NULL, self->preparing_version, err);
 }
 
 static void reply_vote(bl_service_t *self, bl_rpc_call_t *call, bl_waiters_t *waiters) {
@@ -265,18 +296,23 @@ static void handle_prepare_plan(bl_rpc_call_t *call, const ProtobufCMessage *inp
     bl_rpc_call_fail(call, &err);
     return;
   }
-  Ballast__V1__PreparePlanResponse output = BALLAST__V1__PREPARE_PLAN_RESPONSE__INIT;
-  if (bl_stage_prepare(self->stage, identity(request->driver), &plan, &err) == BL_STAGE_REFUSE) {
-    if (!bl_stage_has_refused(self->stage, plan.version) || err.status == BL_FENCED) {
-      bl_rpc_call_fail(call, &err);
-      return;
-    }
-    output.status = bl_status_grpc_code(err.status);
-    output.refusal = err.text;
-  } else {
-    bl_plan_notes_keep(&self->notes, request, bl_stage_step(self->stage));
+  switch (bl_stage_prepare(self->stage, identity(request->driver), &plan, &err)) {
+  case BL_STAGE_REFUSE:
+    reply_prepared(self, call, plan.version, &err);
+    break;
+  case BL_STAGE_ANSWER:
+    bl_plan_notes_offer(&self->notes, request);
+    bl_plan_notes_keep(&self->notes, bl_stage_step(self->stage));
+    reply_prepared(self, call, plan.version, &err);
+    break;
+  case BL_STAGE_BEGIN:
+    bl_plan_notes_offer(&self->notes, request);
+    self->preparing_version = plan.version;
+    // fall through
+  case BL_STAGE_WAIT:
+    bl_waiters_add(&self->preparing, call);
+    break;
   }
-  bl_rpc_call_reply(call, &output.base);
 }
 
 static void handle_run(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
@@ -581,6 +617,7 @@ bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options
   observed.observer = (bl_stage_observer_t){.context = made,
                                             .configured = on_configured,
                                             .connected = on_connected,
+                                            .prepared = on_prepared,
                                             .ran = on_ran,
                                             .committed = on_committed,
                                             .copied = on_copied,
@@ -614,8 +651,8 @@ void bl_service_collect(const bl_service_t *self) {
 void bl_service_end_calls(bl_service_t *service) {
   bl_error_t err = {0};
   (void)bl_error_set(&err, BL_UNAVAILABLE, "the stage is ending");
-  bl_waiters_t *all[] = {&service->configuring, &service->connecting, &service->running, &service->committing,
-                         &service->aborting,    &service->copying,    &service->writing};
+  bl_waiters_t *all[] = {&service->configuring, &service->connecting, &service->preparing, &service->running,
+                         &service->committing,  &service->aborting,   &service->copying,   &service->writing};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
     bl_waiters_fail(all[i], &err);
   }

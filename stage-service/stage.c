@@ -2,6 +2,7 @@
 #include "stage.h"
 
 #include "loop/worker.h"
+#include "prepared.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 #include "sys/thread.h"
@@ -27,8 +28,10 @@ struct bl_stage {
   uint64_t incarnation;
   bl_engine_t *engine;
   bool connected;
-  bl_executor_plan_t *plans[PLANS];
-  const bl_executor_plan_t *running_plan;
+  bl_prepared_t *plans[PLANS];
+  bl_prepared_t *retired[PLANS + 1]; // of no use any more; destroyed where waiting for a store does no harm
+  size_t retired_count;
+  const bl_prepared_t *running_plan;
   bl_vote_t vote, commit_vote; // of step.run, of step.last_commit
 
   work_t configure;
@@ -38,6 +41,12 @@ struct bl_stage {
   uint32_t rank;
   bl_engine_t *old_engine;  // freed on the way to the new one
   bl_engine_t *made_engine; // from configure_work to configure_done
+
+  work_t prepare;
+  bool preparing;
+  bl_executor_plan_request_t plan_request; // csv is ours
+  uint64_t plan_replaces;
+  bl_prepared_t *made_plan; // from prepare_work to prepare_done
 
   work_t run;
   bl_run_t run_request;
@@ -73,6 +82,8 @@ static bl_stage_decision_t refuse(bl_error_t *err, bl_status_t status, const cha
 
 static void configure_work(bl_task_t *task);
 static void configure_done(bl_task_t *task);
+static void prepare_work(bl_task_t *task);
+static void prepare_done(bl_task_t *task);
 static void run_work(bl_task_t *task);
 static void run_done(bl_task_t *task);
 static void commit_work(bl_task_t *task);
@@ -102,11 +113,12 @@ bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, 
   made->options = *options;
   made->incarnation = random_bits();
   made->connect_message.handle = connect_done;
-  work_t *works[] = {&made->configure, &made->run, &made->commit};
+  work_t *works[] = {&made->configure, &made->prepare, &made->run, &made->commit};
   for (size_t i = 0; i < sizeof works / sizeof works[0]; i++) {
     works[i]->stage = made;
   }
   bl_task_init(&made->configure.task, configure_work, configure_done);
+  bl_task_init(&made->prepare.task, prepare_work, prepare_done);
   bl_task_init(&made->run.task, run_work, run_done);
   bl_task_init(&made->commit.task, commit_work, commit_done);
   bl_status_t status = bl_worker_create(loop, "compute", &made->worker, err);
@@ -123,12 +135,32 @@ bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, 
   return BL_OK;
 }
 
+// Destroys what is of no use any more, on the compute thread or while it rests.
+static void bury_retired(bl_stage_t *stage) {
+  for (size_t i = 0; i < stage->retired_count; i++) {
+    bl_prepared_destroy(stage->retired[i]);
+  }
+  stage->retired_count = 0;
+}
+
+static void retire(bl_stage_t *stage, bl_prepared_t **place) {
+  if (*place == NULL) {
+    return;
+  }
+  if (stage->running_plan == *place) {
+    stage->running_plan = NULL;
+  }
+  if (stage->retired_count == sizeof stage->retired / sizeof stage->retired[0]) {
+    bury_retired(stage); // cannot be: each run and each plan buries
+  }
+  stage->retired[stage->retired_count++] = *place;
+  *place = NULL;
+}
+
 static void drop_plans(bl_stage_t *stage) {
   for (size_t i = 0; i < PLANS; i++) {
-    bl_executor_plan_destroy(stage->plans[i]);
-    stage->plans[i] = NULL;
+    retire(stage, &stage->plans[i]);
   }
-  stage->running_plan = NULL;
 }
 
 // Forgets everything of a configuration but the engine.
@@ -158,10 +190,14 @@ void bl_stage_destroy(bl_stage_t *stage) {
   bl_saver_destroy(stage->saver);
   stage->saver = NULL;
   bl_loop_drain(stage->loop);
+  bl_prepared_destroy(stage->made_plan);
+  drop_plans(stage);
+  bury_retired(stage);
   bl_engine_destroy(stage->engine); // its hub ends a pending connect
   bl_loop_drain(stage->loop);
   bl_engine_destroy(stage->old_engine);
   drop_history(stage);
+  free((char *)(uintptr_t)stage->plan_request.csv);
   free(stage->job);
   free(stage->resume);
   free(stage);
@@ -191,6 +227,7 @@ static void configure_work(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
   work_t *work = &stage->configure;
   bl_error_clear(&work->err);
+  bury_retired(stage);
   bl_engine_destroy(stage->old_engine);
   stage->old_engine = NULL;
   bl_thread_flush_denormals();
@@ -214,10 +251,10 @@ static void configure_work(bl_task_t *task) {
 // Room for votes and contexts, so that steps do not allocate.
 static bl_status_t make_room(bl_stage_t *stage, bl_error_t *err) {
   const bl_engine_t *engine = stage->engine;
-  uint32_t losses = engine->training.schedule->micro_batches;
-  bl_status_t status = bl_vote_init(&stage->vote, losses, engine->parameter_count);
+  uint32_t losses = engine->training.schedule->micro_batches, devices = engine->training.stage_count;
+  bl_status_t status = bl_vote_init(&stage->vote, losses, engine->parameter_count, devices);
   if (status == BL_OK) {
-    status = bl_vote_init(&stage->commit_vote, losses, engine->parameter_count);
+    status = bl_vote_init(&stage->commit_vote, losses, engine->parameter_count, devices);
   }
   stage->context = calloc(engine->training.model.seq, sizeof *stage->context);
   return status == BL_OK && stage->context != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for votes");
@@ -242,7 +279,7 @@ static void configure_done(bl_task_t *task) {
     bl_log(BL_LOG_ERROR, "cannot be configured as stage %u: %s", stage->rank, err->text);
   } else {
     bl_log_context("stage=%u", stage->rank);
-    bl_log(BL_LOG_INFO, "configured: %u slots of %lu bytes, %u edge buffers, %s", stage->engine->slot_count,
+    bl_log(BL_LOG_INFO, "configured: %u slots of %lu bytes, %u edge buffers, %s", stage->engine->slots.count,
            stage->engine->slot_bytes, stage->engine->edge_count, stage->engine->ops->describe(stage->engine->compute));
   }
   if (stage->options.observer.configured != NULL) {
@@ -256,6 +293,8 @@ bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
   bl_stage_decision_t decision = BL_STAGE_REFUSE;
   if (job == NULL || resume == NULL) {
     (void)refuse(err, BL_EXHAUSTED, "no memory for the job");
+  } else if (stage->preparing) {
+    (void)refuse(err, BL_EXHAUSTED, "a plan is being prepared: ask again");
   } else {
     decision = bl_stage_step_configure(&stage->step, driver, configuration->digest, err);
   }
@@ -281,12 +320,14 @@ bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
 }
 
 bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err) {
-  if (bl_saver_is_busy(stage->saver)) {
-    return refuse(err, BL_EXHAUSTED, "still writing a checkpoint");
+  if (bl_saver_is_busy(stage->saver) || stage->preparing) {
+    return refuse(err, BL_EXHAUSTED,
+                  stage->preparing ? "a plan is being prepared: ask again" : "still writing a checkpoint");
   }
   bl_stage_decision_t decision = bl_stage_step_release(&stage->step, driver, err);
   if (decision == BL_STAGE_ANSWER) {
     drop_history(stage);
+    bury_retired(stage);
     bl_engine_destroy(stage->engine);
     stage->engine = NULL;
     bl_log(BL_LOG_INFO, "released");
@@ -360,9 +401,9 @@ bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, c
 
 // ---- plans
 
-static bl_executor_plan_t **find_plan(bl_stage_t *stage, uint64_t version) {
+static bl_prepared_t **find_plan(bl_stage_t *stage, uint64_t version) {
   for (size_t i = 0; i < PLANS; i++) {
-    if (stage->plans[i] != NULL && stage->plans[i]->version == version) {
+    if (stage->plans[i] != NULL && stage->plans[i]->plan->version == version) {
       return &stage->plans[i];
     }
   }
@@ -370,17 +411,13 @@ static bl_executor_plan_t **find_plan(bl_stage_t *stage, uint64_t version) {
 }
 
 static void drop_plan(bl_stage_t *stage, uint64_t version) {
-  bl_executor_plan_t **place = version == 0 ? NULL : find_plan(stage, version);
+  bl_prepared_t **place = version == 0 ? NULL : find_plan(stage, version);
   if (place != NULL) {
-    if (stage->running_plan == *place) {
-      stage->running_plan = NULL;
-    }
-    bl_executor_plan_destroy(*place);
-    *place = NULL;
+    retire(stage, place);
   }
 }
 
-static bl_executor_plan_t **free_place(bl_stage_t *stage) {
+static bl_prepared_t **free_place(bl_stage_t *stage) {
   for (size_t i = 0; i < PLANS; i++) {
     if (stage->plans[i] == NULL) {
       return &stage->plans[i];
@@ -394,11 +431,51 @@ static void drop_forgotten(bl_stage_t *stage) {
   for (size_t i = 0; i < PLANS; i++) {
     bool known = stage->plans[i] == NULL;
     for (size_t k = 0; k < PLANS && !known; k++) {
-      known = stage->step.plans[k / BL_STAGE_PLANS][k % BL_STAGE_PLANS].version == stage->plans[i]->version;
+      known = stage->step.plans[k / BL_STAGE_PLANS][k % BL_STAGE_PLANS].version == stage->plans[i]->plan->version;
     }
     if (!known) {
-      drop_plan(stage, stage->plans[i]->version);
+      retire(stage, &stage->plans[i]);
     }
+  }
+}
+
+static void prepare_work(bl_task_t *task) {
+  bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
+  work_t *work = &stage->prepare;
+  bl_error_clear(&work->err);
+  bury_retired(stage);
+  work->err.status = bl_prepared_create(stage->engine, &stage->plan_request, &stage->made_plan, &work->err);
+}
+
+static void prepare_done(bl_task_t *task) {
+  bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
+  const bl_executor_plan_request_t *request = &stage->plan_request;
+  bl_error_t *err = &stage->prepare.err;
+  stage->preparing = false;
+  if (err->status == BL_OK) {
+    drop_plan(stage, stage->plan_replaces);
+    bl_prepared_t **place = free_place(stage);
+    if (place == NULL) {
+      (void)refuse(err, BL_INTERNAL, "more plans are kept than the step protocol allows");
+      bl_prepared_destroy(stage->made_plan);
+    } else {
+      *place = stage->made_plan;
+      bl_plan_record_t record = {.version = request->version,
+                                 .digest = request->digest,
+                                 .policy = request->policy,
+                                 .follows = request->follows};
+      bl_stage_step_plan_installed(&stage->step, request->kind, record);
+      drop_forgotten(stage);
+    }
+    stage->made_plan = NULL;
+  } else {
+    bl_log(BL_LOG_WARNING, "plan %lu: %s", request->version, err->text);
+    bl_stage_step_plan_refused(&stage->step, request->version);
+  }
+  free((char *)(uintptr_t)stage->plan_request.csv);
+  stage->plan_request.csv = NULL;
+  if (stage->options.observer.prepared != NULL) {
+    stage->options.observer.prepared(stage->options.observer.context, err);
   }
 }
 
@@ -411,28 +488,21 @@ bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, c
   if (decision != BL_STAGE_BEGIN) {
     return decision;
   }
-  bl_executor_plan_request_t request = *plan;
-  request.stage = stage->engine->stage;
-  request.configured = stage->engine->training.schedule;
-  request.slots = stage->engine->slot_count;
-  request.edges = stage->engine->edge_count;
-  request.parks = stage->engine->parking != NULL;
-  request.recomputes = stage->engine->training.layout.recompute == BL_RECOMPUTE_FULL;
-  bl_executor_plan_t *made;
-  if (bl_executor_plan_create(&request, &made, err) != BL_OK) {
-    bl_stage_step_plan_refused(&stage->step, plan->version);
-    return BL_STAGE_REFUSE;
+  if (stage->preparing) {
+    const bl_executor_plan_request_t *now = &stage->plan_request;
+    bool same = now->version == plan->version && now->digest == plan->digest && now->kind == plan->kind;
+    return same ? BL_STAGE_WAIT : refuse(err, BL_EXHAUSTED, "another plan is being prepared: ask again");
   }
-  drop_plan(stage, replaces);
-  bl_executor_plan_t **place = free_place(stage);
-  if (place == NULL) {
-    bl_executor_plan_destroy(made);
-    return refuse(err, BL_INTERNAL, "more plans are kept than the step protocol allows");
+  char *csv = strndup(plan->csv, plan->csv_bytes);
+  if (csv == NULL) {
+    return refuse(err, BL_EXHAUSTED, "no memory for a plan");
   }
-  *place = made;
-  bl_stage_step_plan_installed(&stage->step, plan->kind, record);
-  drop_forgotten(stage);
-  return BL_STAGE_ANSWER;
+  stage->plan_request = *plan;
+  stage->plan_request.csv = csv;
+  stage->plan_replaces = replaces;
+  stage->preparing = true;
+  bl_worker_submit(stage->worker, &stage->prepare.task);
+  return BL_STAGE_BEGIN;
 }
 
 // ---- runs
@@ -440,9 +510,16 @@ bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, c
 static void run_work(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, work_t, task)->stage;
   bl_error_clear(&stage->run.err);
+  bury_retired(stage);
+  bl_prepared_use(stage->running_plan, stage->engine);
   bl_status_t status =
       bl_executor_run(stage->engine, &stage->run_request, &stage->progress, &stage->vote, &stage->run.err);
   stage->run.err.status = status;
+  bl_store_parking_t *parking = stage->running_plan->parking;
+  stage->vote.device_count = parking != NULL ? stage->engine->training.stage_count : 0;
+  for (uint32_t d = 0; d < stage->vote.device_count; d++) {
+    stage->vote.leased_peaks[d] = bl_store_parking_peak(parking, d);
+  }
 }
 
 static void run_done(bl_task_t *task) {
@@ -464,6 +541,9 @@ static bl_status_t check_run(const bl_stage_t *stage, const bl_stage_run_request
   }
   if (stage->step.phase != BL_STAGE_RUNNING && !stage->connected && bl_engine_peers(stage->engine, NULL, 0) > 0) {
     return bl_error_set(err, BL_PRECONDITION, "not connected to its peers");
+  }
+  if (stage->preparing) {
+    return bl_error_set(err, BL_EXHAUSTED, "a plan is being prepared: ask again");
   }
   uint32_t seq = stage->engine->training.model.seq;
   if (request->token_count > seq) {
@@ -487,7 +567,12 @@ bl_stage_decision_t bl_stage_run(bl_stage_t *stage, bl_driver_id_t driver, const
   }
   drop_forgotten(stage);
   stage->running_plan = *find_plan(stage, request->id.plan_version);
-  stage->run_request = (bl_run_t){.plan = stage->running_plan,
+  bl_store_parking_t *parking = stage->running_plan->parking;
+  stage->engine->parking = parking != NULL ? bl_store_parking_seam(parking) : NULL;
+  if (parking != NULL) {
+    bl_store_parking_set_step(parking, request->id.step);
+  }
+  stage->run_request = (bl_run_t){.plan = stage->running_plan->plan,
                                   .id = request->id,
                                   .first_window = request->first_window,
                                   .tokens = stage->context,
@@ -613,5 +698,5 @@ const bl_run_progress_t *bl_stage_progress(const bl_stage_t *stage) {
 }
 
 const bl_executor_plan_t *bl_stage_running_plan(const bl_stage_t *stage) {
-  return stage->running_plan;
+  return stage->running_plan != NULL ? stage->running_plan->plan : NULL;
 }

@@ -27,6 +27,7 @@ typedef struct bl_stage_observer {
   // err->status is BL_OK when the work ended well.
   void (*configured)(void *context, const bl_error_t *err);
   void (*connected)(void *context, const bl_error_t *err);
+  void (*prepared)(void *context, const bl_error_t *err);
   void (*ran)(void *context, bl_stage_outcome_t outcome, const bl_error_t *err); // the vote: bl_stage_vote
   void (*committed)(void *context);
   void (*copied)(void *context);                         // of bl_stage_snapshot

@@ -236,6 +236,7 @@ static bl_status_t create_loop(bl_client_t *client, bl_error_t *err) {
 void *bl__run(void *argument) {
   bl_client_t *client = argument;
   bl_thread_set_name("store-client");
+  bl_thread_unpin();
   bl_error_t err = {0};
   bool well = create_loop(client, &err) == BL_OK;
   pthread_mutex_lock(&client->mutex);

@@ -44,6 +44,7 @@ typedef enum bl_job_policy {
   BL_JOB_POLICY_AUTO
 } bl_job_policy_t;
 typedef enum bl_job_balance_mode { BL_JOB_BALANCE_OVERLAP, BL_JOB_BALANCE_FEWEST } bl_job_balance_mode_t;
+typedef enum bl_job_on_loss { BL_JOB_ON_LOSS_RECOMPUTE, BL_JOB_ON_LOSS_ABORT } bl_job_on_loss_t;
 typedef enum bl_job_data_path {
   BL_JOB_DATA_PATH_AUTO,
   BL_JOB_DATA_PATH_SHM,
@@ -72,7 +73,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS 58 // rows of the table; the compiler checks it
+#define BL_JOB_KEYS 60 // rows of the table; the compiler checks it
 
 typedef struct bl_job {
   char *name;
@@ -125,7 +126,9 @@ typedef struct bl_job {
     bl_optional_int_t cap; // slots per device; set for bpipe and cap
     bl_job_balance_mode_t mode;
     bl_job_data_path_t data_path;
+    bl_job_on_loss_t on_loss;
     bl_optional_int_t max_recomputes_per_hour;
+    bl_optional_int_t rate; // bytes per second and pair of devices; not set: as fast as it goes
   } balance;
   struct {
     char *folder;  // NULL: no checkpoints

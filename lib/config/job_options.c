@@ -19,6 +19,7 @@ static const char *const recomputes[] = {"none", "attention", "full", NULL};
 static const char *const devices[] = {"host", "cuda", NULL};
 static const char *const policies[] = {"none", "bpipe", "cap", "auto", NULL};
 static const char *const modes[] = {"overlap", "fewest", NULL};
+static const char *const on_loss[] = {"recompute", "abort", NULL};
 static const char *const data_paths[] = {"auto", "shm", "tcp", "cuda-ipc", "nccl", NULL};
 
 #define AT(member)    .offset = offsetof(bl_job_t, member)
@@ -355,6 +356,21 @@ static const bl_option_t rows[] = {
      IN(0, 1e12),
      .preset_help = "no limit",
      .help = "Blocks that may be computed again because a store lost them before the run stops with an error."},
+    {.name = "balance.on_loss",
+     .type = BL_OPTION_ENUM,
+     AT(balance.on_loss),
+     .choices = on_loss,
+     .preset = "recompute",
+     .help =
+         "When a store loses blocks: compute them again from their kept inputs, or abort the step and run it again."},
+    {.name = "balance.rate",
+     .type = BL_OPTION_BYTES,
+     AT(balance.rate),
+     OPTIONAL,
+     FROM(1),
+     .unit = "bytes per second",
+     .preset_help = "as fast as it goes",
+     .help = "Slows the path of every pair of devices down to this, to see what a slower one would do."},
 
     {.name = "checkpoint.folder",
      .type = BL_OPTION_PATH,

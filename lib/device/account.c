@@ -19,6 +19,10 @@ void bl_memory_plan(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t 
   atomic_fetch_add(&account->planned_bytes[tag], bytes);
 }
 
+void bl_memory_unplan(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes) {
+  atomic_fetch_sub(&account->planned_bytes[tag], bytes);
+}
+
 static void raise_peak(_Atomic uint64_t *peak, uint64_t value) {
   uint64_t seen = atomic_load(peak);
   while (seen < value && !atomic_compare_exchange_weak(peak, &seen, value)) {

@@ -50,6 +50,7 @@ typedef struct bl_memory_usage {
 
 // Adds to the plan of a tag.
 void bl_memory_plan(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes);
+void bl_memory_unplan(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes);
 // Counts `bytes` as held. BL_EXHAUSTED when that exceeds the plan of the tag; `err` names tag, plan, held and wanted.
 BL_MUST_USE bl_status_t bl_memory_acquire(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes,
                                           bl_error_t *err);

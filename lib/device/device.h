@@ -34,6 +34,7 @@ typedef struct bl_arena {
   uint64_t bytes; // as asked for
   int fd;         // BL_ARENA_SHAREABLE on the host: the memfd, owned by the arena; -1 otherwise
   bl_arena_kind_t kind;
+  uint8_t *place; // where in a reserved range it was put; NULL: anywhere
   // Bookkeeping of bl_arena_create.
   uint64_t mapped_bytes; // whole pages
   bl_memory_tag_t tag;
@@ -44,9 +45,13 @@ typedef struct bl_arena {
 // One back end. Optional members may be NULL; their fallback is named.
 typedef struct bl_device_ops {
   const char *name; // "host", "cuda"
-  // Fills base, fd and mapped_bytes of `arena`, whose bytes (> 0) and kind are set; memory is zero and resident.
+  // Fills base, fd and mapped_bytes of `arena`, whose bytes (> 0), kind and place are set; memory is zero and resident.
   bl_status_t (*arena_map)(bl_device_t *device, bl_arena_t *arena, bl_error_t *err);
+  // Its place, if it has one, is reserved again.
   void (*arena_unmap)(bl_device_t *device, bl_arena_t *arena);
+  // Addresses without memory, for arenas to be put there.
+  bl_status_t (*range_reserve)(bl_device_t *device, uint64_t bytes, uint8_t **base, bl_error_t *err);
+  void (*range_release)(bl_device_t *device, uint8_t *base, uint64_t bytes);
   // Copies between memory of this device; with a stream it may return before the copy is done.
   bl_status_t (*copy)(bl_device_t *device, bl_stream_t *stream, void *to, const void *from, uint64_t bytes);
   // Optional, all three or none: streams are NULL and every copy is complete when it returns.
@@ -67,6 +72,10 @@ bl_device_t *bl_device_host(void);
 // both numbers. On failure *arena is untouched.
 BL_MUST_USE bl_status_t bl_arena_create(bl_device_t *device, bl_memory_account_t *account, bl_memory_tag_t tag,
                                         bl_arena_kind_t kind, uint64_t bytes, bl_arena_t *arena, bl_error_t *err);
+// The same at an address inside of a range of the device that nothing else uses (segments.h).
+BL_MUST_USE bl_status_t bl_arena_create_at(bl_device_t *device, bl_memory_account_t *account, bl_memory_tag_t tag,
+                                           bl_arena_kind_t kind, uint64_t bytes, uint8_t *place, bl_arena_t *arena,
+                                           bl_error_t *err);
 // Unmaps and closes; peers that mapped the descriptor keep their pages until they unmap. Leaves an empty arena, so a
 // second call does nothing.
 void bl_arena_destroy(bl_arena_t *arena);

@@ -61,15 +61,37 @@ static uint8_t *map_aligned(uint64_t bytes) {
   return base;
 }
 
+// Takes memory away from its place, which stays ours.
+static void reserve_again(uint8_t *place, uint64_t bytes) {
+  mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+static void unmap(const bl_arena_t *arena, uint8_t *base) {
+  if (arena->place != NULL) {
+    reserve_again(base, arena->mapped_bytes);
+  } else {
+    munmap(base, arena->mapped_bytes);
+  }
+}
+
+static uint8_t *map_anonymous(const bl_arena_t *arena) {
+  if (arena->place == NULL) {
+    return map_aligned(arena->mapped_bytes);
+  }
+  uint8_t *base =
+      mmap(arena->place, arena->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  return base == MAP_FAILED ? NULL : base;
+}
+
 static bl_status_t map_private(bl_arena_t *arena, bl_error_t *err) {
-  uint8_t *base = map_aligned(arena->mapped_bytes);
+  uint8_t *base = map_anonymous(arena);
   if (base == NULL) {
     return no_memory(err, "mapping", arena, errno);
   }
   madvise(base, arena->mapped_bytes, MADV_HUGEPAGE); // only advice: a kernel without huge pages is as correct
   int errno_value = prefault(base, arena->mapped_bytes);
   if (errno_value != 0) {
-    munmap(base, arena->mapped_bytes);
+    unmap(arena, base);
     return no_memory(err, "prefaulting", arena, errno_value);
   }
   arena->base = base;
@@ -87,7 +109,8 @@ static bl_status_t map_shareable(bl_arena_t *arena, bl_error_t *err) {
     status = no_memory(err, "shared memory", arena, errno);
     goto close_fd;
   }
-  uint8_t *base = mmap(NULL, arena->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  int fixed = arena->place != NULL ? MAP_FIXED : 0;
+  uint8_t *base = mmap(arena->place, arena->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | fixed, fd, 0);
   if (base == MAP_FAILED) {
     status = no_memory(err, "mapping", arena, errno);
     goto close_fd;
@@ -107,7 +130,7 @@ static bl_status_t map_shareable(bl_arena_t *arena, bl_error_t *err) {
   arena->fd = fd;
   return BL_OK;
 unmap:
-  munmap(base, arena->mapped_bytes);
+  unmap(arena, base);
 close_fd:
   close(fd);
   return status;
@@ -129,10 +152,34 @@ static bl_status_t host_arena_map(bl_device_t *device, bl_arena_t *arena, bl_err
 
 static void host_arena_unmap(bl_device_t *device, bl_arena_t *arena) {
   (void)device;
-  munmap(arena->base, arena->mapped_bytes);
+  unmap(arena, arena->base);
   if (arena->fd >= 0) {
     close(arena->fd);
   }
+}
+
+// Aligned to large pages, so that places at multiples of them can have large pages.
+static bl_status_t host_range_reserve(bl_device_t *device, uint64_t bytes, uint8_t **base, bl_error_t *err) {
+  (void)device;
+  uint64_t mapped_bytes = bl_align_up(bytes, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
+  uint8_t *reserved = mmap(NULL, mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) {
+    return bl_error_set(err, BL_EXHAUSTED, "reserving %" PRIu64 " bytes of addresses failed: %s", bytes,
+                        strerror(errno));
+  }
+  uint64_t before_bytes = bl_align_up((uintptr_t)reserved, HUGE_PAGE_BYTES) - (uintptr_t)reserved;
+  uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), kept_bytes = bl_align_up(bytes, page_bytes);
+  if (before_bytes > 0) {
+    munmap(reserved, before_bytes);
+  }
+  munmap(reserved + before_bytes + kept_bytes, mapped_bytes - before_bytes - kept_bytes);
+  *base = reserved + before_bytes;
+  return BL_OK;
+}
+
+static void host_range_release(bl_device_t *device, uint8_t *base, uint64_t bytes) {
+  (void)device;
+  munmap(base, bl_align_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE)));
 }
 
 static bl_status_t host_copy(bl_device_t *device, bl_stream_t *stream, void *to, const void *from, uint64_t bytes) {
@@ -143,8 +190,12 @@ static bl_status_t host_copy(bl_device_t *device, bl_stream_t *stream, void *to,
 }
 
 bl_device_t *bl_device_host(void) {
-  static const bl_device_ops_t ops = {
-      .name = "host", .arena_map = host_arena_map, .arena_unmap = host_arena_unmap, .copy = host_copy};
+  static const bl_device_ops_t ops = {.name = "host",
+                                      .arena_map = host_arena_map,
+                                      .arena_unmap = host_arena_unmap,
+                                      .range_reserve = host_range_reserve,
+                                      .range_release = host_range_release,
+                                      .copy = host_copy};
   static bl_device_t host = {.ops = &ops};
   return &host;
 }

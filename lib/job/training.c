@@ -113,6 +113,9 @@ static bl_status_t measure_slots(bl_training_t *training, bl_error_t *err) {
     if (layout.slot_bytes > stage->slot_bytes) {
       stage->slot_bytes = layout.slot_bytes;
     }
+    if (layout.evict_bytes > stage->evict_bytes) {
+      stage->evict_bytes = layout.evict_bytes;
+    }
   }
   return BL_OK;
 }

@@ -27,6 +27,7 @@ typedef struct bl_training_stage {
   uint32_t slots;        // what the device has for them: memory.slots, memory.activation_bytes / slot_bytes, or
                          // slots_needed. Fewer than needed only with a policy that evicts (job/balance.h)
   uint64_t slot_bytes;   // of one slot: the largest block of the stage's chunks
+  uint64_t evict_bytes;  // of the largest part of one that is evicted (model/layout.h)
 } bl_training_stage_t;
 
 typedef struct bl_training {

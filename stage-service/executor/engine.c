@@ -5,6 +5,7 @@
 #include "checkpoint/restore.h"
 #include "data/weights.h"
 #include "executor/plan.h"
+#include "job/balance.h"
 #include "schedule/generate.h"
 #include "sys/thread.h"
 
@@ -95,14 +96,13 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
 // Slots and edge buffers that the training and the forward-only plan of this stage need.
 static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
-  uint32_t slots = training->stages[engine->stage].slots;
+  const bl_training_stage_t *stage = &training->stages[engine->stage];
   bl_stage_plan_t plan;
-  bl_status_t status =
-      bl_stage_plan_init(training->schedule, engine->stage, bl_executor_plan_limits(slots), &plan, err);
+  bl_status_t status = bl_stage_plan_init(training->schedule, engine->stage, bl_executor_plan_limits(0), &plan, err);
   if (status != BL_OK) {
     return status;
   }
-  engine->slot_count = slots;
+  engine->slot_count = stage->slots < stage->slots_needed ? stage->slots : stage->slots_needed;
   engine->edge_count = plan.edges;
   *op_count = plan.op_count;
   bl_stage_plan_cleanup(&plan);
@@ -112,7 +112,7 @@ static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error
   if (status != BL_OK) {
     return status;
   }
-  status = bl_stage_plan_init(forward, engine->stage, bl_executor_plan_limits(slots), &plan, err);
+  status = bl_stage_plan_init(forward, engine->stage, bl_executor_plan_limits(0), &plan, err);
   if (status == BL_OK) {
     engine->edge_count = plan.edges > engine->edge_count ? plan.edges : engine->edge_count;
     *op_count = plan.op_count > *op_count ? plan.op_count : *op_count;
@@ -148,6 +148,37 @@ static bl_status_t reserve(bl_engine_t *engine, bl_memory_tag_t tag, bl_arena_ki
   return bl_arena_create(bl_device_host(), &engine->account, tag, kind, bytes, arena, err);
 }
 
+bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err) {
+  const uint32_t before = engine->slots.count;
+  if (count > before) {
+    bl_memory_plan(&engine->account, BL_MEMORY_SLOTS, (count - before) * engine->slot_bytes);
+  }
+  bl_status_t status = bl_segments_resize(&engine->slots, count, err);
+  if (status != BL_OK && count > before) {
+    bl_memory_unplan(&engine->account, BL_MEMORY_SLOTS, (count - before) * engine->slot_bytes);
+  } else if (status == BL_OK && count < before) {
+    bl_memory_unplan(&engine->account, BL_MEMORY_SLOTS, (before - count) * engine->slot_bytes);
+  }
+  return status;
+}
+
+// The slots that the job's own policy leaves this stage.
+static bl_status_t reserve_slots(bl_engine_t *engine, bl_error_t *err) {
+  bl_policy_t policy = bl_policy_of_job(&engine->job);
+  bl_balance_plan_t plan;
+  bl_status_t status = bl_balance_plan_init(&plan, &engine->training, &policy, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  const uint32_t own = plan.holdings.own[engine->stage];
+  bl_balance_plan_cleanup(&plan);
+  // Only what may leave is shared: private memory can have large pages.
+  bool parks = engine->training.layout.recompute != BL_RECOMPUTE_FULL && engine->training.stage_count > 1;
+  status = bl_segments_init(&engine->slots, bl_device_host(), &engine->account, BL_MEMORY_SLOTS,
+                            parks ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, engine->slot_count, engine->slot_bytes, err);
+  return status == BL_OK ? bl_engine_hold_slots(engine, own, err) : status;
+}
+
 static bl_status_t reserve_all(bl_engine_t *engine, bl_error_t *err) {
   const bl_model_t *model = &engine->training.model;
   sums_t sums = add_up(engine);
@@ -165,16 +196,19 @@ static bl_status_t reserve_all(bl_engine_t *engine, bl_error_t *err) {
       {BL_MEMORY_GRADIENTS, engine->tied != NULL && engine->tied_twin == NULL ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
        sums.gradients + tied_bytes, &engine->gradients},
       {BL_MEMORY_OPTIMIZER, BL_ARENA_PRIVATE, 2 * sums.moments, &engine->optimizer},
-      {BL_MEMORY_SLOTS, BL_ARENA_PRIVATE, engine->slot_count * engine->slot_bytes, &engine->slots},
       {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, engine->edge_count * engine->edge_bytes, &engine->edges},
       {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, chunk_workspace + ops_workspace, &engine->workspace},
       {BL_MEMORY_DATA, BL_ARENA_PRIVATE, 2 * batch * sizeof(int32_t), &engine->data},
   };
   for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
-    bl_status_t status = reserve(engine, wanted[i].tag, wanted[i].kind, wanted[i].bytes, wanted[i].arena, err);
-    if (status != BL_OK) {
-      return status;
+    bl_status_t reserved = reserve(engine, wanted[i].tag, wanted[i].kind, wanted[i].bytes, wanted[i].arena, err);
+    if (reserved != BL_OK) {
+      return reserved;
     }
+  }
+  bl_status_t status = reserve_slots(engine, err);
+  if (status != BL_OK) {
+    return status;
   }
   engine->tied_part = tied_bytes == 0 ? NULL : (float *)(void *)(engine->gradients.base + sums.gradients);
   engine->tokens = (int32_t *)(void *)engine->data.base;
@@ -367,11 +401,12 @@ void bl_engine_destroy(bl_engine_t *engine) {
     engine->ops->destroy(engine->compute);
   }
   bl_snapshot_destroy(engine->snapshot);
-  bl_arena_t *arenas[] = {&engine->weights, &engine->gradients, &engine->optimizer, &engine->slots,
-                          &engine->edges,   &engine->workspace, &engine->data,      &engine->snapshot_memory};
+  bl_arena_t *arenas[] = {&engine->weights,   &engine->gradients, &engine->optimizer,      &engine->edges,
+                          &engine->workspace, &engine->data,      &engine->snapshot_memory};
   for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
     bl_arena_destroy(arenas[i]);
   }
+  bl_segments_cleanup(&engine->slots);
   bl_training_cleanup(&engine->training);
   bl_job_cleanup(&engine->job);
   free(engine);

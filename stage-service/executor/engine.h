@@ -7,7 +7,8 @@
 //   bl_engine_destroy(engine);
 //
 // Memory of a stage: weights (with their packed copies), gradients (with room for the peer's part of a tied
-// embedding), optimizer, slots (equal, slot_bytes each), edges (equal, edge_bytes each, shareable so that peers on this
+// embedding), optimizer, slots (equal, slot_bytes each; as many as the policy of the job leaves the stage, until a plan
+// says otherwise; shareable, so that stores on this machine can pull evicted blocks from them), edges (equal, edge_bytes each, shareable so that peers on this
 // machine can pull from them), workspace, data, checkpoint (a copy of weights and optimizer, where the job writes
 // checkpoints).
 //
@@ -21,6 +22,7 @@
 #include "config/job.h"
 #include "datapath/boundary.h"
 #include "device/device.h"
+#include "device/segments.h"
 #include "executor/parking.h"
 #include "job/training.h"
 #include "observe/trace.h"
@@ -87,8 +89,9 @@ typedef struct bl_engine {
   uint32_t chunk_count;
 
   bl_memory_account_t account;
-  bl_arena_t weights, gradients, optimizer, slots, edges, workspace, data, snapshot_memory;
-  uint32_t slot_count;
+  bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory;
+  bl_segments_t slots; // slots.count of them are there: the stage's own slots
+  uint32_t slot_count; // the most that any plan needs
   uint32_t edge_count;
   uint64_t slot_bytes;        // of one slot, a multiple of 64
   uint64_t edge_bytes;        // of one edge buffer, a multiple of 64
@@ -116,10 +119,14 @@ typedef struct bl_engine {
 BL_MUST_USE bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **engine, bl_error_t *err);
 void bl_engine_destroy(bl_engine_t *engine); // NULL is fine
 
+// Makes the stage have `count` slots of its own, between runs: what is in slots that stay stays. BL_EXHAUSTED: memory, or
+// more than slot_count; then the number is as before.
+BL_MUST_USE bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err);
+
 // The chunk of a virtual stage that this stage holds; the caller has checked that it does.
 bl_chunk_t *bl_engine_chunk(const bl_engine_t *engine, uint32_t virtual_stage);
 static inline void *bl_engine_slot(const bl_engine_t *engine, uint32_t index) {
-  return engine->slots.base + index * engine->slot_bytes;
+  return bl_segments_at(&engine->slots, index);
 }
 static inline void *bl_engine_edge(const bl_engine_t *engine, uint32_t index) {
   return engine->edges.base + index * engine->edge_bytes;

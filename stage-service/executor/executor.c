@@ -320,9 +320,10 @@ static void reset_vote(pass_t *pass) {
                       .loss_count = losses,
                       .parameters = vote->parameters,
                       .squares = vote->squares,
+                      .leased_peaks = vote->leased_peaks,
                       .tokens = losses * micro_batch_tokens,
                       .token = -1,
-                      .counters = {.own_slots = engine->slot_count}};
+                      .counters = {.own_slots = engine->slots.count}};
   memset(vote->losses, 0, losses * sizeof *vote->losses);
 }
 

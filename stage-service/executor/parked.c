@@ -2,7 +2,7 @@
 #include "executor/parked.h"
 
 #include "base/bytes.h"
-#include "base/hash.h"
+#include "datapath/block.h"
 
 #include <string.h>
 
@@ -54,7 +54,7 @@ static uint64_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t slot
   const bl_chunk_t *chunk = bl_engine_chunk(parked->engine, op.virtual_stage);
   uint8_t *block = bl_engine_slot(parked->engine, slot);
   clear_padding(bl_chunk_layout(chunk), block);
-  return bl_hash64(block, bl_chunk_sizes(chunk).evict_bytes, 0);
+  return bl_block_checksum(block, bl_chunk_sizes(chunk).evict_bytes);
 }
 
 // Waits for the transfer of a block.

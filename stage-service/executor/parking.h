@@ -57,7 +57,7 @@ typedef struct bl_parked_block {
   bl_parking_key_t key;
   uint16_t store;    // the plan's choice: index of the device whose store it is (schedule/op.h)
   uint64_t bytes;    // evict_bytes: the prefix of the slot that lives between F and I, padding defined
-  uint64_t checksum; // bl_hash64(block, bytes, 0)
+  uint64_t checksum; // bl_block_checksum(block, bytes), datapath/block.h
 } bl_parked_block_t;
 
 typedef enum bl_parking_outcome {

@@ -63,7 +63,7 @@ kill -INT "$run"
 wait "$run"
 equal "exit code after Ctrl-C" 130 $?
 contains "messages after Ctrl-C" "stopping after this step" "$(cat long.out)"
-equal "whole lines after Ctrl-C" "$(wc -l <long.jsonl)" "$(grep -c '^{"event":"step".*"stores":\[\]}$' long.jsonl)"
+equal "whole lines after Ctrl-C" "$(wc -l <long.jsonl)" "$(grep -c '^{"event":"step".*"stores":\[{.*}\]}$' long.jsonl)"
 refused 3 "no local run is live" "$ctl" status
 nothing_left "Ctrl-C"
 

@@ -241,7 +241,8 @@ static void on_prepare(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
       break;
     }
     bl_stage_step_plan_installed(&stage->step, kind, plan);
-    bl_plan_notes_keep(&stage->notes, request, &stage->step);
+    bl_plan_notes_offer(&stage->notes, request);
+    bl_plan_notes_keep(&stage->notes, &stage->step);
     break;
   default:
     break;

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/random.h"
+#include "datapath/block.h"
 #include "sys/clock.h"
 
 #include <pthread.h>
@@ -90,7 +91,7 @@ static void move_out(arena_parking_t *arena, entry_t *entry) {
   arena->taken[entry->room] = true;
   pthread_mutex_unlock(&arena->mutex);
   memcpy(room_of(arena, entry), entry->slot, entry->block.bytes);
-  bool whole = bl_hash64(room_of(arena, entry), entry->block.bytes, 0) == entry->block.checksum;
+  bool whole = bl_block_checksum(room_of(arena, entry), entry->block.bytes) == entry->block.checksum;
   pthread_mutex_lock(&arena->mutex);
   arena->counters.torn += !whole;
   bool fails = happens(arena, entry->block.key, DRAW_FAIL, arena->options.fail);
@@ -110,7 +111,7 @@ static void move_in(arena_parking_t *arena, entry_t *entry) {
   if (wanted) {
     pthread_mutex_unlock(&arena->mutex);
     memcpy(entry->slot, room_of(arena, entry), entry->block.bytes);
-    whole = bl_hash64(entry->slot, entry->block.bytes, 0) == entry->block.checksum;
+    whole = bl_block_checksum(entry->slot, entry->block.bytes) == entry->block.checksum;
     pthread_mutex_lock(&arena->mutex);
     arena->counters.found += !whole;
   }

@@ -211,7 +211,7 @@ static void attach_parking(rig_t *rig, uint32_t stage) {
   options.rooms = rig->setting.balanced->parked_peak[stage];
   options.room_bytes = engine->slot_bytes;
   options.blocks = rig->micro_batches;
-  for (uint32_t slot = 0; slot < engine->slot_count; slot++) { // what a slot held before, and between segments
+  for (uint32_t slot = 0; slot < engine->slots.count; slot++) { // what a slot held before, and between segments
     memset(bl_engine_slot(engine, slot), 0x11 * (int)(slot + 1), engine->slot_bytes);
   }
   options.on_load = stage == 0 ? at_load : NULL;
@@ -237,7 +237,7 @@ static void *sit(void *argument) {
   if (rig->setting.balanced != NULL) {
     attach_parking(rig, seat->stage);
   }
-  check(rig, bl_vote_init(&rig->votes[seat->stage], MICRO_BATCHES_MAX, engine->parameter_count), &err, "vote");
+  check(rig, bl_vote_init(&rig->votes[seat->stage], MICRO_BATCHES_MAX, engine->parameter_count, 0), &err, "vote");
   pthread_barrier_wait(&rig->barrier);
   connect(rig, seat->stage);
   bl_executor_plan_t *plan = make_plan(rig, engine);
@@ -251,7 +251,7 @@ static void *sit(void *argument) {
   }
   if (seat->stage == 0) {
     rig->outcome.slot_bytes = engine->training.stages[0].slot_bytes;
-    rig->outcome.arena_bytes = engine->slots.bytes;
+    rig->outcome.arena_bytes = engine->slots.count * engine->slots.bytes;
   }
   pthread_barrier_wait(&rig->barrier);
   bl_executor_plan_destroy(plan);

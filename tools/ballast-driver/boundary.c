@@ -150,6 +150,20 @@ void bl__report_step(bl_driver_t *driver) {
   if (shares == NULL) {
     return;
   }
+  const bl_holdings_t *holdings = &driver->plans.balance.holdings;
+  size_t store_count = bl_stores_count(driver->stores);
+  bl_store_share_t *stores = calloc(store_count + 1, sizeof *stores);
+  if (stores == NULL) {
+    free(shares);
+    return;
+  }
+  for (size_t d = 0; d < store_count; d++) {
+    stores[d] = (bl_store_share_t){.process = bl_stores_get(driver->stores, d).process,
+                                   .lent_slots = d < holdings->devices ? holdings->lent[d] : 0};
+    for (size_t i = 0; i < driver->stage_count; i++) {
+      stores[d].peak_leased += d < driver->ballots[i].device_count ? driver->ballots[i].leased_peaks[d] : 0;
+    }
+  }
   bool ours = driver->attempt_began_ns != 0;
   double seconds = (double)(ours ? bl_clock_now_ns() - driver->attempt_began_ns : longest_ns) * 1e-9;
   const bl_policy_record_t *policy = bl_policy_book_of_step(bl__plans_book(driver), applied);
@@ -161,9 +175,12 @@ void bl__report_step(bl_driver_t *driver) {
                            .policy = policy != NULL ? bl_job_policy_name(policy->policy.kind) : "",
                            .policy_version = policy != NULL ? policy->version : 0,
                            .stages = shares,
-                           .stage_count = driver->stage_count};
+                           .stage_count = driver->stage_count,
+                           .stores = stores,
+                           .store_count = store_count};
   bl_journal_add_step(&driver->journal, &event);
   free(shares);
+  free(stores);
   driver->failures = 0;
   driver->options.observer.changed(driver->options.observer.context);
 }

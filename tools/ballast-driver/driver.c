@@ -145,6 +145,7 @@ static void ticked(bl_timer_t *timer, void *context) {
     return;
   }
   bl__presence_tick(driver);
+  bl_stores_tick(driver->stores, bl__driver_now_ms(driver));
   bl__save_tick(driver);
   if (driver->life == BL__SETUP) {
     bl__setup_tick(driver);

@@ -16,6 +16,7 @@
 #define BALLAST_DRIVER_DRIVER_H
 
 #include "config/job.h"
+#include "job/balance.h"
 #include "job/resume.h"
 #include "job/training.h"
 #include "journal.h"
@@ -27,6 +28,8 @@
 #define BL_DRIVER_PATIENCE_MS 3000
 // How long stages may take to come up before the run gives up.
 #define BL_DRIVER_ARRIVAL_MS 10000
+// How long a plan may fail because of stores before the run gives up.
+#define BL_DRIVER_STORES_MS 15000
 // Held-out windows looked at in one validation, at most: the first ones, always the same, so that losses of different
 // steps compare. Bounds the time of a validation to a few steps.
 #define BL_DRIVER_VALIDATION_WINDOWS 256

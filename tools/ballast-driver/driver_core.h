@@ -17,6 +17,7 @@
 #include "driver.h"
 
 #include "loop/timer.h"
+#include "stores_wire.h"
 
 #define BL__TICK_MS  100
 #define BL__PROBE_MS 1000 // between two looks at a stage that is well
@@ -126,6 +127,7 @@ struct bl_driver {
   bool *round_retry; // [stage_count]
 
   bl__plans_t plans;
+  bl_stores_t *stores; // NULL: the job has none
 
   // Steps.
   uint64_t reported; // last step in the journal

@@ -17,6 +17,7 @@ bl_status_t bl_journal_init(bl_journal_t *journal) {
 
 static void free_event(bl_event_t *event) {
   free(event->step.stages);
+  free(event->step.stores);
   free(event->phase);
   free(event->checkpoint);
   *event = (bl_event_t){0};
@@ -62,14 +63,21 @@ static bl_event_t *append(bl_journal_t *journal, bl_event_kind_t kind) {
 
 void bl_journal_add_step(bl_journal_t *journal, const bl_step_event_t *step) {
   bl_stage_share_t *stages = malloc(step->stage_count * sizeof *stages);
-  if (stages == NULL) {
+  bl_store_share_t *stores = malloc((step->store_count + 1) * sizeof *stores);
+  if (stages == NULL || stores == NULL) {
+    free(stages);
+    free(stores);
     bl_log(BL_LOG_ERROR, "no memory to report step %lu", (unsigned long)step->step);
     return;
   }
   memcpy(stages, step->stages, step->stage_count * sizeof *stages);
+  if (step->store_count > 0) {
+    memcpy(stores, step->stores, step->store_count * sizeof *stores);
+  }
   bl_event_t *event = append(journal, BL_EVENT_STEP);
   event->step = *step;
   event->step.stages = stages;
+  event->step.stores = stores;
 }
 
 void bl_journal_add_validation(bl_journal_t *journal, const bl_validation_event_t *validation) {

@@ -19,6 +19,11 @@ typedef struct bl_stage_share {
   bl_stage_counters_t counters;
 } bl_stage_share_t;
 
+typedef struct bl_store_share {
+  int64_t process; // pid, 0: not known
+  uint32_t lent_slots, peak_leased;
+} bl_store_share_t;
+
 typedef struct bl_step_event {
   uint64_t step;
   double loss, grad_norm;
@@ -28,6 +33,8 @@ typedef struct bl_step_event {
   uint64_t policy_version;
   bl_stage_share_t *stages; // [stage_count]
   size_t stage_count;
+  bl_store_share_t *stores; // [store_count], by device
+  size_t store_count;
 } bl_step_event_t;
 
 typedef struct bl_validation_event {
@@ -78,7 +85,7 @@ BL_MUST_USE bl_status_t bl_journal_init(bl_journal_t *journal);
 void bl_journal_cleanup(bl_journal_t *journal);
 
 // Each appends one event. Without memory the event is lost and logged; the run goes on.
-void bl_journal_add_step(bl_journal_t *journal, const bl_step_event_t *step); // copies `stages`
+void bl_journal_add_step(bl_journal_t *journal, const bl_step_event_t *step); // copies `stages` and `stores`
 void bl_journal_add_validation(bl_journal_t *journal, const bl_validation_event_t *validation);
 void bl_journal_add_phase(bl_journal_t *journal, const char *phase, const char *error, int32_t exit_code);
 void bl_journal_add_checkpoint(bl_journal_t *journal, const bl_checkpoint_event_t *checkpoint);

@@ -21,8 +21,8 @@ static void *take(block_t *block, size_t size_bytes) {
 
 // Enough for any event of `stages` stages with `items` chunks, memory tags and paths together.
 static block_t make_block(size_t stages, size_t items) {
-  size_t part =
-      sizeof(Ballast__V1__StagePlan) + sizeof(Ballast__V1__StageStep) + sizeof(Ballast__V1__StageCounters) + 128;
+  size_t part = sizeof(Ballast__V1__StagePlan) + sizeof(Ballast__V1__StageStep) + sizeof(Ballast__V1__StageCounters) +
+                sizeof(Ballast__V1__StoreStep) + 160;
   size_t item = sizeof(Ballast__V1__ChunkLayers) + sizeof(Ballast__V1__MemoryTag) + sizeof(Ballast__V1__PeerPath) + 64;
   block_t block = {.size = sizeof(Ballast__V1__WatchResponse) + sizeof(Ballast__V1__PlanEvent) +
                            sizeof(Ballast__V1__StepEvent) + 256 + stages * part + items * item};
@@ -62,6 +62,16 @@ static void make_step(block_t *block, const bl_step_event_t *step, Ballast__V1__
     stage->process = step->stages[i].process;
     stage->counters = counters;
     event->stages[i] = stage;
+  }
+  event->stores = take(block, step->store_count * sizeof(Ballast__V1__StoreStep *));
+  for (size_t i = 0; i < step->store_count; i++) {
+    Ballast__V1__StoreStep *store = take(block, sizeof *store);
+    *store = (Ballast__V1__StoreStep)BALLAST__V1__STORE_STEP__INIT;
+    store->store = store->device = (uint32_t)i;
+    store->process = step->stores[i].process;
+    store->lent_slots = step->stores[i].lent_slots;
+    store->peak_leased = step->stores[i].peak_leased;
+    event->stores[event->n_stores++] = store;
   }
   message->event_case = BALLAST__V1__WATCH_RESPONSE__EVENT_STEP;
   message->step = event;
@@ -107,8 +117,9 @@ static Ballast__V1__StagePlan *make_stage_plan(block_t *block, const bl_driver_t
     tag->planned_bytes = view.place->memory[i].planned_bytes;
     plan->memory[plan->n_memory++] = tag;
   }
-  plan->own_slots = training->stages[s].slots;
-  plan->peak_slots = training->stages[s].slots_needed;
+  const bl_holdings_t *holdings = bl_driver_policies(driver).holdings;
+  plan->own_slots = s < holdings->devices ? holdings->own[s] : training->stages[s].slots;
+  plan->peak_slots = plan->own_slots;
   plan->slot_bytes = view.place->slot_bytes;
   plan->instruction_set = (char *)view.place->instruction_set;
   plan->paths = take(block, view.path_count * sizeof(Ballast__V1__PeerPath *));

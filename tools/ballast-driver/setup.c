@@ -37,11 +37,35 @@ static uint32_t validation_micro_batches(const bl_driver_t *driver) {
   return count == 0 ? 1 : count > most ? most : (uint32_t)count;
 }
 
+// What the job's policy moves needs stores.
+static bl_status_t prepare_stores(bl_driver_t *driver, bl_error_t *err) {
+  const bl_job_t *job = driver->options.job;
+  bl_policy_t policy = bl_policy_of_job(job);
+  bl_balance_plan_t plan;
+  bl_status_t status = bl_balance_plan_init(&plan, driver->options.training, &policy, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bool moves = bl_holdings_move(&plan.holdings);
+  bl_balance_plan_cleanup(&plan);
+  const bl_text_list_t *stores = &job->services.stores;
+  if (moves && stores->count == 0) {
+    return bl_error_set(
+        err, BL_INVALID,
+        "balance.policy %s parks blocks, and services.stores names no activation stores to park them at",
+        bl_job_policy_name(policy.kind));
+  }
+  return stores->count == 0 ? BL_OK
+                            : bl_stores_create(driver->options.rpc, (const char *const *)stores->items, stores->count,
+                                               &driver->stores, err);
+}
+
 bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
   const bl_training_t *training = driver->options.training;
   size_t size;
-  if (driver->options.job->balance.policy != BL_JOB_POLICY_NONE) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "balance.policy: runs do not balance in this version; use none");
+  bl_status_t status = prepare_stores(driver, err);
+  if (status != BL_OK) {
+    return status;
   }
   driver->round_retry = calloc(driver->stage_count, sizeof *driver->round_retry);
   if (driver->round_retry == NULL || bl_job_dump(driver->options.job, &driver->job_text, &size) != BL_OK) {
@@ -56,7 +80,6 @@ bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
     }
     stage->digest = bl_stage_configuration_digest(&stage->configuration);
   }
-  bl_status_t status = BL_OK;
   if (training->dataset.validation_windows > 0) {
     status = make_forward_plan(driver, BL_RUN_VALIDATE, validation_micro_batches(driver), err);
   }
@@ -93,6 +116,7 @@ void bl__setup_cleanup(bl_driver_t *driver) {
     free_place(&driver->stages[i].place);
     free_paths(&driver->stages[i]);
   }
+  bl_stores_destroy(driver->stores);
   free(driver->job_text);
   free(driver->round_retry);
 }
@@ -149,6 +173,18 @@ void bl__setup_end(bl_driver_t *driver) {
   bl__driver_set_phase(driver, "running", "", 0);
 }
 
+// A report says which process serves each store, from the first step on.
+static void plan_when_known(bl_driver_t *driver) {
+  if (driver->round != BL__ROUND_CONNECT || driver->round_open > 0 || driver->plans.setting_up ||
+      !bl_stores_known(driver->stores)) {
+    return;
+  }
+  if (!bl__plans_begin(driver)) {
+    bl__setup_end(driver);
+  }
+  bl__driver_pump(driver);
+}
+
 static void round_end(bl_driver_t *driver) {
   switch (driver->round) {
   case BL__ROUND_CONFIGURE:
@@ -158,10 +194,7 @@ static void round_end(bl_driver_t *driver) {
     round_begin(driver, BL__ROUND_CONNECT);
     break;
   case BL__ROUND_CONNECT:
-    if (!bl__plans_begin(driver)) {
-      bl__setup_end(driver);
-    }
-    bl__driver_pump(driver);
+    plan_when_known(driver);
     break;
   case BL__ROUND_ABORT:
     if (driver->options.own_stages) {
@@ -310,6 +343,7 @@ void bl__setup_tick(bl_driver_t *driver) {
       round_ask(&driver->stages[i]);
     }
   }
+  plan_when_known(driver);
 }
 
 void bl__leave_begin(bl_driver_t *driver, bool abort, bool release) {

@@ -168,6 +168,8 @@ static bl_ballot_t read_vote(const Ballast__V1__Vote *vote) {
                                             .recomputed = counters->recomputed,
                                             .stall_ns = counters->stall_ns,
                                             .busy_ns = counters->busy_ns};
+    ballot.leased_peaks = counters->leased_peaks;
+    ballot.device_count = counters->n_leased_peaks;
   }
   return ballot;
 }

@@ -133,8 +133,16 @@ static void deliver_step(bl_ctl_driver_t *driver, const Ballast__V1__StepEvent *
     return; // replayed after a reconnect
   }
   bl_ctl_stage_step_t *stages = calloc(from->n_stages + 1, sizeof *stages);
-  if (stages == NULL) {
+  bl_ctl_store_step_t *stores = calloc(from->n_stores + 1, sizeof *stores);
+  if (stages == NULL || stores == NULL) {
+    free(stages);
+    free(stores);
     return;
+  }
+  for (size_t i = 0; i < from->n_stores; i++) {
+    const Ballast__V1__StoreStep *store = from->stores[i];
+    stores[i] =
+        (bl_ctl_store_step_t){store->store, store->device, store->process, store->lent_slots, store->peak_leased};
   }
   for (size_t i = 0; i < from->n_stages; i++) {
     stages[i] = convert_stage_step(from->stages[i]);
@@ -148,9 +156,12 @@ static void deliver_step(bl_ctl_driver_t *driver, const Ballast__V1__StepEvent *
                         .policy = from->policy,
                         .policy_version = from->policy_version,
                         .stages = stages,
-                        .stage_count = from->n_stages};
+                        .stage_count = from->n_stages,
+                        .stores = stores,
+                        .store_count = from->n_stores};
   driver->watcher.step(&step, driver->watcher.context);
   free(stages);
+  free(stores);
 }
 
 static void deliver_validation(bl_ctl_driver_t *driver, const Ballast__V1__ValidationEvent *from) {

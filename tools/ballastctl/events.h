@@ -16,6 +16,12 @@ typedef struct bl_ctl_stage_step {
   double stall_seconds, busy_seconds;
 } bl_ctl_stage_step_t;
 
+typedef struct bl_ctl_store_step {
+  unsigned store, device;
+  int64_t process; // 0: not known
+  uint32_t lent_slots, peak_leased;
+} bl_ctl_store_step_t;
+
 // One committed step.
 typedef struct bl_ctl_step {
   uint64_t step; // from 1
@@ -26,6 +32,8 @@ typedef struct bl_ctl_step {
   uint64_t policy_version;
   const bl_ctl_stage_step_t *stages; // [stage_count]
   size_t stage_count;
+  const bl_ctl_store_step_t *stores; // [store_count], in device order
+  size_t store_count;
 } bl_ctl_step_t;
 
 typedef struct bl_ctl_validation {

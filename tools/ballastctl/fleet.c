@@ -3,6 +3,7 @@
 
 #include "loop/child.h"
 #include "loop/timer.h"
+#include "sys/memory.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -13,11 +14,20 @@
 
 #define WORDS_BYTES 2048
 
+// A store that died is started again after this long; doubled while it does not live for STEADY_MS.
+#define AGAIN_FIRST_MS 100
+#define AGAIN_LAST_MS  5000
+#define STEADY_MS      5000
+#define CAPACITY_MAX   (UINT64_C(1) << 50) // where the machine does not say what it has
+
 typedef struct process {
   bl_ctl_fleet_t *fleet;
   bl_child_t *child; // NULL before it starts
-  int stage;         // or BL_CTL_DRIVER
+  int stage;         // or BL_CTL_DRIVER, or a BL_CTL_STORE
   bool ready, exited;
+  bl_timer_t *again; // of a store: starts it again
+  uint64_t again_ms; // how long that waits
+  uint64_t started_ms;
   pid_t pid;
   char name[32]; // "stage 2", "the driver"
   char stem[24]; // of its files: "stage-2", "driver"
@@ -29,14 +39,18 @@ struct bl_ctl_fleet {
   bl_loop_t *loop;
   bl_ctl_fleet_options_t options;
   process_t driver;
-  process_t *stages; // [stage_count]
-  const char **addresses;
-  size_t stage_count, ready_count;
+  process_t *stages, *stores; // [stage_count], [store_count]
+  const char **addresses;     // of stages, then of stores
+  size_t stage_count, store_count, ready_count;
   bl_timer_t *deadline; // for becoming ready, then for ending
   bl_message_t no_stages, all_ended;
   bool ending, ended;
   char words[WORDS_BYTES];
 };
+
+static bool is_store(int stage) {
+  return stage < BL_CTL_DRIVER;
+}
 
 static void process_init(process_t *process, bl_ctl_fleet_t *fleet, int stage) {
   process->fleet = fleet;
@@ -44,6 +58,9 @@ static void process_init(process_t *process, bl_ctl_fleet_t *fleet, int stage) {
   if (stage == BL_CTL_DRIVER) {
     snprintf(process->name, sizeof process->name, "the driver");
     snprintf(process->stem, sizeof process->stem, "driver");
+  } else if (is_store(stage)) {
+    snprintf(process->name, sizeof process->name, "the store of device %d", BL_CTL_STORE(stage));
+    snprintf(process->stem, sizeof process->stem, "store-%d", BL_CTL_STORE(stage));
   } else {
     snprintf(process->name, sizeof process->name, "stage %d", stage);
     snprintf(process->stem, sizeof process->stem, "stage-%d", stage);
@@ -54,15 +71,23 @@ static void process_init(process_t *process, bl_ctl_fleet_t *fleet, int stage) {
 }
 
 static process_t *find_process(bl_ctl_fleet_t *fleet, int stage) {
-  return stage == BL_CTL_DRIVER ? &fleet->driver : &fleet->stages[stage];
+  return stage == BL_CTL_DRIVER ? &fleet->driver
+         : is_store(stage)      ? &fleet->stores[BL_CTL_STORE(stage)]
+                                : &fleet->stages[stage];
+}
+
+// All processes have numbers from this one to below stage_count.
+static int first_process(const bl_ctl_fleet_t *fleet) {
+  return BL_CTL_DRIVER - (int)fleet->store_count;
 }
 
 // ---- ends ----
 
-static bool anything_runs(const bl_ctl_fleet_t *fleet) {
-  bool runs = fleet->driver.child != NULL && !fleet->driver.exited;
-  for (size_t i = 0; i < fleet->stage_count; i++) {
-    runs = runs || (fleet->stages[i].child != NULL && !fleet->stages[i].exited);
+static bool runs_from(bl_ctl_fleet_t *fleet, int first) {
+  bool runs = false;
+  for (int stage = first; stage < (int)fleet->stage_count; stage++) {
+    const process_t *process = find_process(fleet, stage);
+    runs = runs || (process->child != NULL && !process->exited);
   }
   return runs;
 }
@@ -72,12 +97,32 @@ static void tell_ended(bl_message_t *message) {
   fleet->options.ended(fleet->options.context);
 }
 
+// Nobody asks the stores to end: they do when nobody is left who could need them.
+static void release_stores(bl_ctl_fleet_t *fleet) {
+  for (size_t i = 0; i < fleet->store_count; i++) {
+    if (fleet->stores[i].child != NULL && !fleet->stores[i].exited) {
+      bl_child_close_lifeline(fleet->stores[i].child);
+    }
+  }
+}
+
 static void check_ended(bl_ctl_fleet_t *fleet) {
-  if (fleet->ending && !fleet->ended && !anything_runs(fleet)) {
+  if (fleet->ending && !runs_from(fleet, BL_CTL_DRIVER)) {
+    release_stores(fleet);
+  }
+  if (fleet->ending && !fleet->ended && !runs_from(fleet, first_process(fleet))) {
     fleet->ended = true;
     bl_timer_stop(fleet->deadline);
     bl_loop_post(fleet->loop, &fleet->all_ended);
   }
+}
+
+// A store that dies again and again is waited for longer each time.
+static void start_later(process_t *process) {
+  bool lived = bl_loop_now_ms(process->fleet->loop) - process->started_ms > STEADY_MS;
+  process->again_ms = lived || process->again_ms == 0 ? AGAIN_FIRST_MS : 2 * process->again_ms;
+  process->again_ms = process->again_ms < AGAIN_LAST_MS ? process->again_ms : AGAIN_LAST_MS;
+  bl_timer_start(process->again, process->again_ms, 0);
 }
 
 static void exited(bl_child_t *child, int exit_code, int term_signal, void *context) {
@@ -89,6 +134,10 @@ static void exited(bl_child_t *child, int exit_code, int term_signal, void *cont
     check_ended(fleet);
     return;
   }
+  if (is_store(process->stage) && process->ready) {
+    start_later(process);
+    return;
+  }
   char text[BL_CHILD_EXIT_TEXT_BYTES], cause[160];
   snprintf(cause, sizeof cause, "%s (pid %d) ended: %s", process->name, (int)process->pid,
            bl_child_exit_text(exit_code, term_signal, text));
@@ -96,7 +145,7 @@ static void exited(bl_child_t *child, int exit_code, int term_signal, void *cont
 }
 
 static void kill_all(bl_ctl_fleet_t *fleet) {
-  for (int stage = BL_CTL_DRIVER; stage < (int)fleet->stage_count; stage++) {
+  for (int stage = first_process(fleet); stage < (int)fleet->stage_count; stage++) {
     process_t *process = find_process(fleet, stage);
     if (process->child != NULL && !process->exited) {
       bl_child_kill(process->child, SIGKILL);
@@ -105,7 +154,7 @@ static void kill_all(bl_ctl_fleet_t *fleet) {
 }
 
 static void cut_lifelines(bl_ctl_fleet_t *fleet) {
-  for (int stage = BL_CTL_DRIVER; stage < (int)fleet->stage_count; stage++) {
+  for (int stage = first_process(fleet); stage < (int)fleet->stage_count; stage++) {
     process_t *process = find_process(fleet, stage);
     if (process->child != NULL && !process->exited) {
       bl_child_close_lifeline(process->child);
@@ -140,7 +189,7 @@ static void deadline_passed(bl_timer_t *timer, void *context) {
     kill_all(fleet);
     return;
   }
-  for (int stage = BL_CTL_DRIVER; stage < (int)fleet->stage_count; stage++) {
+  for (int stage = first_process(fleet); stage < (int)fleet->stage_count; stage++) {
     const process_t *process = find_process(fleet, stage);
     if (process->child != NULL && !process->ready) {
       report_late(fleet, process);
@@ -154,7 +203,7 @@ static void ready(bl_child_t *child, const char *line, void *context) {
   process_t *process = context;
   bl_ctl_fleet_t *fleet = process->fleet;
   if (line == NULL || process->ready || fleet->ending) {
-    return; // it closed the pipe: its end follows, or the deadline
+    return; // it closed the pipe: its end follows, or the deadline; or a store that was started again
   }
   process->ready = true;
   if (process->stage == BL_CTL_DRIVER) {
@@ -163,9 +212,10 @@ static void ready(bl_child_t *child, const char *line, void *context) {
     return;
   }
   fleet->ready_count++;
-  if (fleet->ready_count == fleet->stage_count) {
+  if (fleet->ready_count == fleet->stage_count + fleet->store_count) {
     bl_timer_stop(fleet->deadline);
-    fleet->options.stages_ready(fleet->addresses, fleet->stage_count, fleet->options.context);
+    fleet->options.stages_ready(fleet->addresses, fleet->stage_count, fleet->addresses + fleet->stage_count,
+                                fleet->store_count, fleet->options.context);
   }
 }
 
@@ -200,7 +250,11 @@ static bl_status_t start(process_t *process, const char *const *argv, bl_error_t
   bl_status_t status = bl_child_create(fleet->loop, &options, &process->child, err);
   if (status == BL_OK) {
     process->pid = bl_child_pid(process->child);
-    bl_timer_start(fleet->deadline, BL_CTL_READY_MS, 0);
+    process->started_ms = bl_loop_now_ms(fleet->loop);
+    process->exited = false;
+    if (!process->ready) {
+      bl_timer_start(fleet->deadline, BL_CTL_READY_MS, 0);
+    }
   }
   return status;
 }
@@ -208,7 +262,44 @@ static bl_status_t start(process_t *process, const char *const *argv, bl_error_t
 static void tell_no_stages(bl_message_t *message) {
   bl_ctl_fleet_t *fleet = BL_MESSAGE_OWNER(message, bl_ctl_fleet_t, no_stages);
   if (!fleet->ending) {
-    fleet->options.stages_ready(fleet->addresses, 0, fleet->options.context);
+    fleet->options.stages_ready(NULL, 0, NULL, 0, fleet->options.context);
+  }
+}
+
+// It lends what plans reserve of it; what the machine has is its limit.
+static bl_status_t start_store(process_t *process, bl_error_t *err) {
+  char path[PATH_MAX], capacity[32];
+  uint64_t available_bytes = bl_memory_available_bytes();
+  available_bytes = available_bytes < CAPACITY_MAX ? available_bytes : CAPACITY_MAX;
+  snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)available_bytes);
+  const char *const argv[] = {program_path("activation-store", path),
+                              "--listen",
+                              process->address,
+                              "--health-listen",
+                              process->health_address,
+                              "--capacity",
+                              capacity,
+                              "--drain",
+                              "0",
+                              "--lifeline-fd",
+                              BL_CHILD_LIFELINE_FD_TEXT,
+                              "--ready-fd",
+                              BL_CHILD_READY_FD_TEXT,
+                              NULL};
+  return start(process, argv, err);
+}
+
+static void start_again(bl_timer_t *timer, void *context) {
+  (void)timer;
+  process_t *process = context;
+  bl_error_t err;
+  if (process->fleet->ending) {
+    return;
+  }
+  bl_child_destroy(process->child);
+  process->child = NULL;
+  if (start_store(process, &err) != BL_OK) {
+    start_later(process);
   }
 }
 
@@ -228,6 +319,12 @@ bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err) {
                                 BL_CHILD_READY_FD_TEXT,
                                 NULL};
     bl_status_t status = start(process, argv, err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  for (size_t i = 0; i < fleet->store_count; i++) {
+    bl_status_t status = start_store(&fleet->stores[i], err);
     if (status != BL_OK) {
       return status;
     }
@@ -271,7 +368,7 @@ bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_pat
 // ---- life ----
 
 bl_status_t bl_ctl_fleet_create(bl_loop_t *loop, const bl_ctl_fleet_options_t *options, size_t stage_count,
-                                bl_ctl_fleet_t **result, bl_error_t *err) {
+                                size_t store_count, bl_ctl_fleet_t **result, bl_error_t *err) {
   bl_ctl_fleet_t *fleet = calloc(1, sizeof *fleet);
   if (fleet == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
@@ -279,18 +376,25 @@ bl_status_t bl_ctl_fleet_create(bl_loop_t *loop, const bl_ctl_fleet_options_t *o
   fleet->loop = loop;
   fleet->options = *options;
   fleet->stage_count = stage_count;
+  fleet->store_count = store_count;
   fleet->no_stages.handle = tell_no_stages;
   fleet->all_ended.handle = tell_ended;
   fleet->stages = calloc(stage_count + 1, sizeof *fleet->stages);
-  fleet->addresses = calloc(stage_count + 1, sizeof *fleet->addresses);
+  fleet->stores = calloc(store_count + 1, sizeof *fleet->stores);
+  fleet->addresses = calloc(stage_count + store_count + 1, sizeof *fleet->addresses);
   bl_status_t status = BL_EXHAUSTED;
-  if (fleet->stages == NULL || fleet->addresses == NULL) {
+  if (fleet->stages == NULL || fleet->stores == NULL || fleet->addresses == NULL) {
     bl_error_set(err, status, "no memory");
-    goto free_arrays;
+    goto free_fleet;
   }
   status = bl_timer_create(loop, deadline_passed, fleet, &fleet->deadline, err);
+  for (size_t i = 0; i < store_count && status == BL_OK; i++) {
+    process_init(&fleet->stores[i], fleet, BL_CTL_STORE((int)i));
+    fleet->addresses[stage_count + i] = fleet->stores[i].address;
+    status = bl_timer_create(loop, start_again, &fleet->stores[i], &fleet->stores[i].again, err);
+  }
   if (status != BL_OK) {
-    goto free_arrays;
+    goto free_fleet;
   }
   process_init(&fleet->driver, fleet, BL_CTL_DRIVER);
   for (size_t i = 0; i < stage_count; i++) {
@@ -300,10 +404,8 @@ bl_status_t bl_ctl_fleet_create(bl_loop_t *loop, const bl_ctl_fleet_options_t *o
   *result = fleet;
   return BL_OK;
 
-free_arrays:
-  free(fleet->stages);
-  free(fleet->addresses);
-  free(fleet);
+free_fleet:
+  bl_ctl_fleet_destroy(fleet);
   return status;
 }
 
@@ -311,17 +413,25 @@ void bl_ctl_fleet_destroy(bl_ctl_fleet_t *fleet) {
   if (fleet == NULL) {
     return;
   }
-  for (int stage = BL_CTL_DRIVER; stage < (int)fleet->stage_count; stage++) {
-    bl_child_destroy(find_process(fleet, stage)->child);
+  bl_child_destroy(fleet->driver.child);
+  for (size_t i = 0; fleet->stages != NULL && i < fleet->stage_count; i++) {
+    bl_child_destroy(fleet->stages[i].child);
+  }
+  for (size_t i = 0; fleet->stores != NULL && i < fleet->store_count; i++) {
+    bl_child_destroy(fleet->stores[i].child);
+    bl_timer_destroy(fleet->stores[i].again);
   }
   bl_timer_destroy(fleet->deadline);
   free(fleet->stages);
+  free(fleet->stores);
   free(fleet->addresses);
   free(fleet);
 }
 
 int64_t bl_ctl_fleet_pid(const bl_ctl_fleet_t *fleet, int stage) {
-  return stage == BL_CTL_DRIVER ? fleet->driver.pid : fleet->stages[stage].pid;
+  return is_store(stage)          ? fleet->stores[BL_CTL_STORE(stage)].pid
+         : stage == BL_CTL_DRIVER ? fleet->driver.pid
+                                  : fleet->stages[stage].pid;
 }
 
 const char *bl_ctl_fleet_last_words(bl_ctl_fleet_t *fleet, int stage) {

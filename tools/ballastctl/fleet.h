@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of a run that this command starts: stage services and the step driver, tied to it by lifelines. Their
-// programs lie beside this one. What they print goes to files in the run's folder.
+// The processes of a run that this command starts: stage services, one activation store for the device of each, and the
+// step driver, tied to it by lifelines. Their programs lie beside this one. What they print goes to files in the run's
+// folder. A store that dies is started again at its address; the stages notice both.
 //
 // Thread: the loop's.
 #ifndef BALLAST_BALLASTCTL_FLEET_H
@@ -18,13 +19,15 @@ typedef struct bl_ctl_fleet bl_ctl_fleet_t;
 // How long a process may take to say that it is ready.
 #define BL_CTL_READY_MS 30000
 
-#define BL_CTL_DRIVER (-1) // in place of a stage's number
+#define BL_CTL_DRIVER         (-1) // in place of a stage's number
+#define BL_CTL_STORE(device_) (-2 - (device_))
 
 typedef struct bl_ctl_fleet_options {
   const bl_ctl_run_folder_t *folder;
   bool verbose; // children print to our standard error
-  // All stages serve; `addresses` is borrowed until the fleet is destroyed.
-  void (*stages_ready)(const char *const *addresses, size_t count, void *context);
+  // All stages and stores serve; addresses are borrowed until the fleet is destroyed.
+  void (*stages_ready)(const char *const *addresses, size_t count, const char *const *stores, size_t store_count,
+                       void *context);
   void (*driver_ready)(const char *address, void *context);
   // A process ended, or did not become ready. `cause`: "stage 2 (pid 71) was ended by signal 9 (Killed)". `exit_code`
   // is what it exited with, -1 for a signal.
@@ -35,11 +38,11 @@ typedef struct bl_ctl_fleet_options {
 } bl_ctl_fleet_options_t;
 
 BL_MUST_USE bl_status_t bl_ctl_fleet_create(bl_loop_t *loop, const bl_ctl_fleet_options_t *options, size_t stage_count,
-                                            bl_ctl_fleet_t **fleet, bl_error_t *err);
+                                            size_t store_count, bl_ctl_fleet_t **fleet, bl_error_t *err);
 // Only when nothing runs. NULL is fine.
 void bl_ctl_fleet_destroy(bl_ctl_fleet_t *fleet);
 
-// Starts the stages (stages_ready follows, for none at once on the loop) and, later, the driver.
+// Starts the stages and stores (stages_ready follows, for none at once on the loop) and, later, the driver.
 BL_MUST_USE bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path, bool own_stages,
                                                   bool resume, bl_error_t *err);
@@ -53,7 +56,7 @@ typedef enum bl_ctl_end {
 // before this returns. May be called again to be less patient.
 void bl_ctl_fleet_end(bl_ctl_fleet_t *fleet, bl_ctl_end_t how, uint64_t grace_ms);
 
-// The process number of a stage or of BL_CTL_DRIVER; 0 when it was never started.
+// The process number of a stage, of BL_CTL_DRIVER or of a BL_CTL_STORE; 0 when it was never started.
 int64_t bl_ctl_fleet_pid(const bl_ctl_fleet_t *fleet, int stage);
 // The last lines that a process printed, "" when none; valid until the next call.
 const char *bl_ctl_fleet_last_words(bl_ctl_fleet_t *fleet, int stage);

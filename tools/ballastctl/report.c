@@ -163,7 +163,14 @@ static void print_step(FILE *stream, const bl_ctl_step_t *step) {
   for (size_t i = 0; i < step->stage_count; i++) {
     print_stage(stream, &step->stages[i], i == 0);
   }
-  fputs("],\"stores\":[]}\n", stream);
+  fputs("],\"stores\":[", stream);
+  for (size_t i = 0; i < step->store_count; i++) {
+    const bl_ctl_store_step_t *store = &step->stores[i];
+    fprintf(stream, "%s{\"store\":%u,\"device\":%u,\"pid\":%lld,\"lent_slots\":%u,\"peak_leased\":%u}",
+            i == 0 ? "" : ",", store->store, store->device, (long long)store->process, store->lent_slots,
+            store->peak_leased);
+  }
+  fputs("]}\n", stream);
 }
 
 // A line being made.

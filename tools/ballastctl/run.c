@@ -124,10 +124,6 @@ static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job
 static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, bl_resume_t *resume, bl_error_t *err) {
   bl_training_t training;
   bl_status_t status = bl_ctl_job_resolve(job, &training, err);
-  if (status == BL_OK && job->balance.policy != BL_JOB_POLICY_NONE) {
-    bl_training_cleanup(&training);
-    return bl_error_set(err, BL_UNIMPLEMENTED, "balance.policy: runs do not balance in this version; use none");
-  }
   if (status == BL_OK) {
     // A driver that runs already knows where it goes on.
     if (arguments->resume && (arguments->local || job->services.driver == NULL)) {

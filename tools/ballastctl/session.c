@@ -424,15 +424,16 @@ static void process_gone(int stage, const char *cause, int exit_code, void *cont
   }
 }
 
-// Puts the addresses of the stages into the job that the driver reads.
-static bl_status_t fill_in_stages(session_t *session, const char *const *addresses, size_t count, bl_error_t *err) {
+// Puts addresses into the job that the driver reads.
+static bl_status_t fill_in(session_t *session, const char *key, const char *const *addresses, size_t count,
+                           bl_error_t *err) {
   char *assignment = NULL;
   size_t assignment_bytes = 0;
   FILE *stream = open_memstream(&assignment, &assignment_bytes);
   if (stream == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
   }
-  fputs("services.stages=[", stream);
+  fprintf(stream, "%s=[", key);
   for (size_t i = 0; i < count; i++) {
     fprintf(stream, "%s\"%s\"", i > 0 ? ", " : "", addresses[i]);
   }
@@ -459,12 +460,16 @@ static bl_status_t write_job(session_t *session, bl_error_t *err) {
   return status;
 }
 
-static void stages_ready(const char *const *addresses, size_t count, void *context) {
+static void stages_ready(const char *const *addresses, size_t count, const char *const *stores, size_t store_count,
+                         void *context) {
   session_t *session = context;
   bl_error_t err;
   char path[BL_CTL_RUN_PATH_BYTES];
   bl_ctl_run_folder_path(&session->folder, "job.yaml", path);
-  bl_status_t status = count > 0 ? fill_in_stages(session, addresses, count, &err) : BL_OK;
+  bl_status_t status = count > 0 ? fill_in(session, "services.stages", addresses, count, &err) : BL_OK;
+  if (status == BL_OK && store_count > 0) {
+    status = fill_in(session, "services.stores", stores, store_count, &err);
+  }
   if (status == BL_OK) {
     status = write_job(session, &err);
   }
@@ -477,16 +482,20 @@ static void stages_ready(const char *const *addresses, size_t count, void *conte
   }
 }
 
+static json_t *list_of(const bl_text_list_t *texts) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < texts->count; i++) {
+    json_array_append_new(list, json_string(texts->items[i]));
+  }
+  return list;
+}
+
 // What other commands find the run by.
 static bl_status_t write_endpoints(session_t *session, const char *driver_address, bl_error_t *err) {
-  const bl_text_list_t *stages = &session->options->job->services.stages;
-  json_t *list = json_array();
-  for (size_t i = 0; i < stages->count; i++) {
-    json_array_append_new(list, json_string(stages->items[i]));
-  }
-  json_t *endpoints =
-      json_pack("{s:s, s:s, s:I, s:o}", "name", session->options->job->name, "driver", driver_address, "driver_pid",
-                (json_int_t)bl_ctl_fleet_pid(session->fleet, BL_CTL_DRIVER), "stages", list);
+  const bl_job_t *job = session->options->job;
+  json_t *endpoints = json_pack("{s:s, s:s, s:I, s:o, s:o}", "name", job->name, "driver", driver_address, "driver_pid",
+                                (json_int_t)bl_ctl_fleet_pid(session->fleet, BL_CTL_DRIVER), "stages",
+                                list_of(&job->services.stages), "stores", list_of(&job->services.stores));
   char *text = endpoints != NULL ? json_dumps(endpoints, JSON_INDENT(2)) : NULL;
   bl_status_t status = text != NULL ? bl_ctl_run_folder_write(&session->folder, "endpoints.json", text, err)
                                     : bl_error_set(err, BL_EXHAUSTED, "no memory");
@@ -521,7 +530,8 @@ static bl_status_t start_fleet(session_t *session, bl_error_t *err) {
                                     .ended = fleet_ended,
                                     .context = session};
   size_t count = session->options->local ? (size_t)session->options->job->pipeline.stages : 0;
-  status = bl_ctl_fleet_create(session->loop, &options, count, &session->fleet, err);
+  size_t store_count = session->options->job->services.stores.count == 0 ? count : 0;
+  status = bl_ctl_fleet_create(session->loop, &options, count, store_count, &session->fleet, err);
   return status == BL_OK ? bl_ctl_fleet_start_stages(session->fleet, err) : status;
 }
 

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parking/acceptor.h"
+
+#include "sys/clock.h"
+#include "sys/log.h"
+#include "sys/thread.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define PLAN UINT64_C(1) // a session serves one plan
+
+bl_status_t bl__condition_init(pthread_cond_t *condition) {
+  pthread_condattr_t attributes;
+  if (pthread_condattr_init(&attributes) != 0) {
+    return BL_EXHAUSTED;
+  }
+  int failed =
+      pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) != 0 || pthread_cond_init(condition, &attributes) != 0;
+  pthread_condattr_destroy(&attributes);
+  return failed ? BL_EXHAUSTED : BL_OK;
+}
+
+bool bl__condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
+  struct timespec at = {.tv_sec = (time_t)(deadline_ns / BL_NS_PER_S), .tv_nsec = (long)(deadline_ns % BL_NS_PER_S)};
+  return pthread_cond_timedwait(condition, mutex, &at) == 0;
+}
+
+// ---- sessions --------------------------------------------------------------------------------------------------------
+
+static void close_session(bl_acceptor_t *self) {
+  bl_client_close(self->client);
+  self->client = NULL;
+  self->room_count = 0;
+}
+
+static bl_status_t open_session(bl_acceptor_t *self, uint64_t open_ms, bl_error_t *err) {
+  const bl_acceptor_options_t *options = &self->options;
+  bl_client_options_t client = {.store = options->address,
+                                .job = options->job,
+                                .stage = options->stage,
+                                .arena_bytes = options->arena_bytes,
+                                .sources = options->sources,
+                                .source_count = options->source_count,
+                                .path = options->path,
+                                .open_ms = open_ms,
+                                .deadline_ms = BL_ACCEPTOR_CALL_MS};
+  bl_client_demand_t demand = {.bytes = options->room_bytes, .count = options->rooms};
+  bl_status_t status = bl_client_open(&client, &self->client, err);
+  if (status == BL_OK) {
+    status = bl_client_reserve(self->client, PLAN, &demand, 1, err);
+  }
+  if (status != BL_OK) {
+    close_session(self);
+    return status;
+  }
+  size_t count = bl_client_rooms(self->client, self->rooms, options->rooms);
+  self->room_count = count < options->rooms ? (uint32_t)count : options->rooms;
+  return BL_OK;
+}
+
+// [m] The session is of no use any more: all that it was to do, and all that it had, is lost.
+static void fail(bl_acceptor_t *self, const bl_error_t *err) {
+  if (self->session > 0 && self->err.status == BL_OK) {
+    bl_log(BL_LOG_WARNING, "store of device %u (%s): %s; blocks for it are made again until it is back",
+           self->options.device, self->options.address, err->text);
+  }
+  self->state = BL_ACCEPTOR_FAILED;
+  self->err = *err;
+  bl__acceptor_flush(self);
+}
+
+// [m] on entry and exit
+static void open_again(bl_acceptor_t *self) {
+  bool first = self->session == 0, hurried = self->hurried;
+  bl_acceptor_state_t before = self->state;
+  self->reopen = false;
+  self->state = BL_ACCEPTOR_OPENING;
+  pthread_mutex_unlock(self->mutex);
+  close_session(self);
+  bl_error_t err = {0};
+  bl_status_t status = open_session(self, hurried ? BL_ACCEPTOR_OPEN_MS : BL_ACCEPTOR_TRY_MS, &err);
+  pthread_mutex_lock(self->mutex);
+  self->hurried = false;
+  self->opened_ns = bl_clock_now_ns();
+  if (status == BL_OK) {
+    if (!first && before == BL_ACCEPTOR_FAILED) {
+      bl_log(BL_LOG_INFO, "store of device %u (%s) takes blocks again", self->options.device, self->options.address);
+    }
+    self->session++;
+    self->held = 0;
+    self->state = BL_ACCEPTOR_READY;
+    bl_error_clear(&self->err);
+  } else {
+    fail(self, &err);
+  }
+  pthread_cond_broadcast(self->over);
+}
+
+void bl__acceptor_check(bl_acceptor_t *acceptor) {
+  bl_error_t err;
+  bool idle = acceptor->state == BL_ACCEPTOR_READY && acceptor->moving == NULL && !acceptor->reopen;
+  if (idle && bl_client_state(acceptor->client, &err) != BL_OK) {
+    fail(acceptor, &err);
+  }
+}
+
+void bl__acceptor_reopen(bl_acceptor_t *acceptor) {
+  acceptor->reopen = true;
+  acceptor->hurried = acceptor->state == BL_ACCEPTOR_READY;
+  acceptor->state = acceptor->state == BL_ACCEPTOR_READY ? BL_ACCEPTOR_OPENING : acceptor->state;
+  pthread_cond_signal(&acceptor->work);
+}
+
+// ---- transfers -------------------------------------------------------------------------------------------------------
+
+// What says something about this block alone; the session goes on.
+static bool is_of_the_block(bl_status_t status) {
+  return status == BL_OK || status == BL_DATA_LOSS || status == BL_IO || status == BL_CANCELLED;
+}
+
+static bl_status_t evict(bl_acceptor_t *self, bl_transfer_t *transfer, uint64_t step, bl_error_t *err) {
+  if (self->room_count == 0) {
+    return bl_error_set(err, BL_INTERNAL, "more blocks for it than the plan reserves rooms");
+  }
+  const bl_parked_block_t *block = &transfer->block;
+  const uint64_t room = self->rooms[--self->room_count];
+  bl_client_label_t label = {.step = step, .chunk = block->key.virtual_stage, .micro_batch = block->key.micro_batch};
+  bl_status_t status =
+      bl_client_evict_known(self->client, room, transfer->memory, block->bytes, block->checksum, &label, err);
+  transfer->room = room;
+  if (status == BL_DATA_LOSS || status == BL_IO) {
+    self->rooms[self->room_count++] = room;
+  }
+  return status;
+}
+
+static bl_status_t load(bl_acceptor_t *self, bl_transfer_t *transfer, bl_error_t *err) {
+  bl_status_t status = bl_client_load_unless(self->client, transfer->room, transfer->memory, transfer->block.bytes,
+                                             &transfer->landing, err);
+  if (status == BL_OK || status == BL_DATA_LOSS) {
+    self->rooms[self->room_count++] = transfer->room;
+  }
+  return status;
+}
+
+static void end(bl_acceptor_t *self, bl_transfer_t *transfer, bl_parking_outcome_t outcome) {
+  transfer->outcome = outcome;
+  transfer->state = BL_TRANSFER_OVER;
+  pthread_cond_broadcast(self->over);
+}
+
+// [m] on entry and exit
+static void move(bl_acceptor_t *self, bl_transfer_t *transfer) {
+  transfer->state = BL_TRANSFER_MOVING;
+  self->moving = transfer;
+  if (!transfer->load) {
+    self->held++;
+    self->held_peak = self->held > self->held_peak ? self->held : self->held_peak;
+  }
+  const uint64_t step = self->step;
+  pthread_mutex_unlock(self->mutex);
+  bl_error_t err = {0};
+  uint64_t over_ns = bl_throttle_take(&self->throttle, bl_clock_now_ns(), transfer->block.bytes);
+  bl_status_t status = transfer->load ? load(self, transfer, &err) : evict(self, transfer, step, &err);
+  pthread_mutex_lock(self->mutex);
+  while (status == BL_OK && bl_clock_now_ns() < over_ns && !self->ending) {
+    (void)bl__condition_wait(&self->work, self->mutex, over_ns);
+  }
+  self->moving = NULL;
+  bool gone = transfer->load ? status == BL_OK || status == BL_DATA_LOSS : status == BL_DATA_LOSS || status == BL_IO;
+  self->held -= gone;
+  transfer->session = !transfer->load && status == BL_OK ? self->session : 0;
+  end(self, transfer, status == BL_OK ? BL_PARKING_DONE : BL_PARKING_LOST);
+  if (!is_of_the_block(status)) {
+    fail(self, &err);
+  } else if (status != BL_OK && status != BL_CANCELLED) {
+    bl_log(BL_LOG_WARNING, "store of device %u (%s): %s", self->options.device, self->options.address, err.text);
+  }
+}
+
+void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
+  transfer->next = NULL;
+  transfer->state = BL_TRANSFER_QUEUED;
+  if (acceptor->last != NULL) {
+    acceptor->last->next = transfer;
+  } else {
+    acceptor->first = transfer;
+  }
+  acceptor->last = transfer;
+  pthread_cond_signal(&acceptor->work);
+}
+
+void bl__acceptor_flush(bl_acceptor_t *acceptor) {
+  while (acceptor->first != NULL) {
+    bl_transfer_t *transfer = acceptor->first;
+    acceptor->first = transfer->next;
+    end(acceptor, transfer, BL_PARKING_LOST);
+  }
+  acceptor->last = NULL;
+  if (acceptor->moving != NULL && acceptor->moving->load) {
+    bl_client_landing_give_up(&acceptor->moving->landing);
+  }
+}
+
+static void *serve(void *argument) {
+  bl_acceptor_t *self = argument;
+  bl_thread_set_name("parking");
+  bl_thread_unpin();
+  pthread_mutex_lock(self->mutex);
+  while (!self->ending) {
+    bl_transfer_t *transfer = self->first;
+    if (self->reopen) {
+      open_again(self);
+    } else if (transfer == NULL) {
+      pthread_cond_wait(&self->work, self->mutex);
+    } else {
+      self->first = transfer->next;
+      self->last = self->first == NULL ? NULL : self->last;
+      move(self, transfer);
+    }
+  }
+  pthread_mutex_unlock(self->mutex);
+  close_session(self);
+  return NULL;
+}
+
+// ---- life ------------------------------------------------------------------------------------------------------------
+
+bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, pthread_mutex_t *mutex, pthread_cond_t *over,
+                                bl_acceptor_t **acceptor, bl_error_t *err) {
+  bl_acceptor_t *made = calloc(1, sizeof *made);
+  uint64_t *rooms = calloc(options->rooms, sizeof *rooms);
+  if (made == NULL || rooms == NULL || bl__condition_init(&made->work) != BL_OK) {
+    free(made);
+    free(rooms);
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for an acceptor");
+  }
+  made->options = *options;
+  made->mutex = mutex;
+  made->over = over;
+  made->rooms = rooms;
+  made->throttle = (bl_throttle_t){.bytes_per_second = options->bytes_per_second};
+  made->reopen = made->hurried = true;
+  if (pthread_create(&made->thread, NULL, serve, made) != 0) {
+    pthread_cond_destroy(&made->work);
+    free(made);
+    free(rooms);
+    return bl_error_set(err, BL_EXHAUSTED, "the system gives no thread for transfers to the store of device %u",
+                        options->device);
+  }
+  *acceptor = made;
+  return BL_OK;
+}
+
+void bl__acceptor_destroy(bl_acceptor_t *acceptor) {
+  if (acceptor == NULL) {
+    return;
+  }
+  pthread_mutex_lock(acceptor->mutex);
+  acceptor->ending = true;
+  bl__acceptor_flush(acceptor);
+  pthread_cond_signal(&acceptor->work);
+  pthread_mutex_unlock(acceptor->mutex);
+  pthread_join(acceptor->thread, NULL);
+  pthread_cond_destroy(&acceptor->work);
+  free(acceptor->rooms);
+  free(acceptor);
+}

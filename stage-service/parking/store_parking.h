@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evicted blocks at activation stores: the executor's seam (executor/parking.h) over sessions with the stores that one
+// plan of one stage uses.
+//
+//   bl_store_parking_create(&options, &parking, err);      // opens the sessions, reserves all rooms, or says who refused
+//   engine->parking = bl_store_parking_seam(parking);      // for the runs of this plan
+//   bl_store_parking_destroy(parking);                     // closes them: the rooms are free
+//
+// Every plan has sessions of its own, so that its rooms are reserved while the plan before still runs, and the memory of
+// a plan that is gone is really given back.
+//
+// A store that dies or falls silent in a run: its blocks are lost, further ones are dropped, and between runs it is asked
+// again once a second. A store that is back is used from the next run on.
+//
+// Thread: create and destroy from one; looks from any; the seam as parking.h says.
+#ifndef BALLAST_PARKING_STORE_PARKING_H
+#define BALLAST_PARKING_STORE_PARKING_H
+
+#include "client/client.h"
+#include "device/segments.h"
+#include "executor/parking.h"
+#include "schedule/holdings.h"
+
+typedef struct bl_store_parking bl_store_parking_t;
+
+typedef struct bl_store_parking_options {
+  const char *job;               // name under which the plan's memory is held at the stores
+  uint32_t stage;                // this one
+  const bl_holdings_t *holdings; // of the plan
+  const char *const *stores;     // [holdings->devices] addresses, by device
+  const uint64_t *evict_bytes;   // [holdings->devices] largest block that each stage evicts
+  const bl_segments_t *slots;    // of this stage; those that are there now are what blocks leave from
+  uint32_t own_slots;            // of them, what the plan uses
+  uint32_t virtual_stages, micro_batches;
+  uint64_t bytes_per_second; // of every path; 0: as fast as it goes
+  bl_client_path_t path;
+} bl_store_parking_options_t;
+
+// Waits for the stores, BL_ACCEPTOR_OPEN_MS at most. BL_UNAVAILABLE, BL_DEADLINE, BL_EXHAUSTED, ...: a store, named with
+// its address and the reason. On failure nothing is held anywhere.
+BL_MUST_USE bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, bl_store_parking_t **parking,
+                                                bl_error_t *err);
+void bl_store_parking_destroy(bl_store_parking_t *parking); // NULL is fine
+bl_parking_t *bl_store_parking_seam(bl_store_parking_t *parking);
+
+// For people who look at the stores: the step of the runs that follow.
+void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step);
+
+// Most rooms of the store of `device` in use at once in the last run; 0 where the plan uses none.
+uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device);
+// The first store that takes no blocks now: its device and why; false when all do.
+bool bl_store_parking_failed(bl_store_parking_t *parking, uint32_t *device, bl_error_t *why);
+
+typedef struct bl_store_parking_wait { // what the compute thread waits for
+  bool load;
+  uint32_t device; // whose store
+  uint32_t micro_batch;
+  uint64_t since_ns;
+} bl_store_parking_wait_t;
+// False: it waits for no store.
+bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t *wait);
+
+#endif

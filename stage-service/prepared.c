@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "prepared.h"
+
+#include "client/client.h"
+#include "sys/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// Sessions of one plan share memory at a store under this name.
+static void name_plan(const bl_engine_t *engine, uint64_t version, char name[BL_CLIENT_JOB_LENGTH + 1]) {
+  const char *job = engine->job.name != NULL ? engine->job.name : "run";
+  snprintf(name, BL_CLIENT_JOB_LENGTH + 1, "%.40s#%lu", job, version);
+}
+
+static bl_client_path_t path_of(const bl_job_t *job) {
+  switch (job->balance.data_path) {
+  case BL_JOB_DATA_PATH_SHM:
+    return BL_CLIENT_PATH_SHM;
+  case BL_JOB_DATA_PATH_TCP:
+    return BL_CLIENT_PATH_TCP;
+  default:
+    return BL_CLIENT_PATH_AUTO;
+  }
+}
+
+static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, const bl_holdings_t *holdings,
+                           bl_error_t *err) {
+  const bl_training_t *training = &engine->training;
+  char name[BL_CLIENT_JOB_LENGTH + 1];
+  name_plan(engine, prepared->plan->version, name);
+  uint64_t *evict_bytes = calloc(training->stage_count, sizeof *evict_bytes);
+  if (evict_bytes == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for plan %lu", prepared->plan->version);
+  }
+  for (uint32_t s = 0; s < training->stage_count; s++) {
+    evict_bytes[s] = training->stages[s].evict_bytes;
+  }
+  bl_store_parking_options_t options = {.job = name,
+                                        .stage = engine->stage,
+                                        .holdings = holdings,
+                                        .stores = (const char *const *)engine->job.services.stores.items,
+                                        .evict_bytes = evict_bytes,
+                                        .slots = &engine->slots,
+                                        .own_slots = prepared->own_slots,
+                                        .virtual_stages = training->schedule->virtual_stages,
+                                        .micro_batches = training->schedule->micro_batches,
+                                        .path = path_of(&engine->job)};
+  if (engine->job.balance.rate.set) {
+    options.bytes_per_second = (uint64_t)engine->job.balance.rate.value;
+  }
+  bl_status_t status = bl_store_parking_create(&options, &prepared->parking, err);
+  free(evict_bytes);
+  return status;
+}
+
+// Slots and rooms of a plan that trains.
+static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, bl_error_t *err) {
+  bl_holdings_t holdings;
+  bl_status_t status = bl_holdings_init(&holdings, prepared->plan->schedule, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  const uint32_t before = engine->slots.count;
+  prepared->own_slots = holdings.own[engine->stage];
+  if (prepared->own_slots > before) {
+    status = bl_engine_hold_slots(engine, prepared->own_slots, err);
+  }
+  if (status == BL_OK && holdings.evicted[engine->stage] > 0) {
+    status = reserve(prepared, engine, &holdings, err);
+    bl_error_t ignored;
+    if (status != BL_OK && bl_engine_hold_slots(engine, before, &ignored) != BL_OK) {
+      bl_log(BL_LOG_ERROR, "slots of a plan that was refused are kept: %s", ignored.text); // fewer always works
+    }
+  }
+  bl_holdings_cleanup(&holdings);
+  return status;
+}
+
+bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_request_t *request, bl_prepared_t **prepared,
+                               bl_error_t *err) {
+  bl_prepared_t *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for plan %lu", request->version);
+  }
+  bl_executor_plan_request_t whole = *request;
+  whole.stage = engine->stage;
+  whole.configured = engine->training.schedule;
+  whole.slots = engine->slot_count;
+  whole.edges = engine->edge_count;
+  whole.parks = engine->job.services.stores.count > 0;
+  whole.recomputes = engine->training.layout.recompute == BL_RECOMPUTE_FULL;
+  made->stores = (uint32_t)engine->job.services.stores.count;
+  bl_status_t status = bl_executor_plan_create(&whole, &made->plan, err);
+  if (status == BL_OK && request->kind == BL_RUN_TRAIN) {
+    status = take(made, engine, err);
+  }
+  if (status != BL_OK) {
+    bl_prepared_destroy(made);
+    return status;
+  }
+  *prepared = made;
+  return BL_OK;
+}
+
+void bl_prepared_destroy(bl_prepared_t *prepared) {
+  if (prepared == NULL) {
+    return;
+  }
+  bl_store_parking_destroy(prepared->parking);
+  bl_executor_plan_destroy(prepared->plan);
+  free(prepared);
+}
+
+void bl_prepared_use(const bl_prepared_t *prepared, bl_engine_t *engine) {
+  if (prepared->plan->kind == BL_RUN_TRAIN && engine->slots.count > prepared->own_slots) {
+    bl_error_t err;
+    if (bl_engine_hold_slots(engine, prepared->own_slots, &err) != BL_OK) {
+      bl_log(BL_LOG_ERROR, "slots of the plan before are kept: %s", err.text);
+    }
+  }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan made ready on a stage: its operations, the stage's own slots in it, and the rooms that it reserves at stores.
+//
+//   bl_prepared_create(engine, &request, &prepared, err);    // slots are there, rooms are reserved; or nothing changed
+//   bl_prepared_use(prepared, engine);                       // from its first run on: no more slots than it needs
+//   bl_prepared_destroy(prepared);                           // its rooms are free
+//
+// The next plan is made ready while the one before still counts: until that is destroyed, both have what they need.
+//
+// Thread: the compute thread, or any while nothing runs.
+#ifndef BALLAST_STAGE_SERVICE_PREPARED_H
+#define BALLAST_STAGE_SERVICE_PREPARED_H
+
+#include "executor/engine.h"
+#include "executor/plan.h"
+#include "parking/store_parking.h"
+
+typedef struct bl_prepared {
+  bl_executor_plan_t *plan;
+  bl_store_parking_t *parking; // NULL: nothing is evicted
+  uint32_t own_slots;
+  uint32_t stores; // devices with a store, 0: the job has none
+} bl_prepared_t;
+
+// Fills in what `request` lacks of the stage. As bl_executor_plan_create, bl_engine_hold_slots and
+// bl_store_parking_create.
+BL_MUST_USE bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_request_t *request,
+                                           bl_prepared_t **prepared, bl_error_t *err);
+void bl_prepared_destroy(bl_prepared_t *prepared); // NULL is fine
+void bl_prepared_use(const bl_prepared_t *prepared, bl_engine_t *engine);
+
+#endif

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stores of a run as the driver sees them: which process serves each, asked once a second. What is reserved there is
+// the stages' affair.
+//
+//   bl_stores_create(rpc, addresses, count, &stores, err);
+//   bl_stores_tick(stores, now_ms);                    // often
+//   bl_stores_get(stores, device).process
+//
+// Thread: the loop's.
+#ifndef BALLAST_DRIVER_STORES_WIRE_H
+#define BALLAST_DRIVER_STORES_WIRE_H
+
+#include "rpc/channel.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct bl_stores bl_stores_t;
+
+typedef struct bl_store_view {
+  const char *address;
+  int64_t process; // pid; 0: it has not answered yet
+  bool reachable;  // it answered the last time
+  bool draining;
+} bl_store_view_t;
+
+// `addresses` by device, copied. BL_INVALID: not an address. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_stores_create(bl_rpc_t *rpc, const char *const *addresses, size_t count,
+                                         bl_stores_t **stores, bl_error_t *err);
+void bl_stores_destroy(bl_stores_t *stores); // NULL is fine
+void bl_stores_tick(bl_stores_t *stores, uint64_t now_ms);
+size_t bl_stores_count(const bl_stores_t *stores); // 0 for NULL
+bl_store_view_t bl_stores_get(const bl_stores_t *stores, size_t device);
+// Whether every store has answered or failed to once: before, processes are not known.
+bool bl_stores_known(const bl_stores_t *stores);
+
+#endif
