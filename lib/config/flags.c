@@ -169,7 +169,19 @@ bl_status_t bl_flags_parse(const bl_flags_t *flags, int argc, char *const *argv,
   return check_complete(&parser);
 }
 
+static bl_flags_visit_fn diverted;
+static void *diverted_context;
+
+void bl_flags_divert_help(bl_flags_visit_fn visit, void *context) {
+  diverted = visit;
+  diverted_context = context;
+}
+
 void bl_flags_print_help(const bl_flags_t *flags, FILE *stream) {
+  if (diverted != NULL) {
+    diverted(flags, diverted_context);
+    return;
+  }
   fprintf(stream, "usage: %s %s\n\n", flags->program, flags->usage);
   bl__print_wrapped(flags->about, 0, 0, stream);
   fputc('\n', stream);

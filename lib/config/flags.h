@@ -47,5 +47,13 @@ typedef struct bl_flags_result {
 BL_MUST_USE bl_status_t bl_flags_parse(const bl_flags_t *flags, int argc, char *const *argv, void *values,
                                        bl_flags_result_t *result, bl_error_t *err);
 void bl_flags_print_help(const bl_flags_t *flags, FILE *stream);
+// The same as a section of a manual page, and of a Markdown document.
+void bl_flags_print_man(const bl_flags_t *flags, FILE *stream);
+void bl_flags_print_markdown(const bl_flags_t *flags, FILE *stream);
+
+// From now on bl_flags_print_help hands the flags to `visit` instead of printing, so that one who asks every verb for
+// its help sees all tables of a program; NULL: prints again. Main thread.
+typedef void (*bl_flags_visit_fn)(const bl_flags_t *flags, void *context);
+void bl_flags_divert_help(bl_flags_visit_fn visit, void *context);
 
 #endif

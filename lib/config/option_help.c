@@ -29,7 +29,7 @@ void bl__print_wrapped(const char *text, size_t column, size_t indent, FILE *str
   fputc('\n', stream);
 }
 
-static const char *type_word(const bl_option_t *row) {
+const char *bl__option_argument(const bl_option_t *row) {
   if (row->argument != NULL) {
     return row->argument;
   }
@@ -107,7 +107,7 @@ void bl__option_print_help(const bl_option_t *row, const char *prefix, FILE *str
     snprintf(letter, sizeof letter, "-%c, ", row->letter);
   }
   int length = snprintf(left, sizeof left, "  %s%s%s%s%s", letter, prefix, row->name, is_switch ? "" : " ",
-                        is_switch ? "" : type_word(row));
+                        is_switch ? "" : bl__option_argument(row));
   describe(row, text, sizeof text);
   if (length + 2 > HELP_COLUMN) {
     fprintf(stream, "%s\n%*s", left, HELP_COLUMN, "");
@@ -152,7 +152,8 @@ static void print_cell(const char *text, FILE *stream) {
 static void print_markdown_row(const bl_option_t *row, FILE *stream) {
   char choices[512], range[BL__RANGE_TEXT];
   fprintf(stream, "| `%s` | ", row->name);
-  print_cell(row->type == BL_OPTION_ENUM ? choices_text(row, choices, sizeof choices) : type_word(row), stream);
+  print_cell(row->type == BL_OPTION_ENUM ? choices_text(row, choices, sizeof choices) : bl__option_argument(row),
+             stream);
   bl__range_format(row, range);
   fprintf(stream, "%s%s%s%s | ", range[0] != '\0' ? " in " : "", range, row->unit != NULL ? " " : "",
           row->unit != NULL ? row->unit : "");

@@ -9,5 +9,7 @@
 void bl__option_print_help(const bl_option_t *row, const char *prefix, FILE *stream);
 // Prints `text` wrapped, the first line beginning at `column`, the next ones indented by `indent`.
 void bl__print_wrapped(const char *text, size_t column, size_t indent, FILE *stream);
+// What stands for the value of a row: "ADDR", "N".
+const char *bl__option_argument(const bl_option_t *row);
 
 #endif

@@ -18,7 +18,7 @@
 #define DRAIN_MS 2000 // for calls that are under way at the end
 
 const char *const bl_daemon_log_formats[] = {"text", "json", NULL};
-const char *const bl_daemon_describable[] = {"", "metrics", NULL};
+const char *const bl_daemon_describable[] = {"", "metrics", "flags", "man", NULL};
 
 struct bl_daemon {
   const bl_daemon_options_t *options;
@@ -340,6 +340,24 @@ static int run(const bl_daemon_options_t *options) {
   return self.exit_code;
 }
 
+static void describe(const bl_daemon_options_t *options) {
+  const bl_flags_t *flags = options->flags;
+  switch (options->common->describe) {
+  case 1:
+    bl_board_print_markdown(options->metrics, options->metric_count, stdout);
+    break;
+  case 2:
+    bl_flags_print_markdown(flags, stdout);
+    break;
+  default:
+    printf(".TH %s 1 \"\" \"Ballast %s\" \"Ballast\"\n.SH NAME\n%s \\- a service of Ballast\n.SH SYNOPSIS\n",
+           flags->program, bl_version(), flags->program);
+    bl_flags_print_man(flags, stdout);
+    printf(".SH SEE ALSO\n.BR ballastctl (1)\n");
+    break;
+  }
+}
+
 int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv) {
   const bl_flags_t *flags = options->flags;
   bl_log_init(flags->program, BL_LOG_INFO);
@@ -354,8 +372,8 @@ int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv) {
     bl_flags_print_help(flags, stdout);
   } else if (options->common->version) {
     bl_version_print(flags->program, stdout);
-  } else if (options->common->describe == 1) {
-    bl_board_print_markdown(options->metrics, options->metric_count, stdout);
+  } else if (options->common->describe != 0) {
+    describe(options);
   } else {
     bl_log_json(options->common->log_format == 1);
     exit_code = run(options);

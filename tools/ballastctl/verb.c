@@ -21,7 +21,41 @@ static void print_verbs(const char *program, const bl_ctl_verb_t *verbs, size_t 
         stream);
 }
 
+static const bl_ctl_verb_t *root;
+static size_t root_count;
+static bool visiting;
+
+static void visit_verbs(const bl_ctl_verb_t *verbs, size_t verb_count) {
+  char help[] = "--help", *words[] = {help, NULL};
+  for (size_t i = 0; i < verb_count; i++) {
+    if (verbs[i].summary != NULL) {
+      (void)verbs[i].run(1, words);
+    }
+  }
+}
+
+void bl_ctl_visit(bl_flags_visit_fn visit, void *context) {
+  visiting = true;
+  bl_flags_divert_help(visit, context);
+  visit_verbs(root, root_count);
+  bl_flags_divert_help(NULL, NULL);
+  visiting = false;
+}
+
+const bl_ctl_verb_t *bl_ctl_verbs(size_t *count) {
+  *count = root_count;
+  return root;
+}
+
 int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb_count, int argc, char *const *argv) {
+  if (root == NULL) {
+    root = verbs;
+    root_count = verb_count;
+  }
+  if (visiting) { // a group of verbs was asked for its help
+    visit_verbs(verbs, verb_count);
+    return 0;
+  }
   if (argc == 0) {
     print_verbs(program, verbs, verb_count, stderr);
     return bl_status_exit_code(BL_INVALID);

@@ -16,6 +16,7 @@
 #define BALLAST_BALLASTCTL_VERB_H
 
 #include "base/error.h"
+#include "config/flags.h"
 
 #include <stddef.h>
 
@@ -29,6 +30,11 @@ typedef struct bl_ctl_verb {
 // Runs the verb that argv[0] names; --help lists them, an unknown one names the nearest. `program` is what the user
 // typed so far, for messages.
 int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb_count, int argc, char *const *argv);
+
+// Visits the flags of every verb, those of groups of verbs one by one, in order; the verbs are those of the first
+// bl_ctl_dispatch, the program's. For completions and manuals.
+void bl_ctl_visit(bl_flags_visit_fn visit, void *context);
+const bl_ctl_verb_t *bl_ctl_verbs(size_t *count);
 
 // Ends a verb: prints the error, if it is one, as "ballastctl: TEXT" and returns the exit code of `err->status`.
 int bl_ctl_finish(bl_status_t status, const bl_error_t *err);

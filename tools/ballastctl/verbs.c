@@ -24,6 +24,8 @@ int main(int argc, char **argv) {
       bl_ctl_plan_verb,
       bl_ctl_estimate_verb,
       bl_ctl_configuration_verb,
+      bl_ctl_completion_verb,
+      bl_ctl_manual_verb,
       bl_ctl_version_verb,
   };
   // clang-format on

@@ -5,6 +5,7 @@
 
 #include "verb.h"
 
+extern const bl_ctl_verb_t bl_ctl_completion_verb;
 extern const bl_ctl_verb_t bl_ctl_configuration_verb;
 extern const bl_ctl_verb_t bl_ctl_dashboard_verb;
 extern const bl_ctl_verb_t bl_ctl_doctor_verb;
@@ -12,6 +13,7 @@ extern const bl_ctl_verb_t bl_ctl_drain_verb;
 extern const bl_ctl_verb_t bl_ctl_estimate_verb;
 extern const bl_ctl_verb_t bl_ctl_health_verb;
 extern const bl_ctl_verb_t bl_ctl_leases_verb;
+extern const bl_ctl_verb_t bl_ctl_manual_verb;
 extern const bl_ctl_verb_t bl_ctl_plan_verb;
 extern const bl_ctl_verb_t bl_ctl_policy_verb;
 extern const bl_ctl_verb_t bl_ctl_run_verb;
