@@ -5,8 +5,11 @@
 #include "loop/lifeline.h"
 #include "loop/signal.h"
 #include "loop/timer.h"
+#include "sys/clock.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -101,6 +104,62 @@ typedef struct again {
   unsigned *timer_fired;
 } again_t;
 
+static void on_stop(bl_timer_t *timer, void *context) {
+  (void)timer;
+  bl_loop_stop(context);
+}
+
+// A dialogue: the next message comes when the one before was handled and a while has passed that grows from nothing to
+// longer than the loop stays awake. One that is not heard never ends it.
+enum { TURNS = 3000, LONGEST_NS = 250000 };
+
+typedef struct dialogue {
+  bl_message_t message;
+  bl_loop_t *loop;
+  sem_t handled;
+  unsigned count;
+} dialogue_t;
+
+static void on_turn(bl_message_t *message) {
+  dialogue_t *dialogue = BL_MESSAGE_OWNER(message, dialogue_t, message);
+  dialogue->count++;
+  sem_post(&dialogue->handled);
+}
+
+static void *talk(void *argument) {
+  dialogue_t *dialogue = argument;
+  for (unsigned i = 0; i < TURNS; i++) {
+    uint64_t until_ns = bl_clock_now_ns() + (uint64_t)LONGEST_NS * i / TURNS;
+    while (bl_clock_now_ns() < until_ns) {
+      sched_yield();
+    }
+    bl_loop_post(dialogue->loop, &dialogue->message);
+    while (sem_wait(&dialogue->handled) != 0) {
+    }
+  }
+  bl_loop_stop(dialogue->loop);
+  return NULL;
+}
+
+static void a_loop_that_falls_asleep_misses_nothing(void **state) {
+  dialogue_t dialogue = {.message = {.handle = on_turn}, .loop = *state};
+  sem_init(&dialogue.handled, 0, 0);
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, talk, &dialogue), 0);
+  bl_loop_run(*state);
+  pthread_join(thread, NULL);
+  sem_destroy(&dialogue.handled);
+  assert_int_equal(dialogue.count, TURNS);
+  // Nothing to do: no processor time.
+  uint64_t before_ns = bl_clock_cpu_ns();
+  bl_timer_t *timer;
+  assert_int_equal(bl_timer_create(*state, on_stop, *state, &timer, NULL), BL_OK);
+  bl_timer_start(timer, 300, 0);
+  bl_loop_run(*state);
+  bl_timer_destroy(timer);
+  assert_true(bl_clock_cpu_ns() - before_ns < 100u * BL_NS_PER_MS);
+}
+
 static void on_again(bl_message_t *message) {
   again_t *again = BL_MESSAGE_OWNER(message, again_t, message);
   if (again->left-- > 0 && *again->timer_fired == 0) {
@@ -111,11 +170,6 @@ static void on_again(bl_message_t *message) {
 static void on_count(bl_timer_t *timer, void *context) {
   (void)timer;
   ++*(unsigned *)context;
-}
-
-static void on_stop(bl_timer_t *timer, void *context) {
-  (void)timer;
-  bl_loop_stop(context);
 }
 
 // A message that posts itself again for ever must not keep a timer from firing.
@@ -257,6 +311,7 @@ static void a_ready_line_is_written_and_closed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(messages_of_a_thread_arrive_once_and_in_order, start, stop),
+      cmocka_unit_test_setup_teardown(a_loop_that_falls_asleep_misses_nothing, start, stop),
       cmocka_unit_test_setup_teardown(endless_messages_leave_room_for_timers, start, stop),
       cmocka_unit_test_setup_teardown(drain_handles_what_handlers_post, start, stop),
       cmocka_unit_test_setup_teardown(a_stop_before_run_is_kept, start, stop),
