@@ -13,7 +13,7 @@
 
 typedef struct arguments {
   bl_daemon_arguments_t common;
-  char *data_listen, *data_advertise;
+  char *data_listen, *data_advertise, *core_tokens;
   int64_t core;
 } arguments_t;
 
@@ -38,6 +38,12 @@ static const bl_option_t rows[] = {
      .minimum = -1,
      .maximum = 65535,
      .help = "Pin the compute threads to the cores from this one on; -1 leaves them to the scheduler."},
+    {.name = "core-tokens",
+     .type = BL_OPTION_PATH,
+     .offset = ROW(core_tokens),
+     .help =
+         "File through which the stages of one machine take turns where they are more than its cores; made where it is "
+         "not there."},
 };
 
 static const bl_flags_t flags = {
@@ -98,7 +104,8 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                 .tcp_advertise = self->arguments.data_advertise,
                                 .tls = bl_daemon_tls(daemon),
                                 .plaintext_ok = self->arguments.common.tls.plaintext,
-                                .first_core = (int32_t)self->arguments.core};
+                                .first_core = (int32_t)self->arguments.core,
+                                .core_tokens = self->arguments.core_tokens};
   status = bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);
   if (status == BL_OK) {
     bl_service_set_board(self->service, bl_daemon_board(daemon));

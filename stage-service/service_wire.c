@@ -459,6 +459,25 @@ static void describe_run(const bl_stage_t *stage, Ballast__V1__StageStatusRespon
   }
 }
 
+// The wait for a core that other stages of this machine have; returns how many there are, 0 or 1.
+static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_hub_wait_t *wait) {
+  const bl_run_progress_t *progress = bl_stage_progress(stage);
+  const uint64_t since_ns = atomic_load(&progress->core_since_ns);
+  if (since_ns == 0 || engine->core_tokens == NULL) {
+    return 0;
+  }
+  const uint32_t holder = bl_core_tokens_holder(engine->core_tokens);
+  *wait = (bl_hub_wait_t){
+      .since_ns = since_ns, .peer = -1, .micro_batch = (int32_t)atomic_load(&progress->core_micro_batch)};
+  if (holder < BL_CORE_TOKENS_MEMBERS) {
+    wait->peer = (int32_t)holder;
+    snprintf(wait->what, sizeof wait->what, "a core, which stage %u has", holder);
+  } else {
+    snprintf(wait->what, sizeof wait->what, "a core");
+  }
+  return 1;
+}
+
 static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   (void)input;
   bl_service_t *self = context;
@@ -487,8 +506,9 @@ static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
     bl_paths_to_wire(engine->hub, &paths);
     output.paths = paths.pointers;
     output.n_paths = paths.count;
-    size_t count = bl_hub_waits(engine->hub, waits, WAITS);
-    output.n_waits = count < WAITS ? count : WAITS;
+    size_t count = bl_hub_waits(engine->hub, waits, WAITS - 1);
+    output.n_waits = count < WAITS - 1 ? count : WAITS - 1;
+    output.n_waits += core_wait(self->stage, engine, &waits[output.n_waits]);
     for (size_t i = 0; i < output.n_waits; i++) {
       messages[i] = (Ballast__V1__Wait)BALLAST__V1__WAIT__INIT;
       messages[i].what = waits[i].what;

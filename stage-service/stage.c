@@ -237,6 +237,7 @@ static void configure_work(bl_task_t *task) {
                                  .resume_digest = stage->resume_digest,
                                  .stage = stage->rank,
                                  .first_core = stage->options.first_core,
+                                 .core_tokens = stage->options.core_tokens,
                                  .unix_path = stage->options.unix_path,
                                  .tcp_host = stage->options.tcp_host,
                                  .tcp_advertise = stage->options.tcp_advertise,

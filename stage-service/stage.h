@@ -40,7 +40,8 @@ typedef struct bl_stage_options {
   const char *tcp_advertise; // NULL: tcp_host
   bl_tls_t *tls;             // of the data path on tcp; NULL: plaintext
   bool plaintext_ok;
-  int32_t first_core; // pin the compute thread from this core on; -1: do not pin
+  int32_t first_core;      // pin the compute thread from this core on; -1: do not pin
+  const char *core_tokens; // file of the tokens for cores; NULL: none
   bl_stage_observer_t observer;
 } bl_stage_options_t;
 

@@ -73,7 +73,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS 60 // rows of the table; the compiler checks it
+#define BL_JOB_KEYS 61 // rows of the table; the compiler checks it
 
 typedef struct bl_job {
   char *name;
@@ -114,7 +114,8 @@ typedef struct bl_job {
     bl_int_list_t layers_per_stage; // one entry per virtual stage, in model order; empty: as even as possible
     bl_job_attention_t attention;
     bl_job_recompute_t recompute;
-    int64_t threads; // per stage
+    int64_t threads;         // per stage
+    bl_optional_int_t cores; // that the stages of one machine share; not set: as many as it has
     bl_job_device_t device;
   } pipeline;
   struct {

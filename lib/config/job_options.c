@@ -301,6 +301,15 @@ static const bl_option_t rows[] = {
      .preset = "1",
      IN(1, 4096),
      .help = "Compute threads of each stage."},
+    {.name = "pipeline.cores",
+     .type = BL_OPTION_INT,
+     AT(pipeline.cores),
+     OPTIONAL,
+     IN(1, 65536),
+     .preset_help = "the processors of the machine / threads",
+     .help = "Of stages on one machine, as in a local run, at most so many compute at a time, in the order of asking. "
+             "Given "
+             "only where it matters: with no more stages than cores nobody waits."},
     {.name = "pipeline.device",
      .type = BL_OPTION_ENUM,
      AT(pipeline.device),

@@ -52,6 +52,27 @@ static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t
   return status;
 }
 
+// Tokens for the cores of this machine, where it has fewer than stages.
+static bl_status_t share_cores(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
+  const bl_job_t *job = &engine->job;
+  if (options->first_core >= 0) { // whoever pins stages has given out the cores
+    return BL_OK;
+  }
+  if (options->core_tokens == NULL) {
+    return job->pipeline.cores.set
+               ? bl_error_set(err, BL_INVALID,
+                              "pipeline.cores: this stage has no file to share tokens for cores in; start "
+                              "the stages of one machine with the same --core-tokens, or remove the key")
+               : BL_OK;
+  }
+  int64_t cores = bl_thread_processors() / job->pipeline.threads;
+  cores = job->pipeline.cores.set ? job->pipeline.cores.value : cores > 0 ? cores : 1;
+  if ((int64_t)engine->training.stage_count <= cores) {
+    return BL_OK;
+  }
+  return bl_core_tokens_attach(options->core_tokens, (uint32_t)cores, engine->stage, &engine->core_tokens, err);
+}
+
 // Stage that holds the embedding (first) or the head (last virtual stage).
 static uint32_t stage_at_end(const bl_training_t *training, bool last) {
   const bl_schedule_t *schedule = training->schedule;
@@ -369,6 +390,9 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
     status = prepare_snapshot(made, err);
   }
   if (status == BL_OK) {
+    status = share_cores(made, options, err);
+  }
+  if (status == BL_OK) {
     status = create_hub(made, options, err);
   }
   if (status == BL_OK) {
@@ -387,6 +411,7 @@ void bl_engine_destroy(bl_engine_t *engine) {
     return;
   }
   bl_trace_destroy(engine->trace);
+  bl_core_tokens_detach(engine->core_tokens);
   if (engine->hub != NULL) {
     bl_hub_destroy(engine->hub); // before the arenas that it sends from
   }

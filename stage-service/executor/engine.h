@@ -26,6 +26,7 @@
 #include "executor/parking.h"
 #include "job/training.h"
 #include "observe/trace.h"
+#include "sys/core_tokens.h"
 
 #include <stdint.h>
 
@@ -36,6 +37,7 @@ typedef struct bl_engine_options {
   uint64_t resume_digest; // of that checkpoint (job/checkpoint.h)
   uint32_t stage;
   int32_t first_core;        // pin the compute thread to `pipeline.threads` cores from this one on; -1: do not
+  const char *core_tokens;   // file of the tokens that stages of this machine share; NULL: none
   const char *unix_path;     // socket of the data path; NULL: no shared memory
   const char *tcp_host;      // where the data path listens; NULL: no tcp
   const char *tcp_advertise; // what peers should connect to; NULL: tcp_host
@@ -109,6 +111,8 @@ typedef struct bl_engine {
   bl_parking_t *parking;        // where evicted blocks go; set by the owner between runs, NULL: nowhere
   bl_engine_block_t *blocks;    // [chunk_count * micro_batches]
   bl_engine_leaving_t *leaving; // [slot_count]
+
+  bl_core_tokens_t *core_tokens; // taken for each operation; NULL: every stage has a core of its own
 
   bl_hub_t *hub;
   bl_trace_t *trace; // of the last run

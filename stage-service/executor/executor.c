@@ -206,6 +206,31 @@ static bl_status_t wait_ready(pass_t *pass, size_t index, const bl_planned_op_t 
   return status == BL_OK ? bl_edges_wait(&pass->edges, op, err) : status;
 }
 
+static bool cancelled(void *context) {
+  const pass_t *pass = context;
+  return atomic_load_explicit(&pass->progress->cancelled, memory_order_relaxed);
+}
+
+// A core to compute on, where stages share them.
+static bl_status_t take_core(pass_t *pass, uint32_t micro_batch, bl_error_t *err) {
+  if (pass->engine->core_tokens == NULL) {
+    return BL_OK;
+  }
+  uint64_t start_ns = bl_stall_begin(&pass->stall);
+  atomic_store_explicit(&pass->progress->core_micro_batch, micro_batch, memory_order_relaxed);
+  atomic_store_explicit(&pass->progress->core_since_ns, start_ns, memory_order_relaxed);
+  bool taken = bl_core_tokens_acquire(pass->engine->core_tokens, cancelled, pass);
+  atomic_store_explicit(&pass->progress->core_since_ns, 0, memory_order_relaxed);
+  bl_stall_end(&pass->stall, "core", micro_batch, start_ns);
+  return taken ? BL_OK : bl_error_set(err, BL_CANCELLED, "the attempt was given up");
+}
+
+static void give_core(pass_t *pass) {
+  if (pass->engine->core_tokens != NULL) {
+    bl_core_tokens_release(pass->engine->core_tokens);
+  }
+}
+
 static void count_slots(pass_t *pass, const bl_planned_op_t *op) {
   bl_stage_counters_t *counters = &pass->vote->counters;
   if (takes_slot(op)) {
@@ -218,10 +243,14 @@ static void count_slots(pass_t *pass, const bl_planned_op_t *op) {
 static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
   const bl_planned_op_t *op = &pass->run->plan->stage.ops[index];
-  if (atomic_load_explicit(&pass->progress->cancelled, memory_order_relaxed)) {
+  const bool computes = bl_verb_computes((bl_verb_t)op->op.verb);
+  if (cancelled(pass)) {
     return bl_error_set(err, BL_CANCELLED, "the attempt was given up");
   }
   bl_status_t status = wait_ready(pass, index, op, err);
+  if (status == BL_OK && computes) {
+    status = take_core(pass, op->op.micro_batch, err);
+  }
   if (status != BL_OK) {
     return status;
   }
@@ -232,10 +261,13 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
     status = engine->ops->status(engine->compute, err);
   }
   uint64_t end_ns = bl_clock_now_ns();
+  if (computes) {
+    give_core(pass);
+  }
   if (op->op.verb != BL_VERB_E) { // its slot is free when the block has left
     pass->stall.slots_in_use -= op->releases_slot;
   }
-  if (bl_verb_computes((bl_verb_t)op->op.verb)) { // E and L count their own
+  if (computes) { // E and L count their own
     pass->vote->counters.busy_ns += end_ns - start_ns - (pass->stall.total_ns - stalled_ns);
   }
   char cell[BL_OP_TEXT];

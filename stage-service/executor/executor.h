@@ -23,9 +23,11 @@ typedef struct bl_run {
 } bl_run_t;
 
 typedef struct bl_run_progress {
-  _Atomic uint32_t done;       // operations finished
-  _Atomic uint32_t slots;      // in use
-  _Atomic uint64_t waiting_ns; // since when it waits for a peer or a store; 0: it computes
+  _Atomic uint32_t done;          // operations finished
+  _Atomic uint32_t slots;         // in use
+  _Atomic uint64_t waiting_ns;    // since when it waits for a peer or a store; 0: it computes
+  _Atomic uint64_t core_since_ns; // since when it waits for a core; 0: it does not
+  _Atomic uint32_t core_micro_batch;
   atomic_bool cancelled;
 } bl_run_progress_t;
 

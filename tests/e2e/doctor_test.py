@@ -28,25 +28,30 @@ def main():
             code, rows, text = doctor(folder)
             assert code == 0 and {row["who"] for row in rows} == {"driver", "stage 0", "stage 1", "stage 2"}, (rows, text)
             victim = ballast.read_report(report)[0]["stages"][1]["pid"]
-            os.kill(victim, signal.SIGSTOP)
-            try:
-                def stuck():
-                    code, rows, text = doctor(folder)
-                    silent = [row for row in rows if row["who"] == "stage 1" and row["state"] == "does not answer"]
-                    waiting = [row for row in rows if row.get("peer") == 1 and row.get("seconds", 0) > 0.2]
-                    return code == 9 and silent and waiting and (silent, waiting, text)
 
-                silent, waiting, text = ballast.wait_until(stuck, 7, "doctor did not find the stopped stage")
-            finally:
-                os.kill(victim, signal.SIGCONT)
+            def stuck():
+                code, rows, text = doctor(folder)
+                silent = [row for row in rows if row["who"] == "stage 1" and row["state"] == "does not answer"]
+                waiting = [row for row in rows if row.get("peer") == 1 and row.get("seconds", 0) > 0.2]
+                return code == 9 and silent and (silent, waiting, text)
+
+            waiting = []
+            while not waiting:  # between two steps no other stage waits for it: then again
+                os.kill(victim, signal.SIGSTOP)
+                try:
+                    silent, waiting, text = ballast.wait_until(stuck, 60, "doctor did not find the stopped stage")
+                finally:
+                    os.kill(victim, signal.SIGCONT)
+                lines = len(ballast.read_report(report))
+                ballast.wait_until(lambda: len(ballast.read_report(report)) > lines, 60, "the run did not go on")
             assert silent[0]["cause"] and f"pid {victim}" in text, (silent, text)
             for row in waiting:
                 assert row["who"] in ("stage 0", "stage 2") and "stage 1" in row["waits_for"], row
                 assert row["micro_batch"] in range(8), row
             print(f"{waiting[0]['who']} waits for {waiting[0]['waits_for']}, micro-batch {waiting[0]['micro_batch']}")
             lines = len(ballast.read_report(report))
-            ballast.wait_until(lambda: len(ballast.read_report(report)) > lines + 1, 10, "the run did not go on")
-            ballast.wait_until(lambda: doctor(folder)[0] == 0, 5, "doctor is not content")
+            ballast.wait_until(lambda: len(ballast.read_report(report)) > lines + 1, 60, "the run did not go on")
+            ballast.wait_until(lambda: doctor(folder)[0] == 0, 60, "doctor is not content")
         finally:
             os.killpg(run.pid, signal.SIGINT)
             assert run.wait(30) in (0, 130)

@@ -306,6 +306,8 @@ static void start_again(bl_timer_t *timer, void *context) {
 bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err) {
   char path[PATH_MAX];
   const char *program = program_path("stage-service", path);
+  char tokens[BL_CTL_RUN_PATH_BYTES]; // goes with the folder
+  bl_ctl_run_folder_path(fleet->options.folder, "cores", tokens);
   for (size_t i = 0; i < fleet->stage_count; i++) {
     process_t *process = &fleet->stages[i];
     const char *const argv[] = {program,
@@ -313,6 +315,8 @@ bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err) {
                                 process->address,
                                 "--health-listen",
                                 process->health_address,
+                                "--core-tokens",
+                                tokens,
                                 "--lifeline-fd",
                                 BL_CHILD_LIFELINE_FD_TEXT,
                                 "--ready-fd",

@@ -174,6 +174,7 @@ bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
   }
   uint32_t cores = p->local ? cores_of_machine() / (uint32_t)p->job->pipeline.threads : 0;
   cores = p->local && cores == 0 ? 1 : cores;
+  cores = p->job->pipeline.cores.set ? (uint32_t)p->job->pipeline.cores.value : cores;
   bl_profile_t profile;
   bool input_shows = p->local && cores >= p->stage_count;
   bl_status_t status =

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sys/core_tokens.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS_PER_MS 1000000L
+#define NS_PER_S  1000000000L
+#define MAGIC     UINT64_C(0x424c434f52453101) // changes with the layout
+
+enum { IDLE, WAITS, HOLDS };
+
+typedef struct {
+  pthread_mutex_t alive;  // held by the member as long as it lives
+  _Atomic uint32_t state; // a futex; written under the lock
+  uint32_t after;         // the next in the queue, from 1; 0: none
+} member_t;
+
+typedef struct {
+  uint64_t magic;
+  pthread_mutex_t lock; // of all below
+  uint32_t cores, running;
+  uint32_t first, last; // of the queue, members from 1; 0: empty
+  member_t members[BL_CORE_TOKENS_MEMBERS];
+} shared_t;
+
+struct bl_core_tokens {
+  shared_t *shared;
+  uint32_t member;
+  pthread_t thread;
+};
+
+static bl_status_t fail(bl_error_t *err, const char *path, const char *what) {
+  return bl_error_set(err, bl_status_from_errno(errno), "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+// ---- queue, under the lock ----
+
+// Takes a mutex whose holder may have died with it. What the lock guards is set right by drop_dead.
+static void lock(shared_t *shared) {
+  if (pthread_mutex_lock(&shared->lock) == EOWNERDEAD) {
+    pthread_mutex_consistent(&shared->lock);
+  }
+}
+
+// The same, giving up when asked: whoever has the lock may be stopped.
+static bool lock_unless(shared_t *shared, bool (*give_up)(void *context), void *context) {
+  for (;;) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += BL_CORE_TOKENS_LOOK_MS * NS_PER_MS;
+    until.tv_sec += until.tv_nsec / NS_PER_S;
+    until.tv_nsec %= NS_PER_S;
+    const int result = pthread_mutex_timedlock(&shared->lock, &until);
+    if (result == EOWNERDEAD) {
+      pthread_mutex_consistent(&shared->lock);
+    }
+    if (result == 0 || result == EOWNERDEAD) {
+      return true;
+    }
+    if (give_up(context)) {
+      return false;
+    }
+  }
+}
+
+static bool is_dead(member_t *member) {
+  const int result = pthread_mutex_trylock(&member->alive);
+  if (result == EBUSY) {
+    return false;
+  }
+  if (result == EOWNERDEAD) {
+    pthread_mutex_consistent(&member->alive);
+  }
+  if (result == 0 || result == EOWNERDEAD) {
+    pthread_mutex_unlock(&member->alive);
+  }
+  return true;
+}
+
+// The queue and the count are made again from the states of those who live, in the order there is: what a member that
+// died within the lock left half done does not matter.
+static void drop_dead(shared_t *shared, uint32_t self) {
+  uint32_t queue[BL_CORE_TOKENS_MEMBERS], count = 0;
+  bool queued[BL_CORE_TOKENS_MEMBERS] = {false};
+  for (uint32_t at = shared->first; at != 0 && count < BL_CORE_TOKENS_MEMBERS && !queued[at - 1];
+       at = shared->members[at - 1].after) {
+    queued[at - 1] = true;
+    queue[count++] = at - 1;
+  }
+  shared->running = 0;
+  shared->first = shared->last = 0;
+  for (uint32_t i = 0; i < BL_CORE_TOKENS_MEMBERS; i++) {
+    member_t *member = &shared->members[i];
+    if (member->state != IDLE && i != self && is_dead(member)) {
+      member->state = IDLE;
+    }
+    shared->running += member->state == HOLDS;
+    if (member->state == WAITS && !queued[i]) {
+      queue[count++] = i;
+    }
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    if (shared->members[queue[i]].state != WAITS) {
+      continue;
+    }
+    shared->members[queue[i]].after = 0;
+    if (shared->last != 0) {
+      shared->members[shared->last - 1].after = queue[i] + 1;
+    } else {
+      shared->first = queue[i] + 1;
+    }
+    shared->last = queue[i] + 1;
+  }
+}
+
+static void wake(member_t *member) {
+  (void)syscall(SYS_futex, &member->state, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+// Gives free tokens to the first of the queue.
+static void grant(shared_t *shared) {
+  while (shared->running < shared->cores && shared->first != 0) {
+    member_t *member = &shared->members[shared->first - 1];
+    shared->first = member->after;
+    shared->last = shared->first == 0 ? 0 : shared->last;
+    shared->running++;
+    member->state = HOLDS;
+    wake(member);
+  }
+}
+
+// ---- the file ----
+
+static void init_mutex(pthread_mutex_t *mutex) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(mutex, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+}
+
+static void init_shared(shared_t *shared, uint32_t cores) {
+  shared->cores = cores;
+  init_mutex(&shared->lock);
+  for (uint32_t i = 0; i < BL_CORE_TOKENS_MEMBERS; i++) {
+    init_mutex(&shared->members[i].alive);
+  }
+  shared->magic = MAGIC;
+}
+
+// Under the file's lock: makes it or checks that it is one of ours.
+static bl_status_t map_shared(int fd, const char *path, uint32_t cores, shared_t **result, bl_error_t *err) {
+  struct stat stat;
+  if (fstat(fd, &stat) != 0 || (stat.st_size == 0 && ftruncate(fd, sizeof(shared_t)) != 0)) {
+    return fail(err, path, "make room for tokens");
+  }
+  if (stat.st_size != 0 && stat.st_size != (off_t)sizeof(shared_t)) {
+    return bl_error_set(err, BL_INVALID, "%s: is not a file of core tokens", path);
+  }
+  shared_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (shared == MAP_FAILED) {
+    return fail(err, path, "map");
+  }
+  bl_status_t status = BL_OK;
+  if (shared->magic == 0) {
+    init_shared(shared, cores);
+  } else if (shared->magic != MAGIC) {
+    status = bl_error_set(err, BL_INVALID, "%s: is not a file of core tokens", path);
+  } else if (shared->cores != cores) {
+    status = bl_error_set(err, BL_INVALID, "%s: has tokens for %u cores, %u are asked for", path, shared->cores, cores);
+  }
+  if (status != BL_OK) {
+    munmap(shared, sizeof *shared);
+    return status;
+  }
+  *result = shared;
+  return BL_OK;
+}
+
+static bl_status_t open_shared(const char *path, uint32_t cores, shared_t **shared, bl_error_t *err) {
+  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) {
+    return fail(err, path, "open");
+  }
+  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  int locked;
+  do {
+    locked = fcntl(fd, F_OFD_SETLKW, &whole);
+  } while (locked != 0 && errno == EINTR);
+  bl_status_t status = locked == 0 ? map_shared(fd, path, cores, shared, err) : fail(err, path, "lock");
+  whole.l_type = F_UNLCK; // a map keeps the open file, and with it the lock
+  (void)fcntl(fd, F_OFD_SETLK, &whole);
+  close(fd);
+  return status;
+}
+
+// ---- members ----
+
+bl_status_t bl_core_tokens_attach(const char *path, uint32_t cores, uint32_t member, bl_core_tokens_t **tokens,
+                                  bl_error_t *err) {
+  if (cores == 0 || member >= BL_CORE_TOKENS_MEMBERS) {
+    return bl_error_set(err, BL_INVALID, "%s: %u cores, member %u: at least 1 core and at most %d members", path, cores,
+                        member, BL_CORE_TOKENS_MEMBERS);
+  }
+  bl_core_tokens_t *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "%s: no memory", path);
+  }
+  bl_status_t status = open_shared(path, cores, &made->shared, err);
+  if (status != BL_OK) {
+    free(made);
+    return status;
+  }
+  member_t *self = &made->shared->members[member];
+  const int result = pthread_mutex_trylock(&self->alive);
+  if (result == EOWNERDEAD) {
+    pthread_mutex_consistent(&self->alive);
+  } else if (result != 0) {
+    munmap(made->shared, sizeof *made->shared);
+    free(made);
+    return bl_error_set(err, BL_PRECONDITION, "%s: member %u is there already", path, member);
+  }
+  made->member = member;
+  made->thread = pthread_self();
+  lock(made->shared);
+  self->state = IDLE; // what one of this number that died may have left
+  drop_dead(made->shared, member);
+  grant(made->shared);
+  pthread_mutex_unlock(&made->shared->lock);
+  *tokens = made;
+  return BL_OK;
+}
+
+void bl_core_tokens_detach(bl_core_tokens_t *tokens) {
+  if (tokens == NULL) {
+    return;
+  }
+  bl_core_tokens_release(tokens);
+  // The thread's list of robust mutexes leads through the map: only that thread can take itself out.
+  if (pthread_equal(tokens->thread, pthread_self())) {
+    pthread_mutex_unlock(&tokens->shared->members[tokens->member].alive);
+    munmap(tokens->shared, sizeof *tokens->shared);
+  }
+  free(tokens);
+}
+
+void bl_core_tokens_release(bl_core_tokens_t *tokens) {
+  shared_t *shared = tokens->shared;
+  member_t *self = &shared->members[tokens->member];
+  lock(shared);
+  if (self->state == HOLDS) {
+    self->state = IDLE;
+    shared->running -= shared->running > 0;
+  } else if (self->state == WAITS) {
+    self->state = IDLE;
+    drop_dead(shared, tokens->member); // takes it out of the queue, too
+  }
+  grant(shared);
+  pthread_mutex_unlock(&shared->lock);
+}
+
+static void look_for_dead(bl_core_tokens_t *tokens) {
+  lock(tokens->shared);
+  drop_dead(tokens->shared, tokens->member);
+  grant(tokens->shared);
+  pthread_mutex_unlock(&tokens->shared->lock);
+}
+
+bool bl_core_tokens_acquire(bl_core_tokens_t *tokens, bool (*give_up)(void *context), void *context) {
+  static const struct timespec look = {.tv_nsec = BL_CORE_TOKENS_LOOK_MS * NS_PER_MS};
+  shared_t *shared = tokens->shared;
+  member_t *self = &shared->members[tokens->member];
+  if (!lock_unless(shared, give_up, context)) {
+    return false;
+  }
+  self->state = WAITS;
+  self->after = 0;
+  if (shared->last != 0) {
+    shared->members[shared->last - 1].after = tokens->member + 1;
+  } else {
+    shared->first = tokens->member + 1;
+  }
+  shared->last = tokens->member + 1;
+  grant(shared);
+  pthread_mutex_unlock(&shared->lock);
+  while (self->state == WAITS) {
+    if (syscall(SYS_futex, &self->state, FUTEX_WAIT, WAITS, &look, NULL, 0) == -1 && errno == ETIMEDOUT) {
+      look_for_dead(tokens);
+    }
+    if (self->state == WAITS && give_up(context)) {
+      bl_core_tokens_release(tokens);
+      return false;
+    }
+  }
+  return true;
+}
+
+uint32_t bl_core_tokens_holder(const bl_core_tokens_t *tokens) {
+  uint32_t member = 0;
+  while (member < BL_CORE_TOKENS_MEMBERS &&
+         (member == tokens->member || tokens->shared->members[member].state != HOLDS)) {
+    member++;
+  }
+  return member;
+}
+
+uint32_t bl_core_tokens_waiting(bl_core_tokens_t *tokens) {
+  uint32_t count = 0;
+  lock(tokens->shared);
+  for (uint32_t i = 0; i < BL_CORE_TOKENS_MEMBERS; i++) {
+    count += tokens->shared->members[i].state == WAITS;
+  }
+  pthread_mutex_unlock(&tokens->shared->lock);
+  return count;
+}
