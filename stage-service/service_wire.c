@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_wire.h"
 
+#include "followed.h"
 #include "meter.h"
 #include "plan_notes_wire.h"
 #include "state_wire.h"
@@ -26,10 +27,18 @@ struct bl_service {
   uint64_t preparing_version;
   bl_policy_forward_t *forward; // NULL: none
   bl_waiters_t configuring, connecting, preparing, running, committing, aborting, copying, writing;
+  bl_followed_t followed;
 };
 
 static bl_driver_id_t identity(const Ballast__V1__DriverIdentity *driver) {
   return driver == NULL ? (bl_driver_id_t){0} : (bl_driver_id_t){.epoch = driver->epoch, .id = driver->id};
+}
+
+// Whether it is the driver that this stage follows is what counts.
+static void hear(bl_service_t *self, const Ballast__V1__DriverIdentity *driver) {
+  if (driver != NULL && bl_driver_id_equal(identity(driver), bl_stage_step(self->stage)->driver)) {
+    bl_followed_hear(&self->followed);
+  }
 }
 
 // ---- replies
@@ -203,7 +212,12 @@ static void handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, 
   bl_service_t *self = context;
   const Ballast__V1__TakeoverRequest *request = (const Ballast__V1__TakeoverRequest *)input;
   Ballast__V1__TakeoverResponse output = BALLAST__V1__TAKEOVER_RESPONSE__INIT;
+  bl_driver_id_t before = bl_stage_step(self->stage)->driver;
   output.accepted = bl_stage_takeover(self->stage, identity(request->driver), request->run);
+  if (output.accepted && !bl_driver_id_equal(before, identity(request->driver))) {
+    bl_followed_take(&self->followed, request->run, request->address);
+  }
+  hear(self, request->driver);
   if (output.accepted && self->forward != NULL) {
     bl_policy_forward_learn(self->forward, "", request->address); // one driver at a time
   }
@@ -479,13 +493,17 @@ static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_h
 }
 
 static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
-  (void)input;
   bl_service_t *self = context;
+  uint64_t silent_ms = bl_followed_silent_ms(&self->followed); // but for this call
+  hear(self, ((const Ballast__V1__StageStatusRequest *)input)->driver);
   const bl_stage_step_t *step = bl_stage_step(self->stage);
   const bl_engine_t *engine = bl_stage_engine(self->stage);
   Ballast__V1__StageStatusResponse output = BALLAST__V1__STAGE_STATUS_RESPONSE__INIT;
   bl_state_wire_t state;
   bl_state_to_wire(self->stage, &state);
+  state.message.run = self->followed.run;
+  state.message.driver_address = self->followed.address;
+  state.message.driver_silent_ms = silent_ms;
   output.state = &state.message;
   output.phase = (char *)bl_stage_phase_name(step->phase);
   output.running_step = step->run.step;

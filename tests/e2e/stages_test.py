@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage services that were started by hand and are used again and again: by one run after the other, by a job that
-names one of them twice, after a run that could not connect its stages, and while one of them is stopped."""
+names one of them twice, by a second job while they run one, after a run that could not connect its stages, and while one of them is stopped."""
 import os
 import signal
 import subprocess
@@ -82,6 +82,28 @@ def a_late_stage(folder, job):
     assert code == 0, f"exit code {code}\n{text_of(errors)}"
 
 
+def a_second_job(folder, services):
+    """Stages that run a job for a driver that is alive are not taken over for another one: that is refused by name."""
+    long = write_job(folder, "first.yaml", model=small_inline(), data={"train": [__file__], "format": "text"},
+                     train={"steps": 100000})
+    other = write_job(folder, "other.yaml", train={"steps": 2})
+    report, errors = os.path.join(folder, "first.jsonl"), os.path.join(folder, "first.txt")
+    with open(errors, "w") as file:
+        run = subprocess.Popen([CTL, "run", long, "--set", "name=first", "--report", report, *on(services)], env=environment(folder),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file)
+    try:
+        wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 60, "the run did not make a step")
+        _, done = run_job(folder, other, *on(services), expect=4)
+        assert "is busy with run 'first', driven from" in done.stderr, done.stderr
+        before = os.path.getsize(report)
+        wait_until(lambda: os.path.getsize(report) > before or run.poll() is not None, 60, "the first run stands still")
+    finally:
+        run.send_signal(signal.SIGINT)
+        code = run.wait(120)
+    assert code == 130, f"exit code {code}\n{text_of(errors)}"
+    run_job(folder, other, *on(services))  # they are free now
+
+
 def main():
     with scratch() as folder:
         job = write_job(folder)
@@ -90,6 +112,7 @@ def main():
             again_and_again(folder, job, services)
             one_service_twice(folder, job, services)
             again_and_again(folder, job, services)
+            a_second_job(folder, services)
             a_stopped_stage(folder, services)
             again_and_again(folder, job, services)
         after_a_connect_that_hangs(folder, job)

@@ -309,6 +309,10 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
                  stage->cause[0] != '\0' ? ": " : "", stage->cause);
         return;
       }
+      if (stage->busy[0] != '\0') {
+        snprintf(view->waiting_for, sizeof view->waiting_for, "the end of another run: %s", stage->busy);
+        return;
+      }
     }
   }
   bool in_round = driver->life == BL__LEAVING || (driver->life == BL__SETUP && !driver->plans.setting_up);

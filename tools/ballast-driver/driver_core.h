@@ -44,7 +44,8 @@ typedef struct bl_remote {
   bool refuses;             // nobody listens there, as opposed to silence
   uint64_t incarnation;
   int64_t process;
-  void *status; // packed
+  char busy[512]; // why it is not to be taken over now; "": it may be
+  void *status;   // packed
   size_t status_bytes;
 
   // Votes: of the attempt that runs or is decided, and of the last commit.
@@ -110,6 +111,7 @@ struct bl_driver {
   bl_timer_t *tick;
   bl_journal_t journal;
   bl__life_t life;
+  uint64_t busy_since_ms; // that a stage belongs to another run; 0: none does
   const char *phase;
   const char *address; // where it is served
   bl_announcer_t *announcer;

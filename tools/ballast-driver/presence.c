@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#define ALIVE_MS   3000 // a driver looks after its stages every second: three looks missed
+#define BUSY_MS    6000 // until a driver that has ended has been silent for ALIVE_MS, and some
 #define SILENCE_MS 6000 // a process that is there and does not answer: three answers missed, named within 10 s
 
 // Two addresses of one process: it would hold one stage and lose the other.
@@ -27,6 +29,41 @@ static bl_status_t check_distinct(const bl_driver_t *driver, bl_error_t *err) {
     }
   }
   return BL_OK;
+}
+
+// Says in stage->busy whether it runs another job for a driver that is alive.
+static void note_business(bl_remote_t *stage, const bl_stage_said_t *said) {
+  bl_stage_configuration_t ours = stage->configuration;
+  ours.resume_digest = said->resumed;
+  bool other = said->configured != 0 && said->configured != bl_stage_configuration_digest(&ours);
+  stage->busy[0] = '\0';
+  if (other && said->epoch != 0 && said->driver_silent_ms != 0 && said->driver_silent_ms < ALIVE_MS) {
+    char name[BL__STAGE_NAME_BYTES];
+    snprintf(stage->busy, sizeof stage->busy, "%.200s is busy with run '%.100s', driven from %.150s",
+             bl__stage_name(stage, name), said->run,
+             said->driver_address[0] != '\0' ? said->driver_address : "elsewhere");
+  }
+}
+
+// Whether stages belong to another run. They are looked at again until that has lasted for a while: a driver that has
+// just ended may have been heard of a moment ago.
+static bool waits_for_others(bl_driver_t *driver) {
+  const bl_remote_t *busy = NULL;
+  for (size_t i = 0; i < driver->stage_count && busy == NULL; i++) {
+    busy = driver->stages[i].busy[0] != '\0' ? &driver->stages[i] : NULL;
+  }
+  if (busy == NULL) {
+    return false;
+  }
+  uint64_t now = bl__driver_now_ms(driver);
+  driver->busy_since_ms = driver->busy_since_ms == 0 ? now : driver->busy_since_ms;
+  if (now - driver->busy_since_ms >= BUSY_MS) {
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_PRECONDITION, "%s: wait until it ends, stop it there, or name other stages",
+                       busy->busy);
+    bl__driver_fail(driver, &err);
+  }
+  return true;
 }
 
 // All stages have answered for the first time: whoever drove them, this driver's epoch is higher.
@@ -83,12 +120,15 @@ static void met(bl_remote_t *stage, const bl_stage_answer_t *answer) {
   if (driver->life != BL__MEETING) {
     return;
   }
+  note_business(stage, &answer->said);
   for (size_t i = 0; i < driver->stage_count; i++) {
     if (!driver->stages[i].met) {
       return;
     }
   }
-  begin_takeover(driver);
+  if (!waits_for_others(driver)) {
+    begin_takeover(driver);
+  }
 }
 
 static void give_up(bl_remote_t *stage, uint64_t silent_ms) {
@@ -155,7 +195,8 @@ static void probed(const bl_stage_answer_t *answer, void *context) {
 static void probe(bl_remote_t *stage) {
   if (!stage->probing) {
     stage->probing = true;
-    bl_stage_client_status(stage->client, probed, stage);
+    bool drives = stage->driver->life > BL__MEETING;
+    bl_stage_client_status(stage->client, drives ? stage->driver->step.id : (bl_driver_id_t){0}, probed, stage);
   }
 }
 

@@ -186,6 +186,9 @@ static void read_state(const Ballast__V1__StageState *state, bl_stage_said_t *sa
   said->plan_version = state->plan_version;
   said->process = state->process;
   said->resumed = state->resumed;
+  said->run = state->run;
+  said->driver_address = state->driver_address;
+  said->driver_silent_ms = state->driver_silent_ms;
   said->prepared = state->prepared != NULL;
   said->vote = read_vote(state->prepared);
   said->vote_plan_version = state->prepared != NULL ? state->prepared->plan_version : 0;
@@ -308,8 +311,10 @@ static void fill_files(const ProtobufCMessage *output, pending_t *pending, bl_st
 
 // ---- the calls -----------------------------------------------------------------------------------------------------
 
-void bl_stage_client_status(bl_stage_client_t *client, bl_stage_answer_fn done, void *context) {
+void bl_stage_client_status(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context) {
+  Ballast__V1__DriverIdentity who = identity(driver);
   Ballast__V1__StageStatusRequest request = BALLAST__V1__STAGE_STATUS_REQUEST__INIT;
+  request.driver = driver.epoch != 0 ? &who : NULL;
   call(client, "Status", &request.base, BL_STAGE_STATUS_MS, pend(client, fill_status, done, context));
 }
 

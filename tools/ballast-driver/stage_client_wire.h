@@ -52,7 +52,9 @@ typedef struct bl_stage_said {
   bool prepared; // the vote of it follows
   bl_ballot_t vote;
   uint64_t vote_plan_version;
-  bl_commit_t last_commit; // step 0: none
+  bl_commit_t last_commit;          // step 0: none
+  const char *run, *driver_address; // whom it follows
+  uint64_t driver_silent_ms;        // since that one was last heard of
   bl_ballot_t last_vote;
   bl_plan_record_t plans[BL_STAGE_PLANS]; // for training, that it keeps; version 0: none
   bl_policy_book_t books[BL_STAGE_PLANS]; // the policies of each
@@ -118,7 +120,8 @@ typedef struct bl_stage_run_text {
 } bl_stage_run_text_t;
 
 #define BL_STAGE_STATUS_MS 2000 // how long Status may take
-void bl_stage_client_status(bl_stage_client_t *client, bl_stage_answer_fn done, void *context);
+// `driver`: who looks after the stage; epoch 0: somebody else asks.
+void bl_stage_client_status(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context);
 void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run, const char *address,
                               bl_stage_answer_fn done, void *context);
 void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
