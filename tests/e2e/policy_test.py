@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run whose policy is changed 100 times keeps its processes and its losses: bit for bit those of a run under one
-policy. What `policy set` answers is so: the step that it names, and none before it, ran under that version. A rollback
-brings the policy before back. BALLAST_TEST_FLIPS sets how often (default 100)."""
+policy. What `policy set` answers is so: the step that it names, and none before it, ran under that version. Every step
+keeps to the cap of its policy, own and lent slots together, and moves blocks when the policy says so. A rollback brings
+the policy before back. BALLAST_TEST_FLIPS sets how often (default 100)."""
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from ballast import (CTL, assert_nothing_left, descendants, environment, losses,
                      shared_memory_files, small_inline, wait_until, write_job)
 
 FLIPS = int(os.environ.get("BALLAST_TEST_FLIPS", "100"))
-POLICIES = [["cap", "4"], ["none"], ["cap", "5"], ["bpipe", "4"]]
+POLICIES = [["bpipe"], ["none"], ["cap", "3"], ["cap", "5"]]  # 4 slots are what stage 0 needs without evictions
 
 
 def policy(folder, *words):
@@ -19,6 +20,17 @@ def policy(folder, *words):
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
     assert done.returncode == 0, f"policy {words}: exit {done.returncode}: {done.stderr}"
     return json.loads(done.stdout)
+
+
+def check_step(event, cap):
+    """The report line of one step: what its policy allows each device, and whether blocks moved."""
+    lent = {store["device"]: store["lent_slots"] for store in event["stores"]}
+    for stage in event["stages"]:
+        assert stage["peak_slots"] <= stage["own_slots"], (event["step"], stage)
+        assert stage["own_slots"] + lent.get(stage["stage"], 0) <= cap, (event["step"], event["policy"], stage, lent)
+        assert stage["evicted"] == stage["loaded"] and stage["lost"] == 0, (event["step"], stage)
+    moved = sum(stage["evicted"] for stage in event["stages"])
+    assert (moved > 0) == (cap < 4), (event["step"], event["policy"], moved)
 
 
 def main():
@@ -51,6 +63,9 @@ def main():
             event = events[answer["from_step"] - 1]
             assert (event["policy_version"], event["policy"]) == (answer["version"], answer["policy"]), (answer, event)
             assert events[answer["from_step"] - 2]["policy_version"] == answer["version"] - 1, answer
+        caps = {1: 4, **{answer["version"]: answer["cap"] or 4 for answer in answers}}
+        for event in events:
+            check_step(event, caps[event["policy_version"]])
         assert len({tuple(stage["pid"] for stage in event["stages"]) for event in events}) == 1
         fixed, _ = run_job(folder, job, "--local", "--set", f"train.steps={len(events)}", timeout=280)
         assert losses(fixed) == losses(events), "a change of policy changed the losses"
