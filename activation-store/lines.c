@@ -187,7 +187,8 @@ static void greet(bl_line_t *line) {
   bool put = bl_outlet_put(&line->outlet, &welcome, err.status != BL_OK ? err.text : NULL,
                            err.status == BL_OK && greeting.shm ? room.fd : -1);
   // The first bytes on this connection: they fit into its buffer.
-  if (err.status != BL_OK || !put || bl_outlet_flush(&line->outlet) != BL_OUTLET_DONE) {
+  bool told = put && bl_outlet_flush(&line->outlet) == BL_OUTLET_DONE;
+  if (err.status != BL_OK || !told) {
     bl__line_lose(line, "%s", err.status != BL_OK ? err.text : "it does not read its welcome");
     return;
   }

@@ -58,6 +58,7 @@ static void read_answer(raw_verb_t verb, raw_output_t *output, const ProtobufCMe
     const Ballast__V1__OpenSessionResponse *answer = (const Ballast__V1__OpenSessionResponse *)message;
     output->session = answer->session;
     memcpy(output->key, answer->key.data, RAW_ID);
+    snprintf(output->data_tcp_address, sizeof output->data_tcp_address, "%s", answer->data_tcp_address);
     memcpy(output->incarnation, answer->incarnation.data, RAW_ID);
     break;
   }

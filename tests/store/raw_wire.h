@@ -49,6 +49,7 @@ typedef struct raw_item { // a room, lease, event or count
 typedef struct raw_output {
   uint64_t session, id, generation, bytes, next, revision, held_bytes, arena_bytes, compacted;
   uint8_t key[RAW_ID], incarnation[RAW_ID];
+  char data_tcp_address[64];
   bool drained;
   size_t count;
   raw_item_t items[RAW_ITEMS]; // the first of them
