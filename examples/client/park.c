@@ -7,6 +7,7 @@
 // It works like a stage that has room for 4 blocks and needs 64: every block is made in a slot, evicted to make room for
 // the next, and loaded back, last one first, as a backward pass would.
 #include "client/client.h"
+#include "rpc/rpc.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -76,11 +77,14 @@ static bl_status_t take_back(bl_client_t *client, uint8_t *slots, const uint64_t
 }
 
 int main(int argc, char **argv) {
-  unsigned blocks = argc == 3 ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
+  bool plaintext = argc == 4 && strcmp(argv[3], "--plaintext") == 0;
+  unsigned blocks = argc == 3 || plaintext ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
   if (blocks == 0 || blocks > BLOCKS_MAX) {
-    fprintf(stderr, "usage: ballast-park STORE BLOCKS (1 to %d)\n", BLOCKS_MAX);
+    fprintf(stderr, "usage: ballast-park STORE BLOCKS [--plaintext] (1 to %d blocks)\n", BLOCKS_MAX);
     return bl_status_exit_code(BL_INVALID);
   }
+  // Off the loopback interface a process needs an identity (TLS), or leave to do without.
+  bl_rpc_secure_process(&(bl_rpc_security_t){.plaintext_ok = plaintext});
   bl_error_t err = {0};
   bl_arena_t slots;
   bl_client_t *client = NULL;
@@ -94,7 +98,8 @@ int main(int argc, char **argv) {
                                  .job = "park",
                                  .arena_bytes = (uint64_t)blocks * BLOCK_BYTES,
                                  .sources = &slots,
-                                 .source_count = 1};
+                                 .source_count = 1,
+                                 .deadline_ms = 60000};
   status = bl_client_open(&options, &client, &err);
   if (status == BL_OK) {
     status = bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = blocks}, 1, &err);
@@ -107,7 +112,10 @@ int main(int argc, char **argv) {
     status = take_back(client, slots.base, rooms, blocks, &err);
   }
   if (status == BL_OK) {
-    printf("%u blocks of 1 MiB went through %d slots and came back as they were\n", blocks, SLOTS);
+    char path[BL_CLIENT_PATH_BYTES];
+    (void)bl_client_path(client, path);
+    printf("%u %s of 1 MiB went through %d slots and came back as they were (%s)\n", blocks,
+           blocks == 1 ? "block" : "blocks", SLOTS, path);
   }
   bl_client_close(client);
   bl_arena_destroy(&slots);

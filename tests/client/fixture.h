@@ -87,4 +87,38 @@ static inline void fill(uint8_t *bytes, uint64_t count, uint64_t seed) {
   }
 }
 
+// This program as "VERB ADDRESS STAGE PATH", with pipes at its standard input and output; it says 'y' when it is ready.
+// A program of its own, because gRPC does not live through a fork.
+static inline pid_t start_self(const fixture_t *fixture, const char *verb, uint32_t stage, int *to, int *from) {
+  int ask[2], tell[2];
+  char number[12], path_number[12];
+  char *arguments[] = {(char *)(uintptr_t)verb,
+                       (char *)(uintptr_t)verb,
+                       (char *)(uintptr_t)fixture->store.address,
+                       number,
+                       path_number,
+                       NULL};
+  snprintf(path_number, sizeof path_number, "%d", (int)data_path);
+  snprintf(number, sizeof number, "%u", (unsigned)stage);
+  assert_int_equal(pipe2(ask, O_CLOEXEC), 0);
+  assert_int_equal(pipe2(tell, O_CLOEXEC), 0);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(ask[0], STDIN_FILENO);
+    dup2(tell[1], STDOUT_FILENO);
+    execv("/proc/self/exe", arguments);
+    _exit(127);
+  }
+  close(ask[0]);
+  close(tell[1]);
+  *to = ask[1];
+  *from = tell[0];
+  char byte = 0;
+  assert_int_equal(read(tell[0], &byte, 1), 1);
+  assert_int_equal(byte, 'y');
+  return pid;
+}
+
 #endif

@@ -2,7 +2,7 @@
 // Verifies what a store makes of bad frames on its data path (lib/datapath/block_frame.h): greetings of somebody else,
 // tokens out of date or of another session, sizes of zero or beyond, a load before a seal, a second seal, memory that is
 // not sealed, chunks out of place or changed, broken headers, frames cut short. Each gets its status or ends the
-// connection, and what another session holds stays as it was.
+// connection, and what another session holds stays as it was. Quotas under a hundred threads.
 #include "client/fixture.h"
 
 #include "datapath/block.h"
@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 typedef struct session {
@@ -421,15 +422,65 @@ static void test_chunks(void **state) {
   close(fd);
 }
 
+// ---- quotas ------------------------------------------------------------------------------------------------------------
+
+#define ASKERS      100
+#define QUOTA       128 // granules
+#define ASKED_PLANS 4   // per session, each with a size of its own
+
+typedef struct asker {
+  bl_client_t *client;
+  uint64_t plan;
+  bl_error_t err;
+} asker_t;
+
+static void *ask_for_room(void *argument) {
+  asker_t *asker = argument;
+  bl_client_demand_t demand = {.bytes = asker->plan * GRANULE, .count = 1};
+  asker->err.status = bl_client_reserve(asker->client, asker->plan, &demand, 1, &asker->err);
+  return NULL;
+}
+
+// A hundred threads at the boundary of a quota that was set while the job runs: never a byte beyond it.
+static void test_quota(void **state) {
+  world_t *world = *state;
+  raw_input_t quota = {.job = "job", .bytes = QUOTA * GRANULE};
+  raw_output_t output;
+  assert_int_equal(raw_call(&world->raw, RAW_QUOTA, &quota, &output), BL_OK);
+  assert_int_equal(raw_call(&world->raw, RAW_STATUS, &(raw_input_t){0}, &output), BL_OK);
+  uint64_t before = output.held_bytes, granted = 0;
+  static asker_t askers[ASKERS];
+  pthread_t threads[ASKERS];
+  for (uint32_t i = 0; i < ASKERS; i++) {
+    askers[i] = (asker_t){.plan = 1 + i % ASKED_PLANS};
+    askers[i].client = i % ASKED_PLANS == 0 ? must_open(world->fixture, 20 + i) : askers[i - i % ASKED_PLANS].client;
+  }
+  for (unsigned i = 0; i < ASKERS; i++) {
+    assert_int_equal(pthread_create(&threads[i], NULL, ask_for_room, &askers[i]), 0);
+  }
+  for (unsigned i = 0; i < ASKERS; i++) {
+    pthread_join(threads[i], NULL);
+    if (askers[i].err.status == BL_OK) {
+      granted += askers[i].plan * GRANULE;
+    } else if (askers[i].err.status != BL_EXHAUSTED || strstr(askers[i].err.text, "quota of the job") == NULL) {
+      fail_msg("%s", askers[i].err.text);
+    }
+  }
+  assert_int_equal(raw_call(&world->raw, RAW_STATUS, &(raw_input_t){0}, &output), BL_OK);
+  assert_int_equal(output.held_bytes, before + granted);
+  assert_true(output.held_bytes <= QUOTA * GRANULE);
+  assert_true(output.held_bytes > (QUOTA - ASKED_PLANS) * GRANULE); // and none was refused that fitted
+  for (unsigned i = 0; i < ASKERS; i += ASKED_PLANS) {
+    bl_client_close(askers[i].client);
+  }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_world, tear_down_world)
 
 int main(void) {
   store_ttl = store_grace = "60";
   const struct CMUnitTest tests[] = {
-      TEST(test_greetings),
-      TEST(test_requests),
-      TEST(test_broken_headers),
-      TEST(test_chunks),
+      TEST(test_greetings), TEST(test_requests), TEST(test_broken_headers), TEST(test_chunks), TEST(test_quota),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

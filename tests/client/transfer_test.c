@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what the client does beside moving blocks there and back, on both paths: waits with deadlines, cancelling and
 // abandoning while the store answers nothing, calls that end by their deadline, sources that come and go, a session
-// begun anew; on tcp, a connection that is cut again and again.
+// begun anew; a stopped holder, which stops nobody else; on tcp, a connection that is cut again and again.
 #include "client/fixture.h"
 
 #include <dirent.h>
@@ -306,14 +306,78 @@ static void test_a_connection_is_cut(void **state) {
   bl_client_close(client);
 }
 
+// ---- a stopped holder --------------------------------------------------------------------------------------------------
+
+#define OTHERS 7
+
+// What the program does as "busy ADDRESS STAGE PATH": moves a block there and back until it is killed.
+static int be_busy(const char *address, const char *stage, const char *path_number) {
+  fixture_t fixture = {.store = {0}};
+  bl_client_t *client = NULL;
+  bl_error_t err = {0};
+  uint64_t room;
+  data_path = (bl_client_path_t)strtoul(path_number, NULL, 10);
+  snprintf(fixture.store.address, sizeof fixture.store.address, "%s", address);
+  if (bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BYTES, &fixture.slots, &err) !=
+          BL_OK ||
+      open_as(&fixture, (uint32_t)strtoul(stage, NULL, 10), &client, &err) != BL_OK ||
+      bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BYTES, .count = 1}, 1, &err) != BL_OK ||
+      bl_client_rooms(client, &room, 1) != 1 || write(STDOUT_FILENO, "y", 1) != 1) {
+    fprintf(stderr, "busy: %s\n", err.text);
+    return 1;
+  }
+  while (bl_client_evict(client, room, fixture.slots.base, BYTES, NULL, &err) == BL_OK &&
+         bl_client_load(client, room, fixture.slots.base, BYTES, &err) == BL_OK) {
+  }
+  return 1;
+}
+
+static void test_one_of_eight_is_stopped(void **state) {
+  const fixture_t *fixture = *state;
+  int to, from;
+  bl_error_t err = {0};
+  pid_t busy = start_self(fixture, "busy", 50, &to, &from);
+  bl_client_t *clients[OTHERS];
+  uint64_t rooms[OTHERS];
+  for (uint32_t i = 0; i < OTHERS; i++) {
+    clients[i] = must_open(fixture, i);
+    reserve(clients[i], BYTES, 1, &rooms[i]);
+  }
+  static uint8_t expected[BYTES];
+  for (uint64_t round = 0; round < 10; round++) {
+    usleep((useconds_t)(1000 * round)); // at another place of its transfer each time
+    kill(busy, SIGSTOP);
+    for (uint64_t i = 0; i < OTHERS; i++) {
+      uint8_t *slot = fixture->slots.base + i * BYTES;
+      fill(slot, BYTES, round * OTHERS + i);
+      must(bl_client_evict(clients[i], rooms[i], slot, BYTES, NULL, &err), &err);
+      memset(slot, 0, BYTES);
+      must(bl_client_load(clients[i], rooms[i], slot, BYTES, &err), &err);
+      fill(expected, BYTES, round * OTHERS + i);
+      assert_memory_equal(slot, expected, BYTES);
+    }
+    kill(busy, SIGCONT);
+  }
+  kill(busy, SIGKILL);
+  waitpid(busy, NULL, 0);
+  close(to);
+  close(from);
+  for (unsigned i = 0; i < OTHERS; i++) {
+    bl_client_close(clients[i]);
+  }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
-int main(void) {
+int main(int count, char **arguments) {
+  if (count == 5 && strcmp(arguments[1], "busy") == 0) {
+    return be_busy(arguments[2], arguments[3], arguments[4]);
+  }
   const struct CMUnitTest tests[] = {
       TEST(test_wait_and_poll),       TEST(test_cancelled_evict),
       TEST(test_cancelled_load),      TEST(test_nothing_outlives_its_deadline),
       TEST(test_sources_come_and_go), TEST(test_a_session_anew),
-      TEST(test_a_connection_is_cut),
+      TEST(test_a_connection_is_cut), TEST(test_one_of_eight_is_stopped),
   };
   store_ttl = store_grace = "60"; // stores are stopped here for a while
   int failed = cmocka_run_group_tests_name("shm", tests, NULL, NULL);
