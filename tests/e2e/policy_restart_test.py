@@ -2,6 +2,7 @@
 """Policies are changed while the driver is killed at random points and started again: a change that was answered is in
 force from the step that was named on, also under later drivers, with the history before it; versions never fall; and the
 losses are those of a run under one policy. BALLAST_TEST_KILLS sets how often (default 6)."""
+import contextlib
 import json
 import os
 import signal
@@ -9,9 +10,9 @@ import subprocess
 import threading
 import time
 
-from ballast import CTL, Service, environment, losses, read_report, run_job, scratch, seed, stages, wait_until, write_job
+from ballast import CTL, Service, environment, losses, read_report, run_job, scratch, seed, small_inline, stages, wait_until, write_job
 
-POLICIES = [["cap", "2"], ["none"], ["cap", "3"], ["bpipe", "2"]]
+POLICIES = [["bpipe"], ["none"], ["cap", "3"], ["cap", "5"]]
 
 
 def policy(folder, address, *words):
@@ -51,12 +52,17 @@ def main():
     choice = seed()
     kills = int(os.environ.get("BALLAST_TEST_KILLS", "6"))
     with scratch() as folder:
-        train = {"steps": 100 + 60 * kills, "micro_batch": 2, "micro_batches": 4, "lr": 1e-3, "clip": 1.0}
-        reference, _ = run_job(folder, write_job(folder, train=train), "--local")
-        with stages(folder, 2) as services:
+        settings = {"model": small_inline(hidden=32), "pipeline": {"stages": 4},
+                    "train": {"steps": 100 + 40 * kills, "micro_batch": 1, "micro_batches": 8, "lr": 1e-3}}
+        reference, _ = run_job(folder, write_job(folder, **settings), "--local")
+        with stages(folder, 4) as services, contextlib.ExitStack() as stack:
             address = f"unix:{folder}/driver.sock"
-            job = write_job(folder, train=train,
-                            services={"stages": [s.address for s in services], "driver": address})
+            stores = [Service(folder, "activation-store", "--listen", f"unix:{folder}/store-{i}", "--capacity", "64 MiB")
+                      for i in range(4)]
+            for store in stores:
+                stack.callback(store.end)
+            job = write_job(folder, **settings, services={"stages": [s.address for s in services], "driver": address,
+                                                          "stores": [s.address for s in stores]})
             report = os.path.join(folder, "interrupted.jsonl")
             over, answers, failures = threading.Event(), [], []
             errors = open(os.path.join(folder, "stderr.txt"), "w+")
@@ -97,8 +103,9 @@ def main():
             assert versions == list(range(versions[0], versions[0] - len(versions), -1)), versions
             for record in known:
                 assert by_version.get(record["version"], record["policy"]) == record["policy"], record
-            for service in services:
-                assert service.process.poll() is None, "stages live on"
+            assert sum(stage["evicted"] for event in events for stage in event["stages"]) > 0, "no block was moved"
+            for service in (*services, *stores):
+                assert service.process.poll() is None, "stages and stores live on"
             print(f"ok {kills} kills, {len(answers)} changes in {len(events)} steps, history of {len(known)}")
 
 
