@@ -108,6 +108,49 @@ def check_stopped_driver(folder, driver):
     print("ok stopped driver")
 
 
+def check_stopped_stores(folder, stores):
+    """A store that does not answer fails the reservation: the policy before goes on, and who refused is named."""
+    before = in_force(folder)
+    for store in stores:
+        os.kill(store, signal.SIGSTOP)
+    try:
+        done = policy(folder, "set", "bpipe", "--wait", expect=4)
+    finally:
+        for store in stores:
+            os.kill(store, signal.SIGCONT)
+    assert "stays in force, bpipe 3 was refused: stage " in done.stderr and "store of device" in done.stderr, done.stderr
+    assert in_force(folder) == before, "a refusal changed something"
+
+    def is_set():
+        return subprocess.run([CTL, "policy", "set", "bpipe", "--wait"], env=environment(folder), text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              timeout=120).returncode == 0
+    wait_until(is_set, 60, "the stores are back, and bpipe is refused")
+    now = get(folder)
+    assert (now["policy"], now["version"]) == ("bpipe", before["version"] + 1), now
+    assert all(device["own_slots"] + device["lent_slots"] <= 3 for device in now["devices"]), now
+    print("ok stopped stores")
+
+
+def check_full_recomputation(folder):
+    """Under full recomputation there is nothing to evict."""
+    job = write_job(folder, "full.json", model=small_inline(hidden=32), train={"steps": STEPS},
+                    pipeline={"stages": 2, "recompute": "full"})
+    report = os.path.join(folder, "full.jsonl")
+    run = subprocess.Popen([CTL, "run", job, "--local", "--report", report], env=environment(folder),
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 60, "no step was recorded")
+        for words in (["set", "bpipe"], ["set", "cap", "1"]):
+            done = policy(folder, *words, expect=2)
+            assert "nothing to evict" in done.stderr, done.stderr
+        assert in_force(folder)["version"] == 1
+    finally:
+        run.send_signal(signal.SIGINT)
+        run.wait(120)
+    print("ok full recomputation")
+
+
 def check_forwarding(folder):
     """Stages know their driver, stores those that announce themselves, and pass policies on."""
     with stages(folder, 2) as services:
@@ -155,6 +198,7 @@ def main():
                 since = check_changes(folder)
                 check_refusals(folder)
                 check_formats(folder)
+                check_stopped_stores(folder, [pid for pid in pids if program_of(pid) == "activation-store"])
                 check_stopped_driver(folder, next(pid for pid in pids if program_of(pid) == "ballast-driver"))
             finally:
                 run.send_signal(signal.SIGINT)
@@ -169,6 +213,7 @@ def main():
         assert losses(fixed) == losses(events[:10]), "a policy changed the losses"
         assert_nothing_left(folder, pids, shared)
         print(f"ok {len(events)} steps")
+        check_full_recomputation(folder)
         check_forwarding(folder)
 
 

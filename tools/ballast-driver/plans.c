@@ -238,8 +238,8 @@ static void conclude(bl_driver_t *driver) {
   if (driver->step.proposal_refused) {
     const bl_policy_record_t *current = bl_policy_book_current(&plans->book);
     bl_error_t err = plans->refusal;
-    if (err.status == BL_UNAVAILABLE) {
-      err.status = BL_PRECONDITION; // a store of the stage's cannot be reached, as opposed to this driver
+    if (err.status == BL_UNAVAILABLE || err.status == BL_DEADLINE) {
+      err.status = BL_PRECONDITION; // it is a store that the stage cannot reach, not this driver that is not there
     }
     (void)bl_error_prefix(&err, "policy %s (version %" PRIu64 ") stays in force, %s was refused",
                           bl_policy_format(&current->policy, before), current->version,
