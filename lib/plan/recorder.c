@@ -290,7 +290,7 @@ static double median(double *values, size_t count) {
   return count == 0 ? 0 : count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-static double median_gap(const gaps_t *gaps, double share) {
+static double quantile_gap(const gaps_t *gaps, double share) {
   gaps_t sorted = *gaps;
   qsort(sorted.values, sorted.count, sizeof *sorted.values, compare);
   return sorted.count == 0 ? 0 : sorted.values[(size_t)(share * (double)(sorted.count - 1))];
@@ -333,7 +333,7 @@ static double input_share(const bl_model_t *model, bl_chunk_span_t span, bl_atte
 static void fill_chunks(const bl_recorder_t *r, const bl_model_t *model, bl_attention_t attention, bool input_shows,
                         double boundary, bl_profile_t *p) {
   // One share for all stages, against the FLOPs' mean: how much sooner than by FLOPs gradients came.
-  double expected = 0, seen = median_gap(&r->input, 0.5);
+  double expected = 0, seen = quantile_gap(&r->input, 0.5);
   for (uint32_t v = 1; v < p->chunk_count; v++) {
     expected += input_share(model, r->spans[v], attention) / (p->chunk_count - 1);
   }
@@ -352,7 +352,7 @@ static void fill_chunks(const bl_recorder_t *r, const bl_model_t *model, bl_atte
 }
 
 static bl_status_t fill_stages(const bl_recorder_t *r, bl_profile_t *p) {
-  double evict = median_gap(&r->evict, 0.5), load = median_gap(&r->load, 0.5);
+  double evict = quantile_gap(&r->evict, 0.5), load = quantile_gap(&r->load, 0.5);
   for (uint32_t s = 0; s < p->stage_count; s++) {
     bl_profile_stage_t *stage = &p->stages[s];
     stage->evict = evict;
@@ -392,7 +392,8 @@ bl_status_t bl_recorder_fill(const bl_recorder_t *r, const bl_model_t *model, bl
   p.makespan = median(makespans, r->count);
   p.between = median(betweens, r->count);
   p.replay_makespan = r->kept_makespan;
-  double boundary = median_gap(&r->boundary, 0.5);
+  // Where stages take turns on cores, most of them waited for a core, too.
+  double boundary = quantile_gap(&r->boundary, input_shows ? 0.5 : 0.1);
   p.boundary = boundary > 0 ? boundary : 0; // below: clocks of several machines
   if (p.stages == NULL || p.chunks == NULL || fill_stages(r, &p) != BL_OK) {
     bl_profile_cleanup(&p);

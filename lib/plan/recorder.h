@@ -34,7 +34,7 @@ void bl_recorder_end(bl_recorder_t *recorder, double step_seconds);
 
 uint32_t bl_recorder_steps(const bl_recorder_t *recorder);
 // Sets everything that was measured: times, medians, stages, chunks and the model; the caller sets options, cores and
-// slot bytes. BL_PRECONDITION without any whole step; BL_EXHAUSTED. On failure *profile is unchanged.
+// slot bytes. `input_shows`: every stage had a core, so that waits show when messages came. BL_PRECONDITION without any whole step; BL_EXHAUSTED. On failure *profile is unchanged.
 BL_MUST_USE bl_status_t bl_recorder_fill(const bl_recorder_t *recorder, const bl_model_t *model,
                                          bl_attention_t attention, bool input_shows, bl_profile_t *profile,
                                          bl_error_t *err);
