@@ -214,5 +214,11 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
     parked->counters->loaded += outcome == BL_PARKING_DONE;
     parked->counters->lost += outcome == BL_PARKING_LOST;
   }
+  if (block->place == BL_BLOCK_LOST && parked->engine->job.balance.on_loss == BL_JOB_ON_LOSS_ABORT) {
+    return bl_error_set(err, BL_DATA_LOSS,
+                        "stage %u: the store of device %u lost the block of chunk %u and micro-batch %u; with "
+                        "balance.on_loss: abort the step is run again",
+                        parked->engine->stage, block->parked.store, op->op.virtual_stage, op->op.micro_batch);
+  }
   return block->place == BL_BLOCK_HOME ? BL_OK : make_again(parked, op, block, err);
 }

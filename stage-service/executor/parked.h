@@ -37,7 +37,8 @@ BL_MUST_USE bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_
 BL_MUST_USE bl_status_t bl_parked_reap(bl_parked_t *parked, size_t index, bl_error_t *err);
 // Before an operation writes a slot: waits until what was in it has left.
 BL_MUST_USE bl_status_t bl_parked_wait_slot(bl_parked_t *parked, uint32_t slot, bl_error_t *err);
-// Before I or B: the block is in its slot. BL_DATA_LOSS: made again, it is not what it was.
+// Before I or B: the block is in its slot. BL_DATA_LOSS: made again, it is not what it was; or it was lost, and the job
+// wants the step to be run again then (balance.on_loss).
 BL_MUST_USE bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err);
 
 #endif

@@ -126,6 +126,23 @@ void bl__decide(bl_driver_t *driver) {
 
 // ---- what is told of a step ----------------------------------------------------------------------------------------
 
+// What stores lost costs time that nobody sees; beyond the budget of the job it is an error.
+static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares) {
+  const bl_optional_int_t *limit = &driver->options.job->balance.max_recomputes_per_hour;
+  uint64_t now_ns = bl_clock_now_ns();
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    bl_recomputes_add(&driver->recomputes, now_ns, shares[i].counters.recomputed);
+  }
+  uint64_t count = bl_recomputes_count(&driver->recomputes, now_ns);
+  if (limit->set && count > (uint64_t)limit->value && !driver->fatal) {
+    driver->fatal = true;
+    (void)bl_error_set(&driver->failure, BL_EXHAUSTED,
+                       "%" PRIu64 " blocks were computed again within an hour because stores lost them, "
+                       "balance.max_recomputes_per_hour is %lld: look at the stores, or use balance.policy none",
+                       count, (long long)limit->value);
+  }
+}
+
 // The step that was committed last, once: also one that a predecessor committed and could not tell of.
 void bl__report_step(bl_driver_t *driver) {
   uint64_t applied = driver->step.applied;
@@ -179,6 +196,7 @@ void bl__report_step(bl_driver_t *driver) {
                            .stores = stores,
                            .store_count = store_count};
   bl_journal_add_step(&driver->journal, &event);
+  count_recomputes(driver, shares);
   free(shares);
   free(stores);
   driver->failures = 0;

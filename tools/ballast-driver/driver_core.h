@@ -17,6 +17,7 @@
 #include "driver.h"
 
 #include "loop/timer.h"
+#include "recomputes.h"
 #include "stores_wire.h"
 
 #define BL__TICK_MS  100
@@ -130,6 +131,7 @@ struct bl_driver {
 
   bl__plans_t plans;
   bl_stores_t *stores; // NULL: the job has none
+  bl_recomputes_t recomputes;
 
   // Steps.
   uint64_t reported; // last step in the journal

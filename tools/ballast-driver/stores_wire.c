@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#define LOOK_MS   1000 // between two looks at a store
+#define LOOK_MS   500  // between two looks at a store
 #define ANSWER_MS 2000 // how long one may take
 
 typedef struct store {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stores of a run as the driver sees them: which process serves each, asked once a second. What is reserved there is
+// The stores of a run as the driver sees them: which process serves each, asked twice a second. What is reserved there is
 // the stages' affair.
 //
 //   bl_stores_create(rpc, addresses, count, &stores, err);

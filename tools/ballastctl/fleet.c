@@ -16,8 +16,8 @@
 
 // A store that died is started again after this long; doubled while it does not live for STEADY_MS.
 #define AGAIN_FIRST_MS 100
-#define AGAIN_LAST_MS  5000
-#define STEADY_MS      5000
+#define AGAIN_LAST_MS  2000
+#define STEADY_MS      500
 #define CAPACITY_MAX   (UINT64_C(1) << 50) // where the machine does not say what it has
 
 typedef struct process {
