@@ -194,4 +194,5 @@ def main():
                 service.end()
 
 
-main()
+if __name__ == "__main__":
+    main()
