@@ -201,7 +201,9 @@ bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, const bl_sche
   bl_schedule_t *made;
   shorter.micro_batches = bl__shorter(request->stages, request->micro_batches);
   shorter.effort = request->effort * SHORTER_EFFORT;
-  if (shorter.micro_batches == 0 || request->effort < EFFORT_LEAST) {
+  // F, I and W of every block
+  bool large = 3ull * base->virtual_stages * shorter.micro_batches > BL__PORTFOLIO_LARGE;
+  if (shorter.micro_batches == 0 || large || request->effort < EFFORT_LEAST) {
     return BL_OK;
   }
   bl_status_t status = bl_schedule_generate(&shorter, &made, NULL);

@@ -40,7 +40,7 @@ typedef struct bl__portfolio {
 #define BL__PORTFOLIO_BUDGET       4000000
 #define BL__PORTFOLIO_POLISH       150000000
 #define BL__PORTFOLIO_ORDERS       150000 // orders that the local search times at most
-#define BL__PORTFOLIO_LARGE        50000  // operations of a schedule
+#define BL__PORTFOLIO_LARGE        12000  // operations of a schedule
 #define BL__PORTFOLIO_BUDGET_LARGE 1500000
 #define BL__PORTFOLIO_POLISH_LARGE 2000000
 #define BL__PORTFOLIO_OTHER_EFFORT 0.3 // share of the search with other costs, before the one with the real ones
