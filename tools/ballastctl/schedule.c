@@ -2,6 +2,7 @@
 // Schedules: what runs when, what it costs in time and slots, as a table, JSON, CSV or picture.
 #include "output.h"
 #include "schedule_case.h"
+#include "schedule_frontier.h"
 #include "verbs.h"
 
 #include "draw/schedule_timeline.h"
@@ -280,6 +281,7 @@ static const bl_ctl_verb_t verbs[] = {
     {"show", "order, time, bubble and peaks of a schedule", show},
     {"export", "a schedule as CSV", export},
     {"check", "whether a CSV file is a schedule that can run", check},
+    {"frontier", "time against memory of all schedules, balanced and not", bl_ctl_schedule_frontier},
     {"list", "the names", list},
 };
 
@@ -287,4 +289,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_dispatch("ballastctl schedule", verbs, sizeof verbs / sizeof verbs[0], argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_schedule_verb = {"schedule", "schedules: show, export, check, list", run};
+const bl_ctl_verb_t bl_ctl_schedule_verb = {"schedule", "schedules: show, export, check, frontier, list", run};

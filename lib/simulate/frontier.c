@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/frontier.h"
+
+#include "schedule/generate.h"
+#include "simulate/simulate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEAR 1e-9
+
+static bl_status_t add(bl_frontier_t *frontier, const bl_frontier_point_t *point) {
+  if (frontier->count == frontier->capacity) {
+    size_t capacity = frontier->capacity == 0 ? 64 : 2 * frontier->capacity;
+    bl_frontier_point_t *points = realloc(frontier->points, capacity * sizeof *points);
+    if (points == NULL) {
+      return BL_EXHAUSTED;
+    }
+    frontier->points = points;
+    frontier->capacity = capacity;
+  }
+  frontier->points[frontier->count++] = *point;
+  return BL_OK;
+}
+
+// Times a schedule and fills in what that says.
+static bl_status_t measure(const bl_schedule_t *schedule, const bl_costs_t *costs, bl_frontier_point_t *point,
+                           bl_error_t *err) {
+  bl_simulation_t result;
+  bl_status_t status = bl_simulate(schedule, costs, &result, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  point->t_end = result.t_end;
+  point->bubble = result.bubble_total;
+  for (uint32_t s = 0; s < result.stages && point->cap == 0; s++) {
+    point->memory = fmax(point->memory, result.peak[s]);
+  }
+  bl_simulation_cleanup(&result);
+  return BL_OK;
+}
+
+// From one slot below the worst peak down to the smallest cap that works.
+static bl_status_t add_balanced(const bl_frontier_request_t *request, const bl_schedule_t *schedule,
+                                const bl_costs_t *costs, const bl_frontier_point_t *plain, bl_frontier_t *frontier,
+                                bl_error_t *err) {
+  double weight = bl_schedule_block_weight(schedule);
+  bl_status_t status = BL_OK;
+  for (uint32_t cap = (uint32_t)lround(plain->memory / weight); cap-- > 1 && status == BL_OK;) {
+    bl_balance_result_t balanced;
+    if (bl_balance_cap(schedule, cap, false, request->mode, &balanced, NULL) != BL_OK) {
+      break; // nor does a smaller one
+    }
+    bl_frontier_point_t point = *plain;
+    point.cap = point.memory = cap * weight;
+    for (uint32_t s = 0; s < balanced.stages; s++) {
+      point.evictions += balanced.evictions[s];
+    }
+    status = measure(balanced.schedule, costs, &point, err);
+    if (status == BL_OK) {
+      status = add(frontier, &point);
+    }
+    bl_balance_result_cleanup(&balanced);
+  }
+  return status;
+}
+
+static bl_status_t add_schedule(const bl_frontier_request_t *request, const bl_schedule_info_t *info, double memory,
+                                bl_frontier_t *frontier, bl_error_t *err) {
+  double v = info->default_chunks;
+  bl_costs_t costs = *request->costs;
+  costs.every = (bl_chunk_costs_t){costs.every.forward / v, costs.every.input / v, costs.every.weight / v,
+                                   costs.every.recompute / v};
+  costs.path /= v;
+  bl_schedule_request_t wanted = {.name = info->name,
+                                  .stages = request->stages,
+                                  .micro_batches = request->micro_batches,
+                                  .memory = memory,
+                                  .costs = &costs,
+                                  .effort = request->effort};
+  bl_schedule_t *schedule;
+  bl_status_t status = bl_schedule_generate(&wanted, &schedule, err);
+  if (status != BL_OK) {
+    return status == BL_INVALID ? BL_OK : status; // the shape does not allow it
+  }
+  bl_frontier_point_t point = {.chunks = schedule->chunks, .asked = memory};
+  snprintf(point.schedule, sizeof point.schedule, "%s", info->name);
+  status = measure(schedule, &costs, &point, err);
+  if (status == BL_OK) {
+    status = add(frontier, &point);
+  }
+  if (status == BL_OK) {
+    status = add_balanced(request, schedule, &costs, &point, frontier, err);
+  }
+  bl_schedule_destroy(schedule);
+  return status;
+}
+
+static bool dominates(const bl_frontier_point_t *a, const bl_frontier_point_t *b) {
+  bool no_worse = a->t_end <= b->t_end * (1 + NEAR) && a->memory <= b->memory + NEAR;
+  return no_worse && (a->t_end < b->t_end * (1 - NEAR) || a->memory < b->memory - NEAR);
+}
+
+static void mark_best(bl_frontier_t *frontier) {
+  for (size_t i = 0; i < frontier->count; i++) {
+    bl_frontier_point_t *point = &frontier->points[i];
+    point->best = true;
+    point->best_plain = point->cap == 0;
+    for (size_t k = 0; k < frontier->count; k++) {
+      if (dominates(&frontier->points[k], point)) {
+        point->best = false;
+        point->best_plain = point->best_plain && frontier->points[k].cap > 0;
+      }
+    }
+  }
+}
+
+bl_status_t bl_frontier_init(const bl_frontier_request_t *request, bl_frontier_t *frontier, bl_error_t *err) {
+  size_t names;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&names);
+  bl_status_t status = BL_OK;
+  *frontier = (bl_frontier_t){0};
+  for (size_t n = 0; n < names && status == BL_OK; n++) {
+    if (!infos[n].runs || strcmp(infos[n].name, "adaptive") == 0) {
+      continue;
+    }
+    status = add_schedule(request, &infos[n], 0, frontier, err);
+  }
+  for (uint32_t memory = 1; memory <= request->stages && status == BL_OK; memory++) {
+    status = add_schedule(request, bl_schedule_info_find("adaptive"), memory, frontier, err);
+  }
+  if (status == BL_OK && frontier->count == 0) {
+    status = BL_INVALID; // err says why the last one is not possible
+  }
+  if (status != BL_OK) {
+    bl_frontier_cleanup(frontier);
+    return status;
+  }
+  mark_best(frontier);
+  return BL_OK;
+}
+
+void bl_frontier_cleanup(bl_frontier_t *frontier) {
+  free(frontier->points);
+  *frontier = (bl_frontier_t){0};
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Time against memory for one shape and one set of costs: every schedule as it is, and every schedule with one copy of
+// the weights balanced under every cap that works. Who wants the fastest step within a budget reads it off.
+//
+//   bl_frontier_t frontier;
+//   status = bl_frontier_init(&(bl_frontier_request_t){.stages = 8, .micro_batches = 16, .costs = &costs}, &frontier, &err);
+//   for (size_t i = 0; i < frontier.count; i++) ...
+//   bl_frontier_cleanup(&frontier);
+//
+// Costs are those of a whole device's model part: a schedule with v chunks runs with a v-th of F, I, W and of the path
+// on each, so that times and memory compare. Thread: pure functions, any thread.
+#ifndef BALLAST_SIMULATE_FRONTIER_H
+#define BALLAST_SIMULATE_FRONTIER_H
+
+#include "schedule/balance.h"
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+
+typedef struct bl_frontier_request {
+  uint32_t stages, micro_batches;
+  const bl_costs_t *costs; // of a device; `path` is the time that a device's whole block takes to a store or back
+  bl_balance_mode_t mode;
+  double effort; // share of the usual search; 0: all of it
+} bl_frontier_request_t;
+
+typedef struct bl_frontier_point {
+  char schedule[BL_SCHEDULE_NAME];
+  uint32_t chunks;
+  double asked;  // memory asked for, in device-micro-batches; 0: the schedule's own
+  double cap;    // of a balanced schedule, likewise; 0: not balanced
+  double memory; // most that a device holds, lent slots included
+  double t_end, bubble;
+  uint32_t evictions; // of all stages
+  bool best_plain;    // no unbalanced schedule needs less memory or time without needing more of the other
+  bool best;          // the same among all
+} bl_frontier_point_t;
+
+typedef struct bl_frontier {
+  bl_frontier_point_t *points;
+  size_t count, capacity;
+} bl_frontier_t;
+
+// Schedules that the shape does not allow are left out, as are those with two copies of the weights or sliced sequences.
+// BL_INVALID: no schedule is possible; BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_frontier_init(const bl_frontier_request_t *request, bl_frontier_t *frontier,
+                                         bl_error_t *err);
+void bl_frontier_cleanup(bl_frontier_t *frontier);
+
+#endif

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies the time/memory frontier: balancing 1F1B under its smallest cap costs no time where transfers are free, points
+// that are marked as best are not beaten by any other, and bad requests are refused.
+#include "simulate/frontier.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const bl_frontier_point_t *find(const bl_frontier_t *frontier, const char *schedule, double cap) {
+  for (size_t i = 0; i < frontier->count; i++) {
+    if (strcmp(frontier->points[i].schedule, schedule) == 0 && fabs(frontier->points[i].cap - cap) < 1e-9) {
+      return &frontier->points[i];
+    }
+  }
+  fail_msg("no point of %s with cap %g", schedule, cap);
+  return NULL;
+}
+
+static void balanced_points_stand_beside_plain_ones(void **state) {
+  (void)state;
+  bl_costs_t costs = BL_COSTS_UNIT;
+  bl_frontier_t frontier;
+  bl_error_t err;
+  bl_frontier_request_t request = {.stages = 4, .micro_batches = 8, .costs = &costs, .effort = 0.01};
+  assert_int_equal(bl_frontier_init(&request, &frontier, &err), BL_OK);
+  assert_true(find(&frontier, "1f1b", 0)->memory == 4);
+  assert_true(find(&frontier, "1f1b", 0)->t_end == 33);
+  const bl_frontier_point_t *balanced = find(&frontier, "1f1b", 3); // BPipe's cap
+  assert_true(balanced->memory == 3 && balanced->t_end == 33 && balanced->evictions > 0);
+  // Interleaved: two chunks at half of the costs each.
+  assert_true(find(&frontier, "interleaved", 0)->memory == 5.5);
+  assert_true(fabs(find(&frontier, "interleaved", 0)->t_end - 28.5) < 1e-9);
+  assert_true(find(&frontier, "interleaved", 4.5)->evictions > 0);
+  size_t best = 0;
+  for (size_t i = 0; i < frontier.count; i++) {
+    const bl_frontier_point_t *point = &frontier.points[i];
+    best += point->best;
+    for (size_t k = 0; k < frontier.count && point->best; k++) {
+      const bl_frontier_point_t *other = &frontier.points[k];
+      assert_false(other->t_end < point->t_end * (1 - 1e-6) && other->memory <= point->memory);
+      assert_false(other->t_end <= point->t_end && other->memory < point->memory - 1e-6);
+    }
+  }
+  assert_in_range(best, 2, frontier.count - 1);
+  bl_frontier_cleanup(&frontier);
+}
+
+static void slow_paths_cost_time(void **state) {
+  (void)state;
+  bl_costs_t costs = BL_COSTS_UNIT;
+  costs.path = 12;
+  bl_frontier_t frontier;
+  bl_error_t err;
+  bl_frontier_request_t request = {.stages = 4, .micro_batches = 8, .costs = &costs, .effort = 0.01};
+  assert_int_equal(bl_frontier_init(&request, &frontier, &err), BL_OK);
+  assert_true(find(&frontier, "1f1b", 3)->t_end > 33);
+  assert_true(find(&frontier, "1f1b", 0)->t_end == 33);
+  bl_frontier_cleanup(&frontier);
+}
+
+static void impossible_shapes_are_refused(void **state) {
+  (void)state;
+  bl_costs_t costs = BL_COSTS_UNIT;
+  bl_frontier_t frontier;
+  bl_error_t err;
+  bl_frontier_request_t request = {.stages = 0, .micro_batches = 8, .costs = &costs};
+  assert_int_equal(bl_frontier_init(&request, &frontier, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "stages"));
+  assert_null(frontier.points);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(balanced_points_stand_beside_plain_ones),
+      cmocka_unit_test(slow_paths_cost_time),
+      cmocka_unit_test(impossible_shapes_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
