@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job/pods.h"
+
+#include "model/memory.h"
+#include "schedule/slots.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// An orderly end besides the writing: the step that is under way, goodbyes, the fsync of the folder.
+#define GRACE_FLOOR_SECONDS 60
+
+typedef struct stage_bytes {
+  uint64_t kept;  // weights, gradients, optimizer
+  uint64_t shard; // weights, optimizer
+  uint64_t edge, workspace, evict;
+} stage_bytes_t;
+
+static bl_status_t count_stage(const bl_training_t *training, uint32_t stage, stage_bytes_t *sum, bl_error_t *err) {
+  *sum = (stage_bytes_t){0};
+  for (uint32_t i = 0; i < training->partition.count; i++) {
+    bl_chunk_memory_t chunk;
+    if (training->schedule->stage_of[i] != stage) {
+      continue;
+    }
+    if (bl_chunk_memory(&training->model, training->partition.spans[i], training->layout, &chunk) != BL_OK) {
+      return bl_error_set(err, BL_INVALID, "stage %u: a block larger than any memory", stage);
+    }
+    sum->shard += chunk.weight_bytes + chunk.optimizer_bytes;
+    sum->kept += chunk.weight_bytes + chunk.optimizer_bytes + chunk.gradient_bytes;
+    sum->edge = chunk.edge_bytes > sum->edge ? chunk.edge_bytes : sum->edge;
+    sum->workspace = chunk.workspace_bytes > sum->workspace ? chunk.workspace_bytes : sum->workspace;
+    sum->evict = chunk.evict_bytes > sum->evict ? chunk.evict_bytes : sum->evict;
+  }
+  return BL_OK;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
+}
+
+bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, double disk_rate, bl_pods_t *pods,
+                       bl_error_t *err) {
+  uint32_t stages = training->stage_count;
+  uint64_t block = 0;
+  bl_pods_t most = {.capacity_bytes = BL_PODS_GRANULE_BYTES};
+  uint32_t *edges = calloc(stages, sizeof *edges);
+  bl_status_t status = edges != NULL ? bl_plan_counts(plan->schedule, 1, NULL, edges, NULL, err)
+                                     : bl_error_set(err, BL_EXHAUSTED, "no memory for the plan");
+  for (uint32_t s = 0; s < stages && status == BL_OK; s++) {
+    stage_bytes_t stage;
+    status = count_stage(training, s, &stage, err);
+    if (status == BL_OK) {
+      uint64_t slots = plan->holdings.own[s] * training->stages[s].slot_bytes;
+      most.stage_bytes =
+          larger(most.stage_bytes, stage.kept + stage.shard + slots + edges[s] * stage.edge + stage.workspace);
+      most.shard_bytes = larger(most.shard_bytes, stage.shard);
+      block = larger(block, stage.evict);
+    }
+  }
+  free(edges);
+  if (status != BL_OK) {
+    return status;
+  }
+  block = (block + BL_PODS_GRANULE_BYTES - 1) / BL_PODS_GRANULE_BYTES * BL_PODS_GRANULE_BYTES;
+  for (uint32_t d = 0; d < stages; d++) {
+    most.capacity_bytes = larger(most.capacity_bytes, plan->holdings.lent[d] * block);
+  }
+  most.stage_bytes += BL_PODS_STAGE_OVERHEAD_BYTES;
+  most.store_bytes = most.capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES;
+  most.grace_seconds = (uint32_t)(GRACE_FLOOR_SECONDS + ceil((double)most.shard_bytes / disk_rate));
+  *pods = most;
+  return BL_OK;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job needs of a cluster: memory of a stage's and a store's pod, room that a store lends, and how long an orderly
+// end may take. `ballastctl render` writes it into manifests, docs/kubernetes.md has the formulas.
+//
+// All pods of a StatefulSet are equal, so every number is the largest over the stages or devices; that costs little
+// because level memory is what this system is for.
+//
+// Pure but for memory. Thread: any.
+#ifndef BALLAST_JOB_PODS_H
+#define BALLAST_JOB_PODS_H
+
+#include "job/balance.h"
+
+// Besides what the plan counts: code, libraries, gRPC's buffers, stacks, the back end's own workspace.
+#define BL_PODS_STAGE_OVERHEAD_BYTES (UINT64_C(256) << 20)
+#define BL_PODS_STORE_OVERHEAD_BYTES (UINT64_C(128) << 20)
+// Rooms of a store begin at multiples of this (lib/lease).
+#define BL_PODS_GRANULE_BYTES (UINT64_C(64) << 10)
+
+typedef struct bl_pods {
+  uint64_t stage_bytes;    // memory limit of a stage's pod: weights, gradients, optimizer, own slots, edges, workspace,
+                           // the copy that a checkpoint is written from, and the overhead
+  uint64_t store_bytes;    // memory limit of a store's pod: its capacity and the overhead
+  uint64_t capacity_bytes; // --capacity of a store; a granule at least
+  uint64_t shard_bytes;    // what a stage writes for a checkpoint: weights and optimizer
+  uint32_t grace_seconds;  // terminationGracePeriodSeconds of stages and driver
+} bl_pods_t;
+
+// `disk_rate`: bytes per second that one stage can write to the checkpoint's folder. Statuses as bl_plan_counts.
+BL_MUST_USE bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, double disk_rate,
+                                   bl_pods_t *pods, bl_error_t *err);
+
+// The pod of a stage when pairs follow each other: pod i has stage i / 2 for even i, stage p - 1 - (i - 1) / 2 for odd i.
+static inline uint32_t bl_pod_of_stage(uint32_t stage, uint32_t stages) {
+  return 2 * stage < stages ? 2 * stage : 2 * (stages - 1 - stage) + 1;
+}
+static inline uint32_t bl_stage_of_pod(uint32_t pod, uint32_t stages) {
+  return pod % 2 == 0 ? pod / 2 : stages - 1 - pod / 2;
+}
+
+#endif

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The images of deploy/docker, built with buildah on a base made by debootstrap, run by podman and runc on a network with
+DNS names: sizes, users, labels, --version, no NVIDIA library, the same bytes when built twice; then four stages, four
+stores and a driver, each a container with a read-only root and a memory limit that is no user of the machine, train over
+tcp to the same losses as `ballastctl run --local`, with a store, and then the driver, killed and started again on the
+way. Needs root, debootstrap, buildah, podman, runc, netavark and aardvark-dns; skips where they cannot run.
+
+BALLAST_IMAGES=FOLDER keeps the storage there for the next run."""
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
+TARGETS = ("store", "driver", "stage", "tools")
+STAGES = 4
+LIMIT_MB = 300
+NAME = f"ballast-{os.getpid()}"
+JOB = """\
+name: images
+model: {{family: gpt2, layers: 4, hidden: 64, heads: 4, vocab: 256, seq: 64}}
+data: {{train: /usr/share/common-licenses/GPL-3}}
+train: {{steps: {steps}, micro_batch: 1, micro_batches: 8, lr: 1e-3}}
+pipeline: {{stages: 4}}
+memory: {{slots: 3}}
+balance: {{policy: bpipe}}
+"""
+
+
+def skip(reason):
+    print(f"SKIPPED: {reason}")
+    sys.exit(77)
+
+
+def run(*command, check=True, **options):
+    done = subprocess.run(command, text=True, capture_output=True, **options)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{' '.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done
+
+
+def set_up(folder):
+    """Storage and configuration of our own: nothing of the machine's containers is touched."""
+    with open(os.path.join(folder, "containers.conf"), "w") as file:
+        file.write('[engine]\nruntime="runc"\ncgroup_manager="cgroupfs"\nevents_logger="file"\n'
+                   '[containers]\ndefault_ulimits=["nofile=4096:4096","nproc=1000:1000"]\n'
+                   f'[network]\nnetwork_backend="netavark"\nnetwork_config_dir="{folder}/networks"\n')
+    with open(os.path.join(folder, "storage.conf"), "w") as file:
+        file.write(f'[storage]\ndriver="overlay"\nrunroot="{folder}/run"\ngraphroot="{folder}/graph"\n')
+    os.environ["CONTAINERS_CONF"] = os.path.join(folder, "containers.conf")
+    os.environ["CONTAINERS_STORAGE_CONF"] = os.path.join(folder, "storage.conf")
+
+
+def make_base(folder):
+    if run("buildah", "inspect", "localhost/debian:12", check=False).returncode == 0:
+        return
+    root = os.path.join(folder, "root")
+    shutil.rmtree(root, ignore_errors=True)
+    done = run("debootstrap", "--variant=minbase", "bookworm", root, check=False)
+    if done.returncode != 0:
+        skip(f"debootstrap: {done.stdout[-300:]}")
+    for name in os.listdir("/etc/apt/apt.conf.d"):  # how this machine reaches its package mirror
+        if name.startswith("99"):
+            shutil.copy(os.path.join("/etc/apt/apt.conf.d", name), os.path.join(root, "etc/apt/apt.conf.d", name))
+    run("tar", "-C", root, "--exclude=./var/cache/apt/archives/*.deb", "-cf", os.path.join(folder, "base.tar"), ".")
+    shutil.rmtree(root)
+    with open(os.path.join(folder, "Base"), "w") as file:
+        file.write("FROM scratch\nADD base.tar /\n")
+    run("buildah", "bud", "--isolation", "chroot", "-f", os.path.join(folder, "Base"), "-t", "localhost/debian:12", folder)
+
+
+def build(target, tag="test"):
+    run("buildah", "bud", "--layers", "--isolation", "chroot", "--timestamp", "0", "--build-arg",
+        "BASE=localhost/debian:12", "--build-arg", "REVISION=0123abcd", "-f", os.path.join(ROOT, "deploy/docker/Dockerfile"),
+        "--target", target, "-t", f"localhost/ballast-{target}:{tag}", ROOT)
+    return json.loads(run("buildah", "inspect", f"localhost/ballast-{target}:{tag}").stdout)
+
+
+def check_image(target):
+    image = build(target)
+    size = int(json.loads(run("podman", "image", "inspect", f"localhost/ballast-{target}:test").stdout)[0]["Size"]) / 1e6
+    config = image["OCIv1"]["config"]
+    assert size < LIMIT_MB, f"{target}: {size:.0f} MB"
+    assert config["User"] == "65532:65532", config
+    for key in ("title", "licenses", "version", "revision"):
+        assert config["Labels"].get(f"org.opencontainers.image.{key}"), (target, key)
+    assert config["Labels"]["org.opencontainers.image.revision"] == "0123abcd"
+    version = run("podman", "run", "--rm", "--network", "none", "--read-only", f"localhost/ballast-{target}:test",
+                  "version" if target == "tools" else "--version").stdout
+    assert "0123abcd" in version or target == "tools", version
+    found = run("podman", "run", "--rm", "--network", "none", "--read-only", "--entrypoint", "/usr/bin/find",
+                f"localhost/ballast-{target}:test", "/usr/lib", "-name", "libcud*", "-o", "-name", "libnccl*", "-o",
+                "-name", "libnvidia*").stdout
+    assert found == "", f"NVIDIA libraries: {found}"
+    print(f"ok image {target}: {size:.0f} MB, {version.strip().splitlines()[-1]}", flush=True)
+
+
+def start(name, image, *arguments, memory="512m", options=()):
+    run("podman", "run", "-d", "--name", f"{NAME}-{name}", "--hostname", name, "--network", NAME, "--network-alias", name,
+        "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp:size=64m", "--cap-drop", "all", "--security-opt",
+        "no-new-privileges", "--memory", memory, *options, f"localhost/ballast-{image}:test", *arguments)
+
+
+def logs(name):
+    done = run("podman", "logs", f"{NAME}-{name}", check=False)
+    return done.stdout + done.stderr
+
+
+def start_stage(index):
+    start(f"stage-{index}", "stage", "--plaintext", "--listen=0.0.0.0:7700", "--health-listen=0.0.0.0:7701",
+          "--metrics-listen=0.0.0.0:9600", "--data-listen=0.0.0.0", f"--data-advertise=stage-{index}")
+
+
+def start_store(index):
+    start(f"store-{index}", "store", "--plaintext", "--listen=0.0.0.0:7800", "--health-listen=0.0.0.0:7801",
+          "--metrics-listen=0.0.0.0:9600", "--data-tcp=0.0.0.0:7802", "--capacity=64 MiB")
+
+
+def start_driver(folder):
+    start("driver", "driver", "--plaintext", "--listen=0.0.0.0:7600", "--health-listen=0.0.0.0:7601",
+          "--metrics-listen=0.0.0.0:9600", "--job=/etc/ballast/job.yaml", "--linger", options=("-v", f"{folder}:/etc/ballast:ro"))
+
+
+def losses(path):
+    with open(path) as file:
+        records = [json.loads(line) for line in file]
+    return [(record["step"], record["loss"], record["grad_norm"]) for record in records if record["event"] == "step"]
+
+
+@contextlib.contextmanager
+def network():
+    done = run("podman", "network", "create", NAME, check=False)
+    if done.returncode != 0:
+        skip(f"podman network: {done.stderr}")
+    try:
+        yield
+    finally:
+        names = run("podman", "ps", "-a", "--format", "{{.Names}}").stdout.split()
+        for name in names:
+            if name.startswith(NAME):
+                run("podman", "rm", "-f", "-t", "1", name, check=False)
+        run("podman", "network", "rm", "-f", NAME, check=False)
+
+
+def status():
+    """What the driver's container says of its run; None while it does not answer."""
+    done = run("podman", "exec", f"{NAME}-tools", "/usr/bin/ballastctl", "status", "--endpoint", "driver:7600", "--plaintext", "-o", "json",
+               check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def wait_for_step(step, seconds=180):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        said = status()
+        if said is not None and (said.get("step", 0) >= step or said.get("phase") == "finished"):
+            return said
+        assert said is None or said.get("phase") != "failed", said
+        time.sleep(0.2)
+    raise AssertionError(f"step {step} was not reached: {status()}\n{logs('driver')}")
+
+
+def check_run(folder, steps=600):
+    job = os.path.join(folder, "job.yaml")
+    local = os.path.join(folder, "local.jsonl")
+    with open(job, "w") as file:
+        file.write(JOB.format(steps=steps))
+    run(os.path.join(BIN, "ballastctl"), "run", job, "--local", "--report", local)
+    expected = losses(local)
+    stages = ", ".join(f"stage-{i}:7700" for i in range(STAGES))
+    stores = ", ".join(f"store-{i}:7800" for i in range(STAGES))
+    with open(job, "a") as file:
+        file.write(f"services: {{driver: driver:7600, stages: [{stages}], stores: [{stores}]}}\n")
+    os.chmod(folder, 0o777)  # the containers are no user of this machine
+    os.remove(local)
+    begin = time.monotonic()
+    with network():
+        for i in range(STAGES):
+            start_stage(i)
+            start_store(i)
+        start("tools", "tools", "3600", options=("--entrypoint", "/usr/bin/sleep"))
+        start_driver(folder)
+        start("client", "tools", "run", "/etc/ballast/job.yaml", "--plaintext", "--report", "/etc/ballast/report.jsonl",
+              options=("-v", f"{folder}:/etc/ballast:rw"))
+        wait_for_step(1)
+        print(f"ok first step {time.monotonic() - begin:.1f} s after the first container was started", flush=True)
+        run("podman", "kill", f"{NAME}-store-3")
+        said = wait_for_step(steps // 6)
+        run("podman", "start", f"{NAME}-store-3")
+        wait_for_step(said["step"] + 10)
+        begin = time.monotonic()
+        run("podman", "kill", f"{NAME}-driver")
+        run("podman", "start", f"{NAME}-driver")
+        said = wait_for_step(said["step"] + 11)
+        print(f"ok killed: a store, and at step {said['step']} the driver, whose successor went on after "
+              f"{time.monotonic() - begin:.1f} s", flush=True)
+        code = run("podman", "wait", f"{NAME}-client").stdout.strip()
+        assert code == "0", f"exit code {code}: {logs('client')}\n{logs('driver')}"
+        got = losses(os.path.join(folder, "report.jsonl"))
+    assert got == expected, f"{len(got)} steps of {len(expected)}; first difference: " + str(
+        next(((g, e) for g, e in zip(got, expected) if g != e), None))
+    print(f"ok {steps} steps in containers over tcp: the same losses as on one machine", flush=True)
+
+
+def main():
+    for program in ("debootstrap", "buildah", "podman", "runc"):
+        if shutil.which(program) is None:
+            skip(f"no {program}")
+    if os.geteuid() != 0:
+        skip("not root")
+    with contextlib.ExitStack() as stack:
+        folder = os.environ.get("BALLAST_IMAGES")
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ballast-images-"))
+        set_up(folder)
+        make_base(folder)
+        if run("podman", "run", "--rm", "--network", "none", "localhost/debian:12", "/bin/true", check=False).returncode != 0:
+            skip("podman cannot run a container here")
+        for target in TARGETS:
+            check_image(target)
+        with tempfile.TemporaryDirectory(prefix="ballast-images-job-") as job:
+            check_run(job)
+
+
+main()

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of rendered manifests, shared by the tests beside this file: the schemas of the oldest and newest supported
+Kubernetes (where kubernetes-validate is installed), the restricted pod security standard and the rules of
+docs/kubernetes.md: labels, probes, resources, no `latest`, no cluster-scoped object, ports as the table says, jobs that
+name pods which exist."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+try:
+    import yaml
+except ImportError as error:
+    print(f"SKIPPED: {error}")
+    sys.exit(77)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+KUBERNETES = ("1.29", "1.37")  # the oldest and the newest that are supported
+PORTS = {"driver": {7600, 7601, 9600}, "stage": {7700, 7701, 9600}, "store": {7800, 7801, 7802, 9600}}
+PAIR_PORTS = {7710, 7800, 7810}
+NAMESPACED = {"ServiceAccount", "ConfigMap", "Service", "StatefulSet", "Job", "JobSet", "NetworkPolicy",
+              "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "PersistentVolumeClaim", "Certificate", "Issuer",
+              "ResourceClaimTemplate"}
+BUILT_IN = {"v1", "apps/v1", "batch/v1", "policy/v1", "networking.k8s.io/v1"}
+
+
+def skip(reason):
+    print(f"SKIPPED: {reason}")
+    sys.exit(77)
+
+
+def need_kubectl():
+    if shutil.which("kubectl") is None or subprocess.run(["kubectl", "kustomize", "--help"],
+                                                         capture_output=True).returncode != 0:
+        skip("no kubectl with kustomize")
+
+
+def copy(folder):
+    """A copy of deploy/k8s, to put overlays into."""
+    return shutil.copytree(os.path.join(ROOT, "deploy", "k8s"), os.path.join(folder, "k8s"))
+
+
+def render(folder):
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True)
+    assert done.returncode == 0, f"{folder}: {done.stderr}"
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def pods(documents):
+    """Kind, name and pod template of everything that makes pods."""
+    for document in documents:
+        if document["kind"] in ("StatefulSet", "Job"):
+            yield document["kind"], document["metadata"]["name"], document["spec"]["template"]
+        elif document["kind"] == "JobSet":
+            for job in document["spec"]["replicatedJobs"]:
+                yield "JobSet", job["name"], job["template"]["spec"]["template"]
+
+
+def check_security(where, template, allowed):
+    """The restricted pod security standard, as far as it speaks of what is used here."""
+    spec = template["spec"]
+    context = spec["securityContext"]
+    assert context["runAsNonRoot"] is True and context["runAsUser"] >= 1000, where
+    assert context["seccompProfile"]["type"] == "RuntimeDefault", where
+    assert spec["automountServiceAccountToken"] is False, where
+    for key in ("hostNetwork", "hostPID", "hostIPC"):
+        assert not spec.get(key), (where, key)
+    for container in spec["containers"] + spec.get("initContainers", []):
+        own = container["securityContext"]
+        assert own["allowPrivilegeEscalation"] is False and own["readOnlyRootFilesystem"] is True, where
+        assert own["capabilities"]["drop"] == ["ALL"], where
+        assert set(own["capabilities"].get("add", [])) <= allowed, (where, own["capabilities"])
+        assert "memory" in container["resources"]["limits"] and "memory" in container["resources"]["requests"], where
+        assert "hostPort" not in json.dumps(container["ports"]), where
+    for volume in spec.get("volumes", []):
+        assert set(volume) - {"name"} <= {"emptyDir", "configMap", "secret", "persistentVolumeClaim"}, (where, volume)
+
+
+def check_pods(where, documents, allowed):
+    for kind, name, template in pods(documents):
+        at = f"{where}: {kind} {name}"
+        check_security(at, template, allowed)
+        component = template["metadata"]["labels"]["app.kubernetes.io/component"]
+        for container in template["spec"]["containers"]:
+            assert re.search(r":[0-9][^:]*$", container["image"]), (at, container["image"])
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                assert container[probe]["grpc"]["port"] in PORTS[component], (at, probe)
+            ports = {port["containerPort"] for port in container["ports"]}
+            more = PAIR_PORTS if component == "stage" else set()
+            assert ports - more == PORTS[component], (at, ports)
+            given = {int(n) for n in re.findall(r"-(?:listen|tcp)=[0-9.]+:(\d+)", " ".join(container["args"]))}
+            assert not given or given == PORTS[component], (at, given)
+        assert template["spec"]["terminationGracePeriodSeconds"] >= 30, at
+
+
+def check_labels(where, documents, instance):
+    for document in documents:
+        at = f"{where}: {document['kind']} {document['metadata']['name']}"
+        assert document["kind"] in NAMESPACED, at
+        assert "namespace" not in document["metadata"], at
+        labels = document["metadata"].get("labels", {})
+        for key in ("name", "part-of", "version") + (("instance",) if instance else ()):
+            assert f"app.kubernetes.io/{key}" in labels, (at, key)
+        if document["kind"] == "StatefulSet":
+            selector = document["spec"]["selector"]["matchLabels"]
+            assert "app.kubernetes.io/version" not in selector, at  # selectors cannot change, versions do
+            assert selector.items() <= document["spec"]["template"]["metadata"]["labels"].items(), at
+
+
+def check_job(where, documents):
+    """The addresses in the job are those of pods of this rendering, and pods of a pair follow each other."""
+    maps = [d for d in documents if d["kind"] == "ConfigMap"]
+    job = yaml.safe_load(maps[0]["data"]["job.yaml"])
+    mounted = [v["configMap"]["name"] for _, _, t in pods(documents) for v in t["spec"]["volumes"] if "configMap" in v]
+    assert mounted == [maps[0]["metadata"]["name"]], (where, mounted)
+    names = set()
+    for document in documents:
+        if document["kind"] == "StatefulSet":
+            for i in range(document["spec"]["replicas"]):
+                names.add(f"{document['metadata']['name']}-{i}.{document['spec']['serviceName']}")
+    stages = job["services"]["stages"]
+    assert len(stages) == job["pipeline"]["stages"], where
+    for address in stages + job["services"]["stores"]:
+        assert address.rsplit(":", 1)[0] in names, f"{where}: no pod is called {address}"
+    index = [int(re.search(r"-(\d+)\.", address).group(1)) for address in stages]
+    last = len(stages) - 1
+    for stage, pod in enumerate(index):
+        assert pod // 2 == index[last - stage] // 2 or pod == index[last - stage], (where, stages)
+    if len(set(index)) == len(index):
+        assert all(stage == (pod // 2 if pod % 2 == 0 else last - pod // 2) for stage, pod in enumerate(index)), where
+
+
+def check_schemas(documents, versions):
+    try:
+        import kubernetes_validate
+    except ImportError:
+        return False
+    for version in versions:
+        for document in documents:
+            if document["apiVersion"] in BUILT_IN:
+                kubernetes_validate.validate(document, version, strict=True)
+    return True
+
+
+def check(where, documents, instance=True, job=True, allowed=frozenset(), versions=KUBERNETES):
+    check_labels(where, documents, instance)
+    check_pods(where, documents, allowed)
+    if job:
+        check_job(where, documents)
+    validated = check_schemas(documents, versions)
+    print(f"ok {where}: {len(documents)} objects{'' if validated else ', schemas not checked: no kubernetes-validate'}")

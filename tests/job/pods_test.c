@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies what pods need: pairs follow each other, memory grows by exactly what a job's slots, checkpoints and lent rooms
+// add, the grace period follows the disk.
+#include "job/pods.h"
+
+#include "job/job_text.h"
+#include "model/memory.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static void pairs_follow_each_other(void **state) {
+  (void)state;
+  for (uint32_t p = 1; p <= 33; p++) {
+    bool taken[33] = {false};
+    for (uint32_t s = 0; s < p; s++) {
+      uint32_t pod = bl_pod_of_stage(s, p);
+      assert_true(pod < p && !taken[pod]);
+      taken[pod] = true;
+      assert_int_equal(bl_stage_of_pod(pod, p), s);
+      assert_int_equal(pod / 2, bl_pod_of_stage(p - 1 - s, p) / 2);
+    }
+  }
+}
+
+static bl_pods_t pods_of(const char *sets, double disk_rate, uint64_t *slot_bytes, uint64_t *evict_bytes) {
+  bl_job_t job;
+  bl_training_t training;
+  bl_balance_plan_t plan;
+  bl_pods_t pods = {0};
+  bl_error_t err = {0};
+  assert_int_equal(job_text_parse(&job, sets, &err), BL_OK);
+  assert_int_equal(bl_training_init(&training, &job, &err), BL_OK);
+  const bl_policy_t policy = bl_policy_of_job(&job);
+  assert_int_equal(bl_balance_plan_init(&plan, &training, &policy, &err), BL_OK);
+  if (bl_pods_of(&training, &plan, disk_rate, &pods, &err) != BL_OK) {
+    fail_msg("%s: %s", sets, err.text);
+  }
+  bl_chunk_memory_t chunk;
+  assert_int_equal(bl_chunk_memory(&training.model, training.partition.spans[0], training.layout, &chunk), BL_OK);
+  *slot_bytes = training.stages[0].slot_bytes;
+  *evict_bytes = chunk.evict_bytes;
+  bl_balance_plan_cleanup(&plan);
+  bl_training_cleanup(&training);
+  bl_job_cleanup(&job);
+  return pods;
+}
+
+static void memory_is_what_the_plan_says(void **state) {
+  (void)state;
+  uint64_t slot, evict;
+  bl_pods_t plain = pods_of("", 1e6, &slot, &evict);
+  bl_pods_t level = pods_of("balance.policy=bpipe", 1e6, &slot, &evict);
+  assert_int_equal(plain.stage_bytes - level.stage_bytes, slot); // 4 own slots on stage 0, then 3
+  assert_int_equal(plain.capacity_bytes, BL_PODS_GRANULE_BYTES);
+  assert_int_equal(level.capacity_bytes % BL_PODS_GRANULE_BYTES, 0);
+  assert_in_range(level.capacity_bytes, 2 * evict, 2 * (evict + BL_PODS_GRANULE_BYTES));
+  assert_int_equal(level.store_bytes, level.capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES);
+  assert_true(level.stage_bytes > BL_PODS_STAGE_OVERHEAD_BYTES + 2 * level.shard_bytes);
+  bl_pods_t slow = pods_of("", (double)plain.shard_bytes / 100, &slot, &evict);
+  assert_int_equal(slow.grace_seconds, 160);
+  assert_int_equal(slow.stage_bytes, plain.stage_bytes);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(pairs_follow_each_other),
+      cmocka_unit_test(memory_is_what_the_plan_says),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
