@@ -56,6 +56,7 @@ static const cause_t causes[] = {{"activation from", "activation"},
                                  {"send to", "send"},
                                  {"eviction", "eviction"},
                                  {"load", "load"},
+                                 {"core", "core"},
                                  {"", "other"}};
 #define CAUSES (sizeof causes / sizeof causes[0])
 

@@ -11,6 +11,7 @@
 
 #include "ballast/v1/stage.pb-c.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -492,6 +493,23 @@ static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_h
   return 1;
 }
 
+// The wait for a store, if the run is in one.
+static bool describe_store_wait(const bl_run_progress_t *progress, Ballast__V1__Wait *message, char what[64]) {
+  uint64_t parked = atomic_load(&progress->parked), since_ns = atomic_load(&progress->waiting_ns);
+  if (parked == 0 || since_ns == 0) {
+    return false;
+  }
+  bool load = (parked >> 62 & 1) != 0;
+  *message = (Ballast__V1__Wait)BALLAST__V1__WAIT__INIT;
+  message->at_store = (int32_t)(parked >> 32 & 0xffff);
+  message->micro_batch = (int32_t)(parked & 0xffffffff);
+  message->peer = -1;
+  message->since_ns = since_ns;
+  snprintf(what, 64, "%s store %d", load ? "load from" : "eviction to", message->at_store);
+  message->what = what;
+  return true;
+}
+
 static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
   uint64_t silent_ms = bl_followed_silent_ms(&self->followed); // but for this call
@@ -515,6 +533,7 @@ static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
   bl_hub_wait_t waits[WAITS];
   Ballast__V1__Wait messages[WAITS];
   Ballast__V1__Wait *pointers[WAITS];
+  char what[64];
   bl_vote_wire_t vote;
   if (engine != NULL) {
     describe_run(self->stage, &output, cell);
@@ -524,8 +543,8 @@ static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
     bl_paths_to_wire(engine->hub, &paths);
     output.paths = paths.pointers;
     output.n_paths = paths.count;
-    size_t count = bl_hub_waits(engine->hub, waits, WAITS - 1);
-    output.n_waits = count < WAITS - 1 ? count : WAITS - 1;
+    size_t count = bl_hub_waits(engine->hub, waits, WAITS - 2); // the last two are kept for others
+    output.n_waits = count < WAITS - 2 ? count : WAITS - 2;
     output.n_waits += core_wait(self->stage, engine, &waits[output.n_waits]);
     for (size_t i = 0; i < output.n_waits; i++) {
       messages[i] = (Ballast__V1__Wait)BALLAST__V1__WAIT__INIT;
@@ -533,7 +552,12 @@ static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
       messages[i].since_ns = waits[i].since_ns;
       messages[i].peer = waits[i].peer;
       messages[i].micro_batch = waits[i].micro_batch;
+      messages[i].at_store = -1;
       pointers[i] = &messages[i];
+    }
+    if (describe_store_wait(bl_stage_progress(self->stage), &messages[output.n_waits], what)) {
+      pointers[output.n_waits] = &messages[output.n_waits];
+      output.n_waits++;
     }
     output.waits = pointers;
     bl_vote_to_wire(bl_stage_commit_vote(self->stage), &vote);

@@ -73,11 +73,40 @@ static void nobody_and_everybody_waiting_are_told_apart(void **state) {
   expect((int[]){1, 2, 0}, 3, -1, -1, "circle");
 }
 
+static void stores_are_named(void **state) {
+  (void)state;
+  char verdict[BL_CTL_VERDICT_BYTES];
+  size_t silent;
+  json_t *status = status_of((int[]){-1, 0}, 2, -1);
+  json_t *wait = json_pack("{s:s, s:f, s:i, s:i, s:i}", "what", "load from store 1", "seconds", 0.5, "peer", -1,
+                           "micro_batch", 2, "store", 1);
+  json_t *stage = json_array_get(json_object_get(status, "stages"), 0);
+  json_object_set_new(stage, "waits", json_pack("[o]", wait));
+  json_object_set_new(status, "stores",
+                      json_pack("[{s:i, s:s, s:b}, {s:i, s:s, s:b}]", "store", 0, "address", "unix:/a", "reachable", 1,
+                                "store", 1, "address", "unix:/b", "reachable", 1));
+  json_t *rows = bl_ctl_diagnose(status, verdict, &silent);
+  assert_int_equal(silent, 0);
+  assert_int_equal(json_array_size(rows), 3);
+  assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 1), "store")), 1);
+  assert_non_null(strstr(verdict, "stage 0 (unix:/s, pid 100) waits for its load from store 1; others wait for it"));
+  json_decref(rows);
+  json_object_set_new(json_array_get(json_object_get(status, "stores"), 1), "reachable", json_false());
+  rows = bl_ctl_diagnose(status, verdict, &silent);
+  assert_int_equal(silent, 1);
+  assert_int_equal(json_array_size(rows), 4);
+  assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 3), "who")), "store 1");
+  assert_non_null(strstr(verdict, "store 1 (unix:/b) does not answer"));
+  json_decref(rows);
+  json_decref(status);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_end_of_a_chain_is_the_cause),
       cmocka_unit_test(a_silent_stage_is_the_cause_whatever_it_said_last),
       cmocka_unit_test(nobody_and_everybody_waiting_are_told_apart),
+      cmocka_unit_test(stores_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,7 @@ def check_driver(metrics):
     assert 0 < metrics.get("ballast_run_loss") < 10 and metrics.get("ballast_run_gradient_norm") > 0
     assert 0 < metrics.get("ballast_run_validation_loss") < 10
     assert metrics.get("ballast_stages_reachable") == metrics.get("ballast_stages") == 2
+    assert metrics.get("ballast_stores_reachable") == metrics.get("ballast_stores") == 0
     assert metrics.get("ballast_policy_version") >= 1
     assert metrics.get("ballast_run_tokens_total") == 8 * 2 * 4 * 64
 

@@ -360,6 +360,10 @@ bl_stage_view_t bl_driver_stage(const bl_driver_t *driver, size_t stage) {
                            .status_bytes = remote->status_bytes};
 }
 
+const bl_stores_t *bl_driver_stores(const bl_driver_t *driver) {
+  return driver->stores;
+}
+
 const bl_job_t *bl_driver_job(const bl_driver_t *driver) {
   return driver->options.job;
 }

@@ -24,6 +24,7 @@
 #include "rpc/rpc.h"
 #include "stage_client_wire.h"
 #include "step/driver_step.h"
+#include "stores_wire.h"
 
 #define BL_DRIVER_PATIENCE_MS 3000
 // How long stages may take to come up before the run gives up.
@@ -159,6 +160,7 @@ typedef struct bl_stage_view {
 } bl_stage_view_t;
 size_t bl_driver_stage_count(const bl_driver_t *driver);
 bl_stage_view_t bl_driver_stage(const bl_driver_t *driver, size_t stage);
+const bl_stores_t *bl_driver_stores(const bl_driver_t *driver); // NULL: the job has none
 const bl_job_t *bl_driver_job(const bl_driver_t *driver);
 const bl_training_t *bl_driver_training(const bl_driver_t *driver);
 

@@ -17,6 +17,8 @@ enum {
   POLICY_VERSION,
   STAGES,
   STAGES_REACHABLE,
+  STORES,
+  STORES_REACHABLE,
   EVICTED,
   LOADED,
   LOST,
@@ -70,6 +72,8 @@ const bl_board_row_t bl_meter_rows[] = {
     [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the policy that the last committed step followed."),
     [STAGES] = GAUGE("ballast_stages", "Stages of the job."),
     [STAGES_REACHABLE] = GAUGE("ballast_stages_reachable", "Stages that answer."),
+    [STORES] = GAUGE("ballast_stores", "Stores of the job."),
+    [STORES_REACHABLE] = GAUGE("ballast_stores_reachable", "Stores that answer."),
     [EVICTED] = COUNTER("ballast_run_evictions_total", "Blocks parked in stores, all stages together."),
     [LOADED] = COUNTER("ballast_run_loads_total", "Blocks that came back, all stages together."),
     [LOST] = COUNTER("ballast_run_lost_blocks_total", "Blocks lost with a store, all stages together."),
@@ -147,6 +151,13 @@ void bl_meter_collect(bl_board_t *board, const bl_driver_t *driver, uint64_t *re
   for (size_t i = 0; i < count; i++) {
     reachable += bl_driver_stage(driver, i).reachable;
   }
+  const bl_stores_t *stores = bl_driver_stores(driver);
+  size_t store_count = bl_stores_count(stores), stores_reachable = 0;
+  for (size_t d = 0; d < store_count; d++) {
+    stores_reachable += bl_stores_get(stores, d).reachable;
+  }
+  bl_board_set(board, STORES, 0, (double)store_count);
+  bl_board_set(board, STORES_REACHABLE, 0, (double)stores_reachable);
   bl_board_set(board, STAGES, 0, (double)count);
   bl_board_set(board, STAGES_REACHABLE, 0, (double)reachable);
 }

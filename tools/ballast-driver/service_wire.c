@@ -307,7 +307,24 @@ static void handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
     output.n_stages = i + 1;
   }
   output.stages = pointers;
+  const bl_stores_t *known = bl_driver_stores(service->driver);
+  Ballast__V1__StoreHealth *stores = calloc(bl_stores_count(known) + 1, sizeof *stores);
+  Ballast__V1__StoreHealth **store_pointers = calloc(bl_stores_count(known) + 1, sizeof(void *));
+  for (size_t d = 0; stores != NULL && store_pointers != NULL && d < bl_stores_count(known); d++) {
+    bl_store_view_t store = bl_stores_get(known, d);
+    stores[d] = (Ballast__V1__StoreHealth)BALLAST__V1__STORE_HEALTH__INIT;
+    stores[d].store = (uint32_t)d;
+    stores[d].address = (char *)store.address;
+    stores[d].reachable = store.reachable;
+    stores[d].draining = store.draining;
+    stores[d].process = store.process;
+    store_pointers[d] = &stores[d];
+    output.n_stores = d + 1;
+  }
+  output.stores = store_pointers;
   bl_rpc_call_reply(call, &output.base);
+  free(stores);
+  free(store_pointers);
   for (size_t i = 0; i < output.n_stages; i++) {
     if (stages[i].status != NULL) {
       ballast__v1__stage_status_response__free_unpacked(stages[i].status, NULL);

@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 static const json_t *find_stage(const json_t *stages, json_int_t number) {
   size_t i;
@@ -71,9 +72,37 @@ static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
       json_object_set(row, "seconds", json_object_get(wait, "seconds"));
       json_object_set(row, "peer", json_object_get(wait, "peer"));
       json_object_set(row, "micro_batch", json_object_get(wait, "micro_batch"));
+      if (json_object_get(wait, "store") != NULL) {
+        json_object_set(row, "store", json_object_get(wait, "store"));
+        json_object_set(row, "stage", json_object_get(stage, "stage"));
+      }
     }
     json_array_append_new(rows, row);
   }
+}
+
+// What a stage waits for that is not a stage; NULL: nothing.
+static const char *wait_for_store(const json_t *stage) {
+  const json_t *wait = json_array_get(json_object_get(stage, "waits"), 0);
+  return json_object_get(wait, "store") != NULL ? json_string_value(json_object_get(wait, "what")) : NULL;
+}
+
+// One row per store that does not answer. Its blocks are made again, so it holds nobody up for long.
+static size_t add_stores(json_t *rows, const json_t *stores, char verdict[BL_CTL_VERDICT_BYTES]) {
+  size_t i, silent = 0;
+  json_t *store;
+  json_array_foreach(stores, i, store) {
+    if (!json_is_true(json_object_get(store, "reachable"))) {
+      char who[32];
+      snprintf(who, sizeof who, "store %lld", (long long)json_integer_value(json_object_get(store, "store")));
+      json_array_append_new(rows, json_pack("{s:s, s:s, s:b}", "who", who, "state", "does not answer", "cause", 0));
+      if (silent++ == 0) {
+        snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s) does not answer; what it held is made again", who,
+                 json_string_value(json_object_get(store, "address")));
+      }
+    }
+  }
+  return silent;
 }
 
 static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDICT_BYTES]) {
@@ -84,6 +113,10 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
     if (!answers(stage) || (silent == 0 && waited_for && peer_of(stage) < 0)) {
       const char *operation = json_string_value(json_object_get(stage, "operation"));
       const char *words = answers(stage) ? "computes " : "does not answer; it was last seen at ";
+      if (answers(stage) && wait_for_store(stage) != NULL) {
+        words = "waits for its ";
+        operation = wait_for_store(stage);
+      }
       if (operation == NULL || operation[0] == '\0') {
         operation = "";
         words = answers(stage) ? "waits for nobody" : "does not answer";
@@ -124,6 +157,12 @@ json_t *bl_ctl_diagnose(const json_t *status, char verdict[BL_CTL_VERDICT_BYTES]
     add_rows(rows, stages, stage);
     *silent += !answers(stage);
   }
-  judge(stages, *silent, verdict);
+  const size_t silent_stages = *silent;
+  char about_store[BL_CTL_VERDICT_BYTES] = "";
+  *silent += add_stores(rows, json_object_get(status, "stores"), about_store);
+  judge(stages, silent_stages, verdict);
+  if (silent_stages == 0 && about_store[0] != '\0') {
+    memcpy(verdict, about_store, sizeof about_store);
+  }
   return rows;
 }

@@ -430,8 +430,12 @@ static json_t *waits_json(const Ballast__V1__StageStatusResponse *status) {
   for (size_t i = 0; i < status->n_waits; i++) {
     const Ballast__V1__Wait *wait = status->waits[i];
     double seconds = status->now_ns > wait->since_ns ? (double)(status->now_ns - wait->since_ns) * 1e-9 : 0;
-    json_array_append_new(waits, json_pack("{s:s, s:f, s:i, s:i}", "what", wait->what, "seconds", seconds, "peer",
-                                           wait->peer, "micro_batch", wait->micro_batch));
+    json_t *row = json_pack("{s:s, s:f, s:i, s:i}", "what", wait->what, "seconds", seconds, "peer", wait->peer,
+                            "micro_batch", wait->micro_batch);
+    if (wait->peer < 0 && wait->at_store >= 0) {
+      json_object_set_new(row, "store", json_integer(wait->at_store));
+    }
+    json_array_append_new(waits, row);
   }
   return waits;
 }
@@ -479,10 +483,17 @@ static json_t *status_json(const Ballast__V1__DriverStatusResponse *response) {
   for (size_t i = 0; i < response->n_stages; i++) {
     json_array_append_new(stages, stage_json(response->stages[i]));
   }
-  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:s, s:o}", "run", response->run, "phase", response->phase,
+  json_t *stores = json_array();
+  for (size_t i = 0; i < response->n_stores; i++) {
+    const Ballast__V1__StoreHealth *store = response->stores[i];
+    json_array_append_new(stores, json_pack("{s:I, s:s, s:b, s:b, s:I}", "store", (json_int_t)store->store, "address",
+                                            store->address, "reachable", (int)store->reachable, "draining",
+                                            (int)store->draining, "pid", (json_int_t)store->process));
+  }
+  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:s, s:o, s:o}", "run", response->run, "phase", response->phase,
                    "step", (json_int_t)response->step, "steps", (json_int_t)response->steps, "waiting_for",
                    response->waiting_for, "waiting_seconds", (double)response->waiting_ns * 1e-9, "error",
-                   response->error, "page", response->page, "stages", stages);
+                   response->error, "page", response->page, "stages", stages, "stores", stores);
 }
 
 static void status_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,

@@ -72,6 +72,19 @@ static json_t *health_rows(const json_t *answer, bool *healthy) {
                                     "address", json_object_get(stage, "address")));
     *healthy = *healthy && reachable;
   }
+  json_t *store;
+  json_array_foreach(json_object_get(answer, "stores"), i, store) {
+    char name[32];
+    bool reachable = json_is_true(json_object_get(store, "reachable"));
+    bool draining = json_is_true(json_object_get(store, "draining"));
+    snprintf(name, sizeof name, "store-%lld", (long long)json_integer_value(json_object_get(store, "store")));
+    json_array_append_new(rows, json_pack("{s:s, s:s, s:O?}", "service", name, "state",
+                                          !reachable ? "unreachable"
+                                          : draining ? "draining"
+                                                     : "serving",
+                                          "address", json_object_get(store, "address")));
+    *healthy = *healthy && reachable;
+  }
   return rows;
 }
 
@@ -84,17 +97,18 @@ static int health_run(int argc, char *const *argv) {
   bl_error_t err;
   bl_ctl_output_t output;
   json_t *answer;
-  bl_status_t status = bl_ctl_ask_status("ballastctl health",
-                                         "Asks whether the driver answers and reaches all its stages; exit code 9 when "
-                                         "it does not reach one.",
-                                         argc, argv, &output, &answer, &err);
+  bl_status_t status =
+      bl_ctl_ask_status("ballastctl health",
+                        "Asks whether the driver answers and reaches all its stages and stores; exit code "
+                        "9 when it does not reach one.",
+                        argc, argv, &output, &answer, &err);
   if (status == BL_OK && answer != NULL) {
     bool healthy;
     json_t *rows = health_rows(answer, &healthy);
     status = printed(bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0], rows, stdout), &err);
     json_decref(rows);
     if (status == BL_OK && !healthy) {
-      status = bl_error_set(&err, BL_UNHEALTHY, "a stage cannot be reached");
+      status = bl_error_set(&err, BL_UNHEALTHY, "a stage or a store cannot be reached");
     }
   }
   json_decref(answer);

@@ -22,7 +22,7 @@ void bl_page_history_cleanup(bl_page_history_t *history) {
   *history = (bl_page_history_t){0};
 }
 
-static void add_step(bl_page_history_t *history, const bl_step_event_t *event, const bl_holdings_t *holdings) {
+static void add_step(bl_page_history_t *history, const bl_step_event_t *event) {
   size_t at = (history->first + history->count) % history->capacity;
   if (history->count == history->capacity) {
     history->first = (history->first + 1) % history->capacity;
@@ -42,8 +42,9 @@ static void add_step(bl_page_history_t *history, const bl_step_event_t *event, c
                                    .loaded = counters->loaded,
                                    .recomputed = counters->recomputed};
     }
-    if (holdings != NULL && d < holdings->devices) {
-      device->lent = holdings->lent[d];
+    if (d < event->store_count) {
+      device->lent = event->stores[d].lent_slots;
+      device->leased = event->stores[d].peak_leased;
     }
   }
 }
@@ -53,7 +54,7 @@ void bl_page_history_take(bl_page_history_t *history, const bl_driver_t *driver)
   while ((event = bl_journal_after(bl_driver_journal(driver), history->revision)) != NULL) {
     history->revision = event->revision;
     if (event->kind == BL_EVENT_STEP) {
-      add_step(history, &event->step, bl_driver_policies(driver).holdings);
+      add_step(history, &event->step);
     }
   }
 }
