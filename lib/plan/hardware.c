@@ -100,9 +100,11 @@ typedef struct work {
   double link_bytes;        // moved between tensor-parallel devices
 } work_t;
 
-static double seconds(const bl_hardware_t *hw, work_t work) {
-  return work.matmul / (hw->matmul * hw->peak_flops) + work.attention / (hw->attention * hw->peak_flops) +
-         work.bytes / (hw->stream * hw->memory_rate) + work.link_bytes / (hw->link * hw->intra_rate);
+static double seconds(const bl_hardware_t *hardware, work_t work) {
+  return work.matmul / (hardware->matmul * hardware->peak_flops) +
+         work.attention / (hardware->attention * hardware->peak_flops) +
+         work.bytes / (hardware->stream * hardware->memory_rate) +
+         work.link_bytes / (hardware->link * hardware->intra_rate);
 }
 
 // Values that element-wise kernels read and write in one forward of a layer, per token: two norms (read, write), two
@@ -118,7 +120,7 @@ static double all_reduce_bytes(double bytes, uint32_t devices) {
   return 2.0 * bytes * (devices - 1) / devices;
 }
 
-static work_t forward_work(const bl_hardware_t *hw, const bl_model_t *model, bl_chunk_span_t span,
+static work_t forward_work(const bl_hardware_t *hardware, const bl_model_t *model, bl_chunk_span_t span,
                            bl_layout_options_t options, bl_parallel_t parallel) {
   const double rows = (double)options.micro_batch * model->seq, layers = span.layer_count, t = parallel.tensor;
   bl_chunk_span_t body = span;
@@ -128,35 +130,36 @@ static work_t forward_work(const bl_hardware_t *hw, const bl_model_t *model, bl_
       bl_flops_attention(model, body, options.micro_batch, options.attention, options.attention == BL_ATTENTION_FLASH);
   double scores = rows * model->seq * model->heads * layers;
   double values = rows * element_values(model, parallel) * layers + (span.embedding ? 2 * rows * model->hidden : 0);
-  return (work_t){.matmul = products.forward / t,
-                  .attention = attention.forward / t,
-                  .bytes = values * hw->value_bytes + scores * score_bytes(hw, model, options, parallel.tensor) / t,
-                  .link_bytes = 2 * layers * all_reduce_bytes(rows * model->hidden * hw->value_bytes, parallel.tensor)};
+  return (work_t){
+      .matmul = products.forward / t,
+      .attention = attention.forward / t,
+      .bytes = values * hardware->value_bytes + scores * score_bytes(hardware, model, options, parallel.tensor) / t,
+      .link_bytes = 2 * layers * all_reduce_bytes(rows * model->hidden * hardware->value_bytes, parallel.tensor)};
 }
 
 // Scores and their values again: what recomputation of attention adds to the backward.
-static work_t attention_again(work_t forward, const bl_hardware_t *hw, const bl_model_t *model, bl_chunk_span_t span,
-                              bl_layout_options_t options, bl_parallel_t parallel) {
+static work_t attention_again(work_t forward, const bl_hardware_t *hardware, const bl_model_t *model,
+                              bl_chunk_span_t span, bl_layout_options_t options, bl_parallel_t parallel) {
   double scores = (double)options.micro_batch * model->seq * model->seq * model->heads * span.layer_count;
   return (work_t){.attention = forward.attention,
-                  .bytes = scores * score_bytes(hw, model, options, parallel.tensor) / parallel.tensor};
+                  .bytes = scores * score_bytes(hardware, model, options, parallel.tensor) / parallel.tensor};
 }
 
-static double head_seconds(const bl_hardware_t *hw, const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch,
-                           bl_parallel_t parallel) {
+static double head_seconds(const bl_hardware_t *hardware, const bl_model_t *model, bl_chunk_span_t span,
+                           uint32_t micro_batch, bl_parallel_t parallel) {
   if (!span.head) {
     return 0;
   }
   double rows = (double)micro_batch * model->seq;
   work_t work = {.matmul = bl_flops_matmul(model, span, micro_batch).head / parallel.tensor,
                  .bytes = rows * model->vocab * 4 * sizeof(float) / parallel.tensor};
-  return seconds(hw, work);
+  return seconds(hardware, work);
 }
 
-bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hw, const bl_model_t *model, bl_chunk_span_t span,
+bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model_t *model, bl_chunk_span_t span,
                                    bl_layout_options_t options, bl_parallel_t parallel) {
-  work_t forward = forward_work(hw, model, span, options, parallel);
-  const double launch = hw->launch * span.layer_count;
+  work_t forward = forward_work(hardware, model, span, options, parallel);
+  const double launch = hardware->launch * span.layer_count;
   bl_flops_t attention =
       bl_flops_attention(model, span, options.micro_batch, options.attention, options.attention == BL_ATTENTION_FLASH);
   work_t input = {.matmul = forward.matmul,
@@ -166,35 +169,35 @@ bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hw, const bl_model_t *mo
   // Gradients of weights are read, added to and written in fp32 by every micro-batch.
   double parameters = bl_footprint_parameters(model, span) / parallel.tensor;
   work_t weight = {.matmul = forward.matmul, .bytes = parameters * 2 * sizeof(float)};
-  bl_chunk_costs_t costs = {.forward = seconds(hw, forward) + launch,
-                            .input = seconds(hw, input) + launch +
-                                     head_seconds(hw, model, span, options.micro_batch, parallel),
-                            .weight = seconds(hw, weight) + launch / 2};
+  bl_chunk_costs_t costs = {.forward = seconds(hardware, forward) + launch,
+                            .input = seconds(hardware, input) + launch +
+                                     head_seconds(hardware, model, span, options.micro_batch, parallel),
+                            .weight = seconds(hardware, weight) + launch / 2};
   costs.recompute = costs.forward;
   if (options.recompute == BL_RECOMPUTE_ATTENTION) {
-    costs.input += seconds(hw, attention_again(forward, hw, model, span, options, parallel));
+    costs.input += seconds(hardware, attention_again(forward, hardware, model, span, options, parallel));
   }
   return costs;
 }
 
-double bl_hardware_boundary(const bl_hardware_t *hw, const bl_model_t *model, uint32_t micro_batch,
+double bl_hardware_boundary(const bl_hardware_t *hardware, const bl_model_t *model, uint32_t micro_batch,
                             bl_parallel_t parallel, double rate) {
-  double bytes = (double)micro_batch * model->seq * model->hidden * hw->value_bytes / parallel.tensor;
-  return hw->latency + bytes / (hw->link * rate);
+  double bytes = (double)micro_batch * model->seq * model->hidden * hardware->value_bytes / parallel.tensor;
+  return hardware->latency + bytes / (hardware->link * rate);
 }
 
-double bl_hardware_update(const bl_hardware_t *hw, double parameters, bl_parallel_t parallel, double rate) {
+double bl_hardware_update(const bl_hardware_t *hardware, double parameters, bl_parallel_t parallel, double rate) {
   double of_device = parameters / parallel.tensor, updated = parallel.shard ? of_device / parallel.data : of_device;
   double moved = all_reduce_bytes(of_device * sizeof(float), parallel.data);
   // Moments and master are read and written, weight and gradient once each.
-  return updated * (2.0 * hw->moment_bytes + hw->state_bytes) / (hw->stream * hw->memory_rate) +
-         moved / (hw->link * rate);
+  return updated * (2.0 * hardware->moment_bytes + hardware->state_bytes) / (hardware->stream * hardware->memory_rate) +
+         moved / (hardware->link * rate);
 }
 
-double bl_hardware_mfu(const bl_hardware_t *hw, const bl_model_t *model, double sequences, double devices,
+double bl_hardware_mfu(const bl_hardware_t *hardware, const bl_model_t *model, double sequences, double devices,
                        double seconds_of_step) {
   bl_chunk_span_t whole = bl_chunk_span_whole(model);
   double flops = bl_flops_total(bl_flops_matmul(model, whole, 1)) +
                  bl_flops_total(bl_flops_attention(model, whole, 1, BL_ATTENTION_NAIVE, false));
-  return flops * sequences / (seconds_of_step * devices * hw->peak_flops);
+  return flops * sequences / (seconds_of_step * devices * hardware->peak_flops);
 }

@@ -59,6 +59,6 @@ double bl_hardware_update(const bl_hardware_t *hardware, double parameters, bl_p
 // Utilisation of the peak, in [0, 1], that a step makes: model FLOPs as published figures count them (full attention
 // square, nothing for recomputation) over time and devices.
 double bl_hardware_mfu(const bl_hardware_t *hardware, const bl_model_t *model, double sequences, double devices,
-                       double seconds);
+                       double seconds_of_step);
 
 #endif

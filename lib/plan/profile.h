@@ -28,7 +28,7 @@ typedef struct bl_profile_chunk {
 
 typedef struct bl_profile_stage {
   uint64_t slot_bytes; // of one block
-  double evict, load;  // seconds; 0: none seen
+  double evict, load;  // seconds of the compute thread (the copy runs beside it); 0: none seen
   double *times;       // [time_count] durations in one step, in the order of its operations (E and L left out)
   uint32_t time_count;
   double step_end; // seconds from the first operation of any stage to its last one, in that step

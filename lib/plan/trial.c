@@ -56,7 +56,8 @@ static void fill_costs(const bl_trial_request_t *r, bl_trial_t *trial) {
   }
 }
 
-// A copy inside a machine, where nothing was measured.
+// A copy inside a machine. A profile has what the compute thread spends on an evict or a load; the copy runs beside it and
+// leaves no event.
 #define COPY_BYTES_PER_SECOND 4e9
 
 static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
@@ -71,8 +72,8 @@ static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, set
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
     if (r->profile != NULL) {
       uint32_t of = s < r->profile->stage_count ? s : 0;
-      double seen = (r->profile->stages[of].evict + r->profile->stages[of].load) / 2;
-      setting->paths[s] = seen > 0 ? seen : trial->stages[s].evict_bytes / COPY_BYTES_PER_SECOND;
+      double calls = (r->profile->stages[of].evict + r->profile->stages[of].load) / 2;
+      setting->paths[s] = calls + trial->stages[s].evict_bytes / COPY_BYTES_PER_SECOND;
     } else {
       double rate = r->path_rates != NULL ? r->path_rates[s] : r->hardware->intra_rate;
       setting->paths[s] = r->hardware->latency + trial->stages[s].evict_bytes / (r->hardware->link * rate);
@@ -151,11 +152,11 @@ bl_status_t bl_trial_run(const bl_trial_request_t *request, bl_trial_t *trial, b
   setting_t setting = {0};
   made.costs = calloc(schedule->virtual_stages, sizeof *made.costs);
   made.stages = calloc(schedule->stages, sizeof *made.stages);
-  bl_status_t status = BL_OK;
   if (made.costs == NULL || made.stages == NULL) {
-    status = bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", schedule->stages);
+    bl_trial_cleanup(&made);
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", schedule->stages);
   }
-  status = status == BL_OK ? measure_stages(&r, &made, err) : status;
+  bl_status_t status = measure_stages(&r, &made, err);
   if (status == BL_OK) {
     fill_costs(&r, &made);
     status = set_up(&r, &made, &setting, err);

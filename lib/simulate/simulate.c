@@ -184,7 +184,7 @@ static bl_status_t allocate(const bl_schedule_t *schedule, bl_simulation_t *r) {
   r->busy = calloc(4 * stages, sizeof r->busy[0]);
   r->peak_slots = calloc(stages, sizeof r->peak_slots[0]);
   r->stalls = calloc(stages, sizeof r->stalls[0]);
-  r->spans = calloc(stages, sizeof r->spans[0]);
+  r->spans = calloc(stages, sizeof(bl_span_t *));
   bl_span_t *spans = calloc(bl_schedule_op_count(schedule) + 1, sizeof *spans);
   if (r->busy == NULL || r->peak_slots == NULL || r->spans == NULL || r->stalls == NULL || spans == NULL) {
     free(spans);

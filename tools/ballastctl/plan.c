@@ -83,16 +83,16 @@ static const char *schedule_of(const bl_plan_candidate_t *c, char text[32]) {
   return text;
 }
 static const char *policy_of(const bl_plan_candidate_t *c, char text[32]) {
-  (void)text;
-  return bl_plan_policy_name(c->policy);
+  snprintf(text, 32, "%s", bl_plan_policy_name(c->policy));
+  return text;
 }
 static const char *recompute_of(const bl_plan_candidate_t *c, char text[32]) {
-  (void)text;
-  return bl_recompute_name(c->recompute);
+  snprintf(text, 32, "%s", bl_recompute_name(c->recompute));
+  return text;
 }
 static const char *attention_of(const bl_plan_candidate_t *c, char text[32]) {
-  (void)text;
-  return bl_attention_name(c->attention);
+  snprintf(text, 32, "%s", bl_attention_name(c->attention));
+  return text;
 }
 static const char *micro_batch_of(const bl_plan_candidate_t *c, char text[32]) {
   snprintf(text, 32, "%u", c->micro_batch);
@@ -104,8 +104,8 @@ static const char *shape_of(const bl_plan_candidate_t *c, char text[32]) {
 }
 // Only where evictions make it matter.
 static const char *order_of(const bl_plan_candidate_t *c, char text[32]) {
-  (void)text;
-  return c->policy == BL_PLAN_NONE ? NULL : bl_node_order_name(c->order);
+  snprintf(text, 32, "%s", bl_node_order_name(c->order));
+  return c->policy == BL_PLAN_NONE ? NULL : text;
 }
 
 static const struct {

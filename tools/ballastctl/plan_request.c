@@ -147,7 +147,7 @@ static bl_status_t read_costs(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
     return bl_error_set(err, BL_INVALID, "--profile is of one machine: it goes with neither --hardware nor --nodes");
   }
   made->profiles = calloc(flags->profiles.count, sizeof *made->profiles);
-  made->borrowed = calloc(flags->profiles.count, sizeof *made->borrowed);
+  made->borrowed = calloc(flags->profiles.count, sizeof(const bl_profile_t *));
   if (made->profiles == NULL || made->borrowed == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for profiles");
   }

@@ -34,6 +34,6 @@ typedef struct bl_ctl_plan_request {
 // BL_INVALID names the flag. Call bl_ctl_plan_request_cleanup after errors too.
 BL_MUST_USE bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
                                                  const bl_job_t *job, bl_error_t *err);
-void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *request);
+void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *made);
 
 #endif

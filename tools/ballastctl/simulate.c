@@ -69,14 +69,14 @@ static json_t *stages_json(const bl_ctl_prediction_t *p) {
   json_t *stages = json_array();
   for (uint32_t s = 0; s < p->trial.simulation.stages; s++) {
     const bl_trial_stage_t *stage = &p->trial.stages[s];
-    uint64_t slot_bytes = p->training.stages[s].slot_bytes, peak = p->trial.simulation.peak_slots[s];
+    const json_int_t slot_bytes = (json_int_t)p->training.stages[s].slot_bytes,
+                     peak = p->trial.simulation.peak_slots[s];
     json_array_append_new(stages,
                           json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:f, s:o}", "stage", (int)s, "peak_slots",
-                                    (int)peak, "lent_slots", (int)p->plan.holdings.lent[s], "slot_bytes",
-                                    (json_int_t)slot_bytes, "peak_slot_bytes", (json_int_t)(peak * slot_bytes),
-                                    "evict_bytes", (json_int_t)stage->evict_bytes, "evictions", (int)stage->evictions,
-                                    "loads", (int)stage->loads, "busy_seconds", p->trial.simulation.busy[s],
-                                    "stall_seconds", stalls_json(&p->trial, s)));
+                                    (int)peak, "lent_slots", (int)p->plan.holdings.lent[s], "slot_bytes", slot_bytes,
+                                    "peak_slot_bytes", peak * slot_bytes, "evict_bytes", (json_int_t)stage->evict_bytes,
+                                    "evictions", (int)stage->evictions, "loads", (int)stage->loads, "busy_seconds",
+                                    p->trial.simulation.busy[s], "stall_seconds", stalls_json(&p->trial, s)));
   }
   return stages;
 }
