@@ -44,6 +44,7 @@ struct bl_stage {
 
   work_t prepare;
   bool preparing;
+  bl_driver_id_t plan_driver;              // who asked
   bl_executor_plan_request_t plan_request; // csv is ours
   uint64_t plan_replaces;
   bl_prepared_t *made_plan; // from prepare_work to prepare_done
@@ -453,7 +454,11 @@ static void prepare_done(bl_task_t *task) {
   const bl_executor_plan_request_t *request = &stage->plan_request;
   bl_error_t *err = &stage->prepare.err;
   stage->preparing = false;
-  if (err->status == BL_OK) {
+  if (!bl_driver_id_equal(stage->plan_driver, stage->step.driver)) {
+    // Another driver has taken over meanwhile and was told what is prepared here: that must not change behind its back.
+    retire(stage, &stage->made_plan);
+    (void)refuse(err, BL_EXHAUSTED, "the driver that asked for this plan was replaced: ask again");
+  } else if (err->status == BL_OK) {
     drop_plan(stage, stage->plan_replaces);
     bl_prepared_t **place = free_place(stage);
     if (place == NULL) {
@@ -501,6 +506,7 @@ bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, c
   stage->plan_request = *plan;
   stage->plan_request.csv = csv;
   stage->plan_replaces = replaces;
+  stage->plan_driver = driver;
   stage->preparing = true;
   bl_worker_submit(stage->worker, &stage->prepare.task);
   return BL_STAGE_BEGIN;
