@@ -338,6 +338,123 @@ static void test_a_stop_leaves_a_run_that_can_go_on(void **state) {
   world_close(&world);
 }
 
+static void test_a_first_plan_that_is_refused_ends_the_run(void **state) {
+  (void)state;
+  world_open(&world, 2, "validate_every: 0");
+  world.stages[1].refuse_plans = 1;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, bl_status_exit_code(BL_EXHAUSTED));
+  assert_non_null(strstr(world.error, "stage 1 ("));
+  assert_non_null(strstr(world.error, "refuses: no room, says the test"));
+  world_close(&world);
+}
+
+static void test_a_first_plan_waits_for_stores(void **state) {
+  (void)state;
+  world_open(&world, 2, "validate_every: 0");
+  world.stages[1].refuse_plans = 2;
+  world.stages[1].refuse_status = BL_UNAVAILABLE;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 0);
+  world_assert_complete(&world);
+  assert_int_equal(world.stages[1].refuse_plans, 0);
+  world_close(&world);
+}
+
+// ---- policies of a run that is held ------------------------------------------------------------------------------------
+
+typedef struct said {
+  unsigned times;
+  bl_status_t status;
+  char text[BL_ERROR_TEXT_BYTES];
+  bl_policy_record_t record;
+  bool unchanged;
+} said_t;
+
+static void policy_said(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
+  said_t *said = context;
+  said->times++;
+  said->status = err->status;
+  snprintf(said->text, sizeof said->text, "%s", err->status == BL_OK ? "" : err->text);
+  if (answer != NULL) {
+    said->record = *answer->record;
+    said->unchanged = answer->unchanged;
+  }
+}
+
+static said_t last_said;
+
+static bool is_said(driver_world_t *self) {
+  (void)self;
+  return last_said.times > 0;
+}
+
+static const said_t *set_policy(bl_policy_request_t request) {
+  last_said = (said_t){0};
+  bl_driver_set_policy(world.driver, &request, policy_said, &last_said);
+  world_wait(&world, is_said);
+  return &last_said;
+}
+
+static bl_policy_request_t cap_of(uint32_t cap, uint64_t request) {
+  return (bl_policy_request_t){.request = request, .policy = {.kind = BL_JOB_POLICY_CAP, .cap = cap}};
+}
+
+static void test_policies(void **state) {
+  (void)state;
+  world_open(&world, 6, "validate_every: 0");
+  world_start_driver(&world);
+  bl_driver_pause(world.driver, true, NULL, NULL);
+  world_wait(&world, is_paused);
+  uint64_t next = bl_driver_look(world.driver).step + 1;
+
+  const said_t *said = set_policy(cap_of(2, 11));
+  assert_int_equal(said->status, BL_OK);
+  assert_int_equal(said->record.version, 2);
+  assert_int_equal(said->record.from_step, next); // no step runs, and it is in force all the same
+  said = set_policy(cap_of(2, 12));
+  assert_true(said->unchanged);
+  assert_int_equal(said->record.version, 2);
+
+  world.stages[0].refuse_plans = 1;
+  said = set_policy(cap_of(3, 13));
+  assert_int_equal(said->status, BL_EXHAUSTED);
+  assert_non_null(strstr(said->text, "policy cap 2 (version 2) stays in force, cap 3 was refused: stage 0 ("));
+  said = set_policy(cap_of(3, 13)); // asked again, and not refused now: the number was not used up
+  assert_int_equal(said->record.version, 3);
+  said = set_policy(cap_of(4, 11)); // a wish that was carried out before is not carried out again
+  assert_int_equal(said->record.version, 2);
+  assert_int_equal(bl_driver_policies(world.driver).book->count, 3);
+
+  bl_policy_request_t dry = cap_of(4, 0);
+  dry.dry_run = true;
+  said = set_policy(dry);
+  assert_int_equal(said->status, BL_OK);
+  assert_int_equal(said->record.from_step, 0);
+  said = set_policy((bl_policy_request_t){.rollback = true});
+  assert_int_equal(said->record.policy.cap, 2);
+  assert_int_equal(said->record.version, 4);
+  assert_int_equal(said->record.restores, 2);
+  said = set_policy((bl_policy_request_t){.rollback = true, .to_version = 9});
+  assert_int_equal(said->status, BL_NOT_FOUND);
+  bl_policy_request_t nowhere = cap_of(2, 0);
+  nowhere.policy.devices = 1u << 5;
+  said = set_policy(nowhere);
+  assert_int_equal(said->status, BL_NOT_FOUND);
+  said = set_policy(cap_of(1, 0));
+  assert_int_equal(said->status, BL_EXHAUSTED);
+  assert_non_null(strstr(said->text, "the smallest that works is 2"));
+
+  bl_driver_pause(world.driver, false, NULL, NULL);
+  world_wait_end(&world);
+  world_assert_complete(&world);
+  assert_int_equal(world.steps[next].policy, 4);
+  assert_true(next == 1 || world.steps[next - 1].policy == 1);
+  world_close(&world);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_whole_run),
@@ -354,6 +471,9 @@ int main(void) {
       cmocka_unit_test(test_bad_data_is_not_tried_again),
       cmocka_unit_test(test_a_newer_driver_ends_this_one),
       cmocka_unit_test(test_a_stop_leaves_a_run_that_can_go_on),
+      cmocka_unit_test(test_a_first_plan_that_is_refused_ends_the_run),
+      cmocka_unit_test(test_a_first_plan_waits_for_stores),
+      cmocka_unit_test(test_policies),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,8 @@ struct fake_stage {
   int32_t nonfinite_micro_batch;
   unsigned fail_runs; // so many of the next runs fail
   bl_status_t fail_status;
-  unsigned refuse_plans; // so many of the next plans for training are refused
+  unsigned refuse_plans;     // so many of the next plans for training are refused
+  bl_status_t refuse_status; // BL_OK: BL_EXHAUSTED
 
   bl_timer_t *timer;
   bl_rpc_call_t *running[8], *aborting[8];

@@ -315,6 +315,10 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
       }
     }
   }
+  if (driver->plans.setting_up && !driver->plans.open) {
+    snprintf(view->waiting_for, sizeof view->waiting_for, "%.1000s", driver->plans.refusal.text);
+    return;
+  }
   bool in_round = driver->life == BL__LEAVING || (driver->life == BL__SETUP && !driver->plans.setting_up);
   if (in_round) {
     snprintf(view->waiting_for, sizeof view->waiting_for, "%zu stages: %s", driver->round_open, rounds[driver->round]);

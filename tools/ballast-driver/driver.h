@@ -29,7 +29,7 @@
 #define BL_DRIVER_PATIENCE_MS 3000
 // How long stages may take to come up before the run gives up.
 #define BL_DRIVER_ARRIVAL_MS 10000
-// How long a plan may fail because of stores before the run gives up.
+// How long the first plan may be refused because a stage does not reach a store, before the run gives up.
 #define BL_DRIVER_STORES_MS 15000
 // Held-out windows looked at in one validation, at most: the first ones, always the same, so that losses of different
 // steps compare. Bounds the time of a validation to a few steps.
@@ -171,6 +171,8 @@ typedef struct bl_policies_view {
   uint64_t plan_version;
 } bl_policies_view_t;
 bl_policies_view_t bl_driver_policies(const bl_driver_t *driver);
+// The plan of training steps: own and lent slots of every device.
+const bl_balance_plan_t *bl_driver_balance(const bl_driver_t *driver);
 // The recorder of the last commit, also of one that a driver before this one decided; 0: nobody.
 uint64_t bl_driver_recorder(const bl_driver_t *driver);
 

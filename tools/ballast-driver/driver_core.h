@@ -100,8 +100,9 @@ typedef struct bl__plans {
   bl_error_t refusal;
 
   bool setting_up;
-  bl_run_kind_t next_kind; // to be proposed next in setup
-  bl__change_t *changes;   // that wait
+  uint64_t setup_began_ms, again_ms; // of a plan that is refused for now; 0: none
+  bl_run_kind_t next_kind;           // to be proposed next in setup
+  bl__change_t *changes;             // that wait
   size_t waiting;
   uint64_t changed_after; // attempt after which the last change was concluded
 } bl__plans_t;

@@ -136,14 +136,34 @@ bool bl__plans_begin(bl_driver_t *driver) {
   return propose_next(driver);
 }
 
+// A stage refuses a first plan: stores may still be coming up, so that it is proposed again for a while.
+static void refused_in_setup(bl_driver_t *driver) {
+  bl__plans_t *plans = &driver->plans;
+  uint64_t now = bl__driver_now_ms(driver);
+  bool passes = plans->refusal.status == BL_UNAVAILABLE || plans->refusal.status == BL_DEADLINE;
+  plans->setup_began_ms = plans->setup_began_ms == 0 ? now : plans->setup_began_ms;
+  if (!passes || now - plans->setup_began_ms > BL_DRIVER_STORES_MS) {
+    bl__driver_fail(driver, &plans->refusal);
+    return;
+  }
+  if (plans->again_ms == 0) {
+    bl_log(BL_LOG_WARNING, "%s; trying again", plans->refusal.text);
+  }
+  plans->next_kind = driver->step.proposal_kind;
+  plans->again_ms = now + BL__RETRY_MS;
+}
+
 bool bl__plans_go_on(bl_driver_t *driver) {
   bl__plans_t *plans = &driver->plans;
   const bl_driver_step_t *step = &driver->step;
+  if (!plans->open) {
+    return bl__driver_now_ms(driver) < plans->again_ms || propose_next(driver);
+  }
   plans->open = false;
   if (step->proposal_refused) {
     bool recovered = step->proposal_kind == BL_RUN_TRAIN && step->plans[BL_RUN_TRAIN].version != 0;
     if (!recovered) {
-      bl__driver_fail(driver, &plans->refusal);
+      refused_in_setup(driver);
       return true;
     }
     bl_log(BL_LOG_WARNING, "%s; the plan before goes on", plans->refusal.text);
@@ -359,6 +379,10 @@ void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *reques
   *last = change;
   plans->waiting++;
   bl__driver_pump(driver);
+}
+
+const bl_balance_plan_t *bl_driver_balance(const bl_driver_t *driver) {
+  return &driver->plans.balance;
 }
 
 bl_policies_view_t bl_driver_policies(const bl_driver_t *driver) {
