@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what the client does beside moving blocks there and back, on both paths: waits with deadlines, cancelling and
 // abandoning while the store answers nothing, calls that end by their deadline, sources that come and go, a session
-// begun anew; a stopped holder, which stops nobody else; on tcp, a connection that is cut again and again.
+// begun anew; a stopped holder, which stops nobody else; ten thousand uses in flat memory (BALLAST_SOAK=1: a million); on tcp, a connection that is cut again and again.
 #include "client/fixture.h"
 
 #include <dirent.h>
@@ -367,6 +367,66 @@ static void test_one_of_eight_is_stopped(void **state) {
   }
 }
 
+// ---- many uses ---------------------------------------------------------------------------------------------------------
+
+#define CYCLE_ROOMS 32u
+
+static uint64_t resident_kib(pid_t pid) {
+  char path[64], line[256];
+  unsigned long kib = 0;
+  snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
+  FILE *status = fopen(path, "re");
+  assert_non_null(status);
+  while (fgets(line, sizeof line, status) != NULL && sscanf(line, "VmRSS: %lu", &kib) != 1) {
+  }
+  fclose(status);
+  return kib;
+}
+
+static void use_rooms(bl_client_t *client, const uint64_t *rooms, const uint8_t *source) {
+  bl_client_ticket_t evicts[CYCLE_ROOMS], releases[CYCLE_ROOMS];
+  bl_error_t err = {0};
+  for (unsigned i = 0; i < CYCLE_ROOMS; i++) {
+    must(bl_client_evict_start(client, rooms[i], source + 64 * i, 64, NULL, &evicts[i], &err), &err);
+  }
+  for (unsigned i = 0; i < CYCLE_ROOMS; i++) {
+    must(bl_client_wait(client, evicts[i], UINT64_MAX, &err), &err);
+    must(bl_client_release_start(client, rooms[i], &releases[i], &err), &err);
+  }
+  for (unsigned i = 0; i < CYCLE_ROOMS; i++) {
+    must(bl_client_wait(client, releases[i], UINT64_MAX, &err), &err);
+  }
+}
+
+// Memory and descriptors of both sides do not grow with the uses of rooms.
+static void test_cycles_are_flat(void **state) {
+  const fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t rooms[CYCLE_ROOMS], cycles = getenv("BALLAST_SOAK") != NULL ? 1000000 : 10000;
+  reserve(client, 64, CYCLE_ROOMS, rooms);
+  for (uint64_t i = 0; i < cycles / 10; i += CYCLE_ROOMS) { // warm
+    use_rooms(client, rooms, fixture->slots.base);
+  }
+  const pid_t pids[2] = {getpid(), fixture->store.pid};
+  uint64_t kib[2];
+  unsigned descriptors[2];
+  for (int i = 0; i < 2; i++) {
+    kib[i] = resident_kib(pids[i]);
+    descriptors[i] = count_descriptors(pids[i]);
+  }
+  for (uint64_t i = 0; i < cycles; i += CYCLE_ROOMS) {
+    use_rooms(client, rooms, fixture->slots.base);
+  }
+  for (int i = 0; i < 2; i++) {
+    uint64_t now = resident_kib(pids[i]);
+    if (now > kib[i] + 2048) { // 2 MiB: what a library may still touch for the first time
+      fail_msg("%s grew from %" PRIu64 " to %" PRIu64 " KiB", i == 0 ? "the client" : "the store", kib[i], now);
+    }
+    assert_true(count_descriptors(pids[i]) <= descriptors[i] + 2);
+  }
+  bl_client_close(client);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(int count, char **arguments) {
@@ -378,6 +438,7 @@ int main(int count, char **arguments) {
       TEST(test_cancelled_load),      TEST(test_nothing_outlives_its_deadline),
       TEST(test_sources_come_and_go), TEST(test_a_session_anew),
       TEST(test_a_connection_is_cut), TEST(test_one_of_eight_is_stopped),
+      TEST(test_cycles_are_flat),
   };
   store_ttl = store_grace = "60"; // stores are stopped here for a while
   int failed = cmocka_run_group_tests_name("shm", tests, NULL, NULL);
