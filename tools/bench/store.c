@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CLIENTS     2u
@@ -229,6 +230,58 @@ static bl_status_t measure_operations(bl_client_t *clients[CLIENTS], const bl_ar
   return status;
 }
 
+// ---- grants at a pace --------------------------------------------------------------------------------------------------
+
+#define PACE_NS (UINT64_C(1000000)) // 1,000 per second
+#define PACED   3000u
+
+static void wait_until(uint64_t at_ns) {
+  uint64_t now_ns = bl_clock_now_ns();
+  if (now_ns < at_ns) {
+    struct timespec pause = {.tv_nsec = (long)(at_ns - now_ns)};
+    nanosleep(&pause, NULL);
+  }
+}
+
+static void print_paced(const char *what, uint64_t *latencies) {
+  qsort(latencies, PACED, sizeof *latencies, compare_ns);
+  printf("store grants=%s per_second=1000 p50_us=%.0f p99_us=%.0f\n", what, (double)latencies[PACED / 2] / 1e3,
+         (double)latencies[PACED * 99 / 100] / 1e3);
+}
+
+// Leases granted over the data connection (evict), and rooms over RPC (reserve), one each millisecond.
+static bl_status_t measure_paced(bl_client_t *client, const bl_arena_t *source, bl_error_t *err) {
+  static uint64_t evicts[PACED], reserves[PACED];
+  bl_client_demand_t demand = {.bytes = SMALL_BYTES, .count = 1}, more = {.bytes = SMALL_BYTES, .count = 2};
+  uint64_t room, start_ns;
+  bl_status_t status = bl_client_reserve(client, 1, &demand, 1, err);
+  if (status != BL_OK || bl_client_rooms(client, &room, 1) != 1) {
+    return status != BL_OK ? status : bl_error_set(err, BL_INTERNAL, "the store gave another number of rooms");
+  }
+  uint64_t next_ns = bl_clock_now_ns();
+  for (unsigned i = 0; i < PACED && status == BL_OK; i++, next_ns += PACE_NS) {
+    wait_until(next_ns);
+    start_ns = bl_clock_now_ns();
+    status = bl_client_evict(client, room, source->base, SMALL_BYTES, NULL, err);
+    evicts[i] = bl_clock_now_ns() - start_ns;
+    status = status == BL_OK ? bl_client_release(client, room, err) : status;
+  }
+  next_ns = bl_clock_now_ns();
+  for (unsigned i = 0; i < PACED && status == BL_OK; i++, next_ns += PACE_NS) {
+    wait_until(next_ns);
+    start_ns = bl_clock_now_ns();
+    status = bl_client_reserve(client, 2, &more, 1, err);
+    reserves[i] = bl_clock_now_ns() - start_ns;
+    status = status == BL_OK ? bl_client_unreserve(client, 2, err) : status;
+  }
+  if (status == BL_OK) {
+    print_paced("evict", evicts);
+    print_paced("reserve", reserves);
+    status = bl_client_unreserve(client, 1, err);
+  }
+  return status;
+}
+
 static int run(const settings_t *settings) {
   uint64_t bytes = (uint64_t)settings->block_bytes;
   store_t store = {.loop = NULL};
@@ -252,6 +305,9 @@ static int run(const settings_t *settings) {
   }
   if (status == BL_OK) {
     status = measure_operations(clients, &source, (uint64_t)settings->uses, &err);
+  }
+  if (status == BL_OK) {
+    status = measure_paced(clients[0], &source, &err);
   }
   for (unsigned i = 0; i < CLIENTS; i++) {
     bl_client_close(clients[i]);
