@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import ballast  # noqa: E402
 
 LIBRARY = os.environ["BALLAST_FAIL_LIBRARY"]
-MOST = 2000 if os.environ.get("BALLAST_SOAK") else 40
+MOST = 2000 if os.environ.get("BALLAST_SOAK") else 25
 LIMIT = 100
 
 
