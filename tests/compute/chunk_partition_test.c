@@ -145,7 +145,9 @@ static void check_model(bl_model_t model, bl_attention_t attention, bl_dtype_t d
   };
   outcome_t expected, found;
   train(&model, (variant_t){1, fused, gpipe, prepack, threads}, &expected);
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+  // bf16 has kernels of its own, not rules of its own: every third variant.
+  for (size_t i = dtype == BL_DTYPE_BF16 ? 2 : 0; i < sizeof cases / sizeof cases[0];
+       i += dtype == BL_DTYPE_BF16 ? 3 : 1) {
     train(&model, cases[i].variant, &found);
     expect_equal(&expected, &found, cases[i].name);
     free(found.weights);
@@ -210,13 +212,11 @@ static void two_threads(void **state) {
 // Every tensor that passes from layer to layer is rounded there, so where chunks are cut does not show.
 static void gpt2_bf16(void **state) {
   (void)state;
-  check_model(gpt2, BL_ATTENTION_NAIVE, BL_DTYPE_BF16, false, 1);
   check_model(gpt2, BL_ATTENTION_FLASH, BL_DTYPE_BF16, true, 1);
 }
 
 static void llama_bf16(void **state) {
   (void)state;
-  check_model(llama, BL_ATTENTION_FLASH, BL_DTYPE_BF16, true, 1);
   check_model(llama, BL_ATTENTION_NAIVE, BL_DTYPE_BF16, false, 2);
 }
 
@@ -224,7 +224,6 @@ static void bf16_without_instructions_for_it(void **state) {
   (void)state;
   instruction_set = BL_ISA_BASELINE;
   check_model(gpt2, BL_ATTENTION_FLASH, BL_DTYPE_BF16, true, 1);
-  check_model(llama, BL_ATTENTION_FLASH, BL_DTYPE_BF16, false, 1);
   instruction_set = BL_ISA_AUTO;
 }
 

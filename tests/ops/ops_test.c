@@ -20,6 +20,17 @@ static op_host_t open_host(bl_instruction_set_t set, uint32_t threads, bl_error_
   return host;
 }
 
+// Kernels that are instrumented take a hundred times as long: of bf16 one instruction set is enough then.
+static bool is_left_out(const op_case_t *c, bl_instruction_set_t set) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return c->flags & OP_BF16 && set != BL_ISA_BASELINE;
+#else
+  (void)c;
+  (void)set;
+  return false;
+#endif
+}
+
 static void compare(bl_instruction_set_t set, uint32_t threads) {
   op_skip_unseen_threads(threads);
   bl_error_t err = {0};
@@ -28,12 +39,14 @@ static void compare(bl_instruction_set_t set, uint32_t threads) {
     printf("skipped: %s\n", err.text);
     skip();
   }
-  size_t failed = 0;
+  size_t failed = 0, count = 0;
   for (size_t i = 0; i < op_cases_count; i++) {
-    failed += !op_case_compare(&host, &op_cases[i]);
+    if (!is_left_out(&op_cases[i], set)) {
+      failed += !op_case_compare(&host, &op_cases[i]);
+      count++;
+    }
   }
-  printf("%s, %u threads: %zu of %zu cases agree\n", host.ops->describe(host.compute), threads, op_cases_count - failed,
-         op_cases_count);
+  printf("%s, %u threads: %zu of %zu cases agree\n", host.ops->describe(host.compute), threads, count - failed, count);
   host.ops->destroy(host.compute);
   assert_int_equal(failed, 0);
 }
@@ -63,7 +76,7 @@ static void reference_gradients_agree_with_finite_differences(void **state) {
   for (size_t i = 0; i < op_cases_count; i++) {
     // A residual's gradient passes by the norm: dx then is not the derivative of y alone.
     const bool norm_residual = op_cases[i].kind == &op_norm && op_cases[i].flags & OP_RESIDUAL;
-    if (!norm_residual && !(op_cases[i].flags & OP_LARGE)) {
+    if (!norm_residual && !(op_cases[i].flags & (OP_LARGE | OP_BF16))) { // the reference is the same for bf16
       assert_true(op_case_gradients(&op_cases[i]));
     }
   }
