@@ -1,0 +1,28 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Verifies ballastctl plot: a report becomes an SVG or a PNG, a half-written last line is left out, and what is no report
+# is refused with file and line.
+. "$(dirname "$0")/common.sh"
+cd "$work" || exit 1
+for i in 1 2 3 4 5; do
+  echo "{\"event\":\"step\",\"step\":$i,\"loss\":$((6 - i)).5}"
+  [ $((i % 2)) = 1 ] || echo "{\"event\":\"validation\",\"step\":$i,\"loss\":$((7 - i)).25}"
+done >report.jsonl
+printf '{"event":"step","st' >>report.jsonl
+try "$ctl" plot report.jsonl --to loss.svg
+equal "exit code: $err" 0 "$code"
+contains "picture" "<svg" "$(head -c 200 loss.svg)"
+try "$ctl" plot report.jsonl --to loss.png
+equal "exit code: $err" 0 "$code"
+equal "kind of picture" "PNG" "$(head -c 4 loss.png | tail -c 3)"
+head -1 report.jsonl >one.jsonl
+try "$ctl" plot one.jsonl --to one.svg
+equal "exit code of one step: $err" 0 "$code"
+: >empty.jsonl
+refused 2 "report.jsonl" "$ctl" plot report.jsonl --to loss.gif
+refused 2 "there is no loss to draw" "$ctl" plot empty.jsonl --to loss.svg
+printf '{"event":"step","step":1,"loss":1}\nhello\n' >wrong.jsonl
+refused 2 "wrong.jsonl:2: not a line of a report" "$ctl" plot wrong.jsonl --to loss.svg
+refused 3 "nothing.jsonl" "$ctl" plot nothing.jsonl --to loss.svg
+refused 2 "--to is missing" "$ctl" plot report.jsonl
+finish
