@@ -15,6 +15,7 @@ typedef struct arguments {
   bl_daemon_arguments_t common;
   char *data_listen, *data_advertise, *core_tokens;
   int64_t core;
+  double rest_seconds;
 } arguments_t;
 
 #define ROW(member) offsetof(arguments_t, member)
@@ -31,6 +32,14 @@ static const bl_option_t rows[] = {
      .offset = ROW(data_advertise),
      .argument = "HOST",
      .help = "Host that other stages should use where --data-listen is a wildcard such as 0.0.0.0."},
+    {.name = "rest",
+     .type = BL_OPTION_REAL,
+     .offset = ROW(rest_seconds),
+     .preset = "30",
+     .minimum = 0,
+     .maximum = 1e6,
+     .unit = "seconds",
+     .help = "How long without a word from a driver until rooms at activation stores are given back; 0 keeps them."},
     {.name = "core",
      .type = BL_OPTION_INT,
      .offset = ROW(core),
@@ -104,6 +113,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                 .tcp_advertise = self->arguments.data_advertise,
                                 .tls = bl_daemon_tls(daemon),
                                 .plaintext_ok = self->arguments.common.tls.plaintext,
+                                .rest_ms = (uint64_t)(self->arguments.rest_seconds * 1000),
                                 .first_core = (int32_t)self->arguments.core,
                                 .core_tokens = self->arguments.core_tokens};
   status = bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stage.h"
 
+#include "loop/timer.h"
 #include "loop/worker.h"
 #include "prepared.h"
 #include "sys/clock.h"
@@ -45,6 +46,8 @@ struct bl_stage {
   work_t prepare;
   bool preparing;
   bl_driver_id_t plan_driver;              // who asked
+  bl_timer_t *rest;                        // looks whether a driver is still there
+  uint64_t driven_ms;                      // when one asked for something last
   bl_executor_plan_request_t plan_request; // csv is ours
   uint64_t plan_replaces;
   bl_prepared_t *made_plan; // from prepare_work to prepare_done
@@ -77,6 +80,28 @@ static uint64_t random_bits(void) {
 static bl_stage_decision_t refuse(bl_error_t *err, bl_status_t status, const char *text) {
   (void)bl_error_set(err, status, "%s", text);
   return BL_STAGE_REFUSE;
+}
+
+// ---- rest
+
+// Nobody drives: what the stage holds at stores serves nobody.
+static void look_for_driver(bl_timer_t *timer, void *context) {
+  (void)timer;
+  bl_stage_t *stage = context;
+  bl_stage_phase_t phase = stage->step.phase;
+  bool busy = stage->preparing || phase == BL_STAGE_RUNNING || phase == BL_STAGE_STOPPING;
+  if (busy || bl_loop_now_ms(stage->loop) - stage->driven_ms < stage->options.rest_ms) {
+    return;
+  }
+  for (size_t i = 0; i < PLANS; i++) {
+    if (stage->plans[i] != NULL && stage->plans[i]->parking != NULL) {
+      bl_store_parking_rest(stage->plans[i]->parking);
+    }
+  }
+}
+
+static void driven(bl_stage_t *stage) {
+  stage->driven_ms = bl_loop_now_ms(stage->loop);
 }
 
 // ---- creation
@@ -124,13 +149,20 @@ bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, 
   bl_task_init(&made->commit.task, commit_work, commit_done);
   bl_status_t status = bl_worker_create(loop, "compute", &made->worker, err);
   if (status == BL_OK) {
+    status = bl_timer_create(loop, look_for_driver, made, &made->rest, err);
+  }
+  if (status == BL_OK) {
     bl_saver_observer_t observer = {.context = made, .copied = snapshot_copied, .written = snapshot_written};
     status = bl_saver_create(loop, made->worker, &observer, &made->saver, err);
   }
   if (status != BL_OK) {
+    bl_timer_destroy(made->rest);
     bl_worker_destroy(made->worker);
     free(made);
     return status;
+  }
+  if (options->rest_ms > 0) {
+    bl_timer_start(made->rest, options->rest_ms, options->rest_ms);
   }
   *stage = made;
   return BL_OK;
@@ -183,6 +215,7 @@ void bl_stage_destroy(bl_stage_t *stage) {
     return;
   }
   stage->options.observer = (bl_stage_observer_t){0};
+  bl_timer_destroy(stage->rest);
   if (stage->engine != NULL) {
     bl_executor_interrupt(stage->engine, &stage->progress);
   }
@@ -207,6 +240,7 @@ void bl_stage_destroy(bl_stage_t *stage) {
 // ---- drivers
 
 bool bl_stage_takeover(bl_stage_t *stage, bl_driver_id_t driver, const char *run) {
+  driven(stage);
   bool news = !bl_driver_id_equal(stage->step.driver, driver);
   bool accepted = bl_stage_step_takeover(&stage->step, driver);
   if (accepted && news) {
@@ -487,6 +521,7 @@ static void prepare_done(bl_task_t *task) {
 
 bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, const bl_executor_plan_request_t *plan,
                                      bl_error_t *err) {
+  driven(stage);
   uint64_t replaces = 0;
   bl_plan_record_t record = {
       .version = plan->version, .digest = plan->digest, .policy = plan->policy, .follows = plan->follows};
@@ -561,6 +596,7 @@ static bl_status_t check_run(const bl_stage_t *stage, const bl_stage_run_request
 
 bl_stage_decision_t bl_stage_run(bl_stage_t *stage, bl_driver_id_t driver, const bl_stage_run_request_t *request,
                                  bl_error_t *err) {
+  driven(stage);
   // An older driver is told that first: it must end, not repair the stage.
   if (bl_stage_check(stage, driver, err) == BL_STAGE_REFUSE || check_run(stage, request, err) != BL_OK) {
     return BL_STAGE_REFUSE;
@@ -619,6 +655,7 @@ static void commit_done(bl_task_t *task) {
 
 bl_stage_decision_t bl_stage_commit(bl_stage_t *stage, bl_driver_id_t driver, const bl_commit_t *commit,
                                     bl_error_t *err) {
+  driven(stage);
   bl_stage_decision_t decision = bl_stage_step_commit(&stage->step, driver, commit, err);
   if (decision == BL_STAGE_BEGIN) {
     bl_vote_t kept = stage->commit_vote;
@@ -631,6 +668,7 @@ bl_stage_decision_t bl_stage_commit(bl_stage_t *stage, bl_driver_id_t driver, co
 
 bl_stage_decision_t bl_stage_abort(bl_stage_t *stage, bl_driver_id_t driver, uint64_t next, uint64_t attempt,
                                    bl_error_t *err) {
+  driven(stage);
   bool dropped;
   bl_stage_decision_t decision = bl_stage_step_abort(&stage->step, driver, next, attempt, &dropped, err);
   if (decision == BL_STAGE_BEGIN) {

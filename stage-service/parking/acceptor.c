@@ -105,10 +105,21 @@ void bl__acceptor_check(bl_acceptor_t *acceptor) {
   }
 }
 
+void bl__acceptor_rest(bl_acceptor_t *acceptor) {
+  if (acceptor->state == BL_ACCEPTOR_READY) {
+    acceptor->state = BL_ACCEPTOR_RESTING;
+    acceptor->rest = true;
+    bl__acceptor_flush(acceptor);
+    pthread_cond_signal(&acceptor->work);
+  }
+}
+
 void bl__acceptor_reopen(bl_acceptor_t *acceptor) {
+  bool well = acceptor->state == BL_ACCEPTOR_READY || acceptor->state == BL_ACCEPTOR_RESTING;
   acceptor->reopen = true;
-  acceptor->hurried = acceptor->state == BL_ACCEPTOR_READY;
-  acceptor->state = acceptor->state == BL_ACCEPTOR_READY ? BL_ACCEPTOR_OPENING : acceptor->state;
+  acceptor->rest = false;
+  acceptor->hurried = well;
+  acceptor->state = well ? BL_ACCEPTOR_OPENING : acceptor->state;
   pthread_cond_signal(&acceptor->work);
 }
 
@@ -212,6 +223,11 @@ static void *serve(void *argument) {
     bl_transfer_t *transfer = self->first;
     if (self->reopen) {
       open_again(self);
+    } else if (self->rest) {
+      self->rest = false;
+      pthread_mutex_unlock(self->mutex);
+      close_session(self);
+      pthread_mutex_lock(self->mutex);
     } else if (transfer == NULL) {
       pthread_cond_wait(&self->work, self->mutex);
     } else {

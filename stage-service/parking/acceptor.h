@@ -4,6 +4,7 @@
 //
 //   READY    takes blocks
 //   OPENING  the thread opens the session and reserves
+//   RESTING  nobody runs anything: the session is closed, its rooms are free; the next run opens it again
 //   FAILED   the store is gone, silent, or refused: everything it had is lost; bl__acceptor_reopen tries again
 //
 // A call that fails in a way that leaves doubt about the store ends the whole session: what the store then still does for
@@ -40,7 +41,7 @@ typedef struct bl_transfer {
   bl_client_landing_t landing;
 } bl_transfer_t;
 
-typedef enum { BL_ACCEPTOR_OPENING, BL_ACCEPTOR_READY, BL_ACCEPTOR_FAILED } bl_acceptor_state_t;
+typedef enum { BL_ACCEPTOR_OPENING, BL_ACCEPTOR_READY, BL_ACCEPTOR_RESTING, BL_ACCEPTOR_FAILED } bl_acceptor_state_t;
 
 typedef struct bl_acceptor_options {
   char address[256]; // of the store
@@ -61,15 +62,15 @@ typedef struct bl_acceptor {
   pthread_cond_t *over;   // shared: something ended
   pthread_cond_t work;    // there is something to do, or to stop doing
   pthread_t thread;
-  bl_acceptor_state_t state;    // [m]
-  bl_error_t err;               // [m] why it failed
-  uint64_t opened_ns;           // [m] when it was last tried
-  uint64_t session;             // [m] counts sessions
-  bl_transfer_t *first, *last;  // [m] queue
-  bl_transfer_t *moving;        // [m]
-  uint32_t held, held_peak;     // [m] rooms with a block in them or on its way
-  bool reopen, hurried, ending; // [m]
-  uint64_t step;                // [m] for the labels of leases
+  bl_acceptor_state_t state;          // [m]
+  bl_error_t err;                     // [m] why it failed
+  uint64_t opened_ns;                 // [m] when it was last tried
+  uint64_t session;                   // [m] counts sessions
+  bl_transfer_t *first, *last;        // [m] queue
+  bl_transfer_t *moving;              // [m]
+  uint32_t held, held_peak;           // [m] rooms with a block in them or on its way
+  bool reopen, hurried, rest, ending; // [m]
+  uint64_t step;                      // [m] for the labels of leases
 
   bl_client_t *client; // the thread's
   bl_throttle_t throttle;
@@ -88,6 +89,8 @@ void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer);
 void bl__acceptor_flush(bl_acceptor_t *acceptor);
 // Sees whether a session that rests has been lost meanwhile.
 void bl__acceptor_check(bl_acceptor_t *acceptor);
+// Closes the session of one that is READY; it is RESTING then.
+void bl__acceptor_rest(bl_acceptor_t *acceptor);
 // Ends the session and opens another one.
 void bl__acceptor_reopen(bl_acceptor_t *acceptor);
 

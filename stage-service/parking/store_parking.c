@@ -48,8 +48,8 @@ static void make_ready(bl_store_parking_t *self, bl_acceptor_t *acceptor, uint64
   while (acceptor->moving != NULL && bl__condition_wait(&self->over, &self->mutex, deadline_ns)) {
   }
   bl__acceptor_check(acceptor);
-  if (acceptor->state == BL_ACCEPTOR_READY && acceptor->held > 0) {
-    bl__acceptor_reopen(acceptor); // blocks of the older attempt
+  if (acceptor->state == BL_ACCEPTOR_RESTING || (acceptor->state == BL_ACCEPTOR_READY && acceptor->held > 0)) {
+    bl__acceptor_reopen(acceptor); // it may have blocks of the older attempt
   } else if (acceptor->state == BL_ACCEPTOR_FAILED && !acceptor->reopen &&
              now_ns >= acceptor->opened_ns + BL_ACCEPTOR_AGAIN_MS * BL_NS_PER_MS) {
     bl__acceptor_reopen(acceptor);
@@ -187,6 +187,16 @@ static void interrupt(bl_parking_t *parking) {
 
 bl_parking_t *bl_store_parking_seam(bl_store_parking_t *parking) {
   return &parking->seam;
+}
+
+void bl_store_parking_rest(bl_store_parking_t *parking) {
+  pthread_mutex_lock(&parking->mutex);
+  for (uint32_t d = 0; d < parking->devices; d++) {
+    if (parking->acceptors[d] != NULL) {
+      bl__acceptor_rest(parking->acceptors[d]);
+    }
+  }
+  pthread_mutex_unlock(&parking->mutex);
 }
 
 // ---- looking at it ---------------------------------------------------------------------------------------------------

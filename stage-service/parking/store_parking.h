@@ -43,6 +43,9 @@ BL_MUST_USE bl_status_t bl_store_parking_create(const bl_store_parking_options_t
 void bl_store_parking_destroy(bl_store_parking_t *parking); // NULL is fine
 bl_parking_t *bl_store_parking_seam(bl_store_parking_t *parking);
 
+// Between runs, when no more may come: gives the rooms back, without a wait. The next run takes them again, if it can.
+void bl_store_parking_rest(bl_store_parking_t *parking);
+
 // For people who look at the stores: the step of the runs that follow.
 void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step);
 

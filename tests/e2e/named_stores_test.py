@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job on stages and stores that were started by themselves: the bits of a local run, over shared memory and tcp; rooms
+are free once the run is over; a run whose driver and ballastctl were killed leaves stages behind that let their rooms go;
+a job that moves blocks and names no stores, and one whose store cannot be reached, are refused with the reason."""
+import contextlib
+import json
+import os
+import signal
+import subprocess
+
+from ballast import (CTL, GOLDEN, Service, environment, losses, read_report, run_job, scratch, small_inline, stages,
+                     wait_until, write_job)
+
+STAGES = 4
+
+
+@contextlib.contextmanager
+def stores(folder, count):
+    services = []
+    try:
+        for _ in range(count):
+            services.append(Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64 MiB"))
+        yield services
+    finally:
+        for service in services:
+            service.kill(signal.SIGKILL)
+
+
+def leases(folder, store):
+    done = subprocess.run([CTL, "leases", "list", "--store", store.address, "-o", "json"], env=environment(folder),
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout or "[]")
+
+
+def sets(services, lenders):
+    yield from ("--set", "services.stages=[" + ", ".join(f'"{s.address}"' for s in services) + "]")
+    if lenders is not None:
+        yield from ("--set", "services.stores=[" + ", ".join(f'"{address}"' for address in lenders) + "]")
+
+
+def main():
+    with scratch() as folder, stores(folder, STAGES) as lenders:
+        job = write_job(folder, model=small_inline(hidden=32, layers=STAGES, seq=16),
+                        data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
+                        train={"steps": 3, "micro_batch": 1, "micro_batches": 16}, pipeline={"stages": STAGES},
+                        memory={"slots": 3}, balance={"policy": "bpipe"})
+        expected = losses(run_job(folder, job, "--local", "--set", "balance.policy=none", "--set", "memory.slots=4")[0])
+        addresses = [store.address for store in lenders]
+        prefixes = [((), "127.0.0.1:0", "--rest", "1")] * STAGES
+        with stages(folder, STAGES, prefixes=prefixes) as services:
+            for path in ("auto", "tcp"):
+                report, _ = run_job(folder, job, *sets(services, addresses), "--set", f"balance.data_path={path}")
+                assert losses(report) == expected, f"{path}: other losses"
+                assert [store["pid"] for store in report[-1]["stores"]] == [store.pid for store in lenders]
+                assert report[-1]["stages"][0]["loaded"] == 8, report[-1]
+                assert leases(folder, lenders[3]) == [], "rooms are held after the run"
+                print(f"ok {path}")
+
+            long = os.path.join(folder, "long.jsonl")
+            process = subprocess.Popen([CTL, "run", job, *sets(services, addresses), "--steps", "1000000", "--report", long],
+                                       env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+            wait_until(lambda: os.path.exists(long) and os.path.getsize(long) > 0, 60, "no step")
+            wait_until(lambda: leases(folder, lenders[3]), 60, "no rooms while it runs")
+            process.kill()
+            process.wait()
+            wait_until(lambda: not leases(folder, lenders[3]), 60, "stages without a driver keep their rooms")
+            print("ok without a driver")
+
+        with stages(folder, STAGES) as services:
+            _, done = run_job(folder, job, *sets(services, None), expect=2)
+            assert "services.stores" in done.stderr, done.stderr
+            gone = addresses[:3] + [f"unix:{folder}/nobody"]
+            _, done = run_job(folder, job, *sets(services, gone), expect=5)
+            assert "store of device 3" in done.stderr and "nobody" in done.stderr, done.stderr
+            print("ok refusals")
+
+
+if __name__ == "__main__":
+    main()
