@@ -133,18 +133,23 @@ def a_watch_is_of_one_store_process(folder):
     store = start_store(folder, "again")
     watch = subprocess.Popen([CTL, "leases", "watch", "--store", store.address, "--from-revision", "1", "-o", "ndjson"],
                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    holder = Holder(store, "again", 0, 1)
-    assert json.loads(watch.stdout.readline())["revision"] == 1, "the watch is connected"
-    store.kill()
-    store = start_store(folder, "again")
+    holder = None
     try:
+        holder = Holder(store, "again", 0, 1)
+        assert json.loads(watch.stdout.readline())["revision"] == 1, "the watch is connected"
+        store.kill()
+        store = start_store(folder, "again")
         _, error = watch.communicate(timeout=120)
         assert watch.returncode == 4 and "was started again" in error, (watch.returncode, error)
     finally:
-        holder.process.kill()
-        holder.process.wait()
-        holder.process.stdin.close()
-        holder.process.stdout.close()
+        if watch.poll() is None:
+            watch.kill()
+            watch.wait()
+        if holder is not None:
+            holder.process.kill()
+            holder.process.wait()
+            holder.process.stdin.close()
+            holder.process.stdout.close()
         store.end()
 
 
