@@ -412,7 +412,11 @@ static void process_gone(int stage, const char *cause, int exit_code, void *cont
     end(session, BL_CTL_END_WAIT, END_MS); // as asked; its answer may come after its end
     return;
   }
-  if (stage != BL_CTL_DRIVER) {
+  if (stage != BL_CTL_DRIVER && exit_code == 0) {
+    if (!session->failing) { // a driver that fails ends its stages in order, and its reason is still to be read
+      wait_for_cause(session, unavailable, cause);
+    }
+  } else if (stage != BL_CTL_DRIVER) {
     print_last_words(session, stage);
     fail(session, unavailable, cause);
   } else if (session->failing) {
