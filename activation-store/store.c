@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define SELF_TEST_BYTES (UINT64_C(1) << 20)
+#define SELF_TEST_BYTES (UINT64_C(128) << 10)
 #define MACHINE_BYTES   96
 
 // An arena on its way; outlives its job when that ends meanwhile.
