@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store that somebody else started is killed, stays away for some steps, and is started again at the same address: while
+it is away every block for it is dropped and made again, once it is back blocks go there again and nothing is made again,
+under the same policy, with the bits of an undisturbed run. Twice: over shared memory, and over tcp."""
+import os
+import signal
+import subprocess
+
+from ballast import (CTL, GOLDEN, Service, environment, losses, read_report, run_job, scratch, small_inline, stages,
+                     wait_until, write_job)
+
+STAGES = 4
+STEPS = 4    # of each state that must be seen
+EVICTED = 8  # by stage 0, to store 3, in a step
+
+
+def start_store(folder, address):
+    return Service(folder, "activation-store", "--listen", address, "--capacity", "64 MiB",
+                   "--data-tcp", "127.0.0.1:0")
+
+
+def whole_steps(report):
+    """The steps that have been written wholly."""
+    if not os.path.exists(report):
+        return []
+    with open(report) as file:
+        text = file.read()
+    whole = os.path.join(os.path.dirname(report), "whole.jsonl")
+    with open(whole, "w") as file:
+        file.write(text[: text.rfind("\n") + 1])
+    return [event for event in read_report(whole) if event["event"] == "step"]
+
+
+def parked(step):
+    first = step["stages"][0]
+    return first["loaded"] == EVICTED and first["recomputed"] == 0
+
+
+def dropped(step):
+    first = step["stages"][0]
+    return first["dropped"] == first["recomputed"] == EVICTED and first["evicted"] == 0
+
+
+def run_and_lose(folder, job, path, addresses, stores, services):
+    report = os.path.join(folder, f"{path}.jsonl")
+    sets = ["--set", "services.stages=[" + ", ".join(f'"{s.address}"' for s in services) + "]",
+            "--set", "services.stores=[" + ", ".join(f'"{address}"' for address in addresses) + "]",
+            "--set", f"balance.data_path={path}"]
+    with open(os.path.join(folder, f"{path}.err"), "w+") as errors:
+        process = subprocess.Popen([CTL, "run", job, "--steps", "1000000", "--report", report, *sets],
+                                   env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=errors)
+
+        def wait_for(state, after, what):
+            def seen():
+                if process.poll() is not None:
+                    errors.seek(0)
+                    raise AssertionError(f"{path}: the run has ended: {errors.read()[-3000:]}")
+                return sum(state(step) for step in whole_steps(report)[after:]) >= STEPS
+
+            wait_until(seen, 120, f"{path}: {what}")
+            return len(whole_steps(report))
+
+        try:
+            well = wait_for(parked, 0, "no steps that park blocks")
+            stores[-1].kill(signal.SIGKILL)
+            lost = wait_for(dropped, well, "no steps without the store")
+            stores.append(start_store(folder, addresses[-1]))
+            wait_for(parked, lost, "the store is back, and no block goes there")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    events = [event for event in read_report(report) if event["event"] == "step"]
+    assert all(event["policy_version"] == 1 for event in events), "the policy has changed"
+    states = ["parked" if parked(event) else "away" if dropped(event) else "changing" for event in events]
+    back = len(states) - 1 - states[::-1].index("away")
+    # A store is asked again between two steps: one step may see it come back, from the next on all is as before.
+    assert set(states[back + 2:]) == {"parked"}, states[back:]
+    print(f"ok {path}: {len(events)} steps, {states.count('away')} without the store")
+    return events
+
+
+def main():
+    with scratch() as folder, stages(folder, STAGES) as services:
+        stores = []
+        job = write_job(folder, model=small_inline(hidden=32, layers=STAGES, seq=16),
+                        data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
+                        train={"steps": 3, "micro_batch": 1, "micro_batches": 16}, pipeline={"stages": STAGES},
+                        memory={"slots": 3}, balance={"policy": "bpipe"})
+        try:
+            stores += [start_store(folder, f"unix:{folder}/store-{i}") for i in range(STAGES)]
+            addresses = [f"unix:{folder}/store-{i}" for i in range(STAGES)]
+            runs = [run_and_lose(folder, job, path, addresses, stores, services) for path in ("auto", "tcp")]
+        finally:
+            for store in stores:
+                store.kill(signal.SIGKILL)
+        steps = max(len(run) for run in runs)
+        expected = losses(run_job(folder, job, "--local", "--steps", str(steps), "--set", "balance.policy=none",
+                                  "--set", "pipeline.stages=1", timeout=600)[0])
+        assert all(losses(run) == expected[:len(run)] for run in runs), "other losses"
+        print("ok the losses of an undisturbed run")
+
+
+if __name__ == "__main__":
+    main()
