@@ -39,17 +39,25 @@ static json_t *order_json(const bl_schedule_t *schedule) {
   return order;
 }
 
-// The object of DESIGN.md section 7.
+// The object that scripts read; of a building block also what its lifespans allow.
 static json_t *shown_json(const bl_ctl_schedule_case_t *shown) {
   const bl_simulation_t *simulation = &shown->simulation;
   json_t *peaks = json_array();
   for (uint32_t s = 0; s < simulation->stages; s++) {
     json_array_append_new(peaks, json_real(simulation->peak[s]));
   }
-  return json_pack("{s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "t_end", simulation->t_end, "bubble",
-                   simulation->bubble_total, "lower_bound", simulation->lower_bound, "peak", peaks, "evictions",
-                   counts_json(shown->schedule, BL_VERB_E), "loads", counts_json(shown->schedule, BL_VERB_L), "order",
-                   order_json(shown->schedule));
+  json_t *object = json_pack("{s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "t_end", simulation->t_end, "bubble",
+                             simulation->bubble_total, "lower_bound", simulation->lower_bound, "peak", peaks,
+                             "evictions", counts_json(shown->schedule, BL_VERB_E), "loads",
+                             counts_json(shown->schedule, BL_VERB_L), "order", order_json(shown->schedule));
+  if (shown->block.times != NULL) {
+    json_t *bounds = json_array();
+    for (uint32_t s = 0; s < simulation->stages; s++) {
+      json_array_append_new(bounds, json_real(bl_block_pattern_bound(&shown->block.block, s)));
+    }
+    json_object_set_new(object, "lifespan_bound", bounds);
+  }
+  return object;
 }
 
 static const bl_ctl_column_t columns[] = {
@@ -63,6 +71,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "start", .title = "START", .right = true, .wide = true},
     {.key = "end", .title = "END", .right = true},
     {.key = "operations", .title = "OPERATIONS", .right = true, .wide = true},
+    {.key = "lifespan_bound", .title = "BOUND", .right = true}, // the last: of building blocks alone
 };
 
 static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_schedule_case_t *shown, bl_error_t *err) {
@@ -80,6 +89,10 @@ static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_sc
                                             json_array_get(loads, s), "busy", simulation->busy[s], "start",
                                             simulation->start[s], "end", simulation->end[s], "operations",
                                             (json_int_t)schedule->lists[s].count));
+    if (shown->block.times != NULL) {
+      json_object_set_new(json_array_get(stages, s), "lifespan_bound",
+                          json_real(bl_block_pattern_bound(&shown->block.block, s)));
+    }
   }
   if (status == BL_OK) {
     printf("%s: %u stages, %u chunk%s a stage, %u micro-batches; end %.6g, bubble %.1f %%, lower bound %.6g (+%.1f "
@@ -87,7 +100,8 @@ static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_sc
            schedule->name, schedule->stages, schedule->chunks, schedule->chunks == 1 ? "" : "s",
            schedule->micro_batches, simulation->t_end, 100 * simulation->bubble_total, simulation->lower_bound,
            100 * (simulation->t_end / simulation->lower_bound - 1));
-    status = bl_ctl_print_rows(a->output, columns, sizeof columns / sizeof columns[0], stages, stdout);
+    size_t count = sizeof columns / sizeof columns[0] - (shown->block.times == NULL);
+    status = bl_ctl_print_rows(a->output, columns, count, stages, stdout);
     if (status != BL_OK) {
       bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
     }
@@ -121,8 +135,10 @@ static bool parse(const bl_flags_t *flags, int argc, char *const *argv, bl_ctl_s
 static int show(int argc, char *const *argv) {
   static const bl_flags_t flags = {
       .program = "ballastctl schedule show",
-      .usage = "--schedule NAME|FILE.csv --stages P --micro-batches M [options]",
-      .about = "Generates or reads a schedule, times it, and prints its end, bubble, lower bound, peaks and order.",
+      .usage = "{--schedule NAME|FILE.csv --stages P | --block FILE} --micro-batches M [options]",
+      .about =
+          "Generates or reads a schedule, or repeats a building block; times it, and prints its end, bubble, lower "
+          "bound, peaks and order.",
       .table = {bl_ctl_schedule_rows, BL_CTL_SCHEDULE_ROWS, "command line"}};
   bl_ctl_schedule_flags_t a;
   bl_flags_result_t result;
@@ -147,7 +163,7 @@ static int show(int argc, char *const *argv) {
 static int export(int argc, char *const *argv) {
   static const bl_flags_t flags = {
       .program = "ballastctl schedule export",
-      .usage = "--schedule NAME --stages P --micro-batches M [options] [--to FILE.csv]",
+      .usage = "{--schedule NAME --stages P | --block FILE} --micro-batches M [options] [--to FILE.csv]",
       .about = "Writes a schedule as the CSV that PyTorch's pipelining reads: a row per stage, a cell per operation. "
                "Evictions and loads are cells with E and L.",
       .table = {bl_ctl_schedule_rows, BL_CTL_SCHEDULE_ROWS, "command line"}};

@@ -23,8 +23,12 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .type = BL_OPTION_TEXT,
      .offset = OFFSET(schedule),
      .argument = "NAME|FILE.csv",
-     .required = true,
      .help = "gpipe, 1f1b, ... or a CSV file as PyTorch writes them."},
+    {.name = "block",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(block),
+     .argument = "FILE",
+     .help = "In place of --schedule: a building block (YAML: placement, offsets, interval) to repeat and squeeze."},
     {.name = "stages",
      .type = BL_OPTION_INT,
      .offset = OFFSET(stages),
@@ -59,7 +63,7 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .type = BL_OPTION_TEXT,
      .offset = OFFSET(cost),
      .argument = "F,B,W,COMM",
-     .preset = "1,1,1,0",
+     .preset_help = "1,1,1,0, or the lengths of the block",
      .help = "Time of a forward, a backward for the input, one for the weights, and of a boundary."},
     {.name = "path-cost",
      .type = BL_OPTION_REAL,
@@ -132,6 +136,31 @@ static bl_status_t check_shape(const char *path, const char *flag, int64_t given
   return BL_OK;
 }
 
+static bl_status_t repeat_block(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  const bl_block_pattern_t *block = &shown->block.block;
+  if (a->micro_batches == 0) {
+    return bl_error_set(err, BL_INVALID, "--block %s needs --micro-batches", a->block);
+  }
+  bl_status_t status = check_shape(a->block, "stages", a->stages, block->stages, err);
+  if (status == BL_OK) {
+    status = bl_block_pattern_repeat(block, (uint32_t)a->micro_batches, &shown->schedule, err);
+  }
+  return status == BL_OK ? check_shape(a->block, "chunks", a->chunks, shown->schedule->chunks, err) : status;
+}
+
+static bl_status_t find_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  shown->costs = BL_COSTS_UNIT;
+  if (a->cost != NULL) {
+    status = bl_costs_parse(a->cost, &shown->costs, err);
+  } else if (a->block != NULL) {
+    const uint32_t *lengths = shown->block.block.lengths;
+    shown->costs.every = (bl_chunk_costs_t){lengths[0], lengths[1], lengths[2], lengths[0]};
+  }
+  shown->costs.path = a->path_cost;
+  return status;
+}
+
 static bl_status_t generate(const bl_ctl_schedule_flags_t *a, const bl_costs_t *costs, bl_schedule_t **schedule,
                             bl_error_t *err) {
   size_t length = strlen(a->schedule);
@@ -180,15 +209,24 @@ void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {
   bl_simulation_cleanup(&shown->simulation);
   bl_balance_result_cleanup(&shown->balanced);
   bl_schedule_destroy(shown->schedule);
+  bl_ctl_block_file_cleanup(&shown->block);
 }
 
 bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
                                       bl_error_t *err) {
   memset(shown, 0, sizeof *shown);
-  bl_status_t status = bl_costs_parse(a->cost, &shown->costs, err);
+  bl_status_t status = BL_OK;
+  if ((a->schedule == NULL) == (a->block == NULL)) {
+    return bl_error_set(err, BL_INVALID, "give either --schedule or --block");
+  }
+  if (a->block != NULL) {
+    status = bl_ctl_block_file_read(a->block, &shown->block, err);
+  }
   if (status == BL_OK) {
-    shown->costs.path = a->path_cost;
-    status = generate(a, &shown->costs, &shown->schedule, err);
+    status = find_costs(a, shown, err);
+  }
+  if (status == BL_OK) {
+    status = a->block != NULL ? repeat_block(a, shown, err) : generate(a, &shown->costs, &shown->schedule, err);
   }
   if (status == BL_OK && a->balance != BALANCE_NONE) {
     status = balance(a, shown, err);

@@ -3,23 +3,26 @@
 #ifndef BALLAST_BALLASTCTL_SCHEDULE_CASE_H
 #define BALLAST_BALLASTCTL_SCHEDULE_CASE_H
 
+#include "block_file.h"
+
 #include "config/flags.h"
 #include "schedule/balance.h"
 #include "schedule/validate.h"
 #include "simulate/simulate.h"
 
 typedef struct bl_ctl_schedule_flags {
-  char *schedule, *cost, *svg, *to;
+  char *schedule, *block, *cost, *svg, *to;
   int64_t stages, micro_batches, chunks, group, cap;
   double memory, path_cost;
   int balance, mode, output;
 } bl_ctl_schedule_flags_t;
 
-#define BL_CTL_SCHEDULE_ROWS 14
+#define BL_CTL_SCHEDULE_ROWS 15
 extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS]; // of bl_ctl_schedule_flags_t
 
 typedef struct bl_ctl_schedule_case {
   bl_schedule_t *schedule;
+  bl_ctl_block_file_t block;    // the building block that was given; block.times is NULL if there was none
   bl_balance_result_t balanced; // its schedule is the one above
   bl_schedule_facts_t facts;
   bl_costs_t costs;

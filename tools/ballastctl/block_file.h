@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A building block of a schedule as a YAML file gives it (docs/schedules.md): read, checked, ready to be repeated.
+#ifndef BALLAST_BALLASTCTL_BLOCK_FILE_H
+#define BALLAST_BALLASTCTL_BLOCK_FILE_H
+
+#include "config/options.h"
+#include "schedule/block_pattern.h"
+
+typedef struct bl_ctl_block_file {
+  char *name;
+  int64_t stages, interval;
+  bl_int_list_t placement, lengths, forward, input, weight, backward;
+  uint32_t *times;          // what `block` points into
+  bl_block_pattern_t block; // borrows from the rest
+} bl_ctl_block_file_t;
+
+// BL_INVALID names the file and line, or the virtual stage, operation and time that are wrong. Call
+// bl_ctl_block_file_cleanup after errors too.
+BL_MUST_USE bl_status_t bl_ctl_block_file_read(const char *path, bl_ctl_block_file_t *file, bl_error_t *err);
+void bl_ctl_block_file_cleanup(bl_ctl_block_file_t *file);
+
+#endif
