@@ -562,6 +562,9 @@ static void run_work(bl_task_t *task) {
   for (uint32_t d = 0; d < stage->vote.device_count; d++) {
     stage->vote.leased_peaks[d] = bl_store_parking_peak(parking, d);
   }
+  if (parking != NULL) {
+    bl_store_parking_moved(parking, &stage->vote.counters.moved_bytes, &stage->vote.counters.moved_ns);
+  }
 }
 
 static void run_done(bl_task_t *task) {

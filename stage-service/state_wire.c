@@ -17,6 +17,8 @@ void bl_vote_to_wire(const bl_vote_t *vote, bl_vote_wire_t *wire) {
   wire->counters.recomputed = counters->recomputed;
   wire->counters.stall_ns = counters->stall_ns;
   wire->counters.busy_ns = counters->busy_ns;
+  wire->counters.moved_bytes = counters->moved_bytes;
+  wire->counters.moved_ns = counters->moved_ns;
   wire->counters.leased_peaks = vote->leased_peaks;
   wire->counters.n_leased_peaks = vote->device_count;
   Ballast__V1__Vote *message = &wire->message;

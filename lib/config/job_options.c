@@ -338,7 +338,7 @@ static const bl_option_t rows[] = {
      .choices = policies,
      .preset = "none",
      .help = "Which activation blocks move to other devices. bpipe: pairs (s, p-1-s) level at balance.cap. cap: any "
-             "device with room, above balance.cap. auto: what hides behind compute."},
+             "device with room, above balance.cap. auto: the fastest of these by what the run measures."},
     {.name = "balance.cap",
      .type = BL_OPTION_INT,
      AT(balance.cap),

@@ -6,10 +6,53 @@
 bl_policy_t bl_policy_of_job(const bl_job_t *job) {
   return (bl_policy_t){.kind = job->balance.policy,
                        .cap = job->balance.cap.set ? (uint32_t)job->balance.cap.value : 0,
+                       .chosen = job->balance.policy == BL_JOB_POLICY_AUTO ? BL_JOB_POLICY_AUTO : BL_JOB_POLICY_NONE,
                        .mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP};
 }
 
-uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training) {
+uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *training) {
+  return policy->cap != 0 && policy->cap < training->budget ? policy->cap : training->budget;
+}
+
+static bool all_stay(uint32_t limit, const bl_training_t *training) {
+  for (uint32_t i = 0; i < training->stage_count; i++) {
+    if (training->stages[i].slots_needed > limit) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
+  if (policy->kind != BL_JOB_POLICY_AUTO || policy->chosen != BL_JOB_POLICY_AUTO) {
+    return;
+  }
+  bl_balance_result_t result;
+  uint32_t limit = bl_policy_limit(policy, training);
+  if (all_stay(limit, training) || training->layout.recompute == BL_RECOMPUTE_FULL) {
+    policy->chosen = BL_JOB_POLICY_NONE;
+  } else if (bl_balance_cap_among(training->schedule, limit, true, policy->mode, policy->devices, &result, NULL) ==
+             BL_OK) {
+    bl_balance_result_cleanup(&result);
+    policy->chosen = BL_JOB_POLICY_BPIPE;
+  } else {
+    policy->chosen = BL_JOB_POLICY_CAP;
+  }
+}
+
+bl_policy_t bl_policy_carried_out(const bl_policy_t *policy, const bl_training_t *training) {
+  bl_policy_t settled = *policy;
+  if (policy->kind == BL_JOB_POLICY_AUTO) {
+    bl_policy_settle(&settled, training);
+    settled.kind = settled.chosen;
+    settled.chosen = BL_JOB_POLICY_NONE;
+    settled.cap = settled.kind == BL_JOB_POLICY_NONE ? 0 : bl_policy_limit(policy, training);
+  }
+  return settled;
+}
+
+uint32_t bl_policy_cap(const bl_policy_t *any, const bl_training_t *training) {
+  const bl_policy_t carried_out = bl_policy_carried_out(any, training), *policy = &carried_out;
   const bl_schedule_t *schedule = training->schedule;
   uint32_t cap = UINT32_MAX;
   if (policy->kind != BL_JOB_POLICY_NONE) {
@@ -34,9 +77,6 @@ static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *e
 
 static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *policy,
                            bl_error_t *err) {
-  if (policy->kind == BL_JOB_POLICY_AUTO) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "the policy auto is not supported in this version; use bpipe or cap");
-  }
   if (training->layout.recompute == BL_RECOMPUTE_FULL) {
     return bl_error_set(err, BL_INVALID,
                         "with pipeline.recompute: full only the input of a block is kept between forward and "
@@ -63,8 +103,9 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
   return status;
 }
 
-bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *policy,
+bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *any,
                                  bl_error_t *err) {
+  const bl_policy_t carried_out = bl_policy_carried_out(any, training), *policy = &carried_out;
   bl_balance_plan_t made = {0};
   bl_status_t status =
       policy->kind == BL_JOB_POLICY_NONE ? check_unbalanced(training, err) : balance(&made, training, policy, err);

@@ -186,8 +186,7 @@ static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *
   } else if (policy.cap <= training->budget) {
     key = bl_job_given(job, "balance.cap") ? "balance.cap" : "balance.policy";
   }
-  return status == BL_UNIMPLEMENTED ? bl__job_refuse(job, err, key, fault.text)
-                                    : bl_job_fail(job, err, key, "%s", fault.text);
+  return bl_job_fail(job, err, key, "%s", fault.text);
 }
 
 static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {

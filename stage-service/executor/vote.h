@@ -19,8 +19,9 @@ typedef struct bl_stage_counters {
   // for either reason, recomputed = lost + dropped. A plan's E's are evicted + dropped, its L's loaded + recomputed. The R's of pipeline.recompute: full are work of the schedule,
   // seen in busy_ns and in the trace, and not counted here.
   uint32_t lost, dropped, recomputed;
-  uint64_t stall_ns; // waiting for peers and stores
-  uint64_t busy_ns;  // computing
+  uint64_t stall_ns;              // waiting for peers and stores
+  uint64_t busy_ns;               // computing
+  uint64_t moved_bytes, moved_ns; // what went to stores and back, and how long that took beside everything else
 } bl_stage_counters_t;
 
 typedef struct bl_vote {

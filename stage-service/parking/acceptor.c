@@ -172,13 +172,18 @@ static void move(bl_acceptor_t *self, bl_transfer_t *transfer) {
   const uint64_t step = self->step;
   pthread_mutex_unlock(self->mutex);
   bl_error_t err = {0};
-  uint64_t over_ns = bl_throttle_take(&self->throttle, bl_clock_now_ns(), transfer->block.bytes);
+  const uint64_t start_ns = bl_clock_now_ns();
+  uint64_t over_ns = bl_throttle_take(&self->throttle, start_ns, transfer->block.bytes);
   bl_status_t status = transfer->load ? load(self, transfer, &err) : evict(self, transfer, step, &err);
   pthread_mutex_lock(self->mutex);
   while (status == BL_OK && bl_clock_now_ns() < over_ns && !self->ending) {
     (void)bl__condition_wait(&self->work, self->mutex, over_ns);
   }
   self->moving = NULL;
+  if (status == BL_OK) {
+    self->moved_bytes += transfer->block.bytes;
+    self->moved_ns += bl_clock_now_ns() - start_ns;
+  }
   bool gone = transfer->load ? status == BL_OK || status == BL_DATA_LOSS : status == BL_DATA_LOSS || status == BL_IO;
   self->held -= gone;
   transfer->session = !transfer->load && status == BL_OK ? self->session : 0;

@@ -71,6 +71,7 @@ typedef struct bl_acceptor {
   uint32_t held, held_peak;           // [m] rooms with a block in them or on its way
   bool reopen, hurried, rest, ending; // [m]
   uint64_t step;                      // [m] for the labels of leases
+  uint64_t moved_bytes, moved_ns;     // [m] of this attempt
 
   bl_client_t *client; // the thread's
   bl_throttle_t throttle;

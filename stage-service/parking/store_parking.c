@@ -68,6 +68,7 @@ static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *er
     if (self->acceptors[d] != NULL) {
       make_ready(self, self->acceptors[d], bl_clock_now_ns());
       self->acceptors[d]->held_peak = self->acceptors[d]->held;
+      self->acceptors[d]->moved_bytes = self->acceptors[d]->moved_ns = 0;
     }
   }
   for (size_t i = 0; i < (size_t)self->virtual_stages * self->micro_batches; i++) {
@@ -217,6 +218,17 @@ uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device) {
   uint32_t peak = used ? parking->acceptors[device]->held_peak : 0;
   pthread_mutex_unlock(&parking->mutex);
   return peak;
+}
+
+void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns) {
+  *bytes = *ns = 0;
+  pthread_mutex_lock(&parking->mutex);
+  for (uint32_t d = 0; d < parking->devices; d++) {
+    const bl_acceptor_t *acceptor = parking->acceptors[d];
+    *bytes += acceptor != NULL ? acceptor->moved_bytes : 0;
+    *ns += acceptor != NULL ? acceptor->moved_ns : 0;
+  }
+  pthread_mutex_unlock(&parking->mutex);
 }
 
 bool bl_store_parking_failed(bl_store_parking_t *parking, uint32_t *device, bl_error_t *why) {

@@ -51,6 +51,8 @@ void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step);
 
 // Most rooms of the store of `device` in use at once in the last run; 0 where the plan uses none.
 uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device);
+// Bytes that went to stores and back in the last attempt, and the time that took, of all stores together.
+void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns);
 // The first store that takes no blocks now: its device and why; false when all do.
 bool bl_store_parking_failed(bl_store_parking_t *parking, uint32_t *device, bl_error_t *why);
 

@@ -51,6 +51,9 @@ static void policies_share_slots(void **state) {
   expect("balance.policy=bpipe\nbalance.cap=4", (uint32_t[]){4, 3, 2, 1}, (uint32_t[]){0, 0, 0, 0});
   expect("balance.policy=bpipe\nbalance.cap=4\nmemory.slots=3", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
   expect("balance.policy=bpipe\nmemory.slots=8", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
+  expect("balance.policy=auto", (uint32_t[]){4, 3, 2, 1}, (uint32_t[]){0, 0, 0, 0});
+  expect("balance.policy=auto\nmemory.slots=3", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
+  expect("balance.policy=auto\nbalance.cap=3", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
   expect("balance.policy=cap\nbalance.cap=3", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
 }
 
@@ -93,7 +96,7 @@ static void what_cannot_work_is_refused(void **state) {
   refuses("balance.policy=bpipe\nmemory.slots=1", BL_INVALID, "the smallest that works is 3");
   refuses("balance.policy=bpipe\npipeline.recompute=full", BL_INVALID,
           "--set balance.policy: with pipeline.recompute: full only the input of a block is kept");
-  refuses("balance.policy=auto", BL_UNIMPLEMENTED, "balance.policy: the policy auto is not supported");
+  refuses("balance.policy=auto\nmemory.slots=2", BL_INVALID, "the smallest that works is 3");
   refuses("memory.slots=3", BL_INVALID, "--set memory.slots: stage 0, operation 3 (0F3): needs one slot more than");
 }
 

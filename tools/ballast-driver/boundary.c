@@ -183,6 +183,7 @@ void bl__report_step(bl_driver_t *driver) {
   }
   bool ours = driver->attempt_began_ns != 0;
   double seconds = (double)(ours ? bl_clock_now_ns() - driver->attempt_began_ns : longest_ns) * 1e-9;
+  driver->seconds = ours ? seconds : 0;
   const bl_policy_record_t *policy = bl_policy_book_of_step(bl__plans_book(driver), applied);
   bl_step_event_t event = {.step = applied,
                            .loss = tally.loss,
@@ -264,10 +265,11 @@ static void hold(bl_driver_t *driver) {
 
 // One thing that is done with the stages between two steps. True: it has begun, or the run has ended.
 static bool next_errand(bl_driver_t *driver) {
-  bool looks = validation_is_due(driver) || driver->generating;
+  bool looks = validation_is_due(driver) || driver->generating || bl__automatic_wants(driver);
   if ((looks || driver->trace_waits != NULL || all_steps_done(driver)) && !bl__traces_ready(driver)) {
     return true; // of the last step, before something else runs
   }
+  bl__automatic_look(driver);
   if (validation_is_due(driver)) {
     if (!driver->validating) {
       driver->validating = true;

@@ -245,6 +245,7 @@ void bl_driver_destroy(bl_driver_t *driver) {
   bl__save_cleanup(driver);
   bl__setup_cleanup(driver);
   bl__plans_cleanup(driver);
+  bl__automatic_cleanup(driver);
   bl__traces_cleanup(driver);
   bl_journal_cleanup(&driver->journal);
   free(driver->stages);

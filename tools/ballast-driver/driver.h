@@ -22,6 +22,7 @@
 #include "journal.h"
 #include "policy_book.h"
 #include "rpc/rpc.h"
+#include "simulate/automatic.h"
 #include "stage_client_wire.h"
 #include "step/driver_step.h"
 #include "stores_wire.h"
@@ -169,6 +170,8 @@ typedef struct bl_policies_view {
   const bl_holdings_t *holdings; // of the policy in force; devices 0 before the first plan
   size_t waiting;                // changes that wait for a step boundary
   uint64_t plan_version;
+  const char *decision;                       // of auto, for people; "" under any other policy
+  const char (*reasons)[BL_AUTOMATIC_REASON]; // [devices] of it; NULL: nothing has been measured
 } bl_policies_view_t;
 bl_policies_view_t bl_driver_policies(const bl_driver_t *driver);
 // The plan of training steps: own and lent slots of every device.

@@ -6,6 +6,7 @@
 //   presence.c   who is there: the first contact, and whether stages are alive
 //   setup.c      configure, connect
 //   plans.c      plans and policies: what is in force, and changes of it
+//   automatic.c  the policy auto: measures steps and chooses
 //   boundary.c   what comes next between two attempts: a step, a validation, a token, a pause, the end
 //   traces.c     operations of the last step
 //   checkpoint.c copies, files, commits
@@ -13,6 +14,7 @@
 #define BALLAST_DRIVER_DRIVER_CORE_H
 
 #include "announce_wire.h"
+#include "automatic.h"
 #include "checkpoint.h"
 #include "driver.h"
 
@@ -131,6 +133,7 @@ struct bl_driver {
   bool *round_retry; // [stage_count]
 
   bl__plans_t plans;
+  bl__automatic_t automatic;
   bl_stores_t *stores; // NULL: the job has none
   bl_recomputes_t recomputes;
 
@@ -217,6 +220,8 @@ bool bl__plans_go_on(bl_driver_t *driver);
 bool bl__plans_boundary(bl_driver_t *driver, bool held);
 void bl__plans_end_waits(bl_driver_t *driver, const bl_error_t *err);
 void bl__plans_cleanup(bl_driver_t *driver);
+// The driver's own change, at the boundary that it is asked at. False: others wait, ask again later.
+bool bl__plans_wish(bl_driver_t *driver, const bl_policy_t *policy, bl_driver_policy_fn done);
 // The call to make for a proposal, and its refusal.
 bl_stage_plan_text_t bl__plan_text(const bl_driver_t *driver, const bl_driver_request_t *request);
 void bl__plan_refused(bl_remote_t *stage, const bl_driver_request_t *request, const bl_error_t *err);

@@ -56,6 +56,8 @@ static void make_step(block_t *block, const bl_step_event_t *step, Ballast__V1__
     counters->recomputed = from->recomputed;
     counters->stall_ns = from->stall_ns;
     counters->busy_ns = from->busy_ns;
+    counters->moved_bytes = from->moved_bytes;
+    counters->moved_ns = from->moved_ns;
     Ballast__V1__StageStep *stage = take(block, sizeof *stage);
     *stage = (Ballast__V1__StageStep)BALLAST__V1__STAGE_STEP__INIT;
     stage->stage = (int32_t)i;

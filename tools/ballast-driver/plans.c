@@ -101,6 +101,7 @@ static void open_book(bl_driver_t *driver) {
     return;
   }
   bl_policy_record_t first = {.policy = bl_policy_of_job(driver->options.job), .from_step = driver->step.applied + 1};
+  bl_policy_settle(&first.policy, driver->options.training);
   bl_policy_book_add(&plans->next_book, &first);
 }
 
@@ -203,6 +204,14 @@ static bl_status_t resolve(const bl_driver_t *driver, const bl_policy_request_t 
     record->policy = earlier->policy;
     record->restores = earlier->version;
   }
+  const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.book);
+  const bl_policy_t *now = current != NULL ? &current->policy : NULL;
+  bool on = now != NULL && now->kind == BL_JOB_POLICY_AUTO && record->policy.kind == BL_JOB_POLICY_AUTO;
+  if (on && record->policy.chosen == BL_JOB_POLICY_AUTO && now->cap == record->policy.cap &&
+      now->devices == record->policy.devices) {
+    record->policy = *now; // what it has chosen stays
+  }
+  bl_policy_settle(&record->policy, driver->options.training);
   const bl_schedule_t *schedule = driver->options.training->schedule;
   if (record->policy.kind == BL_JOB_POLICY_BPIPE && record->policy.cap == 0) {
     record->policy.cap = bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
@@ -355,6 +364,25 @@ static bool answer_at_once(bl_driver_t *driver, bl__change_t *change) {
   return refuse || request->dry_run;
 }
 
+static void append_change(bl__plans_t *plans, bl__change_t *change) {
+  bl__change_t **last = &plans->changes;
+  while (*last != NULL) {
+    last = &(*last)->next;
+  }
+  *last = change;
+  plans->waiting++;
+}
+
+bool bl__plans_wish(bl_driver_t *driver, const bl_policy_t *policy, bl_driver_policy_fn done) {
+  bl__plans_t *plans = &driver->plans;
+  bl__change_t *change = plans->waiting == 0 && plans->change == NULL ? malloc(sizeof *change) : NULL;
+  if (change != NULL) {
+    *change = (bl__change_t){.request = {.policy = *policy}, .done = done, .context = driver};
+    append_change(plans, change);
+  }
+  return change != NULL;
+}
+
 void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *request, bl_driver_policy_fn done,
                           void *context) {
   bl__plans_t *plans = &driver->plans;
@@ -372,12 +400,7 @@ void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *reques
   if (answer_at_once(driver, change)) {
     return;
   }
-  bl__change_t **last = &plans->changes;
-  while (*last != NULL) {
-    last = &(*last)->next;
-  }
-  *last = change;
-  plans->waiting++;
+  append_change(plans, change);
   bl__driver_pump(driver);
 }
 
@@ -390,5 +413,7 @@ bl_policies_view_t bl_driver_policies(const bl_driver_t *driver) {
   return (bl_policies_view_t){.book = &plans->book,
                               .holdings = &plans->balance.holdings,
                               .waiting = plans->waiting + (plans->change != NULL ? 1 : 0),
+                              .decision = bl__automatic_decision(driver),
+                              .reasons = bl__automatic_reasons(driver),
                               .plan_version = driver->step.plans[BL_RUN_TRAIN].version};
 }

@@ -47,12 +47,25 @@ const bl_policy_record_t *bl_policy_book_of_step(const bl_policy_book_t *book, u
   return NULL;
 }
 
+// What auto chose one after the other counts as one policy.
+static const bl_policy_record_t *before_current(const bl_policy_book_t *book) {
+  const bl_policy_record_t *current = bl_policy_book_current(book);
+  for (size_t i = book->count; i-- > 0;) {
+    const bl_policy_record_t *record = &book->records[i];
+    if (record != current &&
+        (record->policy.kind != BL_JOB_POLICY_AUTO || current->policy.kind != BL_JOB_POLICY_AUTO)) {
+      return record;
+    }
+  }
+  return NULL;
+}
+
 bl_status_t bl_policy_book_rollback(const bl_policy_book_t *book, uint64_t version, const bl_policy_record_t **record,
                                     bl_error_t *err) {
-  if (version == 0 && book->count < 2) {
+  const bl_policy_record_t *found = version == 0 ? before_current(book) : bl_policy_book_find(book, version);
+  if (found == NULL && version == 0) {
     return bl_error_set(err, BL_NOT_FOUND, "no policy was in force before the present one");
   }
-  const bl_policy_record_t *found = version == 0 ? &book->records[book->count - 2] : bl_policy_book_find(book, version);
   if (found == NULL) {
     return bl_error_set(err, BL_NOT_FOUND,
                         "policy version %" PRIu64 " is not known; the history has versions %" PRIu64 " to %" PRIu64,
@@ -66,7 +79,7 @@ bl_status_t bl_policy_book_rollback(const bl_policy_book_t *book, uint64_t versi
 
 bool bl_policy_equal(const bl_policy_t *a, const bl_policy_t *b) {
   bool same_mode = a->mode == b->mode || a->kind == BL_JOB_POLICY_NONE;
-  return a->kind == b->kind && a->cap == b->cap && a->devices == b->devices && same_mode;
+  return a->kind == b->kind && a->chosen == b->chosen && a->cap == b->cap && a->devices == b->devices && same_mode;
 }
 
 const char *bl_policy_mode_name(bl_balance_mode_t mode) {
@@ -81,7 +94,11 @@ const char *bl_policy_format(const bl_policy_t *policy, char text[BL_POLICY_TEXT
   if (policy->cap != 0) {
     length += snprintf(text + length, BL_POLICY_TEXT - (size_t)length, " %" PRIu32, policy->cap);
   }
-  if (policy->mode == BL_BALANCE_FEWEST) {
+  const bool automatic = policy->kind == BL_JOB_POLICY_AUTO;
+  if (automatic && policy->chosen != BL_JOB_POLICY_AUTO) {
+    length += snprintf(text + length, BL_POLICY_TEXT - (size_t)length, ": %s", bl_job_policy_name(policy->chosen));
+  }
+  if (policy->mode == BL_BALANCE_FEWEST && !(automatic && policy->chosen == BL_JOB_POLICY_NONE)) {
     length += snprintf(text + length, BL_POLICY_TEXT - (size_t)length, ", fewest");
   }
   for (uint32_t i = 0, first = 1; i < BL_POLICY_DEVICES; i++) {
@@ -115,6 +132,7 @@ bl_status_t bl_policy_read(const char *name, uint32_t cap, const char *mode, bl_
   if (!known) {
     return bl_error_set(err, BL_INVALID, "'%.40s' is no policy: none, bpipe, cap or auto", name);
   }
+  read.chosen = read.kind == BL_JOB_POLICY_AUTO ? BL_JOB_POLICY_AUTO : BL_JOB_POLICY_NONE;
   if (read.kind == BL_JOB_POLICY_CAP && cap == 0) {
     return bl_error_set(err, BL_INVALID, "the policy cap needs a number of slots from 1 on, for example cap 3");
   }

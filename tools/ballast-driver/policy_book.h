@@ -44,7 +44,7 @@ BL_MUST_USE bl_status_t bl_policy_book_rollback(const bl_policy_book_t *book, ui
 
 bool bl_policy_equal(const bl_policy_t *a, const bl_policy_t *b);
 const char *bl_policy_mode_name(bl_balance_mode_t mode); // "overlap"
-// "cap 3", "bpipe", "none"; with ", fewest" and ", devices 2 3" where it differs from the usual. Returns `text`.
+// "cap 3", "bpipe", "none", "auto: bpipe"; with ", fewest" and ", devices 2 3" where it differs from the usual. Returns `text`.
 #define BL_POLICY_TEXT 320
 const char *bl_policy_format(const bl_policy_t *policy, char text[BL_POLICY_TEXT]);
 // Reads names as they come from people. `usual` is the mode when `mode` is "". BL_INVALID names what is wrong.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "policy_records_wire.h"
 
+#include <string.h>
+
 void bl_policy_to_wire(const bl_policy_record_t *record, bl_policy_wire_t *wire) {
   Ballast__V1__PolicyRecord *message = &wire->message;
   *message = (Ballast__V1__PolicyRecord)BALLAST__V1__POLICY_RECORD__INIT;
@@ -11,6 +13,9 @@ void bl_policy_to_wire(const bl_policy_record_t *record, bl_policy_wire_t *wire)
   message->from_step = record->from_step;
   message->request = record->request;
   message->restores = record->restores;
+  if (record->policy.kind == BL_JOB_POLICY_AUTO) {
+    message->chosen = (char *)bl_job_policy_name(record->policy.chosen);
+  }
   message->devices = wire->devices;
   for (uint32_t i = 0; i < BL_POLICY_DEVICES; i++) {
     if ((record->policy.devices >> i & 1) != 0) {
@@ -34,6 +39,11 @@ static bool read_record(const Ballast__V1__PolicyRecord *message, bl_policy_reco
                                  .restores = message->restores};
   bl_status_t status =
       bl_policy_read(message->name, message->cap, message->mode, BL_BALANCE_OVERLAP, &record->policy, NULL);
+  for (int kind = BL_JOB_POLICY_NONE; kind < BL_JOB_POLICY_AUTO && record->policy.kind == BL_JOB_POLICY_AUTO; kind++) {
+    if (strcmp(message->chosen, bl_job_policy_name((bl_job_policy_t)kind)) == 0) {
+      record->policy.chosen = (bl_job_policy_t)kind;
+    }
+  }
   for (size_t i = 0; i < message->n_devices && status == BL_OK; i++) {
     status = bl_policy_add_device(&record->policy, message->devices[i], NULL);
   }

@@ -21,7 +21,7 @@ static void free_shares(shares_t *shares) {
 }
 
 // Without memory: none.
-static shares_t make_shares(const bl_holdings_t *holdings) {
+static shares_t make_shares(const bl_holdings_t *holdings, const char (*reasons)[BL_AUTOMATIC_REASON]) {
   size_t count = holdings != NULL ? holdings->devices : 0;
   shares_t shares = {.messages = calloc(count + 1, sizeof *shares.messages),
                      .pointers = calloc(count + 1, sizeof(Ballast__V1__DeviceShare *))};
@@ -32,6 +32,9 @@ static shares_t make_shares(const bl_holdings_t *holdings) {
     share->own_slots = holdings->own[i];
     share->lent_slots = holdings->lent[i];
     share->evictions = holdings->evicted[i];
+    if (reasons != NULL) {
+      share->reason = (char *)reasons[i];
+    }
     shares.pointers[i] = share;
     shares.count = i + 1;
   }
@@ -48,7 +51,7 @@ static void was_set(const bl_policy_answer_t *answer, const bl_error_t *err, voi
   Ballast__V1__SetPolicyResponse output = BALLAST__V1__SET_POLICY_RESPONSE__INIT;
   bl_policy_wire_t policy;
   bl_policy_to_wire(answer->record, &policy);
-  shares_t shares = make_shares(answer->holdings);
+  shares_t shares = make_shares(answer->holdings, NULL);
   output.policy = &policy.message;
   output.unchanged = answer->unchanged;
   output.devices = shares.pointers;
@@ -103,13 +106,14 @@ void bl_policy_handle_get(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
   Ballast__V1__GetPolicyResponse output = BALLAST__V1__GET_POLICY_RESPONSE__INIT;
   bl_policy_wire_t policy;
   bl_policy_to_wire(current, &policy);
-  shares_t shares = make_shares(view.holdings);
+  shares_t shares = make_shares(view.holdings, view.reasons);
   uint32_t budget = bl_driver_training(driver)->budget;
   output.policy = &policy.message;
   output.plan_version = view.plan_version;
   output.devices = shares.pointers;
   output.n_devices = shares.count;
   output.waiting = (uint32_t)view.waiting;
+  output.decision = (char *)view.decision;
   output.budget = budget == UINT32_MAX ? 0 : budget;
   bl_rpc_call_reply(call, &output.base);
   free_shares(&shares);

@@ -167,7 +167,9 @@ static bl_ballot_t read_vote(const Ballast__V1__Vote *vote) {
                                             .dropped = counters->dropped,
                                             .recomputed = counters->recomputed,
                                             .stall_ns = counters->stall_ns,
-                                            .busy_ns = counters->busy_ns};
+                                            .busy_ns = counters->busy_ns,
+                                            .moved_bytes = counters->moved_bytes,
+                                            .moved_ns = counters->moved_ns};
     ballot.leased_peaks = counters->leased_peaks;
     ballot.device_count = counters->n_leased_peaks;
   }

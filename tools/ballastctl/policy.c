@@ -62,6 +62,8 @@ static const bl_ctl_column_t change_columns[] = {
     {.key = "own", .title = "OWN SLOTS", .wide = true},
     {.key = "lent", .title = "LENT SLOTS", .wide = true},
     {.key = "evictions", .title = "EVICTIONS", .wide = true},
+    {.key = "chosen", .title = "CHOSEN", .wide = true},
+    {.key = "decision", .title = "DECISION", .wide = true},
 };
 static const bl_ctl_column_t history_columns[] = {
     SHOWN, {.key = "restores", .title = "RESTORES", .right = true, .wide = true}};
@@ -235,12 +237,13 @@ static bl_status_t act_set(const char *address, uint64_t timeout_ms, const argum
 }
 
 static int run_set(int argc, char *const *argv) {
-  bl_flags_t flags = {.program = "ballastctl policy set",
-                      .usage = "none | bpipe [CAP] | cap CAP [--mode MODE] [--device N]... [--wait | --dry-run]",
-                      .about = "Puts another balancing policy in force while the run goes on: at one step boundary on "
-                               "all stages, or, when one of them refuses, not at all. Answers once it is so.",
-                      .positional_minimum = 1,
-                      .positional_maximum = 2};
+  bl_flags_t flags = {
+      .program = "ballastctl policy set",
+      .usage = "none | bpipe [CAP] | cap CAP | auto [CAP] [--mode MODE] [--device N]... [--wait | --dry-run]",
+      .about = "Puts another balancing policy in force while the run goes on: at one step boundary on "
+               "all stages, or, when one of them refuses, not at all. Answers once it is so.",
+      .positional_minimum = 1,
+      .positional_maximum = 2};
   return run_verb(flags, set_rows, sizeof set_rows / sizeof set_rows[0], act_set, argc, argv);
 }
 
@@ -268,7 +271,7 @@ static int run_rollback(int argc, char *const *argv) {
 static int run(int argc, char *const *argv) {
   static const bl_ctl_verb_t verbs[] = {
       {"get", "the policy in force", run_get},
-      {"set", "another one: none, bpipe, cap K", run_set},
+      {"set", "another one: none, bpipe, cap K, auto", run_set},
       {"history", "policies and since when", run_history},
       {"rollback", "an earlier one again", run_rollback},
   };

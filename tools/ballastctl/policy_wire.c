@@ -75,6 +75,9 @@ static json_t *policy_json(const Ballast__V1__PolicyRecord *policy) {
     return NULL;
   }
   set_number(json, "cap", policy->cap);
+  if (policy->chosen[0] != '\0') {
+    json_object_set_new(json, "chosen", json_string(policy->chosen));
+  }
   set_number(json, "version", policy->version); // null of a dry run
   set_number(json, "from_step", policy->from_step);
   set_number(json, "restores", policy->restores);
@@ -89,6 +92,9 @@ static void add_shares(json_t *json, Ballast__V1__DeviceShare *const *shares, si
                           json_pack("{s:i, s:I, s:I, s:I}", "device", shares[i]->device, "own_slots",
                                     (json_int_t)shares[i]->own_slots, "lent_slots", (json_int_t)shares[i]->lent_slots,
                                     "evictions", (json_int_t)shares[i]->evictions));
+    if (shares[i]->reason[0] != '\0') {
+      json_object_set_new(json_array_get(devices, i), "reason", json_string(shares[i]->reason));
+    }
   }
   json_object_set_new(json, "devices", devices);
 }
@@ -110,6 +116,9 @@ static json_t *read_get(const ProtobufCMessage *output) {
     json_object_set_new(json, "plan_version", json_integer((json_int_t)response->plan_version));
     json_object_set_new(json, "waiting", json_integer(response->waiting));
     set_number(json, "budget", response->budget);
+    if (response->decision[0] != '\0') {
+      json_object_set_new(json, "decision", json_string(response->decision));
+    }
     add_shares(json, response->devices, response->n_devices);
   }
   return json;

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The policy `auto`: from measured times of operations, block bytes and path rates to the way of balancing that should
+// give the shortest step within a budget, and why.
+//
+//   bl_automatic_t found;
+//   status = bl_automatic_decide(&(bl_automatic_request_t){.schedule = schedule, .costs = &costs, .budget = 3, ...}, &found, &err);
+//   found.options[found.best].kind, found.reasons[stage]
+//   bl_automatic_cleanup(&found);
+//
+// Weighed are: nothing moves; pairs (s, p-1-s) and any devices, each with copies beside operations (overlap) and with as
+// few copies as possible (fewest). Each that fits the budget is simulated; the fastest wins, and of those within
+// BL_AUTOMATIC_EQUAL of it the first in that order. Full recomputation is simulated beside them and never chosen: a run
+// cannot change to it.
+//
+// Thread: pure functions, any thread.
+#ifndef BALLAST_SIMULATE_AUTOMATIC_H
+#define BALLAST_SIMULATE_AUTOMATIC_H
+
+#include "schedule/balance.h"
+#include "schedule/costs.h"
+#include "simulate/machine.h"
+
+#define BL_AUTOMATIC_OPTIONS 5
+#define BL_AUTOMATIC_REASON  256
+#define BL_AUTOMATIC_GAIN    0.02  // share of the step for which the one in force is changed
+#define BL_AUTOMATIC_EQUAL   0.001 // share of the step below which predictions do not tell two options apart
+
+typedef enum bl_automatic_kind {
+  BL_AUTOMATIC_NONE,  // nothing moves
+  BL_AUTOMATIC_PAIRS, // bpipe
+  BL_AUTOMATIC_ANY,   // cap
+} bl_automatic_kind_t;
+
+typedef struct bl_automatic_option {
+  bl_automatic_kind_t kind;
+  bl_balance_mode_t mode;
+  bool fits;
+  double step;        // seconds, if it fits
+  uint32_t evictions; // of all stages
+} bl_automatic_option_t;
+
+typedef struct bl_automatic_request {
+  const bl_schedule_t *schedule;         // as it is, without evictions
+  const bl_costs_t *costs;               // seconds; `path` is not looked at
+  const double *block_bytes;             // [stages] that an eviction of the stage moves
+  const double *path_rates;              // [stages] bytes per second to the stores, above 0
+  double between;                        // seconds of a step before and after its operations
+  uint32_t cores;                        // that all stages share; 0: every stage has its own
+  uint32_t budget;                       // slots a device keeps and lends; UINT32_MAX: no limit
+  uint64_t lenders;                      // bit d: the store of device d may take blocks; 0: all may
+  const bl_automatic_option_t *in_force; // kept unless the fastest gains more than BL_AUTOMATIC_GAIN; NULL: none
+  bool recomputes;                       // the schedule recomputes already: there is nothing to evict
+} bl_automatic_request_t;
+
+typedef struct bl_automatic {
+  bl_automatic_option_t options[BL_AUTOMATIC_OPTIONS];
+  size_t best;       // of options: what should be in force
+  double recomputed; // seconds of a step with full recomputation; 0: it does not fit, or is done already
+  uint32_t stages;
+  char (*reasons)[BL_AUTOMATIC_REASON]; // [stages] one sentence each
+} bl_automatic_t;
+
+// BL_EXHAUSTED: nothing fits the budget; says the smallest that does. BL_INVALID: bad costs, or a rate that is not above
+// 0. On failure there is nothing to clean up.
+BL_MUST_USE bl_status_t bl_automatic_decide(const bl_automatic_request_t *request, bl_automatic_t *found,
+                                            bl_error_t *err);
+void bl_automatic_cleanup(bl_automatic_t *found); // a zeroed one is fine
+
+#endif

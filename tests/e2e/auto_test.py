@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy auto on a live run: it begins with what fits, measures, decides, and says what it weighed and why, per device;
+losses are those of unlimited memory bit by bit; `policy set auto` works while a run goes on, `rollback` goes back to what
+was in force before it; with memory for all blocks nothing moves."""
+import json
+import os
+import signal
+import subprocess
+
+from ballast import CTL, environment, losses, run_job, scratch, small_inline, wait_until, write_job
+
+STEPS = 100000  # more than the test lets run
+
+
+def policy(folder, *words):
+    done = subprocess.run([CTL, "policy", *words, "-o", "json"], env=environment(folder), text=True, timeout=120,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 0, f"policy {words}: {done.stderr}"
+    return json.loads(done.stdout)
+
+
+def get(folder):
+    return policy(folder, "get", "--timeout", "60")
+
+
+def decided(folder):
+    now = get(folder)
+    return now["decision"].startswith("after step ") and now
+
+
+def check_decision(now):
+    """What is told is about what is in force."""
+    assert now["policy"] == "auto" and now["chosen"] in ("bpipe", "cap"), now
+    assert f": {now['chosen']} {now['mode']}. Predicted" in now["decision"], now["decision"]
+    for part in ("none does not fit", "bpipe overlap ", "bpipe fewest ", "cap overlap ", "full recomputation, "):
+        assert part in now["decision"], now["decision"]
+    for device in now["devices"]:
+        assert device["own_slots"] + device["lent_slots"] <= 3, device
+        word = "parks " if device["evictions"] > 0 else "needs "
+        assert device["reason"].startswith(word), device
+    assert now["devices"][0]["evictions"] > 0 and "MB/s" in now["devices"][0]["reason"], now["devices"]
+
+
+def check_live(folder, job):
+    report = os.path.join(folder, "live.jsonl")
+    run = subprocess.Popen([CTL, "run", job, "--local", "--report", report, "--set", "balance.policy=auto",
+                            "--set", "memory.slots=3", "--set", f"train.steps={STEPS}"], env=environment(folder),
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 60, "no step was recorded")
+        check_decision(wait_until(lambda: decided(folder), 60, "nothing was decided"))
+        again = policy(folder, "set", "auto", "--wait")
+        assert again["unchanged"] and again["policy"] == "auto", again
+        three = policy(folder, "set", "cap", "3", "--wait")
+        assert "chosen" not in three and "decision" not in get(folder), three
+        back = policy(folder, "set", "auto", "--wait")
+        assert back["policy"] == "auto" and back["version"] > three["version"], back
+        check_decision(wait_until(lambda: decided(folder), 60, "nothing was decided after a change"))
+        before = policy(folder, "rollback", "--wait")
+        assert (before["policy"], before["restores"]) == ("cap", three["version"]), before
+    finally:
+        run.send_signal(signal.SIGINT)
+        run.wait(120)
+    print("ok live")
+
+
+def main():
+    with scratch() as folder:
+        job = write_job(folder, model=small_inline(hidden=32, seq=16),
+                        train={"steps": 10, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4})
+        plain = losses(run_job(folder, job, "--local")[0])
+        report, _ = run_job(folder, job, "--local", "--set", "balance.policy=auto", "--set", "memory.slots=3")
+        assert losses(report) == plain, "other losses under auto"
+        steps = [event for event in report if event["event"] == "step"]
+        assert {step["policy"] for step in steps} == {"auto"} and sum(s["evicted"] for s in steps[0]["stages"]) > 0
+        print("ok losses")
+        report, _ = run_job(folder, job, "--local", "--set", "balance.policy=auto")
+        assert losses(report) == plain and all(stage["evicted"] == 0 for event in report if event["event"] == "step"
+                                               for stage in event["stages"])
+        print("ok nothing moves where all fits")
+        check_live(folder, job)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver_core.h"
+
+#include "sys/log.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS     3  // that are looked at before a decision
+#define LOOKS_MAX 8  // at steps that may lack operations
+#define REST      50 // steps before the next looks
+
+static const bl_policy_record_t *current_of(const bl_driver_t *driver) {
+  const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.book);
+  return current != NULL && current->policy.kind == BL_JOB_POLICY_AUTO ? current : NULL;
+}
+
+static void end_looks(bl__automatic_t *self) {
+  bl_recorder_destroy(self->recorder);
+  free(self->bytes);
+  free(self->seconds);
+  self->recorder = NULL;
+  self->bytes = self->seconds = NULL;
+  self->looks = 0;
+}
+
+static void forget(bl__automatic_t *self) {
+  end_looks(self);
+  bl_automatic_cleanup(&self->found);
+  self->decided = false;
+}
+
+bool bl__automatic_wants(bl_driver_t *driver) {
+  bl__automatic_t *self = &driver->automatic;
+  const bl_policy_record_t *current = current_of(driver);
+  if (current == NULL || current->version != self->version) {
+    forget(self);
+    self->version = current != NULL ? current->version : 0;
+    self->next = 0;
+  }
+  // The first step under a policy warms up what it needs. Nothing that stays has to be measured.
+  return current != NULL && driver->life == BL__DRIVING && driver->seconds > 0 &&
+         bl_holdings_move(&driver->plans.balance.holdings) && driver->step.applied > current->from_step &&
+         driver->step.applied != self->seen && driver->step.applied >= self->next;
+}
+
+// ---- looking -----------------------------------------------------------------------------------------------------------
+
+static bool begin_looks(bl_driver_t *driver) {
+  bl__automatic_t *self = &driver->automatic;
+  const bl_training_t *training = driver->options.training;
+  self->bytes = calloc(driver->stage_count, sizeof *self->bytes);
+  self->seconds = calloc(driver->stage_count, sizeof *self->seconds);
+  if (self->bytes == NULL || self->seconds == NULL ||
+      bl_recorder_create(training->schedule, training->partition.spans, &self->recorder) != BL_OK) {
+    end_looks(self);
+    return false;
+  }
+  return true;
+}
+
+static void add_step(bl_driver_t *driver) {
+  bl__automatic_t *self = &driver->automatic;
+  bl_recorder_begin(self->recorder);
+  for (size_t s = 0; s < driver->stage_count; s++) {
+    const bl_stage_trace_t *trace = &driver->traces[s];
+    for (size_t i = 0; i < trace->count; i++) {
+      const bl_trace_item_t *item = &trace->records[i].item;
+      if (!item->wait) {
+        bl_recorder_add(self->recorder, (uint32_t)s, item->name, item->start_ns, item->end_ns);
+      }
+    }
+    const bl_remote_t *stage = &driver->stages[s];
+    const bl_ballot_t *vote = stage->vote.attempt == driver->step.commit.attempt ? &stage->vote : &stage->last_vote;
+    self->bytes[s] += (double)vote->counters.moved_bytes;
+    self->seconds[s] += 1e-9 * (double)vote->counters.moved_ns;
+  }
+  bl_recorder_end(self->recorder, driver->seconds);
+}
+
+// ---- deciding ----------------------------------------------------------------------------------------------------------
+
+static bl_job_policy_t policy_of(bl_automatic_kind_t kind) {
+  return kind == BL_AUTOMATIC_PAIRS ? BL_JOB_POLICY_BPIPE
+         : kind == BL_AUTOMATIC_ANY ? BL_JOB_POLICY_CAP
+                                    : BL_JOB_POLICY_NONE;
+}
+
+static bl_automatic_kind_t kind_of(bl_job_policy_t policy) {
+  return policy == BL_JOB_POLICY_BPIPE ? BL_AUTOMATIC_PAIRS
+         : policy == BL_JOB_POLICY_CAP ? BL_AUTOMATIC_ANY
+                                       : BL_AUTOMATIC_NONE;
+}
+
+// Cores that stages share: those of this machine, if all stages are on one.
+static uint32_t shared_cores(const bl_driver_t *driver) {
+  const bl_job_t *job = driver->options.job;
+  cpu_set_t set;
+  uint32_t cores = 0;
+  bool together = true;
+  for (size_t s = 1; s < driver->stage_count; s++) {
+    together = together && strcmp(driver->stages[s].place.machine, driver->stages[0].place.machine) == 0;
+  }
+  if (job->pipeline.cores.set) {
+    cores = (uint32_t)job->pipeline.cores.value;
+  } else if (together && sched_getaffinity(0, sizeof set, &set) == 0) {
+    cores = (uint32_t)CPU_COUNT(&set) / (uint32_t)job->pipeline.threads;
+    cores = cores == 0 ? 1 : cores;
+  }
+  return cores < driver->stage_count ? cores : 0;
+}
+
+static bl_status_t weigh(const bl_driver_t *driver, const bl_policy_t *policy, const bl_profile_t *profile,
+                         bl_automatic_t *found, bl_error_t *err) {
+  const bl__automatic_t *self = &driver->automatic;
+  const bl_training_t *training = driver->options.training;
+  bl_chunk_costs_t *chunks = calloc(profile->chunk_count, sizeof *chunks);
+  double *bytes = calloc(2 * driver->stage_count, sizeof *bytes), *rates = bytes + driver->stage_count;
+  double all_bytes = 0, all_seconds = 0;
+  bl_status_t status = BL_OK;
+  for (size_t s = 0; s < driver->stage_count; s++) {
+    all_bytes += self->bytes[s];
+    all_seconds += self->seconds[s];
+  }
+  if (chunks == NULL || bytes == NULL) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
+  } else if (all_bytes <= 0 || all_seconds <= 0) {
+    status = bl_error_set(err, BL_PRECONDITION, "no block reached a store, so that paths could not be measured");
+  }
+  for (uint32_t v = 0; v < profile->chunk_count && status == BL_OK; v++) {
+    chunks[v] = profile->chunks[v].costs;
+  }
+  for (size_t s = 0; s < driver->stage_count && status == BL_OK; s++) {
+    bool moved = self->bytes[s] > 0 && self->seconds[s] > 0;
+    bytes[s] = (double)training->stages[s].evict_bytes;
+    rates[s] = moved ? self->bytes[s] / self->seconds[s] : all_bytes / all_seconds;
+  }
+  if (status == BL_OK) {
+    bl_costs_t costs = {.chunks = chunks, .boundary = profile->boundary};
+    bl_automatic_option_t in_force = {.kind = kind_of(policy->chosen), .mode = policy->mode};
+    bl_automatic_request_t request = {.schedule = training->schedule,
+                                      .costs = &costs,
+                                      .block_bytes = bytes,
+                                      .path_rates = rates,
+                                      .between = profile->between,
+                                      .cores = shared_cores(driver),
+                                      .budget = bl_policy_limit(policy, training),
+                                      .lenders = policy->devices,
+                                      .in_force = &in_force};
+    status = bl_automatic_decide(&request, found, err);
+  }
+  free(chunks);
+  free(bytes);
+  return status;
+}
+
+static void add_option(char *text, size_t bytes, const bl_automatic_option_t *option) {
+  size_t used = strlen(text);
+  const char *name = bl_job_policy_name(policy_of(option->kind));
+  const char *mode = option->kind == BL_AUTOMATIC_NONE   ? ""
+                     : option->mode == BL_BALANCE_FEWEST ? " fewest"
+                                                         : " overlap";
+  if (option->fits) {
+    snprintf(text + used, bytes - used, "; %s%s %.4g ms, %u copies out", name, mode, 1e3 * option->step,
+             option->evictions);
+  } else {
+    snprintf(text + used, bytes - used, "; %s%s does not fit", name, mode);
+  }
+}
+
+static void describe(bl__automatic_t *self, uint64_t step, double measured) {
+  const bl_automatic_option_t *best = &self->found.options[self->found.best];
+  size_t bytes = sizeof self->decision;
+  snprintf(self->decision, bytes, "after step %" PRIu64 ", of %.4g ms: %s%s. Predicted", step, 1e3 * measured,
+           bl_job_policy_name(policy_of(best->kind)),
+           best->kind == BL_AUTOMATIC_NONE   ? ""
+           : best->mode == BL_BALANCE_FEWEST ? " fewest"
+                                             : " overlap");
+  for (size_t i = 0; i < BL_AUTOMATIC_OPTIONS; i++) {
+    add_option(self->decision, bytes, &self->found.options[i]);
+  }
+  size_t used = strlen(self->decision);
+  if (self->found.recomputed > 0) {
+    snprintf(self->decision + used, bytes - used, "; full recomputation, which a run cannot change to, %.4g ms%s",
+             1e3 * self->found.recomputed,
+             self->found.recomputed < best->step ? ": a job with pipeline.recompute: full would be faster" : "");
+  }
+}
+
+// The change that was asked for is in force: what was found is about it. Or it was refused, and nothing is known.
+static void changed(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
+  bl_driver_t *driver = context;
+  driver->automatic.asked = false;
+  driver->automatic.decided = driver->automatic.decided && err->status == BL_OK;
+  if (err->status == BL_OK && answer->record->policy.kind == BL_JOB_POLICY_AUTO) {
+    driver->automatic.version = answer->record->version;
+  }
+}
+
+static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
+  bl__automatic_t *self = &driver->automatic;
+  bl_profile_t profile = {0};
+  bl_automatic_t found;
+  bl_error_t err;
+  const bl_training_t *training = driver->options.training;
+  bl_status_t status =
+      bl_recorder_fill(self->recorder, &training->model, training->layout.attention, false, &profile, &err);
+  if (status == BL_OK) {
+    status = weigh(driver, policy, &profile, &found, &err);
+  }
+  if (status != BL_OK) {
+    bl_log(BL_LOG_WARNING, "auto: %s; the policy stays as it is", err.text);
+    bl_profile_cleanup(&profile);
+    return;
+  }
+  bl_automatic_cleanup(&self->found);
+  self->found = found;
+  self->decided = true;
+  describe(self, driver->step.applied, profile.step);
+  bl_profile_cleanup(&profile);
+  bl_log(BL_LOG_INFO, "auto: %s", self->decision);
+  const bl_automatic_option_t *best = &found.options[found.best];
+  bl_policy_t wanted = *policy;
+  wanted.chosen = policy_of(best->kind);
+  wanted.mode = wanted.chosen == BL_JOB_POLICY_NONE ? wanted.mode : best->mode;
+  if (!bl_policy_equal(&wanted, policy)) {
+    self->asked = bl__plans_wish(driver, &wanted, changed);
+    self->decided = self->asked; // else somebody is changing the policy
+  }
+}
+
+void bl__automatic_look(bl_driver_t *driver) {
+  bl__automatic_t *self = &driver->automatic;
+  if (!bl__automatic_wants(driver)) {
+    return;
+  }
+  self->seen = driver->step.applied;
+  if (self->recorder == NULL && !begin_looks(driver)) {
+    return;
+  }
+  add_step(driver);
+  self->looks++;
+  bool enough = bl_recorder_steps(self->recorder) >= STEPS;
+  if (!enough && self->looks < LOOKS_MAX) {
+    return;
+  }
+  decide(driver, &current_of(driver)->policy);
+  end_looks(self);
+  self->next = driver->step.applied + REST;
+}
+
+// ---- for people --------------------------------------------------------------------------------------------------------
+
+// Whether what was decided is in force.
+static bool is_about(const bl__automatic_t *self, const bl_policy_record_t *current) {
+  return self->decided && !self->asked && self->version == current->version;
+}
+
+const char *bl__automatic_decision(const bl_driver_t *driver) {
+  const bl_policy_record_t *current = current_of(driver);
+  if (current == NULL) {
+    return "";
+  }
+  if (is_about(&driver->automatic, current)) {
+    return driver->automatic.decision;
+  }
+  return current->policy.chosen == BL_JOB_POLICY_NONE ? "none: every stage has the slots that it needs"
+                                                      : "not measured yet";
+}
+
+const char (*bl__automatic_reasons(const bl_driver_t *driver))[BL_AUTOMATIC_REASON] {
+  const bl__automatic_t *self = &driver->automatic;
+  const bl_policy_record_t *current = current_of(driver);
+  return current != NULL && is_about(self, current) ? (const char(*)[BL_AUTOMATIC_REASON])self->found.reasons : NULL;
+}
+
+void bl__automatic_cleanup(bl_driver_t *driver) {
+  forget(&driver->automatic);
+}

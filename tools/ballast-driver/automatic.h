@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The policy auto of a run: looks at some steps, weighs the policies that fit (simulate/automatic.h) with the times that
+// operations and copies took in them, and asks for another one where that gains enough. Then it rests and looks again.
+//
+// Thread: the driver's loop.
+#ifndef BALLAST_DRIVER_AUTOMATIC_H
+#define BALLAST_DRIVER_AUTOMATIC_H
+
+#include "plan/recorder.h"
+#include "simulate/automatic.h"
+
+#include "driver.h"
+
+typedef struct bl__automatic {
+  bl_recorder_t *recorder; // of the looks under way; NULL: none
+  double *bytes, *seconds; // [stage_count] moved in them, and how long that took
+  uint32_t looks;
+  uint64_t seen, next; // the step looked at last; none before this one
+  uint64_t version;    // of the policy that is looked at
+  bool decided;        // `found` and `decision` are there
+  bool asked;          // for what they say; it is not in force yet
+  bl_automatic_t found;
+  char decision[768];
+} bl__automatic_t;
+
+// At a boundary: whether the operations of the last step are wanted (bl__traces_ready).
+bool bl__automatic_wants(bl_driver_t *driver);
+// Once they are there. May ask for another policy.
+void bl__automatic_look(bl_driver_t *driver);
+const char *bl__automatic_decision(const bl_driver_t *driver);
+const char (*bl__automatic_reasons(const bl_driver_t *driver))[BL_AUTOMATIC_REASON];
+void bl__automatic_cleanup(bl_driver_t *driver);
+
+#endif
