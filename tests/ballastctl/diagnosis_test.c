@@ -70,7 +70,24 @@ static void a_silent_stage_is_the_cause_whatever_it_said_last(void **state) {
 static void nobody_and_everybody_waiting_are_told_apart(void **state) {
   (void)state;
   expect((int[]){-1, -1, -1}, 3, -1, -1, "no stage waits");
-  expect((int[]){1, 2, 0}, 3, -1, -1, "circle");
+  expect((int[]){1, 2, 0}, 3, -1, -1, "in a circle for 1.5 s, stage 0 in it");
+}
+
+static void a_young_circle_is_a_tensor_on_its_way(void **state) {
+  (void)state;
+  char verdict[BL_CTL_VERDICT_BYTES];
+  size_t silent;
+  json_t *status = status_of((int[]){1, 0, 1}, 3, -1);
+  json_t *wait = json_array_get(json_object_get(json_array_get(json_object_get(status, "stages"), 1), "waits"), 0);
+  json_object_set_new(wait, "seconds", json_real(0.0002));
+  json_t *rows = bl_ctl_diagnose(status, verdict, &silent);
+  assert_string_equal(verdict, "stages pass tensors to each other; nobody is stuck");
+  json_decref(rows);
+  json_object_set_new(wait, "seconds", json_real(1.5));
+  rows = bl_ctl_diagnose(status, verdict, &silent);
+  assert_non_null(strstr(verdict, "in a circle for 1.5 s, stage 1 in it"));
+  json_decref(rows);
+  json_decref(status);
 }
 
 static void stores_are_named(void **state) {
@@ -106,6 +123,7 @@ int main(void) {
       cmocka_unit_test(the_end_of_a_chain_is_the_cause),
       cmocka_unit_test(a_silent_stage_is_the_cause_whatever_it_said_last),
       cmocka_unit_test(nobody_and_everybody_waiting_are_told_apart),
+      cmocka_unit_test(a_young_circle_is_a_tensor_on_its_way),
       cmocka_unit_test(stores_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

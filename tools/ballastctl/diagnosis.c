@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+// Stages say what they wait for one after the other, and a sender and its receiver wait for each other until the tensor is
+// over: circles that are younger than this say nothing.
+#define BL_CTL_CIRCLE_SECONDS 1.0
+
 static const json_t *find_stage(const json_t *stages, json_int_t number) {
   size_t i;
   json_t *stage;
@@ -40,6 +44,19 @@ static const json_t *end_of_chain(const json_t *stages, const json_t *stage) {
     stage = next;
   }
   return stage;
+}
+
+// The shortest wait of the circle that `member` is in: all of them hold at one time only as long as the youngest is old.
+static double shortest_wait_of_circle(const json_t *stages, const json_t *member) {
+  const json_t *stage = member;
+  double shortest = -1;
+  do {
+    const double seconds =
+        json_number_value(json_object_get(json_array_get(json_object_get(stage, "waits"), 0), "seconds"));
+    shortest = shortest < 0 || seconds < shortest ? seconds : shortest;
+    stage = find_stage(stages, peer_of(stage));
+  } while (stage != NULL && stage != member);
+  return shortest;
 }
 
 static bool is_waited_for(const json_t *stages, const json_t *stage) {
@@ -131,10 +148,17 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
   }
   snprintf(verdict, BL_CTL_VERDICT_BYTES, "no stage waits for another");
   json_array_foreach(stages, i, stage) {
-    if (peer_of(stage) >= 0) {
+    if (peer_of(stage) < 0) {
+      continue;
+    }
+    const json_t *member = end_of_chain(stages, stage);
+    const double seconds = shortest_wait_of_circle(stages, member);
+    if (seconds < BL_CTL_CIRCLE_SECONDS) {
+      snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages pass tensors to each other; nobody is stuck");
+    } else {
       snprintf(verdict, BL_CTL_VERDICT_BYTES,
-               "stages wait for each other in a circle, with stage %lld in it or behind it",
-               (long long)json_integer_value(json_object_get(stage, "stage")));
+               "stages have waited for each other in a circle for %.1f s, stage %lld in it", seconds,
+               (long long)json_integer_value(json_object_get(member, "stage")));
       return;
     }
   }
