@@ -150,7 +150,10 @@ static bl_status_t fail_slots(const bl_training_t *training, const bl_job_t *job
     return bl_error_set(err, BL_INTERNAL, "stage %" PRIu32 " runs with %" PRIu32 " slots, but %" PRIu32 " were counted",
                         index, stage->slots, stage->slots_needed);
   }
-  return bl_job_fail(job, err, key, "%s; a slot has %s", fault.text, bytes);
+  const bool could_keep_less = training->stage_count > 1 && training->layout.recompute != BL_RECOMPUTE_FULL;
+  return bl_job_fail(job, err, key, "%s; a slot has %s%s", fault.text, bytes,
+                     could_keep_less ? "; fewer are needed with balance.policy: bpipe or pipeline.recompute: full"
+                                     : "");
 }
 
 // Makes the stages and counts the blocks that each keeps at once.

@@ -188,6 +188,7 @@ static void bad_jobs_are_refused(void **state) {
   refuses("data.train=/nonexistent", BL_INVALID, "data.train: /nonexistent");
   refuses("memory.slots=3", BL_INVALID,
           "--set memory.slots: stage 0, operation 3 (0F3): needs one slot more than the 3 available");
+  refuses("memory.slots=3", BL_INVALID, "; fewer are needed with balance.policy: bpipe or pipeline.recompute: full");
   refuses("pipeline.recompute=full\nbalance.policy=bpipe", BL_INVALID,
           "--set balance.policy: with pipeline.recompute: full only the input of a block is kept");
   refuses("memory.activation_bytes=1000", BL_INVALID, "memory.activation_bytes: stage 0: not one slot of ");
