@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy auto on a live run: it begins with what fits, measures, decides, and says what it weighed and why, per device;
-losses are those of unlimited memory bit by bit; `policy set auto` works while a run goes on, `rollback` goes back to what
+losses are those of unlimited memory bit by bit, also where it goes over to another policy; `policy set auto` works while a run goes on, `rollback` goes back to what
 was in force before it; with memory for all blocks nothing moves."""
 import json
 import os
@@ -31,7 +31,7 @@ def decided(folder):
 def check_decision(now):
     """What is told is about what is in force."""
     assert now["policy"] == "auto" and now["chosen"] in ("bpipe", "cap"), now
-    assert f": {now['chosen']} {now['mode']}. Predicted" in now["decision"], now["decision"]
+    assert f": {now['chosen']} {now['mode']}. Predicted: " in now["decision"], now["decision"]
     for part in ("none does not fit", "bpipe overlap ", "bpipe fewest ", "cap overlap ", "full recomputation, "):
         assert part in now["decision"], now["decision"]
     for device in now["devices"]:
@@ -39,6 +39,17 @@ def check_decision(now):
         word = "parks " if device["evictions"] > 0 else "needs "
         assert device["reason"].startswith(word), device
     assert now["devices"][0]["evictions"] > 0 and "MB/s" in now["devices"][0]["reason"], now["devices"]
+
+
+def check_slow_path(folder, job, plain):
+    """Copies that take far longer than operations: the run goes over to fewer of them, between two steps."""
+    report, _ = run_job(folder, job, "--local", "--set", "balance.policy=auto", "--set", "memory.slots=3",
+                        "--set", "balance.rate=1000000")
+    assert losses(report) == plain, "other losses on a slow path"
+    steps = [event for event in report if event["event"] == "step"]
+    evicted = [(step["policy_version"], step["stages"][0]["evicted"]) for step in steps]
+    assert evicted[0][0] == 1 and evicted[-1][0] == 2 and evicted[-1][1] < evicted[0][1], evicted
+    print("ok slow path")
 
 
 def check_live(folder, job):
@@ -78,6 +89,7 @@ def main():
         assert losses(report) == plain and all(stage["evicted"] == 0 for event in report if event["event"] == "step"
                                                for stage in event["stages"])
         print("ok nothing moves where all fits")
+        check_slow_path(folder, job, plain)
         check_live(folder, job)
 
 

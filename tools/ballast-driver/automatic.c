@@ -159,22 +159,23 @@ static bl_status_t weigh(const bl_driver_t *driver, const bl_policy_t *policy, c
 
 static void add_option(char *text, size_t bytes, const bl_automatic_option_t *option) {
   size_t used = strlen(text);
+  const char *between = text[used - 1] == ' ' ? "" : "; ";
   const char *name = bl_job_policy_name(policy_of(option->kind));
   const char *mode = option->kind == BL_AUTOMATIC_NONE   ? ""
                      : option->mode == BL_BALANCE_FEWEST ? " fewest"
                                                          : " overlap";
   if (option->fits) {
-    snprintf(text + used, bytes - used, "; %s%s %.4g ms, %u copies out", name, mode, 1e3 * option->step,
+    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u copies out", between, name, mode, 1e3 * option->step,
              option->evictions);
   } else {
-    snprintf(text + used, bytes - used, "; %s%s does not fit", name, mode);
+    snprintf(text + used, bytes - used, "%s%s%s does not fit", between, name, mode);
   }
 }
 
 static void describe(bl__automatic_t *self, uint64_t step, double measured) {
   const bl_automatic_option_t *best = &self->found.options[self->found.best];
   size_t bytes = sizeof self->decision;
-  snprintf(self->decision, bytes, "after step %" PRIu64 ", of %.4g ms: %s%s. Predicted", step, 1e3 * measured,
+  snprintf(self->decision, bytes, "after step %" PRIu64 ", of %.4g ms: %s%s. Predicted: ", step, 1e3 * measured,
            bl_job_policy_name(policy_of(best->kind)),
            best->kind == BL_AUTOMATIC_NONE   ? ""
            : best->mode == BL_BALANCE_FEWEST ? " fewest"
