@@ -243,7 +243,8 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
 
 static void collect(bl_board_t *board, void *context) {
   const program_t *self = context;
-  bl_meter_collect(board, bl_store_table(bl_service_store(self->service)));
+  bl_store_t *store = bl_service_store(self->service);
+  bl_meter_collect(board, bl_store_table(store), bl_store_data_counters(store));
 }
 
 static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err) {

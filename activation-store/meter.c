@@ -31,6 +31,10 @@ enum {
   CHECKSUM_FAILURES,
   STALE,
   REPEATED,
+  VISITORS_REFUSED,
+  LINES_LOST,
+  LINES_BROKEN,
+  COPIED_BYTES,
   CALL_SECONDS,
   ROWS
 };
@@ -102,6 +106,14 @@ const bl_board_row_t bl_meter_rows[] = {
     [CHECKSUM_FAILURES] = COUNTER("ballast_store_checksum_failures_total", "Blocks whose bytes did not match."),
     [STALE] = COUNTER("ballast_store_stale_events_total", "Ends of transfers that were no longer known."),
     [REPEATED] = COUNTER("ballast_store_repeated_requests_total", "Requests that came again and got their old answer."),
+    [VISITORS_REFUSED] =
+        COUNTER("ballast_store_data_refused_total", "Data connections shown out before they belonged to a session."),
+    [LINES_LOST] = COUNTER("ballast_store_data_lost_total", "Data connections that ended before their session."),
+    [LINES_BROKEN] = COUNTER("ballast_store_data_broken_total",
+                             "Data connections of sessions that ended with a reading error or bytes out of protocol."),
+    [COPIED_BYTES] = COUNTER("ballast_store_data_copied_bytes_total",
+                             "Bytes copied into arenas by the store itself: those evicted over shared memory, once; "
+                             "none over TCP."),
     [CALL_SECONDS] = {.name = "ballast_store_call_seconds",
                       .kind = BL_BOARD_HISTOGRAM,
                       .label = "call",
@@ -109,7 +121,7 @@ const bl_board_row_t bl_meter_rows[] = {
                       .series = 4,
                       .bounds = BL_BOARD_CALL_SECONDS,
                       .help = "Time from a holder's request to its answer: a grant is a reserve, an evict includes the "
-                              "copy into the store."},
+                              "copy into the store, a load over TCP the bytes' way out."},
 };
 const size_t bl_meter_row_count = ROWS;
 
@@ -141,7 +153,7 @@ static double renew_lag_seconds(const bl_lease_table_t *table, uint64_t now_ns) 
   return lag;
 }
 
-void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table) {
+void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table, const bl_lines_counters_t *data) {
   const bl_lease_config_t *config = bl_lease_table_config(table);
   const uint64_t now_ns = bl_clock_now_ns();
   bl_lease_stats_t stats;
@@ -184,4 +196,8 @@ void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table) {
   bl_board_set(board, CHECKSUM_FAILURES, 0, (double)stats.checksum_failures);
   bl_board_set(board, STALE, 0, (double)stats.stale_events);
   bl_board_set(board, REPEATED, 0, (double)stats.repeated);
+  bl_board_set(board, VISITORS_REFUSED, 0, (double)data->refused);
+  bl_board_set(board, LINES_LOST, 0, (double)data->lost);
+  bl_board_set(board, LINES_BROKEN, 0, (double)data->broken);
+  bl_board_set(board, COPIED_BYTES, 0, (double)data->bytes_copied);
 }

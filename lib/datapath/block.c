@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/block.h"
 
+#include "base/copy.h"
 #include "base/hash.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
-#define UNVERIFIED_BYTES                                                                                               \
-  (UINT64_C(4) << 20) // between looks at the flag; long enough for the library's non-temporal copy
+#define PAST_CACHES_BYTES (UINT64_C(4) << 20) // blocks from here on are not in a cache when they are needed again
+#define UNVERIFIED_BYTES  (UINT64_C(4) << 20) // between looks at the flag
 
 static size_t piece_bytes(uint64_t left) {
   return left < BL_BLOCK_PIECE_BYTES ? (size_t)left : BL_BLOCK_PIECE_BYTES;
@@ -33,13 +35,13 @@ bl_status_t bl_block_copy(void *to, const void *from, uint64_t size_bytes, const
   uint8_t *out = to;
   const uint8_t *in = from;
   uint64_t hash = 0;
+  bool past_caches = size_bytes >= PAST_CACHES_BYTES;
   for (uint64_t done = 0; done < size_bytes;) {
     if (cancelled != NULL && atomic_load_explicit(cancelled, memory_order_relaxed)) {
       return BL_CANCELLED;
     }
     size_t piece = piece_bytes(size_bytes - done);
-    memcpy(out + done, in + done, piece);
-    hash = bl_hash64(out + done, piece, hash);
+    hash = bl_hash64_copy(out + done, in + done, piece, hash, past_caches);
     done += piece;
   }
   *checksum = hash;
@@ -52,7 +54,11 @@ bl_status_t bl_block_copy_unverified(void *to, const void *from, uint64_t size_b
       return BL_CANCELLED;
     }
     uint64_t part = size_bytes - done < UNVERIFIED_BYTES ? size_bytes - done : UNVERIFIED_BYTES;
-    memcpy((uint8_t *)to + done, (const uint8_t *)from + done, part);
+    if (size_bytes >= PAST_CACHES_BYTES) {
+      bl_copy_past_cache((uint8_t *)to + done, (const uint8_t *)from + done, part);
+    } else {
+      memcpy((uint8_t *)to + done, (const uint8_t *)from + done, part);
+    }
     done += part;
   }
   return BL_OK;

@@ -2,7 +2,7 @@
 #include "checkpoint/snapshot.h"
 
 #include "base/bytes.h"
-#include "checkpoint/copy.h"
+#include "base/copy.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -175,6 +175,7 @@ def revoke_and_drain(store, holder):
     assert ("ballast_store_refusals_total", (("reason", "lost"),)) in moved, moved
     assert ("ballast_store_checksum_failures_total", ()) not in moved
     assert after.get("ballast_store_call_seconds_count", call="evict") >= 3
+    assert after.get("ballast_store_data_copied_bytes_total") == after.get("ballast_store_evicted_bytes_total") > 0
     assert after.get("ballast_store_leases", state="sealed") == 1
     prometheus.promtool(after.text)
     assert "draining" in ctl("drain", *at)

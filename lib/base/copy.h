@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copying what will not be read again soon: past the caches, so that lines of the target are not fetched only to be
-// overwritten, and what the next step needs stays in them. Training stands still for this copy.
+// overwritten, and what the next step needs stays in them.
 //
 // Thread: any.
-#ifndef BALLAST_STAGE_CHECKPOINT_COPY_H
-#define BALLAST_STAGE_CHECKPOINT_COPY_H
+#ifndef BALLAST_BASE_COPY_H
+#define BALLAST_BASE_COPY_H
 
 #include <stddef.h>
 

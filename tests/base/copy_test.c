@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the copy past the caches for every small length and alignment: all of it arrives, nothing around it changes.
-#include "checkpoint/copy.h"
+#include "base/copy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
