@@ -11,11 +11,12 @@
 #define NONE UINT32_MAX
 
 // The search. Times are in mean lengths of an operation, so that the unit of the costs does not matter.
-#define ROUNDS        4    // from the best order on, each with a heat of its own that falls to nothing
-#define EVENNESS      0.02 // weight of the stages' mean end beside the last one's
-#define FARTHEST      8    // places by which an operation moves at once
-#define AIMED         8    // of ten moves, those on the critical path
-#define FRUITLESS_MAX 1000 // moves in a row that change nothing and count as one order
+#define ROUNDS         4    // from the best order on, each with a heat of its own that falls to nothing
+#define EVENNESS       0.02 // weight of the stages' mean end beside the last one's
+#define FARTHEST       8    // places by which an operation moves at once
+#define AIMED          8    // of ten moves, those on the critical path
+#define FRUITLESS_MAX  1000 // moves in a row that change nothing and count as one order
+#define FRUITLESS_NODE 1000 // moves in a row, per operation, that come to nothing where none is possible
 
 // One operation, known by its index in the lists as they were at the beginning.
 typedef struct node {
@@ -323,6 +324,9 @@ static void anneal(polisher_t *p, size_t evaluations, double heat, double goal, 
     uint32_t moved = shift(p, move.node, move.later, move.places);
     fruitless = moved == 0 ? fruitless + 1 : 0;
     if (moved == 0) {
+      if (fruitless / FRUITLESS_NODE >= p->count) {
+        return; // no order but this one, as with a single micro-batch
+      }
       left -= fruitless % FRUITLESS_MAX == 0;
       continue;
     }
