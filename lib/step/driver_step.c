@@ -193,6 +193,17 @@ static void recover_level(bl_driver_step_t *step, uint64_t applied) {
   }
 }
 
+// `stage` has lost what others have committed: the run ends, or all of it begins from a checkpoint.
+static void lose(bl_driver_step_t *step, size_t stage) {
+  if (!step->may_start_over) {
+    end(step, BL_DRIVER_END_LOST, stage);
+    return;
+  }
+  step->starts_over = true;
+  step->end_stage = stage;
+  abort_or_rest(step);
+}
+
 // Stage `first` has applied a step that others have not: they must hold its vote and get its record.
 static void recover_ahead(bl_driver_step_t *step, size_t first) {
   bl_commit_t record = step->peers[first].report.last_commit;
@@ -204,7 +215,7 @@ static void recover_ahead(bl_driver_step_t *step, size_t first) {
         return;
       }
     } else if (!report->prepared || report->run.step != record.step || report->run.attempt != record.attempt) {
-      end(step, BL_DRIVER_END_LOST, i);
+      lose(step, i);
       return;
     }
   }
@@ -225,7 +236,7 @@ static void recover(bl_driver_step_t *step) {
   if (found.ours < step->stage_count) {
     step->applied = most;
     if (found.begun) {
-      end(step, BL_DRIVER_END_LOST, found.stranger);
+      lose(step, found.stranger);
     } else {
       abort_or_rest(step); // a job that has not begun: the shell configures who lacks it
     }

@@ -103,6 +103,8 @@ typedef struct bl_driver_step {
   bl_commit_t commit;      // COMMITTING; afterwards the last one, step 0 when none is known
   bl_driver_peer_t *peers; // [stage_count], the caller's
   size_t stage_count;
+  bool may_start_over; // the shell sets it after init: there is a checkpoint to begin from again
+  bool starts_over;    // after TAKEOVER: `end_stage` has lost its state, and all are to begin from the checkpoint
   bl_driver_end_t end;
   size_t end_stage; // the stage that `end` is about
 } bl_driver_step_t;

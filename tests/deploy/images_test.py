@@ -2,8 +2,8 @@
 """The images of deploy/docker, built with buildah on a base made by debootstrap, run by podman and runc on a network with
 DNS names: sizes, users, labels, --version, no NVIDIA library, the same bytes when built twice; then four stages, four
 stores and a driver, each a container with a read-only root and a memory limit that is no user of the machine, train over
-tcp to the same losses as `ballastctl run --local`, with a store, and then the driver, killed and started again on the
-way. Needs root, debootstrap, buildah, podman, runc, netavark and aardvark-dns; skips where they cannot run.
+tcp with mutual TLS to the same losses as `ballastctl run --local`, with a store, the driver, and then a stage (whose run
+goes on from its checkpoint) killed and started again on the way; wrong, expired and missing certificates are refused. Needs root, debootstrap, buildah, podman, runc, netavark and aardvark-dns; skips where they cannot run.
 
 BALLAST_IMAGES=FOLDER keeps the storage there for the next run."""
 import contextlib
@@ -23,7 +23,7 @@ LIMIT_MB = 300
 NAME = f"ballast-{os.getpid()}"
 JOB = """\
 name: images
-model: {{family: gpt2, layers: 4, hidden: 64, heads: 4, vocab: 256, seq: 64}}
+model: {{family: gpt2, layers: 4, hidden: 128, heads: 4, vocab: 256, seq: 128}}
 data: {{train: /usr/share/common-licenses/GPL-3}}
 train: {{steps: {steps}, micro_batch: 1, micro_batches: 8, lr: 1e-3}}
 pipeline: {{stages: 4}}
@@ -100,10 +100,14 @@ def check_image(target):
     print(f"ok image {target}: {size:.0f} MB, {version.strip().splitlines()[-1]}", flush=True)
 
 
-def start(name, image, *arguments, memory="512m", options=()):
+TLS = ("--tls-ca=/etc/ballast/tls/ca.pem", "--tls-certificate=/etc/ballast/tls/own.pem", "--tls-key=/etc/ballast/tls/own.key")
+
+
+def start(name, image, *arguments, folder, role, memory="512m", options=()):
     run("podman", "run", "-d", "--name", f"{NAME}-{name}", "--hostname", name, "--network", NAME, "--network-alias", name,
         "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp:size=64m", "--cap-drop", "all", "--security-opt",
-        "no-new-privileges", "--memory", memory, *options, f"localhost/ballast-{image}:test", *arguments)
+        "no-new-privileges", "--memory", memory, "-v", f"{folder}/{role}:/etc/ballast/tls:ro", "-v",
+        f"{folder}/work:/work:rw", *options, f"localhost/ballast-{image}:test", *arguments)
 
 
 def logs(name):
@@ -111,19 +115,53 @@ def logs(name):
     return done.stdout + done.stderr
 
 
-def start_stage(index):
-    start(f"stage-{index}", "stage", "--plaintext", "--listen=0.0.0.0:7700", "--health-listen=0.0.0.0:7701",
-          "--metrics-listen=0.0.0.0:9600", "--data-listen=0.0.0.0", f"--data-advertise=stage-{index}")
+def start_stage(index, folder):
+    start(f"stage-{index}", "stage", *TLS, "--listen=0.0.0.0:7700", "--health-listen=0.0.0.0:7701",
+          "--metrics-listen=0.0.0.0:9600", "--data-listen=0.0.0.0", f"--data-advertise=stage-{index}", folder=folder,
+          role="stage")
 
 
-def start_store(index):
-    start(f"store-{index}", "store", "--plaintext", "--listen=0.0.0.0:7800", "--health-listen=0.0.0.0:7801",
-          "--metrics-listen=0.0.0.0:9600", "--data-tcp=0.0.0.0:7802", "--capacity=64 MiB")
+def start_store(index, folder):
+    start(f"store-{index}", "store", *TLS, "--listen=0.0.0.0:7800", "--health-listen=0.0.0.0:7801",
+          "--metrics-listen=0.0.0.0:9600", "--data-tcp=0.0.0.0:7802", "--capacity=64 MiB", folder=folder, role="store")
 
 
 def start_driver(folder):
-    start("driver", "driver", "--plaintext", "--listen=0.0.0.0:7600", "--health-listen=0.0.0.0:7601",
-          "--metrics-listen=0.0.0.0:9600", "--job=/etc/ballast/job.yaml", "--linger", options=("-v", f"{folder}:/etc/ballast:ro"))
+    start("driver", "driver", *TLS, "--listen=0.0.0.0:7600", "--health-listen=0.0.0.0:7601",
+          "--metrics-listen=0.0.0.0:9600", "--job=/work/job.yaml", "--linger", "--resume", folder=folder, role="driver")
+
+
+def start_client(name, folder, *more):
+    start(name, "tools", "run", "/work/job.yaml", *TLS, "--report", "/work/report.jsonl", *more, folder=folder,
+          role="operator")
+
+
+def make_certificates(folder):
+    """A folder per role with ca.pem, own.pem and own.key, and three that must be refused."""
+    script = os.path.join(ROOT, "deploy", "certificates.sh")
+    roles = ("stage", "store", "driver", "operator")
+    for authority, days in (("authority", 365), ("stranger", 365)):
+        run("bash", script, os.path.join(folder, authority), "--days", str(days))
+    expired = os.path.join(folder, "old")
+    shutil.copytree(os.path.join(folder, "authority"), expired)
+    run("bash", script, expired, "--days", "0", "operator")
+    made = [(role, "authority", role) for role in roles]
+    made += [("foreign", "stranger", "operator"), ("expired", "old", "operator")]
+    for name, authority, role in made:
+        os.mkdir(os.path.join(folder, name))
+        for source, target in (("ca.pem", "ca.pem"), (f"{role}.pem", "own.pem"), (f"{role}.key", "own.key")):
+            shutil.copy(os.path.join(folder, authority, source), os.path.join(folder, name, target))
+            os.chmod(os.path.join(folder, name, target), 0o644)
+
+
+def check_refusals(folder):
+    """Who may not ask: a stage about policies, a stranger, somebody who has expired, somebody without a certificate."""
+    for role, arguments, verb in (("stage", TLS, ("policy", "set", "none")), ("foreign", TLS, ("status",)),
+                                  ("expired", TLS, ("status",)), ("operator", ("--plaintext",), ("status",))):
+        done = run("podman", "run", "--rm", "--network", NAME, "--read-only", "-v", f"{folder}/{role}:/etc/ballast/tls:ro",
+                   "localhost/ballast-tools:test", *verb, "--endpoint", "driver:7600", *arguments, check=False)
+        assert done.returncode in (5, 6, 7), (role, done.returncode, done.stdout, done.stderr)
+        print(f"ok refused: {role}, {' '.join(verb)}: exit {done.returncode}: {done.stderr.strip()[:160]}", flush=True)
 
 
 def losses(path):
@@ -149,8 +187,8 @@ def network():
 
 def status():
     """What the driver's container says of its run; None while it does not answer."""
-    done = run("podman", "exec", f"{NAME}-tools", "/usr/bin/ballastctl", "status", "--endpoint", "driver:7600", "--plaintext", "-o", "json",
-               check=False)
+    done = run("podman", "exec", f"{NAME}-tools", "/usr/bin/ballastctl", "status", "--endpoint", "driver:7600", *TLS, "-o",
+               "json", check=False)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
@@ -165,8 +203,14 @@ def wait_for_step(step, seconds=180):
     raise AssertionError(f"step {step} was not reached: {status()}\n{logs('driver')}")
 
 
-def check_run(folder, steps=600):
-    job = os.path.join(folder, "job.yaml")
+def exit_code(name):
+    return int(run("podman", "wait", f"{NAME}-{name}").stdout)
+
+
+def check_run(folder, steps=800):
+    work = os.path.join(folder, "work")
+    os.makedirs(work)
+    job = os.path.join(work, "job.yaml")
     local = os.path.join(folder, "local.jsonl")
     with open(job, "w") as file:
         file.write(JOB.format(steps=steps))
@@ -175,22 +219,23 @@ def check_run(folder, steps=600):
     stages = ", ".join(f"stage-{i}:7700" for i in range(STAGES))
     stores = ", ".join(f"store-{i}:7800" for i in range(STAGES))
     with open(job, "a") as file:
-        file.write(f"services: {{driver: driver:7600, stages: [{stages}], stores: [{stores}]}}\n")
-    os.chmod(folder, 0o777)  # the containers are no user of this machine
-    os.remove(local)
+        file.write("checkpoint: {folder: /work/checkpoints, every: 40}\n"
+                   f"services: {{driver: driver:7600, stages: [{stages}], stores: [{stores}]}}\n")
+    make_certificates(folder)
+    os.chmod(folder, 0o755)
+    os.chmod(work, 0o777)  # the containers are no user of this machine
     begin = time.monotonic()
     with network():
         for i in range(STAGES):
-            start_stage(i)
-            start_store(i)
-        start("tools", "tools", "3600", options=("--entrypoint", "/usr/bin/sleep"))
+            start_stage(i, folder)
+            start_store(i, folder)
+        start("tools", "tools", "3600", options=("--entrypoint", "/usr/bin/sleep"), folder=folder, role="operator")
         start_driver(folder)
-        start("client", "tools", "run", "/etc/ballast/job.yaml", "--plaintext", "--report", "/etc/ballast/report.jsonl",
-              options=("-v", f"{folder}:/etc/ballast:rw"))
+        start_client("client", folder)
         wait_for_step(1)
         print(f"ok first step {time.monotonic() - begin:.1f} s after the first container was started", flush=True)
         run("podman", "kill", f"{NAME}-store-3")
-        said = wait_for_step(steps // 6)
+        said = wait_for_step(steps // 10)
         run("podman", "start", f"{NAME}-store-3")
         wait_for_step(said["step"] + 10)
         begin = time.monotonic()
@@ -199,12 +244,19 @@ def check_run(folder, steps=600):
         said = wait_for_step(said["step"] + 11)
         print(f"ok killed: a store, and at step {said['step']} the driver, whose successor went on after "
               f"{time.monotonic() - begin:.1f} s", flush=True)
-        code = run("podman", "wait", f"{NAME}-client").stdout.strip()
-        assert code == "0", f"exit code {code}: {logs('client')}\n{logs('driver')}"
-        got = losses(os.path.join(folder, "report.jsonl"))
-    assert got == expected, f"{len(got)} steps of {len(expected)}; first difference: " + str(
-        next(((g, e) for g, e in zip(got, expected) if g != e), None))
-    print(f"ok {steps} steps in containers over tcp: the same losses as on one machine", flush=True)
+        run("podman", "kill", f"{NAME}-stage-1")
+        codes = exit_code("client"), exit_code("driver")
+        assert codes == (5, 5), f"exit codes {codes}: {logs('client')}\n{logs('driver')}"
+        run("podman", "start", f"{NAME}-stage-1")
+        run("podman", "start", f"{NAME}-driver")
+        start_client("again", folder, "--resume")
+        check_refusals(folder)
+        assert exit_code("again") == 0, logs("again") + logs("driver")
+        got = losses(os.path.join(work, "report.jsonl"))
+    assert {step for step, _, _ in got} == set(range(1, steps + 1)), "every step was committed"
+    wrong = [record for record in got if record != expected[record[0] - 1]]
+    assert not wrong, f"{len(wrong)} of {len(got)} records differ: {wrong[0]}, not {expected[wrong[0][0] - 1]}"
+    print(f"ok {steps} steps in containers over tcp with TLS, a stage killed on the way: the losses of one machine", flush=True)
 
 
 def main():

@@ -193,6 +193,38 @@ def test_driver_deaths(folder, choice):
     print("ok a driver killed 4 times while it took checkpoints")
 
 
+def test_stage_deaths(folder, choice):
+    """Stages and driver that are services: a killed stage ends the driver, and when both are there again, --resume makes
+    all stages begin from the checkpoint; without a checkpoint, from the first step."""
+    train = dict(TRAIN, steps=60)
+    reference, _ = run_job(folder, write_job(folder, train=train), "--local")
+    for every in (4, 0):
+        place, address = f"{folder}/stage-deaths-{every}", f"unix:{folder}/driver-{every}.sock"
+        with stages(folder, 2, listen="127.0.0.1:0") as services:
+            job = write_job(folder, train=train, checkpoint={"folder": place, "every": every},
+                            services={"stages": [s.address for s in services], "driver": address})
+
+            def driver():
+                return Service(folder, "ballast-driver", "--job", job, "--listen", address, "--resume")
+
+            running, report = driver(), f"{folder}/stage-deaths-{every}.jsonl"
+            control = subprocess.Popen([CTL, "run", job, "--report", report], env=environment(folder), text=True,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            wait_until(lambda: os.path.exists(report) and open(report).read().count("\n") >= 10, 60, "no progress")
+            victim = choice.randrange(2)
+            services[victim].kill(signal.SIGKILL)
+            assert running.process.wait(60) == 5 and control.wait(60) == 5, running.log()
+            services[victim] = Service(folder, "stage-service", "--listen", services[victim].address)
+            running = driver()
+            code = running.process.wait(60)
+            assert code == 0 and "all stages begin again" in running.log(), f"exit {code}: {running.log()[-2000:]}"
+        first = read_report(report)
+        assert losses(first) == losses(reference)[:len(losses(first))]
+        saved = checkpoints(place)
+        assert saved[-1:] == (["step-000060"] if every else saved[-1:]), saved
+        print(f"ok stage {victim} killed under a driver of its own, checkpoints every {every}: begun again")
+
+
 def flip(path, offset):
     with open(path, "r+b") as file:
         file.seek(offset, os.SEEK_END if offset < 0 else os.SEEK_SET)
@@ -279,6 +311,7 @@ def main():
         test_validation(folder)
         test_ends(folder, choice)
         test_driver_deaths(folder, choice)
+        test_stage_deaths(folder, choice)
         test_refusals(folder)
         test_small_disk(folder, reference)
 

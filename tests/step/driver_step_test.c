@@ -129,6 +129,31 @@ static void test_what_cannot_be_continued(void **state) {
   expect_end(at(3, 8), other, BL_DRIVER_END_DIVERGED, 1, BL_INTERNAL);
 }
 
+// Where there is a checkpoint to begin from, a stage that lost the run ends no run: attempts are given up, and the shell
+// configures all stages anew.
+static void test_what_is_lost_may_start_over(void **state) {
+  (void)state;
+  bl_stage_report_t stranger = {.highest_attempt = 2}, behind = at(2, 7), reports[] = {stranger, behind};
+  for (size_t i = 0; i < sizeof reports / sizeof reports[0]; i++) {
+    fixture_t fixture;
+    bl_stage_report_t ahead = at(3, 8);
+    begin(&fixture);
+    fixture.step.may_start_over = true;
+    bl_driver_step_taken(&fixture.step, 0, 5, true, &ahead);
+    bl_driver_step_taken(&fixture.step, 1, 5, true, &reports[i]);
+    assert_int_equal(fixture.step.phase, BL_DRIVER_ABORTING);
+    assert_true(fixture.step.starts_over);
+    assert_int_equal(fixture.step.end_stage, 1);
+    bl_driver_step_aborted(&fixture.step, 0, 8);
+    bl_driver_step_aborted(&fixture.step, 1, 8);
+    assert_int_equal(fixture.step.phase, BL_DRIVER_BOUNDARY);
+    bl_driver_step_reset(&fixture.step, 1);
+    bl_driver_step_run(&fixture.step, BL_RUN_TRAIN);
+    assert_int_equal(fixture.step.run.step, 2);
+    assert_int_equal(fixture.step.run.attempt, 9); // never an attempt that a stage has seen
+  }
+}
+
 static void test_stages_of_another_job_are_stopped_first(void **state) {
   (void)state;
   fixture_t fixture;
@@ -281,6 +306,7 @@ int main(void) {
       cmocka_unit_test(test_an_attempt_prepared_on_all_is_decided),
       cmocka_unit_test(test_anything_else_is_aborted),
       cmocka_unit_test(test_what_cannot_be_continued),
+      cmocka_unit_test(test_what_is_lost_may_start_over),
       cmocka_unit_test(test_stages_of_another_job_are_stopped_first),
       cmocka_unit_test(test_a_declined_takeover_tries_a_higher_epoch),
       cmocka_unit_test(test_questions_stand_until_answered),

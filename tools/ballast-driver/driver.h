@@ -56,6 +56,7 @@ typedef struct bl_driver_options {
   const bl_job_t *job;           // borrowed; services.stages has one address per stage
   const bl_training_t *training; // borrowed
   const bl_resume_t *resume;     // borrowed; where to go on, if the stages do not hold this job already. NULL: anew
+  bool start_over;               // when a stage has lost the run, all begin again from `resume`, or from the start
   bool own_stages;               // end them with the run
   bool linger;                   // stay after the last step until bl_driver_stop
   bl_driver_observer_t observer;

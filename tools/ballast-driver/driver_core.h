@@ -74,6 +74,7 @@ typedef enum {
 } bl__life_t;
 
 typedef enum {
+  BL__ROUND_FORGET, // what stages hold of a run that starts over
   BL__ROUND_CONFIGURE,
   BL__ROUND_CONNECT,
   BL__ROUND_ABORT, // of a run that failed

@@ -46,7 +46,7 @@ static const bl_option_t rows[] = {
      .offset = ROW(resume),
      .help =
          "Go on from the newest checkpoint of checkpoint.folder, if there is one. Stages that hold this job already "
-         "go on where they are."},
+         "go on where they are; when one has lost it, all begin again from there, or else from the first step."},
 };
 
 static const bl_flags_t flags = {
@@ -165,6 +165,7 @@ static bl_status_t make_driver(program_t *self, bl_error_t *err) {
                                  .job = &self->job,
                                  .training = &self->training,
                                  .resume = &self->resume,
+                                 .start_over = self->arguments.resume,
                                  .own_stages = self->arguments.own_stages,
                                  .linger = self->arguments.linger,
                                  .observer = {self, changed, may_commit, run_ended}};

@@ -82,6 +82,7 @@ static void begin_takeover(bl_driver_t *driver) {
     id.id = bl_clock_wall_ns();
   }
   bl_driver_step_init(&driver->step, id, driver->peers, driver->stage_count);
+  driver->step.may_start_over = driver->options.start_over;
   driver->life = BL__TAKING;
   bl_log(BL_LOG_INFO, "%zu stages are there; taking over with epoch %" PRIu64, driver->stage_count, id.epoch);
   bl__driver_pump(driver);

@@ -187,6 +187,9 @@ static void plan_when_known(bl_driver_t *driver) {
 
 static void round_end(bl_driver_t *driver) {
   switch (driver->round) {
+  case BL__ROUND_FORGET:
+    round_begin(driver, BL__ROUND_CONFIGURE);
+    break;
   case BL__ROUND_CONFIGURE:
     if (driver->anew) {
       bl_driver_step_reset(&driver->step, driver->options.resume != NULL ? driver->options.resume->step : 0);
@@ -301,6 +304,9 @@ static void round_ask(bl_remote_t *stage) {
   case BL__ROUND_CONNECT:
     ask_connect(stage);
     break;
+  case BL__ROUND_FORGET:
+    bl_stage_client_release(stage->client, driver->step.id, round_heard, stage);
+    break;
   case BL__ROUND_ABORT:
     bl_stage_client_abort(stage->client, driver->step.id, driver->step.applied + 1, driver->step.highest_attempt, left,
                           stage);
@@ -326,6 +332,17 @@ void bl__setup_begin(bl_driver_t *driver) {
     bl_remote_t *stage = &driver->stages[i];
     stage->configuration.resume_digest = stage->resumed;
     stage->digest = bl_stage_configuration_digest(&stage->configuration);
+  }
+  if (driver->step.starts_over) {
+    char name[BL__STAGE_NAME_BYTES];
+    const char *from = driver->options.resume != NULL ? driver->options.resume->path : "";
+    driver->anew = true;
+    bl_log(BL_LOG_WARNING, "%s was restarted and has lost its state; all stages begin again %s%s",
+           bl__stage_name(&driver->stages[driver->step.end_stage], name),
+           from[0] != '\0' ? "from " : "at the first step", from);
+    bl__driver_set_phase(driver, "configuring", "", 0);
+    round_begin(driver, BL__ROUND_FORGET);
+    return;
   }
   if (driver->anew) {
     bl__driver_set_phase(driver, "configuring", "", 0);
