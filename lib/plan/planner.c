@@ -269,7 +269,6 @@ static const bl_plan_candidate_t *least_of(const bl_plan_t *plan, bool fitting) 
 static bl_status_t explore(const bl_plan_request_t *request, bl_plan_t *plan) {
   search_t s = {.request = request, .plan = plan};
   attempt_shapes(&s);
-  bl__order_cache_cleanup(&s.cache);
   rank(plan);
   return s.status;
 }
@@ -329,6 +328,7 @@ bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl
   } else {
     improve_leaders(&s);
   }
+  bl__order_cache_cleanup(&s.cache);
   if (status != BL_OK) {
     bl_plan_cleanup(plan);
   }

@@ -293,7 +293,7 @@ def test_small_disk(folder, reference):
 
     done = run(folder, job, report, "--resume", expect=8, preexec_fn=limited)
     assert losses(read_report(report)) == reference, "training goes on without its checkpoints"
-    assert sorted(os.listdir(place)) == before, "the earlier ones stay"
+    assert sorted(os.listdir(place)) == before, f"the earlier ones stay: {os.listdir(place)}, not {before}"
     for step in (6, 9, 12):
         assert f"no checkpoint of step {step}: " in done.stderr, done.stderr
     assert "could not be saved" in done.stderr and ".safetensors" in done.stderr, done.stderr

@@ -354,14 +354,14 @@ static bool answer_at_once(bl_driver_t *driver, bl__change_t *change) {
   if (status == BL_OK) {
     status = bl_balance_plan_init(&plan, driver->options.training, &wanted.policy, &err);
   }
-  bool refuse = status != BL_OK;
-  if (refuse || request->dry_run) {
+  bool refuse = status != BL_OK, answered = refuse || request->dry_run;
+  if (answered) { // and then the change is gone
     wanted.from_step = 0;
     done = (bl_policy_answer_t){.record = &wanted, .holdings = &plan.holdings};
     answer(change, &done, refuse ? &err : NULL);
   }
   bl_balance_plan_cleanup(&plan);
-  return refuse || request->dry_run;
+  return answered;
 }
 
 static void append_change(bl__plans_t *plans, bl__change_t *change) {
