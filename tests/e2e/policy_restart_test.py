@@ -12,7 +12,7 @@ import time
 
 from ballast import CTL, Service, environment, losses, read_report, run_job, scratch, seed, small_inline, stages, wait_until, write_job
 
-POLICIES = [["bpipe"], ["none"], ["cap", "3"], ["cap", "5"]]
+POLICIES = [["bpipe"], ["none"], ["auto", "3"], ["cap", "3"], ["cap", "5"]]
 
 
 def policy(folder, address, *words):
