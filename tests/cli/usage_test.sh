@@ -16,7 +16,7 @@ equal "exit code of --help" 0 "$code"
 contains "list of verbs" "train a job" "$out"
 refused 2 "usage: ballastctl VERB" "$ctl"
 refused 2 "did you mean 'status'" "$ctl" stauts
-for verb in run status stages health schedule simulate plan estimate configuration version; do
+for verb in run status stages health preflight schedule simulate plan estimate configuration version; do
   try "$ctl" "$verb" --help
   equal "exit code of $verb --help" 0 "$code"
   contains "help of $verb" "usage: ballastctl $verb" "$out"

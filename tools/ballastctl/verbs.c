@@ -25,6 +25,7 @@ int main(int argc, char **argv) {
       bl_ctl_plan_verb,
       bl_ctl_estimate_verb,
       bl_ctl_render_verb,
+      bl_ctl_preflight_verb,
       bl_ctl_configuration_verb,
       bl_ctl_completion_verb,
       bl_ctl_manual_verb,

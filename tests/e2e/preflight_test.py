@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ballastctl preflight before a run on services that were started by themselves: well, it says so check by check; a stage
+that does not run, one that is a store, a name that does not resolve, a store without room, one that drains,
+a certificate that has expired and one of another role are each named with what to do, exit code 9; a job that names no
+services is 2; a service that comes up meanwhile is waited for."""
+import json
+import os
+import signal
+import subprocess
+import threading
+
+from ballast import CTL, GOLDEN, ROOT, Service, environment, scratch, small_inline, stages, write_job
+
+STAGES = 4
+
+
+def preflight(folder, job, *arguments, expect=0, timeout="60"):
+    done = subprocess.run([CTL, "preflight", job, "-o", "json", "--timeout", timeout, *arguments],
+                          env=environment(folder), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=240)
+    assert done.returncode == expect, f"exit code {done.returncode}, expected {expect}\n{done.stdout}\n{done.stderr}"
+    checks = json.loads(done.stdout) if done.stdout else []
+    failed = [check for check in checks if check["state"] != "ok"]
+    assert bool(failed) == (expect == 9), failed
+    return checks, failed, done.stderr
+
+
+def addresses(key, services):
+    return ("--set", f"services.{key}=[" + ", ".join(f'"{address}"' for address in services) + "]")
+
+
+def expect_one(failed, check, subject, words):
+    assert [(row["check"], row["subject"]) for row in failed] == [(check, subject)], failed
+    assert words in failed[0]["says"], failed
+
+
+def wrong_certificates(folder, job, both):
+    for role, days, words in (("stage", "30", "must be driver or operator"), ("driver", "0", "has expired on")):
+        ours = os.path.join(folder, f"certificates-{role}")
+        subprocess.run([os.path.join(ROOT, "deploy", "certificates.sh"), ours, "--days", days, role], check=True,
+                       stderr=subprocess.DEVNULL)
+        files = [word for key, path in (("ca", "ca.pem"), ("certificate", f"{role}.pem"), ("key", f"{role}.key"))
+                 for word in ("--set", f"services.tls.{key}={ours}/{path}")]
+        _, failed, _ = preflight(folder, job, *both, *files, expect=9)
+        expect_one(failed, "certificate", f"{ours}/{role}.pem", words)
+
+
+def main():
+    with scratch() as folder, stages(folder, STAGES) as services:
+        stores = [Service(folder, "activation-store", "--listen", f"unix:{folder}/store-{i}", "--capacity", "64 MiB",
+                          "--drain", "0") for i in range(STAGES)]
+        try:
+            job = write_job(folder, model=small_inline(hidden=32, layers=STAGES, seq=16),
+                            data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
+                            train={"steps": 3, "micro_batch": 1, "micro_batches": 16}, pipeline={"stages": STAGES},
+                            memory={"slots": 3}, balance={"policy": "bpipe"})
+            ranks, lenders = [s.address for s in services], [s.address for s in stores]
+            both = (*addresses("stages", ranks), *addresses("stores", lenders), "--set", "services.driver=localhost:7600")
+
+            checks, _, _ = preflight(folder, job, *both)
+            kinds = [check["check"] for check in checks]
+            # Of the only name, clock, certificate, an answer of each, and room of each store.
+            assert kinds == ["name", "clock", "certificate", *["answers"] * STAGES, *["answers", "room"] * STAGES], checks
+            assert checks[-3]["says"] == "the plan takes 0 B, 64.0 MiB are free", checks[-3]
+            assert checks[-1]["says"] == "the plan takes 128 KiB, 64.0 MiB are free", checks[-1]
+            preflight(folder, job, *both, "--set", "balance.policy=auto")
+            print("ok well")
+
+            _, _, stderr = preflight(folder, job, expect=2)
+            assert "services.stages" in stderr, stderr
+            _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], lenders[0]]),
+                                     *addresses("stores", lenders), expect=9)
+            expect_one(failed, "answers", "stage 3", "Stage")
+            _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], "a" * 70 + ".example:7700"]),
+                                     *addresses("stores", lenders), expect=9, timeout="6")
+            expect_one(failed, "name", "stage 3", "publish")
+            _, failed, _ = preflight(folder, job, *addresses("stages", ranks), expect=9)
+            expect_one(failed, "room", "store 3", "services.stores names 0")
+            print("ok wrong addresses")
+
+            small = Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64 KiB", "--drain", "0")
+            stores.append(small)
+            _, failed, _ = preflight(folder, job, *addresses("stages", ranks),
+                                     *addresses("stores", [*lenders[:3], small.address]), expect=9)
+            expect_one(failed, "room", "store 3", "--capacity")
+            subprocess.run([CTL, "drain", "--store", lenders[3]], env=environment(folder), check=True, timeout=60,
+                           stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            _, failed, _ = preflight(folder, job, *both, expect=9)
+            expect_one(failed, "room", "store 3", "--undrain")
+            subprocess.run([CTL, "drain", "--undrain", "--store", lenders[3]], env=environment(folder), check=True,
+                           timeout=60, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            print("ok room")
+            wrong_certificates(folder, job, both)
+            print("ok certificates")
+
+            stores[0].kill(signal.SIGKILL)
+            _, failed, _ = preflight(folder, job, *both, expect=9, timeout="6")
+            expect_one(failed, "answers", "store 0", "start it")
+            # It is waited for: a service that comes up while preflight runs is well.
+            result = []
+            waiting = threading.Thread(target=lambda: result.append(preflight(folder, job, *both)))
+            waiting.start()
+            stores[0] = Service(folder, "activation-store", "--listen", lenders[0], "--capacity", "64 MiB", "--drain", "0")
+            waiting.join(240)
+            assert result, "a store that came up was not seen"
+            print("ok a store that is away, and comes")
+        finally:
+            for store in stores:
+                store.kill(signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

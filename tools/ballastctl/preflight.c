@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl preflight: whether what a job needs of its services is there, before anything runs.
+#include "job_file.h"
+#include "output.h"
+#include "probe_wire.h"
+#include "security.h"
+#include "verbs.h"
+
+#include "base/bytes.h"
+#include "config/flags.h"
+#include "job/balance.h"
+#include "job/pods.h"
+#include "rpc/rpc.h"
+#include "sys/clock.h"
+
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#define HOST_BYTES 256
+// A wall clock that was never set says 1970; certificates are judged by it.
+#define CLOCK_FLOOR_NS (UINT64_C(1704067200) * BL_NS_PER_S) // 2024-01-01
+
+typedef struct arguments {
+  bl_text_list_t sets;
+  int output;
+  double timeout_seconds;
+} arguments_t;
+
+#define AT(member) .offset = offsetof(arguments_t, member)
+
+static const bl_option_t rows[] = {
+    BL_CTL_OUTPUT_FLAG(arguments_t, output),
+    {.name = "timeout",
+     .type = BL_OPTION_REAL,
+     AT(timeout_seconds),
+     .preset = "10",
+     .minimum = 0.001,
+     .maximum = 86400,
+     .unit = "seconds",
+     .help = "How long names may take to appear and services to answer: they are asked again until then."},
+    BL_CTL_SET_FLAG(arguments_t, sets),
+};
+
+static const bl_flags_t flags = {
+    .program = "ballastctl preflight",
+    .usage = "JOB.yaml [--timeout SECONDS] [--set KEY=VALUE]... [-o FORMAT]",
+    .about =
+        "Checks what a job needs before it runs on services that were started by themselves: the names in services.*, "
+        "the certificate, the clock that it is judged by, that every stage and store answers as what it should be, "
+        "and that the stores have the room that the plan takes of them. One line per check; one that failed "
+        "says what to do. Exit code 9 when one failed: fit for an init container of the driver.",
+    .table = {rows, sizeof rows / sizeof rows[0], "command line"},
+    .positional_minimum = 1,
+    .positional_maximum = 1};
+
+typedef struct report {
+  json_t *rows;
+  size_t failed;
+} report_t;
+
+// `what` is the check, `subject` what it is about; err NULL or BL_OK: well, `says` is shown.
+static void note(report_t *report, const char *what, const char *subject, const bl_error_t *err, const char *says) {
+  bool well = err == NULL || err->status == BL_OK;
+  json_array_append_new(report->rows, json_pack("{s:s, s:s, s:s, s:s}", "check", what, "subject", subject, "state",
+                                                well ? "ok" : "failed", "says", well ? says : err->text));
+  report->failed += !well;
+}
+
+// ---- names -------------------------------------------------------------------------------------------------------------
+
+// The host in "host:port" or "[ipv6]:port"; false for a unix socket.
+static bool host_of(const char *address, char host[HOST_BYTES]) {
+  const char *colon = strrchr(address, ':');
+  if (strncmp(address, "unix:", 5) == 0 || colon == NULL) {
+    return false;
+  }
+  bool brackets = address[0] == '[' && colon > address && colon[-1] == ']';
+  snprintf(host, HOST_BYTES, "%.*s", (int)(colon - address) - (brackets ? 2 : 0), address + (brackets ? 1 : 0));
+  return true;
+}
+
+// True when the name has an address, or the address needs no name.
+static bool check_name(report_t *report, const char *subject, const char *address, uint64_t deadline_ns) {
+  char host[HOST_BYTES], text[HOST_BYTES + 32], numeric[64] = "";
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+  if (!host_of(address, host)) {
+    return true;
+  }
+  hints.ai_flags = AI_NUMERICHOST;
+  if (getaddrinfo(host, NULL, &hints, &found) == 0) {
+    freeaddrinfo(found);
+    return true;
+  }
+  hints.ai_flags = 0;
+  int failure = getaddrinfo(host, NULL, &hints, &found);
+  // A name server that starts; a name that comes with its pod.
+  while ((failure == EAI_AGAIN || failure == EAI_NONAME) && bl_clock_now_ns() < deadline_ns) {
+    nanosleep(&(struct timespec){.tv_nsec = 200 * (long)BL_NS_PER_MS}, NULL);
+    failure = getaddrinfo(host, NULL, &hints, &found);
+  }
+  bl_error_t err = {0};
+  if (failure != 0) {
+    (void)bl_error_set(&err, BL_NOT_FOUND,
+                       "%s: %s; correct it in the job, or see that the name is published (a headless service, "
+                       "publishNotReadyAddresses) and that this machine asks the right name server",
+                       host, gai_strerror(failure));
+  } else {
+    (void)getnameinfo(found->ai_addr, found->ai_addrlen, numeric, sizeof numeric, NULL, 0, NI_NUMERICHOST);
+    freeaddrinfo(found);
+  }
+  snprintf(text, sizeof text, "%s is %s", host, numeric);
+  note(report, "name", subject, &err, text);
+  return failure == 0;
+}
+
+// ---- certificate and clock -----------------------------------------------------------------------------------------
+
+// False: nothing can be asked with this certificate.
+static bool check_security(report_t *report, bl_job_t *job) {
+  bl_error_t err = {0};
+  uint64_t wall_ns = bl_clock_wall_ns();
+  if (wall_ns < CLOCK_FLOOR_NS) {
+    (void)bl_error_set(&err, BL_UNHEALTHY,
+                       "the wall clock is %llu s after 1970: set it, certificates are judged by it and checkpoints "
+                       "carry it",
+                       (unsigned long long)(wall_ns / BL_NS_PER_S));
+  }
+  note(report, "clock", "this machine", &err, "set");
+  bl_error_clear(&err);
+  bl_status_t status = bl_ctl_security_for_job(job, &err);
+  bl_tls_t *tls = bl_rpc_process_tls();
+  if (status == BL_OK && tls != NULL) {
+    status = bl_tls_judge_own(tls, &err);
+  }
+  if (status != BL_OK || tls != NULL) {
+    note(report, "certificate", job->services.tls.certificate != NULL ? job->services.tls.certificate : "own", &err,
+         "valid, of an authority that is trusted, with a role that may drive or operate");
+  } else {
+    note(report, "certificate", "none", NULL, "plaintext; services.tls.* or --tls-* would secure the run");
+  }
+  return status == BL_OK;
+}
+
+// ---- services ------------------------------------------------------------------------------------------------------------
+
+// What the plan reserves at the store of `device`, 0 where there is no such device.
+static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t device) {
+  uint64_t bytes = 0;
+  for (uint32_t s = 0; s < holdings->devices && device < holdings->devices; s++) {
+    bytes +=
+        bl_holdings_reserved(holdings, s, device) * bl_align_up(training->stages[s].evict_bytes, BL_PODS_GRANULE_BYTES);
+  }
+  return bytes;
+}
+
+static void note_probe(report_t *report, const bl_ctl_probe_t *probe, const char *subject, uint64_t needed_bytes) {
+  char text[160], has[BL_BYTES_TEXT], needs[BL_BYTES_TEXT];
+  if (probe->err.status != BL_OK) {
+    bool away = probe->err.status == BL_UNAVAILABLE || probe->err.status == BL_DEADLINE;
+    bl_error_t err;
+    (void)bl_error_set(&err, probe->err.status, "%.300s; %s", probe->err.text,
+                       away ? "start it, correct its address in services, or let its port through"
+                            : "see that this is the service and the certificate that are meant");
+    note(report, "answers", subject, &err, "");
+    return;
+  }
+  snprintf(text, sizeof text, "%s, pid %lld", probe->address, (long long)probe->process);
+  note(report, "answers", subject, NULL, text);
+  if (!probe->store) {
+    return;
+  }
+  bl_error_t err = {0};
+  bl_bytes_format(probe->free_bytes, has);
+  bl_bytes_format(needed_bytes, needs);
+  if (needed_bytes > 0 && probe->draining) {
+    (void)bl_error_set(
+        &err, BL_PRECONDITION,
+        "it drains and takes nothing new: ballastctl drain --undrain, or take it out of services.stores");
+  } else if (needed_bytes > probe->free_bytes) {
+    (void)bl_error_set(&err, BL_EXHAUSTED,
+                       "the plan takes %s, %s are free: start it with more --capacity, or end what holds its leases "
+                       "(ballastctl leases list)",
+                       needs, has);
+  }
+  snprintf(text, sizeof text, "the plan takes %s, %s are free", needs, has);
+  note(report, "room", subject, &err, text);
+}
+
+// Devices whose store the plan needs and the job does not name.
+static void note_missing(report_t *report, const bl_training_t *training, const bl_holdings_t *holdings,
+                         uint32_t stores) {
+  for (uint32_t d = stores; d < holdings->devices; d++) {
+    if (room_bytes(training, holdings, d) > 0) {
+      char subject[32];
+      bl_error_t err;
+      snprintf(subject, sizeof subject, "store %u", d);
+      (void)bl_error_set(&err, BL_INVALID, "the plan parks blocks at it, services.stores names %u: name one per stage",
+                         stores);
+      note(report, "room", subject, &err, "");
+    }
+  }
+}
+
+static bl_status_t check_services(report_t *report, bl_job_t *job, const bl_training_t *training,
+                                  const bl_holdings_t *holdings, double timeout_seconds, bl_error_t *err) {
+  const bl_text_list_t *lists[2] = {&job->services.stages, &job->services.stores};
+  const size_t all = lists[0]->count + lists[1]->count;
+  const uint64_t timeout_ms = (uint64_t)(timeout_seconds * 1000);
+  const uint64_t deadline_ns = bl_clock_now_ns() + timeout_ms * BL_NS_PER_MS;
+  bl_ctl_probe_t *probes = calloc(all + 1, sizeof *probes);
+  uint32_t *numbers = calloc(all + 1, sizeof *numbers);
+  size_t count = 0;
+  bl_status_t status = probes == NULL || numbers == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : BL_OK;
+  char subject[32];
+  if (status == BL_OK && job->services.driver != NULL) {
+    (void)check_name(report, "driver", job->services.driver, deadline_ns);
+  }
+  for (int store = 0; store < 2 && status == BL_OK; store++) {
+    for (size_t i = 0; i < lists[store]->count; i++) {
+      snprintf(subject, sizeof subject, "%s %zu", store ? "store" : "stage", i);
+      if (check_name(report, subject, lists[store]->items[i], deadline_ns)) {
+        numbers[count] = (uint32_t)i;
+        probes[count++] = (bl_ctl_probe_t){.address = lists[store]->items[i], .store = store == 1};
+      }
+    }
+  }
+  if (status == BL_OK && check_security(report, job)) {
+    note_missing(report, training, holdings, (uint32_t)job->services.stores.count);
+    status = bl_ctl_probe_all(probes, count, timeout_ms, err);
+    for (size_t i = 0; i < count && status == BL_OK; i++) {
+      snprintf(subject, sizeof subject, "%s %u", probes[i].store ? "store" : "stage", numbers[i]);
+      note_probe(report, &probes[i], subject, probes[i].store ? room_bytes(training, holdings, numbers[i]) : 0);
+    }
+  }
+  free(probes);
+  free(numbers);
+  return status;
+}
+
+// ---- verb ----------------------------------------------------------------------------------------------------------------
+
+static bl_status_t print(report_t *report, bl_ctl_output_t output, bl_error_t *err) {
+  static const bl_ctl_column_t columns[] = {{.key = "check", .title = "CHECK"},
+                                            {.key = "subject", .title = "SUBJECT"},
+                                            {.key = "state", .title = "STATE"},
+                                            {.key = "says", .title = "SAYS"}};
+  bl_status_t status = bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0], report->rows, stdout);
+  if (status != BL_OK) {
+    return bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+  }
+  return report->failed == 0 ? BL_OK
+                             : bl_error_set(err, BL_UNHEALTHY, "%zu of %zu checks failed", report->failed,
+                                            json_array_size(report->rows));
+}
+
+static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_error_t *err) {
+  if (job->services.stages.count == 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "%s names no services.stages: preflight is for runs on services that were started by "
+                        "themselves, run --local needs none",
+                        job->file);
+  }
+  bl_training_t training;
+  bl_balance_plan_t plan;
+  bl_status_t status = bl_ctl_job_resolve(job, &training, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_policy_t policy = bl_policy_of_job(job);
+  status = bl_balance_plan_init(&plan, &training, &policy, err); // of auto, the first
+  if (status == BL_OK) {
+    report_t report = {.rows = json_array()};
+    status = check_services(&report, job, &training, &plan.holdings, arguments->timeout_seconds, err);
+    if (status == BL_OK) {
+      status = print(&report, (bl_ctl_output_t)arguments->output, err);
+    }
+    json_decref(report.rows);
+    bl_balance_plan_cleanup(&plan);
+  }
+  bl_training_cleanup(&training);
+  return status;
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  bl_flags_result_t result;
+  bl_error_t err;
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
+  if (status == BL_OK && result.help) {
+    bl_flags_print_help(&flags, stdout);
+  } else if (status == BL_OK) {
+    bl_job_t job;
+    status = bl_ctl_job_read(result.positional[0], &arguments.sets, NULL, &job, &err);
+    if (status == BL_OK) {
+      status = check_job(&arguments, &job, &err);
+      bl_job_cleanup(&job);
+    }
+  }
+  bl_options_cleanup(&flags.table, &arguments);
+  return bl_ctl_finish(status, &err);
+}
+
+const bl_ctl_verb_t bl_ctl_preflight_verb = {"preflight", "is everything there that a job needs of its services", run};
