@@ -18,6 +18,7 @@ static const struct {
 #ifdef BALLAST_BENCH_RPC
     {"rpc", "unary calls per second against gRPC C core alone", bl_bench_rpc},
 #endif
+    {"schedule", "processor time of generating, balancing and simulating schedules", bl_bench_schedule},
     {"stage", "one stage alone: time and share of the matmul ceiling of F, I, W, B and the update", bl_bench_stage},
 #ifdef BALLAST_BENCH_STORE
     {"store", "a store through its client: operations per second, bandwidth beside memcpy", bl_bench_store},
