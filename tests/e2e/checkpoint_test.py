@@ -178,6 +178,8 @@ def test_driver_deaths(folder, choice):
         control = subprocess.Popen([CTL, "run", job, "--report", report], env=environment(folder), text=True,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
+            # Before somebody listens, steps of a driver that is killed are told to nobody.
+            wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 60, "no step was reported")
             for _ in range(4):
                 time.sleep(choice.uniform(0.05, 0.3))
                 running.kill(signal.SIGKILL)
@@ -293,12 +295,14 @@ def test_small_disk(folder, reference):
 
     done = run(folder, job, report, "--resume", expect=8, preexec_fn=limited)
     assert losses(read_report(report)) == reference, "training goes on without its checkpoints"
-    assert sorted(os.listdir(place)) == before, f"the earlier ones stay: {os.listdir(place)}, not {before}"
+    # A stage that was still writing when the run ended may have left a part, which the next run clears away.
+    assert checkpoints(place) == before, f"the earlier ones stay: {os.listdir(place)}, not {before}"
     for step in (6, 9, 12):
         assert f"no checkpoint of step {step}: " in done.stderr, done.stderr
     assert "could not be saved" in done.stderr and ".safetensors" in done.stderr, done.stderr
     run(folder, job, report, "--resume")
     assert losses(read_report(report)) == reference and checkpoints(place)[-1] == "step-000012"
+    assert not [name for name in os.listdir(place) if "partial" in name], os.listdir(place)
     print("ok a disk too small: the run goes on, ends with exit 8, and resumes once there is room")
 
 
