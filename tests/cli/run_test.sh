@@ -105,5 +105,10 @@ contains "the sample" "3 numbers" "$(grep -cE '^[0-9]+ [0-9]+ [0-9]+ $' out | se
 if sha256sum --check --quiet "$root/examples/demo.sha256" >/dev/null 2>&1; then
   try "$ctl" run "$root/examples/demo.yaml" --local --check
   equal "exit code of the check of the demo" 0 "$code"
+  if [ "$ctl" -ef "$root/build/bin/ballastctl" ]; then # the one that the demo takes
+    try "$root/tools/demo/demo.sh" --bogus
+    equal "exit code of the demo with a wrong flag" 2 "$code"
+    equal "what the demo shows before it refuses a wrong flag" "" "$out"
+  fi
 fi
 finish
