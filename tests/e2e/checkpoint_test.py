@@ -20,7 +20,7 @@ TRAIN = {"steps": STEPS, "micro_batch": 2, "micro_batches": 4, "lr": 1e-3, "clip
 
 
 def checkpoints(folder):
-    return sorted(name for name in os.listdir(folder) if name.startswith("step-"))
+    return sorted(name for name in os.listdir(folder) if name.startswith("step-") and ".partial-" not in name)
 
 
 def run(folder, job, report, *arguments, expect=0, **options):

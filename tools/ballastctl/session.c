@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 // How long a failed run waits for the death of a process that explains it: the driver may notice before we do.
-#define CAUSE_MS 1000
+#define CAUSE_MS 3000
 // How long processes may take to end when asked.
 #define END_MS 5000
 // How long the driver may take to reach a step boundary, a sample or a trace to be made.
@@ -49,7 +49,7 @@ typedef struct session {
   bl_ctl_profiling_t *profiling; // NULL when neither a profile nor a prediction was asked for
   bool tracing;                  // for it
   size_t stage_count;
-  bool planned, finished, failing, stopping, ending, interrupted;
+  bool planned, finished, failing, guessing, stopping, ending, interrupted;
   int exit_code;
   char failure[BL_ERROR_TEXT_BYTES]; // of a failure that waits for its cause
 } session_t;
@@ -413,15 +413,17 @@ static void process_gone(int stage, const char *cause, int exit_code, void *cont
     return;
   }
   if (stage != BL_CTL_DRIVER && exit_code == 0) {
-    if (!session->failing) { // a driver that fails ends its stages in order, and its reason is still to be read
+    if (!session->failing) { // a driver that ends its stages in order has a reason, which is still to be read
       wait_for_cause(session, unavailable, cause);
+      session->guessing = true;
     }
   } else if (stage != BL_CTL_DRIVER) {
     print_last_words(session, stage);
     fail(session, unavailable, cause);
-  } else if (session->failing) {
+  } else if (session->failing && !session->guessing) {
     fail(session, session->exit_code, session->failure);
   } else {
+    session->guessing = false;
     // It may have told why on the watch, which is still to be read.
     print_last_words(session, stage);
     wait_for_cause(session, exit_code > 0 && exit_code < 128 ? exit_code : unavailable, cause);
