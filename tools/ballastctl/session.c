@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 // How long a failed run waits for the death of a process that explains it: the driver may notice before we do.
-#define CAUSE_MS 3000
+#define CAUSE_MS 1000
 // How long processes may take to end when asked.
 #define END_MS 5000
 // How long the driver may take to reach a step boundary, a sample or a trace to be made.
