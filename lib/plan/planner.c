@@ -269,6 +269,7 @@ static const bl_plan_candidate_t *least_of(const bl_plan_t *plan, bool fitting) 
 static bl_status_t explore(const bl_plan_request_t *request, bl_plan_t *plan) {
   search_t s = {.request = request, .plan = plan};
   attempt_shapes(&s);
+  bl__order_cache_cleanup(&s.cache);
   rank(plan);
   return s.status;
 }
