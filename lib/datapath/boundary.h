@@ -38,6 +38,7 @@
 
 #include "base/error.h"
 #include "datapath/key.h"
+#include "datapath/path.h"
 #include "device/device.h"
 #include "tls/tls.h"
 
@@ -53,10 +54,6 @@
 #define BL_HUB_REASON_BYTES  192
 
 typedef struct bl_hub bl_hub_t;
-
-typedef enum { BL_PATH_AUTO, BL_PATH_SHM, BL_PATH_TCP } bl_path_t;
-const char *bl_path_name(bl_path_t path);              // "auto", "shm", "tcp"
-bool bl_path_parse(const char *name, bl_path_t *path); // false for any other name
 
 typedef struct bl_hub_options {
   int32_t stage;

@@ -16,20 +16,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-const char *bl_path_name(bl_path_t path) {
-  return path == BL_PATH_SHM ? "shm" : path == BL_PATH_TCP ? "tcp" : "auto";
-}
-
-bool bl_path_parse(const char *name, bl_path_t *path) {
-  for (bl_path_t p = BL_PATH_AUTO; p <= BL_PATH_TCP; p++) {
-    if (strcmp(name, bl_path_name(p)) == 0) {
-      *path = p;
-      return true;
-    }
-  }
-  return false;
-}
-
 void bl__hub_changed(bl_hub_t *hub) {
   atomic_fetch_add(&hub->changes, 1);
   pthread_cond_broadcast(&hub->changed);

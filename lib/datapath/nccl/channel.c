@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+// One channel: what the launcher does for it, its abort, and what its users ask.
+#include "datapath/nccl/engine_core.h"
+#include "sys/clock.h"
+#include "sys/thread.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LISTEN_NS (UINT64_C(100) * BL_NS_PER_MS) // between two questions about errors, when idle
+#define LOOK_NS   (UINT64_C(1) * BL_NS_PER_MS)   // when in use
+
+bool bl__nccl_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
+  if (deadline_ns == UINT64_MAX) {
+    return pthread_cond_wait(condition, mutex) == 0;
+  }
+  struct timespec at = {.tv_sec = (time_t)(deadline_ns / BL_NS_PER_S), .tv_nsec = (long)(deadline_ns % BL_NS_PER_S)};
+  return pthread_cond_timedwait(condition, mutex, &at) == 0;
+}
+
+// ---- events ------------------------------------------------------------------------------------------------------------
+
+static void *run_abort(void *argument) {
+  bl_nccl_channel_t *channel = argument;
+  bl_nccl_engine_t *engine = channel->engine;
+  bl_thread_set_name("nccl-abort");
+  pthread_mutex_lock(&engine->mutex);
+  // No other thread may be in a call; one that does not return is interrupted by the abort, if anything can.
+  uint64_t patience_ns = bl_clock_now_ns() + channel->life.deadlines.abort_ns / 2;
+  while (channel->calling && (channel->comm == NULL || bl_clock_now_ns() < patience_ns)) {
+    (void)bl__nccl_wait(&engine->changed, &engine->mutex, channel->comm == NULL ? UINT64_MAX : patience_ns);
+  }
+  bl_nccl_comm_t *comm = channel->comm;
+  pthread_mutex_unlock(&engine->mutex);
+  if (comm != NULL) {
+    engine->api->abort(engine->api, comm);
+  }
+  pthread_mutex_lock(&engine->mutex);
+  channel->comm = NULL;
+  bl__nccl_event(channel, BL_NCCL_EVENT_ABORTED, BL_OK, 0, NULL);
+  pthread_mutex_unlock(&engine->mutex);
+  return NULL;
+}
+
+static void explain(bl_nccl_channel_t *channel, const char *text) {
+  const bl_nccl_life_t *life = &channel->life;
+  if (channel->err.status != BL_OK) {
+    return; // the first cause is the one
+  }
+  (void)bl_error_set(&channel->err, life->cause, "NCCL, %s: %s", channel->name, text);
+  channel->engine->counters.failed++;
+}
+
+static void perform(bl_nccl_channel_t *channel, bl_nccl_act_t act, const char *text) {
+  bl_nccl_engine_t *engine = channel->engine;
+  switch (act) {
+  case BL_NCCL_ACT_NONE:
+    break;
+  case BL_NCCL_ACT_CREATE:
+    channel->create_due = true;
+    break;
+  case BL_NCCL_ACT_ABORT:
+    explain(channel, text);
+    channel->aborts = pthread_create(&channel->abort_thread, NULL, run_abort, channel) == 0;
+    break; // without a thread it gets stuck at its deadline: that ends the process, which is out of threads
+  case BL_NCCL_ACT_TELL_DEAD:
+    explain(channel, text != NULL ? text : "ended");
+    channel->changed = true;
+    break;
+  case BL_NCCL_ACT_TELL_READY:
+    channel->changed = true;
+    break;
+  case BL_NCCL_ACT_TELL_STUCK:
+    engine->counters.stuck++;
+    if (engine->on_stuck != NULL) {
+      bl_error_t err = channel->err;
+      pthread_mutex_unlock(&engine->mutex);
+      (void)bl_error_prefix(&err, "NCCL does not end what it has begun, so that this process must end");
+      engine->on_stuck(engine->context, &err);
+      pthread_mutex_lock(&engine->mutex);
+    }
+    break;
+  }
+  if (act != BL_NCCL_ACT_NONE) {
+    pthread_cond_broadcast(&engine->changed);
+    pthread_cond_signal(&engine->work);
+  }
+  pthread_cond_signal(&engine->clock);
+}
+
+void bl__nccl_event(bl_nccl_channel_t *channel, bl_nccl_event_t event, bl_status_t cause, uint64_t bytes,
+                    const char *text) {
+  perform(channel, bl_nccl_life_on(&channel->life, event, bl_clock_now_ns(), cause, bytes), text);
+}
+
+void bl__nccl_tick(bl_nccl_channel_t *channel, uint64_t now_ns) {
+  char text[160];
+  bl_nccl_state_t state = channel->life.state;
+  double waited = (double)(now_ns - channel->life.since_ns) * 1e-9;
+  if (state == BL_NCCL_CREATING) {
+    snprintf(text, sizeof text, "it was not made within %.1f s; the peer does not take part, or cannot be reached",
+             waited);
+  } else {
+    snprintf(text, sizeof text, "a transfer of %llu bytes was not over after %.1f s; the peer does not take part",
+             (unsigned long long)channel->life.bytes[channel->life.first], waited);
+  }
+  perform(channel, bl_nccl_life_on(&channel->life, BL_NCCL_EVENT_TICK, now_ns, BL_OK, 0), text);
+}
+
+// ---- the launcher's ------------------------------------------------------------------------------------------------------
+
+static void begin_call(bl_nccl_channel_t *channel) {
+  channel->calling = true;
+  pthread_mutex_unlock(&channel->engine->mutex);
+}
+
+static void end_call(bl_nccl_channel_t *channel) {
+  pthread_mutex_lock(&channel->engine->mutex);
+  channel->calling = false;
+  pthread_cond_broadcast(&channel->engine->changed); // an abort may wait for it
+}
+
+// True when the call went well so far; else the channel has failed.
+static bool check(bl_nccl_channel_t *channel, bl_nccl_result_t result, const char *text) {
+  if (result == BL_NCCL_DONE || result == BL_NCCL_IN_PROGRESS) {
+    return true;
+  }
+  bl__nccl_event(channel, BL_NCCL_EVENT_FAILED, result == BL_NCCL_PEER_FAILED ? BL_UNAVAILABLE : BL_IO, 0, text);
+  return false;
+}
+
+static void create(bl_nccl_channel_t *channel) {
+  const bl_nccl_engine_t *engine = channel->engine;
+  char text[BL_NCCL_TEXT_BYTES] = "";
+  bl_nccl_config_t config = {.min_ctas = 1, .max_ctas = engine->max_ctas, .name = channel->name};
+  bl_nccl_comm_t *comm = NULL;
+  channel->create_due = false;
+  begin_call(channel);
+  bl_nccl_result_t result =
+      engine->api->create(engine->api, channel->options.id, channel->options.rank, &config, &comm, text);
+  end_call(channel);
+  channel->comm = comm;
+  if (check(channel, result, text) && result == BL_NCCL_DONE) {
+    bl__nccl_event(channel, BL_NCCL_EVENT_CREATED, BL_OK, 0, NULL);
+  }
+}
+
+static bl_nccl_result_t poll(bl_nccl_channel_t *channel) {
+  const bl_nccl_engine_t *engine = channel->engine;
+  char text[BL_NCCL_TEXT_BYTES] = "";
+  begin_call(channel);
+  bl_nccl_result_t result = engine->api->poll(engine->api, channel->comm, text);
+  end_call(channel);
+  channel->looked_ns = bl_clock_now_ns();
+  return check(channel, result, text) ? result : BL_NCCL_BROKEN;
+}
+
+static void tell_over(bl_nccl_channel_t *channel, bl_nccl_transfer_t *transfer, bl_status_t status) {
+  bl_nccl_engine_t *engine = channel->engine;
+  transfer->status = status;
+  if (status == BL_OK) {
+    engine->counters.transfers++;
+    engine->counters.bytes += transfer->bytes;
+  }
+  channel->telling = true;
+  pthread_mutex_unlock(&engine->mutex);
+  transfer->over(transfer);
+  pthread_mutex_lock(&engine->mutex);
+  channel->telling = false;
+  pthread_cond_broadcast(&engine->changed);
+}
+
+static bool launch_next(bl_nccl_channel_t *channel) {
+  const bl_nccl_engine_t *engine = channel->engine;
+  bl_nccl_transfer_t *transfer = channel->queued_first;
+  if (transfer == NULL || channel->launching || !bl_nccl_life_takes(&channel->life)) {
+    return false;
+  }
+  uint32_t ticket = (channel->ticket + channel->life.in_flight) % BL_NCCL_IN_FLIGHT;
+  channel->queued_first = transfer->next;
+  channel->queued_last = channel->queued_first == NULL ? NULL : channel->queued_last;
+  channel->queued--;
+  transfer->next = NULL;
+  bl_nccl_transfer_t **last = &channel->running;
+  while (*last != NULL) {
+    last = &(*last)->next;
+  }
+  *last = transfer;
+  bl__nccl_event(channel, BL_NCCL_EVENT_LAUNCHED, BL_OK, transfer->bytes, NULL);
+  char text[BL_NCCL_TEXT_BYTES] = "";
+  begin_call(channel);
+  bl_nccl_result_t result =
+      engine->api->launch(engine->api, channel->comm, transfer->buffer, transfer->bytes, ticket, text);
+  end_call(channel);
+  channel->launching = result == BL_NCCL_IN_PROGRESS;
+  return check(channel, result, text);
+}
+
+static bool end_oldest(bl_nccl_channel_t *channel) {
+  const bl_nccl_engine_t *engine = channel->engine;
+  bl_nccl_transfer_t *oldest = channel->running;
+  if (oldest == NULL || (channel->launching && oldest->next == NULL)) {
+    return false;
+  }
+  char text[BL_NCCL_TEXT_BYTES] = "";
+  begin_call(channel);
+  bl_nccl_result_t result = engine->api->over(engine->api, channel->comm, channel->ticket, text);
+  end_call(channel);
+  if (!check(channel, result, text) || result != BL_NCCL_DONE || channel->life.state != BL_NCCL_IN_USE) {
+    return false; // what an abort overtook ends with it
+  }
+  channel->ticket = (channel->ticket + 1) % BL_NCCL_IN_FLIGHT;
+  channel->running = oldest->next;
+  bl__nccl_event(channel, BL_NCCL_EVENT_OVER, BL_OK, 0, NULL);
+  tell_over(channel, oldest, BL_OK);
+  return true;
+}
+
+// It is dead: everything ends, in order.
+static void end_all(bl_nccl_channel_t *channel) {
+  for (;;) {
+    bl_nccl_transfer_t **from = channel->running != NULL ? &channel->running : &channel->queued_first;
+    bl_nccl_transfer_t *transfer = *from;
+    if (transfer == NULL) {
+      break;
+    }
+    *from = transfer->next;
+    tell_over(channel, transfer, channel->err.status);
+  }
+  channel->queued_last = NULL;
+  channel->queued = 0;
+}
+
+static void tell_change(bl_nccl_channel_t *channel) {
+  channel->changed = false;
+  if (channel->options.on_change != NULL) {
+    channel->telling = true;
+    pthread_mutex_unlock(&channel->engine->mutex);
+    channel->options.on_change(channel->options.context, channel);
+    pthread_mutex_lock(&channel->engine->mutex);
+    channel->telling = false;
+    pthread_cond_broadcast(&channel->engine->changed);
+  }
+}
+
+static bool is_usable(const bl_nccl_channel_t *channel) {
+  return channel->life.state == BL_NCCL_READY || channel->life.state == BL_NCCL_IN_USE;
+}
+
+static bl__nccl_pace_t use(bl_nccl_channel_t *channel) {
+  bool moved = false;
+  if (channel->launching) {
+    bl_nccl_result_t result = poll(channel);
+    channel->launching = result == BL_NCCL_IN_PROGRESS;
+    moved = result == BL_NCCL_DONE;
+  }
+  uint64_t quiet_ns = channel->running != NULL ? LOOK_NS : LISTEN_NS;
+  if (!channel->launching && is_usable(channel) && bl_clock_now_ns() - channel->looked_ns >= quiet_ns) {
+    (void)poll(channel);
+  }
+  if (is_usable(channel)) {
+    moved |= launch_next(channel);
+  }
+  if (channel->life.state == BL_NCCL_IN_USE) {
+    moved |= end_oldest(channel);
+  }
+  return moved ? BL__NCCL_MOVES : channel->running != NULL ? BL__NCCL_WAITS : BL__NCCL_LISTENS;
+}
+
+bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel) {
+  bl__nccl_pace_t pace = BL__NCCL_IDLE;
+  if (channel->create_due && channel->life.state == BL_NCCL_CREATING) {
+    create(channel);
+    pace = BL__NCCL_MOVES;
+  } else if (channel->life.state == BL_NCCL_CREATING) {
+    if (poll(channel) == BL_NCCL_DONE) {
+      bl__nccl_event(channel, BL_NCCL_EVENT_CREATED, BL_OK, 0, NULL);
+      pace = BL__NCCL_MOVES;
+    } else {
+      pace = BL__NCCL_WAITS;
+    }
+  } else if (is_usable(channel)) {
+    pace = use(channel);
+  }
+  if (channel->life.state == BL_NCCL_DEAD && !channel->ended) {
+    end_all(channel);
+    channel->changed = true;
+  }
+  if (channel->changed) {
+    tell_change(channel);
+  }
+  if (channel->life.state == BL_NCCL_DEAD && !channel->ended) {
+    channel->ended = true;
+    pthread_cond_broadcast(&channel->engine->changed);
+  }
+  return pace;
+}
+
+// ---- for users -----------------------------------------------------------------------------------------------------------
+
+bl_status_t bl_nccl_channel_open(bl_nccl_engine_t *engine, const bl_nccl_channel_options_t *options,
+                                 bl_nccl_channel_t **out, bl_error_t *err) {
+  if (options->rank != 0 && options->rank != 1) {
+    return bl_error_set(err, BL_INVALID, "a channel has the ranks 0 and 1, not %d", options->rank);
+  }
+  bl_nccl_channel_t *channel = calloc(1, sizeof *channel);
+  if (channel == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a channel of NCCL");
+  }
+  channel->engine = engine;
+  channel->options = *options;
+  snprintf(channel->name, sizeof channel->name, "%s", options->name);
+  channel->options.name = channel->name;
+  bl_nccl_deadlines_t deadlines = options->deadlines;
+  deadlines.create_ns = deadlines.create_ns != 0 ? deadlines.create_ns : engine->deadlines.create_ns;
+  deadlines.transfer_ns = deadlines.transfer_ns != 0 ? deadlines.transfer_ns : engine->deadlines.transfer_ns;
+  deadlines.abort_ns = deadlines.abort_ns != 0 ? deadlines.abort_ns : engine->deadlines.abort_ns;
+  deadlines.bytes_per_second =
+      deadlines.bytes_per_second != 0 ? deadlines.bytes_per_second : engine->deadlines.bytes_per_second;
+  bl_nccl_life_init(&channel->life, &deadlines);
+  pthread_mutex_lock(&engine->mutex);
+  bl_nccl_channel_t **last = &engine->first;
+  while (*last != NULL) {
+    last = &(*last)->next;
+  }
+  *last = channel;
+  engine->counters.opened++;
+  bl__nccl_event(channel, BL_NCCL_EVENT_CREATE, BL_OK, 0, NULL);
+  pthread_mutex_unlock(&engine->mutex);
+  *out = channel;
+  return BL_OK;
+}
+
+static bool has_failed(const bl_nccl_channel_t *channel) {
+  return channel->err.status != BL_OK;
+}
+
+bl_status_t bl_nccl_channel_wait(bl_nccl_channel_t *channel, uint64_t deadline_ns, bl_error_t *err) {
+  bl_nccl_engine_t *engine = channel->engine;
+  bl_status_t status = BL_OK;
+  pthread_mutex_lock(&engine->mutex);
+  while (channel->life.state == BL_NCCL_CREATING && bl_clock_now_ns() < deadline_ns) {
+    (void)bl__nccl_wait(&engine->changed, &engine->mutex, deadline_ns);
+  }
+  if (channel->life.state == BL_NCCL_CREATING) {
+    status = bl_error_set(err, BL_DEADLINE, "NCCL, %s: it is not made yet", channel->name);
+  } else if (has_failed(channel)) {
+    status = channel->err.status;
+    if (err != NULL) {
+      *err = channel->err;
+    }
+  }
+  pthread_mutex_unlock(&engine->mutex);
+  return status;
+}
+
+bl_status_t bl_nccl_channel_post(bl_nccl_channel_t *channel, bl_nccl_transfer_t *transfer, bl_error_t *err) {
+  bl_nccl_engine_t *engine = channel->engine;
+  bl_status_t status = BL_OK;
+  pthread_mutex_lock(&engine->mutex);
+  if (has_failed(channel)) {
+    status = channel->err.status;
+    if (err != NULL) {
+      *err = channel->err;
+    }
+  } else {
+    transfer->next = NULL;
+    if (channel->queued_last != NULL) {
+      channel->queued_last->next = transfer;
+    } else {
+      channel->queued_first = transfer;
+    }
+    channel->queued_last = transfer;
+    channel->queued++;
+    pthread_cond_signal(&engine->work);
+  }
+  pthread_mutex_unlock(&engine->mutex);
+  return status;
+}
+
+void bl_nccl_channel_abort(bl_nccl_channel_t *channel, bl_status_t cause, const char *why) {
+  pthread_mutex_lock(&channel->engine->mutex);
+  bl__nccl_event(channel, BL_NCCL_EVENT_CANCEL, cause, 0, why);
+  pthread_mutex_unlock(&channel->engine->mutex);
+}
+
+void bl_nccl_channel_close(bl_nccl_channel_t *channel) {
+  if (channel == NULL) {
+    return;
+  }
+  bl_nccl_engine_t *engine = channel->engine;
+  bl_nccl_channel_abort(channel, BL_CANCELLED, "closed");
+  pthread_mutex_lock(&engine->mutex);
+  while ((!channel->ended && channel->life.state != BL_NCCL_STUCK) || channel->telling || channel->calling) {
+    (void)bl__nccl_wait(&engine->changed, &engine->mutex, UINT64_MAX);
+  }
+  bool dead = channel->ended;
+  bl_nccl_channel_t **at = &engine->first;
+  while (dead && *at != channel) {
+    at = &(*at)->next;
+  }
+  if (dead) {
+    *at = channel->next;
+  }
+  pthread_mutex_unlock(&engine->mutex);
+  if (dead) {
+    if (channel->aborts) {
+      pthread_join(channel->abort_thread, NULL);
+    }
+    free(channel);
+  }
+}
+
+bl_nccl_state_t bl_nccl_channel_state(bl_nccl_channel_t *channel, bl_error_t *err) {
+  pthread_mutex_lock(&channel->engine->mutex);
+  bl_nccl_state_t state = channel->life.state;
+  if (err != NULL) {
+    *err = channel->err;
+  }
+  pthread_mutex_unlock(&channel->engine->mutex);
+  return state;
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datapath/nccl/engine.h"
+
+#include "datapath/nccl/engine_core.h"
+#include "sys/clock.h"
+#include "sys/thread.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MOVES_NS  (UINT64_C(20) * 1000)  // between two looks at what moves: a transfer takes longer
+#define WAITS_NS  (UINT64_C(100) * 1000) // after many looks in which nothing happened
+#define LOOKS     256u
+#define LISTEN_NS (UINT64_C(100) * BL_NS_PER_MS)
+
+// The pace of the slowest way to notice that anybody needs.
+static bl__nccl_pace_t step_all(bl_nccl_engine_t *engine) {
+  bl__nccl_pace_t pace = BL__NCCL_IDLE;
+  // Channels come at the end and go only when they have ended, which is the last thing said about them here.
+  for (bl_nccl_channel_t *channel = engine->first, *next; channel != NULL; channel = next) {
+    bl__nccl_pace_t own = channel->ended ? BL__NCCL_IDLE : bl__nccl_step(channel);
+    next = channel->next;
+    pace = own > pace ? own : pace;
+  }
+  return pace;
+}
+
+static void *launch(void *argument) {
+  bl_nccl_engine_t *engine = argument;
+  bl_thread_set_name("nccl");
+  bl_thread_unpin();
+  unsigned quiet = 0;
+  pthread_mutex_lock(&engine->mutex);
+  while (!engine->ending) {
+    bl__nccl_pace_t pace = step_all(engine);
+    uint64_t pause_ns = UINT64_MAX;
+    quiet = pace == BL__NCCL_MOVES ? 0 : quiet + 1;
+    if (pace == BL__NCCL_MOVES) {
+      continue;
+    }
+    if (pace == BL__NCCL_WAITS) {
+      pause_ns = quiet < LOOKS ? MOVES_NS : WAITS_NS;
+    } else if (pace == BL__NCCL_LISTENS) {
+      pause_ns = LISTEN_NS;
+    }
+    (void)bl__nccl_wait(&engine->work, &engine->mutex,
+                        pause_ns == UINT64_MAX ? UINT64_MAX : bl_clock_now_ns() + pause_ns);
+  }
+  pthread_mutex_unlock(&engine->mutex);
+  return NULL;
+}
+
+static void *watch(void *argument) {
+  bl_nccl_engine_t *engine = argument;
+  bl_thread_set_name("nccl-watchdog");
+  bl_thread_unpin();
+  pthread_mutex_lock(&engine->mutex);
+  while (!engine->ending) {
+    uint64_t now_ns = bl_clock_now_ns(), due_ns = UINT64_MAX;
+    bl_nccl_channel_t *late = NULL;
+    for (bl_nccl_channel_t *channel = engine->first; channel != NULL; channel = channel->next) {
+      if (channel->life.deadline_ns <= now_ns) {
+        late = channel;
+        break;
+      }
+      due_ns = channel->life.deadline_ns < due_ns ? channel->life.deadline_ns : due_ns;
+    }
+    if (late != NULL) {
+      bl__nccl_tick(late, now_ns); // the list may be another one after it
+    } else {
+      (void)bl__nccl_wait(&engine->clock, &engine->mutex, due_ns);
+    }
+  }
+  pthread_mutex_unlock(&engine->mutex);
+  return NULL;
+}
+
+bl_status_t bl_nccl_engine_create(const bl_nccl_engine_options_t *options, bl_nccl_engine_t **out, bl_error_t *err) {
+  bl_nccl_engine_t *engine = calloc(1, sizeof *engine);
+  if (engine == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the NCCL path");
+  }
+  bl_nccl_life_t life;
+  bl_nccl_life_init(&life, &options->deadlines);
+  *engine = (bl_nccl_engine_t){.api = options->api,
+                               .deadlines = life.deadlines,
+                               .max_ctas = options->max_ctas != 0 ? options->max_ctas : BL_NCCL_MAX_CTAS,
+                               .on_stuck = options->on_stuck,
+                               .context = options->context};
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_mutex_init(&engine->mutex, NULL);
+  pthread_cond_init(&engine->work, &monotonic);
+  pthread_cond_init(&engine->clock, &monotonic);
+  pthread_cond_init(&engine->changed, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  bool launches = pthread_create(&engine->launcher, NULL, launch, engine) == 0;
+  if (launches && pthread_create(&engine->watchdog, NULL, watch, engine) == 0) {
+    *out = engine;
+    return BL_OK;
+  }
+  if (launches) {
+    pthread_mutex_lock(&engine->mutex);
+    engine->ending = true;
+    pthread_cond_signal(&engine->work);
+    pthread_mutex_unlock(&engine->mutex);
+    pthread_join(engine->launcher, NULL);
+  }
+  free(engine);
+  return bl_error_set(err, BL_EXHAUSTED, "the system gives no threads for the NCCL path");
+}
+
+void bl_nccl_engine_destroy(bl_nccl_engine_t *engine) {
+  if (engine == NULL) {
+    return;
+  }
+  pthread_mutex_lock(&engine->mutex);
+  bool stuck = engine->first != NULL;
+  engine->ending = true;
+  pthread_cond_signal(&engine->work);
+  pthread_cond_signal(&engine->clock);
+  pthread_mutex_unlock(&engine->mutex);
+  if (stuck) {
+    return; // a channel of it is stuck: its threads may be too, and the process ends
+  }
+  pthread_join(engine->launcher, NULL);
+  pthread_join(engine->watchdog, NULL);
+  pthread_cond_destroy(&engine->work);
+  pthread_cond_destroy(&engine->clock);
+  pthread_cond_destroy(&engine->changed);
+  pthread_mutex_destroy(&engine->mutex);
+  free(engine);
+}
+
+const bl_nccl_api_t *bl_nccl_engine_api(const bl_nccl_engine_t *engine) {
+  return engine->api;
+}
+
+bl_status_t bl_nccl_engine_new_id(bl_nccl_engine_t *engine, uint8_t id[BL_NCCL_ID_BYTES], bl_error_t *err) {
+  char text[BL_NCCL_TEXT_BYTES] = "";
+  if (engine->api->new_id(engine->api, id, text) != BL_NCCL_DONE) {
+    return bl_error_set(err, BL_IO, "NCCL gives no unique id: %s", text);
+  }
+  return BL_OK;
+}
+
+size_t bl_nccl_engine_look(bl_nccl_engine_t *engine, bl_nccl_look_t *looks, size_t capacity) {
+  size_t count = 0;
+  pthread_mutex_lock(&engine->mutex);
+  for (const bl_nccl_channel_t *channel = engine->first; channel != NULL; channel = channel->next) {
+    if (count++ < capacity) {
+      bl_nccl_look_t *look = &looks[count - 1];
+      *look = (bl_nccl_look_t){.state = channel->life.state,
+                               .queued = channel->queued,
+                               .in_flight = channel->life.in_flight,
+                               .since_ns = channel->life.since_ns};
+      snprintf(look->name, sizeof look->name, "%s", channel->name);
+    }
+  }
+  pthread_mutex_unlock(&engine->mutex);
+  return count;
+}
+
+bl_nccl_counters_t bl_nccl_engine_counters(bl_nccl_engine_t *engine) {
+  pthread_mutex_lock(&engine->mutex);
+  bl_nccl_counters_t counters = engine->counters;
+  pthread_mutex_unlock(&engine->mutex);
+  return counters;
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of one two-rank communicator as a state machine: what may be done with it when, how long each step may take,
+// and when it must be aborted. Events and times go in, at most one thing to do comes out.
+//
+//   NONE -> CREATING -> READY <-> IN_USE          every step with a deadline
+//              |          |         |
+//              +----------+---------+--> ABORTING -> DEAD          a failure, a deadline, or the owner's wish
+//                                            |         ^
+//                                            +-> STUCK-+           the abort itself does not return
+//
+// A communicator is never finished politely: that waits for the peer, which may be gone. It is aborted, when idle too.
+// What was launched counts as over only once it is over, or once the abort has returned: until then it may touch memory.
+// STUCK means that memory of this process may be touched for ever: the process has to end.
+//
+// Pure: no clock, no thread, no NCCL. Thread: the caller serializes.
+#ifndef BALLAST_DATAPATH_NCCL_LIFE_H
+#define BALLAST_DATAPATH_NCCL_LIFE_H
+
+#include "base/status.h"
+#include "datapath/nccl/api.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// X(identifier, name)
+#define BL_NCCL_STATE_TABLE(X)                                                                                         \
+  X(BL_NCCL_NONE, "none")                                                                                              \
+  X(BL_NCCL_CREATING, "creating")                                                                                      \
+  X(BL_NCCL_READY, "ready")                                                                                            \
+  X(BL_NCCL_IN_USE, "in use")                                                                                          \
+  X(BL_NCCL_ABORTING, "aborting")                                                                                      \
+  X(BL_NCCL_STUCK, "stuck")                                                                                            \
+  X(BL_NCCL_DEAD, "dead")
+
+typedef enum bl_nccl_state {
+#define X(identifier, name) identifier,
+  BL_NCCL_STATE_TABLE(X)
+#undef X
+      BL_NCCL_STATES
+} bl_nccl_state_t;
+const char *bl_nccl_state_name(bl_nccl_state_t state); // "in use"; never NULL
+
+typedef enum bl_nccl_event {
+  BL_NCCL_EVENT_CREATE,   // make it
+  BL_NCCL_EVENT_CREATED,  // it is made
+  BL_NCCL_EVENT_LAUNCHED, // a transfer of `bytes` was given to it
+  BL_NCCL_EVENT_OVER,     // the oldest transfer is over
+  BL_NCCL_EVENT_FAILED,   // a call or the communicator failed, with `cause`
+  BL_NCCL_EVENT_CANCEL,   // its owner wants no more of it, with `cause`
+  BL_NCCL_EVENT_ABORTED,  // the abort has returned
+  BL_NCCL_EVENT_TICK,     // time has passed
+  BL_NCCL_EVENTS
+} bl_nccl_event_t;
+
+typedef enum bl_nccl_act {
+  BL_NCCL_ACT_NONE,
+  BL_NCCL_ACT_CREATE,     // call for it, then poll until CREATED or FAILED
+  BL_NCCL_ACT_TELL_READY, // transfers may be given to it
+  BL_NCCL_ACT_ABORT,      // no more calls; abort it on another thread, then ABORTED
+  BL_NCCL_ACT_TELL_DEAD,  // everything that was launched has ended with `cause`
+  BL_NCCL_ACT_TELL_STUCK, // the process has to end
+} bl_nccl_act_t;
+
+typedef struct bl_nccl_deadlines { // 0: BL_NCCL_*_NS below
+  uint64_t create_ns;              // to be made, by both ranks
+  uint64_t transfer_ns;            // of one transfer, beside its bytes
+  uint64_t bytes_per_second;       // the slowest that still counts as moving
+  uint64_t abort_ns;               // of the abort
+} bl_nccl_deadlines_t;
+
+#define BL_NCCL_CREATE_NS        (UINT64_C(60) * 1000000000)
+#define BL_NCCL_TRANSFER_NS      (UINT64_C(5) * 1000000000)
+#define BL_NCCL_BYTES_PER_SECOND UINT64_C(50000000) // a slow socket; NVLink moves a thousand times that
+#define BL_NCCL_ABORT_NS         (UINT64_C(5) * 1000000000)
+
+typedef struct bl_nccl_life {
+  bl_nccl_deadlines_t deadlines;
+  bl_nccl_state_t state;
+  bl_status_t cause;    // of ABORTING, STUCK and DEAD; BL_OK before
+  bool late;            // the cause is a deadline
+  uint64_t deadline_ns; // of the state; UINT64_MAX: none
+  uint64_t since_ns;    // in the state; in use: of the oldest transfer
+  uint32_t first, in_flight;
+  uint64_t bytes[BL_NCCL_IN_FLIGHT]; // of what was launched, a ring from `first`
+} bl_nccl_life_t;
+
+void bl_nccl_life_init(bl_nccl_life_t *life, const bl_nccl_deadlines_t *deadlines); // NULL: all as above
+// `cause` of FAILED and CANCEL, `bytes` of LAUNCHED. An event that means nothing in the state changes nothing.
+bl_nccl_act_t bl_nccl_life_on(bl_nccl_life_t *life, bl_nccl_event_t event, uint64_t now_ns, bl_status_t cause,
+                              uint64_t bytes);
+// Whether a transfer may be launched now.
+bool bl_nccl_life_takes(const bl_nccl_life_t *life);
+
+#endif
