@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stage_core.h"
+
+#include "sys/log.h"
+#include "sys/thread.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void bl__configuration_drop(bl_stage_t *stage) {
+  bl__plans_drop(stage);
+  bl_vote_cleanup(&stage->vote);
+  bl_vote_cleanup(&stage->commit_vote);
+  free(stage->context);
+  stage->context = NULL;
+  stage->connected = false;
+  stage->connect_dropped = stage->connecting; // ended by the hub's end
+  if (stage->saver != NULL) {
+    bl_saver_forget(stage->saver);
+  }
+}
+
+static void configure_work(bl_task_t *task) {
+  bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
+  bl__work_t *work = &stage->configure;
+  bl_error_clear(&work->err);
+  bl__plans_bury(stage);
+  bl_engine_destroy(stage->old_engine);
+  stage->old_engine = NULL;
+  bl_thread_flush_denormals();
+  bl_engine_options_t options = {.job = stage->job,
+                                 .job_bytes = stage->job_bytes,
+                                 .resume = stage->resume,
+                                 .resume_digest = stage->resume_digest,
+                                 .stage = stage->rank,
+                                 .first_core = stage->options.first_core,
+                                 .core_tokens = stage->options.core_tokens,
+                                 .unix_path = stage->options.unix_path,
+                                 .tcp_host = stage->options.tcp_host,
+                                 .tcp_advertise = stage->options.tcp_advertise,
+                                 .tls = stage->options.tls,
+                                 .plaintext_ok = stage->options.plaintext_ok};
+  bl_engine_t *engine;
+  if (bl_engine_create(&options, &engine, &work->err) == BL_OK) {
+    stage->made_engine = engine;
+  }
+}
+
+// Room for votes and contexts, so that steps do not allocate.
+static bl_status_t make_room(bl_stage_t *stage, bl_error_t *err) {
+  const bl_engine_t *engine = stage->engine;
+  uint32_t losses = engine->training.schedule->micro_batches, devices = engine->training.stage_count;
+  bl_status_t status = bl_vote_init(&stage->vote, losses, engine->parameter_count, devices);
+  if (status == BL_OK) {
+    status = bl_vote_init(&stage->commit_vote, losses, engine->parameter_count, devices);
+  }
+  stage->context = calloc(engine->training.model.seq, sizeof *stage->context);
+  return status == BL_OK && stage->context != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for votes");
+}
+
+static void configure_done(bl_task_t *task) {
+  bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
+  bl_error_t *err = &stage->configure.err;
+  free(stage->job);
+  free(stage->resume);
+  stage->job = NULL;
+  stage->resume = NULL;
+  stage->engine = stage->made_engine; // NULL when it failed
+  stage->made_engine = NULL;
+  if (err->status == BL_OK && make_room(stage, err) != BL_OK) {
+    stage->old_engine = stage->engine;
+    stage->engine = NULL;
+  }
+  bool well = err->status == BL_OK;
+  bl_stage_step_configure_ended(&stage->step, well, well ? stage->engine->applied : 0);
+  if (err->status != BL_OK) {
+    bl_log(BL_LOG_ERROR, "cannot be configured as stage %u: %s", stage->rank, err->text);
+  } else {
+    bl_log_context("stage=%u", stage->rank);
+    bl_log(BL_LOG_INFO, "configured: %u slots of %lu bytes, %u edge buffers, %s", stage->engine->slots.count,
+           stage->engine->slot_bytes, stage->engine->edge_count, stage->engine->ops->describe(stage->engine->compute));
+  }
+  if (stage->options.observer.configured != NULL) {
+    stage->options.observer.configured(stage->options.observer.context, err);
+  }
+}
+
+void bl__configuration_init(bl_stage_t *stage) {
+  stage->configure.stage = stage;
+  bl_task_init(&stage->configure.task, configure_work, configure_done);
+}
+
+bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
+                                       const bl_stage_configuration_t *configuration, bl_error_t *err) {
+  char *job = strdup(configuration->job), *resume = strdup(configuration->resume);
+  bl_stage_decision_t decision = BL_STAGE_REFUSE;
+  if (job == NULL || resume == NULL) {
+    (void)bl__stage_refuse(err, BL_EXHAUSTED, "no memory for the job");
+  } else if (stage->preparing) {
+    (void)bl__stage_refuse(err, BL_EXHAUSTED, "a plan is being prepared: ask again");
+  } else {
+    decision = bl_stage_step_configure(&stage->step, driver, configuration->digest, err);
+  }
+  if (decision == BL_STAGE_BEGIN && bl_saver_is_busy(stage->saver)) {
+    bl_stage_step_configure_ended(&stage->step, false, 0);
+    decision = bl__stage_refuse(err, BL_EXHAUSTED, "still writing a checkpoint of the configuration before");
+  }
+  if (decision != BL_STAGE_BEGIN) {
+    free(job);
+    free(resume);
+    return decision;
+  }
+  bl__configuration_drop(stage);
+  stage->old_engine = stage->engine;
+  stage->engine = NULL;
+  stage->job = job;
+  stage->job_bytes = strlen(job);
+  stage->resume = resume;
+  stage->resume_digest = configuration->resume_digest;
+  stage->rank = configuration->rank;
+  bl_worker_submit(stage->worker, &stage->configure.task);
+  return BL_STAGE_BEGIN;
+}
+
+bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err) {
+  if (bl_saver_is_busy(stage->saver) || stage->preparing) {
+    return bl__stage_refuse(err, BL_EXHAUSTED,
+                            stage->preparing ? "a plan is being prepared: ask again" : "still writing a checkpoint");
+  }
+  bl_stage_decision_t decision = bl_stage_step_release(&stage->step, driver, err);
+  if (decision == BL_STAGE_ANSWER) {
+    bl__configuration_drop(stage);
+    bl__plans_bury(stage);
+    bl_engine_destroy(stage->engine);
+    stage->engine = NULL;
+    bl_log(BL_LOG_INFO, "released");
+  }
+  return decision;
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stage_core.h"
+
+#include "sys/log.h"
+
+// On the data path's thread.
+static void peers_connected(void *user, bl_status_t status, const bl_error_t *err) {
+  bl_stage_t *stage = user;
+  bl_error_clear(&stage->connect_error);
+  if (status != BL_OK) {
+    stage->connect_error = *err;
+  }
+  bl_loop_post(stage->loop, &stage->connect_message);
+}
+
+static void connect_done(bl_message_t *message) {
+  bl_stage_t *stage = BL_MESSAGE_OWNER(message, bl_stage_t, connect_message);
+  if (stage->connect_dropped) {
+    (void)bl_error_set(&stage->connect_error, BL_CANCELLED, "the configuration that was to be connected has gone");
+  }
+  stage->connecting = false;
+  stage->connected = stage->connect_error.status == BL_OK;
+  if (!stage->connected && !stage->connect_dropped) {
+    bl_log(BL_LOG_ERROR, "data path: %s", stage->connect_error.text);
+  }
+  stage->connect_dropped = false;
+  if (stage->options.observer.connected != NULL) {
+    stage->options.observer.connected(stage->options.observer.context, &stage->connect_error);
+  }
+}
+
+void bl__peers_init(bl_stage_t *stage) {
+  stage->connect_message.handle = connect_done;
+}
+
+static bl_status_t check_peers(const bl_stage_t *stage, const bl_hub_peer_t *peers, size_t count, bl_error_t *err) {
+  uint32_t needed[BL_HUB_MAX_PEERS];
+  uint32_t needed_count = bl_engine_peers(stage->engine, needed, BL_HUB_MAX_PEERS);
+  for (uint32_t i = 0; i < needed_count && i < BL_HUB_MAX_PEERS; i++) {
+    bool given = false;
+    for (size_t k = 0; k < count; k++) {
+      given = given || peers[k].stage == (int32_t)needed[i];
+    }
+    if (!given) {
+      return bl_error_set(err, BL_INVALID, "stage %u exchanges tensors with stage %u, which is not among the peers",
+                          stage->engine->stage, needed[i]);
+    }
+  }
+  return BL_OK;
+}
+
+bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, const bl_hub_peer_t *peers, size_t count,
+                                     bl_path_t path, uint64_t deadline_ns, bl_error_t *err) {
+  bl_stage_decision_t decision = bl_stage_step_connect(&stage->step, driver, err);
+  if (decision != BL_STAGE_ANSWER) {
+    return decision;
+  }
+  if (stage->connecting) {
+    return BL_STAGE_WAIT;
+  }
+  if (check_peers(stage, peers, count, err) != BL_OK) {
+    return BL_STAGE_REFUSE;
+  }
+  stage->connecting = true;
+  if (bl_hub_connect(stage->engine->hub, peers, count, path, deadline_ns, peers_connected, stage, err) != BL_OK) {
+    stage->connecting = false;
+    return BL_STAGE_REFUSE;
+  }
+  return BL_STAGE_BEGIN;
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files that make up the service ballast.v1.Stage share: its state, and who answers what.
+//
+//   service_wire.c   life, methods, the end
+//   setup_wire.c     Takeover, Configure, Connect, PreparePlan, Release
+//   attempts_wire.c  Run, Commit, Abort
+//   saving_wire.c    Snapshot, WriteSnapshot
+//   status_wire.c    Status
+//   trace_wire.c     Trace
+//
+// The functions of the observer answer the calls that wait. Thread: the loop's.
+#ifndef BALLAST_STAGE_SERVICE_SERVICE_CORE_WIRE_H
+#define BALLAST_STAGE_SERVICE_SERVICE_CORE_WIRE_H
+
+#include "service_wire.h"
+
+#include "followed.h"
+#include "plan_notes_wire.h"
+#include "state_wire.h"
+#include "waiters.h"
+
+#include "ballast/v1/stage.pb-c.h"
+
+struct bl_service {
+  bl_stage_t *stage;
+  bl_service_stop_fn stop;
+  void *context;
+  bl_board_t *board; // NULL: nobody measures
+  bl_plan_notes_t notes;
+  uint64_t preparing_version;
+  bl_policy_forward_t *forward; // NULL: none
+  bl_waiters_t configuring, connecting, preparing, running, committing, aborting, copying, writing;
+  bl_followed_t followed;
+};
+
+// service_wire.c
+bl_driver_id_t bl__service_identity(const Ballast__V1__DriverIdentity *driver);
+// A call of this driver has come. Whether it is the one that this stage follows is what counts.
+void bl__service_hear(bl_service_t *self, const Ballast__V1__DriverIdentity *driver);
+
+// setup_wire.c
+void bl__handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_connect(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_prepare_plan(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__service_configured(void *context, const bl_error_t *err);
+void bl__service_connected(void *context, const bl_error_t *err);
+void bl__service_prepared(void *context, const bl_error_t *err);
+
+// attempts_wire.c
+void bl__handle_run(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_commit(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_abort(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__service_ran(void *context, bl_stage_outcome_t outcome, const bl_error_t *err);
+void bl__service_committed(void *context);
+
+// saving_wire.c
+void bl__handle_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_write_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__service_copied(void *context);
+void bl__service_written(void *context, const bl_error_t *err);
+
+// status_wire.c
+void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+
+// trace_wire.c
+void bl__handle_trace(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+
+#endif

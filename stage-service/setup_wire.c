@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service_core_wire.h"
+
+#include "sys/clock.h"
+
+#include <string.h>
+
+#define CONNECT_DEADLINE_NS (30ull * BL_NS_PER_S)
+
+void bl__handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__TakeoverRequest *request = (const Ballast__V1__TakeoverRequest *)input;
+  Ballast__V1__TakeoverResponse output = BALLAST__V1__TAKEOVER_RESPONSE__INIT;
+  bl_driver_id_t before = bl_stage_step(self->stage)->driver;
+  output.accepted = bl_stage_takeover(self->stage, bl__service_identity(request->driver), request->run);
+  if (output.accepted && !bl_driver_id_equal(before, bl__service_identity(request->driver))) {
+    bl_followed_take(&self->followed, request->run, request->address);
+  }
+  bl__service_hear(self, request->driver);
+  if (output.accepted && self->forward != NULL) {
+    bl_policy_forward_learn(self->forward, "", request->address); // one driver at a time
+  }
+  bl_state_wire_t state;
+  bl_state_to_wire(self->stage, &state);
+  state.message.plans = bl_plan_notes_list(&self->notes, bl_stage_step(self->stage), &state.message.n_plans);
+  output.state = &state.message;
+  bl_rpc_call_reply(call, &output.base);
+}
+
+// ---- configuration
+
+static void reply_configured(bl_service_t *self, bl_rpc_call_t *call, bl_waiters_t *waiters) {
+  const bl_engine_t *engine = bl_stage_engine(self->stage);
+  Ballast__V1__ConfigureResponse output = BALLAST__V1__CONFIGURE_RESPONSE__INIT;
+  bl_memory_wire_t memory;
+  bl_memory_to_wire(&engine->account, &memory);
+  output.memory = memory.pointers;
+  output.n_memory = BL_MEMORY_TAGS;
+  output.unix_address = (char *)bl_hub_unix_address(engine->hub);
+  output.tcp_address = (char *)bl_hub_tcp_address(engine->hub);
+  output.token = (ProtobufCBinaryData){.data = (uint8_t *)bl_hub_token(engine->hub), .len = BL_HUB_TOKEN_BYTES};
+  output.instruction_set = (char *)engine->ops->describe(engine->compute);
+  output.slot_bytes = engine->slot_bytes;
+  output.machine = (char *)bl_hub_machine(engine->hub);
+  if (call != NULL) {
+    bl_rpc_call_reply(call, &output.base);
+  } else {
+    bl_waiters_reply(waiters, &output.base);
+  }
+}
+
+void bl__service_configured(void *context, const bl_error_t *err) {
+  bl_service_t *self = context;
+  if (err->status != BL_OK) {
+    bl_waiters_fail(&self->configuring, err);
+  } else {
+    reply_configured(self, NULL, &self->configuring);
+  }
+}
+
+void bl__handle_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__ConfigureRequest *request = (const Ballast__V1__ConfigureRequest *)input;
+  bl_error_t err = {0};
+  if (request->stage < 0) {
+    (void)bl_error_set(&err, BL_INVALID, "stage %d: not a stage number", request->stage);
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  bl_stage_configuration_t configuration = {.job = request->job,
+                                            .rank = (uint32_t)request->stage,
+                                            .resume = request->resume,
+                                            .resume_digest = request->resume_digest,
+                                            .digest = request->digest};
+  switch (bl_stage_configure(self->stage, bl__service_identity(request->driver), &configuration, &err)) {
+  case BL_STAGE_REFUSE:
+    bl_rpc_call_fail(call, &err);
+    break;
+  case BL_STAGE_ANSWER:
+    reply_configured(self, call, NULL);
+    break;
+  case BL_STAGE_WAIT:
+  case BL_STAGE_BEGIN:
+    bl_waiters_add(&self->configuring, call);
+    break;
+  }
+}
+
+void bl__handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__ReleaseRequest *request = (const Ballast__V1__ReleaseRequest *)input;
+  bl_error_t err = {0};
+  if (bl_stage_release(self->stage, bl__service_identity(request->driver), &err) == BL_STAGE_REFUSE) {
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  Ballast__V1__ReleaseResponse output = BALLAST__V1__RELEASE_RESPONSE__INIT;
+  bl_rpc_call_reply(call, &output.base);
+}
+
+// ---- data paths
+
+void bl__service_connected(void *context, const bl_error_t *err) {
+  bl_service_t *self = context;
+  if (err->status != BL_OK) {
+    bl_waiters_fail(&self->connecting, err);
+    return;
+  }
+  bl_paths_wire_t paths;
+  bl_paths_to_wire(bl_stage_engine(self->stage)->hub, &paths);
+  Ballast__V1__ConnectResponse output = BALLAST__V1__CONNECT_RESPONSE__INIT;
+  output.paths = paths.pointers;
+  output.n_paths = paths.count;
+  bl_waiters_reply(&self->connecting, &output.base);
+}
+
+static bl_status_t read_peers(const Ballast__V1__ConnectRequest *request, bl_hub_peer_t *peers, bl_path_t *path,
+                              bl_error_t *err) {
+  if (request->n_peers > BL_HUB_MAX_PEERS) {
+    return bl_error_set(err, BL_INVALID, "%zu peers, the most is %d", request->n_peers, BL_HUB_MAX_PEERS);
+  }
+  if (!bl_path_parse(request->data_path[0] == '\0' ? "auto" : request->data_path, path)) {
+    return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm or tcp", request->data_path);
+  }
+  for (size_t i = 0; i < request->n_peers; i++) {
+    const Ballast__V1__Peer *peer = request->peers[i];
+    if (peer->token.len != BL_HUB_TOKEN_BYTES) {
+      return bl_error_set(err, BL_INVALID, "token of stage %d has %zu bytes, not %d", peer->stage, peer->token.len,
+                          BL_HUB_TOKEN_BYTES);
+    }
+    peers[i] = (bl_hub_peer_t){.stage = peer->stage,
+                               .unix_address = peer->unix_address,
+                               .tcp_address = peer->tcp_address,
+                               .machine = peer->machine};
+    memcpy(peers[i].token, peer->token.data, BL_HUB_TOKEN_BYTES);
+  }
+  return BL_OK;
+}
+
+void bl__handle_connect(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__ConnectRequest *request = (const Ballast__V1__ConnectRequest *)input;
+  bl_error_t err = {0};
+  bl_hub_peer_t peers[BL_HUB_MAX_PEERS];
+  bl_path_t path;
+  if (read_peers(request, peers, &path, &err) != BL_OK ||
+      bl_stage_connect(self->stage, bl__service_identity(request->driver), peers, request->n_peers, path,
+                       bl_clock_now_ns() + CONNECT_DEADLINE_NS, &err) == BL_STAGE_REFUSE) {
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  bl_waiters_add(&self->connecting, call);
+}
+
+// ---- plans
+
+// To one call, or with call NULL to all that wait: prepared, refused for good, or not possible now.
+static void reply_prepared(bl_service_t *self, bl_rpc_call_t *call, uint64_t version, const bl_error_t *err) {
+  Ballast__V1__PreparePlanResponse output = BALLAST__V1__PREPARE_PLAN_RESPONSE__INIT;
+  if (err->status != BL_OK) {
+    if (!bl_stage_has_refused(self->stage, version) || err->status == BL_FENCED) {
+      if (call != NULL) {
+        bl_rpc_call_fail(call, err);
+      } else {
+        bl_waiters_fail(&self->preparing, err);
+      }
+      return;
+    }
+    output.status = bl_status_grpc_code(err->status);
+    output.refusal = (char *)err->text;
+  }
+  if (call != NULL) {
+    bl_rpc_call_reply(call, &output.base);
+  } else {
+    bl_waiters_reply(&self->preparing, &output.base);
+  }
+}
+
+void bl__service_prepared(void *context, const bl_error_t *err) {
+  bl_service_t *self = context;
+  if (err->status == BL_OK) {
+    bl_plan_notes_keep(&self->notes, bl_stage_step(self->stage));
+  }
+  reply_prepared(self, NULL, self->preparing_version, err);
+}
+
+void bl__handle_prepare_plan(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__PreparePlanRequest *request = (const Ballast__V1__PreparePlanRequest *)input;
+  bl_executor_plan_request_t plan = {.version = request->version,
+                                     .digest = request->digest,
+                                     .kind = (bl_run_kind_t)request->kind,
+                                     .policy = bl_plan_policy(request),
+                                     .follows = request->follows,
+                                     .csv = request->schedule,
+                                     .csv_bytes = strlen(request->schedule)};
+  bl_error_t err = {0};
+  if ((unsigned)request->kind >= BL_RUN_KINDS) {
+    (void)bl_error_set(&err, BL_INVALID, "%d is not a kind of run", (int)request->kind);
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  switch (bl_stage_prepare(self->stage, bl__service_identity(request->driver), &plan, &err)) {
+  case BL_STAGE_REFUSE:
+    reply_prepared(self, call, plan.version, &err);
+    break;
+  case BL_STAGE_ANSWER:
+    bl_plan_notes_offer(&self->notes, request);
+    bl_plan_notes_keep(&self->notes, bl_stage_step(self->stage));
+    reply_prepared(self, call, plan.version, &err);
+    break;
+  case BL_STAGE_BEGIN:
+    bl_plan_notes_offer(&self->notes, request);
+    self->preparing_version = plan.version;
+    // fall through
+  case BL_STAGE_WAIT:
+    bl_waiters_add(&self->preparing, call);
+    break;
+  }
+}

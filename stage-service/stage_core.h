@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files that make up a stage share: its state, and who does what.
+//
+//   stage.c          life, drivers, checkpoints, views
+//   configuration.c  the engine: configure, release
+//   peers.c          the data paths to other stages
+//   plans.c          the plans that are kept, and the next one made ready
+//   attempts.c       runs, commits, aborts
+//
+// Thread: the loop's, but for the functions of tasks that say otherwise.
+#ifndef BALLAST_STAGE_SERVICE_STAGE_CORE_H
+#define BALLAST_STAGE_SERVICE_STAGE_CORE_H
+
+#include "stage.h"
+
+#include "loop/timer.h"
+#include "loop/worker.h"
+#include "prepared.h"
+
+#define BL__STAGE_PLANS (BL_RUN_KINDS * BL_STAGE_PLANS) // what the step machine keeps
+
+// A piece of work on the compute thread, and its outcome. One of each noun at a time: the step machine sees to it.
+typedef struct bl__work {
+  bl_task_t task;
+  bl_stage_t *stage;
+  bl_error_t err;
+} bl__work_t;
+
+struct bl_stage {
+  bl_stage_step_t step;
+  bl_stage_options_t options;
+  bl_loop_t *loop;
+  bl_worker_t *worker;
+  uint64_t incarnation;
+  bl_engine_t *engine;
+  bool connected;
+  bl_prepared_t *plans[BL__STAGE_PLANS];
+  bl_prepared_t *retired[BL__STAGE_PLANS + 1]; // of no use any more; destroyed where waiting for a store does no harm
+  size_t retired_count;
+  const bl_prepared_t *running_plan;
+  bl_vote_t vote, commit_vote; // of step.run, of step.last_commit
+
+  bl__work_t configure;
+  char *job, *resume; // of the configuration under way
+  size_t job_bytes;
+  uint64_t resume_digest; // of this and the present configuration
+  uint32_t rank;
+  bl_engine_t *old_engine;  // freed on the way to the new one
+  bl_engine_t *made_engine; // from configure_work to configure_done
+
+  bl__work_t prepare;
+  bool preparing;
+  bl_driver_id_t plan_driver;              // who asked
+  bl_timer_t *rest;                        // looks whether a driver is still there
+  uint64_t driven_ms;                      // when one asked for something last
+  bl_executor_plan_request_t plan_request; // csv is ours
+  uint64_t plan_replaces;
+  bl_prepared_t *made_plan; // from prepare_work to prepare_done
+
+  bl__work_t run;
+  bl_run_t run_request;
+  uint32_t *context; // tokens of a BL_RUN_GENERATE, [seq]
+  bl_run_progress_t progress;
+
+  bl__work_t commit;
+
+  bl_saver_t *saver;
+
+  bl_message_t connect_message; // from the data path's thread
+  bl_error_t connect_error;
+  bool connecting;
+  bool connect_dropped; // what connects is of a configuration that has gone
+};
+
+// stage.c
+bl_stage_decision_t bl__stage_refuse(bl_error_t *err, bl_status_t status, const char *text);
+// A driver asked for something just now.
+void bl__stage_driven(bl_stage_t *stage);
+
+// configuration.c
+void bl__configuration_init(bl_stage_t *stage);
+// Forgets everything of a configuration but the engine.
+void bl__configuration_drop(bl_stage_t *stage);
+
+// peers.c
+void bl__peers_init(bl_stage_t *stage);
+
+// plans.c
+void bl__plans_init(bl_stage_t *stage);
+bl_prepared_t **bl__plans_find(bl_stage_t *stage, uint64_t version); // NULL: not kept
+// Those that the step machine no longer knows (it forgets an older one when a newer one runs).
+void bl__plans_drop_forgotten(bl_stage_t *stage);
+void bl__plans_drop(bl_stage_t *stage); // all
+// Destroys what was dropped: on the compute thread or while it rests, where waiting for a store does no harm.
+void bl__plans_bury(bl_stage_t *stage);
+
+// attempts.c
+void bl__attempts_init(bl_stage_t *stage);
+
+#endif

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service_core_wire.h"
+
+#include "sys/clock.h"
+
+#include <stdio.h>
+
+#define WAITS 16
+
+// What a running stage is doing: progress through its operations, and what it waits for.
+static void describe_run(const bl_stage_t *stage, Ballast__V1__StageStatusResponse *output, char cell[BL_OP_TEXT]) {
+  const bl_executor_plan_t *plan = bl_stage_running_plan(stage);
+  if (plan == NULL) {
+    return;
+  }
+  uint32_t done = atomic_load(&bl_stage_progress(stage)->done);
+  output->operations_done = done;
+  output->operations_total = (uint32_t)plan->stage.op_count;
+  if (bl_stage_step(stage)->phase == BL_STAGE_RUNNING && done < plan->stage.op_count) {
+    output->operation = (char *)bl_op_format(plan->stage.ops[done].op, cell);
+  }
+}
+
+// The wait for a core that other stages of this machine have; returns how many there are, 0 or 1.
+static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_hub_wait_t *wait) {
+  const bl_run_progress_t *progress = bl_stage_progress(stage);
+  const uint64_t since_ns = atomic_load(&progress->core_since_ns);
+  if (since_ns == 0 || engine->core_tokens == NULL) {
+    return 0;
+  }
+  const uint32_t holder = bl_core_tokens_holder(engine->core_tokens);
+  *wait = (bl_hub_wait_t){
+      .since_ns = since_ns, .peer = -1, .micro_batch = (int32_t)atomic_load(&progress->core_micro_batch)};
+  if (holder < BL_CORE_TOKENS_MEMBERS) {
+    wait->peer = (int32_t)holder;
+    snprintf(wait->what, sizeof wait->what, "a core, which stage %u has", holder);
+  } else {
+    snprintf(wait->what, sizeof wait->what, "a core");
+  }
+  return 1;
+}
+
+// The wait for a store, if the run is in one.
+static bool describe_store_wait(const bl_run_progress_t *progress, Ballast__V1__Wait *message, char what[64]) {
+  uint64_t parked = atomic_load(&progress->parked), since_ns = atomic_load(&progress->waiting_ns);
+  if (parked == 0 || since_ns == 0) {
+    return false;
+  }
+  bool load = (parked >> 62 & 1) != 0;
+  *message = (Ballast__V1__Wait)BALLAST__V1__WAIT__INIT;
+  message->at_store = (int32_t)(parked >> 32 & 0xffff);
+  message->micro_batch = (int32_t)(parked & 0xffffffff);
+  message->peer = -1;
+  message->since_ns = since_ns;
+  snprintf(what, 64, "%s store %d", load ? "load from" : "eviction to", message->at_store);
+  message->what = what;
+  return true;
+}
+
+void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  uint64_t silent_ms = bl_followed_silent_ms(&self->followed); // but for this call
+  bl__service_hear(self, ((const Ballast__V1__StageStatusRequest *)input)->driver);
+  const bl_stage_step_t *step = bl_stage_step(self->stage);
+  const bl_engine_t *engine = bl_stage_engine(self->stage);
+  Ballast__V1__StageStatusResponse output = BALLAST__V1__STAGE_STATUS_RESPONSE__INIT;
+  bl_state_wire_t state;
+  bl_state_to_wire(self->stage, &state);
+  state.message.run = self->followed.run;
+  state.message.driver_address = self->followed.address;
+  state.message.driver_silent_ms = silent_ms;
+  output.state = &state.message;
+  output.phase = (char *)bl_stage_phase_name(step->phase);
+  output.running_step = step->run.step;
+  output.running_attempt = step->run.attempt;
+  output.now_ns = bl_clock_now_ns();
+  char cell[BL_OP_TEXT];
+  bl_memory_wire_t memory;
+  bl_paths_wire_t paths;
+  bl_hub_wait_t waits[WAITS];
+  Ballast__V1__Wait messages[WAITS];
+  Ballast__V1__Wait *pointers[WAITS];
+  char what[64];
+  bl_vote_wire_t vote;
+  if (engine != NULL) {
+    describe_run(self->stage, &output, cell);
+    bl_memory_to_wire(&engine->account, &memory);
+    output.memory = memory.pointers;
+    output.n_memory = BL_MEMORY_TAGS;
+    bl_paths_to_wire(engine->hub, &paths);
+    output.paths = paths.pointers;
+    output.n_paths = paths.count;
+    size_t count = bl_hub_waits(engine->hub, waits, WAITS - 2); // the last two are kept for others
+    output.n_waits = count < WAITS - 2 ? count : WAITS - 2;
+    output.n_waits += core_wait(self->stage, engine, &waits[output.n_waits]);
+    for (size_t i = 0; i < output.n_waits; i++) {
+      messages[i] = (Ballast__V1__Wait)BALLAST__V1__WAIT__INIT;
+      messages[i].what = waits[i].what;
+      messages[i].since_ns = waits[i].since_ns;
+      messages[i].peer = waits[i].peer;
+      messages[i].micro_batch = waits[i].micro_batch;
+      messages[i].at_store = -1;
+      pointers[i] = &messages[i];
+    }
+    if (describe_store_wait(bl_stage_progress(self->stage), &messages[output.n_waits], what)) {
+      pointers[output.n_waits] = &messages[output.n_waits];
+      output.n_waits++;
+    }
+    output.waits = pointers;
+    bl_vote_to_wire(bl_stage_commit_vote(self->stage), &vote);
+    output.counters = &vote.counters;
+  }
+  bl_rpc_call_reply(call, &output.base);
+}
