@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files that make up the service ballast.v1.Driver share: its state, and who answers what.
+//
+//   service_wire.c     life, methods, the end
+//   watching_wire.c    Watch, Acknowledge; whether a commit waits for the recorder
+//   status_wire.c      Status
+//   control_wire.c     Pause, Checkpoint, Stop
+//   generating_wire.c  Generate
+//   tracing_wire.c     Trace
+//   policy_wire.c      SetPolicy, GetPolicy, PolicyHistory
+//
+// Thread: the loop's.
+#ifndef BALLAST_DRIVER_SERVICE_CORE_WIRE_H
+#define BALLAST_DRIVER_SERVICE_CORE_WIRE_H
+
+#include "service_wire.h"
+
+#include "loop/timer.h"
+
+#include "ballast/v1/driver.pb-c.h"
+
+struct bl_driver_service {
+  const char *run;
+  const char *page; // address; NULL or "": none
+  bl_driver_t *driver;
+  struct bl__watcher *watchers;
+  struct bl__tracing *tracings;
+  struct bl__text *text;    // at most one is drawn at a time
+  uint64_t seen, last_step; // revisions
+  uint64_t recorder;        // whose acknowledgement commits wait for; 0: nobody's
+  bl_timer_t *patience;     // runs while the recorder is away and a commit waits for it
+  bool recorder_known;      // else the last commit says who it is
+  bool waiting, ended;
+};
+
+// service_wire.c
+// Ends calls that cannot be served: too early, too late, or given up before they were read.
+bool bl__refuse_early(bl_driver_service_t *service, bl_rpc_call_t *call);
+
+// watching_wire.c
+void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__recorder_stays_away(bl_timer_t *timer, void *context); // of service->patience
+
+// status_wire.c
+void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+
+// control_wire.c
+void bl__handle_pause(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_checkpoint(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+
+// generating_wire.c
+void bl__handle_generate(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+
+// tracing_wire.c
+void bl__handle_trace(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+
+#endif

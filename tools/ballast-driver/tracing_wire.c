@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service_core_wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TRACE_BATCH 512 // events of one message: about 20 KiB
+
+typedef struct bl__tracing {
+  struct bl__tracing *next;
+  bl_driver_service_t *service;
+  bl_rpc_call_t *call;
+  bl_stage_trace_t *traces; // a copy, once collected
+  size_t stages, stage, record;
+} bl__tracing_t;
+
+static void tracing_free(bl__tracing_t *tracing) {
+  for (bl__tracing_t **link = &tracing->service->tracings; *link != NULL; link = &(*link)->next) {
+    if (*link == tracing) {
+      *link = tracing->next;
+      break;
+    }
+  }
+  for (size_t i = 0; tracing->traces != NULL && i < tracing->stages; i++) {
+    free(tracing->traces[i].records);
+  }
+  free(tracing->traces);
+  free(tracing);
+}
+
+static void tracing_feed(bl__tracing_t *tracing);
+
+static void tracing_sent(bl_rpc_call_t *call, void *context) {
+  (void)call;
+  tracing_feed(context);
+}
+
+static void tracing_feed(bl__tracing_t *tracing) {
+  while (tracing->stage < tracing->stages && tracing->record >= tracing->traces[tracing->stage].count) {
+    tracing->stage++;
+    tracing->record = 0;
+  }
+  if (tracing->stage == tracing->stages) {
+    bl_rpc_call_finish(tracing->call, BL_OK, "");
+    tracing_free(tracing);
+    return;
+  }
+  Ballast__V1__TraceEvent events[TRACE_BATCH], *pointers[TRACE_BATCH];
+  const bl_stage_trace_t *trace = &tracing->traces[tracing->stage];
+  Ballast__V1__DriverTraceResponse output = BALLAST__V1__DRIVER_TRACE_RESPONSE__INIT;
+  output.stage = (int32_t)tracing->stage;
+  output.events = pointers;
+  while (output.n_events < TRACE_BATCH && tracing->record < trace->count) {
+    bl_trace_record_t *record = &trace->records[tracing->record++];
+    Ballast__V1__TraceEvent *event = &events[output.n_events];
+    *event = (Ballast__V1__TraceEvent)BALLAST__V1__TRACE_EVENT__INIT;
+    event->name = record->name;
+    event->wait = record->item.wait;
+    event->start_ns = record->item.start_ns;
+    event->end_ns = record->item.end_ns;
+    event->micro_batch = record->item.micro_batch;
+    event->slots_in_use = record->item.slots_in_use;
+    pointers[output.n_events++] = event;
+  }
+  (void)!bl_rpc_call_send(tracing->call, &output.base, tracing_sent, tracing); // cancelled: tracing_gone follows
+}
+
+static bl_status_t copy_traces(bl__tracing_t *tracing, const bl_stage_trace_t *traces, size_t stages) {
+  tracing->traces = calloc(stages + 1, sizeof *tracing->traces);
+  if (tracing->traces == NULL) {
+    return BL_EXHAUSTED;
+  }
+  tracing->stages = stages;
+  for (size_t i = 0; i < stages; i++) {
+    bl_stage_trace_t *copy = &tracing->traces[i];
+    copy->records = malloc((traces[i].count + 1) * sizeof *copy->records);
+    if (copy->records == NULL) {
+      return BL_EXHAUSTED;
+    }
+    copy->count = traces[i].count;
+    if (copy->count > 0) {
+      memcpy(copy->records, traces[i].records, copy->count * sizeof *copy->records);
+    }
+  }
+  return BL_OK;
+}
+
+static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error_t *err, void *context) {
+  bl__tracing_t *tracing = context;
+  bl_error_t failure = *err;
+  if (failure.status == BL_OK && copy_traces(tracing, traces, stages) != BL_OK) {
+    (void)bl_error_set(&failure, BL_EXHAUSTED, "no memory for the trace");
+  }
+  if (failure.status != BL_OK) {
+    bl_rpc_call_fail(tracing->call, &failure);
+    tracing_free(tracing);
+    return;
+  }
+  tracing_feed(tracing);
+}
+
+static void tracing_gone(bl_rpc_call_t *call, void *context) {
+  bl__tracing_t *tracing = context;
+  bl_driver_trace_cancel(tracing->service->driver, tracing);
+  bl_rpc_call_finish(call, BL_CANCELLED, "the reader has gone");
+  tracing_free(tracing);
+}
+
+void bl__handle_trace(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  (void)input;
+  bl_driver_service_t *service = context;
+  if (bl__refuse_early(service, call)) {
+    return;
+  }
+  bl__tracing_t *tracing = calloc(1, sizeof *tracing);
+  if (tracing == NULL) {
+    bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the trace");
+    return;
+  }
+  *tracing = (bl__tracing_t){.next = service->tracings, .service = service, .call = call};
+  service->tracings = tracing;
+  bl_rpc_call_on_cancel(call, tracing_gone, tracing);
+  bl_driver_trace(service->driver, traced, tracing);
+}

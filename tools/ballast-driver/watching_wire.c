@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service_core_wire.h"
+
+#include "messages_wire.h"
+#include "sys/log.h"
+
+#include <stdlib.h>
+
+// How long commits wait for a recorder that has gone to come back, before the run goes on without a record.
+#define RECORDER_PATIENCE_MS 10000
+
+typedef struct bl__watcher {
+  struct bl__watcher *next;
+  bl_driver_service_t *service;
+  bl_rpc_call_t *call;
+  uint64_t sent;         // revision
+  uint64_t record;       // 0: it does not acknowledge
+  uint64_t acknowledged; // revision
+} bl__watcher_t;
+
+// ---- watchers
+
+static void watcher_remove(bl__watcher_t *watcher) {
+  for (bl__watcher_t **link = &watcher->service->watchers; *link != NULL; link = &(*link)->next) {
+    if (*link == watcher) {
+      *link = watcher->next;
+      break;
+    }
+  }
+  free(watcher);
+}
+
+static void watcher_feed(bl__watcher_t *watcher);
+
+static void watcher_sent(bl_rpc_call_t *call, void *context) {
+  (void)call;
+  watcher_feed(context);
+}
+
+static void watcher_feed(bl__watcher_t *watcher) {
+  bl_driver_service_t *service = watcher->service;
+  if (!bl_rpc_call_can_send(watcher->call)) {
+    return;
+  }
+  const bl_event_t *event = bl_journal_after(bl_driver_journal(service->driver), watcher->sent);
+  if (event == NULL) {
+    if (service->ended) {
+      bl_rpc_call_finish(watcher->call, BL_OK, "");
+      watcher_remove(watcher);
+    }
+    return;
+  }
+  Ballast__V1__WatchResponse *message = bl_watch_message_create(service->driver, event);
+  bl_status_t status =
+      message == NULL ? BL_EXHAUSTED : bl_rpc_call_send(watcher->call, &message->base, watcher_sent, watcher);
+  if (status == BL_OK) {
+    watcher->sent = event->revision;
+  } else if (status != BL_CANCELLED) {
+    bl_log(BL_LOG_ERROR, "a watcher could not be told of event %lu", (unsigned long)event->revision);
+    watcher->sent = event->revision;
+  }
+  bl_watch_message_destroy(message);
+}
+
+static void watcher_gone(bl_rpc_call_t *call, void *context) {
+  bl__watcher_t *watcher = context;
+  bl_driver_t *driver = watcher->service->driver;
+  bool ended = watcher->service->ended;
+  bl_rpc_call_finish(call, BL_CANCELLED, "the watcher has gone");
+  watcher_remove(watcher);
+  if (!ended) {
+    bl_driver_poke(driver); // its acknowledgement may be what a commit waits for
+  }
+}
+
+void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_driver_service_t *service = context;
+  const Ballast__V1__WatchRequest *request = (const Ballast__V1__WatchRequest *)input;
+  if (service->driver == NULL || bl_rpc_call_is_cancelled(call)) {
+    (void)bl__refuse_early(service, call);
+    return;
+  }
+  bl__watcher_t *watcher = malloc(sizeof *watcher);
+  if (watcher == NULL) {
+    bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for a watcher");
+    return;
+  }
+  *watcher = (bl__watcher_t){.next = service->watchers,
+                             .service = service,
+                             .call = call,
+                             .sent = request->after_revision,
+                             .record = request->record,
+                             .acknowledged = request->after_revision};
+  service->watchers = watcher;
+  if (request->record != 0) {
+    service->recorder = request->record;
+    service->recorder_known = true;
+  }
+  bl_rpc_call_on_cancel(call, watcher_gone, watcher);
+  watcher_feed(watcher);
+}
+
+void bl_driver_service_changed(void *context) {
+  bl_driver_service_t *service = context;
+  if (service->driver == NULL) {
+    return;
+  }
+  const bl_journal_t *journal = bl_driver_journal(service->driver);
+  for (const bl_event_t *event; (event = bl_journal_after(journal, service->seen)) != NULL;) {
+    service->seen = event->revision;
+    service->last_step = event->kind == BL_EVENT_STEP ? event->revision : service->last_step;
+  }
+  for (bl__watcher_t *watcher = service->watchers, *next; watcher != NULL; watcher = next) {
+    next = watcher->next;
+    watcher_feed(watcher);
+  }
+}
+
+// ---- the recorder
+
+static void stop_waiting(bl_driver_service_t *service) {
+  if (service->waiting) {
+    service->waiting = false;
+    bl_timer_stop(service->patience);
+  }
+}
+
+void bl__recorder_stays_away(bl_timer_t *timer, void *context) {
+  (void)timer;
+  bl_driver_service_t *service = context;
+  service->waiting = false;
+  bl_log(BL_LOG_WARNING, "whoever kept the record of this run has been away for %d s: going on without it",
+         RECORDER_PATIENCE_MS / 1000);
+  service->recorder = 0;
+  bl_driver_poke(service->driver);
+}
+
+bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *recorder) {
+  if (!service->recorder_known) {
+    service->recorder = bl_driver_recorder(service->driver); // of the driver before this one
+    service->recorder_known = true;
+  }
+  *recorder = service->recorder;
+  if (*recorder == 0) {
+    return true;
+  }
+  for (const bl__watcher_t *watcher = service->watchers; watcher != NULL; watcher = watcher->next) {
+    if (watcher->record == *recorder) {
+      stop_waiting(service);
+      return watcher->acknowledged >= service->last_step;
+    }
+  }
+  if (!service->waiting) {
+    service->waiting = true;
+    bl_timer_start(service->patience, RECORDER_PATIENCE_MS, 0);
+  }
+  return false;
+}
+
+void bl__handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_driver_service_t *service = context;
+  const Ballast__V1__AcknowledgeRequest *request = (const Ballast__V1__AcknowledgeRequest *)input;
+  for (bl__watcher_t *watcher = service->watchers; watcher != NULL; watcher = watcher->next) {
+    // More than was sent is meant for a driver before this one, which counted otherwise.
+    bool meant = watcher->record == request->record && request->record != 0 && request->revision <= watcher->sent;
+    if (meant && watcher->acknowledged < request->revision) {
+      watcher->acknowledged = request->revision;
+    }
+  }
+  Ballast__V1__AcknowledgeResponse output = BALLAST__V1__ACKNOWLEDGE_RESPONSE__INIT;
+  bl_rpc_call_reply(call, &output.base);
+  if (service->driver != NULL && !service->ended) {
+    bl_driver_poke(service->driver);
+  }
+}
