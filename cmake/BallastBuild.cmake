@@ -26,9 +26,14 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 add_compile_definitions(_GNU_SOURCE)
-add_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla)
+function(ballast_compile_options) # of C alone: nvcc takes others
+  foreach(option IN LISTS ARGN)
+    add_compile_options($<$<COMPILE_LANGUAGE:C>:${option}>)
+  endforeach()
+endfunction()
+ballast_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla)
 if(BALLAST_WERROR)
-  add_compile_options(-Werror)
+  ballast_compile_options(-Werror)
 endif()
 # Never -ffast-math: it removes isfinite (EXECUTION.md 15). Compute folders add their own relaxations.
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g")

@@ -41,7 +41,7 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
                                         .holdings = holdings,
                                         .stores = (const char *const *)engine->job.services.stores.items,
                                         .evict_bytes = evict_bytes,
-                                        .slots = &engine->slots,
+                                        .slots = engine->device->host_memory ? &engine->slots : &engine->slot_twins,
                                         .own_slots = prepared->own_slots,
                                         .virtual_stages = training->schedule->virtual_stages,
                                         .micro_batches = training->schedule->micro_batches,

@@ -14,6 +14,7 @@ struct bl_saver {
   bl_loop_t *loop;
   bl_worker_t *compute, *disk;
   bl_snapshot_t *snapshot; // of the copy; the engine's
+  bl_error_t copy_err;     // why there is none, after a copy that failed
   uint64_t step;           // of the copy, 0: none
   bool copying, writing, written;
   bl_task_t copy, write;
@@ -25,12 +26,18 @@ struct bl_saver {
 };
 
 static void copy_work(bl_task_t *task) {
-  bl_snapshot_take(BL_TASK_OWNER(task, bl_saver_t, copy)->snapshot);
+  bl_saver_t *saver = BL_TASK_OWNER(task, bl_saver_t, copy);
+  bl_error_clear(&saver->copy_err);
+  saver->copy_err.status = bl_snapshot_take(saver->snapshot, &saver->copy_err);
 }
 
 static void copy_done(bl_task_t *task) {
   bl_saver_t *saver = BL_TASK_OWNER(task, bl_saver_t, copy);
   saver->copying = false;
+  if (saver->copy_err.status != BL_OK) {
+    bl_log(BL_LOG_ERROR, "copy of step %lu for a checkpoint: %s", (unsigned long)saver->step, saver->copy_err.text);
+    saver->step = 0;
+  }
   if (saver->observer.copied != NULL) {
     saver->observer.copied(saver->observer.context);
   }
@@ -106,6 +113,7 @@ bool bl_saver_is_busy(const bl_saver_t *saver) {
 
 void bl_saver_forget(bl_saver_t *saver) {
   drop_checksums(saver);
+  bl_error_clear(&saver->copy_err);
   saver->step = 0;
   saver->snapshot = NULL;
   saver->written = false;
@@ -156,6 +164,9 @@ bl_stage_decision_t bl_saver_write(bl_saver_t *saver, const bl_saver_request_t *
   if (!is_plain(request->names[0]) || !is_plain(request->names[1]) || request->folder[0] != '/' ||
       strlen(request->folder) >= sizeof saver->folder) {
     return refuse(err, BL_INVALID, "a checkpoint needs an absolute folder and two plain names of files");
+  }
+  if (saver->step == 0 && saver->copy_err.status != BL_OK) {
+    return refuse(err, BL_PRECONDITION, saver->copy_err.text);
   }
   if (request->step == 0 || saver->step != request->step || saver->copying) {
     return refuse(err, BL_PRECONDITION, "there is no copy of that step here: ask for Snapshot first");

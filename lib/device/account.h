@@ -25,7 +25,8 @@
   X(BL_MEMORY_EDGES, "edges")                                                                                          \
   X(BL_MEMORY_WORKSPACE, "workspace")                                                                                  \
   X(BL_MEMORY_DATA, "data")                                                                                            \
-  X(BL_MEMORY_CHECKPOINT, "checkpoint")
+  X(BL_MEMORY_CHECKPOINT, "checkpoint")                                                                                \
+  X(BL_MEMORY_STAGING, "staging")
 
 typedef enum bl_memory_tag {
 #define X(identifier, name) identifier,

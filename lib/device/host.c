@@ -18,6 +18,7 @@
 
 // Transparent huge pages need this alignment on x86-64 and on AArch64 with 4 KiB pages.
 #define HUGE_PAGE_BYTES (2u << 20)
+#define PLACE_BYTES     4096u
 
 static bl_status_t no_memory(bl_error_t *err, const char *what, const bl_arena_t *arena, int errno_value) {
   char wanted[BL_BYTES_TEXT];
@@ -147,7 +148,7 @@ static bl_status_t host_arena_map(bl_device_t *device, bl_arena_t *arena, bl_err
                         bl_bytes_format(available_bytes, available), available_bytes);
   }
   arena->mapped_bytes = bl_align_up(arena->bytes, (uint64_t)sysconf(_SC_PAGESIZE));
-  return arena->kind == BL_ARENA_SHAREABLE ? map_shareable(arena, err) : map_private(arena, err);
+  return bl_arena_kind_is_shareable(arena->kind) ? map_shareable(arena, err) : map_private(arena, err);
 }
 
 static void host_arena_unmap(bl_device_t *device, bl_arena_t *arena) {
@@ -182,10 +183,21 @@ static void host_range_release(bl_device_t *device, uint8_t *base, uint64_t byte
   munmap(base, bl_align_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE)));
 }
 
-static bl_status_t host_copy(bl_device_t *device, bl_stream_t *stream, void *to, const void *from, uint64_t bytes) {
+static bl_status_t host_copy(bl_device_t *device, bl_device_stream_t *stream, void *to, const void *from,
+                             uint64_t bytes, bl_error_t *err) {
   (void)device;
   (void)stream;
+  (void)err;
   memcpy(to, from, bytes);
+  return BL_OK;
+}
+
+static bl_status_t host_fill(bl_device_t *device, bl_device_stream_t *stream, void *to, uint8_t value, uint64_t bytes,
+                             bl_error_t *err) {
+  (void)device;
+  (void)stream;
+  (void)err;
+  memset(to, value, bytes);
   return BL_OK;
 }
 
@@ -195,7 +207,8 @@ bl_device_t *bl_device_host(void) {
                                       .arena_unmap = host_arena_unmap,
                                       .range_reserve = host_range_reserve,
                                       .range_release = host_range_release,
-                                      .copy = host_copy};
-  static bl_device_t host = {.ops = &ops};
+                                      .copy = host_copy,
+                                      .fill = host_fill};
+  static bl_device_t host = {.ops = &ops, .place_bytes = PLACE_BYTES, .host_memory = true};
   return &host;
 }

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 
-#define SMALL_STEP_BYTES 4096u
 #define LARGE_STEP_BYTES (2u << 20) // so that large pieces can have large pages
 
 bl_status_t bl_segments_init(bl_segments_t *segments, bl_device_t *device, bl_memory_account_t *account,
@@ -13,7 +12,7 @@ bl_status_t bl_segments_init(bl_segments_t *segments, bl_device_t *device, bl_me
                              bl_error_t *err) {
   bl_segments_t made = {.bytes = bytes,
                         .stride_bytes =
-                            bl_align_up(bytes, bytes < LARGE_STEP_BYTES ? SMALL_STEP_BYTES : LARGE_STEP_BYTES),
+                            bl_align_up(bytes, bytes < LARGE_STEP_BYTES ? device->place_bytes : LARGE_STEP_BYTES),
                         .capacity = capacity,
                         .kind = kind,
                         .tag = tag,

@@ -1,17 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/restore.h"
 
-bl_status_t bl_chunk_restore(bl_chunk_t *chunk, const bl_checkpoint_t *checkpoint, bl_error_t *err) {
+#include <stdlib.h>
+
+// Reads a part where it belongs; `room` [elements] is for what the CPU cannot write at once, else NULL.
+static bl_status_t restore(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
+                           bl_checkpoint_part_t part, bl_device_t *device, float *room, float *to, bl_error_t *err) {
+  bl_status_t status = bl_checkpoint_read(checkpoint, parameter, part, room == NULL ? to : room, err);
+  if (status == BL_OK && room != NULL) {
+    status = bl_device_copy(device, NULL, to, room, parameter->elements * sizeof(float), err);
+  }
+  return status;
+}
+
+static uint64_t largest(const bl_chunk_t *chunk) {
+  uint64_t elements = 0;
+  for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk); i++) {
+    bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
+    elements = p.parameter.elements > elements ? p.parameter.elements : elements;
+  }
+  return elements;
+}
+
+bl_status_t bl_chunk_restore(bl_chunk_t *chunk, const bl_checkpoint_t *checkpoint, bl_device_t *device,
+                             bl_error_t *err) {
   bl_status_t status = BL_OK;
+  float *room = device->host_memory ? NULL : malloc(largest(chunk) * sizeof *room);
+  if (room == NULL && !device->host_memory) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to read the largest tensor of a checkpoint into");
+  }
   for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk) && status == BL_OK; i++) {
     bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
     float *parts[BL_CHECKPOINT_PARTS] = {[BL_CHECKPOINT_WEIGHT] = p.weight,
                                          [BL_CHECKPOINT_FIRST_MOMENT] = p.first_moment,
                                          [BL_CHECKPOINT_SECOND_MOMENT] = p.second_moment};
     for (int part = 0; part < BL_CHECKPOINT_PARTS && status == BL_OK; part++) {
-      status = bl_checkpoint_read(checkpoint, &p.parameter, (bl_checkpoint_part_t)part, parts[part], err);
+      status = restore(checkpoint, &p.parameter, (bl_checkpoint_part_t)part, device, room, parts[part], err);
     }
   }
+  free(room);
   if (status == BL_OK) {
     bl_chunk_weights_changed(chunk);
   }

@@ -19,6 +19,7 @@ typedef struct {
 
 struct bl_snapshot {
   shard_t shards[SHARDS];
+  bl_device_t *device;
 };
 
 static bl_status_t no_memory(bl_error_t *err) {
@@ -65,12 +66,13 @@ static bl_status_t make_shard(shard_t *shard, const bl_snapshot_tensor_t *tensor
   return BL_OK;
 }
 
-bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, size_t count, bl_snapshot_t **snapshot,
-                               bl_error_t *err) {
+bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, size_t count, bl_device_t *device,
+                               bl_snapshot_t **snapshot, bl_error_t *err) {
   bl_snapshot_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return no_memory(err);
   }
+  made->device = device;
   bl_status_t status = make_shard(&made->shards[BL_CHECKPOINT_SHARD_WEIGHTS], tensors, count, BL_CHECKPOINT_WEIGHT,
                                   BL_CHECKPOINT_WEIGHT, err);
   if (status == BL_OK) {
@@ -125,14 +127,25 @@ void bl_snapshot_use_memory(bl_snapshot_t *snapshot, uint8_t *memory) {
   }
 }
 
-void bl_snapshot_take(bl_snapshot_t *snapshot) {
+// A copy of a tensor to where its bytes stand in the image.
+static bl_status_t copy(bl_device_t *device, uint8_t *to, const float *from, uint64_t bytes, bl_error_t *err) {
+  if (!device->host_memory) {
+    return bl_device_copy(device, NULL, to, from, bytes, err);
+  }
+  bl_copy_past_cache(to, from, bytes);
+  return BL_OK;
+}
+
+bl_status_t bl_snapshot_take(bl_snapshot_t *snapshot, bl_error_t *err) {
+  bl_status_t status = BL_OK;
   for (size_t i = 0; i < SHARDS; i++) {
     const shard_t *shard = &snapshot->shards[i];
-    for (size_t k = 0; k < shard->image.tensor_count; k++) {
-      bl_copy_past_cache(shard->image.bytes + shard->entries[k].offset_bytes, shard->sources[k],
-                         shard->entries[k].size_bytes);
+    for (size_t k = 0; k < shard->image.tensor_count && status == BL_OK; k++) {
+      status = copy(snapshot->device, shard->image.bytes + shard->entries[k].offset_bytes, shard->sources[k],
+                    shard->entries[k].size_bytes, err);
     }
   }
+  return status;
 }
 
 const bl_shard_image_t *bl_snapshot_image(const bl_snapshot_t *snapshot, bl_checkpoint_shard_kind_t kind) {

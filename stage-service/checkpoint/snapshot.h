@@ -5,7 +5,7 @@
 //   bl_snapshot_create(tensors, count, &snapshot, err);
 //   ... memory of bl_snapshot_bytes(snapshot) bytes, planned under a tag and faulted in ...
 //   bl_snapshot_use_memory(snapshot, memory);
-//   bl_snapshot_take(snapshot);                                    // compute thread, between two steps
+//   bl_snapshot_take(snapshot, err);                               // compute thread, between two steps
 //   bl_shard_write(bl_snapshot_image(snapshot, kind), path, ...);  // another thread, checkpoint/shard.h
 //
 // Thread: one at a time; the caller sees to it that nothing is taken while images are being written.
@@ -13,6 +13,7 @@
 #define BALLAST_STAGE_CHECKPOINT_SNAPSHOT_H
 
 #include "checkpoint/shard.h"
+#include "device/device.h"
 #include "job/checkpoint.h"
 #include "job/checkpoint_folder.h"
 
@@ -24,16 +25,17 @@ typedef struct bl_snapshot_tensor {
   const float *parts[BL_CHECKPOINT_PARTS];
 } bl_snapshot_tensor_t;
 
-// BL_EXHAUSTED: no memory for names and tables.
-BL_MUST_USE bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, size_t count, bl_snapshot_t **snapshot,
-                                           bl_error_t *err);
+// The parts lie in memory of `device`, the images in memory of the CPU (staging of the device, best). BL_EXHAUSTED: no
+// memory for names and tables.
+BL_MUST_USE bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, size_t count, bl_device_t *device,
+                                           bl_snapshot_t **snapshot, bl_error_t *err);
 void bl_snapshot_destroy(bl_snapshot_t *snapshot); // NULL is fine; the memory is the caller's
 
 uint64_t bl_snapshot_bytes(const bl_snapshot_t *snapshot);
 // Takes `memory` [bl_snapshot_bytes], 64-byte aligned, owned by the caller, and writes the heads of both images into it.
 void bl_snapshot_use_memory(bl_snapshot_t *snapshot, uint8_t *memory);
-// Copies all tensors as they are now.
-void bl_snapshot_take(bl_snapshot_t *snapshot);
+// Copies all tensors as they are now; whatever writes them is over. What copying from the device reports.
+BL_MUST_USE bl_status_t bl_snapshot_take(bl_snapshot_t *snapshot, bl_error_t *err);
 const bl_shard_image_t *bl_snapshot_image(const bl_snapshot_t *snapshot, bl_checkpoint_shard_kind_t kind);
 
 #endif

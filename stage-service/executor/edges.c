@@ -6,6 +6,7 @@
 
 // A peer that is alive but silent for so long is broken. The driver notices dead and stopped ones much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
+#define LOOK_NS          200000u // how often who waits looks whether something can be given to the hub
 
 static bl_tensor_key_t key_of_receive(const bl_planned_receive_t *receive) {
   bool forward = receive->kind == BL_EDGE_X;
@@ -28,39 +29,33 @@ static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_
   bl_stall_end(edges->stall, name, micro_batch, start_ns);
 }
 
-// Until what left from `buffer` last has left.
-static bl_status_t wait_free(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
-  bl_edge_send_t *send = &edges->engine->edge_sends[buffer];
-  if (!send->pending) {
-    return BL_OK;
-  }
-  uint64_t start_ns = bl_stall_begin(edges->stall);
-  bl_status_t status =
-      bl_hub_wait_sent(edges->engine->hub, (int32_t)send->peer, send->key, start_ns + PEER_DEADLINE_NS, err);
-  end_wait(edges, "send to", send->peer, send->key.micro_batch, start_ns);
-  send->pending = status != BL_OK;
-  return status;
+// ---- twins
+
+static bool staged(const bl_engine_t *engine) {
+  return !engine->device->host_memory && engine->carrier == NULL;
 }
 
-bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err) {
-  for (uint32_t i = 0; i < edges->engine->edge_count; i++) {
-    edges->engine->edge_sends[i].pending = false; // bl_hub_begin waits for older transfers
-  }
-  return bl_hub_begin(edges->engine->hub, attempt, err);
+static bl_status_t give(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
+  bl_engine_t *engine = edges->engine;
+  bl_edge_state_t *edge = &engine->edge_states[buffer];
+  edge->held = false;
+  edges->held--;
+  return bl_hub_post_send(engine->hub, (int32_t)edge->peer, edge->key, bl_engine_edge_twin(engine, buffer), edge->bytes,
+                          err);
 }
 
-bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err) {
-  const bl_stage_plan_t *plan = edges->plan;
-  for (; edges->next_receive < plan->receive_count; edges->next_receive++) {
-    const bl_planned_receive_t *receive = &plan->receives[edges->next_receive];
-    if (receive->post_at > index) {
-      break;
+// Gives the hub whatever has reached its twin.
+static bl_status_t give_ready(bl_edges_t *edges, bl_error_t *err) {
+  const bl_engine_t *engine = edges->engine;
+  for (uint32_t i = 0; i < engine->edge_count && edges->held > 0; i++) {
+    const bl_edge_state_t *edge = &engine->edge_states[i];
+    bool there = false;
+    if (!edge->held) {
+      continue;
     }
-    // A gradient comes back into the buffer whose activation it answers: by the time it arrives that one has left.
-    bl_status_t status = receive->kind == BL_EDGE_X ? wait_free(edges, receive->buffer, err) : BL_OK;
-    if (status == BL_OK) {
-      status = bl_hub_post_receive(edges->engine->hub, (int32_t)receive->from, key_of_receive(receive),
-                                   bl_engine_edge(edges->engine, receive->buffer), edges->engine->edge_bytes, err);
+    bl_status_t status = bl_device_event_query(engine->device, edge->left, &there, err);
+    if (status == BL_OK && there) {
+      status = give(edges, i, err);
     }
     if (status != BL_OK) {
       return status;
@@ -69,17 +64,165 @@ bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err) {
   return BL_OK;
 }
 
+typedef bl_status_t (*hub_wait_fn)(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns,
+                                   bl_error_t *err);
+
+// Waits at the hub, and meanwhile gives it what becomes ready: the peer may need that first.
+static bl_status_t wait_at_hub(bl_edges_t *edges, hub_wait_fn wait, uint32_t peer, bl_tensor_key_t key,
+                               uint64_t deadline_ns, bl_error_t *err) {
+  for (;;) {
+    bl_status_t status = give_ready(edges, err);
+    if (status != BL_OK) {
+      return status;
+    }
+    const uint64_t look_ns = bl_clock_now_ns() + LOOK_NS;
+    const bool looks = edges->held > 0 && look_ns < deadline_ns;
+    status = wait(edges->engine->hub, (int32_t)peer, key, looks ? look_ns : deadline_ns, err);
+    if (status != BL_DEADLINE || !looks) {
+      return status;
+    }
+    bl_error_clear(err);
+  }
+}
+
+// What stands in the buffer goes to its twin, behind what the device was told so far.
+static bl_status_t copy_out(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
+  bl_engine_t *engine = edges->engine;
+  bl_edge_state_t *edge = &engine->edge_states[buffer];
+  bl_status_t status = bl_device_event_record(engine->device, edge->ready, engine->stream, err);
+  if (status == BL_OK) {
+    status = bl_device_stream_wait_event(engine->device, engine->copies, edge->ready, err);
+  }
+  if (status == BL_OK) {
+    status = bl_device_copy(engine->device, engine->copies, bl_engine_edge_twin(engine, buffer),
+                            bl_engine_edge(engine, buffer), edge->bytes, err);
+  }
+  if (status == BL_OK) {
+    status = bl_device_event_record(engine->device, edge->left, engine->copies, err);
+  }
+  edge->held = status == BL_OK;
+  edges->held += edge->held;
+  return status;
+}
+
+// What came to the twin goes into the buffer, before what the device is told next.
+static bl_status_t copy_in(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
+  bl_engine_t *engine = edges->engine;
+  bl_status_t status = bl_device_copy(engine->device, engine->stream, bl_engine_edge(engine, buffer),
+                                      bl_engine_edge_twin(engine, buffer), engine->edge_bytes, err);
+  return status == BL_OK
+             ? bl_device_event_record(engine->device, engine->edge_states[buffer].taken, engine->stream, err)
+             : status;
+}
+
+// ---- one buffer
+
+static bl_status_t wait_left(bl_edges_t *edges, bl_edge_state_t *edge, uint64_t deadline_ns, bl_error_t *err) {
+  bl_engine_t *engine = edges->engine;
+  if (engine->carrier != NULL) {
+    return engine->carrier->ops->wait_sent(engine->carrier, (int32_t)edge->peer, edge->key, engine->stream, deadline_ns,
+                                           err);
+  }
+  if (edge->held) {
+    bl_status_t status = bl_device_event_wait(engine->device, edge->left, deadline_ns, err);
+    if (status == BL_OK) {
+      status = give(edges, (uint32_t)(edge - engine->edge_states), err);
+    }
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  return wait_at_hub(edges, bl_hub_wait_sent, edge->peer, edge->key, deadline_ns, err);
+}
+
+// Until what left from `buffer` last has left.
+static bl_status_t wait_free(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
+  bl_edge_state_t *edge = &edges->engine->edge_states[buffer];
+  if (!edge->pending) {
+    return BL_OK;
+  }
+  uint64_t start_ns = bl_stall_begin(edges->stall);
+  bl_status_t status = wait_left(edges, edge, start_ns + PEER_DEADLINE_NS, err);
+  end_wait(edges, "send to", edge->peer, edge->key.micro_batch, start_ns);
+  edge->pending = status != BL_OK;
+  return status;
+}
+
+static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *receive, bl_error_t *err) {
+  bl_engine_t *engine = edges->engine;
+  bl_edge_state_t *edge = &engine->edge_states[receive->buffer];
+  const int32_t from = (int32_t)receive->from;
+  bl_status_t status = BL_OK;
+  if (engine->carrier != NULL) {
+    status = bl_device_event_record(engine->device, edge->taken, engine->stream, err);
+    return status == BL_OK ? engine->carrier->ops->post_receive(engine->carrier, from, key_of_receive(receive),
+                                                                bl_engine_edge(engine, receive->buffer),
+                                                                engine->edge_bytes, edge->taken, err)
+                           : status;
+  }
+  if (staged(engine)) { // what came to the twin before must have been taken
+    status = bl_device_event_wait(engine->device, edge->taken, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+  }
+  return status == BL_OK ? bl_hub_post_receive(engine->hub, from, key_of_receive(receive),
+                                               bl_engine_edge_twin(engine, receive->buffer), engine->edge_bytes, err)
+                         : status;
+}
+
+// ---- the run
+
+bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err) {
+  bl_engine_t *engine = edges->engine;
+  for (uint32_t i = 0; i < engine->edge_count; i++) {
+    engine->edge_states[i].pending = false; // bl_hub_begin waits for older transfers
+    engine->edge_states[i].held = false;    // and the run before for the device
+  }
+  bl_status_t status = bl_hub_begin(engine->hub, attempt, err);
+  if (status == BL_OK && engine->carrier != NULL) {
+    status = engine->carrier->ops->begin(engine->carrier, attempt, err);
+  }
+  return status;
+}
+
+bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err) {
+  const bl_stage_plan_t *plan = edges->plan;
+  bl_status_t status = give_ready(edges, err);
+  for (; edges->next_receive < plan->receive_count && status == BL_OK; edges->next_receive++) {
+    const bl_planned_receive_t *receive = &plan->receives[edges->next_receive];
+    if (receive->post_at > index) {
+      break;
+    }
+    // A gradient comes back into the buffer whose activation it answers: by the time it arrives that one has left.
+    status = receive->kind == BL_EDGE_X ? wait_free(edges, receive->buffer, err) : BL_OK;
+    if (status == BL_OK) {
+      status = post_receive(edges, receive, err);
+    }
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  return status;
+}
+
+static bool is_there(const bl_engine_t *engine, int32_t from, bl_tensor_key_t key) {
+  return engine->carrier != NULL ? engine->carrier->ops->received(engine->carrier, from, key)
+                                 : bl_hub_received(engine->hub, from, key);
+}
+
 static bl_status_t wait_received(bl_edges_t *edges, const bl_planned_receive_t *receive, bl_error_t *err) {
-  bl_hub_t *hub = edges->engine->hub;
+  bl_engine_t *engine = edges->engine;
   bl_tensor_key_t key = key_of_receive(receive);
-  bool there = bl_hub_received(hub, (int32_t)receive->from, key);
+  bool there = is_there(engine, (int32_t)receive->from, key);
   uint64_t start_ns = there ? bl_clock_now_ns() : bl_stall_begin(edges->stall);
-  bl_status_t status = bl_hub_wait_received(hub, (int32_t)receive->from, key, start_ns + PEER_DEADLINE_NS, err);
+  uint64_t deadline_ns = start_ns + PEER_DEADLINE_NS;
+  bl_status_t status = engine->carrier != NULL
+                           ? engine->carrier->ops->wait_received(engine->carrier, (int32_t)receive->from, key,
+                                                                 engine->stream, deadline_ns, err)
+                           : wait_at_hub(edges, bl_hub_wait_received, receive->from, key, deadline_ns, err);
   if (!there) {
     end_wait(edges, receive->kind == BL_EDGE_X ? "activation from" : "gradient from", receive->from,
              receive->micro_batch, start_ns);
   }
-  return status;
+  return status == BL_OK && staged(engine) ? copy_in(edges, receive->buffer, err) : status;
 }
 
 bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *op, bl_error_t *err) {
@@ -88,7 +231,7 @@ bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *op, bl_error
     const bl_planned_receive_t *receive = &edges->plan->receives[op->receive];
     status = wait_received(edges, receive, err);
     if (receive->kind == BL_EDGE_DY) {
-      edges->engine->edge_sends[receive->buffer].pending = false; // its activation must have arrived
+      edges->engine->edge_states[receive->buffer].pending = false; // its activation must have arrived
     }
   }
   if (status == BL_OK && op->op.verb == BL_VERB_F) {
@@ -104,22 +247,50 @@ bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *op, bl_error
   if (op->send_to == BL_NONE) {
     return BL_OK;
   }
+  bl_engine_t *engine = edges->engine;
   uint32_t buffer = op->op.verb == BL_VERB_F ? op->output : op->input;
-  bl_tensor_key_t key = key_of_send(op);
-  edges->engine->edge_sends[buffer] = (bl_edge_send_t){.pending = true, .peer = op->send_to, .key = key};
-  return bl_hub_post_send(edges->engine->hub, (int32_t)op->send_to, key, bl_engine_edge(edges->engine, buffer),
-                          edges->engine->edge_bytes, err);
+  bl_edge_state_t *edge = &engine->edge_states[buffer];
+  edge->pending = true;
+  edge->peer = op->send_to;
+  edge->bytes = engine->edge_bytes;
+  edge->key = key_of_send(op);
+  if (staged(engine)) {
+    return copy_out(edges, buffer, err);
+  }
+  if (engine->carrier != NULL) {
+    bl_status_t status = bl_device_event_record(engine->device, edge->ready, engine->stream, err);
+    return status == BL_OK
+               ? engine->carrier->ops->post_send(engine->carrier, (int32_t)op->send_to, edge->key,
+                                                 bl_engine_edge(engine, buffer), edge->bytes, edge->ready, err)
+               : status;
+  }
+  return bl_hub_post_send(engine->hub, (int32_t)op->send_to, edge->key, bl_engine_edge(engine, buffer), edge->bytes,
+                          err);
 }
 
-bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
+bl_status_t bl_edges_finish(bl_edges_t *edges, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
-  const bl_model_t *model = &engine->training.model;
-  uint64_t bytes = (uint64_t)model->vocab * model->hidden * sizeof(float);
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < engine->edge_count && edges->held > 0 && status == BL_OK; i++) {
+    bl_edge_state_t *edge = &engine->edge_states[i];
+    if (edge->held) {
+      status = bl_device_event_wait(engine->device, edge->left, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+      status = status == BL_OK ? give(edges, i, err) : status;
+    }
+  }
+  return status;
+}
+
+// ---- tied gradients
+
+// Between two places that the hub can reach.
+static bl_status_t exchange(bl_edges_t *edges, const void *ours, void *theirs, uint64_t bytes, bl_error_t *err) {
+  bl_engine_t *engine = edges->engine;
   bl_tensor_key_t key = {.direction = BL_EXCHANGE};
   int32_t peer = (int32_t)engine->tied_peer;
-  bl_status_t status = bl_hub_post_receive(engine->hub, peer, key, engine->tied_part, bytes, err);
+  bl_status_t status = bl_hub_post_receive(engine->hub, peer, key, theirs, bytes, err);
   if (status == BL_OK) {
-    status = bl_hub_post_send(engine->hub, peer, key, bl_chunk_tied_gradient(engine->tied), bytes, err);
+    status = bl_hub_post_send(engine->hub, peer, key, ours, bytes, err);
   }
   if (status != BL_OK) {
     return status;
@@ -131,4 +302,27 @@ bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
   }
   end_wait(edges, "tied gradient from", (uint32_t)peer, 0, start_ns);
   return status;
+}
+
+bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
+  bl_engine_t *engine = edges->engine;
+  const bl_model_t *model = &engine->training.model;
+  uint64_t bytes = (uint64_t)model->vocab * model->hidden * sizeof(float);
+  float *gradient = bl_chunk_tied_gradient(engine->tied);
+  if (engine->device->host_memory) {
+    return exchange(edges, gradient, engine->tied_part, bytes, err);
+  }
+  uint8_t *ours = engine->tied_twins.base, *theirs = ours + bytes;
+  bl_status_t status = bl_device_copy(engine->device, engine->stream, ours, gradient, bytes, err);
+  if (status == BL_OK) {
+    status = bl_edges_finish(edges, err); // the peer needs it first
+  }
+  if (status == BL_OK) {
+    status = bl_engine_finish(engine, err);
+  }
+  if (status == BL_OK) {
+    status = exchange(edges, ours, theirs, bytes, err);
+  }
+  return status == BL_OK ? bl_device_copy(engine->device, engine->stream, engine->tied_part, theirs, bytes, err)
+                         : status;
 }

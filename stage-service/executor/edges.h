@@ -2,6 +2,11 @@
 // The edge buffers of one run: posts the receives of a plan when they are due, waits for them, and keeps track of what
 // still leaves from which buffer, so that nothing is overwritten before it has left (schedule/slots.h, rules 3 to 5).
 //
+// Three ways: the hub moves memory of the host. Where buffers lie on a device, a carrier moves them if the engine has
+// one. Else the hub moves their twins: what leaves is copied to the twin behind the operation that makes it, and given to
+// the hub once it is there, which this thread looks for whenever it waits; what came is copied from the twin in front of
+// the operation that needs it.
+//
 // Thread: the compute thread.
 #ifndef BALLAST_EXECUTOR_EDGES_H
 #define BALLAST_EXECUTOR_EDGES_H
@@ -15,6 +20,7 @@ typedef struct bl_edges {
   const bl_stage_plan_t *plan;
   bl_stall_t *stall;   // of the run
   size_t next_receive; // the first that is not posted
+  size_t held;         // buffers that leave and are not given to the hub yet
 } bl_edges_t;
 
 // Begins attempt `attempt` on the hub and forgets what left in earlier ones.
@@ -25,6 +31,8 @@ BL_MUST_USE bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_
 BL_MUST_USE bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *op, bl_error_t *err);
 // Sends what the operation made: y from its output after F, dx from its input after I or B.
 BL_MUST_USE bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *op, bl_error_t *err);
+// After the last operation: gives the hub all that leaves.
+BL_MUST_USE bl_status_t bl_edges_finish(bl_edges_t *edges, bl_error_t *err);
 // Swaps tied gradients with the peer: the peer's part arrives in engine->tied_part, ours has left when this returns.
 BL_MUST_USE bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err);
 

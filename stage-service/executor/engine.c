@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/engine.h"
 
-#include "base/bytes.h"
 #include "checkpoint/restore.h"
+#include "compute/ops/select.h"
 #include "data/weights.h"
+#include "executor/engine_memory.h"
 #include "executor/plan.h"
-#include "job/balance.h"
 #include "schedule/generate.h"
+#include "sys/clock.h"
+#include "sys/log.h"
 #include "sys/thread.h"
 
 #include <stdlib.h>
@@ -15,6 +17,8 @@
 // Itself, what it waits for (its message and its slot or block), a block made again, and its part of E and L.
 #define TRACE_EVENTS_PER_OPERATION 6
 #define TRACE_EVENTS_PER_STEP      8 // waits and work outside operations
+// Rounds of everything on a device before it is taken apart: what is queued waits for nobody, so it ends.
+#define DRAIN_NS (600ull * BL_NS_PER_S)
 
 static bl_status_t no_memory(bl_error_t *err) {
   return bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
@@ -43,20 +47,31 @@ static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t
   if (wanted->first_core >= 0 && bl_thread_pin(wanted->first_core, threads) != BL_OK) {
     return bl_error_set(err, BL_INVALID, "cannot run on %d cores from core %d on", threads, wanted->first_core);
   }
-  engine->ops = bl_ops_host();
-  bl_compute_options_t options = {.threads = (uint32_t)engine->job.pipeline.threads};
-  bl_status_t status = engine->ops->create(&options, &engine->compute, err);
+  const bool cuda = engine->job.pipeline.device == BL_JOB_DEVICE_CUDA;
+  const bl_device_kind_t kind = cuda ? BL_DEVICE_CUDA : BL_DEVICE_HOST;
+  bl_status_t status = bl_device_open(kind, wanted->device_ordinal, &engine->device, err);
   if (status == BL_OK) {
-    engine->ops->attach(engine->compute);
+    status = bl_ops_select(kind, &engine->ops, err);
   }
-  return status;
+  if (status != BL_OK) {
+    return cuda ? bl_error_prefix(err, "pipeline.device: cuda") : status;
+  }
+  bl_compute_options_t options = {.threads = (uint32_t)engine->job.pipeline.threads, .device = engine->device};
+  status = engine->ops->create(&options, &engine->compute, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  engine->ops->attach(engine->compute);
+  engine->stream = engine->ops->stream == NULL ? NULL : engine->ops->stream(engine->compute);
+  status = bl_device_stream_create(engine->device, BL_STREAM_COPY, &engine->copies, err);
+  return status == BL_OK ? bl_device_event_create(engine->device, false, &engine->finished, err) : status;
 }
 
 // Tokens for the cores of this machine, where it has fewer than stages.
 static bl_status_t share_cores(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   const bl_job_t *job = &engine->job;
-  if (options->first_core >= 0) { // whoever pins stages has given out the cores
-    return BL_OK;
+  if (options->first_core >= 0 || !engine->device->host_memory) { // whoever pins stages has given out the cores, and
+    return BL_OK;                                                 // a GPU computes without one
   }
   if (options->core_tokens == NULL) {
     return job->pipeline.cores.set
@@ -92,6 +107,7 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
     }
     bl_chunk_options_t options = {.ops = engine->ops,
                                   .compute = engine->compute,
+                                  .device = engine->device,
                                   .model = &training->model,
                                   .span = training->partition.spans[virtual_stage],
                                   .layout = training->layout,
@@ -104,6 +120,9 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
       return status;
     }
     engine->chunk_count++;
+    for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk->chunk); k++) {
+      engine->parameter_count += bl_chunk_parameter(chunk->chunk, k).owned;
+    }
     if (engine->tied != NULL && bl_chunk_tied_needs_peer(chunk->chunk)) {
       engine->tied_twin = chunk->chunk;
     } else if (bl_chunk_tied_needs_peer(chunk->chunk)) {
@@ -143,135 +162,14 @@ static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error
   return status;
 }
 
-typedef struct {
-  uint64_t weights, gradients, moments, workspace; // bytes over all chunks; workspace: of the largest
-} sums_t;
-
-static sums_t add_up(bl_engine_t *engine) {
-  sums_t sums = {0};
-  for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    bl_chunk_sizes_t sizes = bl_chunk_sizes(engine->chunks[i].chunk);
-    sums.weights += bl_align_up(sizes.weight_bytes, BL_CACHE_LINE_BYTES) + bl_align_up(sizes.packed_bytes, 64);
-    sums.gradients += bl_align_up(sizes.gradient_bytes, BL_CACHE_LINE_BYTES);
-    sums.moments += bl_align_up(sizes.moment_bytes, BL_CACHE_LINE_BYTES);
-    sums.workspace = sizes.workspace_bytes > sums.workspace ? sizes.workspace_bytes : sums.workspace;
-    uint64_t slot = bl_align_up(sizes.slot_bytes, BL_CACHE_LINE_BYTES);
-    uint64_t edge = bl_align_up(sizes.edge_bytes, BL_CACHE_LINE_BYTES);
-    engine->slot_bytes = slot > engine->slot_bytes ? slot : engine->slot_bytes;
-    engine->edge_bytes = edge > engine->edge_bytes ? edge : engine->edge_bytes;
-  }
-  return sums;
-}
-
-static bl_status_t reserve(bl_engine_t *engine, bl_memory_tag_t tag, bl_arena_kind_t kind, uint64_t bytes,
-                           bl_arena_t *arena, bl_error_t *err) {
-  bl_memory_plan(&engine->account, tag, bytes);
-  return bl_arena_create(bl_device_host(), &engine->account, tag, kind, bytes, arena, err);
-}
-
-bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err) {
-  const uint32_t before = engine->slots.count;
-  if (count > before) {
-    bl_memory_plan(&engine->account, BL_MEMORY_SLOTS, (count - before) * engine->slot_bytes);
-  }
-  bl_status_t status = bl_segments_resize(&engine->slots, count, err);
-  if (status != BL_OK && count > before) {
-    bl_memory_unplan(&engine->account, BL_MEMORY_SLOTS, (count - before) * engine->slot_bytes);
-  } else if (status == BL_OK && count < before) {
-    bl_memory_unplan(&engine->account, BL_MEMORY_SLOTS, (before - count) * engine->slot_bytes);
-  }
-  return status;
-}
-
-// The slots that the job's own policy leaves this stage.
-static bl_status_t reserve_slots(bl_engine_t *engine, bl_error_t *err) {
-  bl_policy_t policy = bl_policy_of_job(&engine->job);
-  bl_balance_plan_t plan;
-  bl_status_t status = bl_balance_plan_init(&plan, &engine->training, &policy, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  const uint32_t own = plan.holdings.own[engine->stage];
-  bl_balance_plan_cleanup(&plan);
-  // Only what may leave is shared: private memory can have large pages.
-  bool parks = engine->training.layout.recompute != BL_RECOMPUTE_FULL && engine->training.stage_count > 1;
-  status = bl_segments_init(&engine->slots, bl_device_host(), &engine->account, BL_MEMORY_SLOTS,
-                            parks ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, engine->slot_count, engine->slot_bytes, err);
-  return status == BL_OK ? bl_engine_hold_slots(engine, own, err) : status;
-}
-
-static bl_status_t reserve_all(bl_engine_t *engine, bl_error_t *err) {
-  const bl_model_t *model = &engine->training.model;
-  sums_t sums = add_up(engine);
-  uint64_t tied_bytes = engine->tied == NULL ? 0 : (uint64_t)model->vocab * model->hidden * sizeof(float);
-  uint64_t chunk_workspace = bl_align_up(sums.workspace, BL_CACHE_LINE_BYTES);
-  uint64_t ops_workspace = engine->ops->workspace_bytes(engine->compute);
-  uint64_t batch = (uint64_t)engine->job.train.micro_batch * model->seq;
-  const struct {
-    bl_memory_tag_t tag;
-    bl_arena_kind_t kind;
-    uint64_t bytes;
-    bl_arena_t *arena;
-  } wanted[] = {
-      {BL_MEMORY_WEIGHTS, BL_ARENA_PRIVATE, sums.weights, &engine->weights},
-      {BL_MEMORY_GRADIENTS, engine->tied != NULL && engine->tied_twin == NULL ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
-       sums.gradients + tied_bytes, &engine->gradients},
-      {BL_MEMORY_OPTIMIZER, BL_ARENA_PRIVATE, 2 * sums.moments, &engine->optimizer},
-      {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, engine->edge_count * engine->edge_bytes, &engine->edges},
-      {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, chunk_workspace + ops_workspace, &engine->workspace},
-      {BL_MEMORY_DATA, BL_ARENA_PRIVATE, 2 * batch * sizeof(int32_t), &engine->data},
-  };
-  for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
-    bl_status_t reserved = reserve(engine, wanted[i].tag, wanted[i].kind, wanted[i].bytes, wanted[i].arena, err);
-    if (reserved != BL_OK) {
-      return reserved;
-    }
-  }
-  bl_status_t status = reserve_slots(engine, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  engine->tied_part = tied_bytes == 0 ? NULL : (float *)(void *)(engine->gradients.base + sums.gradients);
-  engine->tokens = (int32_t *)(void *)engine->data.base;
-  engine->labels = engine->tokens + batch;
-  engine->ops->use_workspace(engine->compute, engine->workspace.base + chunk_workspace, ops_workspace);
-  engine->edge_sends = calloc(engine->edge_count, sizeof *engine->edge_sends);
-  engine->blocks =
-      calloc((size_t)engine->chunk_count * engine->training.schedule->micro_batches, sizeof *engine->blocks);
-  engine->leaving = calloc(engine->slot_count, sizeof *engine->leaving);
-  bool complete = engine->edge_sends != NULL && engine->blocks != NULL && engine->leaving != NULL;
-  return complete ? BL_OK : no_memory(err);
-}
-
-// Cuts the arenas into the parts of each chunk.
-static void hand_out(bl_engine_t *engine) {
-  uint8_t *weights = engine->weights.base, *gradients = engine->gradients.base, *moments = engine->optimizer.base;
-  for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    bl_chunk_t *chunk = engine->chunks[i].chunk;
-    bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
-    uint64_t weight_bytes = bl_align_up(sizes.weight_bytes, BL_CACHE_LINE_BYTES);
-    uint64_t moment_bytes = bl_align_up(sizes.moment_bytes, BL_CACHE_LINE_BYTES);
-    bl_chunk_arenas_t arenas = {.weights = (float *)(void *)weights,
-                                .gradients = (float *)(void *)gradients,
-                                .first_moments = (float *)(void *)moments,
-                                .second_moments = (float *)(void *)(moments + moment_bytes),
-                                .packed = sizes.packed_bytes == 0 ? NULL : weights + weight_bytes,
-                                .workspace = engine->workspace.base};
-    bl_chunk_use_arenas(chunk, &arenas);
-    weights += weight_bytes + bl_align_up(sizes.packed_bytes, BL_CACHE_LINE_BYTES);
-    gradients += bl_align_up(sizes.gradient_bytes, BL_CACHE_LINE_BYTES);
-    moments += 2 * moment_bytes;
-  }
-}
-
 static bl_status_t load_initial(bl_engine_t *engine, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
     bl_chunk_span_t span = training->partition.spans[engine->chunks[i].virtual_stage];
     // The first parameter of a chunk lies at the start of its arena (bl_chunk_span_places).
-    bl_status_t status =
-        bl_chunk_weights_load(&engine->job, &training->model, span, bl_chunk_parameter(chunk, 0).weight, err);
+    bl_status_t status = bl_chunk_weights_load(&engine->job, &training->model, span, engine->device,
+                                               bl_chunk_parameter(chunk, 0).weight, err);
     if (status != BL_OK) {
       return status;
     }
@@ -293,7 +191,7 @@ static bl_status_t load_checkpoint(bl_engine_t *engine, const bl_engine_options_
                           options->resume);
   }
   for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
-    status = bl_chunk_restore(engine->chunks[i].chunk, &checkpoint, err);
+    status = bl_chunk_restore(engine->chunks[i].chunk, &checkpoint, engine->device, err);
   }
   engine->applied = checkpoint.state.step;
   bl_checkpoint_close(&checkpoint);
@@ -303,16 +201,7 @@ static bl_status_t load_checkpoint(bl_engine_t *engine, const bl_engine_options_
 static bl_status_t load_weights(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   bool resumes = options->resume != NULL && options->resume[0] != '\0';
   bl_status_t status = resumes ? load_checkpoint(engine, options, err) : load_initial(engine, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    const bl_chunk_t *chunk = engine->chunks[i].chunk;
-    for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
-      engine->parameter_count += bl_chunk_parameter(chunk, k).owned;
-    }
-  }
-  return engine->ops->status(engine->compute, err);
+  return status == BL_OK ? bl_engine_finish(engine, err) : status; // weights were packed
 }
 
 // Room for a copy of all that this stage saves, where the job writes checkpoints.
@@ -337,11 +226,11 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
       }
     }
   }
-  bl_status_t status = bl_snapshot_create(tensors, count, &engine->snapshot, err);
+  bl_status_t status = bl_snapshot_create(tensors, count, engine->device, &engine->snapshot, err);
   free(tensors);
   if (status == BL_OK) {
-    status = reserve(engine, BL_MEMORY_CHECKPOINT, BL_ARENA_PRIVATE, bl_snapshot_bytes(engine->snapshot),
-                     &engine->snapshot_memory, err);
+    status = bl__engine_reserve(engine, BL_MEMORY_CHECKPOINT, BL_ARENA_STAGING, bl_snapshot_bytes(engine->snapshot),
+                                &engine->snapshot_memory, err);
   }
   if (status == BL_OK) {
     bl_snapshot_use_memory(engine->snapshot, engine->snapshot_memory.base);
@@ -350,7 +239,8 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
 }
 
 static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
-  bl_arena_t arenas[2] = {engine->edges, engine->gradients};
+  const bool staged = !engine->device->host_memory;
+  bl_arena_t arenas[2] = {staged ? engine->edge_twins : engine->edges, staged ? engine->tied_twins : engine->gradients};
   bl_hub_options_t hub = {.stage = (int32_t)engine->stage,
                           .unix_path = options->unix_path,
                           .tcp_host = options->tcp_host,
@@ -380,10 +270,10 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
     status = count_buffers(made, &op_count, err);
   }
   if (status == BL_OK) {
-    status = reserve_all(made, err);
+    status = bl__engine_reserve_all(made, err);
   }
   if (status == BL_OK) {
-    hand_out(made);
+    bl__engine_hand_out(made);
     status = load_weights(made, options, err);
   }
   if (status == BL_OK) {
@@ -398,6 +288,9 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
   if (status == BL_OK) {
     status = bl_trace_create(op_count * TRACE_EVENTS_PER_OPERATION + TRACE_EVENTS_PER_STEP, &made->trace);
   }
+  if (status == BL_OK && made->stream != NULL) {
+    status = bl_timeline_create(made->device, made->stream, 2 * op_count + TRACE_EVENTS_PER_STEP, &made->timeline, err);
+  }
   if (status != BL_OK) {
     bl_engine_destroy(made);
     return status;
@@ -410,6 +303,14 @@ void bl_engine_destroy(bl_engine_t *engine) {
   if (engine == NULL) {
     return;
   }
+  if (engine->compute != NULL && engine->finished != NULL) { // nothing may touch what goes
+    bl_error_t ignored;
+    if (bl_ops_finish(engine->ops, engine->compute, engine->device, engine->finished, bl_clock_now_ns() + DRAIN_NS,
+                      &ignored) != BL_OK) {
+      bl_log(BL_LOG_WARNING, "the device did not come to rest: %s", ignored.text);
+    }
+  }
+  bl_timeline_destroy(engine->timeline);
   bl_trace_destroy(engine->trace);
   bl_core_tokens_detach(engine->core_tokens);
   if (engine->hub != NULL) {
@@ -419,22 +320,25 @@ void bl_engine_destroy(bl_engine_t *engine) {
     bl_chunk_destroy(engine->chunks[i].chunk);
   }
   free(engine->chunks);
-  free(engine->edge_sends);
+  bl__engine_free_edges(engine);
   free(engine->blocks);
   free(engine->leaving);
   if (engine->compute != NULL) {
     engine->ops->destroy(engine->compute);
   }
   bl_snapshot_destroy(engine->snapshot);
-  bl_arena_t *arenas[] = {&engine->weights,   &engine->gradients, &engine->optimizer,      &engine->edges,
-                          &engine->workspace, &engine->data,      &engine->snapshot_memory};
-  for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
-    bl_arena_destroy(arenas[i]);
-  }
-  bl_segments_cleanup(&engine->slots);
+  bl__engine_release_all(engine);
+  bl_device_event_destroy(engine->device, engine->finished);
+  bl_device_stream_destroy(engine->device, engine->copies);
+  bl_device_close(engine->device);
   bl_training_cleanup(&engine->training);
   bl_job_cleanup(&engine->job);
   free(engine);
+}
+
+bl_status_t bl_engine_finish(bl_engine_t *engine, bl_error_t *err) {
+  return bl_ops_finish(engine->ops, engine->compute, engine->device, engine->finished, bl_clock_now_ns() + DRAIN_NS,
+                       err);
 }
 
 bl_chunk_t *bl_engine_chunk(const bl_engine_t *engine, uint32_t virtual_stage) {

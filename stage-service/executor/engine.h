@@ -12,6 +12,11 @@
 // machine can pull from them), workspace, data, checkpoint (a copy of weights and optimizer, where the job writes
 // checkpoints).
 //
+// On a device whose memory the CPU cannot touch (a GPU) all of it lies there but data, checkpoint and staging: twins of
+// edge buffers, and of slots where blocks may leave, which data paths of the host send from and receive into. The device
+// is told ahead: what an operation writes is there when an event says so, and the CPU reads losses and squares once,
+// after the last operation of a run (bl_engine_finish).
+//
 // Thread: created, used and destroyed by the compute thread; `hub` and `account` say themselves what others may call,
 // and the fields set at creation are read-only afterwards.
 #ifndef BALLAST_EXECUTOR_ENGINE_H
@@ -21,9 +26,11 @@
 #include "compute/model/chunk.h"
 #include "config/job.h"
 #include "datapath/boundary.h"
+#include "datapath/carrier.h"
 #include "device/device.h"
 #include "device/segments.h"
 #include "executor/parking.h"
+#include "executor/timeline.h"
 #include "job/training.h"
 #include "observe/trace.h"
 #include "sys/core_tokens.h"
@@ -36,6 +43,7 @@ typedef struct bl_engine_options {
   const char *resume;     // folder of a checkpoint to go on from; NULL or "": begin anew
   uint64_t resume_digest; // of that checkpoint (job/checkpoint.h)
   uint32_t stage;
+  uint32_t device_ordinal;   // of the GPUs that this process sees, where pipeline.device is cuda
   int32_t first_core;        // pin the compute thread to `pipeline.threads` cores from this one on; -1: do not
   const char *core_tokens;   // file of the tokens that stages of this machine share; NULL: none
   const char *unix_path;     // socket of the data path; NULL: no shared memory
@@ -50,12 +58,19 @@ typedef struct bl_engine_chunk {
   bl_chunk_t *chunk;
 } bl_engine_chunk_t;
 
-// What leaves, or left last, from an edge buffer.
-typedef struct bl_edge_send {
+// What happens to an edge buffer besides operations.
+typedef struct bl_edge_state {
+  // What leaves, or left last.
   bool pending; // not known to have left
+  bool held;    // pending, and not given to the hub yet: the device is still at it
   uint32_t peer;
+  uint64_t bytes;
   bl_tensor_key_t key;
-} bl_edge_send_t;
+  // Of a device that is told ahead; NULL elsewhere.
+  bl_device_event_t *ready; // the buffer holds what leaves
+  bl_device_event_t *left;  // its twin does
+  bl_device_event_t *taken; // what came has been taken from its twin
+} bl_edge_state_t;
 
 typedef enum bl_block_place {
   BL_BLOCK_HOME,      // in its slot, or not made yet
@@ -85,6 +100,10 @@ typedef struct bl_engine {
   bl_training_t training;
   uint32_t stage;
   uint64_t applied; // the step its weights were of when it was created; 0 without a checkpoint
+  bl_device_t *device;
+  bl_device_stream_t *stream;  // of the operations, owned by `compute`; NULL: they are over when they return
+  bl_device_stream_t *copies;  // to and from twins
+  bl_device_event_t *finished; // bl_engine_finish
   const bl_ops_t *ops;
   bl_compute_t *compute;
   bl_engine_chunk_t *chunks;
@@ -92,19 +111,24 @@ typedef struct bl_engine {
 
   bl_memory_account_t account;
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory;
-  bl_segments_t slots; // slots.count of them are there: the stage's own slots
-  uint32_t slot_count; // the most that any plan needs
+  bl_arena_t edge_twins, tied_twins; // empty where the CPU reaches the device's memory
+  bl_segments_t slots;               // slots.count of them are there: the stage's own slots
+  bl_segments_t slot_twins;          // as many, in memory of the host; none where the CPU reaches the device's
+  uint32_t slot_count;               // the most that any plan needs
   uint32_t edge_count;
-  uint64_t slot_bytes;        // of one slot, a multiple of 64
-  uint64_t edge_bytes;        // of one edge buffer, a multiple of 64
-  bl_edge_send_t *edge_sends; // [edge_count], executor/edges.h
-  uint32_t parameter_count;   // tensors this stage reports on
-  bl_chunk_t *tied;           // the chunk whose tied gradient needs another chunk's part, or NULL
-  bl_chunk_t *tied_twin;      // that other chunk, where a V-shaped schedule puts both on this stage
-  uint32_t tied_peer;         // stage of the other part
-  float *tied_part;           // the part that comes from there, [vocab, hidden]
-  int32_t *tokens;            // [micro_batch, seq]
-  int32_t *labels;            // [micro_batch, seq]
+  uint64_t slot_bytes;          // of one slot, a multiple of 64
+  uint64_t edge_bytes;          // of one edge buffer, a multiple of 64
+  bl_edge_state_t *edge_states; // [edge_count], executor/edges.h
+  uint32_t parameter_count;     // tensors this stage reports on
+  bl_chunk_t *tied;             // the chunk whose tied gradient needs another chunk's part, or NULL
+  bl_chunk_t *tied_twin;        // that other chunk, where a V-shaped schedule puts both on this stage
+  uint32_t tied_peer;           // stage of the other part
+  float *tied_part;             // the part that comes from there, [vocab, hidden]
+  uint32_t batch_count;         // buffers for tokens and labels each: micro-batch i has number i mod batch_count
+  int32_t *tokens;              // [batch_count, micro_batch, seq]
+  int32_t *labels;              // [batch_count, micro_batch, seq]
+  bl_chunk_loss_t *losses;      // [micro_batches], written by the head
+  double *squares;              // [parameter_count], of the vote
 
   bl_snapshot_t *snapshot; // NULL: the job writes no checkpoints
 
@@ -115,7 +139,9 @@ typedef struct bl_engine {
   bl_core_tokens_t *core_tokens; // taken for each operation; NULL: every stage has a core of its own
 
   bl_hub_t *hub;
-  bl_trace_t *trace; // of the last run
+  bl_trace_t *trace;       // of the last run
+  bl_timeline_t *timeline; // of a device that is told ahead; NULL elsewhere
+  bl_carrier_t *carrier;   // moves boundary tensors between devices; NULL: the hub does, through memory of the host
 } bl_engine_t;
 
 // Reads the job's files, loads or draws weights. BL_INVALID, BL_NOT_FOUND, BL_IO, ...: the job or its files, as
@@ -127,6 +153,9 @@ void bl_engine_destroy(bl_engine_t *engine); // NULL is fine
 // more than slot_count; then the number is as before.
 BL_MUST_USE bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err);
 
+// Waits until everything that the device was told is over. BL_DEADLINE; BL_INTERNAL: compute.
+BL_MUST_USE bl_status_t bl_engine_finish(bl_engine_t *engine, bl_error_t *err);
+
 // The chunk of a virtual stage that this stage holds; the caller has checked that it does.
 bl_chunk_t *bl_engine_chunk(const bl_engine_t *engine, uint32_t virtual_stage);
 static inline void *bl_engine_slot(const bl_engine_t *engine, uint32_t index) {
@@ -134,6 +163,14 @@ static inline void *bl_engine_slot(const bl_engine_t *engine, uint32_t index) {
 }
 static inline void *bl_engine_edge(const bl_engine_t *engine, uint32_t index) {
   return engine->edges.base + index * engine->edge_bytes;
+}
+// Where a data path of the host finds what is in an edge buffer or a slot: its twin, or itself.
+static inline void *bl_engine_edge_twin(const bl_engine_t *engine, uint32_t index) {
+  return engine->device->host_memory ? bl_engine_edge(engine, index)
+                                     : engine->edge_twins.base + index * engine->edge_bytes;
+}
+static inline void *bl_engine_slot_twin(const bl_engine_t *engine, uint32_t index) {
+  return engine->device->host_memory ? bl_engine_slot(engine, index) : bl_segments_at(&engine->slot_twins, index);
 }
 // Stages this one exchanges tensors with, ascending; at most `capacity` are written, the number is returned.
 uint32_t bl_engine_peers(const bl_engine_t *engine, uint32_t *peers, uint32_t capacity);

@@ -6,6 +6,7 @@
 #include "executor/edges.h"
 #include "executor/parked.h"
 #include "sys/clock.h"
+#include "sys/log.h"
 
 #include <math.h>
 #include <string.h>
@@ -34,13 +35,14 @@ static bl_status_t read_context(pass_t *pass, bl_error_t *err) {
   if (run->token_count == 0 || run->token_count > model->seq) {
     return bl_error_set(err, BL_INVALID, "a context has 1 to %u tokens, this one has %u", model->seq, run->token_count);
   }
-  memset(pass->engine->tokens, 0, (size_t)pass->engine->job.train.micro_batch * model->seq * sizeof(int32_t));
+  int32_t *tokens = pass->engine->tokens; // of micro-batch 0, the only one
+  memset(tokens, 0, (size_t)pass->engine->job.train.micro_batch * model->seq * sizeof(int32_t));
   for (uint32_t i = 0; i < run->token_count; i++) {
     if (run->tokens[i] >= model->vocab) {
       return bl_error_set(err, BL_INVALID, "token %u of the context is %u, the vocabulary has %u", i, run->tokens[i],
                           model->vocab);
     }
-    pass->engine->tokens[i] = (int32_t)run->tokens[i];
+    tokens[i] = (int32_t)run->tokens[i];
   }
   return BL_OK;
 }
@@ -52,16 +54,29 @@ static bl_status_t read_batch(pass_t *pass, uint32_t micro_batch, bl_batch_t bat
              : bl_batch_read_validation(dataset, pass->run->first_window, micro_batch, &batch, err);
 }
 
+// Of `all`, tokens or labels, those of a micro-batch.
+static int32_t *batch_of(const bl_engine_t *engine, int32_t *all, uint32_t micro_batch) {
+  const uint64_t size = (uint64_t)engine->job.train.micro_batch * engine->training.model.seq;
+  return all + micro_batch % engine->batch_count * size;
+}
+
+// Whether F has read the tokens of this micro-batch in this run, and they still are in their buffer.
+static bool has_tokens(const pass_t *pass, bl_op_t op) {
+  return op.verb != BL_VERB_F && pass->engine->batch_count > 1;
+}
+
 // Tokens for the chunk with the embedding; NULL for others.
 static bl_status_t read_tokens(pass_t *pass, bl_op_t op, const int32_t **tokens, bl_error_t *err) {
   *tokens = NULL;
   if (!span_of(pass, op)->embedding) {
     return BL_OK;
   }
-  *tokens = pass->engine->tokens;
-  return pass->run->id.kind == BL_RUN_GENERATE
-             ? read_context(pass, err)
-             : read_batch(pass, op.micro_batch, (bl_batch_t){.inputs = pass->engine->tokens}, err);
+  int32_t *inputs = batch_of(pass->engine, pass->engine->tokens, op.micro_batch);
+  *tokens = inputs;
+  if (pass->run->id.kind == BL_RUN_GENERATE) {
+    return read_context(pass, err);
+  }
+  return has_tokens(pass, op) ? BL_OK : read_batch(pass, op.micro_batch, (bl_batch_t){.inputs = inputs}, err);
 }
 
 // Labels for the chunk with the head; NULL for others.
@@ -70,19 +85,24 @@ static bl_status_t read_labels(pass_t *pass, bl_op_t op, const int32_t **labels,
   if (!span_of(pass, op)->head) {
     return BL_OK;
   }
-  *labels = pass->engine->labels;
-  return read_batch(pass, op.micro_batch, (bl_batch_t){.labels = pass->engine->labels}, err);
+  int32_t *read = batch_of(pass->engine, pass->engine->labels, op.micro_batch);
+  *labels = read;
+  return read_batch(pass, op.micro_batch, (bl_batch_t){.labels = read}, err);
 }
 
 // ---- operations
 
-static void record_loss(pass_t *pass, uint32_t micro_batch, const bl_chunk_loss_t *loss) {
+// What the head has written, after everything is over.
+static void collect_losses(pass_t *pass) {
   bl_vote_t *vote = pass->vote;
-  vote->losses[micro_batch] = loss->mean;
-  if (loss->first_bad_row >= 0 || !isfinite(loss->mean)) {
-    vote->finite = false;
-    if (vote->nonfinite_micro_batch < 0 || (int32_t)micro_batch < vote->nonfinite_micro_batch) {
-      vote->nonfinite_micro_batch = (int32_t)micro_batch;
+  const bl_schedule_t *schedule = pass->engine->training.schedule;
+  const bl_chunk_t *chunk = bl_engine_chunk(pass->engine, schedule->virtual_stages - 1);
+  for (uint32_t i = 0; i < vote->loss_count; i++) {
+    const bl_chunk_loss_t *loss = &pass->engine->losses[i];
+    vote->losses[i] = bl_chunk_loss_mean(chunk, loss);
+    if (loss->first_bad_row >= 0 || !isfinite(vote->losses[i])) {
+      vote->finite = false;
+      vote->nonfinite_micro_batch = vote->nonfinite_micro_batch < 0 ? (int32_t)i : vote->nonfinite_micro_batch;
     }
   }
 }
@@ -93,11 +113,9 @@ static bl_status_t look_at_head(pass_t *pass, bl_chunk_t *chunk, const bl_planne
   const bl_run_t *run = pass->run;
   if (run->id.kind == BL_RUN_VALIDATE) {
     const int32_t *labels;
-    bl_chunk_loss_t loss;
     bl_status_t status = read_labels(pass, op->op, &labels, err);
     if (status == BL_OK) {
-      bl_chunk_loss(chunk, labels, out, &loss);
-      record_loss(pass, op->op.micro_batch, &loss);
+      bl_chunk_loss(chunk, labels, out, &pass->engine->losses[op->op.micro_batch]);
     }
     return status;
   }
@@ -132,16 +150,13 @@ static bl_status_t forward(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
 static bl_status_t backward_input(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
   const int32_t *labels;
-  bl_chunk_loss_t loss = {.first_bad_row = -1};
   bl_status_t status = read_labels(pass, op->op, &labels, err);
   if (status != BL_OK) {
     return status;
   }
   bl_chunk_backward_input(bl_engine_chunk(engine, op->op.virtual_stage), labels, bl_engine_edge(engine, op->input),
-                          slot_of(engine, op), bl_engine_edge(engine, op->output), true, &loss);
-  if (labels != NULL) {
-    record_loss(pass, op->op.micro_batch, &loss);
-  }
+                          slot_of(engine, op), bl_engine_edge(engine, op->output), true,
+                          &engine->losses[op->op.micro_batch]);
   return bl_edges_send(&pass->edges, op, err);
 }
 
@@ -256,7 +271,11 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   }
   count_slots(pass, op);
   uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->stall.total_ns;
-  status = compute(pass, op, err);
+  bl_timeline_t *timeline = computes ? engine->timeline : NULL;
+  status = bl_timeline_start(timeline, err);
+  if (status == BL_OK) {
+    status = compute(pass, op, err);
+  }
   if (status == BL_OK) {
     status = engine->ops->status(engine->compute, err);
   }
@@ -267,19 +286,26 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   if (op->op.verb != BL_VERB_E) { // its slot is free when the block has left
     pass->stall.slots_in_use -= op->releases_slot;
   }
-  if (computes) { // E and L count their own
+  char cell[BL_OP_TEXT];
+  bl_op_format(op->op, cell);
+  if (timeline != NULL) { // the time in which it was only queued is of no interest
+    status = status == BL_OK
+                 ? bl_timeline_stop(timeline, cell, (int32_t)op->op.micro_batch, pass->stall.slots_in_use, err)
+                 : status;
+  } else {
+    bl_trace_add(engine->trace, cell, false, (int32_t)op->op.micro_batch, pass->stall.slots_in_use, start_ns, end_ns);
+  }
+  if (computes && timeline == NULL) { // E and L count their own
     pass->vote->counters.busy_ns += end_ns - start_ns - (pass->stall.total_ns - stalled_ns);
   }
-  char cell[BL_OP_TEXT];
-  bl_trace_add(engine->trace, bl_op_format(op->op, cell), false, (int32_t)op->op.micro_batch, pass->stall.slots_in_use,
-               start_ns, end_ns);
   atomic_store_explicit(&pass->progress->done, (uint32_t)index + 1, memory_order_relaxed);
   return status;
 }
 
 // ---- a whole run
 
-static void collect_squares(pass_t *pass) {
+// Asks for the squares of all gradients; they are in engine->squares when everything is over.
+static void ask_squares(pass_t *pass) {
   bl_engine_t *engine = pass->engine;
   bl_vote_t *vote = pass->vote;
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
@@ -290,10 +316,16 @@ static void collect_squares(pass_t *pass) {
         continue;
       }
       vote->parameters[vote->square_count] = parameter.parameter.index;
-      bl_chunk_squares(chunk, k, &vote->squares[vote->square_count]);
-      vote->finite = vote->finite && isfinite(vote->squares[vote->square_count]);
-      vote->square_count++;
+      bl_chunk_squares(chunk, k, &engine->squares[vote->square_count++]);
     }
+  }
+}
+
+static void collect_squares(pass_t *pass) {
+  bl_vote_t *vote = pass->vote;
+  for (uint32_t i = 0; i < vote->square_count; i++) {
+    vote->squares[i] = pass->engine->squares[i];
+    vote->finite = vote->finite && isfinite(vote->squares[i]);
   }
 }
 
@@ -302,8 +334,12 @@ static bl_status_t join_tied(pass_t *pass, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
   if (engine->tied_twin != NULL) { // the first join changes its own part, which the second one needs as it was
     const bl_model_t *model = &engine->training.model;
-    memcpy(engine->tied_part, bl_chunk_tied_gradient(engine->tied),
-           (size_t)model->vocab * model->hidden * sizeof(float));
+    bl_status_t status =
+        bl_device_copy(engine->device, engine->stream, engine->tied_part, bl_chunk_tied_gradient(engine->tied),
+                       (uint64_t)model->vocab * model->hidden * sizeof(float), err);
+    if (status != BL_OK) {
+      return status;
+    }
     bl_chunk_join_tied_gradient(engine->tied, bl_chunk_tied_gradient(engine->tied_twin));
     bl_chunk_join_tied_gradient(engine->tied_twin, engine->tied_part);
     return BL_OK;
@@ -326,14 +362,49 @@ static bl_status_t join_tied(pass_t *pass, bl_error_t *err) {
 static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
   uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->stall.total_ns;
-  bl_status_t status = join_tied(pass, err);
+  bl_status_t status = bl_timeline_start(engine->timeline, err);
+  if (status == BL_OK) {
+    status = join_tied(pass, err);
+  }
   if (status != BL_OK) {
     return status;
   }
+  ask_squares(pass);
+  if (engine->timeline == NULL) {
+    pass->vote->counters.busy_ns += bl_clock_now_ns() - start_ns - (pass->stall.total_ns - stalled_ns);
+  }
+  return bl_timeline_stop(engine->timeline, "gradients", -1, pass->stall.slots_in_use, err);
+}
+
+// The one wait for the device, and what it was for.
+static bl_status_t finish(pass_t *pass, bl_error_t *err) {
+  bl_engine_t *engine = pass->engine;
+  bl_stage_counters_t *counters = &pass->vote->counters;
+  bl_status_t status = bl_edges_finish(&pass->edges, err);
+  if (status == BL_OK) {
+    status = bl_engine_finish(engine, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  collect_losses(pass);
   collect_squares(pass);
-  uint64_t end_ns = bl_clock_now_ns();
-  pass->vote->counters.busy_ns += end_ns - start_ns - (pass->stall.total_ns - stalled_ns);
-  return engine->ops->status(engine->compute, err);
+  counters->stall_ns = pass->stall.total_ns;
+  if (engine->timeline != NULL) { // the CPU's own waits say nothing about the device
+    bl_timeline_sums_t sums;
+    status = bl_timeline_read(engine->timeline, engine->trace, &sums, err);
+    counters->busy_ns = sums.busy_ns;
+    counters->stall_ns = sums.idle_ns;
+  }
+  return status;
+}
+
+// After a run that failed: the device is at rest, so that nothing of it writes into the next one.
+static void come_to_rest(pass_t *pass) {
+  bl_error_t ignored;
+  if (pass->engine->stream != NULL && bl_engine_finish(pass->engine, &ignored) != BL_OK) {
+    bl_log(BL_LOG_ERROR, "the device does not come to rest: %s", ignored.text);
+  }
 }
 
 static void reset_vote(pass_t *pass) {
@@ -376,6 +447,9 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   if (status == BL_OK) {
     status = bl_parked_begin(&pass.parked, err);
   }
+  if (status == BL_OK) {
+    status = bl_timeline_begin(engine->timeline, err);
+  }
   if (status != BL_OK) {
     return status;
   }
@@ -388,10 +462,14 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   if (status == BL_OK && run->id.kind == BL_RUN_TRAIN) {
     status = finish_gradients(&pass, err);
   }
+  if (status == BL_OK) {
+    status = finish(&pass, err);
+  }
   if (status != BL_OK) {
     bl_parked_abort(&pass.parked);
+    come_to_rest(&pass);
+    vote->counters.stall_ns = pass.stall.total_ns;
   }
-  vote->counters.stall_ns = pass.stall.total_ns;
   vote->counters.peak_slot_bytes = vote->counters.peak_slots * engine->slot_bytes;
   return status;
 }
@@ -399,6 +477,9 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
 void bl_executor_interrupt(bl_engine_t *engine, bl_run_progress_t *progress) {
   atomic_store(&progress->cancelled, true); // first: a run that only now begins on the hub or the parking sees it
   bl_hub_abort(engine->hub);
+  if (engine->carrier != NULL) {
+    engine->carrier->ops->abort(engine->carrier);
+  }
   if (engine->parking != NULL) {
     engine->parking->ops->interrupt(engine->parking);
   }
@@ -414,5 +495,5 @@ bl_status_t bl_executor_update(bl_engine_t *engine, uint64_t step, double scale,
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_update(engine->chunks[i].chunk, &settings, &update);
   }
-  return engine->ops->status(engine->compute, err);
+  return bl_engine_finish(engine, err);
 }

@@ -50,11 +50,35 @@ static void clear_padding(const bl_layout_t *layout, uint8_t *slot) {
   }
 }
 
-static uint64_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t slot) {
-  const bl_chunk_t *chunk = bl_engine_chunk(parked->engine, op.virtual_stage);
-  uint8_t *block = bl_engine_slot(parked->engine, slot);
+// The checksum of the block in a slot, after it was copied to the slot's twin where the CPU cannot reach the slot.
+static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t slot, uint64_t *checksum,
+                               bl_error_t *err) {
+  bl_engine_t *engine = parked->engine;
+  const bl_chunk_t *chunk = bl_engine_chunk(engine, op.virtual_stage);
+  const uint64_t bytes = bl_chunk_sizes(chunk).evict_bytes;
+  uint8_t *block = bl_engine_slot_twin(engine, slot);
+  if (!engine->device->host_memory) {
+    bl_status_t status =
+        bl_device_copy(engine->device, engine->stream, block, bl_engine_slot(engine, slot), bytes, err);
+    status = status == BL_OK ? bl_engine_finish(engine, err) : status;
+    if (status != BL_OK) {
+      return status;
+    }
+  }
   clear_padding(bl_chunk_layout(chunk), block);
-  return bl_block_checksum(block, bl_chunk_sizes(chunk).evict_bytes);
+  *checksum = bl_block_checksum(block, bytes);
+  return BL_OK;
+}
+
+// A block that came to the slot's twin goes into the slot, before what the device is told next.
+static bl_status_t take_in(const bl_parked_t *parked, const bl_engine_block_t *block, bl_error_t *err) {
+  bl_engine_t *engine = parked->engine;
+  if (engine->device->host_memory) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_device_copy(engine->device, engine->stream, bl_engine_slot(engine, block->slot),
+                                      bl_engine_slot_twin(engine, block->slot), block->parked.bytes, err);
+  return status == BL_OK ? bl_engine_finish(engine, err) : status; // the twin is free again
 }
 
 // Waits for the transfer of a block.
@@ -112,8 +136,12 @@ bl_status_t bl_parked_evict(bl_parked_t *parked, const bl_planned_op_t *op, bl_e
   if (status != BL_OK) {
     return status;
   }
-  uint64_t start_ns = bl_clock_now_ns();
+  uint64_t start_ns = bl_clock_now_ns(), checksum = 0;
   bl_engine_block_t *block = block_of(parked, op->op);
+  status = checksum_of(parked, op->op, op->slot, &checksum, err);
+  if (status != BL_OK) {
+    return status;
+  }
   *block =
       (bl_engine_block_t){.place = BL_BLOCK_LEAVING,
                           .input = block->input,
@@ -121,8 +149,9 @@ bl_status_t bl_parked_evict(bl_parked_t *parked, const bl_planned_op_t *op, bl_e
                           .parked = {.key = {parked->attempt, op->op.virtual_stage, op->op.micro_batch},
                                      .store = op->op.store,
                                      .bytes = bl_chunk_sizes(bl_engine_chunk(engine, op->op.virtual_stage)).evict_bytes,
-                                     .checksum = checksum_of(parked, op->op, op->slot)}};
-  status = engine->parking->ops->begin_evict(engine->parking, &block->parked, bl_engine_slot(engine, op->slot), err);
+                                     .checksum = checksum}};
+  status =
+      engine->parking->ops->begin_evict(engine->parking, &block->parked, bl_engine_slot_twin(engine, op->slot), err);
   if (status == BL_UNAVAILABLE) {
     bl_error_clear(err);
     drop(parked, block);
@@ -169,7 +198,8 @@ bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_t *op, bl_er
     return status;
   }
   block->place = BL_BLOCK_RETURNING;
-  status = engine->parking->ops->begin_load(engine->parking, &block->parked, bl_engine_slot(engine, op->slot), err);
+  status =
+      engine->parking->ops->begin_load(engine->parking, &block->parked, bl_engine_slot_twin(engine, op->slot), err);
   if (status == BL_UNAVAILABLE) {
     bl_error_clear(err);
     block->place = BL_BLOCK_LOST;
@@ -186,7 +216,12 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   uint64_t start_ns = bl_clock_now_ns();
   bl_chunk_recompute(bl_engine_chunk(engine, op->op.virtual_stage), bl_engine_edge(engine, block->input),
                      bl_engine_slot(engine, block->slot));
-  uint64_t found = checksum_of(parked, op->op, block->slot), end_ns = bl_clock_now_ns();
+  uint64_t found = 0;
+  bl_status_t status = checksum_of(parked, op->op, block->slot, &found, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  uint64_t end_ns = bl_clock_now_ns();
   parked->counters->busy_ns += end_ns - start_ns;
   parked->counters->recomputed++;
   bl_op_t cell = op->op;
@@ -219,6 +254,10 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
     block->place = outcome == BL_PARKING_DONE ? BL_BLOCK_HOME : BL_BLOCK_LOST;
     parked->counters->loaded += outcome == BL_PARKING_DONE;
     parked->counters->lost += outcome == BL_PARKING_LOST;
+    status = outcome == BL_PARKING_DONE ? take_in(parked, block, err) : BL_OK;
+    if (status != BL_OK) {
+      return status;
+    }
   }
   if (block->place == BL_BLOCK_LOST && parked->engine->job.balance.on_loss == BL_JOB_ON_LOSS_ABORT) {
     return bl_error_set(err, BL_DATA_LOSS,

@@ -40,7 +40,10 @@ void saved_model_set(saved_model_t *saved, uint64_t step) {
     }
   }
   for (int stage = 0; stage < SAVED_STAGES; stage++) {
-    bl_snapshot_take(saved->snapshots[stage]);
+    bl_error_t err = {0};
+    if (bl_snapshot_take(saved->snapshots[stage], &err) != BL_OK) {
+      abort();
+    }
   }
 }
 
@@ -53,7 +56,8 @@ static bool make_snapshot(saved_model_t *saved, int stage, uint32_t first, uint3
       tensors[i - first].parts[part] = part_of(saved, i, part);
     }
   }
-  bool made = tensors != NULL && bl_snapshot_create(tensors, last - first, &saved->snapshots[stage], &err) == BL_OK;
+  bool made = tensors != NULL &&
+              bl_snapshot_create(tensors, last - first, bl_device_host(), &saved->snapshots[stage], &err) == BL_OK;
   free(tensors);
   saved->memory[stage] = made ? aligned_alloc(64, bl_snapshot_bytes(saved->snapshots[stage])) : NULL;
   if (saved->memory[stage] == NULL) {

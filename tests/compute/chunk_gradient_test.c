@@ -30,7 +30,7 @@ static double loss_of(fixture_t *f) {
   bl_chunk_loss_t loss;
   bl_chunk_loss(f->chunk, f->buffers.labels, f->buffers.out, &loss);
   assert_int_equal(loss.first_bad_row, -1);
-  return loss.mean;
+  return bl_chunk_loss_mean(f->chunk, &loss);
 }
 
 // Compares the derivative along `direction` (of length 1) with the quotient.

@@ -99,7 +99,9 @@ trainer_t *trainer_create(const trainer_options_t *options) {
   trainer->ops->use_workspace(trainer->compute, trainer->ops_workspace, trainer->ops_workspace_bytes);
   for (uint32_t i = 0; i < options->chunks; i++) {
     bl_chunk_use_arenas(trainer->parts[i].chunk, &trainer->parts[i].arenas);
-    bl_chunk_initialize(trainer->parts[i].chunk, options->seed);
+    if (bl_chunk_initialize(trainer->parts[i].chunk, options->seed, &err) != BL_OK) {
+      fail_msg("weights: %s", err.text);
+    }
   }
   return trainer;
 }
@@ -207,12 +209,12 @@ void trainer_run(trainer_t *trainer, const int32_t *tokens, const int32_t *label
     const trainer_op_t op = ops[i];
     poison(trainer->ops_workspace, trainer->ops_workspace_bytes);
     poison(trainer->parts[op.chunk].arenas.workspace, trainer->parts[op.chunk].sizes.workspace_bytes);
-    bl_chunk_loss_t loss = {.mean = NAN, .first_bad_row = -1};
+    bl_chunk_loss_t loss = {.sum = NAN, .first_bad_row = -1};
     run_one(trainer, op, tokens + op.micro_batch * rows, labels + op.micro_batch * rows, &loss);
     if (starts_backward(op.verb) && op.chunk + 1 == trainer->options.chunks) {
       assert_int_equal(loss.first_bad_row, -1);
-      assert_true(isfinite(loss.mean));
-      losses[op.micro_batch] = loss.mean;
+      losses[op.micro_batch] = bl_chunk_loss_mean(trainer->parts[op.chunk].chunk, &loss);
+      assert_true(isfinite(losses[op.micro_batch]));
     }
   }
   bl_error_t err;

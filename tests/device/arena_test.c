@@ -62,6 +62,12 @@ static void shareable_arenas(void **state) {
   creates(BL_ARENA_SHAREABLE);
 }
 
+static void staging_arenas(void **state) {
+  (void)state;
+  creates(BL_ARENA_STAGING);
+  creates(BL_ARENA_STAGING_SHAREABLE);
+}
+
 static void peers_can_only_read(void **state) {
   (void)state;
   bl_arena_t arena;
@@ -123,13 +129,40 @@ static void empty_arenas_and_copies(void **state) {
   assert_int_equal(bl_arena_create(device, NULL, BL_MEMORY_DATA, BL_ARENA_SHAREABLE, 0, &arena, NULL), BL_OK);
   assert_null(arena.base);
   bl_arena_destroy(&arena);
-  bl_stream_t *stream = NULL;
-  assert_int_equal(bl_stream_create(device, &stream), BL_OK);
   char to[4] = "";
-  assert_int_equal(bl_device_copy(device, stream, to, "abc", 4), BL_OK);
-  assert_int_equal(bl_stream_wait(device, stream), BL_OK);
+  assert_int_equal(bl_device_copy(device, NULL, to, "abc", 4, NULL), BL_OK);
   assert_string_equal(to, "abc");
-  bl_stream_destroy(device, stream);
+  assert_int_equal(bl_device_fill(device, NULL, to, 'x', 3, NULL), BL_OK);
+  assert_string_equal(to, "xxx");
+}
+
+// The host has no streams: everything is done when a call returns, and every call accepts that.
+static void streams_and_events_of_the_host(void **state) {
+  (void)state;
+  bl_device_t *device = bl_device_host();
+  bl_device_stream_t *stream = NULL;
+  bl_device_event_t *event = NULL, *later = NULL;
+  bl_error_t err = {0};
+  char to[4] = "";
+  bool done = false;
+  uint64_t ns = 1;
+  assert_int_equal(bl_device_stream_create(device, BL_STREAM_COPY, &stream, &err), BL_OK);
+  assert_int_equal(bl_device_event_create(device, true, &event, &err), BL_OK);
+  assert_int_equal(bl_device_event_create(device, true, &later, &err), BL_OK);
+  assert_int_equal(bl_device_event_record(device, event, stream, &err), BL_OK);
+  assert_int_equal(bl_device_copy(device, stream, to, "abc", 4, &err), BL_OK);
+  assert_int_equal(bl_device_event_record(device, later, stream, &err), BL_OK);
+  assert_int_equal(bl_device_stream_wait_event(device, stream, later, &err), BL_OK);
+  assert_int_equal(bl_device_event_query(device, later, &done, &err), BL_OK);
+  assert_true(done);
+  assert_int_equal(bl_device_event_wait(device, later, 0, &err), BL_OK); // its deadline has passed, and it is done
+  assert_int_equal(bl_device_event_elapsed(device, event, later, &ns, &err), BL_OK);
+  assert_int_equal(ns, 0);
+  assert_string_equal(to, "abc");
+  bl_device_event_destroy(device, event);
+  bl_device_event_destroy(device, later);
+  bl_device_stream_destroy(device, stream);
+  assert_string_equal(bl_device_describe(device), "host");
 }
 
 static int count_descriptors(void) {
@@ -157,9 +190,14 @@ static void descriptors_stay_flat(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(private_arenas),          cmocka_unit_test(shareable_arenas),
-      cmocka_unit_test(peers_can_only_read),     cmocka_unit_test(refusals_change_nothing),
-      cmocka_unit_test(empty_arenas_and_copies), cmocka_unit_test(descriptors_stay_flat),
+      cmocka_unit_test(private_arenas),
+      cmocka_unit_test(shareable_arenas),
+      cmocka_unit_test(staging_arenas),
+      cmocka_unit_test(peers_can_only_read),
+      cmocka_unit_test(refusals_change_nothing),
+      cmocka_unit_test(empty_arenas_and_copies),
+      cmocka_unit_test(streams_and_events_of_the_host),
+      cmocka_unit_test(descriptors_stay_flat),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

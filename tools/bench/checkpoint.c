@@ -120,7 +120,7 @@ static bl_status_t prepare(const settings_t *settings, bench_t *bench, bl_error_
     }
     at += bench->tensors[i].parameter.elements;
   }
-  status = bl_snapshot_create(bench->tensors, bench->count, &bench->snapshot, err);
+  status = bl_snapshot_create(bench->tensors, bench->count, bl_device_host(), &bench->snapshot, err);
   if (status != BL_OK) {
     return status;
   }
@@ -152,14 +152,17 @@ static double memcpy_seconds(bench_t *bench) {
   return (double)(bl_clock_now_ns() - start) * 1e-9;
 }
 
-static void time_copies(bench_t *bench, const settings_t *settings) {
+static bl_status_t time_copies(bench_t *bench, const settings_t *settings, bl_error_t *err) {
   double plain[PAIRS_MAX], taken[PAIRS_MAX], ratios[PAIRS_MAX];
   const size_t pairs = (size_t)settings->pairs;
   const double bytes = (double)(BL_CHECKPOINT_PARTS * bench->elements * sizeof(float));
   for (size_t i = 0; i < pairs; i++) {
     plain[i] = memcpy_seconds(bench);
     const uint64_t start = bl_clock_now_ns();
-    bl_snapshot_take(bench->snapshot);
+    bl_status_t status = bl_snapshot_take(bench->snapshot, err);
+    if (status != BL_OK) {
+      return status;
+    }
     taken[i] = (double)(bl_clock_now_ns() - start) * 1e-9;
     ratios[i] = taken[i] / plain[i];
   }
@@ -167,6 +170,7 @@ static void time_copies(bench_t *bench, const settings_t *settings) {
   printf("snapshot of %s: %.1f ms, %.2f GB/s; memcpy %.1f ms, %.2f GB/s; snapshot/memcpy %.3f\n",
          bl_bytes_format((uint64_t)bytes, text), 1e3 * bl_median(taken, pairs), bytes / bl_median(taken, pairs) * 1e-9,
          1e3 * bl_median(plain, pairs), bytes / bl_median(plain, pairs) * 1e-9, bl_median(ratios, pairs));
+  return BL_OK;
 }
 
 static bl_status_t write_once(bench_t *bench, const char *folder, bl_error_t *err) {
@@ -204,7 +208,7 @@ static int run(const settings_t *settings) {
   }
   bl_status_t status = prepare(settings, &bench, &err);
   if (status == BL_OK) {
-    time_copies(&bench, settings);
+    status = time_copies(&bench, settings, &err);
   }
   for (int64_t i = 0; i < settings->writes && settings->folder != NULL && status == BL_OK; i++) {
     status = write_once(&bench, settings->folder, &err);

@@ -204,7 +204,10 @@ static bl_status_t allocate(bench_t *bench, uint64_t rows_count, bl_error_t *err
   }
   bench->ops->use_workspace(bench->compute, bench->ops_workspace, ops_bytes);
   bl_chunk_use_arenas(bench->chunk, &bench->arenas);
-  bl_chunk_initialize(bench->chunk, SEED);
+  bl_status_t status = bl_chunk_initialize(bench->chunk, SEED, err);
+  if (status != BL_OK) {
+    return status;
+  }
   fill_inputs(bench, rows_count);
   return BL_OK;
 }

@@ -34,6 +34,7 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   }
   made->ops = options->ops;
   made->compute = options->compute;
+  made->device = options->device == NULL ? bl_device_host() : options->device;
   made->model = *options->model;
   made->span = options->span;
   made->prepack = options->prepack;

@@ -22,6 +22,8 @@
 // All are 64-byte aligned, in and out of the layout's dtype. F, R and I write only in, out, slot and workspace; W alone adds to gradients, and the head's
 // product inside I, where it is asked to (EXECUTION.md 1 and 6). Whatever a buffer held before does not matter.
 //
+// On a device that only queues, everything here returns when it is queued; what it is given must last until it is over.
+//
 // Thread: the compute thread of `compute`, except where a function says otherwise. Failures inside operations are kept
 // by the back end: ask ops->status() after a chunk operation.
 #ifndef BALLAST_COMPUTE_MODEL_CHUNK_H
@@ -44,6 +46,7 @@ typedef struct bl_chunk bl_chunk_t;
 typedef struct bl_chunk_options {
   const bl_ops_t *ops;
   bl_compute_t *compute;   // borrowed; outlives the chunk
+  bl_device_t *device;     // of `compute`: where the arenas and buffers lie. NULL: the host
   const bl_model_t *model; // copied
   bl_chunk_span_t span;
   bl_layout_options_t layout; // micro_batch, attention, backward, lean, recompute, dtype
@@ -85,8 +88,9 @@ typedef struct bl_chunk_parameter {
   bool owned; // false: the tied head's copy of the embedding, which the first chunk reports and saves
 } bl_chunk_parameter_t;
 
+// What the head writes: in staging memory of the device, read when the operation is over (ops.h, rule 9).
 typedef struct bl_chunk_loss {
-  double mean;           // nats per token of this micro-batch
+  double sum;            // nats over the tokens of this micro-batch; bl_chunk_loss_mean has them per token
   int64_t first_bad_row; // row of the first token whose loss is not finite, -1: none
 } bl_chunk_loss_t;
 
@@ -102,11 +106,11 @@ void bl_chunk_use_arenas(bl_chunk_t *chunk, const bl_chunk_arenas_t *arenas);
 uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk);
 // The i-th parameter of the chunk, canonical order; valid after bl_chunk_use_arenas.
 bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i);
-// Initial weights (EXECUTION.md 18) and zero moments.
-void bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed);
+// Initial weights (EXECUTION.md 18) and zero moments. BL_EXHAUSTED; what copying to the device reports.
+bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *err) BL_MUST_USE;
 // After weights were written from elsewhere: refreshes packed copies. (initialize and update do it.)
 void bl_chunk_weights_changed(bl_chunk_t *chunk);
-void bl_chunk_clear_moments(bl_chunk_t *chunk); // for weights from elsewhere; initialize does it
+bl_status_t bl_chunk_clear_moments(bl_chunk_t *chunk, bl_error_t *err) BL_MUST_USE; // initialize does it
 
 // ---- one micro-batch
 // F. tokens [T], read by the chunk with the embedding, which writes `in`; NULL in others, whose `in` has been received.
@@ -115,7 +119,7 @@ void bl_chunk_clear_moments(bl_chunk_t *chunk); // for weights from elsewhere; i
 void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, void *in, void *slot, void *out);
 // R. Makes the block again from the kept input; `out` is not touched. Same bits as F left in the slot.
 void bl_chunk_recompute(bl_chunk_t *chunk, const void *in, void *slot);
-// I. labels [T] and loss: the chunk with the head (its loss is set), NULL in others. accumulate_head: add the gradient
+// I. labels [T] and loss: the chunk with the head (*loss is written), NULL in others. accumulate_head: add the gradient
 // of the head's weight; false when a micro-batch is run again. With a fused layout W must follow at once: part of what
 // it reads lies in workspace.
 void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, void *in, void *slot, void *out,
@@ -129,6 +133,8 @@ void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *
 // ---- forward only, in the chunk with the head
 // Loss of a hidden state; writes nothing but *loss and workspace.
 void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const void *out, bl_chunk_loss_t *loss);
+// Nats per token.
+double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *loss);
 // Logits [vocab] of one row of a hidden state.
 void bl_chunk_logits(bl_chunk_t *chunk, const void *out, uint64_t row, float *logits);
 // Draws the token after `row`: temperature and uniform as in ops->draw; -1 when logits are not finite.
@@ -145,7 +151,7 @@ float *bl_chunk_tied_gradient(bl_chunk_t *chunk);
 // Adds the peer's part (NULL where there is no peer), once per step, after the last micro-batch. Embedding part plus
 // head part on both sides: addition of two numbers commutes, so both get the same bits.
 void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer);
-// fp64 sum of squares of the i-th parameter's gradient, in an order that only its size fixes.
+// fp64 sum of squares of the i-th parameter's gradient, in an order that only its size fixes. *sum is in staging.
 void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum);
 // AdamW on every parameter.
 void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step);

@@ -34,6 +34,7 @@ typedef struct bl__layer {
 struct bl_chunk {
   const bl_ops_t *ops;
   bl_compute_t *compute;
+  bl_device_t *device; // never NULL
   bl_model_t model;
   bl_chunk_span_t span;
   bl_layout_t layout;

@@ -2,7 +2,9 @@
 // Weights, gradients and optimizer state of a chunk.
 #include "compute/model/chunk_internal.h"
 
-#include <string.h>
+#include <stdlib.h>
+
+#define PIECE_ELEMENTS (4u << 20) // drawn at a time for a device whose memory the CPU cannot write
 
 // Element offset of a role's first tensor; the chunk holds it.
 static uint64_t offset_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint32_t model_layer) {
@@ -135,21 +137,52 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
   };
 }
 
-void bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed) {
-  memset(chunk->arenas.weights, 0, chunk->sizes.weight_bytes); // padding is defined
-  for (uint32_t i = 0; i < chunk->parameter_count; i++) {
-    bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
-    bl_parameter_initial(&chunk->model, &p.parameter, seed, 0, p.parameter.elements, p.weight);
+// Draws a parameter into `piece` and copies it from there, or draws it in place where piece is NULL.
+static bl_status_t draw(bl_chunk_t *chunk, const bl_chunk_parameter_t *p, uint64_t seed, float *piece,
+                        bl_error_t *err) {
+  if (piece == NULL) {
+    bl_parameter_initial(&chunk->model, &p->parameter, seed, 0, p->parameter.elements, p->weight);
+    return BL_OK;
   }
-  bl_chunk_clear_moments(chunk);
-  bl_chunk_weights_changed(chunk);
+  bl_status_t status = BL_OK;
+  for (uint64_t first = 0; first < p->parameter.elements && status == BL_OK; first += PIECE_ELEMENTS) {
+    uint64_t left = p->parameter.elements - first, count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
+    bl_parameter_initial(&chunk->model, &p->parameter, seed, first, count, piece);
+    status = bl_device_copy(chunk->device, NULL, p->weight + first, piece, count * sizeof(float), err);
+  }
+  return status;
 }
 
-void bl_chunk_clear_moments(bl_chunk_t *chunk) {
-  if (chunk->arenas.first_moments != NULL) {
-    memset(chunk->arenas.first_moments, 0, chunk->sizes.moment_bytes);
-    memset(chunk->arenas.second_moments, 0, chunk->sizes.moment_bytes);
+bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *err) {
+  float *piece = chunk->device->host_memory ? NULL : malloc(PIECE_ELEMENTS * sizeof *piece);
+  if (piece == NULL && !chunk->device->host_memory) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to draw weights in");
   }
+  // Padding is defined.
+  bl_status_t status = bl_device_fill(chunk->device, NULL, chunk->arenas.weights, 0, chunk->sizes.weight_bytes, err);
+  for (uint32_t i = 0; i < chunk->parameter_count && status == BL_OK; i++) {
+    bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
+    status = draw(chunk, &p, seed, piece, err);
+  }
+  free(piece);
+  if (status == BL_OK) {
+    status = bl_chunk_clear_moments(chunk, err);
+  }
+  if (status == BL_OK) {
+    bl_chunk_weights_changed(chunk);
+  }
+  return status;
+}
+
+bl_status_t bl_chunk_clear_moments(bl_chunk_t *chunk, bl_error_t *err) {
+  const bl_chunk_arenas_t *arenas = &chunk->arenas;
+  if (arenas->first_moments == NULL) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_device_fill(chunk->device, NULL, arenas->first_moments, 0, chunk->sizes.moment_bytes, err);
+  return status == BL_OK
+             ? bl_device_fill(chunk->device, NULL, arenas->second_moments, 0, chunk->sizes.moment_bytes, err)
+             : status;
 }
 
 static void pack(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear, void *packed) {

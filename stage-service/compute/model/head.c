@@ -32,9 +32,11 @@ static void logits_of(bl_chunk_t *chunk, bl_linear_op_t *op, const void *normali
 
 static void sum_losses(bl_chunk_t *chunk, bl_chunk_loss_t *loss) {
   const double *row_losses = workspace_at(chunk, chunk->workspace.losses_offset_bytes);
-  double sum;
-  chunk->ops->loss_sum(chunk->compute, chunk->rows, row_losses, &sum, &loss->first_bad_row);
-  loss->mean = sum / (double)chunk->rows;
+  chunk->ops->loss_sum(chunk->compute, chunk->rows, row_losses, &loss->sum, &loss->first_bad_row);
+}
+
+double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *loss) {
+  return loss->sum / (double)chunk->rows;
 }
 
 // Runs the pieces: losses of all rows, and with `backward` the gradient of `normalised` over it and of the weight.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations a model is made of: one table that every back end fills (host: bl_ops_host(); CUDA later),
-// so that model code is written once.
+// The operations a model is made of: one table that every back end fills (select.h finds them: the host's and that of the
+// CUDA module), so that model code is written once.
 //
 // Two phases (EXECUTION.md 13). Plan, at configuration: the back end sees shapes, picks kernels, makes every
 // handle and says how much workspace it wants. Execute, in the step: pointers only, no allocation by our code.
@@ -12,6 +12,7 @@
 //   ops->use_workspace(compute, block, ops->workspace_bytes(compute));
 //   ops->linear_forward(up, x, w, NULL, bias, NULL, y);       // ... every step
 //   if (ops->status(compute, err) != BL_OK) ...               // once per chunk operation
+//   bl_ops_finish(ops, compute, device, event, deadline_ns, err); // before the CPU reads a result
 //   ops->destroy(compute);                                    // frees all handles too
 //
 // Lifetime and threads
@@ -33,6 +34,15 @@
 //      (within a plan of one shape). The thread count can change last bits of linear operations, of no other.
 //   7. No aliasing between arguments unless a member names it.
 //
+// Back ends that only queue (those with a stream)
+//   8. An operation is put on ops->stream() and returns: it waits for nothing, allocates nothing, and what it was given
+//      is read and written when the ones before it are over. draw() alone waits.
+//   9. Tensors lie in memory of the device (device/device.h). What the CPU tells or is told lies in staging memory, which
+//      both read and write at one address: tokens and labels; loss, first_bad_row and sum. The CPU writes the former
+//      before the call and leaves them alone until the operation is over, and reads the latter after bl_ops_finish() or
+//      an event recorded on the stream. Structs that are passed by pointer (shapes, options) are read during the call.
+//  10. A failure may be found by a later operation than the one that caused it; status() reports it then.
+//
 // Types. `dtype` is the type of activations, of their gradients and of the weights that products read: these are
 // `void *`. Masters and gradients of weights, statistics, log-sum-exp, gains, biases, logits and optimizer state are
 // float always; products read masters as they are in fp32, and through linear_pack() in bf16. Whatever the dtype, sums
@@ -45,6 +55,7 @@
 
 #include "base/error.h"
 #include "base/status.h"
+#include "device/device.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,8 +73,10 @@ typedef enum bl_compute_dtype { BL_COMPUTE_FP32, BL_COMPUTE_BF16 } bl_compute_dt
 typedef enum bl_instruction_set { BL_ISA_AUTO, BL_ISA_BASELINE, BL_ISA_AVX2, BL_ISA_AVX512 } bl_instruction_set_t;
 
 typedef struct bl_compute_options {
-  uint32_t threads; // at least 1
+  uint32_t threads; // at least 1; of the host
   bl_instruction_set_t instruction_set;
+  bl_device_t
+      *device; // where tensors lie and operations run: one of the back end's. NULL: the host. Outlives the context
 } bl_compute_options_t;
 
 // GPT-2's Conv1D stores [in, out], every other matrix of Hugging Face [out, in].
@@ -143,9 +156,10 @@ typedef struct bl_adamw {
 } bl_adamw_t;
 
 typedef struct bl_ops {
-  const char *name; // "host"
+  const char *name; // "host", "cuda"
 
-  // Makes the context and nothing big. BL_INVALID: no threads; BL_UNIMPLEMENTED: instruction set not present.
+  // Makes the context and nothing big. BL_INVALID: no threads, or a device of another back end; BL_UNIMPLEMENTED:
+  // instruction set, compute capability or version of a library do not fit.
   bl_status_t (*create)(const bl_compute_options_t *options, bl_compute_t **compute, bl_error_t *err);
   void (*destroy)(bl_compute_t *compute); // NULL is fine
   void (*attach)(bl_compute_t *compute);
@@ -157,6 +171,11 @@ typedef struct bl_ops {
   void (*use_workspace)(bl_compute_t *compute, void *workspace, size_t bytes);
   // The first failure since create(), as BL_INTERNAL and its text; BL_OK without one.
   bl_status_t (*status)(const bl_compute_t *compute, bl_error_t *err);
+  // The stream that operations are put on, owned by the context. NULL: operations are over when they return (rule 8).
+  bl_device_stream_t *(*stream)(bl_compute_t *compute);
+  // Memory of the device that the context holds by itself (tables of plans, what libraries keep), planned so far. NULL:
+  // none worth counting. The caller counts it as workspace.
+  size_t (*held_bytes)(const bl_compute_t *compute);
 
   // ---- linear ------------------------------------------------------------------------------------------
   bl_status_t (*linear_plan)(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
@@ -234,11 +253,13 @@ typedef struct bl_ops {
   // start (in bf16 rows of the gradient are 2 vocab elements apart).
   void (*cross_entropy)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
                         const int32_t *labels, float scale, float *logits, double *row_losses);
-  // *loss = sum of row_losses in row order; *first_bad_row = index of the first that is not finite, -1: none.
+  // *loss = sum of row_losses in row order; *first_bad_row = index of the first that is not finite, -1: none. Both in
+  // staging memory (rule 9).
   void (*loss_sum)(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss,
                    int64_t *first_bad_row);
   // Draws one token from softmax(logits / temperature), uniform in [0, 1) being the caller's random number;
-  // temperature 0 takes the largest (the first of equals). Forward only. -1 when logits are not finite.
+  // temperature 0 takes the largest (the first of equals). Forward only. -1 when logits are not finite. Waits for
+  // the operations before it.
   int32_t (*draw)(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform);
 
   // ---- parameters --------------------------------------------------------------------------------------
@@ -246,16 +267,33 @@ typedef struct bl_ops {
   // w -= rate / correction1 m / (sqrt(v / correction2) + epsilon).
   void (*adamw)(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
                 float *v);
-  // *sum = fp64 sum of squares in an order fixed by count alone.
+  // *sum = fp64 sum of squares in an order fixed by count alone. In staging memory (rule 9).
   void (*sum_squares)(bl_compute_t *compute, uint64_t count, const float *x, double *sum);
   void (*accumulate)(bl_compute_t *compute, uint64_t count, const float *x, float *y); // y += x
   void (*add)(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *a, const void *b,
               void *y); // y = a + b; y may be a or b
   void (*fill)(bl_compute_t *compute, uint64_t count, float value, float *y);
+  // *hash (staging) = 64 bits that change with any change of the block, whose bytes are a multiple of 64. A function of
+  // the bytes alone. NULL: the CPU can read the block (bl_block_checksum, datapath/block.h, which gives other bits).
+  void (*checksum)(bl_compute_t *compute, uint64_t bytes, const void *block, uint64_t *hash);
 } bl_ops_t;
 
-// The host back end: oneDNN for products, own kernels for the rest.
+// The host back end: oneDNN for products, own kernels for the rest. Not part of a build without oneDNN (select.h).
 const bl_ops_t *bl_ops_host(void);
+
+// Waits until everything that was put on the stream is over, then as status(). BL_DEADLINE; deadline_ns is on
+// bl_clock_now_ns(). `event` is one of the device of the context, reused by the caller; NULL where there is no stream.
+static inline bl_status_t bl_ops_finish(const bl_ops_t *ops, bl_compute_t *compute, bl_device_t *device,
+                                        bl_device_event_t *event, uint64_t deadline_ns, bl_error_t *err) {
+  if (ops->stream != NULL) {
+    bl_status_t status = bl_device_event_record(device, event, ops->stream(compute), err);
+    status = status == BL_OK ? bl_device_event_wait(device, event, deadline_ns, err) : status;
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  return ops->status(compute, err);
+}
 
 // Elements of `saved` and floats of a statistics buffer, for planners.
 static inline uint64_t bl_attention_saved_elements(const bl_attention_shape_t *shape) {

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA back end: two modules that programs load at run time (lib/device/module.h), built where nvcc, the toolkit and
+# a C++ compiler for it are. Programs themselves never link an NVIDIA library.
+#
+#   BALLAST_CUDA=AUTO   build what can be built here, and say what is left out (the default)
+#   BALLAST_CUDA=ON     it is an error when something is missing
+#   BALLAST_CUDA=OFF
+#
+# Sets BALLAST_CUDA_DEVICE (libballast-cuda.so can be built) and BALLAST_CUDA_COMPUTE (libballast-cuda-compute.so too).
+set(BALLAST_CUDA AUTO CACHE STRING "Build the CUDA modules: AUTO, ON or OFF")
+set_property(CACHE BALLAST_CUDA PROPERTY STRINGS AUTO ON OFF)
+# Machine code for these, and PTX of the last one for what comes after them.
+set(BALLAST_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Architectures of the CUDA modules, as CMAKE_CUDA_ARCHITECTURES")
+
+set(BALLAST_CUDA_DEVICE OFF)
+set(BALLAST_CUDA_COMPUTE OFF)
+
+function(ballast_cuda_missing what)
+  if(BALLAST_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "BALLAST_CUDA=ON: ${what}")
+  endif()
+  message(STATUS "CUDA: ${what}")
+endfunction()
+
+if(BALLAST_CUDA AND BALLAST_SANITIZE AND NOT BALLAST_CUDA STREQUAL "ON")
+  message(STATUS "CUDA: not under sanitizers")
+elseif(BALLAST_CUDA)
+  include(CheckLanguage)
+  set(CMAKE_CUDA_ARCHITECTURES ${BALLAST_CUDA_ARCHITECTURES})
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_STANDARD 17)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    if(BALLAST_CCACHE)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER ${BALLAST_CCACHE})
+    endif()
+    enable_language(CUDA)
+    find_package(CUDAToolkit 13.0 QUIET)
+  endif()
+  if(NOT CMAKE_CUDA_COMPILER)
+    ballast_cuda_missing("no nvcc, or no C++ compiler for it; the CUDA modules are not built")
+  elseif(NOT CUDAToolkit_FOUND)
+    ballast_cuda_missing("no CUDA toolkit of version 13.0 or later; the CUDA modules are not built")
+  elseif(NOT TARGET CUDA::cudart_static)
+    ballast_cuda_missing("the toolkit has no static runtime library (libcudart_static.a); the CUDA modules are not built")
+  else()
+    set(BALLAST_CUDA_DEVICE ON)
+    find_path(CUDNN_INCLUDE_DIR cudnn_backend.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDNN_HOME PATH_SUFFIXES include)
+    find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR} ENV CUDNN_HOME PATH_SUFFIXES lib lib64)
+    # NCCL is loaded when a data path asks for it: only its header is needed here.
+    find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV NCCL_HOME PATH_SUFFIXES include)
+    if(NOT NCCL_INCLUDE_DIR)
+      ballast_cuda_missing("no nccl.h; the NCCL data path is left out")
+    endif()
+    if(NOT CUDNN_INCLUDE_DIR OR NOT CUDNN_LIBRARY)
+      ballast_cuda_missing("no cuDNN 9; the operations (libballast-cuda-compute.so) are left out")
+    elseif(NOT TARGET CUDA::cublasLt)
+      ballast_cuda_missing("no cuBLASLt; the operations (libballast-cuda-compute.so) are left out")
+    else()
+      set(BALLAST_CUDA_COMPUTE ON)
+    endif()
+    message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${BALLAST_CUDA_ARCHITECTURES}, "
+      "operations ${BALLAST_CUDA_COMPUTE}")
+  endif()
+endif()
+
+# A module lib<name>.so in build/lib: C and CUDA sources, libraries of this tree inside (DEPENDS), libraries of the
+# machine beside it (PRIVATE). Nothing but bl_module is visible. The runtime library of CUDA is inside, so that the
+# module loads, and can say what is missing, where there is no toolkit; handles of streams and events are the driver's,
+# so that the copies in two modules understand each other. .cu files use nothing of the C++ library.
+function(ballast_cuda_module name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;PRIVATE;INCLUDES" ${ARGN})
+  add_library(${name} MODULE ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES
+    PREFIX lib
+    LINKER_LANGUAGE C
+    C_VISIBILITY_PRESET hidden
+    CUDA_VISIBILITY_PRESET hidden
+    CUDA_RUNTIME_LIBRARY None
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib
+    BUILD_RPATH "${CUDAToolkit_LIBRARY_DIR}"
+    INSTALL_RPATH "$ORIGIN")
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/lib ${CMAKE_SOURCE_DIR}/stage-service)
+  target_include_directories(${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${arg_INCLUDES})
+  target_compile_definitions(${name} PRIVATE BALLAST_VERSION="${PROJECT_VERSION}"
+    BALLAST_CUDA_BUILT_WITH="CUDA ${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR}")
+  # Lines of kernels in profiles cost nothing. Host code of .cu files may not throw.
+  target_compile_options(${name} PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo -Xcompiler=-fno-exceptions -Xcompiler=-fno-rtti -Xcompiler=-Wall>)
+  ballast_link(${name} DEPENDS ${arg_DEPENDS} PRIVATE ${arg_PRIVATE} CUDA::cudart_static)
+  target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs -Wl,--as-needed)
+  install(TARGETS ${name} LIBRARY DESTINATION lib)
+endfunction()

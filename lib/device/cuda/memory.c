@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/memory.h"
+
+#include "base/bytes.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/driver.h"
+#include "device/cuda/verdict.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+static CUdeviceptr address_of(const void *pointer) {
+  return (CUdeviceptr)(uintptr_t)pointer;
+}
+
+static CUmemAllocationProp properties(const bl_cuda_device_t *cuda, bool exported) {
+  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .requestedHandleTypes =
+                                  exported ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
+                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->ordinal}};
+  prop.allocFlags.gpuDirectRDMACapable = cuda->rdma;
+  return prop;
+}
+
+bl_status_t bl__cuda_memory(bl_device_t *device, uint64_t *free_bytes, uint64_t *total_bytes, bl_error_t *err) {
+  size_t available = 0, total = 0;
+  bl_status_t status = bl_cuda_make_current(bl_cuda_device(device), err);
+  if (status == BL_OK) {
+    status = bl_cuda_check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo", err);
+  }
+  if (status == BL_OK) {
+    *free_bytes = available;
+    *total_bytes = total;
+  }
+  return status;
+}
+
+// Memory behind the addresses from `base` on; *handle is its.
+static bl_status_t back(const bl_cuda_driver_t *cu, const bl_cuda_device_t *cuda, const bl_arena_t *arena,
+                        CUdeviceptr base, CUmemGenericAllocationHandle *handle, bl_error_t *err) {
+  CUmemAllocationProp prop = properties(cuda, bl_arena_kind_is_shareable(arena->kind));
+  bl_status_t status = bl_cuda_driver_check(cu->cuMemCreate(handle, arena->mapped_bytes, &prop, 0), "cuMemCreate", err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_cuda_driver_check(cu->cuMemMap(base, arena->mapped_bytes, 0, *handle, 0), "cuMemMap", err);
+  if (status != BL_OK) {
+    goto release;
+  }
+  CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  status = bl_cuda_driver_check(cu->cuMemSetAccess(base, arena->mapped_bytes, &access, 1), "cuMemSetAccess", err);
+  if (status == BL_OK) {
+    status = bl__cuda_fill((bl_device_t *)(uintptr_t)&cuda->device, NULL, (void *)(uintptr_t)base, 0,
+                           arena->mapped_bytes, err);
+  }
+  if (status != BL_OK) {
+    (void)cu->cuMemUnmap(base, arena->mapped_bytes);
+    goto release;
+  }
+  return BL_OK;
+release:
+  (void)cu->cuMemRelease(*handle);
+  return status;
+}
+
+static bl_status_t export(const bl_cuda_driver_t *cu, CUmemGenericAllocationHandle handle, int *fd, bl_error_t *err) {
+  bl_status_t status =
+      bl_cuda_driver_check(cu->cuMemExportToShareableHandle(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                           "cuMemExportToShareableHandle", err);
+  if (status == BL_OK) {
+    (void)fcntl(*fd, F_SETFD, FD_CLOEXEC); // children must not keep the memory alive
+  }
+  return status;
+}
+
+static bl_status_t map_device(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
+  const bl_cuda_driver_t *cu = bl_cuda_driver(err);
+  uint64_t free_bytes, total_bytes;
+  bl_status_t status = cu == NULL ? BL_UNIMPLEMENTED : bl__cuda_memory(&cuda->device, &free_bytes, &total_bytes, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  arena->mapped_bytes = bl_align_up(arena->bytes, cuda->granularity_bytes);
+  if (arena->mapped_bytes > free_bytes) {
+    return bl_cuda_verdict_memory(cuda->summary.name, arena->bytes, free_bytes, total_bytes, err);
+  }
+  CUdeviceptr base = address_of(arena->place);
+  if (arena->place == NULL) {
+    status = bl_cuda_driver_check(cu->cuMemAddressReserve(&base, arena->mapped_bytes, cuda->granularity_bytes, 0, 0),
+                                  "cuMemAddressReserve", err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  CUmemGenericAllocationHandle handle;
+  status = back(cu, cuda, arena, base, &handle, err);
+  if (status != BL_OK) {
+    goto free_address;
+  }
+  if (bl_arena_kind_is_shareable(arena->kind) && (status = export(cu, handle, &arena->fd, err)) != BL_OK) {
+    goto unmap;
+  }
+  arena->base = (uint8_t *)(uintptr_t)base;
+  arena->handle = handle;
+  return BL_OK;
+unmap:
+  (void)cu->cuMemUnmap(base, arena->mapped_bytes);
+  (void)cu->cuMemRelease(handle);
+free_address:
+  if (arena->place == NULL) {
+    (void)cu->cuMemAddressFree(base, arena->mapped_bytes);
+  }
+  return status;
+}
+
+// Staging lives in memory of the host back end, which faults it in and seals what is shared.
+static bl_status_t map_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
+  bl_device_t *host = bl_device_host();
+  if (arena->place != NULL) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "staging memory has no places");
+  }
+  bl_status_t status = host->ops->arena_map(host, arena, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+  status = bl_cuda_check(cudaHostRegister(arena->base, arena->mapped_bytes, flags), "cudaHostRegister", err);
+  if (status != BL_OK) {
+    goto unmap;
+  }
+  void *there = NULL;
+  status = bl_cuda_check(cudaHostGetDevicePointer(&there, arena->base, 0), "cudaHostGetDevicePointer", err);
+  if (status == BL_OK && there != arena->base) {
+    status = bl_error_set(err, BL_UNIMPLEMENTED,
+                          "%s sees memory of the host under another address than the CPU: this machine is not served",
+                          cuda->summary.name);
+  }
+  if (status == BL_OK) {
+    return BL_OK;
+  }
+  (void)cudaHostUnregister(arena->base);
+unmap:
+  host->ops->arena_unmap(host, arena);
+  arena->base = NULL;
+  arena->fd = -1;
+  return status;
+}
+
+bl_status_t bl__cuda_arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t *err) {
+  bl_cuda_device_t *cuda = bl_cuda_device(device);
+  bl_status_t status = bl_cuda_make_current(cuda, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  return bl_arena_kind_is_staging(arena->kind) ? map_staging(cuda, arena, err) : map_device(cuda, arena, err);
+}
+
+void bl__cuda_arena_unmap(bl_device_t *device, bl_arena_t *arena) {
+  (void)bl_cuda_make_current(bl_cuda_device(device), NULL);
+  if (bl_arena_kind_is_staging(arena->kind)) {
+    bl_device_t *host = bl_device_host();
+    (void)cudaHostUnregister(arena->base);
+    host->ops->arena_unmap(host, arena);
+    return;
+  }
+  const bl_cuda_driver_t *cu = bl_cuda_driver(NULL);
+  (void)cu->cuMemUnmap(address_of(arena->base), arena->mapped_bytes);
+  (void)cu->cuMemRelease(arena->handle);
+  if (arena->place == NULL) {
+    (void)cu->cuMemAddressFree(address_of(arena->base), arena->mapped_bytes);
+  }
+  if (arena->fd >= 0) {
+    close(arena->fd);
+  }
+}
+
+bl_status_t bl__cuda_range_reserve(bl_device_t *device, uint64_t bytes, uint8_t **base, bl_error_t *err) {
+  const bl_cuda_device_t *cuda = bl_cuda_device(device);
+  const bl_cuda_driver_t *cu = bl_cuda_driver(err);
+  bl_status_t status = cu == NULL ? BL_UNIMPLEMENTED : bl_cuda_make_current(cuda, err);
+  CUdeviceptr address = 0;
+  if (status == BL_OK) {
+    status = bl_cuda_driver_check(
+        cu->cuMemAddressReserve(&address, bl_align_up(bytes, cuda->granularity_bytes), cuda->granularity_bytes, 0, 0),
+        "cuMemAddressReserve", err);
+  }
+  if (status == BL_OK) {
+    *base = (uint8_t *)(uintptr_t)address;
+  }
+  return status;
+}
+
+void bl__cuda_range_release(bl_device_t *device, uint8_t *base, uint64_t bytes) {
+  const bl_cuda_device_t *cuda = bl_cuda_device(device);
+  (void)bl_cuda_make_current(cuda, NULL);
+  (void)bl_cuda_driver(NULL)->cuMemAddressFree(address_of(base), bl_align_up(bytes, cuda->granularity_bytes));
+}
+
+// What has no stream uses the one that every thread has for itself.
+static cudaStream_t handle_of(const bl_device_stream_t *stream) {
+  return stream == NULL ? cudaStreamPerThread : stream->handle;
+}
+
+static bl_status_t finish(const bl_device_stream_t *stream, bl_error_t *err) {
+  return stream != NULL ? BL_OK
+                        : bl_cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize", err);
+}
+
+bl_status_t bl__cuda_copy(bl_device_t *device, bl_device_stream_t *stream, void *to, const void *from, uint64_t bytes,
+                          bl_error_t *err) {
+  bl_status_t status = bl_cuda_make_current(bl_cuda_device(device), err);
+  if (status == BL_OK) {
+    status =
+        bl_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_of(stream)), "cudaMemcpyAsync", err);
+  }
+  return status == BL_OK ? finish(stream, err) : status;
+}
+
+bl_status_t bl__cuda_fill(bl_device_t *device, bl_device_stream_t *stream, void *to, uint8_t value, uint64_t bytes,
+                          bl_error_t *err) {
+  bl_status_t status = bl_cuda_make_current(bl_cuda_device(device), err);
+  if (status == BL_OK) {
+    status = bl_cuda_check(cudaMemsetAsync(to, value, bytes, handle_of(stream)), "cudaMemsetAsync", err);
+  }
+  return status == BL_OK ? finish(stream, err) : status;
+}

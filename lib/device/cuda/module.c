@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What libballast-cuda.so hands out (device/module.h). Data paths add theirs by defining the functions below.
+#include "device/module.h"
+
+#include "device/cuda/discover.h"
+#include "sys/version.h"
+
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+// Tables of the data paths, where they are part of the build: NULL when there is none of that name and size.
+const void *bl__cuda_datapath_interface(const char *name, size_t table_bytes) __attribute__((weak));
+
+static const void *interface(const char *name, size_t table_bytes) {
+  static const bl_device_driver_t device = {
+      .describe = bl__cuda_describe_driver, .list = bl__cuda_list, .open = bl__cuda_open, .close = bl__cuda_close};
+  if (strcmp(name, "device") == 0) {
+    return table_bytes == sizeof device ? &device : NULL;
+  }
+  return bl__cuda_datapath_interface != NULL ? bl__cuda_datapath_interface(name, table_bytes) : NULL;
+}
+
+extern const bl_module_info_t bl_module;
+BL_MODULE_EXPORT const bl_module_info_t bl_module = {.abi = BL_MODULE_ABI,
+                                                     .info_bytes = sizeof bl_module,
+                                                     .name = "cuda",
+                                                     .version = BALLAST_VERSION,
+                                                     .built_with = BALLAST_CUDA_BUILT_WITH,
+                                                     .interface = interface};

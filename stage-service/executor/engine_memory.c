@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/engine_memory.h"
+
+#include "base/bytes.h"
+#include "job/balance.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct {
+  uint64_t weights, gradients, moments, workspace; // bytes over all chunks; workspace: of the largest
+  uint64_t tied;                                   // of one part of a tied gradient
+  uint64_t ops_workspace;                          // of the back end
+} sums_t;
+
+static sums_t add_up(bl_engine_t *engine) {
+  const bl_model_t *model = &engine->training.model;
+  sums_t sums = {.tied = engine->tied == NULL ? 0 : (uint64_t)model->vocab * model->hidden * sizeof(float),
+                 .ops_workspace = engine->ops->workspace_bytes(engine->compute)};
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    bl_chunk_sizes_t sizes = bl_chunk_sizes(engine->chunks[i].chunk);
+    sums.weights += bl_align_up(sizes.weight_bytes, BL_CACHE_LINE_BYTES) + bl_align_up(sizes.packed_bytes, 64);
+    sums.gradients += bl_align_up(sizes.gradient_bytes, BL_CACHE_LINE_BYTES);
+    sums.moments += bl_align_up(sizes.moment_bytes, BL_CACHE_LINE_BYTES);
+    sums.workspace = sizes.workspace_bytes > sums.workspace ? sizes.workspace_bytes : sums.workspace;
+    uint64_t slot = bl_align_up(sizes.slot_bytes, BL_CACHE_LINE_BYTES);
+    uint64_t edge = bl_align_up(sizes.edge_bytes, BL_CACHE_LINE_BYTES);
+    engine->slot_bytes = slot > engine->slot_bytes ? slot : engine->slot_bytes;
+    engine->edge_bytes = edge > engine->edge_bytes ? edge : engine->edge_bytes;
+  }
+  sums.workspace = bl_align_up(sums.workspace, BL_CACHE_LINE_BYTES);
+  return sums;
+}
+
+bl_status_t bl__engine_reserve(bl_engine_t *engine, bl_memory_tag_t tag, bl_arena_kind_t kind, uint64_t bytes,
+                               bl_arena_t *arena, bl_error_t *err) {
+  bl_memory_plan(&engine->account, tag, bytes);
+  return bl_arena_create(engine->device, &engine->account, tag, kind, bytes, arena, err);
+}
+
+// ---- slots
+
+static void plan_slots(bl_engine_t *engine, uint32_t from, uint32_t to) {
+  bl_memory_plan(&engine->account, BL_MEMORY_SLOTS, (to - from) * engine->slot_bytes);
+  if (engine->slot_twins.capacity > 0) {
+    bl_memory_plan(&engine->account, BL_MEMORY_STAGING, (to - from) * engine->slot_bytes);
+  }
+}
+
+static void unplan_slots(bl_engine_t *engine, uint32_t from, uint32_t to) {
+  bl_memory_unplan(&engine->account, BL_MEMORY_SLOTS, (from - to) * engine->slot_bytes);
+  if (engine->slot_twins.capacity > 0) {
+    bl_memory_unplan(&engine->account, BL_MEMORY_STAGING, (from - to) * engine->slot_bytes);
+  }
+}
+
+static bl_status_t resize_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err) {
+  const uint32_t before = engine->slots.count;
+  bl_status_t status = bl_segments_resize(&engine->slots, count, err);
+  if (status == BL_OK && engine->slot_twins.capacity > 0) {
+    status = bl_segments_resize(&engine->slot_twins, count, err);
+    if (status != BL_OK && bl_segments_resize(&engine->slots, before, NULL) != BL_OK) {
+      return status; // more slots than planned: fewer always works, so this was a shrink that half failed
+    }
+  }
+  return status;
+}
+
+bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err) {
+  const uint32_t before = engine->slots.count;
+  if (count > before) {
+    plan_slots(engine, before, count);
+  }
+  bl_status_t status = resize_slots(engine, count, err);
+  if (status != BL_OK && count > before) {
+    unplan_slots(engine, count, before);
+  } else if (status == BL_OK && count < before) {
+    unplan_slots(engine, before, count);
+  }
+  return status;
+}
+
+// The slots that the job's own policy leaves this stage.
+static bl_status_t own_slots(const bl_engine_t *engine, uint32_t *own, bl_error_t *err) {
+  bl_policy_t policy = bl_policy_of_job(&engine->job);
+  bl_balance_plan_t plan;
+  bl_status_t status = bl_balance_plan_init(&plan, &engine->training, &policy, err);
+  if (status == BL_OK) {
+    *own = plan.holdings.own[engine->stage];
+    bl_balance_plan_cleanup(&plan);
+  }
+  return status;
+}
+
+static bl_status_t reserve_slots(bl_engine_t *engine, uint32_t own, bl_error_t *err) {
+  // Only what may leave is shared: private memory can have large pages.
+  const bool parks = engine->training.layout.recompute != BL_RECOMPUTE_FULL && engine->training.stage_count > 1;
+  bl_status_t status =
+      bl_segments_init(&engine->slots, engine->device, &engine->account, BL_MEMORY_SLOTS,
+                       parks ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, engine->slot_count, engine->slot_bytes, err);
+  if (status == BL_OK && parks && !engine->device->host_memory) {
+    status = bl_segments_init(&engine->slot_twins, bl_device_host(), &engine->account, BL_MEMORY_STAGING,
+                              BL_ARENA_SHAREABLE, engine->slot_count, engine->slot_bytes, err);
+  }
+  return status == BL_OK ? bl_engine_hold_slots(engine, own, err) : status;
+}
+
+// ---- what the CPU and the device tell each other
+
+typedef struct {
+  uint64_t losses, squares, tokens, labels, end; // offsets in the data arena, bytes
+} data_layout_t;
+
+static data_layout_t lay_out_data(const bl_engine_t *engine) {
+  const uint64_t batch =
+      (uint64_t)engine->job.train.micro_batch * engine->training.model.seq * sizeof(int32_t) * engine->batch_count;
+  data_layout_t at = {.losses = 0};
+  at.squares = bl_align_up(engine->training.schedule->micro_batches * sizeof(bl_chunk_loss_t), BL_CACHE_LINE_BYTES);
+  at.tokens = bl_align_up(at.squares + engine->parameter_count * sizeof(double), BL_CACHE_LINE_BYTES);
+  at.labels = bl_align_up(at.tokens + batch, BL_CACHE_LINE_BYTES);
+  at.end = at.labels + batch;
+  return at;
+}
+
+static void place_data(bl_engine_t *engine) {
+  const data_layout_t at = lay_out_data(engine);
+  uint8_t *base = engine->data.base;
+  engine->losses = (bl_chunk_loss_t *)(void *)(base + at.losses);
+  engine->squares = (double *)(void *)(base + at.squares);
+  engine->tokens = (int32_t *)(void *)(base + at.tokens);
+  engine->labels = (int32_t *)(void *)(base + at.labels);
+}
+
+// ---- all of it
+
+typedef struct {
+  bl_memory_tag_t tag;
+  bl_arena_kind_t kind;
+  uint64_t bytes;
+  bl_arena_t *arena;
+} wanted_t;
+
+#define WANTED 8
+
+static void list_wanted(bl_engine_t *engine, const sums_t *sums, wanted_t wanted[WANTED]) {
+  const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL; // with another stage
+  const bool staged = !engine->device->host_memory;
+  const uint64_t edges = engine->edge_count * engine->edge_bytes;
+  const wanted_t list[WANTED] = {
+      {BL_MEMORY_WEIGHTS, BL_ARENA_PRIVATE, sums->weights, &engine->weights},
+      {BL_MEMORY_GRADIENTS, exchanges ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, sums->gradients + sums->tied,
+       &engine->gradients},
+      {BL_MEMORY_OPTIMIZER, BL_ARENA_PRIVATE, 2 * sums->moments, &engine->optimizer},
+      {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, edges, &engine->edges},
+      {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, sums->workspace + sums->ops_workspace, &engine->workspace},
+      {BL_MEMORY_DATA, BL_ARENA_STAGING, lay_out_data(engine).end, &engine->data},
+      {BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, staged ? edges : 0, &engine->edge_twins},
+      {BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, staged && exchanges ? 2 * sums->tied : 0, &engine->tied_twins},
+  };
+  for (size_t i = 0; i < WANTED; i++) {
+    wanted[i] = list[i];
+  }
+}
+
+// Before anything is made: whether the device has room for all of it, with every tag in the answer.
+static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTED], uint64_t slots, uint64_t held,
+                                bl_error_t *err) {
+  uint64_t free_bytes, total_bytes, planned = slots + held;
+  if (engine->device->ops->memory == NULL) {
+    return BL_OK;
+  }
+  bl_status_t status = engine->device->ops->memory(engine->device, &free_bytes, &total_bytes, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  char one[BL_BYTES_TEXT], all[BL_BYTES_TEXT], list[512];
+  int used = snprintf(list, sizeof list, "slots %s", bl_bytes_format(slots, one));
+  for (size_t i = 0; i < WANTED; i++) {
+    if (wanted[i].bytes == 0 || bl_arena_kind_is_staging(wanted[i].kind)) {
+      continue;
+    }
+    uint64_t bytes = wanted[i].bytes + (wanted[i].tag == BL_MEMORY_WORKSPACE ? held : 0);
+    planned += wanted[i].bytes;
+    used += snprintf(list + used, sizeof list - (size_t)used, ", %s %s", bl_memory_tag_name(wanted[i].tag),
+                     bl_bytes_format(bytes, one));
+  }
+  if (planned <= free_bytes) {
+    return BL_OK;
+  }
+  char total[BL_BYTES_TEXT];
+  return bl_error_set(err, BL_EXHAUSTED,
+                      "stage %" PRIu32 " needs %s of device memory (%s), %s of %s are free: more stages, fewer slots "
+                      "(memory.slots, balance), a smaller train.micro_batch or pipeline.recompute",
+                      engine->stage, bl_bytes_format(planned, all), list, bl_bytes_format(free_bytes, one),
+                      bl_bytes_format(total_bytes, total));
+}
+
+static bl_status_t create_edges(bl_engine_t *engine, bl_error_t *err) {
+  engine->edge_states = calloc(engine->edge_count + 1, sizeof *engine->edge_states);
+  bl_status_t status =
+      engine->edge_states == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory for the table of edge buffers") : BL_OK;
+  for (uint32_t i = 0; i < engine->edge_count && status == BL_OK; i++) {
+    bl_edge_state_t *edge = &engine->edge_states[i];
+    bl_device_event_t **events[] = {&edge->ready, &edge->left, &edge->taken};
+    for (size_t k = 0; k < sizeof events / sizeof events[0] && status == BL_OK; k++) {
+      status = bl_device_event_create(engine->device, false, events[k], err);
+    }
+  }
+  return status;
+}
+
+void bl__engine_free_edges(bl_engine_t *engine) {
+  for (uint32_t i = 0; i < engine->edge_count && engine->edge_states != NULL; i++) {
+    bl_edge_state_t *edge = &engine->edge_states[i];
+    bl_device_event_destroy(engine->device, edge->ready);
+    bl_device_event_destroy(engine->device, edge->left);
+    bl_device_event_destroy(engine->device, edge->taken);
+  }
+  free(engine->edge_states);
+}
+
+// What the back end keeps for itself is planned and held like an arena.
+static bl_status_t count_held(bl_engine_t *engine, uint64_t held, bl_error_t *err) {
+  bl_memory_plan(&engine->account, BL_MEMORY_WORKSPACE, held);
+  return bl_memory_acquire(&engine->account, BL_MEMORY_WORKSPACE, held, err);
+}
+
+bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
+  uint32_t own = 0;
+  bl_status_t status = own_slots(engine, &own, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  // A device that is told ahead reads a batch long after the CPU has gone on to the next.
+  engine->batch_count = engine->stream == NULL ? 1 : engine->training.schedule->micro_batches;
+  const sums_t sums = add_up(engine);
+  const uint64_t held = engine->ops->held_bytes == NULL ? 0 : engine->ops->held_bytes(engine->compute);
+  wanted_t wanted[WANTED];
+  list_wanted(engine, &sums, wanted);
+  status = check_device(engine, wanted, own * engine->slot_bytes, held, err);
+  for (size_t i = 0; i < WANTED && status == BL_OK; i++) {
+    status = bl__engine_reserve(engine, wanted[i].tag, wanted[i].kind, wanted[i].bytes, wanted[i].arena, err);
+  }
+  if (status == BL_OK) {
+    status = count_held(engine, held, err);
+  }
+  if (status == BL_OK) {
+    status = reserve_slots(engine, own, err);
+  }
+  if (status == BL_OK) {
+    status = create_edges(engine, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  engine->tied_part = sums.tied == 0 ? NULL : (float *)(void *)(engine->gradients.base + sums.gradients);
+  place_data(engine);
+  engine->ops->use_workspace(engine->compute, engine->workspace.base + sums.workspace, sums.ops_workspace);
+  engine->blocks =
+      calloc((size_t)engine->chunk_count * engine->training.schedule->micro_batches, sizeof *engine->blocks);
+  engine->leaving = calloc(engine->slot_count, sizeof *engine->leaving);
+  return engine->blocks != NULL && engine->leaving != NULL
+             ? BL_OK
+             : bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
+}
+
+void bl__engine_hand_out(bl_engine_t *engine) {
+  uint8_t *weights = engine->weights.base, *gradients = engine->gradients.base, *moments = engine->optimizer.base;
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    bl_chunk_t *chunk = engine->chunks[i].chunk;
+    bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
+    uint64_t weight_bytes = bl_align_up(sizes.weight_bytes, BL_CACHE_LINE_BYTES);
+    uint64_t moment_bytes = bl_align_up(sizes.moment_bytes, BL_CACHE_LINE_BYTES);
+    bl_chunk_arenas_t arenas = {.weights = (float *)(void *)weights,
+                                .gradients = (float *)(void *)gradients,
+                                .first_moments = (float *)(void *)moments,
+                                .second_moments = (float *)(void *)(moments + moment_bytes),
+                                .packed = sizes.packed_bytes == 0 ? NULL : weights + weight_bytes,
+                                .workspace = engine->workspace.base};
+    bl_chunk_use_arenas(chunk, &arenas);
+    weights += weight_bytes + bl_align_up(sizes.packed_bytes, BL_CACHE_LINE_BYTES);
+    gradients += bl_align_up(sizes.gradient_bytes, BL_CACHE_LINE_BYTES);
+    moments += 2 * moment_bytes;
+  }
+}
+
+void bl__engine_release_all(bl_engine_t *engine) {
+  bl_arena_t *arenas[] = {&engine->weights,    &engine->gradients,  &engine->optimizer,
+                          &engine->edges,      &engine->workspace,  &engine->data,
+                          &engine->edge_twins, &engine->tied_twins, &engine->snapshot_memory};
+  for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
+    bl_arena_destroy(arenas[i]);
+  }
+  bl_segments_cleanup(&engine->slots);
+  bl_segments_cleanup(&engine->slot_twins);
+}
