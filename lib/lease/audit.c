@@ -19,6 +19,9 @@ static bl_status_t audit_list(const bl_lease_table_t *table, uint32_t session, u
       return bl_error_set(err, BL_INTERNAL, "lease %" PRIu32 " (%s) is in the wrong list", i,
                           bl_lease_state_name((bl_lease_state_t)lease->state));
     }
+    if (lease->foreign != 0) {
+      return bl_error_set(err, BL_INTERNAL, "lease %" PRIu32 " is in use and in quarantine for another session", i);
+    }
     bool gone =
         lease->state == BL_LEASE_LOST || (lease->state == BL_LEASE_QUARANTINED && lease->after != BL__AFTER_RESERVED);
     *held += gone ? 0 : 1;
@@ -49,7 +52,7 @@ static bl_status_t audit_session(const bl_lease_table_t *table, uint32_t index, 
 
 typedef struct sums {
   uint64_t states[BL_LEASE_STATES];
-  uint64_t held_bytes, quarantined_bytes, in_flight_bytes;
+  uint64_t held_bytes, quarantined_bytes, in_flight_bytes, tiers[BL_LEASE_TIERS];
   uint64_t *holders, *jobs, *sessions; // bytes held, held, in flight
   uint32_t listed;
 } sums_t;
@@ -60,6 +63,7 @@ static void add_lease(const bl_lease_table_t *table, uint32_t index, sums_t *sum
   bool flying = lease->state == BL_LEASE_WRITING || lease->state == BL_LEASE_LOADING;
   sums->states[lease->state]++;
   sums->held_bytes += room;
+  sums->tiers[lease->tier] += room;
   sums->quarantined_bytes += lease->state == BL_LEASE_QUARANTINED ? room : 0;
   sums->in_flight_bytes += flying ? lease->bytes : 0;
   sums->holders[lease->holder] += room;
@@ -74,7 +78,8 @@ static bl_status_t compare(const bl_lease_table_t *table, const sums_t *sums, bl
     return bl_error_set(err, BL_INTERNAL, "leases by state are miscounted");
   }
   if (sums->held_bytes != stats->held_bytes || sums->quarantined_bytes != stats->quarantined_bytes ||
-      sums->in_flight_bytes != stats->in_flight_bytes) {
+      sums->in_flight_bytes != stats->in_flight_bytes || sums->tiers[0] != stats->tier_held_bytes[0] ||
+      sums->tiers[1] != stats->tier_held_bytes[1]) {
     return bl_error_set(err, BL_INTERNAL,
                         "held, quarantined, in flight are %" PRIu64 ", %" PRIu64 ", %" PRIu64 " bytes, counted %" PRIu64
                         ", %" PRIu64 ", %" PRIu64,
@@ -89,9 +94,12 @@ static bl_status_t compare(const bl_lease_table_t *table, const sums_t *sums, bl
   }
   for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
     const bl__job_t *job = &table->jobs[i];
+    uint32_t granules = job->spaces[0].granules + job->spaces[1].granules;
     bool sound = sums->jobs[i] == job->held_bytes &&
-                 bl__granule_bytes(job->space.granules - job->space.free_granules) == job->held_bytes &&
-                 job->space.granules == job->arena_granules && bl_extent_space_is_sound(&table->extents, &job->space);
+                 bl__granule_bytes(granules - bl__job_free(job)) == job->held_bytes && granules == job->arena_granules;
+    for (int t = 0; t < BL_LEASE_TIERS && sound; t++) {
+      sound = job->spaces[t].granules == 0 || bl_extent_space_is_sound(&table->extents, &job->spaces[t]);
+    }
     if (!sound) {
       return bl_error_set(err, BL_INTERNAL, "the arena of job '%s' is miscounted", job->name);
     }

@@ -285,6 +285,9 @@ void bl_lease_table_transfer_ended(bl_lease_table_t *table, uint64_t id, uint64_
     break;
   default: // QUARANTINED
   {
+    if (lease->foreign != 0) {
+      break; // its holder's engine may still read it
+    }
     bl_lease_reason_t reason = is_lost(lease) ? BL_LEASE_GONE : BL_LEASE_GRANTED;
     bl__quarantine_end(table, index);
     answer_waiting(table, index, session, reason);

@@ -113,7 +113,7 @@ static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_
   if (rooms > table->unused_leases) {
     return BL_LEASE_TABLE_FULL;
   }
-  if (granules > job->space.free_granules || longest > bl_extent_largest(&table->extents, &job->space)) {
+  if (granules > bl__job_free(job) || longest > bl__job_largest(table, job)) {
     return BL_LEASE_SPACE;
   }
   return BL_LEASE_GRANTED;
@@ -122,7 +122,7 @@ static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_
 // Granules of one demand, 0 when it can never be met.
 static uint32_t demand_granules(const bl__job_t *job, const bl_lease_demand_t *demand) {
   uint32_t granules = bl__granules(demand->bytes);
-  return granules <= job->arena_granules ? granules : 0;
+  return granules <= job->spaces[0].granules || granules <= job->spaces[1].granules ? granules : 0;
 }
 
 // The demands as a plan; sizes that are new to the session get an entry.
@@ -240,8 +240,8 @@ bl_lease_decision_t bl_lease_table_reserve(bl_lease_table_t *table, const bl_lea
     return bl__request_done(table, entry, &(bl_lease_answer_t){.reason = BL_LEASE_GRANTED}, answer);
   }
   const bl__job_t *job = &table->jobs[table->holders[table->sessions[session].holder].job];
-  entry->answer.free_bytes = bl__granule_bytes(job->space.free_granules);
-  entry->answer.largest_free_bytes = bl__granule_bytes(bl_extent_largest(&table->extents, &job->space));
+  entry->answer.free_bytes = bl__granule_bytes(bl__job_free(job));
+  entry->answer.largest_free_bytes = bl__granule_bytes(bl__job_largest(table, job));
   return bl__request_refuse(table, entry, reason, answer);
 }
 

@@ -93,7 +93,7 @@ void bl__lease_answer(const bl_lease_table_t *table, uint32_t index, bl_lease_an
   answer->generation = lease->generation;
   answer->offset_bytes = answer->bytes = 0;
   if (lease->extent != 0) {
-    answer->offset_bytes = bl__granule_bytes(bl_extent_offset(&table->extents, lease->extent));
+    answer->offset_bytes = bl__room_offset(table, lease);
     answer->bytes = bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent));
   }
   if (lease->bytes != 0) {
@@ -114,7 +114,14 @@ uint32_t bl__room_new(bl_lease_table_t *table, uint32_t session, uint32_t size, 
   bl__holder_t *holder = &table->holders[owner->holder];
   bl__job_t *job = &table->jobs[holder->job];
   uint32_t granules = owner->sizes[size].granules;
-  bl_extent_t extent = bl_extent_take(&table->extents, &job->space, granules);
+  bl_extent_t extent = 0;
+  uint8_t tier = 0;
+  for (; tier < BL_LEASE_TIERS; tier++) {
+    if (job->spaces[tier].granules > 0 &&
+        (extent = bl_extent_take(&table->extents, &job->spaces[tier], granules)) != 0) {
+      break;
+    }
+  }
   if (extent == 0) {
     *reason = BL_LEASE_SPACE;
     return 0;
@@ -127,11 +134,13 @@ uint32_t bl__room_new(bl_lease_table_t *table, uint32_t session, uint32_t size, 
                          .session = session,
                          .holder = owner->holder,
                          .size = (uint8_t)size,
+                         .tier = tier,
                          .cancel_queued = lease->cancel_queued, // may still hang in the queue
                          .next_cancel = lease->next_cancel};
   holder->held_bytes += bl__granule_bytes(granules);
   job->held_bytes += bl__granule_bytes(granules);
   table->stats.held_bytes += bl__granule_bytes(granules);
+  table->stats.tier_held_bytes[tier] += bl__granule_bytes(granules);
   bl__lease_set(table, index, BL_LEASE_RESERVED);
   return index;
 }
@@ -142,11 +151,12 @@ static void give_extent(bl_lease_table_t *table, bl__lease_t *lease) {
   }
   bl__job_t *job = job_of(table, lease);
   uint64_t bytes = bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent));
-  bl_extent_give(&table->extents, &job->space, lease->extent);
+  bl_extent_give(&table->extents, &job->spaces[lease->tier], lease->extent);
   lease->extent = 0;
   table->holders[lease->holder].held_bytes -= bytes;
   job->held_bytes -= bytes;
   table->stats.held_bytes -= bytes;
+  table->stats.tier_held_bytes[lease->tier] -= bytes;
 }
 
 void bl__room_drop(bl_lease_table_t *table, uint32_t index) {
@@ -252,24 +262,38 @@ void bl__quarantine_end(bl_lease_table_t *table, uint32_t index) {
   }
 }
 
-static void end_list(bl_lease_table_t *table, const uint32_t *list) {
+static void end_list(bl_lease_table_t *table, const uint32_t *list, bool foreign) {
   while (*list != 0) {
     uint32_t index = *list;
     bl__lease_t *lease = &table->leases[index];
     lease->waiting = 0;
-    if (!lease->moving) {
+    if (!lease->moving && (!foreign || lease->extent == 0)) {
       bl__room_drop(table, index);
       continue;
     }
+    lease->foreign = foreign ? table->sessions[lease->session].number : 0;
     next_generation(table, index, BL_LEASE_QUARANTINED, BL__AFTER_FREE);
     unlink_lease(table, index);
     lease->session = 0;
   }
 }
 
-void bl__session_rooms_end(bl_lease_table_t *table, uint32_t session) {
+void bl__session_rooms_end(bl_lease_table_t *table, uint32_t session, bool foreign) {
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
-    end_list(table, &table->sessions[session].sizes[i].idle);
-    end_list(table, &table->sessions[session].sizes[i].busy);
+    end_list(table, &table->sessions[session].sizes[i].idle, foreign);
+    end_list(table, &table->sessions[session].sizes[i].busy, foreign);
+  }
+}
+
+void bl_lease_table_holder_gone(bl_lease_table_t *table, uint64_t number, uint64_t now_ns) {
+  bl__set_time(table, now_ns);
+  for (uint32_t i = 1; number != 0 && i <= table->config.max_leases; i++) {
+    bl__lease_t *lease = &table->leases[i];
+    if (lease->foreign == number) {
+      lease->foreign = 0;
+      if (!lease->moving) {
+        bl__quarantine_end(table, i);
+      }
+    }
   }
 }

@@ -134,7 +134,7 @@ static void renew(bl_lease_table_t *table, uint32_t index) {
 static void end_session(bl_lease_table_t *table, uint32_t index, bl_session_end_t end) {
   bl__session_t *session = &table->sessions[index];
   bl_wheel_clear(&table->wheel, index);
-  bl__session_rooms_end(table, index);
+  bl__session_rooms_end(table, index, session->mapped && end != BL_SESSION_CLOSED);
   set_state(table, index, BL_SESSION_OVER);
   table->stats.ended[end]++;
   session->end = (uint8_t)end;
@@ -192,8 +192,42 @@ static bool is_name(const char *name) {
   return length > 0 && length < BL_LEASE_JOB_BYTES;
 }
 
+// Cuts an arena into its parts, between rooms of `unit` granules if it can be. False: it does not fit.
+static bool cut_arena(const bl_lease_table_t *table, uint32_t granules, uint32_t unit, uint32_t parts[BL_LEASE_TIERS]) {
+  uint32_t free[BL_LEASE_TIERS];
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    free[i] = table->capacity_granules[i] - table->arena_granules[i];
+  }
+  parts[0] = granules < free[0] ? granules : free[0];
+  parts[1] = 0;
+  if (parts[0] == granules) {
+    return true;
+  }
+  parts[0] -= parts[0] % unit;
+  uint32_t rest = granules - parts[0], slack = parts[0] > 0 ? unit - 1 : 0; // rooms of other sizes end before the cut
+  if (rest > free[1]) {
+    return false;
+  }
+  parts[1] = slack < free[1] - rest ? rest + slack : free[1];
+  return true;
+}
+
+static bool open_spaces(bl_lease_table_t *table, bl__job_t *job, const uint32_t parts[BL_LEASE_TIERS]) {
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    if (parts[i] > 0 && !bl_extent_space_open(&table->extents, &job->spaces[i], parts[i])) {
+      if (i > 0 && parts[0] > 0) {
+        bl_extent_space_close(&table->extents, &job->spaces[0]);
+      }
+      memset(job->spaces, 0, sizeof job->spaces);
+      return false;
+    }
+  }
+  return true;
+}
+
 // Room for the arena of the job, or the reason why not.
-static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, uint64_t bytes, bool *needed) {
+static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, uint64_t bytes, uint64_t unit_bytes,
+                                    bool *needed) {
   *needed = false;
   uint32_t granules = bl__granules(bytes);
   if (job->arena_granules != 0) {
@@ -202,15 +236,18 @@ static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, uin
   if (granules == 0) {
     return BL_LEASE_BAD_BYTES;
   }
-  if (granules > table->capacity_granules - table->arena_granules) {
+  uint32_t unit = bl__granules(unit_bytes), parts[BL_LEASE_TIERS];
+  if (!cut_arena(table, granules, unit == 0 ? 1 : unit, parts)) {
     return BL_LEASE_CAPACITY;
   }
-  if (!bl_extent_space_open(&table->extents, &job->space, granules)) {
+  if (!open_spaces(table, job, parts)) {
     return BL_LEASE_TABLE_FULL;
   }
-  job->arena_granules = granules;
   job->arena_made = false;
-  table->arena_granules += granules;
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    job->arena_granules += parts[i];
+    table->arena_granules[i] += parts[i];
+  }
   *needed = true;
   return BL_LEASE_GRANTED;
 }
@@ -226,6 +263,9 @@ static void fill_opened(const bl_lease_table_t *table, uint32_t index, bool aren
                                 .job = job - 1,
                                 .arena_bytes = bl__granule_bytes(table->jobs[job].arena_granules),
                                 .arena_needed = arena_needed};
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    opened->tier_bytes[i] = bl__granule_bytes(table->jobs[job].spaces[i].granules);
+  }
 }
 
 bool bl_lease_table_opened(const bl_lease_table_t *table, uint64_t number, bl_lease_opened_t *opened) {
@@ -289,11 +329,13 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
     return bl__refuse(table, BL_LEASE_TABLE_FULL, answer);
   }
   bool needed;
-  bl_lease_reason_t reason = give_arena(table, &table->jobs[job], open->arena_bytes, &needed);
+  bl_lease_reason_t reason = give_arena(table, &table->jobs[job], open->arena_bytes, open->unit_bytes, &needed);
   if (reason != BL_LEASE_GRANTED) {
     bl__holder_settle(table, holder);
-    answer->free_bytes = answer->largest_free_bytes =
-        bl__granule_bytes(table->capacity_granules - table->arena_granules);
+    for (int i = 0; i < BL_LEASE_TIERS; i++) {
+      answer->free_bytes += bl__granule_bytes(table->capacity_granules[i] - table->arena_granules[i]);
+    }
+    answer->largest_free_bytes = answer->free_bytes;
     return bl__refuse(table, reason, answer);
   }
   table->closes -= table->jobs[job].close_queued ? 1 : 0;
@@ -316,6 +358,13 @@ void bl_lease_table_arena_made(bl_lease_table_t *table, uint32_t job_index, bool
       bl__session_end(table, table->holders[i].session, BL_SESSION_NO_ARENA);
     }
     i = next;
+  }
+}
+
+void bl_lease_table_set_mapped(bl_lease_table_t *table, uint64_t number) {
+  bl_lease_opened_t opened;
+  if (bl_lease_table_opened(table, number, &opened)) {
+    table->sessions[(uint32_t)number].mapped = true;
   }
 }
 

@@ -65,14 +65,17 @@ bl_status_t bl_lease_table_create(const bl_lease_config_t *given, uint64_t now_n
   const bl_lease_config_t *config = &table->config;
   table->now_ns = now_ns;
   table->max_holders = 2 * config->max_sessions;
-  uint64_t capacity = config->capacity_bytes / BL_LEASE_GRANULE_BYTES;
-  table->capacity_granules = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
+  const uint64_t capacities[BL_LEASE_TIERS] = {config->capacity_bytes, config->spill_bytes};
+  for (int i = 0; i < BL_LEASE_TIERS; i++) { // so that the sum of both has 32 bits
+    uint64_t capacity = capacities[i] / BL_LEASE_GRANULE_BYTES;
+    table->capacity_granules[i] = capacity < UINT32_MAX / 2 ? (uint32_t)capacity : UINT32_MAX / 2;
+  }
   table->leases = take(table, (uint64_t)config->max_leases + 1, sizeof *table->leases);
   table->sessions = take(table, (uint64_t)config->max_sessions + 1, sizeof *table->sessions);
   table->holders = take(table, (uint64_t)table->max_holders + 1, sizeof *table->holders);
   table->jobs = take(table, (uint64_t)config->max_jobs + 1, sizeof *table->jobs);
   table->entries = take(table, (uint64_t)config->max_sessions * config->window, sizeof *table->entries);
-  uint32_t extents = 2 * config->max_leases + config->max_jobs;
+  uint32_t extents = 2 * config->max_leases + BL_LEASE_TIERS * config->max_jobs;
   table->bytes += (uint64_t)extents * sizeof(bl_extent_node_t) +
                   (uint64_t)config->history * sizeof(bl_journal_event_t) +
                   (uint64_t)config->max_sessions * sizeof(bl_wheel_timer_t);
@@ -114,6 +117,25 @@ uint64_t bl_lease_table_bytes(const bl_lease_table_t *table) {
 uint32_t bl__granules(uint64_t bytes) {
   uint64_t granules = bytes / BL_LEASE_GRANULE_BYTES + (bytes % BL_LEASE_GRANULE_BYTES != 0 ? 1 : 0);
   return granules < UINT32_MAX ? (uint32_t)granules : 0;
+}
+
+uint32_t bl__job_free(const bl__job_t *job) {
+  return job->spaces[0].free_granules + job->spaces[1].free_granules;
+}
+
+uint32_t bl__job_largest(const bl_lease_table_t *table, const bl__job_t *job) {
+  uint32_t largest = 0;
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    uint32_t of_tier = job->spaces[i].granules > 0 ? bl_extent_largest(&table->extents, &job->spaces[i]) : 0;
+    largest = of_tier > largest ? of_tier : largest;
+  }
+  return largest;
+}
+
+uint64_t bl__room_offset(const bl_lease_table_t *table, const bl__lease_t *lease) {
+  const bl__job_t *job = &table->jobs[table->holders[lease->holder].job];
+  return bl__granule_bytes(bl_extent_offset(&table->extents, lease->extent)) +
+         (lease->tier > 0 ? bl__granule_bytes(job->spaces[0].granules) : 0);
 }
 
 bl_lease_decision_t bl__refuse(bl_lease_table_t *table, bl_lease_reason_t reason, bl_lease_answer_t *answer) {
@@ -199,9 +221,14 @@ static bool next_close(bl_lease_table_t *table, bl_lease_action_t *action) {
   bl__job_t *job = &table->jobs[index];
   table->closes--;
   job->close_queued = job->arena_made = false;
-  table->arena_granules -= job->arena_granules;
   job->arena_granules = 0;
-  bl_extent_space_close(&table->extents, &job->space);
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    if (job->spaces[i].granules > 0) {
+      table->arena_granules[i] -= job->spaces[i].granules;
+      bl_extent_space_close(&table->extents, &job->spaces[i]);
+      job->spaces[i] = (bl_extent_space_t){0};
+    }
+  }
   *action = (bl_lease_action_t){.kind = BL_LEASE_CLOSE_ARENA, .job = index - 1};
   bl__job_settle(table, index);
   return true;

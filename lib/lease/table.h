@@ -29,6 +29,14 @@
 //   revoked: LOST until released. A use that ended while the store's own transfer still touches the room: QUARANTINED
 //   until transfer_ended; such a room is granted to nobody.
 //
+// Tiers. A store on a GPU has little memory that is fast and, if it is told so, more of the host's. The arena of a job has
+// a part in each: offsets count through both, first those of the device. No room lies across; rooms are taken on the
+// device while there are any.
+//
+// Mapped sessions. Where holders read the arena with an engine of their own (cuda-ipc), work that they queued goes on after
+// they have stopped. When such a session ends in any way but by its holder's close, its rooms are QUARANTINED until the
+// shell says that the holder's process is gone.
+//
 // Sessions: ALIVE -> SUSPECT when not renewed for its TTL (no new reservations and evictions; what it has is kept) -> over
 // after a grace, or as soon as a reservation of the same job needs the room. Only KeepAlive renews.
 //
@@ -57,12 +65,14 @@
 #define BL_LEASE_SIZES     8  // different sizes of rooms per session: bounds the tables in it
 #define BL_LEASE_PLANS     4  // plans reserved by a session at a time
 #define BL_LEASE_NO_QUOTA  UINT64_MAX
+#define BL_LEASE_TIERS     2 // kinds of memory that the rooms of a job lie in: the store's device, and the host beside it
 
 typedef struct bl_lease_table bl_lease_table_t;
 
 typedef struct bl_lease_config {
   bl_incarnation_t incarnation; // of this store
-  uint64_t capacity_bytes;      // of the arenas of all jobs
+  uint64_t capacity_bytes;      // of the arenas of all jobs, on the store's device
+  uint64_t spill_bytes;         // the same in the second tier; 0: there is none
   uint32_t max_jobs, max_sessions, max_leases;
   uint32_t window;             // unacknowledged requests per session; 0: 64
   uint32_t history;            // changes kept for watchers; 0: 4096
@@ -101,6 +111,7 @@ typedef struct bl_lease_open {
   bl_incarnation_t holder; // of the process that asks: only itself knows it, so it can open again what it has
   bl_incarnation_t key;    // random, drawn by the caller: the session's secret if a new one is made
   uint64_t arena_bytes;    // of the job, at least 1 granule; 0: as it is
+  uint64_t unit_bytes;     // its largest block, so that tiers are cut between rooms; 0: not known
   uint64_t ttl_ns;         // 0: the store's
 } bl_lease_open_t;
 
@@ -108,8 +119,9 @@ typedef struct bl_lease_opened {
   uint64_t session;     // its number, from 1, never used again
   bl_incarnation_t key; // of the session: goes with every request
   uint64_t ttl_ns, grace_ns, flow_bytes;
-  uint32_t job; // index of the job while it lives, below max_jobs
-  uint64_t arena_bytes;
+  uint32_t job;                        // index of the job while it lives, below max_jobs
+  uint64_t arena_bytes;                // of all tiers
+  uint64_t tier_bytes[BL_LEASE_TIERS]; // of each
   bool
       arena_needed; // make the arena now, and say how it went: bl_lease_table_arena_made. Until then nothing is reserved
 } bl_lease_opened_t;
@@ -130,6 +142,11 @@ bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t 
 // Ends a session, by its holder: all it has is free (QUARANTINED where the store still moves bytes).
 bl_lease_decision_t bl_lease_table_close(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
                                          uint64_t now_ns, bl_lease_answer_t *answer);
+
+// The holder of this session maps the arena for an engine of its own. Unknown sessions are ignored.
+void bl_lease_table_set_mapped(bl_lease_table_t *table, uint64_t number);
+// The process that held this session, which may be over, is gone: what it had is free. O(capacity).
+void bl_lease_table_holder_gone(bl_lease_table_t *table, uint64_t number, uint64_t now_ns);
 
 // ---- requests --------------------------------------------------------------------------------------------------------
 
@@ -271,6 +288,7 @@ typedef struct bl_lease_view {
   const char *job;  // valid until the next call that changes the table
   uint32_t stage;
   uint64_t offset_bytes, room_bytes; // 0 when LOST
+  uint32_t tier;                     // that the room lies in
   uint64_t block_bytes, checksum;    // 0 when it holds none
   bl_lease_label_t label;
   uint64_t since_ns; // when it came into this state
@@ -305,6 +323,7 @@ typedef struct bl_lease_stats {
   uint64_t leases[BL_LEASE_STATES];
   uint64_t sessions[BL_SESSION_OVER + 1]; // by state
   uint64_t arena_bytes, held_bytes, quarantined_bytes, free_bytes, largest_free_bytes;
+  uint64_t tier_arena_bytes[BL_LEASE_TIERS], tier_held_bytes[BL_LEASE_TIERS];
   uint64_t in_flight_bytes;
   // Ever since the start:
   uint64_t reserved, evicted, loaded, released, revoked; // leases

@@ -18,10 +18,11 @@ typedef struct bl__lease {
   uint64_t waiting;  // sequence of the request that the end of the transfer answers; 0: none
   bl_lease_label_t label;
   bl_extent_t extent;
+  uint64_t foreign;         // session whose holder's engine may still read the room after its end; 0: none
   uint32_t session, holder; // session 0: it is over
   uint32_t next, previous;  // in the session's list of its size; `next` also links unused records
   uint32_t next_cancel;
-  uint8_t state, size, after;
+  uint8_t state, size, after, tier;
   bool moving; // the store's own transfer touches the room
   bool cancel_queued;
 } bl__lease_t;
@@ -47,6 +48,7 @@ typedef struct bl__session {
   uint32_t holder;
   uint32_t next; // unused records, or sessions that are over and wait to be told
   uint8_t state, end;
+  bool mapped;
   bl_window_t window;
   bl__size_t sizes[BL_LEASE_SIZES];
   bl__plan_t plans[BL_LEASE_PLANS];
@@ -64,10 +66,10 @@ typedef struct bl__holder {
 typedef struct bl__job {
   char name[BL_LEASE_JOB_BYTES]; // "": unused record
   uint64_t quota_bytes, held_bytes;
-  uint32_t arena_granules; // 0: none
+  uint32_t arena_granules; // of all tiers; 0: none
   bool arena_made, close_queued;
-  uint32_t sessions, holders; // number; list
-  bl_extent_space_t space;
+  uint32_t sessions, holders;               // number; list
+  bl_extent_space_t spaces[BL_LEASE_TIERS]; // of arenas with no granules in a tier: zero
 } bl__job_t;
 
 typedef struct bl__queue {
@@ -86,7 +88,7 @@ struct bl_lease_table {
   uint32_t max_holders;
   uint32_t unused_lease, unused_session, unused_holder;
   uint32_t unused_leases; // how many
-  uint32_t arena_granules, capacity_granules;
+  uint32_t arena_granules[BL_LEASE_TIERS], capacity_granules[BL_LEASE_TIERS];
   uint64_t last_serial; // of sessions
   uint32_t closes;      // jobs with close_queued
   bool draining;
@@ -103,6 +105,11 @@ static inline uint64_t bl__granule_bytes(uint32_t granules) {
 }
 // Rounded up; 0 when it is more than an arena can have.
 uint32_t bl__granules(uint64_t bytes);
+// What is free in the arena of the job, and the largest room that it has.
+uint32_t bl__job_free(const bl__job_t *job);
+uint32_t bl__job_largest(const bl_lease_table_t *table, const bl__job_t *job);
+// Where a room begins in the arena, through all tiers.
+uint64_t bl__room_offset(const bl_lease_table_t *table, const bl__lease_t *lease);
 bl_lease_decision_t bl__refuse(bl_lease_table_t *table, bl_lease_reason_t reason, bl_lease_answer_t *answer);
 void bl__set_time(bl_lease_table_t *table, uint64_t now_ns);
 
@@ -147,8 +154,8 @@ void bl__lease_over(bl_lease_table_t *table, uint32_t index);
 void bl__lease_lose(bl_lease_table_t *table, uint32_t index);
 // The room of a lease, RESERVED or LOST, goes; the record too.
 void bl__room_drop(bl_lease_table_t *table, uint32_t index);
-// The session is over: what it had is free or in quarantine.
-void bl__session_rooms_end(bl_lease_table_t *table, uint32_t session);
+// The session is over: what it had is free or in quarantine. `foreign`: its holder's engine may still read it.
+void bl__session_rooms_end(bl_lease_table_t *table, uint32_t session, bool foreign);
 void bl__lease_answer(const bl_lease_table_t *table, uint32_t index, bl_lease_answer_t *answer);
 // Asks for the end of the transfer that touches the room.
 void bl__lease_cancel(bl_lease_table_t *table, uint32_t index);

@@ -22,9 +22,10 @@ static void fill_lease(const bl_lease_table_t *table, uint32_t index, bl_lease_v
                             .block_bytes = lease->bytes,
                             .checksum = lease->checksum,
                             .label = lease->label,
-                            .since_ns = lease->since_ns};
+                            .since_ns = lease->since_ns,
+                            .tier = lease->tier};
   if (lease->extent != 0) {
-    view->offset_bytes = bl__granule_bytes(bl_extent_offset(&table->extents, lease->extent));
+    view->offset_bytes = bl__room_offset(table, lease);
     view->room_bytes = bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent));
   }
 }
@@ -102,9 +103,8 @@ bool bl_lease_table_jobs(const bl_lease_table_t *table, uint32_t *cursor, bl_lea
       *view = (bl_lease_job_view_t){.job = i - 1,
                                     .name = job->name,
                                     .arena_bytes = bl__granule_bytes(job->arena_granules),
-                                    .free_bytes = bl__granule_bytes(job->space.free_granules),
-                                    .largest_free_bytes =
-                                        bl__granule_bytes(bl_extent_largest(&table->extents, &job->space)),
+                                    .free_bytes = bl__granule_bytes(bl__job_free(job)),
+                                    .largest_free_bytes = bl__granule_bytes(bl__job_largest(table, job)),
                                     .held_bytes = job->held_bytes,
                                     .quota_bytes = job->quota_bytes};
       return true;
@@ -115,7 +115,10 @@ bool bl_lease_table_jobs(const bl_lease_table_t *table, uint32_t *cursor, bl_lea
 
 void bl_lease_table_stats(const bl_lease_table_t *table, bl_lease_stats_t *stats) {
   *stats = table->stats;
-  stats->arena_bytes = bl__granule_bytes(table->arena_granules);
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    stats->tier_arena_bytes[i] = bl__granule_bytes(table->arena_granules[i]);
+    stats->arena_bytes += stats->tier_arena_bytes[i];
+  }
   uint32_t cursor = 0;
   bl_lease_job_view_t job;
   while (bl_lease_table_jobs(table, &cursor, &job)) {
