@@ -235,6 +235,19 @@ static void on_frame(bl_line_t *line) {
   }
 }
 
+// A visitor without TLS where it is wanted, or the other way round: told so in plain words, as far as it listens.
+static void turn_away(bl_line_t *line, bool wants_tls) {
+  bl_block_frame_t welcome = {.kind = BL_BLOCK_WELCOME, .status = BL_UNAUTHENTICATED};
+  bl_socket_discard(line->stream.fd);
+  if (bl_outlet_put(&line->outlet, &welcome, wants_tls ? BL_STREAM_WANTS_TLS : BL_STREAM_HAS_NO_TLS, -1)) {
+    (void)!bl_outlet_flush(&line->outlet);
+  }
+  bl__line_lose(line, "%s",
+                wants_tls ? "it speaks plaintext, the data path here is TLS"
+                          : "it speaks TLS, the data path here is plaintext: --tls-ca, --tls-certificate and "
+                            "--tls-key are not given");
+}
+
 static void read_frames(bl_line_t *line) {
   if (line->frame_pending && !line->reading) {
     line->frame_pending = false;
@@ -253,10 +266,16 @@ static void read_frames(bl_line_t *line) {
     case BL_INLET_END:
       bl__line_lose(line, "%s", line->inlet.reason);
       return;
-    case BL_INLET_BROKEN:
+    case BL_INLET_BROKEN: {
+      const bool wants_tls = line->lines->tls != NULL && !line->stream.is_unix;
+      if (!line->greeted && bl_stream_is_other_kind(&line->stream, line->inlet.buffer)) {
+        turn_away(line, wants_tls);
+        return;
+      }
       line->lines->counters.broken += line->greeted ? 1 : 0;
       bl__line_lose(line, "%s", line->inlet.reason);
       return;
+    }
     }
   }
 }

@@ -57,11 +57,22 @@ bool bl__is_lost(bl_client_t *client, bl_error_t *err) {
 
 static void finish(bl__question_t *question);
 
+// Its time is over: what the last try said about the way there is the cause, if it said something.
+static void be_late(bl__question_t *question) {
+  const bl_error_t last = question->err;
+  const char *store = question->client->store;
+  if (last.status == BL_UNAVAILABLE) {
+    (void)bl_error_set(&question->err, BL_UNAVAILABLE, "the store at %s did not answer in time; last: %s", store,
+                       last.text);
+  } else {
+    (void)bl_error_set(&question->err, BL_UNAVAILABLE, "the store at %s did not answer in time", store);
+  }
+}
+
 static void try_send(bl__question_t *question) {
-  bl_client_t *client = question->client;
   uint64_t now_ns = bl_clock_now_ns();
   if (now_ns >= question->deadline_ns) {
-    (void)bl_error_set(&question->err, BL_UNAVAILABLE, "the store at %s did not answer in time", client->store);
+    be_late(question);
     finish(question);
     return;
   }
@@ -145,7 +156,7 @@ void bl__asked(bl__question_t *question) {
     return;
   }
   if (question->err.status == BL_DEADLINE) { // the word of the way; to callers it is this
-    (void)bl_error_set(&question->err, BL_UNAVAILABLE, "the store at %s did not answer in time", client->store);
+    be_late(question);
   }
   finish(question);
 }

@@ -85,7 +85,8 @@ static bl_status_t receive_welcome(bl_client_t *client, const char *address, uin
       }
       return BL_OK;
     case BL_INLET_END:
-      return bl_error_set(err, BL_UNAVAILABLE, "%s: the store closed the connection", address);
+      (void)bl_stream_explain_end(&client->stream, err);
+      return bl_error_prefix(err, "%s", address);
     case BL_INLET_BODY:
     case BL_INLET_BROKEN:
       if (client->inlet.failure.status == BL_UNAUTHENTICATED) {
@@ -151,8 +152,8 @@ bl_status_t bl__connect(bl_client_t *client, uint64_t deadline_ns, bl_error_t *e
   }
   if (!bl_outlet_put(&client->outlet, &(bl_block_frame_t){.kind = BL_BLOCK_GREET}, body, -1) ||
       bl_outlet_flush(&client->outlet) != BL_OUTLET_DONE) {
-    status =
-        bl_error_set(err, BL_UNAVAILABLE, "%s: the store does not take the greeting: %s", address, strerror(errno));
+    status = bl_stream_failure(&client->stream, errno, err);
+    bl_error_prefix(err, "%s: the store does not take the greeting", address);
   }
   if (status == BL_OK) {
     status = receive_welcome(client, address, deadline_ns, err);

@@ -91,7 +91,7 @@ static bl_status_t take_long(parser_t *parser, const char *word) {
     bl_nearest_offer(&nearest, parser->flags->table.rows[i].name);
   }
   bl_nearest_offer(&nearest, "help");
-  return usage(parser, "unknown flag", word, nearest.best);
+  return usage(parser, "unknown flag", word, bl_nearest_is_near(name, nearest.best) ? nearest.best : NULL);
 }
 
 static bl_status_t take_short(parser_t *parser, const char *word) {

@@ -15,7 +15,7 @@
 //
 // "--name value", "--name=value", "-n value" where the row has a letter; a BOOL row is a switch ("--name", or
 // "--name=false"); a list row may be repeated; "--" ends the flags. "--help" and "-h" are always known.
-// Unknown flags name the nearest one.
+// Unknown flags name the one that was meant, where one is near.
 //
 // Thread: pure functions (print_* write to the stream they are given).
 #ifndef BALLAST_CONFIG_FLAGS_H

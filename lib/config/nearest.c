@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/nearest.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static size_t smallest(size_t a, size_t b, size_t c) {
@@ -44,4 +45,12 @@ void bl_nearest_offer(bl_nearest_t *nearest, const char *candidate) {
     nearest->best = candidate;
     nearest->distance = distance;
   }
+}
+
+const char *bl_nearest_advise(const bl_nearest_t *nearest, char text[BL_NEAREST_ADVICE_BYTES]) {
+  const char *best = nearest->best != NULL ? nearest->best : "";
+  bool near = bl_nearest_is_near(nearest->name, best);
+  snprintf(text, BL_NEAREST_ADVICE_BYTES, near ? "did you mean '%.*s'?" : "the nearest known one is '%.*s'",
+           BL_NEAREST_NAME_BYTES, best);
+  return text;
 }

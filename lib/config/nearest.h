@@ -27,4 +27,8 @@ typedef struct bl_nearest {
 //   for (...) bl_nearest_offer(&nearest, verbs[i].name);
 void bl_nearest_offer(bl_nearest_t *nearest, const char *candidate);
 
+#define BL_NEAREST_ADVICE_BYTES (BL_NEAREST_NAME_BYTES + 64)
+// "did you mean 'NAME'?" when the best is near, else "the nearest known one is 'NAME'"; returns `text`.
+const char *bl_nearest_advise(const bl_nearest_t *nearest, char text[BL_NEAREST_ADVICE_BYTES]);
+
 #endif

@@ -124,6 +124,14 @@ static const char *leaf_of(const char *name) {
   return dot != NULL ? dot + 1 : name;
 }
 
+// A key of a section may be right in another one.
+static const char *advise_key(const bl_option_table_t *table, const char *name, char advice[BL_NEAREST_ADVICE_BYTES]) {
+  const bl_option_t *row = bl_options_nearest(table, name);
+  bool moved = bl_nearest_is_near(leaf_of(name), leaf_of(row->name));
+  bl_nearest_t nearest = {.name = moved ? row->name : name, .best = row->name};
+  return bl_nearest_advise(&nearest, advice);
+}
+
 static void report_unknown(reader_t *reader, const char *name) {
   const yaml_mark_t *mark = &reader->yaml.event.start_mark;
   const bl_option_t *row = bl_options_find(reader->table, name);
@@ -132,34 +140,28 @@ static void report_unknown(reader_t *reader, const char *name) {
                        leaf_of(name), (int)(leaf_of(name) - name - 1), name);
     return;
   }
-  row = bl_options_nearest(reader->table, name);
-  bool near = bl_nearest_is_near(name, row->name) || bl_nearest_is_near(leaf_of(name), leaf_of(row->name));
-  char quoted[BL__QUOTE_TEXT];
-  bl__yaml_report_at(&reader->yaml, mark->line, mark->column, "unknown key %s; %s '%s'%s",
-                     bl__quote(name, strlen(name), quoted), near ? "did you mean" : "the nearest known one is",
-                     row->name, near ? "?" : "");
+  char quoted[BL__QUOTE_TEXT], advice[BL_NEAREST_ADVICE_BYTES];
+  bl__yaml_report_at(&reader->yaml, mark->line, mark->column, "unknown key %s; %s",
+                     bl__quote(name, strlen(name), quoted), advise_key(reader->table, name, advice));
 }
 
 static void report_unknown_section(reader_t *reader, const char *name) {
   bl_nearest_t nearest = {.name = name};
+  char sections[2][BL_NEAREST_NAME_BYTES] = {""}; // the one that is offered, and the best
   for (size_t i = 0; i < reader->table->count; i++) {
     const char *dot = strchr(reader->table->rows[i].name, '.');
-    char section[BL_NEAREST_NAME_BYTES];
     if (dot == NULL) {
       continue;
     }
-    snprintf(section, sizeof section, "%.*s", (int)(dot - reader->table->rows[i].name), reader->table->rows[i].name);
-    if (nearest.best == NULL || bl_edit_distance(name, section) < nearest.distance) {
-      nearest.best = reader->table->rows[i].name;
-      nearest.distance = bl_edit_distance(name, section);
-    }
+    char *offered = sections[nearest.best == sections[0]];
+    snprintf(offered, sizeof sections[0], "%.*s", (int)(dot - reader->table->rows[i].name),
+             reader->table->rows[i].name);
+    bl_nearest_offer(&nearest, offered);
   }
-  char quoted[BL__QUOTE_TEXT];
-  bl__quote(name, strlen(name), quoted);
+  char quoted[BL__QUOTE_TEXT], advice[BL_NEAREST_ADVICE_BYTES];
   const yaml_mark_t *mark = &reader->yaml.event.start_mark;
-  int best_bytes = nearest.best != NULL ? (int)(strchr(nearest.best, '.') - nearest.best) : 0;
-  bl__yaml_report_at(&reader->yaml, mark->line, mark->column, "unknown section %s; did you mean '%.*s'?", quoted,
-                     best_bytes, nearest.best != NULL ? nearest.best : "");
+  bl__yaml_report_at(&reader->yaml, mark->line, mark->column, "unknown section %s; %s",
+                     bl__quote(name, strlen(name), quoted), bl_nearest_advise(&nearest, advice));
 }
 
 // A key, whose event is the present one: copies its text to `name`, prefixed by the section. False when it is no
@@ -342,7 +344,7 @@ bl_status_t bl_options_read(const bl_option_table_t *table, void *values, bl_opt
 bl_status_t bl_options_set(const bl_option_table_t *table, void *values, bl_option_mark_t *marks,
                            const char *assignment, const char *folder, bl_error_t *err) {
   const char *equals = strchr(assignment, '=');
-  char name[KEY_BYTES], quoted[BL__QUOTE_TEXT];
+  char name[KEY_BYTES], quoted[BL__QUOTE_TEXT], advice[BL_NEAREST_ADVICE_BYTES];
   if (equals == NULL || equals == assignment || (size_t)(equals - assignment) >= sizeof name) {
     return bl_error_set(err, BL_INVALID, "--set %s: must be KEY=VALUE, such as train.steps=100",
                         bl__quote(assignment, strlen(assignment), quoted));
@@ -351,8 +353,8 @@ bl_status_t bl_options_set(const bl_option_table_t *table, void *values, bl_opti
   name[equals - assignment] = '\0';
   const bl_option_t *row = bl_options_find(table, name);
   if (row == NULL) {
-    return bl_error_set(err, BL_INVALID, "--set: unknown key %s; did you mean '%s'?",
-                        bl__quote(name, strlen(name), quoted), bl_options_nearest(table, name)->name);
+    return bl_error_set(err, BL_INVALID, "--set: unknown key %s; %s", bl__quote(name, strlen(name), quoted),
+                        advise_key(table, name, advice));
   }
   bl_option_source_t source = {"--set", equals + 1, strlen(equals + 1), folder};
   if (source.size_bytes > BL_OPTIONS_FILE_BYTES) {

@@ -19,8 +19,7 @@ static bool tokens_equal(const uint8_t *a, const uint8_t *b) {
   return different == 0;
 }
 
-// Tells a connector why not, then closes.
-static void refuse(bl__link_t *link, bl_status_t status, const char *text) {
+void bl__handshake_refuse(bl__link_t *link, bl_status_t status, const char *text) {
   bl_refusal_t refusal = {.status = status};
   snprintf(refusal.text, sizeof refusal.text, "%s", text);
   uint8_t body[BL_REFUSAL_BYTES];
@@ -142,12 +141,12 @@ static void on_hello(bl__link_t *link, const bl_hello_t *hello) {
   char text[BL_FRAME_TEXT_BYTES];
   bl_status_t status = judge_hello(link, hello, text, sizeof text);
   if (status != BL_OK) {
-    refuse(link, status, text);
+    bl__handshake_refuse(link, status, text);
     return;
   }
   bl_error_t err = {0};
   if (map_arenas(link, hello, &err) != BL_OK) {
-    refuse(link, err.status, err.text);
+    bl__handshake_refuse(link, err.status, err.text);
     return;
   }
   bl__handshake_start(link, hello->stage, hello->own_token, hello->reason);

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "datapath/hub.h"
+#include "datapath/stream.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 
@@ -152,18 +153,26 @@ void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...
 
 void bl__link_broke(bl__link_t *link, int errno_value) {
   const bl_error_t *tls = link->tls != NULL ? bl_tls_session_error(link->tls) : NULL;
-  if (tls != NULL && tls->status != BL_OK) {
+  if (link->state == BL__LINK_AWAIT_HELLO && link->tls != NULL && bl_tls_session_is_plaintext(link->tls)) {
+    bl_tls_session_destroy(link->tls);
+    link->tls = NULL;
+    bl_socket_discard(link->fd);
+    bl__handshake_refuse(link, BL_UNAUTHENTICATED, BL_STREAM_WANTS_TLS);
+  } else if (tls != NULL && tls->status != BL_OK) {
     bl__link_lose(link, tls->status, "%s", tls->text);
   } else if (link->stage < 0) {
     bl__link_lose(link, BL_UNAVAILABLE, "a stranger closed the connection before it showed a token");
   } else if (link->state == BL__LINK_CONNECTING) {
     bl__link_lose(link, BL_UNAVAILABLE, "connecting failed: %s", strerror(errno_value));
-  } else if (link->tls != NULL && link->state == BL__LINK_AWAIT_WELCOME) { // its alert may be lost with the connection
-    bl__link_lose(
-        link, BL_UNAVAILABLE,
-        "stage %d closed the connection in the handshake: is it without TLS, or does it refuse this program's "
-        "TLS certificate? its log says why",
-        link->stage);
+  } else if (link->tls != NULL && link->state == BL__LINK_AWAIT_WELCOME && bl_tls_session_is_up(link->tls)) {
+    bl_error_t why; // its alert may be lost with the connection
+    (void)bl_tls_session_explain_end(link->tls, &why);
+    bl__link_lose(link, why.status, "%s", why.text);
+  } else if (link->tls != NULL && link->state == BL__LINK_AWAIT_WELCOME) {
+    bl__link_lose(link, BL_UNAVAILABLE,
+                  "stage %d closed the connection in the TLS handshake: it ended, or it is without "
+                  "TLS; its log says why",
+                  link->stage);
   } else if (errno_value == 0 || errno_value == EPIPE || errno_value == ECONNRESET) {
     bl__link_lose(link, BL_UNAVAILABLE, "stage %d closed the connection: it ended or was killed", link->stage);
   } else {
@@ -392,8 +401,11 @@ bool bl__link_turn(bl__link_t *link) {
 
 static void on_event(uv_poll_t *handle, int status, int events) {
   bl__link_t *link = handle->data;
-  if (status < 0) { // libuv hides the cause of an error on the socket
-    bl__link_broke(link, bl_socket_error(link->fd));
+  if (status < 0) { // libuv hides the cause of an error on the socket; the peer's last words may have come before it
+    if (link->state == BL__LINK_AWAIT_WELCOME) {
+      bl__link_read(link);
+    }
+    bl__link_broke(link, bl_socket_error(link->fd)); // unless it has ended
     return;
   }
   if (link->state == BL__LINK_CONNECTING) {

@@ -93,6 +93,8 @@ void bl__link_read(bl__link_t *link);
 // handshake.c
 void bl__handshake_start(bl__link_t *link, int32_t stage, const uint8_t token[BL_FRAME_TOKEN_BYTES],
                          const char *reason);
+// Tells a connector why not, then closes.
+void bl__handshake_refuse(bl__link_t *link, bl_status_t status, const char *text);
 void bl__handshake_connected(bl__link_t *link); // the socket of an outgoing link became writable
 void bl__handshake_frame(bl__link_t *link);     // a whole frame came before the link was up
 

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "datapath/hub.h"
 #include "datapath/link.h"
+#include "datapath/stream.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -193,6 +194,11 @@ static bool read_header(bl__link_t *link) {
   }
   const char *reason = NULL;
   link->body_read = 0;
+  if (link->state == BL__LINK_AWAIT_HELLO && link->tls == NULL && bl_tls_is_record(link->header)) {
+    bl_socket_discard(link->fd);
+    bl__handshake_refuse(link, BL_UNAUTHENTICATED, BL_STREAM_HAS_NO_TLS);
+    return false;
+  }
   if (bl_frame_decode(link->header, &link->frame, &reason) != BL_OK) {
     bl__link_lose(link, BL_INTERNAL, "%s sent a frame that is refused: %s", link->stage < 0 ? "a stranger" : "the peer",
                   reason);

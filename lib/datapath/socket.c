@@ -11,6 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define DISCARD_BYTES 65536 // more than a greeting has; bounds what a stranger can make us read
+
 #define LARGE_BUFFER_BYTES (4 << 20)
 
 static bl_status_t fail(bl_error_t *err, const char *what, const bl_address_t *address) {
@@ -124,6 +126,15 @@ bl_status_t bl_socket_connect(const bl_address_t *address, int *fd, bl_error_t *
   }
   *fd = made;
   return BL_OK;
+}
+
+void bl_socket_discard(int fd) {
+  char bytes[4096];
+  ssize_t got;
+  size_t left = DISCARD_BYTES;
+  while (left > 0 && (got = recv(fd, bytes, left < sizeof bytes ? left : sizeof bytes, MSG_DONTWAIT)) > 0) {
+    left -= (size_t)got;
+  }
 }
 
 int bl_socket_error(int fd) {

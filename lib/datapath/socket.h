@@ -23,6 +23,8 @@ BL_MUST_USE bl_status_t bl_socket_listen(const bl_address_t *address, int *fd, b
 int bl_socket_accept(int listener);
 // Starts to connect; writability then tells the end, bl_socket_error the outcome. BL_UNAVAILABLE, BL_EXHAUSTED, ...
 BL_MUST_USE bl_status_t bl_socket_connect(const bl_address_t *address, int *fd, bl_error_t *err);
+// Reads away what has come: a connection that is closed with bytes unread is reset, and what was sent last may be lost.
+void bl_socket_discard(int fd);
 int bl_socket_error(int fd); // 0 or the errno value of the connection
 
 // Room for several chunks in the kernel, so that both ends of a TCP connection work at a time. Does nothing where the

@@ -118,6 +118,25 @@ bl_status_t bl_stream_failure(const bl_stream_t *stream, int errno_value, bl_err
   return bl_error_set(err, bl_status_from_errno(errno_value), "%s", strerror(errno_value));
 }
 
+bl_status_t bl_stream_explain_end(const bl_stream_t *stream, bl_error_t *err) {
+  if (stream->ops == &tls_ops) {
+    return bl_tls_session_explain_end(stream->state, err);
+  }
+  return bl_error_set(err, BL_UNAVAILABLE, "the other side closed the connection");
+}
+
+bool bl_stream_is_other_kind(bl_stream_t *stream, const uint8_t first[2]) {
+  if (stream->ops != &tls_ops) {
+    return !stream->is_unix && bl_tls_is_record(first);
+  }
+  if (!bl_tls_session_is_plaintext(stream->state)) {
+    return false;
+  }
+  bl_tls_session_destroy(stream->state);
+  bl_stream_plain(stream, stream->fd, false);
+  return true;
+}
+
 void bl_stream_close(bl_stream_t *stream) {
   for (size_t i = 0; i < stream->passed_count; i++) {
     close(stream->passed[i]);

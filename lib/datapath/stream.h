@@ -17,6 +17,11 @@
 
 typedef struct bl_stream bl_stream_t;
 
+// What a peer is told that came with the other kind.
+#define BL_STREAM_WANTS_TLS                                                                                            \
+  "the data path there is TLS, and this program's is not: give --tls-ca, --tls-certificate and --tls-key"
+#define BL_STREAM_HAS_NO_TLS "the data path there is plaintext: leave out --tls-*, or give that program certificates"
+
 typedef struct bl_stream_ops {
   // As readv and sendmsg return: -1 with EAGAIN when it would block, 0 at the end of the stream.
   ssize_t (*read)(bl_stream_t *stream, const struct iovec *parts, size_t part_count);
@@ -45,6 +50,12 @@ BL_MUST_USE bl_status_t bl_stream_tls(bl_stream_t *stream, int fd, bl_tls_t *tls
 BL_MUST_USE bl_status_t bl_stream_handshake(bl_stream_t *stream, uint64_t deadline_ns, bl_error_t *err);
 // After a read or write failed: the status, and the cause in words.
 bl_status_t bl_stream_failure(const bl_stream_t *stream, int errno_value, bl_error_t *err);
+// A peer closed the connection before its first word: the cause, over TLS that it refuses our certificate.
+bl_status_t bl_stream_explain_end(const bl_stream_t *stream, bl_error_t *err);
+// After a read failed before anything was understood: what came was the other kind, plaintext on a stream over TLS, or
+// TLS (`first`: the bytes that came) on a plain one. The stream is plain from then on, so that the peer can be told in
+// words that it understands.
+bool bl_stream_is_other_kind(bl_stream_t *stream, const uint8_t first[2]);
 // Closes, together with descriptors that nobody took. Twice is fine.
 void bl_stream_close(bl_stream_t *stream);
 // The oldest descriptor that came, now the caller's; -1 when there is none.

@@ -169,8 +169,11 @@ static bl_status_t delete_folder(const char *path, bl_error_t *err) {
   return rmdir(path) == 0 ? BL_OK : fail(err, "delete", path);
 }
 
+// The name goes first: nothing new can be put into what is being deleted, by whoever still writes.
 void bl_checkpoint_folder_discard(const char *partial) {
-  (void)!delete_folder(partial, NULL); // the next sweep tries again
+  char doomed[PATH_MAX];
+  bool named = (size_t)snprintf(doomed, sizeof doomed, "%s" DELETED_SUFFIX, partial) < sizeof doomed;
+  (void)!delete_folder(named && rename(partial, doomed) == 0 ? doomed : partial, NULL); // the next sweep tries again
 }
 
 // The name goes first: what is half deleted must not be taken for a checkpoint.

@@ -86,28 +86,38 @@ bl__line_t *bl__channel_take_line(bl_rpc_channel_t *channel) {
   return channel->line;
 }
 
-void bl__channel_explain(bl_rpc_channel_t *channel, bl_error_t *err) {
+// What gRPC says when the other end hangs up in the middle of making the connection.
+static bool was_hung_up(const char *text) {
+  static const char *const marks[] = {"ocket closed", "onnection reset", "roken pipe", "andshake", "SSL", "ssl"};
+  for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+    if (strstr(text, marks[i]) != NULL) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool bl__channel_explain(bl_rpc_channel_t *channel, bl_error_t *err) {
   bl_error_t why;
   if (strstr(err->text, "failed to connect") == NULL) {
-    return; // it was connected
+    return false; // it was connected
   }
-  if (channel->trust == NULL) {
-    if (!channel->peer.is_unix && strstr(err->text, "ocket closed") != NULL) {
-      (void)bl_error_set(err, err->status, "%s; does it want TLS? then give --tls-ca, --tls-certificate and --tls-key",
-                         err->text);
+  if (channel->trust != NULL) {
+    if (bl__trust_refusal(channel->trust, &why) || bl_tls_judge_own(channel->tls, &why) != BL_OK) {
+      (void)bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", channel->address, why.text);
+      return false;
     }
-  } else if (bl__trust_refusal(channel->trust, &why)) {
-    (void)bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", channel->address, why.text);
-  } else if (bl_tls_judge_own(channel->tls, &why) != BL_OK) {
-    (void)bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", channel->address, why.text);
-  } else if (strstr(err->text, "WRONG_VERSION_NUMBER") != NULL || strstr(err->text, "wrong version number") != NULL) {
-    (void)bl_error_set(err, err->status, "%s; it does not speak TLS there: leave out --tls-*, or give it certificates",
-                       err->text);
-  } else if (strstr(err->text, "onnection reset") != NULL || strstr(err->text, "ocket closed") != NULL) {
-    (void)bl_error_set(err, err->status,
-                       "%s; does it refuse this program's certificate? both must be of one authority (--tls-ca)",
-                       err->text);
+    if (strstr(err->text, "WRONG_VERSION_NUMBER") != NULL || strstr(err->text, "wrong version number") != NULL) {
+      (void)bl_error_set(err, err->status,
+                         "%s; it does not speak TLS there: leave out --tls-*, or give it certificates", err->text);
+      return false;
+    }
   }
+  return !channel->peer.is_unix && was_hung_up(err->text);
+}
+
+unsigned bl__channel_server_roles(const bl_rpc_channel_t *channel) {
+  return channel->options.server_roles != 0 ? channel->options.server_roles : ANY_SERVICE;
 }
 
 // ---- life ------------------------------------------------------------------------------------------------------------
@@ -151,7 +161,7 @@ bl_status_t bl_rpc_channel_create(bl_rpc_t *rpc, const char *text, const bl_rpc_
   snprintf(channel->address, sizeof channel->address, "%s", text);
   if (tls != NULL) {
     channel->tls = bl_tls_acquire(tls);
-    channel->trust = bl__trust_create(tls, options->server_roles != 0 ? options->server_roles : ANY_SERVICE);
+    channel->trust = bl__trust_create(tls, bl__channel_server_roles(channel));
   }
   channel->line = tls == NULL || channel->trust != NULL ? create_line(channel) : NULL;
   if (channel->line == NULL) {

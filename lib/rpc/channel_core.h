@@ -61,6 +61,7 @@ struct bl_rpc_request {
   bool held;
   bool in_message; // its callback runs
   bool exhausted;  // no further message will come
+  bool explaining; // over, but it is being found out why
   bool has_status;
   bl_rpc_message_fn message;
   bl_rpc_done_fn done; // NULL once it was called
@@ -71,9 +72,13 @@ struct bl_rpc_request {
 // The line for a request that starts now; give it back.
 bl__line_t *bl__channel_take_line(bl_rpc_channel_t *channel);
 void bl__line_release(bl__line_t *line);
-// Adds to an error of the connection what this side knows about it: a certificate refused, TLS at one end only.
-void bl__channel_explain(bl_rpc_channel_t *channel, bl_error_t *err);
+// Puts what this side knows about it in place of an error of the connection: a certificate refused, TLS at one end only.
+// True: it knows nothing, but may find out by trying (explanation.h).
+bool bl__channel_explain(bl_rpc_channel_t *channel, bl_error_t *err);
+unsigned bl__channel_server_roles(const bl_rpc_channel_t *channel);
 
+// Frees requests whose channels have gone and that still wait for an explanation.
+void bl__requests_end(bl_rpc_t *rpc);
 // Cancels and answers a request whose channel goes away.
 void bl__request_abandon(bl_rpc_request_t *request);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call being made: start, messages, status, release.
 #include "rpc/channel_core.h"
+#include "rpc/explanation.h"
 #include "rpc/message.h"
 
 #include <grpc/support/time.h>
@@ -36,6 +37,7 @@ static bl_rpc_request_t *take_request(bl_rpc_channel_t *channel) {
   request->code = GRPC_STATUS_UNKNOWN;
   request->text = grpc_empty_slice();
   request->receiving = request->held = request->in_message = request->exhausted = request->has_status = false;
+  request->explaining = false;
   grpc_metadata_array_init(&request->initial);
   grpc_metadata_array_init(&request->trailing);
   bl_error_clear(&request->failure);
@@ -112,14 +114,15 @@ static bl_status_t read_status(const bl_rpc_request_t *request) {
   return bl_status_from_grpc_code((int)request->code);
 }
 
-static void read_error(const bl_rpc_request_t *request, bl_error_t *err) {
+// True: the cause may be found out by trying (explanation.h).
+static bool read_error(const bl_rpc_request_t *request, bl_error_t *err) {
   if (request->failure.status != BL_OK) {
     *err = request->failure;
-    return;
+    return false;
   }
   if (request->code == GRPC_STATUS_OK) {
     bl_error_clear(err);
-    return;
+    return false;
   }
   const bl_status_t status = read_status(request);
   const int length = (int)GRPC_SLICE_LENGTH(request->text);
@@ -127,12 +130,10 @@ static void read_error(const bl_rpc_request_t *request, bl_error_t *err) {
   const bool on_the_way = status == BL_UNAVAILABLE || status == BL_DEADLINE || status == BL_CANCELLED;
   if (on_the_way) {
     (void)bl_error_set(err, status, "%s: %s: %.*s", request->channel->address, request->method->name, length, text);
-    if (status == BL_UNAVAILABLE) {
-      bl__channel_explain(request->channel, err);
-    }
-  } else {
-    (void)bl_error_set(err, status, "%.*s", length, text);
+    return status == BL_UNAVAILABLE && bl__channel_explain(request->channel, err);
   }
+  (void)bl_error_set(err, status, "%.*s", length, text);
+  return false;
 }
 
 // Unpacks request->output; a failure becomes the request's.
@@ -151,6 +152,18 @@ static const ProtobufCMessage *read_output(bl_rpc_request_t *request) {
   return output;
 }
 
+static void end_explained(bl_rpc_request_t *request, const bl_error_t *err) {
+  request->explaining = false;
+  if (request->done != NULL) {
+    report_done(request, NULL, err); // may destroy the channel: then the request is on its own
+  }
+  release_request(request);
+}
+
+void bl__requests_end(bl_rpc_t *rpc) {
+  bl__explanations_end(rpc, release_request);
+}
+
 static void end_request(bl_rpc_request_t *request) {
   if (request->done != NULL) {
     bl_error_t err;
@@ -163,7 +176,10 @@ static void end_request(bl_rpc_request_t *request) {
                            request->channel->address, request->method->name);
       }
     }
-    read_error(request, &err);
+    if (read_error(request, &err) && bl__explanation_begin(request, &err, end_explained)) {
+      request->explaining = true;
+      return;
+    }
     report_done(request, output, &err); // may destroy the channel: then the request is on its own
   }
   release_request(request);
@@ -197,7 +213,7 @@ static void advance(bl_rpc_request_t *request) {
     if (!request->receiving && !request->held && !request->in_message) {
       receive_next(request);
     }
-  } else if (request->has_status && request->outstanding == 0 && !request->in_message) {
+  } else if (request->has_status && request->outstanding == 0 && !request->in_message && !request->explaining) {
     end_request(request);
   }
 }

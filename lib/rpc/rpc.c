@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/rpc.h"
 
+#include "rpc/channel_core.h"
 #include "rpc/rpc_core.h"
 #include "sys/log.h"
 #include "sys/thread.h"
@@ -83,6 +84,7 @@ void bl_rpc_destroy(bl_rpc_t *rpc) {
     bl_log(BL_LOG_ERROR, "rpc: %u servers or channels outlive it; their owner must destroy them first", rpc->users);
     return; // leaked rather than freed under them
   }
+  bl__requests_end(rpc);
   grpc_completion_queue_shutdown(rpc->queue); // cancelled requests still end in it
   pthread_join(rpc->thread, NULL);
   bl_loop_drain(rpc->loop); // their last events

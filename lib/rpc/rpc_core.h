@@ -11,6 +11,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+typedef struct bl__explanation bl__explanation_t;
+
 struct bl_rpc {
   bl_loop_t *loop;
   grpc_completion_queue *queue;
@@ -19,6 +21,9 @@ struct bl_rpc {
   bl_tls_t *tls;  // NULL: plaintext
   bool plaintext_ok;
   bl_rpc_access_fn access;
+  struct bl_worker *prober;        // NULL: nothing had to be explained yet
+  bl__explanation_t *explanations; // under way (explanation.h)
+  unsigned explanation_count;
   atomic_uint_fast64_t armed; // tags so far; hands them to the queue's thread in the C memory model, too
 };
 

@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct bl_tls_session {
   pthread_mutex_t mutex; // of the connection: OpenSSL wants one thread at a time
@@ -19,7 +21,8 @@ struct bl_tls_session {
   unsigned roles;
   bool server;
   bool wants_writable;
-  bool broken; // nothing may be sent any more
+  bool broken;    // nothing may be sent any more
+  bool plaintext; // what came first was no TLS
   bl_identity_t peer;
   bl_error_t error;
 };
@@ -55,6 +58,20 @@ static int judge_peer(int good, X509_STORE_CTX *context) {
   return 1;
 }
 
+// The names of the authorities in a store; NULL (none are told) without memory.
+static STACK_OF(X509_NAME) * names_of(X509_STORE *authorities) {
+  STACK_OF(X509_NAME) *names = sk_X509_NAME_new_null();
+  const STACK_OF(X509_OBJECT) *objects = X509_STORE_get0_objects(authorities);
+  for (int i = 0; names != NULL && i < sk_X509_OBJECT_num(objects); i++) {
+    const X509 *certificate = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(objects, i));
+    X509_NAME *name = certificate != NULL ? X509_NAME_dup(X509_get_subject_name(certificate)) : NULL;
+    if (name != NULL && sk_X509_NAME_push(names, name) == 0) {
+      X509_NAME_free(name);
+    }
+  }
+  return names;
+}
+
 bl_status_t bl__tls_context_create(bl__tls_set_t *set, EVP_PKEY *key, bl_error_t *err) {
   SSL_CTX *context = SSL_CTX_new(TLS_method());
   if (context == NULL) {
@@ -64,6 +81,7 @@ bl_status_t bl__tls_context_create(bl__tls_set_t *set, EVP_PKEY *key, bl_error_t
   SSL_CTX_set_cert_store(context, set->authorities);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, judge_peer);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_client_CA_list(context, names_of(set->authorities)); // so that a client that is refused can say why
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
   bool well = SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
@@ -111,6 +129,17 @@ bl_status_t bl_tls_session_create(bl_tls_t *tls, int fd, bool server, unsigned r
   return BL_OK;
 }
 
+bl_status_t bl_tls_session_offer(bl_tls_session_t *session, const char *protocol) {
+  uint8_t wire[1 + UINT8_MAX];
+  const size_t length = strlen(protocol);
+  if (length == 0 || length > UINT8_MAX) {
+    return BL_INVALID;
+  }
+  wire[0] = (uint8_t)length;
+  memcpy(wire + 1, protocol, length);
+  return SSL_set_alpn_protos(session->ssl, wire, (unsigned)length + 1) == 0 ? BL_OK : BL_EXHAUSTED;
+}
+
 void bl_tls_session_destroy(bl_tls_session_t *session) {
   if (session == NULL) {
     return;
@@ -145,6 +174,82 @@ static bool is_refusal(int reason) {
   }
 }
 
+// "'/CN=a', '/CN=b'", as far as it fits.
+static void list_names(const STACK_OF(X509_NAME) * names, char *text, size_t text_bytes) {
+  size_t used = 0;
+  text[0] = '\0';
+  for (int i = 0; i < sk_X509_NAME_num(names) && used < text_bytes; i++) {
+    char name[160] = "";
+    (void)X509_NAME_oneline(sk_X509_NAME_value(names, i), name, sizeof name);
+    int written = snprintf(text + used, text_bytes - used, "%s'%s'", i > 0 ? ", " : "", name);
+    used += written > 0 ? (size_t)written : 0;
+  }
+}
+
+static bool is_issued_by(const bl__tls_set_t *set, const STACK_OF(X509_NAME) * names) {
+  for (int i = 0; i < sk_X509_NAME_num(names); i++) {
+    const X509_NAME *name = sk_X509_NAME_value(names, i);
+    bool issued = X509_NAME_cmp(X509_get_issuer_name(set->leaf), name) == 0;
+    for (int k = 0; k < sk_X509_num(set->others); k++) {
+      issued = issued || X509_NAME_cmp(X509_get_issuer_name(sk_X509_value(set->others, k)), name) == 0;
+    }
+    if (issued) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The peer refuses our certificate: what it said of the authorities that it trusts, and an alert if one came (else 0).
+static bl_status_t explain_refusal(const bl_tls_session_t *session, int alert, bl_error_t *err) {
+  const STACK_OF(X509_NAME) *trusted = session->server ? NULL : SSL_get0_peer_CA_list(session->ssl);
+  char own[BL_IDENTITY_TEXT_BYTES], issuer[160] = "", names[400];
+  bl_identity_format(&session->set->identity, own);
+  (void)X509_NAME_oneline(X509_get_issuer_name(session->set->leaf), issuer, sizeof issuer);
+  if (sk_X509_NAME_num(trusted) > 0 && !is_issued_by(session->set, trusted)) {
+    list_names(trusted, names, sizeof names);
+    return bl_error_set(err, BL_UNAUTHENTICATED,
+                        "the peer refuses this program's certificate: it was issued by '%s', the peer trusts %s; give "
+                        "both certificates of one authority, or add this one's to the peer's --tls-ca",
+                        issuer, names);
+  }
+  switch (alert) {
+  case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+    return bl_error_set(
+        err, BL_UNAUTHENTICATED,
+        "the peer refuses this program's certificate: it has expired, by the peer's clock; " BL__TLS_ADVICE);
+  case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+    return bl_error_set(err, BL_UNAUTHENTICATED,
+                        "the peer refuses this program's certificate: it does not trust its authority, '%s'; give both "
+                        "certificates of one authority, or add this one's to the peer's --tls-ca",
+                        issuer);
+  case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+    return bl_error_set(err, BL_UNAUTHENTICATED, "the peer wants a certificate and was shown none; " BL__TLS_ADVICE);
+  case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+  case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
+    return bl_error_set(err, BL_UNAUTHENTICATED,
+                        "the peer refuses this program's certificate, which is for the role %s: another role is wanted "
+                        "there, as the peer's log says; correct the address or --tls-certificate",
+                        own);
+  default:
+    return bl_error_set(err, BL_UNAUTHENTICATED,
+                        "the peer refuses this program's certificate (role %s, issued by '%s'): is it expired by the "
+                        "peer's clock, or not for clientAuth? its log says why",
+                        own, issuer);
+  }
+}
+
+bl_status_t bl_tls_session_explain_end(bl_tls_session_t *session, bl_error_t *err) {
+  pthread_mutex_lock(&session->mutex);
+  if (session->error.status == BL_UNAUTHENTICATED) {
+    *err = session->error;
+  } else {
+    (void)explain_refusal(session, 0, err);
+  }
+  pthread_mutex_unlock(&session->mutex);
+  return BL_UNAUTHENTICATED;
+}
+
 static void explain(bl_tls_session_t *session) {
   if (session->error.status != BL_OK) {
     return; // judge_peer had the words
@@ -153,12 +258,13 @@ static void explain(bl_tls_session_t *session) {
   const char *text = ERR_reason_error_string(code);
   text = text != NULL ? text : "no reason given";
   int reason = ERR_GET_REASON(code);
+  session->plaintext = reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST;
   if (is_refusal(reason)) {
-    (void)bl_error_set(
-        &session->error, BL_UNAUTHENTICATED,
-        "the peer refuses this program's TLS certificate (%s): is it expired, of another authority or for "
-        "another role?",
-        text);
+    (void)explain_refusal(session, reason, &session->error);
+  } else if (session->plaintext) {
+    (void)bl_error_set(&session->error, BL_UNAVAILABLE,
+                       "the peer does not speak TLS; give both ends certificates (--tls-ca, --tls-certificate, "
+                       "--tls-key), or neither");
   } else if (!SSL_is_init_finished(session->ssl)) {
     (void)bl_error_set(&session->error, BL_UNAVAILABLE,
                        "the TLS handshake failed (%s); give both ends certificates (--tls-ca, --tls-certificate, "
@@ -206,12 +312,29 @@ ssize_t bl_tls_session_read(bl_tls_session_t *session, void *bytes, size_t size_
   return moved;
 }
 
+// The connection broke under a write: the alert that says why may have come before.
+static void find_last_words(bl_tls_session_t *session) {
+  const int errno_value = errno;
+  char byte;
+  ERR_clear_error();
+  const int result = SSL_read(session->ssl, &byte, 1);
+  if (result <= 0 && SSL_get_error(session->ssl, result) == SSL_ERROR_SSL &&
+      is_refusal(ERR_GET_REASON(ERR_peek_error()))) {
+    explain(session);
+  }
+  ERR_clear_error();
+  errno = session->error.status == BL_OK ? errno_value : EPROTO;
+}
+
 ssize_t bl_tls_session_write(bl_tls_session_t *session, const void *bytes, size_t size_bytes) {
   pthread_mutex_lock(&session->mutex);
   ERR_clear_error();
   errno = 0;
   int result = SSL_write(session->ssl, bytes, size_bytes < INT_MAX ? (int)size_bytes : INT_MAX);
   ssize_t moved = result > 0 ? result : outcome(session, result, errno);
+  if (moved < 0 && session->broken && session->error.status == BL_OK) {
+    find_last_words(session);
+  }
   pthread_mutex_unlock(&session->mutex);
   return moved;
 }
@@ -238,6 +361,10 @@ bool bl_tls_session_has_pending(bl_tls_session_t *session) {
   bool pending = SSL_pending(session->ssl) > 0;
   pthread_mutex_unlock(&session->mutex);
   return pending;
+}
+
+bool bl_tls_session_is_plaintext(const bl_tls_session_t *session) {
+  return session->plaintext;
 }
 
 bool bl_tls_session_is_up(const bl_tls_session_t *session) {

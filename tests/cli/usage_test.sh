@@ -16,6 +16,7 @@ equal "exit code of --help" 0 "$code"
 contains "list of verbs" "train a job" "$out"
 refused 2 "usage: ballastctl VERB" "$ctl"
 refused 2 "did you mean 'status'" "$ctl" stauts
+refused 2 "'frobnicate' is no verb of ballastctl; --help lists them" "$ctl" frobnicate
 for verb in run status stages health preflight schedule simulate plan estimate configuration version; do
   try "$ctl" "$verb" --help
   equal "exit code of $verb --help" 0 "$code"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies a store over TLS on both planes, as a process of its own: blocks come back bit by bit over an encrypted tcp path;
-// a stage of another job, another role or another authority gets no session.
+// Verifies stores over TLS on both planes, as processes of their own: blocks come back bit by bit over an encrypted tcp
+// path; a stage of another job, another role or another authority gets no session; where one end of either plane speaks
+// plaintext, the refusal says so.
 #include "base/random.h"
 #include "client/client.h"
 #include "client/store_process.h"
@@ -8,64 +9,77 @@
 #include "tls/authority.h"
 
 static authority_t ours, others;
-static store_process_t store;
+// With TLS everywhere; with a control plane on a unix socket and TLS on the tcp data path; without TLS.
+static store_process_t store, half, plain;
 
-// `store` with a TCP address and a certificate.
-static void start_store(void) {
+// Listens on 127.0.0.1, or on a unix socket and on 127.0.0.1 with its data path only.
+static void start_store(store_process_t *self, bool on_unix, bool secure) {
   int ready[2];
-  char line[256] = "", ca[160], certificate[160], key[160];
-  snprintf(store.folder, sizeof store.folder, "/tmp/ballast-store-XXXXXX");
-  assert_non_null(mkdtemp(store.folder));
-  setenv("XDG_RUNTIME_DIR", store.folder, 1);
+  char line[256] = "", listen[96] = "127.0.0.1:0", ca[160], certificate[160], key[160];
+  snprintf(self->folder, sizeof self->folder, "/tmp/ballast-store-XXXXXX");
+  assert_non_null(mkdtemp(self->folder));
+  setenv("XDG_RUNTIME_DIR", self->folder, 1);
+  if (on_unix) {
+    snprintf(listen, sizeof listen, "unix:%s/store", self->folder);
+  }
   snprintf(ca, sizeof ca, "%s/ca.pem", ours.folder);
   snprintf(certificate, sizeof certificate, "%s/store.pem", ours.folder);
   snprintf(key, sizeof key, "%s/store.key", ours.folder);
+  const char *words[24] = {"activation-store", "--listen",    listen,       "--capacity", "64 MiB",
+                           "--data-tcp",       "127.0.0.1:0", "--ready-fd", "4"};
+  const char *const flags[] = {"--tls-ca", ca, "--tls-certificate", certificate, "--tls-key", key};
+  if (secure) {
+    memcpy(words + 9, flags, sizeof flags);
+  }
   assert_int_equal(pipe(ready), 0);
   pid_t parent = getpid();
-  store.pid = fork();
-  assert_true(store.pid >= 0);
-  if (store.pid == 0) {
+  self->pid = fork();
+  assert_true(self->pid >= 0);
+  if (self->pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
       _exit(1);
     }
     dup2(ready[1], 4);
     setenv("BALLAST_LOG", "error", 1);
-    execl(BALLAST_BINARY_DIR "/bin/activation-store", "activation-store", "--listen", "127.0.0.1:0", "--capacity",
-          "64 MiB", "--tls-ca", ca, "--tls-certificate", certificate, "--tls-key", key, "--ready-fd", "4",
-          (char *)NULL);
+    execv(BALLAST_BINARY_DIR "/bin/activation-store", (char **)(void *)words);
     _exit(127);
   }
   close(ready[1]);
   ssize_t got = read(ready[0], line, sizeof line - 1);
   close(ready[0]);
-  assert_true(got > 6 && sscanf(line, "ready %95s", store.address) == 1);
+  assert_true(got > 6 && sscanf(line, "ready %95s", self->address) == 1);
 }
 
 static int start(void **state) {
   (void)state;
   authority_init(&ours, "stage stage/red store driver");
   authority_init(&others, "stage");
-  start_store();
+  start_store(&store, false, true);
+  start_store(&half, true, true);
+  start_store(&plain, true, false);
   return 0;
 }
 
 static int stop(void **state) {
   (void)state;
-  store_kill(&store, SIGTERM);
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf %s", store.folder);
-  assert_int_equal(system(command), 0);
+  store_process_t *stores[] = {&store, &half, &plain};
+  for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
+    char command[128];
+    store_kill(stores[i], SIGTERM);
+    snprintf(command, sizeof command, "rm -rf %s", stores[i]->folder);
+    assert_int_equal(system(command), 0);
+  }
   authority_cleanup(&ours);
   authority_cleanup(&others);
   return 0;
 }
 
-static bl_status_t open_as(bl_tls_t *tls, const char *job, bl_client_path_t path, const bl_arena_t *slots,
-                           bl_client_t **client, bl_error_t *err) {
+static bl_status_t open_as(const store_process_t *at, bl_tls_t *tls, const char *job, bl_client_path_t path,
+                           const bl_arena_t *slots, bl_client_t **client, bl_error_t *err) {
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = tls});
   bl_client_options_t options = {
-      .store = store.address, .job = job, .arena_bytes = 16u << 20, .sources = slots, .source_count = 1, .path = path};
+      .store = at->address, .job = job, .arena_bytes = 16u << 20, .sources = slots, .source_count = 1, .path = path};
   bl_status_t status = bl_client_open(&options, client, err);
   return status;
 }
@@ -88,7 +102,7 @@ static void blocks_come_back(void **state) {
   bl_tls_t *tls = authority_tls(&ours, "stage-red");
   for (int turn = 0; turn < 2; turn++) {
     bl_client_t *client;
-    must(open_as(tls, "red", turn == 0 ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM, &slots, &client, &err), &err);
+    must(open_as(&store, tls, "red", turn == 0 ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM, &slots, &client, &err), &err);
     uint64_t rooms[ROOMS];
     must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = ROOMS}, 1, &err), &err);
     assert_int_equal(bl_client_rooms(client, rooms, ROOMS), ROOMS);
@@ -121,12 +135,13 @@ static void blocks_come_back(void **state) {
   bl_arena_destroy(&slots);
 }
 
-static void refused(bl_tls_t *tls, const char *job, bl_status_t status, const char *part) {
+static void refused(const store_process_t *at, bl_tls_t *tls, const char *job, bl_client_path_t path,
+                    bl_status_t status, const char *part) {
   bl_error_t err = {0};
   bl_arena_t slots;
   bl_client_t *client = NULL;
   must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, 1u << 20, &slots, &err), &err);
-  bl_status_t got = open_as(tls, job, BL_CLIENT_PATH_AUTO, &slots, &client, &err);
+  bl_status_t got = open_as(at, tls, job, path, &slots, &client, &err);
   if (got != status || strstr(err.text, part) == NULL) {
     fail_msg("%s: %s; wanted %s with '%s'", bl_status_name(got), err.text, bl_status_name(status), part);
   }
@@ -137,15 +152,39 @@ static void refused(bl_tls_t *tls, const char *job, bl_status_t status, const ch
 
 static void others_get_no_session(void **state) {
   (void)state;
-  refused(authority_tls(&ours, "stage-red"), "blue", BL_DENIED, "your certificate is for job red, not for blue");
-  refused(authority_tls(&ours, "driver"), "red", BL_DENIED, "it wants stage");
-  refused(authority_tls(&others, "stage"), "red", BL_UNAUTHENTICATED, "another authority");
+  const bl_client_path_t any = BL_CLIENT_PATH_AUTO;
+  refused(&store, authority_tls(&ours, "stage-red"), "blue", any, BL_DENIED,
+          "your certificate is for job red, not for blue");
+  refused(&store, authority_tls(&ours, "driver"), "red", any, BL_DENIED, "it wants stage");
+  refused(&store, authority_tls(&others, "stage"), "red", any, BL_UNAUTHENTICATED, "another authority");
+  refused(&store, authority_tls_trusting(&others, "stage", &ours), "red", any, BL_UNAUTHENTICATED,
+          "the peer trusts '/CN=Ballast authority");
+}
+
+static void the_data_path_judges_too(void **state) {
+  (void)state;
+  const bl_client_path_t tcp = BL_CLIENT_PATH_TCP;
+  refused(&half, authority_tls(&ours, "driver"), "red", tcp, BL_UNAUTHENTICATED,
+          "this program's certificate, which is for the role driver");
+  refused(&half, authority_tls(&others, "stage"), "red", tcp, BL_UNAUTHENTICATED, "another authority");
+  refused(&half, authority_tls_trusting(&others, "stage", &ours), "red", tcp, BL_UNAUTHENTICATED,
+          "the peer trusts '/CN=Ballast authority");
+}
+
+static void plaintext_and_tls_do_not_meet(void **state) {
+  (void)state;
+  const bl_client_path_t tcp = BL_CLIENT_PATH_TCP;
+  refused(&store, NULL, "red", tcp, BL_UNAUTHENTICATED, "it speaks TLS there, and this program does not");
+  refused(&half, NULL, "red", tcp, BL_UNAUTHENTICATED, "the data path there is TLS, and this program's is not");
+  refused(&plain, authority_tls(&ours, "stage"), "red", tcp, BL_UNAVAILABLE, "the peer does not speak TLS");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(blocks_come_back),
       cmocka_unit_test(others_get_no_session),
+      cmocka_unit_test(the_data_path_judges_too),
+      cmocka_unit_test(plaintext_and_tls_do_not_meet),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -103,6 +103,7 @@ static void wrong_lines_are_explained(void **state) {
     const char *message;
   } cases[] = {
       {{"job", "--stesp", "3", NULL}, "tool: unknown flag '--stesp'; did you mean '--steps'?"},
+      {{"job", "--frobnicate", NULL}, "tool: unknown flag '--frobnicate'; --help shows what is known"},
       {{"job", "-z", NULL}, "tool: unknown flag '-z'; --help shows what is known"},
       {{"job", "--steps", NULL}, "tool: --steps needs a value"},
       {{"job", "--steps", "x", NULL}, "tool: --steps must be an integer, is 'x'"},

@@ -104,12 +104,14 @@ static void refused(bl_tls_t *connects, bl_tls_t *accepts, bl_status_t status, c
 static void wrong_peers_are_refused(void **state) {
   (void)state;
   bl_tls_t *stage = authority_tls(&ours, "stage"), *store = authority_tls(&ours, "store");
-  bl_tls_t *foreign = authority_tls(&others, "stage");
+  bl_tls_t *foreign = authority_tls(&others, "stage"), *trusting = authority_tls_trusting(&others, "stage", &ours);
   refused(stage, foreign, BL_UNAUTHENTICATED, "another authority");
   refused(stage, store, BL_UNAUTHENTICATED, "is for the role store, but a stage is wanted");
-  refused(store, stage, BL_OK, "this program's TLS certificate");
-  refused(stage, NULL, BL_UNAVAILABLE, "stage 1");
-  refused(NULL, stage, BL_UNAVAILABLE, "stage 1");
+  refused(store, stage, BL_UNAUTHENTICATED, "the peer refuses this program's certificate");
+  refused(trusting, stage, BL_UNAUTHENTICATED, "the peer trusts '/CN=Ballast authority");
+  refused(stage, NULL, BL_UNAVAILABLE, "the peer does not speak TLS");
+  refused(NULL, stage, BL_UNAUTHENTICATED, "the data path there is TLS, and this program's is not");
+  bl_tls_release(trusting);
   bl_tls_release(stage);
   bl_tls_release(store);
   bl_tls_release(foreign);

@@ -417,6 +417,68 @@ static void on_trace(bl_rpc_call_t *call, const ProtobufCMessage *input, void *c
   bl_rpc_call_finish(call, BL_OK, "");
 }
 
+// ---- checkpoints ---------------------------------------------------------------------------------------------------
+
+static void on_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  (void)input, (void)context;
+  Ballast__V1__SnapshotResponse output = BALLAST__V1__SNAPSHOT_RESPONSE__INIT;
+  bl_rpc_call_reply(call, &output.base);
+}
+
+// One byte; false where the folder has gone.
+static bool make_file(const fake_stage_t *stage, int i) {
+  char path[PATH_MAX + 64];
+  snprintf(path, sizeof path, "%s/%s", stage->folder, stage->names[i]);
+  FILE *file = fopen(path, "w");
+  bool good = file != NULL && fputc('x', file) == 'x';
+  return file != NULL && fclose(file) == 0 && good;
+}
+
+static void written(bl_timer_t *timer, void *context) {
+  (void)timer;
+  fake_stage_t *stage = context;
+  char first[PATH_MAX + 64];
+  snprintf(first, sizeof first, "%s/%s", stage->folder, stage->names[0]);
+  bool whole = access(first, F_OK) == 0 && make_file(stage, 1);
+  stage->whole_writes += whole;
+  Ballast__V1__SavedFile files[2], *pointers[2];
+  for (int i = 0; i < 2; i++) {
+    files[i] = (Ballast__V1__SavedFile)BALLAST__V1__SAVED_FILE__INIT;
+    files[i].name = stage->names[i];
+    files[i].size_bytes = 1;
+    pointers[i] = &files[i];
+  }
+  Ballast__V1__WriteSnapshotResponse output = BALLAST__V1__WRITE_SNAPSHOT_RESPONSE__INIT;
+  output.files = pointers;
+  output.n_files = 2;
+  bl_rpc_call_t *call = stage->writing;
+  stage->writing = NULL;
+  if (whole) {
+    bl_rpc_call_reply(call, &output.base);
+  } else {
+    bl_rpc_call_finish(call, BL_IO, "the folder has gone");
+  }
+}
+
+static void on_write_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  fake_stage_t *stage = context;
+  const Ballast__V1__WriteSnapshotRequest *request = (const Ballast__V1__WriteSnapshotRequest *)input;
+  stage->writes++;
+  if (stage->write_fails) {
+    bl_rpc_call_finish(call, BL_EXHAUSTED, "no room, says the test");
+    return;
+  }
+  snprintf(stage->folder, sizeof stage->folder, "%s", request->folder);
+  snprintf(stage->names[0], sizeof stage->names[0], "%s", request->weights);
+  snprintf(stage->names[1], sizeof stage->names[1], "%s", request->optimizer);
+  if (stage->writing != NULL || !make_file(stage, 0)) {
+    bl_rpc_call_finish(call, BL_IO, "the folder has gone, or two writes at a time");
+    return;
+  }
+  stage->writing = call;
+  bl_timer_start(stage->writer, stage->write_ms, 0);
+}
+
 // ---- life ----------------------------------------------------------------------------------------------------------
 
 static void require(bl_status_t status, const bl_error_t *err) {
@@ -429,9 +491,19 @@ static void require(bl_status_t status, const bl_error_t *err) {
 void fake_stage_start(fake_stage_t *stage, bl_rpc_t *rpc, const bl_training_t *training, uint32_t index,
                       const char *address) {
   static const bl_rpc_method_t methods[] = {
-      {"Status", on_status},       {"Takeover", on_takeover}, {"Configure", on_configure}, {"Connect", on_connect},
-      {"PreparePlan", on_prepare}, {"Run", on_run},           {"Commit", on_commit},       {"Abort", on_abort},
-      {"Release", on_release},     {"Stop", on_stop},         {"Trace", on_trace},
+      {"Status", on_status},
+      {"Takeover", on_takeover},
+      {"Configure", on_configure},
+      {"Connect", on_connect},
+      {"PreparePlan", on_prepare},
+      {"Run", on_run},
+      {"Commit", on_commit},
+      {"Abort", on_abort},
+      {"Release", on_release},
+      {"Stop", on_stop},
+      {"Trace", on_trace},
+      {"Snapshot", on_snapshot},
+      {"WriteSnapshot", on_write_snapshot},
   };
   static uint64_t incarnations;
   bl_error_t err;
@@ -445,6 +517,7 @@ void fake_stage_start(fake_stage_t *stage, bl_rpc_t *rpc, const bl_training_t *t
   require(bl_rpc_server_listen(stage->server, wanted, stage->address, sizeof stage->address, &err), &err);
   require(bl_rpc_server_start(stage->server, &err), &err);
   require(bl_timer_create(bl_rpc_loop(rpc), run_timer, stage, &stage->timer, &err), &err);
+  require(bl_timer_create(bl_rpc_loop(rpc), written, stage, &stage->writer, &err), &err);
 }
 
 static void stopped(bl_rpc_server_t *server, void *context) {
@@ -459,6 +532,11 @@ void fake_stage_kill(fake_stage_t *stage) {
     return;
   }
   bl_timer_destroy(stage->timer);
+  bl_timer_destroy(stage->writer);
+  if (stage->writing != NULL) {
+    bl_rpc_call_finish(stage->writing, BL_UNAVAILABLE, "killed");
+    stage->writing = NULL;
+  }
   for (size_t i = 0; i < stage->running_count; i++) {
     bl_rpc_call_finish(stage->running[i], BL_UNAVAILABLE, "killed");
   }

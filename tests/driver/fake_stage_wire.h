@@ -10,6 +10,8 @@
 #include "rpc/server.h"
 #include "step/stage_step.h"
 
+#include <limits.h>
+
 #define FAKE_STEPS_MAX 16
 
 typedef struct fake_stage fake_stage_t;
@@ -41,8 +43,17 @@ struct fake_stage {
   bl_status_t fail_status;
   unsigned refuse_plans;     // so many of the next plans for training are refused
   bl_status_t refuse_status; // BL_OK: BL_EXHAUSTED
+  bool write_fails;          // its part of a checkpoint, at once
+  uint64_t write_ms;         // how long writing it takes
 
-  bl_timer_t *timer;
+  // Checkpoints.
+  unsigned writes;       // that have begun
+  unsigned whole_writes; // that ended with everything still in the folder
+  char folder[PATH_MAX]; // of the last one
+  char names[2][64];     // of the files
+  bl_rpc_call_t *writing;
+
+  bl_timer_t *timer, *writer;
   bl_rpc_call_t *running[8], *aborting[8];
   size_t running_count, aborting_count;
   struct {

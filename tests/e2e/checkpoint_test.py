@@ -138,10 +138,16 @@ def test_ends(folder, choice):
     shared = shared_memory_files()
 
     process = start(folder, job, report, choice.randrange(8, 30))
+    wait_until(lambda: os.path.exists(place) and checkpoints(place), 60, "no checkpoint")
     pids = descendants(process.pid)
     os.kill(choice.choice([pid for pid in pids if program_of(pid) == "stage-service"]), signal.SIGKILL)
-    assert process.wait(20) == 5, process.stderr.read()
+    code, message = process.wait(20), process.stderr.read()
+    assert code == 5, f"exit code {code}\n{message}"
     assert_nothing_left(folder, pids, shared)
+    last = checkpoints(place)[-1]
+    assert f"the same command with --resume goes on from step {int(last[5:])} ({place}/{last})" in \
+        message.splitlines()[-1], message
+    assert not [name for name in os.listdir(place) if "partial" in name], os.listdir(place)
     done = run(folder, job, report, "--resume", "--steps", "60")
     assert losses(read_report(report)) == losses(reference)[:60], done.stderr
     print("ok a dead stage, then --resume")
@@ -295,15 +301,37 @@ def test_small_disk(folder, reference):
 
     done = run(folder, job, report, "--resume", expect=8, preexec_fn=limited)
     assert losses(read_report(report)) == reference, "training goes on without its checkpoints"
-    # A stage that was still writing when the run ended may have left a part, which the next run clears away.
-    assert checkpoints(place) == before, f"the earlier ones stay: {os.listdir(place)}, not {before}"
+    assert sorted(os.listdir(place)) == before, f"the earlier ones stay, and nothing else: {os.listdir(place)}"
     for step in (6, 9, 12):
         assert f"no checkpoint of step {step}: " in done.stderr, done.stderr
     assert "could not be saved" in done.stderr and ".safetensors" in done.stderr, done.stderr
+    assert "the same command with --resume goes on from step 4" in done.stderr.splitlines()[-1], done.stderr
     run(folder, job, report, "--resume")
     assert losses(read_report(report)) == reference and checkpoints(place)[-1] == "step-000012"
     assert not [name for name in os.listdir(place) if "partial" in name], os.listdir(place)
     print("ok a disk too small: the run goes on, ends with exit 8, and resumes once there is room")
+
+
+def test_full_disk(folder, reference):
+    """The same on a file system that is full, which only a user namespace can make here."""
+    place, report, listing = f"{folder}/full", f"{folder}/full.jsonl", f"{folder}/full.txt"
+    job = write_job(folder, train=TRAIN, checkpoint={"folder": place, "every": 3})
+    os.mkdir(place)
+    # Room for one shard, not for all.
+    inside = (f'mount -t tmpfs -o size=600k none {place} || exit 77; "$@"; code=$?; ls -A {place} >{listing}; '
+              f'df --output=used {place} >>{listing}; exit $code')
+    done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, "sh", CTL, "run", job,
+                           "--local", "--report", report], env=environment(folder), text=True, timeout=120,
+                          stdin=subprocess.DEVNULL, capture_output=True)
+    if done.returncode in (1, 77) and not os.path.exists(listing):
+        print(f"left out: a full disk: no file system can be mounted here: {done.stderr.strip()}")
+        return
+    assert done.returncode == 8, f"exit code {done.returncode}\n{done.stderr[-3000:]}"
+    assert losses(read_report(report)) == reference, "training goes on without its checkpoints"
+    assert "No space left on device" in done.stderr and "no checkpoint was finished" in done.stderr, done.stderr
+    with open(listing) as file:
+        assert file.read().split() == ["Used", "0"], "something is left on the full disk"
+    print("ok a full disk: the run goes on, ends with exit 8 and leaves nothing there")
 
 
 def main():
@@ -318,6 +346,7 @@ def main():
         test_stage_deaths(folder, choice)
         test_refusals(folder)
         test_small_disk(folder, reference)
+        test_full_disk(folder, reference)
 
 
 main()

@@ -9,7 +9,7 @@ import subprocess
 import threading
 
 import ballast
-from ballast import (CTL, ROOT, Service, assert_nothing_left, environment, losses, run_job, scratch,
+from ballast import (CTL, ROOT, assert_nothing_left, environment, losses, run_job, scratch,
                      shared_memory_files, stages, wait_until, write_job)
 
 DENIED, UNAVAILABLE = 7, 5
@@ -92,12 +92,28 @@ def plaintext_stays_at_home(folder):
     print("ok: plaintext is refused off the loopback interface")
 
 
+def refused_driver(folder, services, tls):
+    where = {"stages": [s.address for s in services]}
+    _, done = run_job(folder, write_job(folder, services=where | ({"tls": tls} if tls else {})), expect=DENIED)
+    return done.stderr
+
+
 def wrong_peers(folder, ours, others, services):
     address = services[0].address
     ask = ["status", "--endpoint", address, "--timeout", "20"]
     expect_text(ctl(folder, *ask, *flags(ours, "operator"), expect=DENIED), "is for the role stage, but a driver")
     expect_text(ctl(folder, *ask, *flags(others, "operator"), expect=DENIED), "issued by another authority")
-    expect_text(ctl(folder, *ask, expect=UNAVAILABLE), "does it want TLS?")
+    expect_text(ctl(folder, *ask, expect=DENIED), address, "it speaks TLS there, and this program does not", "--tls-ca")
+    both = f"{folder}/both.pem"  # trusts our stages, but is of the other authority
+    with open(both, "w") as bundle:
+        bundle.writelines(open(f"{authority}/ca.pem").read() for authority in (ours, others))
+    expect_text(refused_driver(folder, services, files(others, "driver") | {"ca": both}),
+                "the peer refuses this program's certificate: it was issued by '/CN=Ballast authority",
+                "the peer trusts '/CN=Ballast authority", "--tls-ca")
+    expect_text(refused_driver(folder, services, None), "it speaks TLS there, and this program does not", "--tls-ca")
+    with stages(folder, 1) as (plain,):
+        expect_text(ctl(folder, "status", "--endpoint", plain.address, "--timeout", "20", *flags(ours, "operator"),
+                        expect=UNAVAILABLE), "does not speak TLS there", "--tls-")
     with expired_server(folder, ours) as old:
         expect_text(ctl(folder, "status", "--endpoint", old, "--timeout", "20", *flags(ours, "operator"), expect=DENIED),
                     "the server's certificate", "has expired on")
@@ -108,6 +124,21 @@ def wrong_peers(folder, ours, others, services):
     _, done = run_job(folder, job, expect=DENIED)
     expect_text(done.stderr, "must be driver")
     print("ok: wrong peers are refused with the reason")
+
+
+def nobody_without_a_certificate(ours, services):
+    context = ssl.create_default_context(cafile=f"{ours}/ca.pem")
+    context.check_hostname = False
+    context.set_alpn_protocols(["h2"])
+    host, port = services[0].address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        try:
+            with context.wrap_socket(connection) as secure:
+                heard = secure.recv(1)  # a server that took us would begin with its settings
+        except (ssl.SSLError, ConnectionError):
+            heard = b""
+    assert heard == b"", f"a client without a certificate heard {heard}"
+    print("ok: a client without a certificate hears nothing")
 
 
 def roles_are_kept_apart(ours, services):
@@ -158,6 +189,7 @@ def main():
                        "the data path does not say that it is encrypted")
             print("ok: a run over TLS gives the same bits")
             wrong_peers(folder, ours, others, services)
+            nobody_without_a_certificate(ours, services)
             roles_are_kept_apart(ours, services)
             certificates(ours)  # all new, of the same authority
             job = write_job(folder, services={"stages": secure["stages"]})

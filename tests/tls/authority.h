@@ -63,4 +63,21 @@ static inline bl_tls_t *authority_tls(authority_t *authority, const char *name) 
   return tls;
 }
 
+// A certificate of `authority` for a program that trusts those of `trusted`, too: it takes their peers, they do not take
+// it.
+static inline bl_tls_t *authority_tls_trusting(authority_t *authority, const char *name, const authority_t *trusted) {
+  char command[512], bundle[128];
+  snprintf(bundle, sizeof bundle, "%s/both.pem", authority->folder);
+  snprintf(command, sizeof command, "cat %s/ca.pem %s/ca.pem >%s", authority->folder, trusted->folder, bundle);
+  bl_tls_options_t options = authority_options(authority, name);
+  options.ca = bundle;
+  bl_tls_t *tls;
+  bl_error_t err;
+  if (system(command) != 0 || bl_tls_create(&options, &tls, &err) != BL_OK) {
+    fprintf(stderr, "failed: %s\n", command);
+    abort();
+  }
+  return tls;
+}
+
 #endif

@@ -61,6 +61,9 @@ void bl__save_cleanup(bl_driver_t *driver) {
     bl_worker_destroy(save->worker); // a commit that has begun ends
     bl_loop_drain(driver->loop);
   }
+  if (bl__save_is_busy(driver)) { // nobody will commit it
+    bl_checkpoint_folder_discard(save->partial);
+  }
   drop_shards(save);
   free(save->parts);
   free(save->shards);
@@ -138,16 +141,9 @@ static void end(bl_driver_t *driver, const bl_error_t *err) {
   save->phase = BL__SAVE_IDLE;
   save->tried = save->step;
   save->err = *err;
+  bl_error_clear(&save->failure);
   driver->options.observer.changed(driver->options.observer.context);
   tell_waits(driver, event.folder, err);
-}
-
-// Some stage could not do its part. What the others still write goes with the folder.
-static void fail(bl_driver_t *driver, const bl_error_t *err) {
-  bl_error_t cause = *err;
-  driver->save.number++;
-  bl_checkpoint_folder_discard(driver->save.partial);
-  end(driver, &cause);
 }
 
 static void commit_work(bl_task_t *task) {
@@ -163,6 +159,11 @@ static void commit_work(bl_task_t *task) {
                                        .shard_count = save->shard_count};
   bl_error_clear(&save->commit_err);
   bl_error_clear(&save->prune_err);
+  if (save->failure.status != BL_OK) {
+    save->commit_err = save->failure;
+    bl_checkpoint_folder_discard(save->partial);
+    return;
+  }
   bl_status_t status = bl_checkpoint_seal(save->partial, &contents, &save->commit_err);
   if (status == BL_OK) {
     status = bl_checkpoint_folder_commit(folder_of(driver), save->partial, save->step, save->path, &save->commit_err);
@@ -263,20 +264,36 @@ static bool asks_again(bl__save_phase_t phase, bl_status_t status) {
   return status == BL_UNAVAILABLE || status == BL_DEADLINE || (phase == BL__SAVE_COPYING && status == BL_EXHAUSTED);
 }
 
-static void refused(bl__save_part_t *part, const bl_error_t *err) {
+// Some stage could not do its part. The first cause is told, once no stage writes any more and the folder is gone.
+static void part_failed(bl__save_part_t *part, const bl_error_t *err) {
+  bl__save_t *save = &part->driver->save;
+  char name[BL__STAGE_NAME_BYTES];
+  if (save->failure.status == BL_OK) {
+    save->failure = *err;
+    (void)bl_error_prefix(&save->failure, "%s", bl__stage_name(&part->driver->stages[part->stage], name));
+  }
+}
+
+// Whether the part is done, well or not.
+static bool take_answer(bl__save_part_t *part, const bl_stage_answer_t *answer) {
   bl_driver_t *driver = part->driver;
-  if (asks_again(driver->save.phase, err->status)) {
+  bl__save_t *save = &driver->save;
+  if (asks_again(save->phase, answer->err->status)) {
     part->again_ms = bl__driver_now_ms(driver) + BL__RETRY_MS;
-    if (err->status != BL_EXHAUSTED) {
+    if (answer->err->status != BL_EXHAUSTED) {
       bl__presence_doubt(&driver->stages[part->stage]);
     }
-    return;
+    return false;
   }
-  char name[BL__STAGE_NAME_BYTES];
-  bl_error_t failure = *err;
-  (void)bl_error_prefix(&failure, "%s", bl__stage_name(&driver->stages[part->stage], name));
-  fail(driver, &failure);
-  bl__driver_pump(driver);
+  bl_error_t err = *answer->err;
+  if (err.status == BL_OK && save->phase == BL__SAVE_WRITING && keep_files(save, answer) != BL_OK) {
+    (void)bl_error_set(&err, BL_INTERNAL, "no memory for what it has written");
+  }
+  if (err.status != BL_OK) {
+    part_failed(part, &err);
+  }
+  part->answered = true;
+  return true;
 }
 
 static void heard(const bl_stage_answer_t *answer, void *context) {
@@ -289,22 +306,10 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
     return;
   }
   part->asked = false;
-  if (answer->err->status != BL_OK) {
-    refused(part, answer->err);
+  if (!take_answer(part, answer) || !all_answered(driver)) {
     return;
   }
-  if (save->phase == BL__SAVE_WRITING && keep_files(save, answer) != BL_OK) {
-    bl_error_t err;
-    (void)bl_error_set(&err, BL_INTERNAL, "no memory for what stage %zu has written", part->stage);
-    fail(driver, &err);
-    bl__driver_pump(driver);
-    return;
-  }
-  part->answered = true;
-  if (!all_answered(driver)) {
-    return;
-  }
-  if (save->phase == BL__SAVE_COPYING) {
+  if (save->phase == BL__SAVE_COPYING && save->failure.status == BL_OK) {
     save->stopped_ns = bl_clock_now_ns() - save->began_ns;
     enter(driver, BL__SAVE_WRITING);
     bl__driver_pump(driver);

@@ -6,8 +6,9 @@
 //   1. One checkpoint at a time. When the next is due before the last is on disk, training waits for the disk and says
 //      so: no checkpoint that was asked for is left out.
 //   2. One that fails (a full disk, a lost share) changes nothing: the checkpoints before it stay, training goes on, the
-//      failure is told at once, and the next one is tried when it is due.
+//      failure is told as soon as no stage writes any more, and the next one is tried when it is due.
 //   3. The last one, after the last step, must succeed: else the run ends with that error.
+//   4. What was not committed is removed, also when the run ends in the middle of it.
 //
 // Thread: the loop's, but for what runs on the worker.
 #ifndef BALLAST_DRIVER_CHECKPOINT_H
@@ -21,7 +22,7 @@ typedef enum {
   BL__SAVE_IDLE,
   BL__SAVE_COPYING,    // every stage is asked to copy; nothing else is asked of them
   BL__SAVE_WRITING,    // every stage writes
-  BL__SAVE_COMMITTING, // on the worker
+  BL__SAVE_COMMITTING, // on the worker; or removing what failed
 } bl__save_phase_t;
 
 // What is asked of one stage.
@@ -40,10 +41,11 @@ typedef struct bl__save_wait {
 
 typedef struct bl__save {
   bl__save_phase_t phase;
-  uint64_t step;   // of the one under way
-  uint64_t number; // tells its answers from those to earlier ones
-  uint64_t tried;  // step of the last one that ended, or that the run began from
-  bl_error_t err;  // of that one
+  uint64_t step;      // of the one under way
+  uint64_t number;    // tells its answers from those to earlier ones
+  uint64_t tried;     // step of the last one that ended, or that the run began from
+  bl_error_t err;     // of that one
+  bl_error_t failure; // of the one under way: the first stage that could not do its part
   char partial[PATH_MAX], path[PATH_MAX];
   bl__save_part_t *parts;       // [stage_count]
   bl_checkpoint_file_t *shards; // [2 stage_count], owned copies

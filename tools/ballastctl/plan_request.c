@@ -175,8 +175,9 @@ static bl_status_t check_schedules(const bl_text_list_t *names, bl_error_t *err)
       bl_nearest_offer(&nearest, infos[k].name);
     }
     if (found == NULL) {
-      return bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; did you mean '%s'?", names->items[i],
-                          nearest.best);
+      char advice[BL_NEAREST_ADVICE_BYTES];
+      return bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; %s", names->items[i],
+                          bl_nearest_advise(&nearest, advice));
     }
     if (!found->runs) {
       return bl_error_set(err, BL_INVALID, "--schedule %s: cannot be trained with: %s", names->items[i],

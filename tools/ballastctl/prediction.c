@@ -13,10 +13,10 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
   for (size_t i = 0; i < count; i++) {
     bl_nearest_offer(&nearest, all[i].name);
   }
-  return *hardware != NULL
-             ? BL_OK
-             : bl_error_set(err, BL_INVALID, "--hardware %s: no such device is built in; did you mean '%s'?", name,
-                            nearest.best);
+  char advice[BL_NEAREST_ADVICE_BYTES];
+  return *hardware != NULL ? BL_OK
+                           : bl_error_set(err, BL_INVALID, "--hardware %s: no such device is built in; %s", name,
+                                          bl_nearest_advise(&nearest, advice));
 }
 
 bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_job_t *job,

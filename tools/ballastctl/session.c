@@ -313,6 +313,7 @@ int bl_ctl_session_run(const bl_ctl_session_options_t *options) {
     if (session.interrupted && !session.finished && bl_ctl_summary_steps(session.summary) > 0) {
       bl_ctl_summary_print_line(session.summary, stderr);
     }
+    bl__closing_tell_saved(&session);
   } else {
     fprintf(stderr, "ballastctl: %s\n", err.text);
     session.exit_code = bl_status_exit_code(status);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session_core.h"
 
+#include "job/checkpoint_folder.h"
+
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -143,5 +145,32 @@ void bl__closing_begin(bl__session_t *session) {
     collect_timeline(session);
   } else if (!bl__closing_ask_trace(session)) {
     finish_profile(session);
+  }
+}
+
+// ---- what is saved
+
+void bl__closing_tell_saved(bl__session_t *session) {
+  const bl_ctl_session_options_t *options = session->options;
+  const char *folder = options->job->checkpoint.folder;
+  bool began = bl_ctl_summary_steps(session->summary) > 0 || (options->resume != NULL && options->resume->step > 0);
+  if (folder == NULL || session->fleet == NULL || session->exit_code == 0 || !began) {
+    return;
+  }
+  char path[PATH_MAX];
+  uint64_t step;
+  size_t count;
+  bl_error_t err;
+  if (options->local) { // nobody writes there any more
+    (void)!bl_checkpoint_folder_sweep(folder, &count, &err);
+  }
+  if (bl_checkpoint_folder_newest(folder, path, &step, &err) == BL_OK) {
+    if (step < (uint64_t)options->job->train.steps) {
+      bl__session_say(session, "the same command with --resume goes on from step %llu (%s)", (unsigned long long)step,
+                      path);
+    }
+  } else if (err.status == BL_NOT_FOUND) {
+    bl__session_say(session, "no checkpoint was finished (checkpoint.every is %lld): the run can only begin anew",
+                    (long long)options->job->checkpoint.every);
   }
 }

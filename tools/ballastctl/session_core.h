@@ -68,6 +68,9 @@ BL_MUST_USE bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *
 // session_closing.c
 // Collects what was asked for, then stops.
 void bl__closing_begin(bl__session_t *session);
+// After the last process: clears away what a run that did not end in order left half written, and says where --resume goes
+// on.
+void bl__closing_tell_saved(bl__session_t *session);
 // A trace for the profile comes at the end of the step that runs; false: none was asked for.
 bool bl__closing_ask_trace(bl__session_t *session);
 

@@ -72,9 +72,11 @@ int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb
     bl_nearest_offer(&nearest, verbs[i].name);
   }
   bl_error_t err;
-  return bl_ctl_finish(
-      bl_error_set(&err, BL_INVALID, "'%.60s' is no verb of %s; did you mean '%s'?", argv[0], program, nearest.best),
-      &err);
+  char advice[BL_NEAREST_ADVICE_BYTES];
+  bool near = bl_nearest_is_near(argv[0], nearest.best);
+  return bl_ctl_finish(bl_error_set(&err, BL_INVALID, "'%.60s' is no verb of %s; %s", argv[0], program,
+                                    near ? bl_nearest_advise(&nearest, advice) : "--help lists them"),
+                       &err);
 }
 
 int bl_ctl_finish(bl_status_t status, const bl_error_t *err) {

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tls/probe.h"
+
+#include "sys/clock.h"
+#include "tls/session.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static bool wait_for(int fd, short events, uint64_t deadline_ns) {
+  const uint64_t now_ns = bl_clock_now_ns();
+  struct pollfd poll_fd = {.fd = fd, .events = events};
+  return now_ns < deadline_ns && poll(&poll_fd, 1, (int)((deadline_ns - now_ns) / BL_NS_PER_MS) + 1) > 0;
+}
+
+// A connected socket, or -1 with errno.
+static int open_connection(const bl_tls_probe_t *probe, uint64_t deadline_ns) {
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found = NULL;
+  int fd = -1, errno_value = EHOSTUNREACH;
+  if (getaddrinfo(probe->host, probe->port, &hints, &found) != 0) {
+    errno = errno_value;
+    return -1;
+  }
+  for (const struct addrinfo *place = found; place != NULL && fd < 0; place = place->ai_next) {
+    fd = socket(place->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+      errno_value = errno;
+      continue;
+    }
+    errno_value = connect(fd, place->ai_addr, place->ai_addrlen) == 0 ? 0 : errno;
+    if (errno_value == EINPROGRESS) {
+      socklen_t size = sizeof errno_value;
+      const bool there = wait_for(fd, POLLOUT, deadline_ns);
+      errno_value = there && getsockopt(fd, SOL_SOCKET, SO_ERROR, &errno_value, &size) == 0 ? errno_value : ETIMEDOUT;
+    }
+    if (errno_value != 0) {
+      close(fd);
+      fd = -1;
+    }
+  }
+  freeaddrinfo(found);
+  errno = errno_value;
+  return fd;
+}
+
+// ---- plaintext at this end -----------------------------------------------------------------------------------------
+
+// Whether a handshake that shows no certificate comes as far as the other end's.
+static bool is_spoken(int fd, uint64_t deadline_ns) {
+  SSL_CTX *context = SSL_CTX_new(TLS_method());
+  SSL *ssl = context != NULL ? SSL_new(context) : NULL;
+  bool spoken = false, waits = ssl != NULL && SSL_set_fd(ssl, fd) == 1;
+  while (waits) {
+    const int result = SSL_connect(ssl);
+    const int reason = result == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl, result);
+    spoken = result == 1;
+    waits = (reason == SSL_ERROR_WANT_READ && wait_for(fd, POLLIN, deadline_ns)) ||
+            (reason == SSL_ERROR_WANT_WRITE && wait_for(fd, POLLOUT, deadline_ns));
+  }
+  ERR_clear_error();
+  SSL_free(ssl);
+  SSL_CTX_free(context);
+  return spoken;
+}
+
+// ---- TLS at this end -----------------------------------------------------------------------------------------------
+
+// The peer's first word after the handshake. TLS 1.3 tells a client only then that its certificate is refused.
+static bl_status_t hear_first_word(bl_tls_session_t *session, int fd, uint64_t deadline_ns, bl_error_t *err) {
+  for (;;) {
+    char byte;
+    const ssize_t got = bl_tls_session_read(session, &byte, 1);
+    if (got > 0) {
+      return BL_OK;
+    }
+    if (got == 0 || errno != EAGAIN) {
+      return bl_tls_session_explain_end(session, err);
+    }
+    if (!wait_for(fd, bl_tls_session_wants_writable(session) ? POLLOUT : POLLIN, deadline_ns)) {
+      return BL_OK; // it says nothing, but it has not closed
+    }
+  }
+}
+
+static bl_status_t try_handshake(bl_tls_t *tls, int fd, const bl_tls_probe_t *probe, uint64_t deadline_ns,
+                                 bl_error_t *err) {
+  bl_tls_session_t *session;
+  bl_status_t status = bl_tls_session_create(tls, fd, false, probe->roles, &session, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (probe->protocol != NULL) {
+    status = bl_tls_session_offer(session, probe->protocol);
+  }
+  while (status == BL_OK && !bl_tls_session_handshake(session)) {
+    if (errno == EPROTO) {
+      *err = *bl_tls_session_error(session);
+      status = err->status;
+    } else if (errno != EAGAIN) {
+      status = bl_error_set(err, BL_UNAVAILABLE, "it closed the connection in the TLS handshake");
+    } else if (!wait_for(fd, bl_tls_session_wants_writable(session) ? POLLOUT : POLLIN, deadline_ns)) {
+      status = bl_error_set(err, BL_UNAVAILABLE, "the TLS handshake did not end in time; does it speak TLS there?");
+    }
+  }
+  if (status == BL_OK) {
+    status = hear_first_word(session, fd, deadline_ns, err);
+  }
+  bl_tls_session_destroy(session);
+  return status;
+}
+
+bl_status_t bl_tls_probe(bl_tls_t *tls, const bl_tls_probe_t *probe, uint64_t limit_ms, bl_error_t *err) {
+  const uint64_t deadline_ns = bl_clock_now_ns() + limit_ms * BL_NS_PER_MS;
+  const int fd = open_connection(probe, deadline_ns);
+  if (fd < 0) {
+    return bl_error_set(err, BL_UNAVAILABLE, "connect: %s", strerror(errno));
+  }
+  bl_status_t status = BL_OK;
+  if (tls != NULL) {
+    status = try_handshake(tls, fd, probe, deadline_ns, err);
+  } else if (is_spoken(fd, deadline_ns)) {
+    status = bl_error_set(err, BL_UNAUTHENTICATED,
+                          "it speaks TLS there, and this program does not: give --tls-ca, --tls-certificate and "
+                          "--tls-key");
+  }
+  close(fd);
+  return status;
+}
