@@ -14,8 +14,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
     bool asked;
     const char *key, *text;
   } rules[] = {
-      {job->pipeline.device != BL_JOB_DEVICE_HOST, "pipeline.device",
-       "cuda is not supported in this version; use host"},
       {job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC || job->balance.data_path == BL_JOB_DATA_PATH_NCCL,
        "balance.data_path", "only auto, shm and tcp are supported in this version"},
   };

@@ -172,7 +172,6 @@ static void refuses(const char *sets, bl_status_t expected, const char *message)
 
 static void what_this_version_does_not_do_is_refused(void **state) {
   (void)state;
-  refuses("pipeline.device=cuda", BL_UNIMPLEMENTED, "pipeline.device: ");
   refuses("balance.data_path=nccl", BL_UNIMPLEMENTED, "balance.data_path: ");
 }
 

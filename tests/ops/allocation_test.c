@@ -62,7 +62,7 @@ static void run_step(bl_compute_dtype_t dtype) {
   assert_int_equal(ops->linear_plan(compute, &l, &linear, &err), BL_OK);
   assert_int_equal(ops->attention_plan(compute, &a, &attention, &err), BL_OK);
   assert_int_equal(ops->rope_plan(compute, &r, &rope, &err), BL_OK);
-  op_host_workspace(&(op_host_t){ops, compute});
+  op_host_workspace(&(op_host_t){ops, compute, NULL});
   void *packed = aligned_alloc(64, (ops->linear_packed_bytes(linear) + 63) / 64 * 64);
   const size_t floats = SEQ * (VOCAB + 3 * HIDDEN);
   float *x = calloc(floats, sizeof *x), *y = calloc(floats, sizeof *y), *w = calloc(floats, sizeof *w);

@@ -103,7 +103,7 @@ static void an_unplanned_use_is_a_failure(void **state) {
   bl_linear_shape_t shape = {.rows = 2, .in = 2, .out = 2, .uses = BL_LINEAR_FORWARD};
   assert_int_equal(ops->linear_plan(compute, &shape, &op, &err), BL_OK);
   float x[4] = {1, 2, 3, 4}, w[4] = {1, 0, 0, 1}, dx[4];
-  op_host_workspace(&(op_host_t){ops, compute});
+  op_host_workspace(&(op_host_t){ops, compute, NULL});
   ops->linear_backward_input(op, x, w, NULL, false, dx);
   assert_int_equal(ops->status(compute, &err), BL_INTERNAL);
   assert_non_null(strstr(err.text, "not planned"));
@@ -113,8 +113,8 @@ static void an_unplanned_use_is_a_failure(void **state) {
 static void thread_count_does_not_change_bits(void **state) {
   (void)state;
   op_skip_unseen_threads(3);
-  op_host_t one = {bl_ops_host(), open_compute(1)};
-  op_host_t three = {bl_ops_host(), open_compute(3)};
+  op_host_t one = {bl_ops_host(), open_compute(1), NULL};
+  op_host_t three = {bl_ops_host(), open_compute(3), NULL};
   for (size_t i = 0; i < op_cases_count; i++) {
     if (op_cases[i].kind != &op_linear) {
       assert_true(op_case_same_bits(&one, &three, &op_cases[i]));
@@ -199,7 +199,7 @@ static void attention_does_not_look_ahead(void **state) {
     const bl_attention_shape_t shape = {
         .batch = 1, .seq = SEQ, .heads = 1, .kv_heads = 1, .head_dim = 16, .flash = flash};
     assert_int_equal(ops->attention_plan(compute, &shape, &op, &err), BL_OK);
-    op_host_workspace(&(op_host_t){ops, compute});
+    op_host_workspace(&(op_host_t){ops, compute, NULL});
     for (size_t i = 0; i < SEQ * WIDTH; i++) {
       qkv[i] = (float)((int)(i * 37 % 101) - 50) * 0.05f;
     }

@@ -15,17 +15,17 @@ static void gelu_tensors(const op_case_t *c, op_tensor_t *t) {
   op_set_typed(t, 1u << PRE | 1u << ACT | 1u << DACT | 1u << DPRE);
 }
 
-static const float *source(const op_case_t *c, float **t, size_t count) {
+static const float *source(const op_host_t *h, const op_case_t *c, float **t, size_t count) {
   if (!(c->flags & OP_IN_PLACE)) {
     return t[PRE];
   }
-  memcpy(t[DPRE], t[PRE], count * sizeof(float));
+  op_move(h, t[DPRE], t[PRE], count * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float)));
   return t[DPRE];
 }
 
 static void gelu_host(const op_host_t *h, const op_case_t *c, float **t) {
   h->ops->gelu_forward(h->compute, c->dims[0], op_dtype(c), t[PRE], t[ACT]);
-  h->ops->gelu_backward(h->compute, c->dims[0], op_dtype(c), t[DACT], source(c, t, c->dims[0]), t[DPRE]);
+  h->ops->gelu_backward(h->compute, c->dims[0], op_dtype(c), t[DACT], source(h, c, t, c->dims[0]), t[DPRE]);
 }
 
 static void gelu_forward(const op_case_t *c, double **t) {
@@ -66,7 +66,7 @@ static void swiglu_tensors(const op_case_t *c, op_tensor_t *t) {
 static void swiglu_host(const op_host_t *h, const op_case_t *c, float **t) {
   h->ops->swiglu_forward(h->compute, c->dims[0], c->dims[1], op_dtype(c), t[PRE], t[ACT]);
   h->ops->swiglu_backward(h->compute, c->dims[0], c->dims[1], op_dtype(c), t[DACT],
-                          source(c, t, 2 * c->dims[0] * c->dims[1]), t[DPRE]);
+                          source(h, c, t, 2 * c->dims[0] * c->dims[1]), t[DPRE]);
 }
 
 static void swiglu_forward(const op_case_t *c, double **t) {

@@ -16,6 +16,10 @@ static size_t qkv_count(const op_case_t *c) {
   return tokens_of(c) * (c->dims[2] + 2 * c->dims[3]) * c->dims[4];
 }
 
+static size_t qkv_bytes(const op_case_t *c) {
+  return qkv_count(c) * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float));
+}
+
 static size_t scores_count(const op_case_t *c) {
   return tokens_of(c) * c->dims[2] * c->dims[1];
 }
@@ -48,7 +52,7 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
   h->ops->attention_forward(op, t[QKV], t[ATT], t[SAVED]);
   const void *qkv = t[QKV];
   if (c->flags & OP_IN_PLACE) {
-    memcpy(t[DQKV], t[QKV], qkv_count(c) * sizeof(float));
+    op_move(h, t[DQKV], t[QKV], qkv_bytes(c));
     qkv = t[DQKV];
   }
   h->ops->attention_backward(op, t[DATT], qkv, t[ATT], t[SAVED], t[DQKV]);
@@ -118,9 +122,9 @@ static void rope_host(const op_host_t *h, const op_case_t *c, float **t) {
   if (h->ops->rope_plan(h->compute, &shape, &op, &err) != BL_OK) {
     return;
   }
-  memcpy(t[ROPE_Y], t[ROPE_X], qkv_count(c) * sizeof(float));
+  op_move(h, t[ROPE_Y], t[ROPE_X], qkv_bytes(c));
   h->ops->rope_forward(op, t[ROPE_Y]);
-  memcpy(t[ROPE_DX], t[ROPE_DY], qkv_count(c) * sizeof(float));
+  op_move(h, t[ROPE_DX], t[ROPE_DY], qkv_bytes(c));
   h->ops->rope_backward(op, t[ROPE_DX]);
 }
 

@@ -63,23 +63,26 @@ static void cross_entropy_tensors(const op_case_t *c, op_tensor_t *t) {
 }
 
 static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t) {
-  double losses[64], sum;
-  int64_t bad;
   const size_t rows = c->dims[0], vocab = c->dims[1];
-  float *logits = calloc(rows * vocab, sizeof *logits);
-  memcpy(logits, t[LOGITS], rows * vocab * sizeof *logits);
+  float *logits = op_block(h, BL_ARENA_PRIVATE, rows * vocab * sizeof *logits), values[64];
+  double *losses = op_block(h, BL_ARENA_STAGING, rows * sizeof *losses);
+  double *sum = op_block(h, BL_ARENA_STAGING, sizeof *sum);
+  int64_t *bad = op_block(h, BL_ARENA_STAGING, sizeof *bad);
+  op_move(h, logits, t[LOGITS], rows * vocab * sizeof *logits);
   h->ops->cross_entropy(h->compute, rows, vocab, op_dtype(c), (const int32_t *)(const void *)t[LABELS], SCALE, logits,
                         losses);
   const size_t row_bytes = vocab * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float));
   for (size_t row = 0; row < rows; row++) { // a row of the gradient starts where its logits do
-    memcpy((char *)t[DLOGITS] + row * row_bytes, logits + row * vocab, row_bytes);
+    op_move(h, (char *)t[DLOGITS] + row * row_bytes, logits + row * vocab, row_bytes);
   }
-  free(logits);
-  h->ops->loss_sum(h->compute, c->dims[0], losses, &sum, &bad);
+  h->ops->loss_sum(h->compute, c->dims[0], losses, sum, bad);
+  op_move(h, logits, logits, 0); // waits
   for (size_t i = 0; i < c->dims[0]; i++) {
-    t[LOSS][i] = (float)losses[i];
+    values[i] = (float)losses[i];
   }
-  t[SUM][0] = bad == -1 ? (float)sum : -1.0f;
+  op_move(h, t[LOSS], values, rows * sizeof *values);
+  values[0] = *bad == -1 ? (float)*sum : -1.0f;
+  op_move(h, t[SUM], values, sizeof *values);
 }
 
 static void cross_entropy_reference(const op_case_t *c, double **t) {

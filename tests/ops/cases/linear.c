@@ -38,11 +38,11 @@ static double weight_value(const op_case_t *c, double value) {
 }
 
 // Rows of dy where rows of float y start.
-static void *spread(const op_case_t *c, const float *dy) {
+static void *spread(const op_host_t *h, const op_case_t *c, const float *dy) {
   const size_t row_bytes = y_stride(c) * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float));
-  char *made = calloc(c->dims[0] * y_stride(c), sizeof(float));
+  char *made = op_block(h, BL_ARENA_PRIVATE, c->dims[0] * y_stride(c) * sizeof(float));
   for (size_t row = 0; row < c->dims[0]; row++) {
-    memcpy(made + row * y_stride(c) * sizeof(float), (const char *)dy + row * row_bytes, row_bytes);
+    op_move(h, made + row * y_stride(c) * sizeof(float), (const char *)dy + row * row_bytes, row_bytes);
   }
   return made;
 }
@@ -69,18 +69,14 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
     return; // the poisoned outputs fail the comparison
   }
   op_host_workspace(h);
-  void *packed = NULL, *dy = c->flags & OP_FLOAT_Y ? spread(c, t[DY]) : t[DY];
+  void *packed = NULL, *dy = c->flags & OP_FLOAT_Y ? spread(h, c, t[DY]) : t[DY];
   if (h->ops->linear_packed_bytes(op) > 0) {
-    packed = aligned_alloc(64, (h->ops->linear_packed_bytes(op) + 63) / 64 * 64);
+    packed = op_block(h, BL_ARENA_PRIVATE, h->ops->linear_packed_bytes(op));
     h->ops->linear_pack(op, t[W], packed);
   }
   h->ops->linear_forward(op, t[X], t[W], packed, t[BIAS], t[RESIDUAL], t[Y]);
   h->ops->linear_backward_input(op, dy, t[W], packed, add_input, t[DX]);
   h->ops->linear_backward_weight(op, t[X], dy, add_weight, t[DW], t[DBIAS]);
-  free(packed);
-  if (dy != t[DY]) {
-    free(dy);
-  }
 }
 
 static reference_linear_t shape_of(const op_case_t *c) {

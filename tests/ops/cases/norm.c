@@ -28,13 +28,14 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
   const bl_norm_shape_t shape = {
       .rows = c->dims[0], .width = c->dims[1], .rms = c->flags & OP_RMS, .epsilon = EPSILON, .dtype = op_dtype(c)};
   h->ops->norm_forward(h->compute, &shape, t[X], t[GAIN], t[BIAS], t[Y], t[STATS]);
+  const size_t bytes = c->dims[0] * c->dims[1] * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float));
   const float *dy = t[DY], *x = t[X];
   if (c->flags & OP_IN_PLACE) {
-    memcpy(t[DX], t[DY], c->dims[0] * c->dims[1] * sizeof(float));
+    op_move(h, t[DX], t[DY], bytes);
     dy = t[DX];
   }
   if (c->flags & OP_OVER_X) {
-    memcpy(t[DX], t[X], c->dims[0] * c->dims[1] * sizeof(float));
+    op_move(h, t[DX], t[X], bytes);
     x = t[DX];
   }
   h->ops->norm_backward(h->compute, &shape, dy, x, t[GAIN], t[STATS], t[RESIDUAL], t[DX], t[DGAIN]);

@@ -38,9 +38,11 @@ typedef struct op_case {
   unsigned flags;
 } op_case_t;
 
+// A back end under test.
 typedef struct op_host {
   const bl_ops_t *ops;
   bl_compute_t *compute;
+  bl_device_t *device; // where its tensors lie; NULL: the host
 } op_host_t;
 
 // Gradients `gradient` of `input`, for outputs y with gradient dy: sum(dy forward(input)) is differentiated.
@@ -53,7 +55,8 @@ struct op_kind {
   double tolerance;      // relative to the root mean square of the tensor
   double bf16_tolerance; // of typed tensors in a case of bf16; 0: one rounding
   void (*tensors)(const op_case_t *c, op_tensor_t tensors[OP_TENSORS]);
-  // Plans what needs planning (cached by the back end); gives the workspace through op_host_workspace.
+  // Plans what needs planning (cached by the back end); gives the workspace through op_host_workspace. Tensors lie on the
+  // device: nothing here but the back end and op_move touches them. Indices lie in staging.
   void (*host)(const op_host_t *host, const op_case_t *c, float **t);
   void (*reference)(const op_case_t *c, double **t);
   void (*forward)(const op_case_t *c, double **t); // NULL: nothing to differentiate
@@ -101,6 +104,12 @@ float op_from_bf16(uint16_t element);
 void op_skip_unseen_threads(uint32_t threads);
 // After planning: makes the workspace as large as the back end wants.
 void op_host_workspace(const op_host_t *host);
+// Zeroed memory of the back end's device (or staging), until the comparison of the case ends.
+void *op_block(const op_host_t *host, bl_arena_kind_t kind, size_t bytes);
+// Waits for what was asked of the back end so far, then copies; either side may be memory of the device.
+void op_move(const op_host_t *host, void *to, const void *from, size_t bytes);
+// Gives back what the cases keep for a device, before it is closed.
+void op_release(const op_host_t *host);
 void op_case_name(const op_case_t *c, char *text, size_t bytes);
 
 // Each prints what fails and returns whether all is well.

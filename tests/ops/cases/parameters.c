@@ -60,13 +60,15 @@ static void sums_tensors(const op_case_t *c, op_tensor_t *t) {
 }
 
 static void sums_host(const op_host_t *h, const op_case_t *c, float **t) {
-  double squares;
-  h->ops->sum_squares(h->compute, c->dims[0], t[A], &squares);
-  t[SQUARES][0] = (float)squares;
+  double *squares = op_block(h, BL_ARENA_STAGING, sizeof *squares);
+  h->ops->sum_squares(h->compute, c->dims[0], t[A], squares);
+  op_move(h, t[A], t[A], 0); // waits
+  const float rounded = (float)*squares;
+  op_move(h, t[SQUARES], &rounded, sizeof rounded);
   h->ops->accumulate(h->compute, c->dims[0], t[A], t[TOTAL]);
   const float *a = t[A];
   if (c->flags & OP_IN_PLACE) {
-    memcpy(t[SUM], t[A], c->dims[0] * sizeof(float));
+    op_move(h, t[SUM], t[A], c->dims[0] * sizeof(float));
     a = t[SUM];
   }
   h->ops->add(h->compute, c->dims[0], BL_COMPUTE_FP32, a, t[B], t[SUM]);

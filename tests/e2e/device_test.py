@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stage that computes on a device which is told ahead and whose memory the CPU cannot touch does what a stage on the
+host does: the same bits for every schedule, data path, eviction, kind of recomputation, validation and resumed run. The
+device is not there (tests/late): its modules take the place of the CUDA back end's. And what is said where there is none."""
+import os
+
+from ballast import ROOT, run_job, losses, scratch, shared_memory_files, assert_nothing_left, write_job, skip
+
+BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
+LATE = os.path.join(BUILD, "tests", "late")
+ON_DEVICE = ("--set", "pipeline.device=cuda")
+
+
+def compare(folder, what, job, *arguments):
+    """The run on the host and on the device; the report of the latter."""
+    expected, _ = run_job(folder, job, "--local", *arguments)
+    report, _ = run_job(folder, job, "--local", *arguments, *ON_DEVICE)
+    assert losses(report) == losses(expected), f"{what}:\n {losses(report)}\n {losses(expected)}"
+    print(f"ok {what}")
+    return report
+
+
+def same_bits(folder):
+    inline = {"init": None, "family": "gpt2", "layers": 8, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    train = {"steps": 3, "micro_batch": 1, "micro_batches": 8, "validate_every": 2}
+    held_out = {"validation": 0.1}
+    for count, schedule, path, more in ((2, "1f1b", "shm", {}), (3, "gpipe", "tcp", {}), (2, "zb-v", "shm", {}),
+                                        (4, "interleaved", "shm", {}), (2, "1f1b", "shm", {"recompute": "full"}),
+                                        (2, "zb-h1", "tcp", {"recompute": "attention", "attention": "flash"})):
+        job = write_job(folder, model=inline, train=train, data=held_out, balance={"data_path": path},
+                        pipeline={"stages": count, "schedule": schedule, **more})
+        report = compare(folder, f"{count} stages, {schedule}, {path} {more}", job)
+        assert any(event["event"] != "step" for event in report), "validation ran"
+    llama = {**inline, "family": "llama", "ffn": 64, "tied": False}
+    compare(folder, "llama, bf16", write_job(folder, model=llama, train={**train, "dtype": "bf16"},
+                                             data=held_out, pipeline={"stages": 2}))
+
+
+def evictions(folder):
+    inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    job = write_job(folder, model=inline, train={"steps": 4, "micro_batch": 1, "micro_batches": 8},
+                    pipeline={"stages": 4}, balance={"policy": "bpipe"})
+    report = compare(folder, "bpipe", job)
+    stage = report[-1]["stages"][0]
+    assert stage["evicted"] > 0 and stage["loaded"] == stage["evicted"] and stage["recomputed"] == 0, stage
+    assert stage["peak_slots"] == 3, stage
+
+
+def checkpoints(folder):
+    """A checkpoint written from a device is that of the host, and both go on from it alike."""
+    reference, _ = run_job(folder, write_job(folder), "--local")
+    for writer, reader in ((ON_DEVICE, ()), ((), ON_DEVICE)):
+        kept = os.path.join(folder, f"kept{len(writer)}")
+        job = write_job(folder, checkpoint={"folder": kept, "every": 3})
+        run_job(folder, job, "--local", "--steps", "3", *writer)
+        report, _ = run_job(folder, job, "--local", "--resume", *reader)
+        steps = [event for event in report if event["event"] == "step"]
+        bits = [(event["loss"].hex(), event["grad_norm"].hex()) for event in steps]
+        assert bits == losses(reference)[3:], f"{bits} {losses(reference)[3:]}"
+    print("ok checkpoints from and to a device")
+
+
+def refusals(folder):
+    job = write_job(folder)
+    os.environ["BALLAST_MODULES"] = folder
+    _, done = run_job(folder, job, "--local", *ON_DEVICE, expect=2)
+    words = f"libballast-cuda.so is not in {folder}, which BALLAST_MODULES names"
+    assert "pipeline.device: cuda" in done.stderr and words in done.stderr, done.stderr
+    os.environ["BALLAST_MODULES"] = LATE
+    huge = {"init": None, "family": "gpt2", "layers": 2, "hidden": 16384, "heads": 128, "vocab": 128, "seq": 32}
+    _, done = run_job(folder, write_job(folder, model=huge), "--local", *ON_DEVICE, expect=8)
+    for word in ("of device memory (slots ", "weights ", "optimizer ", "8.00 GiB of 8.00 GiB are free"):
+        assert word in done.stderr, f"{word}: {done.stderr}"
+    print("ok refusals")
+
+
+def main():
+    if not os.path.exists(os.path.join(LATE, "libballast-cuda.so")):
+        skip("tests/late is not built")
+    shared = shared_memory_files()
+    os.environ["BALLAST_MODULES"] = LATE
+    with scratch() as folder:
+        same_bits(folder)
+        evictions(folder)
+        checkpoints(folder)
+        refusals(folder)
+        assert_nothing_left(folder, [], shared)
+
+
+main()

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// libballast-cuda.so of the device that is not there: memory, streams, events.
+#include "device/module.h"
+#include "device/open.h"
+#include "late/late.h"
+#include "sys/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DELAY_NS    20000u // before each task, and up to four times that
+#define PLACE_BYTES (64u << 10)
+#define TOTAL_BYTES (8ull << 30)
+
+struct bl_device_event {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  uint64_t recorded, done; // how often
+  uint64_t time_ns;        // of the last done
+};
+
+typedef struct {
+  bl_device_t device;
+  _Atomic uint64_t used_bytes;
+} late_device_t;
+
+// ---- streams
+
+static void *serve(void *context) {
+  bl_device_stream_t *stream = context;
+  pthread_mutex_lock(&stream->mutex);
+  for (;;) {
+    while (stream->count == 0 && !stream->stop) {
+      pthread_cond_wait(&stream->changed, &stream->mutex);
+    }
+    if (stream->count == 0) {
+      break;
+    }
+    late_task_t task = stream->tasks[stream->first];
+    pthread_mutex_unlock(&stream->mutex);
+    struct timespec delay = {.tv_nsec = DELAY_NS * (1 + stream->done % 4)};
+    nanosleep(&delay, NULL);
+    task.run(task.arguments);
+    pthread_mutex_lock(&stream->mutex);
+    stream->first = (stream->first + 1) % LATE_TASKS;
+    stream->count--;
+    stream->done++;
+    pthread_cond_broadcast(&stream->changed);
+  }
+  pthread_mutex_unlock(&stream->mutex);
+  return NULL;
+}
+
+static bl_status_t stream_create(bl_device_t *device, bl_device_stream_kind_t kind, bl_device_stream_t **stream,
+                                 bl_error_t *err) {
+  (void)device;
+  (void)kind;
+  bl_device_stream_t *made = calloc(1, sizeof *made);
+  made->tasks = calloc(LATE_TASKS, sizeof *made->tasks);
+  pthread_mutex_init(&made->mutex, NULL);
+  pthread_cond_init(&made->changed, NULL);
+  if (pthread_create(&made->thread, NULL, serve, made) != 0) {
+    return bl_error_set(err, BL_EXHAUSTED, "no thread for a stream");
+  }
+  *stream = made;
+  return BL_OK;
+}
+
+static void stream_destroy(bl_device_t *device, bl_device_stream_t *stream) {
+  (void)device;
+  pthread_mutex_lock(&stream->mutex);
+  stream->stop = true;
+  pthread_cond_broadcast(&stream->changed);
+  pthread_mutex_unlock(&stream->mutex);
+  pthread_join(stream->thread, NULL);
+  pthread_cond_destroy(&stream->changed);
+  pthread_mutex_destroy(&stream->mutex);
+  free(stream->tasks);
+  free(stream);
+}
+
+// ---- events
+
+static bl_status_t event_create(bl_device_t *device, bool timed, bl_device_event_t **event, bl_error_t *err) {
+  (void)device;
+  (void)timed;
+  (void)err;
+  *event = calloc(1, sizeof **event);
+  pthread_mutex_init(&(*event)->mutex, NULL);
+  pthread_cond_init(&(*event)->changed, NULL);
+  return BL_OK;
+}
+
+static void event_destroy(bl_device_t *device, bl_device_event_t *event) {
+  (void)device;
+  pthread_cond_destroy(&event->changed);
+  pthread_mutex_destroy(&event->mutex);
+  free(event);
+}
+
+typedef struct {
+  bl_device_event_t *event;
+  uint64_t number;
+} event_task_t;
+
+static void reach(void *arguments) {
+  const event_task_t *task = arguments;
+  pthread_mutex_lock(&task->event->mutex);
+  task->event->done = task->number;
+  task->event->time_ns = bl_clock_now_ns();
+  pthread_cond_broadcast(&task->event->changed);
+  pthread_mutex_unlock(&task->event->mutex);
+}
+
+static bl_status_t event_record(bl_device_t *device, bl_device_event_t *event, bl_device_stream_t *stream,
+                                bl_error_t *err) {
+  (void)device;
+  (void)err;
+  pthread_mutex_lock(&event->mutex);
+  event_task_t task = {event, ++event->recorded};
+  pthread_mutex_unlock(&event->mutex);
+  late_put(stream, reach, &task, sizeof task);
+  return BL_OK;
+}
+
+static void await(void *arguments) {
+  const event_task_t *task = arguments;
+  pthread_mutex_lock(&task->event->mutex);
+  while (task->event->done < task->number) {
+    pthread_cond_wait(&task->event->changed, &task->event->mutex);
+  }
+  pthread_mutex_unlock(&task->event->mutex);
+}
+
+static bl_status_t stream_wait_event(bl_device_t *device, bl_device_stream_t *stream, bl_device_event_t *event,
+                                     bl_error_t *err) {
+  (void)device;
+  (void)err;
+  pthread_mutex_lock(&event->mutex);
+  event_task_t task = {event, event->recorded};
+  pthread_mutex_unlock(&event->mutex);
+  late_put(stream, await, &task, sizeof task);
+  return BL_OK;
+}
+
+static bl_status_t event_query(bl_device_t *device, bl_device_event_t *event, bool *done, bl_error_t *err) {
+  (void)device;
+  (void)err;
+  pthread_mutex_lock(&event->mutex);
+  *done = event->done == event->recorded;
+  pthread_mutex_unlock(&event->mutex);
+  return BL_OK;
+}
+
+static bl_status_t event_elapsed(bl_device_t *device, bl_device_event_t *from, bl_device_event_t *to, uint64_t *ns,
+                                 bl_error_t *err) {
+  (void)device;
+  (void)err;
+  *ns = to->time_ns - from->time_ns;
+  return BL_OK;
+}
+
+// ---- memory
+
+static bl_status_t arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t *err) {
+  late_device_t *late = (late_device_t *)device;
+  bl_device_t *host = bl_device_host();
+  if (bl_arena_kind_is_staging(arena->kind)) {
+    return host->ops->arena_map(host, arena, err);
+  }
+  if (late->used_bytes + arena->bytes > TOTAL_BYTES) {
+    return bl_error_set(err, BL_EXHAUSTED, "a device that is not there has %llu bytes", TOTAL_BYTES);
+  }
+  const bl_arena_kind_t kind = arena->kind;
+  arena->kind = BL_ARENA_PRIVATE;
+  arena->place = arena->place == NULL ? NULL : late_real(arena->place);
+  bl_status_t status = host->ops->arena_map(host, arena, err);
+  arena->kind = kind;
+  if (status == BL_OK) {
+    late->used_bytes += arena->bytes;
+    arena->base = (uint8_t *)((uintptr_t)arena->base | LATE_BIT);
+  }
+  return status;
+}
+
+static void arena_unmap(bl_device_t *device, bl_arena_t *arena) {
+  late_device_t *late = (late_device_t *)device;
+  bl_device_t *host = bl_device_host();
+  if (late_is_device(arena->base)) {
+    late->used_bytes -= arena->bytes;
+    arena->base = late_real(arena->base);
+  }
+  host->ops->arena_unmap(host, arena);
+}
+
+static bl_status_t range_reserve(bl_device_t *device, uint64_t bytes, uint8_t **base, bl_error_t *err) {
+  (void)device;
+  bl_status_t status = bl_device_host()->ops->range_reserve(bl_device_host(), bytes, base, err);
+  if (status == BL_OK) {
+    *base = (uint8_t *)((uintptr_t)*base | LATE_BIT);
+  }
+  return status;
+}
+
+static void range_release(bl_device_t *device, uint8_t *base, uint64_t bytes) {
+  (void)device;
+  bl_device_host()->ops->range_release(bl_device_host(), late_real(base), bytes);
+}
+
+static bl_status_t memory(bl_device_t *device, uint64_t *free_bytes, uint64_t *total_bytes, bl_error_t *err) {
+  (void)err;
+  *total_bytes = TOTAL_BYTES;
+  *free_bytes = TOTAL_BYTES - ((late_device_t *)device)->used_bytes;
+  return BL_OK;
+}
+
+typedef struct {
+  void *to;
+  const void *from; // NULL: fill
+  uint64_t bytes;
+  int value;
+} move_t;
+
+static void move(void *arguments) {
+  const move_t *task = arguments;
+  if (task->from == NULL) {
+    memset(task->to, task->value, task->bytes);
+  } else {
+    memcpy(task->to, task->from, task->bytes);
+  }
+}
+
+static bl_status_t copy(bl_device_t *device, bl_device_stream_t *stream, void *to, const void *from, uint64_t bytes,
+                        bl_error_t *err) {
+  (void)device;
+  (void)err;
+  move_t task = {.to = late_real(to), .from = late_real(from), .bytes = bytes};
+  if (stream == NULL) {
+    move(&task);
+  } else {
+    late_put(stream, move, &task, sizeof task);
+  }
+  return BL_OK;
+}
+
+static bl_status_t fill(bl_device_t *device, bl_device_stream_t *stream, void *to, uint8_t value, uint64_t bytes,
+                        bl_error_t *err) {
+  (void)device;
+  (void)err;
+  move_t task = {.to = late_real(to), .bytes = bytes, .value = value};
+  if (stream == NULL) {
+    move(&task);
+  } else {
+    late_put(stream, move, &task, sizeof task);
+  }
+  return BL_OK;
+}
+
+// ---- the device
+
+static const char *describe(const bl_device_t *device) {
+  (void)device;
+  return "a device that is not there, 8.00 GiB";
+}
+
+static const bl_device_ops_t ops = {.name = "cuda",
+                                    .arena_map = arena_map,
+                                    .arena_unmap = arena_unmap,
+                                    .range_reserve = range_reserve,
+                                    .range_release = range_release,
+                                    .copy = copy,
+                                    .fill = fill,
+                                    .describe = describe,
+                                    .memory = memory,
+                                    .stream_create = stream_create,
+                                    .stream_destroy = stream_destroy,
+                                    .stream_wait_event = stream_wait_event,
+                                    .event_create = event_create,
+                                    .event_destroy = event_destroy,
+                                    .event_record = event_record,
+                                    .event_query = event_query,
+                                    .event_elapsed = event_elapsed};
+
+static const char *describe_driver(void) {
+  return "no driver at all";
+}
+
+static bl_status_t list(bl_device_summary_t *summaries, uint32_t capacity, uint32_t *count, bl_error_t *err) {
+  (void)err;
+  *count = 1;
+  if (capacity > 0) {
+    summaries[0] = (bl_device_summary_t){.name = "late", .address = "nowhere", .total_bytes = TOTAL_BYTES, .major = 9};
+  }
+  return BL_OK;
+}
+
+static bl_status_t open_device(uint32_t ordinal, bl_device_t **device, bl_error_t *err) {
+  if (ordinal > 0) {
+    return bl_error_set(err, BL_NOT_FOUND, "device %u: there is only one, and it is not there", ordinal);
+  }
+  late_device_t *late = calloc(1, sizeof *late);
+  late->device = (bl_device_t){.ops = &ops, .place_bytes = PLACE_BYTES};
+  *device = &late->device;
+  return BL_OK;
+}
+
+static void close_device(bl_device_t *device) {
+  free(device);
+}
+
+static const void *interface(const char *name, size_t table_bytes) {
+  static const bl_device_driver_t driver = {
+      .describe = describe_driver, .list = list, .open = open_device, .close = close_device};
+  return strcmp(name, "device") == 0 && table_bytes == sizeof driver ? &driver : NULL;
+}
+
+extern const bl_module_info_t bl_module;
+BL_MODULE_EXPORT const bl_module_info_t bl_module = {.abi = BL_MODULE_ABI,
+                                                     .info_bytes = sizeof bl_module,
+                                                     .name = "cuda",
+                                                     .version = BALLAST_VERSION,
+                                                     .built_with = "threads",
+                                                     .interface = interface};
