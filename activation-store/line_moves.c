@@ -4,6 +4,7 @@
 #include "lines_core.h"
 
 #include "datapath/block.h"
+#include "sys/log.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -20,8 +21,22 @@ static bool is_cancelled(const bl__move_t *move) {
   return atomic_load_explicit(&move->cancelled, memory_order_relaxed);
 }
 
+// The memory of the room is there. False: the machine has none.
+static bool has_memory(const bl__move_t *move) {
+  bl_error_t err;
+  bool has = bl_arena_fill(&move->arena, move->what.offset_bytes, move->what.bytes, &err) == BL_OK;
+  if (!has) {
+    bl_log(BL_LOG_ERROR, "lease %" PRIu64 ": %s", move->what.id, err.text);
+  }
+  return has;
+}
+
 static void pull(bl_work_t *work) {
   bl__move_t *move = BL_WORK_OWNER(work, bl__move_t, work);
+  if (!has_memory(move)) {
+    move->status = BL_EXHAUSTED;
+    return;
+  }
   move->status = move->verified ? bl_block_copy(move->to, move->from, move->what.bytes, &move->cancelled, &move->hash)
                                 : bl_block_copy_unverified(move->to, move->from, move->what.bytes, &move->cancelled);
 }
@@ -52,6 +67,9 @@ static void receive(bl_work_t *work) {
   bl__move_t *move = BL_WORK_OWNER(work, bl__move_t, work);
   bl_line_t *line = move->line;
   uint64_t until = move->at + TURN_BYTES;
+  if (move->at == 0 && !has_memory(move)) {
+    atomic_store_explicit(&move->cancelled, true, memory_order_relaxed);
+  }
   while (!is_cancelled(move)) {
     move->came = bl_inlet_next(&line->inlet);
     if (move->came == BL_INLET_BODY) {
@@ -139,8 +157,8 @@ static void sent(bl_message_t *message) {
 
 static bl__move_t *begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t *what) {
   bl_lines_t *lines = line->lines;
-  if (line->gone || what->bytes == 0 || what->offset_bytes > line->room.bytes ||
-      what->bytes > line->room.bytes - what->offset_bytes) {
+  if (line->gone || what->bytes == 0 || what->offset_bytes > line->room.arena->bytes ||
+      what->bytes > line->room.arena->bytes - what->offset_bytes) {
     return NULL;
   }
   bl__move_t *move = lines->unused;
@@ -149,7 +167,8 @@ static bl__move_t *begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t 
   } else if ((move = calloc(1, sizeof *move)) == NULL) {
     return NULL;
   }
-  *move = (bl__move_t){.line = line, .kind = kind, .what = *what, .verified = !line->unverified};
+  *move = (bl__move_t){
+      .line = line, .kind = kind, .what = *what, .arena = *line->room.arena, .verified = !line->unverified};
   atomic_init(&move->cancelled, false);
   bl__move_t **last = &line->moves;
   while (*last != NULL) {
@@ -206,7 +225,7 @@ bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint6
   move->source = source;
   source->users++;
   move->from = source->map.base + source_offset;
-  move->to = line->room.base + what->offset_bytes;
+  move->to = move->arena.base + what->offset_bytes;
   move->work = (bl_work_t){.run = pull, .done = {.handle = pulled}};
   move->busy = true;
   bl_pool_submit(line->lines->pool, &move->work);
@@ -216,7 +235,7 @@ bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint6
 bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
   bl__move_t *move = begin(line, BL__MOVE_RECEIVE, what);
   if (move != NULL) {
-    move->to = line->room.base + what->offset_bytes;
+    move->to = move->arena.base + what->offset_bytes;
     move->work = (bl_work_t){.run = receive, .done = {.handle = received}};
   }
   return move != NULL;
@@ -225,7 +244,7 @@ bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
 bool bl_line_send(bl_line_t *line, const bl_move_t *what) {
   bl__move_t *move = begin(line, BL__MOVE_SEND, what);
   if (move != NULL) {
-    move->sender = (bl_block_sender_t){.from = line->room.base + what->offset_bytes,
+    move->sender = (bl_block_sender_t){.from = move->arena.base + what->offset_bytes,
                                        .bytes = what->bytes,
                                        .sequence = what->sequence,
                                        .verified = move->verified};

@@ -183,9 +183,10 @@ static void greet(bl_line_t *line) {
   } else {
     err.status = lines->callbacks.admit(lines->context, &greeting, &room, &err);
   }
-  bl_block_frame_t welcome = {.kind = BL_BLOCK_WELCOME, .status = err.status, .bytes = room.bytes};
+  bl_block_frame_t welcome = {
+      .kind = BL_BLOCK_WELCOME, .status = err.status, .bytes = err.status == BL_OK ? room.arena->bytes : 0};
   bool put = bl_outlet_put(&line->outlet, &welcome, err.status != BL_OK ? err.text : NULL,
-                           err.status == BL_OK && greeting.shm ? room.fd : -1);
+                           err.status == BL_OK && greeting.shm ? room.arena->fd : -1);
   // The first bytes on this connection: they fit into its buffer.
   bool told = put && bl_outlet_flush(&line->outlet) == BL_OUTLET_DONE;
   if (err.status != BL_OK || !told) {

@@ -9,6 +9,7 @@
 
 #include "datapath/address.h"
 #include "datapath/block_frame.h"
+#include "device/device.h"
 #include "lease/answer.h"
 #include "lease/token.h"
 #include "loop/loop.h"
@@ -24,9 +25,7 @@ typedef struct bl_line bl_line_t;
 
 typedef struct bl_lines_room { // what a session may use
   uint32_t job;
-  int fd; // of the job's arena
-  uint8_t *base;
-  uint64_t bytes;
+  const bl_arena_t *arena; // of the job; lives while its sessions do
 } bl_lines_room_t;
 
 typedef struct bl_lines_callbacks {

@@ -41,6 +41,7 @@ struct bl__move {
   bl_line_t *line;
   bl__move_kind_t kind;
   bl_move_t what;
+  bl_arena_t arena;     // of the room, as it was at the begin
   bl__source_t *source; // PULL
   const uint8_t *from;
   uint8_t *to;

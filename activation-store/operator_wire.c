@@ -32,6 +32,7 @@ static void lease_to_wire(const bl_lease_view_t *view, lease_wire_t *wire) {
   wire->message.generation = view->generation;
   wire->message.state = (char *)bl_lease_state_name(view->state);
   wire->message.job = (char *)view->job;
+  wire->message.plan = view->plan;
   wire->message.stage = view->stage;
   wire->message.session = view->session;
   wire->message.room_bytes = view->room_bytes;
@@ -347,6 +348,7 @@ void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const Protobuf
     *session = (Ballast__V1__StoreSession)BALLAST__V1__STORE_SESSION__INIT;
     session->session = view.session;
     session->job = (char *)view.job;
+    session->plan = view.plan;
     session->stage = view.stage;
     session->state = (char *)bl_session_state_name(view.state);
     session->rooms = view.rooms;

@@ -173,6 +173,8 @@ static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   bl_service_t *self = context;
   const Ballast__V1__OpenSessionRequest *request = (const Ballast__V1__OpenSessionRequest *)input;
   bl_lease_open_t open = {.job = request->job,
+                          .plan = request->plan,
+                          .process = request->process,
                           .stage = request->stage,
                           .arena_bytes = request->arena_bytes,
                           .ttl_ns = request->ttl_ms < UINT64_MAX / BL_NS_PER_MS ? request->ttl_ms * BL_NS_PER_MS : 0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store.h"
 
-#include "base/bytes.h"
+#include "arenas.h"
 #include "datapath/block.h"
 #include "datapath/machine.h"
 #include "device/device.h"
@@ -20,22 +20,6 @@
 #define SELF_TEST_BYTES (UINT64_C(128) << 10)
 #define MACHINE_BYTES   96
 
-// An arena on its way; outlives its job when that ends meanwhile.
-typedef struct making {
-  bl_work_t work;
-  bl_store_t *store;
-  uint32_t job;
-  bool abandoned;
-  bl_arena_t arena;
-  uint64_t bytes;
-  bl_error_t err;
-} making_t;
-
-typedef struct job {
-  bl_arena_t arena; // base NULL: none
-  making_t *making;
-} job_t;
-
 struct bl_store {
   bl_loop_t *loop;
   bl_lease_table_t *table;
@@ -43,7 +27,7 @@ struct bl_store {
   bl_pool_t *pool;
   bl_lines_t *lines;
   bl_timer_t *timer;
-  job_t *jobs;
+  bl_arenas_t *arenas;
   uint64_t seen_revision;
   char machine[MACHINE_BYTES];
 };
@@ -78,56 +62,21 @@ const bl_lines_counters_t *bl_store_data_counters(const bl_store_t *store) {
 
 // ---- arenas ------------------------------------------------------------------------------------------------------------
 
-static void make_arena(bl_work_t *work) {
-  making_t *making = (making_t *)(void *)((char *)work - offsetof(making_t, work));
-  making->err.status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, making->bytes,
-                                       &making->arena, &making->err);
+// Takes the memory of arenas that were made beside one of an older plan, once that is gone.
+static void fill_arenas(bl_store_t *store) {
+  for (uint32_t i = 0; i < bl_lease_table_config(store->table)->max_jobs; i++) {
+    if (bl_arenas_get(store->arenas, i) != NULL && !bl_lease_table_arena_follows(store->table, i)) {
+      bl_arenas_fill(store->arenas, i);
+    }
+  }
 }
 
-static void arena_made(bl_message_t *message) {
-  making_t *making = BL_MESSAGE_OWNER(message, making_t, work.done);
-  bl_store_t *store = making->store;
-  if (making->abandoned) {
-    bl_arena_destroy(&making->arena);
-    free(making);
-    return;
-  }
-  job_t *job = &store->jobs[making->job];
-  job->making = NULL;
-  job->arena = making->arena;
-  bool well = making->err.status == BL_OK;
-  char text[BL_BYTES_TEXT];
-  if (well) {
-    bl_log(BL_LOG_INFO, "an arena of %s for job %" PRIu32, bl_bytes_format(making->bytes, text), making->job);
-  } else {
-    bl_log(BL_LOG_ERROR, "no arena for job %" PRIu32 ": %s", making->job, making->err.text);
-  }
-  bl_lease_table_arena_made(store->table, making->job, well);
-  store->observer.on_arena(store->observer.context, making->job, &making->err);
-  free(making);
+static void arena_made(void *context, uint32_t job, const bl_error_t *err) {
+  bl_store_t *store = context;
+  bl_lease_table_arena_made(store->table, job, err->status == BL_OK);
+  store->observer.on_arena(store->observer.context, job, err);
+  fill_arenas(store);
   bl_store_settle(store);
-}
-
-static bool begin_arena(bl_store_t *store, uint32_t job, uint64_t bytes) {
-  making_t *making = calloc(1, sizeof *making);
-  if (making == NULL) {
-    return false;
-  }
-  *making = (making_t){
-      .work = {.run = make_arena, .done = {.handle = arena_made}}, .store = store, .job = job, .bytes = bytes};
-  store->jobs[job].making = making;
-  bl_pool_submit(store->pool, &making->work);
-  return true;
-}
-
-static void close_arena(bl_store_t *store, uint32_t index) {
-  job_t *job = &store->jobs[index];
-  if (job->making != NULL) {
-    job->making->abandoned = true;
-    job->making = NULL;
-  }
-  bl_arena_destroy(&job->arena);
-  job->arena = (bl_arena_t){.fd = -1};
 }
 
 bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, bl_lease_opened_t *opened,
@@ -138,11 +87,12 @@ bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, bl_l
   bl_lease_decision_t decision = bl_lease_table_open(store->table, open, bl_clock_now_ns(), opened, answer);
   *arena_waits = false;
   if (answer->reason == BL_LEASE_GRANTED) {
-    if (opened->arena_needed && !begin_arena(store, opened->job, opened->arena_bytes)) {
+    if (opened->arena_needed &&
+        !bl_arenas_make(store->arenas, opened->job, opened->arena_bytes, opened->arena_follows)) {
       bl_lease_table_arena_made(store->table, opened->job, false);
       answer->reason = BL_LEASE_NO_ARENA;
     }
-    *arena_waits = store->jobs[opened->job].making != NULL;
+    *arena_waits = bl_arenas_is_making(store->arenas, opened->job);
   }
   bl_store_settle(store);
   return decision;
@@ -272,7 +222,8 @@ void bl_store_settle(bl_store_t *store) {
       store->observer.on_session_over(store->observer.context, action.session, action.end);
       break;
     case BL_LEASE_CLOSE_ARENA:
-      close_arena(store, action.job);
+      bl_arenas_close(store->arenas, action.job);
+      fill_arenas(store);
       break;
     }
   }
@@ -313,11 +264,14 @@ static bl_status_t admit(void *context, const bl_block_greeting_t *greeting, bl_
     return status;
   }
   bl_lease_opened_t opened;
-  if (!bl_lease_table_opened(store->table, greeting->session, &opened) || store->jobs[opened.job].arena.base == NULL) {
+  const bl_arena_t *arena = NULL;
+  if (bl_lease_table_opened(store->table, greeting->session, &opened)) {
+    arena = bl_arenas_get(store->arenas, opened.job);
+  }
+  if (arena == NULL) {
     return bl_error_set(err, BL_UNAVAILABLE, "the memory of the job is not there yet");
   }
-  const bl_arena_t *arena = &store->jobs[opened.job].arena;
-  *room = (bl_lines_room_t){.job = opened.job, .fd = arena->fd, .base = arena->base, .bytes = arena->bytes};
+  *room = (bl_lines_room_t){.job = opened.job, .arena = arena};
   return BL_OK;
 }
 
@@ -352,17 +306,12 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
   }
   bl_lease_config_t leases = options->leases;
   bl_store_t *store = calloc(1, sizeof *store);
-  job_t *jobs = calloc(leases.max_jobs, sizeof *jobs);
-  if (store == NULL || jobs == NULL ||
+  if (store == NULL ||
       getrandom(&leases.incarnation, sizeof leases.incarnation, 0) != (ssize_t)sizeof leases.incarnation) {
     free(store);
-    free(jobs);
     return bl_error_set(err, BL_EXHAUSTED, "no memory or random numbers for a store");
   }
-  *store = (bl_store_t){.loop = loop, .observer = options->observer, .jobs = jobs};
-  for (uint32_t i = 0; i < leases.max_jobs; i++) {
-    jobs[i].arena.fd = -1;
-  }
+  *store = (bl_store_t){.loop = loop, .observer = options->observer};
   bl_machine_text(store->machine, sizeof store->machine);
   status = bl_lease_table_create(&leases, bl_clock_now_ns(), &store->table, err);
   if (status == BL_OK) {
@@ -371,6 +320,9 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
   if (status == BL_OK) {
     unsigned threads = options->transfer_threads != 0 ? options->transfer_threads : 1;
     status = bl_pool_create(loop, threads, &store->pool, err);
+  }
+  if (status == BL_OK) {
+    status = bl_arenas_create(store->pool, leases.max_jobs, arena_made, store, &store->arenas, err);
   }
   if (status == BL_OK) {
     static const bl_lines_callbacks_t callbacks = {
@@ -395,13 +347,8 @@ void bl_store_destroy(bl_store_t *store) {
   bl_pool_destroy(store->pool);
   bl_loop_drain(store->loop); // what the pool posted: all transfers have come back after this
   bl_lines_destroy(store->lines);
-  if (store->table != NULL) {
-    for (uint32_t i = 0; i < bl_lease_table_config(store->table)->max_jobs; i++) {
-      close_arena(store, i);
-    }
-  }
+  bl_arenas_destroy(store->arenas);
   bl_timer_destroy(store->timer);
   bl_lease_table_destroy(store->table);
-  free(store->jobs);
   free(store);
 }

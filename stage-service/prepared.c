@@ -4,14 +4,7 @@
 #include "client/client.h"
 #include "sys/log.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-
-// Sessions of one plan share memory at a store under this name.
-static void name_plan(const bl_engine_t *engine, uint64_t version, char name[BL_CLIENT_JOB_LENGTH + 1]) {
-  const char *job = engine->job.name != NULL ? engine->job.name : "run";
-  snprintf(name, BL_CLIENT_JOB_LENGTH + 1, "%.40s#%lu", job, version);
-}
 
 static bl_client_path_t path_of(const bl_job_t *job) {
   switch (job->balance.data_path) {
@@ -27,8 +20,6 @@ static bl_client_path_t path_of(const bl_job_t *job) {
 static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, const bl_holdings_t *holdings,
                            bl_error_t *err) {
   const bl_training_t *training = &engine->training;
-  char name[BL_CLIENT_JOB_LENGTH + 1];
-  name_plan(engine, prepared->plan->version, name);
   uint64_t *evict_bytes = calloc(training->stage_count, sizeof *evict_bytes);
   if (evict_bytes == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for plan %lu", prepared->plan->version);
@@ -36,7 +27,8 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
   for (uint32_t s = 0; s < training->stage_count; s++) {
     evict_bytes[s] = training->stages[s].evict_bytes;
   }
-  bl_store_parking_options_t options = {.job = name,
+  bl_store_parking_options_t options = {.job = engine->job.name != NULL ? engine->job.name : "run",
+                                        .plan = prepared->plan->version,
                                         .stage = engine->stage,
                                         .holdings = holdings,
                                         .stores = (const char *const *)engine->job.services.stores.items,

@@ -208,3 +208,8 @@ const bl_run_progress_t *bl_stage_progress(const bl_stage_t *stage) {
 const bl_executor_plan_t *bl_stage_running_plan(const bl_stage_t *stage) {
   return stage->running_plan != NULL ? stage->running_plan->plan : NULL;
 }
+
+bool bl_stage_store_wait(const bl_stage_t *stage, bl_store_parking_wait_t *wait) {
+  bl_store_parking_t *parking = stage->running_plan != NULL ? stage->running_plan->parking : NULL;
+  return parking != NULL && bl_store_parking_look(parking, wait);
+}

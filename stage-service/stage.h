@@ -17,6 +17,7 @@
 #include "executor/engine.h"
 #include "executor/executor.h"
 #include "loop/loop.h"
+#include "parking/store_parking.h"
 #include "saver.h"
 #include "step/stage_step.h"
 
@@ -104,6 +105,8 @@ bool bl_stage_is_connected(const bl_stage_t *stage);
 const bl_vote_t *bl_stage_vote(const bl_stage_t *stage);        // of `run`, while the step machine keeps it
 const bl_vote_t *bl_stage_commit_vote(const bl_stage_t *stage); // of `last_commit`; loss_count 0 before the first
 const bl_run_progress_t *bl_stage_progress(const bl_stage_t *stage);
+// What the run waits for at a store; false: for none.
+bool bl_stage_store_wait(const bl_stage_t *stage, bl_store_parking_wait_t *wait);
 // The plan that the present or last run follows, or NULL.
 const bl_executor_plan_t *bl_stage_running_plan(const bl_stage_t *stage);
 

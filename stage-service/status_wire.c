@@ -41,18 +41,19 @@ static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_h
 }
 
 // The wait for a store, if the run is in one.
-static bool describe_store_wait(const bl_run_progress_t *progress, Ballast__V1__Wait *message, char what[64]) {
-  uint64_t parked = atomic_load(&progress->parked), since_ns = atomic_load(&progress->waiting_ns);
-  if (parked == 0 || since_ns == 0) {
+static bool describe_store_wait(const bl_stage_t *stage, Ballast__V1__Wait *message, char what[64]) {
+  bl_store_parking_wait_t wait;
+  if (!bl_stage_store_wait(stage, &wait)) {
     return false;
   }
-  bool load = (parked >> 62 & 1) != 0;
   *message = (Ballast__V1__Wait)BALLAST__V1__WAIT__INIT;
-  message->at_store = (int32_t)(parked >> 32 & 0xffff);
-  message->micro_batch = (int32_t)(parked & 0xffffffff);
+  message->at_store = (int32_t)wait.device;
+  message->lease = wait.lease;
+  message->chunk = wait.chunk;
+  message->micro_batch = (int32_t)wait.micro_batch;
   message->peer = -1;
-  message->since_ns = since_ns;
-  snprintf(what, 64, "%s store %d", load ? "load from" : "eviction to", message->at_store);
+  message->since_ns = wait.since_ns;
+  snprintf(what, 64, "%s store %d", wait.load ? "load from" : "eviction to", message->at_store);
   message->what = what;
   return true;
 }
@@ -102,7 +103,7 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
       messages[i].at_store = -1;
       pointers[i] = &messages[i];
     }
-    if (describe_store_wait(bl_stage_progress(self->stage), &messages[output.n_waits], what)) {
+    if (describe_store_wait(self->stage, &messages[output.n_waits], what)) {
       pointers[output.n_waits] = &messages[output.n_waits];
       output.n_waits++;
     }

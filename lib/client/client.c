@@ -217,6 +217,16 @@ bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BY
 
 // ---- open and close ----------------------------------------------------------------------------------------------------
 
+uint64_t bl__process(void) {
+  static _Atomic uint64_t process;
+  uint64_t known = atomic_load(&process), drawn = 0;
+  if (known == 0 && getrandom(&drawn, sizeof drawn, 0) == (ssize_t)sizeof drawn) {
+    drawn |= 1; // not 0
+    known = atomic_compare_exchange_strong(&process, &known, drawn) ? drawn : known;
+  }
+  return known;
+}
+
 static bl_status_t check_options(const bl_client_options_t *options, bl_error_t *err) {
   size_t length = options->job == NULL ? 0 : strnlen(options->job, BL_CLIENT_JOB_LENGTH + 1);
   if (length == 0 || length > BL_CLIENT_JOB_LENGTH) {
@@ -308,6 +318,7 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   client->stop.handle = bl__on_stop;
   snprintf(client->job, sizeof client->job, "%s", options->job);
   snprintf(client->store, sizeof client->store, "%s", options->store);
+  client->plan = options->plan;
   client->stage = options->stage;
   client->arena_bytes = options->arena_bytes;
   client->asked_ttl_ms = options->ttl_ms;

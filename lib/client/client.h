@@ -70,6 +70,7 @@ typedef enum bl_client_path {
 typedef struct bl_client_options {
   const char *store;         // its control address: "unix:/path" or "host:port"
   const char *job;           // sessions of one job share memory and quota at the store
+  uint64_t plan;             // which of the job's arenas, each of which has the whole quota; 0: it has only one
   uint32_t stage;            // tells the holders of a job apart: a newer one with this number ends the older
   uint64_t arena_bytes;      // of the job at this store, all its stages together; 0: as it is there
   uint64_t ttl_ms;           // 0: the store's

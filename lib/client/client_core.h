@@ -118,6 +118,7 @@ typedef struct bl__sequences { // window.c
 struct bl_client {
   // Set by open (and reopen), then constant.
   char job[BL_CLIENT_JOB_LENGTH + 1], store[BL_RPC_ADDRESS_BYTES];
+  uint64_t plan;
   uint32_t stage;
   uint64_t arena_bytes, ttl_ms, deadline_ms, open_ms, asked_ttl_ms;
   bl_client_path_t wanted_path;
@@ -198,6 +199,9 @@ void *bl__run(void *argument); // the client
 // The session is lost; the first cause stays. Any thread; the threads notice by themselves.
 void bl__lose(bl_client_t *client, const bl_error_t *cause);
 bool bl__is_lost(bl_client_t *client, bl_error_t *err);
+
+// client.c: a random number of this process.
+uint64_t bl__process(void);
 
 // connection.c: makes the data connection: greets and maps. `shm` and `path` of the client say which.
 BL_MUST_USE bl_status_t bl__connect(bl_client_t *client, uint64_t deadline_ns, bl_error_t *err);

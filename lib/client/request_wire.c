@@ -114,6 +114,8 @@ static bl_status_t send_open(bl__question_t *question, uint64_t deadline_ms, bl_
   const bl_client_t *client = question->client;
   Ballast__V1__OpenSessionRequest input = BALLAST__V1__OPEN_SESSION_REQUEST__INIT;
   input.job = (char *)client->job;
+  input.plan = client->plan;
+  input.process = bl__process();
   input.stage = client->stage;
   input.holder = bytes_of(client->holder);
   input.arena_bytes = client->arena_bytes;

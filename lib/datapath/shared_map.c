@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -18,7 +19,9 @@ bl_status_t bl_shared_map_open(bl_shared_map_t *map, int fd, uint64_t bytes, bl_
     return bl_error_set(err, BL_INVALID, "shared memory of the peer has %lld bytes, %" PRIu64 " announced",
                         (long long)info.st_size, bytes);
   }
-  void *base = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+  // What its owner has not taken yet is not to be taken by looking at it.
+  bool resident = (uint64_t)info.st_blocks >= bytes / 512;
+  void *base = mmap(NULL, bytes, PROT_READ, MAP_SHARED | (resident ? MAP_POPULATE : 0), fd, 0);
   if (base == MAP_FAILED) {
     return bl_error_set(err, bl_status_from_errno(errno), "mapping %" PRIu64 " bytes of the peer failed: %s", bytes,
                         strerror(errno));

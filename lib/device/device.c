@@ -37,6 +37,13 @@ release:
   return status;
 }
 
+bl_status_t bl_arena_fill(const bl_arena_t *arena, uint64_t offset, uint64_t bytes, bl_error_t *err) {
+  if (arena->kind != BL_ARENA_SHAREABLE_LATER || arena->device->ops->arena_fill == NULL) {
+    return BL_OK;
+  }
+  return arena->device->ops->arena_fill(arena->device, arena, offset, bytes, err);
+}
+
 void bl_arena_destroy(bl_arena_t *arena) {
   if (arena->base != NULL) {
     arena->device->ops->arena_unmap(arena->device, arena);

@@ -48,7 +48,8 @@ typedef enum {
   BL_ARENA_PRIVATE,   // memory of the device, of this process alone
   BL_ARENA_SHAREABLE, // the host: a sealed memfd; its size is fixed, peers that get the descriptor can map it read-only.
                       // A GPU: memory of the GPU that peers on this node can import
-  BL_ARENA_STAGING,   // memory that the CPU and the device read and write at one address: what they tell each other
+  BL_ARENA_SHAREABLE_LATER, // the same on the host, but no memory yet: bl_arena_fill takes it, before anything is written
+  BL_ARENA_STAGING, // memory that the CPU and the device read and write at one address: what they tell each other
   BL_ARENA_STAGING_SHAREABLE, // the same in a sealed memfd
 } bl_arena_kind_t;
 
@@ -56,7 +57,7 @@ static inline bool bl_arena_kind_is_staging(bl_arena_kind_t kind) {
   return kind == BL_ARENA_STAGING || kind == BL_ARENA_STAGING_SHAREABLE;
 }
 static inline bool bl_arena_kind_is_shareable(bl_arena_kind_t kind) {
-  return kind == BL_ARENA_SHAREABLE || kind == BL_ARENA_STAGING_SHAREABLE;
+  return kind == BL_ARENA_SHAREABLE || kind == BL_ARENA_SHAREABLE_LATER || kind == BL_ARENA_STAGING_SHAREABLE;
 }
 
 typedef struct bl_arena {
@@ -85,6 +86,9 @@ typedef struct bl_device_ops {
   // Fills base, fd, handle and mapped_bytes of `arena`, whose bytes (> 0), kind and place are set; memory is zero and
   // resident.
   bl_status_t (*arena_map)(bl_device_t *device, bl_arena_t *arena, bl_error_t *err);
+  // Optional, NULL: memory is there from the start. As bl_arena_fill.
+  bl_status_t (*arena_fill)(bl_device_t *device, const bl_arena_t *arena, uint64_t offset, uint64_t bytes,
+                            bl_error_t *err);
   // Its place, if it has one, is reserved again.
   void (*arena_unmap)(bl_device_t *device, bl_arena_t *arena);
   // Addresses without memory, for arenas to be put there at multiples of device->place_bytes.
@@ -135,6 +139,9 @@ BL_MUST_USE bl_status_t bl_arena_create(bl_device_t *device, bl_memory_account_t
 BL_MUST_USE bl_status_t bl_arena_create_at(bl_device_t *device, bl_memory_account_t *account, bl_memory_tag_t tag,
                                            bl_arena_kind_t kind, uint64_t bytes, uint8_t *place, bl_arena_t *arena,
                                            bl_error_t *err);
+// Takes the memory of a part of a BL_ARENA_SHAREABLE_LATER arena, so that writing there cannot fail; what is there already
+// stays as it is. Nothing to do for other kinds. Any thread. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_arena_fill(const bl_arena_t *arena, uint64_t offset, uint64_t bytes, bl_error_t *err);
 // Unmaps and closes; peers that mapped the descriptor keep their pages until they unmap. Leaves an empty arena, so a
 // second call does nothing.
 void bl_arena_destroy(bl_arena_t *arena);

@@ -101,12 +101,14 @@ static bl_status_t map_private(bl_arena_t *arena, bl_error_t *err) {
 
 static bl_status_t map_shareable(bl_arena_t *arena, bl_error_t *err) {
   bl_status_t status;
+  bool later = arena->kind == BL_ARENA_SHAREABLE_LATER;
   int fd = memfd_create("ballast-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) {
     return no_memory(err, "memfd_create", arena, errno);
   }
   // fallocate fails where touching a page later would raise SIGBUS.
-  if (ftruncate(fd, (off_t)arena->mapped_bytes) != 0 || fallocate(fd, 0, 0, (off_t)arena->mapped_bytes) != 0) {
+  if (ftruncate(fd, (off_t)arena->mapped_bytes) != 0 ||
+      (!later && fallocate(fd, 0, 0, (off_t)arena->mapped_bytes) != 0)) {
     status = no_memory(err, "shared memory", arena, errno);
     goto close_fd;
   }
@@ -116,7 +118,7 @@ static bl_status_t map_shareable(bl_arena_t *arena, bl_error_t *err) {
     status = no_memory(err, "mapping", arena, errno);
     goto close_fd;
   }
-  int errno_value = prefault(base, arena->mapped_bytes);
+  int errno_value = later ? 0 : prefault(base, arena->mapped_bytes);
   if (errno_value != 0) {
     status = no_memory(err, "prefaulting", arena, errno_value);
     goto unmap;
@@ -141,7 +143,7 @@ static bl_status_t host_arena_map(bl_device_t *device, bl_arena_t *arena, bl_err
   (void)device;
   // Asked first: the kernel grants shared memory that does not exist and then kills whom it likes.
   uint64_t available_bytes = bl_memory_available_bytes();
-  if (arena->bytes > available_bytes) {
+  if (arena->kind != BL_ARENA_SHAREABLE_LATER && arena->bytes > available_bytes) {
     char wanted[BL_BYTES_TEXT], available[BL_BYTES_TEXT];
     return bl_error_set(err, BL_EXHAUSTED, "%s (%" PRIu64 " bytes) wanted, %s (%" PRIu64 " bytes) available here",
                         bl_bytes_format(arena->bytes, wanted), arena->bytes,
@@ -149,6 +151,18 @@ static bl_status_t host_arena_map(bl_device_t *device, bl_arena_t *arena, bl_err
   }
   arena->mapped_bytes = bl_align_up(arena->bytes, (uint64_t)sysconf(_SC_PAGESIZE));
   return bl_arena_kind_is_shareable(arena->kind) ? map_shareable(arena, err) : map_private(arena, err);
+}
+
+static bl_status_t host_arena_fill(bl_device_t *device, const bl_arena_t *arena, uint64_t offset, uint64_t bytes,
+                                   bl_error_t *err) {
+  (void)device;
+  if (fallocate(arena->fd, 0, (off_t)offset, (off_t)bytes) != 0) {
+    return no_memory(err, "shared memory", arena, errno);
+  }
+  uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), before_bytes = offset % page_bytes;
+  // Saves faults later; older kernels take them then.
+  (void)madvise(arena->base + offset - before_bytes, bytes + before_bytes, MADV_POPULATE_WRITE);
+  return BL_OK;
 }
 
 static void host_arena_unmap(bl_device_t *device, bl_arena_t *arena) {
@@ -204,6 +218,7 @@ static bl_status_t host_fill(bl_device_t *device, bl_device_stream_t *stream, vo
 bl_device_t *bl_device_host(void) {
   static const bl_device_ops_t ops = {.name = "host",
                                       .arena_map = host_arena_map,
+                                      .arena_fill = host_arena_fill,
                                       .arena_unmap = host_arena_unmap,
                                       .range_reserve = host_range_reserve,
                                       .range_release = host_range_release,

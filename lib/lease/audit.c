@@ -72,6 +72,20 @@ static void add_lease(const bl_lease_table_t *table, uint32_t index, sums_t *sum
   sums->listed += lease->session != 0 ? 1 : 0;
 }
 
+// What all arenas take of a tier: of those of one name the largest.
+static uint64_t charged_granules(const bl_lease_table_t *table, int tier) {
+  uint64_t charged = 0;
+  for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
+    const bl__job_t *job = &table->jobs[i];
+    bool first = job->arena_granules != 0; // of its name
+    for (uint32_t k = 1; k < i; k++) {
+      first = first && (table->jobs[k].arena_granules == 0 || strcmp(table->jobs[k].name, job->name) != 0);
+    }
+    charged += first ? bl__job_charge(table, job->name, tier) : 0;
+  }
+  return charged;
+}
+
 static bl_status_t compare(const bl_lease_table_t *table, const sums_t *sums, bl_error_t *err) {
   const bl_lease_stats_t *stats = &table->stats;
   if (memcmp(sums->states, stats->leases, sizeof sums->states) != 0) {
@@ -102,6 +116,13 @@ static bl_status_t compare(const bl_lease_table_t *table, const sums_t *sums, bl
     }
     if (!sound) {
       return bl_error_set(err, BL_INTERNAL, "the arena of job '%s' is miscounted", job->name);
+    }
+  }
+  for (int tier = 0; tier < BL_LEASE_TIERS; tier++) {
+    uint64_t charged = charged_granules(table, tier);
+    if (charged != table->arena_granules[tier] || charged > table->capacity_granules[tier]) {
+      return bl_error_set(err, BL_INTERNAL, "arenas take %" PRIu64 " of %" PRIu32 " granules, counted %" PRIu32,
+                          charged, table->capacity_granules[tier], table->arena_granules[tier]);
     }
   }
   for (uint32_t i = 1; i <= table->config.max_sessions; i++) {

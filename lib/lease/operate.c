@@ -59,7 +59,7 @@ bl_status_t bl_lease_table_set_quota(bl_lease_table_t *table, const char *name, 
   if (name == NULL || name[0] == '\0' || strnlen(name, BL_LEASE_JOB_BYTES) == BL_LEASE_JOB_BYTES) {
     return bl_error_set(err, BL_INVALID, "the name of a job has 1 to %d bytes", BL_LEASE_JOB_BYTES - 1);
   }
-  uint32_t job = bl__job_make(table, name);
+  uint32_t job = bl__job_make(table, name, 0);
   if (job == 0) {
     return bl_error_set(err, BL_EXHAUSTED, "the store knows %u jobs already, which is its limit",
                         table->config.max_jobs);

@@ -104,10 +104,12 @@ static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_
     return BL_LEASE_GRANTED;
   }
   uint64_t bytes = granules * BL_LEASE_GRANULE_BYTES; // counts and sizes have 32 bits each: see demand_granules
-  if (job->held_bytes > job->quota_bytes || bytes > job->quota_bytes - job->held_bytes) {
+  const uint64_t job_quota = bl__job_quota(table, holder->job);
+  const uint64_t stage_quota = bl__stage_quota(table, holder->job, holder->stage);
+  if (job->held_bytes > job_quota || bytes > job_quota - job->held_bytes) {
     return BL_LEASE_JOB_QUOTA;
   }
-  if (holder->held_bytes > holder->quota_bytes || bytes > holder->quota_bytes - holder->held_bytes) {
+  if (holder->held_bytes > stage_quota || bytes > stage_quota - holder->held_bytes) {
     return BL_LEASE_STAGE_QUOTA;
   }
   if (rooms > table->unused_leases) {

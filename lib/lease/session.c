@@ -23,22 +23,46 @@ const char *bl_session_end_text(bl_session_end_t end) {
 
 // ---- jobs and holders ------------------------------------------------------------------------------------------------
 
-uint32_t bl__job_find(const bl_lease_table_t *table, const char *name) {
+uint32_t bl__job_find(const bl_lease_table_t *table, const char *name, uint64_t plan) {
   for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
-    if (strcmp(table->jobs[i].name, name) == 0) {
+    if (table->jobs[i].plan == plan && strcmp(table->jobs[i].name, name) == 0) {
       return i;
     }
   }
   return 0;
 }
 
-uint32_t bl__job_make(bl_lease_table_t *table, const char *name) {
-  uint32_t job = bl__job_find(table, name);
-  if (job == 0 && (job = bl__job_find(table, "")) != 0) {
-    table->jobs[job] = (bl__job_t){.quota_bytes = BL_LEASE_NO_QUOTA};
+uint32_t bl__job_make(bl_lease_table_t *table, const char *name, uint64_t plan) {
+  uint32_t job = bl__job_find(table, name, plan);
+  if (job == 0 && (job = bl__job_find(table, "", 0)) != 0) {
+    table->jobs[job] = (bl__job_t){.plan = plan, .quota_bytes = BL_LEASE_NO_QUOTA};
     memcpy(table->jobs[job].name, name, strlen(name) + 1);
   }
   return job;
+}
+
+uint64_t bl__job_quota(const bl_lease_table_t *table, uint32_t job) {
+  uint32_t all = bl__job_find(table, table->jobs[job].name, 0);
+  return all != 0 ? table->jobs[all].quota_bytes : BL_LEASE_NO_QUOTA;
+}
+
+uint64_t bl__stage_quota(const bl_lease_table_t *table, uint32_t job, uint32_t stage) {
+  uint32_t all = bl__job_find(table, table->jobs[job].name, 0);
+  for (uint32_t i = all != 0 ? table->jobs[all].holders : 0; i != 0; i = table->holders[i].next) {
+    if (table->holders[i].stage == stage) {
+      return table->holders[i].quota_bytes;
+    }
+  }
+  return BL_LEASE_NO_QUOTA;
+}
+
+uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tier) {
+  uint32_t most = 0;
+  for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
+    uint32_t granules = table->jobs[i].spaces[tier].granules;
+    most = granules > most && strcmp(table->jobs[i].name, name) == 0 ? granules : most;
+  }
+  return most;
 }
 
 // Nobody holds or may take a room of the job any more: its arena goes; without a quota the job too.
@@ -52,6 +76,7 @@ void bl__job_settle(bl_lease_table_t *table, uint32_t index) {
     job->close_queued = true; // taken back by the session that comes first
   } else if (job->holders == 0 && job->quota_bytes == BL_LEASE_NO_QUOTA) {
     job->name[0] = '\0';
+    job->plan = 0;
   }
 }
 
@@ -192,11 +217,17 @@ static bool is_name(const char *name) {
   return length > 0 && length < BL_LEASE_JOB_BYTES;
 }
 
+// What an arena of this job may have of a tier: it may take the place of that of another plan.
+static uint32_t free_for(const bl_lease_table_t *table, const char *name, int tier) {
+  return table->capacity_granules[tier] - table->arena_granules[tier] + bl__job_charge(table, name, tier);
+}
+
 // Cuts an arena into its parts, between rooms of `unit` granules if it can be. False: it does not fit.
-static bool cut_arena(const bl_lease_table_t *table, uint32_t granules, uint32_t unit, uint32_t parts[BL_LEASE_TIERS]) {
+static bool cut_arena(const bl_lease_table_t *table, const char *name, uint32_t granules, uint32_t unit,
+                      uint32_t parts[BL_LEASE_TIERS]) {
   uint32_t free[BL_LEASE_TIERS];
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
-    free[i] = table->capacity_granules[i] - table->arena_granules[i];
+    free[i] = free_for(table, name, i);
   }
   parts[0] = granules < free[0] ? granules : free[0];
   parts[1] = 0;
@@ -236,8 +267,11 @@ static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, uin
   if (granules == 0) {
     return BL_LEASE_BAD_BYTES;
   }
-  uint32_t unit = bl__granules(unit_bytes), parts[BL_LEASE_TIERS];
-  if (!cut_arena(table, granules, unit == 0 ? 1 : unit, parts)) {
+  uint32_t unit = bl__granules(unit_bytes), parts[BL_LEASE_TIERS], charges[BL_LEASE_TIERS];
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    charges[i] = bl__job_charge(table, job->name, i);
+  }
+  if (!cut_arena(table, job->name, granules, unit == 0 ? 1 : unit, parts)) {
     return BL_LEASE_CAPACITY;
   }
   if (!open_spaces(table, job, parts)) {
@@ -246,10 +280,20 @@ static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, uin
   job->arena_made = false;
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     job->arena_granules += parts[i];
-    table->arena_granules[i] += parts[i];
+    table->arena_granules[i] += bl__job_charge(table, job->name, i) - charges[i];
   }
   *needed = true;
   return BL_LEASE_GRANTED;
+}
+
+bool bl_lease_table_arena_follows(const bl_lease_table_t *table, uint32_t job_index) {
+  const uint32_t job = job_index + 1;
+  bool found = false;
+  for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
+    found = found ||
+            (i != job && table->jobs[i].arena_granules != 0 && strcmp(table->jobs[i].name, table->jobs[job].name) == 0);
+  }
+  return found;
 }
 
 static void fill_opened(const bl_lease_table_t *table, uint32_t index, bool arena_needed, bl_lease_opened_t *opened) {
@@ -262,7 +306,8 @@ static void fill_opened(const bl_lease_table_t *table, uint32_t index, bool aren
                                 .flow_bytes = table->config.session_flow_bytes,
                                 .job = job - 1,
                                 .arena_bytes = bl__granule_bytes(table->jobs[job].arena_granules),
-                                .arena_needed = arena_needed};
+                                .arena_needed = arena_needed,
+                                .arena_follows = arena_needed && bl_lease_table_arena_follows(table, job - 1)};
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     opened->tier_bytes[i] = bl__granule_bytes(table->jobs[job].spaces[i].granules);
   }
@@ -285,6 +330,7 @@ static void start_session(bl_lease_table_t *table, uint32_t holder, const bl_lea
   bl_window_t window = session->window;
   uint64_t ttl_ns = open->ttl_ns != 0 ? open->ttl_ns : table->config.ttl_ns;
   *session = (bl__session_t){.number = ++table->last_serial << 32 | index,
+                             .process = open->process,
                              .incarnation = open->holder,
                              .key = open->key,
                              .ttl_ns = ttl_ns > table->config.ttl_floor_ns ? ttl_ns : table->config.ttl_floor_ns,
@@ -297,6 +343,20 @@ static void start_session(bl_lease_table_t *table, uint32_t holder, const bl_lea
   renew(table, index);
 }
 
+// Another process has this stage now: what the one before had for other plans is over.
+static void end_predecessors(bl_lease_table_t *table, uint32_t job, const bl_lease_open_t *open) {
+  for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
+    uint32_t holder = i != job && strcmp(table->jobs[i].name, open->job) == 0 ? table->jobs[i].holders : 0;
+    while (holder != 0 && (table->holders[holder].stage != open->stage || table->holders[holder].session == 0)) {
+      holder = table->holders[holder].next;
+    }
+    uint32_t session = holder != 0 ? table->holders[holder].session : 0;
+    if (session != 0 && table->sessions[session].process != open->process) {
+      bl__session_end(table, session, BL_SESSION_REPLACED);
+    }
+  }
+}
+
 bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_open_t *open, uint64_t now_ns,
                                         bl_lease_opened_t *opened, bl_lease_answer_t *answer) {
   bl__set_time(table, now_ns);
@@ -304,7 +364,7 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
   if (!is_name(open->job)) {
     return bl__refuse(table, BL_LEASE_BAD_REQUEST, answer);
   }
-  uint32_t job = bl__job_find(table, open->job);
+  uint32_t job = bl__job_find(table, open->job, open->plan);
   for (uint32_t i = job == 0 ? 0 : table->jobs[job].holders; i != 0; i = table->holders[i].next) {
     uint32_t session = table->holders[i].session;
     if (table->holders[i].stage == open->stage && session != 0 &&
@@ -319,7 +379,7 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
     return bl__refuse(table, BL_LEASE_DRAINING, answer);
   }
   uint32_t holder = 0;
-  if (table->unused_session != 0 && (job = bl__job_make(table, open->job)) != 0) {
+  if (table->unused_session != 0 && (job = bl__job_make(table, open->job, open->plan)) != 0) {
     holder = bl__holder_make(table, job, open->stage);
   }
   if (holder == 0) {
@@ -331,11 +391,11 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
   bool needed;
   bl_lease_reason_t reason = give_arena(table, &table->jobs[job], open->arena_bytes, open->unit_bytes, &needed);
   if (reason != BL_LEASE_GRANTED) {
-    bl__holder_settle(table, holder);
     for (int i = 0; i < BL_LEASE_TIERS; i++) {
-      answer->free_bytes += bl__granule_bytes(table->capacity_granules[i] - table->arena_granules[i]);
+      answer->free_bytes += bl__granule_bytes(free_for(table, open->job, i));
     }
     answer->largest_free_bytes = answer->free_bytes;
+    bl__holder_settle(table, holder);
     return bl__refuse(table, reason, answer);
   }
   table->closes -= table->jobs[job].close_queued ? 1 : 0;
@@ -344,6 +404,7 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
     end_session(table, table->holders[holder].session, BL_SESSION_REPLACED);
   }
   start_session(table, holder, open);
+  end_predecessors(table, job, open);
   fill_opened(table, table->holders[holder].session, needed, opened);
   *answer = (bl_lease_answer_t){.reason = BL_LEASE_GRANTED};
   return BL_LEASE_DONE;

@@ -224,9 +224,10 @@ static bool next_close(bl_lease_table_t *table, bl_lease_action_t *action) {
   job->arena_granules = 0;
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     if (job->spaces[i].granules > 0) {
-      table->arena_granules[i] -= job->spaces[i].granules;
+      table->arena_granules[i] -= bl__job_charge(table, job->name, i);
       bl_extent_space_close(&table->extents, &job->spaces[i]);
       job->spaces[i] = (bl_extent_space_t){0};
+      table->arena_granules[i] += bl__job_charge(table, job->name, i);
     }
   }
   *action = (bl_lease_action_t){.kind = BL_LEASE_CLOSE_ARENA, .job = index - 1};

@@ -13,9 +13,11 @@
 //   while (bl_lease_table_next_action(table, &action)) do_it(&action);         // after every call
 //
 // Jobs, sessions, rooms, leases
-//   - A job has one arena here. A session is one holder: (job, stage, incarnation of the stage). A new incarnation ends
-//     the session of the one before at once.
-//   - A plan reserves rooms of given sizes. The rooms a session holds are, per size, the most that any one of its plans
+//   - A job has an arena here, or one per plan: those follow each other and are not in use together, so that of the arenas
+//     of one name only the largest counts against the capacity, and each by itself against the quota. A session is one
+//     holder: (job, plan, stage, incarnation of the stage). A new incarnation ends the session of the one before at once,
+//     and a new process the sessions that an older one had for other plans of that stage.
+//   - A session reserves rooms of given sizes, for a plan. The rooms a session holds are, per size, the most that any one of its plans
 //     asks for: plans follow each other and never run together, so the next can be reserved while one runs.
 //   - A lease is one use of a room, and its id is the room's: RESERVED (empty) -> WRITING -> SEALED -> LOADING -> over,
 //     which is RESERVED again under the next generation, known to the holder without asking; or the room goes, when no
@@ -107,8 +109,10 @@ const char *bl_session_state_name(bl_session_state_t state); // "alive"; never N
 
 typedef struct bl_lease_open {
   const char *job;         // 1 to 63 bytes
+  uint64_t plan;           // which of the job's arenas; 0 where it has only one
   uint32_t stage;          // or whatever number tells the holders of a job apart
-  bl_incarnation_t holder; // of the process that asks: only itself knows it, so it can open again what it has
+  uint64_t process;        // random, of the process that asks
+  bl_incarnation_t holder; // only the holder knows it, so it can open again what it has
   bl_incarnation_t key;    // random, drawn by the caller: the session's secret if a new one is made
   uint64_t arena_bytes;    // of the job, at least 1 granule; 0: as it is
   uint64_t unit_bytes;     // its largest block, so that tiers are cut between rooms; 0: not known
@@ -124,6 +128,7 @@ typedef struct bl_lease_opened {
   uint64_t tier_bytes[BL_LEASE_TIERS]; // of each
   bool
       arena_needed; // make the arena now, and say how it went: bl_lease_table_arena_made. Until then nothing is reserved
+  bool arena_follows; // the job has an arena of another plan: this one's memory is there when that is closed
 } bl_lease_opened_t;
 
 // Opens a session, or gives again that of the same holder. Refused: BL_LEASE_BAD_REQUEST (name), BL_LEASE_BAD_BYTES (no
@@ -133,6 +138,8 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
                                         bl_lease_opened_t *opened, bl_lease_answer_t *answer);
 // What open gave for a session that still lives (arena_needed is false); false when it is over.
 bool bl_lease_table_opened(const bl_lease_table_t *table, uint64_t number, bl_lease_opened_t *opened);
+// Whether arenas of other plans of the job of this index are still there.
+bool bl_lease_table_arena_follows(const bl_lease_table_t *table, uint32_t job_index);
 // The arena that open asked for is there, or could not be made: then the sessions of the job end.
 void bl_lease_table_arena_made(bl_lease_table_t *table, uint32_t job_index, bool well);
 
@@ -261,9 +268,9 @@ bool bl_lease_table_is_draining(const bl_lease_table_t *table);
 // Draining, and nobody holds a room or waits for one any more.
 bool bl_lease_table_is_drained(const bl_lease_table_t *table);
 
-// Hard limits on the bytes of rooms of the job of this name and, with `stage` not NULL, of one stage of it; BL_LEASE_NO_QUOTA lifts it.
-// Effective for the next reservation; nobody loses anything. May be set before the job is known. BL_INVALID (name),
-// BL_EXHAUSTED (table full).
+// Hard limits on the bytes of rooms of the job of this name and, with `stage` not NULL, of one stage of it, in any one of
+// its plans; BL_LEASE_NO_QUOTA lifts it. Effective for the next reservation; nobody loses anything. May be set before the
+// job is known. BL_INVALID (name), BL_EXHAUSTED (table full).
 BL_MUST_USE bl_status_t bl_lease_table_set_quota(bl_lease_table_t *table, const char *name, const uint32_t *stage,
                                                  uint64_t bytes, bl_error_t *err);
 
@@ -286,6 +293,7 @@ typedef struct bl_lease_view {
   bl_lease_state_t state;
   uint64_t session; // 0: it is over
   const char *job;  // valid until the next call that changes the table
+  uint64_t plan;
   uint32_t stage;
   uint64_t offset_bytes, room_bytes; // 0 when LOST
   uint32_t tier;                     // that the room lies in
@@ -305,6 +313,7 @@ typedef struct bl_session_view {
   uint64_t session;
   bl_session_state_t state;
   const char *job;
+  uint64_t plan;
   uint32_t stage;
   uint32_t rooms;
   uint64_t held_bytes, in_flight_bytes;
@@ -312,9 +321,10 @@ typedef struct bl_session_view {
 } bl_session_view_t;
 bool bl_lease_table_sessions(const bl_lease_table_t *table, uint32_t *cursor, bl_session_view_t *view);
 
-typedef struct bl_lease_job_view {
+typedef struct bl_lease_job_view { // one arena of it
   uint32_t job;
   const char *name;
+  uint64_t plan;
   uint64_t arena_bytes, free_bytes, largest_free_bytes, held_bytes, quota_bytes;
 } bl_lease_job_view_t;
 bool bl_lease_table_jobs(const bl_lease_table_t *table, uint32_t *cursor, bl_lease_job_view_t *view);
@@ -322,7 +332,8 @@ bool bl_lease_table_jobs(const bl_lease_table_t *table, uint32_t *cursor, bl_lea
 typedef struct bl_lease_stats {
   uint64_t leases[BL_LEASE_STATES];
   uint64_t sessions[BL_SESSION_OVER + 1]; // by state
-  uint64_t arena_bytes, held_bytes, quarantined_bytes, free_bytes, largest_free_bytes;
+  uint64_t arena_bytes;                   // against the capacity: of the arenas of one job the largest
+  uint64_t held_bytes, quarantined_bytes, free_bytes, largest_free_bytes;
   uint64_t tier_arena_bytes[BL_LEASE_TIERS], tier_held_bytes[BL_LEASE_TIERS];
   uint64_t in_flight_bytes;
   // Ever since the start:

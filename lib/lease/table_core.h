@@ -43,6 +43,7 @@ typedef struct bl__plan {
 typedef struct bl__session {
   uint64_t number; // index in the low 32 bits, so that finding one is a look-up; 0: unused record
   bl_incarnation_t incarnation, key;
+  uint64_t process;
   uint64_t ttl_ns, renewed_ns;
   uint64_t in_flight_bytes;
   uint32_t holder;
@@ -54,7 +55,7 @@ typedef struct bl__session {
   bl__plan_t plans[BL_LEASE_PLANS];
 } bl__session_t;
 
-// One stage of a job: lives while it has a session, rooms or a quota.
+// One stage of a job's plan: lives while it has a session, rooms or a quota.
 typedef struct bl__holder {
   uint32_t job; // 0: unused record
   uint32_t stage, session;
@@ -62,9 +63,11 @@ typedef struct bl__holder {
   uint64_t quota_bytes, held_bytes;
 } bl__holder_t;
 
-// Lives while it has holders, an arena or a quota.
+// One plan of a job: lives while it has holders, an arena or a quota. Quotas of all plans are with plan 0, and with its
+// holders.
 typedef struct bl__job {
   char name[BL_LEASE_JOB_BYTES]; // "": unused record
+  uint64_t plan;
   uint64_t quota_bytes, held_bytes;
   uint32_t arena_granules; // of all tiers; 0: none
   bool arena_made, close_queued;
@@ -125,9 +128,13 @@ void bl__holder_settle(bl_lease_table_t *table, uint32_t index);
 void bl__job_settle(bl_lease_table_t *table, uint32_t index);
 // The holder record of (job, stage), made if need be; 0: the table is full.
 uint32_t bl__holder_make(bl_lease_table_t *table, uint32_t job, uint32_t stage);
-// The job of this name, made if need be; 0: the table is full.
-uint32_t bl__job_make(bl_lease_table_t *table, const char *name);
-uint32_t bl__job_find(const bl_lease_table_t *table, const char *name);
+// The plan of the job of this name, made if need be; 0: the table is full.
+uint32_t bl__job_make(bl_lease_table_t *table, const char *name, uint64_t plan);
+uint32_t bl__job_find(const bl_lease_table_t *table, const char *name, uint64_t plan);
+uint64_t bl__job_quota(const bl_lease_table_t *table, uint32_t job);
+uint64_t bl__stage_quota(const bl_lease_table_t *table, uint32_t job, uint32_t stage);
+// What the arenas of this name take of a tier's capacity: the largest, as only one is in use at a time.
+uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tier);
 
 // ---- request.c
 // Checks session, key and window. True: go on, with *session and the entry to answer by bl__answered. False: *decision

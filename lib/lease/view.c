@@ -18,6 +18,7 @@ static void fill_lease(const bl_lease_table_t *table, uint32_t index, bl_lease_v
                             .state = (bl_lease_state_t)lease->state,
                             .session = lease->session != 0 ? table->sessions[lease->session].number : 0,
                             .job = table->jobs[holder->job].name,
+                            .plan = table->jobs[holder->job].plan,
                             .stage = holder->stage,
                             .block_bytes = lease->bytes,
                             .checksum = lease->checksum,
@@ -81,6 +82,7 @@ bool bl_lease_table_sessions(const bl_lease_table_t *table, uint32_t *cursor, bl
       *view = (bl_session_view_t){.session = session->number,
                                   .state = (bl_session_state_t)session->state,
                                   .job = table->jobs[holder->job].name,
+                                  .plan = table->jobs[holder->job].plan,
                                   .stage = holder->stage,
                                   .held_bytes = holder->held_bytes,
                                   .in_flight_bytes = session->in_flight_bytes,
@@ -102,11 +104,12 @@ bool bl_lease_table_jobs(const bl_lease_table_t *table, uint32_t *cursor, bl_lea
       *cursor = i;
       *view = (bl_lease_job_view_t){.job = i - 1,
                                     .name = job->name,
+                                    .plan = job->plan,
                                     .arena_bytes = bl__granule_bytes(job->arena_granules),
                                     .free_bytes = bl__granule_bytes(bl__job_free(job)),
                                     .largest_free_bytes = bl__granule_bytes(bl__job_largest(table, job)),
                                     .held_bytes = job->held_bytes,
-                                    .quota_bytes = job->quota_bytes};
+                                    .quota_bytes = bl__job_quota(table, i)};
       return true;
     }
   }

@@ -28,7 +28,6 @@ typedef struct bl_run_progress {
   _Atomic uint64_t waiting_ns;    // since when it waits for a peer or a store; 0: it computes
   _Atomic uint64_t core_since_ns; // since when it waits for a core; 0: it does not
   _Atomic uint32_t core_micro_batch;
-  _Atomic uint64_t parked; // of a wait for a store: bl_stall_pack; 0: none
   atomic_bool cancelled;
 } bl_run_progress_t;
 

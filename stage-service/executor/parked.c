@@ -90,13 +90,7 @@ static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *b
     return parking->ops->wait(parking, key, bl_clock_now_ns() + parking->patience_ns, outcome, err);
   }
   uint64_t start_ns = bl_stall_begin(parked->stall);
-  if (parked->stall->parked != NULL) {
-    atomic_store(parked->stall->parked, bl_stall_pack(name[0] == 'l', block->parked.store, key.micro_batch));
-  }
   bl_status_t status = parking->ops->wait(parking, key, start_ns + parking->patience_ns, outcome, err);
-  if (parked->stall->parked != NULL) {
-    atomic_store(parked->stall->parked, 0);
-  }
   bl_stall_end(parked->stall, name, key.micro_batch, start_ns);
   return status;
 }

@@ -13,15 +13,9 @@
 typedef struct bl_stall {
   bl_trace_t *trace;
   _Atomic uint64_t *waiting_ns; // set to the start of a wait, 0 otherwise
-  _Atomic uint64_t *parked;     // what a wait for a store is about, bl_stall_pack; 0 otherwise. NULL: nobody asks
   uint64_t total_ns;            // spent in waits
   uint32_t slots_in_use;        // for the trace
 } bl_stall_t;
-
-// A wait for a store in 64 bits, so that other threads read it whole.
-static inline uint64_t bl_stall_pack(bool load, uint16_t store, uint32_t micro_batch) {
-  return UINT64_C(1) << 63 | (uint64_t)load << 62 | (uint64_t)store << 32 | micro_batch;
-}
 
 // Returns the time, which ends with bl_stall_end.
 static inline uint64_t bl_stall_begin(bl_stall_t *stall) {

@@ -8,8 +8,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define PLAN UINT64_C(1) // a session serves one plan
-
 bl_status_t bl__condition_init(pthread_cond_t *condition) {
   pthread_condattr_t attributes;
   if (pthread_condattr_init(&attributes) != 0) {
@@ -38,6 +36,7 @@ static bl_status_t open_session(bl_acceptor_t *self, uint64_t open_ms, bl_error_
   const bl_acceptor_options_t *options = &self->options;
   bl_client_options_t client = {.store = options->address,
                                 .job = options->job,
+                                .plan = options->plan,
                                 .stage = options->stage,
                                 .arena_bytes = options->arena_bytes,
                                 .sources = options->sources,
@@ -48,7 +47,7 @@ static bl_status_t open_session(bl_acceptor_t *self, uint64_t open_ms, bl_error_
   bl_client_demand_t demand = {.bytes = options->room_bytes, .count = options->rooms};
   bl_status_t status = bl_client_open(&client, &self->client, err);
   if (status == BL_OK) {
-    status = bl_client_reserve(self->client, PLAN, &demand, 1, err);
+    status = bl_client_reserve(self->client, options->plan, &demand, 1, err);
   }
   if (status != BL_OK) {
     close_session(self);
@@ -130,18 +129,16 @@ static bool is_of_the_block(bl_status_t status) {
   return status == BL_OK || status == BL_DATA_LOSS || status == BL_IO || status == BL_CANCELLED;
 }
 
-static bl_status_t evict(bl_acceptor_t *self, bl_transfer_t *transfer, uint64_t step, bl_error_t *err) {
-  if (self->room_count == 0) {
+static bl_status_t evict(bl_acceptor_t *self, const bl_transfer_t *transfer, uint64_t step, bl_error_t *err) {
+  if (transfer->room == 0) {
     return bl_error_set(err, BL_INTERNAL, "more blocks for it than the plan reserves rooms");
   }
   const bl_parked_block_t *block = &transfer->block;
-  const uint64_t room = self->rooms[--self->room_count];
   bl_client_label_t label = {.step = step, .chunk = block->key.virtual_stage, .micro_batch = block->key.micro_batch};
   bl_status_t status =
-      bl_client_evict_known(self->client, room, transfer->memory, block->bytes, block->checksum, &label, err);
-  transfer->room = room;
+      bl_client_evict_known(self->client, transfer->room, transfer->memory, block->bytes, block->checksum, &label, err);
   if (status == BL_DATA_LOSS || status == BL_IO) {
-    self->rooms[self->room_count++] = room;
+    self->rooms[self->room_count++] = transfer->room;
   }
   return status;
 }
@@ -166,6 +163,7 @@ static void move(bl_acceptor_t *self, bl_transfer_t *transfer) {
   transfer->state = BL_TRANSFER_MOVING;
   self->moving = transfer;
   if (!transfer->load) {
+    transfer->room = self->room_count > 0 ? self->rooms[--self->room_count] : 0;
     self->held++;
     self->held_peak = self->held > self->held_peak ? self->held : self->held_peak;
   }

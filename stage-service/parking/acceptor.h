@@ -37,7 +37,7 @@ typedef struct bl_transfer {
   bl_transfer_state_t state;    // [m]
   bl_parking_outcome_t outcome; // [m] when over
   uint64_t session;             // [m] that parked the block, 0: none
-  uint64_t room;                // the thread's
+  uint64_t room;                // [m] its lease at the store; 0: not taken yet
   bl_client_landing_t landing;
 } bl_transfer_t;
 
@@ -47,6 +47,7 @@ typedef struct bl_acceptor_options {
   char address[256]; // of the store
   uint16_t device;   // whose memory it lends
   char job[BL_CLIENT_JOB_LENGTH + 1];
+  uint64_t plan;
   uint32_t stage;
   const bl_arena_t *sources; // borrowed while the session lives
   size_t source_count;

@@ -22,9 +22,10 @@ struct bl_store_parking {
   uint32_t source_count;
   bl_transfer_t *transfers; // [virtual_stages * micro_batches]
   uint32_t virtual_stages, micro_batches;
-  uint64_t attempt;                // [m]
-  bool interrupted;                // [m]
-  bl_store_parking_wait_t waiting; // [m] since_ns 0: for nothing
+  uint64_t attempt;             // [m]
+  bool interrupted;             // [m]
+  const bl_transfer_t *waiting; // [m] for its end; NULL: for nothing
+  uint64_t waiting_since_ns;    // [m]
 };
 
 static bl_store_parking_t *self_of(bl_parking_t *parking) {
@@ -136,14 +137,12 @@ static bl_status_t wait(bl_parking_t *parking, bl_parking_key_t key, uint64_t de
   bl_status_t status = BL_OK;
   bl_parking_outcome_t found = BL_PARKING_LOST;
   pthread_mutex_lock(&self->mutex);
-  self->waiting = (bl_store_parking_wait_t){.load = transfer->load,
-                                            .device = transfer->block.store,
-                                            .micro_batch = key.micro_batch,
-                                            .since_ns = bl_clock_now_ns()};
+  self->waiting = transfer;
+  self->waiting_since_ns = bl_clock_now_ns();
   while (transfer->state != BL_TRANSFER_OVER && !self->interrupted &&
          bl__condition_wait(&self->over, &self->mutex, deadline_ns)) {
   }
-  self->waiting.since_ns = 0;
+  self->waiting = NULL;
   if (self->interrupted) {
     status = cancelled(err);
   } else if (transfer->state == BL_TRANSFER_OVER) {
@@ -231,26 +230,19 @@ void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64
   pthread_mutex_unlock(&parking->mutex);
 }
 
-bool bl_store_parking_failed(bl_store_parking_t *parking, uint32_t *device, bl_error_t *why) {
-  bool failed = false;
-  pthread_mutex_lock(&parking->mutex);
-  for (uint32_t d = 0; d < parking->devices && !failed; d++) {
-    const bl_acceptor_t *acceptor = parking->acceptors[d];
-    failed = acceptor != NULL && acceptor->state != BL_ACCEPTOR_READY && acceptor->err.status != BL_OK;
-    if (failed) {
-      *device = d;
-      *why = acceptor->err;
-    }
-  }
-  pthread_mutex_unlock(&parking->mutex);
-  return failed;
-}
-
 bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t *wait_seen) {
   pthread_mutex_lock(&parking->mutex);
-  *wait_seen = parking->waiting;
+  const bl_transfer_t *transfer = parking->waiting;
+  if (transfer != NULL) {
+    *wait_seen = (bl_store_parking_wait_t){.load = transfer->load,
+                                           .device = transfer->block.store,
+                                           .lease = transfer->room,
+                                           .chunk = transfer->block.key.virtual_stage,
+                                           .micro_batch = transfer->block.key.micro_batch,
+                                           .since_ns = parking->waiting_since_ns};
+  }
   pthread_mutex_unlock(&parking->mutex);
-  return wait_seen->since_ns != 0;
+  return transfer != NULL;
 }
 
 // ---- life ------------------------------------------------------------------------------------------------------------
@@ -268,6 +260,7 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
   bl_status_t status = BL_OK;
   for (uint32_t d = 0; d < self->devices && status == BL_OK; d++) {
     bl_acceptor_options_t acceptor = {.device = (uint16_t)d,
+                                      .plan = options->plan,
                                       .stage = options->stage,
                                       .sources = self->sources,
                                       .source_count = self->source_count,

@@ -6,8 +6,9 @@
 //   engine->parking = bl_store_parking_seam(parking);      // for the runs of this plan
 //   bl_store_parking_destroy(parking);                     // closes them: the rooms are free
 //
-// Every plan has sessions of its own, so that its rooms are reserved while the plan before still runs, and the memory of
-// a plan that is gone is really given back.
+// Every plan has sessions and an arena of its own, so that its rooms are reserved while the plan before still runs, and
+// the memory of a plan that is gone is really given back. A store counts only the larger of two plans of a job and takes
+// the memory of the second as that of the first goes, so that room for one is enough.
 //
 // A store that dies or falls silent in a run: its blocks are lost, further ones are dropped, and between runs it is asked
 // again once a second. A store that is back is used from the next run on.
@@ -24,7 +25,8 @@
 typedef struct bl_store_parking bl_store_parking_t;
 
 typedef struct bl_store_parking_options {
-  const char *job;               // name under which the plan's memory is held at the stores
+  const char *job;               // its name
+  uint64_t plan;                 // its version
   uint32_t stage;                // this one
   const bl_holdings_t *holdings; // of the plan
   const char *const *stores;     // [holdings->devices] addresses, by device
@@ -53,13 +55,12 @@ void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step);
 uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device);
 // Bytes that went to stores and back in the last attempt, and the time that took, of all stores together.
 void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns);
-// The first store that takes no blocks now: its device and why; false when all do.
-bool bl_store_parking_failed(bl_store_parking_t *parking, uint32_t *device, bl_error_t *why);
 
 typedef struct bl_store_parking_wait { // what the compute thread waits for
   bool load;
   uint32_t device; // whose store
-  uint32_t micro_batch;
+  uint64_t lease;  // there; 0: the block has none yet
+  uint32_t chunk, micro_batch;
   uint64_t since_ns;
 } bl_store_parking_wait_t;
 // False: it waits for no store.

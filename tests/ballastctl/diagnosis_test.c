@@ -95,8 +95,8 @@ static void stores_are_named(void **state) {
   char verdict[BL_CTL_VERDICT_BYTES];
   size_t silent;
   json_t *status = status_of((int[]){-1, 0}, 2, -1);
-  json_t *wait = json_pack("{s:s, s:f, s:i, s:i, s:i}", "what", "load from store 1", "seconds", 0.5, "peer", -1,
-                           "micro_batch", 2, "store", 1);
+  json_t *wait = json_pack("{s:s, s:f, s:i, s:i, s:i, s:s, s:i}", "what", "load from store 1", "seconds", 0.5, "peer",
+                           -1, "micro_batch", 2, "store", 1, "lease", "1/17", "chunk", 0);
   json_t *stage = json_array_get(json_object_get(status, "stages"), 0);
   json_object_set_new(stage, "waits", json_pack("[o]", wait));
   json_object_set_new(status, "stores",
@@ -106,6 +106,8 @@ static void stores_are_named(void **state) {
   assert_int_equal(silent, 0);
   assert_int_equal(json_array_size(rows), 3);
   assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 1), "store")), 1);
+  assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 1), "lease")), "1/17");
+  assert_null(json_object_get(json_array_get(rows, 2), "lease"));
   assert_non_null(strstr(verdict, "stage 0 (unix:/s, pid 100) waits for its load from store 1; others wait for it"));
   json_decref(rows);
   json_object_set_new(json_array_get(json_object_get(status, "stores"), 1), "reachable", json_false());

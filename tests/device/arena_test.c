@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -165,6 +166,37 @@ static void streams_and_events_of_the_host(void **state) {
   assert_string_equal(bl_device_describe(device), "host");
 }
 
+static uint64_t blocks_of(const bl_arena_t *arena) {
+  struct stat info;
+  assert_int_equal(fstat(arena->fd, &info), 0);
+  return (uint64_t)info.st_blocks;
+}
+
+static void memory_that_is_taken_later(void **state) {
+  (void)state;
+  const uint64_t bytes = 64 * PAGE_BYTES;
+  bl_arena_t arena;
+  bl_error_t err = {0};
+  assert_int_equal(
+      bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE_LATER, bytes, &arena, &err), BL_OK);
+  assert_int_equal(blocks_of(&arena), 0);
+  assert_int_equal(ftruncate(arena.fd, 8 * PAGE_BYTES), -1); // sealed as ever
+  assert_ptr_equal(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena.fd, 0), MAP_FAILED);
+  assert_int_equal(bl_arena_fill(&arena, 8 * PAGE_BYTES, PAGE_BYTES + 1, &err), BL_OK);
+  assert_true(blocks_of(&arena) >= 2 * PAGE_BYTES / 512);
+  memset(arena.base + 8 * PAGE_BYTES, 7, 2 * PAGE_BYTES);
+  assert_int_equal(bl_arena_fill(&arena, 0, bytes, &err), BL_OK);
+  assert_int_equal(blocks_of(&arena), bytes / 512);
+  for (uint64_t i = 0; i < bytes; i++) { // what was there stays
+    assert_int_equal(arena.base[i], i / PAGE_BYTES == 8 || i / PAGE_BYTES == 9 ? 7 : 0);
+  }
+  bl_arena_destroy(&arena);
+  assert_int_equal(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_PRIVATE, bytes, &arena, &err),
+                   BL_OK);
+  assert_int_equal(bl_arena_fill(&arena, 0, bytes, &err), BL_OK); // has it all
+  bl_arena_destroy(&arena);
+}
+
 static int count_descriptors(void) {
   int count = 0;
   DIR *folder = opendir("/proc/self/fd");
@@ -198,6 +230,7 @@ int main(void) {
       cmocka_unit_test(empty_arenas_and_copies),
       cmocka_unit_test(streams_and_events_of_the_host),
       cmocka_unit_test(descriptors_stay_flat),
+      cmocka_unit_test(memory_that_is_taken_later),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

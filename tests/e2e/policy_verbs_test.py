@@ -108,17 +108,25 @@ def check_stopped_driver(folder, driver):
     print("ok stopped driver")
 
 
-def check_stopped_stores(folder, stores):
-    """A store that does not answer fails the reservation: the policy before goes on, and who refused is named."""
+def lines_of(report):
+    with open(report) as file:
+        return file.read().count("\n")
+
+
+def check_stopped_stores(folder, stores, report):
+    """Stores that do not answer: the policy before goes on, who is silent is named, and steps do not wait for it."""
     before = in_force(folder)
     for store in stores:
         os.kill(store, signal.SIGSTOP)
     try:
+        made = lines_of(report)
         done = policy(folder, "set", "bpipe", "--wait", expect=4)
+        made = lines_of(report) - made
     finally:
         for store in stores:
             os.kill(store, signal.SIGCONT)
-    assert "stays in force, bpipe 3 was refused: stage " in done.stderr and "store of device" in done.stderr, done.stderr
+    assert "stays in force, bpipe 3 was refused: " in done.stderr and "store of device" in done.stderr, done.stderr
+    assert made > 3, f"{made} steps while the stores were asked"
     assert in_force(folder) == before, "a refusal changed something"
 
     def is_set():
@@ -198,7 +206,7 @@ def main():
                 since = check_changes(folder)
                 check_refusals(folder)
                 check_formats(folder)
-                check_stopped_stores(folder, [pid for pid in pids if program_of(pid) == "activation-store"])
+                check_stopped_stores(folder, [pid for pid in pids if program_of(pid) == "activation-store"], report)
                 check_stopped_driver(folder, next(pid for pid in pids if program_of(pid) == "ballast-driver"))
             finally:
                 run.send_signal(signal.SIGINT)

@@ -22,10 +22,14 @@ static inline bl_incarnation_t incarnation_of(uint64_t value) {
   return incarnation;
 }
 
-static inline bl_lease_reason_t holder_open(holder_t *holder, bl_lease_table_t *table, const char *job, uint32_t stage,
-                                            uint64_t incarnation, uint64_t arena_bytes) {
+// `process` is a random number of the process, `plan` one of the job's; the fields of the same names of bl_lease_open_t.
+static inline bl_lease_reason_t holder_open_plan(holder_t *holder, bl_lease_table_t *table, const char *job,
+                                                 uint64_t plan, uint32_t stage, uint64_t process, uint64_t incarnation,
+                                                 uint64_t arena_bytes) {
   uint64_t now_ns = holder->now_ns;
   bl_lease_open_t open = {.job = job,
+                          .plan = plan,
+                          .process = process,
                           .stage = stage,
                           .holder = incarnation_of(incarnation),
                           .key = incarnation_of(incarnation + 7777),
@@ -44,6 +48,11 @@ static inline bl_lease_reason_t holder_open(holder_t *holder, bl_lease_table_t *
     }
   }
   return answer.reason;
+}
+
+static inline bl_lease_reason_t holder_open(holder_t *holder, bl_lease_table_t *table, const char *job, uint32_t stage,
+                                            uint64_t incarnation, uint64_t arena_bytes) {
+  return holder_open_plan(holder, table, job, 0, stage, incarnation, incarnation, arena_bytes);
 }
 
 // The frame of the next request; everything before it is acknowledged.

@@ -153,6 +153,67 @@ static void test_plans_share_rooms(void **state) {
   bl_lease_table_destroy(table);
 }
 
+static uint64_t arena_granules(const bl_lease_table_t *table) {
+  bl_lease_stats_t stats;
+  bl_lease_table_stats(table, &stats);
+  return stats.arena_bytes / GRANULE;
+}
+
+// A store with just the room of a job takes its next plan, whoever parks what in it: the plans are not in use together.
+static void test_a_plan_follows_another_in_the_same_room(void **state) {
+  (void)state;
+  bl_lease_table_t *table = make_table(8);
+  bl_error_t err;
+  holder_t one[2] = {{0}}, two[2] = {{0}}, third = {0}, other = {0};
+  assert_int_equal(bl_lease_table_set_quota(table, "job", NULL, 8 * GRANULE, &err), BL_OK);
+  uint32_t stage = 1;
+  assert_int_equal(bl_lease_table_set_quota(table, "job", &stage, 5 * GRANULE, &err), BL_OK);
+  assert_int_equal(holder_open_plan(&one[0], table, "job", 1, 0, 70, 1, 8 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_open_plan(&one[1], table, "job", 1, 1, 71, 2, 8 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&one[0], 1, 2 * GRANULE, 3), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&one[1], 1, 2 * GRANULE, 1), BL_LEASE_GRANTED);
+  assert_int_equal(holder_open(&other, table, "other", 0, 9, GRANULE), BL_LEASE_CAPACITY);
+  // Another split of the same room, while the first plan holds all of it.
+  assert_int_equal(holder_open_plan(&two[0], table, "job", 2, 0, 70, 3, 8 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_open_plan(&two[1], table, "job", 2, 1, 71, 4, 8 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&two[0], 2, 2 * GRANULE, 1), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&two[1], 2, 2 * GRANULE, 4), BL_LEASE_JOB_QUOTA); // of the name
+  assert_int_equal(holder_reserve(&two[1], 2, 2 * GRANULE, 3), BL_LEASE_STAGE_QUOTA);
+  assert_int_equal(holder_reserve(&two[1], 2, 2 * GRANULE, 2), BL_LEASE_GRANTED);
+  assert_int_equal(holder_open_plan(&third, table, "job", 3, 0, 70, 5, 9 * GRANULE), BL_LEASE_CAPACITY);
+  assert_int_equal(arena_granules(table), 8);
+  check(table);
+  // The plans have memory of their own: a lease of one is none of the other's.
+  bl_lease_token_t room = {.id = 0};
+  bl_lease_answer_t answer;
+  assert_int_equal(holder_rooms(&one[1], &room, 1), 1);
+  assert_int_equal(holder_store(&one[1], &room, 100, 5), BL_LEASE_GRANTED);
+  assert_int_equal(holder_load(&two[1], &room, &answer), BL_LEASE_NOT_YOURS);
+  assert_int_equal(holder_load(&one[1], &room, &answer), BL_LEASE_GRANTED);
+  // Until the last session of the first has gone, the second follows it.
+  bl_lease_opened_t opened;
+  assert_true(bl_lease_table_opened(table, two[0].session, &opened));
+  assert_true(bl_lease_table_arena_follows(table, opened.job));
+  for (int i = 0; i < 2; i++) {
+    (void)bl_lease_table_close(table, one[i].session, &one[i].key, 0, &answer);
+    assert_int_equal(answer.reason, BL_LEASE_GRANTED);
+    drain_actions(table);
+    assert_int_equal(bl_lease_table_arena_follows(table, opened.job), i == 0);
+  }
+  assert_int_equal(arena_granules(table), 8);
+  check(table);
+  // A new process of stage 0 ends what the one before had, whatever plan that was for.
+  assert_int_equal(holder_open_plan(&third, table, "job", 4, 0, 72, 6, 4 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&two[0], 9, GRANULE, 1), BL_LEASE_SESSION_OVER);
+  assert_int_equal(holder_reserve(&two[1], 9, GRANULE, 1), BL_LEASE_GRANTED); // not another stage's
+  (void)bl_lease_table_close(table, two[1].session, &two[1].key, 0, &answer);
+  drain_actions(table);
+  assert_int_equal(arena_granules(table), 4);
+  assert_int_equal(holder_open(&other, table, "other", 0, 9, 4 * GRANULE), BL_LEASE_GRANTED);
+  check(table);
+  bl_lease_table_destroy(table);
+}
+
 static void test_time(void **state) {
   (void)state;
   bl_lease_table_t *table = make_table(16);
@@ -265,9 +326,13 @@ static void test_history_tells_every_state(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_requests),      cmocka_unit_test(test_quotas_at_the_boundary),
-      cmocka_unit_test(test_plans_share_rooms), cmocka_unit_test(test_time),
-      cmocka_unit_test(test_drain_and_revoke),  cmocka_unit_test(test_history_tells_every_state),
+      cmocka_unit_test(test_bad_requests),
+      cmocka_unit_test(test_quotas_at_the_boundary),
+      cmocka_unit_test(test_plans_share_rooms),
+      cmocka_unit_test(test_a_plan_follows_another_in_the_same_room),
+      cmocka_unit_test(test_time),
+      cmocka_unit_test(test_drain_and_revoke),
+      cmocka_unit_test(test_history_tells_every_state),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

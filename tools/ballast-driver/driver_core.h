@@ -87,6 +87,7 @@ typedef struct bl__change {
   bl_policy_request_t request;
   bl_driver_policy_fn done;
   void *context;
+  uint64_t asked_ms;
 } bl__change_t;
 
 typedef struct bl__plans {

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHANGES_MAX 64 // that wait: bounds what a caller in a loop can pile up
+#define CHANGES_MAX 64   // that wait: bounds what a caller in a loop can pile up
+#define STORES_MS   4000 // for the stores of a plan to show that they are there
 
 // ---- proposals -------------------------------------------------------------------------------------------------------
 
@@ -231,8 +232,36 @@ static bool is_done(const bl_driver_t *driver, const bl_policy_request_t *reques
   return before != NULL || unchanged;
 }
 
-// Begins the change; false when it was answered at once.
-static bool begin_change(bl_driver_t *driver, bl__change_t *change) {
+// Says in `err` why the policy in force stays.
+static void refuse_change(const bl_driver_t *driver, const bl_policy_t *wanted, bl_error_t *err) {
+  const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.book);
+  char text[BL_POLICY_TEXT], before[BL_POLICY_TEXT];
+  if (err->status == BL_UNAVAILABLE || err->status == BL_DEADLINE) {
+    err->status = BL_PRECONDITION; // it is a store that cannot be reached, not this driver that is not there
+  }
+  (void)bl_error_prefix(err, "policy %s (version %" PRIu64 ") stays in force, %s was refused",
+                        bl_policy_format(&current->policy, before), current->version, bl_policy_format(wanted, text));
+  bl_log(BL_LOG_WARNING, "%s", err->text);
+}
+
+// Whether every store of the proposed plan has shown that it is there since the change was asked for, so that its
+// reservations do not hold the boundary up. BL_UNAVAILABLE: not yet; then `err` names one. Stores that this driver never
+// reached are left to the stages.
+static bl_status_t check_stores(const bl_driver_t *driver, const bl__change_t *change, bl_error_t *err) {
+  const bl_holdings_t *holdings = &driver->plans.next_balance.holdings;
+  for (size_t d = 0; d < holdings->devices && d < bl_stores_count(driver->stores); d++) {
+    bl_store_view_t store = bl_stores_get(driver->stores, d);
+    if (holdings->lent[d] > 0 && store.seen_ms != 0 && store.seen_ms < change->asked_ms) {
+      return bl_error_set(err, BL_UNAVAILABLE, "the store of device %zu (%.150s) has not answered for %.1f s", d,
+                          store.address, (double)(bl__driver_now_ms(driver) - store.seen_ms) * 1e-3);
+    }
+  }
+  return BL_OK;
+}
+
+typedef enum { CHANGE_BEGUN, CHANGE_ANSWERED, CHANGE_WAITS } change_state_t;
+
+static change_state_t begin_change(bl_driver_t *driver, bl__change_t *change) {
   bl__plans_t *plans = &driver->plans;
   bl_policy_record_t wanted;
   bl_policy_answer_t done;
@@ -240,40 +269,41 @@ static bool begin_change(bl_driver_t *driver, bl__change_t *change) {
   bl_status_t status = resolve(driver, &change->request, &wanted, &err);
   if (status == BL_OK && is_done(driver, &change->request, &wanted, &done)) {
     answer(change, &done, NULL);
-    return false;
+    return CHANGE_ANSWERED;
   }
   if (status == BL_OK) {
     status = make_plan(driver, &wanted.policy, &err);
   }
+  if (status == BL_OK && check_stores(driver, change, &err) != BL_OK) {
+    drop_proposal(plans);
+    if (bl__driver_now_ms(driver) - change->asked_ms < STORES_MS) {
+      return CHANGE_WAITS;
+    }
+    status = err.status;
+    refuse_change(driver, &wanted.policy, &err);
+  }
   if (status != BL_OK) {
     answer(change, NULL, &err);
-    return false;
+    return CHANGE_ANSWERED;
   }
   plans->change = change;
   plans->next_book = plans->book;
   bl_policy_book_add(&plans->next_book, &wanted);
   propose(driver, BL_RUN_TRAIN);
-  return true;
+  return CHANGE_BEGUN;
 }
 
 static void conclude(bl_driver_t *driver) {
   bl__plans_t *plans = &driver->plans;
   bl__change_t *change = plans->change;
   const bl_policy_record_t *wanted = bl_policy_book_current(&plans->next_book);
-  char text[BL_POLICY_TEXT], before[BL_POLICY_TEXT];
+  char text[BL_POLICY_TEXT];
   plans->change = NULL;
   plans->open = false;
   plans->changed_after = driver->step.highest_attempt;
   if (driver->step.proposal_refused) {
-    const bl_policy_record_t *current = bl_policy_book_current(&plans->book);
     bl_error_t err = plans->refusal;
-    if (err.status == BL_UNAVAILABLE || err.status == BL_DEADLINE) {
-      err.status = BL_PRECONDITION; // it is a store that the stage cannot reach, not this driver that is not there
-    }
-    (void)bl_error_prefix(&err, "policy %s (version %" PRIu64 ") stays in force, %s was refused",
-                          bl_policy_format(&current->policy, before), current->version,
-                          bl_policy_format(&wanted->policy, text));
-    bl_log(BL_LOG_WARNING, "%s", err.text);
+    refuse_change(driver, &wanted->policy, &err);
     drop_proposal(plans);
     answer(change, NULL, &err);
     return;
@@ -295,8 +325,17 @@ bool bl__plans_boundary(bl_driver_t *driver, bool held) {
     if (!held && plans->changed_after == driver->step.highest_attempt && driver->step.highest_attempt > 0) {
       return false; // a step runs under each
     }
-    if (begin_change(driver, take_change(plans))) {
+    bl__change_t *change = take_change(plans);
+    switch (begin_change(driver, change)) {
+    case CHANGE_BEGUN:
       return true;
+    case CHANGE_ANSWERED:
+      break;
+    case CHANGE_WAITS:
+      change->next = plans->changes;
+      plans->changes = change;
+      plans->waiting++;
+      return false; // a step runs meanwhile
     }
   }
   return false;
@@ -364,8 +403,11 @@ static bool answer_at_once(bl_driver_t *driver, bl__change_t *change) {
   return answered;
 }
 
-static void append_change(bl__plans_t *plans, bl__change_t *change) {
+static void append_change(bl_driver_t *driver, bl__change_t *change) {
+  bl__plans_t *plans = &driver->plans;
   bl__change_t **last = &plans->changes;
+  change->asked_ms = bl__driver_now_ms(driver);
+  bl_stores_look(driver->stores, change->asked_ms);
   while (*last != NULL) {
     last = &(*last)->next;
   }
@@ -378,7 +420,7 @@ bool bl__plans_wish(bl_driver_t *driver, const bl_policy_t *policy, bl_driver_po
   bl__change_t *change = plans->waiting == 0 && plans->change == NULL ? malloc(sizeof *change) : NULL;
   if (change != NULL) {
     *change = (bl__change_t){.request = {.policy = *policy}, .done = done, .context = driver};
-    append_change(plans, change);
+    append_change(driver, change);
   }
   return change != NULL;
 }
@@ -400,7 +442,7 @@ void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *reques
   if (answer_at_once(driver, change)) {
     return;
   }
-  append_change(plans, change);
+  append_change(driver, change);
   bl__driver_pump(driver);
 }
 

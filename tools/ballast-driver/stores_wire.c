@@ -10,7 +10,7 @@
 
 typedef struct store {
   bl_rpc_channel_t *channel;
-  uint64_t look_at_ms;
+  uint64_t look_at_ms, began_ms;
   bool looking, looked;
   bl_store_view_t view;
 } store_t;
@@ -62,6 +62,7 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
   store->view.reachable = err->status == BL_OK;
   if (err->status == BL_OK) {
     const Ballast__V1__StoreStatusResponse *status = (const Ballast__V1__StoreStatusResponse *)output;
+    store->view.seen_ms = store->began_ms;
     store->view.process = status->process;
     store->view.draining = status->draining;
   }
@@ -71,6 +72,7 @@ static void look(store_t *store, uint64_t now_ms) {
   Ballast__V1__StoreStatusRequest input = BALLAST__V1__STORE_STATUS_REQUEST__INIT;
   bl_error_t err;
   store->look_at_ms = now_ms + LOOK_MS;
+  store->began_ms = now_ms;
   store->looking = bl_rpc_channel_call(store->channel, &ballast__v1__store__descriptor, "Status", &input.base,
                                        ANSWER_MS, answered, store, NULL, &err) == BL_OK;
 }
@@ -81,6 +83,13 @@ void bl_stores_tick(bl_stores_t *stores, uint64_t now_ms) {
       look(&stores->stores[i], now_ms);
     }
   }
+}
+
+void bl_stores_look(bl_stores_t *stores, uint64_t now_ms) {
+  for (size_t i = 0; stores != NULL && i < stores->count; i++) {
+    stores->stores[i].look_at_ms = now_ms;
+  }
+  bl_stores_tick(stores, now_ms);
 }
 
 size_t bl_stores_count(const bl_stores_t *stores) {

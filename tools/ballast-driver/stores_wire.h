@@ -20,8 +20,9 @@ typedef struct bl_stores bl_stores_t;
 
 typedef struct bl_store_view {
   const char *address;
-  int64_t process; // pid; 0: it has not answered yet
-  bool reachable;  // it answered the last time
+  int64_t process;  // pid; 0: it has not answered yet
+  bool reachable;   // it answered the last time
+  uint64_t seen_ms; // begin of the last look that it answered; 0: none
   bool draining;
 } bl_store_view_t;
 
@@ -30,7 +31,8 @@ BL_MUST_USE bl_status_t bl_stores_create(bl_rpc_t *rpc, const char *const *addre
                                          bl_stores_t **stores, bl_error_t *err);
 void bl_stores_destroy(bl_stores_t *stores); // NULL is fine
 void bl_stores_tick(bl_stores_t *stores, uint64_t now_ms);
-size_t bl_stores_count(const bl_stores_t *stores); // 0 for NULL
+void bl_stores_look(bl_stores_t *stores, uint64_t now_ms); // at all of them, as soon as may be
+size_t bl_stores_count(const bl_stores_t *stores);         // 0 for NULL
 bl_store_view_t bl_stores_get(const bl_stores_t *stores, size_t device);
 // Whether every store has answered or failed to once: before, processes are not known.
 bool bl_stores_known(const bl_stores_t *stores);

@@ -85,13 +85,13 @@ static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
     }
     if (count > 0) {
       const json_t *wait = json_array_get(waits, i);
+      static const char *const keys[] = {"seconds", "peer", "micro_batch", "store", "lease", "chunk"};
       json_object_set(row, "waits_for", json_object_get(wait, "what"));
-      json_object_set(row, "seconds", json_object_get(wait, "seconds"));
-      json_object_set(row, "peer", json_object_get(wait, "peer"));
-      json_object_set(row, "micro_batch", json_object_get(wait, "micro_batch"));
-      if (json_object_get(wait, "store") != NULL) {
-        json_object_set(row, "store", json_object_get(wait, "store"));
-        json_object_set(row, "stage", json_object_get(stage, "stage"));
+      for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+        json_t *value = json_object_get(wait, keys[k]);
+        if (value != NULL) { // the last three are of waits for stores
+          json_object_set(row, keys[k], value);
+        }
       }
     }
     json_array_append_new(rows, row);

@@ -2,44 +2,7 @@
 // ballastctl doctor: who waits for what, while the job is stuck.
 #include "ask.h"
 #include "diagnosis.h"
-#include "store_ask.h"
 #include "verbs.h"
-
-#define LEASE_SECONDS 2 // for a store to say which lease it is: a help, not worth a long wait
-
-static bl_status_t list_question(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done, void *done_context,
-                                 void *context, bl_error_t *err) {
-  (void)context;
-  return bl_ctl_store_list(store, NULL, NULL, deadline_ms, done, done_context, err);
-}
-
-static bool is_number(const json_t *object, const char *key, const json_t *value) {
-  return json_integer_value(json_object_get(object, key)) == json_integer_value(value);
-}
-
-// Adds the lease that a wait for a store is about, if the store says. It may not: then the wait is told without.
-static void name_lease(json_t *row, const json_t *stores) {
-  const json_t *number = json_object_get(row, "store");
-  const char *address =
-      json_string_value(json_object_get(json_array_get(stores, (size_t)json_integer_value(number)), "address"));
-  json_t *answer = NULL, *lease;
-  size_t i;
-  bl_error_t err;
-  if (address == NULL || bl_ctl_store_ask(address, LEASE_SECONDS, list_question, NULL, &answer, &err) != BL_OK) {
-    return;
-  }
-  json_array_foreach(json_object_get(answer, "leases"), i, lease) {
-    if (json_object_get(lease, "micro_batch") != NULL && is_number(lease, "stage", json_object_get(row, "stage")) &&
-        is_number(lease, "micro_batch", json_object_get(row, "micro_batch"))) {
-      char name[48];
-      snprintf(name, sizeof name, "%lld/%lld", (long long)json_integer_value(number),
-               (long long)json_integer_value(json_object_get(lease, "id")));
-      json_object_set_new(row, "lease", json_string(name));
-      break;
-    }
-  }
-  json_decref(answer);
-}
 
 static int run(int argc, char *const *argv) {
   static const bl_ctl_column_t columns[] = {
@@ -51,6 +14,7 @@ static int run(int argc, char *const *argv) {
       {.key = "peer", .title = "PEER", .right = true},
       {.key = "micro_batch", .title = "MICRO-BATCH", .right = true},
       {.key = "lease", .title = "LEASE"},
+      {.key = "chunk", .title = "CHUNK", .right = true, .wide = true},
       {.key = "cause", .title = "CAUSE", .wide = true},
   };
   bl_error_t err;
@@ -65,13 +29,7 @@ static int run(int argc, char *const *argv) {
   if (status == BL_OK && answer != NULL) {
     char verdict[BL_CTL_VERDICT_BYTES];
     size_t silent;
-    json_t *rows = bl_ctl_diagnose(answer, verdict, &silent), *row;
-    size_t i;
-    json_array_foreach(rows, i, row) {
-      if (json_object_get(row, "store") != NULL) {
-        name_lease(row, json_object_get(answer, "stores"));
-      }
-    }
+    json_t *rows = bl_ctl_diagnose(answer, verdict, &silent);
     status = bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0], rows, stdout);
     json_decref(rows);
     if (status != BL_OK) {

@@ -6,6 +6,7 @@
 
 #include "ballast/v1/driver.pb-c.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -434,6 +435,10 @@ static json_t *waits_json(const Ballast__V1__StageStatusResponse *status) {
                             "micro_batch", wait->micro_batch);
     if (wait->peer < 0 && wait->at_store >= 0) {
       json_object_set_new(row, "store", json_integer(wait->at_store));
+      json_object_set_new(row, "chunk", json_integer(wait->chunk));
+      if (wait->lease != 0) { // as `leases get` takes it
+        json_object_set_new(row, "lease", json_sprintf("%d/%" PRIu64, wait->at_store, wait->lease));
+      }
     }
     json_array_append_new(waits, row);
   }

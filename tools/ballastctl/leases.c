@@ -18,6 +18,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "micro_batch", .title = "MICRO-BATCH", .right = true},
     {.key = "room_bytes", .title = "ROOM BYTES", .right = true},
     {.key = "age_seconds", .title = "SECONDS", .right = true},
+    {.key = "plan", .title = "PLAN", .right = true, .wide = true},
     {.key = "generation", .title = "GENERATION", .right = true, .wide = true},
     {.key = "session", .title = "SESSION", .wide = true},
     {.key = "block_bytes", .title = "BLOCK BYTES", .right = true, .wide = true},

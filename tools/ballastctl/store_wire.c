@@ -99,10 +99,10 @@ static json_t *hex(uint64_t value) {
 }
 
 static json_t *lease_json(const Ballast__V1__Lease *lease) {
-  json_t *object =
-      json_pack("{s:I, s:I, s:s, s:s, s:I, s:o, s:I}", "id", (json_int_t)lease->id, "generation",
-                (json_int_t)lease->generation, "state", lease->state, "job", lease->job, "stage",
-                (json_int_t)lease->stage, "session", hex(lease->session), "room_bytes", (json_int_t)lease->room_bytes);
+  json_t *object = json_pack("{s:I, s:I, s:s, s:s, s:I, s:I, s:o, s:I}", "id", (json_int_t)lease->id, "generation",
+                             (json_int_t)lease->generation, "state", lease->state, "job", lease->job, "plan",
+                             (json_int_t)lease->plan, "stage", (json_int_t)lease->stage, "session", hex(lease->session),
+                             "room_bytes", (json_int_t)lease->room_bytes);
   if (object != NULL && lease->block_bytes != 0) {
     json_object_set_new(object, "block_bytes", json_integer((json_int_t)lease->block_bytes));
     json_object_set_new(object, "checksum", hex(lease->checksum));
@@ -221,6 +221,18 @@ bl_status_t bl_ctl_store_drain(bl_ctl_store_t *store, bool undrain, uint64_t dea
                deadline_ms, err);
 }
 
+bl_status_t bl_ctl_store_quota(bl_ctl_store_t *store, const bl_ctl_quota_t *quota, uint64_t deadline_ms,
+                               bl_ctl_store_fn done, void *context, bl_error_t *err) {
+  Ballast__V1__SetQuotaRequest request = BALLAST__V1__SET_QUOTA_REQUEST__INIT;
+  request.job = (char *)quota->job;
+  request.of_stage = quota->stage >= 0;
+  request.stage = request.of_stage ? (uint32_t)quota->stage : 0;
+  request.unlimited = quota->unlimited;
+  request.bytes = quota->bytes;
+  return start(store, "SetQuota", &request.base, (call_t){.done = done, .context = context, .to_json = empty_json},
+               deadline_ms, err);
+}
+
 static json_t *counts_json(Ballast__V1__StoreCount *const *counts, size_t count) {
   json_t *object = json_object();
   for (size_t i = 0; i < count; i++) {
@@ -234,8 +246,9 @@ static json_t *sessions_json(const Ballast__V1__StoreStatusResponse *response) {
   for (size_t i = 0; i < response->n_sessions; i++) {
     const Ballast__V1__StoreSession *session = response->sessions[i];
     json_array_append_new(sessions,
-                          json_pack("{s:o, s:s, s:I, s:s, s:I, s:I, s:I, s:s}", "session", hex(session->session), "job",
-                                    session->job, "stage", (json_int_t)session->stage, "state", session->state, "rooms",
+                          json_pack("{s:o, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:s}", "session", hex(session->session),
+                                    "job", session->job, "plan", (json_int_t)session->plan, "stage",
+                                    (json_int_t)session->stage, "state", session->state, "rooms",
                                     (json_int_t)session->rooms, "held_bytes", (json_int_t)session->held_bytes,
                                     "in_flight_bytes", (json_int_t)session->in_flight_bytes, "path", session->path));
   }

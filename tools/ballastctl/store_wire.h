@@ -18,7 +18,7 @@ BL_MUST_USE bl_status_t bl_ctl_store_create(bl_rpc_t *rpc, const char *address, 
 void bl_ctl_store_destroy(bl_ctl_store_t *store); // NULL is fine
 
 // {"revision", "leases": [...]}: all of them, page by page, as of no single instant. `job` and `state` NULL: any. A
-// lease: {"id", "generation", "state", "job", "stage", "session", "room_bytes", "block_bytes", "checksum", "step",
+// lease: {"id", "generation", "state", "job", "plan", "stage", "session", "room_bytes", "block_bytes", "checksum", "step",
 // "chunk", "micro_batch", "offset_bytes", "age_seconds"}; those of the block are absent where there is none.
 BL_MUST_USE bl_status_t bl_ctl_store_list(bl_ctl_store_t *store, const char *job, const char *state,
                                           uint64_t deadline_ms, bl_ctl_store_fn done, void *context, bl_error_t *err);
@@ -30,6 +30,15 @@ BL_MUST_USE bl_status_t bl_ctl_store_revoke(bl_ctl_store_t *store, uint64_t id, 
                                             uint64_t deadline_ms, bl_ctl_store_fn done, void *context, bl_error_t *err);
 // {"drained"}.
 BL_MUST_USE bl_status_t bl_ctl_store_drain(bl_ctl_store_t *store, bool undrain, uint64_t deadline_ms,
+                                           bl_ctl_store_fn done, void *context, bl_error_t *err);
+typedef struct bl_ctl_quota {
+  const char *job;
+  int64_t stage; // -1: all of them together
+  bool unlimited;
+  uint64_t bytes;
+} bl_ctl_quota_t;
+// Limits what a job may reserve. Answers {}.
+BL_MUST_USE bl_status_t bl_ctl_store_quota(bl_ctl_store_t *store, const bl_ctl_quota_t *quota, uint64_t deadline_ms,
                                            bl_ctl_store_fn done, void *context, bl_error_t *err);
 // {"incarnation", "state", "revision", "capacity_bytes", ..., "leases": {state: n}, "refusals": {reason: n}, "counters":
 // {name: n}, "sessions": [...]}

@@ -15,6 +15,7 @@ int main(int argc, char **argv) {
       bl_ctl_leases_verb,
       bl_ctl_policy_verb,
       bl_ctl_drain_verb,
+      bl_ctl_quota_verb,
       bl_ctl_dashboard_verb,
       bl_ctl_health_verb,
       bl_ctl_doctor_verb,

@@ -18,6 +18,7 @@ extern const bl_ctl_verb_t bl_ctl_plan_verb;
 extern const bl_ctl_verb_t bl_ctl_plot_verb;
 extern const bl_ctl_verb_t bl_ctl_policy_verb;
 extern const bl_ctl_verb_t bl_ctl_preflight_verb;
+extern const bl_ctl_verb_t bl_ctl_quota_verb;
 extern const bl_ctl_verb_t bl_ctl_render_verb;
 extern const bl_ctl_verb_t bl_ctl_run_verb;
 extern const bl_ctl_verb_t bl_ctl_schedule_verb;

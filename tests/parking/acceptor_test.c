@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies one store as a stage uses it: blocks go there and come back in order, a queue that is given up, a store that
+// stands still, dies and is back, sessions that rest, a slow path that holds nobody up at the end.
+#include "client/fixture.h"
+#include "datapath/block.h"
+#include "parking/acceptor.h"
+
+#define BYTES   (UINT64_C(4) * GRANULE)
+#define BLOCKS  6u
+#define WAIT_NS (UINT64_C(120) * BL_NS_PER_S)
+
+typedef struct world {
+  const fixture_t *fixture;
+  pthread_mutex_t mutex;
+  pthread_cond_t over;
+  bl_acceptor_t *acceptor;
+  bl_transfer_t transfers[BLOCKS];
+} world_t;
+
+static uint8_t *slot_of(const world_t *world, uint32_t slot) {
+  return world->fixture->slots.base + slot * BYTES;
+}
+
+static void begin(world_t *world, const fixture_t *fixture, uint64_t bytes_per_second) {
+  *world = (world_t){.fixture = fixture};
+  bl_acceptor_options_t options = {.device = 3,
+                                   .job = "job",
+                                   .plan = 7,
+                                   .stage = 1,
+                                   .sources = &fixture->slots,
+                                   .source_count = 1,
+                                   .rooms = BLOCKS - 1,
+                                   .room_bytes = BYTES,
+                                   .arena_bytes = BLOCKS * BYTES,
+                                   .bytes_per_second = bytes_per_second,
+                                   .path = data_path};
+  snprintf(options.address, sizeof options.address, "%s", fixture->store.address);
+  bl_error_t err = {0};
+  assert_int_equal(pthread_mutex_init(&world->mutex, NULL), 0);
+  assert_int_equal(bl__condition_init(&world->over), BL_OK);
+  must(bl__acceptor_create(&options, &world->mutex, &world->over, &world->acceptor, &err), &err);
+}
+
+static void finish(world_t *world) {
+  bl__acceptor_destroy(world->acceptor);
+  pthread_cond_destroy(&world->over);
+  pthread_mutex_destroy(&world->mutex);
+}
+
+// [m]
+static void wait_for_state(world_t *world, bl_acceptor_state_t state) {
+  const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
+  while (world->acceptor->state != state || world->acceptor->reopen) {
+    if (!bl__condition_wait(&world->over, &world->mutex, deadline_ns)) {
+      fail_msg("the acceptor is in state %d, not %d: %s", (int)world->acceptor->state, (int)state,
+               world->acceptor->err.text);
+    }
+  }
+}
+
+static void become(world_t *world, bl_acceptor_state_t state) {
+  pthread_mutex_lock(&world->mutex);
+  wait_for_state(world, state);
+  pthread_mutex_unlock(&world->mutex);
+}
+
+// [m] Asks the store again until it is back: one that has just been started may not be there yet.
+static void reopen_until_ready(world_t *world) {
+  const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
+  do {
+    bl__acceptor_reopen(world->acceptor);
+    while (world->acceptor->reopen || world->acceptor->state == BL_ACCEPTOR_OPENING) {
+      assert_true(bl__condition_wait(&world->over, &world->mutex, deadline_ns));
+    }
+  } while (world->acceptor->state != BL_ACCEPTOR_READY);
+}
+
+// [m] Block `i` leaves its slot, or comes back to another one.
+static void queue(world_t *world, uint32_t i, bool load, uint32_t slot) {
+  bl_transfer_t *transfer = &world->transfers[i];
+  const uint64_t room = transfer->room;
+  if (!load) {
+    *transfer = (bl_transfer_t){.block = {.key = {.virtual_stage = 1, .micro_batch = i},
+                                          .bytes = BYTES,
+                                          .checksum = bl_block_checksum(slot_of(world, slot), BYTES)}};
+  } else {
+    *transfer = (bl_transfer_t){.block = transfer->block, .load = true, .room = room};
+  }
+  transfer->memory = slot_of(world, slot);
+  bl__acceptor_queue(world->acceptor, transfer);
+}
+
+// [m]
+static bl_parking_outcome_t outcome_of(world_t *world, uint32_t i) {
+  const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
+  while (world->transfers[i].state != BL_TRANSFER_OVER) {
+    assert_true(bl__condition_wait(&world->over, &world->mutex, deadline_ns));
+  }
+  return world->transfers[i].outcome;
+}
+
+static void fill_slots(const world_t *world, uint64_t seed) {
+  for (uint32_t i = 0; i < BLOCKS; i++) {
+    fill(slot_of(world, i), BYTES, seed + i);
+  }
+}
+
+static void expect_block(const world_t *world, uint32_t slot, uint64_t seed) {
+  static uint8_t expected[BYTES];
+  fill(expected, BYTES, seed);
+  assert_memory_equal(slot_of(world, slot), expected, BYTES);
+}
+
+// There and back, of as many as there are rooms.
+static void round_trip(world_t *world, uint64_t seed) {
+  fill_slots(world, seed);
+  pthread_mutex_lock(&world->mutex);
+  for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
+    queue(world, i, false, i);
+  }
+  for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
+    assert_int_equal(outcome_of(world, i), BL_PARKING_DONE);
+    assert_int_not_equal(world->transfers[i].room, 0);
+    assert_int_equal(world->transfers[i].session, world->acceptor->session);
+    for (uint32_t k = 0; k < i; k++) {
+      assert_int_not_equal(world->transfers[i].room, world->transfers[k].room);
+    }
+  }
+  assert_int_equal(world->acceptor->held, BLOCKS - 1);
+  assert_int_equal(world->acceptor->held_peak, BLOCKS - 1);
+  for (uint32_t i = 0; i + 1 < BLOCKS; i++) { // each into the slot of another
+    queue(world, i, true, (i + 1) % (BLOCKS - 1));
+    assert_int_equal(outcome_of(world, i), BL_PARKING_DONE);
+    assert_int_equal(world->acceptor->held, BLOCKS - 2 - i);
+  }
+  pthread_mutex_unlock(&world->mutex);
+  for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
+    expect_block(world, (i + 1) % (BLOCKS - 1), seed + i);
+  }
+}
+
+static void test_blocks_go_and_come_back(void **state) {
+  world_t world;
+  begin(&world, *state, 0);
+  become(&world, BL_ACCEPTOR_READY);
+  for (uint64_t i = 0; i < 5; i++) {
+    round_trip(&world, 100 * i);
+  }
+  assert_int_equal(world.acceptor->moved_bytes, 5 * 2 * (BLOCKS - 1) * BYTES);
+  finish(&world);
+}
+
+static void test_more_blocks_than_rooms_end_the_session(void **state) {
+  world_t world;
+  begin(&world, *state, 0);
+  become(&world, BL_ACCEPTOR_READY);
+  fill_slots(&world, 1);
+  pthread_mutex_lock(&world.mutex);
+  for (uint32_t i = 0; i < BLOCKS; i++) {
+    queue(&world, i, false, i);
+  }
+  for (uint32_t i = 0; i < BLOCKS; i++) {
+    assert_int_equal(outcome_of(&world, i), i + 1 < BLOCKS ? BL_PARKING_DONE : BL_PARKING_LOST);
+  }
+  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
+  assert_int_equal(world.acceptor->err.status, BL_INTERNAL);
+  pthread_mutex_unlock(&world.mutex);
+  finish(&world);
+}
+
+static void test_a_queue_is_given_up(void **state) {
+  const fixture_t *fixture = *state;
+  world_t world;
+  begin(&world, fixture, 0);
+  become(&world, BL_ACCEPTOR_READY);
+  fill_slots(&world, 1);
+  kill(fixture->store.pid, SIGSTOP); // what is under way stays under way
+  pthread_mutex_lock(&world.mutex);
+  for (uint32_t i = 0; i < 3; i++) {
+    queue(&world, i, false, i);
+  }
+  while (world.acceptor->moving == NULL) {
+    pthread_mutex_unlock(&world.mutex);
+    usleep(1000);
+    pthread_mutex_lock(&world.mutex);
+  }
+  bl__acceptor_flush(world.acceptor);
+  for (uint32_t i = 1; i < 3; i++) {
+    assert_int_equal(world.transfers[i].state, BL_TRANSFER_OVER);
+    assert_int_equal(world.transfers[i].outcome, BL_PARKING_LOST);
+    assert_int_equal(world.transfers[i].room, 0);
+  }
+  kill(fixture->store.pid, SIGCONT);
+  (void)outcome_of(&world, 0); // goes on, unless this took BL_ACCEPTOR_CALL_MS
+  pthread_mutex_unlock(&world.mutex);
+  finish(&world);
+}
+
+static void test_a_store_stands_still(void **state) {
+  const fixture_t *fixture = *state;
+  world_t world;
+  begin(&world, fixture, 0);
+  become(&world, BL_ACCEPTOR_READY);
+  round_trip(&world, 1);
+  kill(fixture->store.pid, SIGSTOP);
+  pthread_mutex_lock(&world.mutex);
+  queue(&world, 0, false, 0);
+  queue(&world, 1, false, 1);
+  assert_int_equal(outcome_of(&world, 0), BL_PARKING_LOST); // after BL_ACCEPTOR_CALL_MS
+  assert_int_equal(outcome_of(&world, 1), BL_PARKING_LOST);
+  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
+  const uint64_t before = world.acceptor->session;
+  kill(fixture->store.pid, SIGCONT);
+  reopen_until_ready(&world);
+  assert_int_equal(world.acceptor->session, before + 1);
+  assert_int_equal(world.acceptor->held, 0);
+  pthread_mutex_unlock(&world.mutex);
+  round_trip(&world, 50);
+  finish(&world);
+}
+
+static void test_a_store_dies_and_is_back(void **state) {
+  fixture_t *fixture = *state;
+  world_t world;
+  begin(&world, fixture, 0);
+  become(&world, BL_ACCEPTOR_READY);
+  for (uint64_t i = 0; i < 3; i++) {
+    fill_slots(&world, i);
+    pthread_mutex_lock(&world.mutex);
+    queue(&world, 0, false, 0);
+    assert_int_equal(outcome_of(&world, 0), BL_PARKING_DONE);
+    store_kill(&fixture->store, SIGKILL);
+    queue(&world, 0, true, 1);
+    assert_int_equal(outcome_of(&world, 0), BL_PARKING_LOST);
+    assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
+    store_start(&fixture->store, "64 MiB", store_ttl, store_grace);
+    reopen_until_ready(&world);
+    pthread_mutex_unlock(&world.mutex);
+    round_trip(&world, 10 * i);
+  }
+  finish(&world);
+}
+
+static void test_a_death_while_nothing_moves_is_noticed(void **state) {
+  fixture_t *fixture = *state;
+  world_t world;
+  begin(&world, fixture, 0);
+  become(&world, BL_ACCEPTOR_READY);
+  store_kill(&fixture->store, SIGKILL);
+  const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
+  pthread_mutex_lock(&world.mutex);
+  while (world.acceptor->state == BL_ACCEPTOR_READY) {
+    assert_true(bl_clock_now_ns() < deadline_ns);
+    bl__acceptor_check(world.acceptor);
+    pthread_mutex_unlock(&world.mutex);
+    usleep(1000);
+    pthread_mutex_lock(&world.mutex);
+  }
+  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
+  pthread_mutex_unlock(&world.mutex);
+  finish(&world);
+}
+
+static void test_sessions_rest(void **state) {
+  world_t world, other;
+  begin(&world, *state, 0);
+  become(&world, BL_ACCEPTOR_READY);
+  round_trip(&world, 1);
+  pthread_mutex_lock(&world.mutex);
+  bl__acceptor_rest(world.acceptor);
+  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_RESTING);
+  pthread_mutex_unlock(&world.mutex);
+  // Its rooms are free: in the end another job has all of the store.
+  const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
+  bl_client_options_t options = options_of(*state, 0);
+  options.job = "another";
+  options.arena_bytes = UINT64_C(64) << 20;
+  bl_client_t *client = NULL;
+  bl_error_t err = {0};
+  while (bl_client_open(&options, &client, &err) != BL_OK) {
+    assert_int_equal(err.status, BL_EXHAUSTED);
+    assert_true(bl_clock_now_ns() < deadline_ns);
+    usleep(1000);
+  }
+  bl_client_close(client);
+  pthread_mutex_lock(&world.mutex);
+  reopen_until_ready(&world);
+  pthread_mutex_unlock(&world.mutex);
+  round_trip(&world, 2);
+  finish(&world);
+  begin(&other, *state, 0); // and a newer one of the same stage and plan
+  become(&other, BL_ACCEPTOR_READY);
+  round_trip(&other, 3);
+  finish(&other);
+}
+
+static void test_a_slow_path_ends_at_once(void **state) {
+  world_t world;
+  begin(&world, *state, 1); // a byte per second
+  become(&world, BL_ACCEPTOR_READY);
+  fill_slots(&world, 1);
+  pthread_mutex_lock(&world.mutex);
+  queue(&world, 0, false, 0);
+  while (world.acceptor->moving == NULL) {
+    pthread_mutex_unlock(&world.mutex);
+    usleep(1000);
+    pthread_mutex_lock(&world.mutex);
+  }
+  pthread_mutex_unlock(&world.mutex);
+  finish(&world); // not in three days
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(test_blocks_go_and_come_back),
+      TEST(test_more_blocks_than_rooms_end_the_session),
+      TEST(test_a_queue_is_given_up),
+      TEST(test_a_store_stands_still),
+      TEST(test_a_store_dies_and_is_back),
+      TEST(test_a_death_while_nothing_moves_is_noticed),
+      TEST(test_sessions_rest),
+      TEST(test_a_slow_path_ends_at_once),
+  };
+  store_ttl = store_grace = "60"; // stores are stopped here for a while
+  int failed = cmocka_run_group_tests_name("shm", tests, NULL, NULL);
+  data_path = BL_CLIENT_PATH_TCP;
+  return failed + cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+}
