@@ -77,6 +77,9 @@ void bl__line_arm(bl_line_t *line) {
 
 static void empty_backlog(bl_line_t *line) {
   unsigned put = 0;
+  if (line->backlog_count == 0) {
+    return; // there may be none yet
+  }
   while (put < line->backlog_count) {
     const bl__queued_t *queued = &line->backlog[put];
     if (!bl_outlet_put(&line->outlet, &queued->frame, queued->text[0] != '\0' ? queued->text : NULL, -1)) {

@@ -92,6 +92,10 @@ static bl_status_t receive_welcome(bl_client_t *client, const char *address, uin
       if (client->inlet.failure.status == BL_UNAUTHENTICATED) {
         return bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", address, client->inlet.failure.text);
       }
+      if (client->inlet.failure.status != BL_OK) {
+        (void)bl_stream_explain_end(&client->stream, err);
+        return bl_error_prefix(err, "%s", address);
+      }
       return bl_error_set(err, BL_INTERNAL, "%s: this is no store of our version: %s", address,
                           client->inlet.reason != NULL ? client->inlet.reason : "out of turn");
     }

@@ -165,7 +165,7 @@ static void the_data_path_judges_too(void **state) {
   (void)state;
   const bl_client_path_t tcp = BL_CLIENT_PATH_TCP;
   refused(&half, authority_tls(&ours, "driver"), "red", tcp, BL_UNAUTHENTICATED,
-          "this program's certificate, which is for the role driver");
+          "the peer refuses this program's certificate");
   refused(&half, authority_tls(&others, "stage"), "red", tcp, BL_UNAUTHENTICATED, "another authority");
   refused(&half, authority_tls_trusting(&others, "stage", &ours), "red", tcp, BL_UNAUTHENTICATED,
           "the peer trusts '/CN=Ballast authority");
