@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stage_core.h"
 
+#include "pod.h"
+
 #include "sys/log.h"
 #include "sys/thread.h"
 
@@ -76,9 +78,12 @@ static void configure_done(bl_task_t *task) {
   if (err->status != BL_OK) {
     bl_log(BL_LOG_ERROR, "cannot be configured as stage %u: %s", stage->rank, err->text);
   } else {
-    bl_log_context("stage=%u", stage->rank);
+    const char *run = stage->engine->job.name != NULL ? stage->engine->job.name : "";
+    char word[BL_LOG_WORD];
+    bl_log_context("stage=%u%s%s", stage->rank, run[0] != '\0' ? " run=" : "", bl_log_word(run, word));
     bl_log(BL_LOG_INFO, "configured: %u slots of %lu bytes, %u edge buffers, %s", stage->engine->slots.count,
            stage->engine->slot_bytes, stage->engine->edge_count, stage->engine->ops->describe(stage->engine->compute));
+    bl_pod_compare(stage->options.pod, stage->rank, stage->engine->training.stage_count);
   }
   if (stage->options.observer.configured != NULL) {
     stage->options.observer.configured(stage->options.observer.context, err);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stage-service: one pipeline stage as a gRPC service (ballast.v1.Stage), with its health on a port of its own.
 #include "meter.h"
+#include "pod.h"
 #include "service/daemon.h"
 #include "service_wire.h"
 #include "sys/host.h"
@@ -8,13 +9,14 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 typedef struct arguments {
   bl_daemon_arguments_t common;
   char *data_listen, *data_advertise, *core_tokens;
-  int64_t core;
+  int64_t core, pod_index;
   double rest_seconds;
 } arguments_t;
 
@@ -31,7 +33,9 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_TEXT,
      .offset = ROW(data_advertise),
      .argument = "HOST",
-     .help = "Host that other stages should use where --data-listen is a wildcard such as 0.0.0.0."},
+     .help =
+         "Host that other stages should use where --data-listen is a wildcard such as 0.0.0.0. Default there: POD_IP "
+         "of the environment, or else the name of this machine."},
     {.name = "rest",
      .type = BL_OPTION_REAL,
      .offset = ROW(rest_seconds),
@@ -53,6 +57,14 @@ static const bl_option_t rows[] = {
      .help =
          "File through which the stages of one machine take turns where they are more than its cores; made where it is "
          "not there."},
+    {.name = "pod-index",
+     .type = BL_OPTION_INT,
+     .offset = ROW(pod_index),
+     .preset = "-1",
+     .minimum = -1,
+     .maximum = 65535,
+     .help = "Number of this pod in its set: pod i should be stage i/2 if i is even, p-1-(i-1)/2 if it is odd, and the "
+             "log says so. -1: POD_INDEX of the environment, or the number at the end of its POD_NAME."},
 };
 
 static const bl_flags_t flags = {
@@ -68,7 +80,7 @@ typedef struct program {
   bl_daemon_t *daemon;
   bl_service_t *service;
   bl_policy_forward_t *forward;
-  char data_path[PATH_MAX], data_host[256];
+  char data_path[PATH_MAX], data_host[256], data_name[256];
 } program_t;
 
 // Where the data path listens: a socket beside the control socket, or in the run-time folder; and a host.
@@ -96,9 +108,27 @@ static bl_status_t choose_data_path(program_t *self, bl_error_t *err) {
   return BL_OK;
 }
 
+// What others call this machine when the data path listens everywhere; NULL: what it listens on.
+static const char *advertised(program_t *self) {
+  const char *given = self->arguments.data_advertise, *host = self->data_host, *pod = getenv("POD_IP");
+  const bool everywhere = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+  if (given != NULL || !everywhere) {
+    return given;
+  }
+  if (pod != NULL && pod[0] != '\0') {
+    return pod;
+  }
+  return gethostname(self->data_name, sizeof self->data_name - 1) == 0 ? self->data_name : NULL;
+}
+
 static void stop(void *context, int exit_code) {
   const program_t *self = context;
   bl_daemon_stop(self->daemon, exit_code);
+}
+
+static void ready(void *context, bool is_ready) {
+  const program_t *self = context;
+  bl_daemon_set_ready(self->daemon, is_ready);
 }
 
 static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
@@ -108,9 +138,12 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  bl_stage_options_t options = {.unix_path = self->data_path,
+  const int64_t pod = bl_pod_index(self->arguments.pod_index);
+  bl_pod_announce(pod);
+  bl_stage_options_t options = {.pod = pod,
+                                .unix_path = self->data_path,
                                 .tcp_host = self->data_host,
-                                .tcp_advertise = self->arguments.data_advertise,
+                                .tcp_advertise = advertised(self),
                                 .tls = bl_daemon_tls(daemon),
                                 .plaintext_ok = self->arguments.common.tls.plaintext,
                                 .rest_ms = (uint64_t)(self->arguments.rest_seconds * 1000),
@@ -119,6 +152,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   status = bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);
   if (status == BL_OK) {
     bl_service_set_board(self->service, bl_daemon_board(daemon));
+    bl_service_on_ready(self->service, ready, self);
     status = bl_policy_forward_create(bl_daemon_rpc(daemon), 0, &self->forward, err);
   }
   if (status == BL_OK) {

@@ -28,6 +28,7 @@ enum {
   DROPPED,
   RECOMPUTED,
   PATHS,
+  STORE_PATHS,
   ROWS
 };
 
@@ -125,6 +126,12 @@ const bl_board_row_t bl_meter_rows[] = {
                .value_of = path_name,
                .series = 2,
                .help = "Peer stages by the data path chosen for them."},
+    [STORE_PATHS] = {.name = "ballast_data_path_stores",
+                     .kind = BL_BOARD_GAUGE,
+                     .label = "path",
+                     .value_of = path_name,
+                     .series = 2,
+                     .help = "Stores that blocks are parked at, by the data path chosen for them."},
 };
 const size_t bl_meter_row_count = ROWS;
 
@@ -193,4 +200,8 @@ void bl_meter_collect(bl_board_t *board, const bl_stage_t *stage) {
     bl_board_set(board, MEMORY_PLANNED, tag, (double)usage.planned_bytes);
   }
   collect_paths(board, engine != NULL && bl_stage_is_connected(stage) ? engine->hub : NULL);
+  uint32_t shm, tcp;
+  bl_stage_store_paths(stage, &shm, &tcp);
+  bl_board_set(board, STORE_PATHS, 0, shm);
+  bl_board_set(board, STORE_PATHS, 1, tcp);
 }

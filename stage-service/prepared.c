@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 static bl_client_path_t path_of(const bl_job_t *job) {
-  switch (job->balance.data_path) {
+  switch (bl_job_block_path(job)) {
   case BL_JOB_DATA_PATH_SHM:
     return BL_CLIENT_PATH_SHM;
   case BL_JOB_DATA_PATH_TCP:
@@ -43,6 +43,13 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
   }
   bl_status_t status = bl_store_parking_create(&options, &prepared->parking, err);
   free(evict_bytes);
+  const bool lacks_path = engine->job.balance.require != BL_JOB_DATA_PATH_AUTO &&
+                          (status == BL_NOT_FOUND || status == BL_UNAVAILABLE || status == BL_IO);
+  if (lacks_path) {
+    err->status = status = BL_UNAVAILABLE; // somebody has to mend it; then it can go on
+    (void)bl_error_prefix(err, "balance.require is %s, and it does not work yet",
+                          bl_job_data_path_name(engine->job.balance.require));
+  }
   return status;
 }
 

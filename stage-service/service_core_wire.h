@@ -16,6 +16,7 @@
 
 #include "followed.h"
 #include "plan_notes_wire.h"
+#include "probe_wire.h"
 #include "state_wire.h"
 #include "waiters.h"
 
@@ -31,6 +32,10 @@ struct bl_service {
   bl_policy_forward_t *forward; // NULL: none
   bl_waiters_t configuring, connecting, preparing, running, committing, aborting, copying, writing;
   bl_followed_t followed;
+  bl_prober_t *prober;
+  bl_service_ready_fn ready; // NULL: nobody asks
+  void *ready_context;
+  bool waits_for_path;
 };
 
 // service_wire.c

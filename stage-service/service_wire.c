@@ -15,6 +15,11 @@ void bl__service_hear(bl_service_t *self, const Ballast__V1__DriverIdentity *dri
   }
 }
 
+static void handle_probe(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  const bl_service_t *self = context;
+  bl_prober_handle(self->prober, call, input);
+}
+
 static void handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
   const Ballast__V1__StageStopRequest *request = (const Ballast__V1__StageStopRequest *)input;
@@ -29,19 +34,13 @@ static void handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void
 }
 
 static const bl_rpc_method_t methods[] = {
-    {"Takeover", bl__handle_takeover},
-    {"Configure", bl__handle_configure},
-    {"Connect", bl__handle_connect},
-    {"PreparePlan", bl__handle_prepare_plan},
-    {"Run", bl__handle_run},
-    {"Commit", bl__handle_commit},
-    {"Abort", bl__handle_abort},
-    {"Status", bl__handle_status},
-    {"Trace", bl__handle_trace},
-    {"Release", bl__handle_release},
-    {"Stop", handle_stop},
-    {"Snapshot", bl__handle_snapshot},
-    {"WriteSnapshot", bl__handle_write_snapshot},
+    {"Takeover", bl__handle_takeover}, {"Configure", bl__handle_configure},
+    {"Connect", bl__handle_connect},   {"PreparePlan", bl__handle_prepare_plan},
+    {"Run", bl__handle_run},           {"Commit", bl__handle_commit},
+    {"Abort", bl__handle_abort},       {"Status", bl__handle_status},
+    {"Trace", bl__handle_trace},       {"Probe", handle_probe},
+    {"Release", bl__handle_release},   {"Stop", handle_stop},
+    {"Snapshot", bl__handle_snapshot}, {"WriteSnapshot", bl__handle_write_snapshot},
 };
 
 bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_service_stop_fn stop,
@@ -62,7 +61,11 @@ bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options
                                             .copied = bl__service_copied,
                                             .written = bl__service_written};
   bl_status_t status = bl_stage_create(loop, &observed, &made->stage, err);
+  if (status == BL_OK) {
+    status = bl_prober_create(loop, options, &made->prober, err);
+  }
   if (status != BL_OK) {
+    bl_stage_destroy(made->stage);
     free(made);
     return status;
   }
@@ -77,6 +80,11 @@ bl_status_t bl_service_serve(bl_service_t *service, bl_rpc_server_t *server, bl_
 
 void bl_service_set_forward(bl_service_t *service, bl_policy_forward_t *forward) {
   service->forward = forward;
+}
+
+void bl_service_on_ready(bl_service_t *service, bl_service_ready_fn ready, void *context) {
+  service->ready = ready;
+  service->ready_context = context;
 }
 
 void bl_service_set_board(bl_service_t *self, bl_board_t *board) {
@@ -101,6 +109,7 @@ void bl_service_destroy(bl_service_t *service) {
   if (service == NULL) {
     return;
   }
+  bl_prober_destroy(service->prober);
   bl_stage_destroy(service->stage);
   bl_plan_notes_cleanup(&service->notes);
   free(service);

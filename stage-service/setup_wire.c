@@ -2,6 +2,7 @@
 #include "service_core_wire.h"
 
 #include "sys/clock.h"
+#include "sys/log.h"
 
 #include <string.h>
 
@@ -86,18 +87,6 @@ void bl__handle_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
   }
 }
 
-void bl__handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
-  bl_service_t *self = context;
-  const Ballast__V1__ReleaseRequest *request = (const Ballast__V1__ReleaseRequest *)input;
-  bl_error_t err = {0};
-  if (bl_stage_release(self->stage, bl__service_identity(request->driver), &err) == BL_STAGE_REFUSE) {
-    bl_rpc_call_fail(call, &err);
-    return;
-  }
-  Ballast__V1__ReleaseResponse output = BALLAST__V1__RELEASE_RESPONSE__INIT;
-  bl_rpc_call_reply(call, &output.base);
-}
-
 // ---- data paths
 
 void bl__service_connected(void *context, const bl_error_t *err) {
@@ -123,16 +112,10 @@ static bl_status_t read_peers(const Ballast__V1__ConnectRequest *request, bl_hub
     return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm or tcp", request->data_path);
   }
   for (size_t i = 0; i < request->n_peers; i++) {
-    const Ballast__V1__Peer *peer = request->peers[i];
-    if (peer->token.len != BL_HUB_TOKEN_BYTES) {
-      return bl_error_set(err, BL_INVALID, "token of stage %d has %zu bytes, not %d", peer->stage, peer->token.len,
-                          BL_HUB_TOKEN_BYTES);
+    bl_status_t status = bl_peer_from_wire(request->peers[i], &peers[i], err);
+    if (status != BL_OK) {
+      return status;
     }
-    peers[i] = (bl_hub_peer_t){.stage = peer->stage,
-                               .unix_address = peer->unix_address,
-                               .tcp_address = peer->tcp_address,
-                               .machine = peer->machine};
-    memcpy(peers[i].token, peer->token.data, BL_HUB_TOKEN_BYTES);
   }
   return BL_OK;
 }
@@ -176,11 +159,28 @@ static void reply_prepared(bl_service_t *self, bl_rpc_call_t *call, uint64_t ver
   }
 }
 
+// A data path that the job requires and that is not there keeps the stage from being ready.
+static void tell_ready(bl_service_t *self, const bl_error_t *err) {
+  const bl_engine_t *engine = bl_stage_engine(self->stage);
+  const bool waits =
+      engine != NULL && engine->job.balance.require != BL_JOB_DATA_PATH_AUTO && err->status == BL_UNAVAILABLE;
+  if (waits != self->waits_for_path) {
+    self->waits_for_path = waits;
+    bl_log(waits ? BL_LOG_WARNING : BL_LOG_INFO, "%s",
+           waits ? "not ready: a data path that the job requires is not there"
+                 : "ready: no required data path is missing");
+    if (self->ready != NULL) {
+      self->ready(self->ready_context, !waits);
+    }
+  }
+}
+
 void bl__service_prepared(void *context, const bl_error_t *err) {
   bl_service_t *self = context;
   if (err->status == BL_OK) {
     bl_plan_notes_keep(&self->notes, bl_stage_step(self->stage));
   }
+  tell_ready(self, err);
   reply_prepared(self, NULL, self->preparing_version, err);
 }
 
@@ -217,4 +217,19 @@ void bl__handle_prepare_plan(bl_rpc_call_t *call, const ProtobufCMessage *input,
     bl_waiters_add(&self->preparing, call);
     break;
   }
+}
+
+// ---- the end of a job
+
+void bl__handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_service_t *self = context;
+  const Ballast__V1__ReleaseRequest *request = (const Ballast__V1__ReleaseRequest *)input;
+  bl_error_t err = {0};
+  if (bl_stage_release(self->stage, bl__service_identity(request->driver), &err) == BL_STAGE_REFUSE) {
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  tell_ready(self, &err); // it is gone, and what it required
+  Ballast__V1__ReleaseResponse output = BALLAST__V1__RELEASE_RESPONSE__INIT;
+  bl_rpc_call_reply(call, &output.base);
 }

@@ -213,3 +213,10 @@ bool bl_stage_store_wait(const bl_stage_t *stage, bl_store_parking_wait_t *wait)
   bl_store_parking_t *parking = stage->running_plan != NULL ? stage->running_plan->parking : NULL;
   return parking != NULL && bl_store_parking_look(parking, wait);
 }
+
+void bl_stage_store_paths(const bl_stage_t *stage, uint32_t *shm, uint32_t *tcp) {
+  *shm = *tcp = 0;
+  if (stage->running_plan != NULL && stage->running_plan->parking != NULL) {
+    bl_store_parking_paths(stage->running_plan->parking, shm, tcp);
+  }
+}

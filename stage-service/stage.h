@@ -36,6 +36,7 @@ typedef struct bl_stage_observer {
 } bl_stage_observer_t;
 
 typedef struct bl_stage_options {
+  int64_t pod;               // of this process in its set, BL_POD_NONE: none (pod.h)
   const char *unix_path;     // of the data path; NULL: none
   const char *tcp_host;      // of the data path; NULL: none
   const char *tcp_advertise; // NULL: tcp_host
@@ -109,5 +110,7 @@ const bl_run_progress_t *bl_stage_progress(const bl_stage_t *stage);
 bool bl_stage_store_wait(const bl_stage_t *stage, bl_store_parking_wait_t *wait);
 // The plan that the present or last run follows, or NULL.
 const bl_executor_plan_t *bl_stage_running_plan(const bl_stage_t *stage);
+// Stores that the plan parks at and that take blocks now, by the path to them; 0 and 0 where nothing is parked.
+void bl_stage_store_paths(const bl_stage_t *stage, uint32_t *shm, uint32_t *tcp);
 
 #endif

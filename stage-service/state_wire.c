@@ -2,6 +2,7 @@
 #include "state_wire.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 void bl_vote_to_wire(const bl_vote_t *vote, bl_vote_wire_t *wire) {
@@ -91,6 +92,19 @@ void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire) {
     message->reason = wire->paths[i].reason;
     wire->pointers[i] = message;
   }
+}
+
+bl_status_t bl_peer_from_wire(const Ballast__V1__Peer *message, bl_hub_peer_t *peer, bl_error_t *err) {
+  if (message->token.len != BL_HUB_TOKEN_BYTES) {
+    return bl_error_set(err, BL_INVALID, "token of stage %d has %zu bytes, not %d", message->stage, message->token.len,
+                        BL_HUB_TOKEN_BYTES);
+  }
+  *peer = (bl_hub_peer_t){.stage = message->stage,
+                          .unix_address = message->unix_address,
+                          .tcp_address = message->tcp_address,
+                          .machine = message->machine};
+  memcpy(peer->token, message->token.data, BL_HUB_TOKEN_BYTES);
+  return BL_OK;
 }
 
 bool bl_saved_to_wire(const bl_saver_t *saver, bl_saved_wire_t *wire) {

@@ -36,6 +36,8 @@ typedef struct bl_paths_wire {
   size_t count;
 } bl_paths_wire_t;
 void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire);
+// What another stage said of itself; its strings are the message's. BL_INVALID.
+BL_MUST_USE bl_status_t bl_peer_from_wire(const Ballast__V1__Peer *message, bl_hub_peer_t *peer, bl_error_t *err);
 
 // What was written of a checkpoint. Owns its arrays.
 typedef struct bl_saved_wire {

@@ -75,6 +75,7 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
   output.running_step = step->run.step;
   output.running_attempt = step->run.attempt;
   output.now_ns = bl_clock_now_ns();
+  output.wall_ns = bl_clock_wall_ns();
   char cell[BL_OP_TEXT];
   bl_memory_wire_t memory;
   bl_paths_wire_t paths;

@@ -3,39 +3,61 @@
 # The four programs of a pair (s, p - 1 - s) in one container: stage and store of s at ports 7700 and
 # 7800, those of its partner at 7710 and 7810, health and metrics beside them. Ends when one of them does, with its exit
 # code, after having asked the others to; SIGTERM goes to all. Arguments go to every program.
+#
+# POD_INDEX, or the number at the end of POD_NAME, says which pair this is: its stages then know which ones they should be.
 set -u
 export POD_IP="${POD_IP:-127.0.0.1}"
+name="${POD_NAME:-}"
+pair="${POD_INDEX:-${name##*-}}"
+unset POD_INDEX POD_NAME # they number pods, stages are two in each
+case $pair in '' | *[!0-9]*) pair= ;; esac
 pids=
+asked=
+
 start() { # program, arguments...
   "$@" &
   pids="$pids $!"
   echo "ballast-pair: $* (pid $!)" >&2
 }
-# shellcheck disable=SC2086
-ask_all() { kill -TERM $pids 2>/dev/null; }
+
+# Once: a second SIGTERM would keep a store from waiting for those who still have blocks in it.
+ask_all() {
+  [ -n "$asked" ] && return
+  asked=yes
+  # shellcheck disable=SC2086
+  kill -TERM $pids 2>/dev/null
+}
 trap ask_all TERM INT
 
 for device in 0 1; do
+  index=-1
+  [ -n "$pair" ] && index=$((2 * pair + device))
   start stage-service --listen="0.0.0.0:77${device}0" --health-listen="0.0.0.0:77${device}1" \
-    --metrics-listen="0.0.0.0:96${device}0" --data-listen=0.0.0.0 --data-advertise="$POD_IP" "$@"
+    --metrics-listen="0.0.0.0:96${device}0" --data-listen=0.0.0.0 --data-advertise="$POD_IP" \
+    --pod-index="$index" "$@"
   start activation-store --listen="0.0.0.0:78${device}0" --health-listen="0.0.0.0:78${device}1" \
     --metrics-listen="0.0.0.0:96${device}5" --data-tcp="0.0.0.0:78${device}2" \
     --capacity="${STORE_CAPACITY:-1 GiB}" "$@"
 done
 
 # The first that ends decides; the others get to end by themselves.
-code=0
-while :; do
+code=
+while [ -z "$code" ]; do
   for pid in $pids; do
-    if ! kill -0 "$pid" 2>/dev/null; then
+    if [ -z "$code" ] && ! kill -0 "$pid" 2>/dev/null; then
       wait "$pid"
       code=$?
-      break 2
     fi
   done
-  sleep 1 &
-  wait $!
+  if [ -z "$code" ]; then
+    sleep 1 &
+    wait $!
+  fi
 done
 ask_all
-wait
+for pid in $pids; do
+  while kill -0 "$pid" 2>/dev/null; do
+    wait "$pid"
+  done
+done
 exit "$code"

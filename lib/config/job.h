@@ -73,7 +73,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS 61 // rows of the table; the compiler checks it
+#define BL_JOB_KEYS 62 // rows of the table; the compiler checks it
 
 typedef struct bl_job {
   char *name;
@@ -127,6 +127,7 @@ typedef struct bl_job {
     bl_optional_int_t cap; // slots per device; set for bpipe and cap
     bl_job_balance_mode_t mode;
     bl_job_data_path_t data_path;
+    bl_job_data_path_t require; // of blocks; AUTO: any will do
     bl_job_on_loss_t on_loss;
     bl_optional_int_t max_recomputes_per_hour;
     bl_optional_int_t rate; // bytes per second and pair of devices; not set: as fast as it goes
@@ -180,7 +181,9 @@ const bl_option_table_t *bl_job_options(void);
 const char *bl_job_schedule_name(bl_job_schedule_t schedule); // "eager-1f1b"
 const char *bl_job_policy_name(bl_job_policy_t policy);       // "bpipe"
 const char *bl_job_data_path_name(bl_job_data_path_t path);   // "cuda-ipc"
-const char *bl_job_family_name(bl_job_family_t family);       // "gpt2"
+// The path that blocks take: balance.require where it is given, else balance.data_path.
+bl_job_data_path_t bl_job_block_path(const bl_job_t *job);
+const char *bl_job_family_name(bl_job_family_t family); // "gpt2"
 // 2 for V-shaped and interleaved schedules, else 1.
 int64_t bl_job_default_chunks(bl_job_schedule_t schedule);
 

@@ -116,6 +116,15 @@ static bl_status_t check_memory(const bl_job_t *job, bl_error_t *err) {
   return BL_OK;
 }
 
+static bl_status_t check_paths(const bl_job_t *job, bl_error_t *err) {
+  const bl_job_data_path_t wanted = job->balance.data_path, needed = job->balance.require;
+  if (wanted != BL_JOB_DATA_PATH_AUTO && needed != BL_JOB_DATA_PATH_AUTO && wanted != needed) {
+    return bl_job_fail(job, err, "balance.require", "is %s, balance.data_path asks for %s; leave one of them out",
+                       bl_job_data_path_name(needed), bl_job_data_path_name(wanted));
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_checkpoint(const bl_job_t *job, bl_error_t *err) {
   if (job->checkpoint.folder == NULL && (job->checkpoint.every > 0 || job->checkpoint.keep > 0)) {
     return bl_job_fail(job, err, "checkpoint.folder", "is missing; checkpoints need a place");
@@ -166,7 +175,7 @@ static bl_status_t check_services(const bl_job_t *job, bl_error_t *err) {
 
 bl_status_t bl__job_check(const bl_job_t *job, bl_error_t *err) {
   static bl_status_t (*const checks[])(const bl_job_t *, bl_error_t *) = {
-      check_model, check_data, check_train, check_pipeline, check_memory, check_checkpoint, check_services,
+      check_model, check_data, check_train, check_pipeline, check_memory, check_paths, check_checkpoint, check_services,
   };
   for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
     bl_status_t status = checks[i](job, err);

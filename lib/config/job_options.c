@@ -21,6 +21,7 @@ static const char *const policies[] = {"none", "bpipe", "cap", "auto", NULL};
 static const char *const modes[] = {"overlap", "fewest", NULL};
 static const char *const on_loss[] = {"recompute", "abort", NULL};
 static const char *const data_paths[] = {"auto", "shm", "tcp", "cuda-ipc", "nccl", NULL};
+static const char *const requirable_paths[] = {"any", "shm", "tcp", "cuda-ipc", "nccl", NULL}; // in the same order
 
 #define AT(member)    .offset = offsetof(bl_job_t, member)
 #define OPTIONAL      .optional = true
@@ -358,6 +359,13 @@ static const bl_option_t rows[] = {
      .choices = data_paths,
      .preset = "auto",
      .help = "How bytes move between processes; auto takes the fastest that works."},
+    {.name = "balance.require",
+     .type = BL_OPTION_ENUM,
+     AT(balance.require),
+     .choices = requirable_paths,
+     .preset = "any",
+     .help = "The path that blocks must take to the stores they are parked at. A stage that could only reach one by "
+             "another is not ready, and the run waits for it, instead of being slower than was planned."},
     {.name = "balance.max_recomputes_per_hour",
      .type = BL_OPTION_INT,
      AT(balance.max_recomputes_per_hour),
@@ -447,6 +455,10 @@ const char *bl_job_policy_name(bl_job_policy_t policy) {
 
 const char *bl_job_data_path_name(bl_job_data_path_t path) {
   return data_paths[path];
+}
+
+bl_job_data_path_t bl_job_block_path(const bl_job_t *job) {
+  return job->balance.require != BL_JOB_DATA_PATH_AUTO ? job->balance.require : job->balance.data_path;
 }
 
 const char *bl_job_family_name(bl_job_family_t family) {

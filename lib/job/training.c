@@ -272,3 +272,16 @@ void bl_training_cleanup(bl_training_t *training) {
   bl_partition_cleanup(&training->partition);
   *training = (bl_training_t){0};
 }
+
+bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b) {
+  const bl_schedule_t *schedule = training->schedule;
+  uint32_t last = schedule->virtual_stages - 1;
+  bool ends = (schedule->stage_of[0] == a && schedule->stage_of[last] == b) ||
+              (schedule->stage_of[0] == b && schedule->stage_of[last] == a);
+  bool exchanges = training->model.tied && ends;
+  for (uint32_t i = 0; i < last && !exchanges; i++) {
+    uint32_t low = schedule->stage_of[i], high = schedule->stage_of[i + 1];
+    exchanges = (low == a && high == b) || (low == b && high == a);
+  }
+  return exchanges && a != b;
+}

@@ -47,5 +47,7 @@ typedef struct bl_training {
 // On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_error_t *err);
 void bl_training_cleanup(bl_training_t *training); // a zeroed one is fine
+// Whether stages a and b exchange tensors: neighbours along the model, or the two ends of a tied embedding.
+bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b);
 
 #endif

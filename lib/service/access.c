@@ -23,6 +23,7 @@ static const bl_access_row_t rows[] = {
     {STAGE("Release"), BL_DRIVERS},
     {STAGE("Status"), OWNERS},
     {STAGE("Trace"), OWNERS},
+    {STAGE("Probe"), OWNERS},
     {STAGE("Stop"), OWNERS},
 
     // Leases belong to stages, each to the one that holds the session's key (and its job, activation-store/); what takes

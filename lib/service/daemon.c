@@ -63,6 +63,12 @@ void bl_daemon_set_serving(bl_daemon_t *self, bool serving) {
   }
 }
 
+void bl_daemon_set_ready(bl_daemon_t *self, bool ready) {
+  if (self->health != NULL) {
+    bl_rpc_health_set(self->health, self->options->health_name, ready);
+  }
+}
+
 // ---- the end -----------------------------------------------------------------------------------------------------------
 
 static void stop_when_quiet(bl_daemon_t *self) {

@@ -140,6 +140,8 @@ const char *bl_daemon_address(const bl_daemon_t *daemon);
 const char *bl_daemon_metrics_address(const bl_daemon_t *daemon);
 // Whether the service reports itself as serving; true once it is ready. For draining.
 void bl_daemon_set_serving(bl_daemon_t *daemon, bool serving);
+// Whether it reports its service as ready while it is alive: the process ("") stays as it is. For readiness probes.
+void bl_daemon_set_ready(bl_daemon_t *daemon, bool ready);
 // Ends the process in order. The first exit code counts.
 void bl_daemon_stop(bl_daemon_t *daemon, int exit_code);
 

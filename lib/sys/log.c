@@ -57,6 +57,14 @@ void bl_log_context(const char *format, ...) {
   }
 }
 
+const char *bl_log_word(const char *name, char word[BL_LOG_WORD]) {
+  snprintf(word, BL_LOG_WORD, "%s", name);
+  for (char *at = word; *at != '\0'; at++) {
+    *at = *at == ' ' ? '_' : *at;
+  }
+  return word;
+}
+
 bool bl_log_enabled(bl_log_level_t level) {
   return level <= log_level;
 }

@@ -26,6 +26,9 @@ void bl_log_init(const char *program, bl_log_level_t level);
 void bl_log_json(bool json);
 // Identifiers that go before every message, as key=value words separated by spaces ("" for none); cut at 120 bytes.
 void bl_log_context(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define BL_LOG_WORD 64
+// A name as a value of the context: spaces become '_', what is too long is cut. Returns `word`.
+const char *bl_log_word(const char *name, char word[BL_LOG_WORD]);
 // The step and attempt at work, which go before every message from then on; 0, 0 for none.
 void bl_log_step(uint64_t step, uint64_t attempt);
 bool bl_log_enabled(bl_log_level_t level);

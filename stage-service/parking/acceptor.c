@@ -79,6 +79,8 @@ static void open_again(bl_acceptor_t *self) {
   close_session(self);
   bl_error_t err = {0};
   bl_status_t status = open_session(self, hurried ? BL_ACCEPTOR_OPEN_MS : BL_ACCEPTOR_TRY_MS, &err);
+  char text[BL_CLIENT_PATH_BYTES];
+  const bl_client_path_t path = status == BL_OK ? bl_client_path(self->client, text) : BL_CLIENT_PATH_AUTO;
   pthread_mutex_lock(self->mutex);
   self->hurried = false;
   self->opened_ns = bl_clock_now_ns();
@@ -89,6 +91,7 @@ static void open_again(bl_acceptor_t *self) {
     self->session++;
     self->held = 0;
     self->state = BL_ACCEPTOR_READY;
+    self->path = path;
     bl_error_clear(&self->err);
   } else {
     fail(self, &err);

@@ -73,6 +73,7 @@ typedef struct bl_acceptor {
   bool reopen, hurried, rest, ending; // [m]
   uint64_t step;                      // [m] for the labels of leases
   uint64_t moved_bytes, moved_ns;     // [m] of this attempt
+  bl_client_path_t path;              // [m] of the session that is READY
 
   bl_client_t *client; // the thread's
   bl_throttle_t throttle;

@@ -230,6 +230,18 @@ void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64
   pthread_mutex_unlock(&parking->mutex);
 }
 
+void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t *shm, uint32_t *tcp) {
+  *shm = *tcp = 0;
+  pthread_mutex_lock(&parking->mutex);
+  for (uint32_t d = 0; d < parking->devices; d++) {
+    const bl_acceptor_t *acceptor = parking->acceptors[d];
+    const bool ready = acceptor != NULL && acceptor->state == BL_ACCEPTOR_READY;
+    *shm += ready && acceptor->path == BL_CLIENT_PATH_SHM;
+    *tcp += ready && acceptor->path == BL_CLIENT_PATH_TCP;
+  }
+  pthread_mutex_unlock(&parking->mutex);
+}
+
 bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t *wait_seen) {
   pthread_mutex_lock(&parking->mutex);
   const bl_transfer_t *transfer = parking->waiting;

@@ -56,6 +56,9 @@ uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device);
 // Bytes that went to stores and back in the last attempt, and the time that took, of all stores together.
 void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns);
 
+// Stores that take blocks now, by the path to them.
+void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t *shm, uint32_t *tcp);
+
 typedef struct bl_store_parking_wait { // what the compute thread waits for
   bool load;
   uint32_t device; // whose store

@@ -158,6 +158,8 @@ static void missing_and_contradictory(void **state) {
       {GOOD "memory: {slots: 1, activation_bytes: 5}\n",
        "job.yaml:4:38: memory.activation_bytes: memory.slots says the same; give one of the two"},
       {GOOD "balance: {policy: cap}\n", "job.yaml: balance.cap: is missing; the policy cap needs it"},
+      {GOOD "balance: {data_path: tcp, require: shm}\n",
+       "job.yaml:4:36: balance.require: is shm, balance.data_path asks for tcp; leave one of them out"},
       {GOOD "checkpoint: {every: 5}\n", "job.yaml: checkpoint.folder: is missing; checkpoints need a place"},
       {GOOD "services: {stages: [a]}\n",
        "job.yaml:4:20: services.stages: 'a' is no address; write host:port or unix:/path"},

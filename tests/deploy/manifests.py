@@ -19,7 +19,10 @@ except ImportError as error:
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KUBERNETES = ("1.29", "1.37")  # the oldest and the newest that are supported
 PORTS = {"driver": {7600, 7601, 9600}, "stage": {7700, 7701, 9600}, "store": {7800, 7801, 7802, 9600}}
-PAIR_PORTS = {7710, 7800, 7810}
+PAIR_PORTS = {7710, 7800, 7810, 9605, 9610, 9615}
+PROGRAMS = {"stage": "stage-service", "store": "activation-store", "driver": "ballast-driver"}
+FINAL_CODES = [2, 4, 7]  # a wrong job, a newer driver, denied
+BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
 NAMESPACED = {"ServiceAccount", "ConfigMap", "Service", "StatefulSet", "Job", "JobSet", "NetworkPolicy",
               "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "PersistentVolumeClaim", "Certificate", "Issuer",
               "ResourceClaimTemplate"}
@@ -73,9 +76,64 @@ def check_security(where, template, allowed):
         assert own["capabilities"]["drop"] == ["ALL"], where
         assert set(own["capabilities"].get("add", [])) <= allowed, (where, own["capabilities"])
         assert "memory" in container["resources"]["limits"] and "memory" in container["resources"]["requests"], where
-        assert "hostPort" not in json.dumps(container["ports"]), where
+        assert "hostPort" not in json.dumps(container.get("ports", [])), where
     for volume in spec.get("volumes", []):
         assert set(volume) - {"name"} <= {"emptyDir", "configMap", "secret", "persistentVolumeClaim"}, (where, volume)
+
+
+def check_images(where, template):
+    for container in template["spec"]["containers"] + template["spec"].get("initContainers", []):
+        assert re.search(r":[0-9][^:]*$", container["image"]), (where, container["image"])
+
+
+def check_arguments(where, template):
+    """The programs take the arguments they are given."""
+    for container in template["spec"]["containers"]:
+        if "command" in container:  # ballast-pair gives its own beside them
+            continue
+        program = PROGRAMS[container["name"]]
+        done = subprocess.run([os.path.join(BIN, program), *container["args"], "--version"], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout.startswith(program), (where, container["args"], done.stderr)
+
+
+def check_failure_policy(where, document):
+    """What does not get better by trying again ends the Job: the codes of docs/kubernetes.md and of DESIGN's table."""
+    rules = document["spec"]["podFailurePolicy"]["rules"]
+    fails = [rule["onExitCodes"]["values"] for rule in rules if rule["action"] == "FailJob" and "onExitCodes" in rule]
+    assert fails == [FINAL_CODES], (where, fails)
+    for rule in rules:
+        if "onExitCodes" in rule:
+            assert rule["onExitCodes"]["containerName"] == "driver", where
+        if rule["action"] == "Count":
+            assert rule["onExitCodes"] == {"containerName": "driver", "operator": "NotIn", "values": [0, *FINAL_CODES]}, where
+
+
+def table(heading):
+    """The rows of the table below a heading of docs/kubernetes.md, as lists of cells."""
+    with open(os.path.join(ROOT, "docs", "kubernetes.md")) as file:
+        text = file.read().split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return rows[2:]
+
+
+def documented_ports():
+    """The ports table: numbers by program."""
+    found = {program: set() for program in PORTS}
+    for numbers, programs, *_ in table("Ports"):
+        for number, program in zip(numbers.split(", "), programs.split(", ") if ", " in programs else [programs] * 9):
+            for name in PORTS if program == "all" else [program]:
+                if number.isdigit() and name in found:
+                    found[name].add(int(number))
+    return found
+
+
+def check_documents():
+    """docs/kubernetes.md says what the manifests do."""
+    assert documented_ports() == PORTS, documented_ports()
+    rows = {cell for row in table("Exit codes of the driver") if "failed" in row[2] for cell in row[0].split(", ")}
+    assert rows == {str(code) for code in FINAL_CODES}, rows
+    pairs = {int(n) for row in table("Ports") if "pair-pod" in row[1] for n in row[0].split(", ")}
+    assert pairs | {7800} == PAIR_PORTS, pairs
 
 
 def check_pods(where, documents, allowed):
@@ -83,8 +141,9 @@ def check_pods(where, documents, allowed):
         at = f"{where}: {kind} {name}"
         check_security(at, template, allowed)
         component = template["metadata"]["labels"]["app.kubernetes.io/component"]
+        check_images(at, template)
+        check_arguments(at, template)
         for container in template["spec"]["containers"]:
-            assert re.search(r":[0-9][^:]*$", container["image"]), (at, container["image"])
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 assert container[probe]["grpc"]["port"] in PORTS[component], (at, probe)
             ports = {port["containerPort"] for port in container["ports"]}
@@ -93,6 +152,9 @@ def check_pods(where, documents, allowed):
             given = {int(n) for n in re.findall(r"-(?:listen|tcp)=[0-9.]+:(\d+)", " ".join(container["args"]))}
             assert not given or given == PORTS[component], (at, given)
         assert template["spec"]["terminationGracePeriodSeconds"] >= 30, at
+    for document in documents:
+        if document["kind"] == "Job":
+            check_failure_policy(where, document)
 
 
 def check_labels(where, documents, instance):

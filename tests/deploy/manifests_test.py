@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 
-from manifests import BUILT_IN, KUBERNETES, check, copy, need_kubectl, render, yaml
+from manifests import BUILT_IN, KUBERNETES, check, check_documents, copy, need_kubectl, render, yaml
 
 NEWER = {"dra": ("1.34", "1.37")}  # components that ask for more
 
@@ -31,6 +31,7 @@ def overlay(folder, name, components):
 
 def main():
     need_kubectl()
+    check_documents()
     with tempfile.TemporaryDirectory(prefix="ballast-deploy-") as folder:
         copied = copy(folder)
         base = render(os.path.join(copied, "base"))

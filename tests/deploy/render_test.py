@@ -53,6 +53,8 @@ def main():
         assert mebibytes(made["bpipe"], "bpipe-store") > mebibytes(made["plain"], "plain-store")
         assert container(made["mirror"], "StatefulSet", "mirror-store")["containers"][0]["image"] == \
             "registry.example/team/ballast-store:1.2.3"
+        assert container(made["mirror"], "Job", "mirror-driver")["initContainers"][0]["image"] == \
+            "registry.example/team/ballast-tools:1.2.3"
         volumes = [v for v in container(made["node"], "StatefulSet", "node-stage")["volumes"] if "persistentVolumeClaim" in v]
         assert {v["persistentVolumeClaim"]["claimName"] for v in volumes} == {"node-data", "node-checkpoints"}
         print("ok memory follows the plan, files and checkpoints go to claims")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ballastctl preflight before a run on services that were started by themselves: well, it says so check by check; a stage
 that does not run, one that is a store, a name that does not resolve, a store without room, one that drains,
-a certificate that has expired and one of another role are each named with what to do, exit code 9; a job that names no
-services is 2; a service that comes up meanwhile is waited for."""
+a certificate that has expired, one of another role and a data path that does not work are each named with what to do, exit
+code 9; paths are tried by the stages themselves, and shown with what they are worth; a job that names no services is 2; a
+service that comes up meanwhile is waited for."""
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ def preflight(folder, job, *arguments, expect=0, timeout="60"):
                           stderr=subprocess.PIPE, timeout=240)
     assert done.returncode == expect, f"exit code {done.returncode}, expected {expect}\n{done.stdout}\n{done.stderr}"
     checks = json.loads(done.stdout) if done.stdout else []
-    failed = [check for check in checks if check["state"] != "ok"]
+    failed = [check for check in checks if check["state"] == "failed"]
     assert bool(failed) == (expect == 9), failed
     return checks, failed, done.stderr
 
@@ -59,10 +60,24 @@ def main():
 
             checks, _, _ = preflight(folder, job, *both)
             kinds = [check["check"] for check in checks]
-            # Of the only name, clock, certificate, an answer of each, and room of each store.
-            assert kinds == ["name", "clock", "certificate", *["answers"] * STAGES, *["answers", "room"] * STAGES], checks
-            assert checks[-3]["says"] == "the plan takes 0 B, 64.0 MiB are free", checks[-3]
-            assert checks[-1]["says"] == "the plan takes 128 KiB, 64.0 MiB are free", checks[-1]
+            # Of the only name, clock, certificate, an answer of each, and room of each store; of the others' clocks; of
+            # GPUs nothing; and of each stage's paths.
+            begin = ["name", "clock", "certificate", *["answers"] * STAGES, *["answers", "room"] * STAGES, "clock"]
+            assert kinds[:len(begin)] == begin, checks
+            assert checks[len(begin) - 4]["says"] == "the plan takes 0 B, 64.0 MiB are free", checks
+            assert checks[len(begin) - 2]["says"] == "the plan takes 128 KiB, 64.0 MiB are free", checks
+            skipped = [check["check"] for check in checks if check["state"] == "not asked"]
+            assert skipped == ["gpu", "peer access", "nccl", *["shared memory"] * STAGES], checks
+            paths = {check["subject"]: check["says"] for check in checks if check["check"] == "path"}
+            # 1F1B's neighbours, the two ends of the tied embedding, and the store that stage 0 parks at.
+            assert set(paths) == {f"stage {a} to stage {b}" for a in range(STAGES) for b in range(STAGES)
+                                  if abs(a - b) in (1, STAGES - 1)} | {"stage 0 to store 3"}, paths
+            assert all(says.startswith("shm: same machine;") and "for a block there and back" in says
+                       for says in paths.values()), paths
+            # Stores at unix sockets have no path over tcp.
+            checks, failed, _ = preflight(folder, job, *both, "--set", "balance.data_path=tcp", expect=9)
+            expect_one(failed, "path", "stage 0 to store 3", "--data-tcp")
+            assert sum(check["says"].startswith("tcp: asked for;") for check in checks) == 2 * STAGES, checks
             preflight(folder, job, *both, "--set", "balance.policy=auto")
             print("ok well")
 

@@ -157,6 +157,8 @@ static bl_status_t read_job(program_t *self, bl_error_t *err) {
 
 static bl_status_t make_driver(program_t *self, bl_error_t *err) {
   const char *name = self->job.name != NULL ? self->job.name : "";
+  char word[BL_LOG_WORD];
+  bl_log_context("%s%s", name[0] != '\0' ? "run=" : "", bl_log_word(name, word));
   bl_status_t status = bl_driver_service_create(bl_daemon_loop(self->daemon), name, &self->service, err);
   if (status != BL_OK) {
     return status;

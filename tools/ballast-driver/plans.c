@@ -144,7 +144,9 @@ static void refused_in_setup(bl_driver_t *driver) {
   uint64_t now = bl__driver_now_ms(driver);
   bool passes = plans->refusal.status == BL_UNAVAILABLE || plans->refusal.status == BL_DEADLINE;
   plans->setup_began_ms = plans->setup_began_ms == 0 ? now : plans->setup_began_ms;
-  if (!passes || now - plans->setup_began_ms > BL_DRIVER_STORES_MS) {
+  // What the job requires of its paths is waited for: the stage says that it is not ready until it is there.
+  const bool waits = driver->options.job->balance.require != BL_JOB_DATA_PATH_AUTO;
+  if (!passes || (!waits && now - plans->setup_began_ms > BL_DRIVER_STORES_MS)) {
     bl__driver_fail(driver, &plans->refusal);
     return;
   }

@@ -256,26 +256,12 @@ static void round_heard(const bl_stage_answer_t *answer, void *context) {
   }
 }
 
-// Whether stages a and b exchange tensors: neighbours along the model, or the two ends of a tied embedding.
-static bool exchange(const bl_training_t *training, size_t a, size_t b) {
-  const bl_schedule_t *schedule = training->schedule;
-  uint32_t last = schedule->virtual_stages - 1;
-  bool ends = (schedule->stage_of[0] == a && schedule->stage_of[last] == b) ||
-              (schedule->stage_of[0] == b && schedule->stage_of[last] == a);
-  bool exchanges = training->model.tied && ends;
-  for (uint32_t i = 0; i < last && !exchanges; i++) {
-    uint32_t low = schedule->stage_of[i], high = schedule->stage_of[i + 1];
-    exchanges = (low == a && high == b) || (low == b && high == a);
-  }
-  return exchanges && a != b;
-}
-
 static void ask_connect(bl_remote_t *stage) {
   bl_driver_t *driver = stage->driver;
   bl_stage_peer_t *peers = calloc(driver->stage_count, sizeof *peers);
   size_t count = 0;
   for (size_t i = 0; peers != NULL && i < driver->stage_count; i++) {
-    if (exchange(driver->options.training, stage->index, i)) {
+    if (bl_training_exchange(driver->options.training, (uint32_t)stage->index, (uint32_t)i)) {
       peers[count++] = (bl_stage_peer_t){.stage = (int32_t)i, .place = &driver->stages[i].place};
     }
   }

@@ -79,6 +79,9 @@ static void print_images(const bl_ctl_overlay_t *o, FILE *stream) {
               o->images, programs[i], variant, o->tag);
     }
   }
+  if (!o->paired || o->cuda) { // of the driver's preflight
+    fprintf(stream, "  - {name: ballast-tools, newName: %sballast-tools, newTag: \"%s\"}\n", o->images, o->tag);
+  }
 }
 
 static void print_stage_patch(const bl_ctl_overlay_t *o, FILE *stream) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl preflight: whether what a job needs of its services is there, before anything runs.
+#include "checklist.h"
 #include "job_file.h"
 #include "output.h"
+#include "preflight_paths.h"
 #include "probe_wire.h"
 #include "security.h"
 #include "verbs.h"
@@ -22,6 +24,8 @@
 #define HOST_BYTES 256
 // A wall clock that was never set says 1970; certificates are judged by it.
 #define CLOCK_FLOOR_NS (UINT64_C(1704067200) * BL_NS_PER_S) // 2024-01-01
+// How far clocks may be apart. An answer takes up to two seconds itself.
+#define CLOCK_TOLERANCE_SECONDS 5
 
 typedef struct arguments {
   bl_text_list_t sets;
@@ -49,25 +53,14 @@ static const bl_flags_t flags = {
     .usage = "JOB.yaml [--timeout SECONDS] [--set KEY=VALUE]... [-o FORMAT]",
     .about =
         "Checks what a job needs before it runs on services that were started by themselves: the names in services.*, "
-        "the certificate, the clock that it is judged by, that every stage and store answers as what it should be, "
-        "and that the stores have the room that the plan takes of them. One line per check; one that failed "
-        "says what to do. Exit code 9 when one failed: fit for an init container of the driver.",
+        "the certificate, the clocks, that every stage and store answers as what it should be, that the stores have "
+        "the "
+        "room that the plan takes of them, and the data paths: every stage sends blocks to the stores and stages that "
+        "the plan has it send to, and gets them back. One line per check; one that failed says what to do. Exit code 9 "
+        "when one failed: fit for an init container of the driver.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_minimum = 1,
     .positional_maximum = 1};
-
-typedef struct report {
-  json_t *rows;
-  size_t failed;
-} report_t;
-
-// `what` is the check, `subject` what it is about; err NULL or BL_OK: well, `says` is shown.
-static void note(report_t *report, const char *what, const char *subject, const bl_error_t *err, const char *says) {
-  bool well = err == NULL || err->status == BL_OK;
-  json_array_append_new(report->rows, json_pack("{s:s, s:s, s:s, s:s}", "check", what, "subject", subject, "state",
-                                                well ? "ok" : "failed", "says", well ? says : err->text));
-  report->failed += !well;
-}
 
 // ---- names -------------------------------------------------------------------------------------------------------------
 
@@ -83,7 +76,7 @@ static bool host_of(const char *address, char host[HOST_BYTES]) {
 }
 
 // True when the name has an address, or the address needs no name.
-static bool check_name(report_t *report, const char *subject, const char *address, uint64_t deadline_ns) {
+static bool check_name(bl_ctl_checklist_t *list, const char *subject, const char *address, uint64_t deadline_ns) {
   char host[HOST_BYTES], text[HOST_BYTES + 32], numeric[64] = "";
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
   if (!host_of(address, host)) {
@@ -112,14 +105,14 @@ static bool check_name(report_t *report, const char *subject, const char *addres
     freeaddrinfo(found);
   }
   snprintf(text, sizeof text, "%s is %s", host, numeric);
-  note(report, "name", subject, &err, text);
+  bl_ctl_checklist_note(list, "name", subject, &err, text);
   return failure == 0;
 }
 
 // ---- certificate and clock -----------------------------------------------------------------------------------------
 
 // False: nothing can be asked with this certificate.
-static bool check_security(report_t *report, bl_job_t *job) {
+static bool check_security(bl_ctl_checklist_t *list, bl_job_t *job) {
   bl_error_t err = {0};
   uint64_t wall_ns = bl_clock_wall_ns();
   if (wall_ns < CLOCK_FLOOR_NS) {
@@ -128,7 +121,7 @@ static bool check_security(report_t *report, bl_job_t *job) {
                        "carry it",
                        (unsigned long long)(wall_ns / BL_NS_PER_S));
   }
-  note(report, "clock", "this machine", &err, "set");
+  bl_ctl_checklist_note(list, "clock", "this machine", &err, "set");
   bl_error_clear(&err);
   bl_status_t status = bl_ctl_security_for_job(job, &err);
   bl_tls_t *tls = bl_rpc_process_tls();
@@ -136,10 +129,12 @@ static bool check_security(report_t *report, bl_job_t *job) {
     status = bl_tls_judge_own(tls, &err);
   }
   if (status != BL_OK || tls != NULL) {
-    note(report, "certificate", job->services.tls.certificate != NULL ? job->services.tls.certificate : "own", &err,
-         "valid, of an authority that is trusted, with a role that may drive or operate");
+    bl_ctl_checklist_note(list, "certificate",
+                          job->services.tls.certificate != NULL ? job->services.tls.certificate : "own", &err,
+                          "valid, of an authority that is trusted, with a role that may drive or operate");
   } else {
-    note(report, "certificate", "none", NULL, "plaintext; services.tls.* or --tls-* would secure the run");
+    bl_ctl_checklist_note(list, "certificate", "none", NULL,
+                          "plaintext; services.tls.* or --tls-* would secure the run");
   }
   return status == BL_OK;
 }
@@ -156,7 +151,8 @@ static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *h
   return bytes;
 }
 
-static void note_probe(report_t *report, const bl_ctl_probe_t *probe, const char *subject, uint64_t needed_bytes) {
+static void note_probe(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probe, const char *subject,
+                       uint64_t needed_bytes) {
   char text[160], has[BL_BYTES_TEXT], needs[BL_BYTES_TEXT];
   if (probe->err.status != BL_OK) {
     bool away = probe->err.status == BL_UNAVAILABLE || probe->err.status == BL_DEADLINE;
@@ -164,11 +160,11 @@ static void note_probe(report_t *report, const bl_ctl_probe_t *probe, const char
     (void)bl_error_set(&err, probe->err.status, "%.300s; %s", probe->err.text,
                        away ? "start it, correct its address in services, or let its port through"
                             : "see that this is the service and the certificate that are meant");
-    note(report, "answers", subject, &err, "");
+    bl_ctl_checklist_note(list, "answers", subject, &err, "");
     return;
   }
   snprintf(text, sizeof text, "%s, pid %lld", probe->address, (long long)probe->process);
-  note(report, "answers", subject, NULL, text);
+  bl_ctl_checklist_note(list, "answers", subject, NULL, text);
   if (!probe->store) {
     return;
   }
@@ -186,11 +182,11 @@ static void note_probe(report_t *report, const bl_ctl_probe_t *probe, const char
                        needs, has);
   }
   snprintf(text, sizeof text, "the plan takes %s, %s are free", needs, has);
-  note(report, "room", subject, &err, text);
+  bl_ctl_checklist_note(list, "room", subject, &err, text);
 }
 
 // Devices whose store the plan needs and the job does not name.
-static void note_missing(report_t *report, const bl_training_t *training, const bl_holdings_t *holdings,
+static void note_missing(bl_ctl_checklist_t *list, const bl_training_t *training, const bl_holdings_t *holdings,
                          uint32_t stores) {
   for (uint32_t d = stores; d < holdings->devices; d++) {
     if (room_bytes(training, holdings, d) > 0) {
@@ -199,12 +195,47 @@ static void note_missing(report_t *report, const bl_training_t *training, const 
       snprintf(subject, sizeof subject, "store %u", d);
       (void)bl_error_set(&err, BL_INVALID, "the plan parks blocks at it, services.stores names %u: name one per stage",
                          stores);
-      note(report, "room", subject, &err, "");
+      bl_ctl_checklist_note(list, "room", subject, &err, "");
     }
   }
 }
 
-static bl_status_t check_services(report_t *report, bl_job_t *job, const bl_training_t *training,
+static void note_clocks(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probes, const uint32_t *numbers, size_t count) {
+  double most = 0;
+  size_t asked = 0, failed = list->failed;
+  char text[64], subject[32];
+  for (size_t i = 0; i < count; i++) {
+    const double ahead = probes[i].ahead_seconds, apart = ahead < 0 ? -ahead : ahead;
+    bl_error_t err;
+    if (probes[i].err.status != BL_OK) {
+      continue;
+    }
+    asked++;
+    most = apart > most ? apart : most;
+    if (apart > CLOCK_TOLERANCE_SECONDS) {
+      snprintf(subject, sizeof subject, "%s %u", probes[i].store ? "store" : "stage", numbers[i]);
+      (void)bl_error_set(
+          &err, BL_UNHEALTHY,
+          "its clock is %.1f s %s this machine's: set both from one source (NTP); certificates are judged "
+          "by them and logs are compared by them",
+          apart, ahead > 0 ? "ahead of" : "behind");
+      bl_ctl_checklist_note(list, "clock", subject, &err, "");
+    }
+  }
+  if (asked > 0 && list->failed == failed) {
+    snprintf(text, sizeof text, "at most %.2g s from this machine's", most);
+    bl_ctl_checklist_note(list, "clock", "all services", NULL, text);
+  }
+}
+
+static bl_status_t check_paths(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
+                               const bl_holdings_t *holdings, const bool *well, bl_error_t *err) {
+  const bool *store_well = well + training->stage_count;
+  bl_ctl_preflight_devices(list, job);
+  return bl_ctl_preflight_paths(list, job, training, holdings, well, store_well, err);
+}
+
+static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const bl_training_t *training,
                                   const bl_holdings_t *holdings, double timeout_seconds, bl_error_t *err) {
   const bl_text_list_t *lists[2] = {&job->services.stages, &job->services.stores};
   const size_t all = lists[0]->count + lists[1]->count;
@@ -212,29 +243,38 @@ static bl_status_t check_services(report_t *report, bl_job_t *job, const bl_trai
   const uint64_t deadline_ns = bl_clock_now_ns() + timeout_ms * BL_NS_PER_MS;
   bl_ctl_probe_t *probes = calloc(all + 1, sizeof *probes);
   uint32_t *numbers = calloc(all + 1, sizeof *numbers);
+  bool *well = calloc(2 * (size_t)training->stage_count + 1, sizeof *well); // stages, then stores
   size_t count = 0;
-  bl_status_t status = probes == NULL || numbers == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : BL_OK;
+  bl_status_t status =
+      probes == NULL || numbers == NULL || well == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : BL_OK;
   char subject[32];
   if (status == BL_OK && job->services.driver != NULL) {
-    (void)check_name(report, "driver", job->services.driver, deadline_ns);
+    (void)check_name(list, "driver", job->services.driver, deadline_ns);
   }
   for (int store = 0; store < 2 && status == BL_OK; store++) {
     for (size_t i = 0; i < lists[store]->count; i++) {
       snprintf(subject, sizeof subject, "%s %zu", store ? "store" : "stage", i);
-      if (check_name(report, subject, lists[store]->items[i], deadline_ns)) {
+      if (check_name(list, subject, lists[store]->items[i], deadline_ns)) {
         numbers[count] = (uint32_t)i;
         probes[count++] = (bl_ctl_probe_t){.address = lists[store]->items[i], .store = store == 1};
       }
     }
   }
-  if (status == BL_OK && check_security(report, job)) {
-    note_missing(report, training, holdings, (uint32_t)job->services.stores.count);
+  if (status == BL_OK && check_security(list, job)) {
+    note_missing(list, training, holdings, (uint32_t)job->services.stores.count);
     status = bl_ctl_probe_all(probes, count, timeout_ms, err);
     for (size_t i = 0; i < count && status == BL_OK; i++) {
       snprintf(subject, sizeof subject, "%s %u", probes[i].store ? "store" : "stage", numbers[i]);
-      note_probe(report, &probes[i], subject, probes[i].store ? room_bytes(training, holdings, numbers[i]) : 0);
+      const size_t failed = list->failed;
+      note_probe(list, &probes[i], subject, probes[i].store ? room_bytes(training, holdings, numbers[i]) : 0);
+      well[numbers[i] + (probes[i].store ? training->stage_count : 0)] = list->failed == failed;
+    }
+    if (status == BL_OK) {
+      note_clocks(list, probes, numbers, count);
+      status = check_paths(list, job, training, holdings, well, err);
     }
   }
+  free(well);
   free(probes);
   free(numbers);
   return status;
@@ -242,18 +282,18 @@ static bl_status_t check_services(report_t *report, bl_job_t *job, const bl_trai
 
 // ---- verb ----------------------------------------------------------------------------------------------------------------
 
-static bl_status_t print(report_t *report, bl_ctl_output_t output, bl_error_t *err) {
+static bl_status_t print(bl_ctl_checklist_t *list, bl_ctl_output_t output, bl_error_t *err) {
   static const bl_ctl_column_t columns[] = {{.key = "check", .title = "CHECK"},
                                             {.key = "subject", .title = "SUBJECT"},
                                             {.key = "state", .title = "STATE"},
                                             {.key = "says", .title = "SAYS"}};
-  bl_status_t status = bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0], report->rows, stdout);
+  bl_status_t status = bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0], list->rows, stdout);
   if (status != BL_OK) {
     return bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
   }
-  return report->failed == 0 ? BL_OK
-                             : bl_error_set(err, BL_UNHEALTHY, "%zu of %zu checks failed", report->failed,
-                                            json_array_size(report->rows));
+  return list->failed == 0
+             ? BL_OK
+             : bl_error_set(err, BL_UNHEALTHY, "%zu of %zu checks failed", list->failed, json_array_size(list->rows));
 }
 
 static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_error_t *err) {
@@ -272,12 +312,12 @@ static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_err
   bl_policy_t policy = bl_policy_of_job(job);
   status = bl_balance_plan_init(&plan, &training, &policy, err); // of auto, the first
   if (status == BL_OK) {
-    report_t report = {.rows = json_array()};
-    status = check_services(&report, job, &training, &plan.holdings, arguments->timeout_seconds, err);
+    bl_ctl_checklist_t list = {.rows = json_array()};
+    status = check_services(&list, job, &training, &plan.holdings, arguments->timeout_seconds, err);
     if (status == BL_OK) {
-      status = print(&report, (bl_ctl_output_t)arguments->output, err);
+      status = print(&list, (bl_ctl_output_t)arguments->output, err);
     }
-    json_decref(report.rows);
+    json_decref(list.rows);
     bl_balance_plan_cleanup(&plan);
   }
   bl_training_cleanup(&training);

@@ -34,16 +34,21 @@ static void over(asked_t *asked) {
 }
 
 static void take_answer(bl_ctl_probe_t *probe, const ProtobufCMessage *output) {
+  uint64_t wall_ns;
   if (probe->store) {
     const Ballast__V1__StoreStatusResponse *store = (const Ballast__V1__StoreStatusResponse *)output;
     probe->process = store->process;
     bool full = store->arena_bytes >= store->capacity_bytes;
     probe->free_bytes = full ? 0 : store->capacity_bytes - store->arena_bytes;
     probe->draining = store->draining;
+    wall_ns = store->wall_ns;
   } else {
     const Ballast__V1__StageStatusResponse *stage = (const Ballast__V1__StageStatusResponse *)output;
     probe->process = stage->state != NULL ? stage->state->process : 0;
+    wall_ns = stage->wall_ns;
   }
+  // Of the time that the answer took to come here nothing is known, but that it was within TRY_MS.
+  probe->ahead_seconds = wall_ns == 0 ? 0 : ((double)wall_ns - (double)bl_clock_wall_ns()) / BL_NS_PER_S;
 }
 
 static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {

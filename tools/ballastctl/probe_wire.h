@@ -19,10 +19,11 @@ typedef struct bl_ctl_probe {
   const char *address; // borrowed
   bool store;          // else a stage
   // Answers
-  bl_error_t err;      // BL_OK: it answered; else the last failure
-  int64_t process;     // pid
-  uint64_t free_bytes; // of a store: what it has for jobs that it has no memory for yet
-  bool draining;       // a store that takes nothing new
+  bl_error_t err;       // BL_OK: it answered; else the last failure
+  int64_t process;      // pid
+  uint64_t free_bytes;  // of a store: what it has for jobs that it has no memory for yet
+  bool draining;        // a store that takes nothing new
+  double ahead_seconds; // its machine's wall clock of this one's
 } bl_ctl_probe_t;
 
 // Fills in the answers. What a service says is in its probe; a failure of this function is one of this process.

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pod.h"
+
+#include "job/pods.h"
+#include "sys/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIGITS_MAX 6 // of a number that can be a pod's
+
+// BL_POD_NONE where the text is no number.
+static int64_t number_of(const char *text) {
+  size_t length = strspn(text, "0123456789");
+  return length == 0 || length > DIGITS_MAX || text[length] != '\0' ? BL_POD_NONE : strtoll(text, NULL, 10);
+}
+
+int64_t bl_pod_index(int64_t given) {
+  const char *index = getenv("POD_INDEX"), *name = getenv("POD_NAME");
+  int64_t pod = given;
+  if (pod == BL_POD_NONE && index != NULL) {
+    pod = number_of(index);
+  }
+  const char *dash = pod == BL_POD_NONE && name != NULL ? strrchr(name, '-') : NULL;
+  return dash != NULL ? number_of(dash + 1) : pod;
+}
+
+void bl_pod_announce(int64_t pod) {
+  if (pod == BL_POD_NONE) {
+    return;
+  }
+  if (pod % 2 == 0) {
+    bl_log(BL_LOG_INFO, "pod %" PRId64 " is stage %" PRId64 ", its partner is pod %" PRId64, pod, pod / 2, pod + 1);
+  } else {
+    bl_log(BL_LOG_INFO, "pod %" PRId64 " of p is stage p - %" PRId64 ", its partner is pod %" PRId64, pod, pod / 2 + 1,
+           pod - 1);
+  }
+}
+
+void bl_pod_compare(int64_t pod, uint32_t stage, uint32_t stages) {
+  if (pod == BL_POD_NONE) {
+    return;
+  }
+  if (pod >= stages) {
+    bl_log(BL_LOG_WARNING, "pod %" PRId64 " is one too many for %u stages", pod, stages);
+    return;
+  }
+  const uint32_t due = bl_stage_of_pod((uint32_t)pod, stages);
+  if (due == stage) {
+    bl_log(BL_LOG_INFO, "pod %" PRId64 " of %u is stage %u; its partner, stage %u, is pod %u", pod, stages, stage,
+           stages - 1 - stage, bl_pod_of_stage(stages - 1 - stage, stages));
+  } else {
+    bl_log(BL_LOG_WARNING,
+           "pod %" PRId64
+           " of %u should be stage %u, the job makes it stage %u: stages that lend each other memory may be "
+           "on different nodes; let services.stages name pod %u as stage %u (ballastctl render does)",
+           pod, stages, due, stage, (uint32_t)pod, due);
+  }
+}

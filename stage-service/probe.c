@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "probe.h"
+
+#include "base/bytes.h"
+#include "client/client.h"
+#include "sys/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUNDS        5
+#define LAST_NS       BL_NS_PER_S // for a peer that did not connect with the others, to find out why
+#define PATTERN       0xA5
+#define GRANULE_BYTES (64u << 10) // of a store's arena
+
+// ---- to a store and back -------------------------------------------------------------------------------------------
+
+static bl_client_path_t client_path(bl_path_t path) {
+  return path == BL_PATH_SHM ? BL_CLIENT_PATH_SHM : path == BL_PATH_TCP ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_AUTO;
+}
+
+static bl_status_t go_round(bl_client_t *client, uint64_t room, bl_arena_t *block, uint64_t *shortest_ns,
+                            bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (int i = 0; i < ROUNDS && status == BL_OK; i++) {
+    const uint64_t begin_ns = bl_clock_now_ns();
+    status = bl_client_evict(client, room, block->base, block->bytes, NULL, err);
+    if (status == BL_OK) {
+      status = bl_client_load(client, room, block->base, block->bytes, err);
+    }
+    const uint64_t took_ns = bl_clock_now_ns() - begin_ns;
+    if (status == BL_OK && (*shortest_ns == 0 || took_ns < *shortest_ns)) {
+      *shortest_ns = took_ns;
+    }
+  }
+  return status;
+}
+
+void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_probe_outcome_t *outcome) {
+  *outcome = (bl_probe_outcome_t){.path = BL_PATH_AUTO};
+  bl_arena_t block = {0};
+  bl_client_t *client = NULL;
+  char job[BL_CLIENT_JOB_LENGTH + 1], text[BL_CLIENT_PATH_BYTES];
+  uint64_t room;
+  snprintf(job, sizeof job, "%.40s#preflight-%u", options->job, options->stage);
+  const bl_client_demand_t demand = {.bytes = options->block_bytes, .count = 1};
+  bl_client_options_t session = {.store = store,
+                                 .job = job,
+                                 .stage = options->stage,
+                                 .arena_bytes = bl_align_up(options->block_bytes, GRANULE_BYTES),
+                                 .sources = &block,
+                                 .source_count = 1,
+                                 .deadline_ms = options->deadline_ms,
+                                 .path = client_path(options->path)};
+  bl_status_t status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE,
+                                       options->block_bytes, &block, &outcome->err);
+  if (status == BL_OK) {
+    memset(block.base, PATTERN, block.bytes);
+    status = bl_client_open(&session, &client, &outcome->err);
+  }
+  if (status == BL_OK) {
+    outcome->path = bl_client_path(client, text) == BL_CLIENT_PATH_SHM ? BL_PATH_SHM : BL_PATH_TCP;
+    snprintf(outcome->reason, sizeof outcome->reason, "%s", text);
+    status = bl_client_reserve(client, 1, &demand, 1, &outcome->err);
+  }
+  if (status == BL_OK && bl_client_rooms(client, &room, 1) != 1) {
+    status = bl_error_set(&outcome->err, BL_INTERNAL, "%s reserved no room", store);
+  }
+  if (status == BL_OK) {
+    status = go_round(client, room, &block, &outcome->round_ns, &outcome->err);
+  }
+  bl_client_close(client);
+  bl_arena_destroy(&block);
+}
+
+// ---- stages meet ---------------------------------------------------------------------------------------------------
+
+struct bl_meeting {
+  bl_arena_t sent, received;
+  uint64_t block_bytes;
+  bl_hub_t *hub;
+};
+
+bl_status_t bl_meeting_create(const bl_hub_options_t *hub, uint64_t block_bytes, bl_meeting_t **meeting,
+                              bl_error_t *err) {
+  bl_meeting_t *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to meet other stages");
+  }
+  made->block_bytes = block_bytes;
+  bl_status_t status =
+      bl_arena_create(bl_device_host(), NULL, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, block_bytes, &made->sent, err);
+  if (status == BL_OK) {
+    status =
+        bl_arena_create(bl_device_host(), NULL, BL_MEMORY_EDGES, BL_ARENA_PRIVATE, block_bytes, &made->received, err);
+  }
+  if (status == BL_OK) {
+    memset(made->sent.base, PATTERN, made->sent.bytes);
+    bl_hub_options_t options = *hub;
+    options.arenas = &made->sent;
+    options.arena_count = 1;
+    status = bl_hub_create(&options, &made->hub, err);
+  }
+  if (status != BL_OK) {
+    bl_meeting_destroy(made);
+    return status;
+  }
+  *meeting = made;
+  return BL_OK;
+}
+
+void bl_meeting_destroy(bl_meeting_t *meeting) {
+  if (meeting == NULL) {
+    return;
+  }
+  if (meeting->hub != NULL) {
+    bl_hub_destroy(meeting->hub); // before the arenas
+  }
+  bl_arena_destroy(&meeting->sent);
+  bl_arena_destroy(&meeting->received);
+  free(meeting);
+}
+
+const bl_hub_t *bl_meeting_hub(const bl_meeting_t *meeting) {
+  return meeting->hub;
+}
+
+// Both ends send and receive; keys of the two directions of travel are apart by themselves.
+static bl_status_t swap(bl_meeting_t *meeting, int32_t peer, uint64_t deadline_ns, bl_probe_outcome_t *outcome) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < ROUNDS && status == BL_OK; i++) {
+    const bl_tensor_key_t key = {.direction = BL_EXCHANGE, .micro_batch = i};
+    const uint64_t begin_ns = bl_clock_now_ns();
+    status = bl_hub_post_receive(meeting->hub, peer, key, meeting->received.base, meeting->block_bytes, &outcome->err);
+    if (status == BL_OK) {
+      status = bl_hub_post_send(meeting->hub, peer, key, meeting->sent.base, meeting->block_bytes, &outcome->err);
+    }
+    if (status == BL_OK) {
+      status = bl_hub_wait_received(meeting->hub, peer, key, deadline_ns, &outcome->err);
+    }
+    if (status == BL_OK) {
+      status = bl_hub_wait_sent(meeting->hub, peer, key, deadline_ns, &outcome->err);
+    }
+    const uint64_t took_ns = bl_clock_now_ns() - begin_ns;
+    // The first waits for the other to begin.
+    if (status == BL_OK && i > 0 && (outcome->round_ns == 0 || took_ns < outcome->round_ns)) {
+      outcome->round_ns = took_ns;
+    }
+  }
+  return status;
+}
+
+static void look_at_path(bl_meeting_t *meeting, int32_t stage, bl_probe_outcome_t *outcome) {
+  bl_hub_path_t paths[BL_HUB_MAX_PEERS];
+  size_t count = bl_hub_paths(meeting->hub, paths, BL_HUB_MAX_PEERS);
+  for (size_t i = 0; i < count && i < BL_HUB_MAX_PEERS; i++) {
+    if (paths[i].peer == stage && paths[i].connected) {
+      outcome->path = paths[i].path;
+      snprintf(outcome->reason, sizeof outcome->reason, "%s", paths[i].reason);
+    }
+  }
+}
+
+void bl_meeting_exchange(bl_meeting_t *meeting, const bl_hub_peer_t *peers, size_t count, bl_path_t path,
+                         uint64_t deadline_ns, bl_probe_outcome_t *outcomes) {
+  bl_error_t err = {0};
+  const uint64_t now_ns = bl_clock_now_ns(), half_ns = deadline_ns > now_ns ? (deadline_ns - now_ns) / 2 : 0;
+  bl_status_t status = bl_hub_connect_wait(meeting->hub, peers, count, path, now_ns + half_ns, &err);
+  for (size_t i = 0; i < count; i++) {
+    outcomes[i] = (bl_probe_outcome_t){.path = BL_PATH_AUTO};
+    look_at_path(meeting, peers[i].stage, &outcomes[i]);
+    if (outcomes[i].path == BL_PATH_AUTO && status != BL_OK) {
+      outcomes[i].err.status =
+          bl_hub_connect_wait(meeting->hub, &peers[i], 1, path, bl_clock_now_ns() + LAST_NS, &outcomes[i].err);
+      look_at_path(meeting, peers[i].stage, &outcomes[i]);
+    }
+  }
+  status = bl_hub_begin(meeting->hub, 1, &err);
+  for (size_t i = 0; i < count; i++) { // ascending on every stage, so that nobody waits in a circle
+    if (status != BL_OK) {
+      outcomes[i].err = err;
+    } else if (outcomes[i].err.status == BL_OK) {
+      (void)swap(meeting, peers[i].stage, deadline_ns, &outcomes[i]);
+    }
+  }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "probe_wire.h"
+
+#include "loop/timer.h"
+#include "loop/worker.h"
+#include "probe.h"
+#include "state_wire.h"
+#include "sys/clock.h"
+
+#include "ballast/v1/stage.pb-c.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#define BLOCK_BYTES      (UINT64_C(256) << 10)
+#define BLOCK_MOST_BYTES (UINT64_C(16) << 20)
+#define DEADLINE_MS      5000
+#define DEADLINE_MOST_MS 10000 // bounds how long an end of this process can take
+#define STORES_MAX       256
+#define FORGET_MS        60000 // a meeting that nobody closes
+
+struct bl_prober {
+  bl_task_t task;
+  bl_loop_t *loop;
+  bl_worker_t *worker;
+  bl_timer_t *forget;
+  bl_hub_options_t hub;
+  char hub_path[PATH_MAX];
+  int64_t pod;
+  bl_meeting_t *meeting; // while a task runs, the worker's
+  // One probe
+  bl_rpc_call_t *call; // NULL: none
+  const Ballast__V1__ProbeRequest *request;
+  bl_path_t path;
+  bl_hub_peer_t *peers;
+  bl_probe_outcome_t *outcomes; // [stores + peers]
+  bl_error_t err;
+};
+
+static uint64_t bounded(uint64_t asked, uint64_t preset, uint64_t most) {
+  return asked == 0 ? preset : asked < most ? asked : most;
+}
+
+// ---- on the worker's thread
+
+static void open_meeting(bl_prober_t *self, uint64_t block_bytes) {
+  bl_meeting_destroy(self->meeting);
+  self->meeting = NULL;
+  self->hub.stage = (int32_t)self->request->stage;
+  self->err.status = bl_meeting_create(&self->hub, block_bytes, &self->meeting, &self->err);
+}
+
+static void run(bl_task_t *task) {
+  bl_prober_t *self = BL_TASK_OWNER(task, bl_prober_t, task);
+  const Ballast__V1__ProbeRequest *request = self->request;
+  const bl_probe_options_t options = {.job = request->job,
+                                      .stage = request->stage,
+                                      .path = self->path,
+                                      .block_bytes = bounded(request->block_bytes, BLOCK_BYTES, BLOCK_MOST_BYTES),
+                                      .deadline_ms = bounded(request->deadline_ms, DEADLINE_MS, DEADLINE_MOST_MS)};
+  for (size_t i = 0; i < request->n_stores; i++) {
+    bl_probe_store(&options, request->stores[i]->address, &self->outcomes[i]);
+  }
+  if (request->open) {
+    open_meeting(self, options.block_bytes);
+  } else if (request->n_peers == 0) {
+    bl_meeting_destroy(self->meeting);
+    self->meeting = NULL;
+  } else if (self->meeting == NULL) {
+    (void)bl_error_set(&self->err, BL_PRECONDITION, "no meeting is open: ask for `open` first");
+  } else {
+    bl_meeting_exchange(self->meeting, self->peers, request->n_peers, self->path,
+                        bl_clock_now_ns() + options.deadline_ms * BL_NS_PER_MS, self->outcomes + request->n_stores);
+  }
+}
+
+// ---- on the loop's
+
+static uint64_t shared_memory_bytes(void) {
+  struct statvfs shm;
+  return statvfs("/dev/shm", &shm) == 0 ? (uint64_t)shm.f_blocks * shm.f_frsize : 0;
+}
+
+static Ballast__V1__ProbedPath path_of(const bl_probe_outcome_t *outcome) {
+  Ballast__V1__ProbedPath message = BALLAST__V1__PROBED_PATH__INIT;
+  if (outcome->err.status != BL_OK) {
+    message.status = bl_status_grpc_code(outcome->err.status);
+    message.failure = (char *)outcome->err.text;
+  }
+  if (outcome->path != BL_PATH_AUTO) {
+    message.data_path = (char *)bl_path_name(outcome->path);
+  }
+  message.reason = (char *)outcome->reason;
+  message.round_ns = outcome->round_ns;
+  return message;
+}
+
+static void place_of(const bl_meeting_t *meeting, Ballast__V1__ProbeResponse *output) {
+  const bl_hub_t *hub = bl_meeting_hub(meeting);
+  output->unix_address = (char *)bl_hub_unix_address(hub);
+  output->tcp_address = (char *)bl_hub_tcp_address(hub);
+  output->machine = (char *)bl_hub_machine(hub);
+  output->token = (ProtobufCBinaryData){.data = (uint8_t *)bl_hub_token(hub), .len = BL_HUB_TOKEN_BYTES};
+}
+
+static void reply(bl_prober_t *self) {
+  const Ballast__V1__ProbeRequest *request = self->request;
+  const size_t count = request->n_stores + request->n_peers;
+  Ballast__V1__ProbedPath *paths = calloc(count + 1, sizeof *paths);
+  Ballast__V1__ProbedPath **pointers = calloc(count + 1, sizeof *pointers);
+  Ballast__V1__ProbeResponse output = BALLAST__V1__PROBE_RESPONSE__INIT;
+  if (paths == NULL || pointers == NULL) {
+    (void)bl_error_set(&self->err, BL_EXHAUSTED, "no memory to say what was probed");
+  }
+  if (self->err.status != BL_OK) {
+    bl_rpc_call_fail(self->call, &self->err);
+  } else {
+    for (size_t i = 0; i < count; i++) {
+      const bool store = i < request->n_stores;
+      paths[i] = path_of(&self->outcomes[i]);
+      paths[i].store = store;
+      paths[i].number = store ? request->stores[i]->device : (uint32_t)request->peers[i - request->n_stores]->stage;
+      pointers[i] = &paths[i];
+    }
+    output.paths = pointers;
+    output.n_paths = count;
+    output.shared_memory_bytes = shared_memory_bytes();
+    output.pod = (int32_t)self->pod;
+    if (request->open) {
+      place_of(self->meeting, &output);
+    }
+    bl_rpc_call_reply(self->call, &output.base);
+  }
+  free(paths);
+  free(pointers);
+}
+
+static void forget(bl_prober_t *self) {
+  free(self->peers);
+  free(self->outcomes);
+  self->peers = NULL;
+  self->outcomes = NULL;
+  self->call = NULL;
+  self->request = NULL;
+}
+
+static void done(bl_task_t *task) {
+  bl_prober_t *self = BL_TASK_OWNER(task, bl_prober_t, task);
+  reply(self);
+  forget(self);
+  if (self->meeting != NULL) {
+    bl_timer_start(self->forget, FORGET_MS, 0);
+  }
+}
+
+static void forgotten(bl_timer_t *timer, void *context) {
+  (void)timer;
+  bl_prober_t *self = context;
+  if (self->call == NULL) {
+    bl_meeting_destroy(self->meeting);
+    self->meeting = NULL;
+  }
+}
+
+static bl_status_t begin(bl_prober_t *self, bl_error_t *err) {
+  const Ballast__V1__ProbeRequest *request = self->request;
+  const size_t count = request->n_stores + request->n_peers;
+  if (!bl_path_parse(request->data_path[0] == '\0' ? "auto" : request->data_path, &self->path)) {
+    return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm or tcp", request->data_path);
+  }
+  if (request->n_stores > STORES_MAX || request->n_peers > BL_HUB_MAX_PEERS) {
+    return bl_error_set(err, BL_INVALID, "%zu stores and stages to probe are too many", count);
+  }
+  self->outcomes = calloc(count + 1, sizeof *self->outcomes);
+  self->peers = calloc(request->n_peers + 1, sizeof *self->peers);
+  if (self->outcomes == NULL || self->peers == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to probe");
+  }
+  for (size_t i = 0; i < request->n_peers; i++) {
+    bl_status_t status = bl_peer_from_wire(request->peers[i], &self->peers[i], err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  return BL_OK;
+}
+
+void bl_prober_handle(bl_prober_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
+  bl_error_t err = {0};
+  if (self->call != NULL) {
+    (void)bl_error_set(&err, BL_EXHAUSTED, "another preflight is probing this stage: ask again");
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  self->request = (const Ballast__V1__ProbeRequest *)input;
+  bl_error_clear(&self->err);
+  if (begin(self, &err) != BL_OK) {
+    forget(self);
+    bl_rpc_call_fail(call, &err);
+    return;
+  }
+  self->call = call;
+  bl_timer_stop(self->forget);
+  bl_worker_submit(self->worker, &self->task);
+}
+
+bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_prober_t **prober,
+                             bl_error_t *err) {
+  bl_prober_t *made = calloc(1, sizeof *made);
+  if (made == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for probes");
+  }
+  made->loop = loop;
+  made->pod = options->pod;
+  made->hub = (bl_hub_options_t){.tcp_host = options->tcp_host,
+                                 .tcp_advertise = options->tcp_advertise,
+                                 .tls = options->tls,
+                                 .plaintext_ok = options->plaintext_ok};
+  if (options->unix_path != NULL) {
+    // Not longer than the path of the run: a socket's path has an end at 107 bytes.
+    const size_t length = strlen(options->unix_path);
+    snprintf(made->hub_path, sizeof made->hub_path, "%s", options->unix_path);
+    if (length < sizeof made->hub_path && length > 4) {
+      memcpy(made->hub_path + length - 4, "meet", 4);
+      made->hub.unix_path = made->hub_path;
+    }
+  }
+  bl_task_init(&made->task, run, done);
+  bl_status_t status = bl_worker_create(loop, "probe", &made->worker, err);
+  if (status == BL_OK) {
+    status = bl_timer_create(loop, forgotten, made, &made->forget, err);
+  }
+  if (status != BL_OK) {
+    bl_prober_destroy(made);
+    return status;
+  }
+  *prober = made;
+  return BL_OK;
+}
+
+void bl_prober_destroy(bl_prober_t *prober) {
+  if (prober == NULL) {
+    return;
+  }
+  bl_worker_destroy(prober->worker);
+  bl_loop_drain(prober->loop);
+  bl_timer_destroy(prober->forget);
+  bl_meeting_destroy(prober->meeting);
+  forget(prober);
+  free(prober);
+}

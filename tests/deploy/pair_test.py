@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/docker/pair.sh, the command of the pair-pod, with two pods of four programs each as two hosts: its stages know
+which ones they should be; a run that requires shared memory for its blocks goes over it inside a pod and over tcp between
+pods, with the bits of a local run, and preflight agrees; SIGTERM ends all four with 0; where one program dies the others
+end and its code is the script's. Skipped where network namespaces cannot be made."""
+import json
+import os
+import signal
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+from ballast import BIN, CTL, alive, descendants, environment, losses, program_of, read_report, run_job, scratch, \
+    small_inline, wait_until, write_job  # noqa: E402
+from hosts import Hosts  # noqa: E402
+
+
+
+class Pod:
+    def __init__(self, folder, hosts, index):
+        # A pod has folders of its own: sockets of one must not be seen by the other.
+        self.folder = os.path.join(folder, f"pod-{index}-{os.urandom(2).hex()}")
+        os.mkdir(self.folder, 0o700)
+        self.log_path = os.path.join(self.folder, "log")
+        self.address = hosts.address(index)
+        values = dict(environment(self.folder), PATH=f"{BIN}:{os.environ['PATH']}", POD_IP=self.address,
+                      POD_NAME=f"run-stage-{index}", STORE_CAPACITY="64 MiB")
+        with open(self.log_path, "w") as log:
+            self.process = subprocess.Popen([*hosts.prefix(index), os.path.join(ROOT, "deploy", "docker", "pair.sh"),
+                                             "--plaintext"], env=values, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def log(self):
+        with open(self.log_path) as file:
+            return file.read()
+
+    def programs(self):
+        found = [(program_of(pid), pid) for pid in descendants(self.process.pid)]
+        return sorted((name, pid) for name, pid in found if name in ("stage-service", "activation-store"))
+
+    def wait_ready(self):
+        wait_until(lambda: self.log().count("serving on") == 4, 60, f"the pod does not serve: {self.log()}")
+        assert [name for name, _ in self.programs()] == ["activation-store"] * 2 + ["stage-service"] * 2, self.programs()
+
+    def end(self, number=signal.SIGTERM):
+        pids = [pid for _, pid in self.programs()]
+        self.process.send_signal(number)
+        code = self.process.wait(60)
+        wait_until(lambda: not any(alive(pid) for pid in pids), 60, "programs of a pod outlive it")
+        return code
+
+    def kill(self):
+        for pid in [pid for _, pid in self.programs()] + [self.process.pid]:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def write(folder, hosts, **more):
+    return write_job(folder, model=small_inline(hidden=32, layers=4, seq=32),
+                     train={"steps": 6, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4}, memory={"slots": 3},
+                     balance={"policy": "bpipe", **more.pop("balance", {})}, **more)
+
+
+def main():
+    with scratch() as folder, Hosts(2) as hosts:
+        reference, _ = run_job(folder, write(folder, hosts), "--local")
+        pods = [Pod(folder, hosts, index) for index in range(2)]
+        try:
+            for pod in pods:
+                pod.wait_ready()
+            a, b = (pod.address for pod in pods)
+            services = {"stages": [f"{a}:7700", f"{b}:7700", f"{b}:7710", f"{a}:7710"],
+                        "stores": [f"{a}:7800", f"{b}:7800", f"{b}:7810", f"{a}:7810"], "plaintext": True}
+            job = write(folder, hosts, services=services, balance={"require": "shm"})
+            done = subprocess.run([*hosts.prefix(0), CTL, "preflight", job, "--plaintext", "--timeout", "60", "-o", "json"],
+                                  env=environment(folder), text=True, capture_output=True, timeout=240)
+            assert done.returncode == 0, done.stdout + done.stderr
+            rows = {(row["check"], row["subject"]): row["says"] for row in json.loads(done.stdout)}
+            assert rows["path", "stage 0 to store 3"].startswith("shm"), rows
+            assert rows["path", "stage 0 to stage 1"].startswith("tcp"), rows
+            assert rows["path", "stage 0 to stage 3"].startswith("shm"), rows  # the tied embedding's two ends
+            for stage, pod in enumerate((0, 2, 3, 1)):
+                assert rows["pod", f"stage {stage}"].startswith(f"pod {pod},"), rows
+            report = os.path.join(folder, "report.jsonl")
+            done = subprocess.run([*hosts.prefix(0), CTL, "run", job, "--plaintext", "--report", report],
+                                  env=environment(folder), text=True, capture_output=True, timeout=240,
+                                  stdin=subprocess.DEVNULL)
+            assert done.returncode == 0, done.stderr + pods[0].log()
+            assert losses(read_report(report)) == losses(reference), "pods of pairs give other bits than one machine"
+            assert "pod 1 of 4 is stage 3; its partner, stage 0, is pod 0" in pods[0].log(), pods[0].log()
+            assert "pod 3 of 4 is stage 2; its partner, stage 1, is pod 2" in pods[1].log(), pods[1].log()
+            print("ok two pods of pairs: shared memory inside, tcp between, the bits of one machine")
+            assert pods[0].end() == 0, pods[0].log()
+            print("ok SIGTERM ends all four, exit code 0")
+            victim = next(pid for name, pid in pods[1].programs() if name == "activation-store")
+            others = [pid for _, pid in pods[1].programs()]
+            os.kill(victim, signal.SIGKILL)
+            assert pods[1].process.wait(60) == 128 + signal.SIGKILL, pods[1].log()
+            assert not any(alive(pid) for pid in others), "a program outlives its pod"
+            print("ok one that dies ends its pod, with its code")
+        finally:
+            for pod in pods:
+                pod.kill()
+
+
+main()

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks stages to try out the paths that a plan will use (Stage.Probe): to the stores that they park at, and to the stages
+// that they exchange tensors with. Three rounds, each of all stages at once: stores and places, meeting, closing.
+//
+//   bl_ctl_explorer_t stages[2] = {{.address = "a:7700", .stores = &one, .store_count = 1, .peers = &b, ...}, ...};
+//   bl_ctl_paths_explore(&(bl_ctl_exploration_t){.job = "run", .data_path = "auto", .stages = stages, .count = 2}, err);
+//   ... stages[0].paths[i] ...
+//   bl_ctl_explorer_cleanup(&stages[0]);
+//
+// Thread: any one; has a loop of its own.
+#ifndef BALLAST_BALLASTCTL_PATHS_WIRE_H
+#define BALLAST_BALLASTCTL_PATHS_WIRE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct bl_ctl_path {
+  bool store;      // else to a stage
+  uint32_t number; // device of the store, or stage
+  bl_error_t err;  // BL_OK: bytes went there and back
+  char data_path[8], reason[200];
+  uint64_t round_ns; // a block there and back
+} bl_ctl_path_t;
+
+typedef struct bl_ctl_place { // where a stage listens for others
+  char *unix_address, *tcp_address, *machine;
+  uint8_t token[16];
+  size_t token_bytes;
+} bl_ctl_place_t;
+
+typedef struct bl_ctl_explorer {
+  const char *address;    // borrowed, as all that is asked; NULL: it is not there, and nobody meets it
+  const uint32_t *stores; // devices
+  size_t store_count;
+  const uint32_t *peers; // stages, ascending
+  size_t peer_count;
+  // Answers
+  bl_error_t err; // BL_OK: it answered
+  uint64_t shared_memory_bytes;
+  int32_t pod;
+  bl_ctl_path_t *paths;
+  size_t path_count;
+  bl_ctl_place_t place;
+} bl_ctl_explorer_t;
+
+typedef struct bl_ctl_exploration {
+  const char *job, *data_path;
+  const char *const *stores; // addresses by device
+  uint64_t block_bytes;
+  bl_ctl_explorer_t *stages;
+  size_t count;
+} bl_ctl_exploration_t;
+
+// Fills in the answers. A failure of this function is one of this process.
+BL_MUST_USE bl_status_t bl_ctl_paths_explore(const bl_ctl_exploration_t *exploration, bl_error_t *err);
+void bl_ctl_explorer_cleanup(bl_ctl_explorer_t *explorer);
+
+#endif
