@@ -333,6 +333,54 @@ static void test_a_newer_incarnation(void **state) {
   bl_client_close(new);
 }
 
+// A session lives as long as its holder does, whatever that does meanwhile and however little it asks for: renewed by one
+// call per third of its TTL, also with a thousand leases.
+static void test_an_idle_session_lives_on(void **state) {
+  fixture_t *fixture = *state;
+  const uint64_t ttl_ns = 2 * BL_NS_PER_S, ttls = getenv("BALLAST_SOAK") != NULL ? 12 : 2;
+  bl_client_t *client = must_open(fixture, 0);
+  static uint64_t rooms[200];
+  bl_error_t err = {0};
+  uint8_t *slot = fixture->slots.base;
+  reserve(client, GRANULE, 200, rooms);
+  for (int i = 0; i < 100; i++) {
+    fill(slot, GRANULE, (uint64_t)i);
+    must(bl_client_evict(client, rooms[i], slot, GRANULE, NULL, &err), &err);
+  }
+  const uint64_t start_ns = bl_clock_now_ns(), before = bl_client_counters(client).renewals;
+  uint64_t now_ns, renewals, sum = 0;
+  do { // computes, then idles
+    for (uint64_t i = 0; i < 20000000; i++) {
+      sum += bl_random_bits(sum, i);
+    }
+    usleep(500000);
+    now_ns = bl_clock_now_ns();
+    renewals = bl_client_counters(client).renewals - before;
+  } while ((now_ns - start_ns < ttls * ttl_ns || renewals < ttls) && now_ns - start_ns < 60 * ttl_ns);
+  assert_int_not_equal(sum, 0);
+  assert_true(renewals >= ttls && renewals <= (now_ns - start_ns) / (ttl_ns / 3) + 2);
+  must(bl_client_state(client, &err), &err);
+  for (int i = 0; i < 100; i++) {
+    must(bl_client_load(client, rooms[i], slot, GRANULE, &err), &err);
+    fill(slot + GRANULE, GRANULE, (uint64_t)i);
+    assert_memory_equal(slot, slot + GRANULE, GRANULE);
+  }
+  while (bl_client_reserve(client, 2, &(bl_client_demand_t){.bytes = GRANULE, .count = 1}, 1, &err) != BL_OK) {
+    assert_int_equal(err.status, BL_PRECONDITION); // on a machine that stood still just now
+    usleep(10000);
+  }
+  bl_client_close(client);
+}
+
+// With a grace that a machine which stands still for a moment does not use up.
+static int set_up_patient(void **state) {
+  const char *grace = store_grace;
+  store_grace = "60";
+  int failed = set_up(state);
+  store_grace = grace;
+  return failed;
+}
+
 // ---- the rest ------------------------------------------------------------------------------------------------------------
 
 static void send_garbage(const char *address, uint64_t seed) {
@@ -479,6 +527,7 @@ int main(int count, char **arguments) {
       cmocka_unit_test_setup_teardown(test_a_holder_dies, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_paused_holder, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_newer_incarnation, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_an_idle_session_lives_on, set_up_patient, tear_down),
       cmocka_unit_test_setup_teardown(test_garbage, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_sessions_leave_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_sigterm_drains, set_up, tear_down),

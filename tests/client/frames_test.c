@@ -330,6 +330,16 @@ static void test_broken_headers(void **state) {
     send_bytes(fd, header, sizeof header, -1);
     assert_true(is_hung_up(fd));
   }
+  static const uint32_t sizes[] = {BL_BLOCK_CHUNK_BYTES + 1, 1u << 30, UINT32_MAX}; // and bodies of too much
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    int fd;
+    assert_int_equal(greet(world->fixture->store.data_address, &greeting, &fd), BL_OK);
+    bl_block_frame_t data = {
+        .kind = BL_BLOCK_DATA, .sequence = 1000, .bytes = UINT64_C(1) << 40, .body_bytes = sizes[i]};
+    bl_block_frame_encode(&data, header);
+    send_bytes(fd, header, sizeof header, -1);
+    assert_true(is_hung_up(fd));
+  }
   for (size_t length = 1; length < sizeof header; length += 13) { // and cut short
     int fd;
     assert_int_equal(greet(world->fixture->store.data_address, &greeting, &fd), BL_OK);
@@ -475,12 +485,110 @@ static void test_quota(void **state) {
   }
 }
 
+// ---- flow ----------------------------------------------------------------------------------------------------------------
+
+#define FLOW_BLOCK (4 * GRANULE) // as large as a room and as a chunk, and all that may be in flight
+
+static void send_block(int fd, const bl_block_frame_t *evict, const uint8_t *block) {
+  bl_block_frame_t data = {.kind = BL_BLOCK_DATA,
+                           .sequence = evict->sequence,
+                           .bytes = FLOW_BLOCK,
+                           .checksum = bl_block_checksum(block, FLOW_BLOCK),
+                           .body_bytes = (uint32_t)FLOW_BLOCK};
+  send_frame(fd, &data, block, -1);
+}
+
+// --flow holds over the data connection: a block beyond it is refused and told when to come again, and what is in flight
+// goes on; once that is over, it is taken.
+static void test_flow(void **state) {
+  world_t *world = *state;
+  session_t *ours = &world->ours;
+  static uint8_t block[FLOW_BLOCK];
+  fill(block, sizeof block, 5);
+  bl_block_greeting_t greeting = greeting_of(ours, false);
+  int fd;
+  assert_int_equal(greet(ours->tcp, &greeting, &fd), BL_OK);
+  bl_block_frame_t evicts[2], answer = {0};
+  for (int i = 0; i < 2; i++) {
+    evicts[i] = (bl_block_frame_t){.kind = BL_BLOCK_EVICT,
+                                   .id = ours->rooms[i],
+                                   .generation = ours->generations[i],
+                                   .bytes = FLOW_BLOCK,
+                                   .acknowledged = ours->input.sequence,
+                                   .sequence = ours->input.sequence + 1 + (uint64_t)i};
+    send_frame(fd, &evicts[i], NULL, -1);
+  }
+  ours->input.sequence += 2;
+  assert_true(receive_frame(fd, &answer)); // the second: the first waits for its bytes
+  assert_int_equal(answer.sequence, evicts[1].sequence);
+  assert_int_equal(answer.status, BL_EXHAUSTED);
+  assert_true(answer.retry_after_ms > 0);
+  send_block(fd, &evicts[0], block);
+  assert_true(receive_frame(fd, &answer));
+  assert_int_equal(answer.sequence, evicts[0].sequence);
+  assert_int_equal(answer.status, BL_OK);
+  evicts[1].acknowledged = ours->input.sequence;
+  evicts[1].sequence = ++ours->input.sequence;
+  send_frame(fd, &evicts[1], NULL, -1);
+  send_block(fd, &evicts[1], block);
+  assert_true(receive_frame(fd, &answer));
+  assert_int_equal(answer.sequence, evicts[1].sequence);
+  assert_int_equal(answer.status, BL_OK);
+  close(fd);
+}
+
+// The client keeps to it by itself: many blocks at once arrive, none is refused.
+static void test_flow_of_a_client(void **state) {
+  world_t *world = *state;
+  uint8_t *slots = world->fixture->slots.base;
+  bl_client_t *client = must_open(world->fixture, 5);
+  uint64_t rooms[ROOMS];
+  bl_client_ticket_t tickets[ROOMS];
+  bl_error_t err = {0};
+  raw_output_t output;
+  reserve(client, FLOW_BLOCK, ROOMS, rooms);
+  fill(slots, ROOMS * FLOW_BLOCK, 6);
+  assert_int_equal(raw_call(&world->raw, RAW_STATUS, &(raw_input_t){0}, &output), BL_OK);
+  const uint64_t before = raw_count(&output, "credit");
+  for (int i = 0; i < ROOMS; i++) {
+    must(bl_client_evict_start(client, rooms[i], slots + (uint64_t)i * FLOW_BLOCK, FLOW_BLOCK, NULL, &tickets[i], &err),
+         &err);
+  }
+  for (int i = 0; i < ROOMS; i++) {
+    must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
+  }
+  for (int i = 0; i < ROOMS; i++) {
+    must(bl_client_load_start(client, rooms[i], slots + (uint64_t)i * FLOW_BLOCK, FLOW_BLOCK, &tickets[i], &err), &err);
+  }
+  for (int i = 0; i < ROOMS; i++) {
+    must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
+  }
+  assert_int_equal(raw_call(&world->raw, RAW_STATUS, &(raw_input_t){0}, &output), BL_OK);
+  assert_int_equal(raw_count(&output, "credit"), before);
+  bl_client_close(client);
+}
+
+static int set_up_flow(void **state) {
+  static char bytes[24];
+  snprintf(bytes, sizeof bytes, "%lu", (unsigned long)FLOW_BLOCK);
+  store_flow = bytes;
+  int failed = set_up_world(state);
+  store_flow = "0";
+  return failed;
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_world, tear_down_world)
 
 int main(void) {
   store_ttl = store_grace = "60";
   const struct CMUnitTest tests[] = {
-      TEST(test_greetings), TEST(test_requests), TEST(test_broken_headers), TEST(test_chunks), TEST(test_quota),
+      TEST(test_greetings),
+      TEST(test_requests),
+      TEST(test_broken_headers),
+      TEST(test_chunks),
+      TEST(test_quota),
+      cmocka_unit_test_setup_teardown(test_flow, set_up_flow, tear_down_world),
+      cmocka_unit_test_setup_teardown(test_flow_of_a_client, set_up_flow, tear_down_world),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

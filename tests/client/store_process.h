@@ -23,6 +23,8 @@ typedef struct store_process {
   char folder[64], address[96], data_address[104];
 } store_process_t;
 
+static const char *store_flow = "0"; // bytes in flight per session; 0: no limit
+
 // Starts (again, at the same address) and waits until it serves.
 static inline void store_start(store_process_t *store, const char *capacity, const char *ttl, const char *grace) {
   int ready[2];
@@ -45,8 +47,8 @@ static inline void store_start(store_process_t *store, const char *capacity, con
     dup2(ready[1], 4);
     setenv("BALLAST_LOG", "error", 1);
     execl(BALLAST_BINARY_DIR "/bin/activation-store", "activation-store", "--listen", store->address, "--capacity",
-          capacity, "--ttl", ttl, "--grace", grace, "--drain", "20", "--data-tcp", "127.0.0.1:0", "--ready-fd", "4",
-          (char *)NULL);
+          capacity, "--flow", store_flow, "--ttl", ttl, "--grace", grace, "--drain", "20", "--data-tcp", "127.0.0.1:0",
+          "--ready-fd", "4", (char *)NULL);
     _exit(127);
   }
   close(ready[1]);

@@ -62,6 +62,9 @@ static void test_bad_requests(void **state) {
   assert_int_equal(reason, BL_LEASE_BAD_BYTES);
   holder_evict(&b, &rooms[0], 1, 5, &reason);
   assert_int_equal(reason, BL_LEASE_NOT_YOURS);
+  holder_evict(&other, &rooms[0], 1, 5, &reason); // of another job
+  assert_int_equal(reason, BL_LEASE_NOT_YOURS);
+  assert_int_equal(holder_release(&other, &rooms[0], NULL), BL_LEASE_NOT_YOURS);
   stale = rooms[0];
   stale.incarnation.bytes[3] ^= 1;
   holder_evict(&a, &stale, 1, 5, &reason);
