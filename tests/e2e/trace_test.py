@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ballastctl trace` of a running job: every stage's operations of one whole step, each once and none overlapping on its
-line, waits under their reasons, slot counters, and a file that is replaced whole or not at all."""
+line, waits under their reasons, slot counters, and a file that is replaced whole or not at all; the same
+as pictures."""
 import json
 import os
 import signal
@@ -56,6 +57,13 @@ def main():
                 assert done.returncode == 0, done.stderr
                 with open(path) as file:
                     check(json.load(file))
+            for name, beginning in ("step.svg", b"<?xml"), ("step.png", b"\x89PNG"):
+                picture = os.path.join(folder, name)
+                done = trace(folder, "--to", picture)
+                assert done.returncode == 0, done.stderr
+                with open(picture, "rb") as file:
+                    drawn = file.read()
+                assert drawn.startswith(beginning) and len(drawn) > 5000, (name, drawn[:20], len(drawn))
             done = trace(folder, "--to", os.path.join(folder, "nowhere", "step.json"))
             assert done.returncode != 0 and "nowhere" in done.stderr, done
         finally:

@@ -2,6 +2,7 @@
 // ballastctl run: checks a job to the end, then trains it.
 #include "job_file.h"
 #include "session.h"
+#include "step_timeline.h"
 #include "verbs.h"
 
 #include "config/flags.h"
@@ -85,14 +86,9 @@ static bl_status_t load_job(const arguments_t *arguments, const char *path, bl_j
   return bl_ctl_job_read(path, &arguments->sets, arguments->steps.set ? steps : NULL, job, err);
 }
 
-static bool has_ending(const char *path, const char *ending) {
-  size_t length = strlen(path), ending_length = strlen(ending);
-  return length > ending_length && strcmp(path + length - ending_length, ending) == 0;
-}
-
 // A name that cannot be drawn to is found before the run, not after it.
 static bl_status_t check_timeline(const char *path, bl_error_t *err) {
-  if (!has_ending(path, ".svg") && !has_ending(path, ".png")) {
+  if (!bl_ctl_step_timeline_is_picture(path)) {
     return bl_error_set(err, BL_INVALID, "--timeline %s: the name must end in .svg or .png", path);
   }
   bool there = access(path, F_OK) == 0;

@@ -113,7 +113,6 @@ static void on_plan(const bl_ctl_plan_t *plan, void *context) {
   bl__session_t *session = context;
   bl_ctl_patience_end(session->patience);
   bl_ctl_progress_plan(session->progress, plan);
-  session->stage_count = plan->stage_count;
   if (session->profiling != NULL) {
     bl_ctl_profiling_plan(session->profiling, plan);
   }

@@ -84,7 +84,7 @@ static void collect_timeline(bl__session_t *session) {
     collect_sample(session);
     return;
   }
-  bl_status_t status = bl_ctl_step_timeline_create(session->stage_count, &session->timeline);
+  bl_status_t status = bl_ctl_step_timeline_create(&session->timeline);
   if (status != BL_OK) {
     bl_error_set(&err, status, "no memory");
   } else {

@@ -42,7 +42,6 @@ typedef struct bl__session {
   bl_ctl_step_timeline_t *timeline;
   bl_ctl_profiling_t *profiling; // NULL when neither a profile nor a prediction was asked for
   bool tracing;                  // for it
-  size_t stage_count;
   bool planned, finished, failing, guessing, stopping, ending, interrupted;
   int exit_code;
   char failure[BL_ERROR_TEXT_BYTES]; // of a failure that waits for its cause

@@ -5,21 +5,21 @@
 
 #include <ctype.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct bl_ctl_step_timeline {
-  size_t stage_count;
-  bl_timeline_event_t *events;
+  size_t stage_count;          // that have told something
+  bl_timeline_event_t *events; // chunk: the virtual stage, until it is drawn
   bl_timeline_level_t *levels;
   size_t count, room; // of both
-  bool out_of_memory;
+  bool out_of_memory, divided;
 };
 
-bl_status_t bl_ctl_step_timeline_create(size_t stage_count, bl_ctl_step_timeline_t **result) {
+bl_status_t bl_ctl_step_timeline_create(bl_ctl_step_timeline_t **result) {
   bl_ctl_step_timeline_t *timeline = calloc(1, sizeof *timeline);
   if (timeline == NULL) {
     return BL_EXHAUSTED;
   }
-  timeline->stage_count = stage_count;
   *result = timeline;
   return BL_OK;
 }
@@ -69,18 +69,19 @@ static bool read_cell(const char *name, uint32_t *virtual_stage, char *verb, uin
 void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_trace_event_t *event) {
   uint32_t virtual_stage, micro_batch;
   char verb;
-  if (event->wait || event->stage < 0 || (size_t)event->stage >= timeline->stage_count ||
-      !read_cell(event->name, &virtual_stage, &verb, &micro_batch)) {
+  if (event->wait || event->stage < 0 || !read_cell(event->name, &virtual_stage, &verb, &micro_batch)) {
     return;
   }
   if (!reserve(timeline)) {
     timeline->out_of_memory = true;
     return;
   }
+  size_t stages = (size_t)event->stage + 1;
+  timeline->stage_count = stages > timeline->stage_count ? stages : timeline->stage_count;
   double start_ms = (double)event->start_ns * 1e-6, end_ms = (double)event->end_ns * 1e-6;
   timeline->events[timeline->count] = (bl_timeline_event_t){.stage = (uint32_t)event->stage,
                                                             .verb = verb,
-                                                            .chunk = virtual_stage / (uint32_t)timeline->stage_count,
+                                                            .chunk = virtual_stage,
                                                             .micro_batch = micro_batch,
                                                             .start = start_ms,
                                                             .end = end_ms};
@@ -88,11 +89,29 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
   timeline->count++;
 }
 
-bl_status_t bl_ctl_step_timeline_draw(const bl_ctl_step_timeline_t *timeline, const char *title, const char *subtitle,
+double bl_ctl_step_timeline_ms(const bl_ctl_step_timeline_t *timeline) {
+  double first = 0, last = 0;
+  for (size_t i = 0; i < timeline->count; i++) {
+    first = i == 0 || timeline->events[i].start < first ? timeline->events[i].start : first;
+    last = timeline->events[i].end > last ? timeline->events[i].end : last;
+  }
+  return last - first;
+}
+
+bool bl_ctl_step_timeline_is_picture(const char *path) {
+  const char *dot = strrchr(path, '.');
+  return dot != NULL && dot != path && (strcmp(dot, ".svg") == 0 || strcmp(dot, ".png") == 0);
+}
+
+bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const char *title, const char *subtitle,
                                       const char *path, bl_error_t *err) {
   if (timeline->out_of_memory) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the timeline");
   }
+  for (size_t i = 0; i < timeline->count && !timeline->divided; i++) {
+    timeline->events[i].chunk /= (uint32_t)timeline->stage_count;
+  }
+  timeline->divided = true;
   bl_timeline_t picture = {.title = title,
                            .subtitle = subtitle,
                            .unit = "ms",

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl trace: the operations and waits of the last step, as a file for a trace viewer.
+// ballastctl trace: the operations and waits of the last step, as a file for a trace viewer or as a picture.
 #include "ask.h"
 #include "chrome_trace.h"
 #include "driver_wire.h"
 #include "endpoint.h"
+#include "step_timeline.h"
 #include "verbs.h"
 
 #include <stdio.h>
@@ -17,8 +18,9 @@ static const bl_option_t rows[] = {
     {.name = "to",
      .type = BL_OPTION_TEXT,
      .offset = offsetof(arguments_t, to),
-     .argument = "FILE.json",
-     .help = "Where to write the trace; chrome://tracing and ui.perfetto.dev open it."},
+     .argument = "FILE",
+     .help = "Where to write the trace; the ending says what: .svg and .png are pictures of the operations with memory "
+             "curves, all else is JSON, which chrome://tracing and ui.perfetto.dev open."},
     {.name = "endpoint",
      .type = BL_OPTION_TEXT,
      .offset = offsetof(arguments_t, endpoint),
@@ -36,20 +38,25 @@ static const bl_option_t rows[] = {
 };
 
 static const bl_flags_t flags = {.program = "ballastctl trace",
-                                 .usage = "--to FILE.json [--endpoint ADDRESS]",
-                                 .about = "Writes what every stage did in the last step, with every wait under its "
-                                          "reason, in Chrome's trace format.",
+                                 .usage = "--to FILE.json|FILE.svg|FILE.png [--endpoint ADDRESS]",
+                                 .about = "Writes what every stage did in the last step: with every wait under its "
+                                          "reason in Chrome's trace format, or drawn.",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
 typedef struct question {
   bl_loop_t *loop;
-  bl_ctl_chrome_trace_t *trace;
+  bl_ctl_chrome_trace_t *trace; // one of the two
+  bl_ctl_step_timeline_t *picture;
   bl_error_t *err;
 } question_t;
 
 static void traced(const bl_ctl_trace_event_t *event, void *context) {
   question_t *question = context;
-  bl_ctl_chrome_trace_add(question->trace, event);
+  if (question->picture != NULL) {
+    bl_ctl_step_timeline_add(question->picture, event);
+  } else {
+    bl_ctl_chrome_trace_add(question->trace, event);
+  }
 }
 
 static void done(const bl_error_t *err, void *context) {
@@ -83,9 +90,16 @@ static bl_status_t collect(question_t *question, const char *address, double tim
   return status;
 }
 
+static bl_status_t draw(const question_t *question, const json_t *endpoints, const char *path, bl_error_t *err) {
+  const char *name = json_string_value(json_object_get(endpoints, "name"));
+  char subtitle[80];
+  snprintf(subtitle, sizeof subtitle, "the last step: %.1f ms", bl_ctl_step_timeline_ms(question->picture));
+  return bl_ctl_step_timeline_draw(question->picture, name != NULL ? name : "ballast", subtitle, path, err);
+}
+
 static bl_status_t write_trace(const arguments_t *arguments, bl_error_t *err) {
   if (arguments->to == NULL) {
-    return bl_error_set(err, BL_INVALID, "trace needs --to FILE.json: where to write it");
+    return bl_error_set(err, BL_INVALID, "trace needs --to FILE: where to write it, .json, .svg or .png");
   }
   json_t *endpoints = NULL;
   question_t question = {.err = err};
@@ -93,15 +107,18 @@ static bl_status_t write_trace(const arguments_t *arguments, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  status = bl_ctl_chrome_trace_create(&question.trace);
+  const bool drawn = bl_ctl_step_timeline_is_picture(arguments->to);
+  status = drawn ? bl_ctl_step_timeline_create(&question.picture) : bl_ctl_chrome_trace_create(&question.trace);
   if (status != BL_OK) {
     status = bl_error_set(err, status, "no memory for the trace");
   } else {
     status = collect(&question, bl_ctl_endpoints_driver(endpoints), arguments->timeout_seconds);
   }
   if (status == BL_OK) {
-    status = bl_ctl_chrome_trace_write(question.trace, arguments->to, err);
+    status = drawn ? draw(&question, endpoints, arguments->to, err)
+                   : bl_ctl_chrome_trace_write(question.trace, arguments->to, err);
   }
+  bl_ctl_step_timeline_destroy(question.picture);
   bl_ctl_chrome_trace_destroy(question.trace);
   json_decref(endpoints);
   return status;
@@ -121,4 +138,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_finish(status, &err);
 }
 
-const bl_ctl_verb_t bl_ctl_trace_verb = {"trace", "the last step as a file for a trace viewer", run};
+const bl_ctl_verb_t bl_ctl_trace_verb = {"trace", "the last step for a trace viewer, or as a picture", run};
