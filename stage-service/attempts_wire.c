@@ -22,9 +22,13 @@ static void reply_vote(bl_service_t *self, bl_rpc_call_t *call, bl_waiters_t *wa
 void bl__service_ran(void *context, bl_stage_outcome_t outcome, const bl_error_t *err) {
   bl_service_t *self = context;
   if (self->board != NULL) {
-    bl_meter_ran(self->board, self->stage, outcome);
+    bl_meter_ran(self->board, self->stage,
+                 err->status != BL_OK && outcome == BL_STAGE_AHEAD ? BL_STAGE_FAILED : outcome);
   }
   switch (outcome) {
+  case BL_STAGE_AHEAD: // nobody asks before the commit
+  case BL_STAGE_UNDO:  // told as BL_STAGE_DROP when it is done
+    return;
   case BL_STAGE_KEEP:
     reply_vote(self, NULL, &self->running);
     break;
@@ -54,6 +58,11 @@ void bl__handle_run(bl_rpc_call_t *call, const ProtobufCMessage *input, void *co
                                 .token_count = (uint32_t)request->n_tokens,
                                 .draw_seed = request->draw_seed,
                                 .temperature = request->temperature};
+  if (request->offer != NULL) {
+    run.offer = (bl_offer_t){.attempt = request->offer->attempt,
+                             .scale = request->offer->scale,
+                             .learning_rate = request->offer->learning_rate};
+  }
   bl_error_t err = {0};
   if ((unsigned)request->kind >= BL_RUN_KINDS) {
     (void)bl_error_set(&err, BL_INVALID, "%d is not a kind of run", (int)request->kind);
@@ -86,11 +95,15 @@ static void reply_applied(bl_service_t *self, bl_rpc_call_t *call, bl_waiters_t 
   }
 }
 
+static void note_committed(bl_service_t *self, bool ahead) {
+  if (self->board != NULL) {
+    bl_meter_committed(self->board, self->stage, ahead);
+  }
+}
+
 void bl__service_committed(void *context) {
   bl_service_t *self = context;
-  if (self->board != NULL) {
-    bl_meter_committed(self->board, self->stage);
-  }
+  note_committed(self, false);
   reply_applied(self, NULL, &self->committing);
 }
 
@@ -102,12 +115,16 @@ void bl__handle_commit(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
                         .scale = request->scale,
                         .learning_rate = request->learning_rate,
                         .recorder = request->recorder};
+  const uint64_t before = bl_stage_step(self->stage)->applied;
   bl_error_t err = {0};
   switch (bl_stage_commit(self->stage, bl__service_identity(request->driver), &commit, &err)) {
   case BL_STAGE_REFUSE:
     bl_rpc_call_fail(call, &err);
     break;
   case BL_STAGE_ANSWER:
+    if (bl_stage_step(self->stage)->applied != before) { // applied ahead, and confirmed
+      note_committed(self, true);
+    }
     reply_applied(self, call, NULL);
     break;
   case BL_STAGE_WAIT:

@@ -11,8 +11,10 @@
 
 void bl__configuration_drop(bl_stage_t *stage) {
   bl__plans_drop(stage);
-  bl_vote_cleanup(&stage->vote);
-  bl_vote_cleanup(&stage->commit_vote);
+  for (size_t i = 0; i < sizeof stage->votes / sizeof stage->votes[0]; i++) {
+    bl_vote_cleanup(&stage->votes[i]);
+  }
+  stage->ahead_failed = 0;
   free(stage->context);
   stage->context = NULL;
   stage->connected = false;
@@ -52,9 +54,9 @@ static void configure_work(bl_task_t *task) {
 static bl_status_t make_room(bl_stage_t *stage, bl_error_t *err) {
   const bl_engine_t *engine = stage->engine;
   uint32_t losses = engine->training.schedule->micro_batches, devices = engine->training.stage_count;
-  bl_status_t status = bl_vote_init(&stage->vote, losses, engine->parameter_count, devices);
-  if (status == BL_OK) {
-    status = bl_vote_init(&stage->commit_vote, losses, engine->parameter_count, devices);
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < sizeof stage->votes / sizeof stage->votes[0] && status == BL_OK; i++) {
+    status = bl_vote_init(&stage->votes[i], losses, engine->parameter_count, devices);
   }
   stage->context = calloc(engine->training.model.seq, sizeof *stage->context);
   return status == BL_OK && stage->context != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for votes");

@@ -10,6 +10,7 @@ enum {
   STEP,
   POLICY_VERSION,
   STEPS,
+  STEPS_AHEAD,
   ATTEMPTS,
   STEP_SECONDS,
   BUSY,
@@ -90,6 +91,7 @@ const bl_board_row_t bl_meter_rows[] = {
     [STEP] = GAUGE("ballast_stage_step", "The last step applied to the weights."),
     [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the plan that the last applied step followed."),
     [STEPS] = COUNTER("ballast_steps_total", "Steps applied by this process."),
+    [STEPS_AHEAD] = COUNTER("ballast_steps_ahead_total", "Steps applied by this process ahead of their commit."),
     [ATTEMPTS] = {.name = "ballast_attempts_total",
                   .kind = BL_BOARD_COUNTER,
                   .label = "outcome",
@@ -147,19 +149,21 @@ static void add_stalls(bl_board_t *board, const bl_trace_t *trace) {
 }
 
 void bl_meter_ran(bl_board_t *board, const bl_stage_t *stage, bl_stage_outcome_t outcome) {
-  unsigned index = outcome == BL_STAGE_KEEP ? 0 : outcome == BL_STAGE_DROP ? 1 : 2;
+  bool voted = outcome == BL_STAGE_KEEP || outcome == BL_STAGE_AHEAD;
+  unsigned index = voted ? 0 : outcome == BL_STAGE_DROP ? 1 : 2;
   bl_board_add(board, ATTEMPTS, index, 1);
   const bl_engine_t *engine = bl_stage_engine(stage);
-  if (outcome == BL_STAGE_KEEP && engine != NULL) {
+  if (voted && engine != NULL) {
     add_stalls(board, engine->trace);
   }
 }
 
-void bl_meter_committed(bl_board_t *board, const bl_stage_t *stage) {
+void bl_meter_committed(bl_board_t *board, const bl_stage_t *stage, bool ahead) {
   const bl_vote_t *vote = bl_stage_commit_vote(stage);
   const bl_stage_counters_t *counters = &vote->counters;
   double busy = (double)counters->busy_ns / BL_NS_PER_S, seconds = busy + (double)counters->stall_ns / BL_NS_PER_S;
   bl_board_add(board, STEPS, 0, 1);
+  bl_board_add(board, STEPS_AHEAD, 0, ahead);
   bl_board_observe(board, STEP_SECONDS, 0, seconds);
   bl_board_add(board, BUSY, 0, busy);
   bl_board_set(board, BUBBLE, 0, seconds > 0 ? 1 - busy / seconds : 0);

@@ -12,7 +12,8 @@ extern const size_t bl_meter_row_count;
 
 // A run has ended; its trace is that of the last run.
 void bl_meter_ran(bl_board_t *board, const bl_stage_t *stage, bl_stage_outcome_t outcome);
-void bl_meter_committed(bl_board_t *board, const bl_stage_t *stage);
+// `ahead`: the step was applied before its commit came.
+void bl_meter_committed(bl_board_t *board, const bl_stage_t *stage, bool ahead);
 // Brings gauges up to date.
 void bl_meter_collect(bl_board_t *board, const bl_stage_t *stage);
 

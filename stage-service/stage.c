@@ -28,8 +28,7 @@ bl_stage_decision_t bl__stage_refuse(bl_error_t *err, bl_status_t status, const 
 static void look_for_driver(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_stage_t *stage = context;
-  bl_stage_phase_t phase = stage->step.phase;
-  bool busy = stage->preparing || phase == BL_STAGE_RUNNING || phase == BL_STAGE_STOPPING;
+  bool busy = stage->preparing || bl_stage_step_is_running(&stage->step);
   if (busy || bl_loop_now_ms(stage->loop) - stage->driven_ms < stage->options.rest_ms) {
     return;
   }
@@ -194,11 +193,11 @@ bool bl_stage_is_connected(const bl_stage_t *stage) {
 }
 
 const bl_vote_t *bl_stage_vote(const bl_stage_t *stage) {
-  return &stage->vote;
+  return stage->vote;
 }
 
 const bl_vote_t *bl_stage_commit_vote(const bl_stage_t *stage) {
-  return &stage->commit_vote;
+  return stage->commit_vote;
 }
 
 const bl_run_progress_t *bl_stage_progress(const bl_stage_t *stage) {

@@ -29,7 +29,8 @@ typedef struct bl_stage_observer {
   void (*configured)(void *context, const bl_error_t *err);
   void (*connected)(void *context, const bl_error_t *err);
   void (*prepared)(void *context, const bl_error_t *err);
-  void (*ran)(void *context, bl_stage_outcome_t outcome, const bl_error_t *err); // the vote: bl_stage_vote
+  // The vote: bl_stage_vote. BL_STAGE_UNDO is told as BL_STAGE_DROP, when it is done.
+  void (*ran)(void *context, bl_stage_outcome_t outcome, const bl_error_t *err);
   void (*committed)(void *context);
   void (*copied)(void *context);                         // of bl_stage_snapshot
   void (*written)(void *context, const bl_error_t *err); // of bl_stage_write
@@ -74,6 +75,7 @@ bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, c
 
 typedef struct bl_stage_run_request {
   bl_run_id_t id;
+  bl_offer_t offer; // of a training attempt; attempt 0: none
   uint64_t first_window;
   const uint32_t *tokens; // copied
   uint32_t token_count;

@@ -38,7 +38,8 @@ struct bl_stage {
   bl_prepared_t *retired[BL__STAGE_PLANS + 1]; // of no use any more; destroyed where waiting for a store does no harm
   size_t retired_count;
   const bl_prepared_t *running_plan;
-  bl_vote_t vote, commit_vote; // of step.run, of step.last_commit
+  bl_vote_t votes[3];
+  bl_vote_t *vote, *ahead_vote, *commit_vote; // of step.run, of the one behind it, of step.last_commit
 
   bl__work_t configure;
   char *job, *resume; // of the configuration under way
@@ -59,10 +60,14 @@ struct bl_stage {
 
   bl__work_t run;
   bl_run_t run_request;
+  bl_vote_t *voting; // what the run fills in
   uint32_t *context; // tokens of a BL_RUN_GENERATE, [seq]
   bl_run_progress_t progress;
 
-  bl__work_t commit;
+  bl__work_t commit, undo;
+  bl_offer_t applies;    // attempt not 0: the run first applies the step before it with these numbers
+  bl_error_t ahead_err;  // why the attempt ahead failed,
+  uint64_t ahead_failed; // this one; 0: it did not, or that has been told
 
   bl_saver_t *saver;
 

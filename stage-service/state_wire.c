@@ -48,7 +48,7 @@ void bl_state_to_wire(const bl_stage_t *stage, bl_state_wire_t *wire) {
   message->incarnation = bl_stage_incarnation(stage);
   message->configured = step->configured;
   message->applied = step->applied;
-  message->highest_attempt = step->highest_attempt;
+  message->highest_attempt = bl_stage_step_highest(step);
   message->plan_version = step->plan_version;
   message->stage = engine == NULL ? -1 : (int32_t)engine->stage;
   message->process = getpid();
@@ -57,6 +57,13 @@ void bl_state_to_wire(const bl_stage_t *stage, bl_state_wire_t *wire) {
   if (bl_stage_step_is_prepared(step)) {
     bl_vote_to_wire(bl_stage_vote(stage), &wire->prepared);
     message->prepared = &wire->prepared.message;
+    if (step->ahead != BL_AHEAD_NONE) {
+      wire->ahead = (Ballast__V1__Offer)BALLAST__V1__OFFER__INIT;
+      wire->ahead.attempt = step->offer.attempt;
+      wire->ahead.scale = step->offer.scale;
+      wire->ahead.learning_rate = step->offer.learning_rate;
+      message->ahead = &wire->ahead;
+    }
   }
   if (step->last_commit.step > 0) {
     bl_vote_to_wire(bl_stage_commit_vote(stage), &wire->committed);

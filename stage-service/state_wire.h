@@ -20,6 +20,7 @@ typedef struct bl_state_wire {
   Ballast__V1__StageState message;
   bl_vote_wire_t prepared, committed;
   Ballast__V1__CommitRecord commit;
+  Ballast__V1__Offer ahead;
 } bl_state_wire_t;
 void bl_state_to_wire(const bl_stage_t *stage, bl_state_wire_t *wire);
 

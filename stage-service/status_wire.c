@@ -16,7 +16,8 @@ static void describe_run(const bl_stage_t *stage, Ballast__V1__StageStatusRespon
   uint32_t done = atomic_load(&bl_stage_progress(stage)->done);
   output->operations_done = done;
   output->operations_total = (uint32_t)plan->stage.op_count;
-  if (bl_stage_step(stage)->phase == BL_STAGE_RUNNING && done < plan->stage.op_count) {
+  const bl_stage_step_t *step = bl_stage_step(stage);
+  if ((step->phase == BL_STAGE_RUNNING || step->ahead == BL_AHEAD_RUNNING) && done < plan->stage.op_count) {
     output->operation = (char *)bl_op_format(plan->stage.ops[done].op, cell);
   }
 }
@@ -71,9 +72,11 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
   state.message.driver_address = self->followed.address;
   state.message.driver_silent_ms = silent_ms;
   output.state = &state.message;
-  output.phase = (char *)bl_stage_phase_name(step->phase);
-  output.running_step = step->run.step;
-  output.running_attempt = step->run.attempt;
+  bool ahead = step->phase == BL_STAGE_VOTED && step->ahead == BL_AHEAD_RUNNING;
+  bl_run_id_t run = ahead ? bl_stage_step_ahead(step) : step->run;
+  output.phase = (char *)bl_stage_phase_name(ahead ? BL_STAGE_RUNNING : step->phase);
+  output.running_step = run.step;
+  output.running_attempt = run.attempt;
   output.now_ns = bl_clock_now_ns();
   output.wall_ns = bl_clock_wall_ns();
   char cell[BL_OP_TEXT];

@@ -25,9 +25,8 @@ static void trace_cancelled(bl_rpc_call_t *call, void *context) {
 static void send_trace(bl_rpc_call_t *call, void *context) {
   trace_reader_t *reader = context;
   bl_stage_t *stage = reader->service->stage;
-  bl_stage_phase_t phase = bl_stage_step(stage)->phase;
   const bl_engine_t *engine = bl_stage_engine(stage);
-  if (engine == NULL || phase == BL_STAGE_RUNNING || phase == BL_STAGE_STOPPING) {
+  if (engine == NULL || bl_stage_step_is_running(bl_stage_step(stage))) {
     end_trace(call, reader, BL_PRECONDITION,
               engine == NULL ? "not configured" : "a step is running: ask between steps");
     return;

@@ -41,6 +41,7 @@ typedef enum bl_job_policy {
   BL_JOB_POLICY_NONE,
   BL_JOB_POLICY_BPIPE,
   BL_JOB_POLICY_CAP,
+  BL_JOB_POLICY_DROP,
   BL_JOB_POLICY_AUTO
 } bl_job_policy_t;
 typedef enum bl_job_balance_mode { BL_JOB_BALANCE_OVERLAP, BL_JOB_BALANCE_FEWEST } bl_job_balance_mode_t;
@@ -105,6 +106,7 @@ typedef struct bl_job {
     int64_t seed;
     bl_job_dtype_t dtype;
     int64_t validate_every; // steps; 0: after the last step only
+    bool post_validation;   // stages go on ahead of commits
   } train;
   struct {
     int64_t stages;

@@ -17,7 +17,7 @@ static const char *const schedules[] = {"gpipe",    "1f1b",       "eager-1f1b", 
 static const char *const attentions[] = {"naive", "flash", NULL};
 static const char *const recomputes[] = {"none", "attention", "full", NULL};
 static const char *const devices[] = {"host", "cuda", NULL};
-static const char *const policies[] = {"none", "bpipe", "cap", "auto", NULL};
+static const char *const policies[] = {"none", "bpipe", "cap", "drop", "auto", NULL};
 static const char *const modes[] = {"overlap", "fewest", NULL};
 static const char *const on_loss[] = {"recompute", "abort", NULL};
 static const char *const data_paths[] = {"auto", "shm", "tcp", "cuda-ipc", "nccl", NULL};
@@ -248,6 +248,13 @@ static const bl_option_t rows[] = {
      IN(0, MOST_STEPS),
      .unit = "steps",
      .help = "How often the held-out loss is computed; 0: after the last step only."},
+    {.name = "train.post_validation",
+     .type = BL_OPTION_BOOL,
+     AT(train.post_validation),
+     .preset = "false",
+     .help =
+         "Stages apply a step and begin the next one before it is committed, and take it back should its gradients be "
+         "clipped after all; needs memory for a second copy of weights and optimizer."},
 
     {.name = "pipeline.stages",
      .type = BL_OPTION_INT,
@@ -338,8 +345,10 @@ static const bl_option_t rows[] = {
      AT(balance.policy),
      .choices = policies,
      .preset = "none",
-     .help = "Which activation blocks move to other devices. bpipe: pairs (s, p-1-s) level at balance.cap. cap: any "
-             "device with room, above balance.cap. auto: the fastest of these by what the run measures."},
+     .help =
+         "Which activation blocks move to other devices. bpipe: pairs (s, p-1-s) level at balance.cap. cap: any "
+         "device with room, above balance.cap. drop: none; blocks above balance.cap are made again. auto: the fastest "
+         "of these by what the run measures."},
     {.name = "balance.cap",
      .type = BL_OPTION_INT,
      AT(balance.cap),

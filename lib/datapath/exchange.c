@@ -32,7 +32,7 @@ bl_status_t bl_exchange_create(uint32_t max_in_flight, bl_exchange_t **exchange)
     goto free_exchange;
   }
   x->max_in_flight = max_in_flight;
-  x->pool_count = 2 * ROLES * max_in_flight + 1;
+  x->pool_count = (2 * ROLES + 1) * max_in_flight + 1; // and receives of older attempts whose ACK is owed
   uint32_t buckets = 16;
   while (buckets < x->pool_count) {
     buckets *= 2;
@@ -155,7 +155,7 @@ static void take_off(bl_exchange_t *x, bl_tensor_t *tensor) {
     at = &x->pool[*at].hash_next;
   }
   *at = tensor->hash_next;
-  (*count_of(x, tensor))--;
+  *count_of(x, tensor) -= !tensor->owed;
   memset(tensor, 0, sizeof *tensor);
   tensor->hash_next = x->free_head;
   x->free_head = index;
@@ -170,6 +170,11 @@ void bl_exchange_begin(bl_exchange_t *x, uint64_t attempt) {
   for (uint32_t i = 1; i < x->pool_count; i++) {
     bl_tensor_t *tensor = &x->pool[i];
     if (!in_use(tensor) || tensor->attempt >= attempt) {
+      continue;
+    }
+    if (tensor->consumed) { // the peer may wait for its ACK at the end of its attempt
+      x->local_count[tensor->role] -= !tensor->owed;
+      tensor->owed = true;
       continue;
     }
     if (tensor->active) {

@@ -9,7 +9,8 @@
 //                receiver: post_receive -> CREDIT ... DATA chunks -> complete -> consumed
 //
 // Attempts: messages of older attempts than the current one are counted and dropped; those of newer ones are kept for
-// the begin that will come. A peer that speaks of attempt a has given up all before it.
+// the begin that will come. A peer that speaks of attempt a has ended or given up all before it. One that has ended it may
+// be behind: the ACK of what it sent still goes out.
 //
 // Thread: none inside; the caller serializes. Memory: all allocated by init; limits are per link.
 #ifndef BALLAST_DATAPATH_EXCHANGE_H
@@ -38,6 +39,7 @@ typedef struct bl_tensor {
   bool stale;            // active, but of an older attempt: stop moving and call bl_exchange_drop
   bool complete;         // a receive that is whole
   bool consumed;         // ... and that its waiter has taken
+  bool owed;             // of an older attempt, consumed: nothing is left of it but the ACK that must still go out
   uint8_t *destination;  // receive
   const uint8_t *source; // send
   uint32_t arena;        // pull: where the source lies, in the sender's arenas
@@ -59,7 +61,8 @@ void bl_exchange_destroy(bl_exchange_t *exchange);
 
 // A new link: forgets everything and starts at `attempt` (0: none yet). Nothing may be active.
 void bl_exchange_reset(bl_exchange_t *exchange, bl_exchange_kind_t kind, uint64_t attempt);
-// Moves on to `attempt`, above the last: tensors of older ones go, active ones become stale.
+// Moves on to `attempt`, above the last: tensors of older ones go, active ones become stale; what was consumed is still
+// acknowledged.
 void bl_exchange_begin(bl_exchange_t *exchange, uint64_t attempt);
 
 // Posts. BL_PRECONDITION: no attempt yet or the key is already posted; BL_EXHAUSTED: max_in_flight; BL_INVALID: the

@@ -26,7 +26,8 @@
   X(BL_MEMORY_WORKSPACE, "workspace")                                                                                  \
   X(BL_MEMORY_DATA, "data")                                                                                            \
   X(BL_MEMORY_CHECKPOINT, "checkpoint")                                                                                \
-  X(BL_MEMORY_STAGING, "staging")
+  X(BL_MEMORY_STAGING, "staging")                                                                                      \
+  X(BL_MEMORY_SHADOW, "shadow")
 
 typedef enum bl_memory_tag {
 #define X(identifier, name) identifier,

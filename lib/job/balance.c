@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job/balance.h"
 
+#include "schedule/drop.h"
+
 #include <inttypes.h>
+#include <stdlib.h>
 
 bl_policy_t bl_policy_of_job(const bl_job_t *job) {
   return (bl_policy_t){.kind = job->balance.policy,
@@ -23,20 +26,27 @@ static bool all_stay(uint32_t limit, const bl_training_t *training) {
   return true;
 }
 
+static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only, const bl_training_t *training) {
+  bl_balance_result_t result;
+  bl_status_t status =
+      bl_balance_cap_among(training->schedule, limit, pairs_only, policy->mode, policy->devices, &result, NULL);
+  if (status == BL_OK) {
+    bl_balance_result_cleanup(&result);
+  }
+  return status == BL_OK;
+}
+
 void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
   if (policy->kind != BL_JOB_POLICY_AUTO || policy->chosen != BL_JOB_POLICY_AUTO) {
     return;
   }
-  bl_balance_result_t result;
   uint32_t limit = bl_policy_limit(policy, training);
   if (all_stay(limit, training) || training->layout.recompute == BL_RECOMPUTE_FULL) {
     policy->chosen = BL_JOB_POLICY_NONE;
-  } else if (bl_balance_cap_among(training->schedule, limit, true, policy->mode, policy->devices, &result, NULL) ==
-             BL_OK) {
-    bl_balance_result_cleanup(&result);
-    policy->chosen = BL_JOB_POLICY_BPIPE;
   } else {
-    policy->chosen = BL_JOB_POLICY_CAP;
+    policy->chosen = can_park(policy, limit, true, training)    ? BL_JOB_POLICY_BPIPE
+                     : can_park(policy, limit, false, training) ? BL_JOB_POLICY_CAP
+                                                                : BL_JOB_POLICY_DROP;
   }
 }
 
@@ -56,7 +66,8 @@ uint32_t bl_policy_cap(const bl_policy_t *any, const bl_training_t *training) {
   const bl_schedule_t *schedule = training->schedule;
   uint32_t cap = UINT32_MAX;
   if (policy->kind != BL_JOB_POLICY_NONE) {
-    cap = policy->cap != 0 ? policy->cap : bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
+    bool free = policy->kind == BL_JOB_POLICY_DROP; // has no cap of its own
+    cap = policy->cap != 0 ? policy->cap : free ? cap : bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
   }
   return cap < training->budget ? cap : training->budget;
 }
@@ -68,11 +79,30 @@ static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *e
     if (stage->slots_needed > stage->slots) {
       return bl_error_set(err, BL_EXHAUSTED,
                           "stage %" PRIu32 ": schedule %s needs %" PRIu32 " slots there, its device has %" PRIu32
-                          "; a policy that evicts (bpipe, cap) needs fewer",
+                          "; a policy that evicts (bpipe, cap) or gives blocks up (drop) needs fewer",
                           i, training->schedule->name, stage->slots_needed, stage->slots);
     }
   }
   return BL_OK;
+}
+
+static bl_status_t drop(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *policy,
+                        bl_error_t *err) {
+  const uint32_t stages = training->stage_count, cap = bl_policy_cap(policy, training);
+  uint32_t *own = calloc(2 * (size_t)stages, sizeof *own);
+  if (own == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the plan of %" PRIu32 " stages", stages);
+  }
+  for (uint32_t s = 0; s < stages; s++) {
+    own[s] = cap;
+  }
+  bl_status_t status = bl_schedule_drop(training->schedule, own, &plan->balanced, own + stages, err);
+  if (status == BL_EXHAUSTED) {
+    (void)bl_error_prefix(err, "a cap of %" PRIu32 " slots a device is too small for schedule %s", cap,
+                          training->schedule->name);
+  }
+  free(own);
+  return status;
 }
 
 static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *policy,
@@ -80,7 +110,11 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
   if (training->layout.recompute == BL_RECOMPUTE_FULL) {
     return bl_error_set(err, BL_INVALID,
                         "with pipeline.recompute: full only the input of a block is kept between forward and "
-                        "backward, so there is nothing to evict; use none here, or recompute none or attention");
+                        "backward, so there is nothing to evict or to give up; use none here, or recompute none or "
+                        "attention");
+  }
+  if (policy->kind == BL_JOB_POLICY_DROP) {
+    return drop(plan, training, policy, err);
   }
   if (policy->devices != 0 && training->stage_count < BL_POLICY_DEVICES &&
       policy->devices >> training->stage_count != 0) {

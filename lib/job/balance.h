@@ -12,7 +12,9 @@
 // none   nothing moves; every stage must have the slots that the schedule needs.
 // bpipe  stages s and p-1-s are pairs: the one that needs more than the cap parks blocks at the other.
 // cap    a stage that needs more than the cap parks blocks at any devices that need less.
-// auto   one of the three, chosen anew while the run goes on (tools/ballast-driver/automatic.c).
+// drop   a stage that needs more than the cap gives blocks up when their F has ended and makes them again before their
+//        backward, from their kept input (schedule/drop.h). Nothing moves; without a cap, memory.slots is it.
+// auto   one of the four, chosen anew while the run goes on (tools/ballast-driver/automatic.c).
 // The cap that counts is the smaller of the policy's and memory.slots (or what memory.activation_bytes allows).
 //
 // Pure but for memory. Thread: any; a plan is read-only after init.
@@ -29,14 +31,14 @@ typedef struct bl_policy {
   uint32_t cap; // slots a device keeps; 0: bpipe's ceil((p + 2) / 2) for every chunk; auto: memory.slots
   bl_balance_mode_t mode;
   uint64_t devices;       // bit d: the store of device d may take blocks; 0: all may
-  bl_job_policy_t chosen; // what auto stands for: none, bpipe or cap; auto: not chosen yet. Of the others none
+  bl_job_policy_t chosen; // what auto stands for: none, bpipe, cap or drop; auto: not chosen yet. Of the others none
 } bl_policy_t;
 // Devices that a policy can name.
 #define BL_POLICY_DEVICES 64
 
 bl_policy_t bl_policy_of_job(const bl_job_t *job);
-// What auto begins with while nothing has been measured: none if that fits the devices, else bpipe, else cap. Other policies
-// stay as they are, as does an auto that has chosen.
+// What auto begins with while nothing has been measured: none if that fits the devices, else bpipe, else cap, else drop.
+// Other policies stay as they are, as does an auto that has chosen.
 void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training);
 // Slots that auto may keep on a device, UINT32_MAX: any number.
 uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *training);
@@ -47,12 +49,12 @@ uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training)
 
 typedef struct bl_balance_plan {
   const bl_schedule_t *schedule; // training->schedule, or `balanced`
-  bl_schedule_t *balanced;       // NULL when nothing moves
+  bl_schedule_t *balanced;       // NULL when nothing moves and nothing is given up
   bl_holdings_t holdings;
 } bl_balance_plan_t;
 
 // The training outlives the plan. BL_EXHAUSTED: the cap is too small; names stage and operation, and the smallest cap that
-// works. BL_NOT_FOUND: a device that does not exist. BL_INVALID: evictions under pipeline.recompute: full. On failure
+// works. BL_NOT_FOUND: a device that does not exist. BL_INVALID: evictions or drops under pipeline.recompute: full. On failure
 // there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *training,
                                              const bl_policy_t *policy, bl_error_t *err);

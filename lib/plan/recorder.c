@@ -35,6 +35,7 @@ typedef struct stage {
 struct bl_recorder {
   const bl_schedule_t *schedule;
   const bl_chunk_span_t *spans;
+  uint32_t stage_count;
   step_t *steps; // [BL_RECORDER_STEPS]
   uint32_t count;
   stage_t *stages; // of the step under way
@@ -82,6 +83,7 @@ bl_status_t bl_recorder_create(const bl_schedule_t *schedule, const bl_chunk_spa
   }
   size_t blocks = bl_schedule_block_count(schedule);
   r->schedule = schedule;
+  r->stage_count = schedule->stages;
   r->spans = spans;
   r->steps = calloc(BL_RECORDER_STEPS, sizeof *r->steps);
   r->stages = calloc(schedule->stages, sizeof *r->stages);
@@ -106,7 +108,7 @@ void bl_recorder_destroy(bl_recorder_t *r) {
   if (r == NULL) {
     return;
   }
-  for (uint32_t s = 0; s < r->schedule->stages; s++) {
+  for (uint32_t s = 0; s < r->stage_count; s++) {
     if (r->times != NULL) {
       free(r->times[s]);
     }

@@ -22,7 +22,7 @@ typedef struct bl_recorder bl_recorder_t;
 
 #define BL_RECORDER_STEPS 64 // most steps kept
 
-// `schedule` is what runs, without E and L; both are borrowed until destroy.
+// `schedule` is what runs, with or without its E and L; both are borrowed until the last step is added and filled in.
 BL_MUST_USE bl_status_t bl_recorder_create(const bl_schedule_t *schedule, const bl_chunk_span_t *spans,
                                            bl_recorder_t **recorder);
 void bl_recorder_destroy(bl_recorder_t *recorder); // NULL is fine

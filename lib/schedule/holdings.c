@@ -15,6 +15,7 @@ static bl_status_t count_parked(const bl_schedule_t *schedule, uint32_t stage, u
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t op = list->ops[i];
     if (bl_verb_computes((bl_verb_t)op.verb)) {
+      holdings->dropped[stage] += op.verb == BL_VERB_R && schedule->forward_slots;
       continue;
     }
     if (op.store >= holdings->devices || op.store == stage) {
@@ -42,7 +43,7 @@ bl_status_t bl_holdings_init(bl_holdings_t *holdings, const bl_schedule_t *sched
   const size_t devices = schedule->stages;
   bl_holdings_t made = {.devices = schedule->stages};
   uint32_t *parked = calloc(devices, sizeof *parked);
-  made.own = calloc(devices * (devices + 3), sizeof *made.own); // all four arrays
+  made.own = calloc(devices * (devices + 4), sizeof *made.own); // all five arrays
   bl_status_t status = BL_OK;
   if (parked == NULL || made.own == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for what %u devices hold", made.devices);
@@ -50,7 +51,8 @@ bl_status_t bl_holdings_init(bl_holdings_t *holdings, const bl_schedule_t *sched
   }
   made.lent = made.own + devices;
   made.evicted = made.lent + devices;
-  made.reserved = made.evicted + devices;
+  made.dropped = made.evicted + devices;
+  made.reserved = made.dropped + devices;
   if (bl_schedule_peak_slots(schedule, made.own) != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for the peaks of %u stages", made.devices);
   }
@@ -75,6 +77,15 @@ void bl_holdings_cleanup(bl_holdings_t *holdings) {
 bool bl_holdings_move(const bl_holdings_t *holdings) {
   for (uint32_t device = 0; device < holdings->devices; device++) {
     if (holdings->lent[device] > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool bl_holdings_drop(const bl_holdings_t *holdings) {
+  for (uint32_t device = 0; device < holdings->devices; device++) {
+    if (holdings->dropped[device] > 0) {
       return true;
     }
   }

@@ -20,6 +20,7 @@ typedef struct bl_holdings {
   uint32_t *lent;     // [devices] slots of the device's store that are reserved for other stages
   uint32_t *reserved; // [devices * devices] most blocks of stage s that are away at store d at once
   uint32_t *evicted;  // [devices] E's in the stage's list
+  uint32_t *dropped;  // [devices] blocks that the stage gives up and makes again (drop.h)
 } bl_holdings_t;
 
 // Rooms are counted in list order, which is the order of transfers between a stage and a store: an E may take the room of
@@ -34,6 +35,8 @@ static inline uint32_t bl_holdings_reserved(const bl_holdings_t *holdings, uint3
 }
 // Whether anything leaves its stage.
 bool bl_holdings_move(const bl_holdings_t *holdings);
+// Whether any stage gives blocks up.
+bool bl_holdings_drop(const bl_holdings_t *holdings);
 
 // BL_EXHAUSTED names the first device whose own and lent slots exceed `budget`.
 BL_MUST_USE bl_status_t bl_holdings_check(const bl_holdings_t *holdings, uint32_t budget, bl_error_t *err);

@@ -21,8 +21,9 @@ static uint32_t peak_of_list(const bl_schedule_t *schedule, const bl_op_list_t *
   uint32_t held = 0, leaving = 0, peak = 0;
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t op = list->ops[i];
-    bool takes = op.verb == BL_VERB_L || op.verb == BL_VERB_R ||
-                 (op.verb == BL_VERB_F && !recomputed[bl_schedule_block(schedule, op)]);
+    bool passes = op.verb == BL_VERB_F && recomputed[bl_schedule_block(schedule, op)] != 0;
+    bool takes =
+        op.verb == BL_VERB_L || op.verb == BL_VERB_R || (op.verb == BL_VERB_F && (!passes || schedule->forward_slots));
     held += takes;
     peak = held > peak ? held : peak;
     if (op.verb == BL_VERB_E && schedule->transfers == BL_TRANSFER_OVERLAP) {
@@ -30,7 +31,7 @@ static uint32_t peak_of_list(const bl_schedule_t *schedule, const bl_op_list_t *
       continue;
     }
     if (bl_verb_ends_block((bl_verb_t)op.verb) || op.verb == BL_VERB_E ||
-        (op.verb == BL_VERB_F && schedule->forward_only)) {
+        (op.verb == BL_VERB_F && schedule->forward_only) || (passes && takes)) {
       held--;
     }
     if (bl_verb_computes((bl_verb_t)op.verb)) {

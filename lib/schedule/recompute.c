@@ -16,7 +16,7 @@ static bool needs_again(const bl_op_list_t *list, size_t index) {
   return index == 0 || list->ops[index - 1].verb != BL_VERB_F || !same_block(list->ops[index - 1], op);
 }
 
-static bl_status_t check_plain(const bl_schedule_t *schedule, bl_error_t *err) {
+bl_status_t bl_schedule_check_plain(const bl_schedule_t *schedule, bl_error_t *err) {
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
@@ -24,7 +24,7 @@ static bl_status_t check_plain(const bl_schedule_t *schedule, bl_error_t *err) {
         char cell[BL_OP_TEXT];
         return bl_error_set(err, BL_INVALID,
                             "stage %u, operation %zu (%s): only a schedule that does not recompute, evict or load yet "
-                            "can be recomputed as a whole",
+                            "can be recomputed",
                             s, i, bl_op_format(op, cell));
       }
     }
@@ -53,7 +53,7 @@ static bl_status_t with_recomputation(const bl_op_list_t *list, bl_op_list_t *ma
 }
 
 bl_status_t bl_schedule_recompute(bl_schedule_t *schedule, bl_error_t *err) {
-  bl_status_t status = check_plain(schedule, err);
+  bl_status_t status = bl_schedule_check_plain(schedule, err);
   if (status != BL_OK) {
     return status;
   }

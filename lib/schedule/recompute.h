@@ -18,5 +18,7 @@
 // Changes a valid schedule; a forward-only one stays as it is. BL_INVALID: it already recomputes, evicts or loads.
 // BL_EXHAUSTED: no memory. On failure it is unchanged.
 BL_MUST_USE bl_status_t bl_schedule_recompute(bl_schedule_t *schedule, bl_error_t *err);
+// BL_INVALID names the first operation that recomputes, evicts or loads.
+BL_MUST_USE bl_status_t bl_schedule_check_plain(const bl_schedule_t *schedule, bl_error_t *err);
 
 #endif

@@ -59,6 +59,7 @@ typedef struct bl_schedule {
   bl_placement_t placement;
   bl_transfer_mode_t transfers;
   bool forward_only;   // F alone: validation and sampling. A slot is free again when its F ends
+  bool forward_slots;  // F of a block with an R writes a slot, which is free when it ends; else it takes none
   uint16_t *stage_of;  // [virtual_stages]
   bl_op_list_t *lists; // [stages]
 } bl_schedule_t;

@@ -222,7 +222,8 @@ static void assign(planner_t *p, bl_planned_op_t *planned, block_t *block) {
     }
     block->output = pool_take(&p->edges);
   }
-  if ((op.verb == BL_VERB_F && block->recompute == BL_NONE) || op.verb == BL_VERB_R || op.verb == BL_VERB_L) {
+  bool writes = op.verb == BL_VERB_F && (block->recompute == BL_NONE || p->schedule->forward_slots);
+  if (writes || op.verb == BL_VERB_R || op.verb == BL_VERB_L) {
     block->slot = pool_take(&p->slots);
   }
   planned->slot = block->slot;
@@ -262,6 +263,10 @@ static bl_status_t walk(planner_t *p) {
     }
     if (block->end == i) {
       release(p, planned, block, i);
+    } else if (planned->op.verb == BL_VERB_F && block->recompute != BL_NONE && planned->slot != BL_NONE) {
+      planned->releases_slot = true;
+      pool_give(&p->slots, block->slot);
+      block->slot = BL_NONE;
     }
     if (planned->op.verb == BL_VERB_E) {
       planned->releases_slot = true;

@@ -13,7 +13,8 @@
 //   }
 //   bl_stage_plan_cleanup(&plan);
 //
-// Slots: F (or R, of a recomputed block) takes one; I uses it; W or fused B releases it at its end. E releases it and
+// Slots: F (or R, of a recomputed block; with forward_slots its F takes one while it runs) takes one; I uses it; W or fused
+// B releases it at its end. E releases it and
 // L takes one (perhaps another) as the schedule's transfer mode says. A slot index is an index into the slot arena.
 //
 // Edge buffers (EXECUTION.md 4, 11): each operation of a block uses an input buffer (x, after I dx) and an output
@@ -52,7 +53,7 @@ typedef enum bl_edge_kind {
 
 typedef struct bl_planned_op {
   bl_op_t op;
-  uint32_t slot;         // BL_NONE: uses none (F of a block that is recomputed). E: its source, L: its target
+  uint32_t slot;         // BL_NONE: uses none (F of a recomputed block without forward_slots). E: source, L: target
   uint32_t input;        // edge buffer of x, later dx. E and L: BL_NONE
   uint32_t output;       // edge buffer of y, later dy. E and L: BL_NONE
   uint32_t receive;      // index into receives of the message this operation needs first, or BL_NONE

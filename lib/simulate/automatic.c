@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/automatic.h"
 
+#include "schedule/drop.h"
 #include "schedule/peaks.h"
 #include "schedule/recompute.h"
 #include "simulate/simulate.h"
@@ -15,6 +16,7 @@ static const bl_automatic_option_t all_options[BL_AUTOMATIC_OPTIONS] = {
     {.kind = BL_AUTOMATIC_PAIRS, .mode = BL_BALANCE_FEWEST},
     {.kind = BL_AUTOMATIC_ANY, .mode = BL_BALANCE_OVERLAP},
     {.kind = BL_AUTOMATIC_ANY, .mode = BL_BALANCE_FEWEST},
+    {.kind = BL_AUTOMATIC_DROP},
 };
 
 // What the options have in common.
@@ -23,23 +25,31 @@ typedef struct weighing {
   uint32_t *needed; // [stages] slots without evictions
   uint32_t most;    // of them
   double *paths;    // [stages] seconds of one copy
+  uint32_t *own;    // [stages] the budget of each
 } weighing_t;
 
 static bl_status_t prepare(const bl_automatic_request_t *request, weighing_t *w, bl_error_t *err) {
   uint32_t stages = request->schedule->stages;
-  *w = (weighing_t){
-      .request = request, .needed = calloc(stages, sizeof *w->needed), .paths = calloc(stages, sizeof *w->paths)};
-  if (w->needed == NULL || w->paths == NULL || bl_schedule_peak_slots(request->schedule, w->needed) != BL_OK) {
+  *w = (weighing_t){.request = request,
+                    .needed = calloc(stages, sizeof *w->needed),
+                    .paths = calloc(stages, sizeof *w->paths),
+                    .own = calloc(stages, sizeof *w->own)};
+  if (w->needed == NULL || w->paths == NULL || w->own == NULL ||
+      bl_schedule_peak_slots(request->schedule, w->needed) != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies of %u stages", stages);
   }
   for (uint32_t s = 0; s < stages; s++) {
+    w->own[s] = request->budget;
+    w->most = w->needed[s] > w->most ? w->needed[s] : w->most;
+    if (request->path_rates == NULL) {
+      continue;
+    }
     double seconds = request->block_bytes[s] / request->path_rates[s];
     if (!(request->path_rates[s] > 0) || !isfinite(seconds)) {
       return bl_error_set(err, BL_INVALID, "path of stage %u: must have a rate above 0, has %g bytes/s", s,
                           request->path_rates[s]);
     }
     w->paths[s] = seconds;
-    w->most = w->needed[s] > w->most ? w->needed[s] : w->most;
   }
   return BL_OK;
 }
@@ -47,6 +57,7 @@ static bl_status_t prepare(const bl_automatic_request_t *request, weighing_t *w,
 static void finish(weighing_t *w) {
   free(w->needed);
   free(w->paths);
+  free(w->own);
 }
 
 static bl_status_t simulate(const weighing_t *w, const bl_schedule_t *schedule, bl_simulation_t *result,
@@ -55,43 +66,68 @@ static bl_status_t simulate(const weighing_t *w, const bl_schedule_t *schedule, 
   return bl_simulate_on(schedule, w->request->costs, &machine, result, err);
 }
 
-static bl_status_t balance(const weighing_t *w, const bl_automatic_option_t *option, bl_balance_result_t *result,
-                           bl_error_t *err) {
-  return bl_balance_cap_among(w->request->schedule, w->request->budget, option->kind == BL_AUTOMATIC_PAIRS,
-                              option->mode, w->request->lenders, result, err);
+// What an option makes of the schedule.
+typedef struct made {
+  bl_schedule_t *schedule;
+  uint32_t *moves; // [stages] blocks that are parked, or given up
+} made_t;
+
+static void unmake(made_t *made) {
+  bl_schedule_destroy(made->schedule);
+  free(made->moves);
+}
+
+static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option, made_t *made, bl_error_t *err) {
+  const bl_automatic_request_t *request = w->request;
+  *made = (made_t){0};
+  if (option->kind == BL_AUTOMATIC_DROP) {
+    made->moves = calloc(request->schedule->stages, sizeof *made->moves);
+    bl_status_t status = made->moves != NULL
+                             ? bl_schedule_drop(request->schedule, w->own, &made->schedule, made->moves, err)
+                             : bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
+    if (status != BL_OK) {
+      unmake(made);
+      *made = (made_t){0};
+    }
+    return status;
+  }
+  bl_balance_result_t result;
+  bl_status_t status = bl_balance_cap_among(request->schedule, request->budget, option->kind == BL_AUTOMATIC_PAIRS,
+                                            option->mode, request->lenders, &result, err);
+  if (status == BL_OK) {
+    *made = (made_t){.schedule = result.schedule, .moves = result.evictions};
+    result.schedule = NULL;
+    result.evictions = NULL;
+    bl_balance_result_cleanup(&result);
+  }
+  return status;
 }
 
 static bool may_fit(const weighing_t *w, bl_automatic_kind_t kind) {
   bool all_stay = w->most <= w->request->budget;
-  return kind == BL_AUTOMATIC_NONE ? all_stay : !all_stay && !w->request->recomputes;
+  bool possible = kind == BL_AUTOMATIC_DROP || w->request->path_rates != NULL;
+  return kind == BL_AUTOMATIC_NONE ? all_stay : !all_stay && possible && !w->request->recomputes;
 }
 
 // Fills in what simulation says of the option; `fits` stays false where it cannot be.
 static bl_status_t weigh(const weighing_t *w, bl_automatic_option_t *option, bl_error_t *err) {
-  if (!may_fit(w, option->kind)) {
-    return BL_OK;
-  }
-  bl_balance_result_t balanced = {0};
-  bool moves = option->kind != BL_AUTOMATIC_NONE;
-  if (moves) {
-    bl_status_t status = balance(w, option, &balanced, NULL);
-    if (status != BL_OK) {
-      return BL_OK; // not within the budget
-    }
+  made_t made = {0};
+  bool stays = option->kind == BL_AUTOMATIC_NONE;
+  if (!may_fit(w, option->kind) || (!stays && make(w, option, &made, NULL) != BL_OK)) {
+    return BL_OK; // not within the budget
   }
   bl_simulation_t result;
-  bl_status_t status = simulate(w, moves ? balanced.schedule : w->request->schedule, &result, err);
+  bl_status_t status = simulate(w, stays ? w->request->schedule : made.schedule, &result, err);
   if (status == BL_OK) {
+    uint32_t *sum = option->kind == BL_AUTOMATIC_DROP ? &option->dropped : &option->evictions;
     option->fits = true;
     option->step = result.t_end + w->request->between;
-    for (uint32_t s = 0; moves && s < balanced.stages; s++) {
-      option->evictions += balanced.evictions[s];
+    for (uint32_t s = 0; !stays && s < result.stages; s++) {
+      *sum += made.moves[s];
     }
     bl_simulation_cleanup(&result);
   }
-  if (moves) {
-    bl_balance_result_cleanup(&balanced);
-  }
+  unmake(&made);
   return status;
 }
 
@@ -134,29 +170,51 @@ static double forward_of(const bl_automatic_request_t *request, uint32_t stage) 
   return least;
 }
 
-static void explain_stage(const weighing_t *w, uint32_t s, uint32_t evictions, double waited, double step,
-                          char text[BL_AUTOMATIC_REASON]) {
-  const bl_automatic_request_t *request = w->request;
-  if (evictions == 0) {
-    if (request->budget == UINT32_MAX) {
-      snprintf(text, BL_AUTOMATIC_REASON, "needs %u slots, and they have no limit: nothing moves", w->needed[s]);
-    } else {
-      snprintf(text, BL_AUTOMATIC_REASON, "needs %u of %u slots: nothing moves", w->needed[s], request->budget);
+static double recompute_of(const bl_automatic_request_t *request, uint32_t stage) {
+  double most = 0;
+  for (uint32_t v = 0; v < request->schedule->virtual_stages; v++) {
+    if (request->schedule->stage_of[v] == stage) {
+      most = fmax(most, bl_costs_chunk(request->costs, v)->recompute);
     }
-    return;
   }
-  double forward = forward_of(request, s), share = 100 * waited / step;
+  return most;
+}
+
+static void explain_still(const weighing_t *w, uint32_t s, char text[BL_AUTOMATIC_REASON]) {
+  if (w->request->budget == UINT32_MAX) {
+    snprintf(text, BL_AUTOMATIC_REASON, "needs %u slots, and they have no limit: nothing moves", w->needed[s]);
+  } else {
+    snprintf(text, BL_AUTOMATIC_REASON, "needs %u of %u slots: nothing moves", w->needed[s], w->request->budget);
+  }
+}
+
+static void explain_drop(const weighing_t *w, uint32_t s, uint32_t dropped, char text[BL_AUTOMATIC_REASON]) {
+  const bl_automatic_request_t *request = w->request;
+  int used = snprintf(text, BL_AUTOMATIC_REASON,
+                      "makes %u of its blocks again: %u are needed, %u fit; that takes %.3g ms a block", dropped,
+                      w->needed[s], request->budget, 1e3 * recompute_of(request, s));
+  if (request->path_rates != NULL && used > 0 && used < BL_AUTOMATIC_REASON) {
+    snprintf(text + used, BL_AUTOMATIC_REASON - (size_t)used,
+             ", to a store and back %.3g ms at %.3g MB/s, which does not hide", 2e3 * w->paths[s],
+             1e-6 * request->path_rates[s]);
+  }
+}
+
+static void explain_eviction(const weighing_t *w, uint32_t s, uint32_t evictions, double share,
+                             char text[BL_AUTOMATIC_REASON]) {
+  const bl_automatic_request_t *request = w->request;
   snprintf(
       text, BL_AUTOMATIC_REASON,
       "parks %u of its blocks: %u are needed, %u fit; a copy takes %.3g ms at %.3g MB/s, a forward %.3g ms, waits for "
       "copies %.2g %% of the step: %s",
-      evictions, w->needed[s], request->budget, 1e3 * w->paths[s], 1e-6 * request->path_rates[s], 1e3 * forward, share,
+      evictions, w->needed[s], request->budget, 1e3 * w->paths[s], 1e-6 * request->path_rates[s],
+      1e3 * forward_of(request, s), share,
       share < 1 ? "hidden behind compute" : "not all hidden, and no other policy within the budget is faster");
 }
 
 static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_t *err) {
   const bl_automatic_option_t *best = &found->options[found->best];
-  bl_balance_result_t balanced = {0};
+  made_t made = {0};
   bl_simulation_t result;
   bl_status_t status = BL_OK;
   found->stages = w->request->schedule->stages;
@@ -164,21 +222,27 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
   if (found->reasons == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to explain a policy");
   }
-  bool moves = best->kind != BL_AUTOMATIC_NONE;
-  if (moves) {
-    status = balance(w, best, &balanced, err);
+  bool stays = best->kind == BL_AUTOMATIC_NONE;
+  if (!stays) {
+    status = make(w, best, &made, err);
   }
   if (status == BL_OK) {
-    status = simulate(w, moves ? balanced.schedule : w->request->schedule, &result, err);
+    status = simulate(w, stays ? w->request->schedule : made.schedule, &result, err);
   }
   if (status == BL_OK) {
     for (uint32_t s = 0; s < found->stages; s++) {
       double waited = result.stalls[s][BL_STALL_LOAD] + result.stalls[s][BL_STALL_SLOT];
-      explain_stage(w, s, moves ? balanced.evictions[s] : 0, waited, best->step, found->reasons[s]);
+      if (stays || made.moves[s] == 0) {
+        explain_still(w, s, found->reasons[s]);
+      } else if (best->kind == BL_AUTOMATIC_DROP) {
+        explain_drop(w, s, made.moves[s], found->reasons[s]);
+      } else {
+        explain_eviction(w, s, made.moves[s], 100 * waited / best->step, found->reasons[s]);
+      }
     }
     bl_simulation_cleanup(&result);
   }
-  bl_balance_result_cleanup(&balanced);
+  unmake(&made);
   return status;
 }
 
@@ -195,12 +259,11 @@ static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t
     fastest = found->options[i].fits ? fmin(fastest, found->options[i].step) : fastest;
   }
   if (fastest == INFINITY) {
-    bl_balance_result_t balanced;
-    bl_automatic_option_t widest = {.kind = BL_AUTOMATIC_ANY, .mode = BL_BALANCE_OVERLAP};
-    bl_status_t status = w->request->recomputes ? BL_EXHAUSTED : balance(w, &widest, &balanced, err);
-    return w->request->recomputes ? bl_error_set(err, BL_EXHAUSTED, "%u slots are needed, %u are there", w->most,
-                                                 w->request->budget)
-                                  : status; // says the smallest that works
+    made_t made;
+    bl_automatic_option_t least = {.kind = BL_AUTOMATIC_DROP};
+    return w->request->recomputes
+               ? bl_error_set(err, BL_EXHAUSTED, "%u slots are needed, %u are there", w->most, w->request->budget)
+               : make(w, &least, &made, err); // says the smallest that works
   }
   while (!found->options[found->best].fits || found->options[found->best].step > fastest * (1 + BL_AUTOMATIC_EQUAL)) {
     found->best++;
@@ -208,7 +271,8 @@ static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t
   const bl_automatic_option_t *kept = w->request->in_force;
   for (size_t i = 0; kept != NULL && i < BL_AUTOMATIC_OPTIONS; i++) {
     const bl_automatic_option_t *option = &found->options[i];
-    bool same = option->kind == kept->kind && (option->mode == kept->mode || kept->kind == BL_AUTOMATIC_NONE);
+    bool still = kept->kind == BL_AUTOMATIC_NONE || kept->kind == BL_AUTOMATIC_DROP;
+    bool same = option->kind == kept->kind && (option->mode == kept->mode || still);
     if (same && option->fits && option->step <= fastest * (1 + BL_AUTOMATIC_GAIN)) {
       found->best = i;
     }

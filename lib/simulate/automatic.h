@@ -8,9 +8,9 @@
 //   bl_automatic_cleanup(&found);
 //
 // Weighed are: nothing moves; pairs (s, p-1-s) and any devices, each with copies beside operations (overlap) and with as
-// few copies as possible (fewest). Each that fits the budget is simulated; the fastest wins, and of those within
-// BL_AUTOMATIC_EQUAL of it the first in that order. Full recomputation is simulated beside them and never chosen: a run
-// cannot change to it.
+// few copies as possible (fewest); and no copies, but blocks that are given up and made again (drop). Each that fits the
+// budget is simulated; the fastest wins, and of those within BL_AUTOMATIC_EQUAL of it the first in that order. Full
+// recomputation is simulated beside them and never chosen: within the same slots it makes more blocks again than drop.
 //
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SIMULATE_AUTOMATIC_H
@@ -20,7 +20,7 @@
 #include "schedule/costs.h"
 #include "simulate/machine.h"
 
-#define BL_AUTOMATIC_OPTIONS 5
+#define BL_AUTOMATIC_OPTIONS 6
 #define BL_AUTOMATIC_REASON  256
 #define BL_AUTOMATIC_GAIN    0.02  // share of the step for which the one in force is changed
 #define BL_AUTOMATIC_EQUAL   0.001 // share of the step below which predictions do not tell two options apart
@@ -29,6 +29,7 @@ typedef enum bl_automatic_kind {
   BL_AUTOMATIC_NONE,  // nothing moves
   BL_AUTOMATIC_PAIRS, // bpipe
   BL_AUTOMATIC_ANY,   // cap
+  BL_AUTOMATIC_DROP,  // nothing moves, blocks are made again
 } bl_automatic_kind_t;
 
 typedef struct bl_automatic_option {
@@ -37,17 +38,18 @@ typedef struct bl_automatic_option {
   bool fits;
   double step;        // seconds, if it fits
   uint32_t evictions; // of all stages
+  uint32_t dropped;   // blocks of all stages that are made again
 } bl_automatic_option_t;
 
 typedef struct bl_automatic_request {
-  const bl_schedule_t *schedule;         // as it is, without evictions
-  const bl_costs_t *costs;               // seconds; `path` is not looked at
-  const double *block_bytes;             // [stages] that an eviction of the stage moves
-  const double *path_rates;              // [stages] bytes per second to the stores, above 0
-  double between;                        // seconds of a step before and after its operations
-  uint32_t cores;                        // that all stages share; 0: every stage has its own
-  uint32_t budget;                       // slots a device keeps and lends; UINT32_MAX: no limit
-  uint64_t lenders;                      // bit d: the store of device d may take blocks; 0: all may
+  const bl_schedule_t *schedule; // as it is, without evictions
+  const bl_costs_t *costs;       // seconds; `path` is not looked at
+  const double *block_bytes;     // [stages] that an eviction of the stage moves
+  const double *path_rates;      // [stages] bytes per second to the stores, above 0; NULL: not known, nothing moves
+  double between;                // seconds of a step before and after its operations
+  uint32_t cores;                // that all stages share; 0: every stage has its own
+  uint32_t budget;               // slots a device keeps and lends; UINT32_MAX: no limit
+  uint64_t lenders;              // bit d: the store of device d may take blocks; 0: all may
   const bl_automatic_option_t *in_force; // kept unless the fastest gains more than BL_AUTOMATIC_GAIN; NULL: none
   bool recomputes;                       // the schedule recomputes already: there is nothing to evict
 } bl_automatic_request_t;

@@ -67,6 +67,7 @@ bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t 
   case BL_DRIVER_RUNNING:
     request.verb = BL_ASK_RUN;
     request.run = step->run;
+    request.offer = step->offer;
     break;
   case BL_DRIVER_COMMITTING:
     request.verb = BL_ASK_COMMIT;
@@ -187,6 +188,11 @@ static void recover_level(bl_driver_step_t *step, uint64_t applied) {
   step->commit = applied > 0 ? *record : (bl_commit_t){0};
   if (all_prepared(step, applied + 1)) {
     step->run = step->peers[0].report.run;
+    for (size_t i = 0; i < step->stage_count; i++) { // one offer for all
+      const bl_offer_t *ahead = &step->peers[i].report.ahead;
+      step->offer = ahead->attempt != 0 ? *ahead : step->offer;
+    }
+    step->sweeps = step->highest_attempt > step->run.attempt;
     enter(step, BL_DRIVER_DECIDING);
   } else {
     abort_or_rest(step);
@@ -221,6 +227,7 @@ static void recover_ahead(bl_driver_step_t *step, size_t first) {
   }
   step->applied = record.step - 1;
   step->commit = record;
+  step->sweeps = step->highest_attempt > record.attempt;
   enter(step, BL_DRIVER_COMMITTING);
 }
 
@@ -303,7 +310,11 @@ void bl_driver_step_committed(bl_driver_step_t *step, size_t stage, uint64_t com
   step->peers[stage].report.applied = committed_step;
   if (answer(step, stage)) {
     step->applied = committed_step;
-    enter(step, BL_DRIVER_BOUNDARY);
+    if (step->sweeps) {
+      bl_driver_step_abort(step);
+    } else {
+      enter(step, BL_DRIVER_BOUNDARY);
+    }
   }
 }
 
@@ -351,21 +362,34 @@ void bl_driver_step_prepare(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t
 }
 
 void bl_driver_step_run(bl_driver_step_t *step, bl_run_kind_t kind) {
-  step->highest_attempt++;
+  bool offered = step->offer.attempt != 0; // stages have begun it
+  step->highest_attempt += !offered;
   step->run = (bl_run_id_t){.kind = kind,
                             .step = step->applied + (kind == BL_RUN_TRAIN ? 1 : 0),
                             .attempt = step->highest_attempt,
                             .plan_version = step->plans[kind].version};
+  step->offer = (bl_offer_t){0};
   enter(step, BL_DRIVER_RUNNING);
 }
 
-void bl_driver_step_commit(bl_driver_step_t *step, double scale, double learning_rate) {
+void bl_driver_step_run_on(bl_driver_step_t *step, double scale, double learning_rate) {
+  bl_driver_step_run(step, BL_RUN_TRAIN);
+  step->highest_attempt++;
+  step->offer = (bl_offer_t){.attempt = step->highest_attempt, .scale = scale, .learning_rate = learning_rate};
+}
+
+bool bl_driver_step_commit(bl_driver_step_t *step, double scale, double learning_rate) {
+  if (step->offer.attempt != 0 && !bl_offer_is_met(&step->offer, scale, learning_rate)) {
+    bl_driver_step_abort(step);
+    return false;
+  }
   step->commit = (bl_commit_t){.step = step->run.step,
                                .attempt = step->run.attempt,
                                .scale = scale,
                                .learning_rate = learning_rate,
                                .recorder = step->recorder};
   enter(step, BL_DRIVER_COMMITTING);
+  return true;
 }
 
 void bl_driver_step_close(bl_driver_step_t *step) {
@@ -373,12 +397,15 @@ void bl_driver_step_close(bl_driver_step_t *step) {
 }
 
 void bl_driver_step_abort(bl_driver_step_t *step) {
+  step->offer = (bl_offer_t){0};
+  step->sweeps = false;
   enter(step, BL_DRIVER_ABORTING);
 }
 
 void bl_driver_step_reset(bl_driver_step_t *step, uint64_t applied) {
   step->applied = applied;
   step->commit = (bl_commit_t){0};
+  step->offer = (bl_offer_t){0};
   memset(step->plans, 0, sizeof step->plans);
   for (size_t i = 0; i < step->stage_count; i++) {
     bl_stage_report_t fresh = {

@@ -40,6 +40,10 @@
 //   8. A new plan names the one in force (follows), which stages keep beside it. It has a version above all that any stage
 //      has seen.
 //
+//   9. A training attempt may come with an offer (record.h): then stages go on with the next step before this one is
+//      committed. What they applied ahead is committed with the offered numbers or given up; after that commit, the next
+//      thing is the offered attempt.
+//
 // Votes are opaque here: the shell keeps their payload per stage, of the attempt in `run`.
 // No I/O, no clock, no allocation. Fields are for reading. Thread: one owner, the driver's loop thread.
 #ifndef BALLAST_STEP_DRIVER_STEP_H
@@ -76,6 +80,7 @@ typedef struct bl_stage_report {
   uint64_t highest_attempt; // of any job
   bool prepared;            // it keeps a vote of a training attempt: `run`
   bl_run_id_t run;
+  bl_offer_t ahead; // what was applied and begun behind it; attempt 0: nothing
   bl_commit_t last_commit;
   uint64_t plan_version;                  // highest ever prepared or refused, of any kind
   bl_plan_record_t plans[BL_STAGE_PLANS]; // of BL_RUN_TRAIN; version 0: none
@@ -93,6 +98,8 @@ typedef struct bl_driver_step {
   uint64_t applied;                     // the last step that all stages have applied
   uint64_t highest_attempt;             // known to this driver
   bl_run_id_t run;                      // RUNNING, DECIDING; in ABORTING and COMMITTING the last one
+  bl_offer_t offer;                     // what may begin behind `run`, until that attempt is `run`; attempt 0: nothing
+  bool sweeps;                          // COMMITTING: a predecessor let attempts begin behind it, which are given up
   uint64_t recorder;                    // of the next commits; the shell sets it
   bl_plan_record_t plans[BL_RUN_KINDS]; // in force on all stages; version 0: none
   bl_plan_record_t proposal;            // PREPARING; afterwards the last one
@@ -113,7 +120,7 @@ typedef enum bl_driver_verb {
   BL_ASK_NOTHING,
   BL_ASK_TAKEOVER,
   BL_ASK_PREPARE, // plan, kind in run.kind
-  BL_ASK_RUN,     // run
+  BL_ASK_RUN,     // run, offer
   BL_ASK_COMMIT,  // commit
   BL_ASK_ABORT,   // next, attempt
 } bl_driver_verb_t;
@@ -123,6 +130,7 @@ typedef struct bl_driver_request {
   bl_driver_verb_t verb;
   bl_driver_id_t driver;
   bl_run_id_t run;
+  bl_offer_t offer;
   bl_plan_record_t plan;
   bl_commit_t commit;
   uint64_t next;    // ABORT: the step that must not be applied by these attempts
@@ -170,11 +178,16 @@ void bl_driver_step_prepare(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t
 // BOUNDARY, with a plan of this kind in force: starts an attempt. BL_RUN_TRAIN: at step applied + 1; else a look at the
 // weights as they are.
 void bl_driver_step_run(bl_driver_step_t *step, bl_run_kind_t kind);
-// DECIDING of a training attempt: applies it.
-void bl_driver_step_commit(bl_driver_step_t *step, double scale, double learning_rate);
+// BOUNDARY: the same for a training attempt, behind which stages may go on as if it were committed with these numbers. At
+// the BOUNDARY after its commit, `offer` says so, and the next thing is a training attempt, or bl_driver_step_abort.
+void bl_driver_step_run_on(bl_driver_step_t *step, double scale, double learning_rate);
+// DECIDING of a training attempt: applies it. False: stages may have applied it ahead with other numbers, and it is given
+// up on all of them.
+bool bl_driver_step_commit(bl_driver_step_t *step, double scale, double learning_rate);
 // DECIDING of a forward-only attempt: goes to BOUNDARY. Its votes need no undoing.
 void bl_driver_step_close(bl_driver_step_t *step);
-// RUNNING or DECIDING: gives the attempt up on all stages; then BOUNDARY.
+// RUNNING or DECIDING, or BOUNDARY with an offer: gives the attempt up on all stages, with what is behind it; then
+// BOUNDARY.
 void bl_driver_step_abort(bl_driver_step_t *step);
 // BOUNDARY: all stages have been configured anew for this job: their weights are those after step `applied`, 0 unless
 // they come from a checkpoint. No plan is in force. Attempts and plan versions go on counting.

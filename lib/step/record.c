@@ -10,6 +10,10 @@ static bool same_bits(double a, double b) {
   return bits_of_a == bits_of_b;
 }
 
+bool bl_offer_is_met(const bl_offer_t *offer, double scale, double learning_rate) {
+  return same_bits(offer->scale, scale) && same_bits(offer->learning_rate, learning_rate);
+}
+
 bool bl_commit_equal(const bl_commit_t *a, const bl_commit_t *b) {
   return a->step == b->step && a->attempt == b->attempt && same_bits(a->scale, b->scale) &&
          same_bits(a->learning_rate, b->learning_rate);

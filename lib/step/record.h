@@ -61,6 +61,17 @@ typedef struct bl_commit {
   uint64_t recorder;    // who writes the run's record and is waited for (driver service); 0: nobody. Not compared
 } bl_commit_t;
 
+// What a stage may do with an attempt of its own before it is committed: apply it with these numbers, and begin an attempt
+// of the next step on top (post-validation, Qi et al., arXiv 2401.10241). The commit then confirms it; anything else takes
+// it back.
+typedef struct bl_offer {
+  uint64_t attempt; // of the next step, above the one it comes with; 0: nothing may begin
+  double scale, learning_rate;
+} bl_offer_t;
+
+// Whether the commit is what was applied ahead under this offer, to the bit.
+bool bl_offer_is_met(const bl_offer_t *offer, double scale, double learning_rate);
+
 // Bitwise equality, so that a repeated commit with other numbers is never taken for the same one.
 bool bl_commit_equal(const bl_commit_t *a, const bl_commit_t *b);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 const char *bl_stage_phase_name(bl_stage_phase_t phase) {
-  static const char *const names[] = {"idle", "configuring", "running", "stopping", "voted", "committing"};
+  static const char *const names[] = {"idle", "configuring", "running", "stopping", "voted", "committing", "undoing"};
   return names[phase];
 }
 
@@ -250,18 +250,91 @@ bl_stage_decision_t bl_stage_step_run(bl_stage_step_t *step, bl_driver_id_t driv
   }
   settle_plans(step->plans[run->kind], run->plan_version);
   step->run = *run;
+  step->offer = (bl_offer_t){0};
   step->highest_attempt = run->attempt;
   step->phase = BL_STAGE_RUNNING;
   return BL_STAGE_BEGIN;
 }
 
+bl_stage_decision_t bl_stage_step_run_on(bl_stage_step_t *step, bl_driver_id_t driver, const bl_run_id_t *run,
+                                         const bl_offer_t *offer, bl_error_t *err) {
+  bool offers = offer->attempt != 0;
+  if (offers && follows(step, driver, NULL) && (run->kind != BL_RUN_TRAIN || offer->attempt <= run->attempt)) {
+    bl_error_set(err, BL_INVALID,
+                 "only an attempt of the next step, above attempt %" PRIu64
+                 ", can be offered behind a training attempt",
+                 run->attempt);
+    return BL_STAGE_REFUSE;
+  }
+  bl_stage_decision_t decision = bl_stage_step_run(step, driver, run, err);
+  bool runs = decision == BL_STAGE_BEGIN || decision == BL_STAGE_WAIT;
+  if (offers && runs && step->offer.attempt == 0) {
+    step->offer = *offer;
+  }
+  return decision;
+}
+
 bl_stage_outcome_t bl_stage_step_run_ended(bl_stage_step_t *step, bool voted) {
   if (step->phase == BL_STAGE_STOPPING) {
-    step->phase = BL_STAGE_IDLE;
-    return BL_STAGE_DROP;
+    bool undo = step->ahead != BL_AHEAD_NONE;
+    step->phase = undo ? BL_STAGE_UNDOING : BL_STAGE_IDLE;
+    return undo ? BL_STAGE_UNDO : BL_STAGE_DROP;
+  }
+  if (step->ahead == BL_AHEAD_RUNNING) {
+    step->ahead = voted ? BL_AHEAD_VOTED : BL_AHEAD_FAILED;
+    return BL_STAGE_AHEAD;
   }
   step->phase = voted ? BL_STAGE_VOTED : BL_STAGE_IDLE;
   return voted ? BL_STAGE_KEEP : BL_STAGE_FAILED;
+}
+
+// ---- ahead of the commit -------------------------------------------------------------------------------------------
+
+bool bl_stage_step_go_on(bl_stage_step_t *step) {
+  if (!bl_stage_step_is_prepared(step) || step->offer.attempt == 0 || step->ahead != BL_AHEAD_NONE) {
+    return false;
+  }
+  step->ahead = BL_AHEAD_RUNNING;
+  step->highest_attempt = step->offer.attempt;
+  return true;
+}
+
+bl_run_id_t bl_stage_step_ahead(const bl_stage_step_t *step) {
+  return (bl_run_id_t){.kind = BL_RUN_TRAIN,
+                       .step = step->run.step + 1,
+                       .attempt = step->offer.attempt,
+                       .plan_version = step->run.plan_version};
+}
+
+void bl_stage_step_undone(bl_stage_step_t *step) {
+  step->phase = BL_STAGE_IDLE;
+  step->ahead = BL_AHEAD_NONE;
+  step->offer = (bl_offer_t){0};
+}
+
+uint64_t bl_stage_step_highest(const bl_stage_step_t *step) {
+  bool may_begin = step->phase == BL_STAGE_RUNNING && step->offer.attempt > step->highest_attempt;
+  return may_begin ? step->offer.attempt : step->highest_attempt;
+}
+
+// The attempt ahead is one like any other from now on.
+static bl_stage_decision_t confirm(bl_stage_step_t *step, const bl_commit_t *commit, bl_error_t *err) {
+  if (!bl_offer_is_met(&step->offer, commit->scale, commit->learning_rate)) {
+    bl_error_set(err, BL_PRECONDITION,
+                 "step %" PRIu64 " was applied ahead here with scale %.17g, learning rate %.17g, not with scale %.17g, "
+                 "learning rate %.17g: abort it",
+                 commit->step, step->offer.scale, step->offer.learning_rate, commit->scale, commit->learning_rate);
+    return BL_STAGE_REFUSE;
+  }
+  static const bl_stage_phase_t phases[] = {
+      [BL_AHEAD_RUNNING] = BL_STAGE_RUNNING, [BL_AHEAD_VOTED] = BL_STAGE_VOTED, [BL_AHEAD_FAILED] = BL_STAGE_IDLE};
+  step->run = bl_stage_step_ahead(step);
+  step->phase = phases[step->ahead];
+  step->ahead = BL_AHEAD_NONE;
+  step->offer = (bl_offer_t){0};
+  step->last_commit = *commit;
+  step->applied = commit->step;
+  return BL_STAGE_ANSWER;
 }
 
 bl_stage_decision_t bl_stage_step_commit(bl_stage_step_t *step, bl_driver_id_t driver, const bl_commit_t *commit,
@@ -287,6 +360,10 @@ bl_stage_decision_t bl_stage_step_commit(bl_stage_step_t *step, bl_driver_id_t d
                  commit->attempt, commit->step, step->applied, bl_stage_phase_name(step->phase));
     return BL_STAGE_REFUSE;
   }
+  if (step->ahead != BL_AHEAD_NONE) {
+    return confirm(step, commit, err);
+  }
+  step->offer = (bl_offer_t){0};
   step->last_commit = *commit;
   step->applied = commit->step;
   step->phase = BL_STAGE_APPLYING;
@@ -319,8 +396,13 @@ bl_stage_decision_t bl_stage_step_abort(bl_stage_step_t *step, bl_driver_id_t dr
     step->phase = BL_STAGE_STOPPING;
     return BL_STAGE_BEGIN;
   case BL_STAGE_STOPPING:
+  case BL_STAGE_UNDOING:
     return BL_STAGE_WAIT;
   case BL_STAGE_VOTED:
+    if (step->ahead != BL_AHEAD_NONE) {
+      step->phase = step->ahead == BL_AHEAD_RUNNING ? BL_STAGE_STOPPING : BL_STAGE_UNDOING;
+      return BL_STAGE_BEGIN;
+    }
     step->phase = BL_STAGE_IDLE;
     *dropped = true;
     return BL_STAGE_ANSWER;

@@ -33,6 +33,8 @@ BL_MUST_USE bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *
 BL_MUST_USE bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *op, bl_error_t *err);
 // After the last operation: gives the hub all that leaves.
 BL_MUST_USE bl_status_t bl_edges_finish(bl_edges_t *edges, bl_error_t *err);
+// Waits until all that was sent has left.
+BL_MUST_USE bl_status_t bl_edges_settle(bl_edges_t *edges, bl_error_t *err);
 // Swaps tied gradients with the peer: the peer's part arrives in engine->tied_part, ours has left when this returns.
 BL_MUST_USE bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err);
 

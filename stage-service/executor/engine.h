@@ -10,7 +10,7 @@
 // embedding), optimizer, slots (equal, slot_bytes each; as many as the policy of the job leaves the stage, until a plan
 // says otherwise; shareable, so that stores on this machine can pull evicted blocks from them), edges (equal, edge_bytes each, shareable so that peers on this
 // machine can pull from them), workspace, data, checkpoint (a copy of weights and optimizer, where the job writes
-// checkpoints).
+// checkpoints), shadow (another one, where stages go on ahead of commits).
 //
 // On a device whose memory the CPU cannot touch (a GPU) all of it lies there but data, checkpoint and staging: twins of
 // edge buffers, and of slots where blocks may leave, which data paths of the host send from and receive into. The device
@@ -131,6 +131,7 @@ typedef struct bl_engine {
   double *squares;              // [parameter_count], of the vote
 
   bl_snapshot_t *snapshot; // NULL: the job writes no checkpoints
+  bl_arena_t shadow;       // executor/shadow.h; empty: updates wait for their commit
 
   bl_parking_t *parking;        // where evicted blocks go; set by the owner between runs, NULL: nowhere
   bl_engine_block_t *blocks;    // [chunk_count * micro_batches]

@@ -2,6 +2,7 @@
 #include "executor/engine_memory.h"
 
 #include "base/bytes.h"
+#include "executor/shadow.h"
 #include "job/balance.h"
 
 #include <inttypes.h>
@@ -10,6 +11,7 @@
 
 typedef struct {
   uint64_t weights, gradients, moments, workspace; // bytes over all chunks; workspace: of the largest
+  uint64_t shadow;                                 // of weights and moments, where they may be taken back
   uint64_t tied;                                   // of one part of a tied gradient
   uint64_t ops_workspace;                          // of the back end
 } sums_t;
@@ -23,6 +25,7 @@ static sums_t add_up(bl_engine_t *engine) {
     sums.weights += bl_align_up(sizes.weight_bytes, BL_CACHE_LINE_BYTES) + bl_align_up(sizes.packed_bytes, 64);
     sums.gradients += bl_align_up(sizes.gradient_bytes, BL_CACHE_LINE_BYTES);
     sums.moments += bl_align_up(sizes.moment_bytes, BL_CACHE_LINE_BYTES);
+    sums.shadow += engine->job.train.post_validation ? bl_shadow_bytes(engine->chunks[i].chunk) : 0;
     sums.workspace = sizes.workspace_bytes > sums.workspace ? sizes.workspace_bytes : sums.workspace;
     uint64_t slot = bl_align_up(sizes.slot_bytes, BL_CACHE_LINE_BYTES);
     uint64_t edge = bl_align_up(sizes.edge_bytes, BL_CACHE_LINE_BYTES);
@@ -141,7 +144,7 @@ typedef struct {
   bl_arena_t *arena;
 } wanted_t;
 
-#define WANTED 8
+#define WANTED 9
 
 static void list_wanted(bl_engine_t *engine, const sums_t *sums, wanted_t wanted[WANTED]) {
   const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL; // with another stage
@@ -152,6 +155,7 @@ static void list_wanted(bl_engine_t *engine, const sums_t *sums, wanted_t wanted
       {BL_MEMORY_GRADIENTS, exchanges ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, sums->gradients + sums->tied,
        &engine->gradients},
       {BL_MEMORY_OPTIMIZER, BL_ARENA_PRIVATE, 2 * sums->moments, &engine->optimizer},
+      {BL_MEMORY_SHADOW, BL_ARENA_PRIVATE, sums->shadow, &engine->shadow},
       {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, edges, &engine->edges},
       {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, sums->workspace + sums->ops_workspace, &engine->workspace},
       {BL_MEMORY_DATA, BL_ARENA_STAGING, lay_out_data(engine).end, &engine->data},
@@ -286,9 +290,9 @@ void bl__engine_hand_out(bl_engine_t *engine) {
 }
 
 void bl__engine_release_all(bl_engine_t *engine) {
-  bl_arena_t *arenas[] = {&engine->weights,    &engine->gradients,  &engine->optimizer,
-                          &engine->edges,      &engine->workspace,  &engine->data,
-                          &engine->edge_twins, &engine->tied_twins, &engine->snapshot_memory};
+  bl_arena_t *arenas[] = {&engine->weights,         &engine->gradients, &engine->optimizer,  &engine->edges,
+                          &engine->workspace,       &engine->data,      &engine->edge_twins, &engine->tied_twins,
+                          &engine->snapshot_memory, &engine->shadow};
   for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
     bl_arena_destroy(arenas[i]);
   }

@@ -174,6 +174,10 @@ static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_e
 // Needs nothing but the kept input: whatever makes a block go away, this brings the same bits back.
 static void recompute(const pass_t *pass, const bl_planned_op_t *op) {
   bl_engine_t *engine = pass->engine;
+  if (pass->run->plan->schedule->forward_slots) { // not of pipeline.recompute: given up by the plan
+    pass->vote->counters.dropped++;
+    pass->vote->counters.recomputed++;
+  }
   bl_chunk_recompute(bl_engine_chunk(engine, op->op.virtual_stage), bl_engine_edge(engine, op->input),
                      slot_of(engine, op));
 }
@@ -461,6 +465,9 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   }
   if (status == BL_OK && run->id.kind == BL_RUN_TRAIN) {
     status = finish_gradients(&pass, err);
+  }
+  if (status == BL_OK && engine->shadow.bytes > 0) { // the next attempt may begin before peers have ended this one
+    status = bl_edges_settle(&pass.edges, err);
   }
   if (status == BL_OK) {
     status = finish(&pass, err);

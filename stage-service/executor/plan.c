@@ -81,11 +81,6 @@ static bl_status_t check_operations(const bl_executor_plan_request_t *request, c
       }
       continue;
     }
-    if (op.verb == BL_VERB_R && !request->recomputes) {
-      return bl_error_set(err, BL_INVALID,
-                          "plan %lu: stage %u cannot run %s: it was not configured with pipeline.recompute: full",
-                          request->version, request->stage, bl_op_format(op, cell));
-    }
     if (!runs(request->kind, op.verb)) {
       return bl_error_set(err, BL_UNIMPLEMENTED, "plan %lu: stage %u cannot run %s in this kind of run",
                           request->version, request->stage, bl_op_format(op, cell));
@@ -109,6 +104,7 @@ bl_status_t bl_executor_plan_create(const bl_executor_plan_request_t *request, b
   made->kind = request->kind;
   bl_status_t status = bl_csv_read(request->csv, request->csv_bytes, "plan", &made->schedule, err);
   if (status == BL_OK) {
+    made->schedule->forward_slots = !request->recomputes; // what is made again here and there was given up (drop.h)
     status = check_placement(request, made->schedule, err);
   }
   if (status == BL_OK) {

@@ -303,6 +303,35 @@ static void quotas_hold_on_both_sides(void **state) {
   bl_exchange_destroy(exchange);
 }
 
+// A peer that has ended its attempt waits until what it sent has been taken, also by one that is ahead of it.
+static void what_was_taken_is_acknowledged_from_ahead(void **state) {
+  (void)state;
+  uint8_t memory = 0;
+  uint64_t peer_bytes;
+  const char *reason;
+  bl_exchange_t *ahead = fresh(BL_EXCHANGE_PULL, 1), *behind = fresh(BL_EXCHANGE_PULL, 1);
+  bl_frame_t frame;
+  assert_int_equal(bl_exchange_post_send(behind, key_of(0), &memory, TENSOR_BYTES, 0, 0, &peer_bytes), BL_OK);
+  assert_true(bl_exchange_next_frame(behind, &frame));
+  assert_int_equal(bl_exchange_on_frame(ahead, &frame, &reason), BL_OK);
+  assert_int_equal(bl_exchange_post_receive(ahead, key_of(0), &memory, TENSOR_BYTES, &peer_bytes), BL_OK);
+  bl_tensor_t *tensor = bl_exchange_next_transfer(ahead);
+  assert_true(bl_exchange_moved(ahead, tensor, TENSOR_BYTES));
+  bl_exchange_consume(ahead, tensor);
+  bl_exchange_begin(ahead, 2); // before the ACK has left
+  bl_exchange_begin(ahead, 3);
+  // It takes no room of the attempt that runs.
+  assert_int_equal(bl_exchange_post_receive(ahead, key_of(0), &memory, TENSOR_BYTES, &peer_bytes), BL_OK);
+  assert_true(bl_exchange_next_frame(ahead, &frame));
+  assert_int_equal(frame.kind, BL_FRAME_ACK);
+  assert_int_equal(frame.attempt, 1);
+  assert_int_equal(bl_exchange_on_frame(behind, &frame, &reason), BL_OK);
+  assert_null(bl_exchange_find(behind, BL_TENSOR_SEND, key_of(0)));
+  assert_false(bl_exchange_next_frame(ahead, &frame));
+  bl_exchange_destroy(ahead);
+  bl_exchange_destroy(behind);
+}
+
 static void losing_keeps_what_is_complete(void **state) {
   (void)state;
   uint8_t memory = 0;
@@ -333,9 +362,8 @@ static void losing_keeps_what_is_complete(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(random_worlds_end_whole),
-      cmocka_unit_test(violations_are_refused),
-      cmocka_unit_test(quotas_hold_on_both_sides),
+      cmocka_unit_test(random_worlds_end_whole),       cmocka_unit_test(violations_are_refused),
+      cmocka_unit_test(quotas_hold_on_both_sides),     cmocka_unit_test(what_was_taken_is_acknowledged_from_ahead),
       cmocka_unit_test(losing_keeps_what_is_complete),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@ from ballast import (CTL, assert_nothing_left, descendants, environment, losses,
                      shared_memory_files, small_inline, wait_until, write_job)
 
 FLIPS = int(os.environ.get("BALLAST_TEST_FLIPS", "100"))
-POLICIES = [["bpipe"], ["none"], ["cap", "3"], ["cap", "5"]]  # 4 slots are what stage 0 needs without evictions
+POLICIES = [["bpipe"], ["none"], ["cap", "3"], ["drop", "2"], ["cap", "5"]]  # 4 slots are what stage 0 needs without evictions
 
 
 def policy(folder, *words):
@@ -30,7 +30,10 @@ def check_step(event, cap):
         assert stage["own_slots"] + lent.get(stage["stage"], 0) <= cap, (event["step"], event["policy"], stage, lent)
         assert stage["evicted"] == stage["loaded"] and stage["lost"] == 0, (event["step"], stage)
     moved = sum(stage["evicted"] for stage in event["stages"])
-    assert (moved > 0) == (cap < 4), (event["step"], event["policy"], moved)
+    assert (moved > 0) == (cap < 4 and event["policy"] != "drop"), (event["step"], event["policy"], moved)
+    again = sum(stage["recomputed"] for stage in event["stages"])
+    assert (again > 0) == (event["policy"] == "drop"), (event["step"], event["policy"], again)
+    assert again == sum(stage["dropped"] for stage in event["stages"]), (event["step"], event["stages"])
 
 
 def main():

@@ -57,6 +57,17 @@ static void policies_share_slots(void **state) {
   expect("balance.policy=cap\nbalance.cap=3", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
 }
 
+static void blocks_are_given_up_where_nothing_can_move(void **state) {
+  (void)state;
+  const uint32_t none[] = {0, 0, 0, 0};
+  expect("balance.policy=drop\nbalance.cap=3", (uint32_t[]){3, 3, 2, 1}, none);
+  expect("balance.policy=drop\nmemory.slots=2", (uint32_t[]){2, 2, 2, 1}, none);
+  expect("balance.policy=drop\nbalance.cap=2\nmemory.slots=3", (uint32_t[]){2, 2, 2, 1}, none);
+  expect("balance.policy=drop\nmemory.slots=1", (uint32_t[]){1, 1, 1, 1}, none);
+  expect("balance.policy=drop", (uint32_t[]){4, 3, 2, 1}, none); // memory for all
+  expect("balance.policy=auto\nmemory.slots=2", (uint32_t[]){2, 2, 2, 1}, none);
+}
+
 static void a_budget_in_bytes_counts_slots(void **state) {
   (void)state;
   bl_training_t training;
@@ -96,13 +107,14 @@ static void what_cannot_work_is_refused(void **state) {
   refuses("balance.policy=bpipe\nmemory.slots=1", BL_INVALID, "the smallest that works is 3");
   refuses("balance.policy=bpipe\npipeline.recompute=full", BL_INVALID,
           "--set balance.policy: with pipeline.recompute: full only the input of a block is kept");
-  refuses("balance.policy=auto\nmemory.slots=2", BL_INVALID, "the smallest that works is 3");
+  refuses("balance.policy=drop\npipeline.recompute=full", BL_INVALID, "nothing to evict or to give up");
   refuses("memory.slots=3", BL_INVALID, "--set memory.slots: stage 0, operation 3 (0F3): needs one slot more than");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(policies_share_slots),
+      cmocka_unit_test(blocks_are_given_up_where_nothing_can_move),
       cmocka_unit_test(a_budget_in_bytes_counts_slots),
       cmocka_unit_test(what_cannot_work_is_refused),
   };

@@ -299,6 +299,78 @@ static void test_a_plan_is_in_force_when_all_agree(void **state) {
   assert_int_equal(step->run.plan_version, 5);
 }
 
+static void vote_all(bl_driver_step_t *step) {
+  for (size_t s = 0; s < STAGES; s++) {
+    bl_driver_step_voted(step, s, step->run.attempt);
+  }
+  assert_int_equal(step->phase, BL_DRIVER_DECIDING);
+}
+
+static void test_an_offer_is_met_or_the_attempt_given_up(void **state) {
+  (void)state;
+  fixture_t fixture;
+  bl_driver_step_t *step = &fixture.step;
+  take(&fixture, at(0, 0), at(0, 0));
+  bl_driver_step_run_on(step, 1, 0.1);
+  bl_driver_request_t request = bl_driver_step_request(step, 0);
+  assert_int_equal(request.run.attempt, 1);
+  assert_int_equal(request.offer.attempt, 2);
+  vote_all(step);
+  assert_true(bl_driver_step_commit(step, 1, 0.1));
+  bl_driver_step_committed(step, 0, 1);
+  bl_driver_step_committed(step, 1, 1);
+  assert_int_equal(step->phase, BL_DRIVER_BOUNDARY);
+  assert_int_equal(step->offer.attempt, 2);
+  bl_driver_step_run_on(step, 1, 0.1);
+  assert_int_equal(step->run.attempt, 2);
+  assert_int_equal(step->run.step, 2);
+  assert_int_equal(step->offer.attempt, 3);
+  vote_all(step);
+  assert_false(bl_driver_step_commit(step, 0.5, 0.1));
+  request = bl_driver_step_request(step, 1);
+  assert_int_equal(request.verb, BL_ASK_ABORT);
+  assert_int_equal(request.next, 2);
+  assert_int_equal(request.attempt, 3);
+  bl_driver_step_aborted(step, 0, 3);
+  bl_driver_step_aborted(step, 1, 3);
+  bl_driver_step_run(step, BL_RUN_TRAIN);
+  assert_int_equal(step->run.attempt, 4);
+  assert_int_equal(step->run.step, 2);
+  assert_int_equal(bl_driver_step_request(step, 0).offer.attempt, 0);
+}
+
+static void test_what_a_predecessor_let_begin_is_given_up(void **state) {
+  (void)state;
+  fixture_t fixture;
+  bl_driver_step_t *step = &fixture.step;
+  bl_stage_report_t ahead = prepared(at(2, 7), 8);
+  ahead.highest_attempt = 9;
+  ahead.ahead = (bl_offer_t){.attempt = 9, .scale = 1, .learning_rate = 0.1};
+  take(&fixture, ahead, prepared(at(2, 7), 8)); // one has gone on, the other has not
+  assert_int_equal(step->phase, BL_DRIVER_DECIDING);
+  assert_true(bl_driver_step_commit(step, 1, 0.1));
+  bl_driver_step_committed(step, 0, 3);
+  bl_driver_step_committed(step, 1, 3);
+  bl_driver_request_t request = bl_driver_step_request(step, 0);
+  assert_int_equal(request.verb, BL_ASK_ABORT);
+  assert_int_equal(request.next, 4);
+  assert_int_equal(request.attempt, 9);
+
+  take(&fixture, ahead, prepared(at(2, 7), 8));
+  assert_false(bl_driver_step_commit(step, 0.5, 0.1));
+  assert_int_equal(bl_driver_step_request(step, 0).next, 3);
+
+  // One has the commit already, and runs what is behind it.
+  bl_stage_report_t further = at(3, 8);
+  further.highest_attempt = 9;
+  further.last_commit.attempt = 8;
+  take(&fixture, further, ahead);
+  assert_int_equal(step->phase, BL_DRIVER_COMMITTING);
+  bl_driver_step_committed(step, 0, 3);
+  bl_driver_step_committed(step, 1, 3);
+  assert_int_equal(step->phase, BL_DRIVER_ABORTING);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_fresh_stages),
@@ -314,6 +386,8 @@ int main(void) {
       cmocka_unit_test(test_forward_only_attempts_leave_no_trace),
       cmocka_unit_test(test_the_plan_in_force_is_the_newest_that_all_keep),
       cmocka_unit_test(test_a_plan_is_in_force_when_all_agree),
+      cmocka_unit_test(test_an_offer_is_met_or_the_attempt_given_up),
+      cmocka_unit_test(test_what_a_predecessor_let_begin_is_given_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

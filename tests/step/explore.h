@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define EXPLORE_STATE_BYTES 640
+#define EXPLORE_STATE_BYTES 704
 #define EXPLORE_TRACE       96
 
 typedef struct explore_state {

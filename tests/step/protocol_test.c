@@ -6,6 +6,8 @@
 //   - a driver that was taken over from changes nothing, and a late answer changes no driver;
 //   - a step is applied under one plan on all stages; once a driver has said that a policy is in force from step N on, no
 //     step from N on runs under an older one, and one that was said to be refused never runs;
+//   - a step runs on the weights after the one before, also where that was applied ahead of its commit; what was applied
+//     ahead is committed with just those numbers, or taken back;
 //   - from every state, a new driver brings all stages to the end of the run, and so does every live one that is not
 //     fenced, unless a stage lost its state: then the driver says so.
 // And that each rule is needed: with any one of them broken the search finds a violation.
@@ -69,6 +71,13 @@ static void test_a_policy_with_two_drivers(void **state) {
   assert_sound(&options, 2500000);
 }
 
+static void test_ahead_of_commits(void **state) {
+  (void)state;
+  // The first attempt is given up, a later one confirmed.
+  world_options_t options = {.stages = 2, .steps = 2, .attempts = 4, .epochs = 2, .ahead = true};
+  assert_sound(&options, 2500000);
+}
+
 static void test_two_policies_with_two_drivers(void **state) {
   (void)state;
   if (!getenv("BALLAST_SOAK")) {
@@ -95,7 +104,9 @@ static void test_every_rule_is_needed(void **state) {
   (void)state;
   for (world_rule_t rule = RULE_NONE + 1; rule < WORLD_RULES; rule++) {
     world_options_t options = {.stages = 2, .steps = 2, .attempts = 3, .epochs = 2, .broken_rule = rule};
-    if (rule >= RULE_REFUSAL_IS_FINAL) { // these are of plans: fewer attempts, other policies
+    if (rule >= RULE_TAKEN_BACK) {
+      options.ahead = true;
+    } else if (rule >= RULE_REFUSAL_IS_FINAL) { // these are of plans: fewer attempts, other policies
       options =
           (world_options_t){.stages = 2, .steps = 1, .attempts = 2, .epochs = 2, .policies = 2, .broken_rule = rule};
     }
@@ -118,6 +129,7 @@ int main(void) {
       cmocka_unit_test(test_two_steps_with_two_drivers),
       cmocka_unit_test(test_a_stage_that_loses_everything),
       cmocka_unit_test(test_a_policy_with_two_drivers),
+      cmocka_unit_test(test_ahead_of_commits),
       cmocka_unit_test(test_two_policies_with_two_drivers),
       cmocka_unit_test(test_every_rule_is_needed),
       cmocka_unit_test(test_three_stages),

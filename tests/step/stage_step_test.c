@@ -138,6 +138,105 @@ static void test_aborts(void **state) {
   assert_refused(&stage, bl_stage_step_abort(&stage, first, 1, 7, &dropped, &fault), BL_PRECONDITION);
 }
 
+// A training attempt with the next one offered behind it, to be applied with factor 1 and rate 0.1.
+static bl_stage_decision_t run_on(bl_stage_step_t *stage, uint64_t step, uint64_t attempt, uint64_t next) {
+  bl_run_id_t id = training(step, attempt);
+  bl_offer_t offer = {.attempt = next, .scale = 1, .learning_rate = 0.1};
+  return bl_stage_step_run_on(stage, first, &id, &offer, &fault);
+}
+
+static bl_commit_t as_offered(uint64_t step, uint64_t attempt) {
+  return (bl_commit_t){.step = step, .attempt = attempt, .scale = 1, .learning_rate = 0.1};
+}
+
+static bl_stage_step_t make_ahead(void) {
+  bl_stage_step_t stage = make_stage();
+  assert_int_equal(run_on(&stage, 1, 1, 2), BL_STAGE_BEGIN);
+  assert_int_equal(bl_stage_step_highest(&stage), 2);
+  assert_int_equal(bl_stage_step_run_ended(&stage, true), BL_STAGE_KEEP);
+  assert_true(bl_stage_step_go_on(&stage));
+  assert_false(bl_stage_step_go_on(&stage));
+  return stage;
+}
+
+static void test_a_step_ahead_is_confirmed(void **state) {
+  (void)state;
+  bl_stage_step_t stage = make_ahead();
+  bl_run_id_t next = bl_stage_step_ahead(&stage);
+  assert_int_equal(next.step, 2);
+  assert_int_equal(next.attempt, 2);
+  assert_true(bl_stage_step_is_prepared(&stage)); // attempt 1 still is
+  assert_int_equal(run(&stage, first, 1, 1, &fault), BL_STAGE_ANSWER);
+  bl_commit_t commit = as_offered(1, 1), other = commit;
+  other.scale = 0.5;
+  assert_refused(&stage, bl_stage_step_commit(&stage, first, &other, &fault), BL_PRECONDITION);
+  assert_refused(&stage, bl_stage_step_snapshot(&stage, first, 0, &fault), BL_PRECONDITION);
+  assert_int_equal(bl_stage_step_commit(&stage, first, &commit, &fault), BL_STAGE_ANSWER);
+  assert_int_equal(bl_stage_step_commit(&stage, first, &commit, &fault), BL_STAGE_ANSWER);
+  assert_int_equal(stage.applied, 1);
+  // Attempt 2 is one like any other now, and takes the offer that comes with its own request.
+  assert_int_equal(stage.phase, BL_STAGE_RUNNING);
+  assert_int_equal(run_on(&stage, 2, 2, 3), BL_STAGE_WAIT);
+  assert_int_equal(bl_stage_step_run_ended(&stage, true), BL_STAGE_KEEP);
+  assert_true(bl_stage_step_go_on(&stage));
+  // This one ends before its commit comes.
+  assert_int_equal(bl_stage_step_run_ended(&stage, true), BL_STAGE_AHEAD);
+  commit = as_offered(2, 2);
+  assert_int_equal(bl_stage_step_commit(&stage, first, &commit, &fault), BL_STAGE_ANSWER);
+  assert_int_equal(run(&stage, first, 3, 3, &fault), BL_STAGE_ANSWER);
+}
+
+static void test_a_failure_ahead_is_found_after_the_commit(void **state) {
+  (void)state;
+  bl_stage_step_t stage = make_ahead();
+  assert_int_equal(bl_stage_step_run_ended(&stage, false), BL_STAGE_AHEAD);
+  bl_commit_t commit = as_offered(1, 1);
+  assert_int_equal(bl_stage_step_commit(&stage, first, &commit, &fault), BL_STAGE_ANSWER);
+  assert_refused(&stage, run(&stage, first, 2, 2, &fault), BL_PRECONDITION);
+  assert_int_equal(run(&stage, first, 2, 3, &fault), BL_STAGE_BEGIN);
+}
+
+static void test_a_step_ahead_is_taken_back(void **state) {
+  (void)state;
+  bool dropped;
+  for (int how = 0; how < 3; how++) { // the attempt ahead runs, has voted, has failed
+    bl_stage_step_t stage = make_ahead();
+    bl_stage_outcome_t ended = how == 0 ? BL_STAGE_AHEAD : bl_stage_step_run_ended(&stage, how == 1);
+    assert_int_equal(ended, BL_STAGE_AHEAD);
+    assert_int_equal(bl_stage_step_abort(&stage, first, 1, 1, &dropped, &fault), BL_STAGE_BEGIN);
+    if (how == 0) {
+      assert_int_equal(stage.phase, BL_STAGE_STOPPING);
+      assert_int_equal(bl_stage_step_abort(&stage, first, 1, 2, &dropped, &fault), BL_STAGE_WAIT);
+      assert_int_equal(bl_stage_step_run_ended(&stage, true), BL_STAGE_UNDO);
+    }
+    assert_int_equal(stage.phase, BL_STAGE_UNDOING);
+    assert_int_equal(bl_stage_step_abort(&stage, first, 1, 2, &dropped, &fault), BL_STAGE_WAIT);
+    bl_commit_t commit = as_offered(1, 1);
+    assert_refused(&stage, bl_stage_step_commit(&stage, first, &commit, &fault), BL_PRECONDITION);
+    assert_refused(&stage, run(&stage, first, 1, 3, &fault), BL_PRECONDITION);
+    bl_stage_step_undone(&stage);
+    assert_int_equal(bl_stage_step_abort(&stage, first, 1, 2, &dropped, &fault), BL_STAGE_ANSWER);
+    assert_int_equal(run(&stage, first, 1, 3, &fault), BL_STAGE_BEGIN);
+    assert_int_equal(bl_stage_step_run_ended(&stage, true), BL_STAGE_KEEP);
+    assert_false(bl_stage_step_go_on(&stage)); // nothing was offered behind this one
+  }
+}
+
+static void test_offers_that_make_no_sense(void **state) {
+  (void)state;
+  bl_stage_step_t stage = make_stage();
+  assert_refused(&stage, run_on(&stage, 1, 2, 2), BL_INVALID);
+  bl_run_id_t look = {.kind = BL_RUN_VALIDATE, .attempt = 1, .plan_version = 1};
+  bl_offer_t offer = {.attempt = 2};
+  assert_refused(&stage, bl_stage_step_run_on(&stage, first, &look, &offer, &fault), BL_INVALID);
+  // A stage that does not go on applies the step when it is told to.
+  assert_int_equal(run_on(&stage, 1, 1, 2), BL_STAGE_BEGIN);
+  assert_int_equal(bl_stage_step_run_ended(&stage, true), BL_STAGE_KEEP);
+  bl_commit_t commit = {.step = 1, .attempt = 1, .scale = 0.5};
+  assert_int_equal(bl_stage_step_commit(&stage, first, &commit, &fault), BL_STAGE_BEGIN);
+  assert_false(bl_stage_step_go_on(&stage));
+}
+
 static void test_who_drives(void **state) {
   (void)state;
   bl_stage_step_t stage = {0};
@@ -274,6 +373,10 @@ int main(void) {
       cmocka_unit_test(test_runs_that_are_refused),
       cmocka_unit_test(test_a_failed_run_is_not_run_again),
       cmocka_unit_test(test_aborts),
+      cmocka_unit_test(test_a_step_ahead_is_confirmed),
+      cmocka_unit_test(test_a_failure_ahead_is_found_after_the_commit),
+      cmocka_unit_test(test_a_step_ahead_is_taken_back),
+      cmocka_unit_test(test_offers_that_make_no_sense),
       cmocka_unit_test(test_who_drives),
       cmocka_unit_test(test_configurations),
       cmocka_unit_test(test_a_refused_plan_leaves_the_old_one),

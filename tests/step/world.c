@@ -14,7 +14,17 @@ const char *world_rule_text(world_rule_t rule) {
   return texts[rule];
 }
 
-typedef enum { STAGE_VOTES, STAGE_FAILS, STAGE_HAS_APPLIED, STAGE_RESTARTS, STAGE_EVENTS } stage_event_t;
+typedef enum {
+  STAGE_VOTES,
+  STAGE_VOTES_AND_GOES_ON,
+  STAGE_FAILS,
+  STAGE_VOTES_AHEAD,
+  STAGE_FAILS_AHEAD,
+  STAGE_HAS_UNDONE,
+  STAGE_HAS_APPLIED,
+  STAGE_RESTARTS,
+  STAGE_EVENTS
+} stage_event_t;
 typedef enum { DRIVER_STARTS_LOW, DRIVER_STARTS_ABOVE, DRIVER_GIVES_UP, DRIVER_IS_ASKED, DRIVER_EVENTS } driver_event_t;
 
 #define FIRST_REFUSAL REQUESTS
@@ -34,6 +44,26 @@ static bool stage_event(world_t *world, unsigned s, stage_event_t event) {
       return false;
     }
     (void)bl_stage_step_run_ended(step, true);
+    return true;
+  case STAGE_VOTES_AND_GOES_ON:
+    if (step->phase != BL_STAGE_RUNNING || step->offer.attempt == 0) {
+      return false;
+    }
+    (void)bl_stage_step_run_ended(step, true);
+    return world_goes_on(world, s);
+  case STAGE_VOTES_AHEAD:
+  case STAGE_FAILS_AHEAD:
+    if (step->phase != BL_STAGE_VOTED || step->ahead != BL_AHEAD_RUNNING ||
+        (event == STAGE_FAILS_AHEAD && step->offer.attempt >= world->attempts)) {
+      return false;
+    }
+    (void)bl_stage_step_run_ended(step, event == STAGE_VOTES_AHEAD);
+    return true;
+  case STAGE_HAS_UNDONE:
+    if (step->phase != BL_STAGE_UNDOING) {
+      return false;
+    }
+    world_undone(world, s);
     return true;
   case STAGE_FAILS: // an aborted run that fails is as one that ends
     if (step->phase != BL_STAGE_RUNNING || step->run.attempt >= world->attempts) {
@@ -187,7 +217,9 @@ static void describe_message(const message_t *message, bool answer, char *text, 
 
 static void describe(const void *context, const explore_state_t *state, unsigned action, char *text,
                      size_t text_bytes) {
-  static const char *const stage_events[] = {"ends its run", "fails in its run", "has applied", "is restarted"};
+  static const char *const stage_events[] = {
+      "ends its run",           "ends its run and goes on", "fails in its run", "ends its run ahead",
+      "fails in its run ahead", "has taken back",           "has applied",      "is restarted"};
   static const char *const driver_events[] = {"starts with an old epoch", "starts", "gives up",
                                               "is asked for another policy"};
   world_t world;

@@ -7,8 +7,9 @@
 //
 // The world can break one rule (a mutation): then the search must find a violation, which shows that the rule is
 // needed and that the invariants see it. Mutations live here; the product has no such switches. Rules that only save
-// time are not among them: that a new driver decides an attempt which all have prepared instead of running it again, and
-// that its first attempt and plan are above all others (stages refuse lower ones until it is).
+// time are not among them: that a new driver decides an attempt which all have prepared instead of running it again,
+// that its first attempt and plan are above all others (stages refuse lower ones until it is), and that an attempt which
+// stages have begun ahead is the next one, or given up first (stages refuse any other until it is).
 #ifndef TESTS_STEP_WORLD_H
 #define TESTS_STEP_WORLD_H
 
@@ -37,7 +38,10 @@
   X(RULE_ALL_HAVE_AGREED, "driver: a plan is in force once the first stage has prepared it")                           \
   X(RULE_REFUSED_BY_ONE, "driver: a plan that one stage refused is in force all the same")                             \
   X(RULE_PLAN_OF_ALL, "new driver: goes on with the newest plan that any stage keeps")                                 \
-  X(RULE_NEWEST_PLAN, "new driver: goes on with the oldest plan that all keep")
+  X(RULE_NEWEST_PLAN, "new driver: goes on with the oldest plan that all keep")                                        \
+  X(RULE_TAKEN_BACK, "stage: an abort leaves an update in place that was applied ahead of its commit")                 \
+  X(RULE_AS_OFFERED, "driver: commits with other numbers than it has offered")                                         \
+  X(RULE_AHEAD_IS_TOLD, "new driver: learns nothing of what was applied ahead")
 
 typedef enum world_rule {
 #define X(identifier, text) identifier,
@@ -55,6 +59,7 @@ typedef struct world_options {
   unsigned epochs;   // and beyond this epoch
   unsigned deaths;   // stage processes that may be restarted, losing everything
   unsigned policies; // that are asked for, each of which any stage may refuse; at most 3
+  bool ahead;        // attempts are offered to go on behind them, the first with numbers that turn out wrong
   world_rule_t broken_rule;
 } world_options_t;
 

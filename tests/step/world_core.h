@@ -33,7 +33,8 @@ typedef struct message {
   uint8_t step, attempt; // of the run, the commit, or what the abort says
   uint8_t plan, maker;   // of the run or the plan: its version, and who made it (its digest)
   uint8_t policy, follows;
-  uint8_t kind; // of an answer
+  uint8_t ahead; // of the run: the attempt that is offered; of an answer to Takeover: that has begun
+  uint8_t kind;  // of an answer
   // Of an answer to Takeover: what the stage says of itself.
   uint8_t ours, applied, highest, prepared, voted_step, voted_attempt, last_step, last_attempt;
   uint8_t voted_plan, highest_plan;
@@ -51,7 +52,8 @@ typedef struct world_stage {
   bl_stage_step_t step;
   // What really happened in this process, for the invariants.
   uint8_t floor;             // highest attempt that was begun or given up
-  uint8_t applied;           // updates applied
+  uint8_t applied;           // updates applied and committed
+  uint8_t ahead;             // attempt whose update is in the weights before its commit; 0: none
   uint8_t applied_as[STEPS]; // attempt that became step i + 1
   uint8_t applied_plan[STEPS];
   bl_driver_id_t accepted; // highest driver that a takeover was accepted of
@@ -87,6 +89,12 @@ static inline void world_check(world_t *world, bool holds, const char *invariant
   }
 }
 
+// The numbers of a commit are those of its attempt; an offer guesses them, wrongly behind the first attempt of a run.
+static inline bl_offer_t world_offer(uint64_t behind, uint64_t attempt) {
+  double scale = behind == 1 ? 0.5 : (double)behind;
+  return attempt == 0 ? (bl_offer_t){0} : (bl_offer_t){.attempt = attempt, .scale = scale};
+}
+
 // world_pack.c
 void world_pack(world_t *world, explore_state_t *state);
 void world_unpack(world_t *world, const world_options_t *options, const explore_state_t *state);
@@ -110,6 +118,10 @@ bool world_refuse(world_t *world, const message_t *message, message_t *answer);
 // A stage handles a request; true when it answers it at once. While it works it answers nothing: the network will
 // deliver the request again.
 bool world_handle(world_t *world, const message_t *message, message_t *answer);
+// The run of a stage has ended with a vote: whether it goes on with the next step at once.
+bool world_goes_on(world_t *world, unsigned s);
+// What was applied ahead has been taken back.
+void world_undone(world_t *world, unsigned s);
 void world_configure_stage(world_t *world, unsigned s, bl_driver_id_t driver);
 void world_restart_stage(world_t *world, unsigned s);
 
@@ -119,6 +131,8 @@ void world_start_driver(world_t *world, unsigned d, uint64_t epoch);
 void world_hear(world_t *world, unsigned d, const message_t *answer);
 // Does what is the shell's turn, then sends what is to be asked.
 void world_advance(world_t *world, unsigned d);
+// Decides the attempt that all have voted for.
+void world_decide(world_t *world, unsigned d);
 // Boundary: configures stages that lack the job, all in one go. False when a stage no longer listens.
 bool world_configure_strangers(world_t *world, unsigned d);
 

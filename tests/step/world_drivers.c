@@ -31,17 +31,38 @@ bool world_configure_strangers(world_t *world, unsigned d) {
   return true;
 }
 
+void world_decide(world_t *world, unsigned d) {
+  bl_driver_step_t *step = &world->drivers[d].step;
+  if (world_breaks(world, RULE_AS_OFFERED)) {
+    step->offer = (bl_offer_t){0};
+  }
+  (void)bl_driver_step_commit(step, (double)step->run.attempt, 0);
+}
+
+// The next attempt, with another offered behind it where there is a step for it.
+static void run(world_t *world, unsigned d) {
+  bl_driver_step_t *step = &world->drivers[d].step;
+  uint64_t attempt = step->offer.attempt != 0 ? step->offer.attempt : step->highest_attempt + 1;
+  if (world->options->ahead && step->applied + 1 < world->options->steps && attempt < world->attempts) {
+    bl_driver_step_run_on(step, world_offer(attempt, 1).scale, 0);
+  } else {
+    bl_driver_step_run(step, BL_RUN_TRAIN);
+  }
+}
+
 // Does what is the shell's turn, then sends what is to be asked.
 void world_advance(world_t *world, unsigned d) {
   bl_driver_step_t *step = &world->drivers[d].step;
   if (step->phase == BL_DRIVER_DECIDING) {
-    bl_driver_step_commit(step, (double)step->run.attempt, 0);
+    world_decide(world, d);
   } else if (step->phase == BL_DRIVER_BOUNDARY && world_configure_strangers(world, d)) {
-    if (world->drivers[d].asked) {
+    if (step->offer.attempt != 0) {
+      run(world, d);
+    } else if (world->drivers[d].asked) {
       world->drivers[d].asked = false;
       bl_driver_step_prepare(step, BL_RUN_TRAIN, d + 1u, step->plans[BL_RUN_TRAIN].policy + 1);
     } else if (step->applied < world->options->steps && step->highest_attempt < world->attempts) {
-      bl_driver_step_run(step, BL_RUN_TRAIN);
+      run(world, d);
     }
   }
   world_check(world, world->deaths > 0 || step->end == BL_DRIVER_END_NONE || step->end == BL_DRIVER_END_FENCED,
@@ -75,12 +96,16 @@ static void taken(world_t *world, unsigned d, const message_t *answer) {
       .highest_attempt = answer->highest,
       .prepared = answer->prepared,
       .run = {.step = answer->voted_step, .attempt = answer->voted_attempt, .plan_version = answer->voted_plan},
+      .ahead = world_offer(answer->voted_attempt, answer->ahead),
       .plan_version = answer->highest_plan,
       .last_commit = {
           .step = answer->last_step, .attempt = answer->last_attempt, .scale = (double)answer->last_attempt}};
   for (unsigned i = 0; i < BL_STAGE_PLANS; i++) {
     report.plans[i] = (bl_plan_record_t){
         .version = answer->plans[i].version, .digest = answer->plans[i].maker, .policy = answer->plans[i].policy};
+  }
+  if (world_breaks(world, RULE_AHEAD_IS_TOLD)) {
+    report.ahead = (bl_offer_t){0};
   }
   bool accepted = answer->kind == ANSWER_DONE;
   if (!accepted) {
@@ -99,7 +124,7 @@ static void taken(world_t *world, unsigned d, const message_t *answer) {
   }
   if (world_breaks(world, RULE_ALL_ARE_PREPARED) && step->phase == BL_DRIVER_ABORTING && answer->prepared) {
     step->run = report.run;
-    bl_driver_step_commit(step, (double)step->run.attempt, 0);
+    (void)bl_driver_step_commit(step, (double)step->run.attempt, 0);
   }
 }
 

@@ -52,6 +52,7 @@ bool world_question(const world_t *world, unsigned d, unsigned stage, message_t 
     message->step = (uint8_t)request.run.step;
     message->attempt = (uint8_t)request.run.attempt;
     message->plan = (uint8_t)request.run.plan_version;
+    message->ahead = (uint8_t)request.offer.attempt;
     break;
   case BL_ASK_COMMIT:
     message->step = (uint8_t)request.commit.step;
@@ -78,6 +79,7 @@ bl_driver_request_t world_request_of(const message_t *message) {
   request.plan = (bl_plan_record_t){
       .version = message->plan, .digest = message->maker, .policy = message->policy, .follows = message->follows};
   request.commit = (bl_commit_t){.step = message->step, .attempt = message->attempt, .scale = message->attempt};
+  request.offer = world_offer(message->attempt, message->verb == BL_ASK_RUN ? message->ahead : 0);
   request.next = message->step;
   request.attempt = message->attempt;
   return request;
@@ -154,12 +156,15 @@ static bool is_spent(const world_t *world, const message_t *message) {
       (driver.epoch == stage->driver.epoch && (driver.id != stage->driver.id || message->verb == BL_ASK_TAKEOVER))) {
     return true;
   }
+  bool is_it = stage->phase == BL_STAGE_RUNNING && stage->run.attempt == message->attempt && stage->offer.attempt == 0;
+  bool will_be = stage->ahead != BL_AHEAD_NONE && stage->offer.attempt == message->attempt;
   bool holds = stage->phase == BL_STAGE_RUNNING || stage->phase == BL_STAGE_VOTED;
   switch ((bl_driver_verb_t)message->verb) {
   case BL_ASK_PREPARE:
     return message->plan <= stage->plan_version;
   case BL_ASK_RUN:
-    return message->attempt <= stage->highest_attempt;
+    // What it offers counts for the attempt that runs, and for the one ahead once that is the one that runs.
+    return message->attempt <= stage->highest_attempt && !(message->ahead != 0 && (is_it || will_be));
   case BL_ASK_COMMIT:
     return message->step <= stage->applied;
   case BL_ASK_ABORT:

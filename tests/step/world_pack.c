@@ -44,12 +44,15 @@ static void move_stage(packer_t *packer, world_stage_t *stage) {
   MOVE(packer, step->run.step);
   MOVE(packer, step->run.attempt);
   MOVE(packer, step->run.plan_version);
+  MOVE(packer, step->offer.attempt);
+  MOVE(packer, step->ahead);
   MOVE(packer, step->plan_version);
   move_plans(packer, step->plans[BL_RUN_TRAIN]);
   MOVE(packer, step->last_commit.step);
   MOVE(packer, step->last_commit.attempt);
   MOVE(packer, stage->floor);
   MOVE(packer, stage->applied);
+  MOVE(packer, stage->ahead);
   for (unsigned i = 0; i < STEPS; i++) {
     MOVE(packer, stage->applied_as[i]);
     MOVE(packer, stage->applied_plan[i]);
@@ -58,6 +61,7 @@ static void move_stage(packer_t *packer, world_stage_t *stage) {
   MOVE(packer, stage->accepted.id);
   if (!packer->writes) {
     step->last_commit.scale = (double)step->last_commit.attempt;
+    step->offer = world_offer(step->run.attempt, step->offer.attempt);
   }
 }
 
@@ -75,6 +79,8 @@ static void move_driver(packer_t *packer, world_driver_t *driver, unsigned stage
   MOVE(packer, step->run.step);
   MOVE(packer, step->run.attempt);
   MOVE(packer, step->run.plan_version);
+  MOVE(packer, step->offer.attempt);
+  MOVE(packer, step->sweeps);
   MOVE(packer, driver->asked);
   MOVE(packer, step->plan_version);
   move_plan(packer, &step->plans[BL_RUN_TRAIN]);
@@ -94,15 +100,18 @@ static void move_driver(packer_t *packer, world_driver_t *driver, unsigned stage
       MOVE(packer, peer->report.run.step);
       MOVE(packer, peer->report.run.attempt);
       MOVE(packer, peer->report.run.plan_version);
+      MOVE(packer, peer->report.ahead.attempt);
       MOVE(packer, peer->report.plan_version);
       move_plans(packer, peer->report.plans);
       MOVE(packer, peer->report.last_commit.step);
       MOVE(packer, peer->report.last_commit.attempt);
       peer->report.last_commit.scale = (double)peer->report.last_commit.attempt;
+      peer->report.ahead = world_offer(peer->report.run.attempt, peer->report.ahead.attempt);
     }
   }
   if (!packer->writes) {
     step->commit.scale = (double)step->commit.attempt;
+    step->offer = world_offer(step->run.attempt, step->offer.attempt);
     step->stage_count = stages;
   }
 }
@@ -118,6 +127,7 @@ static void move_messages(packer_t *packer, message_set_t *set, bool answers) {
     MOVE(packer, message->step);
     MOVE(packer, message->attempt);
     MOVE(packer, message->plan);
+    MOVE(packer, message->ahead);
     if (message->verb == BL_ASK_PREPARE) {
       MOVE(packer, message->maker);
       MOVE(packer, message->policy);
@@ -170,8 +180,12 @@ static void move_world(packer_t *packer, world_t *world) {
 static void normalise(world_t *world) {
   for (unsigned i = 0; i < world->options->stages; i++) {
     bl_stage_step_t *step = &world->stages[i].step;
-    if (step->phase != BL_STAGE_RUNNING && step->phase != BL_STAGE_STOPPING && step->phase != BL_STAGE_VOTED) {
+    if (step->phase != BL_STAGE_RUNNING && step->phase != BL_STAGE_STOPPING && step->phase != BL_STAGE_VOTED &&
+        step->phase != BL_STAGE_UNDOING) {
       step->run = (bl_run_id_t){0};
+      step->offer = (bl_offer_t){0};
+    } else if (step->phase == BL_STAGE_VOTED && step->ahead == BL_AHEAD_NONE) {
+      step->offer = (bl_offer_t){0}; // what it declined
     }
     for (unsigned k = 0; k < BL_STAGE_PLANS; k++) {
       step->plans[BL_RUN_TRAIN][k].follows = 0;
@@ -179,7 +193,7 @@ static void normalise(world_t *world) {
   }
   for (unsigned i = 0; i < SEARCHED; i++) {
     bl_driver_step_t *step = &world->drivers[i].step;
-    if (step->phase != BL_DRIVER_RUNNING && step->phase != BL_DRIVER_DECIDING) {
+    if (step->phase != BL_DRIVER_RUNNING && step->phase != BL_DRIVER_DECIDING && step->offer.attempt == 0) {
       step->run = (bl_run_id_t){0};
     }
     step->proposal_refused = false;
@@ -202,7 +216,7 @@ static void normalise(world_t *world) {
 void world_pack(world_t *world, explore_state_t *state) {
   normalise(world);
   packer_t packer = {.state = state, .writes = true};
-  if (world->requests.count * 10 + world->answers.count * 26 + 200 > sizeof state->bytes) {
+  if (world->requests.count * 11 + world->answers.count * 27 + 210 > sizeof state->bytes) {
     fprintf(stderr, "world: a state does not fit (%u requests, %u answers)\n", world->requests.count,
             world->answers.count);
     abort();

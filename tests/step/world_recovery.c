@@ -25,14 +25,16 @@ static bool finishes(const world_t *from, unsigned d) {
         world_hear(&world, d, &answer);
       }
       bl_stage_step_t *stage = &world.stages[s].step;
-      if (stage->phase == BL_STAGE_RUNNING || stage->phase == BL_STAGE_STOPPING) {
+      if (stage->phase == BL_STAGE_RUNNING || stage->phase == BL_STAGE_STOPPING || stage->ahead == BL_AHEAD_RUNNING) {
         (void)bl_stage_step_run_ended(stage, true);
+      } else if (stage->phase == BL_STAGE_UNDOING) {
+        world_undone(&world, s);
       } else if (stage->phase == BL_STAGE_APPLYING) {
         bl_stage_step_commit_ended(stage);
       }
     }
     if (step->phase == BL_DRIVER_DECIDING) {
-      bl_driver_step_commit(step, (double)step->run.attempt, 0);
+      world_decide(&world, d);
     } else if (step->phase == BL_DRIVER_BOUNDARY && step->applied == world.options->steps) {
       break;
     } else if (step->phase == BL_DRIVER_BOUNDARY && world_configure_strangers(&world, d)) {

@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-static void begin_run(world_t *world, unsigned s, uint64_t attempt) {
+static void begin_run(world_t *world, unsigned s, uint64_t step, uint64_t attempt) {
   world_stage_t *stage = &world->stages[s];
+  world_check(world, step == stage->applied + (stage->ahead != 0) + 1u, "a step runs on other weights than it should");
   uint8_t plan = (uint8_t)(1u << stage->step.run.plan_version);
   world_check(world, (world->refused & plan) == 0, "a plan that was refused runs");
   world->begun |= plan;
@@ -12,8 +13,29 @@ static void begin_run(world_t *world, unsigned s, uint64_t attempt) {
   stage->floor = (uint8_t)attempt;
 }
 
+bool world_goes_on(world_t *world, unsigned s) {
+  world_stage_t *stage = &world->stages[s];
+  if (!bl_stage_step_go_on(&stage->step)) {
+    return false;
+  }
+  stage->ahead = (uint8_t)stage->step.run.attempt;
+  bl_run_id_t next = bl_stage_step_ahead(&stage->step);
+  begin_run(world, s, next.step, next.attempt);
+  return true;
+}
+
+void world_undone(world_t *world, unsigned s) {
+  if (!world_breaks(world, RULE_TAKEN_BACK)) {
+    world->stages[s].ahead = 0;
+  }
+  bl_stage_step_undone(&world->stages[s].step);
+}
+
 static void apply(world_t *world, unsigned s, const bl_commit_t *commit) {
   world_stage_t *stage = &world->stages[s];
+  world_check(world, stage->ahead == 0 || stage->ahead == commit->attempt,
+              "a stage applies a step on top of another that was given up");
+  stage->ahead = 0;
   stage->applied++;
   world_check(world, stage->applied == commit->step, "a stage applies a step twice, or leaves one out");
   if (commit->step >= 1 && commit->step <= STEPS) {
@@ -44,7 +66,7 @@ static answer_kind_t answer_kind(bl_stage_decision_t decision, const bl_error_t 
 }
 
 static bl_stage_decision_t stage_run(world_t *world, unsigned s, bl_driver_id_t driver, bl_run_id_t run,
-                                     bl_error_t *err) {
+                                     bl_offer_t offer, bl_error_t *err) {
   bl_stage_step_t *step = &world->stages[s].step;
   if (world_breaks(world, RULE_SAME_VOTE) && step->phase == BL_STAGE_VOTED && step->run.attempt == run.attempt) {
     step->phase = BL_STAGE_IDLE;
@@ -54,9 +76,9 @@ static bl_stage_decision_t stage_run(world_t *world, unsigned s, bl_driver_id_t 
   if (world_breaks(world, RULE_NEW_ATTEMPT) && !known && step->highest_attempt >= run.attempt) {
     step->highest_attempt = run.attempt - 1;
   }
-  bl_stage_decision_t decision = bl_stage_step_run(step, driver, &run, err);
+  bl_stage_decision_t decision = bl_stage_step_run_on(step, driver, &run, &offer, err);
   if (decision == BL_STAGE_BEGIN) {
-    begin_run(world, s, run.attempt);
+    begin_run(world, s, run.step, run.attempt);
   }
   return decision;
 }
@@ -91,8 +113,14 @@ static bl_stage_decision_t stage_commit(world_t *world, unsigned s, bl_driver_id
   if (world_breaks(world, RULE_COMMIT_OF_THE_VOTED) && bl_stage_step_is_prepared(step)) {
     commit = (bl_commit_t){.step = step->run.step, .attempt = step->run.attempt, .scale = (double)step->run.attempt};
   }
+  const double offered = step->offer.scale;
+  const uint64_t before = step->applied;
   bl_stage_decision_t decision = bl_stage_step_commit(step, driver, &commit, err);
-  if (decision == BL_STAGE_BEGIN || (decision == BL_STAGE_ANSWER && world_breaks(world, RULE_COMMIT_ONCE))) {
+  const bool confirmed = decision == BL_STAGE_ANSWER && step->applied != before;
+  world_check(world, !confirmed || offered == commit.scale,
+              "a stage keeps an update with other numbers than were committed");
+  if (decision == BL_STAGE_BEGIN || confirmed ||
+      (decision == BL_STAGE_ANSWER && world_breaks(world, RULE_COMMIT_ONCE))) {
     apply(world, s, &commit);
   }
   if (decision == BL_STAGE_ANSWER && world_breaks(world, RULE_COMMIT_ANSWERED_AGAIN)) {
@@ -124,7 +152,8 @@ static void report_stage(const world_t *world, unsigned s, message_t *answer) {
   const bl_stage_step_t *step = &world->stages[s].step;
   answer->ours = step->configured == JOB;
   answer->applied = (uint8_t)step->applied;
-  answer->highest = (uint8_t)step->highest_attempt;
+  answer->highest = (uint8_t)bl_stage_step_highest(step);
+  answer->ahead = step->phase == BL_STAGE_VOTED && step->ahead != BL_AHEAD_NONE ? (uint8_t)step->offer.attempt : 0;
   answer->prepared = bl_stage_step_is_prepared(step);
   answer->voted_step = answer->prepared ? (uint8_t)step->run.step : 0;
   answer->voted_attempt = answer->prepared ? (uint8_t)step->run.attempt : 0;
@@ -174,7 +203,7 @@ bool world_handle(world_t *world, const message_t *message, message_t *answer) {
     if (answer->kind == ANSWER_DECLINED) {
       answer->highest = (uint8_t)stage->step.driver.epoch; // all that counts of a refusal
       answer->ours = answer->applied = answer->prepared = answer->voted_step = answer->voted_attempt = 0;
-      answer->last_step = answer->last_attempt = answer->voted_plan = answer->highest_plan = 0;
+      answer->last_step = answer->last_attempt = answer->voted_plan = answer->highest_plan = answer->ahead = 0;
       memset(answer->plans, 0, sizeof answer->plans);
     }
     return true;
@@ -182,7 +211,7 @@ bool world_handle(world_t *world, const message_t *message, message_t *answer) {
     decision = stage_prepare(world, s, driver, request.plan, true, &err);
     break;
   case BL_ASK_RUN:
-    decision = stage_run(world, s, driver, request.run, &err);
+    decision = stage_run(world, s, driver, request.run, request.offer, &err);
     break;
   case BL_ASK_COMMIT:
     decision = stage_commit(world, s, driver, request.commit, &err);

@@ -36,6 +36,7 @@ static void hear_takeover(bl_remote_t *stage, const bl_driver_request_t *request
                               .applied = said->applied,
                               .highest_attempt = said->highest_attempt,
                               .prepared = said->prepared,
+                              .ahead = said->ahead,
                               .last_commit = said->last_commit,
                               .plan_version = said->plan_version};
   memcpy(report.plans, said->plans, sizeof report.plans);
@@ -189,7 +190,7 @@ static void ask(bl_remote_t *stage, const bl_driver_request_t *request) {
     break;
   }
   case BL_ASK_RUN: {
-    bl_stage_run_text_t text = bl__run_text(driver, &request->run);
+    bl_stage_run_text_t text = bl__run_text(driver, request);
     bl_stage_client_run(stage->client, request->driver, &text, heard, asked);
     break;
   }

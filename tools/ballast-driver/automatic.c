@@ -18,6 +18,12 @@ static const bl_policy_record_t *current_of(const bl_driver_t *driver) {
   return current != NULL && current->policy.kind == BL_JOB_POLICY_AUTO ? current : NULL;
 }
 
+// Nothing that stays has to be measured.
+static bool has_alternatives(const bl_driver_t *driver) {
+  const bl_holdings_t *holdings = &driver->plans.balance.holdings;
+  return bl_holdings_move(holdings) || bl_holdings_drop(holdings);
+}
+
 static void end_looks(bl__automatic_t *self) {
   bl_recorder_destroy(self->recorder);
   free(self->bytes);
@@ -41,10 +47,15 @@ bool bl__automatic_wants(bl_driver_t *driver) {
     self->version = current != NULL ? current->version : 0;
     self->next = 0;
   }
-  // The first step under a policy warms up what it needs. Nothing that stays has to be measured.
-  return current != NULL && driver->life == BL__DRIVING && driver->seconds > 0 &&
-         bl_holdings_move(&driver->plans.balance.holdings) && driver->step.applied > current->from_step &&
-         driver->step.applied != self->seen && driver->step.applied >= self->next;
+  // The first step under a policy warms up what it needs.
+  return current != NULL && driver->life == BL__DRIVING && driver->seconds > 0 && has_alternatives(driver) &&
+         driver->step.applied > current->from_step && driver->step.applied != self->seen &&
+         driver->step.applied >= self->next;
+}
+
+bool bl__automatic_will_look(const bl_driver_t *driver) {
+  const bl__automatic_t *self = &driver->automatic;
+  return current_of(driver) != NULL && has_alternatives(driver) && driver->step.applied + 1 >= self->next;
 }
 
 // ---- looking -----------------------------------------------------------------------------------------------------------
@@ -55,7 +66,7 @@ static bool begin_looks(bl_driver_t *driver) {
   self->bytes = calloc(driver->stage_count, sizeof *self->bytes);
   self->seconds = calloc(driver->stage_count, sizeof *self->seconds);
   if (self->bytes == NULL || self->seconds == NULL ||
-      bl_recorder_create(training->schedule, training->partition.spans, &self->recorder) != BL_OK) {
+      bl_recorder_create(driver->plans.balance.schedule, training->partition.spans, &self->recorder) != BL_OK) {
     end_looks(self);
     return false;
   }
@@ -84,15 +95,17 @@ static void add_step(bl_driver_t *driver) {
 // ---- deciding ----------------------------------------------------------------------------------------------------------
 
 static bl_job_policy_t policy_of(bl_automatic_kind_t kind) {
-  return kind == BL_AUTOMATIC_PAIRS ? BL_JOB_POLICY_BPIPE
-         : kind == BL_AUTOMATIC_ANY ? BL_JOB_POLICY_CAP
-                                    : BL_JOB_POLICY_NONE;
+  return kind == BL_AUTOMATIC_PAIRS  ? BL_JOB_POLICY_BPIPE
+         : kind == BL_AUTOMATIC_ANY  ? BL_JOB_POLICY_CAP
+         : kind == BL_AUTOMATIC_DROP ? BL_JOB_POLICY_DROP
+                                     : BL_JOB_POLICY_NONE;
 }
 
 static bl_automatic_kind_t kind_of(bl_job_policy_t policy) {
-  return policy == BL_JOB_POLICY_BPIPE ? BL_AUTOMATIC_PAIRS
-         : policy == BL_JOB_POLICY_CAP ? BL_AUTOMATIC_ANY
-                                       : BL_AUTOMATIC_NONE;
+  return policy == BL_JOB_POLICY_BPIPE  ? BL_AUTOMATIC_PAIRS
+         : policy == BL_JOB_POLICY_CAP  ? BL_AUTOMATIC_ANY
+         : policy == BL_JOB_POLICY_DROP ? BL_AUTOMATIC_DROP
+                                        : BL_AUTOMATIC_NONE;
 }
 
 // Cores that stages share: those of this machine, if all stages are on one.
@@ -113,30 +126,40 @@ static uint32_t shared_cores(const bl_driver_t *driver) {
   return cores < driver->stage_count ? cores : 0;
 }
 
-static bl_status_t weigh(const bl_driver_t *driver, const bl_policy_t *policy, const bl_profile_t *profile,
+// What the looks say of the paths. Where nothing moved, what is known from before stays.
+static bl_status_t learn_rates(bl_driver_t *driver, bl_error_t *err) {
+  bl__automatic_t *self = &driver->automatic;
+  double bytes = 0, seconds = 0;
+  for (size_t s = 0; s < driver->stage_count; s++) {
+    bytes += self->bytes[s];
+    seconds += self->seconds[s];
+  }
+  if (bytes <= 0 || seconds <= 0) {
+    return bl_holdings_move(&driver->plans.balance.holdings)
+               ? bl_error_set(err, BL_PRECONDITION, "no block reached a store, so that paths could not be measured")
+               : BL_OK;
+  }
+  self->rates = self->rates != NULL ? self->rates : calloc(driver->stage_count, sizeof *self->rates);
+  for (size_t s = 0; self->rates != NULL && s < driver->stage_count; s++) {
+    bool moved = self->bytes[s] > 0 && self->seconds[s] > 0;
+    self->rates[s] = moved ? self->bytes[s] / self->seconds[s] : bytes / seconds;
+  }
+  return self->rates != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
+}
+
+static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const bl_profile_t *profile,
                          bl_automatic_t *found, bl_error_t *err) {
   const bl__automatic_t *self = &driver->automatic;
   const bl_training_t *training = driver->options.training;
   bl_chunk_costs_t *chunks = calloc(profile->chunk_count, sizeof *chunks);
-  double *bytes = calloc(2 * driver->stage_count, sizeof *bytes), *rates = bytes + driver->stage_count;
-  double all_bytes = 0, all_seconds = 0;
-  bl_status_t status = BL_OK;
-  for (size_t s = 0; s < driver->stage_count; s++) {
-    all_bytes += self->bytes[s];
-    all_seconds += self->seconds[s];
-  }
-  if (chunks == NULL || bytes == NULL) {
-    status = bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
-  } else if (all_bytes <= 0 || all_seconds <= 0) {
-    status = bl_error_set(err, BL_PRECONDITION, "no block reached a store, so that paths could not be measured");
-  }
+  double *bytes = calloc(driver->stage_count, sizeof *bytes);
+  bl_status_t status = chunks != NULL && bytes != NULL ? learn_rates(driver, err)
+                                                       : bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
   for (uint32_t v = 0; v < profile->chunk_count && status == BL_OK; v++) {
     chunks[v] = profile->chunks[v].costs;
   }
   for (size_t s = 0; s < driver->stage_count && status == BL_OK; s++) {
-    bool moved = self->bytes[s] > 0 && self->seconds[s] > 0;
     bytes[s] = (double)training->stages[s].evict_bytes;
-    rates[s] = moved ? self->bytes[s] / self->seconds[s] : all_bytes / all_seconds;
   }
   if (status == BL_OK) {
     bl_costs_t costs = {.chunks = chunks, .boundary = profile->boundary};
@@ -144,7 +167,7 @@ static bl_status_t weigh(const bl_driver_t *driver, const bl_policy_t *policy, c
     bl_automatic_request_t request = {.schedule = training->schedule,
                                       .costs = &costs,
                                       .block_bytes = bytes,
-                                      .path_rates = rates,
+                                      .path_rates = self->rates,
                                       .between = profile->between,
                                       .cores = shared_cores(driver),
                                       .budget = bl_policy_limit(policy, training),
@@ -157,16 +180,19 @@ static bl_status_t weigh(const bl_driver_t *driver, const bl_policy_t *policy, c
   return status;
 }
 
+static const char *mode_of(const bl_automatic_option_t *option) {
+  bool copies = option->kind == BL_AUTOMATIC_PAIRS || option->kind == BL_AUTOMATIC_ANY;
+  return !copies ? "" : option->mode == BL_BALANCE_FEWEST ? " fewest" : " overlap";
+}
+
 static void add_option(char *text, size_t bytes, const bl_automatic_option_t *option) {
   size_t used = strlen(text);
   const char *between = text[used - 1] == ' ' ? "" : "; ";
-  const char *name = bl_job_policy_name(policy_of(option->kind));
-  const char *mode = option->kind == BL_AUTOMATIC_NONE   ? ""
-                     : option->mode == BL_BALANCE_FEWEST ? " fewest"
-                                                         : " overlap";
+  const char *name = bl_job_policy_name(policy_of(option->kind)), *mode = mode_of(option);
   if (option->fits) {
-    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u copies out", between, name, mode, 1e3 * option->step,
-             option->evictions);
+    bool drops = option->kind == BL_AUTOMATIC_DROP;
+    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s", between, name, mode, 1e3 * option->step,
+             drops ? option->dropped : option->evictions, drops ? "blocks again" : "copies out");
   } else {
     snprintf(text + used, bytes - used, "%s%s%s does not fit", between, name, mode);
   }
@@ -176,18 +202,14 @@ static void describe(bl__automatic_t *self, uint64_t step, double measured) {
   const bl_automatic_option_t *best = &self->found.options[self->found.best];
   size_t bytes = sizeof self->decision;
   snprintf(self->decision, bytes, "after step %" PRIu64 ", of %.4g ms: %s%s. Predicted: ", step, 1e3 * measured,
-           bl_job_policy_name(policy_of(best->kind)),
-           best->kind == BL_AUTOMATIC_NONE   ? ""
-           : best->mode == BL_BALANCE_FEWEST ? " fewest"
-                                             : " overlap");
+           bl_job_policy_name(policy_of(best->kind)), mode_of(best));
   for (size_t i = 0; i < BL_AUTOMATIC_OPTIONS; i++) {
     add_option(self->decision, bytes, &self->found.options[i]);
   }
   size_t used = strlen(self->decision);
   if (self->found.recomputed > 0) {
-    snprintf(self->decision + used, bytes - used, "; full recomputation, which a run cannot change to, %.4g ms%s",
-             1e3 * self->found.recomputed,
-             self->found.recomputed < best->step ? ": a job with pipeline.recompute: full would be faster" : "");
+    snprintf(self->decision + used, bytes - used, "; full recomputation, which a run cannot change to, %.4g ms",
+             1e3 * self->found.recomputed);
   }
 }
 
@@ -226,7 +248,8 @@ static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
   const bl_automatic_option_t *best = &found.options[found.best];
   bl_policy_t wanted = *policy;
   wanted.chosen = policy_of(best->kind);
-  wanted.mode = wanted.chosen == BL_JOB_POLICY_NONE ? wanted.mode : best->mode;
+  bool copies = wanted.chosen == BL_JOB_POLICY_BPIPE || wanted.chosen == BL_JOB_POLICY_CAP;
+  wanted.mode = copies ? best->mode : wanted.mode;
   if (!bl_policy_equal(&wanted, policy)) {
     self->asked = bl__plans_wish(driver, &wanted, changed);
     self->decided = self->asked; // else somebody is changing the policy
@@ -280,4 +303,5 @@ const char (*bl__automatic_reasons(const bl_driver_t *driver))[BL_AUTOMATIC_REAS
 
 void bl__automatic_cleanup(bl_driver_t *driver) {
   forget(&driver->automatic);
+  free(driver->automatic.rates);
 }

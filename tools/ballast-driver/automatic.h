@@ -14,6 +14,7 @@
 typedef struct bl__automatic {
   bl_recorder_t *recorder; // of the looks under way; NULL: none
   double *bytes, *seconds; // [stage_count] moved in them, and how long that took
+  double *rates; // [stage_count] bytes per second of the paths, as far as they were ever measured; NULL: not yet
   uint32_t looks;
   uint64_t seen, next; // the step looked at last; none before this one
   uint64_t version;    // of the policy that is looked at
@@ -25,6 +26,8 @@ typedef struct bl__automatic {
 
 // At a boundary: whether the operations of the last step are wanted (bl__traces_ready).
 bool bl__automatic_wants(bl_driver_t *driver);
+// Whether those of the step that is about to begin will be.
+bool bl__automatic_will_look(const bl_driver_t *driver);
 // Once they are there. May ask for another policy.
 void bl__automatic_look(bl_driver_t *driver);
 const char *bl__automatic_decision(const bl_driver_t *driver);

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROMPT_TOKENS 16 // of the data, where no prompt is given
+#define PROMPT_TOKENS 16  // of the data, where no prompt is given
+#define AHEAD_SHARE   0.9 // of train.clip: where the norm was above, the next one may be clipped
 
 // ---- deciding ------------------------------------------------------------------------------------------------------
 
@@ -54,8 +55,17 @@ static void decide_training(bl_driver_t *driver) {
     return;
   }
   const bl_job_t *job = driver->options.job;
-  bl_driver_step_commit(&driver->step, bl_clip_scale(job->train.clip, tally.grad_norm),
-                        bl_rate_of_step(job, driver->step.run.step));
+  uint64_t step = driver->step.run.step;
+  driver->norm = tally.grad_norm;
+  driver->again = !bl_driver_step_commit(&driver->step, bl_clip_scale(job->train.clip, tally.grad_norm),
+                                         bl_rate_of_step(job, step));
+  if (driver->again) {
+    bl_log(BL_LOG_INFO,
+           "step %" PRIu64
+           ": its gradients (norm %.6g) are to be clipped to %.6g, stages have applied them as they are: "
+           "that is taken back and the step run again",
+           step, tally.grad_norm, job->train.clip);
+  }
 }
 
 static void decide_validation(bl_driver_t *driver) {
@@ -131,7 +141,9 @@ static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares
   const bl_optional_int_t *limit = &driver->options.job->balance.max_recomputes_per_hour;
   uint64_t now_ns = bl_clock_now_ns();
   for (size_t i = 0; i < driver->stage_count; i++) {
-    bl_recomputes_add(&driver->recomputes, now_ns, shares[i].counters.recomputed);
+    const bl_holdings_t *holdings = &driver->plans.balance.holdings; // what is made again by plan is no loss
+    uint32_t planned = i < holdings->devices ? holdings->dropped[i] : 0, made = shares[i].counters.recomputed;
+    bl_recomputes_add(&driver->recomputes, now_ns, made > planned ? made - planned : 0);
   }
   uint64_t count = bl_recomputes_count(&driver->recomputes, now_ns);
   if (limit->set && count > (uint64_t)limit->value && !driver->fatal) {
@@ -206,14 +218,41 @@ void bl__report_step(bl_driver_t *driver) {
 
 // ---- what comes next -----------------------------------------------------------------------------------------------
 
+// Whether something is to be done with the stages once the step that begins now is committed.
+static bool errand_follows(const bl_driver_t *driver) {
+  const bl_job_t *job = driver->options.job;
+  uint64_t step = driver->step.applied + 1;
+  bool validates = driver->plans.texts[BL_RUN_VALIDATE] != NULL && job->train.validate_every > 0 &&
+                   step % (uint64_t)job->train.validate_every == 0;
+  bool saves =
+      job->checkpoint.folder != NULL && job->checkpoint.every > 0 && step % (uint64_t)job->checkpoint.every == 0;
+  bool asked = driver->paused || driver->stopping || driver->generating || driver->trace_waits != NULL ||
+               driver->save.waits != NULL || driver->plans.changes != NULL;
+  return validates || saves || asked || step >= (uint64_t)job->train.steps || bl__automatic_will_look(driver);
+}
+
+// Whether stages may apply the step that begins now and go on before it is committed: nothing else follows it, and its
+// gradients will hardly be clipped.
+static bool may_go_on(const bl_driver_t *driver) {
+  const bl_job_t *job = driver->options.job;
+  bool clips = job->train.clip > 0 && !(driver->norm > 0 && driver->norm <= AHEAD_SHARE * job->train.clip);
+  return job->train.post_validation && driver->life == BL__DRIVING && !clips && !errand_follows(driver);
+}
+
 static void start(bl_driver_t *driver, bl_run_kind_t kind) {
-  driver->attempt_began_ns = bl_clock_now_ns();
-  bl_driver_step_run(&driver->step, kind);
+  driver->attempt_began_ns = driver->again ? driver->attempt_began_ns : bl_clock_now_ns();
+  driver->again = false;
+  if (kind == BL_RUN_TRAIN && may_go_on(driver)) {
+    bl_driver_step_run_on(&driver->step, 1.0, bl_rate_of_step(driver->options.job, driver->step.applied + 1));
+  } else {
+    bl_driver_step_run(&driver->step, kind);
+  }
   bl_log_step(driver->step.run.step, driver->step.run.attempt);
 }
 
-bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_run_id_t *run) {
-  bl_stage_run_text_t text = {.run = *run};
+bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_driver_request_t *request) {
+  const bl_run_id_t *run = &request->run;
+  bl_stage_run_text_t text = {.run = *run, .offer = request->offer};
   if (run->kind == BL_RUN_VALIDATE) {
     text.first_window = driver->windows_seen * (uint64_t)driver->options.job->train.micro_batch;
   } else if (run->kind == BL_RUN_GENERATE) {
@@ -285,6 +324,10 @@ static bool next_errand(bl_driver_t *driver) {
 void bl__boundary(bl_driver_t *driver) {
   bl__report_step(driver);
   if (!survives_failure(driver)) {
+    return;
+  }
+  if (driver->step.offer.attempt != 0) { // stages have begun it: whatever was asked for meanwhile comes after it
+    start(driver, BL_RUN_TRAIN);
     return;
   }
   if (bl__save_boundary(driver)) {

@@ -59,7 +59,7 @@ void bl__driver_fail(bl_driver_t *driver, const bl_error_t *err) {
   bl_error_t cause = *err;
   bool runs = driver->life >= BL__DRIVING &&
               (driver->step.phase == BL_DRIVER_RUNNING || driver->step.phase == BL_DRIVER_DECIDING ||
-               driver->step.phase == BL_DRIVER_ABORTING);
+               driver->step.phase == BL_DRIVER_ABORTING || driver->step.offer.attempt != 0);
   bool drives = driver->life >= BL__SETUP && driver->step.end != BL_DRIVER_END_FENCED;
   driver->exit_code = exit_code_of(driver, &cause);
   driver->life = BL__LEAVING;

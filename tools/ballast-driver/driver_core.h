@@ -143,6 +143,7 @@ struct bl_driver {
   uint64_t reported; // last step in the journal
   uint64_t attempt_began_ns;
   double seconds; // of the last attempt
+  double norm;    // of the gradients of the last step that was decided; 0: none was
   unsigned failures;
   bl_error_t failure; // why the last attempt failed
   double *squares;    // scratch, [parameters]
@@ -176,6 +177,7 @@ struct bl_driver {
 
   bool anew;  // some stage was configured by this driver
   bool fatal; // `failure` ends the run at the next boundary
+  bool again; // the attempt that comes repeats one that was applied ahead in vain
   bool validating, paused, stopping, generating, drawing;
 };
 
@@ -233,7 +235,7 @@ void bl__boundary(bl_driver_t *driver);
 void bl__decide(bl_driver_t *driver);
 void bl__report_step(bl_driver_t *driver);
 // The call to make for the attempt that runs.
-bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_run_id_t *run);
+bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_driver_request_t *request);
 void bl__generation_end(bl_driver_t *driver, const bl_error_t *err);
 
 // traces.c

@@ -78,7 +78,7 @@ bl_status_t bl_policy_book_rollback(const bl_policy_book_t *book, uint64_t versi
 // ---- policies and their names ----------------------------------------------------------------------------------------
 
 bool bl_policy_equal(const bl_policy_t *a, const bl_policy_t *b) {
-  bool same_mode = a->mode == b->mode || a->kind == BL_JOB_POLICY_NONE;
+  bool same_mode = a->mode == b->mode || a->kind == BL_JOB_POLICY_NONE || a->kind == BL_JOB_POLICY_DROP;
   return a->kind == b->kind && a->chosen == b->chosen && a->cap == b->cap && a->devices == b->devices && same_mode;
 }
 
@@ -98,7 +98,9 @@ const char *bl_policy_format(const bl_policy_t *policy, char text[BL_POLICY_TEXT
   if (automatic && policy->chosen != BL_JOB_POLICY_AUTO) {
     length += snprintf(text + length, BL_POLICY_TEXT - (size_t)length, ": %s", bl_job_policy_name(policy->chosen));
   }
-  if (policy->mode == BL_BALANCE_FEWEST && !(automatic && policy->chosen == BL_JOB_POLICY_NONE)) {
+  bool moves = policy->kind != BL_JOB_POLICY_DROP && policy->chosen != BL_JOB_POLICY_DROP &&
+               !(automatic && policy->chosen == BL_JOB_POLICY_NONE);
+  if (policy->mode == BL_BALANCE_FEWEST && moves) {
     length += snprintf(text + length, BL_POLICY_TEXT - (size_t)length, ", fewest");
   }
   for (uint32_t i = 0, first = 1; i < BL_POLICY_DEVICES; i++) {
@@ -130,7 +132,7 @@ bl_status_t bl_policy_read(const char *name, uint32_t cap, const char *mode, bl_
     known = strcmp(name, bl_job_policy_name(read.kind)) == 0;
   }
   if (!known) {
-    return bl_error_set(err, BL_INVALID, "'%.40s' is no policy: none, bpipe, cap or auto", name);
+    return bl_error_set(err, BL_INVALID, "'%.40s' is no policy: none, bpipe, cap, drop or auto", name);
   }
   read.chosen = read.kind == BL_JOB_POLICY_AUTO ? BL_JOB_POLICY_AUTO : BL_JOB_POLICY_NONE;
   if (read.kind == BL_JOB_POLICY_CAP && cap == 0) {
@@ -147,8 +149,9 @@ bl_status_t bl_policy_read(const char *name, uint32_t cap, const char *mode, bl_
 }
 
 bl_status_t bl_policy_add_device(bl_policy_t *policy, uint32_t device, bl_error_t *err) {
-  if (policy->kind == BL_JOB_POLICY_NONE) {
-    return bl_error_set(err, BL_INVALID, "the policy none moves nothing and names no devices");
+  if (policy->kind == BL_JOB_POLICY_NONE || policy->kind == BL_JOB_POLICY_DROP) {
+    return bl_error_set(err, BL_INVALID, "the policy %s moves nothing and names no devices",
+                        bl_job_policy_name(policy->kind));
   }
   if (device >= BL_POLICY_DEVICES) {
     return bl_error_set(err, BL_INVALID, "device %" PRIu32 ": a policy can name devices 0 to %d", device,

@@ -194,6 +194,10 @@ static void read_state(const Ballast__V1__StageState *state, bl_stage_said_t *sa
   said->prepared = state->prepared != NULL;
   said->vote = read_vote(state->prepared);
   said->vote_plan_version = state->prepared != NULL ? state->prepared->plan_version : 0;
+  if (state->ahead != NULL) {
+    said->ahead = (bl_offer_t){
+        .attempt = state->ahead->attempt, .scale = state->ahead->scale, .learning_rate = state->ahead->learning_rate};
+  }
   const Ballast__V1__CommitRecord *commit = state->last_commit;
   if (commit != NULL) {
     said->last_commit = (bl_commit_t){.step = commit->step,
@@ -416,6 +420,11 @@ void bl_stage_client_run(bl_stage_client_t *client, bl_driver_id_t driver, const
   request.draw_seed = run->draw_seed;
   request.first_window = run->first_window;
   request.temperature = run->temperature;
+  Ballast__V1__Offer offer = BALLAST__V1__OFFER__INIT;
+  offer.attempt = run->offer.attempt;
+  offer.scale = run->offer.scale;
+  offer.learning_rate = run->offer.learning_rate;
+  request.offer = offer.attempt != 0 ? &offer : NULL;
   call(client, "Run", &request.base, BL_RPC_NO_DEADLINE, pend(client, fill_run, done, context));
 }
 

@@ -52,6 +52,7 @@ typedef struct bl_stage_said {
   bool prepared; // the vote of it follows
   bl_ballot_t vote;
   uint64_t vote_plan_version;
+  bl_offer_t ahead;                 // attempt 0: nothing was begun behind it
   bl_commit_t last_commit;          // step 0: none
   const char *run, *driver_address; // whom it follows
   uint64_t driver_silent_ms;        // since that one was last heard of
@@ -112,6 +113,7 @@ typedef struct bl_stage_plan_text {
 
 typedef struct bl_stage_run_text {
   bl_run_id_t run;
+  bl_offer_t offer;       // BL_RUN_TRAIN; attempt 0: none
   uint64_t first_window;  // BL_RUN_VALIDATE
   const uint32_t *tokens; // BL_RUN_GENERATE
   size_t token_count;

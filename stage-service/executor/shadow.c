@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/shadow.h"
+
+#include "base/bytes.h"
+
+static uint64_t aligned(uint64_t bytes) {
+  return bl_align_up(bytes, BL_CACHE_LINE_BYTES);
+}
+
+uint64_t bl_shadow_bytes(const bl_chunk_t *chunk) {
+  bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
+  return aligned(sizes.weight_bytes) + 2 * aligned(sizes.moment_bytes);
+}
+
+static bl_status_t copy(bl_engine_t *engine, void *live, uint8_t *kept, uint64_t bytes, bool back, bl_error_t *err) {
+  return bl_device_copy(engine->device, engine->stream, back ? live : kept, back ? (void *)kept : live, bytes, err);
+}
+
+// Weights and moments of a chunk lie in one piece each, from its first parameter on (bl_chunk_span_places).
+static bl_status_t copy_all(bl_engine_t *engine, bool back, bl_error_t *err) {
+  uint8_t *kept = engine->shadow.base;
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
+    bl_chunk_t *chunk = engine->chunks[i].chunk;
+    bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
+    bl_chunk_parameter_t first = bl_chunk_parameter(chunk, 0);
+    uint8_t *moments = kept + aligned(sizes.weight_bytes), *second = moments + aligned(sizes.moment_bytes);
+    status = copy(engine, first.weight, kept, sizes.weight_bytes, back, err);
+    if (status == BL_OK) {
+      status = copy(engine, first.first_moment, moments, sizes.moment_bytes, back, err);
+    }
+    if (status == BL_OK) {
+      status = copy(engine, first.second_moment, second, sizes.moment_bytes, back, err);
+    }
+    kept += bl_shadow_bytes(chunk);
+  }
+  return status;
+}
+
+bl_status_t bl_shadow_keep(bl_engine_t *engine, bl_error_t *err) {
+  return copy_all(engine, false, err);
+}
+
+bl_status_t bl_shadow_restore(bl_engine_t *engine, bl_error_t *err) {
+  bl_status_t status = copy_all(engine, true, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    bl_chunk_weights_changed(engine->chunks[i].chunk);
+  }
+  return bl_engine_finish(engine, err);
+}
