@@ -43,6 +43,7 @@ static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, b
       .micro_batches = (uint32_t)job->train.micro_batches,
       .chunks = (uint32_t)job->pipeline.chunks.value,
       .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
+      .keep_placement = true, // a run's order knows no costs, and with equal ones the V is never slower
   };
   if (job->memory.slots.set && !recomputes_fully(job)) { // a recomputed block takes a slot only from R on
     request.memory = (double)job->memory.slots.value / (double)job->pipeline.chunks.value;

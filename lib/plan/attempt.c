@@ -165,6 +165,7 @@ static bl_status_t generate(attempt_t *a, double effort) {
                                    .micro_batches = a->c->micro_batches,
                                    .chunks = a->c->chunks,
                                    .costs = on_cluster(a) ? &costs : NULL,
+                                   .keep_placement = true, // the model is divided already
                                    .effort = effort};
   bl_status_t status = bl_schedule_generate(&request, &a->schedule, NULL);
   return status == BL_OK || status == BL_EXHAUSTED ? status : BL_INVALID;

@@ -41,20 +41,26 @@ static bl_status_t refuse(const bl_schedule_t *schedule, const bl_balance_reques
 // Copies the list of a stage with its transfers between, each to a store with a reserved slot left.
 static bl_status_t weave(const bl_schedule_t *schedule, uint32_t stage, const bl__evictions_t *evictions,
                          const bl_balance_request_t *request, const uint32_t *reserved, uint16_t *store_of,
-                         uint32_t *parked, bl_schedule_t *made) {
+                         uint16_t *stores, uint32_t *parked, bl_schedule_t *made) {
   const bl_op_list_t *list = &schedule->lists[stage];
   size_t next = 0;
+  uint32_t count = 0; // of the stores that keep slots for the stage
   memset(parked, 0, request->stores * sizeof *parked);
+  for (uint32_t r = 0; r < request->reach_count; r++) {
+    uint16_t store = request->reach[(size_t)stage * request->reach_count + r];
+    if (store != BL_STORE_NONE && reserved[store] > 0) {
+      stores[count++] = store;
+    }
+  }
   for (uint32_t i = 0; i < list->count; i++) {
     for (; next < evictions->count && evictions->transfers[next].before == i; next++) {
       bl_op_t op = evictions->transfers[next].op;
       size_t block = bl_schedule_block(schedule, op);
       if (op.verb == BL_VERB_E) {
-        for (uint32_t r = 0; r < request->reach_count; r++) {
-          uint16_t store = request->reach[(size_t)stage * request->reach_count + r];
-          if (store != BL_STORE_NONE && parked[store] < reserved[store]) {
-            store_of[block] = store;
-            parked[store]++;
+        for (uint32_t r = 0; r < count; r++) {
+          if (parked[stores[r]] < reserved[stores[r]]) {
+            store_of[block] = stores[r];
+            parked[stores[r]]++;
             break;
           }
         }
@@ -94,6 +100,7 @@ static bl_status_t check_request(const bl_schedule_t *schedule, const bl_balance
 typedef struct pass {
   bl__evictions_t *evictions; // [stages]
   uint16_t *store_of;         // [blocks]
+  uint16_t *stores;           // [stores reached] those that keep slots for a stage
   uint32_t *parked;           // [stores]
   bl_balance_result_t result;
 } pass_t;
@@ -104,12 +111,13 @@ static bl_status_t pass_init(pass_t *pass, const bl_schedule_t *schedule, const 
   bl_balance_result_t *result = &pass->result;
   pass->evictions = calloc(schedule->stages, sizeof pass->evictions[0]);
   pass->store_of = calloc(bl_schedule_block_count(schedule), sizeof pass->store_of[0]);
+  pass->stores = calloc(request->reach_count + 1, sizeof pass->stores[0]);
   pass->parked = calloc(request->stores + 1, sizeof pass->parked[0]);
   result->evictions = calloc(schedule->stages, sizeof result->evictions[0]);
   result->parked_peak = calloc(schedule->stages, sizeof result->parked_peak[0]);
   result->reserved = calloc((size_t)schedule->stages * request->stores + 1, sizeof result->reserved[0]);
-  if (pass->evictions == NULL || pass->store_of == NULL || pass->parked == NULL || result->evictions == NULL ||
-      result->parked_peak == NULL || result->reserved == NULL) {
+  if (pass->evictions == NULL || pass->store_of == NULL || pass->stores == NULL || pass->parked == NULL ||
+      result->evictions == NULL || result->parked_peak == NULL || result->reserved == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing schedule %s", schedule->name);
   }
   bl_status_t status = bl_schedule_create(schedule->name, BL_PLACEMENT_OTHER, schedule->stages, schedule->chunks,
@@ -133,6 +141,7 @@ static void pass_cleanup(pass_t *pass, uint32_t stages) {
   }
   free(pass->evictions);
   free(pass->store_of);
+  free(pass->stores);
   free(pass->parked);
 }
 
@@ -159,7 +168,7 @@ bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t
   }
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
     status = weave(schedule, s, &pass.evictions[s], request, pass.result.reserved + (size_t)s * request->stores,
-                   pass.store_of, pass.parked, pass.result.schedule);
+                   pass.store_of, pass.stores, pass.parked, pass.result.schedule);
     if (status != BL_OK) {
       status = bl_error_set(err, status, "out of memory for the balanced list of stage %u", s);
     }

@@ -22,21 +22,40 @@ typedef struct share {
   uint32_t first, count;
 } share_t;
 
-static bl_status_t fill_unit(bl_schedule_t *base, const share_t shares[2]) {
-  uint32_t p = base->stages, last_slot = 2 * p + p;
+// One operation of a unit on a stage.
+typedef struct cell {
+  uint32_t slot, pipe;
+  bl_verb_t verb;
+  uint32_t virtual_stage, micro_batch;
+} cell_t;
+
+static int by_slot(const void *a, const void *b) {
+  const cell_t *x = a, *y = b;
+  if (x->slot != y->slot) {
+    return x->slot < y->slot ? -1 : 1;
+  }
+  return x->pipe != y->pipe ? (x->pipe < y->pipe ? -1 : 1) : 0;
+}
+
+// `cells` is scratch for [2 p].
+static bl_status_t fill_unit(bl_schedule_t *base, const share_t shares[2], cell_t *cells) {
+  uint32_t p = base->stages;
   bl_status_t status = BL_OK;
-  for (uint32_t stage = 0; stage < p; stage++) {
-    for (uint32_t slot = 0; slot < last_slot; slot++) {
-      for (uint32_t pipe = 0; pipe < 2; pipe++) {
-        uint32_t depth = pipe == 0 ? stage : p - 1 - stage;
-        for (uint32_t i = 0; i < shares[pipe].count && status == BL_OK; i++) {
-          if (forward_slot(p, depth, i) == slot) {
-            status = bl__schedule_emit(base, BL_VERB_F, pipe * p + depth, shares[pipe].first + i);
-          } else if (backward_slot(p, depth, i) == slot) {
-            status = bl__schedule_emit(base, BL_VERB_B, pipe * p + depth, shares[pipe].first + i);
-          }
-        }
+  for (uint32_t stage = 0; stage < p && status == BL_OK; stage++) {
+    uint32_t count = 0;
+    for (uint32_t pipe = 0; pipe < 2; pipe++) {
+      uint32_t depth = pipe == 0 ? stage : p - 1 - stage, virtual_stage = pipe * p + depth;
+      for (uint32_t i = 0; i < shares[pipe].count; i++) {
+        uint32_t micro_batch = shares[pipe].first + i;
+        cells[count++] = (cell_t){forward_slot(p, depth, i), pipe, BL_VERB_F, virtual_stage, micro_batch};
+        cells[count++] = (cell_t){backward_slot(p, depth, i), pipe, BL_VERB_B, virtual_stage, micro_batch};
       }
+    }
+    if (count > 0) {
+      qsort(cells, count, sizeof *cells, by_slot);
+    }
+    for (uint32_t k = 0; k < count && status == BL_OK; k++) {
+      status = bl__schedule_emit(base, cells[k].verb, cells[k].virtual_stage, cells[k].micro_batch);
     }
   }
   return status;
@@ -48,12 +67,14 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
 
 static bl_status_t fill_base(bl_schedule_t *base) {
   uint32_t m = base->micro_batches, unit = base->stages / 2, down = (m + 1) / 2; // the others go up
-  bl_status_t status = BL_OK;
+  cell_t *cells = malloc(2 * (size_t)base->stages * sizeof *cells);
+  bl_status_t status = cells != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t first = 0; first < down && status == BL_OK; first += unit) {
     share_t shares[2] = {{first, smaller(unit, down - first)}, {down + first, 0}};
     shares[1].count = first < m - down ? smaller(unit, m - down - first) : 0;
-    status = fill_unit(base, shares);
+    status = fill_unit(base, shares, cells);
   }
+  free(cells);
   return status;
 }
 

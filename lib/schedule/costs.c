@@ -4,24 +4,66 @@
 #include <math.h>
 #include <stdlib.h>
 
-bl_status_t bl_costs_parse(const char *text, bl_costs_t *costs, bl_error_t *err) {
-  static const char *const names[] = {"F", "B", "W", "COMM"};
-  double values[4];
+// Reads `least` to `most` numbers, separated by commas; *count is how many there are.
+static bl_status_t read_numbers(const char *text, const char *const *names, const char *form, int least, int most,
+                                double *values, int *count, bl_error_t *err) {
   const char *at = text;
-  for (int i = 0; i < 4; i++) {
+  for (*count = 0; *count < most; at++) {
     char *end;
-    values[i] = strtod(at, &end);
-    if (end == at || !isfinite(values[i]) || values[i] < 0 || *end != (i < 3 ? ',' : '\0')) {
-      return bl_error_set(err, BL_INVALID, "cost \"%s\": %s must be a number from 0 upwards (expected F,B,W,COMM)",
-                          text, names[i]);
+    values[*count] = strtod(at, &end);
+    bool number = end != at && isfinite(values[*count]) && values[*count] >= 0;
+    bool ends = *count + 1 >= least && *end == '\0', goes_on = *count + 1 < most && *end == ',';
+    if (!number || (!ends && !goes_on)) {
+      return bl_error_set(err, BL_INVALID, "cost \"%s\": %s must be a number from 0 upwards (expected %s)", text,
+                          names[*count], form);
     }
-    at = end + 1;
+    ++*count;
+    if (ends) {
+      return BL_OK;
+    }
+    at = end;
   }
-  bl_costs_t parsed = {.every = {.forward = values[0], .input = values[1], .weight = values[2], .recompute = values[0]},
+  return BL_OK;
+}
+
+bl_status_t bl_costs_parse(const char *text, bl_costs_t *costs, bl_error_t *err) {
+  static const char *const names[] = {"F", "B", "W", "COMM", "R"};
+  double values[5];
+  int count;
+  bl_status_t status = read_numbers(text, names, "F,B,W,COMM or F,B,W,COMM,R", 4, 5, values, &count, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_costs_t parsed = {.every = {.forward = values[0],
+                                 .input = values[1],
+                                 .weight = values[2],
+                                 .recompute = count == 5 ? values[4] : values[0]},
                        .boundary = values[3]};
-  bl_status_t status = bl_costs_check(&parsed, 1, err);
+  status = bl_costs_check(&parsed, 1, err);
   if (status == BL_OK) {
     *costs = parsed;
+  }
+  return status;
+}
+
+bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_stages, bl_chunk_costs_t *chunks, bl_error_t *err) {
+  static const char *const names[] = {"F", "B", "W", "R"};
+  char *end;
+  unsigned long virtual_stage = strtoul(text, &end, 10);
+  if (end == text || text[0] < '0' || text[0] > '9' || *end != '=') {
+    return bl_error_set(err, BL_INVALID, "cost \"%s\": must begin with a virtual stage, as in 2=F,B,W or 2=F,B,W,R",
+                        text);
+  }
+  if (virtual_stage >= virtual_stages) {
+    return bl_error_set(err, BL_INVALID, "cost \"%s\": there is no virtual stage %lu, they go from 0 to %u", text,
+                        virtual_stage, virtual_stages - 1);
+  }
+  double values[4];
+  int count;
+  bl_status_t status = read_numbers(end + 1, names, "S=F,B,W or S=F,B,W,R", 3, 4, values, &count, err);
+  if (status == BL_OK) {
+    chunks[virtual_stage] = (bl_chunk_costs_t){
+        .forward = values[0], .input = values[1], .weight = values[2], .recompute = count == 4 ? values[3] : values[0]};
   }
   return status;
 }

@@ -44,9 +44,12 @@ static inline double bl_costs_op(const bl_costs_t *costs, bl_verb_t verb, uint32
   }
 }
 
-// Reads "F,B,W,COMM" as `--cost` gives it (B is the backward for the input; R is F). BL_INVALID names the number
-// that is missing, negative or none.
+// Reads "F,B,W,COMM" or "F,B,W,COMM,R" as `--cost` gives it (B is the backward for the input; R is F if not given).
+// BL_INVALID names the number that is missing, negative or none.
 BL_MUST_USE bl_status_t bl_costs_parse(const char *text, bl_costs_t *costs, bl_error_t *err);
+// Reads "S=F,B,W" or "S=F,B,W,R" as `--chunk-cost` gives it into chunks[S], of `virtual_stages`. BL_INVALID likewise.
+BL_MUST_USE bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_stages, bl_chunk_costs_t *chunks,
+                                             bl_error_t *err);
 // BL_INVALID unless all costs are finite and not negative and some F is positive; names the virtual stage and cost.
 BL_MUST_USE bl_status_t bl_costs_check(const bl_costs_t *costs, uint32_t virtual_stages, bl_error_t *err);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/csv.h"
 
+#include "schedule/csv_comms.h"
 #include "schedule/located.h"
 
 #include <stdio.h>
@@ -19,6 +20,8 @@ typedef struct reader {
   const char *name;
   cell_t *cells;
   size_t count, capacity;
+  bl__comm_t *comms;
+  size_t comm_count, comm_capacity;
   uint32_t rows; // up to the last one with a cell
   bool overlap;  // said by a comment
   uint32_t virtual_stages, micro_batches, slices;
@@ -71,25 +74,20 @@ static bl_status_t add(reader_t *r, uint32_t row, uint32_t column, bl_op_t op) {
   return BL_OK;
 }
 
-// PyTorch's communication and sharding actions: <stage><NAME><micro-batch or nothing>. Here they mean nothing.
-static bool is_dropped(span_t cell) {
-  static const char *const names[] = {"UNSHARD", "RESHARD", "REDUCE_GRAD", "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
-  size_t at = 0;
-  while (at < cell.length && cell.text[at] >= '0' && cell.text[at] <= '9') {
-    at++;
-  }
-  for (size_t n = 0; at > 0 && n < sizeof names / sizeof names[0]; n++) {
-    size_t length = strlen(names[n]);
-    if (cell.length >= at + length && memcmp(cell.text + at, names[n], length) == 0) {
-      for (at += length; at < cell.length; at++) {
-        if (cell.text[at] < '0' || cell.text[at] > '9') {
-          return false;
-        }
-      }
-      return true;
+static bl_status_t add_comm(reader_t *r, uint32_t row, uint32_t column, bl__comm_t comm) {
+  if (r->comm_count == r->comm_capacity) {
+    size_t capacity = r->comm_capacity == 0 ? 1024 : 2 * r->comm_capacity;
+    bl__comm_t *comms = realloc(r->comms, capacity * sizeof *comms);
+    if (comms == NULL) {
+      return bl_error_set(r->err, BL_EXHAUSTED, "%s: out of memory after %zu messages", r->name, r->comm_count);
     }
+    r->comms = comms;
+    r->comm_capacity = capacity;
   }
-  return false;
+  comm.row = row;
+  comm.column = column;
+  r->comms[r->comm_count++] = comm;
+  return BL_OK;
 }
 
 // "(0F3;3B1)OVERLAP_F_B": its operations one after the other.
@@ -120,8 +118,12 @@ static bl_status_t read_pair(reader_t *r, uint32_t row, uint32_t column, span_t 
 
 static bl_status_t read_cell(reader_t *r, uint32_t row, uint32_t column, span_t cell) {
   bl_op_t op;
-  if (cell.length == 0 || is_dropped(cell)) {
+  bl__comm_t comm = {0};
+  if (cell.length == 0) {
     return BL_OK;
+  }
+  if (bl__comm_parse(cell.text, cell.length, &comm)) {
+    return add_comm(r, row, column, comm);
   }
   if (cell.text[0] == '(') {
     return read_pair(r, row, column, cell);
@@ -149,7 +151,7 @@ static bl_status_t read_row(reader_t *r, uint32_t row, span_t line) {
   }
 }
 
-static const char overlap_comment[] = "# transfers: overlap";
+static const char overlap_comment[] = BL_CSV_OVERLAP;
 
 static bl_status_t read_rows(reader_t *r, const char *text, size_t size_bytes) {
   uint32_t row = 0;
@@ -206,13 +208,25 @@ static bl_status_t map_stages(reader_t *r, uint16_t *stage_of, uint32_t *chunks)
   return status;
 }
 
+static bl_status_t check_comms(reader_t *r, const uint16_t *stage_of) {
+  const bl__comm_t *at;
+  char why[BL__COMM_WHY], text[BL__COMM_TEXT];
+  bl_status_t status = bl__comms_check(r->comms, r->comm_count, stage_of, r->virtual_stages, &at, why);
+  if (status != BL_OK) {
+    bl__comm_format(*at, text);
+    return refuse(r, at->row, at->column, (span_t){text, strlen(text)}, why);
+  }
+  return BL_OK;
+}
+
 // Which of the known placements the map is. Two pipes are a V in which no micro-batch passes both halves.
 static void recognise_placement(const reader_t *r, bl_schedule_t *schedule) {
   uint32_t first_forwards = 0, p = schedule->stages;
-  bool looped = true, v = schedule->virtual_stages == p * schedule->chunks;
+  bool even = schedule->virtual_stages == p * schedule->chunks, looped = true, v = even, contiguous = even;
   for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
     uint32_t rest = s % p;
     looped = looped && schedule->stage_of[s] == rest;
+    contiguous = contiguous && schedule->stage_of[s] == s / schedule->chunks;
     v = v && schedule->stage_of[s] == ((s / p) % 2 == 0 ? rest : p - 1 - rest);
   }
   for (size_t i = 0; i < r->count; i++) {
@@ -224,7 +238,7 @@ static void recognise_placement(const reader_t *r, bl_schedule_t *schedule) {
   } else if (looped) {
     schedule->placement = BL_PLACEMENT_LOOPED;
   } else {
-    schedule->placement = v ? BL_PLACEMENT_V : BL_PLACEMENT_OTHER;
+    schedule->placement = v ? BL_PLACEMENT_V : contiguous ? BL_PLACEMENT_CONTIGUOUS : BL_PLACEMENT_OTHER;
   }
 }
 
@@ -283,9 +297,13 @@ bl_status_t bl_csv_read(const char *text, size_t size_bytes, const char *name, b
                               : bl_error_set(err, BL_EXHAUSTED, "%s: out of memory", name);
   }
   if (status == BL_OK) {
+    status = check_comms(&r, stage_of);
+  }
+  if (status == BL_OK) {
     status = build(&r, stage_of, chunks, &made);
   }
   free(stage_of);
+  free(r.comms);
   free(r.cells);
   if (status != BL_OK) {
     bl_schedule_destroy(made);

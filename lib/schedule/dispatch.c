@@ -2,12 +2,23 @@
 #include "schedule/dispatch.h"
 
 #include "schedule/dependency.h"
+#include "schedule/peaks.h"
+#include "schedule/portfolio.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NO_OP UINT32_MAX
+
+// fmax and fmin of the library are calls; nothing here is NaN.
+static inline double larger(double a, double b) {
+  return a > b ? a : b;
+}
+
+static inline double smaller(double a, double b) {
+  return a < b ? a : b;
+}
 
 // A stage is looked at when it becomes free or when something it may wait for has ended.
 typedef struct event {
@@ -97,11 +108,22 @@ static double ready_at(dispatcher_t *d, uint32_t stage, bl_op_t op) {
   }
   size_t block = bl_schedule_block(d->base, op);
   if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-    ready = fmax(ready, d->forward_end[block]);
+    ready = larger(ready, d->forward_end[block]);
   } else if (op.verb == BL_VERB_W) {
-    ready = fmax(ready, d->backward_end[block]);
+    ready = larger(ready, d->backward_end[block]);
   }
   return ready;
+}
+
+// Time by which an operation may start before what it needs from another stage arrives: that of the R before a backward.
+static double lead_of(const dispatcher_t *d, uint32_t stage, bl_op_t op) {
+  if (!d->rule.recompute || !bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    return 0;
+  }
+  const bl_op_list_t *list = &d->made->lists[stage];
+  bl_op_t last = list->count > 0 ? list->ops[list->count - 1] : op;
+  bool fresh = last.verb == BL_VERB_F && bl_schedule_block(d->base, last) == bl_schedule_block(d->base, op);
+  return fresh ? 0 : bl_costs_op(d->costs, BL_VERB_R, op.virtual_stage);
 }
 
 // May the operation at `place` overtake what stands before it? Only an F takes memory earlier by that.
@@ -154,12 +176,13 @@ static uint32_t choose(dispatcher_t *d, uint32_t stage, double now) {
       continue;
     }
     uint32_t place = queue->places[queue->next];
-    double ready = ready_at(d, stage, device->base->ops[place]);
+    bl_op_t op = device->base->ops[place];
+    double ready = ready_at(d, stage, op) - lead_of(d, stage, op);
     if (isinf(ready) || !may_overtake(d, device, place)) {
       continue;
     }
     if (ready > now) {
-      next_ready = queue->verb != BL_VERB_W ? fmin(next_ready, ready) : next_ready;
+      next_ready = queue->verb != BL_VERB_W ? smaller(next_ready, ready) : next_ready;
       continue;
     }
     int rank = rank_of(d, queue->verb);
@@ -180,7 +203,7 @@ static uint32_t choose(dispatcher_t *d, uint32_t stage, double now) {
 static bl_status_t start(dispatcher_t *d, uint32_t stage, uint32_t place, double now) {
   device_t *device = &d->devices[stage];
   bl_op_t op = device->base->ops[place];
-  double end = now + bl_costs_op(d->costs, (bl_verb_t)op.verb, op.virtual_stage);
+  double end = now + lead_of(d, stage, op) + bl_costs_op(d->costs, (bl_verb_t)op.verb, op.virtual_stage);
   device->free_at = end;
   device->done[place] = 1;
   while (device->head < device->base->count && device->done[device->head]) {
@@ -192,7 +215,7 @@ static bl_status_t start(dispatcher_t *d, uint32_t stage, uint32_t place, double
   }
   device->held += op.verb == BL_VERB_F;
   device->held -= bl_verb_ends_block((bl_verb_t)op.verb);
-  d->t_end = fmax(d->t_end, end);
+  d->t_end = larger(d->t_end, end);
   bl_status_t status = bl_schedule_append(d->made, stage, op);
   if (status == BL_OK) {
     status = push(d, end, stage);
@@ -207,6 +230,10 @@ static bl_status_t start(dispatcher_t *d, uint32_t stage, uint32_t place, double
   }
   if (status == BL_OK && waiting < BL_STAGES_MAX && waiting != stage) {
     status = push(d, end + d->costs->boundary, waiting);
+    if (status == BL_OK && d->rule.recompute && op.verb != BL_VERB_F) {
+      double lead = bl_costs_op(d->costs, BL_VERB_R, op.virtual_stage - 1u);
+      status = push(d, larger(now, end + d->costs->boundary - lead), waiting);
+    }
   }
   return status;
 }
@@ -313,5 +340,21 @@ bl_status_t bl__dispatch(const bl_schedule_t *base, const bl_costs_t *costs, con
   if (status == BL_OK) {
     *t_end = d.t_end;
   }
+  return status;
+}
+
+bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bool recompute, double *t_end) {
+  uint32_t *limits = malloc(schedule->stages * sizeof *limits);
+  bl_schedule_t *made = NULL;
+  bl_status_t status = limits != NULL ? bl_schedule_peak_slots(schedule, limits) : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    status = bl__schedule_like(schedule, &made);
+  }
+  if (status == BL_OK) {
+    bl__dispatch_rule_t as_it_is = {BL__PREFER_BASE_ORDER, 1, 0, recompute};
+    status = bl__dispatch(schedule, costs, limits, as_it_is, made, t_end);
+  }
+  bl_schedule_destroy(made);
+  free(limits);
   return status;
 }

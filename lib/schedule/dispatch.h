@@ -24,10 +24,14 @@ typedef struct bl__dispatch_rule {
   bl__preference_t preference;
   double patience; // how much of a W may delay an operation that is known to become ready: 0 wait for it, 1 never wait
   uint32_t window; // operations of the base order that may be overtaken; 0: none
+  bool recompute;  // a backward is an R and itself, unless its F stands directly before it. R needs no gradient
 } bl__dispatch_rule_t;
 
 // `limits` [stages]: blocks. On BL_OK `made` (an empty schedule of the same shape) is filled, *t_end is its end.
 BL_MUST_USE bl_status_t bl__dispatch(const bl_schedule_t *base, const bl_costs_t *costs, const uint32_t *limits,
                                      bl__dispatch_rule_t rule, bl_schedule_t *made, double *t_end);
+// When the lists end as they are; with `recompute` as if every backward had its R. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bool recompute,
+                                         double *t_end);
 
 #endif

@@ -148,7 +148,8 @@ static bl_status_t try_all(bl__portfolio_t *portfolio, const timed_t *timed, uin
     if (more % period != 0) {
       continue;
     }
-    for (uint32_t k = 1; k < MOMENTS_MAX && status == BL_OK; k++) {
+    size_t count = bl_schedule_op_count(timed->schedule) / timed->schedule->micro_batches * base->micro_batches;
+    for (uint32_t k = 1; k < MOMENTS_MAX && status == BL_OK && bl__portfolio_wants(portfolio, count); k++) {
       bool possible;
       status = fill(timed, timed->t_end * k / MOMENTS_MAX, period, counts, pieces, base, &possible);
       if (status == BL_OK && possible && bl_schedule_validate(base, NULL, NULL) == BL_OK) {
@@ -201,12 +202,13 @@ bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, const bl_sche
   bl_schedule_t *made;
   shorter.micro_batches = bl__shorter(request->stages, request->micro_batches);
   shorter.effort = request->effort * SHORTER_EFFORT;
+  shorter.keep_placement = true;
   // F, I and W of every block
   bool large = 3ull * base->virtual_stages * shorter.micro_batches > BL__PORTFOLIO_LARGE;
   if (shorter.micro_batches == 0 || large || request->effort < EFFORT_LEAST) {
     return BL_OK;
   }
-  bl_status_t status = bl_schedule_generate(&shorter, &made, NULL);
+  bl_status_t status = bl__schedule_make(&shorter, &made, NULL);
   if (status != BL_OK) {
     return status == BL_EXHAUSTED ? status : BL_OK;
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/generate.h"
 
+#include "schedule/dispatch.h"
 #include "schedule/generators.h"
+#include "schedule/recompute.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,8 +42,8 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
   X("v-zb", "V-shaped, zero bubble from a building block", 2, VSHAPED, true, NULL, CHUNKS_TWO, 0, bl__generate_v_zb)   \
   X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, VSHAPED, false, NULL, CHUNKS_TWO, 0,     \
     bl__generate_1f1b_v)                                                                                               \
-  X("adaptive", "the fastest V-shaped order found under a memory limit", 2, VSHAPED, true, NULL, CHUNKS_TWO, 1,        \
-    bl__generate_adaptive)                                                                                             \
+  X("adaptive", "the fastest order of two chunks a stage found under a memory limit, on a V or side by side", 2,       \
+    VSHAPED, true, NULL, CHUNKS_TWO, 1, bl__generate_adaptive)                                                         \
   X("chimera", "two pipes in opposite directions, each a copy of the model", 2, BIDIRECTIONAL, false, TWO_COPIES,      \
     CHUNKS_TWO, 0, bl__generate_chimera)                                                                               \
   X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, BIDIRECTIONAL, true, TWO_COPIES,        \
@@ -117,7 +119,7 @@ static bl_status_t check_memory(const bl_schedule_request_t *request, bl_error_t
   return BL_OK;
 }
 
-bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
+bl_status_t bl__schedule_make(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
   if (info == NULL) {
     return refuse_name(request->name, err);
@@ -147,6 +149,55 @@ bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedu
     if (status == BL_EXHAUSTED && (err == NULL || err->text[0] == '\0')) {
       status = bl_error_set(err, BL_EXHAUSTED, "out of memory for schedule %s", info->name);
     }
+  }
+  if (status != BL_OK) {
+    bl_schedule_destroy(made);
+    return status;
+  }
+  *schedule = made;
+  return BL_OK;
+}
+
+static bool searches(const char *name) {
+  static const char *const fixed[] = {"gpipe",   "1f1b",     "eager-1f1b", "interleaved",
+                                      "seq1f1b", "dualpipe", "dualpipe-v"};
+  for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
+    if (strcmp(fixed[i], name) == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// An order that was found without R is taken where it ends earlier with it all the same: both searches are cut short.
+static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule_t **made) {
+  const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
+  bl_schedule_request_t plain = *request;
+  bl_schedule_t *other;
+  double ends[2];
+  plain.recompute = false;
+  bl_status_t status = bl__schedule_make(&plain, &other, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl__dispatch_end(*made, costs, true, &ends[0]);
+  if (status == BL_OK) {
+    status = bl__dispatch_end(other, costs, true, &ends[1]);
+  }
+  bool better = status == BL_OK && ends[1] < ends[0] * (1 - 1e-12);
+  bl_schedule_destroy(better ? *made : other);
+  *made = better ? other : *made;
+  return status;
+}
+
+bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
+  bl_schedule_t *made = NULL;
+  bl_status_t status = bl__schedule_make(request, &made, err);
+  if (status == BL_OK && request->recompute && searches(made->name)) {
+    status = try_without(request, &made);
+  }
+  if (status == BL_OK && request->recompute) {
+    status = bl_schedule_recompute(made, err);
   }
   if (status != BL_OK) {
     bl_schedule_destroy(made);

@@ -19,7 +19,10 @@ typedef struct bl_schedule_request {
                           // adaptive p
   const double *memory_of_stage; // [stages] or NULL: a limit per stage instead
   const bl_costs_t *costs;       // NULL: BL_COSTS_UNIT
-  double effort;                 // share of the usual search for schedules that are searched; 0: all of it
+  bool recompute;      // every backward has its R before it, as bl_schedule_recompute puts it; what is searched
+                       // counts it. A limit of memory counts blocks from F on all the same: kept inputs
+  bool keep_placement; // adaptive: chunks stay on the V, for callers that have divided the model already
+  double effort;       // share of the usual search for schedules that are searched; 0: all of it
 } bl_schedule_request_t;
 
 // BL_INVALID: the shape is not possible for this schedule (names what and why); BL_NOT_FOUND: no such name;

@@ -26,6 +26,16 @@ bl__generator_t bl__generate_grouped_interleaved;
 bl__generator_t bl__generate_1f1b_v;
 bl__generator_t bl__generate_adaptive;
 
+// bl_schedule_generate without the R's of a request that recomputes: they are counted, but not in the lists.
+BL_MUST_USE bl_status_t bl__schedule_make(const bl_schedule_request_t *request, bl_schedule_t **schedule,
+                                          bl_error_t *err);
+// The fastest order found on a V of two chunks within `memory` device-micro-batches. BL_INVALID: below 1.
+BL_MUST_USE bl_status_t bl__generate_v_within(const bl_schedule_request_t *request, double memory,
+                                              bl_schedule_t *schedule, bl_error_t *err);
+
+// The timetable of grouped-interleaved on `base`, for any cost. BL_INVALID: a group of that size cannot run.
+BL_MUST_USE bl_status_t bl__grouped_interleaved_base(bl_schedule_t *base, uint32_t group);
+
 // Appends {verb, virtual_stage, micro_batch} to the stage that holds the virtual stage.
 BL_MUST_USE bl_status_t bl__schedule_emit(bl_schedule_t *schedule, bl_verb_t verb, uint32_t virtual_stage,
                                           uint32_t micro_batch);

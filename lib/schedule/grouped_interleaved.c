@@ -25,14 +25,14 @@ static bl_status_t fill_stage(bl_schedule_t *base, uint32_t stage, uint32_t grou
   return bl__timetable_fill(base, stage, passes, n, 3 * v * group, group);
 }
 
-static bl_status_t fill_base(bl_schedule_t *base, uint32_t group) {
+bl_status_t bl__grouped_interleaved_base(bl_schedule_t *base, uint32_t group) {
   bl__pass_t *passes = malloc(3 * (size_t)base->chunks * group * sizeof *passes);
   bl_status_t status = passes != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
     status = fill_stage(base, s, group, passes);
   }
   free(passes);
-  return status;
+  return status == BL_OK ? bl_schedule_validate(base, NULL, NULL) : status;
 }
 
 bl_status_t bl__generate_grouped_interleaved(const bl_schedule_request_t *request, bl_schedule_t *schedule,
@@ -42,10 +42,7 @@ bl_status_t bl__generate_grouped_interleaved(const bl_schedule_request_t *reques
   uint32_t *limits = malloc(request->stages * sizeof *limits);
   bl_status_t status = limits != NULL ? bl__schedule_like(schedule, &base) : BL_EXHAUSTED;
   if (status == BL_OK) {
-    status = fill_base(base, group);
-  }
-  if (status == BL_OK) {
-    status = bl_schedule_validate(base, NULL, NULL);
+    status = bl__grouped_interleaved_base(base, group);
     if (status == BL_INVALID) {
       status = bl_error_set(err, BL_INVALID,
                             "schedule grouped-interleaved: groups of %u cannot run on %u stages; use %u to %u", group,

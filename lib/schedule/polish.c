@@ -18,13 +18,20 @@
 #define FRUITLESS_MAX  1000 // moves in a row that change nothing and count as one order
 #define FRUITLESS_NODE 1000 // moves in a row, per operation, that come to nothing where none is possible
 
+// fmax and fmin of the library are calls; nothing here is NaN.
+static inline double larger(double a, double b) {
+  return a > b ? a : b;
+}
+
 // One operation, known by its index in the lists as they were at the beginning.
 typedef struct node {
   bl_op_t op;
   uint32_t stage, place; // now
   uint32_t needs;        // node on another virtual stage that must end before
+  uint32_t own;          // of a backward: the node of its F
   double latency, cost;
-  double ready, start, end; // ready: when `needs` has ended and arrived; end: -1 while not timed
+  double again;             // of a backward: R before it, unless `own` stands directly before
+  double ready, start, end; // ready: when it may start, for `needs`, R included; end: -1 while not timed
   double before;            // work of the stage before it
   uint32_t waiter;          // stage that stopped at this node, while timing
 } node_t;
@@ -44,6 +51,7 @@ typedef struct polisher {
   uint32_t *next;    // [stages] while timing
   uint32_t *stack;   // [stages]
   double *work;      // [stages]
+  double again_most; // longest R
   memory_t *touched; // by the timing since the last accepted order
   uint32_t touched_count;
   uint32_t *swaps; // places of the first of two neighbours on the critical path, as nodes
@@ -52,7 +60,7 @@ typedef struct polisher {
   uint64_t random; // counter of the random stream
 } polisher_t;
 
-static bl_status_t index_nodes(polisher_t *p, const bl_costs_t *costs) {
+static bl_status_t index_nodes(polisher_t *p, const bl_costs_t *costs, bool recompute) {
   const bl_schedule_t *schedule = p->schedule;
   size_t blocks = bl_schedule_block_count(schedule);
   uint32_t *node_of = malloc(2 * blocks * sizeof *node_of); // [F, backward][blocks]
@@ -71,9 +79,14 @@ static bl_status_t index_nodes(polisher_t *p, const bl_costs_t *costs) {
     }
   }
   for (uint32_t n = 0; n < p->count; n++) {
-    bl_op_t needed;
-    p->nodes[n].needs = NONE;
-    if (bl__op_dependency(schedule, p->nodes[n].op, &needed)) {
+    bl_op_t op = p->nodes[n].op, needed;
+    p->nodes[n].needs = p->nodes[n].own = NONE;
+    if (recompute && bl_verb_starts_backward((bl_verb_t)op.verb)) {
+      p->nodes[n].own = node_of[bl_schedule_block(schedule, op)];
+      p->nodes[n].again = bl_costs_op(costs, BL_VERB_R, op.virtual_stage);
+      p->again_most = larger(p->again_most, p->nodes[n].again);
+    }
+    if (bl__op_dependency(schedule, op, &needed)) {
       uint32_t node = node_of[(needed.verb != BL_VERB_F) * blocks + bl_schedule_block(schedule, needed)];
       p->nodes[n].needs = node;
       p->nodes[n].latency = p->nodes[node].stage != p->nodes[n].stage ? costs->boundary : 0;
@@ -83,9 +96,11 @@ static bl_status_t index_nodes(polisher_t *p, const bl_costs_t *costs) {
   return BL_OK;
 }
 
-// Forgets the times of what may start at `moment` or later; of `stage`, all from `place` on.
+// Forgets the times of what may start at `moment` or later, an R before what arrives then included; of `stage`, all
+// from `place` on.
 static uint32_t forget(polisher_t *p, uint32_t stage, uint32_t place, double moment) {
   uint32_t stack_count = 0;
+  moment -= p->again_most;
   p->touched_count = 0;
   for (uint32_t s = 0; s < p->schedule->stages; s++) {
     const uint32_t *list = p->lists[s];
@@ -133,6 +148,7 @@ static double time_from(polisher_t *p, uint32_t stage, uint32_t place, double mo
     double now = last != NULL ? last->end : 0, done = last != NULL ? last->before + last->cost : 0;
     for (; p->next[s] < count; p->next[s]++) {
       node_t *node = &p->nodes[list[p->next[s]]];
+      double again = p->next[s] > 0 && list[p->next[s] - 1] == node->own ? 0 : node->again;
       node->ready = 0;
       if (node->needs != NONE) {
         node_t *needed = &p->nodes[node->needs];
@@ -140,14 +156,14 @@ static double time_from(polisher_t *p, uint32_t stage, uint32_t place, double mo
           needed->waiter = s;
           break;
         }
-        node->ready = needed->end + node->latency;
+        node->ready = needed->end + node->latency - again;
       }
-      node->start = fmax(now, node->ready);
+      node->start = larger(now, node->ready);
       node->before = done;
       if (node->start + p->work[s] - done > latest) {
         return INFINITY;
       }
-      now = node->end = node->start + node->cost;
+      now = node->end = node->start + again + node->cost;
       done += node->cost;
       left--;
       if (node->waiter != NONE) {
@@ -157,7 +173,7 @@ static double time_from(polisher_t *p, uint32_t stage, uint32_t place, double mo
   }
   for (uint32_t s = 0; s < p->schedule->stages; s++) {
     size_t count = p->schedule->lists[s].count;
-    t_end = left == 0 && count > 0 ? fmax(t_end, p->nodes[p->lists[s][count - 1]].end) : t_end;
+    t_end = left == 0 && count > 0 ? larger(t_end, p->nodes[p->lists[s][count - 1]].end) : t_end;
   }
   return left == 0 ? t_end : INFINITY;
 }
@@ -364,8 +380,8 @@ static void search(polisher_t *p, size_t evaluations, double goal, double *t_end
   }
 }
 
-bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits, size_t evaluations,
-                       double goal, double *t_end) {
+bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits, bool recompute,
+                       size_t evaluations, double goal, double *t_end) {
   size_t count = bl_schedule_op_count(schedule);
   polisher_t p = {.schedule = schedule, .limits = limits, .count = (uint32_t)count};
   p.nodes = malloc((count + 1) * sizeof p.nodes[0]);
@@ -385,7 +401,7 @@ bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const u
     p.best = p.swaps + count;
     p.next = p.best + count;
     p.stack = p.next + schedule->stages;
-    status = index_nodes(&p, costs);
+    status = index_nodes(&p, costs, recompute);
     for (uint32_t n = 0; n < p.count; n++) {
       p.work[p.nodes[n].stage] += p.nodes[n].cost;
     }

@@ -33,6 +33,18 @@ void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *
   }
 }
 
+bl_status_t bl__memory_limits_check(const bl_schedule_request_t *request, double memory, const uint32_t *limits,
+                                    uint32_t least, bl_error_t *err) {
+  for (uint32_t s = 0; s < request->stages; s++) {
+    if (limits[s] < least) {
+      return bl_error_set(err, BL_INVALID,
+                          "schedule %s: a memory limit of %g on stage %u is below 1, the smallest that works",
+                          request->name, request->memory_of_stage != NULL ? request->memory_of_stage[s] : memory, s);
+    }
+  }
+  return BL_OK;
+}
+
 bl_status_t bl__worst_peak(const bl_schedule_t *base, uint32_t *limits) {
   uint32_t worst = 0;
   bl_status_t status = bl_schedule_peak_slots(base, limits);
@@ -110,16 +122,17 @@ static bl__dispatch_rule_t rule_at(uint32_t index) {
   static const bl__preference_t preferences[] = {BL__PREFER_BASE_ORDER, BL__PREFER_WEIGHTS_LAST, BL__PREFER_BACKWARD,
                                                  BL__PREFER_FORWARD};
   if (index == 0) {
-    return (bl__dispatch_rule_t){BL__PREFER_BASE_ORDER, 1, 0};
+    return (bl__dispatch_rule_t){BL__PREFER_BASE_ORDER, 1, 0, false};
   }
   index--;
-  return (bl__dispatch_rule_t){preferences[index % 4], patience[index / 4 % 3], windows[index / 12 % 5]};
+  return (bl__dispatch_rule_t){preferences[index % 4], patience[index / 4 % 3], windows[index / 12 % 5], false};
 }
 #define RULES (1 + 4 * 3 * 5)
 
 // Dispatches `base` by one rule and keeps the result if it is good.
 static bl_status_t attempt(bl__portfolio_t *portfolio, const bl_schedule_t *base, bl__dispatch_rule_t rule) {
   bl_schedule_t *made = portfolio->results[BL__PORTFOLIO_KEPT].schedule;
+  rule.recompute = portfolio->recompute;
   size_t count = bl_schedule_op_count(base);
   double t_end;
   uint32_t worst;
@@ -140,8 +153,15 @@ static bl_status_t attempt(bl__portfolio_t *portfolio, const bl_schedule_t *base
   return status;
 }
 
+bool bl__portfolio_wants(const bl__portfolio_t *portfolio, size_t count) {
+  return portfolio->found == 0 || portfolio->budget >= count;
+}
+
 bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
   uint32_t worst;
+  if (!bl__portfolio_wants(portfolio, bl_schedule_op_count(base))) {
+    return BL_OK;
+  }
   bl_status_t status = measure(portfolio, base, &worst);
   if (status != BL_OK || worst == UINT32_MAX) {
     return status;
@@ -186,8 +206,8 @@ bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base
 static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, size_t evaluations, double bound) {
   bl_status_t status = BL_OK;
   if (evaluations > 0 && result->t_end > bound * (1 + 1e-12)) {
-    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, evaluations, bound * (1 + 1e-12),
-                        &result->t_end);
+    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, portfolio->recompute, evaluations,
+                        bound * (1 + 1e-12), &result->t_end);
     if (status == BL_OK) {
       status = measure(portfolio, result->schedule, &result->worst_peak);
     }
@@ -252,6 +272,30 @@ bl_costs_t bl__costs_other(const bl_costs_t *costs, uint32_t virtual_stages) {
   return equal ? uneven : BL_COSTS_UNIT;
 }
 
+bl_status_t bl__costs_merge(const bl_costs_t *costs, bool recompute, uint32_t virtual_stages, bl_costs_t *merged) {
+  *merged = *costs;
+  if (!recompute) {
+    return BL_OK;
+  }
+  merged->every.input += costs->every.recompute;
+  if (costs->chunks != NULL) {
+    bl_chunk_costs_t *chunks = malloc(virtual_stages * sizeof *chunks);
+    for (uint32_t s = 0; chunks != NULL && s < virtual_stages; s++) {
+      chunks[s] = costs->chunks[s];
+      chunks[s].input += costs->chunks[s].recompute;
+    }
+    merged->chunks = chunks;
+    return chunks != NULL ? BL_OK : BL_EXHAUSTED;
+  }
+  return BL_OK;
+}
+
+void bl__costs_merge_cleanup(const bl_costs_t *costs, bl_costs_t *merged) {
+  if (merged->chunks != costs->chunks) {
+    free((void *)(uintptr_t)merged->chunks);
+  }
+}
+
 // Both portfolios of a search.
 typedef struct search {
   bl__bases_t *bases;
@@ -283,8 +327,12 @@ static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *c
 bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_request_t *request, const uint32_t *limits,
                        bl_schedule_t *schedule) {
   search_t search = {.bases = bases, .context = context, .request = request};
-  bl_costs_t other = bl__costs_other(request->costs, schedule->virtual_stages);
-  bl_status_t status = bl__schedule_like(schedule, &search.scratch);
+  bl_costs_t other = bl__costs_other(request->costs, schedule->virtual_stages), merged, merged_other = other;
+  bl_status_t status = bl__costs_merge(request->costs, request->recompute, schedule->virtual_stages, &merged);
+  merged_other.every.input += request->recompute ? other.every.recompute : 0;
+  if (status == BL_OK) {
+    status = bl__schedule_like(schedule, &search.scratch);
+  }
   if (status == BL_OK) {
     status = bl__portfolio_init(&search.real, schedule, request->costs, limits, 0, request->effort);
   }
@@ -292,14 +340,15 @@ bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_requ
     double effort = BL__PORTFOLIO_OTHER_EFFORT * request->effort;
     status = bl__portfolio_init(&search.other, schedule, &other, limits, 0, effort);
   }
+  search.real.recompute = search.other.recompute = request->recompute;
   if (status == BL_OK) {
-    status = bases(context, request->costs, &search.real);
+    status = bases(context, &merged, &search.real);
   }
   if (status == BL_OK) {
     status = bl__portfolio_refine(&search.real, search.scratch);
   }
   if (status == BL_OK && search.real.found > 0 && !bl__portfolio_done(&search.real)) {
-    status = search_with_other_costs(&search, &other);
+    status = search_with_other_costs(&search, &merged_other);
   }
   if (status == BL_OK) {
     status = bl__portfolio_polish(&search.real);
@@ -310,6 +359,7 @@ bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_requ
   bl__portfolio_cleanup(&search.real);
   bl__portfolio_cleanup(&search.other);
   bl_schedule_destroy(search.scratch);
+  bl__costs_merge_cleanup(request->costs, &merged);
   return status;
 }
 

@@ -29,6 +29,7 @@ typedef struct bl__portfolio {
   uint32_t *peaks;                              // [stages]
   bl__result_t results[BL__PORTFOLIO_KEPT + 1]; // the best first; the last one is room for the next attempt
   uint32_t found;
+  bool recompute;                 // every backward with its R, as in dispatch.h
   double effort;                  // share of the usual search
   size_t budget;                  // operations that may still be dispatched
   uint32_t bases;                 // base orders still to come
@@ -41,7 +42,7 @@ typedef struct bl__portfolio {
 #define BL__PORTFOLIO_POLISH       150000000
 #define BL__PORTFOLIO_ORDERS       150000 // orders that the local search times at most
 #define BL__PORTFOLIO_LARGE        12000  // operations of a schedule
-#define BL__PORTFOLIO_BUDGET_LARGE 1500000
+#define BL__PORTFOLIO_BUDGET_LARGE 1000000
 #define BL__PORTFOLIO_POLISH_LARGE 2000000
 #define BL__PORTFOLIO_OTHER_EFFORT 0.3 // share of the search with other costs, before the one with the real ones
 
@@ -53,6 +54,8 @@ void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases);
 // A base order that cannot run or does not fit within the limits is passed over, as is everything once the budget is spent and
 // something was found. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base);
+// Whether a base of `count` operations would be looked at, or the budget is spent and it need not be made.
+bool bl__portfolio_wants(const bl__portfolio_t *portfolio, size_t count);
 // Tries the best result itself as a base, again and again while that is an improvement. `base` is scratch.
 BL_MUST_USE bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base);
 // Polishes the results that were kept and puts the best first. BL_NOT_FOUND when nothing fitted.
@@ -63,7 +66,7 @@ bool bl__portfolio_done(const bl__portfolio_t *portfolio);
 void bl__portfolio_take(bl__portfolio_t *portfolio, bl_schedule_t *schedule);
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
 
-// Tries base orders for `costs`, whatever they are, with bl__portfolio_try.
+// Tries base orders for `costs`, whatever they are (R merged into I), with bl__portfolio_try.
 typedef bl_status_t bl__bases_t(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio);
 // A whole search: the base orders with the real costs; unless one of them ends as early as possible, the same with other
 // costs (bl__costs_other), whose results and the extension of a schedule for fewer micro-batches (extend.h) are further
@@ -77,10 +80,19 @@ BL_MUST_USE bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count,
 // uneven ones: with equal costs most changes of an order change nothing, so a search does not see where to go.
 bl_costs_t bl__costs_other(const bl_costs_t *costs, uint32_t virtual_stages);
 
+// Costs for who makes base orders of a schedule that recomputes: I with the R before it. `merged` is `costs` itself
+// without recomputation; otherwise merged->chunks is on the heap, if there are any. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__costs_merge(const bl_costs_t *costs, bool recompute, uint32_t virtual_stages,
+                                        bl_costs_t *merged);
+void bl__costs_merge_cleanup(const bl_costs_t *costs, bl_costs_t *merged);
+
 // An empty schedule with the shape and placement of `like`.
 BL_MUST_USE bl_status_t bl__schedule_like(const bl_schedule_t *like, bl_schedule_t **made);
 // Limits in blocks from those of a request, in device-micro-batches: `limits` has room for [stages].
 void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits);
+// BL_INVALID names the stage whose limit holds fewer than `least` blocks, which is one device-micro-batch.
+BL_MUST_USE bl_status_t bl__memory_limits_check(const bl_schedule_request_t *request, double memory,
+                                                const uint32_t *limits, uint32_t least, bl_error_t *err);
 // What the fullest stage of `base` holds, in blocks, as the limit of every stage.
 BL_MUST_USE bl_status_t bl__worst_peak(const bl_schedule_t *base, uint32_t *limits);
 

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint16_t place(bl_placement_t placement, uint32_t stages, uint32_t virtual_stage) {
+static uint16_t place(bl_placement_t placement, uint32_t stages, uint32_t chunks, uint32_t virtual_stage) {
   uint32_t round = virtual_stage / stages, rest = virtual_stage % stages;
   switch (placement) {
   case BL_PLACEMENT_LOOPED:
     return (uint16_t)rest;
+  case BL_PLACEMENT_CONTIGUOUS:
+    return (uint16_t)(virtual_stage / chunks);
   case BL_PLACEMENT_V:
   case BL_PLACEMENT_BIDIRECTIONAL:
     return (uint16_t)(round % 2 == 0 ? rest : stages - 1 - rest);
@@ -66,7 +68,7 @@ bl_status_t bl_schedule_create(const char *name, bl_placement_t placement, uint3
   made->virtual_stages = stages * chunks;
   made->placement = placement;
   for (uint32_t s = 0; s < made->virtual_stages; s++) {
-    made->stage_of[s] = place(placement, stages, s);
+    made->stage_of[s] = place(placement, stages, chunks, s);
   }
   *schedule = made;
   return BL_OK;

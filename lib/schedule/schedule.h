@@ -31,6 +31,7 @@
 typedef enum bl_placement {
   BL_PLACEMENT_LOOPED,        // virtual stage s on stage s mod p
   BL_PLACEMENT_V,             // 0..p-1, then back p-1..0, and so on
+  BL_PLACEMENT_CONTIGUOUS,    // virtual stages s v .. s v + v - 1 on stage s
   BL_PLACEMENT_BIDIRECTIONAL, // two pipes of p: the second runs from the last stage to the first
   BL_PLACEMENT_OTHER,         // as read from a file
 } bl_placement_t;

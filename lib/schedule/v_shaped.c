@@ -3,6 +3,8 @@
 // squeezed and reordered with real costs within a memory limit per stage.
 //   zb-v    limit p device-micro-batches       v-half  limit floor((p + 2) / 2)
 //   v-zb    limit p                            v-min   limit floor((p + 4) / 3)
+// Below the limit of v-min no block of the period searched fits; there groups of as many micro-batches as memory holds
+// follow each other, and are reordered likewise. One micro-batch at a time always works.
 #include "schedule/building_block.h"
 #include "schedule/generators.h"
 #include "schedule/portfolio.h"
@@ -23,11 +25,11 @@ typedef struct candidate {
 
 typedef struct search {
   const bl_schedule_request_t *request;
-  bl_schedule_t *schedule, *base;
+  bl_schedule_t *base;
   uint32_t *limits;
   bl__block_row_t *rows; // [stages]
   candidate_t *candidates;
-  size_t count, capacity;
+  size_t count, capacity, operations;
 } search_t;
 
 // The published blocks: down and up cells from stage to stage. With them all turns are tried.
@@ -105,21 +107,58 @@ static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) 
   size_t heads = count / 2 < BLOCKS_HEAD ? count / 2 : BLOCKS_HEAD;
   portfolio->bases = (uint32_t)count + 1;
   qsort(search->candidates, search->count, sizeof search->candidates[0], by_peak);
-  for (size_t i = 0; i < heads && status == BL_OK; i++) {
+  for (size_t i = 0; i < heads && status == BL_OK && bl__portfolio_wants(portfolio, search->operations); i++) {
     status = try_candidate(search, portfolio, &search->candidates[i]);
   }
   qsort(search->candidates + heads, search->count - heads, sizeof search->candidates[0], by_latency);
-  for (size_t i = heads; i < count && status == BL_OK; i++) {
+  for (size_t i = heads; i < count && status == BL_OK && bl__portfolio_wants(portfolio, search->operations); i++) {
     status = try_candidate(search, portfolio, &search->candidates[i]);
   }
   return status == BL_OK ? bl__portfolio_refine(portfolio, search->base) : status;
+}
+
+static bl_status_t emit_group(bl_schedule_t *base, bl_verb_t verb, uint32_t virtual_stage, uint32_t first,
+                              uint32_t end) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = first; i < end && status == BL_OK; i++) {
+    status = bl__schedule_emit(base, verb, virtual_stage, i);
+  }
+  return status;
+}
+
+// Groups of as many micro-batches as the tightest stage holds, one after the other.
+static bl_status_t fill_groups(search_t *search) {
+  static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_F, BL_VERB_I, BL_VERB_W, BL_VERB_I, BL_VERB_W};
+  bl_schedule_t *base = search->base;
+  uint32_t p = base->stages, m = base->micro_batches, group = m;
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < p; s++) {
+    group = search->limits[s] / 2 < group ? search->limits[s] / 2 : group;
+  }
+  for (uint32_t s = 0; s < p && group > 0; s++) {
+    base->lists[s].count = 0;
+    for (uint32_t first = 0; first < m; first += group) {
+      uint32_t end = m - first < group ? m : first + group;
+      for (int k = 0; k < 6 && status == BL_OK; k++) {
+        bool second = k == 1 || k == 2 || k == 3;
+        status = emit_group(base, verbs[k], second ? 2 * p - 1 - s : s, first, end);
+      }
+    }
+  }
+  return status;
 }
 
 static bl_status_t try_bases(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
   search_t *search = context;
   bl_status_t status = BL_OK;
   bl__portfolio_renew(portfolio, 8);
-  for (int k = 0; k < 4 && status == BL_OK; k++) {
+  if (search->count == 0) {
+    status = fill_groups(search);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, search->base);
+    }
+  }
+  for (int k = 0; k < 4 && status == BL_OK && bl__portfolio_wants(portfolio, search->operations); k++) {
     status = bl__zero_bubble_v(costs, search->limits, k & 1, k & 2, search->base);
     if (status == BL_OK) {
       status = bl__portfolio_try(portfolio, search->base);
@@ -129,25 +168,22 @@ static bl_status_t try_bases(void *context, const bl_costs_t *costs, bl__portfol
   return status == BL_OK ? try_candidates(search, portfolio) : status;
 }
 
-static bl_status_t generate_within(const bl_schedule_request_t *request, double memory, bl_schedule_t *schedule,
-                                   bl_error_t *err) {
-  search_t search = {.request = request, .schedule = schedule};
+bl_status_t bl__generate_v_within(const bl_schedule_request_t *request, double memory, bl_schedule_t *schedule,
+                                  bl_error_t *err) {
+  search_t search = {.request = request, .operations = 3 * bl_schedule_block_count(schedule)};
   search.limits = malloc(request->stages * sizeof search.limits[0]);
   search.rows = malloc(request->stages * sizeof search.rows[0]);
   bl_status_t status =
       search.limits != NULL && search.rows != NULL ? bl__schedule_like(schedule, &search.base) : BL_EXHAUSTED;
   if (status == BL_OK) {
     bl__memory_limits(schedule, memory, request->memory_of_stage, search.limits);
+    status = bl__memory_limits_check(request, memory, search.limits, schedule->chunks, err);
+  }
+  if (status == BL_OK) {
     status = find_candidates(&search);
   }
   if (status == BL_OK) {
     status = bl__search(try_bases, &search, request, search.limits, schedule);
-  }
-  if (status == BL_NOT_FOUND) {
-    status = bl_error_set(err, BL_INVALID,
-                          "schedule %s: no building block fits a memory limit of %g device-micro-batches on %u stages; "
-                          "%u works",
-                          request->name, memory, request->stages, (request->stages + 4) / 3);
   }
   bl_schedule_destroy(search.base);
   free(search.candidates);
@@ -157,21 +193,17 @@ static bl_status_t generate_within(const bl_schedule_request_t *request, double 
 }
 
 bl_status_t bl__generate_zb_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return generate_within(request, request->memory, schedule, err);
+  return bl__generate_v_within(request, request->memory, schedule, err);
 }
 
 bl_status_t bl__generate_v_zb(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return generate_within(request, request->stages, schedule, err);
+  return bl__generate_v_within(request, request->stages, schedule, err);
 }
 
 bl_status_t bl__generate_v_half(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return generate_within(request, (request->stages + 2) / 2, schedule, err);
+  return bl__generate_v_within(request, (request->stages + 2) / 2, schedule, err);
 }
 
 bl_status_t bl__generate_v_min(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return generate_within(request, (request->stages + 4) / 3, schedule, err);
-}
-
-bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return generate_within(request, request->memory, schedule, err);
+  return bl__generate_v_within(request, (request->stages + 4) / 3, schedule, err);
 }

@@ -44,31 +44,33 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
   uint32_t p = request->stages;
   bl__portfolio_t portfolio = {0};
   bl_schedule_t *base = NULL;
+  bl_costs_t merged;
   uint32_t *limits = malloc(p * sizeof *limits);
-  bl_status_t status = limits != NULL ? bl__schedule_like(schedule, &base) : BL_EXHAUSTED;
+  bl_status_t status = bl__costs_merge(request->costs, request->recompute, p, &merged);
+  if (status == BL_OK) {
+    status = limits != NULL ? bl__schedule_like(schedule, &base) : BL_EXHAUSTED;
+  }
   if (status == BL_OK) {
     bl__memory_limits(schedule, request->memory, request->memory_of_stage, limits);
     status = bl__portfolio_init(&portfolio, schedule, request->costs, limits, 8 + SHAPES + 1, request->effort);
   }
-  for (uint32_t s = 0; s < p && status == BL_OK; s++) {
-    if (limits[s] < 1) {
-      status = bl_error_set(
-          err, BL_INVALID, "schedule %s: a memory limit of %g on stage %u is below 1, the smallest that works",
-          request->name, request->memory_of_stage != NULL ? request->memory_of_stage[s] : request->memory, s);
-    }
+  if (status == BL_OK) {
+    status = bl__memory_limits_check(request, request->memory, limits, 1, err);
   }
+  portfolio.recompute = request->recompute;
   if (status == BL_OK) {
     status = bl__portfolio_from_shorter(&portfolio, request, base);
     bl__portfolio_renew(&portfolio, 8 + SHAPES + 1);
   }
-  for (int k = 0; k < 8 && status == BL_OK; k++) {
+  size_t operations = 3 * bl_schedule_block_count(schedule);
+  for (int k = 0; k < 8 && status == BL_OK && bl__portfolio_wants(&portfolio, operations); k++) {
     bl__heuristic_switches_t switches = {k & 1, k & 2, k & 4};
-    status = bl__zero_bubble_heuristic(request->costs, limits, switches, base);
+    status = bl__zero_bubble_heuristic(&merged, limits, switches, base);
     if (status == BL_OK) {
       status = bl__portfolio_try(&portfolio, base);
     }
   }
-  for (uint32_t shape = 0; shape < SHAPES && status == BL_OK; shape++) {
+  for (uint32_t shape = 0; shape < SHAPES && status == BL_OK && bl__portfolio_wants(&portfolio, operations); shape++) {
     uint32_t before = schedule->micro_batches; // no stage may run further ahead than the one before it
     for (uint32_t s = 0; s < p && status == BL_OK; s++) {
       uint32_t room = smaller(limits[s], schedule->micro_batches);
@@ -92,6 +94,7 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
   }
   bl__portfolio_cleanup(&portfolio);
   bl_schedule_destroy(base);
+  bl__costs_merge_cleanup(request->costs, &merged);
   free(limits);
   return status;
 }

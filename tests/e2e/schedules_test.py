@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 CTL = os.path.join(os.environ.get("BALLAST_BIN", "build/bin"), "ballastctl")
 VERBS = "FBIWREL"
@@ -29,7 +30,8 @@ class Order:
 
     def __init__(self, lists, cost, bidirectional):
         self.lists = [[parse(cell) for cell in row] for row in lists]
-        self.forward, self.input, self.weight, self.boundary = cost
+        self.forward, self.input, self.weight, self.boundary = cost[:4]
+        self.recompute = cost[4] if len(cost) > 4 else self.forward
         self.stage_of = {}
         for stage, row in enumerate(self.lists):
             for chunk, _, _ in row:
@@ -42,7 +44,7 @@ class Order:
         self.time()
 
     def cost_of(self, verb):
-        return {"F": self.forward, "R": self.forward, "I": self.input, "W": self.weight,
+        return {"F": self.forward, "R": self.recompute, "I": self.input, "W": self.weight,
                 "B": self.input + self.weight, "E": 0, "L": 0}[verb]
 
     def needs(self, chunk, verb, unit):
@@ -141,6 +143,63 @@ def check(name, stages, micro_batches, cost, *options, overlap=False):
     return True
 
 
+def refuse(reason, *args):
+    """Exit code 2 and a message that says why."""
+    shown = run(*args)
+    assert isinstance(shown, tuple) and shown[0] == 2 and reason in shown[1], f"{args}: \"{reason}\" is not in {shown}"
+
+
+def check_bad_input():
+    show = ["show", "--stages", "4", "--micro-batches", "8", "--schedule"]
+    refuse("B must be a number from 0 upwards", *show, "1f1b", "--cost", "1,-2,3,0")
+    refuse("W must be a number", *show, "1f1b", "--cost", "1,2,three,0")
+    refuse("COMM must be a number", *show, "1f1b", "--cost", "1,2,3,nan")
+    refuse("there is no virtual stage 4", *show, "1f1b", "--chunk-cost", "4=1,1,1")
+    refuse("W must be a number", *show, "1f1b", "--chunk-cost", "2=1,1,x")
+    for name in ("zb-h1", "zb-h2", "zb-v", "adaptive"):
+        refuse("below 1, the smallest that works", *show, name, "--memory", "0.5")
+    refuse("no such schedule; there are gpipe", *show, "2f2b")
+    refuse("has 1 chunk a stage, not 3", *show, "1f1b", "--chunks", "3")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "bad.csv")
+        for text, reason in (
+                ("0F0,0B0\n1F0\n", "stage 1: virtual stage 1, micro-batch 0: its backward is missing"),
+                ("0F0,0B0,0B0\n1F0,1B0\n", "row 1, column 3: 0B0: a second backward"),
+                ("0F0,0B0\n1B0,1F0\n", "row 2, column 1: 1B0: a backward before its forward"),
+                ("0F0,0B0\n1F0,0F1,1B0\n", 'row 2, column 2, cell "0F1": virtual stage 0 is already on row 1'),
+                ("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "a cycle: "),
+                ("0F0,0B0\n1F0,1X0\n", 'row 2, column 2, cell "1X0"'),
+                ("0F0,0SEND_F0,0B0\n1F0,1B0\n", 'row 1, column 2, cell "0SEND_F0": nobody receives')):
+            with open(path, "w", encoding="ascii") as file:
+                file.write(text)
+            refuse(reason, "check", path)
+            refuse(reason, "show", "--schedule", path)
+
+
+def check_costs_and_formats():
+    """R, costs of single chunks, a placement that follows the costs, and both forms of CSV."""
+    for name in ("1f1b", "zb-h1", "v-half", "grouped-interleaved", "adaptive"):
+        assert check(name, 3, 6, (10, 14, 6, 2, 25), "--recompute")
+        assert check(name, 2, 4, (10, 14, 6, 2), "--recompute")
+    slow = run("show", "--schedule", "gpipe", "--stages", "2", "--micro-batches", "1", "--chunk-cost", "1=3,4,5", "-o", "json")
+    assert slow["t_end"] == 1 + 3 + 9 + 2, slow["t_end"]
+    assert check("adaptive", 2, 4, (10, 14, 6, 30), "--memory", "2")
+    far = run("show", "--schedule", "adaptive", "--stages", "2", "--micro-batches", "4", "--cost", "10,14,6,30", "--memory",
+              "2", "-o", "json")
+    whole = run("show", "--schedule", "1f1b", "--stages", "2", "--micro-batches", "4", "--cost", "20,28,12,30", "-o", "json")
+    assert far["t_end"] <= whole["t_end"] == 420, (far["t_end"], whole["t_end"])
+    with tempfile.TemporaryDirectory() as folder:
+        for form in ("compute_only", "compute_comms", "compute_comms_no_wait"):
+            path = os.path.join(folder, form + ".csv")
+            subprocess.run([CTL, "schedule", "export", "--schedule", "v-half", "--stages", "4", "--micro-batches", "8",
+                            "--format", form, "--to", path], check=True)
+            checked = run("check", path, "-o", "json")
+            assert checked["operations"] == 3 * 2 * 4 * 8, checked
+            with open(path, encoding="ascii") as file:
+                text = file.read()
+            assert ("SEND_F" in text, "WAIT_SEND_B" in text) == (form != "compute_only", form == "compute_comms"), form
+
+
 def main():
     listed = run("list", "-o", "json")
     names = [row["name"] for row in listed]
@@ -156,6 +215,8 @@ def main():
             cap = ["--cap", "3"] if policy == "cap" else []
             assert check("1f1b", 4, 8, (1, 1, 1, 0), "--balance", policy, "--mode", mode, *cap,
                          overlap=mode == "overlap")
+    check_costs_and_formats()
+    check_bad_input()
     print(f"schedules: {shown} orders of {len(names)} names retimed")
 
 

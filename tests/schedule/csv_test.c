@@ -74,6 +74,127 @@ static void compute_comms_files_are_read(void **state) {
   bl_schedule_destroy(schedule);
 }
 
+static void assert_writes_comms(const bl_schedule_t *schedule, bool waits, const char *expected) {
+  char *text;
+  size_t size;
+  assert_int_equal(bl_csv_write_comms(schedule, waits, &text, &size), BL_OK);
+  assert_int_equal(size, strlen(text));
+  assert_string_equal(text, expected);
+  free(text);
+}
+
+static void compute_comms_files_are_written(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = parse("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  assert_writes_comms(schedule, false,
+                      "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                      "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n");
+  bl_schedule_destroy(schedule);
+  schedule = parse("0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1B1\n2F0,2B0,2F1,2B1\n");
+  assert_writes_comms(schedule, true, // the last row has a send that nothing local shows to have arrived
+                      "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0I0,0WAIT_SEND_F0,0W0,0RECV_B1,0B1,0WAIT_SEND_F1\n"
+                      "1RECV_F0,1F0,1SEND_F0,1RECV_F1,1RECV_B0,1B0,1WAIT_SEND_F0,1SEND_B0,1F1,1SEND_F1,1RECV_B1,1B1,"
+                      "1WAIT_SEND_F1,1SEND_B1,1WAIT_SEND_B0,1WAIT_SEND_B1\n"
+                      "2RECV_F0,2F0,2B0,2SEND_B0,2RECV_F1,2F1,2B1,2SEND_B1,2WAIT_SEND_B0,2WAIT_SEND_B1\n");
+  bl_schedule_destroy(schedule);
+  // A turn inside a stage sends nothing; W's neither; our own cells stay where they are.
+  schedule = parse("# transfers: overlap\n0F0,0E0@1,3F0,3R0,3I0,0L0@1,3W0,0B0\n1F0,2F0,2B0,1I0,1W0\n");
+  assert_writes_comms(schedule, false,
+                      "# transfers: overlap\n"
+                      "0F0,0SEND_F0,0E0@1,3RECV_F0,3F0,3R0,3I0,3SEND_B0,0L0@1,0RECV_B0,3W0,0B0\n"
+                      "1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2B0,1I0,1SEND_B0,1W0\n");
+  bl_schedule_destroy(schedule);
+}
+
+// Every name: with and without messages it is the same schedule, and each message is there once at both ends.
+static void messages_come_back(void **state) {
+  (void)state;
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t n = 0; n < count; n++) {
+    bl_schedule_request_t request = {.name = infos[n].name, .stages = 4, .micro_batches = 8, .effort = 0.001};
+    bl_schedule_t *schedule, *back;
+    char *text, *comms;
+    size_t size;
+    assert_int_equal(bl_schedule_generate(&request, &schedule, NULL), BL_OK);
+    assert_int_equal(bl_csv_write(schedule, &text, &size), BL_OK);
+    assert_int_equal(bl_csv_write_comms(schedule, n % 2 == 0, &comms, &size), BL_OK);
+    assert_int_equal(size, strlen(comms));
+    back = parse(comms);
+    assert_writes(back, text);
+    bl_schedule_destroy(back);
+    bl_schedule_destroy(schedule);
+    free(comms);
+    free(text);
+  }
+}
+
+// A file of tests/golden/pipelining, which PyTorch made or checked.
+static char *golden(const char *name, const char *form) {
+  char path[512];
+  snprintf(path, sizeof path, BALLAST_SOURCE_DIR "/tests/golden/pipelining/%s.%s.csv", name, form);
+  FILE *file = fopen(path, "r");
+  char *text = calloc(1, 1 << 16);
+  if (file == NULL || text == NULL) {
+    fail_msg("%s cannot be read", path);
+  }
+  assert_in_range(fread(text, 1, (1 << 16) - 1, file), 100, (1 << 16) - 2);
+  fclose(file);
+  return text;
+}
+
+// The messages that PyTorch itself adds to orders of ours, byte for byte; it has loaded both files.
+static void messages_are_those_that_pytorch_adds(void **state) {
+  (void)state;
+  size_t count, compared = 0;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t n = 0; n < count; n++) {
+    if (infos[n].placement == BL_PLACEMENT_BIDIRECTIONAL || strcmp(infos[n].name, "seq1f1b") == 0) {
+      continue; // PyTorch has neither slices nor two pipes
+    }
+    char *only = golden(infos[n].name, "compute_only"), *comms = golden(infos[n].name, "compute_comms");
+    bl_schedule_t *schedule = parse(only), *back = parse(comms);
+    assert_writes_comms(schedule, true, comms);
+    assert_writes(back, only);
+    assert_int_equal(schedule->placement, infos[n].placement);
+    bl_schedule_destroy(back);
+    bl_schedule_destroy(schedule);
+    free(comms);
+    free(only);
+    compared++;
+  }
+  assert_int_equal(compared, 14);
+}
+
+// PyTorch's own schedules, sharding and overlapped pairs included, as it dumps them.
+static void files_of_pytorch_are_read(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    bl_placement_t placement;
+  } files[] = {{"torch-interleaved", BL_PLACEMENT_LOOPED},
+               {"torch-looped-bfs", BL_PLACEMENT_LOOPED},
+               {"torch-interleaved-zb", BL_PLACEMENT_LOOPED},
+               {"torch-zbv", BL_PLACEMENT_V},
+               {"torch-dualpipe-v", BL_PLACEMENT_V}};
+  for (size_t n = 0; n < sizeof files / sizeof files[0]; n++) {
+    char *only = golden(files[n].name, "compute_only"), *comms = golden(files[n].name, "compute_comms"), *text;
+    size_t size;
+    bl_schedule_t *schedule = parse(only), *back = parse(comms);
+    assert_int_equal(schedule->stages, 4);
+    assert_int_equal(schedule->chunks, 2);
+    assert_int_equal(schedule->micro_batches, 8);
+    assert_int_equal(schedule->placement, files[n].placement);
+    assert_int_equal(bl_csv_write(schedule, &text, &size), BL_OK);
+    assert_writes(back, text);
+    free(text);
+    bl_schedule_destroy(back);
+    bl_schedule_destroy(schedule);
+    free(comms);
+    free(only);
+  }
+}
+
 static void our_verbs_and_their_mode_come_back(void **state) {
   (void)state;
   const char *const text = "# transfers: overlap\n0F0,0E0@3,0F1,0B1,0L0@3,0B0\n";
@@ -107,6 +228,18 @@ static void faults_name_row_column_and_cell(void **state) {
   refuse("0F99999999999999\n", "row 1, column 1");
   refuse("\n\n", "has no operation");
   refuse("0F0x,0B0\n", "row 1, column 1, cell \"0F0x\"");
+  // Messages
+  refuse("0F0,0SEND_F0,0B0,1RECV_F0\n1F0,1B0\n", "row 1, column 4, cell \"1RECV_F0\": virtual stage 1 is on row 2");
+  refuse("0F0,0B0,7SEND_F0\n", "row 1, column 3, cell \"7SEND_F0\": no operation of virtual stage 7");
+  refuse("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0\n", "row 1, column 3, cell \"0RECV_B0\": nobody sends");
+  refuse("0F0,0SEND_F0,0B0\n1F0,1B0\n", "row 1, column 2, cell \"0SEND_F0\": nobody receives");
+  refuse("0F0,0SEND_F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0\n", "row 1, column 3, cell \"0SEND_F0\": a second time");
+  refuse("0RECV_F0,0F0,0B0\n", "row 1, column 1, cell \"0RECV_F0\": nobody sends");
+  refuse("0F0,0WAIT_SEND_F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0\n", "cell \"0WAIT_SEND_F0\": waits for what is sent after");
+  refuse("0F0,0WAIT_SEND_F0,0B0\n1F0,1B0\n", "row 1, column 2, cell \"0WAIT_SEND_F0\": waits for what is not sent");
+  refuse("0F0,0B0,0SEND_X0\n", "row 1, column 3, cell \"0SEND_X0\": no operation");
+  refuse("0F0,0B0,0SEND_F\n", "row 1, column 3, cell \"0SEND_F\": no operation");
+  refuse("0F0,0B0,1RESHARD\n1F0,1B0\n", "row 1, column 3, cell \"1RESHARD\": virtual stage 1 is on row 2");
 }
 
 int main(void) {
@@ -114,6 +247,10 @@ int main(void) {
       cmocka_unit_test(schedules_come_back),
       cmocka_unit_test(compute_only_files_are_read),
       cmocka_unit_test(compute_comms_files_are_read),
+      cmocka_unit_test(compute_comms_files_are_written),
+      cmocka_unit_test(messages_come_back),
+      cmocka_unit_test(messages_are_those_that_pytorch_adds),
+      cmocka_unit_test(files_of_pytorch_are_read),
       cmocka_unit_test(our_verbs_and_their_mode_come_back),
       cmocka_unit_test(faults_name_row_column_and_cell),
   };

@@ -148,12 +148,28 @@ static void memory_limits_per_stage_hold(void **state) {
   }
   bl_simulation_cleanup(&result);
   bl_schedule_destroy(schedule);
-  request = (bl_schedule_request_t){.name = "adaptive", .stages = 8, .micro_batches = 8, .memory = 1};
-  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_INVALID);
-  assert_non_null(strstr(err.text, "4 works"));
-  request = (bl_schedule_request_t){.name = "zb-h1", .stages = 2, .micro_batches = 2, .memory = 0.5};
-  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_INVALID);
-  assert_non_null(strstr(err.text, "below 1"));
+  // Below what building blocks need: one micro-batch at a time works on any number of stages, less does not.
+  static const char *const names[] = {"adaptive", "zb-v", "zb-h1", "zb-h2"};
+  for (size_t n = 0; n < 4; n++) {
+    for (double limit = 0.25; limit < 4; limit *= 2) {
+      request =
+          (bl_schedule_request_t){.name = names[n], .stages = 8, .micro_batches = 8, .memory = limit, .effort = 0.01};
+      bl_status_t status = bl_schedule_generate(&request, &schedule, &err);
+      if (limit < 1) {
+        assert_int_equal(status, BL_INVALID);
+        assert_non_null(strstr(err.text, "below 1, the smallest that works"));
+        assert_non_null(strstr(err.text, names[n]));
+        continue;
+      }
+      assert_int_equal(status, BL_OK);
+      assert_int_equal(bl_simulate(schedule, &costs, &result, &err), BL_OK);
+      for (uint32_t s = 0; s < 8; s++) {
+        assert_true(result.peak[s] <= limit);
+      }
+      bl_simulation_cleanup(&result);
+      bl_schedule_destroy(schedule);
+    }
+  }
 }
 
 int main(void) {

@@ -160,12 +160,19 @@ static int show(int argc, char *const *argv) {
   return bl_ctl_finish(status, &err);
 }
 
+static bl_status_t write_csv(const bl_schedule_t *schedule, int format, char **text, size_t *size) {
+  if (format == BL_CTL_COMPUTE_ONLY) {
+    return bl_csv_write(schedule, text, size);
+  }
+  return bl_csv_write_comms(schedule, format == BL_CTL_COMPUTE_COMMS, text, size);
+}
+
 static int export(int argc, char *const *argv) {
   static const bl_flags_t flags = {
       .program = "ballastctl schedule export",
       .usage = "{--schedule NAME --stages P | --block FILE} --micro-batches M [options] [--to FILE.csv]",
-      .about = "Writes a schedule as the CSV that PyTorch's pipelining reads: a row per stage, a cell per operation. "
-               "Evictions and loads are cells with E and L.",
+      .about = "Writes a schedule as the CSV that PyTorch's pipelining reads, compute_only or compute_comms: a row per "
+               "stage, a cell per operation. Evictions, loads and recomputations are cells with E, L and R of our own.",
       .table = {bl_ctl_schedule_rows, BL_CTL_SCHEDULE_ROWS, "command line"}};
   bl_ctl_schedule_flags_t a;
   bl_flags_result_t result;
@@ -176,7 +183,7 @@ static int export(int argc, char *const *argv) {
     char *text = NULL;
     size_t size = 0;
     status = bl_ctl_schedule_case_init(&shown, &a, &err);
-    if (status == BL_OK && bl_csv_write(shown.schedule, &text, &size) != BL_OK) {
+    if (status == BL_OK && write_csv(shown.schedule, a.format, &text, &size) != BL_OK) {
       status = bl_error_set(&err, BL_EXHAUSTED, "out of memory for the CSV");
     }
     if (status == BL_OK && a.to != NULL) {

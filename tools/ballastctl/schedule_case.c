@@ -2,9 +2,11 @@
 #include "schedule_case.h"
 
 #include "output.h"
+#include "schedule_flags.h"
 
 #include "schedule/csv.h"
 #include "schedule/generate.h"
+#include "schedule/recompute.h"
 #include "sys/file.h"
 
 #include <inttypes.h>
@@ -15,7 +17,9 @@
 
 typedef enum balance { BALANCE_NONE, BALANCE_BPIPE, BALANCE_CAP } balance_t;
 static const char *const balance_names[] = {"none", "bpipe", "cap", NULL};
-static const char *const mode_names[] = {"overlap", "fewest", NULL}; // in the order of bl_balance_mode_t
+// In the order of bl_ctl_csv_format_t.
+static const char *const format_names[] = {"compute_only", "compute_comms", "compute_comms_no_wait", NULL};
+const char *const bl_ctl_mode_names[] = {"overlap", "fewest", NULL}; // in the order of bl_balance_mode_t
 
 #define OFFSET(member) offsetof(bl_ctl_schedule_flags_t, member)
 const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
@@ -29,20 +33,9 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .offset = OFFSET(block),
      .argument = "FILE",
      .help = "In place of --schedule: a building block (YAML: placement, offsets, interval) to repeat and squeeze."},
-    {.name = "stages",
-     .type = BL_OPTION_INT,
-     .offset = OFFSET(stages),
-     .argument = "P",
-     .minimum = 1,
-     .maximum = BL_STAGES_MAX,
-     .help = "Pipeline stages; from the file if one is given."},
-    {.name = "micro-batches",
-     .type = BL_OPTION_INT,
-     .offset = OFFSET(micro_batches),
-     .argument = "M",
-     .minimum = 1,
-     .maximum = BL_MICRO_BATCHES_MAX,
-     .help = "Micro-batches of a step; from the file if one is given."},
+    BL_CTL_STAGES_FLAG(bl_ctl_schedule_flags_t, stages, .help = "Pipeline stages; from the file if one is given."),
+    BL_CTL_MICRO_BATCHES_FLAG(bl_ctl_schedule_flags_t, micro_batches,
+                              .help = "Micro-batches of a step; from the file if one is given."),
     {.name = "chunks",
      .type = BL_OPTION_INT,
      .offset = OFFSET(chunks),
@@ -59,20 +52,20 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .maximum = BL_MICRO_BATCHES_MAX,
      .preset_help = "P",
      .help = "Micro-batches of a group (grouped-interleaved), slices of a sequence (seq1f1b: 2)."},
-    {.name = "cost",
-     .type = BL_OPTION_TEXT,
-     .offset = OFFSET(cost),
-     .argument = "F,B,W,COMM",
-     .preset_help = "1,1,1,0, or the lengths of the block",
-     .help = "Time of a forward, a backward for the input, one for the weights, and of a boundary."},
-    {.name = "path-cost",
-     .type = BL_OPTION_REAL,
-     .offset = OFFSET(path_cost),
-     .argument = "X",
-     .minimum = 0,
-     .maximum = 1e12,
-     .preset = "0",
-     .help = "Time of one evict or load."},
+    BL_CTL_COST_FLAG(bl_ctl_schedule_flags_t, cost, .preset_help = "1,1,1,0, or the lengths of the block",
+                     .help = "Time of a forward, a backward for the input, one for the weights, of a boundary, and of "
+                             "a recomputation (as "
+                             "F if not given)."),
+    {.name = "chunk-cost",
+     .type = BL_OPTION_TEXT_LIST,
+     .offset = OFFSET(chunk_costs),
+     .argument = "S=F,B,W[,R]",
+     .help = "What virtual stage S costs instead; may be repeated."},
+    {.name = "recompute",
+     .type = BL_OPTION_BOOL,
+     .offset = OFFSET(recompute),
+     .help = "Full recomputation: an R before every backward that needs one."},
+    BL_CTL_PATH_COST_FLAG(bl_ctl_schedule_flags_t, path_cost, .help = "Time of one evict or load."),
     {.name = "memory",
      .type = BL_OPTION_REAL,
      .offset = OFFSET(memory),
@@ -97,12 +90,7 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .preset_help = "ceil((P+2)/2) V for bpipe",
      .unit = "slots",
      .help = "Most slots of a device, own and lent."},
-    {.name = "mode",
-     .type = BL_OPTION_ENUM,
-     .offset = OFFSET(mode),
-     .choices = mode_names,
-     .preset = "overlap",
-     .help = "overlap: transfers run beside operations; fewest: evict when full, load just before use."},
+    BL_CTL_MODE_FLAG(bl_ctl_schedule_flags_t, mode),
     {.name = "svg",
      .type = BL_OPTION_TEXT,
      .offset = OFFSET(svg),
@@ -113,10 +101,16 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .offset = OFFSET(to),
      .argument = "FILE",
      .help = "Where export writes; standard output if not given."},
+    {.name = "format",
+     .type = BL_OPTION_ENUM,
+     .offset = OFFSET(format),
+     .choices = format_names,
+     .preset = "compute_only",
+     .help =
+         "What export writes: operations alone, or also a SEND, a RECV and a WAIT_SEND for all that passes a boundary, "
+         "as PyTorch 2.15 asks for; earlier releases know no WAIT_SEND."},
     BL_CTL_OUTPUT_FLAG(bl_ctl_schedule_flags_t, output),
 };
-#define TABLE                                                                                                          \
-  { rows, sizeof rows / sizeof rows[0], "command line" }
 
 bl_status_t bl_ctl_schedule_read(const char *path, bl_schedule_t **schedule, bl_error_t *err) {
   char *text;
@@ -148,6 +142,46 @@ static bl_status_t repeat_block(const bl_ctl_schedule_flags_t *a, bl_ctl_schedul
   return status == BL_OK ? check_shape(a->block, "chunks", a->chunks, shown->schedule->chunks, err) : status;
 }
 
+static bool is_file(const char *schedule) {
+  size_t length = strlen(schedule);
+  return length > 4 && strcmp(schedule + length - 4, ".csv") == 0;
+}
+
+// Virtual stages of what is asked for, before it is made.
+static uint32_t virtual_stages_of(const bl_ctl_schedule_flags_t *a, const bl_ctl_schedule_case_t *shown) {
+  if (shown->schedule != NULL) {
+    return shown->schedule->virtual_stages;
+  }
+  if (a->block != NULL) {
+    return shown->block.block.virtual_stages;
+  }
+  const bl_schedule_info_t *info = bl_schedule_info_find(a->schedule);
+  int64_t chunks = a->chunks != 0 ? a->chunks : info != NULL ? info->default_chunks : 1;
+  return (uint32_t)(a->stages * chunks); // both flags have limits
+}
+
+static bl_status_t find_chunk_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  uint32_t count = virtual_stages_of(a, shown);
+  if (count > BL_VIRTUAL_STAGES_MAX) {
+    return BL_OK; // the generator says that these are too many
+  }
+  shown->chunk_costs = malloc((count + 1) * sizeof *shown->chunk_costs);
+  if (shown->chunk_costs == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the costs of %u virtual stages", count);
+  }
+  for (uint32_t s = 0; s < count; s++) {
+    shown->chunk_costs[s] = shown->costs.every;
+  }
+  for (size_t i = 0; i < a->chunk_costs.count; i++) {
+    bl_status_t status = bl_costs_parse_chunk(a->chunk_costs.items[i], count, shown->chunk_costs, err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  shown->costs.chunks = shown->chunk_costs;
+  return BL_OK;
+}
+
 static bl_status_t find_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   bl_status_t status = BL_OK;
   shown->costs = BL_COSTS_UNIT;
@@ -158,33 +192,53 @@ static bl_status_t find_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_
     shown->costs.every = (bl_chunk_costs_t){lengths[0], lengths[1], lengths[2], lengths[0]};
   }
   shown->costs.path = a->path_cost;
-  return status;
+  return status == BL_OK && a->chunk_costs.count > 0 ? find_chunk_costs(a, shown, err) : status;
+}
+
+static bl_status_t read_file(const bl_ctl_schedule_flags_t *a, bl_schedule_t **schedule, bl_error_t *err) {
+  bl_status_t status = bl_ctl_schedule_read(a->schedule, schedule, err);
+  if (status == BL_OK) {
+    status = check_shape(a->schedule, "stages", a->stages, (*schedule)->stages, err);
+  }
+  return status == BL_OK ? check_shape(a->schedule, "micro-batches", a->micro_batches, (*schedule)->micro_batches, err)
+                         : status;
 }
 
 static bl_status_t generate(const bl_ctl_schedule_flags_t *a, const bl_costs_t *costs, bl_schedule_t **schedule,
                             bl_error_t *err) {
-  size_t length = strlen(a->schedule);
-  if (length > 4 && strcmp(a->schedule + length - 4, ".csv") == 0) {
-    bl_status_t status = bl_ctl_schedule_read(a->schedule, schedule, err);
-    if (status == BL_OK) {
-      status = check_shape(a->schedule, "stages", a->stages, (*schedule)->stages, err);
-    }
-    return status == BL_OK
-               ? check_shape(a->schedule, "micro-batches", a->micro_batches, (*schedule)->micro_batches, err)
-               : status;
-  }
-  if (a->stages == 0 || a->micro_batches == 0) {
-    return bl_error_set(err, BL_INVALID, "--schedule %s needs --stages and --micro-batches", a->schedule);
-  }
   bl_schedule_request_t request = {.name = a->schedule,
                                    .stages = (uint32_t)a->stages,
                                    .micro_batches = (uint32_t)a->micro_batches,
                                    .chunks = (uint32_t)a->chunks,
                                    .group = (uint32_t)a->group,
                                    .memory = a->memory,
-                                   .costs = costs};
+                                   .costs = costs,
+                                   .recompute = a->recompute};
   bl_status_t status = bl_schedule_generate(&request, schedule, err);
   return status == BL_NOT_FOUND ? bl_error_set(err, BL_INVALID, "%s", err->text) : status;
+}
+
+// Reads what a file gives, finds costs, and makes the schedule.
+static bl_status_t make(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  bool generates = a->block == NULL && !is_file(a->schedule);
+  bl_status_t status = BL_OK;
+  if (a->block != NULL) {
+    status = bl_ctl_block_file_read(a->block, &shown->block, err);
+  } else if (!generates) {
+    status = read_file(a, &shown->schedule, err);
+  } else if (a->stages == 0 || a->micro_batches == 0) {
+    return bl_error_set(err, BL_INVALID, "--schedule %s needs --stages and --micro-batches", a->schedule);
+  }
+  if (status == BL_OK) {
+    status = find_costs(a, shown, err);
+  }
+  if (status == BL_OK && generates) {
+    return generate(a, &shown->costs, &shown->schedule, err);
+  }
+  if (status == BL_OK && a->block != NULL) {
+    status = repeat_block(a, shown, err);
+  }
+  return status == BL_OK && a->recompute ? bl_schedule_recompute(shown->schedule, err) : status;
 }
 
 static bl_status_t balance(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
@@ -210,24 +264,16 @@ void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {
   bl_balance_result_cleanup(&shown->balanced);
   bl_schedule_destroy(shown->schedule);
   bl_ctl_block_file_cleanup(&shown->block);
+  free(shown->chunk_costs);
 }
 
 bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
                                       bl_error_t *err) {
   memset(shown, 0, sizeof *shown);
-  bl_status_t status = BL_OK;
   if ((a->schedule == NULL) == (a->block == NULL)) {
     return bl_error_set(err, BL_INVALID, "give either --schedule or --block");
   }
-  if (a->block != NULL) {
-    status = bl_ctl_block_file_read(a->block, &shown->block, err);
-  }
-  if (status == BL_OK) {
-    status = find_costs(a, shown, err);
-  }
-  if (status == BL_OK) {
-    status = a->block != NULL ? repeat_block(a, shown, err) : generate(a, &shown->costs, &shown->schedule, err);
-  }
+  bl_status_t status = make(a, shown, err);
   if (status == BL_OK && a->balance != BALANCE_NONE) {
     status = balance(a, shown, err);
   }

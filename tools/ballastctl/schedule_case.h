@@ -10,14 +10,23 @@
 #include "schedule/validate.h"
 #include "simulate/simulate.h"
 
+// What `schedule export` writes.
+typedef enum bl_ctl_csv_format {
+  BL_CTL_COMPUTE_ONLY,
+  BL_CTL_COMPUTE_COMMS,
+  BL_CTL_COMPUTE_COMMS_NO_WAIT
+} bl_ctl_csv_format_t;
+
 typedef struct bl_ctl_schedule_flags {
   char *schedule, *block, *cost, *svg, *to;
+  bl_text_list_t chunk_costs;
   int64_t stages, micro_batches, chunks, group, cap;
   double memory, path_cost;
-  int balance, mode, output;
+  bool recompute;
+  int balance, mode, format, output;
 } bl_ctl_schedule_flags_t;
 
-#define BL_CTL_SCHEDULE_ROWS 15
+#define BL_CTL_SCHEDULE_ROWS 18
 extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS]; // of bl_ctl_schedule_flags_t
 
 typedef struct bl_ctl_schedule_case {
@@ -26,6 +35,7 @@ typedef struct bl_ctl_schedule_case {
   bl_balance_result_t balanced; // its schedule is the one above
   bl_schedule_facts_t facts;
   bl_costs_t costs;
+  bl_chunk_costs_t *chunk_costs; // what costs.chunks borrows
   bl_simulation_t simulation;
 } bl_ctl_schedule_case_t;
 

@@ -2,7 +2,7 @@
 #include "schedule_frontier.h"
 
 #include "output.h"
-#include "schedule_case.h"
+#include "schedule_flags.h"
 #include "verb.h"
 
 #include "draw/frontier_plot.h"
@@ -17,46 +17,16 @@ typedef struct frontier_flags {
   int mode;
 } frontier_flags_t;
 
-static const char *const mode_names[] = {"overlap", "fewest", NULL}; // in the order of bl_balance_mode_t
-
 #define OFFSET(member) offsetof(frontier_flags_t, member)
 static const bl_option_t rows[] = {
-    {.name = "stages",
-     .type = BL_OPTION_INT,
-     .offset = OFFSET(stages),
-     .argument = "P",
-     .minimum = 1,
-     .maximum = BL_STAGES_MAX,
-     .required = true,
-     .help = "Pipeline stages."},
-    {.name = "micro-batches",
-     .type = BL_OPTION_INT,
-     .offset = OFFSET(micro_batches),
-     .argument = "M",
-     .minimum = 1,
-     .maximum = BL_MICRO_BATCHES_MAX,
-     .required = true,
-     .help = "Micro-batches of a step."},
-    {.name = "cost",
-     .type = BL_OPTION_TEXT,
-     .offset = OFFSET(cost),
-     .argument = "F,B,W,COMM",
-     .preset = "1,1,1,0",
-     .help = "Time of a device's forward, backward for the input, one for the weights, and of a boundary."},
-    {.name = "path-cost",
-     .type = BL_OPTION_REAL,
-     .offset = OFFSET(path_cost),
-     .argument = "X",
-     .minimum = 0,
-     .maximum = 1e12,
-     .preset = "0",
-     .help = "Time in which all that a device stores for a micro-batch goes to a store, or back."},
-    {.name = "mode",
-     .type = BL_OPTION_ENUM,
-     .offset = OFFSET(mode),
-     .choices = mode_names,
-     .preset = "overlap",
-     .help = "overlap: transfers run beside operations; fewest: evict when full, load just before use."},
+    BL_CTL_STAGES_FLAG(frontier_flags_t, stages, .required = true, .help = "Pipeline stages."),
+    BL_CTL_MICRO_BATCHES_FLAG(frontier_flags_t, micro_batches, .required = true, .help = "Micro-batches of a step."),
+    BL_CTL_COST_FLAG(frontier_flags_t, cost, .preset = "1,1,1,0",
+                     .help =
+                         "Time of a device's forward, backward for the input, one for the weights, and of a boundary."),
+    BL_CTL_PATH_COST_FLAG(frontier_flags_t, path_cost,
+                          .help = "Time in which all that a device stores for a micro-batch goes to a store, or back."),
+    BL_CTL_MODE_FLAG(frontier_flags_t, mode),
     {.name = "effort",
      .type = BL_OPTION_REAL,
      .offset = OFFSET(effort),

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of lib/schedule: the cells of PyTorch's "compute_comms" files that do not compute:
+// "<virtual stage><SEND_F|RECV_F|SEND_B|RECV_B|WAIT_SEND_F|WAIT_SEND_B><micro-batch>", and
+// "<virtual stage><UNSHARD|RESHARD|REDUCE_GRAD|WAIT_REDUCE_GRAD>" with or without a micro-batch.
+#ifndef BALLAST_SCHEDULE_CSV_COMMS_H
+#define BALLAST_SCHEDULE_CSV_COMMS_H
+
+#include "schedule/schedule.h"
+
+// In threes: what goes forward, what goes back.
+typedef enum bl__comm_kind {
+  BL__COMM_SEND_F,
+  BL__COMM_RECV_F,
+  BL__COMM_WAIT_SEND_F,
+  BL__COMM_SEND_B,
+  BL__COMM_RECV_B,
+  BL__COMM_WAIT_SEND_B,
+  BL__COMM_UNSHARD, // from here on no message
+  BL__COMM_RESHARD,
+  BL__COMM_REDUCE_GRAD,
+  BL__COMM_WAIT_REDUCE_GRAD,
+  BL__COMM_KINDS
+} bl__comm_kind_t;
+
+typedef struct bl__comm {
+  bl__comm_kind_t kind;
+  uint16_t virtual_stage;
+  uint8_t slice;
+  uint32_t micro_batch;
+  uint32_t row, column; // of the file, from 1
+} bl__comm_t;
+
+#define BL__COMM_TEXT 48
+const char *bl__comm_format(bl__comm_t comm, char text[BL__COMM_TEXT]);
+// False if the cell of `length` characters is none of them. `row` and `column` are left alone.
+bool bl__comm_parse(const char *text, size_t length, bl__comm_t *comm);
+
+// Checks that every cell is on the row of its virtual stage, that every message has both its ends, and that a wait stands
+// after its send; sorts `comms`.
+// BL_INVALID: `*at` is the one at fault, `why` the reason.
+#define BL__COMM_WHY 120
+BL_MUST_USE bl_status_t bl__comms_check(bl__comm_t *comms, size_t count, const uint16_t *stage_of,
+                                        uint32_t virtual_stages, const bl__comm_t **at, char why[BL__COMM_WHY]);
+
+#endif

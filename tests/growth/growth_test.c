@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies that the cost of generating, validating, balancing and simulating a schedule of p stages and m micro-batches
+// grows no faster than p m log(p m), for every name. Counted are basic blocks that run, not seconds.
+#include "schedule/balance.h"
+#include "schedule/generate.h"
+#include "schedule/validate.h"
+#include "simulate/simulate.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// The compiler puts a call into every basic block of the two libraries.
+void __sanitizer_cov_trace_pc(void);
+static uint64_t steps;
+
+void __sanitizer_cov_trace_pc(void) {
+  steps++;
+}
+
+// Searches have a budget that does not grow with the shape; what is left without it is what grows.
+#define EFFORT   0.0001
+#define SMALLEST 8
+#define LARGEST  64
+#define ROUNDS   8    // micro-batches of a stage
+#define MARGIN   1.25 // between one shape and one of twice the stages and micro-batches, beside p m log(p m)
+
+typedef uint64_t work_t(const char *name, uint32_t p, uint32_t m);
+
+static uint64_t generate(const char *name, uint32_t p, uint32_t m) {
+  bl_costs_t costs = {.every = {10, 14, 6, 10}, .boundary = 2};
+  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .costs = &costs, .effort = EFFORT};
+  bl_schedule_t *schedule;
+  bl_simulation_t result;
+  bl_error_t err;
+  bl_error_clear(&err);
+  steps = 0;
+  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK || bl_schedule_validate(schedule, NULL, &err) != BL_OK ||
+      bl_simulate(schedule, &costs, &result, &err) != BL_OK) {
+    fail_msg("%s p=%u m=%u: %s", name, p, m, err.text);
+  }
+  uint64_t taken = steps;
+  bl_simulation_cleanup(&result);
+  bl_schedule_destroy(schedule);
+  return taken;
+}
+
+static uint64_t balance(const char *name, uint32_t p, uint32_t m, bool pairs, bl_balance_mode_t mode) {
+  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m};
+  bl_schedule_t *schedule;
+  bl_balance_result_t result;
+  bl_error_t err;
+  bl_error_clear(&err);
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+  uint32_t cap = bl_balance_bpipe_cap(p) * schedule->chunks * (strcmp(name, "interleaved") == 0 ? 4 : 2) / 2;
+  steps = 0;
+  if (bl_balance_cap(schedule, cap, pairs, mode, &result, &err) != BL_OK) {
+    fail_msg("%s p=%u m=%u: %s", name, p, m, err.text);
+  }
+  uint64_t taken = steps;
+  bl_balance_result_cleanup(&result);
+  bl_schedule_destroy(schedule);
+  return taken;
+}
+
+static uint64_t balance_pairs(const char *name, uint32_t p, uint32_t m) {
+  return balance(name, p, m, true, BL_BALANCE_OVERLAP);
+}
+
+static uint64_t balance_any(const char *name, uint32_t p, uint32_t m) {
+  return balance(name, p, m, false, BL_BALANCE_FEWEST);
+}
+
+// Steps beside p m log(p m), from shape to shape.
+static void expect_growth(work_t *work, const char *name, const char *what) {
+  double before = INFINITY;
+  for (uint32_t p = SMALLEST; p <= LARGEST; p *= 2) {
+    uint32_t m = ROUNDS * p;
+    uint64_t taken = work(name, p, m);
+    double share = (double)taken / ((double)p * m * log2((double)p * m));
+    printf("%-20s %-8s p=%-3u m=%-4u %12llu steps, %7.2f for each of p m log(p m)\n", name, what, p, m,
+           (unsigned long long)taken, share);
+    assert_true(taken > (uint64_t)p * m); // it is counted at all
+    if (share > MARGIN * before) {
+      fail_msg("%s, %s: at p=%u m=%u there are %.2f steps for each of p m log(p m), at half of both %.2f", name, what,
+               p, m, share, before);
+    }
+    before = share;
+  }
+}
+
+static void generation_and_simulation(void **state) {
+  (void)state;
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t n = 0; n < count; n++) {
+    expect_growth(generate, infos[n].name, "all");
+  }
+}
+
+static void balancing(void **state) {
+  (void)state;
+  static const char *const names[] = {"1f1b", "interleaved"};
+  for (size_t n = 0; n < 2; n++) {
+    expect_growth(balance_pairs, names[n], "pairs");
+    expect_growth(balance_any, names[n], "any");
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(generation_and_simulation),
+      cmocka_unit_test(balancing),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
