@@ -17,6 +17,19 @@ void model_init(model_t *model, const bl_lease_config_t *config, uint64_t now_ns
   }
 }
 
+int model_name(int job) {
+  return job % MODEL_NAMES;
+}
+
+uint32_t model_charge(const model_t *model, int job) {
+  uint32_t most = 0;
+  for (int i = 0; i < MODEL_JOBS; i++) {
+    uint32_t granules = model->jobs[i].granules;
+    most = model_name(i) == model_name(job) && granules > most ? granules : most;
+  }
+  return most;
+}
+
 // ---- rooms -------------------------------------------------------------------------------------------------------------
 
 static bool has_room(const model_lease_t *lease) {
@@ -216,7 +229,7 @@ void model_set_time(model_t *model, uint64_t now_ns) {
 // ---- reservations ----------------------------------------------------------------------------------------------------------
 
 static bl_lease_reason_t admit(model_t *model, const model_session_t *session, bool *exact) {
-  const model_job_t *job = &model->jobs[session->job];
+  const model_job_t *job = &model->jobs[model_name(session->job)]; // for its quotas
   uint64_t granules = 0, rooms = 0;
   uint32_t longest = 0, sizes = 0, size = 0;
   for (uint32_t i = 1; i <= MODEL_GRANULES; i++) {

@@ -9,7 +9,8 @@
 
 #include "lease/table.h"
 
-#define MODEL_JOBS     2
+#define MODEL_JOBS     3 // arenas; the first and the last are plans of one job
+#define MODEL_NAMES    2 // of jobs: their quotas are with the first ones
 #define MODEL_STAGES   3
 #define MODEL_SESSIONS 5
 #define MODEL_LEASES   24
@@ -33,6 +34,7 @@ typedef struct model_session {
   uint64_t number; // 0: none
   bl_incarnation_t key, incarnation;
   int job, stage;
+  uint64_t process;
   bool suspect;
   uint64_t renewed_ns, ttl_ns;
   uint64_t next_sequence, acknowledged;
@@ -77,6 +79,9 @@ model_session_t *model_session(model_t *model, uint64_t number);
 void model_end_session(model_t *model, model_session_t *session);
 void model_close_idle_job(model_t *model, int job);
 
+// The first job of the same name, and what the arenas of that name take of the capacity: of the largest.
+int model_name(int job);
+uint32_t model_charge(const model_t *model, int job);
 uint64_t model_held_bytes(const model_t *model, int job, int stage);             // stage -1: all of them
 uint32_t model_rooms(const model_t *model, uint64_t session, uint32_t granules); // held ones
 uint32_t model_wanted(const model_session_t *session, uint32_t granules);
@@ -86,6 +91,18 @@ uint32_t model_free_granules(const model_t *model, int job, uint32_t *longest);
 // What a reservation comes to. `exact`: whether the model can tell also where room is fragmented.
 bl_lease_reason_t model_reserve(model_t *model, model_session_t *session, uint64_t version,
                                 const bl_lease_demand_t *demands, size_t count, bool *exact);
+// What a request does: the reason, and whether a transfer begins. `words` are id, generation, and then of an evict bytes and
+// checksum, of a load whether the store moves, of a release whether it is loaded and with which checksum; the last one says
+// that the token is of another store.
+bl_lease_reason_t model_evict(model_t *model, const model_session_t *session, const uint64_t words[6],
+                              uint64_t sequence, bool *begins);
+bl_lease_reason_t model_load(model_t *model, const model_session_t *session, const uint64_t words[6], uint64_t sequence,
+                             bool *begins);
+bl_lease_reason_t model_release(model_t *model, const model_session_t *session, const uint64_t words[6],
+                                uint64_t sequence, bool *begins);
+bl_lease_reason_t model_unreserve(model_session_t *session, uint64_t version);
+// The answer to a request that waits.
+void model_answer(model_t *model, uint64_t number, uint64_t sequence, bl_lease_reason_t reason);
 // The use of a room is over.
 void model_over(model_t *model, uint32_t id);
 void model_lose(model_t *model, uint32_t id);
