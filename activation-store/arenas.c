@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 // An arena that is being made or filled; outlives its job when that ends meanwhile.
 typedef struct work {
@@ -14,35 +15,37 @@ typedef struct work {
   bl_arenas_t *arenas;
   uint32_t job;
   bool abandoned;
-  bl_arena_t arena;
+  bl_arena_t parts[BL_LEASE_TIERS]; // base NULL: none (yet)
   bl_error_t err;
 } work_t;
 
 typedef struct job {
-  bl_arena_t arena; // base NULL: none
+  bl_arena_t parts[BL_LEASE_TIERS]; // base NULL: none
   work_t *making, *filling;
 } job_t;
 
 struct bl_arenas {
   bl_pool_t *pool;
+  bl_device_t *device;
   bl_arena_made_fn made;
   void *context;
   uint32_t count;
   job_t jobs[];
 };
 
-bl_status_t bl_arenas_create(bl_pool_t *pool, uint32_t max_jobs, bl_arena_made_fn made, void *context,
-                             bl_arenas_t **arenas, bl_error_t *err) {
+bl_status_t bl_arenas_create(bl_pool_t *pool, bl_device_t *device, uint32_t max_jobs, bl_arena_made_fn made,
+                             void *context, bl_arenas_t **arenas, bl_error_t *err) {
   bl_arenas_t *self = calloc(1, sizeof *self + max_jobs * sizeof self->jobs[0]);
   if (self == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the arenas of %" PRIu32 " jobs", max_jobs);
   }
   self->pool = pool;
+  self->device = device;
   self->made = made;
   self->context = context;
   self->count = max_jobs;
   for (uint32_t i = 0; i < max_jobs; i++) {
-    self->jobs[i].arena.fd = -1;
+    self->jobs[i].parts[0].fd = self->jobs[i].parts[1].fd = -1;
   }
   *arenas = self;
   return BL_OK;
@@ -58,25 +61,41 @@ void bl_arenas_destroy(bl_arenas_t *arenas) {
 static work_t *begin(bl_arenas_t *arenas, uint32_t job, void (*run)(bl_work_t *), void (*done)(bl_message_t *)) {
   work_t *work = calloc(1, sizeof *work);
   if (work != NULL) {
-    *work = (work_t){
-        .work = {.run = run, .done = {.handle = done}}, .arenas = arenas, .job = job, .arena = arenas->jobs[job].arena};
+    *work = (work_t){.work = {.run = run, .done = {.handle = done}}, .arenas = arenas, .job = job};
+    memcpy(work->parts, arenas->jobs[job].parts, sizeof work->parts);
   }
   return work;
 }
 
 // ---- making
 
+static void destroy(bl_arena_t parts[BL_LEASE_TIERS]) {
+  for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
+    if (parts[i].base != NULL) {
+      bl_arena_destroy(&parts[i]);
+    }
+    parts[i] = (bl_arena_t){.fd = -1};
+  }
+}
+
 static void make(bl_work_t *base) {
   work_t *work = BL_WORK_OWNER(base, work_t, work);
-  work->err.status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, work->arena.kind, work->arena.bytes,
-                                     &work->arena, &work->err);
+  for (uint32_t i = 0; i < BL_LEASE_TIERS && work->err.status == BL_OK; i++) {
+    if (work->parts[i].bytes > 0) {
+      work->err.status = bl_arena_create(work->arenas->device, NULL, BL_MEMORY_SLOTS, work->parts[i].kind,
+                                         work->parts[i].bytes, &work->parts[i], &work->err);
+    }
+  }
+  if (work->err.status != BL_OK) {
+    destroy(work->parts);
+  }
 }
 
 static void made(bl_message_t *message) {
   work_t *work = BL_MESSAGE_OWNER(message, work_t, work.done);
   bl_arenas_t *arenas = work->arenas;
   if (work->abandoned) {
-    bl_arena_destroy(&work->arena);
+    destroy(work->parts);
     free(work);
     return;
   }
@@ -84,9 +103,11 @@ static void made(bl_message_t *message) {
   job->making = NULL;
   char text[BL_BYTES_TEXT];
   if (work->err.status == BL_OK) {
-    job->arena = work->arena;
-    bl_log(BL_LOG_INFO, "an arena of %s for job %" PRIu32 "%s", bl_bytes_format(job->arena.bytes, text), work->job,
-           job->arena.kind == BL_ARENA_SHAREABLE_LATER ? ", in the memory of the plan before" : "");
+    memcpy(job->parts, work->parts, sizeof job->parts);
+    bool later = job->parts[0].kind == BL_ARENA_SHAREABLE_LATER || job->parts[1].kind == BL_ARENA_SHAREABLE_LATER;
+    bl_log(BL_LOG_INFO, "an arena of %s for job %" PRIu32 "%s",
+           bl_bytes_format(job->parts[0].bytes + job->parts[1].bytes, text), work->job,
+           later ? ", in the memory of the plan before" : "");
   } else {
     bl_log(BL_LOG_ERROR, "no arena for job %" PRIu32 ": %s", work->job, work->err.text);
   }
@@ -94,12 +115,18 @@ static void made(bl_message_t *message) {
   free(work);
 }
 
-bool bl_arenas_make(bl_arenas_t *arenas, uint32_t job, uint64_t bytes, bool later) {
+bool bl_arenas_make(bl_arenas_t *arenas, uint32_t job, const uint64_t bytes[BL_LEASE_TIERS], bool later) {
   work_t *work = begin(arenas, job, make, made);
   if (work == NULL) {
     return false;
   }
-  work->arena = (bl_arena_t){.fd = -1, .bytes = bytes, .kind = later ? BL_ARENA_SHAREABLE_LATER : BL_ARENA_SHAREABLE};
+  bool host = arenas->device->host_memory;
+  const bl_arena_kind_t of_host = later ? BL_ARENA_SHAREABLE_LATER : BL_ARENA_SHAREABLE;
+  const bl_arena_kind_t kinds[BL_LEASE_TIERS] = {host ? of_host : BL_ARENA_SHAREABLE,
+                                                 host ? of_host : BL_ARENA_STAGING_SHAREABLE};
+  for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
+    work->parts[i] = (bl_arena_t){.fd = -1, .bytes = bytes[i], .kind = kinds[i]};
+  }
   arenas->jobs[job].making = work;
   bl_pool_submit(arenas->pool, &work->work);
   return true;
@@ -114,24 +141,30 @@ bool bl_arenas_is_making(const bl_arenas_t *arenas, uint32_t job) {
 static void fill(bl_work_t *base) {
   work_t *work = BL_WORK_OWNER(base, work_t, work);
   // Asked first: the kernel grants shared memory that does not exist and then kills whom it likes.
-  if (work->arena.bytes > bl_memory_available_bytes()) {
+  if (work->parts[0].bytes + work->parts[1].bytes > bl_memory_available_bytes()) {
     (void)bl_error_set(&work->err, BL_EXHAUSTED, "the machine has less than that now");
     return;
   }
-  work->err.status = bl_arena_fill(&work->arena, 0, work->arena.bytes, &work->err);
+  for (uint32_t i = 0; i < BL_LEASE_TIERS && work->err.status == BL_OK; i++) {
+    if (work->parts[i].base != NULL) {
+      work->err.status = bl_arena_fill(&work->parts[i], 0, work->parts[i].bytes, &work->err);
+    }
+  }
 }
 
 static void filled(bl_message_t *message) {
   work_t *work = BL_MESSAGE_OWNER(message, work_t, work.done);
   if (work->abandoned) {
-    bl_arena_destroy(&work->arena);
+    destroy(work->parts);
     free(work);
     return;
   }
   job_t *job = &work->arenas->jobs[work->job];
   job->filling = NULL;
   if (work->err.status == BL_OK) {
-    job->arena.kind = BL_ARENA_SHAREABLE;
+    for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
+      job->parts[i].kind = job->parts[i].kind == BL_ARENA_SHAREABLE_LATER ? BL_ARENA_SHAREABLE : job->parts[i].kind;
+    }
   } else {
     bl_log(BL_LOG_INFO, "memory for job %" PRIu32 " is taken block by block: %s", work->job, work->err.text);
   }
@@ -140,7 +173,10 @@ static void filled(bl_message_t *message) {
 
 void bl_arenas_fill(bl_arenas_t *arenas, uint32_t job) {
   job_t *entry = &arenas->jobs[job];
-  bool due = entry->arena.base != NULL && entry->arena.kind == BL_ARENA_SHAREABLE_LATER && entry->filling == NULL;
+  bool due = false;
+  for (uint32_t i = 0; i < BL_LEASE_TIERS && entry->filling == NULL; i++) {
+    due = due || (entry->parts[i].base != NULL && entry->parts[i].kind == BL_ARENA_SHAREABLE_LATER);
+  }
   work_t *work = due ? begin(arenas, job, fill, filled) : NULL;
   if (work != NULL) {
     entry->filling = work;
@@ -158,12 +194,12 @@ void bl_arenas_close(bl_arenas_t *arenas, uint32_t job) {
   if (entry->filling != NULL) {
     entry->filling->abandoned = true; // and has the arena
   } else {
-    bl_arena_destroy(&entry->arena);
+    destroy(entry->parts);
   }
-  *entry = (job_t){.arena = {.fd = -1}};
+  *entry = (job_t){.parts = {{.fd = -1}, {.fd = -1}}};
 }
 
-const bl_arena_t *bl_arenas_get(const bl_arenas_t *arenas, uint32_t job) {
-  const bl_arena_t *arena = &arenas->jobs[job].arena;
+const bl_arena_t *bl_arenas_get(const bl_arenas_t *arenas, uint32_t job, uint32_t tier) {
+  const bl_arena_t *arena = &arenas->jobs[job].parts[tier];
   return arena->base != NULL ? arena : NULL;
 }

@@ -24,7 +24,7 @@ static bool is_cancelled(const bl__move_t *move) {
 // The memory of the room is there. False: the machine has none.
 static bool has_memory(const bl__move_t *move) {
   bl_error_t err;
-  bool has = bl_arena_fill(&move->arena, move->what.offset_bytes, move->what.bytes, &err) == BL_OK;
+  bool has = bl_arena_fill(&move->arena, move->offset, move->what.bytes, &err) == BL_OK;
   if (!has) {
     bl_log(BL_LOG_ERROR, "lease %" PRIu64 ": %s", move->what.id, err.text);
   }
@@ -35,6 +35,13 @@ static void pull(bl_work_t *work) {
   bl__move_t *move = BL_WORK_OWNER(work, bl__move_t, work);
   if (!has_memory(move)) {
     move->status = BL_EXHAUSTED;
+    return;
+  }
+  bl_error_t err = {0};
+  if (move->line->by == BL_PATH_CUDA_IPC) { // not interrupted: it takes less time than anybody waits
+    move->status = is_cancelled(move)
+                       ? BL_CANCELLED
+                       : bl_mover_copy(move->line->lines->mover, move->to, move->from, move->what.bytes, &err);
     return;
   }
   move->status = move->verified ? bl_block_copy(move->to, move->from, move->what.bytes, &move->cancelled, &move->hash)
@@ -157,8 +164,9 @@ static void sent(bl_message_t *message) {
 
 static bl__move_t *begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t *what) {
   bl_lines_t *lines = line->lines;
-  if (line->gone || what->bytes == 0 || what->offset_bytes > line->room.arena->bytes ||
-      what->bytes > line->room.arena->bytes - what->offset_bytes) {
+  uint64_t offset = what->offset_bytes;
+  const bl_arena_t *part = bl__line_part(line, what->bytes, &offset);
+  if (line->gone || what->bytes == 0 || part == NULL) {
     return NULL;
   }
   bl__move_t *move = lines->unused;
@@ -167,8 +175,13 @@ static bl__move_t *begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t 
   } else if ((move = calloc(1, sizeof *move)) == NULL) {
     return NULL;
   }
-  *move = (bl__move_t){
-      .line = line, .kind = kind, .what = *what, .arena = *line->room.arena, .verified = !line->unverified};
+  *move = (bl__move_t){.line = line,
+                       .kind = kind,
+                       .what = *what,
+                       .arena = *part,
+                       .offset = offset,
+                       .to = part->base + offset,
+                       .verified = !line->unverified};
   atomic_init(&move->cancelled, false);
   bl__move_t **last = &line->moves;
   while (*last != NULL) {
@@ -225,7 +238,6 @@ bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint6
   move->source = source;
   source->users++;
   move->from = source->map.base + source_offset;
-  move->to = move->arena.base + what->offset_bytes;
   move->work = (bl_work_t){.run = pull, .done = {.handle = pulled}};
   move->busy = true;
   bl_pool_submit(line->lines->pool, &move->work);
@@ -235,7 +247,6 @@ bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint6
 bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
   bl__move_t *move = begin(line, BL__MOVE_RECEIVE, what);
   if (move != NULL) {
-    move->to = move->arena.base + what->offset_bytes;
     move->work = (bl_work_t){.run = receive, .done = {.handle = received}};
   }
   return move != NULL;
@@ -244,10 +255,8 @@ bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
 bool bl_line_send(bl_line_t *line, const bl_move_t *what) {
   bl__move_t *move = begin(line, BL__MOVE_SEND, what);
   if (move != NULL) {
-    move->sender = (bl_block_sender_t){.from = move->arena.base + what->offset_bytes,
-                                       .bytes = what->bytes,
-                                       .sequence = what->sequence,
-                                       .verified = move->verified};
+    move->sender = (bl_block_sender_t){
+        .from = move->to, .bytes = what->bytes, .sequence = what->sequence, .verified = move->verified};
     move->work = (bl_work_t){.run = send_block, .done = {.handle = sent}};
     bl__line_flush(line);
   }

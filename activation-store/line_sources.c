@@ -13,7 +13,7 @@ static void tell(bl_line_t *line, bl_block_frame_kind_t kind, uint32_t number, c
 }
 
 static void unmap(bl__source_t *source) {
-  bl_shared_map_close(&source->map);
+  bl_peer_memory_close(&source->map);
   if (source->fd >= 0) {
     close(source->fd);
   }
@@ -40,7 +40,9 @@ void bl__source_release(bl__source_t *source) {
 
 static void map_memory(bl_work_t *work) {
   bl__source_t *source = BL_WORK_OWNER(work, bl__source_t, mapping);
-  source->err.status = bl_shared_map_open(&source->map, source->fd, source->bytes, &source->err);
+  const bl_line_t *line = source->line;
+  bl_device_t *device = line->by == BL_PATH_CUDA_IPC ? line->lines->device : NULL;
+  source->err.status = bl_peer_memory_open(&source->map, device, source->fd, source->bytes, &source->err);
   close(source->fd);
   source->fd = -1;
 }

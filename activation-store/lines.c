@@ -184,12 +184,20 @@ static void greet(bl_line_t *line) {
   if (greeting.shm != line->stream.is_unix) {
     (void)bl_error_set(&err, BL_INVALID, "shm is spoken over the unix socket, tcp over TCP");
   } else {
-    err.status = lines->callbacks.admit(lines->context, &greeting, &room, &err);
+    err.status = lines->callbacks.admit(lines->context, &greeting, line->stream.fd, &room, &err);
   }
-  bl_block_frame_t welcome = {
-      .kind = BL_BLOCK_WELCOME, .status = err.status, .bytes = err.status == BL_OK ? room.arena->bytes : 0};
-  bool put = bl_outlet_put(&line->outlet, &welcome, err.status != BL_OK ? err.text : NULL,
-                           err.status == BL_OK && greeting.shm ? room.arena->fd : -1);
+  bool shows = err.status == BL_OK && greeting.shm;
+  const bl_arena_t *first = room.parts[room.parts[0] != NULL ? 0 : 1];
+  const bl_arena_t *second = room.parts[0] != NULL ? room.parts[1] : NULL;
+  bl_block_frame_t welcome = {.kind = BL_BLOCK_WELCOME,
+                              .status = err.status,
+                              .bytes = first != NULL ? first->bytes : 0,
+                              .source = shows && second != NULL ? 1 : 0};
+  bool put = bl_outlet_put(&line->outlet, &welcome, err.status != BL_OK ? err.text : NULL, shows ? first->fd : -1);
+  if (put && welcome.source == 1) {
+    bl_block_frame_t show = {.kind = BL_BLOCK_SHOW, .bytes = second->bytes, .source = 1};
+    put = bl_outlet_put(&line->outlet, &show, NULL, second->fd);
+  }
   // The first bytes on this connection: they fit into its buffer.
   bool told = put && bl_outlet_flush(&line->outlet) == BL_OUTLET_DONE;
   if (err.status != BL_OK || !told) {
@@ -201,7 +209,8 @@ static void greet(bl_line_t *line) {
   lines->strangers--;
   line->session = greeting.session;
   line->shm = greeting.shm;
-  line->unverified = greeting.unverified;
+  line->by = greeting.path;
+  line->unverified = greeting.unverified || greeting.path == BL_PATH_CUDA_IPC;
   line->room = room;
   snprintf(line->path, sizeof line->path, "%s", greeting.reason);
 }
@@ -411,6 +420,17 @@ bool bl_line_has(const bl_line_t *line, uint32_t number, uint64_t offset_bytes, 
   return source != NULL && bytes > 0 && offset_bytes <= source->map.bytes && bytes <= source->map.bytes - offset_bytes;
 }
 
+const bl_arena_t *bl__line_part(const bl_line_t *line, uint64_t bytes, uint64_t *offset_bytes) {
+  for (unsigned i = 0; i < BL_LINES_PARTS; i++) {
+    const bl_arena_t *part = line->room.parts[i];
+    if (part != NULL && *offset_bytes < part->bytes) {
+      return bytes <= part->bytes - *offset_bytes ? part : NULL;
+    }
+    *offset_bytes -= part != NULL ? part->bytes : 0;
+  }
+  return NULL;
+}
+
 const char *bl_lines_unix_address(const bl_lines_t *lines) {
   return lines->unix_address;
 }
@@ -473,8 +493,17 @@ bl_status_t bl_lines_create(bl_loop_t *loop, bl_pool_t *pool, const bl_lines_opt
                         .context = context,
                         .unix_fd = -1,
                         .tcp_fd = -1,
-                        .tls = options->tls};
-  bl_status_t status = bl_timer_create(loop, on_second, lines, &lines->timer, err);
+                        .tls = options->tls,
+                        .device = options->device};
+  bl_status_t status = BL_OK;
+  if (options->device != NULL && !options->device->host_memory) {
+    status = bl_mover_create(options->device, &lines->mover, err);
+    if (status != BL_OK) {
+      free(lines);
+      return status;
+    }
+  }
+  status = bl_timer_create(loop, on_second, lines, &lines->timer, err);
   if (status == BL_OK) {
     status = listen_unix(lines, options->unix_address, err);
   }
@@ -517,5 +546,6 @@ void bl_lines_destroy(bl_lines_t *lines) {
   }
   bl_lines_stop(lines);
   bl__moves_free(lines);
+  bl_mover_destroy(lines->mover);
   free(lines);
 }

@@ -3,12 +3,15 @@
 // sides show each other sealed memory, and each pulls) or over TCP (each writes its own memory from frames). Evict, load and
 // release come and are answered here; the table decides, through the callbacks.
 //
+// On cuda-ipc the shown memory is that of GPUs, and the copy engine of the store's device pulls.
+//
 // Thread: the loop's. Reading and writing blocks runs on the pool's transfer threads.
 #ifndef BALLAST_ACTIVATION_STORE_LINES_H
 #define BALLAST_ACTIVATION_STORE_LINES_H
 
 #include "datapath/address.h"
 #include "datapath/block_frame.h"
+#include "datapath/path.h"
 #include "device/device.h"
 #include "lease/answer.h"
 #include "lease/token.h"
@@ -23,13 +26,17 @@
 typedef struct bl_lines bl_lines_t;
 typedef struct bl_line bl_line_t;
 
-typedef struct bl_lines_room { // what a session may use
+#define BL_LINES_PARTS 2u // of an arena: one per tier of memory
+
+typedef struct bl_lines_room { // what a session may use: the parts that are there, one after the other
   uint32_t job;
-  const bl_arena_t *arena; // of the job; lives while its sessions do
+  const bl_arena_t *parts[BL_LINES_PARTS]; // of the job; NULL: none. Live while its sessions do
 } bl_lines_room_t;
 
 typedef struct bl_lines_callbacks {
-  bl_status_t (*admit)(void *context, const bl_block_greeting_t *greeting, bl_lines_room_t *room, bl_error_t *err);
+  // `fd` is its connection.
+  bl_status_t (*admit)(void *context, const bl_block_greeting_t *greeting, int fd, bl_lines_room_t *room,
+                       bl_error_t *err);
   // EVICT, LOAD or RELEASE of a session. Answer now or later: bl_line_answer.
   void (*on_request)(void *context, bl_line_t *line, const bl_block_frame_t *frame);
   void (*on_answered)(void *context, bl_block_frame_kind_t kind, uint64_t began_ns); // on bl_clock_now_ns
@@ -39,13 +46,14 @@ typedef struct bl_lines_options {
   const char *unix_address; // "unix:/path"
   const bl_address_t *tcp;  // NULL: no TCP; port 0 takes a free one
   bl_tls_t *tls;            // for TCP; NULL: plaintext
+  bl_device_t *device;      // whose memory is lent; NULL: the host
 } bl_lines_options_t;
 
 typedef struct bl_lines_counters {
   uint64_t refused;      // connections that did not greet well
   uint64_t lost;         // sessions' connections that ended before their session
   uint64_t broken;       // those for a violation of the protocol
-  uint64_t bytes_copied; // into arenas by a copy of ours: equals the bytes evicted on shm, 0 on TCP
+  uint64_t bytes_copied; // into arenas by a copy of ours: equals the bytes evicted on shm and cuda-ipc, 0 on TCP
 } bl_lines_counters_t;
 
 // BL_PRECONDITION: somebody serves there. BL_INVALID, BL_IO.

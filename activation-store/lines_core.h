@@ -10,8 +10,9 @@
 #include "lines.h"
 
 #include "datapath/inlet.h"
+#include "datapath/mover.h"
 #include "datapath/outlet.h"
-#include "datapath/shared_map.h"
+#include "datapath/peer_memory.h"
 #include "loop/timer.h"
 #include "loop/watch.h"
 
@@ -28,7 +29,7 @@ typedef struct bl__source {
   unsigned users;               // moves that read it, and the mapping
   int fd;
   uint64_t bytes;
-  bl_shared_map_t map;
+  bl_peer_memory_t map;
   bl_error_t err;
 } bl__source_t;
 
@@ -41,7 +42,8 @@ struct bl__move {
   bl_line_t *line;
   bl__move_kind_t kind;
   bl_move_t what;
-  bl_arena_t arena;     // of the room, as it was at the begin
+  bl_arena_t arena;     // part that has the room, as it was at the begin
+  uint64_t offset;      // of the room in it
   bl__source_t *source; // PULL
   const uint8_t *from;
   uint8_t *to;
@@ -68,6 +70,7 @@ struct bl_line {
   bl_inlet_t inlet;
   bl_outlet_t outlet;
   bool shm, unverified, greeted, gone;
+  bl_path_t by;          // the path
   bool reading, writing; // a transfer thread has the inlet, the outlet
   bool write_blocked;    // the socket takes no more
   bool frame_pending;    // in the inlet: a transfer thread met a frame that is for the loop
@@ -94,7 +97,9 @@ struct bl_lines {
   bl_moved_fn moved;
   void *context;
   int unix_fd, tcp_fd;
-  bl_tls_t *tls; // of TCP; NULL: plaintext
+  bl_tls_t *tls;       // of TCP; NULL: plaintext
+  bl_device_t *device; // NULL: the host
+  bl_mover_t *mover;   // of the device; NULL: the CPU copies
   bl_watch_t *unix_watch, *tcp_watch;
   bl_timer_t *timer;
   bool stopped;
@@ -112,6 +117,8 @@ void bl__line_arm(bl_line_t *line);    // watches for what is needed now
 void bl__line_read(bl_line_t *line);   // handles what has come
 void bl__line_flush(bl_line_t *line);  // writes what is queued; goes on with blocks that are sent
 void bl__line_put(bl_line_t *line, const bl_block_frame_t *frame, const char *text);
+// The part of the arena that a room lies in, with its offset there; NULL when it lies in none.
+const bl_arena_t *bl__line_part(const bl_line_t *line, uint64_t bytes, uint64_t *offset_bytes);
 // line_sources.c
 void bl__source_show(bl_line_t *line, const bl_block_frame_t *frame);
 void bl__source_hide(bl_line_t *line, const bl_block_frame_t *frame);

@@ -2,6 +2,7 @@
 // activation-store: lends memory under leases, as a gRPC service (ballast.v1.Store), with its health on a port of its own.
 #include "announce_wire.h"
 #include "datapath/address.h"
+#include "device/open.h"
 #include "loop/timer.h"
 #include "meter.h"
 #include "pool.h"
@@ -25,7 +26,8 @@ typedef struct arguments {
   bl_daemon_arguments_t common;
   char *data_listen, *data_tcp;
   int64_t threads;
-  int64_t capacity_bytes, flow_bytes;
+  int64_t capacity_bytes, spill_bytes, flow_bytes;
+  char *device;
   int64_t max_jobs, max_sessions, max_leases;
   double ttl_seconds, grace_seconds, drain_seconds;
 } arguments_t;
@@ -52,6 +54,20 @@ static const bl_option_t rows[] = {
      .minimum = 65536,
      .maximum = 1e18,
      .help = "Memory to lend, all jobs together. It is taken job by job, when the first session of one opens."},
+    {.name = "device",
+     .type = BL_OPTION_TEXT,
+     .offset = ROW(device),
+     .preset = "host",
+     .argument = "host|cuda:N",
+     .help = "Whose memory is lent: the host's, or that of GPU N, counted among those that this process sees."},
+    {.name = "spill",
+     .type = BL_OPTION_BYTES,
+     .offset = ROW(spill_bytes),
+     .preset = "0",
+     .minimum = 0,
+     .maximum = 1e18,
+     .help = "Memory of the host beside that of --device, for rooms that do not fit there, and for holders that cannot "
+             "reach it."},
     {.name = "max-jobs",
      .type = BL_OPTION_INT,
      .offset = ROW(max_jobs),
@@ -125,6 +141,7 @@ static const bl_flags_t flags = {
 typedef struct program {
   arguments_t arguments;
   bl_daemon_t *daemon;
+  bl_device_t *device;
   bl_service_t *service;
   bl_policy_forward_t *forward;
   bl_timer_t *drain_timer;
@@ -205,10 +222,31 @@ static bl_status_t choose_data_path(program_t *self, bl_error_t *err) {
   return BL_OK;
 }
 
+// The device of --device.
+static bl_status_t open_device(program_t *self, bl_error_t *err) {
+  const char *text = self->arguments.device;
+  char *end = NULL;
+  if (text == NULL || strcmp(text, "host") == 0) {
+    return bl_device_open(BL_DEVICE_HOST, 0, &self->device, err);
+  }
+  unsigned long ordinal = strncmp(text, "cuda:", 5) == 0 ? strtoul(text + 5, &end, 10) : 0;
+  if (strcmp(text, "cuda") != 0 && (end == NULL || end == text + 5 || *end != '\0' || ordinal > UINT32_MAX)) {
+    return bl_error_set(err, BL_INVALID, "--device %s: host, cuda or cuda:N", text);
+  }
+  bl_status_t status = bl_device_open(BL_DEVICE_CUDA, (uint32_t)ordinal, &self->device, err);
+  if (status != BL_OK) {
+    bl_error_prefix(err, "--device %s", text);
+  }
+  return status;
+}
+
 static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   program_t *self = context;
   self->daemon = daemon;
-  bl_status_t status = choose_data_path(self, err);
+  bl_status_t status = open_device(self, err);
+  if (status == BL_OK) {
+    status = choose_data_path(self, err);
+  }
   if (status == BL_OK) {
     status = choose_data_tcp(self, err);
   }
@@ -220,6 +258,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   }
   const arguments_t *arguments = &self->arguments;
   bl_store_options_t options = {.leases = {.capacity_bytes = (uint64_t)arguments->capacity_bytes,
+                                           .spill_bytes = (uint64_t)arguments->spill_bytes,
                                            .max_jobs = (uint32_t)arguments->max_jobs,
                                            .max_sessions = (uint32_t)arguments->max_sessions,
                                            .max_leases = (uint32_t)arguments->max_leases,
@@ -227,6 +266,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                            .ttl_ns = (uint64_t)(arguments->ttl_seconds * BL_NS_PER_S),
                                            .grace_ns = (uint64_t)(arguments->grace_seconds * BL_NS_PER_S)},
                                 .data_address = self->data_address,
+                                .device = self->device,
                                 .tls = bl_daemon_tls(self->daemon),
                                 .data_tcp = self->data_tcp.length != 0 ? &self->data_tcp : NULL,
                                 .transfer_threads = (unsigned)arguments->threads};
@@ -264,6 +304,7 @@ static void destroy(void *context) {
   bl_service_destroy(self->service);
   bl_policy_forward_destroy(self->forward);
   bl_timer_destroy(self->drain_timer);
+  bl_device_close(self->device);
 }
 
 int main(int argc, char **argv) {

@@ -162,7 +162,7 @@ void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table, const bl_lines
   bl_board_set(board, INCARNATION, 0, incarnation_number(&config->incarnation));
   bl_board_set(board, DRAINING, 0, bl_lease_table_is_draining(table));
   bl_board_set(board, REVISION, 0, (double)bl_lease_table_journal(table)->revision);
-  bl_board_set(board, CAPACITY, 0, (double)config->capacity_bytes);
+  bl_board_set(board, CAPACITY, 0, (double)(config->capacity_bytes + config->spill_bytes));
   bl_board_set(board, ARENAS, 0, (double)stats.arena_bytes);
   bl_board_set(board, HELD, 0, (double)stats.held_bytes);
   bl_board_set(board, FREE, 0, (double)stats.free_bytes);

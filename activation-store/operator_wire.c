@@ -40,6 +40,7 @@ static void lease_to_wire(const bl_lease_view_t *view, lease_wire_t *wire) {
   wire->message.checksum = view->checksum;
   wire->message.label = view->block_bytes != 0 ? &wire->label : NULL;
   wire->message.offset_bytes = view->offset_bytes;
+  wire->message.tier = view->tier;
   uint64_t now_ns = bl_store_now_ns();
   wire->message.age_ms = now_ns > view->since_ns ? (now_ns - view->since_ns) / BL_NS_PER_MS : 0;
 }
@@ -318,7 +319,20 @@ void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const Protobuf
   output.incarnation = (ProtobufCBinaryData){.data = (uint8_t *)config->incarnation.bytes, .len = BL_INCARNATION_BYTES};
   output.draining = bl_lease_table_is_draining(table);
   output.revision = bl_lease_table_journal(table)->revision;
-  output.capacity_bytes = config->capacity_bytes;
+  output.capacity_bytes = config->capacity_bytes + config->spill_bytes;
+  output.device = (char *)bl_store_device(self->store);
+  static Ballast__V1__StoreTier tiers[BL_LEASE_TIERS];
+  static Ballast__V1__StoreTier *tier_pointers[BL_LEASE_TIERS];
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    tiers[i] = (Ballast__V1__StoreTier)BALLAST__V1__STORE_TIER__INIT;
+    tiers[i].name = (char *)bl_lease_tier_name((uint32_t)i);
+    tiers[i].capacity_bytes = i == 0 ? config->capacity_bytes : config->spill_bytes;
+    tiers[i].arena_bytes = stats.tier_arena_bytes[i];
+    tiers[i].held_bytes = stats.tier_held_bytes[i];
+    tier_pointers[i] = &tiers[i];
+  }
+  output.tiers = tier_pointers;
+  output.n_tiers = BL_LEASE_TIERS;
   output.arena_bytes = stats.arena_bytes;
   output.held_bytes = stats.held_bytes;
   output.free_bytes = stats.free_bytes;

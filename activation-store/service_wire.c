@@ -153,7 +153,23 @@ static bool rooms_to_wire(const bl_lease_table_t *table, uint64_t session, rooms
 
 // ---- sessions ----------------------------------------------------------------------------------------------------------
 
+static void read_endpoint(const Ballast__V1__BlockMemory *message, bl_endpoint_t *endpoint) {
+  *endpoint = (bl_endpoint_t){0};
+  if (message != NULL) {
+    snprintf(endpoint->gpu, sizeof endpoint->gpu, "%s", message->gpu);
+    snprintf(endpoint->closed, sizeof endpoint->closed, "%s", message->closed);
+    endpoint->nccl = message->nccl_version;
+    endpoint->shared_gpu = message->shared_gpu;
+  }
+}
+
 static void reply_opened(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_opened_t *opened) {
+  const bl_endpoint_t *endpoint = bl_store_endpoint(self->store);
+  Ballast__V1__BlockMemory memory = BALLAST__V1__BLOCK_MEMORY__INIT;
+  memory.gpu = (char *)endpoint->gpu;
+  memory.closed = (char *)endpoint->closed;
+  memory.nccl_version = endpoint->nccl;
+  memory.shared_gpu = endpoint->shared_gpu;
   const bl_lease_config_t *config = bl_lease_table_config(bl_store_table(self->store));
   Ballast__V1__OpenSessionResponse output = BALLAST__V1__OPEN_SESSION_RESPONSE__INIT;
   output.session = opened->session;
@@ -166,6 +182,7 @@ static void reply_opened(bl_service_t *self, bl_rpc_call_t *call, const bl_lease
   output.data_address = (char *)bl_store_data_address(self->store);
   output.machine = (char *)bl_store_machine(self->store);
   output.data_tcp_address = (char *)bl_store_tcp_address(self->store);
+  output.memory = &memory;
   bl_rpc_call_reply(call, &output.base);
 }
 
@@ -177,6 +194,7 @@ static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void
                           .process = request->process,
                           .stage = request->stage,
                           .arena_bytes = request->arena_bytes,
+                          .unit_bytes = request->unit_bytes,
                           .ttl_ns = request->ttl_ms < UINT64_MAX / BL_NS_PER_MS ? request->ttl_ms * BL_NS_PER_MS : 0};
   if (!read_incarnation(request->holder, &open.holder)) {
     fail_invalid(call, "holder (16 bytes)");
@@ -189,10 +207,17 @@ static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void
     bl_rpc_call_fail(call, &err);
     return;
   }
+  bl_endpoint_t holder;
+  bl_path_t asked = BL_PATH_AUTO;
+  read_endpoint(request->memory, &holder);
+  if (request->data_path[0] != '\0' && !bl_path_parse(request->data_path, &asked)) {
+    fail_invalid(call, "data_path");
+    return;
+  }
   bl_lease_opened_t opened;
   bl_lease_answer_t answer;
   bool waits;
-  (void)bl_store_open(self->store, &open, &opened, &waits, &answer);
+  (void)bl_store_open(self->store, &open, &holder, request->machine, asked, &opened, &waits, &answer);
   if (answer.reason != BL_LEASE_GRANTED) {
     fail_refused(call, &answer, "open a session");
   } else if (waits) {

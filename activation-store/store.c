@@ -3,8 +3,10 @@
 
 #include "arenas.h"
 #include "datapath/block.h"
+#include "datapath/endpoint.h"
 #include "datapath/machine.h"
 #include "device/device.h"
+#include "holders.h"
 #include "lines.h"
 #include "loop/timer.h"
 #include "pool.h"
@@ -26,8 +28,11 @@ struct bl_store {
   bl_store_observer_t observer;
   bl_pool_t *pool;
   bl_lines_t *lines;
+  bl_holders_t *holders;
   bl_timer_t *timer;
   bl_arenas_t *arenas;
+  bl_device_t *device;
+  bl_endpoint_t endpoint;
   uint64_t seen_revision;
   char machine[MACHINE_BYTES];
 };
@@ -42,6 +47,10 @@ bl_lease_table_t *bl_store_table(bl_store_t *store) {
 
 const char *bl_store_machine(const bl_store_t *store) {
   return store->machine;
+}
+
+const char *bl_store_device(const bl_store_t *store) {
+  return bl_device_describe(store->device);
 }
 
 const char *bl_store_data_address(const bl_store_t *store) {
@@ -65,7 +74,8 @@ const bl_lines_counters_t *bl_store_data_counters(const bl_store_t *store) {
 // Takes the memory of arenas that were made beside one of an older plan, once that is gone.
 static void fill_arenas(bl_store_t *store) {
   for (uint32_t i = 0; i < bl_lease_table_config(store->table)->max_jobs; i++) {
-    if (bl_arenas_get(store->arenas, i) != NULL && !bl_lease_table_arena_follows(store->table, i)) {
+    if ((bl_arenas_get(store->arenas, i, 0) != NULL || bl_arenas_get(store->arenas, i, 1) != NULL) &&
+        !bl_lease_table_arena_follows(store->table, i)) {
       bl_arenas_fill(store->arenas, i);
     }
   }
@@ -79,8 +89,25 @@ static void arena_made(void *context, uint32_t job, const bl_error_t *err) {
   bl_store_settle(store);
 }
 
-bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, bl_lease_opened_t *opened,
-                                  bool *arena_waits, bl_lease_answer_t *answer) {
+const bl_endpoint_t *bl_store_endpoint(const bl_store_t *store) {
+  return &store->endpoint;
+}
+
+// Whether the holder's blocks reach the memory of our device without passing through the host.
+static bool reaches_device(const bl_store_t *store, const bl_endpoint_t *holder, const char *machine, bl_path_t asked) {
+  bl_path_choice_t choice;
+  bl_error_t err;
+  bl_path_end_t there = bl_endpoint_end(holder, "the holder", machine, true, true);
+  bl_path_end_t here = bl_endpoint_end(&store->endpoint, "the store", store->machine, true, true);
+  return bl_path_choose(&there, &here, asked, 0, NULL, &choice, &err) == BL_OK && !choice.staged;
+}
+
+bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, const bl_endpoint_t *holder,
+                                  const char *machine, bl_path_t asked, bl_lease_opened_t *opened, bool *arena_waits,
+                                  bl_lease_answer_t *answer) {
+  static const bl_endpoint_t host = {0};
+  open->second_tier =
+      !store->device->host_memory && !reaches_device(store, holder != NULL ? holder : &host, machine, asked);
   if (getrandom(&open->key, sizeof open->key, 0) != (ssize_t)sizeof open->key) {
     abort(); // never for 16 bytes of an initialised pool; a guessable key would be worse
   }
@@ -88,7 +115,7 @@ bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, bl_l
   *arena_waits = false;
   if (answer->reason == BL_LEASE_GRANTED) {
     if (opened->arena_needed &&
-        !bl_arenas_make(store->arenas, opened->job, opened->arena_bytes, opened->arena_follows)) {
+        !bl_arenas_make(store->arenas, opened->job, opened->tier_bytes, opened->arena_follows)) {
       bl_lease_table_arena_made(store->table, opened->job, false);
       answer->reason = BL_LEASE_NO_ARENA;
     }
@@ -219,6 +246,7 @@ void bl_store_settle(bl_store_t *store) {
       bl_log(action.end == BL_SESSION_CLOSED ? BL_LOG_INFO : BL_LOG_WARNING, "session %" PRIx64 " is over: %s",
              action.session, bl_session_end_text(action.end));
       bl_lines_end(store->lines, action.session, bl_session_end_text(action.end));
+      bl_holders_end(store->holders, action.session, action.end == BL_SESSION_CLOSED);
       store->observer.on_session_over(store->observer.context, action.session, action.end);
       break;
     case BL_LEASE_CLOSE_ARENA:
@@ -250,7 +278,8 @@ static void on_timer(bl_timer_t *timer, void *context) {
 // ---- sessions on the data path -----------------------------------------------------------------------------------------
 
 // Whether a visitor is who it says, and the arena it may then see.
-static bl_status_t admit(void *context, const bl_block_greeting_t *greeting, bl_lines_room_t *room, bl_error_t *err) {
+static bl_status_t admit(void *context, const bl_block_greeting_t *greeting, int fd, bl_lines_room_t *room,
+                         bl_error_t *err) {
   bl_store_t *store = context;
   bl_lease_answer_t answer = {.reason = BL_LEASE_INCARNATION};
   bl_incarnation_t key, incarnation;
@@ -264,15 +293,41 @@ static bl_status_t admit(void *context, const bl_block_greeting_t *greeting, bl_
     return status;
   }
   bl_lease_opened_t opened;
-  const bl_arena_t *arena = NULL;
+  const bl_arena_t *parts[BL_LEASE_TIERS] = {NULL, NULL};
   if (bl_lease_table_opened(store->table, greeting->session, &opened)) {
-    arena = bl_arenas_get(store->arenas, opened.job);
+    for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
+      parts[i] = bl_arenas_get(store->arenas, opened.job, i);
+    }
   }
-  if (arena == NULL) {
+  if (parts[0] == NULL && parts[1] == NULL) {
     return bl_error_set(err, BL_UNAVAILABLE, "the memory of the job is not there yet");
   }
-  *room = (bl_lines_room_t){.job = opened.job, .arena = arena};
+  bool direct = greeting->path == BL_PATH_CUDA_IPC;
+  if (greeting->path == BL_PATH_NCCL || (direct && store->device->host_memory)) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "this store has no path %s", bl_path_name(greeting->path));
+  }
+  if (!direct && !store->device->host_memory && parts[0] != NULL) {
+    return bl_error_set(err, BL_PRECONDITION,
+                        "the memory of the job is on %s, which is not reached by %s; all holders of a job must reach "
+                        "it, or none",
+                        bl_device_describe(store->device), bl_path_name(greeting->path));
+  }
+  if (direct) { // its engine may read on after it has stopped
+    status = bl_holders_add(store->holders, greeting->session, fd, err);
+    if (status != BL_OK) {
+      return status;
+    }
+    bl_lease_table_set_mapped(store->table, greeting->session);
+  }
+  *room = (bl_lines_room_t){.job = opened.job, .parts = {parts[0], parts[1]}};
   return BL_OK;
+}
+
+static void holder_gone(void *context, uint64_t session) {
+  bl_store_t *store = context;
+  bl_log(BL_LOG_INFO, "session %" PRIx64 ": its process is gone; its rooms are free", session);
+  bl_lease_table_holder_gone(store->table, session, bl_clock_now_ns());
+  bl_store_settle(store);
 }
 
 // ---- creation ----------------------------------------------------------------------------------------------------------
@@ -311,23 +366,30 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
     free(store);
     return bl_error_set(err, BL_EXHAUSTED, "no memory or random numbers for a store");
   }
-  *store = (bl_store_t){.loop = loop, .observer = options->observer};
+  *store = (bl_store_t){.loop = loop,
+                        .observer = options->observer,
+                        .device = options->device != NULL ? options->device : bl_device_host()};
+  bl_endpoint_describe(store->device, NULL, false, &store->endpoint);
   bl_machine_text(store->machine, sizeof store->machine);
   status = bl_lease_table_create(&leases, bl_clock_now_ns(), &store->table, err);
   if (status == BL_OK) {
     status = bl_timer_create(loop, on_timer, store, &store->timer, err);
   }
   if (status == BL_OK) {
+    status = bl_holders_create(loop, holder_gone, store, &store->holders, err);
+  }
+  if (status == BL_OK) {
     unsigned threads = options->transfer_threads != 0 ? options->transfer_threads : 1;
     status = bl_pool_create(loop, threads, &store->pool, err);
   }
   if (status == BL_OK) {
-    status = bl_arenas_create(store->pool, leases.max_jobs, arena_made, store, &store->arenas, err);
+    status = bl_arenas_create(store->pool, store->device, leases.max_jobs, arena_made, store, &store->arenas, err);
   }
   if (status == BL_OK) {
     static const bl_lines_callbacks_t callbacks = {
         .admit = admit, .on_request = on_request, .on_answered = on_answered};
-    bl_lines_options_t lines = {.unix_address = options->data_address, .tcp = options->data_tcp, .tls = options->tls};
+    bl_lines_options_t lines = {
+        .unix_address = options->data_address, .tcp = options->data_tcp, .tls = options->tls, .device = store->device};
     status = bl_lines_create(loop, store->pool, &lines, &callbacks, store, &store->lines, err);
   }
   if (status != BL_OK) {
@@ -348,6 +410,7 @@ void bl_store_destroy(bl_store_t *store) {
   bl_loop_drain(store->loop); // what the pool posted: all transfers have come back after this
   bl_lines_destroy(store->lines);
   bl_arenas_destroy(store->arenas);
+  bl_holders_destroy(store->holders);
   bl_timer_destroy(store->timer);
   bl_lease_table_destroy(store->table);
   free(store);

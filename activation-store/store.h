@@ -2,7 +2,7 @@
 // The store behind its RPCs: the lease table (lib/lease) decides, this does: it keeps the arenas of jobs, the data
 // connections to holders (lines.h), and the transfers, and tells its observer what the table answers later.
 //
-// Memory: one sealed memfd per job (PROTOCOL.md section 1), made on a transfer thread when the first session of a job
+// Memory: of the host or of a GPU, and then a second tier in pinned memory of the host. On the host one sealed memfd per job (PROTOCOL.md section 1), made on a transfer thread when the first session of a job
 // opens and closed when nobody holds a room of it any more: another job never sees its bytes. Holders only read it; the
 // store pulls what they evict from their own sealed memory, or takes it from their frames.
 //
@@ -10,6 +10,7 @@
 #ifndef BALLAST_ACTIVATION_STORE_STORE_H
 #define BALLAST_ACTIVATION_STORE_STORE_H
 
+#include "datapath/endpoint.h"
 #include "lease/table.h"
 #include "lines.h"
 #include "loop/loop.h"
@@ -35,6 +36,7 @@ typedef struct bl_store_options {
   const char *data_address;     // "unix:/path" of the data path on shm
   const bl_address_t *data_tcp; // where that on tcp listens; NULL: nowhere
   bl_tls_t *tls;                // for tcp; NULL: plaintext
+  bl_device_t *device;          // whose memory is lent, outlives the store; NULL: the host
   unsigned transfer_threads;    // 0: 1
   bl_store_observer_t observer;
 } bl_store_options_t;
@@ -51,9 +53,12 @@ bl_lease_table_t *bl_store_table(bl_store_t *store);
 void bl_store_settle(bl_store_t *store);
 uint64_t bl_store_now_ns(void);
 
-// As bl_lease_table_open. *arena_waits: the answer must wait for on_arena of opened->job.
-bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, bl_lease_opened_t *opened,
-                                  bool *arena_waits, bl_lease_answer_t *answer);
+// As bl_lease_table_open, for a holder that describes its memory (NULL: the host's) and its machine and asks for a path: one that cannot reach
+// the store's device gets memory of the second tier alone. *arena_waits: the answer must wait for on_arena of opened->job.
+bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, const bl_endpoint_t *holder,
+                                  const char *machine, bl_path_t asked, bl_lease_opened_t *opened, bool *arena_waits,
+                                  bl_lease_answer_t *answer);
+const bl_endpoint_t *bl_store_endpoint(const bl_store_t *store); // its own memory
 
 typedef struct bl_store_source { // where an evicted block lies, in what its holder showed over the data path (shm)
   uint32_t number;
@@ -72,6 +77,7 @@ const bl_lines_counters_t *bl_store_data_counters(const bl_store_t *store);
 const char *bl_store_data_address(const bl_store_t *store);
 const char *bl_store_tcp_address(const bl_store_t *store); // "" when there is none
 const char *bl_store_machine(const bl_store_t *store);
+const char *bl_store_device(const bl_store_t *store); // whose memory is lent, in words
 // "shm: same machine", "tcp: ...", or "none". Valid until the next call.
 const char *bl_store_path_of(const bl_store_t *store, uint64_t session);
 

@@ -72,9 +72,18 @@ static void loaded(bl_client_t *client, bl__operation_t *operation, uint64_t che
   end(client, operation, BL_OK, "");
 }
 
+// Bytes that are not the block's shall not be taken for it.
+static void clear(bl_client_t *client, const bl__operation_t *operation) {
+  if (client->device == NULL) {
+    memset(operation->to, 0, operation->bytes);
+  } else {
+    (void)!bl_device_fill(client->device, NULL, operation->to, 0, operation->bytes, NULL);
+  }
+}
+
 // It came back changed. The store is told, and forgets it.
 static void load_corrupt(bl_client_t *client, bl__operation_t *operation, uint64_t checksum, uint64_t wanted) {
-  memset(operation->to, 0, operation->bytes);
+  clear(client, operation);
   bl__release_queue(client, &(bl__release_t){.id = operation->room,
                                              .generation = operation->generation,
                                              .bytes = operation->bytes,
@@ -90,19 +99,42 @@ static void load_corrupt(bl_client_t *client, bl__operation_t *operation, uint64
   bl__operation_end(client, operation);
 }
 
+// Where a room lies in what the store showed; NULL: nowhere.
+static const uint8_t *room_at(const bl_client_t *client, uint64_t offset, uint64_t bytes) {
+  for (size_t i = 0; i < sizeof client->parts / sizeof client->parts[0]; i++) {
+    const bl_peer_memory_t *part = &client->parts[i];
+    if (offset < part->bytes) {
+      return bytes <= part->bytes - offset ? part->base + offset : NULL;
+    }
+    offset -= part->bytes;
+  }
+  return NULL;
+}
+
+static bl_status_t copy(bl_client_t *client, bl__operation_t *operation, const uint8_t *from, uint64_t *checksum) {
+  if (client->by == BL_PATH_CUDA_IPC) {
+    bool cancelled = atomic_load_explicit(&operation->cancelled, memory_order_relaxed);
+    return cancelled ? BL_CANCELLED
+                     : bl_mover_copy(client->mover, operation->to, from, operation->bytes, &operation->err);
+  }
+  return client->unverified ? bl_block_copy_unverified(operation->to, from, operation->bytes, &operation->cancelled)
+                            : bl_block_copy(operation->to, from, operation->bytes, &operation->cancelled, checksum);
+}
+
 static void copy_block(bl_client_t *client, bl__operation_t *operation, const bl_block_frame_t *frame) {
-  if (frame->offset > client->map.bytes || frame->bytes > client->map.bytes - frame->offset ||
-      frame->bytes != operation->bytes) {
+  const uint8_t *from = room_at(client, frame->offset, frame->bytes);
+  if (from == NULL || frame->bytes != operation->bytes) {
     bl__room_set(client, operation->room, BL__ROOM_FULL, operation->generation);
     end(client, operation, BL_INTERNAL, "the store answers with a room outside of its memory");
     return;
   }
-  const uint8_t *from = client->map.base + frame->offset;
   uint64_t checksum = frame->checksum;
-  bl_status_t status = client->unverified
-                           ? bl_block_copy_unverified(operation->to, from, operation->bytes, &operation->cancelled)
-                           : bl_block_copy(operation->to, from, operation->bytes, &operation->cancelled, &checksum);
-  if (status != BL_OK) {
+  bl_status_t status = copy(client, operation, from, &checksum);
+  if (status != BL_OK && status != BL_CANCELLED) { // the device has failed: nobody can use it any more
+    client->flow -= operation->bytes;
+    bl__room_set(client, operation->room, BL__ROOM_FULL, operation->generation);
+    bl__operation_end(client, operation);
+  } else if (status != BL_OK) {
     client->flow -= operation->bytes;
     bl__room_set(client, operation->room, BL__ROOM_FULL, operation->generation);
     end(client, operation, BL_CANCELLED, "given up by its caller");
@@ -208,7 +240,7 @@ static void load_answered(bl_client_t *client, const bl__sent_t *sent, const bl_
     return;
   }
   if (frame->status == BL_DATA_LOSS) { // revoked, or changed in the store's memory
-    memset(operation->to, 0, operation->bytes);
+    clear(client, operation);
     bl__release_queue(client,
                       &(bl__release_t){.id = operation->room, .generation = operation->generation, .sets = true});
     bl__room_set(client, operation->room, BL__ROOM_UNKNOWN, operation->generation);

@@ -2,6 +2,7 @@
 #include "client/client.h"
 
 #include "client/client_core.h"
+#include "datapath/machine.h"
 #include "sys/clock.h"
 
 #include <inttypes.h>
@@ -212,7 +213,7 @@ bl_status_t bl_client_withdraw_source(bl_client_t *client, uint32_t number, bl_e
 
 bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BYTES]) {
   snprintf(text, BL_CLIENT_PATH_BYTES, "%s", client->path);
-  return client->shm ? BL_CLIENT_PATH_SHM : BL_CLIENT_PATH_TCP;
+  return (bl_client_path_t)client->by;
 }
 
 // ---- open and close ----------------------------------------------------------------------------------------------------
@@ -326,10 +327,20 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   client->open_ms = options->open_ms != 0 ? options->open_ms : client->deadline_ms;
   client->wanted_path = options->path;
   client->unverified = options->unverified;
+  client->unit_bytes = options->unit_bytes;
+  bl_machine_text(client->own_machine, sizeof client->own_machine);
+  bl_endpoint_describe(options->device, NULL, false, &client->endpoint);
   client->stream.fd = -1;
   client->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   *out = client;
-  return client->wake_fd >= 0 ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "the system gives no eventfd");
+  if (client->wake_fd < 0) {
+    return bl_error_set(err, BL_EXHAUSTED, "the system gives no eventfd");
+  }
+  if (options->device == NULL || options->device->host_memory) {
+    return BL_OK;
+  }
+  client->device = options->device;
+  return bl_mover_create(client->device, &client->mover, err);
 }
 
 bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out, bl_error_t *err) {
@@ -430,6 +441,7 @@ void bl_client_close(bl_client_t *client) {
     pthread_cond_destroy(&client->done[i]);
   }
   pthread_mutex_destroy(&client->mutex);
+  bl_mover_destroy(client->mover);
   free(client->rooms);
   free(client->sources);
   free(client);

@@ -35,6 +35,10 @@
 //      held is lost, blocks whose evict had not ended are still at their source. bl_client_reopen begins a new session.
 //   6. On tcp a broken connection is made again and what was under way goes on, until its deadline.
 //
+//   7. On cuda-ipc memory is that of a GPU: the store's copy engine pulls what is evicted, ours what is loaded. No checksum is
+//      computed: that of bl_client_evict_known is kept by the store and is told to people; the caller
+//      compares it with the block after the load. Cancelling does not interrupt a copy.
+//
 // Statuses: BL_EXHAUSTED no room or quota (the text says what is free); BL_FENCED the session or store is not the
 // one it was; BL_DATA_LOSS the checksum does not match, or an operator revoked the lease; BL_UNAVAILABLE the store does
 // not answer within the deadline of the call, or is gone; BL_IO the transfer failed; BL_PRECONDITION the room is in use,
@@ -62,9 +66,10 @@
 typedef struct bl_client bl_client_t;
 
 typedef enum bl_client_path {
-  BL_CLIENT_PATH_AUTO, // shm where the store's memory can be mapped, else tcp
+  BL_CLIENT_PATH_AUTO, // what choice.h of lib/datapath says: shm where the store's memory can be mapped, else tcp
   BL_CLIENT_PATH_SHM,
-  BL_CLIENT_PATH_TCP
+  BL_CLIENT_PATH_TCP,
+  BL_CLIENT_PATH_CUDA_IPC, // from GPU to GPU inside of a machine, by copy engines
 } bl_client_path_t;
 
 typedef struct bl_client_options {
@@ -76,8 +81,11 @@ typedef struct bl_client_options {
   uint64_t ttl_ms;           // 0: the store's
   const bl_arena_t *sources; // BL_ARENA_SHAREABLE arenas that blocks leave from, as by bl_client_add_source; copied
   size_t source_count;       // may be 0
-  uint64_t deadline_ms;      // of every call; 0: BL_CLIENT_DEADLINE
-  uint64_t open_ms;          // of opening; 0: as every call
+  bl_device_t *device;  // that sources and destinations lie on, outlives the client; NULL: the host. BL_UNIMPLEMENTED
+                        // when blocks can reach the store only through memory of the host: open it for that instead
+  uint64_t unit_bytes;  // of the job's largest block; 0: not known
+  uint64_t deadline_ms; // of every call; 0: BL_CLIENT_DEADLINE
+  uint64_t open_ms;     // of opening; 0: as every call
   bl_client_path_t path;
   bool unverified; // no checksums: for measurements only
 } bl_client_options_t;
@@ -168,7 +176,8 @@ typedef enum bl_client_room_state {
 } bl_client_room_state_t;
 bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t room);
 
-// The same with the checksum of the block (bl_block_checksum of lib/datapath), which is then not computed again.
+// The same with the checksum of the block (bl_block_checksum of lib/datapath), which is then not computed again. On cuda-ipc
+// any number that the caller understands.
 BL_MUST_USE bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t room, const void *source,
                                                     uint64_t bytes, uint64_t checksum, const bl_client_label_t *label,
                                                     bl_client_ticket_t *ticket, bl_error_t *err);
@@ -207,7 +216,7 @@ bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BY
 typedef struct bl_client_counters {
   uint64_t evicted, loaded, released; // blocks
   uint64_t evicted_bytes, loaded_bytes;
-  uint64_t bytes_copied; // by this process: on shm equals loaded_bytes, on tcp 0
+  uint64_t bytes_copied; // by this process: on shm and cuda-ipc equals loaded_bytes, on tcp 0
   uint64_t retries;      // requests that were sent again
   uint64_t renewals;
   uint64_t reconnects; // of the data connection

@@ -10,9 +10,11 @@
 
 #include "client/client.h"
 
+#include "datapath/endpoint.h"
 #include "datapath/inlet.h"
+#include "datapath/mover.h"
 #include "datapath/outlet.h"
-#include "datapath/shared_map.h"
+#include "datapath/peer_memory.h"
 #include "loop/loop.h"
 #include "loop/timer.h"
 #include "rpc/channel.h"
@@ -122,6 +124,11 @@ struct bl_client {
   uint32_t stage;
   uint64_t arena_bytes, ttl_ms, deadline_ms, open_ms, asked_ttl_ms;
   bl_client_path_t wanted_path;
+  bl_device_t *device; // NULL: the host
+  bl_mover_t *mover;   // of the device
+  uint64_t unit_bytes;
+  bl_endpoint_t endpoint, store_endpoint;
+  char own_machine[128];
   bool unverified;
   uint8_t holder[BL__ID_BYTES], key[BL__ID_BYTES], incarnation[BL__ID_BYTES];
   uint64_t session, grace_ms, flow_bytes;
@@ -148,9 +155,10 @@ struct bl_client {
   pthread_t transfer_thread;
   bool transfer_started;
   int wake_fd;
-  bool shm;
-  char path[BL_CLIENT_PATH_BYTES];
-  bl_shared_map_t map; // of the job's arena, shm
+  bl_path_t by;
+  bool shm;                        // `by` shows memory over a unix socket
+  char path[BL_CLIENT_PATH_BYTES]; // and why
+  bl_peer_memory_t parts[2];       // of the job's arena, shm
   bl_stream_t stream;
   bl_inlet_t inlet;
   bl_outlet_t outlet;

@@ -102,13 +102,40 @@ static bl_status_t receive_welcome(bl_client_t *client, const char *address, uin
   }
 }
 
-static bl_status_t map_arena(bl_client_t *client, const char *address, bl_error_t *err) {
+static bl_status_t map_part(bl_client_t *client, size_t number, const char *address, bl_error_t *err) {
   int fd = bl_stream_take_descriptor(&client->stream);
   if (fd < 0) {
     return bl_error_set(err, BL_INTERNAL, "%s: the welcome came without the store's memory", address);
   }
-  bl_status_t status = bl_shared_map_open(&client->map, fd, client->inlet.frame.bytes, err);
+  bl_device_t *device = client->by == BL_PATH_CUDA_IPC ? client->device : NULL;
+  bl_status_t status = bl_peer_memory_open(&client->parts[number], device, fd, client->inlet.frame.bytes, err);
   close(fd);
+  return status;
+}
+
+// The part that came with the welcome, and another one if it says so.
+static bl_status_t map_arena(bl_client_t *client, const char *address, uint64_t deadline_ns, bl_error_t *err) {
+  bool second = client->inlet.frame.source == 1;
+  bl_status_t status = map_part(client, 0, address, err);
+  while (status == BL_OK && second) {
+    switch (bl_inlet_next(&client->inlet)) {
+    case BL_INLET_AGAIN:
+      if (!wait_for(client->stream.fd, POLLIN, deadline_ns)) {
+        status = bl_error_set(err, BL_UNAVAILABLE, "%s: the store did not show all of its memory in time", address);
+      }
+      break;
+    case BL_INLET_FRAME:
+      if (client->inlet.frame.kind == BL_BLOCK_SHOW && client->inlet.frame.source == 1) {
+        return map_part(client, 1, address, err);
+      }
+      status = bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of memory", address,
+                            bl_block_frame_kind_name(client->inlet.frame.kind));
+      break;
+    default:
+      status = bl_error_set(err, BL_UNAVAILABLE, "%s: the store closed the connection", address);
+      break;
+    }
+  }
   return status;
 }
 
@@ -136,7 +163,8 @@ static bl_status_t tcp_address(const bl_client_t *client, char *text, size_t tex
 
 bl_status_t bl__connect(bl_client_t *client, uint64_t deadline_ns, bl_error_t *err) {
   char address[BL_RPC_ADDRESS_BYTES];
-  bl_block_greeting_t greeting = {.session = client->session, .shm = client->shm, .unverified = client->unverified};
+  bl_block_greeting_t greeting = {
+      .session = client->session, .shm = client->shm, .path = client->by, .unverified = client->unverified};
   uint8_t body[BL_BLOCK_GREETING_BYTES];
   memcpy(greeting.key, client->key, sizeof greeting.key);
   memcpy(greeting.incarnation, client->incarnation, sizeof greeting.incarnation);
@@ -163,7 +191,7 @@ bl_status_t bl__connect(bl_client_t *client, uint64_t deadline_ns, bl_error_t *e
     status = receive_welcome(client, address, deadline_ns, err);
   }
   if (status == BL_OK && client->shm) {
-    status = map_arena(client, address, err);
+    status = map_arena(client, address, deadline_ns, err);
   }
   if (status != BL_OK) {
     bl__disconnect(client);
@@ -175,32 +203,41 @@ bl_status_t bl__connect(bl_client_t *client, uint64_t deadline_ns, bl_error_t *e
 
 void bl__disconnect(bl_client_t *client) {
   bl_stream_close(&client->stream);
-  bl_shared_map_close(&client->map);
+  bl_peer_memory_close(&client->parts[0]);
+  bl_peer_memory_close(&client->parts[1]);
   client->linked = false;
 }
 
 bl_status_t bl__connect_first(bl_client_t *client, bl_error_t *err) {
-  char own[128];
-  bl_machine_text(own, sizeof own);
-  bool same = strcmp(own, client->machine) == 0 && strchr(own, '?') == NULL;
-  bl_error_t shm_err = {0};
   uint64_t deadline_ns = bl_clock_now_ns() + client->open_ms * BL_NS_PER_MS;
-  bool asked = client->wanted_path != BL_CLIENT_PATH_AUTO;
-  if (client->wanted_path == BL_CLIENT_PATH_SHM || (!asked && same)) {
-    client->shm = true;
-    snprintf(client->path, sizeof client->path, "shm: %s", asked ? "asked for" : "same machine");
-    bl_status_t status = bl__connect(client, deadline_ns, &shm_err);
-    if (status == BL_OK || asked || client->data_tcp_address[0] == '\0' || status == BL_FENCED || status == BL_DENIED) {
+  bl_path_end_t own = bl_endpoint_end(&client->endpoint, "this process", client->own_machine, true, true);
+  bl_path_end_t peer = bl_endpoint_end(&client->store_endpoint, "the store", client->machine,
+                                       client->data_address[0] != '\0', client->data_tcp_address[0] != '\0');
+  bl_path_choice_t choice;
+  bl_error_t failure = {0}, none = {0};
+  for (unsigned failed = 0;; failed |= 1u << choice.path) {
+    bl_status_t status =
+        bl_path_choose(&own, &peer, (bl_path_t)client->wanted_path, failed, failure.text, &choice, &none);
+    if (status != BL_OK) { // nothing is left: the last failure says more than that
+      const bl_error_t *cause = failure.status != BL_OK ? &failure : &none;
       if (err != NULL) {
-        *err = shm_err;
+        *err = *cause;
+      }
+      return cause->status;
+    }
+    if (choice.staged && client->device != NULL) {
+      return bl_error_set(err, BL_UNIMPLEMENTED, "%s: memory of the GPU does not get there by itself (%s)",
+                          client->store, choice.reason);
+    }
+    client->by = choice.path;
+    client->shm = bl_path_is_unix(choice.path);
+    snprintf(client->path, sizeof client->path, "%s", choice.reason);
+    status = bl__connect(client, deadline_ns, &failure);
+    if (status == BL_OK || status == BL_FENCED || status == BL_DENIED) {
+      if (err != NULL) {
+        *err = failure;
       }
       return status;
     }
   }
-  client->shm = false;
-  snprintf(client->path, sizeof client->path, "tcp: %.180s",
-           asked                     ? "asked for"
-           : shm_err.status != BL_OK ? shm_err.text
-                                     : "the store is on another machine");
-  return bl__connect(client, deadline_ns, err);
 }

@@ -51,6 +51,14 @@ static void read_opened(bl__question_t *question, const Ballast__V1__OpenSession
   snprintf(client->data_address, sizeof client->data_address, "%s", output->data_address);
   snprintf(client->data_tcp_address, sizeof client->data_tcp_address, "%s", output->data_tcp_address);
   snprintf(client->machine, sizeof client->machine, "%s", output->machine);
+  client->store_endpoint = (bl_endpoint_t){0};
+  if (output->memory != NULL) {
+    bl_endpoint_t *store = &client->store_endpoint;
+    snprintf(store->gpu, sizeof store->gpu, "%s", output->memory->gpu);
+    snprintf(store->closed, sizeof store->closed, "%s", output->memory->closed);
+    store->nccl = output->memory->nccl_version;
+    store->shared_gpu = output->memory->shared_gpu;
+  }
   if (!copy_id(output->key, client->key) || !copy_id(output->incarnation, client->incarnation)) {
     (void)bl_error_set(&question->err, BL_INTERNAL, "%s answers with ids of a wrong size", client->store);
   }
@@ -120,6 +128,15 @@ static bl_status_t send_open(bl__question_t *question, uint64_t deadline_ms, bl_
   input.holder = bytes_of(client->holder);
   input.arena_bytes = client->arena_bytes;
   input.ttl_ms = client->asked_ttl_ms;
+  Ballast__V1__BlockMemory memory = BALLAST__V1__BLOCK_MEMORY__INIT;
+  memory.gpu = (char *)client->endpoint.gpu;
+  memory.closed = (char *)client->endpoint.closed;
+  memory.nccl_version = client->endpoint.nccl;
+  memory.shared_gpu = client->endpoint.shared_gpu;
+  input.memory = &memory;
+  input.machine = (char *)client->own_machine;
+  input.unit_bytes = client->unit_bytes;
+  input.data_path = (char *)bl_path_name((bl_path_t)client->wanted_path);
   return call(question, "OpenSession", &input.base, deadline_ms, err);
 }
 

@@ -132,7 +132,9 @@ static bool start_one(bl_client_t *client, bl__operation_t *operation) {
     frame.step = operation->label.step;
     frame.chunk = operation->label.chunk;
     frame.micro_batch = operation->label.micro_batch;
-    if (client->shm && !client->unverified) {
+    if (client->by == BL_PATH_CUDA_IPC) {
+      frame.checksum = operation->checksum;
+    } else if (client->shm && !client->unverified) {
       frame.checksum = operation->known ? operation->checksum : bl_block_checksum(operation->from, operation->bytes);
     }
     break;

@@ -155,7 +155,7 @@ bl_status_t bl_block_frame_decode(const uint8_t header[BL_BLOCK_FRAME_BYTES], bl
 
 // ---- greeting ----------------------------------------------------------------------------------------------------------
 
-enum { GREET_SESSION = 0, GREET_KEY = 8, GREET_INCARNATION = 24, GREET_FLAGS = 40, GREET_REASON = 48 };
+enum { GREET_SESSION = 0, GREET_KEY = 8, GREET_INCARNATION = 24, GREET_FLAGS = 40, GREET_PATH = 41, GREET_REASON = 48 };
 
 void bl_block_greeting_encode(const bl_block_greeting_t *greeting, uint8_t body[BL_BLOCK_GREETING_BYTES]) {
   memset(body, 0, BL_BLOCK_GREETING_BYTES);
@@ -163,6 +163,8 @@ void bl_block_greeting_encode(const bl_block_greeting_t *greeting, uint8_t body[
   memcpy(body + GREET_KEY, greeting->key, BL_BLOCK_KEY_BYTES);
   memcpy(body + GREET_INCARNATION, greeting->incarnation, BL_BLOCK_KEY_BYTES);
   body[GREET_FLAGS] = (uint8_t)((greeting->shm ? 1 : 0) | (greeting->unverified ? 2 : 0));
+  bl_path_t by_socket = greeting->shm ? BL_PATH_SHM : BL_PATH_TCP;
+  body[GREET_PATH] = (uint8_t)(greeting->path == BL_PATH_AUTO ? by_socket : greeting->path);
   memcpy(body + GREET_REASON, greeting->reason, sizeof greeting->reason);
 }
 
@@ -170,12 +172,17 @@ bl_status_t bl_block_greeting_decode(const uint8_t body[BL_BLOCK_GREETING_BYTES]
                                      const char **reason) {
   bl_block_greeting_t read = {.session = bl_wire_get64(body + GREET_SESSION),
                               .shm = (body[GREET_FLAGS] & 1) != 0,
+                              .path = (bl_path_t)body[GREET_PATH],
                               .unverified = (body[GREET_FLAGS] & 2) != 0};
   memcpy(read.key, body + GREET_KEY, sizeof read.key);
   memcpy(read.incarnation, body + GREET_INCARNATION, sizeof read.incarnation);
   memcpy(read.reason, body + GREET_REASON, sizeof read.reason);
   if (body[GREET_FLAGS] > 3) {
     *reason = "unknown flags in a greeting";
+    return BL_INVALID;
+  }
+  if (read.path == BL_PATH_AUTO || read.path >= BL_PATHS || bl_path_is_unix(read.path) != read.shm) {
+    *reason = "a greeting names no path of its socket";
     return BL_INVALID;
   }
   if (memchr(read.reason, '\0', sizeof read.reason) == NULL) {

@@ -8,6 +8,7 @@
 //   GREET    holder -> store  greeting       who I am; on shm, the connection is how memory is shown
 //   WELCOME  store -> holder  text           status; `bytes` of the job's arena (+ its descriptor on shm)
 //   SHOW     holder -> store  -              shm: sealed memory `source` of `bytes` (+ its descriptor), to evict from
+//            store -> holder  -              after a WELCOME with `source` 1: the second part of the arena, of `bytes`
 //   SHOWN    store -> holder  text           status: it is mapped, or why not
 //   HIDE     holder -> store  -              shm: let go of `source`
 //   HIDDEN   store -> holder  text           nothing reads it any more and it is unmapped
@@ -18,6 +19,9 @@
 //   ANSWER   store -> holder  text           to request `sequence`: status, lease and room; the text says why not
 //   BYE      store -> holder  text           the session is over: status and why; the connection ends
 //
+// What is said of shm holds for cuda-ipc, where the memory is that of GPUs and copy engines pull: no side computes a
+// checksum, the store keeps the holder's.
+//
 // EVICT, LOAD and RELEASE are requests of the lease table (lib/lease/window.h): `sequence` is one of the session's, shared
 // with its RPCs, and `acknowledged` as there. Asked again under the same number, the same answer comes.
 // Thread: pure functions, any thread.
@@ -25,6 +29,7 @@
 #define BALLAST_DATAPATH_BLOCK_FRAME_H
 
 #include "base/status.h"
+#include "datapath/path.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -82,7 +87,8 @@ typedef struct bl_block_greeting {
   uint64_t session;
   uint8_t key[BL_BLOCK_KEY_BYTES];         // of the session
   uint8_t incarnation[BL_BLOCK_KEY_BYTES]; // of the store
-  bool shm;                                // else tcp
+  bool shm;                                // over a unix socket, with memory shown by descriptor; else TCP
+  bl_path_t path;                          // BL_PATH_AUTO: shm or tcp, as the socket
   bool unverified;                         // no checksums, for measurements
   char reason[192];                        // why this path, for those who look at the store
 } bl_block_greeting_t;

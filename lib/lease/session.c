@@ -224,11 +224,12 @@ static uint32_t free_for(const bl_lease_table_t *table, const char *name, int ti
 
 // Cuts an arena into its parts, between rooms of `unit` granules if it can be. False: it does not fit.
 static bool cut_arena(const bl_lease_table_t *table, const char *name, uint32_t granules, uint32_t unit,
-                      uint32_t parts[BL_LEASE_TIERS]) {
+                      bool second_tier, uint32_t parts[BL_LEASE_TIERS]) {
   uint32_t free[BL_LEASE_TIERS];
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     free[i] = free_for(table, name, i);
   }
+  free[0] = second_tier ? 0 : free[0];
   parts[0] = granules < free[0] ? granules : free[0];
   parts[1] = 0;
   if (parts[0] == granules) {
@@ -257,8 +258,9 @@ static bool open_spaces(bl_lease_table_t *table, bl__job_t *job, const uint32_t 
 }
 
 // Room for the arena of the job, or the reason why not.
-static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, uint64_t bytes, uint64_t unit_bytes,
+static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, const bl_lease_open_t *open,
                                     bool *needed) {
+  uint64_t bytes = open->arena_bytes;
   *needed = false;
   uint32_t granules = bl__granules(bytes);
   if (job->arena_granules != 0) {
@@ -267,11 +269,11 @@ static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, uin
   if (granules == 0) {
     return BL_LEASE_BAD_BYTES;
   }
-  uint32_t unit = bl__granules(unit_bytes), parts[BL_LEASE_TIERS], charges[BL_LEASE_TIERS];
+  uint32_t unit = bl__granules(open->unit_bytes), parts[BL_LEASE_TIERS], charges[BL_LEASE_TIERS];
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     charges[i] = bl__job_charge(table, job->name, i);
   }
-  if (!cut_arena(table, job->name, granules, unit == 0 ? 1 : unit, parts)) {
+  if (!cut_arena(table, job->name, granules, unit == 0 ? 1 : unit, open->second_tier, parts)) {
     return BL_LEASE_CAPACITY;
   }
   if (!open_spaces(table, job, parts)) {
@@ -389,7 +391,7 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
     return bl__refuse(table, BL_LEASE_TABLE_FULL, answer);
   }
   bool needed;
-  bl_lease_reason_t reason = give_arena(table, &table->jobs[job], open->arena_bytes, open->unit_bytes, &needed);
+  bl_lease_reason_t reason = give_arena(table, &table->jobs[job], open, &needed);
   if (reason != BL_LEASE_GRANTED) {
     for (int i = 0; i < BL_LEASE_TIERS; i++) {
       answer->free_bytes += bl__granule_bytes(free_for(table, open->job, i));

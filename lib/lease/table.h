@@ -116,6 +116,7 @@ typedef struct bl_lease_open {
   bl_incarnation_t key;    // random, drawn by the caller: the session's secret if a new one is made
   uint64_t arena_bytes;    // of the job, at least 1 granule; 0: as it is
   uint64_t unit_bytes;     // its largest block, so that tiers are cut between rooms; 0: not known
+  bool second_tier;        // the holder reaches no other: all of it lies there
   uint64_t ttl_ns;         // 0: the store's
 } bl_lease_open_t;
 
@@ -287,6 +288,7 @@ typedef enum bl_lease_state {
   BL_LEASE_STATES
 } bl_lease_state_t;
 const char *bl_lease_state_name(bl_lease_state_t state); // "sealed"; never NULL
+const char *bl_lease_tier_name(uint32_t tier);           // "device", "host"; never NULL
 
 typedef struct bl_lease_view {
   uint64_t id, generation;

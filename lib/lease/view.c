@@ -10,6 +10,10 @@ const char *bl_lease_state_name(bl_lease_state_t state) {
   return (unsigned)state < BL_LEASE_STATES ? names[state] : "unknown";
 }
 
+const char *bl_lease_tier_name(uint32_t tier) {
+  return tier == 0 ? "device" : tier == 1 ? "host" : "unknown";
+}
+
 static void fill_lease(const bl_lease_table_t *table, uint32_t index, bl_lease_view_t *view) {
   const bl__lease_t *lease = &table->leases[index];
   const bl__holder_t *holder = &table->holders[lease->holder];

@@ -21,6 +21,7 @@
 typedef struct store_process {
   pid_t pid;
   char folder[64], address[96], data_address[104];
+  const char *device, *spill; // NULL: the host, none
 } store_process_t;
 
 static const char *store_flow = "0"; // bytes in flight per session; 0: no limit
@@ -48,7 +49,8 @@ static inline void store_start(store_process_t *store, const char *capacity, con
     setenv("BALLAST_LOG", "error", 1);
     execl(BALLAST_BINARY_DIR "/bin/activation-store", "activation-store", "--listen", store->address, "--capacity",
           capacity, "--flow", store_flow, "--ttl", ttl, "--grace", grace, "--drain", "20", "--data-tcp", "127.0.0.1:0",
-          "--ready-fd", "4", (char *)NULL);
+          "--ready-fd", "4", "--device", store->device != NULL ? store->device : "host", "--spill",
+          store->spill != NULL ? store->spill : "0", (char *)NULL);
     _exit(127);
   }
   close(ready[1]);

@@ -24,6 +24,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "block_bytes", .title = "BLOCK BYTES", .right = true, .wide = true},
     {.key = "checksum", .title = "CHECKSUM", .wide = true},
     {.key = "offset_bytes", .title = "OFFSET", .right = true, .wide = true},
+    {.key = "tier", .title = "TIER", .wide = true},
 };
 #define COLUMNS (sizeof columns / sizeof columns[0])
 

@@ -114,6 +114,7 @@ static json_t *lease_json(const Ballast__V1__Lease *lease) {
   }
   if (object != NULL) {
     json_object_set_new(object, "offset_bytes", json_integer((json_int_t)lease->offset_bytes));
+    json_object_set_new(object, "tier", json_string(lease->tier == 0 ? "device" : "host"));
     json_object_set_new(object, "age_seconds", json_real((double)lease->age_ms * 1e-3));
   }
   return object;
@@ -255,14 +256,26 @@ static json_t *sessions_json(const Ballast__V1__StoreStatusResponse *response) {
   return sessions;
 }
 
+static json_t *tiers_json(const Ballast__V1__StoreStatusResponse *response) {
+  json_t *tiers = json_object();
+  for (size_t i = 0; i < response->n_tiers; i++) {
+    const Ballast__V1__StoreTier *tier = response->tiers[i];
+    json_object_set_new(tiers, tier->name,
+                        json_pack("{s:I, s:I, s:I}", "capacity_bytes", (json_int_t)tier->capacity_bytes, "arena_bytes",
+                                  (json_int_t)tier->arena_bytes, "held_bytes", (json_int_t)tier->held_bytes));
+  }
+  return tiers;
+}
+
 static json_t *status_json(const ProtobufCMessage *output) {
   const Ballast__V1__StoreStatusResponse *response = (const Ballast__V1__StoreStatusResponse *)output;
   char incarnation[33] = "";
   for (size_t i = 0; i < response->incarnation.len && i < 16; i++) {
     snprintf(incarnation + 2 * i, 3, "%02x", response->incarnation.data[i]);
   }
-  return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "incarnation", incarnation,
-                   "state", response->draining ? "draining" : "serving", "revision", (json_int_t)response->revision,
+  return json_pack("{s:s, s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "incarnation",
+                   incarnation, "device", response->device, "tiers", tiers_json(response), "state",
+                   response->draining ? "draining" : "serving", "revision", (json_int_t)response->revision,
                    "capacity_bytes", (json_int_t)response->capacity_bytes, "arena_bytes",
                    (json_int_t)response->arena_bytes, "held_bytes", (json_int_t)response->held_bytes, "free_bytes",
                    (json_int_t)response->free_bytes, "largest_free_bytes", (json_int_t)response->largest_free_bytes,

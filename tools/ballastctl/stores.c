@@ -38,6 +38,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "largest_free_bytes", .title = "LARGEST FREE", .right = true, .wide = true},
     {.key = "quarantined_bytes", .title = "QUARANTINED", .right = true, .wide = true},
     {.key = "revision", .title = "REVISION", .right = true, .wide = true},
+    {.key = "device", .title = "DEVICE", .wide = true},
     {.key = "incarnation", .title = "INCARNATION", .wide = true},
     {.key = "error", .title = "ERROR", .wide = true},
 };

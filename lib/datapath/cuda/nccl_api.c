@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL behind the table of datapath/nccl/api.h. The library is loaded when it is asked for, so that a device works where
+// it is missing, and one of another major version is an error with words instead of a program that does not start.
+//
+// A communicator has a stream of its own, which only it uses, and an event per transfer in flight. In a non-blocking
+// communicator a launch may be in progress: its event can be recorded only once that is over.
+#include "datapath/cuda/paths.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/verdict.h"
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LIBRARY "libnccl.so.2"
+
+// X(function)
+#define FUNCTIONS(X)                                                                                                   \
+  X(ncclGetVersion)                                                                                                    \
+  X(ncclGetUniqueId)                                                                                                   \
+  X(ncclCommInitRankConfig)                                                                                            \
+  X(ncclCommGetAsyncError)                                                                                             \
+  X(ncclCommAbort)                                                                                                     \
+  X(ncclSend)                                                                                                          \
+  X(ncclRecv)                                                                                                          \
+  X(ncclGetErrorString)                                                                                                \
+  X(ncclGetLastError)
+
+static struct {
+#define X(function) __typeof__(function) *function;
+  FUNCTIONS(X)
+#undef X
+} nccl;
+
+_Static_assert(sizeof(ncclUniqueId) == BL_NCCL_ID_BYTES, "the size of NCCL's unique ids");
+
+#define NO_TICKET UINT32_MAX
+
+struct bl_nccl_comm {
+  ncclComm_t comm;
+  cudaStream_t stream;
+  cudaEvent_t over[BL_NCCL_IN_FLIGHT];
+  uint32_t launching; // ticket whose launch is in progress, or NO_TICKET
+  int rank;
+};
+
+static const bl_cuda_device_t *device_of(const bl_nccl_api_t *api) {
+  return api->context;
+}
+
+static bl_nccl_result_t result_of(ncclResult_t result, ncclComm_t comm, const char *call, char *text) {
+  if (result == ncclSuccess) {
+    return BL_NCCL_DONE;
+  }
+  if (result == ncclInProgress) {
+    return BL_NCCL_IN_PROGRESS;
+  }
+  const char *detail = nccl.ncclGetLastError(comm);
+  snprintf(text, BL_NCCL_TEXT_BYTES, "%s: %s%s%.160s", call, nccl.ncclGetErrorString(result),
+           detail != NULL && detail[0] != '\0' ? ": " : "", detail != NULL ? detail : "");
+  // A peer whose process is gone shows as a remote error, or as a connection of the system's that broke.
+  return result == ncclRemoteError || result == ncclSystemError ? BL_NCCL_PEER_FAILED : BL_NCCL_BROKEN;
+}
+
+static bl_nccl_result_t cuda_result(cudaError_t result, const char *call, char *text) {
+  if (result == cudaSuccess) {
+    return BL_NCCL_DONE;
+  }
+  snprintf(text, BL_NCCL_TEXT_BYTES, "%s: %s", call, cudaGetErrorString(result));
+  return BL_NCCL_BROKEN;
+}
+
+static bl_nccl_result_t make_current(const bl_nccl_api_t *api, char *text) {
+  return cuda_result(cudaSetDevice(device_of(api)->ordinal), "cudaSetDevice", text);
+}
+
+static bl_nccl_result_t new_id(const bl_nccl_api_t *api, uint8_t id[BL_NCCL_ID_BYTES], char *text) {
+  ncclUniqueId made;
+  bl_nccl_result_t result = make_current(api, text);
+  if (result == BL_NCCL_DONE) {
+    result = result_of(nccl.ncclGetUniqueId(&made), NULL, "ncclGetUniqueId", text);
+  }
+  if (result == BL_NCCL_DONE) {
+    memcpy(id, &made, BL_NCCL_ID_BYTES);
+  }
+  return result;
+}
+
+static void destroy(bl_nccl_comm_t *comm) {
+  for (uint32_t i = 0; i < BL_NCCL_IN_FLIGHT; i++) {
+    if (comm->over[i] != NULL) {
+      (void)cudaEventDestroy(comm->over[i]);
+    }
+  }
+  if (comm->stream != NULL) {
+    (void)cudaStreamDestroy(comm->stream);
+  }
+  free(comm);
+}
+
+// Stream and events, all before NCCL begins, so that nothing is allocated while its kernels wait for each other.
+static bl_nccl_result_t prepare(bl_nccl_comm_t *comm, char *text) {
+  int least = 0, greatest = 0;
+  (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  bl_nccl_result_t result = cuda_result(cudaStreamCreateWithPriority(&comm->stream, cudaStreamNonBlocking, greatest),
+                                        "cudaStreamCreate", text);
+  for (uint32_t i = 0; i < BL_NCCL_IN_FLIGHT && result == BL_NCCL_DONE; i++) {
+    result = cuda_result(cudaEventCreateWithFlags(&comm->over[i], cudaEventDisableTiming), "cudaEventCreate", text);
+  }
+  return result;
+}
+
+static bl_nccl_result_t create(const bl_nccl_api_t *api, const uint8_t id[BL_NCCL_ID_BYTES], int rank,
+                               const bl_nccl_config_t *wanted, bl_nccl_comm_t **out, char *text) {
+  bl_nccl_comm_t *comm = calloc(1, sizeof *comm);
+  *out = NULL;
+  if (comm == NULL) {
+    snprintf(text, BL_NCCL_TEXT_BYTES, "no memory for a communicator");
+    return BL_NCCL_BROKEN;
+  }
+  comm->rank = rank;
+  comm->launching = NO_TICKET;
+  bl_nccl_result_t result = make_current(api, text);
+  if (result == BL_NCCL_DONE) {
+    result = prepare(comm, text);
+  }
+  if (result != BL_NCCL_DONE) {
+    destroy(comm);
+    return result;
+  }
+  ncclUniqueId unique;
+  memcpy(&unique, id, sizeof unique);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.cgaClusterSize = 0;
+  config.minCTAs = (int)wanted->min_ctas;
+  config.maxCTAs = (int)wanted->max_ctas;
+  config.splitShare = 0;
+  config.commName = wanted->name;
+  result = result_of(nccl.ncclCommInitRankConfig(&comm->comm, 2, unique, rank, &config), NULL, "ncclCommInitRankConfig",
+                     text);
+  if (comm->comm == NULL) { // nothing to abort
+    destroy(comm);
+    return result == BL_NCCL_PEER_FAILED ? result : BL_NCCL_BROKEN;
+  }
+  *out = comm;
+  return result;
+}
+
+static bl_nccl_result_t poll(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, char *text) {
+  (void)api;
+  ncclResult_t state = ncclSuccess;
+  bl_nccl_result_t result =
+      result_of(nccl.ncclCommGetAsyncError(comm->comm, &state), comm->comm, "ncclCommGetAsyncError", text);
+  if (result == BL_NCCL_DONE) {
+    result = result_of(state, comm->comm, comm->launching != NO_TICKET ? "a transfer" : "the communicator", text);
+  }
+  if (result == BL_NCCL_DONE && comm->launching != NO_TICKET) {
+    result = cuda_result(cudaEventRecord(comm->over[comm->launching], comm->stream), "cudaEventRecord", text);
+    comm->launching = NO_TICKET;
+  }
+  return result;
+}
+
+static bl_nccl_result_t launch(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, void *buffer, uint64_t bytes,
+                               uint32_t ticket, char *text) {
+  bl_nccl_result_t result = make_current(api, text);
+  if (result != BL_NCCL_DONE) {
+    return result;
+  }
+  ncclResult_t launched = comm->rank == 0 ? nccl.ncclSend(buffer, bytes, ncclUint8, 1, comm->comm, comm->stream)
+                                          : nccl.ncclRecv(buffer, bytes, ncclUint8, 0, comm->comm, comm->stream);
+  result = result_of(launched, comm->comm, comm->rank == 0 ? "ncclSend" : "ncclRecv", text);
+  if (result == BL_NCCL_IN_PROGRESS) {
+    comm->launching = ticket;
+  } else if (result == BL_NCCL_DONE) {
+    result = cuda_result(cudaEventRecord(comm->over[ticket], comm->stream), "cudaEventRecord", text);
+  }
+  return result;
+}
+
+static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uint32_t ticket, char *text) {
+  (void)api;
+  if (comm->launching == ticket) {
+    return BL_NCCL_IN_PROGRESS;
+  }
+  cudaError_t state = cudaEventQuery(comm->over[ticket]);
+  return state == cudaErrorNotReady ? BL_NCCL_IN_PROGRESS : cuda_result(state, "a transfer", text);
+}
+
+static void abort_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm) {
+  char text[BL_NCCL_TEXT_BYTES];
+  (void)make_current(api, text);
+  (void)nccl.ncclCommAbort(comm->comm);
+  // The kernels of the communicator have seen the abort and end; what they were in may be touched until then.
+  (void)cudaStreamSynchronize(comm->stream);
+  destroy(comm);
+}
+
+// What NCCL reads from the environment once: what the user has set stays.
+static void set_environment(bool shared_gpu) {
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+  if (shared_gpu) {
+    char host[96] = "", identity[128];
+    (void)gethostname(host, sizeof host - 1);
+    snprintf(identity, sizeof identity, "%s-%ld", host, (long)getpid());
+    setenv("NCCL_HOSTID", identity, 0); // ranks of one host on one GPU are refused
+    setenv("NCCL_NET", "Socket", 0);
+  }
+}
+
+static bl_status_t load(bl_error_t *err) {
+  void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    return bl_error_set(err, BL_UNIMPLEMENTED,
+                        "NCCL cannot be loaded: %s: install it, or put its folder in "
+                        "LD_LIBRARY_PATH",
+                        dlerror());
+  }
+#define X(function)                                                                                                    \
+  *(void **)&nccl.function = dlsym(library, #function);                                                                \
+  if (nccl.function == NULL) {                                                                                         \
+    return bl_error_set(err, BL_UNIMPLEMENTED, "%s has no %s: it is too old", LIBRARY, #function);                     \
+  }
+  FUNCTIONS(X)
+#undef X
+  int version = 0;
+  if (nccl.ncclGetVersion(&version) != ncclSuccess) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "%s does not say its version", LIBRARY);
+  }
+  return bl_cuda_verdict_library("NCCL", NCCL_MAJOR, NCCL_MINOR, version / 10000, version / 100 % 100, err);
+}
+
+bl_status_t bl__cuda_nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  static bool loaded;
+  static bl_nccl_api_t table;
+  bl_status_t status = BL_OK;
+  pthread_mutex_lock(&mutex);
+  if (!loaded) {
+    set_environment(shared_gpu);
+    status = load(err);
+    loaded = status == BL_OK;
+    if (loaded) {
+      int version = 0;
+      (void)nccl.ncclGetVersion(&version);
+      table = (bl_nccl_api_t){.name = "NCCL",
+                              .version = version,
+                              .new_id = new_id,
+                              .create = create,
+                              .poll = poll,
+                              .launch = launch,
+                              .over = over,
+                              .abort = abort_comm,
+                              .context = bl_cuda_device(device)};
+    }
+  }
+  if (status == BL_OK && table.context != bl_cuda_device(device)) {
+    status = bl_error_set(err, BL_UNIMPLEMENTED, "a process has communicators on one GPU only");
+  }
+  if (status == BL_OK) {
+    *api = &table;
+  }
+  pthread_mutex_unlock(&mutex);
+  return status;
+}

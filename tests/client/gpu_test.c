@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies cuda-ipc over a fake GPU (tests/fake_gpu), whose memory no CPU can touch, with a store as a process: blocks go
+// from device to device and come back, in both tiers of the store's memory; the checksum is kept as it was given; a store
+// that dies is noticed; what a holder that stopped may still read is nobody's until its process is gone; and holders that
+// cannot reach the GPU are served from the second tier, or refused with the reason.
+#include "client/fixture.h"
+
+#include "base/bytes.h"
+#include "device/open.h"
+
+#include <inttypes.h>
+
+#define BLOCK_BYTES (UINT64_C(3) << 20)
+#define ARENA_BYTES (8 * BLOCK_BYTES)
+
+typedef struct {
+  store_process_t store;
+  bl_device_t *device;
+  bl_arena_t slots;
+  uint8_t *staged; // ordinary memory
+} gpu_fixture_t;
+
+static bl_device_t *open_device(uint32_t ordinal) {
+  bl_device_t *device = NULL;
+  bl_error_t err = {0};
+  must(bl_device_open(BL_DEVICE_CUDA, ordinal, &device, &err), &err);
+  return device;
+}
+
+static void start(gpu_fixture_t *fixture, const char *device, const char *capacity, const char *spill) {
+  bl_error_t err = {0};
+  *fixture = (gpu_fixture_t){.store = {.device = device, .spill = spill}};
+  store_start(&fixture->store, capacity, store_ttl, store_grace);
+  fixture->device = open_device(1);
+  must(bl_arena_create(fixture->device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, ARENA_BYTES, &fixture->slots, &err),
+       &err);
+  fixture->staged = malloc(ARENA_BYTES);
+}
+
+static void stop(gpu_fixture_t *fixture) {
+  store_cleanup(&fixture->store);
+  bl_arena_destroy(&fixture->slots);
+  bl_device_close(fixture->device);
+  free(fixture->staged);
+}
+
+static bl_client_options_t gpu_options(const gpu_fixture_t *fixture) {
+  return (bl_client_options_t){.store = fixture->store.address,
+                               .job = "job",
+                               .arena_bytes = 8 * BLOCK_BYTES,
+                               .unit_bytes = BLOCK_BYTES,
+                               .sources = &fixture->slots,
+                               .source_count = 1,
+                               .device = fixture->device};
+}
+
+static bl_client_t *must_open_gpu(const gpu_fixture_t *fixture) {
+  bl_client_options_t options = gpu_options(fixture);
+  bl_client_t *client = NULL;
+  bl_error_t err = {0};
+  char path[BL_CLIENT_PATH_BYTES];
+  must(bl_client_open(&options, &client, &err), &err);
+  assert_int_equal(bl_client_path(client, path), BL_CLIENT_PATH_CUDA_IPC);
+  assert_string_equal(path, "cuda-ipc: same machine");
+  return client;
+}
+
+static void write_slot(const gpu_fixture_t *fixture, uint64_t number, uint64_t seed) {
+  bl_error_t err = {0};
+  fill(fixture->staged, BLOCK_BYTES, seed);
+  must(bl_device_copy(fixture->device, NULL, fixture->slots.base + number * BLOCK_BYTES, fixture->staged, BLOCK_BYTES,
+                      &err),
+       &err);
+}
+
+static void check_slot(const gpu_fixture_t *fixture, uint64_t number, uint64_t seed) {
+  bl_error_t err = {0};
+  uint8_t *found = fixture->staged + BLOCK_BYTES;
+  fill(fixture->staged, BLOCK_BYTES, seed);
+  must(bl_device_copy(fixture->device, NULL, found, fixture->slots.base + number * BLOCK_BYTES, BLOCK_BYTES, &err),
+       &err);
+  assert_memory_equal(found, fixture->staged, BLOCK_BYTES);
+}
+
+// Eight blocks leave, the slots are written over, and they come back to other slots.
+static void round_trip(gpu_fixture_t *fixture) {
+  bl_client_t *client = must_open_gpu(fixture);
+  uint64_t rooms[8];
+  bl_client_ticket_t tickets[8];
+  bl_error_t err = {0};
+  reserve(client, BLOCK_BYTES, 8, rooms);
+  for (int round = 0; round < 3; round++) {
+    for (uint64_t i = 0; i < 8; i++) {
+      write_slot(fixture, i, 100 + i);
+      must(bl_client_evict_start_known(client, rooms[i], fixture->slots.base + i * BLOCK_BYTES, BLOCK_BYTES, 4711 + i,
+                                       NULL, &tickets[i], &err),
+           &err);
+    }
+    for (uint64_t i = 0; i < 8; i++) {
+      must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
+    }
+    must(bl_device_fill(fixture->device, NULL, fixture->slots.base, 0xee, ARENA_BYTES, &err), &err);
+    for (uint64_t i = 0; i < 8; i++) {
+      must(bl_client_load(client, rooms[i], fixture->slots.base + (7 - i) * BLOCK_BYTES, BLOCK_BYTES, &err), &err);
+    }
+    for (uint64_t i = 0; i < 8; i++) {
+      check_slot(fixture, 7 - i, 100 + i);
+    }
+  }
+  bl_client_counters_t counters = bl_client_counters(client);
+  assert_int_equal(counters.loaded, 24);
+  assert_int_equal(counters.bytes_copied, 24 * BLOCK_BYTES);
+  bl_client_close(client);
+}
+
+static void blocks_go_from_device_to_device(void **state) {
+  (void)state;
+  gpu_fixture_t fixture;
+  start(&fixture, "cuda:0", "64 MiB", NULL);
+  round_trip(&fixture);
+  stop(&fixture);
+}
+
+// The device has room for three blocks, the rest lies in the host's memory.
+static void blocks_lie_in_both_tiers(void **state) {
+  (void)state;
+  gpu_fixture_t fixture;
+  start(&fixture, "cuda:0", "10 MiB", "32 MiB");
+  round_trip(&fixture);
+  round_trip(&fixture); // a session later
+  stop(&fixture);
+}
+
+static void a_store_that_dies(void **state) {
+  (void)state;
+  gpu_fixture_t fixture;
+  start(&fixture, "cuda:0", "64 MiB", NULL);
+  bl_client_t *client = must_open_gpu(&fixture);
+  uint64_t rooms[2];
+  bl_error_t err = {0};
+  reserve(client, BLOCK_BYTES, 2, rooms);
+  write_slot(&fixture, 0, 5);
+  must(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), &err);
+  store_kill(&fixture.store, SIGKILL);
+  assert_int_equal(bl_client_evict(client, rooms[1], fixture.slots.base, BLOCK_BYTES, NULL, &err), BL_UNAVAILABLE);
+  assert_int_equal(bl_client_load(client, rooms[0], fixture.slots.base + BLOCK_BYTES, BLOCK_BYTES, &err),
+                   BL_UNAVAILABLE);
+  check_slot(&fixture, 0, 5); // still at its source
+  store_start(&fixture.store, "64 MiB", store_ttl, store_grace);
+  must(bl_client_reopen(client, &err), &err);
+  reserve(client, BLOCK_BYTES, 2, rooms);
+  must(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), &err);
+  must(bl_client_load(client, rooms[0], fixture.slots.base + BLOCK_BYTES, BLOCK_BYTES, &err), &err);
+  check_slot(&fixture, 1, 5);
+  bl_client_close(client);
+  stop(&fixture);
+}
+
+// As "holder ADDRESS": holds everything, says so, and then does nothing.
+static int hold(const char *address) {
+  gpu_fixture_t fixture = {.device = NULL};
+  bl_error_t err = {0};
+  bl_client_t *client = NULL;
+  snprintf(fixture.store.address, sizeof fixture.store.address, "%s", address);
+  bool well = bl_device_open(BL_DEVICE_CUDA, 1, &fixture.device, &err) == BL_OK &&
+              bl_arena_create(fixture.device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES, &fixture.slots,
+                              &err) == BL_OK;
+  bl_client_options_t options = gpu_options(&fixture);
+  options.stage = 1;
+  bl_client_demand_t all = {.bytes = BLOCK_BYTES, .count = 8};
+  uint64_t rooms[8];
+  well = well && bl_client_open(&options, &client, &err) == BL_OK &&
+         bl_client_reserve(client, 1, &all, 1, &err) == BL_OK && bl_client_rooms(client, rooms, 8) == 8 &&
+         bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err) == BL_OK;
+  char byte = well ? 'y' : 'n';
+  if (!well) {
+    fprintf(stderr, "holder: %s\n", err.text);
+  }
+  return write(STDOUT_FILENO, &byte, 1) == 1 && read(STDIN_FILENO, &byte, 1) == 1 ? 0 : 1;
+}
+
+static void rooms_wait_for_the_end_of_a_process(void **state) {
+  (void)state;
+  gpu_fixture_t fixture;
+  start(&fixture, "cuda:0", "64 MiB", NULL);
+  fixture_t as_fixture = {.store = fixture.store};
+  int to, from;
+  bl_error_t err = {0};
+  bl_client_t *other = must_open_gpu(&fixture);
+  bl_client_demand_t all = {.bytes = BLOCK_BYTES, .count = 8};
+  pid_t pid = start_self(&as_fixture, "holder", 1, &to, &from);
+  kill(pid, SIGSTOP);
+  // Its session ends, and its rooms stay: nobody gets them, for as long as one looks.
+  uint64_t until_ns = bl_clock_now_ns() + 6 * BL_NS_PER_S; // more than twice the time that a session has
+  while (bl_clock_now_ns() < until_ns) {
+    assert_int_equal(bl_client_reserve(other, 1, &all, 1, &err), BL_EXHAUSTED);
+    usleep(100000);
+  }
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
+  for (until_ns = bl_clock_now_ns() + FREE_AGAIN_NS; bl_client_reserve(other, 1, &all, 1, &err) != BL_OK;) {
+    assert_int_equal(err.status, BL_EXHAUSTED);
+    assert_true(bl_clock_now_ns() < until_ns);
+    usleep(20000);
+  }
+  close(to);
+  close(from);
+  bl_client_close(other);
+  stop(&fixture);
+}
+
+static void holders_that_do_not_reach_the_gpu(void **state) {
+  (void)state;
+  gpu_fixture_t fixture;
+  bl_error_t err = {0};
+  bl_client_t *client = NULL;
+  bl_arena_t slots;
+  must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES, &slots, &err), &err);
+  for (int path = BL_CLIENT_PATH_AUTO; path <= BL_CLIENT_PATH_TCP; path++) {
+    start(&fixture, "cuda:0", "64 MiB", "32 MiB");
+    bl_client_options_t options = {.store = fixture.store.address,
+                                   .job = "host's",
+                                   .arena_bytes = 4 * BLOCK_BYTES,
+                                   .sources = &slots,
+                                   .source_count = 1,
+                                   .path = (bl_client_path_t)path};
+    uint64_t rooms[4];
+    must(bl_client_open(&options, &client, &err), &err);
+    reserve(client, BLOCK_BYTES, 4, rooms);
+    fill(slots.base, BLOCK_BYTES, 9);
+    memcpy(fixture.staged, slots.base, BLOCK_BYTES);
+    must(bl_client_evict(client, rooms[3], slots.base, BLOCK_BYTES, NULL, &err), &err);
+    memset(slots.base, 0, BLOCK_BYTES);
+    must(bl_client_load(client, rooms[3], slots.base, BLOCK_BYTES, &err), &err);
+    assert_memory_equal(slots.base, fixture.staged, BLOCK_BYTES);
+    bl_client_close(client);
+    stop(&fixture);
+  }
+  // Without a second tier, and the other way round.
+  start(&fixture, "cuda:0", "64 MiB", NULL);
+  bl_client_options_t options = {.store = fixture.store.address,
+                                 .job = "host's",
+                                 .arena_bytes = BLOCK_BYTES,
+                                 .sources = &slots,
+                                 .source_count = 1};
+  assert_int_equal(bl_client_open(&options, &client, &err), BL_EXHAUSTED);
+  options.path = BL_CLIENT_PATH_CUDA_IPC;
+  assert_int_equal(bl_client_open(&options, &client, &err), BL_EXHAUSTED);
+  stop(&fixture);
+  start(&fixture, "host", "64 MiB", NULL);
+  options = gpu_options(&fixture);
+  assert_int_equal(bl_client_open(&options, &client, &err), BL_UNIMPLEMENTED);
+  assert_non_null(strstr(err.text, "shm: same machine; memory of the store is the host's"));
+  options.path = BL_CLIENT_PATH_CUDA_IPC;
+  assert_int_equal(bl_client_open(&options, &client, &err), BL_PRECONDITION);
+  assert_string_equal(err.text, "cuda-ipc was asked for: memory of the store is the host's");
+  stop(&fixture);
+  bl_arena_destroy(&slots);
+}
+
+static void memory_that_is_not_handed_out(void **state) {
+  (void)state;
+  gpu_fixture_t fixture;
+  bl_error_t err = {0};
+  bl_client_t *client = NULL;
+  setenv("FAKE_GPU_CLOSED", "1", 1);
+  start(&fixture, "cuda:0", "64 MiB", "64 MiB");
+  bl_client_options_t options = gpu_options(&fixture);
+  options.path = BL_CLIENT_PATH_CUDA_IPC;
+  assert_int_equal(bl_client_open(&options, &client, &err), BL_PRECONDITION);
+  assert_string_equal(err.text, "cuda-ipc was asked for: this process: this fake GPU keeps its memory");
+  unsetenv("FAKE_GPU_CLOSED");
+  stop(&fixture);
+}
+
+int main(int argc, char **argv) {
+  setenv("BALLAST_MODULES", BALLAST_BINARY_DIR "/tests/fake_gpu", 1);
+  if (argc > 2 && strcmp(argv[1], "holder") == 0) {
+    return hold(argv[2]);
+  }
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(blocks_go_from_device_to_device),
+      cmocka_unit_test(blocks_lie_in_both_tiers),
+      cmocka_unit_test(a_store_that_dies),
+      cmocka_unit_test(rooms_wait_for_the_end_of_a_process),
+      cmocka_unit_test(holders_that_do_not_reach_the_gpu),
+      cmocka_unit_test(memory_that_is_not_handed_out),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU that is none, as the module libballast-cuda.so of a folder of its own (BALLAST_MODULES): what the data paths of
+// device memory need, over memory of the host, across processes. It is strict where a GPU is:
+//
+//   - Addresses of its memory are not mapped: whoever touches one with the CPU dies. Copies go over hidden maps.
+//   - A stream does nothing until somebody asks: what was queued happens, one piece after the other, when events are
+//     queried, as late as can be.
+//   - Descriptors of its memory are no memfds that the host's paths would take; what is imported can only be read.
+//
+// FAKE_GPU_CLOSED in the environment: memory cannot be handed out. FAKE_GPU_COUNT: devices, 2 if it is not set.
+#include "device/module.h"
+#include "base/bytes.h"
+#include "datapath/device_path.h"
+#include "device/open.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PLACE_BYTES (UINT64_C(2) << 20)
+#define RANGES      4096u
+
+typedef struct gpu {
+  bl_device_t device; // first
+  uint32_t ordinal;
+  char description[64];
+} gpu_t;
+
+// Addresses that the CPU may not touch, and where their bytes are.
+static struct {
+  pthread_mutex_t mutex;
+  struct {
+    const uint8_t *base;
+    uint8_t *hidden;
+    uint64_t bytes;
+    bool readable_only;
+  } ranges[RANGES];
+} memory = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+struct bl_device_event {
+  bl_device_stream_t *stream;
+  uint64_t after; // pieces that must have been done
+};
+
+typedef struct piece {
+  void *to;
+  const void *from; // NULL: fill
+  uint64_t bytes;
+  uint8_t value;
+  struct piece *next;
+} piece_t;
+
+struct bl_device_stream {
+  pthread_mutex_t mutex;
+  piece_t *first, *last;
+  uint64_t queued, done;
+};
+
+static void add_range(const uint8_t *base, uint8_t *hidden, uint64_t bytes, bool readable_only) {
+  pthread_mutex_lock(&memory.mutex);
+  for (unsigned i = 0; i < RANGES; i++) {
+    if (memory.ranges[i].base == NULL) {
+      memory.ranges[i].base = base;
+      memory.ranges[i].hidden = hidden;
+      memory.ranges[i].bytes = bytes;
+      memory.ranges[i].readable_only = readable_only;
+      pthread_mutex_unlock(&memory.mutex);
+      return;
+    }
+  }
+  abort();
+}
+
+static uint8_t *take_range(const uint8_t *base) {
+  uint8_t *hidden = NULL;
+  pthread_mutex_lock(&memory.mutex);
+  for (unsigned i = 0; i < RANGES && hidden == NULL; i++) {
+    if (memory.ranges[i].base == base) {
+      hidden = memory.ranges[i].hidden;
+      memory.ranges[i].base = NULL;
+    }
+  }
+  pthread_mutex_unlock(&memory.mutex);
+  return hidden;
+}
+
+// Where the bytes of an address are; ordinary memory is where it is. Never across an end.
+static uint8_t *translate(const void *address, uint64_t bytes, bool writes) {
+  uint8_t *at = (uint8_t *)(uintptr_t)address;
+  pthread_mutex_lock(&memory.mutex);
+  for (unsigned i = 0; i < RANGES; i++) {
+    const uint8_t *base = memory.ranges[i].base;
+    if (base != NULL && at >= base && at < base + memory.ranges[i].bytes) {
+      if (bytes > (uint64_t)(base + memory.ranges[i].bytes - at) || (writes && memory.ranges[i].readable_only)) {
+        fprintf(stderr, "fake GPU: a copy beyond its memory, or into a peer's\n");
+        abort();
+      }
+      at = memory.ranges[i].hidden + (at - base);
+      break;
+    }
+  }
+  pthread_mutex_unlock(&memory.mutex);
+  return at;
+}
+
+// ---- memory --------------------------------------------------------------------------------------------------------------
+
+static bl_status_t failed(bl_error_t *err, const char *what) {
+  return bl_error_set(err, BL_EXHAUSTED, "%s: %s", what, strerror(errno));
+}
+
+static bool is_staging(const bl_arena_t *arena) {
+  return bl_arena_kind_is_staging(arena->kind);
+}
+
+static bl_status_t arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t *err) {
+  (void)device;
+  if (is_staging(arena)) {
+    return bl_device_host()->ops->arena_map(bl_device_host(), arena, err);
+  }
+  arena->mapped_bytes = bl_align_up(arena->bytes, PLACE_BYTES);
+  int fd = memfd_create("fake-gpu", MFD_CLOEXEC); // sealed against sealing: nobody takes it for an arena of the host
+  if (fd < 0 || ftruncate(fd, (off_t)arena->mapped_bytes) != 0) {
+    return failed(err, "memory of the fake GPU");
+  }
+  uint8_t *hidden = mmap(NULL, arena->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  uint8_t *base = arena->place;
+  if (base == NULL) {
+    base = mmap(NULL, arena->mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  if (hidden == MAP_FAILED || base == MAP_FAILED) {
+    close(fd);
+    return failed(err, "memory of the fake GPU");
+  }
+  add_range(base, hidden, arena->mapped_bytes, false);
+  arena->base = base;
+  arena->fd = fd;
+  if (!bl_arena_kind_is_shareable(arena->kind)) {
+    close(fd);
+    arena->fd = -1;
+  }
+  return BL_OK;
+}
+
+static void arena_unmap(bl_device_t *device, bl_arena_t *arena) {
+  (void)device;
+  if (is_staging(arena)) {
+    bl_device_host()->ops->arena_unmap(bl_device_host(), arena);
+    return;
+  }
+  munmap(take_range(arena->base), arena->mapped_bytes);
+  if (arena->place == NULL) {
+    munmap(arena->base, arena->mapped_bytes);
+  }
+  if (arena->fd >= 0) {
+    close(arena->fd);
+  }
+}
+
+static bl_status_t range_reserve(bl_device_t *device, uint64_t bytes, uint8_t **base, bl_error_t *err) {
+  (void)device;
+  uint8_t *reserved =
+      mmap(NULL, bl_align_up(bytes, PLACE_BYTES), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) {
+    return failed(err, "addresses of the fake GPU");
+  }
+  *base = reserved;
+  return BL_OK;
+}
+
+static void range_release(bl_device_t *device, uint8_t *base, uint64_t bytes) {
+  (void)device;
+  munmap(base, bl_align_up(bytes, PLACE_BYTES));
+}
+
+// ---- streams and events ----------------------------------------------------------------------------------------------------
+
+static void run(const piece_t *piece) {
+  uint8_t *to = translate(piece->to, piece->bytes, true);
+  if (piece->from == NULL) {
+    memset(to, piece->value, piece->bytes);
+  } else {
+    memcpy(to, translate(piece->from, piece->bytes, false), piece->bytes);
+  }
+}
+
+// Mutex held. Does the oldest piece that is queued.
+static void advance(bl_device_stream_t *stream) {
+  piece_t *piece = stream->first;
+  if (piece != NULL) {
+    stream->first = piece->next;
+    stream->last = stream->first == NULL ? NULL : stream->last;
+    run(piece);
+    free(piece);
+    stream->done++;
+  }
+}
+
+static bl_status_t queue(bl_device_stream_t *stream, piece_t piece) {
+  if (stream == NULL) {
+    run(&piece);
+    return BL_OK;
+  }
+  piece_t *queued = malloc(sizeof *queued);
+  *queued = piece;
+  queued->next = NULL;
+  pthread_mutex_lock(&stream->mutex);
+  if (stream->last != NULL) {
+    stream->last->next = queued;
+  } else {
+    stream->first = queued;
+  }
+  stream->last = queued;
+  stream->queued++;
+  pthread_mutex_unlock(&stream->mutex);
+  return BL_OK;
+}
+
+static bl_status_t copy(bl_device_t *device, bl_device_stream_t *stream, void *to, const void *from, uint64_t bytes,
+                        bl_error_t *err) {
+  (void)device;
+  (void)err;
+  return queue(stream, (piece_t){.to = to, .from = from, .bytes = bytes});
+}
+
+static bl_status_t fill(bl_device_t *device, bl_device_stream_t *stream, void *to, uint8_t value, uint64_t bytes,
+                        bl_error_t *err) {
+  (void)device;
+  (void)err;
+  return queue(stream, (piece_t){.to = to, .bytes = bytes, .value = value});
+}
+
+static bl_status_t stream_create(bl_device_t *device, bl_device_stream_kind_t kind, bl_device_stream_t **stream,
+                                 bl_error_t *err) {
+  (void)device;
+  (void)kind;
+  (void)err;
+  *stream = calloc(1, sizeof **stream);
+  pthread_mutex_init(&(*stream)->mutex, NULL);
+  return BL_OK;
+}
+
+static void stream_destroy(bl_device_t *device, bl_device_stream_t *stream) {
+  (void)device;
+  while (stream->first != NULL) {
+    advance(stream);
+  }
+  pthread_mutex_destroy(&stream->mutex);
+  free(stream);
+}
+
+static bl_status_t event_query(bl_device_t *device, bl_device_event_t *event, bool *done, bl_error_t *err) {
+  (void)device;
+  (void)err;
+  bl_device_stream_t *stream = event->stream;
+  *done = true;
+  if (stream != NULL) {
+    pthread_mutex_lock(&stream->mutex);
+    *done = stream->done >= event->after;
+    if (!*done) {
+      advance(stream);
+    }
+    pthread_mutex_unlock(&stream->mutex);
+  }
+  return BL_OK;
+}
+
+static bl_status_t stream_wait_event(bl_device_t *device, bl_device_stream_t *stream, bl_device_event_t *event,
+                                     bl_error_t *err) {
+  (void)stream;
+  for (bool done = false; !done;) { // what it waits for happens now; it itself happens later
+    (void)event_query(device, event, &done, err);
+  }
+  return BL_OK;
+}
+
+static bl_status_t event_create(bl_device_t *device, bool timed, bl_device_event_t **event, bl_error_t *err) {
+  (void)device;
+  (void)timed;
+  (void)err;
+  *event = calloc(1, sizeof **event);
+  return BL_OK;
+}
+
+static void event_destroy(bl_device_t *device, bl_device_event_t *event) {
+  (void)device;
+  free(event);
+}
+
+static bl_status_t event_record(bl_device_t *device, bl_device_event_t *event, bl_device_stream_t *stream,
+                                bl_error_t *err) {
+  (void)device;
+  (void)err;
+  pthread_mutex_lock(&stream->mutex);
+  event->stream = stream;
+  event->after = stream->queued;
+  pthread_mutex_unlock(&stream->mutex);
+  return BL_OK;
+}
+
+static bl_status_t event_elapsed(bl_device_t *device, bl_device_event_t *from, bl_device_event_t *to, uint64_t *ns,
+                                 bl_error_t *err) {
+  (void)device;
+  (void)from;
+  (void)to;
+  (void)err;
+  *ns = 1;
+  return BL_OK;
+}
+
+static const char *describe(const bl_device_t *device) {
+  return ((const gpu_t *)(const void *)device)->description;
+}
+
+static const bl_device_ops_t ops = {.name = "cuda",
+                                    .arena_map = arena_map,
+                                    .arena_unmap = arena_unmap,
+                                    .range_reserve = range_reserve,
+                                    .range_release = range_release,
+                                    .copy = copy,
+                                    .fill = fill,
+                                    .describe = describe,
+                                    .stream_create = stream_create,
+                                    .stream_destroy = stream_destroy,
+                                    .stream_wait_event = stream_wait_event,
+                                    .event_create = event_create,
+                                    .event_destroy = event_destroy,
+                                    .event_record = event_record,
+                                    .event_query = event_query,
+                                    .event_elapsed = event_elapsed};
+
+// ---- the driver ------------------------------------------------------------------------------------------------------------
+
+static uint32_t count_of(void) {
+  const char *text = getenv("FAKE_GPU_COUNT");
+  return text != NULL ? (uint32_t)strtoul(text, NULL, 10) : 2;
+}
+
+static const char *driver_describe(void) {
+  return "a fake GPU";
+}
+
+static bl_status_t list(bl_device_summary_t *summaries, uint32_t capacity, uint32_t *count, bl_error_t *err) {
+  (void)err;
+  *count = count_of();
+  for (uint32_t i = 0; i < *count && i < capacity; i++) {
+    summaries[i] = (bl_device_summary_t){.ordinal = i, .name = "Fake GPU", .total_bytes = 1u << 30, .major = 9};
+    summaries[i].uuid[15] = (uint8_t)i;
+  }
+  return BL_OK;
+}
+
+static bl_status_t open_gpu(uint32_t ordinal, bl_device_t **device, bl_error_t *err) {
+  if (ordinal >= count_of()) {
+    return bl_error_set(err, BL_NOT_FOUND, "device %u: there are %u fake GPUs", ordinal, count_of());
+  }
+  gpu_t *gpu = calloc(1, sizeof *gpu);
+  gpu->device = (bl_device_t){.ops = &ops, .place_bytes = PLACE_BYTES};
+  gpu->ordinal = ordinal;
+  snprintf(gpu->description, sizeof gpu->description, "fake GPU %u", ordinal);
+  *device = &gpu->device;
+  return BL_OK;
+}
+
+static void close_gpu(bl_device_t *device) {
+  free(device);
+}
+
+// ---- data paths ------------------------------------------------------------------------------------------------------------
+
+static void name_gpu(bl_device_t *device, char text[BL_GPU_BYTES]) {
+  snprintf(text, BL_GPU_BYTES, "GPU-fake-%u", ((const gpu_t *)(const void *)device)->ordinal);
+}
+
+static bl_status_t exports(bl_device_t *device, bl_error_t *err) {
+  (void)device;
+  return getenv("FAKE_GPU_CLOSED") == NULL ? BL_OK
+                                           : bl_error_set(err, BL_UNIMPLEMENTED, "this fake GPU keeps its memory");
+}
+
+static bl_status_t import(bl_device_t *device, int fd, uint64_t bytes, bl_device_memory_t *imported, bl_error_t *err) {
+  (void)device;
+  struct stat info;
+  uint64_t mapped_bytes = bl_align_up(bytes, PLACE_BYTES);
+  if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < mapped_bytes) {
+    return bl_error_set(err, BL_INVALID, "no memory of a fake GPU, or less than %llu bytes", (unsigned long long)bytes);
+  }
+  uint8_t *hidden = mmap(NULL, mapped_bytes, PROT_READ, MAP_SHARED, fd, 0);
+  uint8_t *base = mmap(NULL, mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (hidden == MAP_FAILED || base == MAP_FAILED) {
+    return failed(err, "importing");
+  }
+  add_range(base, hidden, mapped_bytes, true);
+  *imported = (bl_device_memory_t){.base = base, .bytes = bytes, .mapped_bytes = mapped_bytes};
+  return BL_OK;
+}
+
+static void release(bl_device_t *device, bl_device_memory_t *imported) {
+  (void)device;
+  munmap(take_range(imported->base), imported->mapped_bytes);
+  munmap((void *)(uintptr_t)imported->base, imported->mapped_bytes);
+  *imported = (bl_device_memory_t){0};
+}
+
+static bl_status_t pin(bl_device_t *device, const void *base, uint64_t bytes, bl_error_t *err) {
+  (void)device;
+  (void)base;
+  (void)bytes;
+  (void)err;
+  return BL_OK;
+}
+
+static void unpin(bl_device_t *device, const void *base) {
+  (void)device;
+  (void)base;
+}
+
+static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
+  (void)device;
+  (void)shared_gpu;
+  (void)api;
+  return bl_error_set(err, BL_UNIMPLEMENTED, "a fake GPU has no NCCL");
+}
+
+static const void *interface(const char *name, size_t table_bytes) {
+  static const bl_device_driver_t driver = {
+      .describe = driver_describe, .list = list, .open = open_gpu, .close = close_gpu};
+  static const bl_device_path_t path = {.gpu = name_gpu,
+                                        .exports = exports,
+                                        .import = import,
+                                        .release = release,
+                                        .pin = pin,
+                                        .unpin = unpin,
+                                        .nccl = nccl};
+  if (strcmp(name, "device") == 0 && table_bytes == sizeof driver) {
+    return &driver;
+  }
+  return strcmp(name, BL_DEVICE_PATH_INTERFACE) == 0 && table_bytes == sizeof path ? &path : NULL;
+}
+
+extern const bl_module_info_t bl_module;
+BL_MODULE_EXPORT const bl_module_info_t bl_module = {.abi = BL_MODULE_ABI,
+                                                     .info_bytes = sizeof bl_module,
+                                                     .name = "cuda",
+                                                     .version = BALLAST_VERSION,
+                                                     .built_with = "nothing",
+                                                     .interface = interface};
