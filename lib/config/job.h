@@ -74,7 +74,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS 62 // rows of the table; the compiler checks it
+#define BL_JOB_KEYS 63 // rows of the table; the compiler checks it
 
 typedef struct bl_job {
   char *name;
