@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loss over rows of logits, and drawing a token from one row.
+#include "compute/ops/draw.h"
 #include "compute/ops/host/compute.h"
 
 #include <math.h>
@@ -29,32 +30,7 @@ void bl__loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_losses
   *first_bad_row = bad;
 }
 
-int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, const float *row, float temperature, double uniform) {
+int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform) {
   (void)compute;
-  uint64_t largest = 0;
-  for (uint64_t i = 0; i < vocab; i++) {
-    if (!isfinite(row[i])) {
-      return -1;
-    }
-    if (row[i] > row[largest]) {
-      largest = i;
-    }
-  }
-  if (temperature <= 0.0f) {
-    return (int32_t)largest;
-  }
-  // Two passes instead of a buffer: the sum, then the token at which the running sum passes its share.
-  const double inverse = 1.0 / (double)temperature;
-  double total = 0.0;
-  for (uint64_t i = 0; i < vocab; i++) {
-    total += exp(((double)row[i] - (double)row[largest]) * inverse);
-  }
-  double running = 0.0;
-  for (uint64_t i = 0; i < vocab; i++) {
-    running += exp(((double)row[i] - (double)row[largest]) * inverse);
-    if (running > uniform * total) {
-      return (int32_t)i;
-    }
-  }
-  return (int32_t)largest; // rounding left the last sum below uniform
+  return bl_draw_token(vocab, logits, temperature, uniform);
 }

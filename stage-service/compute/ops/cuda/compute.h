@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The context of the CUDA back end, and what its operations share: workspace, scratch, the kept failure.
+// Internal to ops/cuda. Thread: the compute thread.
+#ifndef BALLAST_COMPUTE_OPS_CUDA_COMPUTE_H
+#define BALLAST_COMPUTE_OPS_CUDA_COMPUTE_H
+
+#include "base/bytes.h"
+#include "compute/ops/cuda/flash.h"
+#include "compute/ops/cuda/kernels.h"
+#include "compute/ops/cuda/matmul.h"
+#include "compute/ops/cuda/runtime.h"
+#include "compute/ops/ops.h"
+
+struct bl_compute {
+  bl__gpu_t *gpu;
+  bl__stream_t stream;
+  bl__matmul_engine_t *matmuls;
+  bl__flash_engine_t *flash;
+  char *scratch;   // BL__SCRATCH_BYTES of the device, owned
+  char *workspace; // borrowed
+  size_t workspace_bytes;
+  size_t workspace_wanted; // most any plan asked for
+  size_t held_bytes;
+  bl_error_t error; // the first failure
+  char description[512];
+  // Planned operations, owned; each file that defines a kind frees its list.
+  bl_linear_op_t *linears;
+  bl_attention_op_t *attentions;
+  bl_rope_op_t *ropes;
+};
+
+static inline bool bl__is_bf16(bl_compute_dtype_t dtype) {
+  return dtype == BL_COMPUTE_BF16;
+}
+static inline size_t bl__element_bytes(bl_compute_dtype_t dtype) {
+  return bl__is_bf16(dtype) ? 2 : sizeof(float);
+}
+// Element `index` of x; NULL stays NULL.
+static inline const void *bl__element(bl_compute_dtype_t dtype, const void *x, size_t index) {
+  return x ? (const char *)x + index * bl__element_bytes(dtype) : NULL;
+}
+static inline void *bl__element_to(bl_compute_dtype_t dtype, void *x, size_t index) {
+  return (char *)x + index * bl__element_bytes(dtype);
+}
+
+// A plan needs `bytes` of workspace.
+void bl__cuda_want(bl_compute_t *compute, size_t bytes);
+// The workspace, or NULL and a kept failure when there is less than `bytes` (> 0).
+void *bl__cuda_workspace(bl_compute_t *compute, size_t bytes, const char *operation);
+// Keeps the first failure.
+void bl__cuda_fail(bl_compute_t *compute, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// Of a launch: `error` 0 is fine.
+void bl__cuda_launched(bl_compute_t *compute, int error, const char *operation);
+// Adds words to the description: what a plan had to do otherwise.
+void bl__cuda_note(bl_compute_t *compute, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// Every member of the table that is not about the context, by file.
+#define BL__CUDA_OPERATIONS(X)                                                                                         \
+  X(linear_plan)                                                                                                       \
+  X(linear_packed_bytes)                                                                                               \
+  X(linear_pack)                                                                                                       \
+  X(linear_forward)                                                                                                    \
+  X(linear_backward_input)                                                                                             \
+  X(linear_backward_weight)                                                                                            \
+  X(norm_forward)                                                                                                      \
+  X(norm_backward)                                                                                                     \
+  X(gelu_forward)                                                                                                      \
+  X(gelu_backward)                                                                                                     \
+  X(swiglu_forward)                                                                                                    \
+  X(swiglu_backward)                                                                                                   \
+  X(rope_plan)                                                                                                         \
+  X(rope_forward)                                                                                                      \
+  X(rope_backward)                                                                                                     \
+  X(attention_plan)                                                                                                    \
+  X(attention_forward)                                                                                                 \
+  X(attention_backward)                                                                                                \
+  X(embedding_forward)                                                                                                 \
+  X(embedding_backward)                                                                                                \
+  X(cross_entropy)                                                                                                     \
+  X(loss_sum)                                                                                                          \
+  X(draw)                                                                                                              \
+  X(adamw)                                                                                                             \
+  X(sum_squares)                                                                                                       \
+  X(accumulate)                                                                                                        \
+  X(add)                                                                                                               \
+  X(fill)                                                                                                              \
+  X(checksum)
+
+// __typeof__ of a member is a pointer to function; `*` of it declares the function itself.
+#define X(name) extern __typeof__(*((bl_ops_t *)0)->name) bl__cuda_##name;
+BL__CUDA_OPERATIONS(X)
+#undef X
+
+void bl__cuda_linear_destroy_all(bl_compute_t *compute);
+void bl__cuda_attention_destroy_all(bl_compute_t *compute);
+void bl__cuda_rope_destroy_all(bl_compute_t *compute);
+
+const bl_ops_t *bl__ops_cuda(void);
+
+#endif

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/ops/cuda/flash.h"
+
+#include "base/bytes.h"
+#include "compute/ops/cuda/graph.h"
+#include "device/cuda/verdict.h"
+
+#include <cudnn.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bl__flash_engine {
+  bl__gpu_t *gpu; // NULL: described only
+  cudnnHandle_t handle;
+  cudnnBackendDescriptor_t device;
+};
+
+struct bl__flash {
+  bl__flash_engine_t *engine;
+  bl__flash_shape_t shape;
+  bl__graph_plan_t forward, backward;
+  float scale, lowest, one;             // read by the library at each run
+  size_t dq_at, dk_at, dv_at, delta_at; // of backward, behind the library's part of the workspace
+  size_t workspace_bytes;
+};
+
+enum { Q = 1, K, V, ATT, LSE, DATT, DQ, DK, DV, DELTA, SCALE, LOWEST, ONE };
+
+// ---- engine ------------------------------------------------------------------------------------------------------
+
+// The library counts 9.19.0 as 91900.
+static void found_version(int *major, int *minor, int *patch) {
+  const int version = (int)cudnnGetVersion();
+  *major = version / 10000;
+  *minor = version / 100 % 100;
+  *patch = version % 100;
+}
+
+void bl__flash_describe(char *text, size_t bytes) {
+  int major, minor, patch;
+  found_version(&major, &minor, &patch);
+  snprintf(text, bytes, "cuDNN %d.%d.%d", major, minor, patch);
+}
+
+static bl_status_t failed(bl_error_t *err, const char *call, cudnnStatus_t status) {
+  return bl_error_set(err, BL_INTERNAL, "%s: %s", call, cudnnGetErrorString(status));
+}
+
+bl_status_t bl__flash_engine_create(bl__gpu_t *gpu, bl__flash_engine_t **engine, bl_error_t *err) {
+  int major, minor, patch;
+  found_version(&major, &minor, &patch);
+  bl_status_t status = bl_cuda_verdict_library("cuDNN", CUDNN_MAJOR, CUDNN_MINOR, major, minor, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl__flash_engine_t *made = calloc(1, sizeof *made);
+  if (!made) {
+    return bl_error_set(err, BL_EXHAUSTED, "flash attention: out of memory");
+  }
+  made->gpu = gpu;
+  *engine = made;
+  return BL_OK;
+}
+
+// Makes the description of the device: from the handle's device, or from its text.
+static bl_status_t describe_device(bl__flash_engine_t *engine, const char *json, bl_error_t *err) {
+  cudnnStatus_t status = cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &engine->device);
+  if (status == CUDNN_STATUS_SUCCESS && json != NULL) {
+    status = cudnnBackendSetAttribute(engine->device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                      (int64_t)strlen(json), json);
+  } else if (status == CUDNN_STATUS_SUCCESS) {
+    status =
+        cudnnBackendSetAttribute(engine->device, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &engine->handle);
+  }
+  if (status == CUDNN_STATUS_SUCCESS) {
+    status = cudnnBackendFinalize(engine->device);
+  }
+  return status == CUDNN_STATUS_SUCCESS ? BL_OK : failed(err, "cuDNN's description of the device", status);
+}
+
+bl_status_t bl__flash_engine_create_described(const char *json, bl__flash_engine_t **engine, bl_error_t *err) {
+  bl__flash_engine_t *made = NULL;
+  bl_status_t status = bl__flash_engine_create(NULL, &made, err);
+  if (status == BL_OK) {
+    status = describe_device(made, json, err);
+  }
+  if (status != BL_OK) {
+    bl__flash_engine_destroy(made);
+    return status;
+  }
+  *engine = made;
+  return BL_OK;
+}
+
+void bl__flash_engine_destroy(bl__flash_engine_t *engine) {
+  if (!engine) {
+    return;
+  }
+  if (engine->device) {
+    cudnnBackendDestroyDescriptor(engine->device);
+  }
+  if (engine->handle) {
+    cudnnDestroy(engine->handle);
+  }
+  free(engine);
+}
+
+static bl_status_t prepare(bl__flash_engine_t *engine, bl_error_t *err) {
+  if (engine->device) {
+    return BL_OK;
+  }
+  cudnnStatus_t status = cudnnCreate(&engine->handle);
+  if (status == CUDNN_STATUS_SUCCESS) {
+    status = cudnnSetStream(engine->handle, bl__gpu_stream(engine->gpu));
+  }
+  return status == CUDNN_STATUS_SUCCESS ? describe_device(engine, NULL, err) : failed(err, "cudnnCreate", status);
+}
+
+// ---- graphs ------------------------------------------------------------------------------------------------------
+
+// Tensors that forward and backward share. Keys and values are given transposed where a product wants them so.
+typedef struct common {
+  int64_t b, h, g, s, d; // batch, query heads, key heads, positions, head_dim
+  int64_t row, att_row;  // elements between positions of qkv, of att
+} common_t;
+
+static common_t common_of(const bl__flash_shape_t *shape) {
+  common_t c = {.b = (int64_t)shape->batch,
+                .h = (int64_t)shape->heads,
+                .g = (int64_t)shape->kv_heads,
+                .s = (int64_t)shape->seq,
+                .d = (int64_t)shape->head_dim};
+  c.row = (c.h + 2 * c.g) * c.d;
+  c.att_row = c.h * c.d;
+  return c;
+}
+
+// Heads [b, heads, s, d] inside rows, or transposed [b, heads, d, s].
+static bl__graph_tensor_t *heads_in_rows(bl__graph_t *graph, int64_t uid, const common_t *c, int64_t heads, int64_t row,
+                                         bool transposed) {
+  const int64_t dims[4] = {c->b, heads, transposed ? c->d : c->s, transposed ? c->s : c->d};
+  const int64_t strides[4] = {c->s * row, c->d, transposed ? 1 : row, transposed ? row : 1};
+  return bl__graph_given(graph, uid, CUDNN_DATA_BFLOAT16, dims, strides);
+}
+
+static bl__graph_tensor_t *heads_dense(bl__graph_t *graph, int64_t uid, const common_t *c, int64_t heads) {
+  const int64_t dims[4] = {c->b, heads, c->s, c->d}, strides[4] = {heads * c->s * c->d, c->s * c->d, c->d, 1};
+  return bl__graph_given(graph, uid, CUDNN_DATA_BFLOAT16, dims, strides);
+}
+
+static bl__graph_tensor_t *row_values(bl__graph_t *graph, int64_t uid, const common_t *c) {
+  const int64_t dims[4] = {c->b, c->h, c->s, 1}, strides[4] = {c->h * c->s, c->s, 1, 1};
+  return uid ? bl__graph_given(graph, uid, CUDNN_DATA_FLOAT, dims, strides)
+             : bl__graph_between(graph, CUDNN_DATA_FLOAT, dims, strides);
+}
+
+static bl__graph_tensor_t *scores_between(bl__graph_t *graph, const common_t *c) {
+  const int64_t dims[4] = {c->b, c->h, c->s, c->s};
+  return bl__graph_between_dense(graph, CUDNN_DATA_FLOAT, dims);
+}
+
+// What lies above the diagonal becomes the lowest float.
+static bl__graph_tensor_t *masked(bl__graph_t *graph, bl__graph_tensor_t *scores, bl__graph_tensor_t *lowest) {
+  if (scores == NULL) {
+    return NULL;
+  }
+  bl__graph_tensor_t *rows = bl__graph_indices(graph, scores, 2), *columns = bl__graph_indices(graph, scores, 3);
+  bl__graph_tensor_t *seen = bl__graph_between_dense(graph, CUDNN_DATA_BOOLEAN, scores->dims);
+  bl__graph_pointwise_to(graph, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, rows, columns, NULL, seen);
+  bl__graph_tensor_t *result = bl__graph_between_dense(graph, CUDNN_DATA_FLOAT, scores->dims);
+  bl__graph_pointwise_to(graph, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, scores, lowest, seen, result);
+  return result;
+}
+
+static bl_status_t plan_forward(bl__flash_t *flash, bl_error_t *err) {
+  bl__graph_t graph;
+  bl__graph_init(&graph);
+  const common_t c = common_of(&flash->shape);
+  const int64_t square[4] = {c.b, c.h, c.s, c.s};
+  bl__graph_tensor_t *q = heads_in_rows(&graph, Q, &c, c.h, c.row, false);
+  bl__graph_tensor_t *k = heads_in_rows(&graph, K, &c, c.g, c.row, true);
+  bl__graph_tensor_t *v = heads_in_rows(&graph, V, &c, c.g, c.row, false);
+  bl__graph_tensor_t *att = heads_in_rows(&graph, ATT, &c, c.h, c.att_row, false);
+  bl__graph_tensor_t *lse = row_values(&graph, LSE, &c);
+  bl__graph_tensor_t *scale = bl__graph_scalar(&graph, SCALE), *lowest = bl__graph_scalar(&graph, LOWEST);
+
+  bl__graph_tensor_t *scores = scores_between(&graph, &c);
+  bl__graph_matmul(&graph, q, k, scores);
+  scores = masked(&graph, bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, scores, scale), lowest);
+  bl__graph_tensor_t *largest = row_values(&graph, 0, &c), *sum = row_values(&graph, 0, &c);
+  bl__graph_reduce(&graph, CUDNN_REDUCE_TENSOR_MAX, scores, largest);
+  bl__graph_tensor_t *powers = bl__graph_pointwise(
+      &graph, CUDNN_POINTWISE_EXP, bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, scores, largest), NULL);
+  bl__graph_reduce(&graph, CUDNN_REDUCE_TENSOR_ADD, powers, sum);
+  bl__graph_tensor_t *log_sum = row_values(&graph, 0, &c);
+  bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_LOG, CUDNN_DATA_FLOAT, sum, NULL, NULL, log_sum);
+  bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, largest, log_sum, NULL, lse);
+  bl__graph_tensor_t *probabilities = bl__graph_between_dense(&graph, CUDNN_DATA_BFLOAT16, square);
+  bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, powers, sum, NULL, probabilities);
+  bl__graph_matmul(&graph, probabilities, v, att);
+
+  bl_status_t status = bl__graph_plan(&graph, flash->engine->device, &flash->forward, err);
+  bl__graph_cleanup(&graph);
+  return status == BL_OK ? BL_OK : bl_error_prefix(err, "forward");
+}
+
+// x [b, h, s, s] transposed, as bf16: the left side of a product over queries.
+static bl__graph_tensor_t *turned(bl__graph_t *graph, const common_t *c, const bl__graph_tensor_t *x) {
+  const int64_t dims[4] = {c->b, c->h, c->s, c->s}, strides[4] = {c->h * c->s * c->s, c->s * c->s, 1, c->s};
+  bl__graph_tensor_t *y = bl__graph_between(graph, CUDNN_DATA_BFLOAT16, dims, strides);
+  bl__graph_reshape(graph, x, y);
+  return y;
+}
+
+// y (of key heads) = x' z, summed over the query heads that share a key head.
+static void shared_product(bl__graph_t *graph, const common_t *c, const bl__graph_tensor_t *x,
+                           const bl__graph_tensor_t *z, bl__graph_tensor_t *y) {
+  if (c->h == c->g) {
+    bl__graph_matmul(graph, x, z, y);
+    return;
+  }
+  const int64_t dims[4] = {c->b, c->h, c->s, c->d};
+  bl__graph_tensor_t *each = bl__graph_between_dense(graph, CUDNN_DATA_BFLOAT16, dims);
+  bl__graph_matmul(graph, x, z, each);
+  bl__graph_reduce(graph, CUDNN_REDUCE_TENSOR_ADD, each, y);
+}
+
+// P = exp(scale Q K' - lse), dV = P' dO, dP = dO V', dS = P (dP - rowsum(dO O)) scale, dK = dS' Q, dQ = dS K. dQ comes
+// from one product over all keys: sums that meet in memory would come in any order.
+static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
+  bl__graph_t graph;
+  bl__graph_init(&graph);
+  const common_t c = common_of(&flash->shape);
+  bl__graph_tensor_t *q = heads_in_rows(&graph, Q, &c, c.h, c.row, false);
+  bl__graph_tensor_t *k = heads_in_rows(&graph, K, &c, c.g, c.row, true);
+  bl__graph_tensor_t *v = heads_in_rows(&graph, V, &c, c.g, c.row, true);
+  bl__graph_tensor_t *att = heads_in_rows(&graph, ATT, &c, c.h, c.att_row, false);
+  bl__graph_tensor_t *datt = heads_in_rows(&graph, DATT, &c, c.h, c.att_row, false);
+  bl__graph_tensor_t *lse = row_values(&graph, LSE, &c), *delta = row_values(&graph, DELTA, &c);
+  bl__graph_tensor_t *dq = heads_dense(&graph, DQ, &c, c.h);
+  bl__graph_tensor_t *dk = heads_dense(&graph, DK, &c, c.g), *dv = heads_dense(&graph, DV, &c, c.g);
+  bl__graph_tensor_t *scale = bl__graph_scalar(&graph, SCALE), *lowest = bl__graph_scalar(&graph, LOWEST);
+  bl__graph_tensor_t *one = bl__graph_scalar(&graph, ONE);
+
+  bl__graph_tensor_t *dots = row_values(&graph, 0, &c);
+  bl__graph_reduce(&graph, CUDNN_REDUCE_TENSOR_ADD, bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, datt, att), dots);
+  bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, dots, one, NULL, delta);
+
+  bl__graph_tensor_t *scores = scores_between(&graph, &c);
+  bl__graph_matmul(&graph, q, k, scores);
+  scores = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, scores, scale);
+  scores = masked(&graph, bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, scores, lse), lowest);
+  bl__graph_tensor_t *probabilities = bl__graph_pointwise(&graph, CUDNN_POINTWISE_EXP, scores, NULL);
+  shared_product(&graph, &c, turned(&graph, &c, probabilities), datt, dv);
+
+  bl__graph_tensor_t *slopes = scores_between(&graph, &c);
+  bl__graph_matmul(&graph, datt, v, slopes);
+  slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, delta);
+  slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, probabilities);
+  slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, scale);
+  shared_product(&graph, &c, turned(&graph, &c, slopes), q, dk);
+
+  const int64_t k_dims[4] = {c.b, c.g, c.s, c.d}, k_strides[4] = {c.s * c.row, c.d, c.row, 1};
+  bl__graph_tensor_t *k_rows = bl__graph_between(&graph, CUDNN_DATA_BFLOAT16, k_dims, k_strides);
+  bl__graph_reshape(&graph, k, k_rows);
+  bl__graph_matmul(&graph, slopes, k_rows, dq);
+
+  bl_status_t status = bl__graph_plan(&graph, flash->engine->device, &flash->backward, err);
+  bl__graph_cleanup(&graph);
+  return status == BL_OK ? BL_OK : bl_error_prefix(err, "backward");
+}
+
+// ---- plans -------------------------------------------------------------------------------------------------------
+
+static void size_workspace(bl__flash_t *flash) {
+  const bl__flash_shape_t *shape = &flash->shape;
+  const size_t head = shape->batch * shape->seq * shape->head_dim * 2; // bytes
+  const size_t parts[] = {shape->heads * head, shape->kv_heads * head, shape->kv_heads * head,
+                          shape->batch * shape->heads * shape->seq * sizeof(float)};
+  size_t *at[] = {&flash->dq_at, &flash->dk_at, &flash->dv_at, &flash->delta_at};
+  const int64_t library = flash->forward.workspace_bytes > flash->backward.workspace_bytes
+                              ? flash->forward.workspace_bytes
+                              : flash->backward.workspace_bytes;
+  size_t end = (size_t)(library > 0 ? library : 0);
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    *at[i] = bl_align_up(end, 256);
+    end = *at[i] + parts[i];
+  }
+  flash->workspace_bytes = end;
+}
+
+bl_status_t bl__flash_create(bl__flash_engine_t *engine, const bl__flash_shape_t *shape, bl__flash_t **flash,
+                             bl_error_t *err) {
+  bl_status_t status = prepare(engine, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl__flash_t *made = calloc(1, sizeof *made);
+  if (!made) {
+    return bl_error_set(err, BL_EXHAUSTED, "flash attention: out of memory");
+  }
+  made->engine = engine;
+  made->shape = *shape;
+  made->scale = (float)(1.0 / sqrt((double)shape->head_dim));
+  made->lowest = -FLT_MAX;
+  made->one = 1.0f;
+  status = plan_forward(made, err);
+  if (status == BL_OK) {
+    status = plan_backward(made, err);
+  }
+  if (status != BL_OK) {
+    bl__flash_destroy(made);
+    return status;
+  }
+  size_workspace(made);
+  *flash = made;
+  return BL_OK;
+}
+
+void bl__flash_destroy(bl__flash_t *flash) {
+  if (flash) {
+    bl__graph_plan_cleanup(&flash->forward);
+    bl__graph_plan_cleanup(&flash->backward);
+    free(flash);
+  }
+}
+
+size_t bl__flash_workspace_bytes(const bl__flash_t *flash) {
+  return flash->workspace_bytes;
+}
+
+void bl__flash_engines(const bl__flash_t *flash, int64_t *forward, int64_t *backward) {
+  *forward = flash->forward.engine;
+  *backward = flash->backward.engine;
+}
+
+// ---- runs --------------------------------------------------------------------------------------------------------
+
+// The library takes inputs by pointers that are not const.
+static void *at(const void *x, uint64_t element) {
+  return (char *)(uintptr_t)x + element * 2;
+}
+
+const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, void *att, float *lse, void *workspace) {
+  const bl__flash_shape_t *shape = &flash->shape;
+  const uint64_t keys = shape->heads * shape->head_dim, values = keys + shape->kv_heads * shape->head_dim;
+  const int64_t uids[] = {Q, K, V, ATT, LSE, SCALE, LOWEST};
+  void *const pointers[] = {at(qkv, 0), at(qkv, keys), at(qkv, values), att, lse, &flash->scale, &flash->lowest};
+  return bl__graph_run(&flash->forward, flash->engine->handle, sizeof uids / sizeof uids[0], uids, pointers, workspace);
+}
+
+// Gradients of `heads` heads from workspace into the columns of dqkv from `column` on.
+static int put(const bl__flash_t *flash, uint64_t heads, const void *from, void *dqkv, uint64_t column) {
+  const bl__flash_shape_t *shape = &flash->shape;
+  const bl__heads_t where = {.batch = shape->batch,
+                             .seq = shape->seq,
+                             .heads = heads,
+                             .head_dim = shape->head_dim,
+                             .row_stride = (shape->heads + 2 * shape->kv_heads) * shape->head_dim};
+  return bl__launch_scatter(bl__gpu_stream(flash->engine->gpu), true, &where, from, at(dqkv, column));
+}
+
+const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void *qkv, const void *att, const float *lse,
+                               void *dqkv, void *workspace) {
+  const bl__flash_shape_t *shape = &flash->shape;
+  const uint64_t keys = shape->heads * shape->head_dim, values = keys + shape->kv_heads * shape->head_dim;
+  char *room = workspace;
+  const int64_t uids[] = {Q, K, V, ATT, DATT, LSE, DELTA, DQ, DK, DV, SCALE, LOWEST, ONE};
+  void *const pointers[] = {at(qkv, 0),          at(qkv, keys),          at(qkv, values),        at(att, 0),
+                            at(datt, 0),         (void *)(uintptr_t)lse, room + flash->delta_at, room + flash->dq_at,
+                            room + flash->dk_at, room + flash->dv_at,    &flash->scale,          &flash->lowest,
+                            &flash->one};
+  const char *fault =
+      bl__graph_run(&flash->backward, flash->engine->handle, sizeof uids / sizeof uids[0], uids, pointers, workspace);
+  if (fault) {
+    return fault;
+  }
+  int error = put(flash, shape->heads, room + flash->dq_at, dqkv, 0);
+  error = error ? error : put(flash, shape->kv_heads, room + flash->dk_at, dqkv, keys);
+  error = error ? error : put(flash, shape->kv_heads, room + flash->dv_at, dqkv, values);
+  return error ? bl__gpu_error_text(error) : NULL;
+}

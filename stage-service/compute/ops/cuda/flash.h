@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flash attention by cuDNN: causal, grouped-query, bf16, deterministic. The graphs are composed of single operations
+// (products, mask, softmax), which cuDNN's fused engines recognise; the one-node forms of cuDNN 9.19 know no mask.
+//
+// Forward reads heads out of the rows of qkv and writes att and the log-sum-exps. Backward leaves its gradients in
+// workspace, heads dense, and they are put into rows afterwards: dqkv may be qkv.
+//
+// Thread: the compute thread. Internal to ops/cuda.
+#ifndef BALLAST_COMPUTE_OPS_CUDA_FLASH_H
+#define BALLAST_COMPUTE_OPS_CUDA_FLASH_H
+
+#include "base/error.h"
+#include "compute/ops/cuda/runtime.h"
+
+typedef struct bl__flash_engine bl__flash_engine_t;
+typedef struct bl__flash bl__flash_t;
+
+typedef struct bl__flash_shape {
+  uint64_t batch, seq, heads, kv_heads, head_dim; // qkv [batch seq, (heads + 2 kv_heads) head_dim]
+} bl__flash_shape_t;
+
+// BL_UNIMPLEMENTED: the library is of another version than the headers. Nothing big is made before the first plan.
+bl_status_t bl__flash_engine_create(bl__gpu_t *gpu, bl__flash_engine_t **engine, bl_error_t *err) BL_MUST_USE;
+// For a GPU that is not here, described by the JSON text that cuDNN gives of one: plans can be made, not run.
+bl_status_t bl__flash_engine_create_described(const char *json, bl__flash_engine_t **engine,
+                                              bl_error_t *err) BL_MUST_USE;
+void bl__flash_engine_destroy(bl__flash_engine_t *engine); // NULL is fine
+void bl__flash_describe(char *text, size_t bytes);         // "cuDNN 9.19.0"
+
+// BL_UNIMPLEMENTED: cuDNN has no deterministic engine for this shape.
+bl_status_t bl__flash_create(bl__flash_engine_t *engine, const bl__flash_shape_t *shape, bl__flash_t **flash,
+                             bl_error_t *err) BL_MUST_USE;
+void bl__flash_destroy(bl__flash_t *flash); // NULL is fine
+size_t bl__flash_workspace_bytes(const bl__flash_t *flash);
+// Numbers of the engines that were chosen, for reports.
+void bl__flash_engines(const bl__flash_t *flash, int64_t *forward, int64_t *backward);
+
+// att [batch seq, heads head_dim], lse float [batch, heads, seq]. Each returns NULL, or what went wrong.
+const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, void *att, float *lse, void *workspace);
+const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void *qkv, const void *att, const float *lse,
+                               void *dqkv, void *workspace);
+
+#endif

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every kernel shares: elements and 16-byte packs of them, arithmetic of one element, sums over a block.
+//
+// The same file is compiled by nvcc for the device and, by tests/ops/emulation, by the host's compiler, which runs the
+// kernels thread by thread. Only this header knows the difference.
+//
+// Rules for a kernel: no atomics; sums run in an order fixed by the shape, never by alignment, so that the same numbers at
+// another address give the same bits; 64-bit indices wherever rows meet columns; a thread reads what it overwrites.
+#ifndef BALLAST_COMPUTE_OPS_CUDA_KERNELS_DEVICE_H
+#define BALLAST_COMPUTE_OPS_CUDA_KERNELS_DEVICE_H
+
+#include <math.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#define BL_DEVICE __device__ __forceinline__
+// Queues a kernel; template arguments are given in brackets: BL_LAUNCH((gelu<E, true>), blocks, threads, stream, ...).
+#define BL_LAUNCH(kernel, blocks, threads, stream, ...)                                                                \
+  (BL_UNBRACKET kernel<<<(blocks), (threads), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__), (int)cudaGetLastError())
+#define BL_UNBRACKET(...) __VA_ARGS__
+#else
+#include "ops/emulation/emulation.h"
+#endif
+
+typedef uint64_t bl_count;
+
+// ---- elements -------------------------------------------------------------------------------------------------
+struct bl_bf16 {
+  uint16_t bits;
+};
+
+struct alignas(16) bl_words {
+  uint32_t word[4];
+};
+
+BL_DEVICE float bl_bits_float(uint32_t bits) {
+#ifdef __CUDACC__
+  return __uint_as_float(bits);
+#else
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+#endif
+}
+
+BL_DEVICE uint32_t bl_float_bits(float value) {
+#ifdef __CUDACC__
+  return __float_as_uint(value);
+#else
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  return bits;
+#endif
+}
+
+BL_DEVICE float bl_to_float(float x) {
+  return x;
+}
+
+BL_DEVICE float bl_to_float(bl_bf16 x) {
+  return bl_bits_float((uint32_t)x.bits << 16);
+}
+
+// To nearest even; NaN stays NaN.
+BL_DEVICE uint32_t bl_round_bf16(float x) {
+#ifdef __CUDACC__
+  return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+#else
+  const uint32_t bits = bl_float_bits(x);
+  return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+#endif
+}
+
+BL_DEVICE void bl_set(float *to, float x) {
+  *to = x;
+}
+
+BL_DEVICE void bl_set(bl_bf16 *to, float x) {
+  to->bits = (uint16_t)bl_round_bf16(x);
+}
+
+// A pack is 16 bytes of elements, kept as they lie in memory: 4 floats or 8 bf16.
+template <typename E> struct bl_pack {
+  static constexpr int WIDTH = 16 / (int)sizeof(E);
+  bl_words raw;
+};
+
+template <typename E> BL_DEVICE void bl_unpack(const bl_pack<E> &pack, float (&values)[bl_pack<E>::WIDTH]) {
+  if constexpr (sizeof(E) == sizeof(float)) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      values[i] = bl_bits_float(pack.raw.word[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      values[2 * i] = bl_bits_float(pack.raw.word[i] << 16);
+      values[2 * i + 1] = bl_bits_float(pack.raw.word[i] & 0xffff0000u);
+    }
+  }
+}
+
+template <typename E> BL_DEVICE bl_pack<E> bl_repack(const float (&values)[bl_pack<E>::WIDTH]) {
+  bl_pack<E> pack;
+  if constexpr (sizeof(E) == sizeof(float)) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      pack.raw.word[i] = bl_float_bits(values[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      pack.raw.word[i] = bl_round_bf16(values[2 * i]) | bl_round_bf16(values[2 * i + 1]) << 16;
+    }
+  }
+  return pack;
+}
+
+// Elements [at, at + WIDTH) of a line of `count`; zeros behind its end. `Wide`: one 16-byte access, which asks for
+// `count` to be a multiple of WIDTH and for the line to be 16-byte aligned; else element by element.
+template <typename E, bool Wide> BL_DEVICE bl_pack<E> bl_load(const E *line, bl_count at, bl_count count) {
+  bl_pack<E> pack;
+  if constexpr (Wide) {
+    pack.raw = *(const bl_words *)(line + at);
+  } else if constexpr (sizeof(E) == sizeof(float)) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      pack.raw.word[i] = at + i < count ? bl_float_bits(bl_to_float(line[at + i])) : 0u;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const bl_count first = at + 2 * i;
+      const uint32_t low = first < count ? bl_float_bits(bl_to_float(line[first])) >> 16 : 0u;
+      const uint32_t high = first + 1 < count ? bl_float_bits(bl_to_float(line[first + 1])) & 0xffff0000u : 0u;
+      pack.raw.word[i] = low | high;
+    }
+  }
+  return pack;
+}
+
+template <typename E, bool Wide> BL_DEVICE void bl_store(E *line, bl_count at, bl_count count, const bl_pack<E> &pack) {
+  if constexpr (Wide) {
+    *(bl_words *)(line + at) = pack.raw;
+  } else {
+    float values[bl_pack<E>::WIDTH];
+    bl_unpack<E>(pack, values);
+#pragma unroll
+    for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
+      if (at + i < count) {
+        bl_set(line + at + i, values[i]);
+      }
+    }
+  }
+}
+
+// WIDTH floats of a vector that goes along the columns (gain, bias), whatever the type of activations.
+template <typename E, bool Wide>
+BL_DEVICE void bl_load_floats(const float *line, bl_count at, bl_count count, float (&values)[bl_pack<E>::WIDTH]) {
+#pragma unroll
+  for (int i = 0; i < bl_pack<E>::WIDTH; i += 4) {
+    float four[4];
+    bl_unpack<float>(bl_load<float, Wide>(line, at + i, count), four);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      values[i + j] = four[j];
+    }
+  }
+}
+
+// ---- arithmetic of one element ----------------------------------------------------------------------------------
+#define BL_LOG2_E 1.44269504088896341f
+
+// 2^x; exp(x) is taken as 2^(x log2 e), whose relative error is |x| 2^-24 and what the hardware's power adds (2 ulp).
+BL_DEVICE float bl_exp(float x) {
+  return exp2f(x * BL_LOG2_E);
+}
+
+BL_DEVICE float bl_quotient(float a, float b) { // b up to 2^64
+#ifdef __CUDACC__
+  return __fdividef(a, b);
+#else
+  return a / b;
+#endif
+}
+
+// exp(-x) bounded by 2^64, for sigmoid(x) = 1 / (1 + exp(-x)) = s and 1 - s = exp(-x) s.
+BL_DEVICE float bl_exp_of_minus(float x) {
+  x *= -BL_LOG2_E;
+  return exp2f(x > 64.0f ? 64.0f : x);
+}
+
+// GELU in its tanh form (Hendrycks, Gimpel 2016), which is x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3).
+#define BL_GELU_LINEAR 1.5957691216057308f // 2 sqrt(2/pi)
+#define BL_GELU_CUBIC  0.0713548162726009f // 2 sqrt(2/pi) 0.044715
+
+BL_DEVICE float bl_gelu(float x) {
+  return bl_quotient(x, 1.0f + bl_exp_of_minus(x * (BL_GELU_LINEAR + BL_GELU_CUBIC * x * x)));
+}
+
+BL_DEVICE float bl_gelu_slope(float x) {
+  const float e = bl_exp_of_minus(x * (BL_GELU_LINEAR + BL_GELU_CUBIC * x * x));
+  const float s = bl_quotient(1.0f, 1.0f + e);
+  return s * (1.0f + x * (BL_GELU_LINEAR + 3.0f * BL_GELU_CUBIC * x * x) * e * s);
+}
+
+// ---- sums over a block --------------------------------------------------------------------------------------------
+// Every thread gets the result. `room` is shared memory of one T per warp. All threads of the block call, a multiple of
+// 32; another sum uses another room, and a room may be used again once every thread has passed a __syncthreads() after
+// it. The order is fixed by the number of threads: butterflies within warps, then warps one after the other.
+struct bl_plus {
+  template <typename T> BL_DEVICE T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct bl_larger { // NaN is passed over, as fmaxf does
+  BL_DEVICE float operator()(float a, float b) const {
+    return fmaxf(a, b);
+  }
+};
+
+template <typename T, typename F> BL_DEVICE T bl_warp_all(T value, F combine) {
+#pragma unroll
+  for (int lane = 16; lane > 0; lane /= 2) {
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, lane));
+  }
+  return value;
+}
+
+template <typename T, typename F> BL_DEVICE T bl_block_all(T value, T *room, F combine) {
+  const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
+  value = bl_warp_all(value, combine);
+  if (threadIdx.x % 32 == 0) {
+    room[warp] = value;
+  }
+  __syncthreads();
+  value = room[0];
+  for (int i = 1; i < warps; i++) {
+    value = combine(value, room[i]);
+  }
+  return value;
+}
+
+// Two sums at once; `room` holds two floats per warp. The caller alternates between two rooms when it calls again.
+BL_DEVICE void bl_block_sums(float *a, float *b, float *room) {
+  const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
+  float x = bl_warp_all(*a, bl_plus()), y = bl_warp_all(*b, bl_plus());
+  if (threadIdx.x % 32 == 0) {
+    room[2 * warp] = x;
+    room[2 * warp + 1] = y;
+  }
+  __syncthreads();
+  x = room[0];
+  y = room[1];
+  for (int i = 1; i < warps; i++) {
+    x += room[2 * i];
+    y += room[2 * i + 1];
+  }
+  *a = x;
+  *b = y;
+}
+
+// ---- launching ----------------------------------------------------------------------------------------------------
+static inline bool bl_is_wide(const void *pointer) {
+  return ((uintptr_t)pointer & 15u) == 0;
+}
+
+static inline bl_count bl_over(bl_count count, bl_count by) { // rounded up
+  return (count + by - 1) / by;
+}
+
+static inline bl_count bl_least(bl_count a, bl_count b) {
+  return a < b ? a : b;
+}
+
+// One launch for each pair of element type and width of access. `bf16` and `wide` are known when the program runs:
+// BL_TYPED(bf16, wide, BL_LAUNCH((add<E, W>), ...)) has them as E and W.
+#define BL_TYPED(bf16, wide, launch)                                                                                   \
+  [&]() -> int {                                                                                                       \
+    if (bf16) {                                                                                                        \
+      typedef bl_bf16 E;                                                                                               \
+      if (wide) {                                                                                                      \
+        constexpr bool W = true;                                                                                       \
+        return launch;                                                                                                 \
+      }                                                                                                                \
+      constexpr bool W = false;                                                                                        \
+      return launch;                                                                                                   \
+    }                                                                                                                  \
+    typedef float E;                                                                                                   \
+    if (wide) {                                                                                                        \
+      constexpr bool W = true;                                                                                         \
+      return launch;                                                                                                   \
+    }                                                                                                                  \
+    constexpr bool W = false;                                                                                          \
+    return launch;                                                                                                     \
+  }()
+
+#endif

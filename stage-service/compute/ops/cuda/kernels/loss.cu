@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax cross-entropy over rows of logits, the sum of losses, and sums of squares.
+//
+// A row of logits is read twice, the second time from the L2 cache where it fits, and its gradient is written over it:
+// 12 bytes a logit in fp32, 10 in bf16. Sums of squares read 4 bytes an element.
+#include "compute/ops/cuda/kernels.h"
+#include "compute/ops/cuda/kernels/device.h"
+
+#define THREADS        512
+#define PACKS          4 // of four logits, a thread
+#define COLUMNS        (THREADS * PACKS * 4)
+#define SQUARE_BLOCKS  1024 // at most: fixed, so that the order depends on count alone
+#define SQUARE_THREADS 256
+#define LOWEST         (-3.402823466e38f)
+
+template <typename E>
+static BL_DEVICE void write_gradient(E *row, bl_count at, bl_count vocab, bool wide, const float (&values)[4]) {
+  if constexpr (sizeof(E) == sizeof(float)) {
+    if (wide) {
+      bl_store<float, true>(row, at, vocab, bl_repack<float>(values));
+      return;
+    }
+  } else {
+    if (wide) { // four bf16: 8 bytes
+      uint2 two;
+      two.x = bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16;
+      two.y = bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16;
+      *(uint2 *)(row + at) = two;
+      return;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    if (at + i < vocab) {
+      bl_set(row + at + i, values[i]);
+    }
+  }
+}
+
+// A block per row. bf16: elements of the gradient lie in the first half of the row's logits. COLUMNS of them are
+// written once all threads have read theirs: they land on logits of this piece or of pieces before it.
+template <typename E, bool Wide>
+__global__ void __launch_bounds__(THREADS)
+    cross_entropy(bl_count vocab, const int32_t *__restrict__ labels, float scale, float *logits, double *row_losses) {
+  __shared__ float rooms[2][THREADS / 32];
+  const bl_count label = (bl_count)labels[blockIdx.x];
+  float *row = logits + (bl_count)blockIdx.x * vocab;
+  const float of_label = row[label]; // before anything is written
+
+  float largest = LOWEST, sum = 0.0f; // of this thread, the sum in units of exp(largest)
+  for (bl_count at = (bl_count)threadIdx.x * 4; at < vocab; at += THREADS * 4) {
+    float values[4];
+    bl_unpack<float>(bl_load<float, Wide>(row, at, vocab), values);
+    float here = largest;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      here = at + i < vocab ? fmaxf(here, values[i]) : here;
+    }
+    sum *= bl_exp(largest - here);
+    largest = here;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      sum += at + i < vocab ? bl_exp(values[i] - largest) : 0.0f;
+    }
+  }
+  const float top = bl_block_all(largest, rooms[0], bl_larger());
+  const float total = bl_block_all(sum * bl_exp(largest - top), rooms[1], bl_plus());
+  if (threadIdx.x == 0) {
+    row_losses[blockIdx.x] = (double)top + log((double)total) - (double)of_label;
+  }
+  const float share = scale / total;
+  for (bl_count first = 0; first < vocab; first += COLUMNS) {
+    float values[PACKS][4];
+#pragma unroll
+    for (int n = 0; n < PACKS; n++) {
+      const bl_count at = first + ((bl_count)n * THREADS + threadIdx.x) * 4;
+      if (at < vocab) {
+        bl_unpack<float>(bl_load<float, Wide>(row, at, vocab), values[n]);
+      }
+    }
+    if constexpr (sizeof(E) < sizeof(float)) {
+      __syncthreads();
+    }
+#pragma unroll
+    for (int n = 0; n < PACKS; n++) {
+      const bl_count at = first + ((bl_count)n * THREADS + threadIdx.x) * 4;
+      if (at < vocab) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          values[n][i] = bl_exp(values[n][i] - top) * share - (at + i == label ? scale : 0.0f);
+        }
+        write_gradient<E>((E *)row, at, vocab, Wide, values[n]);
+      }
+    }
+  }
+}
+
+// One block: a tile of losses at a time, added by one thread in row order.
+__global__ void __launch_bounds__(256)
+    loss_sum(bl_count rows, const double *__restrict__ row_losses, double *loss, int64_t *first_bad_row) {
+  __shared__ double tile[1024];
+  double sum = 0.0;
+  int64_t bad = -1;
+  for (bl_count first = 0; first < rows; first += 1024) {
+    __syncthreads();
+    for (bl_count i = threadIdx.x; i < 1024 && first + i < rows; i += 256) {
+      tile[i] = row_losses[first + i];
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const int left = rows - first < 1024 ? (int)(rows - first) : 1024;
+      for (int i = 0; i < left; i++) {
+        sum += tile[i];
+        if (bad < 0 && !isfinite(tile[i])) {
+          bad = (int64_t)first + i;
+        }
+      }
+    }
+  }
+  if (threadIdx.x == 0) {
+    *loss = sum;
+    *first_bad_row = bad;
+  }
+}
+
+template <bool Wide>
+__global__ void __launch_bounds__(SQUARE_THREADS)
+    square_parts(bl_count count, const float *__restrict__ x, double *__restrict__ parts) {
+  __shared__ double room[SQUARE_THREADS / 32];
+  double sum = 0.0;
+  const bl_count step = (bl_count)gridDim.x * SQUARE_THREADS * 4;
+#pragma unroll 4
+  for (bl_count at = ((bl_count)blockIdx.x * SQUARE_THREADS + threadIdx.x) * 4; at < count; at += step) {
+    float values[4];
+    if (Wide && at + 4 <= count) {
+      bl_unpack<float>(bl_load<float, true>(x, at, count), values);
+    } else {
+      bl_unpack<float>(bl_load<float, false>(x, at, count), values);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      sum += (double)values[i] * (double)values[i];
+    }
+  }
+  sum = bl_block_all(sum, room, bl_plus());
+  if (threadIdx.x == 0) {
+    parts[blockIdx.x] = sum;
+  }
+}
+
+__global__ void __launch_bounds__(SQUARE_THREADS)
+    square_sum(int count, const double *__restrict__ parts, double *total) {
+  __shared__ double room[SQUARE_THREADS / 32];
+  double sum = 0.0;
+  for (int i = (int)threadIdx.x; i < count; i += SQUARE_THREADS) {
+    sum += parts[i];
+  }
+  sum = bl_block_all(sum, room, bl_plus());
+  if (threadIdx.x == 0) {
+    *total = sum;
+  }
+}
+
+int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, const int32_t *labels,
+                             float scale, float *logits, double *row_losses) {
+  if (rows == 0) {
+    return 0;
+  }
+  return BL_TYPED(
+      bf16, vocab % 4 == 0 && bl_is_wide(logits),
+      BL_LAUNCH((cross_entropy<E, W>), (unsigned)rows, THREADS, stream, vocab, labels, scale, logits, row_losses));
+}
+
+int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,
+                        int64_t *first_bad_row) {
+  return BL_LAUNCH((loss_sum), 1, 256, stream, rows, row_losses, loss, first_bad_row);
+}
+
+int bl__launch_sum_squares(bl__stream_t stream, uint64_t count, const float *x, double *sum, double *scratch) {
+  const bl_count wanted = bl_over(count, SQUARE_THREADS * 4);
+  const unsigned blocks = wanted == 0 ? 1 : (unsigned)bl_least(wanted, SQUARE_BLOCKS);
+  const int result = bl_is_wide(x)
+                         ? BL_LAUNCH((square_parts<true>), blocks, SQUARE_THREADS, stream, count, x, scratch)
+                         : BL_LAUNCH((square_parts<false>), blocks, SQUARE_THREADS, stream, count, x, scratch);
+  if (result != 0) {
+    return result;
+  }
+  return BL_LAUNCH((square_sum), 1, SQUARE_THREADS, stream, (int)blocks, scratch, sum);
+}

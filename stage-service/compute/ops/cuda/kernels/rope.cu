@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotary positions in place: a thread takes a pack of the first half of a head and the pack that pairs with it in the
+// second. 2 elements moved per element of the rotated heads; the table stays in the L2 cache.
+#include "compute/ops/cuda/kernels.h"
+#include "compute/ops/cuda/kernels/device.h"
+
+#define THREADS 256
+
+template <typename E, bool Wide>
+__global__ void __launch_bounds__(THREADS) rope(const bl__heads_t shape, const float *__restrict__ cosines,
+                                                const float *__restrict__ sines, float sign, E *rows) {
+  const bl_count half = shape.head_dim / 2, packs = (half + bl_pack<E>::WIDTH - 1) / bl_pack<E>::WIDTH;
+  const bl_count index = (bl_count)blockIdx.x * THREADS + threadIdx.x;
+  const bl_count head = index / packs, at = index % packs * bl_pack<E>::WIDTH;
+  if (head >= shape.heads) {
+    return;
+  }
+  for (bl_count row = blockIdx.y; row < shape.batch * shape.seq; row += gridDim.y) {
+    const bl_count position = row % shape.seq;
+    E *first = rows + row * shape.row_stride + head * shape.head_dim, *second = first + half;
+    const bl_pack<E> first_pack = bl_load<E, Wide>(first, at, half), second_pack = bl_load<E, Wide>(second, at, half);
+    float a[bl_pack<E>::WIDTH], b[bl_pack<E>::WIDTH], c[bl_pack<E>::WIDTH], s[bl_pack<E>::WIDTH];
+    bl_unpack<E>(first_pack, a);
+    bl_unpack<E>(second_pack, b);
+    bl_load_floats<E, Wide>(cosines + position * half, at, half, c);
+    bl_load_floats<E, Wide>(sines + position * half, at, half, s);
+#pragma unroll
+    for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
+      const float x = a[i], y = b[i], sine = sign * s[i];
+      a[i] = x * c[i] - y * sine;
+      b[i] = y * c[i] + x * sine;
+    }
+    bl_store<E, Wide>(first, at, half, bl_repack<E>(a));
+    bl_store<E, Wide>(second, at, half, bl_repack<E>(b));
+  }
+}
+
+int bl__launch_rope(bl__stream_t stream, bool bf16, const bl__heads_t *shape, const float *cosines, const float *sines,
+                    float sign, void *rows) {
+  const bl_count width = bf16 ? 8 : 4, half = shape->head_dim / 2;
+  const bool wide = half % width == 0 && shape->row_stride % width == 0 && bl_is_wide(cosines) && bl_is_wide(sines) &&
+                    bl_is_wide(rows);
+  const bl_count across = bl_over(shape->heads * bl_over(half, width), THREADS);
+  const dim3 grid((unsigned)across, (unsigned)bl_least(shape->batch * shape->seq, 65535));
+  return BL_TYPED(bf16, wide, BL_LAUNCH((rope<E, W>), grid, THREADS, stream, *shape, cosines, sines, sign, (E *)rows));
+}

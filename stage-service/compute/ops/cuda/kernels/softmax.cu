@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal softmax over stored scores, its gradient, and the way of heads back into rows. A block per row of a matrix;
+// four columns a thread at a time. Bytes per pair of positions, of which causality leaves half to be read: forward 8 (the
+// second reading comes from the cache) and an element written; backward 4 and two elements.
+#include "compute/ops/cuda/kernels.h"
+#include "compute/ops/cuda/kernels/device.h"
+
+#define THREADS 128
+#define LOWEST  (-3.402823466e38f)
+
+// Four columns of a line of elements; `Wide` asks for a multiple of four columns and an aligned line.
+template <typename E, bool Wide>
+static BL_DEVICE void read_four(const E *line, bl_count at, bl_count count, float (&values)[4]) {
+  if constexpr (sizeof(E) == sizeof(float)) {
+    bl_unpack<float>(bl_load<float, Wide>(line, at, count), values);
+  } else if constexpr (Wide) {
+    const uint2 two = *(const uint2 *)(line + at);
+    values[0] = bl_bits_float(two.x << 16);
+    values[1] = bl_bits_float(two.x & 0xffff0000u);
+    values[2] = bl_bits_float(two.y << 16);
+    values[3] = bl_bits_float(two.y & 0xffff0000u);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      values[i] = at + i < count ? bl_to_float(line[at + i]) : 0.0f;
+    }
+  }
+}
+
+template <typename E, bool Wide>
+static BL_DEVICE void write_four(E *line, bl_count at, bl_count count, const float (&values)[4]) {
+  if constexpr (sizeof(E) == sizeof(float)) {
+    bl_store<float, Wide>(line, at, count, bl_repack<float>(values));
+  } else if constexpr (Wide) {
+    uint2 two;
+    two.x = bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16;
+    two.y = bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16;
+    *(uint2 *)(line + at) = two;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (at + i < count) {
+        bl_set(line + at + i, values[i]);
+      }
+    }
+  }
+}
+
+// Again: lse is given, and nothing is summed.
+template <typename E, bool Wide, bool Again>
+__global__ void __launch_bounds__(THREADS)
+    softmax_forward(bl_count seq, const float *__restrict__ scores, E *__restrict__ probabilities,
+                    bl_count matrix_stride, float *lse, bl_count lse_stride) {
+  __shared__ float rooms[2][THREADS / 32];
+  const bl_count matrix = blockIdx.x / seq, row = blockIdx.x % seq, seen = row + 1;
+  const float *line = scores + (bl_count)blockIdx.x * seq;
+  float top, share;
+  if constexpr (Again) {
+    top = lse[matrix * lse_stride + row];
+    share = 1.0f;
+  } else {
+    float largest = LOWEST, sum = 0.0f;
+    for (bl_count at = (bl_count)threadIdx.x * 4; at < seen; at += THREADS * 4) {
+      float values[4], here = largest;
+      read_four<float, Wide>(line, at, seq, values);
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        here = at + i < seen ? fmaxf(here, values[i]) : here;
+      }
+      sum *= bl_exp(largest - here);
+      largest = here;
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        sum += at + i < seen ? bl_exp(values[i] - largest) : 0.0f;
+      }
+    }
+    top = bl_block_all(largest, rooms[0], bl_larger());
+    sum = bl_block_all(sum * bl_exp(largest - top), rooms[1], bl_plus());
+    share = 1.0f / sum;
+    if (lse != NULL && threadIdx.x == 0) {
+      lse[matrix * lse_stride + row] = top + logf(sum);
+    }
+  }
+  E *out = probabilities + matrix * matrix_stride + row * seq;
+  for (bl_count at = (bl_count)threadIdx.x * 4; at < seq; at += THREADS * 4) {
+    float values[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (at < seen) {
+      read_four<float, Wide>(line, at, seq, values);
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        values[i] = at + i < seen ? bl_exp(values[i] - top) * share : 0.0f;
+      }
+    }
+    write_four<E, Wide>(out, at, seq, values);
+  }
+}
+
+template <typename E, bool Wide>
+__global__ void __launch_bounds__(THREADS)
+    softmax_backward(bl_count seq, const E *__restrict__ probabilities, bl_count matrix_stride,
+                     const float *__restrict__ dprobabilities, float scale, E *__restrict__ dscores) {
+  __shared__ float room[THREADS / 32];
+  const bl_count matrix = blockIdx.x / seq, row = blockIdx.x % seq, seen = row + 1;
+  const E *line = probabilities + matrix * matrix_stride + row * seq;
+  const float *gradient = dprobabilities + (bl_count)blockIdx.x * seq;
+  float dot = 0.0f;
+  for (bl_count at = (bl_count)threadIdx.x * 4; at < seen; at += THREADS * 4) {
+    float p[4], g[4];
+    read_four<E, Wide>(line, at, seq, p);
+    read_four<float, Wide>(gradient, at, seq, g);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      dot += at + i < seen ? p[i] * g[i] : 0.0f; // above the diagonal anything may stand in g
+    }
+  }
+  dot = bl_block_all(dot, room, bl_plus());
+  E *out = dscores + (bl_count)blockIdx.x * seq;
+  for (bl_count at = (bl_count)threadIdx.x * 4; at < seq; at += THREADS * 4) {
+    float p[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (at < seen) {
+      float g[4];
+      read_four<E, Wide>(line, at, seq, p);
+      read_four<float, Wide>(gradient, at, seq, g);
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        p[i] = at + i < seen ? p[i] * (g[i] - dot) * scale : 0.0f;
+      }
+    }
+    write_four<E, Wide>(out, at, seq, p);
+  }
+}
+
+// A thread per four elements of a head; blockIdx.y goes over (batch, position).
+template <typename From, typename E, bool Wide>
+__global__ void __launch_bounds__(THREADS)
+    scatter_heads(const bl__heads_t shape, const From *__restrict__ heads, E *__restrict__ rows) {
+  const bl_count fours = (shape.head_dim + 3) / 4, index = (bl_count)blockIdx.x * THREADS + threadIdx.x;
+  const bl_count head = index / fours, at = index % fours * 4;
+  if (head >= shape.heads) {
+    return;
+  }
+  for (bl_count row = blockIdx.y; row < shape.batch * shape.seq; row += gridDim.y) {
+    const bl_count b = row / shape.seq, position = row % shape.seq;
+    float values[4];
+    read_four<From, Wide>(heads + ((b * shape.heads + head) * shape.seq + position) * shape.head_dim, at,
+                          shape.head_dim, values);
+    write_four<E, Wide>(rows + row * shape.row_stride + head * shape.head_dim, at, shape.head_dim, values);
+  }
+}
+
+template <typename From, typename E, bool W>
+static int scatter_of(bl__stream_t stream, const bl__heads_t *shape, const From *heads, E *rows) {
+  const bl_count across = bl_over(shape->heads * bl_over(shape->head_dim, 4), THREADS);
+  const dim3 grid((unsigned)across, (unsigned)bl_least(shape->batch * shape->seq, 65535));
+  return BL_LAUNCH((scatter_heads<From, E, W>), grid, THREADS, stream, *shape, heads, rows);
+}
+
+static bool heads_are_wide(const bl__heads_t *shape, const void *heads, const void *rows) {
+  return shape->head_dim % 4 == 0 && shape->row_stride % 4 == 0 && bl_is_wide(heads) && ((uintptr_t)rows & 7u) == 0;
+}
+
+int bl__launch_scatter_floats(bl__stream_t stream, bool bf16, const bl__heads_t *shape, const float *heads,
+                              void *rows) {
+  // Floats are written 16 bytes at a time, so their rows must start there too.
+  const bool wide = heads_are_wide(shape, heads, rows) && (bf16 || bl_is_wide(rows));
+  return BL_TYPED(bf16, wide, (scatter_of<float, E, W>(stream, shape, heads, (E *)rows)));
+}
+
+int bl__launch_scatter(bl__stream_t stream, bool bf16, const bl__heads_t *shape, const void *heads, void *rows) {
+  const bool wide = heads_are_wide(shape, heads, rows) && (bf16 || bl_is_wide(rows));
+  return BL_TYPED(bf16, wide, (scatter_of<E, E, W>(stream, shape, (const E *)heads, (E *)rows)));
+}
+
+static bool matrices_are_wide(bl_count seq, bl_count matrix_stride, const void *a, const void *b) {
+  return seq % 4 == 0 && matrix_stride % 4 == 0 && bl_is_wide(a) && bl_is_wide(b);
+}
+
+int bl__launch_softmax_forward(bl__stream_t stream, bool bf16, uint64_t matrices, uint64_t seq, const float *scores,
+                               void *probabilities, uint64_t matrix_stride, float *lse, uint64_t lse_stride) {
+  return BL_TYPED(bf16, matrices_are_wide(seq, matrix_stride, scores, probabilities),
+                  BL_LAUNCH((softmax_forward<E, W, false>), (unsigned)(matrices * seq), THREADS, stream, seq, scores,
+                            (E *)probabilities, matrix_stride, lse, lse_stride));
+}
+
+int bl__launch_softmax_again(bl__stream_t stream, bool bf16, uint64_t matrices, uint64_t seq, const float *scores,
+                             const float *lse, uint64_t lse_stride, void *probabilities) {
+  return BL_TYPED(bf16, matrices_are_wide(seq, seq * seq, scores, probabilities),
+                  BL_LAUNCH((softmax_forward<E, W, true>), (unsigned)(matrices * seq), THREADS, stream, seq, scores,
+                            (E *)probabilities, seq * seq, (float *)lse, lse_stride));
+}
+
+int bl__launch_softmax_backward(bl__stream_t stream, bool bf16, uint64_t matrices, uint64_t seq,
+                                const void *probabilities, uint64_t matrix_stride, const float *dprobabilities,
+                                float scale, void *dscores) {
+  return BL_TYPED(bf16, matrices_are_wide(seq, matrix_stride, probabilities, dprobabilities) && bl_is_wide(dscores),
+                  BL_LAUNCH((softmax_backward<E, W>), (unsigned)(matrices * seq), THREADS, stream, seq,
+                            (const E *)probabilities, matrix_stride, dprobabilities, scale, (E *)dscores));
+}

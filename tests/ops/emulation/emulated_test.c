@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies the CUDA back end without a GPU: its plans and layouts, and its kernels thread by thread, against the fp64
+// reference; the same bits whichever order threads and blocks take, which sums in a fixed order have; refusals.
+#include "compute/ops/cuda/compute.h"
+#include "ops/cases/op_case.h"
+#include "ops/emulation/emulation.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static op_host_t open_emulated(void) {
+  op_host_t host = {.ops = bl__ops_cuda()};
+  bl_error_t err = {0};
+  if (host.ops->create(&(bl_compute_options_t){.threads = 1}, &host.compute, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  host.ops->attach(host.compute);
+  return host;
+}
+
+static void close_emulated(op_host_t *host) {
+  host->ops->destroy(host->compute);
+}
+
+// The thread sanitizer does not follow fibers.
+static void skip_under_tsan(void) {
+#if defined(__SANITIZE_THREAD__)
+  printf("skipped: the thread sanitizer does not follow fibers\n");
+  skip();
+#endif
+}
+
+// A kind that runs as another does, every second time from the last thread and block to the first.
+static const op_kind_t *original;
+static unsigned runs;
+
+static void run_turned(const op_host_t *host, const op_case_t *c, float **t) {
+  bl_emulated_reverse = runs++ % 2;
+  original->host(host, c, t);
+  bl_emulated_reverse = false;
+}
+
+// Each case runs twice: at two addresses and in two orders, and gives the same bits.
+static void compare_all(const op_case_t *cases, size_t count) {
+#if defined(__SANITIZE_ADDRESS__)
+  const size_t step = 16; // a fiber's change of place is costly there
+#else
+  const size_t step = 1;
+#endif
+  op_host_t host = open_emulated();
+  size_t failed = 0, compared = 0;
+  for (size_t i = 0; i < count; i += step, compared++) {
+    original = cases[i].kind;
+    op_kind_t kind = *original;
+    kind.host = run_turned;
+    op_case_t turned = cases[i];
+    turned.kind = &kind;
+    runs = 0;
+    failed += !op_case_compare(&host, &turned);
+  }
+  printf("%zu of %zu cases agree, %llu launches\n", compared - failed, compared, (unsigned long long)bl_emulated_count);
+  close_emulated(&host);
+  assert_int_equal(failed, 0);
+}
+
+static void all_cases_agree(void **state) {
+  (void)state;
+  skip_under_tsan();
+  compare_all(op_cases, op_cases_count);
+}
+
+// Shapes that take other ways through the kernels than the table's: several packs a thread, rows of 16-byte packs, more
+// rows than blocks, tails.
+static const op_case_t wide_cases[] = {
+    {&op_norm, {300, 64}, OP_RMS | OP_RESIDUAL | OP_BF16},
+    {&op_norm, {300, 12}, OP_RESIDUAL},
+    {&op_norm, {3, 2056}, OP_BF16},
+    {&op_norm, {3, 2052}, OP_RMS | OP_RESIDUAL},
+    {&op_norm, {2, 4104}, OP_RMS | OP_BF16},
+    {&op_norm, {2, 6152}, OP_RESIDUAL},
+    {&op_norm, {2, 8196}, 0},
+    {&op_norm, {1, 12288}, OP_RESIDUAL | OP_BF16},
+    {&op_norm, {1, 16384}, OP_RMS},
+    {&op_norm, {1, 16383}, 0},
+    {&op_swiglu, {5, 2064}, OP_BF16},
+    {&op_swiglu, {5, 2064}, OP_IN_PLACE},
+    {&op_gelu, {8192}, OP_BF16},
+    {&op_rope, {1, 5, 2, 1, 128}, OP_BF16},
+    {&op_embedding, {2, 150, 264, 7}, OP_BIAS | OP_BF16},
+    {&op_embedding, {1, 300, 16, 500}, 0},
+    {&op_cross_entropy, {2, 9000}, OP_BF16},
+    {&op_cross_entropy, {2, 9002}, OP_BF16},
+    {&op_cross_entropy, {2, 16390}, 0},
+    {&op_linear, {600, 8, 264}, OP_BIAS | OP_ADD_WEIGHT | OP_BF16},
+    {&op_linear, {9, 8, 700}, OP_BIAS},
+    {&op_attention, {2, 132, 6, 2, 16}, OP_BF16},
+    {&op_attention, {2, 132, 6, 2, 16}, OP_FLASH | OP_IN_PLACE},
+    {&op_sums, {1100003}, 0},
+    {&op_adamw, {4096}, 0},
+};
+
+static void wide_cases_agree(void **state) {
+  (void)state;
+  skip_under_tsan();
+  compare_all(wide_cases, sizeof wide_cases / sizeof wide_cases[0]);
+}
+
+static void bad_shapes_are_refused(void **state) {
+  (void)state;
+  op_host_t host = open_emulated();
+  bl_error_t err = {0};
+  bl_linear_op_t *linear;
+  bl_attention_op_t *attention;
+  bl_rope_op_t *rope;
+  const bl_linear_shape_t linears[] = {
+      {.rows = 8, .in = 0, .out = 32, .uses = BL_LINEAR_FORWARD},
+      {.rows = 8, .in = 16, .out = 32, .y_stride = 31, .uses = BL_LINEAR_FORWARD},
+      {.rows = 8, .in = 16, .out = 32, .uses = BL_LINEAR_FORWARD, .residual = true, .float_y = true},
+  };
+  for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
+    assert_int_equal(host.ops->linear_plan(host.compute, &linears[i], &linear, &err), BL_INVALID);
+  }
+  const bl_attention_shape_t a = {.batch = 1, .seq = 4, .heads = 3, .kv_heads = 2, .head_dim = 8};
+  assert_int_equal(host.ops->attention_plan(host.compute, &a, &attention, &err), BL_INVALID);
+  const bl_rope_shape_t r = {.batch = 1, .seq = 4, .heads = 2, .kv_heads = 2, .head_dim = 7, .theta = 10000};
+  assert_int_equal(host.ops->rope_plan(host.compute, &r, &rope, &err), BL_INVALID);
+  assert_int_equal(host.ops->status(host.compute, &err), BL_OK); // plans report their own failures
+  const bl_norm_shape_t n = {.rows = 1, .width = BL__NORM_WIDTH_MAX + 1, .rms = true};
+  host.ops->norm_forward(host.compute, &n, NULL, NULL, NULL, NULL, NULL);
+  assert_int_equal(host.ops->status(host.compute, &err), BL_INTERNAL);
+  assert_non_null(strstr(err.text, "norm forward"));
+  close_emulated(&host);
+}
+
+static void workspace_is_asked_for(void **state) {
+  (void)state;
+  op_host_t host = open_emulated();
+  bl_error_t err = {0};
+  bl_attention_op_t *op, *again;
+  const bl_attention_shape_t shape = {.batch = 1, .seq = 4, .heads = 2, .kv_heads = 2, .head_dim = 8, .flash = true};
+  assert_int_equal(host.ops->attention_plan(host.compute, &shape, &op, &err), BL_OK);
+  assert_int_equal(host.ops->attention_plan(host.compute, &shape, &again, &err), BL_OK);
+  assert_ptr_equal(op, again);
+  assert_true(host.ops->workspace_bytes(host.compute) > 0);
+  assert_true(host.ops->held_bytes(host.compute) >= BL__SCRATCH_BYTES);
+  assert_non_null(strstr(host.ops->describe(host.compute), "by products")); // what flash became is not kept quiet
+  float qkv[4 * 48] = {0}, att[4 * 16], saved[8];
+  host.ops->attention_forward(op, qkv, att, saved); // none was given
+  assert_int_equal(host.ops->status(host.compute, &err), BL_INTERNAL);
+  assert_non_null(strstr(err.text, "attention forward"));
+  close_emulated(&host);
+}
+
+static void losses_that_are_not_finite_are_found(void **state) {
+  (void)state;
+  skip_under_tsan();
+  op_host_t host = open_emulated();
+  const float bad[] = {NAN, INFINITY};
+  for (size_t kind = 0; kind < 2; kind++) {
+    for (size_t column = 0; column < 70; column += 23) {
+      float logits[3 * 70];
+      double losses[3], loss;
+      const int32_t labels[3] = {5, 6, 7};
+      int64_t row;
+      for (size_t i = 0; i < 3 * 70; i++) {
+        logits[i] = (float)(i % 7);
+      }
+      logits[2] = -INFINITY; // of probability 0: nothing bad
+      logits[70 + column] = bad[kind];
+      host.ops->cross_entropy(host.compute, 3, 70, BL_COMPUTE_FP32, labels, 1.0f, logits, losses);
+      host.ops->loss_sum(host.compute, 3, losses, &loss, &row);
+      assert_int_equal(row, 1);
+      assert_false(isfinite(loss));
+      assert_true(isfinite(losses[0]) && isfinite(losses[2]));
+    }
+  }
+  close_emulated(&host);
+}
+
+// Sums of more rows than a tile, in row order: the bits of a loop.
+static void losses_are_summed_in_row_order(void **state) {
+  (void)state;
+  skip_under_tsan();
+  op_host_t host = open_emulated();
+  enum { ROWS = 2500 };
+  double *losses = calloc(ROWS, sizeof *losses), want = 0, loss;
+  int64_t row;
+  for (size_t i = 0; i < ROWS; i++) {
+    losses[i] = 1.0 / (double)(i + 3);
+    want += losses[i];
+  }
+  host.ops->loss_sum(host.compute, ROWS, losses, &loss, &row);
+  assert_true(loss == want);
+  assert_int_equal(row, -1);
+  losses[2100] = NAN;
+  host.ops->loss_sum(host.compute, ROWS, losses, &loss, &row);
+  assert_int_equal(row, 2100);
+  free(losses);
+  close_emulated(&host);
+}
+
+// Rows of one token are added one after the other, as the host does: the same bits.
+static void embedding_gradients_come_in_token_order(void **state) {
+  (void)state;
+  skip_under_tsan();
+  op_host_t host = open_emulated();
+  enum { ROWS = 400, WIDTH = 8, VOCAB = 3 };
+  static float dx[ROWS * WIDTH], dwte[VOCAB * WIDTH], want[VOCAB * WIDTH];
+  int32_t tokens[ROWS];
+  for (size_t i = 0; i < ROWS * WIDTH; i++) {
+    dx[i] = (float)((i * 2654435761u) % 1000u) * 1e-3f - 0.5f;
+  }
+  for (size_t row = 0; row < ROWS; row++) {
+    tokens[row] = row % 3 ? 1 : 2;
+    for (size_t i = 0; i < WIDTH; i++) {
+      want[(size_t)tokens[row] * WIDTH + i] += dx[row * WIDTH + i];
+    }
+  }
+  host.ops->embedding_backward(host.compute, 1, ROWS, WIDTH, BL_COMPUTE_FP32, tokens, dx, dwte, NULL);
+  assert_memory_equal(dwte, want, sizeof dwte);
+  close_emulated(&host);
+}
+
+static void checksums_show_any_change(void **state) {
+  (void)state;
+  skip_under_tsan();
+  op_host_t host = open_emulated();
+  enum { BYTES = 64 * 333 };
+  uint8_t *block = aligned_alloc(64, BYTES);
+  uint64_t first, again;
+  for (size_t i = 0; i < BYTES; i++) {
+    block[i] = (uint8_t)(i * 31 + i / 256);
+  }
+  host.ops->checksum(host.compute, BYTES, block, &first);
+  bl_emulated_reverse = true;
+  host.ops->checksum(host.compute, BYTES, block, &again);
+  bl_emulated_reverse = false;
+  assert_true(first == again);
+  for (size_t i = 0; i < BYTES; i += 997) {
+    block[i] ^= 1;
+    host.ops->checksum(host.compute, BYTES, block, &again);
+    assert_true(first != again);
+    block[i] ^= 1;
+  }
+  uint8_t swapped[16]; // the same words at other places
+  memcpy(swapped, block, 16);
+  memmove(block, block + 16, 16);
+  memcpy(block + 16, swapped, 16);
+  host.ops->checksum(host.compute, BYTES, block, &again);
+  assert_true(first != again);
+  free(block);
+  close_emulated(&host);
+}
+
+static void drawing_reads_the_row(void **state) {
+  (void)state;
+  op_host_t host = open_emulated();
+  float logits[4] = {0.0f, logf(4.0f), 0.0f, logf(2.0f)}; // 1/8, 1/2, 1/8, 1/4
+  assert_int_equal(host.ops->draw(host.compute, 4, logits, 1.0f, 0.126), 1);
+  assert_int_equal(host.ops->draw(host.compute, 4, logits, 1.0f, 0.751), 3);
+  logits[2] = NAN;
+  assert_int_equal(host.ops->draw(host.compute, 4, logits, 1.0f, 0.5), -1);
+  close_emulated(&host);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_cases_agree),
+      cmocka_unit_test(wide_cases_agree),
+      cmocka_unit_test(bad_shapes_are_refused),
+      cmocka_unit_test(workspace_is_asked_for),
+      cmocka_unit_test(losses_that_are_not_finite_are_found),
+      cmocka_unit_test(losses_are_summed_in_row_order),
+      cmocka_unit_test(embedding_gradients_come_in_token_order),
+      cmocka_unit_test(checksums_show_any_change),
+      cmocka_unit_test(drawing_reads_the_row),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fiber takes threads of a block one after the other for as long as they run through; one that has to wait keeps its
+// fiber, and another fiber goes on with the threads that are left.
+//
+// Fibers change places by _setjmp and _longjmp, which make no system call; the checks that some distributions add to
+// longjmp know one stack alone. The address sanitizer is told by its own calls, around swapcontext.
+#undef _FORTIFY_SOURCE
+#include "ops/emulation/emulation.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#define THREADS_MAX 1024
+#define WARP        32
+#define STACK_BYTES ((size_t)64 << 10)
+
+typedef enum state { READY, AT_BARRIER, AT_EXCHANGE, OVER } state_t;
+
+typedef struct fiber {
+  ucontext_t context; // of its first entry; with the address sanitizer of every one
+  jmp_buf place;
+  void *fake_stack; // of the address sanitizer
+  size_t index;     // of its stack
+  bool started;
+} fiber_t;
+
+typedef struct thread {
+  state_t state;
+  unsigned exchanges; // which of two rooms the next one uses
+  fiber_t *fiber;     // that it waits in
+} thread_t;
+
+bl_emulated_t bl_emulated;
+bool bl_emulated_reverse;
+uint64_t bl_emulated_count;
+
+static fiber_t fibers[THREADS_MAX + 1];
+static fiber_t *idle[THREADS_MAX + 1]; // those without a thread
+static size_t idle_count;
+static thread_t threads_of_block[THREADS_MAX];
+static unsigned taken, threads_count; // of the block's threads
+static char *stacks;
+static fiber_t scheduler;
+static fiber_t *running;
+static unsigned running_thread;
+static uint64_t rooms[THREADS_MAX / WARP][2][WARP];
+static void (*kernel)(const void *argument);
+static const void *kernel_argument;
+
+#if defined(__SANITIZE_ADDRESS__)
+static const void *scheduler_stack;
+static size_t scheduler_stack_bytes;
+
+static void switch_to(fiber_t *from, fiber_t *to) {
+  const bool home = to == &scheduler;
+  running = to;
+  __sanitizer_start_switch_fiber(&from->fake_stack, home ? scheduler_stack : stacks + to->index * STACK_BYTES,
+                                 home ? scheduler_stack_bytes : STACK_BYTES);
+  swapcontext(&from->context, &to->context);
+  if (from == &scheduler) {
+    __sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL);
+  } else {
+    __sanitizer_finish_switch_fiber(from->fake_stack, &scheduler_stack, &scheduler_stack_bytes);
+  }
+}
+#else
+static void switch_to(fiber_t *from, fiber_t *to) {
+  running = to;
+  if (_setjmp(from->place) == 0) {
+    if (to->started) {
+      _longjmp(to->place, 1);
+    }
+    to->started = true;
+    setcontext(&to->context);
+  }
+}
+#endif
+
+// False when all threads of the block have been taken.
+static bool take_thread(void) {
+  if (taken == threads_count) {
+    return false;
+  }
+  running_thread = bl_emulated_reverse ? threads_count - 1 - taken : taken;
+  taken++;
+  bl_emulated.thread = (bl_emulated_index_t){.x = running_thread};
+  return true;
+}
+
+static void run_fiber(void) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_stack_bytes);
+#endif
+  for (;;) {
+    fiber_t *self = running;
+    while (take_thread()) {
+      kernel(kernel_argument);
+      threads_of_block[running_thread].state = OVER; // the same thread again, whoever ran in between
+    }
+    idle[idle_count++] = self;
+    switch_to(self, &scheduler);
+  }
+}
+
+static void wait_as(state_t state) {
+  thread_t *thread = &threads_of_block[running_thread];
+  thread->state = state;
+  thread->fiber = running;
+  switch_to(running, &scheduler);
+}
+
+void bl_emulated_barrier(void) {
+  wait_as(AT_BARRIER);
+}
+
+void bl_emulated_exchange(void *value, unsigned bytes, unsigned mask) {
+  const unsigned lane = running_thread % WARP, warp = running_thread / WARP;
+  uint64_t *room = rooms[warp][threads_of_block[running_thread].exchanges++ % 2];
+  memcpy(&room[lane], value, bytes);
+  wait_as(AT_EXCHANGE);
+  memcpy(value, &room[lane ^ mask], bytes);
+}
+
+static void stuck(void) {
+  unsigned counts[4] = {0};
+  for (unsigned i = 0; i < threads_count; i++) {
+    counts[threads_of_block[i].state]++;
+  }
+  fprintf(stderr, "emulated kernel: block %u,%u of %u threads is stuck: %u at a barrier, %u at an exchange, %u over\n",
+          bl_emulated.block.x, bl_emulated.block.y, threads_count, counts[AT_BARRIER], counts[AT_EXCHANGE],
+          counts[OVER]);
+  abort();
+}
+
+// Lets go on who waits for nobody any more; false when nothing changes.
+static bool release(void) {
+  bool any = false, all_at_barrier = true;
+  for (unsigned first = 0; first < threads_count; first += WARP) {
+    bool together = true;
+    for (unsigned i = first; i < first + WARP; i++) {
+      together = together && threads_of_block[i].state == AT_EXCHANGE;
+      all_at_barrier = all_at_barrier && threads_of_block[i].state == AT_BARRIER;
+    }
+    for (unsigned i = first; together && i < first + WARP; i++) {
+      threads_of_block[i].state = READY;
+      any = true;
+    }
+  }
+  for (unsigned i = 0; all_at_barrier && i < threads_count; i++) {
+    threads_of_block[i].state = READY;
+    any = true;
+  }
+  return any;
+}
+
+static void go_on(unsigned i) {
+  running_thread = i;
+  bl_emulated.thread = (bl_emulated_index_t){.x = i};
+  switch_to(&scheduler, threads_of_block[i].fiber);
+}
+
+static void run_block(void) {
+  memset(threads_of_block, 0, threads_count * sizeof threads_of_block[0]);
+  taken = 0;
+  while (taken < threads_count) { // until each is over or waits
+    switch_to(&scheduler, idle[--idle_count]);
+  }
+  for (;;) {
+    unsigned over = 0;
+    for (unsigned n = 0; n < threads_count; n++) {
+      const unsigned i = bl_emulated_reverse ? threads_count - 1 - n : n;
+      if (threads_of_block[i].state == READY) {
+        go_on(i);
+      }
+      over += threads_of_block[i].state == OVER;
+    }
+    if (over == threads_count) {
+      return;
+    }
+    if (!release()) {
+      stuck();
+    }
+  }
+}
+
+static bool make_fibers(void) {
+  void *made = mmap(NULL, (THREADS_MAX + 1) * STACK_BYTES, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made == MAP_FAILED) {
+    return false;
+  }
+  stacks = made;
+  for (size_t i = 0; i <= THREADS_MAX; i++) {
+    fibers[i].index = i;
+    getcontext(&fibers[i].context);
+    fibers[i].context.uc_stack = (stack_t){.ss_sp = stacks + i * STACK_BYTES, .ss_size = STACK_BYTES};
+    makecontext(&fibers[i].context, run_fiber, 0);
+    idle[idle_count++] = &fibers[i];
+  }
+  scheduler.started = true;
+  return true;
+}
+
+int bl_emulated_launch(bl_emulated_index_t blocks, unsigned threads, void (*body)(const void *argument),
+                       const void *argument) {
+  if (threads == 0 || threads > THREADS_MAX || threads % WARP != 0 || blocks.x == 0 || blocks.x > 2147483647u ||
+      blocks.y == 0 || blocks.y > 65535 || blocks.z == 0 || blocks.z > 65535) {
+    return 9;
+  }
+  if (stacks == NULL && !make_fibers()) {
+    return 2; // cudaErrorMemoryAllocation
+  }
+  bl_emulated_count++;
+  kernel = body;
+  kernel_argument = argument;
+  threads_count = threads;
+  bl_emulated.threads = (bl_emulated_index_t){threads, 1, 1};
+  bl_emulated.blocks = blocks;
+  const uint64_t count = (uint64_t)blocks.x * blocks.y * blocks.z;
+  for (uint64_t n = 0; n < count; n++) {
+    const uint64_t i = bl_emulated_reverse ? count - 1 - n : n;
+    bl_emulated.block = (bl_emulated_index_t){.x = (unsigned)(i % blocks.x),
+                                              .y = (unsigned)(i / blocks.x % blocks.y),
+                                              .z = (unsigned)(i / blocks.x / blocks.y)};
+    run_block();
+  }
+  return 0;
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs kernels on the CPU: the words of CUDA C that kernels use, as C++ for the host's compiler. A block's threads are
+// fibers of one thread of the CPU, so that barriers and exchanges within warps work as they do on a device; blocks run
+// one after the other. Included by compute/ops/cuda/kernels/device.h where nvcc does not compile it.
+//
+// What it finds: wrong indices, wrong sums, threads that miss a barrier or an exchange (the process aborts and says so).
+// What it cannot: races, which one order of execution hides; a second order (bl_emulated_reverse) shows some.
+#ifndef BALLAST_TESTS_OPS_EMULATION_H
+#define BALLAST_TESTS_OPS_EMULATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct bl_emulated_index {
+  unsigned x, y, z;
+} bl_emulated_index_t;
+
+typedef struct bl_emulated {
+  bl_emulated_index_t thread, block, threads, blocks;
+} bl_emulated_t;
+
+extern bl_emulated_t bl_emulated;  // of the fiber that runs
+extern bool bl_emulated_reverse;   // threads and blocks take their turns from the last to the first
+extern uint64_t bl_emulated_count; // of launches so far
+
+// Runs body(argument) in every thread of every block; returns 0, or 9 (cudaErrorInvalidConfiguration) for a shape that a
+// device refuses.
+int bl_emulated_launch(bl_emulated_index_t blocks, unsigned threads, void (*body)(const void *argument),
+                       const void *argument);
+void bl_emulated_barrier(void); // of the block
+// All lanes of the warp give a value of `bytes` (up to 8); each gets that of lane ^ mask.
+void bl_emulated_exchange(void *value, unsigned bytes, unsigned mask);
+
+#ifdef __cplusplus
+}
+
+#define BL_DEVICE inline
+#define __global__
+#define __shared__ static
+#define __launch_bounds__(...)
+#define threadIdx       bl_emulated.thread
+#define blockIdx        bl_emulated.block
+#define blockDim        bl_emulated.threads
+#define gridDim         bl_emulated.blocks
+#define __syncthreads() bl_emulated_barrier()
+
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x_, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {
+  }
+};
+
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
+
+template <typename T> inline T __shfl_xor_sync(unsigned, T value, int mask) {
+  bl_emulated_exchange(&value, sizeof value, (unsigned)mask);
+  return value;
+}
+
+template <typename F> inline int bl_emulate(dim3 blocks, unsigned threads, const F &body) {
+  return bl_emulated_launch(
+      {blocks.x, blocks.y, blocks.z}, threads, [](const void *argument) { (*(const F *)argument)(); }, &body);
+}
+
+#define BL_UNBRACKET(...) __VA_ARGS__
+#define BL_LAUNCH(kernel, blocks, threads, stream, ...)                                                                \
+  ((void)(stream), bl_emulate(blocks, threads, [&] { BL_UNBRACKET kernel(__VA_ARGS__); }))
+#endif
+
+#endif
