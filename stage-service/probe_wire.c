@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "probe_wire.h"
 
+#include "device/open.h"
 #include "loop/timer.h"
 #include "loop/worker.h"
 #include "probe.h"
@@ -37,6 +38,8 @@ struct bl_prober {
   bl_path_t path;
   bl_hub_peer_t *peers;
   bl_probe_outcome_t *outcomes; // [stores + peers]
+  uint32_t device_count;
+  char device_text[512];
   bl_error_t err;
 };
 
@@ -53,6 +56,18 @@ static void open_meeting(bl_prober_t *self, uint64_t block_bytes) {
   self->err.status = bl_meeting_create(&self->hub, block_bytes, &self->meeting, &self->err);
 }
 
+static void look_for_devices(bl_prober_t *self) {
+  bl_error_t err;
+  self->device_count = 0;
+  self->device_text[0] = '\0';
+  if (strcmp(self->request->device, bl_device_kind_name(BL_DEVICE_CUDA)) == 0) {
+    bl_device_survey(BL_DEVICE_CUDA, self->device_text, sizeof self->device_text);
+    if (bl_device_list(BL_DEVICE_CUDA, NULL, 0, &self->device_count, &err) != BL_OK) {
+      self->device_count = 0; // the survey says why
+    }
+  }
+}
+
 static void run(bl_task_t *task) {
   bl_prober_t *self = BL_TASK_OWNER(task, bl_prober_t, task);
   const Ballast__V1__ProbeRequest *request = self->request;
@@ -61,6 +76,7 @@ static void run(bl_task_t *task) {
                                       .path = self->path,
                                       .block_bytes = bounded(request->block_bytes, BLOCK_BYTES, BLOCK_MOST_BYTES),
                                       .deadline_ms = bounded(request->deadline_ms, DEADLINE_MS, DEADLINE_MOST_MS)};
+  look_for_devices(self);
   for (size_t i = 0; i < request->n_stores; i++) {
     bl_probe_store(&options, request->stores[i]->address, &self->outcomes[i]);
   }
@@ -129,6 +145,8 @@ static void reply(bl_prober_t *self) {
     output.n_paths = count;
     output.shared_memory_bytes = shared_memory_bytes();
     output.pod = (int32_t)self->pod;
+    output.device_count = self->device_count;
+    output.device_text = self->device_text;
     if (request->open) {
       place_of(self->meeting, &output);
     }

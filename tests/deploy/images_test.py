@@ -9,6 +9,7 @@ BALLAST_IMAGES=FOLDER keeps the storage there for the next run."""
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -203,6 +204,46 @@ def wait_for_step(step, seconds=180):
     raise AssertionError(f"step {step} was not reached: {status()}\n{logs('driver')}")
 
 
+def wait_for_leases(store):
+    end = time.monotonic() + 180
+    while time.monotonic() < end:
+        done = run("podman", "exec", f"{NAME}-tools", "/usr/bin/ballastctl", "leases", "list", "--store", f"{store}:7800",
+                   *TLS, "-o", "ndjson", check=False)
+        if done.returncode == 0 and done.stdout:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"no leases at {store}: {done.stdout}{done.stderr}\n{logs(store)}")
+
+
+def check_preflight():
+    """While the run goes on: names, certificates, clocks and data paths of the containers; room is taken by the run."""
+    done = run("podman", "exec", f"{NAME}-tools", "/usr/bin/ballastctl", "preflight", "/work/job.yaml", *TLS, "-o", "json",
+               "--timeout", "60", check=False)
+    rows = json.loads(done.stdout)
+    failed = [row for row in rows if row["state"] == "failed"]
+    assert not failed, failed
+    paths = {row["subject"]: row["says"] for row in rows if row["check"] == "path"}
+    assert "encrypted" in paths["stage 0 to stage 1"] and paths["stage 0 to store 3"].startswith("tcp"), paths
+    print(f"ok preflight: {len(rows)} checks; stage 0 to store 3: {paths['stage 0 to store 3']}", flush=True)
+
+
+def stop_in_order(job):
+    """SIGTERM to the driver: it writes a checkpoint and ends within what `render` prints, and the next one goes on there."""
+    with tempfile.TemporaryDirectory(prefix="ballast-images-render-") as folder:
+        said = run(os.path.join(BIN, "ballastctl"), "render", job, "--output", folder, "--name", "images").stdout
+    grace = int(re.search(r"an orderly end takes (\d+) s at most", said).group(1))
+    before = wait_for_step(300)["step"]
+    begin = time.monotonic()
+    run("podman", "stop", "-t", str(grace), f"{NAME}-driver")
+    took = time.monotonic() - begin
+    assert exit_code("driver") == 130, logs("driver")[-2000:]
+    written = [int(n) for n in re.findall(r"checkpoint .*?step[- ](\d+)", logs("driver"))]
+    assert written and written[-1] >= before and took < grace, (before, written, took, grace, logs("driver")[-2000:])
+    assert exit_code("again") == 130, logs("again")[-2000:]
+    print(f"ok an orderly stop wrote the checkpoint of step {written[-1]} and took {took:.1f} s of {grace} s", flush=True)
+    run("podman", "start", f"{NAME}-driver")
+
+
 def exit_code(name):
     return int(run("podman", "wait", f"{NAME}-{name}").stdout)
 
@@ -234,9 +275,13 @@ def check_run(folder, steps=800):
         start_client("client", folder)
         wait_for_step(1)
         print(f"ok first step {time.monotonic() - begin:.1f} s after the first container was started", flush=True)
+        check_preflight()
         run("podman", "kill", f"{NAME}-store-3")
         said = wait_for_step(steps // 10)
+        begin = time.monotonic()
         run("podman", "start", f"{NAME}-store-3")
+        wait_for_leases("store-3")
+        print(f"ok leases again {time.monotonic() - begin:.1f} s after the killed store was started", flush=True)
         wait_for_step(said["step"] + 10)
         begin = time.monotonic()
         run("podman", "kill", f"{NAME}-driver")
@@ -251,7 +296,9 @@ def check_run(folder, steps=800):
         run("podman", "start", f"{NAME}-driver")
         start_client("again", folder, "--resume")
         check_refusals(folder)
-        assert exit_code("again") == 0, logs("again") + logs("driver")
+        stop_in_order(job)
+        start_client("third", folder, "--resume")
+        assert exit_code("third") == 0, logs("third") + logs("driver")
         got = losses(os.path.join(work, "report.jsonl"))
     assert {step for step, _, _ in got} == set(range(1, steps + 1)), "every step was committed"
     wrong = [record for record in got if record != expected[record[0] - 1]]

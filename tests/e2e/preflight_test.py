@@ -35,6 +35,14 @@ def expect_one(failed, check, subject, words):
     assert words in failed[0]["says"], failed
 
 
+def gpus_missing(folder, job, both):
+    """The stages of this test look for modules of GPUs where there are none."""
+    checks, failed, _ = preflight(folder, job, *both, "--set", "pipeline.device=cuda", expect=9)
+    assert sorted(row["subject"] for row in failed if row["check"] == "gpu") == [f"stage {i}" for i in range(STAGES)], checks
+    assert all("the CUDA image" in row["says"] for row in failed if row["check"] == "gpu"), failed
+    assert {row["check"] for row in failed} <= {"gpu", "shared memory"}, failed  # /dev/shm is as large as it is
+
+
 def wrong_certificates(folder, job, both):
     for role, days, words in (("stage", "30", "must be driver or operator"), ("driver", "0", "has expired on")):
         ours = os.path.join(folder, f"certificates-{role}")
@@ -47,6 +55,7 @@ def wrong_certificates(folder, job, both):
 
 
 def main():
+    os.environ["BALLAST_MODULES"] = "/nowhere"
     with scratch() as folder, stages(folder, STAGES) as services:
         stores = [Service(folder, "activation-store", "--listen", f"unix:{folder}/store-{i}", "--capacity", "64 MiB",
                           "--drain", "0") for i in range(STAGES)]
@@ -79,6 +88,7 @@ def main():
             expect_one(failed, "path", "stage 0 to store 3", "--data-tcp")
             assert sum(check["says"].startswith("tcp: asked for;") for check in checks) == 2 * STAGES, checks
             preflight(folder, job, *both, "--set", "balance.policy=auto")
+            gpus_missing(folder, job, both)
             print("ok well")
 
             _, _, stderr = preflight(folder, job, expect=2)

@@ -72,6 +72,8 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
     if (guest->party->round == PLACES) {
       stage->shared_memory_bytes = response->shared_memory_bytes;
       stage->pod = response->pod;
+      stage->device_count = response->device_count;
+      snprintf(stage->device_text, sizeof stage->device_text, "%s", response->device_text);
       keep_place(stage, response);
     }
     for (size_t i = 0; i < response->n_paths; i++) {
@@ -106,6 +108,7 @@ static bool make_question(const guest_t *guest, question_t *q) {
   message->job = (char *)exploration->job;
   message->stage = guest->number;
   message->data_path = (char *)exploration->data_path;
+  message->device = guest->party->round == PLACES ? (char *)exploration->device : (char *)"";
   message->block_bytes = exploration->block_bytes;
   message->deadline_ms = EACH_MS;
   message->open = guest->party->round == PLACES;

@@ -41,13 +41,15 @@ typedef struct bl_ctl_explorer {
   bl_error_t err; // BL_OK: it answered
   uint64_t shared_memory_bytes;
   int32_t pod;
+  uint32_t device_count; // GPUs, where they were asked for
+  char device_text[512];
   bl_ctl_path_t *paths;
   size_t path_count;
   bl_ctl_place_t place;
 } bl_ctl_explorer_t;
 
 typedef struct bl_ctl_exploration {
-  const char *job, *data_path;
+  const char *job, *data_path, *device;
   const char *const *stores; // addresses by device
   uint64_t block_bytes;
   bl_ctl_explorer_t *stages;

@@ -86,6 +86,13 @@ static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t n
     }
     bl_ctl_checklist_note(list, "shared memory", subject, &err, text);
   }
+  if (job->pipeline.device != BL_JOB_DEVICE_HOST) {
+    bl_error_t err = {0};
+    if (stage->device_count == 0) {
+      (void)bl_error_set(&err, BL_UNHEALTHY, "%.400s; give its container a GPU and the CUDA image", stage->device_text);
+    }
+    bl_ctl_checklist_note(list, "gpu", subject, &err, stage->device_text);
+  }
   if (stage->pod >= 0) {
     bl_error_t err = {0};
     const uint32_t due = (uint32_t)stage->pod < stages ? bl_stage_of_pod((uint32_t)stage->pod, stages) : stages;
@@ -113,6 +120,7 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
       stages == NULL || numbers == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory to explore paths") : BL_OK;
   const bl_ctl_exploration_t exploration = {.job = job->name != NULL ? job->name : "run",
                                             .data_path = bl_job_data_path_name(job->balance.data_path),
+                                            .device = job->pipeline.device == BL_JOB_DEVICE_HOST ? "host" : "cuda",
                                             .stores = (const char *const *)job->services.stores.items,
                                             .block_bytes = block_bytes(training),
                                             .stages = stages,
@@ -140,8 +148,8 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
 void bl_ctl_preflight_devices(bl_ctl_checklist_t *list, const bl_job_t *job) {
   static const char *const checks[] = {"gpu", "peer access", "nccl"};
   const bool host = job->pipeline.device == BL_JOB_DEVICE_HOST;
-  for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+  for (size_t i = host ? 0 : 1; i < sizeof checks / sizeof checks[0]; i++) { // the first is asked of each stage
     bl_ctl_checklist_skip(list, checks[i], "all stages",
-                          host ? "pipeline.device is host" : "this version of ballastctl knows nothing about GPUs");
+                          host ? "pipeline.device is host" : "no path between GPUs is used in this version");
   }
 }

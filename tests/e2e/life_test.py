@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to services in a cluster, with processes and mutual TLS, a driver that is started again as a Kubernetes Job
+would, and checkpoints; in the end the weights and the optimizer's state are those of an undisturbed local run, bit for bit:
+
+- a node is drained: SIGTERM to a stage and the store beside it; both come back elsewhere in time, and the run goes on from
+  the newest checkpoint;
+- certificates are renewed while the run goes on: a driver that is killed after that meets the others with new ones;
+- images are upgraded: SIGTERM to the driver, which writes a checkpoint; stages and stores end; programs of another folder
+  take their places, and no step is lost;
+- the job is changed: SIGTERM to the driver, and one with the changed job goes on from there on the same stages."""
+import contextlib
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+
+import ballast
+from ballast import CTL, ROOT, Service, environment, run_job, scratch, small_inline, wait_until, write_job
+
+STAGES, STEPS, EVERY = 4, 250, 10
+
+
+def free_ports(count):
+    """Below those that the kernel gives to connections, so that a service which is away finds its own again."""
+    ports, port = [], 10000 + os.getpid() % 15000
+    while len(ports) < count:
+        port += 1
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+    return ports
+
+
+def certificates(folder):
+    subprocess.run([os.path.join(ROOT, "deploy", "certificates.sh"), folder], check=True, stderr=subprocess.DEVNULL)
+
+
+class World:
+    def __init__(self, folder):
+        self.folder, self.tls, self.programs = folder, os.path.join(folder, "tls"), ballast.BIN
+        certificates(self.tls)
+        ports = free_ports(2 * STAGES + 1)
+        self.stage_at = [f"127.0.0.1:{port}" for port in ports[:STAGES]]
+        self.store_at = [f"127.0.0.1:{port}" for port in ports[STAGES:2 * STAGES]]
+        self.driver_at = f"127.0.0.1:{ports[-1]}"
+        self.stages, self.stores, self.driver = [None] * STAGES, [None] * STAGES, None
+        self.drivers = []  # all there were
+
+    def flags(self, role):
+        return [f"--tls-ca={self.tls}/ca.pem", f"--tls-certificate={self.tls}/{role}.pem", f"--tls-key={self.tls}/{role}.key"]
+
+    def start(self, program, *arguments):
+        before, ballast.BIN = ballast.BIN, self.programs
+        try:
+            return Service(self.folder, program, *arguments)
+        finally:
+            ballast.BIN = before
+
+    def start_node(self, i):
+        self.stages[i] = self.start("stage-service", "--listen", self.stage_at[i], *self.flags("stage"))
+        self.stores[i] = self.start("activation-store", "--listen", self.store_at[i], "--capacity", "64 MiB", "--drain", "2",
+                                    *self.flags("store"))
+
+    def start_driver(self, job):
+        self.driver = self.start("ballast-driver", "--job", job, "--listen", self.driver_at, "--resume", *self.flags("driver"))
+        self.drivers.append(self.driver)
+
+    def step(self):
+        done = subprocess.run([CTL, "status", "--endpoint", self.driver_at, "-o", "json", "--timeout", "20",
+                               *self.flags("operator")], env=environment(self.folder), stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=60)
+        return json.loads(done.stdout)["step"] if done.returncode == 0 else 0
+
+    def wait_step(self, step):
+        def reached():
+            assert self.driver.process.poll() is None, f"the driver ended: {self.driver.log()[-3000:]}"
+            return self.step() >= step
+        wait_until(reached, 120, f"step {step} was not reached: {self.driver.log()[-3000:]}")
+
+    def end(self):
+        for service in [*self.stages, *self.stores, *self.drivers]:
+            if service is not None and service.process.poll() is None:
+                service.kill(signal.SIGKILL)
+
+
+def state_of(folder, step):
+    """Every tensor file of a checkpoint."""
+    files = sorted(glob.glob(os.path.join(folder, f"step-{step:06d}", "*.safetensors")))
+    assert files, f"no checkpoint of step {step}: {os.listdir(folder)}"
+    found = {}
+    for path in files:
+        with open(path, "rb") as file:
+            found[os.path.basename(path)] = file.read()
+    return found
+
+
+def newest(folder):
+    return max(int(re.search(r"step-(\d+)$", path).group(1)) for path in glob.glob(os.path.join(folder, "step-??????")))
+
+
+def job_of(folder, name, kept, **more):
+    sections = {"model": small_inline(hidden=48, layers=STAGES, seq=48), "pipeline": {"stages": STAGES},
+                "train": {"steps": STEPS, "micro_batch": 1, "micro_batches": 8}, "memory": {"slots": 3},
+                "balance": {"policy": "bpipe"}, "checkpoint": {"folder": kept, "every": EVERY}, **more}
+    return write_job(folder, name, **sections)
+
+
+def drain_node(world, job):
+    world.wait_step(EVERY + 2)
+    for service in (world.stages[1], world.stores[1]):
+        service.process.send_signal(signal.SIGTERM)
+    assert world.driver.process.wait(120) == 5, world.driver.log()[-3000:]
+    for service in (world.stages[1], world.stores[1]):
+        assert service.process.wait(60) == 0, service.log()[-2000:]
+    world.start_node(1)
+    world.start_driver(job)
+    world.wait_step(2 * EVERY)
+    wait_until(lambda: "all stages begin again from" in world.driver.log(), 60, "the driver did not begin at a checkpoint")
+    print("ok a node was drained: the driver ended with 5, its successor went on from the checkpoint")
+
+
+def renew_certificates(world, job):
+    certificates(world.tls)
+    world.wait_step(world.step() + 3)  # connections stay
+    world.driver.kill(signal.SIGKILL)
+    world.start_driver(job)
+    world.wait_step(4 * EVERY)
+    wait_until(lambda: "going on" in world.driver.log(), 60, "the driver did not go on with what the stages have")
+    wait_until(lambda: all("was read again" in service.log() for service in world.stages), 60,
+               "stages did not take up the new certificates")
+    print("ok certificates were renewed in a run, and a driver was replaced after that")
+
+
+def stop_driver(world, kept):
+    """An orderly end; the step of its checkpoint."""
+    committed = world.step()
+    world.driver.process.send_signal(signal.SIGTERM)
+    assert world.driver.process.wait(120) == 130, world.driver.log()[-3000:]
+    step = newest(kept)
+    assert step >= committed, f"the checkpoint of the orderly end is of step {step}, {committed} were committed before it"
+    return step
+
+
+def upgrade(world, job, kept):
+    step = stop_driver(world, kept)
+    for service in [*world.stages, *world.stores]:
+        service.process.send_signal(signal.SIGTERM)
+    for service in [*world.stages, *world.stores]:
+        assert service.process.wait(60) == 0, service.log()[-2000:]
+    new = os.path.join(world.folder, "new")
+    os.mkdir(new)
+    for program in ("stage-service", "activation-store", "ballast-driver"):
+        shutil.copy(os.path.join(ballast.BIN, program), new)
+    modules = os.path.join(os.path.dirname(ballast.BIN), "lib")
+    if os.path.isdir(modules):
+        os.symlink(modules, os.path.join(world.folder, "lib"))
+    world.programs = new
+    for i in range(STAGES):
+        world.start_node(i)
+    world.start_driver(job)
+    world.wait_step(step + 1)
+    print(f"ok programs were replaced after step {step}; the next step was {step + 1}")
+
+
+def change_job(world, folder, kept, services):
+    step = stop_driver(world, kept)
+    changed = job_of(folder, "changed.json", kept, services=services, balance={"policy": "cap", "cap": 3},
+                     memory={"slots": None})
+    world.start_driver(changed)
+    code = world.driver.process.wait(240)
+    assert code == 0, f"exit code {code}: {world.driver.log()[-3000:]}"
+    print(f"ok the job was changed after step {step}, and ran to its end")
+
+
+def main():
+    with scratch() as folder:
+        local, kept = os.path.join(folder, "local"), os.path.join(folder, "kept")
+        run_job(folder, job_of(folder, "local.json", local), "--local")
+        world = World(folder)
+        services = {"stages": world.stage_at, "stores": world.store_at, "driver": world.driver_at}
+        job = job_of(folder, "job.json", kept, services=services)
+        try:
+            for i in range(STAGES):
+                world.start_node(i)
+            world.start_driver(job)
+            drain_node(world, job)
+            renew_certificates(world, job)
+            upgrade(world, job, kept)
+            change_job(world, folder, kept, services)
+        finally:
+            world.end()
+        expected, got = state_of(local, STEPS), state_of(kept, STEPS)
+        assert set(got) == set(expected), (sorted(got), sorted(expected))
+        wrong = [name for name in expected if got[name] != expected[name]]
+        assert not wrong, f"other bits than an undisturbed run: {wrong}"
+        print(f"ok step {STEPS}: weights and optimizer are those of an undisturbed run, {len(got)} files")
+
+
+main()
