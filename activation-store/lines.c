@@ -411,10 +411,6 @@ bool bl_line_is_shm(const bl_line_t *line) {
   return line->shm;
 }
 
-bool bl_line_is_verified(const bl_line_t *line) {
-  return !line->unverified;
-}
-
 bool bl_line_has(const bl_line_t *line, uint32_t number, uint64_t offset_bytes, uint64_t bytes) {
   const bl__source_t *source = bl__source_find(line, number);
   return source != NULL && bytes > 0 && offset_bytes <= source->map.bytes && bytes <= source->map.bytes - offset_bytes;

@@ -72,7 +72,6 @@ const bl_lines_counters_t *bl_lines_counters(const bl_lines_t *lines);
 
 uint64_t bl_line_session(const bl_line_t *line);
 bool bl_line_is_shm(const bl_line_t *line);
-bool bl_line_is_verified(const bl_line_t *line);
 // Answers the request of this number that came over the session's line, if one did and waits.
 void bl_lines_answer(bl_lines_t *lines, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);
 void bl_line_answer(bl_line_t *line, uint64_t sequence, const bl_lease_answer_t *answer, const char *what);

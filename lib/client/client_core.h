@@ -59,9 +59,8 @@ typedef struct bl__operation {
   struct bl__operation *next;
   bl__operation_verb_t verb;
   uint32_t serial;
-  bool used, over, abandoned; // [mutex]
+  bool used, over; // [mutex]
   atomic_bool cancelled;
-  bool cancel_sent;
   uint64_t deadline_ns;
   bl_error_t err;
   uint64_t room, generation, bytes;
@@ -86,8 +85,7 @@ typedef struct bl__sent {
   bl__operation_t *operation; // NULL: nobody waits (any more)
   bl_block_frame_t frame;
   bl__operation_verb_t verb;
-  bool given_up; // an evict that a release follows
-  bool sets;     // a release: its answer says what state the room is in
+  bool sets; // a release: its answer says what state the room is in
 } bl__sent_t;
 
 typedef struct bl__release { // the end of a use of a room, to be told to the store

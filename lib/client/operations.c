@@ -57,19 +57,14 @@ void bl__operation_submit(bl__operation_t *operation, bl_client_t *client, bl_cl
 void bl__operation_end(bl_client_t *client, bl__operation_t *operation) {
   pthread_mutex_lock(&client->mutex);
   operation->over = true;
-  if (operation->abandoned) {
-    free_operation(client, operation);
-  } else {
-    pthread_cond_signal(&client->done[operation - client->operations]);
-  }
+  pthread_cond_signal(&client->done[operation - client->operations]);
   pthread_mutex_unlock(&client->mutex);
 }
 
 // [mutex] NULL: the ticket has ended, or never was.
 static bl__operation_t *find(bl_client_t *client, bl_client_ticket_t ticket) {
   bl__operation_t *operation = ticket.slot < BL_CLIENT_TICKETS ? &client->operations[ticket.slot] : NULL;
-  return operation != NULL && operation->used && operation->serial == ticket.serial && !operation->abandoned ? operation
-                                                                                                             : NULL;
+  return operation != NULL && operation->used && operation->serial == ticket.serial ? operation : NULL;
 }
 
 // [mutex] False: the deadline came first.
@@ -141,7 +136,7 @@ void bl_client_abandon(bl_client_t *client, bl_client_ticket_t ticket) {
 
 // Begins a use of a room: from one state to another.
 static bl_status_t claim(bl_client_t *client, bl__operation_verb_t verb, uint64_t id, uint64_t bytes,
-                         uint64_t *generation, uint64_t *block_bytes, bl_error_t *err) {
+                         uint64_t *generation, bl_error_t *err) {
   static const char *const verbs[] = {"evict", "load", "release"};
   static const char *const names[] = {"empty", "being filled", "full", "being emptied", "of unknown content"};
   const char *what = verbs[verb];
@@ -169,7 +164,6 @@ static bl_status_t claim(bl_client_t *client, bl__operation_verb_t verb, uint64_
   } else {
     room->state = verb == BL__EVICT ? BL__ROOM_EVICTING : BL__ROOM_LOADING;
     *generation = room->generation;
-    *block_bytes = room->block_bytes;
     if (verb == BL__EVICT) {
       room->block_bytes = bytes;
     }
@@ -199,12 +193,12 @@ static bl_status_t start_evict(bl_client_t *client, uint64_t id, const void *fro
                                const uint64_t *checksum, const bl_client_label_t *label, bl_client_ticket_t *ticket,
                                bl_error_t *err) {
   uint32_t source = 0;
-  uint64_t offset = 0, generation = 0, block_bytes = 0;
+  uint64_t offset = 0, generation = 0;
   if (bytes == 0 || from == NULL || !find_source(client, from, bytes, &source, &offset)) {
     return bl_error_set(err, BL_INVALID, "cannot evict %" PRIu64 " %s: %s", bytes, bytes == 1 ? "byte" : "bytes",
                         bytes == 0 ? "a block has at least one" : "they lie in no source of the client");
   }
-  bl_status_t status = claim(client, BL__EVICT, id, bytes, &generation, &block_bytes, err);
+  bl_status_t status = claim(client, BL__EVICT, id, bytes, &generation, err);
   if (status != BL_OK) {
     return status;
   }
@@ -235,8 +229,8 @@ bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t id, const 
 
 bl_status_t bl_client_load_start(bl_client_t *client, uint64_t id, void *to, uint64_t bytes, bl_client_ticket_t *ticket,
                                  bl_error_t *err) {
-  uint64_t generation = 0, block_bytes = 0;
-  bl_status_t status = claim(client, BL__LOAD, id, bytes, &generation, &block_bytes, err);
+  uint64_t generation = 0;
+  bl_status_t status = claim(client, BL__LOAD, id, bytes, &generation, err);
   if (status != BL_OK) {
     return status;
   }
@@ -250,8 +244,8 @@ bl_status_t bl_client_load_start(bl_client_t *client, uint64_t id, void *to, uin
 }
 
 bl_status_t bl_client_release_start(bl_client_t *client, uint64_t id, bl_client_ticket_t *ticket, bl_error_t *err) {
-  uint64_t generation = 0, block_bytes = 0;
-  bl_status_t status = claim(client, BL__RELEASE, id, 0, &generation, &block_bytes, err);
+  uint64_t generation = 0;
+  bl_status_t status = claim(client, BL__RELEASE, id, 0, &generation, err);
   if (status != BL_OK) {
     return status;
   }

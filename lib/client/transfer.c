@@ -205,7 +205,6 @@ static void give_up_sent(bl_client_t *client, bl__sent_t *sent) {
   sent->operation = NULL;
   if (operation->verb == BL__EVICT) {
     bl__sending_drop(client, operation);
-    sent->given_up = true; // the release that follows says what became of the room
     bl__release_queue(client,
                       &(bl__release_t){.id = operation->room, .generation = operation->generation, .sets = true});
   } else if (operation->verb == BL__LOAD && client->coming == operation) {

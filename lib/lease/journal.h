@@ -4,7 +4,7 @@
 //
 //   uint64_t next = seen + 1;
 //   while ((event = bl_journal_at(journal, next)) != NULL) show(event), next++;
-//   if (next < bl_journal_oldest(journal)) list everything, then go on from bl_journal_revision(journal) + 1;
+//   if (next < bl_journal_oldest(journal)) list everything, then go on from journal->revision + 1;
 //
 // Thread: one owner. Memory: one ring, allocated by init.
 #ifndef BALLAST_LEASE_JOURNAL_H
