@@ -369,6 +369,7 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
   *store = (bl_store_t){.loop = loop,
                         .observer = options->observer,
                         .device = options->device != NULL ? options->device : bl_device_host()};
+  leases.plans_add = !store->device->host_memory; // arenas.h
   bl_endpoint_describe(store->device, NULL, false, &store->endpoint);
   bl_machine_text(store->machine, sizeof store->machine);
   status = bl_lease_table_create(&leases, bl_clock_now_ns(), &store->table, err);

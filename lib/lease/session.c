@@ -57,12 +57,13 @@ uint64_t bl__stage_quota(const bl_lease_table_t *table, uint32_t job, uint32_t s
 }
 
 uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tier) {
-  uint32_t most = 0;
+  uint32_t most = 0, sum = 0;
   for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
-    uint32_t granules = table->jobs[i].spaces[tier].granules;
-    most = granules > most && strcmp(table->jobs[i].name, name) == 0 ? granules : most;
+    uint32_t granules = strcmp(table->jobs[i].name, name) == 0 ? table->jobs[i].spaces[tier].granules : 0;
+    sum += granules;
+    most = granules > most ? granules : most;
   }
-  return most;
+  return table->config.plans_add ? sum : most;
 }
 
 // Nobody holds or may take a room of the job any more: its arena goes; without a quota the job too.
@@ -219,7 +220,8 @@ static bool is_name(const char *name) {
 
 // What an arena of this job may have of a tier: it may take the place of that of another plan.
 static uint32_t free_for(const bl_lease_table_t *table, const char *name, int tier) {
-  return table->capacity_granules[tier] - table->arena_granules[tier] + bl__job_charge(table, name, tier);
+  uint32_t free = table->capacity_granules[tier] - table->arena_granules[tier];
+  return table->config.plans_add ? free : free + bl__job_charge(table, name, tier);
 }
 
 // Cuts an arena into its parts, between rooms of `unit` granules if it can be. False: it does not fit.

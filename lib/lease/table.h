@@ -75,6 +75,7 @@ typedef struct bl_lease_config {
   bl_incarnation_t incarnation; // of this store
   uint64_t capacity_bytes;      // of the arenas of all jobs, on the store's device
   uint64_t spill_bytes;         // the same in the second tier; 0: there is none
+  bool plans_add; // the memory of an arena is taken when it is made: all plans of a job count, not the largest
   uint32_t max_jobs, max_sessions, max_leases;
   uint32_t window;             // unacknowledged requests per session; 0: 64
   uint32_t history;            // changes kept for watchers; 0: 4096

@@ -133,7 +133,7 @@ uint32_t bl__job_make(bl_lease_table_t *table, const char *name, uint64_t plan);
 uint32_t bl__job_find(const bl_lease_table_t *table, const char *name, uint64_t plan);
 uint64_t bl__job_quota(const bl_lease_table_t *table, uint32_t job);
 uint64_t bl__stage_quota(const bl_lease_table_t *table, uint32_t job, uint32_t stage);
-// What the arenas of this name take of a tier's capacity: the largest, as only one is in use at a time.
+// What the arenas of this name take of a tier's capacity: the largest, as only one is in use at a time; or all of them.
 uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tier);
 
 // ---- request.c

@@ -217,6 +217,32 @@ static void test_a_plan_follows_another_in_the_same_room(void **state) {
   bl_lease_table_destroy(table);
 }
 
+// Where memory is taken at once, as on a GPU, both plans count.
+static void test_plans_that_add(void **state) {
+  (void)state;
+  bl_lease_config_t config = {.incarnation = incarnation_of(99),
+                              .capacity_bytes = 8 * GRANULE,
+                              .plans_add = true,
+                              .max_jobs = 4,
+                              .max_sessions = 8,
+                              .max_leases = 64};
+  bl_lease_table_t *table = NULL;
+  bl_error_t err = {0};
+  assert_int_equal(bl_lease_table_create(&config, 0, &table, &err), BL_OK);
+  holder_t one = {0}, two = {0};
+  bl_lease_answer_t answer;
+  assert_int_equal(holder_open_plan(&one, table, "job", 1, 0, 70, 1, 5 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_open_plan(&two, table, "job", 2, 0, 70, 2, 4 * GRANULE), BL_LEASE_CAPACITY);
+  assert_int_equal(holder_open_plan(&two, table, "job", 2, 0, 70, 2, 3 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(arena_granules(table), 8);
+  check(table);
+  (void)bl_lease_table_close(table, one.session, &one.key, 0, &answer);
+  drain_actions(table);
+  assert_int_equal(arena_granules(table), 3);
+  check(table);
+  bl_lease_table_destroy(table);
+}
+
 static void test_time(void **state) {
   (void)state;
   bl_lease_table_t *table = make_table(16);
@@ -329,13 +355,10 @@ static void test_history_tells_every_state(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_requests),
-      cmocka_unit_test(test_quotas_at_the_boundary),
-      cmocka_unit_test(test_plans_share_rooms),
-      cmocka_unit_test(test_a_plan_follows_another_in_the_same_room),
-      cmocka_unit_test(test_time),
-      cmocka_unit_test(test_drain_and_revoke),
-      cmocka_unit_test(test_history_tells_every_state),
+      cmocka_unit_test(test_bad_requests),      cmocka_unit_test(test_quotas_at_the_boundary),
+      cmocka_unit_test(test_plans_share_rooms), cmocka_unit_test(test_a_plan_follows_another_in_the_same_room),
+      cmocka_unit_test(test_plans_that_add),    cmocka_unit_test(test_time),
+      cmocka_unit_test(test_drain_and_revoke),  cmocka_unit_test(test_history_tells_every_state),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
