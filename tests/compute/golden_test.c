@@ -2,7 +2,8 @@
 // Verifies 20 training steps of a small GPT-2 (tied) and LLaMA (grouped queries) against PyTorch and transformers:
 // losses, gradient norms and the final weights of tests/golden within 1e-4 relative, for one and three chunks, both
 // attention kinds, and a lean fused backward; the same in bf16 against PyTorch's bf16, within a few times what bf16
-// itself moves them (PyTorch rounds at other places).
+// itself moves them (PyTorch rounds at other places). With the argument `cuda` on that device instead of the host.
+#include "compute/ops/select.h"
 #include "compute/trainer.h"
 #include "formats/hf_config.h"
 #include "formats/safetensors.h"
@@ -36,6 +37,23 @@ typedef struct {
   bl_token_part_t part;
   bl_tokens_t tokens;
 } golden_t;
+
+// What trains: the host, or the device that was asked for.
+static const bl_ops_t *back_end;
+static bl_device_t *device;
+
+static void open_device(void) {
+  bl_error_t err = {0};
+  bl_status_t status = bl_ops_select(BL_DEVICE_CUDA, &back_end, &err);
+  if (status == BL_OK) {
+    status = bl_device_open(BL_DEVICE_CUDA, 0, &device, &err);
+  }
+  if (status != BL_OK) {
+    printf("SKIPPED: %s\n", err.text);
+    exit(77);
+  }
+  printf("%s\n", bl_device_describe(device));
+}
 
 static const char *path_of(const char *name, const char *file) {
   static char path[512];
@@ -117,7 +135,8 @@ static double number_at(const json_t *json, const char *key, size_t index) {
   return json_number_value(value);
 }
 
-static void load_weights(const golden_t *golden, bl_chunk_t *chunk) {
+static void load_weights(const golden_t *golden, trainer_t *trainer, uint32_t index) {
+  bl_chunk_t *chunk = trainer_chunk(trainer, index);
   for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk); i++) {
     bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
     const bl_tensor_entry_t *entry = bl_safetensors_find(&golden->weights, p.parameter.name);
@@ -128,7 +147,7 @@ static void load_weights(const golden_t *golden, bl_chunk_t *chunk) {
     assert_int_equal(entry->dtype, BL_TENSOR_F32);
     assert_int_equal(entry->elements, p.parameter.elements);
     assert_int_equal(entry->shape[0], p.parameter.shape[0]);
-    memcpy(p.weight, golden->weights_file.bytes + entry->offset_bytes, entry->size_bytes);
+    trainer_copy(trainer, p.weight, golden->weights_file.bytes + entry->offset_bytes, entry->size_bytes);
   }
   bl_chunk_weights_changed(chunk);
 }
@@ -163,9 +182,12 @@ static void check_final_norms(const golden_t *golden, trainer_t *trainer, uint32
       json_t *expected = json_object_get(norms, p.parameter.name);
       assert_true(json_is_number(expected));
       double squares = 0;
+      float *weight = malloc(p.parameter.elements * sizeof *weight);
+      trainer_copy(trainer, weight, p.weight, p.parameter.elements * sizeof *weight);
       for (uint64_t k = 0; k < p.parameter.elements; k++) {
-        squares += (double)p.weight[k] * p.weight[k];
+        squares += (double)weight[k] * weight[k];
       }
+      free(weight);
       // The softmax does not see a bias of all keys: the gradient of that third of the bias is rounding noise, which
       // AdamW scales up to steps of full size.
       double tolerance = golden->tolerance.weights * (p.parameter.role == BL_PARAMETER_QKV_BIAS ? 100 : 1);
@@ -181,10 +203,15 @@ static void follow(const char *name, uint32_t chunks, trainer_order_t order, bl_
   open_golden(&golden, name, layout.dtype);
   const uint32_t m = (uint32_t)setting(&golden, "micro_batches"), b = (uint32_t)setting(&golden, "micro_batch");
   layout.micro_batch = b;
-  trainer_options_t options = {.model = golden.model, .chunks = chunks, .micro_batches = m, .layout = layout};
+  trainer_options_t options = {.model = golden.model,
+                               .chunks = chunks,
+                               .micro_batches = m,
+                               .layout = layout,
+                               .ops = back_end,
+                               .device = device};
   trainer_t *trainer = trainer_create(&options);
   for (uint32_t c = 0; c < chunks; c++) {
-    load_weights(&golden, trainer_chunk(trainer, c));
+    load_weights(&golden, trainer, c);
   }
   const uint64_t count = (uint64_t)m * b * golden.model.seq;
   int32_t *tokens = malloc(count * sizeof *tokens), *labels = malloc(count * sizeof *labels);
@@ -253,7 +280,10 @@ static void llama_follows_pytorch_in_bf16(void **state) {
   follow_bf16("llama");
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "cuda") == 0) {
+    open_device();
+  }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2_follows_pytorch),
       cmocka_unit_test(llama_follows_pytorch),

@@ -3,15 +3,15 @@
 
 #include "base/bytes.h"
 #include "base/random.h"
+#include "compute/ops/select.h"
+#include "stop.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#define ARENAS 128 // of one trainer
 
 typedef struct {
   bl_chunk_t *chunk;
@@ -25,19 +25,59 @@ struct trainer {
   trainer_options_t options;
   const bl_ops_t *ops;
   bl_compute_t *compute;
+  bl_device_t *device;
+  bl_device_event_t *finished;
+  bl_arena_t arenas[ARENAS];
+  size_t arena_count;
   void *ops_workspace;
   uint64_t ops_workspace_bytes;
+  // In staging.
+  int32_t *tokens, *labels; // [micro_batches, micro_batch seq]
+  bl_chunk_loss_t *losses;  // [micro_batches]
+  double *squares;          // [1]
   part_t parts[TRAINER_CHUNKS_MAX];
 };
 
-static void poison(void *bytes, uint64_t size) {
-  memset(bytes, 0xff, size); // NaN in every float and double
+static void check(bl_status_t status, const bl_error_t *err) {
+  if (status != BL_OK) {
+    STOP("%s: %s", bl_status_name(status), err->text);
+  }
 }
 
-static void *allocate(uint64_t bytes) {
-  void *block = aligned_alloc(BL_CACHE_LINE_BYTES, bl_align_up(bytes, BL_CACHE_LINE_BYTES) + BL_CACHE_LINE_BYTES);
-  assert_non_null(block);
-  poison(block, bytes);
+static void finish(trainer_t *trainer) {
+  bl_error_t err = {0};
+  check(bl_ops_finish(trainer->ops, trainer->compute, trainer->device, trainer->finished, UINT64_MAX, &err), &err);
+}
+
+// NaN in every float and double.
+static void poison(trainer_t *trainer, void *bytes, uint64_t size) {
+  bl_error_t err = {0};
+  bl_device_stream_t *stream = trainer->ops->stream == NULL ? NULL : trainer->ops->stream(trainer->compute);
+  check(bl_device_fill(trainer->device, stream, bytes, 0xff, size, &err), &err);
+}
+
+static void move(trainer_t *trainer, void *to, const void *from, uint64_t bytes) {
+  bl_error_t err = {0};
+  bl_device_stream_t *stream = trainer->ops->stream == NULL ? NULL : trainer->ops->stream(trainer->compute);
+  check(bl_device_copy(trainer->device, stream, to, from, bytes, &err), &err);
+}
+
+void trainer_copy(trainer_t *trainer, void *to, const void *from, uint64_t bytes) {
+  move(trainer, to, from, bytes);
+  finish(trainer);
+}
+
+static void *allocate_kind(trainer_t *trainer, bl_arena_kind_t kind, uint64_t bytes) {
+  bl_error_t err = {0};
+  MUST(trainer->arena_count < ARENAS);
+  bl_arena_t *arena = &trainer->arenas[trainer->arena_count++];
+  check(bl_arena_create(trainer->device, NULL, BL_MEMORY_DATA, kind, bytes + BL_CACHE_LINE_BYTES, arena, &err), &err);
+  return arena->base;
+}
+
+static void *allocate(trainer_t *trainer, uint64_t bytes) {
+  void *block = allocate_kind(trainer, BL_ARENA_PRIVATE, bytes);
+  poison(trainer, block, bytes);
   return block;
 }
 
@@ -51,79 +91,83 @@ static bl_chunk_span_t span_of(const trainer_options_t *options, uint32_t chunk)
 static void make_part(trainer_t *trainer, uint32_t index) {
   const trainer_options_t *options = &trainer->options;
   part_t *part = &trainer->parts[index];
-  bl_error_t err;
-  bl_error_clear(&err);
+  bl_error_t err = {0};
   bl_chunk_options_t chunk_options = {.ops = trainer->ops,
                                       .compute = trainer->compute,
+                                      .device = trainer->device,
                                       .model = &options->model,
                                       .span = span_of(options, index),
                                       .layout = options->layout,
                                       .micro_batches = options->micro_batches,
                                       .prepack = options->prepack};
-  if (bl_chunk_create(&chunk_options, &part->chunk, &err) != BL_OK) {
-    fail_msg("chunk %u: %s", index, err.text);
-  }
+  check(bl_chunk_create(&chunk_options, &part->chunk, &err), &err);
   part->sizes = bl_chunk_sizes(part->chunk);
-  part->arenas = (bl_chunk_arenas_t){.weights = allocate(part->sizes.weight_bytes),
-                                     .gradients = allocate(part->sizes.gradient_bytes),
-                                     .first_moments = allocate(part->sizes.moment_bytes),
-                                     .second_moments = allocate(part->sizes.moment_bytes),
-                                     .packed = allocate(part->sizes.packed_bytes),
-                                     .workspace = allocate(part->sizes.workspace_bytes)};
+  part->arenas = (bl_chunk_arenas_t){.weights = allocate(trainer, part->sizes.weight_bytes),
+                                     .gradients = allocate(trainer, part->sizes.gradient_bytes),
+                                     .first_moments = allocate(trainer, part->sizes.moment_bytes),
+                                     .second_moments = allocate(trainer, part->sizes.moment_bytes),
+                                     .packed = allocate(trainer, part->sizes.packed_bytes),
+                                     .workspace = allocate(trainer, part->sizes.workspace_bytes)};
   for (uint32_t i = 0; i < options->micro_batches; i++) {
-    part->slots[i] = allocate(part->sizes.slot_bytes);
-    part->in[i] = allocate(part->sizes.edge_bytes);
-    part->out[i] = allocate(part->sizes.edge_bytes);
+    part->slots[i] = allocate(trainer, part->sizes.slot_bytes);
+    part->in[i] = allocate(trainer, part->sizes.edge_bytes);
+    part->out[i] = allocate(trainer, part->sizes.edge_bytes);
   }
+}
+
+static void open_compute(trainer_t *trainer) {
+  const trainer_options_t *options = &trainer->options;
+  bl_error_t err = {0};
+  trainer->device = options->device == NULL ? bl_device_host() : options->device;
+  trainer->ops = options->ops;
+  if (trainer->ops == NULL) {
+    check(bl_ops_select(BL_DEVICE_HOST, &trainer->ops, &err), &err);
+  }
+  bl_compute_options_t compute = {.threads = options->threads > 0 ? options->threads : 1,
+                                  .instruction_set = options->instruction_set,
+                                  .device = trainer->device};
+  check(trainer->ops->create(&compute, &trainer->compute, &err), &err);
+  trainer->ops->attach(trainer->compute);
+  check(bl_device_event_create(trainer->device, false, &trainer->finished, &err), &err);
 }
 
 trainer_t *trainer_create(const trainer_options_t *options) {
   trainer_t *trainer = calloc(1, sizeof *trainer);
-  assert_non_null(trainer);
-  assert_true(options->chunks <= TRAINER_CHUNKS_MAX && options->micro_batches <= TRAINER_MICRO_BATCHES_MAX);
+  MUST(trainer != NULL);
+  MUST(options->chunks <= TRAINER_CHUNKS_MAX && options->micro_batches <= TRAINER_MICRO_BATCHES_MAX);
   trainer->options = *options;
-  trainer->ops = bl_ops_host();
-  bl_error_t err;
-  bl_error_clear(&err);
-  bl_compute_options_t compute = {.threads = options->threads > 0 ? options->threads : 1,
-                                  .instruction_set = options->instruction_set};
-  if (trainer->ops->create(&compute, &trainer->compute, &err) != BL_OK) {
-    fail_msg("compute: %s", err.text);
-  }
-  trainer->ops->attach(trainer->compute);
+  open_compute(trainer);
+  const uint64_t count =
+      (uint64_t)options->micro_batches * options->layout.micro_batch * options->model.seq * sizeof(int32_t);
+  trainer->tokens = allocate_kind(trainer, BL_ARENA_STAGING, count);
+  trainer->labels = allocate_kind(trainer, BL_ARENA_STAGING, count);
+  trainer->losses = allocate_kind(trainer, BL_ARENA_STAGING, options->micro_batches * sizeof *trainer->losses);
+  trainer->squares = allocate_kind(trainer, BL_ARENA_STAGING, sizeof *trainer->squares);
   for (uint32_t i = 0; i < options->chunks; i++) {
     make_part(trainer, i);
   }
   trainer->ops_workspace_bytes = trainer->ops->workspace_bytes(trainer->compute);
-  trainer->ops_workspace = allocate(trainer->ops_workspace_bytes);
+  trainer->ops_workspace = allocate(trainer, trainer->ops_workspace_bytes);
   trainer->ops->use_workspace(trainer->compute, trainer->ops_workspace, trainer->ops_workspace_bytes);
   for (uint32_t i = 0; i < options->chunks; i++) {
+    bl_error_t err = {0};
     bl_chunk_use_arenas(trainer->parts[i].chunk, &trainer->parts[i].arenas);
-    if (bl_chunk_initialize(trainer->parts[i].chunk, options->seed, &err) != BL_OK) {
-      fail_msg("weights: %s", err.text);
-    }
+    finish(trainer);
+    check(bl_chunk_initialize(trainer->parts[i].chunk, options->seed, &err), &err);
   }
   return trainer;
 }
 
 void trainer_destroy(trainer_t *trainer) {
+  finish(trainer);
   for (uint32_t i = 0; i < trainer->options.chunks; i++) {
-    part_t *part = &trainer->parts[i];
-    bl_chunk_destroy(part->chunk);
-    free(part->arenas.weights);
-    free(part->arenas.gradients);
-    free(part->arenas.first_moments);
-    free(part->arenas.second_moments);
-    free(part->arenas.packed);
-    free(part->arenas.workspace);
-    for (uint32_t j = 0; j < trainer->options.micro_batches; j++) {
-      free(part->slots[j]);
-      free(part->in[j]);
-      free(part->out[j]);
-    }
+    bl_chunk_destroy(trainer->parts[i].chunk);
   }
   trainer->ops->destroy(trainer->compute);
-  free(trainer->ops_workspace);
+  bl_device_event_destroy(trainer->device, trainer->finished);
+  while (trainer->arena_count > 0) {
+    bl_arena_destroy(&trainer->arenas[--trainer->arena_count]);
+  }
   free(trainer);
 }
 
@@ -133,31 +177,31 @@ bl_chunk_t *trainer_chunk(trainer_t *trainer, uint32_t chunk) {
 
 static void forward(trainer_t *trainer, uint32_t chunk, uint32_t i, const int32_t *tokens) {
   part_t *part = &trainer->parts[chunk];
-  poison(part->slots[i], part->sizes.slot_bytes);
-  poison(part->out[i], part->sizes.edge_bytes);
+  poison(trainer, part->slots[i], part->sizes.slot_bytes);
+  poison(trainer, part->out[i], part->sizes.edge_bytes);
   if (chunk == 0) {
-    poison(part->in[i], part->sizes.edge_bytes);
+    poison(trainer, part->in[i], part->sizes.edge_bytes);
   } else {
-    memcpy(part->in[i], trainer->parts[chunk - 1].out[i], part->sizes.edge_bytes);
-    poison(trainer->parts[chunk - 1].out[i], part->sizes.edge_bytes);
+    move(trainer, part->in[i], trainer->parts[chunk - 1].out[i], part->sizes.edge_bytes);
+    poison(trainer, trainer->parts[chunk - 1].out[i], part->sizes.edge_bytes);
   }
   bool keeps = trainer->options.layout.recompute != BL_RECOMPUTE_FULL;
   bl_chunk_forward(part->chunk, tokens, part->in[i], keeps ? part->slots[i] : NULL, part->out[i]);
   // What an eviction would not move must not be needed.
-  poison((char *)part->slots[i] + part->sizes.evict_bytes, part->sizes.slot_bytes - part->sizes.evict_bytes);
+  poison(trainer, (char *)part->slots[i] + part->sizes.evict_bytes, part->sizes.slot_bytes - part->sizes.evict_bytes);
 }
 
 static void receive_gradient(trainer_t *trainer, uint32_t chunk, uint32_t i) {
   if (chunk + 1 < trainer->options.chunks) {
     part_t *part = &trainer->parts[chunk];
-    memcpy(part->out[i], trainer->parts[chunk + 1].in[i], part->sizes.edge_bytes);
+    move(trainer, part->out[i], trainer->parts[chunk + 1].in[i], part->sizes.edge_bytes);
   }
 }
 
 static void release(trainer_t *trainer, uint32_t chunk, uint32_t i) {
   part_t *part = &trainer->parts[chunk];
-  poison(part->slots[i], part->sizes.slot_bytes);
-  poison(part->out[i], part->sizes.edge_bytes);
+  poison(trainer, part->slots[i], part->sizes.slot_bytes);
+  poison(trainer, part->out[i], part->sizes.edge_bytes);
 }
 
 static void run_one(trainer_t *trainer, trainer_op_t op, const int32_t *tokens, const int32_t *labels,
@@ -169,7 +213,7 @@ static void run_one(trainer_t *trainer, trainer_op_t op, const int32_t *tokens, 
     forward(trainer, op.chunk, i, tokens);
     break;
   case TRAINER_R:
-    poison(part->slots[i], part->sizes.slot_bytes);
+    poison(trainer, part->slots[i], part->sizes.slot_bytes);
     bl_chunk_recompute(part->chunk, part->in[i], part->slots[i]);
     break;
   case TRAINER_I:
@@ -201,26 +245,28 @@ static bool starts_backward(trainer_verb_t verb) {
 void trainer_run(trainer_t *trainer, const int32_t *tokens, const int32_t *labels, const trainer_op_t *ops,
                  size_t op_count, double *losses) {
   const uint64_t rows = (uint64_t)trainer->options.layout.micro_batch * trainer->options.model.seq;
+  const uint64_t count = trainer->options.micro_batches * rows;
+  memcpy(trainer->tokens, tokens, count * sizeof *tokens);
+  memcpy(trainer->labels, labels, count * sizeof *labels);
+  for (uint32_t i = 0; i < trainer->options.micro_batches; i++) {
+    trainer->losses[i] = (bl_chunk_loss_t){.sum = NAN};
+  }
   for (uint32_t i = 0; i < trainer->options.chunks; i++) {
-    poison(trainer->parts[i].arenas.gradients, trainer->parts[i].sizes.gradient_bytes);
+    poison(trainer, trainer->parts[i].arenas.gradients, trainer->parts[i].sizes.gradient_bytes);
     bl_chunk_begin_step(trainer->parts[i].chunk);
   }
   for (size_t i = 0; i < op_count; i++) {
     const trainer_op_t op = ops[i];
-    poison(trainer->ops_workspace, trainer->ops_workspace_bytes);
-    poison(trainer->parts[op.chunk].arenas.workspace, trainer->parts[op.chunk].sizes.workspace_bytes);
-    bl_chunk_loss_t loss = {.sum = NAN, .first_bad_row = -1};
-    run_one(trainer, op, tokens + op.micro_batch * rows, labels + op.micro_batch * rows, &loss);
-    if (starts_backward(op.verb) && op.chunk + 1 == trainer->options.chunks) {
-      assert_int_equal(loss.first_bad_row, -1);
-      losses[op.micro_batch] = bl_chunk_loss_mean(trainer->parts[op.chunk].chunk, &loss);
-      assert_true(isfinite(losses[op.micro_batch]));
-    }
+    poison(trainer, trainer->ops_workspace, trainer->ops_workspace_bytes);
+    poison(trainer, trainer->parts[op.chunk].arenas.workspace, trainer->parts[op.chunk].sizes.workspace_bytes);
+    run_one(trainer, op, trainer->tokens + op.micro_batch * rows, trainer->labels + op.micro_batch * rows,
+            &trainer->losses[op.micro_batch]);
   }
-  bl_error_t err;
-  bl_error_clear(&err);
-  if (trainer->ops->status(trainer->compute, &err) != BL_OK) {
-    fail_msg("compute: %s", err.text);
+  finish(trainer);
+  for (uint32_t i = 0; i < trainer->options.micro_batches; i++) {
+    MUST(trainer->losses[i].first_bad_row == -1);
+    losses[i] = bl_chunk_loss_mean(trainer->parts[trainer->options.chunks - 1].chunk, &trainer->losses[i]);
+    MUST(isfinite(losses[i]));
   }
 }
 
@@ -234,13 +280,16 @@ static void join_tied(trainer_t *trainer) {
     return;
   }
   uint64_t bytes = (uint64_t)trainer->options.model.vocab * trainer->options.model.hidden * sizeof(float);
-  float *first_part = allocate(bytes), *last_part = allocate(bytes);
-  memcpy(first_part, bl_chunk_tied_gradient(first), bytes);
-  memcpy(last_part, bl_chunk_tied_gradient(last), bytes);
+  const size_t before = trainer->arena_count;
+  float *first_part = allocate(trainer, bytes), *last_part = allocate(trainer, bytes);
+  move(trainer, first_part, bl_chunk_tied_gradient(first), bytes);
+  move(trainer, last_part, bl_chunk_tied_gradient(last), bytes);
   bl_chunk_join_tied_gradient(first, last_part);
   bl_chunk_join_tied_gradient(last, first_part);
-  free(first_part);
-  free(last_part);
+  finish(trainer);
+  while (trainer->arena_count > before) {
+    bl_arena_destroy(&trainer->arenas[--trainer->arena_count]);
+  }
 }
 
 double trainer_gradient_norm(trainer_t *trainer) {
@@ -252,14 +301,15 @@ double trainer_gradient_norm(trainer_t *trainer) {
     for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk); i++) {
       bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk, i);
       if (parameter.owned) {
-        assert_int_equal(parameter.parameter.index, expected++);
-        double squares;
-        bl_chunk_squares(chunk, i, &squares);
-        sum += squares;
+        MUST(parameter.parameter.index == expected);
+        expected++;
+        bl_chunk_squares(chunk, i, trainer->squares);
+        finish(trainer);
+        sum += *trainer->squares;
       }
     }
   }
-  assert_int_equal(expected, bl_parameter_count(&trainer->options.model));
+  MUST(expected == bl_parameter_count(&trainer->options.model));
   return sqrt(sum);
 }
 
@@ -340,7 +390,7 @@ size_t trainer_make_order(trainer_order_t order, uint32_t chunks, uint32_t micro
       ops[n++] = op;
       next[c]++;
     }
-    assert_true(n > before);
+    MUST(n > before);
   }
   return n;
 }
@@ -352,14 +402,21 @@ void trainer_random_tokens(const bl_model_t *model, uint64_t seed, uint64_t coun
   }
 }
 
+static void *poisoned(uint64_t bytes) {
+  void *block = aligned_alloc(BL_CACHE_LINE_BYTES, bl_align_up(bytes, BL_CACHE_LINE_BYTES) + BL_CACHE_LINE_BYTES);
+  MUST(block != NULL);
+  memset(block, 0xff, bytes);
+  return block;
+}
+
 trainer_buffers_t trainer_make_buffers(trainer_t *trainer, uint32_t chunk) {
   bl_chunk_sizes_t sizes = trainer->parts[chunk].sizes;
   const uint64_t rows = (uint64_t)trainer->options.layout.micro_batch * trainer->options.model.seq;
-  trainer_buffers_t buffers = {.in = allocate(sizes.edge_bytes),
-                               .out = allocate(sizes.edge_bytes),
-                               .slot = allocate(sizes.slot_bytes),
-                               .tokens = allocate(rows * sizeof(int32_t)),
-                               .labels = allocate(rows * sizeof(int32_t)),
+  trainer_buffers_t buffers = {.in = poisoned(sizes.edge_bytes),
+                               .out = poisoned(sizes.edge_bytes),
+                               .slot = poisoned(sizes.slot_bytes),
+                               .tokens = poisoned(rows * sizeof(int32_t)),
+                               .labels = poisoned(rows * sizeof(int32_t)),
                                .rows = rows};
   trainer_random_tokens(&trainer->options.model, 9, rows, buffers.tokens, buffers.labels);
   return buffers;

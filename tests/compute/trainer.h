@@ -32,6 +32,8 @@ typedef struct {
   uint32_t threads; // 0: 1
   bl_instruction_set_t instruction_set;
   uint64_t seed;
+  const bl_ops_t *ops; // NULL: the host's
+  bl_device_t *device; // of `ops`; NULL: the host
 } trainer_options_t;
 
 typedef struct trainer trainer_t;
@@ -39,9 +41,11 @@ typedef struct trainer trainer_t;
 trainer_t *trainer_create(const trainer_options_t *options);
 void trainer_destroy(trainer_t *trainer);
 bl_chunk_t *trainer_chunk(trainer_t *trainer, uint32_t chunk);
+// Copies between memory of the CPU and that of the trainer's device, when everything before is over.
+void trainer_copy(trainer_t *trainer, void *to, const void *from, uint64_t bytes);
 
 // Zeroes gradients and runs the operations in the given order. tokens and labels: [micro_batches, micro_batch seq].
-// losses: [micro_batches]. Fails the test when the back end reports a failure or a loss is not finite.
+// losses: [micro_batches]. Ends the program when the back end reports a failure or a loss is not finite.
 void trainer_run(trainer_t *trainer, const int32_t *tokens, const int32_t *labels, const trainer_op_t *ops,
                  size_t op_count, double *losses);
 // Joins tied gradients and returns the norm of all gradients (squares added in canonical order).
@@ -49,7 +53,7 @@ double trainer_gradient_norm(trainer_t *trainer);
 void trainer_update(trainer_t *trainer, const bl_adamw_settings_t *settings, uint64_t step, double rate, double clip,
                     double norm);
 
-// Buffers of one micro-batch for tests that call a chunk themselves: poisoned, with random tokens.
+// Buffers of one micro-batch for tests on the host that call a chunk themselves: poisoned, with random tokens.
 typedef struct {
   void *in, *out, *slot;
   int32_t *tokens, *labels; // [micro_batch seq]

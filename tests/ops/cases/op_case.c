@@ -2,22 +2,21 @@
 #include "ops/cases/op_case.h"
 
 #include "base/random.h"
+#include "stop.h"
 #include "sys/clock.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define GUARD         64         // floats before and after each tensor
 #define POISON        0x7fc0dead // a NaN of our own
 #define DIFFERENCE    1e-5       // step of finite differences
 #define SAMPLES       40         // elements differentiated per tensor
-#define VECTOR_FLOATS 4          // what lies on a device is at least so much aligned
+#define ERROR_FP32    1e-6       // normalised mean square errors that a back end may have
+#define ERROR_BF16    1e-3
+#define VECTOR_FLOATS 4 // what lies on a device is at least so much aligned
 
 typedef struct buffers {
   op_tensor_t tensors[OP_TENSORS];
@@ -38,7 +37,7 @@ static bl_device_t *device_of(const op_host_t *host) {
 
 static void check(bl_status_t status, const bl_error_t *err) {
   if (status != BL_OK) {
-    fail_msg("device: %s", err->text);
+    STOP("device: %s", err->text);
   }
 }
 
@@ -54,7 +53,7 @@ static void finish(const op_host_t *host) {
 
 void *op_block(const op_host_t *host, bl_arena_kind_t kind, size_t bytes) {
   bl_error_t err = {0};
-  assert_true(block_count < BLOCKS);
+  MUST(block_count < BLOCKS);
   check(bl_arena_create(device_of(host), NULL, BL_MEMORY_DATA, kind, bytes, &blocks[block_count], &err), &err);
   return blocks[block_count++].base;
 }
@@ -77,17 +76,6 @@ void op_release(const op_host_t *host) {
   if (workspace.bytes > 0) {
     bl_arena_destroy(&workspace);
   }
-}
-
-void op_skip_unseen_threads(uint32_t threads) {
-#if defined(__SANITIZE_THREAD__)
-  if (threads > 1) {
-    printf("skipped: the thread sanitizer does not see libgomp's synchronisation\n");
-    skip();
-  }
-#else
-  (void)threads;
-#endif
 }
 
 void op_host_workspace(const op_host_t *host) {
@@ -296,7 +284,34 @@ static void run(const op_host_t *host, const op_case_t *c, buffers_t *b, size_t 
   drop_blocks();
 }
 
-static bool compare_once(const op_host_t *host, const op_case_t *c, buffers_t *b, size_t shift) {
+// The error of a whole tensor; what the reference leaves is to be left.
+static bool tensor_within(const op_case_t *c, const buffers_t *b, size_t n, const char *name, op_errors_t *worst) {
+  const op_tensor_t *tensor = &b->tensors[n];
+  const bool rounded = c->flags & OP_BF16 && tensor->typed;
+  double squares = 0, differences = 0;
+  for (size_t i = 0; i < tensor->count; i++) {
+    const double want = b->reference[n][i], got = b->t[n][i];
+    if (isnan(want)) {
+      if (bits_of(b->t[n][i]) != POISON) {
+        printf("%s: wrote %s[%zu], which is a gap\n", name, tensor->name, i);
+        return false;
+      }
+      continue;
+    }
+    squares += want * want;
+    differences += (got - want) * (got - want);
+  }
+  const double error = squares > 0 ? differences / squares : differences;
+  double *largest = rounded ? &worst->bf16 : &worst->fp32;
+  *largest = error > *largest ? error : *largest;
+  if (!(error <= (rounded ? ERROR_BF16 : ERROR_FP32))) {
+    printf("%s: %s has a normalised mean square error of %.3g\n", name, tensor->name, error);
+    return false;
+  }
+  return true;
+}
+
+static bool compare_once(const op_host_t *host, const op_case_t *c, buffers_t *b, size_t shift, op_errors_t *errors) {
   char name[128];
   op_case_name(c, name, sizeof name);
   bool ok = true;
@@ -322,7 +337,7 @@ static bool compare_once(const op_host_t *host, const op_case_t *c, buffers_t *b
     } else if (b->tensors[n].role == OP_INPUT) {
       ok = inputs_unchanged(c, b, n, name);
     } else if (b->tensors[n].role != OP_INDEX) {
-      ok = tensor_matches(c, b, n, name);
+      ok = errors == NULL ? tensor_matches(c, b, n, name) : tensor_within(c, b, n, name, errors);
     }
   }
   return ok;
@@ -340,12 +355,12 @@ static bool same_bits(const op_case_t *c, const buffers_t *a, const buffers_t *b
   return true;
 }
 
-bool op_case_compare(const op_host_t *host, const op_case_t *c) {
+static bool compare_twice(const op_host_t *host, const op_case_t *c, op_errors_t *errors) {
   buffers_t first, second;
-  bool ok = compare_once(host, c, &first, 0);
+  bool ok = compare_once(host, c, &first, 0, errors);
   if (ok) {
     // Again, elsewhere in memory: the same bits.
-    ok = compare_once(host, c, &second, device_of(host)->host_memory ? 3 : VECTOR_FLOATS);
+    ok = compare_once(host, c, &second, device_of(host)->host_memory ? 3 : VECTOR_FLOATS, errors);
     ok = ok && same_bits(c, &first, &second, "when run again at another address");
     clear(&second);
   }
@@ -353,9 +368,17 @@ bool op_case_compare(const op_host_t *host, const op_case_t *c) {
   return ok;
 }
 
+bool op_case_compare(const op_host_t *host, const op_case_t *c) {
+  return compare_twice(host, c, NULL);
+}
+
+bool op_case_within(const op_host_t *host, const op_case_t *c, op_errors_t *worst) {
+  return compare_twice(host, c, worst);
+}
+
 bool op_case_same_bits(const op_host_t *a, const op_host_t *b, const op_case_t *c) {
   buffers_t first, second;
-  const bool ok_first = compare_once(a, c, &first, 0), ok_second = compare_once(b, c, &second, 0);
+  const bool ok_first = compare_once(a, c, &first, 0, NULL), ok_second = compare_once(b, c, &second, 0, NULL);
   const bool ok = ok_first && ok_second && same_bits(c, &first, &second, "between two contexts");
   clear(&first);
   clear(&second);

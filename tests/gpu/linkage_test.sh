@@ -1,0 +1,32 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Verifies that no program needs an NVIDIA library, and that the modules show one symbol and never link the driver.
+#   linkage_test.sh BUILD_FOLDER
+set -euo pipefail
+build=$1
+command -v readelf >/dev/null || { echo "SKIPPED: no readelf"; exit 77; }
+nvidia='lib(cuda|cudart|cublas|cudnn|nccl|nvidia|nvrtc)'
+needed() { readelf -d "$1" 2>/dev/null | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+
+count=0
+for program in "$build"/bin/* "$build"/tests/test_* "$build"/tests/gpu-runner; do
+  [ -f "$program" ] && [ -x "$program" ] || continue
+  count=$((count + 1))
+  if needed "$program" | grep -E "$nvidia"; then
+    echo "$program needs the NVIDIA library above"
+    exit 1
+  fi
+done
+[ "$count" -gt 0 ] || { echo "no programs in $build"; exit 1; }
+echo "ok: $count programs need no NVIDIA library"
+
+for module in "$build"/lib/libballast-cuda.so "$build"/lib/libballast-cuda-compute.so; do
+  [ -f "$module" ] || { echo "not built here: $module"; continue; }
+  if needed "$module" | grep -E '^libcuda\.so|^libcudart|^libnccl|^libstdc\+\+'; then
+    echo "$module links what it should load or have inside"
+    exit 1
+  fi
+  symbols=$(readelf --dyn-syms -W "$module" | awk '$5 == "GLOBAL" && $7 != "UND" && $6 == "DEFAULT" { print $8 }')
+  [ "$symbols" = bl_module ] || { echo "$module shows more than bl_module: $symbols"; exit 1; }
+  echo "ok: $module"
+done

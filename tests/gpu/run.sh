@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that needs a GPU, in one command.
+#
+#   tests/gpu/run.sh [1|2]      default: both parts
+#
+# Part 1 needs a GPU with its driver, the CUDA toolkit 13, NCCL, cuDNN 9, CMake and a C and C++ compiler: it builds
+# without services into build-gpu and checks every operation and 20 steps of small models against the fp64 reference and
+# the host's losses. Part 2 needs what packages.txt names too: it builds everything and runs services on the GPU.
+# Where there is no GPU it says so and ends with 77. Logs are in build-gpu/logs.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+parts=${1:-1 2}
+jobs=$(nproc)
+passed=0 failed=0 skipped=0
+mkdir -p build-gpu/logs
+
+check() { # name, command...
+  local name=$1 log=build-gpu/logs/$1.log code
+  shift
+  echo "== $name: $*"
+  "$@" 2>&1 | tee "$log"
+  code=${PIPESTATUS[0]}
+  case $code in
+  0) passed=$((passed + 1)) && echo "== $name: ok" ;;
+  77) skipped=$((skipped + 1)) && echo "== $name: SKIPPED: $(grep -m1 -o 'SKIPPED: .*' "$log" | cut -c10-)" ;;
+  *) failed=$((failed + 1)) && echo "== $name: FAILED with $code, see $log" ;;
+  esac
+  return 0
+}
+
+configure() { # folder, cmake arguments...
+  local generator=()
+  command -v ninja >/dev/null && generator=(-G Ninja)
+  cmake -S . -B "$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release "${@:2}" && cmake --build "$1" -j "$jobs"
+}
+
+end() {
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ] || exit 1
+  [ "$passed" -gt 0 ] || exit 77
+  exit 0
+}
+
+command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
+
+if [[ $parts == *1* ]]; then
+  if ! configure build-gpu -DBALLAST_SERVICES=OFF -DBALLAST_CUDA=ON >build-gpu/logs/build.log 2>&1; then
+    tail -30 build-gpu/logs/build.log
+    echo "== build: FAILED, see build-gpu/logs/build.log"
+    failed=1
+    end
+  fi
+  check operations build-gpu/tests/gpu-runner operations cuda
+  check trajectories build-gpu/tests/gpu-runner trajectories cuda
+fi
+
+if [[ $parts == *2* ]]; then
+  if ! command -v pkg-config >/dev/null || ! pkg-config --exists grpc libprotobuf-c; then
+    echo "== services: SKIPPED: gRPC and what else packages.txt names are not installed"
+    skipped=$((skipped + 1))
+    end
+  fi
+  if ! configure build -DBALLAST_CUDA=ON >build-gpu/logs/build-services.log 2>&1; then
+    tail -30 build-gpu/logs/build-services.log
+    echo "== build of the services: FAILED, see build-gpu/logs/build-services.log"
+    failed=$((failed + 1))
+    end
+  fi
+  check tests ctest --test-dir build -L gpu --output-on-failure
+  BALLAST_BIN=$PWD/build/bin check services python3 -B tests/gpu/services.py
+fi
+end

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be checked of a back end without services and without a test library: a program of its own for machines that
+// have a GPU, CUDA and CMake, and not much else (tests/gpu/run.sh).
+//
+//   gpu-runner operations [cuda|host|reference]      every case against the fp64 reference
+//   gpu-runner trajectories [cuda|host|reference]    20 steps of small models, beside the reference and golden.txt
+//   gpu-runner golden > tests/gpu/golden.txt         writes the host's losses
+//
+// Exit code 77 and the reason where there is no such back end here.
+#include "base/error.h"
+#include "compute/ops/select.h"
+#include "compute/trainer.h"
+#include "ops/cases/op_case.h"
+#include "ops/reference/backend.h"
+#include "stop.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS         20
+#define MICRO_BATCHES 2
+#define MICRO_BATCH   2
+#define TOLERANCE     1e-3 // of a loss, relative
+#define SKIPPED       77
+#ifdef BALLAST_PLAIN_HASH
+#define PLAIN_HASH true
+#else
+#define PLAIN_HASH false
+#endif
+
+typedef struct {
+  const bl_ops_t *ops;
+  bl_device_t *device;
+} back_end_t;
+
+static int skip_because(const char *reason) {
+  printf("SKIPPED: %s\n", reason);
+  return SKIPPED;
+}
+
+static bl_status_t open_back_end(const char *name, back_end_t *back_end, bl_error_t *err) {
+  if (strcmp(name, "reference") == 0) {
+    *back_end = (back_end_t){bl_ops_reference(), bl_device_host()};
+    return BL_OK;
+  }
+  const bl_device_kind_t kind = strcmp(name, "host") == 0 ? BL_DEVICE_HOST : BL_DEVICE_CUDA;
+  bl_status_t status = bl_ops_select(kind, &back_end->ops, err);
+  return status == BL_OK ? bl_device_open(kind, 0, &back_end->device, err) : status;
+}
+
+// ---- operations
+
+static int check_operations(const back_end_t *back_end) {
+  bl_error_t err = {0};
+  op_host_t host = {.ops = back_end->ops, .device = back_end->device};
+  const bl_compute_options_t options = {.threads = 1, .device = back_end->device};
+  if (host.ops->create(&options, &host.compute, &err) != BL_OK) {
+    return skip_because(err.text);
+  }
+  host.ops->attach(host.compute);
+  printf("%s; %s\n", bl_device_describe(back_end->device), host.ops->describe(host.compute));
+  size_t failed = 0;
+  op_errors_t worst = {0};
+  for (size_t i = 0; i < op_cases_count; i++) {
+    failed += !op_case_within(&host, &op_cases[i], &worst);
+  }
+  printf("%zu of %zu cases agree; largest normalised mean square error %.2g in fp32, %.2g in bf16\n",
+         op_cases_count - failed, op_cases_count, worst.fp32, worst.bf16);
+  host.ops->destroy(host.compute);
+  op_release(&host);
+  return failed > 0;
+}
+
+// ---- trajectories
+
+typedef struct {
+  const char *name;
+  bl_family_t family;
+  bl_dtype_t dtype;
+  bl_attention_t attention;
+  bool lean;
+  uint32_t chunks;
+} run_t;
+
+static const run_t runs[] = {
+    {"gpt2-fp32-naive", BL_FAMILY_GPT2, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 1},
+    {"gpt2-fp32-flash", BL_FAMILY_GPT2, BL_DTYPE_FP32, BL_ATTENTION_FLASH, true, 2},
+    {"llama-fp32-flash", BL_FAMILY_LLAMA, BL_DTYPE_FP32, BL_ATTENTION_FLASH, false, 2},
+    {"gpt2-bf16-naive", BL_FAMILY_GPT2, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 1},
+    {"llama-bf16-flash", BL_FAMILY_LLAMA, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2},
+};
+#define RUNS (sizeof runs / sizeof runs[0])
+
+static bl_model_t model_of(const run_t *run) {
+  const bool llama = run->family == BL_FAMILY_LLAMA;
+  return (bl_model_t){.family = run->family,
+                      .layers = 2,
+                      .hidden = 64,
+                      .heads = 2,
+                      .kv_heads = llama ? 1 : 2,
+                      .head_dim = 32,
+                      .ffn = llama ? 128 : 256,
+                      .vocab = 128,
+                      .seq = 32,
+                      .positions = llama ? 0 : 32,
+                      .tied = !llama,
+                      .norm_epsilon = BL_NORM_EPSILON_DEFAULT,
+                      .rope_theta = BL_ROPE_THETA_DEFAULT};
+}
+
+// A text to learn: each token follows from the one before, most of the time.
+static void write_tokens(uint64_t step, const bl_model_t *model, int32_t *tokens, int32_t *labels) {
+  const uint64_t count = (uint64_t)MICRO_BATCHES * MICRO_BATCH * model->seq;
+  uint64_t state = step * 7919 + 1;
+  for (uint64_t i = 0; i <= count; i++) {
+    if (i < count) {
+      tokens[i] = (int32_t)(state % model->vocab);
+    }
+    if (i > 0) {
+      labels[i - 1] = (int32_t)(state % model->vocab);
+    }
+    state = i % 7 == 6 ? state * 6364136223846793005ull + step : state * 5 + 3;
+    state &= 0xffffffffull;
+  }
+}
+
+static void train(const run_t *run, const back_end_t *back_end, double losses[STEPS]) {
+  trainer_options_t options = {.model = model_of(run),
+                               .chunks = run->chunks,
+                               .micro_batches = MICRO_BATCHES,
+                               .layout = {.micro_batch = MICRO_BATCH,
+                                          .attention = run->attention,
+                                          .backward = run->lean ? BL_BACKWARD_FUSED : BL_BACKWARD_SPLIT,
+                                          .lean = run->lean,
+                                          .dtype = run->dtype},
+                               .seed = 1,
+                               .ops = back_end->ops,
+                               .device = back_end->device};
+  trainer_t *trainer = trainer_create(&options);
+  const uint64_t count = (uint64_t)MICRO_BATCHES * MICRO_BATCH * options.model.seq;
+  int32_t *tokens = malloc(count * sizeof *tokens), *labels = malloc(count * sizeof *labels);
+  MUST(tokens != NULL && labels != NULL);
+  trainer_op_t ops[TRAINER_OPS_MAX];
+  const size_t op_count =
+      trainer_make_order((trainer_order_t){.one_forward_one_backward = true}, run->chunks, MICRO_BATCHES, ops);
+  const bl_adamw_settings_t settings = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  for (uint64_t step = 1; step <= STEPS; step++) {
+    double parts[MICRO_BATCHES];
+    write_tokens(step, &options.model, tokens, labels);
+    trainer_run(trainer, tokens, labels, ops, op_count, parts);
+    losses[step - 1] = (parts[0] + parts[1]) / MICRO_BATCHES;
+    const double norm = trainer_gradient_norm(trainer);
+    trainer_update(trainer, &settings, step, 2e-3, 1, norm);
+  }
+  free(tokens);
+  free(labels);
+  trainer_destroy(trainer);
+}
+
+static bool follows(const run_t *run, const double found[STEPS], const double wanted[STEPS], const char *whose) {
+  double worst = 0;
+  for (int step = 0; step < STEPS; step++) {
+    const double error = fabs(found[step] - wanted[step]) / fabs(wanted[step]);
+    worst = error > worst || isnan(error) ? error : worst;
+  }
+  const bool ok = worst <= TOLERANCE;
+  printf("%s %-18s loss %.6f -> %.6f, at most %.2g from %s\n", ok ? "ok" : "FAILED", run->name, found[0],
+         found[STEPS - 1], worst, whose);
+  return ok;
+}
+
+// The losses of a run in golden.txt; false when there are none.
+static bool read_golden(const char *path, const char *name, double losses[STEPS]) {
+  FILE *file = fopen(path, "r");
+  char line[256];
+  int seen = 0;
+  while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    char run[64];
+    int step;
+    double loss;
+    if (sscanf(line, "%63s %d %lf", run, &step, &loss) == 3 && strcmp(run, name) == 0 && step >= 1 && step <= STEPS) {
+      losses[step - 1] = loss;
+      seen++;
+    }
+  }
+  if (file != NULL) {
+    fclose(file);
+  }
+  return seen == STEPS;
+}
+
+static int check_trajectories(const back_end_t *back_end) {
+  const back_end_t reference = {bl_ops_reference(), bl_device_host()};
+  bool ok = true;
+  printf("%s\n", bl_device_describe(back_end->device));
+  for (size_t i = 0; i < RUNS; i++) {
+    double found[STEPS], wanted[STEPS];
+    train(&runs[i], back_end, found);
+    MUST(found[STEPS - 1] < found[0]);
+    if (back_end->ops != reference.ops) {
+      train(&runs[i], &reference, wanted);
+      ok = follows(&runs[i], found, wanted, "the fp64 reference") && ok;
+    }
+    if (PLAIN_HASH) {
+      printf("skipped %s: golden losses begin from other weights (built without xxHash)\n", runs[i].name);
+      continue;
+    }
+    if (!read_golden(BALLAST_SOURCE_DIR "/tests/gpu/golden.txt", runs[i].name, wanted)) {
+      STOP("tests/gpu/golden.txt has no losses of %s", runs[i].name);
+    }
+    ok = follows(&runs[i], found, wanted, "golden.txt (the host's)") && ok;
+  }
+  return !ok;
+}
+
+static int write_golden(const back_end_t *back_end) {
+  printf("# Losses of the runs of runner.c on the host back end (oneDNN): run, step, loss.\n");
+  for (size_t i = 0; i < RUNS; i++) {
+    double losses[STEPS];
+    train(&runs[i], back_end, losses);
+    for (int step = 0; step < STEPS; step++) {
+      printf("%s %d %.17g\n", runs[i].name, step + 1, losses[step]);
+    }
+  }
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  const char *what = argc > 1 ? argv[1] : "", *name = argc > 2 ? argv[2] : "cuda";
+  const bool golden = strcmp(what, "golden") == 0, operations = strcmp(what, "operations") == 0;
+  if (!golden && !operations && strcmp(what, "trajectories") != 0) {
+    fprintf(stderr, "usage: gpu-runner operations|trajectories [cuda|host|reference], gpu-runner golden\n");
+    return 2;
+  }
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  back_end_t back_end = {0};
+  bl_error_t err = {0};
+  if (open_back_end(golden ? "host" : name, &back_end, &err) != BL_OK) {
+    return skip_because(err.text);
+  }
+  int result = golden       ? write_golden(&back_end)
+               : operations ? check_operations(&back_end)
+                            : check_trajectories(&back_end);
+  bl_device_close(back_end.device);
+  return result;
+}

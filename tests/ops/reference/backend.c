@@ -1,0 +1,592 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/reference/backend.h"
+
+#include "ops/reference/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HANDLES 256
+
+struct bl_compute {
+  void *handles[HANDLES];
+  size_t handle_count;
+};
+
+struct bl_linear_op {
+  bl_linear_shape_t shape;
+};
+struct bl_attention_op {
+  bl_attention_shape_t shape;
+};
+struct bl_rope_op {
+  bl_rope_shape_t shape;
+};
+
+// ---- elements
+
+static double from_bf16(uint16_t element) {
+  const uint32_t bits = (uint32_t)element << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return (double)value;
+}
+
+static uint16_t to_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return isnan(value) ? (uint16_t)0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// `count` elements in double, freed by the caller. NULL for NULL.
+static double *widen(bl_compute_dtype_t dtype, const void *from, size_t count) {
+  if (from == NULL) {
+    return NULL;
+  }
+  double *made = malloc((count + 1) * sizeof *made);
+  for (size_t i = 0; i < count; i++) {
+    made[i] = dtype == BL_COMPUTE_BF16 ? from_bf16(((const uint16_t *)from)[i]) : (double)((const float *)from)[i];
+  }
+  return made;
+}
+
+static void narrow(bl_compute_dtype_t dtype, const double *from, size_t count, void *to) {
+  for (size_t i = 0; i < count; i++) {
+    if (dtype == BL_COMPUTE_BF16) {
+      ((uint16_t *)to)[i] = to_bf16((float)from[i]);
+    } else {
+      ((float *)to)[i] = (float)from[i];
+    }
+  }
+}
+
+static size_t element_bytes(bl_compute_dtype_t dtype) {
+  return dtype == BL_COMPUTE_BF16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+// Rows of `width` elements that start `stride` bytes apart, packed.
+static double *widen_rows(bl_compute_dtype_t dtype, const void *from, size_t rows, size_t width, size_t stride) {
+  double *made = malloc((rows * width + 1) * sizeof *made);
+  for (size_t row = 0; row < rows; row++) {
+    double *one = widen(dtype, (const char *)from + row * stride, width);
+    memcpy(made + row * width, one, width * sizeof *made);
+    free(one);
+  }
+  return made;
+}
+
+static void narrow_rows(bl_compute_dtype_t dtype, const double *from, size_t rows, size_t width, size_t stride,
+                        void *to) {
+  for (size_t row = 0; row < rows; row++) {
+    narrow(dtype, from + row * width, width, (char *)to + row * stride);
+  }
+}
+
+// ---- context
+
+static bl_status_t create(const bl_compute_options_t *options, bl_compute_t **compute, bl_error_t *err) {
+  if (options->device != NULL && !options->device->host_memory) {
+    return bl_error_set(err, BL_INVALID, "the reference computes in memory of the host");
+  }
+  *compute = calloc(1, sizeof **compute);
+  return *compute == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : BL_OK;
+}
+
+static void destroy(bl_compute_t *compute) {
+  for (size_t i = 0; compute != NULL && i < compute->handle_count; i++) {
+    free(compute->handles[i]);
+  }
+  free(compute);
+}
+
+static void attach(bl_compute_t *compute) {
+  (void)compute;
+}
+
+static const char *describe(const bl_compute_t *compute) {
+  (void)compute;
+  return "fp64 reference, plain C";
+}
+
+static size_t workspace_bytes(const bl_compute_t *compute) {
+  (void)compute;
+  return 0;
+}
+
+static void use_workspace(bl_compute_t *compute, void *workspace, size_t bytes) {
+  (void)compute;
+  (void)workspace;
+  (void)bytes;
+}
+
+static bl_status_t status(const bl_compute_t *compute, bl_error_t *err) {
+  (void)compute;
+  (void)err;
+  return BL_OK;
+}
+
+// A planned operation with a copy of its shape, which is the first thing in it.
+static void *plan(bl_compute_t *compute, const void *shape, size_t bytes) {
+  void *made = compute->handle_count == HANDLES ? NULL : malloc(bytes);
+  if (made != NULL) {
+    memcpy(made, shape, bytes);
+    compute->handles[compute->handle_count++] = made;
+  }
+  return made;
+}
+
+static bl_status_t planned(const void *op, bl_error_t *err) {
+  return op == NULL ? bl_error_set(err, BL_EXHAUSTED, "more operations than the reference plans") : BL_OK;
+}
+
+// ---- linear
+
+static bl_status_t linear_plan(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
+                               bl_error_t *err) {
+  *op = plan(compute, shape, sizeof *shape);
+  return planned(*op, err);
+}
+
+static size_t linear_packed_bytes(const bl_linear_op_t *op) {
+  (void)op;
+  return 0;
+}
+
+static void linear_pack(bl_linear_op_t *op, const float *w, void *packed) {
+  (void)op;
+  (void)w;
+  (void)packed;
+}
+
+static size_t x_stride_bytes(const bl_linear_shape_t *s) {
+  return (s->x_stride == 0 ? s->in : s->x_stride) * element_bytes(s->dtype);
+}
+
+static size_t y_stride_bytes(const bl_linear_shape_t *s) {
+  return (s->y_stride == 0 ? s->out : s->y_stride) * (s->float_y ? sizeof(float) : element_bytes(s->dtype));
+}
+
+static reference_linear_t dense(const bl_linear_shape_t *s) {
+  const bool in_out = s->order == BL_WEIGHT_IN_OUT;
+  return (reference_linear_t){.rows = s->rows,
+                              .in = s->in,
+                              .out = s->out,
+                              .w_in = in_out ? s->out : 1,
+                              .w_out = in_out ? 1 : s->in,
+                              .x_stride = s->in,
+                              .y_stride = s->out};
+}
+
+// Masters as the products read them.
+static double *weights_of(const bl_linear_shape_t *s, const float *w) {
+  double *made = widen(BL_COMPUTE_FP32, w, s->in * s->out);
+  for (size_t i = 0; s->dtype == BL_COMPUTE_BF16 && i < s->in * s->out; i++) {
+    made[i] = from_bf16(to_bf16((float)made[i]));
+  }
+  return made;
+}
+
+static void linear_forward(bl_linear_op_t *op, const void *x, const float *w, const void *packed, const float *bias,
+                           const void *residual, void *y) {
+  (void)packed;
+  const bl_linear_shape_t *s = &op->shape;
+  const reference_linear_t shape = dense(s);
+  double *x64 = widen_rows(s->dtype, x, s->rows, s->in, x_stride_bytes(s)), *w64 = weights_of(s, w);
+  double *bias64 = widen(BL_COMPUTE_FP32, bias, s->out), *y64 = malloc(s->rows * s->out * sizeof *y64);
+  double *residual64 = residual == NULL ? NULL : widen_rows(s->dtype, residual, s->rows, s->out, y_stride_bytes(s));
+  reference_linear_forward(&shape, x64, w64, bias64, residual64, y64);
+  narrow_rows(s->float_y ? BL_COMPUTE_FP32 : s->dtype, y64, s->rows, s->out, y_stride_bytes(s), y);
+  free(x64);
+  free(w64);
+  free(bias64);
+  free(residual64);
+  free(y64);
+}
+
+static void linear_backward_input(bl_linear_op_t *op, const void *dy, const float *w, const void *packed,
+                                  bool accumulate, void *dx) {
+  (void)packed;
+  const bl_linear_shape_t *s = &op->shape;
+  const reference_linear_t shape = dense(s);
+  double *dy64 = widen_rows(s->dtype, dy, s->rows, s->out, y_stride_bytes(s)), *w64 = weights_of(s, w);
+  double *dx64 =
+      accumulate ? widen_rows(s->dtype, dx, s->rows, s->in, x_stride_bytes(s)) : calloc(s->rows * s->in, sizeof *dx64);
+  reference_linear_input(&shape, dy64, w64, dx64);
+  narrow_rows(s->dtype, dx64, s->rows, s->in, x_stride_bytes(s), dx);
+  free(dy64);
+  free(w64);
+  free(dx64);
+}
+
+static void linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
+                                   float *dbias) {
+  const bl_linear_shape_t *s = &op->shape;
+  const reference_linear_t shape = dense(s);
+  double *x64 = widen_rows(s->dtype, x, s->rows, s->in, x_stride_bytes(s));
+  double *dy64 = widen_rows(s->dtype, dy, s->rows, s->out, y_stride_bytes(s));
+  double *dw64 = accumulate ? widen(BL_COMPUTE_FP32, dw, s->in * s->out) : calloc(s->in * s->out, sizeof *dw64);
+  double *dbias64 = dbias == NULL ? NULL
+                    : accumulate  ? widen(BL_COMPUTE_FP32, dbias, s->out)
+                                  : calloc(s->out, sizeof *dbias64);
+  reference_linear_weight(&shape, x64, dy64, dw64, dbias64);
+  narrow(BL_COMPUTE_FP32, dw64, s->in * s->out, dw);
+  if (dbias != NULL) {
+    narrow(BL_COMPUTE_FP32, dbias64, s->out, dbias);
+  }
+  free(x64);
+  free(dy64);
+  free(dw64);
+  free(dbias64);
+}
+
+// ---- normalisation
+
+static void norm_forward(bl_compute_t *compute, const bl_norm_shape_t *s, const void *x, const float *gain,
+                         const float *bias, void *y, float *stats) {
+  (void)compute;
+  const size_t count = s->rows * s->width;
+  double *x64 = widen(s->dtype, x, count), *gain64 = widen(BL_COMPUTE_FP32, gain, s->width);
+  double *bias64 = s->rms ? NULL : widen(BL_COMPUTE_FP32, bias, s->width);
+  double *y64 = malloc(count * sizeof *y64), *stats64 = malloc(2 * s->rows * sizeof *stats64);
+  reference_norm_forward(s->rows, s->width, (double)s->epsilon, x64, gain64, bias64, y64, stats64);
+  narrow(s->dtype, y64, count, y);
+  narrow(BL_COMPUTE_FP32, stats64, bl_norm_stats_floats(s), stats);
+  free(x64);
+  free(gain64);
+  free(bias64);
+  free(y64);
+  free(stats64);
+}
+
+static void norm_backward(bl_compute_t *compute, const bl_norm_shape_t *s, const void *dy, const void *x,
+                          const float *gain, const float *stats, const void *residual_gradient, void *dx,
+                          float *partials) {
+  (void)compute;
+  (void)stats;
+  const size_t count = s->rows * s->width;
+  double *dy64 = widen(s->dtype, dy, count), *x64 = widen(s->dtype, x, count);
+  double *gain64 = widen(BL_COMPUTE_FP32, gain, s->width), *residual64 = widen(s->dtype, residual_gradient, count);
+  double *dx64 = malloc(count * sizeof *dx64), *partials64 = calloc(2 * s->width, sizeof *partials64);
+  reference_norm_backward(s->rows, s->width, s->rms, (double)s->epsilon, dy64, x64, gain64, residual64, dx64,
+                          partials64, partials64 + s->width);
+  narrow(s->dtype, dx64, count, dx);
+  if (partials != NULL) {
+    narrow(BL_COMPUTE_FP32, partials64, (s->rms ? 1 : 2) * s->width, partials);
+  }
+  free(dy64);
+  free(x64);
+  free(gain64);
+  free(residual64);
+  free(dx64);
+  free(partials64);
+}
+
+// ---- activations
+
+static void gelu_forward(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *pre, void *act) {
+  (void)compute;
+  double *values = widen(dtype, pre, count);
+  for (size_t i = 0; i < count; i++) {
+    values[i] = reference_gelu(values[i]);
+  }
+  narrow(dtype, values, count, act);
+  free(values);
+}
+
+static void gelu_backward(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *dact,
+                          const void *pre, void *dpre) {
+  (void)compute;
+  double *values = widen(dtype, pre, count), *slopes = widen(dtype, dact, count);
+  for (size_t i = 0; i < count; i++) {
+    values[i] = slopes[i] * reference_gelu_slope(values[i]);
+  }
+  narrow(dtype, values, count, dpre);
+  free(values);
+  free(slopes);
+}
+
+static void swiglu_forward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                           const void *pre, void *act) {
+  (void)compute;
+  double *values = widen(dtype, pre, 2 * rows * width), *made = malloc(rows * width * sizeof *made);
+  for (size_t i = 0; i < rows * width; i++) {
+    const double *gate = values + i / width * 2 * width + i % width;
+    made[i] = reference_silu(gate[0]) * gate[width];
+  }
+  narrow(dtype, made, rows * width, act);
+  free(values);
+  free(made);
+}
+
+static void swiglu_backward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                            const void *dact, const void *pre, void *dpre) {
+  (void)compute;
+  double *values = widen(dtype, pre, 2 * rows * width), *slopes = widen(dtype, dact, rows * width);
+  for (size_t i = 0; i < rows * width; i++) {
+    double *gate = values + i / width * 2 * width + i % width, up = gate[width];
+    gate[width] = slopes[i] * reference_silu(gate[0]);
+    gate[0] = slopes[i] * reference_silu_slope(gate[0]) * up;
+  }
+  narrow(dtype, values, 2 * rows * width, dpre);
+  free(values);
+  free(slopes);
+}
+
+// ---- positions and attention
+
+static bl_status_t rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, bl_rope_op_t **op, bl_error_t *err) {
+  *op = plan(compute, shape, sizeof *shape);
+  return planned(*op, err);
+}
+
+static void rotate(const bl_rope_shape_t *s, double direction, void *qkv) {
+  const size_t count = s->batch * s->seq * (s->heads + 2 * s->kv_heads) * s->head_dim;
+  double *values = widen(s->dtype, qkv, count);
+  reference_rope(s->batch, s->seq, s->heads, s->kv_heads, s->head_dim, s->theta, direction, values);
+  narrow(s->dtype, values, count, qkv);
+  free(values);
+}
+
+static void rope_forward(bl_rope_op_t *op, void *qkv) {
+  rotate(&op->shape, 1, qkv);
+}
+
+static void rope_backward(bl_rope_op_t *op, void *dqkv) {
+  rotate(&op->shape, -1, dqkv);
+}
+
+static bl_status_t attention_plan(bl_compute_t *compute, const bl_attention_shape_t *shape, bl_attention_op_t **op,
+                                  bl_error_t *err) {
+  *op = plan(compute, shape, sizeof *shape);
+  return planned(*op, err);
+}
+
+typedef struct {
+  size_t qkv, att, scores, sums; // elements
+  reference_attention_t shape;
+} attention_sizes_t;
+
+static attention_sizes_t attention_sizes(const bl_attention_shape_t *s) {
+  const size_t tokens = s->batch * s->seq;
+  return (attention_sizes_t){.qkv = tokens * (s->heads + 2 * s->kv_heads) * s->head_dim,
+                             .att = tokens * s->heads * s->head_dim,
+                             .scores = tokens * s->heads * s->seq,
+                             .sums = tokens * s->heads,
+                             .shape = {s->batch, s->seq, s->heads, s->kv_heads, s->head_dim}};
+}
+
+static void attention_forward(bl_attention_op_t *op, const void *qkv, void *att, void *saved) {
+  const bl_attention_shape_t *s = &op->shape;
+  const attention_sizes_t n = attention_sizes(s);
+  double *qkv64 = widen(s->dtype, qkv, n.qkv), *att64 = malloc(n.att * sizeof *att64);
+  double *scores = calloc(n.scores, sizeof *scores), *sums = calloc(n.sums, sizeof *sums);
+  reference_attention_forward(&n.shape, qkv64, att64, scores, sums);
+  narrow(s->dtype, att64, n.att, att);
+  if (s->flash) {
+    narrow(BL_COMPUTE_FP32, sums, n.sums, saved);
+  } else {
+    narrow(s->dtype, scores, n.scores, saved);
+  }
+  free(qkv64);
+  free(att64);
+  free(scores);
+  free(sums);
+}
+
+static void attention_backward(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
+                               const void *saved, void *dqkv) {
+  (void)att;
+  (void)saved; // made again without their rounding
+  const bl_attention_shape_t *s = &op->shape;
+  const attention_sizes_t n = attention_sizes(s);
+  double *qkv64 = widen(s->dtype, qkv, n.qkv), *datt64 = widen(s->dtype, datt, n.att);
+  double *att64 = malloc(n.att * sizeof *att64), *dqkv64 = calloc(n.qkv, sizeof *dqkv64);
+  double *scores = calloc(n.scores, sizeof *scores), *sums = calloc(n.sums, sizeof *sums);
+  reference_attention_forward(&n.shape, qkv64, att64, scores, sums);
+  reference_attention_backward(&n.shape, datt64, qkv64, scores, dqkv64);
+  narrow(s->dtype, dqkv64, n.qkv, dqkv);
+  free(qkv64);
+  free(datt64);
+  free(att64);
+  free(dqkv64);
+  free(scores);
+  free(sums);
+}
+
+// ---- embedding
+
+static void embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+                              bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
+                              void *x) {
+  (void)compute;
+  double *made = malloc(batch * seq * width * sizeof *made);
+  for (size_t i = 0; i < batch * seq * width; i++) {
+    const size_t row = i / width, column = i % width;
+    made[i] =
+        (double)wte[(size_t)tokens[row] * width + column] + (wpe == NULL ? 0 : (double)wpe[row % seq * width + column]);
+  }
+  narrow(dtype, made, batch * seq * width, x);
+  free(made);
+}
+
+static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+                               bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte,
+                               float *dwpe) {
+  (void)compute;
+  double *values = widen(dtype, dx, batch * seq * width);
+  for (size_t i = 0; i < batch * seq * width; i++) {
+    const size_t row = i / width, column = i % width;
+    float *token = &dwte[(size_t)tokens[row] * width + column];
+    *token = (float)((double)*token + values[i]);
+    if (dwpe != NULL) {
+      float *position = &dwpe[row % seq * width + column];
+      *position = (float)((double)*position + values[i]);
+    }
+  }
+  free(values);
+}
+
+// ---- head
+
+static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
+                          const int32_t *labels, float scale, float *logits, double *row_losses) {
+  (void)compute;
+  double *gradient = malloc(vocab * sizeof *gradient);
+  for (size_t row = 0; row < rows; row++) {
+    double *values = widen(BL_COMPUTE_FP32, logits + row * vocab, vocab);
+    row_losses[row] = reference_cross_entropy(vocab, values, (size_t)labels[row], gradient);
+    for (size_t i = 0; i < vocab; i++) {
+      gradient[i] *= (double)scale;
+    }
+    narrow(dtype, gradient, vocab, logits + row * vocab);
+    free(values);
+  }
+  free(gradient);
+}
+
+static void loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss,
+                     int64_t *first_bad_row) {
+  (void)compute;
+  *loss = 0;
+  *first_bad_row = -1;
+  for (size_t row = 0; row < rows; row++) {
+    *loss += row_losses[row];
+    if (*first_bad_row < 0 && !isfinite(row_losses[row])) {
+      *first_bad_row = (int64_t)row;
+    }
+  }
+}
+
+static int32_t draw(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform) {
+  (void)compute;
+  size_t largest = 0;
+  for (size_t i = 0; i < vocab; i++) {
+    if (!isfinite(logits[i])) {
+      return -1;
+    }
+    largest = logits[i] > logits[largest] ? i : largest;
+  }
+  double total = 0, running = 0;
+  for (size_t i = 0; temperature > 0 && i < vocab; i++) {
+    total += exp(((double)logits[i] - (double)logits[largest]) / (double)temperature);
+  }
+  for (size_t i = 0; temperature > 0 && i < vocab; i++) {
+    running += exp(((double)logits[i] - (double)logits[largest]) / (double)temperature);
+    if (running > uniform * total) {
+      return (int32_t)i;
+    }
+  }
+  return (int32_t)largest;
+}
+
+// ---- parameters
+
+static void adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *o, const float *dw, float *w, float *m,
+                  float *v) {
+  (void)compute;
+  const double beta1 = (double)o->beta1, beta2 = (double)o->beta2, rate = (double)o->rate;
+  for (size_t i = 0; i < count; i++) {
+    const double g = (double)o->gradient_scale * (double)dw[i];
+    const double first = beta1 * (double)m[i] + (1 - beta1) * g, second = beta2 * (double)v[i] + (1 - beta2) * g * g;
+    const double decayed = (double)w[i] * (1 - rate * (double)o->weight_decay);
+    w[i] = (float)(decayed - rate * (first / (double)o->correction1) /
+                                 (sqrt(second / (double)o->correction2) + (double)o->epsilon));
+    m[i] = (float)first;
+    v[i] = (float)second;
+  }
+}
+
+static void sum_squares(bl_compute_t *compute, uint64_t count, const float *x, double *sum) {
+  (void)compute;
+  *sum = 0;
+  for (size_t i = 0; i < count; i++) {
+    *sum += (double)x[i] * (double)x[i];
+  }
+}
+
+static void accumulate(bl_compute_t *compute, uint64_t count, const float *x, float *y) {
+  (void)compute;
+  for (size_t i = 0; i < count; i++) {
+    y[i] = (float)((double)y[i] + (double)x[i]);
+  }
+}
+
+static void add(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *a, const void *b,
+                void *y) {
+  (void)compute;
+  double *left = widen(dtype, a, count), *right = widen(dtype, b, count);
+  for (size_t i = 0; i < count; i++) {
+    left[i] += right[i];
+  }
+  narrow(dtype, left, count, y);
+  free(left);
+  free(right);
+}
+
+static void fill(bl_compute_t *compute, uint64_t count, float value, float *y) {
+  (void)compute;
+  for (size_t i = 0; i < count; i++) {
+    y[i] = value;
+  }
+}
+
+const bl_ops_t *bl_ops_reference(void) {
+  static const bl_ops_t ops = {.name = "reference",
+                               .create = create,
+                               .destroy = destroy,
+                               .attach = attach,
+                               .describe = describe,
+                               .workspace_bytes = workspace_bytes,
+                               .use_workspace = use_workspace,
+                               .status = status,
+                               .linear_plan = linear_plan,
+                               .linear_packed_bytes = linear_packed_bytes,
+                               .linear_pack = linear_pack,
+                               .linear_forward = linear_forward,
+                               .linear_backward_input = linear_backward_input,
+                               .linear_backward_weight = linear_backward_weight,
+                               .norm_forward = norm_forward,
+                               .norm_backward = norm_backward,
+                               .gelu_forward = gelu_forward,
+                               .gelu_backward = gelu_backward,
+                               .swiglu_forward = swiglu_forward,
+                               .swiglu_backward = swiglu_backward,
+                               .rope_plan = rope_plan,
+                               .rope_forward = rope_forward,
+                               .rope_backward = rope_backward,
+                               .attention_plan = attention_plan,
+                               .attention_forward = attention_forward,
+                               .attention_backward = attention_backward,
+                               .embedding_forward = embedding_forward,
+                               .embedding_backward = embedding_backward,
+                               .cross_entropy = cross_entropy,
+                               .loss_sum = loss_sum,
+                               .draw = draw,
+                               .adamw = adamw,
+                               .sum_squares = sum_squares,
+                               .accumulate = accumulate,
+                               .add = add,
+                               .fill = fill};
+  return &ops;
+}
