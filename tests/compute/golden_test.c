@@ -203,12 +203,8 @@ static void follow(const char *name, uint32_t chunks, trainer_order_t order, bl_
   open_golden(&golden, name, layout.dtype);
   const uint32_t m = (uint32_t)setting(&golden, "micro_batches"), b = (uint32_t)setting(&golden, "micro_batch");
   layout.micro_batch = b;
-  trainer_options_t options = {.model = golden.model,
-                               .chunks = chunks,
-                               .micro_batches = m,
-                               .layout = layout,
-                               .ops = back_end,
-                               .device = device};
+  trainer_options_t options = {
+      .model = golden.model, .chunks = chunks, .micro_batches = m, .layout = layout, .ops = back_end, .device = device};
   trainer_t *trainer = trainer_create(&options);
   for (uint32_t c = 0; c < chunks; c++) {
     load_weights(&golden, trainer, c);
