@@ -60,12 +60,12 @@ static void refuses(bl_executor_plan_request_t request, bl_status_t expected, co
   }
 }
 
-static void recomputation_needs_its_configuration(void **state) {
+static void what_is_made_again(void **state) {
   (void)state;
   bl_executor_plan_request_t request = request_for(AGAIN);
-  refuses(request, BL_INVALID, "plan 7: stage 0 cannot run 0R0: it was not configured with pipeline.recompute: full");
-  request.recomputes = true;
-  request.slots = 1; // those of R
+  request.slots = 1; // F's own while it runs, then R's (schedule/drop.h)
+  accepts(request, 1);
+  request.recomputes = true; // those of R: F has none
   accepts(request, 1);
   request.csv = ONE_STAGE; // keeps both blocks
   request.csv_bytes = strlen(ONE_STAGE);
@@ -95,7 +95,7 @@ static void edge_buffers_are_counted(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(recomputation_needs_its_configuration),
+      cmocka_unit_test(what_is_made_again),
       cmocka_unit_test(only_training_goes_backward),
       cmocka_unit_test(edge_buffers_are_counted),
   };
