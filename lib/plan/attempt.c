@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "plan/partition.h"
+#include "schedule/drop.h"
 #include "schedule/generate.h"
 #include "schedule/peaks.h"
 #include "schedule/recompute.h"
@@ -26,7 +27,7 @@ typedef struct attempt {
   bl_chunk_span_t *spans;  // [chunks]
   bl_chunk_costs_t *costs; // [chunks]
   double *rates;           // [chunks + stages] of boundaries, of paths
-  uint32_t *numbers;       // [4 * stages + chunks]: the rest
+  uint32_t *numbers;       // [5 * stages + chunks]: the rest
   uint32_t *peaks;         // [stages] slots without balancing
   uint32_t *slots;         // [stages] own and lent
   uint32_t *edges;         // [stages]
@@ -44,7 +45,7 @@ static bl_status_t allocate(attempt_t *a) {
   a->spans = calloc(a->chunks, sizeof *a->spans);
   a->costs = calloc(a->chunks, sizeof *a->costs);
   a->rates = calloc(a->chunks + stages, sizeof *a->rates);
-  a->numbers = calloc(4 * (size_t)stages + a->chunks, sizeof *a->numbers);
+  a->numbers = calloc(5 * (size_t)stages + a->chunks, sizeof *a->numbers);
   a->c->layers = calloc(a->chunks, sizeof *a->c->layers);
   a->stage_of = calloc(a->chunks, sizeof *a->stage_of);
   if (a->stage_of == NULL || a->spans == NULL || a->costs == NULL || a->rates == NULL || a->numbers == NULL ||
@@ -309,6 +310,24 @@ static bl_status_t largest_cap(const attempt_t *a, uint32_t *cap) {
   return BL_OK;
 }
 
+// Blocks above the cap are made again; nothing moves.
+static bl_status_t drop(attempt_t *a) {
+  uint32_t *dropped = a->numbers + 4 * (size_t)a->c->stages + a->chunks; // behind the rest
+  for (uint32_t s = 0; s < a->c->stages; s++) {
+    a->slots[s] = a->c->cap;
+  }
+  bl_status_t status = bl_schedule_drop(a->schedule, a->slots, &a->balanced.schedule, dropped, NULL);
+  if (status == BL_EXHAUSTED) {
+    snprintf(a->c->why, sizeof a->c->why, "%u blocks fit on a device, and giving up the rest needs more", a->c->cap);
+    return BL_OK;
+  }
+  for (uint32_t s = 0; s < a->c->stages && status == BL_OK; s++) {
+    a->c->dropped += dropped[s];
+    a->slots[s] = a->peaks[s] < a->c->cap ? a->peaks[s] : a->c->cap;
+  }
+  return status == BL_OK ? measure_memory(a) : status;
+}
+
 static bl_status_t balance(attempt_t *a) {
   bl_status_t status = largest_cap(a, &a->c->cap);
   if (status != BL_OK) {
@@ -317,6 +336,9 @@ static bl_status_t balance(attempt_t *a) {
   if (a->c->cap == 0) {
     snprintf(a->c->why, sizeof a->c->why, "not one activation block fits beside weights and optimizer");
     return BL_OK;
+  }
+  if (a->c->policy == BL_PLAN_DROP) {
+    return drop(a);
   }
   status = bl_balance_cap(a->schedule, a->c->cap, a->c->policy == BL_PLAN_BPIPE, a->request->mode, &a->balanced, NULL);
   if (status == BL_EXHAUSTED) {

@@ -6,7 +6,7 @@
 // Time of an operation = products with weights at `matmul` of the peak + attention products at `attention` of it
 //   + bytes that element-wise kernels move, over `stream` of the memory's bandwidth
 //   + tensor-parallel collectives over `link` of the link's, + `launch` seconds a layer.
-// tests/plan compares it with published iteration times (Korthikanti et al., arXiv 2205.05198, table 5).
+// tests/plan compares it with published times of a layer (Korthikanti et al., arXiv 2205.05198, table 4).
 //
 // Pure. Thread: constants and values, any thread.
 #ifndef BALLAST_PLAN_HARDWARE_H

@@ -20,7 +20,7 @@
 #define SMALLEST_TRIES  60
 
 const char *bl_plan_policy_name(bl_plan_policy_t policy) {
-  static const char *const names[] = {"none", "bpipe", "cap"};
+  static const char *const names[] = {"none", "bpipe", "cap", "drop", "auto"};
   return names[policy];
 }
 
@@ -71,9 +71,12 @@ static bool order_matters(const search_t *s, const bl_plan_candidate_t *candidat
          candidate->stages * candidate->parallel.tensor > cluster->devices_per_node;
 }
 
-// Pairs first; where they do not do, any device with room.
+// Pairs first; where they do not do, any device with room. And without any copies.
 static void attempt_balanced(search_t *s, bl_plan_candidate_t candidate) {
   static const bl_plan_policy_t policies[] = {BL_PLAN_BPIPE, BL_PLAN_CAP};
+  bl_plan_candidate_t drop = candidate;
+  drop.policy = BL_PLAN_DROP;
+  (void)attempt(s, drop);
   for (size_t i = 0; i < 2; i++) {
     candidate.policy = policies[i];
     candidate.order = BL_NODES_SEQUENTIAL;
@@ -203,7 +206,7 @@ static int compare(const void *a, const void *b) {
     of_x = x->memory;
     of_y = y->memory;
   }
-  return (of_x > of_y) - (of_x < of_y);
+  return of_x != of_y ? (of_x > of_y) - (of_x < of_y) : (int)x->policy - (int)y->policy;
 }
 
 static void rank(bl_plan_t *plan) {
@@ -230,6 +233,30 @@ static void attempt_twin(search_t *s) {
   }
 }
 
+// The policy auto beside the best that it would choose.
+static void add_automatic(search_t *s) {
+  for (uint32_t i = 0; i < s->plan->fitting && s->status == BL_OK; i++) {
+    bl_plan_candidate_t twin = s->plan->candidates[i];
+    if (twin.policy == BL_PLAN_NONE) {
+      continue;
+    }
+    snprintf(twin.why, sizeof twin.why, "a run measures and chooses, by these costs %s",
+             bl_plan_policy_name(twin.policy));
+    twin.policy = BL_PLAN_AUTO;
+    size_t bytes = (size_t)twin.stages * twin.chunks * sizeof *twin.layers;
+    twin.layers = malloc(bytes);
+    if (twin.layers == NULL) {
+      s->status = BL_EXHAUSTED;
+      return;
+    }
+    memcpy(twin.layers, s->plan->candidates[i].layers, bytes);
+    if (keep(s, &twin) == NULL) {
+      free(twin.layers);
+    }
+    return;
+  }
+}
+
 // Leaders again with more effort; the order may change.
 static void improve_leaders(search_t *s) {
   attempt_twin(s);
@@ -238,7 +265,7 @@ static void improve_leaders(search_t *s) {
   for (uint32_t i = 0; i < leaders; i++) {
     bl_plan_candidate_t *leader = &s->plan->candidates[i], again = *leader;
     again.layers = NULL;
-    again.evictions = 0;
+    again.evictions = again.dropped = 0;
     // On one machine a run makes the schedule with all effort, and this is what must be predicted.
     double effort = s->request->cluster.nodes == 0 ? 0 : LEADING_EFFORT;
     if (bl__attempt(s->request, effort, NULL, &again) == BL_OK && again.fits &&
@@ -249,6 +276,8 @@ static void improve_leaders(search_t *s) {
       free(again.layers);
     }
   }
+  rank(s->plan);
+  add_automatic(s);
   rank(s->plan);
 }
 
@@ -328,6 +357,7 @@ bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl
     status = refuse(plan, request, err);
   } else {
     improve_leaders(&s);
+    status = s.status == BL_OK ? BL_OK : bl_error_set(err, s.status, "no memory to plan");
   }
   bl__order_cache_cleanup(&s.cache);
   if (status != BL_OK) {

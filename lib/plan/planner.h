@@ -10,7 +10,8 @@
 //   }
 //
 // Ways that can only lose are not tried: with the same shape, what evicts or recomputes where nothing needs to. A way
-// that does not fit is tried with balancing at the largest cap that fits.
+// that does not fit is tried with balancing at the largest cap that fits, and with giving blocks up there. The policy auto
+// stands beside the best of these: a run under it measures, and goes over to whichever is fastest where it runs.
 // Searched schedules are first made with little effort and the leaders again with all of it.
 //
 // Pure. Thread: any.
@@ -23,8 +24,14 @@
 
 #define BL_PLAN_WHY 200
 
-typedef enum bl_plan_policy { BL_PLAN_NONE, BL_PLAN_BPIPE, BL_PLAN_CAP } bl_plan_policy_t;
-const char *bl_plan_policy_name(bl_plan_policy_t policy); // "none", "bpipe", "cap"
+typedef enum bl_plan_policy {
+  BL_PLAN_NONE,
+  BL_PLAN_BPIPE,
+  BL_PLAN_CAP,
+  BL_PLAN_DROP,
+  BL_PLAN_AUTO, // the fastest of the three before it, with the same slots
+} bl_plan_policy_t;
+const char *bl_plan_policy_name(bl_plan_policy_t policy); // "none", "bpipe", "cap", "drop", "auto"
 
 // Lists end with their counts; an empty one means what its comment says.
 typedef struct bl_plan_request {
@@ -66,6 +73,7 @@ typedef struct bl_plan_candidate {
   double memory;       // of the fullest device, bytes
   uint32_t memory_stage;
   uint32_t evictions; // of a step, all stages
+  uint32_t dropped;   // blocks of a step that are given up and made again, all stages
   bool lean;
   uint32_t *layers;      // [stages * chunks]; NULL when it was not partitioned
   char why[BL_PLAN_WHY]; // when it does not fit: what it lacks

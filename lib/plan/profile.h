@@ -3,7 +3,7 @@
 // `ballastctl run --profile FILE` records one, from steps after the first, when the optimizer's state exists.
 //
 // A profile is a JSON document of one version and names the model it is of; one of another model is refused. It holds
-// per virtual stage the seconds of F, I, W and R, per stage the bytes of a block and the seconds of an evict and a load,
+// per virtual stage the seconds of F, I, W and R, per stage the bytes of a block, the seconds of an evict and a load and the rate of their copies,
 // the latency of a boundary, the seconds between the last operation and the next step (votes, commit, optimizer), and
 // the durations of all operations of one step, for a replay.
 //
@@ -29,6 +29,7 @@ typedef struct bl_profile_chunk {
 typedef struct bl_profile_stage {
   uint64_t slot_bytes; // of one block
   double evict, load;  // seconds of the compute thread (the copy runs beside it); 0: none seen
+  double path_rate;    // bytes per second of copies to stores and back, as they took beside compute; 0: none seen
   double *times;       // [time_count] durations in one step, in the order of its operations (E and L left out)
   uint32_t time_count;
   double step_end; // seconds from the first operation of any stage to its last one, in that step

@@ -104,6 +104,11 @@ static void read_stage(reader_t *r, const json_t *object, bl_profile_t *p, uint3
   stage->slot_bytes = (uint64_t)json_integer_value(bytes);
   stage->evict = read_seconds(r, object, where, "evict");
   stage->load = read_seconds(r, object, where, "load");
+  const json_t *rate = json_object_get(object, "path_rate"); // absent in profiles of older programs
+  stage->path_rate = json_number_value(rate);
+  if (rate != NULL && (!json_is_number(rate) || !isfinite(stage->path_rate) || stage->path_rate < 0)) {
+    refuse(r, where, "path_rate", "is not a number of bytes per second");
+  }
   stage->step_end = read_seconds(r, object, where, "step_end");
   size_t count = json_array_size(times);
   stage->times = count <= ROWS_MAX ? calloc(count + 1, sizeof *stage->times) : NULL;
@@ -206,8 +211,8 @@ static json_t *stage_json(const bl_profile_stage_t *stage) {
   for (uint32_t i = 0; i < stage->time_count; i++) {
     json_array_append_new(times, json_real(stage->times[i]));
   }
-  return json_pack("{s:I, s:f, s:f, s:f, s:o}", "slot_bytes", (json_int_t)stage->slot_bytes, "evict", stage->evict,
-                   "load", stage->load, "step_end", stage->step_end, "times", times);
+  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:o}", "slot_bytes", (json_int_t)stage->slot_bytes, "evict", stage->evict,
+                   "load", stage->load, "path_rate", stage->path_rate, "step_end", stage->step_end, "times", times);
 }
 
 static json_t *chunk_json(const bl_profile_chunk_t *chunk) {

@@ -56,9 +56,19 @@ static void fill_costs(const bl_trial_request_t *r, bl_trial_t *trial) {
   }
 }
 
-// A copy inside a machine. A profile has what the compute thread spends on an evict or a load; the copy runs beside it and
-// leaves no event.
+// A copy inside a machine, for profiles of runs in which nothing was copied.
 #define COPY_BYTES_PER_SECOND 4e9
+
+// Of the stage's own copies, else of those that others made.
+static double path_rate(const bl_profile_t *profile, uint32_t stage) {
+  double sum = 0, count = 0;
+  for (uint32_t s = 0; s < profile->stage_count; s++) {
+    sum += profile->stages[s].path_rate;
+    count += profile->stages[s].path_rate > 0;
+  }
+  double own = stage < profile->stage_count ? profile->stages[stage].path_rate : 0;
+  return own > 0 ? own : count > 0 ? sum / count : COPY_BYTES_PER_SECOND;
+}
 
 static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
@@ -73,7 +83,7 @@ static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, set
     if (r->profile != NULL) {
       uint32_t of = s < r->profile->stage_count ? s : 0;
       double calls = (r->profile->stages[of].evict + r->profile->stages[of].load) / 2;
-      setting->paths[s] = calls + trial->stages[s].evict_bytes / COPY_BYTES_PER_SECOND;
+      setting->paths[s] = calls + trial->stages[s].evict_bytes / path_rate(r->profile, s);
     } else {
       double rate = r->path_rates != NULL ? r->path_rates[s] : r->hardware->intra_rate;
       setting->paths[s] = r->hardware->latency + trial->stages[s].evict_bytes / (r->hardware->link * rate);

@@ -77,6 +77,24 @@ def check_profile(folder):
     assert "did you mean 'h200'" in wrong.stderr, wrong.stderr
 
 
+def check_copies(folder):
+    """A profile of a run with stores has the rate of its copies; one whose blocks are made again has their time."""
+    job = ballast.write_job(folder, model=ballast.small_inline(layers=4, seq=32),
+                            data={"train": [__file__], "format": "text"}, train={"steps": 6, "micro_batches": 8},
+                            pipeline={"stages": 4}, memory={"slots": 3})
+    for policy in ("bpipe", "drop"):
+        profile = os.path.join(folder, f"{policy}.json")
+        ballast.run_job(folder, job, "--local", "--set", f"balance.policy={policy}", "--profile", profile)
+        with open(profile) as file:
+            recorded = json.load(file)
+        rates = [stage["path_rate"] for stage in recorded["stages"]]
+        assert (rates[0] > 0) == (policy == "bpipe") and rates[1:] == [0, 0, 0], rates
+        assert recorded["chunks"][0]["measured_R"] == (policy == "drop"), recorded["chunks"][0]
+        simulated = json.loads(ctl(folder, "simulate", job, "--set", f"balance.policy={policy}", "--profile", profile,
+                                   "-o", "json").stdout)
+        assert [stage["peak_slots"] for stage in simulated["stages"]] == [3, 3, 2, 1], simulated
+
+
 def check_plan(folder):
     """The planned job runs and keeps what was planned; what cannot be run is not written."""
     job = ballast.write_job(folder, model=ballast.small_inline(layers=6, seq=32),
@@ -113,6 +131,7 @@ def main():
         for schedule, balance, stages in POLICIES:
             check_peaks(folder, schedule, {}, stages, balance)
         check_profile(folder)
+        check_copies(folder)
         check_plan(folder)
 
 

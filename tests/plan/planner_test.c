@@ -160,19 +160,27 @@ static void limits_decide_what_is_kept(void **state) {
     assert_int_equal(plan.candidates[i].policy, BL_PLAN_NONE);
   }
   bl_plan_cleanup(&plan);
-  bool evicted = false, recomputed = false;
+  bool evicted = false, recomputed = false, dropped = false, automatic = false;
   for (double memory = 16e6; memory < 60e6; memory += 4e6) {
     request.memory = memory;
     if (bl_plan_search(&request, &plan, &err) == BL_OK) {
       ranking_holds(&plan, memory);
       for (uint32_t i = 0; i < plan.fitting; i++) {
-        evicted = evicted || plan.candidates[i].policy != BL_PLAN_NONE;
-        recomputed = recomputed || plan.candidates[i].recompute == BL_RECOMPUTE_FULL;
+        const bl_plan_candidate_t *c = &plan.candidates[i];
+        evicted = evicted || c->evictions > 0;
+        recomputed = recomputed || c->recompute == BL_RECOMPUTE_FULL;
+        dropped = dropped || (c->policy == BL_PLAN_DROP && c->dropped > 0 && c->evictions == 0);
+        if (c->policy == BL_PLAN_AUTO) { // the best that moves blocks or gives them up
+          automatic = true;
+          for (uint32_t k = 0; k < plan.fitting; k++) {
+            assert_true(plan.candidates[k].policy == BL_PLAN_NONE || plan.candidates[k].step >= c->step);
+          }
+        }
       }
       bl_plan_cleanup(&plan);
     }
   }
-  assert_true(evicted && recomputed);
+  assert_true(evicted && recomputed && dropped && automatic);
 }
 
 static void the_smallest_limit_that_works_is_said(void **state) {

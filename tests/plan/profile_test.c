@@ -5,6 +5,7 @@
 #include "plan/recorder.h"
 #include "plan/trial.h"
 
+#include "schedule/balance.h"
 #include "schedule/generate.h"
 
 #include "models.h"
@@ -82,6 +83,7 @@ static bl_profile_t record(const world_t *w) {
   assert_int_equal(bl_recorder_fill(recorder, &w->model, BL_ATTENTION_NAIVE, true, &profile, &err), BL_OK);
   profile.options = (bl_layout_options_t){.micro_batch = 2, .lean = true, .backward = BL_BACKWARD_FUSED};
   profile.stages[0].slot_bytes = 4096;
+  profile.stages[1].path_rate = 2.5e9;
   bl_recorder_destroy(recorder);
   return profile;
 }
@@ -178,6 +180,7 @@ static void broken_profiles_are_refused_by_name(void **state) {
   open_world(&w);
   bl_profile_t profile = record(&w);
   profile.chunks[1].costs.weight = 0.25;
+  profile.stages[1].path_rate = 0.5;
   char *text;
   assert_int_equal(bl_profile_write(&profile, &text), BL_OK);
   refuse_change(text, "\"W\": 0.25", "\"W\": -0.25", "profile p.json: chunks[1].W must be 0 or more seconds, is -0.25");
@@ -185,6 +188,8 @@ static void broken_profiles_are_refused_by_name(void **state) {
   refuse_change(text, "\"ballast_profile\": 1", "\"ballast_profile\": 2",
                 "has version 2, this program reads version 1");
   refuse_change(text, "\"ballast_profile\": 1", "\"x\": 1", "p.json is no profile");
+  refuse_change(text, "\"path_rate\": 0.5", "\"path_rate\": -1",
+                "stages[1].path_rate is not a number of bytes per second");
   refuse_change(text, "{", "{{", "profile p.json, line 1");
   refuse_change(text, "\"stage\": 1", "\"stage\": 7", "chunks[1].stage is not one of the stages");
   free(text);
@@ -217,11 +222,50 @@ static void other_partitions_add_up(void **state) {
   close_world(&w);
 }
 
+// Copies take as long as the profile measured them, of other stages where a stage made none.
+static void copies_take_their_measured_time(void **state) {
+  (void)state;
+  world_t w;
+  open_world(&w);
+  bl_profile_t profile = record(&w);
+  bl_error_t err;
+  bl_balance_result_t balanced;
+  bl_schedule_t *gpipe;
+  bl_schedule_request_t request = {.name = "gpipe", .stages = 2, .micro_batches = 4};
+  const uint32_t own[] = {2, 4}, lent[] = {4, 4};
+  const uint16_t reach[] = {1, 0};
+  assert_int_equal(bl_schedule_generate(&request, &gpipe, &err), BL_OK);
+  bl_balance_request_t to_cap = {
+      .mode = BL_BALANCE_FEWEST, .own = own, .lent = lent, .stores = 2, .reach = reach, .reach_count = 1};
+  assert_int_equal(bl_balance(gpipe, &to_cap, &balanced, &err), BL_OK);
+  bl_trial_request_t trial_request = {.schedule = balanced.schedule,
+                                      .model = &w.model,
+                                      .spans = w.spans,
+                                      .options = profile.options,
+                                      .profile = &profile};
+  bl_trial_t trial;
+  assert_int_equal(bl_trial_run(&trial_request, &trial, &err), BL_OK);
+  bool seen = false;
+  for (size_t i = 0; i < balanced.schedule->lists[0].count; i++) {
+    if (balanced.schedule->lists[0].ops[i].verb == BL_VERB_E) {
+      bl_span_t span = trial.simulation.spans[0][i];
+      assert_near(span.end - span.start, trial.stages[0].evict_bytes / 2.5e9);
+      seen = true;
+    }
+  }
+  assert_true(seen);
+  bl_trial_cleanup(&trial);
+  bl_balance_result_cleanup(&balanced);
+  bl_schedule_destroy(gpipe);
+  bl_profile_cleanup(&profile);
+  close_world(&w);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(known_durations_come_back),      cmocka_unit_test(a_replay_takes_as_long_as_the_step),
       cmocka_unit_test(reading_gives_what_was_written), cmocka_unit_test(broken_profiles_are_refused_by_name),
-      cmocka_unit_test(other_partitions_add_up),
+      cmocka_unit_test(other_partitions_add_up),        cmocka_unit_test(copies_take_their_measured_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,6 +125,8 @@ static bl_ctl_stage_step_t convert_stage_step(const Ballast__V1__StageStep *from
     to.recomputed = counters->recomputed;
     to.stall_seconds = (double)counters->stall_ns * 1e-9;
     to.busy_seconds = (double)counters->busy_ns * 1e-9;
+    to.moved_bytes = counters->moved_bytes;
+    to.moved_seconds = (double)counters->moved_ns * 1e-9;
   }
   return to;
 }

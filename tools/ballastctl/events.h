@@ -14,6 +14,8 @@ typedef struct bl_ctl_stage_step {
   uint64_t peak_slot_bytes;
   uint32_t evicted, loaded, lost, dropped, recomputed;
   double stall_seconds, busy_seconds;
+  uint64_t moved_bytes; // to stores and back
+  double moved_seconds; // that the paths took for it, beside everything else
 } bl_ctl_stage_step_t;
 
 typedef struct bl_ctl_store_step {

@@ -47,6 +47,10 @@ static json_t *candidate_json(const bl_plan_candidate_t *c) {
     json_object_set_new(object, "mfu", c->mfu > 0 ? json_real(c->mfu) : json_null());
     json_object_set_new(object, "sequences_per_second", json_real(c->throughput));
     json_object_set_new(object, "evictions", json_integer(c->evictions));
+    json_object_set_new(object, "dropped", json_integer(c->dropped));
+    if (c->why[0] != '\0') {
+      json_object_set_new(object, "why", json_string(c->why));
+    }
   } else if (object != NULL) {
     json_object_set_new(object, "why", json_string(c->why));
   }
@@ -105,7 +109,7 @@ static const char *shape_of(const bl_plan_candidate_t *c, char text[32]) {
 // Only where evictions make it matter.
 static const char *order_of(const bl_plan_candidate_t *c, char text[32]) {
   snprintf(text, 32, "%s", bl_node_order_name(c->order));
-  return c->policy == BL_PLAN_NONE ? NULL : text;
+  return c->evictions == 0 ? NULL : text;
 }
 
 static const struct {
@@ -175,6 +179,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "policy", .title = "POLICY"},
     {.key = "nodes", .title = "NODES", .wide = true},
     {.key = "evictions", .title = "EVICTIONS", .right = true},
+    {.key = "dropped", .title = "AGAIN", .right = true},
     {.key = "bubble", .title = "BUBBLE", .right = true},
     {.key = "mfu", .title = "MFU", .right = true},
     {.key = "memory", .title = "FULLEST", .right = true},

@@ -5,6 +5,7 @@
 #include "output.h"
 #include "profile_file.h"
 
+#include "job/balance.h"
 #include "plan/recorder.h"
 
 #include <math.h>
@@ -24,6 +25,7 @@ typedef struct series {
 typedef struct stage {
   uint32_t peak_slots;
   uint64_t slot_bytes;
+  double moved_bytes, moved_seconds;
   series_t busy, stall;
 } stage_t;
 
@@ -36,6 +38,7 @@ struct bl_ctl_profiling {
   bl_ctl_prediction_t prediction;
   double replayed; // seconds from first to last operation of the recorded step, simulated; 0: none
   bl_training_t training;
+  bl_balance_plan_t plan; // of the job's policy
   bl_recorder_t *recorder;
   uint64_t last_step, steps;
   double last_seconds;
@@ -68,8 +71,11 @@ bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const char *record, con
   if (status == BL_OK) {
     p->stage_count = p->training.stage_count;
     p->stages = calloc(p->stage_count, sizeof *p->stages);
-    if (p->stages == NULL ||
-        bl_recorder_create(p->training.schedule, p->training.partition.spans, &p->recorder) != BL_OK) {
+    bl_policy_t policy = bl_policy_of_job(job);
+    status = bl_balance_plan_init(&p->plan, &p->training, &policy, err); // what it gives up is made again
+  }
+  if (status == BL_OK) {
+    if (p->stages == NULL || bl_recorder_create(p->plan.schedule, p->training.partition.spans, &p->recorder) != BL_OK) {
       status = bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
     }
   }
@@ -91,6 +97,7 @@ void bl_ctl_profiling_destroy(bl_ctl_profiling_t *p) {
   }
   bl_recorder_destroy(p->recorder);
   bl_ctl_prediction_cleanup(&p->prediction);
+  bl_balance_plan_cleanup(&p->plan);
   bl_training_cleanup(&p->training);
   bl_profile_cleanup(&p->profile);
   free(p->stages);
@@ -124,6 +131,8 @@ void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
     stage_t *stage = &p->stages[from->stage];
     stage->peak_slots = from->peak_slots > stage->peak_slots ? from->peak_slots : stage->peak_slots;
     if (p->steps > 0) {
+      stage->moved_bytes += (double)from->moved_bytes;
+      stage->moved_seconds += from->moved_seconds;
       keep(&stage->busy, from->busy_seconds);
       keep(&stage->stall, from->stall_seconds);
     }
@@ -185,7 +194,9 @@ bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
   profile.options = p->training.layout;
   profile.cores = cores;
   for (uint32_t s = 0; s < p->stage_count; s++) {
-    profile.stages[s].slot_bytes = p->stages[s].slot_bytes;
+    const stage_t *stage = &p->stages[s];
+    profile.stages[s].slot_bytes = stage->slot_bytes;
+    profile.stages[s].path_rate = stage->moved_seconds > 0 ? stage->moved_bytes / stage->moved_seconds : 0;
   }
   status = bl_ctl_profile_write(p->record, &profile, err);
   if (p->predict == NULL && status == BL_OK) {
