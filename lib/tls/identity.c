@@ -56,7 +56,5 @@ bl_status_t bl_identity_parse(const char *uri, bl_identity_t *identity, bl_error
 }
 
 bool bl_identity_is_for_job(const bl_identity_t *identity, const char *job) {
-  const size_t length = strcspn(job, "#"); // "gpt2#3": what stages call plan 3 of the job gpt2
-  return identity->role == BL_ROLE_NONE || identity->job[0] == '\0' ||
-         (strlen(identity->job) == length && strncmp(identity->job, job, length) == 0);
+  return identity->role == BL_ROLE_NONE || identity->job[0] == '\0' || strcmp(identity->job, job) == 0;
 }

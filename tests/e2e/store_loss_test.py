@@ -87,7 +87,7 @@ def main():
 
         steps = max(len(recomputing), len(aborting))
         expected = losses(run_job(folder, job, "--local", "--steps", str(steps), "--set", "balance.policy=none",
-                                  "--set", "pipeline.stages=1", timeout=600)[0])
+                                  "--set", "pipeline.stages=1", timeout=600 + steps)[0])
         assert losses(recomputing) == expected[:len(recomputing)], "other losses"
         assert losses(aborting) == expected[:len(aborting)], "other losses with on_loss abort"
         print("ok the losses of an undisturbed run")

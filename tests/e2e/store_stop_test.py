@@ -75,7 +75,7 @@ def main():
         events = steps(report)
         assert all(stage["recomputed"] == stage["lost"] + stage["dropped"] for e in events for stage in e["stages"])
         expected = losses(run_job(folder, job, "--local", "--steps", str(len(events)), "--set", "balance.policy=none",
-                                  "--set", "pipeline.stages=1", timeout=600)[0])
+                                  "--set", "pipeline.stages=1", timeout=600 + len(events))[0])
         assert losses(events) == expected, "other losses"
 
         process, report, errors = start(folder, job, "--set", "balance.max_recomputes_per_hour=0")

@@ -9,8 +9,8 @@ import subprocess
 import threading
 
 import ballast
-from ballast import (CTL, ROOT, assert_nothing_left, environment, losses, run_job, scratch,
-                     shared_memory_files, stages, wait_until, write_job)
+from ballast import (CTL, GOLDEN, ROOT, Service, assert_nothing_left, environment, losses, run_job, scratch,
+                     shared_memory_files, small_inline, stages, wait_until, write_job)
 
 DENIED, UNAVAILABLE = 7, 5
 
@@ -169,6 +169,32 @@ def roles_are_kept_apart(ours, services):
     print("ok: roles are kept apart")
 
 
+def job_certificates(folder, ours):
+    """Stages whose certificates are for one job park blocks at stores under every plan of it, and under no other job."""
+    certificates(ours, "stage/bound")
+    with stages(folder, 4, prefixes=[((), "127.0.0.1:0", *flags(ours, "stage-bound"))] * 4) as services:
+        stores = []
+        try:
+            for _ in range(4):
+                stores.append(Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "16 MiB",
+                                      *flags(ours, "store")))
+            job = write_job(folder, model=small_inline(hidden=32, layers=4, seq=16),
+                            data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
+                            train={"steps": 2, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4},
+                            memory={"slots": 3}, balance={"policy": "bpipe"},
+                            services={"stages": [s.address for s in services], "stores": [s.address for s in stores],
+                                      "tls": files(ours, "driver")})
+            for path in ("auto", "tcp"):
+                report, _ = run_job(folder, job, "--set", "name=bound", "--set", f"balance.data_path={path}")
+                assert sum(stage["loaded"] for stage in report[-1]["stages"]) > 0, report[-1]
+            _, done = run_job(folder, job, "--set", "name=another", expect=DENIED)
+            expect_text(done.stderr, "your certificate is for job bound, not for another", "store of device")
+        finally:
+            for store in stores:
+                store.end()
+    print("ok: certificates of one job")
+
+
 def main():
     shared = shared_memory_files()
     with scratch() as folder:
@@ -203,6 +229,7 @@ def main():
                 wait_until(taken_up, 60, "new certificates are not taken up")
             print("ok: certificates are replaced without a restart")
             pids = [s.pid for s in services]
+        job_certificates(folder, ours)
         assert_nothing_left(folder, pids, shared)
 
 
