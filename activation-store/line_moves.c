@@ -212,8 +212,9 @@ static void over(bl__move_t *move, bool moved) {
   }
   bl_move_t what = move->what;
   uint64_t hash = move->hash;
-  if (move->kind == BL__MOVE_RECEIVE) {
-    what.checksum = move->verified ? line->inlet.frame.checksum : 0; // of the last chunk: the whole block's
+  if (move->kind ==
+      BL__MOVE_RECEIVE) { // only where it is the loop's: of one that is lost another move may have the inlet
+    what.checksum = moved && move->verified ? line->inlet.frame.checksum : 0; // of the last chunk: the whole block's
   }
   if (!move->verified ||
       move->kind == BL__MOVE_SEND) { // a load is verified where it arrives, against what was recorded

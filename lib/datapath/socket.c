@@ -22,6 +22,13 @@ static bl_status_t fail(bl_error_t *err, const char *what, const bl_address_t *a
   return bl_error_set(err, bl_status_from_errno(errno_value), "%s %s: %s", what, text, strerror(errno_value));
 }
 
+static bl_status_t taken(bl_error_t *err, const bl_address_t *address) {
+  char text[160];
+  bl_address_format(address, text, sizeof text);
+  return bl_error_set(err, BL_PRECONDITION,
+                      "cannot listen on %s: another process listens there; port 0 takes a free one", text);
+}
+
 static int open_socket(const bl_address_t *address) {
   return socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
@@ -81,11 +88,11 @@ bl_status_t bl_socket_listen(const bl_address_t *address, int *fd, bl_address_t 
     fchmod(made, 0600); // before bind: the file never exists with wider rights
   }
   if (bind(made, (const struct sockaddr *)&address->storage, address->length) != 0) {
-    status = fail(err, "bind to", address);
+    status = errno == EADDRINUSE ? taken(err, address) : fail(err, "bind to", address);
     goto close_fd;
   }
   if (listen(made, SOMAXCONN) != 0) {
-    status = fail(err, "listen at", address);
+    status = errno == EADDRINUSE ? taken(err, address) : fail(err, "listen at", address);
     goto close_fd;
   }
   bl_address_t where = *address;

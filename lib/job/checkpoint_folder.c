@@ -289,6 +289,22 @@ bl_status_t bl_checkpoint_folder_set_aside(const char *folder, char aside[PATH_M
 
 // ---- a new one -----------------------------------------------------------------------------------------------------
 
+bl_status_t bl_checkpoint_folder_try(const char *folder, bl_error_t *err) {
+  char trial[PATH_MAX];
+  bl_status_t status = bl_folder_create(folder, FOLDER_MODE, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = join(trial, folder, ".try-XXXXXX", err);
+  if (status == BL_OK && mkdtemp(trial) == NULL) {
+    return fail(err, "create anything in the folder", folder);
+  }
+  if (status == BL_OK) {
+    (void)rmdir(trial);
+  }
+  return status;
+}
+
 bl_status_t bl_checkpoint_folder_begin(const char *folder, uint64_t step, uint64_t id, char partial[PATH_MAX],
                                        bl_error_t *err) {
   char name[96];

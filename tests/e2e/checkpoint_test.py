@@ -283,6 +283,8 @@ def test_refusals(folder):
     other = write_job(folder, "other.yaml", model=inline, train=TRAIN, checkpoint={"folder": place})
     done = run(folder, other, report, "--resume", expect=2)
     assert "tensor 'transformer.wte.weight' has shape [101, 48], the model needs [101, 64]" in done.stderr, done.stderr
+    done = run(folder, job, report, "--set", f"checkpoint.folder={report}/below-a-file", expect=2)
+    assert "checkpoint.folder: " in done.stderr and "Not a directory" in done.stderr, done.stderr
     done = run(folder, job, report, "--resume", "--set", "train.seed=5", expect=2)
     assert "seed" in done.stderr, done.stderr
     print("ok refused: another shape, another seed")

@@ -84,6 +84,9 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
     save->tried = driver->step.applied; // just read
     snprintf(save->path, sizeof save->path, "%s", driver->options.resume->path);
   }
+  if (bl_checkpoint_folder_try(folder, err) != BL_OK) {
+    return bl_error_prefix(err, "checkpoint.folder");
+  }
   size_t count;
   bl_error_t fault;
   if (bl_checkpoint_folder_sweep(folder, &count, &fault) != BL_OK) {

@@ -7,6 +7,7 @@
 
 #include "config/flags.h"
 #include "config/job.h"
+#include "job/checkpoint_folder.h"
 #include "job/resume.h"
 
 #include <errno.h>
@@ -135,6 +136,18 @@ static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, 
   return status;
 }
 
+// Checkpoints are written where we are: that they can be is found before the run, not after it.
+static bl_status_t check_folder(const bl_job_t *job, bl_error_t *err) {
+  if (job->checkpoint.folder == NULL) {
+    return BL_OK;
+  }
+  if (bl_checkpoint_folder_try(job->checkpoint.folder, err) == BL_OK) {
+    return BL_OK;
+  }
+  bl_error_t cause = *err;
+  return bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
+}
+
 static int train(const arguments_t *arguments, bl_job_t *job, const bl_resume_t *resume) {
   bl_ctl_session_options_t options = {.job = job,
                                       .resume = arguments->resume ? resume : NULL,
@@ -169,6 +182,9 @@ static int run(int argc, char *const *argv) {
   }
   if (status == BL_OK) {
     status = check_job(&arguments, &job, &resume, &err);
+  }
+  if (status == BL_OK && !arguments.check && (arguments.local || job.services.driver == NULL)) {
+    status = check_folder(&job, &err);
   }
   if (status != BL_OK) {
     exit_code = bl_ctl_finish(status, &err);
