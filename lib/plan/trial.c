@@ -131,8 +131,11 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
   }
   fill_links(r, trial, setting);
   setting->costs = (bl_costs_t){.chunks = trial->costs};
-  setting->machine = (bl_machine_t){
-      .cores = trial->cores, .early_gradient = true, .boundaries = setting->boundaries, .paths = setting->paths};
+  setting->machine = (bl_machine_t){.cores = trial->cores,
+                                    .early_gradient = true,
+                                    .boundaries = setting->boundaries,
+                                    .paths = setting->paths,
+                                    .shared_stores = true};
   return r->replay ? fill_times(r, setting, err) : BL_OK;
 }
 

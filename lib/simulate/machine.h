@@ -3,7 +3,7 @@
 // devices, paths to particular stores. All of it is optional; a zeroed machine is that of the reference definitions.
 //
 // Cores are tokens: an operation asks for one when all it waits for is there, gets it in the order of asking, and gives
-// it back at its end (EXECUTION.md 16).
+// it back at its end (EXECUTION.md 16). A store that several stages use serves them in the same way.
 //
 // Thread: values; arrays are borrowed.
 #ifndef BALLAST_SIMULATE_MACHINE_H
@@ -13,10 +13,11 @@
 #include <stdint.h>
 
 typedef struct bl_machine {
-  uint32_t cores;             // that all stages share; 0: every stage has its own
-  bool early_gradient;        // a fused B releases the stage before it when its I has ended, as the executor does
-  const double *boundaries;   // [virtual stages] latency between one and the next; NULL: costs->boundary
-  const double *paths;        // [stages] of one evict or load; NULL: costs->path
+  uint32_t cores;           // that all stages share; 0: every stage has its own
+  bool early_gradient;      // a fused B releases the stage before it when its I has ended, as the executor does
+  const double *boundaries; // [virtual stages] latency between one and the next; NULL: costs->boundary
+  const double *paths;      // [stages] of one evict or load; NULL: costs->path
+  bool shared_stores; // copies to and from one store run one at a time, whoever's they are, in the order of asking
   const double *const *times; // [stages][operations] recorded durations in place of costs; NULL: costs. Of B, the
                               // share of I is that of the costs
 } bl_machine_t;

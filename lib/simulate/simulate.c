@@ -16,7 +16,7 @@ typedef struct stage_clock {
   double gate;      // whoever takes a slot waits until then for an evict to give it
   double next_gate; // the same, from the end of the next computing operation on (overlap)
   bool started;
-  uint32_t next; // operation of its list, when stages share cores
+  uint32_t next; // operation of its list, when stages share cores or stores
 } stage_clock_t;
 
 enum { RAN_FORWARD = 1, RAN_BACKWARD = 2 };
@@ -28,7 +28,8 @@ typedef struct timing {
   double *forward_end;   // [blocks]
   double *backward_end;  // [blocks]; before the backward: end of the block's load
   double *core_free;     // [cores]
-  uint8_t *ran;          // [blocks] bits RAN_*, when stages share cores
+  double *store_free;    // [stages], when stages share stores
+  uint8_t *ran;          // [blocks] bits RAN_*, when stages share cores or stores
   stage_clock_t *clocks; // [stages]
   bl_simulation_t *result;
 } timing_t;
@@ -38,12 +39,23 @@ static double *end_of(timing_t *t, bl_op_t op) {
   return op.verb == BL_VERB_F ? &t->forward_end[block] : &t->backward_end[block];
 }
 
+// When an E or L has all it needs but its store.
+static double transfer_ready_at(const timing_t *t, uint32_t stage, bl_op_t op) {
+  const stage_clock_t *clock = &t->clocks[stage];
+  return fmax(fmax(clock->free_at, clock->path_free), op.verb == BL_VERB_L ? clock->gate : 0);
+}
+
 // E and L start when the operation before them has ended and the path is free.
 static void run_transfer(timing_t *t, bl_op_ref_t at, bl_op_t op) {
   stage_clock_t *clock = &t->clocks[at.stage];
-  double start = fmax(fmax(clock->free_at, clock->path_free), op.verb == BL_VERB_L ? clock->gate : 0);
+  double start = transfer_ready_at(t, at.stage, op);
+  double *store = t->store_free != NULL && op.store < t->schedule->stages ? &t->store_free[op.store] : NULL;
+  start = store != NULL ? fmax(start, *store) : start;
   double end = start + (t->machine->paths != NULL ? t->machine->paths[at.stage] : t->costs->path);
   clock->path_free = end;
+  if (store != NULL) {
+    *store = end;
+  }
   t->result->spans[at.stage][at.index] = (bl_span_t){start, end};
   if (op.verb == BL_VERB_L) {
     t->backward_end[bl_schedule_block(t->schedule, op)] = end;
@@ -144,8 +156,8 @@ static bool asks_at(timing_t *t, uint32_t stage, double *asks) {
     return false;
   }
   bl_op_t op = list->ops[t->clocks[stage].next], needed;
-  if (!bl_verb_computes((bl_verb_t)op.verb)) {
-    *asks = -INFINITY; // needs no core and changes its own stage's clocks alone
+  if (!bl_verb_computes((bl_verb_t)op.verb)) { // without shared stores it changes its own stage's clocks alone
+    *asks = t->store_free != NULL ? transfer_ready_at(t, stage, op) : -INFINITY;
     return true;
   }
   if (bl__op_dependency(t->schedule, op, &needed)) {
@@ -159,8 +171,25 @@ static bool asks_at(timing_t *t, uint32_t stage, double *asks) {
   return true;
 }
 
-// First come, first served: every operation in the order in which it asks for a core.
-static void run_on_cores(timing_t *t, size_t count) {
+// Whether two stages park blocks at one store.
+static bool stores_are_shared(const bl_schedule_t *schedule, uint32_t *user) {
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bl_op_t op = schedule->lists[s].ops[i];
+      if (op.verb != BL_VERB_E || op.store >= schedule->stages) {
+        continue;
+      }
+      if (user[op.store] != 0 && user[op.store] != s + 1) {
+        return true;
+      }
+      user[op.store] = s + 1;
+    }
+  }
+  return false;
+}
+
+// First come, first served: every operation in the order in which it asks for a core or a store.
+static void run_in_order_of_asking(timing_t *t, size_t count) {
   for (size_t done = 0; done < count; done++) {
     uint32_t first = UINT32_MAX;
     double earliest = INFINITY, asks;
@@ -262,19 +291,24 @@ bl_status_t bl_simulate_on(const bl_schedule_t *schedule, const bl_costs_t *cost
   t.backward_end = calloc(blocks, sizeof(double));
   t.clocks = calloc(schedule->stages, sizeof t.clocks[0]);
   t.core_free = machine->cores > 0 ? calloc(machine->cores, sizeof(double)) : NULL;
-  t.ran = machine->cores > 0 ? calloc(blocks, 1) : NULL;
+  uint32_t *users = calloc(schedule->stages, sizeof *users);
+  const bool shares = machine->shared_stores && users != NULL && stores_are_shared(schedule, users);
+  const bool takes_turns = machine->cores > 0 || shares;
+  t.store_free = shares ? calloc(schedule->stages, sizeof(double)) : NULL;
+  t.ran = takes_turns ? calloc(blocks, 1) : NULL;
   bl_op_ref_t *order = malloc((count + 1) * sizeof *order);
   bool allocated = t.forward_end != NULL && t.backward_end != NULL && t.clocks != NULL && order != NULL &&
-                   (machine->cores == 0 || (t.core_free != NULL && t.ran != NULL));
+                   users != NULL && (machine->cores == 0 || t.core_free != NULL) && (!takes_turns || t.ran != NULL) &&
+                   (!shares || t.store_free != NULL);
   if (!allocated || allocate(schedule, &made) != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "out of memory for the timing of %zu operations", count);
     goto free_timing;
   }
   status = bl_schedule_topological_order(schedule, order, err); // also: no cycle
-  if (status == BL_OK && machine->cores > 0) {
-    run_on_cores(&t, count);
+  if (status == BL_OK && takes_turns) {
+    run_in_order_of_asking(&t, count);
   }
-  for (size_t i = 0; i < count && status == BL_OK && machine->cores == 0; i++) {
+  for (size_t i = 0; i < count && status == BL_OK && !takes_turns; i++) {
     run_op(&t, order[i]);
   }
   if (status == BL_OK) {
@@ -283,6 +317,8 @@ bl_status_t bl_simulate_on(const bl_schedule_t *schedule, const bl_costs_t *cost
 free_timing:
   free(order);
   free(t.ran);
+  free(t.store_free);
+  free(users);
   free(t.core_free);
   free(t.clocks);
   free(t.backward_end);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what stages share: cores first come first served, gradients that leave before W, boundaries and paths of
-// their own, recorded durations, and that busy and stalled time of every stage add up to the whole.
+// their own, stores, recorded durations, and that busy and stalled time of every stage add up to the whole.
 #include "simulate/simulate.h"
 
 #include "schedule/balance.h"
@@ -141,6 +141,60 @@ static void slow_paths_stall_those_who_need_them(void **state) {
   bl_schedule_destroy(schedule);
 }
 
+// Of gpipe on three stages, the first two park all but two blocks, at one store or at two.
+static bl_schedule_t *parked(uint16_t second_store) {
+  bl_schedule_t *plain = generate("gpipe", 3, 6);
+  const uint32_t own[] = {2, 2, 6}, lent[] = {6, 6, 12};
+  const uint16_t reach[] = {2, second_store, BL_STORE_NONE};
+  bl_balance_request_t request = {
+      .mode = BL_BALANCE_FEWEST, .own = own, .lent = lent, .stores = 3, .reach = reach, .reach_count = 1};
+  bl_balance_result_t result;
+  bl_error_t err;
+  if (bl_balance(plain, &request, &result, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  bl_schedule_t *schedule = result.schedule;
+  result.schedule = NULL;
+  bl_balance_result_cleanup(&result);
+  bl_schedule_destroy(plain);
+  return schedule;
+}
+
+static void copies_at_one_store_take_turns(void **state) {
+  (void)state;
+  const bl_costs_t costs = {.every = {2, 2, 2, 2}, .path = 3};
+  const bl_machine_t apart = {0}, shared = {.shared_stores = true};
+  bl_schedule_t *one = parked(2), *two = parked(0);
+  bl_simulation_t free_one = simulate(one, &costs, &apart), turns = simulate(one, &costs, &shared),
+                  free_two = simulate(two, &costs, &apart), same = simulate(two, &costs, &shared);
+  assert_true(turns.t_end > free_one.t_end);
+  assert_time(same.t_end, free_two.t_end); // nobody shares
+  size_t copies = 0;
+  for (size_t i = 0; i < one->lists[0].count; i++) {
+    for (size_t k = 0; k < one->lists[1].count; k++) {
+      if (!bl_verb_computes((bl_verb_t)one->lists[0].ops[i].verb) &&
+          !bl_verb_computes((bl_verb_t)one->lists[1].ops[k].verb)) {
+        bl_span_t a = turns.spans[0][i], b = turns.spans[1][k];
+        assert_true(a.end <= b.start || b.end <= a.start);
+        copies++;
+      }
+    }
+  }
+  assert_true(copies > 0);
+  double waited = 0;
+  for (uint32_t s = 0; s < 2; s++) {
+    waited += turns.stalls[s][BL_STALL_LOAD] + turns.stalls[s][BL_STALL_SLOT];
+    waited -= free_one.stalls[s][BL_STALL_LOAD] + free_one.stalls[s][BL_STALL_SLOT];
+  }
+  assert_true(waited > 0); // and it is said for what they stood still
+  bl_simulation_t *all[] = {&free_one, &turns, &free_two, &same};
+  for (size_t i = 0; i < 4; i++) {
+    bl_simulation_cleanup(all[i]);
+  }
+  bl_schedule_destroy(one);
+  bl_schedule_destroy(two);
+}
+
 static void bad_times_are_named(void **state) {
   (void)state;
   bl_schedule_t *schedule = generate("1f1b", 2, 2);
@@ -162,6 +216,7 @@ int main(void) {
       cmocka_unit_test(boundaries_are_those_of_each_neighbourhood),
       cmocka_unit_test(recorded_times_take_the_place_of_costs),
       cmocka_unit_test(slow_paths_stall_those_who_need_them),
+      cmocka_unit_test(copies_at_one_store_take_turns),
       cmocka_unit_test(bad_times_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
