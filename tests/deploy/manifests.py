@@ -81,9 +81,17 @@ def check_security(where, template, allowed):
         assert set(volume) - {"name"} <= {"emptyDir", "configMap", "secret", "persistentVolumeClaim"}, (where, volume)
 
 
+def image_targets():
+    """The images that deploy/docker can make."""
+    with open(os.path.join(ROOT, "deploy", "docker", "Dockerfile")) as file:
+        return set(re.findall(r"^FROM \S+ AS (\S+)$", file.read(), re.M))
+
+
 def check_images(where, template):
     for container in template["spec"]["containers"] + template["spec"].get("initContainers", []):
-        assert re.search(r":[0-9][^:]*$", container["image"]), (where, container["image"])
+        found = re.search(r"(?:^|/)ballast-([a-z-]+):[0-9][^:]*$", container["image"])
+        assert found, (where, container["image"])
+        assert found.group(1) in image_targets(), f"{where}: deploy/docker makes no {container['image']}"
 
 
 def check_arguments(where, template):
