@@ -27,9 +27,13 @@ void __sanitizer_cov_trace_pc(void) {
 // Searches have a budget that does not grow with the shape; what is left without it is what grows.
 #define EFFORT   0.0001
 #define SMALLEST 8
-#define LARGEST  64
-#define ROUNDS   8    // micro-batches of a stage
-#define MARGIN   1.25 // between one shape and one of twice the stages and micro-batches, beside p m log(p m)
+#ifdef __SANITIZE_ADDRESS__
+#define LARGEST 16
+#else
+#define LARGEST 64
+#endif
+#define ROUNDS 8    // micro-batches of a stage
+#define MARGIN 1.25 // between one shape and one of twice the stages and micro-batches, beside p m log(p m)
 
 typedef uint64_t work_t(const char *name, uint32_t p, uint32_t m);
 

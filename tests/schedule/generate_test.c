@@ -65,7 +65,7 @@ static void every_name_is_valid_over_a_grid(void **state) {
   for (size_t n = 0; n < count; n++) {
     for (uint32_t p = 1; p <= 7; p += p > 2 ? 4 : 1) {
       for (uint32_t m = 1; m <= 13; m += 4) {
-        bl_schedule_request_t request = {.name = infos[n].name, .stages = p, .micro_batches = m, .effort = 0.02};
+        bl_schedule_request_t request = {.name = infos[n].name, .stages = p, .micro_batches = m, .effort = 0.005};
         bl_schedule_t *schedule = NULL;
         bl_error_t err;
         bl_status_t status = bl_schedule_generate(&request, &schedule, &err);

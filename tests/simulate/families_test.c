@@ -153,7 +153,7 @@ static void memory_limits_per_stage_hold(void **state) {
   for (size_t n = 0; n < 4; n++) {
     for (double limit = 0.25; limit < 4; limit *= 2) {
       request =
-          (bl_schedule_request_t){.name = names[n], .stages = 8, .micro_batches = 8, .memory = limit, .effort = 0.01};
+          (bl_schedule_request_t){.name = names[n], .stages = 8, .micro_batches = 8, .memory = limit, .effort = 0.001};
       bl_status_t status = bl_schedule_generate(&request, &schedule, &err);
       if (limit < 1) {
         assert_int_equal(status, BL_INVALID);
