@@ -204,8 +204,8 @@ bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, const bl_sche
   shorter.effort = request->effort * SHORTER_EFFORT;
   shorter.keep_placement = true;
   // F, I and W of every block
-  bool large = 3ull * base->virtual_stages * shorter.micro_batches > BL__PORTFOLIO_LARGE;
-  if (shorter.micro_batches == 0 || large || request->effort < EFFORT_LEAST) {
+  bool huge = 3ull * base->virtual_stages * shorter.micro_batches > BL__PORTFOLIO_HUGE;
+  if (shorter.micro_batches == 0 || huge || request->effort < EFFORT_LEAST) {
     return BL_OK;
   }
   bl_status_t status = bl__schedule_make(&shorter, &made, NULL);

@@ -3,6 +3,7 @@
 
 #include "schedule/dispatch.h"
 #include "schedule/generators.h"
+#include "schedule/portfolio.h"
 #include "schedule/recompute.h"
 
 #include <math.h>
@@ -170,6 +171,7 @@ static bool searches(const char *name) {
 }
 
 // An order that was found without R is taken where it ends earlier with it all the same: both searches are cut short.
+// Large schedules have less to gain and no time for that.
 static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule_t **made) {
   const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
   bl_schedule_request_t plain = *request;
@@ -193,7 +195,8 @@ static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule
 bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   bl_schedule_t *made = NULL;
   bl_status_t status = bl__schedule_make(request, &made, err);
-  if (status == BL_OK && request->recompute && searches(made->name)) {
+  bool small = status == BL_OK && bl_schedule_op_count(made) <= BL__PORTFOLIO_LARGE;
+  if (status == BL_OK && request->recompute && small && searches(made->name)) {
     status = try_without(request, &made);
   }
   if (status == BL_OK && request->recompute) {

@@ -71,10 +71,15 @@ bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *
   return status;
 }
 
+static double by_size(size_t count, double small, double large, double huge) {
+  return count <= BL__PORTFOLIO_LARGE ? small : count <= BL__PORTFOLIO_HUGE ? large : huge;
+}
+
 void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases) {
   // F, I and W of every block
-  bool large = 3 * bl_schedule_block_count(portfolio->results[0].schedule) > BL__PORTFOLIO_LARGE;
-  portfolio->budget = (size_t)(portfolio->effort * (large ? BL__PORTFOLIO_BUDGET_LARGE : BL__PORTFOLIO_BUDGET));
+  size_t count = 3 * bl_schedule_block_count(portfolio->results[0].schedule);
+  double budget = by_size(count, BL__PORTFOLIO_BUDGET, BL__PORTFOLIO_BUDGET_LARGE, BL__PORTFOLIO_BUDGET_HUGE);
+  portfolio->budget = (size_t)(portfolio->effort * budget);
   portfolio->bases = bases;
 }
 
@@ -223,7 +228,8 @@ bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
   bl__result_t *best = &portfolio->results[0];
   bl_status_t status = bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound);
   size_t count = bl_schedule_op_count(best->schedule);
-  size_t evaluations = (count > BL__PORTFOLIO_LARGE ? BL__PORTFOLIO_POLISH_LARGE : BL__PORTFOLIO_POLISH) / count;
+  size_t evaluations =
+      (size_t)by_size(count, BL__PORTFOLIO_POLISH, BL__PORTFOLIO_POLISH_LARGE, BL__PORTFOLIO_POLISH_HUGE) / count;
   evaluations = evaluations < BL__PORTFOLIO_ORDERS ? evaluations : BL__PORTFOLIO_ORDERS;
   evaluations = (size_t)((double)evaluations * portfolio->effort);
   // Half of the search for the first few, the other half for the one that came farthest.

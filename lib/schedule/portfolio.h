@@ -36,15 +36,18 @@ typedef struct bl__portfolio {
   struct bl__portfolio *follower; // with other costs: also times every order that is tried here, as it is; or NULL
 } bl__portfolio_t;
 
-// Operations that one search may dispatch, and that the local search after it may time: a few tenths of a second. Large
-// schedules, which have the least to gain, get less.
+// Operations that one search may dispatch, and that the local search after it may time, by the operations of the
+// schedule: large ones have the least to gain.
 #define BL__PORTFOLIO_BUDGET       4000000
 #define BL__PORTFOLIO_POLISH       150000000
+#define BL__PORTFOLIO_LARGE        12000 // operations of a schedule, above which it gets less
+#define BL__PORTFOLIO_BUDGET_LARGE 3000000
+#define BL__PORTFOLIO_POLISH_LARGE 40000000
+#define BL__PORTFOLIO_HUGE         30000
+#define BL__PORTFOLIO_BUDGET_HUGE  1000000
+#define BL__PORTFOLIO_POLISH_HUGE  2000000
 #define BL__PORTFOLIO_ORDERS       150000 // orders that the local search times at most
-#define BL__PORTFOLIO_LARGE        12000  // operations of a schedule
-#define BL__PORTFOLIO_BUDGET_LARGE 1000000
-#define BL__PORTFOLIO_POLISH_LARGE 2000000
-#define BL__PORTFOLIO_OTHER_EFFORT 0.3 // share of the search with other costs, before the one with the real ones
+#define BL__PORTFOLIO_OTHER_EFFORT 0.3    // share of the search with other costs, before the one with the real ones
 
 BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape,
                                            const bl_costs_t *costs, const uint32_t *limits, uint32_t bases,

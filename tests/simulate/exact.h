@@ -3,7 +3,8 @@
 // placement of a given schedule and with no more blocks on any stage than its worst peak. Asks, for one time after the
 // other, whether a step that short exists, by depth-first search over what stages have done at each moment.
 //
-// Without losing an optimum: micro-batches of a pipe pass in order, since all are alike; W's of a stage are alike; and a
+// Without losing an optimum: micro-batches of a pipe pass in order, since all are alike (so do those that are cut into
+// slices, each with its slices behind one another); W's of a stage are alike; and a
 // stage stands still only where nothing but F's could run and memory may run short (or where a fused B, which takes two
 // units, would not fit a gap), since whatever is moved into a gap from later helps. A state is given up when some stage cannot finish in time: what it has left, in the order of how
 // much must follow each operation elsewhere (Jackson's rule).
@@ -28,11 +29,11 @@ typedef struct exact_state {
 } exact_state_t;
 
 typedef struct exact {
-  uint32_t stages, virtual_stages, depth;
+  uint32_t stages, virtual_stages, depth, slices;
   bool fused;
   uint32_t stage_of[EXACT_VIRTUAL];
   uint32_t limit;                                                          // blocks of every stage
-  uint32_t batches[EXACT_VIRTUAL];                                         // micro-batches of its pipe
+  uint32_t batches[EXACT_VIRTUAL];                                         // micro-batches of its pipe, or their slices
   uint32_t chunk_count[EXACT_STAGES], chunks[EXACT_STAGES][EXACT_VIRTUAL]; // virtual stages of a stage
   uint32_t tail_forward[EXACT_VIRTUAL], tail_input[EXACT_VIRTUAL], tail_weight[EXACT_VIRTUAL]; // time that must follow
   uint64_t *keys; // [EXACT_TABLE] states that cannot end in time, when reached at `times` or later
@@ -49,9 +50,11 @@ typedef struct exact_result {
 } exact_result_t;
 
 static inline uint64_t exact_key(const exact_t *e, const exact_state_t *state) {
-  uint64_t key = 0; // 3 + 3 bits for each of 8 virtual stages, 4 for each of 4 stages: 64
+  // 3 + 3 bits for each of 8 virtual stages (4 + 4 with up to 4 of them), 4 for each of 4 stages: 64
+  uint32_t bits = e->virtual_stages <= EXACT_STAGES ? 4 : 3;
+  uint64_t key = 0;
   for (uint32_t v = 0; v < e->virtual_stages; v++) {
-    key = key << 6 | (uint64_t)(state->forwards[v] << 3 | state->inputs[v]);
+    key = key << 2 * bits | (uint64_t)(state->forwards[v] << bits | state->inputs[v]);
   }
   for (uint32_t s = 0; s < e->stages; s++) {
     key = key << 4 | state->weights[s];
@@ -116,7 +119,9 @@ static inline bool exact_ready(const exact_t *e, const exact_state_t *state, bl_
   if (verb == BL_VERB_F) {
     return state->forwards[v] < e->batches[v] && (v % e->depth == 0 || state->forwards[v - 1] > state->forwards[v]);
   }
-  if (state->inputs[v] >= state->forwards[v]) {
+  // Backwards of a micro-batch go from its last slice to the first.
+  uint32_t done = state->inputs[v], k = e->slices;
+  if (done == e->batches[v] || state->forwards[v] < done / k * k + (k - done % k)) {
     return false;
   }
   if ((v + 1) % e->depth == 0) {
@@ -249,6 +254,7 @@ static inline void exact_prepare(exact_t *e, const bl_schedule_t *schedule, bool
   e->stages = schedule->stages;
   e->virtual_stages = schedule->virtual_stages;
   e->depth = bl_schedule_depth(schedule);
+  e->slices = schedule->slices;
   e->fused = fused;
   e->limit = limit;
   for (uint32_t v = 0; v < e->virtual_stages; v++) {
