@@ -228,11 +228,15 @@ static int hold(const char *address, const char *stage, const char *path_number)
   uint64_t room[16];
   bl_client_demand_t all = {.bytes = 16 * GRANULE, .count = 16};
   snprintf(fixture.store.address, sizeof fixture.store.address, "%s", address);
-  bool well = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, 16 * GRANULE, &fixture.slots,
-                              &err) == BL_OK &&
-              open_as(&fixture, (uint32_t)strtoul(stage, NULL, 10), &client, &err) == BL_OK &&
-              bl_client_reserve(client, 1, &all, 1, &err) == BL_OK && bl_client_rooms(client, room, 16) == 16 &&
-              bl_client_evict(client, room[0], fixture.slots.base, 1000, NULL, &err) == BL_OK;
+  bool well = false, slots = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, 16 * GRANULE,
+                                             &fixture.slots, &err) == BL_OK;
+  for (int i = 0; slots && !well && i < 20; i++) { // again where the machine stood still for longer than TTL and grace
+    bl_client_close(client);
+    client = NULL;
+    well = open_as(&fixture, (uint32_t)strtoul(stage, NULL, 10), &client, &err) == BL_OK &&
+           bl_client_reserve(client, 1, &all, 1, &err) == BL_OK && bl_client_rooms(client, room, 16) == 16 &&
+           bl_client_evict(client, room[0], fixture.slots.base, 1000, NULL, &err) == BL_OK;
+  }
   char byte = well ? 'y' : 'n';
   if (!well) {
     fprintf(stderr, "holder: %s\n", err.text);
@@ -254,7 +258,11 @@ static uint64_t take_all(bl_client_t *client, uint64_t limit_ns) {
   uint64_t start_ns = bl_clock_now_ns();
   bl_client_demand_t all = {.bytes = 16 * GRANULE, .count = 16};
   while (bl_client_reserve(client, 1, &all, 1, &err) != BL_OK) {
-    assert_int_equal(err.status, BL_EXHAUSTED);
+    if (err.status != BL_EXHAUSTED &&
+        err.status != BL_PRECONDITION) { // its own session went, on a machine that stood still
+      assert_int_not_equal(bl_client_state(client, NULL), BL_OK);
+      must(bl_client_reopen(client, &err), &err);
+    }
     if (bl_clock_now_ns() - start_ns > limit_ns) {
       fail_msg("room is held for too long: %s", err.text);
     }
@@ -372,10 +380,10 @@ static void test_an_idle_session_lives_on(void **state) {
   bl_client_close(client);
 }
 
-// With a grace that a machine which stands still for a moment does not use up.
-static int set_up_patient(void **state) {
+// With a short grace, too: what a dead holder has goes also where nobody needs it.
+static int set_up_short(void **state) {
   const char *grace = store_grace;
-  store_grace = "60";
+  store_grace = "0.5";
   int failed = set_up(state);
   store_grace = grace;
   return failed;
@@ -524,10 +532,10 @@ int main(int count, char **arguments) {
       cmocka_unit_test_setup_teardown(test_many_sources, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_store_dies, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_store_dies_in_the_middle, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_a_holder_dies, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_holder_dies, set_up_short, tear_down),
       cmocka_unit_test_setup_teardown(test_a_paused_holder, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_newer_incarnation, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_an_idle_session_lives_on, set_up_patient, tear_down),
+      cmocka_unit_test_setup_teardown(test_an_idle_session_lives_on, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_garbage, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_sessions_leave_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_sigterm_drains, set_up, tear_down),
