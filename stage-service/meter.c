@@ -48,6 +48,13 @@ static const char *path_name(unsigned index) {
   return bl_path_name(index == 0 ? BL_PATH_SHM : BL_PATH_TCP);
 }
 
+static const bl_path_t store_paths[] = {BL_PATH_SHM, BL_PATH_TCP, BL_PATH_CUDA_IPC};
+#define STORE_PATH_COUNT (sizeof store_paths / sizeof store_paths[0])
+
+static const char *store_path_name(unsigned index) {
+  return bl_path_name(store_paths[index]);
+}
+
 // A wait is named after its reason (executor/stall.h); the peer's number behind it is no part of the cause.
 typedef struct cause {
   const char *prefix, *name;
@@ -96,7 +103,7 @@ const bl_board_row_t bl_meter_rows[] = {
                   .kind = BL_BOARD_COUNTER,
                   .label = "outcome",
                   .value_of = outcome_name,
-                  .series = 3,
+                  .series = STORE_PATH_COUNT,
                   .help = "Attempts at a step, a validation or a token that ended, by how."},
     [STEP_SECONDS] = {.name = "ballast_step_seconds",
                       .kind = BL_BOARD_HISTOGRAM,
@@ -131,8 +138,8 @@ const bl_board_row_t bl_meter_rows[] = {
     [STORE_PATHS] = {.name = "ballast_data_path_stores",
                      .kind = BL_BOARD_GAUGE,
                      .label = "path",
-                     .value_of = path_name,
-                     .series = 2,
+                     .value_of = store_path_name,
+                     .series = STORE_PATH_COUNT,
                      .help = "Stores that blocks are parked at, by the data path chosen for them."},
 };
 const size_t bl_meter_row_count = ROWS;
@@ -204,8 +211,9 @@ void bl_meter_collect(bl_board_t *board, const bl_stage_t *stage) {
     bl_board_set(board, MEMORY_PLANNED, tag, (double)usage.planned_bytes);
   }
   collect_paths(board, engine != NULL && bl_stage_is_connected(stage) ? engine->hub : NULL);
-  uint32_t shm, tcp;
-  bl_stage_store_paths(stage, &shm, &tcp);
-  bl_board_set(board, STORE_PATHS, 0, shm);
-  bl_board_set(board, STORE_PATHS, 1, tcp);
+  uint32_t counts[BL_PATHS];
+  bl_stage_store_paths(stage, counts);
+  for (unsigned i = 0; i < STORE_PATH_COUNT; i++) {
+    bl_board_set(board, STORE_PATHS, i, counts[store_paths[i]]);
+  }
 }

@@ -12,9 +12,33 @@ static bl_client_path_t path_of(const bl_job_t *job) {
     return BL_CLIENT_PATH_SHM;
   case BL_JOB_DATA_PATH_TCP:
     return BL_CLIENT_PATH_TCP;
+  case BL_JOB_DATA_PATH_CUDA_IPC:
+    return BL_CLIENT_PATH_CUDA_IPC;
   default:
     return BL_CLIENT_PATH_AUTO;
   }
+}
+
+// Blocks on a GPU leave from it directly if they can get to every store that way, else through memory of the host.
+static bl_status_t open_stores(const bl_engine_t *engine, bl_store_parking_options_t *options,
+                               bl_store_parking_t **parking, bl_error_t *err) {
+  bool directly = options->path == BL_CLIENT_PATH_AUTO || options->path == BL_CLIENT_PATH_CUDA_IPC;
+  options->slots = &engine->slots;
+  if (engine->device->host_memory) {
+    return bl_store_parking_create(options, parking, err);
+  }
+  if (directly && engine->ops->checksum != NULL) {
+    options->device = engine->device;
+    bl_status_t status = bl_store_parking_create(options, parking, err);
+    if (status != BL_UNIMPLEMENTED || options->path != BL_CLIENT_PATH_AUTO) {
+      return status;
+    }
+    bl_log(BL_LOG_INFO, "blocks go through memory of the host: %s", err->text);
+    bl_error_clear(err);
+  }
+  options->device = NULL;
+  options->slots = &engine->slot_twins;
+  return bl_store_parking_create(options, parking, err);
 }
 
 static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, const bl_holdings_t *holdings,
@@ -33,7 +57,6 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
                                         .holdings = holdings,
                                         .stores = (const char *const *)engine->job.services.stores.items,
                                         .evict_bytes = evict_bytes,
-                                        .slots = engine->device->host_memory ? &engine->slots : &engine->slot_twins,
                                         .own_slots = prepared->own_slots,
                                         .virtual_stages = training->schedule->virtual_stages,
                                         .micro_batches = training->schedule->micro_batches,
@@ -41,7 +64,7 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
   if (engine->job.balance.rate.set) {
     options.bytes_per_second = (uint64_t)engine->job.balance.rate.value;
   }
-  bl_status_t status = bl_store_parking_create(&options, &prepared->parking, err);
+  bl_status_t status = open_stores(engine, &options, &prepared->parking, err);
   free(evict_bytes);
   const bool lacks_path = engine->job.balance.require != BL_JOB_DATA_PATH_AUTO &&
                           (status == BL_NOT_FOUND || status == BL_UNAVAILABLE || status == BL_IO);

@@ -5,6 +5,7 @@
 #include "sys/log.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 static uint64_t random_bits(void) {
@@ -213,9 +214,9 @@ bool bl_stage_store_wait(const bl_stage_t *stage, bl_store_parking_wait_t *wait)
   return parking != NULL && bl_store_parking_look(parking, wait);
 }
 
-void bl_stage_store_paths(const bl_stage_t *stage, uint32_t *shm, uint32_t *tcp) {
-  *shm = *tcp = 0;
+void bl_stage_store_paths(const bl_stage_t *stage, uint32_t counts[BL_PATHS]) {
+  memset(counts, 0, BL_PATHS * sizeof counts[0]);
   if (stage->running_plan != NULL && stage->running_plan->parking != NULL) {
-    bl_store_parking_paths(stage->running_plan->parking, shm, tcp);
+    bl_store_parking_paths(stage->running_plan->parking, counts);
   }
 }

@@ -113,6 +113,6 @@ bool bl_stage_store_wait(const bl_stage_t *stage, bl_store_parking_wait_t *wait)
 // The plan that the present or last run follows, or NULL.
 const bl_executor_plan_t *bl_stage_running_plan(const bl_stage_t *stage);
 // Stores that the plan parks at and that take blocks now, by the path to them; 0 and 0 where nothing is parked.
-void bl_stage_store_paths(const bl_stage_t *stage, uint32_t *shm, uint32_t *tcp);
+void bl_stage_store_paths(const bl_stage_t *stage, uint32_t counts[BL_PATHS]);
 
 #endif

@@ -119,7 +119,9 @@ static bl_status_t take_asked(const bl_path_end_t *own, const bl_path_end_t *pee
       return bl_error_set(err, BL_UNAVAILABLE, "%s was asked for: %s", bl_path_name(asked), text_of(failure));
     }
     if (ways[i].cannot(own, peer, why)) {
-      return bl_error_set(err, BL_PRECONDITION, "%s was asked for: %s", bl_path_name(asked), why);
+      bool addresses = asked == BL_PATH_SHM || asked == BL_PATH_TCP; // which may be there another time
+      return bl_error_set(err, addresses ? BL_UNAVAILABLE : BL_PRECONDITION, "%s was asked for: %s",
+                          bl_path_name(asked), why);
     }
     take(asked, gpus && (asked == BL_PATH_SHM || asked == BL_PATH_TCP), "asked for", "", choice);
     return BL_OK;

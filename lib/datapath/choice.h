@@ -38,7 +38,7 @@ typedef struct bl_path_choice {
 } bl_path_choice_t;
 
 // `failed` has a bit 1 << path for each that did not work out, the last for the reason `failure`. BL_UNAVAILABLE: nothing
-// is left; BL_PRECONDITION: what was asked for cannot be; `err` says why.
+// is left, or there is no address for what was asked for; BL_PRECONDITION: that cannot be; `err` says why.
 BL_MUST_USE bl_status_t bl_path_choose(const bl_path_end_t *own, const bl_path_end_t *peer, bl_path_t asked,
                                        unsigned failed, const char *failure, bl_path_choice_t *choice, bl_error_t *err);
 

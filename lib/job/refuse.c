@@ -16,8 +16,10 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
   } rules[] = {
       {job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC || job->balance.data_path == BL_JOB_DATA_PATH_NCCL,
        "balance.data_path", "only auto, shm and tcp are supported in this version"},
-      {job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC || job->balance.require == BL_JOB_DATA_PATH_NCCL,
-       "balance.require", "only any, shm and tcp are supported in this version"},
+      {job->balance.require == BL_JOB_DATA_PATH_NCCL, "balance.require",
+       "only any, shm, tcp and cuda-ipc are supported in this version"},
+      {job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC && job->pipeline.device != BL_JOB_DEVICE_CUDA,
+       "balance.require", "cuda-ipc moves memory of GPUs: it needs pipeline.device cuda"},
   };
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
     if (rules[i].asked) {

@@ -129,6 +129,7 @@ typedef struct bl_engine {
   int32_t *labels;              // [batch_count, micro_batch, seq]
   bl_chunk_loss_t *losses;      // [micro_batches], written by the head
   double *squares;              // [parameter_count], of the vote
+  uint64_t *block_hash;         // of ops->checksum
 
   bl_snapshot_t *snapshot; // NULL: the job writes no checkpoints
   bl_arena_t shadow;       // executor/shadow.h; empty: updates wait for their commit

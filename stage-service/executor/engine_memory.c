@@ -112,7 +112,7 @@ static bl_status_t reserve_slots(bl_engine_t *engine, uint32_t own, bl_error_t *
 // ---- what the CPU and the device tell each other
 
 typedef struct {
-  uint64_t losses, squares, tokens, labels, end; // offsets in the data arena, bytes
+  uint64_t losses, squares, hash, tokens, labels, end; // offsets in the data arena, bytes
 } data_layout_t;
 
 static data_layout_t lay_out_data(const bl_engine_t *engine) {
@@ -120,7 +120,8 @@ static data_layout_t lay_out_data(const bl_engine_t *engine) {
       (uint64_t)engine->job.train.micro_batch * engine->training.model.seq * sizeof(int32_t) * engine->batch_count;
   data_layout_t at = {.losses = 0};
   at.squares = bl_align_up(engine->training.schedule->micro_batches * sizeof(bl_chunk_loss_t), BL_CACHE_LINE_BYTES);
-  at.tokens = bl_align_up(at.squares + engine->parameter_count * sizeof(double), BL_CACHE_LINE_BYTES);
+  at.hash = bl_align_up(at.squares + engine->parameter_count * sizeof(double), BL_CACHE_LINE_BYTES);
+  at.tokens = at.hash + BL_CACHE_LINE_BYTES;
   at.labels = bl_align_up(at.tokens + batch, BL_CACHE_LINE_BYTES);
   at.end = at.labels + batch;
   return at;
@@ -131,6 +132,7 @@ static void place_data(bl_engine_t *engine) {
   uint8_t *base = engine->data.base;
   engine->losses = (bl_chunk_loss_t *)(void *)(base + at.losses);
   engine->squares = (double *)(void *)(base + at.squares);
+  engine->block_hash = (uint64_t *)(void *)(base + at.hash);
   engine->tokens = (int32_t *)(void *)(base + at.tokens);
   engine->labels = (int32_t *)(void *)(base + at.labels);
 }

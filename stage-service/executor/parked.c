@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "datapath/block.h"
+#include "sys/log.h"
 
 #include <string.h>
 
@@ -50,12 +51,57 @@ static void clear_padding(const bl_layout_t *layout, uint8_t *slot) {
   }
 }
 
+// Whether blocks leave from the slots themselves although the CPU cannot reach them.
+static bool parks_device_memory(const bl_engine_t *engine) {
+  return !engine->device->host_memory && engine->parking->device_memory;
+}
+
+// Where blocks leave from and come back to.
+static uint8_t *parked_memory(const bl_engine_t *engine, uint32_t slot) {
+  return parks_device_memory(engine) ? bl_engine_slot(engine, slot) : bl_engine_slot_twin(engine, slot);
+}
+
+static bl_status_t clear_padding_of_device(const bl_engine_t *engine, const bl_layout_t *layout, uint8_t *slot,
+                                           bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t layer = 0; layer < layout->span.layer_count; layer++) {
+    for (int kind = 0; kind < BL_SEGMENT_KINDS && status == BL_OK; kind++) {
+      bl_segment_t segment;
+      if (bl_layout_segment(layout, layer, (bl_segment_kind_t)kind, &segment) &&
+          (segment.lifetime == BL_LIFETIME_F_TO_I || segment.lifetime == BL_LIFETIME_F_TO_W)) {
+        uint64_t end = segment.offset_bytes + segment.bytes;
+        status = bl_device_fill(engine->device, engine->stream, slot + end, 0,
+                                bl_align_up(end, BL_CACHE_LINE_BYTES) - end, err);
+      }
+    }
+  }
+  return status;
+}
+
+// The device hashes its slot by itself. Returns when that is over, so that whoever reads the slot finds the block there.
+static bl_status_t checksum_on_device(bl_engine_t *engine, const bl_chunk_t *chunk, uint32_t slot, uint64_t *checksum,
+                                      bl_error_t *err) {
+  uint8_t *block = bl_engine_slot(engine, slot);
+  bl_status_t status = clear_padding_of_device(engine, bl_chunk_layout(chunk), block, err);
+  if (status == BL_OK) {
+    engine->ops->checksum(engine->compute, bl_chunk_sizes(chunk).evict_bytes, block, engine->block_hash);
+    status = bl_engine_finish(engine, err);
+  }
+  if (status == BL_OK) {
+    *checksum = *engine->block_hash;
+  }
+  return status;
+}
+
 // The checksum of the block in a slot, after it was copied to the slot's twin where the CPU cannot reach the slot.
 static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t slot, uint64_t *checksum,
                                bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
   const bl_chunk_t *chunk = bl_engine_chunk(engine, op.virtual_stage);
   const uint64_t bytes = bl_chunk_sizes(chunk).evict_bytes;
+  if (parks_device_memory(engine)) {
+    return checksum_on_device(engine, chunk, slot, checksum, err);
+  }
   uint8_t *block = bl_engine_slot_twin(engine, slot);
   if (!engine->device->host_memory) {
     bl_status_t status =
@@ -70,11 +116,24 @@ static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t s
   return BL_OK;
 }
 
-// A block that came to the slot's twin goes into the slot, before what the device is told next.
-static bl_status_t take_in(const bl_parked_t *parked, const bl_engine_block_t *block, bl_error_t *err) {
+// A block that came to the slot's twin goes into the slot, before what the device is told next. One that came to the slot
+// itself is compared with what left. *outcome: it is not what left.
+static bl_status_t take_in(const bl_parked_t *parked, bl_op_t op, const bl_engine_block_t *block,
+                           bl_parking_outcome_t *outcome, bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
   if (engine->device->host_memory) {
     return BL_OK;
+  }
+  if (parks_device_memory(engine)) {
+    uint64_t found = 0;
+    bl_status_t checked =
+        checksum_on_device(engine, bl_engine_chunk(engine, op.virtual_stage), block->slot, &found, err);
+    if (checked == BL_OK && found != block->parked.checksum) {
+      bl_log(BL_LOG_WARNING, "the block of chunk %u and micro-batch %u came back changed from the store of device %u",
+             op.virtual_stage, op.micro_batch, block->parked.store);
+      *outcome = BL_PARKING_LOST;
+    }
+    return checked;
   }
   bl_status_t status = bl_device_copy(engine->device, engine->stream, bl_engine_slot(engine, block->slot),
                                       bl_engine_slot_twin(engine, block->slot), block->parked.bytes, err);
@@ -144,8 +203,7 @@ bl_status_t bl_parked_evict(bl_parked_t *parked, const bl_planned_op_t *op, bl_e
                                      .store = op->op.store,
                                      .bytes = bl_chunk_sizes(bl_engine_chunk(engine, op->op.virtual_stage)).evict_bytes,
                                      .checksum = checksum}};
-  status =
-      engine->parking->ops->begin_evict(engine->parking, &block->parked, bl_engine_slot_twin(engine, op->slot), err);
+  status = engine->parking->ops->begin_evict(engine->parking, &block->parked, parked_memory(engine, op->slot), err);
   if (status == BL_UNAVAILABLE) {
     bl_error_clear(err);
     drop(parked, block);
@@ -191,9 +249,14 @@ bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_t *op, bl_er
   if (status != BL_OK || block->place == BL_BLOCK_DROPPED) {
     return status;
   }
+  if (parks_device_memory(engine)) { // what the device was told about the slot before may not have happened yet
+    status = bl_engine_finish(engine, err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
   block->place = BL_BLOCK_RETURNING;
-  status =
-      engine->parking->ops->begin_load(engine->parking, &block->parked, bl_engine_slot_twin(engine, op->slot), err);
+  status = engine->parking->ops->begin_load(engine->parking, &block->parked, parked_memory(engine, op->slot), err);
   if (status == BL_UNAVAILABLE) {
     bl_error_clear(err);
     block->place = BL_BLOCK_LOST;
@@ -242,16 +305,15 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
   if (block->place == BL_BLOCK_RETURNING) {
     bl_parking_outcome_t outcome;
     bl_status_t status = wait_transfer(parked, block, "load", &outcome, err);
+    if (status == BL_OK && outcome == BL_PARKING_DONE) {
+      status = take_in(parked, op->op, block, &outcome, err);
+    }
     if (status != BL_OK) {
       return status;
     }
     block->place = outcome == BL_PARKING_DONE ? BL_BLOCK_HOME : BL_BLOCK_LOST;
     parked->counters->loaded += outcome == BL_PARKING_DONE;
     parked->counters->lost += outcome == BL_PARKING_LOST;
-    status = outcome == BL_PARKING_DONE ? take_in(parked, block, err) : BL_OK;
-    if (status != BL_OK) {
-      return status;
-    }
   }
   if (block->place == BL_BLOCK_LOST && parked->engine->job.balance.on_loss == BL_JOB_ON_LOSS_ABORT) {
     return bl_error_set(err, BL_DATA_LOSS,

@@ -57,7 +57,7 @@ typedef struct bl_parked_block {
   bl_parking_key_t key;
   uint16_t store;    // the plan's choice: index of the device whose store it is (schedule/op.h)
   uint64_t bytes;    // evict_bytes: the prefix of the slot that lives between F and I, padding defined
-  uint64_t checksum; // bl_block_checksum(block, bytes), datapath/block.h
+  uint64_t checksum; // bl_block_checksum(block, bytes), datapath/block.h; with device_memory that of ops->checksum
 } bl_parked_block_t;
 
 typedef enum bl_parking_outcome {
@@ -92,6 +92,9 @@ typedef struct bl_parking_ops {
 
 struct bl_parking {
   const bl_parking_ops_t *ops;
+  // Blocks leave from slots on the stage's device and come back there: sources and slots are addresses of the device, the
+  // checksum is the device's own, and rule 6 is the executor's. False: memory of the host.
+  bool device_memory;
   uint64_t patience_ns; // deadline of one wait. Longer than a store is given to show that it lives
 };
 

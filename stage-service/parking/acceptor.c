@@ -42,6 +42,8 @@ static bl_status_t open_session(bl_acceptor_t *self, uint64_t open_ms, bl_error_
                                 .sources = options->sources,
                                 .source_count = options->source_count,
                                 .path = options->path,
+                                .device = options->source_device,
+                                .unit_bytes = options->unit_bytes,
                                 .open_ms = open_ms,
                                 .deadline_ms = BL_ACCEPTOR_CALL_MS};
   bl_client_demand_t demand = {.bytes = options->room_bytes, .count = options->rooms};

@@ -55,6 +55,8 @@ typedef struct bl_acceptor_options {
   uint64_t room_bytes, arena_bytes;
   uint64_t bytes_per_second; // 0: as fast as it goes
   bl_client_path_t path;
+  bl_device_t *source_device; // that the sources lie on; NULL: the host
+  uint64_t unit_bytes;        // of the largest block of all stages
 } bl_acceptor_options_t;
 
 typedef struct bl_acceptor {

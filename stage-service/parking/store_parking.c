@@ -230,14 +230,14 @@ void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64
   pthread_mutex_unlock(&parking->mutex);
 }
 
-void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t *shm, uint32_t *tcp) {
-  *shm = *tcp = 0;
+void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t counts[BL_PATHS]) {
+  memset(counts, 0, BL_PATHS * sizeof counts[0]);
   pthread_mutex_lock(&parking->mutex);
   for (uint32_t d = 0; d < parking->devices; d++) {
     const bl_acceptor_t *acceptor = parking->acceptors[d];
-    const bool ready = acceptor != NULL && acceptor->state == BL_ACCEPTOR_READY;
-    *shm += ready && acceptor->path == BL_CLIENT_PATH_SHM;
-    *tcp += ready && acceptor->path == BL_CLIENT_PATH_TCP;
+    if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_READY) {
+      counts[acceptor->path]++;
+    }
   }
   pthread_mutex_unlock(&parking->mutex);
 }
@@ -268,6 +268,15 @@ static uint64_t arena_bytes(const bl_store_parking_options_t *options, uint32_t 
   return bytes;
 }
 
+// The largest block that anybody parks.
+static uint64_t unit_bytes(const bl_store_parking_options_t *options) {
+  uint64_t most = 0;
+  for (uint32_t s = 0; s < options->holdings->devices; s++) {
+    most = options->evict_bytes[s] > most ? options->evict_bytes[s] : most;
+  }
+  return most;
+}
+
 static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_options_t *options, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t d = 0; d < self->devices && status == BL_OK; d++) {
@@ -280,7 +289,9 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
                                       .room_bytes = options->evict_bytes[options->stage],
                                       .arena_bytes = arena_bytes(options, d),
                                       .bytes_per_second = options->bytes_per_second,
-                                      .path = options->path};
+                                      .path = options->path,
+                                      .source_device = options->device,
+                                      .unit_bytes = unit_bytes(options)};
     if (acceptor.rooms == 0) {
       continue;
     }
@@ -322,7 +333,7 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
     return bl_error_set(err, BL_EXHAUSTED, "no memory for parking");
   }
   pthread_mutex_init(&made->mutex, NULL);
-  made->seam = (bl_parking_t){.ops = &ops, .patience_ns = PATIENCE_NS};
+  made->seam = (bl_parking_t){.ops = &ops, .patience_ns = PATIENCE_NS, .device_memory = options->device != NULL};
   made->devices = options->holdings->devices;
   made->virtual_stages = options->virtual_stages;
   made->micro_batches = options->micro_batches;

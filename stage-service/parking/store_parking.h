@@ -18,6 +18,7 @@
 #define BALLAST_PARKING_STORE_PARKING_H
 
 #include "client/client.h"
+#include "datapath/path.h"
 #include "device/segments.h"
 #include "executor/parking.h"
 #include "schedule/holdings.h"
@@ -32,6 +33,7 @@ typedef struct bl_store_parking_options {
   const char *const *stores;     // [holdings->devices] addresses, by device
   const uint64_t *evict_bytes;   // [holdings->devices] largest block that each stage evicts
   const bl_segments_t *slots;    // of this stage; those that are there now are what blocks leave from
+  bl_device_t *device;           // that the slots lie on, if the CPU cannot reach them; NULL: the host
   uint32_t own_slots;            // of them, what the plan uses
   uint32_t virtual_stages, micro_batches;
   uint64_t bytes_per_second; // of every path; 0: as fast as it goes
@@ -39,7 +41,8 @@ typedef struct bl_store_parking_options {
 } bl_store_parking_options_t;
 
 // Waits for the stores, BL_ACCEPTOR_OPEN_MS at most. BL_UNAVAILABLE, BL_DEADLINE, BL_EXHAUSTED, ...: a store, named with
-// its address and the reason. On failure nothing is held anywhere.
+// its address and the reason. BL_UNIMPLEMENTED: a store to which blocks do not get from the device by themselves. On
+// failure nothing is held anywhere.
 BL_MUST_USE bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, bl_store_parking_t **parking,
                                                 bl_error_t *err);
 void bl_store_parking_destroy(bl_store_parking_t *parking); // NULL is fine
@@ -57,7 +60,7 @@ uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device);
 void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns);
 
 // Stores that take blocks now, by the path to them.
-void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t *shm, uint32_t *tcp);
+void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t counts[BL_PATHS]);
 
 typedef struct bl_store_parking_wait { // what the compute thread waits for
   bool load;

@@ -57,7 +57,7 @@ static void memory_of_the_host(void **state) {
   takes(&host, &peer, BL_PATH_SHM, 0, "shm: asked for", false);
   peer.tcp_address = false;
   refuses(&host, &peer, BL_PATH_AUTO, 0, BL_UNAVAILABLE, "no data path to the store: the store is on another machine");
-  refuses(&host, &peer, BL_PATH_TCP, 0, BL_PRECONDITION, "tcp was asked for: the store has no data path over tcp");
+  refuses(&host, &peer, BL_PATH_TCP, 0, BL_UNAVAILABLE, "tcp was asked for: the store has no data path over tcp");
   peer = peer_of(host);
   peer.machine = "?/1f";
   bl_path_end_t own = host;

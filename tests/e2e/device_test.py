@@ -3,8 +3,12 @@
 host does: the same bits for every schedule, data path, eviction, kind of recomputation, validation and resumed run. The
 device is not there (tests/late): its modules take the place of the CUDA back end's. And what is said where there is none."""
 import os
+import signal
+import subprocess
+import time
 
-from ballast import ROOT, run_job, losses, scratch, shared_memory_files, assert_nothing_left, write_job, skip
+from ballast import (CTL, ROOT, assert_nothing_left, environment, losses, read_report, run_job, scratch,
+                     shared_memory_files, skip, wait_until, write_job)
 
 BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
 LATE = os.path.join(BUILD, "tests", "late")
@@ -46,6 +50,59 @@ def evictions(folder):
     assert stage["peak_slots"] == 3, stage
 
 
+def device_to_device(folder):
+    """Blocks go from device to device (cuda-ipc), with stores on the device, which are killed; or they are made to go
+    through memory of the host: the same bits."""
+    inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    job = write_job(folder, model=inline, train={"steps": 4, "micro_batch": 1, "micro_batches": 8},
+                    pipeline={"stages": 4}, balance={"policy": "bpipe"})
+    expected, _ = run_job(folder, job, "--local")
+    for what in ("balance.require=cuda-ipc", "balance.data_path=shm"):
+        report, _ = run_job(folder, job, "--local", *ON_DEVICE, "--set", what)
+        assert losses(report) == losses(expected), f"{what}:\n {losses(report)}\n {losses(expected)}"
+        stage = report[-1]["stages"][0]
+        assert stage["evicted"] > 0 and stage["recomputed"] == 0, f"{what}: {stage}"
+        print(f"ok evictions, {what}")
+    _, done = run_job(folder, job, "--local", "--set", "balance.require=cuda-ipc", expect=2)
+    assert "it needs pipeline.device cuda" in done.stderr, done.stderr
+
+
+def run_with_a_kill(folder, job):
+    """The report of a run on the device whose store of device 3 is killed once it has blocks; blocks made again."""
+    path = os.path.join(folder, f"killed-{time.monotonic_ns()}.jsonl")
+    errors = os.path.join(folder, "errors")
+
+    def steps():
+        try:
+            with open(path, "rb") as file:
+                whole = file.read().endswith(b"\n")
+            return [event for event in read_report(path) if event["event"] == "step"] if whole else []
+        except (OSError, ValueError):
+            return []
+
+    with open(errors, "w") as file:
+        process = subprocess.Popen([CTL, "run", job, "--local", "--report", path, *ON_DEVICE], stderr=file,
+                                   env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wait_until(lambda: process.poll() is not None or any(stage["loaded"] for step in steps() for stage in step["stages"]),
+               60, "no step that parks blocks")
+    os.kill(steps()[-1]["stores"][3]["pid"], signal.SIGKILL)
+    assert process.wait(120) == 0, open(errors).read()[-3000:]
+    totals = [stage for step in steps() for stage in step["stages"]]
+    for stage in totals:
+        assert stage["recomputed"] == stage["lost"] + stage["dropped"], stage
+    return read_report(path), sum(stage["recomputed"] for stage in totals)
+
+
+def a_store_is_killed(folder):
+    inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    job = write_job(folder, model=inline, train={"steps": 30, "micro_batch": 1, "micro_batches": 8},
+                    pipeline={"stages": 4}, balance={"policy": "bpipe"})
+    expected, _ = run_job(folder, job, "--local")
+    report, killed = run_with_a_kill(folder, job)
+    assert losses(report) == losses(expected), f"{losses(report)}\n {losses(expected)}"
+    print(f"ok a store on the device was killed: {killed} blocks were made again")
+
+
 def checkpoints(folder):
     """A checkpoint written from a device is that of the host, and both go on from it alike."""
     reference, _ = run_job(folder, write_job(folder), "--local")
@@ -82,6 +139,8 @@ def main():
     with scratch() as folder:
         same_bits(folder)
         evictions(folder)
+        device_to_device(folder)
+        a_store_is_killed(folder)
         checkpoints(folder)
         refusals(folder)
         assert_nothing_left(folder, [], shared)

@@ -174,6 +174,7 @@ static void what_this_version_does_not_do_is_refused(void **state) {
   (void)state;
   refuses("balance.data_path=nccl", BL_UNIMPLEMENTED, "balance.data_path: ");
   refuses("balance.require=cuda-ipc", BL_UNIMPLEMENTED, "balance.require: ");
+  refuses("balance.require=nccl", BL_UNIMPLEMENTED, "balance.require: ");
 }
 
 static void bad_jobs_are_refused(void **state) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // libballast-cuda-compute.so of the device that is not there: every operation is the host's, done later on the stream's
 // thread. Each is a struct of its arguments, a function that queues it, and one that does it.
+#include "base/hash.h"
 #include "compute/ops/ops.h"
 #include "device/module.h"
 #include "late/late.h"
@@ -764,6 +765,25 @@ static int32_t late_draw(bl_compute_t *compute, uint64_t vocab, const float *log
   return host()->draw(compute->inner, vocab, late_real(logits), temperature, uniform);
 }
 
+typedef struct {
+  uint64_t bytes;
+  const void *block;
+  uint64_t *hash;
+} checksum_t;
+
+static void do_checksum(void *arguments) {
+  const checksum_t *call = arguments;
+  *call->hash = bl_hash64(call->block, call->bytes, 1);
+}
+
+static void late_checksum(bl_compute_t *compute, uint64_t bytes, const void *block, uint64_t *hash) {
+  if (bytes % 64 != 0 || late_is_device(hash)) {
+    abort();
+  }
+  checksum_t call = {.bytes = bytes, .block = late_real(block), .hash = late_real(hash)};
+  late_put(compute->stream, do_checksum, &call, sizeof call);
+}
+
 static const bl_ops_t late_ops = {
     .name = "late",
     .create = late_create,
@@ -803,6 +823,7 @@ static const bl_ops_t late_ops = {
     .accumulate = late_accumulate,
     .add = late_add,
     .fill = late_fill,
+    .checksum = late_checksum,
 };
 
 static const void *interface(const char *name, size_t table_bytes) {

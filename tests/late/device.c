@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libballast-cuda.so of the device that is not there: memory, streams, events.
+#include "datapath/device_path.h"
 #include "device/module.h"
 #include "device/open.h"
 #include "late/late.h"
@@ -173,7 +174,7 @@ static bl_status_t arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t 
     return bl_error_set(err, BL_EXHAUSTED, "a device that is not there has %llu bytes", TOTAL_BYTES);
   }
   const bl_arena_kind_t kind = arena->kind;
-  arena->kind = BL_ARENA_PRIVATE;
+  arena->kind = bl_arena_kind_is_shareable(kind) ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE;
   arena->place = arena->place == NULL ? NULL : late_real(arena->place);
   bl_status_t status = host->ops->arena_map(host, arena, err);
   arena->kind = kind;
@@ -309,9 +310,64 @@ static void close_device(bl_device_t *device) {
   free(device);
 }
 
+// ---- data paths: what is handed out are memfds of the host, which every process can map
+
+static void name_gpu(bl_device_t *device, char text[BL_GPU_BYTES]) {
+  (void)device;
+  strcpy(text, "GPU-late");
+}
+
+static bl_status_t exports(bl_device_t *device, bl_error_t *err) {
+  (void)device;
+  (void)err;
+  return BL_OK;
+}
+
+static bl_status_t import(bl_device_t *device, int fd, uint64_t bytes, bl_device_memory_t *imported, bl_error_t *err) {
+  (void)device;
+  (void)fd;
+  (void)bytes;
+  (void)imported;
+  return bl_error_set(err, BL_DENIED, "this is no memory of a device that is not there");
+}
+
+static void release(bl_device_t *device, bl_device_memory_t *imported) {
+  (void)device;
+  (void)imported;
+}
+
+static bl_status_t pin(bl_device_t *device, const void *base, uint64_t bytes, bl_error_t *err) {
+  (void)device;
+  (void)base;
+  (void)bytes;
+  return bl_error_set(err, BL_UNIMPLEMENTED, "copies are slow anyway");
+}
+
+static void unpin(bl_device_t *device, const void *base) {
+  (void)device;
+  (void)base;
+}
+
+static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
+  (void)device;
+  (void)shared_gpu;
+  (void)api;
+  return bl_error_set(err, BL_UNIMPLEMENTED, "there is no NCCL either");
+}
+
 static const void *interface(const char *name, size_t table_bytes) {
   static const bl_device_driver_t driver = {
       .describe = describe_driver, .list = list, .open = open_device, .close = close_device};
+  static const bl_device_path_t path = {.gpu = name_gpu,
+                                        .exports = exports,
+                                        .import = import,
+                                        .release = release,
+                                        .pin = pin,
+                                        .unpin = unpin,
+                                        .nccl = nccl};
+  if (strcmp(name, BL_DEVICE_PATH_INTERFACE) == 0) {
+    return table_bytes == sizeof path ? &path : NULL;
+  }
   return strcmp(name, "device") == 0 && table_bytes == sizeof driver ? &driver : NULL;
 }
 

@@ -272,7 +272,12 @@ static bl_status_t start_store(process_t *process, bl_error_t *err) {
   uint64_t available_bytes = bl_memory_available_bytes();
   available_bytes = available_bytes < CAPACITY_MAX ? available_bytes : CAPACITY_MAX;
   snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)available_bytes);
+  const char *device = process->fleet->options.store_device;
   const char *const argv[] = {program_path("activation-store", path),
+                              "--device",
+                              device != NULL ? device : "host",
+                              "--spill", // for holders that do not reach the device
+                              device != NULL ? capacity : "0",
                               "--listen",
                               process->address,
                               "--health-listen",
