@@ -27,7 +27,7 @@ typedef struct attempt {
   bl_chunk_span_t *spans;  // [chunks]
   bl_chunk_costs_t *costs; // [chunks]
   double *rates;           // [chunks + stages] of boundaries, of paths
-  uint32_t *numbers;       // [5 * stages + chunks]: the rest
+  uint32_t *numbers;       // [6 * stages + chunks]: the rest
   uint32_t *peaks;         // [stages] slots without balancing
   uint32_t *slots;         // [stages] own and lent
   uint32_t *edges;         // [stages]
@@ -45,7 +45,7 @@ static bl_status_t allocate(attempt_t *a) {
   a->spans = calloc(a->chunks, sizeof *a->spans);
   a->costs = calloc(a->chunks, sizeof *a->costs);
   a->rates = calloc(a->chunks + stages, sizeof *a->rates);
-  a->numbers = calloc(5 * (size_t)stages + a->chunks, sizeof *a->numbers);
+  a->numbers = calloc(6 * (size_t)stages + a->chunks, sizeof *a->numbers);
   a->c->layers = calloc(a->chunks, sizeof *a->c->layers);
   a->stage_of = calloc(a->chunks, sizeof *a->stage_of);
   if (a->stage_of == NULL || a->spans == NULL || a->costs == NULL || a->rates == NULL || a->numbers == NULL ||
@@ -310,22 +310,41 @@ static bl_status_t largest_cap(const attempt_t *a, uint32_t *cap) {
   return BL_OK;
 }
 
-// Blocks above the cap are made again; nothing moves.
-static bl_status_t drop(attempt_t *a) {
-  uint32_t *dropped = a->numbers + 4 * (size_t)a->c->stages + a->chunks; // behind the rest
+// Gives up what the cap has no room for. `edges` [stages]: boundary buffers without the inputs that are kept for that.
+static bl_status_t drop_at_cap(attempt_t *a, const uint32_t *edges, uint32_t *dropped) {
+  const bl_parallel_t parallel = a->c->parallel;
   for (uint32_t s = 0; s < a->c->stages; s++) {
     a->slots[s] = a->c->cap;
   }
+  bl_schedule_destroy(a->balanced.schedule);
+  a->balanced.schedule = NULL;
   bl_status_t status = bl_schedule_drop(a->schedule, a->slots, &a->balanced.schedule, dropped, NULL);
+  a->c->dropped = 0;
+  for (uint32_t s = 0; s < a->c->stages && status == BL_OK; s++) {
+    uint32_t gone = a->peaks[s] > a->c->cap ? a->peaks[s] - a->c->cap : 0;
+    a->c->dropped += dropped[s];
+    a->slots[s] = a->peaks[s] - gone;
+    // Our executor's plan has them as edges already; tensor parallelism alone leaves them whole.
+    a->edges[s] = edges[s] + (on_cluster(a) ? gone * (parallel.sequence ? 1 : parallel.tensor) : 0);
+  }
+  return status == BL_OK ? measure_memory(a) : status;
+}
+
+// Blocks above the cap are made again from their kept inputs, which need room, too; nothing moves.
+static bl_status_t drop(attempt_t *a) {
+  uint32_t *dropped = a->numbers + 4 * (size_t)a->c->stages + a->chunks, *edges = dropped + a->c->stages;
+  memcpy(edges, a->edges, a->c->stages * sizeof *edges);
+  bl_status_t status = drop_at_cap(a, edges, dropped);
+  while (status == BL_OK && !a->c->fits && a->c->cap > 1) {
+    a->c->cap--;
+    status = drop_at_cap(a, edges, dropped);
+  }
   if (status == BL_EXHAUSTED) {
+    a->c->fits = false;
     snprintf(a->c->why, sizeof a->c->why, "%u blocks fit on a device, and giving up the rest needs more", a->c->cap);
     return BL_OK;
   }
-  for (uint32_t s = 0; s < a->c->stages && status == BL_OK; s++) {
-    a->c->dropped += dropped[s];
-    a->slots[s] = a->peaks[s] < a->c->cap ? a->peaks[s] : a->c->cap;
-  }
-  return status == BL_OK ? measure_memory(a) : status;
+  return status;
 }
 
 static bl_status_t balance(attempt_t *a) {
