@@ -37,6 +37,7 @@ static void configure_work(bl_task_t *task) {
                                  .resume = stage->resume,
                                  .resume_digest = stage->resume_digest,
                                  .stage = stage->rank,
+                                 .gpu = stage->options.gpu,
                                  .first_core = stage->options.first_core,
                                  .core_tokens = stage->options.core_tokens,
                                  .unix_path = stage->options.unix_path,

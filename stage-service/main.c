@@ -16,7 +16,7 @@
 typedef struct arguments {
   bl_daemon_arguments_t common;
   char *data_listen, *data_advertise, *core_tokens;
-  int64_t core, pod_index;
+  int64_t core, gpu, pod_index;
   double rest_seconds;
 } arguments_t;
 
@@ -51,6 +51,15 @@ static const bl_option_t rows[] = {
      .minimum = -1,
      .maximum = 65535,
      .help = "Pin the compute threads to the cores from this one on; -1 leaves them to the scheduler."},
+    {.name = "gpu",
+     .type = BL_OPTION_INT,
+     .offset = ROW(gpu),
+     .preset = "-1",
+     .minimum = -1,
+     .maximum = 1023,
+     .help =
+         "GPU to compute on where a job asks for one, counted among those that this process sees; -1: the number of "
+         "the stage modulo how many they are."},
     {.name = "core-tokens",
      .type = BL_OPTION_PATH,
      .offset = ROW(core_tokens),
@@ -147,6 +156,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                 .tls = bl_daemon_tls(daemon),
                                 .plaintext_ok = self->arguments.common.tls.plaintext,
                                 .rest_ms = (uint64_t)(self->arguments.rest_seconds * 1000),
+                                .gpu = (int32_t)self->arguments.gpu,
                                 .first_core = (int32_t)self->arguments.core,
                                 .core_tokens = self->arguments.core_tokens};
   status = bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);

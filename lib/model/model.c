@@ -81,7 +81,7 @@ bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
                           "; grouped queries need model.family llama",
                           model->heads, model->kv_heads);
     }
-    if (model->heads * model->head_dim != model->hidden) {
+    if ((uint64_t)model->heads * (model->shard == 0 ? 1 : model->shard) * model->head_dim != model->hidden) {
       return bl_error_set(err, BL_INVALID, "model.heads: %" PRIu32 " does not divide model.hidden, which is %" PRIu32,
                           model->heads, model->hidden);
     }

@@ -31,6 +31,7 @@ typedef struct bl_model {
   uint32_t seq;        // tokens of one training sequence
   uint32_t positions;  // rows of gpt2's position table where a checkpoint has more than seq; 0: seq
   bool tied;           // the head uses the token embedding
+  uint32_t shard;      // heads, kv_heads and ffn are one of so many tensor-parallel parts (for measurements); 0: whole
   double norm_epsilon; // 1e-5 unless a config.json says otherwise
   double rope_theta;   // 10000 unless a config.json says otherwise; llama only
 } bl_model_t;
@@ -43,7 +44,8 @@ typedef struct bl_model {
 #define BL_MODEL_LAYERS_MAX    (1u << 14)
 
 // Checks that the numbers describe a model that can be computed: nothing zero, heads divisible by kv_heads,
-// an even head_dim where positions rotate, gpt2 with kv_heads = heads and heads * head_dim = hidden.
+// an even head_dim where positions rotate, gpt2 with kv_heads = heads and heads * head_dim = hidden
+// (of all parts together).
 // BL_INVALID names the field as a job file spells it ("model.heads: ...").
 bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) BL_MUST_USE;
 

@@ -43,7 +43,8 @@ typedef struct bl_engine_options {
   const char *resume;     // folder of a checkpoint to go on from; NULL or "": begin anew
   uint64_t resume_digest; // of that checkpoint (job/checkpoint.h)
   uint32_t stage;
-  uint32_t device_ordinal;   // of the GPUs that this process sees, where pipeline.device is cuda
+  int32_t gpu;               // of those that this process sees, where pipeline.device is cuda; -1: the stage's number
+                             // modulo how many they are
   int32_t first_core;        // pin the compute thread to `pipeline.threads` cores from this one on; -1: do not
   const char *core_tokens;   // file of the tokens that stages of this machine share; NULL: none
   const char *unix_path;     // socket of the data path; NULL: no shared memory

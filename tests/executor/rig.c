@@ -228,6 +228,7 @@ static void *sit(void *argument) {
   bl_engine_options_t options = {.job = rig->job,
                                  .job_bytes = strlen(rig->job),
                                  .stage = seat->stage,
+                                 .gpu = -1,
                                  .first_core = -1,
                                  .unix_path = path,
                                  .tcp_host = "127.0.0.1"};

@@ -4,6 +4,7 @@
 //
 //   gpu-runner operations [cuda|host|reference]      every case against the fp64 reference
 //   gpu-runner trajectories [cuda|host|reference]    20 steps of small models, beside the reference and golden.txt
+//   gpu-runner devices                               the GPUs of this machine
 //   gpu-runner golden > tests/gpu/golden.txt         writes the host's losses
 //
 // Exit code 77 and the reason where there is no such back end here.
@@ -229,9 +230,17 @@ static int write_golden(const back_end_t *back_end) {
 
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "", *name = argc > 2 ? argv[2] : "cuda";
+  if (strcmp(what, "devices") == 0) {
+    char text[1024];
+    uint32_t count;
+    bl_device_survey(BL_DEVICE_CUDA, text, sizeof text);
+    printf("%s\n", text);
+    return bl_device_list(BL_DEVICE_CUDA, NULL, 0, &count, NULL) == BL_OK && count > 0 ? 0 : SKIPPED;
+  }
   const bool golden = strcmp(what, "golden") == 0, operations = strcmp(what, "operations") == 0;
   if (!golden && !operations && strcmp(what, "trajectories") != 0) {
-    fprintf(stderr, "usage: gpu-runner operations|trajectories [cuda|host|reference], gpu-runner golden\n");
+    fprintf(stderr,
+            "usage: gpu-runner operations|trajectories [cuda|host|reference], gpu-runner devices, gpu-runner golden\n");
     return 2;
   }
   setvbuf(stdout, NULL, _IOLBF, 0);

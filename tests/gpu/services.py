@@ -17,7 +17,8 @@ def numbers(report):
 
 
 def main():
-    survey = subprocess.run([os.path.join(BIN, "stage-service"), "--list-devices"], capture_output=True, text=True)
+    runner = os.path.join(os.path.dirname(BIN), "tests", "gpu-runner")
+    survey = subprocess.run([runner, "devices"], capture_output=True, text=True)
     print(survey.stdout.strip() or survey.stderr.strip())
     if survey.returncode != 0:
         skip(survey.stdout.strip() or survey.stderr.strip())

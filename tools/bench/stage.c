@@ -104,10 +104,12 @@ static const bl_option_t rows[] = {
      .help = "Processor to run on (with one thread); -1: any."},
 };
 
-static const bl_flags_t flags = {.program = "ballast-bench stage",
-                                 .usage = "[options]",
-                                 .about = "Times one stage alone, interleaved with the matmul ceiling.",
-                                 .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+static const bl_flags_t flags = {
+    .program = "ballast-bench stage",
+    .usage = "[options]",
+    .about = "Times one stage alone, interleaved with the matmul ceiling. With --model NAME: a stage "
+             "of a large model on any device; see --model x --help.",
+    .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
 // What a sample measures. UPDATE is begin_step, all squares and AdamW.
 enum { FORWARD, BACKWARD, INPUT, WEIGHT, UPDATE, PARTS };
@@ -435,6 +437,11 @@ static int run(const settings_t *settings) {
 }
 
 int bl_bench_stage(int argc, char **argv) {
+  for (int i = 0; i < argc; i++) { // of a large model, on any device: options of its own
+    if (strcmp(argv[i], "--model") == 0 || strncmp(argv[i], "--model=", 8) == 0) {
+      return bl_bench_shard(argc, argv);
+    }
+  }
   bl_error_t err;
   bl_error_clear(&err);
   settings_t settings;
