@@ -306,6 +306,27 @@ def check_run(folder, steps=800):
     print(f"ok {steps} steps in containers over tcp with TLS, a stage killed on the way: the losses of one machine", flush=True)
 
 
+def check_compose():
+    """deploy/compose by podman-compose, to the end of its run."""
+    if shutil.which("podman-compose") is None:
+        print("left out: deploy/compose: no podman-compose", flush=True)
+        return
+    for target in TARGETS:
+        run("podman", "tag", f"localhost/ballast-{target}:test", f"localhost/ballast-{target}:0.1.0")
+    compose = ("podman-compose", "-p", NAME, "-f", os.path.join(ROOT, "deploy", "compose", "compose.yaml"))
+    driver = f"{NAME}_driver_1"
+    try:
+        run(*compose, "up", "-d", "--no-build")
+        code = run("podman", "wait", driver, timeout=600).stdout.strip()
+        said = run("podman", "logs", driver, check=False)
+        assert code == "0" and "step=100" in said.stderr, f"exit code {code}: {said.stderr[-3000:]}"
+        print("ok deploy/compose ran to its last step", flush=True)
+    finally:
+        run(*compose, "down", check=False)
+        run("podman", "volume", "rm", "-f", f"{NAME}_checkpoints", check=False)
+        run("podman", "network", "rm", "-f", f"{NAME}_default", check=False)
+
+
 def main():
     for program in ("debootstrap", "buildah", "podman", "runc"):
         if shutil.which(program) is None:
@@ -322,8 +343,10 @@ def main():
             skip("podman cannot run a container here")
         for target in TARGETS:
             check_image(target)
+        check_compose()
         with tempfile.TemporaryDirectory(prefix="ballast-images-job-") as job:
             check_run(job)
 
 
-main()
+if __name__ == "__main__":
+    main()
