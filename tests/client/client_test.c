@@ -380,13 +380,24 @@ static void test_an_idle_session_lives_on(void **state) {
   bl_client_close(client);
 }
 
-// With a short grace, too: what a dead holder has goes also where nobody needs it.
-static int set_up_short(void **state) {
-  const char *grace = store_grace;
-  store_grace = "0.5";
-  int failed = set_up(state);
+static int set_up_with(void **state, const char *ttl, const char *grace) {
+  const char *const before[2] = {store_ttl, store_grace};
+  store_ttl = ttl;
   store_grace = grace;
+  int failed = set_up(state);
+  store_ttl = before[0];
+  store_grace = before[1];
   return failed;
+}
+
+// What a holder that is not heard of has goes to who needs it.
+static int set_up_short_ttl(void **state) {
+  return set_up_with(state, "2", "60");
+}
+
+// And soon after also where nobody does.
+static int set_up_short(void **state) {
+  return set_up_with(state, "2", "0.5");
 }
 
 // ---- the rest ------------------------------------------------------------------------------------------------------------
@@ -533,9 +544,9 @@ int main(int count, char **arguments) {
       cmocka_unit_test_setup_teardown(test_a_store_dies, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_store_dies_in_the_middle, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_holder_dies, set_up_short, tear_down),
-      cmocka_unit_test_setup_teardown(test_a_paused_holder, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_paused_holder, set_up_short_ttl, tear_down),
       cmocka_unit_test_setup_teardown(test_a_newer_incarnation, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_an_idle_session_lives_on, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_an_idle_session_lives_on, set_up_short_ttl, tear_down),
       cmocka_unit_test_setup_teardown(test_garbage, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_sessions_leave_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_sigterm_drains, set_up, tear_down),

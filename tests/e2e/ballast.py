@@ -139,7 +139,7 @@ def shared_memory_files():
 
 def assert_nothing_left(folder, pids, shared_before):
     """No process of the run, no socket, no run folder, no shared memory."""
-    wait_until(lambda: not any(alive(pid) for pid in pids), 5,
+    wait_until(lambda: not any(alive(pid) for pid in pids), 60,
                f"processes are still there: {[(p, program_of(p)) for p in pids if alive(p)]}")
     left = [os.path.join(base, name) for base, _, names in os.walk(os.path.join(folder, "ballast")) for name in names]
     assert not left, f"files are left: {left}"
