@@ -58,6 +58,10 @@ struct alignas(8) uint2 {
   uint32_t x, y;
 };
 
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+
 template <typename T> inline T __shfl_xor_sync(unsigned, T value, int mask) {
   bl_emulated_exchange(&value, sizeof value, (unsigned)mask);
   return value;

@@ -122,7 +122,8 @@ template <typename E> BL_DEVICE bl_pack<E> bl_repack(const float (&values)[bl_pa
 template <typename E, bool Wide> BL_DEVICE bl_pack<E> bl_load(const E *line, bl_count at, bl_count count) {
   bl_pack<E> pack;
   if constexpr (Wide) {
-    pack.raw = *(const bl_words *)(line + at);
+    const uint4 four = *(const uint4 *)(line + at);
+    pack.raw = {{four.x, four.y, four.z, four.w}};
   } else if constexpr (sizeof(E) == sizeof(float)) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -140,9 +141,18 @@ template <typename E, bool Wide> BL_DEVICE bl_pack<E> bl_load(const E *line, bl_
   return pack;
 }
 
+// One store of 16 or 8 bytes: left to itself the compiler sometimes makes words of it.
+template <typename T> BL_DEVICE void bl_store_words(T *to, const T words) {
+#ifdef __CUDACC__
+  __stwb(to, words);
+#else
+  *to = words;
+#endif
+}
+
 template <typename E, bool Wide> BL_DEVICE void bl_store(E *line, bl_count at, bl_count count, const bl_pack<E> &pack) {
   if constexpr (Wide) {
-    *(bl_words *)(line + at) = pack.raw;
+    bl_store_words((uint4 *)(line + at), {pack.raw.word[0], pack.raw.word[1], pack.raw.word[2], pack.raw.word[3]});
   } else {
     float values[bl_pack<E>::WIDTH];
     bl_unpack<E>(pack, values);

@@ -22,10 +22,8 @@ static BL_DEVICE void write_gradient(E *row, bl_count at, bl_count vocab, bool w
     }
   } else {
     if (wide) { // four bf16: 8 bytes
-      uint2 two;
-      two.x = bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16;
-      two.y = bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16;
-      *(uint2 *)(row + at) = two;
+      bl_store_words((uint2 *)(row + at), {bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16,
+                                           bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16});
       return;
     }
   }

@@ -108,9 +108,12 @@ __global__ void __launch_bounds__(THREADS_MAX)
   int turn = 0;
   for (bl_count row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
     const bl_count first = row * width;
-    bl_pack<E> gradients[KEEP], inputs[KEEP];
+    bl_pack<E> gradients[KEEP], inputs[KEEP], residuals[KEEP];
     load_row<E, Wide, KEEP>(dy + first, width, gradients);
     load_row<E, Wide, KEEP>(x + first, width, inputs);
+    if (residual != NULL) { // on its way while the sums are made
+      load_row<E, Wide, KEEP>(residual + first, width, residuals);
+    }
     const float mean = Rms ? 0.0f : stats[row], inverse = Rms ? stats[row] : stats[rows + row];
     float sum = 0.0f, dot = 0.0f;
 #pragma unroll
@@ -149,7 +152,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
           g[i] = inverse * (g[i] * gains[i] - centre - normalised * slope);
         }
         if (residual != NULL) {
-          bl_unpack<E>(bl_load<E, Wide>(residual + first, at, width), values);
+          bl_unpack<E>(residuals[c], values);
 #pragma unroll
           for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
             g[i] += values[i];
@@ -203,7 +206,7 @@ static geometry geometry_of(bool bf16, bl_count width) {
   const bl_count packs = bl_over(width, bf16 ? 8 : 4);
   const unsigned threads = packs <= 4 * 128 ? 128 : packs <= 4 * 256 ? 256 : 512;
   const bl_count each = bl_over(packs, threads);
-  return {threads, each <= 1 ? 1 : each <= 2 ? 2 : each <= 4 ? 4 : 8};
+  return {threads, each <= 1 ? 1 : each <= 2 ? 2 : bf16 && each == 3 ? 3 : each <= 4 ? 4 : 8};
 }
 
 static unsigned lines_of(bool rms, bl_count rows, bl_count width) {
@@ -221,6 +224,8 @@ static int forward_of(bl__stream_t stream, int keep, unsigned threads, bl_count 
     if (keep == 8) {
       return FORWARD(8);
     }
+  } else if (keep == 3) { // hidden sizes of 9984 and 12288 without a spill
+    return FORWARD(3);
   }
   return keep == 1 ? FORWARD(1) : keep == 2 ? FORWARD(2) : FORWARD(4);
 }
@@ -236,6 +241,8 @@ static int backward_of(bl__stream_t stream, int keep, unsigned threads, unsigned
     if (keep == 8) {
       return BACKWARD(8);
     }
+  } else if (keep == 3) { // hidden sizes of 9984 and 12288 without a spill
+    return BACKWARD(3);
   }
   return keep == 1 ? BACKWARD(1) : keep == 2 ? BACKWARD(2) : BACKWARD(4);
 }

@@ -32,10 +32,8 @@ static BL_DEVICE void write_four(E *line, bl_count at, bl_count count, const flo
   if constexpr (sizeof(E) == sizeof(float)) {
     bl_store<float, Wide>(line, at, count, bl_repack<float>(values));
   } else if constexpr (Wide) {
-    uint2 two;
-    two.x = bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16;
-    two.y = bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16;
-    *(uint2 *)(line + at) = two;
+    bl_store_words((uint2 *)(line + at), {bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16,
+                                          bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16});
   } else {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
