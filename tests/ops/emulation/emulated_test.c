@@ -80,6 +80,7 @@ static void all_cases_agree(void **state) {
 static const op_case_t wide_cases[] = {
     {&op_norm, {300, 64}, OP_RMS | OP_RESIDUAL | OP_BF16},
     {&op_norm, {300, 12}, OP_RESIDUAL},
+    {&op_norm, {300, 520}, OP_RMS | OP_BF16}, // several rows a block, all warps busy
     {&op_norm, {3, 2056}, OP_BF16},
     {&op_norm, {3, 2052}, OP_RMS | OP_RESIDUAL},
     {&op_norm, {2, 4104}, OP_RMS | OP_BF16},

@@ -140,31 +140,29 @@ static void stuck(void) {
   abort();
 }
 
-// Lets go on who waits for nobody any more; false when nothing changes.
-static bool release(void) {
-  bool any = false, all_at_barrier = true;
-  for (unsigned first = 0; first < threads_count; first += WARP) {
-    bool together = true;
-    for (unsigned i = first; i < first + WARP; i++) {
-      together = together && threads_of_block[i].state == AT_EXCHANGE;
-      all_at_barrier = all_at_barrier && threads_of_block[i].state == AT_BARRIER;
-    }
-    for (unsigned i = first; together && i < first + WARP; i++) {
-      threads_of_block[i].state = READY;
-      any = true;
-    }
-  }
-  for (unsigned i = 0; all_at_barrier && i < threads_count; i++) {
-    threads_of_block[i].state = READY;
-    any = true;
-  }
-  return any;
-}
-
 static void go_on(unsigned i) {
   running_thread = i;
   bl_emulated.thread = (bl_emulated_index_t){.x = i};
   switch_to(&scheduler, threads_of_block[i].fiber);
+}
+
+// A warp runs as far ahead of the others as it can: to the next barrier of the block. What it overwrites too early then
+// shows in the results of those behind.
+static void run_warp(unsigned first) {
+  for (bool together = true; together;) {
+    for (unsigned n = 0; n < WARP; n++) {
+      const unsigned i = first + (bl_emulated_reverse ? WARP - 1 - n : n);
+      if (threads_of_block[i].state == READY) {
+        go_on(i);
+      }
+    }
+    for (unsigned i = first; i < first + WARP; i++) {
+      together = together && threads_of_block[i].state == AT_EXCHANGE;
+    }
+    for (unsigned i = first; together && i < first + WARP; i++) {
+      threads_of_block[i].state = READY;
+    }
+  }
 }
 
 static void run_block(void) {
@@ -173,20 +171,24 @@ static void run_block(void) {
   while (taken < threads_count) { // until each is over or waits
     switch_to(&scheduler, idle[--idle_count]);
   }
+  const unsigned warps = threads_count / WARP;
   for (;;) {
-    unsigned over = 0;
-    for (unsigned n = 0; n < threads_count; n++) {
-      const unsigned i = bl_emulated_reverse ? threads_count - 1 - n : n;
-      if (threads_of_block[i].state == READY) {
-        go_on(i);
-      }
+    unsigned over = 0, waiting = 0;
+    for (unsigned n = 0; n < warps; n++) {
+      run_warp((bl_emulated_reverse ? warps - 1 - n : n) * WARP);
+    }
+    for (unsigned i = 0; i < threads_count; i++) {
       over += threads_of_block[i].state == OVER;
+      waiting += threads_of_block[i].state == AT_BARRIER;
     }
     if (over == threads_count) {
       return;
     }
-    if (!release()) {
+    if (waiting < threads_count) {
       stuck();
+    }
+    for (unsigned i = 0; i < threads_count; i++) {
+      threads_of_block[i].state = READY;
     }
   }
 }

@@ -3,8 +3,10 @@
 // fibers of one thread of the CPU, so that barriers and exchanges within warps work as they do on a device; blocks run
 // one after the other. Included by compute/ops/cuda/kernels/device.h where nvcc does not compile it.
 //
-// What it finds: wrong indices, wrong sums, threads that miss a barrier or an exchange (the process aborts and says so).
-// What it cannot: races, which one order of execution hides; a second order (bl_emulated_reverse) shows some.
+// What it finds: wrong indices, wrong sums, threads that miss a barrier or an exchange (the process aborts and says so),
+// and missing barriers, as each warp runs ahead of the others as far as barriers let it, from the first warp and block to
+// the last or the other way (bl_emulated_reverse). What it cannot: races within a warp, and between blocks that only
+// another mixture of turns shows.
 #ifndef BALLAST_TESTS_OPS_EMULATION_H
 #define BALLAST_TESTS_OPS_EMULATION_H
 

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies that cuDNN takes our graphs of flash attention: it finds deterministic engines for them, forward and backward,
+// on an A100, an H100 and an H200 that are described and not here, and compiles their kernels. Skipped, with the reason,
+// where this cuDNN does not plan without a GPU.
+#include "compute/ops/cuda/flash.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// What only a run asks for.
+bl__stream_t bl__gpu_stream(const bl__gpu_t *gpu) {
+  (void)gpu;
+  return NULL;
+}
+
+const char *bl__gpu_error_text(int error) {
+  (void)error;
+  return "";
+}
+
+int bl__launch_scatter(bl__stream_t stream, bool bf16, const bl__heads_t *shape, const void *heads, void *rows) {
+  (void)stream;
+  (void)bf16;
+  (void)shape;
+  (void)heads;
+  (void)rows;
+  return 0;
+}
+
+typedef struct gpu {
+  const char *name;
+  int version, multiprocessors, shared_bytes, l2_bytes;
+  unsigned long long memory_bytes;
+} gpu_t;
+
+static const gpu_t gpus[] = {
+    {"NVIDIA A100-SXM4-80GB", 800, 108, 166912, 41943040, 85094039552ull},
+    {"NVIDIA H100 80GB HBM3", 900, 132, 232448, 52428800, 85028896768ull},
+    {"NVIDIA H200", 900, 132, 232448, 62914560, 150754820096ull},
+};
+
+// cuDNN's own text of a device.
+static void describe(const gpu_t *gpu, char *text, size_t bytes) {
+  snprintf(text, bytes,
+           "{\"deviceVer\":%d,\"driverVer\":13000,\"cudaDeviceId\":0,\"totalGlobalMem\":%llu,"
+           "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,"
+           "\"multiProcessorCount\":%d,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,"
+           "\"maxSharedMemoryPerBlockOptin\":%d,\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,"
+           "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,"
+           "\"isTccDriver\":0,\"supportCoopLaunch\":1,\"smClockRateKHz\":1980000,\"memClockRateKHz\":2619000,"
+           "\"l2CacheSize\":%d,\"deviceName\":\"%s\"}",
+           gpu->version, gpu->memory_bytes, gpu->multiprocessors, gpu->shared_bytes, gpu->l2_bytes, gpu->name);
+}
+
+static const bl__flash_shape_t shapes[] = {
+    {1, 2048, 16, 16, 128}, // a quarter of LLaMA 65B's heads
+    {2, 130, 4, 2, 64},     // key heads that are shared, positions that fill no tile
+    {1, 65, 2, 2, 16},
+    {1, 200, 3, 1, 80},
+};
+
+static void plan_first(const gpu_t *gpu, size_t count) {
+  char text[1024];
+  bl_error_t err = {0};
+  bl__flash_engine_t *engine = NULL;
+  describe(gpu, text, sizeof text);
+  if (bl__flash_engine_create_described(text, &engine, &err) != BL_OK) {
+    printf("skipped: %s\n", err.text);
+    skip();
+  }
+  for (size_t i = 0; i < count; i++) {
+    bl__flash_t *flash = NULL;
+    int64_t forward, backward;
+    if (bl__flash_create(engine, &shapes[i], &flash, &err) != BL_OK) {
+      // Without a driver or a compiler to load it cannot tell.
+      const bool cannot_tell = strstr(err.text, "PREREQUISITE_MISSING") != NULL;
+      printf("%s: %s\n", gpu->name, err.text);
+      bl__flash_engine_destroy(engine);
+      if (cannot_tell) {
+        skip();
+      }
+      fail();
+    }
+    bl__flash_engines(flash, &forward, &backward);
+    printf("%s: batch %llu, %llu positions, %llu over %llu heads of %llu: engines %lld and %lld, workspace %zu bytes\n",
+           gpu->name, (unsigned long long)shapes[i].batch, (unsigned long long)shapes[i].seq,
+           (unsigned long long)shapes[i].heads, (unsigned long long)shapes[i].kv_heads,
+           (unsigned long long)shapes[i].head_dim, (long long)forward, (long long)backward,
+           bl__flash_workspace_bytes(flash));
+    assert_true(forward >= 0 && backward >= 0);
+    // Gradients of the heads are in it at least.
+    assert_true(bl__flash_workspace_bytes(flash) >
+                shapes[i].batch * shapes[i].seq * shapes[i].head_dim * 2 * (shapes[i].heads + 2 * shapes[i].kv_heads));
+    bl__flash_destroy(flash);
+  }
+  bl__flash_engine_destroy(engine);
+}
+
+static void an_a100_has_engines(void **state) {
+  (void)state;
+  plan_first(&gpus[0], 2);
+}
+
+static void an_h100_has_engines(void **state) {
+  (void)state;
+  plan_first(&gpus[1], sizeof shapes / sizeof shapes[0]);
+}
+
+static void an_h200_has_engines(void **state) {
+  (void)state;
+  plan_first(&gpus[2], 1);
+}
+
+static void heads_that_no_engine_takes_are_refused(void **state) {
+  (void)state;
+  char text[1024];
+  bl_error_t err = {0};
+  bl__flash_engine_t *engine = NULL;
+  bl__flash_t *flash = NULL;
+  describe(&gpus[1], text, sizeof text);
+  if (bl__flash_engine_create_described(text, &engine, &err) != BL_OK) {
+    printf("skipped: %s\n", err.text);
+    skip();
+  }
+  const bl__flash_shape_t odd = {1, 64, 2, 2, 1024};
+  assert_int_equal(bl__flash_create(engine, &odd, &flash, &err), BL_UNIMPLEMENTED); // attention is composed then
+  assert_null(flash);
+  bl__flash_engine_destroy(engine);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(an_a100_has_engines),
+      cmocka_unit_test(an_h100_has_engines),
+      cmocka_unit_test(an_h200_has_engines),
+      cmocka_unit_test(heads_that_no_engine_takes_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
