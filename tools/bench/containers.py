@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Containers against plain processes on one machine: the same job, programs and certificates, four stages and four stores over
+tcp with mutual TLS, once as processes on the loopback interface, once as containers (read-only roots, memory limits, nobody's
+user) on a network of podman's; in turns, and the median of step times of each. On an idle machine, as root:
+
+    BALLAST_IMAGES=FOLDER tools/bench/containers.py [--pairs 7] [--steps 60]
+
+FOLDER holds the images (tests/deploy/images_test.py makes them); the programs in them are those measured on both sides."""
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+for folder in ("deploy", "e2e"):
+    sys.path.insert(0, os.path.join(ROOT, "tests", folder))
+import ballast  # noqa: E402
+import images_test as images  # noqa: E402
+
+FIRST = 10  # steps that are left out: connections and caches
+
+
+def take_programs(folder):
+    """The programs of the tools image, to be run outside of it."""
+    name = f"{images.NAME}-programs"
+    images.run("podman", "create", "--name", name, "localhost/ballast-tools:test")
+    try:
+        for program in ("stage-service", "activation-store", "ballast-driver", "ballastctl"):
+            images.run("podman", "cp", f"{name}:/usr/bin/{program}", os.path.join(folder, program))
+    finally:
+        images.run("podman", "rm", "-f", name)
+    return folder
+
+
+def write_job(path, steps, stages, stores):
+    with open(path, "w") as file:
+        file.write(images.JOB.format(steps=steps).replace("policy: bpipe", "policy: bpipe, data_path: tcp"))
+        file.write(f"services: {{stages: [{', '.join(stages)}], stores: [{', '.join(stores)}]}}\n")
+
+
+def median_seconds(report):
+    with open(report) as file:
+        steps = [event["seconds"] for event in map(json.loads, file) if event["event"] == "step"]
+    return statistics.median(steps[FIRST:])
+
+
+def tls(folder, role):
+    return [f"--tls-{key}={folder}/{role}/{file}" for key, file in
+            (("ca", "ca.pem"), ("certificate", "own.pem"), ("key", "own.key"))]
+
+
+def by_processes(folder, steps):
+    with contextlib.ExitStack() as stack:
+        def start(program, *arguments):
+            service = ballast.Service(folder, program, "--listen", "127.0.0.1:0", *arguments)
+            stack.callback(service.kill)
+            return service.address
+        stages = [start("stage-service", *tls(folder, "stage")) for _ in range(images.STAGES)]
+        stores = [start("activation-store", "--capacity", "64 MiB", "--drain", "0", *tls(folder, "store"))
+                  for _ in range(images.STAGES)]
+        job, report = os.path.join(folder, "processes.yaml"), os.path.join(folder, "processes.jsonl")
+        write_job(job, steps, stages, stores)
+        images.run(os.path.join(ballast.BIN, "ballastctl"), "run", job, "--report", report, *tls(folder, "driver"),
+                   env=ballast.environment(folder))
+        return median_seconds(report)
+
+
+def by_containers(folder, steps):
+    work = os.path.join(folder, "work")
+    write_job(os.path.join(work, "job.yaml"), steps, [f"stage-{i}:7700" for i in range(images.STAGES)],
+              [f"store-{i}:7800" for i in range(images.STAGES)])
+    report = os.path.join(work, "report.jsonl")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(report)
+    with images.network():
+        for i in range(images.STAGES):
+            images.start_stage(i, folder)
+            images.start_store(i, folder)
+        images.start("client", "tools", "run", "/work/job.yaml", *images.TLS, "--report", "/work/report.jsonl", folder=folder,
+                     role="driver")
+        code = images.exit_code("client")
+        assert code == 0, images.logs("client")[-3000:]
+    return median_seconds(report)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=60)
+    options = parser.parse_args()
+    if "BALLAST_IMAGES" not in os.environ or os.geteuid() != 0 or shutil.which("podman") is None:
+        sys.exit("containers.py: needs root, podman, and BALLAST_IMAGES")
+    images.set_up(os.environ["BALLAST_IMAGES"])
+    with tempfile.TemporaryDirectory(prefix="ballast-containers-") as folder:
+        os.chmod(folder, 0o755)
+        os.makedirs(os.path.join(folder, "work"))
+        os.chmod(os.path.join(folder, "work"), 0o777)
+        os.mkdir(os.path.join(folder, "programs"))
+        ballast.BIN = take_programs(os.path.join(folder, "programs"))
+        images.make_certificates(folder)
+        pairs = []
+        for i in range(options.pairs):
+            pairs.append((by_processes(folder, options.steps), by_containers(folder, options.steps)))
+            plain, contained = pairs[-1]
+            print(f"pair {i + 1}: processes {plain * 1e3:.2f} ms, containers {contained * 1e3:.2f} ms a step, "
+                  f"{contained / plain:.3f}", flush=True)
+    ratio = statistics.median(contained / plain for plain, contained in pairs)
+    print(f"containers take {ratio:.3f} of the time of processes (median of {len(pairs)} pairs; {options.steps - FIRST} steps "
+          f"each, {subprocess.run(['nproc'], capture_output=True, text=True).stdout.strip()} cores)")
+
+
+if __name__ == "__main__":
+    main()
