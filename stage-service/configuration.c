@@ -76,7 +76,7 @@ static void configure_done(bl_task_t *task) {
     stage->old_engine = stage->engine;
     stage->engine = NULL;
   }
-  bool well = err->status == BL_OK;
+  bool well = err->status == BL_OK && stage->engine != NULL;
   bl_stage_step_configure_ended(&stage->step, well, well ? stage->engine->applied : 0);
   if (err->status != BL_OK) {
     bl_log(BL_LOG_ERROR, "cannot be configured as stage %u: %s", stage->rank, err->text);

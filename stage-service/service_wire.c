@@ -87,12 +87,12 @@ void bl_service_on_ready(bl_service_t *service, bl_service_ready_fn ready, void 
   service->ready_context = context;
 }
 
-void bl_service_set_board(bl_service_t *self, bl_board_t *board) {
-  self->board = board;
+void bl_service_set_board(bl_service_t *service, bl_board_t *board) {
+  service->board = board;
 }
 
-void bl_service_collect(const bl_service_t *self) {
-  bl_meter_collect(self->board, self->stage);
+void bl_service_collect(const bl_service_t *service) {
+  bl_meter_collect(service->board, service->stage);
 }
 
 void bl_service_end_calls(bl_service_t *service) {

@@ -125,7 +125,7 @@ void bl__handle_connect(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   const Ballast__V1__ConnectRequest *request = (const Ballast__V1__ConnectRequest *)input;
   bl_error_t err = {0};
   bl_hub_peer_t peers[BL_HUB_MAX_PEERS];
-  bl_path_t path;
+  bl_path_t path = BL_PATH_AUTO;
   if (read_peers(request, peers, &path, &err) != BL_OK ||
       bl_stage_connect(self->stage, bl__service_identity(request->driver), peers, request->n_peers, path,
                        bl_clock_now_ns() + CONNECT_DEADLINE_NS, &err) == BL_STAGE_REFUSE) {

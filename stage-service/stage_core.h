@@ -17,7 +17,7 @@
 #include "loop/worker.h"
 #include "prepared.h"
 
-#define BL__STAGE_PLANS (BL_RUN_KINDS * BL_STAGE_PLANS) // what the step machine keeps
+#define BL__STAGE_PLANS ((size_t)BL_RUN_KINDS * BL_STAGE_PLANS) // what the step machine keeps
 
 // A piece of work on the compute thread, and its outcome. One of each noun at a time: the step machine sees to it.
 typedef struct bl__work {

@@ -28,21 +28,21 @@ static void find_out(bl_task_t *task) {
   }
 }
 
-static void leave(bl__explanation_t *self) {
-  bl_rpc_t *rpc = self->request->rpc;
-  for (bl__explanation_t **link = &rpc->explanations; *link != NULL; link = &(*link)->next) {
-    if (*link == self) {
-      *link = self->next;
-      break;
-    }
-  }
+static void leave(bl_rpc_t *rpc, bl__explanation_t **link) {
+  bl__explanation_t *self = *link;
+  *link = self->next;
   rpc->explanation_count--;
   bl_tls_release(self->tls);
 }
 
 static void found_out(bl_task_t *task) {
   bl__explanation_t *self = BL_TASK_OWNER(task, bl__explanation_t, task);
-  leave(self);
+  bl_rpc_t *rpc = self->request->rpc;
+  bl__explanation_t **link = &rpc->explanations;
+  while (*link != self) {
+    link = &(*link)->next;
+  }
+  leave(rpc, link);
   self->explained(self->request, &self->err);
   free(self);
 }
@@ -83,7 +83,7 @@ void bl__explanations_end(bl_rpc_t *rpc, void (*dropped)(bl_rpc_request_t *reque
   bl_loop_drain(rpc->loop); // of the one that ran
   while (rpc->explanations != NULL) {
     bl__explanation_t *self = rpc->explanations;
-    leave(self);
+    leave(rpc, &rpc->explanations);
     dropped(self->request);
     free(self);
   }

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define SHARDS_OF_STAGE 2
-#define WAIT_NOTED_NS   (100 * BL_NS_PER_MS) // a shorter wait for the disk is not worth a warning
+#define WAIT_NOTED_NS   (100ull * BL_NS_PER_MS) // a shorter wait for the disk is not worth a warning
 
 static void ask(bl__save_part_t *part);
 

@@ -4,6 +4,7 @@
 #include "policy_records_wire.h"
 
 #include "base/hash.h"
+#include "sys/log.h"
 
 #include "ballast/v1/stage.pb-c.h"
 
@@ -117,7 +118,9 @@ static void fail_later(pending_t *pending) {
 static pending_t *pend(bl_stage_client_t *client, fill_fn fill, bl_stage_answer_fn done, void *context) {
   pending_t *pending = calloc(1, sizeof *pending);
   if (pending == NULL) {
-    abort(); // a few hundred bytes: nothing sensible is left to do
+    // A few hundred bytes. A driver may end at any point: its successor takes the run over.
+    bl_log(BL_LOG_ERROR, "ending: no memory for a call to the stage at %s", bl_stage_client_address(client));
+    exit(bl_status_exit_code(BL_EXHAUSTED));
   }
   *pending = (pending_t){.client = client, .fill = fill, .done = done, .context = context};
   return pending;
