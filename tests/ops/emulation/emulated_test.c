@@ -158,6 +158,36 @@ static void workspace_is_asked_for(void **state) {
   close_emulated(&host);
 }
 
+// The caller's block is 64-byte aligned; what the libraries get is aligned as they ask, and no longer than the block.
+static void workspace_may_begin_anywhere(void **state) {
+  (void)state;
+  skip_under_tsan();
+  op_host_t host = open_emulated();
+  bl_error_t err = {0};
+  bl_linear_op_t *op;
+  const bl_linear_shape_t shape = {
+      .rows = 2, .in = 2, .out = 2, .uses = BL_LINEAR_FORWARD, .bias = true, .dtype = BL_COMPUTE_BF16};
+  assert_int_equal(host.ops->linear_plan(host.compute, &shape, &op, &err), BL_OK);
+  const size_t wanted = host.ops->workspace_bytes(host.compute);
+  char *block = aligned_alloc(256, (wanted + 256 + 255) / 256 * 256);
+  for (size_t at = 0; at <= 256; at += 64) {
+    const uint16_t x[4] = {0x3f80, 0, 0, 0x3f80}, w[4] = {0x4000, 0x3f80, 0x3f80, 0x4000}; // 1, 0, 0, 1; 2, 1, 1, 2
+    const float bias[2] = {1.0f, 0.0f};
+    uint16_t y[4] = {0};
+    memset(block, 0x55, wanted + 256);
+    host.ops->use_workspace(host.compute, block + at, wanted);
+    host.ops->linear_forward(op, x, NULL, w, bias, NULL, y);
+    assert_int_equal(host.ops->status(host.compute, &err), BL_OK);
+    assert_int_equal(y[0], 0x4040); // 3
+    assert_int_equal(y[3], 0x4000);
+    for (size_t i = 0; i < wanted + 256; i++) {
+      assert_true((i >= at && i < at + wanted) || block[i] == 0x55);
+    }
+  }
+  free(block);
+  close_emulated(&host);
+}
+
 static void losses_that_are_not_finite_are_found(void **state) {
   (void)state;
   skip_under_tsan();
@@ -276,6 +306,7 @@ int main(void) {
       cmocka_unit_test(wide_cases_agree),
       cmocka_unit_test(bad_shapes_are_refused),
       cmocka_unit_test(workspace_is_asked_for),
+      cmocka_unit_test(workspace_may_begin_anywhere),
       cmocka_unit_test(losses_that_are_not_finite_are_found),
       cmocka_unit_test(losses_are_summed_in_row_order),
       cmocka_unit_test(embedding_gradients_come_in_token_order),

@@ -148,6 +148,9 @@ const char *bl__matmul_execute(bl__matmul_t *matmul, float alpha, const void *a,
                                const void *bias, void *d, void *workspace) {
   const bl__matmul_shape_t *s = &matmul->shape;
   const bool bf16 = s->bf16, d_bf16 = s->bf16 && !s->float_d;
+  if ((uintptr_t)workspace % 256 != 0) {
+    return "the workspace is not 256-byte aligned"; // as cuBLASLt asks
+  }
   memset(workspace, 0xff, 128);
   for (uint64_t n = 0; n < s->batch; n++) {
     for (uint64_t j = 0; j < s->n; j++) {

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WORKSPACE_ALIGNMENT ((size_t)256)
+
 static void destroy(bl_compute_t *compute) {
   if (!compute) {
     return;
@@ -69,9 +71,11 @@ static size_t workspace_bytes(const bl_compute_t *compute) {
   return compute->workspace_wanted;
 }
 
+// The libraries want their part at 256 bytes; the caller promises 64.
 static void use_workspace(bl_compute_t *compute, void *workspace, size_t bytes) {
-  compute->workspace = workspace;
-  compute->workspace_bytes = bytes;
+  const size_t skipped = bl_align_up((uintptr_t)workspace, WORKSPACE_ALIGNMENT) - (uintptr_t)workspace;
+  compute->workspace = (char *)workspace + skipped;
+  compute->workspace_bytes = bytes > skipped ? bytes - skipped : 0;
 }
 
 static bl_status_t kept_status(const bl_compute_t *compute, bl_error_t *err) {
@@ -95,8 +99,9 @@ static size_t held_bytes(const bl_compute_t *compute) {
 }
 
 void bl__cuda_want(bl_compute_t *compute, size_t bytes) {
-  if (bytes > compute->workspace_wanted) {
-    compute->workspace_wanted = bl_align_up(bytes, BL_CACHE_LINE_BYTES);
+  const size_t wanted = bl_align_up(bytes, BL_CACHE_LINE_BYTES) + WORKSPACE_ALIGNMENT;
+  if (bytes > 0 && wanted > compute->workspace_wanted) {
+    compute->workspace_wanted = wanted;
   }
 }
 

@@ -42,7 +42,7 @@ bl_status_t bl__matmul_create(bl__matmul_engine_t *engine, const bl__matmul_shap
 void bl__matmul_destroy(bl__matmul_t *matmul); // NULL is fine
 size_t bl__matmul_workspace_bytes(const bl__matmul_t *matmul);
 // Queues the product. c is read where the shape adds it, and may be d; bias where it has one. `workspace` has the bytes
-// that were asked for. Returns NULL, or what went wrong.
+// that were asked for and is 256-byte aligned. Returns NULL, or what went wrong.
 const char *bl__matmul_execute(bl__matmul_t *matmul, float alpha, const void *a, const void *b, const void *c,
                                const void *bias, void *d, void *workspace);
 
