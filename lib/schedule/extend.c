@@ -204,7 +204,7 @@ bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, const bl_sche
   shorter.effort = request->effort * SHORTER_EFFORT;
   shorter.keep_placement = true;
   // F, I and W of every block
-  bool huge = 3ull * base->virtual_stages * shorter.micro_batches > BL__PORTFOLIO_HUGE;
+  bool huge = 3 * bl_schedule_block_count(base) > BL__PORTFOLIO_HUGE;
   if (shorter.micro_batches == 0 || huge || request->effort < EFFORT_LEAST) {
     return BL_OK;
   }
