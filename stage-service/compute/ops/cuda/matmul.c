@@ -116,8 +116,9 @@ static cublasStatus_t set_operation(cublasLtMatmulDesc_t operation, const bl__ma
 }
 
 static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const bl__matmul_shape_t *shape) {
-  // In place means in the type of the output and by turns of blocks; the other two are never asked for.
-  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  // No product is cut along k: the library promises one order of a sum for this alone. What a cut would gain is in small
+  // outputs of long sums.
+  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
   const uint64_t workspace = WORKSPACE_MAX_BYTES;
   static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -207,7 +208,8 @@ const char *bl__matmul_execute(bl__matmul_t *matmul, float alpha, const void *a,
                                const void *bias, void *d, void *workspace) {
   const bl__matmul_shape_t *shape = &matmul->shape;
   const float beta = shape->add ? 1.0f : 0.0f;
-  const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)(shape->add ? c : NULL) | (uintptr_t)d;
+  const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)(shape->add ? c : NULL) |
+                        (uintptr_t)(shape->bias ? bias : NULL) | (uintptr_t)d;
   if (all % shape->alignment_bytes != 0) {
     return "a tensor is not 16-byte aligned"; // the algorithm was chosen for aligned ones
   }

@@ -5,9 +5,8 @@
 // transposed; B is [k, n] or [n, k]; C and D are [m, n]; a bias has m elements, one for each row. A row-major tensor
 // [T, width] is a column-major matrix [width, T].
 //
-// The algorithm is taken once, when a product is planned: the library's first choice among those that leave no sum to
-// chance (no atomics; parts of k that are computed apart are added in a fixed order), so that a product gives the same
-// bits whenever it runs.
+// The algorithm is taken once, when a product is planned: the library's first choice among those that make a sum in one
+// sequence, so that a product gives the same bits whenever it runs.
 //
 // Thread: the compute thread. Internal to ops/cuda.
 #ifndef BALLAST_COMPUTE_OPS_CUDA_MATMUL_H
@@ -29,7 +28,7 @@ typedef struct bl__matmul_shape {
   bool float_d;             // C and D are floats
   bool add;                 // + C
   bool bias;                // + bias: elements of D's type
-  uint32_t alignment_bytes; // of A, B, C and D, which execute() checks: a power of two up to 16
+  uint32_t alignment_bytes; // of A, B, C, D and the bias, which execute() checks: a power of two up to 16
 } bl__matmul_shape_t;
 
 bl_status_t bl__matmul_engine_create(bl__gpu_t *gpu, bl__matmul_engine_t **engine, bl_error_t *err) BL_MUST_USE;
