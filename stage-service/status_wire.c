@@ -5,7 +5,8 @@
 
 #include <stdio.h>
 
-#define WAITS 16
+#define WAITS        16
+#define DEVICE_BYTES 512
 
 // What a running stage is doing: progress through its operations, and what it waits for.
 static void describe_run(const bl_stage_t *stage, Ballast__V1__StageStatusResponse *output, char cell[BL_OP_TEXT]) {
@@ -85,9 +86,12 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
   bl_hub_wait_t waits[WAITS];
   Ballast__V1__Wait messages[WAITS];
   Ballast__V1__Wait *pointers[WAITS];
-  char what[64];
+  char what[64], device[DEVICE_BYTES];
   bl_vote_wire_t vote;
   if (engine != NULL) {
+    snprintf(device, sizeof device, "%s; %s", bl_device_describe(engine->device),
+             engine->ops->describe(engine->compute));
+    output.device = device;
     describe_run(self->stage, &output, cell);
     bl_memory_to_wire(&engine->account, &memory);
     output.memory = memory.pointers;

@@ -80,6 +80,9 @@ static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
   const size_t count = answers(stage) ? json_array_size(waits) : 0;
   for (size_t i = 0; i < (count == 0 ? 1 : count); i++) {
     json_t *row = json_pack("{s:s, s:s, s:b}", "who", who, "state", state, "cause", (int)cause);
+    if (json_object_get(stage, "device") != NULL) {
+      json_object_set(row, "device", json_object_get(stage, "device"));
+    }
     if (operation != NULL) { // of a silent stage: the one it was at when it last answered
       json_object_set(row, "operation", (json_t *)operation);
     }

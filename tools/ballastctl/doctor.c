@@ -16,6 +16,7 @@ static int run(int argc, char *const *argv) {
       {.key = "lease", .title = "LEASE"},
       {.key = "chunk", .title = "CHUNK", .right = true, .wide = true},
       {.key = "cause", .title = "CAUSE", .wide = true},
+      {.key = "device", .title = "DEVICE", .wide = true},
   };
   bl_error_t err;
   bl_ctl_output_t output;

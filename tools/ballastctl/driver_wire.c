@@ -470,6 +470,7 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health) {
   json_object_set_new(stage, "operation", json_string(status->operation));
   json_object_set_new(stage, "operations_done", json_integer(status->operations_done));
   json_object_set_new(stage, "operations_total", json_integer(status->operations_total));
+  json_object_set_new(stage, "device", json_string(status->device));
   json_object_set_new(stage, "waits", waits_json(status));
   json_object_set_new(stage, "memory", memory_json(status));
   if (status->state != NULL) {

@@ -41,6 +41,7 @@ static int stages_run(int argc, char *const *argv) {
       {.key = "own_slots", .title = "OWN SLOTS", .right = true},
       {.key = "pid", .title = "PID", .right = true},
       {.key = "address", .title = "ADDRESS", .wide = true},
+      {.key = "device", .title = "DEVICE", .wide = true},
       {.key = "waits", .title = "WAITS", .wide = true},
   };
   bl_error_t err;
