@@ -12,7 +12,7 @@ small      as fast, with a quarter of the tokens in a block
 
 In each round every alternative that fits the budget runs once; the median of its last steps counts (those after auto has
 decided), and printed is the median over rounds of the quotient of auto and the best. Losses must be equal to the bit. Full
-recomputation is another job: a run under auto names it where it would be faster, and cannot change to it.
+recomputation is another job; a run under auto makes blocks again one by one (the policy drop), within the same slots.
 """
 import argparse
 import json
