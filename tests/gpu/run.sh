@@ -69,5 +69,8 @@ if [[ $parts == *2* ]]; then
   fi
   check tests ctest --test-dir build -L gpu --output-on-failure
   BALLAST_BIN=$PWD/build/bin check services python3 -B tests/gpu/services.py
+  BALLAST_BIN=$PWD/build/bin check stores python3 -B tests/gpu/stores.py
+  check path-ipc build/tests/gpu-paths ipc
+  check path-nccl build/tests/gpu-paths nccl
 fi
 end

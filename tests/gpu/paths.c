@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data paths of GPU memory between two processes on the first GPU, and what they stand on, in the same run:
+//
+//   gpu-paths ipc     a peer's memory is imported; copies by the copy engine of 1 to 256 MiB, against copies in own memory
+//   gpu-paths nccl    blocks over two-rank communicators, both ways, byte for byte; then the peer is killed in the middle
+//                     and the other side must end with the cause within its deadline. Ranks that share a GPU go over
+//                     sockets: this proves logic, not speed
+//
+// Exit code 77 with the reason where there is no GPU, or no NCCL.
+#include "datapath/device_path.h"
+#include "datapath/mover.h"
+#include "datapath/nccl/engine.h"
+#include "datapath/peer_memory.h"
+#include "datapath/socket.h"
+#include "device/open.h"
+#include "sys/clock.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ARENA_BYTES (UINT64_C(512) << 20)
+#define BLOCK_BYTES (UINT64_C(8) << 20)
+#define BLOCKS      12u
+#define ROUNDS      9u
+#define PEER_FD     3
+#define DEADLINE_NS (UINT64_C(10) * BL_NS_PER_S)
+
+static bl_device_t *device;
+static const bl_device_path_t *path;
+
+static void must(bl_status_t status, const bl_error_t *err, const char *what) {
+  if (status != BL_OK) {
+    fprintf(stderr, "%s: %s\n", what, err->text);
+    exit(1);
+  }
+}
+
+static void skip(const char *why) {
+  printf("SKIPPED: %s\n", why);
+  exit(77);
+}
+
+static void open_gpu(void) {
+  bl_error_t err = {0};
+  if (bl_device_open(BL_DEVICE_CUDA, 0, &device, &err) != BL_OK || (path = bl_device_path_of(device, &err)) == NULL) {
+    skip(err.text);
+  }
+}
+
+static bl_arena_t new_arena(uint64_t bytes) {
+  bl_arena_t arena;
+  bl_error_t err = {0};
+  must(bl_arena_create(device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, bytes, &arena, &err), &err, "memory");
+  return arena;
+}
+
+// This program as the peer, on the other end of *fd.
+static pid_t start_peer(const char *verb, int *fd) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) {
+    perror("socketpair");
+    exit(1);
+  }
+  pid_t pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(pair[1], PEER_FD);
+    execl("/proc/self/exe", "gpu-paths", verb, (char *)NULL);
+    _exit(127);
+  }
+  close(pair[1]);
+  *fd = pair[0];
+  return pid;
+}
+
+static void say(int fd, const void *bytes, size_t count) {
+  if (write(fd, bytes, count) != (ssize_t)count) {
+    fprintf(stderr, "the peer is gone\n");
+    exit(1);
+  }
+}
+
+static void hear(int fd, void *bytes, size_t count) {
+  if (recv(fd, bytes, count, MSG_WAITALL) != (ssize_t)count) {
+    fprintf(stderr, "the peer ended\n");
+    exit(1);
+  }
+}
+
+static uint8_t pattern(uint64_t block, uint64_t i) {
+  return (uint8_t)((i * 2654435761u >> 7) + block * 31);
+}
+
+static uint8_t *fill_host(uint64_t block) {
+  uint8_t *bytes = malloc(BLOCK_BYTES);
+  for (uint64_t i = 0; i < BLOCK_BYTES; i++) {
+    bytes[i] = pattern(block, i);
+  }
+  return bytes;
+}
+
+// ---- ipc
+
+static int export_memory(void) {
+  open_gpu();
+  bl_error_t err = {0};
+  bl_arena_t arena = new_arena(ARENA_BYTES);
+  uint8_t *bytes = fill_host(5), byte = 'y';
+  must(bl_device_copy(device, NULL, arena.base, bytes, BLOCK_BYTES, &err), &err, "copy");
+  struct iovec part = {.iov_base = &byte, .iov_len = 1};
+  return bl_socket_send(PEER_FD, &part, 1, &arena.fd, 1) == 1 && read(PEER_FD, &byte, 1) == 0 ? 0 : 1;
+}
+
+static double rate(bl_mover_t *mover, uint8_t *to, const uint8_t *from, uint64_t bytes) {
+  bl_error_t err = {0};
+  uint64_t best_ns = UINT64_MAX;
+  for (unsigned i = 0; i < ROUNDS; i++) {
+    uint64_t start_ns = bl_clock_now_ns();
+    must(bl_mover_copy(mover, to, from, bytes, &err), &err, "copy");
+    uint64_t took_ns = bl_clock_now_ns() - start_ns;
+    best_ns = took_ns < best_ns ? took_ns : best_ns;
+  }
+  return (double)bytes / (double)best_ns;
+}
+
+static int import_memory(void) {
+  open_gpu();
+  bl_error_t err = {0};
+  if (path->exports(device, &err) != BL_OK) {
+    skip(err.text);
+  }
+  int peer, fds[BL_SOCKET_MAX_DESCRIPTORS];
+  size_t fd_count = 0;
+  char byte;
+  pid_t pid = start_peer("export", &peer);
+  if (bl_socket_receive(peer, &byte, 1, fds, &fd_count) != 1 || fd_count != 1) {
+    fprintf(stderr, "the peer shows no memory\n");
+    return 1;
+  }
+  bl_peer_memory_t memory;
+  must(bl_peer_memory_open(&memory, device, fds[0], ARENA_BYTES, &err), &err, "import");
+  bl_arena_t own = new_arena(2 * ARENA_BYTES);
+  uint8_t *expected = fill_host(5), *found = malloc(BLOCK_BYTES);
+  bl_mover_t *mover;
+  must(bl_mover_create(device, &mover, &err), &err, "mover");
+  must(bl_mover_copy(mover, own.base, memory.base, BLOCK_BYTES, &err), &err, "copy");
+  must(bl_device_copy(device, NULL, found, own.base, BLOCK_BYTES, &err), &err, "copy");
+  if (memcmp(found, expected, BLOCK_BYTES) != 0) {
+    fprintf(stderr, "other bytes came\n");
+    return 1;
+  }
+  printf("imported memory is %s\n",
+         memory.imported.writable ? "writable: the driver maps nothing read-only" : "read-only");
+  for (uint64_t mib = 1; mib <= 256; mib *= 4) {
+    double bare = rate(mover, own.base, own.base + ARENA_BYTES, mib << 20);
+    double pulled = rate(mover, own.base, memory.base, mib << 20);
+    printf("%4llu MiB: pulled %7.1f GB/s, bare %7.1f GB/s, %.0f %%\n", (unsigned long long)mib, pulled, bare,
+           100 * pulled / bare);
+  }
+  kill(pid, SIGKILL); // its memory is ours as long as we have it
+  waitpid(pid, NULL, 0);
+  must(bl_mover_copy(mover, own.base, memory.base, BLOCK_BYTES, &err), &err, "a copy after the peer's death");
+  must(bl_device_copy(device, NULL, found, own.base, BLOCK_BYTES, &err), &err, "copy");
+  bool same = memcmp(found, expected, BLOCK_BYTES) == 0;
+  printf("%s imported memory of a dead peer is readable\n", same ? "ok" : "FAILED:");
+  bl_peer_memory_close(&memory);
+  return same ? 0 : 1;
+}
+
+// ---- nccl
+
+static bl_nccl_engine_t *engine;
+static _Atomic unsigned ended;
+
+static void over(bl_nccl_transfer_t *transfer) {
+  (void)transfer;
+  ended++;
+}
+
+static void stuck(void *context, const bl_error_t *err) {
+  (void)context;
+  fprintf(stderr, "%s\n", err->text);
+  _exit(1);
+}
+
+static void open_engine(void) {
+  const bl_nccl_api_t *api;
+  bl_error_t err = {0};
+  open_gpu();
+  if (path->nccl(device, true, &api, &err) != BL_OK) {
+    skip(err.text);
+  }
+  printf("NCCL %d\n", api->version);
+  fflush(stdout);
+  bl_nccl_engine_options_t options = {.api = api, .deadlines = {.transfer_ns = DEADLINE_NS}, .on_stuck = stuck};
+  must(bl_nccl_engine_create(&options, &engine, &err), &err, "engine");
+}
+
+// The way out and the way in of one side; made in one order by both.
+static void open_ways(uint8_t ids[2][BL_NCCL_ID_BYTES], int first, bl_nccl_channel_t *ways[2]) {
+  bl_error_t err = {0};
+  for (int w = 0; w < 2; w++) {
+    bl_nccl_channel_options_t options = {.name = w == first ? "out" : "in", .rank = w == first ? 0 : 1};
+    memcpy(options.id, ids[w], BL_NCCL_ID_BYTES);
+    must(bl_nccl_channel_open(engine, &options, &ways[w], &err), &err, "channel");
+    must(bl_nccl_channel_wait(ways[w], bl_clock_now_ns() + 60 * (uint64_t)BL_NS_PER_S, &err), &err, "channel");
+  }
+}
+
+static void post(bl_nccl_channel_t *way, bl_nccl_transfer_t *transfer, uint8_t *at) {
+  bl_error_t err = {0};
+  *transfer = (bl_nccl_transfer_t){.buffer = at, .bytes = BLOCK_BYTES, .over = over};
+  must(bl_nccl_channel_post(way, transfer, &err), &err, "post");
+}
+
+static void wait_ended(unsigned count) {
+  uint64_t until_ns = bl_clock_now_ns() + 12 * DEADLINE_NS;
+  while (ended < count) {
+    if (bl_clock_now_ns() > until_ns) {
+      fprintf(stderr, "a transfer neither ended nor failed\n");
+      exit(1);
+    }
+    usleep(200);
+  }
+}
+
+// What comes in goes out again; then it receives no more, and waits to be killed.
+static int echo(void) {
+  open_engine();
+  uint8_t ids[2][BL_NCCL_ID_BYTES];
+  bl_nccl_channel_t *ways[2];
+  bl_arena_t arena = new_arena(BLOCKS * BLOCK_BYTES);
+  bl_nccl_transfer_t in[BLOCKS], out[BLOCKS];
+  hear(PEER_FD, ids, sizeof ids);
+  open_ways(ids, 1, ways);
+  for (unsigned i = 0; i < BLOCKS; i++) {
+    post(ways[0], &in[i], arena.base + i * BLOCK_BYTES);
+  }
+  wait_ended(BLOCKS);
+  for (unsigned i = 0; i < BLOCKS; i++) {
+    post(ways[1], &out[i], arena.base + i * BLOCK_BYTES);
+  }
+  wait_ended(2 * BLOCKS);
+  char byte = 'y';
+  say(PEER_FD, &byte, 1);
+  pause();
+  return 1;
+}
+
+static int exchange(void) {
+  open_engine();
+  uint8_t ids[2][BL_NCCL_ID_BYTES];
+  bl_nccl_channel_t *ways[2];
+  bl_error_t err = {0};
+  int peer;
+  char byte;
+  pid_t pid = start_peer("echo", &peer);
+  for (int w = 0; w < 2; w++) {
+    must(bl_nccl_engine_new_id(engine, ids[w], &err), &err, "id");
+  }
+  say(peer, ids, sizeof ids);
+  open_ways(ids, 0, ways);
+  bl_arena_t arena = new_arena(2 * BLOCKS * BLOCK_BYTES);
+  bl_nccl_transfer_t out[BLOCKS], in[BLOCKS];
+  uint64_t start_ns = bl_clock_now_ns();
+  for (unsigned i = 0; i < BLOCKS; i++) {
+    uint8_t *bytes = fill_host(i);
+    must(bl_device_copy(device, NULL, arena.base + i * BLOCK_BYTES, bytes, BLOCK_BYTES, &err), &err, "copy");
+    free(bytes);
+    post(ways[0], &out[i], arena.base + i * BLOCK_BYTES);
+    post(ways[1], &in[i], arena.base + (BLOCKS + i) * BLOCK_BYTES);
+  }
+  wait_ended(2 * BLOCKS);
+  for (unsigned i = 0; i < BLOCKS; i++) {
+    uint8_t *expected = fill_host(i), *found = malloc(BLOCK_BYTES);
+    must(bl_device_copy(device, NULL, found, arena.base + (BLOCKS + i) * BLOCK_BYTES, BLOCK_BYTES, &err), &err, "copy");
+    if (in[i].status != BL_OK || memcmp(expected, found, BLOCK_BYTES) != 0) {
+      fprintf(stderr, "block %u came back changed: %s\n", i, bl_status_name(in[i].status));
+      return 1;
+    }
+    free(expected);
+    free(found);
+  }
+  printf("ok %u blocks there and back in %.2f s\n", BLOCKS, (double)(bl_clock_now_ns() - start_ns) * 1e-9);
+  hear(peer, &byte, 1);
+  ended = 0;
+  post(ways[0], &out[0], arena.base); // which the peer never receives
+  usleep(200000);
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
+  start_ns = bl_clock_now_ns();
+  wait_ended(1);
+  (void)bl_nccl_channel_state(ways[0], &err);
+  printf("%s a peer that dies in the middle, after %.2f s: %s\n",
+         out[0].status != BL_OK ? "ok" : "FAILED:", (double)(bl_clock_now_ns() - start_ns) * 1e-9, err.text);
+  bl_nccl_channel_close(ways[0]);
+  bl_nccl_channel_close(ways[1]);
+  bl_nccl_engine_destroy(engine);
+  return out[0].status != BL_OK ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+  const char *verb = argc == 2 ? argv[1] : "";
+  const struct {
+    const char *name;
+    int (*run)(void);
+  } verbs[] = {{"ipc", import_memory}, {"export", export_memory}, {"nccl", exchange}, {"echo", echo}};
+  for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+    if (strcmp(verb, verbs[i].name) == 0) {
+      return verbs[i].run();
+    }
+  }
+  fprintf(stderr, "gpu-paths ipc | nccl\n");
+  return 2;
+}
