@@ -16,6 +16,16 @@ void bl__room_set(bl_client_t *client, uint64_t id, bl__room_state_t state, uint
   pthread_mutex_unlock(&client->mutex);
 }
 
+// The use of a room whose outcome was not known has ended, unless that is known by now: it is empty.
+static void resolve_room(bl_client_t *client, uint64_t id, uint64_t generation, uint64_t next) {
+  pthread_mutex_lock(&client->mutex);
+  const bl__room_t *room = bl__room_find(client, id);
+  if (room != NULL && room->state == BL__ROOM_UNKNOWN && room->generation == generation) {
+    bl__room_settle(client, id, BL__ROOM_EMPTY, next);
+  }
+  pthread_mutex_unlock(&client->mutex);
+}
+
 // ---- releases ----------------------------------------------------------------------------------------------------------
 
 void bl__release_queue(bl_client_t *client, const bl__release_t *release) {
@@ -174,8 +184,11 @@ static void evict_answered(bl_client_t *client, const bl__sent_t *sent, const bl
                            const char *text) {
   bl__operation_t *operation = sent->operation;
   client->flow -= sent->frame.bytes;
-  if (operation == NULL) {
-    return; // given up: the release that follows says what became of the room
+  if (operation == NULL) { // given up: the release that follows says what became of the room
+    if ((frame->status == BL_DATA_LOSS || frame->status == BL_IO) && frame->generation != 0) {
+      resolve_room(client, sent->frame.id, sent->frame.generation, frame->generation); // but for one that came late
+    }
+    return;
   }
   bl__sending_drop(client, operation); // refused before its bytes were out: they need not go
   if (frame->status == BL_OK && operation->known && !client->shm && !client->unverified &&
@@ -259,7 +272,8 @@ static void release_answered(bl_client_t *client, const bl__sent_t *sent, const 
     if (sets || frame->generation == 0) {
       bl__room_set(client, sent->frame.id, BL__ROOM_EMPTY, frame->generation);
     }
-  } else if (sets) { // an evict that was refused before it was given up left the room as it was
+  } else if (sets && (operation != NULL || frame->status != BL_FENCED)) {
+    // An evict that was refused before it was given up left the room as it was. Fenced: it had ended, and that is known.
     bool unused = operation == NULL && frame->status == BL_PRECONDITION && frame->id != 0;
     bl__room_set(client, sent->frame.id,
                  unused              ? BL__ROOM_EMPTY
