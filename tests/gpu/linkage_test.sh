@@ -9,7 +9,7 @@ nvidia='lib(cuda|cudart|cublas|cudnn|nccl|nvidia|nvrtc)'
 needed() { readelf -d "$1" 2>/dev/null | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
 
 count=0
-for program in "$build"/bin/* "$build"/tests/test_* "$build"/tests/gpu-runner; do
+for program in "$build"/bin/* "$build"/tests/gpu-runner; do
   [ -f "$program" ] && [ -x "$program" ] || continue
   [[ $program == */test_flash_plans_* ]] && continue # has a part of the compute module inside, to plan with cuDNN itself
   count=$((count + 1))
