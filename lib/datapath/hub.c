@@ -4,6 +4,7 @@
 
 #include "datapath/machine.h"
 #include "sys/clock.h"
+#include "sys/file.h"
 #include "sys/log.h"
 #include "sys/thread.h"
 
@@ -208,6 +209,18 @@ static bl_status_t check_options(const bl_hub_options_t *options, bl_error_t *er
   return BL_OK;
 }
 
+// The run-time folder goes with the last run in it, while a service may wait for the next one.
+static bl_status_t make_folder(const char *path, bl_error_t *err) {
+  char folder[BL_HUB_ADDRESS_BYTES];
+  snprintf(folder, sizeof folder, "%s", path);
+  char *end = strrchr(folder, '/');
+  if (end == NULL || end == folder) {
+    return BL_OK;
+  }
+  *end = '\0';
+  return bl_folder_create(folder, 0700, err);
+}
+
 static bl_status_t listen_unix(bl_hub_t *hub, const char *path, bl_error_t *err) {
   char text[BL_HUB_ADDRESS_BYTES];
   bl_address_t address, bound;
@@ -218,7 +231,10 @@ static bl_status_t listen_unix(bl_hub_t *hub, const char *path, bl_error_t *err)
   if (status != BL_OK) {
     return status;
   }
-  status = bl_socket_listen(&address, &hub->unix_listener.fd, &bound, err);
+  status = make_folder(path, err);
+  if (status == BL_OK) {
+    status = bl_socket_listen(&address, &hub->unix_listener.fd, &bound, err);
+  }
   if (status == BL_OK) {
     strcpy(hub->unix_address, text);
   }

@@ -20,6 +20,14 @@ def again_and_again(folder, job, services):
         assert got == expected, f"separate services: {got}\n--local: {expected}"
 
 
+def from_elsewhere(folder, job, services):
+    """The run-time folder of the services goes with the last run in it; the next run has another one."""
+    elsewhere = os.path.join(folder, "elsewhere")
+    os.mkdir(elsewhere, 0o700)
+    expected = losses(run_job(folder, job, "--local")[0])
+    assert losses(run_job(elsewhere, job, *on(services))[0]) == expected
+
+
 def one_service_twice(folder, job, services):
     _, done = run_job(folder, job, *on([services[0], services[0]]), expect=2)
     assert "are one process" in done.stderr and services[0].address in done.stderr, done.stderr
@@ -110,6 +118,7 @@ def main():
         a_late_stage(folder, job)
         with stages(folder, 2) as services:
             again_and_again(folder, job, services)
+            from_elsewhere(folder, job, services)
             one_service_twice(folder, job, services)
             again_and_again(folder, job, services)
             a_second_job(folder, services)
