@@ -145,12 +145,14 @@ def renew_certificates(world, job):
 
 
 def stop_driver(world, kept):
-    """An orderly end; the step of its checkpoint."""
+    """An orderly end; the step of its checkpoint. A driver that has not made a step itself would end without one."""
+    world.wait_step(world.step() + 1)
     committed = world.step()
     world.driver.process.send_signal(signal.SIGTERM)
     assert world.driver.process.wait(120) == 130, world.driver.log()[-3000:]
     step = newest(kept)
-    assert step >= committed, f"the checkpoint of the orderly end is of step {step}, {committed} were committed before it"
+    assert step >= committed, f"the checkpoint of the orderly end is of step {step}, {committed} were committed before it: " \
+        f"{world.driver.log()[-3000:]}"
     return step
 
 
