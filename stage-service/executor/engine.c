@@ -299,8 +299,9 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
   if (status == BL_OK) {
     status = create_hub(made, options, err);
   }
-  if (status == BL_OK) {
-    status = bl_trace_create(op_count * TRACE_EVENTS_PER_OPERATION + TRACE_EVENTS_PER_STEP, &made->trace);
+  if (status == BL_OK &&
+      bl_trace_create(op_count * TRACE_EVENTS_PER_OPERATION + TRACE_EVENTS_PER_STEP, &made->trace) != BL_OK) {
+    status = no_memory(err);
   }
   if (status == BL_OK && made->stream != NULL) {
     status = bl_timeline_create(made->device, made->stream, 2 * op_count + TRACE_EVENTS_PER_STEP, &made->timeline, err);
