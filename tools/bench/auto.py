@@ -10,9 +10,11 @@ tight      the smallest budget that can be balanced
 loose      as many slots as the schedule needs
 small      as fast, with a quarter of the tokens in a block
 
-In each round every alternative that fits the budget runs once; the median of its last steps counts (those after auto has
-decided), and printed is the median over rounds of the quotient of auto and the best. Losses must be equal to the bit. Full
-recomputation is another job; a run under auto makes blocks again one by one (the policy drop), within the same slots.
+In each round every alternative that fits the budget runs once, in an order that turns from round to round; the median of its
+last steps counts (those after auto has decided). The best is the alternative whose median over rounds is the least (the least
+of each round would be a different one by chance each time, and auto could not reach it even if it did the same), and printed
+is the median over rounds of every quotient to it. Losses must be equal to the bit. Full recomputation is another job; a run
+under auto makes blocks again one by one (the policy drop), within the same slots.
 """
 import argparse
 import json
@@ -78,20 +80,20 @@ def settings(folder, job, options):
 
 
 def compare(folder, job, sets, limited, rounds):
-    """Median quotients to the best, by alternative, and how often each was the best."""
+    """Median quotients to the best, by alternative."""
     alternatives = {"auto": ["balance.policy=auto"], "bpipe": ["balance.policy=bpipe", f"balance.cap={SLOTS}"],
                     "recompute": ["pipeline.recompute=full"]}
     if not limited:
         alternatives["none"] = []
-    quotients, losses = {name: [] for name in alternatives}, set()
-    for _ in range(rounds):
-        found = {name: run(folder, job, sets + own) for name, own in alternatives.items()}
-        losses.update(tuple(event["loss"].hex() for event in events) for events in found.values())
-        best = min(seconds(events) for name, events in found.items() if name != "auto")
-        for name, events in found.items():
-            quotients[name].append(seconds(events) / best)
+    taken, losses = {name: [] for name in alternatives}, set()
+    for number in range(rounds):
+        for name in sorted(alternatives, reverse=number % 2 == 1):
+            events = run(folder, job, sets + alternatives[name])
+            losses.add(tuple(event["loss"].hex() for event in events))
+            taken[name].append(seconds(events))
     assert len(losses) == 1, "losses differ"
-    return {name: statistics.median(values) for name, values in quotients.items()}
+    best = min((name for name in taken if name != "auto"), key=lambda name: statistics.median(taken[name]))
+    return {name: statistics.median(own / other for own, other in zip(values, taken[best])) for name, values in taken.items()}
 
 
 def main():
