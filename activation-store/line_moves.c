@@ -13,8 +13,6 @@
 #define PATIENCE_MS 1            // a transfer thread waits that long for a socket before the loop does
 #define TURN_BYTES  (8ull << 20) // moved at most while other work waits
 
-static void over(bl__move_t *move, bool moved);
-
 // ---- on a transfer thread ----------------------------------------------------------------------------------------------
 
 static bool is_cancelled(const bl__move_t *move) {
@@ -115,7 +113,7 @@ static void pulled(bl_message_t *message) {
   if (move->status == BL_OK) {
     move->line->lines->counters.bytes_copied += move->what.bytes;
   }
-  over(move, move->status == BL_OK);
+  bl__move_over(move, move->status == BL_OK);
 }
 
 static void received(bl_message_t *message) {
@@ -126,7 +124,7 @@ static void received(bl_message_t *message) {
   bool whole = move->corrupt || move->at == move->what.bytes;
   line->users++; // the last user may go
   if (line->gone || whole || is_cancelled(move)) {
-    over(move, whole);
+    bl__move_over(move, whole);
   } else if (move->came == BL_INLET_END || move->came == BL_INLET_BROKEN) {
     bl__line_lose(line, "%s", line->inlet.reason);
   }
@@ -143,7 +141,7 @@ static void sent(bl_message_t *message) {
   move->busy = line->writing = false;
   line->write_blocked = move->went == BL_OUTLET_AGAIN;
   if (line->gone) {
-    over(move, false);
+    bl__move_over(move, false);
     return;
   }
   if (move->went == BL_OUTLET_BROKEN) {
@@ -153,7 +151,7 @@ static void sent(bl_message_t *message) {
   bool whole = move->sender.at == move->sender.bytes && line->outlet.chunk_bytes == 0;
   if (whole || (is_cancelled(move) && line->outlet.chunk_bytes == 0)) {
     line->users++;
-    over(move, whole);
+    bl__move_over(move, whole);
     line->users--;
   }
   bl__line_flush(line);
@@ -162,7 +160,7 @@ static void sent(bl_message_t *message) {
 
 // ---- beginning and ending ----------------------------------------------------------------------------------------------
 
-static bl__move_t *begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t *what) {
+bl__move_t *bl__move_begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t *what) {
   bl_lines_t *lines = line->lines;
   uint64_t offset = what->offset_bytes;
   const bl_arena_t *part = bl__line_part(line, what->bytes, &offset);
@@ -192,8 +190,7 @@ static bl__move_t *begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t 
   return move;
 }
 
-// Nothing touches the room any more.
-static void over(bl__move_t *move, bool moved) {
+void bl__move_drop(bl__move_t *move) {
   bl_line_t *line = move->line;
   bl_lines_t *lines = line->lines;
   bl__move_t **at = &line->moves;
@@ -201,6 +198,14 @@ static void over(bl__move_t *move, bool moved) {
     at = &(*at)->next;
   }
   *at = move->next;
+  move->next = lines->unused;
+  lines->unused = move;
+  line->users--;
+}
+
+void bl__move_over(bl__move_t *move, bool moved) {
+  bl_line_t *line = move->line;
+  bl_lines_t *lines = line->lines;
   if (line->coming == move) {
     line->coming = NULL;
     if (!line->reading) {
@@ -220,8 +225,8 @@ static void over(bl__move_t *move, bool moved) {
       move->kind == BL__MOVE_SEND) { // a load is verified where it arrives, against what was recorded
     hash = what.checksum;
   }
-  move->next = lines->unused;
-  lines->unused = move;
+  line->users++; // the answer may be the line's last
+  bl__move_drop(move);
   lines->moved(lines->context, &what, moved, hash);
   line->users--;
   bl__line_settle(line);
@@ -232,7 +237,7 @@ bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint6
   if (source == NULL || !bl_line_has(line, number, source_offset, what->bytes)) {
     return false;
   }
-  bl__move_t *move = begin(line, BL__MOVE_PULL, what);
+  bl__move_t *move = bl__move_begin(line, BL__MOVE_PULL, what);
   if (move == NULL) {
     return false;
   }
@@ -246,7 +251,10 @@ bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint6
 }
 
 bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
-  bl__move_t *move = begin(line, BL__MOVE_RECEIVE, what);
+  if (line->by == BL_PATH_NCCL) {
+    return bl__way_move(line, BL_BLOCK_WAY_EVICT, what);
+  }
+  bl__move_t *move = bl__move_begin(line, BL__MOVE_RECEIVE, what);
   if (move != NULL) {
     move->work = (bl_work_t){.run = receive, .done = {.handle = received}};
   }
@@ -254,7 +262,10 @@ bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
 }
 
 bool bl_line_send(bl_line_t *line, const bl_move_t *what) {
-  bl__move_t *move = begin(line, BL__MOVE_SEND, what);
+  if (line->by == BL_PATH_NCCL) {
+    return bl__way_move(line, BL_BLOCK_WAY_LOAD, what);
+  }
+  bl__move_t *move = bl__move_begin(line, BL__MOVE_SEND, what);
   if (move != NULL) {
     move->sender = (bl_block_sender_t){
         .from = move->to, .bytes = what->bytes, .sequence = what->sequence, .verified = move->verified};
@@ -273,7 +284,7 @@ void bl_lines_cancel(bl_lines_t *lines, uint64_t id, uint64_t generation) {
       atomic_store_explicit(&move->cancelled, true, memory_order_relaxed);
       bool begun = move->kind == BL__MOVE_SEND && line->outlet.chunk_bytes > 0 && move->sender.at > 0;
       if (!move->busy && !begun) {
-        over(move, false); // the line may be gone after this
+        bl__move_over(move, false); // the line may be gone after this
       }
       return;
     }
@@ -328,7 +339,7 @@ void bl__moves_lose(bl_line_t *line) {
     next = move->next;
     atomic_store_explicit(&move->cancelled, true, memory_order_relaxed);
     if (!move->busy) {
-      over(move, false);
+      bl__move_over(move, false);
     }
   }
 }

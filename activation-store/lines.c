@@ -38,10 +38,12 @@ static void hang_up(bl_line_t *line) {
   }
   line->gone = true;
   line->lines->strangers -= line->greeted ? 0 : 1;
+  line->lines->counters.up[line->by] -= line->greeted ? 1 : 0;
   bl_watch_destroy(line->watch);
   line->watch = NULL;
   shutdown(line->stream.fd, SHUT_RDWR); // wakes a transfer thread that waits for it, and tells the holder
   line->users++;
+  bl__ways_abort(line);
   bl__moves_lose(line);
   line->users--;
   bl__line_settle(line);
@@ -210,7 +212,8 @@ static void greet(bl_line_t *line) {
   line->session = greeting.session;
   line->shm = greeting.shm;
   line->by = greeting.path;
-  line->unverified = greeting.unverified || greeting.path == BL_PATH_CUDA_IPC;
+  lines->counters.up[line->by]++;
+  line->unverified = greeting.unverified || greeting.path == BL_PATH_CUDA_IPC || greeting.path == BL_PATH_NCCL;
   line->room = room;
   snprintf(line->path, sizeof line->path, "%s", greeting.reason);
 }
@@ -230,6 +233,9 @@ static void on_frame(bl_line_t *line) {
     return;
   case BL_BLOCK_HIDE:
     bl__source_hide(line, frame);
+    return;
+  case BL_BLOCK_JOIN:
+    bl__way_join(line);
     return;
   case BL_BLOCK_EVICT:
   case BL_BLOCK_LOAD:
@@ -490,7 +496,8 @@ bl_status_t bl_lines_create(bl_loop_t *loop, bl_pool_t *pool, const bl_lines_opt
                         .unix_fd = -1,
                         .tcp_fd = -1,
                         .tls = options->tls,
-                        .device = options->device};
+                        .device = options->device,
+                        .nccl = options->nccl};
   bl_status_t status = BL_OK;
   if (options->device != NULL && !options->device->host_memory) {
     status = bl_mover_create(options->device, &lines->mover, err);
@@ -533,6 +540,9 @@ void bl_lines_stop(bl_lines_t *lines) {
   for (bl_line_t *line = lines->first, *next; line != NULL; line = next) {
     next = line->next;
     hang_up(line);
+  }
+  for (bl_line_t *line = lines->first; line != NULL; line = line->next) {
+    bl__ways_close(line); // what it says of moves is on its way to the loop
   }
 }
 

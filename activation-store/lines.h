@@ -3,7 +3,9 @@
 // sides show each other sealed memory, and each pulls) or over TCP (each writes its own memory from frames). Evict, load and
 // release come and are answered here; the table decides, through the callbacks.
 //
-// On cuda-ipc the shown memory is that of GPUs, and the copy engine of the store's device pulls.
+// On cuda-ipc the shown memory is that of GPUs, and the copy engine of the store's device pulls. On nccl requests and answers
+// go over TCP, blocks over a pair of communicators per line, which end with it, and it with them; a room is nobody's until
+// its communicator has let go of it.
 //
 // Thread: the loop's. Reading and writing blocks runs on the pool's transfer threads.
 #ifndef BALLAST_ACTIVATION_STORE_LINES_H
@@ -11,6 +13,7 @@
 
 #include "datapath/address.h"
 #include "datapath/block_frame.h"
+#include "datapath/nccl/engine.h"
 #include "datapath/path.h"
 #include "device/device.h"
 #include "lease/answer.h"
@@ -47,9 +50,11 @@ typedef struct bl_lines_options {
   const bl_address_t *tcp;  // NULL: no TCP; port 0 takes a free one
   bl_tls_t *tls;            // for TCP; NULL: plaintext
   bl_device_t *device;      // whose memory is lent; NULL: the host
+  bl_nccl_engine_t *nccl;   // over which it can go; NULL: none. Outlives the lines
 } bl_lines_options_t;
 
 typedef struct bl_lines_counters {
+  uint32_t up[BL_PATHS]; // that are there now, by the path of their blocks
   uint64_t refused;      // connections that did not greet well
   uint64_t lost;         // sessions' connections that ended before their session
   uint64_t broken;       // those for a violation of the protocol
@@ -94,11 +99,11 @@ void bl_lines_on_moved(bl_lines_t *lines, bl_moved_fn moved);
 bool bl_line_has(const bl_line_t *line, uint32_t source, uint64_t offset_bytes, uint64_t bytes);
 // shm: pulls a block from the holder's memory. False: not possible (any more); nothing was begun.
 BL_MUST_USE bool bl_line_pull(bl_line_t *line, const bl_move_t *move, uint32_t source, uint64_t source_offset);
-// tcp: the block comes as DATA. False as above.
+// tcp: the block comes as DATA; nccl: its communicator receives it. False as above.
 BL_MUST_USE bool bl_line_receive(bl_line_t *line, const bl_move_t *move);
-// tcp: the block goes as DATA.
+// The same the other way.
 BL_MUST_USE bool bl_line_send(bl_line_t *line, const bl_move_t *move);
-// The move of this lease ends soon, badly unless it is over already.
+// The move of this lease ends soon, badly unless it is over already; on nccl it ends as it would, by its deadline.
 void bl_lines_cancel(bl_lines_t *lines, uint64_t id, uint64_t generation);
 
 // The session is over: its line goes, after a last word.

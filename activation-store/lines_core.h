@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of lines.h: shared by lines.c, line_sources.c and line_moves.c.
+// Inside of lines.h: shared by lines.c, line_sources.c, line_moves.c and line_ways.c.
 //
 // A line belongs to the loop's thread. While `reading` the inlet and while `writing` the outlet belong to a transfer
 // thread; frames for the holder then wait in the backlog. `users` counts works on the pool: the line is freed when its
-// connection is gone and it has none.
+// connection is gone and it has none. Communicators count as users until they are dead.
 #ifndef BALLAST_ACTIVATION_STORE_LINES_CORE_H
 #define BALLAST_ACTIVATION_STORE_LINES_CORE_H
 
@@ -11,6 +11,7 @@
 
 #include "datapath/inlet.h"
 #include "datapath/mover.h"
+#include "datapath/nccl/engine.h"
 #include "datapath/outlet.h"
 #include "datapath/peer_memory.h"
 #include "loop/timer.h"
@@ -33,11 +34,25 @@ typedef struct bl__source {
   bl_error_t err;
 } bl__source_t;
 
-typedef enum bl__move_kind { BL__MOVE_PULL, BL__MOVE_RECEIVE, BL__MOVE_SEND } bl__move_kind_t;
+typedef enum bl__move_kind {
+  BL__MOVE_PULL,
+  BL__MOVE_RECEIVE,
+  BL__MOVE_SEND,
+  BL__MOVE_MEET, // nccl, either way
+} bl__move_kind_t;
+
+typedef struct bl__way { // nccl: one of the communicators of a line
+  bl_line_t *line;
+  bl_nccl_channel_t *channel; // NULL: none (any more)
+  bool joined;
+  atomic_bool told; // `died` is on its way, or was
+  bl_message_t died;
+} bl__way_t;
 
 typedef struct bl__move bl__move_t;
 struct bl__move {
-  bl_work_t work;
+  bl_work_t work; // of MEET only `done`
+  bl_nccl_transfer_t transfer;
   bl__move_t *next; // of the lines' list of unused ones, or of the line's
   bl_line_t *line;
   bl__move_kind_t kind;
@@ -49,7 +64,7 @@ struct bl__move {
   uint8_t *to;
   uint64_t at, hash;
   bl_block_sender_t sender;
-  bool busy, verified; // busy: a transfer thread has it
+  bool busy, verified; // busy: a transfer thread has it, or NCCL
   bool corrupt;        // a chunk did not match
   bl_inlet_event_t came;
   bl_outlet_result_t went;
@@ -86,6 +101,7 @@ struct bl_line {
   bl__move_t *coming; // the move whose chunk is under way
   bl__source_t **sources;
   uint32_t source_capacity;
+  bl__way_t ways[BL_BLOCK_WAYS];
   bl__queued_t *backlog; // of BL__LINE_BACKLOG
   unsigned backlog_count;
 };
@@ -97,9 +113,10 @@ struct bl_lines {
   bl_moved_fn moved;
   void *context;
   int unix_fd, tcp_fd;
-  bl_tls_t *tls;       // of TCP; NULL: plaintext
-  bl_device_t *device; // NULL: the host
-  bl_mover_t *mover;   // of the device; NULL: the CPU copies
+  bl_tls_t *tls;          // of TCP; NULL: plaintext
+  bl_device_t *device;    // NULL: the host
+  bl_mover_t *mover;      // of the device; NULL: the CPU copies
+  bl_nccl_engine_t *nccl; // NULL: there is none
   bl_watch_t *unix_watch, *tcp_watch;
   bl_timer_t *timer;
   bool stopped;
@@ -126,10 +143,18 @@ bl__source_t *bl__source_find(const bl_line_t *line, uint32_t number); // that i
 void bl__source_release(bl__source_t *source);
 void bl__sources_free(bl_line_t *line); // no users are left
 // line_moves.c
-bool bl__moves_data(bl_line_t *line); // a DATA frame is in the inlet. False: the line is lost
+bl__move_t *bl__move_begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t *what); // NULL: not possible
+void bl__move_drop(bl__move_t *move);                                                     // nothing was begun after all
+void bl__move_over(bl__move_t *move, bool moved); // nothing touches the room any more
+bool bl__moves_data(bl_line_t *line);             // a DATA frame is in the inlet. False: the line is lost
 void bl__moves_continue_reading(bl_line_t *line);
 bool bl__moves_continue_writing(bl_line_t *line); // true: a transfer thread has the outlet now
 void bl__moves_lose(bl_line_t *line);
 void bl__moves_free(bl_lines_t *lines);
+// line_ways.c
+void bl__way_join(bl_line_t *line);                                                  // JOIN is in the inlet
+BL_MUST_USE bool bl__way_move(bl_line_t *line, uint32_t way, const bl_move_t *what); // False: nothing was begun
+void bl__ways_abort(bl_line_t *line);                                                // returns at once
+void bl__ways_close(bl_line_t *line);                                                // waits
 
 #endif

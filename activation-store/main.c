@@ -28,6 +28,7 @@ typedef struct arguments {
   int64_t threads;
   int64_t capacity_bytes, spill_bytes, flow_bytes;
   char *device;
+  bool nccl_shared_gpu;
   int64_t max_jobs, max_sessions, max_leases;
   double ttl_seconds, grace_seconds, drain_seconds;
 } arguments_t;
@@ -60,6 +61,10 @@ static const bl_option_t rows[] = {
      .preset = "host",
      .argument = "host|cuda:N",
      .help = "Whose memory is lent: the host's, or that of GPU N, counted among those that this process sees."},
+    {.name = "nccl-shared-gpu",
+     .type = BL_OPTION_BOOL,
+     .offset = ROW(nccl_shared_gpu),
+     .help = "Holders compute on the GPU of --device, too: NCCL then goes over sockets. For tests on few GPUs."},
     {.name = "spill",
      .type = BL_OPTION_BYTES,
      .offset = ROW(spill_bytes),
@@ -267,6 +272,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                            .grace_ns = (uint64_t)(arguments->grace_seconds * BL_NS_PER_S)},
                                 .data_address = self->data_address,
                                 .device = self->device,
+                                .nccl_shared_gpu = self->arguments.nccl_shared_gpu,
                                 .tls = bl_daemon_tls(self->daemon),
                                 .data_tcp = self->data_tcp.length != 0 ? &self->data_tcp : NULL,
                                 .transfer_threads = (unsigned)arguments->threads};

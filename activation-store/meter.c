@@ -32,6 +32,7 @@ enum {
   STALE,
   REPEATED,
   VISITORS_REFUSED,
+  LINES,
   LINES_LOST,
   LINES_BROKEN,
   COPIED_BYTES,
@@ -61,6 +62,10 @@ static const char *end_name(unsigned index) {
 static const char *const calls[] = {"reserve", "evict", "load", "release"};
 static const char *call_name(unsigned index) {
   return calls[index];
+}
+
+static const char *path_name(unsigned index) {
+  return bl_path_name((bl_path_t)(BL_PATH_AUTO + 1 + index));
 }
 
 // ---- the table
@@ -109,6 +114,8 @@ const bl_board_row_t bl_meter_rows[] = {
     [REPEATED] = COUNTER("ballast_store_repeated_requests_total", "Requests that came again and got their old answer."),
     [VISITORS_REFUSED] =
         COUNTER("ballast_store_data_refused_total", "Data connections shown out before they belonged to a session."),
+    [LINES] = BY(BL_BOARD_GAUGE, "ballast_store_data_connections", "path", path_name, BL_PATHS - 1,
+                 "Data connections of sessions, by the path that their blocks take."),
     [LINES_LOST] = COUNTER("ballast_store_data_lost_total", "Data connections that ended before their session."),
     [LINES_BROKEN] = COUNTER("ballast_store_data_broken_total",
                              "Data connections of sessions that ended with a reading error or bytes out of protocol."),
@@ -198,6 +205,9 @@ void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table, const bl_lines
   bl_board_set(board, STALE, 0, (double)stats.stale_events);
   bl_board_set(board, REPEATED, 0, (double)stats.repeated);
   bl_board_set(board, VISITORS_REFUSED, 0, (double)data->refused);
+  for (unsigned path = BL_PATH_AUTO + 1; path < BL_PATHS; path++) {
+    bl_board_set(board, LINES, path - BL_PATH_AUTO - 1, (double)data->up[path]);
+  }
   bl_board_set(board, LINES_LOST, 0, (double)data->lost);
   bl_board_set(board, LINES_BROKEN, 0, (double)data->broken);
   bl_board_set(board, COPIED_BYTES, 0, (double)data->bytes_copied);

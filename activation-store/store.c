@@ -5,6 +5,7 @@
 #include "datapath/block.h"
 #include "datapath/endpoint.h"
 #include "datapath/machine.h"
+#include "datapath/nccl/start.h"
 #include "device/device.h"
 #include "holders.h"
 #include "lines.h"
@@ -32,6 +33,7 @@ struct bl_store {
   bl_timer_t *timer;
   bl_arenas_t *arenas;
   bl_device_t *device;
+  bl_nccl_engine_t *nccl; // NULL: none
   bl_endpoint_t endpoint;
   uint64_t seen_revision;
   char machine[MACHINE_BYTES];
@@ -302,8 +304,8 @@ static bl_status_t admit(void *context, const bl_block_greeting_t *greeting, int
   if (parts[0] == NULL && parts[1] == NULL) {
     return bl_error_set(err, BL_UNAVAILABLE, "the memory of the job is not there yet");
   }
-  bool direct = greeting->path == BL_PATH_CUDA_IPC;
-  if (greeting->path == BL_PATH_NCCL || (direct && store->device->host_memory)) {
+  const bool ipc = greeting->path == BL_PATH_CUDA_IPC, nccl = greeting->path == BL_PATH_NCCL, direct = ipc || nccl;
+  if ((nccl && store->nccl == NULL) || (ipc && store->device->host_memory)) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "this store has no path %s", bl_path_name(greeting->path));
   }
   if (!direct && !store->device->host_memory && parts[0] != NULL) {
@@ -312,7 +314,7 @@ static bl_status_t admit(void *context, const bl_block_greeting_t *greeting, int
                         "it, or none",
                         bl_device_describe(store->device), bl_path_name(greeting->path));
   }
-  if (direct) { // its engine may read on after it has stopped
+  if (ipc) { // its engine may read on after it has stopped
     status = bl_holders_add(store->holders, greeting->session, fd, err);
     if (status != BL_OK) {
       return status;
@@ -331,6 +333,20 @@ static void holder_gone(void *context, uint64_t session) {
 }
 
 // ---- creation ----------------------------------------------------------------------------------------------------------
+
+// What holders are told of our memory; with NCCL, where it is.
+static void describe(bl_store_t *store, bool shared_gpu) {
+  const bl_nccl_api_t *api = NULL;
+  bl_error_t err = {0};
+  if (!store->device->host_memory) {
+    if (bl_nccl_start(store->device, shared_gpu, &store->nccl, &err) == BL_OK) {
+      api = bl_nccl_engine_api(store->nccl);
+    } else {
+      bl_log(BL_LOG_INFO, "no data path nccl: %s", err.text);
+    }
+  }
+  bl_endpoint_describe(store->device, api, shared_gpu, &store->endpoint);
+}
 
 // Writes, reads and checks a block the way evictions do, and sees that a flipped bit is found.
 static bl_status_t self_test(bl_error_t *err) {
@@ -370,7 +386,7 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
                         .observer = options->observer,
                         .device = options->device != NULL ? options->device : bl_device_host()};
   leases.plans_add = !store->device->host_memory; // arenas.h
-  bl_endpoint_describe(store->device, NULL, false, &store->endpoint);
+  describe(store, options->nccl_shared_gpu);
   bl_machine_text(store->machine, sizeof store->machine);
   status = bl_lease_table_create(&leases, bl_clock_now_ns(), &store->table, err);
   if (status == BL_OK) {
@@ -389,8 +405,11 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
   if (status == BL_OK) {
     static const bl_lines_callbacks_t callbacks = {
         .admit = admit, .on_request = on_request, .on_answered = on_answered};
-    bl_lines_options_t lines = {
-        .unix_address = options->data_address, .tcp = options->data_tcp, .tls = options->tls, .device = store->device};
+    bl_lines_options_t lines = {.unix_address = options->data_address,
+                                .tcp = options->data_tcp,
+                                .tls = options->tls,
+                                .device = store->device,
+                                .nccl = store->nccl};
     status = bl_lines_create(loop, store->pool, &lines, &callbacks, store, &store->lines, err);
   }
   if (status != BL_OK) {
@@ -414,5 +433,6 @@ void bl_store_destroy(bl_store_t *store) {
   bl_holders_destroy(store->holders);
   bl_timer_destroy(store->timer);
   bl_lease_table_destroy(store->table);
+  bl_nccl_engine_destroy(store->nccl);
   free(store);
 }

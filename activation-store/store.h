@@ -37,6 +37,7 @@ typedef struct bl_store_options {
   const bl_address_t *data_tcp; // where that on tcp listens; NULL: nowhere
   bl_tls_t *tls;                // for tcp; NULL: plaintext
   bl_device_t *device;          // whose memory is lent, outlives the store; NULL: the host
+  bool nccl_shared_gpu;         // holders have the same GPU (datapath/nccl/start.h)
   unsigned transfer_threads;    // 0: 1
   bl_store_observer_t observer;
 } bl_store_options_t;

@@ -48,7 +48,7 @@ static const char *path_name(unsigned index) {
   return bl_path_name(index == 0 ? BL_PATH_SHM : BL_PATH_TCP);
 }
 
-static const bl_path_t store_paths[] = {BL_PATH_SHM, BL_PATH_TCP, BL_PATH_CUDA_IPC};
+static const bl_path_t store_paths[] = {BL_PATH_SHM, BL_PATH_TCP, BL_PATH_CUDA_IPC, BL_PATH_NCCL};
 #define STORE_PATH_COUNT (sizeof store_paths / sizeof store_paths[0])
 
 static const char *store_path_name(unsigned index) {
@@ -103,7 +103,7 @@ const bl_board_row_t bl_meter_rows[] = {
                   .kind = BL_BOARD_COUNTER,
                   .label = "outcome",
                   .value_of = outcome_name,
-                  .series = STORE_PATH_COUNT,
+                  .series = sizeof outcomes / sizeof outcomes[0],
                   .help = "Attempts at a step, a validation or a token that ended, by how."},
     [STEP_SECONDS] = {.name = "ballast_step_seconds",
                       .kind = BL_BOARD_HISTOGRAM,

@@ -14,6 +14,8 @@ static bl_client_path_t path_of(const bl_job_t *job) {
     return BL_CLIENT_PATH_TCP;
   case BL_JOB_DATA_PATH_CUDA_IPC:
     return BL_CLIENT_PATH_CUDA_IPC;
+  case BL_JOB_DATA_PATH_NCCL:
+    return BL_CLIENT_PATH_NCCL;
   default:
     return BL_CLIENT_PATH_AUTO;
   }
@@ -22,7 +24,7 @@ static bl_client_path_t path_of(const bl_job_t *job) {
 // Blocks on a GPU leave from it directly if they can get to every store that way, else through memory of the host.
 static bl_status_t open_stores(const bl_engine_t *engine, bl_store_parking_options_t *options,
                                bl_store_parking_t **parking, bl_error_t *err) {
-  bool directly = options->path == BL_CLIENT_PATH_AUTO || options->path == BL_CLIENT_PATH_CUDA_IPC;
+  bool directly = options->path != BL_CLIENT_PATH_SHM && options->path != BL_CLIENT_PATH_TCP;
   options->slots = &engine->slots;
   if (engine->device->host_memory) {
     return bl_store_parking_create(options, parking, err);

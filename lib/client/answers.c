@@ -191,7 +191,7 @@ static void evict_answered(bl_client_t *client, const bl__sent_t *sent, const bl
     return;
   }
   bl__sending_drop(client, operation); // refused before its bytes were out: they need not go
-  if (frame->status == BL_OK && operation->known && !client->shm && !client->unverified &&
+  if (frame->status == BL_OK && operation->known && client->by == BL_PATH_TCP && !client->unverified &&
       operation->sender.hash != operation->checksum) { // what went out is not what its owner made
     bl__release_queue(client,
                       &(bl__release_t){.id = operation->room, .generation = operation->generation, .sets = true});
@@ -237,8 +237,9 @@ static void load_answered(bl_client_t *client, const bl__sent_t *sent, const bl_
     copy_block(client, operation, frame);
     return;
   }
-  if (frame->status == BL_OK && (operation->corrupt || (operation->at == operation->bytes && !client->unverified &&
-                                                        operation->hash != frame->checksum))) {
+  const bool hashed = client->by == BL_PATH_TCP && !client->unverified;
+  if (frame->status == BL_OK &&
+      (operation->corrupt || (operation->at == operation->bytes && hashed && operation->hash != frame->checksum))) {
     load_corrupt(client, operation, operation->hash, frame->checksum);
     return;
   }
@@ -291,8 +292,7 @@ static void release_answered(bl_client_t *client, const bl__sent_t *sent, const 
   }
 }
 
-static void on_answer(bl_client_t *client) {
-  const bl_block_frame_t *frame = &client->inlet.frame;
+void bl__answer_take(bl_client_t *client, const bl_block_frame_t *frame, const char *text) {
   bl__sent_t *slot = &client->sent[frame->sequence % BL__WINDOW];
   if (frame->sequence == 0 || slot->sequence != frame->sequence) {
     return; // of a question that nobody has any more
@@ -304,11 +304,11 @@ static void on_answer(bl_client_t *client) {
   bl__sequences_over(&client->sequences, sent.sequence);
   pthread_mutex_unlock(&client->mutex);
   if (sent.verb == BL__EVICT) {
-    evict_answered(client, &sent, frame, client->inlet.text);
+    evict_answered(client, &sent, frame, text);
   } else if (sent.verb == BL__LOAD) {
-    load_answered(client, &sent, frame, client->inlet.text);
+    load_answered(client, &sent, frame, text);
   } else {
-    release_answered(client, &sent, frame, client->inlet.text);
+    release_answered(client, &sent, frame, text);
   }
 }
 
@@ -355,7 +355,12 @@ static void on_frame(bl_client_t *client) {
   bl_error_t err;
   switch (client->inlet.frame.kind) {
   case BL_BLOCK_ANSWER:
-    on_answer(client);
+    if (!bl__way_keeps(client, &client->inlet.frame, client->inlet.text)) {
+      bl__answer_take(client, &client->inlet.frame, client->inlet.text);
+    }
+    break;
+  case BL_BLOCK_BEGUN:
+    bl__way_begun(client);
     break;
   case BL_BLOCK_DATA:
     on_data(client);

@@ -148,10 +148,11 @@ static bool take_number(bl_client_t *client, const bl_client_source_t *source, u
   return true;
 }
 
-// Shows or hides: on shm the store maps or unmaps, on tcp it need not know.
+// Shows or hides: on shm the store maps or unmaps, on tcp it need not know. On nccl what is hidden must be at rest.
 static bl_status_t tell_store(bl_client_t *client, bl__operation_verb_t verb, uint32_t number, bl_error_t *err) {
   bl_status_t status = bl_client_state(client, err);
-  if (!client->shm || status != BL_OK) {
+  bool rests = client->by == BL_PATH_NCCL && verb == BL__HIDE;
+  if ((!client->shm && !rests) || status != BL_OK) {
     return status;
   }
   bl__operation_t *operation = bl__operation_new(client, verb);
@@ -329,7 +330,9 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   client->unverified = options->unverified;
   client->unit_bytes = options->unit_bytes;
   bl_machine_text(client->own_machine, sizeof client->own_machine);
-  bl_endpoint_describe(options->device, NULL, false, &client->endpoint);
+  client->nccl = options->nccl;
+  bl_endpoint_describe(options->device, client->nccl != NULL ? bl_nccl_engine_api(client->nccl) : NULL,
+                       options->nccl_shared_gpu, &client->endpoint);
   client->stream.fd = -1;
   client->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   *out = client;

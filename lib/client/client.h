@@ -38,6 +38,10 @@
 //   7. On cuda-ipc memory is that of a GPU: the store's copy engine pulls what is evicted, ours what is loaded. No checksum is
 //      computed: that of bl_client_evict_known is kept by the store and is told to people; the caller
 //      compares it with the block after the load. Cancelling does not interrupt a copy.
+//   8. On nccl the same holds for checksums, and the source of an evict lies in one source, which withdrawing waits for. A
+//      pair of communicators lives as long as the data connection: when one fails, or a load is given up in the middle, both
+//      are aborted, others are made, and what was under way goes on, as in rule 6. A process whose communicator cannot be
+//      aborted ends (datapath/nccl/start.h).
 //
 // Statuses: BL_EXHAUSTED no room or quota (the text says what is free); BL_FENCED the session or store is not the
 // one it was; BL_DATA_LOSS the checksum does not match, or an operator revoked the lease; BL_UNAVAILABLE the store does
@@ -66,10 +70,11 @@
 typedef struct bl_client bl_client_t;
 
 typedef enum bl_client_path {
-  BL_CLIENT_PATH_AUTO, // what choice.h of lib/datapath says: shm where the store's memory can be mapped, else tcp
+  BL_CLIENT_PATH_AUTO, // what choice.h of lib/datapath says: inside of a machine cuda-ipc or shm, across nccl or tcp
   BL_CLIENT_PATH_SHM,
   BL_CLIENT_PATH_TCP,
   BL_CLIENT_PATH_CUDA_IPC, // from GPU to GPU inside of a machine, by copy engines
+  BL_CLIENT_PATH_NCCL,     // from GPU to GPU, also of other machines
 } bl_client_path_t;
 
 typedef struct bl_client_options {
@@ -81,11 +86,13 @@ typedef struct bl_client_options {
   uint64_t ttl_ms;           // 0: the store's
   const bl_arena_t *sources; // BL_ARENA_SHAREABLE arenas that blocks leave from, as by bl_client_add_source; copied
   size_t source_count;       // may be 0
-  bl_device_t *device;  // that sources and destinations lie on, outlives the client; NULL: the host. BL_UNIMPLEMENTED
-                        // when blocks can reach the store only through memory of the host: open it for that instead
-  uint64_t unit_bytes;  // of the job's largest block; 0: not known
-  uint64_t deadline_ms; // of every call; 0: BL_CLIENT_DEADLINE
-  uint64_t open_ms;     // of opening; 0: as every call
+  bl_device_t *device; // that sources and destinations lie on, outlives the client; NULL: the host. BL_UNIMPLEMENTED
+                       // when blocks can reach the store only through memory of the host: open it for that instead
+  struct bl_nccl_engine *nccl; // datapath/nccl/start.h: for the path nccl, outlives the client; NULL: without it
+  bool nccl_shared_gpu;        // as it was started with
+  uint64_t unit_bytes;         // of the job's largest block; 0: not known
+  uint64_t deadline_ms;        // of every call; 0: BL_CLIENT_DEADLINE
+  uint64_t open_ms;            // of opening; 0: as every call
   bl_client_path_t path;
   bool unverified; // no checksums: for measurements only
 } bl_client_options_t;
@@ -216,10 +223,10 @@ bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BY
 typedef struct bl_client_counters {
   uint64_t evicted, loaded, released; // blocks
   uint64_t evicted_bytes, loaded_bytes;
-  uint64_t bytes_copied; // by this process: on shm and cuda-ipc equals loaded_bytes, on tcp 0
+  uint64_t bytes_copied; // by this process: on shm and cuda-ipc equals loaded_bytes, else 0
   uint64_t retries;      // requests that were sent again
   uint64_t renewals;
-  uint64_t reconnects; // of the data connection
+  uint64_t reconnects; // of the data connection, with its communicators
   uint64_t checksum_failures;
 } bl_client_counters_t;
 bl_client_counters_t bl_client_counters(bl_client_t *client);

@@ -13,6 +13,7 @@
 #include "datapath/endpoint.h"
 #include "datapath/inlet.h"
 #include "datapath/mover.h"
+#include "datapath/nccl/engine.h"
 #include "datapath/outlet.h"
 #include "datapath/peer_memory.h"
 #include "loop/loop.h"
@@ -74,8 +75,9 @@ typedef struct bl__operation {
   uint64_t checksum;
   uint64_t sequence; // 0: not sent
   bl_block_sender_t sender;
-  uint64_t at, hash; // load on tcp
+  uint64_t at, hash; // load on tcp; on nccl `at` is all or nothing
   bool corrupt;
+  uint64_t patience_ns; // a cancelled load on nccl: until when it may still end by itself
 } bl__operation_t;
 
 // A request that was sent over the data connection and is not answered; kept to be sent again, and to know what a late
@@ -85,8 +87,20 @@ typedef struct bl__sent {
   bl__operation_t *operation; // NULL: nobody waits (any more)
   bl_block_frame_t frame;
   bl__operation_verb_t verb;
-  bool sets; // a release: its answer says what state the room is in
+  const uint8_t *from; // evict: stays readable while its source is shown, whoever waits
+  bool sets;           // a release: its answer says what state the room is in
 } bl__sent_t;
+
+// Our half of a transfer over a communicator, from BEGUN until it is over; in the place of its request in the window.
+typedef struct bl__half {
+  bl_nccl_transfer_t transfer; // first
+  bl_client_t *client;
+  uint64_t sequence; // 0: none
+  atomic_bool over;  // set by a thread of NCCL's
+  bool answered;     // the answer came before that, and waits here
+  bl_block_frame_t answer;
+  char text[BL_BLOCK_TEXT_BYTES + 1];
+} bl__half_t;
 
 typedef struct bl__release { // the end of a use of a room, to be told to the store
   uint64_t id, generation, bytes, checksum;
@@ -122,8 +136,9 @@ struct bl_client {
   uint32_t stage;
   uint64_t arena_bytes, ttl_ms, deadline_ms, open_ms, asked_ttl_ms;
   bl_client_path_t wanted_path;
-  bl_device_t *device; // NULL: the host
-  bl_mover_t *mover;   // of the device
+  bl_device_t *device;    // NULL: the host
+  bl_mover_t *mover;      // of the device
+  bl_nccl_engine_t *nccl; // NULL: none
   uint64_t unit_bytes;
   bl_endpoint_t endpoint, store_endpoint;
   char own_machine[128];
@@ -160,8 +175,12 @@ struct bl_client {
   bl_stream_t stream;
   bl_inlet_t inlet;
   bl_outlet_t outlet;
-  bool linked;  // the stream is up
-  bool refused; // nobody listens where it was
+  bl_nccl_channel_t *ways[BL_BLOCK_WAYS];
+  bl__half_t halves[BL__WINDOW];
+  atomic_bool way_changed; // a communicator is ready, or dead
+  char link_why[192];      // why it went down last; "": it is up
+  bool linked;             // the stream is up
+  bool refused;            // nobody listens where it was
   uint64_t link_at_ns, link_wait_ns;
   bl__operation_t *queue_first, *queue_last;     // wait for their turn
   bl__operation_t *sending_first, *sending_last; // tcp: evicts whose bytes go out, in order
@@ -209,11 +228,16 @@ bool bl__is_lost(bl_client_t *client, bl_error_t *err);
 // client.c: a random number of this process.
 uint64_t bl__process(void);
 
-// connection.c: makes the data connection: greets and maps. `shm` and `path` of the client say which.
-BL_MUST_USE bl_status_t bl__connect(bl_client_t *client, uint64_t deadline_ns, bl_error_t *err);
+// connection.c: makes the data connection: greets, maps, joins communicators (`waits`: until they are made). `shm`, `by` and
+// `path` of the client say which.
+BL_MUST_USE bl_status_t bl__connect(bl_client_t *client, bool waits, uint64_t deadline_ns, bl_error_t *err);
 // Chooses the path and connects for the first time.
 BL_MUST_USE bl_status_t bl__connect_first(bl_client_t *client, bl_error_t *err);
 void bl__disconnect(bl_client_t *client);
+
+// ways.c: the communicators of a connection by nccl. By the thread that has the connection.
+BL_MUST_USE bl_status_t bl__ways_open(bl_client_t *client, bool waits, uint64_t deadline_ns, bl_error_t *err);
+void bl__ways_close(bl_client_t *client); // nothing of it touches memory any more
 
 // transfer.c
 void *bl__transfer(void *argument); // the client

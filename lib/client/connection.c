@@ -161,7 +161,7 @@ static bl_status_t tcp_address(const bl_client_t *client, char *text, size_t tex
   return status;
 }
 
-bl_status_t bl__connect(bl_client_t *client, uint64_t deadline_ns, bl_error_t *err) {
+bl_status_t bl__connect(bl_client_t *client, bool waits, uint64_t deadline_ns, bl_error_t *err) {
   char address[BL_RPC_ADDRESS_BYTES];
   bl_block_greeting_t greeting = {
       .session = client->session, .shm = client->shm, .path = client->by, .unverified = client->unverified};
@@ -192,17 +192,21 @@ bl_status_t bl__connect(bl_client_t *client, uint64_t deadline_ns, bl_error_t *e
   }
   if (status == BL_OK && client->shm) {
     status = map_arena(client, address, deadline_ns, err);
+  } else if (status == BL_OK && client->by == BL_PATH_NCCL) {
+    status = bl__ways_open(client, waits, deadline_ns, err);
   }
   if (status != BL_OK) {
     bl__disconnect(client);
     return status;
   }
   client->linked = true;
+  client->link_why[0] = '\0';
   return BL_OK;
 }
 
 void bl__disconnect(bl_client_t *client) {
-  bl_stream_close(&client->stream);
+  bl_stream_close(&client->stream); // so that the store gives up its ends of communicators, too
+  bl__ways_close(client);
   bl_peer_memory_close(&client->parts[0]);
   bl_peer_memory_close(&client->parts[1]);
   client->linked = false;
@@ -232,7 +236,7 @@ bl_status_t bl__connect_first(bl_client_t *client, bl_error_t *err) {
     client->by = choice.path;
     client->shm = bl_path_is_unix(choice.path);
     snprintf(client->path, sizeof client->path, "%s", choice.reason);
-    status = bl__connect(client, deadline_ns, &failure);
+    status = bl__connect(client, true, deadline_ns, &failure);
     if (status == BL_OK || status == BL_FENCED || status == BL_DENIED) {
       if (err != NULL) {
         *err = failure;

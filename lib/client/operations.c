@@ -172,9 +172,9 @@ static bl_status_t claim(bl_client_t *client, bl__operation_verb_t verb, uint64_
   return status;
 }
 
-// On shm the source that the bytes lie in; on tcp they may lie anywhere.
+// The source that the bytes lie in; on tcp they may lie anywhere.
 static bool find_source(bl_client_t *client, const uint8_t *at, uint64_t bytes, uint32_t *number, uint64_t *offset) {
-  bool found = !client->shm;
+  bool found = client->by == BL_PATH_TCP;
   pthread_mutex_lock(&client->mutex);
   for (uint32_t i = 0; i < client->source_capacity && !found; i++) {
     const bl__client_source_t *source = &client->sources[i];

@@ -18,6 +18,7 @@
 #define LINK_MAX_NS (UINT64_C(1000) * 1000000)
 #define LINK_TRY_NS (UINT64_C(300) * 1000000) // for one attempt
 #define CHUNKS      4                         // sent before answers are looked at
+#define HALF_NS     (UINT64_C(250) * 1000000) // a cancelled load on nccl may still end by itself
 
 void bl__transfer_wake(bl_client_t *client) {
   uint64_t one = 1;
@@ -84,7 +85,11 @@ bl__sent_t *bl__request_put(bl_client_t *client, bl__operation_verb_t verb, bl__
     return NULL;
   }
   bl__sent_t *sent = &client->sent[sequence % BL__WINDOW];
-  *sent = (bl__sent_t){.sequence = sequence, .operation = operation, .frame = *frame, .verb = verb};
+  *sent = (bl__sent_t){.sequence = sequence,
+                       .operation = operation,
+                       .frame = *frame,
+                       .verb = verb,
+                       .from = operation != NULL ? operation->from : NULL};
   sent->frame.sequence = sequence;
   client->sent_count++;
   if (operation != NULL) {
@@ -98,7 +103,22 @@ static bool has_flow(const bl_client_t *client, const bl__operation_t *operation
   return client->flow_bytes == 0 || client->flow == 0 || client->flow + operation->bytes <= client->flow_bytes;
 }
 
+// On nccl nothing is shown: what is withdrawn has to be at rest.
+static bool withdraw(bl_client_t *client, bl__operation_t *operation) {
+  pthread_mutex_lock(&client->mutex);
+  const bl__client_source_t source = client->sources[operation->source];
+  pthread_mutex_unlock(&client->mutex);
+  if (bl__way_reads(client, source.base, source.bytes)) {
+    return false;
+  }
+  bl__operation_end(client, operation);
+  return true;
+}
+
 static bool start_show(bl_client_t *client, bl__operation_t *operation) {
+  if (client->by == BL_PATH_NCCL) {
+    return withdraw(client, operation);
+  }
   for (unsigned i = 0; i < BL__WINDOW; i++) {
     if (client->shown[i] == NULL) {
       client->shown[i] = operation;
@@ -132,7 +152,7 @@ static bool start_one(bl_client_t *client, bl__operation_t *operation) {
     frame.step = operation->label.step;
     frame.chunk = operation->label.chunk;
     frame.micro_batch = operation->label.micro_batch;
-    if (client->by == BL_PATH_CUDA_IPC) {
+    if (client->by == BL_PATH_CUDA_IPC || client->by == BL_PATH_NCCL) {
       frame.checksum = operation->checksum;
     } else if (client->shm && !client->unverified) {
       frame.checksum = operation->known ? operation->checksum : bl_block_checksum(operation->from, operation->bytes);
@@ -154,7 +174,7 @@ static bool start_one(bl_client_t *client, bl__operation_t *operation) {
   if (operation->verb != BL__RELEASE) {
     client->flow += operation->bytes;
   }
-  if (operation->verb == BL__EVICT && !client->shm) {
+  if (operation->verb == BL__EVICT && client->by == BL_PATH_TCP) {
     push_sending(client, operation);
   }
   return true;
@@ -215,15 +235,29 @@ static void give_up_sent(bl_client_t *client, bl__sent_t *sent) {
   bl__room_set(client, operation->room, BL__ROOM_UNKNOWN, operation->generation);
 }
 
+// A cancelled load whose half may be queued ends by itself if the store lives; stopping it costs the communicators.
+static bool may_still_end(const bl_client_t *client, bl__operation_t *operation, uint64_t now_ns) {
+  if (client->by != BL_PATH_NCCL || !client->linked || operation->verb != BL__LOAD || operation->sequence == 0) {
+    return false;
+  }
+  if (operation->patience_ns == 0) {
+    operation->patience_ns = now_ns + HALF_NS;
+  }
+  return now_ns < operation->patience_ns;
+}
+
 // Whether the operation ends now, without an answer; operation->err says how.
 static bool is_given_up(const bl_client_t *client, bl__operation_t *operation, uint64_t now_ns) {
   bool may_stop = operation->verb == BL__EVICT || operation->verb == BL__LOAD;
-  if (may_stop && atomic_load_explicit(&operation->cancelled, memory_order_relaxed)) {
+  if (may_stop && atomic_load_explicit(&operation->cancelled, memory_order_relaxed) &&
+      !may_still_end(client, operation, now_ns)) {
     (void)bl_error_set(&operation->err, BL_CANCELLED, "given up by its caller");
     return true;
   }
   if (now_ns >= operation->deadline_ns) {
-    (void)bl_error_set(&operation->err, BL_UNAVAILABLE, "the store at %s did not answer in time", client->store);
+    bool known = !client->linked && client->link_why[0] != '\0';
+    (void)bl_error_set(&operation->err, BL_UNAVAILABLE, "the store at %s did not answer in time%s%s", client->store,
+                       known ? ": " : "", known ? client->link_why : "");
     return true;
   }
   return false;
@@ -258,6 +292,9 @@ static void give_up(bl_client_t *client, uint64_t now_ns) {
   for (unsigned i = 0; i < BL__WINDOW; i++) {
     bl__operation_t *operation = client->sent[i].operation;
     if (client->sent[i].sequence != 0 && operation != NULL && is_given_up(client, operation, now_ns)) {
+      if (operation->verb == BL__LOAD && bl__way_moves(client, operation->sequence)) {
+        bl__link_lost(client, "a load that had begun was given up"); // nothing else stops what may write its memory
+      }
       give_up_sent(client, &client->sent[i]);
       bl__operation_end(client, operation);
     }
@@ -299,6 +336,7 @@ void bl__link_lost(bl_client_t *client, const char *why) {
   if (!client->linked) {
     return;
   }
+  snprintf(client->link_why, sizeof client->link_why, "%s", why);
   bl__disconnect(client);
   client->coming = NULL;
   client->sending_first = client->sending_last = NULL;
@@ -328,7 +366,7 @@ static void send_again(bl_client_t *client) {
     if (sent->operation != NULL) {
       sent->operation->at = sent->operation->hash = 0;
       sent->operation->corrupt = false;
-      if (sent->verb == BL__EVICT) {
+      if (sent->verb == BL__EVICT && client->by == BL_PATH_TCP) {
         push_sending(client, sent->operation);
       }
     }
@@ -340,7 +378,7 @@ static void link_again(bl_client_t *client, uint64_t now_ns) {
     return;
   }
   bl_error_t err = {0};
-  bl_status_t status = bl__connect(client, now_ns + LINK_TRY_NS, &err);
+  bl_status_t status = bl__connect(client, false, now_ns + LINK_TRY_NS, &err);
   if (status == BL_OK) {
     send_again(client);
     return;
@@ -355,6 +393,7 @@ static void link_again(bl_client_t *client, uint64_t now_ns) {
     bl__lose(client, &err);
     return;
   }
+  snprintf(client->link_why, sizeof client->link_why, "%.191s", err.text);
   client->link_at_ns = bl_clock_now_ns() + client->link_wait_ns;
   client->link_wait_ns = client->link_wait_ns * 2 < LINK_MAX_NS ? client->link_wait_ns * 2 : LINK_MAX_NS;
 }
@@ -407,6 +446,9 @@ static bool turn(bl_client_t *client, uint64_t *tick_ns) {
   }
   if (client->linked) {
     moved = bl__answers_read(client);
+  }
+  if (client->linked) {
+    moved |= bl__ways_turn(client);
   }
   bool more = client->linked && (moved || (!blocked && client->sending_first != NULL));
   if (!more) {

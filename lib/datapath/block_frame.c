@@ -38,8 +38,9 @@ const char *bl_block_frame_kind_name(bl_block_frame_kind_t kind) {
       [BL_BLOCK_SHOWN] = "SHOWN", [BL_BLOCK_HIDE] = "HIDE",       [BL_BLOCK_HIDDEN] = "HIDDEN",
       [BL_BLOCK_EVICT] = "EVICT", [BL_BLOCK_LOAD] = "LOAD",       [BL_BLOCK_RELEASE] = "RELEASE",
       [BL_BLOCK_DATA] = "DATA",   [BL_BLOCK_ANSWER] = "ANSWER",   [BL_BLOCK_BYE] = "BYE",
+      [BL_BLOCK_JOIN] = "JOIN",   [BL_BLOCK_BEGUN] = "BEGUN",
   };
-  return kind >= BL_BLOCK_GREET && kind <= BL_BLOCK_BYE ? names[kind] : "unknown";
+  return kind >= BL_BLOCK_GREET && kind <= BL_BLOCK_LAST ? names[kind] : "unknown";
 }
 
 void bl_block_frame_encode(const bl_block_frame_t *frame, uint8_t header[BL_BLOCK_FRAME_BYTES]) {
@@ -101,10 +102,13 @@ static const char *check_fields(const bl_block_frame_t *frame) {
   case BL_BLOCK_ANSWER:
   case BL_BLOCK_BYE:
     return frame->body_bytes > BL_BLOCK_TEXT_BYTES ? "text too long" : NULL;
+  case BL_BLOCK_JOIN:
+    return frame->source >= BL_BLOCK_WAYS || frame->body_bytes != BL_BLOCK_ID_BYTES ? "no way or id to join" : NULL;
   case BL_BLOCK_EVICT:
   case BL_BLOCK_LOAD:
   case BL_BLOCK_RELEASE:
   case BL_BLOCK_DATA:
+  case BL_BLOCK_BEGUN:
     return check_block(frame);
   }
   return "unknown kind of frame";

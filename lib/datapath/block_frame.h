@@ -18,9 +18,16 @@
 //   DATA     both             a chunk        of the block of request `sequence`: `offset`, `checksum` of the block so far
 //   ANSWER   store -> holder  text           to request `sequence`: status, lease and room; the text says why not
 //   BYE      store -> holder  text           the session is over: status and why; the connection ends
+//   JOIN     holder -> store  unique id      nccl: the communicator of way `source`, which both now make
+//   BEGUN    store -> holder  -              nccl: our half of the transfer of request `sequence` is queued; queue yours
 //
 // What is said of shm holds for cuda-ipc, where the memory is that of GPUs and copy engines pull: no side computes a
 // checksum, the store keeps the holder's.
+//
+// On nccl the connection is TCP's and carries no DATA: two communicators of two ranks, of ids that came over it with JOIN
+// and as long-lived as it, one per way (BL_BLOCK_WAY_*). Transfers are queued in the order of BEGUN at both ends, only for
+// requests that were granted, so that a half never waits for one that nobody will queue. Checksums as on cuda-ipc. When a
+// communicator fails either end closes the connection; the holder makes another one, with other ids, and asks again.
 //
 // EVICT, LOAD and RELEASE are requests of the lease table (lib/lease/window.h): `sequence` is one of the session's, shared
 // with its RPCs, and `acknowledged` as there. Asked again under the same number, the same answer comes.
@@ -58,14 +65,22 @@ typedef enum bl_block_frame_kind {
   BL_BLOCK_DATA,
   BL_BLOCK_ANSWER,
   BL_BLOCK_BYE,
+  BL_BLOCK_JOIN,
+  BL_BLOCK_BEGUN,
+  BL_BLOCK_LAST = BL_BLOCK_BEGUN,
 } bl_block_frame_kind_t;
+
+#define BL_BLOCK_WAYS      2u
+#define BL_BLOCK_WAY_EVICT 0u // blocks from the holder to the store
+#define BL_BLOCK_WAY_LOAD  1u // and back
+#define BL_BLOCK_ID_BYTES  128ul
 
 typedef struct bl_block_frame {
   bl_block_frame_kind_t kind;
   bl_status_t status; // WELCOME, SHOWN, HIDDEN, ANSWER
   bool loaded;        // RELEASE
   uint32_t body_bytes;
-  uint32_t source; // SHOW, SHOWN, HIDE, HIDDEN, EVICT
+  uint32_t source; // SHOW, SHOWN, HIDE, HIDDEN, EVICT; the way of JOIN
   uint32_t retry_after_ms;
   uint64_t sequence, acknowledged;
   uint64_t id, generation;

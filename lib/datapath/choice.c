@@ -50,6 +50,15 @@ static bool cannot_ipc(const bl_path_end_t *own, const bl_path_end_t *peer, char
   return false;
 }
 
+static bool cannot_tcp(const bl_path_end_t *own, const bl_path_end_t *peer, char *why) {
+  (void)own;
+  if (!peer->tcp_address) {
+    snprintf(why, WHY_BYTES, "%s has no data path over tcp", peer->name);
+    return true;
+  }
+  return false;
+}
+
 static bool cannot_nccl(const bl_path_end_t *own, const bl_path_end_t *peer, char *why) {
   if (lacks_gpu(own, peer, why)) {
     return true;
@@ -67,21 +76,12 @@ static bool cannot_nccl(const bl_path_end_t *own, const bl_path_end_t *peer, cha
     snprintf(why, WHY_BYTES, "%s is on the same GPU; --nccl-shared-gpu at both ends allows that", peer->name);
     return true;
   }
-  return false;
+  return cannot_tcp(own, peer, why); // over which both agree on communicators
 }
 
 static bool cannot_shm(const bl_path_end_t *own, const bl_path_end_t *peer, char *why) {
   if (!both_unix(own, peer)) {
     snprintf(why, WHY_BYTES, "there is no unix socket at both ends");
-    return true;
-  }
-  return false;
-}
-
-static bool cannot_tcp(const bl_path_end_t *own, const bl_path_end_t *peer, char *why) {
-  (void)own;
-  if (!peer->tcp_address) {
-    snprintf(why, WHY_BYTES, "%s has no data path over tcp", peer->name);
     return true;
   }
   return false;

@@ -19,6 +19,8 @@ bool bl_outlet_put(bl_outlet_t *outlet, const bl_block_frame_t *frame, const voi
   bl_block_frame_t own = *frame;
   if (frame->kind == BL_BLOCK_GREET) {
     own.body_bytes = BL_BLOCK_GREETING_BYTES;
+  } else if (frame->kind == BL_BLOCK_JOIN) {
+    own.body_bytes = BL_BLOCK_ID_BYTES;
   } else {
     own.body_bytes = text != NULL ? (uint32_t)strnlen(text, BL_BLOCK_TEXT_BYTES) : 0;
   }

@@ -43,6 +43,8 @@ static bl_status_t open_session(bl_acceptor_t *self, uint64_t open_ms, bl_error_
                                 .source_count = options->source_count,
                                 .path = options->path,
                                 .device = options->source_device,
+                                .nccl = options->nccl,
+                                .nccl_shared_gpu = options->nccl_shared_gpu,
                                 .unit_bytes = options->unit_bytes,
                                 .open_ms = open_ms,
                                 .deadline_ms = BL_ACCEPTOR_CALL_MS};
@@ -80,7 +82,8 @@ static void open_again(bl_acceptor_t *self) {
   pthread_mutex_unlock(self->mutex);
   close_session(self);
   bl_error_t err = {0};
-  bl_status_t status = open_session(self, hurried ? BL_ACCEPTOR_OPEN_MS : BL_ACCEPTOR_TRY_MS, &err);
+  const uint64_t open_ms = self->options.nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS;
+  bl_status_t status = open_session(self, hurried ? open_ms : BL_ACCEPTOR_TRY_MS, &err);
   char text[BL_CLIENT_PATH_BYTES];
   const bl_client_path_t path = status == BL_OK ? bl_client_path(self->client, text) : BL_CLIENT_PATH_AUTO;
   pthread_mutex_lock(self->mutex);

@@ -21,10 +21,11 @@
 
 #include <pthread.h>
 
-#define BL_ACCEPTOR_CALL_MS  5000 // of one transfer: silence that long is failure
-#define BL_ACCEPTOR_OPEN_MS  4000 // of opening the session when a plan is prepared
-#define BL_ACCEPTOR_AGAIN_MS 1000 // between two tries to open a session that failed
-#define BL_ACCEPTOR_TRY_MS   2000 // of each such try
+#define BL_ACCEPTOR_CALL_MS  5000  // of one transfer: silence that long is failure
+#define BL_ACCEPTOR_OPEN_MS  4000  // of opening the session when a plan is prepared
+#define BL_ACCEPTOR_JOIN_MS  30000 // the same where communicators of NCCL may have to be made
+#define BL_ACCEPTOR_AGAIN_MS 1000  // between two tries to open a session that failed
+#define BL_ACCEPTOR_TRY_MS   2000  // of each such try
 
 typedef enum { BL_TRANSFER_IDLE, BL_TRANSFER_QUEUED, BL_TRANSFER_MOVING, BL_TRANSFER_OVER } bl_transfer_state_t;
 
@@ -55,8 +56,10 @@ typedef struct bl_acceptor_options {
   uint64_t room_bytes, arena_bytes;
   uint64_t bytes_per_second; // 0: as fast as it goes
   bl_client_path_t path;
-  bl_device_t *source_device; // that the sources lie on; NULL: the host
-  uint64_t unit_bytes;        // of the largest block of all stages
+  bl_device_t *source_device;  // that the sources lie on; NULL: the host
+  struct bl_nccl_engine *nccl; // of it; NULL: none
+  bool nccl_shared_gpu;
+  uint64_t unit_bytes; // of the largest block of all stages
 } bl_acceptor_options_t;
 
 typedef struct bl_acceptor {

@@ -291,6 +291,8 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
                                       .bytes_per_second = options->bytes_per_second,
                                       .path = options->path,
                                       .source_device = options->device,
+                                      .nccl = options->nccl,
+                                      .nccl_shared_gpu = options->nccl_shared_gpu,
                                       .unit_bytes = unit_bytes(options)};
     if (acceptor.rooms == 0) {
       continue;

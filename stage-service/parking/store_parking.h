@@ -38,9 +38,11 @@ typedef struct bl_store_parking_options {
   uint32_t virtual_stages, micro_batches;
   uint64_t bytes_per_second; // of every path; 0: as fast as it goes
   bl_client_path_t path;
+  struct bl_nccl_engine *nccl; // of the device; NULL: none
+  bool nccl_shared_gpu;
 } bl_store_parking_options_t;
 
-// Waits for the stores, BL_ACCEPTOR_OPEN_MS at most. BL_UNAVAILABLE, BL_DEADLINE, BL_EXHAUSTED, ...: a store, named with
+// Waits for the stores, BL_ACCEPTOR_OPEN_MS at most, with NCCL BL_ACCEPTOR_JOIN_MS. BL_UNAVAILABLE, BL_DEADLINE, BL_EXHAUSTED, ...: a store, named with
 // its address and the reason. BL_UNIMPLEMENTED: a store to which blocks do not get from the device by themselves. On
 // failure nothing is held anywhere.
 BL_MUST_USE bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, bl_store_parking_t **parking,

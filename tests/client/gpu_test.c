@@ -3,56 +3,7 @@
 // from device to device and come back, in both tiers of the store's memory; the checksum is kept as it was given; a store
 // that dies is noticed; what a holder that stopped may still read is nobody's until its process is gone; and holders that
 // cannot reach the GPU are served from the second tier, or refused with the reason.
-#include "client/fixture.h"
-
-#include "base/bytes.h"
-#include "device/open.h"
-
-#include <inttypes.h>
-
-#define BLOCK_BYTES (UINT64_C(3) << 20)
-#define ARENA_BYTES (8 * BLOCK_BYTES)
-
-typedef struct {
-  store_process_t store;
-  bl_device_t *device;
-  bl_arena_t slots;
-  uint8_t *staged; // ordinary memory
-} gpu_fixture_t;
-
-static bl_device_t *open_device(uint32_t ordinal) {
-  bl_device_t *device = NULL;
-  bl_error_t err = {0};
-  must(bl_device_open(BL_DEVICE_CUDA, ordinal, &device, &err), &err);
-  return device;
-}
-
-static void start(gpu_fixture_t *fixture, const char *device, const char *capacity, const char *spill) {
-  bl_error_t err = {0};
-  *fixture = (gpu_fixture_t){.store = {.device = device, .spill = spill}};
-  store_start(&fixture->store, capacity, store_ttl, store_grace);
-  fixture->device = open_device(1);
-  must(bl_arena_create(fixture->device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, ARENA_BYTES, &fixture->slots, &err),
-       &err);
-  fixture->staged = malloc(ARENA_BYTES);
-}
-
-static void stop(gpu_fixture_t *fixture) {
-  store_cleanup(&fixture->store);
-  bl_arena_destroy(&fixture->slots);
-  bl_device_close(fixture->device);
-  free(fixture->staged);
-}
-
-static bl_client_options_t gpu_options(const gpu_fixture_t *fixture) {
-  return (bl_client_options_t){.store = fixture->store.address,
-                               .job = "job",
-                               .arena_bytes = 8 * BLOCK_BYTES,
-                               .unit_bytes = BLOCK_BYTES,
-                               .sources = &fixture->slots,
-                               .source_count = 1,
-                               .device = fixture->device};
-}
+#include "client/gpu_fixture.h"
 
 static bl_client_t *must_open_gpu(const gpu_fixture_t *fixture) {
   bl_client_options_t options = gpu_options(fixture);
@@ -65,51 +16,10 @@ static bl_client_t *must_open_gpu(const gpu_fixture_t *fixture) {
   return client;
 }
 
-static void write_slot(const gpu_fixture_t *fixture, uint64_t number, uint64_t seed) {
-  bl_error_t err = {0};
-  fill(fixture->staged, BLOCK_BYTES, seed);
-  must(bl_device_copy(fixture->device, NULL, fixture->slots.base + number * BLOCK_BYTES, fixture->staged, BLOCK_BYTES,
-                      &err),
-       &err);
-}
-
-static void check_slot(const gpu_fixture_t *fixture, uint64_t number, uint64_t seed) {
-  bl_error_t err = {0};
-  uint8_t *found = fixture->staged + BLOCK_BYTES;
-  fill(fixture->staged, BLOCK_BYTES, seed);
-  must(bl_device_copy(fixture->device, NULL, found, fixture->slots.base + number * BLOCK_BYTES, BLOCK_BYTES, &err),
-       &err);
-  assert_memory_equal(found, fixture->staged, BLOCK_BYTES);
-}
-
-// Eight blocks leave, the slots are written over, and they come back to other slots.
 static void round_trip(gpu_fixture_t *fixture) {
   bl_client_t *client = must_open_gpu(fixture);
-  uint64_t rooms[8];
-  bl_client_ticket_t tickets[8];
-  bl_error_t err = {0};
-  reserve(client, BLOCK_BYTES, 8, rooms);
-  for (int round = 0; round < 3; round++) {
-    for (uint64_t i = 0; i < 8; i++) {
-      write_slot(fixture, i, 100 + i);
-      must(bl_client_evict_start_known(client, rooms[i], fixture->slots.base + i * BLOCK_BYTES, BLOCK_BYTES, 4711 + i,
-                                       NULL, &tickets[i], &err),
-           &err);
-    }
-    for (uint64_t i = 0; i < 8; i++) {
-      must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
-    }
-    must(bl_device_fill(fixture->device, NULL, fixture->slots.base, 0xee, ARENA_BYTES, &err), &err);
-    for (uint64_t i = 0; i < 8; i++) {
-      must(bl_client_load(client, rooms[i], fixture->slots.base + (7 - i) * BLOCK_BYTES, BLOCK_BYTES, &err), &err);
-    }
-    for (uint64_t i = 0; i < 8; i++) {
-      check_slot(fixture, 7 - i, 100 + i);
-    }
-  }
-  bl_client_counters_t counters = bl_client_counters(client);
-  assert_int_equal(counters.loaded, 24);
-  assert_int_equal(counters.bytes_copied, 24 * BLOCK_BYTES);
+  exchange_blocks(fixture, client);
+  assert_int_equal(bl_client_counters(client).bytes_copied, 24 * BLOCK_BYTES);
   bl_client_close(client);
 }
 

@@ -7,11 +7,13 @@
 //     queried, as late as can be.
 //   - Descriptors of its memory are no memfds that the host's paths would take; what is imported can only be read.
 //
-// FAKE_GPU_CLOSED in the environment: memory cannot be handed out. FAKE_GPU_COUNT: devices, 2 if it is not set.
+// FAKE_GPU_CLOSED in the environment: memory cannot be handed out. FAKE_GPU_COUNT: devices, 2 if it is not set. NCCL is as
+// real as the rest (nccl.h); FAKE_NCCL_MISSING: there is none.
 #include "device/module.h"
 #include "base/bytes.h"
 #include "datapath/device_path.h"
 #include "device/open.h"
+#include "fake_gpu/nccl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -424,8 +426,11 @@ static void unpin(bl_device_t *device, const void *base) {
 static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
   (void)device;
   (void)shared_gpu;
-  (void)api;
-  return bl_error_set(err, BL_UNIMPLEMENTED, "a fake GPU has no NCCL");
+  if (getenv("FAKE_NCCL_MISSING") != NULL) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "this fake GPU has no NCCL");
+  }
+  *api = fake_nccl_api(translate);
+  return BL_OK;
 }
 
 static const void *interface(const char *name, size_t table_bytes) {
@@ -438,6 +443,9 @@ static const void *interface(const char *name, size_t table_bytes) {
                                         .pin = pin,
                                         .unpin = unpin,
                                         .nccl = nccl};
+  if (strcmp(name, FAKE_NCCL_INTERFACE) == 0 && table_bytes == sizeof fake_nccl_faults) {
+    return &fake_nccl_faults;
+  }
   if (strcmp(name, "device") == 0 && table_bytes == sizeof driver) {
     return &driver;
   }

@@ -38,7 +38,7 @@ static ssize_t read_some(bl_stream_t *stream, const struct iovec *parts, size_t 
 
 static void check_frame(const bl_inlet_t *inlet) {
   const bl_block_frame_t *frame = &inlet->frame;
-  FUZZ_CHECK(frame->kind >= BL_BLOCK_GREET && frame->kind <= BL_BLOCK_BYE);
+  FUZZ_CHECK(frame->kind >= BL_BLOCK_GREET && frame->kind <= BL_BLOCK_LAST);
   FUZZ_CHECK((unsigned)frame->status < BL_STATUS_COUNT);
   if (frame->kind != BL_BLOCK_DATA) {
     FUZZ_CHECK(frame->body_bytes <= BL_BLOCK_TEXT_BYTES && inlet->text[frame->body_bytes] == '\0');
@@ -64,7 +64,7 @@ static void put_right(uint8_t *bytes, size_t size_bytes) {
     uint8_t *header = bytes + at;
     memcpy(header, magic, sizeof magic);
     header[4] = BL_BLOCK_FRAME_VERSION;
-    header[5] = (uint8_t)(1 + header[5] % BL_BLOCK_BYE);
+    header[5] = (uint8_t)(1 + header[5] % BL_BLOCK_LAST);
     uint64_t check = bl_hash64(header, BL_BLOCK_FRAME_BYTES - 8, 0x42424c42u);
     for (int i = 0; i < 8; i++) {
       header[BL_BLOCK_FRAME_BYTES - 8 + (size_t)i] = (uint8_t)(check >> (8 * i));

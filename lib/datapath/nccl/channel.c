@@ -84,7 +84,7 @@ static void perform(bl_nccl_channel_t *channel, bl_nccl_act_t act, const char *t
   }
   if (act != BL_NCCL_ACT_NONE) {
     pthread_cond_broadcast(&engine->changed);
-    pthread_cond_signal(&engine->work);
+    bl__nccl_wake(engine);
   }
   pthread_cond_signal(&engine->clock);
 }
@@ -283,14 +283,15 @@ bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel) {
   } else if (is_usable(channel)) {
     pace = use(channel);
   }
-  if (channel->life.state == BL_NCCL_DEAD && !channel->ended) {
+  const bool dead = channel->life.state == BL_NCCL_DEAD && !channel->ended; // it may die during a callback, too
+  if (dead) {
     end_all(channel);
     channel->changed = true;
   }
   if (channel->changed) {
     tell_change(channel);
   }
-  if (channel->life.state == BL_NCCL_DEAD && !channel->ended) {
+  if (dead) {
     channel->ended = true;
     pthread_cond_broadcast(&channel->engine->changed);
   }
@@ -373,7 +374,7 @@ bl_status_t bl_nccl_channel_post(bl_nccl_channel_t *channel, bl_nccl_transfer_t 
     }
     channel->queued_last = transfer;
     channel->queued++;
-    pthread_cond_signal(&engine->work);
+    bl__nccl_wake(engine);
   }
   pthread_mutex_unlock(&engine->mutex);
   return status;

@@ -25,6 +25,11 @@ static bl__nccl_pace_t step_all(bl_nccl_engine_t *engine) {
   return pace;
 }
 
+void bl__nccl_wake(bl_nccl_engine_t *engine) {
+  engine->woken = true;
+  pthread_cond_signal(&engine->work);
+}
+
 static void *launch(void *argument) {
   bl_nccl_engine_t *engine = argument;
   bl_thread_set_name("nccl");
@@ -32,10 +37,11 @@ static void *launch(void *argument) {
   unsigned quiet = 0;
   pthread_mutex_lock(&engine->mutex);
   while (!engine->ending) {
+    engine->woken = false;
     bl__nccl_pace_t pace = step_all(engine);
     uint64_t pause_ns = UINT64_MAX;
     quiet = pace == BL__NCCL_MOVES ? 0 : quiet + 1;
-    if (pace == BL__NCCL_MOVES) {
+    if (pace == BL__NCCL_MOVES || engine->woken) { // woken during a call or callback: perhaps for one it had passed
       continue;
     }
     if (pace == BL__NCCL_WAITS) {
@@ -103,7 +109,7 @@ bl_status_t bl_nccl_engine_create(const bl_nccl_engine_options_t *options, bl_nc
   if (launches) {
     pthread_mutex_lock(&engine->mutex);
     engine->ending = true;
-    pthread_cond_signal(&engine->work);
+    bl__nccl_wake(engine);
     pthread_mutex_unlock(&engine->mutex);
     pthread_join(engine->launcher, NULL);
   }
@@ -118,7 +124,7 @@ void bl_nccl_engine_destroy(bl_nccl_engine_t *engine) {
   pthread_mutex_lock(&engine->mutex);
   bool stuck = engine->first != NULL;
   engine->ending = true;
-  pthread_cond_signal(&engine->work);
+  bl__nccl_wake(engine);
   pthread_cond_signal(&engine->clock);
   pthread_mutex_unlock(&engine->mutex);
   if (stuck) {

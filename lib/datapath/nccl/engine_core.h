@@ -41,7 +41,7 @@ struct bl_nccl_engine {
   pthread_cond_t clock;   // for the watchdog: deadlines are others now
   pthread_cond_t changed; // for those who wait for a channel
   bl_nccl_channel_t *first;
-  bool ending;
+  bool ending, woken;
   bl_nccl_counters_t counters;
 };
 
@@ -51,6 +51,7 @@ typedef enum bl__nccl_pace { BL__NCCL_IDLE, BL__NCCL_LISTENS, BL__NCCL_WAITS, BL
 bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel);
 void bl__nccl_event(bl_nccl_channel_t *channel, bl_nccl_event_t event, bl_status_t cause, uint64_t bytes,
                     const char *text);
+void bl__nccl_wake(bl_nccl_engine_t *engine); // the launcher looks at all channels again
 // A deadline has passed, perhaps.
 void bl__nccl_tick(bl_nccl_channel_t *channel, uint64_t now_ns);
 bool bl__nccl_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns); // false: it is over

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks over NCCL: the two communicators of a data connection, and our halves of transfers.
+//
+// The store queues its half when it grants a request, and says so (BEGUN); ours is queued when that is read. So both ends
+// queue in one order, and nothing of ours waits for a half that will not come: until the store stops in the middle, which
+// the channel's deadline ends. An operation is over when both its answer is there and our half is over.
+#include "client/transfer.h"
+
+#include "sys/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const way_names[BL_BLOCK_WAYS] = {"evictions", "loads"};
+
+// ---- life
+
+static void way_changed(void *context, bl_nccl_channel_t *channel) {
+  (void)channel;
+  bl_client_t *client = context;
+  atomic_store(&client->way_changed, true);
+  bl__transfer_wake(client);
+}
+
+// Tells the store which communicators both now make.
+static bl_status_t join(bl_client_t *client, bl_nccl_channel_options_t options[BL_BLOCK_WAYS], bl_error_t *err) {
+  for (uint32_t way = 0; way < BL_BLOCK_WAYS; way++) {
+    bl_status_t status = bl_nccl_engine_new_id(client->nccl, options[way].id, err);
+    if (status != BL_OK) {
+      return status;
+    }
+    if (!bl_outlet_put(&client->outlet, &(bl_block_frame_t){.kind = BL_BLOCK_JOIN, .source = way}, options[way].id,
+                       -1)) {
+      return bl_error_set(err, BL_INTERNAL, "too much is queued to join communicators");
+    }
+  }
+  return bl_outlet_flush(&client->outlet) == BL_OUTLET_DONE
+             ? BL_OK
+             : bl_error_set(err, BL_IO, "the store at %s does not take ids of communicators", client->store);
+}
+
+bl_status_t bl__ways_open(bl_client_t *client, bool waits, uint64_t deadline_ns, bl_error_t *err) {
+  bl_nccl_channel_options_t options[BL_BLOCK_WAYS];
+  char names[BL_BLOCK_WAYS][BL_NCCL_NAME_BYTES];
+  // Half of the time of a call: what is left is for communicators to be made anew, and for the block to go over these.
+  for (uint32_t way = 0; way < BL_BLOCK_WAYS; way++) {
+    snprintf(names[way], sizeof names[way], "%s, the store at %.70s", way_names[way], client->store);
+    options[way] = (bl_nccl_channel_options_t){.name = names[way],
+                                               .rank = way == BL_BLOCK_WAY_EVICT ? 0 : 1,
+                                               .deadlines = {.create_ns = client->open_ms * BL_NS_PER_MS,
+                                                             .transfer_ns = client->deadline_ms * BL_NS_PER_MS / 2},
+                                               .on_change = way_changed,
+                                               .context = client};
+  }
+  bl_status_t status = join(client, options, err);
+  for (uint32_t way = 0; way < BL_BLOCK_WAYS && status == BL_OK; way++) {
+    status = bl_nccl_channel_open(client->nccl, &options[way], &client->ways[way], err);
+  }
+  for (uint32_t way = 0; way < BL_BLOCK_WAYS && status == BL_OK && waits; way++) {
+    status = bl_nccl_channel_wait(client->ways[way], deadline_ns, err);
+  }
+  return status;
+}
+
+void bl__ways_close(bl_client_t *client) {
+  for (uint32_t way = 0; way < BL_BLOCK_WAYS; way++) { // both begin to end before either is waited for
+    if (client->ways[way] != NULL) {
+      bl_nccl_channel_abort(client->ways[way], BL_CANCELLED, "the data connection is closed");
+    }
+  }
+  for (uint32_t way = 0; way < BL_BLOCK_WAYS; way++) {
+    bl_nccl_channel_close(client->ways[way]);
+    client->ways[way] = NULL;
+  }
+  for (unsigned i = 0; i < BL__WINDOW; i++) {
+    client->halves[i].sequence = 0;
+  }
+  atomic_store(&client->way_changed, false);
+}
+
+// ---- transfers
+
+static void half_over(bl_nccl_transfer_t *transfer) {
+  bl__half_t *half = (bl__half_t *)(void *)transfer;
+  bl_client_t *client = half->client;
+  atomic_store(&half->over, true); // from here on it is the transfer thread's
+  bl__transfer_wake(client);
+}
+
+void bl__way_begun(bl_client_t *client) {
+  const bl_block_frame_t *frame = &client->inlet.frame;
+  const bl__sent_t *sent = &client->sent[frame->sequence % BL__WINDOW];
+  bl__half_t *half = &client->halves[frame->sequence % BL__WINDOW];
+  bool loads = sent->verb == BL__LOAD;
+  const uint8_t *memory = !loads ? sent->from : sent->operation != NULL ? sent->operation->to : NULL;
+  if (client->by != BL_PATH_NCCL || sent->sequence != frame->sequence || half->sequence != 0 || memory == NULL ||
+      frame->bytes != sent->frame.bytes) {
+    bl__link_lost(client, "the store begins a transfer that nobody waits for any more");
+    return;
+  }
+  half->transfer = (bl_nccl_transfer_t){
+      .buffer = (void *)(uintptr_t)memory, .bytes = frame->bytes, .over = half_over}; // rank 0 only reads it
+  half->client = client;
+  half->sequence = frame->sequence;
+  half->answered = false;
+  atomic_store(&half->over, false);
+  bl_error_t err;
+  if (bl_nccl_channel_post(client->ways[loads ? BL_BLOCK_WAY_LOAD : BL_BLOCK_WAY_EVICT], &half->transfer, &err) !=
+      BL_OK) {
+    half->sequence = 0;
+    bl__link_lost(client, err.text);
+  }
+}
+
+static bool is_half(const bl_client_t *client, uint64_t sequence) {
+  return client->by == BL_PATH_NCCL && sequence != 0 && client->halves[sequence % BL__WINDOW].sequence == sequence;
+}
+
+bool bl__way_moves(const bl_client_t *client, uint64_t sequence) {
+  return is_half(client, sequence) && !atomic_load(&client->halves[sequence % BL__WINDOW].over);
+}
+
+bool bl__way_keeps(bl_client_t *client, const bl_block_frame_t *frame, const char *text) {
+  if (!is_half(client, frame->sequence)) {
+    return false;
+  }
+  bl__half_t *half = &client->halves[frame->sequence % BL__WINDOW];
+  half->answered = true;
+  half->answer = *frame;
+  snprintf(half->text, sizeof half->text, "%s", text);
+  return true; // until bl__ways_turn has seen that it is over
+}
+
+bool bl__way_reads(const bl_client_t *client, const uint8_t *from, uint64_t bytes) {
+  for (unsigned i = 0; i < BL__WINDOW; i++) {
+    const bl__sent_t *sent = &client->sent[i];
+    if (sent->sequence != 0 && sent->verb == BL__EVICT && sent->from >= from && sent->from < from + bytes) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// False: a communicator has failed, and the connection went with it.
+static bool check_ways(bl_client_t *client) {
+  if (!atomic_exchange(&client->way_changed, false)) {
+    return true;
+  }
+  for (uint32_t way = 0; way < BL_BLOCK_WAYS; way++) {
+    bl_error_t err = {0};
+    (void)bl_nccl_channel_state(client->ways[way], &err);
+    if (err.status != BL_OK) {
+      bl__link_lost(client, err.text);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool bl__ways_turn(bl_client_t *client) {
+  bool moved = false;
+  if (client->by != BL_PATH_NCCL || !check_ways(client)) {
+    return false;
+  }
+  for (unsigned i = 0; i < BL__WINDOW && client->linked; i++) {
+    bl__half_t *half = &client->halves[i];
+    if (half->sequence == 0 || !atomic_load(&half->over) || half->transfer.status != BL_OK) {
+      continue; // one that failed ends with its communicator
+    }
+    bl__operation_t *operation = client->sent[i].operation;
+    if (operation != NULL && operation->at != operation->bytes) {
+      operation->at = operation->bytes;
+      moved = true;
+    }
+    if (half->answered) {
+      half->sequence = 0;
+      bl__answer_take(client, &half->answer, half->text);
+      moved = true;
+    }
+  }
+  return moved;
+}

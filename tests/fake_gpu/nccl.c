@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fake_gpu/nccl.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define IDS         64u
+#define PIECE_BYTES (256u << 10) // at most, per question
+
+fake_nccl_faults_t fake_nccl_faults;
+
+// Ids of this process whose second rank has not come: as NCCL does, it listens where an id was drawn.
+static struct {
+  pthread_mutex_t mutex;
+  unsigned next;
+  struct {
+    char name[BL_NCCL_ID_BYTES];
+    int fd;
+  } ids[IDS];
+} drawn = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+typedef struct launch {
+  uint8_t *at;                 // its bytes
+  uint64_t bytes, moved, stop; // stop: where it stalls; UINT64_MAX: nowhere
+  bool over;
+} launch_t;
+
+struct bl_nccl_comm {
+  int rank, listener, fd; // -1: none
+  bool made;
+  bl_nccl_result_t failed; // DONE: it has not
+  char why[64];
+  launch_t launches[BL_NCCL_IN_FLIGHT]; // by count
+  unsigned launched, ended, posted;     // counts; receiver: receives announced, sender: receives heard of
+  uint64_t expected[BL_NCCL_IN_FLIGHT]; // sender: sizes of these
+  unsigned counts[BL_NCCL_IN_FLIGHT];   // of tickets
+  uint8_t heard[8];
+  size_t heard_bytes;
+};
+
+static fake_nccl_translate_fn translate;
+
+static struct sockaddr_un address_of(const char *name, socklen_t *length) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX}; // abstract: nothing is left of it
+  size_t bytes = strnlen(name, BL_NCCL_ID_BYTES - 1);
+  bytes = bytes < sizeof address.sun_path - 1 ? bytes : sizeof address.sun_path - 1;
+  memcpy(address.sun_path + 1, name, bytes);
+  *length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + bytes);
+  return address;
+}
+
+static bl_nccl_result_t new_id(const bl_nccl_api_t *api, uint8_t id[BL_NCCL_ID_BYTES], char *text) {
+  (void)api;
+  uint64_t random = 0;
+  char name[BL_NCCL_ID_BYTES] = "";
+  socklen_t length;
+  if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
+    return BL_NCCL_BROKEN;
+  }
+  snprintf(name, sizeof name, "ballast-fake-nccl-%ld-%016llx", (long)getpid(), (unsigned long long)random);
+  struct sockaddr_un address = address_of(name, &length);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 1) != 0) {
+    snprintf(text, BL_NCCL_TEXT_BYTES, "fake id: %s", strerror(errno));
+    if (fd >= 0) {
+      close(fd);
+    }
+    return BL_NCCL_BROKEN;
+  }
+  pthread_mutex_lock(&drawn.mutex);
+  unsigned at = drawn.next++ % IDS;
+  if (drawn.ids[at].name[0] != '\0') {
+    close(drawn.ids[at].fd); // nobody has used it for long
+  }
+  memcpy(drawn.ids[at].name, name, sizeof name);
+  drawn.ids[at].fd = fd;
+  pthread_mutex_unlock(&drawn.mutex);
+  memcpy(id, name, BL_NCCL_ID_BYTES);
+  return BL_NCCL_DONE;
+}
+
+// The listening socket of an id that was drawn here and that nobody uses yet; -1: it is another's.
+static int take_listener(const char *name) {
+  int fd = -1;
+  pthread_mutex_lock(&drawn.mutex);
+  for (unsigned i = 0; i < IDS && fd < 0; i++) {
+    if (drawn.ids[i].name[0] != '\0' && strcmp(drawn.ids[i].name, name) == 0) {
+      fd = drawn.ids[i].fd;
+      drawn.ids[i].name[0] = '\0';
+    }
+  }
+  pthread_mutex_unlock(&drawn.mutex);
+  return fd;
+}
+
+static bl_nccl_result_t fail(bl_nccl_comm_t *comm, bl_nccl_result_t result, const char *why, char *text) {
+  if (comm->failed == BL_NCCL_DONE) {
+    comm->failed = result;
+    snprintf(comm->why, sizeof comm->why, "%s", why);
+  }
+  snprintf(text, BL_NCCL_TEXT_BYTES, "%s", comm->why);
+  return comm->failed;
+}
+
+static bl_nccl_result_t peer_gone(bl_nccl_comm_t *comm, char *text) {
+  return fail(comm, BL_NCCL_PEER_FAILED, "remote process exited or there was a network error", text);
+}
+
+static bl_nccl_result_t create(const bl_nccl_api_t *api, const uint8_t id[BL_NCCL_ID_BYTES], int rank,
+                               const bl_nccl_config_t *config, bl_nccl_comm_t **made, char *text) {
+  (void)api;
+  (void)config;
+  char name[BL_NCCL_ID_BYTES];
+  memcpy(name, id, sizeof name);
+  name[sizeof name - 1] = '\0';
+  bl_nccl_comm_t *comm = calloc(1, sizeof *comm);
+  *comm = (bl_nccl_comm_t){.rank = rank, .listener = take_listener(name), .fd = -1};
+  *made = comm;
+  atomic_fetch_add(&fake_nccl_faults.made, 1);
+  if (comm->listener >= 0) {
+    return BL_NCCL_IN_PROGRESS;
+  }
+  socklen_t length;
+  struct sockaddr_un address = address_of(name, &length);
+  comm->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  return comm->fd >= 0 && connect(comm->fd, (struct sockaddr *)&address, length) == 0 ? BL_NCCL_IN_PROGRESS
+                                                                                      : peer_gone(comm, text);
+}
+
+// ---- bytes: what can move now, without waiting. Never more than a piece.
+
+static bl_nccl_result_t ended_read(bl_nccl_comm_t *comm, ssize_t got, char *text) {
+  return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? BL_NCCL_DONE : peer_gone(comm, text);
+}
+
+static uint64_t piece_of(const launch_t *launch) {
+  uint64_t end = launch->stop < launch->bytes ? launch->stop : launch->bytes, rest = end - launch->moved;
+  return rest < PIECE_BYTES ? rest : PIECE_BYTES;
+}
+
+static void finish(bl_nccl_comm_t *comm, launch_t *launch) {
+  if (launch->moved == launch->bytes) {
+    launch->over = true;
+    comm->ended++;
+  }
+}
+
+static bl_nccl_result_t receive(bl_nccl_comm_t *comm, char *text) {
+  while (comm->posted < comm->launched) { // the peer may send for these
+    const launch_t *launch = &comm->launches[comm->posted % BL_NCCL_IN_FLIGHT];
+    if (send(comm->fd, &launch->bytes, sizeof launch->bytes, MSG_NOSIGNAL) != (ssize_t)sizeof launch->bytes) {
+      return peer_gone(comm, text);
+    }
+    comm->posted++;
+  }
+  char nothing;
+  launch_t *launch = &comm->launches[comm->ended % BL_NCCL_IN_FLIGHT];
+  uint64_t piece = comm->ended < comm->launched ? piece_of(launch) : 0;
+  if (piece == 0) { // only to see whether the peer lives
+    ssize_t got = recv(comm->fd, &nothing, 1, MSG_PEEK);
+    return got > 0 ? BL_NCCL_DONE : ended_read(comm, got, text);
+  }
+  ssize_t got = recv(comm->fd, launch->at + launch->moved, piece, 0);
+  if (got <= 0) {
+    return ended_read(comm, got, text);
+  }
+  launch->moved += (uint64_t)got;
+  finish(comm, launch);
+  return BL_NCCL_DONE;
+}
+
+static bl_nccl_result_t send_some(bl_nccl_comm_t *comm, char *text) {
+  ssize_t got = recv(comm->fd, comm->heard + comm->heard_bytes, sizeof comm->heard - comm->heard_bytes, 0);
+  if (got <= 0 && ended_read(comm, got, text) != BL_NCCL_DONE) {
+    return comm->failed;
+  }
+  comm->heard_bytes += got > 0 ? (size_t)got : 0;
+  if (comm->heard_bytes == sizeof comm->heard) {
+    memcpy(&comm->expected[comm->posted++ % BL_NCCL_IN_FLIGHT], comm->heard, sizeof comm->heard);
+    comm->heard_bytes = 0;
+  }
+  launch_t *launch = &comm->launches[comm->ended % BL_NCCL_IN_FLIGHT];
+  if (comm->ended == comm->launched || comm->ended == comm->posted) {
+    return BL_NCCL_DONE;
+  }
+  if (comm->expected[comm->ended % BL_NCCL_IN_FLIGHT] != launch->bytes) {
+    return fail(comm, BL_NCCL_BROKEN, "the sizes of a send and its receive differ", text);
+  }
+  uint64_t piece = piece_of(launch);
+  ssize_t sent = piece > 0 ? send(comm->fd, launch->at + launch->moved, piece, MSG_NOSIGNAL) : 0;
+  if (sent < 0) {
+    return ended_read(comm, sent, text);
+  }
+  launch->moved += (uint64_t)sent;
+  finish(comm, launch);
+  return BL_NCCL_DONE;
+}
+
+static bl_nccl_result_t advance(bl_nccl_comm_t *comm, char *text) {
+  if (comm->failed != BL_NCCL_DONE) {
+    return fail(comm, comm->failed, comm->why, text);
+  }
+  return comm->rank == 0 ? send_some(comm, text) : receive(comm, text);
+}
+
+// ---- the table
+
+static bl_nccl_result_t poll_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, char *text) {
+  (void)api;
+  if (comm->failed != BL_NCCL_DONE) {
+    return fail(comm, comm->failed, comm->why, text);
+  }
+  if (!comm->made) {
+    if (comm->fd < 0) {
+      comm->fd = accept4(comm->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    }
+    comm->made = comm->fd >= 0 && !atomic_load(&fake_nccl_faults.never_made);
+    return comm->made ? BL_NCCL_DONE : BL_NCCL_IN_PROGRESS;
+  }
+  return advance(comm, text);
+}
+
+static bl_nccl_result_t launch(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, void *buffer, uint64_t bytes,
+                               uint32_t ticket, char *text) {
+  (void)api;
+  if (atomic_load(&fake_nccl_faults.launch_fails)) {
+    return fail(comm, BL_NCCL_BROKEN, "unhandled cuda error", text);
+  }
+  unsigned number = atomic_fetch_add(&fake_nccl_faults.transfers, 1) + 1;
+  bool stalls = number == atomic_load(&fake_nccl_faults.stall);
+  comm->counts[ticket] = comm->launched;
+  comm->launches[comm->launched++ % BL_NCCL_IN_FLIGHT] = (launch_t){
+      .at = translate(buffer, bytes, comm->rank == 1), .bytes = bytes, .stop = stalls ? bytes / 2 : UINT64_MAX};
+  return advance(comm, text);
+}
+
+static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uint32_t ticket, char *text) {
+  (void)api;
+  bl_nccl_result_t result = advance(comm, text);
+  if (result != BL_NCCL_DONE) {
+    return result;
+  }
+  return comm->counts[ticket] < comm->ended ? BL_NCCL_DONE : BL_NCCL_IN_PROGRESS;
+}
+
+static void abort_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm) {
+  (void)api;
+  const char *held = getenv("FAKE_NCCL_HELD");
+  while (held != NULL && access(held, F_OK) == 0) {
+    usleep(2000);
+  }
+  if (comm->fd >= 0) {
+    close(comm->fd);
+  }
+  if (comm->listener >= 0) {
+    close(comm->listener);
+  }
+  free(comm);
+  atomic_fetch_add(&fake_nccl_faults.aborted, 1);
+}
+
+const bl_nccl_api_t *fake_nccl_api(fake_nccl_translate_fn where) {
+  static bl_nccl_api_t table;
+  const char *version = getenv("FAKE_NCCL_VERSION"), *stall = getenv("FAKE_NCCL_STALL");
+  translate = where;
+  if (table.name == NULL) {
+    atomic_store(&fake_nccl_faults.stall, stall != NULL ? (unsigned)strtoul(stall, NULL, 10) : 0);
+    atomic_store(&fake_nccl_faults.never_made, getenv("FAKE_NCCL_NEVER_MADE") != NULL);
+  }
+  table = (bl_nccl_api_t){.name = "a fake NCCL",
+                          .version = version != NULL ? atoi(version) : 22809,
+                          .new_id = new_id,
+                          .create = create,
+                          .poll = poll_comm,
+                          .launch = launch,
+                          .over = over,
+                          .abort = abort_comm};
+  return &table;
+}
