@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // activation-store: lends memory under leases, as a gRPC service (ballast.v1.Store), with its health on a port of its own.
 #include "announce_wire.h"
+#include "base/host.h"
 #include "datapath/address.h"
 #include "device/open.h"
 #include "loop/timer.h"
@@ -9,7 +10,6 @@
 #include "service/daemon.h"
 #include "service_wire.h"
 #include "sys/clock.h"
-#include "sys/host.h"
 #include "sys/log.h"
 #include "sys/runtime.h"
 
@@ -192,10 +192,11 @@ static bl_status_t choose_data_tcp(program_t *self, bl_error_t *err) {
   const bl_daemon_arguments_t *common = &self->arguments.common;
   const char *told = self->arguments.data_tcp, *address = told != NULL ? told : common->listen;
   char host[256];
+  uint16_t port;
   if (strncmp(address, "unix:", 5) == 0) {
     return told == NULL ? BL_OK : bl_error_set(err, BL_INVALID, "--data-tcp %s: that is a unix socket", told);
   }
-  bl_status_t status = bl_host_of_address(address, host, sizeof host, err);
+  bl_status_t status = bl_host_split(address, host, sizeof host, &port, err);
   if (status == BL_OK && !common->tls.plaintext && bl_daemon_tls(self->daemon) == NULL && !bl_host_is_loopback(host)) {
     if (told == NULL) {
       bl_log(BL_LOG_INFO, "no data path over tcp: off the loopback interface it takes --plaintext");
@@ -204,8 +205,7 @@ static bl_status_t choose_data_tcp(program_t *self, bl_error_t *err) {
     status = bl_error_set(
         err, BL_DENIED, "--data-tcp %s: plaintext is refused off the loopback interface; --plaintext allows it", told);
   }
-  uint16_t port = told != NULL ? (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10) : 0;
-  return status == BL_OK ? bl_address_resolve(host, port, &self->data_tcp, err) : status;
+  return status == BL_OK ? bl_address_resolve(host, told != NULL ? port : 0, &self->data_tcp, err) : status;
 }
 
 // Where it listens for holders on this machine: a socket beside the control socket, or in the run-time folder.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // stage-service: one pipeline stage as a gRPC service (ballast.v1.Stage), with its health on a port of its own.
+#include "base/host.h"
 #include "meter.h"
 #include "pod.h"
 #include "service/daemon.h"
 #include "service_wire.h"
-#include "sys/host.h"
 #include "sys/runtime.h"
 
 #include <limits.h>
@@ -101,15 +101,15 @@ static bl_status_t choose_data_path(program_t *self, bl_error_t *err) {
     snprintf(self->data_host, sizeof self->data_host, "127.0.0.1");
   } else {
     char folder[PATH_MAX - 64];
-    bl_status_t status = bl_runtime_folder(folder, sizeof folder, err);
+    uint16_t port;
+    bl_status_t status = bl_host_split(listen, self->data_host, sizeof self->data_host, &port, err);
+    if (status == BL_OK) {
+      status = bl_runtime_folder(folder, sizeof folder, err);
+    }
     if (status != BL_OK) {
       return status;
     }
     snprintf(self->data_path, sizeof self->data_path, "%s/stage-%ld.data", folder, (long)getpid());
-    status = bl_host_of_address(listen, self->data_host, sizeof self->data_host, err);
-    if (status != BL_OK) {
-      return status;
-    }
   }
   if (arguments->data_listen != NULL) {
     snprintf(self->data_host, sizeof self->data_host, "%s", arguments->data_listen);

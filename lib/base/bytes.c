@@ -45,7 +45,7 @@ bool bl_bytes_parse(const char *text, uint64_t *bytes) {
   while (isspace((unsigned char)*text)) {
     text++;
   }
-  if (!isdigit((unsigned char)*text)) {
+  if (!isdigit((unsigned char)text[0]) || (text[0] == '0' && (text[1] == 'x' || text[1] == 'X'))) {
     return false; // no sign, no "inf", no hexadecimal surprises
   }
   char *end;

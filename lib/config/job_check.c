@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/job_check.h"
 
+#include "base/host.h"
+
 #include <string.h>
 
 static bl_status_t check_inline_complete(const bl_job_t *job, bl_error_t *err) {
@@ -135,10 +137,11 @@ static bl_status_t check_checkpoint(const bl_job_t *job, bl_error_t *err) {
 // "host:port", "[v6]:port" or "unix:/path".
 static bool is_address(const char *text) {
   if (strncmp(text, "unix:", 5) == 0) {
-    return text[5] != '\0';
+    return text[5] == '/';
   }
-  const char *colon = strrchr(text, ':');
-  return colon != NULL && colon > text && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1);
+  char host[256];
+  uint16_t port;
+  return bl_host_split(text, host, sizeof host, &port, NULL) == BL_OK;
 }
 
 static bl_status_t check_addresses(const bl_job_t *job, const char *key, const bl_text_list_t *list, bl_error_t *err) {

@@ -66,6 +66,12 @@ static void report_parser(bl__yaml_t *yaml) {
     bl__yaml_report_at(yaml, line, column, "is not a text file in UTF-8: %s", problem);
   } else if (indented_by_tab(yaml->source, line)) {
     bl__yaml_report_at(yaml, line, column, "YAML does not allow tabs for indentation; use spaces");
+  } else if (parser->context != NULL && strstr(parser->context, "block mapping") != NULL) {
+    bl__yaml_report_at(yaml, line, column,
+                       "not valid YAML: indented unlike the lines around it; keys of one section stand in one column");
+  } else if (strstr(problem, "mapping values are not allowed") != NULL) {
+    bl__yaml_report_at(yaml, line, column,
+                       "not valid YAML: no key may stand here; is the line indented as its neighbours are?");
   } else if (parser->context != NULL) {
     bl__yaml_report_at(yaml, line, column, "not valid YAML: %s, %s", parser->context, problem);
   } else {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/address.h"
 
+#include "base/host.h"
+
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -38,25 +40,15 @@ bl_status_t bl_address_parse(const char *text, bl_address_t *address, bl_error_t
   if (strncmp(text, "unix:", 5) == 0) {
     return parse_unix(text, text + 5, address, err);
   }
-  char host[64];
-  const char *colon = strrchr(text, ':');
-  size_t length = colon == NULL ? 0 : (size_t)(colon - text);
-  const char *start = text;
-  if (length >= 2 && text[0] == '[' && text[length - 1] == ']') {
-    start++;
-    length -= 2;
+  char host[64], service[8];
+  uint16_t port;
+  if (bl_host_split(text, host, sizeof host, &port, NULL) != BL_OK || port == 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "address \"%.100s\": must be unix:/path, host:port or [ipv6]:port, with a port from 1 to 65535",
+                        text);
   }
-  if (length == 0 || length >= sizeof host) {
-    return bl_error_set(err, BL_INVALID, "address \"%.100s\": must be unix:/path, host:port or [host]:port", text);
-  }
-  memcpy(host, start, length);
-  host[length] = '\0';
-  char *end;
-  unsigned long port = strtoul(colon + 1, &end, 10);
-  if (colon[1] < '0' || colon[1] > '9' || *end != '\0' || port == 0 || port > UINT16_MAX) {
-    return bl_error_set(err, BL_INVALID, "address \"%.100s\": the port must be 1 to 65535", text);
-  }
-  if (lookup(host, colon + 1, AI_NUMERICHOST, address) != BL_OK) {
+  snprintf(service, sizeof service, "%u", port);
+  if (lookup(host, service, AI_NUMERICHOST, address) != BL_OK) {
     return bl_error_set(err, BL_INVALID, "address \"%.100s\": the host must be a numeric address", text);
   }
   return BL_OK;

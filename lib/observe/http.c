@@ -3,6 +3,8 @@
 // resumed: the loop's state is never touched from the other thread.
 #include "observe/http.h"
 
+#include "base/host.h"
+
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
@@ -132,27 +134,6 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
 
 // ---- listening ---------------------------------------------------------------------------------------------------------
 
-// Splits "host:port" or "[ipv6]:port".
-static bl_status_t split(const char *address, char host[256], char port[8], bl_error_t *err) {
-  const char *colon = strrchr(address, ':');
-  size_t length = colon != NULL ? (size_t)(colon - address) : 0;
-  size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
-  if (length == 0 || length > 254 || digits == 0 || digits > 5 || colon[1 + digits] != '\0' ||
-      atol(colon + 1) > 65535) {
-    return bl_error_set(err, BL_INVALID, "'%.200s' is not host:port, such as 127.0.0.1:9600 or [::1]:9600", address);
-  }
-  const char *begin = address;
-  if (address[0] == '[' && address[length - 1] == ']') {
-    begin++;
-    length -= 2;
-  } else if (memchr(address, ':', length) != NULL) {
-    return bl_error_set(err, BL_INVALID, "'%.200s': an IPv6 host stands in brackets, [::1]:9600", address);
-  }
-  snprintf(host, 256, "%.*s", (int)length, begin);
-  snprintf(port, 8, "%s", colon + 1);
-  return BL_OK;
-}
-
 static bl_status_t bind_socket(const struct addrinfo *info, const char *address, int *result, bl_error_t *err) {
   int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
   if (fd >= 0) {
@@ -175,10 +156,12 @@ static bl_status_t bind_socket(const struct addrinfo *info, const char *address,
 
 static bl_status_t listen_on(const char *address, int *fd, char bound[BL_HTTP_ADDRESS_BYTES], bl_error_t *err) {
   char host[256], port[8];
-  bl_status_t status = split(address, host, port, err);
+  uint16_t number;
+  bl_status_t status = bl_host_split(address, host, sizeof host, &number, err);
   if (status != BL_OK) {
     return status;
   }
+  snprintf(port, sizeof port, "%u", number);
   const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
   struct addrinfo *info = NULL;
   int code = getaddrinfo(host, port, &hints, &info);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/address.h"
 
+#include "base/host.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -46,25 +48,13 @@ bl_status_t bl__address_parse(const char *text, bl__address_t *address, bl_error
   if (strncmp(text, "unix:", 5) == 0) {
     return parse_unix(text + 5, address, err);
   }
-  const char *colon = strrchr(text, ':');
-  const char *host = text;
-  size_t host_bytes = colon != NULL ? (size_t)(colon - text) : 0;
-  if (host_bytes >= 2 && host[0] == '[' && host[host_bytes - 1] == ']') {
-    host++;
-    host_bytes -= 2;
-  } else if (memchr(host, ':', host_bytes) != NULL) {
-    host_bytes = 0; // an IPv6 address without brackets: which colon starts the port cannot be known
+  uint16_t port;
+  if (bl_host_split(text, address->host, sizeof address->host, &port, NULL) != BL_OK) {
+    return bl_error_set(
+        err, BL_INVALID,
+        "address '%.200s': must be host:port or [ipv6]:port, with a port from 0 to 65535, or unix:/path", text);
   }
-  if (host_bytes == 0 || host_bytes >= sizeof address->host) {
-    return bl_error_set(err, BL_INVALID, "address %s: must be host:port, [ipv6]:port or unix:/path", text);
-  }
-  const char *port = colon + 1;
-  size_t digits = strspn(port, "0123456789");
-  if (digits == 0 || digits > 5 || port[digits] != '\0' || atoi(port) > 65535) {
-    return bl_error_set(err, BL_INVALID, "address %s: the port must be a number from 0 to 65535", text);
-  }
-  memcpy(address->host, host, host_bytes);
-  memcpy(address->port, port, digits + 1);
+  snprintf(address->port, sizeof address->port, "%u", port);
   if (set_target(address) != BL_OK) {
     return bl_error_set(err, BL_INVALID, "address %s: not a host name or an IP address", text);
   }

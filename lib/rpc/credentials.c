@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/credentials.h"
 
-#include "sys/host.h"
+#include "base/host.h"
 #include "sys/log.h"
 
 #include <grpc/support/alloc.h>

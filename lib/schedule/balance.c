@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The fewest own slots with which the stage gets through, from `own` + 1 on; BL_NONE-like 0 if none does.
+// The fewest own slots with which the stage gets through, more than `own`; as many as it has blocks always do.
 static uint32_t fewest_own(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, bl_balance_mode_t mode) {
   uint32_t low = own,
            high = (uint32_t)(bl_schedule_block_count(schedule) / schedule->virtual_stages * schedule->chunks);

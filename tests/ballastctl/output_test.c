@@ -2,6 +2,7 @@
 // Verifies every form of output for the same rows.
 #include "output.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -52,7 +53,46 @@ static void an_object_alone(void **state) {
   json_decref(object);
 }
 
+static void bytes_are_for_people_in_tables_alone(void **state) {
+  (void)state;
+  static const bl_ctl_column_t sizes[] = {{.key = "held_bytes", .title = "HELD", .right = true, .bytes = true}};
+  static const struct {
+    bl_ctl_output_t output;
+    const char *expected;
+  } forms[] = {{BL_CTL_TABLE, "    HELD\n1.50 KiB\n       -\n"},
+               {BL_CTL_NDJSON, "{\"held_bytes\":1536}\n{\"held_bytes\":null}\n"}};
+  json_t *rows = json_pack("[{s:i}, {s:n}]", "held_bytes", 1536, "held_bytes");
+  for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+    char *text;
+    size_t text_bytes;
+    FILE *stream = open_memstream(&text, &text_bytes);
+    assert_int_equal(bl_ctl_print_rows(forms[i].output, sizes, 1, rows, stream), BL_OK);
+    fclose(stream);
+    assert_string_equal(text, forms[i].expected);
+    free(text);
+  }
+  json_decref(rows);
+}
+
+static void what_cannot_be_printed_says_why(void **state) {
+  (void)state;
+  bl_error_t err = {0};
+  FILE *full = fopen("/dev/full", "w");
+  assert_non_null(full);
+  json_t *object = json_pack("{s:i}", "stage", 3);
+  assert_int_equal(bl_ctl_printed(bl_ctl_print_object(BL_CTL_TABLE, columns, 3, object, full), &err), BL_IO);
+  assert_string_equal(err.text, "cannot print: No space left on device");
+  errno = EPIPE; // nobody reads any more
+  assert_int_equal(bl_ctl_printed(BL_IO, &err), BL_OK);
+  assert_int_equal(bl_ctl_printed(BL_EXHAUSTED, &err), BL_EXHAUSTED);
+  assert_string_equal(err.text, "cannot print: resource exhausted");
+  fclose(full);
+  json_decref(object);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_form), cmocka_unit_test(an_object_alone)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_form), cmocka_unit_test(an_object_alone),
+                                     cmocka_unit_test(bytes_are_for_people_in_tables_alone),
+                                     cmocka_unit_test(what_cannot_be_printed_says_why)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a person sees: plain lines at a bounded rate, a picture redrawn in place on a terminal, bars in
-// proportion to bytes. The clock is an argument.
+// proportion to bytes, no line wider than the terminal. The clock is an argument.
 #include "progress.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -98,11 +101,76 @@ static void unicode_bars(void **state) {
   screen_close(&screen);
 }
 
+// What is drawn on a terminal of that size, in bytes; the escape sequences are taken out, "\n" ends a row.
+static void draw_on_terminal(uint16_t columns, uint16_t rows, char *text, size_t text_bytes) {
+  int master = posix_openpt(O_RDWR | O_NOCTTY);
+  assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+  int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+  assert_true(terminal >= 0);
+  struct winsize size = {.ws_col = columns, .ws_row = rows};
+  assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
+  screen_t screen = {.stream = fdopen(terminal, "w")};
+  assert_non_null(screen.stream);
+  assert_int_equal(bl_ctl_progress_create(screen.stream, BL_CTL_PROGRESS_ASCII, &screen.progress), BL_OK);
+  bl_ctl_progress_plan(screen.progress, &plan);
+  take_step(&screen, 1, SECOND);
+  fputc('$', screen.stream); // the end
+  fflush(screen.stream);
+  size_t got = 0;
+  while (got == 0 || text[got - 1] != '$') { // the kernel passes it on in pieces
+    ssize_t count = read(master, text + got, text_bytes - got);
+    assert_true(count > 0);
+    got += (size_t)count;
+  }
+  text[got - 1] = '\0';
+  char *to = text;
+  for (const char *from = text; *from != '\0'; from++) {
+    if (strncmp(from, "\033[", 2) == 0) {
+      from += 1 + strcspn(from + 1, "KAJ");
+    } else if (*from != '\r') {
+      *to++ = *from;
+    }
+  }
+  *to = '\0';
+  bl_ctl_progress_destroy(screen.progress);
+  fclose(screen.stream);
+  close(master);
+}
+
+static void no_line_is_wider_than_the_terminal(void **state) {
+  (void)state;
+  char text[2048];
+  draw_on_terminal(80, 24, text, sizeof text);
+  assert_string_equal(text, "step 1/100  loss 2.5000  2000 tokens/s  0:50 left\n"
+                            "  stage 0   ########################  4/4 slots  4.00 MiB\n"
+                            "  stage 1   ############............  2/2 slots  2.00 MiB");
+  draw_on_terminal(40, 24, text, sizeof text);
+  assert_string_equal(text, "step 1/100  loss 2.5000  2000 tokens/s\n"
+                            "  stage 0   ################  4/4 slots\n"
+                            "  stage 1   ########........  2/2 slots");
+  draw_on_terminal(24, 24, text, sizeof text);
+  assert_string_equal(text, "step 1/100  loss 2.5000\n"
+                            "  stage 0   ###########\n"
+                            "  stage 1   ######.....");
+  draw_on_terminal(12, 24, text, sizeof text);
+  assert_string_equal(text, "step 1/100");
+}
+
+static void no_more_bars_than_rows(void **state) {
+  (void)state;
+  char text[2048];
+  draw_on_terminal(80, 2, text, sizeof text);
+  assert_non_null(strstr(text, "stage 0"));
+  assert_null(strstr(text, "stage 1"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(plain_lines_come_at_a_bounded_rate),
       cmocka_unit_test(a_terminal_is_drawn_in_place),
       cmocka_unit_test(unicode_bars),
+      cmocka_unit_test(no_line_is_wider_than_the_terminal),
+      cmocka_unit_test(no_more_bars_than_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

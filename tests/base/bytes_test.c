@@ -26,7 +26,7 @@ static void parses(void **state) {
   assert_int_equal(bytes, 3ull << 29);
   assert_true(bl_bytes_parse("2MB", &bytes));
   assert_int_equal(bytes, 2000000);
-  const char *const bad[] = {"", "-1", "inf", "nan", "1 parsec", "99999 EiB", "KiB"};
+  const char *const bad[] = {"", "-1", "inf", "nan", "1 parsec", "99999 EiB", "KiB", "0x10", "0X1p4"};
   for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     assert_false(bl_bytes_parse(bad[i], &bytes));
   }

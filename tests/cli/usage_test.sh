@@ -41,7 +41,12 @@ refused 2 "checkpoint.folder" "$ctl" run job.yaml --local --resume
 printf 'modle: {layers: 4}\n' >wrong.yaml
 refused 2 "wrong.yaml:1:1: unknown section 'modle'; did you mean 'model'?" "$ctl" run wrong.yaml --local
 
+refused 2 "the name must end in .json, .svg or .png" "$ctl" trace --to x.gif
+refused 3 "no local run is live" "$ctl" trace --to x.json
 refused 3 "no local run is live" "$ctl" status
+refused 2 "a port from 0 to 65535" "$bin/activation-store" --listen "unix:$work/store" --data-tcp 127.0.0.1:nowhere
+refused 2 "a port from 0 to 65535" "$bin/stage-service" --listen 127.0.0.1:99999
+refused 2 "drop" "$ctl" policy set
 refused 5 "unix:$work/nobody" "$ctl" status --endpoint "unix:$work/nobody"
 refused 2 "--output must be one of table" "$ctl" status -o tabel
 

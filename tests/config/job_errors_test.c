@@ -118,6 +118,11 @@ static void wrong_shapes(void **state) {
       {GOOD "---\nname: b\n", "job.yaml:4:1: a second document begins here; a job is one document"},
       {"model:\n\tlayers: 4\n", "job.yaml:2:1: YAML does not allow tabs for indentation; use spaces"},
       {"model: {layers: 4\n", "job.yaml:2:1: not valid YAML: ..."},
+      {"model:\n  layers: 4\n hidden: 64\n",
+       "job.yaml:3:2: not valid YAML: indented unlike the lines around it; keys of one section stand in one column"},
+      {"model:\n  layers: 4\n    hidden: 64\n", "job.yaml:2:11: model.layers: must be an integer, is '4 hidden'\n"
+                                                "job.yaml:3:11: not valid YAML: no key may stand here; is the line "
+                                                "indented as its neighbours are?"},
       {"name: &a b\n", "job.yaml:1:7: anchors and aliases (& and *) are not supported; write the value out"},
       {"name: *a\n", "job.yaml:1:7: anchors and aliases (& and *) are not supported; write the value out"},
       {"name: !!str a\n", "job.yaml:1:7: tags (!) are not supported; write the value plainly"},
@@ -163,6 +168,12 @@ static void missing_and_contradictory(void **state) {
       {GOOD "checkpoint: {every: 5}\n", "job.yaml: checkpoint.folder: is missing; checkpoints need a place"},
       {GOOD "services: {stages: [a]}\n",
        "job.yaml:4:20: services.stages: 'a' is no address; write host:port or unix:/path"},
+      {GOOD "services: {stages: ['a:70000']}\n",
+       "job.yaml:4:20: services.stages: 'a:70000' is no address; write host:port or unix:/path"},
+      {GOOD "services: {stages: ['::1:7700']}\n",
+       "job.yaml:4:20: services.stages: '::1:7700' is no address; write host:port or unix:/path"},
+      {GOOD "services: {stages: ['unix:here']}\n",
+       "job.yaml:4:20: services.stages: 'unix:here' is no address; write host:port or unix:/path"},
       {GOOD "services: {stages: ['a:1', 'b:1']}\n",
        "job.yaml:4:20: services.stages: names 2; the pipeline has 1 stages, one each"},
   };

@@ -209,7 +209,7 @@ static int run(int argc, char *const *argv) {
       status = bl_error_set(&err, BL_INVALID, "there is no completion for '%.40s': bash, zsh and fish have one", shell);
     }
     if (status == BL_OK && fflush(stdout) != 0) {
-      status = bl_error_set(&err, BL_IO, "cannot print the completion");
+      status = bl_ctl_printed(BL_IO, &err);
     }
   }
   return bl_ctl_finish(status, &err);

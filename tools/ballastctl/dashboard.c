@@ -24,9 +24,7 @@ static int run(int argc, char *const *argv) {
                               json_object_get(answer, "phase"));
       status = bl_ctl_print_object(output, columns, sizeof columns / sizeof columns[0], row, stdout);
       json_decref(row);
-      if (status != BL_OK) {
-        status = bl_error_set(&err, status, "cannot print: %s", bl_status_text(status));
-      }
+      status = bl_ctl_printed(status, &err);
     }
   }
   json_decref(answer);

@@ -33,11 +33,10 @@ static int run(int argc, char *const *argv) {
     json_t *rows = bl_ctl_diagnose(answer, verdict, &silent);
     status = bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0], rows, stdout);
     json_decref(rows);
-    if (status != BL_OK) {
-      status = bl_error_set(&err, status, "cannot print: %s", bl_status_text(status));
-    } else if (silent > 0) {
+    status = bl_ctl_printed(status, &err);
+    if (status == BL_OK && silent > 0) {
       status = bl_error_set(&err, BL_UNHEALTHY, "%s", verdict);
-    } else {
+    } else if (status == BL_OK) {
       fprintf(stderr, "%s\n", verdict);
     }
   }

@@ -167,7 +167,7 @@ static bl_status_t print(const arguments_t *a, const bl_estimate_request_t *r, c
   if (status == BL_OK && a->explain && (a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE)) {
     explain(r, e);
   }
-  return status == BL_OK ? BL_OK : bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+  return bl_ctl_printed(status, err);
 }
 
 static int run(int argc, char *const *argv) {

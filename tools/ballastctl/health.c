@@ -68,7 +68,7 @@ static json_t *health_rows(const json_t *answer, bool *healthy) {
 static bl_status_t print(const arguments_t *arguments, const json_t *rows, bl_error_t *err) {
   bl_status_t status = bl_ctl_print_rows((bl_ctl_output_t)arguments->ask.output, columns,
                                          sizeof columns / sizeof columns[0], rows, stdout);
-  return status == BL_OK ? BL_OK : bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+  return bl_ctl_printed(status, err);
 }
 
 static bl_status_t ask_driver(const arguments_t *arguments, bl_error_t *err) {

@@ -16,12 +16,12 @@ static const bl_ctl_column_t columns[] = {
     {.key = "step", .title = "STEP", .right = true},
     {.key = "chunk", .title = "CHUNK", .right = true},
     {.key = "micro_batch", .title = "MICRO-BATCH", .right = true},
-    {.key = "room_bytes", .title = "ROOM BYTES", .right = true},
+    {.key = "room_bytes", .title = "ROOM", .right = true, .bytes = true},
     {.key = "age_seconds", .title = "SECONDS", .right = true},
     {.key = "plan", .title = "PLAN", .right = true, .wide = true},
     {.key = "generation", .title = "GENERATION", .right = true, .wide = true},
     {.key = "session", .title = "SESSION", .wide = true},
-    {.key = "block_bytes", .title = "BLOCK BYTES", .right = true, .wide = true},
+    {.key = "block_bytes", .title = "BLOCK", .right = true, .bytes = true, .wide = true},
     {.key = "checksum", .title = "CHECKSUM", .wide = true},
     {.key = "offset_bytes", .title = "OFFSET", .right = true, .wide = true},
     {.key = "tier", .title = "TIER", .wide = true},
@@ -37,10 +37,6 @@ typedef struct arguments {
   int64_t generation;
   bool dry_run;
 } arguments_t;
-
-static bl_status_t printed(bl_status_t status, bl_error_t *err) {
-  return status == BL_OK ? BL_OK : bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
-}
 
 // The lease's name goes first, so that it is the first member everywhere.
 static json_t *named(json_t *lease, size_t store) {
@@ -77,8 +73,8 @@ static bl_status_t list(arguments_t *arguments, const bl_text_list_t *addresses,
   status = bl_ctl_stores_verdict(replies, addresses->count, err);
   if (status == BL_OK || status == BL_PARTIAL) {
     bl_error_t fault;
-    if (printed(bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, columns, COLUMNS, rows, stdout), &fault) !=
-        BL_OK) {
+    if (bl_ctl_printed(bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, columns, COLUMNS, rows, stdout),
+                       &fault) != BL_OK) {
       *err = fault;
       status = fault.status;
     }
@@ -109,8 +105,8 @@ static bl_status_t get(arguments_t *arguments, const bl_text_list_t *addresses, 
   }
   if (status == BL_OK) {
     json_t *row = named(lease, store);
-    status =
-        printed(bl_ctl_print_object((bl_ctl_output_t)arguments->common.output, columns, COLUMNS, row, stdout), err);
+    status = bl_ctl_printed(
+        bl_ctl_print_object((bl_ctl_output_t)arguments->common.output, columns, COLUMNS, row, stdout), err);
     json_decref(row);
   }
   json_decref(lease);
@@ -204,9 +200,9 @@ static bl_status_t revoke(arguments_t *arguments, const bl_text_list_t *addresse
                                                   : revoke_leases(arguments, addresses, result, rows, err);
   bl_error_t fault;
   if (json_array_size(rows) > 0 &&
-      printed(bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, revoked_columns,
-                                sizeof revoked_columns / sizeof revoked_columns[0], rows, stdout),
-              &fault) != BL_OK &&
+      bl_ctl_printed(bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, revoked_columns,
+                                       sizeof revoked_columns / sizeof revoked_columns[0], rows, stdout),
+                     &fault) != BL_OK &&
       status == BL_OK) {
     *err = fault;
     status = fault.status;

@@ -103,7 +103,7 @@ static int run(int argc, char *const *argv) {
       print_markdown();
     }
     if (fflush(stdout) != 0) {
-      status = bl_error_set(&err, BL_IO, "cannot print the manual");
+      status = bl_ctl_printed(BL_IO, &err);
     }
   }
   bl_options_cleanup(&flags.table, &arguments);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output.h"
 
+#include "base/bytes.h"
+
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,8 +11,9 @@ const char *const bl_ctl_output_names[] = {"table", "wide", "json", "ndjson", "y
 
 #define CELL_BYTES 256
 
-// A value as it stands in a table cell: texts without quotes, absent ones as "-".
-static const char *cell_text(const json_t *value, char text[CELL_BYTES]) {
+// The value of a row as it stands in a table cell: texts without quotes, absent ones as "-".
+static const char *cell_text(const json_t *row, const bl_ctl_column_t *column, char text[CELL_BYTES]) {
+  const json_t *value = json_object_get(row, column->key);
   if (value == NULL || json_is_null(value)) {
     return "-";
   }
@@ -18,6 +22,9 @@ static const char *cell_text(const json_t *value, char text[CELL_BYTES]) {
   }
   if (json_is_boolean(value)) {
     return json_is_true(value) ? "yes" : "no";
+  }
+  if (json_is_integer(value) && column->bytes && json_integer_value(value) >= 0) {
+    return bl_bytes_format((uint64_t)json_integer_value(value), text);
   }
   if (json_is_integer(value)) {
     snprintf(text, CELL_BYTES, "%lld", (long long)json_integer_value(value));
@@ -63,7 +70,7 @@ static void print_table(bool wide, const bl_ctl_column_t *columns, size_t column
   for (size_t c = 0; c < shown; c++) {
     widths[c] = width_of(columns[c].title);
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-      int width = width_of(cell_text(json_object_get(row, columns[c].key), text));
+      int width = width_of(cell_text(row, &columns[c], text));
       widths[c] = width > widths[c] ? width : widths[c];
     }
   }
@@ -75,8 +82,7 @@ static void print_table(bool wide, const bl_ctl_column_t *columns, size_t column
   json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
     for (size_t c = 0; c < shown; c++) {
       if (wide || !columns[c].wide) {
-        print_cell(cell_text(json_object_get(row, columns[c].key), text), widths[c], columns[c].right, c == last,
-                   stream);
+        print_cell(cell_text(row, &columns[c], text), widths[c], columns[c].right, c == last, stream);
       }
     }
   }
@@ -120,7 +126,7 @@ static void print_names(const bl_ctl_column_t *columns, const json_t *rows, FILE
   json_t *row;
   char text[CELL_BYTES];
   json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-    fprintf(stream, "%s\n", cell_text(json_object_get(row, columns[0].key), text));
+    fprintf(stream, "%s\n", cell_text(row, &columns[0], text));
   }
 }
 
@@ -173,4 +179,13 @@ bl_status_t bl_ctl_print_object(bl_ctl_output_t output, const bl_ctl_column_t *c
   bl_status_t status = bl_ctl_print_rows(output, columns, column_count, rows, stream);
   json_decref(rows);
   return status;
+}
+
+bl_status_t bl_ctl_printed(bl_status_t status, bl_error_t *err) {
+  if (status == BL_IO && errno == EPIPE) {
+    return BL_OK;
+  }
+  return status == BL_OK ? BL_OK
+                         : bl_error_set(err, status, "cannot print: %s",
+                                        status == BL_IO ? strerror(errno) : bl_status_text(status));
 }

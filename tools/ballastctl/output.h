@@ -37,6 +37,7 @@ typedef struct bl_ctl_column {
   const char *title; // of the table
   bool right;        // numbers
   bool wide;         // shown by -o wide only
+  bool bytes;        // tables show the number as "1.5 GiB"
 } bl_ctl_column_t;
 
 // `rows` is an array of objects; borrowed. BL_IO when the stream fails.
@@ -45,5 +46,8 @@ BL_MUST_USE bl_status_t bl_ctl_print_rows(bl_ctl_output_t output, const bl_ctl_c
 // One object: json and yaml print it alone, the others as a table of one row.
 BL_MUST_USE bl_status_t bl_ctl_print_object(bl_ctl_output_t output, const bl_ctl_column_t *columns, size_t column_count,
                                             const json_t *object, FILE *stream);
+// What a verb goes on with once it has printed: `status`, and where that is an error a message with the cause. That
+// nobody reads any more, as in `... | head -1`, is none: BL_OK. Comes right after the printing: errno says why it failed.
+BL_MUST_USE bl_status_t bl_ctl_printed(bl_status_t status, bl_error_t *err);
 
 #endif

@@ -349,9 +349,7 @@ static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_
   if (status == BL_OK) {
     bool table = a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE;
     status = table ? print_tables(a, &made.request, &plan) : print_object(a, &made.request, &plan);
-    if (status != BL_OK) {
-      (void)bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
-    }
+    status = bl_ctl_printed(status, err);
   }
   if (status == BL_OK && a->write != NULL) {
     fflush(stdout);

@@ -69,10 +69,6 @@ static const bl_ctl_column_t history_columns[] = {
     SHOWN, {.key = "restores", .title = "RESTORES", .right = true, .wide = true}};
 #define COLUMNS(columns) columns, sizeof(columns) / sizeof(columns)[0]
 
-static bl_status_t printed(bl_status_t status, bl_error_t *err) {
-  return status == BL_OK ? BL_OK : bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
-}
-
 // One number per device as text, "4 3 2 1", for tables.
 static void add_list(json_t *answer, const char *key, const char *member) {
   char text[512] = "";
@@ -96,7 +92,7 @@ static bl_status_t print_policy(const arguments_t *arguments, json_t *answer, bl
     add_list(answer, "lent", "lent_slots");
     add_list(answer, "evictions", "evictions");
   }
-  return printed(bl_ctl_print_object(output, COLUMNS(change_columns), answer, stdout), err);
+  return bl_ctl_printed(bl_ctl_print_object(output, COLUMNS(change_columns), answer, stdout), err);
 }
 
 // What a verb does once its command line is read and the driver found.
@@ -159,7 +155,7 @@ static bl_status_t act_history(const char *address, uint64_t timeout_ms, const a
   bl_status_t status = bl_ctl_policy_history(address, timeout_ms, &answer, err);
   if (status == BL_OK) {
     bl_ctl_output_t output = (bl_ctl_output_t)arguments->ask.output;
-    status = printed(bl_ctl_print_rows(output, COLUMNS(history_columns), answer, stdout), err);
+    status = bl_ctl_printed(bl_ctl_print_rows(output, COLUMNS(history_columns), answer, stdout), err);
   }
   json_decref(answer);
   return status;
@@ -239,7 +235,8 @@ static bl_status_t act_set(const char *address, uint64_t timeout_ms, const argum
 static int run_set(int argc, char *const *argv) {
   bl_flags_t flags = {
       .program = "ballastctl policy set",
-      .usage = "none | bpipe [CAP] | cap CAP | auto [CAP] [--mode MODE] [--device N]... [--wait | --dry-run]",
+      .usage =
+          "none | bpipe [CAP] | cap CAP | drop [CAP] | auto [CAP] [--mode MODE] [--device N]... [--wait | --dry-run]",
       .about = "Puts another balancing policy in force while the run goes on: at one step boundary on "
                "all stages, or, when one of them refuses, not at all. Answers once it is so.",
       .positional_minimum = 1,
@@ -271,7 +268,7 @@ static int run_rollback(int argc, char *const *argv) {
 static int run(int argc, char *const *argv) {
   static const bl_ctl_verb_t verbs[] = {
       {"get", "the policy in force", run_get},
-      {"set", "another one: none, bpipe, cap K, auto", run_set},
+      {"set", "another one: none, bpipe, cap K, drop, auto", run_set},
       {"history", "policies and since when", run_history},
       {"rollback", "an earlier one again", run_rollback},
   };

@@ -288,8 +288,9 @@ static bl_status_t print(bl_ctl_checklist_t *list, bl_ctl_output_t output, bl_er
                                             {.key = "state", .title = "STATE"},
                                             {.key = "says", .title = "SAYS"}};
   bl_status_t status = bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0], list->rows, stdout);
+  status = bl_ctl_printed(status, err);
   if (status != BL_OK) {
-    return bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+    return status;
   }
   return list->failed == 0
              ? BL_OK

@@ -3,11 +3,16 @@
 
 #include "base/bytes.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define BAR_CELLS       24
+#define BAR_CELLS_LEAST 8  // of a narrow terminal: what the bar stands for in bytes goes first
+#define COLUMNS_LEAST   24 // of a narrower one: no bars
+#define LINE_BYTES      256
 #define BARS_MAX        16          // of more stages the first ones are shown: a screen has an end
 #define DRAW_EVERY_NS   100000000u  // a terminal is drawn ten times a second at most
 #define PLAIN_EVERY_NS  2000000000u // a log gets a line every two seconds at most
@@ -20,6 +25,9 @@ typedef struct stage_bar {
 
 struct bl_ctl_progress {
   FILE *stream;
+  FILE *frame; // what is drawn, until it goes out in one write: stderr has no buffer
+  char *frame_text;
+  size_t frame_bytes;
   bl_ctl_progress_style_t style;
   stage_bar_t *bars; // [stage_count]
   size_t stage_count;
@@ -52,6 +60,11 @@ bl_status_t bl_ctl_progress_create(FILE *stream, bl_ctl_progress_style_t style, 
   if (progress == NULL) {
     return BL_EXHAUSTED;
   }
+  progress->frame = open_memstream(&progress->frame_text, &progress->frame_bytes);
+  if (progress->frame == NULL) {
+    free(progress);
+    return BL_EXHAUSTED;
+  }
   progress->stream = stream;
   progress->style = style;
   progress->drawn = true;
@@ -61,6 +74,8 @@ bl_status_t bl_ctl_progress_create(FILE *stream, bl_ctl_progress_style_t style, 
 
 void bl_ctl_progress_destroy(bl_ctl_progress_t *progress) {
   if (progress != NULL) {
+    fclose(progress->frame);
+    free(progress->frame_text);
     free(progress->bars);
     free(progress);
   }
@@ -103,60 +118,128 @@ static const char *duration_text(double seconds, char text[24]) {
   return text;
 }
 
-static void print_line(bl_ctl_progress_t *progress) {
+// ---- lines that fit ----
+
+// A line that must not be wider than its room: a terminal would go on in the next row, and what is drawn over it later
+// would miss.
+typedef struct line {
+  char text[LINE_BYTES];
+  size_t used, room; // bytes, of which each is a column
+} line_t;
+
+static void put(line_t *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// Adds a part if all of it fits.
+static void put(line_t *line, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  int length = vsnprintf(line->text + line->used, sizeof line->text - line->used, format, args);
+  va_end(args);
+  if (length > 0 && line->used + (size_t)length <= line->room) {
+    line->used += (size_t)length;
+  } else {
+    line->room = line->used; // and none of those that follow
+  }
+  line->text[line->used] = '\0';
+}
+
+// The size of the terminal; 0 where it is not known.
+static struct winsize size_of(FILE *stream) {
+  struct winsize size = {0};
+  int fd = fileno(stream);
+  return fd >= 0 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size : (struct winsize){0};
+}
+
+static size_t room_of(struct winsize size) {
+  size_t room = size.ws_col > 0 ? size.ws_col - 1u : LINE_BYTES; // the cursor needs a column, too
+  return room < LINE_BYTES ? room : LINE_BYTES - 1;
+}
+
+static void print_line(bl_ctl_progress_t *progress, size_t room) {
   char rate[24], left[24];
   double tokens_per_second = progress->mean_seconds > 0 ? (double)progress->tokens / progress->mean_seconds : 0;
   double seconds_left = (double)(progress->steps - progress->step) * progress->mean_seconds;
-  fprintf(progress->stream, "step %llu/%llu  loss %.4f", (unsigned long long)progress->step,
-          (unsigned long long)progress->steps, progress->loss);
+  line_t line = {.room = room};
+  put(&line, "step %llu/%llu", (unsigned long long)progress->step, (unsigned long long)progress->steps);
+  put(&line, "  loss %.4f", progress->loss);
   if (progress->has_validation) {
-    fprintf(progress->stream, "  held-out %.4f", progress->validation_loss);
+    put(&line, "  held-out %.4f", progress->validation_loss);
   }
-  fprintf(progress->stream, "  %s tokens/s  %s left", rate_text(tokens_per_second, rate),
-          duration_text(seconds_left, left));
+  put(&line, "  %s tokens/s", rate_text(tokens_per_second, rate));
+  put(&line, "  %s left", duration_text(seconds_left, left));
+  fputs(line.text, progress->frame);
 }
 
 // The bar is as long as the fullest device; what a stage used at its peak is filled.
-static void print_bar(const bl_ctl_progress_t *progress, size_t stage, uint64_t longest_bytes) {
+static void print_bar(const bl_ctl_progress_t *progress, size_t stage, uint64_t longest_bytes, size_t room) {
   const stage_bar_t *bar = &progress->bars[stage];
   bool unicode = progress->style == BL_CTL_PROGRESS_UNICODE;
   uint64_t used_bytes = bar->peak_slots * bar->slot_bytes;
-  uint64_t filled = longest_bytes > 0 ? (used_bytes * BAR_CELLS + longest_bytes / 2) / longest_bytes : 0;
-  char bytes[BL_BYTES_TEXT];
-  fprintf(progress->stream, "\n\033[K  stage %-3zu ", stage);
-  for (uint64_t i = 0; i < BAR_CELLS; i++) {
-    fputs(i < filled ? (unicode ? "\u2588" : "#") : (unicode ? "\u00b7" : "."), progress->stream);
+  char bytes[BL_BYTES_TEXT], name[32];
+  int name_length = snprintf(name, sizeof name, "  stage %-3zu ", stage);
+  line_t tail = {.room = room - (size_t)name_length - BAR_CELLS_LEAST};
+  put(&tail, "  %u/%u slots", bar->peak_slots, bar->own_slots);
+  put(&tail, "  %s", bl_bytes_format(used_bytes, bytes));
+  size_t cells = room - (size_t)name_length - tail.used;
+  cells = cells < BAR_CELLS ? cells : BAR_CELLS;
+  uint64_t filled = longest_bytes > 0 ? (used_bytes * cells + longest_bytes / 2) / longest_bytes : 0;
+  fprintf(progress->frame, "\n\033[K%s", name);
+  for (uint64_t i = 0; i < cells; i++) {
+    fputs(i < filled ? (unicode ? "\u2588" : "#") : (unicode ? "\u00b7" : "."), progress->frame);
   }
-  fprintf(progress->stream, "  %u/%u slots  %s", bar->peak_slots, bar->own_slots, bl_bytes_format(used_bytes, bytes));
+  fputs(tail.text, progress->frame);
+}
+
+// ---- drawing ----
+
+// As many bars as stand below the line without the terminal scrolling.
+static size_t bars_of(const bl_ctl_progress_t *progress, struct winsize size) {
+  if (size.ws_col > 0 && size.ws_col < COLUMNS_LEAST) {
+    return 0;
+  }
+  size_t most = size.ws_row > 0 && size.ws_row - 1u < BARS_MAX ? size.ws_row - 1u : BARS_MAX;
+  return progress->stage_count < most ? progress->stage_count : most;
 }
 
 static void draw(bl_ctl_progress_t *progress) {
+  struct winsize size = size_of(progress->stream);
+  size_t room = room_of(size);
   if (progress->lines > 0) {
-    fprintf(progress->stream, "\033[%dA", progress->lines);
+    fprintf(progress->frame, "\033[%dA", progress->lines);
   }
-  fputs("\r\033[K", progress->stream);
-  print_line(progress);
+  fputs("\r\033[K", progress->frame);
+  print_line(progress, room);
   uint64_t longest_bytes = 0;
   for (size_t i = 0; i < progress->stage_count; i++) {
     uint64_t bytes = progress->bars[i].own_slots * progress->bars[i].slot_bytes;
     longest_bytes = bytes > longest_bytes ? bytes : longest_bytes;
   }
-  size_t shown = progress->stage_count < BARS_MAX ? progress->stage_count : BARS_MAX;
+  size_t shown = bars_of(progress, size);
   for (size_t i = 0; i < shown; i++) {
-    print_bar(progress, i, longest_bytes);
+    print_bar(progress, i, longest_bytes, room);
   }
-  fflush(progress->stream);
+  if ((int)shown < progress->lines) {
+    fputs("\033[J", progress->frame); // the terminal has become smaller
+  }
   progress->lines = (int)shown;
+}
+
+static void put_out(bl_ctl_progress_t *progress) {
+  if (fflush(progress->frame) == 0) { // else no memory: a picture less
+    fwrite(progress->frame_text, 1, progress->frame_bytes, progress->stream);
+    fflush(progress->stream);
+  }
+  rewind(progress->frame);
 }
 
 static void show(bl_ctl_progress_t *progress) {
   if (progress->style == BL_CTL_PROGRESS_PLAIN) {
-    print_line(progress);
-    fputc('\n', progress->stream);
-    fflush(progress->stream);
+    print_line(progress, LINE_BYTES - 1);
+    fputc('\n', progress->frame);
   } else {
     draw(progress);
   }
+  put_out(progress);
   progress->drawn = true;
 }
 

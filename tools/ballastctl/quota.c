@@ -38,7 +38,7 @@ static bl_status_t set(const arguments_t *arguments, const bl_text_list_t *addre
   static const bl_ctl_column_t columns[] = {{.key = "store", .title = "STORE", .right = true},
                                             {.key = "job", .title = "JOB"},
                                             {.key = "stage", .title = "STAGE", .right = true},
-                                            {.key = "quota_bytes", .title = "QUOTA", .right = true},
+                                            {.key = "quota_bytes", .title = "QUOTA", .right = true, .bytes = true},
                                             {.key = "error", .title = "ERROR", .wide = true}};
   bl_ctl_quota_t quota = {.job = result->positional[0],
                           .stage = arguments->stage.set ? arguments->stage.value : -1,
@@ -61,8 +61,8 @@ static bl_status_t set(const arguments_t *arguments, const bl_text_list_t *addre
   status = bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, columns, sizeof columns / sizeof columns[0],
                              rows, stdout);
   json_decref(rows);
-  return status == BL_OK ? bl_ctl_stores_verdict(replies, addresses->count, err)
-                         : bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+  status = bl_ctl_printed(status, err);
+  return status == BL_OK ? bl_ctl_stores_verdict(replies, addresses->count, err) : status;
 }
 
 static const bl_option_t rows[] = {BL_CTL_STORE_ROWS(arguments_t, common),

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,8 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_INT,
      AT(steps),
      .optional = true,
+     .minimum = 1,
+     .maximum = HUGE_VAL,
      .help = "Steps in total; the same as --set train.steps=N."},
     BL_CTL_SET_FLAG(arguments_t, sets),
     {.name = "report",

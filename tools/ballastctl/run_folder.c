@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run_folder.h"
 
+#include "sys/runtime.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,20 +24,9 @@ static bool fits(int printed, size_t room) {
   return printed >= 0 && (size_t)printed < room;
 }
 
-// Where runs of this user live; false when nothing short enough exists.
-static bool find_base(char base[BL_CTL_RUN_FOLDER_BYTES]) {
-  const size_t room = BL_CTL_RUN_FOLDER_BYTES - sizeof "/" RUN_PREFIX "XXXXXX";
-  const char *runtime = getenv("XDG_RUNTIME_DIR");
-  if (runtime != NULL && runtime[0] == '/' && access(runtime, W_OK) == 0 &&
-      fits(snprintf(base, BL_CTL_RUN_FOLDER_BYTES, "%s/ballast", runtime), room)) {
-    return true;
-  }
-  const char *temporary = getenv("TMPDIR");
-  if (temporary != NULL && temporary[0] == '/' &&
-      fits(snprintf(base, BL_CTL_RUN_FOLDER_BYTES, "%s/ballast-%u", temporary, (unsigned)getuid()), room)) {
-    return true;
-  }
-  return fits(snprintf(base, BL_CTL_RUN_FOLDER_BYTES, "/tmp/ballast-%u", (unsigned)getuid()), room);
+// Where runs of this user live: short enough for the names of sockets in it.
+static bl_status_t find_base(char base[BL_CTL_RUN_FOLDER_BYTES], bl_error_t *err) {
+  return bl_runtime_path(base, BL_CTL_RUN_FOLDER_BYTES - sizeof "/" RUN_PREFIX "XXXXXX", err);
 }
 
 // Opens the base folder, made when absent, and locks it. It must be ours alone: sockets in it give control of runs.
@@ -52,10 +43,10 @@ static bl_status_t open_base(const char *base, int *fd, bl_error_t *err) {
     }
     return bl_error_set(err, bl_status_from_errno(cause), "cannot open %s: %s", base, strerror(cause));
   }
-  if (stat.st_uid != getuid() || (stat.st_mode & 077) != 0) {
+  if (stat.st_uid != geteuid() || (stat.st_mode & 077) != 0) {
     close(opened);
     return bl_error_set(err, BL_DENIED, "%s must be a folder of user %u with mode 0700; remove it or set TMPDIR", base,
-                        (unsigned)getuid());
+                        (unsigned)geteuid());
   }
   if (lock_folder(opened, LOCK_EX) != 0) {
     close(opened);
@@ -130,10 +121,11 @@ static bl_status_t make_locked(bl_ctl_run_folder_t *folder, bl_error_t *err) {
 
 bl_status_t bl_ctl_run_folder_create(bl_ctl_run_folder_t *folder, bl_error_t *err) {
   *folder = (bl_ctl_run_folder_t){.lock_fd = -1};
-  if (!find_base(folder->base)) {
-    return bl_error_set(err, BL_INVALID, "no short enough place for sockets; set TMPDIR to a short path");
+  bl_status_t status = find_base(folder->base, err);
+  if (status != BL_OK) {
+    return status;
   }
-  bl_status_t status = BL_IO;
+  status = BL_IO;
   // Another run that ends may remove the base between our opening it and making a folder in it.
   for (int attempt = 0; status != BL_OK && attempt < 3; attempt++) {
     int base_fd = -1;
@@ -182,13 +174,13 @@ bl_status_t bl_ctl_run_folder_find(const char *name, char path[BL_CTL_RUN_PATH_B
   char base[BL_CTL_RUN_FOLDER_BYTES];
   struct timespec newest = {0};
   bool found = false;
-  DIR *listing = find_base(base) ? opendir(base) : NULL;
+  DIR *listing = find_base(base, NULL) == BL_OK ? opendir(base) : NULL;
   for (struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {
     char candidate[BL_CTL_RUN_PATH_BYTES];
     struct stat stat;
     if (strncmp(entry->d_name, RUN_PREFIX, strlen(RUN_PREFIX)) != 0 || is_stale(dirfd(listing), entry->d_name) ||
         !fits(snprintf(candidate, sizeof candidate, "%s/%s/%s", base, entry->d_name, name), sizeof candidate) ||
-        lstat(candidate, &stat) != 0 || stat.st_uid != getuid()) {
+        lstat(candidate, &stat) != 0 || stat.st_uid != geteuid()) {
       continue;
     }
     bool newer = stat.st_mtim.tv_sec > newest.tv_sec ||

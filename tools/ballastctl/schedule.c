@@ -102,9 +102,7 @@ static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_sc
            100 * (simulation->t_end / simulation->lower_bound - 1));
     size_t count = sizeof columns / sizeof columns[0] - (shown->block.times == NULL);
     status = bl_ctl_print_rows(a->output, columns, count, stages, stdout);
-    if (status != BL_OK) {
-      bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
-    }
+    status = bl_ctl_printed(status, err);
   }
   json_decref(loads);
   json_decref(evictions);
@@ -119,7 +117,7 @@ static bl_status_t print_object(const bl_ctl_schedule_flags_t *a, const bl_ctl_s
   json_t *object = a->output == BL_CTL_NAME ? json_pack("{s:s}", "schedule", shown->schedule->name) : shown_json(shown);
   bl_status_t status = object != NULL ? bl_ctl_print_object(a->output, &name, 1, object, stdout) : BL_EXHAUSTED;
   json_decref(object);
-  return status == BL_OK ? BL_OK : bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+  return bl_ctl_printed(status, err);
 }
 
 // Reads the flags of one verb; false when nothing is left to do.
@@ -189,7 +187,7 @@ static int export(int argc, char *const *argv) {
     if (status == BL_OK && a.to != NULL) {
       status = bl_file_replace(a.to, text, size, &err);
     } else if (status == BL_OK && (fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0)) {
-      status = bl_error_set(&err, BL_IO, "cannot print the CSV");
+      status = bl_ctl_printed(BL_IO, &err);
     }
     free(text);
     bl_ctl_schedule_case_cleanup(&shown);
@@ -221,8 +219,9 @@ static bl_status_t print_check(const bl_ctl_schedule_flags_t *a, const char *pat
                                                  sizeof check_columns / sizeof check_columns[0], object, stdout)
                            : BL_EXHAUSTED;
   json_decref(object);
+  status = bl_ctl_printed(status, err);
   if (status != BL_OK) {
-    return bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+    return status;
   }
   if (!facts->ascending) {
     char cell[BL_OP_TEXT];
@@ -291,9 +290,7 @@ static int list(int argc, char *const *argv) {
                                              "runs", infos[i].runs, "summary", infos[i].summary));
     }
     status = bl_ctl_print_rows(a.output, list_columns, sizeof list_columns / sizeof list_columns[0], names, stdout);
-    if (status != BL_OK) {
-      bl_error_set(&err, status, "cannot print: %s", bl_status_text(status));
-    }
+    status = bl_ctl_printed(status, &err);
     json_decref(names);
   }
   bl_options_cleanup(&flags.table, &a);

@@ -157,7 +157,7 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, bl_
     status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, shown, stdout);
   }
   json_decref(shown);
-  return status == BL_OK ? BL_OK : bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+  return bl_ctl_printed(status, err);
 }
 
 static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *err) {

@@ -3,10 +3,6 @@
 #include "ask.h"
 #include "verbs.h"
 
-static bl_status_t printed(bl_status_t status, bl_error_t *err) {
-  return status == BL_OK ? BL_OK : bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
-}
-
 static int status_run(int argc, char *const *argv) {
   static const bl_ctl_column_t columns[] = {
       {.key = "run", .title = "RUN"},
@@ -23,7 +19,8 @@ static int status_run(int argc, char *const *argv) {
   bl_status_t status =
       bl_ctl_ask_status("ballastctl status", "Shows what a run does now.", argc, argv, &output, &answer, &err);
   if (status == BL_OK && answer != NULL) {
-    status = printed(bl_ctl_print_object(output, columns, sizeof columns / sizeof columns[0], answer, stdout), &err);
+    status =
+        bl_ctl_printed(bl_ctl_print_object(output, columns, sizeof columns / sizeof columns[0], answer, stdout), &err);
   }
   json_decref(answer);
   return bl_ctl_finish(status, &err);
@@ -50,9 +47,9 @@ static int stages_run(int argc, char *const *argv) {
   bl_status_t status = bl_ctl_ask_status("ballastctl stages", "Lists the stages of a run and what each does now.", argc,
                                          argv, &output, &answer, &err);
   if (status == BL_OK && answer != NULL) {
-    status = printed(bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0],
-                                       json_object_get(answer, "stages"), stdout),
-                     &err);
+    status = bl_ctl_printed(bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0],
+                                              json_object_get(answer, "stages"), stdout),
+                            &err);
   }
   json_decref(answer);
   return bl_ctl_finish(status, &err);

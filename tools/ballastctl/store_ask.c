@@ -186,8 +186,8 @@ bl_status_t bl_ctl_store_ask(const char *address, double timeout_seconds, bl_ctl
 bl_status_t bl_ctl_stores_verdict(const bl_ctl_store_reply_t *replies, size_t count, bl_error_t *err) {
   size_t failed = 0, first = 0;
   for (size_t i = count; i-- > 0;) {
-    first = replies[i].value == NULL ? i : first;
-    failed += replies[i].value == NULL;
+    first = replies[i].err.status != BL_OK ? i : first;
+    failed += replies[i].err.status != BL_OK;
   }
   if (failed == 0) {
     return BL_OK;
@@ -197,7 +197,7 @@ bl_status_t bl_ctl_stores_verdict(const bl_ctl_store_reply_t *replies, size_t co
     return err->status;
   }
   for (size_t i = 0; i < count; i++) {
-    if (replies[i].value == NULL) {
+    if (replies[i].err.status != BL_OK) {
       fprintf(stderr, "ballastctl: store %zu: %s\n", i, replies[i].err.text);
     }
   }

@@ -64,7 +64,8 @@ BL_MUST_USE bl_status_t bl_ctl_stores_ask(const bl_text_list_t *addresses, doubl
 // Asks one. *value is the caller's.
 BL_MUST_USE bl_status_t bl_ctl_store_ask(const char *address, double timeout_seconds, bl_ctl_store_question_fn question,
                                          void *context, json_t **value, bl_error_t *err);
-// BL_OK when all answered. The first error when none did; BL_PARTIAL when some did not: those are named on stderr.
+// BL_OK when all answered. The first error when none did; BL_PARTIAL when some did not: those are named on stderr. Values may
+// be gone already.
 BL_MUST_USE bl_status_t bl_ctl_stores_verdict(const bl_ctl_store_reply_t *replies, size_t count, bl_error_t *err);
 
 #endif

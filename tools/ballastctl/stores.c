@@ -30,13 +30,13 @@ static const bl_ctl_column_t columns[] = {
     {.key = "state", .title = "STATE"},
     {.key = "sessions_count", .title = "SESSIONS", .right = true},
     {.key = "leases_count", .title = "LEASES", .right = true},
-    {.key = "held_bytes", .title = "HELD", .right = true},
-    {.key = "free_bytes", .title = "FREE", .right = true},
-    {.key = "in_flight_bytes", .title = "IN FLIGHT", .right = true},
-    {.key = "capacity_bytes", .title = "CAPACITY", .right = true},
+    {.key = "held_bytes", .title = "HELD", .right = true, .bytes = true},
+    {.key = "free_bytes", .title = "FREE", .right = true, .bytes = true},
+    {.key = "in_flight_bytes", .title = "IN FLIGHT", .right = true, .bytes = true},
+    {.key = "capacity_bytes", .title = "CAPACITY", .right = true, .bytes = true},
     {.key = "address", .title = "ADDRESS"},
-    {.key = "largest_free_bytes", .title = "LARGEST FREE", .right = true, .wide = true},
-    {.key = "quarantined_bytes", .title = "QUARANTINED", .right = true, .wide = true},
+    {.key = "largest_free_bytes", .title = "LARGEST FREE", .right = true, .bytes = true, .wide = true},
+    {.key = "quarantined_bytes", .title = "QUARANTINED", .right = true, .bytes = true, .wide = true},
     {.key = "revision", .title = "REVISION", .right = true, .wide = true},
     {.key = "device", .title = "DEVICE", .wide = true},
     {.key = "incarnation", .title = "INCARNATION", .wide = true},
@@ -78,11 +78,8 @@ static bl_status_t list(const arguments_t *arguments, const bl_text_list_t *addr
   status = bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, columns, sizeof columns / sizeof columns[0],
                              rows, stdout);
   json_decref(rows);
-  if (status != BL_OK) {
-    return bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
-  }
-  for (size_t i = 0; i < addresses->count; i++) {
-    replies[i].value = replies[i].err.status == BL_OK ? (json_t *)(uintptr_t)1 : NULL; // only its presence counts
+  if (bl_ctl_printed(status, err) != BL_OK) {
+    return status;
   }
   return bl_ctl_stores_verdict(replies, addresses->count, err);
 }
@@ -151,8 +148,8 @@ static bl_status_t drain(arguments_t *arguments, const bl_text_list_t *addresses
                           "address", addresses->items[number]);
   status = bl_ctl_print_object((bl_ctl_output_t)arguments->common.output, drained_columns, 3, row, stdout);
   json_decref(row);
-  if (status != BL_OK) {
-    return bl_error_set(err, status, "cannot print: %s", bl_status_text(status));
+  if (bl_ctl_printed(status, err) != BL_OK) {
+    return status;
   }
   if (arguments->wait_seconds > 0 && !drained && !arguments->undrain) {
     return bl_error_set(err, BL_DEADLINE, "store %zu drains, but leases are still held after %g s", number,

@@ -8,6 +8,7 @@
 #include "verbs.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct arguments {
   char *endpoint, *to;
@@ -20,7 +21,7 @@ static const bl_option_t rows[] = {
      .offset = offsetof(arguments_t, to),
      .argument = "FILE",
      .help = "Where to write the trace; the ending says what: .svg and .png are pictures of the operations with memory "
-             "curves, all else is JSON, which chrome://tracing and ui.perfetto.dev open."},
+             "curves, .json (or none) is what chrome://tracing and ui.perfetto.dev open."},
     {.name = "endpoint",
      .type = BL_OPTION_TEXT,
      .offset = offsetof(arguments_t, endpoint),
@@ -97,9 +98,19 @@ static bl_status_t draw(const question_t *question, const json_t *endpoints, con
   return bl_ctl_step_timeline_draw(question->picture, name != NULL ? name : "ballast", subtitle, path, err);
 }
 
+// A name that ends in .json, or has no ending.
+static bool is_json(const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path, *dot = strrchr(name, '.');
+  return dot == NULL || strcmp(dot, ".json") == 0;
+}
+
 static bl_status_t write_trace(const arguments_t *arguments, bl_error_t *err) {
   if (arguments->to == NULL) {
     return bl_error_set(err, BL_INVALID, "trace needs --to FILE: where to write it, .json, .svg or .png");
+  }
+  const bool drawn = bl_ctl_step_timeline_is_picture(arguments->to);
+  if (!drawn && !is_json(arguments->to)) { // somebody wants a picture of a kind that we cannot make
+    return bl_error_set(err, BL_INVALID, "--to %.200s: the name must end in .json, .svg or .png", arguments->to);
   }
   json_t *endpoints = NULL;
   question_t question = {.err = err};
@@ -107,7 +118,6 @@ static bl_status_t write_trace(const arguments_t *arguments, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  const bool drawn = bl_ctl_step_timeline_is_picture(arguments->to);
   status = drawn ? bl_ctl_step_timeline_create(&question.picture) : bl_ctl_chrome_trace_create(&question.trace);
   if (status != BL_OK) {
     status = bl_error_set(err, status, "no memory for the trace");

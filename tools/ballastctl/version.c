@@ -32,9 +32,7 @@ static int run(int argc, char *const *argv) {
     status = version != NULL
                  ? bl_ctl_print_object(arguments.output, columns, sizeof columns / sizeof columns[0], version, stdout)
                  : BL_EXHAUSTED;
-    if (status != BL_OK) {
-      bl_error_set(&err, status, "cannot print: %s", bl_status_text(status));
-    }
+    status = bl_ctl_printed(status, &err);
     json_decref(version);
   }
   bl_options_cleanup(&flags.table, &arguments);

@@ -110,7 +110,9 @@ static json_t *run_json(const bl_page_t *page) {
 
 static json_t *trace_json(const bl_stage_trace_t *trace, uint64_t begin_ns, size_t *room) {
   json_t *events = json_array();
-  for (size_t i = 0; i<trace->count && * room> 0; i++, --*room) {
+  const size_t count = trace->count < *room ? trace->count : *room;
+  *room -= count;
+  for (size_t i = 0; i < count; i++) {
     const bl_trace_item_t *item = &trace->records[i].item;
     json_array_append_new(events, json_pack("[s, b, f, f, i]", item->name, item->wait,
                                             (double)(item->start_ns - begin_ns) * 1e-9,
