@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl completion: scripts that complete verbs, flags and the words of flags, from the tables of all verbs.
+#include "output.h"
 #include "verbs.h"
 
 #include <string.h>

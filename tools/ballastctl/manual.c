@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl manual: the manual page and its Markdown form, from the tables of all verbs.
+#include "output.h"
 #include "verbs.h"
 
 #include "base/status.h"
