@@ -74,7 +74,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS 63 // rows of the table; the compiler checks it
+#define BL_JOB_KEYS 64 // rows of the table; the compiler checks it
 
 typedef struct bl_job {
   char *name;
@@ -132,6 +132,7 @@ typedef struct bl_job {
     bl_job_data_path_t require; // of blocks; AUTO: any will do
     bl_job_on_loss_t on_loss;
     bl_optional_int_t max_recomputes_per_hour;
+    double trials;          // share of a run's time that auto spends on trying paths again
     bl_optional_int_t rate; // bytes per second and pair of devices; not set: as fast as it goes
   } balance;
   struct {

@@ -389,6 +389,13 @@ static const bl_option_t rows[] = {
      .preset = "recompute",
      .help =
          "When a store loses blocks: compute them again from their kept inputs, or abort the step and run it again."},
+    {.name = "balance.trials",
+     .type = BL_OPTION_REAL,
+     AT(balance.trials),
+     .preset = "0.01",
+     IN(0, 0.5),
+     .help = "Under the policy auto, where blocks are made again because copies take too long: the share of the run's "
+             "time that it may spend on parking some, to see whether paths have become faster. 0: none."},
     {.name = "balance.rate",
      .type = BL_OPTION_BYTES,
      AT(balance.rate),

@@ -26,12 +26,10 @@ typedef struct attempt {
   bl_balance_result_t balanced;
   bl_chunk_span_t *spans;  // [chunks]
   bl_chunk_costs_t *costs; // [chunks]
-  double *rates;           // [chunks + stages] of boundaries, of paths
-  uint32_t *numbers;       // [6 * stages + chunks]: the rest
+  uint32_t *numbers;       // [5 * stages + chunks]: the rest
   uint32_t *peaks;         // [stages] slots without balancing
   uint32_t *slots;         // [stages] own and lent
   uint32_t *edges;         // [stages]
-  uint32_t *nodes;         // [stages]
   uint32_t *most;          // [chunks] layers that fit
   uint16_t *stage_of;      // [chunks]
 } attempt_t;
@@ -44,19 +42,16 @@ static bl_status_t allocate(attempt_t *a) {
   uint32_t stages = a->c->stages;
   a->spans = calloc(a->chunks, sizeof *a->spans);
   a->costs = calloc(a->chunks, sizeof *a->costs);
-  a->rates = calloc(a->chunks + stages, sizeof *a->rates);
-  a->numbers = calloc(6 * (size_t)stages + a->chunks, sizeof *a->numbers);
+  a->numbers = calloc(5 * (size_t)stages + a->chunks, sizeof *a->numbers);
   a->c->layers = calloc(a->chunks, sizeof *a->c->layers);
   a->stage_of = calloc(a->chunks, sizeof *a->stage_of);
-  if (a->stage_of == NULL || a->spans == NULL || a->costs == NULL || a->rates == NULL || a->numbers == NULL ||
-      a->c->layers == NULL) {
+  if (a->stage_of == NULL || a->spans == NULL || a->costs == NULL || a->numbers == NULL || a->c->layers == NULL) {
     return BL_EXHAUSTED;
   }
   a->peaks = a->numbers;
   a->slots = a->peaks + stages;
   a->edges = a->slots + stages;
-  a->nodes = a->edges + stages;
-  a->most = a->nodes + stages;
+  a->most = a->edges + stages;
   return BL_OK;
 }
 
@@ -65,7 +60,6 @@ static void clean_up(attempt_t *a) {
   bl_schedule_destroy(a->schedule);
   free(a->stage_of);
   free(a->numbers);
-  free(a->rates);
   free(a->costs);
   free(a->spans);
 }
@@ -159,7 +153,7 @@ static bl_status_t generate(attempt_t *a, double effort) {
   bl_costs_t costs = {.chunks = a->costs};
   if (on_cluster(a)) {
     costs.boundary = bl_hardware_boundary(a->request->hardware, a->request->model, a->c->micro_batch, a->c->parallel,
-                                          a->request->cluster.inter_rate);
+                                          bl_cluster_far_rate(&a->request->cluster, a->c->parallel.tensor));
   }
   bl_schedule_request_t request = {.name = a->c->schedule,
                                    .stages = a->c->stages,
@@ -332,7 +326,7 @@ static bl_status_t drop_at_cap(attempt_t *a, const uint32_t *edges, uint32_t *dr
 
 // Blocks above the cap are made again from their kept inputs, which need room, too; nothing moves.
 static bl_status_t drop(attempt_t *a) {
-  uint32_t *dropped = a->numbers + 4 * (size_t)a->c->stages + a->chunks, *edges = dropped + a->c->stages;
+  uint32_t *dropped = a->numbers + 3 * (size_t)a->c->stages + a->chunks, *edges = dropped + a->c->stages;
   memcpy(edges, a->edges, a->c->stages * sizeof *edges);
   bl_status_t status = drop_at_cap(a, edges, dropped);
   while (status == BL_OK && !a->c->fits && a->c->cap > 1) {
@@ -390,15 +384,18 @@ static bl_status_t run_trial(attempt_t *a) {
                                 .profile = a->profile,
                                 .hardware = r->hardware,
                                 .parallel = c->parallel};
+  bl_nodes_t nodes = {0};
+  bl_status_t status = BL_OK;
   if (on_cluster(a)) {
-    request.boundary_rates = a->rates;
-    request.path_rates = a->rates + a->chunks;
-    request.update_rate = r->cluster.inter_rate;
-    bl_placement_nodes(&r->cluster, c->order, c->stages, c->parallel.tensor, a->nodes);
-    bl_placement_rates(&r->cluster, a->schedule, a->nodes, a->rates, a->rates + a->chunks);
+    status = bl_nodes_init(&nodes, &r->cluster, c->order, c->stages, c->parallel.tensor);
+    request.nodes = &nodes;
+    request.update_rate = bl_cluster_shared_rate(&r->cluster);
   }
   bl_trial_t trial;
-  bl_status_t status = bl_trial_run(&request, &trial, NULL);
+  if (status == BL_OK) {
+    status = bl_trial_run(&request, &trial, NULL);
+  }
+  bl_nodes_cleanup(&nodes);
   if (status != BL_OK) {
     return status;
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/footprint.h"
 
+#include "base/bytes.h"
+
 #include <math.h>
 
 // In bytes per token: what tensor parallelism leaves whole, and what it splits.
@@ -41,6 +43,11 @@ double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
   return sum + (span.head ? norm + (m->tied && span.embedding ? 0 : words) : 0);
 }
 
+// What is kept for `bytes`: every part begins on a cache line (stage-service/executor/engine_memory.c).
+static double whole_lines(uint64_t bytes) {
+  return (double)bl_align_up(bytes, BL_CACHE_LINE_BYTES);
+}
+
 bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint) {
   bl_footprint_t sum = {0};
   for (uint32_t i = 0; i < request->span_count; i++) {
@@ -49,13 +56,20 @@ bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_f
     if (status != BL_OK) {
       return status;
     }
-    sum.weights += (double)chunk.weight_bytes;
-    sum.gradients += (double)chunk.gradient_bytes;
-    sum.optimizer += (double)chunk.optimizer_bytes;
-    sum.workspace = fmax(sum.workspace, (double)chunk.workspace_bytes);
-    sum.slot_bytes = fmax(sum.slot_bytes, (double)chunk.slot_bytes);
+    sum.weights += whole_lines(chunk.weight_bytes);
+    sum.gradients += whole_lines(chunk.gradient_bytes);
+    sum.optimizer += whole_lines(chunk.optimizer_bytes);
+    sum.workspace = fmax(sum.workspace, whole_lines(chunk.workspace_bytes));
+    sum.slot_bytes = fmax(sum.slot_bytes, whole_lines(chunk.slot_bytes));
     sum.evict_bytes = fmax(sum.evict_bytes, (double)chunk.evict_bytes);
-    sum.edges = fmax(sum.edges, (double)chunk.edge_bytes);
+    sum.edges = fmax(sum.edges, whole_lines(chunk.edge_bytes));
+  }
+  bool exchanges = false; // the gradient of a tied embedding with the chunk at its other end
+  for (uint32_t i = 0; i < request->span_count && request->model->tied; i++) {
+    exchanges = exchanges || request->spans[i].embedding != request->spans[i].head;
+  }
+  if (exchanges) {
+    sum.gradients += (double)request->model->vocab * request->model->hidden * sizeof(float);
   }
   sum.edges *= request->edges;
   sum.activations = sum.slot_bytes * request->slots;

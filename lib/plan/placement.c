@@ -1,30 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/placement.h"
 
+#include <math.h>
+#include <stdlib.h>
+
 const char *bl_node_order_name(bl_node_order_t order) {
   return order == BL_NODES_SEQUENTIAL ? "sequential" : "pair-adjacent";
 }
 
-void bl_placement_nodes(const bl_cluster_t *cluster, bl_node_order_t order, uint32_t stages, uint32_t tensor,
-                        uint32_t *nodes) {
-  for (uint32_t place = 0; place < stages; place++) {
+static uint32_t cards_of(const bl_cluster_t *cluster) {
+  return cluster->cards_per_node > 0 ? cluster->cards_per_node : cluster->devices_per_node;
+}
+
+double bl_cluster_shared_rate(const bl_cluster_t *cluster) {
+  return cluster->inter_rate * cards_of(cluster) / cluster->devices_per_node;
+}
+
+double bl_cluster_far_rate(const bl_cluster_t *cluster, uint32_t tensor) {
+  return fmax(bl_cluster_shared_rate(cluster), cluster->inter_rate / tensor);
+}
+
+bl_status_t bl_nodes_init(bl_nodes_t *nodes, const bl_cluster_t *cluster, bl_node_order_t order, uint32_t stages,
+                          uint32_t tensor) {
+  bl_nodes_t made = {.stages = stages,
+                     .nodes = calloc(stages, sizeof *made.nodes),
+                     .cards = calloc(stages, sizeof *made.cards),
+                     .near_rate = cluster->intra_rate,
+                     .far_rate = bl_cluster_far_rate(cluster, tensor)};
+  if (made.nodes == NULL || made.cards == NULL) {
+    bl_nodes_cleanup(&made);
+    return BL_EXHAUSTED;
+  }
+  uint64_t before = 0;
+  for (uint32_t place = 0, card = 0; place < stages; place++) {
     uint32_t stage = place;
     if (order == BL_NODES_PAIR_ADJACENT) {
       stage = place % 2 == 0 ? place / 2 : stages - 1 - place / 2;
     }
-    nodes[stage] = place * tensor / cluster->devices_per_node;
+    uint64_t device = (uint64_t)place * tensor, wired_to = device * cards_of(cluster) / cluster->devices_per_node;
+    card += place > 0 && wired_to != before;
+    before = wired_to;
+    made.nodes[stage] = (uint32_t)(device / cluster->devices_per_node);
+    made.cards[stage] = card;
   }
+  *nodes = made;
+  return BL_OK;
 }
 
-void bl_placement_rates(const bl_cluster_t *cluster, const bl_schedule_t *schedule, const uint32_t *nodes,
-                        double *boundary_rates, double *path_rates) {
-  for (uint32_t v = 0; v < schedule->virtual_stages; v++) {
-    uint32_t next = v + 1 < schedule->virtual_stages ? v + 1 : v;
-    bool together = nodes[schedule->stage_of[v]] == nodes[schedule->stage_of[next]];
-    boundary_rates[v] = together ? cluster->intra_rate : cluster->inter_rate;
+void bl_nodes_cleanup(bl_nodes_t *nodes) {
+  free(nodes->nodes);
+  free(nodes->cards);
+  *nodes = (bl_nodes_t){0};
+}
+
+bool bl_nodes_spread(const bl_nodes_t *nodes) {
+  for (uint32_t s = 1; s < nodes->stages; s++) {
+    if (nodes->nodes[s] != nodes->nodes[0]) {
+      return true;
+    }
   }
-  for (uint32_t s = 0; s < schedule->stages; s++) {
-    bool together = nodes[s] == nodes[schedule->stages - 1 - s];
-    path_rates[s] = together ? cluster->intra_rate : cluster->inter_rate;
-  }
+  return false;
 }

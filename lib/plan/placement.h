@@ -1,29 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which node holds which pipeline stage. A stage takes t neighbouring devices of one node; replicas of the pipeline follow
-// each other.
+// Which node holds which pipeline stage, and through what it reaches the others. A stage takes t neighbouring devices of
+// one node; replicas of the pipeline follow each other.
 //
 //   sequential     stages in order: neighbours share nodes, boundaries are short, evictions of pairs (s, p-1-s) are long
 //   pair-adjacent  0, p-1, 1, p-2, ...: pairs share nodes, evictions are short, boundaries are long
+//
+// Devices reach other nodes through network cards, as many on every node, with neighbouring devices at each: stages at one
+// card share it (simulate/machine.h), and a stage that has several sends a part of every tensor over each.
+//
+//   bl_nodes_t nodes;
+//   if (bl_nodes_init(&nodes, &cluster, BL_NODES_SEQUENTIAL, stages, tensor) == BL_OK) {
+//     nodes.nodes[stage], nodes.cards[stage], nodes.far_rate
+//     bl_nodes_cleanup(&nodes);
+//   }
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_PLAN_PLACEMENT_H
 #define BALLAST_PLAN_PLACEMENT_H
 
-#include "schedule/schedule.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 typedef enum bl_node_order { BL_NODES_SEQUENTIAL, BL_NODES_PAIR_ADJACENT } bl_node_order_t;
 
 typedef struct bl_cluster {
   uint32_t nodes, devices_per_node;
-  double intra_rate, inter_rate; // bytes per second and direction of one device
+  uint32_t cards_per_node; // divides devices_per_node; 0: every device has its own
+  double intra_rate;       // bytes per second and direction of one device
+  double inter_rate;       // the same of one card
 } bl_cluster_t;
 
 const char *bl_node_order_name(bl_node_order_t order); // "sequential", "pair-adjacent"
-// Node of every stage of the first replica: nodes[stages]. `tensor` divides devices_per_node.
-void bl_placement_nodes(const bl_cluster_t *cluster, bl_node_order_t order, uint32_t stages, uint32_t tensor,
-                        uint32_t *nodes);
-// Rates of every boundary, boundary_rates[virtual_stages], and between every stage and its pair, path_rates[stages].
-void bl_placement_rates(const bl_cluster_t *cluster, const bl_schedule_t *schedule, const uint32_t *nodes,
-                        double *boundary_rates, double *path_rates);
+
+typedef struct bl_nodes {
+  uint32_t stages;
+  uint32_t *nodes;            // [stages] of the first replica
+  uint32_t *cards;            // [stages] numbers from 0, of all nodes; of several the stage's first
+  double near_rate, far_rate; // bytes per second and direction of one device, inside a node and between nodes
+} bl_nodes_t;
+
+// `tensor` divides devices_per_node. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_nodes_init(bl_nodes_t *nodes, const bl_cluster_t *cluster, bl_node_order_t order,
+                                      uint32_t stages, uint32_t tensor);
+void bl_nodes_cleanup(bl_nodes_t *nodes); // a zeroed one is fine
+// Whether there is more than one node.
+bool bl_nodes_spread(const bl_nodes_t *nodes);
+
+// What one of the `tensor` devices of a stage gets of the cards that are theirs, if no other stage uses them.
+double bl_cluster_far_rate(const bl_cluster_t *cluster, uint32_t tensor);
+// What a device gets when all of its node send at once, as between replicas.
+double bl_cluster_shared_rate(const bl_cluster_t *cluster);
 
 #endif

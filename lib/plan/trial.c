@@ -11,13 +11,16 @@ typedef struct setting {
   bl_machine_t machine;
   double *boundaries; // [virtual stages]
   double *paths;      // [stages]
-  double *evenly;     // durations of all operations, stage by stage, with those of E and L
+  double *far_paths;  // [stages]
+  bl_network_t network;
+  double *evenly; // durations of all operations, stage by stage, with those of E and L
   const double **times;
 } setting_t;
 
 static void setting_cleanup(setting_t *s) {
   free(s->boundaries);
   free(s->paths);
+  free(s->far_paths);
   free(s->evenly);
   free(s->times);
 }
@@ -70,24 +73,40 @@ static double path_rate(const bl_profile_t *profile, uint32_t stage) {
   return own > 0 ? own : count > 0 ? sum / count : COPY_BYTES_PER_SECOND;
 }
 
-static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
+// By a profile, of one machine.
+static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
-    if (r->profile != NULL) {
-      setting->boundaries[v] = r->profile->boundary * r->options.micro_batch / r->profile->options.micro_batch;
-    } else {
-      double rate = r->boundary_rates != NULL ? r->boundary_rates[v] : r->hardware->intra_rate;
-      setting->boundaries[v] = bl_hardware_boundary(r->hardware, r->model, r->options.micro_batch, r->parallel, rate);
-    }
+    setting->boundaries[v] = r->profile->boundary * r->options.micro_batch / r->profile->options.micro_batch;
   }
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
-    if (r->profile != NULL) {
-      uint32_t of = s < r->profile->stage_count ? s : 0;
-      double calls = (r->profile->stages[of].evict + r->profile->stages[of].load) / 2;
-      setting->paths[s] = calls + trial->stages[s].evict_bytes / path_rate(r->profile, s);
-    } else {
-      double rate = r->path_rates != NULL ? r->path_rates[s] : r->hardware->intra_rate;
-      setting->paths[s] = r->hardware->latency + trial->stages[s].evict_bytes / (r->hardware->link * rate);
-    }
+    uint32_t of = s < r->profile->stage_count ? s : 0;
+    double calls = (r->profile->stages[of].evict + r->profile->stages[of].load) / 2;
+    setting->paths[s] = calls + trial->stages[s].evict_bytes / path_rate(r->profile, s);
+  }
+}
+
+// By a device's model.
+static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
+  const bl_hardware_t *hardware = r->hardware;
+  const bl_schedule_t *schedule = r->schedule;
+  const bl_nodes_t *nodes = r->nodes;
+  const double near = nodes != NULL ? nodes->near_rate : hardware->intra_rate,
+               far = nodes != NULL ? nodes->far_rate : hardware->inter_rate;
+  for (uint32_t v = 0; v < schedule->virtual_stages; v++) {
+    uint32_t stage = schedule->stage_of[v], next = schedule->stage_of[v + 1 < schedule->virtual_stages ? v + 1 : v];
+    bool together = nodes == NULL || nodes->nodes[stage] == nodes->nodes[next];
+    setting->boundaries[v] =
+        bl_hardware_boundary(hardware, r->model, r->options.micro_batch, r->parallel, together ? near : far);
+  }
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    double bytes = trial->stages[s].evict_bytes / hardware->link;
+    setting->paths[s] = hardware->latency + bytes / near;
+    setting->far_paths[s] = hardware->latency + bytes / far;
+  }
+  if (nodes != NULL && bl_nodes_spread(nodes)) {
+    setting->network = (bl_network_t){
+        .nodes = nodes->nodes, .cards = nodes->cards, .far_paths = setting->far_paths, .latency = hardware->latency};
+    setting->machine.network = &setting->network;
   }
 }
 
@@ -126,16 +145,21 @@ static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, b
 static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting, bl_error_t *err) {
   setting->boundaries = calloc(r->schedule->virtual_stages, sizeof(double));
   setting->paths = calloc(r->schedule->stages, sizeof(double));
-  if (setting->boundaries == NULL || setting->paths == NULL) {
+  setting->far_paths = calloc(r->schedule->stages, sizeof(double));
+  if (setting->boundaries == NULL || setting->paths == NULL || setting->far_paths == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", r->schedule->stages);
   }
-  fill_links(r, trial, setting);
   setting->costs = (bl_costs_t){.chunks = trial->costs};
   setting->machine = (bl_machine_t){.cores = trial->cores,
                                     .early_gradient = true,
                                     .boundaries = setting->boundaries,
                                     .paths = setting->paths,
                                     .shared_stores = true};
+  if (r->profile != NULL) {
+    fill_measured_links(r, trial, setting);
+  } else {
+    fill_links(r, trial, setting);
+  }
   return r->replay ? fill_times(r, setting, err) : BL_OK;
 }
 

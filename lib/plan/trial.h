@@ -20,6 +20,7 @@
 #define BALLAST_PLAN_TRIAL_H
 
 #include "plan/footprint.h"
+#include "plan/placement.h"
 #include "plan/profile.h"
 #include "simulate/simulate.h"
 
@@ -31,8 +32,7 @@ typedef struct bl_trial_request {
   const bl_profile_t *profile;   // NULL: the device's model
   const bl_hardware_t *hardware; // NULL with a profile
   bl_parallel_t parallel;        // of the device's model
-  const double *boundary_rates;  // [virtual stages] bytes per second to the next one; NULL: hardware->intra_rate
-  const double *path_rates;      // [stages] bytes per second to their stores; NULL: hardware->intra_rate
+  const bl_nodes_t *nodes;       // of the stages on nodes; NULL: all on one, at hardware->intra_rate
   double update_rate;            // bytes per second between replicas; 0: hardware->inter_rate
   uint32_t cores;                // that the stages share, whatever the profile says; 0: as it says
   bool replay;                   // durations of the profile's recorded step in place of means: of the same schedule

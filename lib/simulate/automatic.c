@@ -302,6 +302,28 @@ bl_status_t bl_automatic_decide(const bl_automatic_request_t *request, bl_automa
   return BL_OK;
 }
 
+const bl_automatic_option_t *bl_automatic_untried(const bl_automatic_t *found) {
+  const bl_automatic_option_t *fastest = NULL;
+  for (size_t i = 0; found->options[found->best].kind == BL_AUTOMATIC_DROP && i < BL_AUTOMATIC_OPTIONS; i++) {
+    const bl_automatic_option_t *option = &found->options[i];
+    bool parks = option->kind == BL_AUTOMATIC_PAIRS || option->kind == BL_AUTOMATIC_ANY;
+    if (parks && option->fits && (fastest == NULL || option->step < fastest->step)) {
+      fastest = option;
+    }
+  }
+  return fastest;
+}
+
+uint64_t bl_automatic_untried_for(const bl_automatic_t *found, double share) {
+  const bl_automatic_option_t *option = bl_automatic_untried(found);
+  double now = found->options[found->best].step;
+  if (option == NULL || !(share > 0) || !(now > 0)) {
+    return UINT64_MAX;
+  }
+  double steps = ceil(BL_AUTOMATIC_TRIAL * fmax(0, option->step - now) / (share * now));
+  return steps < 1e15 ? (uint64_t)steps : UINT64_MAX;
+}
+
 void bl_automatic_cleanup(bl_automatic_t *found) {
   free(found->reasons);
   *found = (bl_automatic_t){0};

@@ -23,6 +23,7 @@
 #define BL_AUTOMATIC_OPTIONS 6
 #define BL_AUTOMATIC_REASON  256
 #define BL_AUTOMATIC_GAIN    0.02  // share of the step for which the one in force is changed
+#define BL_AUTOMATIC_TRIAL   4     // steps of a trial: one that warms up and those that are measured
 #define BL_AUTOMATIC_EQUAL   0.001 // share of the step below which predictions do not tell two options apart
 
 typedef enum bl_automatic_kind {
@@ -66,6 +67,11 @@ typedef struct bl_automatic {
 // 0. On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_automatic_decide(const bl_automatic_request_t *request, bl_automatic_t *found,
                                             bl_error_t *err);
+// Where blocks are given up no path is used, and none measured. The option that parks blocks and would be the fastest by
+// what was last known of them, to be tried again at times: NULL if nothing is given up or nothing can be parked.
+const bl_automatic_option_t *bl_automatic_untried(const bl_automatic_t *found);
+// Steps after which BL_AUTOMATIC_TRIAL steps of it have cost no more than `share` of the time since, by what was known.
+uint64_t bl_automatic_untried_for(const bl_automatic_t *found, double share);
 void bl_automatic_cleanup(bl_automatic_t *found); // a zeroed one is fine
 
 #endif

@@ -67,13 +67,30 @@ static bl_status_t add_balanced(const bl_frontier_request_t *request, const bl_s
   return status;
 }
 
-static bl_status_t add_schedule(const bl_frontier_request_t *request, const bl_schedule_info_t *info, double memory,
+// Costs of one of a device's chunks.
+static bl_costs_t share_costs(const bl_costs_t *costs, double chunks) {
+  bl_costs_t made = *costs;
+  made.every = (bl_chunk_costs_t){costs->every.forward / chunks, costs->every.input / chunks,
+                                  costs->every.weight / chunks, costs->every.recompute / chunks};
+  made.path /= chunks;
+  return made;
+}
+
+static bl_status_t add_schedule(const bl_frontier_request_t *request, const bl_schedule_t *schedule, const char *name,
+                                double memory, bl_frontier_t *frontier, bl_error_t *err) {
+  const bl_costs_t costs = share_costs(request->costs, schedule->chunks);
+  bl_frontier_point_t point = {.chunks = schedule->chunks, .asked = memory};
+  snprintf(point.schedule, sizeof point.schedule, "%s", name);
+  bl_status_t status = measure(schedule, &costs, &point, err);
+  if (status == BL_OK) {
+    status = add(frontier, &point);
+  }
+  return status == BL_OK ? add_balanced(request, schedule, &costs, &point, frontier, err) : status;
+}
+
+static bl_status_t add_built_in(const bl_frontier_request_t *request, const bl_schedule_info_t *info, double memory,
                                 bl_frontier_t *frontier, bl_error_t *err) {
-  double v = info->default_chunks;
-  bl_costs_t costs = *request->costs;
-  costs.every = (bl_chunk_costs_t){costs.every.forward / v, costs.every.input / v, costs.every.weight / v,
-                                   costs.every.recompute / v};
-  costs.path /= v;
+  const bl_costs_t costs = share_costs(request->costs, info->default_chunks);
   bl_schedule_request_t wanted = {.name = info->name,
                                   .stages = request->stages,
                                   .micro_batches = request->micro_batches,
@@ -83,18 +100,27 @@ static bl_status_t add_schedule(const bl_frontier_request_t *request, const bl_s
   bl_schedule_t *schedule;
   bl_status_t status = bl_schedule_generate(&wanted, &schedule, err);
   if (status != BL_OK) {
-    return status == BL_INVALID ? BL_OK : status; // the shape does not allow it
+    return status == BL_INVALID && request->name_count == 0 ? BL_OK : status; // the shape does not allow it
   }
-  bl_frontier_point_t point = {.chunks = schedule->chunks, .asked = memory};
-  snprintf(point.schedule, sizeof point.schedule, "%s", info->name);
-  status = measure(schedule, &costs, &point, err);
-  if (status == BL_OK) {
-    status = add(frontier, &point);
-  }
-  if (status == BL_OK) {
-    status = add_balanced(request, schedule, &costs, &point, frontier, err);
-  }
+  status = add_schedule(request, schedule, info->name, memory, frontier, err);
   bl_schedule_destroy(schedule);
+  return status;
+}
+
+// Adaptive under every limit, any other as it is.
+static bl_status_t add_named(const bl_frontier_request_t *request, const char *name, bl_frontier_t *frontier,
+                             bl_error_t *err) {
+  const bl_schedule_info_t *info = bl_schedule_info_find(name);
+  if (info == NULL) {
+    return bl_error_set(err, BL_NOT_FOUND, "no schedule '%.40s'", name);
+  }
+  if (strcmp(info->name, "adaptive") != 0) {
+    return add_built_in(request, info, 0, frontier, err);
+  }
+  bl_status_t status = BL_OK;
+  for (uint32_t memory = 1; memory <= request->stages && status == BL_OK; memory++) {
+    status = add_built_in(request, info, memory, frontier, err);
+  }
   return status;
 }
 
@@ -117,19 +143,30 @@ static void mark_best(bl_frontier_t *frontier) {
   }
 }
 
-bl_status_t bl_frontier_init(const bl_frontier_request_t *request, bl_frontier_t *frontier, bl_error_t *err) {
+// All that run, adaptive last.
+static bl_status_t add_all(const bl_frontier_request_t *request, bl_frontier_t *frontier, bl_error_t *err) {
   size_t names;
   const bl_schedule_info_t *infos = bl_schedule_infos(&names);
   bl_status_t status = BL_OK;
-  *frontier = (bl_frontier_t){0};
   for (size_t n = 0; n < names && status == BL_OK; n++) {
-    if (!infos[n].runs || strcmp(infos[n].name, "adaptive") == 0) {
-      continue;
+    if (infos[n].runs && strcmp(infos[n].name, "adaptive") != 0) {
+      status = add_named(request, infos[n].name, frontier, err);
     }
-    status = add_schedule(request, &infos[n], 0, frontier, err);
   }
-  for (uint32_t memory = 1; memory <= request->stages && status == BL_OK; memory++) {
-    status = add_schedule(request, bl_schedule_info_find("adaptive"), memory, frontier, err);
+  return status == BL_OK ? add_named(request, "adaptive", frontier, err) : status;
+}
+
+bl_status_t bl_frontier_init(const bl_frontier_request_t *request, bl_frontier_t *frontier, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  *frontier = (bl_frontier_t){0};
+  if (request->name_count + request->given_count == 0) {
+    status = add_all(request, frontier, err);
+  }
+  for (size_t n = 0; n < request->name_count && status == BL_OK; n++) {
+    status = add_named(request, request->names[n], frontier, err);
+  }
+  for (size_t n = 0; n < request->given_count && status == BL_OK; n++) {
+    status = add_schedule(request, request->given[n], request->given[n]->name, 0, frontier, err);
   }
   if (status == BL_OK && frontier->count == 0) {
     status = BL_INVALID; // err says why the last one is not possible

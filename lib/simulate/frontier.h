@@ -21,6 +21,10 @@ typedef struct bl_frontier_request {
   const bl_costs_t *costs; // of a device; `path` is the time that a device's whole block takes to a store or back
   bl_balance_mode_t mode;
   double effort; // share of the usual search; 0: all of it
+  // What is wanted: built-in names, and schedules of this shape. Without any, all built-in ones that run.
+  const char *const *names;
+  const bl_schedule_t *const *given;
+  size_t name_count, given_count;
 } bl_frontier_request_t;
 
 typedef struct bl_frontier_point {
@@ -40,8 +44,8 @@ typedef struct bl_frontier {
   size_t count, capacity;
 } bl_frontier_t;
 
-// Schedules that the shape does not allow are left out, as are those with two copies of the weights or sliced sequences.
-// BL_INVALID: no schedule is possible; BL_EXHAUSTED.
+// Unless they are named, schedules that the shape does not allow are left out, as are those with two copies of the weights
+// or sliced sequences. BL_INVALID: no schedule is possible, or one that is named; BL_NOT_FOUND: no such name; BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_frontier_init(const bl_frontier_request_t *request, bl_frontier_t *frontier,
                                          bl_error_t *err);
 void bl_frontier_cleanup(bl_frontier_t *frontier);

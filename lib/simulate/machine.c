@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/machine.h"
 
+#include <string.h>
+
 const char *bl_stall_cause_name(bl_stall_cause_t cause) {
   static const char *const names[] = {
 #define X(identifier, name) [identifier] = name,
@@ -8,4 +10,21 @@ const char *bl_stall_cause_name(bl_stall_cause_t cause) {
 #undef X
   };
   return names[cause];
+}
+
+bl_stall_cause_t bl_stall_cause_of(const char *wait) {
+  static const struct {
+    const char *begins;
+    bl_stall_cause_t cause;
+  } waits[] = {{"activation", BL_STALL_ACTIVATION},
+               {"gradient", BL_STALL_GRADIENT},
+               {"load", BL_STALL_LOAD},
+               {"eviction", BL_STALL_SLOT},
+               {"core", BL_STALL_CORE}};
+  for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
+    if (strncmp(wait, waits[i].begins, strlen(waits[i].begins)) == 0) {
+      return waits[i].cause;
+    }
+  }
+  return BL_STALL_CAUSES;
 }

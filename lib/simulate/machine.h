@@ -5,6 +5,11 @@
 // Cores are tokens: an operation asks for one when all it waits for is there, gets it in the order of asking, and gives
 // it back at its end (EXECUTION.md 16). A store that several stages use serves them in the same way.
 //
+// Nodes of a cluster reach each other through network cards. A tensor that crosses a boundary holds the card of its sender
+// on the way out and then that of its receiver on the way in, each for the time on the wire; those that ask for one
+// direction of one card pass it one after the other, in the order of asking, and half as fast beside a copy. A copy to or
+// from a store holds both cards, after every copy and tensor that asked before it. The latency of a message holds none.
+//
 // Thread: values; arrays are borrowed.
 #ifndef BALLAST_SIMULATE_MACHINE_H
 #define BALLAST_SIMULATE_MACHINE_H
@@ -12,14 +17,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+// Stages of one node reach each other without a card, as fast as the rest of the machine says.
+typedef struct bl_network {
+  const uint32_t *nodes;   // [stages]
+  const uint32_t *cards;   // [stages] what a stage reaches other nodes through; numbers below the count of stages
+  const double *far_paths; // [stages] of one evict or load, with the store on another node
+  double latency;          // of a message, included in boundaries and far_paths
+} bl_network_t;
+
 typedef struct bl_machine {
   uint32_t cores;           // that all stages share; 0: every stage has its own
   bool early_gradient;      // a fused B releases the stage before it when its I has ended, as the executor does
   const double *boundaries; // [virtual stages] latency between one and the next; NULL: costs->boundary
   const double *paths;      // [stages] of one evict or load; NULL: costs->path
   bool shared_stores; // copies to and from one store run one at a time, whoever's they are, in the order of asking
-  const double *const *times; // [stages][operations] recorded durations in place of costs; NULL: costs. Of B, the
-                              // share of I is that of the costs
+  const bl_network_t *network; // NULL: no boundary and no path waits for another one
+  const double *const *times;  // [stages][operations] recorded durations in place of costs; NULL: costs. Of B, the
+                               // share of I is that of the costs
 } bl_machine_t;
 
 // Why a stage stood still. A wait has one cause: what came last.
@@ -29,6 +43,7 @@ typedef struct bl_machine {
   X(BL_STALL_GRADIENT, "gradient")     /* from the virtual stage after */                                              \
   X(BL_STALL_LOAD, "load")             /* of a block that was parked */                                                \
   X(BL_STALL_SLOT, "slot")             /* that an evicted block still holds */                                         \
+  X(BL_STALL_CARD, "card")             /* that what it waits for had to wait for: others used it */                    \
   X(BL_STALL_CORE, "core")             /* another stage runs on it */                                                  \
   X(BL_STALL_END, "end")               /* all its own is done, others are not */
 
@@ -40,5 +55,8 @@ typedef enum bl_stall_cause {
 } bl_stall_cause_t;
 
 const char *bl_stall_cause_name(bl_stall_cause_t cause);
+// The cause of a wait that a stage tells of ("activation from stage 1", "eviction"); BL_STALL_CAUSES: one that is not
+// predicted.
+bl_stall_cause_t bl_stall_cause_of(const char *wait);
 
 #endif

@@ -42,8 +42,8 @@ static void simulated_schedules_become_svg_and_png(void **state) {
   assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
   assert_int_equal(bl_simulate(schedule, &costs, &simulation, &err), BL_OK);
   const char *const svg = BALLAST_BINARY_DIR "/timeline.svg", *const png = BALLAST_BINARY_DIR "/timeline.png";
-  assert_int_equal(bl_schedule_timeline_draw(schedule, &simulation, svg, &err), BL_OK);
-  assert_int_equal(bl_schedule_timeline_draw(schedule, &simulation, png, &err), BL_OK);
+  assert_int_equal(bl_schedule_timeline_draw(schedule, &simulation, "s", svg, &err), BL_OK);
+  assert_int_equal(bl_schedule_timeline_draw(schedule, &simulation, "s", png, &err), BL_OK);
   size_t size;
   char *text = read_all(svg, &size);
   assert_non_null(strstr(text, "<svg"));

@@ -51,7 +51,16 @@ def check_profile(folder):
     assert line["event"] == "prediction" and line["step"] == 6, line
     assert [s["peak_slots"] for s in line["stages"]] == [{"predicted": n, "measured": n} for n in (2, 1)], line
     assert all(s["slot_bytes"]["predicted"] == s["slot_bytes"]["measured"] for s in line["stages"]), line
-    assert "predicted / measured" in done.stdout, done.stdout
+    assert "predicted / measured" in done.stdout and "waits by cause" in done.stdout, done.stdout
+    for stage in line["stages"]:
+        waits = stage["waits"]
+        assert set(waits) == {"activation", "gradient", "load", "slot", "core", "other"}, waits
+        assert all(value >= 0 for both in waits.values() for value in both.values()), waits
+        whole = sum(both["predicted"] for both in waits.values())
+        assert abs(whole - stage["stall_seconds"]["predicted"]) < 1e-9, stage
+    first, last = (stage["waits"] for stage in line["stages"])  # of two: nobody comes before the one, after the other
+    assert first["activation"] == last["gradient"] == {"predicted": 0, "measured": 0}, line
+    assert first["gradient"]["measured"] > 0 and last["activation"]["measured"] > 0, line
     with open(profile) as file:
         recorded = json.load(file)
     assert recorded["ballast_profile"] == 1 and len(recorded["chunks"]) == 2, recorded

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that the cost of generating, validating, balancing and simulating a schedule of p stages and m micro-batches
-// grows no faster than p m log(p m), for every name. Counted are basic blocks that run, not seconds.
+// grows no faster than p m log(p m), for every name, and that simulation does so where stages share cores, stores and
+// network cards, too. Counted are basic blocks that run, not seconds.
 #include "schedule/balance.h"
 #include "schedule/generate.h"
 #include "schedule/validate.h"
@@ -88,6 +89,53 @@ static uint64_t balance_any(const char *name, uint32_t p, uint32_t m) {
   return balance(name, p, m, false, BL_BALANCE_FEWEST);
 }
 
+// A balanced schedule, simulated on the machine.
+static uint64_t simulate(const char *name, uint32_t p, uint32_t m, const bl_machine_t *machine) {
+  const bl_costs_t costs = {.every = {10, 14, 6, 10}, .boundary = 12, .path = 9};
+  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m};
+  bl_schedule_t *schedule;
+  bl_balance_result_t balanced;
+  bl_simulation_t result;
+  bl_error_t err;
+  bl_error_clear(&err);
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+  uint32_t cap = bl_balance_bpipe_cap(p) * schedule->chunks * (strcmp(name, "interleaved") == 0 ? 4 : 2) / 2;
+  assert_int_equal(bl_balance_cap(schedule, cap, false, BL_BALANCE_OVERLAP, &balanced, &err), BL_OK);
+  steps = 0;
+  if (bl_simulate_on(balanced.schedule, &costs, machine, &result, &err) != BL_OK) {
+    fail_msg("%s p=%u m=%u: %s", name, p, m, err.text);
+  }
+  uint64_t taken = steps;
+  bl_simulation_cleanup(&result);
+  bl_balance_result_cleanup(&balanced);
+  bl_schedule_destroy(schedule);
+  return taken;
+}
+
+static uint64_t share_few_cores(const char *name, uint32_t p, uint32_t m) {
+  return simulate(name, p, m, &(bl_machine_t){.cores = 2, .shared_stores = true});
+}
+
+static uint64_t share_many_cores(const char *name, uint32_t p, uint32_t m) {
+  return simulate(name, p, m, &(bl_machine_t){.cores = p - 1});
+}
+
+static uint64_t share_stores(const char *name, uint32_t p, uint32_t m) {
+  return simulate(name, p, m, &(bl_machine_t){.shared_stores = true});
+}
+
+// Four devices a node and one card, which is busy most of the time.
+static uint64_t share_cards(const char *name, uint32_t p, uint32_t m) {
+  uint32_t nodes[LARGEST];
+  double paths[LARGEST];
+  for (uint32_t s = 0; s < p; s++) {
+    nodes[s] = s / 4;
+    paths[s] = 9;
+  }
+  const bl_network_t network = {.nodes = nodes, .cards = nodes, .far_paths = paths, .latency = 1};
+  return simulate(name, p, m, &(bl_machine_t){.shared_stores = true, .network = &network});
+}
+
 // Steps beside p m log(p m), from shape to shape.
 static void expect_growth(work_t *work, const char *name, const char *what) {
   double before = INFINITY;
@@ -95,7 +143,7 @@ static void expect_growth(work_t *work, const char *name, const char *what) {
     uint32_t m = ROUNDS * p;
     uint64_t taken = work(name, p, m);
     double share = (double)taken / ((double)p * m * log2((double)p * m));
-    printf("%-20s %-8s p=%-3u m=%-4u %12llu steps, %7.2f for each of p m log(p m)\n", name, what, p, m,
+    printf("%-20s %-9s p=%-3u m=%-4u %12llu steps, %7.2f for each of p m log(p m)\n", name, what, p, m,
            (unsigned long long)taken, share);
     assert_true(taken > (uint64_t)p * m); // it is counted at all
     if (share > MARGIN * before) {
@@ -142,11 +190,23 @@ static void balancing(void **state) {
   }
 }
 
+static void sharing(void **state) {
+  (void)state;
+  static const char *const names[] = {"1f1b", "interleaved"};
+  for (size_t n = 0; n < 2; n++) {
+    expect_growth(share_few_cores, names[n], "2 cores");
+    expect_growth(share_many_cores, names[n], "p-1 cores");
+    expect_growth(share_stores, names[n], "stores");
+    expect_growth(share_cards, names[n], "cards");
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(generation_and_simulation),
       cmocka_unit_test(searches_of_large_schedules_are_short),
       cmocka_unit_test(balancing),
+      cmocka_unit_test(sharing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

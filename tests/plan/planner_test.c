@@ -94,25 +94,51 @@ static void devices_are_levelled_over_their_chunks(void **state) {
 
 // ---- placement
 
+static bl_nodes_t place(const bl_cluster_t *cluster, bl_node_order_t order, uint32_t stages, uint32_t tensor) {
+  bl_nodes_t nodes;
+  assert_int_equal(bl_nodes_init(&nodes, cluster, order, stages, tensor), BL_OK);
+  return nodes;
+}
+
+static void assert_numbers(const uint32_t *numbers, const uint32_t *expected, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    assert_int_equal(numbers[i], expected[i]);
+  }
+}
+
 static void pairs_and_neighbours_share_nodes(void **state) {
   (void)state;
-  bl_cluster_t cluster = {.nodes = 2, .devices_per_node = 8, .intra_rate = 300, .inter_rate = 25};
-  uint32_t nodes[4];
-  bl_schedule_t *schedule;
-  double boundaries[4], paths[4];
-  bl_schedule_request_t request = {.name = "1f1b", .stages = 4, .micro_batches = 4};
-  assert_int_equal(bl_schedule_generate(&request, &schedule, NULL), BL_OK);
-  bl_placement_nodes(&cluster, BL_NODES_SEQUENTIAL, 4, 4, nodes);
-  bl_placement_rates(&cluster, schedule, nodes, boundaries, paths);
-  assert_true(nodes[0] == 0 && nodes[1] == 0 && nodes[2] == 1 && nodes[3] == 1);
-  assert_true(boundaries[0] == 300 && boundaries[1] == 25 && boundaries[2] == 300);
-  assert_true(paths[0] == 25 && paths[1] == 25 && paths[3] == 25);
-  bl_placement_nodes(&cluster, BL_NODES_PAIR_ADJACENT, 4, 4, nodes);
-  bl_placement_rates(&cluster, schedule, nodes, boundaries, paths);
-  assert_true(nodes[0] == 0 && nodes[3] == 0 && nodes[1] == 1 && nodes[2] == 1);
-  assert_true(boundaries[0] == 25 && boundaries[1] == 300 && boundaries[2] == 25);
-  assert_true(paths[0] == 300 && paths[1] == 300);
-  bl_schedule_destroy(schedule);
+  const bl_cluster_t cluster = {.nodes = 2, .devices_per_node = 8, .intra_rate = 300, .inter_rate = 25};
+  bl_nodes_t neighbours = place(&cluster, BL_NODES_SEQUENTIAL, 4, 4);
+  assert_numbers(neighbours.nodes, (const uint32_t[]){0, 0, 1, 1}, 4);
+  assert_numbers(neighbours.cards, (const uint32_t[]){0, 1, 2, 3}, 4);
+  assert_true(neighbours.near_rate == 300 && neighbours.far_rate == 25 && bl_nodes_spread(&neighbours));
+  bl_nodes_t pairs = place(&cluster, BL_NODES_PAIR_ADJACENT, 4, 4);
+  assert_numbers(pairs.nodes, (const uint32_t[]){0, 1, 1, 0}, 4);
+  assert_numbers(pairs.cards, (const uint32_t[]){0, 2, 3, 1}, 4);
+  bl_nodes_t one = place(&cluster, BL_NODES_SEQUENTIAL, 2, 4);
+  assert_false(bl_nodes_spread(&one));
+  bl_nodes_cleanup(&one);
+  bl_nodes_cleanup(&pairs);
+  bl_nodes_cleanup(&neighbours);
+}
+
+// Two cards for eight devices: one for two stages of two devices, of which each gets half of it when nobody else sends.
+static void devices_share_cards(void **state) {
+  (void)state;
+  bl_cluster_t cluster = {.nodes = 2, .devices_per_node = 8, .cards_per_node = 2, .intra_rate = 300, .inter_rate = 24};
+  bl_nodes_t nodes = place(&cluster, BL_NODES_SEQUENTIAL, 8, 2);
+  assert_numbers(nodes.nodes, (const uint32_t[]){0, 0, 0, 0, 1, 1, 1, 1}, 8);
+  assert_numbers(nodes.cards, (const uint32_t[]){0, 0, 1, 1, 2, 2, 3, 3}, 8);
+  assert_true(nodes.far_rate == 12);
+  assert_true(bl_cluster_shared_rate(&cluster) == 6);
+  bl_nodes_cleanup(&nodes);
+  nodes = place(&cluster, BL_NODES_SEQUENTIAL, 2, 8); // a node each: both of its cards
+  assert_numbers(nodes.cards, (const uint32_t[]){0, 1}, 2);
+  assert_true(nodes.far_rate == 6);
+  bl_nodes_cleanup(&nodes);
+  cluster.cards_per_node = 0; // as many as devices
+  assert_true(bl_cluster_far_rate(&cluster, 4) == 24 && bl_cluster_shared_rate(&cluster) == 24);
 }
 
 // ---- planner
@@ -254,12 +280,70 @@ static void published_models_are_planned(void **state) {
   }
 }
 
+// Stages on two nodes, blocks to their pairs on the other one: the fewer cards, the slower.
+static void fewer_cards_are_slower(void **state) {
+  (void)state;
+  const bl_model_t model = gpt(32, 2048, 16);
+  bl_schedule_request_t wanted = {.name = "1f1b", .stages = 8, .micro_batches = 16};
+  bl_schedule_t *schedule;
+  bl_balance_result_t balanced;
+  bl_error_t err;
+  bl_chunk_span_t spans[8] = {{0}};
+  for (uint32_t s = 0; s < 8; s++) {
+    spans[s] = (bl_chunk_span_t){.first_layer = 4 * s, .layer_count = 4, .embedding = s == 0, .head = s == 7};
+  }
+  assert_int_equal(bl_schedule_generate(&wanted, &schedule, &err), BL_OK);
+  assert_int_equal(bl_balance_cap(schedule, 5, true, BL_BALANCE_OVERLAP, &balanced, &err), BL_OK);
+  double before = 0, own = 0, near_pairs = 0;
+  for (uint32_t cards = 4; cards >= 1; cards /= 2) {
+    const bl_cluster_t cluster = {
+        .nodes = 2, .devices_per_node = 4, .cards_per_node = cards, .intra_rate = 300e9, .inter_rate = 10e9};
+    for (int order = BL_NODES_SEQUENTIAL; order <= BL_NODES_PAIR_ADJACENT; order++) {
+      bl_nodes_t nodes = place(&cluster, (bl_node_order_t)order, 8, 1);
+      bl_trial_request_t request = {.schedule = balanced.schedule,
+                                    .model = &model,
+                                    .spans = spans,
+                                    .options = {.micro_batch = 1, .attention = BL_ATTENTION_FLASH},
+                                    .hardware = bl_hardware_find("a100-80g"),
+                                    .nodes = &nodes};
+      bl_trial_t trial;
+      if (bl_trial_run(&request, &trial, &err) != BL_OK) {
+        fail_msg("%s", err.text);
+      }
+      double waited = 0;
+      for (uint32_t s = 0; s < 8; s++) {
+        waited += trial.simulation.stalls[s][BL_STALL_CARD];
+      }
+      printf("%u cards, %s: %.4f s, %.4f s for cards\n", cards, bl_node_order_name((bl_node_order_t)order), trial.step,
+             waited);
+      if (order == BL_NODES_SEQUENTIAL) {
+        assert_true(trial.step >= before);
+        before = trial.step;
+        own = own > 0 ? own : trial.step; // with a card for every device
+      } else {
+        near_pairs = trial.step;
+      }
+      bl_trial_cleanup(&trial);
+      bl_nodes_cleanup(&nodes);
+    }
+  }
+  assert_true(before > 1.2 * own);
+  assert_true(near_pairs < before); // pairs on one node leave the card to tensors
+  bl_balance_result_cleanup(&balanced);
+  bl_schedule_destroy(schedule);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(partitions_are_the_best_of_all),        cmocka_unit_test(devices_are_levelled_over_their_chunks),
-      cmocka_unit_test(pairs_and_neighbours_share_nodes),      cmocka_unit_test(limits_decide_what_is_kept),
-      cmocka_unit_test(the_smallest_limit_that_works_is_said), cmocka_unit_test(impossible_shapes_are_refused),
+      cmocka_unit_test(partitions_are_the_best_of_all),
+      cmocka_unit_test(devices_are_levelled_over_their_chunks),
+      cmocka_unit_test(pairs_and_neighbours_share_nodes),
+      cmocka_unit_test(limits_decide_what_is_kept),
+      cmocka_unit_test(the_smallest_limit_that_works_is_said),
+      cmocka_unit_test(impossible_shapes_are_refused),
       cmocka_unit_test(published_models_are_planned),
+      cmocka_unit_test(devices_share_cards),
+      cmocka_unit_test(fewer_cards_are_slower),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

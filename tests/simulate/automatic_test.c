@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what the policy auto chooses: nothing moves where all fits; copies beside operations where the path is fast;
-// none where it is slow or not known: then blocks are made again; one in force is kept unless the gain is large; every stage has its reason; what cannot be
-// is refused and names the smallest budget that works.
+// none where it is slow or not known: then blocks are made again; one in force is kept unless the gain is large; every
+// stage has its reason; what cannot be is refused and names the smallest budget that works; parking is tried again at times.
 #include "simulate/automatic.h"
 
 #include "schedule/generate.h"
@@ -156,6 +156,123 @@ static void what_cannot_be_is_refused(void **state) {
   assert_non_null(strstr(err.text, "path of stage 0"));
 }
 
+// What decides, row by row: how long a copy takes in forwards, the slots of a device, what is in force. The reason of stage
+// 0 begins as said.
+static void decisions_by_the_table(void **state) {
+  (void)state;
+  static const bl_automatic_option_t pairs = {.kind = BL_AUTOMATIC_PAIRS}, drop = {.kind = BL_AUTOMATIC_DROP},
+                                     none = {.kind = BL_AUTOMATIC_NONE};
+  static const struct {
+    const char *what;
+    double copy; // 0: not known
+    uint32_t budget;
+    const bl_automatic_option_t *in_force;
+    bl_automatic_kind_t kind;
+    const char *reason;
+  } rows[] = {
+      {"room for all, fast path", 0.1, 4, NULL, BL_AUTOMATIC_NONE, "needs 4 of 4 slots"},
+      {"room for all, slow path, something in force", 6, 4, &pairs, BL_AUTOMATIC_NONE, "needs 4 of 4 slots"},
+      {"no limit", 0.1, UINT32_MAX, &drop, BL_AUTOMATIC_NONE, "needs 4 slots, and they have no limit"},
+      {"tight, fast path", 0.1, 3, NULL, BL_AUTOMATIC_PAIRS, "parks "},
+      {"tight, fast path, blocks were given up", 0.1, 3, &drop, BL_AUTOMATIC_PAIRS, "parks "},
+      {"tight, what was in force does not fit", 0.1, 3, &none, BL_AUTOMATIC_PAIRS, "parks "},
+      {"tight, slow path", 6, 3, NULL, BL_AUTOMATIC_DROP, "makes "},
+      {"tight, slow path, blocks are parked", 6, 3, &pairs, BL_AUTOMATIC_DROP, "makes "},
+      {"tight, path not known", 0, 3, NULL, BL_AUTOMATIC_DROP, "makes "},
+      {"tight, path not known, blocks are given up", 0, 3, &drop, BL_AUTOMATIC_DROP, "makes "},
+      {"too tight to park", 0.1, 2, NULL, BL_AUTOMATIC_DROP, "makes "},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    bl_automatic_t found;
+    decided(rows[i].copy, rows[i].budget, rows[i].in_force, &found);
+    if (found.options[found.best].kind != rows[i].kind ||
+        strstr(found.reasons[0], rows[i].reason) != found.reasons[0]) {
+      fail_msg("%s: kind %d, expected %d; reason: %s", rows[i].what, found.options[found.best].kind, rows[i].kind,
+               found.reasons[0]);
+    }
+    bl_automatic_cleanup(&found);
+  }
+}
+
+// A path that becomes slower and slower, then faster again, measured each time: one change on the way down and one on the
+// way up, and the second where it is faster than at the first.
+static void changes_do_not_flap(void **state) {
+  (void)state;
+  bl_automatic_option_t in_force = {.kind = BL_AUTOMATIC_PAIRS};
+  double changed_at[2] = {0, 0};
+  uint32_t changes = 0;
+  for (int i = 0; i < 200; i++) {
+    double at = i < 100 ? i : 199 - i, copy = 0.1 + 0.05 * at * (1 + 0.002 * (i % 3)); // it is never quite the same
+    bl_automatic_t found;
+    decided(copy, 3, &in_force, &found);
+    const bl_automatic_option_t *best = &found.options[found.best];
+    if ((best->kind == BL_AUTOMATIC_DROP) != (in_force.kind == BL_AUTOMATIC_DROP)) {
+      assert_true(changes < 2);
+      changed_at[changes++] = copy;
+    }
+    in_force = (bl_automatic_option_t){.kind = best->kind, .mode = best->mode};
+    bl_automatic_cleanup(&found);
+  }
+  assert_int_equal(changes, 2);
+  if (!(changed_at[1] < changed_at[0])) {
+    fail_msg("gives blocks up at copies of %g forwards, parks them again at %g", changed_at[0], changed_at[1]);
+  }
+}
+
+static void one_stage_has_nothing_to_decide(void **state) {
+  (void)state;
+  bl_schedule_t *alone;
+  bl_automatic_t found;
+  bl_error_t err;
+  const double bytes = 1e6;
+  const bl_costs_t costs = {.every = {1e-3, 1e-3, 1e-3, 1e-3}};
+  bl_schedule_request_t request = {.name = "1f1b", .stages = 1, .micro_batches = 4};
+  assert_int_equal(bl_schedule_generate(&request, &alone, &err), BL_OK);
+  bl_automatic_request_t asked = {.schedule = alone, .costs = &costs, .block_bytes = &bytes, .budget = 1};
+  assert_int_equal(bl_automatic_decide(&asked, &found, &err), BL_OK);
+  assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_NONE);
+  assert_string_equal(found.reasons[0], "needs 1 of 1 slots: nothing moves");
+  bl_automatic_cleanup(&found);
+  bl_schedule_destroy(alone);
+  request.name = "gpipe"; // all four blocks at once, and nobody to park them at
+  assert_int_equal(bl_schedule_generate(&request, &alone, &err), BL_OK);
+  asked.schedule = alone;
+  asked.budget = 2;
+  assert_int_equal(bl_automatic_decide(&asked, &found, &err), BL_OK);
+  assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_DROP);
+  assert_true(bl_automatic_untried(&found) == NULL);
+  bl_automatic_cleanup(&found);
+  bl_schedule_destroy(alone);
+}
+
+// Where blocks are given up, parking is tried again after as many steps as make its cost a given share.
+static void trials_cost_a_share(void **state) {
+  (void)state;
+  bl_automatic_t found;
+  decided(6, 3, NULL, &found);
+  const bl_automatic_option_t *untried = bl_automatic_untried(&found), *now = &found.options[found.best];
+  assert_non_null(untried);
+  assert_true(untried->kind == BL_AUTOMATIC_PAIRS || untried->kind == BL_AUTOMATIC_ANY);
+  for (size_t i = 0; i < BL_AUTOMATIC_OPTIONS; i++) { // the cheapest to try
+    const bl_automatic_option_t *option = &found.options[i];
+    assert_true(!option->fits || option->kind == BL_AUTOMATIC_DROP || option->step >= untried->step);
+  }
+  const double shares[] = {0.5, 0.01};
+  for (size_t i = 0; i < 2; i++) {
+    double steps = (double)bl_automatic_untried_for(&found, shares[i]);
+    double cost = BL_AUTOMATIC_TRIAL * (untried->step - now->step);
+    assert_true(steps >= 1 && cost <= shares[i] * steps * now->step && cost > shares[i] * (steps - 1) * now->step);
+  }
+  assert_true(bl_automatic_untried_for(&found, 0) == UINT64_MAX);
+  bl_automatic_cleanup(&found);
+  decided(0, 3, NULL, &found); // by paths of which nothing is known nothing can be said
+  assert_null(bl_automatic_untried(&found));
+  bl_automatic_cleanup(&found);
+  decided(0.1, 3, NULL, &found); // blocks are parked
+  assert_null(bl_automatic_untried(&found));
+  bl_automatic_cleanup(&found);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nothing_moves_where_all_fits),
@@ -164,6 +281,10 @@ int main(void) {
       cmocka_unit_test(one_in_force_goes_only_for_a_gain),
       cmocka_unit_test(a_path_that_hides_nothing_is_not_taken),
       cmocka_unit_test(what_cannot_be_is_refused),
+      cmocka_unit_test(decisions_by_the_table),
+      cmocka_unit_test(changes_do_not_flap),
+      cmocka_unit_test(one_stage_has_nothing_to_decide),
+      cmocka_unit_test(trials_cost_a_share),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the time/memory frontier: balancing 1F1B under its smallest cap costs no time where transfers are free, points
-// that are marked as best are not beaten by any other, and bad requests are refused.
+// that are marked as best are not beaten by any other, those that are named are compared alone, and bad requests are refused.
 #include "simulate/frontier.h"
+
+#include "schedule/generate.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -75,10 +78,47 @@ static void impossible_shapes_are_refused(void **state) {
   assert_null(frontier.points);
 }
 
+static void some_are_compared(void **state) {
+  (void)state;
+  bl_costs_t costs = BL_COSTS_UNIT;
+  bl_frontier_t frontier;
+  bl_error_t err;
+  bl_schedule_t *own;
+  static const char *const names[] = {"1f1b", "chimera"}, *const unknown[] = {"2f2b"}, *const odd[] = {"dualpipe"};
+  assert_int_equal(
+      bl_schedule_generate(&(bl_schedule_request_t){.name = "gpipe", .stages = 4, .micro_batches = 8}, &own, &err),
+      BL_OK);
+  snprintf(own->name, sizeof own->name, "mine");
+  const bl_schedule_t *given[] = {own};
+  bl_frontier_request_t request = {.stages = 4,
+                                   .micro_batches = 8,
+                                   .costs = &costs,
+                                   .names = names,
+                                   .name_count = 2,
+                                   .given = given,
+                                   .given_count = 1};
+  assert_int_equal(bl_frontier_init(&request, &frontier, &err), BL_OK);
+  assert_true(find(&frontier, "mine", 0)->memory == 8);
+  assert_true(find(&frontier, "1f1b", 0)->memory == 4 && find(&frontier, "chimera", 0)->t_end > 0);
+  for (size_t i = 0; i < frontier.count; i++) {
+    const char *name = frontier.points[i].schedule;
+    assert_true(strcmp(name, "mine") == 0 || strcmp(name, "1f1b") == 0 || strcmp(name, "chimera") == 0);
+  }
+  bl_frontier_cleanup(&frontier);
+  bl_schedule_destroy(own);
+  request =
+      (bl_frontier_request_t){.stages = 4, .micro_batches = 8, .costs = &costs, .names = unknown, .name_count = 1};
+  assert_int_equal(bl_frontier_init(&request, &frontier, &err), BL_NOT_FOUND);
+  request.names = odd; // one that is named is not left out
+  request.micro_batches = 3;
+  assert_int_equal(bl_frontier_init(&request, &frontier, &err), BL_INVALID);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(balanced_points_stand_beside_plain_ones),
       cmocka_unit_test(slow_paths_cost_time),
+      cmocka_unit_test(some_are_compared),
       cmocka_unit_test(impossible_shapes_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,6 +207,16 @@ static void bad_times_are_named(void **state) {
   bl_schedule_destroy(schedule);
 }
 
+static void waits_of_stages_have_causes(void **state) {
+  (void)state;
+  assert_int_equal(bl_stall_cause_of("activation from stage 1"), BL_STALL_ACTIVATION);
+  assert_int_equal(bl_stall_cause_of("gradient from stage 2"), BL_STALL_GRADIENT);
+  assert_int_equal(bl_stall_cause_of("load"), BL_STALL_LOAD);
+  assert_int_equal(bl_stall_cause_of("eviction"), BL_STALL_SLOT);
+  assert_int_equal(bl_stall_cause_of("core"), BL_STALL_CORE);
+  assert_int_equal(bl_stall_cause_of("tied gradient from stage 3"), BL_STALL_CAUSES);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_core_runs_everything_after_each_other),
@@ -218,6 +228,7 @@ int main(void) {
       cmocka_unit_test(slow_paths_stall_those_who_need_them),
       cmocka_unit_test(copies_at_one_store_take_turns),
       cmocka_unit_test(bad_times_are_named),
+      cmocka_unit_test(waits_of_stages_have_causes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

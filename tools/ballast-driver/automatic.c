@@ -12,6 +12,10 @@
 #define STEPS     3  // that are looked at before a decision
 #define LOOKS_MAX 8  // at steps that may lack operations
 #define REST      50 // steps before the next looks
+#define SLOW      3  // steps in a row that took SLOWER times as long as expected: looks at once
+#define SLOWER    1.3
+#define LONGEST   (UINT64_C(1) << 50) // steps: never
+#define PATIENCE  6                   // refused trials wait twice as long, up to so often
 
 static const bl_policy_record_t *current_of(const bl_driver_t *driver) {
   const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.book);
@@ -36,7 +40,30 @@ static void end_looks(bl__automatic_t *self) {
 static void forget(bl__automatic_t *self) {
   end_looks(self);
   bl_automatic_cleanup(&self->found);
-  self->decided = false;
+  self->decided = self->trying = false;
+  self->expected = 0;
+  self->trial = 0;
+}
+
+// Steps that take far longer than they did when the policy was chosen: something has changed, so that it rests no longer.
+static void watch(bl_driver_t *driver) {
+  bl__automatic_t *self = &driver->automatic;
+  if (self->watched == driver->step.applied) {
+    return;
+  }
+  self->watched = driver->step.applied;
+  self->slow = self->expected > 0 && driver->seconds > SLOWER * self->expected ? self->slow + 1 : 0;
+  if (self->slow >= SLOW && self->next > driver->step.applied + 1) {
+    bl_log(BL_LOG_INFO, "auto: step %" PRIu64 " took %.4g ms, expected were %.4g ms: looks again", driver->step.applied,
+           1e3 * driver->seconds, 1e3 * self->expected);
+    self->next = driver->step.applied + 1;
+    self->slow = 0;
+  }
+}
+
+static bool trial_is_due(const bl_driver_t *driver, uint64_t applied) {
+  const bl__automatic_t *self = &driver->automatic;
+  return self->trial != 0 && applied >= self->trial && !self->asked && self->recorder == NULL;
 }
 
 bool bl__automatic_wants(bl_driver_t *driver) {
@@ -47,15 +74,17 @@ bool bl__automatic_wants(bl_driver_t *driver) {
     self->version = current != NULL ? current->version : 0;
     self->next = 0;
   }
+  watch(driver);
   // The first step under a policy warms up what it needs.
   return current != NULL && driver->life == BL__DRIVING && driver->seconds > 0 && has_alternatives(driver) &&
-         driver->step.applied > current->from_step && driver->step.applied != self->seen &&
+         !self->trying && driver->step.applied > current->from_step && driver->step.applied != self->seen &&
          driver->step.applied >= self->next;
 }
 
 bool bl__automatic_will_look(const bl_driver_t *driver) {
   const bl__automatic_t *self = &driver->automatic;
-  return current_of(driver) != NULL && has_alternatives(driver) && driver->step.applied + 1 >= self->next;
+  return current_of(driver) != NULL && has_alternatives(driver) &&
+         (driver->step.applied + 1 >= self->next || trial_is_due(driver, driver->step.applied + 1));
 }
 
 // ---- looking -----------------------------------------------------------------------------------------------------------
@@ -139,6 +168,8 @@ static bl_status_t learn_rates(bl_driver_t *driver, bl_error_t *err) {
                ? bl_error_set(err, BL_PRECONDITION, "no block reached a store, so that paths could not be measured")
                : BL_OK;
   }
+  self->measured = driver->step.applied;
+  self->refused = 0;
   self->rates = self->rates != NULL ? self->rates : calloc(driver->stage_count, sizeof *self->rates);
   for (size_t s = 0; self->rates != NULL && s < driver->stage_count; s++) {
     bool moved = self->bytes[s] > 0 && self->seconds[s] > 0;
@@ -216,11 +247,64 @@ static void describe(bl__automatic_t *self, uint64_t step, double measured) {
 // The change that was asked for is in force: what was found is about it. Or it was refused, and nothing is known.
 static void changed(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
   bl_driver_t *driver = context;
-  driver->automatic.asked = false;
-  driver->automatic.decided = driver->automatic.decided && err->status == BL_OK;
+  bl__automatic_t *self = &driver->automatic;
+  const bool trying = self->trying;
+  self->asked = self->trying = false;
+  self->decided = self->decided && err->status == BL_OK;
   if (err->status == BL_OK && answer->record->policy.kind == BL_JOB_POLICY_AUTO) {
-    driver->automatic.version = answer->record->version;
+    self->version = answer->record->version;
+    self->next = trying ? 0 : self->next;
+  } else if (err->status != BL_OK && trying) {
+    self->measured = driver->step.applied;
+    self->refused += self->refused < PATIENCE;
   }
+}
+
+// ---- trying again ------------------------------------------------------------------------------------------------------
+
+// Where blocks are given up: when to park some again, and how. What paths a new driver has, it does not know.
+static void plan_trial(bl_driver_t *driver, const bl_policy_t *chosen) {
+  bl__automatic_t *self = &driver->automatic;
+  const double share = driver->options.job->balance.trials;
+  uint64_t rest = REST;
+  self->trial = 0;
+  self->tried = *chosen;
+  if (chosen->chosen != BL_JOB_POLICY_DROP || share <= 0) {
+    return;
+  }
+  if (self->rates == NULL) {
+    self->tried.chosen = BL_JOB_POLICY_AUTO;
+    bl_policy_settle(&self->tried, driver->options.training);
+  } else {
+    const bl_automatic_option_t *option = bl_automatic_untried(&self->found);
+    self->tried.chosen = option != NULL ? policy_of(option->kind) : BL_JOB_POLICY_DROP;
+    self->tried.mode = option != NULL ? option->mode : chosen->mode;
+    rest = bl_automatic_untried_for(&self->found, share);
+    rest = rest < LONGEST ? rest : LONGEST;
+  }
+  rest = (rest > REST ? rest : REST) << self->refused;
+  self->measured = self->measured == 0 ? driver->step.applied : self->measured;
+  if (self->tried.chosen != BL_JOB_POLICY_DROP && rest < LONGEST) {
+    self->trial = self->measured + rest;
+  }
+}
+
+static void try_again(bl_driver_t *driver) {
+  bl__automatic_t *self = &driver->automatic;
+  const bl_policy_record_t *current = current_of(driver);
+  if (current == NULL || current->version != self->version || current->policy.chosen != BL_JOB_POLICY_DROP ||
+      driver->life != BL__DRIVING || !trial_is_due(driver, driver->step.applied) ||
+      !bl__plans_wish(driver, &self->tried, changed)) {
+    return;
+  }
+  self->asked = self->trying = self->decided = true;
+  self->trial = 0;
+  self->expected = 0;
+  bl_automatic_cleanup(&self->found);
+  snprintf(self->decision, sizeof self->decision,
+           "after step %" PRIu64 ": parks blocks for some steps, by %s, to see what paths are worth now",
+           driver->step.applied, bl_job_policy_name(self->tried.chosen));
+  bl_log(BL_LOG_INFO, "auto: %s", self->decision);
 }
 
 static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
@@ -242,10 +326,12 @@ static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
   bl_automatic_cleanup(&self->found);
   self->found = found;
   self->decided = true;
-  describe(self, driver->step.applied, profile.step);
+  const double measured = profile.step;
+  describe(self, driver->step.applied, measured);
   bl_profile_cleanup(&profile);
   bl_log(BL_LOG_INFO, "auto: %s", self->decision);
   const bl_automatic_option_t *best = &found.options[found.best];
+  self->expected = measured;
   bl_policy_t wanted = *policy;
   wanted.chosen = policy_of(best->kind);
   bool copies = wanted.chosen == BL_JOB_POLICY_BPIPE || wanted.chosen == BL_JOB_POLICY_CAP;
@@ -253,12 +339,15 @@ static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
   if (!bl_policy_equal(&wanted, policy)) {
     self->asked = bl__plans_wish(driver, &wanted, changed);
     self->decided = self->asked; // else somebody is changing the policy
+    self->expected = best->step;
   }
+  plan_trial(driver, &wanted);
 }
 
 void bl__automatic_look(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   if (!bl__automatic_wants(driver)) {
+    try_again(driver);
     return;
   }
   self->seen = driver->step.applied;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The policy auto of a run: looks at some steps, weighs the policies that fit (simulate/automatic.h) with the times that
-// operations and copies took in them, and asks for another one where that gains enough. Then it rests and looks again.
+// operations and copies took in them, and asks for another one where that gains enough. Then it rests and looks again,
+// sooner when steps become much slower. Where it gave blocks up it parks some again at times: what paths are worth shows
+// only where something goes over them.
 //
 // Thread: the driver's loop.
 #ifndef BALLAST_DRIVER_AUTOMATIC_H
@@ -17,9 +19,17 @@ typedef struct bl__automatic {
   double *rates; // [stage_count] bytes per second of the paths, as far as they were ever measured; NULL: not yet
   uint32_t looks;
   uint64_t seen, next; // the step looked at last; none before this one
-  uint64_t version;    // of the policy that is looked at
-  bool decided;        // `found` and `decision` are there
-  bool asked;          // for what they say; it is not in force yet
+  double expected;     // seconds of a step, since the last decision; 0: not known
+  uint64_t watched;    // the step whose time was compared with it last
+  uint32_t slow;       // how many in a row took far longer
+  uint64_t trial;      // the step after which `tried` is asked for; 0: never
+  bl_policy_t tried;
+  uint64_t measured; // the step at which paths were last measured
+  uint32_t refused;  // trials in a row
+  bool trying;       // it was asked for, and is not in force yet
+  uint64_t version;  // of the policy that is looked at
+  bool decided;      // `found` and `decision` are there
+  bool asked;        // for what they say; it is not in force yet
   bl_automatic_t found;
   char decision[768];
 } bl__automatic_t;

@@ -193,6 +193,9 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
   printf("\n%s; %u sequences a step", bl_profile_model_text(r->model, text), r->batch);
   if (r->cluster.nodes > 0) {
     printf("; %u x %u devices", r->cluster.nodes, r->cluster.devices_per_node);
+    if (r->cluster.cards_per_node < r->cluster.devices_per_node) {
+      printf(", %u network card%s a node", r->cluster.cards_per_node, r->cluster.cards_per_node > 1 ? "s" : "");
+    }
   }
   printf("\n%u ways tried, %u fit", plan->tried, plan->fitting);
   if (r->memory > 0) {

@@ -4,10 +4,9 @@
 #include "output.h"
 #include "prediction.h"
 #include "profile_file.h"
+#include "schedule_case.h"
 
-#include "config/nearest.h"
 #include "job/architecture.h"
-#include "schedule/generate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,33 +29,7 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
      .argument = "NAME",
      .preset_help = "host, or with --nodes a100-80g",
      .help = "Without a profile: the model of a device. host, a100-80g, h100 or h200."},
-    {.name = "nodes",
-     .type = BL_OPTION_TEXT,
-     .offset = OFFSET(nodes),
-     .argument = "NxG",
-     .help = "Plan for a cluster of N nodes with G devices each; without it, for stages on this machine."},
-    {.name = "intra-gbps",
-     .type = BL_OPTION_REAL,
-     .offset = OFFSET(intra_gbps),
-     .optional = true,
-     .argument = "X",
-     .minimum = 0,
-     .minimum_open = true,
-     .maximum = 1e9,
-     .unit = "gigabits per second",
-     .preset_help = "as the device has",
-     .help = "Between devices of a node, each and in one direction."},
-    {.name = "inter-gbps",
-     .type = BL_OPTION_REAL,
-     .offset = OFFSET(inter_gbps),
-     .optional = true,
-     .argument = "X",
-     .minimum = 0,
-     .minimum_open = true,
-     .maximum = 1e9,
-     .unit = "gigabits per second",
-     .preset_help = "as the device has",
-     .help = "Between nodes, of each device and in one direction."},
+    BL_CTL_CLUSTER_FLAGS(bl_ctl_plan_flags_t, cluster),
     {.name = "memory",
      .type = BL_OPTION_BYTES,
      .offset = OFFSET(memory),
@@ -126,24 +99,13 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
     BL_CTL_OUTPUT_FLAG(bl_ctl_plan_flags_t, output),
 };
 
-static bl_status_t read_nodes(const char *text, bl_cluster_t *cluster, bl_error_t *err) {
-  char *end, *rest;
-  unsigned long nodes = strtoul(text, &end, 10), devices = *end == 'x' ? strtoul(end + 1, &rest, 10) : 0;
-  if (end == text || *end != 'x' || *rest != '\0' || nodes == 0 || devices == 0 || nodes > 65536 || devices > 1024) {
-    return bl_error_set(err, BL_INVALID, "--nodes %s: is not NxG, such as 6x8: 6 nodes with 8 devices each", text);
-  }
-  cluster->nodes = (uint32_t)nodes;
-  cluster->devices_per_node = (uint32_t)devices;
-  return BL_OK;
-}
-
 static bl_status_t read_costs(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, bl_error_t *err) {
   bl_plan_request_t *r = &made->request;
   if (flags->profiles.count == 0) {
-    const char *name = flags->hardware != NULL ? flags->hardware : r->cluster.nodes > 0 ? "a100-80g" : "host";
+    const char *name = flags->hardware != NULL ? flags->hardware : flags->cluster.nodes != NULL ? "a100-80g" : "host";
     return bl_ctl_hardware_find(name, &r->hardware, err);
   }
-  if (flags->hardware != NULL || r->cluster.nodes > 0) {
+  if (flags->hardware != NULL || flags->cluster.nodes != NULL) {
     return bl_error_set(err, BL_INVALID, "--profile is of one machine: it goes with neither --hardware nor --nodes");
   }
   made->profiles = calloc(flags->profiles.count, sizeof *made->profiles);
@@ -167,24 +129,16 @@ static bl_status_t read_costs(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
 }
 
 static bl_status_t check_schedules(const bl_text_list_t *names, bl_error_t *err) {
-  for (size_t i = 0; i < names->count; i++) {
-    size_t count;
-    const bl_schedule_info_t *infos = bl_schedule_infos(&count), *found = bl_schedule_info_find(names->items[i]);
-    bl_nearest_t nearest = {.name = names->items[i]};
-    for (size_t k = 0; k < count; k++) {
-      bl_nearest_offer(&nearest, infos[k].name);
-    }
-    if (found == NULL) {
-      char advice[BL_NEAREST_ADVICE_BYTES];
-      return bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; %s", names->items[i],
-                          bl_nearest_advise(&nearest, advice));
-    }
-    if (!found->runs) {
-      return bl_error_set(err, BL_INVALID, "--schedule %s: cannot be trained with: %s", names->items[i],
-                          found->why_not);
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < names->count && status == BL_OK; i++) {
+    const bl_schedule_info_t *found;
+    status = bl_ctl_schedule_find(names->items[i], &found, err);
+    if (status == BL_OK && !found->runs) {
+      status =
+          bl_error_set(err, BL_INVALID, "--schedule %s: cannot be trained with: %s", names->items[i], found->why_not);
     }
   }
-  return BL_OK;
+  return status;
 }
 
 static const uint32_t *copy_list(uint32_t **next, const bl_int_list_t *list) {
@@ -228,11 +182,11 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   r->mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP;
   r->batch = (uint32_t)(flags->batch.set ? flags->batch.value : job->train.micro_batch * job->train.micro_batches);
   bl_status_t status = bl_architecture_read(job, &made->model, err);
-  if (status == BL_OK && flags->nodes != NULL) {
-    status = read_nodes(flags->nodes, &r->cluster, err);
-  }
   if (status == BL_OK) {
     status = read_costs(made, flags, err);
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_cluster_read(&flags->cluster, r->hardware, &r->cluster, err);
   }
   if (status == BL_OK) {
     status = copy_lists(made, flags, job, err);
@@ -246,8 +200,6 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
     r->attention_count = 1;
   }
   if (r->cluster.nodes > 0) {
-    r->cluster.intra_rate = flags->intra_gbps.set ? flags->intra_gbps.value * 1e9 / 8 : r->hardware->intra_rate;
-    r->cluster.inter_rate = flags->inter_gbps.set ? flags->inter_gbps.value * 1e9 / 8 : r->hardware->inter_rate;
     r->memory = USABLE_SHARE * r->hardware->memory_bytes;
   }
   r->memory = flags->memory.set ? (double)flags->memory.value : r->memory;

@@ -3,22 +3,23 @@
 #ifndef BALLAST_BALLASTCTL_PLAN_REQUEST_H
 #define BALLAST_BALLASTCTL_PLAN_REQUEST_H
 
+#include "cluster_flags.h"
 #include "job_file.h"
 
 #include "config/flags.h"
 #include "plan/planner.h"
 
 typedef struct bl_ctl_plan_flags {
-  char *hardware, *nodes, *write;
+  char *hardware, *write;
+  bl_ctl_cluster_flags_t cluster;
   bl_text_list_t profiles, schedules, sets;
   bl_optional_int_t batch, memory;
-  bl_optional_real_t intra_gbps, inter_gbps;
   bl_int_list_t stages, tensors, micro_batches;
   bool shard, sequence;
   int attention, output;
 } bl_ctl_plan_flags_t;
 
-#define BL_CTL_PLAN_ROWS 17
+#define BL_CTL_PLAN_ROWS (14 + BL_CTL_CLUSTER_ROWS)
 extern const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS]; // of bl_ctl_plan_flags_t
 
 // A request with what it borrows.

@@ -39,7 +39,14 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_job
                                   .profile = source->profile,
                                   .hardware = source->hardware,
                                   .replay = source->replay};
-    status = bl_trial_run(&request, &made.trial, err);
+    bl_nodes_t nodes = {0};
+    if (source->cluster.nodes > 0) {
+      request.nodes = &nodes;
+      status = bl_nodes_init(&nodes, &source->cluster, source->order, made.plan.schedule->stages, 1);
+    }
+    status = status == BL_OK ? bl_trial_run(&request, &made.trial, err)
+                             : bl_error_set(err, status, "no memory to place stages on nodes");
+    bl_nodes_cleanup(&nodes);
   }
   if (status != BL_OK) {
     bl_ctl_prediction_cleanup(&made);

@@ -16,6 +16,8 @@ typedef struct bl_ctl_prediction_source {
   const bl_profile_t *profile;   // NULL: the device's model
   const bl_hardware_t *hardware; // NULL with a profile
   bool replay;                   // of the profile's recorded step
+  bl_cluster_t cluster;          // without a profile: nodes that the stages are spread over; 0: one machine
+  bl_node_order_t order;
 } bl_ctl_prediction_source_t;
 
 // BL_INVALID: a bad job, or a profile of another model; `profile_name` is for messages. On failure there is nothing to

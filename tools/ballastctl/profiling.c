@@ -22,11 +22,14 @@ typedef struct series {
   size_t count;
 } series_t;
 
+#define CAUSES (BL_STALL_CAUSES + 1) // the last: what is not predicted
+
 typedef struct stage {
   uint32_t peak_slots;
   uint64_t slot_bytes;
   double moved_bytes, moved_seconds;
   series_t busy, stall;
+  double waits[CAUSES]; // seconds in the traced steps
 } stage_t;
 
 struct bl_ctl_profiling {
@@ -40,7 +43,8 @@ struct bl_ctl_profiling {
   bl_training_t training;
   bl_balance_plan_t plan; // of the job's policy
   bl_recorder_t *recorder;
-  uint64_t last_step, steps;
+  uint64_t last_step, steps, traced;
+  double *waits; // [stage_count][CAUSES] of the step that is being told of
   double last_seconds;
   series_t seconds;
   stage_t *stages; // [stage_count]
@@ -71,11 +75,13 @@ bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const char *record, con
   if (status == BL_OK) {
     p->stage_count = p->training.stage_count;
     p->stages = calloc(p->stage_count, sizeof *p->stages);
+    p->waits = calloc(p->stage_count, CAUSES * sizeof *p->waits);
     bl_policy_t policy = bl_policy_of_job(job);
     status = bl_balance_plan_init(&p->plan, &p->training, &policy, err); // what it gives up is made again
   }
   if (status == BL_OK) {
-    if (p->stages == NULL || bl_recorder_create(p->plan.schedule, p->training.partition.spans, &p->recorder) != BL_OK) {
+    if (p->stages == NULL || p->waits == NULL ||
+        bl_recorder_create(p->plan.schedule, p->training.partition.spans, &p->recorder) != BL_OK) {
       status = bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
     }
   }
@@ -101,6 +107,7 @@ void bl_ctl_profiling_destroy(bl_ctl_profiling_t *p) {
   bl_training_cleanup(&p->training);
   bl_profile_cleanup(&p->profile);
   free(p->stages);
+  free(p->waits);
   free(p);
 }
 
@@ -143,22 +150,36 @@ void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
 }
 
 bool bl_ctl_profiling_wants_trace(const bl_ctl_profiling_t *p) {
-  return p->record != NULL && !p->asked && p->steps > 1 && bl_recorder_steps(p->recorder) < TRACED_STEPS;
+  return !p->asked && p->steps > 1 && p->traced < TRACED_STEPS;
 }
 
 void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *event) {
   if (!p->asked) {
     p->asked = true;
     bl_recorder_begin(p->recorder);
+    memset(p->waits, 0, p->stage_count * CAUSES * sizeof *p->waits);
   }
-  if (!event->wait && event->stage >= 0) {
-    bl_recorder_add(p->recorder, (uint32_t)event->stage, event->name, event->start_ns, event->end_ns);
+  if (event->stage < 0 || (uint32_t)event->stage >= p->stage_count) {
+    return;
+  }
+  const uint32_t stage = (uint32_t)event->stage;
+  if (event->wait) {
+    p->waits[stage * CAUSES + bl_stall_cause_of(event->name)] += 1e-9 * (double)(event->end_ns - event->start_ns);
+  } else {
+    bl_recorder_add(p->recorder, stage, event->name, event->start_ns, event->end_ns);
   }
 }
 
 void bl_ctl_profiling_trace_end(bl_ctl_profiling_t *p, bool complete) {
   if (complete && p->asked) {
     bl_recorder_end(p->recorder, p->last_seconds);
+    const bool whole = bl_recorder_steps(p->recorder) > p->traced;
+    p->traced = bl_recorder_steps(p->recorder);
+    for (uint32_t s = 0; s < p->stage_count; s++) {
+      for (int cause = 0; whole && cause < CAUSES; cause++) {
+        p->stages[s].waits[cause] += p->waits[s * CAUSES + cause];
+      }
+    }
   }
   p->asked = false;
 }
@@ -249,6 +270,52 @@ static json_t *stage_row(const bl_ctl_profiling_t *p, uint32_t s) {
                    pair(stall, sizeof stall, stalled(p, s), median(&stage->stall)));
 }
 
+// What a stage stood still for in a step, at one place of the array `waits`; the end of the others is no wait of its own.
+static double waited(const bl_ctl_profiling_t *p, uint32_t s, int cause) {
+  return p->traced > 0 ? p->stages[s].waits[cause] / (double)p->traced : 0;
+}
+
+static const char *cause_name(int cause) {
+  return cause < BL_STALL_CAUSES ? bl_stall_cause_name((bl_stall_cause_t)cause) : "other";
+}
+
+static double predicted_wait(const bl_ctl_profiling_t *p, uint32_t s, int cause) {
+  return cause < BL_STALL_CAUSES ? p->prediction.trial.simulation.stalls[s][cause] : 0;
+}
+
+static bool is_wait(int cause) {
+  return cause != BL_STALL_END && cause != BL_STALL_CARD; // one machine
+}
+
+static json_t *waits_row(const bl_ctl_profiling_t *p, uint32_t s) {
+  json_t *row = json_pack("{s:i}", "stage", (int)s);
+  for (int cause = 0; cause < CAUSES; cause++) {
+    char text[64];
+    json_object_set_new(row, cause_name(cause),
+                        json_string(pair(text, sizeof text, predicted_wait(p, s, cause), waited(p, s, cause))));
+  }
+  return row;
+}
+
+static void print_waits(const bl_ctl_profiling_t *p, FILE *stream) {
+  static const bl_ctl_column_t columns[] = {{.key = "stage", .title = "STAGE", .right = true},
+                                            {.key = "activation", .title = "ACTIVATION", .right = true},
+                                            {.key = "gradient", .title = "GRADIENT", .right = true},
+                                            {.key = "load", .title = "LOAD", .right = true},
+                                            {.key = "slot", .title = "SLOT", .right = true},
+                                            {.key = "core", .title = "CORE", .right = true},
+                                            {.key = "other", .title = "OTHER", .right = true}};
+  json_t *rows = json_array();
+  fprintf(stream, "\nwaits by cause, predicted / mean of %llu traced steps\n", (unsigned long long)p->traced);
+  for (uint32_t s = 0; s < p->stage_count; s++) {
+    json_array_append_new(rows, waits_row(p, s));
+  }
+  if (bl_ctl_print_rows(BL_CTL_TABLE, columns, sizeof columns / sizeof columns[0], rows, stream) != BL_OK) {
+    fputs("(the table of waits could not be printed)\n", stderr);
+  }
+  json_decref(rows);
+}
+
 void bl_ctl_profiling_print(const bl_ctl_profiling_t *p, FILE *stream) {
   static const bl_ctl_column_t columns[] = {{.key = "stage", .title = "STAGE", .right = true},
                                             {.key = "slots", .title = "PEAK SLOTS", .right = true},
@@ -274,10 +341,24 @@ void bl_ctl_profiling_print(const bl_ctl_profiling_t *p, FILE *stream) {
     fputs("(the table of the prediction could not be printed)\n", stderr);
   }
   json_decref(rows);
+  if (p->traced > 0) {
+    print_waits(p, stream);
+  }
 }
 
 static json_t *both(json_t *predicted, json_t *measured) {
   return json_pack("{s:o, s:o}", "predicted", predicted, "measured", measured);
+}
+
+static json_t *waits_json(const bl_ctl_profiling_t *p, uint32_t s) {
+  json_t *waits = json_object();
+  for (int cause = 0; cause < CAUSES; cause++) {
+    if (is_wait(cause)) {
+      json_object_set_new(waits, cause_name(cause),
+                          both(json_real(predicted_wait(p, s, cause)), json_real(waited(p, s, cause))));
+    }
+  }
+  return waits;
 }
 
 char *bl_ctl_profiling_line(const bl_ctl_profiling_t *p) {
@@ -289,12 +370,13 @@ char *bl_ctl_profiling_line(const bl_ctl_profiling_t *p) {
   for (uint32_t s = 0; s < p->stage_count; s++) {
     const stage_t *stage = &p->stages[s];
     json_array_append_new(
-        stages, json_pack("{s:i, s:o, s:o, s:o, s:o}", "stage", (int)s, "peak_slots",
+        stages, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "stage", (int)s, "peak_slots",
                           both(json_integer(simulation->peak_slots[s]), json_integer(stage->peak_slots)), "slot_bytes",
                           both(json_integer((json_int_t)p->prediction.training.stages[s].slot_bytes),
                                json_integer((json_int_t)stage->slot_bytes)),
                           "busy_seconds", both(json_real(simulation->busy[s]), json_real(median(&stage->busy))),
-                          "stall_seconds", both(json_real(stalled(p, s)), json_real(median(&stage->stall)))));
+                          "stall_seconds", both(json_real(stalled(p, s)), json_real(median(&stage->stall))), "waits",
+                          waits_json(p, s)));
   }
   json_t *object =
       json_pack("{s:s, s:I, s:o, s:o}", "event", "prediction", "step", (json_int_t)p->last_step, "seconds",

@@ -150,7 +150,7 @@ static int show(int argc, char *const *argv) {
       status = table ? print_table(&a, &shown, &err) : print_object(&a, &shown, &err);
     }
     if (status == BL_OK && a.svg != NULL) {
-      status = bl_schedule_timeline_draw(shown.schedule, &shown.simulation, a.svg, &err);
+      status = bl_schedule_timeline_draw(shown.schedule, &shown.simulation, "units of cost", a.svg, &err);
     }
     bl_ctl_schedule_case_cleanup(&shown);
   }

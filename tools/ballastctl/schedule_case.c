@@ -4,6 +4,7 @@
 #include "output.h"
 #include "schedule_flags.h"
 
+#include "config/nearest.h"
 #include "schedule/csv.h"
 #include "schedule/generate.h"
 #include "schedule/recompute.h"
@@ -142,9 +143,23 @@ static bl_status_t repeat_block(const bl_ctl_schedule_flags_t *a, bl_ctl_schedul
   return status == BL_OK ? check_shape(a->block, "chunks", a->chunks, shown->schedule->chunks, err) : status;
 }
 
-static bool is_file(const char *schedule) {
+bool bl_ctl_schedule_is_file(const char *schedule) {
   size_t length = strlen(schedule);
   return length > 4 && strcmp(schedule + length - 4, ".csv") == 0;
+}
+
+bl_status_t bl_ctl_schedule_find(const char *name, const bl_schedule_info_t **info, bl_error_t *err) {
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  bl_nearest_t nearest = {.name = name};
+  for (size_t k = 0; k < count; k++) {
+    bl_nearest_offer(&nearest, infos[k].name);
+  }
+  *info = bl_schedule_info_find(name);
+  char advice[BL_NEAREST_ADVICE_BYTES];
+  return *info != NULL ? BL_OK
+                       : bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; %s", name,
+                                      bl_nearest_advise(&nearest, advice));
 }
 
 // Virtual stages of what is asked for, before it is made.
@@ -220,7 +235,7 @@ static bl_status_t generate(const bl_ctl_schedule_flags_t *a, const bl_costs_t *
 
 // Reads what a file gives, finds costs, and makes the schedule.
 static bl_status_t make(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  bool generates = a->block == NULL && !is_file(a->schedule);
+  bool generates = a->block == NULL && !bl_ctl_schedule_is_file(a->schedule);
   bl_status_t status = BL_OK;
   if (a->block != NULL) {
     status = bl_ctl_block_file_read(a->block, &shown->block, err);

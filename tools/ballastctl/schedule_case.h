@@ -7,6 +7,7 @@
 
 #include "config/flags.h"
 #include "schedule/balance.h"
+#include "schedule/generate.h"
 #include "schedule/validate.h"
 #include "simulate/simulate.h"
 
@@ -44,7 +45,11 @@ BL_MUST_USE bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *made, 
                                                   bl_error_t *err);
 void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *made);
 
-// Reads and validates a CSV file.
+// Whether what --schedule names is a file: it ends in ".csv".
+bool bl_ctl_schedule_is_file(const char *schedule);
+// The built-in one of that name; BL_INVALID names the nearest.
+BL_MUST_USE bl_status_t bl_ctl_schedule_find(const char *name, const bl_schedule_info_t **info, bl_error_t *err);
+// Reads a CSV file.
 BL_MUST_USE bl_status_t bl_ctl_schedule_read(const char *path, bl_schedule_t **schedule, bl_error_t *err);
 
 #endif

@@ -2,6 +2,7 @@
 #include "schedule_frontier.h"
 
 #include "output.h"
+#include "schedule_case.h"
 #include "schedule_flags.h"
 #include "verb.h"
 
@@ -9,9 +10,11 @@
 #include "simulate/frontier.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 typedef struct frontier_flags {
   int64_t stages, micro_batches;
+  bl_text_list_t schedules;
   char *cost, *plot;
   double path_cost, effort;
   int mode;
@@ -21,6 +24,12 @@ typedef struct frontier_flags {
 static const bl_option_t rows[] = {
     BL_CTL_STAGES_FLAG(frontier_flags_t, stages, .required = true, .help = "Pipeline stages."),
     BL_CTL_MICRO_BATCHES_FLAG(frontier_flags_t, micro_batches, .required = true, .help = "Micro-batches of a step."),
+    {.name = "schedule",
+     .type = BL_OPTION_TEXT_LIST,
+     .offset = OFFSET(schedules),
+     .argument = "NAME|FILE.csv",
+     .preset_help = "all that runs",
+     .help = "Schedules to compare; may be repeated."},
     BL_CTL_COST_FLAG(frontier_flags_t, cost, .preset = "1,1,1,0",
                      .help =
                          "Time of a device's forward, backward for the input, one for the weights, and of a boundary."),
@@ -51,9 +60,75 @@ static void print(const bl_frontier_t *frontier) {
   }
 }
 
+// What --schedule names, as the request borrows it.
+typedef struct wanted {
+  const char **names;
+  const bl_schedule_t **given;
+  bl_schedule_t **files;
+  size_t name_count, file_count;
+} wanted_t;
+
+static bl_status_t read_file(const frontier_flags_t *a, const char *path, bl_schedule_t **schedule, bl_error_t *err) {
+  bl_schedule_facts_t facts;
+  bl_status_t status = bl_ctl_schedule_read(path, schedule, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_schedule_validate(*schedule, &facts, err);
+  if (status != BL_OK) {
+    (void)bl_error_prefix(err, "%s", path);
+  } else if ((*schedule)->stages != a->stages || (*schedule)->micro_batches != a->micro_batches) {
+    status =
+        bl_error_set(err, BL_INVALID, "%s: has %u stages and %u micro-batches; --stages and --micro-batches differ",
+                     path, (*schedule)->stages, (*schedule)->micro_batches);
+  } else if (facts.transfers || facts.recomputes) {
+    status = bl_error_set(err, BL_INVALID, "%s: evicts or recomputes already; the frontier balances by itself", path);
+  }
+  if (status != BL_OK) {
+    bl_schedule_destroy(*schedule);
+  }
+  return status;
+}
+
+static bl_status_t find_wanted(const frontier_flags_t *a, wanted_t *wanted, bl_error_t *err) {
+  const size_t count = a->schedules.count;
+  wanted->names = calloc(count + 1, sizeof(const char *));
+  wanted->given = calloc(count + 1, sizeof(const bl_schedule_t *));
+  wanted->files = calloc(count + 1, sizeof(bl_schedule_t *));
+  if (wanted->names == NULL || wanted->given == NULL || wanted->files == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for %zu schedules", count);
+  }
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < count && status == BL_OK; i++) {
+    const bl_schedule_info_t *info;
+    const char *name = a->schedules.items[i];
+    if (!bl_ctl_schedule_is_file(name)) {
+      status = bl_ctl_schedule_find(name, &info, err);
+      wanted->names[wanted->name_count++] = name;
+      continue;
+    }
+    status = read_file(a, name, &wanted->files[wanted->file_count], err);
+    if (status == BL_OK) {
+      wanted->given[wanted->file_count] = wanted->files[wanted->file_count];
+      wanted->file_count++;
+    }
+  }
+  return status;
+}
+
+static void forget_wanted(wanted_t *wanted) {
+  for (size_t i = 0; i < wanted->file_count; i++) {
+    bl_schedule_destroy(wanted->files[i]);
+  }
+  free(wanted->files);
+  free(wanted->given);
+  free(wanted->names);
+}
+
 static bl_status_t run(const frontier_flags_t *a, bl_error_t *err) {
   bl_costs_t costs;
   bl_frontier_t frontier = {0};
+  wanted_t wanted = {0};
   bl_frontier_request_t request = {.stages = (uint32_t)a->stages,
                                    .micro_batches = (uint32_t)a->micro_batches,
                                    .costs = &costs,
@@ -62,6 +137,13 @@ static bl_status_t run(const frontier_flags_t *a, bl_error_t *err) {
   bl_status_t status = bl_costs_parse(a->cost, &costs, err);
   if (status == BL_OK) {
     costs.path = a->path_cost;
+    status = find_wanted(a, &wanted, err);
+  }
+  if (status == BL_OK) {
+    request.names = wanted.names;
+    request.name_count = wanted.name_count;
+    request.given = wanted.given;
+    request.given_count = wanted.file_count;
     status = bl_frontier_init(&request, &frontier, err);
   }
   if (status == BL_OK) {
@@ -74,16 +156,17 @@ static bl_status_t run(const frontier_flags_t *a, bl_error_t *err) {
     status = bl_frontier_plot(&frontier, title, a->plot, err);
   }
   bl_frontier_cleanup(&frontier);
+  forget_wanted(&wanted);
   return status;
 }
 
 int bl_ctl_schedule_frontier(int argc, char *const *argv) {
-  static const bl_flags_t flags = {
-      .program = "ballastctl schedule frontier",
-      .usage = "--stages P --micro-batches M [options]",
-      .about = "Time and memory of every schedule, as it is and balanced under every cap that works, as CSV. Costs are "
-               "those of a device: with v chunks each takes a v-th.",
-      .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+  static const bl_flags_t flags = {.program = "ballastctl schedule frontier",
+                                   .usage = "--stages P --micro-batches M [options]",
+                                   .about = "Time and memory of all schedules, or of those that are named, as they are "
+                                            "and balanced under every cap that works, as CSV. Costs are "
+                                            "those of a device: with v chunks each takes a v-th.",
+                                   .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
   frontier_flags_t a;
   bl_flags_result_t result;
   bl_error_t err;

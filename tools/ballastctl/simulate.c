@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl simulate: what a job's step would take, before it runs.
+#include "cluster_flags.h"
 #include "job_file.h"
 #include "output.h"
 #include "prediction.h"
@@ -15,11 +16,14 @@
 typedef struct arguments {
   bl_text_list_t sets;
   char *profile, *hardware, *svg;
+  bl_ctl_cluster_flags_t cluster;
   bool replay;
-  int output;
+  int order, output;
 } arguments_t;
 
 #define AT(member) .offset = offsetof(arguments_t, member)
+
+static const char *const order_names[] = {"sequential", "pair-adjacent", NULL}; // as bl_node_order_t
 
 static const bl_option_t rows[] = {
     {.name = "profile",
@@ -37,6 +41,13 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_BOOL,
      AT(replay),
      .help = "Use every single duration of the step that the profile recorded, not their means."},
+    BL_CTL_CLUSTER_FLAGS(arguments_t, cluster),
+    {.name = "order",
+     .type = BL_OPTION_ENUM,
+     AT(order),
+     .choices = order_names,
+     .preset = "sequential",
+     .help = "Of stages on nodes: neighbours together, or the pairs of bpipe."},
     {.name = "svg",
      .type = BL_OPTION_TEXT,
      AT(svg),
@@ -48,7 +59,7 @@ static const bl_option_t rows[] = {
 
 static const bl_flags_t flags = {
     .program = "ballastctl simulate",
-    .usage = "JOB.yaml [--profile FILE | --hardware NAME] [--set KEY=VALUE]... [--svg FILE]",
+    .usage = "JOB.yaml [--profile FILE | --hardware NAME] [--nodes NxG] [--set KEY=VALUE]... [--svg FILE]",
     .about = "Times one step of a job without running it: seconds, bubble, and for every stage its slots, memory, "
              "evictions and loads, and what it would stand still for. With a profile costs are measured ones; without "
              "they come from a model of a device, which says how ways of running compare, not how long they take.",
@@ -119,6 +130,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "gradient", .title = "GRADIENT", .right = true},
     {.key = "load", .title = "LOAD", .right = true},
     {.key = "slot_stall", .title = "SLOT STALL", .right = true, .wide = true},
+    {.key = "card", .title = "CARD", .right = true, .wide = true},
     {.key = "core", .title = "CORE", .right = true},
     {.key = "end", .title = "END", .right = true},
 };
@@ -160,6 +172,22 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, bl_
   return bl_ctl_printed(status, err);
 }
 
+static bl_status_t read_cluster(const arguments_t *a, const bl_job_t *job, bl_ctl_prediction_source_t *source,
+                                bl_error_t *err) {
+  bl_cluster_t *cluster = &source->cluster;
+  if (a->profile != NULL && a->cluster.nodes != NULL) {
+    return bl_error_set(err, BL_INVALID, "--profile is of one machine: it does not go with --nodes");
+  }
+  bl_status_t status = bl_ctl_cluster_read(&a->cluster, source->hardware, cluster, err);
+  if (status == BL_OK && cluster->nodes > 0 &&
+      job->pipeline.stages > (int64_t)cluster->nodes * cluster->devices_per_node) {
+    return bl_error_set(err, BL_INVALID, "--nodes %s: has no room for the %lld stages of the job", a->cluster.nodes,
+                        (long long)job->pipeline.stages);
+  }
+  source->order = (bl_node_order_t)a->order;
+  return status;
+}
+
 static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *err) {
   bl_job_t job = {0};
   bl_profile_t profile = {0};
@@ -176,13 +204,16 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     status = bl_ctl_hardware_find(a->hardware, &source.hardware, err);
   }
   if (status == BL_OK) {
+    status = read_cluster(a, &job, &source, err);
+  }
+  if (status == BL_OK) {
     status = bl_ctl_prediction_init(&prediction, &job, &source, a->profile, err);
   }
   if (status == BL_OK) {
     status = print(a, &prediction, err);
   }
   if (status == BL_OK && a->svg != NULL) {
-    status = bl_schedule_timeline_draw(prediction.plan.schedule, &prediction.trial.simulation, a->svg, err);
+    status = bl_schedule_timeline_draw(prediction.plan.schedule, &prediction.trial.simulation, "s", a->svg, err);
   }
   bl_ctl_prediction_cleanup(&prediction);
   bl_profile_cleanup(&profile);

@@ -72,7 +72,7 @@ static void mark_recomputed(builder_t *b) {
 }
 
 bl_status_t bl_schedule_timeline_draw(const bl_schedule_t *schedule, const bl_simulation_t *simulation,
-                                      const char *path, bl_error_t *err) {
+                                      const char *unit, const char *path, bl_error_t *err) {
   builder_t b = {.schedule = schedule, .simulation = simulation};
   size_t count = bl_schedule_op_count(schedule);
   b.events = malloc((count + 1) * sizeof b.events[0]);
@@ -93,7 +93,7 @@ bl_status_t bl_schedule_timeline_draw(const bl_schedule_t *schedule, const bl_si
              100 * simulation->bubble_total, simulation->lower_bound);
     bl_timeline_t timeline = {.title = schedule->name,
                               .subtitle = subtitle,
-                              .unit = "units of cost",
+                              .unit = unit,
                               .stages = schedule->stages,
                               .events = b.events,
                               .event_count = b.event_count,

@@ -6,8 +6,8 @@
 
 #include "simulate/simulate.h"
 
-// `path` ends in .svg or .png. Statuses of bl_timeline_draw.
+// `unit` of the times, for the axis: "s", "units of cost". `path` ends in .svg or .png. Statuses of bl_timeline_draw.
 BL_MUST_USE bl_status_t bl_schedule_timeline_draw(const bl_schedule_t *schedule, const bl_simulation_t *simulation,
-                                                  const char *path, bl_error_t *err);
+                                                  const char *unit, const char *path, bl_error_t *err);
 
 #endif

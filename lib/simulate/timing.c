@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/timing.h"
+
+#include "schedule/dependency.h"
+
+#include <math.h>
+
+static double *end_of(const bl__timing_t *t, bl_op_t op) {
+  size_t block = bl_schedule_block(t->schedule, op);
+  return op.verb == BL_VERB_F ? &t->forward_end[block] : &t->backward_end[block];
+}
+
+double bl__timing_end(const bl__timing_t *t, bl_op_t op) {
+  return *end_of(t, op);
+}
+
+double bl__timing_boundary(const bl__timing_t *t, uint32_t from_virtual_stage, uint32_t to_virtual_stage) {
+  if (t->schedule->stage_of[from_virtual_stage] == t->schedule->stage_of[to_virtual_stage]) {
+    return 0;
+  }
+  uint32_t lower = from_virtual_stage < to_virtual_stage ? from_virtual_stage : to_virtual_stage;
+  return t->machine->boundaries != NULL ? t->machine->boundaries[lower] : t->costs->boundary;
+}
+
+// ---- evictions and loads -----------------------------------------------------------------------------------------------
+
+double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
+  const bl__stage_clock_t *clock = &t->clocks[stage];
+  return fmax(fmax(clock->free_at, clock->path_free), op.verb == BL_VERB_L ? clock->gate : 0);
+}
+
+bl__passage_t bl__lane_pass(bl__lane_t *lane, double asks, double hold) {
+  double start = fmax(asks, lane->tensors_free), beside = fmax(0, lane->copies_free - start);
+  double end = start + hold + fmin(hold, beside); // half as fast until one of both is through
+  lane->tensors_free = end;
+  lane->copies_free = fmax(lane->copies_free, start) + hold;
+  return (bl__passage_t){start, end};
+}
+
+// A copy between nodes, from `start` on: holds the lanes of both cards. Moves `start` to when it has them.
+static double copy_far(bl__timing_t *t, uint32_t stage, bl_op_t op, double *start) {
+  const bl_network_t *network = t->machine->network;
+  uint32_t from = network->cards[op.verb == BL_VERB_E ? stage : op.store],
+           to = network->cards[op.verb == BL_VERB_E ? op.store : stage];
+  *start = fmax(*start, fmax(t->out[from].copies_free, t->in[to].copies_free));
+  double took = network->far_paths[stage];
+  t->out[from].copies_free = t->in[to].copies_free = *start + fmax(0, took - network->latency);
+  return *start + took;
+}
+
+// E and L start when the operation before them has ended and the path is free.
+static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
+  bl__stage_clock_t *clock = &t->clocks[at.stage];
+  const bl_machine_t *machine = t->machine;
+  const bool known = op.store < t->schedule->stages;
+  double start = bl__timing_transfer_ready(t, at.stage, op);
+  double *store = t->store_free != NULL && known ? &t->store_free[op.store] : NULL;
+  start = store != NULL ? fmax(start, *store) : start;
+  double end;
+  if (machine->network != NULL && known && machine->network->nodes[at.stage] != machine->network->nodes[op.store]) {
+    end = copy_far(t, at.stage, op, &start);
+  } else {
+    end = start + (machine->paths != NULL ? machine->paths[at.stage] : t->costs->path);
+  }
+  clock->path_free = end;
+  if (store != NULL) {
+    *store = end;
+  }
+  t->result->spans[at.stage][at.index] = (bl_span_t){start, end};
+  if (op.verb == BL_VERB_L) {
+    t->backward_end[bl_schedule_block(t->schedule, op)] = end;
+  } else if (t->schedule->transfers == BL_TRANSFER_OVERLAP) {
+    clock->next_gate = fmax(clock->next_gate, end);
+  } else {
+    clock->gate = fmax(clock->gate, end);
+  }
+}
+
+// ---- computing operations ----------------------------------------------------------------------------------------------
+
+// Later of the two, with its cause.
+static void wait_for(double *start, bl_stall_cause_t *cause, double until, bl_stall_cause_t why) {
+  if (until > *start) {
+    *start = until;
+    *cause = why;
+  }
+}
+
+// What came from another virtual stage waited for cards for so long.
+static double late_of(const bl__timing_t *t, bl_op_t needed) {
+  return t->late != NULL ? t->late[bl__timing_late_index(t->schedule, needed)] : 0;
+}
+
+double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_stall_cause_t *cause) {
+  const bl__stage_clock_t *clock = &t->clocks[stage];
+  bl_op_t needed;
+  double start = clock->free_at;
+  if (op.verb == BL_VERB_F || op.verb == BL_VERB_R) {
+    wait_for(&start, cause, clock->gate, BL_STALL_SLOT);
+  }
+  if (bl__op_dependency(t->schedule, op, &needed)) {
+    double sent = *end_of(t, needed) + bl__timing_boundary(t, needed.virtual_stage, op.virtual_stage);
+    wait_for(&start, cause, sent, op.verb == BL_VERB_F ? BL_STALL_ACTIVATION : BL_STALL_GRADIENT);
+    wait_for(&start, cause, sent + late_of(t, needed), BL_STALL_CARD);
+  }
+  if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    wait_for(&start, cause, *end_of(t, op), BL_STALL_LOAD);
+  }
+  return start;
+}
+
+// The core that is free first is taken until `end`.
+static void take_core(bl__timing_t *t, double end) {
+  uint32_t at = 0, count = t->machine->cores;
+  for (uint32_t child = 1; child < count; child = 2 * at + 1) {
+    child += child + 1 < count && t->core_free[child + 1] < t->core_free[child];
+    if (t->core_free[child] >= end) {
+      break;
+    }
+    t->core_free[at] = t->core_free[child];
+    at = child;
+  }
+  t->core_free[at] = end;
+}
+
+// Where it stood still, and for what. A tensor that waited for cards is one wait with two causes.
+static void add_stall(bl__timing_t *t, uint32_t stage, bl_op_t op, double start, bl_stall_cause_t cause) {
+  double *stalls = t->result->stalls[stage], waited = start - t->clocks[stage].free_at, card = 0;
+  bl_op_t needed;
+  if (cause == BL_STALL_CARD && bl__op_dependency(t->schedule, op, &needed)) {
+    card = fmin(waited, late_of(t, needed));
+    stalls[BL_STALL_CARD] += card;
+    cause = op.verb == BL_VERB_F ? BL_STALL_ACTIVATION : BL_STALL_GRADIENT;
+  }
+  stalls[cause] += waited - card;
+}
+
+static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
+  bl__stage_clock_t *clock = &t->clocks[at.stage];
+  bl_simulation_t *r = t->result;
+  bl_stall_cause_t cause = BL_STALL_END;
+  double start = bl__timing_ready(t, at.stage, op, &cause);
+  if (t->core_free != NULL) {
+    wait_for(&start, &cause, t->core_free[0], BL_STALL_CORE);
+  }
+  double cost = bl_costs_op(t->costs, (bl_verb_t)op.verb, op.virtual_stage), share = 1;
+  if (op.verb == BL_VERB_B && t->machine->early_gradient && cost > 0) {
+    share = bl_costs_op(t->costs, BL_VERB_I, op.virtual_stage) / cost;
+  }
+  cost = t->machine->times != NULL ? t->machine->times[at.stage][at.index] : cost;
+  double end = start + cost;
+  if (op.verb == BL_VERB_F || bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    *end_of(t, op) = share < 1 ? start + share * cost : end;
+  }
+  add_stall(t, at.stage, op, start, cause);
+  clock->gate = fmax(clock->gate, clock->next_gate);
+  if (!clock->started) {
+    clock->started = true;
+    r->start[at.stage] = start;
+  }
+  r->spans[at.stage][at.index] = (bl_span_t){start, end};
+  r->end[at.stage] = clock->free_at = end;
+  r->busy[at.stage] += cost;
+  if (t->core_free != NULL) {
+    take_core(t, end);
+  }
+}
+
+void bl__timing_run(bl__timing_t *t, bl_op_ref_t at) {
+  bl_op_t op = t->schedule->lists[at.stage].ops[at.index];
+  if (bl_verb_computes((bl_verb_t)op.verb)) {
+    run_compute(t, at, op);
+  } else {
+    run_transfer(t, at, op);
+  }
+}

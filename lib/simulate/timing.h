@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of lib/simulate: what is known while operations are timed one after the other.
+//
+// bl__timing_run is right in any order in which what an operation needs comes before it, unless stages share something;
+// then bl__turns_run puts them into the order of asking.
+#ifndef BALLAST_SIMULATE_TIMING_H
+#define BALLAST_SIMULATE_TIMING_H
+
+#include "schedule/validate.h"
+#include "simulate/simulate.h"
+
+// What is known of a stage while its list runs.
+typedef struct bl__stage_clock {
+  double free_at;   // end of its last computing operation
+  double path_free; // end of its last evict or load
+  double gate;      // whoever takes a slot waits until then for an evict to give it
+  double next_gate; // the same, from the end of the next computing operation on (overlap)
+  bool started;
+} bl__stage_clock_t;
+
+// One direction of a network card.
+typedef struct bl__lane {
+  double tensors_free; // end of the last tensor
+  double copies_free;  // when the next copy may begin
+} bl__lane_t;
+
+typedef struct bl__timing {
+  const bl_schedule_t *schedule;
+  const bl_costs_t *costs;
+  const bl_machine_t *machine;
+  double *forward_end;       // [blocks]
+  double *backward_end;      // [blocks]; before the backward: end of the block's load
+  double *late;              // [2][blocks] time that a tensor waited for cards: forward, backward; NULL: no network
+  double *core_free;         // [cores] a heap: the first is free first; NULL: every stage has its own
+  double *store_free;        // [stages]; NULL: nobody shares a store
+  bl__lane_t *out, *in;      // [stages] of cards; NULL: no network
+  bl__stage_clock_t *clocks; // [stages]
+  bl_simulation_t *result;
+} bl__timing_t;
+
+// When an E or L has all it needs but its store and its cards.
+double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op);
+// When a computing operation has all it needs but a core. `cause` is set where it waited for something.
+double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_stall_cause_t *cause);
+// Times an operation after all that it needs.
+void bl__timing_run(bl__timing_t *t, bl_op_ref_t at);
+
+// Between two virtual stages next to each other, 0 on one stage.
+double bl__timing_boundary(const bl__timing_t *t, uint32_t from_virtual_stage, uint32_t to_virtual_stage);
+// End of an F, or of the part of an I or B that the virtual stage before it waits for.
+double bl__timing_end(const bl__timing_t *t, bl_op_t op);
+// Of F (first half) or backward.
+static inline size_t bl__timing_late_index(const bl_schedule_t *schedule, bl_op_t op) {
+  return bl_schedule_block(schedule, op) + (op.verb == BL_VERB_F ? 0 : bl_schedule_block_count(schedule));
+}
+// A tensor that asks for a lane at `asks` and holds it for `hold`, alone on it: when it begins, and when it is through.
+typedef struct bl__passage {
+  double start, end;
+} bl__passage_t;
+bl__passage_t bl__lane_pass(bl__lane_t *lane, double asks, double hold);
+
+// Times all `count` operations, first come, first served. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__turns_run(bl__timing_t *t, size_t count);
+
+#endif

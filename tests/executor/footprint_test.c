@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies that what the planner counts for the executor is what a stage holds, to the byte: blocks, what moves of them,
+// boundary buffers, gradients and optimizer, for both families, both dtypes, both kinds of attention and every
+// recomputation, with fused and with split backwards and with several chunks a stage.
+#include "plan/footprint.h"
+
+#include "executor/executor.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define STAGES 2
+
+typedef struct setting {
+  const char *family, *dtype, *attention, *recompute, *schedule;
+} setting_t;
+
+// Shapes that leave padding in blocks and between tensors.
+static void write_job(const setting_t *s, char *job, size_t bytes) {
+  const char *rest = strcmp(s->family, "llama") == 0 ? ", ffn: 100, kv_heads: 2" : "";
+  snprintf(job, bytes,
+           "model: {family: %s, layers: 8, hidden: 36, heads: 2, vocab: 101, seq: 15%s}\n"
+           "data: {train: '%s/tests/golden/gpt2/tokens.bin', format: bin, order: sequential}\n"
+           "train: {steps: 3, micro_batch: 3, micro_batches: 4, dtype: %s}\n"
+           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: 1}\n",
+           s->family, rest, BALLAST_SOURCE_DIR, s->dtype, STAGES, s->schedule, s->attention, s->recompute);
+}
+
+static void expect(const setting_t *s, uint32_t stage, const char *what, double planned, uint64_t held) {
+  if (planned != (double)held) {
+    fail_msg("%s, %s, %s attention, recompute %s, %s, stage %u: %s: planned %.0f bytes, held %llu", s->family, s->dtype,
+             s->attention, s->recompute, s->schedule, stage, what, planned, (unsigned long long)held);
+  }
+}
+
+static void compare(const setting_t *setting, const bl_engine_t *engine) {
+  const bl_training_t *training = &engine->training;
+  bl_chunk_span_t spans[16];
+  bl_footprint_request_t request = {.model = &training->model,
+                                    .spans = spans,
+                                    .slots = engine->slots.count,
+                                    .edges = engine->edge_count,
+                                    .options = training->layout};
+  for (uint32_t v = 0; v < training->schedule->virtual_stages; v++) {
+    if (training->schedule->stage_of[v] == engine->stage) {
+      spans[request.span_count++] = training->partition.spans[v];
+    }
+  }
+  bl_footprint_t planned;
+  assert_int_equal(bl_footprint_of_executor(&request, &planned), BL_OK);
+  assert_true(planned.slot_bytes > 0 && request.slots > 0 && request.edges > 0);
+  expect(setting, engine->stage, "a slot", planned.slot_bytes, engine->slot_bytes);
+  expect(setting, engine->stage, "all slots", planned.activations, engine->slots.count * engine->slots.bytes);
+  expect(setting, engine->stage, "what moves of a block", planned.evict_bytes,
+         training->stages[engine->stage].evict_bytes);
+  static const struct {
+    bl_memory_tag_t tag;
+    size_t offset;
+  } tags[] = {{BL_MEMORY_SLOTS, offsetof(bl_footprint_t, activations)},
+              {BL_MEMORY_EDGES, offsetof(bl_footprint_t, edges)},
+              {BL_MEMORY_GRADIENTS, offsetof(bl_footprint_t, gradients)},
+              {BL_MEMORY_OPTIMIZER, offsetof(bl_footprint_t, optimizer)}};
+  for (size_t i = 0; i < sizeof tags / sizeof tags[0]; i++) {
+    double value;
+    memcpy(&value, (const char *)&planned + tags[i].offset, sizeof value);
+    expect(setting, engine->stage, bl_memory_tag_name(tags[i].tag), value,
+           bl_memory_usage(&engine->account, tags[i].tag).current_bytes);
+  }
+}
+
+static void check(const setting_t *setting) {
+  char job[1024], folder[64] = "/tmp/ballast-footprint-test-XXXXXX", path[96];
+  write_job(setting, job, sizeof job);
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/data", folder);
+  for (uint32_t stage = 0; stage < STAGES; stage++) {
+    bl_engine_options_t options = {.job = job,
+                                   .job_bytes = strlen(job),
+                                   .stage = stage,
+                                   .gpu = -1,
+                                   .first_core = -1,
+                                   .unix_path = path,
+                                   .tcp_host = "127.0.0.1"};
+    bl_engine_t *engine;
+    bl_error_t err;
+    if (bl_engine_create(&options, &engine, &err) != BL_OK) {
+      fail_msg("%s\n%s", job, err.text);
+    }
+    compare(setting, engine);
+    bl_engine_destroy(engine);
+  }
+  assert_int_equal(rmdir(folder), 0);
+}
+
+static void planned_bytes_are_held(void **state) {
+  (void)state;
+  static const char *const families[] = {"gpt2", "llama"}, *const dtypes[] = {"fp32", "bf16"},
+                           *const attentions[] = {"naive", "flash"},
+                           *const recomputes[] = {"none", "attention", "full"},
+                           *const schedules[] = {"1f1b", "zb-h1", "interleaved", "v-half"};
+  uint32_t seen = 0;
+  for (size_t i = 0; i < 2 * 2 * 2 * 3; i++) {
+    const setting_t setting = {.family = families[i % 2],
+                               .dtype = dtypes[i / 2 % 2],
+                               .attention = attentions[i / 4 % 2],
+                               .recompute = recomputes[i / 8 % 3],
+                               .schedule = schedules[(i + i / 4) % 4]};
+    check(&setting);
+    seen++;
+  }
+  assert_int_equal(seen, 24);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(planned_bytes_are_held)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
