@@ -72,5 +72,6 @@ if [[ $parts == *2* ]]; then
   BALLAST_BIN=$PWD/build/bin check stores python3 -B tests/gpu/stores.py
   check path-ipc build/tests/gpu-paths ipc
   check path-nccl build/tests/gpu-paths nccl
+  check path-blocks build/bin/ballast-bench path --device cuda:0
 fi
 end

@@ -13,7 +13,7 @@ static const struct {
     {"lease", "the lease table alone: operations per second, latency, bytes per lease", bl_bench_lease},
     {"ops", "every operation alone: time, share of the matmul ceiling or bytes per second", bl_bench_ops},
 #ifdef BALLAST_BENCH_PATH
-    {"path", "boundary tensors over shm and tcp against memcpy and a bare socket", bl_bench_path},
+    {"path", "data paths of the host or a GPU against memcpy, a bare socket or a bare copy", bl_bench_path},
 #endif
 #ifdef BALLAST_BENCH_RPC
     {"rpc", "unary calls per second against gRPC C core alone", bl_bench_rpc},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data path against what it stands on, in the same run: shm against a plain memcpy of the same bytes from the same
-// kind of map, tcp against a bare loop over a loopback socket. Interleaved pairs, medians of their ratios.
+// The data path against what it stands on, in the same run. Of the host: tensors between two stages, shm against a plain
+// memcpy of the same bytes from the same kind of map, tcp against a bare loop over a loopback socket. Of a GPU: blocks to a
+// store and back (path_device.h). Interleaved pairs, medians of their ratios.
 #ifdef BALLAST_BENCH_PATH
 #include "bench.h"
 
@@ -10,6 +11,7 @@
 #include "datapath/boundary.h"
 #include "datapath/shared_map.h"
 #include "measure.h"
+#include "path_device.h"
 #include "sys/clock.h"
 
 #include <errno.h>
@@ -24,9 +26,31 @@
 
 typedef struct {
   int64_t pairs, in_flight, sample_bytes, tensor_bytes;
+  int path; // of path_names
+  char *device, *store_device;
 } settings_t;
 
+static const char *const path_names[] = {"all", "shm", "tcp", "cuda-ipc", "nccl", NULL}; // all: BL_PATH_AUTO
+
 static const bl_option_t rows[] = {
+    {.name = "device",
+     .type = BL_OPTION_TEXT,
+     .offset = offsetof(settings_t, device),
+     .preset = "host",
+     .argument = "host|cuda:N",
+     .help = "Whose memory: the host's (tensors between stages), or that of GPU N (evict and load between it and a "
+             "store)."},
+    {.name = "store-device",
+     .type = BL_OPTION_TEXT,
+     .offset = offsetof(settings_t, store_device),
+     .argument = "cuda:N",
+     .help = "The store's GPU. Default: the same as --device; NCCL then goes over sockets."},
+    {.name = "path",
+     .type = BL_OPTION_ENUM,
+     .offset = offsetof(settings_t, path),
+     .choices = path_names,
+     .preset = "all",
+     .help = "One path; all are those that the device has."},
     {.name = "pairs",
      .type = BL_OPTION_INT,
      .offset = offsetof(settings_t, pairs),
@@ -47,7 +71,7 @@ static const bl_option_t rows[] = {
      .preset = "0",
      .minimum = 0,
      .maximum = 1 << 30,
-     .help = "Size of a tensor; 0: 3 MiB, 16 MiB and 64 MiB one after the other."},
+     .help = "Size of a tensor or block; 0: 3 MiB, 16 MiB and 64 MiB one after the other."},
     {.name = "sample",
      .type = BL_OPTION_BYTES,
      .offset = offsetof(settings_t, sample_bytes),
@@ -59,7 +83,8 @@ static const bl_option_t rows[] = {
 
 static const bl_flags_t flags = {.program = "ballast-bench path",
                                  .usage = "[options]",
-                                 .about = "Times the data path over shm and tcp against memcpy and a bare socket.",
+                                 .about = "Times the data paths of a device against what they stand on: memcpy, a bare "
+                                          "socket, a bare copy.",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
 // Two stages in one process. Buffers rotate over `in_flight` places on both sides.
@@ -238,8 +263,52 @@ static bl_status_t compare(const settings_t *settings, uint64_t tensor_bytes, bl
   return status;
 }
 
+static size_t sizes_of(const settings_t *settings, uint64_t sizes[3]) {
+  sizes[0] = settings->tensor_bytes > 0 ? (uint64_t)settings->tensor_bytes : 3u << 20;
+  sizes[1] = 16u << 20;
+  sizes[2] = 64u << 20;
+  return settings->tensor_bytes > 0 ? 1 : 3;
+}
+
+static bl_status_t measure_host(const settings_t *settings, bl_error_t *err) {
+  uint64_t sizes[3];
+  const size_t count = sizes_of(settings, sizes);
+  bl_status_t status = BL_OK;
+  if (settings->path > BL_PATH_TCP) {
+    return bl_error_set(err, BL_INVALID, "--path %s moves memory of GPUs: give --device cuda:N",
+                        path_names[settings->path]);
+  }
+  for (bl_path_t path = BL_PATH_SHM; path <= BL_PATH_TCP; path++) {
+    for (size_t i = 0; i < count && status == BL_OK && (settings->path == BL_PATH_AUTO || settings->path == (int)path);
+         i++) {
+      status = compare(settings, sizes[i], path, err);
+    }
+  }
+  return status;
+}
+
+#ifdef BALLAST_BENCH_STORE
+static bl_status_t measure_device(const settings_t *settings, bl_error_t *err) {
+  uint64_t sizes[3];
+  const size_t count = sizes_of(settings, sizes);
+  bl_path_device_options_t options = {.device = settings->device,
+                                      .store_device = settings->store_device,
+                                      .path = (bl_path_t)settings->path,
+                                      .pairs = (unsigned)settings->pairs};
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < count && status == BL_OK; i++) {
+    options.bytes = sizes[i];
+    status = bl_path_device_measure(&options, err);
+  }
+  return status;
+}
+#else
+static bl_status_t measure_device(const settings_t *settings, bl_error_t *err) {
+  return bl_error_set(err, BL_UNIMPLEMENTED, "--device %s: this build has no stores", settings->device);
+}
+#endif
+
 int bl_bench_path(int argc, char **argv) {
-  static const uint64_t sizes[] = {3u << 20, 16u << 20, 64u << 20};
   settings_t settings;
   bl_flags_result_t result;
   bl_error_t err = {0};
@@ -248,14 +317,8 @@ int bl_bench_path(int argc, char **argv) {
     bl_flags_print_help(&flags, stdout);
     goto cleanup;
   }
-  for (bl_path_t path = BL_PATH_SHM; path <= BL_PATH_TCP && status == BL_OK; path++) {
-    if (settings.tensor_bytes > 0) {
-      status = compare(&settings, (uint64_t)settings.tensor_bytes, path, &err);
-      continue;
-    }
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && status == BL_OK; i++) {
-      status = compare(&settings, sizes[i], path, &err);
-    }
+  if (status == BL_OK) {
+    status = strcmp(settings.device, "host") == 0 ? measure_host(&settings, &err) : measure_device(&settings, &err);
   }
 cleanup:
   if (status != BL_OK) {

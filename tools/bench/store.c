@@ -5,19 +5,17 @@
 
 #include "client/client.h"
 #include "config/flags.h"
-#include "loop/child.h"
 #include "measure.h"
 #include "store_bandwidth.h"
+#include "store_child.h"
 #include "sys/clock.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define CLIENTS     2u
 #define THREADS     UINT64_C(32) // per client, each with one call in flight
@@ -56,92 +54,6 @@ static const bl_flags_t flags = {.program = "ballast-bench store",
                                  .usage = "[options]",
                                  .about = "A store as a process beside this one, through libballast-client.",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
-
-// ---- the store ---------------------------------------------------------------------------------------------------------
-
-typedef struct store {
-  bl_loop_t *loop;
-  bl_child_t *child;
-  char folder[32], address[64];
-  bool ready, gone;
-} store_t;
-
-static void on_ready(bl_child_t *child, const char *line, void *context) {
-  (void)child;
-  store_t *store = context;
-  store->ready = line != NULL;
-  bl_loop_stop(store->loop);
-}
-
-static void on_exit_of_store(bl_child_t *child, int exit_code, int term_signal, void *context) {
-  (void)child;
-  (void)exit_code;
-  (void)term_signal;
-  store_t *store = context;
-  store->gone = true;
-  bl_loop_stop(store->loop);
-}
-
-static bl_status_t start_store(store_t *store, uint64_t capacity_bytes, bl_error_t *err) {
-  char program[PATH_MAX], capacity[32];
-  ssize_t length = readlink("/proc/self/exe", program, sizeof program - 32);
-  if (length < 0) {
-    return bl_error_set(err, BL_IO, "where this program lies is unknown");
-  }
-  program[length] = '\0';
-  char *name = strrchr(program, '/') + 1;
-  snprintf(name, sizeof program - (size_t)(name - program), "activation-store");
-  snprintf(store->folder, sizeof store->folder, "/tmp/ballast-bench-XXXXXX");
-  if (mkdtemp(store->folder) == NULL) {
-    return bl_error_set(err, BL_IO, "no folder under /tmp");
-  }
-  snprintf(store->address, sizeof store->address, "unix:%s/s", store->folder);
-  snprintf(capacity, sizeof capacity, "%" PRIu64, capacity_bytes);
-  const char *argv[] = {program,
-                        "--listen",
-                        store->address,
-                        "--capacity",
-                        capacity,
-                        "--data-tcp",
-                        "127.0.0.1:0",
-                        "--lifeline-fd",
-                        BL_CHILD_LIFELINE_FD_TEXT,
-                        "--ready-fd",
-                        BL_CHILD_READY_FD_TEXT,
-                        NULL};
-  bl_child_options_t options = {.argv = argv,
-                                .stderr_path = "/dev/null",
-                                .lifeline = true,
-                                .on_ready = on_ready,
-                                .on_exit = on_exit_of_store,
-                                .context = store};
-  bl_status_t status = bl_loop_create(&store->loop, err);
-  if (status == BL_OK) {
-    status = bl_child_create(store->loop, &options, &store->child, err);
-  }
-  if (status == BL_OK) {
-    bl_loop_run(store->loop);
-    status = store->ready ? BL_OK : bl_error_set(err, BL_UNAVAILABLE, "%s does not start", program);
-  }
-  return status;
-}
-
-static void stop_store(store_t *store) {
-  if (store->child != NULL && !store->gone) {
-    bl_child_close_lifeline(store->child);
-    while (!store->gone) {
-      bl_loop_run(store->loop);
-    }
-  }
-  bl_child_destroy(store->child);
-  if (store->loop != NULL) {
-    bl_loop_destroy(store->loop);
-  }
-  char path[80];
-  snprintf(path, sizeof path, "%s/s.lock", store->folder);
-  (void)unlink(path);
-  (void)rmdir(store->folder);
-}
 
 // ---- small blocks: operations ------------------------------------------------------------------------------------------
 
@@ -284,12 +196,12 @@ static bl_status_t measure_paced(bl_client_t *client, const bl_arena_t *source, 
 
 static int run(const settings_t *settings) {
   uint64_t bytes = (uint64_t)settings->block_bytes;
-  store_t store = {.loop = NULL};
+  bl_store_child_t store = {.loop = NULL};
   bl_arena_t source = {.fd = -1};
   bl_client_t *clients[CLIENTS] = {NULL};
   bl_error_t err = {0};
   uint64_t arena_bytes = BL_STORE_BANDWIDTH_BLOCKS * (bytes + 65536) + CLIENTS * THREADS * UINT64_C(65536);
-  bl_status_t status = start_store(&store, arena_bytes, &err);
+  bl_status_t status = bl_store_child_start(&store, &(bl_store_child_options_t){.capacity_bytes = arena_bytes}, &err);
   if (status == BL_OK) {
     status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE,
                              CLIENTS * THREADS * SMALL_BYTES, &source, &err);
@@ -312,11 +224,16 @@ static int run(const settings_t *settings) {
   for (unsigned i = 0; i < CLIENTS; i++) {
     bl_client_close(clients[i]);
   }
-  if (status == BL_OK) {
-    status = bl_store_bandwidth(store.address, bytes, (unsigned)settings->pairs, &err);
+  for (int i = 0; i < 4 && status == BL_OK; i++) {
+    bl_store_bandwidth_options_t options = {.address = store.address,
+                                            .bytes = bytes,
+                                            .pairs = (unsigned)settings->pairs,
+                                            .path = i >= 2 ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM,
+                                            .verified = i % 2 == 1};
+    status = bl_store_bandwidth(&options, &err);
   }
   bl_arena_destroy(&source);
-  stop_store(&store);
+  bl_store_child_stop(&store);
   if (status != BL_OK) {
     fprintf(stderr, "ballast-bench store: %s\n", err.text);
   }

@@ -2,7 +2,8 @@
 #include "store_bandwidth.h"
 
 #include "bare_socket.h"
-#include "client/client.h"
+#include "datapath/mover.h"
+#include "datapath/path.h"
 #include "measure.h"
 #include "sys/clock.h"
 
@@ -14,20 +15,42 @@
 #define IN_FLIGHT 2u
 
 typedef struct bench {
+  const bl_store_bandwidth_options_t *options;
   bl_client_t *client;
   bl_bare_socket_t bare;
-  bl_arena_t source, destination; // BLOCKS each
+  bl_arena_t source, destination; // BLOCKS each, where the blocks lie
+  bl_arena_t twin;                // of these in memory of the host, where blocks of a device go through it
+  bl_mover_t *mover;              // NULL: the CPU copies
   uint64_t bytes, rooms[BLOCKS];
-  bool tcp;
 } bench_t;
 
-static bl_status_t start_block(bench_t *bench, bool evict, unsigned block, bl_client_ticket_t *ticket,
+static bool is_staged(const bench_t *bench) {
+  return bench->twin.base != NULL;
+}
+
+static bl_status_t begin_block(bench_t *bench, bool evict, unsigned block, bl_client_ticket_t *ticket,
                                bl_error_t *err) {
   uint64_t at = block * bench->bytes;
-  return evict ? bl_client_evict_start(bench->client, bench->rooms[block], bench->source.base + at, bench->bytes, NULL,
-                                       ticket, err)
-               : bl_client_load_start(bench->client, bench->rooms[block], bench->destination.base + at, bench->bytes,
-                                      ticket, err);
+  const uint8_t *from = (is_staged(bench) ? bench->twin.base : bench->source.base) + at;
+  uint8_t *to = (is_staged(bench) ? bench->twin.base : bench->destination.base) + at;
+  if (!evict) {
+    return bl_client_load_start(bench->client, bench->rooms[block], to, bench->bytes, ticket, err);
+  }
+  if (is_staged(bench)) {
+    bl_status_t status = bl_mover_copy(bench->mover, bench->twin.base + at, bench->source.base + at, bench->bytes, err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  return bl_client_evict_start(bench->client, bench->rooms[block], from, bench->bytes, NULL, ticket, err);
+}
+
+static bl_status_t end_block(bench_t *bench, bool evict, unsigned block, bl_client_ticket_t ticket, bl_error_t *err) {
+  uint64_t at = block * bench->bytes;
+  bl_status_t status = bl_client_wait(bench->client, ticket, UINT64_MAX, err);
+  return status == BL_OK && !evict && is_staged(bench)
+             ? bl_mover_copy(bench->mover, bench->destination.base + at, bench->twin.base + at, bench->bytes, err)
+             : status;
 }
 
 static bl_status_t run_store(bench_t *bench, bool evict, double *seconds, bl_error_t *err) {
@@ -36,18 +59,22 @@ static bl_status_t run_store(bench_t *bench, bool evict, double *seconds, bl_err
   uint64_t start_ns = bl_clock_now_ns();
   for (unsigned i = 0; i < BLOCKS + IN_FLIGHT && status == BL_OK; i++) {
     if (i >= IN_FLIGHT) {
-      status = bl_client_wait(bench->client, tickets[i - IN_FLIGHT], UINT64_MAX, err);
+      status = end_block(bench, evict, i - IN_FLIGHT, tickets[i - IN_FLIGHT], err);
     }
     if (status == BL_OK && i < BLOCKS) {
-      status = start_block(bench, evict, i, &tickets[i], err);
+      status = begin_block(bench, evict, i, &tickets[i], err);
     }
   }
   *seconds = (double)(bl_clock_now_ns() - start_ns) * 1e-9;
   return status;
 }
 
+static bool is_beside_socket(const bench_t *bench) {
+  return bench->mover == NULL && bench->options->path == BL_CLIENT_PATH_TCP;
+}
+
 static bl_status_t run_reference(bench_t *bench, double *seconds, bl_error_t *err) {
-  if (bench->tcp) {
+  if (is_beside_socket(bench)) {
     bl_bare_run_t run = {.from = bench->source.base,
                          .to = bench->destination.base,
                          .bytes = bench->bytes,
@@ -55,33 +82,57 @@ static bl_status_t run_reference(bench_t *bench, double *seconds, bl_error_t *er
                          .places = BLOCKS};
     return bl_bare_socket_run(&bench->bare, &run, seconds, err);
   }
+  bl_status_t status = BL_OK;
   uint64_t start_ns = bl_clock_now_ns();
-  for (unsigned i = 0; i < BLOCKS; i++) {
-    memcpy(bench->destination.base + i * bench->bytes, bench->source.base + i * bench->bytes, bench->bytes);
-    __asm__ volatile("" : : "r"(bench->destination.base) : "memory"); // every copy is wanted
+  for (unsigned i = 0; i < BLOCKS && status == BL_OK; i++) {
+    uint8_t *to = bench->destination.base + i * bench->bytes;
+    const uint8_t *from = bench->source.base + i * bench->bytes;
+    if (bench->mover != NULL) {
+      status = bl_mover_copy(bench->mover, to, from, bench->bytes, err);
+    } else {
+      memcpy(to, from, bench->bytes);
+      __asm__ volatile("" : : "r"(bench->destination.base) : "memory"); // every copy is wanted
+    }
   }
   *seconds = (double)(bl_clock_now_ns() - start_ns) * 1e-9;
-  return BL_OK;
+  return status;
 }
 
-static bl_status_t open_bench(bench_t *bench, const char *address, bool verified, bl_error_t *err) {
-  bl_client_options_t options = {.store = address,
-                                 .job = "bench",
-                                 .stage = 100,
-                                 .path = bench->tcp ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM,
-                                 .unverified = !verified,
-                                 .arena_bytes = BLOCKS * (bench->bytes + 65536),
-                                 .sources = &bench->source,
-                                 .source_count = 1,
-                                 .deadline_ms = 60000};
-  bl_device_t *host = bl_device_host();
+static bl_status_t make_memory(bench_t *bench, bool staged, bl_error_t *err) {
+  bl_device_t *host = bl_device_host(), *device = bench->options->device != NULL ? bench->options->device : host;
   uint64_t bytes = BLOCKS * bench->bytes;
-  bl_status_t status = bl_arena_create(host, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, bytes, &bench->source, err);
+  bl_status_t status = bl_arena_create(device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, bytes, &bench->source, err);
   if (status == BL_OK) {
-    status = bl_arena_create(host, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, bytes, &bench->destination, err);
+    status = bl_arena_create(device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, bytes, &bench->destination, err);
   }
+  if (status == BL_OK && staged) {
+    status = bl_arena_create(device, NULL, BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, bytes, &bench->twin, err);
+  }
+  if (status == BL_OK && device != host) {
+    status = bl_mover_create(device, &bench->mover, err);
+  }
+  return status == BL_OK ? bl_device_fill(device, NULL, bench->source.base, 0x5a, bytes, err) : status;
+}
+
+static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
+  const bl_store_bandwidth_options_t *asked = bench->options;
+  const bool staged = asked->device != NULL && (asked->path == BL_CLIENT_PATH_SHM || asked->path == BL_CLIENT_PATH_TCP);
+  bl_client_options_t options = {.store = asked->address,
+                                 .job = asked->device != NULL ? bl_path_name((bl_path_t)asked->path)
+                                                              : "bench", // a tier each
+                                 .stage = 100,
+                                 .path = asked->path,
+                                 .unverified = !asked->verified,
+                                 .arena_bytes = BLOCKS * (bench->bytes + 65536),
+                                 .unit_bytes = bench->bytes,
+                                 .sources = staged ? &bench->twin : &bench->source,
+                                 .source_count = 1,
+                                 .device = staged ? NULL : asked->device,
+                                 .nccl = asked->nccl,
+                                 .nccl_shared_gpu = asked->nccl_shared_gpu,
+                                 .deadline_ms = 60000};
+  bl_status_t status = make_memory(bench, staged, err);
   if (status == BL_OK) {
-    memset(bench->source.base, 0x5a, bytes);
     status = bl_bare_socket_open(&bench->bare, true, err);
   }
   if (status == BL_OK) {
@@ -100,24 +151,27 @@ static bl_status_t open_bench(bench_t *bench, const char *address, bool verified
 static void close_bench(bench_t *bench) {
   bl_client_close(bench->client);
   bl_bare_socket_close(&bench->bare);
+  bl_mover_destroy(bench->mover);
   bl_arena_destroy(&bench->source);
   bl_arena_destroy(&bench->destination);
+  bl_arena_destroy(&bench->twin);
 }
 
-static void print(const bench_t *bench, const char *what, bool verified, double *seconds, double *ratios,
-                  unsigned pairs) {
+static void print(const bench_t *bench, const char *what, double *seconds, double *ratios) {
+  const bl_store_bandwidth_options_t *options = bench->options;
+  const char *reference = is_beside_socket(bench) ? "bare_socket" : bench->mover != NULL ? "bare_copy" : "memcpy";
   printf("store %s %s block_bytes=%" PRIu64 " checksums=%s gb_s=%.2f share_of_%s=%.3f pairs=%u\n",
-         bench->tcp ? "tcp" : "shm", what, bench->bytes, verified ? "yes" : "no",
-         (double)(BLOCKS * bench->bytes) * 1e-9 / bl_median(seconds, pairs), bench->tcp ? "bare_socket" : "memcpy",
-         bl_median(ratios, pairs), pairs);
+         bl_path_name((bl_path_t)options->path), what, bench->bytes, options->verified ? "yes" : "no",
+         (double)(BLOCKS * bench->bytes) * 1e-9 / bl_median(seconds, options->pairs), reference,
+         bl_median(ratios, options->pairs), options->pairs);
   fflush(stdout);
 }
 
-static bl_status_t compare(bench_t *bench, bool verified, unsigned pairs, bl_error_t *err) {
+static bl_status_t compare(bench_t *bench, bl_error_t *err) {
   double evicts[BL_STORE_BANDWIDTH_PAIRS], loads[BL_STORE_BANDWIDTH_PAIRS];
   double evict_ratios[BL_STORE_BANDWIDTH_PAIRS], load_ratios[BL_STORE_BANDWIDTH_PAIRS];
   bl_status_t status = BL_OK;
-  for (unsigned i = 0; i <= pairs && status == BL_OK; i++) { // the first warms up
+  for (unsigned i = 0; i <= bench->options->pairs && status == BL_OK; i++) { // the first warms up
     unsigned at = i == 0 ? 0 : i - 1;
     double reference[2] = {0};
     status = run_reference(bench, &reference[0], err);
@@ -128,22 +182,23 @@ static bl_status_t compare(bench_t *bench, bool verified, unsigned pairs, bl_err
     load_ratios[at] = reference[1] / loads[at];
   }
   if (status == BL_OK) {
-    print(bench, "evict", verified, evicts, evict_ratios, pairs);
-    print(bench, "load", verified, loads, load_ratios, pairs);
+    print(bench, "evict", evicts, evict_ratios);
+    print(bench, "load", loads, load_ratios);
   }
   return status;
 }
 
-bl_status_t bl_store_bandwidth(const char *address, uint64_t bytes, unsigned pairs, bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (int i = 0; i < 4 && status == BL_OK; i++) {
-    bool verified = i % 2 == 1;
-    bench_t bench = {.bytes = bytes, .tcp = i >= 2, .bare.fds = {-1, -1}, .source.fd = -1, .destination.fd = -1};
-    status = open_bench(&bench, address, verified, err);
-    if (status == BL_OK) {
-      status = compare(&bench, verified, pairs, err);
-    }
-    close_bench(&bench);
+bl_status_t bl_store_bandwidth(const bl_store_bandwidth_options_t *options, bl_error_t *err) {
+  bench_t bench = {.options = options,
+                   .bytes = options->bytes,
+                   .bare.fds = {-1, -1},
+                   .source.fd = -1,
+                   .destination.fd = -1,
+                   .twin.fd = -1};
+  bl_status_t status = open_bench(&bench, err);
+  if (status == BL_OK) {
+    status = compare(&bench, err);
   }
+  close_bench(&bench);
   return status;
 }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// An activation-store as a process beside this one, in a folder of its own under /tmp.
+#ifndef BALLAST_BENCH_STORE_CHILD_H
+#define BALLAST_BENCH_STORE_CHILD_H
+
+#include "loop/child.h"
+
+typedef struct bl_store_child_options {
+  uint64_t capacity_bytes, spill_bytes;
+  const char *device;   // its --device; NULL: the host
+  bool nccl_shared_gpu; // its --nccl-shared-gpu
+} bl_store_child_options_t;
+
+typedef struct bl_store_child {
+  bl_loop_t *loop;
+  bl_child_t *child;
+  char folder[32], address[64];
+  bool ready, gone;
+} bl_store_child_t;
+
+// Of a zeroed one; waits until it serves. On failure stop is due all the same. What it says goes to standard error where it has a device, else nowhere.
+BL_MUST_USE bl_status_t bl_store_child_start(bl_store_child_t *store, const bl_store_child_options_t *options,
+                                             bl_error_t *err);
+void bl_store_child_stop(bl_store_child_t *store);
+
+#endif
