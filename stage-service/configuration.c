@@ -38,6 +38,7 @@ static void configure_work(bl_task_t *task) {
                                  .resume_digest = stage->resume_digest,
                                  .stage = stage->rank,
                                  .gpu = stage->options.gpu,
+                                 .nccl_shared_gpu = stage->options.nccl_shared_gpu,
                                  .first_core = stage->options.first_core,
                                  .core_tokens = stage->options.core_tokens,
                                  .unix_path = stage->options.unix_path,

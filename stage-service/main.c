@@ -17,6 +17,7 @@ typedef struct arguments {
   bl_daemon_arguments_t common;
   char *data_listen, *data_advertise, *core_tokens;
   int64_t core, gpu, pod_index;
+  bool nccl_shared_gpu;
   double rest_seconds;
 } arguments_t;
 
@@ -60,6 +61,12 @@ static const bl_option_t rows[] = {
      .help =
          "GPU to compute on where a job asks for one, counted among those that this process sees; -1: the number of "
          "the stage modulo how many they are."},
+    {.name = "nccl-shared-gpu",
+     .type = BL_OPTION_BOOL,
+     .offset = ROW(nccl_shared_gpu),
+     .help =
+         "Other processes of the job use the same GPU, and tensors shall go between them by NCCL: over sockets, which "
+         "is the only way that it has there. The others need the flag too."},
     {.name = "core-tokens",
      .type = BL_OPTION_PATH,
      .offset = ROW(core_tokens),
@@ -157,6 +164,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                 .plaintext_ok = self->arguments.common.tls.plaintext,
                                 .rest_ms = (uint64_t)(self->arguments.rest_seconds * 1000),
                                 .gpu = (int32_t)self->arguments.gpu,
+                                .nccl_shared_gpu = self->arguments.nccl_shared_gpu,
                                 .first_core = (int32_t)self->arguments.core,
                                 .core_tokens = self->arguments.core_tokens};
   status = bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);

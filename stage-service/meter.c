@@ -44,8 +44,11 @@ static const char *tag_name(unsigned index) {
   return bl_memory_tag_name((bl_memory_tag_t)index);
 }
 
+static const bl_path_t peer_paths[] = {BL_PATH_SHM, BL_PATH_TCP, BL_PATH_NCCL};
+#define PEER_PATH_COUNT (sizeof peer_paths / sizeof peer_paths[0])
+
 static const char *path_name(unsigned index) {
-  return bl_path_name(index == 0 ? BL_PATH_SHM : BL_PATH_TCP);
+  return bl_path_name(peer_paths[index]);
 }
 
 static const bl_path_t store_paths[] = {BL_PATH_SHM, BL_PATH_TCP, BL_PATH_CUDA_IPC, BL_PATH_NCCL};
@@ -133,7 +136,7 @@ const bl_board_row_t bl_meter_rows[] = {
                .kind = BL_BOARD_GAUGE,
                .label = "path",
                .value_of = path_name,
-               .series = 2,
+               .series = PEER_PATH_COUNT,
                .help = "Peer stages by the data path chosen for them."},
     [STORE_PATHS] = {.name = "ballast_data_path_stores",
                      .kind = BL_BOARD_GAUGE,
@@ -186,13 +189,14 @@ void bl_meter_committed(bl_board_t *board, const bl_stage_t *stage, bool ahead) 
 
 static void collect_paths(bl_board_t *board, bl_hub_t *hub) {
   bl_hub_path_t paths[BL_HUB_MAX_PEERS];
-  size_t count = hub == NULL ? 0 : bl_hub_paths(hub, paths, BL_HUB_MAX_PEERS), shm = 0;
-  count = count < BL_HUB_MAX_PEERS ? count : BL_HUB_MAX_PEERS;
-  for (size_t i = 0; i < count; i++) {
-    shm += paths[i].path == BL_PATH_SHM;
+  const size_t all = hub == NULL ? 0 : bl_hub_paths(hub, paths, BL_HUB_MAX_PEERS);
+  for (unsigned p = 0; p < PEER_PATH_COUNT; p++) {
+    size_t count = 0;
+    for (size_t i = 0; i < all && i < BL_HUB_MAX_PEERS; i++) {
+      count += paths[i].path == peer_paths[p];
+    }
+    bl_board_set(board, PATHS, p, (double)count);
   }
-  bl_board_set(board, PATHS, 0, (double)shm);
-  bl_board_set(board, PATHS, 1, (double)(count - shm));
 }
 
 void bl_meter_collect(bl_board_t *board, const bl_stage_t *stage) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define CONNECT_DEADLINE_NS (30ull * BL_NS_PER_S)
+#define MEETING_DEADLINE_NS (120ull * BL_NS_PER_S) // where communicators are made too, pair by pair
 
 void bl__handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
@@ -109,7 +110,7 @@ static bl_status_t read_peers(const Ballast__V1__ConnectRequest *request, bl_hub
     return bl_error_set(err, BL_INVALID, "%zu peers, the most is %d", request->n_peers, BL_HUB_MAX_PEERS);
   }
   if (!bl_path_parse(request->data_path[0] == '\0' ? "auto" : request->data_path, path)) {
-    return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm or tcp", request->data_path);
+    return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm, tcp or nccl", request->data_path);
   }
   for (size_t i = 0; i < request->n_peers; i++) {
     bl_status_t status = bl_peer_from_wire(request->peers[i], &peers[i], err);
@@ -126,9 +127,11 @@ void bl__handle_connect(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   bl_error_t err = {0};
   bl_hub_peer_t peers[BL_HUB_MAX_PEERS];
   bl_path_t path = BL_PATH_AUTO;
+  const bl_engine_t *engine = bl_stage_engine(self->stage);
+  const uint64_t patience_ns = engine != NULL && engine->nccl != NULL ? MEETING_DEADLINE_NS : CONNECT_DEADLINE_NS;
   if (read_peers(request, peers, &path, &err) != BL_OK ||
       bl_stage_connect(self->stage, bl__service_identity(request->driver), peers, request->n_peers, path,
-                       bl_clock_now_ns() + CONNECT_DEADLINE_NS, &err) == BL_STAGE_REFUSE) {
+                       bl_clock_now_ns() + patience_ns, &err) == BL_STAGE_REFUSE) {
     bl_rpc_call_fail(call, &err);
     return;
   }

@@ -45,6 +45,7 @@ typedef struct bl_stage_options {
   bool plaintext_ok;
   uint64_t rest_ms;        // without a word from a driver until rooms at stores are given back; 0: never
   int32_t gpu;             // as bl_engine_options_t's
+  bool nccl_shared_gpu;    // as bl_engine_options_t's
   int32_t first_core;      // pin the compute thread from this core on; -1: do not pin
   const char *core_tokens; // file of the tokens for cores; NULL: none
   bl_stage_observer_t observer;

@@ -186,6 +186,9 @@ const char *bl_job_policy_name(bl_job_policy_t policy);       // "bpipe"
 const char *bl_job_data_path_name(bl_job_data_path_t path);   // "cuda-ipc"
 // The path that blocks take: balance.require where it is given, else balance.data_path.
 bl_job_data_path_t bl_job_block_path(const bl_job_t *job);
+// The path of tensors between stages: nccl where that is required, else balance.data_path; there is no cuda-ipc for them,
+// so that it stands for auto.
+bl_job_data_path_t bl_job_boundary_path(const bl_job_t *job);
 const char *bl_job_family_name(bl_job_family_t family); // "gpt2"
 // 2 for V-shaped and interleaved schedules, else 1.
 int64_t bl_job_default_chunks(bl_job_schedule_t schedule);

@@ -477,6 +477,13 @@ bl_job_data_path_t bl_job_block_path(const bl_job_t *job) {
   return job->balance.require != BL_JOB_DATA_PATH_AUTO ? job->balance.require : job->balance.data_path;
 }
 
+bl_job_data_path_t bl_job_boundary_path(const bl_job_t *job) {
+  if (job->balance.require == BL_JOB_DATA_PATH_NCCL) {
+    return BL_JOB_DATA_PATH_NCCL;
+  }
+  return job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC ? BL_JOB_DATA_PATH_AUTO : job->balance.data_path;
+}
+
 const char *bl_job_family_name(bl_job_family_t family) {
   return families[family];
 }

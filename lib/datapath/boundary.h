@@ -17,8 +17,16 @@
 //        message; the receiver pulls with one copy into its posted destination and acknowledges.
 //   tcp: a posted receive is a credit for the sender, which then streams straight from the source in chunks of
 //        256 KiB, each with an XXH3 checksum; the receiver reads straight into the destination and verifies.
+//   nccl: where both ends have the same NCCL, tensors go from device to device (bl_hub_is_direct) on two communicators
+//        per pair, one per direction, which are made when the link is, in one order over all pairs. A posted receive is a
+//        credit, as on tcp; both ends queue their half when both are ready, the sender first. A transfer that does not
+//        end in time, or an attempt that one end gave up while the other sends, costs the pair its communicators: what
+//        was on them is lost with the cause, and they are made again under a new generation. Other pairs are untouched.
+//        The link itself is one of the two above, and carries the words.
 //
 // Lifetime rules
+//   0. On nccl sources and destinations are addresses of the device, which has nothing more to do with them when posted;
+//      when a wait is over, what the device is told next finds the tensor.
 //   1. Keys are unique within one attempt, link and direction of travel (send or receive).
 //   2. The source of a send must not change until bl_hub_wait_sent says so; on shm it must lie in an arena of the options.
 //   3. The destination of a receive belongs to the hub from post to the successful wait, or to the next bl_hub_begin.
@@ -37,7 +45,9 @@
 #define BALLAST_DATAPATH_BOUNDARY_H
 
 #include "base/error.h"
+#include "datapath/endpoint.h"
 #include "datapath/key.h"
+#include "datapath/nccl/engine.h"
 #include "datapath/path.h"
 #include "device/device.h"
 #include "tls/tls.h"
@@ -66,6 +76,8 @@ typedef struct bl_hub_options {
   bl_tls_t *tls;             // mutual TLS on tcp, stages only; outlives the hub. NULL: plaintext
   bool plaintext_ok;         // allows tcp off the loopback interface without TLS
   const char *machine;       // NULL: bl_machine_text (machine.h)
+  bl_nccl_engine_t *nccl;    // of the device that tensors lie on; outlives the hub. NULL: none
+  const bl_endpoint_t *endpoint; // what peers are told of it; copied. NULL: memory of the host
 } bl_hub_options_t;
 
 typedef struct bl_hub_peer {
@@ -88,8 +100,9 @@ const uint8_t *bl_hub_token(const bl_hub_t *hub);     // BL_HUB_TOKEN_BYTES, dra
 const char *bl_hub_machine(const bl_hub_t *hub);
 
 // Makes a link to every peer; those that have one to the same token are left as they are. The stage with the lower
-// number opens the link and chooses the path: `auto` is shm if both machine texts are equal and mapping the peer's
-// arenas works, else tcp. `done` is called once, from the transfer thread, with BL_OK or with the first peer that
+// number opens the link and chooses the path: `auto` is nccl if nothing speaks against it (choice.h) and communicators
+// come about, else shm if both machine texts are equal and mapping the peer's arenas works, else tcp; BL_PRECONDITION when
+// `nccl` is asked for and cannot be. `done` is called once, from the transfer thread, with BL_OK or with the first peer that
 // failed; it must not call the hub. Call it on all stages at once (or in ascending order): the higher stage waits.
 // If this function itself fails, `done` is not called: BL_INVALID (peers), BL_PRECONDITION (one is in progress).
 typedef void (*bl_hub_connected_fn)(void *user, bl_status_t status, const bl_error_t *err);
@@ -103,11 +116,15 @@ typedef struct bl_hub_path {
   int32_t peer;
   bool connected;
   bl_path_t path;                   // BL_PATH_AUTO while there is none
-  char reason[BL_HUB_REASON_BYTES]; // "shm: same machine", "tcp: peer is on another machine", or why it was lost
+  char reason[BL_HUB_REASON_BYTES]; // "shm: same machine", "nccl: both ends have NCCL 2.28.9, ...", or why it was lost
   uint64_t mapped_bytes;            // of the peer's arenas, mapped read-only here (shm); the peer's memory, not ours
 } bl_hub_path_t;
 // Fills up to `capacity` entries, ascending by peer; returns how many peers there are.
 size_t bl_hub_paths(bl_hub_t *hub, bl_hub_path_t *paths, size_t capacity);
+
+// Whether tensors of this peer go from device to device: posts name the device's memory. It does not change between
+// connects.
+bool bl_hub_is_direct(bl_hub_t *hub, int32_t peer);
 
 // From now on only `attempt` (> 0, above the last) is valid. See lifetime rules 5 and 6. BL_PRECONDITION otherwise.
 BL_MUST_USE bl_status_t bl_hub_begin(bl_hub_t *hub, uint64_t attempt, bl_error_t *err);

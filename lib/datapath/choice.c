@@ -79,6 +79,11 @@ static bool cannot_nccl(const bl_path_end_t *own, const bl_path_end_t *peer, cha
   return cannot_tcp(own, peer, why); // over which both agree on communicators
 }
 
+bool bl_path_nccl_obstacle(const bl_path_end_t *own, const bl_path_end_t *peer, char why[BL_PATH_REASON_BYTES]) {
+  _Static_assert(WHY_BYTES <= BL_PATH_REASON_BYTES, "an obstacle fits a reason");
+  return cannot_nccl(own, peer, why);
+}
+
 static bool cannot_shm(const bl_path_end_t *own, const bl_path_end_t *peer, char *why) {
   if (!both_unix(own, peer)) {
     snprintf(why, WHY_BYTES, "there is no unix socket at both ends");

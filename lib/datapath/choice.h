@@ -42,4 +42,7 @@ typedef struct bl_path_choice {
 BL_MUST_USE bl_status_t bl_path_choose(const bl_path_end_t *own, const bl_path_end_t *peer, bl_path_t asked,
                                        unsigned failed, const char *failure, bl_path_choice_t *choice, bl_error_t *err);
 
+// What keeps NCCL from moving tensors between the two; false: nothing does, and `why` is untouched.
+bool bl_path_nccl_obstacle(const bl_path_end_t *own, const bl_path_end_t *peer, char why[BL_PATH_REASON_BYTES]);
+
 #endif

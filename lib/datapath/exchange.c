@@ -412,6 +412,10 @@ bl_tensor_t *bl_exchange_next_transfer(bl_exchange_t *x) {
   return tensor;
 }
 
+void bl_exchange_launch(bl_exchange_t *x, bl_tensor_t *tensor) {
+  dequeue(x, TRANSFER, tensor);
+}
+
 bool bl_exchange_moved(bl_exchange_t *x, bl_tensor_t *tensor, uint64_t bytes) {
   tensor->moved_bytes += bytes;
   bool whole = tensor->moved_bytes == tensor->bytes;

@@ -5,7 +5,7 @@
 //
 //   pull (shm)   sender:   post_send -> OFFER ............ ACK -> gone
 //                receiver: OFFER + post_receive -> move -> ACK, complete -> consumed
-//   push (tcp)   sender:   post_send + CREDIT -> move (DATA chunks) -> gone
+//   push (tcp)   sender:   post_send + CREDIT -> move (DATA chunks; nccl: GO) -> gone
 //                receiver: post_receive -> CREDIT ... DATA chunks -> complete -> consumed
 //
 // Attempts: messages of older attempts than the current one are counted and dropped; those of newer ones are kept for
@@ -87,6 +87,8 @@ bool bl_exchange_next_frame(bl_exchange_t *exchange, bl_frame_t *frame);
 // The tensor to move next, oldest first, now active: a receive to copy (pull) or a send to stream (push). The same one
 // until it is complete or dropped. NULL when there is nothing to move.
 bl_tensor_t *bl_exchange_next_transfer(bl_exchange_t *exchange);
+// The tensor of next_transfer moves by itself from now on, until it is complete or dropped: the next one is the one behind.
+void bl_exchange_launch(bl_exchange_t *exchange, bl_tensor_t *tensor);
 // `bytes` more of an active tensor have moved (and, for received chunks, were verified). True when that completes it:
 // a send is gone then. A received chunk leaves the tensor inactive until the next one.
 bool bl_exchange_moved(bl_exchange_t *exchange, bl_tensor_t *tensor, uint64_t bytes);

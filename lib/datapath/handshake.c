@@ -36,6 +36,10 @@ static void greet(bl__link_t *link, bl_frame_kind_t kind, const uint8_t token[BL
   memcpy(hello.token, token, sizeof hello.token);
   memcpy(hello.own_token, hub->token, sizeof hello.own_token);
   snprintf(hello.reason, sizeof hello.reason, "%s", link->reason);
+  snprintf(hello.gpu, sizeof hello.gpu, "%s", hub->endpoint.gpu);
+  hello.nccl = hub->nccl != NULL ? hub->endpoint.nccl : 0;
+  hello.shared_gpu = hub->endpoint.shared_gpu;
+  hello.wants_nccl = link->wants_nccl;
   if (link->path == BL_PATH_SHM) {
     for (size_t i = 0; i < hub->arena_count; i++) {
       hello.arena_bytes[i] = hub->arenas[i].bytes;
@@ -84,6 +88,26 @@ static bl_status_t map_arenas(bl__link_t *link, const bl_hello_t *hello, bl_erro
   return status;
 }
 
+// Whether tensors can go from device to device: both ends find the same.
+static void judge_direct(bl__link_t *link, const bl_hello_t *hello) {
+  const bl_hub_t *hub = link->hub;
+  link->wants_nccl = link->outgoing ? link->wants_nccl : hello->wants_nccl;
+  if (!link->wants_nccl) {
+    return;
+  }
+  char own_name[24], peer_name[24];
+  snprintf(own_name, sizeof own_name, "stage %d", hub->stage);
+  snprintf(peer_name, sizeof peer_name, "stage %d", hello->stage);
+  bl_path_end_t own = bl_endpoint_end(&hub->endpoint, own_name, NULL, true, true); // there is a connection
+  own.nccl = hub->nccl != NULL ? own.nccl : 0;
+  const bl_path_end_t peer = {
+      .name = peer_name, .gpu = hello->gpu, .nccl = hello->nccl, .shared_gpu = hello->shared_gpu, .tcp_address = true};
+  char why[BL_PATH_REASON_BYTES] = "";
+  link->meets = !bl_path_nccl_obstacle(&own, &peer, why);
+  snprintf(link->obstacle, sizeof link->obstacle, "%.190s", why);
+  link->obstacle_status = link->meets ? BL_OK : BL_PRECONDITION;
+}
+
 static void come_up(bl__link_t *link) {
   bl_hub_t *hub = link->hub;
   uint64_t mapped_bytes = 0;
@@ -102,18 +126,27 @@ static void come_up(bl__link_t *link) {
     bl__link_lose(old, BL_UNAVAILABLE, "stage %d made a new link", link->stage);
   }
   pthread_mutex_lock(&hub->mutex);
-  bl_exchange_reset(peer->exchange, link->path == BL_PATH_SHM ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH, hub->attempt);
   peer->link = link;
-  peer->path = link->path;
   peer->lost = BL_OK;
   peer->mapped_bytes = mapped_bytes;
-  snprintf(peer->reason, sizeof peer->reason, "%s", link->reason);
   link->exchange = peer->exchange;
+  bl__link_settle(link);
+  link->direct = link->meets ? bl__direct_of(hub, peer) : NULL;
+  if (link->direct != NULL) {
+    bl_exchange_reset(peer->exchange, BL_EXCHANGE_PUSH, hub->attempt);
+    peer->path = BL_PATH_AUTO;
+  }
   pthread_mutex_unlock(&hub->mutex);
   link->state = BL__LINK_UP;
   hub->strangers -= link->outgoing ? 0 : 1;
   bl_log(BL_LOG_INFO, "data path: link to stage %d is up, %s", link->stage, link->reason);
-  bl__connect_up(hub, link);
+  if (link->meets && link->direct == NULL) {
+    bl__link_lose(link, BL_EXHAUSTED, "no memory for communicators with stage %d", link->stage);
+  } else if (link->direct != NULL) {
+    bl__direct_meet(link);
+  } else {
+    bl__connect_up(hub, link);
+  }
 }
 
 static bl_status_t judge_hello(const bl__link_t *link, const bl_hello_t *hello, char *text, size_t text_bytes) {
@@ -150,6 +183,7 @@ static void on_hello(bl__link_t *link, const bl_hello_t *hello) {
     return;
   }
   bl__handshake_start(link, hello->stage, hello->own_token, hello->reason);
+  judge_direct(link, hello);
   while (link->session == 0) {
     if (getrandom(&link->session, sizeof link->session, 0) != (ssize_t)sizeof link->session) {
       link->session = 0;
@@ -169,6 +203,7 @@ static void on_welcome(bl__link_t *link, const bl_hello_t *hello) {
     bl__link_lose(link, err.status, "%s", err.text); // the end of the connection tells the acceptor enough
     return;
   }
+  judge_direct(link, hello);
   link->session = link->frame.session;
   bl_frame_t ready = {.kind = BL_FRAME_READY, .session = link->session};
   bl__link_put(link, &ready, NULL);

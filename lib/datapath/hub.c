@@ -149,6 +149,9 @@ static void shut(bl_hub_t *hub) {
   for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
     bl__link_lose(link, BL_CANCELLED, "the data path of this stage is closing");
   }
+  for (size_t i = 0; i < hub->peer_count; i++) {
+    bl__direct_shut(hub->peers[i]->direct);
+  }
   close_listener(&hub->unix_listener);
   close_listener(&hub->tcp_listener);
   uv_close((uv_handle_t *)&hub->tick, NULL);
@@ -167,8 +170,10 @@ static void on_wake(uv_async_t *async) {
     return;
   }
   bl__connect_run(hub);
+  bl__direct_sweep(hub);
   bool more = false;
   for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
+    bl__direct_turn(link);
     more |= bl__link_turn(link);
   }
   if (more) {
@@ -293,6 +298,7 @@ static void init_locks(bl_hub_t *hub) {
 static void free_hub(bl_hub_t *hub) {
   for (size_t i = 0; i < hub->peer_count; i++) {
     bl_exchange_destroy(hub->peers[i]->exchange);
+    bl__direct_free(hub->peers[i]->direct);
     free(hub->peers[i]);
   }
   if (hub->unix_listener.fd >= 0) {
@@ -354,6 +360,10 @@ bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_er
   made->stage = options->stage;
   made->plaintext_ok = options->plaintext_ok;
   made->tls = options->tls;
+  made->nccl = options->nccl;
+  if (options->endpoint != NULL) {
+    made->endpoint = *options->endpoint;
+  }
   made->max_in_flight = options->max_in_flight != 0 ? options->max_in_flight : BL__HUB_DEFAULT_IN_FLIGHT;
   made->unix_listener.fd = made->tcp_listener.fd = -1;
   for (size_t i = 0; i < options->arena_count; i++) {

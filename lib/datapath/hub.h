@@ -11,6 +11,7 @@
 #include "datapath/address.h"
 #include "datapath/boundary.h"
 #include "datapath/exchange.h"
+#include "datapath/hub_direct.h"
 #include "datapath/link.h"
 
 #include <assert.h>
@@ -36,6 +37,7 @@ typedef struct bl__peer {
   char reason[BL_HUB_REASON_BYTES]; // [m] why this path, or why the link was lost
   bl_status_t lost;                 // [m] what waits get while there is no link
   uint64_t mapped_bytes;            // [m]
+  bl__direct_t *direct;             // NULL: never met; while link->direct is set, tensors go by it
 } bl__peer_t;
 
 // One call of bl_hub_connect.
@@ -71,6 +73,8 @@ struct bl_hub {
   bool plaintext_ok;
   bl_tls_t *tls; // of tcp; NULL: plaintext
   uint32_t max_in_flight;
+  bl_nccl_engine_t *nccl; // NULL: none
+  bl_endpoint_t endpoint;
   uint8_t token[BL_HUB_TOKEN_BYTES];
   char machine[BL_HUB_MACHINE_BYTES];
   char unix_address[BL_HUB_ADDRESS_BYTES];

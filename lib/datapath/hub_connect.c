@@ -39,6 +39,9 @@ void bl__connect_finish(bl_hub_t *hub, bl_status_t status, const bl_error_t *err
   if (connect == NULL) {
     return;
   }
+  if (!hub->closing) {
+    uv_async_send(&hub->wake); // whoever it kept from making communicators
+  }
   for (size_t i = 0; i < connect->peer_count; i++) {
     if (connect->peers[i].opening != NULL) {
       bl__link_lose(connect->peers[i].opening, BL_CANCELLED, "the connect it belonged to has ended");
@@ -54,12 +57,17 @@ static void fail(bl_hub_t *hub, const bl__connect_peer_t *peer, bl_status_t stat
   bl__connect_finish(hub, status, &err);
 }
 
+// Whether the connection may be of either kind: on nccl it carries words only.
+static bool is_free(const bl__connect_t *connect) {
+  return connect->path == BL_PATH_AUTO || connect->path == BL_PATH_NCCL;
+}
+
 // Which path to try first, and why.
 static bl_path_t choose(const bl_hub_t *hub, const bl__connect_t *connect, const bl__connect_peer_t *peer, char *reason,
                         size_t reason_bytes) {
   bl_path_t path = BL_PATH_TCP;
   const char *why;
-  if (connect->path != BL_PATH_AUTO) {
+  if (!is_free(connect)) {
     path = connect->path;
     why = "asked for";
   } else if (hub->unix_address[0] == '\0' || peer->unix_address[0] == '\0') {
@@ -75,8 +83,8 @@ static bl_path_t choose(const bl_hub_t *hub, const bl__connect_t *connect, const
   return path;
 }
 
-static bl_status_t open_link(bl_hub_t *hub, bl__connect_peer_t *peer, bl_path_t path, const char *reason,
-                             bl_error_t *err) {
+static bl_status_t open_link(bl_hub_t *hub, const bl__connect_t *connect, bl__connect_peer_t *peer, bl_path_t path,
+                             const char *reason, bl_error_t *err) {
   const char *text = path == BL_PATH_SHM ? peer->unix_address : peer->tcp_address;
   if (text[0] == '\0') {
     return bl_error_set(err, BL_UNAVAILABLE, "it offers no %s address", bl_path_name(path));
@@ -104,16 +112,17 @@ static bl_status_t open_link(bl_hub_t *hub, bl__connect_peer_t *peer, bl_path_t 
   if (peer->opening == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a link");
   }
+  peer->opening->wants_nccl = is_free(connect);
   bl__handshake_start(peer->opening, peer->stage, peer->token, reason);
   return BL_OK;
 }
 
 // Opens by tcp after shm did not work out, under `auto`. False when the operation has ended.
-static bool fall_back(bl_hub_t *hub, bl__connect_peer_t *peer, const char *why) {
+static bool fall_back(bl_hub_t *hub, const bl__connect_t *connect, bl__connect_peer_t *peer, const char *why) {
   char reason[BL_HUB_REASON_BYTES];
   bl_error_t err = {0};
   snprintf(reason, sizeof reason, "tcp: shm failed: %.150s", why);
-  if (open_link(hub, peer, BL_PATH_TCP, reason, &err) != BL_OK) {
+  if (open_link(hub, connect, peer, BL_PATH_TCP, reason, &err) != BL_OK) {
     bl_error_prefix(&err, "neither shm (%.200s) nor tcp", why);
     fail(hub, peer, err.status, err.text);
     return false;
@@ -122,15 +131,15 @@ static bool fall_back(bl_hub_t *hub, bl__connect_peer_t *peer, const char *why) 
 }
 
 // False when the operation has ended.
-static bool open_peer(bl_hub_t *hub, bl__connect_t *connect, bl__connect_peer_t *peer) {
+static bool open_peer(bl_hub_t *hub, const bl__connect_t *connect, bl__connect_peer_t *peer) {
   char reason[BL_HUB_REASON_BYTES];
   bl_error_t err = {0};
   bl_path_t path = choose(hub, connect, peer, reason, sizeof reason);
-  if (open_link(hub, peer, path, reason, &err) == BL_OK) {
+  if (open_link(hub, connect, peer, path, reason, &err) == BL_OK) {
     return true;
   }
-  if (path == BL_PATH_SHM && connect->path == BL_PATH_AUTO) {
-    return fall_back(hub, peer, err.text);
+  if (path == BL_PATH_SHM && is_free(connect)) {
+    return fall_back(hub, connect, peer, err.text);
   }
   fail(hub, peer, err.status, err.text);
   return false;
@@ -149,7 +158,10 @@ static bool has_link(bl_hub_t *hub, const bl__connect_peer_t *wanted, bl_path_t 
     bl__link_lose(link, BL_UNAVAILABLE, "stage %d has been restarted", wanted->stage);
     return false;
   }
-  if (path != BL_PATH_AUTO && link->path != path) {
+  if (link->direct != NULL && (path == BL_PATH_AUTO || path == BL_PATH_NCCL)) {
+    return bl__direct_is_up(link);
+  }
+  if (path != BL_PATH_AUTO && (link->direct != NULL || link->path != path)) {
     if (hub->stage < wanted->stage) { // the side that opens may change its mind
       bl__link_lose(link, BL_UNAVAILABLE, "%s is asked for now", bl_path_name(path));
     }
@@ -209,10 +221,17 @@ void bl__connect_up(bl_hub_t *hub, bl__link_t *link) {
     return;
   }
   peer->opening = NULL;
-  if (connect->path != BL_PATH_AUTO && connect->path != link->path) {
+  uv_async_send(&hub->wake); // pairs that come later may make their communicators now
+  if (connect->path == BL_PATH_NCCL && link->direct == NULL) {
+    char text[BL_HUB_REASON_BYTES];
+    snprintf(text, sizeof text, "nccl is asked for: %.150s", link->obstacle);
+    fail(hub, peer, link->obstacle_status, text);
+    return;
+  }
+  if (!is_free(connect) && (link->direct != NULL || connect->path != link->path)) {
     char text[96];
     snprintf(text, sizeof text, "it connected by %s, %s is asked for; give all stages the same path",
-             bl_path_name(link->path), bl_path_name(connect->path));
+             bl_path_name(link->direct != NULL ? BL_PATH_NCCL : link->path), bl_path_name(connect->path));
     fail(hub, peer, BL_INVALID, text);
     return;
   }
@@ -229,8 +248,8 @@ void bl__connect_failed(bl_hub_t *hub, bl__link_t *link, bl_status_t status, con
     return;
   }
   peer->opening = NULL;
-  if (link->path == BL_PATH_SHM && connect->path == BL_PATH_AUTO) {
-    fall_back(hub, peer, text);
+  if (link->path == BL_PATH_SHM && is_free(connect)) {
+    fall_back(hub, connect, peer, text);
   } else {
     fail(hub, peer, status, text);
   }

@@ -27,6 +27,18 @@ static const char *describe(bl_tensor_role_t role, int32_t peer, bl_tensor_key_t
   return text;
 }
 
+static bool is_direct(const bl__peer_t *peer) {
+  return peer->link != NULL && peer->link->direct != NULL;
+}
+
+bool bl_hub_is_direct(bl_hub_t *hub, int32_t stage) {
+  pthread_mutex_lock(&hub->mutex);
+  const bl__peer_t *peer = bl__hub_find(hub, stage);
+  bool direct = peer != NULL && is_direct(peer);
+  pthread_mutex_unlock(&hub->mutex);
+  return direct;
+}
+
 bl_status_t bl_hub_begin(bl_hub_t *hub, uint64_t attempt, bl_error_t *err) {
   bl_status_t status = BL_OK;
   pthread_mutex_lock(&hub->mutex);
@@ -44,8 +56,14 @@ bl_status_t bl_hub_begin(bl_hub_t *hub, uint64_t attempt, bl_error_t *err) {
     while (hub->peers[i]->link != NULL && hub->peers[i]->link->touching) {
       pthread_cond_wait(&hub->untouched, &hub->mutex); // bounded: one copy, checksum or non-blocking call
     }
+    while (!bl__direct_is_still(hub->peers[i]->direct)) {
+      pthread_cond_wait(&hub->untouched, &hub->mutex); // bounded: both ends have queued it, or the watchdog ends it
+    }
     if (hub->peers[i]->link != NULL) {
       bl__link_let_go(hub->peers[i]->link);
+    }
+    if (is_direct(hub->peers[i])) {
+      bl__direct_begin(hub->peers[i]->direct);
     }
   }
 unlock:
@@ -100,6 +118,7 @@ static bl_status_t post(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_
   }
   uint64_t peer_bytes = 0, offset = 0;
   bl_status_t status;
+  bl_error_t why = {0};
   pthread_mutex_lock(&hub->mutex);
   bl__peer_t *peer = bl__hub_find(hub, stage);
   if (hub->aborted) {
@@ -108,12 +127,14 @@ static bl_status_t post(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_
     status = bl_error_set(err, BL_INVALID, "%s: no such peer is connected", describe(role, stage, key, text));
   } else if (peer->link == NULL) {
     status = bl_error_set(err, peer->lost, "%s: %s", describe(role, stage, key, text), peer->reason);
+  } else if (is_direct(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why)) {
+    status = bl_error_set(err, why.status, "%s: %s", describe(role, stage, key, text), why.text);
   } else if (role == BL_TENSOR_RECEIVE) {
     status = bl_exchange_post_receive(peer->exchange, key, destination, bytes, &peer_bytes);
     explain_post(status, role, stage, key, bytes, peer_bytes, hub->max_in_flight, err);
   } else {
     int arena = arena_of(hub, source, bytes, &offset);
-    if (arena < 0 && peer->path == BL_PATH_SHM) {
+    if (arena < 0 && !is_direct(peer) && peer->path == BL_PATH_SHM) {
       status = bl_error_set(err, BL_INVALID, "%s: its source lies in no arena that was given to the hub",
                             describe(role, stage, key, text));
     } else {
@@ -160,6 +181,11 @@ static bool settled(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_tens
   }
   if (peer->link == NULL) {
     *status = bl_error_set(err, peer->lost, "%s: %s", describe(role, stage, key, text), peer->reason);
+    return true;
+  }
+  bl_error_t why = {0};
+  if (is_direct(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why)) {
+    *status = bl_error_set(err, why.status, "%s: %s", describe(role, stage, key, text), why.text);
     return true;
   }
   if (tensor == NULL && role == BL_TENSOR_RECEIVE) {
@@ -249,7 +275,9 @@ bool bl_hub_received(bl_hub_t *hub, int32_t stage, bl_tensor_key_t key) {
   pthread_mutex_lock(&hub->mutex);
   bl__peer_t *peer = bl__hub_find(hub, stage);
   bl_tensor_t *tensor = peer != NULL ? bl_exchange_find(peer->exchange, BL_TENSOR_RECEIVE, key) : NULL;
-  bool over = hub->aborted || peer == NULL || peer->link == NULL || tensor == NULL || tensor->complete;
+  bl_error_t why;
+  bool over = hub->aborted || peer == NULL || peer->link == NULL || tensor == NULL || tensor->complete ||
+              (is_direct(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why));
   pthread_mutex_unlock(&hub->mutex);
   return over;
 }
@@ -268,7 +296,12 @@ size_t bl_hub_waits(bl_hub_t *hub, bl_hub_wait_t *waits, size_t capacity) {
     if (!peer->up && count++ < capacity) {
       bl_hub_wait_t *wait = &waits[count - 1];
       *wait = (bl_hub_wait_t){.peer = peer->stage, .micro_batch = -1, .since_ns = connect->since_ns};
-      snprintf(wait->what, sizeof wait->what, "link %s stage %d", peer->stage > hub->stage ? "to" : "from",
+      const bl__peer_t *known = bl__hub_find(hub, peer->stage);
+      const bool meets = known != NULL && is_direct(known);
+      snprintf(wait->what, sizeof wait->what, "%s stage %d",
+               meets                      ? "communicators with"
+               : peer->stage > hub->stage ? "link to"
+                                          : "link from",
                peer->stage);
     }
   }

@@ -102,6 +102,9 @@ static void tell_waiters(bl__link_t *link, bl_status_t status, const char *text)
   bl__peer_t *peer = bl__hub_find(hub, link->stage);
   bool replaced = peer == NULL || peer->link != link;
   if (!replaced) {
+    if (link->direct != NULL) {
+      bl__direct_part(link->direct, status, text);
+    }
     bl_exchange_lose(peer->exchange);
     peer->link = NULL;
     peer->path = BL_PATH_AUTO;
@@ -180,6 +183,16 @@ void bl__link_broke(bl__link_t *link, int errno_value) {
   }
 }
 
+void bl__link_settle(bl__link_t *link) {
+  bl_hub_t *hub = link->hub;
+  bl__peer_t *peer = bl__hub_find(hub, link->stage);
+  bl_exchange_reset(peer->exchange, link->path == BL_PATH_SHM ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH, hub->attempt);
+  peer->path = link->path;
+  const bool missed = hub->endpoint.gpu[0] != '\0' && link->obstacle[0] != '\0'; // between hosts nobody misses it
+  snprintf(peer->reason, sizeof peer->reason, "%.80s%s%.95s", link->reason, missed ? "; not nccl: " : "",
+           missed ? link->obstacle : "");
+}
+
 void bl__link_put(bl__link_t *link, const bl_frame_t *frame, const uint8_t *body) {
   if (link->out_start == link->out_end) {
     link->out_start = link->out_end = 0;
@@ -252,6 +265,10 @@ static void start_chunk(bl__link_t *link) {
   link->chunk_sent = 0;
 }
 
+static bool has_room(const bl__link_t *link, size_t frames) {
+  return link->out_end + frames * BL_FRAME_HEADER_BYTES + BL__LINK_SPARE_BYTES <= BL__LINK_OUT_BYTES;
+}
+
 // Mutex held. Fills `out` while no chunk is under way: the header of a chunk must be the last thing before it.
 static void prepare(bl__link_t *link) {
   if (link->state != BL__LINK_UP || link->chunk != NULL) {
@@ -261,12 +278,16 @@ static void prepare(bl__link_t *link) {
     link->out_start = link->out_end = 0;
   }
   bl_frame_t frame;
-  while (BL__LINK_OUT_BYTES - link->out_end >= 2 * BL_FRAME_HEADER_BYTES &&
-         bl_exchange_next_frame(link->exchange, &frame)) {
+  while (has_room(link, 2) && bl_exchange_next_frame(link->exchange, &frame)) {
     frame.session = link->session;
     bl__link_put(link, &frame, NULL);
   }
-  if (link->path == BL_PATH_TCP && BL__LINK_OUT_BYTES - link->out_end >= BL_FRAME_HEADER_BYTES) {
+  if (link->direct != NULL) {
+    bl_tensor_t *tensor;
+    while (has_room(link, 1) && bl__direct_sends(link->direct) && (tensor = next_transfer(link)) != NULL) {
+      bl__direct_send(link, tensor);
+    }
+  } else if (link->path == BL_PATH_TCP && has_room(link, 1)) {
     start_chunk(link);
   }
 }
@@ -386,7 +407,7 @@ bool bl__link_turn(bl__link_t *link) {
   if (link->state == BL__LINK_CLOSED || link->state == BL__LINK_CONNECTING) {
     return false;
   }
-  bool more = link->state == BL__LINK_UP && link->path == BL_PATH_SHM && pull_turn(link);
+  bool more = link->state == BL__LINK_UP && link->path == BL_PATH_SHM && link->direct == NULL && pull_turn(link);
   bool blocked = false;
   more |= write_turn(link, &blocked);
   if (link->state == BL__LINK_REFUSING && !blocked && !more) {

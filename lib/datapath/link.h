@@ -14,9 +14,10 @@
 
 #include <uv.h>
 
-#define BL__LINK_OUT_BYTES     (64ul * BL_FRAME_HEADER_BYTES) // control frames on their way; bounds memory, not progress
-#define BL__LINK_TURN_BYTES    (4u << 20)                     // moved per turn, so that links share the transfer thread
-#define BL__LINK_PULL_BYTES    (512u << 10)                   // copied at once: bounds how long bl_hub_begin waits
+#define BL__LINK_SPARE_BYTES   (4ul * (BL_FRAME_HEADER_BYTES + BL_MEET_BYTES)) // of `out`, for words about communicators
+#define BL__LINK_OUT_BYTES     (64ul * BL_FRAME_HEADER_BYTES + BL__LINK_SPARE_BYTES) // bounds memory, not progress
+#define BL__LINK_TURN_BYTES    (4u << 20)   // moved per turn, so that links share the transfer thread
+#define BL__LINK_PULL_BYTES    (512u << 10) // copied at once: bounds how long bl_hub_begin waits
 #define BL__LINK_DISCARD_BYTES (64u << 10)
 
 typedef enum {
@@ -43,8 +44,13 @@ typedef struct bl__link {
   uint64_t opened_ns;
   uint64_t session;
   uint8_t peer_token[BL_FRAME_TOKEN_BYTES];
-  char reason[BL_FRAME_TEXT_BYTES]; // why this path
-  bl_exchange_t *exchange;          // [m] the peer's, once up
+  char reason[BL_FRAME_TEXT_BYTES];   // why this path
+  bool wants_nccl;                    // the connector does
+  bool meets;                         // so that communicators are to be made
+  char obstacle[BL_FRAME_TEXT_BYTES]; // why not, and
+  bl_status_t obstacle_status;        // what kind of reason that is
+  struct bl__direct *direct;          // [m] tensors go by it (hub_direct.h); NULL: the link moves them
+  bl_exchange_t *exchange;            // [m] the peer's, once up
   bl_shared_map_t maps[BL_FRAME_MAX_ARENAS];
   size_t map_count;
 
@@ -53,7 +59,7 @@ typedef struct bl__link {
   size_t header_read;
   bl_frame_t frame; // of the header once it is whole
   size_t body_read;
-  uint8_t body[BL_HELLO_BYTES];
+  uint8_t body[BL_FRAME_MAX_BODY_BYTES];
   bl_tensor_t *receive; // [m] NULL: the chunk is skipped
   uint8_t *discard;     // tcp
   int fds[BL_SOCKET_MAX_DESCRIPTORS];
@@ -84,7 +90,9 @@ void bl__link_broke(bl__link_t *link, int errno_value);
 bool bl__link_turn(bl__link_t *link);
 // Mutex held, not touching: a send of an older attempt under way goes on from `side`, its buffer is free.
 void bl__link_let_go(bl__link_t *link);
-// Puts a frame and its body (greetings, refusals) into the out buffer.
+// Mutex held. The link moves tensors itself: its exchange begins anew, and the peer's path is the link's.
+void bl__link_settle(bl__link_t *link);
+// Puts a frame and its body (all but DATA's) into the out buffer.
 void bl__link_put(bl__link_t *link, const bl_frame_t *frame, const uint8_t *body);
 
 // link_read.c

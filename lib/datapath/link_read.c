@@ -47,6 +47,14 @@ static ssize_t receive_bytes(bl__link_t *link, uint8_t *to, size_t bytes) {
 static void handle_control(bl__link_t *link) {
   bl_hub_t *hub = link->hub;
   const bl_frame_t *frame = &link->frame;
+  if (frame->kind == BL_FRAME_MEET) {
+    bl__direct_heard(link);
+    return;
+  }
+  if (frame->kind == BL_FRAME_GO && link->direct != NULL) {
+    bl__direct_go(link);
+    return;
+  }
   if (frame->kind == BL_FRAME_OFFER) {
     const bl_shared_map_t *map = frame->arena < link->map_count ? &link->maps[frame->arena] : NULL;
     if (map == NULL || frame->offset > map->bytes || frame->bytes > map->bytes - frame->offset) {
@@ -75,7 +83,12 @@ static void start_data(bl__link_t *link) {
   const char *reason = NULL;
   pthread_mutex_lock(&hub->mutex);
   uint64_t stale = bl_exchange_stale_count(link->exchange);
-  bl_status_t status = bl_exchange_on_data(link->exchange, &link->frame, &link->receive, &reason);
+  bl_status_t status = BL_INVALID;
+  if (link->direct != NULL) {
+    reason = "sends a frame of the other path";
+  } else {
+    status = bl_exchange_on_data(link->exchange, &link->frame, &link->receive, &reason);
+  }
   hub->counters.stale_dropped += bl_exchange_stale_count(link->exchange) - stale;
   pthread_mutex_unlock(&hub->mutex);
   if (status != BL_OK) {

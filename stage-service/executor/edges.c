@@ -29,10 +29,15 @@ static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_
   bl_stall_end(edges->stall, name, micro_batch, start_ns);
 }
 
-// ---- twins
+// ---- what the device is still at
 
-static bool staged(const bl_engine_t *engine) {
-  return !engine->device->host_memory && engine->carrier == NULL;
+// Whether what goes to or comes from a peer is the memory of the device itself, and whether it is a twin.
+static bool direct(const bl_engine_t *engine, uint32_t peer) {
+  return !engine->device->host_memory && bl_hub_is_direct(engine->hub, (int32_t)peer);
+}
+
+static bool staged(const bl_engine_t *engine, uint32_t peer) {
+  return !engine->device->host_memory && !bl_hub_is_direct(engine->hub, (int32_t)peer);
 }
 
 static bl_status_t give(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
@@ -40,34 +45,63 @@ static bl_status_t give(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
   bl_edge_state_t *edge = &engine->edge_states[buffer];
   edge->held = false;
   edges->held--;
-  return bl_hub_post_send(engine->hub, (int32_t)edge->peer, edge->key, bl_engine_edge_twin(engine, buffer), edge->bytes,
-                          err);
+  const void *from = edge->direct ? bl_engine_edge(engine, buffer) : bl_engine_edge_twin(engine, buffer);
+  return bl_hub_post_send(engine->hub, (int32_t)edge->peer, edge->key, from, edge->bytes, err);
 }
 
-// Gives the hub whatever has reached its twin.
+static bl_status_t offer(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
+  bl_engine_t *engine = edges->engine;
+  bl_edge_state_t *edge = &engine->edge_states[buffer];
+  edge->wanted = false;
+  edges->held--;
+  return bl_hub_post_receive(engine->hub, (int32_t)edge->wanted_from, edge->wanted_key, bl_engine_edge(engine, buffer),
+                             engine->edge_bytes, err);
+}
+
+// Gives the hub what the device is done with.
 static bl_status_t give_ready(bl_edges_t *edges, bl_error_t *err) {
   const bl_engine_t *engine = edges->engine;
-  for (uint32_t i = 0; i < engine->edge_count && edges->held > 0; i++) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < engine->edge_count && edges->held > 0 && status == BL_OK; i++) {
     const bl_edge_state_t *edge = &engine->edge_states[i];
     bool there = false;
-    if (!edge->held) {
-      continue;
+    if (edge->held) {
+      status = bl_device_event_query(engine->device, edge->left, &there, err);
+      if (status == BL_OK && there) {
+        status = give(edges, i, err);
+      }
     }
-    bl_status_t status = bl_device_event_query(engine->device, edge->left, &there, err);
-    if (status == BL_OK && there) {
-      status = give(edges, i, err);
+    if (status == BL_OK && edge->wanted) {
+      status = bl_device_event_query(engine->device, edge->taken, &there, err);
+      if (status == BL_OK && there) {
+        status = offer(edges, i, err);
+      }
     }
+  }
+  return status;
+}
+
+// Waits for the device, and meanwhile gives the hub what becomes ready: peers may need that first.
+static bl_status_t wait_for_device(bl_edges_t *edges, bl_device_event_t *event, uint64_t deadline_ns, bl_error_t *err) {
+  for (;;) {
+    bl_status_t status = give_ready(edges, err);
     if (status != BL_OK) {
       return status;
     }
+    const uint64_t look_ns = bl_clock_now_ns() + LOOK_NS;
+    const bool looks = edges->held > 0 && look_ns < deadline_ns;
+    status = bl_device_event_wait(edges->engine->device, event, looks ? look_ns : deadline_ns, err);
+    if (status != BL_DEADLINE || !looks) {
+      return status;
+    }
+    bl_error_clear(err);
   }
-  return BL_OK;
 }
 
 typedef bl_status_t (*hub_wait_fn)(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns,
                                    bl_error_t *err);
 
-// Waits at the hub, and meanwhile gives it what becomes ready: the peer may need that first.
+// The same at the hub.
 static bl_status_t wait_at_hub(bl_edges_t *edges, hub_wait_fn wait, uint32_t peer, bl_tensor_key_t key,
                                uint64_t deadline_ns, bl_error_t *err) {
   for (;;) {
@@ -85,20 +119,25 @@ static bl_status_t wait_at_hub(bl_edges_t *edges, hub_wait_fn wait, uint32_t pee
   }
 }
 
-// What stands in the buffer goes to its twin, behind what the device was told so far.
-static bl_status_t copy_out(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
+// What stands in the buffer leaves from there, or goes to its twin, behind what the device was told so far.
+static bl_status_t let_out(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
   bl_edge_state_t *edge = &engine->edge_states[buffer];
-  bl_status_t status = bl_device_event_record(engine->device, edge->ready, engine->stream, err);
-  if (status == BL_OK) {
-    status = bl_device_stream_wait_event(engine->device, engine->copies, edge->ready, err);
+  bl_device_stream_t *last = engine->stream;
+  bl_status_t status = BL_OK;
+  if (!edge->direct) {
+    last = engine->copies;
+    status = bl_device_event_record(engine->device, edge->ready, engine->stream, err);
+    if (status == BL_OK) {
+      status = bl_device_stream_wait_event(engine->device, engine->copies, edge->ready, err);
+    }
+    if (status == BL_OK) {
+      status = bl_device_copy(engine->device, engine->copies, bl_engine_edge_twin(engine, buffer),
+                              bl_engine_edge(engine, buffer), edge->bytes, err);
+    }
   }
   if (status == BL_OK) {
-    status = bl_device_copy(engine->device, engine->copies, bl_engine_edge_twin(engine, buffer),
-                            bl_engine_edge(engine, buffer), edge->bytes, err);
-  }
-  if (status == BL_OK) {
-    status = bl_device_event_record(engine->device, edge->left, engine->copies, err);
+    status = bl_device_event_record(engine->device, edge->left, last, err);
   }
   edge->held = status == BL_OK;
   edges->held += edge->held;
@@ -118,15 +157,10 @@ static bl_status_t copy_in(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) 
 // ---- one buffer
 
 static bl_status_t wait_left(bl_edges_t *edges, bl_edge_state_t *edge, uint64_t deadline_ns, bl_error_t *err) {
-  bl_engine_t *engine = edges->engine;
-  if (engine->carrier != NULL) {
-    return engine->carrier->ops->wait_sent(engine->carrier, (int32_t)edge->peer, edge->key, engine->stream, deadline_ns,
-                                           err);
-  }
   if (edge->held) {
-    bl_status_t status = bl_device_event_wait(engine->device, edge->left, deadline_ns, err);
-    if (status == BL_OK) {
-      status = give(edges, (uint32_t)(edge - engine->edge_states), err);
+    bl_status_t status = wait_for_device(edges, edge->left, deadline_ns, err);
+    if (status == BL_OK && edge->held) {
+      status = give(edges, (uint32_t)(edge - edges->engine->edge_states), err);
     }
     if (status != BL_OK) {
       return status;
@@ -151,19 +185,19 @@ static bl_status_t wait_free(bl_edges_t *edges, uint32_t buffer, bl_error_t *err
 static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *receive, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
   bl_edge_state_t *edge = &engine->edge_states[receive->buffer];
-  const int32_t from = (int32_t)receive->from;
   bl_status_t status = BL_OK;
-  if (engine->carrier != NULL) {
+  if (direct(engine, receive->from)) {
     status = bl_device_event_record(engine->device, edge->taken, engine->stream, err);
-    return status == BL_OK ? engine->carrier->ops->post_receive(engine->carrier, from, key_of_receive(receive),
-                                                                bl_engine_edge(engine, receive->buffer),
-                                                                engine->edge_bytes, edge->taken, err)
-                           : status;
+    edge->wanted = status == BL_OK;
+    edges->held += edge->wanted;
+    edge->wanted_from = receive->from;
+    edge->wanted_key = key_of_receive(receive);
+    return status;
   }
-  if (staged(engine)) { // what came to the twin before must have been taken
+  if (staged(engine, receive->from)) { // what came to the twin before must have been taken
     status = bl_device_event_wait(engine->device, edge->taken, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
   }
-  return status == BL_OK ? bl_hub_post_receive(engine->hub, from, key_of_receive(receive),
+  return status == BL_OK ? bl_hub_post_receive(engine->hub, (int32_t)receive->from, key_of_receive(receive),
                                                bl_engine_edge_twin(engine, receive->buffer), engine->edge_bytes, err)
                          : status;
 }
@@ -175,12 +209,9 @@ bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err)
   for (uint32_t i = 0; i < engine->edge_count; i++) {
     engine->edge_states[i].pending = false; // bl_hub_begin waits for older transfers
     engine->edge_states[i].held = false;    // and the run before for the device
+    engine->edge_states[i].wanted = false;
   }
-  bl_status_t status = bl_hub_begin(engine->hub, attempt, err);
-  if (status == BL_OK && engine->carrier != NULL) {
-    status = engine->carrier->ops->begin(engine->carrier, attempt, err);
-  }
-  return status;
+  return bl_hub_begin(engine->hub, attempt, err);
 }
 
 bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err) {
@@ -203,26 +234,32 @@ bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err) {
   return status;
 }
 
-static bool is_there(const bl_engine_t *engine, int32_t from, bl_tensor_key_t key) {
-  return engine->carrier != NULL ? engine->carrier->ops->received(engine->carrier, from, key)
-                                 : bl_hub_received(engine->hub, from, key);
+// The tensor cannot come before the hub may write it.
+static bl_status_t wait_offered(bl_edges_t *edges, uint32_t buffer, uint64_t deadline_ns, bl_error_t *err) {
+  const bl_edge_state_t *edge = &edges->engine->edge_states[buffer];
+  if (!edge->wanted) {
+    return BL_OK;
+  }
+  bl_status_t status = wait_for_device(edges, edge->taken, deadline_ns, err);
+  return status == BL_OK && edge->wanted ? offer(edges, buffer, err) : status;
 }
 
 static bl_status_t wait_received(bl_edges_t *edges, const bl_planned_receive_t *receive, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
   bl_tensor_key_t key = key_of_receive(receive);
-  bool there = is_there(engine, (int32_t)receive->from, key);
+  bool there =
+      !engine->edge_states[receive->buffer].wanted && bl_hub_received(engine->hub, (int32_t)receive->from, key);
   uint64_t start_ns = there ? bl_clock_now_ns() : bl_stall_begin(edges->stall);
   uint64_t deadline_ns = start_ns + PEER_DEADLINE_NS;
-  bl_status_t status = engine->carrier != NULL
-                           ? engine->carrier->ops->wait_received(engine->carrier, (int32_t)receive->from, key,
-                                                                 engine->stream, deadline_ns, err)
-                           : wait_at_hub(edges, bl_hub_wait_received, receive->from, key, deadline_ns, err);
+  bl_status_t status = wait_offered(edges, receive->buffer, deadline_ns, err);
+  if (status == BL_OK) {
+    status = wait_at_hub(edges, bl_hub_wait_received, receive->from, key, deadline_ns, err);
+  }
   if (!there) {
     end_wait(edges, receive->kind == BL_EDGE_X ? "activation from" : "gradient from", receive->from,
              receive->micro_batch, start_ns);
   }
-  return status == BL_OK && staged(engine) ? copy_in(edges, receive->buffer, err) : status;
+  return status == BL_OK && staged(engine, receive->from) ? copy_in(edges, receive->buffer, err) : status;
 }
 
 bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *op, bl_error_t *err) {
@@ -254,15 +291,9 @@ bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *op, bl_error
   edge->peer = op->send_to;
   edge->bytes = engine->edge_bytes;
   edge->key = key_of_send(op);
-  if (staged(engine)) {
-    return copy_out(edges, buffer, err);
-  }
-  if (engine->carrier != NULL) {
-    bl_status_t status = bl_device_event_record(engine->device, edge->ready, engine->stream, err);
-    return status == BL_OK
-               ? engine->carrier->ops->post_send(engine->carrier, (int32_t)op->send_to, edge->key,
-                                                 bl_engine_edge(engine, buffer), edge->bytes, edge->ready, err)
-               : status;
+  edge->direct = direct(engine, op->send_to);
+  if (!engine->device->host_memory) {
+    return let_out(edges, buffer, err);
   }
   return bl_hub_post_send(engine->hub, (int32_t)op->send_to, edge->key, bl_engine_edge(engine, buffer), edge->bytes,
                           err);
@@ -274,8 +305,8 @@ bl_status_t bl_edges_finish(bl_edges_t *edges, bl_error_t *err) {
   for (uint32_t i = 0; i < engine->edge_count && edges->held > 0 && status == BL_OK; i++) {
     bl_edge_state_t *edge = &engine->edge_states[i];
     if (edge->held) {
-      status = bl_device_event_wait(engine->device, edge->left, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
-      status = status == BL_OK ? give(edges, i, err) : status;
+      status = wait_for_device(edges, edge->left, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+      status = status == BL_OK && edge->held ? give(edges, i, err) : status;
     }
   }
   return status;
@@ -319,6 +350,11 @@ bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
   float *gradient = bl_chunk_tied_gradient(engine->tied);
   if (engine->device->host_memory) {
     return exchange(edges, gradient, engine->tied_part, bytes, err);
+  }
+  if (direct(engine, engine->tied_peer)) {
+    bl_status_t gone = bl_edges_finish(edges, err);
+    gone = gone == BL_OK ? bl_engine_finish(engine, err) : gone;
+    return gone == BL_OK ? exchange(edges, gradient, engine->tied_part, bytes, err) : gone;
   }
   uint8_t *ours = engine->tied_twins.base, *theirs = ours + bytes;
   bl_status_t status = bl_device_copy(engine->device, engine->stream, ours, gradient, bytes, err);

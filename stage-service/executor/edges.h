@@ -2,10 +2,10 @@
 // The edge buffers of one run: posts the receives of a plan when they are due, waits for them, and keeps track of what
 // still leaves from which buffer, so that nothing is overwritten before it has left (schedule/slots.h, rules 3 to 5).
 //
-// Three ways: the hub moves memory of the host. Where buffers lie on a device, a carrier moves them if the engine has
-// one. Else the hub moves their twins: what leaves is copied to the twin behind the operation that makes it, and given to
-// the hub once it is there, which this thread looks for whenever it waits; what came is copied from the twin in front of
-// the operation that needs it.
+// Three ways: the hub moves memory of the host. Where buffers lie on a device, it moves them as they are to peers that it
+// reaches directly (bl_hub_is_direct), and their twins to others: what leaves is copied to the twin behind the operation
+// that makes it, what came is copied from the twin in front of the operation that needs it. A device is told ahead, so that
+// a buffer or twin is given to the hub once the device is done with it, which this thread looks for whenever it waits.
 //
 // Thread: the compute thread.
 #ifndef BALLAST_EXECUTOR_EDGES_H
@@ -20,7 +20,7 @@ typedef struct bl_edges {
   const bl_stage_plan_t *plan;
   bl_stall_t *stall;   // of the run
   size_t next_receive; // the first that is not posted
-  size_t held;         // buffers that leave and are not given to the hub yet
+  size_t held;         // sends and receives that are not given to the hub yet
 } bl_edges_t;
 
 // Begins attempt `attempt` on the hub and forgets what left in earlier ones.

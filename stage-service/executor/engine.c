@@ -4,6 +4,7 @@
 #include "checkpoint/restore.h"
 #include "compute/ops/select.h"
 #include "data/weights.h"
+#include "datapath/nccl/start.h"
 #include "executor/engine_memory.h"
 #include "executor/plan.h"
 #include "schedule/generate.h"
@@ -79,6 +80,26 @@ static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t
   engine->stream = engine->ops->stream == NULL ? NULL : engine->ops->stream(engine->compute);
   status = bl_device_stream_create(engine->device, BL_STREAM_COPY, &engine->copies, err);
   return status == BL_OK ? bl_device_event_create(engine->device, false, &engine->finished, err) : status;
+}
+
+// NCCL, where the job's tensors may go by it. Where it may also be another path, its lack is no error.
+static bl_status_t start_nccl(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
+  const bl_job_data_path_t path = bl_job_boundary_path(&engine->job);
+  const bool asked = path == BL_JOB_DATA_PATH_NCCL;
+  bl_status_t status = BL_OK;
+  if (!engine->device->host_memory && (asked || path == BL_JOB_DATA_PATH_AUTO)) {
+    status = bl_nccl_start(engine->device, options->nccl_shared_gpu, &engine->nccl, err);
+  }
+  if (status != BL_OK && asked) {
+    return bl_error_prefix(err, "nccl is asked for");
+  }
+  if (status != BL_OK) {
+    bl_log(BL_LOG_INFO, "tensors do not go by NCCL: %s", err->text);
+    bl_error_clear(err);
+  }
+  const bl_nccl_api_t *api = engine->nccl != NULL ? bl_nccl_engine_api(engine->nccl) : NULL;
+  bl_endpoint_describe(engine->device, api, options->nccl_shared_gpu, &engine->endpoint);
+  return BL_OK;
 }
 
 // Tokens for the cores of this machine, where it has fewer than stages.
@@ -263,6 +284,8 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
                           .arena_count = engine->tied != NULL && engine->tied_twin == NULL ? 2 : 1,
                           .tls = options->tls,
                           .plaintext_ok = options->plaintext_ok,
+                          .nccl = engine->nccl,
+                          .endpoint = &engine->endpoint,
                           .max_in_flight = 2 * engine->training.schedule->micro_batches + 16};
   return bl_hub_create(&hub, &engine->hub, err);
 }
@@ -276,6 +299,9 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
   bl_status_t status = read_job(made, options, err);
   if (status == BL_OK) {
     status = create_compute(made, options, err);
+  }
+  if (status == BL_OK) {
+    status = start_nccl(made, options, err);
   }
   if (status == BL_OK) {
     status = create_chunks(made, err);
@@ -331,6 +357,7 @@ void bl_engine_destroy(bl_engine_t *engine) {
   if (engine->hub != NULL) {
     bl_hub_destroy(engine->hub); // before the arenas that it sends from
   }
+  bl_nccl_engine_destroy(engine->nccl);
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_destroy(engine->chunks[i].chunk);
   }

@@ -26,7 +26,8 @@
 #include "compute/model/chunk.h"
 #include "config/job.h"
 #include "datapath/boundary.h"
-#include "datapath/carrier.h"
+#include "datapath/endpoint.h"
+#include "datapath/nccl/engine.h"
 #include "device/device.h"
 #include "device/segments.h"
 #include "executor/parking.h"
@@ -45,6 +46,7 @@ typedef struct bl_engine_options {
   uint32_t stage;
   int32_t gpu;               // of those that this process sees, where pipeline.device is cuda; -1: the stage's number
                              // modulo how many they are
+  bool nccl_shared_gpu;      // other processes of the job use the same GPU, and NCCL
   int32_t first_core;        // pin the compute thread to `pipeline.threads` cores from this one on; -1: do not
   const char *core_tokens;   // file of the tokens that stages of this machine share; NULL: none
   const char *unix_path;     // socket of the data path; NULL: no shared memory
@@ -64,13 +66,18 @@ typedef struct bl_edge_state {
   // What leaves, or left last.
   bool pending; // not known to have left
   bool held;    // pending, and not given to the hub yet: the device is still at it
+  bool direct;  // it leaves as it is, not its twin
   uint32_t peer;
   uint64_t bytes;
   bl_tensor_key_t key;
+  // What is to come, directly, and is not given to the hub yet: the device is still at what was there.
+  bool wanted;
+  uint32_t wanted_from;
+  bl_tensor_key_t wanted_key;
   // Of a device that is told ahead; NULL elsewhere.
   bl_device_event_t *ready; // the buffer holds what leaves
-  bl_device_event_t *left;  // its twin does
-  bl_device_event_t *taken; // what came has been taken from its twin
+  bl_device_event_t *left;  // what leaves is where it leaves from: in its twin, or here
+  bl_device_event_t *taken; // what came has been taken from its twin; directly: what was here is not needed any more
 } bl_edge_state_t;
 
 typedef enum bl_block_place {
@@ -144,7 +151,8 @@ typedef struct bl_engine {
   bl_hub_t *hub;
   bl_trace_t *trace;       // of the last run
   bl_timeline_t *timeline; // of a device that is told ahead; NULL elsewhere
-  bl_carrier_t *carrier;   // moves boundary tensors between devices; NULL: the hub does, through memory of the host
+  bl_nccl_engine_t *nccl;  // of this process and its device, for other stages and stores; NULL: there is none
+  bl_endpoint_t endpoint;  // what peers are told of the device
 } bl_engine_t;
 
 // Reads the job's files, loads or draws weights. BL_INVALID, BL_NOT_FOUND, BL_IO, ...: the job or its files, as

@@ -484,9 +484,6 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
 void bl_executor_interrupt(bl_engine_t *engine, bl_run_progress_t *progress) {
   atomic_store(&progress->cancelled, true); // first: a run that only now begins on the hub or the parking sees it
   bl_hub_abort(engine->hub);
-  if (engine->carrier != NULL) {
-    engine->carrier->ops->abort(engine->carrier);
-  }
   if (engine->parking != NULL) {
     engine->parking->ops->interrupt(engine->parking);
   }

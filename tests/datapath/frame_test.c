@@ -3,6 +3,7 @@
 // damaged header, greeting or refusal is ever taken for a valid one. The seed is printed; BALLAST_SEED repeats one.
 #include "base/random.h"
 #include "datapath/frame.h"
+#include "datapath/nccl/meeting.h"
 #include "sys/clock.h"
 
 #include <setjmp.h>
@@ -24,12 +25,15 @@ static bl_frame_t example(bl_frame_kind_t kind) {
     break;
   case BL_FRAME_READY:
     break;
+  case BL_FRAME_MEET:
+    frame.body_bytes = BL_MEET_BYTES;
+    break;
   default:
     frame.attempt = 77;
     frame.key = (bl_tensor_key_t){.boundary = 6, .direction = BL_BACKWARD, .micro_batch = 15, .piece = 4};
     frame.bytes = kind == BL_FRAME_ACK ? 0 : 3u << 20;
     frame.offset = kind == BL_FRAME_CREDIT || kind == BL_FRAME_ACK ? 0 : 4096;
-    frame.arena = kind == BL_FRAME_OFFER ? 7 : 0;
+    frame.arena = kind == BL_FRAME_OFFER || kind == BL_FRAME_GO ? 7 : 0;
     frame.body_bytes = kind == BL_FRAME_DATA ? BL_FRAME_MAX_CHUNK_BYTES : 0;
     frame.checksum = kind == BL_FRAME_DATA ? 0xfedcba9876543210ull : 0;
     break;
@@ -39,7 +43,7 @@ static bl_frame_t example(bl_frame_kind_t kind) {
 
 static void every_kind_comes_back(void **state) {
   (void)state;
-  for (int kind = BL_FRAME_HELLO; kind <= BL_FRAME_DATA; kind++) {
+  for (int kind = BL_FRAME_HELLO; kind <= BL_FRAME_MEET; kind++) {
     bl_frame_t frame = example((bl_frame_kind_t)kind), back = {0};
     uint8_t header[BL_FRAME_HEADER_BYTES];
     const char *reason = "none";
@@ -117,7 +121,7 @@ static void limits_hold(void **state) {
 
 static void every_flipped_bit_is_found(void **state) {
   (void)state;
-  for (int kind = BL_FRAME_HELLO; kind <= BL_FRAME_DATA; kind++) {
+  for (int kind = BL_FRAME_HELLO; kind <= BL_FRAME_MEET; kind++) {
     bl_frame_t frame = example((bl_frame_kind_t)kind), back;
     uint8_t header[BL_FRAME_HEADER_BYTES];
     const char *reason;
@@ -147,7 +151,7 @@ static void whatever_is_accepted_is_in_range(void **state) {
   uint64_t index = 0;
   unsigned accepted = 0;
   for (int i = 0; i < 200000; i++) {
-    bl_frame_t frame = example((bl_frame_kind_t)(1 + bl_random_below(seed, index++, 8))), back;
+    bl_frame_t frame = example((bl_frame_kind_t)(1 + bl_random_below(seed, index++, BL_FRAME_MEET))), back;
     for (uint64_t changes = bl_random_below(seed, index++, 4); changes > 0; changes--) {
       switch (bl_random_below(seed, index++, 7)) {
       case 0:
@@ -180,9 +184,9 @@ static void whatever_is_accepted_is_in_range(void **state) {
       continue;
     }
     accepted++;
-    assert_in_range(back.kind, BL_FRAME_HELLO, BL_FRAME_DATA);
+    assert_in_range(back.kind, BL_FRAME_HELLO, BL_FRAME_MEET);
     assert_true(back.body_bytes <= BL_FRAME_MAX_CHUNK_BYTES);
-    if (back.kind >= BL_FRAME_OFFER) {
+    if (back.kind >= BL_FRAME_OFFER && back.kind != BL_FRAME_MEET) {
       assert_in_range(back.key.direction, 0, BL_DIRECTIONS - 1);
       assert_true(back.attempt > 0);
     }
@@ -199,6 +203,9 @@ static void greetings_come_back(void **state) {
   memset(hello.token, 0xa1, sizeof hello.token);
   memset(hello.own_token, 0xb2, sizeof hello.own_token);
   strcpy(hello.reason, "shm: same\nmachine");
+  strcpy(hello.gpu, "GPU-00ff");
+  hello.nccl = 22809;
+  hello.wants_nccl = true;
   uint8_t body[BL_HELLO_BYTES];
   bl_hello_t back;
   const char *reason = NULL;
@@ -211,6 +218,9 @@ static void greetings_come_back(void **state) {
   assert_memory_equal(back.token, hello.token, sizeof hello.token);
   assert_memory_equal(back.own_token, hello.own_token, sizeof hello.own_token);
   assert_string_equal(back.reason, "shm: same?machine"); // no line breaks into a log
+  assert_string_equal(back.gpu, "GPU-00ff");
+  assert_int_equal(back.nccl, 22809);
+  assert_true(back.wants_nccl && !back.shared_gpu);
 
   bl_hello_t bad = hello;
   bad.arena_count = BL_FRAME_MAX_ARENAS + 1;
@@ -228,6 +238,11 @@ static void greetings_come_back(void **state) {
   memset(body + BL_HELLO_BYTES - 8 - BL_FRAME_TEXT_BYTES, 'x', BL_FRAME_TEXT_BYTES); // no terminator
   assert_int_equal(bl_hello_decode(body, &back, &reason), BL_INVALID);
 
+  bad = hello;
+  bad.nccl = -1;
+  bl_hello_encode(&bad, body);
+  assert_int_equal(bl_hello_decode(body, &back, &reason), BL_INVALID);
+
   bl_refusal_t refusal = {.status = BL_UNAUTHENTICATED, .text = "wrong token"}, refused;
   uint8_t small[BL_REFUSAL_BYTES];
   bl_refusal_encode(&refusal, small);
@@ -240,11 +255,39 @@ static void greetings_come_back(void **state) {
   assert_int_equal(bl_refusal_decode(small, &refused, &reason), BL_INVALID);
 }
 
+static void words_about_communicators_come_back(void **state) {
+  (void)state;
+  bl_meet_t meet = {.verb = BL_MEETING_DROP, .generation = 9, .status = BL_IO, .text = "no\tmemory"}, back;
+  memset(meet.ids[0], 0xa1, sizeof meet.ids[0]);
+  memset(meet.ids[1], 0xb2, sizeof meet.ids[1]);
+  uint8_t body[BL_MEET_BYTES];
+  const char *reason = NULL;
+  bl_meet_encode(&meet, body);
+  assert_int_equal(bl_meet_decode(body, &back, &reason), BL_OK);
+  assert_int_equal(back.verb, BL_MEETING_DROP);
+  assert_int_equal(back.generation, 9);
+  assert_int_equal(back.status, BL_IO);
+  assert_memory_equal(back.ids, meet.ids, sizeof meet.ids);
+  assert_string_equal(back.text, "no?memory");
+
+  const bl_meet_t bad[] = {{.verb = BL_MEETING_VERBS, .generation = 1},
+                           {.verb = BL_MEETING_IDS, .generation = 0},
+                           {.verb = BL_MEETING_READY, .generation = 1, .status = BL_STATUS_COUNT},
+                           {.verb = BL_MEETING_BROKE, .generation = 1, .status = BL_OK}};
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    bl_meet_encode(&bad[i], body);
+    assert_int_equal(bl_meet_decode(body, &back, &reason), BL_INVALID);
+  }
+  bl_meet_encode(&meet, body);
+  memset(body + BL_MEET_BYTES - BL_FRAME_TEXT_BYTES, 'x', BL_FRAME_TEXT_BYTES); // no terminator
+  assert_int_equal(bl_meet_decode(body, &back, &reason), BL_INVALID);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_kind_comes_back),      cmocka_unit_test(limits_hold),
       cmocka_unit_test(every_flipped_bit_is_found), cmocka_unit_test(whatever_is_accepted_is_in_range),
-      cmocka_unit_test(greetings_come_back),
+      cmocka_unit_test(greetings_come_back),        cmocka_unit_test(words_about_communicators_come_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 
 static void decode_raw(const uint8_t *bytes, size_t size_bytes) {
   const char *reason = NULL;
-  uint8_t block[BL_HELLO_BYTES] = {0};
+  uint8_t block[BL_FRAME_MAX_BODY_BYTES] = {0};
   memcpy(block, bytes, size_bytes < sizeof block ? size_bytes : sizeof block);
   bl_frame_t frame;
   if (bl_frame_decode(block, &frame, &reason) != BL_OK) {
@@ -24,6 +24,11 @@ static void decode_raw(const uint8_t *bytes, size_t size_bytes) {
   if (bl_hello_decode(block, &hello, &reason) == BL_OK) {
     FUZZ_CHECK(hello.stage >= 0 && hello.peer >= 0 && hello.arena_count <= BL_FRAME_MAX_ARENAS);
     FUZZ_CHECK(memchr(hello.reason, '\0', sizeof hello.reason) != NULL);
+  }
+  bl_meet_t meet;
+  if (bl_meet_decode(block, &meet, &reason) == BL_OK) {
+    FUZZ_CHECK(meet.generation > 0 && meet.status < BL_STATUS_COUNT);
+    FUZZ_CHECK(memchr(meet.text, '\0', sizeof meet.text) != NULL);
   }
   bl_refusal_t refusal;
   if (bl_refusal_decode(block, &refusal, &reason) == BL_OK) {

@@ -3,12 +3,17 @@
 #include "datapath/device_path.h"
 #include "device/module.h"
 #include "device/open.h"
+#include "fake_gpu/nccl.h"
 #include "late/late.h"
 #include "sys/clock.h"
 
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define DELAY_NS    20000u // before each task, and up to four times that
 #define PLACE_BYTES (64u << 10)
@@ -348,11 +353,56 @@ static void unpin(bl_device_t *device, const void *base) {
   (void)base;
 }
 
+static uint8_t *bytes_of(const void *address, uint64_t bytes, bool writes) {
+  (void)bytes;
+  (void)writes;
+  return late_is_device(address) ? late_real(address) : NULL;
+}
+
+// Faults that a test plants while a process runs: a file PID.stall or PID.kill in the folder LATE_NCCL_FAULTS makes the
+// process stop in the middle of its next transfer, for ever, or be killed there.
+static const bl_nccl_api_t *real_nccl;
+static atomic_bool dies;
+
+static bool planted(const char *what) {
+  const char *folder = getenv("LATE_NCCL_FAULTS");
+  char path[512];
+  snprintf(path, sizeof path, "%s/%ld.%s", folder != NULL ? folder : "", (long)getpid(), what);
+  return folder != NULL && unlink(path) == 0;
+}
+
+static bl_nccl_result_t launch(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, void *buffer, uint64_t bytes,
+                               uint32_t ticket, char *text) {
+  const bool kill = planted("kill");
+  if (kill || planted("stall")) {
+    atomic_store(&fake_nccl_faults.stall, atomic_load(&fake_nccl_faults.transfers) + 1);
+  }
+  bl_nccl_result_t result = real_nccl->launch(api, comm, buffer, bytes, ticket, text);
+  atomic_store(&dies, atomic_load(&dies) || kill);
+  return result;
+}
+
+static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uint32_t ticket, char *text) {
+  static unsigned asked;
+  if (atomic_load(&dies) && ++asked > 100) { // half of the bytes have moved
+    raise(SIGKILL);
+  }
+  return real_nccl->over(api, comm, ticket, text);
+}
+
 static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
+  static bl_nccl_api_t table;
   (void)device;
   (void)shared_gpu;
-  (void)api;
-  return bl_error_set(err, BL_UNIMPLEMENTED, "there is no NCCL either");
+  if (getenv("LATE_NCCL_MISSING") != NULL) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "there is no NCCL either");
+  }
+  real_nccl = fake_nccl_api(bytes_of);
+  table = *real_nccl;
+  table.launch = launch;
+  table.over = over;
+  *api = &table;
+  return BL_OK;
 }
 
 static const void *interface(const char *name, size_t table_bytes) {

@@ -266,7 +266,7 @@ static void ask_connect(bl_remote_t *stage) {
     }
   }
   bl_stage_client_connect(stage->client, driver->step.id, peers, count,
-                          bl_job_data_path_name(driver->options.job->balance.data_path), round_heard, stage);
+                          bl_job_data_path_name(bl_job_boundary_path(driver->options.job)), round_heard, stage);
   free(peers);
 }
 

@@ -13,8 +13,8 @@
 
 // Configuring reads weights and touches all planned memory; the rest answers from what is there.
 #define SHORT_DEADLINE_MS     10000
-#define CONNECT_DEADLINE_MS   35000
-#define PREPARE_DEADLINE_MS   30000 // it reserves rooms at stores
+#define CONNECT_DEADLINE_MS   130000 // communicators are made one after the other; a stage gives up earlier
+#define PREPARE_DEADLINE_MS   30000  // it reserves rooms at stores
 #define COMMIT_DEADLINE_MS    60000
 #define CONFIGURE_DEADLINE_MS 900000
 

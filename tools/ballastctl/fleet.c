@@ -290,6 +290,7 @@ static bl_status_t start_store(process_t *process, bl_error_t *err) {
                               BL_CHILD_LIFELINE_FD_TEXT,
                               "--ready-fd",
                               BL_CHILD_READY_FD_TEXT,
+                              process->fleet->options.nccl_shared_gpu ? "--nccl-shared-gpu" : NULL,
                               NULL};
   return start(process, argv, err);
 }
@@ -326,6 +327,7 @@ bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err) {
                                 BL_CHILD_LIFELINE_FD_TEXT,
                                 "--ready-fd",
                                 BL_CHILD_READY_FD_TEXT,
+                                fleet->options.nccl_shared_gpu ? "--nccl-shared-gpu" : NULL,
                                 NULL};
     bl_status_t status = start(process, argv, err);
     if (status != BL_OK) {

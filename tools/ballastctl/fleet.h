@@ -36,6 +36,7 @@ typedef struct bl_ctl_fleet_options {
   void (*ended)(void *context);
   void *context;
   const char *store_device; // whose memory the stores lend, as their --device; NULL: the host's
+  bool nccl_shared_gpu;     // stages and stores share GPUs
 } bl_ctl_fleet_options_t;
 
 BL_MUST_USE bl_status_t bl_ctl_fleet_create(bl_loop_t *loop, const bl_ctl_fleet_options_t *options, size_t stage_count,

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 typedef struct arguments {
-  bool local, resume, verbose, summary, check;
+  bool local, resume, verbose, summary, check, nccl_shared_gpu;
   bl_optional_int_t steps;
   bl_text_list_t sets;
   char *report, *timeline, *profile, *predict;
@@ -72,6 +72,10 @@ static const bl_option_t rows[] = {
      .help = "Print text drawn from the trained model."},
     {.name = "summary", .type = BL_OPTION_BOOL, AT(summary), .help = "Print a table of the stages at the end."},
     {.name = "check", .type = BL_OPTION_BOOL, AT(check), .help = "Check the job and stop."},
+    {.name = "nccl-shared-gpu",
+     .type = BL_OPTION_BOOL,
+     AT(nccl_shared_gpu),
+     .help = "With --local: let processes that share a GPU use NCCL, which then goes over sockets."},
     {.name = "verbose", .type = BL_OPTION_BOOL, AT(verbose), .letter = 'v', .help = "Show what stages and driver log."},
 };
 
@@ -156,6 +160,7 @@ static int train(const arguments_t *arguments, bl_job_t *job, const bl_resume_t 
                                       .resume = arguments->resume ? resume : NULL,
                                       .local = arguments->local,
                                       .verbose = arguments->verbose,
+                                      .nccl_shared_gpu = arguments->nccl_shared_gpu,
                                       .summary = arguments->summary,
                                       .report = arguments->report,
                                       .timeline = arguments->timeline,

@@ -11,6 +11,7 @@ typedef struct bl_ctl_session_options {
   bl_job_t *job;             // checked; services.stages is filled in when stages are started here
   bool local;                // start the stages
   const bl_resume_t *resume; // of --resume; path "": the driver knows; NULL: begin anew
+  bool nccl_shared_gpu;      // processes that share a GPU use NCCL
   bool verbose;              // processes print to standard error
   bool summary;              // a table of stages on standard output at the end
   const char *report;        // NULL: none

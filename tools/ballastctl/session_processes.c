@@ -154,6 +154,7 @@ bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *err) {
                 (path == BL_JOB_DATA_PATH_AUTO || path == BL_JOB_DATA_PATH_CUDA_IPC);
   bl_ctl_fleet_options_t options = {.folder = &session->folder,
                                     .store_device = on_gpu ? "cuda:0" : NULL, // where the stages are, too
+                                    .nccl_shared_gpu = session->options->nccl_shared_gpu,
                                     .verbose = session->options->verbose,
                                     .stages_ready = stages_ready,
                                     .driver_ready = driver_ready,

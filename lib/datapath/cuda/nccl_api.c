@@ -48,8 +48,8 @@ struct bl_nccl_comm {
   int rank;
 };
 
-static const bl_cuda_device_t *device_of(const bl_nccl_api_t *api) {
-  return api->context;
+static int ordinal_of(const bl_nccl_api_t *api) {
+  return *(const int *)api->context;
 }
 
 static bl_nccl_result_t result_of(ncclResult_t result, ncclComm_t comm, const char *call, char *text) {
@@ -75,7 +75,7 @@ static bl_nccl_result_t cuda_result(cudaError_t result, const char *call, char *
 }
 
 static bl_nccl_result_t make_current(const bl_nccl_api_t *api, char *text) {
-  return cuda_result(cudaSetDevice(device_of(api)->ordinal), "cudaSetDevice", text);
+  return cuda_result(cudaSetDevice(ordinal_of(api)), "cudaSetDevice", text);
 }
 
 static bl_nccl_result_t new_id(const bl_nccl_api_t *api, uint8_t id[BL_NCCL_ID_BYTES], char *text) {
@@ -239,6 +239,7 @@ bl_status_t bl__cuda_nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_ap
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   static bool loaded;
   static bl_nccl_api_t table;
+  static int ordinal; // devices are opened and closed, with every job
   bl_status_t status = BL_OK;
   pthread_mutex_lock(&mutex);
   if (!loaded) {
@@ -248,6 +249,7 @@ bl_status_t bl__cuda_nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_ap
     if (loaded) {
       int version = 0;
       (void)nccl.ncclGetVersion(&version);
+      ordinal = bl_cuda_device(device)->ordinal;
       table = (bl_nccl_api_t){.name = "NCCL",
                               .version = version,
                               .new_id = new_id,
@@ -256,10 +258,10 @@ bl_status_t bl__cuda_nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_ap
                               .launch = launch,
                               .over = over,
                               .abort = abort_comm,
-                              .context = bl_cuda_device(device)};
+                              .context = &ordinal};
     }
   }
-  if (status == BL_OK && table.context != bl_cuda_device(device)) {
+  if (status == BL_OK && ordinal != bl_cuda_device(device)->ordinal) {
     status = bl_error_set(err, BL_UNIMPLEMENTED, "a process has communicators on one GPU only");
   }
   if (status == BL_OK) {

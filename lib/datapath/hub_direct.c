@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datapath/hub_direct.h"
+
+#include "datapath/hub.h"
+#include "datapath/nccl/order.h"
+#include "datapath/nccl/version.h"
+#include "sys/clock.h"
+#include "sys/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_lower(const bl__direct_t *direct) {
+  return direct->hub->stage < direct->stage;
+}
+
+// The way out of this stage, and the way in.
+static int way_out(const bl__direct_t *direct) {
+  return is_lower(direct) ? 0 : 1;
+}
+
+// ---- life --------------------------------------------------------------------------------------------------------------
+
+bl__direct_t *bl__direct_of(bl_hub_t *hub, bl__peer_t *peer) {
+  if (peer->direct != NULL) {
+    return peer->direct;
+  }
+  bl__direct_t *made = calloc(1, sizeof *made);
+  const uint32_t count = 4 * hub->max_in_flight; // sends and receives, of this attempt and of what was given up
+  if (made == NULL || (made->moves = calloc(count, sizeof *made->moves)) == NULL) {
+    free(made);
+    return NULL;
+  }
+  made->hub = hub;
+  made->stage = peer->stage;
+  made->move_count = count;
+  bl_meeting_init(&made->meeting, hub->stage < peer->stage);
+  peer->direct = made;
+  return made;
+}
+
+void bl__direct_shut(bl__direct_t *direct) {
+  if (direct != NULL) {
+    for (int way = 0; way < 2; way++) {
+      bl_nccl_channel_close(direct->channels[way]);
+      direct->channels[way] = NULL;
+    }
+  }
+}
+
+void bl__direct_free(bl__direct_t *direct) {
+  if (direct != NULL) {
+    free(direct->moves);
+    free(direct);
+  }
+}
+
+// ---- the meeting -------------------------------------------------------------------------------------------------------
+
+static void carry_out(bl__link_t *link, const bl_meeting_step_t *step);
+
+// On a thread of the engine.
+static void channel_changed(void *context, bl_nccl_channel_t *channel) {
+  (void)channel;
+  const bl__direct_t *direct = context;
+  uv_async_send(&direct->hub->wake);
+}
+
+static void fail(bl__link_t *link, const bl_error_t *err) {
+  bl__direct_t *direct = link->direct;
+  pthread_mutex_lock(&link->hub->mutex);
+  const bl_meeting_step_t step = bl_meeting_failed(&direct->meeting, err);
+  pthread_mutex_unlock(&link->hub->mutex);
+  carry_out(link, &step);
+}
+
+// The communicator of one way. A stage makes them one after the other, all stages in one order (nccl/order.h).
+static void open_way(bl__link_t *link, int way) {
+  bl__direct_t *direct = link->direct;
+  const int32_t own = link->hub->stage, peer = direct->stage;
+  const bool out = way == way_out(direct);
+  char name[BL_NCCL_NAME_BYTES];
+  snprintf(name, sizeof name, "stage %d to stage %d", out ? own : peer, out ? peer : own);
+  bl_nccl_channel_options_t options = {
+      .name = name, .rank = out ? 0 : 1, .on_change = channel_changed, .context = direct};
+  memcpy(options.id, direct->ids[way], sizeof options.id);
+  bl_error_t err;
+  if (bl_nccl_channel_open(link->hub->nccl, &options, &direct->channels[way], &err) != BL_OK) {
+    fail(link, &err);
+  }
+}
+
+static void say(bl__link_t *link, const bl_meeting_step_t *step) {
+  bl_meet_t meet = {.verb = (uint32_t)step->verb, .generation = step->generation, .status = step->err.status};
+  if (step->verb == BL_MEETING_IDS) {
+    memcpy(meet.ids, link->direct->ids, sizeof meet.ids);
+  }
+  snprintf(meet.text, sizeof meet.text, "%.190s", step->err.status != BL_OK ? step->err.text : "");
+  uint8_t body[BL_MEET_BYTES];
+  bl_meet_encode(&meet, body);
+  const bl_frame_t frame = {.kind = BL_FRAME_MEET, .body_bytes = sizeof body, .session = link->session};
+  if (BL__LINK_OUT_BYTES - link->out_end < BL_FRAME_HEADER_BYTES + sizeof body) {
+    bl__link_lose(link, BL_EXHAUSTED, "stage %d does not read what is said about communicators", link->stage);
+    return;
+  }
+  bl__link_put(link, &frame, body);
+}
+
+// Ids are drawn where the pair's lower stage is, as late as they are needed.
+static bool draw_ids(bl__link_t *link) {
+  bl__direct_t *direct = link->direct;
+  for (int way = 0; way < 2; way++) {
+    bl_error_t err;
+    if (bl_nccl_engine_new_id(link->hub->nccl, direct->ids[way], &err) != BL_OK) {
+      fail(link, &err);
+      return false;
+    }
+  }
+  return true;
+}
+
+static void tell_up(bl__link_t *link) {
+  bl__direct_t *direct = link->direct;
+  bl_hub_t *hub = link->hub;
+  char version[BL_NCCL_VERSION_TEXT], reason[BL_HUB_REASON_BYTES];
+  snprintf(reason, sizeof reason, "nccl: both ends have NCCL %s, credits by %.120s",
+           bl_nccl_version_format(hub->endpoint.nccl, version), link->reason);
+  pthread_mutex_lock(&hub->mutex);
+  const bool first = !direct->settled;
+  direct->settled = true;
+  bl__peer_t *peer = bl__hub_find(hub, direct->stage);
+  peer->path = BL_PATH_NCCL;
+  snprintf(peer->reason, sizeof peer->reason, "%s", reason);
+  bl__hub_changed(hub);
+  pthread_mutex_unlock(&hub->mutex);
+  bl_log(BL_LOG_INFO, "data path: stage %d, %s%s", direct->stage, reason, first ? "" : ", made again");
+  if (first) {
+    bl__connect_up(hub, link);
+  }
+}
+
+// This generation is given up, at both ends. The first time the link moves tensors itself, as if there were no NCCL, or
+// the connect that asked for it fails; later the pair stays as it is, and attempts fail until it is there again.
+static void tell_failed(bl__link_t *link, const bl_error_t *err) {
+  bl__direct_t *direct = link->direct;
+  bl_hub_t *hub = link->hub;
+  pthread_mutex_lock(&hub->mutex);
+  const bool first = !direct->settled;
+  if (first) {
+    direct->settled = true;
+    snprintf(link->obstacle, sizeof link->obstacle, "%.190s", err->text);
+    link->obstacle_status = err->status;
+    link->direct = NULL; // what it made ends by and by: bl__direct_sweep
+    bl__link_settle(link);
+  }
+  bl__hub_changed(hub);
+  pthread_mutex_unlock(&hub->mutex);
+  bl_log(BL_LOG_WARNING, "data path: stage %d: %s", direct->stage, err->text);
+  if (first) {
+    bl__connect_up(hub, link);
+  }
+}
+
+static void carry_out(bl__link_t *link, const bl_meeting_step_t *step) {
+  bl__direct_t *direct = link->direct;
+  if (step->acts != 0) {
+    uv_async_send(&link->hub->wake); // it may be another pair's turn then
+  }
+  if ((step->acts & BL_MEETING_CLOSE) != 0) {
+    for (int way = 0; way < 2; way++) {
+      if (direct->channels[way] != NULL) {
+        bl_nccl_channel_abort(direct->channels[way], step->err.status, step->err.text);
+      }
+    }
+  }
+  if ((step->acts & BL_MEETING_SAY) != 0) {
+    if (step->verb == BL_MEETING_IDS && !draw_ids(link)) {
+      return;
+    }
+    say(link, step);
+  }
+  if (link->state != BL__LINK_UP) {
+    return;
+  }
+  if ((step->acts & BL_MEETING_OPEN) != 0) {
+    open_way(link, 0);
+  }
+  if ((step->acts & BL_MEETING_TELL_UP) != 0) {
+    tell_up(link);
+  }
+  if ((step->acts & BL_MEETING_TELL_FAILED) != 0) {
+    tell_failed(link, &step->err);
+  }
+}
+
+void bl__direct_meet(bl__link_t *link) {
+  bl__direct_t *direct = link->direct;
+  pthread_mutex_lock(&link->hub->mutex);
+  bl_meeting_meet(&direct->meeting);
+  direct->settled = false;
+  direct->since_ns = bl_clock_now_ns();
+  pthread_mutex_unlock(&link->hub->mutex);
+  uv_async_send(&link->hub->wake);
+}
+
+static bl_meeting_state_t state_of(const bl__direct_t *direct) {
+  pthread_mutex_lock(&direct->hub->mutex);
+  const bl_meeting_state_t state = direct->meeting.state;
+  pthread_mutex_unlock(&direct->hub->mutex);
+  return state;
+}
+
+bool bl__direct_is_up(bl__link_t *link) {
+  if (state_of(link->direct) == BL_MEETING_UP) {
+    return true;
+  }
+  bl__direct_meet(link);
+  return false;
+}
+
+void bl__direct_part(bl__direct_t *direct, bl_status_t status, const char *text) {
+  bl_error_t err;
+  (void)bl_error_set(&err, status, "%s", text);
+  for (uint32_t i = 0; i < direct->move_count; i++) {
+    direct->moves[i].tensor = NULL; // the exchange forgets them
+  }
+  if ((bl_meeting_part(&direct->meeting, &err).acts & BL_MEETING_CLOSE) != 0) {
+    for (int way = 0; way < 2; way++) {
+      if (direct->channels[way] != NULL) {
+        bl_nccl_channel_abort(direct->channels[way], status, text);
+      }
+    }
+  }
+}
+
+static bl_nccl_way_t first_way(const bl_hub_t *hub, int32_t stage) {
+  const bool lower = hub->stage < stage;
+  return (bl_nccl_way_t){.from = (uint32_t)(lower ? hub->stage : stage), .to = (uint32_t)(lower ? stage : hub->stage)};
+}
+
+// Mutex held. Whether the pairs of this stage that come earlier in the order of all are made, or are not to be.
+static bool is_turn(const bl__direct_t *direct) {
+  const bl_hub_t *hub = direct->hub;
+  const bl_nccl_way_t own = first_way(hub, direct->stage);
+  for (size_t i = 0; i < hub->peer_count; i++) {
+    const bl__peer_t *peer = hub->peers[i];
+    const bl_nccl_way_t way = first_way(hub, peer->stage);
+    if (peer->link != NULL && peer->link->direct != NULL && bl_meeting_is_busy(&peer->direct->meeting) &&
+        bl_nccl_way_compare(&way, &own) < 0) {
+      return false;
+    }
+  }
+  const bl__connect_t *connect = hub->connect;
+  for (size_t i = 0; connect != NULL && i < connect->peer_count; i++) {
+    const bl_nccl_way_t way = first_way(hub, connect->peers[i].stage);
+    if (!connect->peers[i].up && bl_nccl_way_compare(&way, &own) < 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What has become of the communicators. Frees those that have ended.
+static void sweep(bl__direct_t *direct) {
+  const bool ends = state_of(direct) == BL_MEETING_ENDING;
+  bool none = true;
+  for (int way = 0; way < 2; way++) {
+    bl_nccl_channel_t *channel = direct->channels[way];
+    if (channel != NULL && ends && bl_nccl_channel_state(channel, NULL) == BL_NCCL_DEAD) {
+      bl_nccl_channel_close(channel);
+      direct->channels[way] = NULL;
+    }
+    none = none && direct->channels[way] == NULL;
+  }
+  if (ends && none) {
+    pthread_mutex_lock(&direct->hub->mutex);
+    (void)bl_meeting_closed(&direct->meeting);
+    pthread_mutex_unlock(&direct->hub->mutex);
+  }
+}
+
+static void look(bl__link_t *link) {
+  bl__direct_t *direct = link->direct;
+  const bl_meeting_state_t state = state_of(direct);
+  if (state != BL_MEETING_MAKING && state != BL_MEETING_MADE && state != BL_MEETING_UP) {
+    return;
+  }
+  int ready = 0;
+  for (int way = 0; way < 2; way++) {
+    bl_error_t err;
+    bl_nccl_channel_t *channel = direct->channels[way];
+    bl_nccl_state_t now = channel != NULL ? bl_nccl_channel_state(channel, &err) : BL_NCCL_NONE;
+    if (now == BL_NCCL_ABORTING || now == BL_NCCL_STUCK || now == BL_NCCL_DEAD) {
+      fail(link, &err);
+      return;
+    }
+    ready += now == BL_NCCL_READY || now == BL_NCCL_IN_USE;
+  }
+  if (state != BL_MEETING_MAKING) {
+    return;
+  }
+  if (ready == 1 && direct->channels[1] == NULL) {
+    open_way(link, 1);
+  } else if (ready == 2) {
+    pthread_mutex_lock(&link->hub->mutex);
+    const bl_meeting_step_t step = bl_meeting_made(&direct->meeting);
+    pthread_mutex_unlock(&link->hub->mutex);
+    carry_out(link, &step);
+  }
+}
+
+void bl__direct_sweep(bl_hub_t *hub) {
+  for (size_t i = 0; i < hub->peer_count; i++) {
+    if (hub->peers[i]->direct != NULL) {
+      sweep(hub->peers[i]->direct);
+    }
+  }
+}
+
+void bl__direct_turn(bl__link_t *link) {
+  bl__direct_t *direct = link->direct;
+  if (direct == NULL || link->state != BL__LINK_UP) {
+    return;
+  }
+  look(link);
+  if (link->direct == NULL || link->state != BL__LINK_UP) {
+    return;
+  }
+  pthread_mutex_lock(&link->hub->mutex);
+  bl_meeting_step_t step = {0};
+  if (bl_meeting_can_begin(&direct->meeting) && is_turn(direct)) {
+    step = bl_meeting_turn(&direct->meeting);
+  }
+  pthread_mutex_unlock(&link->hub->mutex);
+  carry_out(link, &step);
+}
+
+void bl__direct_heard(bl__link_t *link) {
+  bl_meet_t meet;
+  const char *reason = NULL;
+  if (bl_meet_decode(link->body, &meet, &reason) != BL_OK) {
+    bl__link_lose(link, BL_INTERNAL, "stage %d sent a word that is refused: %s", link->stage, reason);
+    return;
+  }
+  bl__direct_t *direct = link->direct;
+  if (direct == NULL) {
+    return; // of communicators that were given up
+  }
+  bl_error_t why = {0};
+  if (meet.status != BL_OK) {
+    (void)bl_error_set(&why, meet.status, "%s", meet.text);
+  }
+  pthread_mutex_lock(&link->hub->mutex);
+  if (meet.verb == BL_MEETING_IDS && !is_lower(direct) && meet.generation > direct->meeting.generation) {
+    memcpy(direct->ids, meet.ids, sizeof direct->ids);
+  }
+  const bl_meeting_step_t step =
+      bl_meeting_heard(&direct->meeting, (bl_meeting_verb_t)meet.verb, meet.generation, &why);
+  pthread_mutex_unlock(&link->hub->mutex);
+  carry_out(link, &step);
+  uv_async_send(&link->hub->wake); // it may be this pair's turn now
+}
+
+// ---- transfers ---------------------------------------------------------------------------------------------------------
+
+// Mutex held.
+static void lose_tensor(bl__direct_t *direct, bl_tensor_t *tensor, const bl_error_t *err) {
+  bl_hub_t *hub = direct->hub;
+  if (!tensor->stale && tensor->attempt == hub->attempt && direct->broken_attempt != hub->attempt) {
+    direct->broken_attempt = hub->attempt;
+    direct->err = *err;
+    // Communicators are made again, whichever end it was: another attempt may end well.
+    direct->err.status = err->status == BL_IO ? BL_UNAVAILABLE : err->status;
+  }
+  bl__peer_t *peer = bl__hub_find(hub, direct->stage);
+  bl_exchange_drop(peer->exchange, tensor);
+}
+
+// On a thread of the engine.
+static void over(bl_nccl_transfer_t *transfer) {
+  bl__move_t *move = (bl__move_t *)(void *)transfer; // its first member
+  bl__direct_t *direct = move->direct;
+  bl_hub_t *hub = direct->hub;
+  pthread_mutex_lock(&hub->mutex);
+  bl_tensor_t *tensor = move->tensor;
+  move->used = false;
+  direct->moving--;
+  bl_exchange_t *exchange = bl__hub_find(hub, direct->stage)->exchange;
+  if (tensor != NULL && transfer->status != BL_OK) {
+    bl_error_t err;
+    (void)bl_nccl_channel_state(move->channel, &err);
+    lose_tensor(direct, tensor, &err);
+  } else if (tensor != NULL && tensor->stale) {
+    bl_exchange_drop(exchange, tensor);
+  } else if (tensor != NULL) {
+    const bool sent = tensor->role == BL_TENSOR_SEND;
+    hub->counters.tensors_sent += sent;
+    hub->counters.tensors_received += !sent;
+    hub->counters.bytes_sent += sent ? transfer->bytes : 0;
+    hub->counters.bytes_received += sent ? 0 : transfer->bytes;
+    (void)bl_exchange_moved(exchange, tensor, transfer->bytes);
+  }
+  bl__hub_changed(hub);
+  pthread_cond_broadcast(&hub->untouched);
+  pthread_mutex_unlock(&hub->mutex);
+}
+
+// Mutex held. Queues our half of a tensor.
+static void queue(bl__direct_t *direct, int way, bl_tensor_t *tensor, void *buffer) {
+  bl__move_t *move = NULL;
+  for (uint32_t i = 0; i < direct->move_count && move == NULL; i++) {
+    move = direct->moves[i].used ? NULL : &direct->moves[i];
+  }
+  bl_error_t err;
+  if (move == NULL) { // more than are in flight there are none: each is a posted tensor
+    (void)bl_error_set(&err, BL_INTERNAL, "more transfers than tensors");
+    lose_tensor(direct, tensor, &err);
+    return;
+  }
+  *move = (bl__move_t){.transfer = {.buffer = buffer, .bytes = tensor->bytes, .over = over},
+                       .direct = direct,
+                       .channel = direct->channels[way],
+                       .tensor = tensor,
+                       .used = true};
+  direct->moving++;
+  if (bl_nccl_channel_post(move->channel, &move->transfer, &err) !=
+      BL_OK) { // it has just failed: bl__direct_turn sees it
+    move->used = false;
+    direct->moving--;
+    lose_tensor(direct, tensor, &err);
+  }
+}
+
+void bl__direct_send(bl__link_t *link, bl_tensor_t *tensor) {
+  bl__direct_t *direct = link->direct;
+  const bl_frame_t frame = {.kind = BL_FRAME_GO,
+                            .session = link->session,
+                            .attempt = tensor->attempt,
+                            .key = tensor->key,
+                            .bytes = tensor->bytes,
+                            .arena = direct->meeting.generation};
+  bl_exchange_launch(link->exchange, tensor);
+  bl__link_put(link, &frame, NULL);
+  queue(direct, way_out(direct), tensor, (void *)(uintptr_t)tensor->source);
+}
+
+void bl__direct_go(bl__link_t *link) {
+  bl_hub_t *hub = link->hub;
+  bl__direct_t *direct = link->direct;
+  const bl_frame_t *frame = &link->frame;
+  const char *reason = NULL;
+  bl_tensor_t *tensor = NULL;
+  bl_status_t status = BL_OK;
+  bl_error_t err;
+  pthread_mutex_lock(&hub->mutex);
+  const bool usable = direct->meeting.state == BL_MEETING_UP && direct->meeting.generation == frame->arena;
+  if (!usable) { // it broke here meanwhile, which the sender hears, or has heard
+    if (frame->attempt == hub->attempt && direct->broken_attempt != hub->attempt) {
+      direct->broken_attempt = hub->attempt;
+      direct->err = direct->meeting.err;
+      bl__hub_changed(hub);
+    }
+  } else {
+    const uint64_t stale = bl_exchange_stale_count(link->exchange);
+    status = bl_exchange_on_data(link->exchange, frame, &tensor, &reason);
+    hub->counters.stale_dropped += bl_exchange_stale_count(link->exchange) - stale;
+    if (status == BL_OK && tensor != NULL) {
+      queue(direct, 1 - way_out(direct), tensor, tensor->destination);
+    }
+  }
+  pthread_mutex_unlock(&hub->mutex);
+  if (status != BL_OK) {
+    bl__link_lose(link, BL_INTERNAL, "stage %d %s (GO)", link->stage, reason);
+  } else if (usable && tensor == NULL) { // the sender has queued its half: only the end of the communicator ends that
+    (void)bl_error_set(&err, BL_CANCELLED, "stage %d has given up attempt %llu", hub->stage,
+                       (unsigned long long)frame->attempt);
+    fail(link, &err);
+  }
+}
+
+bool bl__direct_is_broken(const bl__direct_t *direct, uint64_t attempt, bl_error_t *err) {
+  if (direct == NULL) {
+    return false;
+  }
+  if (direct->broken_attempt == attempt) {
+    *err = direct->err;
+    return true;
+  }
+  const bl_meeting_t *meeting = &direct->meeting;
+  if (meeting->state == BL_MEETING_APART || (meeting->state == BL_MEETING_ENDING && !meeting->again)) {
+    *err = meeting->err;
+    return true;
+  }
+  return false;
+}
+
+void bl__direct_begin(bl__direct_t *direct) {
+  bl_meeting_want(&direct->meeting);
+  uv_async_send(&direct->hub->wake);
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors of one peer that NCCL moves from device to device: two communicators, one per way, and what is on them. Inside of
+// the hub; not for users.
+//
+// The link to the peer stays what carries words: the meeting at which communicators are made (nccl/meeting.h), a CREDIT
+// for each tensor that this side can take, and GO for each that the other has queued. A transfer is queued only when both
+// ends are ready for it, in the order of GO at both: a half never waits on the device for one that comes late or never,
+// whatever the schedule, and its deadline is that of the bytes.
+//
+//   come up           bl__direct_meet: both ends can
+//   credit + send     bl__direct_send: GO, and our half is queued
+//   GO                bl__direct_go: our half is queued
+//   link lost         bl__direct_part: what moves is aborted; nobody waits for it any more
+//   begin             waits until nothing moves (bl__direct_is_still); then a lost pair is made again
+//
+// Thread: transfer, but for what is marked [m] (guarded by the hub's mutex).
+#ifndef BALLAST_DATAPATH_HUB_DIRECT_H
+#define BALLAST_DATAPATH_HUB_DIRECT_H
+
+#include "datapath/exchange.h"
+#include "datapath/link.h"
+#include "datapath/nccl/engine.h"
+#include "datapath/nccl/meeting.h"
+
+struct bl__peer; // hub.h
+
+// One tensor on its way.
+typedef struct bl__move {
+  bl_nccl_transfer_t transfer;
+  struct bl__direct *direct;
+  bl_nccl_channel_t *channel;
+  bl_tensor_t *tensor; // [m] NULL: nobody waits for it any more
+  bool used;           // [m]
+} bl__move_t;
+
+typedef struct bl__direct {
+  bl_hub_t *hub;
+  int32_t stage;
+  bl_meeting_t meeting;             // [m] changed by the transfer thread, and by begin
+  uint8_t ids[2][BL_NCCL_ID_BYTES]; // of the generation that is made
+  bl_nccl_channel_t *channels[2];   // of the way from the lower to the higher stage, and back
+  bool settled;                     // [m] it has been up, or was given up for good: nobody waits to be connected
+  uint64_t since_ns;                // [m] when it began to wait
+  uint32_t moving;                  // [m] transfers that may touch memory
+  uint64_t broken_attempt;          // [m] tensors of it were lost
+  bl_error_t err;                   // [m] ... and why
+  uint32_t move_count;
+  bl__move_t *moves;
+} bl__direct_t;
+
+// Mutex held. The pair's state, made at its first meeting; NULL: no memory.
+bl__direct_t *bl__direct_of(bl_hub_t *hub, struct bl__peer *peer);
+// When the hub ends: waits until nothing moves. Then bl__direct_free.
+void bl__direct_shut(bl__direct_t *direct);
+void bl__direct_free(bl__direct_t *direct); // NULL is fine
+
+// The link is new, and both ends can.
+void bl__direct_meet(bl__link_t *link);
+// Mutex held. The link is lost.
+void bl__direct_part(bl__direct_t *direct, bl_status_t status, const char *text);
+// Whether it is up. Else it is wanted again, and bl__connect_up is called when it is, or when it has failed.
+bool bl__direct_is_up(bl__link_t *link);
+// Frees communicators that have ended, of all peers.
+void bl__direct_sweep(bl_hub_t *hub);
+// Looks at what has become of communicators, and goes on with the meeting.
+void bl__direct_turn(bl__link_t *link);
+// A word of the peer, in link->body.
+void bl__direct_heard(bl__link_t *link);
+// Mutex held. Queues a send that the peer has given credit for, and says GO, for which there is room.
+static inline bool bl__direct_sends(const bl__direct_t *direct) {
+  return direct->meeting.state == BL_MEETING_UP;
+}
+void bl__direct_send(bl__link_t *link, bl_tensor_t *tensor);
+// A GO frame, in link->frame.
+void bl__direct_go(bl__link_t *link);
+
+// Mutex held.
+static inline bool bl__direct_is_still(const bl__direct_t *direct) {
+  return direct == NULL || direct->moving == 0;
+}
+// Whether tensors of `attempt` were lost, or cannot move: *err says why, beside its status.
+bool bl__direct_is_broken(const bl__direct_t *direct, uint64_t attempt, bl_error_t *err);
+// A new attempt has begun: what failed is tried again.
+void bl__direct_begin(bl__direct_t *direct);
+
+#endif
