@@ -52,6 +52,11 @@ elseif(BALLAST_CUDA)
     if(NOT NCCL_INCLUDE_DIR)
       ballast_cuda_missing("no nccl.h; the NCCL data path is left out")
     endif()
+    # CUPTI likewise, when a benchmark asks for the names of kernels.
+    find_path(CUPTI_INCLUDE_DIR cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/include)
+    if(NOT CUPTI_INCLUDE_DIR)
+      message(STATUS "CUDA: no cupti.h; benchmarks name operations instead of kernels")
+    endif()
     if(NOT CUDNN_INCLUDE_DIR OR NOT CUDNN_LIBRARY)
       ballast_cuda_missing("no cuDNN 9; the operations (libballast-cuda-compute.so) are left out")
     elseif(NOT TARGET CUDA::cublasLt)
@@ -84,9 +89,11 @@ function(ballast_cuda_module name)
   target_include_directories(${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${arg_INCLUDES})
   target_compile_definitions(${name} PRIVATE BALLAST_VERSION="${PROJECT_VERSION}"
     BALLAST_CUDA_BUILT_WITH="CUDA ${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR}")
-  # Lines of kernels in profiles cost nothing. Host code of .cu files may not throw.
+  # Lines of kernels in profiles cost nothing. Host code of .cu files may not throw, and has nothing that threads would
+  # have to wait for each other to make: nothing of it asks for the C++ library.
   target_compile_options(${name} PRIVATE
-    $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo -Xcompiler=-fno-exceptions -Xcompiler=-fno-rtti -Xcompiler=-Wall>)
+    $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo -Xcompiler=-fno-exceptions -Xcompiler=-fno-rtti
+      -Xcompiler=-fno-threadsafe-statics -Xcompiler=-Wall>)
   ballast_link(${name} DEPENDS ${arg_DEPENDS} PRIVATE ${arg_PRIVATE} CUDA::cudart_static)
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs -Wl,--as-needed)
   install(TARGETS ${name} LIBRARY DESTINATION lib)

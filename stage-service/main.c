@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stage-service: one pipeline stage as a gRPC service (ballast.v1.Stage), with its health on a port of its own.
 #include "base/host.h"
+#include "device/libraries.h"
 #include "meter.h"
 #include "pod.h"
 #include "service/daemon.h"
@@ -19,6 +20,7 @@ typedef struct arguments {
   int64_t core, gpu, pod_index;
   bool nccl_shared_gpu;
   double rest_seconds;
+  bool list_devices;
 } arguments_t;
 
 #define ROW(member) offsetof(arguments_t, member)
@@ -67,6 +69,11 @@ static const bl_option_t rows[] = {
      .help =
          "Other processes of the job use the same GPU, and tensors shall go between them by NCCL: over sockets, which "
          "is the only way that it has there. The others need the flag too."},
+    {.name = "list-devices",
+     .type = BL_OPTION_BOOL,
+     .offset = ROW(list_devices),
+     .help = "Print the GPUs that this process sees and the versions of NVIDIA's libraries, and end; exit code 0 where "
+             "there is a GPU."},
     {.name = "core-tokens",
      .type = BL_OPTION_PATH,
      .offset = ROW(core_tokens),
@@ -137,6 +144,20 @@ static const char *advertised(program_t *self) {
   return gethostname(self->data_name, sizeof self->data_name - 1) == 0 ? self->data_name : NULL;
 }
 
+static bool list_devices(void *context, int *exit_code) {
+  const program_t *self = context;
+  bl_error_t err = {0};
+  if (!self->arguments.list_devices) {
+    return false;
+  }
+  bl_status_t status = bl_device_print(BL_DEVICE_CUDA, stdout, &err);
+  if (status != BL_OK) {
+    fprintf(stderr, "stage-service: %s\n", err.text);
+  }
+  *exit_code = bl_status_exit_code(status);
+  return true;
+}
+
 static void stop(void *context, int exit_code) {
   const program_t *self = context;
   bl_daemon_stop(self->daemon, exit_code);
@@ -205,15 +226,19 @@ static void destroy(void *context) {
 
 int main(int argc, char **argv) {
   static program_t self;
-  const bl_daemon_options_t options = {
-      .flags = &flags,
-      .arguments = &self.arguments,
-      .common = &self.arguments.common,
-      .health_name = "ballast.v1.Stage",
-      .roles = BL_STAGES,
-      .metrics = bl_meter_rows,
-      .metric_count = bl_meter_row_count,
-      .hooks = {.create = create, .serve = serve, .collect = collect, .end_calls = end_calls, .destroy = destroy},
-      .context = &self};
+  const bl_daemon_options_t options = {.flags = &flags,
+                                       .arguments = &self.arguments,
+                                       .common = &self.arguments.common,
+                                       .health_name = "ballast.v1.Stage",
+                                       .roles = BL_STAGES,
+                                       .metrics = bl_meter_rows,
+                                       .metric_count = bl_meter_row_count,
+                                       .hooks = {.instead = list_devices,
+                                                 .create = create,
+                                                 .serve = serve,
+                                                 .collect = collect,
+                                                 .end_calls = end_calls,
+                                                 .destroy = destroy},
+                                       .context = &self};
   return bl_daemon_main(&options, argc, argv);
 }

@@ -380,6 +380,8 @@ int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv) {
     bl_version_print(flags->program, stdout);
   } else if (options->common->describe != 0) {
     describe(options);
+  } else if (options->hooks.instead != NULL && options->hooks.instead(options->context, &exit_code)) {
+    ; // done
   } else {
     bl_log_json(options->common->log_format == 1);
     exit_code = run(options);

@@ -97,6 +97,9 @@ extern const char *const bl_daemon_log_formats[], *const bl_daemon_describable[]
   }
 
 typedef struct bl_daemon_hooks {
+  // Instead of serving, when the arguments are read and nothing is made: true, with the exit code, when that was all that
+  // was asked for. NULL: nothing else can be asked for.
+  bool (*instead)(void *context, int *exit_code);
   // Makes the service. The arguments are read, loop and rpc are there. What was made when it fails is destroy's.
   bl_status_t (*create)(bl_daemon_t *daemon, void *context, bl_error_t *err);
   // Adds its services to the server, which has not started.

@@ -63,6 +63,29 @@ static void what_cannot_be_is_refused(void **state) {
   expect_refused(odd, whole, 1, 1, "model.heads");
 }
 
+// A back end whose norms take rows up to a length says so before anything is made.
+static void rows_that_norms_cannot_take_are_refused(void **state) {
+  (void)state;
+  bl_error_t err = {0};
+  bl_compute_t *compute;
+  bl_ops_t narrow = *bl_ops_host();
+  assert_int_equal(narrow.create(&(bl_compute_options_t){.threads = 1}, &compute, &err), BL_OK);
+  for (uint64_t most = 23; most <= 24; most++) {
+    narrow.norm_width_max = most;
+    const bl_chunk_options_t options = {.ops = &narrow,
+                                        .compute = compute,
+                                        .model = &model,
+                                        .span = bl_chunk_span_whole(&model),
+                                        .layout = {.micro_batch = 1},
+                                        .micro_batches = 1};
+    bl_chunk_t *chunk = NULL;
+    assert_int_equal(bl_chunk_create(&options, &chunk, &err), most < 24 ? BL_UNIMPLEMENTED : BL_OK);
+    bl_chunk_destroy(chunk);
+  }
+  assert_non_null(strstr(err.text, "model.hidden: rows of 24 elements"));
+  bl_ops_host()->destroy(compute);
+}
+
 static float *copy_all_gradients(bl_chunk_t *chunk) {
   bl_chunk_parameter_t first = bl_chunk_parameter(chunk, 0);
   float *copy = malloc(bl_chunk_sizes(chunk).gradient_bytes);
@@ -244,6 +267,7 @@ static void the_same_in_pieces(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_cannot_be_is_refused),
+      cmocka_unit_test(rows_that_norms_cannot_take_are_refused),
       cmocka_unit_test(a_second_run_does_not_count_twice),
       cmocka_unit_test(forward_and_backward_input_are_pure),
       cmocka_unit_test(a_forward_that_keeps_nothing_makes_the_same_output),

@@ -17,11 +17,10 @@ def numbers(report):
 
 
 def main():
-    runner = os.path.join(os.path.dirname(BIN), "tests", "gpu-runner")
-    survey = subprocess.run([runner, "devices"], capture_output=True, text=True)
-    print(survey.stdout.strip() or survey.stderr.strip())
+    survey = subprocess.run([os.path.join(BIN, "stage-service"), "--list-devices"], capture_output=True, text=True)
+    print(survey.stdout.strip())
     if survey.returncode != 0:
-        skip(survey.stdout.strip() or survey.stderr.strip())
+        skip(survey.stderr.strip())
     inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 128, "heads": 4, "vocab": 128, "seq": 64}
     train = {"steps": 20, "micro_batch": 2, "micro_batches": 8}
     with scratch() as folder:

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // libballast-cuda.so of the device that is not there: memory, streams, events.
+//
+// Troubles of a machine, by the environment, in the CUDA back end's own words: LATE_DRIVER=0 (none) or 12040 (of CUDA
+// 12.4), LATE_DEVICES=0, LATE_CAPABILITY=75.
 #include "datapath/device_path.h"
+#include "device/cuda/verdict.h"
+#include "device/libraries.h"
 #include "device/module.h"
 #include "device/open.h"
+#include "device/profiler.h"
 #include "fake_gpu/nccl.h"
 #include "late/late.h"
 #include "sys/clock.h"
@@ -31,6 +37,44 @@ typedef struct {
   _Atomic uint64_t used_bytes;
 } late_device_t;
 
+// ---- which task took how long (device/profiler.h)
+
+static struct {
+  pthread_mutex_t mutex;
+  bool on;
+  bl_kernel_sums_t sums;
+} profile = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static bl_status_t profile_start(bl_device_t *device, bl_error_t *err) {
+  (void)device;
+  (void)err;
+  pthread_mutex_lock(&profile.mutex);
+  profile.on = true;
+  pthread_mutex_unlock(&profile.mutex);
+  return BL_OK;
+}
+
+static bl_status_t profile_stop(bl_device_kernel_t *kernels, size_t capacity, size_t *count, uint64_t *total_ns,
+                                bl_error_t *err) {
+  pthread_mutex_lock(&profile.mutex);
+  profile.on = false;
+  bl_status_t status = bl_kernel_sums_take(&profile.sums, kernels, capacity, count, total_ns, err);
+  pthread_mutex_unlock(&profile.mutex);
+  return status;
+}
+
+static void run_task(late_task_t *task) {
+  const uint64_t start_ns = bl_clock_now_ns();
+  task->run(task->arguments);
+  if (task->name != NULL) {
+    pthread_mutex_lock(&profile.mutex);
+    if (profile.on) {
+      bl_kernel_sums_add(&profile.sums, task->name, bl_clock_now_ns() - start_ns, 1);
+    }
+    pthread_mutex_unlock(&profile.mutex);
+  }
+}
+
 // ---- streams
 
 static void *serve(void *context) {
@@ -47,7 +91,7 @@ static void *serve(void *context) {
     pthread_mutex_unlock(&stream->mutex);
     struct timespec delay = {.tv_nsec = DELAY_NS * (1 + stream->done % 4)};
     nanosleep(&delay, NULL);
-    task.run(task.arguments);
+    run_task(&task);
     pthread_mutex_lock(&stream->mutex);
     stream->first = (stream->first + 1) % LATE_TASKS;
     stream->count--;
@@ -126,7 +170,7 @@ static bl_status_t event_record(bl_device_t *device, bl_device_event_t *event, b
   pthread_mutex_lock(&event->mutex);
   event_task_t task = {event, ++event->recorded};
   pthread_mutex_unlock(&event->mutex);
-  late_put(stream, reach, &task, sizeof task);
+  late_put(stream, NULL, reach, &task, sizeof task);
   return BL_OK;
 }
 
@@ -146,7 +190,7 @@ static bl_status_t stream_wait_event(bl_device_t *device, bl_device_stream_t *st
   pthread_mutex_lock(&event->mutex);
   event_task_t task = {event, event->recorded};
   pthread_mutex_unlock(&event->mutex);
-  late_put(stream, await, &task, sizeof task);
+  late_put(stream, NULL, await, &task, sizeof task);
   return BL_OK;
 }
 
@@ -175,8 +219,9 @@ static bl_status_t arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t 
   if (bl_arena_kind_is_staging(arena->kind)) {
     return host->ops->arena_map(host, arena, err);
   }
-  if (late->used_bytes + arena->bytes > TOTAL_BYTES) {
-    return bl_error_set(err, BL_EXHAUSTED, "a device that is not there has %llu bytes", TOTAL_BYTES);
+  const uint64_t used_bytes = late->used_bytes;
+  if (used_bytes + arena->bytes > TOTAL_BYTES) {
+    return bl_cuda_verdict_memory("late", arena->bytes, TOTAL_BYTES - used_bytes, TOTAL_BYTES, err);
   }
   const bl_arena_kind_t kind = arena->kind;
   arena->kind = bl_arena_kind_is_shareable(kind) ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE;
@@ -245,7 +290,7 @@ static bl_status_t copy(bl_device_t *device, bl_device_stream_t *stream, void *t
   if (stream == NULL) {
     move(&task);
   } else {
-    late_put(stream, move, &task, sizeof task);
+    late_put(stream, task.from == NULL ? "fill" : "copy", move, &task, sizeof task);
   }
   return BL_OK;
 }
@@ -258,7 +303,7 @@ static bl_status_t fill(bl_device_t *device, bl_device_stream_t *stream, void *t
   if (stream == NULL) {
     move(&task);
   } else {
-    late_put(stream, move, &task, sizeof task);
+    late_put(stream, task.from == NULL ? "fill" : "copy", move, &task, sizeof task);
   }
   return BL_OK;
 }
@@ -288,22 +333,47 @@ static const bl_device_ops_t ops = {.name = "cuda",
                                     .event_query = event_query,
                                     .event_elapsed = event_elapsed};
 
+static int trouble(const char *variable, int usual) {
+  const char *text = getenv(variable);
+  return text != NULL ? atoi(text) : usual;
+}
+
+static bl_cuda_findings_t look(void) {
+  bl_cuda_findings_t findings = {.runtime = 13000, .driver = trouble("LATE_DRIVER", 13000), .result_text = "no error"};
+  findings.count = findings.driver >= findings.runtime ? trouble("LATE_DEVICES", 1) : 0;
+  findings.result = findings.driver < findings.runtime ? BL_CUDA_INSUFFICIENT_DRIVER
+                    : findings.count == 0              ? BL_CUDA_NO_DEVICE
+                                                       : 0;
+  return findings;
+}
+
 static const char *describe_driver(void) {
   return "no driver at all";
 }
 
 static bl_status_t list(bl_device_summary_t *summaries, uint32_t capacity, uint32_t *count, bl_error_t *err) {
-  (void)err;
-  *count = 1;
-  if (capacity > 0) {
-    summaries[0] = (bl_device_summary_t){.name = "late", .address = "nowhere", .total_bytes = TOTAL_BYTES, .major = 9};
+  const bl_cuda_findings_t findings = look();
+  *count = 0;
+  bl_status_t status = bl_cuda_verdict(&findings, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  *count = (uint32_t)findings.count;
+  for (uint32_t i = 0; i < capacity && i < *count; i++) {
+    summaries[i] = (bl_device_summary_t){
+        .ordinal = i, .name = "late", .address = "nowhere", .total_bytes = TOTAL_BYTES, .major = 9};
   }
   return BL_OK;
 }
 
 static bl_status_t open_device(uint32_t ordinal, bl_device_t **device, bl_error_t *err) {
-  if (ordinal > 0) {
-    return bl_error_set(err, BL_NOT_FOUND, "device %u: there is only one, and it is not there", ordinal);
+  const bl_cuda_findings_t findings = look();
+  const int capability = trouble("LATE_CAPABILITY", 90);
+  bl_status_t status = bl_cuda_verdict(&findings, err);
+  status = status == BL_OK ? bl_cuda_verdict_ordinal(&findings, ordinal, err) : status;
+  status = status == BL_OK ? bl_cuda_verdict_capability("late", capability / 10, capability % 10, err) : status;
+  if (status != BL_OK) {
+    return status;
   }
   late_device_t *late = calloc(1, sizeof *late);
   late->device = (bl_device_t){.ops = &ops, .place_bytes = PLACE_BYTES};
@@ -405,7 +475,14 @@ static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_
   return BL_OK;
 }
 
+static bool version_of(const char *library, char text[BL_DEVICE_LIBRARY_VERSION_BYTES]) {
+  strcpy(text, "0.1");
+  return strcmp(library, "driver") == 0 || strcmp(library, "cuda") == 0;
+}
+
 static const void *interface(const char *name, size_t table_bytes) {
+  static const bl_device_profiler_t profiler = {.start = profile_start, .stop = profile_stop};
+  static const bl_device_versions_t versions = {.version = version_of};
   static const bl_device_driver_t driver = {
       .describe = describe_driver, .list = list, .open = open_device, .close = close_device};
   static const bl_device_path_t path = {.gpu = name_gpu,
@@ -415,6 +492,12 @@ static const void *interface(const char *name, size_t table_bytes) {
                                         .pin = pin,
                                         .unpin = unpin,
                                         .nccl = nccl};
+  if (strcmp(name, BL_DEVICE_PROFILER_INTERFACE) == 0) {
+    return table_bytes == sizeof profiler ? &profiler : NULL;
+  }
+  if (strcmp(name, BL_DEVICE_LIBRARIES_INTERFACE) == 0) {
+    return table_bytes == sizeof versions ? &versions : NULL;
+  }
   if (strcmp(name, BL_DEVICE_PATH_INTERFACE) == 0) {
     return table_bytes == sizeof path ? &path : NULL;
   }

@@ -23,6 +23,7 @@ typedef void (*late_fn)(void *arguments);
 
 typedef struct late_task {
   late_fn run;
+  const char *name; // of the kernel that it would be; NULL: no work of the device
   _Alignas(16) unsigned char arguments[LATE_TASK_BYTES];
 } late_task_t;
 
@@ -45,13 +46,15 @@ static inline bool late_is_device(const void *address) {
 }
 
 // Queues a call with a copy of its arguments.
-static inline void late_put(bl_device_stream_t *stream, late_fn run, const void *arguments, size_t bytes) {
+static inline void late_put(bl_device_stream_t *stream, const char *name, late_fn run, const void *arguments,
+                            size_t bytes) {
   pthread_mutex_lock(&stream->mutex);
   while (stream->count == LATE_TASKS) {
     pthread_cond_wait(&stream->changed, &stream->mutex);
   }
   late_task_t *task = &stream->tasks[(stream->first + stream->count++) % LATE_TASKS];
   task->run = run;
+  task->name = name;
   __builtin_memcpy(task->arguments, arguments, bytes);
   pthread_cond_broadcast(&stream->changed);
   pthread_mutex_unlock(&stream->mutex);

@@ -3,6 +3,7 @@
 #include "verbs.h"
 
 #include "config/flags.h"
+#include "device/libraries.h"
 #include "sys/version.h"
 
 typedef struct arguments {
@@ -12,12 +13,33 @@ typedef struct arguments {
 static const bl_option_t rows[] = {BL_CTL_OUTPUT_FLAG(arguments_t, output)};
 static const bl_flags_t flags = {.program = "ballastctl version",
                                  .usage = "[-o FORMAT]",
-                                 .about = "Prints the version of this program.",
+                                 .about =
+                                     "Prints the version of this program; with -o wide and its like also the "
+                                     "versions of NVIDIA's driver and libraries that a GPU of this machine would be "
+                                     "used with, none where there is no such thing.",
                                  .table = {rows, 1, "command line"}};
 static const bl_ctl_column_t columns[] = {{.key = "name", .title = "NAME"},
                                           {.key = "version", .title = "VERSION"},
                                           {.key = "revision", .title = "REVISION", .wide = true},
-                                          {.key = "compiler", .title = "COMPILER", .wide = true}};
+                                          {.key = "compiler", .title = "COMPILER", .wide = true},
+                                          {.key = "driver", .title = "DRIVER", .wide = true},
+                                          {.key = "cuda", .title = "CUDA", .wide = true},
+                                          {.key = "cublaslt", .title = "CUBLASLT", .wide = true},
+                                          {.key = "cudnn", .title = "CUDNN", .wide = true},
+                                          {.key = "nccl", .title = "NCCL", .wide = true},
+                                          {.key = "cupti", .title = "CUPTI", .wide = true}};
+
+// Loading them takes a moment, so not where they are not shown.
+static bl_status_t add_libraries(json_t *version) {
+  bl_device_library_t libraries[BL_DEVICE_LIBRARIES];
+  bl_device_libraries(BL_DEVICE_CUDA, libraries);
+  for (size_t i = 0; i < BL_DEVICE_LIBRARIES; i++) {
+    if (json_object_set_new(version, libraries[i].name, json_string(libraries[i].version)) != 0) {
+      return BL_EXHAUSTED;
+    }
+  }
+  return BL_OK;
+}
 
 static int run(int argc, char *const *argv) {
   arguments_t arguments;
@@ -29,9 +51,13 @@ static int run(int argc, char *const *argv) {
   } else if (status == BL_OK) {
     json_t *version = json_pack("{s:s, s:s, s:s, s:s}", "name", "ballast", "version", bl_version(), "revision",
                                 bl_revision(), "compiler", "gcc " __VERSION__);
-    status = version != NULL
+    status = version == NULL ? BL_EXHAUSTED : BL_OK;
+    if (status == BL_OK && arguments.output != BL_CTL_TABLE && arguments.output != BL_CTL_NAME) {
+      status = add_libraries(version);
+    }
+    status = status == BL_OK
                  ? bl_ctl_print_object(arguments.output, columns, sizeof columns / sizeof columns[0], version, stdout)
-                 : BL_EXHAUSTED;
+                 : status;
     status = bl_ctl_printed(status, &err);
     json_decref(version);
   }

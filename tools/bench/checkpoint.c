@@ -6,9 +6,9 @@
 #include "base/bytes.h"
 #include "checkpoint/shard.h"
 #include "checkpoint/snapshot.h"
-#include "config/flags.h"
 #include "measure.h"
 #include "model/memory.h"
+#include "program.h"
 #include "sys/clock.h"
 
 #include <stdio.h>
@@ -25,45 +25,16 @@ typedef struct {
 } settings_t;
 
 static const bl_option_t rows[] = {
-    {.name = "hidden",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, hidden),
-     .preset = "768",
-     .minimum = 64,
-     .maximum = 65536,
-     .help = "A multiple of 64."},
-    {.name = "layers",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, layers),
-     .preset = "6",
-     .minimum = 1,
-     .maximum = 1024,
-     .help = "Layers of the stage."},
-    {.name = "pairs",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, pairs),
-     .preset = "9",
-     .minimum = 1,
-     .maximum = PAIRS_MAX,
-     .help = "Pairs of memcpy and snapshot to take medians of."},
+    BL_BENCH_INT(settings_t, hidden, "hidden", "768", 64, 65536, "A multiple of 64."),
+    BL_BENCH_INT(settings_t, layers, "layers", "6", 1, 1024, "Layers of the stage."),
+    BL_BENCH_PAIRS(settings_t, pairs, "9", PAIRS_MAX, "memcpy and snapshot"),
     {.name = "folder",
      .type = BL_OPTION_PATH,
      .offset = offsetof(settings_t, folder),
      .help = "Where to write; absent: copies alone."},
-    {.name = "writes",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, writes),
-     .preset = "3",
-     .minimum = 1,
-     .maximum = PAIRS_MAX,
-     .help = "Times to write, with --folder; each prints its rate."},
-    {.name = "processor",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, processor),
-     .preset = "0",
-     .minimum = -1,
-     .maximum = 1023,
-     .help = "Processor to run on; -1: any."},
+    BL_BENCH_INT(settings_t, writes, "writes", "3", 1, PAIRS_MAX,
+                 "Times to write, with --folder; each prints its rate."),
+    BL_BENCH_PROCESSOR(settings_t, processor, "Processor to run on; -1: any."),
 };
 
 static const bl_flags_t flags = {.program = "ballast-bench checkpoint",
@@ -198,43 +169,25 @@ static bl_status_t write_once(bench_t *bench, const char *folder, bl_error_t *er
   return status;
 }
 
-static int run(const settings_t *settings) {
-  bl_error_t err;
-  bl_error_clear(&err);
+static bl_status_t run(const void *values, bl_error_t *err) {
+  const settings_t *settings = values;
   bench_t bench = {0};
-  if (settings->processor >= 0 && !bl_measure_pin((int)settings->processor)) {
-    fprintf(stderr, "ballast-bench checkpoint: cannot run on processor %lld\n", (long long)settings->processor);
-    return 2;
+  bl_status_t status = bl_bench_pin(settings->processor, 1, err);
+  if (status != BL_OK) {
+    return status;
   }
-  bl_status_t status = prepare(settings, &bench, &err);
+  status = prepare(settings, &bench, err);
   if (status == BL_OK) {
-    status = time_copies(&bench, settings, &err);
+    status = time_copies(&bench, settings, err);
   }
   for (int64_t i = 0; i < settings->writes && settings->folder != NULL && status == BL_OK; i++) {
-    status = write_once(&bench, settings->folder, &err);
-  }
-  if (status != BL_OK) {
-    fprintf(stderr, "ballast-bench checkpoint: %s\n", err.text);
+    status = write_once(&bench, settings->folder, err);
   }
   release(&bench);
-  return bl_status_exit_code(status);
+  return status;
 }
 
 int bl_bench_checkpoint(int argc, char **argv) {
-  bl_error_t err;
-  bl_error_clear(&err);
   settings_t settings;
-  bl_flags_result_t result;
-  int exit_code = 0;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
-  if (status != BL_OK) {
-    fprintf(stderr, "%s\n", err.text);
-    exit_code = bl_status_exit_code(status);
-  } else if (result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else {
-    exit_code = run(&settings);
-  }
-  bl_options_cleanup(&flags.table, &settings);
-  return exit_code;
+  return bl_bench_program(&flags, &settings, run, argc, argv);
 }

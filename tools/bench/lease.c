@@ -4,9 +4,9 @@
 #include "bench.h"
 
 #include "base/random.h"
-#include "config/flags.h"
 #include "lease/table.h"
 #include "measure.h"
+#include "program.h"
 #include "sys/clock.h"
 
 #include <inttypes.h>
@@ -23,20 +23,8 @@ typedef struct {
 } settings_t;
 
 static const bl_option_t rows[] = {
-    {.name = "leases",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, leases),
-     .preset = "1000000",
-     .minimum = 10 * USED_ROOMS,
-     .maximum = 100000000,
-     .help = "Most live leases."},
-    {.name = "uses",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, uses),
-     .preset = "100000",
-     .minimum = 1000,
-     .maximum = 100000000,
-     .help = "Uses of a room per sample."},
+    BL_BENCH_INT(settings_t, leases, "leases", "1000000", 10 * USED_ROOMS, 100000000, "Most live leases."),
+    BL_BENCH_INT(settings_t, uses, "uses", "100000", 1000, 100000000, "Uses of a room per sample."),
 };
 
 static const bl_flags_t flags = {.program = "ballast-bench lease",
@@ -145,18 +133,17 @@ static bool prepare(bench_t *bench, uint64_t leases) {
   return true;
 }
 
-static int run(const settings_t *settings) {
+static bl_status_t run(const void *values, bl_error_t *err) {
+  const settings_t *settings = values;
   static bench_t bench;
   uint64_t leases = (uint64_t)settings->leases, uses = (uint64_t)settings->uses;
   bl_lease_config_t config = {.capacity_bytes = (leases + ARENA_MARGIN) * BL_LEASE_GRANULE_BYTES,
                               .max_jobs = 1,
                               .max_sessions = 2,
                               .max_leases = (uint32_t)leases};
-  bl_error_t err = {0};
-  bl_status_t status = bl_lease_table_create(&config, 1, &bench.table, &err);
+  bl_status_t status = bl_lease_table_create(&config, 1, &bench.table, err);
   if (status != BL_OK) {
-    fprintf(stderr, "ballast-bench lease: %s\n", err.text);
-    return bl_status_exit_code(status);
+    return status;
   }
   bench.latencies = malloc(uses * sizeof *bench.latencies);
   bool well = bench.latencies != NULL && prepare(&bench, leases) && measure(&bench, USED_ROOMS, uses);
@@ -171,29 +158,12 @@ static int run(const settings_t *settings) {
     plan++;
   }
   printf("lease bytes_per_lease=%.1f\n", (double)bl_lease_table_bytes(bench.table) / (double)leases);
-  if (!well) {
-    fprintf(stderr, "ballast-bench lease: the table refused what it has room for\n");
-  }
   free(bench.latencies);
   bl_lease_table_destroy(bench.table);
-  return well ? 0 : bl_status_exit_code(BL_INTERNAL);
+  return well ? BL_OK : bl_error_set(err, BL_INTERNAL, "the table refused what it has room for");
 }
 
 int bl_bench_lease(int argc, char **argv) {
-  bl_error_t err;
-  bl_error_clear(&err);
   settings_t settings;
-  bl_flags_result_t result;
-  int exit_code = 0;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
-  if (status != BL_OK) {
-    fprintf(stderr, "%s\n", err.text);
-    exit_code = bl_status_exit_code(status);
-  } else if (result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else {
-    exit_code = run(&settings);
-  }
-  bl_options_cleanup(&flags.table, &settings);
-  return exit_code;
+  return bl_bench_program(&flags, &settings, run, argc, argv);
 }

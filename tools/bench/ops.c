@@ -7,8 +7,8 @@
 #include "base/bytes.h"
 #include "base/random.h"
 #include "ceiling.h"
-#include "config/flags.h"
 #include "measure.h"
+#include "program.h"
 #include "sys/clock.h"
 
 #include <stdio.h>
@@ -28,55 +28,13 @@ typedef struct settings {
 } settings_t;
 
 static const bl_option_t rows[] = {
-    {.name = "hidden",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, hidden),
-     .preset = "768",
-     .minimum = HEAD_DIM,
-     .maximum = 1 << 16,
-     .help = "Width of the model; heads have 64 columns."},
-    {.name = "seq",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, seq),
-     .preset = "1024",
-     .minimum = 1,
-     .maximum = 1 << 20,
-     .help = "Tokens of a sequence."},
-    {.name = "micro-batch",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, micro_batch),
-     .preset = "1",
-     .minimum = 1,
-     .maximum = 1 << 16,
-     .help = "Sequences."},
-    {.name = "vocab",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, vocab),
-     .preset = "50257",
-     .minimum = 2,
-     .maximum = 1 << 24,
-     .help = "Of the head."},
-    {.name = "threads",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, threads),
-     .preset = "1",
-     .minimum = 1,
-     .maximum = 1024,
-     .help = "Compute threads."},
-    {.name = "pairs",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, pairs),
-     .preset = "7",
-     .minimum = 1,
-     .maximum = PAIRS_MAX,
-     .help = "Pairs of ceiling and operation to take medians of."},
-    {.name = "processor",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, processor),
-     .preset = "0",
-     .minimum = -1,
-     .maximum = 1023,
-     .help = "Processor to run on (with one thread); -1: any."},
+    BL_BENCH_INT(settings_t, hidden, "hidden", "768", HEAD_DIM, 1 << 16, "Width of the model; heads have 64 columns."),
+    BL_BENCH_INT(settings_t, seq, "seq", "1024", 1, 1 << 20, "Tokens of a sequence."),
+    BL_BENCH_INT(settings_t, micro_batch, "micro-batch", "1", 1, 1 << 16, "Sequences."),
+    BL_BENCH_INT(settings_t, vocab, "vocab", "50257", 2, 1 << 24, "Of the head."),
+    BL_BENCH_THREADS(settings_t, threads, "Compute threads."),
+    BL_BENCH_PAIRS(settings_t, pairs, "7", PAIRS_MAX, "ceiling and operation"),
+    BL_BENCH_PROCESSOR(settings_t, processor, "Processor to run on (with one thread); -1: any."),
 };
 
 static const bl_flags_t flags = {.program = "ballast-bench ops",
@@ -425,41 +383,23 @@ static void measure_all(bench_t *b, const settings_t *settings) {
   }
 }
 
-static int run(const settings_t *settings) {
-  bl_error_t err;
-  bl_error_clear(&err);
+static bl_status_t run(const void *values, bl_error_t *err) {
+  const settings_t *settings = values;
   bench_t bench = {0};
-  if (settings->processor >= 0 && settings->threads == 1 && !bl_measure_pin((int)settings->processor)) {
-    fprintf(stderr, "ballast-bench ops: cannot run on processor %lld\n", (long long)settings->processor);
-    return 2;
+  bl_status_t status = bl_bench_pin(settings->processor, settings->threads, err);
+  if (status != BL_OK) {
+    return status;
   }
-  bl_status_t status = prepare(settings, &bench, &err);
+  status = prepare(settings, &bench, err);
   if (status == BL_OK) {
     measure_all(&bench, settings);
-    status = bench.ops->status(bench.compute, &err);
-  }
-  if (status != BL_OK) {
-    fprintf(stderr, "ballast-bench ops: %s\n", err.text);
+    status = bench.ops->status(bench.compute, err);
   }
   release(&bench);
-  return bl_status_exit_code(status);
+  return status;
 }
 
 int bl_bench_ops(int argc, char **argv) {
-  bl_error_t err;
-  bl_error_clear(&err);
   settings_t settings;
-  bl_flags_result_t result;
-  int exit_code = 0;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
-  if (status != BL_OK) {
-    fprintf(stderr, "%s\n", err.text);
-    exit_code = bl_status_exit_code(status);
-  } else if (result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else {
-    exit_code = run(&settings);
-  }
-  bl_options_cleanup(&flags.table, &settings);
-  return exit_code;
+  return bl_bench_program(&flags, &settings, run, argc, argv);
 }

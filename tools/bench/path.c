@@ -7,11 +7,11 @@
 
 #include "bare_socket.h"
 #include "base/bytes.h"
-#include "config/flags.h"
 #include "datapath/boundary.h"
 #include "datapath/shared_map.h"
 #include "measure.h"
 #include "path_device.h"
+#include "program.h"
 #include "sys/clock.h"
 
 #include <errno.h>
@@ -45,40 +45,12 @@ static const bl_option_t rows[] = {
      .offset = offsetof(settings_t, store_device),
      .argument = "cuda:N",
      .help = "The store's GPU. Default: the same as --device; NCCL then goes over sockets."},
-    {.name = "path",
-     .type = BL_OPTION_ENUM,
-     .offset = offsetof(settings_t, path),
-     .choices = path_names,
-     .preset = "all",
-     .help = "One path; all are those that the device has."},
-    {.name = "pairs",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, pairs),
-     .preset = "15",
-     .minimum = 1,
-     .maximum = PAIRS_MAX,
-     .help = "Pairs of path and reference to take medians of."},
-    {.name = "in-flight",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, in_flight),
-     .preset = "2",
-     .minimum = 1,
-     .maximum = 16,
-     .help = "Tensors posted at once."},
-    {.name = "tensor",
-     .type = BL_OPTION_BYTES,
-     .offset = offsetof(settings_t, tensor_bytes),
-     .preset = "0",
-     .minimum = 0,
-     .maximum = 1 << 30,
-     .help = "Size of a tensor or block; 0: 3 MiB, 16 MiB and 64 MiB one after the other."},
-    {.name = "sample",
-     .type = BL_OPTION_BYTES,
-     .offset = offsetof(settings_t, sample_bytes),
-     .preset = "256 MiB",
-     .minimum = 1 << 20,
-     .maximum = 1ll << 34,
-     .help = "Bytes moved per sample."},
+    BL_BENCH_ENUM(settings_t, path, "path", path_names, "all", "One path; all are those that the device has."),
+    BL_BENCH_PAIRS(settings_t, pairs, "15", PAIRS_MAX, "path and reference"),
+    BL_BENCH_INT(settings_t, in_flight, "in-flight", "2", 1, 16, "Tensors posted at once."),
+    BL_BENCH_BYTES(settings_t, tensor_bytes, "tensor", "0", 0, 1 << 30,
+                   "Size of a tensor or block; 0: 3 MiB, 16 MiB and 64 MiB one after the other."),
+    BL_BENCH_BYTES(settings_t, sample_bytes, "sample", "256 MiB", 1 << 20, 1ll << 34, "Bytes moved per sample."),
 };
 
 static const bl_flags_t flags = {.program = "ballast-bench path",
@@ -308,23 +280,13 @@ static bl_status_t measure_device(const settings_t *settings, bl_error_t *err) {
 }
 #endif
 
+static bl_status_t run(const void *values, bl_error_t *err) {
+  const settings_t *settings = values;
+  return strcmp(settings->device, "host") == 0 ? measure_host(settings, err) : measure_device(settings, err);
+}
+
 int bl_bench_path(int argc, char **argv) {
   settings_t settings;
-  bl_flags_result_t result;
-  bl_error_t err = {0};
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-    goto cleanup;
-  }
-  if (status == BL_OK) {
-    status = strcmp(settings.device, "host") == 0 ? measure_host(&settings, &err) : measure_device(&settings, &err);
-  }
-cleanup:
-  if (status != BL_OK) {
-    fprintf(stderr, "ballast-bench path: %s\n", err.text);
-  }
-  bl_options_cleanup(&flags.table, &settings);
-  return bl_status_exit_code(status);
+  return bl_bench_program(&flags, &settings, run, argc, argv);
 }
 #endif

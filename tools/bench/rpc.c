@@ -3,8 +3,8 @@
 // C core alone, on one TCP connection of this machine. Both run in turns; ratios are taken per pair.
 #include "bench.h"
 
-#include "config/flags.h"
 #include "measure.h"
+#include "program.h"
 #include "rpc/bare/bare_echo.h"
 #include "rpc_wire.h"
 #include "sys/clock.h"
@@ -20,20 +20,9 @@ typedef struct {
 } settings_t;
 
 static const bl_option_t rows[] = {
-    {.name = "calls",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, calls),
-     .preset = "4000",
-     .minimum = 1,
-     .maximum = 10000000,
-     .help = "Calls per sample with 1 in flight; five times as many with 64."},
-    {.name = "pairs",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, pairs),
-     .preset = "7",
-     .minimum = 1,
-     .maximum = PAIRS_MAX,
-     .help = "Pairs of both to take medians of."},
+    BL_BENCH_INT(settings_t, calls, "calls", "4000", 1, 10000000,
+                 "Calls per sample with 1 in flight; five times as many with 64."),
+    BL_BENCH_PAIRS(settings_t, pairs, "7", PAIRS_MAX, "both"),
 };
 
 static const bl_flags_t flags = {.program = "ballast-bench rpc",
@@ -229,33 +218,32 @@ static bl_status_t measure(pair_t *pair, unsigned in_flight, unsigned calls, uns
   return status;
 }
 
-static int run(const settings_t *settings) {
-  bl_error_t err;
-  bl_error_clear(&err);
+static bl_status_t run(const void *values, bl_error_t *err) {
+  const settings_t *settings = values;
   server_t server = {.status = BL_OK};
   bl_bare_server_t *bare_server;
   pair_t pair = {.message_bytes = 0};
   pair.message_bytes = bl_bench_commit_pack(7, pair.message);
-  bl_status_t status = start_server(&server, &err);
+  bl_status_t status = start_server(&server, err);
   if (status != BL_OK) {
-    goto report;
+    return status;
   }
   status = bl_bare_server_start(BL_BENCH_COMMIT_PATH, &bare_server);
   if (status != BL_OK) {
-    (void)bl_error_set(&err, status, "the baseline's server does not start");
+    (void)bl_error_set(err, status, "the baseline's server does not start");
     goto stop_server;
   }
   status = bl_bare_client_create(bl_bare_server_port(bare_server), BL_BENCH_COMMIT_PATH, &pair.bare);
   if (status != BL_OK) {
-    (void)bl_error_set(&err, status, "the baseline's client does not start");
+    (void)bl_error_set(err, status, "the baseline's client does not start");
     goto stop_bare_server;
   }
-  status = create_client(&pair.ours, server.address, &err);
+  status = create_client(&pair.ours, server.address, err);
   if (status == BL_OK) {
-    status = measure(&pair, 1, (unsigned)settings->calls, (unsigned)settings->pairs, &err);
+    status = measure(&pair, 1, (unsigned)settings->calls, (unsigned)settings->pairs, err);
   }
   if (status == BL_OK) {
-    status = measure(&pair, 64, 5 * (unsigned)settings->calls, (unsigned)settings->pairs, &err);
+    status = measure(&pair, 64, 5 * (unsigned)settings->calls, (unsigned)settings->pairs, err);
   }
   destroy_client(&pair.ours);
   bl_bare_client_destroy(pair.bare);
@@ -263,28 +251,10 @@ stop_bare_server:
   bl_bare_server_stop(bare_server);
 stop_server:
   stop_server(&server);
-report:
-  if (status != BL_OK) {
-    fprintf(stderr, "ballast-bench rpc: %s\n", err.text);
-  }
-  return bl_status_exit_code(status);
+  return status;
 }
 
 int bl_bench_rpc(int argc, char **argv) {
-  bl_error_t err;
-  bl_error_clear(&err);
   settings_t settings;
-  bl_flags_result_t result;
-  int exit_code = 0;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
-  if (status != BL_OK) {
-    fprintf(stderr, "%s\n", err.text);
-    exit_code = bl_status_exit_code(status);
-  } else if (result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else {
-    exit_code = run(&settings);
-  }
-  bl_options_cleanup(&flags.table, &settings);
-  return exit_code;
+  return bl_bench_program(&flags, &settings, run, argc, argv);
 }

@@ -3,7 +3,7 @@
 // larger shape, with the memory that the process took.
 #include "bench.h"
 
-#include "config/flags.h"
+#include "program.h"
 #include "schedule/balance.h"
 #include "schedule/generate.h"
 #include "simulate/simulate.h"
@@ -18,20 +18,16 @@ typedef struct {
   char *schedule;
 } settings_t;
 
-#define OFFSET(member) offsetof(settings_t, member)
-#define SHAPE(key, member, most, value, text)                                                                          \
-  {                                                                                                                    \
-    .name = key, .type = BL_OPTION_INT, .offset = OFFSET(member), .minimum = 1, .maximum = most, .preset = value,      \
-    .help = text                                                                                                       \
-  }
 static const bl_option_t rows[] = {
-    SHAPE("stages", stages, BL_STAGES_MAX, "64", "Pipeline stages of every name."),
-    SHAPE("micro-batches", micro_batches, BL_MICRO_BATCHES_MAX, "512", "Micro-batches of every name."),
-    SHAPE("large-stages", large_stages, BL_STAGES_MAX, "512", "Stages of the balanced 1F1B."),
-    SHAPE("large-micro-batches", large_micro_batches, BL_MICRO_BATCHES_MAX, "4096", "Its micro-batches."),
+    BL_BENCH_INT(settings_t, stages, "stages", "64", 1, BL_STAGES_MAX, "Pipeline stages of every name."),
+    BL_BENCH_INT(settings_t, micro_batches, "micro-batches", "512", 1, BL_MICRO_BATCHES_MAX,
+                 "Micro-batches of every name."),
+    BL_BENCH_INT(settings_t, large_stages, "large-stages", "512", 1, BL_STAGES_MAX, "Stages of the balanced 1F1B."),
+    BL_BENCH_INT(settings_t, large_micro_batches, "large-micro-batches", "4096", 1, BL_MICRO_BATCHES_MAX,
+                 "Its micro-batches."),
     {.name = "schedule",
      .type = BL_OPTION_TEXT,
-     .offset = OFFSET(schedule),
+     .offset = offsetof(settings_t, schedule),
      .argument = "NAME",
      .help = "This name alone."},
 };
@@ -98,7 +94,8 @@ static bl_status_t measure_all(const settings_t *settings, bl_error_t *err) {
   return status;
 }
 
-static bl_status_t run(const settings_t *settings, bl_error_t *err) {
+static bl_status_t run(const void *values, bl_error_t *err) {
+  const settings_t *settings = values;
   bl_status_t status = measure_all(settings, err);
   if (status == BL_OK && settings->schedule == NULL) {
     status = measure("1f1b", settings->large_stages, settings->large_micro_batches, true, err);
@@ -111,19 +108,6 @@ static bl_status_t run(const settings_t *settings, bl_error_t *err) {
 }
 
 int bl_bench_schedule(int argc, char **argv) {
-  bl_error_t err;
-  bl_error_clear(&err);
   settings_t settings;
-  bl_flags_result_t result;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    status = run(&settings, &err);
-  }
-  if (status != BL_OK) {
-    fprintf(stderr, "%s\n", err.text);
-  }
-  bl_options_cleanup(&flags.table, &settings);
-  return bl_status_exit_code(status);
+  return bl_bench_program(&flags, &settings, run, argc, argv);
 }

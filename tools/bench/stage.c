@@ -8,9 +8,9 @@
 #include "base/random.h"
 #include "ceiling.h"
 #include "compute/model/chunk.h"
-#include "config/flags.h"
 #include "measure.h"
 #include "model/flops.h"
+#include "program.h"
 #include "timed_ops.h"
 
 #include <stdio.h>
@@ -35,73 +35,28 @@ static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const attentions[] = {"naive", "flash", NULL};
 
 static const bl_option_t rows[] = {
-    {.name = "hidden",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, hidden),
-     .preset = "768",
-     .minimum = 64,
-     .maximum = 65536,
-     .help = "A multiple of 64, the head size. From 768: 12 layers, seq 1024, micro-batch 1; below: 8 layers, seq 256, "
-             "micro-batch 4."},
-    {.name = "family",
-     .type = BL_OPTION_ENUM,
-     .offset = offsetof(settings_t, family),
-     .choices = families,
-     .preset = "gpt2",
-     .help = "Architecture."},
-    {.name = "attention",
-     .type = BL_OPTION_ENUM,
-     .offset = offsetof(settings_t, attention),
-     .choices = attentions,
-     .preset = "flash",
-     .help = "Attention kind."},
-    {.name = "dtype",
-     .type = BL_OPTION_ENUM,
-     .offset = offsetof(settings_t, dtype),
-     .choices = dtypes,
-     .preset = "fp32",
-     .help = "Type of activations and of the weights in products. The ceiling is that of fp32 always."},
+    BL_BENCH_INT(
+        settings_t, hidden, "hidden", "768", 64, 65536,
+        "A multiple of 64, the head size. From 768: 12 layers, seq 1024, micro-batch 1; below: 8 layers, seq 256, "
+        "micro-batch 4."),
+    BL_BENCH_ENUM(settings_t, family, "family", families, "gpt2", "Architecture."),
+    BL_BENCH_ENUM(settings_t, attention, "attention", attentions, "flash", "Attention kind."),
+    BL_BENCH_ENUM(settings_t, dtype, "dtype", dtypes, "fp32",
+                  "Type of activations and of the weights in products. The ceiling is that of fp32 always."),
     {.name = "layers", .type = BL_OPTION_INT, .offset = offsetof(settings_t, layers), .help = "0: as the preset."},
     {.name = "seq", .type = BL_OPTION_INT, .offset = offsetof(settings_t, seq), .help = "0: as the preset."},
     {.name = "micro-batch",
      .type = BL_OPTION_INT,
      .offset = offsetof(settings_t, micro_batch),
      .help = "0: as the preset."},
-    {.name = "vocab",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, vocab),
-     .preset = "50257",
-     .minimum = 2,
-     .maximum = 1 << 24,
-     .help = "With --ends."},
-    {.name = "ends",
-     .type = BL_OPTION_BOOL,
-     .offset = offsetof(settings_t, ends),
-     .help = "The whole model, with embedding and head; else layers alone."},
-    {.name = "lean", .type = BL_OPTION_BOOL, .offset = offsetof(settings_t, lean), .help = "Lean blocks."},
-    {.name = "prepack", .type = BL_OPTION_BOOL, .offset = offsetof(settings_t, prepack), .help = "Packed weights."},
-    {.name = "split", .type = BL_OPTION_BOOL, .offset = offsetof(settings_t, split), .help = "I and W instead of B."},
-    {.name = "threads",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, threads),
-     .preset = "1",
-     .minimum = 1,
-     .maximum = 1024,
-     .help = "Compute threads."},
-    {.name = "pairs",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, pairs),
-     .preset = "7",
-     .minimum = 1,
-     .maximum = PAIRS_MAX,
-     .help = "Pairs of ceiling and stage to take medians of."},
-    {.name = "processor",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, processor),
-     .preset = "0",
-     .minimum = -1,
-     .maximum = 1023,
-     .help = "Processor to run on (with one thread); -1: any."},
+    BL_BENCH_INT(settings_t, vocab, "vocab", "50257", 2, 1 << 24, "With --ends."),
+    BL_BENCH_SWITCH(settings_t, ends, "ends", "The whole model, with embedding and head; else layers alone."),
+    BL_BENCH_SWITCH(settings_t, lean, "lean", "Lean blocks."),
+    BL_BENCH_SWITCH(settings_t, prepack, "prepack", "Packed weights."),
+    BL_BENCH_SWITCH(settings_t, split, "split", "I and W instead of B."),
+    BL_BENCH_THREADS(settings_t, threads, "Compute threads."),
+    BL_BENCH_PAIRS(settings_t, pairs, "7", PAIRS_MAX, "ceiling and stage"),
+    BL_BENCH_PROCESSOR(settings_t, processor, "Processor to run on (with one thread); -1: any."),
 };
 
 static const bl_flags_t flags = {
@@ -411,29 +366,26 @@ static void print_results(const bench_t *bench, const settings_t *settings, resu
   }
 }
 
-static int run(const settings_t *settings) {
-  bl_error_t err;
-  bl_error_clear(&err);
+static bl_status_t run(const void *values, bl_error_t *err) {
+  const settings_t *settings = values;
   bench_t bench = {0};
-  if (settings->processor >= 0 && settings->threads == 1 && !bl_measure_pin((int)settings->processor)) {
-    fprintf(stderr, "ballast-bench stage: cannot run on processor %lld\n", (long long)settings->processor);
-    return 2;
-  }
   static results_t results;
   double work[PARTS];
-  bl_status_t status = prepare(settings, &bench, &err);
+  bl_status_t status = bl_bench_pin(settings->processor, settings->threads, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = prepare(settings, &bench, err);
   if (status == BL_OK) {
     double total = work_of(&bench, bl_chunk_layout(bench.chunk), work);
     take_pairs(&bench, settings, total, &results);
-    status = bench.ops->status(bench.compute, &err);
+    status = bench.ops->status(bench.compute, err);
   }
   if (status == BL_OK) {
     print_results(&bench, settings, &results, work);
-  } else {
-    fprintf(stderr, "ballast-bench stage: %s\n", err.text);
   }
   release(&bench);
-  return bl_status_exit_code(status);
+  return status;
 }
 
 int bl_bench_stage(int argc, char **argv) {
@@ -442,20 +394,6 @@ int bl_bench_stage(int argc, char **argv) {
       return bl_bench_shard(argc, argv);
     }
   }
-  bl_error_t err;
-  bl_error_clear(&err);
   settings_t settings;
-  bl_flags_result_t result;
-  int exit_code = 0;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
-  if (status != BL_OK) {
-    fprintf(stderr, "%s\n", err.text);
-    exit_code = bl_status_exit_code(status);
-  } else if (result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else {
-    exit_code = run(&settings);
-  }
-  bl_options_cleanup(&flags.table, &settings);
-  return exit_code;
+  return bl_bench_program(&flags, &settings, run, argc, argv);
 }

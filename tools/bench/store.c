@@ -4,8 +4,8 @@
 #include "bench.h"
 
 #include "client/client.h"
-#include "config/flags.h"
 #include "measure.h"
+#include "program.h"
 #include "store_bandwidth.h"
 #include "store_child.h"
 #include "sys/clock.h"
@@ -27,27 +27,10 @@ typedef struct {
 } settings_t;
 
 static const bl_option_t rows[] = {
-    {.name = "uses",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, uses),
-     .preset = "200",
-     .minimum = 10,
-     .maximum = 1000000,
-     .help = "Uses of a room (evict and release) per thread and sample."},
-    {.name = "block",
-     .type = BL_OPTION_BYTES,
-     .offset = offsetof(settings_t, block_bytes),
-     .preset = "16 MiB",
-     .minimum = 65536,
-     .maximum = 1 << 30,
-     .help = "Size of the large blocks."},
-    {.name = "pairs",
-     .type = BL_OPTION_INT,
-     .offset = offsetof(settings_t, pairs),
-     .preset = "9",
-     .minimum = 1,
-     .maximum = BL_STORE_BANDWIDTH_PAIRS,
-     .help = "Pairs of store and reference to take medians of."},
+    BL_BENCH_INT(settings_t, uses, "uses", "200", 10, 1000000,
+                 "Uses of a room (evict and release) per thread and sample."),
+    BL_BENCH_BYTES(settings_t, block_bytes, "block", "16 MiB", 65536, 1 << 30, "Size of the large blocks."),
+    BL_BENCH_PAIRS(settings_t, pairs, "9", BL_STORE_BANDWIDTH_PAIRS, "store and reference"),
 };
 
 static const bl_flags_t flags = {.program = "ballast-bench store",
@@ -194,17 +177,17 @@ static bl_status_t measure_paced(bl_client_t *client, const bl_arena_t *source, 
   return status;
 }
 
-static int run(const settings_t *settings) {
+static bl_status_t run(const void *values, bl_error_t *err) {
+  const settings_t *settings = values;
   uint64_t bytes = (uint64_t)settings->block_bytes;
   bl_store_child_t store = {.loop = NULL};
   bl_arena_t source = {.fd = -1};
   bl_client_t *clients[CLIENTS] = {NULL};
-  bl_error_t err = {0};
   uint64_t arena_bytes = BL_STORE_BANDWIDTH_BLOCKS * (bytes + 65536) + CLIENTS * THREADS * UINT64_C(65536);
-  bl_status_t status = bl_store_child_start(&store, &(bl_store_child_options_t){.capacity_bytes = arena_bytes}, &err);
+  bl_status_t status = bl_store_child_start(&store, &(bl_store_child_options_t){.capacity_bytes = arena_bytes}, err);
   if (status == BL_OK) {
     status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE,
-                             CLIENTS * THREADS * SMALL_BYTES, &source, &err);
+                             CLIENTS * THREADS * SMALL_BYTES, &source, err);
   }
   for (uint32_t i = 0; i < CLIENTS && status == BL_OK; i++) {
     bl_client_options_t options = {.store = store.address,
@@ -213,13 +196,13 @@ static int run(const settings_t *settings) {
                                    .arena_bytes = arena_bytes,
                                    .sources = &source,
                                    .source_count = 1};
-    status = bl_client_open(&options, &clients[i], &err);
+    status = bl_client_open(&options, &clients[i], err);
   }
   if (status == BL_OK) {
-    status = measure_operations(clients, &source, (uint64_t)settings->uses, &err);
+    status = measure_operations(clients, &source, (uint64_t)settings->uses, err);
   }
   if (status == BL_OK) {
-    status = measure_paced(clients[0], &source, &err);
+    status = measure_paced(clients[0], &source, err);
   }
   for (unsigned i = 0; i < CLIENTS; i++) {
     bl_client_close(clients[i]);
@@ -230,31 +213,14 @@ static int run(const settings_t *settings) {
                                             .pairs = (unsigned)settings->pairs,
                                             .path = i >= 2 ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM,
                                             .verified = i % 2 == 1};
-    status = bl_store_bandwidth(&options, &err);
+    status = bl_store_bandwidth(&options, err);
   }
   bl_arena_destroy(&source);
   bl_store_child_stop(&store);
-  if (status != BL_OK) {
-    fprintf(stderr, "ballast-bench store: %s\n", err.text);
-  }
-  return bl_status_exit_code(status);
+  return status;
 }
 
 int bl_bench_store(int argc, char **argv) {
-  bl_error_t err;
-  bl_error_clear(&err);
   settings_t settings;
-  bl_flags_result_t result;
-  int exit_code = 0;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &settings, &result, &err);
-  if (status != BL_OK) {
-    fprintf(stderr, "%s\n", err.text);
-    exit_code = bl_status_exit_code(status);
-  } else if (result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else {
-    exit_code = run(&settings);
-  }
-  bl_options_cleanup(&flags.table, &settings);
-  return exit_code;
+  return bl_bench_program(&flags, &settings, run, argc, argv);
 }

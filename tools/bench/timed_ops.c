@@ -3,6 +3,8 @@
 
 #include "sys/clock.h"
 
+#define SPANS 4096
+
 static const bl_ops_t *inner;
 
 enum {
@@ -20,6 +22,7 @@ enum {
   EMBEDDING,
   CROSS_ENTROPY,
   ACCUMULATE,
+  ADD,
   FILL,
   SUM_SQUARES,
   ADAMW,
@@ -41,18 +44,66 @@ static bl_timed_kind_t kinds[KINDS] = {
     [EMBEDDING] = {.name = "embedding"},
     [CROSS_ENTROPY] = {.name = "cross entropy"},
     [ACCUMULATE] = {.name = "accumulate"},
+    [ADD] = {.name = "add"},
     [FILL] = {.name = "fill"},
     [SUM_SQUARES] = {.name = "sum of squares"},
     [ADAMW] = {.name = "adamw"},
 };
 
+// Where operations are only queued: a pair of events around each.
+typedef struct span {
+  bl_device_event_t *from, *to;
+  int kind;
+} span_t;
+
+static struct {
+  bool off;
+  bl_device_t *device;
+  bl_device_stream_t *stream; // NULL: by the clock
+  span_t spans[SPANS];
+  size_t used, made;
+  bl_error_t error;
+} watch;
+
+static span_t *begin_span(int kind) {
+  if (watch.used == SPANS || watch.error.status != BL_OK) {
+    (void)bl_error_set(&watch.error, BL_EXHAUSTED, "more than %d operations between two readings", SPANS);
+    return NULL;
+  }
+  span_t *span = &watch.spans[watch.used];
+  bl_status_t status = BL_OK;
+  if (watch.used == watch.made) {
+    status = bl_device_event_create(watch.device, true, &span->from, &watch.error);
+    status = status == BL_OK ? bl_device_event_create(watch.device, true, &span->to, &watch.error) : status;
+    watch.made += status == BL_OK;
+  }
+  span->kind = kind;
+  status = status == BL_OK ? bl_device_event_record(watch.device, span->from, watch.stream, &watch.error) : status;
+  watch.used += status == BL_OK;
+  return status == BL_OK ? span : NULL;
+}
+
+static void end_span(const span_t *span) {
+  if (span != NULL && bl_device_event_record(watch.device, span->to, watch.stream, &watch.error) != BL_OK) {
+    watch.used--;
+  }
+}
+
 // Runs a statement and adds its time to a kind.
 #define TIMED(kind, statement)                                                                                         \
   do {                                                                                                                 \
-    uint64_t timed_start = bl_clock_now_ns();                                                                          \
-    statement;                                                                                                         \
-    kinds[kind].ns += bl_clock_now_ns() - timed_start;                                                                 \
-    kinds[kind].calls++;                                                                                               \
+    if (watch.off) {                                                                                                   \
+      statement;                                                                                                       \
+    } else if (watch.stream != NULL) {                                                                                 \
+      const span_t *timed_span = begin_span(kind);                                                                     \
+      statement;                                                                                                       \
+      end_span(timed_span);                                                                                            \
+    } else {                                                                                                           \
+      uint64_t timed_start = bl_clock_now_ns();                                                                        \
+      statement;                                                                                                       \
+      kinds[kind].ns += bl_clock_now_ns() - timed_start;                                                               \
+      kinds[kind].calls++;                                                                                             \
+    }                                                                                                                  \
   } while (0)
 
 static void linear_pack(bl_linear_op_t *op, const float *w, void *packed) {
@@ -142,6 +193,11 @@ static void accumulate(bl_compute_t *compute, uint64_t count, const float *x, fl
   TIMED(ACCUMULATE, inner->accumulate(compute, count, x, y));
 }
 
+static void add(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *a, const void *b,
+                void *y) {
+  TIMED(ADD, inner->add(compute, count, dtype, a, b, y));
+}
+
 static void fill(bl_compute_t *compute, uint64_t count, float value, float *y) {
   TIMED(FILL, inner->fill(compute, count, value, y));
 }
@@ -177,10 +233,47 @@ const bl_ops_t *bl_timed_ops(const bl_ops_t *ops) {
   timed.embedding_backward = embedding_backward;
   timed.cross_entropy = cross_entropy;
   timed.accumulate = accumulate;
+  timed.add = add;
   timed.fill = fill;
   timed.sum_squares = sum_squares;
   timed.adamw = adamw;
   return &timed;
+}
+
+void bl_timed_use_clock(void) {
+  for (size_t i = 0; i < watch.made; i++) {
+    bl_device_event_destroy(watch.device, watch.spans[i].from);
+    bl_device_event_destroy(watch.device, watch.spans[i].to);
+  }
+  watch.stream = NULL;
+  watch.used = watch.made = 0;
+  watch.off = false;
+}
+
+void bl_timed_use_events(bl_device_t *device, bl_device_stream_t *stream) {
+  bl_timed_use_clock();
+  watch.device = device;
+  watch.stream = stream;
+}
+
+void bl_timed_pause(bool paused) {
+  watch.off = paused;
+}
+
+bl_status_t bl_timed_collect(bl_error_t *err) {
+  const bl_error_t error = watch.error;
+  bl_status_t status = error.status == BL_OK ? BL_OK : bl_error_set(err, error.status, "%s", error.text);
+  for (size_t i = 0; i < watch.used && status == BL_OK; i++) {
+    const span_t *span = &watch.spans[i];
+    uint64_t ns = 0;
+    status = bl_device_event_wait(watch.device, span->to, UINT64_MAX, err);
+    status = status == BL_OK ? bl_device_event_elapsed(watch.device, span->from, span->to, &ns, err) : status;
+    kinds[span->kind].ns += ns;
+    kinds[span->kind].calls++;
+  }
+  watch.used = 0;
+  bl_error_clear(&watch.error);
+  return status;
 }
 
 void bl_timed_reset(void) {

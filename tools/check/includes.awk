@@ -42,7 +42,7 @@ BEGIN {
   allow("stage-service", pure " " shells)
   allow("activation-store", pure " " shells)
   allow("tools/ballast-driver", pure " " shells)
-  allow("tools/ballastctl", pure " sys job tls loop rpc observe tools/draw")
+  allow("tools/ballastctl", pure " sys job tls loop rpc observe device tools/draw")
   allow("tools/draw", pure " sys")
   allow("tools/bench", pure " " shells " stage-service tools/draw")
 
@@ -55,7 +55,7 @@ BEGIN {
   restrict("^grpc/", "^lib/rpc/", "gRPC")
   restrict("^openssl/", "^lib/tls/", "OpenSSL")
   restrict("^(dnnl|oneapi/dnnl/)", "^stage-service/compute/ops/host/", "oneDNN")
-  restrict("^(cuda|cudnn|cublas|nccl)", "/cuda/", "CUDA, cuDNN and NCCL")
+  restrict("^(cuda|cudnn|cublas|nccl|cupti)", "/cuda/", "CUDA, cuDNN, NCCL and CUPTI")
   restrict("\\.pb-c\\.h$", "_wire\\.[ch]$", "generated messages")
   restrict("^protobuf-c/", "^lib/rpc/|_wire\\.[ch]$", "protobuf-c")
   restrict("^cairo", "^tools/draw/", "cairo")

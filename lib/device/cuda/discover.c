@@ -8,13 +8,23 @@
 #include "device/cuda/stream.h"
 #include "device/cuda/verdict.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 _Static_assert(BL_CUDA_INSUFFICIENT_DRIVER == cudaErrorInsufficientDriver, "verdict.h");
 _Static_assert(BL_CUDA_NO_DEVICE == cudaErrorNoDevice, "verdict.h");
 
+// A kernel that is loaded when it is first launched may have to wait until the device is idle, which it is not while a
+// receiving kernel of NCCL waits for a peer that waits for us. So all of them are loaded with the context, unless the user
+// says otherwise; the driver reads this when it is first used.
+static void load_kernels_early(void) {
+  (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 static bl_cuda_findings_t look(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, load_kernels_early);
   bl_cuda_findings_t findings = {0};
   (void)cudaRuntimeGetVersion(&findings.runtime);
   (void)cudaDriverGetVersion(&findings.driver); // 0 without a driver

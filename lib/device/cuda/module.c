@@ -3,6 +3,8 @@
 #include "device/module.h"
 
 #include "device/cuda/discover.h"
+#include "device/cuda/profiler.h"
+#include "device/cuda/versions.h"
 #include "sys/version.h"
 
 #include <cuda_runtime_api.h>
@@ -10,12 +12,20 @@
 
 // Tables of the data paths, where they are part of the build: NULL when there is none of that name and size.
 const void *bl__cuda_datapath_interface(const char *name, size_t table_bytes) __attribute__((weak));
+// Not part of a build without cupti.h.
+extern const bl_device_profiler_t bl__cuda_profiler __attribute__((weak));
 
 static const void *interface(const char *name, size_t table_bytes) {
   static const bl_device_driver_t device = {
       .describe = bl__cuda_describe_driver, .list = bl__cuda_list, .open = bl__cuda_open, .close = bl__cuda_close};
   if (strcmp(name, "device") == 0) {
     return table_bytes == sizeof device ? &device : NULL;
+  }
+  if (strcmp(name, BL_DEVICE_LIBRARIES_INTERFACE) == 0) {
+    return table_bytes == sizeof bl__cuda_versions ? &bl__cuda_versions : NULL;
+  }
+  if (strcmp(name, BL_DEVICE_PROFILER_INTERFACE) == 0) {
+    return table_bytes == sizeof bl__cuda_profiler ? &bl__cuda_profiler : NULL;
   }
   return bl__cuda_datapath_interface != NULL ? bl__cuda_datapath_interface(name, table_bytes) : NULL;
 }

@@ -45,7 +45,8 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->parameter_count = bl_chunk_span_parameter_count(options->model, options->span);
   made->places = calloc(made->parameter_count, sizeof *made->places);
   made->layers = calloc(options->span.layer_count, sizeof *made->layers);
-  if (made->places == NULL || made->layers == NULL) {
+  made->copies = calloc(made->parameter_count, sizeof *made->copies);
+  if (made->places == NULL || made->layers == NULL || made->copies == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
   }
@@ -64,6 +65,7 @@ void bl_chunk_destroy(bl_chunk_t *chunk) {
   if (chunk != NULL) {
     free(chunk->places);
     free(chunk->layers);
+    free(chunk->copies);
     free(chunk);
   }
 }

@@ -61,6 +61,7 @@ struct bl_chunk {
   // Parameters.
   uint32_t parameter_count;
   bl_parameter_place_t *places; // [parameter_count]
+  void **copies;                // [parameter_count]: where the update leaves it rounded (adamw_packed), or NULL
   bl__layer_t *layers;          // [span.layer_count], pointers valid after use_arenas
   const float *token_embedding, *position_embedding;
   float *token_gradient, *position_gradient;

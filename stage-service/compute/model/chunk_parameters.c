@@ -3,6 +3,7 @@
 #include "compute/model/chunk_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define PIECE_ELEMENTS (4u << 20) // drawn at a time for a device whose memory the CPU cannot write
 
@@ -97,10 +98,22 @@ static void bind_head(bl_chunk_t *chunk) {
     chunk->head_linear.packed = packed;
   }
   if (chunk->ops->linear_packed_bytes(chunk->head_row) > 0) { // pieces that remain read the same copy
-    chunk->head_linear.plain = packed + chunk->packed_head_bytes;
+    chunk->head_linear.plain = chunk->ops->adamw_packed != NULL ? packed : packed + chunk->packed_head_bytes;
   }
   if (bl_chunk_span_two_gradients(&chunk->model, chunk->span)) { // the second buffer follows all parameters
     chunk->head_linear.weight_gradient = at(chunk->arenas.gradients, chunk->sizes.weight_bytes / sizeof(float));
+  }
+}
+
+// The parameters of a weight are updated together with its packed copy, where the back end can.
+static void bind_copies(bl_chunk_t *chunk, const bl_linear_op_t *op, const bl__linear_t *linear) {
+  const uint64_t elements = linear->packed != NULL ? chunk->ops->linear_packed_bytes(op) / sizeof(uint16_t) : 0;
+  const uint64_t first = (uint64_t)(linear->weight - (const float *)chunk->arenas.weights);
+  for (uint32_t i = 0; i < chunk->parameter_count && elements > 0; i++) {
+    const uint64_t offset = chunk->places[i].offset_elements;
+    if (offset >= first && offset < first + elements) {
+      chunk->copies[i] = (uint16_t *)linear->packed + (offset - first);
+    }
   }
 }
 
@@ -118,6 +131,18 @@ void bl__chunk_bind(bl_chunk_t *chunk) {
   }
   if (chunk->span.head) {
     bind_head(chunk);
+  }
+  if (chunk->ops->adamw_packed == NULL) {
+    return;
+  }
+  memset(chunk->copies, 0, chunk->parameter_count * sizeof *chunk->copies);
+  for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
+    for (int product = 0; product < BL__PRODUCTS; product++) {
+      bind_copies(chunk, chunk->linear[product], &chunk->layers[layer].linear[product]);
+    }
+  }
+  if (chunk->span.head) {
+    bind_copies(chunk, chunk->head, &chunk->head_linear);
   }
 }
 
@@ -199,7 +224,9 @@ void bl_chunk_weights_changed(bl_chunk_t *chunk) {
     }
   }
   pack(chunk, chunk->head, &chunk->head_linear, chunk->head_linear.packed);
-  pack(chunk, chunk->head_row, &chunk->head_linear, chunk->head_linear.plain);
+  if (chunk->head_linear.plain != chunk->head_linear.packed) {
+    pack(chunk, chunk->head_row, &chunk->head_linear, chunk->head_linear.plain);
+  }
 }
 
 void bl_chunk_begin_step(bl_chunk_t *chunk) {
@@ -235,8 +262,17 @@ void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, con
     const bl_parameter_place_t *place = &chunk->places[i];
     const uint64_t offset = place->offset_elements;
     bl_adamw_t options = bl_adamw_for_step(settings, step, place->decays);
-    chunk->ops->adamw(chunk->compute, place->elements, &options, arenas->gradients + offset, arenas->weights + offset,
-                      arenas->first_moments + offset, arenas->second_moments + offset);
+    const float *gradient = arenas->gradients + offset;
+    float *weight = arenas->weights + offset, *first = arenas->first_moments + offset,
+          *second = arenas->second_moments + offset;
+    if (chunk->copies[i] != NULL) {
+      chunk->ops->adamw_packed(chunk->compute, place->elements, &options, gradient, weight, first, second,
+                               chunk->copies[i]);
+    } else {
+      chunk->ops->adamw(chunk->compute, place->elements, &options, gradient, weight, first, second);
+    }
   }
-  bl_chunk_weights_changed(chunk);
+  if (chunk->ops->adamw_packed == NULL) {
+    bl_chunk_weights_changed(chunk);
+  }
 }

@@ -4,6 +4,8 @@
 #include "base/bytes.h"
 #include "model/memory.h"
 
+#include <inttypes.h>
+
 static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
   const bl_model_t *model = &chunk->model;
   const struct {
@@ -62,7 +64,9 @@ static bl_status_t plan_head(bl_chunk_t *chunk, bl_error_t *err) {
   if (status == BL_OK) {
     chunk->packed_head_bytes = bl_align_up(chunk->ops->linear_packed_bytes(chunk->head), BL_CACHE_LINE_BYTES);
     chunk->sizes.packed_bytes += chunk->packed_head_bytes;
-    chunk->sizes.packed_bytes += bl_align_up(chunk->ops->linear_packed_bytes(chunk->head_row), BL_CACHE_LINE_BYTES);
+    if (chunk->ops->adamw_packed == NULL) { // else one copy serves every row count
+      chunk->sizes.packed_bytes += bl_align_up(chunk->ops->linear_packed_bytes(chunk->head_row), BL_CACHE_LINE_BYTES);
+    }
   }
   return status;
 }
@@ -107,6 +111,11 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
       bl_chunk_memory(&chunk->model, chunk->span, chunk->layout.options, &memory) != BL_OK) {
     return bl_error_set(err, BL_INVALID, "train.micro_batch: %u sequences of %u tokens make no valid activation block",
                         chunk->layout.options.micro_batch, chunk->model.seq);
+  }
+  if (chunk->ops->norm_width_max > 0 && chunk->model.hidden > chunk->ops->norm_width_max) {
+    return bl_error_set(err, BL_UNIMPLEMENTED,
+                        "model.hidden: rows of %u elements; the norms of back end '%s' take up to %" PRIu64,
+                        chunk->model.hidden, chunk->ops->name, chunk->ops->norm_width_max);
   }
   size_arenas(chunk, &memory);
   chunk->workspace = bl_workspace_plan(&chunk->layout);

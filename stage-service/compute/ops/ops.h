@@ -158,6 +158,7 @@ typedef struct bl_adamw {
 typedef struct bl_ops {
   const char *name; // "host", "cuda"
 
+  uint64_t norm_width_max; // elements of the longest row that norms take; 0: any
   // Makes the context and nothing big. BL_INVALID: no threads, or a device of another back end; BL_UNIMPLEMENTED:
   // instruction set, compute capability or version of a library do not fit.
   bl_status_t (*create)(const bl_compute_options_t *options, bl_compute_t **compute, bl_error_t *err);
@@ -267,6 +268,11 @@ typedef struct bl_ops {
   // w -= rate / correction1 m / (sqrt(v / correction2) + epsilon).
   void (*adamw)(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
                 float *v);
+  // adamw, and the new w rounded to bf16 into packed [count], in one pass over memory: what linear_pack would write there.
+  // A back end has it only where every packed copy in bf16 is its weight rounded element by element, in its order, so that
+  // one copy serves every plan of the same weight. NULL: adamw, then linear_pack.
+  void (*adamw_packed)(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w,
+                       float *m, float *v, void *packed);
   // *sum = fp64 sum of squares in an order fixed by count alone. In staging memory (rule 9).
   void (*sum_squares)(bl_compute_t *compute, uint64_t count, const float *x, double *sum);
   void (*accumulate)(bl_compute_t *compute, uint64_t count, const float *x, float *y); // y += x

@@ -289,6 +289,46 @@ static void checksums_show_any_change(void **state) {
   close_emulated(&host);
 }
 
+static float spread(size_t i) {
+  return (float)((i * 2654435761u) % 20011u) * 1e-3f - 10.0f;
+}
+
+// The update that also writes the copy of the weights for products leaves the bits of the update and the packing after
+// it, in lines that are whole packs and in others, and touches nothing beside them.
+static void update_and_packing_are_one(void **state) {
+  (void)state;
+  skip_under_tsan();
+  op_host_t host = open_emulated();
+  enum { MOST = 4099 };
+  const bl_adamw_t options = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.271f, 0.142625f, 0.7f};
+  const size_t counts[] = {1, 3, 4, 1037, 4096, 4099}, shifts[] = {0, 1, 4}; // of the copy, in elements
+  static _Alignas(64) float dw[MOST], w[2][MOST], m[2][MOST], v[2][MOST];
+  static _Alignas(64) uint16_t packed[2][MOST + 8];
+  for (size_t n = 0; n < 18; n++) {
+    const size_t count = counts[n / 3], shift = shifts[n % 3];
+    memset(packed, 0x55, sizeof packed);
+    for (size_t way = 0; way < 2; way++) {
+      for (size_t i = 0; i < MOST; i++) {
+        dw[i] = spread(i), w[way][i] = spread(i + 77), m[way][i] = spread(i + 5), v[way][i] = fabsf(spread(i + 9));
+      }
+    }
+    bl_linear_op_t *op;
+    bl_error_t err = {0};
+    const bl_linear_shape_t shape = {
+        .rows = 1, .in = 1, .out = count, .uses = BL_LINEAR_FORWARD, .dtype = BL_COMPUTE_BF16};
+    assert_int_equal(host.ops->linear_plan(host.compute, &shape, &op, &err), BL_OK);
+    assert_int_equal(host.ops->linear_packed_bytes(op), 2 * count);
+    host.ops->adamw(host.compute, count, &options, dw, w[0], m[0], v[0]);
+    host.ops->linear_pack(op, w[0], packed[0] + shift);
+    host.ops->adamw_packed(host.compute, count, &options, dw, w[1], m[1], v[1], packed[1] + shift);
+    assert_memory_equal(w[0], w[1], sizeof w[0]);
+    assert_memory_equal(m[0], m[1], sizeof m[0]);
+    assert_memory_equal(v[0], v[1], sizeof v[0]);
+    assert_memory_equal(packed[0], packed[1], sizeof packed[0]);
+  }
+  close_emulated(&host);
+}
+
 static void drawing_reads_the_row(void **state) {
   (void)state;
   op_host_t host = open_emulated();
@@ -311,6 +351,7 @@ int main(void) {
       cmocka_unit_test(losses_are_summed_in_row_order),
       cmocka_unit_test(embedding_gradients_come_in_token_order),
       cmocka_unit_test(checksums_show_any_change),
+      cmocka_unit_test(update_and_packing_are_one),
       cmocka_unit_test(drawing_reads_the_row),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

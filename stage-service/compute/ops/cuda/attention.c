@@ -12,6 +12,7 @@
 // dK and dV are summed over the query heads in fp32, in their order. dqkv may be qkv: dQ is written over the query that
 // the products before it have read, dK and dV over keys and values of a piece when all its query heads are done.
 #include "compute/ops/cuda/compute.h"
+#include "compute/ops/shapes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,11 +48,6 @@ void bl__cuda_attention_destroy_all(bl_compute_t *compute) {
     compute->attentions = op->next;
     destroy(op);
   }
-}
-
-static bool same_shape(const bl_attention_shape_t *a, const bl_attention_shape_t *b) {
-  return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
-         a->head_dim == b->head_dim && a->flash == b->flash && a->dtype == b->dtype;
 }
 
 // ---- the composed form: plan -------------------------------------------------------------------------------------
@@ -173,17 +169,12 @@ static bl_status_t plan(bl_attention_op_t *op, bl_error_t *err) {
 
 bl_status_t bl__cuda_attention_plan(bl_compute_t *compute, const bl_attention_shape_t *shape, bl_attention_op_t **op,
                                     bl_error_t *err) {
-  if (shape->batch == 0 || shape->seq == 0 || shape->head_dim == 0 || shape->kv_heads == 0 || shape->heads == 0 ||
-      shape->heads % shape->kv_heads) {
-    return bl_error_set(err, BL_INVALID,
-                        "attention: batch %llu, seq %llu, %llu heads of %llu over %llu key heads: nothing may be 0 and "
-                        "key heads must divide heads",
-                        (unsigned long long)shape->batch, (unsigned long long)shape->seq,
-                        (unsigned long long)shape->heads, (unsigned long long)shape->head_dim,
-                        (unsigned long long)shape->kv_heads);
+  bl_status_t status = bl_attention_shape_check(shape, err);
+  if (status != BL_OK) {
+    return status;
   }
   for (bl_attention_op_t *known = compute->attentions; known; known = known->next) {
-    if (same_shape(&known->shape, shape)) {
+    if (bl_attention_shapes_match(&known->shape, shape)) {
       *op = known;
       return BL_OK;
     }
@@ -197,7 +188,7 @@ bl_status_t bl__cuda_attention_plan(bl_compute_t *compute, const bl_attention_sh
   made->group = shape->heads / shape->kv_heads;
   made->piece = piece_of(shape);
   made->row = (shape->heads + 2 * shape->kv_heads) * shape->head_dim;
-  bl_status_t status = plan(made, err);
+  status = plan(made, err);
   if (status != BL_OK) {
     destroy(made);
     return status;

@@ -79,6 +79,7 @@ void bl__cuda_note(bl_compute_t *compute, const char *format, ...) __attribute__
   X(cross_entropy)                                                                                                     \
   X(loss_sum)                                                                                                          \
   X(draw)                                                                                                              \
+  X(adamw_packed)                                                                                                      \
   X(adamw)                                                                                                             \
   X(sum_squares)                                                                                                       \
   X(accumulate)                                                                                                        \

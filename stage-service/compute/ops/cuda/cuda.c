@@ -141,6 +141,7 @@ void bl__cuda_note(bl_compute_t *compute, const char *format, ...) {
 }
 
 static const bl_ops_t cuda_ops = {.name = "cuda",
+                                  .norm_width_max = BL__NORM_WIDTH_MAX,
                                   .create = create,
                                   .destroy = destroy,
                                   .attach = attach,

@@ -14,8 +14,7 @@
 
 struct bl__flash_engine {
   bl__gpu_t *gpu; // NULL: described only
-  cudnnHandle_t handle;
-  cudnnBackendDescriptor_t device;
+  bl__graph_target_t target;
 };
 
 struct bl__flash {
@@ -65,18 +64,15 @@ bl_status_t bl__flash_engine_create(bl__gpu_t *gpu, bl__flash_engine_t **engine,
   return BL_OK;
 }
 
-// Makes the description of the device: from the handle's device, or from its text.
 static bl_status_t describe_device(bl__flash_engine_t *engine, const char *json, bl_error_t *err) {
-  cudnnStatus_t status = cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &engine->device);
-  if (status == CUDNN_STATUS_SUCCESS && json != NULL) {
-    status = cudnnBackendSetAttribute(engine->device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+  cudnnBackendDescriptor_t *device = &engine->target.device;
+  cudnnStatus_t status = cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, device);
+  if (status == CUDNN_STATUS_SUCCESS) {
+    status = cudnnBackendSetAttribute(*device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                                       (int64_t)strlen(json), json);
-  } else if (status == CUDNN_STATUS_SUCCESS) {
-    status =
-        cudnnBackendSetAttribute(engine->device, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &engine->handle);
   }
   if (status == CUDNN_STATUS_SUCCESS) {
-    status = cudnnBackendFinalize(engine->device);
+    status = cudnnBackendFinalize(*device);
   }
   return status == CUDNN_STATUS_SUCCESS ? BL_OK : failed(err, "cuDNN's description of the device", status);
 }
@@ -99,24 +95,24 @@ void bl__flash_engine_destroy(bl__flash_engine_t *engine) {
   if (!engine) {
     return;
   }
-  if (engine->device) {
-    cudnnBackendDestroyDescriptor(engine->device);
+  if (engine->target.device) {
+    cudnnBackendDestroyDescriptor(engine->target.device);
   }
-  if (engine->handle) {
-    cudnnDestroy(engine->handle);
+  if (engine->target.handle) {
+    cudnnDestroy(engine->target.handle);
   }
   free(engine);
 }
 
 static bl_status_t prepare(bl__flash_engine_t *engine, bl_error_t *err) {
-  if (engine->device) {
+  if (engine->target.device || engine->target.handle) {
     return BL_OK;
   }
-  cudnnStatus_t status = cudnnCreate(&engine->handle);
+  cudnnStatus_t status = cudnnCreate(&engine->target.handle);
   if (status == CUDNN_STATUS_SUCCESS) {
-    status = cudnnSetStream(engine->handle, bl__gpu_stream(engine->gpu));
+    status = cudnnSetStream(engine->target.handle, bl__gpu_stream(engine->gpu));
   }
-  return status == CUDNN_STATUS_SUCCESS ? describe_device(engine, NULL, err) : failed(err, "cudnnCreate", status);
+  return status == CUDNN_STATUS_SUCCESS ? BL_OK : failed(err, "cudnnCreate", status);
 }
 
 // ---- graphs ------------------------------------------------------------------------------------------------------
@@ -202,7 +198,7 @@ static bl_status_t plan_forward(bl__flash_t *flash, bl_error_t *err) {
   bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, powers, sum, NULL, probabilities);
   bl__graph_matmul(&graph, probabilities, v, att);
 
-  bl_status_t status = bl__graph_plan(&graph, flash->engine->device, &flash->forward, err);
+  bl_status_t status = bl__graph_plan(&graph, &flash->engine->target, &flash->forward, err);
   bl__graph_cleanup(&graph);
   return status == BL_OK ? BL_OK : bl_error_prefix(err, "forward");
 }
@@ -268,7 +264,7 @@ static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
   bl__graph_reshape(&graph, k, k_rows);
   bl__graph_matmul(&graph, slopes, k_rows, dq);
 
-  bl_status_t status = bl__graph_plan(&graph, flash->engine->device, &flash->backward, err);
+  bl_status_t status = bl__graph_plan(&graph, &flash->engine->target, &flash->backward, err);
   bl__graph_cleanup(&graph);
   return status == BL_OK ? BL_OK : bl_error_prefix(err, "backward");
 }
@@ -349,7 +345,8 @@ const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, void *att, fl
   const uint64_t keys = shape->heads * shape->head_dim, values = keys + shape->kv_heads * shape->head_dim;
   const int64_t uids[] = {Q, K, V, ATT, LSE, SCALE, LOWEST};
   void *const pointers[] = {at(qkv, 0), at(qkv, keys), at(qkv, values), att, lse, &flash->scale, &flash->lowest};
-  return bl__graph_run(&flash->forward, flash->engine->handle, sizeof uids / sizeof uids[0], uids, pointers, workspace);
+  return bl__graph_run(&flash->forward, flash->engine->target.handle, sizeof uids / sizeof uids[0], uids, pointers,
+                       workspace);
 }
 
 // Gradients of `heads` heads from workspace into the columns of dqkv from `column` on.
@@ -373,8 +370,8 @@ const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void 
                             at(datt, 0),         (void *)(uintptr_t)lse, room + flash->delta_at, room + flash->dq_at,
                             room + flash->dk_at, room + flash->dv_at,    &flash->scale,          &flash->lowest,
                             &flash->one};
-  const char *fault =
-      bl__graph_run(&flash->backward, flash->engine->handle, sizeof uids / sizeof uids[0], uids, pointers, workspace);
+  const char *fault = bl__graph_run(&flash->backward, flash->engine->target.handle, sizeof uids / sizeof uids[0], uids,
+                                    pointers, workspace);
   if (fault) {
     return fault;
   }

@@ -231,7 +231,7 @@ static bool is_deterministic(bl__graph_t *graph, cudnnBackendDescriptor_t config
   return is;
 }
 
-static bool make_plan(bl__graph_t *graph, cudnnBackendDescriptor_t config, cudnnBackendDescriptor_t device,
+static bool make_plan(bl__graph_t *graph, cudnnBackendDescriptor_t config, const bl__graph_target_t *target,
                       bl__graph_plan_t *plan, bl_error_t *why) {
   cudnnBackendDescriptor_t made = NULL;
   bl__graph_plan_t result = {0};
@@ -246,8 +246,10 @@ static bool make_plan(bl__graph_t *graph, cudnnBackendDescriptor_t config, cudnn
                                       &config);
   }
   if (status == CUDNN_STATUS_SUCCESS) {
-    status =
-        cudnnBackendSetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
+    status = target->handle != NULL ? cudnnBackendSetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                                                               CUDNN_TYPE_HANDLE, 1, &target->handle)
+                                    : cudnnBackendSetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->device);
   }
   if (status == CUDNN_STATUS_SUCCESS) {
     status = cudnnBackendFinalize(made);
@@ -269,7 +271,7 @@ static bool make_plan(bl__graph_t *graph, cudnnBackendDescriptor_t config, cudnn
 }
 
 // Tries what one heuristic proposes, in its order.
-static bool try_mode(bl__graph_t *graph, cudnnBackendDescriptor_t operations, cudnnBackendDescriptor_t device,
+static bool try_mode(bl__graph_t *graph, cudnnBackendDescriptor_t operations, const bl__graph_target_t *target,
                      cudnnBackendHeurMode_t mode, bl__graph_plan_t *plan, bl_error_t *why) {
   cudnnBackendDescriptor_t heuristic = NULL, configs[CONFIGS_MAX];
   int64_t found = 0, created = 0;
@@ -282,9 +284,9 @@ static bool try_mode(bl__graph_t *graph, cudnnBackendDescriptor_t operations, cu
   if (status == CUDNN_STATUS_SUCCESS) {
     status = cudnnBackendSetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
   }
-  if (status == CUDNN_STATUS_SUCCESS) {
+  if (status == CUDNN_STATUS_SUCCESS && target->handle == NULL) { // else the graph's handle says which GPU it is
     status = cudnnBackendSetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                      &device);
+                                      &target->device);
   }
   if (status == CUDNN_STATUS_SUCCESS) {
     status = cudnnBackendFinalize(heuristic);
@@ -302,7 +304,7 @@ static bool try_mode(bl__graph_t *graph, cudnnBackendDescriptor_t operations, cu
     found = 0;
   }
   for (int64_t i = 0; !made && i < found && i < created; i++) {
-    made = make_plan(graph, configs[i], device, plan, why);
+    made = make_plan(graph, configs[i], target, plan, why);
   }
   for (int64_t i = 0; i < created; i++) {
     cudnnBackendDestroyDescriptor(configs[i]);
@@ -313,18 +315,21 @@ static bool try_mode(bl__graph_t *graph, cudnnBackendDescriptor_t operations, cu
   return made;
 }
 
-bl_status_t bl__graph_plan(bl__graph_t *graph, cudnnBackendDescriptor_t device, bl__graph_plan_t *plan,
+bl_status_t bl__graph_plan(bl__graph_t *graph, const bl__graph_target_t *target, bl__graph_plan_t *plan,
                            bl_error_t *err) {
   cudnnBackendDescriptor_t operations = create(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   set(graph, operations, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, graph->operations_count,
       graph->operations);
+  if (target->handle != NULL) {
+    set(graph, operations, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle);
+  }
   finish(graph, operations, "a graph of cuDNN");
   if (graph->error.status != BL_OK) {
     return bl_error_set(err, graph->error.status, "%s", graph->error.text);
   }
   bl_error_t why = {0};
-  if (try_mode(graph, operations, device, CUDNN_HEUR_MODE_A, plan, &why) ||
-      try_mode(graph, operations, device, CUDNN_HEUR_MODE_FALLBACK, plan, &why)) {
+  if (try_mode(graph, operations, target, CUDNN_HEUR_MODE_A, plan, &why) ||
+      try_mode(graph, operations, target, CUDNN_HEUR_MODE_FALLBACK, plan, &why)) {
     return BL_OK;
   }
   return bl_error_set(err, BL_UNIMPLEMENTED, "no engine: %s", why.text[0] ? why.text : "none was proposed");

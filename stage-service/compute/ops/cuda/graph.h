@@ -8,7 +8,7 @@
 //   bl__graph_tensor_t *x = bl__graph_given(&graph, X_UID, CUDNN_DATA_BFLOAT16, dims, strides);
 //   bl__graph_tensor_t *y = bl__graph_pointwise(&graph, CUDNN_POINTWISE_EXP, x, NULL, NULL, CUDNN_DATA_FLOAT);
 //   ...
-//   status = bl__graph_plan(&graph, device, &plan, err);  // every failure so far ends up here
+//   status = bl__graph_plan(&graph, &target, &plan, err);  // every failure so far ends up here
 //   bl__graph_cleanup(&graph);
 //
 // All tensors have four dimensions: batch, heads, rows, columns. Thread: the compute thread. Internal to ops/cuda.
@@ -39,6 +39,13 @@ typedef struct bl__graph {
   int64_t next_uid; // of virtual tensors
   bl_error_t error; // the first failure
 } bl__graph_t;
+
+// What plans are made for: the GPU of a handle, which runs them; or, without a handle, one that `device` (a finished
+// CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) describes, and then they are made and not run.
+typedef struct bl__graph_target {
+  cudnnHandle_t handle;
+  cudnnBackendDescriptor_t device;
+} bl__graph_target_t;
 
 typedef struct bl__graph_plan {
   cudnnBackendDescriptor_t plan;
@@ -78,9 +85,9 @@ void bl__graph_reduce(bl__graph_t *graph, cudnnReduceTensorOp_t mode, const bl__
 // y = x seen with y's dimensions and strides.
 void bl__graph_reshape(bl__graph_t *graph, const bl__graph_tensor_t *x, bl__graph_tensor_t *y);
 
-// The first choice of cuDNN's heuristics that can be made into a plan and is deterministic, on the GPU that `device` (a
-// finished CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) describes. BL_UNIMPLEMENTED: there is none.
-bl_status_t bl__graph_plan(bl__graph_t *graph, cudnnBackendDescriptor_t device, bl__graph_plan_t *plan,
+// The first choice of cuDNN's heuristics that can be made into a plan and is deterministic. BL_UNIMPLEMENTED: there is
+// none.
+bl_status_t bl__graph_plan(bl__graph_t *graph, const bl__graph_target_t *target, bl__graph_plan_t *plan,
                            bl_error_t *err) BL_MUST_USE;
 void bl__graph_plan_cleanup(bl__graph_plan_t *plan);
 // Queues it on the stream of `handle`. Returns NULL, or what went wrong.

@@ -36,8 +36,9 @@ int bl__launch_add(bl__stream_t stream, bool bf16, uint64_t count, const void *a
 int bl__launch_accumulate(bl__stream_t stream, uint64_t count, const float *x, float *y);
 int bl__launch_fill(bl__stream_t stream, uint64_t count, float value, float *y);
 int bl__launch_narrow(bl__stream_t stream, uint64_t count, const float *x, void *y); // to bf16
+// packed: the new w as bf16; NULL: not wanted. It starts at an 8-byte boundary wherever the others start at one of 16.
 int bl__launch_adamw(bl__stream_t stream, uint64_t count, const bl__adamw_t *options, const float *dw, float *w,
-                     float *m, float *v);
+                     float *m, float *v, void *packed);
 
 // ---- activation.cu
 int bl__launch_gelu_forward(bl__stream_t stream, bool bf16, uint64_t count, const void *pre, void *act);

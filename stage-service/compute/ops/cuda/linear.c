@@ -11,8 +11,11 @@
 //
 // Bias and residual are added to the fp32 sum before the one rounding. In bf16 the library takes the bias as bf16: it is
 // rounded into workspace first. GELU is not fused: fused, it would be a function of the sum in fp32, and not of the stored
-// pre-activation that backward and recomputation read (EXECUTION.md 10).
+// pre-activation that backward and recomputation read (EXECUTION.md 10). Its gradient could be (it reads the stored one in
+// every mode), but is not: the library may not write its result over the pre-activation that it reads, which is where the
+// slot wants it for W (EXECUTION.md 2), and a copy there moves as much as the kernel would save.
 #include "compute/ops/cuda/compute.h"
+#include "compute/ops/shapes.h"
 
 #include <stdlib.h>
 
@@ -26,12 +29,6 @@ struct bl_linear_op {
   size_t bias_at;                   // of the rounded bias in workspace
   size_t workspace_bytes;
 };
-
-static bool same_shape(const bl_linear_shape_t *a, const bl_linear_shape_t *b) {
-  return a->rows == b->rows && a->in == b->in && a->out == b->out && a->order == b->order && a->uses == b->uses &&
-         a->bias == b->bias && a->residual == b->residual && a->prepack == b->prepack && a->float_y == b->float_y &&
-         a->x_stride == b->x_stride && a->y_stride == b->y_stride && a->dtype == b->dtype;
-}
 
 static bool rounds_bias(const bl_linear_shape_t *shape) {
   return shape->bias && bl__is_bf16(shape->dtype) && !shape->float_y;
@@ -91,13 +88,9 @@ void bl__cuda_linear_destroy_all(bl_compute_t *compute) {
 }
 
 static bl_status_t check_shape(const bl_linear_shape_t *shape, bl_error_t *err) {
-  if (shape->rows == 0 || shape->in == 0 || shape->out == 0 || (shape->x_stride && shape->x_stride < shape->in) ||
-      (shape->y_stride && shape->y_stride < shape->out)) {
-    return bl_error_set(err, BL_INVALID, "linear: %llu rows, %llu in, %llu out: nothing may be 0, strides not shorter",
-                        (unsigned long long)shape->rows, (unsigned long long)shape->in, (unsigned long long)shape->out);
-  }
-  if (shape->float_y && shape->residual) {
-    return bl_error_set(err, BL_INVALID, "linear: no residual is added to floats");
+  bl_status_t status = bl_linear_shape_check(shape, err);
+  if (status != BL_OK) {
+    return status;
   }
   if (shape->out > BL__SCRATCH_BYTES / sizeof(float)) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "linear: %llu out: a GPU sums at most %zu columns",
@@ -133,7 +126,7 @@ bl_status_t bl__cuda_linear_plan(bl_compute_t *compute, const bl_linear_shape_t 
     return status;
   }
   for (bl_linear_op_t *known = compute->linears; known; known = known->next) {
-    if (same_shape(&known->shape, shape)) {
+    if (bl_linear_shapes_match(&known->shape, shape)) {
       *op = known;
       return BL_OK;
     }

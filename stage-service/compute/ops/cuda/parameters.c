@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-void bl__cuda_adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w,
-                    float *m, float *v) {
+void bl__cuda_adamw_packed(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w,
+                           float *m, float *v, void *packed) {
   const bl__adamw_t derived = {.beta1 = options->beta1,
                                .beta2 = options->beta2,
                                .rest1 = 1.0f - options->beta1,
@@ -14,7 +14,12 @@ void bl__cuda_adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *opt
                                .inverse_root2 = 1.0f / sqrtf(options->correction2),
                                .epsilon = options->epsilon,
                                .scale = options->gradient_scale};
-  bl__cuda_launched(compute, bl__launch_adamw(compute->stream, count, &derived, dw, w, m, v), "adamw");
+  bl__cuda_launched(compute, bl__launch_adamw(compute->stream, count, &derived, dw, w, m, v, packed), "adamw");
+}
+
+void bl__cuda_adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w,
+                    float *m, float *v) {
+  bl__cuda_adamw_packed(compute, count, options, dw, w, m, v, NULL);
 }
 
 void bl__cuda_sum_squares(bl_compute_t *compute, uint64_t count, const float *x, double *sum) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/ops/cuda/compute.h"
+#include "compute/ops/shapes.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 struct bl_rope_op {
@@ -20,24 +20,6 @@ void bl__cuda_rope_destroy_all(bl_compute_t *compute) {
   }
 }
 
-static bool same_shape(const bl_rope_shape_t *a, const bl_rope_shape_t *b) {
-  return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
-         a->head_dim == b->head_dim && a->theta == b->theta && a->dtype == b->dtype;
-}
-
-// transformers computes frequency and angle in fp32; rounding alike keeps long positions in agreement.
-static void fill_table(const bl_rope_shape_t *shape, float *cosines, float *sines) {
-  const size_t half = shape->head_dim / 2;
-  for (size_t position = 0; position < shape->seq; position++) {
-    for (size_t i = 0; i < half; i++) {
-      const float frequency = (float)(1.0 / pow(shape->theta, 2.0 * (double)i / (double)shape->head_dim));
-      const float angle = (float)position * frequency;
-      cosines[position * half + i] = (float)cos((double)angle);
-      sines[position * half + i] = (float)sin((double)angle);
-    }
-  }
-}
-
 static bl_status_t place_table(bl_rope_op_t *op, bl_error_t *err) {
   bl_compute_t *compute = op->compute;
   const size_t count = op->shape.seq * (op->shape.head_dim / 2), bytes = 2 * count * sizeof(float);
@@ -45,7 +27,7 @@ static bl_status_t place_table(bl_rope_op_t *op, bl_error_t *err) {
   if (!made) {
     return bl_error_set(err, BL_EXHAUSTED, "rope: no memory for %llu positions", (unsigned long long)op->shape.seq);
   }
-  fill_table(&op->shape, made, made + count);
+  bl_rope_fill(&op->shape, made, made + count);
   void *table = NULL;
   bl_status_t status = bl__gpu_allocate(compute->gpu, bytes, &table, err);
   op->table = table;
@@ -59,12 +41,12 @@ static bl_status_t place_table(bl_rope_op_t *op, bl_error_t *err) {
 
 bl_status_t bl__cuda_rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, bl_rope_op_t **op,
                                bl_error_t *err) {
-  if (shape->head_dim % 2 || shape->head_dim == 0 || shape->seq == 0 || !(shape->theta > 0)) {
-    return bl_error_set(err, BL_INVALID, "rope: head_dim %llu must be even, seq %llu at least 1, theta %g positive",
-                        (unsigned long long)shape->head_dim, (unsigned long long)shape->seq, shape->theta);
+  bl_status_t status = bl_rope_shape_check(shape, err);
+  if (status != BL_OK) {
+    return status;
   }
   for (bl_rope_op_t *known = compute->ropes; known; known = known->next) {
-    if (same_shape(&known->shape, shape)) {
+    if (bl_rope_shapes_match(&known->shape, shape)) {
       *op = known;
       return BL_OK;
     }
@@ -75,7 +57,7 @@ bl_status_t bl__cuda_rope_plan(bl_compute_t *compute, const bl_rope_shape_t *sha
   }
   made->compute = compute;
   made->shape = *shape;
-  bl_status_t status = place_table(made, err);
+  status = place_table(made, err);
   made->next = compute->ropes; // owned by the context whether it is complete or not
   compute->ropes = made;
   if (status != BL_OK) {

@@ -52,7 +52,8 @@ void bl__gpu_destroy(bl__gpu_t *gpu) {
   if (!gpu) {
     return;
   }
-  cudaStreamSynchronize(gpu->stream->handle); // what it still does may use memory that is freed after this
+  (void)bl_cuda_make_current(gpu->device, NULL); // perhaps on another thread than the one that computed
+  cudaStreamSynchronize(gpu->stream->handle);    // what it still does may use memory that is freed after this
   bl_device_stream_destroy(&gpu->device->device, gpu->stream);
   free(gpu);
 }
@@ -79,7 +80,7 @@ bl_status_t bl__gpu_allocate(bl__gpu_t *gpu, size_t bytes, void **memory, bl_err
 }
 
 void bl__gpu_free(bl__gpu_t *gpu, void *memory) {
-  (void)gpu;
+  (void)bl_cuda_make_current(gpu->device, NULL);
   cudaFree(memory);
 }
 

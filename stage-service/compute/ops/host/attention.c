@@ -3,6 +3,7 @@
 // key head), so that gradients of a key head, which its query heads share, are summed by one thread in head order. More
 // threads than batch x kv_heads find nothing to do.
 #include "compute/ops/host/compute.h"
+#include "compute/ops/shapes.h"
 
 #include <math.h>
 #include <omp.h>
@@ -29,24 +30,14 @@ void bl__attention_destroy_all(bl_compute_t *compute) {
   }
 }
 
-static bool same_shape(const bl_attention_shape_t *a, const bl_attention_shape_t *b) {
-  return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
-         a->head_dim == b->head_dim && a->flash == b->flash && a->dtype == b->dtype;
-}
-
 bl_status_t bl__attention_plan(bl_compute_t *compute, const bl_attention_shape_t *shape, bl_attention_op_t **op,
                                bl_error_t *err) {
-  if (shape->batch == 0 || shape->seq == 0 || shape->head_dim == 0 || shape->kv_heads == 0 || shape->heads == 0 ||
-      shape->heads % shape->kv_heads) {
-    return bl_error_set(err, BL_INVALID,
-                        "attention: batch %llu, seq %llu, %llu heads of %llu over %llu key heads: nothing may be 0 and "
-                        "key heads must divide heads",
-                        (unsigned long long)shape->batch, (unsigned long long)shape->seq,
-                        (unsigned long long)shape->heads, (unsigned long long)shape->head_dim,
-                        (unsigned long long)shape->kv_heads);
+  bl_status_t status = bl_attention_shape_check(shape, err);
+  if (status != BL_OK) {
+    return status;
   }
   for (bl_attention_op_t *known = compute->attentions; known; known = known->next) {
-    if (same_shape(&known->shape, shape)) {
+    if (bl_attention_shapes_match(&known->shape, shape)) {
       *op = known;
       return BL_OK;
     }

@@ -6,15 +6,10 @@
 // bf16 operands are multiplied as they are; elsewhere they are widened into workspace and multiplied as floats, which is
 // exact, and the result is rounded (widened.c).
 #include "compute/ops/host/linear.h"
+#include "compute/ops/shapes.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static bool same_shape(const bl_linear_shape_t *a, const bl_linear_shape_t *b) {
-  return a->rows == b->rows && a->in == b->in && a->out == b->out && a->order == b->order && a->uses == b->uses &&
-         a->bias == b->bias && a->residual == b->residual && a->prepack == b->prepack && a->float_y == b->float_y &&
-         a->x_stride == b->x_stride && a->y_stride == b->y_stride && a->dtype == b->dtype;
-}
 
 // oneDNN reads B of a wide product from memory again and again. Weight gradients that are wider than high are cut into
 // equal parts of at most this many columns: measured on oneDNN 2.6, one Zen 5 core, 182 to 210 GFLOP/s for
@@ -111,18 +106,6 @@ void bl__linear_destroy_all(bl_compute_t *compute) {
   }
 }
 
-static bl_status_t check_shape(const bl_linear_shape_t *shape, bl_error_t *err) {
-  if (shape->rows == 0 || shape->in == 0 || shape->out == 0 || (shape->x_stride && shape->x_stride < shape->in) ||
-      (shape->y_stride && shape->y_stride < shape->out)) {
-    return bl_error_set(err, BL_INVALID, "linear: %llu rows, %llu in, %llu out: nothing may be 0, strides not shorter",
-                        (unsigned long long)shape->rows, (unsigned long long)shape->in, (unsigned long long)shape->out);
-  }
-  if (shape->float_y && shape->residual) {
-    return bl_error_set(err, BL_INVALID, "linear: no residual is added to floats");
-  }
-  return BL_OK;
-}
-
 static bl_status_t create_products(bl_linear_op_t *op, bl_error_t *err) {
   for (int i = 0; i < BL__PRODUCTS_OF_LINEAR; i++) {
     if (!used(op->shape.uses, i)) {
@@ -162,12 +145,12 @@ static void size_packed(bl_linear_op_t *op) {
 
 bl_status_t bl__linear_plan(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
                             bl_error_t *err) {
-  bl_status_t status = check_shape(shape, err);
+  bl_status_t status = bl_linear_shape_check(shape, err);
   if (status != BL_OK) {
     return status;
   }
   for (bl_linear_op_t *known = compute->linears; known; known = known->next) {
-    if (same_shape(&known->shape, shape)) {
+    if (bl_linear_shapes_match(&known->shape, shape)) {
       *op = known;
       return BL_OK;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/ops/host/compute.h"
+#include "compute/ops/shapes.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 struct bl_rope_op {
@@ -21,18 +21,13 @@ void bl__rope_destroy_all(bl_compute_t *compute) {
   }
 }
 
-static bool same_shape(const bl_rope_shape_t *a, const bl_rope_shape_t *b) {
-  return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
-         a->head_dim == b->head_dim && a->theta == b->theta && a->dtype == b->dtype;
-}
-
 bl_status_t bl__rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, bl_rope_op_t **op, bl_error_t *err) {
-  if (shape->head_dim % 2 || shape->head_dim == 0 || shape->seq == 0 || !(shape->theta > 0)) {
-    return bl_error_set(err, BL_INVALID, "rope: head_dim %llu must be even, seq %llu at least 1, theta %g positive",
-                        (unsigned long long)shape->head_dim, (unsigned long long)shape->seq, shape->theta);
+  bl_status_t status = bl_rope_shape_check(shape, err);
+  if (status != BL_OK) {
+    return status;
   }
   for (bl_rope_op_t *known = compute->ropes; known; known = known->next) {
-    if (same_shape(&known->shape, shape)) {
+    if (bl_rope_shapes_match(&known->shape, shape)) {
       *op = known;
       return BL_OK;
     }
@@ -46,15 +41,7 @@ bl_status_t bl__rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, b
     return bl_error_set(err, BL_EXHAUSTED, "rope: no memory for %llu positions", (unsigned long long)shape->seq);
   }
   *made = (bl_rope_op_t){.compute = compute, .shape = *shape, .cosines = table, .sines = table + shape->seq * half};
-  for (size_t position = 0; position < shape->seq; position++) {
-    for (size_t i = 0; i < half; i++) {
-      // transformers computes frequency and angle in fp32; rounding alike keeps long positions in agreement.
-      const float frequency = (float)(1.0 / pow(shape->theta, 2.0 * (double)i / (double)shape->head_dim));
-      const float angle = (float)position * frequency;
-      made->cosines[position * half + i] = (float)cos((double)angle);
-      made->sines[position * half + i] = (float)sin((double)angle);
-    }
-  }
+  bl_rope_fill(shape, made->cosines, made->sines);
   made->next = compute->ropes;
   compute->ropes = made;
   *op = made;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over elements: a thread takes one pack of each operand. Bytes an element, against the bandwidth of a copy:
-// add 3 elements, accumulate 12, fill 4, narrow 6, adamw 28.
+// add 3 elements, accumulate 12, fill 4, narrow 6, adamw 28, and 30 with the copy of the weights for products, which would
+// be 34 if narrow made it.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
@@ -72,9 +73,24 @@ template <bool Wide> __global__ void __launch_bounds__(THREADS) narrow(bl_count 
 }
 
 template <bool Wide>
+static BL_DEVICE void store_rounded(bl_bf16 *line, bl_count at, bl_count count, const float (&values)[4]) {
+  if (Wide && at + 4 <= count) { // 8 bytes
+    bl_store_words((uint2 *)(line + at), {bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16,
+                                          bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16});
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    if (at + i < count) {
+      bl_set(line + at + i, values[i]);
+    }
+  }
+}
+
+template <bool Wide, bool Packed>
 __global__ void __launch_bounds__(THREADS)
     adamw(bl_count count, const bl__adamw_t options, const float *__restrict__ dw, float *__restrict__ w,
-          float *__restrict__ m, float *__restrict__ v) {
+          float *__restrict__ m, float *__restrict__ v, bl_bf16 *__restrict__ packed) {
   const bl_count at = first_of_thread<float>();
   if (at >= count) {
     return;
@@ -93,6 +109,9 @@ __global__ void __launch_bounds__(THREADS)
     second[i] = options.beta2 * second[i] + options.rest2 * g * g;
     weight[i] = options.keep * weight[i] -
                 options.step * first[i] / (sqrtf(second[i]) * options.inverse_root2 + options.epsilon);
+  }
+  if constexpr (Packed) {
+    store_rounded<Wide>(packed, at, count, weight);
   }
   store_cut<float, Wide>(w, at, count, bl_repack<float>(weight));
   store_cut<float, Wide>(m, at, count, bl_repack<float>(first));
@@ -131,12 +150,16 @@ int bl__launch_narrow(bl__stream_t stream, uint64_t count, const float *x, void 
 }
 
 int bl__launch_adamw(bl__stream_t stream, uint64_t count, const bl__adamw_t *options, const float *dw, float *w,
-                     float *m, float *v) {
+                     float *m, float *v, void *packed) {
   if (count == 0) {
     return 0;
   }
   const unsigned blocks = blocks_for<float>(count);
-  return bl_is_wide(dw) && bl_is_wide(w) && bl_is_wide(m) && bl_is_wide(v)
-             ? BL_LAUNCH((adamw<true>), blocks, THREADS, stream, count, *options, dw, w, m, v)
-             : BL_LAUNCH((adamw<false>), blocks, THREADS, stream, count, *options, dw, w, m, v);
+  const bool wide = bl_is_wide(dw) && bl_is_wide(w) && bl_is_wide(m) && bl_is_wide(v) && ((uintptr_t)packed & 7u) == 0;
+#define ADAMW(WIDE, PACKED)                                                                                            \
+  BL_LAUNCH((adamw<WIDE, PACKED>), blocks, THREADS, stream, count, *options, dw, w, m, v, (bl_bf16 *)packed)
+  if (packed != NULL) {
+    return wide ? ADAMW(true, true) : ADAMW(false, true);
+  }
+  return wide ? ADAMW(true, false) : ADAMW(false, false);
 }

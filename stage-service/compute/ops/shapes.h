@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every back end asks of the shapes that it plans: whether they can be, in one set of words, and whether two are one
+// and share a plan; and the table of rotary positions. Pure. Thread: any.
+#ifndef BALLAST_COMPUTE_OPS_SHAPES_H
+#define BALLAST_COMPUTE_OPS_SHAPES_H
+
+#include "compute/ops/ops.h"
+
+#include <math.h>
+
+static inline bool bl_linear_shapes_match(const bl_linear_shape_t *a, const bl_linear_shape_t *b) {
+  return a->rows == b->rows && a->in == b->in && a->out == b->out && a->order == b->order && a->uses == b->uses &&
+         a->bias == b->bias && a->residual == b->residual && a->prepack == b->prepack && a->float_y == b->float_y &&
+         a->x_stride == b->x_stride && a->y_stride == b->y_stride && a->dtype == b->dtype;
+}
+
+// BL_INVALID.
+static inline bl_status_t bl_linear_shape_check(const bl_linear_shape_t *shape, bl_error_t *err) {
+  if (shape->rows == 0 || shape->in == 0 || shape->out == 0 || (shape->x_stride && shape->x_stride < shape->in) ||
+      (shape->y_stride && shape->y_stride < shape->out)) {
+    return bl_error_set(err, BL_INVALID, "linear: %llu rows, %llu in, %llu out: nothing may be 0, strides not shorter",
+                        (unsigned long long)shape->rows, (unsigned long long)shape->in, (unsigned long long)shape->out);
+  }
+  if (shape->float_y && shape->residual) {
+    return bl_error_set(err, BL_INVALID, "linear: no residual is added to floats");
+  }
+  return BL_OK;
+}
+
+static inline bool bl_attention_shapes_match(const bl_attention_shape_t *a, const bl_attention_shape_t *b) {
+  return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
+         a->head_dim == b->head_dim && a->flash == b->flash && a->dtype == b->dtype;
+}
+
+// BL_INVALID.
+static inline bl_status_t bl_attention_shape_check(const bl_attention_shape_t *shape, bl_error_t *err) {
+  if (shape->batch == 0 || shape->seq == 0 || shape->head_dim == 0 || shape->kv_heads == 0 || shape->heads == 0 ||
+      shape->heads % shape->kv_heads) {
+    return bl_error_set(err, BL_INVALID,
+                        "attention: batch %llu, seq %llu, %llu heads of %llu over %llu key heads: nothing may be 0 and "
+                        "key heads must divide heads",
+                        (unsigned long long)shape->batch, (unsigned long long)shape->seq,
+                        (unsigned long long)shape->heads, (unsigned long long)shape->head_dim,
+                        (unsigned long long)shape->kv_heads);
+  }
+  return BL_OK;
+}
+
+static inline bool bl_rope_shapes_match(const bl_rope_shape_t *a, const bl_rope_shape_t *b) {
+  return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
+         a->head_dim == b->head_dim && a->theta == b->theta && a->dtype == b->dtype;
+}
+
+// BL_INVALID.
+static inline bl_status_t bl_rope_shape_check(const bl_rope_shape_t *shape, bl_error_t *err) {
+  if (shape->head_dim % 2 || shape->head_dim == 0 || shape->seq == 0 || !(shape->theta > 0)) {
+    return bl_error_set(err, BL_INVALID, "rope: head_dim %llu must be even, seq %llu at least 1, theta %g positive",
+                        (unsigned long long)shape->head_dim, (unsigned long long)shape->seq, shape->theta);
+  }
+  return BL_OK;
+}
+
+// cosines and sines [seq, head_dim / 2]. transformers computes frequency and angle in fp32; rounding alike keeps long
+// positions in agreement.
+static inline void bl_rope_fill(const bl_rope_shape_t *shape, float *cosines, float *sines) {
+  const size_t half = shape->head_dim / 2;
+  for (size_t position = 0; position < shape->seq; position++) {
+    for (size_t i = 0; i < half; i++) {
+      const float frequency = (float)(1.0 / pow(shape->theta, 2.0 * (double)i / (double)shape->head_dim));
+      const float angle = (float)position * frequency;
+      cosines[position * half + i] = (float)cos((double)angle);
+      sines[position * half + i] = (float)sin((double)angle);
+    }
+  }
+}
+
+#endif

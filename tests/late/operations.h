@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations that are the host's, done later: a row each (queued.h). Tokens, labels, losses and sums are in staging
+// memory, which has one address.
+#ifndef BALLAST_TESTS_LATE_OPERATIONS_H
+#define BALLAST_TESTS_LATE_OPERATIONS_H
+
+// clang-format off
+#define LATE_OPERATIONS(X)                                                                                             \
+  X(linear_pack, bl_linear_op_t, of_plan, (DEVICE, const float *, w), (DEVICE, void *, packed))                        \
+  X(linear_forward, bl_linear_op_t, of_plan,                                                                           \
+    (DEVICE, const void *, x), (DEVICE, const float *, w), (DEVICE, const void *, packed),                             \
+    (DEVICE, const float *, bias), (DEVICE, const void *, residual), (DEVICE, void *, y))                              \
+  X(linear_backward_input, bl_linear_op_t, of_plan,                                                                    \
+    (DEVICE, const void *, dy), (DEVICE, const float *, w), (DEVICE, const void *, packed),                            \
+    (PLAIN, bool, accumulate), (DEVICE, void *, dx))                                                                   \
+  X(linear_backward_weight, bl_linear_op_t, of_plan,                                                                   \
+    (DEVICE, const void *, x), (DEVICE, const void *, dy), (PLAIN, bool, accumulate),                                  \
+    (DEVICE, float *, dw), (DEVICE, float *, dbias))                                                                   \
+  X(norm_forward, bl_compute_t, of_compute, (STRUCT, bl_norm_shape_t, shape),                                          \
+    (DEVICE, const void *, x), (DEVICE, const float *, gain), (DEVICE, const float *, bias),                           \
+    (DEVICE, void *, y), (DEVICE, float *, stats))                                                                     \
+  X(norm_backward, bl_compute_t, of_compute, (STRUCT, bl_norm_shape_t, shape),                                         \
+    (DEVICE, const void *, dy), (DEVICE, const void *, x), (DEVICE, const float *, gain),                              \
+    (DEVICE, const float *, stats), (DEVICE, const void *, residual_gradient),                                         \
+    (DEVICE, void *, dx), (DEVICE, float *, partials))                                                                 \
+  X(gelu_forward, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (PLAIN, bl_compute_dtype_t, dtype),              \
+    (DEVICE, const void *, pre), (DEVICE, void *, act))                                                                \
+  X(gelu_backward, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (PLAIN, bl_compute_dtype_t, dtype),             \
+    (DEVICE, const void *, dact), (DEVICE, const void *, pre), (DEVICE, void *, dpre))                                 \
+  X(swiglu_forward, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (PLAIN, uint64_t, width),                       \
+    (PLAIN, bl_compute_dtype_t, dtype), (DEVICE, const void *, pre), (DEVICE, void *, act))                            \
+  X(swiglu_backward, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (PLAIN, uint64_t, width),                      \
+    (PLAIN, bl_compute_dtype_t, dtype),                                                                                \
+    (DEVICE, const void *, dact), (DEVICE, const void *, pre), (DEVICE, void *, dpre))                                 \
+  X(rope_forward, bl_rope_op_t, of_plan, (DEVICE, void *, qkv))                                                        \
+  X(rope_backward, bl_rope_op_t, of_plan, (DEVICE, void *, dqkv))                                                      \
+  X(attention_forward, bl_attention_op_t, of_plan,                                                                     \
+    (DEVICE, const void *, qkv), (DEVICE, void *, att), (DEVICE, void *, saved))                                       \
+  X(attention_backward, bl_attention_op_t, of_plan,                                                                    \
+    (DEVICE, const void *, datt), (DEVICE, const void *, qkv), (DEVICE, const void *, att),                            \
+    (DEVICE, const void *, saved), (DEVICE, void *, dqkv))                                                             \
+  X(embedding_forward, bl_compute_t, of_compute,                                                                       \
+    (PLAIN, uint64_t, batch), (PLAIN, uint64_t, seq), (PLAIN, uint64_t, width), (PLAIN, bl_compute_dtype_t, dtype),    \
+    (PLAIN, const int32_t *, tokens),                                                                                  \
+    (DEVICE, const float *, wte), (DEVICE, const float *, wpe), (DEVICE, void *, x))                                   \
+  X(embedding_backward, bl_compute_t, of_compute,                                                                      \
+    (PLAIN, uint64_t, batch), (PLAIN, uint64_t, seq), (PLAIN, uint64_t, width), (PLAIN, bl_compute_dtype_t, dtype),    \
+    (PLAIN, const int32_t *, tokens),                                                                                  \
+    (DEVICE, const void *, dx), (DEVICE, float *, dwte), (DEVICE, float *, dwpe))                                      \
+  X(cross_entropy, bl_compute_t, of_compute,                                                                           \
+    (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab), (PLAIN, bl_compute_dtype_t, dtype),                             \
+    (PLAIN, const int32_t *, labels), (PLAIN, float, scale),                                                           \
+    (DEVICE, float *, logits), (DEVICE, double *, row_losses))                                                         \
+  X(loss_sum, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (DEVICE, const double *, row_losses),                 \
+    (PLAIN, double *, loss), (PLAIN, int64_t *, first_bad_row))                                                        \
+  X(adamw, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (STRUCT, bl_adamw_t, options),                          \
+    (DEVICE, const float *, dw), (DEVICE, float *, w), (DEVICE, float *, m), (DEVICE, float *, v))                     \
+  X(sum_squares, bl_compute_t, of_compute,                                                                             \
+    (PLAIN, uint64_t, count), (DEVICE, const float *, x), (PLAIN, double *, sum))                                      \
+  X(accumulate, bl_compute_t, of_compute,                                                                              \
+    (PLAIN, uint64_t, count), (DEVICE, const float *, x), (DEVICE, float *, y))                                        \
+  X(add, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (PLAIN, bl_compute_dtype_t, dtype),                       \
+    (DEVICE, const void *, a), (DEVICE, const void *, b), (DEVICE, void *, y))                                         \
+  X(fill, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (PLAIN, float, value), (DEVICE, float *, y))
+// clang-format on
+
+#endif

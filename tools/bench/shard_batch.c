@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// One micro-batch of the part: memory, and the time of F, R, I and W.
+#include "shard.h"
+
+#include "sys/clock.h"
+
+#include <string.h>
+
+#define MICRO_BATCHES 16 // of the loss scale
+
+bl_status_t bl_shard_take(bl_shard_t *bench, uint64_t bytes, void *place, bl_error_t *err) {
+  bl_arena_t *arena = &bench->arenas[bench->arena_count];
+  bl_status_t status = bl_arena_create(bench->device, NULL, BL_MEMORY_DATA, BL_ARENA_PRIVATE, bytes, arena, err);
+  if (status == BL_OK) {
+    bench->arena_count++;
+    memcpy(place, &arena->base, sizeof arena->base);
+  }
+  return status;
+}
+
+static bl_status_t make_chunk(bl_shard_t *bench, bl_error_t *err) {
+  const bl_shard_settings_t *settings = bench->settings;
+  bl_chunk_options_t options = {.ops = bench->ops,
+                                .compute = bench->compute,
+                                .device = bench->device,
+                                .model = &bench->model,
+                                .span = {0, bench->model.layers, false, false},
+                                .layout = {.micro_batch = bench->micro_batch,
+                                           .attention = (bl_attention_t)settings->attention,
+                                           .backward = BL_BACKWARD_SPLIT,
+                                           .recompute = (bl_recompute_t)settings->recompute,
+                                           .dtype = (bl_dtype_t)settings->dtype},
+                                .micro_batches = MICRO_BATCHES,
+                                .prepack = true};
+  return bl_chunk_create(&options, &bench->chunk, err);
+}
+
+static bl_status_t make_memory(bl_shard_t *bench, bl_error_t *err) {
+  bl_chunk_arenas_t parts = {0};
+  void *workspace = NULL;
+  const uint64_t ops_bytes = bench->ops->workspace_bytes(bench->compute);
+  bench->sizes = bl_chunk_sizes(bench->chunk);
+  const struct {
+    uint64_t bytes;
+    void *place;
+  } wanted[] = {{bench->sizes.weight_bytes, &parts.weights},
+                {bench->sizes.gradient_bytes, &parts.gradients},
+                {bench->sizes.packed_bytes, &parts.packed},
+                {bench->sizes.workspace_bytes, &parts.workspace},
+                {ops_bytes, &workspace},
+                {bench->sizes.slot_bytes, &bench->slot},
+                {bench->sizes.edge_bytes, &bench->in},
+                {bench->sizes.edge_bytes, &bench->out},
+                {bench->sizes.edge_bytes, &bench->kept}};
+  for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+    bl_status_t status = bl_shard_take(bench, wanted[i].bytes, wanted[i].place, err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  bench->ops->use_workspace(bench->compute, workspace, ops_bytes);
+  bl_chunk_use_arenas(bench->chunk, &parts);
+  bl_status_t status = bl_chunk_initialize(bench->chunk, 1, err);
+  if (status == BL_OK) { // never zeros: they hide mistakes and can be faster. The weights are as good as any numbers
+    uint64_t bytes =
+        bench->sizes.edge_bytes < bench->sizes.weight_bytes ? bench->sizes.edge_bytes : bench->sizes.weight_bytes;
+    const void *numbers = parts.packed != NULL && bench->sizes.packed_bytes >= bytes ? parts.packed : parts.weights;
+    status = bl_device_copy(bench->device, bench->stream, bench->kept, numbers, bytes, err);
+  }
+  return status;
+}
+
+bl_status_t bl_shard_open(bl_shard_t *bench, uint32_t micro_batch, bl_error_t *err) {
+  bl_compute_options_t options = {.threads = (uint32_t)bench->settings->threads, .device = bench->device};
+  bench->micro_batch = micro_batch;
+  bl_status_t status = bench->ops->create(&options, &bench->compute, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bench->ops->attach(bench->compute);
+  bench->stream = bench->ops->stream == NULL ? NULL : bench->ops->stream(bench->compute);
+  status = bl_device_event_create(bench->device, true, &bench->from, err);
+  if (status == BL_OK) {
+    status = bl_device_event_create(bench->device, true, &bench->to, err);
+  }
+  if (status == BL_OK) {
+    status = make_chunk(bench, err);
+  }
+  return status == BL_OK ? make_memory(bench, err) : status;
+}
+
+void bl_shard_close(bl_shard_t *bench) {
+  bl_chunk_destroy(bench->chunk);
+  bl_device_event_destroy(bench->device, bench->from);
+  bl_device_event_destroy(bench->device, bench->to);
+  bench->ops->destroy(bench->compute);
+  while (bench->arena_count > 0) {
+    bl_arena_destroy(&bench->arenas[--bench->arena_count]);
+  }
+  bench->chunk = NULL;
+  bench->compute = NULL;
+  bench->from = bench->to = NULL;
+}
+
+// ---- timing: by events of the device, or by the clock where everything is over on return
+
+bl_status_t bl_shard_start(bl_shard_t *bench, bl_error_t *err) {
+  bench->start_ns = bl_clock_now_ns();
+  return bl_device_event_record(bench->device, bench->from, bench->stream, err);
+}
+
+bl_status_t bl_shard_stop(bl_shard_t *bench, double *seconds, bl_error_t *err) {
+  uint64_t ns = bl_clock_now_ns() - bench->start_ns;
+  bl_status_t status = bl_device_event_record(bench->device, bench->to, bench->stream, err);
+  if (status == BL_OK) {
+    status = bl_device_event_wait(bench->device, bench->to, UINT64_MAX, err);
+  }
+  if (status == BL_OK && bench->stream != NULL) {
+    status = bl_device_event_elapsed(bench->device, bench->from, bench->to, &ns, err);
+  }
+  *seconds = (double)ns * 1e-9;
+  return status == BL_OK ? bench->ops->status(bench->compute, err) : status;
+}
+
+// ---- samples
+
+static void do_part(bl_shard_t *bench, int part) {
+  const bool full = bench->settings->recompute == BL_RECOMPUTE_FULL;
+  switch (part) {
+  case BL_SHARD_FORWARD:
+    bl_chunk_forward(bench->chunk, NULL, bench->in, full ? NULL : bench->slot, bench->out);
+    break;
+  case BL_SHARD_RECOMPUTE:
+    bl_chunk_recompute(bench->chunk, bench->in, bench->slot);
+    break;
+  case BL_SHARD_INPUT:
+    bl_chunk_backward_input(bench->chunk, NULL, bench->in, bench->slot, bench->out, false, NULL);
+    break;
+  case BL_SHARD_WEIGHT:
+    bl_chunk_backward_weight(bench->chunk, NULL, bench->in, bench->slot, bench->out);
+    break;
+  }
+}
+
+static bl_status_t fill(bl_shard_t *bench, void *edge, bl_error_t *err) {
+  return bl_device_copy(bench->device, bench->stream, edge, bench->kept, bench->sizes.edge_bytes, err);
+}
+
+bl_status_t bl_shard_sample(bl_shard_t *bench, double seconds[BL_SHARD_PARTS], bl_error_t *err) {
+  static const int order[] = {BL_SHARD_FORWARD, BL_SHARD_RECOMPUTE, BL_SHARD_INPUT, BL_SHARD_WEIGHT};
+  bl_status_t status = fill(bench, bench->in, err);
+  for (size_t i = 0; i < sizeof order / sizeof order[0] && status == BL_OK; i++) {
+    if (order[i] == BL_SHARD_INPUT) {
+      status = fill(bench, bench->out, err); // the gradient that would have come
+    }
+    status = status == BL_OK ? bl_shard_start(bench, err) : status;
+    if (status == BL_OK) {
+      do_part(bench, order[i]);
+      status = bl_shard_stop(bench, &seconds[order[i]], err);
+    }
+  }
+  status = status == BL_OK ? bl_shard_start(bench, err) : status; // a bare copy of an edge buffer: what memory gives
+  status = status == BL_OK ? fill(bench, bench->in, err) : status;
+  return status == BL_OK ? bl_shard_stop(bench, &seconds[BL_SHARD_COPY], err) : status;
+}
+
+bl_status_t bl_shard_run(bl_shard_t *bench, bl_error_t *err) {
+  const bool full = bench->settings->recompute == BL_RECOMPUTE_FULL;
+  double seconds;
+  bl_status_t status = fill(bench, bench->in, err);
+  status = status == BL_OK ? bl_shard_start(bench, err) : status;
+  status = status == BL_OK ? bl_shard_stop(bench, &seconds, err) : status; // what comes now is the stage's alone
+  if (status != BL_OK) {
+    return status;
+  }
+  do_part(bench, BL_SHARD_FORWARD);
+  if (full) {
+    do_part(bench, BL_SHARD_RECOMPUTE);
+  }
+  do_part(bench, BL_SHARD_INPUT); // the output as its own gradient: as good as any numbers
+  do_part(bench, BL_SHARD_WEIGHT);
+  return bl_shard_stop(bench, &seconds, err);
+}
