@@ -65,6 +65,7 @@ typedef struct paths {
   uint8_t *splits;    // [virtual stages] some I
   uint8_t *ends_free; // [stages] some W: nothing must follow it
   double *work, *start, *finish; // [stages]
+  bool early;                    // a fused B releases the virtual stage before it when its I has ended
 } paths_t;
 
 static void fill_work(const bl_schedule_t *schedule, const bl_costs_t *costs, paths_t *p) {
@@ -85,8 +86,9 @@ static void fill_paths(const bl_schedule_t *schedule, const bl_costs_t *costs, p
     if (!bl_schedule_is_first(schedule, s)) {
       double latency = boundary(schedule, costs, s - 1, s);
       p->head[s] = p->head[s - 1] + bl_costs_op(costs, BL_VERB_F, s - 1) + latency;
-      bl_verb_t verb = p->splits[s - 1] ? BL_VERB_I : BL_VERB_B;
-      p->tail[s] = p->tail[s - 1] + bl_costs_op(costs, verb, s - 1) + latency;
+      bl_verb_t verb = p->splits[s - 1] || p->early ? BL_VERB_I : BL_VERB_B;
+      double after = verb == BL_VERB_I && !p->splits[s - 1] ? bl_costs_op(costs, BL_VERB_W, s - 1) : 0;
+      p->tail[s] = fmax(p->tail[s - 1], after) + bl_costs_op(costs, verb, s - 1) + latency;
     }
   }
   for (uint32_t s = schedule->virtual_stages; schedule->forward_only && s-- > 0;) {
@@ -105,7 +107,8 @@ static double bound_of(const bl_schedule_t *schedule, const bl_costs_t *costs, p
   for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
     uint32_t stage = schedule->stage_of[s];
     p->start[stage] = fmin(p->start[stage], p->head[s]);
-    p->finish[stage] = fmin(p->finish[stage], p->ends_free[stage] ? 0 : p->tail[s]);
+    double beside = p->early && !p->splits[s] ? bl_costs_op(costs, BL_VERB_W, s) : 0; // its own W, which is work
+    p->finish[stage] = fmin(p->finish[stage], p->ends_free[stage] ? 0 : fmax(0, p->tail[s] - beside));
   }
   double bound = 0;
   for (uint32_t s = 0; s < schedule->stages; s++) {
@@ -116,9 +119,9 @@ static double bound_of(const bl_schedule_t *schedule, const bl_costs_t *costs, p
   return bound;
 }
 
-bl_status_t bl_schedule_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs, double *bound) {
+static bl_status_t lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs, bool early, double *bound) {
   size_t stages = schedule->stages, virtual_stages = schedule->virtual_stages;
-  paths_t p;
+  paths_t p = {.early = early && !schedule->forward_only};
   double *numbers = calloc(2 * virtual_stages + 3 * stages, sizeof *numbers);
   uint8_t *flags = calloc(virtual_stages + stages, 1);
   bl_status_t status = BL_EXHAUSTED;
@@ -136,4 +139,12 @@ bl_status_t bl_schedule_lower_bound(const bl_schedule_t *schedule, const bl_cost
   free(flags);
   free(numbers);
   return status;
+}
+
+bl_status_t bl_schedule_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs, double *bound) {
+  return lower_bound(schedule, costs, false, bound);
+}
+
+bl_status_t bl_schedule_early_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs, double *bound) {
+  return lower_bound(schedule, costs, true, bound);
 }

@@ -16,5 +16,8 @@ BL_MUST_USE bl_status_t bl_schedule_peak_slots(const bl_schedule_t *schedule, ui
 // No schedule with these operations and costs ends earlier: the maximum over stages of (earliest time at which its
 // first operation can start + its work + the least time that must follow its last operation).
 BL_MUST_USE bl_status_t bl_schedule_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs, double *bound);
+// The same where a fused B releases the virtual stage before it when its I has ended.
+BL_MUST_USE bl_status_t bl_schedule_early_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs,
+                                                      double *bound);
 
 #endif

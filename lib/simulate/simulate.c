@@ -48,7 +48,8 @@ static bl_status_t allocate(const bl_schedule_t *schedule, bl_simulation_t *r) {
   return BL_OK;
 }
 
-static bl_status_t sum_up(const bl_schedule_t *schedule, const bl_costs_t *costs, bl_simulation_t *r) {
+static bl_status_t sum_up(const bl_schedule_t *schedule, const bl_costs_t *costs, const bl_machine_t *machine,
+                          bl_simulation_t *r) {
   double busiest = 0;
   for (uint32_t s = 0; s < r->stages; s++) {
     r->t_end = fmax(r->t_end, r->end[s]);
@@ -62,7 +63,11 @@ static bl_status_t sum_up(const bl_schedule_t *schedule, const bl_costs_t *costs
     r->peak[s] = r->peak_slots[s] * bl_schedule_block_weight(schedule);
     r->stalls[s][BL_STALL_END] += r->t_end - r->end[s];
   }
-  return status == BL_OK ? bl_schedule_lower_bound(schedule, costs, &r->lower_bound) : status;
+  if (status != BL_OK || machine->times != NULL) {
+    return status;
+  }
+  return machine->early_gradient ? bl_schedule_early_lower_bound(schedule, costs, &r->lower_bound)
+                                 : bl_schedule_lower_bound(schedule, costs, &r->lower_bound);
 }
 
 static bl_status_t check_network(const bl_schedule_t *schedule, const bl_network_t *network, bl_error_t *err) {
@@ -173,7 +178,7 @@ bl_status_t bl_simulate_on(const bl_schedule_t *schedule, const bl_costs_t *cost
   status = time_operations(&t, err);
   free_clocks(&t);
   if (status == BL_OK) {
-    status = sum_up(schedule, costs, &made);
+    status = sum_up(schedule, costs, machine, &made);
   }
   if (status != BL_OK) {
     bl_simulation_cleanup(&made);

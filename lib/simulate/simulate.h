@@ -31,7 +31,7 @@ typedef struct bl_simulation {
   double max_span;                   // largest (end - start) of a stage
   double bubble_total;               // 1 - busiest stage / t_end
   double bubble_span;                // 1 - busiest stage / max_span
-  double lower_bound;                // bl_schedule_lower_bound, of the costs alone
+  double lower_bound;                // of the costs alone (schedule/peaks.h); 0 with recorded durations
   uint32_t stages;                   // length of the arrays below
   double *busy;                      // [stages] sum of its computing operations
   double *start, *end;               // [stages] of its first and last operation

@@ -98,6 +98,40 @@ static void a_gradient_leaves_after_its_input_part(void **state) {
   assert_time(end_of("1f1b", 2, 1, &costs, &early), 9);
 }
 
+// The bound stays one where gradients leave early: it is met by the step above, and no schedule is below it.
+static void no_step_is_below_its_bound(void **state) {
+  (void)state;
+  const bl_machine_t early = {.early_gradient = true};
+  bl_schedule_t *two = generate("1f1b", 2, 1);
+  bl_simulation_t met = simulate(two, &(bl_costs_t){.every = {1, 2, 3, 1}}, &early);
+  assert_time(met.lower_bound, 9);
+  bl_simulation_cleanup(&met);
+  bl_schedule_destroy(two);
+  const bl_costs_t costs[] = {{.every = {1, 1, 1, 1}}, {.every = {3, 5, 1, 3}, .boundary = 2}, {.every = {2, 1, 9, 2}}};
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t n = 0; n < 3 * count; n++) {
+    if (!infos[n / 3].runs) {
+      continue;
+    }
+    for (uint32_t p = 1; p <= 5; p++) {
+      bl_schedule_t *schedule;
+      bl_schedule_request_t request = {
+          .name = infos[n / 3].name, .stages = p, .micro_batches = 2 * p, .costs = &costs[n % 3], .effort = 0.001};
+      if (bl_schedule_generate(&request, &schedule, NULL) != BL_OK) {
+        continue; // a shape that it does not have
+      }
+      bl_simulation_t result = simulate(schedule, &costs[n % 3], &early);
+      if (result.t_end < result.lower_bound * (1 - 1e-12)) {
+        fail_msg("%s, p %u: ends at %.12g, no sooner than %.12g was possible", schedule->name, p, result.t_end,
+                 result.lower_bound);
+      }
+      bl_simulation_cleanup(&result);
+      bl_schedule_destroy(schedule);
+    }
+  }
+}
+
 static void boundaries_are_those_of_each_neighbourhood(void **state) {
   (void)state;
   double boundaries[] = {0.25, 2, 0};
@@ -228,6 +262,7 @@ int main(void) {
       cmocka_unit_test(slow_paths_stall_those_who_need_them),
       cmocka_unit_test(copies_at_one_store_take_turns),
       cmocka_unit_test(bad_times_are_named),
+      cmocka_unit_test(no_step_is_below_its_bound),
       cmocka_unit_test(waits_of_stages_have_causes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,11 +86,13 @@ bl_status_t bl_schedule_timeline_draw(const bl_schedule_t *schedule, const bl_si
     for (uint32_t s = 0; s < schedule->stages; s++) {
       add_stage(&b, s);
     }
-    char subtitle[160];
-    snprintf(subtitle, sizeof subtitle,
-             "%u stages, %u chunk%s, %u micro-batches    end %.6g, bubble %.1f %%, lower bound %.6g", schedule->stages,
-             schedule->chunks, schedule->chunks == 1 ? "" : "s", schedule->micro_batches, simulation->t_end,
-             100 * simulation->bubble_total, simulation->lower_bound);
+    char subtitle[160], bound[48] = "";
+    if (simulation->lower_bound > 0) {
+      snprintf(bound, sizeof bound, ", lower bound %.6g", simulation->lower_bound);
+    }
+    snprintf(subtitle, sizeof subtitle, "%u stages, %u chunk%s, %u micro-batches    end %.6g, bubble %.1f %%%s",
+             schedule->stages, schedule->chunks, schedule->chunks == 1 ? "" : "s", schedule->micro_batches,
+             simulation->t_end, 100 * simulation->bubble_total, bound);
     bl_timeline_t timeline = {.title = schedule->name,
                               .subtitle = subtitle,
                               .unit = unit,

@@ -9,14 +9,13 @@
 #include <string.h>
 
 #define WIDTH_DEFAULT 1400.0
+#define WIDTH_MOST    4200.0 // where that lets boxes hold their numbers
+#define NUMBER_WIDTH  16.0
+#define MANY_STAGES   24 // more of them get lower rows
 #define MARGIN_LEFT   96.0
 #define MARGIN_RIGHT  92.0
 #define MARGIN_TOP    86.0
 #define AXIS_HEIGHT   52.0
-#define BAR_HEIGHT    34.0
-#define LANE_HEIGHT   7.0  // of evicts and loads
-#define CURVE_HEIGHT  30.0 // of slots in use
-#define ROW_GAP       16.0
 #define HAIRLINE      0.6  // boxes narrower than this get no outline
 #define SAME_PLACE    0.25 // changes of slots closer than this are one
 
@@ -45,11 +44,23 @@ static const style_t styles[] = {
     {'L', 0x3f8f9b, "load"},
 };
 
+// Heights within a row.
+typedef struct row {
+  double bar;
+  double lane;  // of evicts and loads
+  double curve; // of slots in use
+  double gap;
+} row_t;
+
+static const row_t usual_row = {34, 7, 30, 16}, low_row = {20, 5, 18, 7};
+
 typedef struct page {
   const bl_timeline_t *timeline;
   bl_canvas_t *canvas;
   double width, height, first, last, pixels_per_unit;
-  bool lanes; // some evict or load
+  bool lanes;  // some evict or load
+  bool chunks; // some operation of a later one
+  row_t row;
   double row_height, most_slots;
 } page_t;
 
@@ -86,18 +97,18 @@ static void draw_event(page_t *page, const bl_timeline_event_t *event) {
   double x = x_of(page, event->start), width = x_of(page, event->end) - x, y = y_of(page, event->stage);
   bl_color_t color = shade(style_of(event->verb)->color, event->chunk);
   if (is_transfer(event->verb)) {
-    bl_canvas_fill_rect(page->canvas, x, y + BAR_HEIGHT + 2, fmax(width, 1.5), LANE_HEIGHT - 2, color);
+    bl_canvas_fill_rect(page->canvas, x, y + page->row.bar + 2, fmax(width, 1.5), page->row.lane - 2, color);
     return;
   }
-  bl_canvas_fill_rect(page->canvas, x, y, width, BAR_HEIGHT, color);
+  bl_canvas_fill_rect(page->canvas, x, y, width, page->row.bar, color);
   if (width > 5 * HAIRLINE) {
-    bl_canvas_stroke_rect(page->canvas, x, y, width, BAR_HEIGHT, HAIRLINE, BL_COLOR(0xffffff));
+    bl_canvas_stroke_rect(page->canvas, x, y, width, page->row.bar, HAIRLINE, BL_COLOR(0xffffff));
   }
   char text[16];
   snprintf(text, sizeof text, "%u", event->micro_batch);
   double size = width > 18 ? 12 : 9;
   if (bl_canvas_text_width(page->canvas, text, size, false) + 3 < width) {
-    bl_canvas_text(page->canvas, x + width / 2, y + BAR_HEIGHT / 2 + size * 0.36, text, size, false, BL_ALIGN_CENTER,
+    bl_canvas_text(page->canvas, x + width / 2, y + page->row.bar / 2 + size * 0.36, text, size, false, BL_ALIGN_CENTER,
                    event->chunk > 1 ? BL_COLOR(0xffffff) : INK);
   }
 }
@@ -107,11 +118,11 @@ static void draw_rows(page_t *page) {
   double right = x_of(page, page->last);
   for (uint32_t s = 0; s < t->stages; s++) { // all of a row is a wait until an operation covers it
     double y = y_of(page, s);
-    bl_canvas_fill_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, BAR_HEIGHT, WAIT_FILL);
-    bl_canvas_hatch_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, BAR_HEIGHT, WAIT_LINE);
+    bl_canvas_fill_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, page->row.bar, WAIT_FILL);
+    bl_canvas_hatch_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, page->row.bar, WAIT_LINE);
     char label[24];
     snprintf(label, sizeof label, "stage %u", s);
-    bl_canvas_text(page->canvas, MARGIN_LEFT - 12, y + BAR_HEIGHT / 2 + 4.5, label, 13, true, BL_ALIGN_RIGHT, INK);
+    bl_canvas_text(page->canvas, MARGIN_LEFT - 12, y + page->row.bar / 2 + 4.5, label, 13, true, BL_ALIGN_RIGHT, INK);
   }
   for (size_t i = 0; i < t->event_count; i++) {
     draw_event(page, &t->events[i]);
@@ -130,7 +141,7 @@ static void draw_busy(page_t *page, double *busy) {
   for (uint32_t s = 0; s < t->stages; s++) {
     char label[24];
     snprintf(label, sizeof label, "%.0f %% busy", 100 * busy[s] / (page->last - page->first));
-    bl_canvas_text(page->canvas, page->width - MARGIN_RIGHT + 10, y_of(page, s) + BAR_HEIGHT / 2 + 4, label, 11.5,
+    bl_canvas_text(page->canvas, page->width - MARGIN_RIGHT + 10, y_of(page, s) + page->row.bar / 2 + 4, label, 11.5,
                    false, BL_ALIGN_LEFT, INK_SOFT);
   }
 }
@@ -138,8 +149,8 @@ static void draw_busy(page_t *page, double *busy) {
 static void draw_curve(page_t *page, uint32_t stage, double *xs, double *heights) {
   const bl_timeline_t *t = page->timeline;
   uint32_t count = 0;
-  double peak = 0, base = y_of(page, stage) + page->row_height - ROW_GAP;
-  double scale = (CURVE_HEIGHT - 6) / fmax(page->most_slots, 1);
+  double peak = 0, base = y_of(page, stage) + page->row_height - page->row.gap;
+  double scale = (page->row.curve - 6) / fmax(page->most_slots, 1);
   for (size_t i = 0; i < t->level_count; i++) {
     if (t->levels[i].stage == stage) {
       double x = x_of(page, fmin(fmax(t->levels[i].time, page->first), page->last));
@@ -169,7 +180,7 @@ static double nice_step(double span, double wanted) {
 }
 
 static void draw_axis(page_t *page, bool grid) {
-  double bottom = y_of(page, page->timeline->stages) - ROW_GAP + 6, right = x_of(page, page->last);
+  double bottom = y_of(page, page->timeline->stages) - page->row.gap + 6, right = x_of(page, page->last);
   double span = page->last - page->first, step = nice_step(span, 12);
   for (double at = 0; at <= span * (1 + 1e-9); at += step) {
     double x = x_of(page, page->first + at);
@@ -221,10 +232,29 @@ static void draw_head(page_t *page) {
       x = draw_key(page, x, text, BL_COLOR(styles[k].color), false);
     }
   }
+  if (page->chunks) {
+    x = draw_key(page, x, "darker: a later chunk", shade(styles[0].color, 1), false);
+  }
   x = draw_key(page, x, "wait", WAIT_LINE, true);
   if (t->levels != NULL) {
     (void)draw_key(page, x, "slots in use", CURVE, false);
   }
+}
+
+// Wide enough for the numbers in the boxes of the shortest kind of operation, unless that takes too much.
+static double choose_width(const bl_timeline_t *t, double span) {
+  double least = INFINITY;
+  for (size_t k = 0; k < sizeof styles / sizeof styles[0]; k++) {
+    double sum = 0, count = 0;
+    for (size_t i = 0; i < t->event_count && !is_transfer(styles[k].verb); i++) {
+      bool counts = t->events[i].verb == styles[k].verb;
+      sum += counts ? t->events[i].end - t->events[i].start : 0;
+      count += counts;
+    }
+    least = sum > 0 ? fmin(least, sum / count) : least;
+  }
+  double wanted = MARGIN_LEFT + MARGIN_RIGHT + NUMBER_WIDTH * span / least;
+  return wanted > WIDTH_DEFAULT && wanted < WIDTH_MOST ? wanted : WIDTH_DEFAULT;
 }
 
 static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err) {
@@ -242,6 +272,7 @@ static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err
     page->first = fmin(page->first, event->start);
     page->last = fmax(page->last, event->end);
     page->lanes = page->lanes || is_transfer(event->verb);
+    page->chunks = page->chunks || event->chunk > 0;
   }
   for (size_t i = 0; i < t->level_count; i++) {
     page->most_slots = fmax(page->most_slots, t->levels[i].slots);
@@ -250,9 +281,11 @@ static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err
     page->most_slots = fmax(page->most_slots, t->slots_available[s]);
   }
   page->last = page->last > page->first ? page->last : page->first + 1;
-  page->width = t->width > 0 ? t->width : WIDTH_DEFAULT;
+  page->row = t->stages > MANY_STAGES ? low_row : usual_row;
+  page->width = t->width > 0 ? t->width : choose_width(t, page->last - page->first);
   page->pixels_per_unit = (page->width - MARGIN_LEFT - MARGIN_RIGHT) / (page->last - page->first);
-  page->row_height = BAR_HEIGHT + (page->lanes ? LANE_HEIGHT : 0) + (t->levels != NULL ? CURVE_HEIGHT : 0) + ROW_GAP;
+  page->row_height =
+      page->row.bar + (page->lanes ? page->row.lane : 0) + (t->levels != NULL ? page->row.curve : 0) + page->row.gap;
   page->height = MARGIN_TOP + t->stages * page->row_height + AXIS_HEIGHT;
   return BL_OK;
 }

@@ -40,7 +40,7 @@ typedef struct bl_timeline {
   const bl_timeline_level_t *levels; // of one stage ascending in time; NULL: no memory curves
   size_t level_count;
   const double *slots_available; // [stages] dashed line over the memory curve, or NULL
-  double width;                  // pixels; 0: 1400
+  double width;                  // pixels; 0: 1400, or more where boxes then hold their numbers
 } bl_timeline_t;
 
 // Times are shifted so that the first event starts at 0. BL_INVALID without events or for a path of another ending;
