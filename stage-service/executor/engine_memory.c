@@ -172,7 +172,10 @@ static void list_wanted(bl_engine_t *engine, const sums_t *sums, wanted_t wanted
 // Before anything is made: whether the device has room for all of it, with every tag in the answer.
 static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTED], uint64_t slots, uint64_t held,
                                 bl_error_t *err) {
-  uint64_t free_bytes, total_bytes, planned = slots + held;
+  // What NCCL will take beside the plan, when stages are connected.
+  const uint64_t ways = engine->nccl == NULL ? 0 : 2 * (uint64_t)bl_engine_peers(engine, NULL, 0);
+  const uint64_t communicators = ways * BL_NCCL_CHANNEL_BYTES;
+  uint64_t free_bytes, total_bytes, planned = slots + held + communicators;
   if (engine->device->ops->memory == NULL) {
     return BL_OK;
   }
@@ -193,6 +196,9 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
   }
   if (planned <= free_bytes) {
     return BL_OK;
+  }
+  if (communicators > 0) {
+    snprintf(list + used, sizeof list - (size_t)used, ", communicators %s", bl_bytes_format(communicators, one));
   }
   char total[BL_BYTES_TEXT];
   return bl_error_set(err, BL_EXHAUSTED,

@@ -1,19 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services that compute on a GPU, all on the first one: losses beside the host's, the same bits with and without
-eviction and for every number of stages, a checkpoint there and back. Exit code 77 and the reason where there is no GPU."""
+eviction and for every number of stages, a checkpoint there and back. Then two and four stages whose tensors go by NCCL,
+each process a host of its own to it, over sockets: the same bits, also with evictions, with the store of a device killed,
+and after a stage was killed and the run went on from its checkpoint. Exit code 77 and the reason where there is no GPU."""
 import os
+import signal
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "e2e"))
-from ballast import BIN, run_job, losses, scratch, write_job, skip  # noqa: E402
+from ballast import (BIN, CTL, environment, losses, read_report, run_job, scratch, skip, wait_until,  # noqa: E402
+                     write_job)
 
 ON_GPU = ("--set", "pipeline.device=cuda")
 TOLERANCE = 1e-3
+BY_NCCL = ("--local", *ON_GPU, "--nccl-shared-gpu", "--set", "balance.data_path=nccl")
 
 
 def numbers(report):
     return [event["loss"] for event in report if event["event"] == "step"]
+
+
+def steps_of(path):
+    try:
+        with open(path, "rb") as file:
+            whole = file.read().endswith(b"\n")
+        return [event for event in read_report(path) if event["event"] == "step"] if whole else []
+    except (OSError, ValueError):
+        return []
+
+
+def kill_during(folder, job, after, victim, expect):
+    """The report of a run one of whose processes is killed once `after` steps are done; what it said at its end."""
+    path = os.path.join(folder, f"killed-{time.monotonic_ns()}.jsonl")
+    with open(path + ".txt", "w") as file:
+        process = subprocess.Popen([CTL, "run", job, "--report", path, *BY_NCCL], env=environment(folder), stderr=file,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wait_until(lambda: process.poll() is not None or len(steps_of(path)) >= after, 300, "the run makes no steps")
+    os.kill(victim(steps_of(path)[-1]), signal.SIGKILL)
+    began = time.monotonic()
+    code = process.wait(600)
+    with open(path + ".txt") as file:
+        words = file.read()
+    assert code == expect, f"exit code {code}, expected {expect}\n{words[-3000:]}"
+    return steps_of(path), time.monotonic() - began, words
+
+
+def by_nccl(folder, inline, train):
+    for stages, schedule, policy in ((2, "1f1b", "none"), (4, "1f1b", "none"), (4, "interleaved", "none"),
+                                     (2, "zb-v", "none"), (4, "1f1b", "bpipe")):
+        job = write_job(folder, model=inline, train=train, balance={"policy": policy},
+                        pipeline={"stages": stages, "schedule": schedule})
+        staged, _ = run_job(folder, job, "--local", *ON_GPU, "--set", "balance.data_path=shm", timeout=600)
+        report, done = run_job(folder, job, *BY_NCCL, "-v", timeout=600)
+        assert losses(report) == losses(staged), f"{stages} stages, {schedule}, {policy}: other bits by NCCL"
+        assert "nccl: both ends have NCCL " in done.stderr, done.stderr[-3000:]
+        print(f"ok {stages} stages, {schedule}, {policy} by NCCL: the same bits as through the host")
+    long = {**train, "steps": 60}
+    job = write_job(folder, model=inline, train=long, pipeline={"stages": 4}, balance={"policy": "bpipe"},
+                    checkpoint={"folder": f"{folder}/by-nccl", "every": 5})
+    expected, _ = run_job(folder, write_job(folder, name="plain.yaml", model=inline, train=long, pipeline={"stages": 4}),
+                          "--local", *ON_GPU, timeout=600)
+    steps, _, _ = kill_during(folder, job, 3, lambda step: step["stores"][3]["pid"], 0)
+    again = sum(stage["recomputed"] for step in steps for stage in step["stages"])
+    assert numbers(steps) == numbers(expected), "other bits after a store was killed"
+    print(f"ok a store was killed: {again} blocks were made again, the same bits")
+    job = write_job(folder, model=inline, train=long, pipeline={"stages": 4}, balance={"policy": "bpipe"},
+                    checkpoint={"folder": f"{folder}/by-nccl-too", "every": 5})
+    steps, seconds, words = kill_during(folder, job, 8, lambda step: step["stages"][1]["pid"], 5)
+    assert "stage 1" in words, words[-3000:]
+    rest, _ = run_job(folder, job, *BY_NCCL, "--resume", timeout=600)
+    assert numbers(steps) == numbers(expected)[:len(steps)] and numbers(rest) == numbers(expected)[-len(numbers(rest)):]
+    print(f"ok a stage was killed: the run ended after {seconds:.1f} s and went on to the same bits")
 
 
 def main():
@@ -49,6 +108,7 @@ def main():
         rest, _ = run_job(folder, job, "--local", "--resume", *ON_GPU)
         assert numbers(rest) == numbers(whole)[3:], "a resumed run"
         print("ok a resumed run has the same losses")
+        by_nccl(folder, {**inline, "layers": 8}, train)
 
 
 main()

@@ -150,6 +150,6 @@ void bl_ctl_preflight_devices(bl_ctl_checklist_t *list, const bl_job_t *job) {
   const bool host = job->pipeline.device == BL_JOB_DEVICE_HOST;
   for (size_t i = host ? 0 : 1; i < sizeof checks / sizeof checks[0]; i++) { // the first is asked of each stage
     bl_ctl_checklist_skip(list, checks[i], "all stages",
-                          host ? "pipeline.device is host" : "no path between GPUs is used in this version");
+                          host ? "pipeline.device is host" : "seen when the run connects its stages and stores");
   }
 }

@@ -36,6 +36,8 @@
 
 #define BL_NCCL_NAME_BYTES 96
 #define BL_NCCL_MAX_CTAS   4u // default: a few of more than a hundred multiprocessors
+// What one communicator is expected to take of the device's memory, with so few; what it does take, only a GPU can say.
+#define BL_NCCL_CHANNEL_BYTES (UINT64_C(64) << 20)
 
 typedef struct bl_nccl_engine bl_nccl_engine_t;
 typedef struct bl_nccl_channel bl_nccl_channel_t;
