@@ -236,11 +236,34 @@ static void the_order_lets_everybody_through(void **state) {
   }
 }
 
+static void who_was_stopped_gives_the_whole_time_again(void **state) {
+  (void)state;
+  bl_nccl_life_t life = life_in(BL_NCCL_IN_USE); // from 1, 20 bytes: until 1 + 10 + 20
+  uint64_t now_ns = 1;
+  for (unsigned i = 0; i < BL_NCCL_EXCUSES; i++) {
+    assert_int_equal(life.deadline_ns, now_ns + 30);
+    now_ns += 1000;
+    bl_nccl_life_excuse(&life, now_ns);
+    assert_int_equal(life.state, BL_NCCL_IN_USE);
+    assert_int_equal(life.in_flight, 1);
+  }
+  bl_nccl_life_excuse(&life, now_ns + 20); // no more
+  assert_int_equal(bl_nccl_life_on(&life, BL_NCCL_EVENT_TICK, now_ns + 30, BL_OK, 0), BL_NCCL_ACT_ABORT);
+  assert_int_equal(life.cause, BL_DEADLINE);
+  life = life_in(BL_NCCL_READY); // which waits for nothing
+  bl_nccl_life_excuse(&life, 5000);
+  assert_int_equal(life.deadline_ns, UINT64_MAX);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_event_in_every_state),         cmocka_unit_test(deadlines_are_those_of_each_step),
-      cmocka_unit_test(no_more_is_taken_than_fits),         cmocka_unit_test(no_history_hangs),
-      cmocka_unit_test(other_versions_are_refused_by_name), cmocka_unit_test(the_order_lets_everybody_through),
+      cmocka_unit_test(who_was_stopped_gives_the_whole_time_again),
+      cmocka_unit_test(every_event_in_every_state),
+      cmocka_unit_test(deadlines_are_those_of_each_step),
+      cmocka_unit_test(no_more_is_taken_than_fits),
+      cmocka_unit_test(no_history_hangs),
+      cmocka_unit_test(other_versions_are_refused_by_name),
+      cmocka_unit_test(the_order_lets_everybody_through),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

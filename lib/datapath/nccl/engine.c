@@ -12,6 +12,7 @@
 #define WAITS_NS  (UINT64_C(100) * 1000) // after many looks in which nothing happened
 #define LOOKS     256u
 #define LISTEN_NS (UINT64_C(100) * BL_NS_PER_MS)
+#define LATE_NS   (UINT64_C(500) * BL_NS_PER_MS) // who wakes so much later than it wanted was not running
 
 // The pace of the slowest way to notice that anybody needs.
 static bl__nccl_pace_t step_all(bl_nccl_engine_t *engine) {
@@ -61,8 +62,15 @@ static void *watch(void *argument) {
   bl_thread_set_name("nccl-watchdog");
   bl_thread_unpin();
   pthread_mutex_lock(&engine->mutex);
+  uint64_t wanted_ns = UINT64_MAX; // to wake at
   while (!engine->ending) {
     uint64_t now_ns = bl_clock_now_ns(), due_ns = UINT64_MAX;
+    // A process that was stopped, or a machine that stood still, must not blame its peers.
+    for (bl_nccl_channel_t *channel = engine->first; channel != NULL; channel = channel->next) {
+      if (now_ns > wanted_ns && now_ns - wanted_ns > LATE_NS) {
+        bl_nccl_life_excuse(&channel->life, now_ns);
+      }
+    }
     bl_nccl_channel_t *late = NULL;
     for (bl_nccl_channel_t *channel = engine->first; channel != NULL; channel = channel->next) {
       if (channel->life.deadline_ns <= now_ns) {
@@ -73,7 +81,9 @@ static void *watch(void *argument) {
     }
     if (late != NULL) {
       bl__nccl_tick(late, now_ns); // the list may be another one after it
+      wanted_ns = UINT64_MAX;
     } else {
+      wanted_ns = due_ns;
       (void)bl__nccl_wait(&engine->clock, &engine->mutex, due_ns);
     }
   }

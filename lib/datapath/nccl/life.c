@@ -30,6 +30,7 @@ void bl_nccl_life_init(bl_nccl_life_t *life, const bl_nccl_deadlines_t *deadline
 static void enter(bl_nccl_life_t *life, bl_nccl_state_t state, uint64_t now_ns, uint64_t for_ns) {
   life->state = state;
   life->since_ns = now_ns;
+  life->excused = 0;
   life->deadline_ns = for_ns == UINT64_MAX ? UINT64_MAX : now_ns + for_ns;
 }
 
@@ -123,6 +124,14 @@ bl_nccl_act_t bl_nccl_life_on(bl_nccl_life_t *life, bl_nccl_event_t event, uint6
     break;
   }
   return BL_NCCL_ACT_NONE;
+}
+
+void bl_nccl_life_excuse(bl_nccl_life_t *life, uint64_t now_ns) {
+  if (life->deadline_ns != UINT64_MAX && life->excused < BL_NCCL_EXCUSES && now_ns > life->since_ns) {
+    const uint32_t excused = life->excused + 1;
+    enter(life, life->state, now_ns, life->deadline_ns - life->since_ns);
+    life->excused = excused;
+  }
 }
 
 bool bl_nccl_life_takes(const bl_nccl_life_t *life) {

@@ -80,6 +80,7 @@ typedef struct bl_nccl_life {
   bool late;            // the cause is a deadline
   uint64_t deadline_ns; // of the state; UINT64_MAX: none
   uint64_t since_ns;    // in the state; in use: of the oldest transfer
+  uint32_t excused;     // how often in this state
   uint32_t first, in_flight;
   uint64_t bytes[BL_NCCL_IN_FLIGHT]; // of what was launched, a ring from `first`
 } bl_nccl_life_t;
@@ -88,6 +89,10 @@ void bl_nccl_life_init(bl_nccl_life_t *life, const bl_nccl_deadlines_t *deadline
 // `cause` of FAILED and CANCEL, `bytes` of LAUNCHED. An event that means nothing in the state changes nothing.
 bl_nccl_act_t bl_nccl_life_on(bl_nccl_life_t *life, bl_nccl_event_t event, uint64_t now_ns, bl_status_t cause,
                               uint64_t bytes);
+// This process did not run for a while: whatever the state waits for has its whole time again. BL_NCCL_EXCUSES times, so
+// that a machine which is always late still comes to an end.
+#define BL_NCCL_EXCUSES 3u
+void bl_nccl_life_excuse(bl_nccl_life_t *life, uint64_t now_ns);
 // Whether a transfer may be launched now.
 bool bl_nccl_life_takes(const bl_nccl_life_t *life);
 
