@@ -6,6 +6,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 ctl=$root/build/bin/ballastctl
 results=$root/build/demo
+shown=$(printf %q "$ctl") # as a shell wants it
 
 data=()
 if [ "${1:-}" = --data ]; then
@@ -53,8 +54,11 @@ variant() {
       loss = $0; sub(/.*"loss":/, "", loss); sub(/,.*/, "", loss)
     }
     END {
-      for (i = 2; i <= n; i++) slots = slots (i > 2 ? " " : "") most_own[i] "+" most_lent[i]
-      printf "  %-10s %-16s %8.0f  %4.0f %%   %s\n", name, slots, rate, 100 * rate / unlimited, loss
+      for (i = 2; i <= n; i++) {
+        slots = slots sprintf("%5s", most_own[i] (most_lent[i] > 0 ? "+" most_lent[i] : ""))
+        fullest = most_own[i] + most_lent[i] > fullest ? most_own[i] + most_lent[i] : fullest
+      }
+      printf "  %-10s%s  %7d  %8.0f  %4.0f %%   %s\n", name, slots, fullest, rate, 100 * rate / unlimited, loss
     }' "$report"
   cmp -s "$results/unlimited.losses" "$results/$name.losses" ||
     { echo "ballast demo: the losses of $report and $results/unlimited.jsonl differ; they must not" >&2; return 1; }
@@ -69,15 +73,17 @@ if "${quiet[@]}" --set memory.slots=3 --check 2>"$results/refused.log"; then
   exit 1
 fi
 sed 's/; /\n/g; s/^ballastctl: //' "$results/refused.log" | sed 's/^/    /'
-printf '\n  %-10s %-16s %8s  %6s   %s\n' "" "peak own+lent" "tokens/s" "speed" "loss of step $steps"
+printf '\n  %-10s%20s  %7s\n' "" "blocks on device   " "fullest"
+printf '  %-10s%5s%5s%5s%5s  %7s  %8s  %6s   %s\n' "" 0 1 2 3 device tokens/s speed "loss of step $steps"
 variant unlimited
 variant recompute --set memory.slots=3 --set pipeline.recompute=full
 variant bpipe --set memory.slots=3 --set balance.policy=bpipe
 cat <<TEXT
 
-  recompute keeps little and runs every forward twice. bpipe parks blocks of the first device at a store on the last one,
-  while it computes. All $steps losses are equal to the bit. Speeds are those of the quickest quarter of the steps; they
-  waver when this machine does other things.
+  Every device must be bought as large as the fullest. recompute keeps little and runs every forward twice. bpipe parks
+  blocks of device 0 at a store on device 3 while both compute: 1+2 is a block of its own and room lent for two. All
+  $steps losses are equal to the bit. Speeds are those of the quickest quarter of the steps; they waver when this machine
+  does other things.
 
 TEXT
 
@@ -86,9 +92,10 @@ Now a longer run. A GPT is trained on text, one byte a token, cut into four pipe
 Loss is in nats per byte: guessing gives 5.55, knowing how often each pair of bytes comes gives 2.44.
 While it runs, try in another terminal, in turn:
 
-  $ctl policy set bpipe      the first device gives up a slot, the last one lends two
-  $ctl stages                slots of each stage
-  $ctl policy set none       and back
+  $shown policy set bpipe      the first device gives up a slot, the last one lends two
+  $shown stages                slots of each stage
+  $shown dashboard             the address of a page that draws them
+  $shown policy set none       and back
 
 TEXT
 "${long[@]}"
