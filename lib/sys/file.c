@@ -153,14 +153,14 @@ bl_status_t bl_file_replace(const char *path, const void *bytes, size_t size_byt
   }
   int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) {
-    return fail(err, "create", temporary);
+    return fail(err, "create", path);
   }
-  bl_status_t status = write_fully(fd, bytes, size_bytes, temporary, err);
+  bl_status_t status = write_fully(fd, bytes, size_bytes, path, err);
   if (status == BL_OK && fsync(fd) != 0) {
-    status = fail(err, "sync", temporary);
+    status = fail(err, "sync", path);
   }
   if (close(fd) != 0 && status == BL_OK) {
-    status = fail(err, "close", temporary);
+    status = fail(err, "close", path);
   }
   if (status == BL_OK && rename(temporary, path) != 0) {
     status = fail(err, "rename into place", path);

@@ -101,16 +101,23 @@ static void unicode_bars(void **state) {
   screen_close(&screen);
 }
 
-// What is drawn on a terminal of that size, in bytes; the escape sequences are taken out, "\n" ends a row.
-static void draw_on_terminal(uint16_t columns, uint16_t rows, char *text, size_t text_bytes) {
-  int master = posix_openpt(O_RDWR | O_NOCTTY);
-  assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
-  int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+// A terminal of that size; *master is its other end.
+static FILE *open_terminal(uint16_t columns, uint16_t rows, int *master) {
+  *master = posix_openpt(O_RDWR | O_NOCTTY);
+  assert_true(*master >= 0 && grantpt(*master) == 0 && unlockpt(*master) == 0);
+  int terminal = open(ptsname(*master), O_RDWR | O_NOCTTY);
   assert_true(terminal >= 0);
   struct winsize size = {.ws_col = columns, .ws_row = rows};
   assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
-  screen_t screen = {.stream = fdopen(terminal, "w")};
-  assert_non_null(screen.stream);
+  FILE *stream = fdopen(terminal, "w");
+  assert_non_null(stream);
+  return stream;
+}
+
+// What is drawn on a terminal of that size, in bytes; the escape sequences are taken out, "\n" ends a row.
+static void draw_on_terminal(uint16_t columns, uint16_t rows, char *text, size_t text_bytes) {
+  int master;
+  screen_t screen = {.stream = open_terminal(columns, rows, &master)};
   assert_int_equal(bl_ctl_progress_create(screen.stream, BL_CTL_PROGRESS_ASCII, &screen.progress), BL_OK);
   bl_ctl_progress_plan(screen.progress, &plan);
   take_step(&screen, 1, SECOND);
@@ -164,6 +171,26 @@ static void no_more_bars_than_rows(void **state) {
   assert_null(strstr(text, "stage 1"));
 }
 
+static void what_a_terminal_can(void **state) {
+  (void)state;
+  static const struct {
+    const char *terminal, *locale;
+    bl_ctl_progress_style_t style;
+  } cases[] = {{"xterm", "C", BL_CTL_PROGRESS_ASCII},
+               {"xterm", "C.UTF-8", BL_CTL_PROGRESS_UNICODE},
+               {"dumb", "C.UTF-8", BL_CTL_PROGRESS_PLAIN},
+               {"", "C.UTF-8", BL_CTL_PROGRESS_PLAIN}};
+  int master;
+  FILE *stream = open_terminal(80, 24, &master);
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    setenv("TERM", cases[i].terminal, 1);
+    setenv("LC_ALL", cases[i].locale, 1);
+    assert_int_equal(bl_ctl_progress_style_of(stream), cases[i].style);
+  }
+  fclose(stream);
+  close(master);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(plain_lines_come_at_a_bounded_rate),
@@ -171,6 +198,7 @@ int main(void) {
       cmocka_unit_test(unicode_bars),
       cmocka_unit_test(no_line_is_wider_than_the_terminal),
       cmocka_unit_test(no_more_bars_than_rows),
+      cmocka_unit_test(what_a_terminal_can),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,11 +72,19 @@ static void folders_are_made_whole(void **state) {
   assert_string_equal(joined, "/abs");
 }
 
+static void what_cannot_be_replaced_is_named(void **state) {
+  (void)state;
+  bl_error_t err;
+  assert_int_equal(bl_file_replace("/proc/nowhere/file", "one", 3, &err), BL_NOT_FOUND);
+  assert_string_equal(err.text, "/proc/nowhere/file: cannot create: No such file or directory");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(replace_then_read),
       cmocka_unit_test(errors_name_the_path),
       cmocka_unit_test(folders_are_made_whole),
+      cmocka_unit_test(what_cannot_be_replaced_is_named),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

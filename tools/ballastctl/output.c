@@ -11,14 +11,14 @@ const char *const bl_ctl_output_names[] = {"table", "wide", "json", "ndjson", "y
 
 #define CELL_BYTES 256
 
-// The value of a row as it stands in a table cell: texts without quotes, absent ones as "-".
+// The value of a row as it stands in a table cell: texts without quotes, absent and empty ones as "-".
 static const char *cell_text(const json_t *row, const bl_ctl_column_t *column, char text[CELL_BYTES]) {
   const json_t *value = json_object_get(row, column->key);
   if (value == NULL || json_is_null(value)) {
     return "-";
   }
   if (json_is_string(value)) {
-    return json_string_value(value);
+    return json_string_length(value) > 0 ? json_string_value(value) : "-";
   }
   if (json_is_boolean(value)) {
     return json_is_true(value) ? "yes" : "no";

@@ -41,7 +41,8 @@ struct bl_ctl_progress {
 };
 
 bl_ctl_progress_style_t bl_ctl_progress_style_of(FILE *stream) {
-  if (!isatty(fileno(stream))) {
+  const char *terminal = getenv("TERM");
+  if (!isatty(fileno(stream)) || terminal == NULL || terminal[0] == '\0' || strcmp(terminal, "dumb") == 0) {
     return BL_CTL_PROGRESS_PLAIN;
   }
   const char *names[] = {"LC_ALL", "LC_CTYPE", "LANG"};

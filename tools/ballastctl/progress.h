@@ -24,7 +24,7 @@ typedef enum bl_ctl_progress_style {
 
 typedef struct bl_ctl_progress bl_ctl_progress_t;
 
-// The style that suits a stream: is it a terminal, and does the locale say UTF-8.
+// The style that suits a stream: is it a terminal that can move its cursor ($TERM), and does the locale say UTF-8.
 bl_ctl_progress_style_t bl_ctl_progress_style_of(FILE *stream);
 
 BL_MUST_USE bl_status_t bl_ctl_progress_create(FILE *stream, bl_ctl_progress_style_t style,

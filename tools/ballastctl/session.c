@@ -97,6 +97,9 @@ static void finish(bl__session_t *session, int exit_code) {
   session->finished = true;
   session->exit_code = exit_code;
   bl_ctl_progress_finish(session->progress);
+  if (exit_code == bl_status_exit_code(BL_CANCELLED) && !session->interrupted) {
+    bl__session_say(session, "somebody told the driver to end");
+  }
   bl_ctl_summary_print_line(session->summary, stderr);
   if (session->interrupted) {
     session->exit_code = bl_status_exit_code(BL_CANCELLED);
@@ -309,6 +312,7 @@ int bl_ctl_session_run(const bl_ctl_session_options_t *options) {
   }
   if (status == BL_OK) {
     bl_loop_run(session.loop);
+    bl_ctl_progress_finish(session.progress);
     if (session.interrupted && !session.finished && bl_ctl_summary_steps(session.summary) > 0) {
       bl_ctl_summary_print_line(session.summary, stderr);
     }

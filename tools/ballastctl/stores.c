@@ -31,10 +31,11 @@ static const bl_ctl_column_t columns[] = {
     {.key = "sessions_count", .title = "SESSIONS", .right = true},
     {.key = "leases_count", .title = "LEASES", .right = true},
     {.key = "held_bytes", .title = "HELD", .right = true, .bytes = true},
-    {.key = "free_bytes", .title = "FREE", .right = true, .bytes = true},
     {.key = "in_flight_bytes", .title = "IN FLIGHT", .right = true, .bytes = true},
+    {.key = "arena_bytes", .title = "TAKEN", .right = true, .bytes = true}, // of the capacity, for the jobs there are
     {.key = "capacity_bytes", .title = "CAPACITY", .right = true, .bytes = true},
     {.key = "address", .title = "ADDRESS"},
+    {.key = "free_bytes", .title = "FREE OF TAKEN", .right = true, .wide = true, .bytes = true},
     {.key = "largest_free_bytes", .title = "LARGEST FREE", .right = true, .bytes = true, .wide = true},
     {.key = "quarantined_bytes", .title = "QUARANTINED", .right = true, .bytes = true, .wide = true},
     {.key = "revision", .title = "REVISION", .right = true, .wide = true},
