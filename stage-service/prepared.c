@@ -31,6 +31,8 @@ static bl_status_t open_stores(const bl_engine_t *engine, bl_store_parking_optio
   }
   if (directly && engine->ops->checksum != NULL) {
     options->device = engine->device;
+    options->nccl = engine->nccl;
+    options->nccl_shared_gpu = engine->endpoint.shared_gpu;
     bl_status_t status = bl_store_parking_create(options, parking, err);
     if (status != BL_UNIMPLEMENTED || options->path != BL_CLIENT_PATH_AUTO) {
       return status;
@@ -39,6 +41,7 @@ static bl_status_t open_stores(const bl_engine_t *engine, bl_store_parking_optio
     bl_error_clear(err);
   }
   options->device = NULL;
+  options->nccl = NULL;
   options->slots = &engine->slot_twins;
   return bl_store_parking_create(options, parking, err);
 }

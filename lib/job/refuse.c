@@ -18,8 +18,8 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
        "only auto, shm, tcp and nccl are supported in this version; balance.require: cuda-ipc makes blocks go by it"},
       {job->balance.data_path == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA,
        "balance.data_path", "nccl moves memory of GPUs: it needs pipeline.device cuda"},
-      {job->balance.require == BL_JOB_DATA_PATH_NCCL, "balance.require",
-       "only any, shm, tcp and cuda-ipc are supported in this version"},
+      {job->balance.require == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA, "balance.require",
+       "nccl moves memory of GPUs: it needs pipeline.device cuda"},
       {job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC && job->pipeline.device != BL_JOB_DEVICE_CUDA,
        "balance.require", "cuda-ipc moves memory of GPUs: it needs pipeline.device cuda"},
   };

@@ -84,8 +84,11 @@ static void open_again(bl_acceptor_t *self) {
   bl_error_t err = {0};
   const uint64_t open_ms = self->options.nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS;
   bl_status_t status = open_session(self, hurried ? open_ms : BL_ACCEPTOR_TRY_MS, &err);
-  char text[BL_CLIENT_PATH_BYTES];
+  char text[BL_CLIENT_PATH_BYTES] = "";
   const bl_client_path_t path = status == BL_OK ? bl_client_path(self->client, text) : BL_CLIENT_PATH_AUTO;
+  if (status == BL_OK && first) {
+    bl_log(BL_LOG_INFO, "blocks to the store of device %u (%s): %s", self->options.device, self->options.address, text);
+  }
   pthread_mutex_lock(self->mutex);
   self->hurried = false;
   self->opened_ns = bl_clock_now_ns();

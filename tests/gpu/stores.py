@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages and stores as services on the first GPU: BPipe over cuda-ipc and over memory of the host has the losses of a run
+"""Stages and stores as services on the first GPU: BPipe over cuda-ipc, NCCL and memory of the host has the losses of a run
 without eviction, with four and eight stages, and when a store is killed. Exit code 77 and the reason where there is no GPU."""
 import os
 import signal
@@ -12,7 +12,7 @@ from ballast import (BIN, CTL, environment, losses, read_report, run_job, scratc
                      write_job)
 
 ON_GPU = ("--set", "pipeline.device=cuda")
-PATHS = ("balance.require=cuda-ipc", "balance.data_path=shm")
+PATHS = ("balance.require=cuda-ipc", "balance.data_path=shm", "balance.require=nccl")
 
 
 def steps_of(path):
@@ -49,7 +49,7 @@ def main():
             job = write_job(folder, model=inline, train=train, pipeline={"stages": stages}, balance={"policy": "bpipe"})
             expected, _ = run_job(folder, job, "--local", *ON_GPU, "--set", "balance.policy=none", timeout=600)
             for path in PATHS:
-                report, _ = run_job(folder, job, "--local", *ON_GPU, "--set", path, timeout=600)
+                report, _ = run_job(folder, job, "--local", "--nccl-shared-gpu", *ON_GPU, "--set", path, timeout=600)
                 assert losses(report) == losses(expected), f"{stages} stages, {path}: other bits"
                 evicted = sum(stage["evicted"] for stage in report[-1]["stages"])
                 assert evicted > 0, report[-1]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evicted blocks go to stores by NCCL and come back, beside tensors of the same processes (a device that is not there,
+tests/late, and an NCCL between processes without one, tests/fake_gpu): the losses of a run on the host without eviction, also
+when a store is killed or stops in the middle of a transfer. Where NCCL is required and a store cannot be reached by it, the
+run is refused with the reason."""
+import os
+import signal
+import subprocess
+
+from ballast import (CTL, ROOT, Service, assert_nothing_left, environment, losses, read_report, run_job, scratch,
+                     shared_memory_files, skip, stages, wait_until, write_job)
+
+BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
+LATE = os.path.join(BUILD, "tests", "late")
+ON_DEVICE = ("--set", "pipeline.device=cuda")
+REQUIRED = (*ON_DEVICE, "--set", "balance.require=nccl")
+LOCAL = ("--local", "--nccl-shared-gpu", "-v")
+STAGES = 4
+
+
+def job_of(folder, name, steps, **more):
+    return write_job(folder, name=name, train={"steps": steps, "micro_batch": 1, "micro_batches": 8},
+                     model={"init": None, "family": "gpt2", "layers": STAGES, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32},
+                     pipeline={"stages": STAGES}, balance={"policy": "bpipe"}, **more)
+
+
+def stage_steps(report):
+    return [stage for event in report if event["event"] == "step" for stage in event["stages"]]
+
+
+def same_bits(folder):
+    job = job_of(folder, "bits.yaml", 3)
+    expected, _ = run_job(folder, job, "--local", "--set", "balance.policy=none")
+    report, done = run_job(folder, job, *LOCAL, *REQUIRED)
+    assert losses(report) == losses(expected), f"{losses(report)}\n {losses(expected)}"
+    assert sum(stage["evicted"] for stage in stage_steps(report)) > 0, report[-1]
+    assert all(stage["recomputed"] == 0 for stage in stage_steps(report)), report[-1]
+    chosen = [line for line in done.stderr.splitlines() if "blocks to the store of device" in line]
+    assert chosen and all(line.endswith(": nccl: asked for") for line in chosen), done.stderr[-3000:]
+    print(f"ok blocks by NCCL to {len(chosen)} stores: the same bits")
+
+
+def disturbed(folder, job, what, disturb):
+    """The report of a run whose store of device 3 is disturbed once it has blocks."""
+    path, errors = os.path.join(folder, f"{what}.jsonl"), os.path.join(folder, f"{what}.log")
+
+    def steps():
+        try:
+            with open(path, "rb") as file:
+                whole = file.read().endswith(b"\n")
+            return [event for event in read_report(path) if event["event"] == "step"] if whole else []
+        except (OSError, ValueError):
+            return []
+
+    with open(errors, "w") as file:
+        process = subprocess.Popen([CTL, "run", job, *LOCAL, *REQUIRED, "--report", path], stderr=file,
+                                   env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wait_until(lambda: process.poll() is not None or any(stage["loaded"] for stage in stage_steps(steps())), 120,
+               "no step that parks blocks")
+    disturb(steps()[-1]["stores"][3]["pid"])
+    assert process.wait(300) == 0, open(errors).read()[-4000:]
+    report = read_report(path)
+    for stage in stage_steps(report):
+        assert stage["recomputed"] == stage["lost"] + stage["dropped"], stage
+    return report, sum(stage["recomputed"] for stage in stage_steps(report))
+
+
+def faults(folder):
+    job = job_of(folder, "faults.yaml", 40)
+    expected, _ = run_job(folder, job, "--local", "--set", "balance.policy=none")
+    planted = os.environ["LATE_NCCL_FAULTS"] = os.path.join(folder, "planted")
+    os.mkdir(planted)
+    for what, disturb in (("killed", lambda pid: os.kill(pid, signal.SIGKILL)),
+                          ("stalled", lambda pid: open(os.path.join(planted, f"{pid}.stall"), "w").close())):
+        report, again = disturbed(folder, job, what, disturb)
+        assert losses(report) == losses(expected), f"{what}: {losses(report)}\n {losses(expected)}"
+        print(f"ok a store is {what} in the middle: {again} blocks made again, the same bits")
+    assert not os.listdir(planted), "the store did not stop"
+    del os.environ["LATE_NCCL_FAULTS"]
+
+
+def refusals(folder):
+    _, done = run_job(folder, job_of(folder, "host.yaml", 2), "--local", "--set", "balance.require=nccl", expect=2)
+    assert "it needs pipeline.device cuda" in done.stderr, done.stderr
+    with stages(folder, STAGES, prefixes=[((), "127.0.0.1:0", "--nccl-shared-gpu")] * STAGES) as services:
+        stores = [Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64 MiB", "--drain", "0")
+                  for _ in range(STAGES)]
+        try:
+            both = {"stages": [s.address for s in services], "stores": [s.address for s in stores]}
+            _, done = run_job(folder, job_of(folder, "refused.yaml", 2, services=both), *REQUIRED, expect=4)
+            assert "nccl was asked for: memory of the store is the host's" in done.stderr, done.stderr
+        finally:
+            for store in stores:
+                store.end()
+    print("ok refusals")
+
+
+def main():
+    if not os.path.exists(os.path.join(LATE, "libballast-cuda.so")):
+        skip("tests/late is not built")
+    shared = shared_memory_files()
+    os.environ["BALLAST_MODULES"] = LATE
+    with scratch() as folder:
+        same_bits(folder)
+        faults(folder)
+        refusals(folder)
+        assert_nothing_left(folder, [], shared)
+
+
+main()
