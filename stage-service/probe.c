@@ -17,31 +17,72 @@
 // ---- to a store and back -------------------------------------------------------------------------------------------
 
 static bl_client_path_t client_path(bl_path_t path) {
-  return path == BL_PATH_SHM ? BL_CLIENT_PATH_SHM : path == BL_PATH_TCP ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_AUTO;
+  return path == BL_PATH_SHM        ? BL_CLIENT_PATH_SHM
+         : path == BL_PATH_TCP      ? BL_CLIENT_PATH_TCP
+         : path == BL_PATH_CUDA_IPC ? BL_CLIENT_PATH_CUDA_IPC
+                                    : BL_CLIENT_PATH_AUTO;
 }
 
-static bl_status_t go_round(bl_client_t *client, uint64_t room, bl_arena_t *block, uint64_t *shortest_ns,
-                            bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (int i = 0; i < ROUNDS && status == BL_OK; i++) {
-    const uint64_t begin_ns = bl_clock_now_ns();
-    status = bl_client_evict(client, room, block->base, block->bytes, NULL, err);
-    if (status == BL_OK) {
-      status = bl_client_load(client, room, block->base, block->bytes, err);
-    }
-    const uint64_t took_ns = bl_clock_now_ns() - begin_ns;
-    if (status == BL_OK && (*shortest_ns == 0 || took_ns < *shortest_ns)) {
-      *shortest_ns = took_ns;
+static bl_path_t path_of(const bl_client_t *client, char *reason, size_t reason_bytes) {
+  char text[BL_CLIENT_PATH_BYTES];
+  const bl_client_path_t path = bl_client_path(client, text);
+  snprintf(reason, reason_bytes, "%s", text);
+  return path == BL_CLIENT_PATH_CUDA_IPC ? BL_PATH_CUDA_IPC : path == BL_CLIENT_PATH_SHM ? BL_PATH_SHM : BL_PATH_TCP;
+}
+
+static bl_status_t fill(bl_arena_t *block, uint8_t value, bl_error_t *err) {
+  return bl_device_fill(block->device, NULL, block->base, value, block->bytes, err);
+}
+
+// What came back is what went there: on cuda-ipc nobody else compares.
+static bl_status_t compare(const bl_arena_t *block, uint8_t *copy, bl_error_t *err) {
+  bl_status_t status = bl_device_copy(block->device, NULL, copy, block->base, block->bytes, err);
+  for (uint64_t i = 0; i < block->bytes && status == BL_OK; i++) {
+    if (copy[i] != PATTERN) {
+      status = bl_error_set(err, BL_DATA_LOSS, "byte %llu of the block came back as %u, not %u", (unsigned long long)i,
+                            copy[i], PATTERN);
     }
   }
   return status;
 }
 
-void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_probe_outcome_t *outcome) {
+static bl_status_t go_round(bl_client_t *client, uint64_t room, bl_arena_t *block, uint64_t *shortest_ns,
+                            bl_error_t *err) {
+  uint8_t *copy = malloc(block->bytes);
+  bl_status_t status = copy == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory to compare a block") : BL_OK;
+  for (int i = 0; i < ROUNDS && status == BL_OK; i++) {
+    status = fill(block, PATTERN, err);
+    const uint64_t begin_ns = bl_clock_now_ns();
+    if (status == BL_OK) {
+      status = bl_client_evict(client, room, block->base, block->bytes, NULL, err);
+    }
+    const uint64_t there_ns = bl_clock_now_ns() - begin_ns;
+    if (status == BL_OK) {
+      status = fill(block, 0, err);
+    }
+    const uint64_t again_ns = bl_clock_now_ns();
+    if (status == BL_OK) {
+      status = bl_client_load(client, room, block->base, block->bytes, err);
+    }
+    const uint64_t took_ns = there_ns + bl_clock_now_ns() - again_ns;
+    if (status == BL_OK) {
+      status = compare(block, copy, err);
+    }
+    if (status == BL_OK && (*shortest_ns == 0 || took_ns < *shortest_ns)) {
+      *shortest_ns = took_ns;
+    }
+  }
+  free(copy);
+  return status;
+}
+
+// With the block on one device. BL_UNIMPLEMENTED: from there it can only get to the store through memory of the host.
+static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device, const char *store,
+                         bl_probe_outcome_t *outcome) {
   *outcome = (bl_probe_outcome_t){.path = BL_PATH_AUTO};
   bl_arena_t block = {0};
   bl_client_t *client = NULL;
-  char job[BL_CLIENT_JOB_LENGTH + 1], text[BL_CLIENT_PATH_BYTES];
+  char job[BL_CLIENT_JOB_LENGTH + 1];
   uint64_t room;
   snprintf(job, sizeof job, "%.40s#preflight-%u", options->job, options->stage);
   const bl_client_demand_t demand = {.bytes = options->block_bytes, .count = 1};
@@ -51,17 +92,17 @@ void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_pro
                                  .arena_bytes = bl_align_up(options->block_bytes, GRANULE_BYTES),
                                  .sources = &block,
                                  .source_count = 1,
+                                 .device = device->host_memory ? NULL : device,
+                                 .unit_bytes = options->block_bytes,
                                  .deadline_ms = options->deadline_ms,
                                  .path = client_path(options->path)};
-  bl_status_t status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE,
-                                       options->block_bytes, &block, &outcome->err);
+  bl_status_t status =
+      bl_arena_create(device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, options->block_bytes, &block, &outcome->err);
   if (status == BL_OK) {
-    memset(block.base, PATTERN, block.bytes);
     status = bl_client_open(&session, &client, &outcome->err);
   }
   if (status == BL_OK) {
-    outcome->path = bl_client_path(client, text) == BL_CLIENT_PATH_SHM ? BL_PATH_SHM : BL_PATH_TCP;
-    snprintf(outcome->reason, sizeof outcome->reason, "%s", text);
+    outcome->path = path_of(client, outcome->reason, sizeof outcome->reason);
     status = bl_client_reserve(client, 1, &demand, 1, &outcome->err);
   }
   if (status == BL_OK && bl_client_rooms(client, &room, 1) != 1) {
@@ -72,6 +113,23 @@ void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_pro
   }
   bl_client_close(client);
   bl_arena_destroy(&block);
+  return status;
+}
+
+void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_probe_outcome_t *outcome) {
+  const bool directly = options->path == BL_PATH_AUTO || options->path == BL_PATH_CUDA_IPC;
+  char why[BL_PROBE_REASON_BYTES] = "";
+  if (options->device != NULL && !options->device->host_memory && directly) {
+    if (visit(options, options->device, store, outcome) != BL_UNIMPLEMENTED || options->path != BL_PATH_AUTO) {
+      return;
+    }
+    snprintf(why, sizeof why, "%.250s", outcome->err.text);
+  }
+  (void)visit(options, bl_device_host(), store, outcome);
+  if (why[0] != '\0' && outcome->path != BL_PATH_AUTO) {
+    snprintf(outcome->reason, sizeof outcome->reason, "%s, through memory of the host: %.250s",
+             bl_path_name(outcome->path), why);
+  }
 }
 
 // ---- stages meet ---------------------------------------------------------------------------------------------------

@@ -16,10 +16,13 @@
 
 #include "datapath/boundary.h"
 
+#define BL_PROBE_REASON_BYTES 320
+
 typedef struct bl_probe_options {
   const char *job; // name of the run
   uint32_t stage;  // that this process would be
   bl_path_t path;
+  bl_device_t *device; // that blocks lie on; NULL: the host
   uint64_t block_bytes;
   uint64_t deadline_ms; // of the whole
 } bl_probe_options_t;
@@ -27,11 +30,12 @@ typedef struct bl_probe_options {
 typedef struct bl_probe_outcome {
   bl_error_t err; // BL_OK: blocks went there and back
   bl_path_t path; // BL_PATH_AUTO: none
-  char reason[BL_HUB_REASON_BYTES];
+  char reason[BL_PROBE_REASON_BYTES];
   uint64_t round_ns; // one block there and back, the shortest of a few
 } bl_probe_outcome_t;
 
-// Opens a session at the store, evicts a block and loads it a few times.
+// Opens a session at the store, evicts a block and loads it a few times. A block on a GPU goes through memory of the host
+// where it cannot get there otherwise, unless cuda-ipc was asked for; the reason says so.
 void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_probe_outcome_t *outcome);
 
 typedef struct bl_meeting bl_meeting_t;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "probe_wire.h"
 
-#include "device/open.h"
 #include "loop/timer.h"
 #include "loop/worker.h"
 #include "probe.h"
+#include "probe_device.h"
 #include "state_wire.h"
 #include "sys/clock.h"
 
@@ -21,6 +21,7 @@
 #define DEADLINE_MS      5000
 #define DEADLINE_MOST_MS 10000 // bounds how long an end of this process can take
 #define STORES_MAX       256
+#define GPUS_MAX         BL_HUB_MAX_PEERS
 #define FORGET_MS        60000 // a meeting that nobody closes
 
 struct bl_prober {
@@ -31,6 +32,7 @@ struct bl_prober {
   bl_hub_options_t hub;
   char hub_path[PATH_MAX];
   int64_t pod;
+  int32_t gpu;           // as bl_stage_options_t's
   bl_meeting_t *meeting; // while a task runs, the worker's
   // One probe
   bl_rpc_call_t *call; // NULL: none
@@ -38,8 +40,8 @@ struct bl_prober {
   bl_path_t path;
   bl_hub_peer_t *peers;
   bl_probe_outcome_t *outcomes; // [stores + peers]
-  uint32_t device_count;
-  char device_text[512];
+  bl_probed_device_t device;
+  bl_error_t *reached; // [gpus of the request]
   bl_error_t err;
 };
 
@@ -56,27 +58,27 @@ static void open_meeting(bl_prober_t *self, uint64_t block_bytes) {
   self->err.status = bl_meeting_create(&self->hub, block_bytes, &self->meeting, &self->err);
 }
 
-static void look_for_devices(bl_prober_t *self) {
-  bl_error_t err;
-  self->device_count = 0;
-  self->device_text[0] = '\0';
-  if (strcmp(self->request->device, bl_device_kind_name(BL_DEVICE_CUDA)) == 0) {
-    bl_device_survey(BL_DEVICE_CUDA, self->device_text, sizeof self->device_text);
-    if (bl_device_list(BL_DEVICE_CUDA, NULL, 0, &self->device_count, &err) != BL_OK) {
-      self->device_count = 0; // the survey says why
-    }
+static void look_at_device(bl_prober_t *self) {
+  const Ballast__V1__ProbeRequest *request = self->request;
+  self->device = (bl_probed_device_t){0};
+  if (strcmp(request->device, bl_device_kind_name(BL_DEVICE_CUDA)) == 0) {
+    bl_probed_device_open(BL_DEVICE_CUDA, request->stage, self->gpu, &self->device);
+  }
+  for (size_t i = 0; i < request->n_gpus; i++) {
+    self->reached[i].status = bl_probed_device_reaches(&self->device, request->gpus[i], &self->reached[i]);
   }
 }
 
 static void run(bl_task_t *task) {
   bl_prober_t *self = BL_TASK_OWNER(task, bl_prober_t, task);
   const Ballast__V1__ProbeRequest *request = self->request;
+  look_at_device(self);
   const bl_probe_options_t options = {.job = request->job,
                                       .stage = request->stage,
                                       .path = self->path,
+                                      .device = self->device.device,
                                       .block_bytes = bounded(request->block_bytes, BLOCK_BYTES, BLOCK_MOST_BYTES),
                                       .deadline_ms = bounded(request->deadline_ms, DEADLINE_MS, DEADLINE_MOST_MS)};
-  look_for_devices(self);
   for (size_t i = 0; i < request->n_stores; i++) {
     bl_probe_store(&options, request->stores[i]->address, &self->outcomes[i]);
   }
@@ -91,6 +93,8 @@ static void run(bl_task_t *task) {
     bl_meeting_exchange(self->meeting, self->peers, request->n_peers, self->path,
                         bl_clock_now_ns() + options.deadline_ms * BL_NS_PER_MS, self->outcomes + request->n_stores);
   }
+  bl_device_close(self->device.device); // what was found out stays
+  self->device.device = NULL;
 }
 
 // ---- on the loop's
@@ -122,13 +126,38 @@ static void place_of(const bl_meeting_t *meeting, Ballast__V1__ProbeResponse *ou
   output->token = (ProtobufCBinaryData){.data = (uint8_t *)bl_hub_token(hub), .len = BL_HUB_TOKEN_BYTES};
 }
 
+static void say_device(bl_probed_device_t *device, Ballast__V1__ProbeResponse *output) {
+  output->device_count = device->count;
+  output->device_text = device->text;
+  output->gpu = device->endpoint.gpu;
+  output->gpu_closed = device->endpoint.closed;
+  output->nccl = device->nccl;
+  output->nccl_failure = device->no_nccl;
+}
+
+static void say_reached(const Ballast__V1__ProbeRequest *request, bl_error_t *reached,
+                        Ballast__V1__ReachedGpu **pointers, Ballast__V1__ReachedGpu *gpus,
+                        Ballast__V1__ProbeResponse *output) {
+  for (size_t i = 0; i < request->n_gpus; i++) {
+    gpus[i] = (Ballast__V1__ReachedGpu)BALLAST__V1__REACHED_GPU__INIT;
+    gpus[i].gpu = request->gpus[i];
+    gpus[i].reached = reached[i].status == BL_OK;
+    gpus[i].reason = gpus[i].reached ? (char *)"" : reached[i].text;
+    pointers[i] = &gpus[i];
+  }
+  output->reached = pointers;
+  output->n_reached = request->n_gpus;
+}
+
 static void reply(bl_prober_t *self) {
   const Ballast__V1__ProbeRequest *request = self->request;
   const size_t count = request->n_stores + request->n_peers;
   Ballast__V1__ProbedPath *paths = calloc(count + 1, sizeof *paths);
   Ballast__V1__ProbedPath **pointers = calloc(count + 1, sizeof *pointers);
+  Ballast__V1__ReachedGpu *gpus = calloc(request->n_gpus + 1, sizeof *gpus);
+  Ballast__V1__ReachedGpu **gpu_pointers = calloc(request->n_gpus + 1, sizeof *gpu_pointers);
   Ballast__V1__ProbeResponse output = BALLAST__V1__PROBE_RESPONSE__INIT;
-  if (paths == NULL || pointers == NULL) {
+  if (paths == NULL || pointers == NULL || gpus == NULL || gpu_pointers == NULL) {
     (void)bl_error_set(&self->err, BL_EXHAUSTED, "no memory to say what was probed");
   }
   if (self->err.status != BL_OK) {
@@ -145,8 +174,8 @@ static void reply(bl_prober_t *self) {
     output.n_paths = count;
     output.shared_memory_bytes = shared_memory_bytes();
     output.pod = (int32_t)self->pod;
-    output.device_count = self->device_count;
-    output.device_text = self->device_text;
+    say_device(&self->device, &output);
+    say_reached(request, self->reached, gpu_pointers, gpus, &output);
     if (request->open) {
       place_of(self->meeting, &output);
     }
@@ -154,13 +183,17 @@ static void reply(bl_prober_t *self) {
   }
   free(paths);
   free(pointers);
+  free(gpus);
+  free(gpu_pointers);
 }
 
 static void forget(bl_prober_t *self) {
   free(self->peers);
   free(self->outcomes);
+  free(self->reached);
   self->peers = NULL;
   self->outcomes = NULL;
+  self->reached = NULL;
   self->call = NULL;
   self->request = NULL;
 }
@@ -189,12 +222,14 @@ static bl_status_t begin(bl_prober_t *self, bl_error_t *err) {
   if (!bl_path_parse(request->data_path[0] == '\0' ? "auto" : request->data_path, &self->path)) {
     return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm or tcp", request->data_path);
   }
-  if (request->n_stores > STORES_MAX || request->n_peers > BL_HUB_MAX_PEERS) {
-    return bl_error_set(err, BL_INVALID, "%zu stores and stages to probe are too many", count);
+  if (request->n_stores > STORES_MAX || request->n_peers > BL_HUB_MAX_PEERS || request->n_gpus > GPUS_MAX) {
+    return bl_error_set(err, BL_INVALID, "%zu stores and stages and %zu GPUs to probe are too many", count,
+                        request->n_gpus);
   }
   self->outcomes = calloc(count + 1, sizeof *self->outcomes);
   self->peers = calloc(request->n_peers + 1, sizeof *self->peers);
-  if (self->outcomes == NULL || self->peers == NULL) {
+  self->reached = calloc(request->n_gpus + 1, sizeof *self->reached);
+  if (self->outcomes == NULL || self->peers == NULL || self->reached == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to probe");
   }
   for (size_t i = 0; i < request->n_peers; i++) {
@@ -233,6 +268,7 @@ bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options,
   }
   made->loop = loop;
   made->pod = options->pod;
+  made->gpu = options->gpu;
   made->hub = (bl_hub_options_t){.tcp_host = options->tcp_host,
                                  .tcp_advertise = options->tcp_advertise,
                                  .tls = options->tls,

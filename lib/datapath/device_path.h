@@ -29,6 +29,9 @@ typedef struct bl_device_path {
   void (*gpu)(bl_device_t *device, char text[BL_GPU_BYTES]);
   // Whether memory of this device can be handed to other processes. BL_UNIMPLEMENTED with the reason.
   bl_status_t (*exports)(bl_device_t *device, bl_error_t *err);
+  // Whether copies of this device can read memory of the GPU of that name. BL_UNIMPLEMENTED: this process does not see it,
+  // or there is no way between the two; `err` says which.
+  bl_status_t (*reaches)(bl_device_t *device, const char *gpu, bl_error_t *err);
   // Memory behind a descriptor that a peer exported (bl_arena_t.fd), mapped for reading. The caller keeps the descriptor
   // and may close it. BL_DENIED, BL_INVALID: it is none; BL_UNIMPLEMENTED: of a GPU that this process does not see.
   bl_status_t (*import)(bl_device_t *device, int fd, uint64_t bytes, bl_device_memory_t *memory, bl_error_t *err);
@@ -41,6 +44,8 @@ typedef struct bl_device_path {
   // the same GPU, which NCCL only does over sockets; it holds for the process. BL_UNIMPLEMENTED: it is not there, or not
   // one that fits.
   bl_status_t (*nccl)(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err);
+  // The version of that library, as NCCL counts; sets nothing up. Failures as `nccl`.
+  bl_status_t (*nccl_version)(int *version, bl_error_t *err);
 } bl_device_path_t;
 
 // Of the device's module. NULL: the device has none (*err says why; the host's memory needs none).

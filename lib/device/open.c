@@ -50,6 +50,16 @@ bl_status_t bl_device_list(bl_device_kind_t kind, bl_device_summary_t *summaries
   return driver == NULL ? BL_UNIMPLEMENTED : driver->list(summaries, capacity, count, err);
 }
 
+bl_status_t bl_device_choose(bl_device_kind_t kind, int32_t wanted, uint32_t number, uint32_t *ordinal,
+                             bl_error_t *err) {
+  uint32_t count = 0;
+  bl_status_t status = bl_device_list(kind, NULL, 0, &count, err);
+  if (status == BL_OK) {
+    *ordinal = wanted >= 0 || count == 0 ? (uint32_t)(wanted < 0 ? 0 : wanted) : number % count;
+  }
+  return status;
+}
+
 void bl_device_survey(bl_device_kind_t kind, char *text, size_t text_bytes) {
   bl_device_summary_t summaries[SURVEYED];
   uint32_t count;

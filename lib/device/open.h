@@ -47,6 +47,11 @@ BL_MUST_USE bl_status_t bl_device_open(bl_device_kind_t kind, uint32_t ordinal, 
 // After everything that lies on it is gone. NULL and the host are fine.
 void bl_device_close(bl_device_t *device);
 
+// Which device process `number` of those on a machine uses: `wanted` if it is not negative, else its number modulo how many
+// devices this process sees. Failures as bl_device_list.
+BL_MUST_USE bl_status_t bl_device_choose(bl_device_kind_t kind, int32_t wanted, uint32_t number, uint32_t *ordinal,
+                                         bl_error_t *err);
+
 // Devices of a kind on this machine; up to `capacity` are written, *count is how many there are. Failures as open.
 BL_MUST_USE bl_status_t bl_device_list(bl_device_kind_t kind, bl_device_summary_t *summaries, uint32_t capacity,
                                        uint32_t *count, bl_error_t *err);

@@ -43,16 +43,6 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
   return BL_OK;
 }
 
-// The GPU of this stage.
-static bl_status_t choose_gpu(const bl_engine_t *engine, int32_t wanted, uint32_t *ordinal, bl_error_t *err) {
-  uint32_t count = 0;
-  bl_status_t status = bl_device_list(BL_DEVICE_CUDA, NULL, 0, &count, err);
-  if (status == BL_OK) {
-    *ordinal = wanted >= 0 || count == 0 ? (uint32_t)(wanted < 0 ? 0 : wanted) : engine->stage % count;
-  }
-  return status;
-}
-
 static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t *wanted, bl_error_t *err) {
   int threads = (int)engine->job.pipeline.threads;
   if (wanted->first_core >= 0 && bl_thread_pin(wanted->first_core, threads) != BL_OK) {
@@ -61,7 +51,7 @@ static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t
   const bool cuda = engine->job.pipeline.device == BL_JOB_DEVICE_CUDA;
   const bl_device_kind_t kind = cuda ? BL_DEVICE_CUDA : BL_DEVICE_HOST;
   uint32_t ordinal = 0;
-  bl_status_t status = cuda ? choose_gpu(engine, wanted->gpu, &ordinal, err) : BL_OK;
+  bl_status_t status = bl_device_choose(kind, wanted->gpu, engine->stage, &ordinal, err);
   if (status == BL_OK) {
     status = bl_device_open(kind, ordinal, &engine->device, err);
   }

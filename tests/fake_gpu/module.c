@@ -7,8 +7,10 @@
 //     queried, as late as can be.
 //   - Descriptors of its memory are no memfds that the host's paths would take; what is imported can only be read.
 //
-// FAKE_GPU_CLOSED in the environment: memory cannot be handed out. FAKE_GPU_COUNT: devices, 2 if it is not set. NCCL is as
-// real as the rest (nccl.h); FAKE_NCCL_MISSING: there is none.
+// In the environment: FAKE_GPU_CLOSED: memory cannot be handed out. FAKE_GPU_COUNT: devices, 2 if it is not set.
+// FAKE_GPU_FIRST: which of the machine's is the first that this process sees, 0 if it is not set. FAKE_GPU_ALONE: the one
+// that has no way to others. NCCL is as real as the rest (nccl.h); FAKE_NCCL_MISSING: there is none; FAKE_NCCL_VERSION: what
+// a process says its version is before it is set up, as NCCL counts.
 #include "device/module.h"
 #include "base/bytes.h"
 #include "datapath/device_path.h"
@@ -27,10 +29,11 @@
 
 #define PLACE_BYTES (UINT64_C(2) << 20)
 #define RANGES      4096u
+#define MEMORY_NAME "fake-gpu-" // and the GPU's number
 
 typedef struct gpu {
   bl_device_t device; // first
-  uint32_t ordinal;
+  uint32_t number;    // of the machine's
   char description[64];
 } gpu_t;
 
@@ -122,12 +125,13 @@ static bool is_staging(const bl_arena_t *arena) {
 }
 
 static bl_status_t arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t *err) {
-  (void)device;
+  char name[32];
+  snprintf(name, sizeof name, MEMORY_NAME "%u", ((const gpu_t *)(const void *)device)->number);
   if (is_staging(arena)) {
     return bl_device_host()->ops->arena_map(bl_device_host(), arena, err);
   }
   arena->mapped_bytes = bl_align_up(arena->bytes, PLACE_BYTES);
-  int fd = memfd_create("fake-gpu", MFD_CLOEXEC); // sealed against sealing: nobody takes it for an arena of the host
+  int fd = memfd_create(name, MFD_CLOEXEC); // sealed against sealing: nobody takes it for an arena of the host
   if (fd < 0 || ftruncate(fd, (off_t)arena->mapped_bytes) != 0) {
     return failed(err, "memory of the fake GPU");
   }
@@ -339,9 +343,17 @@ static const bl_device_ops_t ops = {.name = "cuda",
 
 // ---- the driver ------------------------------------------------------------------------------------------------------------
 
+static uint32_t number_of(const char *variable, uint32_t preset) {
+  const char *text = getenv(variable);
+  return text != NULL ? (uint32_t)strtoul(text, NULL, 10) : preset;
+}
+
 static uint32_t count_of(void) {
-  const char *text = getenv("FAKE_GPU_COUNT");
-  return text != NULL ? (uint32_t)strtoul(text, NULL, 10) : 2;
+  return number_of("FAKE_GPU_COUNT", 2);
+}
+
+static uint32_t first(void) {
+  return number_of("FAKE_GPU_FIRST", 0);
 }
 
 static const char *driver_describe(void) {
@@ -353,7 +365,7 @@ static bl_status_t list(bl_device_summary_t *summaries, uint32_t capacity, uint3
   *count = count_of();
   for (uint32_t i = 0; i < *count && i < capacity; i++) {
     summaries[i] = (bl_device_summary_t){.ordinal = i, .name = "Fake GPU", .total_bytes = 1u << 30, .major = 9};
-    summaries[i].uuid[15] = (uint8_t)i;
+    summaries[i].uuid[15] = (uint8_t)(first() + i);
   }
   return BL_OK;
 }
@@ -364,8 +376,8 @@ static bl_status_t open_gpu(uint32_t ordinal, bl_device_t **device, bl_error_t *
   }
   gpu_t *gpu = calloc(1, sizeof *gpu);
   gpu->device = (bl_device_t){.ops = &ops, .place_bytes = PLACE_BYTES};
-  gpu->ordinal = ordinal;
-  snprintf(gpu->description, sizeof gpu->description, "fake GPU %u", ordinal);
+  gpu->number = first() + ordinal;
+  snprintf(gpu->description, sizeof gpu->description, "fake GPU %u", gpu->number);
   *device = &gpu->device;
   return BL_OK;
 }
@@ -377,7 +389,19 @@ static void close_gpu(bl_device_t *device) {
 // ---- data paths ------------------------------------------------------------------------------------------------------------
 
 static void name_gpu(bl_device_t *device, char text[BL_GPU_BYTES]) {
-  snprintf(text, BL_GPU_BYTES, "GPU-fake-%u", ((const gpu_t *)(const void *)device)->ordinal);
+  snprintf(text, BL_GPU_BYTES, "GPU-fake-%u", ((const gpu_t *)(const void *)device)->number);
+}
+
+static bl_status_t reaches(bl_device_t *device, const char *gpu, bl_error_t *err) {
+  const uint32_t own = ((const gpu_t *)(const void *)device)->number, alone = number_of("FAKE_GPU_ALONE", UINT32_MAX);
+  unsigned other;
+  if (sscanf(gpu, "GPU-fake-%u", &other) != 1 || other < first() || other >= first() + count_of()) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "this process sees %u GPUs, and not that one", count_of());
+  }
+  return own == other || (own != alone && other != alone)
+             ? BL_OK
+             : bl_error_set(err, BL_UNIMPLEMENTED, "the machine has no peer access between fake GPUs %u and %u", own,
+                            other);
 }
 
 static bl_status_t exports(bl_device_t *device, bl_error_t *err) {
@@ -386,9 +410,23 @@ static bl_status_t exports(bl_device_t *device, bl_error_t *err) {
                                            : bl_error_set(err, BL_UNIMPLEMENTED, "this fake GPU keeps its memory");
 }
 
+// Whether memory behind a descriptor is of a GPU that this process sees.
+static bool is_seen(int fd) {
+  char link[64], target[128];
+  unsigned number;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t length = readlink(link, target, sizeof target - 1);
+  target[length < 0 ? 0 : length] = '\0';
+  return sscanf(target, "/memfd:" MEMORY_NAME "%u", &number) != 1 ||
+         (number >= first() && number < first() + count_of());
+}
+
 static bl_status_t import(bl_device_t *device, int fd, uint64_t bytes, bl_device_memory_t *imported, bl_error_t *err) {
   (void)device;
   struct stat info;
+  if (!is_seen(fd)) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "it is of a GPU not seen here");
+  }
   uint64_t mapped_bytes = bl_align_up(bytes, PLACE_BYTES);
   if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < mapped_bytes) {
     return bl_error_set(err, BL_INVALID, "no memory of a fake GPU, or less than %llu bytes", (unsigned long long)bytes);
@@ -433,16 +471,27 @@ static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_
   return BL_OK;
 }
 
+static bl_status_t nccl_version(int *version, bl_error_t *err) {
+  const bl_nccl_api_t *api = NULL;
+  bl_status_t status = nccl(NULL, false, &api, err);
+  if (status == BL_OK) {
+    *version = (int)number_of("FAKE_NCCL_VERSION", (uint32_t)api->version);
+  }
+  return status;
+}
+
 static const void *interface(const char *name, size_t table_bytes) {
   static const bl_device_driver_t driver = {
       .describe = driver_describe, .list = list, .open = open_gpu, .close = close_gpu};
   static const bl_device_path_t path = {.gpu = name_gpu,
                                         .exports = exports,
+                                        .reaches = reaches,
                                         .import = import,
                                         .release = release,
                                         .pin = pin,
                                         .unpin = unpin,
-                                        .nccl = nccl};
+                                        .nccl = nccl,
+                                        .nccl_version = nccl_version};
   if (strcmp(name, FAKE_NCCL_INTERFACE) == 0 && table_bytes == sizeof fake_nccl_faults) {
     return &fake_nccl_faults;
   }

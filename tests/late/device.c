@@ -475,6 +475,21 @@ static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_
   return BL_OK;
 }
 
+static bl_status_t reaches(bl_device_t *device, const char *gpu, bl_error_t *err) {
+  char own[BL_GPU_BYTES];
+  name_gpu(device, own);
+  return strcmp(own, gpu) == 0 ? BL_OK : bl_error_set(err, BL_UNIMPLEMENTED, "it is no device of this machine");
+}
+
+static bl_status_t nccl_version(int *version, bl_error_t *err) {
+  const bl_nccl_api_t *api = NULL;
+  bl_status_t status = nccl(NULL, false, &api, err);
+  if (status == BL_OK) {
+    *version = api->version;
+  }
+  return status;
+}
+
 static bool version_of(const char *library, char text[BL_DEVICE_LIBRARY_VERSION_BYTES]) {
   strcpy(text, "0.1");
   return strcmp(library, "driver") == 0 || strcmp(library, "cuda") == 0;
@@ -487,11 +502,13 @@ static const void *interface(const char *name, size_t table_bytes) {
       .describe = describe_driver, .list = list, .open = open_device, .close = close_device};
   static const bl_device_path_t path = {.gpu = name_gpu,
                                         .exports = exports,
+                                        .reaches = reaches,
                                         .import = import,
                                         .release = release,
                                         .pin = pin,
                                         .unpin = unpin,
-                                        .nccl = nccl};
+                                        .nccl = nccl,
+                                        .nccl_version = nccl_version};
   if (strcmp(name, BL_DEVICE_PROFILER_INTERFACE) == 0) {
     return table_bytes == sizeof profiler ? &profiler : NULL;
   }

@@ -50,6 +50,24 @@ static void keep_path(bl_ctl_explorer_t *stage, const Ballast__V1__ProbedPath *f
   }
 }
 
+static void keep_device(bl_ctl_explorer_t *stage, const Ballast__V1__ProbeResponse *from) {
+  stage->device_count = from->device_count;
+  snprintf(stage->device_text, sizeof stage->device_text, "%s", from->device_text);
+  snprintf(stage->gpu, sizeof stage->gpu, "%s", from->gpu);
+  snprintf(stage->gpu_closed, sizeof stage->gpu_closed, "%s", from->gpu_closed);
+  snprintf(stage->nccl, sizeof stage->nccl, "%s", from->nccl);
+  snprintf(stage->no_nccl, sizeof stage->no_nccl, "%s", from->nccl_failure);
+}
+
+static void keep_reaches(bl_ctl_explorer_t *stage, const Ballast__V1__ProbeResponse *from, size_t most) {
+  for (size_t i = 0; i < from->n_reached && stage->reach_count < most; i++) {
+    bl_ctl_reach_t *reach = &stage->reaches[stage->reach_count++];
+    reach->reached = from->reached[i]->reached;
+    snprintf(reach->gpu, sizeof reach->gpu, "%s", from->reached[i]->gpu);
+    snprintf(reach->reason, sizeof reach->reason, "%s", from->reached[i]->reason);
+  }
+}
+
 static void keep_place(bl_ctl_explorer_t *stage, const Ballast__V1__ProbeResponse *from) {
   stage->place = (bl_ctl_place_t){.unix_address = strdup(from->unix_address),
                                   .tcp_address = strdup(from->tcp_address),
@@ -72,10 +90,10 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
     if (guest->party->round == PLACES) {
       stage->shared_memory_bytes = response->shared_memory_bytes;
       stage->pod = response->pod;
-      stage->device_count = response->device_count;
-      snprintf(stage->device_text, sizeof stage->device_text, "%s", response->device_text);
+      keep_device(stage, response);
       keep_place(stage, response);
     }
+    keep_reaches(stage, response, guest->party->exploration->count);
     for (size_t i = 0; i < response->n_paths; i++) {
       keep_path(stage, response->paths[i]);
     }
@@ -91,7 +109,27 @@ typedef struct question {
   Ballast__V1__ProbeRequest message;
   Ballast__V1__StoreToProbe *stores, **store_pointers;
   Ballast__V1__Peer *peers, **peer_pointers;
+  char **gpus;
 } question_t;
+
+bool bl_ctl_explorers_are_near(const bl_ctl_explorer_t *a, const bl_ctl_explorer_t *b) {
+  const char *machine = a->place.machine, *other = b->place.machine; // one with a "?" is like no other
+  return machine != NULL && other != NULL && machine[0] != '\0' && strchr(machine, '?') == NULL &&
+         strcmp(machine, other) == 0;
+}
+
+// The GPUs of other stages on its machine.
+static void ask_for_gpus(const guest_t *guest, question_t *q) {
+  const bl_ctl_exploration_t *exploration = guest->party->exploration;
+  for (size_t i = 0; guest->stage->gpu[0] != '\0' && i < exploration->count; i++) {
+    bl_ctl_explorer_t *other = &exploration->stages[i];
+    if (i != guest->number && is_there(other) && other->gpu[0] != '\0' &&
+        bl_ctl_explorers_are_near(guest->stage, other)) {
+      q->gpus[q->message.n_gpus++] = other->gpu;
+    }
+  }
+  q->message.gpus = q->gpus;
+}
 
 static bool make_question(const guest_t *guest, question_t *q) {
   const bl_ctl_exploration_t *exploration = guest->party->exploration;
@@ -100,15 +138,17 @@ static bool make_question(const guest_t *guest, question_t *q) {
                     .stores = calloc(stage->store_count + 1, sizeof *q->stores),
                     .store_pointers = calloc(stage->store_count + 1, sizeof *q->store_pointers),
                     .peers = calloc(stage->peer_count + 1, sizeof *q->peers),
-                    .peer_pointers = calloc(stage->peer_count + 1, sizeof *q->peer_pointers)};
-  if (q->stores == NULL || q->store_pointers == NULL || q->peers == NULL || q->peer_pointers == NULL) {
+                    .peer_pointers = calloc(stage->peer_count + 1, sizeof *q->peer_pointers),
+                    .gpus = calloc(exploration->count + 1, sizeof *q->gpus)};
+  if (q->stores == NULL || q->store_pointers == NULL || q->peers == NULL || q->peer_pointers == NULL ||
+      q->gpus == NULL) {
     return false;
   }
   Ballast__V1__ProbeRequest *message = &q->message;
   message->job = (char *)exploration->job;
   message->stage = guest->number;
   message->data_path = (char *)exploration->data_path;
-  message->device = guest->party->round == PLACES ? (char *)exploration->device : (char *)"";
+  message->device = guest->party->round != CLOSING ? (char *)exploration->device : (char *)"";
   message->block_bytes = exploration->block_bytes;
   message->deadline_ms = EACH_MS;
   message->open = guest->party->round == PLACES;
@@ -132,6 +172,9 @@ static bool make_question(const guest_t *guest, question_t *q) {
     peer->token = (ProtobufCBinaryData){.data = (uint8_t *)other->place.token, .len = other->place.token_bytes};
     q->peer_pointers[message->n_peers++] = peer;
   }
+  if (guest->party->round == MEETING) {
+    ask_for_gpus(guest, q);
+  }
   message->stores = q->store_pointers;
   message->peers = q->peer_pointers;
   return true;
@@ -142,13 +185,14 @@ static void free_question(question_t *q) {
   free(q->store_pointers);
   free(q->peers);
   free(q->peer_pointers);
+  free(q->gpus);
 }
 
 static void ask(guest_t *guest) {
   question_t q;
   if (!make_question(guest, &q)) {
     (void)bl_error_set(&guest->stage->err, BL_EXHAUSTED, "no memory to ask");
-  } else if (guest->party->round != MEETING || q.message.n_peers > 0) {
+  } else if (guest->party->round != MEETING || q.message.n_peers > 0 || q.message.n_gpus > 0) {
     const uint64_t deadline_ms = (q.message.n_stores + 2) * EACH_MS + SPARE_MS;
     if (bl_rpc_channel_call(guest->channel, &ballast__v1__stage__descriptor, "Probe", &q.message.base, deadline_ms,
                             answered, guest, NULL, &guest->stage->err) == BL_OK) {
@@ -183,7 +227,8 @@ static void invite(party_t *party, bl_rpc_t *rpc) {
     *guest = (guest_t){.party = party, .stage = stage, .number = (uint32_t)i};
     bl_error_clear(&stage->err);
     stage->paths = calloc(stage->store_count + stage->peer_count + 1, sizeof *stage->paths);
-    if (stage->paths == NULL) {
+    stage->reaches = calloc(party->exploration->count, sizeof *stage->reaches);
+    if (stage->paths == NULL || stage->reaches == NULL) {
       (void)bl_error_set(&stage->err, BL_EXHAUSTED, "no memory for its paths");
     } else if (stage->address != NULL) {
       stage->err.status = bl_rpc_channel_create(rpc, stage->address, &options, &guest->channel, &stage->err);
@@ -219,7 +264,9 @@ void bl_ctl_explorer_cleanup(bl_ctl_explorer_t *explorer) {
   free(explorer->place.tcp_address);
   free(explorer->place.machine);
   free(explorer->paths);
+  free(explorer->reaches);
   explorer->paths = NULL;
-  explorer->path_count = 0;
+  explorer->reaches = NULL;
+  explorer->path_count = explorer->reach_count = 0;
   explorer->place = (bl_ctl_place_t){0};
 }

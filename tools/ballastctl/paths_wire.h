@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks stages to try out the paths that a plan will use (Stage.Probe): to the stores that they park at, and to the stages
-// that they exchange tensors with. Three rounds, each of all stages at once: stores and places, meeting, closing.
+// that they exchange tensors with; and how they see each other's GPUs. Three rounds, each of all stages at once: stores and
+// places, meeting, closing.
 //
 //   bl_ctl_explorer_t stages[2] = {{.address = "a:7700", .stores = &one, .store_count = 1, .peers = &b, ...}, ...};
 //   bl_ctl_paths_explore(&(bl_ctl_exploration_t){.job = "run", .data_path = "auto", .stages = stages, .count = 2}, err);
@@ -21,7 +22,7 @@ typedef struct bl_ctl_path {
   bool store;      // else to a stage
   uint32_t number; // device of the store, or stage
   bl_error_t err;  // BL_OK: bytes went there and back
-  char data_path[8], reason[200];
+  char data_path[16], reason[320];
   uint64_t round_ns; // a block there and back
 } bl_ctl_path_t;
 
@@ -30,6 +31,12 @@ typedef struct bl_ctl_place { // where a stage listens for others
   uint8_t token[16];
   size_t token_bytes;
 } bl_ctl_place_t;
+
+typedef struct bl_ctl_reach { // whether a stage's GPU can read memory of another
+  char gpu[40];
+  bool reached;
+  char reason[160]; // why not
+} bl_ctl_reach_t;
 
 typedef struct bl_ctl_explorer {
   const char *address;    // borrowed, as all that is asked; NULL: it is not there, and nobody meets it
@@ -43,6 +50,12 @@ typedef struct bl_ctl_explorer {
   int32_t pod;
   uint32_t device_count; // GPUs, where they were asked for
   char device_text[512];
+  char gpu[40];            // that it would compute on: the same text in every process of its machine; "": none
+  char gpu_closed[120];    // why memory of it cannot be handed to other processes; "": it can
+  char nccl[24];           // version; "": none
+  char no_nccl[200];       // why
+  bl_ctl_reach_t *reaches; // GPUs of other stages on its machine
+  size_t reach_count;
   bl_ctl_path_t *paths;
   size_t path_count;
   bl_ctl_place_t place;
@@ -59,5 +72,7 @@ typedef struct bl_ctl_exploration {
 // Fills in the answers. A failure of this function is one of this process.
 BL_MUST_USE bl_status_t bl_ctl_paths_explore(const bl_ctl_exploration_t *exploration, bl_error_t *err);
 void bl_ctl_explorer_cleanup(bl_ctl_explorer_t *explorer);
+// Whether two stages that answered are on one machine.
+bool bl_ctl_explorers_are_near(const bl_ctl_explorer_t *a, const bl_ctl_explorer_t *b);
 
 #endif

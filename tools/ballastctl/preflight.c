@@ -56,7 +56,9 @@ static const bl_flags_t flags = {
         "the certificate, the clocks, that every stage and store answers as what it should be, that the stores have "
         "the "
         "room that the plan takes of them, and the data paths: every stage sends blocks to the stores and stages that "
-        "the plan has it send to, and gets them back. One line per check; one that failed says what to do. Exit code 9 "
+        "the plan has it send to, and gets them back; of a job for GPUs also each stage's GPU, whose memory it can "
+        "read "
+        "directly, and that all have one NCCL. One line per check; one that failed says what to do. Exit code 9 "
         "when one failed: fit for an init container of the driver.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_minimum = 1,
@@ -231,7 +233,6 @@ static void note_clocks(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probes, 
 static bl_status_t check_paths(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
                                const bl_holdings_t *holdings, const bool *well, bl_error_t *err) {
   const bool *store_well = well + training->stage_count;
-  bl_ctl_preflight_devices(list, job);
   return bl_ctl_preflight_paths(list, job, training, holdings, well, store_well, err);
 }
 

@@ -2,6 +2,7 @@
 #include "preflight_paths.h"
 
 #include "paths_wire.h"
+#include "preflight_gpus.h"
 
 #include "base/bytes.h"
 #include "job/pods.h"
@@ -41,13 +42,15 @@ static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbe
 
 static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char *from, const bl_ctl_path_t *path,
                       uint64_t bytes) {
-  char subject[64], text[320];
+  char subject[64], text[448];
   bl_error_t err = path->err;
   snprintf(subject, sizeof subject, "%s to %s %u", from, path->store ? "store" : "stage", path->number);
   const double seconds = (double)path->round_ns * 1e-9;
   const char *required = bl_job_data_path_name(job->balance.require);
-  if (err.status != BL_OK) {
-    (void)bl_error_set(&err, path->err.status,
+  if (err.status == BL_EXHAUSTED) {
+    (void)bl_error_set(&err, err.status, "%.500s", path->err.text); // says itself what to do
+  } else if (err.status != BL_OK) {
+    (void)bl_error_set(&err, err.status,
                        "%.300s; let every TCP port through between stages (and --data-tcp of stores), and give all "
                        "certificates of one authority",
                        path->err.text);
@@ -85,13 +88,6 @@ static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t n
                          has, wants);
     }
     bl_ctl_checklist_note(list, "shared memory", subject, &err, text);
-  }
-  if (job->pipeline.device != BL_JOB_DEVICE_HOST) {
-    bl_error_t err = {0};
-    if (stage->device_count == 0) {
-      (void)bl_error_set(&err, BL_UNHEALTHY, "%.400s; give its container a GPU and the CUDA image", stage->device_text);
-    }
-    bl_ctl_checklist_note(list, "gpu", subject, &err, stage->device_text);
   }
   if (stage->pod >= 0) {
     bl_error_t err = {0};
@@ -137,19 +133,13 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
   for (uint32_t s = 0; s < count && status == BL_OK; s++) {
     note_stage(list, job, s, count, &stages[s], exploration.block_bytes);
   }
+  if (status == BL_OK) {
+    bl_ctl_preflight_gpus(list, job, holdings, stages, count);
+  }
   for (uint32_t s = 0; s < count && stages != NULL; s++) {
     bl_ctl_explorer_cleanup(&stages[s]);
   }
   free(stages);
   free(numbers);
   return status;
-}
-
-void bl_ctl_preflight_devices(bl_ctl_checklist_t *list, const bl_job_t *job) {
-  static const char *const checks[] = {"gpu", "peer access", "nccl"};
-  const bool host = job->pipeline.device == BL_JOB_DEVICE_HOST;
-  for (size_t i = host ? 0 : 1; i < sizeof checks / sizeof checks[0]; i++) { // the first is asked of each stage
-    bl_ctl_checklist_skip(list, checks[i], "all stages",
-                          host ? "pipeline.device is host" : "seen when the run connects its stages and stores");
-  }
 }

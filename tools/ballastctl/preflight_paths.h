@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ballastctl preflight asks of the stages that answered: clocks, and the paths that the plan will use.
+// What ballastctl preflight asks of the stages that answered: pods, shared memory, GPUs, and the paths that the plan will
+// use.
 #ifndef BALLAST_BALLASTCTL_PREFLIGHT_PATHS_H
 #define BALLAST_BALLASTCTL_PREFLIGHT_PATHS_H
 
@@ -13,7 +14,5 @@
 BL_MUST_USE bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job,
                                                const bl_training_t *training, const bl_holdings_t *holdings,
                                                const bool *stage_well, const bool *store_well, bl_error_t *err);
-// GPUs, as far as the job has to do with them.
-void bl_ctl_preflight_devices(bl_ctl_checklist_t *list, const bl_job_t *job);
 
 #endif

@@ -213,7 +213,13 @@ static void set_environment(bool shared_gpu) {
   }
 }
 
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // of all below
+static int loaded_version;                                // 0: not loaded
+
 static bl_status_t load(bl_error_t *err) {
+  if (loaded_version != 0) {
+    return BL_OK;
+  }
   void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     return bl_error_set(err, BL_UNIMPLEMENTED,
@@ -229,29 +235,37 @@ static bl_status_t load(bl_error_t *err) {
   FUNCTIONS(X)
 #undef X
   int version = 0;
-  if (nccl.ncclGetVersion(&version) != ncclSuccess) {
+  if (nccl.ncclGetVersion(&version) != ncclSuccess || version <= 0) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "%s does not say its version", LIBRARY);
   }
-  return bl_cuda_verdict_library("NCCL", NCCL_MAJOR, NCCL_MINOR, version / 10000, version / 100 % 100, err);
+  bl_status_t status =
+      bl_cuda_verdict_library("NCCL", NCCL_MAJOR, NCCL_MINOR, version / 10000, version / 100 % 100, err);
+  loaded_version = status == BL_OK ? version : 0;
+  return status;
+}
+
+bl_status_t bl__cuda_nccl_version(int *version, bl_error_t *err) {
+  pthread_mutex_lock(&mutex);
+  bl_status_t status = load(err);
+  if (status == BL_OK) {
+    *version = loaded_version;
+  }
+  pthread_mutex_unlock(&mutex);
+  return status;
 }
 
 bl_status_t bl__cuda_nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
-  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-  static bool loaded;
-  static bl_nccl_api_t table;
-  static int ordinal; // devices are opened and closed, with every job
+  static bl_nccl_api_t table; // context NULL: not set up
+  static int ordinal;         // devices are opened and closed, with every job
   bl_status_t status = BL_OK;
   pthread_mutex_lock(&mutex);
-  if (!loaded) {
+  if (table.context == NULL) {
     set_environment(shared_gpu);
     status = load(err);
-    loaded = status == BL_OK;
-    if (loaded) {
-      int version = 0;
-      (void)nccl.ncclGetVersion(&version);
+    if (status == BL_OK) {
       ordinal = bl_cuda_device(device)->ordinal;
       table = (bl_nccl_api_t){.name = "NCCL",
-                              .version = version,
+                              .version = loaded_version,
                               .new_id = new_id,
                               .create = create,
                               .poll = poll,

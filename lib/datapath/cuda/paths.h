@@ -14,5 +14,6 @@ void bl__cuda_unpin(bl_device_t *device, const void *base);
 // nccl_api.c; left out where nccl.h is missing
 bl_status_t bl__cuda_nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err)
     __attribute__((weak));
+bl_status_t bl__cuda_nccl_version(int *version, bl_error_t *err) __attribute__((weak));
 
 #endif
