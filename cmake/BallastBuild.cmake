@@ -117,7 +117,7 @@ set(BALLAST_TEST_TIMEOUT 900)
 
 # What unit tests are written with.
 set(BALLAST_CMOCKA OFF)
-if(PKG_CONFIG_FOUND)
+if(PKG_CONFIG_FOUND AND BALLAST_TESTS)
   pkg_check_modules(CMOCKA ${BALLAST_REQUIRED} IMPORTED_TARGET cmocka)
   set(BALLAST_CMOCKA ${CMOCKA_FOUND})
 endif()
