@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The images of deploy/docker, built with buildah on a base made by debootstrap, run by podman and runc on a network with
-DNS names: sizes, users, labels, --version, no NVIDIA library, the same bytes when built twice; then four stages, four
-stores and a driver, each a container with a read-only root and a memory limit that is no user of the machine, train over
-tcp with mutual TLS to the same losses as `ballastctl run --local`, with a store, the driver, and then a stage (whose run
-goes on from its checkpoint) killed and started again on the way; wrong, expired and missing certificates are refused. Needs root, debootstrap, buildah, podman, runc, netavark and aardvark-dns; skips where they cannot run.
+DNS names: sizes, users, labels, --version, no NVIDIA library; then four stages, four stores and a driver, each a container
+with a read-only root and a memory limit that is no user of the machine, train over tcp with mutual TLS to the same losses as
+`ballastctl run --local`, with a store, the driver, and then a stage (whose run goes on from its checkpoint) killed and
+started again on the way; wrong, expired and missing certificates are refused. deploy/compose runs to its end, with its
+Prometheus beside it, which answers every question of the dashboard. Needs root, debootstrap, buildah, podman, runc, netavark
+and aardvark-dns; skips where they cannot run.
 
 BALLAST_IMAGES=FOLDER keeps the storage there for the next run."""
 import contextlib
@@ -11,17 +13,16 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from dashboard import check_dashboard, found
+from podman import BASE, NAME, ROOT, build, check_common, inspect, run, run_once, skip, storage
+
 BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
-TARGETS = ("store", "driver", "stage", "tools")
+TARGETS = ("store", "driver", "stage", "tools", "debug")
 STAGES = 4
 LIMIT_MB = 300
-NAME = f"ballast-{os.getpid()}"
 JOB = """\
 name: images
 model: {{family: gpt2, layers: 4, hidden: 128, heads: 4, vocab: 256, seq: 128}}
@@ -33,70 +34,18 @@ balance: {{policy: bpipe}}
 """
 
 
-def skip(reason):
-    print(f"SKIPPED: {reason}")
-    sys.exit(77)
-
-
-def run(*command, check=True, **options):
-    done = subprocess.run(command, text=True, capture_output=True, **options)
-    if check and done.returncode != 0:
-        raise AssertionError(f"{' '.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    return done
-
-
-def set_up(folder):
-    """Storage and configuration of our own: nothing of the machine's containers is touched."""
-    with open(os.path.join(folder, "containers.conf"), "w") as file:
-        file.write('[engine]\nruntime="runc"\ncgroup_manager="cgroupfs"\nevents_logger="file"\n'
-                   '[containers]\ndefault_ulimits=["nofile=4096:4096","nproc=1000:1000"]\n'
-                   f'[network]\nnetwork_backend="netavark"\nnetwork_config_dir="{folder}/networks"\n')
-    with open(os.path.join(folder, "storage.conf"), "w") as file:
-        file.write(f'[storage]\ndriver="overlay"\nrunroot="{folder}/run"\ngraphroot="{folder}/graph"\n')
-    os.environ["CONTAINERS_CONF"] = os.path.join(folder, "containers.conf")
-    os.environ["CONTAINERS_STORAGE_CONF"] = os.path.join(folder, "storage.conf")
-
-
-def make_base(folder):
-    if run("buildah", "inspect", "localhost/debian:12", check=False).returncode == 0:
-        return
-    root = os.path.join(folder, "root")
-    shutil.rmtree(root, ignore_errors=True)
-    done = run("debootstrap", "--variant=minbase", "bookworm", root, check=False)
-    if done.returncode != 0:
-        skip(f"debootstrap: {done.stdout[-300:]}")
-    for name in os.listdir("/etc/apt/apt.conf.d"):  # how this machine reaches its package mirror
-        if name.startswith("99"):
-            shutil.copy(os.path.join("/etc/apt/apt.conf.d", name), os.path.join(root, "etc/apt/apt.conf.d", name))
-    run("tar", "-C", root, "--exclude=./var/cache/apt/archives/*.deb", "-cf", os.path.join(folder, "base.tar"), ".")
-    shutil.rmtree(root)
-    with open(os.path.join(folder, "Base"), "w") as file:
-        file.write("FROM scratch\nADD base.tar /\n")
-    run("buildah", "bud", "--isolation", "chroot", "-f", os.path.join(folder, "Base"), "-t", "localhost/debian:12", folder)
-
-
-def build(target, tag="test"):
-    run("buildah", "bud", "--layers", "--isolation", "chroot", "--timestamp", "0", "--build-arg",
-        "BASE=localhost/debian:12", "--build-arg", "REVISION=0123abcd", "-f", os.path.join(ROOT, "deploy/docker/Dockerfile"),
-        "--target", target, "-t", f"localhost/ballast-{target}:{tag}", ROOT)
-    return json.loads(run("buildah", "inspect", f"localhost/ballast-{target}:{tag}").stdout)
-
-
 def check_image(target):
-    image = build(target)
-    size = int(json.loads(run("podman", "image", "inspect", f"localhost/ballast-{target}:test").stdout)[0]["Size"]) / 1e6
-    config = image["OCIv1"]["config"]
-    assert size < LIMIT_MB, f"{target}: {size:.0f} MB"
-    assert config["User"] == "65532:65532", config
-    for key in ("title", "licenses", "version", "revision"):
-        assert config["Labels"].get(f"org.opencontainers.image.{key}"), (target, key)
-    assert config["Labels"]["org.opencontainers.image.revision"] == "0123abcd"
-    version = run("podman", "run", "--rm", "--network", "none", "--read-only", f"localhost/ballast-{target}:test",
-                  "version" if target == "tools" else "--version").stdout
+    check_common(build(target))
+    size = int(inspect(target)["Size"]) / 1e6
+    assert size < LIMIT_MB or target == "debug", f"{target}: {size:.0f} MB"
+    if target == "debug":
+        version = run_once(target, "--version", entrypoint="/usr/bin/stage-service").stdout
+        assert run_once(target, "--version", entrypoint="/usr/bin/gdb").stdout
+    else:
+        version = run_once(target, "version" if target == "tools" else "--version").stdout
     assert "0123abcd" in version or target == "tools", version
-    found = run("podman", "run", "--rm", "--network", "none", "--read-only", "--entrypoint", "/usr/bin/find",
-                f"localhost/ballast-{target}:test", "/usr/lib", "-name", "libcud*", "-o", "-name", "libnccl*", "-o",
-                "-name", "libnvidia*").stdout
+    found = run_once(target, "/usr/lib", "-name", "libcud*", "-o", "-name", "libnccl*", "-o", "-name", "libnvidia*",
+                     entrypoint="/usr/bin/find").stdout
     assert found == "", f"NVIDIA libraries: {found}"
     print(f"ok image {target}: {size:.0f} MB, {version.strip().splitlines()[-1]}", flush=True)
 
@@ -306,17 +255,38 @@ def check_run(folder, steps=800):
     print(f"ok {steps} steps in containers over tcp with TLS, a stage killed on the way: the losses of one machine", flush=True)
 
 
+def stand_in(image):
+    """Debian's Prometheus under the name of the image that compose asks for, which is not here."""
+    with tempfile.TemporaryDirectory(prefix="ballast-prometheus-") as context:
+        with open(os.path.join(context, "Dockerfile"), "w") as file:
+            file.write(f"FROM {BASE}\nRUN apt-get update -q && apt-get install -q -y --no-install-recommends prometheus && "
+                       "mkdir /prometheus && chown nobody /prometheus\nUSER nobody\nENTRYPOINT [\"/usr/bin/prometheus\"]\n"
+                       'CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]\n')
+        run("buildah", "bud", "--layers", "--isolation", "chroot", "-t", image, context)
+
+
 def check_compose():
-    """deploy/compose by podman-compose, to the end of its run."""
+    """deploy/compose by podman-compose, to the end of its run, watched by its Prometheus."""
     if shutil.which("podman-compose") is None:
         print("left out: deploy/compose: no podman-compose", flush=True)
         return
     for target in TARGETS:
         run("podman", "tag", f"localhost/ballast-{target}:test", f"localhost/ballast-{target}:0.1.0")
-    compose = ("podman-compose", "-p", NAME, "-f", os.path.join(ROOT, "deploy", "compose", "compose.yaml"))
+    path = os.path.join(ROOT, "deploy", "compose", "compose.yaml")
+    with open(path) as file:
+        stand_in(re.search(r"image: (docker\.io/prom/prometheus:\S+)", file.read()).group(1))
+    compose = ("podman-compose", "-p", NAME, "-f", path)
     driver = f"{NAME}_driver_1"
     try:
-        run(*compose, "up", "-d", "--no-build")
+        run(*compose, "up", "-d", "--no-build", "driver", "prometheus")
+        said = json.loads(run("podman", "inspect", f"{NAME}_prometheus_1").stdout)[0]
+        (network,) = said["NetworkSettings"]["Networks"].values()
+        address = f"{network['IPAddress']}:9090"
+        end = time.monotonic() + 120
+        while not found(address, "ballast_run_step >= 3"):
+            assert time.monotonic() < end, run("podman", "logs", f"{NAME}_prometheus_1", check=False).stderr[-3000:]
+            time.sleep(0.5)
+        check_dashboard(address)
         code = run("podman", "wait", driver, timeout=600).stdout.strip()
         said = run("podman", "logs", driver, check=False)
         assert code == "0" and "step=100" in said.stderr, f"exit code {code}: {said.stderr[-3000:]}"
@@ -328,19 +298,7 @@ def check_compose():
 
 
 def main():
-    for program in ("debootstrap", "buildah", "podman", "runc"):
-        if shutil.which(program) is None:
-            skip(f"no {program}")
-    if os.geteuid() != 0:
-        skip("not root")
-    with contextlib.ExitStack() as stack:
-        folder = os.environ.get("BALLAST_IMAGES")
-        if folder is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ballast-images-"))
-        set_up(folder)
-        make_base(folder)
-        if run("podman", "run", "--rm", "--network", "none", "localhost/debian:12", "/bin/true", check=False).returncode != 0:
-            skip("podman cannot run a container here")
+    with storage():
         for target in TARGETS:
             check_image(target)
         check_compose()

@@ -144,7 +144,16 @@ def check_documents():
     assert pairs | {7800} == PAIR_PORTS, pairs
 
 
-def check_pods(where, documents, allowed):
+def check_affinity(where, template, instance):
+    """Pods of a run draw each other, and not those of another run."""
+    terms = template["spec"].get("affinity", {}).get("podAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", [])
+    for term in terms:
+        labels = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+        assert not instance or "app.kubernetes.io/instance" in labels, (where, labels)
+    return len(terms)
+
+
+def check_pods(where, documents, allowed, instance):
     for kind, name, template in pods(documents):
         at = f"{where}: {kind} {name}"
         check_security(at, template, allowed)
@@ -160,6 +169,7 @@ def check_pods(where, documents, allowed):
             given = {int(n) for n in re.findall(r"-(?:listen|tcp)=[0-9.]+:(\d+)", " ".join(container["args"]))}
             assert not given or given == PORTS[component], (at, given)
         assert template["spec"]["terminationGracePeriodSeconds"] >= 30, at
+        assert check_affinity(at, template, instance) > 0 or kind != "StatefulSet", at
     for document in documents:
         if document["kind"] == "Job":
             check_failure_policy(where, document)
@@ -216,7 +226,7 @@ def check_schemas(documents, versions):
 
 def check(where, documents, instance=True, job=True, allowed=frozenset(), versions=KUBERNETES):
     check_labels(where, documents, instance)
-    check_pods(where, documents, allowed)
+    check_pods(where, documents, allowed, instance)
     if job:
         check_job(where, documents)
     validated = check_schemas(documents, versions)

@@ -22,6 +22,7 @@ for folder in ("deploy", "e2e"):
     sys.path.insert(0, os.path.join(ROOT, "tests", folder))
 import ballast  # noqa: E402
 import images_test as images  # noqa: E402
+import podman  # noqa: E402
 
 FIRST = 5  # steps that are left out: connections and caches
 
@@ -97,7 +98,7 @@ def main():
     options = parser.parse_args()
     if "BALLAST_IMAGES" not in os.environ or os.geteuid() != 0 or shutil.which("podman") is None:
         sys.exit("containers.py: needs root, podman, and BALLAST_IMAGES")
-    images.set_up(os.environ["BALLAST_IMAGES"])
+    podman.set_up(os.environ["BALLAST_IMAGES"])
     with tempfile.TemporaryDirectory(prefix="ballast-containers-") as folder:
         os.chmod(folder, 0o755)
         os.makedirs(os.path.join(folder, "work"))
