@@ -20,6 +20,7 @@ static bl_client_path_t client_path(bl_path_t path) {
   return path == BL_PATH_SHM        ? BL_CLIENT_PATH_SHM
          : path == BL_PATH_TCP      ? BL_CLIENT_PATH_TCP
          : path == BL_PATH_CUDA_IPC ? BL_CLIENT_PATH_CUDA_IPC
+         : path == BL_PATH_NCCL     ? BL_CLIENT_PATH_NCCL
                                     : BL_CLIENT_PATH_AUTO;
 }
 
@@ -27,7 +28,10 @@ static bl_path_t path_of(const bl_client_t *client, char *reason, size_t reason_
   char text[BL_CLIENT_PATH_BYTES];
   const bl_client_path_t path = bl_client_path(client, text);
   snprintf(reason, reason_bytes, "%s", text);
-  return path == BL_CLIENT_PATH_CUDA_IPC ? BL_PATH_CUDA_IPC : path == BL_CLIENT_PATH_SHM ? BL_PATH_SHM : BL_PATH_TCP;
+  return path == BL_CLIENT_PATH_CUDA_IPC ? BL_PATH_CUDA_IPC
+         : path == BL_CLIENT_PATH_NCCL   ? BL_PATH_NCCL
+         : path == BL_CLIENT_PATH_SHM    ? BL_PATH_SHM
+                                         : BL_PATH_TCP;
 }
 
 static bl_status_t fill(bl_arena_t *block, uint8_t value, bl_error_t *err) {

@@ -9,8 +9,7 @@
 //
 // In the environment: FAKE_GPU_CLOSED: memory cannot be handed out. FAKE_GPU_COUNT: devices, 2 if it is not set.
 // FAKE_GPU_FIRST: which of the machine's is the first that this process sees, 0 if it is not set. FAKE_GPU_ALONE: the one
-// that has no way to others. NCCL is as real as the rest (nccl.h); FAKE_NCCL_MISSING: there is none; FAKE_NCCL_VERSION: what
-// a process says its version is before it is set up, as NCCL counts.
+// that has no way to others. NCCL is as real as the rest (nccl.h); FAKE_NCCL_MISSING: there is none.
 #include "device/module.h"
 #include "base/bytes.h"
 #include "datapath/device_path.h"
@@ -475,7 +474,7 @@ static bl_status_t nccl_version(int *version, bl_error_t *err) {
   const bl_nccl_api_t *api = NULL;
   bl_status_t status = nccl(NULL, false, &api, err);
   if (status == BL_OK) {
-    *version = (int)number_of("FAKE_NCCL_VERSION", (uint32_t)api->version);
+    *version = api->version;
   }
   return status;
 }
