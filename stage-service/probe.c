@@ -24,7 +24,7 @@ static bl_client_path_t client_path(bl_path_t path) {
                                     : BL_CLIENT_PATH_AUTO;
 }
 
-static bl_path_t path_of(const bl_client_t *client, char *reason, size_t reason_bytes) {
+static bl_path_t path_of(bl_client_t *client, char *reason, size_t reason_bytes) {
   char text[BL_CLIENT_PATH_BYTES];
   const bl_client_path_t path = bl_client_path(client, text);
   snprintf(reason, reason_bytes, "%s", text);
