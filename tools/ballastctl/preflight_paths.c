@@ -54,7 +54,9 @@ static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char 
                        "%.300s; let every TCP port through between stages (and --data-tcp of stores), and give all "
                        "certificates of one authority",
                        path->err.text);
-  } else if (path->store && job->balance.require != BL_JOB_DATA_PATH_AUTO && strcmp(path->data_path, required) != 0) {
+  } else if (path->store && job->balance.require != BL_JOB_DATA_PATH_AUTO &&
+             job->balance.require != BL_JOB_DATA_PATH_NCCL && // no communicator is made for this: preflight_gpus.c
+             strcmp(path->data_path, required) != 0) {
     (void)bl_error_set(&err, BL_PRECONDITION,
                        "balance.require is %s, the path is %s; put both into one pod "
                        "(ballastctl render --pairing pod), or require less",
