@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ballast-bench stage --model on the host and on the device that is not there (tests/late): the profile can be read, the
+"""ballast-bench ops --device and stage --model on the host and on the device that is not there (tests/late): the profile can be read, the
 line of results names what took the time, longest first, by kernel where the device names them and by operation elsewhere."""
 import json
 import os
@@ -39,8 +39,23 @@ def check(lines, by, expected):
             assert calls.get(name) == count, (name, calls)
 
 
+def operations(folder, device):
+    """Each operation beside a copy; the last line is the one that makes least of the memory."""
+    done = subprocess.run([os.path.join(BIN, "ballast-bench"), "ops", "--device", device, "--hidden", "64", "--seq", "32",
+                           "--micro-batch", "1", "--vocab", "100", "--samples", "1"], env=environment(folder),
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()[1:]
+    shares = {line[:24].strip(): float(line.split()[-5]) for line in lines[:-1]}
+    assert {"rms norm backward", "adamw", "cross entropy", "rope", "embedding backward"} <= shares.keys(), lines
+    least = min(shares, key=shares.get)
+    assert lines[-1].startswith("least: ") and shares[lines[-1][7:].split(",")[0]] == shares[least], lines
+    print(f"ok {len(shares)} operations on {device}")
+
+
 def main():
     with scratch() as folder:
+        operations(folder, "host")
         out, lines = bench(folder, "host", "--model", "gpt3-96b", "--recompute", "full")
         # Two layers of four products each; R makes three of them again, and the activations.
         check(lines, "operation", {"linear weight gradient": 8, "linear input gradient": 8})
@@ -52,9 +67,10 @@ def main():
         if not os.path.exists(os.path.join(LATE, "libballast-cuda.so")):
             skip("tests/late is not built")
         os.environ["BALLAST_MODULES"] = LATE
+        operations(folder, "cuda")
         out, lines = bench(folder, "cuda", "--model", "llama-65b")
         check(lines, "kernel", {"linear_forward": 8, "linear_backward_weight": 8, "linear_backward_input": 8})
-        assert "by operation" not in out, out
+        assert "by operation" not in out and "kernels take " in out, out
         print("ok on a device that names its kernels")
 
 

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything that needs a GPU, in one command.
 #
-#   tests/gpu/run.sh [1|2]      default: both parts
+#   tests/gpu/run.sh [1|2|3]      default: the first two parts
 #
 # Part 1 needs a GPU with its driver, the CUDA toolkit 13, NCCL, cuDNN 9, CMake and a C and C++ compiler: it builds
 # without services into build-gpu and checks every operation and 20 steps of small models against the fp64 reference and
 # the host's losses. Part 2 needs what packages.txt names too: it builds everything and runs services on the GPU.
+# Part 3 (after part 2) measures stages of large models, for the table of docs/gpu.md: results in build-gpu/logs/*.jsonl.
 # Where there is no GPU it says so and ends with 77. Logs are in build-gpu/logs.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -27,6 +28,15 @@ check() { # name, command...
   *) failed=$((failed + 1)) && echo "== $name: FAILED with $code, see $log" ;;
   esac
   return 0
+}
+
+measure() { # as check: what means nothing without a GPU
+  if build/bin/stage-service --list-devices >/dev/null 2>&1; then
+    check "$@"
+  else
+    skipped=$((skipped + 1))
+    echo "== $1: SKIPPED: $(build/bin/stage-service --list-devices 2>&1 >/dev/null)"
+  fi
 }
 
 configure() { # folder, cmake arguments...
@@ -72,6 +82,20 @@ if [[ $parts == *2* ]]; then
   BALLAST_BIN=$PWD/build/bin check stores python3 -B tests/gpu/stores.py
   check path-ipc build/tests/gpu-paths ipc
   check path-nccl build/tests/gpu-paths nccl
-  check path-blocks build/bin/ballast-bench path --device cuda:0
+  measure path-blocks build/bin/ballast-bench path --device cuda:0
+  measure ops build/bin/ballast-bench ops --device cuda
+  measure stage build/bin/ballast-bench stage --model llama-65b --micro-batches 1,2 --write build-gpu/logs/stage
+fi
+
+if [[ $parts == *3* ]]; then
+  for model in gpt3-96b gpt3-175b llama-65b; do
+    for attention in naive flash; do
+      for recompute in none attention full; do
+        name=stage-$model-$attention-$recompute
+        measure "$name" build/bin/ballast-bench stage --model $model --attention $attention --recompute $recompute \
+          --write "build-gpu/logs/$name"
+      done
+    done
+  done
 fi
 end

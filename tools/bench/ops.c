@@ -37,10 +37,12 @@ static const bl_option_t rows[] = {
     BL_BENCH_PROCESSOR(settings_t, processor, "Processor to run on (with one thread); -1: any."),
 };
 
-static const bl_flags_t flags = {.program = "ballast-bench ops",
-                                 .usage = "[options]",
-                                 .about = "Times each operation alone, interleaved with the matmul ceiling.",
-                                 .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+static const bl_flags_t flags = {
+    .program = "ballast-bench ops",
+    .usage = "[options]",
+    .about = "Times each operation alone, interleaved with the matmul ceiling. With --device: those that "
+             "are bound by memory, on a device, beside a copy; see --device host --help.",
+    .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
 // The products of a layer and of the head: in and out as multiples of hidden.
 enum { QKV, PROJECTION, UP, DOWN, HEAD, LINEARS };
@@ -400,6 +402,11 @@ static bl_status_t run(const void *values, bl_error_t *err) {
 }
 
 int bl_bench_ops(int argc, char **argv) {
+  for (int i = 0; i < argc; i++) { // what is bound by memory, on any device: options of its own
+    if (strcmp(argv[i], "--device") == 0 || strncmp(argv[i], "--device=", 9) == 0) {
+      return bl_bench_ops_device(argc, argv);
+    }
+  }
   settings_t settings;
   return bl_bench_program(&flags, &settings, run, argc, argv);
 }

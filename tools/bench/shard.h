@@ -8,6 +8,7 @@
 #include "compute/model/chunk.h"
 #include "compute/ops/select.h"
 #include "device/profiler.h"
+#include "stopwatch.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,14 +35,13 @@ typedef struct bl_shard {
   // Of one micro-batch.
   bl_compute_t *compute;
   bl_device_stream_t *stream;
-  bl_device_event_t *from, *to;
+  bl_stopwatch_t watch;
   bl_chunk_t *chunk;
   bl_chunk_sizes_t sizes;
   bl_arena_t arenas[BL_SHARD_ARENAS];
   size_t arena_count;
   void *slot, *in, *out, *kept; // kept: what in and out are filled from
   uint32_t micro_batch;
-  uint64_t start_ns;
 } bl_shard_t;
 
 typedef struct bl_shard_kernels { // of one F, R (where it is part of a step), I and W
@@ -74,12 +74,13 @@ BL_MUST_USE bl_status_t bl_shard_run(bl_shard_t *bench, bl_error_t *err);
 
 // Runs once more and finds what took longest.
 BL_MUST_USE bl_status_t bl_shard_find_kernels(bl_shard_t *bench, bl_shard_kernels_t *found, bl_error_t *err);
-void bl_shard_print_kernels(const bl_shard_kernels_t *found);
+// stage_seconds: of F, R, I and W as they were measured before.
+void bl_shard_print_kernels(const bl_shard_kernels_t *found, double stage_seconds);
 void bl_shard_kernels_json(const bl_shard_kernels_t *found, FILE *file); // members of an object
 
 // Memory of the device until bl_shard_close; *(void **)place is where.
 BL_MUST_USE bl_status_t bl_shard_take(bl_shard_t *bench, uint64_t bytes, void *place, bl_error_t *err);
-// Time by events of the device, or by the clock where everything is over on return.
+// Seconds until what was asked for in between is over, and whether that went well.
 BL_MUST_USE bl_status_t bl_shard_start(bl_shard_t *bench, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_shard_stop(bl_shard_t *bench, double *seconds, bl_error_t *err);
 

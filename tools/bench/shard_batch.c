@@ -2,8 +2,6 @@
 // One micro-batch of the part: memory, and the time of F, R, I and W.
 #include "shard.h"
 
-#include "sys/clock.h"
-
 #include <string.h>
 
 #define MICRO_BATCHES 16 // of the loss scale
@@ -79,10 +77,7 @@ bl_status_t bl_shard_open(bl_shard_t *bench, uint32_t micro_batch, bl_error_t *e
   }
   bench->ops->attach(bench->compute);
   bench->stream = bench->ops->stream == NULL ? NULL : bench->ops->stream(bench->compute);
-  status = bl_device_event_create(bench->device, true, &bench->from, err);
-  if (status == BL_OK) {
-    status = bl_device_event_create(bench->device, true, &bench->to, err);
-  }
+  status = bl_stopwatch_open(&bench->watch, bench->device, bench->stream, err);
   if (status == BL_OK) {
     status = make_chunk(bench, err);
   }
@@ -91,34 +86,21 @@ bl_status_t bl_shard_open(bl_shard_t *bench, uint32_t micro_batch, bl_error_t *e
 
 void bl_shard_close(bl_shard_t *bench) {
   bl_chunk_destroy(bench->chunk);
-  bl_device_event_destroy(bench->device, bench->from);
-  bl_device_event_destroy(bench->device, bench->to);
+  bl_stopwatch_close(&bench->watch);
   bench->ops->destroy(bench->compute);
   while (bench->arena_count > 0) {
     bl_arena_destroy(&bench->arenas[--bench->arena_count]);
   }
   bench->chunk = NULL;
   bench->compute = NULL;
-  bench->from = bench->to = NULL;
 }
 
-// ---- timing: by events of the device, or by the clock where everything is over on return
-
 bl_status_t bl_shard_start(bl_shard_t *bench, bl_error_t *err) {
-  bench->start_ns = bl_clock_now_ns();
-  return bl_device_event_record(bench->device, bench->from, bench->stream, err);
+  return bl_stopwatch_start(&bench->watch, err);
 }
 
 bl_status_t bl_shard_stop(bl_shard_t *bench, double *seconds, bl_error_t *err) {
-  uint64_t ns = bl_clock_now_ns() - bench->start_ns;
-  bl_status_t status = bl_device_event_record(bench->device, bench->to, bench->stream, err);
-  if (status == BL_OK) {
-    status = bl_device_event_wait(bench->device, bench->to, UINT64_MAX, err);
-  }
-  if (status == BL_OK && bench->stream != NULL) {
-    status = bl_device_event_elapsed(bench->device, bench->from, bench->to, &ns, err);
-  }
-  *seconds = (double)ns * 1e-9;
+  bl_status_t status = bl_stopwatch_stop(&bench->watch, seconds, err);
   return status == BL_OK ? bench->ops->status(bench->compute, err) : status;
 }
 

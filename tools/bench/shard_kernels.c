@@ -38,9 +38,12 @@ bl_status_t bl_shard_find_kernels(bl_shard_t *bench, bl_shard_kernels_t *found, 
   return status == BL_OK ? stopped : status;
 }
 
-void bl_shard_print_kernels(const bl_shard_kernels_t *found) {
+void bl_shard_print_kernels(const bl_shard_kernels_t *found, double stage_seconds) {
   if (found->why.status != BL_OK) {
     printf("      %s; by operation:\n", found->why.text);
+  } else { // the rest is what the device waits for its next kernel
+    printf("      kernels take %.1f %% of that time; the ten longest:\n",
+           1e-7 * (double)found->total_ns / stage_seconds);
   }
   for (size_t i = 0; i < found->count; i++) {
     const bl_device_kernel_t *kernel = &found->top[i];

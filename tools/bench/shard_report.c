@@ -24,7 +24,7 @@ void bl_shard_print(const bl_shard_t *bench, const bl_shard_result_t *r) {
          1e3 * r->products, r->rate * 1e-12, 100 * r->products / whole, bl_bytes_format(r->slot_bytes, slot),
          (double)r->slot_bytes / token_bytes, bl_bytes_format(r->evict_bytes, evict),
          2 * (double)bench->sizes.edge_bytes / r->copy * 1e-9);
-  bl_shard_print_kernels(&r->kernels);
+  bl_shard_print_kernels(&r->kernels, whole);
 }
 
 void bl_shard_print_gains(const bl_shard_result_t *results, size_t count) {

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations that are bound by memory, each alone on a device: bytes a second beside a bare copy in the same run. Bytes are
+// those of its tensors, each read or written once, as the heads of the kernels' files count them. The copy is taken before
+// and after each operation, and the better one counts.
+#include "bench.h"
+
+#include "base/random.h"
+#include "compute/ops/select.h"
+#include "measure.h"
+#include "program.h"
+#include "stopwatch.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAMPLES_MAX 99
+#define SAMPLE_S    2e-3 // of one sample, which repeats a shorter operation
+#define REPEATS_MAX 4096
+#define HEAD_DIM    64
+#define HEAD_ROWS   1024 // rows of logits
+#define NUMBERS     (UINT64_C(1) << 18)
+#define BLOCKS      4 // of elements
+#define VECTORS     4 // of floats: gradients, weights, moments
+#define ARENAS      (BLOCKS + VECTORS + 5)
+
+typedef struct {
+  int device, dtype;
+  int64_t gpu, hidden, seq, micro_batch, vocab, samples, threads;
+} settings_t;
+
+static const char *const devices[] = {"host", "cuda", NULL};
+static const char *const dtypes[] = {"fp32", "bf16", NULL};
+
+static const bl_option_t rows[] = {
+    BL_BENCH_ENUM(settings_t, device, "device", devices, "cuda", "Where."),
+    BL_BENCH_INT(settings_t, gpu, "gpu", "0", 0, 1023, "Which of the GPUs that this process sees."),
+    BL_BENCH_INT(settings_t, hidden, "hidden", "8192", HEAD_DIM, 1 << 16, "Width of the model, a multiple of 64."),
+    BL_BENCH_INT(settings_t, seq, "seq", "2048", 1, 1 << 20, "Tokens of a sequence."),
+    BL_BENCH_INT(settings_t, micro_batch, "micro-batch", "4", 1, 1 << 16,
+                 "Sequences; enough of them that tensors do not stay in the device's cache."),
+    BL_BENCH_INT(settings_t, vocab, "vocab", "32000", 2, 1 << 24, "Of the head."),
+    BL_BENCH_ENUM(settings_t, dtype, "dtype", dtypes, "bf16", "Type of activations."),
+    BL_BENCH_INT(settings_t, samples, "samples", "11", 1, SAMPLES_MAX,
+                 "Pairs of operation and copy to take medians of."),
+    BL_BENCH_THREADS(settings_t, threads, "Compute threads of the host."),
+};
+static const bl_flags_t flags = {.program = "ballast-bench ops",
+                                 .usage = "--device host|cuda [options]",
+                                 .about = "Times operations that are bound by memory, each beside a copy.",
+                                 .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+
+typedef struct bench {
+  const settings_t *settings;
+  uint64_t hidden, seq, batch, tokens, vocab, layer; // layer: floats of a weight [hidden, 4 hidden]
+  bl_compute_dtype_t dtype;
+  bl_device_t *device;
+  const bl_ops_t *ops;
+  bl_compute_t *compute;
+  bl_device_stream_t *stream;
+  bl_stopwatch_t watch;
+  bl_arena_t arenas[ARENAS];
+  size_t arena_count;
+  bl_linear_op_t *linear; // for its packing
+  bl_rope_op_t *rope;
+  void *block[BLOCKS];
+  float *vector[VECTORS], *stats, *logits;
+  void *packed;
+  int32_t *ids; // staging
+  double *sums; // staging
+} bench_t;
+
+typedef struct operation {
+  const char *name;
+  void (*run)(bench_t *b);
+  double bytes;
+} operation_t;
+
+// ---- operations
+
+static bl_norm_shape_t norm_of(const bench_t *b, bool rms) {
+  return (bl_norm_shape_t){.rows = b->tokens, .width = b->hidden, .rms = rms, .epsilon = 1e-5f, .dtype = b->dtype};
+}
+
+static void norm_forward(bench_t *b, bool rms) {
+  const bl_norm_shape_t shape = norm_of(b, rms);
+  b->ops->norm_forward(b->compute, &shape, b->block[0], b->vector[1], rms ? NULL : b->vector[2], b->block[1], b->stats);
+}
+
+static void norm_backward(bench_t *b, bool rms) {
+  const bl_norm_shape_t shape = norm_of(b, rms);
+  b->ops->norm_backward(b->compute, &shape, b->block[2], b->block[0], b->vector[1], b->stats, b->block[3], b->block[1],
+                        b->vector[0]);
+}
+
+static void layer_norm_forward(bench_t *b) {
+  norm_forward(b, false);
+}
+static void layer_norm_backward(bench_t *b) {
+  norm_backward(b, false);
+}
+static void rms_norm_forward(bench_t *b) {
+  norm_forward(b, true);
+}
+static void rms_norm_backward(bench_t *b) {
+  norm_backward(b, true);
+}
+
+static void gelu_forward(bench_t *b) {
+  b->ops->gelu_forward(b->compute, b->tokens * 4 * b->hidden, b->dtype, b->block[0], b->block[1]);
+}
+static void gelu_backward(bench_t *b) {
+  b->ops->gelu_backward(b->compute, b->tokens * 4 * b->hidden, b->dtype, b->block[1], b->block[0], b->block[2]);
+}
+static void swiglu_forward(bench_t *b) {
+  b->ops->swiglu_forward(b->compute, b->tokens, 2 * b->hidden, b->dtype, b->block[0], b->block[1]);
+}
+static void swiglu_backward(bench_t *b) {
+  b->ops->swiglu_backward(b->compute, b->tokens, 2 * b->hidden, b->dtype, b->block[1], b->block[0], b->block[2]);
+}
+static void rope(bench_t *b) {
+  b->ops->rope_forward(b->rope, b->block[0]);
+}
+static void add(bench_t *b) {
+  b->ops->add(b->compute, b->tokens * b->hidden, b->dtype, b->block[0], b->block[1], b->block[2]);
+}
+static void embedding_forward(bench_t *b) {
+  b->ops->embedding_forward(b->compute, b->batch, b->seq, b->hidden, b->dtype, b->ids, b->vector[1], NULL, b->block[1]);
+}
+static void embedding_backward(bench_t *b) {
+  b->ops->embedding_backward(b->compute, b->batch, b->seq, b->hidden, b->dtype, b->ids, b->block[1], b->vector[0],
+                             NULL);
+}
+static void cross_entropy(bench_t *b) {
+  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->dtype, b->ids, 1e-3f, b->logits, b->sums);
+}
+static const bl_adamw_t options = {1e-6f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f};
+static void adamw(bench_t *b) {
+  b->ops->adamw(b->compute, b->layer, &options, b->vector[0], b->vector[1], b->vector[2], b->vector[3]);
+}
+static void adamw_packed(bench_t *b) {
+  b->ops->adamw_packed(b->compute, b->layer, &options, b->vector[0], b->vector[1], b->vector[2], b->vector[3],
+                       b->packed);
+}
+static void pack(bench_t *b) {
+  b->ops->linear_pack(b->linear, b->vector[1], b->packed);
+}
+static void sum_squares(bench_t *b) {
+  b->ops->sum_squares(b->compute, b->layer, b->vector[0], b->sums);
+}
+static void accumulate(bench_t *b) {
+  b->ops->accumulate(b->compute, b->layer, b->vector[1], b->vector[0]);
+}
+static void fill(bench_t *b) {
+  b->ops->fill(b->compute, b->layer, 0.5f, b->vector[0]);
+}
+static void checksum(bench_t *b) {
+  const uint64_t element = b->dtype == BL_COMPUTE_BF16 ? 2 : 4;
+  b->ops->checksum(b->compute, b->tokens * 4 * b->hidden * element / 64 * 64, b->block[0], (uint64_t *)(void *)b->sums);
+}
+
+// ---- memory
+
+static bl_status_t take(bench_t *b, bl_arena_kind_t kind, uint64_t bytes, void *place, bl_error_t *err) {
+  bl_arena_t *arena = &b->arenas[b->arena_count];
+  bl_status_t status = bl_arena_create(b->device, NULL, BL_MEMORY_DATA, kind, bytes, arena, err);
+  if (status == BL_OK) {
+    b->arena_count++;
+    memcpy(place, &arena->base, sizeof arena->base);
+  }
+  return status;
+}
+
+// Numbers over and over: what is all alike can be faster. Elements of bf16 are the upper halves of floats.
+static bl_status_t spread(bench_t *b, void *to, uint64_t bytes, bool bf16, bl_error_t *err) {
+  const uint64_t piece = NUMBERS * (bf16 ? sizeof(uint16_t) : sizeof(float));
+  float *numbers = malloc(NUMBERS * sizeof *numbers);
+  if (numbers == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for numbers");
+  }
+  for (uint64_t i = 0; i < NUMBERS; i++) {
+    numbers[i] = fabsf((float)bl_random_normal(7, i)) + 0.01f; // second moments have no sign
+  }
+  uint16_t *halves = (uint16_t *)(void *)numbers;
+  for (uint64_t i = 0; bf16 && i < NUMBERS; i++) {
+    uint32_t bits;
+    memcpy(&bits, &numbers[i], sizeof bits);
+    halves[i] = (uint16_t)(bits >> 16);
+  }
+  bl_status_t status = BL_OK;
+  for (uint64_t at = 0; at < bytes && status == BL_OK; at += piece) {
+    status = bl_device_copy(b->device, NULL, (char *)to + at, numbers, bytes - at < piece ? bytes - at : piece, err);
+  }
+  free(numbers);
+  return status;
+}
+
+static bl_status_t make_memory(bench_t *b, bl_error_t *err) {
+  const bool bf16 = b->dtype == BL_COMPUTE_BF16;
+  const uint64_t wide = b->tokens * 4 * b->hidden * (bf16 ? 2 : 4), table = b->vocab * b->hidden;
+  const uint64_t floats = (b->layer > table ? b->layer : table) * sizeof(float);
+  const uint64_t ids = b->tokens > HEAD_ROWS ? b->tokens : HEAD_ROWS;
+  void *workspace = NULL;
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < BLOCKS && status == BL_OK; i++) {
+    status = take(b, BL_ARENA_PRIVATE, wide, &b->block[i], err);
+    status = status == BL_OK ? spread(b, b->block[i], wide, bf16, err) : status;
+  }
+  for (size_t i = 0; i < VECTORS && status == BL_OK; i++) {
+    status = take(b, BL_ARENA_PRIVATE, floats, &b->vector[i], err);
+    status = status == BL_OK ? spread(b, b->vector[i], floats, false, err) : status;
+  }
+  const struct {
+    bl_arena_kind_t kind;
+    uint64_t bytes;
+    void *place;
+  } wanted[] = {{BL_ARENA_PRIVATE, 2 * b->tokens * sizeof(float) + HEAD_ROWS * sizeof(double), &b->stats},
+                {BL_ARENA_PRIVATE, HEAD_ROWS * b->vocab * sizeof(float), &b->logits},
+                {BL_ARENA_PRIVATE, b->ops->linear_packed_bytes(b->linear) + b->layer * sizeof(uint16_t), &b->packed},
+                {BL_ARENA_PRIVATE, b->ops->workspace_bytes(b->compute) + 64, &workspace},
+                {BL_ARENA_STAGING, ids * sizeof(int32_t) + HEAD_ROWS * sizeof(double), &b->sums}};
+  for (size_t i = 0; i < sizeof wanted / sizeof wanted[0] && status == BL_OK; i++) {
+    status = take(b, wanted[i].kind, wanted[i].bytes, wanted[i].place, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  b->ids = (int32_t *)(void *)(b->sums + HEAD_ROWS);
+  for (uint64_t i = 0; i < ids; i++) {
+    b->ids[i] = (int32_t)bl_random_below(2, i, b->vocab);
+  }
+  b->ops->use_workspace(b->compute, workspace, b->ops->workspace_bytes(b->compute));
+  return spread(b, b->logits, HEAD_ROWS * b->vocab * sizeof(float), false, err);
+}
+
+static bl_status_t prepare(bench_t *b, bl_error_t *err) {
+  const settings_t *s = b->settings;
+  const bl_device_kind_t kind = s->device == 1 ? BL_DEVICE_CUDA : BL_DEVICE_HOST;
+  b->hidden = (uint64_t)s->hidden / HEAD_DIM * HEAD_DIM;
+  b->seq = (uint64_t)s->seq;
+  b->batch = (uint64_t)s->micro_batch;
+  b->tokens = b->seq * b->batch;
+  b->vocab = (uint64_t)s->vocab;
+  b->layer = 4 * b->hidden * b->hidden;
+  b->dtype = s->dtype == 1 ? BL_COMPUTE_BF16 : BL_COMPUTE_FP32;
+  bl_status_t status = bl_ops_select(kind, &b->ops, err);
+  status = status == BL_OK ? bl_device_open(kind, (uint32_t)s->gpu, &b->device, err) : status;
+  if (status != BL_OK) {
+    return status;
+  }
+  status =
+      b->ops->create(&(bl_compute_options_t){.threads = (uint32_t)s->threads, .device = b->device}, &b->compute, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  b->ops->attach(b->compute);
+  b->stream = b->ops->stream == NULL ? NULL : b->ops->stream(b->compute);
+  status = bl_stopwatch_open(&b->watch, b->device, b->stream, err);
+  const bl_linear_shape_t weight = {
+      .rows = 64, .in = b->hidden, .out = 4 * b->hidden, .uses = BL_LINEAR_FORWARD, .dtype = b->dtype};
+  status = status == BL_OK ? b->ops->linear_plan(b->compute, &weight, &b->linear, err) : status;
+  const uint64_t heads = b->hidden / HEAD_DIM;
+  const bl_rope_shape_t turns = {.batch = b->batch,
+                                 .seq = b->seq,
+                                 .heads = heads,
+                                 .kv_heads = heads,
+                                 .head_dim = HEAD_DIM,
+                                 .theta = 10000,
+                                 .dtype = b->dtype};
+  status = status == BL_OK ? b->ops->rope_plan(b->compute, &turns, &b->rope, err) : status;
+  return status == BL_OK ? make_memory(b, err) : status;
+}
+
+static void release(bench_t *b) {
+  bl_stopwatch_close(&b->watch);
+  if (b->compute != NULL) {
+    b->ops->destroy(b->compute);
+  }
+  while (b->arena_count > 0) {
+    bl_arena_destroy(&b->arenas[--b->arena_count]);
+  }
+  bl_device_close(b->device);
+}
+
+// ---- measuring
+
+// Seconds of one of `repeats`; NULL: a copy of a block.
+static bl_status_t time_once(bench_t *b, const operation_t *operation, unsigned repeats, double *seconds,
+                             bl_error_t *err) {
+  bl_status_t status = bl_stopwatch_start(&b->watch, err);
+  for (unsigned i = 0; i < repeats && status == BL_OK; i++) {
+    if (operation != NULL) {
+      operation->run(b);
+    } else {
+      status = bl_device_copy(b->device, b->stream, b->block[3], b->block[2], b->arenas[0].bytes, err);
+    }
+  }
+  status = status == BL_OK ? bl_stopwatch_stop(&b->watch, seconds, err) : status;
+  *seconds /= repeats;
+  return status == BL_OK ? b->ops->status(b->compute, err) : status;
+}
+
+// How many fill a sample; the first run warms up.
+static bl_status_t repeats_of(bench_t *b, const operation_t *operation, unsigned *repeats, bl_error_t *err) {
+  double seconds = 0;
+  bl_status_t status = time_once(b, operation, 1, &seconds, err);
+  status = status == BL_OK ? time_once(b, operation, 1, &seconds, err) : status;
+  *repeats = seconds >= SAMPLE_S ? 1 : seconds <= SAMPLE_S / REPEATS_MAX ? REPEATS_MAX : (unsigned)(SAMPLE_S / seconds);
+  return status;
+}
+
+static bl_status_t measure(bench_t *b, const operation_t *operation, double *share, bl_error_t *err) {
+  double seconds[SAMPLES_MAX], shares[SAMPLES_MAX];
+  const double copied = 2.0 * (double)b->arenas[0].bytes;
+  const size_t count = (size_t)b->settings->samples;
+  unsigned repeats = 1, copies = 1;
+  bl_status_t status = repeats_of(b, operation, &repeats, err);
+  status = status == BL_OK ? repeats_of(b, NULL, &copies, err) : status;
+  for (size_t i = 0; i < count && status == BL_OK; i++) {
+    double before = 0, after = 0;
+    status = time_once(b, NULL, copies, &before, err);
+    status = status == BL_OK ? time_once(b, operation, repeats, &seconds[i], err) : status;
+    status = status == BL_OK ? time_once(b, NULL, copies, &after, err) : status;
+    shares[i] = operation->bytes / seconds[i] / (copied / (before < after ? before : after));
+  }
+  if (status == BL_OK) {
+    *share = bl_median(shares, count);
+    const double median = bl_median(seconds, count);
+    printf("%-24s %10.1f us %8.1f GB/s %6.1f %% of a copy\n", operation->name, median * 1e6,
+           operation->bytes / median * 1e-9, 100 * *share);
+    fflush(stdout);
+  }
+  return status;
+}
+
+static bl_status_t run(const void *values, bl_error_t *err) {
+  bench_t bench = {.settings = values};
+  bl_status_t status = prepare(&bench, err);
+  const bool bf16 = bench.dtype == BL_COMPUTE_BF16;
+  const double element = bf16 ? 2 : 4, thin = element * (double)bench.tokens * (double)bench.hidden, wide = 4 * thin;
+  const double floats = 4.0 * (double)bench.tokens * (double)bench.hidden, layer = (double)bench.layer;
+  const operation_t operations[] = {
+      {"layer norm forward", layer_norm_forward, 2 * thin},
+      {"layer norm backward", layer_norm_backward, 4 * thin},
+      {"rms norm forward", rms_norm_forward, 2 * thin},
+      {"rms norm backward", rms_norm_backward, 4 * thin},
+      {"gelu forward", gelu_forward, 2 * wide},
+      {"gelu backward", gelu_backward, 3 * wide},
+      {"swiglu forward", swiglu_forward, 1.5 * wide},
+      {"swiglu backward", swiglu_backward, 2.5 * wide},
+      {"rope", rope, 4 * thin},
+      {"add", add, 3 * thin},
+      {"embedding forward", embedding_forward, floats + thin},
+      {"embedding backward", embedding_backward, 2 * floats + thin},
+      {"cross entropy", cross_entropy, (4 + element) * HEAD_ROWS * (double)bench.vocab},
+      {"adamw", adamw, 28 * layer},
+      {"adamw, packed", adamw_packed, 30 * layer},
+      {"pack", pack, 6 * layer},
+      {"sum of squares", sum_squares, 4 * layer},
+      {"accumulate", accumulate, 12 * layer},
+      {"fill", fill, 4 * layer},
+      {"checksum", checksum, wide},
+  };
+  if (status == BL_OK) {
+    printf("hidden %llu, %llu tokens, vocabulary %llu, %s, %s; %s\n", (unsigned long long)bench.hidden,
+           (unsigned long long)bench.tokens, (unsigned long long)bench.vocab, dtypes[bf16],
+           bl_device_describe(bench.device), bench.ops->describe(bench.compute));
+  }
+  double least = INFINITY;
+  const char *slowest = "";
+  for (size_t i = 0; i < sizeof operations / sizeof operations[0] && status == BL_OK; i++) {
+    const operation_t *operation = &operations[i];
+    double share = 0;
+    if ((operation->run == adamw_packed && bench.ops->adamw_packed == NULL) ||
+        (operation->run == checksum && bench.ops->checksum == NULL) ||
+        (operation->run == pack && bench.ops->linear_packed_bytes(bench.linear) == 0)) {
+      continue; // not there
+    }
+    status = measure(&bench, operation, &share, err);
+    slowest = status == BL_OK && share < least ? operation->name : slowest;
+    least = share < least ? share : least;
+  }
+  if (status == BL_OK) {
+    printf("least: %s, %.1f %% of a copy\n", slowest, 100 * least);
+  }
+  release(&bench);
+  return status;
+}
+
+int bl_bench_ops_device(int argc, char **argv) {
+  settings_t settings;
+  return bl_bench_program(&flags, &settings, run, argc, argv);
+}
