@@ -58,7 +58,8 @@ typedef void (*bl_rpc_done_fn)(bl_rpc_request_t *request, const ProtobufCMessage
 typedef void (*bl_rpc_message_fn)(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context);
 
 // One message there, one back. `input` is packed before this returns. *request (may be NULL) is for
-// bl_rpc_request_cancel. BL_INVALID: no such method. BL_EXHAUSTED: `input` is larger than the message limit.
+// bl_rpc_request_cancel, which ends it with BL_CANCELLED; one that the server's end cut off ends with BL_UNAVAILABLE.
+// BL_INVALID: no such method. BL_EXHAUSTED: `input` is larger than the message limit.
 BL_MUST_USE bl_status_t bl_rpc_channel_call(bl_rpc_channel_t *channel, const ProtobufCServiceDescriptor *service,
                                             const char *method, const ProtobufCMessage *input, uint64_t deadline_ms,
                                             bl_rpc_done_fn done, void *context, bl_rpc_request_t **request,

@@ -62,6 +62,7 @@ struct bl_rpc_request {
   bool in_message; // its callback runs
   bool exhausted;  // no further message will come
   bool explaining; // over, but it is being found out why
+  bool cancelled;  // by this side
   bool has_status;
   bl_rpc_message_fn message;
   bl_rpc_done_fn done; // NULL once it was called

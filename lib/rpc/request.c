@@ -98,8 +98,8 @@ void bl__request_abandon(bl_rpc_request_t *request) {
 
 // ---- the end of a request ----------------------------------------------------------------------------------------
 
-// The server's own status if it sent one by name, else what its gRPC code means.
-static bl_status_t read_status(const bl_rpc_request_t *request) {
+// The server's own status if it sent one by name; BL_OK: it did not.
+static bl_status_t said_status(const bl_rpc_request_t *request) {
   for (size_t i = 0; i < request->trailing.count; i++) {
     const grpc_metadata *entry = &request->trailing.metadata[i];
     if (grpc_slice_str_cmp(entry->key, BL__RPC_STATUS_KEY) != 0) {
@@ -111,7 +111,14 @@ static bl_status_t read_status(const bl_rpc_request_t *request) {
       }
     }
   }
-  return bl_status_from_grpc_code((int)request->code);
+  return BL_OK;
+}
+
+// Else what its gRPC code means. What was cancelled, and not by this side, was so because the server ended.
+static bl_status_t read_status(const bl_rpc_request_t *request) {
+  const bl_status_t said = said_status(request);
+  const bool ended = request->code == GRPC_STATUS_CANCELLED && !request->cancelled;
+  return said != BL_OK ? said : ended ? BL_UNAVAILABLE : bl_status_from_grpc_code((int)request->code);
 }
 
 // True: the cause may be found out by trying (explanation.h).
@@ -125,6 +132,11 @@ static bool read_error(const bl_rpc_request_t *request, bl_error_t *err) {
     return false;
   }
   const bl_status_t status = read_status(request);
+  if (status == BL_UNAVAILABLE && request->code == GRPC_STATUS_CANCELLED) {
+    (void)bl_error_set(err, status, "%s: %s: the server ended before it answered", request->channel->address,
+                       request->method->name);
+    return false;
+  }
   const int length = (int)GRPC_SLICE_LENGTH(request->text);
   const char *text = (const char *)GRPC_SLICE_START_PTR(request->text);
   const bool on_the_way = status == BL_UNAVAILABLE || status == BL_DEADLINE || status == BL_CANCELLED;
@@ -362,5 +374,6 @@ bl_status_t bl_rpc_channel_stream(bl_rpc_channel_t *channel, const ProtobufCServ
 
 void bl_rpc_request_cancel(bl_rpc_request_t *request) {
   assert(bl_loop_is_current(request->rpc->loop));
+  request->cancelled = true;
   grpc_call_cancel(request->call, NULL);
 }

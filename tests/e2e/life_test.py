@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens to services in a cluster, with processes and mutual TLS, a driver that is started again as a Kubernetes Job
-would, and checkpoints; in the end the weights and the optimizer's state are those of an undisturbed local run, bit for bit:
+would, and checkpoints; in the end the weights and the optimizer's state are those of an undisturbed local run, bit for bit.
+The run has no end of its own until the job is changed, so that it does not matter how fast it is:
 
 - a node is drained: SIGTERM to a stage and the store beside it; both come back elsewhere in time, and the run goes on from
   the newest checkpoint;
 - certificates are renewed while the run goes on: a driver that is killed after that meets the others with new ones;
 - images are upgraded: SIGTERM to the driver, which writes a checkpoint; stages and stores end; programs of another folder
   take their places, and no step is lost;
-- the job is changed: SIGTERM to the driver, and one with the changed job goes on from there on the same stages."""
+- the job is changed, to end soon: SIGTERM to the driver, and one with the changed job goes on from there on the same
+  stages."""
 import contextlib
 import glob
 import json
@@ -22,18 +24,15 @@ import subprocess
 import ballast
 from ballast import CTL, ROOT, Service, environment, run_job, scratch, small_inline, wait_until, write_job
 
-STAGES, STEPS, EVERY = 4, 400, 10
+STAGES, EVERY, MORE = 4, 10, 30
+ENDLESS = 900000
 
 
-def free_ports(count):
-    """Below those that the kernel gives to connections, so that a service which is away finds its own again."""
-    ports, port = [], 10000 + os.getpid() % 15000
-    while len(ports) < count:
-        port += 1
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            ports.append(port)
-    return ports
+def own_host():
+    """An address of the loopback interface that no other process of this machine has: a service that is away finds its
+    port free when it comes back."""
+    pid = os.getpid()
+    return f"127.{64 + (pid >> 16) % 128}.{pid >> 8 & 255}.{pid & 255}"
 
 
 def certificates(folder):
@@ -44,10 +43,10 @@ class World:
     def __init__(self, folder):
         self.folder, self.tls, self.programs = folder, os.path.join(folder, "tls"), ballast.BIN
         certificates(self.tls)
-        ports = free_ports(2 * STAGES + 1)
-        self.stage_at = [f"127.0.0.1:{port}" for port in ports[:STAGES]]
-        self.store_at = [f"127.0.0.1:{port}" for port in ports[STAGES:2 * STAGES]]
-        self.driver_at = f"127.0.0.1:{ports[-1]}"
+        host = own_host()
+        self.stage_at = [f"{host}:{7700 + i}" for i in range(STAGES)]
+        self.store_at = [f"{host}:{7800 + i}" for i in range(STAGES)]
+        self.driver_at = f"{host}:7600"
         self.stages, self.stores, self.driver = [None] * STAGES, [None] * STAGES, None
         self.drivers = []  # all there were
 
@@ -70,17 +69,32 @@ class World:
         self.driver = self.start("ballast-driver", "--job", job, "--listen", self.driver_at, "--resume", *self.flags("driver"))
         self.drivers.append(self.driver)
 
-    def step(self):
+    def ask(self):
+        """The step that the driver says it is at; None while it does not answer."""
+        assert self.driver.process.poll() is None, f"the driver ended: {self.logs()}"
         done = subprocess.run([CTL, "status", "--endpoint", self.driver_at, "-o", "json", "--timeout", "20",
                                *self.flags("operator")], env=environment(self.folder), stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=60)
-        return json.loads(done.stdout)["step"] if done.returncode == 0 else 0
+        return json.loads(done.stdout)["step"] if done.returncode == 0 else None
+
+    def step(self):
+        return wait_until(lambda: self.ask() or None, 120, "the driver tells no step")
 
     def wait_step(self, step):
-        def reached():
-            assert self.driver.process.poll() is None, f"the driver ended: {self.driver.log()[-3000:]}"
-            return self.step() >= step
-        wait_until(reached, 120, f"step {step} was not reached: {self.driver.log()[-3000:]}")
+        try:
+            wait_until(lambda: (self.ask() or 0) >= step, 120, f"step {step} was not reached")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.logs()}") from error
+
+    def expect_end(self, services, code):
+        for service in services:
+            got = service.process.wait(120)
+            assert got == code, f"{service.log_path}: exit code {got}, not {code}: {self.logs()}"
+
+    def logs(self):
+        """The ends of all there are, for a failure."""
+        services = [*self.drivers, *filter(None, self.stages), *filter(None, self.stores)]
+        return "\n".join(f"{service.log_path}:\n{service.log()[-2000:]}" for service in services)
 
     def taken_up(self, i):
         """Files are looked at when somebody connects, once per second at most: perhaps not when the new driver came."""
@@ -112,9 +126,9 @@ def newest(folder):
     return max(int(re.search(r"step-(\d+)$", path).group(1)) for path in glob.glob(os.path.join(folder, "step-??????")))
 
 
-def job_of(folder, name, kept, **more):
+def job_of(folder, name, kept, steps, **more):
     sections = {"model": small_inline(hidden=48, layers=STAGES, seq=48), "pipeline": {"stages": STAGES},
-                "train": {"steps": STEPS, "micro_batch": 1, "micro_batches": 8}, "memory": {"slots": 3},
+                "train": {"steps": steps, "micro_batch": 1, "micro_batches": 8}, "memory": {"slots": 3},
                 "balance": {"policy": "bpipe"}, "checkpoint": {"folder": kept, "every": EVERY}, **more}
     return write_job(folder, name, **sections)
 
@@ -123,9 +137,8 @@ def drain_node(world, job):
     world.wait_step(EVERY + 2)
     for service in (world.stages[1], world.stores[1]):
         service.process.send_signal(signal.SIGTERM)
-    assert world.driver.process.wait(120) == 5, world.driver.log()[-3000:]
-    for service in (world.stages[1], world.stores[1]):
-        assert service.process.wait(60) == 0, service.log()[-2000:]
+    world.expect_end([world.driver], 5)
+    world.expect_end([world.stages[1], world.stores[1]], 0)
     world.start_node(1)
     world.start_driver(job)
     world.wait_step(2 * EVERY)
@@ -149,7 +162,7 @@ def stop_driver(world, kept):
     world.wait_step(world.step() + 1)
     committed = world.step()
     world.driver.process.send_signal(signal.SIGTERM)
-    assert world.driver.process.wait(120) == 130, world.driver.log()[-3000:]
+    world.expect_end([world.driver], 130)
     step = newest(kept)
     assert step >= committed, f"the checkpoint of the orderly end is of step {step}, {committed} were committed before it: " \
         f"{world.driver.log()[-3000:]}"
@@ -160,8 +173,7 @@ def upgrade(world, job, kept):
     step = stop_driver(world, kept)
     for service in [*world.stages, *world.stores]:
         service.process.send_signal(signal.SIGTERM)
-    for service in [*world.stages, *world.stores]:
-        assert service.process.wait(60) == 0, service.log()[-2000:]
+    world.expect_end([*world.stages, *world.stores], 0)
     new = os.path.join(world.folder, "new")
     os.mkdir(new)
     for program in ("stage-service", "activation-store", "ballast-driver"):
@@ -179,21 +191,20 @@ def upgrade(world, job, kept):
 
 def change_job(world, folder, kept, services):
     step = stop_driver(world, kept)
-    changed = job_of(folder, "changed.json", kept, services=services, balance={"policy": "cap", "cap": 3},
+    changed = job_of(folder, "changed.json", kept, step + MORE, services=services, balance={"policy": "cap", "cap": 3},
                      memory={"slots": None})
     world.start_driver(changed)
-    code = world.driver.process.wait(240)
-    assert code == 0, f"exit code {code}: {world.driver.log()[-3000:]}"
+    world.expect_end([world.driver], 0)
     print(f"ok the job was changed after step {step}, and ran to its end")
+    return step + MORE
 
 
 def main():
     with scratch() as folder:
         local, kept = os.path.join(folder, "local"), os.path.join(folder, "kept")
-        run_job(folder, job_of(folder, "local.json", local), "--local")
         world = World(folder)
         services = {"stages": world.stage_at, "stores": world.store_at, "driver": world.driver_at}
-        job = job_of(folder, "job.json", kept, services=services)
+        job = job_of(folder, "job.json", kept, ENDLESS, services=services)
         try:
             for i in range(STAGES):
                 world.start_node(i)
@@ -201,14 +212,15 @@ def main():
             drain_node(world, job)
             renew_certificates(world, job)
             upgrade(world, job, kept)
-            change_job(world, folder, kept, services)
+            steps = change_job(world, folder, kept, services)
         finally:
             world.end()
-        expected, got = state_of(local, STEPS), state_of(kept, STEPS)
+        run_job(folder, job_of(folder, "local.json", local, steps), "--local", timeout=600)
+        expected, got = state_of(local, steps), state_of(kept, steps)
         assert set(got) == set(expected), (sorted(got), sorted(expected))
         wrong = [name for name in expected if got[name] != expected[name]]
         assert not wrong, f"other bits than an undisturbed run: {wrong}"
-        print(f"ok step {STEPS}: weights and optimizer are those of an undisturbed run, {len(got)} files")
+        print(f"ok step {steps}: weights and optimizer are those of an undisturbed run, {len(got)} files")
 
 
 main()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verifies /metrics of all three services: the text is valid (promtool, or our own strict reader), what a run does moves
 the metrics that say so, each of a store's faults moves its counter, series do not grow, and docs/metrics.md is what the
-tables say. Also the log as JSON with stage, step and attempt."""
+tables say. Also the log as JSON with run, stage, step and attempt."""
 import json
 import os
 import re
@@ -42,11 +42,13 @@ def a_run():
                 services.append(Service(folder, "stage-service", "--listen", "127.0.0.1:0", "--log-format", "json",
                                         *METRICS))
             job = write_job(folder, services={"stages": [s.address for s in services]},
-                            model=small_inline(), train={"steps": 8}, data={"validation": 0.1})
+                            model=small_inline(), train={"steps": 8}, data={"validation": 0.1},
+                            checkpoint={"folder": os.path.join(folder, "kept"), "every": 4})
             addresses = [re.search(r"metrics on http://([^/]+)/metrics", s.log())[1] for s in services]
             idle = prometheus.scrape(addresses[0])
             assert idle.get("ballast_stage_rank") == -1 and idle.get("ballast_steps_total") == 0
-            driver = Service(folder, "ballast-driver", "--job", job, "--listen", "127.0.0.1:0", "--linger", *METRICS)
+            driver = Service(folder, "ballast-driver", "--job", job, "--listen", "127.0.0.1:0", "--linger", "--log-format",
+                             "json", *METRICS)
             services.append(driver)
             run = metrics_address(driver)
             wait_until(lambda: prometheus.scrape(run).get("ballast_run_phase", phase="finished") == 1, 120,
@@ -58,8 +60,10 @@ def a_run():
             assert set(idle.values) == set(of_stages[0].values), "series appear only at the start"
             check_driver(of_run)
             check_texts([of_run.text, *[metrics.text for metrics in of_stages]])
-            check_json_log(services[0].log_path, {"stage"})
             assert prometheus.fetch(run, "/nothing")[0] == 404
+            driver.end()
+            check_json_log(driver.log_path, {"run", "step", "attempt"})
+            check_json_log(services[0].log_path, {"run", "stage", "step", "attempt"})
         finally:
             for service in services:
                 service.end()
