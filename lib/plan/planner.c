@@ -328,6 +328,40 @@ static bl_status_t find_smallest(const bl_plan_request_t *request, const bl_plan
   return status;
 }
 
+// Which of the given shapes leaves nothing to try.
+static void explain_nothing(const bl_plan_request_t *r, char *text, size_t bytes) {
+  static const uint32_t one = 1;
+  uint32_t least = UINT32_MAX, heads = 0, divides = 0;
+  const uint32_t *micro_batches = r->micro_batch_count > 0 ? r->micro_batches : &one;
+  for (uint32_t i = 0; i < r->stage_count; i++) {
+    least = r->stages[i] < least ? r->stages[i] : least;
+  }
+  for (uint32_t i = 0; i < (r->micro_batch_count > 0 ? r->micro_batch_count : 1); i++) {
+    divides += r->batch % micro_batches[i] == 0;
+  }
+  for (uint32_t i = 0; i < r->tensor_count; i++) {
+    heads += r->model->heads % r->tensors[i] == 0 &&
+             (r->cluster.nodes == 0 || r->cluster.devices_per_node % r->tensors[i] == 0);
+  }
+  if (r->stage_count > 0 && least > r->model->layers) {
+    snprintf(text, bytes, "%u stages are more than its %u layers", least, r->model->layers);
+  } else if (divides == 0) {
+    snprintf(text, bytes, "a batch of %u sequences is no multiple of a micro-batch of %u", r->batch, micro_batches[0]);
+  } else if (r->tensor_count > 0 && heads == 0) {
+    snprintf(text, bytes, "tensor parallelism of %u does not divide the model's %u heads, or not the devices of a node",
+             r->tensors[0], r->model->heads);
+  } else if (r->cluster.nodes > 0) {
+    snprintf(
+        text, bytes,
+        "no stages x tensor parallelism x replicas fill %u x %u devices exactly with at most %u stages and replicas "
+        "that divide a batch of %u sequences",
+        r->cluster.nodes, r->cluster.devices_per_node, r->model->layers, r->batch);
+  } else {
+    snprintf(text, bytes, "a batch of %u sequences, %u layers and the given shapes leave no choice", r->batch,
+             r->model->layers);
+  }
+}
+
 static bl_status_t refuse(const bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
   char limit[BL_BYTES_TEXT], needed[BL_BYTES_TEXT], name[200] = "";
   double bytes = 0;
@@ -335,9 +369,9 @@ static bl_status_t refuse(const bl_plan_t *plan, const bl_plan_request_t *reques
     return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
   }
   if (bytes <= 0) {
-    return bl_error_set(err, BL_INVALID,
-                        "no way to run this: a batch of %u sequences, %u layers and the given shapes leave no choice",
-                        request->batch, request->model->layers);
+    char why[256];
+    explain_nothing(request, why, sizeof why);
+    return bl_error_set(err, BL_INVALID, "no way to run this: %s", why);
   }
   return bl_error_set(
       err, BL_EXHAUSTED, "nothing fits into %s a device; the smallest limit that works is %s (%.0f bytes): %s",

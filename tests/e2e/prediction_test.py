@@ -131,6 +131,37 @@ def check_plan(folder):
     assert "nothing was written" in nothing.stderr and not os.path.exists(os.path.join(folder, "none.yaml"))
     assert "did you mean '1f1b'" in ctl(folder, "plan", job, "--schedule", "1f1", expect=2).stderr
     assert "6x8" in ctl(folder, "plan", job, "--nodes", "six", expect=2).stderr
+    for words, said in ((("plan", job, "--tensor", "2"), "--tensor: is about a cluster"),
+                        (("plan", job, "--cards", "2"), "--cards: is about a cluster"),
+                        (("plan", job, "--nodes", "2x4", "--cards", "3"), "--cards 3: 4 devices of a node cannot share"),
+                        (("plan", job, "--nodes", "2x4", "--inter-gbps", "-1"), "--inter-gbps must be more than 0"),
+                        (("plan", job, "--stages", "99"), "99 stages are more than its 6 layers"),
+                        (("simulate", job, "--nodes", "1x1"), "--nodes 1x1: has no room for the 2 stages"),
+                        (("simulate", job, "--hardware", "a100"), "the nearest known one is 'a100-80g'"),
+                        (("estimate", "--batch", "8", "--stages", "2", "--mfu", "1:2", "--mfu", "2:nan"), "--mfu 2:nan"),
+                        (("schedule", "frontier", "--stages", "4", "--micro-batches", "4", "--schedule", "1f2b"),
+                         "--schedule 1f2b: no such schedule; did you mean '1f1b'"),
+                        (("schedule", "show", "--schedule", "1f1b", "--stages", "2", "--micro-batches", "2", "--cost",
+                          "1,-1,1,0"), "B must be a number from 0 upwards")):
+        assert said in ctl(folder, *words, expect=2).stderr, words
+
+
+def check_nodes(folder):
+    """A slow card between two nodes: what crosses it is slower, and pairs of bpipe are better off on one node."""
+    job = ballast.write_job(folder, name="nodes.yaml", model=ballast.small_inline(hidden=256, layers=4, seq=128),
+                            data={"train": [__file__], "format": "text"}, train={"micro_batches": 8},
+                            pipeline={"stages": 4}, balance={"policy": "bpipe"})
+    words = ["simulate", job, "--hardware", "a100-80g", "-o", "json"]
+    steps = {}
+    for cards in ("2", "1"):
+        for order in ("sequential", "pair-adjacent"):
+            made = json.loads(ctl(folder, *words, "--nodes", "2x2", "--cards", cards, "--inter-gbps", "1",
+                                  "--order", order).stdout)
+            steps[cards, order] = made["step_seconds"]
+            waited = sum(stage["stall_seconds"]["card"] for stage in made["stages"])
+            assert waited > 0 or (cards, order) != ("1", "sequential"), made
+    together = json.loads(ctl(folder, *words).stdout)["step_seconds"]
+    assert together < steps["2", "pair-adjacent"] < steps["2", "sequential"] <= steps["1", "sequential"], (together, steps)
 
 
 def main():
@@ -142,6 +173,7 @@ def main():
         check_profile(folder)
         check_copies(folder)
         check_plan(folder)
+        check_nodes(folder)
 
 
 main()

@@ -233,7 +233,25 @@ static void impossible_shapes_are_refused(void **state) {
   bl_error_t err;
   bl_plan_request_t request = small_request(&model, 0);
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_INVALID);
-  assert_non_null(strstr(err.text, "no way to run this"));
+  assert_string_equal(err.text, "no way to run this: 4 stages are more than its 3 layers");
+  static const uint32_t three[] = {3};
+  model = gpt(8, 64, 4);
+  request.micro_batches = three;
+  request.micro_batch_count = 1;
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_INVALID);
+  assert_string_equal(err.text, "no way to run this: a batch of 16 sequences is no multiple of a micro-batch of 3");
+  request = small_request(&model, 0);
+  request.hardware = bl_hardware_find("a100-80g");
+  request.cluster = (bl_cluster_t){.nodes = 1, .devices_per_node = 8, .intra_rate = 300e9, .inter_rate = 25e9};
+  request.tensors = three;
+  request.tensor_count = 1;
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "tensor parallelism of 3 does not divide the model's 4 heads"));
+  request.tensors = NULL;
+  request.tensor_count = 0;
+  request.cluster.nodes = 13; // 104 devices and four stages: 13 or 26 replicas
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "fill 13 x 8 devices exactly"));
 }
 
 // On 6 nodes of 8 A100: fits, keeps the cluster busy, and pairs on one node beat pairs on two.

@@ -7,6 +7,7 @@
 #include "config/flags.h"
 #include "plan/estimator.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct arguments {
@@ -67,6 +68,9 @@ static bl_status_t read_point(const char *text, bl_estimate_point_t *point, bl_e
   point->mfu = *end == ':' ? strtod(end + 1, &rest) : 0;
   if (end == text || *end != ':' || rest == end + 1 || (*rest != '\0' && *rest != '%')) {
     return bl_error_set(err, BL_INVALID, "--mfu %s: is not b:MFU, such as 1:37.8", text);
+  }
+  if (!(point->micro_batch > 0 && point->mfu > 0) || !isfinite(point->micro_batch) || !isfinite(point->mfu)) {
+    return bl_error_set(err, BL_INVALID, "--mfu %s: micro-batch and utilisation must be numbers above 0", text);
   }
   return BL_OK;
 }

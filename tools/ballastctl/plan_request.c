@@ -181,6 +181,10 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   r->sequence = flags->sequence;
   r->mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP;
   r->batch = (uint32_t)(flags->batch.set ? flags->batch.value : job->train.micro_batch * job->train.micro_batches);
+  if (flags->cluster.nodes == NULL && (flags->tensors.count > 0 || flags->shard || flags->sequence)) {
+    const char *lone = flags->tensors.count > 0 ? "--tensor" : flags->shard ? "--shard" : "--sequence";
+    return bl_error_set(err, BL_INVALID, "%s: is about a cluster, which --nodes NxG gives", lone);
+  }
   bl_status_t status = bl_architecture_read(job, &made->model, err);
   if (status == BL_OK) {
     status = read_costs(made, flags, err);

@@ -5,6 +5,8 @@
 
 #include "config/nearest.h"
 
+#include <string.h>
+
 bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardware, bl_error_t *err) {
   size_t count;
   const bl_hardware_t *all = bl_hardware_all(&count);
@@ -12,6 +14,9 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
   *hardware = bl_hardware_find(name);
   for (size_t i = 0; i < count; i++) {
     bl_nearest_offer(&nearest, all[i].name);
+  }
+  for (size_t i = 0; i < count; i++) { // one that begins so is nearer than one that looks so
+    nearest.best = strncmp(all[i].name, name, strlen(name)) == 0 ? all[i].name : nearest.best;
   }
   char advice[BL_NEAREST_ADVICE_BYTES];
   return *hardware != NULL ? BL_OK
