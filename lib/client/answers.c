@@ -172,8 +172,9 @@ static bool try_again(bl_client_t *client, bl__operation_t *operation, uint64_t 
   return true;
 }
 
-static bool has_no_credit(bl_client_t *client, const bl_block_frame_t *frame) {
-  if (frame->status == BL_EXHAUSTED && frame->retry_after_ms != 0) {
+// No credit now; or the session was not renewed in time (this process stood still), which it will be in a moment.
+static bool comes_too_early(bl_client_t *client, const bl_block_frame_t *frame) {
+  if ((frame->status == BL_EXHAUSTED || frame->status == BL_PRECONDITION) && frame->retry_after_ms != 0) {
     client->pause_until_ns = bl_clock_now_ns() + frame->retry_after_ms * BL_NS_PER_MS;
     return true;
   }
@@ -206,7 +207,7 @@ static void evict_answered(bl_client_t *client, const bl__sent_t *sent, const bl
     client->counters.evicted_bytes += operation->bytes;
     pthread_mutex_unlock(&client->mutex);
   } else if ((frame->status == BL_IO && !client->shm && try_again(client, operation, frame->generation)) ||
-             (has_no_credit(client, frame) && try_again(client, operation, operation->generation))) {
+             (comes_too_early(client, frame) && try_again(client, operation, operation->generation))) {
     return;
   } else {
     bool over = frame->status == BL_DATA_LOSS || frame->status == BL_IO || frame->status == BL_CANCELLED;
@@ -249,7 +250,7 @@ static void load_answered(bl_client_t *client, const bl__sent_t *sent, const bl_
   }
   client->flow -= operation->bytes;
   // The bytes went over a connection that broke, or the transfer was cut short.
-  if ((frame->status == BL_OK || (frame->status == BL_IO && !client->shm) || has_no_credit(client, frame)) &&
+  if ((frame->status == BL_OK || (frame->status == BL_IO && !client->shm) || comes_too_early(client, frame)) &&
       try_again(client, operation, operation->generation)) {
     return;
   }

@@ -76,6 +76,12 @@ static void try_send(bl__question_t *question) {
     finish(question);
     return;
   }
+  bl_client_t *client = question->client;
+  if (is_sequenced(question) && now_ns > client->renewed_ns + client->ttl_ms * BL_NS_PER_MS) {
+    question->next = client->again; // this process stood still: the session is renewed first
+    client->again = question;
+    return;
+  }
   uint64_t left_ms = (question->deadline_ns - now_ns) / BL_NS_PER_MS + 1;
   if (bl__send(question, left_ms < TRY_MS ? left_ms : TRY_MS, &question->err) != BL_OK) {
     finish(question);

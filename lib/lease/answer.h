@@ -11,7 +11,7 @@
 
 typedef struct bl_lease_answer {
   bl_lease_reason_t reason;
-  uint32_t retry_after_ms; // refused with BL_EXHAUSTED: when asking again may help; a guess
+  uint32_t retry_after_ms; // refused with BL_EXHAUSTED or as SUSPECT: when asking again may help; a guess
   // The lease after the request (evict, load, release), 0 for requests about no lease.
   uint64_t id, generation;
   uint64_t offset_bytes; // of its room in the arena of the job

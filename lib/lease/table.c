@@ -142,7 +142,8 @@ bl_lease_decision_t bl__refuse(bl_lease_table_t *table, bl_lease_reason_t reason
   table->stats.refused[reason]++;
   answer->reason = reason;
   answer->retry_after_ms = 0;
-  if (reason == BL_LEASE_CREDIT || reason == BL_LEASE_WINDOW || reason == BL_LEASE_NO_ARENA) {
+  if (reason == BL_LEASE_CREDIT || reason == BL_LEASE_WINDOW || reason == BL_LEASE_NO_ARENA ||
+      reason == BL_LEASE_SUSPECT) {
     answer->retry_after_ms = RETRY_FLOW_MS;
   } else if (bl_status_retryable(bl_lease_reason_status(reason))) {
     answer->retry_after_ms = RETRY_ROOM_MS;

@@ -271,6 +271,10 @@ static void test_time(void **state) {
   holder_evict(&a, &room, 100, 1, &reason);
   assert_int_equal(reason, BL_LEASE_STATE);
   assert_int_equal(holder_reserve(&a, 2, GRANULE, 1), BL_LEASE_SUSPECT);
+  const bl_lease_request_t late = holder_next(&a);
+  (void)bl_lease_table_reserve(table, &late, 3, &(bl_lease_demand_t){.bytes = GRANULE, .count = 1}, 1, &answer);
+  assert_int_equal(answer.reason, BL_LEASE_SUSPECT);
+  assert_true(answer.retry_after_ms > 0);                              // once it is renewed
   assert_int_equal(holder_load(&a, &room, &answer), BL_LEASE_GRANTED); // what it has is kept
   (void)bl_lease_table_keep_alive(table, a.session, &a.key, a.now_ns, &answer);
   assert_int_equal(holder_reserve(&a, 2, GRANULE, 1), BL_LEASE_GRANTED); // and back

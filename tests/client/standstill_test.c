@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies what a holder finds that stood still for longer than its TTL: nothing it asks for fails because of that. The
+// store refuses new uses of rooms until the session is renewed; the client waits for its own renewal and asks again. Here
+// only the thread that renews stands still, so that every request comes before the renewal.
+#include "client/fixture.h"
+
+#include "client/client_core.h"
+
+#include <inttypes.h>
+#include <time.h>
+
+#define LIMIT_NS (UINT64_C(120) * BL_NS_PER_S)
+
+static atomic_bool held, holds;
+
+static void stand_still(int number) {
+  (void)number;
+  atomic_store(&holds, true);
+  while (atomic_load(&held)) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    nanosleep(&pause, NULL);
+  }
+  atomic_store(&holds, false);
+}
+
+static void stop_renewals(const bl_client_t *client) {
+  const struct sigaction action = {.sa_handler = stand_still};
+  assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+  atomic_store(&held, true);
+  assert_int_equal(pthread_kill(client->thread, SIGUSR1), 0);
+  while (!atomic_load(&holds)) {
+    usleep(1000);
+  }
+}
+
+static void go_on(void) {
+  atomic_store(&held, false);
+  while (atomic_load(&holds)) {
+    usleep(1000);
+  }
+}
+
+static int set_up_short_ttl(void **state) {
+  store_ttl = "2"; // the least there is
+  return set_up(state);
+}
+
+// Blocks go there and come back until one is refused and waits.
+static void test_evictions_wait_for_the_renewal(void **state) {
+  const fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t room;
+  bl_error_t err = {0};
+  bl_client_ticket_t ticket;
+  uint8_t *slot = fixture->slots.base, *there = slot + GRANULE;
+  reserve(client, GRANULE, 1, &room);
+  stop_renewals(client);
+  const uint64_t start_ns = bl_clock_now_ns();
+  for (uint64_t i = 0;; i++) {
+    fill(slot, GRANULE, i);
+    must(bl_client_evict_start(client, room, slot, GRANULE, NULL, &ticket, &err), &err);
+    while (!bl_client_poll(client, ticket) && bl_client_counters(client).retries == 0) {
+      usleep(1000);
+    }
+    if (bl_client_counters(client).retries > 0) {
+      break;
+    }
+    must(bl_client_wait(client, ticket, UINT64_MAX, &err), &err);
+    must(bl_client_load(client, room, there, GRANULE, &err), &err);
+    assert_true(bl_clock_now_ns() - start_ns < LIMIT_NS);
+    usleep(10000);
+  }
+  go_on();
+  must(bl_client_wait(client, ticket, UINT64_MAX, &err), &err);
+  must(bl_client_load(client, room, there, GRANULE, &err), &err);
+  assert_memory_equal(there, slot, GRANULE);
+  bl_client_close(client);
+}
+
+static void *let_go_on(void *argument) {
+  (void)argument;
+  usleep(500000); // any time will do: the question waits
+  go_on();
+  return NULL;
+}
+
+static void test_reservations_wait_for_the_renewal(void **state) {
+  const fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  uint64_t room;
+  bl_error_t err = {0};
+  reserve(client, GRANULE, 1, &room);
+  stop_renewals(client);
+  const uint64_t until_ns = bl_clock_now_ns() + UINT64_C(2500) * BL_NS_PER_MS;
+  while (bl_clock_now_ns() < until_ns) { // longer than the TTL: the first thing that the thread finds is the question
+    usleep(10000);
+  }
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, let_go_on, NULL), 0);
+  must(bl_client_reserve(client, 2, &(bl_client_demand_t){.bytes = GRANULE, .count = 2}, 1, &err), &err);
+  pthread_join(thread, NULL);
+  bl_client_close(client);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_short_ttl, tear_down)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(test_evictions_wait_for_the_renewal),
+      TEST(test_reservations_wait_for_the_renewal),
+  };
+  int failed = cmocka_run_group_tests_name("shm", tests, NULL, NULL);
+  data_path = BL_CLIENT_PATH_TCP;
+  return failed + cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+}
