@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAVE_MS 3000 // for stages to say good-bye
+#define LEAVE_MS 3000  // for stages to say good-bye
+#define STOP_MS  60000 // told to end before its first step: to save what stages hold of a predecessor
 
 uint64_t bl__driver_now_ms(const bl_driver_t *driver) {
   (void)driver;
@@ -77,6 +78,15 @@ void bl__driver_fail(bl_driver_t *driver, const bl_error_t *err) {
   }
 }
 
+static void stop_before_driving(bl_driver_t *driver) {
+  bl_error_t err;
+  const char *kept = driver->life == BL__SETUP && driver->anew
+                         ? "stages had made no steps"
+                         : "no checkpoint was written; what stages hold stays there for the next driver";
+  (void)bl_error_set(&err, BL_CANCELLED, "stopped before the first step: %s", kept);
+  bl__driver_fail(driver, &err);
+}
+
 void bl__driver_leave(bl_driver_t *driver, int exit_code) {
   bool done = driver->step.applied >= (uint64_t)driver->options.job->train.steps;
   bl__driver_set_phase(driver, "finished", "", exit_code);
@@ -111,6 +121,9 @@ void bl__driver_pump(bl_driver_t *driver) {
     case BL_DRIVER_BOUNDARY:
       if (life == BL__TAKING) {
         bl__setup_begin(driver);
+        if (driver->stopping && driver->anew) {
+          stop_before_driving(driver);
+        }
       } else if (life != BL__SETUP) {
         bl__boundary(driver);
       } else if (driver->plans.setting_up && !bl__plans_go_on(driver)) {
@@ -132,6 +145,9 @@ void bl__driver_pump(bl_driver_t *driver) {
 
 static void ticked(bl_timer_t *timer, void *context) {
   bl_driver_t *driver = context;
+  if (driver->stopping && driver->life < BL__DRIVING && bl__driver_now_ms(driver) >= driver->stop_by_ms) {
+    stop_before_driving(driver);
+  }
   if (driver->life == BL__LEAVING && bl__driver_now_ms(driver) >= driver->leave_by_ms) {
     bl_log(BL_LOG_WARNING, "some stages do not answer, leaving them");
     driver->life = BL__GONE;
@@ -282,12 +298,14 @@ void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, v
 
 void bl_driver_stop(bl_driver_t *driver) {
   driver->stopping = true;
-  if (driver->life < BL__DRIVING) {
-    bl_error_t err;
-    (void)bl_error_set(&err, BL_CANCELLED, "stopped before the first step");
-    bl__driver_fail(driver, &err);
+  // Stages may hold steps that a predecessor committed and did not save: a driver that is about to drive saves them first.
+  bool may_save = driver->options.job->checkpoint.folder != NULL &&
+                  (driver->life == BL__TAKING || (driver->life == BL__SETUP && !driver->anew));
+  if (driver->life < BL__DRIVING && !may_save) {
+    stop_before_driving(driver);
     return;
   }
+  driver->stop_by_ms = bl__driver_now_ms(driver) + STOP_MS;
   bl__driver_pump(driver);
 }
 

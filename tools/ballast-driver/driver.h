@@ -76,8 +76,9 @@ void bl_driver_poke(bl_driver_t *driver);
 // has ended; at once when letting go.
 typedef void (*bl_driver_held_fn)(uint64_t step, void *context);
 void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, void *context);
-// Ends the run at the next step boundary: with exit code 0 when it has finished, else 130. Stages that are not owned keep
-// the job, so that the same job can be continued.
+// Ends the run at the next step boundary, with a checkpoint of the last step if the job has a folder for them: with exit
+// code 0 when it has finished, else 130. Stages that are not owned keep the job, so that the same job can be continued.
+// Before the first step of this driver, what stages hold of a predecessor's is saved too, once they have been taken over.
 void bl_driver_stop(bl_driver_t *driver);
 
 // Takes a checkpoint at the next step boundary. `done` fires exactly once if this returns BL_OK: with the folder, once
