@@ -168,6 +168,7 @@ bl_stage_decision_t bl_stage_run(bl_stage_t *stage, bl_driver_id_t driver, const
     memcpy(stage->context, request->tokens, request->token_count * sizeof *stage->context);
   }
   bl__plans_drop_forgotten(stage);
+  bl__plans_age(stage);
   stage->running_plan = *bl__plans_find(stage, request->id.plan_version);
   stage->run_request = (bl_run_t){.first_window = request->first_window,
                                   .tokens = stage->context,

@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AHEAD_RUNS 2 // a driver that still wants a plan asks for it again at every boundary
+
 // ---- kept and dropped
 
 void bl__plans_bury(bl_stage_t *stage) {
   for (size_t i = 0; i < stage->retired_count; i++) {
-    bl_prepared_destroy(stage->retired[i]);
+    bl_prepared_destroy(stage->retired[i], stage->closing);
   }
   stage->retired_count = 0;
 }
@@ -32,6 +34,13 @@ static void retire(bl_stage_t *stage, bl_prepared_t **place) {
 void bl__plans_drop(bl_stage_t *stage) {
   for (size_t i = 0; i < BL__STAGE_PLANS; i++) {
     retire(stage, &stage->plans[i]);
+  }
+  bl_reserving_drop(&stage->ahead, stage->closing);
+}
+
+void bl__plans_age(bl_stage_t *stage) {
+  if (stage->ahead.parking != NULL && ++stage->ahead.runs > AHEAD_RUNS) {
+    bl_reserving_drop(&stage->ahead, stage->closing);
   }
 }
 
@@ -79,7 +88,8 @@ static void prepare_work(bl_task_t *task) {
   bl__work_t *work = &stage->prepare;
   bl_error_clear(&work->err);
   bl__plans_bury(stage);
-  work->err.status = bl_prepared_create(stage->engine, &stage->plan_request, &stage->made_plan, &work->err);
+  work->err.status = bl_prepared_create(stage->engine, &stage->plan_request, &stage->ahead, stage->closing,
+                                        &stage->made_plan, &work->err);
 }
 
 static void prepare_done(bl_task_t *task) {
@@ -96,7 +106,7 @@ static void prepare_done(bl_task_t *task) {
     bl_prepared_t **place = free_place(stage);
     if (place == NULL) {
       (void)bl__stage_refuse(err, BL_INTERNAL, "more plans are kept than the step protocol allows");
-      bl_prepared_destroy(stage->made_plan);
+      bl_prepared_destroy(stage->made_plan, stage->closing);
     } else {
       *place = stage->made_plan;
       bl_plan_record_t record = {.version = request->version,
@@ -108,7 +118,7 @@ static void prepare_done(bl_task_t *task) {
     }
     stage->made_plan = NULL;
   } else {
-    bl_log(BL_LOG_WARNING, "plan %lu: %s", request->version, err->text);
+    bl_log(err->status == BL_DEADLINE ? BL_LOG_INFO : BL_LOG_WARNING, "plan %lu: %s", request->version, err->text);
     bl_stage_step_plan_refused(&stage->step, request->version);
   }
   free((char *)(uintptr_t)stage->plan_request.csv);
@@ -142,6 +152,9 @@ bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, c
   if (csv == NULL) {
     return bl__stage_refuse(err, BL_EXHAUSTED, "no memory for a plan");
   }
+  bl_prepared_t **before = bl__plans_find(stage, plan->follows);
+  stage->ahead.steady_slots = before != NULL ? (*before)->own_slots : 0;
+  stage->ahead.runs = 0;
   stage->plan_request = *plan;
   stage->plan_request.csv = csv;
   stage->plan_replaces = replaces;

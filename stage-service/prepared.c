@@ -2,9 +2,13 @@
 #include "prepared.h"
 
 #include "client/client.h"
+#include "sys/clock.h"
 #include "sys/log.h"
 
 #include <stdlib.h>
+
+#define BOUNDARY_NS                                                                                                    \
+  (UINT64_C(200) * BL_NS_PER_MS) // that a step boundary waits for stores, which need a few ms if they are there
 
 static bl_client_path_t path_of(const bl_job_t *job) {
   switch (bl_job_block_path(job)) {
@@ -21,19 +25,45 @@ static bl_client_path_t path_of(const bl_job_t *job) {
   }
 }
 
+void bl_reserving_drop(bl_reserving_t *ahead, bl_closing_t *closing) {
+  bl_closing_take(closing, ahead->parking);
+  *ahead = (bl_reserving_t){0};
+}
+
+// Opens sessions, or goes on with those that are being opened. BL_DEADLINE: they are being opened still, and `ahead` has
+// them.
+static bl_status_t open_way(const bl_store_parking_options_t *options, const bl_executor_plan_request_t *request,
+                            bl_reserving_t *ahead, bl_closing_t *closing, bl_store_parking_t **parking,
+                            bl_error_t *err) {
+  const bool waits = request->reservation == 0; // nothing else runs meanwhile
+  bl_store_parking_t *opening = ahead->parking;
+  bl_status_t status = opening != NULL ? BL_OK : bl_store_parking_create(options, &opening, err);
+  if (status == BL_OK) {
+    status = bl_store_parking_await(opening, waits ? UINT64_MAX : bl_clock_now_ns() + BOUNDARY_NS, err);
+  }
+  ahead->parking = status == BL_DEADLINE && !waits ? opening : NULL;
+  if (status == BL_OK) {
+    *parking = opening;
+  } else if (ahead->parking == NULL) {
+    bl_closing_take(closing, opening);
+  }
+  return status;
+}
+
 // Blocks on a GPU leave from it directly if they can get to every store that way, else through memory of the host.
 static bl_status_t open_stores(const bl_engine_t *engine, bl_store_parking_options_t *options,
+                               const bl_executor_plan_request_t *request, bl_reserving_t *ahead, bl_closing_t *closing,
                                bl_store_parking_t **parking, bl_error_t *err) {
   bool directly = options->path != BL_CLIENT_PATH_SHM && options->path != BL_CLIENT_PATH_TCP;
   options->slots = &engine->slots;
   if (engine->device->host_memory) {
-    return bl_store_parking_create(options, parking, err);
+    return open_way(options, request, ahead, closing, parking, err);
   }
   if (directly && engine->ops->checksum != NULL) {
     options->device = engine->device;
     options->nccl = engine->nccl;
     options->nccl_shared_gpu = engine->endpoint.shared_gpu;
-    bl_status_t status = bl_store_parking_create(options, parking, err);
+    bl_status_t status = open_way(options, request, ahead, closing, parking, err);
     if (status != BL_UNIMPLEMENTED || options->path != BL_CLIENT_PATH_AUTO) {
       return status;
     }
@@ -43,10 +73,11 @@ static bl_status_t open_stores(const bl_engine_t *engine, bl_store_parking_optio
   options->device = NULL;
   options->nccl = NULL;
   options->slots = &engine->slot_twins;
-  return bl_store_parking_create(options, parking, err);
+  return open_way(options, request, ahead, closing, parking, err);
 }
 
 static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, const bl_holdings_t *holdings,
+                           const bl_executor_plan_request_t *request, bl_reserving_t *ahead, bl_closing_t *closing,
                            bl_error_t *err) {
   const bl_training_t *training = &engine->training;
   uint64_t *evict_bytes = calloc(training->stage_count, sizeof *evict_bytes);
@@ -56,20 +87,22 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
   for (uint32_t s = 0; s < training->stage_count; s++) {
     evict_bytes[s] = training->stages[s].evict_bytes;
   }
+  const uint32_t there = request->reservation != 0 ? ahead->steady_slots : engine->slots.count;
   bl_store_parking_options_t options = {.job = engine->job.name != NULL ? engine->job.name : "run",
-                                        .plan = prepared->plan->version,
+                                        .plan = request->reservation != 0 ? request->reservation : request->version,
                                         .stage = engine->stage,
                                         .holdings = holdings,
                                         .stores = (const char *const *)engine->job.services.stores.items,
                                         .evict_bytes = evict_bytes,
                                         .own_slots = prepared->own_slots,
+                                        .slots_there = there < prepared->own_slots ? there : prepared->own_slots,
                                         .virtual_stages = training->schedule->virtual_stages,
                                         .micro_batches = training->schedule->micro_batches,
                                         .path = path_of(&engine->job)};
   if (engine->job.balance.rate.set) {
     options.bytes_per_second = (uint64_t)engine->job.balance.rate.value;
   }
-  bl_status_t status = open_stores(engine, &options, &prepared->parking, err);
+  bl_status_t status = open_stores(engine, &options, request, ahead, closing, &prepared->parking, err);
   free(evict_bytes);
   const bool lacks_path = engine->job.balance.require != BL_JOB_DATA_PATH_AUTO &&
                           (status == BL_NOT_FOUND || status == BL_UNAVAILABLE || status == BL_IO);
@@ -82,7 +115,8 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
 }
 
 // Slots and rooms of a plan that trains.
-static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, bl_error_t *err) {
+static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_executor_plan_request_t *request,
+                        bl_reserving_t *ahead, bl_closing_t *closing, bl_error_t *err) {
   bl_holdings_t holdings;
   bl_status_t status = bl_holdings_init(&holdings, prepared->plan->schedule, err);
   if (status != BL_OK) {
@@ -90,11 +124,15 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, bl_error_t
   }
   const uint32_t before = engine->slots.count;
   prepared->own_slots = holdings.own[engine->stage];
-  if (prepared->own_slots > before) {
+  if (holdings.evicted[engine->stage] > 0) {
+    status = reserve(prepared, engine, &holdings, request, ahead, closing, err);
+  }
+  if (status == BL_OK && prepared->own_slots > before) {
     status = bl_engine_hold_slots(engine, prepared->own_slots, err);
   }
-  if (status == BL_OK && holdings.evicted[engine->stage] > 0) {
-    status = reserve(prepared, engine, &holdings, err);
+  if (status == BL_OK && prepared->parking != NULL) {
+    const bool twins = !engine->device->host_memory && !bl_store_parking_seam(prepared->parking)->device_memory;
+    status = bl_store_parking_extend(prepared->parking, twins ? &engine->slot_twins : &engine->slots, err);
     bl_error_t ignored;
     if (status != BL_OK && bl_engine_hold_slots(engine, before, &ignored) != BL_OK) {
       bl_log(BL_LOG_ERROR, "slots of a plan that was refused are kept: %s", ignored.text); // fewer always works
@@ -104,8 +142,13 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, bl_error_t
   return status;
 }
 
-bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_request_t *request, bl_prepared_t **prepared,
-                               bl_error_t *err) {
+bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_request_t *request, bl_reserving_t *ahead,
+                               bl_closing_t *closing, bl_prepared_t **prepared, bl_error_t *err) {
+  if (request->reservation == 0 || ahead->reservation != request->reservation || ahead->digest != request->digest) {
+    const uint32_t steady = ahead->steady_slots;
+    bl_reserving_drop(ahead, closing);
+    *ahead = (bl_reserving_t){.reservation = request->reservation, .digest = request->digest, .steady_slots = steady};
+  }
   bl_prepared_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for plan %lu", request->version);
@@ -120,21 +163,21 @@ bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_reque
   made->stores = (uint32_t)engine->job.services.stores.count;
   bl_status_t status = bl_executor_plan_create(&whole, &made->plan, err);
   if (status == BL_OK && request->kind == BL_RUN_TRAIN) {
-    status = take(made, engine, err);
+    status = take(made, engine, request, ahead, closing, err);
   }
   if (status != BL_OK) {
-    bl_prepared_destroy(made);
+    bl_prepared_destroy(made, closing);
     return status;
   }
   *prepared = made;
   return BL_OK;
 }
 
-void bl_prepared_destroy(bl_prepared_t *prepared) {
+void bl_prepared_destroy(bl_prepared_t *prepared, bl_closing_t *closing) {
   if (prepared == NULL) {
     return;
   }
-  bl_store_parking_destroy(prepared->parking);
+  bl_closing_take(closing, prepared->parking);
   bl_executor_plan_destroy(prepared->plan);
   free(prepared);
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan made ready on a stage: its operations, the stage's own slots in it, and the rooms that it reserves at stores.
 //
-//   bl_prepared_create(engine, &request, &prepared, err);    // slots are there, rooms are reserved; or nothing changed
+//   bl_prepared_create(engine, &request, &ahead, closing, &prepared, err);  // slots are there, rooms are reserved
 //   bl_prepared_use(prepared, engine);                       // from its first run on: no more slots than it needs
-//   bl_prepared_destroy(prepared);                           // its rooms are free
+//   bl_prepared_destroy(prepared, closing);                  // its rooms are free soon
 //
 // The next plan is made ready while the one before still counts: until that is destroyed, both have what they need.
+//
+// A step boundary does not wait for stores. A request with a reservation that finds some store not answering at once is
+// refused with BL_DEADLINE, and reserving goes on beside the steps of the plan before (`ahead`); asked again under the same
+// reservation it takes what has come of that.
 //
 // Thread: the compute thread, or any while nothing runs.
 #ifndef BALLAST_STAGE_SERVICE_PREPARED_H
@@ -13,6 +17,7 @@
 
 #include "executor/engine.h"
 #include "executor/plan.h"
+#include "parking/closing.h"
 #include "parking/store_parking.h"
 
 typedef struct bl_prepared {
@@ -22,11 +27,22 @@ typedef struct bl_prepared {
   uint32_t stores; // devices with a store, 0: the job has none
 } bl_prepared_t;
 
+// Rooms that are being reserved for a plan that is not prepared yet. All zero: none.
+typedef struct bl_reserving {
+  uint64_t reservation, digest; // of the requests
+  bl_store_parking_t *parking;
+  uint32_t steady_slots; // those that stay whatever runs meanwhile: blocks may leave from them
+  uint32_t runs;         // since it was asked for last
+} bl_reserving_t;
+// Gives them back.
+void bl_reserving_drop(bl_reserving_t *ahead, bl_closing_t *closing);
+
 // Fills in what `request` lacks of the stage. As bl_executor_plan_create, bl_engine_hold_slots and
-// bl_store_parking_create.
+// bl_store_parking_await. On failure nothing has changed but `ahead`.
 BL_MUST_USE bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_request_t *request,
-                                           bl_prepared_t **prepared, bl_error_t *err);
-void bl_prepared_destroy(bl_prepared_t *prepared); // NULL is fine
+                                           bl_reserving_t *ahead, bl_closing_t *closing, bl_prepared_t **prepared,
+                                           bl_error_t *err);
+void bl_prepared_destroy(bl_prepared_t *prepared, bl_closing_t *closing); // NULL is fine
 void bl_prepared_use(const bl_prepared_t *prepared, bl_engine_t *engine);
 
 #endif

@@ -195,6 +195,7 @@ void bl__handle_prepare_plan(bl_rpc_call_t *call, const ProtobufCMessage *input,
                                      .kind = (bl_run_kind_t)request->kind,
                                      .policy = bl_plan_policy(request),
                                      .follows = request->follows,
+                                     .reservation = request->reservation,
                                      .csv = request->schedule,
                                      .csv_bytes = strlen(request->schedule)};
   bl_error_t err = {0};

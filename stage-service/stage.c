@@ -38,6 +38,7 @@ static void look_for_driver(bl_timer_t *timer, void *context) {
       bl_store_parking_rest(stage->plans[i]->parking);
     }
   }
+  bl_reserving_drop(&stage->ahead, stage->closing);
 }
 
 void bl__stage_driven(bl_stage_t *stage) {
@@ -72,7 +73,10 @@ bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, 
   bl__peers_init(made);
   bl__plans_init(made);
   bl__attempts_init(made);
-  bl_status_t status = bl_worker_create(loop, "compute", &made->worker, err);
+  bl_status_t status = bl_closing_create(&made->closing, err);
+  if (status == BL_OK) {
+    status = bl_worker_create(loop, "compute", &made->worker, err);
+  }
   if (status == BL_OK) {
     status = bl_timer_create(loop, look_for_driver, made, &made->rest, err);
   }
@@ -83,6 +87,7 @@ bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, 
   if (status != BL_OK) {
     bl_timer_destroy(made->rest);
     bl_worker_destroy(made->worker);
+    bl_closing_destroy(made->closing);
     free(made);
     return status;
   }
@@ -107,9 +112,11 @@ void bl_stage_destroy(bl_stage_t *stage) {
   bl_saver_destroy(stage->saver);
   stage->saver = NULL;
   bl_loop_drain(stage->loop);
-  bl_prepared_destroy(stage->made_plan);
+  bl_prepared_destroy(stage->made_plan, stage->closing);
   bl__plans_drop(stage);
   bl__plans_bury(stage);
+  bl_closing_destroy(stage->closing);
+  stage->closing = NULL;
   bl_engine_destroy(stage->engine); // its hub ends a pending connect
   bl_loop_drain(stage->loop);
   bl_engine_destroy(stage->old_engine);

@@ -35,7 +35,7 @@ struct bl_stage {
   bl_engine_t *engine;
   bool connected;
   bl_prepared_t *plans[BL__STAGE_PLANS];
-  bl_prepared_t *retired[BL__STAGE_PLANS + 1]; // of no use any more; destroyed where waiting for a store does no harm
+  bl_prepared_t *retired[BL__STAGE_PLANS + 1]; // of no use any more; destroyed when nothing runs
   size_t retired_count;
   const bl_prepared_t *running_plan;
   bl_vote_t votes[3];
@@ -57,6 +57,8 @@ struct bl_stage {
   bl_executor_plan_request_t plan_request; // csv is ours
   uint64_t plan_replaces;
   bl_prepared_t *made_plan; // from prepare_work to prepare_done
+  bl_reserving_t ahead;     // the compute thread's while a plan is being prepared
+  bl_closing_t *closing;
 
   bl__work_t run;
   bl_run_t run_request;
@@ -96,8 +98,10 @@ bl_prepared_t **bl__plans_find(bl_stage_t *stage, uint64_t version); // NULL: no
 // Those that the step machine no longer knows (it forgets an older one when a newer one runs).
 void bl__plans_drop_forgotten(bl_stage_t *stage);
 void bl__plans_drop(bl_stage_t *stage); // all
-// Destroys what was dropped: on the compute thread or while it rests, where waiting for a store does no harm.
+// Destroys what was dropped: on the compute thread or while it rests.
 void bl__plans_bury(bl_stage_t *stage);
+// A run begins. Rooms that were being reserved for a plan that nobody has asked for since are given back.
+void bl__plans_age(bl_stage_t *stage);
 
 // attempts.c
 void bl__attempts_init(bl_stage_t *stage);

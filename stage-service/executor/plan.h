@@ -28,6 +28,7 @@ typedef struct bl_executor_plan_request {
   uint64_t version, digest;
   bl_run_kind_t kind;
   uint64_t policy, follows; // as in bl_plan_record_t
+  uint64_t reservation;     // not 0: the same as of an earlier request for the same plan, and stores are not waited for
   const char *csv;          // schedule of all stages, with the mode of its transfers
   size_t csv_bytes;
   uint32_t stage;

@@ -32,7 +32,7 @@ static void close_session(bl_acceptor_t *self) {
   self->room_count = 0;
 }
 
-static bl_status_t open_session(bl_acceptor_t *self, uint64_t open_ms, bl_error_t *err) {
+static bl_status_t open_session(bl_acceptor_t *self, size_t source_count, uint64_t open_ms, bl_error_t *err) {
   const bl_acceptor_options_t *options = &self->options;
   bl_client_options_t client = {.store = options->address,
                                 .job = options->job,
@@ -40,7 +40,7 @@ static bl_status_t open_session(bl_acceptor_t *self, uint64_t open_ms, bl_error_
                                 .stage = options->stage,
                                 .arena_bytes = options->arena_bytes,
                                 .sources = options->sources,
-                                .source_count = options->source_count,
+                                .source_count = source_count,
                                 .path = options->path,
                                 .device = options->source_device,
                                 .nccl = options->nccl,
@@ -59,6 +59,7 @@ static bl_status_t open_session(bl_acceptor_t *self, uint64_t open_ms, bl_error_
   }
   size_t count = bl_client_rooms(self->client, self->rooms, options->rooms);
   self->room_count = count < options->rooms ? (uint32_t)count : options->rooms;
+  self->shown = source_count;
   return BL_OK;
 }
 
@@ -77,13 +78,14 @@ static void fail(bl_acceptor_t *self, const bl_error_t *err) {
 static void open_again(bl_acceptor_t *self) {
   bool first = self->session == 0, hurried = self->hurried;
   bl_acceptor_state_t before = self->state;
+  const size_t source_count = self->options.source_count;
   self->reopen = false;
   self->state = BL_ACCEPTOR_OPENING;
   pthread_mutex_unlock(self->mutex);
   close_session(self);
   bl_error_t err = {0};
   const uint64_t open_ms = self->options.nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS;
-  bl_status_t status = open_session(self, hurried ? open_ms : BL_ACCEPTOR_TRY_MS, &err);
+  bl_status_t status = open_session(self, source_count, hurried ? open_ms : BL_ACCEPTOR_TRY_MS, &err);
   char text[BL_CLIENT_PATH_BYTES] = "";
   const bl_client_path_t path = status == BL_OK ? bl_client_path(self->client, text) : BL_CLIENT_PATH_AUTO;
   if (status == BL_OK && first) {
@@ -105,6 +107,31 @@ static void open_again(bl_acceptor_t *self) {
     fail(self, &err);
   }
   pthread_cond_broadcast(self->over);
+}
+
+// [m] on entry and exit. Shows the store the sources that have come since the session began.
+static void show_more(bl_acceptor_t *self) {
+  const size_t count = self->options.source_count;
+  bl_error_t err = {0};
+  pthread_mutex_unlock(self->mutex);
+  for (; self->shown < count; self->shown++) {
+    const bl_arena_t *arena = &self->options.sources[self->shown];
+    uint32_t number;
+    if (bl_client_add_source(self->client,
+                             &(bl_client_source_t){.base = arena->base, .bytes = arena->bytes, .fd = arena->fd},
+                             &number, &err) != BL_OK) {
+      break;
+    }
+  }
+  pthread_mutex_lock(self->mutex);
+  if (self->shown < count) {
+    fail(self, &err);
+  }
+}
+
+void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t source_count) {
+  acceptor->options.source_count = source_count;
+  pthread_cond_signal(&acceptor->work);
 }
 
 void bl__acceptor_check(bl_acceptor_t *acceptor) {
@@ -129,6 +156,7 @@ void bl__acceptor_reopen(bl_acceptor_t *acceptor) {
   acceptor->reopen = true;
   acceptor->rest = false;
   acceptor->hurried = well;
+  acceptor->held = well ? 0 : acceptor->held; // the rooms go with the session
   acceptor->state = well ? BL_ACCEPTOR_OPENING : acceptor->state;
   pthread_cond_signal(&acceptor->work);
 }
@@ -146,8 +174,23 @@ static bl_status_t evict(bl_acceptor_t *self, const bl_transfer_t *transfer, uin
   }
   const bl_parked_block_t *block = &transfer->block;
   bl_client_label_t label = {.step = step, .chunk = block->key.virtual_stage, .micro_batch = block->key.micro_batch};
-  bl_status_t status =
-      bl_client_evict_known(self->client, transfer->room, transfer->memory, block->bytes, block->checksum, &label, err);
+  bl_client_ticket_t ticket;
+  bl_status_t status = bl_client_evict_start_known(self->client, transfer->room, transfer->memory, block->bytes,
+                                                   block->checksum, &label, &ticket, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  pthread_mutex_lock(self->mutex);
+  self->evicting = ticket;
+  self->evicts = true;
+  if (self->gives_up) {
+    bl_client_cancel(self->client, ticket);
+  }
+  pthread_mutex_unlock(self->mutex);
+  status = bl_client_wait(self->client, ticket, UINT64_MAX, err);
+  pthread_mutex_lock(self->mutex);
+  self->evicts = false;
+  pthread_mutex_unlock(self->mutex);
   if (status == BL_DATA_LOSS || status == BL_IO) {
     self->rooms[self->room_count++] = transfer->room;
   }
@@ -173,6 +216,7 @@ static void end(bl_acceptor_t *self, bl_transfer_t *transfer, bl_parking_outcome
 static void move(bl_acceptor_t *self, bl_transfer_t *transfer) {
   transfer->state = BL_TRANSFER_MOVING;
   self->moving = transfer;
+  self->gives_up = false;
   if (!transfer->load) {
     transfer->room = self->room_count > 0 ? self->rooms[--self->room_count] : 0;
     self->held++;
@@ -225,6 +269,11 @@ void bl__acceptor_flush(bl_acceptor_t *acceptor) {
   acceptor->last = NULL;
   if (acceptor->moving != NULL && acceptor->moving->load) {
     bl_client_landing_give_up(&acceptor->moving->landing);
+  } else if (acceptor->moving != NULL) {
+    acceptor->gives_up = true;
+    if (acceptor->evicts) {
+      bl_client_cancel(acceptor->client, acceptor->evicting);
+    }
   }
 }
 
@@ -242,6 +291,8 @@ static void *serve(void *argument) {
       pthread_mutex_unlock(self->mutex);
       close_session(self);
       pthread_mutex_lock(self->mutex);
+    } else if (self->state == BL_ACCEPTOR_READY && self->shown < self->options.source_count) {
+      show_more(self);
     } else if (transfer == NULL) {
       pthread_cond_wait(&self->work, self->mutex);
     } else {
@@ -283,14 +334,18 @@ bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, pthread_mu
   return BL_OK;
 }
 
+void bl__acceptor_end(bl_acceptor_t *acceptor) {
+  acceptor->ending = true;
+  bl__acceptor_flush(acceptor);
+  pthread_cond_signal(&acceptor->work);
+}
+
 void bl__acceptor_destroy(bl_acceptor_t *acceptor) {
   if (acceptor == NULL) {
     return;
   }
   pthread_mutex_lock(acceptor->mutex);
-  acceptor->ending = true;
-  bl__acceptor_flush(acceptor);
-  pthread_cond_signal(&acceptor->work);
+  bl__acceptor_end(acceptor);
   pthread_mutex_unlock(acceptor->mutex);
   pthread_join(acceptor->thread, NULL);
   pthread_cond_destroy(&acceptor->work);

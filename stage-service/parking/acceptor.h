@@ -3,7 +3,7 @@
 // blocks one after the other in the order in which it is told (executor/parking.h, rule 2).
 //
 //   READY    takes blocks
-//   OPENING  the thread opens the session and reserves
+//   OPENING  the thread opens the session and reserves; what is queued meanwhile moves then, or is lost with it
 //   RESTING  nobody runs anything: the session is closed, its rooms are free; the next run opens it again
 //   FAILED   the store is gone, silent, or refused: everything it had is lost; bl__acceptor_reopen tries again
 //
@@ -50,8 +50,8 @@ typedef struct bl_acceptor_options {
   char job[BL_CLIENT_JOB_LENGTH + 1];
   uint64_t plan;
   uint32_t stage;
-  const bl_arena_t *sources; // borrowed while the session lives
-  size_t source_count;
+  const bl_arena_t *sources; // borrowed while the acceptor lives
+  size_t source_count;       // [m] more may come: bl__acceptor_extend
   uint32_t rooms;
   uint64_t room_bytes, arena_bytes;
   uint64_t bytes_per_second; // 0: as fast as it goes
@@ -80,7 +80,12 @@ typedef struct bl_acceptor {
   uint64_t moved_bytes, moved_ns;     // [m] of this attempt
   bl_client_path_t path;              // [m] of the session that is READY
 
-  bl_client_t *client; // the thread's
+  bl_client_ticket_t evicting; // [m] the eviction that `moving` waits for
+  bool evicts;                 // [m] there is one
+  bool gives_up;               // [m] `moving` is to end soon
+
+  bl_client_t *client; // the thread's, but for a cancel of `evicting`
+  size_t shown;        // the thread's: sources that the session knows
   bl_throttle_t throttle;
   uint64_t *rooms; // [options.rooms] empty ones
   uint32_t room_count;
@@ -89,11 +94,16 @@ typedef struct bl_acceptor {
 // Begins to open the session. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, pthread_mutex_t *mutex,
                                             pthread_cond_t *over, bl_acceptor_t **acceptor, bl_error_t *err);
-// Closes the session; everything that it had at the store is free. Waits for the call under way. NULL is fine.
+// The thread ends with the call under way, and closes the session. No wait.
+void bl__acceptor_end(bl_acceptor_t *acceptor);
+// Ends it, and waits for that; everything that it had at the store is free. Not under the mutex. NULL is fine.
 void bl__acceptor_destroy(bl_acceptor_t *acceptor);
+// Blocks may leave from the first `source_count` of options.sources, which must be there by now.
+void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t source_count);
 
 void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer);
-// Ends what waits in the queue, and stops the one under way from touching its slot.
+// Ends what waits in the queue, and soon the one under way, which touches its slot no more: a load when this returns, an
+// eviction when it is over.
 void bl__acceptor_flush(bl_acceptor_t *acceptor);
 // Sees whether a session that rests has been lost meanwhile.
 void bl__acceptor_check(bl_acceptor_t *acceptor);

@@ -5,9 +5,11 @@
 #include "parking/acceptor.h"
 #include "sys/clock.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define GRANULE_BYTES (64u << 10) // of a store's arena
 #define PATIENCE_NS   (4 * BL_ACCEPTOR_CALL_MS * BL_NS_PER_MS)
@@ -18,8 +20,8 @@ struct bl_store_parking {
   pthread_cond_t over;
   bl_acceptor_t **acceptors; // [devices], NULL where the plan uses none
   uint32_t devices;
-  bl_arena_t *sources; // [source_count]
-  uint32_t source_count;
+  bl_arena_t *sources; // [own_slots], with descriptors of our own
+  uint32_t own_slots, source_count;
   bl_transfer_t *transfers; // [virtual_stages * micro_batches]
   uint32_t virtual_stages, micro_batches;
   uint64_t attempt;             // [m]
@@ -42,7 +44,8 @@ static bl_status_t cancelled(bl_error_t *err) {
 
 // ---- the seam --------------------------------------------------------------------------------------------------------
 
-// [m] Until the thread of the acceptor is done with what an older attempt left it, and opens what is to be opened.
+// [m] Until the thread of the acceptor is done with what an older attempt left it, which takes no store; and begins to
+// open what is to be opened. What comes meanwhile is queued behind that.
 static void make_ready(bl_store_parking_t *self, bl_acceptor_t *acceptor, uint64_t now_ns) {
   const uint64_t deadline_ns = now_ns + PATIENCE_NS;
   bl__acceptor_flush(acceptor);
@@ -55,10 +58,11 @@ static void make_ready(bl_store_parking_t *self, bl_acceptor_t *acceptor, uint64
              now_ns >= acceptor->opened_ns + BL_ACCEPTOR_AGAIN_MS * BL_NS_PER_MS) {
     bl__acceptor_reopen(acceptor);
   }
-  // Only one that was well a moment ago is worth waiting for.
-  while (acceptor->state == BL_ACCEPTOR_OPENING && acceptor->hurried &&
-         bl__condition_wait(&self->over, &self->mutex, deadline_ns)) {
-  }
+}
+
+// [m] Only one that was well a moment ago is worth waiting for.
+static bool takes_blocks(const bl_acceptor_t *acceptor) {
+  return acceptor->state == BL_ACCEPTOR_READY || (acceptor->state == BL_ACCEPTOR_OPENING && acceptor->hurried);
 }
 
 static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *err) {
@@ -100,7 +104,7 @@ static bl_status_t begin_evict(bl_parking_t *parking, const bl_parked_block_t *b
   pthread_mutex_lock(&self->mutex);
   bl_status_t status = check(self, block, err);
   bl_acceptor_t *acceptor = status == BL_OK ? self->acceptors[block->store] : NULL;
-  if (status == BL_OK && acceptor->state != BL_ACCEPTOR_READY) {
+  if (status == BL_OK && !takes_blocks(acceptor)) {
     status = bl_error_set(err, BL_UNAVAILABLE, "the store of device %u takes no blocks now", block->store);
   }
   if (status == BL_OK) {
@@ -301,15 +305,50 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
     snprintf(acceptor.job, sizeof acceptor.job, "%s", options->job);
     status = bl__acceptor_create(&acceptor, &self->mutex, &self->over, &self->acceptors[d], err);
   }
+  return status;
+}
+
+bl_status_t bl_store_parking_await(bl_store_parking_t *self, uint64_t deadline_ns, bl_error_t *err) {
+  bl_status_t status = BL_OK;
   pthread_mutex_lock(&self->mutex);
   for (uint32_t d = 0; d < self->devices && status == BL_OK; d++) {
-    bl_acceptor_t *acceptor = self->acceptors[d];
-    while (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING) { // which ends by itself
-      pthread_cond_wait(&self->over, &self->mutex);
+    const bl_acceptor_t *acceptor = self->acceptors[d];
+    while (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING &&
+           bl__condition_wait(&self->over, &self->mutex, deadline_ns)) { // which ends by itself
     }
-    if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_FAILED) {
+    if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING) {
+      status = bl_error_set(err, BL_DEADLINE, "the store of device %u (%s) has not answered yet", d,
+                            acceptor->options.address);
+    } else if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_FAILED) {
       *err = acceptor->err;
       status = bl_error_prefix(err, "store of device %u (%s)", d, acceptor->options.address);
+    }
+  }
+  pthread_mutex_unlock(&self->mutex);
+  return status;
+}
+
+// Slots up to `count` become sources.
+static bl_status_t add_sources(bl_store_parking_t *self, const bl_segments_t *slots, uint32_t count, bl_error_t *err) {
+  for (; self->source_count < count; self->source_count++) {
+    bl_arena_t *source = &self->sources[self->source_count];
+    *source = *bl_segments_arena(slots, self->source_count);
+    // Sessions may still end when the slots have gone.
+    source->fd = source->fd >= 0 ? fcntl(source->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (source->fd < 0 && bl_segments_arena(slots, self->source_count)->fd >= 0) {
+      return bl_error_set(err, BL_EXHAUSTED, "no descriptors for the %u slots that blocks leave from", count);
+    }
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_store_parking_extend(bl_store_parking_t *self, const bl_segments_t *slots, bl_error_t *err) {
+  const bool more = self->source_count < self->own_slots;
+  bl_status_t status = add_sources(self, slots, self->own_slots, err);
+  pthread_mutex_lock(&self->mutex);
+  for (uint32_t d = 0; d < self->devices && more && status == BL_OK; d++) {
+    if (self->acceptors[d] != NULL) {
+      bl__acceptor_extend(self->acceptors[d], self->source_count);
     }
   }
   pthread_mutex_unlock(&self->mutex);
@@ -339,18 +378,16 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   made->devices = options->holdings->devices;
   made->virtual_stages = options->virtual_stages;
   made->micro_batches = options->micro_batches;
-  made->source_count = options->own_slots;
-  made->sources = calloc(made->source_count, sizeof *made->sources);
+  made->own_slots = options->own_slots;
+  made->sources = calloc(made->own_slots, sizeof *made->sources);
   made->acceptors = calloc(made->devices, sizeof *made->acceptors);
   made->transfers = calloc((size_t)made->virtual_stages * made->micro_batches, sizeof *made->transfers);
   bl_status_t status = BL_OK;
   if (made->sources == NULL || made->acceptors == NULL || made->transfers == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for parking");
   } else {
-    for (uint32_t i = 0; i < made->source_count; i++) {
-      made->sources[i] = *bl_segments_arena(options->slots, i);
-    }
-    status = open_all(made, options, err);
+    status = add_sources(made, options->slots, options->slots_there, err);
+    status = status == BL_OK ? open_all(made, options, err) : status;
   }
   if (status != BL_OK) {
     bl_store_parking_destroy(made);
@@ -360,12 +397,34 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   return BL_OK;
 }
 
+void bl_store_parking_leave(bl_store_parking_t *parking) {
+  const uint64_t deadline_ns = bl_clock_now_ns() + PATIENCE_NS;
+  pthread_mutex_lock(&parking->mutex);
+  for (uint32_t d = 0; parking->acceptors != NULL && d < parking->devices; d++) {
+    if (parking->acceptors[d] != NULL) {
+      bl__acceptor_end(parking->acceptors[d]);
+    }
+  }
+  for (uint32_t d = 0; parking->acceptors != NULL && d < parking->devices; d++) {
+    while (parking->acceptors[d] != NULL && parking->acceptors[d]->moving != NULL &&
+           bl__condition_wait(&parking->over, &parking->mutex, deadline_ns)) {
+    }
+  }
+  pthread_mutex_unlock(&parking->mutex);
+}
+
 void bl_store_parking_destroy(bl_store_parking_t *parking) {
   if (parking == NULL) {
     return;
   }
+  bl_store_parking_leave(parking);
   for (uint32_t d = 0; parking->acceptors != NULL && d < parking->devices; d++) {
     bl__acceptor_destroy(parking->acceptors[d]);
+  }
+  for (uint32_t i = 0; parking->sources != NULL && i < parking->source_count; i++) {
+    if (parking->sources[i].fd >= 0) {
+      close(parking->sources[i].fd);
+    }
   }
   pthread_cond_destroy(&parking->over);
   pthread_mutex_destroy(&parking->mutex);

@@ -2,9 +2,13 @@
 // Evicted blocks at activation stores: the executor's seam (executor/parking.h) over sessions with the stores that one
 // plan of one stage uses.
 //
-//   bl_store_parking_create(&options, &parking, err);      // opens the sessions, reserves all rooms, or says who refused
+//   bl_store_parking_create(&options, &parking, err);      // begins to open the sessions and to reserve all rooms
+//   bl_store_parking_await(parking, deadline_ns, err);     // they are there, or who refused
 //   engine->parking = bl_store_parking_seam(parking);      // for the runs of this plan
 //   bl_store_parking_destroy(parking);                     // closes them: the rooms are free
+//
+// Nothing but await and destroy waits for a store, and await no longer than it is told to: sessions go on being opened
+// while something else runs, and closing.h takes those that are of no use any more.
 //
 // Every plan has sessions and an arena of its own, so that its rooms are reserved while the plan before still runs, and
 // the memory of a plan that is gone is really given back. A store counts only the larger of two plans of a job and takes
@@ -32,9 +36,10 @@ typedef struct bl_store_parking_options {
   const bl_holdings_t *holdings; // of the plan
   const char *const *stores;     // [holdings->devices] addresses, by device
   const uint64_t *evict_bytes;   // [holdings->devices] largest block that each stage evicts
-  const bl_segments_t *slots;    // of this stage; those that are there now are what blocks leave from
+  const bl_segments_t *slots;    // of this stage: what blocks leave from
   bl_device_t *device;           // that the slots lie on, if the CPU cannot reach them; NULL: the host
   uint32_t own_slots;            // of them, what the plan uses
+  uint32_t slots_there;          // of those, what is there now; the rest is there by bl_store_parking_extend
   uint32_t virtual_stages, micro_batches;
   uint64_t bytes_per_second; // of every path; 0: as fast as it goes
   bl_client_path_t path;
@@ -42,11 +47,19 @@ typedef struct bl_store_parking_options {
   bool nccl_shared_gpu;
 } bl_store_parking_options_t;
 
-// Waits for the stores, BL_ACCEPTOR_OPEN_MS at most, with NCCL BL_ACCEPTOR_JOIN_MS. BL_UNAVAILABLE, BL_DEADLINE, BL_EXHAUSTED, ...: a store, named with
-// its address and the reason. BL_UNIMPLEMENTED: a store to which blocks do not get from the device by themselves. On
-// failure nothing is held anywhere.
+// Waits for nothing. BL_EXHAUSTED, BL_UNIMPLEMENTED: too many slots.
 BL_MUST_USE bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, bl_store_parking_t **parking,
                                                 bl_error_t *err);
+// Waits for the stores, each of which answers or is given up within BL_ACCEPTOR_OPEN_MS, with NCCL BL_ACCEPTOR_JOIN_MS. BL_DEADLINE: `deadline_ns` (of
+// bl_clock_now_ns) came first, and it goes on. BL_UNAVAILABLE, BL_EXHAUSTED, ...: a store failed, named with its address
+// and the reason. BL_UNIMPLEMENTED: one to which blocks do not get from the device by themselves.
+BL_MUST_USE bl_status_t bl_store_parking_await(bl_store_parking_t *parking, uint64_t deadline_ns, bl_error_t *err);
+// After await, before the first run: all slots of the plan are there. BL_EXHAUSTED: no descriptors for them.
+BL_MUST_USE bl_status_t bl_store_parking_extend(bl_store_parking_t *parking, const bl_segments_t *slots,
+                                                bl_error_t *err);
+// Between runs: nothing touches a slot any more, and the sessions end. Waits for this process alone.
+void bl_store_parking_leave(bl_store_parking_t *parking);
+// Leaves, and waits for the sessions to be closed: up to BL_ACCEPTOR_OPEN_MS for a store that is silent.
 void bl_store_parking_destroy(bl_store_parking_t *parking); // NULL is fine
 bl_parking_t *bl_store_parking_seam(bl_store_parking_t *parking);
 

@@ -88,6 +88,9 @@ typedef struct bl__change {
   bl_driver_policy_fn done;
   void *context;
   uint64_t asked_ms;
+  uint64_t reservation; // version of its first proposal; 0: none yet
+  uint64_t proposed_ms; // its first proposal
+  unsigned proposals;
 } bl__change_t;
 
 typedef struct bl__plans {
@@ -160,6 +163,7 @@ struct bl_driver {
   void *held_context;
   int exit_code;
   uint64_t leave_by_ms;
+  uint64_t stop_by_ms; // told to end before its first step; 0: it was not
 
   // Generation.
   bl_generation_t generation;

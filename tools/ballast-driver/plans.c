@@ -11,6 +11,9 @@
 
 #define CHANGES_MAX 64   // that wait: bounds what a caller in a loop can pile up
 #define STORES_MS   4000 // for the stores of a plan to show that they are there
+// For stages to find out about their stores, which takes them 4 s (BL_ACCEPTOR_OPEN_MS of stage-service).
+#define PROPOSALS_MS    10000
+#define PROPOSALS_LEAST 2 // also when a step takes longer
 
 // ---- proposals -------------------------------------------------------------------------------------------------------
 
@@ -61,6 +64,7 @@ bl_stage_plan_text_t bl__plan_text(const bl_driver_t *driver, const bl_driver_re
   const bl__plans_t *plans = &driver->plans;
   bool trains = request->run.kind == BL_RUN_TRAIN;
   return (bl_stage_plan_text_t){.record = request->plan,
+                                .reservation = trains && plans->change != NULL ? plans->change->reservation : 0,
                                 .kind = request->run.kind,
                                 .schedule = trains ? plans->next_text : plans->texts[request->run.kind],
                                 .book = trains ? &plans->next_book : NULL};
@@ -292,7 +296,17 @@ static change_state_t begin_change(bl_driver_t *driver, bl__change_t *change) {
   plans->next_book = plans->book;
   bl_policy_book_add(&plans->next_book, &wanted);
   propose(driver, BL_RUN_TRAIN);
+  if (change->proposals++ == 0) {
+    change->reservation = driver->step.proposal.version;
+    change->proposed_ms = bl__driver_now_ms(driver);
+  }
   return CHANGE_BEGUN;
+}
+
+// Stores of some stage have not answered at once: steps go on while they are waited for, and the plan is proposed again.
+static bool waits_for_stores(const bl_driver_t *driver, const bl__change_t *change) {
+  bool early = change->proposals <= PROPOSALS_LEAST || bl__driver_now_ms(driver) - change->proposed_ms < PROPOSALS_MS;
+  return driver->plans.refusal.status == BL_DEADLINE && early;
 }
 
 static void conclude(bl_driver_t *driver) {
@@ -303,6 +317,13 @@ static void conclude(bl_driver_t *driver) {
   plans->change = NULL;
   plans->open = false;
   plans->changed_after = driver->step.highest_attempt;
+  if (driver->step.proposal_refused && waits_for_stores(driver, change)) {
+    drop_proposal(plans);
+    change->next = plans->changes;
+    plans->changes = change;
+    plans->waiting++;
+    return;
+  }
   if (driver->step.proposal_refused) {
     bl_error_t err = plans->refusal;
     refuse_change(driver, &wanted->policy, &err);

@@ -400,6 +400,7 @@ void bl_stage_client_prepare(bl_stage_client_t *client, bl_driver_id_t driver, c
   request.schedule = (char *)plan->schedule;
   request.digest = plan->record.digest;
   request.follows = plan->record.follows;
+  request.reservation = plan->reservation;
   bl_policy_book_wire_t book = {.count = 0};
   if (plan->book != NULL) {
     bl_policy_book_to_wire(plan->book, &book);

@@ -107,6 +107,7 @@ typedef struct bl_stage_peer {
 typedef struct bl_stage_plan_text {
   bl_plan_record_t record;
   bl_run_kind_t kind;
+  uint64_t reservation;         // 0: stages wait for their stores as long as it takes
   const char *schedule;         // CSV of all stages
   const bl_policy_book_t *book; // BL_RUN_TRAIN: ends with the policy that the plan carries out
 } bl_stage_plan_text_t;
