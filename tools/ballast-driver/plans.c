@@ -11,8 +11,8 @@
 
 #define CHANGES_MAX 64   // that wait: bounds what a caller in a loop can pile up
 #define STORES_MS   4000 // for the stores of a plan to show that they are there
-// For stages to find out about their stores, which takes them 4 s (BL_ACCEPTOR_OPEN_MS of stage-service).
-#define PROPOSALS_MS    10000
+// For stages to find out about their stores, which takes them 4 s, with NCCL 30 s (acceptor.h of stage-service).
+#define PROPOSALS_MS    40000
 #define PROPOSALS_LEAST 2 // also when a step takes longer
 
 // ---- proposals -------------------------------------------------------------------------------------------------------
