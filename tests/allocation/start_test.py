@@ -14,6 +14,17 @@ import ballast  # noqa: E402
 LIBRARY = os.environ["BALLAST_FAIL_LIBRARY"]
 MOST = 2000 if os.environ.get("BALLAST_SOAK") else 25
 LIMIT = 100
+PATIENCE = 20
+
+
+def end(process):
+    """Its words. One that cannot listen to the first signal for want of memory hears the second; not both at once, because one
+    that ends already listens to none any more."""
+    try:
+        return process.communicate(timeout=PATIENCE)[1]
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+        return process.communicate(timeout=LIMIT)[1]
 
 
 def start(folder, command, nth, serves, job=None):
@@ -36,8 +47,7 @@ def start(folder, command, nth, serves, job=None):
                 if job is not None:
                     use(folder, job, nth)
                 process.send_signal(signal.SIGINT)
-                process.send_signal(signal.SIGTERM)
-            words = process.communicate(timeout=LIMIT)[1]
+            words = end(process)
             count = count_file.read()
     except subprocess.TimeoutExpired:
         process.kill()
