@@ -158,6 +158,7 @@ static void read_endpoint(const Ballast__V1__BlockMemory *message, bl_endpoint_t
   if (message != NULL) {
     snprintf(endpoint->gpu, sizeof endpoint->gpu, "%s", message->gpu);
     snprintf(endpoint->closed, sizeof endpoint->closed, "%s", message->closed);
+    endpoint->legacy_ipc = message->legacy_ipc;
     endpoint->nccl = message->nccl_version;
     endpoint->shared_gpu = message->shared_gpu;
   }
@@ -168,6 +169,7 @@ static void reply_opened(bl_service_t *self, bl_rpc_call_t *call, const bl_lease
   Ballast__V1__BlockMemory memory = BALLAST__V1__BLOCK_MEMORY__INIT;
   memory.gpu = (char *)endpoint->gpu;
   memory.closed = (char *)endpoint->closed;
+  memory.legacy_ipc = endpoint->legacy_ipc;
   memory.nccl_version = endpoint->nccl;
   memory.shared_gpu = endpoint->shared_gpu;
   const bl_lease_config_t *config = bl_lease_table_config(bl_store_table(self->store));

@@ -56,6 +56,7 @@ static void read_opened(bl__question_t *question, const Ballast__V1__OpenSession
     bl_endpoint_t *store = &client->store_endpoint;
     snprintf(store->gpu, sizeof store->gpu, "%s", output->memory->gpu);
     snprintf(store->closed, sizeof store->closed, "%s", output->memory->closed);
+    store->legacy_ipc = output->memory->legacy_ipc;
     store->nccl = output->memory->nccl_version;
     store->shared_gpu = output->memory->shared_gpu;
   }
@@ -131,6 +132,7 @@ static bl_status_t send_open(bl__question_t *question, uint64_t deadline_ms, bl_
   Ballast__V1__BlockMemory memory = BALLAST__V1__BLOCK_MEMORY__INIT;
   memory.gpu = (char *)client->endpoint.gpu;
   memory.closed = (char *)client->endpoint.closed;
+  memory.legacy_ipc = client->endpoint.legacy_ipc;
   memory.nccl_version = client->endpoint.nccl;
   memory.shared_gpu = client->endpoint.shared_gpu;
   input.memory = &memory;

@@ -34,6 +34,11 @@ static bool lacks_gpu(const bl_path_end_t *own, const bl_path_end_t *peer, char 
   return true;
 }
 
+// What people shall know about a path beside its name.
+static const char *note(const bl_path_end_t *own, const bl_path_end_t *peer, bl_path_t path) {
+  return path == BL_PATH_CUDA_IPC && (own->legacy_ipc || peer->legacy_ipc) ? ", legacy handles of memory" : "";
+}
+
 static bool cannot_ipc(const bl_path_end_t *own, const bl_path_end_t *peer, char *why) {
   const char *ours = text_of(own->closed), *theirs = text_of(peer->closed);
   if (lacks_gpu(own, peer, why)) {
@@ -128,7 +133,8 @@ static bl_status_t take_asked(const bl_path_end_t *own, const bl_path_end_t *pee
       return bl_error_set(err, addresses ? BL_UNAVAILABLE : BL_PRECONDITION, "%s was asked for: %s",
                           bl_path_name(asked), why);
     }
-    take(asked, gpus && (asked == BL_PATH_SHM || asked == BL_PATH_TCP), "asked for", "", choice);
+    snprintf(why, sizeof why, "asked for%s", note(own, peer, asked));
+    take(asked, gpus && (asked == BL_PATH_SHM || asked == BL_PATH_TCP), why, "", choice);
     return BL_OK;
   }
   return bl_error_set(err, BL_INVALID, "there is no data path %d", (int)asked);
@@ -154,7 +160,7 @@ bl_status_t bl_path_choose(const bl_path_end_t *own, const bl_path_end_t *peer, 
       snprintf(why, sizeof why, "%s is on another machine", peer->name);
     } else if (!ways[i].cannot(own, peer, why)) {
       if (near && ways[i].near) {
-        snprintf(why, sizeof why, "same machine");
+        snprintf(why, sizeof why, "same machine%s", note(own, peer, path));
         take(path, gpus && !direct, why, direct ? "" : first, choice);
       } else {
         take(path, gpus && !direct, first[0] != '\0' ? first : "nothing better", "", choice);

@@ -25,6 +25,7 @@ typedef struct bl_path_end {
   const char *machine; // bl_machine_text (machine.h); with a "?" or "" it is like no other
   const char *gpu;     // device_path.h's name of the GPU that its blocks lie on; "": they lie in memory of the host
   const char *closed;  // why memory of the GPU cannot be handed to other processes; "": it can
+  bool legacy_ipc;     // it is handed out by name, as older CUDA did
   int nccl;            // version of the library; 0: none
   bool shared_gpu;     // NCCL is set up for several processes per GPU
   bool unix_address;   // it listens on, or may connect to, a unix socket

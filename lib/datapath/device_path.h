@@ -32,6 +32,8 @@ typedef struct bl_device_path {
   // Whether copies of this device can read memory of the GPU of that name. BL_UNIMPLEMENTED: this process does not see it,
   // or there is no way between the two; `err` says which.
   bl_status_t (*reaches)(bl_device_t *device, const char *gpu, bl_error_t *err);
+  // Whether it is handed out by name (device/ticket.h) because the driver gives no descriptors. Optional: no.
+  bool (*legacy_ipc)(bl_device_t *device);
   // Memory behind a descriptor that a peer exported (bl_arena_t.fd), mapped for reading. The caller keeps the descriptor
   // and may close it. BL_DENIED, BL_INVALID: it is none; BL_UNIMPLEMENTED: of a GPU that this process does not see.
   bl_status_t (*import)(bl_device_t *device, int fd, uint64_t bytes, bl_device_memory_t *memory, bl_error_t *err);

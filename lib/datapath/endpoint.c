@@ -19,6 +19,7 @@ void bl_endpoint_describe(bl_device_t *device, const bl_nccl_api_t *api, bool sh
   if (path == NULL || path->exports(device, &err) != BL_OK) {
     snprintf(endpoint->closed, sizeof endpoint->closed, "%.119s", err.text);
   }
+  endpoint->legacy_ipc = path != NULL && path->legacy_ipc != NULL && path->legacy_ipc(device);
   endpoint->nccl = api != NULL ? api->version : 0;
 }
 
@@ -28,6 +29,7 @@ bl_path_end_t bl_endpoint_end(const bl_endpoint_t *endpoint, const char *name, c
                          .machine = machine,
                          .gpu = endpoint->gpu,
                          .closed = endpoint->closed,
+                         .legacy_ipc = endpoint->legacy_ipc,
                          .nccl = endpoint->nccl,
                          .shared_gpu = endpoint->shared_gpu,
                          .unix_address = unix_address,

@@ -12,6 +12,7 @@
 typedef struct bl_endpoint {
   char gpu[BL_GPU_BYTES];                // "": memory of the host
   char closed[BL_ENDPOINT_CLOSED_BYTES]; // why it cannot be handed to other processes; "": it can
+  bool legacy_ipc;                       // it is handed out by name
   int nccl;                              // version; 0: none
   bool shared_gpu;
 } bl_endpoint_t;

@@ -72,6 +72,11 @@ static void memory_of_gpus(void **state) {
   (void)state;
   bl_path_end_t peer = peer_of(gpu);
   takes(&gpu, &peer, BL_PATH_AUTO, 0, "cuda-ipc: same machine", false);
+  bl_path_end_t named = peer; // one of them without descriptors of memory
+  named.legacy_ipc = true;
+  takes(&gpu, &named, BL_PATH_AUTO, 0, "cuda-ipc: same machine, legacy handles of memory", false);
+  takes(&named, &gpu, BL_PATH_CUDA_IPC, 0, "cuda-ipc: asked for, legacy handles of memory", false);
+  takes(&gpu, &named, BL_PATH_NCCL, 0, "nccl: asked for", false);
   takes(&gpu, &peer, BL_PATH_AUTO, FAILED(CUDA_IPC), "nccl: cuda-ipc failed: its socket is gone", false);
   takes(&gpu, &peer, BL_PATH_NCCL, 0, "nccl: asked for", false);
   takes(&gpu, &peer, BL_PATH_SHM, 0, "shm: asked for", true);

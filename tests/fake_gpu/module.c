@@ -9,11 +9,13 @@
 //
 // In the environment: FAKE_GPU_CLOSED: memory cannot be handed out. FAKE_GPU_COUNT: devices, 2 if it is not set.
 // FAKE_GPU_FIRST: which of the machine's is the first that this process sees, 0 if it is not set. FAKE_GPU_ALONE: the one
-// that has no way to others. NCCL is as real as the rest (nccl.h); FAKE_NCCL_MISSING: there is none.
+// that has no way to others. NCCL is as real as the rest (nccl.h); FAKE_NCCL_MISSING: there is none. FAKE_GPU_LEGACY: memory
+// is handed out by name, as a part of an allocation (device/ticket.h).
 #include "device/module.h"
 #include "base/bytes.h"
 #include "datapath/device_path.h"
 #include "device/open.h"
+#include "device/ticket.h"
 #include "fake_gpu/nccl.h"
 
 #include <errno.h>
@@ -123,18 +125,30 @@ static bool is_staging(const bl_arena_t *arena) {
   return bl_arena_kind_is_staging(arena->kind);
 }
 
+static bool is_legacy(void) {
+  return getenv("FAKE_GPU_LEGACY") != NULL;
+}
+
+// A ticket for the memory behind `fd`, in which it begins after one place.
+static bl_status_t name_memory(bl_arena_t *arena, int fd, bl_error_t *err) {
+  bl_memory_ticket_t ticket = {.offset_bytes = PLACE_BYTES, .bytes = arena->bytes};
+  snprintf((char *)ticket.name, sizeof ticket.name, "/proc/%ld/fd/%d", (long)getpid(), fd);
+  return bl_memory_ticket_write(&ticket, &arena->fd, err);
+}
+
 static bl_status_t arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t *err) {
   char name[32];
   snprintf(name, sizeof name, MEMORY_NAME "%u", ((const gpu_t *)(const void *)device)->number);
   if (is_staging(arena)) {
     return bl_device_host()->ops->arena_map(bl_device_host(), arena, err);
   }
+  const uint64_t before = is_legacy() ? PLACE_BYTES : 0;
   arena->mapped_bytes = bl_align_up(arena->bytes, PLACE_BYTES);
   int fd = memfd_create(name, MFD_CLOEXEC); // sealed against sealing: nobody takes it for an arena of the host
-  if (fd < 0 || ftruncate(fd, (off_t)arena->mapped_bytes) != 0) {
+  if (fd < 0 || ftruncate(fd, (off_t)(before + arena->mapped_bytes)) != 0) {
     return failed(err, "memory of the fake GPU");
   }
-  uint8_t *hidden = mmap(NULL, arena->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  uint8_t *hidden = mmap(NULL, arena->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)before);
   uint8_t *base = arena->place;
   if (base == NULL) {
     base = mmap(NULL, arena->mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -145,11 +159,17 @@ static bl_status_t arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t 
   }
   add_range(base, hidden, arena->mapped_bytes, false);
   arena->base = base;
-  arena->fd = fd;
+  arena->handle = 0;
   if (!bl_arena_kind_is_shareable(arena->kind)) {
     close(fd);
     arena->fd = -1;
+    return BL_OK;
   }
+  if (is_legacy()) {
+    arena->handle = (uint64_t)fd;
+    return name_memory(arena, fd, err);
+  }
+  arena->fd = fd;
   return BL_OK;
 }
 
@@ -165,6 +185,9 @@ static void arena_unmap(bl_device_t *device, bl_arena_t *arena) {
   }
   if (arena->fd >= 0) {
     close(arena->fd);
+  }
+  if (arena->handle != 0) {
+    close((int)arena->handle);
   }
 }
 
@@ -420,17 +443,16 @@ static bool is_seen(int fd) {
          (number >= first() && number < first() + count_of());
 }
 
-static bl_status_t import(bl_device_t *device, int fd, uint64_t bytes, bl_device_memory_t *imported, bl_error_t *err) {
-  (void)device;
+static bl_status_t import_from(int fd, uint64_t at, uint64_t bytes, bl_device_memory_t *imported, bl_error_t *err) {
   struct stat info;
   if (!is_seen(fd)) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "it is of a GPU not seen here");
   }
   uint64_t mapped_bytes = bl_align_up(bytes, PLACE_BYTES);
-  if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < mapped_bytes) {
+  if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < at + mapped_bytes) {
     return bl_error_set(err, BL_INVALID, "no memory of a fake GPU, or less than %llu bytes", (unsigned long long)bytes);
   }
-  uint8_t *hidden = mmap(NULL, mapped_bytes, PROT_READ, MAP_SHARED, fd, 0);
+  uint8_t *hidden = mmap(NULL, mapped_bytes, PROT_READ, MAP_SHARED, fd, (off_t)at);
   uint8_t *base = mmap(NULL, mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (hidden == MAP_FAILED || base == MAP_FAILED) {
     return failed(err, "importing");
@@ -438,6 +460,27 @@ static bl_status_t import(bl_device_t *device, int fd, uint64_t bytes, bl_device
   add_range(base, hidden, mapped_bytes, true);
   *imported = (bl_device_memory_t){.base = base, .bytes = bytes, .mapped_bytes = mapped_bytes};
   return BL_OK;
+}
+
+static bl_status_t import(bl_device_t *device, int fd, uint64_t bytes, bl_device_memory_t *imported, bl_error_t *err) {
+  (void)device;
+  bl_memory_ticket_t ticket;
+  if (!bl_memory_ticket_read(fd, &ticket)) {
+    return import_from(fd, 0, bytes, imported, err);
+  }
+  ticket.name[sizeof ticket.name - 1] = '\0';
+  int named = ticket.bytes >= bytes ? open((const char *)ticket.name, O_RDONLY | O_CLOEXEC) : -1;
+  if (named < 0) {
+    return bl_error_set(err, BL_INVALID, "no memory of a fake GPU is called so, or it is smaller");
+  }
+  bl_status_t status = import_from(named, ticket.offset_bytes, bytes, imported, err);
+  close(named);
+  return status;
+}
+
+static bool legacy_ipc(bl_device_t *device) {
+  (void)device;
+  return is_legacy();
 }
 
 static void release(bl_device_t *device, bl_device_memory_t *imported) {
@@ -485,6 +528,7 @@ static const void *interface(const char *name, size_t table_bytes) {
   static const bl_device_path_t path = {.gpu = name_gpu,
                                         .exports = exports,
                                         .reaches = reaches,
+                                        .legacy_ipc = legacy_ipc,
                                         .import = import,
                                         .release = release,
                                         .pin = pin,

@@ -81,6 +81,7 @@ if [[ $parts == *2* ]]; then
   BALLAST_BIN=$PWD/build/bin check services python3 -B tests/gpu/services.py
   BALLAST_BIN=$PWD/build/bin check stores python3 -B tests/gpu/stores.py
   check path-ipc build/tests/gpu-paths ipc
+  check path-ipc-legacy env BALLAST_CUDA_LEGACY_IPC=1 build/tests/gpu-paths ipc
   check path-nccl build/tests/gpu-paths nccl
   measure path-blocks build/bin/ballast-bench path --device cuda:0
   measure ops build/bin/ballast-bench ops --device cuda

@@ -2,30 +2,49 @@
 // Memory of other processes: of a GPU, imported from a descriptor that came over a unix socket; of the host, pinned.
 //
 // An importer keeps the physical memory alive, whatever becomes of its owner, until it releases it. With the driver's
-// virtual memory management nothing faults when the owner dies, which older ways of sharing (cudaIpc) do not promise.
+// virtual memory management nothing faults when the owner dies, which names of allocations (legacy IPC, taken where the
+// driver gives no descriptors) do not promise.
 #include "base/bytes.h"
 #include "datapath/cuda/paths.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/driver.h"
+#include "device/ticket.h"
+
+#include <string.h>
 
 bl_status_t bl__cuda_exports(bl_device_t *device, bl_error_t *err) {
-  const bl_cuda_device_t *cuda = bl_cuda_device(device);
-  const bl_cuda_driver_t *cu = bl_cuda_driver(err);
-  CUdevice handle;
-  int can = 0;
-  bl_status_t status = cu == NULL ? BL_UNIMPLEMENTED : bl_cuda_make_current(cuda, err);
-  if (status == BL_OK) {
-    status = bl_cuda_driver_check(cu->cuDeviceGet(&handle, cuda->ordinal), "cuDeviceGet", err);
+  (void)device; // by descriptor, or by name
+  return bl_cuda_driver(err) == NULL ? BL_UNIMPLEMENTED : BL_OK;
+}
+
+bool bl__cuda_legacy_ipc(bl_device_t *device) {
+  return bl_cuda_device(device)->legacy_ipc;
+}
+
+// By its name. The driver counts how often an allocation is opened, so that each map is closed by itself.
+static bl_status_t import_named(const bl_cuda_device_t *cuda, const bl_cuda_driver_t *cu,
+                                const bl_memory_ticket_t *ticket, uint64_t bytes, bl_device_memory_t *memory,
+                                bl_error_t *err) {
+  if (ticket->bytes < bytes) {
+    return bl_error_set(err, BL_INVALID, "memory of the peer has %llu bytes, %llu announced",
+                        (unsigned long long)ticket->bytes, (unsigned long long)bytes);
   }
-  if (status == BL_OK) {
-    CUdevice_attribute attribute = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
-    status = bl_cuda_driver_check(cu->cuDeviceGetAttribute(&can, attribute, handle), "cuDeviceGetAttribute", err);
+  CUipcMemHandle handle;
+  CUdeviceptr allocation = 0;
+  memcpy(&handle, ticket->name, sizeof handle);
+  bl_status_t status = bl_cuda_driver_check(
+      cu->cuIpcOpenMemHandle(&allocation, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), "cuIpcOpenMemHandle", err);
+  if (status != BL_OK) {
+    return bl_error_prefix(err,
+                           "memory of the peer cannot be used by %s; does this process see the GPU that it is on, and "
+                           "are both in one IPC namespace?",
+                           cuda->summary.name);
   }
-  if (status == BL_OK && !can) {
-    status =
-        bl_error_set(err, BL_UNIMPLEMENTED, "the driver of %s hands out no memory by descriptor", cuda->summary.name);
-  }
-  return status;
+  *memory = (bl_device_memory_t){.base = (const uint8_t *)(uintptr_t)(allocation + ticket->offset_bytes),
+                                 .bytes = bytes,
+                                 .handle = allocation, // mapped_bytes 0 says that it is one
+                                 .writable = true};
+  return BL_OK;
 }
 
 // Read-only where the driver can do that.
@@ -47,6 +66,10 @@ bl_status_t bl__cuda_import(bl_device_t *device, int fd, uint64_t bytes, bl_devi
   bl_status_t status = cu == NULL ? BL_UNIMPLEMENTED : bl_cuda_make_current(cuda, err);
   if (status != BL_OK) {
     return status;
+  }
+  bl_memory_ticket_t ticket;
+  if (bl_memory_ticket_read(fd, &ticket)) {
+    return import_named(cuda, cu, &ticket, bytes, memory, err);
   }
   bl_device_memory_t made = {.bytes = bytes, .mapped_bytes = bl_align_up(bytes, cuda->granularity_bytes)};
   CUmemGenericAllocationHandle handle;
@@ -93,6 +116,11 @@ void bl__cuda_release(bl_device_t *device, bl_device_memory_t *memory) {
   const bl_cuda_driver_t *cu = bl_cuda_driver(NULL);
   CUdeviceptr base = (CUdeviceptr)(uintptr_t)memory->base;
   (void)bl_cuda_make_current(bl_cuda_device(device), NULL);
+  if (memory->mapped_bytes == 0) {
+    (void)cu->cuIpcCloseMemHandle(memory->handle);
+    *memory = (bl_device_memory_t){0};
+    return;
+  }
   (void)cu->cuMemUnmap(base, memory->mapped_bytes);
   (void)cu->cuMemRelease(memory->handle);
   (void)cu->cuMemAddressFree(base, memory->mapped_bytes);

@@ -65,6 +65,7 @@ const void *bl__cuda_datapath_interface(const char *name, size_t table_bytes) {
   static const bl_device_path_t path = {.gpu = gpu,
                                         .exports = bl__cuda_exports,
                                         .reaches = reaches,
+                                        .legacy_ipc = bl__cuda_legacy_ipc,
                                         .import = bl__cuda_import,
                                         .release = bl__cuda_release,
                                         .pin = bl__cuda_pin,

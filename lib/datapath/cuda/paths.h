@@ -7,6 +7,7 @@
 
 // imported.c
 bl_status_t bl__cuda_exports(bl_device_t *device, bl_error_t *err);
+bool bl__cuda_legacy_ipc(bl_device_t *device);
 bl_status_t bl__cuda_import(bl_device_t *device, int fd, uint64_t bytes, bl_device_memory_t *memory, bl_error_t *err);
 void bl__cuda_release(bl_device_t *device, bl_device_memory_t *memory);
 bl_status_t bl__cuda_pin(bl_device_t *device, const void *base, uint64_t bytes, bl_error_t *err);

@@ -30,7 +30,8 @@ typedef struct bl_cuda_device {
   uint64_t shared_memory_bytes; // of one block, opted in
   uint64_t l2_bytes;
   int driver, runtime; // 13000 is CUDA 13.0
-  bool rdma;           // its memory can be registered with a network card
+  bool legacy_ipc; // it hands out no descriptors of memory: names of allocations (device/ticket.h), as older CUDA did
+  bool rdma;       // its memory can be registered with a network card
   char description[256];
 } bl_cuda_device_t;
 

@@ -121,7 +121,7 @@ static bl_status_t learn_memory(const bl_cuda_driver_t *cu, bl_cuda_device_t *cu
     const char *what; // NULL: it may be missing
   } wanted[] = {
       {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &virtual_memory, "virtual memory management"},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &descriptors, "memory as a descriptor"},
+      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &descriptors, NULL},
       {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &same_address, "one address for host memory"},
       {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &rdma, NULL},
   };
@@ -133,10 +133,12 @@ static bl_status_t learn_memory(const bl_cuda_driver_t *cu, bl_cuda_device_t *cu
     }
   }
   cuda->rdma = rdma != 0;
+  cuda->legacy_ipc = descriptors == 0 || getenv("BALLAST_CUDA_LEGACY_IPC") != NULL;
   size_t granularity = 0;
   if (status == BL_OK) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                .requestedHandleTypes = descriptors != 0 ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                                                         : CU_MEM_HANDLE_TYPE_NONE,
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->ordinal}};
     status = bl_cuda_driver_check(
         cu->cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),

@@ -30,6 +30,7 @@
   X(cuMemGetAllocationGranularity, PFN_cuMemGetAllocationGranularity_v10020, 10020)                                    \
   X(cuMemExportToShareableHandle, PFN_cuMemExportToShareableHandle_v10020, 10020)                                      \
   X(cuMemImportFromShareableHandle, PFN_cuMemImportFromShareableHandle_v10020, 10020)                                  \
+  X(cuMemGetAddressRange, PFN_cuMemGetAddressRange_v3020, 3020)                                                        \
   X(cuIpcGetMemHandle, PFN_cuIpcGetMemHandle_v4010, 4010)                                                              \
   X(cuIpcOpenMemHandle, PFN_cuIpcOpenMemHandle_v11000, 11000)                                                          \
   X(cuIpcCloseMemHandle, PFN_cuIpcCloseMemHandle_v4010, 4010)                                                          \

@@ -5,6 +5,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/verdict.h"
+#include "device/ticket.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -73,16 +74,72 @@ static bl_status_t export(const bl_cuda_driver_t *cu, CUmemGenericAllocationHand
   return status;
 }
 
-static bl_status_t map_device(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
-  const bl_cuda_driver_t *cu = bl_cuda_driver(err);
+static bl_status_t check_free(bl_cuda_device_t *cuda, uint64_t bytes, bl_error_t *err) {
   uint64_t free_bytes, total_bytes;
-  bl_status_t status = cu == NULL ? BL_UNIMPLEMENTED : bl__cuda_memory(&cuda->device, &free_bytes, &total_bytes, err);
+  bl_status_t status = bl__cuda_memory(&cuda->device, &free_bytes, &total_bytes, err);
+  return status == BL_OK && bytes > free_bytes
+             ? bl_cuda_verdict_memory(cuda->summary.name, bytes, free_bytes, total_bytes, err)
+             : status;
+}
+
+// ---- where memory is handed out by name: such memory cannot be put anywhere, so that ranges of it are there as a whole
+
+static bool is_whole(const bl_cuda_device_t *cuda, const bl_arena_t *arena) {
+  return cuda->legacy_ipc && (arena->place != NULL || bl_arena_kind_is_shareable(arena->kind));
+}
+
+static bl_status_t allocate(bl_cuda_device_t *cuda, uint64_t bytes, void **base, bl_error_t *err) {
+  bl_status_t status = check_free(cuda, bytes, err);
+  return status == BL_OK ? bl_cuda_check(cudaMalloc(base, bytes), "cudaMalloc", err) : status;
+}
+
+static bl_status_t name_memory(const bl_cuda_driver_t *cu, bl_arena_t *arena, CUdeviceptr base, bl_error_t *err) {
+  CUdeviceptr allocation = 0;
+  CUipcMemHandle handle;
+  size_t allocated = 0;
+  _Static_assert(sizeof handle == BL_MEMORY_NAME_BYTES, "the size of a name of memory");
+  bl_status_t status =
+      bl_cuda_driver_check(cu->cuMemGetAddressRange(&allocation, &allocated, base), "cuMemGetAddressRange", err);
+  if (status == BL_OK) {
+    status = bl_cuda_driver_check(cu->cuIpcGetMemHandle(&handle, allocation), "cuIpcGetMemHandle", err);
+  }
+  if (status != BL_OK) {
+    return bl_error_prefix(err, "memory of the GPU is handed out neither by descriptor nor by name");
+  }
+  bl_memory_ticket_t ticket = {.offset_bytes = base - allocation, .bytes = arena->bytes};
+  memcpy(ticket.name, &handle, sizeof handle);
+  return bl_memory_ticket_write(&ticket, &arena->fd, err);
+}
+
+static bl_status_t map_whole(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
+  const bl_cuda_driver_t *cu = bl_cuda_driver(err);
+  void *base = arena->place;
+  arena->mapped_bytes = bl_align_up(arena->bytes, cuda->granularity_bytes);
+  bl_status_t status = cu == NULL     ? BL_UNIMPLEMENTED
+                       : base == NULL ? allocate(cuda, arena->mapped_bytes, &base, err)
+                                      : BL_OK;
   if (status != BL_OK) {
     return status;
   }
+  status = bl__cuda_fill(&cuda->device, NULL, base, 0, arena->mapped_bytes, err);
+  if (status == BL_OK && bl_arena_kind_is_shareable(arena->kind)) {
+    status = name_memory(cu, arena, address_of(base), err);
+  }
+  if (status != BL_OK && arena->place == NULL) {
+    (void)cudaFree(base);
+  }
+  arena->base = status == BL_OK ? base : NULL;
+  return status;
+}
+
+// ---- where it is handed out by descriptor
+
+static bl_status_t map_device(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
+  const bl_cuda_driver_t *cu = bl_cuda_driver(err);
   arena->mapped_bytes = bl_align_up(arena->bytes, cuda->granularity_bytes);
-  if (arena->mapped_bytes > free_bytes) {
-    return bl_cuda_verdict_memory(cuda->summary.name, arena->bytes, free_bytes, total_bytes, err);
+  bl_status_t status = cu == NULL ? BL_UNIMPLEMENTED : check_free(cuda, arena->mapped_bytes, err);
+  if (status != BL_OK) {
+    return status;
   }
   CUdeviceptr base = address_of(arena->place);
   if (arena->place == NULL) {
@@ -152,7 +209,9 @@ bl_status_t bl__cuda_arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_
   if (status != BL_OK) {
     return status;
   }
-  return bl_arena_kind_is_staging(arena->kind) ? map_staging(cuda, arena, err) : map_device(cuda, arena, err);
+  return bl_arena_kind_is_staging(arena->kind) ? map_staging(cuda, arena, err)
+         : is_whole(cuda, arena)               ? map_whole(cuda, arena, err)
+                                               : map_device(cuda, arena, err);
 }
 
 void bl__cuda_arena_unmap(bl_device_t *device, bl_arena_t *arena) {
@@ -163,22 +222,34 @@ void bl__cuda_arena_unmap(bl_device_t *device, bl_arena_t *arena) {
     host->ops->arena_unmap(host, arena);
     return;
   }
+  if (arena->fd >= 0) {
+    close(arena->fd);
+  }
+  if (is_whole(bl_cuda_device(device), arena)) {
+    if (arena->place == NULL) {
+      (void)cudaFree(arena->base);
+    }
+    return;
+  }
   const bl_cuda_driver_t *cu = bl_cuda_driver(NULL);
   (void)cu->cuMemUnmap(address_of(arena->base), arena->mapped_bytes);
   (void)cu->cuMemRelease(arena->handle);
   if (arena->place == NULL) {
     (void)cu->cuMemAddressFree(address_of(arena->base), arena->mapped_bytes);
   }
-  if (arena->fd >= 0) {
-    close(arena->fd);
-  }
 }
 
 bl_status_t bl__cuda_range_reserve(bl_device_t *device, uint64_t bytes, uint8_t **base, bl_error_t *err) {
-  const bl_cuda_device_t *cuda = bl_cuda_device(device);
+  bl_cuda_device_t *cuda = bl_cuda_device(device);
   const bl_cuda_driver_t *cu = bl_cuda_driver(err);
   bl_status_t status = cu == NULL ? BL_UNIMPLEMENTED : bl_cuda_make_current(cuda, err);
   CUdeviceptr address = 0;
+  if (status == BL_OK && cuda->legacy_ipc) {
+    void *whole = NULL;
+    status = allocate(cuda, bl_align_up(bytes, cuda->granularity_bytes), &whole, err);
+    *base = status == BL_OK ? whole : *base;
+    return status;
+  }
   if (status == BL_OK) {
     status = bl_cuda_driver_check(
         cu->cuMemAddressReserve(&address, bl_align_up(bytes, cuda->granularity_bytes), cuda->granularity_bytes, 0, 0),
@@ -193,6 +264,10 @@ bl_status_t bl__cuda_range_reserve(bl_device_t *device, uint64_t bytes, uint8_t 
 void bl__cuda_range_release(bl_device_t *device, uint8_t *base, uint64_t bytes) {
   const bl_cuda_device_t *cuda = bl_cuda_device(device);
   (void)bl_cuda_make_current(cuda, NULL);
+  if (cuda->legacy_ipc) {
+    (void)cudaFree(base);
+    return;
+  }
   (void)bl_cuda_driver(NULL)->cuMemAddressFree(address_of(base), bl_align_up(bytes, cuda->granularity_bytes));
 }
 
