@@ -28,6 +28,9 @@ static bool all_stay(uint32_t limit, const bl_training_t *training) {
 
 static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only, const bl_training_t *training) {
   bl_balance_result_t result;
+  if (training->storeless) {
+    return false;
+  }
   bl_status_t status =
       bl_balance_cap_among(training->schedule, limit, pairs_only, policy->mode, policy->devices, &result, NULL);
   if (status == BL_OK) {

@@ -37,7 +37,8 @@ typedef struct bl_policy {
 #define BL_POLICY_DEVICES 64
 
 bl_policy_t bl_policy_of_job(const bl_job_t *job);
-// What auto begins with while nothing has been measured: none if that fits the devices, else bpipe, else cap, else drop.
+// What auto begins with while nothing has been measured: none if that fits the devices, else bpipe, else cap, else drop,
+// which is also what a job with no stores is left with.
 // Other policies stay as they are, as does an auto that has chosen.
 void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training);
 // Slots that auto may keep on a device, UINT32_MAX: any number.

@@ -196,6 +196,7 @@ static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *
 static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   bool limited = job->memory.slots.set || job->memory.activation_bytes.set;
   training->budget = UINT32_MAX;
+  training->storeless = job->services.stages.count > 0 && job->services.stores.count == 0; // a local run starts its own
   for (uint32_t i = 0; i < training->stage_count; i++) {
     bl_training_stage_t *stage = &training->stages[i];
     stage->slots = slots_of_job(job, stage);

@@ -39,6 +39,7 @@ typedef struct bl_training {
   bl_training_stage_t *stages;
   uint32_t stage_count;
   uint32_t budget; // slots of any device, own and lent together; UINT32_MAX: no limit
+  bool storeless;  // the job names its stages and no stores: there is nowhere to park blocks
 } bl_training_t;
 
 // Resolves a parsed job; all that is needed later is copied, so the job may go. BL_INVALID names the key (with its place

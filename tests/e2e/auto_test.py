@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy auto on a live run: it begins with what fits, measures, decides, and says what it weighed and why, per device;
 losses are those of unlimited memory bit by bit, also where it goes over to another policy; `policy set auto` works while a run goes on, `rollback` goes back to what
-was in force before it; with memory for all blocks nothing moves."""
+was in force before it; with memory for all blocks nothing moves, and with no stores what does not fit is made
+again."""
 import json
 import os
 import signal
 import subprocess
 
-from ballast import CTL, environment, losses, run_job, scratch, small_inline, wait_until, write_job
+from ballast import CTL, environment, losses, run_job, scratch, small_inline, stages, wait_until, write_job
 
 STEPS = 100000  # more than the test lets run
 
@@ -55,6 +56,18 @@ def check_slow_path(folder, job, plain):
     print("ok slow path")
 
 
+def check_no_stores(folder, job, plain):
+    """Stages that were started by hand, and no stores: what does not fit is made again."""
+    with stages(folder, 4) as services:
+        addresses = ", ".join(f'"{service.address}"' for service in services)
+        report, _ = run_job(folder, job, "--set", f"services.stages=[{addresses}]", "--set", "balance.policy=auto",
+                            "--set", "memory.slots=3")
+    assert losses(report) == plain, "other losses without stores"
+    assert all(step["stages"][0]["dropped"] > 0 and step["stages"][0]["peak_slots"] == 3 and step["policy"] == "auto"
+               for step in report if step["event"] == "step"), report
+    print("ok no stores")
+
+
 def check_live(folder, job):
     report = os.path.join(folder, "live.jsonl")
     run = subprocess.Popen([CTL, "run", job, "--local", "--report", report, "--set", "balance.policy=auto",
@@ -92,6 +105,7 @@ def main():
         assert losses(report) == plain and all(stage["evicted"] == 0 for event in report if event["event"] == "step"
                                                for stage in event["stages"])
         print("ok nothing moves where all fits")
+        check_no_stores(folder, job, plain)
         check_slow_path(folder, job, plain)
         check_live(folder, job)
 

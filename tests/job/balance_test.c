@@ -66,6 +66,8 @@ static void blocks_are_given_up_where_nothing_can_move(void **state) {
   expect("balance.policy=drop\nmemory.slots=1", (uint32_t[]){1, 1, 1, 1}, none);
   expect("balance.policy=drop", (uint32_t[]){4, 3, 2, 1}, none); // memory for all
   expect("balance.policy=auto\nmemory.slots=2", (uint32_t[]){2, 2, 2, 1}, none);
+  expect("balance.policy=auto\nmemory.slots=3\nservices.stages=['a:1','b:1','c:1','d:1']", (uint32_t[]){3, 3, 2, 1},
+         none);
 }
 
 static void a_budget_in_bytes_counts_slots(void **state) {
