@@ -90,8 +90,28 @@ void bl__handle_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
 
 // ---- data paths
 
+// A data path that the job requires and that is not there keeps the stage from being ready.
+static void tell_ready(bl_service_t *self, const bl_error_t *err) {
+  const bl_engine_t *engine = bl_stage_engine(self->stage);
+  const bool waits =
+      engine != NULL && engine->job.balance.require != BL_JOB_DATA_PATH_AUTO && err->status == BL_UNAVAILABLE;
+  if (waits != self->waits_for_path) {
+    self->waits_for_path = waits;
+    bl_log(waits ? BL_LOG_WARNING : BL_LOG_INFO, "%s",
+           waits ? "not ready: a data path that the job requires is not there"
+                 : "ready: no required data path is missing");
+    if (self->ready != NULL) {
+      self->ready(self->ready_context, !waits);
+    }
+  }
+}
+
 void bl__service_connected(void *context, const bl_error_t *err) {
   bl_service_t *self = context;
+  const bl_engine_t *engine = bl_stage_engine(self->stage);
+  if (engine != NULL && engine->job.balance.require == BL_JOB_DATA_PATH_NCCL) { // others are required of blocks alone
+    tell_ready(self, err);
+  }
   if (err->status != BL_OK) {
     bl_waiters_fail(&self->connecting, err);
     return;
@@ -159,22 +179,6 @@ static void reply_prepared(bl_service_t *self, bl_rpc_call_t *call, uint64_t ver
     bl_rpc_call_reply(call, &output.base);
   } else {
     bl_waiters_reply(&self->preparing, &output.base);
-  }
-}
-
-// A data path that the job requires and that is not there keeps the stage from being ready.
-static void tell_ready(bl_service_t *self, const bl_error_t *err) {
-  const bl_engine_t *engine = bl_stage_engine(self->stage);
-  const bool waits =
-      engine != NULL && engine->job.balance.require != BL_JOB_DATA_PATH_AUTO && err->status == BL_UNAVAILABLE;
-  if (waits != self->waits_for_path) {
-    self->waits_for_path = waits;
-    bl_log(waits ? BL_LOG_WARNING : BL_LOG_INFO, "%s",
-           waits ? "not ready: a data path that the job requires is not there"
-                 : "ready: no required data path is missing");
-    if (self->ready != NULL) {
-      self->ready(self->ready_context, !waits);
-    }
   }
 }
 

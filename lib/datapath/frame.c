@@ -289,13 +289,13 @@ bl_status_t bl_meet_decode(const uint8_t body[BL_MEET_BYTES], bl_meet_t *meet, c
                     .status = (bl_status_t)bl_wire_get32(body + MEET_STATUS)};
   memcpy(read.ids, body + MEET_IDS, sizeof read.ids);
   memcpy(read.text, body + MEET_TEXT, BL_FRAME_TEXT_BYTES);
-  if (read.verb >= BL_MEETING_VERBS || read.generation == 0 || (unsigned)read.status >= BL_STATUS_COUNT ||
+  if (read.verb >= BL_NCCL_MEETING_VERBS || read.generation == 0 || (unsigned)read.status >= BL_STATUS_COUNT ||
       bl_wire_get32(body + MEET_ZERO) != 0) {
     *reason = "unknown verb, status or generation in a word about communicators";
     return BL_INVALID;
   }
   // A word that explains a failure names it.
-  const bool explains = read.verb == BL_MEETING_DROP || read.verb == BL_MEETING_BROKE;
+  const bool explains = read.verb == BL_NCCL_MEETING_DROP || read.verb == BL_NCCL_MEETING_BROKE;
   if ((explains && read.status == BL_OK) || !text_is_clean(read.text, sizeof read.text)) {
     *reason = "a failure without a cause, or text that is not printable";
     return BL_INVALID;

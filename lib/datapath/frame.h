@@ -95,7 +95,7 @@ BL_MUST_USE bl_status_t bl_hello_decode(const uint8_t body[BL_HELLO_BYTES], bl_h
 // Body of MEET.
 #define BL_MEET_BYTES 464
 typedef struct bl_meet {
-  uint32_t verb; // bl_meeting_verb_t
+  uint32_t verb; // bl_nccl_meeting_verb_t
   uint32_t generation;
   bl_status_t status;                // MADE: BL_OK, or why not; DROP, BROKE: why
   uint8_t ids[2][BL_FRAME_ID_BYTES]; // IDS: of the way from the lower to the higher stage, and back

@@ -35,7 +35,7 @@ bl__direct_t *bl__direct_of(bl_hub_t *hub, bl__peer_t *peer) {
   made->hub = hub;
   made->stage = peer->stage;
   made->move_count = count;
-  bl_meeting_init(&made->meeting, hub->stage < peer->stage);
+  bl_nccl_meeting_init(&made->meeting, hub->stage < peer->stage);
   peer->direct = made;
   return made;
 }
@@ -58,7 +58,7 @@ void bl__direct_free(bl__direct_t *direct) {
 
 // ---- the meeting -------------------------------------------------------------------------------------------------------
 
-static void carry_out(bl__link_t *link, const bl_meeting_step_t *step);
+static void carry_out(bl__link_t *link, const bl_nccl_meeting_step_t *step);
 
 // On a thread of the engine.
 static void channel_changed(void *context, bl_nccl_channel_t *channel) {
@@ -70,7 +70,7 @@ static void channel_changed(void *context, bl_nccl_channel_t *channel) {
 static void fail(bl__link_t *link, const bl_error_t *err) {
   bl__direct_t *direct = link->direct;
   pthread_mutex_lock(&link->hub->mutex);
-  const bl_meeting_step_t step = bl_meeting_failed(&direct->meeting, err);
+  const bl_nccl_meeting_step_t step = bl_nccl_meeting_failed(&direct->meeting, err);
   pthread_mutex_unlock(&link->hub->mutex);
   carry_out(link, &step);
 }
@@ -91,9 +91,9 @@ static void open_way(bl__link_t *link, int way) {
   }
 }
 
-static void say(bl__link_t *link, const bl_meeting_step_t *step) {
+static void say(bl__link_t *link, const bl_nccl_meeting_step_t *step) {
   bl_meet_t meet = {.verb = (uint32_t)step->verb, .generation = step->generation, .status = step->err.status};
-  if (step->verb == BL_MEETING_IDS) {
+  if (step->verb == BL_NCCL_MEETING_IDS) {
     memcpy(meet.ids, link->direct->ids, sizeof meet.ids);
   }
   snprintf(meet.text, sizeof meet.text, "%.190s", step->err.status != BL_OK ? step->err.text : "");
@@ -162,20 +162,20 @@ static void tell_failed(bl__link_t *link, const bl_error_t *err) {
   }
 }
 
-static void carry_out(bl__link_t *link, const bl_meeting_step_t *step) {
+static void carry_out(bl__link_t *link, const bl_nccl_meeting_step_t *step) {
   bl__direct_t *direct = link->direct;
   if (step->acts != 0) {
     uv_async_send(&link->hub->wake); // it may be another pair's turn then
   }
-  if ((step->acts & BL_MEETING_CLOSE) != 0) {
+  if ((step->acts & BL_NCCL_MEETING_CLOSE) != 0) {
     for (int way = 0; way < 2; way++) {
       if (direct->channels[way] != NULL) {
         bl_nccl_channel_abort(direct->channels[way], step->err.status, step->err.text);
       }
     }
   }
-  if ((step->acts & BL_MEETING_SAY) != 0) {
-    if (step->verb == BL_MEETING_IDS && !draw_ids(link)) {
+  if ((step->acts & BL_NCCL_MEETING_SAY) != 0) {
+    if (step->verb == BL_NCCL_MEETING_IDS && !draw_ids(link)) {
       return;
     }
     say(link, step);
@@ -183,13 +183,13 @@ static void carry_out(bl__link_t *link, const bl_meeting_step_t *step) {
   if (link->state != BL__LINK_UP) {
     return;
   }
-  if ((step->acts & BL_MEETING_OPEN) != 0) {
+  if ((step->acts & BL_NCCL_MEETING_OPEN) != 0) {
     open_way(link, 0);
   }
-  if ((step->acts & BL_MEETING_TELL_UP) != 0) {
+  if ((step->acts & BL_NCCL_MEETING_TELL_UP) != 0) {
     tell_up(link);
   }
-  if ((step->acts & BL_MEETING_TELL_FAILED) != 0) {
+  if ((step->acts & BL_NCCL_MEETING_TELL_FAILED) != 0) {
     tell_failed(link, &step->err);
   }
 }
@@ -197,22 +197,22 @@ static void carry_out(bl__link_t *link, const bl_meeting_step_t *step) {
 void bl__direct_meet(bl__link_t *link) {
   bl__direct_t *direct = link->direct;
   pthread_mutex_lock(&link->hub->mutex);
-  bl_meeting_meet(&direct->meeting);
+  bl_nccl_meeting_meet(&direct->meeting);
   direct->settled = false;
   direct->since_ns = bl_clock_now_ns();
   pthread_mutex_unlock(&link->hub->mutex);
   uv_async_send(&link->hub->wake);
 }
 
-static bl_meeting_state_t state_of(const bl__direct_t *direct) {
+static bl_nccl_meeting_state_t state_of(const bl__direct_t *direct) {
   pthread_mutex_lock(&direct->hub->mutex);
-  const bl_meeting_state_t state = direct->meeting.state;
+  const bl_nccl_meeting_state_t state = direct->meeting.state;
   pthread_mutex_unlock(&direct->hub->mutex);
   return state;
 }
 
 bool bl__direct_is_up(bl__link_t *link) {
-  if (state_of(link->direct) == BL_MEETING_UP) {
+  if (state_of(link->direct) == BL_NCCL_MEETING_UP) {
     return true;
   }
   bl__direct_meet(link);
@@ -225,7 +225,7 @@ void bl__direct_part(bl__direct_t *direct, bl_status_t status, const char *text)
   for (uint32_t i = 0; i < direct->move_count; i++) {
     direct->moves[i].tensor = NULL; // the exchange forgets them
   }
-  if ((bl_meeting_part(&direct->meeting, &err).acts & BL_MEETING_CLOSE) != 0) {
+  if ((bl_nccl_meeting_part(&direct->meeting, &err).acts & BL_NCCL_MEETING_CLOSE) != 0) {
     for (int way = 0; way < 2; way++) {
       if (direct->channels[way] != NULL) {
         bl_nccl_channel_abort(direct->channels[way], status, text);
@@ -246,7 +246,7 @@ static bool is_turn(const bl__direct_t *direct) {
   for (size_t i = 0; i < hub->peer_count; i++) {
     const bl__peer_t *peer = hub->peers[i];
     const bl_nccl_way_t way = first_way(hub, peer->stage);
-    if (peer->link != NULL && peer->link->direct != NULL && bl_meeting_is_busy(&peer->direct->meeting) &&
+    if (peer->link != NULL && peer->link->direct != NULL && bl_nccl_meeting_is_busy(&peer->direct->meeting) &&
         bl_nccl_way_compare(&way, &own) < 0) {
       return false;
     }
@@ -263,7 +263,7 @@ static bool is_turn(const bl__direct_t *direct) {
 
 // What has become of the communicators. Frees those that have ended.
 static void sweep(bl__direct_t *direct) {
-  const bool ends = state_of(direct) == BL_MEETING_ENDING;
+  const bool ends = state_of(direct) == BL_NCCL_MEETING_ENDING;
   bool none = true;
   for (int way = 0; way < 2; way++) {
     bl_nccl_channel_t *channel = direct->channels[way];
@@ -275,15 +275,15 @@ static void sweep(bl__direct_t *direct) {
   }
   if (ends && none) {
     pthread_mutex_lock(&direct->hub->mutex);
-    (void)bl_meeting_closed(&direct->meeting);
+    (void)bl_nccl_meeting_closed(&direct->meeting);
     pthread_mutex_unlock(&direct->hub->mutex);
   }
 }
 
 static void look(bl__link_t *link) {
   bl__direct_t *direct = link->direct;
-  const bl_meeting_state_t state = state_of(direct);
-  if (state != BL_MEETING_MAKING && state != BL_MEETING_MADE && state != BL_MEETING_UP) {
+  const bl_nccl_meeting_state_t state = state_of(direct);
+  if (state != BL_NCCL_MEETING_MAKING && state != BL_NCCL_MEETING_MADE && state != BL_NCCL_MEETING_UP) {
     return;
   }
   int ready = 0;
@@ -297,14 +297,14 @@ static void look(bl__link_t *link) {
     }
     ready += now == BL_NCCL_READY || now == BL_NCCL_IN_USE;
   }
-  if (state != BL_MEETING_MAKING) {
+  if (state != BL_NCCL_MEETING_MAKING) {
     return;
   }
   if (ready == 1 && direct->channels[1] == NULL) {
     open_way(link, 1);
   } else if (ready == 2) {
     pthread_mutex_lock(&link->hub->mutex);
-    const bl_meeting_step_t step = bl_meeting_made(&direct->meeting);
+    const bl_nccl_meeting_step_t step = bl_nccl_meeting_made(&direct->meeting);
     pthread_mutex_unlock(&link->hub->mutex);
     carry_out(link, &step);
   }
@@ -328,9 +328,9 @@ void bl__direct_turn(bl__link_t *link) {
     return;
   }
   pthread_mutex_lock(&link->hub->mutex);
-  bl_meeting_step_t step = {0};
-  if (bl_meeting_can_begin(&direct->meeting) && is_turn(direct)) {
-    step = bl_meeting_turn(&direct->meeting);
+  bl_nccl_meeting_step_t step = {0};
+  if (bl_nccl_meeting_can_begin(&direct->meeting) && is_turn(direct)) {
+    step = bl_nccl_meeting_turn(&direct->meeting);
   }
   pthread_mutex_unlock(&link->hub->mutex);
   carry_out(link, &step);
@@ -352,11 +352,11 @@ void bl__direct_heard(bl__link_t *link) {
     (void)bl_error_set(&why, meet.status, "%s", meet.text);
   }
   pthread_mutex_lock(&link->hub->mutex);
-  if (meet.verb == BL_MEETING_IDS && !is_lower(direct) && meet.generation > direct->meeting.generation) {
+  if (meet.verb == BL_NCCL_MEETING_IDS && !is_lower(direct) && meet.generation > direct->meeting.generation) {
     memcpy(direct->ids, meet.ids, sizeof direct->ids);
   }
-  const bl_meeting_step_t step =
-      bl_meeting_heard(&direct->meeting, (bl_meeting_verb_t)meet.verb, meet.generation, &why);
+  const bl_nccl_meeting_step_t step =
+      bl_nccl_meeting_heard(&direct->meeting, (bl_nccl_meeting_verb_t)meet.verb, meet.generation, &why);
   pthread_mutex_unlock(&link->hub->mutex);
   carry_out(link, &step);
   uv_async_send(&link->hub->wake); // it may be this pair's turn now
@@ -454,7 +454,7 @@ void bl__direct_go(bl__link_t *link) {
   bl_status_t status = BL_OK;
   bl_error_t err;
   pthread_mutex_lock(&hub->mutex);
-  const bool usable = direct->meeting.state == BL_MEETING_UP && direct->meeting.generation == frame->arena;
+  const bool usable = direct->meeting.state == BL_NCCL_MEETING_UP && direct->meeting.generation == frame->arena;
   if (!usable) { // it broke here meanwhile, which the sender hears, or has heard
     if (frame->attempt == hub->attempt && direct->broken_attempt != hub->attempt) {
       direct->broken_attempt = hub->attempt;
@@ -487,8 +487,8 @@ bool bl__direct_is_broken(const bl__direct_t *direct, uint64_t attempt, bl_error
     *err = direct->err;
     return true;
   }
-  const bl_meeting_t *meeting = &direct->meeting;
-  if (meeting->state == BL_MEETING_APART || (meeting->state == BL_MEETING_ENDING && !meeting->again)) {
+  const bl_nccl_meeting_t *meeting = &direct->meeting;
+  if (meeting->state == BL_NCCL_MEETING_APART || (meeting->state == BL_NCCL_MEETING_ENDING && !meeting->again)) {
     *err = meeting->err;
     return true;
   }
@@ -496,6 +496,6 @@ bool bl__direct_is_broken(const bl__direct_t *direct, uint64_t attempt, bl_error
 }
 
 void bl__direct_begin(bl__direct_t *direct) {
-  bl_meeting_want(&direct->meeting);
+  bl_nccl_meeting_want(&direct->meeting);
   uv_async_send(&direct->hub->wake);
 }

@@ -36,7 +36,7 @@ typedef struct bl__move {
 typedef struct bl__direct {
   bl_hub_t *hub;
   int32_t stage;
-  bl_meeting_t meeting;             // [m] changed by the transfer thread, and by begin
+  bl_nccl_meeting_t meeting;        // [m] changed by the transfer thread, and by begin
   uint8_t ids[2][BL_NCCL_ID_BYTES]; // of the generation that is made
   bl_nccl_channel_t *channels[2];   // of the way from the lower to the higher stage, and back
   bool settled;                     // [m] it has been up, or was given up for good: nobody waits to be connected
@@ -68,7 +68,7 @@ void bl__direct_turn(bl__link_t *link);
 void bl__direct_heard(bl__link_t *link);
 // Mutex held. Queues a send that the peer has given credit for, and says GO, for which there is room.
 static inline bool bl__direct_sends(const bl__direct_t *direct) {
-  return direct->meeting.state == BL_MEETING_UP;
+  return direct->meeting.state == BL_NCCL_MEETING_UP;
 }
 void bl__direct_send(bl__link_t *link, bl_tensor_t *tensor);
 // A GO frame, in link->frame.

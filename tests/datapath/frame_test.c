@@ -257,23 +257,23 @@ static void greetings_come_back(void **state) {
 
 static void words_about_communicators_come_back(void **state) {
   (void)state;
-  bl_meet_t meet = {.verb = BL_MEETING_DROP, .generation = 9, .status = BL_IO, .text = "no\tmemory"}, back;
+  bl_meet_t meet = {.verb = BL_NCCL_MEETING_DROP, .generation = 9, .status = BL_IO, .text = "no\tmemory"}, back;
   memset(meet.ids[0], 0xa1, sizeof meet.ids[0]);
   memset(meet.ids[1], 0xb2, sizeof meet.ids[1]);
   uint8_t body[BL_MEET_BYTES];
   const char *reason = NULL;
   bl_meet_encode(&meet, body);
   assert_int_equal(bl_meet_decode(body, &back, &reason), BL_OK);
-  assert_int_equal(back.verb, BL_MEETING_DROP);
+  assert_int_equal(back.verb, BL_NCCL_MEETING_DROP);
   assert_int_equal(back.generation, 9);
   assert_int_equal(back.status, BL_IO);
   assert_memory_equal(back.ids, meet.ids, sizeof meet.ids);
   assert_string_equal(back.text, "no?memory");
 
-  const bl_meet_t bad[] = {{.verb = BL_MEETING_VERBS, .generation = 1},
-                           {.verb = BL_MEETING_IDS, .generation = 0},
-                           {.verb = BL_MEETING_READY, .generation = 1, .status = BL_STATUS_COUNT},
-                           {.verb = BL_MEETING_BROKE, .generation = 1, .status = BL_OK}};
+  const bl_meet_t bad[] = {{.verb = BL_NCCL_MEETING_VERBS, .generation = 1},
+                           {.verb = BL_NCCL_MEETING_IDS, .generation = 0},
+                           {.verb = BL_NCCL_MEETING_READY, .generation = 1, .status = BL_STATUS_COUNT},
+                           {.verb = BL_NCCL_MEETING_BROKE, .generation = 1, .status = BL_OK}};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     bl_meet_encode(&bad[i], body);
     assert_int_equal(bl_meet_decode(body, &back, &reason), BL_INVALID);

@@ -10,7 +10,7 @@
 //     BROKE (why)               <-->  BROKE (why)          later: both end what they have; the lower end begins again
 //
 // A generation is never used twice; what is said of an older one is not heard. Messages of one end arrive in order, or the
-// connection that carries them is lost, which ends the meeting (bl_meeting_part).
+// connection that carries them is lost, which ends the meeting (bl_nccl_meeting_part).
 //
 // Pure: no clock, no thread, no NCCL. Thread: the caller serializes.
 #ifndef BALLAST_DATAPATH_NCCL_MEETING_H
@@ -22,76 +22,78 @@
 #include <stdint.h>
 
 // X(identifier, name)
-#define BL_MEETING_VERB_TABLE(X)                                                                                       \
-  X(BL_MEETING_IDS, "IDS")                                                                                             \
-  X(BL_MEETING_READY, "MADE")                                                                                          \
-  X(BL_MEETING_USE, "USE")                                                                                             \
-  X(BL_MEETING_DROP, "DROP")                                                                                           \
-  X(BL_MEETING_BROKE, "BROKE")
+#define BL_NCCL_MEETING_VERB_TABLE(X)                                                                                  \
+  X(BL_NCCL_MEETING_IDS, "IDS")                                                                                        \
+  X(BL_NCCL_MEETING_READY, "MADE")                                                                                     \
+  X(BL_NCCL_MEETING_USE, "USE")                                                                                        \
+  X(BL_NCCL_MEETING_DROP, "DROP")                                                                                      \
+  X(BL_NCCL_MEETING_BROKE, "BROKE")
 
-typedef enum bl_meeting_verb {
+typedef enum bl_nccl_meeting_verb {
 #define X(identifier, name) identifier,
-  BL_MEETING_VERB_TABLE(X)
+  BL_NCCL_MEETING_VERB_TABLE(X)
 #undef X
-      BL_MEETING_VERBS
-} bl_meeting_verb_t;
+      BL_NCCL_MEETING_VERBS
+} bl_nccl_meeting_verb_t;
 
-typedef enum bl_meeting_state {
-  BL_MEETING_APART,   // nothing is there; `err` says why, if it was tried
-  BL_MEETING_WAITING, // for its turn; at the higher end also for ids
-  BL_MEETING_MAKING,
-  BL_MEETING_MADE, // here; the other end's word is awaited
-  BL_MEETING_UP,
-  BL_MEETING_ENDING, // what was made here is being ended
-} bl_meeting_state_t;
+typedef enum bl_nccl_meeting_state {
+  BL_NCCL_MEETING_APART,   // nothing is there; `err` says why, if it was tried
+  BL_NCCL_MEETING_WAITING, // for its turn; at the higher end also for ids
+  BL_NCCL_MEETING_MAKING,
+  BL_NCCL_MEETING_MADE, // here; the other end's word is awaited
+  BL_NCCL_MEETING_UP,
+  BL_NCCL_MEETING_ENDING, // what was made here is being ended
+} bl_nccl_meeting_state_t;
 
-typedef struct bl_meeting {
+typedef struct bl_nccl_meeting {
   bool lower;
-  bl_meeting_state_t state;
+  bl_nccl_meeting_state_t state;
   uint32_t generation; // of what is made, or was last
   bool has_ids;        // higher, WAITING: of `generation`
   bool peer_made;      // lower
   bool again;          // ENDING: then it begins anew
   bl_error_t err;      // why it failed last
-} bl_meeting_t;
+} bl_nccl_meeting_t;
 
 // What the owner does after an event, in this order; any of them.
 enum {
-  BL_MEETING_CLOSE = 1,       // end what was made, then bl_meeting_closed
-  BL_MEETING_SAY = 2,         // send what bl_meeting_step_t says
-  BL_MEETING_OPEN = 4,        // make both, in the order of the ways; then bl_meeting_made or bl_meeting_failed
-  BL_MEETING_TELL_UP = 8,     // transfers may be given to it
-  BL_MEETING_TELL_FAILED = 16 // this generation is given up, by both ends; `err` says why
+  BL_NCCL_MEETING_CLOSE = 1, // end what was made, then bl_nccl_meeting_closed
+  BL_NCCL_MEETING_SAY = 2,   // send what bl_nccl_meeting_step_t says
+  BL_NCCL_MEETING_OPEN = 4,  // make both, in the order of the ways; then bl_nccl_meeting_made or bl_nccl_meeting_failed
+  BL_NCCL_MEETING_TELL_UP = 8,     // transfers may be given to it
+  BL_NCCL_MEETING_TELL_FAILED = 16 // this generation is given up, by both ends; `err` says why
 };
-typedef struct bl_meeting_step {
+typedef struct bl_nccl_meeting_step {
   unsigned acts;
-  bl_meeting_verb_t verb; // of SAY, about `generation`, with the status and text of `err`
+  bl_nccl_meeting_verb_t verb; // of SAY, about `generation`, with the status and text of `err`
   uint32_t generation;
   bl_error_t err;
-} bl_meeting_step_t;
+} bl_nccl_meeting_step_t;
 
-void bl_meeting_init(bl_meeting_t *meeting, bool lower); // WAITING
+void bl_nccl_meeting_init(bl_nccl_meeting_t *meeting, bool lower); // WAITING
 
-// Whether bl_meeting_turn may be called: something is to be made, and this end knows all that it needs.
-static inline bool bl_meeting_can_begin(const bl_meeting_t *meeting) {
-  return meeting->state == BL_MEETING_WAITING && (meeting->lower || meeting->has_ids);
+// Whether bl_nccl_meeting_turn may be called: something is to be made, and this end knows all that it needs.
+static inline bool bl_nccl_meeting_can_begin(const bl_nccl_meeting_t *meeting) {
+  return meeting->state == BL_NCCL_MEETING_WAITING && (meeting->lower || meeting->has_ids);
 }
 // Whether something is being made, or about to be: later pairs wait for it.
-static inline bool bl_meeting_is_busy(const bl_meeting_t *meeting) {
-  return bl_meeting_can_begin(meeting) || meeting->state == BL_MEETING_MAKING || meeting->state == BL_MEETING_MADE;
+static inline bool bl_nccl_meeting_is_busy(const bl_nccl_meeting_t *meeting) {
+  return bl_nccl_meeting_can_begin(meeting) || meeting->state == BL_NCCL_MEETING_MAKING ||
+         meeting->state == BL_NCCL_MEETING_MADE;
 }
 
-bl_meeting_step_t bl_meeting_turn(bl_meeting_t *meeting);                          // it is this pair's turn
-bl_meeting_step_t bl_meeting_made(bl_meeting_t *meeting);                          // both are ready here
-bl_meeting_step_t bl_meeting_failed(bl_meeting_t *meeting, const bl_error_t *why); // one failed here, in any state
-bl_meeting_step_t bl_meeting_closed(bl_meeting_t *meeting);                        // nothing of it is left here
+bl_nccl_meeting_step_t bl_nccl_meeting_turn(bl_nccl_meeting_t *meeting); // it is this pair's turn
+bl_nccl_meeting_step_t bl_nccl_meeting_made(bl_nccl_meeting_t *meeting); // both are ready here
+bl_nccl_meeting_step_t bl_nccl_meeting_failed(bl_nccl_meeting_t *meeting,
+                                              const bl_error_t *why);      // one failed here, in any state
+bl_nccl_meeting_step_t bl_nccl_meeting_closed(bl_nccl_meeting_t *meeting); // nothing of it is left here
 // The other end said this. `why` of MADE (BL_OK: it is), DROP and BROKE.
-bl_meeting_step_t bl_meeting_heard(bl_meeting_t *meeting, bl_meeting_verb_t verb, uint32_t generation,
-                                   const bl_error_t *why);
+bl_nccl_meeting_step_t bl_nccl_meeting_heard(bl_nccl_meeting_t *meeting, bl_nccl_meeting_verb_t verb,
+                                             uint32_t generation, const bl_error_t *why);
 // It is wanted again after it failed.
-void bl_meeting_want(bl_meeting_t *meeting);
-// The connection to the other end is lost. A new one begins with bl_meeting_meet.
-bl_meeting_step_t bl_meeting_part(bl_meeting_t *meeting, const bl_error_t *why);
-void bl_meeting_meet(bl_meeting_t *meeting);
+void bl_nccl_meeting_want(bl_nccl_meeting_t *meeting);
+// The connection to the other end is lost. A new one begins with bl_nccl_meeting_meet.
+bl_nccl_meeting_step_t bl_nccl_meeting_part(bl_nccl_meeting_t *meeting, const bl_error_t *why);
+void bl_nccl_meeting_meet(bl_nccl_meeting_t *meeting);
 
 #endif

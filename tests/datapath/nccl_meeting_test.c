@@ -38,17 +38,17 @@ typedef struct world {
 
 static const bl_error_t broken = {.status = BL_UNAVAILABLE, .text = "broken"};
 
-static bl_meeting_t load(const end_t *end) {
-  bl_meeting_t meeting = {.lower = end->lower != 0,
-                          .state = (bl_meeting_state_t)end->state,
-                          .generation = end->generation,
-                          .has_ids = end->has_ids != 0,
-                          .peer_made = end->peer_made != 0,
-                          .again = end->again != 0};
+static bl_nccl_meeting_t load(const end_t *end) {
+  bl_nccl_meeting_t meeting = {.lower = end->lower != 0,
+                               .state = (bl_nccl_meeting_state_t)end->state,
+                               .generation = end->generation,
+                               .has_ids = end->has_ids != 0,
+                               .peer_made = end->peer_made != 0,
+                               .again = end->again != 0};
   return meeting;
 }
 
-static void store(end_t *end, const bl_meeting_t *meeting) {
+static void store(end_t *end, const bl_nccl_meeting_t *meeting) {
   end->state = (uint8_t)meeting->state;
   end->generation = meeting->generation;
   end->has_ids = meeting->has_ids;
@@ -56,23 +56,24 @@ static void store(end_t *end, const bl_meeting_t *meeting) {
   end->again = meeting->again;
 }
 
-static void carry_out(world_t *world, int which, const bl_meeting_t *meeting, bl_meeting_step_t step) {
+static void carry_out(world_t *world, int which, const bl_nccl_meeting_t *meeting, bl_nccl_meeting_step_t step) {
   end_t *end = &world->ends[which], *other = &world->ends[!which];
   store(end, meeting);
-  if ((step.acts & BL_MEETING_SAY) != 0) {
+  if ((step.acts & BL_NCCL_MEETING_SAY) != 0) {
     assert_true(other->count < WORDS);
-    const bool failed = step.verb != BL_MEETING_IDS && step.verb != BL_MEETING_USE && step.err.status != BL_OK;
+    const bool failed =
+        step.verb != BL_NCCL_MEETING_IDS && step.verb != BL_NCCL_MEETING_USE && step.err.status != BL_OK;
     other->words[other->count++] = (word_t){(uint8_t)step.verb, failed, step.generation};
   }
-  if ((step.acts & BL_MEETING_OPEN) != 0) {
-    assert_int_equal(step.acts & BL_MEETING_CLOSE, 0);
+  if ((step.acts & BL_NCCL_MEETING_OPEN) != 0) {
+    assert_int_equal(step.acts & BL_NCCL_MEETING_CLOSE, 0);
     end->opened = end->generation;
   }
-  if ((step.acts & BL_MEETING_TELL_UP) != 0) {
+  if ((step.acts & BL_NCCL_MEETING_TELL_UP) != 0) {
     assert_int_equal(end->opened, end->generation);
     end->told = 1;
   }
-  if ((step.acts & BL_MEETING_TELL_FAILED) != 0) {
+  if ((step.acts & BL_NCCL_MEETING_TELL_FAILED) != 0) {
     end->told = 2;
   }
 }
@@ -83,34 +84,34 @@ typedef enum { TURN, MADE, FAILED, CLOSED, HEARD, EVENTS } event_t;
 static bool happen(world_t *world, int which, event_t event, bool late) {
   end_t *end = &world->ends[which];
   const end_t *other = &world->ends[!which];
-  bl_meeting_t meeting = load(end);
-  const bool begun = meeting.state == BL_MEETING_MAKING || meeting.state == BL_MEETING_MADE;
-  bl_meeting_step_t step;
+  bl_nccl_meeting_t meeting = load(end);
+  const bool begun = meeting.state == BL_NCCL_MEETING_MAKING || meeting.state == BL_NCCL_MEETING_MADE;
+  bl_nccl_meeting_step_t step;
   switch (event) {
   case TURN:
-    if (!bl_meeting_can_begin(&meeting)) {
+    if (!bl_nccl_meeting_can_begin(&meeting)) {
       return false;
     }
-    step = bl_meeting_turn(&meeting);
+    step = bl_nccl_meeting_turn(&meeting);
     break;
   case MADE: // takes both
-    if (meeting.state != BL_MEETING_MAKING || other->opened != end->opened) {
+    if (meeting.state != BL_NCCL_MEETING_MAKING || other->opened != end->opened) {
       return false;
     }
-    step = bl_meeting_made(&meeting);
+    step = bl_nccl_meeting_made(&meeting);
     break;
   case FAILED:
-    if ((!begun && meeting.state != BL_MEETING_UP) || (!late && world->failures == 0)) {
+    if ((!begun && meeting.state != BL_NCCL_MEETING_UP) || (!late && world->failures == 0)) {
       return false;
     }
     world->failures -= late ? 0 : 1;
-    step = bl_meeting_failed(&meeting, &broken);
+    step = bl_nccl_meeting_failed(&meeting, &broken);
     break;
   case CLOSED:
-    if (meeting.state != BL_MEETING_ENDING) {
+    if (meeting.state != BL_NCCL_MEETING_ENDING) {
       return false;
     }
-    step = bl_meeting_closed(&meeting);
+    step = bl_nccl_meeting_closed(&meeting);
     break;
   default: {
     if (end->count == 0) {
@@ -121,7 +122,8 @@ static bool happen(world_t *world, int which, event_t event, bool late) {
     memmove(end->words, end->words + 1, (WORDS - 1) * sizeof word);
     end->count--;
     memset(&end->words[end->count], 0, sizeof word);
-    step = bl_meeting_heard(&meeting, (bl_meeting_verb_t)word.verb, word.generation, word.failed ? &broken : &fine);
+    step = bl_nccl_meeting_heard(&meeting, (bl_nccl_meeting_verb_t)word.verb, word.generation,
+                                 word.failed ? &broken : &fine);
     break;
   }
   }
@@ -151,10 +153,10 @@ static bool is_new(const world_t *world) {
 // What no event changes any more.
 static void check_end(const world_t *world) {
   const end_t *lower = &world->ends[0], *higher = &world->ends[1];
-  const bool up = lower->state == BL_MEETING_UP && higher->state == BL_MEETING_UP &&
+  const bool up = lower->state == BL_NCCL_MEETING_UP && higher->state == BL_NCCL_MEETING_UP &&
                   lower->generation == higher->generation && lower->told == 1 && higher->told == 1;
-  const bool apart =
-      lower->state == BL_MEETING_APART && higher->state == BL_MEETING_APART && lower->told == 2 && higher->told == 2;
+  const bool apart = lower->state == BL_NCCL_MEETING_APART && higher->state == BL_NCCL_MEETING_APART &&
+                     lower->told == 2 && higher->told == 2;
   if (!up && !apart) {
     fail_msg("ends as %u (%u, told %u) and %u (%u, told %u)", lower->state, lower->generation, lower->told,
              higher->state, higher->generation, higher->told);
@@ -179,7 +181,7 @@ static void explore(const world_t *world) {
   for (int which = 0; which < 2 && !any; which++) {
     world_t next = *world;
     const uint8_t state = next.ends[which].state;
-    if ((state == BL_MEETING_MAKING || state == BL_MEETING_MADE) && happen(&next, which, FAILED, true)) {
+    if ((state == BL_NCCL_MEETING_MAKING || state == BL_NCCL_MEETING_MADE) && happen(&next, which, FAILED, true)) {
       any = true;
       explore(&next);
     }
@@ -198,8 +200,8 @@ static void every_order_ends_alike_at_both_ends(void **state) {
   memset(&world, 0, sizeof world);
   world.failures = FAILURES;
   for (int which = 0; which < 2; which++) {
-    bl_meeting_t meeting;
-    bl_meeting_init(&meeting, which == 0);
+    bl_nccl_meeting_t meeting;
+    bl_nccl_meeting_init(&meeting, which == 0);
     world.ends[which].lower = which == 0;
     store(&world.ends[which], &meeting);
   }
@@ -212,55 +214,55 @@ static void every_order_ends_alike_at_both_ends(void **state) {
 static void a_restarted_lower_end_begins_at_the_first_generation(void **state) {
   (void)state;
   const bl_error_t fine = {.status = BL_OK};
-  bl_meeting_t higher;
-  bl_meeting_init(&higher, false);
-  (void)bl_meeting_heard(&higher, BL_MEETING_IDS, 7, &fine);
-  (void)bl_meeting_turn(&higher);
-  (void)bl_meeting_made(&higher);
-  assert_int_equal(bl_meeting_heard(&higher, BL_MEETING_USE, 7, &fine).acts, BL_MEETING_TELL_UP);
-  assert_int_equal(bl_meeting_part(&higher, &broken).acts, BL_MEETING_CLOSE);
-  bl_meeting_meet(&higher);
-  assert_int_equal(bl_meeting_heard(&higher, BL_MEETING_IDS, 1, &fine).acts, 0);
-  assert_false(bl_meeting_can_begin(&higher)); // what is left of the old one must go first
-  (void)bl_meeting_closed(&higher);
-  assert_true(bl_meeting_can_begin(&higher));
-  assert_int_equal(bl_meeting_turn(&higher).acts, BL_MEETING_OPEN);
+  bl_nccl_meeting_t higher;
+  bl_nccl_meeting_init(&higher, false);
+  (void)bl_nccl_meeting_heard(&higher, BL_NCCL_MEETING_IDS, 7, &fine);
+  (void)bl_nccl_meeting_turn(&higher);
+  (void)bl_nccl_meeting_made(&higher);
+  assert_int_equal(bl_nccl_meeting_heard(&higher, BL_NCCL_MEETING_USE, 7, &fine).acts, BL_NCCL_MEETING_TELL_UP);
+  assert_int_equal(bl_nccl_meeting_part(&higher, &broken).acts, BL_NCCL_MEETING_CLOSE);
+  bl_nccl_meeting_meet(&higher);
+  assert_int_equal(bl_nccl_meeting_heard(&higher, BL_NCCL_MEETING_IDS, 1, &fine).acts, 0);
+  assert_false(bl_nccl_meeting_can_begin(&higher)); // what is left of the old one must go first
+  (void)bl_nccl_meeting_closed(&higher);
+  assert_true(bl_nccl_meeting_can_begin(&higher));
+  assert_int_equal(bl_nccl_meeting_turn(&higher).acts, BL_NCCL_MEETING_OPEN);
 }
 
 static void older_generations_are_not_heard(void **state) {
   (void)state;
   const bl_error_t fine = {.status = BL_OK};
-  bl_meeting_t lower;
-  bl_meeting_init(&lower, true);
+  bl_nccl_meeting_t lower;
+  bl_nccl_meeting_init(&lower, true);
   for (uint32_t generation = 1; generation <= 2; generation++) {
-    bl_meeting_step_t step = bl_meeting_turn(&lower);
+    bl_nccl_meeting_step_t step = bl_nccl_meeting_turn(&lower);
     assert_int_equal(step.generation, generation);
-    (void)bl_meeting_made(&lower);
+    (void)bl_nccl_meeting_made(&lower);
     if (generation == 2) { // what the higher end said before it heard of this one
-      assert_int_equal(bl_meeting_heard(&lower, BL_MEETING_READY, 1, &fine).acts, 0);
-      assert_int_equal(bl_meeting_heard(&lower, BL_MEETING_BROKE, 1, &broken).acts, 0);
+      assert_int_equal(bl_nccl_meeting_heard(&lower, BL_NCCL_MEETING_READY, 1, &fine).acts, 0);
+      assert_int_equal(bl_nccl_meeting_heard(&lower, BL_NCCL_MEETING_BROKE, 1, &broken).acts, 0);
     }
-    assert_int_equal(bl_meeting_heard(&lower, BL_MEETING_READY, generation, &fine).acts,
-                     BL_MEETING_SAY | BL_MEETING_TELL_UP);
-    assert_int_equal(bl_meeting_failed(&lower, &broken).acts, BL_MEETING_CLOSE | BL_MEETING_SAY);
-    (void)bl_meeting_closed(&lower);
-    assert_true(bl_meeting_can_begin(&lower)); // it is made again at once
+    assert_int_equal(bl_nccl_meeting_heard(&lower, BL_NCCL_MEETING_READY, generation, &fine).acts,
+                     BL_NCCL_MEETING_SAY | BL_NCCL_MEETING_TELL_UP);
+    assert_int_equal(bl_nccl_meeting_failed(&lower, &broken).acts, BL_NCCL_MEETING_CLOSE | BL_NCCL_MEETING_SAY);
+    (void)bl_nccl_meeting_closed(&lower);
+    assert_true(bl_nccl_meeting_can_begin(&lower)); // it is made again at once
   }
 }
 
 static void what_failed_is_made_again_when_it_is_wanted(void **state) {
   (void)state;
-  bl_meeting_t lower;
-  bl_meeting_init(&lower, true);
-  (void)bl_meeting_turn(&lower);
-  bl_meeting_step_t step = bl_meeting_failed(&lower, &broken);
-  assert_int_equal(step.acts, BL_MEETING_CLOSE | BL_MEETING_SAY | BL_MEETING_TELL_FAILED);
-  assert_int_equal(step.verb, BL_MEETING_DROP);
-  (void)bl_meeting_closed(&lower);
-  assert_false(bl_meeting_can_begin(&lower));
+  bl_nccl_meeting_t lower;
+  bl_nccl_meeting_init(&lower, true);
+  (void)bl_nccl_meeting_turn(&lower);
+  bl_nccl_meeting_step_t step = bl_nccl_meeting_failed(&lower, &broken);
+  assert_int_equal(step.acts, BL_NCCL_MEETING_CLOSE | BL_NCCL_MEETING_SAY | BL_NCCL_MEETING_TELL_FAILED);
+  assert_int_equal(step.verb, BL_NCCL_MEETING_DROP);
+  (void)bl_nccl_meeting_closed(&lower);
+  assert_false(bl_nccl_meeting_can_begin(&lower));
   assert_int_equal(lower.err.status, BL_UNAVAILABLE);
-  bl_meeting_want(&lower);
-  assert_true(bl_meeting_can_begin(&lower));
+  bl_nccl_meeting_want(&lower);
+  assert_true(bl_nccl_meeting_can_begin(&lower));
 }
 
 int main(void) {
