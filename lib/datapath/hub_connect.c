@@ -170,6 +170,24 @@ static bool has_link(bl_hub_t *hub, const bl__connect_peer_t *wanted, bl_path_t 
   return true;
 }
 
+static void fail_without_nccl(bl_hub_t *hub, const bl__connect_peer_t *peer, const bl__link_t *link) {
+  char text[BL_HUB_REASON_BYTES];
+  snprintf(text, sizeof text, "nccl is asked for: %.150s", link->obstacle);
+  fail(hub, peer, link->obstacle_status, text);
+}
+
+// A link that the lower stage made for nccl before this connect began, and on which it cannot be: nobody makes another.
+static const bl__link_t *link_without_nccl(bl_hub_t *hub, const bl__connect_t *connect,
+                                           const bl__connect_peer_t *wanted) {
+  pthread_mutex_lock(&hub->mutex);
+  const bl__peer_t *peer = bl__hub_find(hub, wanted->stage);
+  const bl__link_t *link = peer != NULL ? peer->link : NULL;
+  pthread_mutex_unlock(&hub->mutex);
+  const bool ours = link != NULL && memcmp(link->peer_token, wanted->token, BL_HUB_TOKEN_BYTES) == 0;
+  const bool cannot = ours && link->direct == NULL && link->wants_nccl && link->obstacle_status != BL_OK;
+  return connect->path == BL_PATH_NCCL && hub->stage > wanted->stage && cannot ? link : NULL;
+}
+
 static void start(bl_hub_t *hub, bl__connect_t *connect) {
   hub->connect_started = true;
   for (size_t i = 0; i < connect->peer_count; i++) {
@@ -181,8 +199,13 @@ static void start(bl_hub_t *hub, bl__connect_t *connect) {
   }
   for (size_t i = 0; i < connect->peer_count; i++) {
     bl__connect_peer_t *peer = &connect->peers[i];
-    if (!peer->up && hub->stage < peer->stage && !open_peer(hub, connect, peer)) {
+    const bl__link_t *without = link_without_nccl(hub, connect, peer);
+    if (without != NULL) {
+      fail_without_nccl(hub, peer, without);
       return; // the operation has ended and is freed
+    }
+    if (!peer->up && hub->stage < peer->stage && !open_peer(hub, connect, peer)) {
+      return; // as above
     }
   }
 }
@@ -223,9 +246,7 @@ void bl__connect_up(bl_hub_t *hub, bl__link_t *link) {
   peer->opening = NULL;
   uv_async_send(&hub->wake); // pairs that come later may make their communicators now
   if (connect->path == BL_PATH_NCCL && link->direct == NULL) {
-    char text[BL_HUB_REASON_BYTES];
-    snprintf(text, sizeof text, "nccl is asked for: %.150s", link->obstacle);
-    fail(hub, peer, link->obstacle_status, text);
+    fail_without_nccl(hub, peer, link);
     return;
   }
   if (!is_free(connect) && (link->direct != NULL || connect->path != link->path)) {

@@ -168,25 +168,36 @@ static void tensors_go_by_nccl_where_they_can(void **state) {
 
 // ---- what keeps them from it
 
-// What a connect says that asks for nccl, and where auto goes instead.
-static void check_obstacle(void (*change)(ground_t *ground), bl_status_t status, const char *why) {
+// What a connect says that asks for nccl.
+static void check_asked(void (*change)(ground_t *ground), bool late, bl_status_t status, const char *why) {
   ground_t ground;
   ground_init(&ground);
   change(&ground);
   pair_listen(&ground.pair);
   pair_connect_t sides[2] = {{.pair = &ground.pair, .side = 0, .path = BL_PATH_NCCL},
                              {.pair = &ground.pair, .side = 1, .path = BL_PATH_NCCL}};
-  pthread_t thread;
-  assert_int_equal(pthread_create(&thread, NULL, pair_connect_side, &sides[1]), 0);
-  pair_connect_side(&sides[0]);
-  pthread_join(thread, NULL);
+  if (late) { // the higher stage is asked when all is over at the lower one
+    pair_connect_side(&sides[0]);
+    pair_connect_side(&sides[1]);
+  } else {
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, pair_connect_side, &sides[1]), 0);
+    pair_connect_side(&sides[0]);
+    pthread_join(thread, NULL);
+  }
   for (int i = 0; i < 2; i++) {
     if (sides[i].status != status || strstr(sides[i].err.text, why) == NULL) {
       fail_msg("side %d: %s: %s", i, bl_status_name(sides[i].status), sides[i].err.text);
     }
   }
   ground_close(&ground);
+}
 
+// The same, and where auto goes instead.
+static void check_obstacle(void (*change)(ground_t *ground), bl_status_t status, const char *why) {
+  check_asked(change, false, status, why);
+  check_asked(change, true, status, why);
+  ground_t ground;
   ground_init(&ground);
   change(&ground);
   pair_listen(&ground.pair);
