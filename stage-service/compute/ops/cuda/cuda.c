@@ -13,6 +13,10 @@ static void destroy(bl_compute_t *compute) {
   if (!compute) {
     return;
   }
+  if (compute->gpu) { // perhaps not the thread that computed: what the libraries hold is freed on the current device
+    bl_error_t err = {0};
+    (void)bl__gpu_attach(compute->gpu, &err);
+  }
   bl__cuda_linear_destroy_all(compute);
   bl__cuda_attention_destroy_all(compute);
   bl__cuda_rope_destroy_all(compute);

@@ -165,6 +165,43 @@ template <typename E, bool Wide> BL_DEVICE void bl_store(E *line, bl_count at, b
   }
 }
 
+// Four columns of a line of elements, whatever their type: half a pack of bf16. `Wide` asks for a multiple of four columns
+// and a line that is aligned to four of them.
+template <typename E, bool Wide>
+BL_DEVICE void bl_load_four(const E *line, bl_count at, bl_count count, float (&values)[4]) {
+  if constexpr (sizeof(E) == sizeof(float)) {
+    bl_unpack<float>(bl_load<float, Wide>(line, at, count), values);
+  } else if constexpr (Wide) {
+    const uint2 two = *(const uint2 *)(line + at);
+    values[0] = bl_bits_float(two.x << 16);
+    values[1] = bl_bits_float(two.x & 0xffff0000u);
+    values[2] = bl_bits_float(two.y << 16);
+    values[3] = bl_bits_float(two.y & 0xffff0000u);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      values[i] = at + i < count ? bl_to_float(line[at + i]) : 0.0f;
+    }
+  }
+}
+
+template <typename E, bool Wide>
+BL_DEVICE void bl_store_four(E *line, bl_count at, bl_count count, const float (&values)[4]) {
+  if constexpr (sizeof(E) == sizeof(float)) {
+    bl_store<float, Wide>(line, at, count, bl_repack<float>(values));
+  } else if constexpr (Wide) {
+    bl_store_words((uint2 *)(line + at), {bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16,
+                                          bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16});
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (at + i < count) {
+        bl_set(line + at + i, values[i]);
+      }
+    }
+  }
+}
+
 // WIDTH floats of a vector that goes along the columns (gain, bias), whatever the type of activations.
 template <typename E, bool Wide>
 BL_DEVICE void bl_load_floats(const float *line, bl_count at, bl_count count, float (&values)[bl_pack<E>::WIDTH]) {

@@ -72,21 +72,6 @@ template <bool Wide> __global__ void __launch_bounds__(THREADS) narrow(bl_count 
   store_cut<bl_bf16, Wide>(y, at, count, bl_repack<bl_bf16>(values));
 }
 
-template <bool Wide>
-static BL_DEVICE void store_rounded(bl_bf16 *line, bl_count at, bl_count count, const float (&values)[4]) {
-  if (Wide && at + 4 <= count) { // 8 bytes
-    bl_store_words((uint2 *)(line + at), {bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16,
-                                          bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16});
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    if (at + i < count) {
-      bl_set(line + at + i, values[i]);
-    }
-  }
-}
-
 template <bool Wide, bool Packed>
 __global__ void __launch_bounds__(THREADS)
     adamw(bl_count count, const bl__adamw_t options, const float *__restrict__ dw, float *__restrict__ w,
@@ -111,7 +96,11 @@ __global__ void __launch_bounds__(THREADS)
                 options.step * first[i] / (sqrtf(second[i]) * options.inverse_root2 + options.epsilon);
   }
   if constexpr (Packed) {
-    store_rounded<Wide>(packed, at, count, weight);
+    if (Wide && at + 4 <= count) {
+      bl_store_four<bl_bf16, true>(packed, at, count, weight);
+    } else {
+      bl_store_four<bl_bf16, false>(packed, at, count, weight);
+    }
   }
   store_cut<float, Wide>(w, at, count, bl_repack<float>(weight));
   store_cut<float, Wide>(m, at, count, bl_repack<float>(first));

@@ -13,28 +13,6 @@
 #define SQUARE_THREADS 256
 #define LOWEST         (-3.402823466e38f)
 
-template <typename E>
-static BL_DEVICE void write_gradient(E *row, bl_count at, bl_count vocab, bool wide, const float (&values)[4]) {
-  if constexpr (sizeof(E) == sizeof(float)) {
-    if (wide) {
-      bl_store<float, true>(row, at, vocab, bl_repack<float>(values));
-      return;
-    }
-  } else {
-    if (wide) { // four bf16: 8 bytes
-      bl_store_words((uint2 *)(row + at), {bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16,
-                                           bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16});
-      return;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    if (at + i < vocab) {
-      bl_set(row + at + i, values[i]);
-    }
-  }
-}
-
 // A block per row. bf16: elements of the gradient lie in the first half of the row's logits. COLUMNS of them are
 // written once all threads have read theirs: they land on logits of this piece or of pieces before it.
 template <typename E, bool Wide>
@@ -87,7 +65,7 @@ __global__ void __launch_bounds__(THREADS)
         for (int i = 0; i < 4; i++) {
           values[n][i] = bl_exp(values[n][i] - top) * share - (at + i == label ? scale : 0.0f);
         }
-        write_gradient<E>((E *)row, at, vocab, Wide, values[n]);
+        bl_store_four<E, Wide>((E *)row, at, vocab, values[n]);
       }
     }
   }

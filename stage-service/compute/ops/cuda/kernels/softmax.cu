@@ -8,42 +8,6 @@
 #define THREADS 128
 #define LOWEST  (-3.402823466e38f)
 
-// Four columns of a line of elements; `Wide` asks for a multiple of four columns and an aligned line.
-template <typename E, bool Wide>
-static BL_DEVICE void read_four(const E *line, bl_count at, bl_count count, float (&values)[4]) {
-  if constexpr (sizeof(E) == sizeof(float)) {
-    bl_unpack<float>(bl_load<float, Wide>(line, at, count), values);
-  } else if constexpr (Wide) {
-    const uint2 two = *(const uint2 *)(line + at);
-    values[0] = bl_bits_float(two.x << 16);
-    values[1] = bl_bits_float(two.x & 0xffff0000u);
-    values[2] = bl_bits_float(two.y << 16);
-    values[3] = bl_bits_float(two.y & 0xffff0000u);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      values[i] = at + i < count ? bl_to_float(line[at + i]) : 0.0f;
-    }
-  }
-}
-
-template <typename E, bool Wide>
-static BL_DEVICE void write_four(E *line, bl_count at, bl_count count, const float (&values)[4]) {
-  if constexpr (sizeof(E) == sizeof(float)) {
-    bl_store<float, Wide>(line, at, count, bl_repack<float>(values));
-  } else if constexpr (Wide) {
-    bl_store_words((uint2 *)(line + at), {bl_round_bf16(values[0]) | bl_round_bf16(values[1]) << 16,
-                                          bl_round_bf16(values[2]) | bl_round_bf16(values[3]) << 16});
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      if (at + i < count) {
-        bl_set(line + at + i, values[i]);
-      }
-    }
-  }
-}
-
 // Again: lse is given, and nothing is summed.
 template <typename E, bool Wide, bool Again>
 __global__ void __launch_bounds__(THREADS)
@@ -60,7 +24,7 @@ __global__ void __launch_bounds__(THREADS)
     float largest = LOWEST, sum = 0.0f;
     for (bl_count at = (bl_count)threadIdx.x * 4; at < seen; at += THREADS * 4) {
       float values[4], here = largest;
-      read_four<float, Wide>(line, at, seq, values);
+      bl_load_four<float, Wide>(line, at, seq, values);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         here = at + i < seen ? fmaxf(here, values[i]) : here;
@@ -83,13 +47,13 @@ __global__ void __launch_bounds__(THREADS)
   for (bl_count at = (bl_count)threadIdx.x * 4; at < seq; at += THREADS * 4) {
     float values[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (at < seen) {
-      read_four<float, Wide>(line, at, seq, values);
+      bl_load_four<float, Wide>(line, at, seq, values);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         values[i] = at + i < seen ? bl_exp(values[i] - top) * share : 0.0f;
       }
     }
-    write_four<E, Wide>(out, at, seq, values);
+    bl_store_four<E, Wide>(out, at, seq, values);
   }
 }
 
@@ -104,8 +68,8 @@ __global__ void __launch_bounds__(THREADS)
   float dot = 0.0f;
   for (bl_count at = (bl_count)threadIdx.x * 4; at < seen; at += THREADS * 4) {
     float p[4], g[4];
-    read_four<E, Wide>(line, at, seq, p);
-    read_four<float, Wide>(gradient, at, seq, g);
+    bl_load_four<E, Wide>(line, at, seq, p);
+    bl_load_four<float, Wide>(gradient, at, seq, g);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       dot += at + i < seen ? p[i] * g[i] : 0.0f; // above the diagonal anything may stand in g
@@ -117,14 +81,14 @@ __global__ void __launch_bounds__(THREADS)
     float p[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (at < seen) {
       float g[4];
-      read_four<E, Wide>(line, at, seq, p);
-      read_four<float, Wide>(gradient, at, seq, g);
+      bl_load_four<E, Wide>(line, at, seq, p);
+      bl_load_four<float, Wide>(gradient, at, seq, g);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         p[i] = at + i < seen ? p[i] * (g[i] - dot) * scale : 0.0f;
       }
     }
-    write_four<E, Wide>(out, at, seq, p);
+    bl_store_four<E, Wide>(out, at, seq, p);
   }
 }
 
@@ -140,9 +104,9 @@ __global__ void __launch_bounds__(THREADS)
   for (bl_count row = blockIdx.y; row < shape.batch * shape.seq; row += gridDim.y) {
     const bl_count b = row / shape.seq, position = row % shape.seq;
     float values[4];
-    read_four<From, Wide>(heads + ((b * shape.heads + head) * shape.seq + position) * shape.head_dim, at,
-                          shape.head_dim, values);
-    write_four<E, Wide>(rows + row * shape.row_stride + head * shape.head_dim, at, shape.head_dim, values);
+    bl_load_four<From, Wide>(heads + ((b * shape.heads + head) * shape.seq + position) * shape.head_dim, at,
+                             shape.head_dim, values);
+    bl_store_four<E, Wide>(rows + row * shape.row_stride + head * shape.head_dim, at, shape.head_dim, values);
   }
 }
 

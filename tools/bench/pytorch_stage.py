@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A tensor-parallel part of a stage of a large model on a GPU against PyTorch, in one run, by turns.
+
+    python3 tools/bench/pytorch_stage.py [--model llama-65b] [--shard 4] [--layers 2] [--seq 2048] [--batch 1] [--pairs 3]
+
+Needs `torch` in the Python that runs it. PyTorch has the same shapes as `ballast-bench stage --model`: layers alone, bf16
+weights beside nothing else (Ballast keeps fp32 gradients, which costs it bytes), scaled_dot_product_attention, compiled.
+Seconds of F and B by events of the GPU, medians over samples; the ratio is the median over pairs. `--device cpu` with
+`--hidden` tries it out.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BENCH = os.path.join(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")), "ballast-bench")
+MODELS = {"gpt3-96b": ("gpt2", 9984, 104, 39936), "gpt3-175b": ("gpt2", 12288, 96, 49152),
+          "llama-65b": ("llama", 8192, 64, 22016)}
+
+
+def shape_of(options):
+    """As find_model of tools/bench/shard.c: family, hidden, heads, head size and ffn of one part."""
+    family, hidden, heads, ffn = MODELS[options.model]
+    size = hidden // heads
+    if options.hidden > 0:
+        ffn = ffn * options.hidden // hidden
+        heads = options.hidden // size
+        hidden = heads * size
+    return family, hidden, heads // options.shard, size, ffn // options.shard
+
+
+def make_model(torch, options):
+    functional, nn = torch.nn.functional, torch.nn
+    family, hidden, heads, size, ffn = shape_of(options)
+    llama = family == "llama"
+    positions = torch.arange(options.seq)[:, None] * (10000.0 ** (-torch.arange(0, size, 2) / size))[None, :]
+    cosine, sine = (torch.cat([f(positions)] * 2, dim=-1).to(options.device, torch.bfloat16)
+                    for f in (torch.cos, torch.sin))
+
+    def turn(x):
+        half = x.shape[-1] // 2
+        return x * cosine + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sine
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            norm = nn.RMSNorm if llama else nn.LayerNorm
+            self.norm1, self.norm2 = norm(hidden, eps=1e-5), norm(hidden, eps=1e-5)
+            self.qkv = nn.Linear(hidden, 3 * heads * size, bias=not llama)
+            self.out = nn.Linear(heads * size, hidden, bias=not llama)
+            self.up = nn.Linear(hidden, 2 * ffn if llama else ffn, bias=not llama)
+            self.down = nn.Linear(ffn, hidden, bias=not llama)
+
+        def forward(self, x):
+            batch, seq, _ = x.shape
+            q, k, v = self.qkv(self.norm1(x)).view(batch, seq, 3, heads, size).permute(2, 0, 3, 1, 4)
+            if llama:
+                q, k = turn(q), turn(k)
+            att = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(att.transpose(1, 2).reshape(batch, seq, heads * size))
+            pre = self.up(self.norm2(x))
+            if llama:
+                gate, up = pre.chunk(2, dim=-1)
+                return x + self.down(functional.silu(gate) * up)
+            return x + self.down(functional.gelu(pre, approximate="tanh"))
+
+    model = nn.Sequential(*[Layer() for _ in range(options.layers)]).to(options.device, torch.bfloat16)
+    return hidden, torch.compile(model) if options.compile else model
+
+
+class PyTorch:
+    def __init__(self, torch, options):
+        torch.manual_seed(1)
+        self.torch, self.options = torch, options
+        hidden, self.model = make_model(torch, options)
+        shape = (options.batch, options.seq, hidden)
+        self.x = torch.randn(shape, device=options.device, dtype=torch.bfloat16, requires_grad=True)
+        self.dy = 1e-3 * torch.randn(shape, device=options.device, dtype=torch.bfloat16)
+
+    def step(self):
+        """Seconds of F and B."""
+        cuda = self.torch.cuda if self.options.device == "cuda" else None
+        marks = [cuda.Event(enable_timing=True) for _ in range(2)] if cuda else None
+        start = time.perf_counter()
+        if cuda:
+            marks[0].record()
+        self.model(self.x).backward(self.dy)  # gradients are added up, as between the micro-batches of a step
+        if cuda:
+            marks[1].record()
+            cuda.synchronize()
+            return 1e-3 * marks[0].elapsed_time(marks[1])
+        return time.perf_counter() - start
+
+    def sample(self):
+        return statistics.median(self.step() for _ in range(self.options.samples))
+
+
+def ballast(options):
+    """Seconds of F and B, the products' alone, and what ran."""
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = os.path.join(folder, "stage")
+        subprocess.run([BENCH, "stage", "--model", options.model, "--device",
+                        "cuda" if options.device == "cuda" else "host", "--shard", str(options.shard), "--layers",
+                        str(options.layers), "--seq", str(options.seq), "--micro-batches", str(options.batch), "--samples",
+                        str(options.samples), "--hidden", str(options.hidden), "--write", prefix],
+                       check=True, stdout=subprocess.DEVNULL)
+        with open(f"{prefix}.jsonl") as file:
+            line = json.loads(file.readline())
+    return line["forward"] + line["input"] + line["weight"], line["products"], line["device"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=sorted(MODELS), default="llama-65b")
+    for name, preset in (("shard", 4), ("layers", 2), ("seq", 2048), ("batch", 1), ("hidden", 0), ("samples", 11),
+                         ("pairs", 3)):
+        parser.add_argument(f"--{name}", type=int, default=preset)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--eager", dest="compile", action="store_false", help="PyTorch not compiled")
+    options = parser.parse_args()
+    try:
+        import torch
+    except ImportError as error:
+        sys.exit(f"pytorch_stage.py: needs PyTorch in this Python: {error}")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("pytorch_stage.py: PyTorch sees no GPU; --device cpu --hidden N tries it out")
+    other = PyTorch(torch, options)
+    for _ in range(3):  # compiles and warms up
+        other.step()
+    pairs = [(other.sample(), ballast(options)) for _ in range(options.pairs)]
+    theirs = statistics.median(pair[0] for pair in pairs)
+    ours = statistics.median(pair[1][0] for pair in pairs)
+    print(f"{options.model}, part 1 of {options.shard}, {options.layers} layers, seq {options.seq}, b {options.batch}, "
+          f"{pairs[0][1][2]}\nPyTorch {torch.__version__}: {'compiled' if options.compile else 'eager'}, SDPA, bf16")
+    print(f"F and B: PyTorch {1e3 * theirs:.3f} ms, Ballast {1e3 * ours:.3f} ms, PyTorch over Ballast "
+          f"{statistics.median(t / o[0] for t, o in pairs):.3f}x ({options.pairs} pairs); Ballast's products alone are "
+          f"{100 * statistics.median(o[1] / o[0] for _, o in pairs):.1f} % of its time")
+
+
+main()
