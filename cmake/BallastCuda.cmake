@@ -35,7 +35,12 @@ elseif(BALLAST_CUDA)
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${BALLAST_CCACHE})
     endif()
     enable_language(CUDA)
+    # CMake 3.25's own module, which is Debian 12's, wants to deprecate a library that CUDA 13 has no more, for projects that
+    # ask for 3.25.
+    set(ballast_minimum ${CMAKE_MINIMUM_REQUIRED_VERSION})
+    set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
     find_package(CUDAToolkit 13.0 QUIET)
+    set(CMAKE_MINIMUM_REQUIRED_VERSION ${ballast_minimum})
   endif()
   if(NOT CMAKE_CUDA_COMPILER)
     ballast_cuda_missing("no nvcc, or no C++ compiler for it; the CUDA modules are not built")
