@@ -9,14 +9,18 @@
 
 #define WORKSPACE_ALIGNMENT ((size_t)256)
 
+static void attach(bl_compute_t *compute) {
+  bl_error_t err = {0};
+  if (compute->gpu && bl__gpu_attach(compute->gpu, &err) != BL_OK) {
+    bl__cuda_fail(compute, "attach: %s", err.text);
+  }
+}
+
 static void destroy(bl_compute_t *compute) {
   if (!compute) {
     return;
   }
-  if (compute->gpu) { // perhaps not the thread that computed: what the libraries hold is freed on the current device
-    bl_error_t err = {0};
-    (void)bl__gpu_attach(compute->gpu, &err);
-  }
+  attach(compute); // perhaps not the thread that computed: what the libraries hold is freed on the current device
   bl__cuda_linear_destroy_all(compute);
   bl__cuda_attention_destroy_all(compute);
   bl__cuda_rope_destroy_all(compute);
@@ -58,13 +62,6 @@ static bl_status_t create(const bl_compute_options_t *options, bl_compute_t **co
   snprintf(made->description, sizeof made->description, "%s, %s, %s", bl__gpu_name(made->gpu), matmuls, flash);
   *compute = made;
   return BL_OK;
-}
-
-static void attach(bl_compute_t *compute) {
-  bl_error_t err = {0};
-  if (bl__gpu_attach(compute->gpu, &err) != BL_OK) {
-    bl__cuda_fail(compute, "attach: %s", err.text);
-  }
 }
 
 static const char *describe(const bl_compute_t *compute) {
