@@ -42,7 +42,8 @@ typedef enum bl_job_policy {
   BL_JOB_POLICY_BPIPE,
   BL_JOB_POLICY_CAP,
   BL_JOB_POLICY_DROP,
-  BL_JOB_POLICY_AUTO
+  BL_JOB_POLICY_AUTO,
+  BL_JOB_POLICY_MIX // no job asks for it: what auto may choose, some blocks parked and some made again
 } bl_job_policy_t;
 typedef enum bl_job_balance_mode { BL_JOB_BALANCE_OVERLAP, BL_JOB_BALANCE_FEWEST } bl_job_balance_mode_t;
 typedef enum bl_job_on_loss { BL_JOB_ON_LOSS_RECOMPUTE, BL_JOB_ON_LOSS_ABORT } bl_job_on_loss_t;

@@ -348,7 +348,7 @@ static const bl_option_t rows[] = {
      .help =
          "Which activation blocks move to other devices. bpipe: pairs (s, p-1-s) level at balance.cap. cap: any "
          "device with room, above balance.cap. drop: none; blocks above balance.cap are made again. auto: the fastest "
-         "of these by what the run measures."},
+         "of these, or some blocks parked and some made again, by what the run measures."},
     {.name = "balance.cap",
      .type = BL_OPTION_INT,
      AT(balance.cap),
@@ -466,7 +466,7 @@ const char *bl_job_schedule_name(bl_job_schedule_t schedule) {
 }
 
 const char *bl_job_policy_name(bl_job_policy_t policy) {
-  return policies[policy];
+  return policy == BL_JOB_POLICY_MIX ? "mix" : policies[policy];
 }
 
 const char *bl_job_data_path_name(bl_job_data_path_t path) {

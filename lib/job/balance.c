@@ -26,17 +26,21 @@ static bool all_stay(uint32_t limit, const bl_training_t *training) {
   return true;
 }
 
-static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only, const bl_training_t *training) {
+// Whether some block is parked under the cap, and none has to be elsewhere but with a `copy`.
+static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only, uint32_t copy,
+                     const bl_training_t *training) {
+  const bl_balance_cap_t cap = {
+      .slots = limit, .pairs_only = pairs_only, .mode = policy->mode, .lenders = policy->devices, .copy = copy / 100.0};
   bl_balance_result_t result;
-  if (training->storeless) {
+  bool parks = false;
+  if (training->storeless || bl_balance_within(training->schedule, &cap, &result, NULL) != BL_OK) {
     return false;
   }
-  bl_status_t status =
-      bl_balance_cap_among(training->schedule, limit, pairs_only, policy->mode, policy->devices, &result, NULL);
-  if (status == BL_OK) {
-    bl_balance_result_cleanup(&result);
+  for (uint32_t s = 0; s < result.stages; s++) {
+    parks = parks || result.evictions[s] > 0;
   }
-  return status == BL_OK;
+  bl_balance_result_cleanup(&result);
+  return parks;
 }
 
 void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
@@ -47,9 +51,12 @@ void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
   if (all_stay(limit, training) || training->layout.recompute == BL_RECOMPUTE_FULL) {
     policy->chosen = BL_JOB_POLICY_NONE;
   } else {
-    policy->chosen = can_park(policy, limit, true, training)    ? BL_JOB_POLICY_BPIPE
-                     : can_park(policy, limit, false, training) ? BL_JOB_POLICY_CAP
-                                                                : BL_JOB_POLICY_DROP;
+    const uint32_t copy = BL_POLICY_COPY_ASSUMED;
+    policy->chosen = can_park(policy, limit, true, 0, training)       ? BL_JOB_POLICY_BPIPE
+                     : can_park(policy, limit, false, 0, training)    ? BL_JOB_POLICY_CAP
+                     : can_park(policy, limit, false, copy, training) ? BL_JOB_POLICY_MIX
+                                                                      : BL_JOB_POLICY_DROP;
+    policy->copy = policy->chosen == BL_JOB_POLICY_MIX ? copy : 0;
   }
 }
 
@@ -128,10 +135,13 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
     return bl_error_set(err, BL_NOT_FOUND, "device %" PRIu32 " does not exist: the devices are 0 to %" PRIu32, device,
                         training->stage_count - 1);
   }
+  const bl_balance_cap_t cap = {.slots = bl_policy_cap(policy, training),
+                                .pairs_only = policy->kind == BL_JOB_POLICY_BPIPE,
+                                .mode = policy->mode,
+                                .lenders = policy->devices,
+                                .copy = policy->kind == BL_JOB_POLICY_MIX ? policy->copy / 100.0 : 0};
   bl_balance_result_t result;
-  bl_status_t status =
-      bl_balance_cap_among(training->schedule, bl_policy_cap(policy, training), policy->kind == BL_JOB_POLICY_BPIPE,
-                           policy->mode, policy->devices, &result, err);
+  bl_status_t status = bl_balance_within(training->schedule, &cap, &result, err);
   if (status == BL_OK) {
     plan->balanced = result.schedule;
     result.schedule = NULL;

@@ -14,7 +14,9 @@
 // cap    a stage that needs more than the cap parks blocks at any devices that need less.
 // drop   a stage that needs more than the cap gives blocks up when their F has ended and makes them again before their
 //        backward, from their kept input (schedule/drop.h). Nothing moves; without a cap, memory.slots is it.
-// auto   one of the four, chosen anew while the run goes on (tools/ballast-driver/automatic.c).
+// mix    of the blocks for which a stage has no slot, those are parked whose copies hide and for which stores have room, and
+//        the rest is given up and made again (schedule/balance.h, copy). Nobody asks for it but auto.
+// auto   one of the five, chosen anew while the run goes on (tools/ballast-driver/automatic.c).
 // The cap that counts is the smaller of the policy's and memory.slots (or what memory.activation_bytes allows).
 //
 // Pure but for memory. Thread: any; a plan is read-only after init.
@@ -30,15 +32,18 @@ typedef struct bl_policy {
   bl_job_policy_t kind;
   uint32_t cap; // slots a device keeps; 0: bpipe's ceil((p + 2) / 2) for every chunk; auto: memory.slots
   bl_balance_mode_t mode;
-  uint64_t devices;       // bit d: the store of device d may take blocks; 0: all may
-  bl_job_policy_t chosen; // what auto stands for: none, bpipe, cap or drop; auto: not chosen yet. Of the others none
+  uint64_t devices; // bit d: the store of device d may take blocks; 0: all may
+  bl_job_policy_t
+      chosen;    // what auto stands for: none, bpipe, cap, drop or mix; auto: not chosen yet. Of the others none
+  uint32_t copy; // of mix: what a copy takes, in hundredths of a forward; else 0
 } bl_policy_t;
+#define BL_POLICY_COPY_ASSUMED 50 // while nothing is known of paths: copies hide
 // Devices that a policy can name.
 #define BL_POLICY_DEVICES 64
 
 bl_policy_t bl_policy_of_job(const bl_job_t *job);
-// What auto begins with while nothing has been measured: none if that fits the devices, else bpipe, else cap, else drop,
-// which is also what a job with no stores is left with.
+// What auto begins with while nothing has been measured: none if that fits the devices, else bpipe, else cap, else mix
+// with as much parked as stores have room for, else drop, which is also what a job with no stores is left with.
 // Other policies stay as they are, as does an auto that has chosen.
 void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training);
 // Slots that auto may keep on a device, UINT32_MAX: any number.

@@ -8,7 +8,6 @@
 #include "job/weights.h"
 #include "schedule/generate.h"
 #include "schedule/peaks.h"
-#include "schedule/recompute.h"
 #include "schedule/slots.h"
 #include "schedule/validate.h"
 
@@ -43,10 +42,12 @@ static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, b
       .micro_batches = (uint32_t)job->train.micro_batches,
       .chunks = (uint32_t)job->pipeline.chunks.value,
       .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
+      .recompute = recomputes_fully(job),
       .keep_placement = true, // a run's order knows no costs, and with equal ones the V is never slower
   };
-  if (job->memory.slots.set && !recomputes_fully(job)) { // a recomputed block takes a slot only from R on
-    request.memory = (double)job->memory.slots.value / (double)job->pipeline.chunks.value;
+  if (job->memory.slots.set) { // a recomputed block takes a slot only from R on
+    double slots = (double)job->memory.slots.value / (double)job->pipeline.chunks.value;
+    *(recomputes_fully(job) ? &request.slots : &request.memory) = slots;
   }
   const bl_schedule_info_t *info = bl_schedule_info_find(request.name);
   bl_error_t fault;
@@ -62,7 +63,7 @@ static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, b
       err->status = status;
     }
   }
-  return status == BL_OK && recomputes_fully(job) ? bl_schedule_recompute(training->schedule, err) : status;
+  return status;
 }
 
 // Lean blocks save memory where a stage keeps several at once, and cost about 1 % of the time everywhere: with one slot

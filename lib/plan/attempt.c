@@ -6,7 +6,6 @@
 #include "schedule/drop.h"
 #include "schedule/generate.h"
 #include "schedule/peaks.h"
-#include "schedule/recompute.h"
 #include "schedule/slots.h"
 
 #include <math.h>
@@ -160,6 +159,7 @@ static bl_status_t generate(attempt_t *a, double effort) {
                                    .micro_batches = a->c->micro_batches,
                                    .chunks = a->c->chunks,
                                    .costs = on_cluster(a) ? &costs : NULL,
+                                   .recompute = a->options.recompute == BL_RECOMPUTE_FULL,
                                    .keep_placement = true, // the model is divided already
                                    .effort = effort};
   bl_status_t status = bl_schedule_generate(&request, &a->schedule, NULL);
@@ -170,7 +170,8 @@ static bool cached(const attempt_t *a) {
   const bl__order_cache_t *cache = a->cache;
   return cache->schedule != NULL && strcmp(cache->name, a->c->schedule) == 0 &&
          cache->schedule->stages == a->c->stages && cache->schedule->chunks == a->c->chunks &&
-         cache->schedule->micro_batches == a->c->micro_batches && cache->tensor == a->c->parallel.tensor;
+         cache->schedule->micro_batches == a->c->micro_batches && cache->tensor == a->c->parallel.tensor &&
+         cache->recompute == (a->options.recompute == BL_RECOMPUTE_FULL);
 }
 
 static bl_status_t find_order(attempt_t *a, double effort) {
@@ -184,21 +185,20 @@ static bl_status_t find_order(attempt_t *a, double effort) {
   bl_status_t status = generate(a, effort);
   if (status == BL_OK && (status = copy_schedule(a->schedule, &kept)) == BL_OK) {
     bl__order_cache_cleanup(a->cache);
-    *a->cache = (bl__order_cache_t){.schedule = kept, .name = a->c->schedule, .tensor = a->c->parallel.tensor};
+    *a->cache = (bl__order_cache_t){.schedule = kept,
+                                    .name = a->c->schedule,
+                                    .tensor = a->c->parallel.tensor,
+                                    .recompute = a->options.recompute == BL_RECOMPUTE_FULL};
   }
   return status;
 }
 
 static bl_status_t make_schedule(attempt_t *a, double effort) {
   bl_status_t status = find_order(a, effort);
-  if (status == BL_OK) {
+  if (status == BL_OK && on_cluster(a)) { // kept inputs are its blocks
+    bl_schedule_peak_blocks(a->schedule, a->peaks);
+  } else if (status == BL_OK) { // they are edges, and R fills a slot
     status = bl_schedule_peak_slots(a->schedule, a->peaks);
-  }
-  if (status == BL_OK && a->options.recompute == BL_RECOMPUTE_FULL) {
-    status = bl_schedule_recompute(a->schedule, NULL);
-    if (status == BL_OK && !on_cluster(a)) { // kept inputs are edges there, and R fills a slot
-      status = bl_schedule_peak_slots(a->schedule, a->peaks);
-    }
   }
   if (status == BL_OK && !on_cluster(a)) {
     return bl_plan_counts(a->schedule, 1, NULL, a->edges, NULL, NULL);
@@ -232,7 +232,8 @@ static bl_status_t footprint_of(const attempt_t *a, uint32_t stage, uint32_t slo
                                     .span_count = count,
                                     .slots = slots,
                                     .edges = a->edges[stage],
-                                    .options = a->options};
+                                    .options = a->options,
+                                    .post_validation = a->request->post_validation};
   if (!on_cluster(a)) {
     return bl_footprint_of_executor(&request, footprint);
   }
@@ -288,6 +289,46 @@ static bl_status_t partition_by_memory(attempt_t *a) {
   return status == BL_OK ? measure_memory(a) : status == BL_PRECONDITION ? BL_OK : status;
 }
 
+// ---- time
+
+static bl_status_t run_trial(attempt_t *a) {
+  bl_plan_candidate_t *c = a->c;
+  const bl_plan_request_t *r = a->request;
+  bl_trial_request_t request = {.schedule = a->balanced.schedule != NULL ? a->balanced.schedule : a->schedule,
+                                .model = r->model,
+                                .spans = a->spans,
+                                .options = a->options,
+                                .profile = a->profile,
+                                .hardware = r->hardware,
+                                .parallel = c->parallel};
+  bl_nodes_t nodes = {0};
+  bl_status_t status = BL_OK;
+  if (on_cluster(a)) {
+    status = bl_nodes_init(&nodes, &r->cluster, c->order, c->stages, c->parallel.tensor);
+    request.nodes = &nodes;
+    request.update_rate = bl_cluster_shared_rate(&r->cluster);
+  }
+  bl_trial_t trial;
+  if (status == BL_OK) {
+    status = bl_trial_run(&request, &trial, NULL);
+  }
+  bl_nodes_cleanup(&nodes);
+  if (status != BL_OK) {
+    return status;
+  }
+  c->step = trial.step;
+  c->bubble = trial.simulation.bubble_total;
+  c->throughput = r->batch / trial.step;
+  if (a->profile == NULL) {
+    double devices = (double)c->stages * c->parallel.tensor * c->parallel.data;
+    c->mfu = bl_hardware_mfu(r->hardware, r->model, r->batch, devices, trial.step);
+  }
+  bl_trial_cleanup(&trial);
+  return BL_OK;
+}
+
+// ---- balancing
+
 // The slots that fit on the fullest device.
 static bl_status_t largest_cap(const attempt_t *a, uint32_t *cap) {
   double least = UINT32_MAX;
@@ -341,6 +382,75 @@ static bl_status_t drop(attempt_t *a) {
   return status;
 }
 
+// Own and lent slots of every device under the cap.
+static void count_slots(attempt_t *a) {
+  a->c->evictions = a->c->dropped = 0;
+  for (uint32_t s = 0; s < a->c->stages; s++) {
+    a->c->evictions += a->balanced.evictions[s];
+    a->c->dropped += a->balanced.dropped[s];
+    uint32_t own = a->peaks[s] < a->c->cap ? a->peaks[s] : a->c->cap, lent = 0;
+    for (uint32_t other = 0; other < a->c->stages; other++) {
+      lent += a->balanced.reserved[(size_t)other * a->balanced.stores + s];
+    }
+    a->slots[s] = own + lent;
+  }
+}
+
+static bl_status_t mix_at_cap(attempt_t *a, const uint32_t *edges, double copy) {
+  const bl_balance_cap_t cap = {.slots = a->c->cap, .mode = a->request->mode, .copy = copy};
+  const bl_parallel_t parallel = a->c->parallel;
+  bl_balance_result_cleanup(&a->balanced);
+  bl_status_t status = bl_balance_within(a->schedule, &cap, &a->balanced, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  count_slots(a);
+  for (uint32_t s = 0; s < a->c->stages;
+       s++) { // of kept inputs, as in drop_at_cap; those of parked blocks are among them
+    uint32_t gone = a->peaks[s] > a->c->cap && a->balanced.dropped[s] > 0 ? a->peaks[s] - a->c->cap : 0;
+    a->edges[s] = edges[s] + (on_cluster(a) ? gone * (parallel.sequence ? 1 : parallel.tensor) : 0);
+  }
+  return measure_memory(a);
+}
+
+// As many slots as leave room for kept inputs.
+static bl_status_t mix_at_largest(attempt_t *a, const uint32_t *edges, double copy, uint32_t largest) {
+  a->c->cap = largest;
+  bl_status_t status = mix_at_cap(a, edges, copy);
+  while (status == BL_OK && !a->c->fits && a->c->cap > 1) {
+    a->c->cap--;
+    status = mix_at_cap(a, edges, copy);
+  }
+  return status;
+}
+
+// Some blocks are parked and some made again: the best of some lengths that a copy may be taken to have, in forwards.
+static bl_status_t mix(attempt_t *a) {
+  static const double copies[] = {0.25, 0.5, 1, 2};
+  uint32_t *edges = a->numbers + 5 * (size_t)a->c->stages + a->chunks, largest = a->c->cap;
+  double best = INFINITY, of_best = 0;
+  memcpy(edges, a->edges, a->c->stages * sizeof *edges);
+  for (size_t i = 0; i < sizeof copies / sizeof copies[0]; i++) {
+    bl_status_t status = mix_at_largest(a, edges, copies[i], largest);
+    bool both = status == BL_OK && a->c->fits && a->c->evictions > 0 && a->c->dropped > 0;
+    status = both ? run_trial(a) : status == BL_EXHAUSTED ? BL_OK : status;
+    if (status != BL_OK) {
+      return status;
+    }
+    if (both && a->c->step < best) {
+      best = a->c->step;
+      of_best = copies[i];
+    }
+  }
+  if (isinf(best)) {
+    a->c->fits = false;
+    snprintf(a->c->why, sizeof a->c->why, "at %u blocks a device all that leave are parked, or all are made again",
+             largest);
+    return BL_OK;
+  }
+  return mix_at_largest(a, edges, of_best, largest);
+}
+
 static bl_status_t balance(attempt_t *a) {
   bl_status_t status = largest_cap(a, &a->c->cap);
   if (status != BL_OK) {
@@ -350,8 +460,8 @@ static bl_status_t balance(attempt_t *a) {
     snprintf(a->c->why, sizeof a->c->why, "not one activation block fits beside weights and optimizer");
     return BL_OK;
   }
-  if (a->c->policy == BL_PLAN_DROP) {
-    return drop(a);
+  if (a->c->policy == BL_PLAN_DROP || a->c->policy == BL_PLAN_AUTO) {
+    return a->c->policy == BL_PLAN_DROP ? drop(a) : mix(a);
   }
   status = bl_balance_cap(a->schedule, a->c->cap, a->c->policy == BL_PLAN_BPIPE, a->request->mode, &a->balanced, NULL);
   if (status == BL_EXHAUSTED) {
@@ -361,53 +471,8 @@ static bl_status_t balance(attempt_t *a) {
   if (status != BL_OK) {
     return status;
   }
-  for (uint32_t s = 0; s < a->c->stages; s++) {
-    a->c->evictions += a->balanced.evictions[s];
-    uint32_t own = a->peaks[s] < a->c->cap ? a->peaks[s] : a->c->cap, lent = 0;
-    for (uint32_t other = 0; other < a->c->stages; other++) {
-      lent += a->balanced.reserved[(size_t)other * a->balanced.stores + s];
-    }
-    a->slots[s] = own + lent;
-  }
+  count_slots(a);
   return measure_memory(a);
-}
-
-// ---- time
-
-static bl_status_t run_trial(attempt_t *a) {
-  bl_plan_candidate_t *c = a->c;
-  const bl_plan_request_t *r = a->request;
-  bl_trial_request_t request = {.schedule = a->balanced.schedule != NULL ? a->balanced.schedule : a->schedule,
-                                .model = r->model,
-                                .spans = a->spans,
-                                .options = a->options,
-                                .profile = a->profile,
-                                .hardware = r->hardware,
-                                .parallel = c->parallel};
-  bl_nodes_t nodes = {0};
-  bl_status_t status = BL_OK;
-  if (on_cluster(a)) {
-    status = bl_nodes_init(&nodes, &r->cluster, c->order, c->stages, c->parallel.tensor);
-    request.nodes = &nodes;
-    request.update_rate = bl_cluster_shared_rate(&r->cluster);
-  }
-  bl_trial_t trial;
-  if (status == BL_OK) {
-    status = bl_trial_run(&request, &trial, NULL);
-  }
-  bl_nodes_cleanup(&nodes);
-  if (status != BL_OK) {
-    return status;
-  }
-  c->step = trial.step;
-  c->bubble = trial.simulation.bubble_total;
-  c->throughput = r->batch / trial.step;
-  if (a->profile == NULL) {
-    double devices = (double)c->stages * c->parallel.tensor * c->parallel.data;
-    c->mfu = bl_hardware_mfu(r->hardware, r->model, r->batch, devices, trial.step);
-  }
-  bl_trial_cleanup(&trial);
-  return BL_OK;
 }
 
 // ---- all together

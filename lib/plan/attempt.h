@@ -10,13 +10,15 @@ typedef struct bl__order_cache {
   bl_schedule_t *schedule; // NULL: none yet
   const char *name;
   uint32_t tensor;
+  bool recompute; // the order has its R's
 } bl__order_cache_t;
 
 void bl__order_cache_cleanup(bl__order_cache_t *cache);
 
 // Fills in what follows from the choice (schedule to order and effort are set): partition, cap, time, memory, fits, why.
 // `effort` of searched schedules, 0: all of it. BL_OK also when it does not fit; BL_INVALID: no such way (more chunks
-// than layers, a shape the schedule does not have); BL_EXHAUSTED. candidate->layers is the caller's. `cache` may be NULL:
+// than layers, a shape the schedule does not have); BL_EXHAUSTED. Under the policy auto the way is a mix of parking and
+// giving up, and does not fit where none is one. candidate->layers is the caller's. `cache` may be NULL:
 // then the order is made for exactly these costs.
 BL_MUST_USE bl_status_t bl__attempt(const bl_plan_request_t *request, double effort, bl__order_cache_t *cache,
                                     bl_plan_candidate_t *candidate);

@@ -59,6 +59,7 @@ bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_f
     sum.weights += whole_lines(chunk.weight_bytes);
     sum.gradients += whole_lines(chunk.gradient_bytes);
     sum.optimizer += whole_lines(chunk.optimizer_bytes);
+    sum.shadow += request->post_validation ? whole_lines(chunk.weight_bytes) + whole_lines(chunk.optimizer_bytes) : 0;
     sum.workspace = fmax(sum.workspace, whole_lines(chunk.workspace_bytes));
     sum.slot_bytes = fmax(sum.slot_bytes, whole_lines(chunk.slot_bytes));
     sum.evict_bytes = fmax(sum.evict_bytes, (double)chunk.evict_bytes);
@@ -104,6 +105,7 @@ bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, co
   sum.weights = parameters * weight_bytes;
   sum.gradients = parameters * gradient_bytes;
   sum.optimizer = parameters * hardware->moment_bytes / (parallel.shard ? parallel.data : 1);
+  sum.shadow = request->post_validation ? sum.optimizer : 0; // the master copy is among what the optimizer keeps
   sum.activations = sum.slot_bytes * request->slots;
   sum.evict_bytes = sum.slot_bytes;
   sum.edges = request->edges * rows * model->hidden * hardware->value_bytes / t;

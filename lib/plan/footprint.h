@@ -25,12 +25,13 @@ typedef struct bl_footprint {
   double activations; // blocks: slots * slot_bytes
   double edges;       // boundary buffers
   double workspace;
+  double shadow;      // of weights and optimizer, where updates may be taken back (train.post_validation)
   double slot_bytes;  // of one block
   double evict_bytes; // of what moves of it
 } bl_footprint_t;
 
 static inline double bl_footprint_total(const bl_footprint_t *f) {
-  return f->weights + f->gradients + f->optimizer + f->activations + f->edges + f->workspace;
+  return f->weights + f->gradients + f->optimizer + f->activations + f->edges + f->workspace + f->shadow;
 }
 
 // Bytes that one layer keeps of one micro-batch.
@@ -45,6 +46,7 @@ typedef struct bl_footprint_request {
   uint32_t slots; // own and lent blocks on the device
   uint32_t edges; // boundary buffers
   bl_layout_options_t options;
+  bool post_validation; // train.post_validation: a second copy of weights and optimizer
 } bl_footprint_request_t;
 
 // Our executor's; BL_INVALID as bl_layout_init.

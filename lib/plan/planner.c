@@ -233,23 +233,54 @@ static void attempt_twin(search_t *s) {
   }
 }
 
+// Of leaders; on one machine a run makes the schedule with all effort, and this is what must be predicted.
+static double leading_effort(const search_t *s) {
+  return s->request->cluster.nodes == 0 ? 0 : LEADING_EFFORT;
+}
+
+// The same way with some blocks parked and some made again, where that is faster; false otherwise.
+static bool attempt_mix(search_t *s, const bl_plan_candidate_t *candidate, bl_plan_candidate_t *mixed) {
+  const bool both_orders = order_matters(s, candidate);
+  *mixed = *candidate;
+  for (int order = BL_NODES_SEQUENTIAL; order <= (both_orders ? BL_NODES_PAIR_ADJACENT : BL_NODES_SEQUENTIAL);
+       order++) {
+    bl_plan_candidate_t tried = *candidate;
+    tried.policy = BL_PLAN_AUTO;
+    tried.order = (bl_node_order_t)order;
+    tried.layers = NULL;
+    if (bl__attempt(s->request, leading_effort(s), NULL, &tried) != BL_OK || !tried.fits || tried.step >= mixed->step) {
+      free(tried.layers);
+      continue;
+    }
+    if (mixed->layers != candidate->layers) {
+      free(mixed->layers);
+    }
+    *mixed = tried;
+  }
+  return mixed->layers != candidate->layers;
+}
+
 // The policy auto beside the best that it would choose.
 static void add_automatic(search_t *s) {
   for (uint32_t i = 0; i < s->plan->fitting && s->status == BL_OK; i++) {
-    bl_plan_candidate_t twin = s->plan->candidates[i];
-    if (twin.policy == BL_PLAN_NONE) {
+    const bl_plan_candidate_t *candidate = &s->plan->candidates[i];
+    bl_plan_candidate_t twin;
+    if (candidate->policy == BL_PLAN_NONE) {
       continue;
     }
-    snprintf(twin.why, sizeof twin.why, "a run measures and chooses, by these costs %s",
-             bl_plan_policy_name(twin.policy));
-    twin.policy = BL_PLAN_AUTO;
-    size_t bytes = (size_t)twin.stages * twin.chunks * sizeof *twin.layers;
-    twin.layers = malloc(bytes);
-    if (twin.layers == NULL) {
-      s->status = BL_EXHAUSTED;
-      return;
+    const char *name = "mix";
+    if (!attempt_mix(s, candidate, &twin)) {
+      size_t bytes = (size_t)twin.stages * twin.chunks * sizeof *twin.layers;
+      name = bl_plan_policy_name(twin.policy);
+      twin.layers = malloc(bytes);
+      if (twin.layers == NULL) {
+        s->status = BL_EXHAUSTED;
+        return;
+      }
+      memcpy(twin.layers, candidate->layers, bytes);
     }
-    memcpy(twin.layers, s->plan->candidates[i].layers, bytes);
+    snprintf(twin.why, sizeof twin.why, "a run measures and chooses, by these costs %s", name);
+    twin.policy = BL_PLAN_AUTO;
     if (keep(s, &twin) == NULL) {
       free(twin.layers);
     }
@@ -266,9 +297,7 @@ static void improve_leaders(search_t *s) {
     bl_plan_candidate_t *leader = &s->plan->candidates[i], again = *leader;
     again.layers = NULL;
     again.evictions = again.dropped = 0;
-    // On one machine a run makes the schedule with all effort, and this is what must be predicted.
-    double effort = s->request->cluster.nodes == 0 ? 0 : LEADING_EFFORT;
-    if (bl__attempt(s->request, effort, NULL, &again) == BL_OK && again.fits &&
+    if (bl__attempt(s->request, leading_effort(s), NULL, &again) == BL_OK && again.fits &&
         (again.step <= leader->step || s->request->cluster.nodes == 0)) {
       free(leader->layers);
       *leader = again;

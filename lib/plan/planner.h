@@ -11,7 +11,8 @@
 //
 // Ways that can only lose are not tried: with the same shape, what evicts or recomputes where nothing needs to. A way
 // that does not fit is tried with balancing at the largest cap that fits, and with giving blocks up there. The policy auto
-// stands beside the best of these: a run under it measures, and goes over to whichever is fastest where it runs.
+// stands beside the best of these, or of a mix of both in its place: a run under it measures, and goes over to whichever
+// is fastest where it runs.
 // Searched schedules are first made with little effort and the leaders again with all of it.
 //
 // Pure. Thread: any.
@@ -29,7 +30,7 @@ typedef enum bl_plan_policy {
   BL_PLAN_BPIPE,
   BL_PLAN_CAP,
   BL_PLAN_DROP,
-  BL_PLAN_AUTO, // the fastest of the three before it, with the same slots
+  BL_PLAN_AUTO, // the fastest of the three before it and of a mix of parking and giving up, with the same slots
 } bl_plan_policy_t;
 const char *bl_plan_policy_name(bl_plan_policy_t policy); // "none", "bpipe", "cap", "drop", "auto"
 
@@ -55,6 +56,7 @@ typedef struct bl_plan_request {
   const bl_attention_t *attentions; // empty: naive and flash (with profiles: the profile's)
   uint32_t attention_count;
   bl_balance_mode_t mode;
+  bool post_validation; // train.post_validation: every stage keeps a second copy of weights and optimizer
 } bl_plan_request_t;
 
 typedef struct bl_plan_candidate {

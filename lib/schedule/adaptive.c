@@ -94,7 +94,7 @@ static bl_status_t search_side_by_side(const bl_schedule_request_t *request, con
   if (status == BL_OK) {
     status = bl__portfolio_init(&portfolio, schedule, request->costs, limits, 0, request->effort);
   }
-  portfolio.recompute = request->recompute;
+  bl__portfolio_recompute(&portfolio, request);
   if (status == BL_OK) {
     status = try_cut_orders(request, &costs, &portfolio, base);
   }

@@ -23,11 +23,15 @@ typedef struct bl_balance_request {
   // Who reaches whom, preferred first: stage s may use reach[s * reach_count ...], BL_STORE_NONE ends a row.
   const uint16_t *reach;
   uint32_t reach_count;
+  // 0: all that leave are parked. Above: what one copy takes, in forwards; blocks whose copies would hold their stage up for
+  // longer than making them again, or for which stores have no room, are given up and made again instead (drop.h).
+  double copy;
 } bl_balance_request_t;
 
 typedef struct bl_balance_result {
   bl_schedule_t *schedule; // a new one; the caller destroys it
   uint32_t *evictions;     // [stages]; loads are as many
+  uint32_t *dropped;       // [stages] blocks that are given up instead, where the request has `copy`
   uint32_t *parked_peak;   // [stages] most blocks of the stage away at once; transfers run in list order,
                            // so that an E may take the room of the L before it
   uint32_t *reserved;      // [stages * stores] slots that stage s reserves at store d: reserved[s * stores + d]
@@ -35,7 +39,8 @@ typedef struct bl_balance_result {
 } bl_balance_result_t;
 
 // BL_EXHAUSTED: names stage and operation for which no block can be evicted and the fewest own slots that work, or the
-// stage for whose blocks the stores have no room. BL_INVALID: the schedule has evictions already.
+// stage for whose blocks the stores have no room. BL_INVALID: the schedule has evictions already (with `copy` also: it
+// recomputes), or `copy` is no time.
 BL_MUST_USE bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t *request,
                                    bl_balance_result_t *result, bl_error_t *err);
 void bl_balance_result_cleanup(bl_balance_result_t *result);
@@ -45,14 +50,22 @@ static inline uint32_t bl_balance_bpipe_cap(uint32_t stages) {
   return (stages + 3) / 2;
 }
 
-// Balances `schedule` under `cap` slots a device (in slots, that is blocks): every stage whose peak exceeds the cap
-// evicts to the stages that have room below it (bpipe: to stage p-1-s alone), lent slots being the cap minus the
-// store's own peak. BL_EXHAUSTED also says the smallest cap that works, which takes several tries: `err` NULL spares them.
+// Budgets of all devices under one cap.
+typedef struct bl_balance_cap {
+  uint32_t slots;  // of a device, its own and those it lends (slots, that is blocks)
+  bool pairs_only; // bpipe: stage s evicts to stage p-1-s alone; else to any, that one preferred
+  bl_balance_mode_t mode;
+  uint64_t lenders; // bit d: the store of device d takes blocks (beyond 63: none do); 0: all do
+  double copy;      // as in bl_balance_request_t
+} bl_balance_cap_t;
+
+// Balances `schedule` under a cap: every stage whose peak exceeds it evicts to the stages that have room below it, lent
+// slots being the cap minus the store's own peak. BL_EXHAUSTED also says the smallest cap that works, which takes several
+// tries: `err` NULL spares them.
+BL_MUST_USE bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_cap_t *cap,
+                                          bl_balance_result_t *result, bl_error_t *err);
+// The same with all lenders, and all that leave is parked.
 BL_MUST_USE bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
                                        bl_balance_mode_t mode, bl_balance_result_t *result, bl_error_t *err);
-// The same where only the stores of some devices take blocks: bit d of `lenders` is device d (beyond 63: none); 0: all do.
-BL_MUST_USE bl_status_t bl_balance_cap_among(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
-                                             bl_balance_mode_t mode, uint64_t lenders, bl_balance_result_t *result,
-                                             bl_error_t *err);
 
 #endif

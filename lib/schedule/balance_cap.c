@@ -67,15 +67,16 @@ static void name_smallest(const bl_schedule_t *schedule, budget_t *b, uint32_t c
 
 bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only, bl_balance_mode_t mode,
                            bl_balance_result_t *result, bl_error_t *err) {
-  return bl_balance_cap_among(schedule, cap_slots, pairs_only, mode, 0, result, err);
+  const bl_balance_cap_t cap = {.slots = cap_slots, .pairs_only = pairs_only, .mode = mode};
+  return bl_balance_within(schedule, &cap, result, err);
 }
 
-bl_status_t bl_balance_cap_among(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
-                                 bl_balance_mode_t mode, uint64_t lenders, bl_balance_result_t *result,
-                                 bl_error_t *err) {
+bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_cap_t *cap, bl_balance_result_t *result,
+                              bl_error_t *err) {
   uint32_t stages = schedule->stages;
-  budget_t b = {.lenders = lenders,
-                .request = {.mode = mode, .stores = stages, .reach_count = pairs_only ? 1 : stages}};
+  budget_t b = {
+      .lenders = cap->lenders,
+      .request = {.mode = cap->mode, .stores = stages, .reach_count = cap->pairs_only ? 1 : stages, .copy = cap->copy}};
   b.own = malloc(3 * (size_t)stages * sizeof *b.own);
   b.reach = malloc((size_t)stages * b.request.reach_count * sizeof *b.reach);
   bl_status_t status = BL_EXHAUSTED;
@@ -94,10 +95,10 @@ bl_status_t bl_balance_cap_among(const bl_schedule_t *schedule, uint32_t cap_slo
     (void)bl_error_set(err, status, "out of memory for the peaks of %u stages", stages);
     goto free_budget;
   }
-  set_cap(&b, stages, cap_slots);
+  set_cap(&b, stages, cap->slots);
   status = bl_balance(schedule, &b.request, result, err);
   if (status == BL_EXHAUSTED && err != NULL) {
-    name_smallest(schedule, &b, cap_slots, err);
+    name_smallest(schedule, &b, cap->slots, err);
   }
 free_budget:
   free(b.reach);

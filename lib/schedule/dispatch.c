@@ -40,6 +40,7 @@ typedef struct device {
   queue_t *queues;
   uint32_t queue_count;
   uint32_t held, limit;
+  uint32_t filled, slots; // of those, from I on
   double free_at;
 } device_t;
 
@@ -117,7 +118,7 @@ static double ready_at(dispatcher_t *d, uint32_t stage, bl_op_t op) {
 
 // Time by which an operation may start before what it needs from another stage arrives: that of the R before a backward.
 static double lead_of(const dispatcher_t *d, uint32_t stage, bl_op_t op) {
-  if (!d->rule.recompute || !bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  if (!d->rule.again.on || !bl_verb_starts_backward((bl_verb_t)op.verb)) {
     return 0;
   }
   const bl_op_list_t *list = &d->made->lists[stage];
@@ -126,7 +127,30 @@ static double lead_of(const dispatcher_t *d, uint32_t stage, bl_op_t op) {
   return fresh ? 0 : bl_costs_op(d->costs, BL_VERB_R, op.virtual_stage);
 }
 
-// May the operation at `place` overtake what stands before it? Only an F takes memory earlier by that.
+// Whether the base order from the device's head up to `place` still fits when the operation there has run before it.
+static bool fits_before(const device_t *device, uint32_t place) {
+  bl_verb_t verb = (bl_verb_t)device->base->ops[place].verb;
+  uint32_t held = device->held + (verb == BL_VERB_F), filled = device->filled + (verb == BL_VERB_I);
+  if (held > device->limit || filled + (verb == BL_VERB_B) > device->slots) {
+    return false;
+  }
+  for (uint32_t i = device->head; i < place; i++) {
+    if (!device->done[i]) {
+      bl_verb_t passed = (bl_verb_t)device->base->ops[i].verb;
+      held += passed == BL_VERB_F;
+      filled += bl_verb_starts_backward(passed);
+      if (held > device->limit || filled > device->slots) {
+        return false;
+      }
+      held -= bl_verb_ends_block(passed);
+      filled -= bl_verb_ends_block(passed);
+    }
+  }
+  return true;
+}
+
+// May the operation at `place` overtake what stands before it? Only an F, and where slots are limited an I, takes memory
+// earlier by that.
 static bool may_overtake(const dispatcher_t *d, const device_t *device, uint32_t place) {
   if (place == device->head) {
     return true;
@@ -134,23 +158,9 @@ static bool may_overtake(const dispatcher_t *d, const device_t *device, uint32_t
   if (d->rule.window == 0 || place - device->head > d->rule.window) {
     return false;
   }
-  if (device->base->ops[place].verb != BL_VERB_F) {
-    return true;
-  }
-  uint32_t held = device->held;
-  if (held + 1 > device->limit) {
-    return false;
-  }
-  for (uint32_t i = device->head; i < place; i++) {
-    if (!device->done[i]) {
-      held += device->base->ops[i].verb == BL_VERB_F;
-      if (held + 1 > device->limit) {
-        return false;
-      }
-      held -= bl_verb_ends_block((bl_verb_t)device->base->ops[i].verb);
-    }
-  }
-  return true;
+  bl_verb_t verb = (bl_verb_t)device->base->ops[place].verb;
+  bool takes = verb == BL_VERB_F || (d->rule.again.slots > 0 && bl_verb_starts_backward(verb));
+  return !takes || fits_before(device, place);
 }
 
 static int rank_of(const dispatcher_t *d, bl_verb_t verb) {
@@ -215,6 +225,8 @@ static bl_status_t start(dispatcher_t *d, uint32_t stage, uint32_t place, double
   }
   device->held += op.verb == BL_VERB_F;
   device->held -= bl_verb_ends_block((bl_verb_t)op.verb);
+  device->filled += op.verb == BL_VERB_I;
+  device->filled -= op.verb == BL_VERB_W;
   d->t_end = larger(d->t_end, end);
   bl_status_t status = bl_schedule_append(d->made, stage, op);
   if (status == BL_OK) {
@@ -230,7 +242,7 @@ static bl_status_t start(dispatcher_t *d, uint32_t stage, uint32_t place, double
   }
   if (status == BL_OK && waiting < BL_STAGES_MAX && waiting != stage) {
     status = push(d, end + d->costs->boundary, waiting);
-    if (status == BL_OK && d->rule.recompute && op.verb != BL_VERB_F) {
+    if (status == BL_OK && d->rule.again.on && op.verb != BL_VERB_F) {
       double lead = bl_costs_op(d->costs, BL_VERB_R, op.virtual_stage - 1u);
       status = push(d, larger(now, end + d->costs->boundary - lead), waiting);
     }
@@ -295,6 +307,7 @@ static bl_status_t prepare(dispatcher_t *d, const uint32_t *limits) {
     device_t *device = &d->devices[s];
     device->base = &d->base->lists[s];
     device->limit = limits[s];
+    device->slots = d->rule.again.slots > 0 ? d->rule.again.slots : UINT32_MAX;
     device->done = calloc(device->base->count + 1, 1);
     status = device->done != NULL ? fill_queues(d, s) : BL_EXHAUSTED;
     if (status == BL_OK) {
@@ -351,7 +364,7 @@ bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *co
     status = bl__schedule_like(schedule, &made);
   }
   if (status == BL_OK) {
-    bl__dispatch_rule_t as_it_is = {BL__PREFER_BASE_ORDER, 1, 0, recompute};
+    bl__dispatch_rule_t as_it_is = {BL__PREFER_BASE_ORDER, 1, 0, {.on = recompute}};
     status = bl__dispatch(schedule, costs, limits, as_it_is, made, t_end);
   }
   bl_schedule_destroy(made);

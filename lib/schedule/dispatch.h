@@ -20,11 +20,17 @@ typedef enum bl__preference {
   BL__PREFERENCES
 } bl__preference_t;
 
+// Full recomputation of what is searched, whose lists have no R yet (recompute.h).
+typedef struct bl__again {
+  bool on;        // a backward is an R and itself, unless its F stands directly before it. R needs no gradient
+  uint32_t slots; // most blocks of a stage between I and the end of W at once: what R's fill; 0: no limit
+} bl__again_t;
+
 typedef struct bl__dispatch_rule {
   bl__preference_t preference;
   double patience; // how much of a W may delay an operation that is known to become ready: 0 wait for it, 1 never wait
   uint32_t window; // operations of the base order that may be overtaken; 0: none
-  bool recompute;  // a backward is an R and itself, unless its F stands directly before it. R needs no gradient
+  bl__again_t again;
 } bl__dispatch_rule_t;
 
 // `limits` [stages]: blocks. On BL_OK `made` (an empty schedule of the same shape) is filled, *t_end is its end.

@@ -18,7 +18,7 @@ static bl_status_t choose(const bl_schedule_t *schedule, uint32_t stage, uint32_
     *gone = (bl__evictions_t){0};
     return BL_OK;
   }
-  return bl__evictions_plan(schedule, stage, own, BL_BALANCE_FEWEST, gone, failed_at);
+  return bl__evictions_plan(schedule, stage, own, BL_BALANCE_FEWEST, NULL, gone, failed_at);
 }
 
 static bl_status_t refuse(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, uint32_t failed_at,

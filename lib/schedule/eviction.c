@@ -12,6 +12,7 @@ typedef struct block {
   uint32_t backward; // index of its I or B
   uint8_t where;     // where_t
   bool recomputed;
+  bool given_up;
   bool queued; // an entry of the heap stands for it
 } block_t;
 
@@ -31,6 +32,7 @@ typedef struct planner {
   block_t *blocks;
   size_t block_count;
   heap_t heap;
+  bl__mix_t *mix; // NULL: all that leave are parked
   bl__evictions_t *out;
 } planner_t;
 
@@ -88,11 +90,18 @@ static bl_status_t record(planner_t *p, bl_verb_t verb, uint32_t block, uint32_t
     out->transfers = transfers;
     out->capacity = capacity;
   }
+  if (p->mix != NULL) {
+    bl__mix_move(p->mix, before);
+  }
   bl_op_t op = p->list->ops[p->blocks[block].backward];
   op.verb = (uint8_t)verb;
   op.store = BL_STORE_NONE;
   out->transfers[out->count++] = (bl__transfer_t){before, op};
   return BL_OK;
+}
+
+static bool may_park(const planner_t *p, uint32_t block, uint32_t before) {
+  return p->mix == NULL || (p->parked < p->mix->most && bl__mix_hides(p->mix, before, p->blocks[block].backward));
 }
 
 // Evicts the resident block whose backward is farthest and stands after `latest`, beside operation `before`.
@@ -101,6 +110,9 @@ static bl_status_t evict(planner_t *p, uint32_t before, uint32_t latest) {
     uint32_t block = p->heap.blocks[0];
     if (p->blocks[block].where == RESIDENT && p->blocks[block].backward <= latest) {
       return BL_EXHAUSTED; // all others are used even sooner
+    }
+    if (p->blocks[block].where == RESIDENT && !may_park(p, block, before)) {
+      return BL_EXHAUSTED;
     }
     heap_pop(p);
     if (p->blocks[block].where == RESIDENT) {
@@ -114,8 +126,44 @@ static bl_status_t evict(planner_t *p, uint32_t before, uint32_t latest) {
   return BL_EXHAUSTED;
 }
 
+// Gives up the block whose backward is farthest and stands after `latest`: a resident one, or `made`, which the operation
+// that runs makes (NEVER: it makes none).
+static bl_status_t give_up(planner_t *p, uint32_t latest, uint32_t made) {
+  if (p->mix == NULL) {
+    return BL_EXHAUSTED;
+  }
+  while (p->heap.count > 0 && p->blocks[p->heap.blocks[0]].where != RESIDENT) {
+    heap_pop(p);
+  }
+  uint32_t block = p->heap.count > 0 ? p->heap.blocks[0] : NEVER;
+  if (made != NEVER && !p->blocks[made].given_up &&
+      (block == NEVER || p->blocks[made].backward > p->blocks[block].backward)) {
+    block = made;
+  }
+  if (block == NEVER || p->blocks[block].backward <= latest) {
+    return BL_EXHAUSTED;
+  }
+  if (block != made) {
+    heap_pop(p);
+  }
+  p->blocks[block].where = ABSENT;
+  p->blocks[block].given_up = true;
+  p->out->given_up++;
+  return BL_OK;
+}
+
+// F, and R, which stands before the backward of a block that was given up.
 static bool takes_slot(const planner_t *p, bl_op_t op) {
-  return op.verb == BL_VERB_R || (op.verb == BL_VERB_F && !p->blocks[block_of(p, op)].recomputed);
+  const block_t *block = &p->blocks[block_of(p, op)];
+  return op.verb == BL_VERB_R || (op.verb == BL_VERB_F && !block->recomputed) ||
+         (bl_verb_starts_backward((bl_verb_t)op.verb) && block->given_up);
+}
+
+static void run(planner_t *p, uint32_t index, uint32_t block) {
+  if (p->mix != NULL) {
+    bool starts_backward = bl_verb_starts_backward((bl_verb_t)p->list->ops[index].verb);
+    bl__mix_run(p->mix, index, starts_backward && p->blocks[block].given_up);
+  }
 }
 
 // Evict when full, load just before use.
@@ -129,6 +177,7 @@ static bl_status_t plan_fewest(planner_t *p, uint32_t *failed_at) {
     if (takes_slot(p, op) || loads) {
       if (p->held == p->own) {
         status = evict(p, i, i);
+        status = status == BL_EXHAUSTED ? give_up(p, i, NEVER) : status;
         p->held--;
       }
       p->held++;
@@ -144,6 +193,7 @@ static bl_status_t plan_fewest(planner_t *p, uint32_t *failed_at) {
     if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
       p->blocks[block].where = ABSENT; // for eviction: its slot stays taken until W
     }
+    run(p, i, block);
     p->held -= bl_verb_ends_block((bl_verb_t)op.verb);
   }
   return status;
@@ -191,13 +241,15 @@ static bl_status_t plan_overlap(planner_t *p, uint32_t *failed_at) {
     }
     while (status == BL_OK && after - evicted + demand > p->own) {
       status = evict(p, i, i + 2);
+      status = status == BL_EXHAUSTED ? give_up(p, i + 1, op.verb == BL_VERB_F && takes ? block : NEVER) : status;
       if (status == BL_EXHAUSTED) {
         *failed_at = i + 1;
       }
       evicted++;
     }
+    run(p, i, block);
     p->held = after - evicted;
-    if (op.verb == BL_VERB_F && takes) {
+    if (op.verb == BL_VERB_F && takes && !p->blocks[block].given_up) {
       p->blocks[block].where = RESIDENT;
       heap_push(p, block);
     }
@@ -237,15 +289,19 @@ static bl_status_t prepare(planner_t *p, uint32_t stage) {
 }
 
 bl_status_t bl__evictions_plan(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, bl_balance_mode_t mode,
-                               bl__evictions_t *evictions, uint32_t *failed_at) {
+                               bl__mix_t *mix, bl__evictions_t *evictions, uint32_t *failed_at) {
   memset(evictions, 0, sizeof *evictions);
-  planner_t p = {.schedule = schedule, .list = &schedule->lists[stage], .own = own, .mode = mode, .out = evictions};
+  planner_t p = {
+      .schedule = schedule, .list = &schedule->lists[stage], .own = own, .mode = mode, .mix = mix, .out = evictions};
   bl_status_t status = prepare(&p, stage);
   *failed_at = 0;
   if (status == BL_OK && own == 0) {
     status = p.list->count > 0 ? BL_EXHAUSTED : BL_OK;
   } else if (status == BL_OK) {
     status = mode == BL_BALANCE_FEWEST ? plan_fewest(&p, failed_at) : plan_overlap(&p, failed_at);
+  }
+  for (size_t i = 0; mix != NULL && status == BL_OK && i < p.list->count; i++) {
+    mix->given_up[bl_schedule_block(schedule, p.list->ops[i])] = p.blocks[block_of(&p, p.list->ops[i])].given_up;
   }
   free(p.heap.blocks);
   free(p.blocks);

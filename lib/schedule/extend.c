@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/extend.h"
 
-#include "schedule/dependency.h"
 #include "schedule/generators.h"
+#include "schedule/timing.h"
 #include "schedule/validate.h"
 
 #include <math.h>
@@ -17,46 +17,15 @@
 // One order and when its operations start.
 typedef struct timed {
   const bl_schedule_t *schedule;
-  double **starts; // [stages][operations]
-  double t_end;
+  bl__timing_t timing;
 } timed_t;
-
-static bl_status_t time_all(timed_t *timed, const bl_costs_t *costs) {
-  const bl_schedule_t *schedule = timed->schedule;
-  size_t blocks = bl_schedule_block_count(schedule), count = bl_schedule_op_count(schedule);
-  double *ends = calloc(2 * blocks, sizeof *ends), *free_at = calloc(schedule->stages, sizeof *free_at);
-  bl_op_ref_t *order = malloc((count + 1) * sizeof *order);
-  bl_status_t status = BL_EXHAUSTED;
-  if (ends != NULL && free_at != NULL && order != NULL) {
-    status = bl_schedule_topological_order(schedule, order, NULL);
-  }
-  for (size_t i = 0; i < count && status == BL_OK; i++) {
-    bl_op_t op = schedule->lists[order[i].stage].ops[order[i].index], needed;
-    double start = free_at[order[i].stage];
-    if (bl__op_dependency(schedule, op, &needed)) {
-      double latency = schedule->stage_of[needed.virtual_stage] != order[i].stage ? costs->boundary : 0;
-      start = fmax(start, ends[2 * bl_schedule_block(schedule, needed) + (needed.verb != BL_VERB_F)] + latency);
-    }
-    double end = start + bl_costs_op(costs, (bl_verb_t)op.verb, op.virtual_stage);
-    timed->starts[order[i].stage][order[i].index] = start;
-    free_at[order[i].stage] = end;
-    if (op.verb != BL_VERB_W) {
-      ends[2 * bl_schedule_block(schedule, op) + (op.verb != BL_VERB_F)] = end;
-    }
-    timed->t_end = fmax(timed->t_end, end);
-  }
-  free(order);
-  free(free_at);
-  free(ends);
-  return status;
-}
 
 // The first operation of a stage that starts at `moment` or later.
 static size_t first_from(const timed_t *timed, uint32_t stage, double moment) {
   size_t low = 0, high = timed->schedule->lists[stage].count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
-    if (timed->starts[stage][middle] < moment) {
+    if (timed->timing.starts[stage][middle] < moment) {
       low = middle + 1;
     } else {
       high = middle;
@@ -151,7 +120,7 @@ static bl_status_t try_all(bl__portfolio_t *portfolio, const timed_t *timed, uin
     size_t count = bl_schedule_op_count(timed->schedule) / timed->schedule->micro_batches * base->micro_batches;
     for (uint32_t k = 1; k < MOMENTS_MAX && status == BL_OK && bl__portfolio_wants(portfolio, count); k++) {
       bool possible;
-      status = fill(timed, timed->t_end * k / MOMENTS_MAX, period, counts, pieces, base, &possible);
+      status = fill(timed, timed->timing.t_end * k / MOMENTS_MAX, period, counts, pieces, base, &possible);
       if (status == BL_OK && possible && bl_schedule_validate(base, NULL, NULL) == BL_OK) {
         status = bl__portfolio_try(portfolio, base);
       }
@@ -161,27 +130,19 @@ static bl_status_t try_all(bl__portfolio_t *portfolio, const timed_t *timed, uin
 }
 
 bl_status_t bl__portfolio_extend(bl__portfolio_t *portfolio, const bl_schedule_t *shorter, bl_schedule_t *base) {
-  timed_t timed = {.schedule = shorter, .starts = calloc(shorter->stages, sizeof(double *))};
-  double *starts = malloc((bl_schedule_op_count(shorter) + 1) * sizeof *starts);
+  timed_t timed = {.schedule = shorter};
   uint32_t *counts = calloc((size_t)shorter->virtual_stages * BL_VERB_COUNT, sizeof *counts);
   size_t *pieces = malloc(shorter->stages * sizeof *pieces);
-  bool allocated = timed.starts != NULL && starts != NULL && counts != NULL && pieces != NULL;
-  bl_status_t status = allocated ? BL_OK : BL_EXHAUSTED;
+  bl_status_t status = counts != NULL && pieces != NULL ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {
-    double *next = starts;
-    for (uint32_t s = 0; s < shorter->stages; s++) {
-      timed.starts[s] = next;
-      next += shorter->lists[s].count;
-    }
-    status = time_all(&timed, portfolio->costs);
+    status = bl__timing_init(&timed.timing, shorter, portfolio->costs);
   }
   if (status == BL_OK) {
     status = try_all(portfolio, &timed, counts, pieces, base);
   }
+  bl__timing_cleanup(&timed.timing);
   free(pieces);
   free(counts);
-  free(starts);
-  free(timed.starts);
   return status;
 }
 

@@ -2,6 +2,7 @@
 #include "schedule/generate.h"
 
 #include "schedule/dispatch.h"
+#include "schedule/drain.h"
 #include "schedule/generators.h"
 #include "schedule/portfolio.h"
 #include "schedule/recompute.h"
@@ -114,6 +115,9 @@ static bl_status_t check_memory(const bl_schedule_request_t *request, bl_error_t
                           request->memory_of_stage[s]);
     }
   }
+  if (!(request->slots >= 0) || isinf(request->slots)) {
+    return bl_error_set(err, BL_INVALID, "slots: must be above 0 device-micro-batches, is %g", request->slots);
+  }
   if (!(request->memory >= 0) || isinf(request->memory)) {
     return bl_error_set(err, BL_INVALID, "memory: must be above 0 device-micro-batches, is %g", request->memory);
   }
@@ -186,7 +190,8 @@ static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule
   if (status == BL_OK) {
     status = bl__dispatch_end(other, costs, true, &ends[1]);
   }
-  bool better = status == BL_OK && ends[1] < ends[0] * (1 - 1e-12);
+  bool fits = request->slots == 0 || bl__filled_most(other) <= bl__slots_of(request, other);
+  bool better = status == BL_OK && fits && ends[1] < ends[0] * (1 - 1e-12);
   bl_schedule_destroy(better ? *made : other);
   *made = better ? other : *made;
   return status;

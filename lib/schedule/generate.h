@@ -21,6 +21,8 @@ typedef struct bl_schedule_request {
   const bl_costs_t *costs;       // NULL: BL_COSTS_UNIT
   bool recompute;      // every backward has its R before it, as bl_schedule_recompute puts it; what is searched
                        // counts it. A limit of memory counts blocks from F on all the same: kept inputs
+  double slots;        // with recompute: limit of what is searched for blocks from R on, in device-micro-batches (at
+                       // least one block); 0: none
   bool keep_placement; // adaptive: chunks stay on the V, for callers that have divided the model already
   double effort;       // share of the usual search for schedules that are searched; 0: all of it
 } bl_schedule_request_t;

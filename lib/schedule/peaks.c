@@ -55,6 +55,19 @@ bl_status_t bl_schedule_peak_slots(const bl_schedule_t *schedule, uint32_t *peak
   return BL_OK;
 }
 
+void bl_schedule_peak_blocks(const bl_schedule_t *schedule, uint32_t *peak_blocks) {
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    uint32_t held = 0;
+    peak_blocks[s] = 0;
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bl_verb_t verb = (bl_verb_t)schedule->lists[s].ops[i].verb;
+      held += verb == BL_VERB_F;
+      peak_blocks[s] = held > peak_blocks[s] ? held : peak_blocks[s];
+      held -= bl_verb_ends_block(verb) || (verb == BL_VERB_F && schedule->forward_only);
+    }
+  }
+}
+
 static double boundary(const bl_schedule_t *schedule, const bl_costs_t *costs, uint32_t a, uint32_t b) {
   return schedule->stage_of[a] != schedule->stage_of[b] ? costs->boundary : 0;
 }

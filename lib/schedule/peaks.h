@@ -13,6 +13,9 @@
 // Precondition: the schedule is valid. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl_schedule_peak_slots(const bl_schedule_t *schedule, uint32_t *peak_slots);
 
+// The same as if no block were recomputed: from F to W or fused B. What kept inputs take room for.
+void bl_schedule_peak_blocks(const bl_schedule_t *schedule, uint32_t *peak_blocks);
+
 // No schedule with these operations and costs ends earlier: the maximum over stages of (earliest time at which its
 // first operation can start + its work + the least time that must follow its last operation).
 BL_MUST_USE bl_status_t bl_schedule_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs, double *bound);

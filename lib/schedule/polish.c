@@ -45,6 +45,7 @@ typedef struct memory {
 typedef struct polisher {
   bl_schedule_t *schedule;
   const uint32_t *limits;
+  uint32_t slots; // from I on; 0: no limit
   node_t *nodes;
   uint32_t count;
   uint32_t **lists;  // [stages] nodes in order
@@ -233,14 +234,17 @@ static void swap_at(polisher_t *p, uint32_t first) {
 
 // Does a stage stay within its limit?
 static bool fits(const polisher_t *p, uint32_t stage) {
-  uint32_t held = 0;
+  const uint32_t slots = p->slots > 0 ? p->slots : UINT32_MAX;
+  uint32_t held = 0, filled = 0;
   for (size_t i = 0; i < p->schedule->lists[stage].count; i++) {
-    bl_op_t op = p->nodes[p->lists[stage][i]].op;
-    held += op.verb == BL_VERB_F;
-    if (held > p->limits[stage]) {
+    bl_verb_t verb = (bl_verb_t)p->nodes[p->lists[stage][i]].op.verb;
+    held += verb == BL_VERB_F;
+    filled += bl_verb_starts_backward(verb);
+    if (held > p->limits[stage] || filled > slots) {
       return false;
     }
-    held -= bl_verb_ends_block((bl_verb_t)op.verb);
+    held -= bl_verb_ends_block(verb);
+    filled -= bl_verb_ends_block(verb);
   }
   return true;
 }
@@ -380,10 +384,10 @@ static void search(polisher_t *p, size_t evaluations, double goal, double *t_end
   }
 }
 
-bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits, bool recompute,
+bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits, bl__again_t again,
                        size_t evaluations, double goal, double *t_end) {
   size_t count = bl_schedule_op_count(schedule);
-  polisher_t p = {.schedule = schedule, .limits = limits, .count = (uint32_t)count};
+  polisher_t p = {.schedule = schedule, .limits = limits, .slots = again.slots, .count = (uint32_t)count};
   p.nodes = malloc((count + 1) * sizeof p.nodes[0]);
   p.lists = calloc(schedule->stages, sizeof p.lists[0]);
   p.work = calloc(schedule->stages, sizeof p.work[0]);
@@ -401,7 +405,7 @@ bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const u
     p.best = p.swaps + count;
     p.next = p.best + count;
     p.stack = p.next + schedule->stages;
-    status = index_nodes(&p, costs, recompute);
+    status = index_nodes(&p, costs, again.on);
     for (uint32_t n = 0; n < p.count; n++) {
       p.work[p.nodes[n].stage] += p.nodes[n].cost;
     }

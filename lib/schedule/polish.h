@@ -4,13 +4,11 @@
 #ifndef BALLAST_SCHEDULE_POLISH_H
 #define BALLAST_SCHEDULE_POLISH_H
 
-#include "schedule/costs.h"
-#include "schedule/schedule.h"
+#include "schedule/dispatch.h"
 
 // Changes the lists of `schedule`, which must be valid, within `limits` [stages] of blocks. Stops after `evaluations`
-// orders were timed or when t_end is at most `goal`. *t_end is the end of the order that is left. With `recompute` every
-// backward is timed with its R, as in dispatch.h. BL_EXHAUSTED.
+// orders were timed or when t_end is at most `goal`. *t_end is the end of the order that is left. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits,
-                                   bool recompute, size_t evaluations, double goal, double *t_end);
+                                   bl__again_t again, size_t evaluations, double goal, double *t_end);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/portfolio.h"
 
-#include "schedule/dispatch.h"
+#include "schedule/drain.h"
 #include "schedule/extend.h"
 #include "schedule/peaks.h"
 #include "schedule/polish.h"
@@ -71,6 +71,18 @@ bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *
   return status;
 }
 
+void bl__portfolio_recompute(bl__portfolio_t *portfolio, const bl_schedule_request_t *request) {
+  portfolio->again = (bl__again_t){.on = request->recompute};
+  if (request->recompute && request->slots > 0 && portfolio->results[0].schedule != NULL) {
+    portfolio->again.slots = bl__slots_of(request, portfolio->results[0].schedule);
+  }
+}
+
+uint32_t bl__slots_of(const bl_schedule_request_t *request, const bl_schedule_t *shape) {
+  double slots = floor(request->slots / bl_schedule_block_weight(shape) + 1e-9);
+  return (uint32_t)fmin(fmax(slots, 1), (double)bl_schedule_block_count(shape));
+}
+
 static double by_size(size_t count, double small, double large, double huge) {
   return count <= BL__PORTFOLIO_LARGE ? small : count <= BL__PORTFOLIO_HUGE ? large : huge;
 }
@@ -127,17 +139,17 @@ static bl__dispatch_rule_t rule_at(uint32_t index) {
   static const bl__preference_t preferences[] = {BL__PREFER_BASE_ORDER, BL__PREFER_WEIGHTS_LAST, BL__PREFER_BACKWARD,
                                                  BL__PREFER_FORWARD};
   if (index == 0) {
-    return (bl__dispatch_rule_t){BL__PREFER_BASE_ORDER, 1, 0, false};
+    return (bl__dispatch_rule_t){BL__PREFER_BASE_ORDER, 1, 0, {0}};
   }
   index--;
-  return (bl__dispatch_rule_t){preferences[index % 4], patience[index / 4 % 3], windows[index / 12 % 5], false};
+  return (bl__dispatch_rule_t){preferences[index % 4], patience[index / 4 % 3], windows[index / 12 % 5], {0}};
 }
 #define RULES (1 + 4 * 3 * 5)
 
 // Dispatches `base` by one rule and keeps the result if it is good.
 static bl_status_t attempt(bl__portfolio_t *portfolio, const bl_schedule_t *base, bl__dispatch_rule_t rule) {
   bl_schedule_t *made = portfolio->results[BL__PORTFOLIO_KEPT].schedule;
-  rule.recompute = portfolio->recompute;
+  rule.again = portfolio->again;
   size_t count = bl_schedule_op_count(base);
   double t_end;
   uint32_t worst;
@@ -162,12 +174,31 @@ bool bl__portfolio_wants(const bl__portfolio_t *portfolio, size_t count) {
   return portfolio->found == 0 || portfolio->budget >= count;
 }
 
+// The base itself, or one like it within the limit of slots.
+static bl_status_t within_slots(bl__portfolio_t *portfolio, const bl_schedule_t **base) {
+  bl_status_t status = BL_OK;
+  if (portfolio->again.slots == 0 || bl__filled_most(*base) <= portfolio->again.slots) {
+    return status;
+  }
+  if (portfolio->drained == NULL) {
+    status = bl__schedule_like(*base, &portfolio->drained);
+  }
+  if (status == BL_OK) {
+    status = bl__drain(*base, portfolio->again.slots, portfolio->drained);
+    *base = portfolio->drained;
+  }
+  return status;
+}
+
 bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
   uint32_t worst;
   if (!bl__portfolio_wants(portfolio, bl_schedule_op_count(base))) {
     return BL_OK;
   }
-  bl_status_t status = measure(portfolio, base, &worst);
+  bl_status_t status = within_slots(portfolio, &base);
+  if (status == BL_OK) {
+    status = measure(portfolio, base, &worst);
+  }
   if (status != BL_OK || worst == UINT32_MAX) {
     return status;
   }
@@ -211,7 +242,7 @@ bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base
 static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, size_t evaluations, double bound) {
   bl_status_t status = BL_OK;
   if (evaluations > 0 && result->t_end > bound * (1 + 1e-12)) {
-    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, portfolio->recompute, evaluations,
+    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, portfolio->again, evaluations,
                         bound * (1 + 1e-12), &result->t_end);
     if (status == BL_OK) {
       status = measure(portfolio, result->schedule, &result->worst_peak);
@@ -265,6 +296,7 @@ void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {
   for (uint32_t r = 0; r <= BL__PORTFOLIO_KEPT; r++) {
     bl_schedule_destroy(portfolio->results[r].schedule);
   }
+  bl_schedule_destroy(portfolio->drained);
   free(portfolio->peaks);
 }
 
@@ -346,7 +378,8 @@ bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_requ
     double effort = BL__PORTFOLIO_OTHER_EFFORT * request->effort;
     status = bl__portfolio_init(&search.other, schedule, &other, limits, 0, effort);
   }
-  search.real.recompute = search.other.recompute = request->recompute;
+  bl__portfolio_recompute(&search.real, request);
+  bl__portfolio_recompute(&search.other, request);
   if (status == BL_OK) {
     status = bases(context, &merged, &search.real);
   }

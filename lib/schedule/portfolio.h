@@ -11,6 +11,7 @@
 #ifndef BALLAST_SCHEDULE_PORTFOLIO_H
 #define BALLAST_SCHEDULE_PORTFOLIO_H
 
+#include "schedule/dispatch.h"
 #include "schedule/generate.h"
 
 // Results that are kept: the local search may bring the second best further than the best.
@@ -29,7 +30,8 @@ typedef struct bl__portfolio {
   uint32_t *peaks;                              // [stages]
   bl__result_t results[BL__PORTFOLIO_KEPT + 1]; // the best first; the last one is room for the next attempt
   uint32_t found;
-  bool recompute;                 // every backward with its R, as in dispatch.h
+  bl__again_t again;              // of the request, by bl__portfolio_recompute
+  bl_schedule_t *drained;         // a base whose R's would fill too many slots, changed; or NULL
   double effort;                  // share of the usual search
   size_t budget;                  // operations that may still be dispatched
   uint32_t bases;                 // base orders still to come
@@ -52,6 +54,8 @@ typedef struct bl__portfolio {
 BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape,
                                            const bl_costs_t *costs, const uint32_t *limits, uint32_t bases,
                                            double effort);
+// What the request says of recomputation. Its slots count for all stages; at least one block.
+void bl__portfolio_recompute(bl__portfolio_t *portfolio, const bl_schedule_request_t *request);
 // A new budget for `bases` further base orders.
 void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases);
 // A base order that cannot run or does not fit within the limits is passed over, as is everything once the budget is spent and
@@ -96,6 +100,8 @@ void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *
 // BL_INVALID names the stage whose limit holds fewer than `least` blocks, which is one device-micro-batch.
 BL_MUST_USE bl_status_t bl__memory_limits_check(const bl_schedule_request_t *request, double memory,
                                                 const uint32_t *limits, uint32_t least, bl_error_t *err);
+// Slots of the request, which has some, in blocks.
+uint32_t bl__slots_of(const bl_schedule_request_t *request, const bl_schedule_t *shape);
 // What the fullest stage of `base` holds, in blocks, as the limit of every stage.
 BL_MUST_USE bl_status_t bl__worst_peak(const bl_schedule_t *base, uint32_t *limits);
 

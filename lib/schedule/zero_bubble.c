@@ -57,7 +57,7 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
   if (status == BL_OK) {
     status = bl__memory_limits_check(request, request->memory, limits, 1, err);
   }
-  portfolio.recompute = request->recompute;
+  bl__portfolio_recompute(&portfolio, request);
   if (status == BL_OK) {
     status = bl__portfolio_from_shorter(&portfolio, request, base);
     bl__portfolio_renew(&portfolio, 8 + SHAPES + 1);

@@ -17,7 +17,13 @@ static const bl_automatic_option_t all_options[BL_AUTOMATIC_OPTIONS] = {
     {.kind = BL_AUTOMATIC_ANY, .mode = BL_BALANCE_OVERLAP},
     {.kind = BL_AUTOMATIC_ANY, .mode = BL_BALANCE_FEWEST},
     {.kind = BL_AUTOMATIC_DROP},
+    {.kind = BL_AUTOMATIC_MIX, .mode = BL_BALANCE_OVERLAP},
+    {.kind = BL_AUTOMATIC_MIX, .mode = BL_BALANCE_FEWEST},
 };
+
+// Copies of a mix are taken to be so many times as long as measured.
+#define MIX_COPY_MAX 1e6 // hundredths of a forward, beyond which nothing is parked
+static const double copies[] = {1, 0.25, 0.5, 0.75, 1.5, 2};
 
 // What the options have in common.
 typedef struct weighing {
@@ -69,35 +75,46 @@ static bl_status_t simulate(const weighing_t *w, const bl_schedule_t *schedule, 
 // What an option makes of the schedule.
 typedef struct made {
   bl_schedule_t *schedule;
-  uint32_t *moves; // [stages] blocks that are parked, or given up
+  uint32_t *parked, *again; // [stages] blocks that are parked, and that are made again
 } made_t;
 
 static void unmake(made_t *made) {
   bl_schedule_destroy(made->schedule);
-  free(made->moves);
+  free(made->parked);
+  free(made->again);
+}
+
+static bl_status_t make_drop(const weighing_t *w, made_t *made, bl_error_t *err) {
+  const bl_schedule_t *schedule = w->request->schedule;
+  made->parked = calloc(schedule->stages, sizeof *made->parked);
+  made->again = calloc(schedule->stages, sizeof *made->again);
+  bl_status_t status = made->parked != NULL && made->again != NULL
+                           ? bl_schedule_drop(schedule, w->own, &made->schedule, made->again, err)
+                           : bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
+  if (status != BL_OK) {
+    unmake(made);
+    *made = (made_t){0};
+  }
+  return status;
 }
 
 static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option, made_t *made, bl_error_t *err) {
   const bl_automatic_request_t *request = w->request;
   *made = (made_t){0};
   if (option->kind == BL_AUTOMATIC_DROP) {
-    made->moves = calloc(request->schedule->stages, sizeof *made->moves);
-    bl_status_t status = made->moves != NULL
-                             ? bl_schedule_drop(request->schedule, w->own, &made->schedule, made->moves, err)
-                             : bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
-    if (status != BL_OK) {
-      unmake(made);
-      *made = (made_t){0};
-    }
-    return status;
+    return make_drop(w, made, err);
   }
+  const bl_balance_cap_t cap = {.slots = request->budget,
+                                .pairs_only = option->kind == BL_AUTOMATIC_PAIRS,
+                                .mode = option->mode,
+                                .lenders = request->lenders,
+                                .copy = option->copy / 100.0};
   bl_balance_result_t result;
-  bl_status_t status = bl_balance_cap_among(request->schedule, request->budget, option->kind == BL_AUTOMATIC_PAIRS,
-                                            option->mode, request->lenders, &result, err);
+  bl_status_t status = bl_balance_within(request->schedule, &cap, &result, err);
   if (status == BL_OK) {
-    *made = (made_t){.schedule = result.schedule, .moves = result.evictions};
+    *made = (made_t){.schedule = result.schedule, .parked = result.evictions, .again = result.dropped};
     result.schedule = NULL;
-    result.evictions = NULL;
+    result.evictions = result.dropped = NULL;
     bl_balance_result_cleanup(&result);
   }
   return status;
@@ -109,26 +126,83 @@ static bool may_fit(const weighing_t *w, bl_automatic_kind_t kind) {
   return kind == BL_AUTOMATIC_NONE ? all_stay : !all_stay && possible && !w->request->recomputes;
 }
 
+static double forward_of(const bl_automatic_request_t *request, uint32_t stage) {
+  double least = INFINITY;
+  for (uint32_t v = 0; v < request->schedule->virtual_stages; v++) {
+    if (request->schedule->stage_of[v] == stage) {
+      least = fmin(least, bl_costs_chunk(request->costs, v)->forward);
+    }
+  }
+  return least;
+}
+
+static void count_blocks(const weighing_t *w, const made_t *made, bl_automatic_option_t *option) {
+  option->evictions = option->dropped = 0;
+  for (uint32_t s = 0; made->schedule != NULL && s < w->request->schedule->stages; s++) {
+    option->evictions += made->parked[s];
+    option->dropped += made->again[s];
+  }
+}
+
 // Fills in what simulation says of the option; `fits` stays false where it cannot be.
-static bl_status_t weigh(const weighing_t *w, bl_automatic_option_t *option, bl_error_t *err) {
+static bl_status_t weigh_one(const weighing_t *w, bl_automatic_option_t *option, bl_error_t *err) {
   made_t made = {0};
   bool stays = option->kind == BL_AUTOMATIC_NONE;
   if (!may_fit(w, option->kind) || (!stays && make(w, option, &made, NULL) != BL_OK)) {
     return BL_OK; // not within the budget
   }
   bl_simulation_t result;
-  bl_status_t status = simulate(w, stays ? w->request->schedule : made.schedule, &result, err);
-  if (status == BL_OK) {
-    uint32_t *sum = option->kind == BL_AUTOMATIC_DROP ? &option->dropped : &option->evictions;
-    option->fits = true;
+  bl_status_t status = BL_OK;
+  count_blocks(w, &made, option);
+  if (option->kind != BL_AUTOMATIC_MIX || (option->evictions > 0 && option->dropped > 0)) {
+    status = simulate(w, stays ? w->request->schedule : made.schedule, &result, err);
+    option->fits = status == BL_OK;
+  }
+  if (option->fits) {
     option->step = result.t_end + w->request->between;
-    for (uint32_t s = 0; !stays && s < result.stages; s++) {
-      *sum += made.moves[s];
-    }
     bl_simulation_cleanup(&result);
   }
   unmake(&made);
   return status;
+}
+
+// The longest copy of a stage, in its own forwards.
+static double measured_copy(const weighing_t *w) {
+  double most = 0;
+  for (uint32_t s = 0; s < w->request->schedule->stages; s++) {
+    double forward = forward_of(w->request, s);
+    most = forward > 0 && isfinite(forward) ? fmax(most, w->paths[s] / forward) : most;
+  }
+  return most;
+}
+
+// The best of the mixes; the one in force unless another gains.
+static bl_status_t weigh_mix(const weighing_t *w, bl_automatic_option_t *option, bl_error_t *err) {
+  const bl_automatic_option_t *in_force = w->request->in_force;
+  const double measured = 100 * measured_copy(w);
+  bl_automatic_option_t kept = *option;
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < sizeof copies / sizeof copies[0] && status == BL_OK; i++) {
+    bl_automatic_option_t tried = kept;
+    tried.fits = false;
+    tried.copy = (uint32_t)fmin(fmax(1, measured * copies[i]), MIX_COPY_MAX);
+    status = weigh_one(w, &tried, err);
+    if (tried.fits && (!option->fits || tried.step < option->step)) {
+      *option = tried;
+    }
+  }
+  if (status == BL_OK && in_force != NULL && in_force->kind == BL_AUTOMATIC_MIX && in_force->mode == option->mode) {
+    kept.copy = in_force->copy;
+    status = weigh_one(w, &kept, err);
+    if (kept.fits && (!option->fits || kept.step <= option->step * (1 + BL_AUTOMATIC_GAIN))) {
+      *option = kept;
+    }
+  }
+  return status;
+}
+
+static bl_status_t weigh(const weighing_t *w, bl_automatic_option_t *option, bl_error_t *err) {
+  return option->kind == BL_AUTOMATIC_MIX ? weigh_mix(w, option, err) : weigh_one(w, option, err);
 }
 
 // A step of the same order with full recomputation; 0 where that does not fit either.
@@ -159,16 +233,6 @@ static bl_status_t weigh_recomputation(const weighing_t *w, double *step, bl_err
 }
 
 // ---- reasons -----------------------------------------------------------------------------------------------------------
-
-static double forward_of(const bl_automatic_request_t *request, uint32_t stage) {
-  double least = INFINITY;
-  for (uint32_t v = 0; v < request->schedule->virtual_stages; v++) {
-    if (request->schedule->stage_of[v] == stage) {
-      least = fmin(least, bl_costs_chunk(request->costs, v)->forward);
-    }
-  }
-  return least;
-}
 
 static double recompute_of(const bl_automatic_request_t *request, uint32_t stage) {
   double most = 0;
@@ -212,6 +276,15 @@ static void explain_eviction(const weighing_t *w, uint32_t s, uint32_t evictions
       share < 1 ? "hidden behind compute" : "not all hidden, and no other policy within the budget is faster");
 }
 
+static void explain_mix(const weighing_t *w, uint32_t s, const made_t *made, char text[BL_AUTOMATIC_REASON]) {
+  const bl_automatic_request_t *request = w->request;
+  snprintf(text, BL_AUTOMATIC_REASON,
+           "parks %u of its blocks and makes %u again: %u are needed, %u fit; a copy takes %.3g ms at %.3g MB/s, a "
+           "forward %.3g ms, making a block again %.3g ms: parked is what hides and has room at a store",
+           made->parked[s], made->again[s], w->needed[s], request->budget, 1e3 * w->paths[s],
+           1e-6 * request->path_rates[s], 1e3 * forward_of(request, s), 1e3 * recompute_of(request, s));
+}
+
 static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_t *err) {
   const bl_automatic_option_t *best = &found->options[found->best];
   made_t made = {0};
@@ -232,12 +305,14 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
   if (status == BL_OK) {
     for (uint32_t s = 0; s < found->stages; s++) {
       double waited = result.stalls[s][BL_STALL_LOAD] + result.stalls[s][BL_STALL_SLOT];
-      if (stays || made.moves[s] == 0) {
+      if (stays || made.parked[s] + made.again[s] == 0) {
         explain_still(w, s, found->reasons[s]);
       } else if (best->kind == BL_AUTOMATIC_DROP) {
-        explain_drop(w, s, made.moves[s], found->reasons[s]);
+        explain_drop(w, s, made.again[s], found->reasons[s]);
+      } else if (best->kind == BL_AUTOMATIC_MIX) {
+        explain_mix(w, s, &made, found->reasons[s]);
       } else {
-        explain_eviction(w, s, made.moves[s], 100 * waited / best->step, found->reasons[s]);
+        explain_eviction(w, s, made.parked[s], 100 * waited / best->step, found->reasons[s]);
       }
     }
     bl_simulation_cleanup(&result);
@@ -306,8 +381,7 @@ const bl_automatic_option_t *bl_automatic_untried(const bl_automatic_t *found) {
   const bl_automatic_option_t *fastest = NULL;
   for (size_t i = 0; found->options[found->best].kind == BL_AUTOMATIC_DROP && i < BL_AUTOMATIC_OPTIONS; i++) {
     const bl_automatic_option_t *option = &found->options[i];
-    bool parks = option->kind == BL_AUTOMATIC_PAIRS || option->kind == BL_AUTOMATIC_ANY;
-    if (parks && option->fits && (fastest == NULL || option->step < fastest->step)) {
+    if (bl_automatic_copies(option->kind) && option->fits && (fastest == NULL || option->step < fastest->step)) {
       fastest = option;
     }
   }

@@ -8,8 +8,10 @@
 //   bl_automatic_cleanup(&found);
 //
 // Weighed are: nothing moves; pairs (s, p-1-s) and any devices, each with copies beside operations (overlap) and with as
-// few copies as possible (fewest); and no copies, but blocks that are given up and made again (drop). Each that fits the
-// budget is simulated; the fastest wins, and of those within BL_AUTOMATIC_EQUAL of it the first in that order. Full
+// few copies as possible (fewest); no copies, but blocks that are given up and made again (drop); and both in one plan
+// (mix): blocks are parked whose copies hide and for which stores have room, the rest is made again. Each that fits the
+// budget is simulated; the fastest wins, and of those within BL_AUTOMATIC_EQUAL of it the first in that order. A mix is
+// tried with copies taken to be as long as measured, and longer and shorter, which parks fewer and more. Full
 // recomputation is simulated beside them and never chosen: within the same slots it makes more blocks again than drop.
 //
 // Thread: pure functions, any thread.
@@ -20,7 +22,7 @@
 #include "schedule/costs.h"
 #include "simulate/machine.h"
 
-#define BL_AUTOMATIC_OPTIONS 6
+#define BL_AUTOMATIC_OPTIONS 8
 #define BL_AUTOMATIC_REASON  256
 #define BL_AUTOMATIC_GAIN    0.02  // share of the step for which the one in force is changed
 #define BL_AUTOMATIC_TRIAL   4     // steps of a trial: one that warms up and those that are measured
@@ -31,15 +33,21 @@ typedef enum bl_automatic_kind {
   BL_AUTOMATIC_PAIRS, // bpipe
   BL_AUTOMATIC_ANY,   // cap
   BL_AUTOMATIC_DROP,  // nothing moves, blocks are made again
+  BL_AUTOMATIC_MIX,   // some of each
 } bl_automatic_kind_t;
+
+static inline bool bl_automatic_copies(bl_automatic_kind_t kind) {
+  return kind == BL_AUTOMATIC_PAIRS || kind == BL_AUTOMATIC_ANY || kind == BL_AUTOMATIC_MIX;
+}
 
 typedef struct bl_automatic_option {
   bl_automatic_kind_t kind;
   bl_balance_mode_t mode;
-  bool fits;
+  bool fits;          // a mix: and it is none of the others
   double step;        // seconds, if it fits
   uint32_t evictions; // of all stages
   uint32_t dropped;   // blocks of all stages that are made again
+  uint32_t copy;      // of a mix: what the plan takes a copy to be, in hundredths of a forward; else 0
 } bl_automatic_option_t;
 
 typedef struct bl_automatic_request {

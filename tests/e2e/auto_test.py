@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy auto on a live run: it begins with what fits, measures, decides, and says what it weighed and why, per device;
 losses are those of unlimited memory bit by bit, also where it goes over to another policy; `policy set auto` works while a run goes on, `rollback` goes back to what
-was in force before it; with memory for all blocks nothing moves, and with no stores what does not fit is made
-again."""
+was in force before it; with memory for all blocks nothing moves, with no stores what does not fit is made again, and where
+stores have too little room for all, some are parked and some made again."""
 import json
 import os
 import signal
@@ -31,7 +31,7 @@ def decided(folder):
 
 def check_decision(now):
     """What is told is about what is in force."""
-    assert now["policy"] == "auto" and now["chosen"] in ("bpipe", "cap", "drop"), now
+    assert now["policy"] == "auto" and now["chosen"] in ("bpipe", "cap", "drop", "mix"), now
     drops = now["chosen"] == "drop"  # on a machine that is busy enough with something else
     mode = "" if drops else f" {now['mode']}"
     assert f": {now['chosen']}{mode}. Predicted: " in now["decision"], now["decision"]
@@ -40,7 +40,8 @@ def check_decision(now):
     for device in now["devices"]:
         assert device["own_slots"] + device["lent_slots"] <= 3, device
         word = "parks " if device["evictions"] > 0 else "makes " if drops and device["device"] == 0 else "needs "
-        assert device["reason"].startswith(word), device
+        mixed = now["chosen"] == "mix" and device["dropped"] > 0
+        assert device["reason"].startswith("parks " if mixed else word), device
     first = now["devices"][0]
     assert drops == (first["evictions"] == 0) and "MB/s" in first["reason"], now["devices"]
 
@@ -66,6 +67,20 @@ def check_no_stores(folder, job, plain):
     assert all(step["stages"][0]["dropped"] > 0 and step["stages"][0]["peak_slots"] == 3 and step["policy"] == "auto"
                for step in report if step["event"] == "step"), report
     print("ok no stores")
+
+
+def check_little_room(folder, job, plain):
+    """Stores have room for one of three blocks: that one is parked, the others are made again, and later as measured."""
+    report, _ = run_job(folder, job, "--local", "--set", "balance.policy=auto", "--set", "memory.slots=2")
+    assert losses(report) == plain, "other losses where stores have little room"
+    steps = [event for event in report if event["event"] == "step"]
+    first = steps[0]["stages"]
+    assert sum(stage["evicted"] for stage in first) > 0 and sum(stage["recomputed"] for stage in first) > 0, first
+    for step in steps:
+        for stage, store in zip(step["stages"], step["stores"]):
+            assert stage["own_slots"] + store["lent_slots"] <= 2 and stage["peak_slots"] <= 2, step
+            assert stage["recomputed"] == stage["lost"] + stage["dropped"], step
+    print("ok little room")
 
 
 def check_live(folder, job):
@@ -107,6 +122,7 @@ def main():
         print("ok nothing moves where all fits")
         check_no_stores(folder, job, plain)
         check_slow_path(folder, job, plain)
+        check_little_room(folder, job, plain)
         check_live(folder, job)
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that what the planner counts for the executor is what a stage holds, to the byte: blocks, what moves of them,
-// boundary buffers, gradients and optimizer, for both families, both dtypes, both kinds of attention and every
+// boundary buffers, gradients, optimizer and the second copy where stages go on ahead of commits, for both families, both dtypes, both kinds of attention and every
 // recomputation, with fused and with split backwards and with several chunks a stage.
 #include "plan/footprint.h"
 
@@ -20,6 +20,7 @@
 
 typedef struct setting {
   const char *family, *dtype, *attention, *recompute, *schedule;
+  bool ahead; // of commits
 } setting_t;
 
 // Shapes that leave padding in blocks and between tensors.
@@ -28,9 +29,9 @@ static void write_job(const setting_t *s, char *job, size_t bytes) {
   snprintf(job, bytes,
            "model: {family: %s, layers: 8, hidden: 36, heads: 2, vocab: 101, seq: 15%s}\n"
            "data: {train: '%s/tests/golden/gpt2/tokens.bin', format: bin, order: sequential}\n"
-           "train: {steps: 3, micro_batch: 3, micro_batches: 4, dtype: %s}\n"
+           "train: {steps: 3, micro_batch: 3, micro_batches: 4, dtype: %s, post_validation: %s}\n"
            "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: 1}\n",
-           s->family, rest, BALLAST_SOURCE_DIR, s->dtype, STAGES, s->schedule, s->attention, s->recompute);
+           s->family, rest, BALLAST_SOURCE_DIR, s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule, s->attention, s->recompute);
 }
 
 static void expect(const setting_t *s, uint32_t stage, const char *what, double planned, uint64_t held) {
@@ -47,7 +48,8 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
                                     .spans = spans,
                                     .slots = engine->slots.count,
                                     .edges = engine->edge_count,
-                                    .options = training->layout};
+                                    .options = training->layout,
+                                    .post_validation = setting->ahead};
   for (uint32_t v = 0; v < training->schedule->virtual_stages; v++) {
     if (training->schedule->stage_of[v] == engine->stage) {
       spans[request.span_count++] = training->partition.spans[v];
@@ -55,7 +57,7 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
   }
   bl_footprint_t planned;
   assert_int_equal(bl_footprint_of_executor(&request, &planned), BL_OK);
-  assert_true(planned.slot_bytes > 0 && request.slots > 0 && request.edges > 0);
+  assert_true(planned.slot_bytes > 0 && request.slots > 0 && request.edges > 0 && (planned.shadow > 0) == setting->ahead);
   expect(setting, engine->stage, "a slot", planned.slot_bytes, engine->slot_bytes);
   expect(setting, engine->stage, "all slots", planned.activations, engine->slots.count * engine->slots.bytes);
   expect(setting, engine->stage, "what moves of a block", planned.evict_bytes,
@@ -66,7 +68,8 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
   } tags[] = {{BL_MEMORY_SLOTS, offsetof(bl_footprint_t, activations)},
               {BL_MEMORY_EDGES, offsetof(bl_footprint_t, edges)},
               {BL_MEMORY_GRADIENTS, offsetof(bl_footprint_t, gradients)},
-              {BL_MEMORY_OPTIMIZER, offsetof(bl_footprint_t, optimizer)}};
+              {BL_MEMORY_OPTIMIZER, offsetof(bl_footprint_t, optimizer)},
+              {BL_MEMORY_SHADOW, offsetof(bl_footprint_t, shadow)}};
   for (size_t i = 0; i < sizeof tags / sizeof tags[0]; i++) {
     double value;
     memcpy(&value, (const char *)&planned + tags[i].offset, sizeof value);
@@ -111,7 +114,8 @@ static void planned_bytes_are_held(void **state) {
                                .dtype = dtypes[i / 2 % 2],
                                .attention = attentions[i / 4 % 2],
                                .recompute = recomputes[i / 8 % 3],
-                               .schedule = schedules[(i + i / 4) % 4]};
+                               .schedule = schedules[(i + i / 4) % 4],
+                               .ahead = i / 2 % 3 == 1};
     check(&setting);
     seen++;
   }

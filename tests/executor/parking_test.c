@@ -2,7 +2,8 @@
 // Verifies evictions and loads: a balanced 1F1B on 4, 6 and 8 stages, in both transfer
 // modes, trains with the bits of the unbalanced one in at most ceil((p + 2) / 2) slots a stage, evicting exactly what
 // its plan says; whatever is late, lost, refused or flipped costs recomputation and no bit; an input that changed is
-// found; an attempt that is given up in the middle leaves no trace. The seed of the faults is printed;
+// found; an attempt that is given up in the middle leaves no trace; so do plans that park some blocks and make others
+// again. The seed of the faults is printed;
 // BALLAST_TEST_SEED sets it.
 #include "executor/rig.h"
 #include "schedule/generate.h"
@@ -109,6 +110,53 @@ static void six_stages(void **state) {
 static void eight_stages(void **state) {
   (void)state;
   keep_bits(8);
+}
+
+// Some blocks parked and some made again by the plan, where stores have too little room for all: the same bits, as many
+// of each as planned, and the slots of the plan.
+static void mixed_plans_keep_bits(uint32_t stages, uint32_t slots, double trouble) {
+  rig_outcome_t expected = rig_train(plain(stages));
+  bl_schedule_request_t request = {.name = "1f1b", .stages = stages, .micro_batches = MICRO_BATCHES};
+  bl_schedule_t *schedule;
+  bl_error_t err = {0};
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+  for (int mode = BL_BALANCE_OVERLAP; mode <= BL_BALANCE_FEWEST; mode++) {
+    const bl_balance_cap_t cap = {.slots = slots, .mode = (bl_balance_mode_t)mode, .copy = 0.25};
+    bl_balance_result_t result;
+    if (bl_balance_within(schedule, &cap, &result, &err) != BL_OK) {
+      fail_msg("%s", err.text);
+    }
+    rig_setting_t setting = plain(stages);
+    setting.balanced = &result;
+    setting.cap = slots;
+    setting.parking =
+        (arena_parking_options_t){.seed = seed, .patience_ns = PATIENT_NS, .fail = trouble, .lose = trouble};
+    rig_outcome_t found = rig_train(setting);
+    rig_expect_same(&setting, &expected, &found);
+    uint32_t parked = 0, again = 0;
+    for (uint32_t s = 0; s < stages; s++) {
+      assert_in_range(found.peak_slots[s], 1, slots);
+      parked += result.evictions[s];
+      again += result.dropped[s];
+    }
+    bl_stage_counters_t sum = sum_counters(&found);
+    assert_true(parked > 0 && again > 0);
+    assert_int_equal(sum.evicted + sum.dropped, (parked + again) * RIG_STEPS);
+    assert_true(trouble > 0 ? sum.lost > 0 : sum.recomputed == again * RIG_STEPS);
+    (void)sum_parking(&found);
+    bl_balance_result_cleanup(&result);
+  }
+  bl_schedule_destroy(schedule);
+}
+
+static void mixed_four_stages(void **state) {
+  (void)state;
+  mixed_plans_keep_bits(4, 2, 0);
+}
+
+static void mixed_six_stages_with_losses(void **state) {
+  (void)state;
+  mixed_plans_keep_bits(6, 3, 0.3);
 }
 
 // One setting of both modes on 4 stages against the unbalanced run.
@@ -219,11 +267,17 @@ int main(void) {
   seed = wanted != NULL ? strtoull(wanted, NULL, 10) : bl_clock_now_ns();
   print_message("seed %llu\n", (unsigned long long)seed);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(four_stages),   cmocka_unit_test(six_stages),
-      cmocka_unit_test(eight_stages),  cmocka_unit_test(losses_and_delays),
-      cmocka_unit_test(no_acceptor),   cmocka_unit_test(too_late),
-      cmocka_unit_test(flipped_bits),  cmocka_unit_test(given_up_in_the_middle),
+      cmocka_unit_test(four_stages),
+      cmocka_unit_test(six_stages),
+      cmocka_unit_test(eight_stages),
+      cmocka_unit_test(losses_and_delays),
+      cmocka_unit_test(no_acceptor),
+      cmocka_unit_test(too_late),
+      cmocka_unit_test(flipped_bits),
+      cmocka_unit_test(given_up_in_the_middle),
       cmocka_unit_test(changed_input),
+      cmocka_unit_test(mixed_four_stages),
+      cmocka_unit_test(mixed_six_stages_with_losses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,13 +167,16 @@ static void run_into_fault(rig_t *rig, uint32_t stage, bl_run_t *run) {
 // What every finished step owes, whatever was lost in it.
 static void check_counters(rig_t *rig, uint32_t stage, const bl_executor_plan_t *plan) {
   const bl_stage_counters_t *counters = &rig->votes[stage].counters;
-  uint32_t planned = rig->setting.balanced != NULL ? rig->setting.balanced->evictions[stage] : 0;
+  const bl_balance_result_t *balanced = rig->setting.balanced;
+  uint32_t given_up = balanced != NULL ? balanced->dropped[stage] : 0; // by the plan
+  uint32_t planned = balanced != NULL ? balanced->evictions[stage] + given_up : 0;
   expect(rig, stage, "evicted + dropped", counters->evicted + counters->dropped, planned);
   expect(rig, stage, "loaded + recomputed", counters->loaded + counters->recomputed, planned);
   expect(rig, stage, "recomputed", counters->recomputed, counters->lost + counters->dropped);
   expect(rig, stage, "peak_slot_bytes", counters->peak_slot_bytes,
          counters->peak_slots * rig->engines[stage]->slot_bytes);
-  if (counters->dropped == 0 || counters->peak_slots > plan->stage.slots) { // a dropped block's slot is free at once
+  if (counters->dropped == given_up ||
+      counters->peak_slots > plan->stage.slots) { // a dropped block's slot is free at once
     expect(rig, stage, "peak_slots", counters->peak_slots, plan->stage.slots);
   }
   bl_stage_counters_t *sums = &rig->outcome.counters[stage];

@@ -65,9 +65,17 @@ static void blocks_are_given_up_where_nothing_can_move(void **state) {
   expect("balance.policy=drop\nbalance.cap=2\nmemory.slots=3", (uint32_t[]){2, 2, 2, 1}, none);
   expect("balance.policy=drop\nmemory.slots=1", (uint32_t[]){1, 1, 1, 1}, none);
   expect("balance.policy=drop", (uint32_t[]){4, 3, 2, 1}, none); // memory for all
-  expect("balance.policy=auto\nmemory.slots=2", (uint32_t[]){2, 2, 2, 1}, none);
   expect("balance.policy=auto\nmemory.slots=3\nservices.stages=['a:1','b:1','c:1','d:1']", (uint32_t[]){3, 3, 2, 1},
          none);
+}
+
+// With two slots only device 3 has room for one more: auto begins by parking there, and makes the rest again.
+static void auto_parks_what_there_is_room_for(void **state) {
+  (void)state;
+  const uint32_t own[] = {2, 2, 2, 1};
+  expect("balance.policy=auto\nmemory.slots=2", own, (uint32_t[]){0, 0, 0, 1});
+  expect("balance.policy=auto\nmemory.slots=2\nbalance.mode=fewest", own, (uint32_t[]){0, 0, 0, 1});
+  expect("balance.policy=auto\nmemory.slots=1", (uint32_t[]){1, 1, 1, 1}, (uint32_t[]){0, 0, 0, 0}); // no room anywhere
 }
 
 static void a_budget_in_bytes_counts_slots(void **state) {
@@ -117,6 +125,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(policies_share_slots),
       cmocka_unit_test(blocks_are_given_up_where_nothing_can_move),
+      cmocka_unit_test(auto_parks_what_there_is_room_for),
       cmocka_unit_test(a_budget_in_bytes_counts_slots),
       cmocka_unit_test(what_cannot_work_is_refused),
   };

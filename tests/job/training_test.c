@@ -93,6 +93,18 @@ static void recomputation_shrinks_slots_or_their_number(void **state) {
   assert_int_equal(full.layout.backward, BL_BACKWARD_SPLIT);
   assert_true(full.stages[0].slots_needed < 4);
   bl_training_cleanup(&full);
+  static const char *const split[] = {"zb-h1", "zb-h2"};
+  for (size_t k = 0; k < 2; k++) { // the order is made for the slots that are there
+    for (uint32_t slots = 1; slots <= 2; slots++) {
+      char sets[100];
+      snprintf(sets, sizeof sets, "pipeline.recompute=full\npipeline.schedule=%s\nmemory.slots=%u", split[k], slots);
+      full = resolve(JOB_TEXT, sets);
+      for (uint32_t i = 0; i < 4; i++) {
+        assert_in_range(full.stages[i].slots_needed, 1, slots);
+      }
+      bl_training_cleanup(&full);
+    }
+  }
 }
 
 // Lean blocks are chosen where they save memory: a fused backward and several blocks at once.

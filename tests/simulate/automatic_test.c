@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what the policy auto chooses: nothing moves where all fits; copies beside operations where the path is fast;
-// none where it is slow or not known: then blocks are made again; one in force is kept unless the gain is large; every
-// stage has its reason; what cannot be is refused and names the smallest budget that works; parking is tried again at times.
+// none where it is slow or not known: then blocks are made again; where stores lack room, some of each; one in force is
+// kept unless the gain is large; every stage has its reason; what cannot be is refused and names the smallest budget that
+// works; parking is tried again at times.
 #include "simulate/automatic.h"
 
 #include "schedule/generate.h"
@@ -11,6 +12,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -127,8 +129,34 @@ static void a_path_that_hides_nothing_is_not_taken(void **state) {
     assert_string_equal(found.reasons[1], "needs 3 of 3 slots: nothing moves");
     bl_automatic_cleanup(&found);
   }
-  bl_automatic_t found; // stores have no room for what two slots cannot hold
+}
+
+// Stores have room for one of the three blocks that two slots cannot hold.
+static void what_has_no_room_is_made_again(void **state) {
+  (void)state;
+  bl_automatic_t found, again;
   decided(0.1, 2, NULL, &found);
+  bl_automatic_option_t best = found.options[found.best];
+  assert_int_equal(best.kind, BL_AUTOMATIC_MIX);
+  assert_true(best.evictions > 0 && best.dropped > 0 && best.copy > 0);
+  for (size_t i = 0; i < BL_AUTOMATIC_OPTIONS; i++) {
+    const bl_automatic_option_t *option = &found.options[i];
+    assert_true(option->kind != BL_AUTOMATIC_DROP || (option->dropped > best.dropped && option->step > best.step));
+  }
+  char expected[80];
+  bool parks = false;
+  for (uint32_t s = 0; s < 2; s++) {
+    snprintf(expected, sizeof expected, "again: %u are needed, 2 fit; a copy takes 0.1 ms at 1e+04 MB/s", 4 - s);
+    assert_non_null(strstr(found.reasons[s], expected));
+    parks = parks || strstr(found.reasons[s], "parks 0 ") == NULL;
+  }
+  assert_true(parks);
+  assert_string_equal(found.reasons[3], "needs 1 of 2 slots: nothing moves");
+  decided(0.1001, 2, &best, &again); // measured again, a little otherwise: the plan stays
+  assert_int_equal(again.options[again.best].copy, best.copy);
+  bl_automatic_cleanup(&again);
+  bl_automatic_cleanup(&found);
+  decided(40, 2, &best, &found); // now copies hide nowhere
   assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_DROP);
   bl_automatic_cleanup(&found);
 }
@@ -280,6 +308,7 @@ int main(void) {
       cmocka_unit_test(the_fastest_wins),
       cmocka_unit_test(one_in_force_goes_only_for_a_gain),
       cmocka_unit_test(a_path_that_hides_nothing_is_not_taken),
+      cmocka_unit_test(what_has_no_room_is_made_again),
       cmocka_unit_test(what_cannot_be_is_refused),
       cmocka_unit_test(decisions_by_the_table),
       cmocka_unit_test(changes_do_not_flap),

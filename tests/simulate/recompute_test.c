@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that schedules made for full recomputation count what R costs: what a search times is what the simulator finds,
-// the order is no slower than one made without R and given it afterwards, and where R is long it is faster.
+// the order is no slower than one made without R and given it afterwards, where R is long it is faster, and what R fills is limited.
 #include "schedule/generate.h"
 #include "schedule/recompute.h"
 #include "schedule/validate.h"
@@ -89,10 +89,45 @@ static void searches_count_what_r_costs(void **state) {
   assert_true(faster >= 10);
 }
 
+// What R fills stays within the slots asked for, down to one block, for every name that runs.
+static void slots_of_r_are_limited(void **state) {
+  (void)state;
+  const bl_costs_t costs = {.every = {10, 14, 6, 10}, .boundary = 2};
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t n = 0; n < count; n++) {
+    for (uint32_t blocks = 1; blocks <= 3 && infos[n].runs; blocks++) {
+      bl_schedule_request_t request = {.name = infos[n].name,
+                                       .stages = 4,
+                                       .micro_batches = 8,
+                                       .costs = &costs,
+                                       .recompute = true,
+                                       .slots = (double)blocks / infos[n].default_chunks,
+                                       .effort = EFFORT};
+      bl_schedule_t *schedule;
+      bl_simulation_t result;
+      bl_error_t err;
+      if (bl_schedule_generate(&request, &schedule, &err) != BL_OK ||
+          bl_schedule_validate(schedule, NULL, &err) != BL_OK ||
+          bl_simulate(schedule, &costs, &result, &err) != BL_OK) {
+        fail_msg("%s, %u slots: %s", infos[n].name, blocks, err.text);
+      }
+      for (uint32_t s = 0; s < 4; s++) {
+        if (result.peak_slots[s] > blocks) {
+          fail_msg("%s, %u slots: stage %u fills %u", infos[n].name, blocks, s, result.peak_slots[s]);
+        }
+      }
+      bl_simulation_cleanup(&result);
+      bl_schedule_destroy(schedule);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(orders_that_are_fixed_stay),
       cmocka_unit_test(searches_count_what_r_costs),
+      cmocka_unit_test(slots_of_r_are_limited),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

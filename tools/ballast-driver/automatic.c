@@ -127,6 +127,7 @@ static bl_job_policy_t policy_of(bl_automatic_kind_t kind) {
   return kind == BL_AUTOMATIC_PAIRS  ? BL_JOB_POLICY_BPIPE
          : kind == BL_AUTOMATIC_ANY  ? BL_JOB_POLICY_CAP
          : kind == BL_AUTOMATIC_DROP ? BL_JOB_POLICY_DROP
+         : kind == BL_AUTOMATIC_MIX  ? BL_JOB_POLICY_MIX
                                      : BL_JOB_POLICY_NONE;
 }
 
@@ -134,6 +135,7 @@ static bl_automatic_kind_t kind_of(bl_job_policy_t policy) {
   return policy == BL_JOB_POLICY_BPIPE  ? BL_AUTOMATIC_PAIRS
          : policy == BL_JOB_POLICY_CAP  ? BL_AUTOMATIC_ANY
          : policy == BL_JOB_POLICY_DROP ? BL_AUTOMATIC_DROP
+         : policy == BL_JOB_POLICY_MIX  ? BL_AUTOMATIC_MIX
                                         : BL_AUTOMATIC_NONE;
 }
 
@@ -194,7 +196,7 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
   }
   if (status == BL_OK) {
     bl_costs_t costs = {.chunks = chunks, .boundary = profile->boundary};
-    bl_automatic_option_t in_force = {.kind = kind_of(policy->chosen), .mode = policy->mode};
+    bl_automatic_option_t in_force = {.kind = kind_of(policy->chosen), .mode = policy->mode, .copy = policy->copy};
     bl_automatic_request_t request = {.schedule = training->schedule,
                                       .costs = &costs,
                                       .block_bytes = bytes,
@@ -212,15 +214,19 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
 }
 
 static const char *mode_of(const bl_automatic_option_t *option) {
-  bool copies = option->kind == BL_AUTOMATIC_PAIRS || option->kind == BL_AUTOMATIC_ANY;
-  return !copies ? "" : option->mode == BL_BALANCE_FEWEST ? " fewest" : " overlap";
+  return !bl_automatic_copies(option->kind) ? "" : option->mode == BL_BALANCE_FEWEST ? " fewest" : " overlap";
 }
 
 static void add_option(char *text, size_t bytes, const bl_automatic_option_t *option) {
   size_t used = strlen(text);
   const char *between = text[used - 1] == ' ' ? "" : "; ";
   const char *name = bl_job_policy_name(policy_of(option->kind)), *mode = mode_of(option);
-  if (option->fits) {
+  if (option->kind == BL_AUTOMATIC_MIX) {
+    if (option->fits) { // else it is one of the others
+      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u copies out, %u blocks again", between, name, mode,
+               1e3 * option->step, option->evictions, option->dropped);
+    }
+  } else if (option->fits) {
     bool drops = option->kind == BL_AUTOMATIC_DROP;
     snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s", between, name, mode, 1e3 * option->step,
              drops ? option->dropped : option->evictions, drops ? "blocks again" : "copies out");
@@ -279,6 +285,7 @@ static void plan_trial(bl_driver_t *driver, const bl_policy_t *chosen) {
     const bl_automatic_option_t *option = bl_automatic_untried(&self->found);
     self->tried.chosen = option != NULL ? policy_of(option->kind) : BL_JOB_POLICY_DROP;
     self->tried.mode = option != NULL ? option->mode : chosen->mode;
+    self->tried.copy = option != NULL ? option->copy : 0;
     rest = bl_automatic_untried_for(&self->found, share);
     rest = rest < LONGEST ? rest : LONGEST;
   }
@@ -334,8 +341,8 @@ static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
   self->expected = measured;
   bl_policy_t wanted = *policy;
   wanted.chosen = policy_of(best->kind);
-  bool copies = wanted.chosen == BL_JOB_POLICY_BPIPE || wanted.chosen == BL_JOB_POLICY_CAP;
-  wanted.mode = copies ? best->mode : wanted.mode;
+  wanted.mode = bl_automatic_copies(best->kind) ? best->mode : wanted.mode;
+  wanted.copy = best->copy;
   if (!bl_policy_equal(&wanted, policy)) {
     self->asked = bl__plans_wish(driver, &wanted, changed);
     self->decided = self->asked; // else somebody is changing the policy

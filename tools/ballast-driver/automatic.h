@@ -31,7 +31,7 @@ typedef struct bl__automatic {
   bool decided;      // `found` and `decision` are there
   bool asked;        // for what they say; it is not in force yet
   bl_automatic_t found;
-  char decision[768];
+  char decision[1024];
 } bl__automatic_t;
 
 // At a boundary: whether the operations of the last step are wanted (bl__traces_ready).

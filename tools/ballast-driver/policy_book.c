@@ -79,7 +79,8 @@ bl_status_t bl_policy_book_rollback(const bl_policy_book_t *book, uint64_t versi
 
 bool bl_policy_equal(const bl_policy_t *a, const bl_policy_t *b) {
   bool same_mode = a->mode == b->mode || a->kind == BL_JOB_POLICY_NONE || a->kind == BL_JOB_POLICY_DROP;
-  return a->kind == b->kind && a->chosen == b->chosen && a->cap == b->cap && a->devices == b->devices && same_mode;
+  return a->kind == b->kind && a->chosen == b->chosen && a->cap == b->cap && a->devices == b->devices &&
+         a->copy == b->copy && same_mode;
 }
 
 const char *bl_policy_mode_name(bl_balance_mode_t mode) {

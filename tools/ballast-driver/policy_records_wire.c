@@ -15,6 +15,7 @@ void bl_policy_to_wire(const bl_policy_record_t *record, bl_policy_wire_t *wire)
   message->restores = record->restores;
   if (record->policy.kind == BL_JOB_POLICY_AUTO) {
     message->chosen = (char *)bl_job_policy_name(record->policy.chosen);
+    message->copy = record->policy.copy;
   }
   message->devices = wire->devices;
   for (uint32_t i = 0; i < BL_POLICY_DEVICES; i++) {
@@ -39,9 +40,11 @@ static bool read_record(const Ballast__V1__PolicyRecord *message, bl_policy_reco
                                  .restores = message->restores};
   bl_status_t status =
       bl_policy_read(message->name, message->cap, message->mode, BL_BALANCE_OVERLAP, &record->policy, NULL);
-  for (int kind = BL_JOB_POLICY_NONE; kind < BL_JOB_POLICY_AUTO && record->policy.kind == BL_JOB_POLICY_AUTO; kind++) {
+  const bool automatic = status == BL_OK && record->policy.kind == BL_JOB_POLICY_AUTO;
+  for (int kind = BL_JOB_POLICY_NONE; kind <= BL_JOB_POLICY_MIX && automatic; kind++) {
     if (strcmp(message->chosen, bl_job_policy_name((bl_job_policy_t)kind)) == 0) {
       record->policy.chosen = (bl_job_policy_t)kind;
+      record->policy.copy = message->copy;
     }
   }
   for (size_t i = 0; i < message->n_devices && status == BL_OK; i++) {

@@ -32,6 +32,7 @@ static shares_t make_shares(const bl_holdings_t *holdings, const char (*reasons)
     share->own_slots = holdings->own[i];
     share->lent_slots = holdings->lent[i];
     share->evictions = holdings->evicted[i];
+    share->dropped = holdings->dropped[i];
     if (reasons != NULL) {
       share->reason = (char *)reasons[i];
     }

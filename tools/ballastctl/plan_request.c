@@ -180,6 +180,7 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   r->shard = flags->shard;
   r->sequence = flags->sequence;
   r->mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP;
+  r->post_validation = job->train.post_validation;
   r->batch = (uint32_t)(flags->batch.set ? flags->batch.value : job->train.micro_batch * job->train.micro_batches);
   if (flags->cluster.nodes == NULL && (flags->tensors.count > 0 || flags->shard || flags->sequence)) {
     const char *lone = flags->tensors.count > 0 ? "--tensor" : flags->shard ? "--shard" : "--sequence";

@@ -62,6 +62,7 @@ static const bl_ctl_column_t change_columns[] = {
     {.key = "own", .title = "OWN SLOTS", .wide = true},
     {.key = "lent", .title = "LENT SLOTS", .wide = true},
     {.key = "evictions", .title = "EVICTIONS", .wide = true},
+    {.key = "dropped", .title = "MADE AGAIN", .wide = true},
     {.key = "chosen", .title = "CHOSEN", .wide = true},
     {.key = "decision", .title = "DECISION", .wide = true},
 };
@@ -91,6 +92,7 @@ static bl_status_t print_policy(const arguments_t *arguments, json_t *answer, bl
     add_list(answer, "own", "own_slots");
     add_list(answer, "lent", "lent_slots");
     add_list(answer, "evictions", "evictions");
+    add_list(answer, "dropped", "dropped");
   }
   return bl_ctl_printed(bl_ctl_print_object(output, COLUMNS(change_columns), answer, stdout), err);
 }

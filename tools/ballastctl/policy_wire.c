@@ -88,10 +88,10 @@ static json_t *policy_json(const Ballast__V1__PolicyRecord *policy) {
 static void add_shares(json_t *json, Ballast__V1__DeviceShare *const *shares, size_t count) {
   json_t *devices = json_array();
   for (size_t i = 0; i < count; i++) {
-    json_array_append_new(devices,
-                          json_pack("{s:i, s:I, s:I, s:I}", "device", shares[i]->device, "own_slots",
-                                    (json_int_t)shares[i]->own_slots, "lent_slots", (json_int_t)shares[i]->lent_slots,
-                                    "evictions", (json_int_t)shares[i]->evictions));
+    json_array_append_new(
+        devices, json_pack("{s:i, s:I, s:I, s:I, s:I}", "device", shares[i]->device, "own_slots",
+                           (json_int_t)shares[i]->own_slots, "lent_slots", (json_int_t)shares[i]->lent_slots,
+                           "evictions", (json_int_t)shares[i]->evictions, "dropped", (json_int_t)shares[i]->dropped));
     if (shares[i]->reason[0] != '\0') {
       json_object_set_new(json_array_get(devices, i), "reason", json_string(shares[i]->reason));
     }

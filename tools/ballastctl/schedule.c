@@ -46,10 +46,11 @@ static json_t *shown_json(const bl_ctl_schedule_case_t *shown) {
   for (uint32_t s = 0; s < simulation->stages; s++) {
     json_array_append_new(peaks, json_real(simulation->peak[s]));
   }
-  json_t *object = json_pack("{s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "t_end", simulation->t_end, "bubble",
-                             simulation->bubble_total, "lower_bound", simulation->lower_bound, "peak", peaks,
-                             "evictions", counts_json(shown->schedule, BL_VERB_E), "loads",
-                             counts_json(shown->schedule, BL_VERB_L), "order", order_json(shown->schedule));
+  json_t *object =
+      json_pack("{s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "t_end", simulation->t_end, "bubble",
+                simulation->bubble_total, "lower_bound", simulation->lower_bound, "peak", peaks, "evictions",
+                counts_json(shown->schedule, BL_VERB_E), "loads", counts_json(shown->schedule, BL_VERB_L), "recomputed",
+                counts_json(shown->schedule, BL_VERB_R), "order", order_json(shown->schedule));
   if (shown->block.times != NULL) {
     json_t *bounds = json_array();
     for (uint32_t s = 0; s < simulation->stages; s++) {
@@ -67,6 +68,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "edges", .title = "EDGES", .right = true},
     {.key = "evictions", .title = "EVICTIONS", .right = true},
     {.key = "loads", .title = "LOADS", .right = true},
+    {.key = "recomputed", .title = "AGAIN", .right = true},
     {.key = "busy", .title = "BUSY", .right = true},
     {.key = "start", .title = "START", .right = true, .wide = true},
     {.key = "end", .title = "END", .right = true},
@@ -81,14 +83,14 @@ static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_sc
   bl_status_t status = edges != NULL ? bl_plan_counts(schedule, 1, NULL, edges, NULL, err)
                                      : bl_error_set(err, BL_EXHAUSTED, "out of memory");
   json_t *stages = json_array(), *evictions = counts_json(schedule, BL_VERB_E),
-         *loads = counts_json(schedule, BL_VERB_L);
+         *loads = counts_json(schedule, BL_VERB_L), *recomputed = counts_json(schedule, BL_VERB_R);
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    json_array_append_new(stages, json_pack("{s:i, s:f, s:i, s:i, s:O, s:O, s:f, s:f, s:f, s:I}", "stage", (int)s,
+    json_array_append_new(stages, json_pack("{s:i, s:f, s:i, s:i, s:O, s:O, s:O, s:f, s:f, s:f, s:I}", "stage", (int)s,
                                             "peak", simulation->peak[s], "slots", (int)simulation->peak_slots[s],
                                             "edges", (int)edges[s], "evictions", json_array_get(evictions, s), "loads",
-                                            json_array_get(loads, s), "busy", simulation->busy[s], "start",
-                                            simulation->start[s], "end", simulation->end[s], "operations",
-                                            (json_int_t)schedule->lists[s].count));
+                                            json_array_get(loads, s), "recomputed", json_array_get(recomputed, s),
+                                            "busy", simulation->busy[s], "start", simulation->start[s], "end",
+                                            simulation->end[s], "operations", (json_int_t)schedule->lists[s].count));
     if (shown->block.times != NULL) {
       json_object_set_new(json_array_get(stages, s), "lifespan_bound",
                           json_real(bl_block_pattern_bound(&shown->block.block, s)));
@@ -104,6 +106,7 @@ static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_sc
     status = bl_ctl_print_rows(a->output, columns, count, stages, stdout);
     status = bl_ctl_printed(status, err);
   }
+  json_decref(recomputed);
   json_decref(loads);
   json_decref(evictions);
   json_decref(stages);

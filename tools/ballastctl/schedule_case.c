@@ -6,18 +6,20 @@
 
 #include "config/nearest.h"
 #include "schedule/csv.h"
+#include "schedule/drop.h"
 #include "schedule/generate.h"
 #include "schedule/recompute.h"
 #include "sys/file.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SCHEDULE_FILE_BYTES (1ull << 30) // p = 512, m = 4096 takes 40 MB
 
-typedef enum balance { BALANCE_NONE, BALANCE_BPIPE, BALANCE_CAP } balance_t;
-static const char *const balance_names[] = {"none", "bpipe", "cap", NULL};
+typedef enum balance { BALANCE_NONE, BALANCE_BPIPE, BALANCE_CAP, BALANCE_DROP, BALANCE_MIX } balance_t;
+static const char *const balance_names[] = {"none", "bpipe", "cap", "drop", "mix", NULL};
 // In the order of bl_ctl_csv_format_t.
 static const char *const format_names[] = {"compute_only", "compute_comms", "compute_comms_no_wait", NULL};
 const char *const bl_ctl_mode_names[] = {"overlap", "fewest", NULL}; // in the order of bl_balance_mode_t
@@ -66,6 +68,15 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .type = BL_OPTION_BOOL,
      .offset = OFFSET(recompute),
      .help = "Full recomputation: an R before every backward that needs one."},
+    {.name = "slots",
+     .type = BL_OPTION_REAL,
+     .offset = OFFSET(slots),
+     .argument = "K",
+     .minimum = 0,
+     .minimum_open = true,
+     .maximum = 1e9,
+     .preset_help = "no limit",
+     .help = "With --recompute: most blocks from R on, in device-micro-batches, of orders that are searched."},
     BL_CTL_PATH_COST_FLAG(bl_ctl_schedule_flags_t, path_cost, .help = "Time of one evict or load."),
     {.name = "memory",
      .type = BL_OPTION_REAL,
@@ -81,7 +92,9 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .offset = OFFSET(balance),
      .choices = balance_names,
      .preset = "none",
-     .help = "Evict blocks to other devices: bpipe to stage P-1-s alone, cap to any with room."},
+     .help =
+         "Evict blocks to other devices: bpipe to stage P-1-s alone, cap to any with room; drop: none, they are made "
+         "again; mix: parked as far as copies of --path-cost hide and there is room, the rest made again."},
     {.name = "cap",
      .type = BL_OPTION_INT,
      .offset = OFFSET(cap),
@@ -228,7 +241,8 @@ static bl_status_t generate(const bl_ctl_schedule_flags_t *a, const bl_costs_t *
                                    .group = (uint32_t)a->group,
                                    .memory = a->memory,
                                    .costs = costs,
-                                   .recompute = a->recompute};
+                                   .recompute = a->recompute,
+                                   .slots = a->recompute ? a->slots : 0};
   bl_status_t status = bl_schedule_generate(&request, schedule, err);
   return status == BL_NOT_FOUND ? bl_error_set(err, BL_INVALID, "%s", err->text) : status;
 }
@@ -256,16 +270,34 @@ static bl_status_t make(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t
   return status == BL_OK && a->recompute ? bl_schedule_recompute(shown->schedule, err) : status;
 }
 
+static bl_status_t give_up(uint32_t cap, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  const uint32_t stages = shown->schedule->stages;
+  uint32_t *own = calloc(2 * (size_t)stages, sizeof *own);
+  if (own == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the slots of %u stages", stages);
+  }
+  for (uint32_t s = 0; s < stages; s++) {
+    own[s] = cap;
+  }
+  bl_status_t status = bl_schedule_drop(shown->schedule, own, &shown->balanced.schedule, own + stages, err);
+  free(own);
+  return status;
+}
+
 static bl_status_t balance(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  uint32_t cap = (uint32_t)a->cap;
-  if (a->balance == BALANCE_CAP && cap == 0) {
-    return bl_error_set(err, BL_INVALID, "--balance cap needs --cap");
+  const double forward = bl_costs_chunk(&shown->costs, 0)->forward, copy = forward > 0 ? a->path_cost / forward : 0;
+  bl_balance_cap_t cap = {.slots = (uint32_t)a->cap,
+                          .pairs_only = a->balance == BALANCE_BPIPE,
+                          .mode = (bl_balance_mode_t)a->mode,
+                          .copy = a->balance == BALANCE_MIX ? fmax(copy, 1e-6) : 0};
+  if (a->balance != BALANCE_BPIPE && cap.slots == 0) {
+    return bl_error_set(err, BL_INVALID, "--balance %s needs --cap", balance_names[a->balance]);
   }
-  if (cap == 0) {
-    cap = bl_balance_bpipe_cap(shown->schedule->stages) * shown->schedule->chunks;
+  if (cap.slots == 0) {
+    cap.slots = bl_balance_bpipe_cap(shown->schedule->stages) * shown->schedule->chunks;
   }
-  bl_status_t status = bl_balance_cap(shown->schedule, cap, a->balance == BALANCE_BPIPE, (bl_balance_mode_t)a->mode,
-                                      &shown->balanced, err);
+  bl_status_t status = a->balance == BALANCE_DROP ? give_up(cap.slots, shown, err)
+                                                  : bl_balance_within(shown->schedule, &cap, &shown->balanced, err);
   if (status == BL_OK) {
     bl_schedule_destroy(shown->schedule);
     shown->schedule = shown->balanced.schedule;

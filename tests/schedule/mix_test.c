@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies plans in which some blocks are parked and others made again: all that leaves is one or the other, once; slots,
+// stores and buffers hold under every cap and in both modes, for every name; short copies park what stores have room for,
+// long ones nothing; what stores lack in room is made again where parking alone is refused; and what is refused still.
+#include "schedule/balance.h"
+
+#include "schedule/drop.h"
+#include "schedule/generate.h"
+#include "schedule/holdings.h"
+#include "schedule/peaks.h"
+#include "schedule/recompute.h"
+#include "schedule/slots.h"
+#include "schedule/validate.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define P 4
+
+static bl_schedule_t *generate(const char *name, uint32_t p, uint32_t m) {
+  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .effort = 0.02};
+  bl_schedule_t *schedule = NULL;
+  bl_error_t err;
+  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
+    fail_msg("%s: %s", name, err.text);
+  }
+  return schedule;
+}
+
+// What is neither parked nor made again is the unbalanced order; what is, is so once, and never both.
+static void check_operations(const bl_schedule_t *plain, const bl_balance_result_t *result, uint32_t s) {
+  const bl_schedule_t *schedule = result->schedule;
+  uint8_t *seen = calloc(bl_schedule_block_count(schedule), 1);
+  uint32_t evicted = 0, loaded = 0, again = 0;
+  size_t next = 0;
+  for (size_t i = 0; i < schedule->lists[s].count; i++) {
+    bl_op_t op = schedule->lists[s].ops[i];
+    if (op.verb == BL_VERB_E || op.verb == BL_VERB_R) {
+      uint8_t *block = &seen[bl_schedule_block(schedule, op)];
+      assert_int_equal(*block, 0);
+      *block = 1;
+    }
+    evicted += op.verb == BL_VERB_E;
+    loaded += op.verb == BL_VERB_L;
+    again += op.verb == BL_VERB_R;
+    if (bl_verb_computes((bl_verb_t)op.verb) && op.verb != BL_VERB_R) {
+      assert_memory_equal(&op, &plain->lists[s].ops[next++], sizeof op);
+    }
+  }
+  free(seen);
+  assert_int_equal(next, plain->lists[s].count);
+  assert_int_equal(evicted, result->evictions[s]);
+  assert_int_equal(loaded, evicted);
+  assert_int_equal(again, result->dropped[s]);
+}
+
+static void check(const bl_schedule_t *plain, const bl_balance_result_t *result, uint32_t cap) {
+  const bl_schedule_t *schedule = result->schedule;
+  uint32_t slots[P], peaks[P];
+  bl_error_t err;
+  if (bl_schedule_validate(schedule, NULL, &err) != BL_OK ||
+      bl_plan_counts(schedule, 1, slots, NULL, NULL, &err) != BL_OK) {
+    fail_msg("%s, cap %u: %s", schedule->name, cap, err.text);
+  }
+  assert_int_equal(bl_schedule_peak_slots(schedule, peaks), BL_OK);
+  bl_holdings_t holdings;
+  assert_int_equal(bl_holdings_init(&holdings, schedule, &err), BL_OK);
+  for (uint32_t s = 0; s < P; s++) {
+    check_operations(plain, result, s);
+    assert_int_equal(slots[s], peaks[s]);
+    assert_int_equal(holdings.evicted[s], result->evictions[s]);
+    assert_int_equal(holdings.dropped[s], result->dropped[s]);
+    if (holdings.own[s] + holdings.lent[s] > cap) {
+      fail_msg("%s, cap %u, device %u: %u own and %u lent slots", schedule->name, cap, s, holdings.own[s],
+               holdings.lent[s]);
+    }
+  }
+  bl_holdings_cleanup(&holdings);
+}
+
+static uint32_t sum_of(const uint32_t *values) {
+  uint32_t sum = 0;
+  for (uint32_t s = 0; s < P; s++) {
+    sum += values[s];
+  }
+  return sum;
+}
+
+static void every_schedule_fits(void **state) {
+  (void)state;
+  static const double lengths[] = {0.01, 0.5, 1, 1.5, 2.5, 100};
+  size_t count, mixed = 0;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t n = 0; n < count; n++) {
+    bl_schedule_t *plain = generate(infos[n].name, P, 8);
+    uint32_t peaks[P], most = 0;
+    assert_int_equal(bl_schedule_peak_slots(plain, peaks), BL_OK);
+    for (uint32_t s = 0; s < P; s++) {
+      most = peaks[s] > most ? peaks[s] : most;
+    }
+    for (uint32_t cap = most; cap > 0; cap--) {
+      for (size_t way = 0; way < 2 * sizeof lengths / sizeof lengths[0]; way++) {
+        const bl_balance_cap_t within = {
+            .slots = cap, .mode = way % 2 == 0 ? BL_BALANCE_OVERLAP : BL_BALANCE_FEWEST, .copy = lengths[way / 2]};
+        bl_balance_result_t result;
+        if (bl_balance_within(plain, &within, &result, NULL) == BL_OK) {
+          check(plain, &result, cap);
+          mixed += sum_of(result.evictions) > 0 && sum_of(result.dropped) > 0;
+          bl_balance_result_cleanup(&result);
+        }
+      }
+    }
+    bl_schedule_destroy(plain);
+  }
+  print_message("%zu plans park and give up\n", mixed);
+  assert_true(mixed > 40);
+}
+
+static bl_balance_result_t within(const bl_schedule_t *plain, uint32_t cap, double copy) {
+  bl_balance_result_t result;
+  bl_error_t err;
+  if (bl_balance_within(plain, &(bl_balance_cap_t){.slots = cap, .copy = copy}, &result, &err) != BL_OK) {
+    fail_msg("cap %u: %s", cap, err.text);
+  }
+  check(plain, &result, cap);
+  return result;
+}
+
+static void copies_that_hide_are_made(void **state) {
+  (void)state;
+  bl_schedule_t *plain = generate("1f1b", P, 16);
+  bl_balance_result_t parked = within(plain, 3, 0), fast = within(plain, 3, 0.5), slow = within(plain, 3, 50);
+  assert_memory_equal(fast.evictions, parked.evictions, P * sizeof(uint32_t));
+  assert_int_equal(sum_of(fast.dropped) + sum_of(slow.evictions) + sum_of(parked.dropped), 0);
+  assert_in_range(sum_of(slow.dropped), 1, sum_of(parked.evictions)); // an R takes its slot later than an L
+  bl_balance_result_t between = within(plain, 3, 1.25);               // hidden where the stage waits anyway
+  assert_true(sum_of(between.evictions) > 0 && sum_of(between.evictions) < sum_of(parked.evictions));
+  bl_balance_result_cleanup(&between);
+  bl_balance_result_cleanup(&slow);
+  bl_balance_result_cleanup(&fast);
+  bl_balance_result_cleanup(&parked);
+  bl_schedule_destroy(plain);
+}
+
+// At two slots stage 0 and 1 of four have three blocks too many in all, and only stage 3 has room for one.
+static void what_has_no_room_is_made_again(void **state) {
+  (void)state;
+  bl_schedule_t *plain = generate("1f1b", P, 16), *dropped;
+  bl_balance_result_t result;
+  assert_int_equal(bl_balance_within(plain, &(bl_balance_cap_t){.slots = 2}, &result, NULL), BL_EXHAUSTED);
+  const bl_balance_cap_t fewest = {.slots = 2, .mode = BL_BALANCE_FEWEST, .copy = 0.1};
+  assert_int_equal(bl_balance_within(plain, &fewest, &result, NULL), BL_OK);
+  check(plain, &result, 2);
+  assert_true(sum_of(result.evictions) > 0);
+  assert_in_range(sum_of(result.parked_peak), 1, 1);
+  assert_int_equal(result.parked_peak[0], 1); // from which most blocks leave
+  const uint32_t own[] = {2, 2, 2, 2};
+  uint32_t again[P];
+  assert_int_equal(bl_schedule_drop(plain, own, &dropped, again, NULL), BL_OK);
+  assert_true(sum_of(result.dropped) < sum_of(again));
+  bl_schedule_destroy(dropped);
+  bl_balance_result_cleanup(&result);
+  bl_schedule_destroy(plain);
+}
+
+static void what_cannot_be_is_refused(void **state) {
+  (void)state;
+  bl_schedule_t *plain = generate("1f1b", P, 8);
+  bl_balance_result_t result;
+  bl_error_t err;
+  bl_balance_cap_t cap = {.slots = 0, .copy = 1};
+  assert_int_equal(bl_balance_within(plain, &cap, &result, &err), BL_EXHAUSTED);
+  assert_non_null(strstr(err.text, "the smallest that works is "));
+  cap = (bl_balance_cap_t){.slots = 3, .copy = NAN};
+  assert_int_equal(bl_balance_within(plain, &cap, &result, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "the time of a copy must be a number of forwards from 0 on"));
+  cap.copy = 1;
+  assert_int_equal(bl_schedule_recompute(plain, &err), BL_OK);
+  assert_int_equal(bl_balance_within(plain, &cap, &result, &err), BL_INVALID);
+  bl_schedule_destroy(plain);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_schedule_fits),
+      cmocka_unit_test(copies_that_hide_are_made),
+      cmocka_unit_test(what_has_no_room_is_made_again),
+      cmocka_unit_test(what_cannot_be_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
