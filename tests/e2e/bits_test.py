@@ -85,6 +85,10 @@ def main():
             report, _ = run_job(folder, job, "--local")
             assert losses(report) == reference, f"{schedule}, recompute full"
             print(f"ok {schedule}, recompute full: slots {[stage['peak_slots'] for stage in report[-1]['stages']]}")
+        report, _ = run_job(folder, job, "--local", "--set", "memory.slots=1")  # zb-v: an order for what is there
+        assert losses(report) == reference, f"{schedule}, recompute full in one slot"
+        assert all(stage["peak_slots"] == 1 for stage in report[-1]["stages"]), report[-1]
+        print(f"ok {schedule}, recompute full in one slot")
 
 
 main()
