@@ -427,7 +427,7 @@ static bl_status_t mix_at_largest(attempt_t *a, const uint32_t *edges, double co
 // Some blocks are parked and some made again: the best of some lengths that a copy may be taken to have, in forwards.
 static bl_status_t mix(attempt_t *a) {
   static const double copies[] = {0.25, 0.5, 1, 2};
-  uint32_t *edges = a->numbers + 5 * (size_t)a->c->stages + a->chunks, largest = a->c->cap;
+  uint32_t *edges = a->numbers + 4 * (size_t)a->c->stages + a->chunks, largest = a->c->cap;
   double best = INFINITY, of_best = 0;
   memcpy(edges, a->edges, a->c->stages * sizeof *edges);
   for (size_t i = 0; i < sizeof copies / sizeof copies[0]; i++) {

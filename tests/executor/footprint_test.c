@@ -31,7 +31,8 @@ static void write_job(const setting_t *s, char *job, size_t bytes) {
            "data: {train: '%s/tests/golden/gpt2/tokens.bin', format: bin, order: sequential}\n"
            "train: {steps: 3, micro_batch: 3, micro_batches: 4, dtype: %s, post_validation: %s}\n"
            "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: 1}\n",
-           s->family, rest, BALLAST_SOURCE_DIR, s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule, s->attention, s->recompute);
+           s->family, rest, BALLAST_SOURCE_DIR, s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule,
+           s->attention, s->recompute);
 }
 
 static void expect(const setting_t *s, uint32_t stage, const char *what, double planned, uint64_t held) {
@@ -57,7 +58,8 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
   }
   bl_footprint_t planned;
   assert_int_equal(bl_footprint_of_executor(&request, &planned), BL_OK);
-  assert_true(planned.slot_bytes > 0 && request.slots > 0 && request.edges > 0 && (planned.shadow > 0) == setting->ahead);
+  assert_true(planned.slot_bytes > 0 && request.slots > 0 && request.edges > 0 &&
+              (planned.shadow > 0) == setting->ahead);
   expect(setting, engine->stage, "a slot", planned.slot_bytes, engine->slot_bytes);
   expect(setting, engine->stage, "all slots", planned.activations, engine->slots.count * engine->slots.bytes);
   expect(setting, engine->stage, "what moves of a block", planned.evict_bytes,

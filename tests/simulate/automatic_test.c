@@ -208,7 +208,7 @@ static void decisions_by_the_table(void **state) {
       {"tight, slow path, blocks are parked", 6, 3, &pairs, BL_AUTOMATIC_DROP, "makes "},
       {"tight, path not known", 0, 3, NULL, BL_AUTOMATIC_DROP, "makes "},
       {"tight, path not known, blocks are given up", 0, 3, &drop, BL_AUTOMATIC_DROP, "makes "},
-      {"too tight to park", 0.1, 2, NULL, BL_AUTOMATIC_DROP, "makes "},
+      {"too tight to park all", 0.1, 2, NULL, BL_AUTOMATIC_MIX, "parks "},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     bl_automatic_t found;
