@@ -100,11 +100,3 @@ uint16_t bl_address_port(const bl_address_t *address) {
   }
   return address->storage.ss_family == AF_INET ? ntohs(((const struct sockaddr_in *)&address->storage)->sin_port) : 0;
 }
-
-void bl_address_set_port(bl_address_t *address, uint16_t port) {
-  if (address->storage.ss_family == AF_INET6) {
-    ((struct sockaddr_in6 *)&address->storage)->sin6_port = htons(port);
-  } else if (address->storage.ss_family == AF_INET) {
-    ((struct sockaddr_in *)&address->storage)->sin_port = htons(port);
-  }
-}

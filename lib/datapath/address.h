@@ -26,6 +26,5 @@ void bl_address_format(const bl_address_t *address, char *text, size_t text_byte
 bool bl_address_is_local(const bl_address_t *address);
 bool bl_address_is_wildcard(const bl_address_t *address); // 0.0.0.0, ::
 uint16_t bl_address_port(const bl_address_t *address);    // 0 for a unix socket
-void bl_address_set_port(bl_address_t *address, uint16_t port);
 
 #endif

@@ -11,10 +11,6 @@ void bl_outlet_init(bl_outlet_t *outlet, bl_stream_t *stream) {
   outlet->stream = stream;
 }
 
-bool bl_outlet_is_empty(const bl_outlet_t *outlet) {
-  return outlet->begin == outlet->end && outlet->chunk_bytes == 0;
-}
-
 bool bl_outlet_put(bl_outlet_t *outlet, const bl_block_frame_t *frame, const void *text, int fd) {
   bl_block_frame_t own = *frame;
   if (frame->kind == BL_BLOCK_GREET) {

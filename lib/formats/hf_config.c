@@ -79,10 +79,6 @@ static const fixed_key_t llama_fixed[] = {
     {NULL, ONLY_EMPTY, NULL},
 };
 
-const char *bl_hf_family_name(bl_hf_family_t family) {
-  return family == BL_HF_LLAMA ? "llama" : "gpt2";
-}
-
 // The value as JSON, cut, for messages.
 static const char *show(const json_t *value, char text[VALUE_TEXT]) {
   size_t bytes = json_dumpb(value, text, VALUE_TEXT - 1, JSON_ENCODE_ANY | JSON_COMPACT);

@@ -54,6 +54,4 @@ BL_MUST_USE bl_status_t bl_hf_config_parse(bl_hf_config_t *config, const char *b
 BL_MUST_USE bl_status_t bl_hf_config_write(const bl_hf_config_t *config, char **text, size_t *text_bytes,
                                            bl_error_t *err);
 
-const char *bl_hf_family_name(bl_hf_family_t family); // "gpt2", "llama"
-
 #endif

@@ -195,7 +195,3 @@ bool bl_loop_is_current(const bl_loop_t *loop) {
 uint64_t bl_loop_now_ms(const bl_loop_t *loop) {
   return uv_now(&loop->uv);
 }
-
-struct uv_loop_s *bl_loop_get_uv(bl_loop_t *loop) {
-  return &loop->uv;
-}

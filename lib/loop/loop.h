@@ -59,8 +59,4 @@ void bl_loop_drain(bl_loop_t *loop);
 bool bl_loop_is_current(const bl_loop_t *loop); // is the caller on the loop's thread
 uint64_t bl_loop_now_ms(const bl_loop_t *loop); // monotonic, as of this loop iteration
 
-// libuv's own loop, for lib/datapath, which reads and writes sockets itself.
-struct uv_loop_s;
-struct uv_loop_s *bl_loop_get_uv(bl_loop_t *loop);
-
 #endif

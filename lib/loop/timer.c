@@ -51,14 +51,6 @@ void bl_timer_start(bl_timer_t *timer, uint64_t delay_ms, uint64_t repeat_ms) {
   uv_timer_start(&timer->uv, on_fire, delay_ms, repeat_ms);
 }
 
-void bl_timer_again(bl_timer_t *timer) {
-  BL__ASSERT_LOOP(timer->loop);
-  if (bl_timer_is_active(timer)) {
-    uv_update_time(&timer->loop->uv);
-    uv_timer_again(&timer->uv); // does nothing to a timer that does not repeat
-  }
-}
-
 void bl_timer_stop(bl_timer_t *timer) {
   BL__ASSERT_LOOP(timer->loop);
   uv_timer_stop(&timer->uv);

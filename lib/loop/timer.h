@@ -19,8 +19,6 @@ void bl_timer_destroy(bl_timer_t *timer); // NULL is fine
 
 // Fires once after `delay_ms` from now, then every `repeat_ms` unless that is 0.
 void bl_timer_start(bl_timer_t *timer, uint64_t delay_ms, uint64_t repeat_ms);
-// Counts a repeating timer's interval anew from now, as after a sign of life. Does nothing when it is stopped.
-void bl_timer_again(bl_timer_t *timer);
 void bl_timer_stop(bl_timer_t *timer);
 bool bl_timer_is_active(const bl_timer_t *timer);
 

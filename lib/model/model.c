@@ -14,16 +14,6 @@ const char *bl_family_name(bl_family_t family) {
   return family_names[family];
 }
 
-bool bl_family_parse(const char *name, bl_family_t *family) {
-  for (unsigned i = 0; i < sizeof family_names / sizeof family_names[0]; i++) {
-    if (strcmp(name, family_names[i]) == 0) {
-      *family = (bl_family_t)i;
-      return true;
-    }
-  }
-  return false;
-}
-
 // More parameters than any machine holds; below it no product of sizes made from a model overflows 64 bits.
 #define PARAMETERS_MAX 0x1p50
 

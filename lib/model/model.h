@@ -50,7 +50,6 @@ typedef struct bl_model {
 bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) BL_MUST_USE;
 
 const char *bl_family_name(bl_family_t family); // "gpt2", "llama"
-bool bl_family_parse(const char *name, bl_family_t *family);
 
 // Width of the query projection (heads * head_dim) and of all of query, key and value together.
 static inline uint32_t bl_model_query_width(const bl_model_t *model) {

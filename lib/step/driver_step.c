@@ -4,12 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-const char *bl_driver_phase_name(bl_driver_phase_t phase) {
-  static const char *const names[] = {"takeover", "aborting",   "preparing", "running",
-                                      "deciding", "committing", "boundary",  "ended"};
-  return names[phase];
-}
-
 static void enter(bl_driver_step_t *step, bl_driver_phase_t phase) {
   step->phase = phase;
   for (size_t i = 0; i < step->stage_count; i++) {

@@ -195,6 +195,5 @@ void bl_driver_step_reset(bl_driver_step_t *step, uint64_t applied);
 
 // ENDED: status and text for a person; names the stage by number. Else BL_OK.
 bl_status_t bl_driver_step_explain(const bl_driver_step_t *step, bl_error_t *err);
-const char *bl_driver_phase_name(bl_driver_phase_t phase);
 
 #endif

@@ -176,8 +176,6 @@ typedef struct bl_policies_view {
   const char (*reasons)[BL_AUTOMATIC_REASON]; // [devices] of it; NULL: nothing has been measured
 } bl_policies_view_t;
 bl_policies_view_t bl_driver_policies(const bl_driver_t *driver);
-// The plan of training steps: own and lent slots of every device.
-const bl_balance_plan_t *bl_driver_balance(const bl_driver_t *driver);
 // The recorder of the last commit, also of one that a driver before this one decided; 0: nobody.
 uint64_t bl_driver_recorder(const bl_driver_t *driver);
 

@@ -469,10 +469,6 @@ void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *reques
   bl__driver_pump(driver);
 }
 
-const bl_balance_plan_t *bl_driver_balance(const bl_driver_t *driver) {
-  return &driver->plans.balance;
-}
-
 bl_policies_view_t bl_driver_policies(const bl_driver_t *driver) {
   const bl__plans_t *plans = &driver->plans;
   return (bl_policies_view_t){.book = &plans->book,

@@ -33,7 +33,8 @@ static bl_status_t find_base(char base[BL_CTL_RUN_FOLDER_BYTES], bl_error_t *err
 static bl_status_t open_base(const char *base, int *fd, bl_error_t *err) {
   struct stat stat;
   if (mkdir(base, 0700) != 0 && errno != EEXIST) {
-    return bl_error_set(err, bl_status_from_errno(errno), "cannot make %s: %s", base, strerror(errno));
+    return bl_error_set(err, bl_status_from_errno(errno),
+                        "cannot make %s: %s; set TMPDIR to a folder that can be written to", base, strerror(errno));
   }
   int opened = open(base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (opened < 0 || fstat(opened, &stat) != 0) {

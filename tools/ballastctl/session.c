@@ -218,6 +218,9 @@ static void interrupted(bl_signal_t *signal, int number, void *context) {
   bool again = session->interrupted;
   session->interrupted = true;
   session->exit_code = bl_status_exit_code(BL_CANCELLED);
+  if (!again && session->fleet != NULL && session->driver == NULL) {
+    bl__session_say(session, "stopped before the first step");
+  }
   if (again || (session->fleet != NULL && session->driver == NULL)) {
     bl__session_end(session, again ? BL_CTL_END_KILL : BL_CTL_END_ASK, BL__SESSION_END_MS);
   } else if (session->fleet == NULL) {
