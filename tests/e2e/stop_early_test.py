@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A driver that is told to end before it has made a step of its own: once it has taken the stages over, it saves the steps
 that its predecessor, which was killed, had committed and not saved; the run that goes on from there ends with the weights
-and optimizer of an undisturbed one, bit for bit. Told to end before it has met all stages, it says that nothing was saved."""
+and optimizer of an undisturbed one, bit for bit. Told to end before it has met all stages, it says that nothing was saved. A store that does
+not answer keeps the driver from its first step meanwhile."""
+import contextlib
 import glob
 import json
 import os
@@ -9,7 +11,7 @@ import re
 import signal
 import subprocess
 
-from ballast import CTL, Service, environment, run_job, scratch, stages, wait_until, write_job
+from ballast import CTL, Proxy, Service, environment, run_job, scratch, stages, wait_until, write_job
 
 STEPS = 600
 
@@ -46,17 +48,24 @@ def main():
         train = {"steps": STEPS, "micro_batch": 1, "micro_batches": 4, "lr": 1e-3, "clip": 1.0}
         local, kept = os.path.join(folder, "local"), os.path.join(folder, "kept")
         run_job(folder, write_job(folder, "local.json", train=train, checkpoint={"folder": local, "every": STEPS}), "--local")
-        with stages(folder, 2) as services:
+        store = Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "1 MiB")
+        proxy = Proxy(store.address)
+        with contextlib.ExitStack() as ends, stages(folder, 2) as services:
+            ends.callback(store.kill)
+            ends.callback(proxy.end)
             job = write_job(folder, train=train, checkpoint={"folder": kept, "every": STEPS},
-                            services={"stages": [service.address for service in services]})
+                            services={"stages": [service.address for service in services],
+                                      "stores": [proxy.address, store.address]})
             driver = start(folder, job)
             wait_until(lambda: step_of(folder, driver) >= 3, 60, f"no steps: {driver.log()[-3000:]}")
             committed = step_of(folder, driver)
             driver.kill(signal.SIGKILL)
             assert newest(kept) == 0 or committed == STEPS, "there was to be no checkpoint yet"
+            proxy.open.clear()
             driver = start(folder, job)
             wait_until(lambda: "taking over with epoch" in driver.log(), 60, f"no takeover: {driver.log()[-3000:]}")
             stop(driver)
+            proxy.open.set()
             saved = newest(kept)
             assert saved >= committed, f"step {saved} was saved, {committed} were committed: {driver.log()[-3000:]}"
             print(f"ok step {saved} was saved by a driver that had just taken over")
