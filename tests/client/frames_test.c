@@ -8,6 +8,7 @@
 #include "datapath/block.h"
 #include "datapath/block_frame.h"
 #include "datapath/socket.h"
+#include "lease/reason.h"
 #include "store/raw_wire.h"
 
 #include <errno.h>
@@ -139,15 +140,18 @@ static bool receive_bytes(int fd, void *bytes, size_t count) {
   return true;
 }
 
+static char words[BL_BLOCK_CHUNK_BYTES + 1]; // of the last frame that had some
+
 // The next frame; false: the store has hung up.
 static bool receive_frame(int fd, bl_block_frame_t *frame) {
   uint8_t header[BL_BLOCK_FRAME_BYTES], body[BL_BLOCK_CHUNK_BYTES];
   const char *reason;
-  if (!receive_bytes(fd, header, sizeof header)) {
+  if (!receive_bytes(fd, header, sizeof header) || bl_block_frame_decode(header, frame, &reason) != BL_OK ||
+      !receive_bytes(fd, body, frame->body_bytes)) {
     return false;
   }
-  assert_int_equal(bl_block_frame_decode(header, frame, &reason), BL_OK);
-  return receive_bytes(fd, body, frame->body_bytes);
+  snprintf(words, sizeof words, "%.*s", (int)frame->body_bytes, (const char *)body);
+  return true;
 }
 
 static bl_block_greeting_t greeting_of(const session_t *session, bool shm) {
@@ -184,6 +188,12 @@ static bl_block_frame_t request(int fd, session_t *session, bl_block_frame_t fra
   assert_int_equal(answer.kind, BL_BLOCK_ANSWER);
   assert_int_equal(answer.sequence, frame.sequence);
   return answer;
+}
+
+// A request is refused for this reason, and the answer says so.
+static void expect_refusal(int fd, session_t *session, bl_block_frame_t frame, bl_lease_reason_t reason) {
+  assert_int_equal(request(fd, session, frame).status, bl_lease_reason_status(reason));
+  assert_non_null(strstr(words, bl_lease_reason_text(reason)));
 }
 
 static bool is_hung_up(int fd) {
@@ -263,12 +273,12 @@ static void test_requests(void **state) {
   evict.bytes = 1000;
   evict.checksum = bl_block_checksum(slots->base, 1000);
   release.kind = BL_BLOCK_RELEASE;
-  assert_int_equal(request(fd, ours, load).status, BL_PRECONDITION); // before it is sealed
+  expect_refusal(fd, ours, load, BL_LEASE_STATE); // before it is sealed
   bl_block_frame_t bad = evict;
   bad.bytes = 0;
   assert_int_equal(request(fd, ours, bad).status, BL_INVALID);
   bad.bytes = 5 * GRANULE; // of 4
-  assert_int_equal(request(fd, ours, bad).status, BL_INVALID);
+  expect_refusal(fd, ours, bad, BL_LEASE_BAD_BYTES);
   bad = evict;
   bad.offset = slots->bytes - 999;
   assert_int_equal(request(fd, ours, bad).status, BL_INVALID);
@@ -277,41 +287,37 @@ static void test_requests(void **state) {
   assert_int_equal(request(fd, ours, bad).status, BL_INVALID);
   bad = evict;
   bad.generation += 3;
-  assert_int_equal(request(fd, ours, bad).status, BL_NOT_FOUND); // never granted
+  expect_refusal(fd, ours, bad, BL_LEASE_NO_LEASE); // never granted
   bad.id = 65000;
-  assert_int_equal(request(fd, ours, bad).status, BL_NOT_FOUND);
+  expect_refusal(fd, ours, bad, BL_LEASE_NO_LEASE);
   bad = load;
   bad.id = world->other_room;
   bad.generation = 1;
-  assert_int_equal(request(fd, ours, bad).status, BL_DENIED); // another's
+  expect_refusal(fd, ours, bad, BL_LEASE_NOT_YOURS); // another's
   bad.kind = BL_BLOCK_RELEASE;
-  assert_int_equal(request(fd, ours, bad).status, BL_DENIED);
+  expect_refusal(fd, ours, bad, BL_LEASE_NOT_YOURS);
   bad = evict;
   bad.checksum ^= 1;
-  assert_int_equal(request(fd, ours, bad).status, BL_DATA_LOSS);
-  bl_block_frame_t answer = request(fd, ours, evict);
-  assert_int_equal(answer.status, BL_FENCED); // that use of the room is over
+  expect_refusal(fd, ours, bad, BL_LEASE_CHECKSUM);
+  expect_refusal(fd, ours, evict, BL_LEASE_GENERATION); // that use of the room is over
   evict.generation = load.generation = release.generation = ++ours->generations[0];
   assert_int_equal(request(fd, ours, evict).status, BL_OK);
-  assert_int_equal(request(fd, ours, evict).status, BL_PRECONDITION); // sealed
-  answer = request(fd, ours, load);
+  expect_refusal(fd, ours, evict, BL_LEASE_STATE); // sealed
+  bl_block_frame_t answer = request(fd, ours, load);
   assert_int_equal(answer.status, BL_OK);
   assert_int_equal(answer.bytes, 1000);
   load.sequence = ours->input.sequence; // asked again: the same answer
   load.acknowledged = ours->input.sequence - 1;
   send_frame(fd, &load, NULL, -1);
   bl_block_frame_t again;
-  assert_true(receive_frame(fd, &again));
-  assert_int_equal(again.status, BL_OK);
-  assert_int_equal(again.offset, answer.offset);
+  assert_true(receive_frame(fd, &again) && again.status == BL_OK && again.offset == answer.offset);
   bad = release; // the number of another request
   bad.sequence = ours->input.sequence;
   bad.acknowledged = ours->input.sequence - 1;
   send_frame(fd, &bad, NULL, -1);
-  assert_true(receive_frame(fd, &again));
-  assert_int_equal(again.status, BL_PRECONDITION);
+  assert_true(receive_frame(fd, &again) && again.status == BL_PRECONDITION);
   assert_int_equal(request(fd, ours, release).status, BL_OK);
-  assert_int_equal(request(fd, ours, load).status, BL_FENCED);
+  expect_refusal(fd, ours, load, BL_LEASE_GENERATION);
   close(fd);
 }
 

@@ -119,6 +119,15 @@ static uint64_t count(fixture_t *self, const char *name) {
   return raw_count(&status, name);
 }
 
+// Whether a message has the words of the reason of this name.
+static bool says(const char *message, const char *name) {
+  int reason = 0;
+  while (strcmp(bl_lease_reason_name((bl_lease_reason_t)reason), name) != 0) {
+    reason++;
+  }
+  return strstr(message, bl_lease_reason_text((bl_lease_reason_t)reason)) != NULL;
+}
+
 static void test_bad_requests(void **state) {
   fixture_t *self = *state;
   raw_output_t output;
@@ -171,6 +180,7 @@ static void test_bad_requests(void **state) {
                bl_status_name(rows[i].status));
     }
     assert_int_equal(count(self, rows[i].counter), before + 1); // exactly its counter
+    assert_true(says(self->raw.err.text, rows[i].counter));
   }
   // The evict without a data path used up a generation: the token of before is stale now.
   assert_int_equal(ask(self, RAW_EVICT, &a, &output), BL_FENCED);
