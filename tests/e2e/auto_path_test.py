@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy auto on a path whose speed changes in the middle of a run: stores that stand still most of the time make copies
 slow, and the run goes over to making blocks again and says what a copy would take; when the stores go on, a trial finds
-that out, and what is chosen then is the fastest of what is told. The losses are those of a run in which nothing moves."""
+that out, and what is chosen then is the fastest of what is told. A store that dies changes nothing. The losses are those of a run in which nothing moves."""
 import json
 import os
 import re
@@ -108,6 +108,11 @@ def main():
                                "a path that is fast again is not noticed")
             check_choice(again)
             print(f"ok fast again: {again['decision']}; {again['devices'][0]['reason']}")
+            before = record(report)
+            os.kill(before[-1]["stores"][3]["pid"], signal.SIGKILL)  # where stage 0 parks, if it does
+            wait_until(lambda: len(record(report)) > len(before) + 5, 120, "no step after the death of a store")
+            assert get(folder)["policy"] == "auto"
+            print("ok a store dies")
         finally:
             if brake is not None:
                 brake.release()
