@@ -3,6 +3,7 @@
 // family, for the same stages, micro-batches and costs. By default the smaller and the hardest records; all with BALLAST_SOAK=1.
 #include "reference.h"
 
+#include "schedule/drop.h"
 #include "schedule/generate.h"
 #include "schedule/validate.h"
 #include "simulate/simulate.h"
@@ -108,6 +109,74 @@ static void searched_schedules_reach_their_records(void **state) {
   assert_in_range(compared, 25, REFERENCE_MAX);
 }
 
+static void expect_no_more(const reference_t *record, const bl_schedule_t *schedule) {
+  const bl_costs_t costs = reference_costs(record);
+  bl_simulation_t result;
+  assert_int_equal(bl_schedule_validate(schedule, NULL, NULL), BL_OK);
+  assert_int_equal(bl_simulate(schedule, &costs, &result, NULL), BL_OK);
+  for (uint32_t s = 0; s < record->p; s++) {
+    if (result.t_end > record->t_end + 1e-9 || result.peak[s] > record->worst_peak + 1e-9) {
+      fail_msg("%s p=%u m=%u costs %g,%g,%g,%g: end %g, peak %g on stage %u; the record has %g, %g", record->name,
+               record->p, record->m, record->forward, record->input, record->weight, record->boundary, result.t_end,
+               result.peak[s], s, record->t_end, record->worst_peak);
+    }
+  }
+  bl_simulation_cleanup(&result);
+}
+
+// Groups whose first chunk is made again: interleaved, with blocks given up within the record's worst peak.
+static void compare_one_chunk(const reference_t *record) {
+  const bl_costs_t costs = reference_costs(record);
+  bl_schedule_request_t request = {
+      .name = "interleaved", .stages = record->p, .micro_batches = record->m, .costs = &costs};
+  bl_schedule_t *plain, *schedule;
+  bl_error_t err;
+  uint32_t own[8], dropped[8];
+  for (uint32_t s = 0; s < record->p; s++) {
+    own[s] = (uint32_t)(2 * record->worst_peak + 0.5);
+  }
+  assert_int_equal(bl_schedule_generate(&request, &plain, &err), BL_OK);
+  if (bl_schedule_drop(plain, own, &schedule, dropped, &err) != BL_OK) {
+    fail_msg("%s p=%u m=%u: %s", record->name, record->p, record->m, err.text);
+  }
+  expect_no_more(record, schedule);
+  bl_schedule_destroy(schedule);
+  bl_schedule_destroy(plain);
+}
+
+// All chunks are made again.
+static void compare_all_chunks(const reference_t *record) {
+  const bl_costs_t costs = reference_costs(record);
+  bl_schedule_request_t request = {.name = "grouped-interleaved",
+                                   .stages = record->p,
+                                   .micro_batches = record->m,
+                                   .costs = &costs,
+                                   .recompute = true,
+                                   .slots = record->worst_peak,
+                                   .effort = 0.01};
+  bl_schedule_t *schedule;
+  assert_int_equal(bl_schedule_generate(&request, &schedule, NULL), BL_OK);
+  expect_no_more(record, schedule);
+  bl_schedule_destroy(schedule);
+}
+
+static void recomputing_families_are_reached(void **state) {
+  (void)state;
+  reference_t records[REFERENCE_MAX];
+  size_t count = reference_read(records), compared = 0;
+  for (size_t r = 0; r < count; r++) {
+    bool all = strcmp(records[r].name, "group_interleaved_v2_recompute2") == 0;
+    if (all) {
+      compare_all_chunks(&records[r]);
+    } else if (strcmp(records[r].name, "group_interleaved_v2_recompute1") == 0 && records[r].m <= 2 * records[r].p) {
+      compare_one_chunk(&records[r]);
+      all = true;
+    }
+    compared += all;
+  }
+  assert_int_equal(compared, 12 + 8);
+}
+
 // Costs of one stage that is slower than the others: limits hold and the bound stays below.
 static void uneven_stages_are_scheduled(void **state) {
   (void)state;
@@ -175,6 +244,7 @@ static void memory_limits_per_stage_hold(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(searched_schedules_reach_their_records),
+      cmocka_unit_test(recomputing_families_are_reached),
       cmocka_unit_test(uneven_stages_are_scheduled),
       cmocka_unit_test(memory_limits_per_stage_hold),
   };
