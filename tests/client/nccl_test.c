@@ -174,7 +174,7 @@ static void transfers_that_stop(void **state) {
     start_gpu(&fixture, "64 MiB", NULL);
     unsetenv("FAKE_NCCL_STALL");
     atomic_store(&faults()->stall, 0);
-    bl_client_t *client = must_open_nccl(&fixture, 0, 8000), *other = must_open_nccl(&fixture, 1, 60000);
+    bl_client_t *client = must_open_nccl(&fixture, 0, 12000), *other = must_open_nccl(&fixture, 1, 60000);
     reserve(client, BLOCK_BYTES, 2, rooms);
     reserve(other, BLOCK_BYTES, 1, others);
     write_slot(&fixture, 0, 7);
@@ -305,7 +305,7 @@ static void a_store_that_stands_still(void **state) {
   bl_error_t err = {0};
   uint64_t rooms[1];
   start_gpu(&fixture, "64 MiB", NULL);
-  bl_client_t *client = must_open_nccl(&fixture, 0, 1500);
+  bl_client_t *client = must_open_nccl(&fixture, 0, 5000);
   reserve(client, BLOCK_BYTES, 1, rooms);
   kill(fixture.store.pid, SIGSTOP);
   assert_int_equal(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), BL_UNAVAILABLE);
