@@ -57,7 +57,7 @@ def rate(now):
 def weighed(now):
     """What a step takes under each option that fits, by its name."""
     told = now["decision"].split("Predicted: ")[1]
-    return {name: float(ms) for name, ms in re.findall(r"((?:none|bpipe|cap|drop)(?: overlap| fewest)?) ([0-9.e+-]+) ms,", told)}
+    return {name: float(ms) for name, ms in re.findall(r"((?:none|bpipe|cap|drop|mix)(?: overlap| fewest)?) ([0-9.e+-]+) ms,", told)}
 
 
 def check_choice(now):
