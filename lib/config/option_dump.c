@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/option_value.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,41 +52,13 @@ static void text_print(text_t *text, const char *format, ...) {
   text_add(text, line, (size_t)length);
 }
 
-static size_t sequence_length(unsigned char lead) {
-  if (lead < 0x80) {
-    return 1;
-  }
-  return (lead & 0xE0) == 0xC0 ? 2 : (lead & 0xF0) == 0xE0 ? 3 : (lead & 0xF8) == 0xF0 ? 4 : 0;
-}
-
-// Decodes one UTF-8 sequence; its length, or 0 when it is not valid.
-static size_t decode(const unsigned char *at, uint32_t *code) {
-  static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  size_t length = sequence_length(at[0]);
-  if (length == 0) {
-    return 0;
-  }
-  uint32_t value = length == 1 ? at[0] : at[0] & (0xFFu >> (length + 1));
-  for (size_t i = 1; i < length; i++) {
-    if ((at[i] & 0xC0) != 0x80) {
-      return 0;
-    }
-    value = value << 6 | (at[i] & 0x3Fu);
-  }
-  if (value < smallest[length] || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
-    return 0;
-  }
-  *code = value;
-  return length;
-}
-
 // A double-quoted YAML scalar. Everything but printable ASCII is escaped, because YAML folds some Unicode line ends.
 static void text_add_quoted(text_t *text, const char *value) {
   text_add(text, "\"", 1);
-  const unsigned char *at = (const unsigned char *)value;
-  while (*at != '\0') {
+  size_t left = strlen(value);
+  for (const char *at = value; left > 0;) {
     uint32_t code;
-    size_t length = decode(at, &code);
+    size_t length = bl_utf8_decode(at, left, &code);
     if (length == 0) {
       text->status = text->status == BL_OK ? BL_INVALID : text->status; // a folder's name that is not UTF-8
       return;
@@ -92,13 +66,14 @@ static void text_add_quoted(text_t *text, const char *value) {
     if (code == '"' || code == '\\') {
       text_print(text, "\\%c", (char)code);
     } else if (code >= 0x20 && code < 0x7F) {
-      text_add(text, (const char *)at, 1);
+      text_add(text, at, 1);
     } else if (code <= 0xFFFF) {
       text_print(text, "\\u%04X", code);
     } else {
       text_print(text, "\\U%08X", code);
     }
     at += length;
+    left -= length;
   }
   text_add(text, "\"", 1);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sys/log.h"
 
+#include "base/utf8.h"
 #include "sys/clock.h"
 
 #include <fcntl.h>
@@ -98,14 +99,18 @@ static void put(line_t *line, const char *format, ...) {
 // A JSON string. Bytes that are no UTF-8 become '?': a reader of lines must never meet a line it cannot read.
 static void put_quoted(line_t *line, const char *text, size_t length) {
   put(line, "\"");
-  for (size_t i = 0; i < length && line->used + 8 < LINE_BYTES - TAIL_BYTES; i++) {
-    unsigned char byte = (unsigned char)text[i];
-    if (byte == '"' || byte == '\\') {
-      put(line, "\\%c", byte);
-    } else if (byte < 0x20) {
-      put(line, "\\u%04x", byte);
+  for (size_t i = 0, taken; i < length && line->used + 8 < LINE_BYTES - TAIL_BYTES; i += taken) {
+    uint32_t code;
+    taken = bl_utf8_decode(text + i, length - i, &code);
+    if (taken == 0) {
+      taken = 1;
+      put(line, "?");
+    } else if (code == '"' || code == '\\') {
+      put(line, "\\%c", (char)code);
+    } else if (code < 0x20 || code == 0x7f) {
+      put(line, "\\u%04x", (unsigned)code);
     } else {
-      line->text[line->used++] = byte < 0x7f ? (char)byte : '?';
+      put(line, "%.*s", (int)taken, text + i);
     }
   }
   line->text[line->used++] = '"'; // TAIL_BYTES keeps room for it

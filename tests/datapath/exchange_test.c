@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the matching of tensors of one link without any I/O: two exchanges talk through queues that a seeded order
 // delivers, post in random order, give attempts up, and must move every tensor of the last attempt exactly once.
-// Violations of the protocol are refused and quotas hold. The seed is printed; BALLAST_SEED repeats one.
+// Violations of the protocol are refused and quotas hold. The seed is printed; BALLAST_TEST_SEED sets it.
 #include "base/random.h"
 #include "datapath/exchange.h"
-#include "sys/clock.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -199,9 +199,7 @@ static void run_world(bl_exchange_kind_t kind, uint64_t seed) {
 
 static void random_worlds_end_whole(void **state) {
   (void)state;
-  const char *text = getenv("BALLAST_SEED");
-  uint64_t seed = text != NULL ? strtoull(text, NULL, 0) : bl_clock_now_ns();
-  print_message("seed %llu\n", (unsigned long long)seed);
+  uint64_t seed = test_seed(20);
   for (uint64_t i = 0; i < 300; i++) {
     run_world(i % 2 == 0 ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH, seed + i);
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the wire format: every kind survives the way through bytes, each limit is enforced with its reason, and no
-// damaged header, greeting or refusal is ever taken for a valid one. The seed is printed; BALLAST_SEED repeats one.
+// damaged header, greeting or refusal is ever taken for a valid one. The seed is printed; BALLAST_TEST_SEED sets it.
 #include "base/random.h"
 #include "datapath/frame.h"
 #include "datapath/nccl/meeting.h"
-#include "sys/clock.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -145,9 +145,7 @@ static uint64_t near_an_edge(uint64_t seed, uint64_t *index) {
 // A liar who computes checksums gets through only with fields in range.
 static void whatever_is_accepted_is_in_range(void **state) {
   (void)state;
-  const char *text = getenv("BALLAST_SEED");
-  uint64_t seed = text != NULL ? strtoull(text, NULL, 0) : bl_clock_now_ns();
-  print_message("seed %llu\n", (unsigned long long)seed);
+  uint64_t seed = test_seed(20);
   uint64_t index = 0;
   unsigned accepted = 0;
   for (int i = 0; i < 200000; i++) {

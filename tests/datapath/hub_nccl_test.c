@@ -5,6 +5,7 @@
 // are made again, and the next attempt is whole. The seed of random orders is fixed; BALLAST_TEST_SEED sets another.
 #include "fake_nccl.h"
 #include "pair.h"
+#include "seed.h"
 
 #define TENSORS 40u
 #define BYTES   3001u
@@ -129,16 +130,9 @@ static void run_attempt(ground_t *ground, uint64_t attempt, uint64_t seed) {
   }
 }
 
-static uint64_t test_seed(void) {
-  const char *text = getenv("BALLAST_TEST_SEED");
-  uint64_t seed = text != NULL ? strtoull(text, NULL, 0) : 20;
-  print_message("seed %llu\n", (unsigned long long)seed);
-  return seed;
-}
-
 static void tensors_go_by_nccl_where_they_can(void **state) {
   (void)state;
-  const uint64_t seed = test_seed();
+  const uint64_t seed = test_seed(20);
   const bl_path_t asked[] = {BL_PATH_AUTO, BL_PATH_NCCL};
   for (size_t a = 0; a < 2; a++) {
     ground_t ground;

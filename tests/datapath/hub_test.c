@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the hub between two stages of one process, over shm and tcp: tensors of odd sizes in random orders arrive
 // whole, attempts separate old from new, aborts and lost peers end waits, paths are chosen with a reason, misuse is
-// refused. The seed of random orders is printed; BALLAST_SEED repeats one.
+// refused. The seed of random orders is printed; BALLAST_TEST_SEED sets it.
 #include "pair.h"
+#include "seed.h"
 
 #include <dirent.h>
 
 static const bl_path_t paths[] = {BL_PATH_SHM, BL_PATH_TCP};
 #define FOR_EACH_PATH(path) for (bl_path_t path = BL_PATH_SHM; path <= BL_PATH_TCP; path++)
-
-static uint64_t test_seed(void) {
-  const char *text = getenv("BALLAST_SEED");
-  uint64_t seed = text != NULL ? strtoull(text, NULL, 0) : bl_clock_now_ns();
-  print_message("seed %llu\n", (unsigned long long)seed);
-  return seed;
-}
 
 static bl_tensor_key_t key_of(uint32_t micro_batch) {
   return (bl_tensor_key_t){.boundary = 3, .direction = BL_FORWARD, .micro_batch = micro_batch};
@@ -87,7 +81,7 @@ static void *run_side(void *argument) {
 
 static void moves_tensors_in_any_order(void **state) {
   (void)state;
-  uint64_t seed = test_seed();
+  uint64_t seed = test_seed(20);
   FOR_EACH_PATH(path) {
     pair_t pair;
     pair_open(&pair, path);
@@ -179,7 +173,7 @@ static void attempts_separate_old_from_new(void **state) {
 // attempt must be whole.
 static void giving_up_leaves_memory_alone(void **state) {
   (void)state;
-  uint64_t seed = test_seed();
+  uint64_t seed = test_seed(20);
   const uint64_t bytes = 3u << 20;
   FOR_EACH_PATH(path) {
     pair_t pair;

@@ -5,8 +5,7 @@
 // more; and each of the two rules is needed: without it some worlds do wait for ever.
 // 10,000 worlds of a fixed seed, 100,000 of a random one with BALLAST_SOAK=1; BALLAST_TEST_SEED=n sets it.
 #include "lease/crossing.h"
-
-#include "sys/clock.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,9 +77,7 @@ static void worlds_repeat(void **state) {
 }
 
 int main(void) {
-  const char *wanted = getenv("BALLAST_TEST_SEED");
-  first_seed = wanted != NULL ? strtoull(wanted, NULL, 10) : getenv("BALLAST_SOAK") != NULL ? bl_clock_now_ns() : SEED;
-  print_message("seed %" PRIu64 "\n", first_seed);
+  first_seed = test_seed(SEED);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_schedules_finish),
       cmocka_unit_test(numbers_are_needed),

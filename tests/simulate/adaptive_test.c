@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "schedule/generate.h"
 #include "schedule/validate.h"
+#include "seed.h"
 #include "simulate/simulate.h"
 
 #include <setjmp.h>
@@ -104,9 +105,7 @@ static void it_is_never_slower_than_1f1b(void **state) {
   }
   add_up(&known);
   compare(&known);
-  const char *wanted = getenv("BALLAST_TEST_SEED");
-  uint64_t seed = wanted != NULL ? strtoull(wanted, NULL, 10) : SEED, key = bl_random_key(seed, "adaptive"), n = 0;
-  printf("seed %llu\n", (unsigned long long)seed);
+  uint64_t key = bl_random_key(test_seed(SEED), "adaptive"), n = 0;
   static const double boundaries[] = {0, 1, 10, 100, 1000}; // beside chunks of 1 to 40
   for (uint32_t k = 0; k < (getenv("BALLAST_SOAK") != NULL ? 20 * DRAWN : DRAWN); k++) {
     drawn_t d = {.p = 1 + (uint32_t)bl_random_below(key, n++, STAGES_MAX),

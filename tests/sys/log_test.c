@@ -56,13 +56,13 @@ static void json_has_members(void **state) {
   bl_log_json(true);
   bl_log_context("stage=2 run=7f3a zeros=007 big=12345678901234567890");
   bl_log_step(12, 13);
-  bl_log(BL_LOG_ERROR, "a \"quote\" \\ a tab\t and\nlines \xff");
+  bl_log(BL_LOG_ERROR, "a \"quote\" \\ a tab\t and\nlines \xff, caf\xc3\xa9 \xe2\x82\xac, \xe2\x82");
   end(&capture, text, sizeof text);
   assert_memory_equal(text, "{\"time\":\"2", 10);
-  assert_non_null(
-      strstr(text, "Z\",\"level\":\"error\",\"program\":\"log_test\",\"stage\":2,\"run\":\"7f3a\",\"zeros\":\"007\","
-                   "\"big\":\"12345678901234567890\",\"step\":12,\"attempt\":13,"
-                   "\"message\":\"a \\\"quote\\\" \\\\ a tab\\u0009 and\\u000alines ?\"}\n"));
+  assert_non_null(strstr(
+      text, "Z\",\"level\":\"error\",\"program\":\"log_test\",\"stage\":2,\"run\":\"7f3a\",\"zeros\":\"007\","
+            "\"big\":\"12345678901234567890\",\"step\":12,\"attempt\":13,"
+            "\"message\":\"a \\\"quote\\\" \\\\ a tab\\u0009 and\\u000alines ?, caf\xc3\xa9 \xe2\x82\xac, ??\"}\n"));
 }
 
 static void a_long_message_is_cut_and_the_line_is_whole(void **state) {
