@@ -187,6 +187,15 @@ static void signalled(bl_daemon_t *daemon, int number, void *context) {
   bl_timer_start(self->drain_timer, 0, DRAIN_POLL_MS);
 }
 
+// An operator's word: probes of the service learn it before the table does, and the process stays alive. A process that is on
+// its way out stays as it is.
+static void on_drain(bool draining, void *context) {
+  const program_t *self = context;
+  if (!self->draining) {
+    bl_daemon_set_ready(self->daemon, !draining);
+  }
+}
+
 // Where the data path listens on TCP: as told, or at the host of the control address.
 static bl_status_t choose_data_tcp(program_t *self, bl_error_t *err) {
   const bl_daemon_arguments_t *common = &self->arguments.common;
@@ -279,6 +288,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   status = bl_service_create(bl_daemon_loop(daemon), &options, &self->service, err);
   if (status == BL_OK) {
     bl_service_set_board(self->service, bl_daemon_board(daemon));
+    bl_service_set_on_drain(self->service, on_drain, self);
     status = bl_policy_forward_create(bl_daemon_rpc(daemon), BL_ANNOUNCE_KEEP_MS, &self->forward, err);
   }
   if (status == BL_OK) {

@@ -244,6 +244,9 @@ void bl_operator_revoke(bl_operator_t *self, bl_rpc_call_t *call, const Protobuf
 
 void bl_operator_drain(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__StoreDrainRequest *request = (const Ballast__V1__StoreDrainRequest *)input;
+  if (self->on_drain != NULL) {
+    self->on_drain(!request->undrain, self->drain_context);
+  }
   bl_lease_table_drain(bl_store_table(self->store), !request->undrain);
   Ballast__V1__StoreDrainResponse output = BALLAST__V1__STORE_DRAIN_RESPONSE__INIT;
   output.drained = bl_lease_table_is_drained(bl_store_table(self->store));

@@ -16,8 +16,13 @@ typedef struct bl_watcher {
   uint64_t next;       // revision
 } bl_watcher_t;
 
+// Called before the table drains or takes up work again because an operator said so.
+typedef void bl_operator_on_drain_t(bool draining, void *context);
+
 typedef struct bl_operator {
   bl_store_t *store;
+  bl_operator_on_drain_t *on_drain; // NULL: nobody asks
+  void *drain_context;
   bl_watcher_t watchers[BL_OPERATOR_WATCHERS];
 } bl_operator_t;
 

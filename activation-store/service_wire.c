@@ -497,6 +497,11 @@ void bl_service_set_forward(bl_service_t *self, bl_policy_forward_t *forward) {
   self->forward = forward;
 }
 
+void bl_service_set_on_drain(bl_service_t *self, bl_operator_on_drain_t *on_drain, void *context) {
+  self->operators.on_drain = on_drain;
+  self->operators.drain_context = context;
+}
+
 void bl_service_set_board(bl_service_t *self, bl_board_t *board) {
   self->board = board;
 }

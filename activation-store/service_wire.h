@@ -5,6 +5,7 @@
 #define BALLAST_ACTIVATION_STORE_SERVICE_WIRE_H
 
 #include "observe/board.h"
+#include "operator_wire.h"
 #include "rpc/server.h"
 #include "service/policy_forward_wire.h"
 #include "store.h"
@@ -19,6 +20,8 @@ void bl_service_set_forward(bl_service_t *self, bl_policy_forward_t *forward);
 // Adds the service to a server that has not started.
 BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *server, bl_error_t *err);
 bl_store_t *bl_service_store(bl_service_t *self);
+// Who tells probes that the store drains. Before serve.
+void bl_service_set_on_drain(bl_service_t *self, bl_operator_on_drain_t *on_drain, void *context);
 // Metrics go to `board` (meter.h) from now on; borrowed.
 void bl_service_set_board(bl_service_t *self, bl_board_t *board);
 // Fails every call that waits and ends every watch, so that the server can drain.

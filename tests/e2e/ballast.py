@@ -155,11 +155,12 @@ class Service:
 
     def __init__(self, folder, program, *arguments, prefix=(), log=None):
         reading, writing = os.pipe()
+        self.environment = environment(folder)
         self.log_path = log or os.path.join(folder, f"{program}-{time.monotonic_ns()}.log")
         with open(self.log_path, "w") as log_file:
             self.process = subprocess.Popen([*prefix, os.path.join(BIN, program), *arguments, "--ready-fd", str(writing)],
                                             pass_fds=[writing], stdin=subprocess.DEVNULL, stdout=log_file,
-                                            stderr=log_file, env=environment(folder))
+                                            stderr=log_file, env=self.environment)
         os.close(writing)
         with os.fdopen(reading) as file:
             words = file.readline().split()
@@ -172,6 +173,14 @@ class Service:
     def log(self):
         with open(self.log_path) as file:
             return file.read()
+
+    def serves(self, *name):
+        """What a probe of the process, or of the service of that name, is told."""
+        asked = [word for value in name for word in ("--service", value)]
+        done = subprocess.run([CTL, "health", "--port", self.health_address, *asked, "--timeout", "30"], env=self.environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        assert done.returncode in (0, 9), done.stderr
+        return done.returncode == 0
 
     @property
     def pid(self):

@@ -39,7 +39,7 @@ class Holder:
 
 def start_store(folder, name, *arguments):
     return Service(folder, "activation-store", "--listen", f"unix:{folder}/{name}", "--capacity", "64 MiB",
-                   "--metrics-listen", "127.0.0.1:0", *arguments)
+                   "--metrics-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0", *arguments)
 
 
 def ctl(*words, expect=0, message=""):
@@ -178,9 +178,12 @@ def revoke_and_drain(store, holder):
     assert after.get("ballast_store_data_copied_bytes_total") == after.get("ballast_store_evicted_bytes_total") > 0
     assert after.get("ballast_store_leases", state="sealed") == 1
     prometheus.promtool(after.text)
+    assert store.serves("ballast.v1.Store")
     assert "draining" in ctl("drain", *at)
+    assert not store.serves("ballast.v1.Store") and store.serves(), "a store that drains is alive and not ready"
     holder.tell("plan 2", expect="PRECONDITION")
     assert "serving" in ctl("drain", "0", "--undrain", *at)
+    assert store.serves("ballast.v1.Store")
     ctl("drain", *at, "--wait", "0.3", expect=6, message="still held")
     holder.end()
     rows = json.loads(ctl("drain", "0", *at, "--wait", "60", "-o", "json"))

@@ -7,10 +7,9 @@ stages say which pod they are."""
 import json
 import os
 import signal
-import subprocess
 import threading
 
-from ballast import CTL, Service, environment, losses, run_job, scratch, small_inline, stages, wait_until, write_job
+from ballast import Service, losses, run_job, scratch, small_inline, stages, wait_until, write_job
 
 STAGES = 4
 
@@ -21,14 +20,6 @@ def job_of(folder, **more):
     return write_job(folder, name="job.yaml", model=small_inline(hidden=32, layers=STAGES, seq=32),
                      train={"steps": 4, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": STAGES},
                      memory={"slots": 3}, balance=balance, **more)
-
-
-def health(folder, service, *name):
-    asked = [word for value in name for word in ("--service", value)]
-    done = subprocess.run([CTL, "health", "--port", service.health_address, *asked, "--timeout", "30"], env=environment(folder),
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    assert done.returncode in (0, 9), done.stderr
-    return done.returncode == 0
 
 
 def start_store(folder, listen, *more):
@@ -42,9 +33,9 @@ def wait_for_path(folder, services, job, give):
         run_job(folder, job, "--set", "balance.require=shm", "--set", "name=named", timeout=300)))
     run.start()
     try:
-        wait_until(lambda: not health(folder, services[0], "ballast.v1.Stage"), 120, "stage 0 is ready without its path")
-        assert health(folder, services[0]), "a stage that is not ready must be alive"
-        assert health(folder, services[2], "ballast.v1.Stage"), "a stage that parks nothing is not ready"
+        wait_until(lambda: not services[0].serves("ballast.v1.Stage"), 120, "stage 0 is ready without its path")
+        assert services[0].serves(), "a stage that is not ready must be alive"
+        assert services[2].serves("ballast.v1.Stage"), "a stage that parks nothing is not ready"
         wait_until(lambda: "balance.require is shm" in services[0].log(), 60, services[0].log())
     finally:
         give()
@@ -76,7 +67,7 @@ def main():
                 report = wait_for_path(folder, services, job, give)
                 assert losses(report) == losses(reference), "with a required path: other bits"
                 assert sum(stage["lost"] + stage["dropped"] for step in report for stage in step.get("stages", [])) == 0
-                assert all(health(folder, s, "ballast.v1.Stage") for s in services)
+                assert all(s.serves("ballast.v1.Stage") for s in services)
                 print("ok a run waits, unready, for the path that it requires, and goes on once it is there")
 
                 run_job(folder, job, "--set", "balance.require=tcp")

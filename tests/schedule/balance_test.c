@@ -180,7 +180,11 @@ static void large_pipelines_take_milliseconds(void **state) {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
   double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
   print_message("p = 64, m = 1024: %.1f ms\n", 1e3 * seconds);
-  assert_true(seconds < 2); // 0.1 on an idle machine without sanitizers
+#ifdef __SANITIZE_ADDRESS__
+  assert_true(seconds < 2);
+#else
+  assert_true(seconds < 0.1); // of the processor's time: who else computes does not count
+#endif
   check_budgets(&result, 33);
   bl_balance_result_cleanup(&result);
   bl_schedule_destroy(schedule);
