@@ -8,13 +8,21 @@
 # without services into build-gpu and checks every operation and 20 steps of small models against the fp64 reference and
 # the host's losses. Part 2 needs what packages.txt names too: it builds everything and runs services on the GPU.
 # Part 3 (after part 2) measures stages of large models, for the table of docs/gpu.md: results in build-gpu/logs/*.jsonl.
-# Where there is no GPU it says so and ends with 77. Logs are in build-gpu/logs.
+# Where there is no GPU it says so and ends with 77: before it builds, if a program that can tell is there (in BALLAST_BIN,
+# build or build-gpu), else after the first build. `run.sh device` does no more than that. Logs are in build-gpu/logs.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 parts=${1:-1 2}
 jobs=$(nproc)
 passed=0 failed=0 skipped=0
-mkdir -p build-gpu/logs
+
+need_device() { # the program that can tell, with arguments; ends with 77 and the reason where there is no GPU
+  local answer
+  [ -x "$1" ] || return 0 # not built yet
+  answer=$("$@" 2>&1) && return 0
+  echo "SKIPPED: $answer"
+  exit 77
+}
 
 check() { # name, command...
   local name=$1 log=build-gpu/logs/$1.log code
@@ -30,19 +38,17 @@ check() { # name, command...
   return 0
 }
 
-measure() { # as check: what means nothing without a GPU
-  if build/bin/stage-service --list-devices >/dev/null 2>&1; then
-    check "$@"
-  else
-    skipped=$((skipped + 1))
-    echo "== $1: SKIPPED: $(build/bin/stage-service --list-devices 2>&1 >/dev/null)"
-  fi
-}
-
 configure() { # folder, cmake arguments...
   local generator=()
   command -v ninja >/dev/null && generator=(-G Ninja)
   cmake -S . -B "$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release "${@:2}" && cmake --build "$1" -j "$jobs"
+}
+
+tests_of_gpu() { # ends well also when every test was skipped: that is a skip
+  ctest --test-dir build -L gpu --output-on-failure | tee build-gpu/logs/ctest.txt || return
+  grep -q ' Passed ' build-gpu/logs/ctest.txt && return
+  echo "SKIPPED: no test labelled gpu ran"
+  return 77
 }
 
 end() {
@@ -52,6 +58,14 @@ end() {
   exit 0
 }
 
+if [ -n "${BALLAST_BIN:-}" ]; then
+  need_device "$BALLAST_BIN/stage-service" --list-devices
+elif [ ! -e /dev/nvidiactl ]; then # else what was built before may have been built without CUDA
+  need_device build/bin/stage-service --list-devices
+  need_device build-gpu/tests/gpu-runner devices
+fi
+[ "$parts" = device ] && exit 0
+mkdir -p build-gpu/logs
 command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
 
 if [[ $parts == *1* ]]; then
@@ -61,6 +75,7 @@ if [[ $parts == *1* ]]; then
     failed=1
     end
   fi
+  need_device build-gpu/tests/gpu-runner devices
   check operations build-gpu/tests/gpu-runner operations cuda
   check trajectories build-gpu/tests/gpu-runner trajectories cuda
 fi
@@ -77,15 +92,19 @@ if [[ $parts == *2* ]]; then
     failed=$((failed + 1))
     end
   fi
-  check tests ctest --test-dir build -L gpu --output-on-failure
+  need_device build/bin/stage-service --list-devices
+  check tests tests_of_gpu
   BALLAST_BIN=$PWD/build/bin check services python3 -B tests/gpu/services.py
   BALLAST_BIN=$PWD/build/bin check stores python3 -B tests/gpu/stores.py
   check path-ipc build/tests/gpu-paths ipc
   check path-ipc-legacy env BALLAST_CUDA_LEGACY_IPC=1 build/tests/gpu-paths ipc
   check path-nccl build/tests/gpu-paths nccl
-  measure path-blocks build/bin/ballast-bench path --device cuda:0
-  measure ops build/bin/ballast-bench ops --device cuda
-  measure stage build/bin/ballast-bench stage --model llama-65b --micro-batches 1,2 --write build-gpu/logs/stage
+  check path-blocks build/bin/ballast-bench path --device cuda:0
+  check path-judged python3 -B tests/gpu/judge.py path build-gpu/logs/path-blocks.log
+  check ops build/bin/ballast-bench ops --device cuda
+  check ops-judged python3 -B tests/gpu/judge.py ops build-gpu/logs/ops.log
+  check stage build/bin/ballast-bench stage --model llama-65b --micro-batches 1,2 --write build-gpu/logs/stage
+  check stage-judged python3 -B tests/gpu/judge.py stage build-gpu/logs/stage.jsonl
 fi
 
 if [[ $parts == *3* ]]; then
@@ -93,7 +112,7 @@ if [[ $parts == *3* ]]; then
     for attention in naive flash; do
       for recompute in none attention full; do
         name=stage-$model-$attention-$recompute
-        measure "$name" build/bin/ballast-bench stage --model $model --attention $attention --recompute $recompute \
+        check "$name" build/bin/ballast-bench stage --model $model --attention $attention --recompute $recompute \
           --write "build-gpu/logs/$name"
       done
     done

@@ -1,0 +1,37 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What run.sh decides on a machine without a GPU, and with one: by the program that really asks, and by two that only
+# answer. Where there is none every part ends with 77 and the reason, and nothing is built.
+set -euo pipefail
+script=$(cd "$(dirname "$0")" && pwd)/run.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+answers() { # what run.sh says, in $work/out; its exit code
+  local code=0
+  "$script" "$@" >"$work/out" 2>&1 || code=$?
+  echo $code
+}
+expect() { # wanted code, code, what
+  [ "$1" = "$2" ] || { echo "$3: ended with $2, not $1:" && cat "$work/out" && exit 1; }
+}
+pretend() { # exit code, words
+  mkdir -p "$work/bin"
+  printf '#!/bin/sh\necho "%s"\nexit %d\n' "$2" "$1" >"$work/bin/stage-service"
+  chmod +x "$work/bin/stage-service"
+}
+
+asked=0
+reason=$("$BALLAST_BIN/stage-service" --list-devices 2>&1) || asked=77
+expect "$asked" "$(answers device)" "asked here"
+[ $asked = 0 ] || grep -qF "SKIPPED: $reason" "$work/out" || { echo "no reason:" && cat "$work/out" && exit 1; }
+
+export BALLAST_BIN=$work/bin
+pretend 3 "no driver"
+for parts in device 1 2 3 "1 2"; do
+  expect 77 "$(answers "$parts")" "no GPU, $parts"
+  [ "$(cat "$work/out")" = "SKIPPED: no driver" ] || { echo "no GPU, $parts:" && cat "$work/out" && exit 1; }
+done
+pretend 0 "one GPU"
+expect 0 "$(answers device)" "a GPU"
+echo "ok"

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds what ballast-bench measured on a GPU against the figures that are promised, and names what is below.
+
+    judge.py ops FILE       the lines of `ops --device`: every operation at least 85 % of a copy, AdamW among them
+    judge.py path FILE      the lines of `path --device`: evict and load by cuda-ipc at least 90 % of a bare copy
+    judge.py stage FILE     the JSON lines of `stage --write`: products at least 80 % of the stage's time at b 1
+
+Exit code 1 and the names where something is below or was not measured at all.
+"""
+import json
+import re
+import sys
+
+
+def ops(text):
+    found = {name.strip(): float(share) for name, share in
+             re.findall(r"^(\S.*?) +[\d.]+ us +[\d.]+ GB/s +([\d.]+) % of a copy$", text, re.M)}
+    for name in ("adamw", "rms norm forward", "rms norm backward", "swiglu forward", "cross entropy"):
+        found.setdefault(name, None)
+    return [(name, share, 85.0, "% of a copy") for name, share in found.items()]
+
+
+def path(text):
+    found = re.findall(r"^store cuda-ipc (evict|load) block_bytes=(\d+) .*share_of_bare_copy=([\d.]+)", text, re.M)
+    missing = [(f"cuda-ipc {way}", None, 90.0, "% of a bare copy") for way in ("evict", "load")
+               if way not in [row[0] for row in found]]
+    return missing + [(f"cuda-ipc {way} of {size} bytes", 100 * float(share), 90.0, "% of a bare copy")
+                      for way, size, share in found]
+
+
+def stage(text):
+    rows = []
+    for line in filter(None, text.splitlines()):
+        run = json.loads(line)
+        if run["micro_batch"] == 1:
+            seconds = run["forward"] + run["input"] + run["weight"] + run["recomputed"]
+            name = f"products of {run['model']}, {run['attention']}, recompute {run['recompute']}, b 1"
+            rows.append((name, 100 * run["products"] / seconds, 80.0, "% of the stage's time"))
+    return rows or [("products at b 1", None, 80.0, "% of the stage's time")]
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] not in ("ops", "path", "stage"):
+        sys.exit(__doc__)
+    with open(sys.argv[2], encoding="utf-8") as file:
+        rows = {"ops": ops, "path": path, "stage": stage}[sys.argv[1]](file.read())
+    below = []
+    for name, value, wanted, unit in rows:
+        good = value is not None and value >= wanted
+        below += [] if good else [name]
+        print(f"{'ok   ' if good else 'BELOW'} {name}: {'not measured' if value is None else f'{value:.1f} {unit}'}"
+              f", wanted {wanted:.0f}")
+    if below:
+        sys.exit("below what is promised: " + "; ".join(below))
+
+
+main()
