@@ -310,7 +310,7 @@ static void add_counters(const bl_lease_stats_t *stats, counts_wire_t *wire) {
 }
 
 void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
-  (void)input;
+  const Ballast__V1__StoreStatusRequest *request = (const Ballast__V1__StoreStatusRequest *)input;
   bl_lease_table_t *table = bl_store_table(self->store);
   bl_lease_stats_t stats;
   bl_lease_table_advance(table, bl_store_now_ns());
@@ -323,6 +323,7 @@ void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const Protobuf
   output.draining = bl_lease_table_is_draining(table);
   output.revision = bl_lease_table_journal(table)->revision;
   output.capacity_bytes = config->capacity_bytes + config->spill_bytes;
+  output.room_bytes = bl_lease_table_room_for(table, request->job);
   output.device = (char *)bl_store_device(self->store);
   static Ballast__V1__StoreTier tiers[BL_LEASE_TIERS];
   static Ballast__V1__StoreTier *tier_pointers[BL_LEASE_TIERS];

@@ -224,6 +224,14 @@ static uint32_t free_for(const bl_lease_table_t *table, const char *name, int ti
   return table->config.plans_add ? free : free + bl__job_charge(table, name, tier);
 }
 
+uint64_t bl_lease_table_room_for(const bl_lease_table_t *table, const char *name) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    bytes += bl__granule_bytes(free_for(table, name, i));
+  }
+  return bytes;
+}
+
 // Cuts an arena into its parts, between rooms of `unit` granules if it can be. False: it does not fit.
 static bool cut_arena(const bl_lease_table_t *table, const char *name, uint32_t granules, uint32_t unit,
                       bool second_tier, uint32_t parts[BL_LEASE_TIERS]) {

@@ -332,6 +332,10 @@ typedef struct bl_lease_job_view { // one arena of it
 } bl_lease_job_view_t;
 bool bl_lease_table_jobs(const bl_lease_table_t *table, uint32_t *cursor, bl_lease_job_view_t *view);
 
+// What an arena of the job of this name may have, of all tiers: it may take the place of that of another plan of the
+// job. A name that is not known: what no job has.
+uint64_t bl_lease_table_room_for(const bl_lease_table_t *table, const char *name);
+
 typedef struct bl_lease_stats {
   uint64_t leases[BL_LEASE_STATES];
   uint64_t sessions[BL_SESSION_OVER + 1]; // by state

@@ -230,12 +230,6 @@ static void note_clocks(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probes, 
   }
 }
 
-static bl_status_t check_paths(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
-                               const bl_holdings_t *holdings, const bool *well, bl_error_t *err) {
-  const bool *store_well = well + training->stage_count;
-  return bl_ctl_preflight_paths(list, job, training, holdings, well, store_well, err);
-}
-
 static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const bl_training_t *training,
                                   const bl_holdings_t *holdings, double timeout_seconds, bl_error_t *err) {
   const bl_text_list_t *lists[2] = {&job->services.stages, &job->services.stores};
@@ -245,9 +239,11 @@ static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const
   bl_ctl_probe_t *probes = calloc(all + 1, sizeof *probes);
   uint32_t *numbers = calloc(all + 1, sizeof *numbers);
   bool *well = calloc(2 * (size_t)training->stage_count + 1, sizeof *well); // stages, then stores
+  uint64_t *spare_bytes = calloc(training->stage_count, sizeof *spare_bytes);
   size_t count = 0;
-  bl_status_t status =
-      probes == NULL || numbers == NULL || well == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : BL_OK;
+  bl_status_t status = probes == NULL || numbers == NULL || well == NULL || spare_bytes == NULL
+                           ? bl_error_set(err, BL_EXHAUSTED, "no memory")
+                           : BL_OK;
   char subject[32];
   if (status == BL_OK && job->services.driver != NULL) {
     (void)check_name(list, "driver", job->services.driver, deadline_ns);
@@ -257,7 +253,8 @@ static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const
       snprintf(subject, sizeof subject, "%s %zu", store ? "store" : "stage", i);
       if (check_name(list, subject, lists[store]->items[i], deadline_ns)) {
         numbers[count] = (uint32_t)i;
-        probes[count++] = (bl_ctl_probe_t){.address = lists[store]->items[i], .store = store == 1};
+        probes[count++] =
+            (bl_ctl_probe_t){.address = lists[store]->items[i], .store = store == 1, .job = bl_ctl_preflight_run(job)};
       }
     }
   }
@@ -269,13 +266,17 @@ static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const
       const size_t failed = list->failed;
       note_probe(list, &probes[i], subject, probes[i].store ? room_bytes(training, holdings, numbers[i]) : 0);
       well[numbers[i] + (probes[i].store ? training->stage_count : 0)] = list->failed == failed;
+      if (probes[i].store && numbers[i] < training->stage_count) {
+        spare_bytes[numbers[i]] = probes[i].spare_bytes;
+      }
     }
     if (status == BL_OK) {
       note_clocks(list, probes, numbers, count);
-      status = check_paths(list, job, training, holdings, well, err);
+      status = bl_ctl_preflight_paths(list, job, training, holdings, well, spare_bytes, err);
     }
   }
   free(well);
+  free(spare_bytes);
   free(probes);
   free(numbers);
   return status;

@@ -41,12 +41,16 @@ static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbe
 }
 
 static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char *from, const bl_ctl_path_t *path,
-                      uint64_t bytes) {
+                      uint64_t bytes, bool full) {
   char subject[64], text[448];
   bl_error_t err = path->err;
   snprintf(subject, sizeof subject, "%s to %s %u", from, path->store ? "store" : "stage", path->number);
   const double seconds = (double)path->round_ns * 1e-9;
   const char *required = bl_job_data_path_name(job->balance.require);
+  if (err.status == BL_EXHAUSTED && path->store && full) {
+    bl_ctl_checklist_skip(list, "path", subject, "the store is full, of this run itself: no room for a block on trial");
+    return;
+  }
   if (err.status == BL_EXHAUSTED) {
     (void)bl_error_set(&err, err.status, "%.500s", path->err.text); // says itself what to do
   } else if (err.status != BL_OK) {
@@ -68,7 +72,7 @@ static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char 
 }
 
 static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t number, uint32_t stages,
-                       const bl_ctl_explorer_t *stage, uint64_t bytes) {
+                       const bl_ctl_explorer_t *stage, const uint64_t *spare_bytes, uint64_t bytes) {
   char subject[32], text[96], has[BL_BYTES_TEXT], wants[BL_BYTES_TEXT];
   snprintf(subject, sizeof subject, "stage %u", number);
   if (stage->address == NULL) {
@@ -104,19 +108,23 @@ static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t n
     bl_ctl_checklist_note(list, "pod", subject, &err, text);
   }
   for (size_t i = 0; i < stage->path_count; i++) {
-    note_path(list, job, subject, &stage->paths[i], bytes);
+    // Others may be at the store with a block at the same time.
+    const bool full = stage->paths[i].store && stage->paths[i].number < stages &&
+                      spare_bytes[stage->paths[i].number] < stages * bytes;
+    note_path(list, job, subject, &stage->paths[i], bytes, full);
   }
 }
 
 bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
-                                   const bl_holdings_t *holdings, const bool *stage_well, const bool *store_well,
+                                   const bl_holdings_t *holdings, const bool *well, const uint64_t *spare_bytes,
                                    bl_error_t *err) {
   const uint32_t count = training->stage_count;
+  const bool *stage_well = well, *store_well = well + count;
   bl_ctl_explorer_t *stages = calloc(count, sizeof *stages);
   uint32_t *numbers = calloc((size_t)count * count * 2, sizeof *numbers);
   bl_status_t status =
       stages == NULL || numbers == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory to explore paths") : BL_OK;
-  const bl_ctl_exploration_t exploration = {.job = job->name != NULL ? job->name : "run",
+  const bl_ctl_exploration_t exploration = {.job = bl_ctl_preflight_run(job),
                                             .data_path = bl_job_data_path_name(job->balance.data_path),
                                             .device = job->pipeline.device == BL_JOB_DEVICE_HOST ? "host" : "cuda",
                                             .stores = (const char *const *)job->services.stores.items,
@@ -133,7 +141,7 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
     status = bl_ctl_paths_explore(&exploration, err);
   }
   for (uint32_t s = 0; s < count && status == BL_OK; s++) {
-    note_stage(list, job, s, count, &stages[s], exploration.block_bytes);
+    note_stage(list, job, s, count, &stages[s], spare_bytes, exploration.block_bytes);
   }
   if (status == BL_OK) {
     bl_ctl_preflight_gpus(list, job, holdings, stages, count);

@@ -10,9 +10,16 @@
 
 #include <stdbool.h>
 
-// `stage_well` and `store_well` [stages]: what may be asked; the rest has failed a check before.
+// The name that a job's stages use at stores.
+static inline const char *bl_ctl_preflight_run(const bl_job_t *job) {
+  return job->name != NULL ? job->name : "run";
+}
+
+// `well` [stages], then [stores]: what may be asked; the rest has failed a check before. `spare_bytes` [stages]: what
+// stores have that no job has. A store that is full of the job itself has no room for a block on trial: that path is not
+// asked, and fails nothing.
 BL_MUST_USE bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job,
                                                const bl_training_t *training, const bl_holdings_t *holdings,
-                                               const bool *stage_well, const bool *store_well, bl_error_t *err);
+                                               const bool *well, const uint64_t *spare_bytes, bl_error_t *err);
 
 #endif

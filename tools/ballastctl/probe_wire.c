@@ -39,7 +39,8 @@ static void take_answer(bl_ctl_probe_t *probe, const ProtobufCMessage *output) {
     const Ballast__V1__StoreStatusResponse *store = (const Ballast__V1__StoreStatusResponse *)output;
     probe->process = store->process;
     bool full = store->arena_bytes >= store->capacity_bytes;
-    probe->free_bytes = full ? 0 : store->capacity_bytes - store->arena_bytes;
+    probe->spare_bytes = full ? 0 : store->capacity_bytes - store->arena_bytes;
+    probe->free_bytes = store->room_bytes;
     probe->draining = store->draining;
     wall_ns = store->wall_ns;
   } else {
@@ -67,8 +68,9 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
 
 static void ask(asked_t *asked) {
   const Ballast__V1__StageStatusRequest stage = BALLAST__V1__STAGE_STATUS_REQUEST__INIT;
-  const Ballast__V1__StoreStatusRequest store = BALLAST__V1__STORE_STATUS_REQUEST__INIT;
+  Ballast__V1__StoreStatusRequest store = BALLAST__V1__STORE_STATUS_REQUEST__INIT;
   const bool is_store = asked->probe->store;
+  store.job = asked->probe->job != NULL ? (char *)asked->probe->job : (char *)"";
   uint64_t now_ns = bl_clock_now_ns(), deadline_ns = asked->round->deadline_ns;
   uint64_t left_ms = (deadline_ns > now_ns ? deadline_ns - now_ns : 0) / BL_NS_PER_MS + 1;
   asked->again = false;

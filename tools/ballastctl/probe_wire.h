@@ -18,10 +18,12 @@
 typedef struct bl_ctl_probe {
   const char *address; // borrowed
   bool store;          // else a stage
+  const char *job;     // of a store: whose room; borrowed
   // Answers
   bl_error_t err;       // BL_OK: it answered; else the last failure
   int64_t process;      // pid
-  uint64_t free_bytes;  // of a store: what it has for jobs that it has no memory for yet
+  uint64_t free_bytes;  // of a store: what it has for the job, with what the job has there already
+  uint64_t spare_bytes; // of a store: what no job has
   bool draining;        // a store that takes nothing new
   double ahead_seconds; // its machine's wall clock of this one's
 } bl_ctl_probe_t;
