@@ -75,14 +75,21 @@ static bl_status_t read_point(const char *text, bl_estimate_point_t *point, bl_e
   return BL_OK;
 }
 
+// Seconds that one micro-batch takes on a chunk. R is part of it where every block is made again; a chunk that has none
+// measured had none (the last stage of 1f1b keeps its block). Attention made again is in I.
+static double seconds_of(const bl_profile_t *profile, const bl_profile_chunk_t *chunk) {
+  const bl_chunk_costs_t *costs = &chunk->costs;
+  const bool again = profile->options.recompute == BL_RECOMPUTE_FULL && chunk->measured_recompute;
+  return costs->forward + costs->input + costs->weight + (again ? costs->recompute : 0);
+}
+
 // Sequences per second of the slowest stage: utilisation but for a factor that both profiles share.
 static bl_estimate_point_t point_of(const bl_profile_t *profile) {
   double slowest = 0;
   for (uint32_t s = 0; s < profile->stage_count; s++) {
     double seconds = 0;
     for (uint32_t v = 0; v < profile->chunk_count; v++) {
-      const bl_chunk_costs_t *costs = &profile->chunks[v].costs;
-      seconds += profile->chunks[v].stage == s ? costs->forward + costs->input + costs->weight : 0;
+      seconds += profile->chunks[v].stage == s ? seconds_of(profile, &profile->chunks[v]) : 0;
     }
     slowest = seconds > slowest ? seconds : slowest;
   }

@@ -4,7 +4,7 @@
 // heads and ffn are divided, nothing is exchanged.
 //
 // MFU counts products and the full square of attention (Chowdhery et al., appendix B), HFU also what is made again. Both
-// are relative to --peak, or else to the rate of the stage's own products in the same run.
+// are relative to --peak, or else to the best rate that the stage's own products had at any micro-batch of the run.
 #include "bench.h"
 
 #include "measure.h"
@@ -70,14 +70,14 @@ static const bl_option_t rows[] = {
      .minimum = 0,
      .maximum = 1e9,
      .unit = "TFLOP/s",
-     .help = "What utilisation is relative to; 0: the rate of the stage's own products in this run."},
+     .help = "What utilisation is relative to; 0: the best rate of the stage's own products in this run."},
     {.name = "write",
      .type = BL_OPTION_PATH,
      .offset = offsetof(settings_t, write),
      .argument = "PREFIX",
-     .help =
-         "Writes PREFIX-bN.json, a profile that ballastctl plan and simulate read (of this part as a model), for each "
-         "micro-batch N, and PREFIX.jsonl, a line of results for each."},
+     .help = "Writes PREFIX-bN.json, a profile of this part as a model of its own, which ballastctl estimate reads, "
+             "for each "
+             "micro-batch N, and PREFIX.jsonl, a line of results for each."},
 };
 static const bl_flags_t flags = {.program = "ballast-bench stage",
                                  .usage = "--model NAME [options]",
@@ -119,18 +119,26 @@ static bl_status_t find_model(const settings_t *settings, bl_model_t *model, bl_
 
 // ---- one micro-batch
 
-static void judge(const bl_shard_t *bench, bl_shard_result_t *result) {
+// One peak for all: utilisation that each had of its own could not be compared.
+static void judge(const bl_shard_t *bench, bl_shard_result_t *results, size_t count) {
   const bl_chunk_span_t span = {0, bench->model.layers, false, false};
-  bl_flops_t m = bl_flops_matmul(&bench->model, span, bench->micro_batch);
-  bl_flops_t a = bl_flops_attention(&bench->model, span, bench->micro_batch, BL_ATTENTION_NAIVE, false);
-  const double useful = bl_flops_total(m) + bl_flops_total(a);
-  const double again = bench->settings->recompute == BL_RECOMPUTE_FULL        ? m.forward + a.forward
-                       : bench->settings->recompute == BL_RECOMPUTE_ATTENTION ? a.forward
-                                                                              : 0;
-  const double peak = bench->settings->peak > 0 ? bench->settings->peak * 1e12 : result->rate;
-  const double seconds = result->forward + result->input + result->weight + result->recompute;
-  result->mfu = useful / seconds / peak;
-  result->hfu = (useful + again) / seconds / peak;
+  double peak = bench->settings->peak * 1e12;
+  for (size_t i = 0; i < count && bench->settings->peak <= 0; i++) {
+    peak = results[i].rate > peak ? results[i].rate : peak;
+  }
+  for (size_t i = 0; i < count; i++) {
+    bl_shard_result_t *result = &results[i];
+    const uint32_t micro_batch = result->layout.micro_batch;
+    bl_flops_t m = bl_flops_matmul(&bench->model, span, micro_batch);
+    bl_flops_t a = bl_flops_attention(&bench->model, span, micro_batch, BL_ATTENTION_NAIVE, false);
+    const double useful = bl_flops_total(m) + bl_flops_total(a);
+    const double again = bench->settings->recompute == BL_RECOMPUTE_FULL        ? m.forward + a.forward
+                         : bench->settings->recompute == BL_RECOMPUTE_ATTENTION ? a.forward
+                                                                                : 0;
+    result->peak = peak;
+    result->mfu = useful / bl_shard_seconds(result) / peak;
+    result->hfu = (useful + again) / bl_shard_seconds(result) / peak;
+  }
 }
 
 static bl_status_t measure(bl_shard_t *bench, uint32_t micro_batch, bl_shard_result_t *result, bl_error_t *err) {
@@ -146,13 +154,14 @@ static bl_status_t measure(bl_shard_t *bench, uint32_t micro_batch, bl_shard_res
     }
   }
   if (status == BL_OK) {
-    *result = (bl_shard_result_t){.micro_batch = micro_batch,
+    *result = (bl_shard_result_t){.layout = bl_chunk_layout(bench->chunk)->options,
                                   .forward = bl_median(taken[BL_SHARD_FORWARD], count),
                                   .input = bl_median(taken[BL_SHARD_INPUT], count),
                                   .weight = bl_median(taken[BL_SHARD_WEIGHT], count),
                                   .copy = bl_median(taken[BL_SHARD_COPY], count),
                                   .slot_bytes = bench->sizes.slot_bytes,
-                                  .evict_bytes = bench->sizes.evict_bytes};
+                                  .evict_bytes = bench->sizes.evict_bytes,
+                                  .edge_bytes = bench->sizes.edge_bytes};
     // R takes its time in every setting; it is part of a step where nothing else was kept.
     result->recompute =
         bench->settings->recompute == BL_RECOMPUTE_FULL ? bl_median(taken[BL_SHARD_RECOMPUTE], count) : 0;
@@ -160,8 +169,22 @@ static bl_status_t measure(bl_shard_t *bench, uint32_t micro_batch, bl_shard_res
     status = status == BL_OK ? bl_shard_time_products(bench, result, err) : status;
   }
   if (status == BL_OK) {
-    judge(bench, result);
+    result->block = bl_shard_block(&bench->model, result);
   }
+  return status;
+}
+
+// Those that were measured, even where a later one failed.
+static bl_status_t report(const bl_shard_t *bench, bl_shard_result_t *results, size_t count, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  judge(bench, results, count);
+  for (size_t i = 0; i < count; i++) {
+    bl_shard_print(bench, &results[i]);
+    if (bench->settings->write != NULL && status == BL_OK) {
+      status = bl_shard_write(bench, &results[i], i == 0, err);
+    }
+  }
+  bl_shard_print_gains(results, count);
   return status;
 }
 
@@ -193,8 +216,6 @@ static bl_status_t run(const void *values, bl_error_t *err) {
              bl_device_describe(bench.device), bench.ops->describe(bench.compute));
     }
     if (status == BL_OK) {
-      bl_shard_print(&bench, &results[count]);
-      status = settings->write == NULL ? BL_OK : bl_shard_write(&bench, &results[count], count == 0, err);
       count++;
     } else {
       bl_error_prefix(err, "micro-batch %ld", micro_batch);
@@ -204,7 +225,12 @@ static bl_status_t run(const void *values, bl_error_t *err) {
     }
     text = *end == ',' ? end + 1 : end;
   }
-  bl_shard_print_gains(results, count);
+  bl_error_t unwritten;
+  const bl_status_t written = report(&bench, results, count, &unwritten);
+  if (status == BL_OK && written != BL_OK) {
+    *err = unwritten;
+    status = written;
+  }
   bl_device_close(bench.device);
   return status;
 }

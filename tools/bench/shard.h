@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of `ballast-bench stage --model` share: shard.c reads the words and goes through the micro-batches,
 // shard_batch.c makes one and times its parts, shard_products.c times the products alone, shard_kernels.c asks which
-// kernels took the time, shard_report.c prints and writes.
+// kernels took the time, shard_block.c counts what a block should have, shard_report.c prints and writes.
 #ifndef BALLAST_BENCH_SHARD_H
 #define BALLAST_BENCH_SHARD_H
 
@@ -52,12 +52,24 @@ typedef struct bl_shard_kernels { // of one F, R (where it is part of a step), I
   uint64_t total_ns; // of all
 } bl_shard_kernels_t;
 
+// Bytes of a block per layer in units of tokens x hidden: as it lies in the slot when F is over, and as it should.
+typedef struct bl_shard_block {
+  double kept;
+  double linear, scores; // Korthikanti et al. (arXiv 2205.05198), table 2, with tensor parallelism
+  double masks;          // what Ballast leaves out: dropout,
+  double edge;           // the first layer's input, which is the edge buffer,
+  double output;         // the output of attention, which `recompute attention` makes again;
+  double statistics;     // and what it has besides: float sums of norms and of flash attention
+  double expected, rest; // the published one and these; kept - expected
+} bl_shard_block_t;
+
 typedef struct bl_shard_result {
-  uint32_t micro_batch;
+  bl_layout_options_t layout;                               // micro-batch and what the part was made with
   double forward, input, weight, recompute, products, copy; // seconds
   double rate;                                              // of the products, FLOP/s
-  double mfu, hfu;
-  uint64_t slot_bytes, evict_bytes;
+  double peak, mfu, hfu; // FLOP/s that utilisation is relative to: the same for all micro-batches of a run
+  uint64_t slot_bytes, evict_bytes, edge_bytes;
+  bl_shard_block_t block;
   bl_shard_kernels_t kernels;
 } bl_shard_result_t;
 
@@ -88,7 +100,13 @@ BL_MUST_USE bl_status_t bl_shard_stop(bl_shard_t *bench, double *seconds, bl_err
 // and nothing else.
 BL_MUST_USE bl_status_t bl_shard_time_products(bl_shard_t *bench, bl_shard_result_t *result, bl_error_t *err);
 
-// What larger micro-batches would bring to a pipeline, if transfers cost nothing (arXiv 2401.02088).
+// Seconds of the operations that one micro-batch asks for.
+double bl_shard_seconds(const bl_shard_result_t *result);
+// What a block has and should have; from result's layout and evict_bytes.
+bl_shard_block_t bl_shard_block(const bl_model_t *model, const bl_shard_result_t *result);
+
+// What larger micro-batches would bring to a pipeline, if transfers cost nothing (arXiv 2401.02088): from sequences per
+// second, as `ballastctl estimate` has it from two profiles.
 void bl_shard_print_gains(const bl_shard_result_t *results, size_t count);
 void bl_shard_print(const bl_shard_t *bench, const bl_shard_result_t *result);
 // The profile and the line of results; `first` of this run begins the latter's file anew.

@@ -11,32 +11,46 @@
 #define STAGES       8 // of the pipeline that gains are predicted for, and the sequences of its step
 #define GLOBAL_BATCH 128
 
-void bl_shard_print(const bl_shard_t *bench, const bl_shard_result_t *r) {
+double bl_shard_seconds(const bl_shard_result_t *r) {
+  return r->forward + r->input + r->weight + r->recompute;
+}
+
+static void print_block(const bl_shard_result_t *r) {
+  const bl_shard_block_t *b = &r->block;
   char slot[BL_BYTES_TEXT], evict[BL_BYTES_TEXT];
-  const double whole = r->forward + r->input + r->weight + r->recompute;
-  const double token_bytes = (double)bench->model.seq * r->micro_batch * bench->model.hidden *
-                             (double)bl_dtype_bytes((bl_dtype_t)bench->settings->dtype) * bench->model.layers;
-  printf("b %-2u  F %9.3f ms  I %9.3f  W %9.3f  B %9.3f  R %9.3f  MFU %5.1f %%  HFU %5.1f %%\n", r->micro_batch,
-         1e3 * r->forward, 1e3 * r->input, 1e3 * r->weight, 1e3 * (r->input + r->weight), 1e3 * r->recompute,
-         100 * r->mfu, 100 * r->hfu);
-  printf("      products alone %9.3f ms at %.1f TFLOP/s, %.1f %% of the stage's time; block %s, %.2f units of tokens x "
-         "hidden a layer, evicted %s; copies %.0f GB/s\n",
-         1e3 * r->products, r->rate * 1e-12, 100 * r->products / whole, bl_bytes_format(r->slot_bytes, slot),
-         (double)r->slot_bytes / token_bytes, bl_bytes_format(r->evict_bytes, evict),
-         2 * (double)bench->sizes.edge_bytes / r->copy * 1e-9);
+  printf(
+      "      block %s, evicted %s\n"
+      "      units of tokens x hidden a layer: kept %.3f; published %.3f + %.3f of attention; without dropout -%.3f, "
+      "input edge -%.3f, attention made again -%.3f, statistics +%.3f = %.3f; difference %.3f\n",
+      bl_bytes_format(r->slot_bytes, slot), bl_bytes_format(r->evict_bytes, evict), b->kept, b->linear, b->scores,
+      b->masks, b->edge, b->output, b->statistics, b->expected, b->rest);
+}
+
+void bl_shard_print(const bl_shard_t *bench, const bl_shard_result_t *r) {
+  const double whole = bl_shard_seconds(r);
+  printf("b %-2u  F %9.3f ms  I %9.3f  W %9.3f  B %9.3f  R %9.3f  MFU %5.1f %%  HFU %5.1f %% of %.1f TFLOP/s%s\n",
+         r->layout.micro_batch, 1e3 * r->forward, 1e3 * r->input, 1e3 * r->weight, 1e3 * (r->input + r->weight),
+         1e3 * r->recompute, 100 * r->mfu, 100 * r->hfu, r->peak * 1e-12,
+         bench->settings->peak > 0 ? "" : ", the best of the products");
+  printf("      products alone %9.3f ms at %.1f TFLOP/s, %.1f %% of the stage's time; copies %.0f GB/s\n",
+         1e3 * r->products, r->rate * 1e-12, 100 * r->products / whole, 2 * (double)r->edge_bytes / r->copy * 1e-9);
+  print_block(r);
   bl_shard_print_kernels(&r->kernels, whole);
+}
+
+// Sequences per second.
+static bl_estimate_point_t point_of(const bl_shard_result_t *r) {
+  return (bl_estimate_point_t){r->layout.micro_batch, r->layout.micro_batch / bl_shard_seconds(r)};
 }
 
 void bl_shard_print_gains(const bl_shard_result_t *results, size_t count) {
   for (size_t i = 1; i < count; i++) {
-    const bl_estimate_request_t request = {.batch = GLOBAL_BATCH,
-                                           .stages = STAGES,
-                                           .from = {results[i - 1].micro_batch, results[i - 1].mfu},
-                                           .to = {results[i].micro_batch, results[i].mfu}};
+    const bl_estimate_request_t request = {
+        .batch = GLOBAL_BATCH, .stages = STAGES, .from = point_of(&results[i - 1]), .to = point_of(&results[i])};
     bl_estimate_t estimate;
     if (bl_estimate(&request, &estimate, NULL) == BL_OK) {
-      printf("b %u to %u: at most %.3f times as fast, %d stages, %d sequences a step (utilisation %.3f, needed %.3f)\n",
-             results[i - 1].micro_batch, results[i].micro_batch, estimate.speedup, STAGES, GLOBAL_BATCH,
+      printf("b %u to %u: at most %.3f times as fast, %d stages, %d sequences a step (efficiency %.3f, needed %.3f)\n",
+             results[i - 1].layout.micro_batch, results[i].layout.micro_batch, estimate.speedup, STAGES, GLOBAL_BATCH,
              estimate.efficiency, estimate.break_even);
     }
   }
@@ -58,10 +72,10 @@ static bl_status_t write_profile(const bl_shard_t *bench, const bl_shard_result_
                                         .recompute = r->recompute > 0 ? r->recompute : r->forward},
                               .measured_input = true,
                               .measured_recompute = r->recompute > 0};
-  const double micro_batch = r->forward + r->input + r->weight + r->recompute;
+  const double micro_batch = bl_shard_seconds(r);
   bl_profile_t profile = {.model_digest = bl_profile_model_digest(&bench->model),
                           .schedule = "1f1b",
-                          .options = bl_chunk_layout(bench->chunk)->options,
+                          .options = r->layout,
                           .micro_batches = 1,
                           .steps = (uint32_t)settings->samples,
                           .step = micro_batch,
@@ -77,7 +91,7 @@ static bl_status_t write_profile(const bl_shard_t *bench, const bl_shard_result_
   if (status != BL_OK) {
     return bl_error_set(err, status, "no memory for a profile");
   }
-  snprintf(path, sizeof path, "%s-b%u.json", settings->write, r->micro_batch);
+  snprintf(path, sizeof path, "%s-b%u.json", settings->write, r->layout.micro_batch);
   FILE *file = fopen(path, "w");
   status = finish(file, path, file != NULL && fputs(text, file) >= 0, err);
   free(text);
@@ -93,13 +107,15 @@ static bl_status_t write_line(const bl_shard_t *bench, const bl_shard_result_t *
     fprintf(file,
             "{\"model\":\"%s\",\"shard\":%lld,\"layers\":%u,\"seq\":%u,\"micro_batch\":%u,\"dtype\":\"%s\","
             "\"attention\":\"%s\",\"recompute\":\"%s\",\"device\":\"%s\",\"forward\":%.9g,\"input\":%.9g,"
-            "\"weight\":%.9g,\"recomputed\":%.9g,\"products\":%.9g,\"products_rate\":%.9g,\"mfu\":%.6g,\"hfu\":%.6g,"
-            "\"slot_bytes\":%llu,\"evict_bytes\":%llu,",
-            settings->model, (long long)settings->shard, bench->model.layers, bench->model.seq, r->micro_batch,
+            "\"weight\":%.9g,\"recomputed\":%.9g,\"products\":%.9g,\"products_rate\":%.9g,\"peak\":%.9g,\"mfu\":%.6g,"
+            "\"hfu\":%.6g,\"slot_bytes\":%llu,\"evict_bytes\":%llu,\"block_units\":{\"kept\":%.9g,"
+            "\"published\":%.9g,\"expected\":%.9g,\"difference\":%.9g},",
+            settings->model, (long long)settings->shard, bench->model.layers, bench->model.seq, r->layout.micro_batch,
             bl_shard_dtypes[settings->dtype], bl_shard_attentions[settings->attention],
             bl_shard_recomputes[settings->recompute], bl_device_describe(bench->device), r->forward, r->input,
-            r->weight, r->recompute, r->products, r->rate, r->mfu, r->hfu, (unsigned long long)r->slot_bytes,
-            (unsigned long long)r->evict_bytes);
+            r->weight, r->recompute, r->products, r->rate, r->peak, r->mfu, r->hfu, (unsigned long long)r->slot_bytes,
+            (unsigned long long)r->evict_bytes, r->block.kept, r->block.linear + r->block.scores, r->block.expected,
+            r->block.rest);
     bl_shard_kernels_json(&r->kernels, file);
     fputs("}\n", file);
   }
