@@ -98,8 +98,12 @@ def a_store_is_killed(folder):
     job = write_job(folder, model=inline, train={"steps": 30, "micro_batch": 1, "micro_batches": 8},
                     pipeline={"stages": 4}, balance={"policy": "bpipe"})
     expected, _ = run_job(folder, job, "--local")
-    report, killed = run_with_a_kill(folder, job)
-    assert losses(report) == losses(expected), f"{losses(report)}\n {losses(expected)}"
+    killed = kills = 0
+    while killed == 0 and kills < 5:  # it may have held nothing at that moment
+        kills += 1
+        report, killed = run_with_a_kill(folder, job)
+        assert losses(report) == losses(expected), f"{losses(report)}\n {losses(expected)}"
+    assert killed > 0, f"{kills} stores were killed and no block was made again"
     print(f"ok a store on the device was killed: {killed} blocks were made again")
 
 

@@ -12,6 +12,7 @@ from ballast import (BIN, CTL, environment, losses, read_report, run_job, scratc
                      write_job)
 
 ON_GPU = ("--set", "pipeline.device=cuda")
+KILLS = 8  # at most, until one loses blocks
 PATHS = ("balance.require=cuda-ipc", "balance.data_path=shm", "balance.require=nccl")
 
 
@@ -57,9 +58,13 @@ def main():
         job = write_job(folder, model=inline, train={**train, "steps": 60}, pipeline={"stages": 4},
                         balance={"policy": "bpipe"})
         expected, _ = run_job(folder, job, "--local", *ON_GPU, "--set", "balance.policy=none", timeout=600)
-        report, again = killed(folder, job, 3)
-        assert losses(report) == losses(expected), "other bits after a store was killed"
-        print(f"ok a store was killed: {again} blocks were made again, the same bits")
+        again, kills = 0, 0
+        while again == 0 and kills < KILLS:  # it may have held nothing at that moment
+            kills += 1
+            report, again = killed(folder, job, 3)
+            assert losses(report) == losses(expected), "other bits after a store was killed"
+        assert again > 0, f"{kills} stores were killed and no block was made again"
+        print(f"ok a store was killed ({kills} times): {again} blocks were made again, the same bits")
 
 
 main()
