@@ -105,6 +105,7 @@ if [[ $parts == *2* ]]; then
   check ops-judged python3 -B tests/gpu/judge.py ops build-gpu/logs/ops.log
   check stage build/bin/ballast-bench stage --model llama-65b --micro-batches 1,2 --write build-gpu/logs/stage
   check stage-judged python3 -B tests/gpu/judge.py stage build-gpu/logs/stage.jsonl
+  check pytorch python3 -B tools/bench/pytorch_stage.py --faster
 fi
 
 if [[ $parts == *3* ]]; then

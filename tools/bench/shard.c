@@ -159,6 +159,7 @@ static bl_status_t measure(bl_shard_t *bench, uint32_t micro_batch, bl_shard_res
                                   .input = bl_median(taken[BL_SHARD_INPUT], count),
                                   .weight = bl_median(taken[BL_SHARD_WEIGHT], count),
                                   .copy = bl_median(taken[BL_SHARD_COPY], count),
+                                  .update = bl_median(taken[BL_SHARD_UPDATE], count),
                                   .slot_bytes = bench->sizes.slot_bytes,
                                   .evict_bytes = bench->sizes.evict_bytes,
                                   .edge_bytes = bench->sizes.edge_bytes};

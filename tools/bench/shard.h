@@ -42,6 +42,7 @@ typedef struct bl_shard {
   size_t arena_count;
   void *slot, *in, *out, *kept; // kept: what in and out are filled from
   uint32_t micro_batch;
+  uint64_t updates;
 } bl_shard_t;
 
 typedef struct bl_shard_kernels { // of one F, R (where it is part of a step), I and W
@@ -64,21 +65,29 @@ typedef struct bl_shard_block {
 } bl_shard_block_t;
 
 typedef struct bl_shard_result {
-  bl_layout_options_t layout;                               // micro-batch and what the part was made with
-  double forward, input, weight, recompute, products, copy; // seconds
-  double rate;                                              // of the products, FLOP/s
+  bl_layout_options_t layout;                                       // micro-batch and what the part was made with
+  double forward, input, weight, recompute, update, products, copy; // seconds
+  double rate;                                                      // of the products, FLOP/s
   double peak, mfu, hfu; // FLOP/s that utilisation is relative to: the same for all micro-batches of a run
   uint64_t slot_bytes, evict_bytes, edge_bytes;
   bl_shard_block_t block;
   bl_shard_kernels_t kernels;
 } bl_shard_result_t;
 
-enum { BL_SHARD_FORWARD, BL_SHARD_INPUT, BL_SHARD_WEIGHT, BL_SHARD_RECOMPUTE, BL_SHARD_COPY, BL_SHARD_PARTS };
+enum {
+  BL_SHARD_FORWARD,
+  BL_SHARD_INPUT,
+  BL_SHARD_WEIGHT,
+  BL_SHARD_RECOMPUTE,
+  BL_SHARD_COPY,
+  BL_SHARD_UPDATE,
+  BL_SHARD_PARTS
+};
 
 // Makes the part for one micro-batch, with all its memory; bl_shard_close ends it whether that succeeded or not.
 BL_MUST_USE bl_status_t bl_shard_open(bl_shard_t *bench, uint32_t micro_batch, bl_error_t *err);
 void bl_shard_close(bl_shard_t *bench);
-// Seconds of F, R, I, W and a bare copy, once.
+// Seconds of F, R, I, W, the update (AdamW on every parameter, gradients back to zero) and a bare copy, once.
 BL_MUST_USE bl_status_t bl_shard_sample(bl_shard_t *bench, double seconds[BL_SHARD_PARTS], bl_error_t *err);
 
 // The same once without looking at the time, and waits for it.

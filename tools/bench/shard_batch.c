@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One micro-batch of the part: memory, and the time of F, R, I and W.
+// One micro-batch of the part: memory, and the time of F, R, I, W and the update.
 #include "shard.h"
 
 #include <string.h>
@@ -43,6 +43,8 @@ static bl_status_t make_memory(bl_shard_t *bench, bl_error_t *err) {
     void *place;
   } wanted[] = {{bench->sizes.weight_bytes, &parts.weights},
                 {bench->sizes.gradient_bytes, &parts.gradients},
+                {bench->sizes.moment_bytes, &parts.first_moments},
+                {bench->sizes.moment_bytes, &parts.second_moments},
                 {bench->sizes.packed_bytes, &parts.packed},
                 {bench->sizes.workspace_bytes, &parts.workspace},
                 {ops_bytes, &workspace},
@@ -121,6 +123,11 @@ static void do_part(bl_shard_t *bench, int part) {
   case BL_SHARD_WEIGHT:
     bl_chunk_backward_weight(bench->chunk, NULL, bench->in, bench->slot, bench->out);
     break;
+  case BL_SHARD_UPDATE: // so slow that weights stay what they were
+    bl_chunk_update(bench->chunk, &(bl_adamw_settings_t){0.9, 0.95, 1e-8, 0.1},
+                    &(bl_adamw_step_t){.step = ++bench->updates, .rate = 1e-9, .gradient_scale = 1});
+    bl_chunk_begin_step(bench->chunk);
+    break;
   }
 }
 
@@ -129,7 +136,7 @@ static bl_status_t fill(bl_shard_t *bench, void *edge, bl_error_t *err) {
 }
 
 bl_status_t bl_shard_sample(bl_shard_t *bench, double seconds[BL_SHARD_PARTS], bl_error_t *err) {
-  static const int order[] = {BL_SHARD_FORWARD, BL_SHARD_RECOMPUTE, BL_SHARD_INPUT, BL_SHARD_WEIGHT};
+  static const int order[] = {BL_SHARD_FORWARD, BL_SHARD_RECOMPUTE, BL_SHARD_INPUT, BL_SHARD_WEIGHT, BL_SHARD_UPDATE};
   bl_status_t status = fill(bench, bench->in, err);
   for (size_t i = 0; i < sizeof order / sizeof order[0] && status == BL_OK; i++) {
     if (order[i] == BL_SHARD_INPUT) {

@@ -32,8 +32,10 @@ void bl_shard_print(const bl_shard_t *bench, const bl_shard_result_t *r) {
          r->layout.micro_batch, 1e3 * r->forward, 1e3 * r->input, 1e3 * r->weight, 1e3 * (r->input + r->weight),
          1e3 * r->recompute, 100 * r->mfu, 100 * r->hfu, r->peak * 1e-12,
          bench->settings->peak > 0 ? "" : ", the best of the products");
-  printf("      products alone %9.3f ms at %.1f TFLOP/s, %.1f %% of the stage's time; copies %.0f GB/s\n",
-         1e3 * r->products, r->rate * 1e-12, 100 * r->products / whole, 2 * (double)r->edge_bytes / r->copy * 1e-9);
+  printf(
+      "      products alone %9.3f ms at %.1f TFLOP/s, %.1f %% of the stage's time; update %.3f ms; copies %.0f GB/s\n",
+      1e3 * r->products, r->rate * 1e-12, 100 * r->products / whole, 1e3 * r->update,
+      2 * (double)r->edge_bytes / r->copy * 1e-9);
   print_block(r);
   bl_shard_print_kernels(&r->kernels, whole);
 }
@@ -107,15 +109,16 @@ static bl_status_t write_line(const bl_shard_t *bench, const bl_shard_result_t *
     fprintf(file,
             "{\"model\":\"%s\",\"shard\":%lld,\"layers\":%u,\"seq\":%u,\"micro_batch\":%u,\"dtype\":\"%s\","
             "\"attention\":\"%s\",\"recompute\":\"%s\",\"device\":\"%s\",\"forward\":%.9g,\"input\":%.9g,"
-            "\"weight\":%.9g,\"recomputed\":%.9g,\"products\":%.9g,\"products_rate\":%.9g,\"peak\":%.9g,\"mfu\":%.6g,"
+            "\"weight\":%.9g,\"recomputed\":%.9g,\"update\":%.9g,\"products\":%.9g,\"products_rate\":%.9g,\"peak\":%."
+            "9g,\"mfu\":%.6g,"
             "\"hfu\":%.6g,\"slot_bytes\":%llu,\"evict_bytes\":%llu,\"block_units\":{\"kept\":%.9g,"
             "\"published\":%.9g,\"expected\":%.9g,\"difference\":%.9g},",
             settings->model, (long long)settings->shard, bench->model.layers, bench->model.seq, r->layout.micro_batch,
             bl_shard_dtypes[settings->dtype], bl_shard_attentions[settings->attention],
             bl_shard_recomputes[settings->recompute], bl_device_describe(bench->device), r->forward, r->input,
-            r->weight, r->recompute, r->products, r->rate, r->peak, r->mfu, r->hfu, (unsigned long long)r->slot_bytes,
-            (unsigned long long)r->evict_bytes, r->block.kept, r->block.linear + r->block.scores, r->block.expected,
-            r->block.rest);
+            r->weight, r->recompute, r->update, r->products, r->rate, r->peak, r->mfu, r->hfu,
+            (unsigned long long)r->slot_bytes, (unsigned long long)r->evict_bytes, r->block.kept,
+            r->block.linear + r->block.scores, r->block.expected, r->block.rest);
     bl_shard_kernels_json(&r->kernels, file);
     fputs("}\n", file);
   }
