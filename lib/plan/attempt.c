@@ -33,6 +33,10 @@ typedef struct attempt {
   uint16_t *stage_of;      // [chunks]
 } attempt_t;
 
+bool bl__runs_as_job(const bl_plan_request_t *request, const bl_plan_candidate_t *candidate) {
+  return request->cluster.nodes == 0 || (candidate->parallel.tensor == 1 && candidate->parallel.data == 1);
+}
+
 static bool on_cluster(const attempt_t *a) {
   return a->request->cluster.nodes > 0;
 }
@@ -147,10 +151,11 @@ static bl_status_t copy_schedule(const bl_schedule_t *from, bl_schedule_t **copy
   return BL_OK;
 }
 
-// On one machine the order is that of the job file's schedule, which knows no costs.
+// Where a job file can ask for it the order is that of the job's run, which knows no costs.
 static bl_status_t generate(attempt_t *a, double effort) {
   bl_costs_t costs = {.chunks = a->costs};
-  if (on_cluster(a)) {
+  const bool by_costs = !bl__runs_as_job(a->request, a->c);
+  if (by_costs) {
     costs.boundary = bl_hardware_boundary(a->request->hardware, a->request->model, a->c->micro_batch, a->c->parallel,
                                           bl_cluster_far_rate(&a->request->cluster, a->c->parallel.tensor));
   }
@@ -158,7 +163,7 @@ static bl_status_t generate(attempt_t *a, double effort) {
                                    .stages = a->c->stages,
                                    .micro_batches = a->c->micro_batches,
                                    .chunks = a->c->chunks,
-                                   .costs = on_cluster(a) ? &costs : NULL,
+                                   .costs = by_costs ? &costs : NULL,
                                    .recompute = a->options.recompute == BL_RECOMPUTE_FULL,
                                    .keep_placement = true, // the model is divided already
                                    .effort = effort};

@@ -15,6 +15,9 @@ typedef struct bl__order_cache {
 
 void bl__order_cache_cleanup(bl__order_cache_t *cache);
 
+// Whether a job file can ask for the way: then a run makes its order, with all effort and no costs, and so do we.
+bool bl__runs_as_job(const bl_plan_request_t *request, const bl_plan_candidate_t *candidate);
+
 // Fills in what follows from the choice (schedule to order and effort are set): partition, cap, time, memory, fits, why.
 // `effort` of searched schedules, 0: all of it. BL_OK also when it does not fit; BL_INVALID: no such way (more chunks
 // than layers, a shape the schedule does not have); BL_EXHAUSTED. Under the policy auto the way is a mix of parking and

@@ -233,9 +233,9 @@ static void attempt_twin(search_t *s) {
   }
 }
 
-// Of leaders; on one machine a run makes the schedule with all effort, and this is what must be predicted.
-static double leading_effort(const search_t *s) {
-  return s->request->cluster.nodes == 0 ? 0 : LEADING_EFFORT;
+// Of leaders; a job's run makes the schedule with all effort, and this is what must be predicted.
+static double leading_effort(const search_t *s, const bl_plan_candidate_t *candidate) {
+  return bl__runs_as_job(s->request, candidate) ? 0 : LEADING_EFFORT;
 }
 
 // The same way with some blocks parked and some made again, where that is faster; false otherwise.
@@ -248,7 +248,8 @@ static bool attempt_mix(search_t *s, const bl_plan_candidate_t *candidate, bl_pl
     tried.policy = BL_PLAN_AUTO;
     tried.order = (bl_node_order_t)order;
     tried.layers = NULL;
-    if (bl__attempt(s->request, leading_effort(s), NULL, &tried) != BL_OK || !tried.fits || tried.step >= mixed->step) {
+    if (bl__attempt(s->request, leading_effort(s, candidate), NULL, &tried) != BL_OK || !tried.fits ||
+        tried.step >= mixed->step) {
       free(tried.layers);
       continue;
     }
@@ -297,8 +298,8 @@ static void improve_leaders(search_t *s) {
     bl_plan_candidate_t *leader = &s->plan->candidates[i], again = *leader;
     again.layers = NULL;
     again.evictions = again.dropped = 0;
-    if (bl__attempt(s->request, leading_effort(s), NULL, &again) == BL_OK && again.fits &&
-        (again.step <= leader->step || s->request->cluster.nodes == 0)) {
+    if (bl__attempt(s->request, leading_effort(s, leader), NULL, &again) == BL_OK && again.fits &&
+        (again.step <= leader->step || bl__runs_as_job(s->request, leader))) {
       free(leader->layers);
       *leader = again;
     } else {

@@ -146,6 +146,39 @@ def check_plan(folder):
         assert said in ctl(folder, *words, expect=2).stderr, words
 
 
+def check_plan_resets(folder):
+    """What the job says about the room and groups of its own schedule does not hold back the planned one."""
+    job = ballast.write_job(folder, name="before.yaml", model=ballast.small_inline(layers=8, seq=32),
+                            data={"train": [__file__], "format": "text"}, train={"micro_batches": 8},
+                            memory={"slots": 4}, pipeline={"stages": 2, "schedule": "grouped-interleaved", "group": 2})
+    planned = os.path.join(folder, "after.yaml")
+    for keys in ([], ["--set", "memory.slots=null", "--set", "memory.activation_bytes=16384"]):
+        for schedule in ("gpipe", "grouped-interleaved"):
+            best = json.loads(ctl(folder, "plan", job, *keys, "--schedule", schedule, "--write", planned, "-o",
+                                  "json").stdout)["best"]
+            simulated = json.loads(ctl(folder, "simulate", planned, "-o", "json").stdout)
+            assert abs(simulated["step_seconds"] / best["step_seconds"] - 1) < 1e-6, (schedule, simulated, best)
+    rows = json.loads(ctl(folder, "plan", job, "-o", "json").stdout)["families"]
+    whys = {row["value"]: row["result"] for row in rows if row["kind"] == "schedule" and not row["fits"]}
+    assert set(whys) == {"seq1f1b", "chimera", "dualpipe", "dualpipe-v"}, whys
+    assert "two copies of the weights" in whys["chimera"], whys
+
+
+def check_plan_of_nodes(folder):
+    """Without tensor and data parallelism the planned order is the one that the written job runs."""
+    job = ballast.write_job(folder, name="order.yaml", model=ballast.small_inline(hidden=512, layers=8, seq=256),
+                            data={"train": [__file__], "format": "text"}, train={"micro_batches": 8},
+                            pipeline={"stages": 4})
+    planned = os.path.join(folder, "ordered.yaml")
+    nodes = ["--nodes", "2x2", "--hardware", "a100-80g", "--inter-gbps", "25", "-o", "json"]
+    ways = ["--tensor", "1", "--stages", "4", "--micro-batch", "2", "--attention", "flash"]
+    for schedule in ("v-half", "zb-h1"):
+        best = json.loads(ctl(folder, "plan", job, *nodes, *ways, "--schedule", schedule,
+                              "--write", planned).stdout)["best"]
+        simulated = json.loads(ctl(folder, "simulate", planned, *nodes).stdout)
+        assert abs(simulated["step_seconds"] / best["step_seconds"] - 1) < 1e-6, (schedule, simulated, best)
+
+
 def check_nodes(folder):
     """A slow card between two nodes: what crosses it is slower, and pairs of bpipe are better off on one node."""
     job = ballast.write_job(folder, name="nodes.yaml", model=ballast.small_inline(hidden=256, layers=4, seq=128),
@@ -173,6 +206,8 @@ def main():
         check_profile(folder)
         check_copies(folder)
         check_plan(folder)
+        check_plan_resets(folder)
+        check_plan_of_nodes(folder)
         check_nodes(folder)
 
 

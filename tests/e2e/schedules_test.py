@@ -158,6 +158,13 @@ def check_bad_input():
     refuse("W must be a number", *show, "1f1b", "--chunk-cost", "2=1,1,x")
     for name in ("zb-h1", "zb-h2", "zb-v", "adaptive"):
         refuse("below 1, the smallest that works", *show, name, "--memory", "0.5")
+    for name, least in (("1f1b", "4"), ("gpipe", "8"), ("interleaved", "5.5"), ("v-min", "2"), ("seq1f1b", "2.5")):
+        refuse(f"the smallest limit that works is {least}", *show, name, "--memory", "0.5")
+        kept = run(*show, name, "--memory", least, "-o", "json")
+        assert max(kept["peak"]) == float(least), (name, kept)
+    refuse("add --recompute", *show, "adaptive", "--slots", "2")
+    refuse("add --balance", *show, "1f1b", "--cap", "3")
+    refuse("belongs to grouped-interleaved and seq1f1b, not to interleaved", *show, "interleaved", "--group", "2")
     refuse("no such schedule; there are gpipe", *show, "2f2b")
     refuse("has 1 chunk a stage, not 3", *show, "1f1b", "--chunks", "3")
     with tempfile.TemporaryDirectory() as folder:

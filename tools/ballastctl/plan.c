@@ -5,6 +5,7 @@
 #include "verbs.h"
 
 #include "base/bytes.h"
+#include "schedule/generate.h"
 #include "sys/file.h"
 
 #include <stdlib.h>
@@ -148,8 +149,23 @@ static bool seen(const json_t *rows, const char *kind, const char *value) {
   return false;
 }
 
-// The first of every kind in ranking order is its best.
-static json_t *families_json(const bl_plan_t *plan) {
+// Nothing of them was tried, as there is no job that would run it.
+static void add_that_do_not_run(json_t *rows) {
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t i = 0; i < count; i++) {
+    if (!infos[i].runs) {
+      char text[BL_PLAN_WHY + 16];
+      snprintf(text, sizeof text, "does not run: %s", infos[i].why_not);
+      json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:b}", "kind", "schedule", "value", infos[i].name,
+                                            "result", text, "fits", false));
+    }
+  }
+}
+
+// The first of every kind in ranking order is its best. Of schedules also those that are never tried, unless some were
+// asked for by name.
+static json_t *families_json(const bl_plan_request_t *request, const bl_plan_t *plan) {
   json_t *rows = json_array();
   for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
     for (uint32_t i = 0; i < plan->count; i++) {
@@ -158,6 +174,9 @@ static json_t *families_json(const bl_plan_t *plan) {
       if (value != NULL && !seen(rows, kinds[k].name, value)) {
         json_array_append_new(rows, family_row(kinds[k].name, value, &plan->candidates[i], &plan->candidates[0]));
       }
+    }
+    if (kinds[k].of == schedule_of && request->schedule_count == 0) {
+      add_that_do_not_run(rows);
     }
   }
   return rows;
@@ -216,7 +235,7 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
 }
 
 static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_plan_request_t *r, const bl_plan_t *plan) {
-  json_t *rows = json_array(), *families = families_json(plan);
+  json_t *rows = json_array(), *families = families_json(r, plan);
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
     json_array_append_new(rows, candidate_row(&plan->candidates[i], i + 1, plan->candidates[0].step));
   }
@@ -241,7 +260,7 @@ static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_requ
       json_pack("{s:s, s:b, s:i, s:i, s:f, s:o, s:o, s:o}", "costs",
                 r->hardware != NULL ? r->hardware->name : "profile", "measured", r->hardware == NULL, "tried",
                 (int)plan->tried, "fitting", (int)plan->fitting, "memory_bytes", r->memory, "best",
-                candidate_json(&plan->candidates[0]), "candidates", candidates, "families", families_json(plan));
+                candidate_json(&plan->candidates[0]), "candidates", candidates, "families", families_json(r, plan));
   static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};
   bl_status_t status =
       object != NULL ? bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout) : BL_EXHAUSTED;
@@ -250,6 +269,9 @@ static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_requ
 }
 
 // ---- the job that runs it
+
+// Of the job that was read, and about another schedule: without them the job takes what the planned one needs.
+static const char *const resets[] = {"memory.slots", "memory.activation_bytes", "pipeline.group"};
 
 // What is set on top of the job; malloc'd texts.
 static bl_status_t settings_of(const bl_plan_candidate_t *c, char *sets[16], size_t *count) {
@@ -283,6 +305,9 @@ static bl_status_t settings_of(const bl_plan_candidate_t *c, char *sets[16], siz
     done = asprintf(&sets[(*count)++], "balance.cap=%u", c->cap);
   } else if (done >= 0) {
     done = asprintf(&sets[(*count)++], "balance.cap=null");
+  }
+  for (size_t i = 0; i < sizeof resets / sizeof resets[0] && done >= 0; i++) {
+    done = asprintf(&sets[(*count)++], "%s=null", resets[i]);
   }
   free(layers);
   return done < 0 ? BL_EXHAUSTED : BL_OK;

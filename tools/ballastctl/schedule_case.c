@@ -8,6 +8,7 @@
 #include "schedule/csv.h"
 #include "schedule/drop.h"
 #include "schedule/generate.h"
+#include "schedule/peaks.h"
 #include "schedule/recompute.h"
 #include "sys/file.h"
 
@@ -232,6 +233,46 @@ static bl_status_t read_file(const bl_ctl_schedule_flags_t *a, bl_schedule_t **s
                          : status;
 }
 
+// Orders that know no limit have the peaks they have: what they cannot keep is refused, not overlooked.
+static bl_status_t check_memory(const bl_ctl_schedule_flags_t *a, const bl_schedule_t *schedule, bl_error_t *err) {
+  uint32_t *peaks = calloc(schedule->stages, sizeof *peaks), most = 0;
+  if (peaks == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the peaks of %u stages", schedule->stages);
+  }
+  bl_schedule_peak_blocks(schedule, peaks);
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    most = peaks[s] > most ? peaks[s] : most;
+  }
+  free(peaks);
+  const double needed = most * bl_schedule_block_weight(schedule);
+  return needed <= a->memory * (1 + 1e-9)
+             ? BL_OK
+             : bl_error_set(err, BL_INVALID,
+                            "--memory %g: %s keeps %.6g device-micro-batches at once here; the smallest limit that "
+                            "works is %.6g",
+                            a->memory, schedule->name, needed, needed);
+}
+
+// What would say nothing is refused, as are all flags that cannot mean what they say.
+static bl_status_t check_flags(const bl_ctl_schedule_flags_t *a, bl_error_t *err) {
+  if (a->slots > 0 && !a->recompute) {
+    return bl_error_set(err, BL_INVALID,
+                        "--slots %g: limits blocks that are made again; add --recompute, or use "
+                        "--memory",
+                        a->slots);
+  }
+  if (a->cap > 0 && a->balance == BALANCE_NONE) {
+    return bl_error_set(err, BL_INVALID, "--cap %" PRId64 ": says how far to balance; add --balance", a->cap);
+  }
+  bool groups =
+      a->schedule != NULL && (strcmp(a->schedule, "grouped-interleaved") == 0 || strcmp(a->schedule, "seq1f1b") == 0);
+  if (a->group > 0 && !groups) {
+    return bl_error_set(err, BL_INVALID, "--group %" PRId64 ": belongs to grouped-interleaved and seq1f1b, not to %s",
+                        a->group, a->schedule != NULL ? a->schedule : a->block);
+  }
+  return BL_OK;
+}
+
 static bl_status_t generate(const bl_ctl_schedule_flags_t *a, const bl_costs_t *costs, bl_schedule_t **schedule,
                             bl_error_t *err) {
   bl_schedule_request_t request = {.name = a->schedule,
@@ -244,6 +285,9 @@ static bl_status_t generate(const bl_ctl_schedule_flags_t *a, const bl_costs_t *
                                    .recompute = a->recompute,
                                    .slots = a->recompute ? a->slots : 0};
   bl_status_t status = bl_schedule_generate(&request, schedule, err);
+  if (status == BL_OK && a->memory > 0) {
+    return check_memory(a, *schedule, err);
+  }
   return status == BL_NOT_FOUND ? bl_error_set(err, BL_INVALID, "%s", err->text) : status;
 }
 
@@ -320,7 +364,10 @@ bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ct
   if ((a->schedule == NULL) == (a->block == NULL)) {
     return bl_error_set(err, BL_INVALID, "give either --schedule or --block");
   }
-  bl_status_t status = make(a, shown, err);
+  bl_status_t status = check_flags(a, err);
+  if (status == BL_OK) {
+    status = make(a, shown, err);
+  }
   if (status == BL_OK && a->balance != BALANCE_NONE) {
     status = balance(a, shown, err);
   }
