@@ -4,6 +4,9 @@
 # 7800, those of its partner at 7710 and 7810, health and metrics beside them. Ends when one of them does, with its exit
 # code, after having asked the others to; SIGTERM goes to all. Arguments go to every program.
 #
+# STORE_CAPACITY says what each store lends; with STORE_DEVICE=cuda it is memory of the pod's
+# GPUs: the first is that of the first stage and its store, the second that of its partner.
+#
 # POD_INDEX, or the number at the end of POD_NAME, says which pair this is: its stages then know which ones they should be.
 set -u
 export POD_IP="${POD_IP:-127.0.0.1}"
@@ -34,10 +37,10 @@ for device in 0 1; do
   [ -n "$pair" ] && index=$((2 * pair + device))
   start stage-service --listen="0.0.0.0:77${device}0" --health-listen="0.0.0.0:77${device}1" \
     --metrics-listen="0.0.0.0:96${device}0" --data-listen=0.0.0.0 --data-advertise="$POD_IP" \
-    --pod-index="$index" "$@"
+    --pod-index="$index" ${STORE_DEVICE:+--gpu="$device"} "$@"
   start activation-store --listen="0.0.0.0:78${device}0" --health-listen="0.0.0.0:78${device}1" \
     --metrics-listen="0.0.0.0:96${device}5" --data-tcp="0.0.0.0:78${device}2" \
-    --capacity="${STORE_CAPACITY:-1 GiB}" "$@"
+    --capacity="${STORE_CAPACITY:-1 GiB}" ${STORE_DEVICE:+--device="$STORE_DEVICE:$device"} "$@"
 done
 
 # The first that ends decides; the others get to end by themselves.

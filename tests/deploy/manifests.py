@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of rendered manifests, shared by the tests beside this file: the schemas of the oldest and newest supported
-Kubernetes (where kubernetes-validate is installed), the restricted pod security standard and the rules of
+"""Checks of rendered manifests, shared by the tests beside this file: the restricted pod security standard and the rules of
 docs/kubernetes.md: labels, probes, resources, no `latest`, no cluster-scoped object, ports as the table says, jobs that
-name pods which exist."""
+name pods which exist. And the schemas of the oldest and newest supported Kubernetes, where kubernetes-validate is installed
+(schemas_test.py)."""
+import importlib.util
 import json
 import os
 import re
@@ -26,7 +27,7 @@ BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
 NAMESPACED = {"ServiceAccount", "ConfigMap", "Service", "StatefulSet", "Job", "JobSet", "NetworkPolicy",
               "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "PersistentVolumeClaim", "Certificate", "Issuer",
               "ResourceClaimTemplate"}
-BUILT_IN = {"v1", "apps/v1", "batch/v1", "policy/v1", "networking.k8s.io/v1"}
+BUILT_IN = {"v1", "apps/v1", "batch/v1", "policy/v1", "networking.k8s.io/v1", "resource.k8s.io/v1"}
 
 
 def skip(reason):
@@ -49,6 +50,24 @@ def render(folder):
     done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True)
     assert done.returncode == 0, f"{folder}: {done.stderr}"
     return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def overlay(folder, name, components):
+    path = os.path.join(folder, "overlays", name)
+    os.mkdir(path)
+    with open(os.path.join(path, "kustomization.yaml"), "w") as file:
+        yaml.safe_dump({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": ["../../base"],
+                        "components": [f"../../components/{c}" for c in components], "namePrefix": f"{name}-",
+                        "labels": [{"includeSelectors": True, "includeTemplates": True,
+                                    "pairs": {"app.kubernetes.io/instance": name}}]}, file)
+    return path
+
+
+def components(copied):
+    """Every component, with those that it is used with."""
+    needs = {"dra": ["cuda", "pair-pod", "dra"]}
+    for name in sorted(os.listdir(os.path.join(copied, "components"))):
+        yield name, needs.get(name, [name])
 
 
 def pods(documents):
@@ -97,6 +116,7 @@ def check_images(where, template):
 def check_arguments(where, template):
     """The programs take the arguments they are given."""
     for container in template["spec"]["containers"]:
+        assert "--log-format=json" in container["args"], (where, container["args"])
         if "command" in container:  # ballast-pair gives its own beside them
             continue
         program = PROGRAMS[container["name"]]
@@ -212,22 +232,24 @@ def check_job(where, documents):
         assert all(stage == (pod // 2 if pod % 2 == 0 else last - pod // 2) for stage, pod in enumerate(index)), where
 
 
-def check_schemas(documents, versions):
-    try:
-        import kubernetes_validate
-    except ImportError:
-        return False
+def need_schemas():
+    if importlib.util.find_spec("kubernetes_validate") is None:
+        skip("schemas: no kubernetes-validate")
+
+
+def check_schemas(where, documents, versions=KUBERNETES):
+    import kubernetes_validate
+    checked = [d for d in documents if d["apiVersion"] in BUILT_IN]
+    assert checked, where
     for version in versions:
-        for document in documents:
-            if document["apiVersion"] in BUILT_IN:
-                kubernetes_validate.validate(document, version, strict=True)
-    return True
+        for document in checked:
+            kubernetes_validate.validate(document, version, strict=True)
+    print(f"ok schemas of {' and '.join(versions)}: {where}: {len(checked)} of {len(documents)} objects")
 
 
-def check(where, documents, instance=True, job=True, allowed=frozenset(), versions=KUBERNETES):
+def check(where, documents, instance=True, job=True, allowed=frozenset()):
     check_labels(where, documents, instance)
     check_pods(where, documents, allowed, instance)
     if job:
         check_job(where, documents)
-    validated = check_schemas(documents, versions)
-    print(f"ok {where}: {len(documents)} objects{'' if validated else ', schemas not checked: no kubernetes-validate'}")
+    print(f"ok {where}: {len(documents)} objects")

@@ -4,12 +4,10 @@ manifests.py; two runs in one namespace share no name. Needs kubectl with kustom
 import json
 import os
 import re
+import subprocess
 import tempfile
 
-from manifests import BUILT_IN, KUBERNETES, check, check_documents, copy, need_kubectl, render, yaml
-
-NEWER = {"dra": ("1.34", "1.37")}  # components that ask for more
-
+from manifests import BUILT_IN, ROOT, check, check_documents, components, copy, need_kubectl, overlay, pods, render
 
 def names_of(documents):
     names = {(d["kind"], d["metadata"]["name"]) for d in documents}
@@ -18,37 +16,69 @@ def names_of(documents):
     return names | secrets
 
 
-def overlay(folder, name, components):
-    path = os.path.join(folder, "overlays", name)
-    os.mkdir(path)
-    with open(os.path.join(path, "kustomization.yaml"), "w") as file:
-        yaml.safe_dump({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": ["../../base"],
-                        "components": [f"../../components/{c}" for c in components], "namePrefix": f"{name}-",
-                        "labels": [{"includeSelectors": True, "includeTemplates": True,
-                                    "pairs": {"app.kubernetes.io/instance": name}}]}, file)
-    return path
+def one(documents, kind, component):
+    return next(t["spec"]["containers"][0] for k, _, t in pods(documents)
+                if k == kind and t["metadata"]["labels"]["app.kubernetes.io/component"] == component)
+
+
+def check_gpus(where, documents):
+    """Where GPUs are asked for, stores lend their memory."""
+    asking = {name for _, name, t in pods(documents)
+              if any(key.startswith("nvidia.com/") for key in t["spec"]["containers"][0]["resources"]["limits"])}
+    if not asking:
+        return
+    if any(name.endswith("store") for name in asking):
+        assert "--device=cuda:0" in one(documents, "StatefulSet", "store")["args"], where
+    env = {e["name"]: e.get("value") for e in one(documents, "StatefulSet", "stage")["env"]}
+    assert env.get("STORE_DEVICE") == "cuda", (where, env)
+
+
+def check_pair():
+    """The pair-pod's script gives each stage and its store a GPU."""
+    with tempfile.TemporaryDirectory(prefix="ballast-pair-") as folder:
+        for program in ("stage-service", "activation-store"):
+            os.symlink("/bin/true", os.path.join(folder, program))
+        for device in ("cuda", ""):
+            done = subprocess.run([os.path.join(ROOT, "deploy", "docker", "pair.sh"), "--plaintext"], text=True,
+                                  env={"PATH": f"{folder}:{os.environ['PATH']}", "STORE_DEVICE": device, "POD_INDEX": "1"},
+                                  capture_output=True, timeout=120)
+            said = re.findall(r"--(device=\S+|gpu=\S+)", done.stderr)
+            assert done.returncode == 0, done.stderr
+            assert said == (["gpu=0", "device=cuda:0", "gpu=1", "device=cuda:1"] if device else []), done.stderr
+    print("ok the programs of a pair share its two GPUs")
+
+
+def check_monitor(where, documents, instance):
+    """A monitor scrapes the pods of its own run."""
+    for document in documents:
+        if document["kind"] == "PodMonitor":
+            labels = document["spec"]["selector"]["matchLabels"]
+            assert labels.get("app.kubernetes.io/instance") == instance, (where, labels)
 
 
 def main():
     need_kubectl()
     check_documents()
+    check_pair()
     with tempfile.TemporaryDirectory(prefix="ballast-deploy-") as folder:
         copied = copy(folder)
         base = render(os.path.join(copied, "base"))
         check("base", base, instance=False)
         assert {d["apiVersion"] for d in base} <= BUILT_IN, "the base needs no custom resource"
         for name in sorted(os.listdir(os.path.join(copied, "overlays"))):
-            check(f"overlay {name}", render(os.path.join(copied, "overlays", name)))
-        needs = {"dra": ["cuda", "pair-pod", "dra"]}
+            documents = render(os.path.join(copied, "overlays", name))
+            check(f"overlay {name}", documents)
+            check_gpus(name, documents)
         everything = {}
-        for name in sorted(os.listdir(os.path.join(copied, "components"))):
+        for name, needs in components(copied):
             for run in ("one", "two"):
-                documents = render(overlay(copied, f"{run}-{name}", needs.get(name, [name])))
+                documents = render(overlay(copied, f"{run}-{name}", needs))
                 everything[run] = names_of(documents)
+                check_monitor(name, documents, f"{run}-{name}")
             shared = everything["one"] & everything["two"]
             assert not shared, f"component {name}: two runs in a namespace share {shared}"
-            check(f"component {name}", documents, job=False, versions=NEWER.get(name, KUBERNETES),
-                  allowed={"IPC_LOCK"} if name == "rdma" else frozenset())
+            check(f"component {name}", documents, job=False, allowed={"IPC_LOCK"} if name == "rdma" else frozenset())
+            check_gpus(name, documents)
 
 
 main()

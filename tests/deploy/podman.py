@@ -12,6 +12,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BASE = "localhost/debian:12"
 REVISION = "0123abcd"
+SOURCE = "https://sources.example/ballast"
 NAME = f"ballast-{os.getpid()}"  # of networks and containers
 
 
@@ -92,7 +93,7 @@ def storage():
 def build(target, *arguments, tag="test", context=ROOT):
     """Builds ballast-TARGET:TAG; its description."""
     run("buildah", "bud", "--layers", "--isolation", "chroot", "--timestamp", "0", "--build-arg", f"BASE={BASE}",
-        "--build-arg", f"REVISION={REVISION}", "-f", os.path.join(context, "deploy/docker/Dockerfile"), "--target", target,
+        "--build-arg", f"REVISION={REVISION}", "--build-arg", f"SOURCE={SOURCE}", "-f", os.path.join(context, "deploy/docker/Dockerfile"), "--target", target,
         "-t", f"localhost/ballast-{target}:{tag}", *arguments, context)
     return json.loads(run("buildah", "inspect", f"localhost/ballast-{target}:{tag}").stdout)
 
@@ -116,3 +117,4 @@ def check_common(image, config_user="65532:65532"):
     for key in ("title", "licenses", "version", "revision"):
         assert config["Labels"].get(f"org.opencontainers.image.{key}"), (key, config)
     assert config["Labels"]["org.opencontainers.image.revision"] == REVISION
+    assert config["Labels"].get("org.opencontainers.image.source") == SOURCE

@@ -59,7 +59,7 @@ def main():
         assert {v["persistentVolumeClaim"]["claimName"] for v in volumes} == {"node-data", "node-checkpoints"}
         print("ok memory follows the plan, files and checkpoints go to claims")
         other = os.path.join(folder, "other")
-        for arguments, words in {("--name", "Demo_1"): "lower case", ("--pairing", "rack"): "pairing",
+        for arguments, words in {("--name", "Demo_1"): "lower case", ("--pairing", "pod", "--tls"): "one certificate", ("--pairing", "rack"): "pairing",
                                  ("--set", "balance.policy=bpipe", "--set", "memory.slots=1"): "smallest that works",
                                  ("--set", "pipeline.stages=99"): "pipeline.stages"}.items():
             said = render(other, *arguments, expect=2)

@@ -83,7 +83,10 @@ static const bl_option_t rows[] = {
      .maximum = 1e15,
      .unit = "bytes per second",
      .help = "What a stage can write to the checkpoint's folder; grace periods follow from it."},
-    {.name = "tls", .type = BL_OPTION_BOOL, AT(tls), .help = "Mutual TLS with certificates of cert-manager."},
+    {.name = "tls",
+     .type = BL_OPTION_BOOL,
+     AT(tls),
+     .help = "Mutual TLS with certificates of cert-manager. Not with --pairing pod."},
     {.name = "monitor",
      .type = BL_OPTION_BOOL,
      AT(monitored),
@@ -303,6 +306,10 @@ static int run(int argc, char *const *argv) {
     bl_flags_print_help(&flags, stdout);
   } else if (status == BL_OK && arguments.output == NULL) {
     status = bl_error_set(&err, BL_INVALID, "ballastctl render: --output FOLDER says where to write the overlay");
+  } else if (status == BL_OK && arguments.tls && arguments.pairing == PAIRING_POD) {
+    status = bl_error_set(&err, BL_INVALID,
+                          "ballastctl render: --tls and --pairing pod do not go together: a pod has one certificate, "
+                          "its stages and stores need one each; take --pairing node, which keeps pairs on one node");
   } else if (status == BL_OK) {
     status = render(&arguments, result.positional[0], &err);
   }
