@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies client and store together, as processes: blocks come back bit by bit; one flipped bit anywhere in the store's
 // memory is found and never handed over; a store or holder that dies, or is paused, is seen and cleaned up after in the
-// time promised; garbage on both sockets changes nothing; SIGTERM drains. BALLAST_SOAK=1 repeats deaths more often.
+// time promised; garbage on both sockets and on the tcp port changes nothing; SIGTERM drains. BALLAST_SOAK=1 repeats
+// deaths more often.
 #include "client/client.h"
 
+#include "client/client_core.h"
 #include "client/fixture.h"
 #include "datapath/block.h"
+#include "datapath/socket.h"
 #include "sys/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #define PATIENCE_NS (UINT64_C(300) * BL_NS_PER_S) // with a machine that is slow; what is promised is within 2.5 s
 
@@ -369,7 +372,7 @@ static void test_a_newer_incarnation(void **state) {
 }
 
 // A session lives as long as its holder does, whatever that does meanwhile and however little it asks for: renewed by one
-// call per third of its TTL, also with a thousand leases.
+// call per third of its TTL, also with two hundred leases.
 static void test_an_idle_session_lives_on(void **state) {
   fixture_t *fixture = *state;
   const uint64_t ttl_ns = 2 * BL_NS_PER_S, ttls = getenv("BALLAST_SOAK") != NULL ? 12 : 2;
@@ -430,12 +433,17 @@ static int set_up_short(void **state) {
 // ---- the rest ------------------------------------------------------------------------------------------------------------
 
 static void send_garbage(const char *address, uint64_t seed) {
-  struct sockaddr_un where = {.sun_family = AF_UNIX};
-  snprintf(where.sun_path, sizeof where.sun_path, "%s", address + strlen("unix:"));
   static uint8_t garbage[32768];
   fill(garbage, sizeof garbage, seed);
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  assert_int_equal(connect(fd, (struct sockaddr *)&where, sizeof where), 0);
+  bl_address_t where;
+  bl_error_t err = {0};
+  int fd = -1;
+  must(bl_address_parse(address, &where, &err), &err);
+  must(bl_socket_connect(&where, &fd, &err), &err);
+  struct pollfd connected = {.fd = fd, .events = POLLOUT};
+  assert_int_equal(poll(&connected, 1, 60000), 1);
+  assert_int_equal(bl_socket_error(fd), 0);
+  bl_socket_set_blocking(fd);
   (void)send(fd, garbage, bl_random_below(seed, 0, sizeof garbage), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (seed % 2 == 0) {
     char byte;
@@ -456,6 +464,7 @@ static void test_garbage(void **state) {
   for (uint64_t seed = 1; seed <= 40; seed++) {
     send_garbage(fixture->store.address, seed);
     send_garbage(fixture->store.data_address, seed);
+    send_garbage(client->data_tcp_address, seed); // which the store tells when a session is opened
   }
   must(bl_client_load(client, room, fixture->slots.base, 100, &err), &err);
   bl_client_close(client);

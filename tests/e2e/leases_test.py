@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import ballast
 import prometheus
@@ -82,6 +83,20 @@ def faults_of_etcdctl(store, folder):
     done = subprocess.run([CTL, "leases", "list", "--stroe", "x"], text=True, capture_output=True, timeout=120)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "did you mean '--store'?" in done.stderr, done.stderr
+
+
+def a_store_that_stands_still(store):
+    """etcdctl waits for ever: here every command ends with exit code 6 (deadline) soon after its --timeout."""
+    store.process.send_signal(signal.SIGSTOP)
+    try:
+        for verb in (["leases", "list"], ["leases", "get", "0/1"], ["stores"]):
+            begin = time.monotonic()
+            ctl(*verb, "--store", store.address, "--timeout", "1", expect=6)
+            took = time.monotonic() - begin
+            assert 1 <= took < 20, f"{verb} --timeout 1 took {took:.1f} s"  # a busy machine may be slow to start it
+    finally:
+        store.process.send_signal(signal.SIGCONT)
+    assert len(leases_of(store)) == 3
 
 
 def wrong_words(store, folder):
@@ -208,6 +223,7 @@ def main():
             forms(store)
             faults_of_etcdctl(store, folder)
             wrong_words(store, folder)
+            a_store_that_stands_still(store)
             a_watch_resumes_without_gaps(store, holder)
             a_closed_pipe_ends_a_watch(store)
             revoke_and_drain(store, holder)
