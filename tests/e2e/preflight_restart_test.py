@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A driver that comes back finds its own run's rooms at stores that lend not a granule more than the plan takes, as
 ballastctl render makes them: preflight, which runs before it, passes while the run goes on and after the driver was killed.
-The same room is not free for a run of another name."""
+The same room is not free for a run of another name. What the run has chosen is in its status."""
 import json
 import signal
 import subprocess
@@ -20,6 +20,16 @@ def ask(folder, verb, *arguments):
 def step_of(folder, address):
     code, said = ask(folder, "status", "--endpoint", address)
     return said["step"] if code == 0 else 0
+
+
+def paths_of(folder, address):
+    """Per stage, the peers that it has a path to."""
+    code, rows = ask(folder, "stages", "--endpoint", address)
+    if code != 0:
+        return [{}]
+    paths = [path for row in rows for path in row.get("paths", [])]
+    assert all(path["path"] == "shm" and path["reason"] for path in paths), paths
+    return [{path["stage"] for path in row.get("paths", [])} for row in rows]
 
 
 def check(folder, job, when):
@@ -51,6 +61,9 @@ def main():
             driver = Service(folder, "ballast-driver", "--job", job, "--listen", address)
             wait_until(lambda: step_of(folder, address) >= 2, 120, "the run does not begin")
             check(folder, job, "beside the run")
+            wait_until(lambda: all(1 in paths or 2 in paths for paths in paths_of(folder, address)), 120,
+                       f"no paths in {ask(folder, 'stages', '--endpoint', address)}")
+            print("ok the run says which paths it has chosen, and why")
             driver.kill(signal.SIGKILL)
             check(folder, job, "after the driver was killed")
             code, rows = ask(folder, "preflight", job, "--timeout", "60", "--set", "name=other")

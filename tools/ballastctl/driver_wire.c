@@ -447,6 +447,16 @@ static json_t *waits_json(const Ballast__V1__StageStatusResponse *status) {
   return waits;
 }
 
+static json_t *paths_json(const Ballast__V1__StageStatusResponse *status) {
+  json_t *paths = json_array();
+  for (size_t i = 0; i < status->n_paths; i++) {
+    const Ballast__V1__PeerPath *path = status->paths[i];
+    json_array_append_new(
+        paths, json_pack("{s:i, s:s, s:s}", "stage", path->stage, "path", path->data_path, "reason", path->reason));
+  }
+  return paths;
+}
+
 static json_t *memory_json(const Ballast__V1__StageStatusResponse *status) {
   json_t *memory = json_object();
   for (size_t i = 0; i < status->n_memory; i++) {
@@ -472,6 +482,7 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health) {
   json_object_set_new(stage, "operations_total", json_integer(status->operations_total));
   json_object_set_new(stage, "device", json_string(status->device));
   json_object_set_new(stage, "waits", waits_json(status));
+  json_object_set_new(stage, "paths", paths_json(status));
   json_object_set_new(stage, "memory", memory_json(status));
   if (status->state != NULL) {
     json_object_set_new(stage, "pid", json_integer(status->state->process));

@@ -40,6 +40,7 @@ static int stages_run(int argc, char *const *argv) {
       {.key = "address", .title = "ADDRESS", .wide = true},
       {.key = "device", .title = "DEVICE", .wide = true},
       {.key = "waits", .title = "WAITS", .wide = true},
+      {.key = "paths", .title = "PATHS", .wide = true},
   };
   bl_error_t err;
   bl_ctl_output_t output;
