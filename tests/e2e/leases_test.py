@@ -93,7 +93,7 @@ def a_store_that_stands_still(store):
             begin = time.monotonic()
             ctl(*verb, "--store", store.address, "--timeout", "1", expect=6)
             took = time.monotonic() - begin
-            assert 1 <= took < 20, f"{verb} --timeout 1 took {took:.1f} s"  # a busy machine may be slow to start it
+            assert 1 <= took < 60, f"{verb} --timeout 1 took {took:.1f} s"  # a busy machine may be slow to start it
     finally:
         store.process.send_signal(signal.SIGCONT)
     assert len(leases_of(store)) == 3

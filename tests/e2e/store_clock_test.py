@@ -49,9 +49,9 @@ def main():
             holder.send_signal(signal.SIGSTOP)
             wait_until(lambda: not leases(store), 60, "the session of a stopped holder does not end")
             lived = time.monotonic() - stopped
-            # The last renewal was at most a third of the TTL before the stop; 0.3 s: for a machine that was late with it.
+            # The last renewal was at most a third of the TTL before the stop; 1 s: for a machine that was late with it.
             promised = TTL * 2 / 3 + GRACE
-            assert lived > promised - 0.3, f"it ended after {lived:.1f} s, {promised:.1f} s are promised"
+            assert lived > promised - 1, f"it ended after {lived:.1f} s, {promised:.1f} s are promised"
             print(f"ok: a session lives through steps of the clock; without renewals for {lived:.1f} s")
         finally:
             holder.kill()
