@@ -135,10 +135,10 @@ static void test_cancelled_load(void **state) {
 
 #define DEADLINE_MS 300
 
-// A call that began then has ended by its deadline, which a busy machine sees ten times too late at most. Returns now.
+// A call that began then has ended by its deadline, which a busy machine sees fifty times too late at most. Returns now.
 static uint64_t must_have_been_short(uint64_t since_ns) {
   const uint64_t now_ns = bl_clock_now_ns();
-  assert_in_range((now_ns - since_ns) / BL_NS_PER_MS, 0, 10 * DEADLINE_MS);
+  assert_in_range((now_ns - since_ns) / BL_NS_PER_MS, 0, 50 * DEADLINE_MS);
   return now_ns;
 }
 

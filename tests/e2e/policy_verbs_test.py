@@ -103,8 +103,8 @@ def check_stopped_driver(folder, driver):
         between = time.monotonic()
         done = policy(folder, "set", "cap", "6", "--timeout", "0.5", expect=6)
         assert "may still come into force" in done.stderr, done.stderr
-        # Twenty times what was asked for: starting a program on a busy machine is in it.
-        assert between - begin < 10 and time.monotonic() - between < 10, "a command outlives its --timeout"
+        # Sixty times what was asked for: starting a program on a busy machine is in it.
+        assert between - begin < 30 and time.monotonic() - between < 30, "a command outlives its --timeout"
     finally:
         os.kill(driver, signal.SIGCONT)
     # The driver has the request or not; either way it goes on with one of the two.
