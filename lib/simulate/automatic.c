@@ -21,6 +21,8 @@ static const bl_automatic_option_t all_options[BL_AUTOMATIC_OPTIONS] = {
     {.kind = BL_AUTOMATIC_MIX, .mode = BL_BALANCE_FEWEST},
 };
 
+_Static_assert(BL_AUTOMATIC_OPTIONS <= BL_EVIDENCE_PLANS, "predictions of all options are kept");
+
 // Copies of a mix are taken to be so many times as long as measured.
 #define MIX_COPY_MAX 1e6 // hundredths of a forward, beyond which nothing is parked
 static const double copies[] = {1, 0.25, 0.5, 0.75, 1.5, 2};
@@ -323,15 +325,49 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
 
 // ---- deciding ----------------------------------------------------------------------------------------------------------
 
+// Of all options; BL_AUTOMATIC_OPTIONS: none is in force.
+static size_t index_of(const bl_automatic_option_t *in_force) {
+  size_t i = in_force != NULL ? 0 : BL_AUTOMATIC_OPTIONS;
+  while (i < BL_AUTOMATIC_OPTIONS && (all_options[i].kind != in_force->kind ||
+                                      (all_options[i].mode != in_force->mode && bl_automatic_copies(in_force->kind)))) {
+    i++;
+  }
+  return i;
+}
+
+// What steps under the option in force took, beside what is simulated of exactly that one.
+static bl_status_t learn(const weighing_t *w, size_t in_force, bl_error_t *err) {
+  const bl_automatic_request_t *request = w->request;
+  if (request->evidence == NULL || in_force == BL_AUTOMATIC_OPTIONS) {
+    return BL_OK;
+  }
+  bl_automatic_option_t now = *request->in_force;
+  now.fits = false;
+  bl_status_t status = weigh_one(w, &now, err);
+  if (status == BL_OK && now.fits) {
+    bl_evidence_compare(request->evidence, in_force, now.step, request->measured);
+  }
+  return status;
+}
+
+static double ratio_of(const weighing_t *w, size_t option, size_t in_force) {
+  return w->request->evidence != NULL ? bl_evidence_ratio(w->request->evidence, option, in_force) : 1;
+}
+
 static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t *err) {
   double fastest = INFINITY;
-  for (size_t i = 0; i < BL_AUTOMATIC_OPTIONS; i++) {
-    found->options[i] = all_options[i];
-    bl_status_t status = weigh(w, &found->options[i], err);
-    if (status != BL_OK) {
-      return status;
-    }
-    fastest = found->options[i].fits ? fmin(fastest, found->options[i].step) : fastest;
+  const size_t in_force = index_of(w->request->in_force);
+  bl_status_t status = learn(w, in_force, err);
+  for (size_t i = 0; i < BL_AUTOMATIC_OPTIONS && status == BL_OK; i++) {
+    bl_automatic_option_t *option = &found->options[i];
+    *option = all_options[i];
+    status = weigh(w, option, err);
+    option->step *= ratio_of(w, i, in_force);
+    option->ratio = w->request->evidence != NULL ? w->request->evidence->ratios[i] : 0;
+    fastest = option->fits ? fmin(fastest, option->step) : fastest;
+  }
+  if (status != BL_OK) {
+    return status;
   }
   if (fastest == INFINITY) {
     made_t made;
@@ -343,16 +379,13 @@ static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t
   while (!found->options[found->best].fits || found->options[found->best].step > fastest * (1 + BL_AUTOMATIC_EQUAL)) {
     found->best++;
   }
-  const bl_automatic_option_t *kept = w->request->in_force;
-  for (size_t i = 0; kept != NULL && i < BL_AUTOMATIC_OPTIONS; i++) {
-    const bl_automatic_option_t *option = &found->options[i];
-    bool still = kept->kind == BL_AUTOMATIC_NONE || kept->kind == BL_AUTOMATIC_DROP;
-    bool same = option->kind == kept->kind && (option->mode == kept->mode || still);
-    if (same && option->fits && option->step <= fastest * (1 + BL_AUTOMATIC_GAIN)) {
-      found->best = i;
-    }
+  const bl_automatic_option_t *kept = in_force < BL_AUTOMATIC_OPTIONS ? &found->options[in_force] : NULL;
+  if (kept != NULL && kept->fits && kept->step <= fastest * (1 + BL_AUTOMATIC_GAIN)) {
+    found->best = in_force;
   }
-  return weigh_recomputation(w, &found->recomputed, err);
+  status = weigh_recomputation(w, &found->recomputed, err);
+  found->recomputed *= ratio_of(w, BL_AUTOMATIC_OPTIONS, in_force);
+  return status;
 }
 
 bl_status_t bl_automatic_decide(const bl_automatic_request_t *request, bl_automatic_t *found, bl_error_t *err) {

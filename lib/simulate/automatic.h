@@ -14,12 +14,17 @@
 // tried with copies taken to be as long as measured, and longer and shorter, which parks fewer and more. Full
 // recomputation is simulated beside them and never chosen: within the same slots it makes more blocks again than drop.
 //
+// Steps take longer than simulated, and not under every option by as much. Who passes `evidence` has each prediction
+// multiplied by what steps under that option took beside their simulation, so that a choice that turns out worse than what
+// was in force before it is taken back (simulate/evidence.h).
+//
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SIMULATE_AUTOMATIC_H
 #define BALLAST_SIMULATE_AUTOMATIC_H
 
 #include "schedule/balance.h"
 #include "schedule/costs.h"
+#include "simulate/evidence.h"
 #include "simulate/machine.h"
 
 #define BL_AUTOMATIC_OPTIONS 8
@@ -44,7 +49,8 @@ typedef struct bl_automatic_option {
   bl_automatic_kind_t kind;
   bl_balance_mode_t mode;
   bool fits;          // a mix: and it is none of the others
-  double step;        // seconds, if it fits
+  double step;        // seconds, if it fits; `ratio`, if it is known, is in it
+  double ratio;       // of its steps, measured over simulated; 0: it was never in force
   uint32_t evictions; // of all stages
   uint32_t dropped;   // blocks of all stages that are made again
   uint32_t copy;      // of a mix: what the plan takes a copy to be, in hundredths of a forward; else 0
@@ -60,7 +66,9 @@ typedef struct bl_automatic_request {
   uint32_t budget;               // slots a device keeps and lends; UINT32_MAX: no limit
   uint64_t lenders;              // bit d: the store of device d may take blocks; 0: all may
   const bl_automatic_option_t *in_force; // kept unless the fastest gains more than BL_AUTOMATIC_GAIN; NULL: none
-  bool recomputes;                       // the schedule recomputes already: there is nothing to evict
+  double measured;                       // seconds of a step under it; 0: not known
+  bl_evidence_t *evidence; // of predictions, which `measured` is added to; NULL: they are taken as they are
+  bool recomputes;         // the schedule recomputes already: there is nothing to evict
 } bl_automatic_request_t;
 
 typedef struct bl_automatic {

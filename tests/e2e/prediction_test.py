@@ -104,6 +104,34 @@ def check_copies(folder):
         assert [stage["peak_slots"] for stage in simulated["stages"]] == [3, 3, 2, 1], simulated
 
 
+def check_auto(folder):
+    """Under auto the plan changes while the run goes on: what is predicted in the end is about the one that ran last."""
+    job = ballast.write_job(folder, model=ballast.small_inline(layers=4, seq=32),
+                            data={"train": [__file__], "format": "text"}, train={"steps": 40, "micro_batches": 8},
+                            pipeline={"stages": 4}, balance={"policy": "auto"})
+    profile = os.path.join(folder, "auto.json")
+    for slots, more in ((3, ["--set", "balance.rate=1000000"]), (2, []), (4, [])):
+        for attempt in range(3):  # a change just before the end leaves no step to record
+            report, done = ballast.run_job(folder, job, "--local", "--set", f"memory.slots={slots}", "--profile", profile,
+                                           *more, expect=None)
+            if done.returncode == 0:
+                break
+            assert "the policy changed at step" in done.stderr, done.stderr
+        line, steps = report[-1], [event for event in report if event["event"] == "step"]
+        assert line["event"] == "prediction", report[-2:]
+        for stage in line["stages"]:
+            for key in ("peak_slots", "slot_bytes"):
+                assert stage[key]["predicted"] == stage[key]["measured"], (slots, stage)
+        last = steps[-1]
+        assert [s["peak_slots"]["measured"] for s in line["stages"]] == [s["peak_slots"] for s in last["stages"]], line
+        again = sum(stage["dropped"] for stage in last["stages"])
+        if slots == 3:  # a path of 1 MB/s: nobody parks
+            assert again > 0 and sum(stage["evicted"] for stage in last["stages"]) == 0, last
+        with open(profile) as file:
+            recorded = json.load(file)
+        assert any(chunk["measured_R"] for chunk in recorded["chunks"]) == (again > 0), (slots, recorded["chunks"])
+
+
 def check_plan(folder):
     """The planned job runs and keeps what was planned; what cannot be run is not written."""
     job = ballast.write_job(folder, model=ballast.small_inline(layers=6, seq=32),
@@ -205,6 +233,7 @@ def main():
             check_peaks(folder, schedule, {}, stages, balance)
         check_profile(folder)
         check_copies(folder)
+        check_auto(folder)
         check_plan(folder)
         check_plan_resets(folder)
         check_plan_of_nodes(folder)

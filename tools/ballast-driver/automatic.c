@@ -9,11 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS     3  // that are looked at before a decision
-#define LOOKS_MAX 8  // at steps that may lack operations
-#define REST      50 // steps before the next looks
-#define SLOW      3  // steps in a row that took SLOWER times as long as expected: looks at once
-#define SLOWER    1.3
+#define STEPS     3                   // that are looked at before a decision
+#define LOOKS_MAX 8                   // at steps that may lack operations
+#define REST      50                  // steps before the next looks
 #define LONGEST   (UINT64_C(1) << 50) // steps: never
 #define PATIENCE  6                   // refused trials wait twice as long, up to so often
 
@@ -30,18 +28,15 @@ static bool has_alternatives(const bl_driver_t *driver) {
 
 static void end_looks(bl__automatic_t *self) {
   bl_recorder_destroy(self->recorder);
-  free(self->bytes);
-  free(self->seconds);
   self->recorder = NULL;
-  self->bytes = self->seconds = NULL;
   self->looks = 0;
 }
 
 static void forget(bl__automatic_t *self) {
   end_looks(self);
   bl_automatic_cleanup(&self->found);
-  self->decided = self->trying = false;
-  self->expected = 0;
+  bl_evidence_forget(&self->evidence);
+  self->decided = self->trying = self->checking = false;
   self->trial = 0;
 }
 
@@ -52,12 +47,10 @@ static void watch(bl_driver_t *driver) {
     return;
   }
   self->watched = driver->step.applied;
-  self->slow = self->expected > 0 && driver->seconds > SLOWER * self->expected ? self->slow + 1 : 0;
-  if (self->slow >= SLOW && self->next > driver->step.applied + 1) {
+  if (bl_evidence_step(&self->evidence, driver->seconds) && self->next > driver->step.applied + 1) {
     bl_log(BL_LOG_INFO, "auto: step %" PRIu64 " took %.4g ms, expected were %.4g ms: looks again", driver->step.applied,
-           1e3 * driver->seconds, 1e3 * self->expected);
+           1e3 * driver->seconds, 1e3 * self->evidence.expected);
     self->next = driver->step.applied + 1;
-    self->slow = 0;
   }
 }
 
@@ -92,10 +85,11 @@ bool bl__automatic_will_look(const bl_driver_t *driver) {
 static bool begin_looks(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   const bl_training_t *training = driver->options.training;
-  self->bytes = calloc(driver->stage_count, sizeof *self->bytes);
-  self->seconds = calloc(driver->stage_count, sizeof *self->seconds);
-  if (self->bytes == NULL || self->seconds == NULL ||
-      bl_recorder_create(driver->plans.balance.schedule, training->partition.spans, &self->recorder) != BL_OK) {
+  if (self->evidence.stages == 0 && bl_evidence_init(&self->evidence, (uint32_t)driver->stage_count) != BL_OK) {
+    return false;
+  }
+  bl_evidence_begin(&self->evidence);
+  if (bl_recorder_create(driver->plans.balance.schedule, training->partition.spans, &self->recorder) != BL_OK) {
     end_looks(self);
     return false;
   }
@@ -115,9 +109,10 @@ static void add_step(bl_driver_t *driver) {
     }
     const bl_remote_t *stage = &driver->stages[s];
     const bl_ballot_t *vote = stage->vote.attempt == driver->step.commit.attempt ? &stage->vote : &stage->last_vote;
-    self->bytes[s] += (double)vote->counters.moved_bytes;
-    self->seconds[s] += 1e-9 * (double)vote->counters.moved_ns;
+    bl_evidence_copies(&self->evidence, (uint32_t)s, (double)vote->counters.moved_bytes,
+                       1e-9 * (double)vote->counters.moved_ns);
   }
+  bl_evidence_end_step(&self->evidence);
   bl_recorder_end(self->recorder, driver->seconds);
 }
 
@@ -160,29 +155,19 @@ static uint32_t shared_cores(const bl_driver_t *driver) {
 // What the looks say of the paths. Where nothing moved, what is known from before stays.
 static bl_status_t learn_rates(bl_driver_t *driver, bl_error_t *err) {
   bl__automatic_t *self = &driver->automatic;
-  double bytes = 0, seconds = 0;
-  for (size_t s = 0; s < driver->stage_count; s++) {
-    bytes += self->bytes[s];
-    seconds += self->seconds[s];
-  }
-  if (bytes <= 0 || seconds <= 0) {
+  if (!bl_evidence_rates(&self->evidence)) {
     return bl_holdings_move(&driver->plans.balance.holdings)
                ? bl_error_set(err, BL_PRECONDITION, "no block reached a store, so that paths could not be measured")
                : BL_OK;
   }
   self->measured = driver->step.applied;
   self->refused = 0;
-  self->rates = self->rates != NULL ? self->rates : calloc(driver->stage_count, sizeof *self->rates);
-  for (size_t s = 0; self->rates != NULL && s < driver->stage_count; s++) {
-    bool moved = self->bytes[s] > 0 && self->seconds[s] > 0;
-    self->rates[s] = moved ? self->bytes[s] / self->seconds[s] : bytes / seconds;
-  }
-  return self->rates != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
+  return BL_OK;
 }
 
 static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const bl_profile_t *profile,
                          bl_automatic_t *found, bl_error_t *err) {
-  const bl__automatic_t *self = &driver->automatic;
+  bl__automatic_t *self = &driver->automatic;
   const bl_training_t *training = driver->options.training;
   bl_chunk_costs_t *chunks = calloc(profile->chunk_count, sizeof *chunks);
   double *bytes = calloc(driver->stage_count, sizeof *bytes);
@@ -200,12 +185,14 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
     bl_automatic_request_t request = {.schedule = training->schedule,
                                       .costs = &costs,
                                       .block_bytes = bytes,
-                                      .path_rates = self->rates,
+                                      .path_rates = self->evidence.known ? self->evidence.rates : NULL,
                                       .between = profile->between,
                                       .cores = shared_cores(driver),
                                       .budget = bl_policy_limit(policy, training),
                                       .lenders = policy->devices,
-                                      .in_force = &in_force};
+                                      .in_force = &in_force,
+                                      .measured = profile->step,
+                                      .evidence = &self->evidence};
     status = bl_automatic_decide(&request, found, err);
   }
   free(chunks);
@@ -221,15 +208,19 @@ static void add_option(char *text, size_t bytes, const bl_automatic_option_t *op
   size_t used = strlen(text);
   const char *between = text[used - 1] == ' ' ? "" : "; ";
   const char *name = bl_job_policy_name(policy_of(option->kind)), *mode = mode_of(option);
+  char seen[32] = "";
+  if (option->ratio > 0) {
+    snprintf(seen, sizeof seen, ", %.2f of simulated", option->ratio);
+  }
   if (option->kind == BL_AUTOMATIC_MIX) {
     if (option->fits) { // else it is one of the others
-      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u copies out, %u blocks again", between, name, mode,
-               1e3 * option->step, option->evictions, option->dropped);
+      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u copies out, %u blocks again%s", between, name, mode,
+               1e3 * option->step, option->evictions, option->dropped, seen);
     }
   } else if (option->fits) {
     bool drops = option->kind == BL_AUTOMATIC_DROP;
-    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s", between, name, mode, 1e3 * option->step,
-             drops ? option->dropped : option->evictions, drops ? "blocks again" : "copies out");
+    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s%s", between, name, mode, 1e3 * option->step,
+             drops ? option->dropped : option->evictions, drops ? "blocks again" : "copies out", seen);
   } else {
     snprintf(text + used, bytes - used, "%s%s%s does not fit", between, name, mode);
   }
@@ -259,7 +250,7 @@ static void changed(const bl_policy_answer_t *answer, const bl_error_t *err, voi
   self->decided = self->decided && err->status == BL_OK;
   if (err->status == BL_OK && answer->record->policy.kind == BL_JOB_POLICY_AUTO) {
     self->version = answer->record->version;
-    self->next = trying ? 0 : self->next;
+    self->next = trying || self->checking ? 0 : self->next;
   } else if (err->status != BL_OK && trying) {
     self->measured = driver->step.applied;
     self->refused += self->refused < PATIENCE;
@@ -278,7 +269,7 @@ static void plan_trial(bl_driver_t *driver, const bl_policy_t *chosen) {
   if (chosen->chosen != BL_JOB_POLICY_DROP || share <= 0) {
     return;
   }
-  if (self->rates == NULL) {
+  if (!self->evidence.known) {
     self->tried.chosen = BL_JOB_POLICY_AUTO;
     bl_policy_settle(&self->tried, driver->options.training);
   } else {
@@ -306,7 +297,7 @@ static void try_again(bl_driver_t *driver) {
   }
   self->asked = self->trying = self->decided = true;
   self->trial = 0;
-  self->expected = 0;
+  self->evidence.expected = 0;
   bl_automatic_cleanup(&self->found);
   snprintf(self->decision, sizeof self->decision,
            "after step %" PRIu64 ": parks blocks for some steps, by %s, to see what paths are worth now",
@@ -338,15 +329,18 @@ static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
   bl_profile_cleanup(&profile);
   bl_log(BL_LOG_INFO, "auto: %s", self->decision);
   const bl_automatic_option_t *best = &found.options[found.best];
-  self->expected = measured;
+  self->evidence.expected = measured;
   bl_policy_t wanted = *policy;
   wanted.chosen = policy_of(best->kind);
   wanted.mode = bl_automatic_copies(best->kind) ? best->mode : wanted.mode;
   wanted.copy = best->copy;
   if (!bl_policy_equal(&wanted, policy)) {
     self->asked = bl__plans_wish(driver, &wanted, changed);
-    self->decided = self->asked; // else somebody is changing the policy
-    self->expected = best->step;
+    self->decided = self->asked;                     // else somebody is changing the policy
+    self->checking = self->asked && !self->checking; // once: noise is not to be followed around
+    self->evidence.expected = best->step;
+  } else {
+    self->checking = false;
   }
   plan_trial(driver, &wanted);
 }
@@ -399,5 +393,5 @@ const char (*bl__automatic_reasons(const bl_driver_t *driver))[BL_AUTOMATIC_REAS
 
 void bl__automatic_cleanup(bl_driver_t *driver) {
   forget(&driver->automatic);
-  free(driver->automatic.rates);
+  bl_evidence_cleanup(&driver->automatic.evidence);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The policy auto of a run: looks at some steps, weighs the policies that fit (simulate/automatic.h) with the times that
-// operations and copies took in them, and asks for another one where that gains enough. Then it rests and looks again,
-// sooner when steps become much slower. Where it gave blocks up it parks some again at times: what paths are worth shows
+// operations and copies took in them, and asks for another one where that gains enough. What it changed to it looks at at
+// once, and goes back where that turns out slower. Then it rests and looks again, sooner when steps become much slower. Where it gave blocks up it parks some again at times: what paths are worth shows
 // only where something goes over them.
 //
 // Thread: the driver's loop.
@@ -15,13 +15,11 @@
 
 typedef struct bl__automatic {
   bl_recorder_t *recorder; // of the looks under way; NULL: none
-  double *bytes, *seconds; // [stage_count] moved in them, and how long that took
-  double *rates; // [stage_count] bytes per second of the paths, as far as they were ever measured; NULL: not yet
+  bl_evidence_t evidence;  // stages 0: none yet
   uint32_t looks;
   uint64_t seen, next; // the step looked at last; none before this one
-  double expected;     // seconds of a step, since the last decision; 0: not known
-  uint64_t watched;    // the step whose time was compared with it last
-  uint32_t slow;       // how many in a row took far longer
+  uint64_t watched;    // the step that `evidence` was told of last
+  bool checking;       // the looks to come are at what was chosen just now
   uint64_t trial;      // the step after which `tried` is asked for; 0: never
   bl_policy_t tried;
   uint64_t measured; // the step at which paths were last measured

@@ -204,6 +204,7 @@ void bl__report_step(bl_driver_t *driver) {
                            .seconds = seconds,
                            .policy = policy != NULL ? bl_job_policy_name(policy->policy.kind) : "",
                            .policy_version = policy != NULL ? policy->version : 0,
+                           .ran_under = policy != NULL ? *policy : (bl_policy_record_t){0},
                            .stages = shares,
                            .stage_count = driver->stage_count,
                            .stores = stores,

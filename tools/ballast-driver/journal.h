@@ -7,6 +7,7 @@
 #define BALLAST_DRIVER_JOURNAL_H
 
 #include "ballot.h"
+#include "policy_book.h"
 
 #include <limits.h>
 
@@ -31,7 +32,8 @@ typedef struct bl_step_event {
   double seconds;
   const char *policy; // borrowed, of static storage
   uint64_t policy_version;
-  bl_stage_share_t *stages; // [stage_count]
+  bl_policy_record_t ran_under; // the same with what auto stood for; version 0: not known
+  bl_stage_share_t *stages;     // [stage_count]
   size_t stage_count;
   bl_store_share_t *stores; // [store_count], by device
   size_t store_count;

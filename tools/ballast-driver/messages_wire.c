@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "messages_wire.h"
 
+#include "policy_records_wire.h"
+
 #include <stdlib.h>
 
 // All parts of one message live in one block that is handed out piece by piece.
@@ -25,7 +27,8 @@ static block_t make_block(size_t stages, size_t items) {
                 sizeof(Ballast__V1__StoreStep) + 160;
   size_t item = sizeof(Ballast__V1__ChunkLayers) + sizeof(Ballast__V1__MemoryTag) + sizeof(Ballast__V1__PeerPath) + 64;
   block_t block = {.size = sizeof(Ballast__V1__WatchResponse) + sizeof(Ballast__V1__PlanEvent) +
-                           sizeof(Ballast__V1__StepEvent) + 256 + stages * part + items * item};
+                           sizeof(Ballast__V1__StepEvent) + sizeof(bl_policy_wire_t) + 256 + stages * part +
+                           items * item};
   block.bytes = calloc(1, block.size);
   return block;
 }
@@ -40,6 +43,11 @@ static void make_step(block_t *block, const bl_step_event_t *step, Ballast__V1__
   event->seconds = step->seconds;
   event->policy = (char *)step->policy;
   event->policy_version = step->policy_version;
+  if (step->ran_under.version > 0) {
+    bl_policy_wire_t *wire = take(block, sizeof *wire);
+    bl_policy_to_wire(&step->ran_under, wire);
+    event->ran_under = &wire->message;
+  }
   event->n_stages = step->stage_count;
   event->stages = take(block, step->stage_count * sizeof(Ballast__V1__StageStep *));
   for (size_t i = 0; i < step->stage_count; i++) {

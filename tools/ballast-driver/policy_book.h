@@ -12,7 +12,7 @@
 #ifndef BALLAST_DRIVER_POLICY_BOOK_H
 #define BALLAST_DRIVER_POLICY_BOOK_H
 
-#include "job/balance.h"
+#include "job/policy.h"
 
 #define BL_POLICY_HISTORY 32 // about 1 KiB on the wire, with every plan
 
@@ -41,16 +41,5 @@ const bl_policy_record_t *bl_policy_book_of_step(const bl_policy_book_t *book, u
 // What a rollback goes back to: `version`, or with 0 the one before the one in force. BL_NOT_FOUND says what is known.
 BL_MUST_USE bl_status_t bl_policy_book_rollback(const bl_policy_book_t *book, uint64_t version,
                                                 const bl_policy_record_t **record, bl_error_t *err);
-
-bool bl_policy_equal(const bl_policy_t *a, const bl_policy_t *b);
-const char *bl_policy_mode_name(bl_balance_mode_t mode); // "overlap"
-// "cap 3", "bpipe", "none", "auto: bpipe"; with ", fewest" and ", devices 2 3" where it differs from the usual. Returns `text`.
-#define BL_POLICY_TEXT 320
-const char *bl_policy_format(const bl_policy_t *policy, char text[BL_POLICY_TEXT]);
-// Reads names as they come from people. `usual` is the mode when `mode` is "". BL_INVALID names what is wrong.
-BL_MUST_USE bl_status_t bl_policy_read(const char *name, uint32_t cap, const char *mode, bl_balance_mode_t usual,
-                                       bl_policy_t *policy, bl_error_t *err);
-// Adds a device whose store may take blocks. BL_INVALID: beyond BL_POLICY_DEVICES.
-BL_MUST_USE bl_status_t bl_policy_add_device(bl_policy_t *policy, uint32_t device, bl_error_t *err);
 
 #endif

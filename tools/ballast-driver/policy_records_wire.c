@@ -40,12 +40,8 @@ static bool read_record(const Ballast__V1__PolicyRecord *message, bl_policy_reco
                                  .restores = message->restores};
   bl_status_t status =
       bl_policy_read(message->name, message->cap, message->mode, BL_BALANCE_OVERLAP, &record->policy, NULL);
-  const bool automatic = status == BL_OK && record->policy.kind == BL_JOB_POLICY_AUTO;
-  for (int kind = BL_JOB_POLICY_NONE; kind <= BL_JOB_POLICY_MIX && automatic; kind++) {
-    if (strcmp(message->chosen, bl_job_policy_name((bl_job_policy_t)kind)) == 0) {
-      record->policy.chosen = (bl_job_policy_t)kind;
-      record->policy.copy = message->copy;
-    }
+  if (status == BL_OK && record->policy.kind == BL_JOB_POLICY_AUTO && message->chosen[0] != '\0') {
+    status = bl_policy_read_chosen(message->chosen, message->copy, &record->policy, NULL);
   }
   for (size_t i = 0; i < message->n_devices && status == BL_OK; i++) {
     status = bl_policy_add_device(&record->policy, message->devices[i], NULL);

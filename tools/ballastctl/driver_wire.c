@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver_wire.h"
 
+#include "job/policy.h"
 #include "loop/timer.h"
 #include "rpc/channel.h"
 
@@ -131,6 +132,19 @@ static bl_ctl_stage_step_t convert_stage_step(const Ballast__V1__StageStep *from
   return to;
 }
 
+// False: it is none that this program knows.
+static bool read_policy(const Ballast__V1__PolicyRecord *from, bl_policy_t *policy) {
+  bl_status_t status =
+      from != NULL ? bl_policy_read(from->name, from->cap, from->mode, BL_BALANCE_OVERLAP, policy, NULL) : BL_NOT_FOUND;
+  if (status == BL_OK && from->chosen[0] != '\0') {
+    status = bl_policy_read_chosen(from->chosen, from->copy, policy, NULL);
+  }
+  for (size_t i = 0; status == BL_OK && i < from->n_devices; i++) {
+    status = bl_policy_add_device(policy, from->devices[i], NULL);
+  }
+  return status == BL_OK;
+}
+
 static void deliver_step(bl_ctl_driver_t *driver, const Ballast__V1__StepEvent *from) {
   if (from->step <= driver->last_step) {
     return; // replayed after a reconnect
@@ -151,6 +165,7 @@ static void deliver_step(bl_ctl_driver_t *driver, const Ballast__V1__StepEvent *
     stages[i] = convert_stage_step(from->stages[i]);
   }
   driver->last_step = from->step;
+  bl_policy_t policy;
   bl_ctl_step_t step = {.step = from->step,
                         .loss = from->loss,
                         .grad_norm = from->grad_norm,
@@ -158,6 +173,7 @@ static void deliver_step(bl_ctl_driver_t *driver, const Ballast__V1__StepEvent *
                         .seconds = from->seconds,
                         .policy = from->policy,
                         .policy_version = from->policy_version,
+                        .ran_under = read_policy(from->ran_under, &policy) ? &policy : NULL,
                         .stages = stages,
                         .stage_count = from->n_stages,
                         .stores = stores,

@@ -3,6 +3,8 @@
 #ifndef BALLAST_BALLASTCTL_EVENTS_H
 #define BALLAST_BALLASTCTL_EVENTS_H
 
+#include "job/balance.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +34,7 @@ typedef struct bl_ctl_step {
   double seconds;
   const char *policy;
   uint64_t policy_version;
+  const bl_policy_t *ran_under;      // that policy, with what auto stood for; NULL: the driver does not say
   const bl_ctl_stage_step_t *stages; // [stage_count]
   size_t stage_count;
   const bl_ctl_store_step_t *stores; // [store_count], in device order

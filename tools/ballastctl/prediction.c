@@ -28,7 +28,7 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_job
                                    const bl_ctl_prediction_source_t *source, const char *profile_name,
                                    bl_error_t *err) {
   bl_ctl_prediction_t made = {0};
-  bl_policy_t policy = bl_policy_of_job(job);
+  bl_policy_t policy = source->policy != NULL ? *source->policy : bl_policy_of_job(job);
   bl_status_t status = bl_ctl_job_resolve(job, &made.training, err);
   if (status == BL_OK && source->profile != NULL) {
     status = bl_profile_check_model(source->profile, &made.training.model, profile_name, err);

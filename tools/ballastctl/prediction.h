@@ -16,6 +16,7 @@ typedef struct bl_ctl_prediction_source {
   const bl_profile_t *profile;   // NULL: the device's model
   const bl_hardware_t *hardware; // NULL with a profile
   bool replay;                   // of the profile's recorded step
+  const bl_policy_t *policy;     // NULL: the job's
   bl_cluster_t cluster;          // without a profile: nodes that the stages are spread over; 0: one machine
   bl_node_order_t order;
 } bl_ctl_prediction_source_t;

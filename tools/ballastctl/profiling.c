@@ -5,8 +5,9 @@
 #include "output.h"
 #include "profile_file.h"
 
-#include "job/balance.h"
+#include "job/policy.h"
 #include "plan/recorder.h"
+#include "sys/log.h"
 
 #include <math.h>
 #include <sched.h>
@@ -36,12 +37,15 @@ struct bl_ctl_profiling {
   const char *record, *predict;
   const bl_job_t *job;
   bool local, asked, finished;
+  bool skips;           // the trace under way is of a plan that is no more
+  bl_policy_t policy;   // that steps run under
+  uint64_t since;       // the first step under it; 0: from the start
   bl_profile_t profile; // that is predicted from
   bool has_prediction;
   bl_ctl_prediction_t prediction;
   double replayed; // seconds from first to last operation of the recorded step, simulated; 0: none
   bl_training_t training;
-  bl_balance_plan_t plan; // of the job's policy
+  bl_balance_plan_t plan; // of the policy
   bl_recorder_t *recorder;
   uint64_t last_step, steps, traced;
   double *waits; // [stage_count][CAUSES] of the step that is being told of
@@ -57,10 +61,23 @@ static uint32_t cores_of_machine(void) {
 }
 
 static bl_status_t predict(bl_ctl_profiling_t *p, const char *name, bl_error_t *err) {
-  bl_ctl_prediction_source_t source = {.profile = &p->profile};
+  bl_ctl_prediction_source_t source = {.profile = &p->profile, .policy = &p->policy};
   bl_ctl_prediction_cleanup(&p->prediction);
   bl_status_t status = bl_ctl_prediction_init(&p->prediction, p->job, &source, name, err);
   p->has_prediction = status == BL_OK;
+  return status;
+}
+
+// The plan of the policy, and a recorder for its operations, in place of those before.
+static bl_status_t begin_plan(bl_ctl_profiling_t *p, const bl_policy_t *policy, bl_error_t *err) {
+  bl_recorder_destroy(p->recorder);
+  p->recorder = NULL;
+  bl_balance_plan_cleanup(&p->plan);
+  p->policy = *policy;
+  bl_status_t status = bl_balance_plan_init(&p->plan, &p->training, policy, err); // what it gives up is made again
+  if (status == BL_OK && bl_recorder_create(p->plan.schedule, p->training.partition.spans, &p->recorder) != BL_OK) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
+  }
   return status;
 }
 
@@ -77,13 +94,10 @@ bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const char *record, con
     p->stages = calloc(p->stage_count, sizeof *p->stages);
     p->waits = calloc(p->stage_count, CAUSES * sizeof *p->waits);
     bl_policy_t policy = bl_policy_of_job(job);
-    status = bl_balance_plan_init(&p->plan, &p->training, &policy, err); // what it gives up is made again
-  }
-  if (status == BL_OK) {
-    if (p->stages == NULL || p->waits == NULL ||
-        bl_recorder_create(p->plan.schedule, p->training.partition.spans, &p->recorder) != BL_OK) {
-      status = bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
-    }
+    bl_policy_settle(&policy, &p->training);
+    status = p->stages != NULL && p->waits != NULL
+                 ? begin_plan(p, &policy, err)
+                 : bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
   }
   if (status == BL_OK && predict_from != NULL) {
     status = bl_ctl_profile_read(predict_from, &p->profile, err);
@@ -127,7 +141,31 @@ static void keep(series_t *series, double value) {
   }
 }
 
+// Nothing of the plan before counts. Where the new one cannot be made, nothing is recorded any more.
+static void change_plan(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
+  bl_error_t err;
+  for (uint32_t s = 0; s < p->stage_count; s++) {
+    p->stages[s] = (stage_t){.slot_bytes = p->stages[s].slot_bytes};
+  }
+  p->skips = p->asked;
+  p->since = p->steps > 0 ? step->step : 0;
+  p->steps = p->traced = 0;
+  p->seconds.count = 0;
+  bl_status_t status = begin_plan(p, step->ran_under, &err);
+  if (status == BL_OK && p->predict != NULL) {
+    status = predict(p, p->predict, &err);
+  }
+  if (status != BL_OK) {
+    p->has_prediction = false;
+    bl_log(BL_LOG_WARNING, "step %llu runs under another policy, of which nothing is predicted: %s",
+           (unsigned long long)step->step, err.text);
+  }
+}
+
 void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
+  if (step->ran_under != NULL && !bl_policy_equal(step->ran_under, &p->policy)) {
+    change_plan(p, step);
+  }
   p->last_step = step->step;
   p->last_seconds = step->seconds;
   for (size_t i = 0; i < step->stage_count; i++) {
@@ -150,16 +188,19 @@ void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
 }
 
 bool bl_ctl_profiling_wants_trace(const bl_ctl_profiling_t *p) {
-  return !p->asked && p->steps > 1 && p->traced < TRACED_STEPS;
+  return !p->asked && p->recorder != NULL && p->steps > 1 && p->traced < TRACED_STEPS;
 }
 
 void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *event) {
   if (!p->asked) {
     p->asked = true;
-    bl_recorder_begin(p->recorder);
+    p->skips = p->recorder == NULL;
     memset(p->waits, 0, p->stage_count * CAUSES * sizeof *p->waits);
+    if (!p->skips) {
+      bl_recorder_begin(p->recorder);
+    }
   }
-  if (event->stage < 0 || (uint32_t)event->stage >= p->stage_count) {
+  if (p->skips || event->stage < 0 || (uint32_t)event->stage >= p->stage_count) {
     return;
   }
   const uint32_t stage = (uint32_t)event->stage;
@@ -171,7 +212,7 @@ void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *e
 }
 
 void bl_ctl_profiling_trace_end(bl_ctl_profiling_t *p, bool complete) {
-  if (complete && p->asked) {
+  if (complete && p->asked && !p->skips) {
     bl_recorder_end(p->recorder, p->last_seconds);
     const bool whole = bl_recorder_steps(p->recorder) > p->traced;
     p->traced = bl_recorder_steps(p->recorder);
@@ -181,7 +222,7 @@ void bl_ctl_profiling_trace_end(bl_ctl_profiling_t *p, bool complete) {
       }
     }
   }
-  p->asked = false;
+  p->asked = p->skips = false;
 }
 
 // ---- at the end
@@ -190,7 +231,7 @@ void bl_ctl_profiling_trace_end(bl_ctl_profiling_t *p, bool complete) {
 static void replay(bl_ctl_profiling_t *p) {
   bl_error_t err;
   bl_ctl_prediction_t replayed;
-  bl_ctl_prediction_source_t source = {.profile = &p->profile, .replay = true};
+  bl_ctl_prediction_source_t source = {.profile = &p->profile, .replay = true, .policy = &p->policy};
   if (bl_ctl_prediction_init(&replayed, p->job, &source, p->record, &err) == BL_OK) {
     p->replayed = replayed.trial.simulation.t_end;
     bl_ctl_prediction_cleanup(&replayed);
@@ -208,7 +249,12 @@ bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
   bl_profile_t profile;
   bool input_shows = p->local && cores >= p->stage_count;
   bl_status_t status =
-      bl_recorder_fill(p->recorder, &p->training.model, p->training.layout.attention, input_shows, &profile, err);
+      p->recorder != NULL
+          ? bl_recorder_fill(p->recorder, &p->training.model, p->training.layout.attention, input_shows, &profile, err)
+          : bl_error_set(err, BL_PRECONDITION, "the plan of the policy that ran last could not be made");
+  if (status != BL_OK && p->since > 0) {
+    (void)bl_error_prefix(err, "the policy changed at step %llu, and since then", (unsigned long long)p->since);
+  }
   if (status != BL_OK) {
     return status;
   }

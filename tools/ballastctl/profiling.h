@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run beside its prediction: records a profile from traced steps, and compares what was predicted of every stage with
-// what was measured. The first step is left out: the optimizer's state and warm caches exist from the second on.
+// what was measured. The first step is left out: the optimizer's state and warm caches exist from the second on. When the
+// run goes over to another policy, all of this begins again: what is told in the end is about the plan that ran last.
 //
 // Thread: belongs to its caller.
 #ifndef BALLAST_BALLASTCTL_PROFILING_H

@@ -2,117 +2,134 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far the policy auto is from the best of its alternatives: none, bpipe and full recomputation, in five settings.
 
-    tools/bench/auto.py [--hidden 512] [--seq 128] [--rounds 5] [--steps 16] [--only NAME]
-
 fast       six stages, one slot fewer than the schedule needs, the path as it is
 throttled  the same with a path on which a block takes two F
 tight      the smallest budget that can be balanced
 loose      as many slots as the schedule needs
 small      as fast, with a quarter of the tokens in a block
 
-In each round every alternative that fits the budget runs once, in an order that turns from round to round; the median of its
-last steps counts (those after auto has decided). The best is the alternative whose median over rounds is the least (the least
-of each round would be a different one by chance each time, and auto could not reach it even if it did the same), and printed
-is the median over rounds of every quotient to it. Losses must be equal to the bit. Full recomputation is another job; a run
-under auto makes blocks again one by one (the policy drop), within the same slots.
-"""
-import argparse
-import json
-import os
-import statistics
-import subprocess
-import tempfile
+In each round every alternative that fits the budget runs once in every setting, in an order that turns from round to round;
+the median of its last steps counts (before them auto has decided). The best is the alternative whose median over
+rounds is the least (the least of each round would be a different one by chance each time, and auto could not reach it even if
+it did the same), and printed is the median over rounds of every quotient to it, with the spread of auto's, and what auto
+chose in each round. Losses must be equal to the bit. Full recomputation is another job; a run under auto makes blocks again
+one by one (the policy drop), within the same slots.
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
+Ends with 1 where auto is more than 2 % slower than the best: on a machine that does other work, look at the spread first.
+"""
+import re
+import statistics
+import sys
+
+sys.dont_write_bytecode = True
+import measuring  # noqa: E402
+from measuring import tell  # noqa: E402
+
 STAGES = 6
 SLOTS = STAGES - 1
 TIGHT = (STAGES + 3) // 2
-COUNTED = 6  # steps, from the end
+BOUND = 0.02
+SETTINGS = ["fast", "throttled", "tight", "loose", "small"]
+SETTLE = 8  # steps of every run that do not count: auto looks at three, changes, and looks at three again
+ALSO = {"cap": ["balance.policy=cap", f"balance.cap={SLOTS}"], "drop": ["balance.policy=drop"],
+        "fewest": ["balance.policy=bpipe", f"balance.cap={SLOTS}", "balance.mode=fewest"]}
 
 
-def write_job(folder, options):
-    text = os.path.join(folder, "text")
-    with open(text, "wb") as file:
-        file.write(open("/usr/share/common-licenses/GPL-3", "rb").read() * 4)
-    job = os.path.join(folder, "job.yaml")
-    with open(job, "w") as file:
-        json.dump({
-            "model": {"family": "gpt2", "layers": STAGES, "hidden": options.hidden, "heads": options.hidden // 64,
-                      "vocab": 256, "seq": options.seq},
-            "data": {"train": text, "format": "text"},
-            "train": {"steps": options.steps, "micro_batch": 1, "micro_batches": 16, "lr": 1e-4},
-            "pipeline": {"stages": STAGES, "schedule": "1f1b", "threads": 1},
-        }, file)
-    return job
+class Setting:
+    def __init__(self, name, sets, also, limited=True):
+        self.name, self.sets = name, sets
+        self.alternatives = {"auto": ["balance.policy=auto"], "bpipe": ["balance.policy=bpipe", f"balance.cap={SLOTS}"],
+                             "recompute": ["pipeline.recompute=full"]}
+        if not limited:
+            self.alternatives["none"] = []
+        self.alternatives.update({other: ALSO[other] for other in also})
+        self.taken = {alternative: [] for alternative in self.alternatives}
+        self.chosen = []
+
+    def run(self, runs, job, options, number):
+        found = {}
+        for name in sorted(self.alternatives, reverse=number % 2 == 1):
+            auto = name == "auto"
+            events, said = runs.run(job, [*self.sets, *self.alternatives[name]], ["--verbose"] if auto else [])
+            events = [event for event in events if event["event"] == "step"]
+            counted = events[-options.steps:]
+            found[name] = measuring.losses(events)
+            self.taken[name].append(measuring.median_seconds(counted))
+            if auto:
+                self.note_choice(counted, said)
+        measuring.check_equal(found, self.name)
+        tell(f"round {number + 1}, {self.name}: " +
+             ", ".join(f"{name} {1e3 * values[-1]:.0f} ms" for name, values in self.taken.items()) +
+             f"; auto chose {self.chosen[-1]}")
+
+    def note_choice(self, counted, said):
+        if counted[0]["policy_version"] != counted[-1]["policy_version"]:
+            tell(f"{self.name}: auto changed its mind within the steps that count")
+        stages = counted[-1]["stages"]
+        parked, again = (sum(stage[key] for stage in stages) for key in ("evicted", "recomputed"))
+        decisions = re.findall(r"auto: after step \d+, of [^:]*: (.*?)\. Predicted", said)
+        what = decisions[-1] if decisions else "none"
+        self.chosen.append(f"{what} ({parked} parked, {again} again)" if parked + again > 0 else what)
+
+    def best(self):
+        return min((name for name in self.taken if name in ("none", "bpipe", "recompute")),
+                   key=lambda name: statistics.median(self.taken[name]))
+
+    def report(self):
+        best = self.best()
+        quotients = {name: [own / other for own, other in zip(values, self.taken[best])]
+                     for name, values in self.taken.items()}
+        middle = {name: statistics.median(values) for name, values in quotients.items()}
+        good = middle["auto"] <= 1 + BOUND
+        others = ", ".join(f"{name} {value:.3f}" for name, value in middle.items() if name not in ("auto", best))
+        print(f"{self.name:10} auto {middle['auto']:.3f} of {best} ({measuring.spread(quotients['auto'])}), {others}   "
+              + measuring.verdict(good, f"within {100 * BOUND:.0f} %"))
+        for what in dict.fromkeys(self.chosen):
+            print(f"{'':10} chose {what}: {self.chosen.count(what)} of {len(self.chosen)} rounds")
+        return good
 
 
-def run(folder, job, sets):
-    report = os.path.join(folder, "report.jsonl")
-    if os.path.exists(report):
-        os.remove(report)
-    arguments = [argument for pair in sets for argument in ("--set", pair)]
-    subprocess.run([os.path.join(BIN, "ballastctl"), "run", job, "--local", "--report", report, *arguments], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-    with open(report) as file:
-        return [event for event in map(json.loads, file) if event["event"] == "step"]
-
-
-def seconds(events):
-    return statistics.median(event["seconds"] for event in events[-COUNTED:])
-
-
-def rate_of_two_forwards(folder, job):
+def rate_of_two_forwards(runs, job):
     """Bytes per second at which a block of the first stage takes two F, F being a third of what it computes."""
-    events = run(folder, job, [])
+    events = runs.steps(job, ["train.steps=6"])
     stage = events[-1]["stages"][0]
-    forward = statistics.median(event["stages"][0]["busy_seconds"] for event in events[-COUNTED:]) / 16 / 3
+    forward = statistics.median(event["stages"][0]["busy_seconds"] for event in events[2:]) / 16 / 3
     return int(stage["peak_slot_bytes"] / stage["peak_slots"] / (2 * forward))
 
 
-def settings(folder, job, options):
-    yield "fast", [f"memory.slots={SLOTS}"], True
-    yield "tight", [f"memory.slots={TIGHT}"], True
-    yield "loose", [f"memory.slots={STAGES}"], False
-    yield "small", [f"memory.slots={SLOTS}", f"model.seq={options.seq // 4}"], True
-    rate = rate_of_two_forwards(folder, job) if options.only in (None, "throttled") else 1
-    yield "throttled", [f"memory.slots={SLOTS}", f"balance.rate={rate}"], True
-
-
-def compare(folder, job, sets, limited, rounds):
-    """Median quotients to the best, by alternative."""
-    alternatives = {"auto": ["balance.policy=auto"], "bpipe": ["balance.policy=bpipe", f"balance.cap={SLOTS}"],
-                    "recompute": ["pipeline.recompute=full"]}
-    if not limited:
-        alternatives["none"] = []
-    taken, losses = {name: [] for name in alternatives}, set()
-    for number in range(rounds):
-        for name in sorted(alternatives, reverse=number % 2 == 1):
-            events = run(folder, job, sets + alternatives[name])
-            losses.add(tuple(event["loss"].hex() for event in events))
-            taken[name].append(seconds(events))
-    assert len(losses) == 1, "losses differ"
-    best = min((name for name in taken if name != "auto"), key=lambda name: statistics.median(taken[name]))
-    return {name: statistics.median(own / other for own, other in zip(values, taken[best])) for name, values in taken.items()}
+def sets_of(name, runs, job, options):
+    if name == "throttled":
+        return [f"memory.slots={SLOTS}", f"balance.rate={rate_of_two_forwards(runs, job)}"]
+    return {"fast": [f"memory.slots={SLOTS}"], "tight": [f"memory.slots={TIGHT}"], "loose": [f"memory.slots={STAGES}"],
+            "small": [f"memory.slots={SLOTS}", f"model.seq={options.seq // 4}"]}[name]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--hidden", type=int, default=512)
-    parser.add_argument("--seq", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=["fast", "throttled", "tight", "loose", "small"])
-    options = parser.parse_args()
-    if options.steps < COUNTED + 8:
-        parser.error(f"--steps: at least {COUNTED + 8}, so that auto has decided before steps count")
-    with tempfile.TemporaryDirectory(prefix="ballast-bench-") as folder:
-        job = write_job(folder, options)
-        for name, sets, limited in settings(folder, job, options):
-            if options.only not in (None, name):
-                continue
-            found = compare(folder, job, sets, limited, options.rounds)
-            print(f"{name:10} " + ", ".join(f"{key} {value:.3f}x" for key, value in found.items()) + " the best's step")
+    flags = measuring.parser(__doc__)
+    flags.add_argument("--hidden", type=measuring.heads, default=512, metavar="N", help="of the model (default 512)")
+    flags.add_argument("--seq", type=measuring.count(16), default=128, metavar="N",
+                       help="tokens of a sequence (default 128)")
+    flags.add_argument("--steps", type=measuring.count(3), default=5, metavar="N",
+                       help=f"steps of a run that count, after {SETTLE} others (default 5)")
+    measuring.add_rounds(flags, 5)
+    measuring.add_limit(flags, 12)
+    flags.add_argument("--only", type=measuring.names_of(SETTINGS), default=SETTINGS, metavar="NAME,...",
+                       help=f"settings (default {','.join(SETTINGS)})")
+    flags.add_argument("--also", type=measuring.names_of(list(ALSO)), default=[], metavar="NAME,...",
+                       help=f"more alternatives, for comparison only: {', '.join(ALSO)}")
+    options = flags.parse_args()
+    with measuring.Runs() as runs:
+        job = runs.job(model={"layers": STAGES, "hidden": options.hidden, "seq": options.seq},
+                       train={"steps": SETTLE + options.steps, "micro_batch": 1, "micro_batches": 16}, pipeline={"stages": STAGES})
+        settings = [Setting(name, sets_of(name, runs, job, options), options.also, name != "loose")
+                    for name in options.only]
+        for number in measuring.rounds_within(options):
+            for setting in settings:
+                setting.run(runs, job, options, number)
+        print(f"{STAGES} stages, hidden {options.hidden}, seq {options.seq}, {len(settings[0].chosen)} rounds, steps over "
+              "those of the best, equal losses")
+        good = [setting.report() for setting in settings]
+    sys.exit(0 if all(good) else 1)
 
 
 main()

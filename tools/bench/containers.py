@@ -4,10 +4,9 @@
 tcp with mutual TLS, once as processes on the loopback interface, once as containers (read-only roots, memory limits, nobody's
 user) on a network of podman's; in turns, and the median of step times of each. On an idle machine, as root:
 
-    BALLAST_IMAGES=FOLDER tools/bench/containers.py [--pairs 7] [--steps 30]
+    BALLAST_IMAGES=FOLDER tools/bench/containers.py [flags]
 
 FOLDER holds the images (tests/deploy/images_test.py makes them); the programs in them are those measured on both sides."""
-import argparse
 import contextlib
 import json
 import os
@@ -17,9 +16,12 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+import measuring  # noqa: E402
+from measuring import tell  # noqa: E402
+
 for folder in ("deploy", "e2e"):
-    sys.path.insert(0, os.path.join(ROOT, "tests", folder))
+    sys.path.insert(0, os.path.join(measuring.ROOT, "tests", folder))
 import ballast  # noqa: E402
 import images_test as images  # noqa: E402
 import podman  # noqa: E402
@@ -92,10 +94,11 @@ def by_containers(folder, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=30)
-    options = parser.parse_args()
+    flags = measuring.parser(__doc__)
+    measuring.add_rounds(flags, 7, "--pairs")
+    flags.add_argument("--steps", type=measuring.count(FIRST + 1), default=30, metavar="N",
+                       help=f"of a run, the first {FIRST} of which do not count (default 30)")
+    options = flags.parse_args()
     if "BALLAST_IMAGES" not in os.environ or os.geteuid() != 0 or shutil.which("podman") is None:
         sys.exit("containers.py: needs root, podman, and BALLAST_IMAGES")
     podman.set_up(os.environ["BALLAST_IMAGES"])
@@ -107,15 +110,15 @@ def main():
         ballast.BIN = take_programs(os.path.join(folder, "programs"))
         images.make_certificates(folder)
         pairs = []
-        for i in range(options.pairs):
+        for i in range(options.rounds):
             ways = (by_processes, by_containers)
             found = {way: way(folder, options.steps) for way in (ways if i % 2 == 0 else reversed(ways))}
             pairs.append(tuple(found[way] for way in ways))
             plain, contained = pairs[-1]
-            print(f"pair {i + 1}: processes {plain * 1e3:.2f} ms, containers {contained * 1e3:.2f} ms a step, "
-                  f"{contained / plain:.3f}", flush=True)
+            tell(f"round {i + 1} of {options.rounds}: processes {plain * 1e3:.2f} ms, containers {contained * 1e3:.2f} ms "
+                 f"a step, {contained / plain:.3f}")
     ratio = statistics.median(contained / plain for plain, contained in pairs)
-    print(f"containers take {ratio:.3f} of the time of processes (median of {len(pairs)} pairs; {options.steps - FIRST} steps "
+    print(f"containers take {ratio:.3f} of the time of processes (median of {len(pairs)} rounds; {options.steps - FIRST} steps "
           f"each, {subprocess.run(['nproc'], capture_output=True, text=True).stdout.strip()} cores)")
 
 

@@ -2,9 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much of what 1F1B's own bubble allows two one-thread stages on two cores reach, whole services included.
 
-    tools/bench/pipeline.py [--steps 12] [--hidden 768] [--path shm] [--repeat 3]
-    tools/bench/pipeline.py --ahead [--stages 2] [--steps 20] [--repeat 5]
-
 Runs `ballastctl run --local` and reads its report. A stage's busy seconds are its operations alone, so for m
 micro-batches the fastest step that 1F1B on two stages can make is
 
@@ -15,89 +12,101 @@ steps, the first two left out; `seconds` is from the start of a step to its comm
 
 --ahead compares the same runs with train.post_validation (docs/post-validation.md) and without, in turns, for schedules
 whose stages end together and such whose stages do not; the model's head is its own, so that the ends of the pipeline do
-not wait for each other. Printed is the median quotient of the mean step.
+not wait for each other. Printed is the median over rounds of the quotient of the mean steps, the first two left out. It has
+a smaller model of its own, whose update and rounds with the driver are more of a step.
 """
-import argparse
-import json
-import os
 import statistics
-import subprocess
-import tempfile
+import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+import measuring  # noqa: E402
+from measuring import tell  # noqa: E402
 
-
-def run(options, folder, number, *sets):
-    report = os.path.join(folder, f"report-{number}.jsonl")
-    job = os.path.join(folder, "job.yaml")
-    text = os.path.join(folder, "text")
-    with open(text, "wb") as file:
-        file.write(open("/usr/share/common-licenses/GPL-3", "rb").read() * 4)
-    with open(job, "w") as file:
-        json.dump({
-            "model": {"family": "gpt2", "layers": options.layers, "hidden": options.hidden,
-                      "heads": options.hidden // 64, "vocab": 256, "seq": options.seq},
-            "data": {"train": text, "format": "text"},
-            "train": {"steps": options.steps, "micro_batch": options.micro_batch, "micro_batches": options.micro_batches,
-                      "lr": 1e-4},
-            "pipeline": {"stages": options.stages, "schedule": "1f1b", "attention": "flash", "threads": 1},
-            "balance": {"data_path": options.path},
-        }, file)
-    binaries = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
-    arguments = [argument for pair in sets for argument in ("--set", pair)]
-    subprocess.run([os.path.join(binaries, "ballastctl"), "run", job, "--local", "--report", report, *arguments], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-    with open(report) as file:
-        return [json.loads(line) for line in file][2:]
+WARM = 2
+PRESETS = {"steps": (10, 14), "hidden": (768, 512), "layers": (8, 4), "seq": (256, 128), "micro_batches": (16, 4),
+           "rounds": (3, 5)}  # without and with --ahead
+AHEAD = ["1f1b", "zb-h1", "zb-h2", "zb-v"]
 
 
-def compare_ahead(options, folder):
-    for schedule in ("1f1b", "zb-h1", "zb-h2", "zb-v"):
-        quotients, number = [], 0
-        for _ in range(options.repeat):
-            means, losses = [], []
-            for ahead in ("false", "true"):
-                number += 1
-                steps = run(options, folder, f"{schedule}-{number}", f"pipeline.schedule={schedule}", "model.tied=false",
-                            f"train.post_validation={ahead}")
-                means.append(statistics.mean(event["seconds"] for event in steps))
-                losses.append([event["loss"].hex() for event in steps])
-            assert losses[0] == losses[1], "losses differ"
-            quotients.append(means[1] / means[0])
-        print(f"{schedule:6} on {options.stages} stages, hidden {options.hidden}: a step ahead of its commit takes "
-              f"{statistics.median(quotients):.3f} of one that waits ({min(quotients):.3f} to {max(quotients):.3f})")
+def write_job(options, runs):
+    return runs.job(model={"layers": options.layers, "hidden": options.hidden, "seq": options.seq},
+                    train={"steps": options.steps, "micro_batch": options.micro_batch,
+                           "micro_batches": options.micro_batches},
+                    pipeline={"stages": options.stages, "attention": "flash"}, balance={"data_path": options.path})
+
+
+def compare_ahead(options, runs):
+    job = write_job(options, runs)
+    quotients = {schedule: [] for schedule in AHEAD}
+    for number in measuring.rounds_within(options):
+        for schedule, values in quotients.items():
+            means, losses = {}, {}
+            for ahead in ("false", "true") if number % 2 == 0 else ("true", "false"):
+                steps = runs.steps(job, [f"pipeline.schedule={schedule}", "model.tied=false",
+                                         f"train.post_validation={ahead}"])
+                means[ahead] = statistics.mean(event["seconds"] for event in steps[WARM:])
+                losses[ahead] = measuring.losses(steps)
+            measuring.check_equal(losses, schedule)
+            values.append(means["true"] / means["false"])
+            tell(f"round {number + 1}, {schedule}: waits {1e3 * means['false']:.1f} ms, ahead {1e3 * means['true']:.1f} ms, "
+                 f"{values[-1]:.3f}")
+    print(f"{options.stages} stages, hidden {options.hidden}, {options.layers} layers, seq {options.seq}, "
+          f"m {options.micro_batches}, {len(quotients['1f1b'])} rounds, equal losses: a step ahead of its commit, of one "
+          "that waits")
+    for schedule, values in quotients.items():
+        print(f"  {schedule:6} {statistics.median(values):.3f} ({measuring.spread(values)})")
+
+
+def compare_bound(options, runs):
+    m = options.micro_batches
+    job = write_job(options, runs)
+    shares, seconds = [], []
+    for number in measuring.rounds_within(options):
+        for event in runs.steps(job)[WARM:]:
+            busy = [stage["busy_seconds"] for stage in event["stages"]]
+            bound = max(busy[0] + busy[1] / m, busy[1] + busy[0] / m)
+            shares.append(bound / event["seconds"])
+            seconds.append(event["seconds"])
+        tell(f"round {number + 1}: step {seconds[-1]:.3f} s, {100 * shares[-1]:.1f} % of the bound")
+    print(f"two stages, hidden {options.hidden}, {options.layers} layers, m {m}, {options.path}: "
+          f"step {statistics.median(seconds):.3f} s, {100 * statistics.median(shares):.1f} % of 1F1B's bound "
+          f"(best {100 * max(shares):.1f} %, worst {100 * min(shares):.1f} %, {len(shares)} steps)")
+
+
+def read_flags():
+    flags = measuring.parser(__doc__)
+    said = {name: f"default {plain}, with --ahead {ahead}" for name, (plain, ahead) in PRESETS.items()}
+    flags.add_argument("--steps", type=measuring.count(WARM + 1), metavar="N",
+                       help=f"of a run, the first {WARM} of which do not count ({said['steps']})")
+    flags.add_argument("--hidden", type=measuring.heads, metavar="N", help=f"of the model ({said['hidden']})")
+    flags.add_argument("--layers", type=measuring.count(2), metavar="N", help=f"of the model ({said['layers']})")
+    flags.add_argument("--seq", type=measuring.count(8), metavar="N", help=f"tokens of a sequence ({said['seq']})")
+    flags.add_argument("--micro-batch", type=measuring.count(1), default=1, metavar="N", help="sequences (default 1)")
+    flags.add_argument("--micro-batches", type=measuring.count(2), metavar="N",
+                       help=f"of a step ({said['micro_batches']})")
+    flags.add_argument("--path", choices=["shm", "tcp"], default="shm", help="between stages (default shm)")
+    flags.add_argument("--rounds", "--repeat", type=measuring.count(1), metavar="N",
+                       help=f"how often everything is run, by turns ({said['rounds']})")
+    measuring.add_limit(flags, 5)
+    flags.add_argument("--stages", type=measuring.count(2), metavar="P", help="with --ahead (default 2)")
+    flags.add_argument("--ahead", action="store_true", help="compare steps ahead of their commit with such that wait")
+    options = flags.parse_args()
+    if options.stages is not None and not options.ahead:
+        flags.error("--stages: goes with --ahead, the bound is that of two stages")
+    options.stages = options.stages or 2
+    for name, presets in PRESETS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, presets[options.ahead])
+    if options.layers < options.stages * (2 if options.ahead else 1):
+        flags.error(f"--layers {options.layers}: are too few for {options.stages} stages" +
+                    (", which have two chunks with zb-v" if options.ahead else ""))
+    return options
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--hidden", type=int, default=768)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--seq", type=int, default=256)
-    parser.add_argument("--micro-batch", type=int, default=1)
-    parser.add_argument("--micro-batches", type=int, default=16)
-    parser.add_argument("--path", default="shm")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--stages", type=int, default=2, help="with --ahead")
-    parser.add_argument("--ahead", action="store_true")
-    options = parser.parse_args()
-    if options.ahead:
-        with tempfile.TemporaryDirectory(prefix="ballast-bench-") as folder:
-            compare_ahead(options, folder)
-        return
-    options.stages = 2
-    m = options.micro_batches
-    shares, medians = [], []
-    with tempfile.TemporaryDirectory(prefix="ballast-bench-") as folder:
-        for number in range(options.repeat):
-            for event in run(options, folder, number):
-                busy = [stage["busy_seconds"] for stage in event["stages"]]
-                bound = max(busy[0] + busy[1] / m, busy[1] + busy[0] / m)
-                shares.append(bound / event["seconds"])
-                medians.append(event["seconds"])
-    print(f"two stages, hidden {options.hidden}, {options.layers} layers, m {m}, {options.path}: "
-          f"step {statistics.median(medians):.3f} s, {100 * statistics.median(shares):.1f} % of 1F1B's bound "
-          f"(best {100 * max(shares):.1f} %, worst {100 * min(shares):.1f} %, {len(shares)} steps)")
+    options = read_flags()
+    with measuring.Runs() as runs:
+        (compare_ahead if options.ahead else compare_bound)(options, runs)
 
 
 main()

@@ -2,25 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """One stage of Ballast against PyTorch: the same GPT-2 layers, forward, backward and update, one thread, by turns.
 
-    python3 tools/bench/pytorch_compare.py [--hidden 768] [--dtype fp32] [--pairs 7] [--layers N] [--seq N] [--batch N]
-
 Needs `torch` in the Python that runs it. PyTorch is eager, scaled_dot_product_attention, fused AdamW, the layers alone
 (without embedding and head), with the presets of `ballast-bench stage`. The matmul ceiling is that of `ballast-bench
 stage`, in fp32, measured in the run beside: the best of oneDNN's forms at 256x768x256 and 1024x3072x768. What PyTorch's
 own torch.mm reaches at these shapes is printed too: where its library of products does not know the CPU it is far below.
-Printed are medians over pairs. F and B are counted as `ballast-bench stage` does: products with weights and causal
+Printed are medians over rounds. F and B are counted as `ballast-bench stage` does: products with weights and causal
 attention, 2 FLOP per multiply-add.
 """
-import argparse
 import os
 import re
 import statistics
-import subprocess
 import sys
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BENCH = os.path.join(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")), "ballast-bench")
+sys.dont_write_bytecode = True
+import measuring  # noqa: E402
+from measuring import tell  # noqa: E402
+
 CEILING_SECONDS = 0.05
 
 
@@ -106,25 +104,26 @@ class PyTorch:
 
 def ballast(options):
     """Seconds of F and B and of the update, the ceiling, and what ran."""
-    output = subprocess.run(
-        [BENCH, "stage", "--prepack", "--pairs", "1", "--hidden", str(options.hidden), "--layers", str(options.layers),
-         "--seq", str(options.seq), "--micro-batch", str(options.batch), "--dtype", options.dtype, "--processor",
-         str(options.processor)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    output = measuring.bench("stage", "--prepack", "--pairs", "1", "--hidden", str(options.hidden), "--layers",
+                             str(options.layers), "--seq", str(options.seq), "--micro-batch", str(options.batch), "--dtype",
+                             options.dtype, "--processor", str(options.processor))
     seconds = {part: float(value) * 1e-3 for part, value in re.findall(r"^  (F|B|update) +([0-9.]+) ms", output, re.M)}
     ceiling = float(re.search(r"^ceiling ([0-9.]+) GFLOP/s", output, re.M)[1]) * 1e9
     return seconds["F"] + seconds["B"], seconds["update"], ceiling, output.splitlines()[0]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--hidden", type=int, default=768)
-    parser.add_argument("--layers", type=int, default=0)
-    parser.add_argument("--seq", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=0)
+    parser = measuring.parser(__doc__)
+    parser.add_argument("--hidden", type=measuring.heads, default=768, metavar="N", help="of the model (default 768)")
+    for name, what in (("layers", "of the model"), ("seq", "tokens of a sequence"), ("batch", "sequences")):
+        parser.add_argument(f"--{name}", type=measuring.count(0), default=0, metavar="N",
+                            help=f"{what} (default 0: a preset for --hidden)")
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast on PyTorch's side")
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--processor", type=int, default=0)
+    measuring.add_rounds(parser, 7, "--pairs")
+    parser.add_argument("--processor", type=measuring.count(0), default=0, metavar="N", help="to run on (default 0)")
     options = parser.parse_args()
+    if options.processor not in os.sched_getaffinity(0):
+        parser.error(f"--processor {options.processor}: is none of {sorted(os.sched_getaffinity(0))}")
     presets(options)
     os.environ["OMP_NUM_THREADS"] = "1"
     os.sched_setaffinity(0, {options.processor})
@@ -134,9 +133,10 @@ def main():
         sys.exit(f"pytorch_compare.py: needs PyTorch in this Python: {error}")
     other.step()  # warm
     theirs, ours = [], []
-    for _ in range(options.pairs):
+    for number in range(options.rounds):
         theirs.append(other.sample())
         ours.append(ballast(options))
+        tell(f"round {number + 1} of {options.rounds}: F and B {theirs[-1][0] / ours[-1][0]:.2f}x")
 
     def ratio(part):
         return statistics.median(part(t) / part(o) for t, o in zip(theirs, ours))
@@ -146,7 +146,7 @@ def main():
 
     print(f"{ours[0][3]}\nPyTorch {other.torch.__version__}: eager, SDPA, fused AdamW, {options.dtype}")
     print(f"PyTorch over Ballast: F and B {ratio(lambda s: s[0]):.2f}x, with the update {ratio(lambda s: s[0] + s[1]):.2f}x "
-          f"({options.pairs} pairs)")
+          f"({options.rounds} rounds)")
     print(f"share of the fp32 matmul ceiling of {statistics.median(our[2] for our in ours) * 1e-9:.0f} GFLOP/s: PyTorch "
           f"{share(theirs):.1f} %, Ballast {share(ours):.1f} %; torch.mm alone reaches "
           f"{100 * statistics.median(their[2] / our[2] for their, our in zip(theirs, ours)):.1f} % of it")

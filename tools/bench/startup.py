@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two figures of a local run: seconds from the start of ballastctl to the first step, and how much memory
-each stage takes above its ready state, against its plan.
-
-  python3 tools/bench/startup.py [--bin build/bin] [--runs 5] [JOB.yaml]
+"""Two figures of a local run: seconds from the start of ballastctl to the first step, and how much memory each stage
+takes above its ready state, against its plan.
 
 Memory is RssAnon + RssShmem of /proc/PID/status, before the driver configures the stage and after two steps. Pages of
 a neighbour's edge buffers (and of the other end's tied gradients) that are mapped here count as resident too; they are
 that neighbour's plan, so what /proc/PID/smaps says of memfds that this process maps read-only is taken off. The plan
 is what the stage answers to Configure, as `ballastctl stages -o json` prints it. Standard library only.
 """
-import argparse
 import json
 import os
 import statistics
@@ -18,7 +15,10 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+import measuring  # noqa: E402
+from measuring import tell  # noqa: E402
+
 LIMIT_S = 60
 
 JOB = {  # about 240 MB planned on two stages
@@ -120,18 +120,26 @@ def run_once(binaries, job, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Measures the start of a local run and the memory of its stages.")
-    parser.add_argument("--bin", default=os.path.join(ROOT, "build", "bin"))
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("job", nargs="?", help="a job of many steps; without it one of about 240 MB on two stages")
-    arguments = parser.parse_args()
+    flags = measuring.parser(__doc__)
+    flags.add_argument("--bin", default=measuring.BIN, metavar="FOLDER",
+                       help="where the programs are (default $BALLAST_BIN, else build/bin)")
+    measuring.add_rounds(flags, 5, "--runs")
+    flags.add_argument("job", nargs="?", metavar="JOB.yaml",
+                       help="a job of many steps; without it one of about 240 MB on two stages")
+    arguments = flags.parse_args()
+    for what, path in (("--bin", os.path.join(arguments.bin, "ballastctl")), ("JOB.yaml", arguments.job)):
+        if path is not None and not os.path.exists(path):
+            flags.error(f"{what}: {path} is not there")
     with tempfile.TemporaryDirectory(prefix="ballast-startup-") as folder:
         os.chmod(folder, 0o700)
         job = arguments.job or os.path.join(folder, "job.yaml")
         if not arguments.job:
             with open(job, "w") as file:
                 json.dump(JOB, file)
-        runs = [run_once(os.path.abspath(arguments.bin), job, folder) for _ in range(arguments.runs)]
+        runs = []
+        for number in range(arguments.rounds):
+            runs.append(run_once(os.path.abspath(arguments.bin), job, folder))
+            tell(f"round {number + 1} of {arguments.rounds}: {runs[-1][0]:.2f} s to the first step")
     for what, times in (("to the first step", [run[0] for run in runs]), ("to its commit", [run[1] for run in runs])):
         print(f"start {what}: median {statistics.median(times):.2f} s, worst {max(times):.2f} s of {len(times)} runs")
     print("stage   planned MB   taken MB   taken / planned")

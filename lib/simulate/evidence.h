@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the steps of a run say to the policy auto beyond the times of operations: how fast the paths to stores are, whether
+// steps have become slow, and how far off its predictions were. Measured times lie: of everything a median or several in a
+// row are needed, so that one disturbed step changes nothing.
+//
+//   bl_evidence_begin(&evidence);
+//   for (each step that is looked at)
+//     for (each stage) bl_evidence_copies(&evidence, stage, bytes, seconds);
+//     bl_evidence_end_step(&evidence);
+//   if (bl_evidence_rates(&evidence)) ... evidence.rates[stage] ...
+//
+// Predictions: a plan under which steps took 1.04 times what its simulation says is taken to go on so. One that was never in
+// force is taken to be as far off as the one that is; what is known of others fades towards that, so that they are tried
+// again some day.
+//
+// Pure. Thread: belongs to its caller.
+#ifndef BALLAST_SIMULATE_EVIDENCE_H
+#define BALLAST_SIMULATE_EVIDENCE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BL_EVIDENCE_STEPS    8    // most steps of one look
+#define BL_EVIDENCE_PLANS    8    // of which predictions are kept
+#define BL_EVIDENCE_SLOWER   1.3  // times what is expected: a slow step
+#define BL_EVIDENCE_SLOW     3    // in a row: steps have become slow
+#define BL_EVIDENCE_FADE     0.9  // of what is known of a plan that is not in force, from look to look
+#define BL_EVIDENCE_RISE     0.25 // how far a ratio follows a look that was slower: others disturb, nobody helps
+#define BL_EVIDENCE_FARTHEST 2.0  // a prediction is taken to be off by no more than so many times, either way
+
+typedef struct bl_evidence {
+  uint32_t stages;
+  double *seconds_per_byte;         // [stages][BL_EVIDENCE_STEPS] of one look; 0: nothing was copied
+  double *bytes, *seconds;          // [stages] of the step under way
+  uint32_t steps;                   // of the look
+  double *rates;                    // [stages] bytes per second, as far as they were ever measured
+  bool known;                       // `rates` are
+  double expected;                  // seconds of a step; 0: not known
+  uint32_t slow;                    // steps in a row that took far longer
+  double ratios[BL_EVIDENCE_PLANS]; // measured step over the simulated one; 0: never in force
+} bl_evidence_t;
+
+BL_MUST_USE bl_status_t bl_evidence_init(bl_evidence_t *evidence, uint32_t stages); // BL_EXHAUSTED
+void bl_evidence_cleanup(bl_evidence_t *evidence);                                  // a zeroed one is fine
+
+// ---- paths
+
+void bl_evidence_begin(bl_evidence_t *evidence);
+// What a stage copied to stores and back in the step, and how long that took.
+void bl_evidence_copies(bl_evidence_t *evidence, uint32_t stage, double bytes, double seconds);
+void bl_evidence_end_step(bl_evidence_t *evidence); // beyond BL_EVIDENCE_STEPS: counts no more
+// Of every stage the median over the steps of the look; a stage that copied nothing has that of all that did. False: nobody
+// copied anything, and what is known from before stays.
+bool bl_evidence_rates(bl_evidence_t *evidence);
+
+// ---- steps
+
+// One after the other: true when they have become slow, which is then forgotten along with what predictions were worth.
+bool bl_evidence_step(bl_evidence_t *evidence, double seconds);
+
+// ---- predictions
+
+// Steps under the plan took `measured`, its simulation says `simulated`; both above 0, else nothing is learnt.
+void bl_evidence_compare(bl_evidence_t *evidence, size_t plan, double simulated, double measured);
+// What to multiply a simulated step of `plan` by while `in_force` is in force (BL_EVIDENCE_PLANS: not known which).
+double bl_evidence_ratio(const bl_evidence_t *evidence, size_t plan, size_t in_force);
+void bl_evidence_forget(bl_evidence_t *evidence); // all but the rates
+
+#endif
