@@ -9,6 +9,7 @@
 #include "schedule/generators.h"
 #include "schedule/peaks.h"
 #include "schedule/portfolio.h"
+#include "schedule/recompute.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@
 #define FIRST_EFFORT 0.1  // share of the search that shows whether a placement is worth all of it
 #define NEAR         1.05 // times the best end so far, for which it is
 
-// Puts the order of one chunk a stage into `cut`, which has `chunks` of them side by side. A fused backward is split.
+// Puts the order of one chunk a stage into `cut`, which has `chunks` of them side by side. A fused backward is split, an R
+// makes all chunks again.
 static bl_status_t cut_order(const bl_schedule_t *whole, bl_schedule_t *cut) {
   uint32_t v = cut->chunks;
   bl_status_t status = BL_OK;
@@ -98,12 +100,7 @@ static bl_status_t search_side_by_side(const bl_schedule_request_t *request, con
   if (status == BL_OK) {
     status = try_cut_orders(request, &costs, &portfolio, base);
   }
-  if (status == BL_OK) {
-    status = bl__portfolio_polish(&portfolio);
-  }
-  if (status == BL_OK) {
-    bl__portfolio_take(&portfolio, schedule);
-  }
+  status = bl__portfolio_end(&portfolio, status, schedule);
   bl__portfolio_cleanup(&portfolio);
   bl_schedule_destroy(base);
   free(whole);
@@ -160,7 +157,7 @@ static bl_status_t search_placement(const bl_schedule_request_t *request, const 
   wanted.effort = effort;
   bl_status_t status = side->placement == BL_PLACEMENT_CONTIGUOUS ? search_side_by_side(&wanted, limits, side)
                                                                   : search_loop(&wanted, limits, side);
-  return status == BL_OK ? bl__dispatch_end(side, request->costs, request->recompute, t_end) : status;
+  return status == BL_OK ? bl__dispatch_end(side, request->costs, bl__again_of(request, side), t_end) : status;
 }
 
 static void swap(bl_schedule_t *a, bl_schedule_t *b) {
@@ -209,7 +206,7 @@ bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_sched
     return BL_EXHAUSTED;
   }
   bl__memory_limits(schedule, request->memory, request->memory_of_stage, limits);
-  status = bl__dispatch_end(schedule, request->costs, request->recompute, &t_end);
+  status = bl__dispatch_end(schedule, request->costs, bl__again_of(request, schedule), &t_end);
   if (status == BL_OK) {
     status = try_placement(request, limits, BL_PLACEMENT_CONTIGUOUS, schedule, &t_end);
   }
@@ -217,5 +214,75 @@ bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_sched
     status = try_placement(request, limits, BL_PLACEMENT_LOOPED, schedule, &t_end);
   }
   free(limits);
+  return status;
+}
+
+// Does `whole`, of one chunk a stage, stay within the memory of the request, and end before *made with the R's of both?
+static bl_status_t is_better(const bl_schedule_request_t *request, const bl_schedule_t *whole,
+                             const bl_schedule_t *made, bool *better) {
+  const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
+  const double memory = request->memory > 0 ? request->memory : request->stages;
+  const bl__again_t again = bl__again_of(request, made), all = {.on = true};
+  bl_chunk_costs_t *chunks = whole_costs(costs, whole->stages, made->chunks);
+  uint32_t *numbers = malloc(2 * (size_t)whole->stages * sizeof *numbers), *limits = numbers;
+  double ends[2] = {INFINITY, INFINITY};
+  bl_status_t status = chunks != NULL && numbers != NULL ? BL_OK : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    bl_costs_t whole_ones = *costs;
+    whole_ones.chunks = chunks;
+    status = bl__dispatch_end(whole, &whole_ones, all, &ends[0]);
+  }
+  if (status == BL_OK) {
+    status = bl__dispatch_end(made, costs, again, &ends[1]);
+  }
+  if (status == BL_OK) {
+    status = bl_schedule_peak_slots(whole, limits + whole->stages);
+  }
+  *better = status == BL_OK && ends[0] < ends[1] * (1 - 1e-12);
+  if (status == BL_OK) {
+    bl__memory_limits(whole, memory, request->memory_of_stage, limits);
+  }
+  for (uint32_t s = 0; s < whole->stages && *better; s++) {
+    *better = limits[whole->stages + s] <= limits[s];
+  }
+  free(numbers);
+  free(chunks);
+  return status;
+}
+
+bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_schedule_t **made, bool *taken) {
+  const bl_schedule_t *shape = *made;
+  const bl__again_t again = bl__again_of(request, shape);
+  const bl_schedule_request_t wanted = {// the order does not depend on costs
+                                        .name = "1f1b",
+                                        .stages = shape->stages,
+                                        .micro_batches = shape->micro_batches};
+  bl_schedule_t *whole, *cut = NULL;
+  bl_status_t status = BL_OK;
+  bool better = false;
+  if (again.chunks > 0 || (again.slots > 0 && again.slots < shape->chunks)) {
+    return BL_OK;
+  }
+  status = bl__schedule_make(&wanted, &whole, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = is_better(request, whole, shape, &better);
+  if (status == BL_OK && better) {
+    status = bl_schedule_create(shape->name, BL_PLACEMENT_CONTIGUOUS, shape->stages, shape->chunks,
+                                shape->micro_batches, &cut, NULL);
+  }
+  if (status == BL_OK && better) {
+    status = bl_schedule_recompute(whole, NULL);
+  }
+  if (status == BL_OK && better) {
+    status = cut_order(whole, cut);
+  }
+  if (status == BL_OK && better) {
+    swap(*made, cut);
+    *taken = true;
+  }
+  bl_schedule_destroy(cut);
+  bl_schedule_destroy(whole);
   return status;
 }

@@ -124,21 +124,29 @@ static double lead_of(const dispatcher_t *d, uint32_t stage, bl_op_t op) {
   const bl_op_list_t *list = &d->made->lists[stage];
   bl_op_t last = list->count > 0 ? list->ops[list->count - 1] : op;
   bool fresh = last.verb == BL_VERB_F && bl_schedule_block(d->base, last) == bl_schedule_block(d->base, op);
-  return fresh ? 0 : bl_costs_op(d->costs, BL_VERB_R, op.virtual_stage);
+  bool kept = bl__chunk_kept(d->base, d->rule.again, op.virtual_stage);
+  return fresh || kept ? 0 : bl_costs_op(d->costs, BL_VERB_R, op.virtual_stage);
+}
+
+// Does the operation take a slot?
+static bool fills(const dispatcher_t *d, bl_op_t op) {
+  return bl__chunk_kept(d->base, d->rule.again, op.virtual_stage) ? op.verb == BL_VERB_F
+                                                                  : bl_verb_starts_backward((bl_verb_t)op.verb);
 }
 
 // Whether the base order from the device's head up to `place` still fits when the operation there has run before it.
-static bool fits_before(const device_t *device, uint32_t place) {
+static bool fits_before(const dispatcher_t *d, const device_t *device, uint32_t place) {
   bl_verb_t verb = (bl_verb_t)device->base->ops[place].verb;
-  uint32_t held = device->held + (verb == BL_VERB_F), filled = device->filled + (verb == BL_VERB_I);
-  if (held > device->limit || filled + (verb == BL_VERB_B) > device->slots) {
+  uint32_t held = device->held + (verb == BL_VERB_F), filled = device->filled + fills(d, device->base->ops[place]);
+  if (held > device->limit || filled > device->slots) {
     return false;
   }
+  filled -= verb == BL_VERB_B;
   for (uint32_t i = device->head; i < place; i++) {
     if (!device->done[i]) {
       bl_verb_t passed = (bl_verb_t)device->base->ops[i].verb;
       held += passed == BL_VERB_F;
-      filled += bl_verb_starts_backward(passed);
+      filled += fills(d, device->base->ops[i]);
       if (held > device->limit || filled > device->slots) {
         return false;
       }
@@ -160,7 +168,7 @@ static bool may_overtake(const dispatcher_t *d, const device_t *device, uint32_t
   }
   bl_verb_t verb = (bl_verb_t)device->base->ops[place].verb;
   bool takes = verb == BL_VERB_F || (d->rule.again.slots > 0 && bl_verb_starts_backward(verb));
-  return !takes || fits_before(device, place);
+  return !takes || fits_before(d, device, place);
 }
 
 static int rank_of(const dispatcher_t *d, bl_verb_t verb) {
@@ -225,8 +233,8 @@ static bl_status_t start(dispatcher_t *d, uint32_t stage, uint32_t place, double
   }
   device->held += op.verb == BL_VERB_F;
   device->held -= bl_verb_ends_block((bl_verb_t)op.verb);
-  device->filled += op.verb == BL_VERB_I;
-  device->filled -= op.verb == BL_VERB_W;
+  device->filled += fills(d, op);
+  device->filled -= bl_verb_ends_block((bl_verb_t)op.verb);
   d->t_end = larger(d->t_end, end);
   bl_status_t status = bl_schedule_append(d->made, stage, op);
   if (status == BL_OK) {
@@ -356,7 +364,7 @@ bl_status_t bl__dispatch(const bl_schedule_t *base, const bl_costs_t *costs, con
   return status;
 }
 
-bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bool recompute, double *t_end) {
+bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again, double *t_end) {
   uint32_t *limits = malloc(schedule->stages * sizeof *limits);
   bl_schedule_t *made = NULL;
   bl_status_t status = limits != NULL ? bl_schedule_peak_slots(schedule, limits) : BL_EXHAUSTED;
@@ -364,7 +372,7 @@ bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *co
     status = bl__schedule_like(schedule, &made);
   }
   if (status == BL_OK) {
-    bl__dispatch_rule_t as_it_is = {BL__PREFER_BASE_ORDER, 1, 0, {.on = recompute}};
+    bl__dispatch_rule_t as_it_is = {BL__PREFER_BASE_ORDER, 1, 0, again};
     status = bl__dispatch(schedule, costs, limits, as_it_is, made, t_end);
   }
   bl_schedule_destroy(made);

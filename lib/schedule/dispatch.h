@@ -22,9 +22,20 @@ typedef enum bl__preference {
 
 // Full recomputation of what is searched, whose lists have no R yet (recompute.h).
 typedef struct bl__again {
-  bool on;        // a backward is an R and itself, unless its F stands directly before it. R needs no gradient
-  uint32_t slots; // most blocks of a stage between I and the end of W at once: what R's fill; 0: no limit
+  bool on;         // a backward is an R and itself, unless its F stands directly before it. R needs no gradient
+  uint32_t slots;  // most blocks of a stage between I and the end of W at once: what R's fill; 0: no limit
+  uint32_t chunks; // of a stage, those that recompute; the others fill slots from F on. 0: all
 } bl__again_t;
+
+// The chunk of its stage that a virtual stage is, counted along the model.
+static inline uint32_t bl__chunk_of(const bl_schedule_t *shape, uint32_t virtual_stage) {
+  return shape->placement == BL_PLACEMENT_CONTIGUOUS ? virtual_stage % shape->chunks : virtual_stage / shape->stages;
+}
+
+// Does it keep its blocks where others are recomputed?
+static inline bool bl__chunk_kept(const bl_schedule_t *shape, bl__again_t again, uint32_t virtual_stage) {
+  return again.chunks > 0 && bl__chunk_of(shape, virtual_stage) >= again.chunks;
+}
 
 typedef struct bl__dispatch_rule {
   bl__preference_t preference;
@@ -36,8 +47,8 @@ typedef struct bl__dispatch_rule {
 // `limits` [stages]: blocks. On BL_OK `made` (an empty schedule of the same shape) is filled, *t_end is its end.
 BL_MUST_USE bl_status_t bl__dispatch(const bl_schedule_t *base, const bl_costs_t *costs, const uint32_t *limits,
                                      bl__dispatch_rule_t rule, bl_schedule_t *made, double *t_end);
-// When the lists end as they are; with `recompute` as if every backward had its R. BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bool recompute,
+// When the lists end as they are, with the R's of `again`. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again,
                                          double *t_end);
 
 #endif

@@ -3,13 +3,15 @@
 
 #include <stdlib.h>
 
-uint32_t bl__filled_most(const bl_schedule_t *schedule) {
+uint32_t bl__filled_most(const bl_schedule_t *schedule, bl__again_t again) {
   uint32_t most = 0;
   for (uint32_t s = 0; s < schedule->stages; s++) {
     uint32_t filled = 0;
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
-      bl_verb_t verb = (bl_verb_t)schedule->lists[s].ops[i].verb;
-      filled += bl_verb_starts_backward(verb);
+      bl_op_t op = schedule->lists[s].ops[i];
+      bl_verb_t verb = (bl_verb_t)op.verb;
+      bool kept = bl__chunk_kept(schedule, again, op.virtual_stage);
+      filled += kept ? verb == BL_VERB_F : bl_verb_starts_backward(verb);
       most = filled > most ? filled : most;
       filled -= bl_verb_ends_block(verb);
     }

@@ -124,6 +124,18 @@ static bl_status_t check_memory(const bl_schedule_request_t *request, bl_error_t
   return BL_OK;
 }
 
+// Blocks that are kept from F on, of one micro-batch at a time, are the fewest slots that work.
+static bl_status_t check_recomputation(const bl_schedule_request_t *request, const bl_schedule_t *shape,
+                                       bl_error_t *err) {
+  const bl__again_t again = bl__again_of(request, shape);
+  const uint32_t kept = again.chunks > 0 ? shape->chunks - again.chunks : 0;
+  if (again.slots > 0 && again.slots < kept) {
+    return bl_error_set(err, BL_INVALID, "slots: must be at least %g where %u of %u chunks keep their blocks, is %g",
+                        kept * bl_schedule_block_weight(shape), kept, shape->chunks, request->slots);
+  }
+  return BL_OK;
+}
+
 bl_status_t bl__schedule_make(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
   if (info == NULL) {
@@ -147,6 +159,9 @@ bl_status_t bl__schedule_make(const bl_schedule_request_t *request, bl_schedule_
   }
   if (status == BL_OK) {
     status = bl_costs_check(full.costs, made->virtual_stages, err);
+  }
+  if (status == BL_OK) {
+    status = check_recomputation(&full, made, err);
   }
   if (status == BL_OK) {
     bl_error_clear(err);
@@ -186,15 +201,28 @@ static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule
   if (status != BL_OK) {
     return status;
   }
-  status = bl__dispatch_end(*made, costs, true, &ends[0]);
+  const bl__again_t again = bl__again_of(request, other);
+  status = bl__dispatch_end(*made, costs, again, &ends[0]);
   if (status == BL_OK) {
-    status = bl__dispatch_end(other, costs, true, &ends[1]);
+    status = bl__dispatch_end(other, costs, again, &ends[1]);
   }
-  bool fits = request->slots == 0 || bl__filled_most(other) <= bl__slots_of(request, other);
+  bool fits = again.slots == 0 || bl__filled_most(other, again) <= again.slots;
   bool better = status == BL_OK && fits && ends[1] < ends[0] * (1 - 1e-12);
   bl_schedule_destroy(better ? *made : other);
   *made = better ? other : *made;
   return status;
+}
+
+static bl_status_t recompute(const bl_schedule_request_t *request, bl_schedule_t **made, bl_error_t *err) {
+  bool taken = false;
+  bl_status_t status = BL_OK;
+  if (strcmp((*made)->name, "adaptive") == 0 && !request->keep_placement) {
+    status = bl__adaptive_take_1f1b(request, made, &taken);
+  }
+  if (status != BL_OK) {
+    return bl_error_set(err, status, "out of memory for the recomputation of schedule %s", (*made)->name);
+  }
+  return taken ? BL_OK : bl_schedule_recompute_chunks(*made, request->recompute_chunks, err);
 }
 
 bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
@@ -205,7 +233,7 @@ bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedu
     status = try_without(request, &made);
   }
   if (status == BL_OK && request->recompute) {
-    status = bl_schedule_recompute(made, err);
+    status = recompute(request, &made, err);
   }
   if (status != BL_OK) {
     bl_schedule_destroy(made);

@@ -25,6 +25,9 @@ typedef struct bl_schedule_request {
                        // least one block); 0: none
   bool keep_placement; // adaptive: chunks stay on the V, for callers that have divided the model already
   double effort;       // share of the usual search for schedules that are searched; 0: all of it
+  // With recompute: of every stage, the first so many chunks along the model; the others keep their blocks, which fill
+  // slots from F on.
+  uint32_t recompute_chunks;
 } bl_schedule_request_t;
 
 // BL_INVALID: the shape is not possible for this schedule (names what and why); BL_NOT_FOUND: no such name;

@@ -28,7 +28,8 @@ typedef struct node {
   bl_op_t op;
   uint32_t stage, place; // now
   uint32_t needs;        // node on another virtual stage that must end before
-  uint32_t own;          // of a backward: the node of its F
+  uint32_t own;          // of a backward that may have an R: the node of its F
+  bool fills;            // takes a slot
   double latency, cost;
   double again;             // of a backward: R before it, unless `own` stands directly before
   double ready, start, end; // ready: when it may start, for `needs`, R included; end: -1 while not timed
@@ -61,7 +62,7 @@ typedef struct polisher {
   uint64_t random; // counter of the random stream
 } polisher_t;
 
-static bl_status_t index_nodes(polisher_t *p, const bl_costs_t *costs, bool recompute) {
+static bl_status_t index_nodes(polisher_t *p, const bl_costs_t *costs, bl__again_t again) {
   const bl_schedule_t *schedule = p->schedule;
   size_t blocks = bl_schedule_block_count(schedule);
   uint32_t *node_of = malloc(2 * blocks * sizeof *node_of); // [F, backward][blocks]
@@ -81,8 +82,10 @@ static bl_status_t index_nodes(polisher_t *p, const bl_costs_t *costs, bool reco
   }
   for (uint32_t n = 0; n < p->count; n++) {
     bl_op_t op = p->nodes[n].op, needed;
+    bool kept = bl__chunk_kept(schedule, again, op.virtual_stage);
     p->nodes[n].needs = p->nodes[n].own = NONE;
-    if (recompute && bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    p->nodes[n].fills = kept ? op.verb == BL_VERB_F : bl_verb_starts_backward((bl_verb_t)op.verb);
+    if (again.on && !kept && bl_verb_starts_backward((bl_verb_t)op.verb)) {
       p->nodes[n].own = node_of[bl_schedule_block(schedule, op)];
       p->nodes[n].again = bl_costs_op(costs, BL_VERB_R, op.virtual_stage);
       p->again_most = larger(p->again_most, p->nodes[n].again);
@@ -237,9 +240,10 @@ static bool fits(const polisher_t *p, uint32_t stage) {
   const uint32_t slots = p->slots > 0 ? p->slots : UINT32_MAX;
   uint32_t held = 0, filled = 0;
   for (size_t i = 0; i < p->schedule->lists[stage].count; i++) {
-    bl_verb_t verb = (bl_verb_t)p->nodes[p->lists[stage][i]].op.verb;
+    const node_t *node = &p->nodes[p->lists[stage][i]];
+    bl_verb_t verb = (bl_verb_t)node->op.verb;
     held += verb == BL_VERB_F;
-    filled += bl_verb_starts_backward(verb);
+    filled += node->fills;
     if (held > p->limits[stage] || filled > slots) {
       return false;
     }
@@ -405,7 +409,7 @@ bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const u
     p.best = p.swaps + count;
     p.next = p.best + count;
     p.stack = p.next + schedule->stages;
-    status = index_nodes(&p, costs, again.on);
+    status = index_nodes(&p, costs, again);
     for (uint32_t n = 0; n < p.count; n++) {
       p.work[p.nodes[n].stage] += p.nodes[n].cost;
     }

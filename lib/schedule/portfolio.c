@@ -3,6 +3,7 @@
 
 #include "schedule/drain.h"
 #include "schedule/extend.h"
+#include "schedule/groups.h"
 #include "schedule/peaks.h"
 #include "schedule/polish.h"
 
@@ -72,15 +73,21 @@ bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *
 }
 
 void bl__portfolio_recompute(bl__portfolio_t *portfolio, const bl_schedule_request_t *request) {
-  portfolio->again = (bl__again_t){.on = request->recompute};
-  if (request->recompute && request->slots > 0 && portfolio->results[0].schedule != NULL) {
-    portfolio->again.slots = bl__slots_of(request, portfolio->results[0].schedule);
+  if (portfolio->results[0].schedule != NULL) {
+    portfolio->again = bl__again_of(request, portfolio->results[0].schedule);
   }
 }
 
-uint32_t bl__slots_of(const bl_schedule_request_t *request, const bl_schedule_t *shape) {
-  double slots = floor(request->slots / bl_schedule_block_weight(shape) + 1e-9);
-  return (uint32_t)fmin(fmax(slots, 1), (double)bl_schedule_block_count(shape));
+bl__again_t bl__again_of(const bl_schedule_request_t *request, const bl_schedule_t *shape) {
+  bl__again_t again = {.on = request->recompute};
+  if (request->recompute && request->recompute_chunks < shape->chunks) {
+    again.chunks = request->recompute_chunks;
+  }
+  if (request->recompute && request->slots > 0) {
+    double slots = floor(request->slots / bl_schedule_block_weight(shape) + 1e-9);
+    again.slots = (uint32_t)fmin(fmax(slots, 1), (double)bl_schedule_block_count(shape));
+  }
+  return again;
 }
 
 static double by_size(size_t count, double small, double large, double huge) {
@@ -174,10 +181,15 @@ bool bl__portfolio_wants(const bl__portfolio_t *portfolio, size_t count) {
   return portfolio->found == 0 || portfolio->budget >= count;
 }
 
-// The base itself, or one like it within the limit of slots.
+// The base itself, or one like it within the limit of slots; NULL where there is none, since blocks that are kept from F on
+// leave no room to run W's earlier.
 static bl_status_t within_slots(bl__portfolio_t *portfolio, const bl_schedule_t **base) {
   bl_status_t status = BL_OK;
-  if (portfolio->again.slots == 0 || bl__filled_most(*base) <= portfolio->again.slots) {
+  if (portfolio->again.slots == 0 || bl__filled_most(*base, portfolio->again) <= portfolio->again.slots) {
+    return status;
+  }
+  if (portfolio->again.chunks > 0) {
+    *base = NULL;
     return status;
   }
   if (portfolio->drained == NULL) {
@@ -196,6 +208,9 @@ bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *b
     return BL_OK;
   }
   bl_status_t status = within_slots(portfolio, &base);
+  if (status == BL_OK && base == NULL) {
+    return BL_OK;
+  }
   if (status == BL_OK) {
     status = measure(portfolio, base, &worst);
   }
@@ -286,10 +301,16 @@ bool bl__portfolio_done(const bl__portfolio_t *portfolio) {
          best->t_end <= bound * (1 + 1e-12);
 }
 
-void bl__portfolio_take(bl__portfolio_t *portfolio, bl_schedule_t *schedule) {
-  bl_op_list_t *lists = schedule->lists;
-  schedule->lists = portfolio->results[0].schedule->lists;
-  portfolio->results[0].schedule->lists = lists;
+bl_status_t bl__portfolio_end(bl__portfolio_t *portfolio, bl_status_t status, bl_schedule_t *schedule) {
+  if (status == BL_OK) {
+    status = bl__portfolio_polish(portfolio);
+  }
+  if (status == BL_OK) {
+    bl_op_list_t *lists = schedule->lists;
+    schedule->lists = portfolio->results[0].schedule->lists;
+    portfolio->results[0].schedule->lists = lists;
+  }
+  return status;
 }
 
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {
@@ -310,17 +331,18 @@ bl_costs_t bl__costs_other(const bl_costs_t *costs, uint32_t virtual_stages) {
   return equal ? uneven : BL_COSTS_UNIT;
 }
 
-bl_status_t bl__costs_merge(const bl_costs_t *costs, bool recompute, uint32_t virtual_stages, bl_costs_t *merged) {
+bl_status_t bl__costs_merge(const bl_costs_t *costs, bl__again_t again, const bl_schedule_t *shape,
+                            bl_costs_t *merged) {
   *merged = *costs;
-  if (!recompute) {
+  if (!again.on) {
     return BL_OK;
   }
   merged->every.input += costs->every.recompute;
-  if (costs->chunks != NULL) {
-    bl_chunk_costs_t *chunks = malloc(virtual_stages * sizeof *chunks);
-    for (uint32_t s = 0; chunks != NULL && s < virtual_stages; s++) {
-      chunks[s] = costs->chunks[s];
-      chunks[s].input += costs->chunks[s].recompute;
+  if (costs->chunks != NULL || again.chunks > 0) {
+    bl_chunk_costs_t *chunks = malloc(shape->virtual_stages * sizeof *chunks);
+    for (uint32_t s = 0; chunks != NULL && s < shape->virtual_stages; s++) {
+      chunks[s] = *bl_costs_chunk(costs, s);
+      chunks[s].input += bl__chunk_kept(shape, again, s) ? 0 : chunks[s].recompute;
     }
     merged->chunks = chunks;
     return chunks != NULL ? BL_OK : BL_EXHAUSTED;
@@ -343,9 +365,34 @@ typedef struct search {
   bl_schedule_t *scratch;
 } search_t;
 
+// The base orders, and where chunks that keep their blocks leave none that fits into the slots, groups of as many
+// micro-batches as do.
+#define GROUPS_MAX 8 // sizes that are tried
+
+static bl_status_t try_bases(search_t *search, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  bl_schedule_t *scratch = search->scratch;
+  bl__again_t again = portfolio->again;
+  bl_status_t status = search->bases(search->context, costs, portfolio);
+  uint32_t group = scratch->micro_batches;
+  if (again.chunks > 0 && again.slots > 0) {
+    uint32_t room = again.slots / (scratch->chunks - again.chunks);
+    group = room < group ? room : group;
+  }
+  bool none = again.chunks > 0 && portfolio->found == 0;
+  portfolio->bases = group < GROUPS_MAX ? group : GROUPS_MAX;
+  for (uint32_t k = 0; none && k < GROUPS_MAX && group > 0 && status == BL_OK; k++, group--) {
+    // One at a time always fits.
+    status = bl__groups_fill(scratch, k + 1 < GROUPS_MAX ? group : 1);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, scratch);
+    }
+  }
+  return status;
+}
+
 static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *costs) {
   search->other.follower = &search->real;
-  bl_status_t status = search->bases(search->context, costs, &search->other);
+  bl_status_t status = try_bases(search, costs, &search->other);
   if (status == BL_OK) {
     status = bl__portfolio_refine(&search->other, search->scratch);
   }
@@ -365,9 +412,13 @@ static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *c
 bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_request_t *request, const uint32_t *limits,
                        bl_schedule_t *schedule) {
   search_t search = {.bases = bases, .context = context, .request = request};
-  bl_costs_t other = bl__costs_other(request->costs, schedule->virtual_stages), merged, merged_other = other;
-  bl_status_t status = bl__costs_merge(request->costs, request->recompute, schedule->virtual_stages, &merged);
-  merged_other.every.input += request->recompute ? other.every.recompute : 0;
+  bl_costs_t other = bl__costs_other(request->costs, schedule->virtual_stages), merged = *request->costs,
+             merged_other = other;
+  const bl__again_t again = bl__again_of(request, schedule);
+  bl_status_t status = bl__costs_merge(request->costs, again, schedule, &merged);
+  if (status == BL_OK) {
+    status = bl__costs_merge(&other, again, schedule, &merged_other);
+  }
   if (status == BL_OK) {
     status = bl__schedule_like(schedule, &search.scratch);
   }
@@ -381,7 +432,7 @@ bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_requ
   bl__portfolio_recompute(&search.real, request);
   bl__portfolio_recompute(&search.other, request);
   if (status == BL_OK) {
-    status = bases(context, &merged, &search.real);
+    status = try_bases(&search, &merged, &search.real);
   }
   if (status == BL_OK) {
     status = bl__portfolio_refine(&search.real, search.scratch);
@@ -389,15 +440,11 @@ bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_requ
   if (status == BL_OK && search.real.found > 0 && !bl__portfolio_done(&search.real)) {
     status = search_with_other_costs(&search, &merged_other);
   }
-  if (status == BL_OK) {
-    status = bl__portfolio_polish(&search.real);
-  }
-  if (status == BL_OK) {
-    bl__portfolio_take(&search.real, schedule);
-  }
+  status = bl__portfolio_end(&search.real, status, schedule);
   bl__portfolio_cleanup(&search.real);
   bl__portfolio_cleanup(&search.other);
   bl_schedule_destroy(search.scratch);
+  bl__costs_merge_cleanup(&other, &merged_other);
   bl__costs_merge_cleanup(request->costs, &merged);
   return status;
 }

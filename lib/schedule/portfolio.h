@@ -5,8 +5,7 @@
 //   bl__portfolio_t portfolio;
 //   status = bl__portfolio_init(&portfolio, schedule, costs, limits, number of bases, effort);
 //   status = bl__portfolio_try(&portfolio, base);          // for every base order
-//   status = bl__portfolio_polish(&portfolio);
-//   bl__portfolio_take(&portfolio, schedule);              // fills the lists of `schedule`
+//   status = bl__portfolio_end(&portfolio, status, schedule); // fills the lists of `schedule`
 //   bl__portfolio_cleanup(&portfolio);
 #ifndef BALLAST_SCHEDULE_PORTFOLIO_H
 #define BALLAST_SCHEDULE_PORTFOLIO_H
@@ -54,7 +53,7 @@ typedef struct bl__portfolio {
 BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape,
                                            const bl_costs_t *costs, const uint32_t *limits, uint32_t bases,
                                            double effort);
-// What the request says of recomputation. Its slots count for all stages; at least one block.
+// Takes that over.
 void bl__portfolio_recompute(bl__portfolio_t *portfolio, const bl_schedule_request_t *request);
 // A new budget for `bases` further base orders.
 void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases);
@@ -69,8 +68,8 @@ BL_MUST_USE bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_sche
 BL_MUST_USE bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio);
 // Is the best result as early as its lower bound?
 bool bl__portfolio_done(const bl__portfolio_t *portfolio);
-// Moves the best result into the lists of `schedule`.
-void bl__portfolio_take(bl__portfolio_t *portfolio, bl_schedule_t *schedule);
+// The end of a search, which has come to `status`: polishes and moves the best result into the lists of `schedule`.
+BL_MUST_USE bl_status_t bl__portfolio_end(bl__portfolio_t *portfolio, bl_status_t status, bl_schedule_t *schedule);
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
 
 // Tries base orders for `costs`, whatever they are (R merged into I), with bl__portfolio_try.
@@ -88,8 +87,8 @@ BL_MUST_USE bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count,
 bl_costs_t bl__costs_other(const bl_costs_t *costs, uint32_t virtual_stages);
 
 // Costs for who makes base orders of a schedule that recomputes: I with the R before it. `merged` is `costs` itself
-// without recomputation; otherwise merged->chunks is on the heap, if there are any. BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl__costs_merge(const bl_costs_t *costs, bool recompute, uint32_t virtual_stages,
+// without recomputation; otherwise merged->chunks is on the heap, if chunks differ. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__costs_merge(const bl_costs_t *costs, bl__again_t again, const bl_schedule_t *shape,
                                         bl_costs_t *merged);
 void bl__costs_merge_cleanup(const bl_costs_t *costs, bl_costs_t *merged);
 
@@ -100,8 +99,8 @@ void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *
 // BL_INVALID names the stage whose limit holds fewer than `least` blocks, which is one device-micro-batch.
 BL_MUST_USE bl_status_t bl__memory_limits_check(const bl_schedule_request_t *request, double memory,
                                                 const uint32_t *limits, uint32_t least, bl_error_t *err);
-// Slots of the request, which has some, in blocks.
-uint32_t bl__slots_of(const bl_schedule_request_t *request, const bl_schedule_t *shape);
+// What the request says of recomputation, for a schedule of that shape.
+bl__again_t bl__again_of(const bl_schedule_request_t *request, const bl_schedule_t *shape);
 // What the fullest stage of `base` holds, in blocks, as the limit of every stage.
 BL_MUST_USE bl_status_t bl__worst_peak(const bl_schedule_t *base, uint32_t *limits);
 

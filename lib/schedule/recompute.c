@@ -8,9 +8,9 @@ static bool same_block(bl_op_t a, bl_op_t b) {
 }
 
 // True when the operation at `index` starts a backward whose block is no longer there.
-static bool needs_again(const bl_op_list_t *list, size_t index) {
+static bool needs_again(const bl_op_list_t *list, size_t index, const uint8_t *keeps) {
   bl_op_t op = list->ops[index];
-  if (!bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  if (!bl_verb_starts_backward((bl_verb_t)op.verb) || keeps[op.virtual_stage] != 0) {
     return false;
   }
   return index == 0 || list->ops[index - 1].verb != BL_VERB_F || !same_block(list->ops[index - 1], op);
@@ -33,17 +33,17 @@ bl_status_t bl_schedule_check_plain(const bl_schedule_t *schedule, bl_error_t *e
 }
 
 // `list` with an R before each operation that needs one, in a list of its own.
-static bl_status_t with_recomputation(const bl_op_list_t *list, bl_op_list_t *made) {
+static bl_status_t with_recomputation(const bl_op_list_t *list, const uint8_t *keeps, bl_op_list_t *made) {
   size_t count = list->count;
   for (size_t i = 0; i < list->count; i++) {
-    count += needs_again(list, i);
+    count += needs_again(list, i, keeps);
   }
   *made = (bl_op_list_t){.ops = malloc((count + 1) * sizeof *made->ops), .capacity = count + 1};
   if (made->ops == NULL) {
     return BL_EXHAUSTED;
   }
   for (size_t i = 0; i < list->count; i++) {
-    if (needs_again(list, i)) {
+    if (needs_again(list, i, keeps)) {
       made->ops[made->count] = list->ops[i];
       made->ops[made->count++].verb = BL_VERB_R;
     }
@@ -52,16 +52,40 @@ static bl_status_t with_recomputation(const bl_op_list_t *list, bl_op_list_t *ma
   return BL_OK;
 }
 
+// Virtual stages whose blocks stay. The caller frees it; NULL without memory.
+static uint8_t *kept_ones(const bl_schedule_t *schedule, uint32_t chunks) {
+  uint32_t *before = calloc(schedule->stages, sizeof *before); // virtual stages of the stage so far
+  uint8_t *keeps = calloc(schedule->virtual_stages, 1);
+  for (uint32_t s = 0; before != NULL && keeps != NULL && chunks > 0 && s < schedule->virtual_stages; s++) {
+    keeps[s] = before[schedule->stage_of[s]]++ >= chunks;
+  }
+  if (before == NULL) {
+    free(keeps);
+    keeps = NULL;
+  }
+  free(before);
+  return keeps;
+}
+
 bl_status_t bl_schedule_recompute(bl_schedule_t *schedule, bl_error_t *err) {
+  return bl_schedule_recompute_chunks(schedule, 0, err);
+}
+
+bl_status_t bl_schedule_recompute_chunks(bl_schedule_t *schedule, uint32_t chunks, bl_error_t *err) {
   bl_status_t status = bl_schedule_check_plain(schedule, err);
+  if (status == BL_OK && chunks > schedule->chunks) {
+    status = bl_error_set(err, BL_INVALID, "schedule %s: cannot recompute %u chunks of a stage, it has %u",
+                          schedule->name, chunks, schedule->chunks);
+  }
   if (status != BL_OK) {
     return status;
   }
   bl_op_list_t *lists = calloc(schedule->stages, sizeof *lists);
-  for (uint32_t s = 0; lists != NULL && s < schedule->stages && status == BL_OK; s++) {
-    status = with_recomputation(&schedule->lists[s], &lists[s]);
+  uint8_t *keeps = kept_ones(schedule, chunks);
+  for (uint32_t s = 0; lists != NULL && keeps != NULL && s < schedule->stages && status == BL_OK; s++) {
+    status = with_recomputation(&schedule->lists[s], keeps, &lists[s]);
   }
-  if (lists == NULL || status != BL_OK) {
+  if (lists == NULL || keeps == NULL || status != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "out of memory for the recomputation of schedule %s", schedule->name);
   }
   // What goes: on success the old lists, otherwise those made so far.
@@ -72,6 +96,7 @@ bl_status_t bl_schedule_recompute(bl_schedule_t *schedule, bl_error_t *err) {
       schedule->lists[s] = made;
     }
   }
+  free(keeps);
   free(lists);
   return status;
 }

@@ -18,6 +18,10 @@
 // Changes a valid schedule; a forward-only one stays as it is. BL_INVALID: it already recomputes, evicts or loads.
 // BL_EXHAUSTED: no memory. On failure it is unchanged.
 BL_MUST_USE bl_status_t bl_schedule_recompute(bl_schedule_t *schedule, bl_error_t *err);
+
+// The same for the first `chunks` of every stage along the model alone; the others keep their blocks from F on. 0: all.
+// BL_INVALID also when a stage has fewer.
+BL_MUST_USE bl_status_t bl_schedule_recompute_chunks(bl_schedule_t *schedule, uint32_t chunks, bl_error_t *err);
 // BL_INVALID names the first operation that recomputes, evicts or loads.
 BL_MUST_USE bl_status_t bl_schedule_check_plain(const bl_schedule_t *schedule, bl_error_t *err);
 

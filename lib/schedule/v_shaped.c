@@ -7,6 +7,7 @@
 // follow each other, and are reordered likewise. One micro-batch at a time always works.
 #include "schedule/building_block.h"
 #include "schedule/generators.h"
+#include "schedule/groups.h"
 #include "schedule/portfolio.h"
 #include "schedule/zero_bubble_v.h"
 
@@ -117,35 +118,13 @@ static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) 
   return status == BL_OK ? bl__portfolio_refine(portfolio, search->base) : status;
 }
 
-static bl_status_t emit_group(bl_schedule_t *base, bl_verb_t verb, uint32_t virtual_stage, uint32_t first,
-                              uint32_t end) {
-  bl_status_t status = BL_OK;
-  for (uint32_t i = first; i < end && status == BL_OK; i++) {
-    status = bl__schedule_emit(base, verb, virtual_stage, i);
-  }
-  return status;
-}
-
 // Groups of as many micro-batches as the tightest stage holds, one after the other.
 static bl_status_t fill_groups(search_t *search) {
-  static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_F, BL_VERB_I, BL_VERB_W, BL_VERB_I, BL_VERB_W};
-  bl_schedule_t *base = search->base;
-  uint32_t p = base->stages, m = base->micro_batches, group = m;
-  bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < p; s++) {
+  uint32_t group = search->base->micro_batches;
+  for (uint32_t s = 0; s < search->base->stages; s++) {
     group = search->limits[s] / 2 < group ? search->limits[s] / 2 : group;
   }
-  for (uint32_t s = 0; s < p && group > 0; s++) {
-    base->lists[s].count = 0;
-    for (uint32_t first = 0; first < m; first += group) {
-      uint32_t end = m - first < group ? m : first + group;
-      for (int k = 0; k < 6 && status == BL_OK; k++) {
-        bool second = k == 1 || k == 2 || k == 3;
-        status = emit_group(base, verbs[k], second ? 2 * p - 1 - s : s, first, end);
-      }
-    }
-  }
-  return status;
+  return group > 0 ? bl__groups_fill(search->base, group) : BL_OK;
 }
 
 static bl_status_t try_bases(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {

@@ -46,7 +46,7 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
   bl_schedule_t *base = NULL;
   bl_costs_t merged;
   uint32_t *limits = malloc(p * sizeof *limits);
-  bl_status_t status = bl__costs_merge(request->costs, request->recompute, p, &merged);
+  bl_status_t status = bl__costs_merge(request->costs, bl__again_of(request, schedule), schedule, &merged);
   if (status == BL_OK) {
     status = limits != NULL ? bl__schedule_like(schedule, &base) : BL_EXHAUSTED;
   }
@@ -86,12 +86,7 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
   if (status == BL_OK) {
     status = bl__portfolio_refine(&portfolio, base);
   }
-  if (status == BL_OK) {
-    status = bl__portfolio_polish(&portfolio);
-  }
-  if (status == BL_OK) {
-    bl__portfolio_take(&portfolio, schedule);
-  }
+  status = bl__portfolio_end(&portfolio, status, schedule);
   bl__portfolio_cleanup(&portfolio);
   bl_schedule_destroy(base);
   bl__costs_merge_cleanup(request->costs, &merged);

@@ -159,6 +159,47 @@ static void once_is_enough(void **state) {
   bl_schedule_destroy(schedule);
 }
 
+// The first chunk of every stage alone, in the order of the model on a V as well.
+static void some_chunks_keep_their_blocks(void **state) {
+  (void)state;
+  static const char *const names[] = {"interleaved", "v-half", "gpipe"};
+  for (size_t n = 0; n < 3; n++) {
+    bl_schedule_request_t request = {.name = names[n],
+                                     .stages = 4,
+                                     .micro_batches = 8,
+                                     .chunks = 2,
+                                     .recompute = true,
+                                     .recompute_chunks = 1,
+                                     .effort = 0.02};
+    bl_schedule_t *schedule;
+    bl_error_t err;
+    uint32_t again[2] = {0};
+    assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+    assert_int_equal(bl_schedule_validate(schedule, NULL, &err), BL_OK);
+    for (uint32_t s = 0; s < 4; s++) {
+      for (size_t i = 0; i < schedule->lists[s].count; i++) {
+        bl_op_t op = schedule->lists[s].ops[i];
+        again[op.virtual_stage / 4] += op.verb == BL_VERB_R;
+      }
+    }
+    assert_int_equal(again[0], 4 * 8);
+    assert_int_equal(again[1], 0);
+    bl_schedule_destroy(schedule);
+    request.recompute_chunks = 3;
+    assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_INVALID);
+    assert_non_null(strstr(err.text, "cannot recompute 3 chunks of a stage, it has 2"));
+    request = (bl_schedule_request_t){.name = "grouped-interleaved",
+                                      .stages = 4,
+                                      .micro_batches = 8,
+                                      .chunks = 4,
+                                      .recompute = true,
+                                      .recompute_chunks = 1,
+                                      .slots = 0.5};
+    assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_INVALID);
+    assert_non_null(strstr(err.text, "slots: must be at least 0.75 where 3 of 4 chunks keep their blocks"));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_r_stands_before_each_backward_that_lost_its_block),
@@ -166,6 +207,7 @@ int main(void) {
       cmocka_unit_test(plans_give_the_slot_to_r),
       cmocka_unit_test(csv_carries_it),
       cmocka_unit_test(once_is_enough),
+      cmocka_unit_test(some_chunks_keep_their_blocks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

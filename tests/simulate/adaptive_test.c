@@ -69,6 +69,8 @@ typedef struct drawn {
   uint32_t p, m;
   bl_chunk_costs_t chunks[2 * STAGES_MAX], whole[STAGES_MAX];
   double boundary;
+  bool recompute; // both
+  bool uneven;    // memory: what 1F1B has on every stage, in place of what it has on the first
 } drawn_t;
 
 static void add_up(drawn_t *d) {
@@ -82,18 +84,31 @@ static void add_up(drawn_t *d) {
 static void compare(const drawn_t *d) {
   bl_costs_t cut = {.chunks = d->chunks, .boundary = d->boundary},
              whole = {.chunks = d->whole, .boundary = d->boundary};
-  bl_schedule_request_t request = {
-      .name = "adaptive", .stages = d->p, .micro_batches = d->m, .memory = d->p, .costs = &cut, .effort = 0.001};
+  double limits[STAGES_MAX];
+  for (uint32_t s = 0; s < d->p; s++) {
+    limits[s] = d->p - s;
+  }
+  bl_schedule_request_t request = {.name = "adaptive",
+                                   .stages = d->p,
+                                   .micro_batches = d->m,
+                                   .memory = d->p,
+                                   .memory_of_stage = d->uneven ? limits : NULL,
+                                   .costs = &cut,
+                                   .recompute = d->recompute,
+                                   .effort = 0.001};
   outcome_t made, classic;
   assert_true(make(&request, &made));
   request.name = "1f1b";
+  request.memory_of_stage = NULL;
   request.costs = &whole;
   assert_true(make(&request, &classic));
   if (made.t_end > classic.t_end * (1 + 1e-9) || made.peak > d->p + 1e-9) {
-    fail_msg("p=%u m=%u, F, I, W = %g, %g, %g on the first chunk, boundary %g: adaptive ends at %g and holds %g, "
-             "1f1b ends at %g",
-             d->p, d->m, d->chunks[0].forward, d->chunks[0].input, d->chunks[0].weight, d->boundary, made.t_end,
-             made.peak, classic.t_end);
+    fail_msg(
+        "p=%u m=%u, F, I, W, R = %g, %g, %g, %g on the first chunk, boundary %g%s%s: adaptive ends at %g and holds "
+        "%g, 1f1b ends at %g",
+        d->p, d->m, d->chunks[0].forward, d->chunks[0].input, d->chunks[0].weight, d->chunks[0].recompute, d->boundary,
+        d->recompute ? ", recomputing" : "", d->uneven ? ", memory of every stage" : "", made.t_end, made.peak,
+        classic.t_end);
   }
 }
 
@@ -113,6 +128,8 @@ static void it_is_never_slower_than_1f1b(void **state) {
     d.boundary = boundaries[bl_random_below(key, n++, 5)];
     d.boundary *= bl_random_uniform(key, n++);
     bool uneven = bl_random_below(key, n++, 2) == 0;
+    d.recompute = bl_random_below(key, n++, 3) == 0;
+    d.uneven = bl_random_below(key, n++, 3) == 0;
     for (uint32_t s = 0; s < 2 * d.p; s++) {
       bl_chunk_costs_t chunk = {1 + 39 * bl_random_uniform(key, n), 1 + 39 * bl_random_uniform(key, n + 1),
                                 40 * bl_random_uniform(key, n + 2), 40 * bl_random_uniform(key, n + 3)};

@@ -3,7 +3,6 @@
 // family, for the same stages, micro-batches and costs. By default the smaller and the hardest records; all with BALLAST_SOAK=1.
 #include "reference.h"
 
-#include "schedule/drop.h"
 #include "schedule/generate.h"
 #include "schedule/validate.h"
 #include "simulate/simulate.h"
@@ -124,38 +123,22 @@ static void expect_no_more(const reference_t *record, const bl_schedule_t *sched
   bl_simulation_cleanup(&result);
 }
 
-// Groups whose first chunk is made again: interleaved, with blocks given up within the record's worst peak.
-static void compare_one_chunk(const reference_t *record) {
-  const bl_costs_t costs = reference_costs(record);
-  bl_schedule_request_t request = {
-      .name = "interleaved", .stages = record->p, .micro_batches = record->m, .costs = &costs};
-  bl_schedule_t *plain, *schedule;
-  bl_error_t err;
-  uint32_t own[8], dropped[8];
-  for (uint32_t s = 0; s < record->p; s++) {
-    own[s] = (uint32_t)(2 * record->worst_peak + 0.5);
-  }
-  assert_int_equal(bl_schedule_generate(&request, &plain, &err), BL_OK);
-  if (bl_schedule_drop(plain, own, &schedule, dropped, &err) != BL_OK) {
-    fail_msg("%s p=%u m=%u: %s", record->name, record->p, record->m, err.text);
-  }
-  expect_no_more(record, schedule);
-  bl_schedule_destroy(schedule);
-  bl_schedule_destroy(plain);
-}
-
-// All chunks are made again.
-static void compare_all_chunks(const reference_t *record) {
+// Groups of which the first chunk of every stage, or all, are made again.
+static void compare_recomputed(const reference_t *record, uint32_t chunks) {
   const bl_costs_t costs = reference_costs(record);
   bl_schedule_request_t request = {.name = "grouped-interleaved",
                                    .stages = record->p,
                                    .micro_batches = record->m,
                                    .costs = &costs,
                                    .recompute = true,
+                                   .recompute_chunks = chunks,
                                    .slots = record->worst_peak,
                                    .effort = 0.01};
   bl_schedule_t *schedule;
-  assert_int_equal(bl_schedule_generate(&request, &schedule, NULL), BL_OK);
+  bl_error_t err;
+  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
+    fail_msg("%s p=%u m=%u: %s", record->name, record->p, record->m, err.text);
+  }
   expect_no_more(record, schedule);
   bl_schedule_destroy(schedule);
 }
@@ -165,16 +148,16 @@ static void recomputing_families_are_reached(void **state) {
   reference_t records[REFERENCE_MAX];
   size_t count = reference_read(records), compared = 0;
   for (size_t r = 0; r < count; r++) {
-    bool all = strcmp(records[r].name, "group_interleaved_v2_recompute2") == 0;
-    if (all) {
-      compare_all_chunks(&records[r]);
-    } else if (strcmp(records[r].name, "group_interleaved_v2_recompute1") == 0 && records[r].m <= 2 * records[r].p) {
-      compare_one_chunk(&records[r]);
-      all = true;
+    for (uint32_t chunks = 1; chunks <= 2; chunks++) {
+      char name[40];
+      snprintf(name, sizeof name, "group_interleaved_v2_recompute%u", chunks);
+      if (strcmp(records[r].name, name) == 0) {
+        compare_recomputed(&records[r], chunks);
+        compared++;
+      }
     }
-    compared += all;
   }
-  assert_int_equal(compared, 12 + 8);
+  assert_int_equal(compared, 12 + 12);
 }
 
 // Costs of one stage that is slower than the others: limits hold and the bound stays below.

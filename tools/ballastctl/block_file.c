@@ -112,16 +112,11 @@ static bl_status_t fill(bl_ctl_block_file_t *file, bl_error_t *err) {
   return BL_OK;
 }
 
-bl_status_t bl_ctl_block_file_read(const char *path, bl_ctl_block_file_t *file, bl_error_t *err) {
+bl_status_t bl_ctl_block_file_parse(const char *path, const char *bytes, size_t size_bytes, bl_ctl_block_file_t *file,
+                                    bl_error_t *err) {
   bl_option_mark_t marks[ROWS] = {0};
-  char *bytes = NULL;
-  size_t size_bytes;
   memset(file, 0, sizeof *file);
   bl_status_t status = bl_options_preset(&table, file, err);
-  if (status == BL_OK) {
-    status = bl_file_read(path, BL_OPTIONS_FILE_BYTES, &bytes, &size_bytes, err);
-    status = status == BL_OK || status == BL_EXHAUSTED ? status : bl_error_set(err, BL_INVALID, "%s", err->text);
-  }
   if (status == BL_OK) {
     bl_option_source_t source = {.name = path, .bytes = bytes, .size_bytes = size_bytes};
     status = bl_options_read(&table, file, marks, &source, err);
@@ -138,6 +133,18 @@ bl_status_t bl_ctl_block_file_read(const char *path, bl_ctl_block_file_t *file, 
   if (status == BL_OK && (status = bl_block_pattern_check(&file->block, err)) != BL_OK) {
     bl_error_prefix(err, "%s", path);
   }
+  return status;
+}
+
+bl_status_t bl_ctl_block_file_read(const char *path, bl_ctl_block_file_t *file, bl_error_t *err) {
+  char *bytes = NULL;
+  size_t size_bytes;
+  memset(file, 0, sizeof *file);
+  bl_status_t status = bl_file_read(path, BL_OPTIONS_FILE_BYTES, &bytes, &size_bytes, err);
+  if (status != BL_OK) {
+    return status == BL_EXHAUSTED ? status : bl_error_set(err, BL_INVALID, "%s", err->text);
+  }
+  status = bl_ctl_block_file_parse(path, bytes, size_bytes, file, err);
   free(bytes);
   return status;
 }

@@ -17,6 +17,9 @@ typedef struct bl_ctl_block_file {
 // BL_INVALID names the file and line, or the virtual stage, operation and time that are wrong. Call
 // bl_ctl_block_file_cleanup after errors too.
 BL_MUST_USE bl_status_t bl_ctl_block_file_read(const char *path, bl_ctl_block_file_t *file, bl_error_t *err);
+// The same from what the file of that name holds.
+BL_MUST_USE bl_status_t bl_ctl_block_file_parse(const char *path, const char *bytes, size_t size_bytes,
+                                                bl_ctl_block_file_t *file, bl_error_t *err);
 void bl_ctl_block_file_cleanup(bl_ctl_block_file_t *file);
 
 #endif

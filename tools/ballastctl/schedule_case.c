@@ -69,6 +69,14 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .type = BL_OPTION_BOOL,
      .offset = OFFSET(recompute),
      .help = "Full recomputation: an R before every backward that needs one."},
+    {.name = "recompute-chunks",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(recompute_chunks),
+     .argument = "N",
+     .minimum = 1,
+     .maximum = BL_VIRTUAL_STAGES_MAX,
+     .preset_help = "all",
+     .help = "With --recompute: only the first N chunks of every stage; the others keep their blocks from F on."},
     {.name = "slots",
      .type = BL_OPTION_REAL,
      .offset = OFFSET(slots),
@@ -261,6 +269,10 @@ static bl_status_t check_flags(const bl_ctl_schedule_flags_t *a, bl_error_t *err
                         "--memory",
                         a->slots);
   }
+  if (a->recompute_chunks > 0 && !a->recompute) {
+    return bl_error_set(err, BL_INVALID, "--recompute-chunks %" PRId64 ": says what is made again; add --recompute",
+                        a->recompute_chunks);
+  }
   if (a->cap > 0 && a->balance == BALANCE_NONE) {
     return bl_error_set(err, BL_INVALID, "--cap %" PRId64 ": says how far to balance; add --balance", a->cap);
   }
@@ -283,7 +295,8 @@ static bl_status_t generate(const bl_ctl_schedule_flags_t *a, const bl_costs_t *
                                    .memory = a->memory,
                                    .costs = costs,
                                    .recompute = a->recompute,
-                                   .slots = a->recompute ? a->slots : 0};
+                                   .slots = a->recompute ? a->slots : 0,
+                                   .recompute_chunks = (uint32_t)a->recompute_chunks};
   bl_status_t status = bl_schedule_generate(&request, schedule, err);
   if (status == BL_OK && a->memory > 0) {
     return check_memory(a, *schedule, err);
@@ -311,7 +324,9 @@ static bl_status_t make(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t
   if (status == BL_OK && a->block != NULL) {
     status = repeat_block(a, shown, err);
   }
-  return status == BL_OK && a->recompute ? bl_schedule_recompute(shown->schedule, err) : status;
+  return status == BL_OK && a->recompute
+             ? bl_schedule_recompute_chunks(shown->schedule, (uint32_t)a->recompute_chunks, err)
+             : status;
 }
 
 static bl_status_t give_up(uint32_t cap, bl_ctl_schedule_case_t *shown, bl_error_t *err) {

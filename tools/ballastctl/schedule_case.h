@@ -21,13 +21,13 @@ typedef enum bl_ctl_csv_format {
 typedef struct bl_ctl_schedule_flags {
   char *schedule, *block, *cost, *svg, *to;
   bl_text_list_t chunk_costs;
-  int64_t stages, micro_batches, chunks, group, cap;
+  int64_t stages, micro_batches, chunks, group, recompute_chunks, cap;
   double memory, slots, path_cost;
   bool recompute;
   int balance, mode, format, output;
 } bl_ctl_schedule_flags_t;
 
-#define BL_CTL_SCHEDULE_ROWS 19
+#define BL_CTL_SCHEDULE_ROWS 20
 extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS]; // of bl_ctl_schedule_flags_t
 
 typedef struct bl_ctl_schedule_case {
