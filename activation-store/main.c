@@ -3,7 +3,7 @@
 #include "announce_wire.h"
 #include "base/host.h"
 #include "datapath/address.h"
-#include "device/open.h"
+#include "device/libraries.h"
 #include "loop/timer.h"
 #include "meter.h"
 #include "pool.h"
@@ -254,6 +254,10 @@ static bl_status_t open_device(program_t *self, bl_error_t *err) {
   return status;
 }
 
+static void print_versions(FILE *stream) {
+  bl_device_libraries_print(BL_DEVICE_CUDA, stream);
+}
+
 static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   program_t *self = context;
   self->daemon = daemon;
@@ -333,6 +337,7 @@ int main(int argc, char **argv) {
                                        .metrics = bl_meter_rows,
                                        .metric_count = bl_meter_row_count,
                                        .hooks = {.create = create,
+                                                 .versions = print_versions,
                                                  .serve = serve,
                                                  .collect = collect,
                                                  .signalled = signalled,

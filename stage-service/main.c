@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // stage-service: one pipeline stage as a gRPC service (ballast.v1.Stage), with its health on a port of its own.
 #include "base/host.h"
+#include "compute/ops/ops.h"
 #include "device/libraries.h"
+#include "formats/safetensors.h"
 #include "meter.h"
 #include "pod.h"
 #include "service/daemon.h"
@@ -158,6 +160,10 @@ static bool list_devices(void *context, int *exit_code) {
   return true;
 }
 
+static void print_versions(FILE *stream) {
+  bl_device_libraries_print(BL_DEVICE_CUDA, stream);
+}
+
 static void stop(void *context, int exit_code) {
   const program_t *self = context;
   bl_daemon_stop(self->daemon, exit_code);
@@ -226,6 +232,7 @@ static void destroy(void *context) {
 
 int main(int argc, char **argv) {
   static program_t self;
+  static const bl_library_t *const libraries[] = {&bl_ops_library, &bl_formats_library};
   const bl_daemon_options_t options = {.flags = &flags,
                                        .arguments = &self.arguments,
                                        .common = &self.arguments.common,
@@ -233,7 +240,10 @@ int main(int argc, char **argv) {
                                        .roles = BL_STAGES,
                                        .metrics = bl_meter_rows,
                                        .metric_count = bl_meter_row_count,
+                                       .libraries = libraries,
+                                       .library_count = sizeof libraries / sizeof libraries[0],
                                        .hooks = {.instead = list_devices,
+                                                 .versions = print_versions,
                                                  .create = create,
                                                  .serve = serve,
                                                  .collect = collect,

@@ -7,6 +7,9 @@
 # STORE_CAPACITY says what each store lends; with STORE_DEVICE=cuda it is memory of the pod's
 # GPUs: the first is that of the first stage and its store, the second that of its partner.
 #
+# STORE_TLS is the folder with ca.crt, tls.crt and tls.key of the stores, where the arguments have --tls-*: these are of the
+# stages then, since a certificate says which program it is of.
+#
 # POD_INDEX, or the number at the end of POD_NAME, says which pair this is: its stages then know which ones they should be.
 set -u
 export POD_IP="${POD_IP:-127.0.0.1}"
@@ -21,6 +24,22 @@ start() { # program, arguments...
   "$@" &
   pids="$pids $!"
   echo "ballast-pair: $* (pid $!)" >&2
+}
+
+start_store() { # device, arguments...
+  number=$1
+  shift
+  for argument in "$@"; do # the list is made anew behind its own front
+    shift
+    case $argument in --tls-*) [ -n "${STORE_TLS:-}" ] && continue ;; esac
+    set -- "$@" "$argument"
+  done
+  if [ -n "${STORE_TLS:-}" ]; then
+    set -- "$@" --tls-ca="$STORE_TLS/ca.crt" --tls-certificate="$STORE_TLS/tls.crt" --tls-key="$STORE_TLS/tls.key"
+  fi
+  start activation-store --listen="0.0.0.0:78${number}0" --health-listen="0.0.0.0:78${number}1" \
+    --metrics-listen="0.0.0.0:96${number}5" --data-tcp="0.0.0.0:78${number}2" \
+    --capacity="${STORE_CAPACITY:-1 GiB}" ${STORE_DEVICE:+--device="$STORE_DEVICE:$number"} "$@"
 }
 
 # Once: a second SIGTERM would keep a store from waiting for those who still have blocks in it.
@@ -38,9 +57,7 @@ for device in 0 1; do
   start stage-service --listen="0.0.0.0:77${device}0" --health-listen="0.0.0.0:77${device}1" \
     --metrics-listen="0.0.0.0:96${device}0" --data-listen=0.0.0.0 --data-advertise="$POD_IP" \
     --pod-index="$index" ${STORE_DEVICE:+--gpu="$device"} "$@"
-  start activation-store --listen="0.0.0.0:78${device}0" --health-listen="0.0.0.0:78${device}1" \
-    --metrics-listen="0.0.0.0:96${device}5" --data-tcp="0.0.0.0:78${device}2" \
-    --capacity="${STORE_CAPACITY:-1 GiB}" ${STORE_DEVICE:+--device="$STORE_DEVICE:$device"} "$@"
+  start_store "$device" "$@"
 done
 
 # The first that ends decides; the others get to end by themselves.

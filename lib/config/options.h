@@ -27,6 +27,7 @@
 #define BALLAST_CONFIG_OPTIONS_H
 
 #include "base/error.h"
+#include "base/library.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -165,5 +166,7 @@ BL_MUST_USE bl_status_t bl_options_dump(const bl_option_table_t *table, const vo
 // section.
 void bl_options_print_help(const bl_option_table_t *table, FILE *stream);
 void bl_options_print_markdown(const bl_option_table_t *table, FILE *stream);
+
+extern const bl_library_t bl_options_library; // libyaml
 
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/yaml_stream.h"
 
+#include "config/options.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -199,3 +201,5 @@ void bl__yaml_close_document(bl__yaml_t *yaml) {
     bl__yaml_report(yaml, "", "a second document begins here; a job is one document");
   }
 }
+
+const bl_library_t bl_options_library = {"libyaml", yaml_get_version_string};

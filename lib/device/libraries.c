@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "device/module.h"
+#include "sys/version.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -27,6 +28,16 @@ void bl_device_libraries(bl_device_kind_t kind, bl_device_library_t libraries[BL
       if (strcmp(libraries[i].version, "none") == 0 && versions->version(names[i], text)) {
         memcpy(libraries[i].version, text, sizeof text);
       }
+    }
+  }
+}
+
+void bl_device_libraries_print(bl_device_kind_t kind, FILE *stream) {
+  bl_device_library_t libraries[BL_DEVICE_LIBRARIES];
+  bl_device_libraries(kind, libraries);
+  for (size_t i = 0; i < BL_DEVICE_LIBRARIES; i++) {
+    if (strcmp(libraries[i].version, "none") != 0) {
+      bl_version_print_library(libraries[i].name, libraries[i].version, stream);
     }
   }
 }

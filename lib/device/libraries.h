@@ -31,6 +31,9 @@ typedef struct bl_device_versions {
 // Loads the modules of the kind, where they are here. Never fails; all are "none" for the host.
 void bl_device_libraries(bl_device_kind_t kind, bl_device_library_t libraries[BL_DEVICE_LIBRARIES]);
 
+// Those of them that are here, a line each, as `--version` prints them (sys/version.h).
+void bl_device_libraries_print(bl_device_kind_t kind, FILE *stream);
+
 // Lists devices of a kind and the libraries, a line each, as `stage-service --list-devices` does. Failures as
 // bl_device_list; the libraries are printed all the same.
 bl_status_t bl_device_print(bl_device_kind_t kind, FILE *stream, bl_error_t *err) BL_MUST_USE;

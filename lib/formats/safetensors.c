@@ -365,3 +365,5 @@ bl_status_t bl_safetensors_write_header(bl_tensor_entry_t *tensors, size_t count
   json_decref(header);
   return status;
 }
+
+const bl_library_t bl_formats_library = {"jansson", jansson_version_str};

@@ -22,6 +22,7 @@
 #define BALLAST_FORMATS_SAFETENSORS_H
 
 #include "base/error.h"
+#include "base/library.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -101,5 +102,7 @@ const char *bl_shape_format(const uint64_t *shape, unsigned rank, char text[BL_S
 // tensor): a shape that overflows, a duplicate or reserved name, not valid UTF-8; BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_safetensors_write_header(bl_tensor_entry_t *tensors, size_t count, char **bytes,
                                                     size_t *size_bytes, bl_error_t *err);
+
+extern const bl_library_t bl_formats_library; // jansson, which reads headers, indexes and config.json
 
 #endif

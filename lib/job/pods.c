@@ -39,8 +39,8 @@ static uint64_t larger(uint64_t a, uint64_t b) {
   return a > b ? a : b;
 }
 
-bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, double disk_rate, bl_pods_t *pods,
-                       bl_error_t *err) {
+bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, uint32_t threads, double disk_rate,
+                       bl_pods_t *pods, bl_error_t *err) {
   uint32_t stages = training->stage_count;
   uint64_t block = 0;
   bl_pods_t most = {.capacity_bytes = BL_PODS_GRANULE_BYTES};
@@ -69,6 +69,9 @@ bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *p
   most.stage_bytes += BL_PODS_STAGE_OVERHEAD_BYTES;
   most.store_bytes = most.capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES;
   most.grace_seconds = (uint32_t)(GRACE_FLOOR_SECONDS + ceil((double)most.shard_bytes / disk_rate));
+  most.stage_millicpus = threads * 1000;
+  most.store_millicpus =
+      most.capacity_bytes > BL_PODS_GRANULE_BYTES ? BL_PODS_STORE_MILLICPUS : BL_PODS_IDLE_STORE_MILLICPUS;
   *pods = most;
   return BL_OK;
 }

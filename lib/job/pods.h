@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job needs of a cluster: memory of a stage's and a store's pod, room that a store lends, and how long an orderly
-// end may take. `ballastctl render` writes it into manifests, docs/kubernetes.md has the formulas.
+// What a job needs of a cluster: memory and processors of a stage's and a store's pod, room that a store lends, and how long
+// an orderly end may take. `ballastctl render` writes it into manifests, docs/kubernetes.md has the formulas.
 //
 // All pods of a StatefulSet are equal, so every number is the largest over the stages or devices; that costs little
 // because level memory is what this system is for.
@@ -16,6 +16,10 @@
 #define BL_PODS_STORE_OVERHEAD_BYTES (UINT64_C(128) << 20)
 // Rooms of a store begin at multiples of this (lib/lease).
 #define BL_PODS_GRANULE_BYTES (UINT64_C(64) << 10)
+// A store that lends copies while stages compute: its one transfer thread is busy for a part of the time. One that lends
+// nothing answers probes.
+#define BL_PODS_STORE_MILLICPUS      250
+#define BL_PODS_IDLE_STORE_MILLICPUS 50
 
 typedef struct bl_pods {
   uint64_t stage_bytes;    // memory limit of a stage's pod: weights, gradients, optimizer, own slots, edges, workspace,
@@ -24,11 +28,14 @@ typedef struct bl_pods {
   uint64_t capacity_bytes; // --capacity of a store; a granule at least
   uint64_t shard_bytes;    // what a stage writes for a checkpoint: weights and optimizer
   uint32_t grace_seconds;  // terminationGracePeriodSeconds of stages and driver
+  uint32_t stage_millicpus; // what a stage asks for, in thousandths of a processor: one per compute thread
+  uint32_t store_millicpus;
 } bl_pods_t;
 
-// `disk_rate`: bytes per second that one stage can write to the checkpoint's folder. Statuses as bl_plan_counts.
-BL_MUST_USE bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, double disk_rate,
-                                   bl_pods_t *pods, bl_error_t *err);
+// `threads`: pipeline.threads. `disk_rate`: bytes per second that one stage can write to the checkpoint's folder. Statuses
+// as bl_plan_counts.
+BL_MUST_USE bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, uint32_t threads,
+                                   double disk_rate, bl_pods_t *pods, bl_error_t *err);
 
 // The pod of a stage when pairs follow each other: pod i has stage i / 2 for even i, stage p - 1 - (i - 1) / 2 for odd i.
 static inline uint32_t bl_pod_of_stage(uint32_t stage, uint32_t stages) {

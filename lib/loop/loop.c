@@ -195,3 +195,5 @@ bool bl_loop_is_current(const bl_loop_t *loop) {
 uint64_t bl_loop_now_ms(const bl_loop_t *loop) {
   return uv_now(&loop->uv);
 }
+
+const bl_library_t bl_loop_library = {"libuv", uv_version_string};

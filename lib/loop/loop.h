@@ -21,6 +21,7 @@
 #define BALLAST_LOOP_LOOP_H
 
 #include "base/error.h"
+#include "base/library.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +59,7 @@ void bl_loop_drain(bl_loop_t *loop);
 
 bool bl_loop_is_current(const bl_loop_t *loop); // is the caller on the loop's thread
 uint64_t bl_loop_now_ms(const bl_loop_t *loop); // monotonic, as of this loop iteration
+
+extern const bl_library_t bl_loop_library; // libuv
 
 #endif

@@ -225,3 +225,5 @@ void bl_http_destroy(bl_http_t *http) {
   pthread_mutex_destroy(&http->lock);
   free(http);
 }
+
+const bl_library_t bl_http_library = {"libmicrohttpd", MHD_get_version};

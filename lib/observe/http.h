@@ -13,6 +13,7 @@
 #ifndef BALLAST_OBSERVE_HTTP_H
 #define BALLAST_OBSERVE_HTTP_H
 
+#include "base/library.h"
 #include "loop/loop.h"
 
 #define BL_HTTP_CONNECTIONS   32 // bounds what a scraper gone wild can take
@@ -40,5 +41,7 @@ BL_MUST_USE bl_status_t bl_http_create(bl_loop_t *loop, const char *address, bl_
                                        char bound[BL_HTTP_ADDRESS_BYTES], bl_http_t **http, bl_error_t *err);
 // Ends every connection; no callback after it. NULL is fine.
 void bl_http_destroy(bl_http_t *http);
+
+extern const bl_library_t bl_http_library; // libmicrohttpd
 
 #endif

@@ -6,7 +6,9 @@
 #include "sys/log.h"
 #include "sys/thread.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
+#include <protobuf-c/protobuf-c.h>
 
 #include <limits.h>
 #include <signal.h>
@@ -143,3 +145,6 @@ void bl__rpc_args_add(bl__rpc_args_t *args, const char *key, uint64_t value) {
   arg->key = (char *)key; // gRPC takes char * and copies it
   arg->value.integer = value > INT_MAX ? INT_MAX : (int)value;
 }
+
+const bl_library_t bl_rpc_library = {"grpc", grpc_version_string};
+const bl_library_t bl_rpc_messages_library = {"protobuf-c", protobuf_c_version};

@@ -22,6 +22,7 @@
 #define BALLAST_RPC_RPC_H
 
 #include "base/error.h"
+#include "base/library.h"
 #include "loop/loop.h"
 #include "tls/tls.h"
 
@@ -66,5 +67,8 @@ bl_tls_t *bl_rpc_process_tls(void);     // NULL: plaintext; borrowed
 bool bl_rpc_process_plaintext_ok(void); // off the loopback interface
 // How servers and channels that are made from now on meet others. Unix sockets stay plaintext: the system guards them.
 void bl_rpc_secure(bl_rpc_t *rpc, const bl_rpc_security_t *security);
+
+extern const bl_library_t bl_rpc_library;          // gRPC, by the version of its core
+extern const bl_library_t bl_rpc_messages_library; // protobuf-c
 
 #endif

@@ -364,6 +364,17 @@ static void describe(const bl_daemon_options_t *options) {
   }
 }
 
+static void print_version(const bl_daemon_options_t *options) {
+  static const bl_library_t *const shared[] = {&bl_loop_library, &bl_rpc_library,     &bl_rpc_messages_library,
+                                               &bl_tls_library,  &bl_options_library, &bl_http_library};
+  bl_version_print(options->flags->program, stdout);
+  bl_version_print_libraries(shared, sizeof shared / sizeof shared[0], stdout);
+  bl_version_print_libraries(options->libraries, options->library_count, stdout);
+  if (options->hooks.versions != NULL) {
+    options->hooks.versions(stdout);
+  }
+}
+
 int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv) {
   const bl_flags_t *flags = options->flags;
   bl_log_init(flags->program, BL_LOG_INFO);
@@ -377,7 +388,7 @@ int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv) {
   } else if (result.help) {
     bl_flags_print_help(flags, stdout);
   } else if (options->common->version) {
-    bl_version_print(flags->program, stdout);
+    print_version(options);
   } else if (options->common->describe != 0) {
     describe(options);
   } else if (options->hooks.instead != NULL && options->hooks.instead(options->context, &exit_code)) {

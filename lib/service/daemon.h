@@ -93,13 +93,14 @@ extern const char *const bl_daemon_log_formats[], *const bl_daemon_describable[]
        .help = "Write 'ready ADDR HEALTH_ADDR' to this inherited pipe once serving."},                                 \
   {                                                                                                                    \
     .name = "version", .type = BL_OPTION_BOOL, .offset = offsetof(type_, member_.version),                             \
-    .help = "Print the version and end."                                                                               \
+    .help = "Print the versions of this program and of its libraries, and end."                                        \
   }
 
 typedef struct bl_daemon_hooks {
   // Instead of serving, when the arguments are read and nothing is made: true, with the exit code, when that was all that
   // was asked for. NULL: nothing else can be asked for.
   bool (*instead)(void *context, int *exit_code);
+  void (*versions)(FILE *stream); // of what is loaded at run time, for --version (sys/version.h); may be NULL
   // Makes the service. The arguments are read, loop and rpc are there. What was made when it fails is destroy's.
   bl_status_t (*create)(bl_daemon_t *daemon, void *context, bl_error_t *err);
   // Adds its services to the server, which has not started.
@@ -123,7 +124,9 @@ typedef struct bl_daemon_options {
   const char *health_name;             // "ballast.v1.Stage"
   const bl_board_row_t *metrics;       // the service's own; those of the process are added
   size_t metric_count;
-  unsigned roles; // what its certificate may say it is: BL_STAGES, ...
+  unsigned roles;                       // what its certificate may say it is: BL_STAGES, ...
+  const bl_library_t *const *libraries; // that this program alone uses, for --version; those of daemons are known
+  size_t library_count;
   bl_daemon_hooks_t hooks;
   void *context; // of the hooks
 } bl_daemon_options_t;

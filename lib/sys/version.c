@@ -16,3 +16,13 @@ void bl_version_print(const char *program, FILE *stream) {
     fprintf(stream, "%s %s (%s)\n", program, bl_version(), bl_revision());
   }
 }
+
+void bl_version_print_library(const char *name, const char *version, FILE *stream) {
+  fprintf(stream, "  %s %s\n", name, version);
+}
+
+void bl_version_print_libraries(const bl_library_t *const *libraries, size_t count, FILE *stream) {
+  for (size_t i = 0; i < count; i++) {
+    bl_version_print_library(libraries[i]->name, libraries[i]->version(), stream);
+  }
+}

@@ -340,3 +340,9 @@ bl_status_t bl_tls_judge_own(bl_tls_t *tls, bl_error_t *err) {
   bl__tls_give_set(tls, set);
   return status;
 }
+
+static const char *version(void) {
+  return OpenSSL_version(OPENSSL_VERSION_STRING);
+}
+
+const bl_library_t bl_tls_library = {"openssl", version};

@@ -15,6 +15,7 @@
 #define BALLAST_TLS_TLS_H
 
 #include "base/error.h"
+#include "base/library.h"
 #include "tls/identity.h"
 
 #include <stdint.h>
@@ -57,5 +58,7 @@ BL_MUST_USE bl_status_t bl_tls_judge_server(bl_tls_t *tls, const char *chain, un
                                             bl_error_t *err);
 // Why our own certificate might be refused by others right now. BL_OK: it looks well.
 BL_MUST_USE bl_status_t bl_tls_judge_own(bl_tls_t *tls, bl_error_t *err);
+
+extern const bl_library_t bl_tls_library; // OpenSSL
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that the status table is complete and that statuses survive the way through gRPC codes.
 #include "base/error.h"
+#include "base/exit.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -20,6 +21,24 @@ static void every_status_has_a_row(void **state) {
   }
   assert_int_equal(bl_status_exit_code(BL_INVALID), 2);
   assert_int_equal(bl_status_exit_code(BL_UNAVAILABLE), 5);
+}
+
+static void every_exit_code_has_a_meaning(void **state) {
+  (void)state;
+  bool used[BL_EXITS] = {false};
+  for (int i = 0; i < BL_STATUS_COUNT; i++) {
+    size_t row = 0;
+    while (row < BL_EXITS && bl_exits[row].code != bl_status_exit_code((bl_status_t)i)) {
+      row++;
+    }
+    assert_in_range(row, 0, BL_EXITS - 1);
+    used[row] = true;
+    assert_false(bl_exits[row].final && bl_status_retryable((bl_status_t)i));
+  }
+  for (size_t row = 0; row < BL_EXITS; row++) {
+    assert_true(used[row] && strlen(bl_exits[row].meaning) > 0);
+    assert_true(row == 0 || bl_exits[row].code > bl_exits[row - 1].code);
+  }
 }
 
 static void grpc_codes_come_back(void **state) {
@@ -55,9 +74,8 @@ static void prefix_adds_context(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_status_has_a_row),
-      cmocka_unit_test(grpc_codes_come_back),
-      cmocka_unit_test(long_messages_are_cut_visibly),
+      cmocka_unit_test(every_status_has_a_row), cmocka_unit_test(every_exit_code_has_a_meaning),
+      cmocka_unit_test(grpc_codes_come_back),   cmocka_unit_test(long_messages_are_cut_visibly),
       cmocka_unit_test(prefix_adds_context),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 # each tried in its shell where that is installed.
 . "$(dirname "$0")/common.sh"
 
-try python3 -B "$root/tools/check/docs.py" "$bin" docs/ballastctl.md docs/operations.md
+try python3 -B "$root/tools/check/docs.py" "$bin" docs/ballastctl.md docs/operations.md docs/exit-codes.md
 equal "documentation: $err$out" 0 "$code"
 
 verbs=$("$ctl" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """deploy/compose: the file names what it uses, every service is as locked down as a pod, images have tags, programs take
 the arguments they are given, ports are those of docs/kubernetes.md, its job names services that exist and is one that
-ballastctl plans; docker compose, where there is one, accepts it (podman-compose runs it: images_test.py)."""
+ballastctl plans, what Prometheus and Grafana are told fits together; docker compose, where there is one, accepts it
+(podman-compose runs it: images_test.py)."""
+import json
 import os
 import re
 import shutil
 import subprocess
 
-from manifests import BIN, PORTS, PROGRAMS, ROOT, yaml
+from manifests import BIN, PORTS, PROGRAMS, ROOT, takes, yaml
 
 FOLDER = os.path.join(ROOT, "deploy", "compose")
 
@@ -17,8 +19,8 @@ def check_service(name, service, kind):
         assert service[key] == value, (name, key)
     assert service["security_opt"] == ["no-new-privileges:true"] and "mem_limit" in service, name
     assert service["image"] == f"ballast-{kind}:0.1.0" and service["build"]["target"] == kind, name
-    done = subprocess.run([os.path.join(BIN, PROGRAMS[kind]), *service["command"], "--version"], capture_output=True, text=True)
-    assert done.returncode == 0, (name, done.stderr)
+    refused = takes(PROGRAMS[kind], *service["command"])
+    assert not refused, (name, refused)
     given = {int(n) for n in re.findall(r"-(?:listen|tcp)=[0-9.]+:(\d+)", " ".join(service["command"]))}
     assert given == PORTS[kind], (name, given)
 
@@ -33,9 +35,37 @@ def accepted():
     return " ".join(command)
 
 
+def read(name):
+    with open(os.path.join(FOLDER, name)) as file:
+        return yaml.safe_load(file)
+
+
+def check_watch(services):
+    """What Grafana is told fits together: sources and dashboards are where it looks for them, the source is the Prometheus
+    beside it, the folder of dashboards holds ours, and every panel of it asks the source that one chooses."""
+    mounted = dict(reversed(volume.split(":")[:2]) for volume in services["grafana"]["volumes"])
+    assert mounted["/etc/grafana/provisioning/datasources/ballast.yaml"] == "./grafana.yaml", mounted
+    assert mounted["/etc/grafana/provisioning/dashboards/ballast.yaml"] == "./dashboards.yaml", mounted
+    (source,) = read("grafana.yaml")["datasources"]
+    host, port = re.fullmatch(r"http://([^:/]+):(\d+)", source["url"]).groups()
+    assert source["type"] == "prometheus" and source["isDefault"] and services[host]["image"].startswith("docker.io/prom/"), source
+    assert port in [ports.rsplit(":", 1)[1] for ports in services[host]["ports"]], (source, services[host]["ports"])
+    (provider,) = read("dashboards.yaml")["providers"]
+    boards = [path for target, path in mounted.items() if os.path.dirname(target) == provider["options"]["path"]]
+    assert provider["type"] == "file" and boards, (provider, mounted)
+    for path in boards:
+        with open(os.path.join(FOLDER, path)) as file:
+            board = json.load(file)
+        variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+        assert variables["source"]["type"] == "datasource" and variables["source"]["query"] == source["type"], variables
+        asked = [panel["datasource"]["uid"] for panel in board["panels"] if panel["type"] != "row"]
+        assert board["title"] and asked and set(asked) == {"${source}"}, asked
+    for name in ("prometheus", "grafana"):
+        assert services[name]["profiles"] == ["watch"] and all(p.startswith("127.0.0.1:") for p in services[name]["ports"]), name
+
+
 def main():
-    with open(os.path.join(FOLDER, "compose.yaml")) as file:
-        document = yaml.safe_load(file)
+    document = read("compose.yaml")
     services = document["services"]
     kinds = {"stage": [], "store": [], "driver": []}
     for name, service in services.items():
@@ -50,16 +80,15 @@ def main():
             kinds[kind].append(name)
             assert service["hostname"] == name  # by which it is found, and which a stage gives to others
     assert set(services["driver"]["depends_on"]) == set(kinds["stage"] + kinds["store"])
-    with open(os.path.join(FOLDER, "job.yaml")) as file:
-        job = yaml.safe_load(file)
+    job = read("job.yaml")
     for key, kind, port in (("stages", "stage", 7700), ("stores", "store", 7800)):
         assert job["services"][key] == [f"{name}:{port}" for name in kinds[kind]], key
     done = subprocess.run([os.path.join(BIN, "ballastctl"), "simulate", os.path.join(FOLDER, "job.yaml")],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    with open(os.path.join(FOLDER, "prometheus.yaml")) as file:
-        scraped = [t for s in yaml.safe_load(file)["scrape_configs"] for c in s["static_configs"] for t in c["targets"]]
+    scraped = [t for s in read("prometheus.yaml")["scrape_configs"] for c in s["static_configs"] for t in c["targets"]]
     assert scraped == [f"{name}:9600" for names in kinds.values() for name in names], scraped
+    check_watch(services)
     program = accepted()
     print(f"ok deploy/compose: {len(services)} services, {f'{program} reads it' if program else 'read by no compose program'}")
 

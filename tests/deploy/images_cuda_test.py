@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images for GPUs (deploy/docker: store-cuda, stage-cuda, tools-cuda), built with a CUDA toolkit that is a folder of
+"""The images for GPUs (deploy/docker: store-cuda, stage-cuda, tools-cuda, debug-cuda), built with a CUDA toolkit that is a folder of
 this machine, as far as a machine without a GPU goes: sizes, users, labels, libraries and their licences, no driver inside;
 modules load, and programs that are asked for a GPU say that there is no driver, whatever else they can do. Needs what
 images_test.py needs, and a toolkit with cuDNN and NCCL in BALLAST_CUDA_FOLDER or where nvcc is."""
@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 
-from podman import build, check_common, inspect, run_once, skip, storage
+from podman import build, check_bill, check_common, inspect, run_once, skip, storage
 
 STORE = {"libnccl.so.2", "libballast-cuda.so"}
 STAGE = STORE | {"libballast-cuda-compute.so", "libcublasLt.so.13", "libcudnn.so.9", "libcudnn_graph.so.9", "libnvrtc.so.13"}
@@ -39,6 +39,7 @@ def check_image(target, libraries, folder):
     for name in sorted(libraries):
         said = run_once(target, f"/usr/lib/{name}", entrypoint="/usr/bin/ldd").stdout
         assert "not found" not in said, f"{target}: {name}\n{said}"
+    check_bill(target, {name.split(".so")[0] for name in libraries if not name.startswith("libballast")})
     licences = run_once(target, "/usr/share/doc/nvidia", entrypoint="/bin/ls").stdout.split()
     assert licences, f"{target}: no licences of NVIDIA's libraries"
     print(f"ok image {target}: {int(inspect(target)['Size']) / 1e6:.0f} MB, {len(licences)} licences", flush=True)
@@ -50,7 +51,7 @@ def check_words():
     print(f"ok store-cuda: {done.stderr.strip().splitlines()[-1]}")
     for target in ("store-cuda", "stage-cuda"):
         done = run_once(target, "--version")
-        print(f"ok {target}: {done.stdout.strip().splitlines()[-1]}")
+        print(f"ok {target}: {', '.join(line.strip() for line in done.stdout.splitlines())}")
     with tempfile.TemporaryDirectory(prefix="ballast-cuda-job-") as folder:
         os.chmod(folder, 0o755)
         with open(os.path.join(folder, "job.yaml"), "w") as file:
@@ -67,7 +68,8 @@ def check_words():
 def main():
     folder = toolkit()
     with storage():
-        for target, libraries in (("store-cuda", STORE), ("stage-cuda", STAGE), ("tools-cuda", STAGE)):
+        for target, libraries in (("store-cuda", STORE), ("stage-cuda", STAGE), ("tools-cuda", STAGE),
+                                  ("debug-cuda", STAGE)):
             check_image(target, libraries, folder)
         check_words()
 

@@ -3,6 +3,7 @@
 docs/kubernetes.md: labels, probes, resources, no `latest`, no cluster-scoped object, ports as the table says, jobs that
 name pods which exist. And the schemas of the oldest and newest supported Kubernetes, where kubernetes-validate is installed
 (schemas_test.py)."""
+import functools
 import importlib.util
 import json
 import os
@@ -22,7 +23,6 @@ KUBERNETES = ("1.29", "1.37")  # the oldest and the newest that are supported
 PORTS = {"driver": {7600, 7601, 9600}, "stage": {7700, 7701, 9600}, "store": {7800, 7801, 7802, 9600}}
 PAIR_PORTS = {7710, 7800, 7810, 9605, 9610, 9615}
 PROGRAMS = {"stage": "stage-service", "store": "activation-store", "driver": "ballast-driver"}
-FINAL_CODES = [2, 4, 7]  # a wrong job, a newer driver, denied
 BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
 NAMESPACED = {"ServiceAccount", "ConfigMap", "Service", "StatefulSet", "Job", "JobSet", "NetworkPolicy",
               "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "PersistentVolumeClaim", "Certificate", "Issuer",
@@ -64,8 +64,11 @@ def overlay(folder, name, components):
 
 
 def components(copied):
-    """Every component, with those that it is used with."""
-    needs = {"dra": ["cuda", "pair-pod", "dra"]}
+    """Every component, with those that it is used with; and what goes with JobSet."""
+    for name in ("cuda", "kueue", "mtls", "shared-volumes"):
+        yield f"jobset-{name}", ["jobset", name]
+    yield "jobset-all", ["jobset", "cuda", "shared-volumes", "mtls", "kueue"]
+    needs = {"dra": ["cuda", "pair-pod", "dra"], "pair-mtls": ["pair-pod", "mtls", "pair-mtls"]}
     for name in sorted(os.listdir(os.path.join(copied, "components"))):
         yield name, needs.get(name, [name])
 
@@ -94,7 +97,8 @@ def check_security(where, template, allowed):
         assert own["allowPrivilegeEscalation"] is False and own["readOnlyRootFilesystem"] is True, where
         assert own["capabilities"]["drop"] == ["ALL"], where
         assert set(own["capabilities"].get("add", [])) <= allowed, (where, own["capabilities"])
-        assert "memory" in container["resources"]["limits"] and "memory" in container["resources"]["requests"], where
+        assert "memory" in container["resources"]["limits"], where
+        assert {"cpu", "memory"} <= set(container["resources"]["requests"]), where
         assert "hostPort" not in json.dumps(container.get("ports", [])), where
     for volume in spec.get("volumes", []):
         assert set(volume) - {"name"} <= {"emptyDir", "configMap", "secret", "persistentVolumeClaim"}, (where, volume)
@@ -113,6 +117,14 @@ def check_images(where, template):
         assert found.group(1) in image_targets(), f"{where}: deploy/docker makes no {container['image']}"
 
 
+@functools.lru_cache
+def takes(program, *arguments):
+    """What is said of the arguments; nothing where the program takes them."""
+    done = subprocess.run([os.path.join(BIN, program), *arguments, "--version"], capture_output=True, text=True,
+                          env=dict(os.environ, BALLAST_MODULES="/nowhere"))
+    return "" if done.returncode == 0 and done.stdout.startswith(program) else done.stderr or "no version"
+
+
 def check_arguments(where, template):
     """The programs take the arguments they are given."""
     for container in template["spec"]["containers"]:
@@ -120,20 +132,29 @@ def check_arguments(where, template):
         if "command" in container:  # ballast-pair gives its own beside them
             continue
         program = PROGRAMS[container["name"]]
-        done = subprocess.run([os.path.join(BIN, program), *container["args"], "--version"], capture_output=True, text=True)
-        assert done.returncode == 0 and done.stdout.startswith(program), (where, container["args"], done.stderr)
+        refused = takes(program, *container["args"])
+        assert not refused, (where, container["args"], refused)
 
 
-def check_failure_policy(where, document):
-    """What does not get better by trying again ends the Job: the codes of docs/kubernetes.md and of DESIGN's table."""
-    rules = document["spec"]["podFailurePolicy"]["rules"]
+def final_codes():
+    """The exit codes that end a Job, of docs/exit-codes.md, which the programs write from their table."""
+    with open(os.path.join(ROOT, "docs", "exit-codes.md")) as file:
+        rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in file if re.match(r"\| \d", line)]
+    found = [int(row[0]) for row in rows if row[-1] == "failed"]
+    assert found and len(rows) > len(found) and rows[0][0] == "0" and rows[0][-1] == "done", rows
+    return found
+
+
+def check_failure_policy(where, spec):
+    """What does not get better by trying again ends the Job, and nothing else does."""
+    rules, final = spec["podFailurePolicy"]["rules"], final_codes()
     fails = [rule["onExitCodes"]["values"] for rule in rules if rule["action"] == "FailJob" and "onExitCodes" in rule]
-    assert fails == [FINAL_CODES], (where, fails)
+    assert fails == [final], (where, fails, final)
     for rule in rules:
         if "onExitCodes" in rule:
             assert rule["onExitCodes"]["containerName"] == "driver", where
         if rule["action"] == "Count":
-            assert rule["onExitCodes"] == {"containerName": "driver", "operator": "NotIn", "values": [0, *FINAL_CODES]}, where
+            assert rule["onExitCodes"] == {"containerName": "driver", "operator": "NotIn", "values": [0, *final]}, where
 
 
 def table(heading):
@@ -155,11 +176,20 @@ def documented_ports():
     return found
 
 
+def check_failures():
+    """Every row of the failure matrix names tests, and they exist."""
+    for event, *_, tests in table("What happens when"):
+        named = re.findall(r"`(e2e|soak|deploy)/([a-z_]+)`", tests)
+        assert named, f"{event}: tested by nothing"
+        for kind, name in named:
+            folder = "e2e" if kind == "e2e" else "deploy"  # of soak: those that are no longer versions of another
+            assert os.path.exists(os.path.join(ROOT, "tests", folder, f"{name}_test.py")), f"{event}: there is no {kind}/{name}"
+
+
 def check_documents():
     """docs/kubernetes.md says what the manifests do."""
+    check_failures()
     assert documented_ports() == PORTS, documented_ports()
-    rows = {cell for row in table("Exit codes of the driver") if "failed" in row[2] for cell in row[0].split(", ")}
-    assert rows == {str(code) for code in FINAL_CODES}, rows
     pairs = {int(n) for row in table("Ports") if "pair-pod" in row[1] for n in row[0].split(", ")}
     assert pairs | {7800} == PAIR_PORTS, pairs
 
@@ -192,7 +222,10 @@ def check_pods(where, documents, allowed, instance):
         assert check_affinity(at, template, instance) > 0 or kind != "StatefulSet", at
     for document in documents:
         if document["kind"] == "Job":
-            check_failure_policy(where, document)
+            check_failure_policy(where, document["spec"])
+        elif document["kind"] == "JobSet":
+            (driver,) = (job for job in document["spec"]["replicatedJobs"] if job["name"] == "driver")
+            check_failure_policy(where, driver["template"]["spec"])
 
 
 def check_labels(where, documents, instance):
@@ -220,6 +253,10 @@ def check_job(where, documents):
         if document["kind"] == "StatefulSet":
             for i in range(document["spec"]["replicas"]):
                 names.add(f"{document['metadata']['name']}-{i}.{document['spec']['serviceName']}")
+        elif document["kind"] == "JobSet":
+            for part in document["spec"]["replicatedJobs"]:
+                name = document["metadata"]["name"]
+                names.update(f"{name}-{part['name']}-0-{i}.{name}" for i in range(part["template"]["spec"]["completions"]))
     stages = job["services"]["stages"]
     assert len(stages) == job["pipeline"]["stages"], where
     for address in stages + job["services"]["stores"]:

@@ -16,9 +16,10 @@ def names_of(documents):
     return names | secrets
 
 
-def one(documents, kind, component):
-    return next(t["spec"]["containers"][0] for k, _, t in pods(documents)
-                if k == kind and t["metadata"]["labels"]["app.kubernetes.io/component"] == component)
+def one(documents, component):
+    """The container of a program; None where there is no StatefulSet of it."""
+    return next((t["spec"]["containers"][0] for k, _, t in pods(documents)
+                 if k == "StatefulSet" and t["metadata"]["labels"]["app.kubernetes.io/component"] == component), None)
 
 
 def check_gpus(where, documents):
@@ -28,8 +29,12 @@ def check_gpus(where, documents):
     if not asking:
         return
     if any(name.endswith("store") for name in asking):
-        assert "--device=cuda:0" in one(documents, "StatefulSet", "store")["args"], where
-    env = {e["name"]: e.get("value") for e in one(documents, "StatefulSet", "stage")["env"]}
+        assert "--device=cuda:0" in one(documents, "store")["args"], where
+    stage = one(documents, "stage")
+    if stage is None:  # of a JobSet: a pod each, which no store shares
+        assert "stage" in asking, asking
+        return
+    env = {e["name"]: e.get("value") for e in stage["env"]}
     assert env.get("STORE_DEVICE") == "cuda", (where, env)
 
 
@@ -56,6 +61,22 @@ def check_monitor(where, documents, instance):
             assert labels.get("app.kubernetes.io/instance") == instance, (where, labels)
 
 
+def check_site(copied):
+    """The patch of docs/kubernetes.md fits, and the component beside it reaches every pod."""
+    with open(os.path.join(ROOT, "docs", "kubernetes.md")) as file:
+        patch = re.search(r"^```yaml\n(patches:.*?)^```$", file.read(), re.M | re.S).group(1)
+    path = overlay(copied, "site", ["pull-secret"])
+    with open(os.path.join(path, "kustomization.yaml"), "a") as file:
+        file.write(patch)
+    documents = render(path)
+    check("a site's patch", documents, job=False)
+    for _, name, template in pods(documents):
+        spec = template["spec"]
+        assert (spec["priorityClassName"], spec["nodeSelector"]) == ("training", {"pool": "training"}), (name, spec)
+    accounts = [d for d in documents if d["kind"] == "ServiceAccount"]
+    assert len(accounts) == 3 and all(d["imagePullSecrets"] == [{"name": "registry"}] for d in accounts), accounts
+
+
 def main():
     need_kubectl()
     check_documents()
@@ -69,6 +90,7 @@ def main():
             documents = render(os.path.join(copied, "overlays", name))
             check(f"overlay {name}", documents)
             check_gpus(name, documents)
+        check_site(copied)
         everything = {}
         for name, needs in components(copied):
             for run in ("one", "two"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """deploy/docker/pair.sh, the command of the pair-pod, with two pods of four programs each as two hosts: its stages know
 which ones they should be; a run that requires shared memory for its blocks goes over it inside a pod and over tcp between
-pods, with the bits of a local run, and preflight agrees; SIGTERM ends all four with 0; where one program dies the others
+pods, with mutual TLS by the certificates of stages and of stores, with the bits of a local run, and preflight agrees; SIGTERM ends all four with 0; where one program dies the others
 end and its code is the script's. Skipped where network namespaces cannot be made."""
 import json
 import os
@@ -16,6 +16,20 @@ from ballast import BIN, CTL, alive, descendants, environment, losses, program_o
 from hosts import Hosts  # noqa: E402
 
 
+def secrets(folder):
+    """A folder per role with the names that cert-manager gives to files of a secret."""
+    made = os.path.join(folder, "authority")
+    subprocess.run([os.path.join(ROOT, "deploy", "certificates.sh"), made], check=True, stderr=subprocess.DEVNULL)
+    for role in ("stage", "store", "driver"):
+        os.mkdir(os.path.join(folder, role))
+        for source, name in (("ca.pem", "ca.crt"), (f"{role}.pem", "tls.crt"), (f"{role}.key", "tls.key")):
+            os.symlink(os.path.join(made, source), os.path.join(folder, role, name))
+
+
+def tls(folder, role):
+    return [f"--tls-{key}={folder}/{role}/{name}" for key, name in
+            (("ca", "ca.crt"), ("certificate", "tls.crt"), ("key", "tls.key"))]
+
 
 class Pod:
     def __init__(self, folder, hosts, index):
@@ -25,10 +39,10 @@ class Pod:
         self.log_path = os.path.join(self.folder, "log")
         self.address = hosts.address(index)
         values = dict(environment(self.folder), PATH=f"{BIN}:{os.environ['PATH']}", POD_IP=self.address,
-                      POD_NAME=f"run-stage-{index}", STORE_CAPACITY="64 MiB")
+                      POD_NAME=f"run-stage-{index}", STORE_CAPACITY="64 MiB", STORE_TLS=os.path.join(folder, "store"))
         with open(self.log_path, "w") as log:
             self.process = subprocess.Popen([*hosts.prefix(index), os.path.join(ROOT, "deploy", "docker", "pair.sh"),
-                                             "--plaintext"], env=values, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                                             *tls(folder, "stage"), "--log-format=text"], env=values, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def log(self):
         with open(self.log_path) as file:
@@ -64,6 +78,7 @@ def write(folder, hosts, **more):
 
 def main():
     with scratch() as folder, Hosts(2) as hosts:
+        secrets(folder)
         reference, _ = run_job(folder, write(folder, hosts), "--local")
         pods = [Pod(folder, hosts, index) for index in range(2)]
         try:
@@ -71,19 +86,20 @@ def main():
                 pod.wait_ready()
             a, b = (pod.address for pod in pods)
             services = {"stages": [f"{a}:7700", f"{b}:7700", f"{b}:7710", f"{a}:7710"],
-                        "stores": [f"{a}:7800", f"{b}:7800", f"{b}:7810", f"{a}:7810"], "plaintext": True}
+                        "stores": [f"{a}:7800", f"{b}:7800", f"{b}:7810", f"{a}:7810"]}
             job = write(folder, hosts, services=services, balance={"require": "shm"})
-            done = subprocess.run([*hosts.prefix(0), CTL, "preflight", job, "--plaintext", "--timeout", "60", "-o", "json"],
+            done = subprocess.run([*hosts.prefix(0), CTL, "preflight", job, *tls(folder, "driver"), "--timeout", "60", "-o", "json"],
                                   env=environment(folder), text=True, capture_output=True, timeout=240)
             assert done.returncode == 0, done.stdout + done.stderr
             rows = {(row["check"], row["subject"]): row["says"] for row in json.loads(done.stdout)}
             assert rows["path", "stage 0 to store 3"].startswith("shm"), rows
-            assert rows["path", "stage 0 to stage 1"].startswith("tcp"), rows
+            assert rows["path", "stage 0 to stage 1"].startswith("tcp") and \
+                "encrypted" in rows["path", "stage 0 to stage 1"], rows
             assert rows["path", "stage 0 to stage 3"].startswith("shm"), rows  # the tied embedding's two ends
             for stage, pod in enumerate((0, 2, 3, 1)):
                 assert rows["pod", f"stage {stage}"].startswith(f"pod {pod},"), rows
             report = os.path.join(folder, "report.jsonl")
-            done = subprocess.run([*hosts.prefix(0), CTL, "run", job, "--plaintext", "--report", report],
+            done = subprocess.run([*hosts.prefix(0), CTL, "run", job, *tls(folder, "driver"), "--report", report],
                                   env=environment(folder), text=True, capture_output=True, timeout=240,
                                   stdin=subprocess.DEVNULL)
             assert done.returncode == 0, done.stderr + pods[0].log()

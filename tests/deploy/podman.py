@@ -4,6 +4,7 @@ deploy/docker. BALLAST_IMAGES=FOLDER keeps storage and base there for the next t
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -118,3 +119,18 @@ def check_common(image, config_user="65532:65532"):
         assert config["Labels"].get(f"org.opencontainers.image.{key}"), (key, config)
     assert config["Labels"]["org.opencontainers.image.revision"] == REVISION
     assert config["Labels"].get("org.opencontainers.image.source") == SOURCE
+
+
+def check_bill(target, more=frozenset()):
+    """Its bill of materials names every package of Debian that is in it, and `more`, in the versions that are there."""
+    text = run_once(target, "/usr/share/ballast/sbom.spdx", entrypoint="/bin/cat").stdout
+    listed = re.findall(r"^PackageName: (\S+)\nSPDXID: (SPDXRef-[A-Za-z0-9.-]+)\nPackageVersion: (\S+)\n", text, re.M)
+    installed = run_once(target, "-W", "-f", "${Package} ${Version}\n", entrypoint="/usr/bin/dpkg-query").stdout.splitlines()
+    assert text.startswith("SPDXVersion: SPDX-2.3\n") and len(listed) == text.count("\nPackageName: "), text[:2000]
+    assert len({name for _, name, _ in listed}) == len(listed), listed
+    debian = {f"{name} {version}" for name, key, version in listed if key.startswith("SPDXRef-Debian-")}
+    assert debian == set(installed) and len(installed) > 50, debian ^ set(installed)
+    others = {name for name, key, _ in listed if not key.startswith("SPDXRef-Debian-")}
+    assert others >= {"ballast", *more}, others
+    assert f"PackageName: ballast\nSPDXID: SPDXRef-Ballast\nPackageVersion: 0.1.0+{REVISION}\n" in text, text[:2000]
+    assert text.count("\nRelationship: ") == len(listed), text[-2000:]

@@ -23,10 +23,48 @@ def container(documents, kind, name):
     return next(template["spec"] for k, n, template in manifests.pods(documents) if k == kind and n == name)
 
 
+def processors(documents, name):
+    """What it asks for; there is no limit: what is idle may be used."""
+    resources = container(documents, "StatefulSet", name)["containers"][0]["resources"]
+    assert "cpu" not in resources["limits"], resources
+    return resources["requests"]["cpu"]
+
+
 def mebibytes(documents, name):
     resources = container(documents, "StatefulSet", name)["containers"][0]["resources"]
     assert resources["limits"]["memory"] == resources["requests"]["memory"]
     return int(re.fullmatch(r"(\d+)Mi", resources["limits"]["memory"]).group(1))
+
+
+def check_jobset(documents, memory):
+    """Stages and driver are in the JobSet, as large and as secured as they would be without it."""
+    (jobset,) = (d for d in documents if d["kind"] == "JobSet")
+    jobs = {job["name"]: job["template"]["spec"] for job in jobset["spec"]["replicatedJobs"]}
+    assert (jobs["stage"]["completions"], jobs["stage"]["parallelism"]) == (4, 4), jobs["stage"]
+    stage, driver = (jobs[name]["template"]["spec"] for name in ("stage", "driver"))
+    assert stage["containers"][0]["resources"] == {"requests": {"cpu": "1000m", "memory": f"{memory}Mi"},
+                                                   "limits": {"memory": f"{memory}Mi"}}, stage["containers"][0]["resources"]
+    assert stage["terminationGracePeriodSeconds"] == driver["terminationGracePeriodSeconds"] == 61, stage
+    for spec, secret in ((stage, "set-stage-tls"), (driver, "set-driver-tls")):
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        assert volumes["tls"]["secret"]["secretName"] == secret, volumes
+        assert volumes["checkpoints"]["persistentVolumeClaim"]["claimName"] == "set-checkpoints", volumes
+        for one in spec["containers"] + spec.get("initContainers", []):
+            assert "--tls-ca=/etc/ballast/tls/ca.crt" in one["args"] and "--plaintext" not in one["args"], one["args"]
+    assert not [d for d in documents if (d["kind"], d["metadata"]["name"]) in (("Job", "set-driver"), ("StatefulSet", "set-stage"))]
+
+
+def check_certificates(documents):
+    """A pair-pod has a certificate for its stages and one for its stores, of names that are made."""
+    spec = container(documents, "StatefulSet", "secure-stage")
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+    made = {d["metadata"]["name"]: d["spec"]["uris"] for d in documents if d["kind"] == "Certificate" and "uris" in d["spec"]}
+    assert {name: made[secret] for name, secret in secrets.items()} == {"tls": ["ballast://stage"],
+                                                                        "store-tls": ["ballast://store"]}, (secrets, made)
+    pod = spec["containers"][0]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["volumeMounts"]}
+    assert f"--tls-key={mounts['tls']}/tls.key" in pod["args"] and "--plaintext" not in pod["args"], pod["args"]
+    assert {"name": "STORE_TLS", "value": mounts["store-tls"]} in pod["env"], pod["env"]
 
 
 def main():
@@ -35,8 +73,11 @@ def main():
         "plain": [],
         "bpipe": BPIPE,
         "eight": ["--set", "pipeline.stages=4", "--set", "train.micro_batches=16", *BPIPE],
+        "threads": ["--set", "pipeline.threads=6", *BPIPE],
         "pairs": ["--pairing", "pod", *BPIPE],
+        "secure": ["--pairing", "pod", "--tls", *BPIPE],
         "node": ["--pairing", "node", "--tls", "--monitor", "--set", "checkpoint.folder=/somewhere", *BPIPE],
+        "set": ["--jobset", "--pairing", "node", "--tls", "--set", "checkpoint.folder=/somewhere", *BPIPE],
         "mirror": ["--images", "registry.example/team/", "--tag", "1.2.3"],
     }
     with tempfile.TemporaryDirectory(prefix="ballast-render-") as folder:
@@ -51,15 +92,21 @@ def main():
             assert done.returncode == 0, done.stderr
         assert mebibytes(made["bpipe"], "bpipe-stage") < mebibytes(made["plain"], "plain-stage")
         assert mebibytes(made["bpipe"], "bpipe-store") > mebibytes(made["plain"], "plain-store")
+        found = {name: processors(made[name], f"{name}-stage") for name in ("plain", "threads", "pairs")}
+        assert found == {"plain": "1000m", "threads": "6000m", "pairs": "2500m"}, found
+        assert [processors(made[name], f"{name}-store") for name in ("plain", "bpipe")] == ["50m", "250m"]
         assert container(made["mirror"], "StatefulSet", "mirror-store")["containers"][0]["image"] == \
             "registry.example/team/ballast-store:1.2.3"
         assert container(made["mirror"], "Job", "mirror-driver")["initContainers"][0]["image"] == \
             "registry.example/team/ballast-tools:1.2.3"
         volumes = [v for v in container(made["node"], "StatefulSet", "node-stage")["volumes"] if "persistentVolumeClaim" in v]
         assert {v["persistentVolumeClaim"]["claimName"] for v in volumes} == {"node-data", "node-checkpoints"}
-        print("ok memory follows the plan, files and checkpoints go to claims")
+        print("ok memory and processors follow the plan, files and checkpoints go to claims")
+        check_certificates(made["secure"])
+        check_jobset(made["set"], mebibytes(made["bpipe"], "bpipe-stage"))
         other = os.path.join(folder, "other")
-        for arguments, words in {("--name", "Demo_1"): "lower case", ("--pairing", "pod", "--tls"): "one certificate", ("--pairing", "rack"): "pairing",
+        for arguments, words in {("--name", "Demo_1"): "lower case", ("--pairing", "rack"): "pairing",
+                                 ("--pairing", "pod", "--jobset"): "do not go together",
                                  ("--set", "balance.policy=bpipe", "--set", "memory.slots=1"): "smallest that works",
                                  ("--set", "pipeline.stages=99"): "pipeline.stages"}.items():
             said = render(other, *arguments, expect=2)

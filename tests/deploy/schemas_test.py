@@ -8,7 +8,8 @@ import tempfile
 from manifests import BIN, ROOT, check_schemas, components, copy, need_kubectl, need_schemas, overlay, render
 
 NEWER = {"dra": ("1.34", "1.37")}  # components that ask for more
-RENDERED = {"plain": [], "pairs": ["--pairing", "pod"],
+RENDERED = {"plain": [], "pairs": ["--pairing", "pod", "--tls"],
+            "set": ["--jobset", "--tls"],
             "node": ["--pairing", "node", "--tls", "--monitor", "--set", "checkpoint.folder=/somewhere"]}
 
 

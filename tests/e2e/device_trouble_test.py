@@ -37,6 +37,9 @@ def devices_are_listed(folder):
     assert done.returncode == 0 and len(lines) == 2, done
     assert lines[0].startswith("cuda:0 late, 8.00 GiB, compute capability 9.0"), lines
     assert lines[1].startswith("libraries: driver 0.1, cuda 0.1, cublaslt none, cudnn none, nccl none"), lines
+    done = subprocess.run([os.path.join(BIN, "stage-service"), "--version"], env=environment(folder), capture_output=True,
+                          text=True, timeout=120)
+    assert "  driver 0.1\n  cuda 0.1\n" in done.stdout and "nccl" not in done.stdout, done
     found = version(folder)
     assert found["driver"] == "0.1" and found["cudnn"] == "none", found
     done = subprocess.run([CTL, "version"], env=environment(folder), capture_output=True, text=True, timeout=120)

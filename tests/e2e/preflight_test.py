@@ -93,6 +93,9 @@ def main():
 
             _, _, stderr = preflight(folder, job, expect=2)
             assert "services.stages" in stderr, stderr
+            for key, many in (("stages", ranks[:3]), ("stages", ranks * 3), ("stores", lenders[:2]), ("stores", lenders * 16)):
+                _, _, stderr = preflight(folder, job, *both, *addresses(key, many), expect=2)
+                assert f"services.{key}: names {len(many)}; the pipeline has 4 stages" in stderr, stderr
             _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], lenders[0]]),
                                      *addresses("stores", lenders), expect=9)
             expect_one(failed, "answers", "stage 3", "Stage")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what pods need: pairs follow each other, memory grows by exactly what a job's slots, checkpoints and lent rooms
-// add, the grace period follows the disk.
+// add, the grace period follows the disk, processors the threads.
 #include "job/pods.h"
 
 #include "job/job_text.h"
@@ -35,7 +35,7 @@ static bl_pods_t pods_of(const char *sets, double disk_rate, uint64_t *slot_byte
   assert_int_equal(bl_training_init(&training, &job, &err), BL_OK);
   const bl_policy_t policy = bl_policy_of_job(&job);
   assert_int_equal(bl_balance_plan_init(&plan, &training, &policy, &err), BL_OK);
-  if (bl_pods_of(&training, &plan, disk_rate, &pods, &err) != BL_OK) {
+  if (bl_pods_of(&training, &plan, (uint32_t)job.pipeline.threads, disk_rate, &pods, &err) != BL_OK) {
     fail_msg("%s: %s", sets, err.text);
   }
   bl_chunk_memory_t chunk;
@@ -64,10 +64,21 @@ static void memory_is_what_the_plan_says(void **state) {
   assert_int_equal(slow.stage_bytes, plain.stage_bytes);
 }
 
+static void processors_are_those_of_the_threads(void **state) {
+  (void)state;
+  uint64_t slot, evict;
+  const bl_pods_t plain = pods_of("", 1e6, &slot, &evict), more = pods_of("pipeline.threads=3", 1e6, &slot, &evict);
+  assert_int_equal(plain.stage_millicpus, 1000);
+  assert_int_equal(plain.store_millicpus, BL_PODS_IDLE_STORE_MILLICPUS);
+  assert_int_equal(more.stage_millicpus, 3000);
+  assert_int_equal(pods_of("balance.policy=bpipe", 1e6, &slot, &evict).store_millicpus, BL_PODS_STORE_MILLICPUS);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(pairs_follow_each_other),
       cmocka_unit_test(memory_is_what_the_plan_says),
+      cmocka_unit_test(processors_are_those_of_the_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

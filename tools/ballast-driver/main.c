@@ -2,6 +2,7 @@
 // ballast-driver: drives one run over stages that are already there, as a gRPC service (ballast.v1.Driver).
 #include "config/job.h"
 #include "driver.h"
+#include "formats/safetensors.h"
 #include "job/training.h"
 #include "loop/timer.h"
 #include "meter.h"
@@ -240,6 +241,7 @@ static void destroy(void *context) {
 
 int main(int argc, char **argv) {
   static program_t self;
+  static const bl_library_t *const libraries[] = {&bl_formats_library};
   const bl_daemon_options_t options = {.flags = &flags,
                                        .arguments = &self.arguments,
                                        .common = &self.arguments.common,
@@ -247,6 +249,8 @@ int main(int argc, char **argv) {
                                        .metrics = bl_meter_rows,
                                        .metric_count = bl_meter_row_count,
                                        .roles = BL_DRIVERS,
+                                       .libraries = libraries,
+                                       .library_count = 1,
                                        .hooks = {.create = create,
                                                  .serve = serve,
                                                  .ready = ready,

@@ -3,6 +3,7 @@
 #include "output.h"
 #include "verbs.h"
 
+#include "base/exit.h"
 #include "base/status.h"
 #include "sys/version.h"
 
@@ -12,36 +13,19 @@ typedef struct arguments {
   int format;
 } arguments_t;
 
-static const char *const formats[] = {"man", "markdown", NULL};
+enum { MAN, MARKDOWN, EXIT_CODES };
+static const char *const formats[] = {"man", "markdown", "exit-codes", NULL};
 static const bl_option_t rows[] = {{.name = "format",
                                     .letter = 'f',
                                     .type = BL_OPTION_ENUM,
                                     .offset = offsetof(arguments_t, format),
                                     .choices = formats,
                                     .preset = "man",
-                                    .help = "How it is written."}};
+                                    .help = "How it is written; exit-codes: the table of docs/exit-codes.md alone."}};
 static const bl_flags_t flags = {.program = "ballastctl manual",
-                                 .usage = "[--format man|markdown]",
+                                 .usage = "[--format man|markdown|exit-codes]",
                                  .about = "Prints the manual of ballastctl: 'ballastctl manual | man -l -'.",
                                  .table = {rows, 1, "command line"}};
-
-// Exit codes of all verbs; DESIGN's table is the contract, base/status.h has the numbers.
-static const struct {
-  int code;
-  const char *meaning;
-} exits[] = {{0, "it went well"},
-             {1, "an internal error, or input and output that failed"},
-             {2, "wrong words, or a job that cannot be"},
-             {3, "there is no such thing"},
-             {4, "not possible in this state, or fenced by somebody newer"},
-             {5, "nobody answers there"},
-             {6, "no answer in time"},
-             {7, "not allowed, or not authenticated"},
-             {8, "memory, room or quota is exhausted"},
-             {9, "unhealthy: a part of a run does not answer"},
-             {10, "done in part: messages say for what it was not"},
-             {130, "interrupted"}};
-#define EXITS (sizeof exits / sizeof exits[0])
 
 static void visit_man(const bl_flags_t *verb, void *context) {
   (void)context;
@@ -60,8 +44,8 @@ static void print_man(void) {
       bl_version());
   bl_ctl_visit(visit_man, NULL);
   printf(".SH EXIT STATUS\n");
-  for (size_t i = 0; i < EXITS; i++) {
-    printf(".TP\n.B %d\n%s\n", exits[i].code, exits[i].meaning);
+  for (size_t i = 0; i < BL_EXITS; i++) {
+    printf(".TP\n.B %d\n%s\n", bl_exits[i].code, bl_exits[i].meaning);
   }
   printf(".SH ENVIRONMENT\n.TP\n.B XDG_RUNTIME_DIR\nWhere local runs leave their sockets and endpoints.\n"
          ".TP\n.B BALLAST_LOG\nHow much is logged: error, warning, info or debug.\n"
@@ -84,10 +68,27 @@ static void print_markdown(void) {
     }
   }
   printf("\n| exit code | meaning |\n| --- | --- |\n");
-  for (size_t i = 0; i < EXITS; i++) {
-    printf("| %d | %s |\n", exits[i].code, exits[i].meaning);
+  for (size_t i = 0; i < BL_EXITS; i++) {
+    printf("| %d | %s |\n", bl_exits[i].code, bl_exits[i].meaning);
   }
   bl_ctl_visit(visit_markdown, NULL);
+}
+
+// Each with the statuses that become it, and what a Job of Kubernetes makes of it.
+static void print_exit_codes(void) {
+  printf("| code | meaning | statuses, with gRPC's code | the driver's Job |\n| --- | --- | --- | --- |\n");
+  for (size_t i = 0; i < BL_EXITS; i++) {
+    const bl_exit_t *row = &bl_exits[i];
+    const char *before = "";
+    printf("| %d | %s | ", row->code, row->meaning);
+    for (int status = 0; status < BL_STATUS_COUNT; status++) {
+      if (bl_status_exit_code((bl_status_t)status) == row->code) {
+        printf("%s`%s` %d", before, bl_status_name((bl_status_t)status), bl_status_grpc_code((bl_status_t)status));
+        before = ", ";
+      }
+    }
+    printf(" | %s |\n", row->code == 0 ? "done" : row->final ? "failed" : "tried again");
+  }
 }
 
 static int run(int argc, char *const *argv) {
@@ -98,10 +99,12 @@ static int run(int argc, char *const *argv) {
   if (status == BL_OK && result.help) {
     bl_flags_print_help(&flags, stdout);
   } else if (status == BL_OK) {
-    if (arguments.format == 0) {
+    if (arguments.format == MAN) {
       print_man();
-    } else {
+    } else if (arguments.format == MARKDOWN) {
       print_markdown();
+    } else {
+      print_exit_codes();
     }
     if (fflush(stdout) != 0) {
       status = bl_ctl_printed(BL_IO, &err);

@@ -23,9 +23,9 @@ bl_status_t bl_ctl_overlay_check_name(const char *name, bl_error_t *err) {
                             name, NAME_MAX_BYTES);
 }
 
-// Addresses of one program of every stage, in stage order. `port` is that of the first of a pair, ten more that of its
+// Addresses of one program of every stage, in stage order: pods of `set` in `domain`. `port` is that of the first of a pair, ten more that of its
 // partner when both live in one pod.
-static char *addresses(const bl_ctl_overlay_t *o, const char *key, const char *set, unsigned port) {
+static char *addresses(const bl_ctl_overlay_t *o, const char *key, const char *set, const char *domain, unsigned port) {
   size_t room = 64 + (size_t)o->stages * ADDRESS_BYTES, used;
   char *text = malloc(room);
   if (text == NULL) {
@@ -36,18 +36,20 @@ static char *addresses(const bl_ctl_overlay_t *o, const char *key, const char *s
     uint32_t pod = bl_pod_of_stage(s, o->stages);
     unsigned shift = o->paired ? pod % 2 * 10 : 0;
     used += (size_t)snprintf(text + used, room - used, "%s%s-%s-%u.%s-%s:%u", s == 0 ? "" : ", ", o->name, set,
-                             o->paired ? pod / 2 : pod, o->name, set, port + shift);
+                             o->paired ? pod / 2 : pod, o->name, domain, port + shift);
   }
   snprintf(text + used, room - used, "]");
   return text;
 }
 
 char *bl_ctl_overlay_stages(const bl_ctl_overlay_t *o) {
-  return addresses(o, "stages", "stage", 7700);
+  return o->jobset ? addresses(o, "stages", "ballast-stage-0", "ballast", 7700)
+                   : addresses(o, "stages", "stage", "stage", 7700);
 }
 
 char *bl_ctl_overlay_stores(const bl_ctl_overlay_t *o) {
-  return addresses(o, "stores", o->paired ? "stage" : "store", 7800);
+  const char *set = o->paired ? "stage" : "store";
+  return addresses(o, "stores", set, set, 7800);
 }
 
 static unsigned long mebibytes(uint64_t bytes) {
@@ -58,8 +60,14 @@ static void print_components(const bl_ctl_overlay_t *o, FILE *stream) {
   const struct {
     bool wanted;
     const char *name;
-  } components[] = {{o->cuda, "cuda"}, {o->paired, "pair-pod"}, {o->volumes, "shared-volumes"},
-                    {o->tls, "mtls"},  {o->kueue, "kueue"},     {o->monitored, "prometheus-operator"}};
+  } components[] = {{o->jobset, "jobset"}, // those that follow patch what it brings
+                    {o->cuda, "cuda"},
+                    {o->paired, "pair-pod"},
+                    {o->volumes, "shared-volumes"},
+                    {o->tls, "mtls"},
+                    {o->tls && o->paired, "pair-mtls"},
+                    {o->kueue, "kueue"},
+                    {o->monitored, "prometheus-operator"}};
   bool any = false;
   for (size_t i = 0; i < sizeof components / sizeof components[0]; i++) {
     if (components[i].wanted) {
@@ -84,16 +92,35 @@ static void print_images(const bl_ctl_overlay_t *o, FILE *stream) {
   }
 }
 
+// Where a JobSet of deploy/k8s/components/jobset has the pods of its job: 0 the stages', 1 the driver's.
+#define JOBSET_POD(job) "/spec/replicatedJobs/" #job "/template/spec/template/spec"
+
 static void print_stage_patch(const bl_ctl_overlay_t *o, FILE *stream) {
-  uint64_t bytes = o->paired ? 2 * (o->pods.stage_bytes + o->pods.store_bytes) : o->pods.stage_bytes;
+  const uint64_t bytes = o->paired ? 2 * (o->pods.stage_bytes + o->pods.store_bytes) : o->pods.stage_bytes;
+  const uint32_t millicpus =
+      o->paired ? 2 * (o->pods.stage_millicpus + o->pods.store_millicpus) : o->pods.stage_millicpus;
+  const uint32_t pods = o->paired ? (o->stages + 1) / 2 : o->stages;
+  const char *pod = o->jobset ? JOBSET_POD(0) : "/spec/template/spec";
+  if (o->jobset) {
+    fprintf(stream,
+            "  - target: {kind: JobSet, name: ballast}\n"
+            "    patch: |-\n"
+            "      - {op: replace, path: /spec/replicatedJobs/0/template/spec/completions, value: %u}\n"
+            "      - {op: replace, path: /spec/replicatedJobs/0/template/spec/parallelism, value: %u}\n",
+            pods, pods);
+  } else {
+    fprintf(stream,
+            "  - target: {kind: StatefulSet, name: stage}\n"
+            "    patch: |-\n"
+            "      - {op: replace, path: /spec/replicas, value: %u}\n",
+            pods);
+  }
   fprintf(stream,
-          "  - target: {kind: StatefulSet, name: stage}\n"
-          "    patch: |-\n"
-          "      - {op: replace, path: /spec/replicas, value: %u}\n"
-          "      - {op: replace, path: /spec/template/spec/terminationGracePeriodSeconds, value: %u}\n"
-          "      - {op: replace, path: /spec/template/spec/containers/0/resources/requests/memory, value: %luMi}\n"
-          "      - {op: replace, path: /spec/template/spec/containers/0/resources/limits/memory, value: %luMi}\n",
-          o->paired ? (o->stages + 1) / 2 : o->stages, o->pods.grace_seconds, mebibytes(bytes), mebibytes(bytes));
+          "      - {op: replace, path: %s/terminationGracePeriodSeconds, value: %u}\n"
+          "      - {op: replace, path: %s/containers/0/resources/requests/cpu, value: %um}\n"
+          "      - {op: replace, path: %s/containers/0/resources/requests/memory, value: %luMi}\n"
+          "      - {op: replace, path: %s/containers/0/resources/limits/memory, value: %luMi}\n",
+          pod, o->pods.grace_seconds, pod, millicpus, pod, mebibytes(bytes), pod, mebibytes(bytes));
   if (o->paired) {
     fprintf(stream,
             "      - op: add\n"
@@ -112,10 +139,11 @@ static void print_store_patch(const bl_ctl_overlay_t *o, FILE *stream) {
           "  - target: {kind: StatefulSet, name: store}\n"
           "    patch: |-\n"
           "      - {op: replace, path: /spec/replicas, value: %u}\n"
+          "      - {op: replace, path: /spec/template/spec/containers/0/resources/requests/cpu, value: %um}\n"
           "      - {op: replace, path: /spec/template/spec/containers/0/resources/requests/memory, value: %luMi}\n"
           "      - {op: replace, path: /spec/template/spec/containers/0/resources/limits/memory, value: %luMi}\n"
           "      - {op: replace, path: /spec/template/spec/containers/0/args/5, value: --capacity=%llu}\n",
-          o->stages, mebibytes(o->pods.store_bytes), mebibytes(o->pods.store_bytes),
+          o->stages, o->pods.store_millicpus, mebibytes(o->pods.store_bytes), mebibytes(o->pods.store_bytes),
           (unsigned long long)o->pods.capacity_bytes);
 }
 
@@ -148,8 +176,9 @@ void bl_ctl_overlay_print(const bl_ctl_overlay_t *o, FILE *stream) {
     print_store_patch(o, stream);
   }
   fprintf(stream,
-          "  - target: {kind: Job, name: driver}\n"
+          "  - target: {kind: %s, name: %s}\n"
           "    patch: |-\n"
-          "      - {op: replace, path: /spec/template/spec/terminationGracePeriodSeconds, value: %u}\n",
-          o->pods.grace_seconds);
+          "      - {op: replace, path: %s/terminationGracePeriodSeconds, value: %u}\n",
+          o->jobset ? "JobSet" : "Job", o->jobset ? "ballast" : "driver",
+          o->jobset ? JOBSET_POD(1) : "/spec/template/spec", o->pods.grace_seconds);
 }

@@ -14,6 +14,7 @@ typedef struct bl_ctl_overlay {
   const char *tag;    // of the images
   uint32_t stages;
   bool cuda, tls, paired, volumes, kueue, monitored;
+  bool jobset; // stages and driver as one JobSet; not with `paired`
   bl_pods_t pods;
 } bl_ctl_overlay_t;
 

@@ -238,7 +238,7 @@ static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const
   const uint64_t deadline_ns = bl_clock_now_ns() + timeout_ms * BL_NS_PER_MS;
   bl_ctl_probe_t *probes = calloc(all + 1, sizeof *probes);
   uint32_t *numbers = calloc(all + 1, sizeof *numbers);
-  bool *well = calloc(2 * (size_t)training->stage_count + 1, sizeof *well); // stages, then stores
+  bool *well = calloc(2 * (size_t)training->stage_count + 1, sizeof *well); // stages, then stores: as many, or none
   uint64_t *spare_bytes = calloc(training->stage_count, sizeof *spare_bytes);
   size_t count = 0;
   bl_status_t status = probes == NULL || numbers == NULL || well == NULL || spare_bytes == NULL

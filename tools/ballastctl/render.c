@@ -21,7 +21,7 @@ typedef struct arguments {
   char *output, *base, *name, *images, *tag, *data, *checkpoints;
   int pairing;
   int64_t disk_rate;
-  bool tls, monitored;
+  bool tls, monitored, jobset;
 } arguments_t;
 
 #define AT(member) .offset = offsetof(arguments_t, member)
@@ -83,10 +83,11 @@ static const bl_option_t rows[] = {
      .maximum = 1e15,
      .unit = "bytes per second",
      .help = "What a stage can write to the checkpoint's folder; grace periods follow from it."},
-    {.name = "tls",
+    {.name = "tls", .type = BL_OPTION_BOOL, AT(tls), .help = "Mutual TLS with certificates of cert-manager."},
+    {.name = "jobset",
      .type = BL_OPTION_BOOL,
-     AT(tls),
-     .help = "Mutual TLS with certificates of cert-manager. Not with --pairing pod."},
+     AT(jobset),
+     .help = "Stages and driver as one JobSet, for clusters that have it. Not with --pairing pod."},
     {.name = "monitor",
      .type = BL_OPTION_BOOL,
      AT(monitored),
@@ -96,10 +97,11 @@ static const bl_option_t rows[] = {
 
 static const bl_flags_t flags = {
     .program = "ballastctl render",
-    .usage = "JOB.yaml --output FOLDER [--name NAME] [--pairing none|node|pod] [--tls] [--set KEY=VALUE]...",
+    .usage = "JOB.yaml --output FOLDER [--name NAME] [--pairing none|node|pod] [--tls] [--jobset] [--set KEY=VALUE]...",
     .about =
-        "Writes a kustomize overlay over deploy/k8s/base that runs the job: pods, their memory from the plan, room of "
-        "the stores, addresses, grace periods. Prints what it worked out. kubectl apply -k FOLDER does the rest.",
+        "Writes a kustomize overlay over deploy/k8s/base that runs the job: pods, their memory from the plan and their "
+        "processors from its threads, room of the stores, addresses, grace periods. Prints what it worked out. kubectl "
+        "apply -k FOLDER does the rest.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_minimum = 1,
     .positional_maximum = 1};
@@ -242,6 +244,8 @@ static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ct
   printf(o->paired ? " in %u pods\n" : ", a pod and a store each\n", (o->stages + 1) / 2);
   printf("  memory of a stage %s, of a store %s of which it lends %s\n", bl_bytes_format(o->pods.stage_bytes, stage),
          bl_bytes_format(o->pods.store_bytes, store), bl_bytes_format(o->pods.capacity_bytes, room));
+  printf("  processors that a stage asks for %.6g, a store %.6g\n", o->pods.stage_millicpus / 1e3,
+         o->pods.store_millicpus / 1e3);
   printf("  an orderly end takes %u s at most: %s to write a stage, at %lld bytes/s\n", o->pods.grace_seconds,
          bl_bytes_format(o->pods.shard_bytes, shard), (long long)a->disk_rate);
   if (needs_volumes(job)) {
@@ -262,7 +266,8 @@ static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *er
                               .tls = a->tls,
                               .paired = a->pairing == PAIRING_POD,
                               .kueue = a->pairing == PAIRING_NODE,
-                              .monitored = a->monitored};
+                              .monitored = a->monitored,
+                              .jobset = a->jobset};
   bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
   if (status == BL_OK) {
     status = bl_ctl_job_resolve(&job, &training, err);
@@ -279,7 +284,7 @@ static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *er
     status = bl_ctl_overlay_check_name(overlay.name, err);
   }
   if (status == BL_OK) {
-    status = bl_pods_of(&training, &plan, (double)a->disk_rate, &overlay.pods, err);
+    status = bl_pods_of(&training, &plan, (uint32_t)job.pipeline.threads, (double)a->disk_rate, &overlay.pods, err);
   }
   if (status == BL_OK) {
     status = rewrite(a, path, &job, &overlay, &text, &text_bytes, err);
@@ -306,10 +311,11 @@ static int run(int argc, char *const *argv) {
     bl_flags_print_help(&flags, stdout);
   } else if (status == BL_OK && arguments.output == NULL) {
     status = bl_error_set(&err, BL_INVALID, "ballastctl render: --output FOLDER says where to write the overlay");
-  } else if (status == BL_OK && arguments.tls && arguments.pairing == PAIRING_POD) {
-    status = bl_error_set(&err, BL_INVALID,
-                          "ballastctl render: --tls and --pairing pod do not go together: a pod has one certificate, "
-                          "its stages and stores need one each; take --pairing node, which keeps pairs on one node");
+  } else if (status == BL_OK && arguments.jobset && arguments.pairing == PAIRING_POD) {
+    status =
+        bl_error_set(&err, BL_INVALID,
+                     "ballastctl render: --jobset and --pairing pod do not go together: its stages are a pod each; "
+                     "take --pairing node, which keeps pairs on one node");
   } else if (status == BL_OK) {
     status = render(&arguments, result.positional[0], &err);
   }

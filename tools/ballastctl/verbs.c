@@ -5,6 +5,8 @@
 
 #include "sys/log.h"
 
+#include <string.h>
+
 int main(int argc, char **argv) {
   // clang-format off
   const bl_ctl_verb_t verbs[] = {
@@ -34,6 +36,9 @@ int main(int argc, char **argv) {
   };
   // clang-format on
   bl_log_init("ballastctl", BL_LOG_WARNING);
+  if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+    return bl_ctl_print_version();
+  }
   bl_error_t err;
   if (bl_ctl_security_take(&argc, argv, &err) != BL_OK) {
     return bl_ctl_finish(err.status, &err);

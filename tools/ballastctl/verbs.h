@@ -29,4 +29,7 @@ extern const bl_ctl_verb_t bl_ctl_stores_verb;
 extern const bl_ctl_verb_t bl_ctl_trace_verb;
 extern const bl_ctl_verb_t bl_ctl_version_verb;
 
+// What --version in the place of a verb prints: this program and its libraries, a line each. The exit code.
+int bl_ctl_print_version(void);
+
 #endif

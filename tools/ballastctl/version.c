@@ -4,6 +4,9 @@
 
 #include "config/flags.h"
 #include "device/libraries.h"
+#include "draw/canvas.h"
+#include "formats/safetensors.h"
+#include "rpc/rpc.h"
 #include "sys/version.h"
 
 typedef struct arguments {
@@ -11,17 +14,26 @@ typedef struct arguments {
 } arguments_t;
 
 static const bl_option_t rows[] = {BL_CTL_OUTPUT_FLAG(arguments_t, output)};
-static const bl_flags_t flags = {.program = "ballastctl version",
-                                 .usage = "[-o FORMAT]",
-                                 .about =
-                                     "Prints the version of this program; with -o wide and its like also the "
-                                     "versions of NVIDIA's driver and libraries that a GPU of this machine would be "
-                                     "used with, none where there is no such thing.",
-                                 .table = {rows, 1, "command line"}};
+static const bl_flags_t flags = {
+    .program = "ballastctl version",
+    .usage = "[-o FORMAT]",
+    .about = "Prints the version of this program; with -o wide and its like also the "
+             "revision of its sources, the versions of the libraries it is linked with, and of "
+             "NVIDIA's driver and libraries that a GPU of this machine would be used with, none "
+             "where there is no such thing. --version in the place of a verb prints what is "
+             "there as lines, as the services do.",
+    .table = {rows, 1, "command line"}};
 static const bl_ctl_column_t columns[] = {{.key = "name", .title = "NAME"},
                                           {.key = "version", .title = "VERSION"},
                                           {.key = "revision", .title = "REVISION", .wide = true},
                                           {.key = "compiler", .title = "COMPILER", .wide = true},
+                                          {.key = "libuv", .title = "LIBUV", .wide = true},
+                                          {.key = "grpc", .title = "GRPC", .wide = true},
+                                          {.key = "protobuf-c", .title = "PROTOBUF-C", .wide = true},
+                                          {.key = "openssl", .title = "OPENSSL", .wide = true},
+                                          {.key = "libyaml", .title = "LIBYAML", .wide = true},
+                                          {.key = "jansson", .title = "JANSSON", .wide = true},
+                                          {.key = "cairo", .title = "CAIRO", .wide = true},
                                           {.key = "driver", .title = "DRIVER", .wide = true},
                                           {.key = "cuda", .title = "CUDA", .wide = true},
                                           {.key = "cublaslt", .title = "CUBLASLT", .wide = true},
@@ -29,12 +41,30 @@ static const bl_ctl_column_t columns[] = {{.key = "name", .title = "NAME"},
                                           {.key = "nccl", .title = "NCCL", .wide = true},
                                           {.key = "cupti", .title = "CUPTI", .wide = true}};
 
-// Loading them takes a moment, so not where they are not shown.
+static const bl_library_t *const linked[] = {
+    &bl_loop_library,    &bl_rpc_library,     &bl_rpc_messages_library, &bl_tls_library,
+    &bl_options_library, &bl_formats_library, &bl_canvas_library,
+};
+#define LINKED (sizeof linked / sizeof linked[0])
+
+int bl_ctl_print_version(void) {
+  bl_version_print("ballastctl", stdout);
+  bl_version_print_libraries(linked, LINKED, stdout);
+  bl_device_libraries_print(BL_DEVICE_CUDA, stdout);
+  return 0;
+}
+
+// Loading NVIDIA's takes a moment, so not where they are not shown.
 static bl_status_t add_libraries(json_t *version) {
-  bl_device_library_t libraries[BL_DEVICE_LIBRARIES];
-  bl_device_libraries(BL_DEVICE_CUDA, libraries);
+  bl_device_library_t loaded[BL_DEVICE_LIBRARIES];
+  for (size_t i = 0; i < LINKED; i++) {
+    if (json_object_set_new(version, linked[i]->name, json_string(linked[i]->version())) != 0) {
+      return BL_EXHAUSTED;
+    }
+  }
+  bl_device_libraries(BL_DEVICE_CUDA, loaded);
   for (size_t i = 0; i < BL_DEVICE_LIBRARIES; i++) {
-    if (json_object_set_new(version, libraries[i].name, json_string(libraries[i].version)) != 0) {
+    if (json_object_set_new(version, loaded[i].name, json_string(loaded[i].version)) != 0) {
       return BL_EXHAUSTED;
     }
   }

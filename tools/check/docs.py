@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the documentation that the programs write themselves, from the tables of their verbs, flags and metrics.
+"""Parts of the documentation that the programs write themselves, from the tables of their verbs, flags, keys, metrics and
+exit codes.
 
     tools/check/docs.py BIN [FILE...]           compares; exit code 1 names what is out of date
     tools/check/docs.py BIN --write [FILE...]   brings it up to date
 
-A part stands between "<!-- NAME: begin -->" and "<!-- NAME: end -->".
+A part stands between "<!-- NAME: begin -->" and "<!-- NAME: end -->"; the part WHOLE is a file from its first line to its last.
 """
 import os
 import subprocess
@@ -13,7 +14,10 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SERVICES = ("stage-service", "activation-store", "ballast-driver")
+WHOLE = ""
 PARTS = {
+    "docs/configuration.md": {WHOLE: ["ballastctl", "configuration", "--markdown"]},
+    "docs/exit-codes.md": {"exit-codes": ["ballastctl", "manual", "--format", "exit-codes"]},
     "docs/ballastctl.md": {"ballastctl": ["ballastctl", "manual", "--format", "markdown"]},
     "docs/metrics.md": {name: [name, "--describe", "metrics"] for name in SERVICES},
     "docs/operations.md": {name: [name, "--describe", "flags"] for name in SERVICES},
@@ -31,6 +35,9 @@ def main():
         for name, (program, *arguments) in PARTS[path].items():
             made = subprocess.run([os.path.join(words[0], program), *arguments], text=True, check=True,
                                   stdout=subprocess.PIPE, timeout=60).stdout
+            if name == WHOLE:
+                text = made
+                continue
             begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
             text = text[:text.index(begin) + len(begin)] + made + text[text.index(end):]
         if text != old:

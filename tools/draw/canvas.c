@@ -165,3 +165,5 @@ void bl_canvas_text(bl_canvas_t *canvas, double x, double y, const char *text, d
   cairo_move_to(canvas->cairo, align == BL_ALIGN_LEFT ? x : align == BL_ALIGN_RIGHT ? x - width : x - width / 2, y);
   cairo_show_text(canvas->cairo, text);
 }
+
+const bl_library_t bl_canvas_library = {"cairo", cairo_version_string};

@@ -6,6 +6,7 @@
 #define BALLAST_DRAW_CANVAS_H
 
 #include "base/error.h"
+#include "base/library.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,5 +41,7 @@ double bl_canvas_text_width(bl_canvas_t *canvas, const char *text, double size, 
 // The baseline is at y.
 void bl_canvas_text(bl_canvas_t *canvas, double x, double y, const char *text, double size, bool bold, bl_align_t align,
                     bl_color_t color);
+
+extern const bl_library_t bl_canvas_library; // cairo
 
 #endif

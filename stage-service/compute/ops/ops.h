@@ -54,6 +54,7 @@
 #define BALLAST_COMPUTE_OPS_OPS_H
 
 #include "base/error.h"
+#include "base/library.h"
 #include "base/status.h"
 #include "device/device.h"
 
@@ -286,6 +287,7 @@ typedef struct bl_ops {
 
 // The host back end: oneDNN for products, own kernels for the rest. Not part of a build without oneDNN (select.h).
 const bl_ops_t *bl_ops_host(void);
+extern const bl_library_t bl_ops_library; // oneDNN; part of the host back end
 
 // Waits until everything that was put on the stream is over, then as status(). BL_DEADLINE; deadline_ns is on
 // bl_clock_now_ns(). `event` is one of the device of the context, reused by the caller; NULL where there is no stream.

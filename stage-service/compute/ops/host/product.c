@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/ops/host/product.h"
 
+#include "compute/ops/ops.h"
+
 #include "base/bytes.h"
 
 #include <dnnl.h>
@@ -233,9 +235,17 @@ bool bl__engine_has_bf16(void) {
 #endif
 }
 
+static const char *version(void) {
+  static _Thread_local char text[32];
+  const dnnl_version_t *loaded = dnnl_version();
+  snprintf(text, sizeof text, "%d.%d.%d", loaded->major, loaded->minor, loaded->patch);
+  return text;
+}
+
+const bl_library_t bl_ops_library = {"onednn", version};
+
 void bl__engine_describe(char *text, size_t bytes) {
-  const dnnl_version_t *version = dnnl_version();
-  snprintf(text, bytes, "oneDNN %d.%d.%d %s", version->major, version->minor, version->patch, isa_name());
+  snprintf(text, bytes, "oneDNN %s %s", version(), isa_name());
 }
 
 // ---- product ---------------------------------------------------------------------------------------------------

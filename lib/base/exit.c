@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/exit.h"
+
+const bl_exit_t bl_exits[BL_EXITS] = {
+    {0, "it went well; a service or a run: ended as asked", true},
+    {1, "an internal error, or input and output that failed", false},
+    {2, "wrong words, or a job that cannot be", true},
+    {3, "there is no such thing", false},
+    {4,
+     "not possible in this state, such as an address that is taken; or fenced by somebody newer, such as another "
+     "driver",
+     true},
+    {5, "nobody answers there, or a stage of the run is gone", false},
+    {6, "no answer in time", false},
+    {7, "not allowed, or not authenticated", true},
+    {8, "memory, room or quota is exhausted", false},
+    {9, "unhealthy: a part of a run does not answer, or a check failed", false},
+    {10, "done in part: messages say for what it was not", false},
+    {130, "interrupted; a run: before its last step", false},
+};
