@@ -22,11 +22,14 @@ if(BALLAST_SERVICES)
   set(BALLAST_REQUIRED REQUIRED)
 endif()
 find_package(PkgConfig ${BALLAST_REQUIRED})
-macro(ballast_need prefix package) # of a folder's CMakeLists.txt, which ends here when it is missing
+macro(ballast_find prefix package) # sets ${prefix}_FOUND
   set(${prefix}_FOUND "")
   if(PKG_CONFIG_FOUND)
     pkg_check_modules(${prefix} ${BALLAST_REQUIRED} QUIET IMPORTED_TARGET GLOBAL ${package})
   endif()
+endmacro()
+macro(ballast_need prefix package) # of a folder's CMakeLists.txt, which ends here when it is missing
+  ballast_find(${prefix} ${package})
   if(NOT ${prefix}_FOUND)
     message(STATUS "${CMAKE_CURRENT_SOURCE_DIR}: left out: no ${package}")
     return()

@@ -22,9 +22,31 @@ function(ballast_cuda_missing what)
   message(STATUS "CUDA: ${what}")
 endfunction()
 
+# <NAME>_INCLUDE_DIR and <NAME>_LIBRARY of a library of NVIDIA's; <NAME>_HOME of the environment comes first.
+function(ballast_cuda_find name header)
+  if(NOT DEFINED BALLAST_NVIDIA_WHEELS)
+    set(script "import nvidia, os; print(';'.join(os.path.join(p, n) for p in nvidia.__path__ for n in os.listdir(p)))")
+    execute_process(COMMAND python3 -c "${script}" OUTPUT_VARIABLE wheels ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+    set(BALLAST_NVIDIA_WHEELS "${wheels}" CACHE INTERNAL "Folders of NVIDIA's Python packages")
+  endif()
+  set(toolkit ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/include ${CUDAToolkit_LIBRARY_DIR}
+    ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/lib64)
+  find_path(${name}_INCLUDE_DIR ${header} HINTS ENV ${name}_HOME ${toolkit} PATHS ${BALLAST_NVIDIA_WHEELS}
+    PATH_SUFFIXES include)
+  find_library(${name}_LIBRARY NAMES ${ARGN} HINTS ENV ${name}_HOME ${toolkit} PATHS ${BALLAST_NVIDIA_WHEELS}
+    PATH_SUFFIXES lib lib64)
+endfunction()
+
 if(BALLAST_CUDA AND BALLAST_SANITIZE AND NOT BALLAST_CUDA STREQUAL "ON")
   message(STATUS "CUDA: not under sanitizers")
 elseif(BALLAST_CUDA)
+  # Where a toolkit usually is, when nothing else says it.
+  if(NOT DEFINED ENV{CUDACXX} AND NOT CMAKE_CUDA_COMPILER)
+    find_program(BALLAST_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+    if(BALLAST_NVCC)
+      set(ENV{CUDACXX} ${BALLAST_NVCC})
+    endif()
+  endif()
   include(CheckLanguage)
   set(CMAKE_CUDA_ARCHITECTURES ${BALLAST_CUDA_ARCHITECTURES})
   check_language(CUDA)
@@ -50,17 +72,25 @@ elseif(BALLAST_CUDA)
     ballast_cuda_missing("the toolkit has no static runtime library (libcudart_static.a); the CUDA modules are not built")
   else()
     set(BALLAST_CUDA_DEVICE ON)
-    find_path(CUDNN_INCLUDE_DIR cudnn_backend.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDNN_HOME PATH_SUFFIXES include)
-    find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR} ENV CUDNN_HOME PATH_SUFFIXES lib lib64)
-    # NCCL is loaded when a data path asks for it: only its header is needed here.
-    find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV NCCL_HOME PATH_SUFFIXES include)
+    # Each where its variable says, in the toolkit or the system, or in packages of the Python on the path, where PyTorch
+    # brings them. cuDNN is linked. NCCL is loaded when a data path asks for it, and CUPTI when a benchmark asks for the
+    # names of kernels: only their headers are needed, and modules look for the libraries where they are found here.
+    ballast_cuda_find(CUDNN cudnn_backend.h cudnn libcudnn.so.9)
+    ballast_cuda_find(NCCL nccl.h nccl libnccl.so.2)
+    ballast_cuda_find(CUPTI cupti.h cupti libcupti.so.13)
     if(NOT NCCL_INCLUDE_DIR)
       ballast_cuda_missing("no nccl.h; the NCCL data path is left out")
     endif()
-    # CUPTI likewise, when a benchmark asks for the names of kernels.
-    find_path(CUPTI_INCLUDE_DIR cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/include)
     if(NOT CUPTI_INCLUDE_DIR)
       message(STATUS "CUDA: no cupti.h; benchmarks name operations instead of kernels")
+    endif()
+    if(NOT TARGET CUDA::cublasLt) # a toolkit with a compiler and not much else
+      ballast_cuda_find(CUBLASLT cublasLt.h cublasLt libcublasLt.so.13)
+      if(CUBLASLT_INCLUDE_DIR AND CUBLASLT_LIBRARY)
+        add_library(CUDA::cublasLt UNKNOWN IMPORTED)
+        set_target_properties(CUDA::cublasLt PROPERTIES IMPORTED_LOCATION ${CUBLASLT_LIBRARY}
+          INTERFACE_INCLUDE_DIRECTORIES ${CUBLASLT_INCLUDE_DIR})
+      endif()
     endif()
     if(NOT CUDNN_INCLUDE_DIR OR NOT CUDNN_LIBRARY)
       ballast_cuda_missing("no cuDNN 9; the operations (libballast-cuda-compute.so) are left out")
@@ -80,6 +110,14 @@ endif()
 # so that the copies in two modules understand each other. .cu files use nothing of the C++ library.
 function(ballast_cuda_module name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;PRIVATE;INCLUDES" ${ARGN})
+  set(folders ${CUDAToolkit_LIBRARY_DIR})
+  foreach(library IN ITEMS ${NCCL_LIBRARY} ${CUPTI_LIBRARY} ${CUDNN_LIBRARY} ${CUBLASLT_LIBRARY})
+    if(EXISTS "${library}") # not NOTFOUND
+      get_filename_component(folder ${library} DIRECTORY)
+      list(APPEND folders ${folder})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
   add_library(${name} MODULE ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES
     PREFIX lib
@@ -88,7 +126,7 @@ function(ballast_cuda_module name)
     CUDA_VISIBILITY_PRESET hidden
     CUDA_RUNTIME_LIBRARY None
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib
-    BUILD_RPATH "${CUDAToolkit_LIBRARY_DIR}"
+    BUILD_RPATH "${folders}"
     INSTALL_RPATH "$ORIGIN")
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/lib ${CMAKE_SOURCE_DIR}/stage-service)
   target_include_directories(${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${arg_INCLUDES})

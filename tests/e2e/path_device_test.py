@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ballast-bench path on GPUs that are none (tests/fake_gpu): evict and load over every path, each beside a bare copy; what is
-no path there says why, and is an error where it was asked for by name."""
+no path there says why, and is an error where it was asked for by name. Where the device has operations (tests/late), products
+are timed beside blocks, at a pace and without one."""
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from ballast import BIN, ROOT, skip
 
 BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
 MODULES = os.path.join(BUILD, "tests", "fake_gpu")
+LATE = os.path.join(BUILD, "tests", "late")
 
 
 def path(*arguments, expect=0, **environment):
@@ -30,6 +32,7 @@ def main():
     for other in ((), ("--store-device", "cuda:0")):
         done = path("--device", "cuda:1", *other)
         assert measured(done.stdout) == both("cuda-ipc", "nccl", "shm", "tcp"), done.stdout + done.stderr
+        assert "store overlap: none: " in done.stdout, done.stdout  # no operations there
     assert measured(path("--device", "cuda:1", "--path", "nccl").stdout) == both("nccl")
     poor = {"FAKE_GPU_CLOSED": "1", "FAKE_NCCL_MISSING": "1"}
     done = path("--device", "cuda:0", **poor)
@@ -40,6 +43,14 @@ def main():
     assert "this fake GPU has no NCCL" in path("--device", "cuda:0", "--path", "nccl", expect=2, **poor).stderr
     assert "--path nccl moves memory of GPUs: give --device cuda:N" in path("--path", "nccl", expect=2).stderr
     assert "there are 2 fake GPUs" in path("--device", "cuda:7", expect=3).stderr
+    if os.path.exists(os.path.join(LATE, "libballast-cuda-compute.so")):
+        done = path("--device", "cuda:0", "--path", "cuda-ipc", "--product", "64", "--pace", "1", BALLAST_MODULES=LATE)
+        lines = re.findall(r"^store cuda-ipc overlap block_bytes=1048576 flop_per_byte=(\d+) moved=(\d+) rounds=20 "
+                           r"products_tflop_s=[\d.]+ slowdown=-?[\d.]+ pairs=1$", done.stdout, re.M)
+        assert [pace for pace, _ in lines] == ["1", "0"], done.stdout
+        assert all(int(moved) > 0 for _, moved in lines), done.stdout
+        done = path("--device", "cuda:0", "--path", "cuda-ipc", "--product", "0", BALLAST_MODULES=LATE)
+        assert "overlap" not in done.stdout, done.stdout
     print("ok")
 
 

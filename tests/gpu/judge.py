@@ -2,7 +2,9 @@
 """Holds what ballast-bench measured on a GPU against the figures that are promised, and names what is below.
 
     judge.py ops FILE       the lines of `ops --device`: every operation at least 85 % of a copy, AdamW among them
-    judge.py path FILE      the lines of `path --device`: evict and load by cuda-ipc at least 90 % of a bare copy
+    judge.py path FILE      the lines of `path --device`: evict and load by cuda-ipc at least 90 % of a bare copy, and products
+                            beside blocks at the pace of a stage at most 3 % slower
+    judge.py pulled FILE    the lines of `gpu-paths ipc`: memory of another process copied at 90 % of a bare copy, from 16 MiB
     judge.py stage FILE     the JSON lines of `stage --write`: products at least 80 % of the stage's time at b 1
 
 Exit code 1 and the names where something is below or was not measured at all.
@@ -15,6 +17,8 @@ import sys
 def ops(text):
     found = {name.strip(): float(share) for name, share in
              re.findall(r"^(\S.*?) +[\d.]+ us +[\d.]+ GB/s +([\d.]+) % of a copy$", text, re.M)}
+    for name, why in re.findall(r"^(\S.*?): none: (.*)$", text, re.M):
+        print(f"--    {name}: nothing here can measure it: {why}")
     for name in ("adamw", "rms norm forward", "rms norm backward", "swiglu forward", "cross entropy"):
         found.setdefault(name, None)
     return [(name, share, 85.0, "% of a copy") for name, share in found.items()]
@@ -24,8 +28,21 @@ def path(text):
     found = re.findall(r"^store cuda-ipc (evict|load) block_bytes=(\d+) .*share_of_bare_copy=([\d.]+)", text, re.M)
     missing = [(f"cuda-ipc {way}", None, 90.0, "% of a bare copy") for way in ("evict", "load")
                if way not in [row[0] for row in found]]
+    beside = re.findall(r"^store cuda-ipc overlap block_bytes=(\d+) flop_per_byte=([1-9]\d*) moved=(\d+) rounds=(\d+) "
+                        r".*slowdown=(-?[\d.]+)", text, re.M)
+    # Blocks that came late moved beside nothing: fewer than nine of ten is no measurement.
+    slower = [(f"products beside cuda-ipc blocks of {size} bytes",
+               100 * (1 - float(slowdown)) if int(moved) >= 0.9 * int(rounds) else None, 97.0, "% of their rate alone")
+              for size, _, moved, rounds, slowdown in beside]
     return missing + [(f"cuda-ipc {way} of {size} bytes", 100 * float(share), 90.0, "% of a bare copy")
-                      for way, size, share in found]
+                      for way, size, share in found] + (
+        slower or [("products beside cuda-ipc blocks", None, 97.0, "% of their rate alone")])
+
+
+def pulled(text):
+    found = re.findall(r"^ *(\d+) MiB: pulled .*, (\d+) %$", text, re.M)
+    return [(f"{size} MiB of another process", float(share), 90.0, "% of a bare copy")
+            for size, share in found if int(size) >= 16] or [("memory of another process", None, 90.0, "% of a bare copy")]
 
 
 def stage(text):
@@ -40,10 +57,10 @@ def stage(text):
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[1] not in ("ops", "path", "stage"):
+    if len(sys.argv) != 3 or sys.argv[1] not in ("ops", "path", "pulled", "stage"):
         sys.exit(__doc__)
     with open(sys.argv[2], encoding="utf-8") as file:
-        rows = {"ops": ops, "path": path, "stage": stage}[sys.argv[1]](file.read())
+        rows = {"ops": ops, "path": path, "pulled": pulled, "stage": stage}[sys.argv[1]](file.read())
     below = []
     for name, value, wanted, unit in rows:
         good = value is not None and value >= wanted

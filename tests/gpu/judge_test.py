@@ -35,6 +35,11 @@ def blocks(evict, load, name="cuda-ipc"):
                    for way, share in (("evict", evict), ("load", load)))
 
 
+def overlap(slowdown, moved=20, pace=4600, name="cuda-ipc"):
+    return (f"store {name} overlap block_bytes=67108864 flop_per_byte={pace} moved={moved} rounds=20 products_tflop_s=700.1 "
+            f"slowdown={slowdown:.4f} pairs=15\n")
+
+
 def stage(products, size=1, **more):
     return json.dumps({"model": "llama-65b", "attention": "flash", "recompute": "none", "micro_batch": size, "forward": 1.0,
                        "input": 1.0, "weight": 1.0, "recomputed": 0, "products": products, "update": 1.0, **more}) + "\n"
@@ -46,9 +51,16 @@ def main():
     assert "BELOW swiglu" in judge("ops", operations(**{"swiglu forward": 12.0}), 1, "swiglu forward")
     judge("ops", operations().replace("adamw ", "other "), 1, "adamw")
     judge("ops", "ballast-bench ops: no device\n", 1, "cross entropy")
-    judge("path", blocks(0.95, 0.9), 0)
-    judge("path", blocks(0.95, 0.9) + blocks(0.1, 0.1, "tcp"), 0)
-    judge("path", blocks(0.89, 0.95), 1, "cuda-ipc evict of 16777216 bytes")
+    judge("path", blocks(0.95, 0.9) + overlap(0.029), 0)
+    judge("path", blocks(0.95, 0.9) + blocks(0.1, 0.1, "tcp") + overlap(-0.001) + overlap(0.3, pace=0) +
+          overlap(0.5, name="nccl"), 0)
+    judge("path", blocks(0.89, 0.95) + overlap(0.01), 1, "cuda-ipc evict of 16777216 bytes")
+    judge("path", blocks(0.95, 0.95), 1, "products beside cuda-ipc blocks")
+    judge("path", blocks(0.95, 0.95) + overlap(0.031), 1, "products beside cuda-ipc blocks of 67108864 bytes")
+    judge("path", blocks(0.95, 0.95) + overlap(0.01, moved=17), 1, "products beside cuda-ipc blocks of 67108864 bytes")
+    judge("pulled", "   4 MiB: pulled    900.0 GB/s, bare 2000.0 GB/s, 45 %\n  64 MiB: pulled 1350.0 GB/s, bare 1400.0 GB/s, 96 %\n", 0)
+    judge("pulled", "  64 MiB: pulled 1200.0 GB/s, bare 1400.0 GB/s, 86 %\n", 1, "64 MiB of another process")
+    judge("pulled", "SKIPPED: no driver\n", 1, "memory of another process")
     judge("path", "store cuda-ipc: none: no driver\n" + blocks(1, 1, "shm"), 1, "cuda-ipc evict; cuda-ipc load")
     judge("stage", stage(2.41), 0)
     judge("stage", stage(2.41) + stage(0.1, 2), 0)

@@ -5,16 +5,17 @@
 #   tests/gpu/run.sh [1|2|3]      default: the first two parts
 #
 # Part 1 needs a GPU with its driver, the CUDA toolkit 13, NCCL, cuDNN 9, CMake and a C and C++ compiler: it builds
-# without services into build-gpu and checks every operation and 20 steps of small models against the fp64 reference and
-# the host's losses. Part 2 needs what packages.txt names too: it builds everything and runs services on the GPU.
-# Part 3 (after part 2) measures stages of large models, for the table of docs/gpu.md: results in build-gpu/logs/*.jsonl.
+# without services into build-gpu, checks every operation and 20 steps of small models against the fp64 reference and
+# the host's losses, moves memory between processes, and measures operations and a stage, beside PyTorch where that is.
+# Part 2 needs what packages.txt names too: it builds everything and runs services on the GPU.
+# Part 3 measures stages of large models, for the table of docs/gpu.md: results in build-gpu/logs/*.jsonl.
 # Where there is no GPU it says so and ends with 77: before it builds, if a program that can tell is there (in BALLAST_BIN,
 # build or build-gpu), else after the first build. `run.sh device` does no more than that. Logs are in build-gpu/logs.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 parts=${1:-1 2}
 jobs=$(nproc)
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 measured=no
 
 need_device() { # the program that can tell, with arguments; ends with 77 and the reason where there is no GPU
   local answer
@@ -51,6 +52,17 @@ tests_of_gpu() { # ends well also when every test was skipped: that is a skip
   return 77
 }
 
+figures() { # folder of programs: what is promised of operations and of a stage, once
+  local bench=$1/ballast-bench
+  [ $measured = no ] || return 0
+  measured=yes
+  check ops "$bench" ops --device cuda
+  check ops-judged python3 -B tests/gpu/judge.py ops build-gpu/logs/ops.log
+  check stage "$bench" stage --model llama-65b --micro-batches 1,2 --write build-gpu/logs/stage
+  check stage-judged python3 -B tests/gpu/judge.py stage build-gpu/logs/stage.jsonl
+  BALLAST_BIN=$1 check pytorch python3 -B tools/bench/pytorch_stage.py --faster
+}
+
 end() {
   echo "$passed passed, $failed failed, $skipped skipped"
   [ "$failed" = 0 ] || exit 1
@@ -78,6 +90,11 @@ if [[ $parts == *1* ]]; then
   need_device build-gpu/tests/gpu-runner devices
   check operations build-gpu/tests/gpu-runner operations cuda
   check trajectories build-gpu/tests/gpu-runner trajectories cuda
+  check path-ipc build-gpu/tests/gpu-paths ipc
+  check path-ipc-judged python3 -B tests/gpu/judge.py pulled build-gpu/logs/path-ipc.log
+  check path-ipc-legacy env BALLAST_CUDA_LEGACY_IPC=1 build-gpu/tests/gpu-paths ipc
+  check path-nccl build-gpu/tests/gpu-paths nccl
+  figures "$PWD/build-gpu/bin"
 fi
 
 if [[ $parts == *2* ]]; then
@@ -96,24 +113,19 @@ if [[ $parts == *2* ]]; then
   check tests tests_of_gpu
   BALLAST_BIN=$PWD/build/bin check services python3 -B tests/gpu/services.py
   BALLAST_BIN=$PWD/build/bin check stores python3 -B tests/gpu/stores.py
-  check path-ipc build/tests/gpu-paths ipc
-  check path-ipc-legacy env BALLAST_CUDA_LEGACY_IPC=1 build/tests/gpu-paths ipc
-  check path-nccl build/tests/gpu-paths nccl
   check path-blocks build/bin/ballast-bench path --device cuda:0
   check path-judged python3 -B tests/gpu/judge.py path build-gpu/logs/path-blocks.log
-  check ops build/bin/ballast-bench ops --device cuda
-  check ops-judged python3 -B tests/gpu/judge.py ops build-gpu/logs/ops.log
-  check stage build/bin/ballast-bench stage --model llama-65b --micro-batches 1,2 --write build-gpu/logs/stage
-  check stage-judged python3 -B tests/gpu/judge.py stage build-gpu/logs/stage.jsonl
-  check pytorch python3 -B tools/bench/pytorch_stage.py --faster
+  figures "$PWD/build/bin"
 fi
 
 if [[ $parts == *3* ]]; then
+  bench=build/bin/ballast-bench
+  [ -x $bench ] || bench=build-gpu/bin/ballast-bench
   for model in gpt3-96b gpt3-175b llama-65b; do
     for attention in naive flash; do
       for recompute in none attention full; do
         name=stage-$model-$attention-$recompute
-        check "$name" build/bin/ballast-bench stage --model $model --attention $attention --recompute $recompute \
+        check "$name" $bench stage --model $model --attention $attention --recompute $recompute \
           --write "build-gpu/logs/$name"
       done
     done

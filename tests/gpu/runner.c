@@ -2,8 +2,8 @@
 // What can be checked of a back end without services and without a test library: a program of its own for machines that
 // have a GPU, CUDA and CMake, and not much else (tests/gpu/run.sh).
 //
-//   gpu-runner operations [cuda|host|reference]      every case against the fp64 reference
-//   gpu-runner trajectories [cuda|host|reference]    20 steps of small models, beside the reference and golden.txt
+//   gpu-runner operations [cuda|host|reference]      every case against the fp64 reference, and the host where it is built
+//   gpu-runner trajectories [cuda|host|reference] [run]    20 steps of small models, beside the reference and golden.txt
 //   gpu-runner devices                               the GPUs of this machine
 //   gpu-runner golden > tests/gpu/golden.txt         writes the host's losses
 //
@@ -25,11 +25,6 @@
 #define MICRO_BATCH   2
 #define TOLERANCE     1e-3 // of a loss, relative
 #define SKIPPED       77
-#ifdef BALLAST_PLAIN_HASH
-#define PLAIN_HASH true
-#else
-#define PLAIN_HASH false
-#endif
 
 typedef struct {
   const bl_ops_t *ops;
@@ -53,14 +48,43 @@ static bl_status_t open_back_end(const char *name, back_end_t *back_end, bl_erro
 
 // ---- operations
 
+static bl_status_t start_back_end(const back_end_t *back_end, op_host_t *host, bl_error_t *err) {
+  const bl_compute_options_t options = {.threads = 1, .device = back_end->device};
+  *host = (op_host_t){.ops = back_end->ops, .device = back_end->device};
+  bl_status_t status = host->ops->create(&options, &host->compute, err);
+  if (status == BL_OK) {
+    host->ops->attach(host->compute);
+  }
+  return status;
+}
+
+// Every case on both, one beside the other.
+static size_t check_beside_host(const op_host_t *host) {
+  back_end_t beside = {0};
+  op_host_t other;
+  bl_error_t err = {0};
+  op_errors_t worst = {0};
+  size_t failed = 0;
+  if (open_back_end("host", &beside, &err) != BL_OK || start_back_end(&beside, &other, &err) != BL_OK) {
+    printf("not compared with the host's: %s\n", err.text);
+    return 0;
+  }
+  for (size_t i = 0; i < op_cases_count; i++) {
+    failed += !op_case_agree(host, &other, &op_cases[i], &worst);
+  }
+  printf("%zu of %zu cases agree with the host's; largest normalised mean square error %.2g in fp32, %.2g in bf16\n",
+         op_cases_count - failed, op_cases_count, worst.fp32, worst.bf16);
+  other.ops->destroy(other.compute);
+  bl_device_close(beside.device);
+  return failed;
+}
+
 static int check_operations(const back_end_t *back_end) {
   bl_error_t err = {0};
-  op_host_t host = {.ops = back_end->ops, .device = back_end->device};
-  const bl_compute_options_t options = {.threads = 1, .device = back_end->device};
-  if (host.ops->create(&options, &host.compute, &err) != BL_OK) {
+  op_host_t host;
+  if (start_back_end(back_end, &host, &err) != BL_OK) {
     return skip_because(err.text);
   }
-  host.ops->attach(host.compute);
   printf("%s; %s\n", bl_device_describe(back_end->device), host.ops->describe(host.compute));
   size_t failed = 0;
   op_errors_t worst = {0};
@@ -69,6 +93,7 @@ static int check_operations(const back_end_t *back_end) {
   }
   printf("%zu of %zu cases agree; largest normalised mean square error %.2g in fp32, %.2g in bf16\n",
          op_cases_count - failed, op_cases_count, worst.fp32, worst.bf16);
+  failed += check_beside_host(&host);
   host.ops->destroy(host.compute);
   op_release(&host);
   return failed > 0;
@@ -192,21 +217,20 @@ static bool read_golden(const char *path, const char *name, double losses[STEPS]
   return seen == STEPS;
 }
 
-static int check_trajectories(const back_end_t *back_end) {
+static int check_trajectories(const back_end_t *back_end, const char *only) {
   const back_end_t reference = {bl_ops_reference(), bl_device_host()};
   bool ok = true;
   printf("%s\n", bl_device_describe(back_end->device));
   for (size_t i = 0; i < RUNS; i++) {
     double found[STEPS], wanted[STEPS];
+    if (only != NULL && strcmp(only, runs[i].name) != 0) {
+      continue;
+    }
     train(&runs[i], back_end, found);
     MUST(found[STEPS - 1] < found[0]);
     if (back_end->ops != reference.ops) {
       train(&runs[i], &reference, wanted);
       ok = follows(&runs[i], found, wanted, "the fp64 reference") && ok;
-    }
-    if (PLAIN_HASH) {
-      printf("skipped %s: golden losses begin from other weights (built without xxHash)\n", runs[i].name);
-      continue;
     }
     if (!read_golden(BALLAST_SOURCE_DIR "/tests/gpu/golden.txt", runs[i].name, wanted)) {
       STOP("tests/gpu/golden.txt has no losses of %s", runs[i].name);
@@ -240,7 +264,8 @@ int main(int argc, char **argv) {
   const bool golden = strcmp(what, "golden") == 0, operations = strcmp(what, "operations") == 0;
   if (!golden && !operations && strcmp(what, "trajectories") != 0) {
     fprintf(stderr,
-            "usage: gpu-runner operations|trajectories [cuda|host|reference], gpu-runner devices, gpu-runner golden\n");
+            "usage: gpu-runner operations [cuda|host|reference], gpu-runner trajectories [cuda|host|reference] [run],\n"
+            "       gpu-runner devices, gpu-runner golden\n");
     return 2;
   }
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -251,7 +276,7 @@ int main(int argc, char **argv) {
   }
   int result = golden       ? write_golden(&back_end)
                : operations ? check_operations(&back_end)
-                            : check_trajectories(&back_end);
+                            : check_trajectories(&back_end, argc > 3 ? argv[3] : NULL);
   bl_device_close(back_end.device);
   return result;
 }

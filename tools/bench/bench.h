@@ -5,15 +5,15 @@
 #define BALLAST_BENCH_BENCH_H
 
 // argv[0] is the first word after the verb. Returns the program's exit code.
-int bl_bench_checkpoint(int argc, char **argv);
+int bl_bench_checkpoint(int argc, char **argv); // only where checkpoints are built
 int bl_bench_lease(int argc, char **argv);
-int bl_bench_ops(int argc, char **argv);
+int bl_bench_ops(int argc, char **argv);        // only where the host has operations
 int bl_bench_ops_device(int argc, char **argv); // `ops` with --device
 int bl_bench_path(int argc, char **argv);       // only where the data path is built
 int bl_bench_rpc(int argc, char **argv);        // only where the services are built
 int bl_bench_shard(int argc, char **argv);      // `stage` with --model
 int bl_bench_schedule(int argc, char **argv);
-int bl_bench_stage(int argc, char **argv);
+int bl_bench_stage(int argc, char **argv); // only where the host has operations
 int bl_bench_store(int argc, char **argv); // only where the client is built
 
 #endif

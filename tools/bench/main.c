@@ -9,9 +9,15 @@ static const struct {
   const char *name, *help;
   int (*run)(int argc, char **argv);
 } verbs[] = {
+#ifdef BALLAST_BENCH_CHECKPOINT
     {"checkpoint", "a stage's snapshot beside memcpy, and writing it to disk", bl_bench_checkpoint},
+#endif
     {"lease", "the lease table alone: operations per second, latency, bytes per lease", bl_bench_lease},
+#ifdef BALLAST_HOST_OPERATIONS
     {"ops", "every operation alone: time, share of the matmul ceiling or bytes per second", bl_bench_ops},
+#else
+    {"ops", "operations that are bound by memory, each alone: bytes per second beside a copy", bl_bench_ops_device},
+#endif
 #ifdef BALLAST_BENCH_PATH
     {"path", "data paths of the host or a GPU against memcpy, a bare socket or a bare copy", bl_bench_path},
 #endif
@@ -19,7 +25,11 @@ static const struct {
     {"rpc", "unary calls per second against gRPC C core alone", bl_bench_rpc},
 #endif
     {"schedule", "processor time of generating, balancing and simulating schedules", bl_bench_schedule},
+#ifdef BALLAST_HOST_OPERATIONS
     {"stage", "one stage alone: time and share of the matmul ceiling of F, I, W, B and the update", bl_bench_stage},
+#else
+    {"stage", "a part of a large model's stage: F, I, W, B, R and the update beside its products", bl_bench_shard},
+#endif
 #ifdef BALLAST_BENCH_STORE
     {"store", "a store through its client: operations per second, bandwidth beside memcpy", bl_bench_store},
 #endif

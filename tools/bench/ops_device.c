@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that are bound by memory, each alone on a device: bytes a second beside a bare copy in the same run. Bytes are
 // those of its tensors, each read or written once, as the heads of the kernels' files count them. The copy is taken before
-// and after each operation, and the better one counts.
+// and after each operation, and the better one counts. Kernels that are parts of operations are timed by the device's
+// profiler, where it has one.
 #include "bench.h"
 
 #include "base/random.h"
 #include "compute/ops/select.h"
+#include "device/profiler.h"
 #include "measure.h"
+#include "numbers.h"
+#include "ops_kernels.h"
 #include "program.h"
 #include "stopwatch.h"
 
@@ -20,9 +24,8 @@
 #define REPEATS_MAX 4096
 #define HEAD_DIM    64
 #define HEAD_ROWS   1024 // rows of logits
-#define NUMBERS     (UINT64_C(1) << 18)
-#define BLOCKS      4 // of elements
-#define VECTORS     4 // of floats: gradients, weights, moments
+#define BLOCKS      4    // of elements
+#define VECTORS     4    // of floats: gradients, weights, moments
 #define ARENAS      (BLOCKS + VECTORS + 5)
 
 typedef struct {
@@ -64,6 +67,8 @@ typedef struct bench {
   size_t arena_count;
   bl_linear_op_t *linear; // for its packing
   bl_rope_op_t *rope;
+  bl_ops_kernels_t parts; // ops NULL: no profiler here
+  bl_error_t no_parts;    // and why
   void *block[BLOCKS];
   float *vector[VECTORS], *stats, *logits;
   void *packed;
@@ -172,30 +177,6 @@ static bl_status_t take(bench_t *b, bl_arena_kind_t kind, uint64_t bytes, void *
   return status;
 }
 
-// Numbers over and over: what is all alike can be faster. Elements of bf16 are the upper halves of floats.
-static bl_status_t spread(bench_t *b, void *to, uint64_t bytes, bool bf16, bl_error_t *err) {
-  const uint64_t piece = NUMBERS * (bf16 ? sizeof(uint16_t) : sizeof(float));
-  float *numbers = malloc(NUMBERS * sizeof *numbers);
-  if (numbers == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory for numbers");
-  }
-  for (uint64_t i = 0; i < NUMBERS; i++) {
-    numbers[i] = fabsf((float)bl_random_normal(7, i)) + 0.01f; // second moments have no sign
-  }
-  uint16_t *halves = (uint16_t *)(void *)numbers;
-  for (uint64_t i = 0; bf16 && i < NUMBERS; i++) {
-    uint32_t bits;
-    memcpy(&bits, &numbers[i], sizeof bits);
-    halves[i] = (uint16_t)(bits >> 16);
-  }
-  bl_status_t status = BL_OK;
-  for (uint64_t at = 0; at < bytes && status == BL_OK; at += piece) {
-    status = bl_device_copy(b->device, NULL, (char *)to + at, numbers, bytes - at < piece ? bytes - at : piece, err);
-  }
-  free(numbers);
-  return status;
-}
-
 static bl_status_t make_memory(bench_t *b, bl_error_t *err) {
   const bool bf16 = b->dtype == BL_COMPUTE_BF16;
   const uint64_t wide = b->tokens * 4 * b->hidden * (bf16 ? 2 : 4), table = b->vocab * b->hidden;
@@ -205,11 +186,11 @@ static bl_status_t make_memory(bench_t *b, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < BLOCKS && status == BL_OK; i++) {
     status = take(b, BL_ARENA_PRIVATE, wide, &b->block[i], err);
-    status = status == BL_OK ? spread(b, b->block[i], wide, bf16, err) : status;
+    status = status == BL_OK ? bl_bench_spread(b->device, b->block[i], wide, bf16, err) : status;
   }
   for (size_t i = 0; i < VECTORS && status == BL_OK; i++) {
     status = take(b, BL_ARENA_PRIVATE, floats, &b->vector[i], err);
-    status = status == BL_OK ? spread(b, b->vector[i], floats, false, err) : status;
+    status = status == BL_OK ? bl_bench_spread(b->device, b->vector[i], floats, false, err) : status;
   }
   const struct {
     bl_arena_kind_t kind;
@@ -231,7 +212,7 @@ static bl_status_t make_memory(bench_t *b, bl_error_t *err) {
     b->ids[i] = (int32_t)bl_random_below(2, i, b->vocab);
   }
   b->ops->use_workspace(b->compute, workspace, b->ops->workspace_bytes(b->compute));
-  return spread(b, b->logits, HEAD_ROWS * b->vocab * sizeof(float), false, err);
+  return bl_bench_spread(b->device, b->logits, HEAD_ROWS * b->vocab * sizeof(float), false, err);
 }
 
 static bl_status_t prepare(bench_t *b, bl_error_t *err) {
@@ -269,7 +250,16 @@ static bl_status_t prepare(bench_t *b, bl_error_t *err) {
                                  .theta = 10000,
                                  .dtype = b->dtype};
   status = status == BL_OK ? b->ops->rope_plan(b->compute, &turns, &b->rope, err) : status;
-  return status == BL_OK ? make_memory(b, err) : status;
+  if (status == BL_OK && bl_device_profiler_of(b->device, &b->no_parts) != NULL) {
+    b->parts = (bl_ops_kernels_t){
+        .ops = b->ops, .compute = b->compute, .dtype = b->dtype, .batch = b->batch, .seq = b->seq, .hidden = b->hidden};
+    status = bl_ops_kernels_plan(&b->parts, b->device, err);
+  }
+  status = status == BL_OK ? make_memory(b, err) : status;
+  memcpy(b->parts.block, b->block, sizeof b->parts.block);
+  b->parts.vector[0] = b->vector[0];
+  b->parts.vector[1] = b->vector[1];
+  return status;
 }
 
 static void release(bench_t *b) {
@@ -277,6 +267,7 @@ static void release(bench_t *b) {
   if (b->compute != NULL) {
     b->ops->destroy(b->compute);
   }
+  bl_arena_destroy(&b->parts.saved);
   while (b->arena_count > 0) {
     bl_arena_destroy(&b->arenas[--b->arena_count]);
   }
@@ -310,6 +301,11 @@ static bl_status_t repeats_of(bench_t *b, const operation_t *operation, unsigned
   return status;
 }
 
+static void print(const char *name, double seconds, double bytes, double share) {
+  printf("%-24s %10.1f us %8.1f GB/s %6.1f %% of a copy\n", name, seconds * 1e6, bytes / seconds * 1e-9, 100 * share);
+  fflush(stdout);
+}
+
 static bl_status_t measure(bench_t *b, const operation_t *operation, double *share, bl_error_t *err) {
   double seconds[SAMPLES_MAX], shares[SAMPLES_MAX];
   const double copied = 2.0 * (double)b->arenas[0].bytes;
@@ -326,12 +322,35 @@ static bl_status_t measure(bench_t *b, const operation_t *operation, double *sha
   }
   if (status == BL_OK) {
     *share = bl_median(shares, count);
-    const double median = bl_median(seconds, count);
-    printf("%-24s %10.1f us %8.1f GB/s %6.1f %% of a copy\n", operation->name, median * 1e6,
-           operation->bytes / median * 1e-9, 100 * *share);
-    fflush(stdout);
+    print(operation->name, bl_median(seconds, count), operation->bytes, *share);
   }
   return status;
+}
+
+// A part of an operation, by the profiler. *share stays as it is where nothing can tell.
+static bl_status_t measure_part(bench_t *b, const bl_ops_kernel_t *part, double *share, bl_error_t *err) {
+  double seconds[SAMPLES_MAX] = {0}, shares[SAMPLES_MAX], unused;
+  const bl_kernel_case_t one = {.kernel = part->kernel, .run = part->run, .context = &b->parts};
+  const size_t count = (size_t)b->settings->samples;
+  unsigned copies = 1;
+  bl_status_t status = b->parts.ops == NULL ? bl_error_set(err, BL_UNIMPLEMENTED, "%s", b->no_parts.text)
+                                            : bl_kernel_time(b->device, &b->watch, &one, &unused, err); // warms up
+  status = status == BL_OK ? repeats_of(b, NULL, &copies, err) : status;
+  for (size_t i = 0; i < count && status == BL_OK; i++) {
+    double copy = 0;
+    status = time_once(b, NULL, copies, &copy, err);
+    status = status == BL_OK ? bl_kernel_time(b->device, &b->watch, &one, &seconds[i], err) : status;
+    shares[i] = part->bytes / seconds[i] / (2.0 * (double)b->arenas[0].bytes / copy);
+  }
+  if (status == BL_OK) {
+    *share = bl_median(shares, count);
+    print(part->name, bl_median(seconds, count), part->bytes, *share);
+  } else if (status == BL_UNIMPLEMENTED || status == BL_UNAVAILABLE) {
+    printf("%s: none: %s\n", part->name, err->text);
+    bl_error_clear(err);
+    status = BL_OK;
+  }
+  return status == BL_OK ? b->ops->status(b->compute, err) : status;
 }
 
 static bl_status_t run(const void *values, bl_error_t *err) {
@@ -379,6 +398,14 @@ static bl_status_t run(const void *values, bl_error_t *err) {
     }
     status = measure(&bench, operation, &share, err);
     slowest = status == BL_OK && share < least ? operation->name : slowest;
+    least = share < least ? share : least;
+  }
+  bl_ops_kernel_t parts[BL_OPS_KERNELS];
+  bl_ops_kernels_list(&bench.parts, parts);
+  for (size_t i = 0; i < BL_OPS_KERNELS && status == BL_OK; i++) {
+    double share = INFINITY;
+    status = measure_part(&bench, &parts[i], &share, err);
+    slowest = share < least ? parts[i].name : slowest;
     least = share < least ? share : least;
   }
   if (status == BL_OK) {

@@ -25,7 +25,7 @@
 #define DEADLINE_NS (60ull * BL_NS_PER_S)
 
 typedef struct {
-  int64_t pairs, in_flight, sample_bytes, tensor_bytes;
+  int64_t pairs, in_flight, sample_bytes, tensor_bytes, product, pace;
   int path; // of path_names
   char *device, *store_device;
 } settings_t;
@@ -51,6 +51,14 @@ static const bl_option_t rows[] = {
     BL_BENCH_BYTES(settings_t, tensor_bytes, "tensor", "0", 0, 1 << 30,
                    "Size of a tensor or block; 0: 3 MiB, 16 MiB and 64 MiB one after the other."),
     BL_BENCH_BYTES(settings_t, sample_bytes, "sample", "256 MiB", 1 << 20, 1ll << 34, "Bytes moved per sample."),
+    BL_BENCH_INT(
+        settings_t, product, "product", "4096", 0, 1 << 16,
+        "With --device cuda:N: what blocks of the largest size cost matrix products [N, N] that go on meanwhile; "
+        "0: not measured."),
+    BL_BENCH_INT(
+        settings_t, pace, "pace", "4600", 1, 1 << 24,
+        "Floating-point operations for each byte that is moved: a LLaMA 65B stage of four tensor-parallel parts "
+        "that parks every block. Beside it blocks without a pause are measured."),
 };
 
 static const bl_flags_t flags = {.program = "ballast-bench path",
@@ -266,10 +274,12 @@ static bl_status_t measure_device(const settings_t *settings, bl_error_t *err) {
   bl_path_device_options_t options = {.device = settings->device,
                                       .store_device = settings->store_device,
                                       .path = (bl_path_t)settings->path,
-                                      .pairs = (unsigned)settings->pairs};
+                                      .pairs = (unsigned)settings->pairs,
+                                      .flops_per_byte = (double)settings->pace};
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < count && status == BL_OK; i++) {
     options.bytes = sizes[i];
+    options.product = i + 1 == count ? (uint64_t)settings->product : 0;
     status = bl_path_device_measure(&options, err);
   }
   return status;

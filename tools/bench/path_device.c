@@ -33,6 +33,18 @@ static bl_status_t measure_path(const bl_path_device_options_t *options, bl_stor
   return status;
 }
 
+// Where there are no operations nothing is measured beside them, and why is said.
+static bl_status_t open_products(const bl_path_device_options_t *options, bl_device_t *device, bl_products_t **products,
+                                 bl_error_t *err) {
+  bl_status_t status = bl_products_open(device, options->product, products, err);
+  if (status == BL_UNIMPLEMENTED || status == BL_NOT_FOUND) {
+    printf("store overlap: none: %s\n", err->text);
+    bl_error_clear(err);
+    return BL_OK;
+  }
+  return status;
+}
+
 bl_status_t bl_path_device_measure(const bl_path_device_options_t *options, bl_error_t *err) {
   static const bl_path_t paths[] = {BL_PATH_CUDA_IPC, BL_PATH_NCCL, BL_PATH_SHM, BL_PATH_TCP};
   const char *store_device = options->store_device != NULL ? options->store_device : options->device;
@@ -44,6 +56,7 @@ bl_status_t bl_path_device_measure(const bl_path_device_options_t *options, bl_e
   }
   bl_device_t *device = NULL;
   bl_nccl_engine_t *nccl = NULL;
+  bl_products_t *products = NULL;
   bl_store_child_t store = {.loop = NULL};
   bl_error_t nccl_err = {0};
   bl_status_t status = bl_device_open(BL_DEVICE_CUDA, (uint32_t)ordinal, &device, err);
@@ -65,13 +78,19 @@ bl_status_t bl_path_device_measure(const bl_path_device_options_t *options, bl_e
                                             .pairs = options->pairs,
                                             .device = device,
                                             .nccl = nccl,
-                                            .nccl_shared_gpu = shared_gpu};
+                                            .nccl_shared_gpu = shared_gpu,
+                                            .flops_per_byte = options->flops_per_byte};
+  if (status == BL_OK && options->product > 0) {
+    status = open_products(options, device, &products, err);
+    bandwidth.products = products;
+  }
   for (size_t i = 0; i < sizeof paths / sizeof paths[0] && status == BL_OK; i++) {
     if (options->path == BL_PATH_AUTO || options->path == paths[i]) {
       status = measure_path(options, &bandwidth, &nccl_err, paths[i], err);
     }
   }
   bl_store_child_stop(&store);
+  bl_products_close(products);
   bl_nccl_engine_destroy(nccl);
   bl_device_close(device);
   return status;

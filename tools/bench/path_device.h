@@ -14,6 +14,8 @@ typedef struct bl_path_device_options {
   bl_path_t path;                    // AUTO: all
   uint64_t bytes;                    // of a block
   unsigned pairs;
+  uint64_t product;      // size of the products beside which blocks are moved; 0: not measured
+  double flops_per_byte; // of a stage, for each byte that it moves
 } bl_path_device_options_t;
 
 // BL_INVALID, BL_NOT_FOUND, BL_UNIMPLEMENTED: no such device. With one path asked for, also why it is none.

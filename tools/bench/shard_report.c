@@ -63,6 +63,7 @@ static bl_status_t finish(FILE *file, const char *path, bool ok, bl_error_t *err
   return ok ? BL_OK : bl_error_set(err, BL_IO, "%s: cannot be written", path);
 }
 
+#ifdef BALLAST_PROFILE_FILES
 static bl_status_t write_profile(const bl_shard_t *bench, const bl_shard_result_t *r, bl_error_t *err) {
   const bl_shard_settings_t *settings = bench->settings;
   char path[4096];
@@ -99,6 +100,15 @@ static bl_status_t write_profile(const bl_shard_t *bench, const bl_shard_result_
   free(text);
   return status;
 }
+
+#else
+static bl_status_t write_profile(const bl_shard_t *bench, const bl_shard_result_t *r, bl_error_t *err) {
+  (void)bench;
+  (void)r;
+  (void)err;
+  return BL_OK; // a build without jansson: its measurements are lines alone
+}
+#endif
 
 static bl_status_t write_line(const bl_shard_t *bench, const bl_shard_result_t *r, bool first, bl_error_t *err) {
   const bl_shard_settings_t *settings = bench->settings;

@@ -13,6 +13,7 @@
 
 #define BLOCKS    BL_STORE_BANDWIDTH_BLOCKS
 #define IN_FLIGHT 2u
+#define ROUNDS    20u // of products
 
 typedef struct bench {
   const bl_store_bandwidth_options_t *options;
@@ -188,6 +189,42 @@ static bl_status_t compare(bench_t *bench, bl_error_t *err) {
   return status;
 }
 
+// ---- beside products
+
+// A block out and back.
+static bl_status_t move_block(void *context, bl_error_t *err) {
+  bench_t *bench = context;
+  bl_client_ticket_t ticket;
+  bl_status_t status = BL_OK;
+  for (int way = 0; way < 2 && status == BL_OK; way++) {
+    status = begin_block(bench, way == 0, 0, &ticket, err);
+    status = status == BL_OK ? end_block(bench, way == 0, 0, ticket, err) : status;
+  }
+  return status;
+}
+
+static bl_status_t measure_overlap(bench_t *bench, double flops_per_byte, bl_error_t *err) {
+  const bl_store_bandwidth_options_t *options = bench->options;
+  const double wanted = flops_per_byte * 2 * (double)bench->bytes / bl_products_flops(options->products);
+  const bl_overlap_t overlap = {.products = options->products,
+                                .each = wanted > 1 ? (unsigned)(wanted + 0.5) : 1,
+                                .rounds = ROUNDS,
+                                .pairs = options->pairs,
+                                .paced = flops_per_byte > 0,
+                                .move = move_block,
+                                .context = bench};
+  bl_overlap_result_t result;
+  bl_status_t status = bl_overlap_measure(&overlap, &result, err);
+  if (status == BL_OK) {
+    printf("store %s overlap block_bytes=%" PRIu64
+           " flop_per_byte=%.0f moved=%.0f rounds=%u products_tflop_s=%.1f slowdown=%.4f pairs=%u\n",
+           bl_path_name((bl_path_t)options->path), bench->bytes, flops_per_byte, result.moves, overlap.rounds,
+           result.flops_per_second * 1e-12, result.slowdown, options->pairs);
+    fflush(stdout);
+  }
+  return status;
+}
+
 bl_status_t bl_store_bandwidth(const bl_store_bandwidth_options_t *options, bl_error_t *err) {
   bench_t bench = {.options = options,
                    .bytes = options->bytes,
@@ -198,6 +235,10 @@ bl_status_t bl_store_bandwidth(const bl_store_bandwidth_options_t *options, bl_e
   bl_status_t status = open_bench(&bench, err);
   if (status == BL_OK) {
     status = compare(&bench, err);
+  }
+  if (status == BL_OK && options->products != NULL) {
+    status = measure_overlap(&bench, options->flops_per_byte, err);
+    status = status == BL_OK ? measure_overlap(&bench, 0, err) : status;
   }
   close_bench(&bench);
   return status;

@@ -4,10 +4,14 @@
 //
 // Blocks on a device reach their store directly (cuda-ipc, nccl), or through memory of the host (shm, tcp), as a stage's do:
 // the copies between it and the device are then part of the time.
+//
+// With `products` also what they cost a device that computes: products alone, and the same products while blocks go out and
+// come back, at the pace of a stage (one of each per so many floating-point operations) and without a pause.
 #ifndef BALLAST_BENCH_STORE_BANDWIDTH_H
 #define BALLAST_BENCH_STORE_BANDWIDTH_H
 
 #include "client/client.h"
+#include "products.h"
 
 #define BL_STORE_BANDWIDTH_BLOCKS 8u // per sample
 #define BL_STORE_BANDWIDTH_PAIRS  99
@@ -21,9 +25,11 @@ typedef struct bl_store_bandwidth_options {
   bl_device_t *device;   // that the blocks lie on; NULL: the host
   struct bl_nccl_engine *nccl;
   bool nccl_shared_gpu;
+  bl_products_t *products; // of the device; NULL: none
+  double flops_per_byte;   // that a stage computes for each byte that it moves
 } bl_store_bandwidth_options_t;
 
-// Prints one line per direction. Failures as those of the client: BL_PRECONDITION, BL_UNIMPLEMENTED: this path is none here.
+// Prints one line per direction, and with products one per pace. Failures as those of the client: BL_PRECONDITION, BL_UNIMPLEMENTED: this path is none here.
 BL_MUST_USE bl_status_t bl_store_bandwidth(const bl_store_bandwidth_options_t *options, bl_error_t *err);
 
 #endif

@@ -132,6 +132,8 @@ typedef struct op_errors {
   double fp32, bf16;
 } op_errors_t;
 bool op_case_within(const op_host_t *host, const op_case_t *c, op_errors_t *worst);
+// Runs the case on both, and compares every output of `a` with that of `b` as op_case_within does with the reference.
+bool op_case_agree(const op_host_t *a, const op_host_t *b, const op_case_t *c, op_errors_t *worst);
 // Runs the case on both and compares every output bit by bit.
 bool op_case_same_bits(const op_host_t *a, const op_host_t *b, const op_case_t *c);
 double op_case_seconds(const op_host_t *host, const op_case_t *c);

@@ -57,10 +57,12 @@ const op_case_t op_cases[] = {
     {&op_embedding, {1, 1, 1, 1}, OP_BIAS},
     {&op_embedding, {3, 19, 35, 11}, OP_BIAS},
     {&op_embedding, {3, 19, 35, 11}, 0},
+    {&op_embedding, {2, 601, 5, 29}, 0}, // more rows than a GPU sorts at a time, and long runs of one token
     // rows, vocab
     {&op_cross_entropy, {1, 2}, 0},
     {&op_cross_entropy, {7, 257}, 0},
     {&op_cross_entropy, {7, 3001}, OP_LARGE},
+    {&op_cross_entropy, {2, 33001}, 0}, // three pieces of a row on a GPU
     // count
     {&op_adamw, {1}, 0},
     {&op_adamw, {1037}, 0},
@@ -118,6 +120,7 @@ const op_case_t op_cases[] = {
     {&op_cross_entropy, {1, 2}, OP_BF16},
     {&op_cross_entropy, {7, 257}, OP_BF16},
     {&op_cross_entropy, {7, 3001}, OP_LARGE | OP_BF16},
+    {&op_cross_entropy, {2, 33000}, OP_BF16},
     {&op_linear, {19, 32, 24}, OP_OUT_IN | OP_FLOAT_Y | OP_BF16},
     {&op_linear, {40, 48, 95}, OP_OUT_IN | OP_FLOAT_Y | OP_BF16 | OP_PREPACK | OP_ADD_WEIGHT},
     {&op_linear, {19, 32, 24, 0, 40}, OP_FLOAT_Y},

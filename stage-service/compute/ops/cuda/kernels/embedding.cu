@@ -3,14 +3,18 @@
 // an element. Backward reads an element and adds to a float, which is read and written once per token that occurs.
 //
 // Rows of the gradient that share a token are added by one thread, in the order of the rows: `rank` sorts the rows of a
-// piece by token (a row's place is the number of smaller tokens and of equal ones before it: PIECE^2 comparisons, far
-// below the time of moving the rows), `scatter` then goes through the runs of equal tokens. No atomics.
+// piece by token (a row's place is the number of smaller tokens and of equal ones before it: count^2 comparisons, shared by
+// SLICES threads a row, so that 8192 rows take a few percent of the time of moving them), `scatter` then goes through the
+// runs of equal tokens. No atomics.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
-#define THREADS      128
-#define PIECE        65536 // rows sorted together; pieces follow each other, so that the order of rows holds
-#define RANK_THREADS 128
+#define THREADS 128
+#define PIECE   65536 // rows sorted together; pieces follow each other, so that the order of rows holds
+#define ROWS    32    // of a block that ranks: a warp of them for each slice of the others
+#define SLICES  8
+#define CHUNK   128 // tokens of a slice at a time
+#define TILE    (SLICES * CHUNK)
 
 template <typename E, bool Wide>
 static BL_DEVICE void store_floats(float *line, bl_count at, bl_count count, const float (&values)[bl_pack<E>::WIDTH]) {
@@ -36,7 +40,7 @@ __global__ void __launch_bounds__(THREADS)
   float values[bl_pack<E>::WIDTH], positions[bl_pack<E>::WIDTH];
   bl_load_floats<E, Wide>(wte + (bl_count)tokens[row] * width, at, width, values);
   if (wpe != NULL) {
-    bl_load_floats<E, Wide>(wpe + row % seq * width, at, width, positions);
+    bl_load_floats<E, Wide>(wpe + (bl_count)((uint32_t)row % (uint32_t)seq) * width, at, width, positions);
 #pragma unroll
     for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
       values[i] += positions[i];
@@ -53,42 +57,79 @@ __global__ void __launch_bounds__(256) take(int count, const int32_t *__restrict
   }
 }
 
-// order[place] = row, rows by token and then by row; runs[place] = rows of that token at the first place of each, else 0.
-__global__ void __launch_bounds__(RANK_THREADS)
-    rank(int count, const int32_t *__restrict__ tokens, int32_t *__restrict__ order, int32_t *__restrict__ runs) {
-  __shared__ int32_t tile[RANK_THREADS];
-  const int row = (int)(blockIdx.x * RANK_THREADS + threadIdx.x);
+// order[place] = row and sorted[place] = its token, rows by token and then by row.
+__global__ void __launch_bounds__(ROWS *SLICES)
+    rank(int count, const int32_t *__restrict__ tokens, int32_t *__restrict__ order, int32_t *__restrict__ sorted) {
+  __shared__ uint4 fours[TILE / 4];
+  __shared__ int32_t places[SLICES][ROWS];
+  const int lane = (int)threadIdx.x % ROWS, slice = (int)threadIdx.x / ROWS, first_row = (int)blockIdx.x * ROWS;
+  const int row = first_row + lane;
+  int32_t *tile = (int32_t *)fours;
   const int32_t mine = row < count ? tokens[row] : 0;
-  int below = 0, before = 0, equal = 0;
-  for (int first = 0; first < count; first += RANK_THREADS) {
+  int place = 0; // as far as this slice knows
+  for (int first = 0; first < count; first += TILE) {
     __syncthreads();
-    const int other = first + (int)threadIdx.x;
-    tile[threadIdx.x] = other < count ? tokens[other] : 0;
+    for (int i = (int)threadIdx.x; i < TILE; i += ROWS * SLICES) {
+      tile[i] = first + i < count ? tokens[first + i] : INT32_MAX; // smaller than none
+    }
     __syncthreads();
-    const int left = count - first < RANK_THREADS ? count - first : RANK_THREADS;
-    for (int i = 0; i < left; i++) {
-      const int32_t token = tile[i];
-      below += token < mine;
-      equal += token == mine;
-      before += token == mine && first + i < row;
+    const int begin = first + slice * CHUNK;
+    if (begin + CHUNK <= first_row || begin >= first_row + ROWS) { // all before these rows, or all behind them
+      const int32_t bound = mine + (begin < first_row);
+#pragma unroll 4
+      for (int i = 0; i < CHUNK / 4; i++) {
+        const uint4 four = fours[slice * CHUNK / 4 + i];
+        place += ((int32_t)four.x < bound) + ((int32_t)four.y < bound) + ((int32_t)four.z < bound) +
+                 ((int32_t)four.w < bound);
+      }
+    } else {
+      for (int i = 0; i < CHUNK; i++) {
+        place += tile[slice * CHUNK + i] < mine + (begin + i < row);
+      }
     }
   }
-  if (row < count) {
-    order[below + before] = row;
-    runs[below + before] = before == 0 ? equal : 0;
+  places[slice][lane] = place;
+  __syncthreads();
+  if (slice == 0 && row < count) {
+    for (int s = 1; s < SLICES; s++) {
+      place += places[s][lane];
+    }
+    order[place] = row;
+    sorted[place] = mine;
   }
+}
+
+// How many of the sorted tokens from `place` on are the same: in steps twice as long each time, then by halves.
+static BL_DEVICE int run_from(int place, int count, const int32_t *__restrict__ sorted) {
+  const int32_t token = sorted[place];
+  int last = place, step = 1; // `last` is of the run
+  while (last + step < count && sorted[last + step] == token) {
+    last += step;
+    step *= 2;
+  }
+  int behind = last + step < count ? last + step : count;
+  while (last + 1 < behind) {
+    const int middle = last + (behind - last) / 2;
+    if (sorted[middle] == token) {
+      last = middle;
+    } else {
+      behind = middle;
+    }
+  }
+  return last + 1 - place;
 }
 
 template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
-    scatter(bl_count width, const int32_t *__restrict__ tokens, const int32_t *__restrict__ order,
-            const int32_t *__restrict__ runs, const E *__restrict__ dx, float *__restrict__ dwte) {
-  const int place = (int)blockIdx.x, run = runs[place];
+    scatter(int count, bl_count width, const int32_t *__restrict__ order, const int32_t *__restrict__ sorted,
+            const E *__restrict__ dx, float *__restrict__ dwte) {
+  const int place = (int)blockIdx.x;
   const bl_count at = column_of_thread<E>();
-  if (run == 0 || at >= width) {
+  if (at >= width || (place > 0 && sorted[place - 1] == sorted[place])) {
     return;
   }
-  float *line = dwte + (bl_count)tokens[order[place]] * width;
+  const int run = run_from(place, count, sorted);
+  float *line = dwte + (bl_count)sorted[place] * width;
   float sums[bl_pack<E>::WIDTH];
   bl_load_floats<E, Wide>(line, at, width, sums);
 #pragma unroll 4
@@ -141,7 +182,7 @@ int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, uint64_t batch,
 
 int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
                                   const int32_t *tokens, const void *dx, float *dwte, float *dwpe, void *scratch) {
-  int32_t *here = (int32_t *)scratch, *order = here + PIECE, *runs = order + PIECE;
+  int32_t *here = (int32_t *)scratch, *order = here + PIECE, *sorted = order + PIECE;
   const bool wide = lines_are_wide(bf16, width, dx, dwte, dwpe);
   const bl_count rows = batch * seq;
   int result = 0;
@@ -149,13 +190,13 @@ int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch
     const int count = (int)bl_least(rows - row, PIECE);
     result = BL_LAUNCH((take), (unsigned)bl_over((bl_count)count, 256), 256, stream, count, tokens + row, here);
     if (result == 0) {
-      result = BL_LAUNCH((rank), (unsigned)bl_over((bl_count)count, RANK_THREADS), RANK_THREADS, stream, count, here,
-                         order, runs);
+      result = BL_LAUNCH((rank), (unsigned)bl_over((bl_count)count, ROWS), ROWS * SLICES, stream, count, here, order,
+                         sorted);
     }
     if (result == 0) {
       result = BL_TYPED(bf16, wide,
-                        BL_LAUNCH((scatter<E, W>), grid_for(bf16, (bl_count)count, width), THREADS, stream, width, here,
-                                  order, runs, (const E *)dx + row * width, dwte));
+                        BL_LAUNCH((scatter<E, W>), grid_for(bf16, (bl_count)count, width), THREADS, stream, count,
+                                  width, order, sorted, (const E *)dx + row * width, dwte));
     }
   }
   if (result != 0 || dwpe == NULL) {

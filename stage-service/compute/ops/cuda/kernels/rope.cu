@@ -9,14 +9,16 @@
 template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS) rope(const bl__heads_t shape, const float *__restrict__ cosines,
                                                 const float *__restrict__ sines, float sign, E *rows) {
-  const bl_count half = shape.head_dim / 2, packs = (half + bl_pack<E>::WIDTH - 1) / bl_pack<E>::WIDTH;
-  const bl_count index = (bl_count)blockIdx.x * THREADS + threadIdx.x;
-  const bl_count head = index / packs, at = index % packs * bl_pack<E>::WIDTH;
+  const bl_count half = shape.head_dim / 2;
+  // A row and its tokens are counted with 32 bits: a division of 64 takes longer than moving a pack.
+  const uint32_t packs = ((uint32_t)half + bl_pack<E>::WIDTH - 1) / bl_pack<E>::WIDTH;
+  const uint32_t index = blockIdx.x * THREADS + threadIdx.x;
+  const bl_count head = index / packs, at = (bl_count)(index % packs) * bl_pack<E>::WIDTH;
   if (head >= shape.heads) {
     return;
   }
   for (bl_count row = blockIdx.y; row < shape.batch * shape.seq; row += gridDim.y) {
-    const bl_count position = row % shape.seq;
+    const bl_count position = (uint32_t)row % (uint32_t)shape.seq;
     E *first = rows + row * shape.row_stride + head * shape.head_dim, *second = first + half;
     const bl_pack<E> first_pack = bl_load<E, Wide>(first, at, half), second_pack = bl_load<E, Wide>(second, at, half);
     float a[bl_pack<E>::WIDTH], b[bl_pack<E>::WIDTH], c[bl_pack<E>::WIDTH], s[bl_pack<E>::WIDTH];

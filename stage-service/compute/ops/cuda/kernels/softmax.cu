@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(THREADS)
     softmax_forward(bl_count seq, const float *__restrict__ scores, E *__restrict__ probabilities,
                     bl_count matrix_stride, float *lse, bl_count lse_stride) {
   __shared__ float rooms[2][THREADS / 32];
-  const bl_count matrix = blockIdx.x / seq, row = blockIdx.x % seq, seen = row + 1;
+  const bl_count matrix = blockIdx.x / (uint32_t)seq, row = blockIdx.x % (uint32_t)seq, seen = row + 1;
   const float *line = scores + (bl_count)blockIdx.x * seq;
   float top, share;
   if constexpr (Again) {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(THREADS)
     softmax_backward(bl_count seq, const E *__restrict__ probabilities, bl_count matrix_stride,
                      const float *__restrict__ dprobabilities, float scale, E *__restrict__ dscores) {
   __shared__ float room[THREADS / 32];
-  const bl_count matrix = blockIdx.x / seq, row = blockIdx.x % seq, seen = row + 1;
+  const bl_count matrix = blockIdx.x / (uint32_t)seq, row = blockIdx.x % (uint32_t)seq, seen = row + 1;
   const E *line = probabilities + matrix * matrix_stride + row * seq;
   const float *gradient = dprobabilities + (bl_count)blockIdx.x * seq;
   float dot = 0.0f;
@@ -96,13 +96,14 @@ __global__ void __launch_bounds__(THREADS)
 template <typename From, typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
     scatter_heads(const bl__heads_t shape, const From *__restrict__ heads, E *__restrict__ rows) {
-  const bl_count fours = (shape.head_dim + 3) / 4, index = (bl_count)blockIdx.x * THREADS + threadIdx.x;
-  const bl_count head = index / fours, at = index % fours * 4;
+  // 32 bits: a division of 64 takes longer than moving four elements.
+  const uint32_t fours = ((uint32_t)shape.head_dim + 3) / 4, index = blockIdx.x * THREADS + threadIdx.x;
+  const bl_count head = index / fours, at = (bl_count)(index % fours) * 4;
   if (head >= shape.heads) {
     return;
   }
   for (bl_count row = blockIdx.y; row < shape.batch * shape.seq; row += gridDim.y) {
-    const bl_count b = row / shape.seq, position = row % shape.seq;
+    const bl_count b = (uint32_t)row / (uint32_t)shape.seq, position = (uint32_t)row % (uint32_t)shape.seq;
     float values[4];
     bl_load_four<From, Wide>(heads + ((b * shape.heads + head) * shape.seq + position) * shape.head_dim, at,
                              shape.head_dim, values);

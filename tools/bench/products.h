@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that computes: equal matrix products in bf16 on a stream of their own, queued ahead, as a stage queues its
+// operations. And what becomes of them while something else goes on beside them.
+//
+//   status = bl_products_open(device, 4096, &products, err);
+//   status = bl_overlap_measure(&(bl_overlap_t){.products = products, .each = 4, .rounds = 20, .pairs = 15, .move = move,
+//                                               .context = me}, &result, err);
+//   bl_products_close(products);
+//
+// Thread: one.
+#ifndef BALLAST_BENCH_PRODUCTS_H
+#define BALLAST_BENCH_PRODUCTS_H
+
+#include "device/device.h"
+
+#define BL_OVERLAP_ROUNDS 64
+#define BL_OVERLAP_PAIRS  99
+
+typedef struct bl_products bl_products_t;
+
+// Products of two matrices [size, size]. BL_UNIMPLEMENTED and others: no operations on this device, and why.
+BL_MUST_USE bl_status_t bl_products_open(bl_device_t *device, uint64_t size, bl_products_t **products, bl_error_t *err);
+void bl_products_close(bl_products_t *products);         // NULL is fine
+double bl_products_flops(const bl_products_t *products); // of one
+
+typedef struct bl_overlap {
+  bl_products_t *products;
+  unsigned each;   // products of a round
+  unsigned rounds; // of a sample, up to BL_OVERLAP_ROUNDS
+  unsigned pairs;  // of samples: alone, and beside what moves
+  bool paced;      // one move a round, begun with it; else one after the other, until the products are over
+  bl_status_t (*move)(void *context, bl_error_t *err); // returns when all of it is done
+  void *context;
+} bl_overlap_t;
+
+typedef struct bl_overlap_result {
+  double flops_per_second; // of the products alone
+  double slowdown;         // 0.03: they take 3 % longer. Median of the pairs
+  double moves;            // while they ran, of one sample. Median
+} bl_overlap_result_t;
+
+BL_MUST_USE bl_status_t bl_overlap_measure(const bl_overlap_t *overlap, bl_overlap_result_t *result, bl_error_t *err);
+
+#endif
