@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The network policies, evaluated as a cluster does, over two runs in one namespace: who reaches which port is what the
 table of docs/kubernetes.md says, and nobody else does: not another run, not a stranger in the namespace, not another
-namespace unless it may scrape. Also of pairs in one pod. Needs kubectl with kustomize."""
+namespace unless it may scrape; and what leaves a run goes to its own pods or to a name server. Also of pairs in one pod. Needs kubectl with kustomize."""
 import itertools
 import os
 import re
@@ -54,14 +54,31 @@ class Cluster:
         self.pods[STRANGER] = ({"app": "something"}, {})
         self.pods[SCRAPER] = ({"app": "prometheus"}, {})
 
+    def applying(self, kind, labels):
+        assert all(set(policy["policyTypes"]) <= {"Ingress", "Egress"} for policy in self.policies)
+        return [policy for policy in self.policies if kind in policy["policyTypes"] and selects(policy["podSelector"], labels)]
+
+    def leaves(self, source, labels, ports, port):
+        """Whether the source may send to a pod of this namespace that has these labels and ports; None: no such pod."""
+        applying = self.applying("Egress", self.pods[source][0])
+        for policy in applying:
+            for rule in policy.get("egress", []):
+                known = [ports.get(entry["port"], entry["port"]) for entry in rule.get("ports", [])]
+                if known and port not in known:
+                    continue
+                if "to" not in rule or labels is not None and any(is_peer(peer, labels, True, {}) for peer in rule["to"]):
+                    return True
+        return not applying
+
     def reaches(self, source, target, port):
         """By the rules of NetworkPolicy: a pod that policies speak of takes what one of them allows, others take all."""
         labels, ports = self.pods[target]
         source_labels, _ = self.pods[source]
         own = source != SCRAPER
         namespace = {} if own else {"ballast.dev/scrapes": "true"}
-        applying = [policy for policy in self.policies if selects(policy["podSelector"], labels)]
-        assert all(policy["policyTypes"] == ["Ingress"] for policy in applying)
+        applying = self.applying("Ingress", labels)
+        if not self.leaves(source, labels, ports, port):
+            return False
         for policy in applying:
             for rule in policy.get("ingress", []):
                 if not any(is_peer(peer, source_labels, own, namespace) for peer in rule["from"]):
@@ -100,6 +117,10 @@ def check_runs(cluster, runs):
             got = cluster.reaches(source, (component, run), port)
             assert got == expected, f"{source} to {component} of {run} at {port}: {got}, the table says {expected}"
             questions += 1
+    for run, kind in itertools.product(runs, ("stage", "store", "driver", "operator")):
+        assert cluster.leaves((kind, run), None, {}, 53), "name servers"
+        assert not cluster.leaves((kind, run), None, {}, 443) and not cluster.leaves((kind, run), {"app": "other"}, {}, 7700), run
+    assert cluster.leaves(STRANGER, None, {}, 443), "others may do as they like"
     for run in runs:
         assert cluster.reaches(("stage", run), ("stage", run), 40123) and not cluster.reaches(("driver", run), ("stage", run), 40123)
     return questions
