@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -201,12 +202,58 @@ static void sharing(void **state) {
   }
 }
 
+// ---- processor time
+
+#define TIMED_LARGEST 512
+#define TIMED_MARGIN  2 // from one shape to one of four times the stages and micro-batches: larger ones leave the caches
+
+static double processor_seconds(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+// Seconds of generating, validating, balancing and simulating, the least of three.
+static double time_all(const char *name, uint32_t p, uint32_t m) {
+  double least = INFINITY;
+  for (int round = 0; round < 3; round++) {
+    double started = processor_seconds();
+    (void)generate(name, p, m);
+    (void)balance_pairs(name, p, m);
+    least = fmin(least, processor_seconds() - started);
+  }
+  return least;
+}
+
+static void processor_time_of_large_schedules(void **state) {
+  (void)state;
+  static const char *const names[] = {"1f1b", "interleaved"};
+  if (getenv("BALLAST_SOAK") == NULL) {
+    printf("processor time is taken with BALLAST_SOAK=1\n");
+    skip();
+  }
+  for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
+    double before = INFINITY;
+    for (uint32_t p = TIMED_LARGEST / 4; p <= TIMED_LARGEST; p *= 4) {
+      uint32_t m = ROUNDS * p;
+      double seconds = time_all(names[n], p, m), share = seconds / ((double)p * m * log2((double)p * m));
+      printf("%-20s p=%-3u m=%-4u %8.3f s, %6.2f ns for each of p m log(p m)\n", names[n], p, m, seconds, 1e9 * share);
+      if (share > TIMED_MARGIN * before) {
+        fail_msg("%s: %.2f ns for each of p m log(p m) at p=%u, %.2f at a quarter", names[n], 1e9 * share, p,
+                 1e9 * before);
+      }
+      before = share;
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(generation_and_simulation),
       cmocka_unit_test(searches_of_large_schedules_are_short),
       cmocka_unit_test(balancing),
       cmocka_unit_test(sharing),
+      cmocka_unit_test(processor_time_of_large_schedules),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
