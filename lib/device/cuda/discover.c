@@ -113,7 +113,7 @@ static bl_status_t attribute(const bl_cuda_driver_t *cu, CUdevice handle, CUdevi
 // What memory.c relies on.
 static bl_status_t learn_memory(const bl_cuda_driver_t *cu, bl_cuda_device_t *cuda, bl_error_t *err) {
   CUdevice handle;
-  int virtual_memory = 0, descriptors = 0, same_address = 0, rdma = 0;
+  int virtual_memory = 0, descriptors = 0, rdma = 0;
   bl_status_t status = bl_cuda_driver_check(cu->cuDeviceGet(&handle, cuda->ordinal), "cuDeviceGet", err);
   const struct {
     CUdevice_attribute which;
@@ -122,7 +122,6 @@ static bl_status_t learn_memory(const bl_cuda_driver_t *cu, bl_cuda_device_t *cu
   } wanted[] = {
       {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &virtual_memory, "virtual memory management"},
       {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &descriptors, NULL},
-      {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &same_address, "one address for host memory"},
       {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &rdma, NULL},
   };
   for (size_t i = 0; status == BL_OK && i < sizeof wanted / sizeof wanted[0]; i++) {

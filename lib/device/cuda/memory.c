@@ -8,7 +8,10 @@
 #include "device/ticket.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
+
+#define DRIVERS_STAGING 1 // handle of staging that is not the host back end's
 
 static CUdeviceptr address_of(const void *pointer) {
   return (CUdeviceptr)(uintptr_t)pointer;
@@ -170,6 +173,28 @@ free_address:
   return status;
 }
 
+// Staging where a device sees registered memory under another address than the CPU: what the driver itself makes has one.
+static bl_status_t allocate_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
+  void *base = NULL;
+  if (bl_arena_kind_is_shareable(arena->kind)) {
+    return bl_error_set(
+        err, BL_UNIMPLEMENTED,
+        "%s sees memory of the host under another address than the CPU: staging cannot be shared on this "
+        "machine",
+        cuda->summary.name);
+  }
+  arena->mapped_bytes = bl_align_up(arena->bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+  bl_status_t status = bl_cuda_check(
+      cudaHostAlloc(&base, arena->mapped_bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc", err);
+  if (status == BL_OK) {
+    memset(base, 0, arena->mapped_bytes);
+    arena->base = base;
+    arena->fd = -1;
+    arena->handle = DRIVERS_STAGING;
+  }
+  return status;
+}
+
 // Staging lives in memory of the host back end, which faults it in and seals what is shared.
 static bl_status_t map_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
   bl_device_t *host = bl_device_host();
@@ -180,6 +205,7 @@ static bl_status_t map_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_err
   if (status != BL_OK) {
     return status;
   }
+  bool elsewhere = false;
   unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
   status = bl_cuda_check(cudaHostRegister(arena->base, arena->mapped_bytes, flags), "cudaHostRegister", err);
   if (status != BL_OK) {
@@ -187,12 +213,9 @@ static bl_status_t map_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_err
   }
   void *there = NULL;
   status = bl_cuda_check(cudaHostGetDevicePointer(&there, arena->base, 0), "cudaHostGetDevicePointer", err);
-  if (status == BL_OK && there != arena->base) {
-    status = bl_error_set(err, BL_UNIMPLEMENTED,
-                          "%s sees memory of the host under another address than the CPU: this machine is not served",
-                          cuda->summary.name);
-  }
-  if (status == BL_OK) {
+  elsewhere = status == BL_OK && there != arena->base;
+  if (status == BL_OK && !elsewhere) {
+    arena->handle = 0;
     return BL_OK;
   }
   (void)cudaHostUnregister(arena->base);
@@ -200,7 +223,7 @@ unmap:
   host->ops->arena_unmap(host, arena);
   arena->base = NULL;
   arena->fd = -1;
-  return status;
+  return elsewhere ? allocate_staging(cuda, arena, err) : status;
 }
 
 bl_status_t bl__cuda_arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t *err) {
@@ -218,6 +241,10 @@ void bl__cuda_arena_unmap(bl_device_t *device, bl_arena_t *arena) {
   (void)bl_cuda_make_current(bl_cuda_device(device), NULL);
   if (bl_arena_kind_is_staging(arena->kind)) {
     bl_device_t *host = bl_device_host();
+    if (arena->handle == DRIVERS_STAGING) {
+      (void)cudaFreeHost(arena->base);
+      return;
+    }
     (void)cudaHostUnregister(arena->base);
     host->ops->arena_unmap(host, arena);
     return;

@@ -67,7 +67,7 @@ int bl__launch_rope(bl__stream_t stream, bool bf16, const bl__heads_t *shape, co
 
 // ---- embedding.cu
 int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
-                                 const int32_t *tokens, const float *wte, const float *wpe, void *x);
+                                 const int32_t *tokens, const float *wte, const float *wpe, void *x, void *scratch);
 // Adds rows of dx in token order; dwpe may be NULL.
 int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
                                   const int32_t *tokens, const void *dx, float *dwte, float *dwpe, void *scratch);

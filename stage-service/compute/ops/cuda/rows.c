@@ -64,10 +64,10 @@ void bl__cuda_swiglu_backward(bl_compute_t *compute, uint64_t rows, uint64_t wid
 void bl__cuda_embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
                                 bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
                                 void *x) {
-  bl__cuda_launched(
-      compute,
-      bl__launch_embedding_forward(compute->stream, bl__is_bf16(dtype), batch, seq, width, tokens, wte, wpe, x),
-      "embedding forward");
+  bl__cuda_launched(compute,
+                    bl__launch_embedding_forward(compute->stream, bl__is_bf16(dtype), batch, seq, width, tokens, wte,
+                                                 wpe, x, compute->scratch),
+                    "embedding forward");
 }
 
 void bl__cuda_embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,

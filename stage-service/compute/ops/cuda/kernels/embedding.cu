@@ -16,6 +16,8 @@
 #define CHUNK   128 // tokens of a slice at a time
 #define TILE    (SLICES * CHUNK)
 
+#define BL_TOO_LARGE 1 // cudaErrorInvalidValue: a sequence of millions of tokens
+
 template <typename E, bool Wide>
 static BL_DEVICE void store_floats(float *line, bl_count at, bl_count count, const float (&values)[bl_pack<E>::WIDTH]) {
 #pragma unroll
@@ -27,6 +29,14 @@ static BL_DEVICE void store_floats(float *line, bl_count at, bl_count count, con
 
 template <typename E> static BL_DEVICE bl_count column_of_thread() {
   return ((bl_count)blockIdx.y * THREADS + threadIdx.x) * bl_pack<E>::WIDTH;
+}
+
+// Tokens come from pinned memory of the host: they are brought over once, and not by every warp that needs one.
+__global__ void __launch_bounds__(256) take(int count, const int32_t *__restrict__ tokens, int32_t *__restrict__ here) {
+  const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) {
+    here[i] = tokens[i];
+  }
 }
 
 template <typename E, bool Wide>
@@ -47,14 +57,6 @@ __global__ void __launch_bounds__(THREADS)
     }
   }
   bl_store<E, Wide>(x + row * width, at, width, bl_repack<E>(values));
-}
-
-// Tokens come from pinned memory of the host: they are brought over once.
-__global__ void __launch_bounds__(256) take(int count, const int32_t *__restrict__ tokens, int32_t *__restrict__ here) {
-  const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < count) {
-    here[i] = tokens[i];
-  }
 }
 
 // order[place] = row and sorted[place] = its token, rows by token and then by row.
@@ -173,11 +175,28 @@ static bool lines_are_wide(bool bf16, bl_count width, const void *x, const float
   return width % (bf16 ? 8 : 4) == 0 && bl_is_wide(x) && bl_is_wide(wte) && bl_is_wide(wpe);
 }
 
+static int launch_take(bl__stream_t stream, int count, const int32_t *tokens, int32_t *here) {
+  return BL_LAUNCH((take), (unsigned)bl_over((bl_count)count, 256), 256, stream, count, tokens, here);
+}
+
 int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
-                                 const int32_t *tokens, const float *wte, const float *wpe, void *x) {
-  return BL_TYPED(bf16, lines_are_wide(bf16, width, x, wte, wpe),
-                  BL_LAUNCH((embed<E, W>), grid_for(bf16, batch * seq, width), THREADS, stream, seq, width, tokens, wte,
-                            wpe, (E *)x));
+                                 const int32_t *tokens, const float *wte, const float *wpe, void *x, void *scratch) {
+  int32_t *here = (int32_t *)scratch;
+  const bool wide = lines_are_wide(bf16, width, x, wte, wpe);
+  // Pieces of whole sequences, where more than one fits: positions begin with each.
+  const bl_count rows = batch * seq, room = BL__SCRATCH_BYTES / sizeof *here;
+  const bl_count piece = rows <= room ? rows : room / seq * seq;
+  int result = piece == 0 && rows > 0 ? BL_TOO_LARGE : 0;
+  for (bl_count row = 0; result == 0 && row < rows; row += piece) {
+    const bl_count count = bl_least(rows - row, piece);
+    result = launch_take(stream, (int)count, tokens + row, here);
+    if (result == 0) {
+      result = BL_TYPED(bf16, wide,
+                        BL_LAUNCH((embed<E, W>), grid_for(bf16, count, width), THREADS, stream, seq, width, here, wte,
+                                  wpe, (E *)x + row * width));
+    }
+  }
+  return result;
 }
 
 int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
@@ -188,7 +207,7 @@ int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch
   int result = 0;
   for (bl_count row = 0; result == 0 && row < rows; row += PIECE) {
     const int count = (int)bl_least(rows - row, PIECE);
-    result = BL_LAUNCH((take), (unsigned)bl_over((bl_count)count, 256), 256, stream, count, tokens + row, here);
+    result = launch_take(stream, count, tokens + row, here);
     if (result == 0) {
       result = BL_LAUNCH((rank), (unsigned)bl_over((bl_count)count, ROWS), ROWS * SLICES, stream, count, here, order,
                          sorted);

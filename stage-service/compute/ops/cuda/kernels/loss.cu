@@ -35,9 +35,10 @@ template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS, 1)
     cross_entropy(bl_count vocab, const int32_t *__restrict__ labels, float scale, float *logits, double *row_losses) {
   __shared__ float rooms[2][THREADS / 32];
-  const bl_count label = (bl_count)labels[blockIdx.x];
+  __shared__ int32_t label_room;
+  // From memory of the host, once a row; nobody waits for it before the logits are on their way.
+  const int32_t fetched = threadIdx.x == 0 ? labels[blockIdx.x] : 0;
   float *row = logits + (bl_count)blockIdx.x * vocab;
-  const float of_label = row[label]; // before anything is written
 
   float largest = LOWEST, sum = 0.0f; // of this thread, the sum in units of exp(largest)
   for (bl_count first = 0; first < vocab; first += COLUMNS) {
@@ -59,12 +60,15 @@ __global__ void __launch_bounds__(THREADS, 1)
       }
     }
   }
+  if (threadIdx.x == 0) {
+    label_room = fetched;
+  }
   const float top = bl_block_all(largest, rooms[0], bl_larger());
   const float total = bl_block_all(sum * bl_exp(largest - top), rooms[1], bl_plus());
-  if (threadIdx.x == 0) {
-    row_losses[blockIdx.x] = (double)top + log((double)total) - (double)of_label;
-  }
+  const bl_count label = (bl_count)label_room;
   const float share = scale / total;
+  float of_label = 0.0f;
+  bool has_label = false; // one thread
   for (bl_count first = 0; first < vocab; first += COLUMNS) {
     float values[PACKS][4];
     load_packs<Wide>(row, first, vocab, values);
@@ -77,11 +81,17 @@ __global__ void __launch_bounds__(THREADS, 1)
       if (at < vocab) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          values[n][i] = bl_exp(values[n][i] - top) * share - (at + i == label ? scale : 0.0f);
+          const bool is_label = at + i == label;
+          of_label = is_label ? values[n][i] : of_label;
+          has_label = has_label || is_label;
+          values[n][i] = bl_exp(values[n][i] - top) * share - (is_label ? scale : 0.0f);
         }
         bl_store_four<E, Wide>((E *)row, at, vocab, values[n]);
       }
     }
+  }
+  if (has_label) {
+    row_losses[blockIdx.x] = (double)top + log((double)total) - (double)of_label;
   }
 }
 
