@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-#define BL_NS_PER_MS 1000000u
-#define BL_NS_PER_S  1000000000u
+#define BL_NS_PER_MS UINT64_C(1000000) // of 64 bits: a product with a plain int must not wrap
+#define BL_NS_PER_S  UINT64_C(1000000000)
 
 uint64_t bl_clock_now_ns(void);  // CLOCK_MONOTONIC; the same for all processes of a machine
 uint64_t bl_clock_wall_ns(void); // CLOCK_REALTIME, since 1970
