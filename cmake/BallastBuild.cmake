@@ -57,12 +57,29 @@ function(ballast_compile_options) # of C alone: nvcc takes others
     add_compile_options($<$<COMPILE_LANGUAGE:C>:${option}>)
   endforeach()
 endfunction()
-ballast_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla)
+ballast_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition -Wvla
+  -Wformat=2 -Wundef -Wpointer-arith -Wwrite-strings)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  ballast_compile_options(-Wlogical-op -Wduplicated-cond -Wduplicated-branches)
+endif()
+# Never right, and errors of their own in newer compilers.
+ballast_compile_options(-Werror=implicit-function-declaration -Werror=implicit-int -Werror=incompatible-pointer-types
+  -Werror=int-conversion -Werror=return-type)
 if(BALLAST_WERROR)
   ballast_compile_options(-Werror)
 endif()
 # Never -ffast-math: it removes isfinite (EXECUTION.md 15). Compute folders add their own relaxations.
-set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
+# What listens is hardened as Debian hardens what it ships.
+set(CMAKE_C_FLAGS_RELEASE
+  "-O2 -g -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection")
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  string(APPEND CMAKE_C_FLAGS_RELEASE " -fcf-protection")
+endif()
+foreach(kind IN ITEMS EXE SHARED MODULE)
+  string(APPEND CMAKE_${kind}_LINKER_FLAGS_RELEASE " -Wl,-z,relro,-z,now")
+endforeach()
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C)
 set(CMAKE_C_FLAGS_DEBUG "-O0 -g3 -DBALLAST_DEBUG=1")
 
 set(BALLAST_SANITIZE "" CACHE STRING "Comma separated sanitizers, e.g. address,undefined or thread")

@@ -20,7 +20,7 @@ static bl_inlet_event_t read_ended(bl_inlet_t *inlet, ssize_t got) {
     inlet->reason = "the other side closed the connection";
     return BL_INLET_END;
   }
-  if (errno == EAGAIN || errno == EWOULDBLOCK) {
+  if (errno == EAGAIN) {
     return BL_INLET_AGAIN;
   }
   (void)bl_stream_failure(inlet->stream, errno, &inlet->failure);

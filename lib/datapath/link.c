@@ -360,7 +360,7 @@ static bool write_turn(bl__link_t *link, bool *blocked) {
     if (sent >= 0) {
       turn_bytes += (size_t)sent;
       link->out_fd_count = 0;
-    } else if (errno_value == EAGAIN || errno_value == EWOULDBLOCK) {
+    } else if (errno_value == EAGAIN) {
       // A handshake under way waits for the peer: reading goes on with it, and then writing.
       *blocked = link->tls == NULL || bl_tls_session_wants_writable(link->tls);
       return false;

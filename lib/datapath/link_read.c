@@ -22,7 +22,7 @@ static bool received(bl__link_t *link, ssize_t got) {
   if (got > 0) {
     return true;
   }
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+  if (got < 0 && errno == EAGAIN) {
     return false;
   }
   bl__link_broke(link, got == 0 ? 0 : errno);

@@ -45,7 +45,7 @@ bool bl_outlet_put(bl_outlet_t *outlet, const bl_block_frame_t *frame, const voi
 }
 
 static bl_outlet_result_t write_failed(void) {
-  return errno == EAGAIN || errno == EWOULDBLOCK ? BL_OUTLET_AGAIN : BL_OUTLET_BROKEN;
+  return errno == EAGAIN ? BL_OUTLET_AGAIN : BL_OUTLET_BROKEN;
 }
 
 static bl_outlet_result_t flush_chunk(bl_outlet_t *outlet) {

@@ -237,7 +237,7 @@ static void on_prepare(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
       stage->refuse_plans--;
       bl_stage_step_plan_refused(&stage->step, plan.version);
       output.status = bl_status_grpc_code(stage->refuse_status == BL_OK ? BL_EXHAUSTED : stage->refuse_status);
-      output.refusal = "no room, says the test";
+      output.refusal = (char *)"no room, says the test";
       break;
     }
     bl_stage_step_plan_installed(&stage->step, kind, plan);

@@ -138,7 +138,7 @@ static bl_nccl_result_t create(const bl_nccl_api_t *api, const uint8_t id[BL_NCC
 // ---- bytes: what can move now, without waiting. Never more than a piece.
 
 static bl_nccl_result_t ended_read(bl_nccl_comm_t *comm, ssize_t got, char *text) {
-  return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? BL_NCCL_DONE : peer_gone(comm, text);
+  return got < 0 && errno == EAGAIN ? BL_NCCL_DONE : peer_gone(comm, text);
 }
 
 static uint64_t piece_of(const launch_t *launch) {

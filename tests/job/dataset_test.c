@@ -103,16 +103,20 @@ static int remove_folder(void **state) {
   return rmdir(folder);
 }
 
-static const char *in_folder(const char *format) {
+__attribute__((format(printf, 1, 2))) static const char *sets_of(const char *format, ...) {
   static char sets[512];
-  snprintf(sets, sizeof sets, format, folder, folder);
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(sets, sizeof sets, format, arguments);
+  va_end(arguments);
   return sets;
 }
 
 static void weights_mix_files(void **state) {
   (void)state;
   bl_dataset_t dataset;
-  open_or_fail(&dataset, &model, in_folder("data.train=[%s/a, %s/b]\ndata.weights=[3, 1]\ndata.validation=0.25"));
+  open_or_fail(&dataset, &model,
+               sets_of("data.train=[%s/a, %s/b]\ndata.weights=[3, 1]\ndata.validation=0.25", folder, folder));
   assert_int_equal(dataset.source_count, 2);
   assert_int_equal(dataset.train.count, 60 + 180);
   assert_int_equal(dataset.validation.count, 20 + 60); // the end of each
@@ -140,7 +144,8 @@ static void weights_mix_files(void **state) {
 static void mixed_files_are_shuffled_by_epochs(void **state) {
   (void)state;
   bl_dataset_t dataset, again;
-  const char *sets = in_folder("data.train=[%s/a, %s/b]\ndata.weights=[1, 2]\ndata.order=shuffled\ntrain.seed=9");
+  const char *sets =
+      sets_of("data.train=[%s/a, %s/b]\ndata.weights=[1, 2]\ndata.order=shuffled\ntrain.seed=9", folder, folder);
   open_or_fail(&dataset, &model, sets);
   open_or_fail(&again, &model, sets);
   uint64_t seen[2][16] = {{0}}, taken[2] = {0}, moved = 0;
@@ -180,10 +185,10 @@ static void write_megatron(size_t bin_bytes) {
 static void megatron_files_are_read_by_any_of_their_names(void **state) {
   (void)state;
   write_megatron(500);
-  static const char *const names[] = {"%s/m", "%s/m.bin", "%s/m.idx"};
+  static const char *const names[] = {"m", "m.bin", "m.idx"};
   for (size_t i = 0; i < 3; i++) {
     char sets[256] = "data.format=megatron\ndata.train=";
-    snprintf(sets + strlen(sets), 64, names[i], folder);
+    snprintf(sets + strlen(sets), 64, "%s/%s", folder, names[i]);
     bl_dataset_t dataset;
     open_or_fail(&dataset, &model, sets);
     assert_int_equal(dataset.train.count, 250);
@@ -193,7 +198,7 @@ static void megatron_files_are_read_by_any_of_their_names(void **state) {
     bl_dataset_close(&dataset);
   }
   bl_dataset_t dataset; // a tenth would begin at token 225, inside the document from 200 on
-  open_or_fail(&dataset, &model, in_folder("data.format=megatron\ndata.train=%s/m\ndata.validation=0.1"));
+  open_or_fail(&dataset, &model, sets_of("data.format=megatron\ndata.train=%s/m\ndata.validation=0.1", folder));
   assert_int_equal(dataset.train.count, 200);
   assert_int_equal(dataset.validation.count, 50);
   bl_model_t small = model;
@@ -201,7 +206,7 @@ static void megatron_files_are_read_by_any_of_their_names(void **state) {
   bl_error_t err = {0};
   bl_dataset_close(&dataset);
   assert_int_equal(
-      try_open(&dataset, &small, in_folder("data.format=megatron\ndata.train=%s/m\ndata.validation=0.1"), &err),
+      try_open(&dataset, &small, sets_of("data.format=megatron\ndata.train=%s/m\ndata.validation=0.1", folder), &err),
       BL_INVALID);
   assert_non_null(strstr(err.text, "m.bin: byte 460: token 230 is not below model.vocab"));
 }
@@ -241,19 +246,20 @@ static void bad_data_is_refused(void **state) {
 
 static void bad_mixtures_and_indices_are_refused(void **state) {
   (void)state;
-  refuses(&model, in_folder("data.train=[%s/a, %s/b]\ndata.weights=[1]"), BL_INVALID,
+  refuses(&model, sets_of("data.train=[%s/a, %s/b]\ndata.weights=[1]", folder, folder), BL_INVALID,
           "data.weights: has 1 entries; data.train has 2 files");
-  refuses(&model, in_folder("data.train=[%s/a, %s/b]\ndata.weights=[1, 1e-12]"), BL_INVALID,
+  refuses(&model, sets_of("data.train=[%s/a, %s/b]\ndata.weights=[1, 1e-12]", folder, folder), BL_INVALID,
           "data.weights: one is so small");
   bl_model_t longer = model;
   longer.seq = 100;
-  refuses(&longer, in_folder("data.train=[%s/a, %s/b]\ndata.weights=[1, 1]"), BL_INVALID, "/a: 80 tokens are too few");
-  refuses(&model, in_folder("data.format=megatron\ndata.train=%s/a"), BL_NOT_FOUND, "/a.idx: cannot open");
+  refuses(&longer, sets_of("data.train=[%s/a, %s/b]\ndata.weights=[1, 1]", folder, folder), BL_INVALID,
+          "/a: 80 tokens are too few");
+  refuses(&model, sets_of("data.format=megatron\ndata.train=%s/a", folder), BL_NOT_FOUND, "/a.idx: cannot open");
   write_megatron(498);
-  refuses(&model, in_folder("data.format=megatron\ndata.train=%s/m"), BL_DATA_LOSS,
+  refuses(&model, sets_of("data.format=megatron\ndata.train=%s/m", folder), BL_DATA_LOSS,
           "/m.bin: truncated: its index tells of 250 tokens");
   write_megatron(502);
-  refuses(&model, in_folder("data.format=megatron\ndata.train=%s/m"), BL_INVALID,
+  refuses(&model, sets_of("data.format=megatron\ndata.train=%s/m", folder), BL_INVALID,
           "/m.bin: does not belong to its index");
 }
 

@@ -82,7 +82,7 @@ bl_status_t bl_bare_server_start(const char *method, bl_bare_server_t **result) 
     return BL_EXHAUSTED;
   }
   grpc_init();
-  grpc_arg arg = {.type = GRPC_ARG_INTEGER, .key = GRPC_ARG_ENABLE_CHANNELZ, .value.integer = 0};
+  grpc_arg arg = {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ENABLE_CHANNELZ, .value.integer = 0};
   const grpc_channel_args args = {.num_args = 1, .args = &arg};
   server->queue = grpc_completion_queue_create_for_next(NULL);
   server->server = grpc_server_create(&args, NULL);
