@@ -15,6 +15,13 @@ typedef struct bl_ctl_cluster_flags {
   bl_optional_int_t cards;
 } bl_ctl_cluster_flags_t;
 
+#define BL_CTL_RATE_FLAG(type_, member_, name_, help_)                                                                 \
+  {                                                                                                                    \
+    .name = name_, .type = BL_OPTION_REAL, .offset = offsetof(type_, member_), .optional = true, .argument = "X",      \
+    .minimum = 0, .minimum_open = true, .maximum = 1e9, .unit = "gigabits per second",                                 \
+    .preset_help = "as the device has", .help = help_                                                                  \
+  }
+
 #define BL_CTL_CLUSTER_ROWS 4
 // Rows of an option table: `member_` of `type_` is a bl_ctl_cluster_flags_t.
 #define BL_CTL_CLUSTER_FLAGS(type_, member_)                                                                           \
@@ -23,28 +30,10 @@ typedef struct bl_ctl_cluster_flags {
    .offset = offsetof(type_, member_.nodes),                                                                           \
    .argument = "NxG",                                                                                                  \
    .help = "A cluster of N nodes with G devices each; without it, stages are on this machine."},                       \
-      {.name = "intra-gbps",                                                                                           \
-       .type = BL_OPTION_REAL,                                                                                         \
-       .offset = offsetof(type_, member_.intra_gbps),                                                                  \
-       .optional = true,                                                                                               \
-       .argument = "X",                                                                                                \
-       .minimum = 0,                                                                                                   \
-       .minimum_open = true,                                                                                           \
-       .maximum = 1e9,                                                                                                 \
-       .unit = "gigabits per second",                                                                                  \
-       .preset_help = "as the device has",                                                                             \
-       .help = "Between devices of a node, each and in one direction."},                                               \
-      {.name = "inter-gbps",                                                                                           \
-       .type = BL_OPTION_REAL,                                                                                         \
-       .offset = offsetof(type_, member_.inter_gbps),                                                                  \
-       .optional = true,                                                                                               \
-       .argument = "X",                                                                                                \
-       .minimum = 0,                                                                                                   \
-       .minimum_open = true,                                                                                           \
-       .maximum = 1e9,                                                                                                 \
-       .unit = "gigabits per second",                                                                                  \
-       .preset_help = "as the device has",                                                                             \
-       .help = "Between nodes, of each network card and in one direction."},                                           \
+      BL_CTL_RATE_FLAG(type_, member_.intra_gbps, "intra-gbps",                                                        \
+                       "Between devices of a node, each and in one direction."),                                       \
+      BL_CTL_RATE_FLAG(type_, member_.inter_gbps, "inter-gbps",                                                        \
+                       "Between nodes, of each network card and in one direction."),                                   \
   {                                                                                                                    \
     .name = "cards", .type = BL_OPTION_INT, .offset = offsetof(type_, member_.cards), .optional = true,                \
     .argument = "C", .minimum = 1, .maximum = 1024, .preset_help = "one for every device",                             \

@@ -191,29 +191,24 @@ static void print_fish(void) {
 
 // ---- the verb
 
-static int run(int argc, char *const *argv) {
-  arguments_t arguments;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    const char *shell = result.positional[0];
-    if (strcmp(shell, "bash") == 0) {
-      print_bash();
-    } else if (strcmp(shell, "zsh") == 0) {
-      print_zsh();
-    } else if (strcmp(shell, "fish") == 0) {
-      print_fish();
-    } else {
-      status = bl_error_set(&err, BL_INVALID, "there is no completion for '%.40s': bash, zsh and fish have one", shell);
-    }
-    if (status == BL_OK && fflush(stdout) != 0) {
-      status = bl_ctl_printed(BL_IO, &err);
-    }
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  (void)arguments;
+  const char *shell = words->positional[0];
+  if (strcmp(shell, "bash") == 0) {
+    print_bash();
+  } else if (strcmp(shell, "zsh") == 0) {
+    print_zsh();
+  } else if (strcmp(shell, "fish") == 0) {
+    print_fish();
+  } else {
+    return bl_error_set(err, BL_INVALID, "there is no completion for '%.40s': bash, zsh and fish have one", shell);
   }
-  return bl_ctl_finish(status, &err);
+  return fflush(stdout) == 0 ? BL_OK : bl_ctl_printed(BL_IO, err);
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_completion_verb = {"completion", "completion for bash, zsh and fish", run};

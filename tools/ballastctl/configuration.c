@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every key of a job file, from the table that reads them. docs/configuration.md is what --markdown prints.
+#include "output.h"
 #include "verbs.h"
 
 #include "config/flags.h"
@@ -35,21 +36,21 @@ static const char introduction[] =
     "- A size is a number of bytes or a text such as `64 MiB` (1024) or `64 MB` (1000).\n"
     "- Keys that this version cannot follow yet are refused by name, never ignored.\n";
 
-static int run(int argc, char *const *argv) {
-  arguments_t arguments;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK && arguments.markdown) {
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const arguments_t *a = arguments;
+  (void)words;
+  if (a->markdown) {
     fputs(introduction, stdout);
     bl_options_print_markdown(bl_job_options(), stdout);
-  } else if (status == BL_OK) {
+  } else {
     bl_options_print_help(bl_job_options(), stdout);
   }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  return fflush(stdout) == 0 ? BL_OK : bl_ctl_printed(BL_IO, err);
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_configuration_verb = {"configuration", "every key of a job file", run};

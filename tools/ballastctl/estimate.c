@@ -181,26 +181,20 @@ static bl_status_t print(const arguments_t *a, const bl_estimate_request_t *r, c
   return bl_ctl_printed(status, err);
 }
 
-static int run(int argc, char *const *argv) {
-  arguments_t arguments;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    bl_estimate_request_t request = {0};
-    bl_estimate_t estimate;
-    status = read_request(&arguments, &request, &err);
-    if (status == BL_OK) {
-      status = bl_estimate(&request, &estimate, &err);
-    }
-    if (status == BL_OK) {
-      status = print(&arguments, &request, &estimate, &err);
-    }
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  (void)words;
+  bl_estimate_request_t request = {0};
+  bl_estimate_t estimate;
+  bl_status_t status = read_request(arguments, &request, err);
+  if (status == BL_OK) {
+    status = bl_estimate(&request, &estimate, err);
   }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  return status == BL_OK ? print(arguments, &request, &estimate, err) : status;
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_estimate_verb = {"estimate", "what a larger micro-batch can gain at most", run};

@@ -144,6 +144,15 @@ static bl_status_t ask_port(const arguments_t *arguments, bl_error_t *err) {
   return status;
 }
 
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const arguments_t *a = arguments;
+  (void)words;
+  if (a->port == NULL && a->service != NULL) {
+    return bl_error_set(err, BL_INVALID, "ballastctl health: --service belongs to --port ADDRESS");
+  }
+  return a->port != NULL ? ask_port(a, err) : ask_driver(a, err);
+}
+
 static int run(int argc, char *const *argv) {
   bl_option_t rows[BL_CTL_ASK_ROWS + OWN_ROWS];
   memcpy(rows, bl_ctl_ask_rows, BL_CTL_ASK_ROWS * sizeof rows[0]);
@@ -155,19 +164,8 @@ static int run(int argc, char *const *argv) {
           "Asks whether the driver answers and reaches all its stages and stores; exit code 9 when it does not reach "
           "one. With --port it asks one health port whether it serves: 0 or 9, for probes and health checks.",
       .table = {rows, BL_CTL_ASK_ROWS + OWN_ROWS, "command line"}};
-  arguments_t arguments;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK && arguments.port == NULL && arguments.service != NULL) {
-    status = bl_error_set(&err, BL_INVALID, "ballastctl health: --service belongs to --port ADDRESS");
-  } else if (status == BL_OK) {
-    status = arguments.port != NULL ? ask_port(&arguments, &err) : ask_driver(&arguments, &err);
-  }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_health_verb = {"health", "does everything of a run answer", run};

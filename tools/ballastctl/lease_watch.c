@@ -21,7 +21,7 @@
 #define PATIENCE_MS 10000 // how long a store may be away: longer than a hiccup of a network
 
 typedef struct arguments {
-  bl_ctl_store_arguments_t common;
+  bl_ctl_store_arguments_t common; // first: bl_ctl_stores_act
   int64_t from_revision, events;
 } arguments_t;
 
@@ -328,9 +328,10 @@ static bl_status_t watch_lease(watch_t *watch, const bl_text_list_t *addresses, 
   return run_watch(watch, &one, err);
 }
 
-static bl_status_t watch_all(const arguments_t *arguments, const bl_text_list_t *addresses,
-                             const bl_flags_result_t *result, bl_error_t *err) {
-  if (arguments->from_revision != 0 && addresses->count > 1 && result->positional_count == 0) {
+static bl_status_t watch_all(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
+                             bl_error_t *err) {
+  const arguments_t *arguments = context;
+  if (arguments->from_revision != 0 && addresses->count > 1 && words->positional_count == 0) {
     return bl_error_set(err, BL_INVALID, "--from-revision: every store counts its own; --store ADDRESS names one");
   }
   watch_t watch = {.arguments = arguments,
@@ -341,8 +342,8 @@ static bl_status_t watch_all(const arguments_t *arguments, const bl_text_list_t 
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
   }
   bl_error_clear(err);
-  bl_status_t status = result->positional_count > 0 ? watch_lease(&watch, addresses, result->positional[0], err)
-                                                    : run_watch(&watch, addresses, err);
+  bl_status_t status = words->positional_count > 0 ? watch_lease(&watch, addresses, words->positional[0], err)
+                                                   : run_watch(&watch, addresses, err);
   free(watch.stores);
   return status;
 }
@@ -364,7 +365,7 @@ static const bl_option_t rows[] = {
      .preset_help = "no end",
      .help = "End after so many changes."}};
 
-const bl_flags_t bl_ctl_leases_watch_flags = {
+static const bl_flags_t flags = {
     .program = "ballastctl leases watch",
     .usage = "[STORE/NUMBER] [--from-revision N] [-o FORMAT]",
     .about = "Prints every change of leases, sessions and stores, each once and in order; when the connection is lost "
@@ -373,21 +374,11 @@ const bl_flags_t bl_ctl_leases_watch_flags = {
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_maximum = 1};
 
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  return bl_ctl_stores_act(watch_all, arguments, words, err);
+}
+
 int bl_ctl_leases_watch(int argc, char *const *argv) {
   arguments_t arguments = {0};
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_text_list_t addresses = {0};
-  bl_status_t status = bl_flags_parse(&bl_ctl_leases_watch_flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&bl_ctl_leases_watch_flags, stdout);
-  } else if (status == BL_OK) {
-    status = bl_ctl_stores_find(&arguments.common, &addresses, &err);
-    if (status == BL_OK) {
-      status = watch_all(&arguments, &addresses, &result, &err);
-    }
-    bl_ctl_stores_free(&addresses);
-  }
-  bl_options_cleanup(&bl_ctl_leases_watch_flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }

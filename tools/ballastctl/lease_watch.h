@@ -3,9 +3,6 @@
 #ifndef BALLAST_BALLASTCTL_LEASE_WATCH_H
 #define BALLAST_BALLASTCTL_LEASE_WATCH_H
 
-#include "config/flags.h"
-
-extern const bl_flags_t bl_ctl_leases_watch_flags;
 int bl_ctl_leases_watch(int argc, char *const *argv);
 
 #endif

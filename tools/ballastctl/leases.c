@@ -31,7 +31,7 @@ static const bl_ctl_column_t columns[] = {
 static const char *const states[] = {"", "reserved", "writing", "sealed", "loading", "lost", "quarantined", NULL};
 
 typedef struct arguments {
-  bl_ctl_store_arguments_t common;
+  bl_ctl_store_arguments_t common; // first: bl_ctl_stores_act
   char *job, *session;
   int state;
   int64_t generation;
@@ -56,7 +56,10 @@ static bl_status_t list_question(bl_ctl_store_t *store, uint64_t deadline_ms, bl
   return bl_ctl_store_list(store, arguments->job, state, deadline_ms, done, done_context, err);
 }
 
-static bl_status_t list(arguments_t *arguments, const bl_text_list_t *addresses, bl_error_t *err) {
+static bl_status_t list(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
+                        bl_error_t *err) {
+  arguments_t *arguments = context;
+  (void)words;
   bl_ctl_store_reply_t replies[BL_CTL_STORES_MAX];
   bl_status_t status =
       bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, list_question, arguments, replies, err);
@@ -93,12 +96,13 @@ static bl_status_t get_question(bl_ctl_store_t *store, uint64_t deadline_ms, bl_
   return bl_ctl_store_get(store, *(const uint64_t *)context, deadline_ms, done, done_context, err);
 }
 
-static bl_status_t get(arguments_t *arguments, const bl_text_list_t *addresses, const bl_flags_result_t *result,
+static bl_status_t get(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
                        bl_error_t *err) {
+  const arguments_t *arguments = context;
   size_t store;
   uint64_t id;
   json_t *lease = NULL;
-  bl_status_t status = bl_ctl_lease_parse(result->positional[0], addresses->count, &store, &id, err);
+  bl_status_t status = bl_ctl_lease_parse(words->positional[0], addresses->count, &store, &id, err);
   if (status == BL_OK) {
     status =
         bl_ctl_store_ask(addresses->items[store], arguments->common.timeout_seconds, get_question, &id, &lease, err);
@@ -146,18 +150,18 @@ static bl_status_t revoke_one(const arguments_t *arguments, const char *address,
 }
 
 static bl_status_t revoke_leases(const arguments_t *arguments, const bl_text_list_t *addresses,
-                                 const bl_flags_result_t *result, json_t *rows, bl_error_t *err) {
+                                 const bl_flags_result_t *words, json_t *rows, bl_error_t *err) {
   size_t failed = 0, stores[BL_FLAGS_POSITIONAL];
   wish_t wishes[BL_FLAGS_POSITIONAL];
-  for (size_t i = 0; i < result->positional_count; i++) { // all names are right before the first lease goes
+  for (size_t i = 0; i < words->positional_count; i++) { // all names are right before the first lease goes
     wishes[i] = (wish_t){.generation = (uint64_t)arguments->generation};
-    bl_status_t status = bl_ctl_lease_parse(result->positional[i], addresses->count, &stores[i], &wishes[i].id, err);
+    bl_status_t status = bl_ctl_lease_parse(words->positional[i], addresses->count, &stores[i], &wishes[i].id, err);
     if (status != BL_OK) {
       return status;
     }
   }
   bl_error_t first = {0};
-  for (size_t i = 0; i < result->positional_count; i++) {
+  for (size_t i = 0; i < words->positional_count; i++) {
     char name[48];
     bl_error_t fault;
     snprintf(name, sizeof name, "%zu/%" PRIu64, stores[i], wishes[i].id);
@@ -169,8 +173,8 @@ static bl_status_t revoke_leases(const arguments_t *arguments, const bl_text_lis
   if (failed == 0) {
     return BL_OK;
   }
-  return bl_error_set(err, failed == result->positional_count ? first.status : BL_PARTIAL,
-                      "%zu of %zu leases were not revoked", failed, result->positional_count);
+  return bl_error_set(err, failed == words->positional_count ? first.status : BL_PARTIAL,
+                      "%zu of %zu leases were not revoked", failed, words->positional_count);
 }
 
 static bl_status_t revoke_session(const arguments_t *arguments, const bl_text_list_t *addresses, json_t *rows,
@@ -190,14 +194,15 @@ static bl_status_t revoke_session(const arguments_t *arguments, const bl_text_li
   return revoke_one(arguments, addresses->items[0], wish, arguments->session, rows, err);
 }
 
-static bl_status_t revoke(arguments_t *arguments, const bl_text_list_t *addresses, const bl_flags_result_t *result,
+static bl_status_t revoke(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
                           bl_error_t *err) {
-  if ((arguments->session != NULL) == (result->positional_count > 0)) {
+  const arguments_t *arguments = context;
+  if ((arguments->session != NULL) == (words->positional_count > 0)) {
     return bl_error_set(err, BL_INVALID, "name leases, such as 0/17, or a session with --session");
   }
   json_t *rows = json_array();
   bl_status_t status = arguments->session != NULL ? revoke_session(arguments, addresses, rows, err)
-                                                  : revoke_leases(arguments, addresses, result, rows, err);
+                                                  : revoke_leases(arguments, addresses, words, rows, err);
   bl_error_t fault;
   if (json_array_size(rows) > 0 &&
       bl_ctl_printed(bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, revoked_columns,
@@ -244,19 +249,18 @@ static const bl_option_t revoke_rows[] = {COMMON,
                                            .help = "Only say what would be revoked."}};
 
 #define TABLE(rows_) .table = {rows_, sizeof rows_ / sizeof rows_[0], "command line"}
-const bl_flags_t bl_ctl_leases_list_flags = {.program = "ballastctl leases list",
-                                             .usage = "[--job NAME] [--state STATE] [-o FORMAT]",
-                                             .about =
-                                                 "Lists the leases of stores: whose block is where, in what state, "
-                                                 "since when.",
-                                             TABLE(list_rows)};
-const bl_flags_t bl_ctl_leases_get_flags = {.program = "ballastctl leases get",
-                                            .usage = "STORE/NUMBER [-o FORMAT]",
-                                            .about = "Shows one lease; exit code 3 when nobody holds it.",
-                                            TABLE(get_rows),
-                                            .positional_minimum = 1,
-                                            .positional_maximum = 1};
-const bl_flags_t bl_ctl_leases_revoke_flags = {
+static const bl_flags_t list_flags = {.program = "ballastctl leases list",
+                                      .usage = "[--job NAME] [--state STATE] [-o FORMAT]",
+                                      .about = "Lists the leases of stores: whose block is where, in what state, "
+                                               "since when.",
+                                      TABLE(list_rows)};
+static const bl_flags_t get_flags = {.program = "ballastctl leases get",
+                                     .usage = "STORE/NUMBER [-o FORMAT]",
+                                     .about = "Shows one lease; exit code 3 when nobody holds it.",
+                                     TABLE(get_rows),
+                                     .positional_minimum = 1,
+                                     .positional_maximum = 1};
+static const bl_flags_t revoke_flags = {
     .program = "ballastctl leases revoke",
     .usage = "STORE/NUMBER... | --session HEX",
     .about = "Takes leases from their holders: their room is free, their block is lost, and its stage makes it again. "
@@ -264,44 +268,31 @@ const bl_flags_t bl_ctl_leases_revoke_flags = {
     TABLE(revoke_rows),
     .positional_maximum = BL_FLAGS_POSITIONAL};
 
-typedef bl_status_t (*body_fn)(arguments_t *arguments, const bl_text_list_t *addresses, const bl_flags_result_t *result,
-                               bl_error_t *err);
-
-static int run_verb(const bl_flags_t *flags, body_fn body, int argc, char *const *argv) {
-  arguments_t arguments = {0};
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_text_list_t addresses = {0};
-  bl_status_t status = bl_flags_parse(flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(flags, stdout);
-  } else if (status == BL_OK) {
-    status = bl_ctl_stores_find(&arguments.common, &addresses, &err);
-    if (status == BL_OK) {
-      status = body(&arguments, &addresses, &result, &err);
-    }
-    bl_ctl_stores_free(&addresses);
-  }
-  bl_options_cleanup(&flags->table, &arguments);
-  return bl_ctl_finish(status, &err);
-}
-
-static bl_status_t list_body(arguments_t *arguments, const bl_text_list_t *addresses, const bl_flags_result_t *result,
-                             bl_error_t *err) {
-  (void)result;
-  return list(arguments, addresses, err);
+static bl_status_t list_body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  return bl_ctl_stores_act(list, arguments, words, err);
 }
 
 static int list_run(int argc, char *const *argv) {
-  return run_verb(&bl_ctl_leases_list_flags, list_body, argc, argv);
+  arguments_t arguments = {0};
+  return bl_ctl_run(&list_flags, &arguments, list_body, argc, argv);
+}
+
+static bl_status_t get_body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  return bl_ctl_stores_act(get, arguments, words, err);
 }
 
 static int get_run(int argc, char *const *argv) {
-  return run_verb(&bl_ctl_leases_get_flags, get, argc, argv);
+  arguments_t arguments = {0};
+  return bl_ctl_run(&get_flags, &arguments, get_body, argc, argv);
+}
+
+static bl_status_t revoke_body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  return bl_ctl_stores_act(revoke, arguments, words, err);
 }
 
 static int revoke_run(int argc, char *const *argv) {
-  return run_verb(&bl_ctl_leases_revoke_flags, revoke, argc, argv);
+  arguments_t arguments = {0};
+  return bl_ctl_run(&revoke_flags, &arguments, revoke_body, argc, argv);
 }
 
 static const bl_ctl_verb_t verbs[] = {{"list", "the leases of stores", list_run},

@@ -91,27 +91,22 @@ static void print_exit_codes(void) {
   }
 }
 
-static int run(int argc, char *const *argv) {
-  arguments_t arguments;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    if (arguments.format == MAN) {
-      print_man();
-    } else if (arguments.format == MARKDOWN) {
-      print_markdown();
-    } else {
-      print_exit_codes();
-    }
-    if (fflush(stdout) != 0) {
-      status = bl_ctl_printed(BL_IO, &err);
-    }
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const arguments_t *a = arguments;
+  (void)words;
+  if (a->format == MAN) {
+    print_man();
+  } else if (a->format == MARKDOWN) {
+    print_markdown();
+  } else {
+    print_exit_codes();
   }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  return fflush(stdout) == 0 ? BL_OK : bl_ctl_printed(BL_IO, err);
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_manual_verb = {"manual", "the manual of this program", run};

@@ -389,18 +389,13 @@ static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_
   return status;
 }
 
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  return make_plan(arguments, words->positional[0], err);
+}
+
 static int run(int argc, char *const *argv) {
-  bl_ctl_plan_flags_t arguments;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    status = make_plan(&arguments, result.positional[0], &err);
-  }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  bl_ctl_plan_flags_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_plan_verb = {"plan", "which way to run a model, and what others would cost", run};

@@ -105,18 +105,14 @@ static bl_status_t plot(const char *report, const char *to, bl_error_t *err) {
   return status;
 }
 
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const arguments_t *a = arguments;
+  return plot(words->positional[0], a->to, err);
+}
+
 static int run(int argc, char *const *argv) {
   arguments_t arguments = {0};
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    status = plot(result.positional[0], arguments.to, &err);
-  }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_plot_verb = {"plot", "the losses of a report as a picture", run};

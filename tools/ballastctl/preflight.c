@@ -327,23 +327,20 @@ static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_err
   return status;
 }
 
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const arguments_t *a = arguments;
+  bl_job_t job;
+  bl_status_t status = bl_ctl_job_read(words->positional[0], &a->sets, NULL, &job, err);
+  if (status == BL_OK) {
+    status = check_job(a, &job, err);
+    bl_job_cleanup(&job);
+  }
+  return status;
+}
+
 static int run(int argc, char *const *argv) {
   arguments_t arguments = {0};
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    bl_job_t job;
-    status = bl_ctl_job_read(result.positional[0], &arguments.sets, NULL, &job, &err);
-    if (status == BL_OK) {
-      status = check_job(&arguments, &job, &err);
-      bl_job_cleanup(&job);
-    }
-  }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_preflight_verb = {"preflight", "is everything there that a job needs of its services", run};

@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct arguments {
-  bl_ctl_store_arguments_t common;
+  bl_ctl_store_arguments_t common; // first: bl_ctl_stores_act
   bl_optional_int_t stage;
 } arguments_t;
 
@@ -33,19 +33,20 @@ static json_t *row_of(const bl_ctl_quota_t *quota, const bl_ctl_store_reply_t *r
   return row;
 }
 
-static bl_status_t set(const arguments_t *arguments, const bl_text_list_t *addresses, const bl_flags_result_t *result,
+static bl_status_t set(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
                        bl_error_t *err) {
+  const arguments_t *arguments = context;
   static const bl_ctl_column_t columns[] = {{.key = "store", .title = "STORE", .right = true},
                                             {.key = "job", .title = "JOB"},
                                             {.key = "stage", .title = "STAGE", .right = true},
                                             {.key = "quota_bytes", .title = "QUOTA", .right = true, .bytes = true},
                                             {.key = "error", .title = "ERROR", .wide = true}};
-  bl_ctl_quota_t quota = {.job = result->positional[0],
+  bl_ctl_quota_t quota = {.job = words->positional[0],
                           .stage = arguments->stage.set ? arguments->stage.value : -1,
-                          .unlimited = strcmp(result->positional[1], "unlimited") == 0};
-  if (!quota.unlimited && !bl_bytes_parse(result->positional[1], &quota.bytes)) {
+                          .unlimited = strcmp(words->positional[1], "unlimited") == 0};
+  if (!quota.unlimited && !bl_bytes_parse(words->positional[1], &quota.bytes)) {
     return bl_error_set(err, BL_INVALID, "'%.100s' is no number of bytes, such as 512 MiB, nor 'unlimited'",
-                        result->positional[1]);
+                        words->positional[1]);
   }
   bl_ctl_store_reply_t replies[BL_CTL_STORES_MAX];
   bl_status_t status =
@@ -85,23 +86,13 @@ static const bl_flags_t flags = {
     .positional_minimum = 2,
     .positional_maximum = 2};
 
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  return bl_ctl_stores_act(set, arguments, words, err);
+}
+
 static int run(int argc, char *const *argv) {
   arguments_t arguments = {0};
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_text_list_t addresses = {0};
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    status = bl_ctl_stores_find(&arguments.common, &addresses, &err);
-    if (status == BL_OK) {
-      status = set(&arguments, &addresses, &result, &err);
-    }
-    bl_ctl_stores_free(&addresses);
-  }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_quota_verb = {"quota", "what a job may reserve at stores", run};

@@ -302,25 +302,22 @@ static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *er
   return status;
 }
 
-static int run(int argc, char *const *argv) {
-  arguments_t arguments;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK && arguments.output == NULL) {
-    status = bl_error_set(&err, BL_INVALID, "ballastctl render: --output FOLDER says where to write the overlay");
-  } else if (status == BL_OK && arguments.jobset && arguments.pairing == PAIRING_POD) {
-    status =
-        bl_error_set(&err, BL_INVALID,
-                     "ballastctl render: --jobset and --pairing pod do not go together: its stages are a pod each; "
-                     "take --pairing node, which keeps pairs on one node");
-  } else if (status == BL_OK) {
-    status = render(&arguments, result.positional[0], &err);
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const arguments_t *a = arguments;
+  if (a->output == NULL) {
+    return bl_error_set(err, BL_INVALID, "ballastctl render: --output FOLDER says where to write the overlay");
   }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  if (a->jobset && a->pairing == PAIRING_POD) {
+    return bl_error_set(err, BL_INVALID,
+                        "ballastctl render: --jobset and --pairing pod do not go together: its stages are a pod each; "
+                        "take --pairing node, which keeps pairs on one node");
+  }
+  return render(a, words->positional[0], err);
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_render_verb = {"render", "an overlay for Kubernetes that runs a job", run};

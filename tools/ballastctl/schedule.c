@@ -123,14 +123,20 @@ static bl_status_t print_object(const bl_ctl_schedule_flags_t *a, const bl_ctl_s
   return bl_ctl_printed(status, err);
 }
 
-// Reads the flags of one verb; false when nothing is left to do.
-static bool parse(const bl_flags_t *flags, int argc, char *const *argv, bl_ctl_schedule_flags_t *a,
-                  bl_flags_result_t *result, bl_status_t *status, bl_error_t *err) {
-  *status = bl_flags_parse(flags, argc, argv, a, result, err);
-  if (*status == BL_OK && result->help) {
-    bl_flags_print_help(flags, stdout);
+static bl_status_t show_body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const bl_ctl_schedule_flags_t *a = arguments;
+  (void)words;
+  bl_ctl_schedule_case_t shown;
+  bl_status_t status = bl_ctl_schedule_case_init(&shown, a, err);
+  if (status == BL_OK) {
+    bool table = a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE;
+    status = table ? print_table(a, &shown, err) : print_object(a, &shown, err);
   }
-  return *status == BL_OK && !result->help;
+  if (status == BL_OK && a->svg != NULL) {
+    status = bl_schedule_timeline_draw(shown.schedule, &shown.simulation, "units of cost", a->svg, err);
+  }
+  bl_ctl_schedule_case_cleanup(&shown);
+  return status;
 }
 
 static int show(int argc, char *const *argv) {
@@ -141,24 +147,8 @@ static int show(int argc, char *const *argv) {
           "Generates or reads a schedule, or repeats a building block; times it, and prints its end, bubble, lower "
           "bound, peaks and order.",
       .table = {bl_ctl_schedule_rows, BL_CTL_SCHEDULE_ROWS, "command line"}};
-  bl_ctl_schedule_flags_t a;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status;
-  if (parse(&flags, argc, argv, &a, &result, &status, &err)) {
-    bl_ctl_schedule_case_t shown;
-    status = bl_ctl_schedule_case_init(&shown, &a, &err);
-    if (status == BL_OK) {
-      bool table = a.output == BL_CTL_TABLE || a.output == BL_CTL_WIDE;
-      status = table ? print_table(&a, &shown, &err) : print_object(&a, &shown, &err);
-    }
-    if (status == BL_OK && a.svg != NULL) {
-      status = bl_schedule_timeline_draw(shown.schedule, &shown.simulation, "units of cost", a.svg, &err);
-    }
-    bl_ctl_schedule_case_cleanup(&shown);
-  }
-  bl_options_cleanup(&flags.table, &a);
-  return bl_ctl_finish(status, &err);
+  bl_ctl_schedule_flags_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, show_body, argc, argv);
 }
 
 static bl_status_t write_csv(const bl_schedule_t *schedule, int format, char **text, size_t *size) {
@@ -168,6 +158,26 @@ static bl_status_t write_csv(const bl_schedule_t *schedule, int format, char **t
   return bl_csv_write_comms(schedule, format == BL_CTL_COMPUTE_COMMS, text, size);
 }
 
+static bl_status_t export_body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const bl_ctl_schedule_flags_t *a = arguments;
+  (void)words;
+  bl_ctl_schedule_case_t shown;
+  char *text = NULL;
+  size_t size = 0;
+  bl_status_t status = bl_ctl_schedule_case_init(&shown, a, err);
+  if (status == BL_OK && write_csv(shown.schedule, a->format, &text, &size) != BL_OK) {
+    status = bl_error_set(err, BL_EXHAUSTED, "out of memory for the CSV");
+  }
+  if (status == BL_OK && a->to != NULL) {
+    status = bl_file_replace(a->to, text, size, err);
+  } else if (status == BL_OK && (fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0)) {
+    status = bl_ctl_printed(BL_IO, err);
+  }
+  free(text);
+  bl_ctl_schedule_case_cleanup(&shown);
+  return status;
+}
+
 static int export(int argc, char *const *argv) {
   static const bl_flags_t flags = {
       .program = "ballastctl schedule export",
@@ -175,28 +185,8 @@ static int export(int argc, char *const *argv) {
       .about = "Writes a schedule as the CSV that PyTorch's pipelining reads, compute_only or compute_comms: a row per "
                "stage, a cell per operation. Evictions, loads and recomputations are cells with E, L and R of our own.",
       .table = {bl_ctl_schedule_rows, BL_CTL_SCHEDULE_ROWS, "command line"}};
-  bl_ctl_schedule_flags_t a;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status;
-  if (parse(&flags, argc, argv, &a, &result, &status, &err)) {
-    bl_ctl_schedule_case_t shown;
-    char *text = NULL;
-    size_t size = 0;
-    status = bl_ctl_schedule_case_init(&shown, &a, &err);
-    if (status == BL_OK && write_csv(shown.schedule, a.format, &text, &size) != BL_OK) {
-      status = bl_error_set(&err, BL_EXHAUSTED, "out of memory for the CSV");
-    }
-    if (status == BL_OK && a.to != NULL) {
-      status = bl_file_replace(a.to, text, size, &err);
-    } else if (status == BL_OK && (fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0)) {
-      status = bl_ctl_printed(BL_IO, &err);
-    }
-    free(text);
-    bl_ctl_schedule_case_cleanup(&shown);
-  }
-  bl_options_cleanup(&flags.table, &a);
-  return bl_ctl_finish(status, &err);
+  bl_ctl_schedule_flags_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, export_body, argc, argv);
 }
 
 static bl_status_t print_check(const bl_ctl_schedule_flags_t *a, const char *path, const bl_schedule_t *schedule,
@@ -236,6 +226,24 @@ static bl_status_t print_check(const bl_ctl_schedule_flags_t *a, const char *pat
   return BL_OK;
 }
 
+static bl_status_t check_body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const char *path = words->positional[0];
+  bl_schedule_t *schedule = NULL;
+  bl_schedule_facts_t facts;
+  bl_status_t status = bl_ctl_schedule_read(path, &schedule, err);
+  if (status == BL_OK) {
+    status = bl_schedule_validate(schedule, &facts, err);
+  }
+  if (status == BL_OK) {
+    status = bl_plan_counts(schedule, 1, NULL, NULL, NULL, err);
+  }
+  if (status == BL_OK) {
+    status = print_check(arguments, path, schedule, &facts, err);
+  }
+  bl_schedule_destroy(schedule);
+  return status;
+}
+
 static int check(int argc, char *const *argv) {
   static const bl_option_t check_rows[] = {BL_CTL_OUTPUT_FLAG(bl_ctl_schedule_flags_t, output)};
   static const bl_flags_t flags = {.program = "ballastctl schedule check",
@@ -245,27 +253,31 @@ static int check(int argc, char *const *argv) {
                                    .table = {check_rows, 1, "command line"},
                                    .positional_minimum = 1,
                                    .positional_maximum = 1};
-  bl_ctl_schedule_flags_t a;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status;
-  if (parse(&flags, argc, argv, &a, &result, &status, &err)) {
-    bl_schedule_t *schedule = NULL;
-    bl_schedule_facts_t facts;
-    status = bl_ctl_schedule_read(result.positional[0], &schedule, &err);
-    if (status == BL_OK) {
-      status = bl_schedule_validate(schedule, &facts, &err);
-    }
-    if (status == BL_OK) {
-      status = bl_plan_counts(schedule, 1, NULL, NULL, NULL, &err);
-    }
-    if (status == BL_OK) {
-      status = print_check(&a, result.positional[0], schedule, &facts, &err);
-    }
-    bl_schedule_destroy(schedule);
+  bl_ctl_schedule_flags_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, check_body, argc, argv);
+}
+
+static bl_status_t list_body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  static const bl_ctl_column_t list_columns[] = {{.key = "name", .title = "NAME"},
+                                                 {.key = "chunks", .title = "CHUNKS", .right = true},
+                                                 {.key = "split_backward", .title = "SPLIT"},
+                                                 {.key = "runs", .title = "RUNS"},
+                                                 {.key = "summary", .title = "SUMMARY"}};
+  const bl_ctl_schedule_flags_t *a = arguments;
+  (void)words;
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  json_t *names = json_array();
+  for (size_t i = 0; i < count; i++) {
+    json_array_append_new(names, json_pack("{s:s, s:i, s:b, s:b, s:s}", "name", infos[i].name, "chunks",
+                                           (int)infos[i].default_chunks, "split_backward", infos[i].splits_backward,
+                                           "runs", infos[i].runs, "summary", infos[i].summary));
   }
-  bl_options_cleanup(&flags.table, &a);
-  return bl_ctl_finish(status, &err);
+  bl_status_t status =
+      bl_ctl_print_rows(a->output, list_columns, sizeof list_columns / sizeof list_columns[0], names, stdout);
+  status = bl_ctl_printed(status, err);
+  json_decref(names);
+  return status;
 }
 
 static int list(int argc, char *const *argv) {
@@ -274,30 +286,8 @@ static int list(int argc, char *const *argv) {
                                    .usage = "[-o FORMAT]",
                                    .about = "Names the schedules.",
                                    .table = {list_rows, 1, "command line"}};
-  static const bl_ctl_column_t list_columns[] = {{.key = "name", .title = "NAME"},
-                                                 {.key = "chunks", .title = "CHUNKS", .right = true},
-                                                 {.key = "split_backward", .title = "SPLIT"},
-                                                 {.key = "runs", .title = "RUNS"},
-                                                 {.key = "summary", .title = "SUMMARY"}};
-  bl_ctl_schedule_flags_t a;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status;
-  if (parse(&flags, argc, argv, &a, &result, &status, &err)) {
-    size_t count;
-    const bl_schedule_info_t *infos = bl_schedule_infos(&count);
-    json_t *names = json_array();
-    for (size_t i = 0; i < count; i++) {
-      json_array_append_new(names, json_pack("{s:s, s:i, s:b, s:b, s:s}", "name", infos[i].name, "chunks",
-                                             (int)infos[i].default_chunks, "split_backward", infos[i].splits_backward,
-                                             "runs", infos[i].runs, "summary", infos[i].summary));
-    }
-    status = bl_ctl_print_rows(a.output, list_columns, sizeof list_columns / sizeof list_columns[0], names, stdout);
-    status = bl_ctl_printed(status, &err);
-    json_decref(names);
-  }
-  bl_options_cleanup(&flags.table, &a);
-  return bl_ctl_finish(status, &err);
+  bl_ctl_schedule_flags_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, list_body, argc, argv);
 }
 
 static const bl_ctl_verb_t verbs[] = {

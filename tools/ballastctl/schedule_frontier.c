@@ -160,6 +160,11 @@ static bl_status_t run(const frontier_flags_t *a, bl_error_t *err) {
   return status;
 }
 
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  (void)words;
+  return run(arguments, err);
+}
+
 int bl_ctl_schedule_frontier(int argc, char *const *argv) {
   static const bl_flags_t flags = {.program = "ballastctl schedule frontier",
                                    .usage = "--stages P --micro-batches M [options]",
@@ -167,15 +172,6 @@ int bl_ctl_schedule_frontier(int argc, char *const *argv) {
                                             "and balanced under every cap that works, as CSV. Costs are "
                                             "those of a device: with v chunks each takes a v-th.",
                                    .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
-  frontier_flags_t a;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &a, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    status = run(&a, &err);
-  }
-  bl_options_cleanup(&flags.table, &a);
-  return bl_ctl_finish(status, &err);
+  frontier_flags_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }

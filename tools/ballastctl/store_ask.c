@@ -11,14 +11,6 @@
 
 // ---- which stores ------------------------------------------------------------------------------------------------------
 
-void bl_ctl_stores_free(bl_text_list_t *addresses) {
-  for (size_t i = 0; i < addresses->count; i++) {
-    free(addresses->items[i]);
-  }
-  free(addresses->items);
-  *addresses = (bl_text_list_t){0};
-}
-
 static bl_status_t add_address(bl_text_list_t *addresses, const char *address, bl_error_t *err) {
   if (addresses->count == BL_CTL_STORES_MAX) {
     return bl_error_set(err, BL_INVALID, "more than %d stores", BL_CTL_STORES_MAX);
@@ -49,8 +41,7 @@ static bl_status_t add_json(bl_text_list_t *addresses, const json_t *stores, bl_
   return status;
 }
 
-bl_status_t bl_ctl_stores_find(const bl_ctl_store_arguments_t *arguments, bl_text_list_t *addresses, bl_error_t *err) {
-  *addresses = (bl_text_list_t){0};
+static bl_status_t find(const bl_ctl_store_arguments_t *arguments, bl_text_list_t *addresses, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < arguments->stores.count && status == BL_OK; i++) {
     status = add_address(addresses, arguments->stores.items[i], err);
@@ -73,9 +64,19 @@ bl_status_t bl_ctl_stores_find(const bl_ctl_store_arguments_t *arguments, bl_tex
   if (status == BL_OK && addresses->count == 0) {
     status = bl_error_set(err, BL_NOT_FOUND, "the run has no stores; --store ADDRESS names one that is elsewhere");
   }
-  if (status != BL_OK) {
-    bl_ctl_stores_free(addresses);
+  return status;
+}
+
+bl_status_t bl_ctl_stores_act(bl_ctl_stores_fn act, void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  bl_text_list_t addresses = {0};
+  bl_status_t status = find(arguments, &addresses, err);
+  if (status == BL_OK) {
+    status = act(arguments, &addresses, words, err);
   }
+  for (size_t i = 0; i < addresses.count; i++) {
+    free(addresses.items[i]);
+  }
+  free(addresses.items);
   return status;
 }
 

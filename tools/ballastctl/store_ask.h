@@ -39,10 +39,13 @@ typedef struct bl_ctl_store_arguments {
     .minimum = 0.001, .maximum = 86400, .unit = "seconds", .help = "How long to wait for an answer."                   \
   }
 
-// The addresses of the stores. BL_NOT_FOUND: no run, or one without stores.
-BL_MUST_USE bl_status_t bl_ctl_stores_find(const bl_ctl_store_arguments_t *arguments, bl_text_list_t *addresses,
-                                           bl_error_t *err);
-void bl_ctl_stores_free(bl_text_list_t *addresses);
+// What a verb does once its stores are found; `addresses` is theirs, at least one.
+typedef bl_status_t (*bl_ctl_stores_fn)(void *arguments, const bl_text_list_t *addresses,
+                                        const bl_flags_result_t *words, bl_error_t *err);
+// Finds the stores that `arguments`, which begins with a bl_ctl_store_arguments_t, names, and calls `act`. For the body
+// of a verb. BL_NOT_FOUND: no run, or one without stores.
+BL_MUST_USE bl_status_t bl_ctl_stores_act(bl_ctl_stores_fn act, void *arguments, const bl_flags_result_t *words,
+                                          bl_error_t *err);
 
 // "1/17", or "17" when there is one store. BL_INVALID, BL_NOT_FOUND (no such store).
 BL_MUST_USE bl_status_t bl_ctl_lease_parse(const char *text, size_t stores, size_t *store, uint64_t *id,

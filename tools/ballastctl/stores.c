@@ -12,7 +12,7 @@
 #define POLL_MS 200
 
 typedef struct arguments {
-  bl_ctl_store_arguments_t common;
+  bl_ctl_store_arguments_t common; // first: bl_ctl_stores_act
   bool undrain;
   double wait_seconds;
 } arguments_t;
@@ -64,7 +64,10 @@ static json_t *store_row(const bl_ctl_store_reply_t *reply, size_t number, const
   return row;
 }
 
-static bl_status_t list(const arguments_t *arguments, const bl_text_list_t *addresses, bl_error_t *err) {
+static bl_status_t list(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
+                        bl_error_t *err) {
+  const arguments_t *arguments = context;
+  (void)words;
   bl_ctl_store_reply_t replies[BL_CTL_STORES_MAX];
   bl_status_t status =
       bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, status_question, NULL, replies, err);
@@ -116,13 +119,14 @@ static void pause_ms(unsigned milliseconds) {
   nanosleep(&(struct timespec){.tv_nsec = (long)milliseconds * 1000000}, NULL);
 }
 
-static bl_status_t drain(arguments_t *arguments, const bl_text_list_t *addresses, const bl_flags_result_t *result,
+static bl_status_t drain(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
                          bl_error_t *err) {
+  arguments_t *arguments = context;
   static const bl_ctl_column_t drained_columns[] = {{.key = "store", .title = "STORE", .right = true},
                                                     {.key = "state", .title = "STATE"},
                                                     {.key = "address", .title = "ADDRESS"}};
   size_t number = 0;
-  bl_status_t status = choose(addresses, result->positional_count > 0 ? result->positional[0] : NULL, &number, err);
+  bl_status_t status = choose(addresses, words->positional_count > 0 ? words->positional[0] : NULL, &number, err);
   if (status != BL_OK) {
     return status;
   }
@@ -187,32 +191,23 @@ static const bl_flags_t drain_flags = {
     .table = {drain_rows, sizeof drain_rows / sizeof drain_rows[0], "command line"},
     .positional_maximum = 1};
 
-static int run_verb(const bl_flags_t *flags, bool drains, int argc, char *const *argv) {
-  arguments_t arguments = {0};
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_text_list_t addresses = {0};
-  bl_status_t status = bl_flags_parse(flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(flags, stdout);
-  } else if (status == BL_OK) {
-    status = bl_ctl_stores_find(&arguments.common, &addresses, &err);
-    if (status == BL_OK) {
-      status = drains ? drain(&arguments, &addresses, &result, &err) : list(&arguments, &addresses, &err);
-    }
-    bl_ctl_stores_free(&addresses);
-  }
-  bl_options_cleanup(&flags->table, &arguments);
-  return bl_ctl_finish(status, &err);
+static bl_status_t list_body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  return bl_ctl_stores_act(list, arguments, words, err);
 }
 
-static int stores_run(int argc, char *const *argv) {
-  return run_verb(&list_flags, false, argc, argv);
+static int list_run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  return bl_ctl_run(&list_flags, &arguments, list_body, argc, argv);
+}
+
+static bl_status_t drain_body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  return bl_ctl_stores_act(drain, arguments, words, err);
 }
 
 static int drain_run(int argc, char *const *argv) {
-  return run_verb(&drain_flags, true, argc, argv);
+  arguments_t arguments = {0};
+  return bl_ctl_run(&drain_flags, &arguments, drain_body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_stores_verb = {"stores", "what stores have and lend", stores_run};
+const bl_ctl_verb_t bl_ctl_stores_verb = {"stores", "what stores have and lend", list_run};
 const bl_ctl_verb_t bl_ctl_drain_verb = {"drain", "makes a store take nothing new", drain_run};

@@ -134,18 +134,14 @@ static bl_status_t write_trace(const arguments_t *arguments, bl_error_t *err) {
   return status;
 }
 
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  (void)words;
+  return write_trace(arguments, err);
+}
+
 static int run(int argc, char *const *argv) {
-  bl_error_t err = {0};
-  arguments_t arguments;
-  bl_flags_result_t result;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    status = write_trace(&arguments, &err);
-  }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_trace_verb = {"trace", "the last step for a trace viewer, or as a picture", run};

@@ -79,6 +79,19 @@ int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb
                        &err);
 }
 
+int bl_ctl_run(const bl_flags_t *flags, void *arguments, bl_ctl_body_fn body, int argc, char *const *argv) {
+  bl_flags_result_t words;
+  bl_error_t err = {0};
+  bl_status_t status = bl_flags_parse(flags, argc, argv, arguments, &words, &err);
+  if (status == BL_OK && words.help) {
+    bl_flags_print_help(flags, stdout);
+  } else if (status == BL_OK) {
+    status = body(arguments, &words, &err);
+  }
+  bl_options_cleanup(&flags->table, arguments);
+  return bl_ctl_finish(status, &err);
+}
+
 int bl_ctl_finish(bl_status_t status, const bl_error_t *err) {
   if (status != BL_OK) { // a fault of the command line names the verb, too: "ballastctl run: ..."
     bool named = strncmp(err->text, "ballastctl ", strlen("ballastctl ")) == 0;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verbs of ballastctl. A verb is one file that defines one bl_ctl_verb_t; verbs.c lists them. To add one:
 //
-//   schedule.c:  static int show(int argc, char *const *argv) { ...bl_flags_parse...; return bl_ctl_finish(...); }
+//   schedule.c:  static int show(int argc, char *const *argv) {
+//                  arguments_t arguments = {0};
+//                  return bl_ctl_run(&show_flags, &arguments, show_body, argc, argv);
+//                }
 //                static const bl_ctl_verb_t verbs[] = {{"show", "order of operations of a schedule", show}, ...};
 //                static int run(int argc, char *const *argv) {
 //                  return bl_ctl_dispatch("ballastctl schedule", verbs, sizeof verbs / sizeof verbs[0], argc, argv);
@@ -35,6 +38,12 @@ int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb
 // bl_ctl_dispatch, the program's. For completions and manuals.
 void bl_ctl_visit(bl_flags_visit_fn visit, void *context);
 const bl_ctl_verb_t *bl_ctl_verbs(size_t *count);
+
+// What a verb does once its flags are read: `arguments` is what its table fills, `words` what is no flag.
+typedef bl_status_t (*bl_ctl_body_fn)(void *arguments, const bl_flags_result_t *words, bl_error_t *err);
+// A verb from its flags to its exit code: reads them into `arguments`, prints their help or calls `body`, and frees what
+// `arguments` owns.
+int bl_ctl_run(const bl_flags_t *flags, void *arguments, bl_ctl_body_fn body, int argc, char *const *argv);
 
 // Ends a verb: prints the error, if it is one, as "ballastctl: TEXT" and returns the exit code of `err->status`.
 int bl_ctl_finish(bl_status_t status, const bl_error_t *err);

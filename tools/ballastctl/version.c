@@ -71,28 +71,25 @@ static bl_status_t add_libraries(json_t *version) {
   return BL_OK;
 }
 
-static int run(int argc, char *const *argv) {
-  arguments_t arguments;
-  bl_flags_result_t result;
-  bl_error_t err;
-  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
-  if (status == BL_OK && result.help) {
-    bl_flags_print_help(&flags, stdout);
-  } else if (status == BL_OK) {
-    json_t *version = json_pack("{s:s, s:s, s:s, s:s}", "name", "ballast", "version", bl_version(), "revision",
-                                bl_revision(), "compiler", "gcc " __VERSION__);
-    status = version == NULL ? BL_EXHAUSTED : BL_OK;
-    if (status == BL_OK && arguments.output != BL_CTL_TABLE && arguments.output != BL_CTL_NAME) {
-      status = add_libraries(version);
-    }
-    status = status == BL_OK
-                 ? bl_ctl_print_object(arguments.output, columns, sizeof columns / sizeof columns[0], version, stdout)
-                 : status;
-    status = bl_ctl_printed(status, &err);
-    json_decref(version);
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const arguments_t *a = arguments;
+  (void)words;
+  json_t *version = json_pack("{s:s, s:s, s:s, s:s}", "name", "ballast", "version", bl_version(), "revision",
+                              bl_revision(), "compiler", "gcc " __VERSION__);
+  bl_status_t status = version == NULL ? BL_EXHAUSTED : BL_OK;
+  if (status == BL_OK && a->output != BL_CTL_TABLE && a->output != BL_CTL_NAME) {
+    status = add_libraries(version);
   }
-  bl_options_cleanup(&flags.table, &arguments);
-  return bl_ctl_finish(status, &err);
+  if (status == BL_OK) {
+    status = bl_ctl_print_object(a->output, columns, sizeof columns / sizeof columns[0], version, stdout);
+  }
+  json_decref(version);
+  return bl_ctl_printed(status, err);
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
 const bl_ctl_verb_t bl_ctl_version_verb = {"version", "the version of this program", run};
