@@ -38,7 +38,7 @@ void bl_probed_device_open(bl_device_kind_t kind, uint32_t number, int32_t wante
 
 void bl_probed_device_close(bl_probed_device_t *probed) {
   bl_device_close(probed->device);
-  *probed = (bl_probed_device_t){0};
+  probed->device = NULL;
 }
 
 bl_status_t bl_probed_device_reaches(const bl_probed_device_t *probed, const char *gpu, bl_error_t *err) {

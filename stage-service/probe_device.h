@@ -26,7 +26,7 @@ typedef struct bl_probed_device {
 
 // Never fails: what is missing is in the texts. `number` and `wanted` as of bl_device_choose.
 void bl_probed_device_open(bl_device_kind_t kind, uint32_t number, int32_t wanted, bl_probed_device_t *probed);
-// Leaves nothing; a second call does nothing.
+// Closes the device; what was found out stays. A second call does nothing.
 void bl_probed_device_close(bl_probed_device_t *probed);
 // Whether it can read memory of another GPU of this machine. BL_UNIMPLEMENTED with the reason.
 BL_MUST_USE bl_status_t bl_probed_device_reaches(const bl_probed_device_t *probed, const char *gpu, bl_error_t *err);

@@ -93,8 +93,7 @@ static void run(bl_task_t *task) {
     bl_meeting_exchange(self->meeting, self->peers, request->n_peers, self->path,
                         bl_clock_now_ns() + options.deadline_ms * BL_NS_PER_MS, self->outcomes + request->n_stores);
   }
-  bl_device_close(self->device.device); // what was found out stays
-  self->device.device = NULL;
+  bl_probed_device_close(&self->device);
 }
 
 // ---- on the loop's

@@ -81,15 +81,8 @@ bl_status_t bl_tokens_init(bl_tokens_t *tokens, const bl_token_part_t *parts, si
       return BL_INVALID;
     }
   }
-  *tokens = (bl_tokens_t){.parts = parts, .part_count = part_count, .first = 0, .count = count};
+  *tokens = (bl_tokens_t){.parts = parts, .part_count = part_count, .count = count};
   return BL_OK;
-}
-
-bl_tokens_t bl_tokens_slice(const bl_tokens_t *tokens, uint64_t first, uint64_t count) {
-  bl_tokens_t slice = *tokens;
-  slice.first += first;
-  slice.count = count;
-  return slice;
 }
 
 // A run of tokens that lies in one part.
@@ -104,7 +97,7 @@ typedef struct {
 
 // The run that starts at `position` of the stream, at most `limit` tokens long.
 static run_t find_run(const bl_tokens_t *tokens, uint64_t position, uint64_t limit) {
-  uint64_t index = tokens->first + position;
+  uint64_t index = position;
   size_t part = 0;
   while (part + 1 < tokens->part_count && index >= tokens->parts[part].count) {
     index -= tokens->parts[part++].count;

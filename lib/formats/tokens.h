@@ -38,14 +38,11 @@ BL_MUST_USE bl_status_t bl_token_part_bin(bl_token_part_t *part, const uint8_t *
 typedef struct bl_tokens {
   const bl_token_part_t *parts; // borrowed
   size_t part_count;
-  uint64_t first; // of this stream, in tokens from the start of the first part
   uint64_t count; // tokens of this stream
 } bl_tokens_t;
 
 // The whole of `parts`. BL_INVALID if the sum of the counts overflows.
 BL_MUST_USE bl_status_t bl_tokens_init(bl_tokens_t *tokens, const bl_token_part_t *parts, size_t part_count);
-// Tokens first .. first + count - 1 of `tokens`; the range lies within it.
-bl_tokens_t bl_tokens_slice(const bl_tokens_t *tokens, uint64_t first, uint64_t count);
 
 // Copies `count` tokens from `first` on into out [count]; the range lies within the stream. Tokens above
 // INT32_MAX and below 0 read as INT32_MAX, which no vocabulary contains.

@@ -60,7 +60,8 @@ void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
   }
 }
 
-bl_policy_t bl_policy_carried_out(const bl_policy_t *policy, const bl_training_t *training) {
+// What auto stands for; any other policy is carried out as it is.
+static bl_policy_t carry_out(const bl_policy_t *policy, const bl_training_t *training) {
   bl_policy_t settled = *policy;
   if (policy->kind == BL_JOB_POLICY_AUTO) {
     bl_policy_settle(&settled, training);
@@ -72,7 +73,7 @@ bl_policy_t bl_policy_carried_out(const bl_policy_t *policy, const bl_training_t
 }
 
 uint32_t bl_policy_cap(const bl_policy_t *any, const bl_training_t *training) {
-  const bl_policy_t carried_out = bl_policy_carried_out(any, training), *policy = &carried_out;
+  const bl_policy_t carried_out = carry_out(any, training), *policy = &carried_out;
   const bl_schedule_t *schedule = training->schedule;
   uint32_t cap = UINT32_MAX;
   if (policy->kind != BL_JOB_POLICY_NONE) {
@@ -152,7 +153,7 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
 
 bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *any,
                                  bl_error_t *err) {
-  const bl_policy_t carried_out = bl_policy_carried_out(any, training), *policy = &carried_out;
+  const bl_policy_t carried_out = carry_out(any, training), *policy = &carried_out;
   bl_balance_plan_t made = {0};
   bl_status_t status =
       policy->kind == BL_JOB_POLICY_NONE ? check_unbalanced(training, err) : balance(&made, training, policy, err);

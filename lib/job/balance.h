@@ -48,8 +48,6 @@ bl_policy_t bl_policy_of_job(const bl_job_t *job);
 void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training);
 // Slots that auto may keep on a device, UINT32_MAX: any number.
 uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *training);
-// The policy that is carried out: what auto stands for, any other itself.
-bl_policy_t bl_policy_carried_out(const bl_policy_t *policy, const bl_training_t *training);
 // The slots that a device keeps under this policy, UINT32_MAX: as many as the schedule needs.
 uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training);
 

@@ -6,24 +6,6 @@
 // Far above any machine, far below overflow of the sums made here.
 #define BLOCK_BYTES_MAX ((uint64_t)1 << 62)
 
-const char *bl_segment_name(bl_segment_kind_t kind) {
-  static const char *const names[] = {
-#define X(identifier, name) [identifier] = name,
-      BL_SEGMENT_TABLE(X)
-#undef X
-  };
-  return names[kind];
-}
-
-const char *bl_lifetime_name(bl_lifetime_t lifetime) {
-  static const char *const names[] = {[BL_LIFETIME_F_TO_I] = "F..I",
-                                      [BL_LIFETIME_F_TO_W] = "F..W",
-                                      [BL_LIFETIME_I_TO_W] = "I..W",
-                                      [BL_LIFETIME_BACKWARD] = "backward",
-                                      [BL_LIFETIME_LAYER] = "layer"};
-  return names[lifetime];
-}
-
 const char *bl_attention_name(bl_attention_t attention) {
   return attention == BL_ATTENTION_FLASH ? "flash" : "naive";
 }

@@ -53,28 +53,22 @@ typedef enum bl_lifetime {
   BL_LIFETIME_LAYER,    // inside one layer of one operation: workspace that all layers share; no bytes in the slot
 } bl_lifetime_t;
 
-// X(identifier, name)
-#define BL_SEGMENT_TABLE(X)                                                                                            \
-  X(BL_SEGMENT_X1, "x1")                 /* [T, hidden]: input of the layer, then its gradient */                      \
-  X(BL_SEGMENT_NORM1_STATS, "stats1")    /* float [T] mean (gpt2), then [T] 1 / deviation */                           \
-  X(BL_SEGMENT_NORM1, "norm1")           /* [T, hidden] */                                                             \
-  X(BL_SEGMENT_QKV, "qkv")               /* [T, qkv_width], then its gradient */                                       \
-  X(BL_SEGMENT_SCORES, "scores")         /* naive: [b, heads, seq, seq]; flash: float log-sum-exp [b, heads, seq] */   \
-  X(BL_SEGMENT_ATTENTION, "attention")   /* [T, query_width] */                                                        \
-  X(BL_SEGMENT_X2, "x2")                 /* [T, hidden], then its gradient */                                          \
-  X(BL_SEGMENT_NORM2_STATS, "stats2")    /* as stats1 */                                                               \
-  X(BL_SEGMENT_NORM2, "norm2")           /* [T, hidden] */                                                             \
-  X(BL_SEGMENT_PRE, "pre")               /* [T, pre_width], then its gradient; llama: gate beside up */                \
-  X(BL_SEGMENT_ACT, "act")               /* [T, ffn] */                                                                \
-  X(BL_SEGMENT_NORM1_GRADIENT, "dnorm1") /* float [norm_vectors, hidden]: this micro-batch's part */                   \
-  X(BL_SEGMENT_NORM2_GRADIENT, "dnorm2") /* as dnorm1 */                                                               \
-  X(BL_SEGMENT_FINAL_GRADIENT, "dfinal") /* as dnorm1, of the final norm; once per last chunk, not per layer */
-
 typedef enum bl_segment_kind {
-#define X(identifier, name) identifier,
-  BL_SEGMENT_TABLE(X)
-#undef X
-      BL_SEGMENT_KINDS
+  BL_SEGMENT_X1,             // [T, hidden]: input of the layer, then its gradient
+  BL_SEGMENT_NORM1_STATS,    // float [T] mean (gpt2), then [T] 1 / deviation
+  BL_SEGMENT_NORM1,          // [T, hidden]
+  BL_SEGMENT_QKV,            // [T, qkv_width], then its gradient
+  BL_SEGMENT_SCORES,         // naive: [b, heads, seq, seq]; flash: float log-sum-exp [b, heads, seq]
+  BL_SEGMENT_ATTENTION,      // [T, query_width]
+  BL_SEGMENT_X2,             // [T, hidden], then its gradient
+  BL_SEGMENT_NORM2_STATS,    // as of norm 1
+  BL_SEGMENT_NORM2,          // [T, hidden]
+  BL_SEGMENT_PRE,            // [T, pre_width], then its gradient; llama: gate beside up
+  BL_SEGMENT_ACT,            // [T, ffn]
+  BL_SEGMENT_NORM1_GRADIENT, // float [norm_vectors, hidden]: this micro-batch's part
+  BL_SEGMENT_NORM2_GRADIENT, // as norm 1's
+  BL_SEGMENT_FINAL_GRADIENT, // as norm 1's, of the final norm; once per last chunk, not per layer
+  BL_SEGMENT_KINDS
 } bl_segment_kind_t;
 
 typedef struct bl_segment {
@@ -130,8 +124,6 @@ uint64_t bl_layout_layer_bytes(const bl_layout_t *layout);
 // Where a kind other than x1 lies in it, or in the workspace as its lifetime says; false when it does not exist.
 bool bl_layout_layer_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind, bl_segment_t *segment);
 
-const char *bl_segment_name(bl_segment_kind_t kind);
-const char *bl_lifetime_name(bl_lifetime_t lifetime); // "F..I", "F..W", "I..W", "backward", "layer"
 const char *bl_attention_name(bl_attention_t attention);
 const char *bl_recompute_name(bl_recompute_t recompute); // "none", "attention", "full"
 

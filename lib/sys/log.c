@@ -66,10 +66,6 @@ const char *bl_log_word(const char *name, char word[BL_LOG_WORD]) {
   return word;
 }
 
-bool bl_log_enabled(bl_log_level_t level) {
-  return level <= log_level;
-}
-
 void bl_log_json(bool json) {
   log_as_json = json;
 }
@@ -168,7 +164,7 @@ static void begin_json(line_t *line, bl_log_level_t level, uint64_t step, uint64
 }
 
 void bl_log(bl_log_level_t level, const char *format, ...) {
-  if (!bl_log_enabled(level)) {
+  if (level > log_level) {
     return;
   }
   line_t line;

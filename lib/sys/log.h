@@ -31,7 +31,6 @@ void bl_log_context(const char *format, ...) __attribute__((format(printf, 1, 2)
 const char *bl_log_word(const char *name, char word[BL_LOG_WORD]);
 // The step and attempt at work, which go before every message from then on; 0, 0 for none.
 void bl_log_step(uint64_t step, uint64_t attempt);
-bool bl_log_enabled(bl_log_level_t level);
 void bl_log(bl_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -89,14 +89,3 @@ uint64_t bl_memory_available_bytes(void) {
   fclose(file);
   return least;
 }
-
-uint64_t bl_memory_resident_bytes(void) {
-  FILE *file = fopen("/proc/self/statm", "re");
-  if (file == NULL) {
-    return 0;
-  }
-  uint64_t size, resident;
-  bool read = fscanf(file, "%" SCNu64 " %" SCNu64, &size, &resident) == 2;
-  fclose(file);
-  return read ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
-}

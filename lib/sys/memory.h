@@ -11,7 +11,4 @@
 // UINT64_MAX where none of these can be read.
 uint64_t bl_memory_available_bytes(void);
 
-// Resident bytes of this process (anonymous, file and shared pages); 0 if unknown.
-uint64_t bl_memory_resident_bytes(void);
-
 #endif

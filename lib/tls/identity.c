@@ -6,7 +6,7 @@
 
 static const char *const names[BL_ROLE_COUNT] = {"none", "stage", "store", "driver", "operator"};
 
-const char *bl_role_name(bl_role_t role) {
+static const char *role_name(bl_role_t role) {
   return (unsigned)role < BL_ROLE_COUNT ? names[role] : "unknown";
 }
 
@@ -22,7 +22,7 @@ const char *bl_roles_format(unsigned roles, char text[BL_IDENTITY_TEXT_BYTES]) {
 }
 
 const char *bl_identity_format(const bl_identity_t *identity, char text[BL_IDENTITY_TEXT_BYTES]) {
-  snprintf(text, BL_IDENTITY_TEXT_BYTES, "%s%s%s", bl_role_name(identity->role),
+  snprintf(text, BL_IDENTITY_TEXT_BYTES, "%s%s%s", role_name(identity->role),
            identity->job[0] != '\0' ? " of job " : "", identity->job);
   return text;
 }

@@ -39,7 +39,6 @@ typedef struct bl_identity {
 
 #define BL_IDENTITY_SCHEME "ballast://"
 
-const char *bl_role_name(bl_role_t role);
 // "stage", "stage or driver"; returns `text`.
 const char *bl_roles_format(unsigned roles, char text[BL_IDENTITY_TEXT_BYTES]);
 // "stage of job gpt2", "operator"; returns `text`.

@@ -126,9 +126,6 @@ static void parts_follow_each_other(void **state) {
       int32_t out[6];
       bl_tokens_read(&tokens, first, count, out);
       assert_memory_equal(out, expected + first, count * sizeof *out);
-      bl_tokens_t slice = bl_tokens_slice(&tokens, first, count);
-      bl_tokens_read(&slice, 0, count, out);
-      assert_memory_equal(out, expected + first, count * sizeof *out);
     }
   }
   bl_token_place_t place = bl_tokens_place(&tokens, 4);

@@ -20,7 +20,7 @@ const bl_policy_record_t *bl_policy_book_current(const bl_policy_book_t *book) {
   return book->count > 0 ? &book->records[book->count - 1] : NULL;
 }
 
-const bl_policy_record_t *bl_policy_book_find(const bl_policy_book_t *book, uint64_t version) {
+static const bl_policy_record_t *find(const bl_policy_book_t *book, uint64_t version) {
   for (size_t i = 0; i < book->count; i++) {
     if (book->records[i].version == version) {
       return &book->records[i];
@@ -62,7 +62,7 @@ static const bl_policy_record_t *before_current(const bl_policy_book_t *book) {
 
 bl_status_t bl_policy_book_rollback(const bl_policy_book_t *book, uint64_t version, const bl_policy_record_t **record,
                                     bl_error_t *err) {
-  const bl_policy_record_t *found = version == 0 ? before_current(book) : bl_policy_book_find(book, version);
+  const bl_policy_record_t *found = version == 0 ? before_current(book) : find(book, version);
   if (found == NULL && version == 0) {
     return bl_error_set(err, BL_NOT_FOUND, "no policy was in force before the present one");
   }

@@ -34,7 +34,6 @@ void bl_policy_book_add(bl_policy_book_t *book, const bl_policy_record_t *record
 // The one in force; NULL while there is none.
 const bl_policy_record_t *bl_policy_book_current(const bl_policy_book_t *book);
 // NULL when it is not, or no longer, known.
-const bl_policy_record_t *bl_policy_book_find(const bl_policy_book_t *book, uint64_t version);
 const bl_policy_record_t *bl_policy_book_find_request(const bl_policy_book_t *book, uint64_t request);
 // The one that step ran under: the newest that began by then, or the oldest known.
 const bl_policy_record_t *bl_policy_book_of_step(const bl_policy_book_t *book, uint64_t step);

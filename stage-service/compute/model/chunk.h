@@ -110,7 +110,6 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i);
 bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *err) BL_MUST_USE;
 // After weights were written from elsewhere: refreshes packed copies. (initialize and update do it.)
 void bl_chunk_weights_changed(bl_chunk_t *chunk);
-bl_status_t bl_chunk_clear_moments(bl_chunk_t *chunk, bl_error_t *err) BL_MUST_USE; // initialize does it
 
 // ---- one micro-batch
 // F. tokens [T], read by the chunk with the embedding, which writes `in`; NULL in others, whose `in` has been received.

@@ -178,6 +178,17 @@ static bl_status_t draw(bl_chunk_t *chunk, const bl_chunk_parameter_t *p, uint64
   return status;
 }
 
+static bl_status_t clear_moments(bl_chunk_t *chunk, bl_error_t *err) {
+  const bl_chunk_arenas_t *arenas = &chunk->arenas;
+  if (arenas->first_moments == NULL) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_device_fill(chunk->device, NULL, arenas->first_moments, 0, chunk->sizes.moment_bytes, err);
+  return status == BL_OK
+             ? bl_device_fill(chunk->device, NULL, arenas->second_moments, 0, chunk->sizes.moment_bytes, err)
+             : status;
+}
+
 bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *err) {
   float *piece = chunk->device->host_memory ? NULL : malloc(PIECE_ELEMENTS * sizeof *piece);
   if (piece == NULL && !chunk->device->host_memory) {
@@ -191,23 +202,12 @@ bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *er
   }
   free(piece);
   if (status == BL_OK) {
-    status = bl_chunk_clear_moments(chunk, err);
+    status = clear_moments(chunk, err);
   }
   if (status == BL_OK) {
     bl_chunk_weights_changed(chunk);
   }
   return status;
-}
-
-bl_status_t bl_chunk_clear_moments(bl_chunk_t *chunk, bl_error_t *err) {
-  const bl_chunk_arenas_t *arenas = &chunk->arenas;
-  if (arenas->first_moments == NULL) {
-    return BL_OK;
-  }
-  bl_status_t status = bl_device_fill(chunk->device, NULL, arenas->first_moments, 0, chunk->sizes.moment_bytes, err);
-  return status == BL_OK
-             ? bl_device_fill(chunk->device, NULL, arenas->second_moments, 0, chunk->sizes.moment_bytes, err)
-             : status;
 }
 
 static void pack(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear, void *packed) {
