@@ -17,8 +17,6 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-#define PATIENCE_NS (UINT64_C(300) * BL_NS_PER_S) // with a machine that is slow; what is promised is within 2.5 s
-
 // ---- blocks ------------------------------------------------------------------------------------------------------------
 
 static void test_blocks_come_back(void **state) {

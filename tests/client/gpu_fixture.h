@@ -72,6 +72,20 @@ static inline void check_slot(const gpu_fixture_t *fixture, uint64_t number, uin
   assert_memory_equal(found, fixture->staged, BLOCK_BYTES);
 }
 
+// A store that died is there again: the client begins anew and block `seed` of slot 0, which is still at its source, goes
+// there and comes back.
+static inline void begin_anew(gpu_fixture_t *fixture, bl_client_t *client, uint64_t seed) {
+  uint64_t rooms[2];
+  bl_error_t err = {0};
+  check_slot(fixture, 0, seed);
+  store_start(&fixture->store, "64 MiB", store_ttl, store_grace);
+  must(bl_client_reopen(client, &err), &err);
+  reserve(client, BLOCK_BYTES, 2, rooms);
+  must(bl_client_evict(client, rooms[0], fixture->slots.base, BLOCK_BYTES, NULL, &err), &err);
+  must(bl_client_load(client, rooms[0], fixture->slots.base + BLOCK_BYTES, BLOCK_BYTES, &err), &err);
+  check_slot(fixture, 1, seed);
+}
+
 // Eight blocks leave, the slots are written over, and they come back to other slots; three times.
 static inline void exchange_blocks(const gpu_fixture_t *fixture, bl_client_t *client) {
   uint64_t rooms[8];
@@ -97,6 +111,36 @@ static inline void exchange_blocks(const gpu_fixture_t *fixture, bl_client_t *cl
     }
   }
   assert_int_equal(bl_client_counters(client).loaded, 24);
+}
+
+// ---- this program as "holder ADDRESS ..." (start_self): a process that holds rooms and then does nothing
+
+static inline bl_status_t holder_start(gpu_fixture_t *fixture, const char *address, bl_error_t *err) {
+  snprintf(fixture->store.address, sizeof fixture->store.address, "%s", address);
+  bl_status_t status = bl_device_open(BL_DEVICE_CUDA, 1, &fixture->device, err);
+  return status == BL_OK ? bl_arena_create(fixture->device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES,
+                                           &fixture->slots, err)
+                         : status;
+}
+
+// All the room that the store of "64 MiB" has for a client: `rooms` [8].
+static inline bl_status_t holder_take_all(const bl_client_options_t *options, bl_client_t **client, uint64_t *rooms,
+                                          bl_error_t *err) {
+  const bl_client_demand_t all = {.bytes = BLOCK_BYTES, .count = 8};
+  bl_status_t status = bl_client_open(options, client, err);
+  if (status == BL_OK) {
+    status = bl_client_reserve(*client, 1, &all, 1, err);
+  }
+  return status == BL_OK && bl_client_rooms(*client, rooms, 8) != 8 ? BL_INTERNAL : status;
+}
+
+// Says whether all went well, and waits to be killed.
+static inline int holder_stay(bl_status_t status, const bl_error_t *err) {
+  char byte = status == BL_OK ? 'y' : 'n';
+  if (status != BL_OK) {
+    fprintf(stderr, "holder: %s: %s\n", bl_status_name(status), err->text);
+  }
+  return write(STDOUT_FILENO, &byte, 1) == 1 && read(STDIN_FILENO, &byte, 1) == 1 ? 0 : 1;
 }
 
 #endif

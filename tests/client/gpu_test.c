@@ -67,13 +67,7 @@ static void a_store_that_dies(void **state) {
   assert_int_equal(bl_client_evict(client, rooms[1], fixture.slots.base, BLOCK_BYTES, NULL, &err), BL_UNAVAILABLE);
   assert_int_equal(bl_client_load(client, rooms[0], fixture.slots.base + BLOCK_BYTES, BLOCK_BYTES, &err),
                    BL_UNAVAILABLE);
-  check_slot(&fixture, 0, 5); // still at its source
-  store_start(&fixture.store, "64 MiB", store_ttl, store_grace);
-  must(bl_client_reopen(client, &err), &err);
-  reserve(client, BLOCK_BYTES, 2, rooms);
-  must(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), &err);
-  must(bl_client_load(client, rooms[0], fixture.slots.base + BLOCK_BYTES, BLOCK_BYTES, &err), &err);
-  check_slot(&fixture, 1, 5);
+  begin_anew(&fixture, client, 5);
   bl_client_close(client);
   stop(&fixture);
 }
@@ -83,22 +77,17 @@ static int hold(const char *address) {
   gpu_fixture_t fixture = {.device = NULL};
   bl_error_t err = {0};
   bl_client_t *client = NULL;
-  snprintf(fixture.store.address, sizeof fixture.store.address, "%s", address);
-  bool well = bl_device_open(BL_DEVICE_CUDA, 1, &fixture.device, &err) == BL_OK &&
-              bl_arena_create(fixture.device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES, &fixture.slots,
-                              &err) == BL_OK;
+  uint64_t rooms[8];
+  bl_status_t status = holder_start(&fixture, address, &err);
   bl_client_options_t options = gpu_options(&fixture);
   options.stage = 1;
-  bl_client_demand_t all = {.bytes = BLOCK_BYTES, .count = 8};
-  uint64_t rooms[8];
-  well = well && bl_client_open(&options, &client, &err) == BL_OK &&
-         bl_client_reserve(client, 1, &all, 1, &err) == BL_OK && bl_client_rooms(client, rooms, 8) == 8 &&
-         bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err) == BL_OK;
-  char byte = well ? 'y' : 'n';
-  if (!well) {
-    fprintf(stderr, "holder: %s\n", err.text);
+  if (status == BL_OK) {
+    status = holder_take_all(&options, &client, rooms, &err);
   }
-  return write(STDOUT_FILENO, &byte, 1) == 1 && read(STDIN_FILENO, &byte, 1) == 1 ? 0 : 1;
+  if (status == BL_OK) {
+    status = bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err);
+  }
+  return holder_stay(status, &err);
 }
 
 static void rooms_wait_for_the_end_of_a_process(void **state) {
@@ -116,17 +105,14 @@ static void rooms_wait_for_the_end_of_a_process(void **state) {
   pid_t pid = start_self(&as_fixture, "holder", 1, &to, &from);
   kill(pid, SIGSTOP);
   // Its session ends, and its rooms stay: nobody gets them, for as long as one looks.
-  uint64_t until_ns = bl_clock_now_ns() + 6 * BL_NS_PER_S; // more than twice the time that a session has
+  const uint64_t until_ns = bl_clock_now_ns() + 6 * BL_NS_PER_S; // more than twice the time that a session has
   while (bl_clock_now_ns() < until_ns) {
     assert_int_not_equal(bl_client_reserve(other, 1, &all, 1, &err), BL_OK);
     usleep(100000);
   }
   kill(pid, SIGKILL);
   waitpid(pid, NULL, 0);
-  for (until_ns = bl_clock_now_ns() + FREE_AGAIN_NS; bl_client_reserve(other, 1, &all, 1, &err) != BL_OK;) {
-    assert_true(bl_clock_now_ns() < until_ns);
-    usleep(20000);
-  }
+  WAIT_FOR(bl_client_reserve(other, 1, &all, 1, &err) == BL_OK);
   close(to);
   close(from);
   bl_client_close(other);

@@ -185,11 +185,7 @@ static void transfers_that_stop(void **state) {
     bl_client_ticket_t ticket;
     must(bl_client_evict_start(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &ticket, &err), &err);
     if (fault == 0 || fault == 2) { // the other session goes on meanwhile
-      uint64_t until_ns = bl_clock_now_ns() + 60 * BL_NS_PER_S;
-      while (fault == 0 && atomic_load(&faults()->transfers) < atomic_load(&faults()->stall)) {
-        assert_true(bl_clock_now_ns() < until_ns);
-        usleep(1000);
-      }
+      WAIT_FOR(fault != 0 || atomic_load(&faults()->transfers) >= atomic_load(&faults()->stall));
       for (int i = 0; i < 3 && fault == 0; i++) {
         must(bl_client_evict(other, others[0], fixture.slots.base + 2 * BLOCK_BYTES, BLOCK_BYTES, NULL, &err), &err);
         must(bl_client_load(other, others[0], fixture.slots.base + 3 * BLOCK_BYTES, BLOCK_BYTES, &err), &err);
@@ -238,20 +234,13 @@ static void a_load_is_given_up(void **state) {
   unsigned before = atomic_load(&faults()->transfers);
   pthread_t thread;
   assert_int_equal(pthread_create(&thread, NULL, land, &lander), 0);
-  for (uint64_t until_ns = bl_clock_now_ns() + 60 * BL_NS_PER_S; atomic_load(&faults()->transfers) == before;) {
-    assert_true(bl_clock_now_ns() < until_ns);
-    usleep(1000);
-  }
+  WAIT_FOR(atomic_load(&faults()->transfers) != before);
   bl_client_landing_give_up(&lander.landing);
   write_slot(&fixture, 1, 9);
   pthread_join(thread, NULL);
   assert_int_equal(lander.err.status, BL_CANCELLED);
   // The block is still there, and comes over other communicators.
-  for (uint64_t until_ns = bl_clock_now_ns() + 60 * BL_NS_PER_S;
-       bl_client_room_state(client, rooms[0]) != BL_CLIENT_ROOM_FULL;) {
-    assert_true(bl_clock_now_ns() < until_ns);
-    usleep(1000);
-  }
+  WAIT_FOR(bl_client_room_state(client, rooms[0]) == BL_CLIENT_ROOM_FULL);
   must(bl_client_load(client, rooms[0], fixture.slots.base, BLOCK_BYTES, &err), &err);
   check_slot(&fixture, 0, 7);
   check_slot(&fixture, 1, 9); // what was written after it was given up
@@ -276,23 +265,14 @@ static void a_store_that_dies(void **state) {
     if (middle == 1) {
       stall_after(0);
       must(bl_client_evict_start(client, rooms[1], fixture.slots.base, BLOCK_BYTES, NULL, &ticket, &err), &err);
-      for (uint64_t until_ns = bl_clock_now_ns() + 60 * BL_NS_PER_S; atomic_load(&faults()->transfers) == before;) {
-        assert_true(bl_clock_now_ns() < until_ns);
-        usleep(1000);
-      }
+      WAIT_FOR(atomic_load(&faults()->transfers) != before);
     }
     store_kill(&fixture.store, SIGKILL);
     bl_status_t status = middle == 1 ? bl_client_wait(client, ticket, UINT64_MAX, &err)
                                      : bl_client_evict(client, rooms[1], fixture.slots.base, BLOCK_BYTES, NULL, &err);
     assert_int_equal(status, BL_UNAVAILABLE);
     assert_non_null(strstr(err.text, "is gone: what it held is lost"));
-    check_slot(&fixture, 0, 5); // still at its source
-    store_start(&fixture.store, "64 MiB", store_ttl, store_grace);
-    must(bl_client_reopen(client, &err), &err);
-    reserve(client, BLOCK_BYTES, 2, rooms);
-    must(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), &err);
-    must(bl_client_load(client, rooms[0], fixture.slots.base + BLOCK_BYTES, BLOCK_BYTES, &err), &err);
-    check_slot(&fixture, 1, 5);
+    begin_anew(&fixture, client, 5);
     bl_client_close(client);
     stop_gpu(&fixture);
   }
@@ -320,29 +300,26 @@ static int hold(const char *address) {
   gpu_fixture_t fixture = {.device = NULL};
   bl_error_t err = {0};
   bl_client_t *client = NULL;
-  snprintf(fixture.store.address, sizeof fixture.store.address, "%s", address);
+  uint64_t rooms[8];
+  bl_client_ticket_t ticket;
   setenv("FAKE_NCCL_STALL", "1", 1);
-  bool well = bl_device_open(BL_DEVICE_CUDA, 1, &fixture.device, &err) == BL_OK &&
-              bl_arena_create(fixture.device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES, &fixture.slots,
-                              &err) == BL_OK &&
-              bl_nccl_start(fixture.device, false, &engine, &err) == BL_OK;
+  bl_status_t status = holder_start(&fixture, address, &err);
+  if (status == BL_OK) {
+    status = bl_nccl_start(fixture.device, false, &engine, &err);
+  }
   bl_client_options_t options = nccl_options(&fixture);
   options.stage = 7;
   options.deadline_ms = options.open_ms = 600000;
-  bl_client_demand_t all = {.bytes = BLOCK_BYTES, .count = 8};
-  uint64_t rooms[8];
-  bl_client_ticket_t ticket;
-  well = well && bl_client_open(&options, &client, &err) == BL_OK &&
-         bl_client_reserve(client, 1, &all, 1, &err) == BL_OK && bl_client_rooms(client, rooms, 8) == 8 &&
-         bl_client_evict_start(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &ticket, &err) == BL_OK;
-  while (well && atomic_load(&faults()->transfers) == 0) {
+  if (status == BL_OK) {
+    status = holder_take_all(&options, &client, rooms, &err);
+  }
+  if (status == BL_OK) {
+    status = bl_client_evict_start(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &ticket, &err);
+  }
+  while (status == BL_OK && atomic_load(&faults()->transfers) == 0) {
     usleep(1000);
   }
-  char byte = well ? 'y' : 'n';
-  if (!well) {
-    fprintf(stderr, "holder: %s\n", err.text);
-  }
-  return write(STDOUT_FILENO, &byte, 1) == 1 && read(STDIN_FILENO, &byte, 1) == 1 ? 0 : 1;
+  return holder_stay(status, &err);
 }
 
 // A holder that dies in the middle of a send: its heir gets its rooms, all but the one under way at once, and that one when
@@ -375,10 +352,7 @@ static void holders_that_die(void **state) {
       assert_int_not_equal(bl_client_reserve(heir, 2, &all, 1, &err), BL_OK);
       assert_int_equal(store_wait(&fixture.store), STUCK_EXIT);
     } else {
-      for (uint64_t until_ns = bl_clock_now_ns() + FREE_AGAIN_NS; bl_client_reserve(heir, 1, &all, 1, &err) != BL_OK;) {
-        assert_true(bl_clock_now_ns() < until_ns);
-        usleep(20000);
-      }
+      WAIT_FOR(bl_client_reserve(heir, 1, &all, 1, &err) == BL_OK);
     }
     bl_client_close(heir);
   }

@@ -3,6 +3,8 @@
 #ifndef TESTS_CLIENT_STORE_PROCESS_H
 #define TESTS_CLIENT_STORE_PROCESS_H
 
+#include "folder.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,19 +91,6 @@ static inline void store_cleanup(store_process_t *store) {
 }
 
 // Open descriptors of a process.
-static inline unsigned count_descriptors(pid_t pid) {
-  char path[64];
-  unsigned count = 0;
-  snprintf(path, sizeof path, "/proc/%ld/fd", (long)pid);
-  DIR *folder = opendir(path);
-  assert_non_null(folder);
-  while (readdir(folder) != NULL) {
-    count++;
-  }
-  closedir(folder);
-  return count;
-}
-
 // Where the arena of a store lies in its memory; 0: it has none.
 static inline unsigned long find_arena(pid_t pid, unsigned long *bytes) {
   char path[64], line[512];

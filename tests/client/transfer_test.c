@@ -17,7 +17,7 @@
 static void wait_for_state(bl_client_t *client, uint64_t room, bl_client_room_state_t state) {
   uint64_t start_ns = bl_clock_now_ns();
   while (bl_client_room_state(client, room) != state) {
-    if (bl_clock_now_ns() - start_ns > FREE_AGAIN_NS) {
+    if (bl_clock_now_ns() - start_ns > PATIENCE_NS) {
       fail_msg("room %" PRIu64 " is in state %d, not %d", room, (int)bl_client_room_state(client, room), (int)state);
     }
     usleep(2000);
@@ -39,9 +39,7 @@ static void test_wait_and_poll(void **state) {
   assert_false(bl_client_poll(client, ticket));
   assert_int_equal(bl_client_room_state(client, room), BL_CLIENT_ROOM_EVICTING);
   kill(fixture->store.pid, SIGCONT);
-  while (!bl_client_poll(client, ticket)) {
-    usleep(1000);
-  }
+  WAIT_FOR(bl_client_poll(client, ticket));
   must(bl_client_wait(client, ticket, 0, &err), &err);
   assert_int_equal(bl_client_wait(client, ticket, 0, &err), BL_INVALID); // it has ended
   assert_int_equal(bl_client_load(client, room, slot, BYTES - 1, &err), BL_INVALID);

@@ -2,10 +2,9 @@
 // Verifies the hub between two stages of one process, over shm and tcp: tensors of odd sizes in random orders arrive
 // whole, attempts separate old from new, aborts and lost peers end waits, paths are chosen with a reason, misuse is
 // refused. The seed of random orders is printed; BALLAST_TEST_SEED sets it.
+#include "folder.h"
 #include "pair.h"
 #include "seed.h"
-
-#include <dirent.h>
 
 static const bl_path_t paths[] = {BL_PATH_SHM, BL_PATH_TCP};
 #define FOR_EACH_PATH(path) for (bl_path_t path = BL_PATH_SHM; path <= BL_PATH_TCP; path++)
@@ -476,20 +475,9 @@ static void sizes_must_agree(void **state) {
   }
 }
 
-static int count_descriptors(void) {
-  int count = 0;
-  DIR *folder = opendir("/proc/self/fd");
-  assert_non_null(folder);
-  while (readdir(folder) != NULL) {
-    count++;
-  }
-  closedir(folder);
-  return count;
-}
-
 static void nothing_is_left_behind(void **state) {
   (void)state;
-  int before = count_descriptors();
+  unsigned before = count_descriptors(0);
   for (int i = 0; i < 6; i++) {
     pair_t pair;
     bl_error_t err;
@@ -498,7 +486,7 @@ static void nothing_is_left_behind(void **state) {
     CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, 1u << 20, &err), err); // never received
     pair_close(&pair);
   }
-  assert_int_equal(count_descriptors(), before);
+  assert_int_equal(count_descriptors(0), before);
 }
 
 int main(void) {

@@ -139,9 +139,8 @@ static void start(child_t children[2], const char *machine, const char *plaintex
   assert_true(length > 0);
   program[length] = '\0';
   for (int i = 0; i < 2; i++) {
-    char *const arguments[] = {
-        "ip", "netns", "exec", names[i], program, "child", i == 0 ? "0" : "1", (char *)machine, (char *)plaintext,
-        NULL};
+    const char *const arguments[] = {"ip",    "netns",   "exec", names[i], program, "child", i == 0 ? "0" : "1",
+                                     machine, plaintext, NULL};
     child_start(&children[i], arguments);
   }
   for (int i = 0; i < 2; i++) {

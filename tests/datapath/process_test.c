@@ -2,8 +2,7 @@
 // Verifies the data path between two processes: tensors there and back, a peer killed in the middle of a transfer is
 // known within a second, a stopped one only costs time, and nothing stays behind in descriptors or /dev/shm.
 #include "child.h"
-
-#include <dirent.h>
+#include "folder.h"
 
 #define TENSOR_BYTES (2ull << 20)
 #define ECHOES       6ull
@@ -95,7 +94,7 @@ static void parent_connect(stage_t *stage, child_t *child, const char *what, con
   card_t card;
   bl_hub_peer_t peer;
   bl_error_t err;
-  char *const arguments[] = {"/proc/self/exe", "child", (char *)what, (char *)folder, (char *)bl_path_name(path), NULL};
+  const char *const arguments[] = {"/proc/self/exe", "child", what, folder, bl_path_name(path), NULL};
   child_start(child, arguments);
   stage_open(stage, 1, folder);
   assert_true(HEAR(child->from, card));
@@ -104,17 +103,6 @@ static void parent_connect(stage_t *stage, child_t *child, const char *what, con
   assert_true(TELL(child->to, card));
   CHECK_OK(bl_hub_connect_wait(stage->hub, &peer, 1, path, soon(), &err), err);
   CHECK_OK(bl_hub_begin(stage->hub, 1, &err), err);
-}
-
-static int count_entries(const char *path) {
-  int count = 0;
-  DIR *folder = opendir(path);
-  assert_non_null(folder);
-  while (readdir(folder) != NULL) {
-    count++;
-  }
-  closedir(folder);
-  return count;
 }
 
 static void there_and_back(bl_path_t path, const char *reason) {
@@ -151,10 +139,10 @@ static void there_and_back(bl_path_t path, const char *reason) {
 static void tensors_go_there_and_back(void **state) {
   (void)state;
   there_and_back(BL_PATH_AUTO, "shm: same machine"); // libuv keeps a pipe of the first loop
-  int descriptors = count_entries("/proc/self/fd"), shared = count_entries("/dev/shm");
+  unsigned descriptors = count_descriptors(0), shared = count_entries("/dev/shm");
   there_and_back(BL_PATH_SHM, "shm: asked for");
   there_and_back(BL_PATH_TCP, "tcp: asked for");
-  assert_int_equal(count_entries("/proc/self/fd"), descriptors);
+  assert_int_equal(count_descriptors(0), descriptors);
   assert_int_equal(count_entries("/dev/shm"), shared);
 }
 
@@ -166,7 +154,7 @@ static bl_status_t take(stage_t *stage, uint32_t i, uint8_t *to, uint64_t give_u
 
 static void killed_peers_are_known_within_a_second(void **state) {
   (void)state;
-  int descriptors = count_entries("/proc/self/fd"), shared = count_entries("/dev/shm");
+  unsigned descriptors = count_descriptors(0), shared = count_entries("/dev/shm");
   uint8_t *to = malloc(ECHOES * TENSOR_BYTES);
   for (int round = 0; round < 6; round++) {
     char folder[] = "/tmp/ballast-test-XXXXXX";
@@ -198,7 +186,7 @@ static void killed_peers_are_known_within_a_second(void **state) {
     assert_int_equal(rmdir(folder), 0);
   }
   free(to);
-  assert_int_equal(count_entries("/proc/self/fd"), descriptors);
+  assert_int_equal(count_descriptors(0), descriptors);
   assert_int_equal(count_entries("/dev/shm"), shared);
 }
 

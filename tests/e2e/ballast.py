@@ -19,7 +19,10 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
 CTL = os.path.join(BIN, "ballastctl")
+BUILD = os.path.dirname(BIN.rstrip("/"))
 GOLDEN = os.path.join(ROOT, "tests", "golden")
+LATE = os.path.join(BUILD, "tests", "late")  # modules of a device that is not there
+ON_DEVICE = ("--set", "pipeline.device=cuda")
 
 
 def skip(reason):
@@ -75,6 +78,21 @@ def read_report(path):
         return [json.loads(line) for line in file.read().splitlines()]
 
 
+def steps_so_far(report):
+    """The steps that a run has reported; its last line may be on its way."""
+    try:
+        with open(report) as file:
+            events = [json.loads(line) for line in file if line.endswith("\n")]
+    except OSError:
+        return []
+    return [event for event in events if event["event"] == "step"]
+
+
+def stages_of(report):
+    """What every stage did in every step."""
+    return [stage for event in report if event["event"] == "step" for stage in event["stages"]]
+
+
 def losses(report):
     steps = [event for event in report if event["event"] == "step"]
     numbers = [event["step"] for event in steps]
@@ -91,6 +109,57 @@ def run_job(folder, job, *arguments, expect=0, timeout=120):
         print(done.stdout[-3000:], done.stderr[-6000:], sep="\n")
         raise AssertionError(f"ballastctl run {job} {arguments}: exit code {done.returncode}, expected {expect}")
     return read_report(report) if os.path.exists(report) else [], done
+
+
+class Run:
+    """`ballastctl run` while a test does something to it. Its report and what it says are files."""
+
+    def __init__(self, folder, job, *arguments, **more):
+        self.report = os.path.join(folder, f"report-{time.monotonic_ns()}.jsonl")
+        self.log_path = self.report + ".log"
+        with open(self.log_path, "w") as file:
+            self.process = subprocess.Popen([CTL, "run", job, "--report", self.report, *arguments], env=environment(folder),
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file, **more)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def steps(self):
+        return steps_so_far(self.report)
+
+    def log(self):
+        with open(self.log_path) as file:
+            return file.read()
+
+    def wait_for(self, condition, what, seconds=120):
+        """The steps, once `condition` is true of them."""
+        found = []
+
+        def look():
+            ended = self.process.poll() is not None
+            steps = self.steps()
+            if condition(steps):
+                found.append(steps)
+            return found or ended
+
+        wait_until(look, seconds, what)
+        assert found, f"the run ended: {what}\n{self.log()[-4000:]}"
+        return found[0]
+
+    def end(self, expect=0, number=None, seconds=300):
+        """Waits for its end, which that signal brings about; what it said."""
+        if number is not None:
+            self.process.send_signal(number)
+        code = self.process.wait(seconds)
+        assert code == expect, f"exit code {code}, expected {expect}\n{self.log()[-4000:]}"
+        return self.log()
+
+    def kill(self):
+        """Leaves nothing running, whatever the test came to."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
 
 def descendants(pid):
@@ -195,6 +264,13 @@ class Service:
             self.kill(signal.SIGTERM)
 
 
+def on(services, stores=()):
+    """The arguments of a run on these stage services and stores, or their addresses."""
+    places = [f"services.{kind}=" + json.dumps([getattr(one, "address", one) for one in ones])
+              for kind, ones in (("stages", services), ("stores", stores)) if ones]
+    return [word for place in places for word in ("--set", place)]
+
+
 class Proxy:
     """A port that leads to another address of this machine; nobody else gets through while `open` is clear."""
 
@@ -245,3 +321,15 @@ def stages(folder, count, listen="127.0.0.1:0", prefixes=None):
     finally:
         for service in services:
             service.end()
+
+
+def on_late_device(*checks):
+    """The whole of a test on a device that is not there: each check gets the folder of the test."""
+    if not os.path.exists(os.path.join(LATE, "libballast-cuda.so")):
+        skip("tests/late is not built")
+    shared = shared_memory_files()
+    os.environ["BALLAST_MODULES"] = LATE
+    with scratch() as folder:
+        for check in checks:
+            check(folder)
+        assert_nothing_left(folder, [], shared)

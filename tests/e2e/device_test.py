@@ -4,15 +4,8 @@ host does: the same bits for every schedule, data path, eviction, kind of recomp
 device is not there (tests/late): its modules take the place of the CUDA back end's. And what is said where there is none."""
 import os
 import signal
-import subprocess
-import time
 
-from ballast import (CTL, ROOT, assert_nothing_left, environment, losses, read_report, run_job, scratch,
-                     shared_memory_files, skip, wait_until, write_job)
-
-BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
-LATE = os.path.join(BUILD, "tests", "late")
-ON_DEVICE = ("--set", "pipeline.device=cuda")
+from ballast import LATE, ON_DEVICE, Run, losses, on_late_device, read_report, run_job, stages_of, write_job
 
 
 def compare(folder, what, job, *arguments):
@@ -68,29 +61,15 @@ def device_to_device(folder):
 
 
 def run_with_a_kill(folder, job):
-    """The report of a run on the device whose store of device 3 is killed once it has blocks; blocks made again."""
-    path = os.path.join(folder, f"killed-{time.monotonic_ns()}.jsonl")
-    errors = os.path.join(folder, "errors")
-
-    def steps():
-        try:
-            with open(path, "rb") as file:
-                whole = file.read().endswith(b"\n")
-            return [event for event in read_report(path) if event["event"] == "step"] if whole else []
-        except (OSError, ValueError):
-            return []
-
-    with open(errors, "w") as file:
-        process = subprocess.Popen([CTL, "run", job, "--local", "--report", path, *ON_DEVICE], stderr=file,
-                                   env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    wait_until(lambda: process.poll() is not None or any(stage["loaded"] for step in steps() for stage in step["stages"]),
-               60, "no step that parks blocks")
-    os.kill(steps()[-1]["stores"][3]["pid"], signal.SIGKILL)
-    assert process.wait(120) == 0, open(errors).read()[-3000:]
-    totals = [stage for step in steps() for stage in step["stages"]]
-    for stage in totals:
+    """The report of a run on the device whose store of device 3 is killed once it has blocks; how many were made again."""
+    run = Run(folder, job, "--local", *ON_DEVICE)
+    steps = run.wait_for(lambda steps: any(stage["loaded"] for stage in stages_of(steps)), "no step that parks blocks")
+    os.kill(steps[-1]["stores"][3]["pid"], signal.SIGKILL)
+    run.end(0)
+    report = read_report(run.report)
+    for stage in stages_of(report):
         assert stage["recomputed"] == stage["lost"] + stage["dropped"], stage
-    return read_report(path), sum(stage["recomputed"] for stage in totals)
+    return report, sum(stage["recomputed"] for stage in stages_of(report))
 
 
 def a_store_is_killed(folder):
@@ -135,19 +114,4 @@ def refusals(folder):
     print("ok refusals")
 
 
-def main():
-    if not os.path.exists(os.path.join(LATE, "libballast-cuda.so")):
-        skip("tests/late is not built")
-    shared = shared_memory_files()
-    os.environ["BALLAST_MODULES"] = LATE
-    with scratch() as folder:
-        same_bits(folder)
-        evictions(folder)
-        device_to_device(folder)
-        a_store_is_killed(folder)
-        checkpoints(folder)
-        refusals(folder)
-        assert_nothing_left(folder, [], shared)
-
-
-main()
+on_late_device(same_bits, evictions, device_to_device, a_store_is_killed, checkpoints, refusals)

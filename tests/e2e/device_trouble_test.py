@@ -7,12 +7,8 @@ import os
 import shutil
 import subprocess
 
-from ballast import (BIN, CTL, ROOT, assert_nothing_left, environment, run_job, scratch, shared_memory_files, skip,
-                     write_job)
+from ballast import BIN, BUILD, CTL, LATE, ON_DEVICE, environment, on_late_device, run_job, write_job
 
-BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
-LATE = os.path.join(BUILD, "tests", "late")
-ON_DEVICE = ("--set", "pipeline.device=cuda")
 TROUBLES = (({"LATE_DRIVER": "0"}, 2, "no NVIDIA driver: libcuda.so.1 is not on this machine"),
             ({"LATE_DRIVER": "12040"}, 2, "the NVIDIA driver is too old: it serves CUDA 12.4, this build needs 13.0"),
             ({"LATE_DEVICES": "0"}, 3, "no NVIDIA device: the driver (CUDA 13.0) sees none"),
@@ -88,16 +84,4 @@ def modules_that_do_not_fit(folder):
     print("ok a module is missing")
 
 
-def main():
-    if not os.path.exists(os.path.join(LATE, "libballast-cuda.so")):
-        skip("tests/late is not built")
-    shared = shared_memory_files()
-    os.environ["BALLAST_MODULES"] = LATE
-    with scratch() as folder:
-        devices_are_listed(folder)
-        troubles_are_said(folder)
-        modules_that_do_not_fit(folder)
-        assert_nothing_left(folder, [], shared)
-
-
-main()
+on_late_device(devices_are_listed, troubles_are_said, modules_that_do_not_fit)

@@ -28,33 +28,15 @@ def store_waits(folder):
     return [row for row in rows if row.get("lease")], verdict
 
 
-class Run:
-    def __init__(self, folder, job, *arguments):
-        self.report = os.path.join(folder, f"report-{len(arguments)}.jsonl")
-        self.process = subprocess.Popen([ballast.CTL, "run", job, "--local", "--report", self.report, *arguments],
-                                        env=ballast.environment(folder), stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def steps(self):
-        try:
-            with open(self.report) as file:
-                return [json.loads(line) for line in file if line.endswith("\n")]
-        except OSError:
-            return []
-
-    def wait_for(self, condition, what):
-        assert ballast.wait_until(lambda: self.process.poll() is None and condition() or
-                                  self.process.poll() is not None and "ended", 90, what) != "ended", "the run ended"
-
-    def end(self):
-        for _ in range(2):  # the second one does not wait for the step
-            self.process.send_signal(signal.SIGINT)
-            time.sleep(0.2)
-        assert self.process.wait(90) in (0, 130)
+def stop(run):
+    for _ in range(2):  # the second one does not wait for the step
+        run.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    assert run.process.wait(90) in (0, 130)
 
 
 def slow_path(folder, job):
-    run = Run(folder, job, "--set", "balance.rate=20000")
+    run = ballast.Run(folder, job, "--local", "--set", "balance.rate=20000")
     try:
         def named():
             waits, verdict = store_waits(folder)
@@ -65,34 +47,34 @@ def slow_path(folder, job):
                     if same and f"stage {lease['stage']}" == wait["who"] and wait["seconds"] > 0:
                         return wait, lease["state"], verdict
             return None
-        run.wait_for(lambda: named() is not None, "doctor does not name the lease that a stage waits for")
+        run.wait_for(lambda _: named() is not None, "doctor does not name the lease that a stage waits for")
         wait, state, verdict = ballast.wait_until(named, 90, "the wait is gone")
         assert state in ("writing", "sealed", "loading", "reserved"), state
         print(f"ok {wait['who']} waits for {wait['waits_for']}, lease {wait['lease']} ({state}): {verdict.strip()}")
     finally:
-        run.end()
+        stop(run)
 
 
 def stopped_store(folder, job):
-    run = Run(folder, job)
+    run = ballast.Run(folder, job, "--local")
     try:
         waits = []
         while not waits:  # the stage may have had nothing to move there just then: again
-            run.wait_for(lambda: run.steps() and sum(s["loaded"] for s in run.steps()[-1]["stages"]) > 0, "no loads")
-            store, count = run.steps()[-1]["stores"][3]["pid"], len(run.steps())
+            seen = run.wait_for(lambda steps: any(stage["loaded"] for stage in ballast.stages_of(steps[-1:])), "no loads")
+            store = seen[-1]["stores"][3]["pid"]
             os.kill(store, signal.SIGSTOP)
             try:
-                def looked():
+                def looked(steps):
                     found = [wait for wait in store_waits(folder)[0] if wait["store"] == 3 and wait["seconds"] > 0.3]
                     waits.extend(found)
-                    return found or len(run.steps()) > count + 2  # given up: the step went on without it
+                    return found or len(steps) > len(seen) + 2  # given up: the step went on without it
                 run.wait_for(looked, "no step under a stopped store")
             finally:
                 os.kill(store, signal.SIGCONT)
         assert waits[0]["lease"].startswith("3/"), waits
         print(f"ok store 3 stands still: {waits[0]['who']} waits for {waits[0]['waits_for']}, {waits[0]['lease']}")
     finally:
-        run.end()
+        stop(run)
 
 
 def main():

@@ -2,7 +2,6 @@
 """A client made from proto/ alone calls every method of every service, with an empty message and with garbage: each one is
 served, answers with a status that says something, and leaves its service alive. What ends a process comes last. Needs
 grpcio and protobuf for Python, and protoc."""
-import os
 import shutil
 
 import ballast

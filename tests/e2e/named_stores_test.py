@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 
-from ballast import (CTL, GOLDEN, Service, environment, losses, read_report, run_job, scratch, small_inline, stages,
-                     wait_until, write_job)
+from ballast import (CTL, GOLDEN, Service, environment, losses, on, run_job, scratch, small_inline, stages, wait_until,
+                     write_job)
 
 STAGES = 4
 
@@ -33,12 +33,6 @@ def leases(folder, store):
     return json.loads(done.stdout or "[]")
 
 
-def sets(services, lenders):
-    yield from ("--set", "services.stages=[" + ", ".join(f'"{s.address}"' for s in services) + "]")
-    if lenders is not None:
-        yield from ("--set", "services.stores=[" + ", ".join(f'"{address}"' for address in lenders) + "]")
-
-
 def main():
     with scratch() as folder, stores(folder, STAGES) as lenders:
         job = write_job(folder, model=small_inline(hidden=32, layers=STAGES, seq=16),
@@ -50,7 +44,7 @@ def main():
         prefixes = [((), "127.0.0.1:0", "--rest", "1")] * STAGES
         with stages(folder, STAGES, prefixes=prefixes) as services:
             for path in ("auto", "tcp"):
-                report, _ = run_job(folder, job, *sets(services, addresses), "--set", f"balance.data_path={path}")
+                report, _ = run_job(folder, job, *on(services, addresses), "--set", f"balance.data_path={path}")
                 assert losses(report) == expected, f"{path}: other losses"
                 assert [store["pid"] for store in report[-1]["stores"]] == [store.pid for store in lenders]
                 assert report[-1]["stages"][0]["loaded"] == 8, report[-1]
@@ -58,7 +52,7 @@ def main():
                 print(f"ok {path}")
 
             long = os.path.join(folder, "long.jsonl")
-            process = subprocess.Popen([CTL, "run", job, *sets(services, addresses), "--steps", "1000000", "--report", long],
+            process = subprocess.Popen([CTL, "run", job, *on(services, addresses), "--steps", "1000000", "--report", long],
                                        env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.DEVNULL)
             wait_until(lambda: os.path.exists(long) and os.path.getsize(long) > 0, 60, "no step")
@@ -69,10 +63,10 @@ def main():
             print("ok without a driver")
 
         with stages(folder, STAGES) as services:
-            _, done = run_job(folder, job, *sets(services, None), expect=2)
+            _, done = run_job(folder, job, *on(services), expect=2)
             assert "services.stores" in done.stderr, done.stderr
             gone = addresses[:3] + [f"unix:{folder}/nobody"]
-            _, done = run_job(folder, job, *sets(services, gone), expect=5)
+            _, done = run_job(folder, job, *on(services, gone), expect=5)
             assert "store of device 3" in done.stderr and "nobody" in done.stderr, done.stderr
             print("ok refusals")
 

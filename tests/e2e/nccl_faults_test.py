@@ -2,55 +2,18 @@
 """Stages whose tensors go by NCCL (the device of tests/late, the NCCL of tests/fake_gpu) when something of it fails: a
 transfer that stands still costs one attempt and the communicators of that pair, and nobody else's; a stage killed in the
 middle of a send ends the run with the cause, other pairs stay as they are, and it goes on from its checkpoint."""
-import json
 import os
 import re
-import subprocess
-import time
 
-from ballast import (CTL, ROOT, assert_nothing_left, environment, losses, read_report, run_job, scratch,
-                     shared_memory_files, skip, small_inline, stages, wait_until, write_job)
+from ballast import (ON_DEVICE, Run, losses, on, on_late_device, read_report, run_job, small_inline, stages, wait_until,
+                     write_job)
 
-BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
-LATE = os.path.join(BUILD, "tests", "late")
-NCCL = ("--set", "pipeline.device=cuda", "--set", "balance.data_path=nccl")
+NCCL = (*ON_DEVICE, "--set", "balance.data_path=nccl")
 CHOSEN = "nccl: both ends have NCCL 2.28.9"
 
 
-def on(services):
-    return ["--set", "services.stages=[" + ", ".join(f'"{service.address}"' for service in services) + "]"]
-
-
-class Run:
-    """A run on stage services that lasts a while, with faults to plant in them."""
-
-    def __init__(self, folder, job, *arguments):
-        self.report = os.path.join(folder, f"report-{time.monotonic_ns()}.jsonl")
-        self.errors = self.report + ".txt"
-        with open(self.errors, "w") as file:
-            self.process = subprocess.Popen([CTL, "run", job, "--report", self.report, *NCCL, *arguments], stderr=file,
-                                            env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-    def steps(self):
-        try:
-            with open(self.report, "rb") as file:
-                lines = file.read().split(b"\n")[:-1]  # whole ones
-            return sum(json.loads(line)["event"] == "step" for line in lines)
-        except OSError:
-            return 0
-
-    def reach(self, step):
-        wait_until(lambda: self.steps() >= step or self.process.poll() is not None, 120, f"step {step}")
-        assert self.process.poll() is None, self.words()
-
-    def end(self, expect):
-        code = self.process.wait(180)
-        assert code == expect, f"exit code {code}, expected {expect}\n{self.words()}"
-        return self.words()
-
-    def words(self):
-        with open(self.errors) as file:
-            return file.read()
+def reach(run, count):
+    run.wait_for(lambda steps: len(steps) >= count, f"step {count}")
 
 
 def plant(faults, service, what):
@@ -61,8 +24,8 @@ def standing_still(folder, faults, services):
     job = write_job(folder, "long.yaml", model=small_inline(hidden=32, seq=32), data={"train": [__file__], "format": "text"},
                     train={"steps": 40, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4})
     expected, _ = run_job(folder, job, "--local")
-    run = Run(folder, job, *on(services))
-    run.reach(3)
+    run = Run(folder, job, *NCCL, *on(services))
+    reach(run, 3)
     plant(faults, services[1], "stall")
     run.end(0)
     assert losses(read_report(run.report)) == losses(expected), "other bits after a transfer stood still"
@@ -81,8 +44,8 @@ def killed(folder, faults, services):
                     train={"steps": 30, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4},
                     checkpoint={"folder": os.path.join(folder, "kept"), "every": 2})
     expected, _ = run_job(folder, job, "--local", "--set", "checkpoint.folder=null", "--set", "checkpoint.every=0")
-    run = Run(folder, job, *on(services))
-    run.reach(5)
+    run = Run(folder, job, *NCCL, *on(services))
+    reach(run, 5)
     before = [len(service.log()) for service in services]
     plant(faults, services[1], "kill")
     words = run.end(5)
@@ -95,7 +58,7 @@ def killed(folder, faults, services):
     os.unlink(os.path.join(folder, "ballast", f"stage-{services[1].pid}.data"))  # nobody else can
     committed = read_report(run.report)
     services[1].__init__(folder, "stage-service", "--listen", services[1].address, "--nccl-shared-gpu")
-    rest = Run(folder, job, *on(services), "--resume")
+    rest = Run(folder, job, *NCCL, *on(services), "--resume")
     rest.end(0)
     bits = [(event["loss"].hex(), event["grad_norm"].hex()) for event in read_report(rest.report) if event["event"] == "step"]
     assert bits == losses(expected)[-len(bits):], "other bits after the run went on"
@@ -103,19 +66,12 @@ def killed(folder, faults, services):
     print(f"ok a stage killed in the middle of a send: exit 5, gone on with {len(bits)} steps to go")
 
 
-def main():
-    if not os.path.exists(os.path.join(LATE, "libballast-cuda.so")):
-        skip("tests/late is not built")
-    shared = shared_memory_files()
-    os.environ["BALLAST_MODULES"] = LATE
-    with scratch() as folder:
-        faults = os.path.join(folder, "faults")
-        os.mkdir(faults)
-        os.environ["LATE_NCCL_FAULTS"] = faults
-        with stages(folder, 4, prefixes=[((), "127.0.0.1:0", "--nccl-shared-gpu")] * 4) as services:
-            standing_still(folder, faults, services)
-            killed(folder, faults, services)
-        assert_nothing_left(folder, [], shared)
+def faulty(folder):
+    faults = os.environ["LATE_NCCL_FAULTS"] = os.path.join(folder, "faults")
+    os.mkdir(faults)
+    with stages(folder, 4, prefixes=[((), "127.0.0.1:0", "--nccl-shared-gpu")] * 4) as services:
+        standing_still(folder, faults, services)
+        killed(folder, faults, services)
 
 
-main()
+on_late_device(faulty)

@@ -5,14 +5,9 @@ when a store is killed or stops in the middle of a transfer. Where NCCL is requi
 run is refused with the reason."""
 import os
 import signal
-import subprocess
 
-from ballast import (CTL, ROOT, Service, assert_nothing_left, environment, losses, read_report, run_job, scratch,
-                     shared_memory_files, skip, stages, wait_until, write_job)
+from ballast import ON_DEVICE, Run, Service, losses, on_late_device, read_report, run_job, stages, stages_of, write_job
 
-BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
-LATE = os.path.join(BUILD, "tests", "late")
-ON_DEVICE = ("--set", "pipeline.device=cuda")
 REQUIRED = (*ON_DEVICE, "--set", "balance.require=nccl")
 LOCAL = ("--local", "--nccl-shared-gpu", "-v")
 STAGES = 4
@@ -24,45 +19,28 @@ def job_of(folder, name, steps, **more):
                      pipeline={"stages": STAGES}, balance={"policy": "bpipe"}, **more)
 
 
-def stage_steps(report):
-    return [stage for event in report if event["event"] == "step" for stage in event["stages"]]
-
-
 def same_bits(folder):
     job = job_of(folder, "bits.yaml", 3)
     expected, _ = run_job(folder, job, "--local", "--set", "balance.policy=none")
     report, done = run_job(folder, job, *LOCAL, *REQUIRED)
     assert losses(report) == losses(expected), f"{losses(report)}\n {losses(expected)}"
-    assert sum(stage["evicted"] for stage in stage_steps(report)) > 0, report[-1]
-    assert all(stage["recomputed"] == 0 for stage in stage_steps(report)), report[-1]
+    assert sum(stage["evicted"] for stage in stages_of(report)) > 0, report[-1]
+    assert all(stage["recomputed"] == 0 for stage in stages_of(report)), report[-1]
     chosen = [line for line in done.stderr.splitlines() if "blocks to the store of device" in line]
     assert chosen and all(line.endswith(": nccl: asked for") for line in chosen), done.stderr[-3000:]
     print(f"ok blocks by NCCL to {len(chosen)} stores: the same bits")
 
 
-def disturbed(folder, job, what, disturb):
-    """The report of a run whose store of device 3 is disturbed once it has blocks."""
-    path, errors = os.path.join(folder, f"{what}.jsonl"), os.path.join(folder, f"{what}.log")
-
-    def steps():
-        try:
-            with open(path, "rb") as file:
-                whole = file.read().endswith(b"\n")
-            return [event for event in read_report(path) if event["event"] == "step"] if whole else []
-        except (OSError, ValueError):
-            return []
-
-    with open(errors, "w") as file:
-        process = subprocess.Popen([CTL, "run", job, *LOCAL, *REQUIRED, "--report", path], stderr=file,
-                                   env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    wait_until(lambda: process.poll() is not None or any(stage["loaded"] for stage in stage_steps(steps())), 120,
-               "no step that parks blocks")
-    disturb(steps()[-1]["stores"][3]["pid"])
-    assert process.wait(300) == 0, open(errors).read()[-4000:]
-    report = read_report(path)
-    for stage in stage_steps(report):
+def disturbed(folder, job, disturb):
+    """The report of a run whose store of device 3 is disturbed once it has blocks; how many were made again."""
+    run = Run(folder, job, *LOCAL, *REQUIRED)
+    steps = run.wait_for(lambda steps: any(stage["loaded"] for stage in stages_of(steps)), "no step that parks blocks")
+    disturb(steps[-1]["stores"][3]["pid"])
+    run.end(0)
+    report = read_report(run.report)
+    for stage in stages_of(report):
         assert stage["recomputed"] == stage["lost"] + stage["dropped"], stage
-    return report, sum(stage["recomputed"] for stage in stage_steps(report))
+    return report, sum(stage["recomputed"] for stage in stages_of(report))
 
 
 def faults(folder):
@@ -75,7 +53,7 @@ def faults(folder):
         again = tries = 0
         while again == 0 and tries < 5:  # it may have held nothing at that moment
             tries += 1
-            report, again = disturbed(folder, job, f"{what}-{tries}", disturb)
+            report, again = disturbed(folder, job, disturb)
             assert losses(report) == losses(expected), f"{what}: {losses(report)}\n {losses(expected)}"
         assert again > 0, f"{tries} stores were {what} and no block was made again"
         print(f"ok a store is {what} in the middle: {again} blocks made again, the same bits")
@@ -99,16 +77,4 @@ def refusals(folder):
     print("ok refusals")
 
 
-def main():
-    if not os.path.exists(os.path.join(LATE, "libballast-cuda.so")):
-        skip("tests/late is not built")
-    shared = shared_memory_files()
-    os.environ["BALLAST_MODULES"] = LATE
-    with scratch() as folder:
-        same_bits(folder)
-        faults(folder)
-        refusals(folder)
-        assert_nothing_left(folder, [], shared)
-
-
-main()
+on_late_device(same_bits, faults, refusals)

@@ -4,18 +4,11 @@ processes without one, tests/fake_gpu): the same bits as on the host for two, th
 GPU and no NCCL at all are refused where nccl is asked for, and passed by else, with the reason."""
 import os
 
-from ballast import (ROOT, assert_nothing_left, losses, run_job, scratch, shared_memory_files, skip, stages, write_job)
+from ballast import ON_DEVICE, losses, on, on_late_device, run_job, stages, write_job
 
-BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
-LATE = os.path.join(BUILD, "tests", "late")
-ON_DEVICE = ("--set", "pipeline.device=cuda")
 NCCL = (*ON_DEVICE, "--set", "balance.data_path=nccl")
 LOCAL = ("--local", "--nccl-shared-gpu", "-v")
 CHOSEN = "nccl: both ends have NCCL 2.28.9"
-
-
-def on(services):
-    return ["--set", "services.stages=[" + ", ".join(f'"{service.address}"' for service in services) + "]"]
 
 
 def same_bits(folder):
@@ -67,16 +60,4 @@ def refusals(folder):
     print("ok refusals")
 
 
-def main():
-    if not os.path.exists(os.path.join(LATE, "libballast-cuda.so")):
-        skip("tests/late is not built")
-    shared = shared_memory_files()
-    os.environ["BALLAST_MODULES"] = LATE
-    with scratch() as folder:
-        same_bits(folder)
-        versions(folder)
-        refusals(folder)
-        assert_nothing_left(folder, [], shared)
-
-
-main()
+on_late_device(same_bits, versions, refusals)

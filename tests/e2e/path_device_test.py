@@ -6,9 +6,8 @@ import os
 import re
 import subprocess
 
-from ballast import BIN, ROOT, skip
+from ballast import BIN, BUILD, skip
 
-BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
 MODULES = os.path.join(BUILD, "tests", "fake_gpu")
 LATE = os.path.join(BUILD, "tests", "late")
 

@@ -3,11 +3,10 @@
 next plan is prepared in the room of the present one. Leases and quotas go by the job's name, whatever the plan: a quota
 below what a plan needs refuses it and says so. The losses are those of an undisturbed run bit by bit."""
 import json
-import os
 import signal
 import subprocess
 
-from ballast import (CTL, GOLDEN, Service, environment, losses, read_report, run_job, scratch, small_inline, stages,
+from ballast import (CTL, GOLDEN, Run, Service, environment, losses, on, run_job, scratch, small_inline, stages, stages_of,
                      wait_until, write_job)
 
 STAGES = 6
@@ -22,40 +21,22 @@ def ctl(folder, *words, expect=0):
     return json.loads(done.stdout) if "json" in words and done.stdout else done.stderr
 
 
-class Run:
-    def __init__(self, folder, job, *arguments):
-        self.report = os.path.join(folder, f"report-{len(arguments)}.jsonl")
-        self.errors = open(os.path.join(folder, "errors"), "w+")
-        self.process = subprocess.Popen([CTL, "run", job, "--report", self.report, *arguments],
-                                        env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        stderr=self.errors)
-        wait_until(lambda: self.steps() > 0 or self.process.poll() is not None, 90, "no step was made")
-        self.errors.seek(0)
-        assert self.process.poll() is None, self.errors.read()
-
-    def steps(self):
-        try:
-            with open(self.report) as file:
-                return file.read().count("\n")
-        except OSError:
-            return 0
-
-    def end(self):
-        self.process.send_signal(signal.SIGINT)
-        assert self.process.wait(90) == 130
-        self.errors.close()
+def start(folder, job, *arguments):
+    run = Run(folder, job, *arguments)
+    run.wait_for(bool, "no step was made")
+    return run
 
 
 def needs(folder, job):
     """Bytes of each store that the largest of the policies takes."""
-    run = Run(folder, job, "--local")
+    run = start(folder, job, "--local")
     try:
         lent = [[device["lent_slots"] for device in ctl(folder, "policy", "set", *words, "--dry-run", "-o", "json",
                                                         "--timeout", "60")["devices"]] for words in POLICIES]
         ctl(folder, "policy", "set", "bpipe", "4", "--wait", "-o", "json")
         room = wait_until(lambda: ctl(folder, "leases", "list", "-o", "json"), 60, "no leases")[0]["room_bytes"]
     finally:
-        run.end()
+        run.end(130, signal.SIGINT)
     assert len({tuple(numbers) for numbers in lent}) > 1, lent  # or nothing is tried here
     print(f"ok lent: {lent}")
     return [max(numbers) * room for numbers in zip(*lent)]
@@ -83,9 +64,7 @@ def main():
                 for capacity in capacities:
                     stores.append(Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity",
                                           str(max(capacity, GRANULE))))
-                places = [f"services.{name}=[" + ", ".join(f'"{s.address}"' for s in group) + "]"
-                          for name, group in (("stages", services), ("stores", stores))]
-                run = Run(folder, job, *(word for place in places for word in ("--set", place)))
+                run = start(folder, job, *on(services, stores))
                 at = [word for store in stores for word in ("--store", store.address)]
                 for words in POLICIES * 3:
                     ctl(folder, "policy", "set", *words, "--wait", "-o", "json")
@@ -105,14 +84,14 @@ def main():
                 ctl(folder, "policy", "set", "bpipe", "4", "--wait", "-o", "json")
                 assert "'many' is no number of bytes" in ctl(folder, "quota", "exact", "many", *at, expect=2)
                 print("ok quotas by name")
-                made = run.steps()
-                wait_until(lambda: run.steps() > made + 1, 60, "no step after all that")
-                run.end()
+                made = len(run.steps())
+                run.wait_for(lambda steps: len(steps) > made + 1, "no step after all that")
+                run.end(130, signal.SIGINT)
             finally:
                 for store in stores:
                     store.kill(signal.SIGKILL)
-        events = [event for event in read_report(run.report) if event["event"] == "step"]
-        assert sum(stage["recomputed"] for event in events for stage in event["stages"]) == 0
+        events = run.steps()
+        assert sum(stage["recomputed"] for stage in stages_of(events)) == 0
         some = min(len(events), 300)
         expected = losses(run_job(folder, job, "--local", "--steps", str(some), timeout=600)[0])
         assert losses(events)[:some] == expected, "other losses"

@@ -8,11 +8,9 @@ import os
 import re
 import subprocess
 
-from ballast import BIN, ROOT, environment, scratch, skip
+from ballast import BIN, LATE, environment, scratch, skip
 
-BUILD = os.path.dirname(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")).rstrip("/"))
 WIDTHS = {"gpt3-96b": "192", "llama-65b": "256"}  # two heads
-LATE = os.path.join(BUILD, "tests", "late")
 
 
 def estimate(folder, first, second):

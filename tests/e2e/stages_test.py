@@ -6,11 +6,8 @@ import signal
 import subprocess
 import time
 
-from ballast import CTL, Service, environment, losses, run_job, scratch, small_inline, stages, wait_until, write_job
-
-
-def on(services):
-    return ["--set", "services.stages=[" + ", ".join(f'"{service.address}"' for service in services) + "]"]
+from ballast import (CTL, Service, environment, losses, on, run_job, scratch, small_inline, stages, wait_until,
+                     write_job)
 
 
 def again_and_again(folder, job, services):

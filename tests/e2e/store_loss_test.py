@@ -5,54 +5,34 @@ balance.on_loss abort the step is run again instead. A budget of recomputations 
 BALLAST_TEST_KILLS: how many (20)."""
 import os
 import signal
-import subprocess
 import time
 
-from ballast import (CTL, GOLDEN, alive, assert_nothing_left, descendants, environment, losses, program_of, read_report,
-                     run_job, scratch, seed, shared_memory_files, small_inline, wait_until, write_job)
+from ballast import (GOLDEN, Run, assert_nothing_left, descendants, losses, run_job, scratch, seed, shared_memory_files,
+                     small_inline, stages_of, write_job)
 
 KILLS = int(os.environ.get("BALLAST_TEST_KILLS", 20))
 
 
-def last_step(path):
-    try:
-        with open(path, "rb") as file:
-            lines = file.read().split(b"\n")
-        return read_report(path)[-1] if len(lines) > 1 and lines[-1] == b"" else None
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def parks(step):
-    return step is not None and sum(stage["loaded"] for stage in step["stages"]) > 0
-
-
 def run_and_kill(folder, job, choice, kills, *arguments):
     """The steps of a run whose store of device 3 is killed again and again."""
-    report = os.path.join(folder, f"loss-{time.monotonic_ns()}.jsonl")
-    errors = os.path.join(folder, "errors")
-    with open(errors, "w") as file:
-        process = subprocess.Popen([CTL, "run", job, "--local", "--report", report, *arguments],
-                                   env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                   stderr=file)
+    run = Run(folder, job, "--local", *arguments)
 
-    def is_back(store):
-        step = last_step(report)
-        return process.poll() is not None or (parks(step) and step["stores"][3]["pid"] != store)
+    def parks_without(store):
+        """At the store of device 3, if that is not the one that was killed."""
+        return lambda steps: (any(stage["loaded"] for stage in stages_of(steps[-1:])) and
+                              steps[-1]["stores"][3]["pid"] != store)
 
-    wait_until(lambda: is_back(0), 60, "no step that parks blocks")
-    pids = set(descendants(process.pid))
+    steps = run.wait_for(parks_without(0), "no step that parks blocks")
+    pids = set(descendants(run.pid))
     for kill in range(kills):
-        store = wait_until(lambda: last_step(report), 10, "no whole line")["stores"][3]["pid"]
+        store = steps[-1]["stores"][3]["pid"]
         time.sleep(choice.uniform(0, 0.1))
         os.kill(store, signal.SIGKILL)
         # Started again, known to the driver, and used again.
-        wait_until(lambda: is_back(store), 60, f"after kill {kill + 1} no block is parked at a new store")
-        assert process.poll() is None, open(errors).read()[-3000:]
-        pids.update(descendants(process.pid))
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130, open(errors).read()[-3000:]
-    return [event for event in read_report(report) if event["event"] == "step"], pids
+        steps = run.wait_for(parks_without(store), f"after kill {kill + 1} no block is parked at a new store")
+        pids.update(descendants(run.pid))
+    run.end(130, signal.SIGINT)
+    return run.steps(), pids
 
 
 def totals(events):

@@ -3,14 +3,13 @@
 it is away every block for it is dropped and made again, once it is back blocks go there again and nothing is made again,
 under the same policy, with the bits of an undisturbed run. Twice: over shared memory, and over tcp. Meanwhile the metrics of
 stages and driver count, block by block, what the report says was lost, dropped and made again."""
-import os
 import re
 import signal
 import subprocess
 
 import prometheus
-from ballast import (CTL, GOLDEN, Service, environment, losses, read_report, run_job, scratch, small_inline, stages,
-                     wait_until, write_job)
+from ballast import (CTL, GOLDEN, Run, Service, environment, losses, on, run_job, scratch, small_inline, stages,
+                     steps_so_far, wait_until, write_job)
 
 STAGES = 4
 STEPS = 4    # of each state that must be seen
@@ -20,18 +19,6 @@ EVICTED = 8  # by stage 0, to store 3, in a step
 def start_store(folder, address):
     return Service(folder, "activation-store", "--listen", address, "--capacity", "64 MiB",
                    "--data-tcp", "127.0.0.1:0")
-
-
-def whole_steps(report):
-    """The steps that have been written wholly."""
-    if not os.path.exists(report):
-        return []
-    with open(report) as file:
-        text = file.read()
-    whole = os.path.join(os.path.dirname(report), "whole.jsonl")
-    with open(whole, "w") as file:
-        file.write(text[: text.rfind("\n") + 1])
-    return [event for event in read_report(whole) if event["event"] == "step"]
 
 
 def parked(step):
@@ -79,47 +66,30 @@ def check_run_counters(folder, report):
     def agree():
         now = counted(address, "ballast_run_")
         steps = int(now.pop("steps"))
-        events = whole_steps(report)
+        events = steps_so_far(report)
         said = {key: sum(stage[key] for event in events[:steps] for stage in event["stages"]) for key in COUNTERS}
         return len(events) >= steps and now == said and now["dropped"] > 0
     wait_until(agree, 60, "the driver's counters are not what the report says")
 
 
 def run_and_lose(folder, job, path, addresses, stores, services):
-    report = os.path.join(folder, f"{path}.jsonl")
     before = [counted(metrics_address(service), "ballast_") for service in services]
-    sets = ["--set", "services.stages=[" + ", ".join(f'"{s.address}"' for s in services) + "]",
-            "--set", "services.stores=[" + ", ".join(f'"{address}"' for address in addresses) + "]",
-            "--set", f"balance.data_path={path}"]
-    with open(os.path.join(folder, f"{path}.err"), "w+") as errors:
-        process = subprocess.Popen([CTL, "run", job, "--steps", "1000000", "--report", report, *sets],
-                                   env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                   stderr=errors)
+    run = Run(folder, job, "--steps", "1000000", *on(services, addresses), "--set", f"balance.data_path={path}")
 
-        def wait_for(state, after, what):
-            def seen():
-                if process.poll() is not None:
-                    errors.seek(0)
-                    raise AssertionError(f"{path}: the run has ended: {errors.read()[-3000:]}")
-                return sum(state(step) for step in whole_steps(report)[after:]) >= STEPS
+    def wait_for(state, after, what):
+        return len(run.wait_for(lambda steps: sum(state(step) for step in steps[after:]) >= STEPS, f"{path}: {what}"))
 
-            wait_until(seen, 120, f"{path}: {what}")
-            return len(whole_steps(report))
-
-        try:
-            well = wait_for(parked, 0, "no steps that park blocks")
-            stores[-1].kill(signal.SIGKILL)
-            lost = wait_for(dropped, well, "no steps without the store")
-            stores.append(start_store(folder, addresses[-1]))
-            wait_for(parked, lost, "the store is back, and no block goes there")
-            check_run_counters(folder, report)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    events = [event for event in read_report(report) if event["event"] == "step"]
+    try:
+        well = wait_for(parked, 0, "no steps that park blocks")
+        stores[-1].kill(signal.SIGKILL)
+        lost = wait_for(dropped, well, "no steps without the store")
+        stores.append(start_store(folder, addresses[-1]))
+        wait_for(parked, lost, "the store is back, and no block goes there")
+        check_run_counters(folder, run.report)
+        run.end(130, signal.SIGINT)
+    finally:
+        run.kill()
+    events = steps_so_far(run.report)
     assert all(event["policy_version"] == 1 for event in events), "the policy has changed"
     states = ["parked" if parked(event) else "away" if dropped(event) else "changing" for event in events]
     back = len(states) - 1 - states[::-1].index("away")

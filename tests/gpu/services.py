@@ -10,8 +10,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "e2e"))
-from ballast import (BIN, CTL, environment, losses, read_report, run_job, scratch, skip, wait_until,  # noqa: E402
-                     write_job)
+from ballast import (BIN, CTL, environment, losses, run_job, scratch, skip,  # noqa: E402
+                     steps_so_far, wait_until, write_job)
 
 ON_GPU = ("--set", "pipeline.device=cuda")
 TOLERANCE = 1e-3
@@ -23,29 +23,20 @@ def numbers(report):
     return [event["loss"] for event in report if event["event"] == "step"]
 
 
-def steps_of(path):
-    try:
-        with open(path, "rb") as file:
-            whole = file.read().endswith(b"\n")
-        return [event for event in read_report(path) if event["event"] == "step"] if whole else []
-    except (OSError, ValueError):
-        return []
-
-
 def kill_during(folder, job, after, victim, expect):
     """The report of a run one of whose processes is killed once `after` steps are done; what it said at its end."""
     path = os.path.join(folder, f"killed-{time.monotonic_ns()}.jsonl")
     with open(path + ".txt", "w") as file:
         process = subprocess.Popen([CTL, "run", job, "--report", path, *BY_NCCL], env=environment(folder), stderr=file,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    wait_until(lambda: process.poll() is not None or len(steps_of(path)) >= after, 300, "the run makes no steps")
-    os.kill(victim(steps_of(path)[-1]), signal.SIGKILL)
+    wait_until(lambda: process.poll() is not None or len(steps_so_far(path)) >= after, 300, "the run makes no steps")
+    os.kill(victim(steps_so_far(path)[-1]), signal.SIGKILL)
     began = time.monotonic()
     code = process.wait(600)
     with open(path + ".txt") as file:
         words = file.read()
     assert code == expect, f"exit code {code}, expected {expect}\n{words[-3000:]}"
-    return steps_of(path), time.monotonic() - began, words
+    return steps_so_far(path), time.monotonic() - began, words
 
 
 def by_nccl(folder, inline, train):

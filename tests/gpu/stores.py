@@ -9,10 +9,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "e2e"))
-from ballast import (BIN, CTL, environment, losses, read_report, run_job, scratch, skip, wait_until,  # noqa: E402
+from ballast import (BIN, Run, losses, read_report, run_job, scratch, skip, stages_of,  # noqa: E402
                      write_job)
 
 ON_GPU = ("--set", "pipeline.device=cuda")
@@ -25,31 +24,15 @@ RUNS = {2: ({"schedule": "eager-1f1b"}, {"policy": "auto", "cap": 2}), 4: BPIPE,
 STEPS = int(os.environ.get("BALLAST_TEST_STEPS", "20"))
 
 
-def steps_of(path):
-    try:
-        with open(path, "rb") as file:
-            whole = file.read().endswith(b"\n")
-        return [event for event in read_report(path) if event["event"] == "step"] if whole else []
-    except (OSError, ValueError):
-        return []
-
-
-def stage_steps(report):
-    return [stage for step in report if step["event"] == "step" for stage in step["stages"]]
-
-
 def killed(folder, job, device):
     """The report of a run whose store of a device is killed once it has blocks; how many were lost with it."""
-    path = os.path.join(folder, f"killed-{time.monotonic_ns()}.jsonl")
-    process = subprocess.Popen([CTL, "run", job, "--local", "--report", path, *ON_GPU, "--set", PATHS[0]],
-                               env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    wait_until(lambda: process.poll() is not None or any(stage["loaded"] for stage in stage_steps(steps_of(path))), 300,
-               "no step parks blocks")
-    os.kill(steps_of(path)[-1]["stores"][device]["pid"], signal.SIGKILL)
-    assert process.wait(600) == 0, "the run failed"
-    stages = stage_steps(read_report(path))
-    assert all(stage["recomputed"] == stage["lost"] + stage["dropped"] for stage in stages)
-    return read_report(path), sum(stage["lost"] for stage in stages)
+    run = Run(folder, job, "--local", *ON_GPU, "--set", PATHS[0])
+    steps = run.wait_for(lambda steps: any(stage["loaded"] for stage in stages_of(steps)), "no step parks blocks", 300)
+    os.kill(steps[-1]["stores"][device]["pid"], signal.SIGKILL)
+    run.end(0, seconds=600)
+    report = read_report(run.report)
+    assert all(stage["recomputed"] == stage["lost"] + stage["dropped"] for stage in stages_of(report))
+    return report, sum(stage["lost"] for stage in stages_of(report))
 
 
 def run(folder, stages, inline, train):
@@ -61,9 +44,9 @@ def run(folder, stages, inline, train):
     for path in PATHS:
         report, _ = run_job(folder, job, "--local", "--nccl-shared-gpu", *ON_GPU, "--set", path, timeout=600)
         assert losses(report) == losses(expected), f"{stages} stages, {path}: other bits"
-        evicted = sum(stage["evicted"] for stage in stage_steps(report))
+        evicted = sum(stage["evicted"] for stage in stages_of(report))
         assert evicted > 0, report[-1]
-        assert not any(stage["lost"] for stage in stage_steps(report)), report[-1]
+        assert not any(stage["lost"] for stage in stages_of(report)), report[-1]
         print(f"ok {stages} stages, {path}: {evicted} evictions in {len(losses(report))} steps, the same bits", flush=True)
     job = write_job(folder, train={**train, "steps": 3 * train["steps"]}, **told)
     expected, _ = run_job(folder, job, "--local", *ON_GPU, *unlimited, timeout=600)

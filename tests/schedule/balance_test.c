@@ -4,7 +4,7 @@
 // refused with the smallest that works.
 #include "schedule/balance.h"
 
-#include "schedule/generate.h"
+#include "schedule/generated.h"
 #include "schedule/peaks.h"
 #include "schedule/slots.h"
 #include "schedule/validate.h"
@@ -17,13 +17,6 @@
 #include <time.h>
 
 #include <cmocka.h>
-
-static bl_schedule_t *generate(const char *name, uint32_t p, uint32_t m) {
-  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .effort = 0.02};
-  bl_schedule_t *schedule = NULL;
-  assert_int_equal(bl_schedule_generate(&request, &schedule, NULL), BL_OK);
-  return schedule;
-}
 
 // Own peak and reservations of every device stay within the cap; the schedule is valid and its buffers suffice.
 static void check_budgets(const bl_balance_result_t *result, uint32_t cap) {

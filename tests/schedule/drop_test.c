@@ -5,7 +5,7 @@
 #include "schedule/drop.h"
 
 #include "schedule/csv.h"
-#include "schedule/generate.h"
+#include "schedule/generated.h"
 #include "schedule/peaks.h"
 #include "schedule/slots.h"
 #include "schedule/validate.h"
@@ -20,26 +20,6 @@
 #include <cmocka.h>
 
 #define P 4
-
-static bl_schedule_t *generate(const char *name, uint32_t p, uint32_t m) {
-  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .effort = 0.02};
-  bl_schedule_t *schedule = NULL;
-  bl_error_t err;
-  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
-    fail_msg("%s: %s", name, err.text);
-  }
-  return schedule;
-}
-
-static void expect_row(const bl_schedule_t *schedule, uint32_t stage, const char *expected) {
-  char row[1024] = "", cell[BL_OP_TEXT];
-  size_t used = 0;
-  for (size_t i = 0; i < schedule->lists[stage].count; i++) {
-    used += (size_t)snprintf(row + used, sizeof row - used, "%s%s", i > 0 ? " " : "",
-                             bl_op_format(schedule->lists[stage].ops[i], cell));
-  }
-  assert_string_equal(row, expected);
-}
 
 static void the_block_used_last_goes(void **state) {
   (void)state;

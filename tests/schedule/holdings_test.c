@@ -4,7 +4,7 @@
 #include "schedule/holdings.h"
 
 #include "schedule/balance.h"
-#include "schedule/generate.h"
+#include "schedule/generated.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,13 +12,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static bl_schedule_t *generate(const char *name, uint32_t p, uint32_t m) {
-  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .effort = 0.02};
-  bl_schedule_t *schedule = NULL;
-  assert_int_equal(bl_schedule_generate(&request, &schedule, NULL), BL_OK);
-  return schedule;
-}
 
 static void without_evictions_nothing_is_lent(void **state) {
   (void)state;

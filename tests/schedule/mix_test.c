@@ -5,7 +5,7 @@
 #include "schedule/balance.h"
 
 #include "schedule/drop.h"
-#include "schedule/generate.h"
+#include "schedule/generated.h"
 #include "schedule/holdings.h"
 #include "schedule/peaks.h"
 #include "schedule/recompute.h"
@@ -22,16 +22,6 @@
 #include <cmocka.h>
 
 #define P 4
-
-static bl_schedule_t *generate(const char *name, uint32_t p, uint32_t m) {
-  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .effort = 0.02};
-  bl_schedule_t *schedule = NULL;
-  bl_error_t err;
-  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
-    fail_msg("%s: %s", name, err.text);
-  }
-  return schedule;
-}
 
 // What is neither parked nor made again is the unbalanced order; what is, is so once, and never both.
 static void check_operations(const bl_schedule_t *plain, const bl_balance_result_t *result, uint32_t s) {

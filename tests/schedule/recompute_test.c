@@ -4,7 +4,7 @@
 #include "schedule/recompute.h"
 
 #include "schedule/csv.h"
-#include "schedule/generate.h"
+#include "schedule/generated.h"
 #include "schedule/peaks.h"
 #include "schedule/slots.h"
 #include "schedule/validate.h"
@@ -18,16 +18,6 @@
 
 #include <cmocka.h>
 
-static bl_schedule_t *generate(const char *name, uint32_t p, uint32_t m) {
-  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .effort = 0.02};
-  bl_schedule_t *schedule = NULL;
-  bl_error_t err;
-  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
-    fail_msg("%s: %s", name, err.text);
-  }
-  return schedule;
-}
-
 static bl_schedule_t *recomputed(const char *name, uint32_t p, uint32_t m) {
   bl_schedule_t *schedule = generate(name, p, m);
   bl_error_t err;
@@ -35,16 +25,6 @@ static bl_schedule_t *recomputed(const char *name, uint32_t p, uint32_t m) {
     fail_msg("%s: %s", name, err.text);
   }
   return schedule;
-}
-
-static void expect_row(const bl_schedule_t *schedule, uint32_t stage, const char *expected) {
-  char row[1024] = "", cell[BL_OP_TEXT];
-  size_t used = 0;
-  for (size_t i = 0; i < schedule->lists[stage].count; i++) {
-    used += (size_t)snprintf(row + used, sizeof row - used, "%s%s", i > 0 ? " " : "",
-                             bl_op_format(schedule->lists[stage].ops[i], cell));
-  }
-  assert_string_equal(row, expected);
 }
 
 static void expect_op(bl_op_t op, bl_op_t expected) {

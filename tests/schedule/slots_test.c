@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies stage plans: that a replay which tracks every slot and edge buffer never finds one used twice or used
 // after its release, that counts equal the peaks, and that the bounded-buffer proof holds and can fail.
-#include "schedule/generate.h"
+#include "schedule/generated.h"
 #include "schedule/peaks.h"
 #include "schedule/slots.h"
 #include "schedule/validate.h"
@@ -15,14 +15,9 @@
 
 #include <cmocka.h>
 
-static bl_schedule_t *generate(const char *name, uint32_t p, uint32_t m, uint32_t v) {
-  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .chunks = v, .effort = 0.02};
-  bl_schedule_t *schedule = NULL;
-  bl_error_t err;
-  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
-    fail_msg("%s: %s", name, err.text);
-  }
-  return schedule;
+static bl_schedule_t *generate_chunks(const char *name, uint32_t p, uint32_t m, uint32_t v) {
+  bl_schedule_request_t request = {.name = name, .stages = p, .micro_batches = m, .chunks = v, .effort = SEARCH_EFFORT};
+  return generate_request(&request);
 }
 
 // Follows a plan as the executor does and checks that every index is free when taken and held when used.
@@ -105,7 +100,8 @@ static void plans_of_all_schedules_that_run_replay(void **state) {
   for (size_t n = 0; n < count; n++) {
     for (uint32_t p = 1; p <= 5 && infos[n].runs; p += 2) {
       for (uint32_t m = 1; m <= 11; m += 5) {
-        bl_schedule_request_t request = {.name = infos[n].name, .stages = p, .micro_batches = m, .effort = 0.02};
+        bl_schedule_request_t request = {
+            .name = infos[n].name, .stages = p, .micro_batches = m, .effort = SEARCH_EFFORT};
         bl_schedule_t *schedule = NULL;
         if (bl_schedule_generate(&request, &schedule, NULL) == BL_OK) {
           check_plans(schedule);
@@ -119,7 +115,7 @@ static void plans_of_all_schedules_that_run_replay(void **state) {
 static void chunks_on_one_stage_share_their_boundary(void **state) {
   (void)state;
   for (uint32_t p = 1; p <= 3; p++) {
-    bl_schedule_t *schedule = generate("gpipe", p, 4, 3);
+    bl_schedule_t *schedule = generate_chunks("gpipe", p, 4, 3);
     check_plans(schedule);
     bl_stage_plan_t plan;
     assert_int_equal(bl_stage_plan_init(schedule, 0, (bl_plan_limits_t){0}, &plan, NULL), BL_OK);
@@ -132,7 +128,7 @@ static void chunks_on_one_stage_share_their_boundary(void **state) {
 
 static void forward_only_needs_one_slot(void **state) {
   (void)state;
-  bl_schedule_t *like = generate("1f1b", 3, 4, 1), *forward;
+  bl_schedule_t *like = generate_chunks("1f1b", 3, 4, 1), *forward;
   assert_int_equal(bl_schedule_forward(like, 5, &forward, NULL), BL_OK);
   uint32_t peaks[3];
   assert_int_equal(bl_schedule_peak_slots(forward, peaks), BL_OK);
@@ -144,7 +140,7 @@ static void forward_only_needs_one_slot(void **state) {
 
 static void one_f_one_b_takes_the_known_counts(void **state) {
   (void)state;
-  bl_schedule_t *schedule = generate("1f1b", 4, 8, 1);
+  bl_schedule_t *schedule = generate_chunks("1f1b", 4, 8, 1);
   uint32_t slots[4], edges[4], least[4];
   bl_error_t err;
   assert_int_equal(bl_plan_counts(schedule, 1, slots, edges, least, &err), BL_OK);
@@ -158,7 +154,7 @@ static void one_f_one_b_takes_the_known_counts(void **state) {
 
 static void too_few_slots_name_stage_and_operation(void **state) {
   (void)state;
-  bl_schedule_t *schedule = generate("1f1b", 4, 8, 1);
+  bl_schedule_t *schedule = generate_chunks("1f1b", 4, 8, 1);
   bl_stage_plan_t plan;
   bl_error_t err;
   assert_int_equal(bl_stage_plan_init(schedule, 1, (bl_plan_limits_t){.slots = 2}, &plan, &err), BL_EXHAUSTED);
@@ -169,7 +165,7 @@ static void too_few_slots_name_stage_and_operation(void **state) {
 
 static void a_receive_posted_too_late_is_found(void **state) {
   (void)state;
-  bl_schedule_t *schedule = generate("1f1b", 2, 2, 1);
+  bl_schedule_t *schedule = generate_chunks("1f1b", 2, 2, 1);
   bl_stage_plan_t plans[2];
   bl_error_t err;
   for (uint32_t s = 0; s < 2; s++) {

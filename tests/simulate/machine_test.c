@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what stages share: cores first come first served, gradients that leave before W, boundaries and paths of
 // their own, stores, recorded durations, and that busy and stalled time of every stage add up to the whole.
-#include "simulate/simulate.h"
+#include "simulate/timed.h"
 
 #include "schedule/balance.h"
-#include "schedule/generate.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,35 +14,6 @@
 
 #include <cmocka.h>
 
-static bl_schedule_t *generate(const char *name, uint32_t stages, uint32_t micro_batches) {
-  bl_schedule_t *schedule = NULL;
-  bl_error_t err;
-  bl_schedule_request_t request = {.name = name, .stages = stages, .micro_batches = micro_batches, .effort = 0.02};
-  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
-    fail_msg("%s: %s", name, err.text);
-  }
-  return schedule;
-}
-
-static bl_simulation_t simulate(const bl_schedule_t *schedule, const bl_costs_t *costs, const bl_machine_t *machine) {
-  bl_simulation_t result;
-  bl_error_t err;
-  if (bl_simulate_on(schedule, costs, machine, &result, &err) != BL_OK) {
-    fail_msg("%s: %s", schedule->name, err.text);
-  }
-  for (uint32_t s = 0; s < result.stages; s++) {
-    double sum = result.busy[s];
-    for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
-      assert_true(result.stalls[s][cause] >= 0);
-      sum += result.stalls[s][cause];
-    }
-    if (fabs(sum - result.t_end) > 1e-9 * result.t_end) {
-      fail_msg("%s, stage %u: busy and stalled %.12g, whole step %.12g", schedule->name, s, sum, result.t_end);
-    }
-  }
-  return result;
-}
-
 static double end_of(const char *name, uint32_t stages, uint32_t micro_batches, const bl_costs_t *costs,
                      const bl_machine_t *machine) {
   bl_schedule_t *schedule = generate(name, stages, micro_batches);
@@ -52,12 +22,6 @@ static double end_of(const char *name, uint32_t stages, uint32_t micro_batches, 
   bl_simulation_cleanup(&result);
   bl_schedule_destroy(schedule);
   return t_end;
-}
-
-static void assert_time(double value, double expected) {
-  if (fabs(value - expected) > 1e-9) {
-    fail_msg("ends at %.12g, expected %.12g", value, expected);
-  }
 }
 
 static void one_core_runs_everything_after_each_other(void **state) {

@@ -2,9 +2,7 @@
 // Verifies stages on nodes, against times worked out by hand: tensors pass a network card one after the other, out of one
 // node and into the other; those who share a card wait for each other and it is said that they do; copies to a store on
 // another node wait for the cards of both and slow tensors beside them; latency holds no card.
-#include "simulate/simulate.h"
-
-#include "schedule/generate.h"
+#include "simulate/timed.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,37 +13,9 @@
 
 #include <cmocka.h>
 
-static bl_schedule_t *generate(const char *name, uint32_t stages, uint32_t micro_batches) {
-  bl_schedule_t *schedule = NULL;
-  bl_error_t err;
-  bl_schedule_request_t request = {.name = name, .stages = stages, .micro_batches = micro_batches, .effort = 0.02};
-  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK) {
-    fail_msg("%s: %s", name, err.text);
-  }
-  return schedule;
-}
-
-static bl_simulation_t simulate(const bl_schedule_t *schedule, const bl_costs_t *costs, const bl_network_t *network) {
-  bl_simulation_t result;
-  bl_error_t err;
-  if (bl_simulate_on(schedule, costs, &(bl_machine_t){.network = network}, &result, &err) != BL_OK) {
-    fail_msg("%s: %s", schedule->name, err.text);
-  }
-  for (uint32_t s = 0; s < result.stages; s++) {
-    double sum = result.busy[s];
-    for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
-      assert_true(result.stalls[s][cause] >= 0);
-      sum += result.stalls[s][cause];
-    }
-    assert_true(fabs(sum - result.t_end) <= 1e-9 * result.t_end);
-  }
-  return result;
-}
-
-static void assert_time(double value, double expected) {
-  if (fabs(value - expected) > 1e-9) {
-    fail_msg("is %.12g, expected %.12g", value, expected);
-  }
+static bl_simulation_t simulate_network(const bl_schedule_t *schedule, const bl_costs_t *costs,
+                                        const bl_network_t *network) {
+  return simulate(schedule, costs, &(bl_machine_t){.network = network});
 }
 
 static const double no_paths[8];
@@ -59,7 +29,8 @@ static void tensors_pass_one_after_the_other(void **state) {
   const uint32_t apart[] = {0, 1};
   const bl_network_t network = {.nodes = apart, .cards = apart, .far_paths = no_paths, .latency = 0.5};
   bl_schedule_t *schedule = generate("gpipe", 2, 3);
-  bl_simulation_t result = simulate(schedule, &costs, &network), plain = simulate(schedule, &costs, NULL);
+  bl_simulation_t result = simulate_network(schedule, &costs, &network),
+                  plain = simulate_network(schedule, &costs, NULL);
   assert_time(result.t_end, 25);
   assert_time(plain.t_end, 7.5 + 2 + 3.5 + 6); // tensors pass each other
   assert_time(result.spans[1][2].start, 10.5);
@@ -84,7 +55,8 @@ static void those_who_share_a_card_wait(void **state) {
   const bl_network_t shared = {.nodes = nodes, .cards = nodes, .far_paths = no_paths},
                      each = {.nodes = nodes, .cards = own, .far_paths = no_paths};
   bl_schedule_t *schedule = generate("gpipe", 4, 5);
-  bl_simulation_t result = simulate(schedule, &costs, &shared), free_one = simulate(schedule, &costs, &each);
+  bl_simulation_t result = simulate_network(schedule, &costs, &shared),
+                  free_one = simulate_network(schedule, &costs, &each);
   assert_time(free_one.t_end, 30);
   assert_time(result.t_end, 32);
   assert_time(result.start[3], 7);
@@ -131,7 +103,7 @@ static void copies_hold_the_cards_of_both(void **state) {
   const bl_network_t far = {.nodes = apart, .cards = apart, .far_paths = paths},
                      near = {.nodes = together, .cards = apart, .far_paths = paths};
   bl_schedule_t *schedule = evicting(BL_TRANSFER_SERIAL);
-  bl_simulation_t result = simulate(schedule, &costs, &far);
+  bl_simulation_t result = simulate_network(schedule, &costs, &far);
   assert_time(result.spans[0][1].start, 2); // after the tensor of F0
   assert_time(result.spans[0][2].start, 6); // F1 waits for its slot
   assert_time(result.spans[0][4].start, 14);
@@ -139,7 +111,7 @@ static void copies_hold_the_cards_of_both(void **state) {
   assert_time(result.stalls[0][BL_STALL_SLOT], 5);
   assert_time(result.stalls[0][BL_STALL_LOAD], 4);
   bl_simulation_cleanup(&result);
-  result = simulate(schedule, &costs, &near); // one node: no card
+  result = simulate_network(schedule, &costs, &near); // one node: no card
   assert_time(result.spans[0][1].end, 1.25);
   assert_time(result.stalls[0][BL_STALL_CARD] + result.stalls[1][BL_STALL_CARD], 0);
   bl_simulation_cleanup(&result);
@@ -154,7 +126,7 @@ static void tensors_are_slower_beside_copies(void **state) {
   const double paths[] = {4, 4};
   const bl_network_t far = {.nodes = apart, .cards = apart, .far_paths = paths};
   bl_schedule_t *schedule = evicting(BL_TRANSFER_OVERLAP);
-  bl_simulation_t result = simulate(schedule, &costs, &far);
+  bl_simulation_t result = simulate_network(schedule, &costs, &far);
   assert_time(result.spans[0][1].end, 6);
   assert_time(result.spans[1][1].start, 4);
   assert_time(result.stalls[1][BL_STALL_CARD], 1);
@@ -173,7 +145,8 @@ static void latency_alone_holds_nothing(void **state) {
   const bl_costs_t costs = {.every = {3, 4, 2, 3}, .boundary = 0.5};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     bl_schedule_t *schedule = generate(names[i], 4, 8);
-    bl_simulation_t spread = simulate(schedule, &costs, &network), plain = simulate(schedule, &costs, NULL);
+    bl_simulation_t spread = simulate_network(schedule, &costs, &network),
+                    plain = simulate_network(schedule, &costs, NULL);
     assert_time(spread.t_end, plain.t_end);
     bl_simulation_cleanup(&spread);
     bl_simulation_cleanup(&plain);

@@ -4,7 +4,7 @@
 #include "simulate/simulate.h"
 
 #include "reference.h"
-#include "schedule/generate.h"
+#include "schedule/generated.h"
 #include "schedule/validate.h"
 
 #include <math.h>
@@ -15,15 +15,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static bl_schedule_t *generate(const bl_schedule_request_t *request) {
-  bl_schedule_t *schedule = NULL;
-  bl_error_t err;
-  if (bl_schedule_generate(request, &schedule, &err) != BL_OK) {
-    fail_msg("%s: %s", request->name, err.text);
-  }
-  return schedule;
-}
 
 static void assert_near(double value, double expected, const char *what) {
   if (!(fabs(value - expected) <= 1e-9 * fmax(1, fabs(expected)))) {
@@ -62,7 +53,7 @@ static void fixed_orders_equal_their_reference(void **state) {
                                        .chunks = counts_chunks ? record->v : 0,
                                        .group = names[n].group,
                                        .costs = &costs};
-      bl_schedule_t *schedule = generate(&request);
+      bl_schedule_t *schedule = generate_request(&request);
       bl_simulation_t result;
       assert_int_equal(bl_simulate(schedule, &costs, &result, NULL), BL_OK);
       assert_near(result.t_end, record->t_end, record->name);
@@ -81,7 +72,7 @@ static void fixed_orders_equal_their_reference(void **state) {
 static void one_f_one_b_meets_its_lower_bound(void **state) {
   (void)state;
   bl_schedule_request_t request = {.name = "1f1b", .stages = 4, .micro_batches = 8};
-  bl_schedule_t *schedule = generate(&request);
+  bl_schedule_t *schedule = generate_request(&request);
   bl_costs_t costs = BL_COSTS_UNIT;
   bl_simulation_t result;
   assert_int_equal(bl_simulate(schedule, &costs, &result, NULL), BL_OK);
@@ -100,7 +91,7 @@ static void stages_may_cost_differently(void **state) {
   const bl_chunk_costs_t chunks[] = {{1, 1, 1, 1}, {2, 3, 1, 2}};
   bl_costs_t costs = {.chunks = chunks, .boundary = 0.5};
   bl_schedule_request_t request = {.name = "gpipe", .stages = 2, .micro_batches = 2, .costs = &costs};
-  bl_schedule_t *schedule = generate(&request);
+  bl_schedule_t *schedule = generate_request(&request);
   bl_simulation_t result;
   assert_int_equal(bl_simulate(schedule, &costs, &result, NULL), BL_OK);
   // F: 0-1, 1-2 | 1.5-3.5, 3.5-5.5; B: 5.5-9.5, 9.5-13.5 | 10-12, 14-16
@@ -143,7 +134,7 @@ static void transfers_delay_what_needs_them(void **state) {
 static void bad_costs_are_refused(void **state) {
   (void)state;
   bl_schedule_request_t request = {.name = "1f1b", .stages = 2, .micro_batches = 2};
-  bl_schedule_t *schedule = generate(&request);
+  bl_schedule_t *schedule = generate_request(&request);
   bl_costs_t costs = BL_COSTS_UNIT;
   costs.boundary = NAN;
   bl_simulation_t result;
