@@ -72,9 +72,9 @@ static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {
   int64_t virtual_stages = job->pipeline.stages * job->pipeline.chunks.value;
   const bl_int_list_t *list = &job->pipeline.layers_per_stage;
   if (list->count > 0 && (int64_t)list->count != virtual_stages) {
-    return bl_job_fail(
-        job, err, "pipeline.layers_per_stage", "has %zu entries; %lld stages with %lld chunks each need %lld",
-        list->count, (long long)job->pipeline.stages, (long long)job->pipeline.chunks.value, (long long)virtual_stages);
+    return bl_job_fail(job, err, "pipeline.layers_per_stage", "has %zu entries for %lld chunks (%lld stages of %lld)",
+                       list->count, (long long)virtual_stages, (long long)job->pipeline.stages,
+                       (long long)job->pipeline.chunks.value);
   }
   if (!job->model.layers.set) {
     return BL_OK; // config.json says how many; lib/job compares
@@ -88,10 +88,11 @@ static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {
                        (long long)layers);
   }
   if (virtual_stages > layers) {
-    return bl_job_fail(job, err, "pipeline.stages",
-                       "%lld stages with %lld chunks each are more than the model's %lld layers; every chunk needs a "
-                       "layer",
-                       (long long)job->pipeline.stages, (long long)job->pipeline.chunks.value, (long long)layers);
+    return bl_job_fail(
+        job, err, "pipeline.stages",
+        "%lld chunks (%lld stages of %lld) are more than the model's %lld layers; every chunk needs a layer",
+        (long long)virtual_stages, (long long)job->pipeline.stages, (long long)job->pipeline.chunks.value,
+        (long long)layers);
   }
   return BL_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 // Reads the number that follows `label` at the start of a line ("" reads the file's first word).
@@ -62,9 +63,21 @@ static uint64_t group_chain_leaves(const group_files_t *files, char *group) {
   return least;
 }
 
+// What the process may still map under its limit of address space (ulimit -v).
+static uint64_t address_space_left(void) {
+  struct rlimit limit;
+  uint64_t pages;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      !read_number("/proc/self/statm", "", &pages)) {
+    return UINT64_MAX;
+  }
+  const uint64_t used = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+  return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+}
+
 uint64_t bl_memory_available_bytes(void) {
-  uint64_t least = UINT64_MAX, kib;
-  if (read_number("/proc/meminfo", "MemAvailable:", &kib)) {
+  uint64_t least = address_space_left(), kib;
+  if (read_number("/proc/meminfo", "MemAvailable:", &kib) && kib << 10 < least) {
     least = kib << 10;
   }
   FILE *file = fopen("/proc/self/cgroup", "re");

@@ -7,7 +7,8 @@
 
 #include <stdint.h>
 
-// The least of what the machine has available and what the limits of this process's control group (v1 or v2) leave.
+// The least of what the machine has available, what the limits of this process's control group (v1 or v2) leave, and what
+// its limit of address space (RLIMIT_AS) does.
 // UINT64_MAX where none of these can be read.
 uint64_t bl_memory_available_bytes(void);
 

@@ -149,13 +149,13 @@ static void missing_and_contradictory(void **state) {
       {"model: {family: gpt2, layers: 1, hidden: 8, heads: 4, kv_heads: 2, vocab: 9, seq: 4}\n" DATA TRAIN,
        "job.yaml:1:65: model.kv_heads: gpt2 has as many as heads (4); leave it out"},
       {MODEL DATA "train: {steps: 1, lr: 1, min_lr: 2}\n", "job.yaml:3:34: train.min_lr: 2 is above train.lr 1"},
-      {GOOD "pipeline: {stages: 5}\n",
-       "job.yaml:4:20: pipeline.stages: 5 stages with 1 chunks each are more than the model's 4 layers; every chunk "
-       "needs a layer"},
+      {GOOD "pipeline: {stages: 5}\n", "job.yaml:4:20: pipeline.stages: 5 chunks (5 stages of 1) are more than the "
+                                       "model's 4 layers; every chunk needs a "
+                                       "layer"},
       {GOOD "pipeline: {stages: 2, layers_per_stage: [2, 1]}\n",
        "job.yaml:4:41: pipeline.layers_per_stage: covers 3 layers; the model has 4"},
       {GOOD "pipeline: {stages: 2, layers_per_stage: [4]}\n",
-       "job.yaml:4:41: pipeline.layers_per_stage: has 1 entries; 2 stages with 1 chunks each need 2"},
+       "job.yaml:4:41: pipeline.layers_per_stage: has 1 entries for 2 chunks (2 stages of 1)"},
       {GOOD "pipeline: {chunks: 2}\n",
        "job.yaml:4:20: pipeline.chunks: is 2; the schedule 1f1b has one chunk per stage"},
       {GOOD "pipeline: {group: 2}\n",

@@ -24,10 +24,10 @@ static void on_poll(bl_timer_t *timer, void *context) {
 }
 
 // Runs the loop until *counter >= least, looking every millisecond.
-static void run_until(world_t *world, const unsigned *counter, unsigned least, char *what) {
+static void run_until(world_t *world, const unsigned *counter, unsigned least, const char *what) {
   bl_timer_t *limit, *poll;
   bl_error_t err;
-  check(bl_timer_create(world->loop, on_limit, what, &limit, &err), &err);
+  check(bl_timer_create(world->loop, on_limit, (void *)(uintptr_t)what, &limit, &err), &err);
   check(bl_timer_create(world->loop, on_poll, world->loop, &poll, &err), &err);
   bl_timer_start(limit, WORLD_LIMIT_MS, 0);
   bl_timer_start(poll, 1, 1);

@@ -115,8 +115,10 @@ void bl_ctl_report_destroy(bl_ctl_report_t *report) {
   free(report);
 }
 
-// Writes the line with one write where the system allows, the rest of a short write after it.
+// Writes the line with one write where the system allows, the rest of a short write after it. What there is of a line that
+// cannot be finished, on a full disk, is taken back: a report has whole lines only.
 static bl_status_t write_line(bl_ctl_report_t *report, const char *line, size_t line_bytes, bl_error_t *err) {
+  const off_t end = report->fd == STDOUT_FILENO ? -1 : lseek(report->fd, 0, SEEK_END);
   while (line_bytes > 0) {
     ssize_t written = write(report->fd, line, line_bytes);
     if (written < 0 && errno == EINTR) {
@@ -124,6 +126,9 @@ static bl_status_t write_line(bl_ctl_report_t *report, const char *line, size_t 
     }
     if (written < 0) {
       int cause = errno;
+      if (end >= 0) { // no pipe
+        (void)!ftruncate(report->fd, end);
+      }
       return bl_error_set(err, bl_status_from_errno(cause), "cannot write the report %s: %s", report->path,
                           strerror(cause));
     }
