@@ -22,7 +22,7 @@
 #define ORDERS_MAX 64 // of one stage: F's, I's and W's of 3 micro-batches, each verb in order, have 42
 #define OPS_MAX    9
 #ifdef __SANITIZE_ADDRESS__
-#define DRAWN 4
+#define DRAWN 2
 #else
 #define DRAWN 30
 #endif

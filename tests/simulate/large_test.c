@@ -145,21 +145,21 @@ typedef struct line {
 } line_t;
 
 static const line_t lines[] = {
-    {"gpipe", "gpipe", false, false},
-    {"1f1b", "1f1b", false, false},
-    {"interleaved_v2", "interleaved", false, false},
-    {"seq1f1b_k2", "seq1f1b", false, false},
+    {"gpipe", "gpipe", false, false, 0},
+    {"1f1b", "1f1b", false, false, 0},
+    {"interleaved_v2", "interleaved", false, false, 0},
+    {"seq1f1b_k2", "seq1f1b", false, false, 0},
     {"dualpipe", "dualpipe", false, false, 0.01},
     {"dualpipe_v", "dualpipe-v", false, false, 0.01},
-    {"zb_1p", "zb-h1", false, true},
-    {"zb_2p", "zb-h2", false, true},
-    {"zbv", "zb-v", false, true},
-    {"v_half", "v-half", false, true},
-    {"v_min", "v-min", false, true},
-    {"v_1f1b", "1f1b-v", false, true},
-    {"chimera", "chimera", false, true},
-    {"group_interleaved_v2_gp", "grouped-interleaved", false, true},
-    {"group_interleaved_v2_ghalf", "grouped-interleaved", true, true},
+    {"zb_1p", "zb-h1", false, true, 0},
+    {"zb_2p", "zb-h2", false, true, 0},
+    {"zbv", "zb-v", false, true, 0},
+    {"v_half", "v-half", false, true, 0},
+    {"v_min", "v-min", false, true, 0},
+    {"v_1f1b", "1f1b-v", false, true, 0},
+    {"chimera", "chimera", false, true, 0},
+    {"group_interleaved_v2_gp", "grouped-interleaved", false, true, 0},
+    {"group_interleaved_v2_ghalf", "grouped-interleaved", true, true, 0},
 };
 
 // The fastest record of that name, of `p` stages and as many micro-batches for each as `like` has, with its costs.
