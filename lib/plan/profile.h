@@ -4,8 +4,8 @@
 //
 // A profile is a JSON document of one version and names the model it is of; one of another model is refused. It holds
 // per virtual stage the seconds of F, I, W and R, per stage the bytes of a block, the seconds of an evict and a load and the rate of their copies,
-// the latency of a boundary, the seconds between the last operation and the next step (votes, commit, optimizer), and
-// the durations of all operations of one step, for a replay.
+// the latency of a boundary and of a core that changes hands, the seconds between the last operation and the next step
+// (votes, commit, optimizer), and the durations of all operations of one step, for a replay.
 //
 // Pure: bytes in, bytes out. Thread: a profile belongs to its caller.
 #ifndef BALLAST_PLAN_PROFILE_H
@@ -47,6 +47,7 @@ typedef struct bl_profile {
   double makespan;        // median seconds from the first operation to the end of the last
   double between;         // median of what is left of a step
   double boundary;        // seconds between the end of an operation and the start of the one that waited for its result
+  double handover;        // seconds until a core that an operation had is with the one that waited for it
   double replay_makespan; // of the step whose durations are kept
   uint32_t stage_count, chunk_count;
   bl_profile_stage_t *stages;

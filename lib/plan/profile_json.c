@@ -142,6 +142,8 @@ static void read_head(reader_t *r, const json_t *root, bl_profile_t *p) {
   p->makespan = read_seconds(r, root, "", "makespan");
   p->between = read_seconds(r, root, "", "between");
   p->boundary = read_seconds(r, root, "", "boundary");
+  p->handover =
+      json_object_get(root, "handover") != NULL ? read_seconds(r, root, "", "handover") : 0; // of older programs
   p->replay_makespan = read_seconds(r, root, "", "replay_makespan");
 }
 
@@ -233,13 +235,13 @@ bl_status_t bl_profile_write(const bl_profile_t *p, char **text) {
     json_array_append_new(chunks, chunk_json(&p->chunks[i]));
   }
   json_t *root = json_pack(
-      "{s:i, s:s, s:s, s:s, s:i, s:s, s:s, s:b, s:b, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
+      "{s:i, s:s, s:s, s:s, s:i, s:s, s:s, s:b, s:b, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
       "ballast_profile", BL_PROFILE_VERSION, "model", p->model_text, "model_digest", digest, "schedule", p->schedule,
       "micro_batch", (int)p->options.micro_batch, "attention", attentions[p->options.attention], "recompute",
       recomputes[p->options.recompute], "split_backward", p->options.backward == BL_BACKWARD_SPLIT, "lean",
       p->options.lean, "micro_batches", (int)p->micro_batches, "cores", (int)p->cores, "steps", (int)p->steps, "step",
-      p->step, "makespan", p->makespan, "between", p->between, "boundary", p->boundary, "replay_makespan",
-      p->replay_makespan, "chunks", chunks, "stages", stages);
+      p->step, "makespan", p->makespan, "between", p->between, "boundary", p->boundary, "handover", p->handover,
+      "replay_makespan", p->replay_makespan, "chunks", chunks, "stages", stages);
   *text = root != NULL ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(root);
   return *text != NULL ? BL_OK : BL_EXHAUSTED;

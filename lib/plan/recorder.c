@@ -2,12 +2,14 @@
 #include "plan/recorder.h"
 
 #include "model/flops.h"
+#include "simulate/machine.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GAPS_MAX 4096
+#define GAPS_MAX    4096
+#define BLOCK_TIMES 9 // doubles that are kept of a block in the step under way
 // What counts as waiting: an operation that starts this long after the one before it on its stage.
 #define IDLE_SECONDS 20e-6
 
@@ -30,7 +32,14 @@ typedef struct stage {
   size_t next;       // operation of its list that is expected
   uint32_t computed; // computing operations seen
   double previous_end;
+  double came;                 // end of a wait for a message before the operation that comes next; NAN: there was none
+  double asked_core, got_core; // of a wait for a core, likewise
 } stage_t;
+
+// A core that changed hands.
+typedef struct turn {
+  double asked, got;
+} turn_t;
 
 struct bl_recorder {
   const bl_schedule_t *schedule;
@@ -46,9 +55,14 @@ struct bl_recorder {
   double *forward_end, *backward_start, *backward_end; // [blocks], of the step under way; NAN: not yet
   double *waited_since;                                // [blocks * 2] end of the operation before F and B of a block
   double *started;                                     // [blocks * 2] start of F and B
+  double *came;                                        // [blocks * 2] when the message for them came
+  double *op_ends;                                     // [op_count] of the step under way
+  turn_t *turns;                                       // [turn_count]
+  size_t op_count, turn_count;
+  bool waits; // were told of
   double first_start, last_end;
   bool whole;
-  gaps_t boundary, input, evict, load;
+  gaps_t boundary, input, handover, evict, load;
 };
 
 static uint32_t computing_count(const bl_op_list_t *list) {
@@ -90,9 +104,11 @@ bl_status_t bl_recorder_create(const bl_schedule_t *schedule, const bl_chunk_spa
   r->times = allocate_times(schedule);
   r->kept = allocate_times(schedule);
   r->ends = calloc(schedule->stages, sizeof *r->ends);
-  r->forward_end = calloc(7 * blocks + 1, sizeof(double));
-  if (r->steps == NULL || r->stages == NULL || r->ends == NULL || r->forward_end == NULL ||
-      !times_are_there(r->times, schedule->stages) || !times_are_there(r->kept, schedule->stages)) {
+  r->forward_end = calloc(BLOCK_TIMES * blocks + 1, sizeof(double));
+  r->op_ends = calloc(bl_schedule_op_count(schedule) + 1, sizeof *r->op_ends);
+  r->turns = calloc(bl_schedule_op_count(schedule) + 1, sizeof *r->turns);
+  if (r->steps == NULL || r->stages == NULL || r->ends == NULL || r->forward_end == NULL || r->op_ends == NULL ||
+      r->turns == NULL || !times_are_there(r->times, schedule->stages) || !times_are_there(r->kept, schedule->stages)) {
     bl_recorder_destroy(r);
     return BL_EXHAUSTED;
   }
@@ -100,6 +116,7 @@ bl_status_t bl_recorder_create(const bl_schedule_t *schedule, const bl_chunk_spa
   r->backward_end = r->backward_start + blocks;
   r->waited_since = r->backward_end + blocks;
   r->started = r->waited_since + 2 * blocks;
+  r->came = r->started + 2 * blocks;
   *recorder = r;
   return BL_OK;
 }
@@ -122,6 +139,8 @@ void bl_recorder_destroy(bl_recorder_t *r) {
   free(r->times);
   free(r->kept);
   free(r->forward_end);
+  free(r->op_ends);
+  free(r->turns);
   free(r->ends);
   free(r->stages);
   free(r->steps);
@@ -130,10 +149,13 @@ void bl_recorder_destroy(bl_recorder_t *r) {
 
 void bl_recorder_begin(bl_recorder_t *r) {
   size_t blocks = bl_schedule_block_count(r->schedule);
-  for (size_t i = 0; i < 7 * blocks; i++) {
+  for (size_t i = 0; i < BLOCK_TIMES * blocks; i++) {
     r->forward_end[i] = NAN;
   }
-  memset(r->stages, 0, r->schedule->stages * sizeof *r->stages);
+  for (uint32_t s = 0; s < r->schedule->stages; s++) {
+    r->stages[s] = (stage_t){.came = NAN, .got_core = NAN};
+  }
+  r->op_count = r->turn_count = 0;
   r->first_start = INFINITY;
   r->last_end = 0;
   r->whole = true;
@@ -157,7 +179,13 @@ static void note(bl_recorder_t *r, stage_t *stage, bl_op_t op, double start, dou
   if (op.verb == BL_VERB_F || backward) {
     r->waited_since[2 * block + backward] = stage->computed > 0 ? stage->previous_end : -INFINITY;
     r->started[2 * block + backward] = start;
+    r->came[2 * block + backward] = stage->came;
   }
+  if (isfinite(stage->got_core)) {
+    r->turns[r->turn_count++] = (turn_t){stage->asked_core, stage->got_core};
+  }
+  stage->came = stage->got_core = NAN;
+  r->op_ends[r->op_count++] = end;
   stage->previous_end = end;
   r->first_start = fmin(r->first_start, start);
   r->last_end = fmax(r->last_end, end);
@@ -191,6 +219,51 @@ void bl_recorder_add(bl_recorder_t *r, uint32_t stage_index, const char *name, u
   stage->next++;
 }
 
+void bl_recorder_wait(bl_recorder_t *r, uint32_t stage_index, const char *name, uint64_t start_ns, uint64_t end_ns) {
+  const double start = (double)start_ns * 1e-9, end = (double)end_ns * 1e-9;
+  const bl_stall_cause_t cause = bl_stall_cause_of(name);
+  if (stage_index >= r->schedule->stages || end - start < IDLE_SECONDS) {
+    return;
+  }
+  stage_t *stage = &r->stages[stage_index];
+  r->waits = true;
+  if (cause == BL_STALL_ACTIVATION || cause == BL_STALL_GRADIENT) {
+    stage->came = end;
+  } else if (cause == BL_STALL_CORE) {
+    stage->asked_core = start;
+    stage->got_core = end;
+  }
+}
+
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+// From the end of the operation that had a core to the start of the one that got it: of those that ended while it was
+// waited for the last one had it.
+static void measure_turns(bl_recorder_t *r) {
+  qsort(r->op_ends, r->op_count, sizeof *r->op_ends, compare);
+  for (size_t i = 0; i < r->turn_count; i++) {
+    const turn_t *turn = &r->turns[i];
+    size_t low = 0, high = r->op_count;
+    while (low < high) { // ends below `low` are not after it got the core
+      size_t middle = low + (high - low) / 2;
+      bool before = r->op_ends[middle] <= turn->got;
+      low = before ? middle + 1 : low;
+      high = before ? high : middle;
+    }
+    if (low > 0 && r->op_ends[low - 1] >= turn->asked) {
+      keep_gap(&r->handover, turn->got - r->op_ends[low - 1]);
+    }
+  }
+}
+
+// When what an operation waited for came: by the wait that it told of; where no waits were told of, by its start.
+static double arrival_of(const bl_recorder_t *r, size_t at) {
+  return r->waits ? r->came[at] : r->started[at];
+}
+
 // What lay between an operation that waited and the one it waited for.
 static void measure_gaps(bl_recorder_t *r) {
   const bl_schedule_t *schedule = r->schedule;
@@ -202,11 +275,11 @@ static void measure_gaps(bl_recorder_t *r) {
       bl_op_t lower = {.virtual_stage = (uint16_t)v, .micro_batch = i};
       bl_op_t upper = {.virtual_stage = (uint16_t)(v + 1), .micro_batch = i};
       size_t a = bl_schedule_block(schedule, lower), b = bl_schedule_block(schedule, upper);
-      double arrived = r->started[2 * b];
+      double arrived = arrival_of(r, 2 * b);
       if (r->waited_since[2 * b] < r->forward_end[a] && arrived - r->waited_since[2 * b] > IDLE_SECONDS) {
         keep_gap(&r->boundary, arrived - r->forward_end[a]);
       }
-      double came = r->started[2 * a + 1];
+      double came = arrival_of(r, 2 * a + 1);
       bool waited = came - r->waited_since[2 * a + 1] > IDLE_SECONDS;
       if (waited && r->waited_since[2 * a + 1] < r->backward_end[b]) { // as a share of that backward
         keep_gap(&r->input, (came - r->backward_start[b]) / (r->backward_end[b] - r->backward_start[b]));
@@ -265,6 +338,7 @@ void bl_recorder_end(bl_recorder_t *r, double step_seconds) {
   sum_means(r, means);
   divide_means(r, means);
   measure_gaps(r);
+  measure_turns(r);
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
     r->ends[s] = r->stages[s].previous_end - r->first_start;
   }
@@ -281,11 +355,6 @@ uint32_t bl_recorder_steps(const bl_recorder_t *r) {
 
 // ---- medians
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 // Sorts. 0 of nothing.
 static double median(double *values, size_t count) {
   qsort(values, count, sizeof *values, compare);
@@ -296,6 +365,18 @@ static double quantile_gap(const gaps_t *gaps, double share) {
   gaps_t sorted = *gaps;
   qsort(sorted.values, sorted.count, sizeof *sorted.values, compare);
   return sorted.count == 0 ? 0 : sorted.values[(size_t)(share * (double)(sorted.count - 1))];
+}
+
+// What such a gap adds to a step on average; of the longest twentieth, which are of disturbances, nothing is known.
+static double usual_gap(const gaps_t *gaps) {
+  gaps_t sorted = *gaps;
+  double sum = 0;
+  size_t count = sorted.count - sorted.count / 20;
+  qsort(sorted.values, sorted.count, sizeof *sorted.values, compare);
+  for (size_t i = 0; i < count; i++) {
+    sum += sorted.values[i];
+  }
+  return count > 0 ? sum / (double)count : 0;
 }
 
 // Median over steps of one of the doubles of means_t.
@@ -372,6 +453,7 @@ static bl_status_t fill_stages(const bl_recorder_t *r, bl_profile_t *p) {
 
 bl_status_t bl_recorder_fill(const bl_recorder_t *r, const bl_model_t *model, bl_attention_t attention,
                              bool input_shows, bl_profile_t *profile, bl_error_t *err) {
+  const bool shows = input_shows || r->waits;
   if (r->count == 0) {
     return bl_error_set(err, BL_PRECONDITION, "no whole step was traced");
   }
@@ -394,14 +476,15 @@ bl_status_t bl_recorder_fill(const bl_recorder_t *r, const bl_model_t *model, bl
   p.makespan = median(makespans, r->count);
   p.between = median(betweens, r->count);
   p.replay_makespan = r->kept_makespan;
-  // Where stages take turns on cores, most of them waited for a core, too.
-  double boundary = quantile_gap(&r->boundary, input_shows ? 0.5 : 0.1);
+  // Where stages take turns on cores and told of no waits, most of them waited for a core, too.
+  double boundary = r->waits ? usual_gap(&r->boundary) : quantile_gap(&r->boundary, input_shows ? 0.5 : 0.1);
   p.boundary = boundary > 0 ? boundary : 0; // below: clocks of several machines
+  p.handover = usual_gap(&r->handover);
   if (p.stages == NULL || p.chunks == NULL || fill_stages(r, &p) != BL_OK) {
     bl_profile_cleanup(&p);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the profile");
   }
-  fill_chunks(r, model, attention, input_shows, p.boundary, &p);
+  fill_chunks(r, model, attention, shows, p.boundary, &p);
   *profile = p;
   return BL_OK;
 }

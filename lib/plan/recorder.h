@@ -4,7 +4,8 @@
 //   bl_recorder_create(schedule, spans, &recorder);
 //   for (each traced step) {
 //     bl_recorder_begin(recorder);
-//     for (each event) bl_recorder_add(recorder, stage, name, start_ns, end_ns);   // in start order of a stage
+//     for (each event) bl_recorder_add(recorder, stage, name, start_ns, end_ns);   // in start order of a stage, with
+//                      bl_recorder_wait(...) for what it waited for before an operation
 //     bl_recorder_end(recorder, seconds_of_the_step);
 //   }
 //   bl_recorder_fill(recorder, model, &profile);
@@ -30,11 +31,15 @@ void bl_recorder_destroy(bl_recorder_t *recorder); // NULL is fine
 void bl_recorder_begin(bl_recorder_t *recorder);
 // Names that are no cell of the schedule (waits) are left out; E and L are timed and need not be in `schedule`.
 void bl_recorder_add(bl_recorder_t *recorder, uint32_t stage, const char *name, uint64_t start_ns, uint64_t end_ns);
+// A wait before the operation that comes next, under its reason. Without any, when messages came shows only where the
+// operation began at once.
+void bl_recorder_wait(bl_recorder_t *recorder, uint32_t stage, const char *name, uint64_t start_ns, uint64_t end_ns);
 void bl_recorder_end(bl_recorder_t *recorder, double step_seconds);
 
 uint32_t bl_recorder_steps(const bl_recorder_t *recorder);
 // Sets everything that was measured: times, medians, stages, chunks and the model; the caller sets options, cores and
-// slot bytes. `input_shows`: every stage had a core, so that waits show when messages came. BL_PRECONDITION without any whole step; BL_EXHAUSTED. On failure *profile is unchanged.
+// slot bytes. `input_shows`: every stage had a core, so that the starts of operations show when messages came; waits that were
+// told of show it anyway. BL_PRECONDITION without any whole step; BL_EXHAUSTED. On failure *profile is unchanged.
 BL_MUST_USE bl_status_t bl_recorder_fill(const bl_recorder_t *recorder, const bl_model_t *model,
                                          bl_attention_t attention, bool input_shows, bl_profile_t *profile,
                                          bl_error_t *err);

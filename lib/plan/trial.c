@@ -151,6 +151,7 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
   }
   setting->costs = (bl_costs_t){.chunks = trial->costs};
   setting->machine = (bl_machine_t){.cores = trial->cores,
+                                    .handover = r->profile != NULL ? r->profile->handover : 0,
                                     .early_gradient = true,
                                     .boundaries = setting->boundaries,
                                     .paths = setting->paths,

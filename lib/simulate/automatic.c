@@ -70,7 +70,11 @@ static void finish(weighing_t *w) {
 
 static bl_status_t simulate(const weighing_t *w, const bl_schedule_t *schedule, bl_simulation_t *result,
                             bl_error_t *err) {
-  bl_machine_t machine = {.cores = w->request->cores, .early_gradient = true, .paths = w->paths, .shared_stores = true};
+  bl_machine_t machine = {.cores = w->request->cores,
+                          .handover = w->request->handover,
+                          .early_gradient = true,
+                          .paths = w->paths,
+                          .shared_stores = true};
   return bl_simulate_on(schedule, w->request->costs, &machine, result, err);
 }
 

@@ -63,6 +63,7 @@ typedef struct bl_automatic_request {
   const double *path_rates;      // [stages] bytes per second to the stores, above 0; NULL: not known, nothing moves
   double between;                // seconds of a step before and after its operations
   uint32_t cores;                // that all stages share; 0: every stage has its own
+  double handover;               // seconds that a core takes from one to the next
   uint32_t budget;               // slots a device keeps and lends; UINT32_MAX: no limit
   uint64_t lenders;              // bit d: the store of device d may take blocks; 0: all may
   const bl_automatic_option_t *in_force; // kept unless the fastest gains more than BL_AUTOMATIC_GAIN; NULL: none

@@ -3,7 +3,7 @@
 // devices, paths to particular stores. All of it is optional; a zeroed machine is that of the reference definitions.
 //
 // Cores are tokens: an operation asks for one when all it waits for is there, gets it in the order of asking, and gives
-// it back at its end (EXECUTION.md 16). A store that several stages use serves them in the same way.
+// it back at its end (EXECUTION.md 16). One that somebody waits for is with them `handover` later. A store that several stages use serves them in the same way.
 //
 // Nodes of a cluster reach each other through network cards. A tensor that crosses a boundary holds the card of its sender
 // on the way out and then that of its receiver on the way in, each for the time on the wire; those that ask for one
@@ -27,6 +27,7 @@ typedef struct bl_network {
 
 typedef struct bl_machine {
   uint32_t cores;           // that all stages share; 0: every stage has its own
+  double handover;          // of a core, from the end of an operation to the start of the one that waited for it
   bool early_gradient;      // a fused B releases the stage before it when its I has ended, as the executor does
   const double *boundaries; // [virtual stages] latency between one and the next; NULL: costs->boundary
   const double *paths;      // [stages] of one evict or load; NULL: costs->path
@@ -36,7 +37,7 @@ typedef struct bl_machine {
                                // share of I is that of the costs
 } bl_machine_t;
 
-// Why a stage stood still. A wait has one cause: what came last.
+// Why a stage stood still. A wait has one cause, what came last, and then, where it had to wait for a core, that one.
 // X(identifier, name)
 #define BL_STALL_TABLE(X)                                                                                              \
   X(BL_STALL_ACTIVATION, "activation") /* from the virtual stage before; the wait for the first one is the ramp */     \

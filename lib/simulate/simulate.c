@@ -89,6 +89,10 @@ static bl_status_t check_network(const bl_schedule_t *schedule, const bl_network
 }
 
 static bl_status_t check_machine(const bl_schedule_t *schedule, const bl_machine_t *machine, bl_error_t *err) {
+  if (!isfinite(machine->handover) || machine->handover < 0) {
+    return bl_error_set(err, BL_INVALID, "handover of a core: must be a number from 0 upwards, is %g",
+                        machine->handover);
+  }
   for (uint32_t s = 0; machine->boundaries != NULL && s < schedule->virtual_stages; s++) {
     if (!isfinite(machine->boundaries[s]) || machine->boundaries[s] < 0) {
       return bl_error_set(err, BL_INVALID, "boundary after virtual stage %u: must be a number from 0 upwards, is %g", s,

@@ -123,9 +123,10 @@ static void take_core(bl__timing_t *t, double end) {
   t->core_free[at] = end;
 }
 
-// Where it stood still, and for what. A tensor that waited for cards is one wait with two causes.
-static void add_stall(bl__timing_t *t, uint32_t stage, bl_op_t op, double start, bl_stall_cause_t cause) {
-  double *stalls = t->result->stalls[stage], waited = start - t->clocks[stage].free_at, card = 0;
+// Where it stood still, and for what, until all but a core was there. A tensor that waited for cards is one wait with two
+// causes.
+static void add_stall(bl__timing_t *t, uint32_t stage, bl_op_t op, double ready, bl_stall_cause_t cause) {
+  double *stalls = t->result->stalls[stage], waited = ready - t->clocks[stage].free_at, card = 0;
   bl_op_t needed;
   if (cause == BL_STALL_CARD && bl__op_dependency(t->schedule, op, &needed)) {
     card = fmin(waited, late_of(t, needed));
@@ -139,9 +140,9 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   bl__stage_clock_t *clock = &t->clocks[at.stage];
   bl_simulation_t *r = t->result;
   bl_stall_cause_t cause = BL_STALL_END;
-  double start = bl__timing_ready(t, at.stage, op, &cause);
-  if (t->core_free != NULL) {
-    wait_for(&start, &cause, t->core_free[0], BL_STALL_CORE);
+  double ready = bl__timing_ready(t, at.stage, op, &cause), start = ready;
+  if (t->core_free != NULL && t->core_free[0] > ready) {
+    start = t->core_free[0] + t->machine->handover;
   }
   double cost = bl_costs_op(t->costs, (bl_verb_t)op.verb, op.virtual_stage), share = 1;
   if (op.verb == BL_VERB_B && t->machine->early_gradient && cost > 0) {
@@ -152,7 +153,8 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   if (op.verb == BL_VERB_F || bl_verb_starts_backward((bl_verb_t)op.verb)) {
     *end_of(t, op) = share < 1 ? start + share * cost : end;
   }
-  add_stall(t, at.stage, op, start, cause);
+  add_stall(t, at.stage, op, ready, cause);
+  r->stalls[at.stage][BL_STALL_CORE] += start - ready;
   clock->gate = fmax(clock->gate, clock->next_gate);
   if (!clock->started) {
     clock->started = true;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies profiles: what a recorder makes of the events of steps whose durations are known, that a profile survives
+// Verifies profiles: what a recorder makes of the events of steps whose durations are known, of waits where stages share
+// cores, that a profile survives
 // being written and read, what is refused, and what it says of other partitions and micro-batches.
 #include "plan/profile.h"
 #include "plan/recorder.h"
@@ -82,6 +83,7 @@ static bl_profile_t record(const world_t *w) {
   assert_int_equal(bl_recorder_steps(recorder), 3);
   assert_int_equal(bl_recorder_fill(recorder, &w->model, BL_ATTENTION_NAIVE, true, &profile, &err), BL_OK);
   profile.options = (bl_layout_options_t){.micro_batch = 2, .lean = true, .backward = BL_BACKWARD_FUSED};
+  profile.handover = 0.00003;
   profile.stages[0].slot_bytes = 4096;
   profile.stages[1].path_rate = 2.5e9;
   bl_recorder_destroy(recorder);
@@ -135,6 +137,86 @@ static void a_replay_takes_as_long_as_the_step(void **state) {
   bl_schedule_destroy(other);
   bl_profile_cleanup(&profile);
   close_world(&w);
+}
+
+#define CROWD    4
+#define HANDOVER 0.0002
+
+// A step of four stages on two cores, with what each of its operations waited for.
+static void add_crowded_step(const bl_schedule_t *schedule, const bl_simulation_t *simulation, double input_share,
+                             bool tells_waits, bl_recorder_t *recorder) {
+  double forward_end[CROWD][16], sent[CROWD][16];
+  for (uint32_t s = 0; s < CROWD; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bl_op_t op = schedule->lists[s].ops[i];
+      bl_span_t span = simulation->spans[s][i];
+      if (op.verb == BL_VERB_F) {
+        forward_end[s][op.micro_batch] = span.end;
+      } else {
+        sent[s][op.micro_batch] = span.start + input_share * (span.end - span.start);
+      }
+    }
+  }
+  bl_recorder_begin(recorder);
+  for (uint32_t s = 0; s < CROWD; s++) {
+    double free_at = 0;
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bl_op_t op = schedule->lists[s].ops[i];
+      bl_span_t span = simulation->spans[s][i];
+      const bool forward = op.verb == BL_VERB_F, waits = forward ? s > 0 : s + 1 < CROWD;
+      double came = !waits ? 0 : (forward ? forward_end[s - 1] : sent[s + 1])[op.micro_batch] + BOUNDARY;
+      char cell[BL_OP_TEXT];
+      if (came > free_at && tells_waits) {
+        bl_recorder_wait(recorder, s, forward ? "activation from stage 0" : "gradient from stage 1",
+                         (uint64_t)(free_at * 1e9), (uint64_t)(came * 1e9));
+      }
+      double asked = fmax(free_at, came);
+      if (span.start > asked && tells_waits) {
+        bl_recorder_wait(recorder, s, "core", (uint64_t)(asked * 1e9), (uint64_t)(span.start * 1e9));
+      }
+      bl_recorder_add(recorder, s, bl_op_format(op, cell), (uint64_t)(span.start * 1e9), (uint64_t)(span.end * 1e9));
+      free_at = span.end;
+    }
+  }
+  bl_recorder_end(recorder, simulation->t_end);
+}
+
+// With more stages than cores, operations start late for two reasons. Waits that were told of tell them apart: how long a
+// message is on its way, how long a core takes from one to the next, and when gradients leave.
+static void waits_show_what_cores_hide(void **state) {
+  (void)state;
+  bl_error_t err;
+  const bl_model_t model = gpt(8, 64, 4);
+  bl_chunk_span_t spans[CROWD];
+  double boundaries[CROWD] = {BOUNDARY, BOUNDARY, BOUNDARY, 0};
+  const bl_costs_t costs = {.every = {0.003, 0.005, 0.0031, 0.003}};
+  for (uint32_t s = 0; s < CROWD; s++) {
+    spans[s] = (bl_chunk_span_t){.first_layer = 2 * s, .layer_count = 2, .embedding = s == 0, .head = s + 1 == CROWD};
+  }
+  bl_schedule_t *schedule;
+  bl_schedule_request_t request = {.name = "1f1b", .stages = CROWD, .micro_batches = 16};
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+  bl_machine_t machine = {.cores = 2, .handover = HANDOVER, .early_gradient = true, .boundaries = boundaries};
+  bl_simulation_t simulation;
+  assert_int_equal(bl_simulate_on(schedule, &costs, &machine, &simulation, &err), BL_OK);
+  for (int tells = 0; tells < 2; tells++) {
+    bl_recorder_t *recorder;
+    bl_profile_t profile;
+    assert_int_equal(bl_recorder_create(schedule, spans, &recorder), BL_OK);
+    add_crowded_step(schedule, &simulation, 0.005 / 0.0081, tells == 1, recorder);
+    assert_int_equal(bl_recorder_fill(recorder, &model, BL_ATTENTION_NAIVE, false, &profile, &err), BL_OK);
+    if (tells == 1) {
+      assert_near(profile.boundary, BOUNDARY);
+      assert_near(profile.handover, HANDOVER);
+      assert_true(profile.chunks[1].measured_input);
+    } else {
+      assert_true(profile.handover == 0 && !profile.chunks[1].measured_input);
+    }
+    bl_profile_cleanup(&profile);
+    bl_recorder_destroy(recorder);
+  }
+  bl_simulation_cleanup(&simulation);
+  bl_schedule_destroy(schedule);
 }
 
 static void reading_gives_what_was_written(void **state) {
@@ -263,9 +345,10 @@ static void copies_take_their_measured_time(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(known_durations_come_back),      cmocka_unit_test(a_replay_takes_as_long_as_the_step),
-      cmocka_unit_test(reading_gives_what_was_written), cmocka_unit_test(broken_profiles_are_refused_by_name),
-      cmocka_unit_test(other_partitions_add_up),        cmocka_unit_test(copies_take_their_measured_time),
+      cmocka_unit_test(known_durations_come_back),           cmocka_unit_test(a_replay_takes_as_long_as_the_step),
+      cmocka_unit_test(waits_show_what_cores_hide),          cmocka_unit_test(reading_gives_what_was_written),
+      cmocka_unit_test(broken_profiles_are_refused_by_name), cmocka_unit_test(other_partitions_add_up),
+      cmocka_unit_test(copies_take_their_measured_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

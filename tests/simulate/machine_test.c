@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -51,6 +52,32 @@ static void fewer_cores_lie_between(void **state) {
     assert_true(shared >= 4 * m * 3 / 2.0);
     assert_true(shared <= end_of("1f1b", 4, m, &BL_COSTS_UNIT, &one));
   }
+}
+
+// One core, two stages, m = 2, every operation 1 and 2 long: who waited for the core has it a quarter later. A stage waits
+// for what it needs first and then for the core, and both are told.
+static void a_core_changes_hands(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = generate("1f1b", 2, 2);
+  const bl_machine_t one = {.cores = 1, .handover = 0.25};
+  bl_simulation_t result = simulate(schedule, &BL_COSTS_UNIT, &one);
+  // 0F0 [0, 1]; 0F1 and 1F0 ask at 1, 0 first: [1, 2]; 1F0 [2.25, 3.25]; 1B0 [3.25, 5.25]; 0B0 and 1F1 ask at 5.25, 0 first:
+  // [5.25, 7.25]; 1F1 [7.5, 8.5], 1B1 [8.5, 10.5]; 0B1 [10.5, 12.5]
+  assert_time(result.t_end, 12.5);
+  assert_time(result.stalls[0][BL_STALL_GRADIENT], 3.25 + 3.25);
+  assert_time(result.stalls[0][BL_STALL_CORE], 0);
+  assert_time(result.stalls[1][BL_STALL_ACTIVATION], 1);
+  assert_time(result.stalls[1][BL_STALL_CORE], 1.25 + 2.25);
+  bl_simulation_cleanup(&result);
+  bl_schedule_destroy(schedule);
+  const bl_costs_t costs = {.every = {3, 4, 2, 3}};
+  const bl_machine_t slow = {.cores = 4, .handover = 5}, bad = {.cores = 1, .handover = -1};
+  assert_time(end_of("zb-h1", 4, 8, &costs, &slow), end_of("zb-h1", 4, 8, &costs, &(bl_machine_t){0}));
+  bl_error_t err;
+  schedule = generate("1f1b", 2, 2);
+  assert_int_equal(bl_simulate_on(schedule, &costs, &bad, &result, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "handover of a core"));
+  bl_schedule_destroy(schedule);
 }
 
 // p = 2, m = 1, F 1, I 2, W 3: F0 [0, 1], F1 [1, 2], B1 [2, 7]; B0 starts at 7, or at 4 when dx leaves after I.
@@ -220,6 +247,7 @@ int main(void) {
       cmocka_unit_test(one_core_runs_everything_after_each_other),
       cmocka_unit_test(as_many_cores_as_stages_change_nothing),
       cmocka_unit_test(fewer_cores_lie_between),
+      cmocka_unit_test(a_core_changes_hands),
       cmocka_unit_test(a_gradient_leaves_after_its_input_part),
       cmocka_unit_test(boundaries_are_those_of_each_neighbourhood),
       cmocka_unit_test(recorded_times_take_the_place_of_costs),

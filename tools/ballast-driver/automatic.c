@@ -103,7 +103,9 @@ static void add_step(bl_driver_t *driver) {
     const bl_stage_trace_t *trace = &driver->traces[s];
     for (size_t i = 0; i < trace->count; i++) {
       const bl_trace_item_t *item = &trace->records[i].item;
-      if (!item->wait) {
+      if (item->wait) {
+        bl_recorder_wait(self->recorder, (uint32_t)s, item->name, item->start_ns, item->end_ns);
+      } else {
         bl_recorder_add(self->recorder, (uint32_t)s, item->name, item->start_ns, item->end_ns);
       }
     }
@@ -188,6 +190,7 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
                                       .path_rates = self->evidence.known ? self->evidence.rates : NULL,
                                       .between = profile->between,
                                       .cores = shared_cores(driver),
+                                      .handover = profile->handover,
                                       .budget = bl_policy_limit(policy, training),
                                       .lenders = policy->devices,
                                       .in_force = &in_force,

@@ -206,6 +206,7 @@ void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *e
   const uint32_t stage = (uint32_t)event->stage;
   if (event->wait) {
     p->waits[stage * CAUSES + bl_stall_cause_of(event->name)] += 1e-9 * (double)(event->end_ns - event->start_ns);
+    bl_recorder_wait(p->recorder, stage, event->name, event->start_ns, event->end_ns);
   } else {
     bl_recorder_add(p->recorder, stage, event->name, event->start_ns, event->end_ns);
   }
