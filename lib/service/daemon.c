@@ -18,7 +18,7 @@
 #define DRAIN_MS 2000 // for calls that are under way at the end
 
 const char *const bl_daemon_log_formats[] = {"text", "json", NULL};
-const char *const bl_daemon_describable[] = {"", "metrics", "flags", "man", NULL};
+const char *const bl_daemon_describable[] = {"", "metrics", "flags", "man", "process", NULL};
 
 struct bl_daemon {
   const bl_daemon_options_t *options;
@@ -201,7 +201,7 @@ static void answer_metrics(bl_daemon_t *self, bl_http_answer_t *answer) {
   if (self->options->hooks.collect != NULL) {
     self->options->hooks.collect(self->board, self->options->context);
   }
-  bl_process_metrics_collect(self->process);
+  bl_process_metrics_collect(self->process, self->tls);
   FILE *stream = open_memstream(&answer->body, &answer->body_bytes);
   bool well =
       stream != NULL && bl_board_write(self->board, stream) == BL_OK && bl_board_write(self->process, stream) == BL_OK;
@@ -232,7 +232,7 @@ static bl_status_t create_boards(bl_daemon_t *self, bl_error_t *err) {
     status = bl_board_create(bl_process_metrics, BL_PROCESS_METRICS, &self->process, err);
   }
   if (status == BL_OK) {
-    bl_process_metrics_collect(self->process);
+    bl_process_metrics_collect(self->process, self->tls);
   }
   return status;
 }
@@ -354,6 +354,9 @@ static void describe(const bl_daemon_options_t *options) {
     break;
   case 2:
     bl_flags_print_markdown(flags, stdout);
+    break;
+  case 4: // metrics of every process
+    bl_board_print_markdown(bl_process_metrics, BL_PROCESS_METRICS, stdout);
     break;
   default:
     printf(".TH %s 1 \"\" \"Ballast %s\" \"Ballast\"\n.SH NAME\n%s \\- a service of Ballast\n.SH SYNOPSIS\n",

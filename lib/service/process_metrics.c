@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { BUILD, START, RESIDENT, CPU, DESCRIPTORS };
+enum { BUILD, START, RESIDENT, CPU, DESCRIPTORS, CERTIFICATE };
 
 static const char *version(unsigned index) {
   (void)index;
@@ -35,6 +35,9 @@ const bl_board_row_t bl_process_metrics[BL_PROCESS_METRICS] = {
     [DESCRIPTORS] = {.name = "ballast_process_open_descriptors",
                      .kind = BL_BOARD_GAUGE,
                      .help = "Open file descriptors of the process."},
+    [CERTIFICATE] = {.name = "ballast_tls_certificate_expires_seconds",
+                     .kind = BL_BOARD_GAUGE,
+                     .help = "When the TLS certificate of the process ends, in seconds since 1970; 0 without TLS."},
 };
 
 static void collect_memory(bl_board_t *board) {
@@ -61,7 +64,7 @@ static void collect_descriptors(bl_board_t *board) {
   }
 }
 
-void bl_process_metrics_collect(bl_board_t *board) {
+void bl_process_metrics_collect(bl_board_t *board, bl_tls_t *tls) {
   static double start_seconds; // the first collection stands at the start of the process
   if (start_seconds == 0) {
     start_seconds = (double)bl_clock_wall_ns() / BL_NS_PER_S;
@@ -73,6 +76,7 @@ void bl_process_metrics_collect(bl_board_t *board) {
                      ((double)usage.ru_utime.tv_usec + (double)usage.ru_stime.tv_usec) / 1e6);
   }
   bl_board_set(board, BUILD, 0, 1);
+  bl_board_set(board, CERTIFICATE, 0, tls != NULL ? (double)bl_tls_expiry(tls) : 0);
   bl_board_set(board, START, 0, start_seconds);
   collect_memory(board);
   collect_descriptors(board);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every service says of its process: version, memory, processor time, descriptors.
+// What every service says of its process: version, memory, processor time, descriptors, certificate.
 // Thread: the loop's.
 #ifndef BALLAST_SERVICE_PROCESS_METRICS_H
 #define BALLAST_SERVICE_PROCESS_METRICS_H
 
 #include "observe/board.h"
+#include "tls/tls.h"
 
-#define BL_PROCESS_METRICS 5
+#define BL_PROCESS_METRICS 6
 extern const bl_board_row_t bl_process_metrics[BL_PROCESS_METRICS];
 
-// Reads /proc/self; what cannot be read stays as it was.
-void bl_process_metrics_collect(bl_board_t *board);
+// Reads /proc/self; what cannot be read stays as it was. `tls`: NULL for plaintext.
+void bl_process_metrics_collect(bl_board_t *board, bl_tls_t *tls);
 
 #endif

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define FILES 3
 // How often the files are looked at, at most.
@@ -339,6 +340,14 @@ bl_status_t bl_tls_judge_own(bl_tls_t *tls, bl_error_t *err) {
       bl__certificate_verify(set->leaf, set->others, set->authorities, X509_PURPOSE_SSL_CLIENT, what, err);
   bl__tls_give_set(tls, set);
   return status;
+}
+
+int64_t bl_tls_expiry(bl_tls_t *tls) {
+  bl__tls_set_t *set = bl__tls_take_set(tls);
+  struct tm end = {0};
+  int64_t seconds = ASN1_TIME_to_tm(X509_get0_notAfter(set->leaf), &end) == 1 ? (int64_t)timegm(&end) : 0;
+  bl__tls_give_set(tls, set);
+  return seconds;
 }
 
 static const char *version(void) {

@@ -58,6 +58,8 @@ BL_MUST_USE bl_status_t bl_tls_judge_server(bl_tls_t *tls, const char *chain, un
                                             bl_error_t *err);
 // Why our own certificate might be refused by others right now. BL_OK: it looks well.
 BL_MUST_USE bl_status_t bl_tls_judge_own(bl_tls_t *tls, bl_error_t *err);
+// When the own certificate ends, in seconds since 1970. Files that have changed are taken up first.
+int64_t bl_tls_expiry(bl_tls_t *tls);
 
 extern const bl_library_t bl_tls_library; // OpenSSL
 

@@ -98,6 +98,10 @@ def check_driver(metrics):
     assert metrics.get("ballast_stores_reachable") == metrics.get("ballast_stores") == 0
     assert metrics.get("ballast_policy_version") >= 1
     assert metrics.get("ballast_run_tokens_total") == 8 * 2 * 4 * 64
+    assert metrics.get("ballast_run_checkpoint_every_steps") == 4
+    assert metrics.get("ballast_run_checkpoints_total", outcome="committed") == 2  # of steps 4 and 8
+    assert metrics.get("ballast_run_unsaved_steps") == 0
+    assert metrics.get("ballast_tls_certificate_expires_seconds") == 0, "a time without TLS"
 
 
 def documentation():

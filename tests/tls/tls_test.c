@@ -56,6 +56,8 @@ static void a_whole_set_is_taken(void **state) {
   assert_int_equal(identity.role, BL_ROLE_STAGE);
   assert_string_equal(identity.job, "gpt2");
   assert_int_equal(bl_tls_judge_own(tls, NULL), BL_OK);
+  const int64_t days = (bl_tls_expiry(tls) - (int64_t)time(NULL)) / 86400; // made for 365
+  assert_in_range(days, 360, 365);
   bl_tls_release(tls);
 }
 

@@ -27,6 +27,8 @@ enum {
   CHECKPOINTS,
   CHECKPOINT_SECONDS,
   CHECKPOINT_STOPPED,
+  CHECKPOINT_EVERY,
+  UNSAVED,
   WAITING,
   ROWS
 };
@@ -87,6 +89,10 @@ const bl_board_row_t bl_meter_rows[] = {
                      .help = "Checkpoints, by how they ended."},
     [CHECKPOINT_SECONDS] = GAUGE("ballast_run_checkpoint_seconds", "Time of the last checkpoint, copy to commit."),
     [CHECKPOINT_STOPPED] = GAUGE("ballast_run_checkpoint_stopped_seconds", "Of these, training stood still."),
+    [CHECKPOINT_EVERY] =
+        GAUGE("ballast_run_checkpoint_every_steps", "checkpoint.every of the job; 0: at the end only."),
+    [UNSAVED] = GAUGE("ballast_run_unsaved_steps",
+                      "Steps since the last checkpoint that was committed, or since this driver began."),
     [WAITING] = GAUGE("ballast_run_waiting_seconds", "How long the driver has been waiting for what it waits for."),
 };
 const size_t bl_meter_row_count = ROWS;
@@ -95,6 +101,7 @@ const size_t bl_meter_row_count = ROWS;
 
 static void add_step(bl_board_t *board, const bl_step_event_t *step) {
   bl_board_add(board, STEPS, 0, 1);
+  bl_board_add(board, UNSAVED, 0, 1);
   bl_board_add(board, TOKENS, 0, (double)step->tokens);
   bl_board_set(board, LOSS, 0, step->loss);
   bl_board_set(board, GRAD_NORM, 0, step->grad_norm);
@@ -136,14 +143,20 @@ void bl_meter_collect(bl_board_t *board, const bl_driver_t *driver, uint64_t *re
     bl_board_set(board, VALIDATION_LOSS, 0, NAN);
   }
   const bl_event_t *event;
+  const bl_event_t *saved = NULL;
   while ((event = bl_journal_after(bl_driver_journal(driver), *revision)) != NULL) {
     add_event(board, event);
+    saved = event->kind == BL_EVENT_CHECKPOINT && event->checkpoint->error[0] == '\0' ? event : saved;
     *revision = event->revision;
   }
   bl_driver_view_t view = bl_driver_look(driver);
   for (unsigned i = 0; i < PHASES; i++) {
     bl_board_set(board, PHASE, i, strcmp(phases[i], view.phase) == 0);
   }
+  if (saved != NULL) {
+    bl_board_set(board, UNSAVED, 0, (double)(view.step - saved->checkpoint->step));
+  }
+  bl_board_set(board, CHECKPOINT_EVERY, 0, (double)bl_driver_job(driver)->checkpoint.every);
   bl_board_set(board, STEP, 0, (double)view.step);
   bl_board_set(board, STEPS_WANTED, 0, (double)view.steps);
   bl_board_set(board, WAITING, 0, view.waiting_for[0] == '\0' ? 0 : (double)view.waiting_ns / 1e9);

@@ -19,7 +19,8 @@ PARTS = {
     "docs/configuration.md": {WHOLE: ["ballastctl", "configuration", "--markdown"]},
     "docs/exit-codes.md": {"exit-codes": ["ballastctl", "manual", "--format", "exit-codes"]},
     "docs/ballastctl.md": {"ballastctl": ["ballastctl", "manual", "--format", "markdown"]},
-    "docs/metrics.md": {name: [name, "--describe", "metrics"] for name in SERVICES},
+    "docs/metrics.md": {**{name: [name, "--describe", "metrics"] for name in SERVICES},
+                        "process": [SERVICES[0], "--describe", "process"]},
     "docs/operations.md": {name: [name, "--describe", "flags"] for name in SERVICES},
 }
 
