@@ -16,6 +16,7 @@
 #include "datapath/device_path.h"
 #include "device/open.h"
 #include "device/ticket.h"
+#include "fake_gpu/fake_module.h"
 #include "fake_gpu/nccl.h"
 
 #include <errno.h>
@@ -514,12 +515,7 @@ static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_
 }
 
 static bl_status_t nccl_version(int *version, bl_error_t *err) {
-  const bl_nccl_api_t *api = NULL;
-  bl_status_t status = nccl(NULL, false, &api, err);
-  if (status == BL_OK) {
-    *version = api->version;
-  }
-  return status;
+  return fake_nccl_version(nccl, version, err);
 }
 
 static const void *interface(const char *name, size_t table_bytes) {
@@ -535,19 +531,10 @@ static const void *interface(const char *name, size_t table_bytes) {
                                         .unpin = unpin,
                                         .nccl = nccl,
                                         .nccl_version = nccl_version};
-  if (strcmp(name, FAKE_NCCL_INTERFACE) == 0 && table_bytes == sizeof fake_nccl_faults) {
-    return &fake_nccl_faults;
-  }
-  if (strcmp(name, "device") == 0 && table_bytes == sizeof driver) {
-    return &driver;
-  }
-  return strcmp(name, BL_DEVICE_PATH_INTERFACE) == 0 && table_bytes == sizeof path ? &path : NULL;
+  static const fake_interface_t tables[] = {FAKE_INTERFACE("device", driver),
+                                            FAKE_INTERFACE(BL_DEVICE_PATH_INTERFACE, path),
+                                            FAKE_INTERFACE(FAKE_NCCL_INTERFACE, fake_nccl_faults)};
+  return fake_interface(tables, sizeof tables / sizeof tables[0], name, table_bytes);
 }
 
-extern const bl_module_info_t bl_module;
-BL_MODULE_EXPORT const bl_module_info_t bl_module = {.abi = BL_MODULE_ABI,
-                                                     .info_bytes = sizeof bl_module,
-                                                     .name = "cuda",
-                                                     .version = BALLAST_VERSION,
-                                                     .built_with = "nothing",
-                                                     .interface = interface};
+FAKE_MODULE("nothing", interface);

@@ -16,6 +16,14 @@ cd "$(dirname "$0")/../.." || exit 1
 parts=${1:-1 2}
 jobs=$(nproc)
 passed=0 failed=0 skipped=0 measured=no
+# BALLAST_TRY=1: tiny sizes, to try this script on a device that is not there (BALLAST_MODULES=build/tests/late); whatever
+# is measured then is below what is promised.
+ops_sizes=() stage_sizes=() path_sizes=()
+if [ -n "${BALLAST_TRY:-}" ]; then
+  ops_sizes=(--hidden 64 --seq 32 --micro-batch 1 --vocab 100 --samples 1)
+  stage_sizes=(--hidden 512 --seq 32 --samples 1)
+  path_sizes=(--tensor 1MiB --pairs 1 --product 64 --pace 1)
+fi
 
 need_device() { # the program that can tell, with arguments; ends with 77 and the reason where there is no GPU
   local answer
@@ -56,9 +64,9 @@ figures() { # folder of programs: what is promised of operations and of a stage,
   local bench=$1/ballast-bench
   [ $measured = no ] || return 0
   measured=yes
-  check ops "$bench" ops --device cuda
+  check ops "$bench" ops --device cuda "${ops_sizes[@]}"
   check ops-judged python3 -B tests/gpu/judge.py ops build-gpu/logs/ops.log
-  check stage "$bench" stage --model llama-65b --micro-batches 1,2 --write build-gpu/logs/stage
+  check stage "$bench" stage --model llama-65b --micro-batches 1,2 --write build-gpu/logs/stage "${stage_sizes[@]}"
   check stage-judged python3 -B tests/gpu/judge.py stage build-gpu/logs/stage.jsonl
   BALLAST_BIN=$1 check pytorch python3 -B tools/bench/pytorch_stage.py --faster
 }
@@ -113,7 +121,7 @@ if [[ $parts == *2* ]]; then
   check tests tests_of_gpu
   BALLAST_BIN=$PWD/build/bin check services python3 -B tests/gpu/services.py
   BALLAST_BIN=$PWD/build/bin check stores python3 -B tests/gpu/stores.py
-  check path-blocks build/bin/ballast-bench path --device cuda:0
+  check path-blocks build/bin/ballast-bench path --device cuda:0 "${path_sizes[@]}"
   check path-judged python3 -B tests/gpu/judge.py path build-gpu/logs/path-blocks.log
   figures "$PWD/build/bin"
 fi
@@ -126,7 +134,7 @@ if [[ $parts == *3* ]]; then
       for recompute in none attention full; do
         name=stage-$model-$attention-$recompute
         check "$name" $bench stage --model $model --attention $attention --recompute $recompute \
-          --write "build-gpu/logs/$name"
+          --write "build-gpu/logs/$name" "${stage_sizes[@]}"
       done
     done
   done

@@ -25,14 +25,14 @@ STEPS = int(os.environ.get("BALLAST_TEST_STEPS", "20"))
 
 
 def killed(folder, job, device):
-    """The report of a run whose store of a device is killed once it has blocks; how many were lost with it."""
+    """The report of a run whose store of a device is killed once it has had blocks; how many were made again."""
     run = Run(folder, job, "--local", *ON_GPU, "--set", PATHS[0])
     steps = run.wait_for(lambda steps: any(stage["loaded"] for stage in stages_of(steps)), "no step parks blocks", 300)
     os.kill(steps[-1]["stores"][device]["pid"], signal.SIGKILL)
     run.end(0, seconds=600)
     report = read_report(run.report)
     assert all(stage["recomputed"] == stage["lost"] + stage["dropped"] for stage in stages_of(report))
-    return report, sum(stage["lost"] for stage in stages_of(report))
+    return report, sum(stage["recomputed"] for stage in stages_of(report))
 
 
 def run(folder, stages, inline, train):
@@ -46,17 +46,18 @@ def run(folder, stages, inline, train):
         assert losses(report) == losses(expected), f"{stages} stages, {path}: other bits"
         evicted = sum(stage["evicted"] for stage in stages_of(report))
         assert evicted > 0, report[-1]
-        assert not any(stage["lost"] for stage in stages_of(report)), report[-1]
+        given_up = sum(stage["recomputed"] for stage in stages_of(report))
+        assert given_up == 0 or balance != BPIPE[1], report[-1]
         print(f"ok {stages} stages, {path}: {evicted} evictions in {len(losses(report))} steps, the same bits", flush=True)
     job = write_job(folder, train={**train, "steps": 3 * train["steps"]}, **told)
     expected, _ = run_job(folder, job, "--local", *ON_GPU, *unlimited, timeout=600)
-    lost, kills = 0, 0
-    while lost == 0 and kills < KILLS:  # it may have held nothing at that moment
+    again, kills = 0, 0
+    while again == 0 and kills < KILLS:  # it may have held nothing at that moment
         kills += 1
-        report, lost = killed(folder, job, stages - 1)
+        report, again = killed(folder, job, stages - 1)
         assert losses(report) == losses(expected), "other bits after a store was killed"
-    assert lost > 0, f"{kills} stores were killed and no block was lost"
-    print(f"ok {stages} stages, a store was killed ({kills} times): {lost} blocks were made again, the same bits", flush=True)
+    assert again > 0, f"{kills} stores were killed and no block was made again"
+    print(f"ok {stages} stages, a store was killed ({kills} times): {again} blocks were made again, the same bits", flush=True)
 
 
 def main():
@@ -65,7 +66,7 @@ def main():
         skip(survey.stderr.strip())
     inline = {"init": None, "family": "gpt2", "layers": 8, "hidden": 256, "heads": 4, "vocab": 128, "seq": 128}
     if STEPS < 20:  # on a machine without a GPU, where this is tried out (tests/late)
-        inline.update(layers=4, hidden=32, heads=2, seq=32)
+        inline.update(hidden=32, heads=2, seq=32)
     train = {"steps": STEPS, "micro_batch": 1, "micro_batches": 8}
     with scratch() as folder:
         for stages in [int(word) for word in sys.argv[1:]] or RUNS:

@@ -9,6 +9,7 @@
 #include "device/module.h"
 #include "device/open.h"
 #include "device/profiler.h"
+#include "fake_gpu/fake_module.h"
 #include "fake_gpu/nccl.h"
 #include "late/late.h"
 #include "sys/clock.h"
@@ -482,12 +483,7 @@ static bl_status_t reaches(bl_device_t *device, const char *gpu, bl_error_t *err
 }
 
 static bl_status_t nccl_version(int *version, bl_error_t *err) {
-  const bl_nccl_api_t *api = NULL;
-  bl_status_t status = nccl(NULL, false, &api, err);
-  if (status == BL_OK) {
-    *version = api->version;
-  }
-  return status;
+  return fake_nccl_version(nccl, version, err);
 }
 
 static bool version_of(const char *library, char text[BL_DEVICE_LIBRARY_VERSION_BYTES]) {
@@ -509,22 +505,10 @@ static const void *interface(const char *name, size_t table_bytes) {
                                         .unpin = unpin,
                                         .nccl = nccl,
                                         .nccl_version = nccl_version};
-  if (strcmp(name, BL_DEVICE_PROFILER_INTERFACE) == 0) {
-    return table_bytes == sizeof profiler ? &profiler : NULL;
-  }
-  if (strcmp(name, BL_DEVICE_LIBRARIES_INTERFACE) == 0) {
-    return table_bytes == sizeof versions ? &versions : NULL;
-  }
-  if (strcmp(name, BL_DEVICE_PATH_INTERFACE) == 0) {
-    return table_bytes == sizeof path ? &path : NULL;
-  }
-  return strcmp(name, "device") == 0 && table_bytes == sizeof driver ? &driver : NULL;
+  static const fake_interface_t tables[] = {
+      FAKE_INTERFACE("device", driver), FAKE_INTERFACE(BL_DEVICE_PATH_INTERFACE, path),
+      FAKE_INTERFACE(BL_DEVICE_LIBRARIES_INTERFACE, versions), FAKE_INTERFACE(BL_DEVICE_PROFILER_INTERFACE, profiler)};
+  return fake_interface(tables, sizeof tables / sizeof tables[0], name, table_bytes);
 }
 
-extern const bl_module_info_t bl_module;
-BL_MODULE_EXPORT const bl_module_info_t bl_module = {.abi = BL_MODULE_ABI,
-                                                     .info_bytes = sizeof bl_module,
-                                                     .name = "cuda",
-                                                     .version = BALLAST_VERSION,
-                                                     .built_with = "threads",
-                                                     .interface = interface};
+FAKE_MODULE("threads", interface);

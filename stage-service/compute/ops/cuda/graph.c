@@ -7,11 +7,13 @@
 #define VIRTUAL_UIDS 1000 // those of tensors between start here
 #define CONFIGS_MAX  64
 
-// The library says more than its status in a text of its own.
+// The library says more than its status in a text of its own. What it does not support it may also call a bad parameter: a
+// graph of another shape is one that it takes.
 static bl_status_t failed(bl_error_t *err, const char *call, cudnnStatus_t status) {
   char more[256] = "";
   cudnnGetLastErrorString(more, sizeof more);
-  const bool lacks = status == CUDNN_STATUS_NOT_SUPPORTED || status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000;
+  const bool lacks =
+      status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000 || status / 1000 == CUDNN_STATUS_BAD_PARAM / 1000;
   return bl_error_set(err, lacks ? BL_UNIMPLEMENTED : BL_INTERNAL, "%s: %s%s%s", call, cudnnGetErrorString(status),
                       more[0] ? ": " : "", more);
 }

@@ -1,0 +1,28 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run.sh from its first line to its last, in a copy of the tree, on a device that is not there and with tiny sizes: everything
+# that is right or wrong passes, every figure is measured, and is below what is promised.
+#   run_test.sh SOURCE BUILD_FOLDER [parts]
+set -euo pipefail
+source=$1 build=$2 parts=${3:-1 2}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+(cd "$source" && git ls-files -z --cached --others --exclude-standard | xargs -0 -I{} cp --parents -p {} "$work" 2>/dev/null) || true
+code=0
+(cd "$work" && unset BALLAST_BIN && BALLAST_TRY=1 BALLAST_TEST_STEPS=4 BALLAST_MODULES="$build/tests/late" tests/gpu/run.sh "$parts") \
+  >"$work/out" 2>&1 || code=$?
+tail -5 "$work/out"
+wrong() {
+  echo "$1" && cat "$work/out"
+  exit 1
+}
+[ $code = 1 ] || wrong "ended with $code; figures of a device that is none should be below"
+expected=()
+[[ $parts == *1* ]] && expected+=(operations trajectories path-ipc path-ipc-legacy path-nccl ops stage)
+[[ $parts == *2* ]] && expected+=(services stores path-blocks)
+for name in "${expected[@]}"; do
+  grep -q "^== $name: ok" "$work/out" || wrong "$name is not ok"
+done
+grep "FAILED with" "$work/out" | grep -vE "^== (path-ipc|path|ops|stage)-judged: FAILED with 1, " && wrong "more failed than figures"
+grep -q "not measured" "$work/out" && wrong "a figure was not measured"
+echo "ok"
