@@ -61,6 +61,12 @@ static bl_status_t take_flag(parser_t *parser, const bl_option_t *row, const cha
       return bl_error_set(parser->err, BL_INVALID, "%s: --%s needs a value", parser->flags->program, row->name);
     }
     value = parser->argv[parser->at++];
+    if (value[0] == '-' && value[1] == '-') { // a flag whose neighbour was left without a value
+      return bl_error_set(parser->err, BL_INVALID,
+                          "%s: --%s needs a value; '%.60s' is a flag (a value that begins so is "
+                          "written --%s=%.60s)",
+                          parser->flags->program, row->name, value, row->name, value);
+    }
   }
   bool *given = &parser->result->given[row - parser->flags->table.rows];
   bl_error_t why;
@@ -146,6 +152,11 @@ static bl_status_t check_complete(parser_t *parser) {
     return bl_error_set(parser->err, BL_INVALID, "usage: %s %s", flags->program, flags->usage);
   }
   return BL_OK;
+}
+
+bool bl_flags_given(const bl_flags_t *flags, const bl_flags_result_t *result, const char *name) {
+  const bl_option_t *row = bl_options_find(&flags->table, name);
+  return row != NULL && result->given[row - flags->table.rows];
 }
 
 bl_status_t bl_flags_parse(const bl_flags_t *flags, int argc, char *const *argv, void *values,

@@ -46,6 +46,8 @@ typedef struct bl_flags_result {
 // own memory also after an error: call bl_options_cleanup(&flags->table, values) in every case. BL_INVALID.
 BL_MUST_USE bl_status_t bl_flags_parse(const bl_flags_t *flags, int argc, char *const *argv, void *values,
                                        bl_flags_result_t *result, bl_error_t *err);
+// Whether the command line gave the flag of that name, or it has its default.
+bool bl_flags_given(const bl_flags_t *flags, const bl_flags_result_t *result, const char *name);
 void bl_flags_print_help(const bl_flags_t *flags, FILE *stream);
 // The same as a section of a manual page, and of a Markdown document.
 void bl_flags_print_man(const bl_flags_t *flags, FILE *stream);

@@ -75,7 +75,8 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS 64 // rows of the table; the compiler checks it
+#define BL_JOB_KEYS      69   // rows of the table; the compiler checks it
+#define BL_JOB_MOST_COST 1e12 // of pipeline.costs: sums of them are far from what a double can hold
 
 typedef struct bl_job {
   char *name;
@@ -115,6 +116,11 @@ typedef struct bl_job {
     bl_optional_int_t chunks; // per stage; always set after parsing
     bl_optional_int_t group;
     bl_int_list_t layers_per_stage; // one entry per virtual stage, in model order; empty: as even as possible
+    struct {
+      bl_real_list_t forward, input, weight; // one entry for all virtual stages or one for each; all three or none
+      bl_real_list_t recompute;              // the same; empty: as forward
+      bl_optional_real_t boundary;           // not set: 0
+    } costs;
     bl_job_attention_t attention;
     bl_job_recompute_t recompute;
     int64_t threads;         // per stage

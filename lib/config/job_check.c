@@ -97,6 +97,56 @@ static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {
   return BL_OK;
 }
 
+// One entry for all virtual stages, or one for each.
+static bl_status_t check_cost(const bl_job_t *job, const char *key, const bl_real_list_t *list, bl_error_t *err) {
+  const long long stages = job->pipeline.stages, chunks = job->pipeline.chunks.value;
+  if (list->count > 1 && (long long)list->count != stages * chunks) {
+    return bl_job_fail(
+        job, err, key,
+        "has %zu entries; give one for all, or one for each of the %lld virtual stages (%lld stages with "
+        "%lld chunks each)",
+        list->count, stages * chunks, stages, chunks);
+  }
+  for (size_t i = 0; i < list->count; i++) {
+    if (!(list->items[i] >= 0 && list->items[i] <= BL_JOB_MOST_COST)) {
+      return bl_job_fail(job, err, key, "virtual stage %zu: must be a number from 0 to %g, is %g", i, BL_JOB_MOST_COST,
+                         list->items[i]);
+    }
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_costs(const bl_job_t *job, bl_error_t *err) {
+  const struct {
+    const char *key;
+    const bl_real_list_t *list;
+    bool needed;
+  } lists[] = {{"pipeline.costs.forward", &job->pipeline.costs.forward, true},
+               {"pipeline.costs.input", &job->pipeline.costs.input, true},
+               {"pipeline.costs.weight", &job->pipeline.costs.weight, true},
+               {"pipeline.costs.recompute", &job->pipeline.costs.recompute, false}};
+  const size_t count = sizeof lists / sizeof lists[0];
+  bool any = job->pipeline.costs.boundary.set, some_forward = false;
+  for (size_t i = 0; i < count; i++) {
+    any = any || lists[i].list->count > 0;
+  }
+  for (size_t i = 0; i < count && any; i++) {
+    if (lists[i].needed && lists[i].list->count == 0) {
+      return bl_job_fail(job, err, lists[i].key, "is missing; forward, input and weight go together");
+    }
+    bl_status_t status = check_cost(job, lists[i].key, lists[i].list, err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  for (size_t i = 0; i < job->pipeline.costs.forward.count; i++) {
+    some_forward = some_forward || job->pipeline.costs.forward.items[i] > 0;
+  }
+  return some_forward || !any
+             ? BL_OK
+             : bl_job_fail(job, err, "pipeline.costs.forward", "must be above 0 on some virtual stage");
+}
+
 static bl_status_t check_pipeline(const bl_job_t *job, bl_error_t *err) {
   if (job->pipeline.group.set && job->pipeline.schedule != BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
     return bl_job_fail(job, err, "pipeline.group", "belongs to the schedule grouped-interleaved, not to %s",
@@ -106,7 +156,8 @@ static bl_status_t check_pipeline(const bl_job_t *job, bl_error_t *err) {
     return bl_job_fail(job, err, "pipeline.chunks", "is %lld; the schedule %s has one chunk per stage",
                        (long long)job->pipeline.chunks.value, bl_job_schedule_name(job->pipeline.schedule));
   }
-  return check_layers(job, err);
+  bl_status_t status = check_layers(job, err);
+  return status == BL_OK ? check_costs(job, err) : status;
 }
 
 static bl_status_t check_memory(const bl_job_t *job, bl_error_t *err) {

@@ -36,7 +36,7 @@ static bool read_scalar(reader_t *reader, const bl_option_t *row) {
   if (bl__scalar_is_null(&scalar)) {
     status = bl__option_preset(row, reader->values, &why);
     reader->marks[row - reader->table->rows] = (bl_option_mark_t){0};
-  } else if (row->type == BL_OPTION_INT_LIST || row->type == BL_OPTION_REAL_LIST) {
+  } else if (row->type == BL_OPTION_INT_LIST) {
     status = bl_error_set(&why, BL_INVALID, "must be a list such as [2, 1]");
   } else if (scalar.length == 0 && !scalar.quoted) {
     status = bl_error_set(&why, BL_INVALID, "has no value; write null for the default, or leave the key out");
@@ -57,6 +57,13 @@ static bl_status_t append_entry(reader_t *reader, const bl_option_t *row, bl_err
   return bl__option_append(row, reader->values, &scalar, reader->yaml.source->folder, why);
 }
 
+// A value of --set has no line and column to say which entry is wrong.
+static void number_entry(const reader_t *reader, size_t entry, bl_error_t *why) {
+  if (reader->origin == BL_ORIGIN_SET) {
+    bl_error_prefix(why, "entry %zu", entry);
+  }
+}
+
 // Of a list the first wrong entry is reported.
 static bool read_list(reader_t *reader, const bl_option_t *row) {
   if (!bl__option_is_list(row)) {
@@ -65,7 +72,7 @@ static bool read_list(reader_t *reader, const bl_option_t *row) {
   }
   bl__option_clear(row, reader->values);
   bool good = true;
-  while (bl__yaml_next(&reader->yaml)) {
+  for (size_t entry = 1; bl__yaml_next(&reader->yaml); entry++) {
     if (reader->yaml.event.type == YAML_SEQUENCE_END_EVENT) {
       return true;
     }
@@ -73,6 +80,9 @@ static bool read_list(reader_t *reader, const bl_option_t *row) {
       bl_error_t why;
       bl_status_t status = append_entry(reader, row, &why);
       good = status == BL_OK;
+      if (!good) {
+        number_entry(reader, entry, &why);
+      }
       if (!take_status(reader, row, status, &why)) {
         return false;
       }

@@ -88,7 +88,7 @@ typedef enum bl_option_type {
   BL_OPTION_TEXT_LIST,         // bl_text_list_t; one scalar is a list of one
   BL_OPTION_PATH_LIST,         // bl_text_list_t of paths; one scalar is a list of one
   BL_OPTION_INT_LIST,          // bl_int_list_t
-  BL_OPTION_REAL_LIST,         // bl_real_list_t, finite
+  BL_OPTION_REAL_LIST,         // bl_real_list_t, finite; one scalar is a list of one
   BL_OPTION_FILES_OR_FRACTION, // bl_files_or_fraction_t
 } bl_option_type_t;
 

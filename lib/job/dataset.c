@@ -189,24 +189,34 @@ static bl_status_t cut_streams(bl_dataset_t *dataset, const bl_job_t *job, bl_er
   return counted ? BL_OK : bl_error_set(err, BL_INVALID, "data: more tokens than can be counted");
 }
 
+#define COUNT_TEXT 80
+
+// "1 held-out token is", "7 tokens beside the held-out part are".
+static void count_tokens(uint64_t count, const char *kind, const char *rest, char text[COUNT_TEXT]) {
+  snprintf(text, COUNT_TEXT, "%" PRIu64 " %stoken%s%s %s", count, kind, count == 1 ? "" : "s", rest,
+           count == 1 ? "is" : "are");
+}
+
 static bl_status_t check_lengths(const bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
   for (size_t i = 0; i < dataset->source_count; i++) {
     const bl_dataset_source_t *source = &dataset->sources[i];
     if (source->windows == 0) {
       const bool several = dataset->source_count > 1;
+      const char *rest = dataset->validation.count > 0 ? " beside the held-out part" : "";
+      char tokens[COUNT_TEXT];
+      count_tokens(source->tokens.count, "", rest, tokens);
       return bl_job_fail(
-          job, err, "data.train",
-          "%s%s%" PRIu64 " tokens%s are too few for one window of model.seq %" PRIu32 " (needs %" PRIu64 ")",
-          several ? dataset->files[i].path : "", several ? ": " : "", source->tokens.count,
-          dataset->validation.count > 0 ? " beside the held-out part" : "", dataset->seq, (uint64_t)dataset->seq + 1);
+          job, err, "data.train", "%s%s%s too few for one window of model.seq %" PRIu32 " (needs %" PRIu64 ")",
+          several ? dataset->files[i].path : "", several ? ": " : "", tokens, dataset->seq, (uint64_t)dataset->seq + 1);
     }
   }
   bool holds_out = job->data.validation.files.count > 0 || job->data.validation.fraction > 0;
   if (holds_out && dataset->validation_windows == 0) {
+    char tokens[COUNT_TEXT];
+    count_tokens(dataset->validation.count, "held-out ", "", tokens);
     return bl_job_fail(job, err, "data.validation",
-                       "%" PRIu64 " held-out tokens are too few for one window of model.seq %" PRIu32 " (needs %" PRIu64
-                       ")",
-                       dataset->validation.count, dataset->seq, (uint64_t)dataset->seq + 1);
+                       "%s too few for one window of model.seq %" PRIu32 " (needs %" PRIu64 ")", tokens, dataset->seq,
+                       (uint64_t)dataset->seq + 1);
   }
   return BL_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "job/architecture.h"
 #include "job/balance.h"
+#include "job/costs.h"
 #include "job/refuse.h"
 #include "job/weights.h"
 #include "schedule/generate.h"
@@ -43,8 +44,9 @@ static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, b
       .chunks = (uint32_t)job->pipeline.chunks.value,
       .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
       .recompute = recomputes_fully(job),
-      .keep_placement = true, // a run's order knows no costs, and with equal ones the V is never slower
+      .keep_placement = true, // the model has been divided for it
   };
+  bl_job_costs_t costs;
   if (job->memory.slots.set) { // a recomputed block takes a slot only from R on
     double slots = (double)job->memory.slots.value / (double)job->pipeline.chunks.value;
     *(recomputes_fully(job) ? &request.slots : &request.memory) = slots;
@@ -56,7 +58,13 @@ static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, b
                        info->why_not);
     return bl__job_refuse(job, err, "pipeline.schedule", fault.text);
   }
-  bl_status_t status = bl_schedule_generate(&request, &training->schedule, &fault);
+  bl_status_t status = bl_job_costs_init(&costs, job, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  request.costs = costs.given ? &costs.costs : NULL;
+  status = bl_schedule_generate(&request, &training->schedule, &fault);
+  bl_job_costs_cleanup(&costs);
   if (status != BL_OK) {
     (void)bl_job_fail(job, err, "pipeline.schedule", "%s", fault.text);
     if (err != NULL) {

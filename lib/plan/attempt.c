@@ -2,9 +2,9 @@
 #include "plan/attempt.h"
 
 #include "base/bytes.h"
+#include "plan/order.h"
 #include "plan/partition.h"
 #include "schedule/drop.h"
-#include "schedule/generate.h"
 #include "schedule/peaks.h"
 #include "schedule/slots.h"
 
@@ -19,8 +19,8 @@ typedef struct attempt {
   const bl_schedule_info_t *info;
   const bl_profile_t *profile; // NULL: the device's model
   bl_layout_options_t options;
-  uint32_t chunks;          // virtual stages
-  bl__order_cache_t *cache; // NULL: none
+  uint32_t chunks; // virtual stages
+  bl__order_cache_t *cache;
   bl_schedule_t *schedule;
   bl_balance_result_t balanced;
   bl_chunk_span_t *spans;  // [chunks]
@@ -47,8 +47,10 @@ static bl_status_t allocate(attempt_t *a) {
   a->costs = calloc(a->chunks, sizeof *a->costs);
   a->numbers = calloc(5 * (size_t)stages + a->chunks, sizeof *a->numbers);
   a->c->layers = calloc(a->chunks, sizeof *a->c->layers);
+  a->c->costs = calloc(a->chunks, sizeof *a->c->costs);
   a->stage_of = calloc(a->chunks, sizeof *a->stage_of);
-  if (a->stage_of == NULL || a->spans == NULL || a->costs == NULL || a->numbers == NULL || a->c->layers == NULL) {
+  if (a->stage_of == NULL || a->spans == NULL || a->costs == NULL || a->numbers == NULL || a->c->layers == NULL ||
+      a->c->costs == NULL) {
     return BL_EXHAUSTED;
   }
   a->peaks = a->numbers;
@@ -129,73 +131,34 @@ static bl_status_t first_partition(attempt_t *a) {
 
 // ---- schedule
 
-void bl__order_cache_cleanup(bl__order_cache_t *cache) {
-  bl_schedule_destroy(cache->schedule);
-  *cache = (bl__order_cache_t){0};
+// Of a tensor; of stages that are spread over nodes: between two of these.
+static double boundary_of(const attempt_t *a) {
+  const bl_plan_request_t *r = a->request;
+  if (a->profile != NULL) {
+    return a->profile->boundary * a->c->micro_batch / a->profile->options.micro_batch;
+  }
+  double rate = on_cluster(a) ? bl_cluster_far_rate(&r->cluster, a->c->parallel.tensor) : r->hardware->intra_rate;
+  return bl_hardware_boundary(r->hardware, r->model, a->c->micro_batch, a->c->parallel, rate);
 }
 
-static bl_status_t copy_schedule(const bl_schedule_t *from, bl_schedule_t **copy) {
-  bl_schedule_t *made;
-  bl_status_t status =
-      bl_schedule_create(from->name, from->placement, from->stages, from->chunks, from->micro_batches, &made, NULL);
-  for (uint32_t s = 0; s < from->stages && status == BL_OK; s++) {
-    for (size_t i = 0; i < from->lists[s].count && status == BL_OK; i++) {
-      status = bl_schedule_append(made, s, from->lists[s].ops[i]);
-    }
+static bl_status_t find_order(attempt_t *a, double effort) {
+  a->c->boundary = bl__order_cost(boundary_of(a));
+  for (uint32_t v = 0; v < a->chunks; v++) {
+    a->c->costs[v] = (bl_chunk_costs_t){.forward = bl__order_cost(a->costs[v].forward),
+                                        .input = bl__order_cost(a->costs[v].input),
+                                        .weight = bl__order_cost(a->costs[v].weight),
+                                        .recompute = bl__order_cost(a->costs[v].recompute)};
   }
-  if (status != BL_OK) {
-    bl_schedule_destroy(made);
-    return status;
-  }
-  *copy = made;
-  return BL_OK;
-}
-
-// Where a job file can ask for it the order is that of the job's run, which knows no costs.
-static bl_status_t generate(attempt_t *a, double effort) {
-  bl_costs_t costs = {.chunks = a->costs};
-  const bool by_costs = !bl__runs_as_job(a->request, a->c);
-  if (by_costs) {
-    costs.boundary = bl_hardware_boundary(a->request->hardware, a->request->model, a->c->micro_batch, a->c->parallel,
-                                          bl_cluster_far_rate(&a->request->cluster, a->c->parallel.tensor));
-  }
+  const bl_costs_t costs = {.chunks = a->c->costs, .boundary = a->c->boundary};
   bl_schedule_request_t request = {.name = a->c->schedule,
                                    .stages = a->c->stages,
                                    .micro_batches = a->c->micro_batches,
                                    .chunks = a->c->chunks,
-                                   .costs = by_costs ? &costs : NULL,
+                                   .costs = &costs,
                                    .recompute = a->options.recompute == BL_RECOMPUTE_FULL,
                                    .keep_placement = true, // the model is divided already
                                    .effort = effort};
-  bl_status_t status = bl_schedule_generate(&request, &a->schedule, NULL);
-  return status == BL_OK || status == BL_EXHAUSTED ? status : BL_INVALID;
-}
-
-static bool cached(const attempt_t *a) {
-  const bl__order_cache_t *cache = a->cache;
-  return cache->schedule != NULL && strcmp(cache->name, a->c->schedule) == 0 &&
-         cache->schedule->stages == a->c->stages && cache->schedule->chunks == a->c->chunks &&
-         cache->schedule->micro_batches == a->c->micro_batches && cache->tensor == a->c->parallel.tensor &&
-         cache->recompute == (a->options.recompute == BL_RECOMPUTE_FULL);
-}
-
-static bl_status_t find_order(attempt_t *a, double effort) {
-  if (a->cache == NULL) {
-    return generate(a, effort);
-  }
-  if (cached(a)) {
-    return copy_schedule(a->cache->schedule, &a->schedule);
-  }
-  bl_schedule_t *kept;
-  bl_status_t status = generate(a, effort);
-  if (status == BL_OK && (status = copy_schedule(a->schedule, &kept)) == BL_OK) {
-    bl__order_cache_cleanup(a->cache);
-    *a->cache = (bl__order_cache_t){.schedule = kept,
-                                    .name = a->c->schedule,
-                                    .tensor = a->c->parallel.tensor,
-                                    .recompute = a->options.recompute == BL_RECOMPUTE_FULL};
-  }
-  return status;
+  return bl__order_find(a->cache, &request, a->c->parallel.tensor, &a->schedule);
 }
 
 static bl_status_t make_schedule(attempt_t *a, double effort) {
@@ -482,6 +445,35 @@ static bl_status_t balance(attempt_t *a) {
 
 // ---- all together
 
+void bl__candidate_cleanup(bl_plan_candidate_t *candidate) {
+  free(candidate->layers);
+  free(candidate->costs);
+  bl_schedule_destroy(candidate->operations);
+  candidate->layers = NULL;
+  candidate->costs = NULL;
+  candidate->operations = NULL;
+}
+
+bl_plan_candidate_t bl__candidate_choice(const bl_plan_candidate_t *candidate) {
+  return (bl_plan_candidate_t){.schedule = candidate->schedule,
+                               .stages = candidate->stages,
+                               .chunks = candidate->chunks,
+                               .micro_batch = candidate->micro_batch,
+                               .micro_batches = candidate->micro_batches,
+                               .parallel = candidate->parallel,
+                               .attention = candidate->attention,
+                               .recompute = candidate->recompute,
+                               .policy = candidate->policy,
+                               .order = candidate->order};
+}
+
+// What runs, for who wants to see it.
+static void keep_operations(attempt_t *a) {
+  bl_schedule_t **kept = a->balanced.schedule != NULL ? &a->balanced.schedule : &a->schedule;
+  a->c->operations = *kept;
+  *kept = NULL;
+}
+
 static const bl_profile_t *nearest_profile(const bl_plan_request_t *r, uint32_t micro_batch) {
   const bl_profile_t *best = NULL;
   for (uint32_t i = 0; i < r->profile_count; i++) {
@@ -527,7 +519,14 @@ static bl_status_t evaluate(attempt_t *a, double effort) {
   } else {
     status = balance(a);
   }
-  return status == BL_OK && a->c->fits ? run_trial(a) : status;
+  if (status != BL_OK || !a->c->fits) {
+    return status;
+  }
+  status = run_trial(a);
+  if (status == BL_OK && a->c->exact) {
+    keep_operations(a);
+  }
+  return status;
 }
 
 bl_status_t bl__attempt(const bl_plan_request_t *request, double effort, bl__order_cache_t *cache,
@@ -545,6 +544,7 @@ bl_status_t bl__attempt(const bl_plan_request_t *request, double effort, bl__ord
   if (a.chunks > request->model->layers) {
     return BL_INVALID;
   }
+  candidate->exact = cache->exact;
   bl_status_t status = allocate(&a);
   if (status == BL_OK) {
     status = evaluate(&a, effort);

@@ -28,8 +28,10 @@ typedef struct search {
   const bl_plan_request_t *request;
   bl_plan_t *plan;
   uint32_t capacity;
-  bl_status_t status; // of memory
-  bl__order_cache_t cache;
+  bl_status_t status;        // of memory
+  bl__order_cache_t cache;   // while exploring
+  bl__order_cache_t leaders; // exact
+  bool exact;                // attempts are for just their costs, with all effort
 } search_t;
 
 // ---- candidates
@@ -49,17 +51,27 @@ static bl_plan_candidate_t *keep(search_t *s, const bl_plan_candidate_t *candida
   return &s->plan->candidates[s->plan->count++];
 }
 
+// Of leaders; a job's run makes the schedule with all effort, and this is what must be predicted.
+static double leading_effort(const search_t *s, const bl_plan_candidate_t *candidate) {
+  return bl__runs_as_job(s->request, candidate) ? 0 : LEADING_EFFORT;
+}
+
+static bl_status_t attempt_exactly(search_t *s, bl_plan_candidate_t *candidate) {
+  return bl__attempt(s->request, leading_effort(s, candidate), &s->leaders, candidate);
+}
+
 // Whether the way fits.
 static bool attempt(search_t *s, bl_plan_candidate_t candidate) {
   if (s->status != BL_OK) {
     return true;
   }
   s->plan->tried++;
-  bl_status_t status = bl__attempt(s->request, EXPLORING_EFFORT, &s->cache, &candidate);
+  bl_status_t status =
+      s->exact ? attempt_exactly(s, &candidate) : bl__attempt(s->request, EXPLORING_EFFORT, &s->cache, &candidate);
   if (status == BL_OK && keep(s, &candidate) != NULL) {
     return candidate.fits;
   }
-  free(candidate.layers);
+  bl__candidate_cleanup(&candidate);
   s->status = status == BL_EXHAUSTED ? status : s->status;
   return false;
 }
@@ -92,8 +104,8 @@ static void attempt_balanced(search_t *s, bl_plan_candidate_t candidate) {
 }
 
 // With less and less kept, until the schedule fits as it is.
-static void attempt_recomputations(search_t *s, bl_plan_candidate_t candidate) {
-  for (int recompute = BL_RECOMPUTE_NONE; recompute <= BL_RECOMPUTE_FULL; recompute++) {
+static void attempt_recomputations(search_t *s, bl_plan_candidate_t candidate, bl_recompute_t first) {
+  for (int recompute = (int)first; recompute <= BL_RECOMPUTE_FULL; recompute++) {
     if (recompute == BL_RECOMPUTE_ATTENTION && candidate.attention == BL_ATTENTION_FLASH) {
       continue; // nothing of it is kept
     }
@@ -115,7 +127,7 @@ static void attempt_attentions(search_t *s, bl_plan_candidate_t candidate) {
   uint32_t count = r->attention_count > 0 ? r->attention_count : r->profile_count > 0 ? 1 : 2;
   for (uint32_t i = 0; i < count; i++) {
     candidate.attention = list[i];
-    attempt_recomputations(s, candidate);
+    attempt_recomputations(s, candidate, BL_RECOMPUTE_NONE);
   }
 }
 
@@ -223,42 +235,51 @@ static void rank(bl_plan_t *plan) {
 static void attempt_twin(search_t *s) {
   for (uint32_t i = 0; i < s->plan->fitting; i++) {
     if (s->plan->candidates[i].policy == BL_PLAN_BPIPE) {
-      bl_plan_candidate_t twin = s->plan->candidates[i];
+      bl_plan_candidate_t twin = bl__candidate_choice(&s->plan->candidates[i]);
       twin.policy = BL_PLAN_CAP;
-      twin.layers = NULL;
-      twin.evictions = 0;
       (void)attempt(s, twin);
       return;
     }
   }
 }
 
-// Of leaders; a job's run makes the schedule with all effort, and this is what must be predicted.
-static double leading_effort(const search_t *s, const bl_plan_candidate_t *candidate) {
-  return bl__runs_as_job(s->request, candidate) ? 0 : LEADING_EFFORT;
-}
-
 // The same way with some blocks parked and some made again, where that is faster; false otherwise.
 static bool attempt_mix(search_t *s, const bl_plan_candidate_t *candidate, bl_plan_candidate_t *mixed) {
-  const bool both_orders = order_matters(s, candidate);
-  *mixed = *candidate;
-  for (int order = BL_NODES_SEQUENTIAL; order <= (both_orders ? BL_NODES_PAIR_ADJACENT : BL_NODES_SEQUENTIAL);
-       order++) {
-    bl_plan_candidate_t tried = *candidate;
+  const int last = order_matters(s, candidate) ? BL_NODES_PAIR_ADJACENT : BL_NODES_SEQUENTIAL;
+  bool found = false;
+  for (int order = BL_NODES_SEQUENTIAL; order <= last; order++) {
+    bl_plan_candidate_t tried = bl__candidate_choice(candidate);
     tried.policy = BL_PLAN_AUTO;
     tried.order = (bl_node_order_t)order;
-    tried.layers = NULL;
-    if (bl__attempt(s->request, leading_effort(s, candidate), NULL, &tried) != BL_OK || !tried.fits ||
-        tried.step >= mixed->step) {
-      free(tried.layers);
-      continue;
+    bool better =
+        attempt_exactly(s, &tried) == BL_OK && tried.fits && tried.step < (found ? mixed->step : candidate->step);
+    if (better && found) {
+      bl__candidate_cleanup(mixed);
     }
-    if (mixed->layers != candidate->layers) {
-      free(mixed->layers);
+    if (better) {
+      *mixed = tried;
+      found = true;
+    } else {
+      bl__candidate_cleanup(&tried);
     }
-    *mixed = tried;
   }
-  return mixed->layers != candidate->layers;
+  return found;
+}
+
+// With arrays of its own.
+static bl_status_t copy_candidate(const bl_plan_candidate_t *from, bl_plan_candidate_t *copy) {
+  const size_t chunks = (size_t)from->stages * from->chunks;
+  *copy = *from;
+  copy->operations = NULL;
+  copy->layers = malloc(chunks * sizeof *copy->layers);
+  copy->costs = malloc(chunks * sizeof *copy->costs);
+  if (copy->layers == NULL || copy->costs == NULL) {
+    bl__candidate_cleanup(copy);
+    return BL_EXHAUSTED;
+  }
+  memcpy(copy->layers, from->layers, chunks * sizeof *copy->layers);
+  memcpy(copy->costs, from->costs, chunks * sizeof *copy->costs);
+  return BL_OK;
 }
 
 // The policy auto beside the best that it would choose.
@@ -271,42 +292,65 @@ static void add_automatic(search_t *s) {
     }
     const char *name = "mix";
     if (!attempt_mix(s, candidate, &twin)) {
-      size_t bytes = (size_t)twin.stages * twin.chunks * sizeof *twin.layers;
-      name = bl_plan_policy_name(twin.policy);
-      twin.layers = malloc(bytes);
-      if (twin.layers == NULL) {
-        s->status = BL_EXHAUSTED;
-        return;
-      }
-      memcpy(twin.layers, candidate->layers, bytes);
+      name = bl_plan_policy_name(candidate->policy);
+      s->status = copy_candidate(candidate, &twin);
+    }
+    if (s->status != BL_OK) {
+      return;
     }
     snprintf(twin.why, sizeof twin.why, "a run measures and chooses, by these costs %s", name);
     twin.policy = BL_PLAN_AUTO;
+    bl_schedule_destroy(twin.operations);
+    twin.operations = NULL;
     if (keep(s, &twin) == NULL) {
-      free(twin.layers);
+      bl__candidate_cleanup(&twin);
     }
     return;
   }
 }
 
-// Leaders again with more effort; the order may change.
+// Makes a candidate again, for just its costs. One that does not fit any more, as this order keeps more, is followed by
+// those that make do with less.
+static void settle(search_t *s, uint32_t index) {
+  bl_plan_candidate_t again = bl__candidate_choice(&s->plan->candidates[index]);
+  bl_status_t status = attempt_exactly(s, &again);
+  if (status != BL_OK) {
+    bl__candidate_cleanup(&again);
+    s->status = status;
+    return;
+  }
+  const bl_plan_candidate_t *hurried = &s->plan->candidates[index];
+  if (!bl__runs_as_job(s->request, &again) && (!again.fits || again.step > hurried->step)) {
+    bl__candidate_cleanup(&again); // no job will make this order: the better one will do
+    return;
+  }
+  bl__candidate_cleanup(&s->plan->candidates[index]);
+  s->plan->candidates[index] = again;
+  if (!again.fits && again.policy == BL_PLAN_NONE) {
+    bl_plan_candidate_t choice = bl__candidate_choice(&again);
+    s->exact = true;
+    if (choice.recompute != BL_RECOMPUTE_FULL && choice.stages > 1) {
+      attempt_balanced(s, choice);
+      attempt_recomputations(s, choice, (bl_recompute_t)(choice.recompute + 1));
+    }
+    s->exact = false;
+  }
+}
+
+// Leaders again with more effort; their ranking may change, until the first is what a job's run would make.
 static void improve_leaders(search_t *s) {
   attempt_twin(s);
   rank(s->plan);
-  uint32_t leaders = s->plan->fitting < LEADERS ? s->plan->fitting : LEADERS;
-  for (uint32_t i = 0; i < leaders; i++) {
-    bl_plan_candidate_t *leader = &s->plan->candidates[i], again = *leader;
-    again.layers = NULL;
-    again.evictions = again.dropped = 0;
-    if (bl__attempt(s->request, leading_effort(s, leader), NULL, &again) == BL_OK && again.fits &&
-        (again.step <= leader->step || bl__runs_as_job(s->request, leader))) {
-      free(leader->layers);
-      *leader = again;
-    } else {
-      free(again.layers);
-    }
+  const uint32_t leaders = s->plan->fitting < LEADERS ? s->plan->fitting : LEADERS;
+  for (uint32_t i = 0; i < leaders && s->status == BL_OK; i++) {
+    settle(s, i);
   }
   rank(s->plan);
+  while (s->status == BL_OK && s->plan->fitting > 0 && !s->plan->candidates[0].exact &&
+         bl__runs_as_job(s->request, &s->plan->candidates[0])) {
+    settle(s, 0);
+    rank(s->plan);
+  }
   add_automatic(s);
   rank(s->plan);
 }
@@ -408,11 +452,19 @@ static bl_status_t refuse(const bl_plan_t *plan, const bl_plan_request_t *reques
       bl_bytes_format((uint64_t)request->memory, limit), bl_bytes_format((uint64_t)bytes, needed), bytes, name);
 }
 
+// What fitted with a hurried order does not with the one that runs.
+static bl_status_t refuse_nearest(const bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
+  char limit[BL_BYTES_TEXT], name[200];
+  const bl_plan_candidate_t *least = least_of(plan, false);
+  name_candidate(least, name, sizeof name);
+  return bl_error_set(err, BL_EXHAUSTED, "nothing fits into %s a device; the nearest is %s: %s",
+                      bl_bytes_format((uint64_t)request->memory, limit), name, least->why);
+}
+
 bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err) {
   *plan = (bl_plan_t){0};
-  search_t s = {.request = request, .plan = plan};
+  search_t s = {.request = request, .plan = plan, .leaders = {.exact = true}};
   attempt_shapes(&s);
-  bl__order_cache_cleanup(&s.cache);
   rank(plan);
   bl_status_t status = s.status;
   if (status != BL_OK) {
@@ -423,7 +475,11 @@ bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl
     improve_leaders(&s);
     status = s.status == BL_OK ? BL_OK : bl_error_set(err, s.status, "no memory to plan");
   }
+  if (status == BL_OK && plan->fitting == 0) {
+    status = refuse_nearest(plan, request, err);
+  }
   bl__order_cache_cleanup(&s.cache);
+  bl__order_cache_cleanup(&s.leaders);
   if (status != BL_OK) {
     bl_plan_cleanup(plan);
   }
@@ -432,7 +488,7 @@ bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl
 
 void bl_plan_cleanup(bl_plan_t *plan) {
   for (uint32_t i = 0; i < plan->count; i++) {
-    free(plan->candidates[i].layers);
+    bl__candidate_cleanup(&plan->candidates[i]);
   }
   free(plan->candidates);
   *plan = (bl_plan_t){0};

@@ -13,7 +13,8 @@
 // that does not fit is tried with balancing at the largest cap that fits, and with giving blocks up there. The policy auto
 // stands beside the best of these, or of a mix of both in its place: a run under it measures, and goes over to whichever
 // is fastest where it runs.
-// Searched schedules are first made with little effort and the leaders again with all of it.
+// Searched schedules are first made with little effort and the leaders again with all of it. A best way that a
+// job file can ask for is always one of these: its order is the one that a job with its costs (pipeline.costs) makes.
 //
 // Pure. Thread: any.
 #ifndef BALLAST_PLAN_PLANNER_H
@@ -77,8 +78,13 @@ typedef struct bl_plan_candidate {
   uint32_t evictions; // of a step, all stages
   uint32_t dropped;   // blocks of a step that are given up and made again, all stages
   bool lean;
-  uint32_t *layers;      // [stages * chunks]; NULL when it was not partitioned
-  char why[BL_PLAN_WHY]; // when it does not fit: what it lacks
+  uint32_t *layers;          // [stages * chunks]; NULL when it was not partitioned
+  bl_chunk_costs_t *costs;   // [stages * chunks] that the order is searched with, in six digits; NULL likewise
+  double boundary;           // the same
+  bool exact;                // the order is the one that a job with these costs makes
+  bl_schedule_t *operations; // of an exact one that fits: the order, with what the policy moves or makes again; NULL
+                             // under the policy auto, where a run chooses
+  char why[BL_PLAN_WHY];     // when it does not fit: what it lacks
 } bl_plan_candidate_t;
 
 typedef struct bl_plan {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/peaks.h"
 
+#include "schedule/slot_walk.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Marks the blocks that are recomputed: their F stores nothing.
-static void mark_recomputed(const bl_schedule_t *schedule, uint8_t *recomputed) {
+void bl_schedule_mark_recomputed(const bl_schedule_t *schedule, uint8_t *recomputed) {
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
@@ -18,26 +19,11 @@ static void mark_recomputed(const bl_schedule_t *schedule, uint8_t *recomputed) 
 }
 
 static uint32_t peak_of_list(const bl_schedule_t *schedule, const bl_op_list_t *list, const uint8_t *recomputed) {
-  uint32_t held = 0, leaving = 0, peak = 0;
+  bl_slot_walk_t walk = {.schedule = schedule, .recomputed = recomputed};
+  uint32_t peak = 0;
   for (size_t i = 0; i < list->count; i++) {
-    bl_op_t op = list->ops[i];
-    bool passes = op.verb == BL_VERB_F && recomputed[bl_schedule_block(schedule, op)] != 0;
-    bool takes =
-        op.verb == BL_VERB_L || op.verb == BL_VERB_R || (op.verb == BL_VERB_F && (!passes || schedule->forward_slots));
-    held += takes;
-    peak = held > peak ? held : peak;
-    if (op.verb == BL_VERB_E && schedule->transfers == BL_TRANSFER_OVERLAP) {
-      leaving++;
-      continue;
-    }
-    if (bl_verb_ends_block((bl_verb_t)op.verb) || op.verb == BL_VERB_E ||
-        (op.verb == BL_VERB_F && schedule->forward_only) || (passes && takes)) {
-      held--;
-    }
-    if (bl_verb_computes((bl_verb_t)op.verb)) {
-      held -= leaving;
-      leaving = 0;
-    }
+    bl_slot_walk_next(&walk, list->ops[i]);
+    peak = walk.during > peak ? walk.during : peak;
   }
   return peak;
 }
@@ -47,7 +33,7 @@ bl_status_t bl_schedule_peak_slots(const bl_schedule_t *schedule, uint32_t *peak
   if (recomputed == NULL) {
     return BL_EXHAUSTED;
   }
-  mark_recomputed(schedule, recomputed);
+  bl_schedule_mark_recomputed(schedule, recomputed);
   for (uint32_t s = 0; s < schedule->stages; s++) {
     peak_slots[s] = peak_of_list(schedule, &schedule->lists[s], recomputed);
   }

@@ -33,9 +33,13 @@ static bl_status_t allocate(const bl_schedule_t *schedule, bl_simulation_t *r) {
   r->peak_slots = calloc(stages, sizeof r->peak_slots[0]);
   r->stalls = calloc(stages, sizeof r->stalls[0]);
   r->spans = calloc(stages, sizeof(bl_span_t *));
+  r->causes = calloc(stages, sizeof(uint8_t *));
   bl_span_t *spans = calloc(bl_schedule_op_count(schedule) + 1, sizeof *spans);
-  if (r->busy == NULL || r->peak_slots == NULL || r->spans == NULL || r->stalls == NULL || spans == NULL) {
+  uint8_t *causes = calloc(bl_schedule_op_count(schedule) + 1, sizeof *causes);
+  if (r->busy == NULL || r->peak_slots == NULL || r->spans == NULL || r->stalls == NULL || spans == NULL ||
+      r->causes == NULL || causes == NULL) {
     free(spans);
+    free(causes);
     return BL_EXHAUSTED;
   }
   r->start = r->busy + stages;
@@ -43,6 +47,7 @@ static bl_status_t allocate(const bl_schedule_t *schedule, bl_simulation_t *r) {
   r->peak = r->end + stages;
   for (size_t s = 0, used = 0; s < stages; s++) {
     r->spans[s] = spans + used;
+    r->causes[s] = causes + used;
     used += schedule->lists[s].count;
   }
   return BL_OK;
@@ -201,7 +206,11 @@ void bl_simulation_cleanup(bl_simulation_t *result) {
   if (result->spans != NULL) {
     free(result->spans[0]);
   }
+  if (result->causes != NULL) {
+    free(result->causes[0]);
+  }
   free(result->spans);
+  free(result->causes);
   free(result->stalls);
   free(result->peak_slots);
   free(result->busy);

@@ -39,6 +39,7 @@ typedef struct bl_simulation {
   uint32_t *peak_slots;              // [stages] the same, in slots
   double (*stalls)[BL_STALL_CAUSES]; // [stages] time it stood still between 0 and t_end, by cause; with busy: t_end
   bl_span_t **spans;                 // [stages][operations of the stage]
+  uint8_t **causes; // [stages][operations]: bl_stall_cause_t of the wait before a computing one, if any
 } bl_simulation_t;
 
 // Precondition: the schedule is valid. BL_INVALID for bad costs or a cycle; BL_EXHAUSTED.

@@ -161,6 +161,7 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
     r->start[at.stage] = start;
   }
   r->spans[at.stage][at.index] = (bl_span_t){start, end};
+  r->causes[at.stage][at.index] = (uint8_t)cause;
   r->end[at.stage] = clock->free_at = end;
   r->busy[at.stage] += cost;
   if (t->core_free != NULL) {

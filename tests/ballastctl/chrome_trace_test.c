@@ -49,9 +49,10 @@ static void a_step_becomes_a_file(void **state) {
   (void)state;
   bl_ctl_chrome_trace_t *trace;
   assert_int_equal(bl_ctl_chrome_trace_create(&trace), BL_OK);
-  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){1, "activation from stage 0", true, 7000, 9500, 4, 0});
-  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){1, "1F4", false, 9500, 12000, 4, 2});
-  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){0, "0F4", false, 5000, 6000, 4, 1}); // the first in time
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){1, "activation from stage 0", true, 7000, 9500, 4, 0, false});
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){1, "1F4", false, 9500, 12000, 4, 2, false});
+  bl_ctl_chrome_trace_add(trace,
+                          &(bl_ctl_trace_event_t){0, "0F4", false, 5000, 6000, 4, 1, false}); // the first in time
   bl_error_t err;
   assert_int_equal(bl_ctl_chrome_trace_write(trace, path, &err), BL_OK);
   json_t *root = json_load_file(path, 0, NULL);
@@ -73,7 +74,7 @@ static void nothing_is_not_written(void **state) {
   bl_error_t err;
   assert_int_equal(bl_ctl_chrome_trace_create(&trace), BL_OK);
   assert_int_equal(bl_ctl_chrome_trace_write(trace, "/nowhere/trace.json", &err), BL_PRECONDITION);
-  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){0, "0F0", false, 1, 2, 0, 1});
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){0, "0F0", false, 1, 2, 0, 1, false});
   assert_int_equal(bl_ctl_chrome_trace_write(trace, "/nowhere/trace.json", &err), BL_NOT_FOUND);
   assert_non_null(strstr(err.text, "/nowhere"));
   bl_ctl_chrome_trace_destroy(trace);

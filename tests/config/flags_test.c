@@ -106,6 +106,9 @@ static void wrong_lines_are_explained(void **state) {
       {{"job", "--frobnicate", NULL}, "tool: unknown flag '--frobnicate'; --help shows what is known"},
       {{"job", "-z", NULL}, "tool: unknown flag '-z'; --help shows what is known"},
       {{"job", "--steps", NULL}, "tool: --steps needs a value"},
+      {{"job", "--steps", "--local", NULL},
+       "tool: --steps needs a value; '--local' is a flag (a value that begins so is written "
+       "--steps=--local)"},
       {{"job", "--steps", "x", NULL}, "tool: --steps must be an integer, is 'x'"},
       {{"job", "--steps=1", "--steps=2", NULL}, "tool: --steps is given twice"},
       {{"job", "-o", "jsn", NULL}, "tool: --output must be one of table, json; is 'jsn', did you mean 'json'?"},

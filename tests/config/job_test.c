@@ -168,10 +168,17 @@ static void a_dumped_job_reads_back_equal(void **state) {
                               "memory.slots=3",
                               "pipeline.stages=2",
                               "pipeline.layers_per_stage=[3, 1]",
+                              "pipeline.costs.forward=[1.5e-05, 2]",
+                              "pipeline.costs.input=0.1",
+                              "pipeline.costs.weight=[1]",
+                              "pipeline.costs.boundary=0",
                               "services.stages=[\"h:1\", \"[::1]:2\"]",
                               "services.driver=\"unix:/d\""};
   job = good_with(small_job, sets, sizeof sets / sizeof sets[0]);
   assert_true(job.train.lr == 0.1);
+  assert_int_equal(job.pipeline.costs.forward.count, 2);
+  assert_true(job.pipeline.costs.forward.items[0] == 1.5e-05 && job.pipeline.costs.input.items[0] == 0.1);
+  assert_true(job.pipeline.costs.boundary.set && job.pipeline.costs.recompute.count == 0);
   assert_int_equal(job.train.seed, INT64_MAX);
   assert_string_equal(job.name, "a \"quoted\" \\ n\xC3\xA4me \xF0\x9F\x98\x80");
   assert_dump_is_a_fixed_point(&job);

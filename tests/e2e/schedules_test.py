@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 CTL = os.path.join(os.environ.get("BALLAST_BIN", "build/bin"), "ballastctl")
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 VERBS = "FBIWREL"
 
 
@@ -165,7 +166,15 @@ def check_bad_input():
     refuse("add --recompute", *show, "adaptive", "--slots", "2")
     refuse("add --balance", *show, "1f1b", "--cap", "3")
     refuse("belongs to grouped-interleaved and seq1f1b, not to interleaved", *show, "interleaved", "--group", "2")
-    refuse("no such schedule; there are gpipe", *show, "2f2b")
+    refuse("no such schedule; did you mean '1f1b'?", *show, "1f2b")
+    refuse("no such schedule; the nearest known one is '1f1b'", *show, "2f2b")
+    for limits, reason in (("4,x,3,3", "that of stage 1 must be a number above 0"), ("4,4,3,-1", "that of stage 3"),
+                           ("4,4", "has 2 limits; give one for all or one for each of the 4 stages"),
+                           ("2,2,2,0.25", "stage 3"), ("nan", "must be a number above 0")):
+        refuse(reason, *show, "adaptive", "--memory", limits)
+    refuse("keeps 4 device-micro-batches at once on stage 0, whose limit is 3", *show, "1f1b", "--memory", "3,3,2,1")
+    assert run(*show, "1f1b", "--memory", "4,3,2,1", "-o", "json")["peak"] == [4, 3, 2, 1]
+    refuse("from R on; the smallest limit that works is 1", *show, "zb-h1", "--recompute", "--slots", "0.5")
     refuse("has 1 chunk a stage, not 3", *show, "1f1b", "--chunks", "3")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "bad.csv")
@@ -181,6 +190,34 @@ def check_bad_input():
                 file.write(text)
             refuse(reason, "check", path)
             refuse(reason, "show", "--schedule", path)
+        check_files(folder)
+
+
+def check_files(folder):
+    """Limits hold for orders that files give, which nothing is searched for."""
+    path, block = os.path.join(folder, "1f1b.csv"), os.path.join(ROOT, "examples", "building-block.yaml")
+    subprocess.run([CTL, "schedule", "export", "--schedule", "1f1b", "--stages", "4", "--micro-batches", "8", "--to", path],
+                   check=True)
+    assert run("show", "--schedule", path, "--memory", "4", "-o", "json")["peak"] == [4, 3, 2, 1]
+    assert run("show", "--schedule", path, "--memory", "4,3,2,1", "-o", "json")["peak"] == [4, 3, 2, 1]
+    refuse("the smallest limit that works is 4", "show", "--schedule", path, "--memory", "3")
+    refuse("has 3 limits; give one for all or one for each of the 4 stages", "show", "--schedule", path, "--memory", "4,3,2")
+    refuse("--chunks 2: ", "show", "--schedule", path, "--chunks", "2")
+    refuse("every --schedule is a file", "frontier", "--stages", "4", "--micro-batches", "8", "--schedule", path, "--effort",
+           "0.5")
+    kept = max(run("show", "--block", block, "--micro-batches", "6", "-o", "json")["peak"])
+    refuse(f"the smallest limit that works is {kept:g}", "show", "--block", block, "--micro-batches", "6", "--memory", "0.5")
+    assert run("show", "--block", block, "--micro-batches", "6", "--memory", str(kept), "-o", "json")["peak"]
+
+
+def check_limits_of_stages():
+    """A limit for each stage is kept by each, and what is allowed on one stage alone is used."""
+    show = ["show", "--stages", "3", "--micro-batches", "4", "-o", "json", "--schedule"]
+    for name, limits in (("adaptive", (3, 2, 1.5)), ("zb-v", (1.5, 2, 3)), ("zb-h1", (2, 3, 1))):
+        shown = run(*show, name, "--memory", ",".join(map(str, limits)))
+        assert all(peak <= limit for peak, limit in zip(shown["peak"], limits)), (name, limits, shown["peak"])
+    even, uneven = (run(*show, "adaptive", "--memory", k) for k in ("1.5", "1.5,1.5,3"))
+    assert uneven["t_end"] <= even["t_end"] and max(uneven["peak"][:2]) <= 1.5, (uneven, even)
 
 
 def check_costs_and_formats():
@@ -224,6 +261,7 @@ def main():
                          overlap=mode == "overlap")
     check_costs_and_formats()
     check_bad_input()
+    check_limits_of_stages()
     print(f"schedules: {shown} orders of {len(names)} names retimed")
 
 

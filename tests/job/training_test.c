@@ -5,6 +5,7 @@
 
 #include "job/architecture.h"
 #include "job/job_text.h"
+#include "same_order.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -64,6 +65,40 @@ static void memory_becomes_slots(void **state) {
   training = resolve(JOB_TEXT, sets);
   assert_int_equal(training.stages[0].slots, 4);
   bl_training_cleanup(&training);
+}
+
+// What a job says of costs is what its order is searched with, and nothing else is changed by it.
+static void costs_decide_orders_that_are_searched(void **state) {
+  (void)state;
+#define COSTS(forward, input, weight)                                                                                  \
+  "\npipeline.costs.forward=" forward "\npipeline.costs.input=" input "\npipeline.costs.weight=" weight
+  static const struct {
+    const char *schedule, *same, *uneven, *doubled;
+  } cases[] = {{"adaptive", COSTS("1", "[1]", "[1, 1, 1, 1]"),
+                COSTS("[15, 10, 10, 12]", "[20, 14, 14, 16]", "[8, 6, 6, 7]"),
+                COSTS("[30, 20, 20, 24]", "[40, 28, 28, 32]", "[16, 12, 12, 14]") "\npipeline.costs.boundary=0"},
+               {"zb-h1", COSTS("[1, 1]", "1", "1"), COSTS("[15, 10]", "[20, 14]", "[8, 6]"),
+                COSTS("[30, 20]", "[40, 28]", "[16, 12]") "\npipeline.costs.recompute=[30, 20]"}};
+  for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+    const char *said[] = {"", cases[k].same, cases[k].uneven, cases[k].doubled};
+    bl_training_t made[4];
+    for (size_t i = 0; i < 4; i++) {
+      char sets[400];
+      snprintf(sets, sizeof sets, "pipeline.stages=2\npipeline.schedule=%s%s", cases[k].schedule, said[i]);
+      made[i] = resolve(JOB_TEXT, sets);
+    }
+    assert_true(same_order(made[0].schedule, made[1].schedule)); // nothing said: all the same
+    assert_false(same_order(made[0].schedule, made[2].schedule));
+    assert_true(same_order(made[2].schedule, made[3].schedule)); // in any unit
+    for (size_t i = 0; i < 4; i++) {
+      bl_training_cleanup(&made[i]);
+    }
+  }
+  bl_training_t plain = resolve(JOB_TEXT, "");
+  bl_training_t said = resolve(JOB_TEXT, "pipeline.schedule=1f1b" COSTS("[5, 1, 1, 2]", "1", "1"));
+  assert_true(same_order(plain.schedule, said.schedule)); // published orders know no costs
+  bl_training_cleanup(&plain);
+  bl_training_cleanup(&said);
 }
 
 static bl_layout_t layout_of(const bl_training_t *training) {
@@ -226,6 +261,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_inline_job_resolves),
       cmocka_unit_test(memory_becomes_slots),
+      cmocka_unit_test(costs_decide_orders_that_are_searched),
       cmocka_unit_test(recomputation_shrinks_slots_or_their_number),
       cmocka_unit_test(blocks_are_lean_where_that_saves_memory),
       cmocka_unit_test(hugging_face_folders_resolve),

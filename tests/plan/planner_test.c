@@ -9,6 +9,7 @@
 #include "schedule/generate.h"
 
 #include "models.h"
+#include "same_order.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -178,6 +179,7 @@ static void limits_decide_what_is_kept(void **state) {
   bl_plan_t plan;
   bl_error_t err;
   bl_plan_request_t request = small_request(&model, 0);
+  request.schedule_count = 3; // the last one is searched, which takes long
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
   assert_int_equal(plan.fitting, plan.count); // nothing limits: nothing recomputes or evicts
   ranking_holds(&plan, 0);
@@ -207,6 +209,63 @@ static void limits_decide_what_is_kept(void **state) {
     }
   }
   assert_true(evicted && recomputed && dropped && automatic);
+}
+
+// The order of the best is what its costs give, as a job's run makes it, with and without nodes; they are written with six
+// digits; and they matter: the head makes the last stage slower.
+static void the_best_is_what_its_costs_give(void **state) {
+  (void)state;
+  static const char *const searched[] = {"zb-h1", "adaptive"};
+  static const uint32_t one[] = {1}, two[] = {2};
+  bl_model_t model = gpt(11, 256, 4);
+  const bl_attention_t flash = BL_ATTENTION_FLASH;
+  uint32_t moved = 0;
+  for (size_t k = 0; k < 4; k++) {
+    bl_plan_request_t request = small_request(&model, 0);
+    bl_plan_t plan;
+    bl_error_t err;
+    bl_schedule_t *made[2];
+    request.batch = 12;
+    request.schedules = &searched[k / 2];
+    request.schedule_count = 1;
+    request.micro_batches = two;
+    request.micro_batch_count = 1;
+    request.stages = two;
+    request.attentions = &flash;
+    request.attention_count = 1;
+    if (k % 2 == 1) {
+      request.hardware = bl_hardware_find("a100-80g");
+      request.cluster = (bl_cluster_t){.nodes = 2, .devices_per_node = 1, .intra_rate = 300e9, .inter_rate = 3e9};
+      request.tensors = one;
+      request.tensor_count = 1;
+    }
+    if (bl_plan_search(&request, &plan, &err) != BL_OK) {
+      fail_msg("%s: %s", searched[k / 2], err.text);
+    }
+    const bl_plan_candidate_t *best = &plan.candidates[0];
+    assert_true(best->exact && best->operations != NULL && best->boundary > 0);
+    for (uint32_t v = 0; v < best->stages * best->chunks; v++) {
+      char text[32];
+      snprintf(text, sizeof text, "%.6g", best->costs[v].forward);
+      assert_true(best->costs[v].forward > 0 && strtod(text, NULL) == best->costs[v].forward);
+    }
+    const bl_costs_t costs = {.chunks = best->costs, .boundary = best->boundary};
+    for (int known = 0; known < 2; known++) {
+      bl_schedule_request_t again = {.name = best->schedule,
+                                     .stages = best->stages,
+                                     .micro_batches = best->micro_batches,
+                                     .chunks = best->chunks,
+                                     .costs = known ? &costs : NULL,
+                                     .keep_placement = true};
+      assert_int_equal(bl_schedule_generate(&again, &made[known], &err), BL_OK);
+    }
+    assert_true(same_order(best->operations, made[1]));
+    moved += !same_order(best->operations, made[0]);
+    bl_schedule_destroy(made[0]);
+    bl_schedule_destroy(made[1]);
+    bl_plan_cleanup(&plan);
+  }
+  assert_true(moved >= 2);
 }
 
 static void the_smallest_limit_that_works_is_said(void **state) {
@@ -357,6 +416,7 @@ int main(void) {
       cmocka_unit_test(devices_are_levelled_over_their_chunks),
       cmocka_unit_test(pairs_and_neighbours_share_nodes),
       cmocka_unit_test(limits_decide_what_is_kept),
+      cmocka_unit_test(the_best_is_what_its_costs_give),
       cmocka_unit_test(the_smallest_limit_that_works_is_said),
       cmocka_unit_test(impossible_shapes_are_refused),
       cmocka_unit_test(published_models_are_planned),

@@ -9,7 +9,7 @@
 #include <string.h>
 
 // Threads of a stage's process.
-enum { OPERATIONS = 0, WAITS = 1 };
+enum { OPERATIONS = 0, WAITS = 1, COPIES = 2 };
 
 struct bl_ctl_chrome_trace {
   json_t *events; // times still in nanoseconds of the machine's clock, as "start" and "end"
@@ -36,9 +36,10 @@ void bl_ctl_chrome_trace_destroy(bl_ctl_chrome_trace_t *trace) {
 }
 
 void bl_ctl_chrome_trace_add(bl_ctl_chrome_trace_t *trace, const bl_ctl_trace_event_t *event) {
-  json_t *one = json_pack("{s:i, s:s, s:b, s:I, s:I, s:i, s:i}", "stage", event->stage, "name", event->name, "wait",
-                          (int)event->wait, "start", (json_int_t)event->start_ns, "end", (json_int_t)event->end_ns,
-                          "micro_batch", event->micro_batch, "slots", (int)event->slots_in_use);
+  json_t *one =
+      json_pack("{s:i, s:s, s:b, s:b, s:I, s:I, s:i, s:i}", "stage", event->stage, "name", event->name, "wait",
+                (int)event->wait, "copy", (int)event->copy, "start", (json_int_t)event->start_ns, "end",
+                (json_int_t)event->end_ns, "micro_batch", event->micro_batch, "slots", (int)event->slots_in_use);
   if (json_array_append_new(trace->events, one) != 0) {
     trace->out_of_memory = true;
     return;
@@ -71,16 +72,22 @@ static json_t *convert(const bl_ctl_chrome_trace_t *trace) {
     json_t *stage = json_object_get(event, "stage");
     const bool wait = json_is_true(json_object_get(event, "wait"));
     const double start = microseconds(trace, event, "start"), end = microseconds(trace, event, "end");
-    char key[24];
+    const int thread = wait ? WAITS : json_is_true(json_object_get(event, "copy")) ? COPIES : OPERATIONS;
+    char key[32];
     snprintf(key, sizeof key, "%lld", (long long)json_integer_value(stage));
     if (json_object_get(introduced, key) == NULL) {
       json_object_set_new(introduced, key, json_true());
       introduce(out, stage);
     }
+    snprintf(key, sizeof key, "copies %lld", (long long)json_integer_value(stage));
+    if (thread == COPIES && json_object_get(introduced, key) == NULL) {
+      json_object_set_new(introduced, key, json_true());
+      json_array_append_new(out, named("thread_name", stage, COPIES, "copies"));
+    }
     json_array_append_new(out, json_pack("{s:s, s:O, s:s, s:f, s:f, s:O, s:i, s:{s:O}}", "ph", "X", "name",
                                          json_object_get(event, "name"), "cat", wait ? "wait" : "operation", "ts",
-                                         start, "dur", end - start, "pid", stage, "tid", wait ? WAITS : OPERATIONS,
-                                         "args", "micro_batch", json_object_get(event, "micro_batch")));
+                                         start, "dur", end - start, "pid", stage, "tid", thread, "args", "micro_batch",
+                                         json_object_get(event, "micro_batch")));
     if (!wait) {
       json_array_append_new(out, json_pack("{s:s, s:s, s:f, s:O, s:i, s:{s:O}}", "ph", "C", "name", "slots in use",
                                            "ts", end, "pid", stage, "tid", OPERATIONS, "args", "slots",
@@ -96,7 +103,7 @@ bl_status_t bl_ctl_chrome_trace_write(const bl_ctl_chrome_trace_t *trace, const 
     return bl_error_set(err, BL_EXHAUSTED, "%s: no memory for the trace", path);
   }
   if (json_array_size(trace->events) == 0) {
-    return bl_error_set(err, BL_PRECONDITION, "%s is not written: the run has made no step yet", path);
+    return bl_error_set(err, BL_PRECONDITION, "%s is not written: there is no step to show yet", path);
   }
   json_t *root = convert(trace);
   char *text = json_dumps(root, JSON_COMPACT);

@@ -101,6 +101,7 @@ typedef struct bl_ctl_trace_event {
   uint64_t start_ns, end_ns; // the machine's monotonic clock
   int micro_batch;
   uint32_t slots_in_use;
+  bool copy; // an operation that runs beside others: an eviction or a load in a simulation
 } bl_ctl_trace_event_t;
 
 #endif

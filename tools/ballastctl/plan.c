@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl plan: which way to run a model, what the others would cost or lack, and the job file of the best.
+#include "order_json.h"
 #include "output.h"
+#include "plan_job.h"
 #include "plan_request.h"
 #include "verbs.h"
 
 #include "base/bytes.h"
 #include "schedule/generate.h"
-#include "sys/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,15 @@ static json_t *candidate_json(const bl_plan_candidate_t *c) {
   }
   if (object != NULL && c->policy != BL_PLAN_NONE) {
     json_object_set_new(object, "cap", json_integer(c->cap));
+  }
+  return object;
+}
+
+// With the order that its job runs; under the policy auto a run chooses what it does with it.
+static json_t *best_json(const bl_plan_candidate_t *c) {
+  json_t *object = candidate_json(c);
+  if (object != NULL && c->operations != NULL) {
+    json_object_set_new(object, "order", bl_ctl_order_json(c->operations));
   }
   return object;
 }
@@ -256,110 +266,14 @@ static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_requ
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
     json_array_append_new(candidates, candidate_json(&plan->candidates[i]));
   }
-  json_t *object =
-      json_pack("{s:s, s:b, s:i, s:i, s:f, s:o, s:o, s:o}", "costs",
-                r->hardware != NULL ? r->hardware->name : "profile", "measured", r->hardware == NULL, "tried",
-                (int)plan->tried, "fitting", (int)plan->fitting, "memory_bytes", r->memory, "best",
-                candidate_json(&plan->candidates[0]), "candidates", candidates, "families", families_json(r, plan));
+  json_t *object = json_pack(
+      "{s:s, s:b, s:i, s:i, s:f, s:o, s:o, s:o}", "costs", r->hardware != NULL ? r->hardware->name : "profile",
+      "measured", r->hardware == NULL, "tried", (int)plan->tried, "fitting", (int)plan->fitting, "memory_bytes",
+      r->memory, "best", best_json(&plan->candidates[0]), "candidates", candidates, "families", families_json(r, plan));
   static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};
   bl_status_t status =
       object != NULL ? bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout) : BL_EXHAUSTED;
   json_decref(object);
-  return status;
-}
-
-// ---- the job that runs it
-
-// Of the job that was read, and about another schedule: without them the job takes what the planned one needs.
-static const char *const resets[] = {"memory.slots", "memory.activation_bytes", "pipeline.group"};
-
-// What is set on top of the job; malloc'd texts.
-static bl_status_t settings_of(const bl_plan_candidate_t *c, char *sets[16], size_t *count) {
-  char *layers = NULL;
-  size_t size;
-  FILE *stream = open_memstream(&layers, &size);
-  if (stream == NULL) {
-    return BL_EXHAUSTED;
-  }
-  for (uint32_t v = 0; v < c->stages * c->chunks; v++) {
-    fprintf(stream, v == 0 ? "%u" : ", %u", c->layers[v]);
-  }
-  fclose(stream);
-  const struct {
-    const char *key;
-    uint32_t value;
-  } numbers[] = {{"pipeline.stages", c->stages},
-                 {"pipeline.chunks", c->chunks},
-                 {"train.micro_batch", c->micro_batch},
-                 {"train.micro_batches", c->micro_batches}};
-  int done = 0;
-  for (size_t i = 0; i < 4 && done >= 0; i++) {
-    done = asprintf(&sets[(*count)++], "%s=%u", numbers[i].key, numbers[i].value);
-  }
-  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.schedule=%s", c->schedule);
-  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.layers_per_stage=[%s]", layers);
-  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.attention=%s", bl_attention_name(c->attention));
-  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.recompute=%s", bl_recompute_name(c->recompute));
-  done = done < 0 ? done : asprintf(&sets[(*count)++], "balance.policy=%s", bl_plan_policy_name(c->policy));
-  if (done >= 0 && c->policy != BL_PLAN_NONE) {
-    done = asprintf(&sets[(*count)++], "balance.cap=%u", c->cap);
-  } else if (done >= 0) {
-    done = asprintf(&sets[(*count)++], "balance.cap=null");
-  }
-  for (size_t i = 0; i < sizeof resets / sizeof resets[0] && done >= 0; i++) {
-    done = asprintf(&sets[(*count)++], "%s=null", resets[i]);
-  }
-  free(layers);
-  return done < 0 ? BL_EXHAUSTED : BL_OK;
-}
-
-static bl_status_t write_with(const bl_ctl_plan_flags_t *a, const char *path, char *const *sets, size_t count,
-                              bl_error_t *err) {
-  char **all = calloc(a->sets.count + count + 1, sizeof *all);
-  if (all == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory");
-  }
-  memcpy(all, a->sets.items, a->sets.count * sizeof *all);
-  memcpy(all + a->sets.count, sets, count * sizeof *all);
-  bl_text_list_t list = {.items = all, .count = a->sets.count + count};
-  bl_job_t job = {0};
-  char *text = NULL;
-  size_t size;
-  bl_status_t status = bl_ctl_job_read(path, &list, NULL, &job, err);
-  if (status == BL_OK && (status = bl_job_dump(&job, &text, &size)) != BL_OK) {
-    (void)bl_error_set(err, status, "the job cannot be written down: %s", bl_status_text(status));
-  }
-  if (status == BL_OK) {
-    status = bl_file_replace(a->write, text, size, err);
-  }
-  free(text);
-  bl_job_cleanup(&job);
-  free(all);
-  return status;
-}
-
-static bl_status_t write_job(const bl_ctl_plan_flags_t *a, const char *path, const bl_plan_candidate_t *best,
-                             bl_error_t *err) {
-  char *sets[16] = {NULL};
-  size_t count = 0;
-  if (best->parallel.tensor > 1 || best->parallel.data > 1) {
-    return bl_error_set(err, BL_PRECONDITION,
-                        "nothing was written to %s: the best way uses tensor parallelism %u and %u replicas, and a job "
-                        "file has pipeline parallelism alone; with --tensor 1 and --stages as many as devices it has",
-                        a->write, best->parallel.tensor, best->parallel.data);
-  }
-  bl_status_t status = settings_of(best, sets, &count);
-  if (status != BL_OK) {
-    (void)bl_error_set(err, status, "no memory");
-  } else {
-    status = write_with(a, path, sets, count, err);
-  }
-  for (size_t i = 0; i < count; i++) {
-    free(sets[i]);
-  }
-  if (status == BL_OK) {
-    fprintf(stderr, "ballastctl: wrote %s\n", a->write);
-  }
   return status;
 }
 
@@ -381,7 +295,7 @@ static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_
   }
   if (status == BL_OK && a->write != NULL) {
     fflush(stdout);
-    status = write_job(a, path, &plan.candidates[0], err);
+    status = bl_ctl_plan_job_write(a, path, &plan.candidates[0], err);
   }
   bl_plan_cleanup(&plan);
   bl_ctl_plan_request_cleanup(&made);

@@ -7,6 +7,7 @@
 
 #include "config/flags.h"
 #include "config/job.h"
+#include "device/open.h"
 #include "job/checkpoint_folder.h"
 #include "job/resume.h"
 
@@ -124,6 +125,19 @@ static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job
   return BL_OK;
 }
 
+// Stages that are started here compute here; those of services may be anywhere, and say for themselves what they lack.
+static bl_status_t check_device(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
+  bl_error_t cause;
+  uint32_t count;
+  if (!arguments->local || job->pipeline.device != BL_JOB_DEVICE_CUDA) {
+    return BL_OK;
+  }
+  if (bl_device_list(BL_DEVICE_CUDA, NULL, 0, &count, &cause) != BL_OK) {
+    return bl_job_fail(job, err, "pipeline.device", "%s", cause.text);
+  }
+  return count > 0 ? BL_OK : bl_job_fail(job, err, "pipeline.device", "this machine has no GPU");
+}
+
 // Everything that can be wrong with a job is found here, before anything starts.
 static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, bl_resume_t *resume, bl_error_t *err) {
   bl_training_t training;
@@ -187,6 +201,9 @@ static int run(int argc, char *const *argv) {
   }
   if (status == BL_OK) {
     status = check_place(&arguments, &job, &err);
+  }
+  if (status == BL_OK) {
+    status = check_device(&arguments, &job, &err);
   }
   if (status == BL_OK) {
     status = check_job(&arguments, &job, &resume, &err);

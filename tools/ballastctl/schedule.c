@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules: what runs when, what it costs in time and slots, as a table, JSON, CSV or picture.
+#include "order_json.h"
 #include "output.h"
 #include "schedule_case.h"
 #include "schedule_frontier.h"
+#include "simulated_trace.h"
 #include "verbs.h"
 
 #include "draw/schedule_timeline.h"
@@ -25,20 +27,6 @@ static json_t *counts_json(const bl_schedule_t *schedule, bl_verb_t verb) {
   return counts;
 }
 
-static json_t *order_json(const bl_schedule_t *schedule) {
-  json_t *order = json_array();
-  for (uint32_t s = 0; s < schedule->stages; s++) {
-    json_t *cells = json_array();
-    for (size_t i = 0; i < schedule->lists[s].count; i++) {
-      char cell[BL_OP_TEXT];
-      json_array_append_new(cells,
-                            json_string(bl_op_format_slice(schedule->lists[s].ops[i], schedule->slices > 1, cell)));
-    }
-    json_array_append_new(order, cells);
-  }
-  return order;
-}
-
 // The object that scripts read; of a building block also what its lifespans allow.
 static json_t *shown_json(const bl_ctl_schedule_case_t *shown) {
   const bl_simulation_t *simulation = &shown->simulation;
@@ -50,7 +38,7 @@ static json_t *shown_json(const bl_ctl_schedule_case_t *shown) {
       json_pack("{s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "t_end", simulation->t_end, "bubble",
                 simulation->bubble_total, "lower_bound", simulation->lower_bound, "peak", peaks, "evictions",
                 counts_json(shown->schedule, BL_VERB_E), "loads", counts_json(shown->schedule, BL_VERB_L), "recomputed",
-                counts_json(shown->schedule, BL_VERB_R), "order", order_json(shown->schedule));
+                counts_json(shown->schedule, BL_VERB_R), "order", bl_ctl_order_json(shown->schedule));
   if (shown->block.times != NULL) {
     json_t *bounds = json_array();
     for (uint32_t s = 0; s < simulation->stages; s++) {
@@ -134,6 +122,9 @@ static bl_status_t show_body(void *arguments, const bl_flags_result_t *words, bl
   }
   if (status == BL_OK && a->svg != NULL) {
     status = bl_schedule_timeline_draw(shown.schedule, &shown.simulation, "units of cost", a->svg, err);
+  }
+  if (status == BL_OK && a->perfetto != NULL) {
+    status = bl_ctl_simulated_trace_write(shown.schedule, &shown.simulation, 1e-3, a->perfetto, err);
   }
   bl_ctl_schedule_case_cleanup(&shown);
   return status;

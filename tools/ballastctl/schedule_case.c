@@ -8,7 +8,6 @@
 #include "schedule/csv.h"
 #include "schedule/drop.h"
 #include "schedule/generate.h"
-#include "schedule/peaks.h"
 #include "schedule/recompute.h"
 #include "sys/file.h"
 
@@ -88,14 +87,12 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .help = "With --recompute: most blocks from R on, in device-micro-batches, of orders that are searched."},
     BL_CTL_PATH_COST_FLAG(bl_ctl_schedule_flags_t, path_cost, .help = "Time of one evict or load."),
     {.name = "memory",
-     .type = BL_OPTION_REAL,
+     .type = BL_OPTION_TEXT,
      .offset = OFFSET(memory),
-     .argument = "K",
-     .minimum = 0,
-     .minimum_open = true,
-     .maximum = 1e9,
+     .argument = "K[,K...]",
      .preset_help = "P; 2 P for zb-h2",
-     .help = "Limit of zb-* and adaptive, in device-micro-batches."},
+     .help = "Limit of zb-* and adaptive, in device-micro-batches: one for all stages, or one for each. What other "
+             "schedules and files keep is held against it."},
     {.name = "balance",
      .type = BL_OPTION_ENUM,
      .offset = OFFSET(balance),
@@ -119,6 +116,12 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .offset = OFFSET(svg),
      .argument = "FILE",
      .help = "Also draw the timeline; FILE ends in .svg or .png."},
+    {.name = "perfetto",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(perfetto),
+     .argument = "FILE.json",
+     .help = "Also write the timeline as a trace that ui.perfetto.dev and chrome://tracing open; a unit of cost is a "
+             "millisecond there."},
     {.name = "to",
      .type = BL_OPTION_TEXT,
      .offset = OFFSET(to),
@@ -179,9 +182,10 @@ bl_status_t bl_ctl_schedule_find(const char *name, const bl_schedule_info_t **in
   }
   *info = bl_schedule_info_find(name);
   char advice[BL_NEAREST_ADVICE_BYTES];
-  return *info != NULL ? BL_OK
-                       : bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; %s", name,
-                                      bl_nearest_advise(&nearest, advice));
+  return *info != NULL
+             ? BL_OK
+             : bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; %s ballastctl schedule list names all",
+                            name, bl_nearest_advise(&nearest, advice));
 }
 
 // Virtual stages of what is asked for, before it is made.
@@ -237,28 +241,11 @@ static bl_status_t read_file(const bl_ctl_schedule_flags_t *a, bl_schedule_t **s
   if (status == BL_OK) {
     status = check_shape(a->schedule, "stages", a->stages, (*schedule)->stages, err);
   }
+  if (status == BL_OK) {
+    status = check_shape(a->schedule, "chunks", a->chunks, (*schedule)->chunks, err);
+  }
   return status == BL_OK ? check_shape(a->schedule, "micro-batches", a->micro_batches, (*schedule)->micro_batches, err)
                          : status;
-}
-
-// Orders that know no limit have the peaks they have: what they cannot keep is refused, not overlooked.
-static bl_status_t check_memory(const bl_ctl_schedule_flags_t *a, const bl_schedule_t *schedule, bl_error_t *err) {
-  uint32_t *peaks = calloc(schedule->stages, sizeof *peaks), most = 0;
-  if (peaks == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the peaks of %u stages", schedule->stages);
-  }
-  bl_schedule_peak_blocks(schedule, peaks);
-  for (uint32_t s = 0; s < schedule->stages; s++) {
-    most = peaks[s] > most ? peaks[s] : most;
-  }
-  free(peaks);
-  const double needed = most * bl_schedule_block_weight(schedule);
-  return needed <= a->memory * (1 + 1e-9)
-             ? BL_OK
-             : bl_error_set(err, BL_INVALID,
-                            "--memory %g: %s keeps %.6g device-micro-batches at once here; the smallest limit that "
-                            "works is %.6g",
-                            a->memory, schedule->name, needed, needed);
 }
 
 // What would say nothing is refused, as are all flags that cannot mean what they say.
@@ -285,29 +272,33 @@ static bl_status_t check_flags(const bl_ctl_schedule_flags_t *a, bl_error_t *err
   return BL_OK;
 }
 
-static bl_status_t generate(const bl_ctl_schedule_flags_t *a, const bl_costs_t *costs, bl_schedule_t **schedule,
-                            bl_error_t *err) {
+static bl_status_t generate(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   bl_schedule_request_t request = {.name = a->schedule,
                                    .stages = (uint32_t)a->stages,
                                    .micro_batches = (uint32_t)a->micro_batches,
                                    .chunks = (uint32_t)a->chunks,
                                    .group = (uint32_t)a->group,
-                                   .memory = a->memory,
-                                   .costs = costs,
+                                   .memory = shown->limits.every,
+                                   .memory_of_stage = shown->limits.of_stage,
+                                   .costs = &shown->costs,
                                    .recompute = a->recompute,
                                    .slots = a->recompute ? a->slots : 0,
                                    .recompute_chunks = (uint32_t)a->recompute_chunks};
-  bl_status_t status = bl_schedule_generate(&request, schedule, err);
-  if (status == BL_OK && a->memory > 0) {
-    return check_memory(a, *schedule, err);
+  bl_status_t status = bl_ctl_limits_check_count(&shown->limits, request.stages, err);
+  if (status == BL_OK) {
+    status = bl_schedule_generate(&request, &shown->schedule, err);
   }
-  return status == BL_NOT_FOUND ? bl_error_set(err, BL_INVALID, "%s", err->text) : status;
+  return status;
 }
 
 // Reads what a file gives, finds costs, and makes the schedule.
 static bl_status_t make(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  bool generates = a->block == NULL && !bl_ctl_schedule_is_file(a->schedule);
-  bl_status_t status = BL_OK;
+  const bool generates = a->block == NULL && !bl_ctl_schedule_is_file(a->schedule);
+  const bl_schedule_info_t *info;
+  bl_status_t status = generates ? bl_ctl_schedule_find(a->schedule, &info, err) : BL_OK;
+  if (status != BL_OK) {
+    return status;
+  }
   if (a->block != NULL) {
     status = bl_ctl_block_file_read(a->block, &shown->block, err);
   } else if (!generates) {
@@ -319,14 +310,28 @@ static bl_status_t make(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t
     status = find_costs(a, shown, err);
   }
   if (status == BL_OK && generates) {
-    return generate(a, &shown->costs, &shown->schedule, err);
+    return generate(a, shown, err);
   }
   if (status == BL_OK && a->block != NULL) {
     status = repeat_block(a, shown, err);
   }
+  if (status == BL_OK) {
+    status = bl_ctl_limits_check_count(&shown->limits, shown->schedule->stages, err);
+  }
   return status == BL_OK && a->recompute
              ? bl_schedule_recompute_chunks(shown->schedule, (uint32_t)a->recompute_chunks, err)
              : status;
+}
+
+static bl_status_t make_within(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  bl_status_t status = bl_ctl_limits_read(&shown->limits, a->memory, err);
+  if (status == BL_OK) {
+    status = make(a, shown, err);
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_limits_check(&shown->limits, shown->schedule, err);
+  }
+  return status == BL_OK ? bl_ctl_limits_check_slots(a->slots, shown->schedule, err) : status;
 }
 
 static bl_status_t give_up(uint32_t cap, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
@@ -370,6 +375,7 @@ void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {
   bl_balance_result_cleanup(&shown->balanced);
   bl_schedule_destroy(shown->schedule);
   bl_ctl_block_file_cleanup(&shown->block);
+  bl_ctl_limits_cleanup(&shown->limits);
   free(shown->chunk_costs);
 }
 
@@ -381,7 +387,7 @@ bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ct
   }
   bl_status_t status = check_flags(a, err);
   if (status == BL_OK) {
-    status = make(a, shown, err);
+    status = make_within(a, shown, err);
   }
   if (status == BL_OK && a->balance != BALANCE_NONE) {
     status = balance(a, shown, err);

@@ -4,6 +4,7 @@
 #define BALLAST_BALLASTCTL_SCHEDULE_CASE_H
 
 #include "block_file.h"
+#include "schedule_limits.h"
 
 #include "config/flags.h"
 #include "schedule/balance.h"
@@ -19,15 +20,15 @@ typedef enum bl_ctl_csv_format {
 } bl_ctl_csv_format_t;
 
 typedef struct bl_ctl_schedule_flags {
-  char *schedule, *block, *cost, *svg, *to;
+  char *schedule, *block, *cost, *memory, *svg, *perfetto, *to;
   bl_text_list_t chunk_costs;
   int64_t stages, micro_batches, chunks, group, recompute_chunks, cap;
-  double memory, slots, path_cost;
+  double slots, path_cost;
   bool recompute;
   int balance, mode, format, output;
 } bl_ctl_schedule_flags_t;
 
-#define BL_CTL_SCHEDULE_ROWS 20
+#define BL_CTL_SCHEDULE_ROWS 21
 extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS]; // of bl_ctl_schedule_flags_t
 
 typedef struct bl_ctl_schedule_case {
@@ -36,6 +37,7 @@ typedef struct bl_ctl_schedule_case {
   bl_balance_result_t balanced; // its schedule is the one above
   bl_schedule_facts_t facts;
   bl_costs_t costs;
+  bl_ctl_limits_t limits;        // of --memory
   bl_chunk_costs_t *chunk_costs; // what costs.chunks borrows
   bl_simulation_t simulation;
 } bl_ctl_schedule_case_t;

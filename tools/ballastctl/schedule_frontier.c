@@ -160,18 +160,33 @@ static bl_status_t run(const frontier_flags_t *a, bl_error_t *err) {
   return status;
 }
 
+// Files are orders already: with nothing else to compare nothing is searched.
+static bl_status_t check_effort(const frontier_flags_t *a, bool given, bl_error_t *err) {
+  bool searches = a->schedules.count == 0;
+  for (size_t i = 0; i < a->schedules.count; i++) {
+    searches = searches || !bl_ctl_schedule_is_file(a->schedules.items[i]);
+  }
+  return searches || !given
+             ? BL_OK
+             : bl_error_set(err, BL_INVALID,
+                            "--effort %g: is about schedules that are searched, and every --schedule is a "
+                            "file",
+                            a->effort);
+}
+
+static const bl_flags_t flags = {.program = "ballastctl schedule frontier",
+                                 .usage = "--stages P --micro-batches M [options]",
+                                 .about = "Time and memory of all schedules, or of those that are named, as they are "
+                                          "and balanced under every cap that works, as CSV. Costs are "
+                                          "those of a device: with v chunks each takes a v-th.",
+                                 .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+
 static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
-  (void)words;
-  return run(arguments, err);
+  bl_status_t status = check_effort(arguments, bl_flags_given(&flags, words, "effort"), err);
+  return status == BL_OK ? run(arguments, err) : status;
 }
 
 int bl_ctl_schedule_frontier(int argc, char *const *argv) {
-  static const bl_flags_t flags = {.program = "ballastctl schedule frontier",
-                                   .usage = "--stages P --micro-batches M [options]",
-                                   .about = "Time and memory of all schedules, or of those that are named, as they are "
-                                            "and balanced under every cap that works, as CSV. Costs are "
-                                            "those of a device: with v chunks each takes a v-th.",
-                                   .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
   frontier_flags_t arguments = {0};
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }

@@ -2,9 +2,11 @@
 // ballastctl simulate: what a job's step would take, before it runs.
 #include "cluster_flags.h"
 #include "job_file.h"
+#include "order_json.h"
 #include "output.h"
 #include "prediction.h"
 #include "profile_file.h"
+#include "simulated_trace.h"
 #include "verbs.h"
 
 #include "base/bytes.h"
@@ -15,7 +17,7 @@
 
 typedef struct arguments {
   bl_text_list_t sets;
-  char *profile, *hardware, *svg;
+  char *profile, *hardware, *svg, *perfetto;
   bl_ctl_cluster_flags_t cluster;
   bool replay;
   int order, output;
@@ -35,7 +37,7 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_TEXT,
      AT(hardware),
      .argument = "NAME",
-     .preset = "host",
+     .preset_help = "host",
      .help = "Without a profile: the model of a device. host, a100-80g, h100 or h200."},
     {.name = "replay",
      .type = BL_OPTION_BOOL,
@@ -53,19 +55,31 @@ static const bl_option_t rows[] = {
      AT(svg),
      .argument = "FILE",
      .help = "Also draw the timeline; FILE ends in .svg or .png."},
+    {.name = "perfetto",
+     .type = BL_OPTION_TEXT,
+     AT(perfetto),
+     .argument = "FILE.json",
+     .help =
+         "Also write the timeline as a trace that ui.perfetto.dev and chrome://tracing open, as ballastctl trace does "
+         "of a real step."},
     BL_CTL_SET_FLAG(arguments_t, sets),
     BL_CTL_OUTPUT_FLAG(arguments_t, output),
 };
 
 static const bl_flags_t flags = {
     .program = "ballastctl simulate",
-    .usage = "JOB.yaml [--profile FILE | --hardware NAME] [--nodes NxG] [--set KEY=VALUE]... [--svg FILE]",
+    .usage =
+        "JOB.yaml [--profile FILE | --hardware NAME] [--nodes NxG] [--set KEY=VALUE]... [--svg FILE] [--perfetto FILE]",
     .about = "Times one step of a job without running it: seconds, bubble, and for every stage its slots, memory, "
              "evictions and loads, and what it would stand still for. With a profile costs are measured ones; without "
              "they come from a model of a device, which says how ways of running compare, not how long they take.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_minimum = 1,
     .positional_maximum = 1};
+
+static const char *hardware_of(const arguments_t *a) {
+  return a->hardware != NULL ? a->hardware : "host";
+}
 
 static json_t *stalls_json(const bl_trial_t *trial, uint32_t s) {
   json_t *stalls = json_object();
@@ -147,7 +161,7 @@ static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
     }
     printf("\n\n");
   } else {
-    printf("costs: a MODEL of %s, not measurements (%s)\n\n", a->hardware, bl_hardware_find(a->hardware)->source);
+    printf("costs: a MODEL of %s, not measurements (%s)\n\n", hardware_of(a), bl_hardware_find(hardware_of(a))->source);
   }
 }
 
@@ -160,11 +174,11 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, bl_
     status = bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], shown, stdout);
   } else {
     const bl_simulation_t *s = &p->trial.simulation;
-    shown =
-        json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:b, s:i, s:o}", "schedule", p->plan.schedule->name, "step_seconds",
-                  p->trial.step, "operations_seconds", s->t_end, "between_seconds", p->trial.between, "bubble",
-                  s->bubble_total, "costs", a->profile != NULL ? a->profile : a->hardware, "measured",
-                  a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p));
+    shown = json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:b, s:i, s:o, s:o}", "schedule", p->plan.schedule->name,
+                      "step_seconds", p->trial.step, "operations_seconds", s->t_end, "between_seconds",
+                      p->trial.between, "bubble", s->bubble_total, "costs",
+                      a->profile != NULL ? a->profile : hardware_of(a), "measured", a->profile != NULL, "cores",
+                      (int)p->trial.cores, "stages", stages_json(p), "order", bl_ctl_order_json(p->plan.schedule));
     static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};
     status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, shown, stdout);
   }
@@ -188,20 +202,32 @@ static bl_status_t read_cluster(const arguments_t *a, const bl_job_t *job, bl_ct
   return status;
 }
 
+// Flags that cannot mean what they say are refused.
+static bl_status_t check_flags(const arguments_t *a, bool ordered, bl_error_t *err) {
+  if (a->replay && a->profile == NULL) {
+    return bl_error_set(err, BL_INVALID, "--replay needs --profile FILE: what is replayed");
+  }
+  if (a->profile != NULL && a->hardware != NULL) {
+    return bl_error_set(err, BL_INVALID, "--hardware %s: --profile has measured costs; give one of the two",
+                        a->hardware);
+  }
+  if (ordered && a->cluster.nodes == NULL) {
+    return bl_error_set(err, BL_INVALID, "--order: is about a cluster, which --nodes NxG gives");
+  }
+  return BL_OK;
+}
+
 static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *err) {
   bl_job_t job = {0};
   bl_profile_t profile = {0};
   bl_ctl_prediction_t prediction = {0};
   bl_ctl_prediction_source_t source = {.replay = a->replay};
-  if (a->replay && a->profile == NULL) {
-    return bl_error_set(err, BL_INVALID, "--replay needs --profile FILE: what is replayed");
-  }
   bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
   if (status == BL_OK && a->profile != NULL) {
     status = bl_ctl_profile_read(a->profile, &profile, err);
     source.profile = &profile;
   } else if (status == BL_OK) {
-    status = bl_ctl_hardware_find(a->hardware, &source.hardware, err);
+    status = bl_ctl_hardware_find(hardware_of(a), &source.hardware, err);
   }
   if (status == BL_OK) {
     status = read_cluster(a, &job, &source, err);
@@ -215,6 +241,9 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
   if (status == BL_OK && a->svg != NULL) {
     status = bl_schedule_timeline_draw(prediction.plan.schedule, &prediction.trial.simulation, "s", a->svg, err);
   }
+  if (status == BL_OK && a->perfetto != NULL) {
+    status = bl_ctl_simulated_trace_write(prediction.plan.schedule, &prediction.trial.simulation, 1, a->perfetto, err);
+  }
   bl_ctl_prediction_cleanup(&prediction);
   bl_profile_cleanup(&profile);
   bl_job_cleanup(&job);
@@ -222,7 +251,8 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
 }
 
 static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
-  return simulate(arguments, words->positional[0], err);
+  bl_status_t status = check_flags(arguments, bl_flags_given(&flags, words, "order"), err);
+  return status == BL_OK ? simulate(arguments, words->positional[0], err) : status;
 }
 
 static int run(int argc, char *const *argv) {

@@ -2,6 +2,7 @@
 #include "draw/schedule_timeline.h"
 
 #include "draw/timeline.h"
+#include "schedule/slot_walk.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +31,7 @@ static void add_level(builder_t *b, uint32_t stage, double time, double slots) {
 
 static void add_stage(builder_t *b, uint32_t stage) {
   const bl_op_list_t *list = &b->schedule->lists[stage];
-  bool overlap = b->schedule->transfers == BL_TRANSFER_OVERLAP;
-  double held = 0, leaving = 0;
+  bl_slot_walk_t walk = {.schedule = b->schedule, .recomputed = b->recomputed};
   add_level(b, stage, 0, 0);
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t op = list->ops[i];
@@ -42,31 +42,13 @@ static void add_stage(builder_t *b, uint32_t stage) {
                                                         .micro_batch = op.micro_batch,
                                                         .start = span.start,
                                                         .end = span.end};
-    bool stores = op.verb == BL_VERB_F && !b->recomputed[bl_schedule_block(b->schedule, op)];
-    if (stores || op.verb == BL_VERB_R || op.verb == BL_VERB_L) {
-      add_level(b, stage, span.start, ++held);
+    const uint32_t before = walk.held;
+    bl_slot_walk_next(&walk, op);
+    if (walk.during != before) {
+      add_level(b, stage, span.start, walk.during);
     }
-    if (op.verb == BL_VERB_E && overlap) {
-      leaving++;
-    } else if (bl_verb_ends_block((bl_verb_t)op.verb) || op.verb == BL_VERB_E ||
-               (op.verb == BL_VERB_F && b->schedule->forward_only)) {
-      add_level(b, stage, span.end, --held);
-    }
-    if (bl_verb_computes((bl_verb_t)op.verb) && leaving > 0) {
-      held -= leaving;
-      leaving = 0;
-      add_level(b, stage, span.end, held);
-    }
-  }
-}
-
-static void mark_recomputed(builder_t *b) {
-  for (uint32_t s = 0; s < b->schedule->stages; s++) {
-    for (size_t i = 0; i < b->schedule->lists[s].count; i++) {
-      bl_op_t op = b->schedule->lists[s].ops[i];
-      if (op.verb == BL_VERB_R) {
-        b->recomputed[bl_schedule_block(b->schedule, op)] = 1;
-      }
+    if (walk.held != walk.during) {
+      add_level(b, stage, span.end, walk.held);
     }
   }
 }
@@ -82,7 +64,7 @@ bl_status_t bl_schedule_timeline_draw(const bl_schedule_t *schedule, const bl_si
   if (b.events == NULL || b.levels == NULL || b.recomputed == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "%s: out of memory", path);
   } else {
-    mark_recomputed(&b);
+    bl_schedule_mark_recomputed(schedule, b.recomputed);
     for (uint32_t s = 0; s < schedule->stages; s++) {
       add_stage(&b, s);
     }

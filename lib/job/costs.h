@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job says that its operations cost (pipeline.costs), for schedules whose order is searched.
+//
+//   bl_job_costs_t costs;
+//   if (bl_job_costs_init(&costs, &job, &err) == BL_OK) {
+//     request.costs = costs.given ? &costs.costs : NULL;
+//     ...
+//     bl_job_costs_cleanup(&costs);
+//   }
+//
+// Pure but for memory. Thread: belongs to its caller.
+#ifndef BALLAST_JOB_COSTS_H
+#define BALLAST_JOB_COSTS_H
+
+#include "config/job.h"
+#include "schedule/costs.h"
+
+typedef struct bl_job_costs {
+  bool given;               // else the job says nothing, and all costs are the same
+  bl_costs_t costs;         // costs.chunks is `chunks`
+  bl_chunk_costs_t *chunks; // [stages * chunks]
+} bl_job_costs_t;
+
+// BL_EXHAUSTED. On failure there is nothing to clean up.
+BL_MUST_USE bl_status_t bl_job_costs_init(bl_job_costs_t *costs, const bl_job_t *job, bl_error_t *err);
+void bl_job_costs_cleanup(bl_job_costs_t *costs); // a zeroed one is fine
+
+#endif

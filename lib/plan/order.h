@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of lib/plan: orders of operations, made once for ways that share them.
+//
+//   bl__order_cache_t cache = {.exact = true};
+//   status = bl__order_find(&cache, &request, tensor, &schedule);   // the caller's
+//   bl__order_cache_cleanup(&cache);
+#ifndef BALLAST_PLAN_ORDER_H
+#define BALLAST_PLAN_ORDER_H
+
+#include "schedule/generate.h"
+
+#define BL__ORDERS_KEPT 8
+
+typedef struct bl__order {
+  bl_schedule_t *schedule; // NULL: none
+  const char *name;
+  uint32_t tensor;
+  bool recompute;          // the order has its R's
+  bl_chunk_costs_t *costs; // [virtual stages] that it was made for, with `boundary`
+  double boundary, effort;
+} bl__order_t;
+
+// Orders that were made. Ways that differ in what is kept, where it is parked or how attention computes share the last one,
+// so that it may be made for the costs of another of them; exact: those that were made for the same costs.
+typedef struct bl__order_cache {
+  bool exact;
+  bl__order_t orders[BL__ORDERS_KEPT]; // not exact: the first alone
+  uint32_t next;                       // to be replaced
+} bl__order_cache_t;
+
+void bl__order_cache_cleanup(bl__order_cache_t *cache);
+
+// The order of a request of stages that are `tensor` devices each, from the cache or made anew. The caller destroys it.
+// BL_INVALID: a shape that the schedule does not have. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__order_find(bl__order_cache_t *cache, const bl_schedule_request_t *request, uint32_t tensor,
+                                       bl_schedule_t **order);
+
+// A cost as a job file has it, with six digits: what is searched with what is written gives the same order.
+double bl__order_cost(double seconds);
+
+#endif
