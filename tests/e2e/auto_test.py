@@ -46,6 +46,26 @@ def check_decision(now):
     assert drops == (first["evictions"] == 0) and "MB/s" in first["reason"], now["devices"]
 
 
+def told(folder):
+    """What `policy get` prints; False while a change that was decided is not in force yet."""
+    done = subprocess.run([CTL, "policy", "get", "--timeout", "60"], env=environment(folder), text=True, timeout=120,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+    return "\n\nafter step " in done.stdout and done.stdout
+
+
+def check_told(folder):
+    """For people: every alternative on a line of its own, then every device with its reason."""
+    text = wait_until(lambda: told(folder), 60, "no decision is told")
+    lines = text.split("\n\n")[1].splitlines()
+    assert text.startswith("POLICY") and lines[0].endswith(" Predicted:"), text
+    options = [line for line in lines if line.startswith("  ")]
+    assert options[0] == "  none does not fit" and options[-1].startswith("  full recomputation, "), text
+    devices = lines[1 + len(options):]
+    assert [line.split()[:2] for line in devices] == [["device", str(i)] for i in range(4)], text
+    assert devices[3] == "device 3 needs 1 of 3 slots: nothing moves", text
+
+
 def check_slow_path(folder, job, plain):
     """Copies that take far longer than operations: the run goes over to fewer of them, between two steps."""
     report, _ = run_job(folder, job, "--local", "--set", "balance.policy=auto", "--set", "memory.slots=3",
@@ -91,6 +111,7 @@ def check_live(folder, job):
     try:
         wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 60, "no step was recorded")
         check_decision(wait_until(lambda: decided(folder), 60, "nothing was decided"))
+        check_told(folder)
         again = policy(folder, "set", "auto", "--wait")
         assert again["unchanged"] and again["policy"] == "auto", again
         three = policy(folder, "set", "cap", "3", "--wait")

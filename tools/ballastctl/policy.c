@@ -64,7 +64,6 @@ static const bl_ctl_column_t change_columns[] = {
     {.key = "evictions", .title = "EVICTIONS", .wide = true},
     {.key = "dropped", .title = "MADE AGAIN", .wide = true},
     {.key = "chosen", .title = "CHOSEN", .wide = true},
-    {.key = "decision", .title = "DECISION", .wide = true},
 };
 static const bl_ctl_column_t history_columns[] = {
     SHOWN, {.key = "restores", .title = "RESTORES", .right = true, .wide = true}};
@@ -130,6 +129,35 @@ static int run_verb(bl_flags_t flags, const bl_option_t *own, size_t own_count, 
 
 // ---- get, history ----------------------------------------------------------------------------------------------------
 
+// What auto weighed, one line each, and what it does on every device.
+static void explain(const json_t *answer) {
+  const char *text = json_string_value(json_object_get(answer, "decision"));
+  size_t i;
+  const json_t *device;
+  if (text == NULL) {
+    return;
+  }
+  static const char listed[] = "Predicted: ";
+  const char *list = strstr(text, listed);
+  if (list == NULL) {
+    printf("\n%s\n", text);
+  } else {
+    printf("\n%.*s\n", (int)(list - text + (ptrdiff_t)strlen(listed) - 1), text);
+    for (const char *at = list + strlen(listed); *at != '\0';) {
+      const char *end = strstr(at, "; ");
+      int length = end != NULL ? (int)(end - at) : (int)strlen(at);
+      printf("  %.*s\n", length, at);
+      at += end != NULL ? length + 2 : length;
+    }
+  }
+  json_array_foreach(json_object_get(answer, "devices"), i, device) {
+    const char *reason = json_string_value(json_object_get(device, "reason"));
+    if (reason != NULL) {
+      printf("device %lld %s\n", (long long)json_integer_value(json_object_get(device, "device")), reason);
+    }
+  }
+}
+
 static bl_status_t act_get(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
                            const bl_flags_result_t *result, bl_error_t *err) {
   (void)result;
@@ -137,6 +165,9 @@ static bl_status_t act_get(const char *address, uint64_t timeout_ms, const argum
   bl_status_t status = bl_ctl_policy_get(address, timeout_ms, &answer, err);
   if (status == BL_OK) {
     status = print_policy(arguments, answer, err);
+  }
+  if (status == BL_OK && (arguments->ask.output == BL_CTL_TABLE || arguments->ask.output == BL_CTL_WIDE)) {
+    explain(answer);
   }
   json_decref(answer);
   return status;
