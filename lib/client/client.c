@@ -4,6 +4,7 @@
 #include "client/client_core.h"
 #include "datapath/machine.h"
 #include "sys/clock.h"
+#include "sys/condition.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -305,18 +306,14 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   if (client == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a store client");
   }
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_mutex_init(&client->mutex, NULL);
   pthread_cond_init(&client->changed, NULL);
   for (size_t i = 0; i < BL__QUESTIONS; i++) {
     pthread_cond_init(&client->ended[i], NULL);
   }
   for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {
-    pthread_cond_init(&client->done[i], &monotonic);
+    bl_condition_init(&client->done[i]);
   }
-  pthread_condattr_destroy(&monotonic);
   client->stop.handle = bl__on_stop;
   snprintf(client->job, sizeof client->job, "%s", options->job);
   snprintf(client->store, sizeof client->store, "%s", options->store);

@@ -2,6 +2,7 @@
 // What callers ask of the transfer thread: tickets, their starts and ends.
 #include "client/client_core.h"
 #include "sys/clock.h"
+#include "sys/condition.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -70,17 +71,10 @@ static bl__operation_t *find(bl_client_t *client, bl_client_ticket_t ticket) {
 // [mutex] False: the deadline came first.
 static bool wait_over(bl_client_t *client, bl__operation_t *operation, uint64_t deadline_ns) {
   pthread_cond_t *done = &client->done[operation - client->operations];
-  struct timespec until = {.tv_sec = (time_t)(deadline_ns / BL_NS_PER_S), .tv_nsec = (long)(deadline_ns % BL_NS_PER_S)};
-  while (!operation->over) {
-    if (deadline_ns == UINT64_MAX) {
-      pthread_cond_wait(done, &client->mutex); // the operation has a deadline of its own
-    } else if (bl_clock_now_ns() >= deadline_ns) {
-      return false;
-    } else {
-      (void)pthread_cond_timedwait(done, &client->mutex, &until);
-    }
+  while (!operation->over && (deadline_ns == UINT64_MAX || bl_clock_now_ns() < deadline_ns)) {
+    (void)bl_condition_wait(done, &client->mutex, deadline_ns); // without one: the operation has a deadline of its own
   }
-  return true;
+  return operation->over;
 }
 
 bl_status_t bl_client_wait(bl_client_t *client, bl_client_ticket_t ticket, uint64_t deadline_ns, bl_error_t *err) {

@@ -4,6 +4,7 @@
 
 #include "datapath/machine.h"
 #include "sys/clock.h"
+#include "sys/condition.h"
 #include "sys/file.h"
 #include "sys/log.h"
 #include "sys/thread.h"
@@ -285,13 +286,9 @@ static void watch_listener(bl_hub_t *hub, bl__listener_t *listener, bl_path_t pa
 }
 
 static void init_locks(bl_hub_t *hub) {
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_mutex_init(&hub->mutex, NULL);
-  pthread_cond_init(&hub->changed, &monotonic);
-  pthread_cond_init(&hub->untouched, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  bl_condition_init(&hub->changed);
+  bl_condition_init(&hub->untouched);
 }
 
 // Everything that is neither thread nor loop.

@@ -2,6 +2,7 @@
 // The compute thread's side of the hub: begin, post, wait; and what any thread may ask.
 #include "datapath/hub.h"
 #include "sys/clock.h"
+#include "sys/condition.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -209,15 +210,6 @@ static void spin(bl_hub_t *hub, uint32_t changes) {
   } while (bl_clock_now_ns() < end_ns);
 }
 
-static void sleep_until(bl_hub_t *hub, uint64_t deadline_ns) {
-  if (deadline_ns == UINT64_MAX) {
-    pthread_cond_wait(&hub->changed, &hub->mutex);
-    return;
-  }
-  struct timespec until = {.tv_sec = (time_t)(deadline_ns / BL_NS_PER_S), .tv_nsec = (long)(deadline_ns % BL_NS_PER_S)};
-  pthread_cond_timedwait(&hub->changed, &hub->mutex, &until);
-}
-
 // Mutex held. Shows the wait to bl_hub_waits; NULL when all places are taken (the wait goes on unseen).
 static bl_hub_wait_t *show_wait(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_tensor_key_t key) {
   for (size_t i = 0; i < BL__HUB_MAX_WAITS; i++) {
@@ -253,7 +245,7 @@ static bl_status_t wait_for(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage,
       status = bl_error_set(err, BL_DEADLINE, "%s: nothing came before the deadline", describe(role, stage, key, text));
       break;
     }
-    sleep_until(hub, deadline_ns);
+    (void)bl_condition_wait(&hub->changed, &hub->mutex, deadline_ns);
   }
   if (shown != NULL) {
     shown->since_ns = 0;

@@ -2,27 +2,12 @@
 #include "parking/acceptor.h"
 
 #include "sys/clock.h"
+#include "sys/condition.h"
 #include "sys/log.h"
 #include "sys/thread.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-
-bl_status_t bl__condition_init(pthread_cond_t *condition) {
-  pthread_condattr_t attributes;
-  if (pthread_condattr_init(&attributes) != 0) {
-    return BL_EXHAUSTED;
-  }
-  int failed =
-      pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) != 0 || pthread_cond_init(condition, &attributes) != 0;
-  pthread_condattr_destroy(&attributes);
-  return failed ? BL_EXHAUSTED : BL_OK;
-}
-
-bool bl__condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
-  struct timespec at = {.tv_sec = (time_t)(deadline_ns / BL_NS_PER_S), .tv_nsec = (long)(deadline_ns % BL_NS_PER_S)};
-  return pthread_cond_timedwait(condition, mutex, &at) == 0;
-}
 
 // ---- sessions --------------------------------------------------------------------------------------------------------
 
@@ -230,7 +215,7 @@ static void move(bl_acceptor_t *self, bl_transfer_t *transfer) {
   bl_status_t status = transfer->load ? load(self, transfer, &err) : evict(self, transfer, step, &err);
   pthread_mutex_lock(self->mutex);
   while (status == BL_OK && bl_clock_now_ns() < over_ns && !self->ending) {
-    (void)bl__condition_wait(&self->work, self->mutex, over_ns);
+    (void)bl_condition_wait(&self->work, self->mutex, over_ns);
   }
   self->moving = NULL;
   if (status == BL_OK) {
@@ -312,11 +297,12 @@ bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, pthread_mu
                                 bl_acceptor_t **acceptor, bl_error_t *err) {
   bl_acceptor_t *made = calloc(1, sizeof *made);
   uint64_t *rooms = calloc(options->rooms, sizeof *rooms);
-  if (made == NULL || rooms == NULL || bl__condition_init(&made->work) != BL_OK) {
+  if (made == NULL || rooms == NULL) {
     free(made);
     free(rooms);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for an acceptor");
   }
+  bl_condition_init(&made->work);
   made->options = *options;
   made->mutex = mutex;
   made->over = over;

@@ -112,8 +112,4 @@ void bl__acceptor_rest(bl_acceptor_t *acceptor);
 // Ends the session and opens another one.
 void bl__acceptor_reopen(bl_acceptor_t *acceptor);
 
-// A condition on CLOCK_MONOTONIC, and a wait on it. False once the deadline has passed.
-BL_MUST_USE bl_status_t bl__condition_init(pthread_cond_t *condition);
-bool bl__condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns);
-
 #endif

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "parking/acceptor.h"
 #include "sys/clock.h"
+#include "sys/condition.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -49,7 +50,7 @@ static bl_status_t cancelled(bl_error_t *err) {
 static void make_ready(bl_store_parking_t *self, bl_acceptor_t *acceptor, uint64_t now_ns) {
   const uint64_t deadline_ns = now_ns + PATIENCE_NS;
   bl__acceptor_flush(acceptor);
-  while (acceptor->moving != NULL && bl__condition_wait(&self->over, &self->mutex, deadline_ns)) {
+  while (acceptor->moving != NULL && bl_condition_wait(&self->over, &self->mutex, deadline_ns)) {
   }
   bl__acceptor_check(acceptor);
   if (acceptor->state == BL_ACCEPTOR_RESTING || (acceptor->state == BL_ACCEPTOR_READY && acceptor->held > 0)) {
@@ -144,7 +145,7 @@ static bl_status_t wait(bl_parking_t *parking, bl_parking_key_t key, uint64_t de
   self->waiting = transfer;
   self->waiting_since_ns = bl_clock_now_ns();
   while (transfer->state != BL_TRANSFER_OVER && !self->interrupted &&
-         bl__condition_wait(&self->over, &self->mutex, deadline_ns)) {
+         bl_condition_wait(&self->over, &self->mutex, deadline_ns)) {
   }
   self->waiting = NULL;
   if (self->interrupted) {
@@ -314,7 +315,7 @@ bl_status_t bl_store_parking_await(bl_store_parking_t *self, uint64_t deadline_n
   for (uint32_t d = 0; d < self->devices && status == BL_OK; d++) {
     const bl_acceptor_t *acceptor = self->acceptors[d];
     while (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING &&
-           bl__condition_wait(&self->over, &self->mutex, deadline_ns)) { // which ends by itself
+           bl_condition_wait(&self->over, &self->mutex, deadline_ns)) { // which ends by itself
     }
     if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING) {
       status = bl_error_set(err, BL_DEADLINE, "the store of device %u (%s) has not answered yet", d,
@@ -369,11 +370,11 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
                                        .abort = abort_attempt,
                                        .interrupt = interrupt};
   bl_store_parking_t *made = calloc(1, sizeof *made);
-  if (made == NULL || bl__condition_init(&made->over) != BL_OK) {
-    free(made);
+  if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for parking");
   }
   pthread_mutex_init(&made->mutex, NULL);
+  bl_condition_init(&made->over);
   made->seam = (bl_parking_t){.ops = &ops, .patience_ns = PATIENCE_NS, .device_memory = options->device != NULL};
   made->devices = options->holdings->devices;
   made->virtual_stages = options->virtual_stages;
@@ -407,7 +408,7 @@ void bl_store_parking_leave(bl_store_parking_t *parking) {
   }
   for (uint32_t d = 0; parking->acceptors != NULL && d < parking->devices; d++) {
     while (parking->acceptors[d] != NULL && parking->acceptors[d]->moving != NULL &&
-           bl__condition_wait(&parking->over, &parking->mutex, deadline_ns)) {
+           bl_condition_wait(&parking->over, &parking->mutex, deadline_ns)) {
     }
   }
   pthread_mutex_unlock(&parking->mutex);

@@ -5,11 +5,11 @@
 #include "base/random.h"
 #include "datapath/block.h"
 #include "sys/clock.h"
+#include "sys/condition.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define NO_ROOM UINT32_MAX
 
@@ -53,10 +53,6 @@ static uint64_t stream_of(const arena_parking_t *arena, bl_parking_key_t key) {
 
 static bool happens(const arena_parking_t *arena, bl_parking_key_t key, int draw, double probability) {
   return bl_random_uniform(stream_of(arena, key), (uint64_t)draw) < probability;
-}
-
-static struct timespec at(uint64_t ns) {
-  return (struct timespec){.tv_sec = (time_t)(ns / BL_NS_PER_S), .tv_nsec = (long)(ns % BL_NS_PER_S)};
 }
 
 // ---- the thread that moves bytes
@@ -143,9 +139,9 @@ static void *work(void *argument) {
     int draw = entry->load ? DRAW_DELAY_IN : DRAW_DELAY_OUT;
     uint64_t delay_ns =
         bl_random_below(stream_of(arena, entry->block.key), (uint64_t)draw, arena->options.delay_ns + 1);
-    struct timespec until = at(bl_clock_now_ns() + delay_ns);
+    const uint64_t until_ns = bl_clock_now_ns() + delay_ns;
     while (delay_ns > 0 && !entry->given_up && !arena->stopping &&
-           pthread_cond_timedwait(&arena->work, &arena->mutex, &until) == 0) {
+           bl_condition_wait(&arena->work, &arena->mutex, until_ns)) {
     }
     if (entry->load) {
       move_in(arena, entry);
@@ -252,11 +248,10 @@ static bl_status_t wait_over(bl_parking_t *parking, bl_parking_key_t key, uint64
   arena_parking_t *arena = arena_of(parking);
   pthread_mutex_lock(&arena->mutex);
   entry_t *entry = &arena->entries[key.micro_batch];
-  struct timespec until = at(deadline_ns);
   while (entry->state != OVER && !arena->interrupted) {
     if (entry->given_up) {
       pthread_cond_wait(&arena->over, &arena->mutex); // the thread is on its way out of it
-    } else if (pthread_cond_timedwait(&arena->over, &arena->mutex, &until) != 0 && entry->state != OVER) {
+    } else if (!bl_condition_wait(&arena->over, &arena->mutex, deadline_ns) && entry->state != OVER) {
       arena->counters.given_up++;
       entry->given_up = true; // a queued one is passed over in its turn, a moving one at once
       pthread_cond_broadcast(&arena->work);
@@ -308,11 +303,9 @@ static const bl_parking_ops_t ops = {.begin = begin,
 
 arena_parking_t *arena_parking_create(const arena_parking_options_t *options) {
   arena_parking_t *arena = calloc(1, sizeof *arena);
-  pthread_condattr_t monotonic;
-  if (arena == NULL || pthread_condattr_init(&monotonic) != 0) {
+  if (arena == NULL) {
     abort();
   }
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   arena->parking = (bl_parking_t){.ops = &ops, .patience_ns = options->patience_ns};
   arena->options = *options;
   arena->entries = calloc(options->blocks, sizeof *arena->entries);
@@ -325,9 +318,8 @@ arena_parking_t *arena_parking_create(const arena_parking_options_t *options) {
     arena->entries[i].room = NO_ROOM;
   }
   pthread_mutex_init(&arena->mutex, NULL);
-  pthread_cond_init(&arena->work, &monotonic);
-  pthread_cond_init(&arena->over, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  bl_condition_init(&arena->work);
+  bl_condition_init(&arena->over);
   if (pthread_create(&arena->thread, NULL, work, arena) != 0) {
     abort();
   }

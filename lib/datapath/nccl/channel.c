@@ -2,6 +2,7 @@
 // One channel: what the launcher does for it, its abort, and what its users ask.
 #include "datapath/nccl/engine_core.h"
 #include "sys/clock.h"
+#include "sys/condition.h"
 #include "sys/thread.h"
 
 #include <stdio.h>
@@ -10,14 +11,6 @@
 
 #define LISTEN_NS (UINT64_C(100) * BL_NS_PER_MS) // between two questions about errors, when idle
 #define LOOK_NS   (UINT64_C(1) * BL_NS_PER_MS)   // when in use
-
-bool bl__nccl_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
-  if (deadline_ns == UINT64_MAX) {
-    return pthread_cond_wait(condition, mutex) == 0;
-  }
-  struct timespec at = {.tv_sec = (time_t)(deadline_ns / BL_NS_PER_S), .tv_nsec = (long)(deadline_ns % BL_NS_PER_S)};
-  return pthread_cond_timedwait(condition, mutex, &at) == 0;
-}
 
 // ---- events ------------------------------------------------------------------------------------------------------------
 
@@ -29,7 +22,7 @@ static void *run_abort(void *argument) {
   // No other thread may be in a call; one that does not return is interrupted by the abort, if anything can.
   uint64_t patience_ns = bl_clock_now_ns() + channel->life.deadlines.abort_ns / 2;
   while (channel->calling && (channel->comm == NULL || bl_clock_now_ns() < patience_ns)) {
-    (void)bl__nccl_wait(&engine->changed, &engine->mutex, channel->comm == NULL ? UINT64_MAX : patience_ns);
+    (void)bl_condition_wait(&engine->changed, &engine->mutex, channel->comm == NULL ? UINT64_MAX : patience_ns);
   }
   bl_nccl_comm_t *comm = channel->comm;
   pthread_mutex_unlock(&engine->mutex);
@@ -342,7 +335,7 @@ bl_status_t bl_nccl_channel_wait(bl_nccl_channel_t *channel, uint64_t deadline_n
   bl_status_t status = BL_OK;
   pthread_mutex_lock(&engine->mutex);
   while (channel->life.state == BL_NCCL_CREATING && bl_clock_now_ns() < deadline_ns) {
-    (void)bl__nccl_wait(&engine->changed, &engine->mutex, deadline_ns);
+    (void)bl_condition_wait(&engine->changed, &engine->mutex, deadline_ns);
   }
   if (channel->life.state == BL_NCCL_CREATING) {
     status = bl_error_set(err, BL_DEADLINE, "NCCL, %s: it is not made yet", channel->name);
@@ -394,7 +387,7 @@ void bl_nccl_channel_close(bl_nccl_channel_t *channel) {
   bl_nccl_channel_abort(channel, BL_CANCELLED, "closed");
   pthread_mutex_lock(&engine->mutex);
   while ((!channel->ended && channel->life.state != BL_NCCL_STUCK) || channel->telling || channel->calling) {
-    (void)bl__nccl_wait(&engine->changed, &engine->mutex, UINT64_MAX);
+    (void)bl_condition_wait(&engine->changed, &engine->mutex, UINT64_MAX);
   }
   bool dead = channel->ended;
   bl_nccl_channel_t **at = &engine->first;

@@ -3,6 +3,7 @@
 
 #include "datapath/nccl/engine_core.h"
 #include "sys/clock.h"
+#include "sys/condition.h"
 #include "sys/thread.h"
 
 #include <stdio.h>
@@ -50,8 +51,8 @@ static void *launch(void *argument) {
     } else if (pace == BL__NCCL_LISTENS) {
       pause_ns = LISTEN_NS;
     }
-    (void)bl__nccl_wait(&engine->work, &engine->mutex,
-                        pause_ns == UINT64_MAX ? UINT64_MAX : bl_clock_now_ns() + pause_ns);
+    (void)bl_condition_wait(&engine->work, &engine->mutex,
+                            pause_ns == UINT64_MAX ? UINT64_MAX : bl_clock_now_ns() + pause_ns);
   }
   pthread_mutex_unlock(&engine->mutex);
   return NULL;
@@ -84,7 +85,7 @@ static void *watch(void *argument) {
       wanted_ns = UINT64_MAX;
     } else {
       wanted_ns = due_ns;
-      (void)bl__nccl_wait(&engine->clock, &engine->mutex, due_ns);
+      (void)bl_condition_wait(&engine->clock, &engine->mutex, due_ns);
     }
   }
   pthread_mutex_unlock(&engine->mutex);
@@ -103,14 +104,10 @@ bl_status_t bl_nccl_engine_create(const bl_nccl_engine_options_t *options, bl_nc
                                .max_ctas = options->max_ctas != 0 ? options->max_ctas : BL_NCCL_MAX_CTAS,
                                .on_stuck = options->on_stuck,
                                .context = options->context};
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_mutex_init(&engine->mutex, NULL);
-  pthread_cond_init(&engine->work, &monotonic);
-  pthread_cond_init(&engine->clock, &monotonic);
-  pthread_cond_init(&engine->changed, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  bl_condition_init(&engine->work);
+  bl_condition_init(&engine->clock);
+  bl_condition_init(&engine->changed);
   bool launches = pthread_create(&engine->launcher, NULL, launch, engine) == 0;
   if (launches && pthread_create(&engine->watchdog, NULL, watch, engine) == 0) {
     *out = engine;

@@ -54,6 +54,5 @@ void bl__nccl_event(bl_nccl_channel_t *channel, bl_nccl_event_t event, bl_status
 void bl__nccl_wake(bl_nccl_engine_t *engine); // the launcher looks at all channels again
 // A deadline has passed, perhaps.
 void bl__nccl_tick(bl_nccl_channel_t *channel, uint64_t now_ns);
-bool bl__nccl_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns); // false: it is over
 
 #endif
