@@ -150,9 +150,8 @@ static void on_event(json_t *event, void *context) {
     // Nobody reads any more, as in `... | head -1`: that is no fault of the watch.
     bool closed = errno == EPIPE;
     end(watch, closed ? BL_OK : BL_IO, "cannot print: %s", strerror(errno));
-  } else if (++watch->printed == (uint64_t)watch->arguments->events) {
-    end(watch, BL_OK, " ");
-  } else if (watch->one_lease && strcmp(json_string_value(json_object_get(event, "type")), "DELETED") == 0) {
+  } else if (++watch->printed == (uint64_t)watch->arguments->events ||
+             (watch->one_lease && strcmp(json_string_value(json_object_get(event, "type")), "DELETED") == 0)) {
     end(watch, BL_OK, " ");
   }
 }

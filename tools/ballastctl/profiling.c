@@ -195,7 +195,7 @@ void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *e
   if (!p->asked) {
     p->asked = true;
     p->skips = p->recorder == NULL;
-    memset(p->waits, 0, p->stage_count * CAUSES * sizeof *p->waits);
+    memset(p->waits, 0, (size_t)p->stage_count * CAUSES * sizeof *p->waits);
     if (!p->skips) {
       bl_recorder_begin(p->recorder);
     }
