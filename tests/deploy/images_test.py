@@ -94,12 +94,14 @@ def start_all(folder):
     begin = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         started = [pool.submit(one, i, folder) for i in range(STAGES) for one in (start_stage, start_store)]
+        # Of the driver's pod: at its address, under its name.
         start("preflight", "tools", "preflight", "/work/job.yaml", *TLS, "--timeout=300", folder=folder, role="driver",
-              memory="256m")
+              memory="256m", options=("--network-alias", "driver"))
         for one in started:
             one.result()
     assert exit_code("preflight") == 0, logs("preflight")
     took = time.monotonic() - begin
+    run("podman", "rm", f"{NAME}-preflight")
     start_driver(folder)
     return took
 
