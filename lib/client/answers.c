@@ -66,13 +66,18 @@ static void end(bl_client_t *client, bl__operation_t *operation, bl_status_t sta
   bl__operation_end(client, operation);
 }
 
-// The block is at its destination and verified: this use of the room is over.
-static void loaded(bl_client_t *client, bl__operation_t *operation, uint64_t checksum, bool copied) {
+// Tells the store that the block has left it, and with what checksum it came.
+static void release_loaded(bl_client_t *client, const bl__operation_t *operation, uint64_t checksum) {
   bl__release_queue(client, &(bl__release_t){.id = operation->room,
                                              .generation = operation->generation,
                                              .bytes = operation->bytes,
                                              .checksum = checksum,
                                              .loaded = true});
+}
+
+// The block is at its destination and verified: this use of the room is over.
+static void loaded(bl_client_t *client, bl__operation_t *operation, uint64_t checksum, bool copied) {
+  release_loaded(client, operation, checksum);
   pthread_mutex_lock(&client->mutex);
   bl__room_settle(client, operation->room, BL__ROOM_EMPTY, operation->generation + 1);
   client->counters.loaded++;
@@ -94,11 +99,7 @@ static void clear(bl_client_t *client, const bl__operation_t *operation) {
 // It came back changed. The store is told, and forgets it.
 static void load_corrupt(bl_client_t *client, bl__operation_t *operation, uint64_t checksum, uint64_t wanted) {
   clear(client, operation);
-  bl__release_queue(client, &(bl__release_t){.id = operation->room,
-                                             .generation = operation->generation,
-                                             .bytes = operation->bytes,
-                                             .checksum = checksum,
-                                             .loaded = true});
+  release_loaded(client, operation, checksum);
   pthread_mutex_lock(&client->mutex);
   bl__room_settle(client, operation->room, BL__ROOM_EMPTY, operation->generation + 1);
   client->counters.checksum_failures++;
