@@ -30,9 +30,9 @@ def path(text):
                if way not in [row[0] for row in found]]
     beside = re.findall(r"^store cuda-ipc overlap block_bytes=(\d+) flop_per_byte=([1-9]\d*) moved=(\d+) rounds=(\d+) "
                         r".*slowdown=(-?[\d.]+)", text, re.M)
-    # Blocks that came late moved beside nothing: fewer than nine of ten is no measurement.
+    # Where copies take longer than a round they follow each other without a pause; one or two are no measurement.
     slower = [(f"products beside cuda-ipc blocks of {size} bytes",
-               100 * (1 - float(slowdown)) if int(moved) >= 0.9 * int(rounds) else None, 97.0, "% of their rate alone")
+               100 * (1 - float(slowdown)) if int(moved) >= min(3, int(rounds)) else None, 97.0, "% of their rate alone")
               for size, _, moved, rounds, slowdown in beside]
     return missing + [(f"cuda-ipc {way} of {size} bytes", 100 * float(share), 90.0, "% of a bare copy")
                       for way, size, share in found] + (

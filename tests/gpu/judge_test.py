@@ -57,7 +57,7 @@ def main():
     judge("path", blocks(0.89, 0.95) + overlap(0.01), 1, "cuda-ipc evict of 16777216 bytes")
     judge("path", blocks(0.95, 0.95), 1, "products beside cuda-ipc blocks")
     judge("path", blocks(0.95, 0.95) + overlap(0.031), 1, "products beside cuda-ipc blocks of 67108864 bytes")
-    judge("path", blocks(0.95, 0.95) + overlap(0.01, moved=17), 1, "products beside cuda-ipc blocks of 67108864 bytes")
+    judge("path", blocks(0.95, 0.95) + overlap(0.01, moved=2), 1, "products beside cuda-ipc blocks of 67108864 bytes")
     judge("pulled", "   4 MiB: pulled    900.0 GB/s, bare 2000.0 GB/s, 45 %\n  64 MiB: pulled 1350.0 GB/s, bare 1400.0 GB/s, 96 %\n", 0)
     judge("pulled", "  64 MiB: pulled 1200.0 GB/s, bare 1400.0 GB/s, 86 %\n", 1, "64 MiB of another process")
     judge("pulled", "SKIPPED: no driver\n", 1, "memory of another process")

@@ -16,6 +16,7 @@
 
 struct bl_device_stream {
   cudaStream_t handle;
+  bool copies; // of BL_STREAM_COPY
 };
 
 struct bl_device_event {

@@ -34,6 +34,7 @@
   X(cuIpcGetMemHandle, PFN_cuIpcGetMemHandle_v4010, 4010)                                                              \
   X(cuIpcOpenMemHandle, PFN_cuIpcOpenMemHandle_v11000, 11000)                                                          \
   X(cuIpcCloseMemHandle, PFN_cuIpcCloseMemHandle_v4010, 4010)                                                          \
+  X(cuMemcpyBatchAsync, PFN_cuMemcpyBatchAsync_v13000, 13000)                                                          \
   X(cuStreamWriteValue64, PFN_cuStreamWriteValue64_v11070, 11070)                                                      \
   X(cuStreamWaitValue64, PFN_cuStreamWaitValue64_v11070, 11070)
 

@@ -308,9 +308,24 @@ static bl_status_t finish(const bl_device_stream_t *stream, bl_error_t *err) {
                         : bl_cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize", err);
 }
 
+// A copy from a GPU to itself is made by its multiprocessors unless it is asked to stay out of their way, which drivers of
+// CUDA 13.1 and later do with a copy engine: slower, but it is not in turns with another process that computes.
+static bool copy_beside_compute(const bl_device_stream_t *stream, void *to, const void *from, size_t bytes) {
+  const bl_cuda_driver_t *cu = bl_cuda_driver(NULL);
+  CUdeviceptr destination = address_of(to), source = address_of(from);
+  CUmemcpyAttributes how = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+                            .flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
+  size_t first = 0;
+  return cu != NULL && bytes > 0 &&
+         cu->cuMemcpyBatchAsync(&destination, &source, &bytes, 1, &how, &first, 1, stream->handle) == CUDA_SUCCESS;
+}
+
 bl_status_t bl__cuda_copy(bl_device_t *device, bl_device_stream_t *stream, void *to, const void *from, uint64_t bytes,
                           bl_error_t *err) {
   bl_status_t status = bl_cuda_make_current(bl_cuda_device(device), err);
+  if (status == BL_OK && stream != NULL && stream->copies && copy_beside_compute(stream, to, from, bytes)) {
+    return BL_OK;
+  }
   if (status == BL_OK) {
     status =
         bl_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_of(stream)), "cudaMemcpyAsync", err);

@@ -32,6 +32,7 @@ bl_status_t bl__cuda_stream_create(bl_device_t *device, bl_device_stream_kind_t 
     free(made);
     return status;
   }
+  made->copies = kind == BL_STREAM_COPY;
   *stream = made;
   return BL_OK;
 }
