@@ -18,6 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
 CTL = os.path.join(BIN, "ballastctl")
 TEXT = "/usr/share/common-licenses/GPL-3"
+TEXT = TEXT if os.path.exists(TEXT) else os.path.join(ROOT, "LICENSE")
 RUN_LIMIT_S = 900
 BEGAN = time.monotonic()
 
