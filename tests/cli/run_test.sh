@@ -35,6 +35,12 @@ nothing_left "a run"
 try "$ctl" run job.yaml --local --report - --steps 2
 equal "lines on standard output" 2 "$(grep -c '"event":"step"' out)"
 
+# ---- a GPU that is not there is found before anything starts
+if [ ! -e /dev/nvidiactl ]; then
+  refused 2 "pipeline.device: no NVIDIA driver" "$ctl" run job.yaml --local --check --set pipeline.device=cuda
+  refused 2 "pipeline.device: no NVIDIA driver" "$ctl" run job.yaml --local --set pipeline.device=cuda
+fi
+
 # ---- bits do not depend on the number of stages
 losses() { sed -n 's/.*"loss":\([^,]*\),.*/\1/p' "$1"; }
 try "$ctl" run job.yaml --local --report one.jsonl --set pipeline.stages=1

@@ -12,7 +12,7 @@ SHAPES = [("1f1b", {}, 2), ("gpipe", {"recompute": "attention"}, 2), ("interleav
           ("v-half", {}, 2), ("1f1b", {"recompute": "full"}, 3), ("1f1b", {"attention": "flash"}, 1)]
 # Policies: 1f1b on four stages keeps 4, 3, 2, 1 blocks where nothing moves.
 POLICIES = [("1f1b", {"policy": "bpipe"}, 4), ("1f1b", {"policy": "cap", "cap": 3, "mode": "fewest"}, 4),
-            ("interleaved", {"policy": "cap", "cap": 9}, 4)]
+            ("interleaved", {"policy": "cap", "cap": 9}, 4), ("1f1b", {"policy": "drop", "cap": 3}, 4)]
 
 
 def ctl(folder, *arguments, expect=0):
@@ -35,11 +35,51 @@ def check_peaks(folder, schedule, keys, stages, balance=None):
             if real["lost"] + real["dropped"] == 0:  # else a block was made again instead
                 assert (plan["evictions"], plan["loads"]) == (real["evicted"], real["loaded"]), (schedule, plan, real)
     if balance:
-        assert sum(stage["evictions"] for stage in predicted["stages"]) > 0, predicted
+        cells = [cell for row in predicted["order"] for cell in row]
+        assert any(verb in cell for cell in cells for verb in ("R" if balance["policy"] == "drop" else "E")), cells
     for stage in predicted["stages"]:
         whole = stage["busy_seconds"] + sum(stage["stall_seconds"].values())
         assert abs(whole / predicted["operations_seconds"] - 1) < 1e-6, stage
     print(schedule, keys, balance, stages, [stage["peak_slots"] for stage in predicted["stages"]])
+
+
+def check_automatic(folder):
+    """Under auto, too, whatever it goes over to: every step has the peaks that were predicted for its limit."""
+    job = ballast.write_job(folder, model=ballast.small_inline(layers=8, seq=32),
+                            data={"train": [__file__], "format": "text"}, train={"steps": 12, "micro_batches": 8},
+                            pipeline={"stages": 4}, balance={"policy": "auto"})
+    for keys in (["memory.slots=3"], ["memory.slots=2", "pipeline.recompute=attention"]):
+        sets = [word for key in keys for word in ("--set", key)]
+        predicted = json.loads(ctl(folder, "simulate", job, "-o", "json", *sets).stdout)
+        report, _ = ballast.run_job(folder, job, "--local", *sets)
+        for event in report:
+            for plan, real in zip(predicted["stages"], event["stages"]):
+                assert plan["peak_slots"] == real["peak_slots"], (keys, event["step"], plan, real)
+                assert plan["peak_slot_bytes"] == real["peak_slot_bytes"], (keys, event["step"], plan, real)
+        print("auto", keys, [stage["peak_slots"] for stage in predicted["stages"]],
+              "versions", sorted({event["policy_version"] for event in report}))
+
+
+def check_picture(folder, job):
+    """A simulated step as a trace: what the simulation says, operation for operation, evictions on a line of their own."""
+    path = os.path.join(folder, "simulated.json")
+    sets = ["--set", "balance.policy=bpipe", "--set", "memory.slots=3", "--set", "pipeline.stages=4"]
+    said = json.loads(ctl(folder, "simulate", job, "--perfetto", path, "-o", "json", *sets).stdout)
+    with open(path) as file:
+        events = json.load(file)["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    for stage, row in enumerate(said["order"]):
+        mine = [event for event in spans if event["pid"] == stage]
+        assert sorted(e["name"] for e in mine if e["cat"] == "operation") == sorted(row), stage
+        busy = sum(e["dur"] for e in mine if e["tid"] == 0) * 1e-6
+        waits = sum(e["dur"] for e in mine if e["cat"] == "wait") * 1e-6
+        assert abs(busy / said["stages"][stage]["busy_seconds"] - 1) < 1e-3, (stage, busy)
+        assert abs((busy + waits) / said["operations_seconds"] - 1) < 1e-3, (stage, busy, waits)
+        assert {e["name"][1] for e in mine if e["tid"] == 2} == ({"E", "L"} if stage == 0 else set()), mine
+        slots = [e["args"]["slots"] for e in events if e["ph"] == "C" and e["pid"] == stage]
+        assert slots[-1] == 0 and max(slots) <= said["stages"][stage]["peak_slots"], (stage, slots)
+    for words, reason in ((("--perfetto", os.path.join(folder, "no", "x.json")), "no/x.json"),):
+        assert reason in ctl(folder, "simulate", job, *words, expect=3).stderr, words
 
 
 def check_profile(folder):
@@ -80,6 +120,11 @@ def check_profile(folder):
     assert "of another model" in wrong.stderr, wrong.stderr
     wrong = ctl(folder, "run", job, "--local", "--predict", profile, "--set", "model.hidden=128", expect=2)
     assert "of another model" in wrong.stderr, wrong.stderr
+    wrong = ctl(folder, "simulate", job, "--profile", profile, "--hardware", "host", expect=2)
+    assert "--profile has measured costs; give one of the two" in wrong.stderr, wrong.stderr
+    wrong = ctl(folder, "simulate", job, "--order", "pair-adjacent", expect=2)
+    assert "--order: is about a cluster" in wrong.stderr, wrong.stderr
+    check_picture(folder, job)
     wrong = ctl(folder, "simulate", job, "--profile", job, expect=2)
     assert "is no profile" in wrong.stderr, wrong.stderr
     wrong = ctl(folder, "simulate", job, "--hardware", "h201", expect=2)
@@ -231,6 +276,7 @@ def main():
             check_peaks(folder, schedule, keys, stages)
         for schedule, balance, stages in POLICIES:
             check_peaks(folder, schedule, {}, stages, balance)
+        check_automatic(folder)
         check_profile(folder)
         check_copies(folder)
         check_auto(folder)
