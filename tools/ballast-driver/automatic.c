@@ -251,6 +251,7 @@ static void changed(const bl_policy_answer_t *answer, const bl_error_t *err, voi
   const bool trying = self->trying;
   self->asked = self->trying = false;
   self->decided = self->decided && err->status == BL_OK;
+  self->checking = self->checking && err->status == BL_OK;
   if (err->status == BL_OK && answer->record->policy.kind == BL_JOB_POLICY_AUTO) {
     self->version = answer->record->version;
     self->next = trying || self->checking ? 0 : self->next;
@@ -321,6 +322,7 @@ static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
   }
   if (status != BL_OK) {
     bl_log(BL_LOG_WARNING, "auto: %s; the policy stays as it is", err.text);
+    self->checking = false;
     bl_profile_cleanup(&profile);
     return;
   }
