@@ -3,11 +3,13 @@
 // timetable's cells are the paper's; the order is then improved with real costs, within its memory.
 #include "schedule/generators.h"
 #include "schedule/portfolio.h"
+#include "schedule/squeeze.h"
 #include "schedule/timetable.h"
 
 #include <stdlib.h>
 
 #define PERIOD 6 // two F of one cell, two B of two
+#define PASSES 4
 
 // Timetables that are tried: when the first backward starts after the last forward, and where in the rhythm below.
 #define STARTS   6
@@ -32,7 +34,7 @@ static uint32_t next_backward(backward_clock_t *clock) {
 
 static bool collides(const bl__pass_t *passes) {
   uint32_t used = 0;
-  for (int k = 0; k < 4; k++) {
+  for (int k = 0; k < PASSES; k++) {
     for (uint32_t cell = 0; cell < (passes[k].verb == BL_VERB_B ? 2u : 1u); cell++) {
       uint32_t bit = 1u << ((passes[k].at + cell) % PERIOD);
       if (used & bit) {
@@ -44,33 +46,52 @@ static bool collides(const bl__pass_t *passes) {
   return false;
 }
 
-// Fills `base` with one timetable; *possible is false when its passes collide.
-static bl_status_t fill_base(bl_schedule_t *base, backward_clock_t clock, bool *possible) {
-  uint32_t p = base->stages;
-  uint32_t *backward = malloc(2 * (size_t)p * sizeof *backward);
-  bl_status_t status = backward != NULL ? BL_OK : BL_EXHAUSTED;
-  for (uint32_t k = 0; k < 2 * p && status == BL_OK; k++) { // k-th backward: down the second chunk, up the first
-    backward[k] = next_backward(&clock);
+// One timetable; the caller frees it. *possible is false when its passes collide.
+static bl__pass_t *make_passes(uint32_t p, backward_clock_t clock, bool *possible) {
+  bl__pass_t *passes = malloc(PASSES * (size_t)p * sizeof *passes);
+  for (uint32_t k = 0; passes != NULL && k < 2 * p; k++) { // k-th backward: down the second chunk, up the first
+    uint32_t s = k < p ? k : 2 * p - 1 - k, at = next_backward(&clock);
+    bl__pass_t *of = passes + PASSES * s;
+    if (k < p) {
+      of[0] = (bl__pass_t){BL_VERB_F, s, s, 0};
+      of[1] = (bl__pass_t){BL_VERB_F, 2 * p - 1 - s, 2 * p - 1 - s, 0};
+      of[2] = (bl__pass_t){BL_VERB_B, 2 * p - 1 - s, at, 0};
+    } else {
+      of[3] = (bl__pass_t){BL_VERB_B, s, at, 0};
+    }
   }
   *possible = true;
-  for (uint32_t s = 0; s < p && status == BL_OK && *possible; s++) {
-    bl__pass_t passes[] = {{BL_VERB_F, s, s, 0},
-                           {BL_VERB_F, 2 * p - 1 - s, 2 * p - 1 - s, 0},
-                           {BL_VERB_B, 2 * p - 1 - s, backward[s], 0},
-                           {BL_VERB_B, s, backward[2 * p - 1 - s], 0}};
-    *possible = !collides(passes);
-    status = bl__timetable_fill(base, s, passes, 4, PERIOD, 1);
+  for (uint32_t s = 0; passes != NULL && s < p && *possible; s++) {
+    *possible = !collides(passes + PASSES * s);
   }
-  free(backward);
+  return passes;
+}
+
+// Fills `base` with one timetable, and `squeezed`, if there is one, with the same squeezed.
+static bl_status_t fill_base(bl_schedule_t *base, backward_clock_t clock, bl_schedule_t *squeezed, bool *possible) {
+  uint32_t p = base->stages;
+  bl__pass_t *passes = make_passes(p, clock, possible);
+  bl_status_t status = passes != NULL ? BL_OK : BL_EXHAUSTED;
+  for (uint32_t s = 0; s < p && status == BL_OK && *possible; s++) {
+    status = bl__timetable_fill(base, s, passes + PASSES * s, PASSES, PERIOD, 1);
+  }
+  if (status == BL_OK && *possible && squeezed != NULL) {
+    status = bl__squeeze(squeezed, passes, PASSES, PERIOD);
+  }
+  free(passes);
   return status;
 }
 
 bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   (void)err;
   uint32_t p = request->stages, count = 0;
-  bl_schedule_t *bases[VARIANTS + 1] = {NULL};
+  bl_schedule_t *bases[1 + VARIANTS + 1] = {NULL};
   uint32_t *limits = malloc(p * sizeof *limits);
   bl_status_t status = limits != NULL ? BL_OK : BL_EXHAUSTED;
+  // Large schedules have no time to be squeezed, and little to gain.
+  if (status == BL_OK && PASSES * (size_t)p * schedule->micro_batches <= BL__PORTFOLIO_HUGE) {
+    status = bl__schedule_like(schedule, &bases[count++]);
+  }
   for (uint32_t k = 0; k <= VARIANTS && status == BL_OK; k++) {
     // The published one first: its memory is the limit for the others.
     backward_clock_t published = {2 * p + (p % 3 == 0 ? 3 : 0), (3 - (p + 2) % 3) % 3};
@@ -80,17 +101,17 @@ bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedul
       status = bl__schedule_like(schedule, &bases[count]);
     }
     if (status == BL_OK) {
-      status = fill_base(bases[count], k == 0 ? published : other, &possible);
+      status = fill_base(bases[count], k == 0 ? published : other, k == 0 && count > 0 ? bases[0] : NULL, &possible);
     }
     if (status == BL_OK && k == 0) {
-      status = bl__worst_peak(bases[0], limits);
+      status = bl__worst_peak(bases[count], limits);
     }
     count += possible || k == 0;
   }
   if (status == BL_OK) {
     status = bl__improve(bases, count, request, limits, schedule);
   }
-  for (uint32_t k = 0; k <= VARIANTS; k++) {
+  for (uint32_t k = 0; k <= VARIANTS + 1; k++) {
     bl_schedule_destroy(bases[k]);
   }
   free(limits);

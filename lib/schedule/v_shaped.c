@@ -65,8 +65,8 @@ static bl_status_t find_candidates(search_t *search) {
     for (uint32_t up = 1; up <= STEP_MAX; up++) {
       for (uint32_t turns = 0; turns < TURN_MAX * TURN_MAX * TURN_MAX && status == BL_OK; turns++) {
         bl__block_shape_t shape = {
-            .down = {down, down},
-            .up = {up, up},
+            .down = down,
+            .up = up,
             .turn = {1 + turns % TURN_MAX, 1 + turns / TURN_MAX % TURN_MAX, 1 + turns / TURN_MAX / TURN_MAX}};
         status = add_candidate(search, &shape);
       }

@@ -156,7 +156,6 @@ static const line_t lines[] = {
     {"zbv", "zb-v", false, true, 0},
     {"v_half", "v-half", false, true, 0},
     {"v_min", "v-min", false, true, 0},
-    {"v_1f1b", "1f1b-v", false, true, 0},
     {"chimera", "chimera", false, true, 0},
     {"group_interleaved_v2_gp", "grouped-interleaved", false, true, 0},
     {"group_interleaved_v2_ghalf", "grouped-interleaved", true, true, 0},
@@ -175,6 +174,16 @@ static const reference_t *record_of(const reference_t *records, size_t count, co
     }
   }
   return best;
+}
+
+// The record of 4 stages to draw the line from: v-half's with 4 micro-batches has a larger bubble than with more, which the
+// one of 8 stages has not.
+static const reference_t *beginning(const reference_t *records, size_t count, const reference_t *eight) {
+  reference_t like = *eight;
+  if (strcmp(eight->name, "v_half") == 0 && like.m < 2 * like.p) {
+    like.m = 2 * like.p;
+  }
+  return record_of(records, count, eight->name, 4, &like);
 }
 
 // What two records of 4 and 8 stages come to at p stages: the time beside the work of a stage grows with its number.
@@ -208,7 +217,7 @@ static void families_go_on_like_their_records(void **state) {
           record_of(records, count, lines[n].record, 8, eight) != eight) {
         continue;
       }
-      const reference_t *four = record_of(records, count, lines[n].record, 4, eight);
+      const reference_t *four = beginning(records, count, eight);
       for (uint32_t p = 16; four != NULL && p <= LARGEST; p *= 2) {
         if (all || !lines[n].searched) {
           compare_with_line(&lines[n], four, eight, p);
@@ -220,11 +229,36 @@ static void families_go_on_like_their_records(void **state) {
   assert_true(compared >= 30);
 }
 
+// ---- 1f1b-v, whose public generator is small enough to be written once more
+
+// What that gives, which for 4 and 8 stages is what the records have: ends by costs 1,1,1,0; 10,11,9,1; 10,14,6,2.
+static const struct {
+  uint32_t p, m;
+  double ends[3], peak;
+} squeezed[] = {
+    {16, 16, {171, 1814, 1918}, 11}, {16, 32, {267, 2860, 3050}, 11}, {16, 64, {459, 4958, 5326}, 11},
+    {32, 32, {345, 3670, 3890}, 22}, {32, 64, {537, 5756, 6152}, 22}, {32, 128, {921, 9966, 10732}, 22},
+};
+
+static void the_folded_1f1b_is_met(void **state) {
+  (void)state;
+  const bl_costs_t costs[] = {BL_COSTS_UNIT, {.every = {10, 11, 9, 10}, .boundary = 1}, uneven};
+  for (size_t k = 0; k < sizeof squeezed / sizeof squeezed[0]; k++) {
+    const uint32_t p = squeezed[k].p, m = squeezed[k].m;
+    const bool wanted = getenv("BALLAST_SOAK") != NULL || m * p <= 16 * 64;
+    for (size_t c = 0; c < 3 && p <= LARGEST && wanted; c++) {
+      outcome_t made = make_with(&costs[c], "1f1b-v", p, m, 0, 0, EFFORT);
+      expect_within("1f1b-v", p, m, made, squeezed[k].peak, squeezed[k].ends[c] / 2);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(families_hold_their_limits),
       cmocka_unit_test(known_ends_are_met),
       cmocka_unit_test(families_go_on_like_their_records),
+      cmocka_unit_test(the_folded_1f1b_is_met),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
