@@ -137,7 +137,7 @@ uint64_t bl__stage_quota(const bl_lease_table_t *table, uint32_t job, uint32_t s
 uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tier);
 
 // ---- request.c
-// Checks session, key and window. True: go on, with *session and the entry to answer by bl__answered. False: *decision
+// Checks session, key and window. True: go on, with *session and the entry to fill in bl__request_done. False: *decision
 // and *answer are to be returned.
 bool bl__request_begin(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t digest, uint32_t *session,
                        bl_window_entry_t **entry, bl_lease_decision_t *decision, bl_lease_answer_t *answer);

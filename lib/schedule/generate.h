@@ -10,7 +10,7 @@
 
 // What is asked of a generator. Zero means the default of the schedule for every field but the first three.
 typedef struct bl_schedule_request {
-  const char *name;       // one of bl_schedule_names
+  const char *name;       // one of bl_schedule_infos
   uint32_t stages;        // p
   uint32_t micro_batches; // m
   uint32_t chunks;        // v; default 1, or 2 for V-shaped and interleaved schedules
