@@ -36,15 +36,15 @@ void bl__room_settle(bl_client_t *client, uint64_t id, bl__room_state_t state, u
   }
 }
 
-bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t id) {
+bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t room) {
   static const bl_client_room_state_t states[] = {[BL__ROOM_EMPTY] = BL_CLIENT_ROOM_EMPTY,
                                                   [BL__ROOM_EVICTING] = BL_CLIENT_ROOM_EVICTING,
                                                   [BL__ROOM_FULL] = BL_CLIENT_ROOM_FULL,
                                                   [BL__ROOM_LOADING] = BL_CLIENT_ROOM_LOADING,
                                                   [BL__ROOM_UNKNOWN] = BL_CLIENT_ROOM_UNKNOWN};
   pthread_mutex_lock(&client->mutex);
-  const bl__room_t *room = bl__room_find(client, id);
-  bl_client_room_state_t state = room != NULL ? states[room->state] : BL_CLIENT_ROOM_NONE;
+  const bl__room_t *found = bl__room_find(client, room);
+  bl_client_room_state_t state = found != NULL ? states[found->state] : BL_CLIENT_ROOM_NONE;
   pthread_mutex_unlock(&client->mutex);
   return state;
 }

@@ -52,7 +52,7 @@ bl_status_t bl_board_create(const bl_board_row_t *rows, size_t count, bl_board_t
   }
   *board = (bl_board_t){.rows = rows,
                         .count = count,
-                        .series = calloc(total + 1, sizeof *board->series),
+                        .series = calloc(total + 1, sizeof(bl_metric_t *)),
                         .first = calloc(count + 1, sizeof *board->first)};
   bl_status_t status = BL_OK;
   if (board->series == NULL || board->first == NULL || bl_metrics_create(total, &board->metrics) != BL_OK) {

@@ -36,36 +36,36 @@ struct bl_daemon {
   bool stopping, server_started, health_started;
 };
 
-bl_loop_t *bl_daemon_loop(const bl_daemon_t *self) {
-  return self->loop;
+bl_loop_t *bl_daemon_loop(const bl_daemon_t *daemon) {
+  return daemon->loop;
 }
 
-bl_rpc_t *bl_daemon_rpc(const bl_daemon_t *self) {
-  return self->rpc;
+bl_rpc_t *bl_daemon_rpc(const bl_daemon_t *daemon) {
+  return daemon->rpc;
 }
 
-bl_board_t *bl_daemon_board(const bl_daemon_t *self) {
-  return self->board;
+bl_board_t *bl_daemon_board(const bl_daemon_t *daemon) {
+  return daemon->board;
 }
 
-const char *bl_daemon_address(const bl_daemon_t *self) {
-  return self->address;
+const char *bl_daemon_address(const bl_daemon_t *daemon) {
+  return daemon->address;
 }
 
-const char *bl_daemon_metrics_address(const bl_daemon_t *self) {
-  return self->metrics_address;
+const char *bl_daemon_metrics_address(const bl_daemon_t *daemon) {
+  return daemon->metrics_address;
 }
 
-void bl_daemon_set_serving(bl_daemon_t *self, bool serving) {
-  if (self->health != NULL) {
-    bl_rpc_health_set(self->health, "", serving);
-    bl_rpc_health_set(self->health, self->options->health_name, serving);
+void bl_daemon_set_serving(bl_daemon_t *daemon, bool serving) {
+  if (daemon->health != NULL) {
+    bl_rpc_health_set(daemon->health, "", serving);
+    bl_rpc_health_set(daemon->health, daemon->options->health_name, serving);
   }
 }
 
-void bl_daemon_set_ready(bl_daemon_t *self, bool ready) {
-  if (self->health != NULL) {
-    bl_rpc_health_set(self->health, self->options->health_name, ready);
+void bl_daemon_set_ready(bl_daemon_t *daemon, bool ready) {
+  if (daemon->health != NULL) {
+    bl_rpc_health_set(daemon->health, daemon->options->health_name, ready);
   }
 }
 
@@ -93,20 +93,20 @@ static void health_stopped(bl_rpc_health_t *health, void *context) {
   stop_when_quiet(self);
 }
 
-void bl_daemon_stop(bl_daemon_t *self, int exit_code) {
-  if (self->stopping) {
+void bl_daemon_stop(bl_daemon_t *daemon, int exit_code) {
+  if (daemon->stopping) {
     return;
   }
-  self->stopping = true;
-  self->exit_code = exit_code;
-  if (self->health_started) {
-    bl_rpc_health_shutdown(self->health, health_stopped, self);
+  daemon->stopping = true;
+  daemon->exit_code = exit_code;
+  if (daemon->health_started) {
+    bl_rpc_health_shutdown(daemon->health, health_stopped, daemon);
   }
-  if (self->server_started) {
-    self->options->hooks.end_calls(self->options->context);
-    bl_rpc_server_shutdown(self->server, DRAIN_MS, server_stopped, self);
+  if (daemon->server_started) {
+    daemon->options->hooks.end_calls(daemon->options->context);
+    bl_rpc_server_shutdown(daemon->server, DRAIN_MS, server_stopped, daemon);
   }
-  stop_when_quiet(self);
+  stop_when_quiet(daemon);
 }
 
 static void signalled(bl_signal_t *signal, int number, void *context) {
@@ -148,8 +148,8 @@ static bl_status_t watch_process(bl_daemon_t *self, bl_error_t *err) {
   return status;
 }
 
-bl_tls_t *bl_daemon_tls(const bl_daemon_t *self) {
-  return self->tls;
+bl_tls_t *bl_daemon_tls(const bl_daemon_t *daemon) {
+  return daemon->tls;
 }
 
 bl_status_t bl_daemon_secure(bl_daemon_t *self, const bl_tls_flags_t *more, bl_error_t *err) {
