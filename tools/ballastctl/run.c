@@ -132,8 +132,11 @@ static bl_status_t check_device(const arguments_t *arguments, const bl_job_t *jo
   if (!arguments->local || job->pipeline.device != BL_JOB_DEVICE_CUDA) {
     return BL_OK;
   }
-  if (bl_device_list(BL_DEVICE_CUDA, NULL, 0, &count, &cause) != BL_OK) {
-    return bl_job_fail(job, err, "pipeline.device", "%s", cause.text);
+  const bl_status_t status = bl_device_list(BL_DEVICE_CUDA, NULL, 0, &count, &cause);
+  if (status != BL_OK) { // the key is named, the exit code is the cause's
+    (void)bl_job_fail(job, err, "pipeline.device", "%s", cause.text);
+    err->status = status;
+    return status;
   }
   return count > 0 ? BL_OK : bl_job_fail(job, err, "pipeline.device", "this machine has no GPU");
 }
