@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of tools/bench that compare runs: --help names every flag that their first lines promise alike, bad flags are
+"""The programs of tools/bench that compare runs: all say what they do and take --rounds, bad flags are
 refused by name and reason before anything runs, programs that are not there are named, and a smallest comparison tells
 progress on stderr and ends with a table. What they measure is not judged here."""
 import os
@@ -8,7 +8,8 @@ import sys
 
 from ballast import BIN, ROOT, environment, scratch
 
-ROUNDS = ["auto", "balance", "bf16", "checkpoint", "containers", "pipeline", "prediction", "pytorch_compare", "startup"]
+ROUNDS = ["auto", "balance", "bf16", "checkpoint", "containers", "pipeline", "prediction", "pytorch_compare",
+          "pytorch_stage", "startup"]
 REFUSED = [("auto --rounds 0", "argument --rounds: must be at least 1, is 0"),
            ("auto --only slow", "argument --only: 'slow' is none of fast, throttled, tight, loose, small"),
            ("auto --hidden 100", "argument --hidden: must be a multiple of 64, is 100"),

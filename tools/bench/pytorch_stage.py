@@ -2,26 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tensor-parallel part of a stage of a large model on a GPU against PyTorch, in one run, by turns.
 
-    python3 tools/bench/pytorch_stage.py [--model llama-65b] [--shard 4] [--layers 2] [--seq 2048] [--batch 1] [--pairs 3]
-
 Needs `torch` in the Python that runs it. PyTorch has the same shapes as `ballast-bench stage --model`: layers alone, bf16
 weights beside nothing else (Ballast keeps fp32 gradients, which costs it bytes), scaled_dot_product_attention, compiled.
 Seconds of F and B, and of the update (fused AdamW, without fp32 masters, which ours has), by events
-of the GPU, medians over samples; the ratio is the median over pairs. `--device cpu` with
+of the GPU, medians over samples; the ratio is the median over rounds. `--device cpu` with
 `--hidden` tries it out. Ends with 77 and the reason where there is no PyTorch or GPU, with 1 where PyTorch is
 faster and `--faster` is given.
 """
-import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BENCH = os.path.join(os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin")), "ballast-bench")
+sys.dont_write_bytecode = True
+import measuring  # noqa: E402
+from measuring import tell  # noqa: E402
+
 MODELS = {"gpt3-96b": ("gpt2", 9984, 104, 39936), "gpt3-175b": ("gpt2", 12288, 96, 49152),
           "llama-65b": ("llama", 8192, 64, 22016)}
 
@@ -119,23 +117,25 @@ def ballast(options):
     """Seconds of F and B, of the update, of the products alone, and what ran."""
     with tempfile.TemporaryDirectory() as folder:
         prefix = os.path.join(folder, "stage")
-        subprocess.run([BENCH, "stage", "--model", options.model, "--device",
-                        "cuda" if options.device == "cuda" else "host", "--shard", str(options.shard), "--layers",
-                        str(options.layers), "--seq", str(options.seq), "--micro-batches", str(options.batch), "--samples",
-                        str(options.samples), "--hidden", str(options.hidden), "--write", prefix],
-                       check=True, stdout=subprocess.DEVNULL)
+        measuring.bench("stage", "--model", options.model, "--device", "cuda" if options.device == "cuda" else "host",
+                        "--shard", str(options.shard), "--layers", str(options.layers), "--seq", str(options.seq),
+                        "--micro-batches", str(options.batch), "--samples", str(options.samples), "--hidden",
+                        str(options.hidden), "--write", prefix)
         with open(f"{prefix}.jsonl") as file:
             line = json.loads(file.readline())
     return line["forward"] + line["input"] + line["weight"], line["update"], line["products"], line["device"]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=sorted(MODELS), default="llama-65b")
-    for name, preset in (("shard", 4), ("layers", 2), ("seq", 2048), ("batch", 1), ("hidden", 0), ("samples", 11),
-                         ("pairs", 3)):
-        parser.add_argument(f"--{name}", type=int, default=preset)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = measuring.parser(__doc__)
+    parser.add_argument("--model", choices=sorted(MODELS), default="llama-65b", help="(default llama-65b)")
+    for name, least, preset, what in (("shard", 1, 4, "devices that a layer is spread over"), ("layers", 1, 2, "of the part"),
+                                      ("seq", 1, 2048, "tokens of a sequence"), ("batch", 1, 1, "sequences"),
+                                      ("hidden", 0, 0, "another width; 0: the model's"), ("samples", 1, 11, "of a round")):
+        parser.add_argument(f"--{name}", type=measuring.count(least), default=preset, metavar="N",
+                            help=f"{what} (default {preset})")
+    measuring.add_rounds(parser, 3, "--pairs")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(default cuda)")
     parser.add_argument("--eager", dest="compile", action="store_false", help="PyTorch not compiled")
     parser.add_argument("--faster", action="store_true", help="fail where PyTorch is faster")
     options = parser.parse_args()
@@ -148,7 +148,10 @@ def main():
     other = PyTorch(torch, options)
     for _ in range(3):  # compiles and warms up
         other.step()
-    pairs = [(other.sample(), ballast(options)) for _ in range(options.pairs)]
+    pairs = []
+    for number in range(options.rounds):
+        pairs.append((other.sample(), ballast(options)))
+        tell(f"round {number + 1} of {options.rounds}")
     print(f"{options.model}, part 1 of {options.shard}, {options.layers} layers, seq {options.seq}, b {options.batch}, "
           f"{pairs[0][1][3]}\nPyTorch {torch.__version__}: {'compiled' if options.compile else 'eager'}, SDPA, bf16, fused AdamW")
     ratio = 0
@@ -157,7 +160,7 @@ def main():
         theirs, ours = (statistics.median(seconds(pair[side]) for pair in pairs) for side in (0, 1))
         ratio = statistics.median(seconds(t) / seconds(o) for t, o in pairs)
         print(f"{what}: PyTorch {1e3 * theirs:.3f} ms, Ballast {1e3 * ours:.3f} ms, PyTorch over Ballast {ratio:.3f}x "
-              f"({options.pairs} pairs)")
+              f"({options.rounds} rounds)")
     print(f"Ballast's products alone are {100 * statistics.median(o[2] / o[0] for _, o in pairs):.1f} % of its F and B")
     if options.faster and ratio <= 1:
         sys.exit("below what is promised: faster than PyTorch")
