@@ -68,11 +68,11 @@ static bl__source_t *entry(bl_line_t *line, uint32_t number) {
     while (capacity <= number) {
       capacity *= 2;
     }
-    bl__source_t **sources = realloc(line->sources, capacity * sizeof *sources);
+    bl__source_t **sources = realloc(line->sources, capacity * sizeof(bl__source_t *));
     if (sources == NULL) {
       return NULL;
     }
-    memset(sources + line->source_capacity, 0, (capacity - line->source_capacity) * sizeof *sources);
+    memset(sources + line->source_capacity, 0, (capacity - line->source_capacity) * sizeof(bl__source_t *));
     line->sources = sources;
     line->source_capacity = capacity;
   }

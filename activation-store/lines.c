@@ -188,8 +188,8 @@ static void greet(bl_line_t *line) {
   } else {
     err.status = lines->callbacks.admit(lines->context, &greeting, line->stream.fd, &room, &err);
   }
-  bool shows = err.status == BL_OK && greeting.shm;
   const bl_arena_t *first = room.parts[room.parts[0] != NULL ? 0 : 1];
+  const bool shows = err.status == BL_OK && greeting.shm && first != NULL;
   const bl_arena_t *second = room.parts[0] != NULL ? room.parts[1] : NULL;
   bl_block_frame_t welcome = {.kind = BL_BLOCK_WELCOME,
                               .status = err.status,

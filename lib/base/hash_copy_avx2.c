@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define STRIPE_BYTES  64u
-#define GROUP_STRIPES 16u
+#define GROUP_STRIPES ((size_t)16)
 #define GROUP_BYTES   (GROUP_STRIPES * STRIPE_BYTES)
 #define SECRET_BYTES  192u // GROUP_STRIPES steps of 8 bytes, and the 64 bytes of the scramble
 

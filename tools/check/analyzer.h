@@ -7,16 +7,18 @@
 #include "base/error.h"
 #include "config/job.h"
 
-static inline bl_status_t bl__a_failure(bl_status_t status) {
-  if (status == BL_OK) {
+#include <stddef.h>
+
+static inline bl_status_t bl__a_failure(const bl_error_t *err, bl_status_t status) {
+  if (status == BL_OK || (err != NULL && err->status == BL_OK)) {
     __builtin_unreachable();
   }
   return status;
 }
 
-#define bl_error_set(err_, ...)    bl__a_failure((bl_error_set)(err_, __VA_ARGS__))
-#define bl_error_prefix(err_, ...) bl__a_failure((bl_error_prefix)(err_, __VA_ARGS__))
-#define bl_job_fail(...)           bl__a_failure((bl_job_fail)(__VA_ARGS__))
-#define bl_status_from_errno(code) bl__a_failure((bl_status_from_errno)(code))
+#define bl_error_set(err_, ...)    bl__a_failure(err_, (bl_error_set)(err_, __VA_ARGS__))
+#define bl_error_prefix(err_, ...) bl__a_failure(err_, (bl_error_prefix)(err_, __VA_ARGS__))
+#define bl_job_fail(...)           bl__a_failure(NULL, (bl_job_fail)(__VA_ARGS__))
+#define bl_status_from_errno(code) bl__a_failure(NULL, (bl_status_from_errno)(code))
 
 #endif
