@@ -7,7 +7,8 @@
 # Part 1 needs a GPU with its driver, the CUDA toolkit 13, NCCL, cuDNN 9, CMake and a C and C++ compiler: it builds
 # without services into build-gpu, checks every operation and 20 steps of small models against the fp64 reference and
 # the host's losses, moves memory between processes, and measures operations and a stage, beside PyTorch where that is.
-# Part 2 needs what packages.txt names too: it builds everything and runs services on the GPU.
+# Part 2 needs what packages.txt names too: it builds everything and runs services on the GPU; or, where BALLAST_BIN names a
+# folder of programs that were built elsewhere (tests/gpu/pack.sh), runs these.
 # Part 3 measures stages of large models, for the table of docs/gpu.md: results in build-gpu/logs/*.jsonl.
 # Where there is no GPU it says so and ends with 77: before it builds, if a program that can tell is there (in BALLAST_BIN,
 # build or build-gpu), else after the first build. `run.sh device` does no more than that. Logs are in build-gpu/logs.
@@ -78,6 +79,12 @@ end() {
   exit 0
 }
 
+if [ -n "${BALLAST_BIN:-}" ] && [ -d "$BALLAST_BIN/../deps" ]; then # packed, with its libraries; NVIDIA's may be Python's
+  wheels=$(python3 -c "import glob, nvidia; print(''.join(f + ':' for p in nvidia.__path__ for f in glob.glob(p + '/*/lib')))" \
+    2>/dev/null || true)
+  LD_LIBRARY_PATH=$wheels$(realpath "$BALLAST_BIN/../deps")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  export LD_LIBRARY_PATH
+fi
 if [ -n "${BALLAST_BIN:-}" ]; then
   need_device "$BALLAST_BIN/stage-service" --list-devices
 elif [ ! -e /dev/nvidiactl ]; then # else what was built before may have been built without CUDA
@@ -106,24 +113,25 @@ if [[ $parts == *1* ]]; then
 fi
 
 if [[ $parts == *2* ]]; then
-  if ! command -v pkg-config >/dev/null || ! pkg-config --exists grpc libprotobuf-c; then
+  bin=${BALLAST_BIN:-$PWD/build/bin}
+  if [ -z "${BALLAST_BIN:-}" ] && { ! command -v pkg-config >/dev/null || ! pkg-config --exists grpc libprotobuf-c; }; then
     echo "== services: SKIPPED: gRPC and what else packages.txt names are not installed"
     skipped=$((skipped + 1))
     end
   fi
-  if ! configure build -DBALLAST_CUDA=ON >build-gpu/logs/build-services.log 2>&1; then
+  if [ -z "${BALLAST_BIN:-}" ] && ! configure build -DBALLAST_CUDA=ON >build-gpu/logs/build-services.log 2>&1; then
     tail -30 build-gpu/logs/build-services.log
     echo "== build of the services: FAILED, see build-gpu/logs/build-services.log"
     failed=$((failed + 1))
     end
   fi
-  need_device build/bin/stage-service --list-devices
-  check tests tests_of_gpu
-  BALLAST_BIN=$PWD/build/bin check services python3 -B tests/gpu/services.py
-  BALLAST_BIN=$PWD/build/bin check stores python3 -B tests/gpu/stores.py
-  check path-blocks build/bin/ballast-bench path --device cuda:0 "${path_sizes[@]}"
+  need_device "$bin/stage-service" --list-devices
+  [ -n "${BALLAST_BIN:-}" ] || check tests tests_of_gpu
+  BALLAST_BIN=$bin check services python3 -B tests/gpu/services.py
+  BALLAST_BIN=$bin check stores python3 -B tests/gpu/stores.py
+  check path-blocks "$bin/ballast-bench" path --device cuda:0 "${path_sizes[@]}"
   check path-judged python3 -B tests/gpu/judge.py path build-gpu/logs/path-blocks.log
-  figures "$PWD/build/bin"
+  figures "$bin"
 fi
 
 if [[ $parts == *3* ]]; then
