@@ -152,10 +152,10 @@ def check_copies(folder):
 def check_auto(folder):
     """Under auto the plan changes while the run goes on: what is predicted in the end is about the one that ran last."""
     job = ballast.write_job(folder, model=ballast.small_inline(layers=4, seq=32),
-                            data={"train": [__file__], "format": "text"}, train={"steps": 40, "micro_batches": 8},
+                            data={"train": [__file__], "format": "text"}, train={"steps": 30, "micro_batches": 8},
                             pipeline={"stages": 4}, balance={"policy": "auto"})
     profile = os.path.join(folder, "auto.json")
-    for slots, more in ((3, ["--set", "balance.rate=1000000"]), (2, []), (4, [])):
+    for slots, more in ((3, ["--set", "balance.rate=1000000"]), (2, [])):
         for attempt in range(3):  # a change just before the end leaves no step to record
             report, done = ballast.run_job(folder, job, "--local", "--set", f"memory.slots={slots}", "--profile", profile,
                                            *more, expect=None)
