@@ -13,7 +13,8 @@
 // that does not fit is tried with balancing at the largest cap that fits, and with giving blocks up there. The policy auto
 // stands beside the best of these, or of a mix of both in its place: a run under it measures, and goes over to whichever
 // is fastest where it runs.
-// Searched schedules are first made with little effort and the leaders again with all of it. A best way that a
+// Searched schedules are first made with little effort and the leaders again with more: all of it where a job file can ask
+// for the way. A best way that a
 // job file can ask for is always one of these: its order is the one that a job with its costs (pipeline.costs) makes.
 //
 // Pure. Thread: any.
