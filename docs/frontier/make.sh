@@ -4,10 +4,11 @@
 set -eu
 bin=$(realpath "${1:-build/bin}")
 cd "$(dirname "$0")"
-# make NAME COST EFFORT: 8 stages, 16 micro-batches, a path that takes a forward's time for a device's whole block
+# make MICRO-BATCHES NAME COST: 8 stages, a path that takes a forward's time for a device's whole block
 make() {
-  "$bin/ballastctl" schedule frontier --stages 8 --micro-batches 16 --cost "$2" --path-cost 20 --effort "$3" \
-    --plot "$1.svg" >"$1.csv"
+  "$bin/ballastctl" schedule frontier --stages 8 --micro-batches "$1" --cost "$3" --path-cost 20 --effort 0.05 \
+    --plot "$2.svg" >"$2.csv"
 }
-make p8-m16-slow-boundaries 20,28,12,30 0.1
-make p8-m16 20,28,12,4 0.2
+make 16 p8-m16-slow-boundaries 20,28,12,30
+make 16 p8-m16 20,28,12,4
+make 8 p8-m8 20,28,12,4

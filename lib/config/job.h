@@ -75,7 +75,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS      69   // rows of the table; the compiler checks it
+#define BL_JOB_KEYS      70   // rows of the table; the compiler checks it
 #define BL_JOB_MOST_COST 1e12 // of pipeline.costs: sums of them are far from what a double can hold
 
 typedef struct bl_job {
@@ -139,8 +139,9 @@ typedef struct bl_job {
     bl_job_data_path_t require; // of blocks; AUTO: any will do
     bl_job_on_loss_t on_loss;
     bl_optional_int_t max_recomputes_per_hour;
-    double trials;          // share of a run's time that auto spends on trying paths again
-    bl_optional_int_t rate; // bytes per second and pair of devices; not set: as fast as it goes
+    double trials;             // share of a run's time that auto spends on trying paths again
+    bl_optional_int_t rate;    // bytes per second and pair of devices; not set: as fast as it goes
+    bl_text_list_t slow_paths; // S-D=X each (schedule/costs.h); empty: all paths are alike
   } balance;
   struct {
     char *folder;  // NULL: no checkpoints

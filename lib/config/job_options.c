@@ -434,6 +434,12 @@ static const bl_option_t rows[] = {
      .unit = "bytes per second",
      .preset_help = "as fast as it goes",
      .help = "Slows the path of every pair of devices down to this, to see what a slower one would do."},
+    {.name = "balance.slow_paths",
+     .type = BL_OPTION_TEXT_LIST,
+     AT(balance.slow_paths),
+     .argument = "[S-D=X, ...]",
+     .help = "Copies between the devices of stages S and D take X times as long as others, as across nodes. The policy "
+             "cap parks blocks where copies are shortest."},
 
     {.name = "checkpoint.folder",
      .type = BL_OPTION_PATH,

@@ -29,8 +29,12 @@ static bool all_stay(uint32_t limit, const bl_training_t *training) {
 // Whether some block is parked under the cap, and none has to be elsewhere but with a `copy`.
 static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only, uint32_t copy,
                      const bl_training_t *training) {
-  const bl_balance_cap_t cap = {
-      .slots = limit, .pairs_only = pairs_only, .mode = policy->mode, .lenders = policy->devices, .copy = copy / 100.0};
+  const bl_balance_cap_t cap = {.slots = limit,
+                                .pairs_only = pairs_only,
+                                .mode = policy->mode,
+                                .lenders = policy->devices,
+                                .copies = training->copies,
+                                .copy = copy / 100.0};
   bl_balance_result_t result;
   bool parks = false;
   if (training->storeless || bl_balance_within(training->schedule, &cap, &result, NULL) != BL_OK) {
@@ -140,6 +144,7 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
                                 .pairs_only = policy->kind == BL_JOB_POLICY_BPIPE,
                                 .mode = policy->mode,
                                 .lenders = policy->devices,
+                                .copies = training->copies,
                                 .copy = policy->kind == BL_JOB_POLICY_MIX ? policy->copy / 100.0 : 0};
   bl_balance_result_t result;
   bl_status_t status = bl_balance_within(training->schedule, &cap, &result, err);

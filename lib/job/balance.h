@@ -11,7 +11,8 @@
 //
 // none   nothing moves; every stage must have the slots that the schedule needs.
 // bpipe  stages s and p-1-s are pairs: the one that needs more than the cap parks blocks at the other.
-// cap    a stage that needs more than the cap parks blocks at any devices that need less.
+// cap    a stage that needs more than the cap parks blocks at any devices that need less, where copies are short
+//        (balance.slow_paths; training->copies).
 // drop   a stage that needs more than the cap gives blocks up when their F has ended and makes them again before their
 //        backward, from their kept input (schedule/drop.h). Nothing moves; without a cap, memory.slots is it.
 // mix    of the blocks for which a stage has no slot, those are parked whose copies hide and for which stores have room, and
@@ -42,6 +43,10 @@ typedef struct bl_policy {
 #define BL_POLICY_DEVICES 64
 
 bl_policy_t bl_policy_of_job(const bl_job_t *job);
+// Whether a job that begins with this policy has its order made for balancing (`pooled` of schedule/generate.h).
+static inline bool bl_policy_pools(bl_job_policy_t policy) {
+  return policy == BL_JOB_POLICY_BPIPE || policy == BL_JOB_POLICY_CAP;
+}
 // What auto begins with while nothing has been measured: none if that fits the devices, else bpipe, else cap, else mix
 // with as much parked as stores have room for, else drop, which is also what a job with no stores is left with.
 // Other policies stay as they are, as does an auto that has chosen.

@@ -45,6 +45,7 @@ static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, b
       .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
       .recompute = recomputes_fully(job),
       .keep_placement = true, // the model has been divided for it
+      .pooled = bl_policy_pools(job->balance.policy),
   };
   bl_job_costs_t costs;
   if (job->memory.slots.set) { // a recomputed block takes a slot only from R on
@@ -202,6 +203,28 @@ static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *
   return bl_job_fail(job, err, key, "%s", fault.text);
 }
 
+static bl_status_t read_paths(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  const bl_text_list_t *paths = &job->balance.slow_paths;
+  const size_t pairs = (size_t)training->stage_count * training->stage_count;
+  if (paths->count == 0) {
+    return BL_OK;
+  }
+  training->copies = malloc(pairs * sizeof *training->copies);
+  if (training->copies == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the paths of %" PRIu32 " stages", training->stage_count);
+  }
+  for (size_t i = 0; i < pairs; i++) {
+    training->copies[i] = 1;
+  }
+  for (size_t i = 0; i < paths->count; i++) {
+    bl_error_t fault;
+    if (bl_costs_parse_path(paths->items[i], training->stage_count, training->copies, &fault) != BL_OK) {
+      return bl_job_fail(job, err, "balance.slow_paths", "%s", fault.text);
+    }
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   bool limited = job->memory.slots.set || job->memory.activation_bytes.set;
   training->budget = UINT32_MAX;
@@ -243,6 +266,9 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, bl_erro
     status = measure_slots(training, err);
   }
   if (status == BL_OK) {
+    status = read_paths(training, job, err);
+  }
+  if (status == BL_OK) {
     status = check_slots(training, job, err);
   }
   if (status == BL_OK) {
@@ -279,6 +305,7 @@ bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_er
 void bl_training_cleanup(bl_training_t *training) {
   bl_dataset_close(&training->dataset);
   free(training->stages);
+  free(training->copies);
   bl_schedule_destroy(training->schedule);
   bl_partition_cleanup(&training->partition);
   *training = (bl_training_t){0};

@@ -38,6 +38,7 @@ typedef struct bl_training {
   bl_layout_options_t layout; // the same for every chunk
   bl_training_stage_t *stages;
   uint32_t stage_count;
+  double *copies;  // [stages * stages] what a copy between two devices takes, of balance.slow_paths; NULL: all the same
   uint32_t budget; // slots of any device, own and lent together; UINT32_MAX: no limit
   bool storeless;  // the job names its stages and no stores: there is nowhere to park blocks
 } bl_training_t;

@@ -31,6 +31,7 @@ typedef struct attempt {
   uint32_t *edges;         // [stages]
   uint32_t *most;          // [chunks] layers that fit
   uint16_t *stage_of;      // [chunks]
+  double *copies;          // [stages * stages] what copies between two stages take; NULL: all the same
 } attempt_t;
 
 bool bl__runs_as_job(const bl_plan_request_t *request, const bl_plan_candidate_t *candidate) {
@@ -63,6 +64,7 @@ static bl_status_t allocate(attempt_t *a) {
 static void clean_up(attempt_t *a) {
   bl_balance_result_cleanup(&a->balanced);
   bl_schedule_destroy(a->schedule);
+  free(a->copies);
   free(a->stage_of);
   free(a->numbers);
   free(a->costs);
@@ -141,6 +143,11 @@ static double boundary_of(const attempt_t *a) {
   return bl_hardware_boundary(r->hardware, r->model, a->c->micro_batch, a->c->parallel, rate);
 }
 
+// As a job with this policy has it (bl_policy_pools of job/balance.h).
+static bool pools(const attempt_t *a) {
+  return a->c->policy == BL_PLAN_BPIPE || a->c->policy == BL_PLAN_CAP;
+}
+
 static bl_status_t find_order(attempt_t *a, double effort) {
   a->c->boundary = bl__order_cost(boundary_of(a));
   for (uint32_t v = 0; v < a->chunks; v++) {
@@ -157,6 +164,7 @@ static bl_status_t find_order(attempt_t *a, double effort) {
                                    .costs = &costs,
                                    .recompute = a->options.recompute == BL_RECOMPUTE_FULL,
                                    .keep_placement = true, // the model is divided already
+                                   .pooled = pools(a),
                                    .effort = effort};
   return bl__order_find(a->cache, &request, a->c->parallel.tensor, &a->schedule);
 }
@@ -364,8 +372,32 @@ static void count_slots(attempt_t *a) {
   }
 }
 
+// Inside a node copies are shorter.
+static bl_status_t measure_copies(attempt_t *a) {
+  const uint32_t stages = a->c->stages;
+  bl_nodes_t nodes;
+  if (!on_cluster(a)) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_nodes_init(&nodes, &a->request->cluster, a->c->order, stages, a->c->parallel.tensor);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (bl_nodes_spread(&nodes)) {
+    a->copies = malloc((size_t)stages * stages * sizeof *a->copies);
+    status = a->copies != NULL ? BL_OK : BL_EXHAUSTED;
+  }
+  for (uint32_t s = 0; a->copies != NULL && s < stages; s++) {
+    for (uint32_t d = 0; d < stages; d++) {
+      a->copies[(size_t)s * stages + d] = bl_nodes_copy(&nodes, s, d);
+    }
+  }
+  bl_nodes_cleanup(&nodes);
+  return status;
+}
+
 static bl_status_t mix_at_cap(attempt_t *a, const uint32_t *edges, double copy) {
-  const bl_balance_cap_t cap = {.slots = a->c->cap, .mode = a->request->mode, .copy = copy};
+  const bl_balance_cap_t cap = {.slots = a->c->cap, .mode = a->request->mode, .copies = a->copies, .copy = copy};
   const bl_parallel_t parallel = a->c->parallel;
   bl_balance_result_cleanup(&a->balanced);
   bl_status_t status = bl_balance_within(a->schedule, &cap, &a->balanced, NULL);
@@ -428,10 +460,16 @@ static bl_status_t balance(attempt_t *a) {
     snprintf(a->c->why, sizeof a->c->why, "not one activation block fits beside weights and optimizer");
     return BL_OK;
   }
+  status = measure_copies(a);
+  if (status != BL_OK) {
+    return status;
+  }
   if (a->c->policy == BL_PLAN_DROP || a->c->policy == BL_PLAN_AUTO) {
     return a->c->policy == BL_PLAN_DROP ? drop(a) : mix(a);
   }
-  status = bl_balance_cap(a->schedule, a->c->cap, a->c->policy == BL_PLAN_BPIPE, a->request->mode, &a->balanced, NULL);
+  const bl_balance_cap_t cap = {
+      .slots = a->c->cap, .pairs_only = a->c->policy == BL_PLAN_BPIPE, .mode = a->request->mode, .copies = a->copies};
+  status = bl_balance_within(a->schedule, &cap, &a->balanced, NULL);
   if (status == BL_EXHAUSTED) {
     snprintf(a->c->why, sizeof a->c->why, "%u blocks fit on a device, and balancing needs more", a->c->cap);
     return BL_OK;

@@ -53,7 +53,7 @@ static bool is_of(const bl__order_t *order, const bl_schedule_request_t *request
   const bl_schedule_t *schedule = order->schedule;
   bool same = schedule != NULL && strcmp(order->name, request->name) == 0 && schedule->stages == request->stages &&
               schedule->chunks == request->chunks && schedule->micro_batches == request->micro_batches &&
-              order->tensor == tensor && order->recompute == request->recompute;
+              order->tensor == tensor && order->recompute == request->recompute && order->pooled == request->pooled;
   return same && (!exact || (order->effort == request->effort && order->boundary == request->costs->boundary &&
                              memcmp(order->costs, request->costs->chunks, cost_bytes(request)) == 0));
 }
@@ -64,6 +64,7 @@ static bl_status_t keep(bl__order_cache_t *cache, const bl_schedule_request_t *r
   bl__order_t order = {.name = request->name,
                        .tensor = tensor,
                        .recompute = request->recompute,
+                       .pooled = request->pooled,
                        .costs = malloc(cost_bytes(request)),
                        .boundary = request->costs->boundary,
                        .effort = request->effort};

@@ -16,6 +16,7 @@ typedef struct bl__order {
   const char *name;
   uint32_t tensor;
   bool recompute;          // the order has its R's
+  bool pooled;             // it was made for balancing
   bl_chunk_costs_t *costs; // [virtual stages] that it was made for, with `boundary`
   double boundary, effort;
 } bl__order_t;

@@ -16,6 +16,10 @@ double bl_cluster_shared_rate(const bl_cluster_t *cluster) {
   return cluster->inter_rate * cards_of(cluster) / cluster->devices_per_node;
 }
 
+double bl_nodes_copy(const bl_nodes_t *nodes, uint32_t a, uint32_t b) {
+  return nodes->nodes[a] == nodes->nodes[b] || !(nodes->far_rate > 0) ? 1 : nodes->near_rate / nodes->far_rate;
+}
+
 double bl_cluster_far_rate(const bl_cluster_t *cluster, uint32_t tensor) {
   return fmax(bl_cluster_shared_rate(cluster), cluster->inter_rate / tensor);
 }

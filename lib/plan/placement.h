@@ -47,6 +47,9 @@ BL_MUST_USE bl_status_t bl_nodes_init(bl_nodes_t *nodes, const bl_cluster_t *clu
 void bl_nodes_cleanup(bl_nodes_t *nodes); // a zeroed one is fine
 // Whether there is more than one node.
 bool bl_nodes_spread(const bl_nodes_t *nodes);
+// How many times as long as inside a node a copy between the devices of two stages takes: 1, or between nodes the rates'
+// ratio. What balance.slow_paths of a job says.
+double bl_nodes_copy(const bl_nodes_t *nodes, uint32_t a, uint32_t b);
 
 // What one of the `tensor` devices of a stage gets of the cards that are theirs, if no other stage uses them.
 double bl_cluster_far_rate(const bl_cluster_t *cluster, uint32_t tensor);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/balance.h"
 
+#include "schedule/acceptors.h"
 #include "schedule/eviction.h"
 #include "schedule/peaks.h"
 #include "schedule/reservation.h"
@@ -44,6 +45,7 @@ typedef struct pass {
   bl__evictions_t *evictions; // [stages]
   uint16_t *store_of;         // [blocks]
   uint16_t *stores;           // [stores reached] those that keep slots for a stage
+  uint16_t *reach;            // [stages * reach_count] of the request, nearest first
   uint32_t *parked;           // [stores]
   bl__mix_t mix;              // with a request that has `copy`
   bl_balance_result_t result;
@@ -107,6 +109,26 @@ static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t s
   return BL_OK;
 }
 
+// Stages and stores as the request has them, with the nearest stores first.
+static bl_balance_request_t nearest_first(pass_t *pass, uint32_t stages, const bl_balance_request_t *request) {
+  bl_balance_request_t sorted = *request;
+  if (request->copies != NULL) {
+    bl__acceptors_sort(request, stages, pass->reach);
+    sorted.reach = pass->reach;
+  }
+  return sorted;
+}
+
+static bl_status_t reserve(pass_t *pass, uint32_t stages, const bl_balance_request_t *request, bl_error_t *err) {
+  bl_balance_result_t *result = &pass->result;
+  bl_status_t status = bl__reserve(request, stages, result->parked_peak, result->reserved, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl__acceptors_improve(request, stages, result->parked_peak, result->evictions, result->reserved);
+  return status == BL_OK ? BL_OK : bl_error_set(err, status, "out of memory for the acceptors of %u stages", stages);
+}
+
 static bl_status_t check_request(const bl_schedule_t *schedule, const bl_balance_request_t *request, bl_error_t *err) {
   if (!isfinite(request->copy) || request->copy < 0) {
     return bl_error_set(err, BL_INVALID, "the time of a copy must be a number of forwards from 0 on, is %g",
@@ -117,6 +139,10 @@ static bl_status_t check_request(const bl_schedule_t *schedule, const bl_balance
       return bl_error_set(err, BL_INVALID, "stage %zu reaches store %u, but there are %u stores",
                           i / request->reach_count, request->reach[i], request->stores);
     }
+  }
+  bl_status_t status = bl__acceptors_check(request, schedule->stages, err);
+  if (status != BL_OK) {
+    return status;
   }
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
@@ -136,12 +162,14 @@ static bl_status_t pass_init(pass_t *pass, const bl_schedule_t *schedule, const 
   pass->store_of = calloc(bl_schedule_block_count(schedule), sizeof pass->store_of[0]);
   pass->stores = calloc(request->reach_count + 1, sizeof pass->stores[0]);
   pass->parked = calloc(request->stores + 1, sizeof pass->parked[0]);
+  pass->reach = calloc((size_t)schedule->stages * request->reach_count + 1, sizeof pass->reach[0]);
   result->evictions = calloc(schedule->stages, sizeof result->evictions[0]);
   result->parked_peak = calloc(schedule->stages, sizeof result->parked_peak[0]);
   result->dropped = calloc(schedule->stages, sizeof result->dropped[0]);
   result->reserved = calloc((size_t)schedule->stages * request->stores + 1, sizeof result->reserved[0]);
   if (pass->evictions == NULL || pass->store_of == NULL || pass->stores == NULL || pass->parked == NULL ||
-      result->evictions == NULL || result->parked_peak == NULL || result->dropped == NULL || result->reserved == NULL) {
+      pass->reach == NULL || result->evictions == NULL || result->parked_peak == NULL || result->dropped == NULL ||
+      result->reserved == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing schedule %s", schedule->name);
   }
   bl_status_t status = bl_schedule_create(schedule->name, BL_PLACEMENT_OTHER, schedule->stages, schedule->chunks,
@@ -168,6 +196,7 @@ static void pass_cleanup(pass_t *pass, uint32_t stages) {
   free(pass->store_of);
   free(pass->stores);
   free(pass->parked);
+  free(pass->reach);
 }
 
 // What a stage parks, `most` at once, and what it gives up.
@@ -249,11 +278,13 @@ bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t
   if (status == BL_OK && request->copy > 0) {
     status = fit_into_stores(&pass, schedule, request, err);
   }
+  bl_balance_request_t nearest = *request;
   if (status == BL_OK) {
-    status = bl__reserve(request, schedule->stages, pass.result.parked_peak, pass.result.reserved, err);
+    nearest = nearest_first(&pass, schedule->stages, request);
+    status = reserve(&pass, schedule->stages, &nearest, err);
   }
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    status = weave(&pass, schedule, s, request);
+    status = weave(&pass, schedule, s, &nearest);
     if (status != BL_OK) {
       status = bl_error_set(err, status, "out of memory for the balanced list of stage %u", s);
     }

@@ -23,6 +23,10 @@ typedef struct bl_balance_request {
   // Who reaches whom, preferred first: stage s may use reach[s * reach_count ...], BL_STORE_NONE ends a row.
   const uint16_t *reach;
   uint32_t reach_count;
+  // Bandwidth: what one copy takes between stage s and store d, copies[s * stores + d], in any unit. NULL: all the same.
+  // Otherwise rooms are given out so that the copies of a step take the least time, those that wait at a store for
+  // another stage's counted (acceptors.h), and `reach` decides where that leaves a choice.
+  const double *copies;
   // 0: all that leave are parked. Above: what one copy takes, in forwards; blocks whose copies would hold their stage up for
   // longer than making them again, or for which stores have no room, are given up and made again instead (drop.h).
   double copy;
@@ -40,7 +44,7 @@ typedef struct bl_balance_result {
 
 // BL_EXHAUSTED: names stage and operation for which no block can be evicted and the fewest own slots that work, or the
 // stage for whose blocks the stores have no room. BL_INVALID: the schedule has evictions already (with `copy` also: it
-// recomputes), or `copy` is no time.
+// recomputes), or `copy` or one of `copies` is no time.
 BL_MUST_USE bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t *request,
                                    bl_balance_result_t *result, bl_error_t *err);
 void bl_balance_result_cleanup(bl_balance_result_t *result);
@@ -55,8 +59,9 @@ typedef struct bl_balance_cap {
   uint32_t slots;  // of a device, its own and those it lends (slots, that is blocks)
   bool pairs_only; // bpipe: stage s evicts to stage p-1-s alone; else to any, that one preferred
   bl_balance_mode_t mode;
-  uint64_t lenders; // bit d: the store of device d takes blocks (beyond 63: none do); 0: all do
-  double copy;      // as in bl_balance_request_t
+  uint64_t lenders;     // bit d: the store of device d takes blocks (beyond 63: none do); 0: all do
+  const double *copies; // [stages * stages] as in bl_balance_request_t, or NULL; for pairs only it changes nothing
+  double copy;          // as in bl_balance_request_t
 } bl_balance_cap_t;
 
 // Balances `schedule` under a cap: every stage whose peak exceeds it evicts to the stages that have room below it, lent

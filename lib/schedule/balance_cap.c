@@ -17,7 +17,9 @@ static void fill_reach(budget_t *b, uint32_t stages) {
   for (uint32_t s = 0; s < stages; s++) {
     uint16_t *row = b->reach + (size_t)s * b->request.reach_count;
     uint32_t mirror = stages - 1 - s, used = 0;
-    row[used++] = (uint16_t)(mirror != s ? mirror : BL_STORE_NONE);
+    if (mirror != s) {
+      row[used++] = (uint16_t)mirror;
+    }
     for (uint32_t other = stages; used < b->request.reach_count && other-- > 0;) {
       if (other != s && other != mirror) {
         row[used++] = (uint16_t)other;
@@ -74,9 +76,12 @@ bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bo
 bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_cap_t *cap, bl_balance_result_t *result,
                               bl_error_t *err) {
   uint32_t stages = schedule->stages;
-  budget_t b = {
-      .lenders = cap->lenders,
-      .request = {.mode = cap->mode, .stores = stages, .reach_count = cap->pairs_only ? 1 : stages, .copy = cap->copy}};
+  budget_t b = {.lenders = cap->lenders,
+                .request = {.mode = cap->mode,
+                            .stores = stages,
+                            .reach_count = cap->pairs_only ? 1 : stages,
+                            .copies = cap->copies,
+                            .copy = cap->copy}};
   b.own = malloc(3 * (size_t)stages * sizeof *b.own);
   b.reach = malloc((size_t)stages * b.request.reach_count * sizeof *b.reach);
   bl_status_t status = BL_EXHAUSTED;

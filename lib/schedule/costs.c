@@ -68,6 +68,36 @@ bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_stages, bl_c
   return status;
 }
 
+bl_status_t bl_costs_parse_path(const char *text, uint32_t stages, double *copies, bl_error_t *err) {
+  static const char *const names[] = {"X"};
+  uint32_t ends[2];
+  const char *at = text;
+  for (int i = 0; i < 2; i++) {
+    char *end;
+    unsigned long stage = strtoul(at, &end, 10);
+    if (end == at || at[0] < '0' || at[0] > '9' || *end != (i == 0 ? '-' : '=')) {
+      return bl_error_set(err, BL_INVALID, "path \"%s\": must name two stages and how much longer, as in 0-3=8", text);
+    }
+    if (stage >= stages) {
+      return bl_error_set(err, BL_INVALID, "path \"%s\": there is no stage %lu, they go from 0 to %u", text, stage,
+                          stages - 1);
+    }
+    ends[i] = (uint32_t)stage;
+    at = end + 1;
+  }
+  double factor;
+  int count;
+  bl_status_t status = read_numbers(at, names, "S-D=X", 1, 1, &factor, &count, err);
+  if (status == BL_OK && (!isfinite(factor) || factor < 0 || ends[0] == ends[1])) {
+    return bl_error_set(err, BL_INVALID, "path \"%s\": must be between two stages, and X a number from 0 upwards",
+                        text);
+  }
+  if (status == BL_OK) {
+    copies[(size_t)ends[0] * stages + ends[1]] = copies[(size_t)ends[1] * stages + ends[0]] = factor;
+  }
+  return status;
+}
+
 static bl_status_t check_value(double value, const char *name, uint32_t virtual_stage, bl_error_t *err) {
   if (!isfinite(value) || value < 0) {
     return bl_error_set(err, BL_INVALID, "cost of %s on virtual stage %u: must be a number from 0 upwards, is %g", name,

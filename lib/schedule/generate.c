@@ -4,6 +4,7 @@
 #include "schedule/dispatch.h"
 #include "schedule/drain.h"
 #include "schedule/generators.h"
+#include "schedule/pooled.h"
 #include "schedule/portfolio.h"
 #include "schedule/recompute.h"
 
@@ -22,9 +23,6 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
   "it cuts sequences into slices, whose attention needs keys and values of the slices before; stages compute whole "   \
   "sequences"
 #define TWO_COPIES "its two directions need two copies of the weights on every stage; stages hold one"
-#define PAIRED                                                                                                         \
-  "its gain comes from a forward that runs beside a backward on one stage; stages run one operation at a time (zb-v "  \
-  "has the same placement)"
 // X(name, summary, default chunks, placement, splits, why it does not run, chunks rule, default memory in p, generator)
 #define SCHEDULE_TABLE(X)                                                                                              \
   X("gpipe", "all forwards, then all backwards", 1, LOOPED, false, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)            \
@@ -50,7 +48,7 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
     CHUNKS_TWO, 0, bl__generate_chimera)                                                                               \
   X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, BIDIRECTIONAL, true, TWO_COPIES,        \
     CHUNKS_TWO, 0, bl__generate_dualpipe)                                                                              \
-  X("dualpipe-v", "dualpipe folded into one V", 2, VSHAPED, true, PAIRED, CHUNKS_TWO, 0, bl__generate_dualpipe_v)
+  X("dualpipe-v", "dualpipe folded into one V", 2, VSHAPED, true, NULL, CHUNKS_TWO, 0, bl__generate_dualpipe_v)
 
 static const bl_schedule_info_t infos[] = {
 #define X(name, summary, chunks, placement, splits, why_not, rule, memory, generator)                                  \
@@ -225,9 +223,17 @@ static bl_status_t recompute(const bl_schedule_request_t *request, bl_schedule_t
   return taken ? BL_OK : bl_schedule_recompute_chunks(*made, request->recompute_chunks, err);
 }
 
+// Whether the order is searched with limits that differ by stage. Others that are pooled know their own peaks.
+static bool pools_limits(const bl_schedule_request_t *request) {
+  const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
+  return request->pooled && !request->recompute && request->memory > 0 && request->memory_of_stage == NULL &&
+         info != NULL && rows[info - infos].memory > 0 && request->stages > 1;
+}
+
 bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   bl_schedule_t *made = NULL;
-  bl_status_t status = bl__schedule_make(request, &made, err);
+  bl_status_t status =
+      pools_limits(request) ? bl__schedule_make_pooled(request, &made, err) : bl__schedule_make(request, &made, err);
   bool small = status == BL_OK && bl_schedule_op_count(made) <= BL__PORTFOLIO_LARGE;
   if (status == BL_OK && request->recompute && small && searches(made->name)) {
     status = try_without(request, &made);

@@ -28,10 +28,14 @@ typedef struct bl_schedule_request {
   // With recompute: of every stage, the first so many chunks along the model; the others keep their blocks, which fill
   // slots from F on.
   uint32_t recompute_chunks;
+  // For who balances the order (balance.h): a stage may keep more than the limit where others keep less. With a `memory`,
+  // zb-* and adaptive are searched for the fastest order that balancing in pairs brings down to it (pooled.h);
+  // grouped-interleaved and 1f1b-v give every stage what its own timetable keeps, not what the worst stage does.
+  bool pooled;
 } bl_schedule_request_t;
 
 // BL_INVALID: the shape is not possible for this schedule (names what and why); BL_NOT_FOUND: no such name;
-// BL_EXHAUSTED. The result passes bl_schedule_validate.
+// BL_EXHAUSTED. The result passes bl_schedule_validate. Of a schedule that is not searched, `pooled` changes nothing.
 BL_MUST_USE bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule,
                                              bl_error_t *err);
 

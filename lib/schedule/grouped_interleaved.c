@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grouped interleaved 1F1B with split backward (PipeOffload, Wan et al., ICML 2025): the chunks of a stage follow each
 // other G micro-batches apart, in a timetable of cells of unit time that repeats every 3 v cells. G from ceil(p / 2) to
-// p trades memory, G (v - 1) + p blocks, for bubble. The order is then improved with real costs, within the memory
-// that every stage has in the timetable.
+// p trades memory, G (v - 1) + p blocks on stage 0 and one less on each after it, for bubble. The order is then improved
+// with real costs, within the memory of stage 0; for who balances it, within what every stage has in the timetable.
 #include "schedule/generators.h"
+#include "schedule/peaks.h"
 #include "schedule/portfolio.h"
 #include "schedule/timetable.h"
 #include "schedule/validate.h"
@@ -50,7 +51,7 @@ bl_status_t bl__generate_grouped_interleaved(const bl_schedule_request_t *reques
     }
   }
   if (status == BL_OK) {
-    status = bl__worst_peak(base, limits);
+    status = request->pooled ? bl_schedule_peak_slots(base, limits) : bl__worst_peak(base, limits);
   }
   if (status == BL_OK) {
     status = bl__improve(&base, 1, request, limits, schedule);

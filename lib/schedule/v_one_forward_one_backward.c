@@ -2,6 +2,7 @@
 // 1F1B-V (Qi et al., NeurIPS 2024, appendix): a V with fused backward that stays at two thirds of 1F1B's memory. The
 // timetable's cells are the paper's; the order is then improved with real costs, within its memory.
 #include "schedule/generators.h"
+#include "schedule/peaks.h"
 #include "schedule/portfolio.h"
 #include "schedule/squeeze.h"
 #include "schedule/timetable.h"
@@ -104,7 +105,7 @@ bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedul
       status = fill_base(bases[count], k == 0 ? published : other, k == 0 && count > 0 ? bases[0] : NULL, &possible);
     }
     if (status == BL_OK && k == 0) {
-      status = bl__worst_peak(bases[count], limits);
+      status = request->pooled ? bl_schedule_peak_slots(bases[count], limits) : bl__worst_peak(bases[count], limits);
     }
     count += possible || k == 0;
   }

@@ -129,7 +129,7 @@ static void warm_up(pass_t *p) {
   }
   for (uint32_t s = p->p; s-- > 0 && p->status == BL_OK;) {
     stage_t *stage = &p->stages[s];
-    while (s + 1 < p->p && held(stage) + 2 + 2 * s <= p->limits[s] && stage->forwards[0] < p->m &&
+    while (p->status == BL_OK && s + 1 < p->p && held(stage) + 2 + 2 * s <= p->limits[s] && stage->forwards[0] < p->m &&
            stage->free_at + bl_costs_op(p->costs, BL_VERB_F, s) <= arrival(p, BL_VERB_F, s, 1)) {
       for (uint32_t before = 0; before <= s; before++) {
         put(p, BL_VERB_F, before, 0);
@@ -142,12 +142,16 @@ static void warm_up(pass_t *p) {
     const uint32_t *mine = p->stages[s].forwards, *before = p->stages[s - 1].forwards;
     while (p->status == BL_OK &&
            (mine[0] + mine[1] < before[0] + before[1] || (mine[1] <= before[1] && before[1] < p->m))) {
+      bool all_done = mine[0] + mine[1] == 2 * p->m;
       for (uint32_t later = p->p; later-- > s;) {
         if (p->stages[later].forwards[chunk] < p->m) {
           put(p, BL_VERB_F, later, chunk);
         }
       }
       chunk = 1 - chunk;
+      if (all_done) {
+        break;
+      }
     }
   }
 }

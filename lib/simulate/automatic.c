@@ -114,6 +114,7 @@ static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option
                                 .pairs_only = option->kind == BL_AUTOMATIC_PAIRS,
                                 .mode = option->mode,
                                 .lenders = request->lenders,
+                                .copies = request->copies,
                                 .copy = option->copy / 100.0};
   bl_balance_result_t result;
   bl_status_t status = bl_balance_within(request->schedule, &cap, &result, err);

@@ -25,6 +25,14 @@ static bl_status_t add(bl_frontier_t *frontier, const bl_frontier_point_t *point
   return BL_OK;
 }
 
+static double most_of(const bl_simulation_t *result) {
+  double most = 0;
+  for (uint32_t s = 0; s < result->stages; s++) {
+    most = fmax(most, result->peak[s]);
+  }
+  return most;
+}
+
 // Times a schedule and fills in what that says.
 static bl_status_t measure(const bl_schedule_t *schedule, const bl_costs_t *costs, bl_frontier_point_t *point,
                            bl_error_t *err) {
@@ -35,9 +43,7 @@ static bl_status_t measure(const bl_schedule_t *schedule, const bl_costs_t *cost
   }
   point->t_end = result.t_end;
   point->bubble = result.bubble_total;
-  for (uint32_t s = 0; s < result.stages && point->cap == 0; s++) {
-    point->memory = fmax(point->memory, result.peak[s]);
-  }
+  point->memory = point->cap == 0 ? most_of(&result) : point->memory;
   bl_simulation_cleanup(&result);
   return BL_OK;
 }
@@ -76,25 +82,36 @@ static bl_costs_t share_costs(const bl_costs_t *costs, double chunks) {
   return made;
 }
 
-static bl_status_t add_schedule(const bl_frontier_request_t *request, const bl_schedule_t *schedule, const char *name,
-                                double memory, bl_frontier_t *frontier, bl_error_t *err) {
+static bl_status_t add_schedule(const bl_frontier_request_t *request, const bl_schedule_t *schedule,
+                                bl_frontier_point_t point, bl_frontier_t *frontier, bl_error_t *err) {
   const bl_costs_t costs = share_costs(request->costs, schedule->chunks);
-  bl_frontier_point_t point = {.chunks = schedule->chunks, .asked = memory};
-  snprintf(point.schedule, sizeof point.schedule, "%s", name);
+  point.chunks = schedule->chunks;
   bl_status_t status = measure(schedule, &costs, &point, err);
+  if (status == BL_OK && point.pooled && point.asked > 0 && point.memory <= point.asked + NEAR) {
+    return BL_OK; // it needs no balancing: the one that is not pooled is there already
+  }
+  const size_t before = frontier->count;
   if (status == BL_OK) {
     status = add(frontier, &point);
   }
-  return status == BL_OK ? add_balanced(request, schedule, &costs, &point, frontier, err) : status;
+  if (status == BL_OK) {
+    status = add_balanced(request, schedule, &costs, &point, frontier, err);
+  }
+  if (status == BL_OK && point.pooled && frontier->count == before + 1) {
+    frontier->count = before; // nothing to balance
+  }
+  return status;
 }
 
-static bl_status_t add_built_in(const bl_frontier_request_t *request, const bl_schedule_info_t *info, double memory,
-                                bl_frontier_t *frontier, bl_error_t *err) {
+static bl_status_t add_built_in(const bl_frontier_request_t *request, const bl_schedule_info_t *info,
+                                bl_frontier_point_t point, bl_frontier_t *frontier, bl_error_t *err) {
   const bl_costs_t costs = share_costs(request->costs, info->default_chunks);
   bl_schedule_request_t wanted = {.name = info->name,
                                   .stages = request->stages,
                                   .micro_batches = request->micro_batches,
-                                  .memory = memory,
+                                  .group = point.group,
+                                  .memory = point.asked,
+                                  .pooled = point.pooled,
                                   .costs = &costs,
                                   .effort = request->effort};
   bl_schedule_t *schedule;
@@ -102,24 +119,47 @@ static bl_status_t add_built_in(const bl_frontier_request_t *request, const bl_s
   if (status != BL_OK) {
     return status == BL_INVALID && request->name_count == 0 ? BL_OK : status; // the shape does not allow it
   }
-  status = add_schedule(request, schedule, info->name, memory, frontier, err);
+  snprintf(point.schedule, sizeof point.schedule, "%s", info->name);
+  point.runs = info->runs && schedule->placement == info->placement;
+  status = add_schedule(request, schedule, point, frontier, err);
   bl_schedule_destroy(schedule);
   return status;
 }
 
-// Adaptive under every limit, any other as it is.
+// As it is, and made to be balanced.
+static bl_status_t add_both(const bl_frontier_request_t *request, const bl_schedule_info_t *info,
+                            bl_frontier_point_t point, bl_frontier_t *frontier, bl_error_t *err) {
+  bl_status_t status = add_built_in(request, info, point, frontier, err);
+  point.pooled = true;
+  return status == BL_OK ? add_built_in(request, info, point, frontier, err) : status;
+}
+
+// Those that stand for all that are searched within a limit, under every one: v-half and v-min are zb-v under theirs.
+static bool under_every_limit(const char *name) {
+  return strcmp(name, "adaptive") == 0 || strcmp(name, "zb-h1") == 0 || strcmp(name, "zb-v") == 0;
+}
+
+// Grouped-interleaved in groups of every size.
 static bl_status_t add_named(const bl_frontier_request_t *request, const char *name, bl_frontier_t *frontier,
                              bl_error_t *err) {
   const bl_schedule_info_t *info = bl_schedule_info_find(name);
   if (info == NULL) {
     return bl_error_set(err, BL_NOT_FOUND, "no schedule '%.40s'", name);
   }
-  if (strcmp(info->name, "adaptive") != 0) {
-    return add_built_in(request, info, 0, frontier, err);
-  }
+  const uint32_t p = request->stages;
   bl_status_t status = BL_OK;
-  for (uint32_t memory = 1; memory <= request->stages && status == BL_OK; memory++) {
-    status = add_built_in(request, info, memory, frontier, err);
+  if (under_every_limit(info->name)) {
+    for (uint32_t memory = 1; memory <= p && status == BL_OK; memory++) {
+      status = add_both(request, info, (bl_frontier_point_t){.asked = memory}, frontier, err);
+    }
+  } else if (strcmp(info->name, "grouped-interleaved") == 0) {
+    for (uint32_t group = p; group >= (p + 1) / 2 && group > 0 && status == BL_OK; group--) {
+      status = add_both(request, info, (bl_frontier_point_t){.group = group}, frontier, err);
+    }
+  } else if (strcmp(info->name, "1f1b-v") == 0) {
+    status = add_both(request, info, (bl_frontier_point_t){0}, frontier, err);
+  } else {
+    status = add_built_in(request, info, (bl_frontier_point_t){0}, frontier, err);
   }
   return status;
 }
@@ -166,7 +206,9 @@ bl_status_t bl_frontier_init(const bl_frontier_request_t *request, bl_frontier_t
     status = add_named(request, request->names[n], frontier, err);
   }
   for (size_t n = 0; n < request->given_count && status == BL_OK; n++) {
-    status = add_schedule(request, request->given[n], request->given[n]->name, 0, frontier, err);
+    bl_frontier_point_t point = {0};
+    snprintf(point.schedule, sizeof point.schedule, "%s", request->given[n]->name);
+    status = add_schedule(request, request->given[n], point, frontier, err);
   }
   if (status == BL_OK && frontier->count == 0) {
     status = BL_INVALID; // err says why the last one is not possible

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time against memory for one shape and one set of costs: every schedule as it is, and every schedule with one copy of
-// the weights balanced under every cap that works. Who wants the fastest step within a budget reads it off.
+// the weights balanced under every cap that works. Orders that are searched are also made for balancing (`pooled` of
+// schedule/generate.h). Who wants the fastest step within a budget reads it off.
 //
 //   bl_frontier_t frontier;
 //   status = bl_frontier_init(&(bl_frontier_request_t){.stages = 8, .micro_batches = 16, .costs = &costs}, &frontier, &err);
@@ -30,11 +31,14 @@ typedef struct bl_frontier_request {
 typedef struct bl_frontier_point {
   char schedule[BL_SCHEDULE_NAME];
   uint32_t chunks;
-  double asked;  // memory asked for, in device-micro-batches; 0: the schedule's own
-  double cap;    // of a balanced schedule, likewise; 0: not balanced
-  double memory; // most that a device holds, lent slots included
+  uint32_t group; // micro-batches of a group; 0: has none
+  double asked;   // memory asked for, in device-micro-batches; 0: the schedule's own
+  double cap;     // of a balanced schedule, likewise; 0: not balanced
+  double memory;  // most that a device holds, lent slots included
   double t_end, bubble;
   uint32_t evictions; // of all stages
+  bool pooled;        // the order was made to be balanced
+  bool runs;          // a job can ask for this schedule on this placement
   bool best_plain;    // no unbalanced schedule needs less memory or time without needing more of the other
   bool best;          // the same among all
 } bl_frontier_point_t;

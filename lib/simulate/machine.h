@@ -31,6 +31,8 @@ typedef struct bl_machine {
   bool early_gradient;      // a fused B releases the stage before it when its I has ended, as the executor does
   const double *boundaries; // [virtual stages] latency between one and the next; NULL: costs->boundary
   const double *paths;      // [stages] of one evict or load; NULL: costs->path
+  const double *copies;     // [stages * stages] of one evict or load between a stage and the store of a device, in
+                            // place of both; NULL: a stage's take the same to all
   bool shared_stores; // copies to and from one store run one at a time, whoever's they are, in the order of asking
   const bl_network_t *network; // NULL: no boundary and no path waits for another one
   const double *const *times;  // [stages][operations] recorded durations in place of costs; NULL: costs. Of B, the

@@ -110,6 +110,13 @@ static bl_status_t check_machine(const bl_schedule_t *schedule, const bl_machine
                           machine->paths[s]);
     }
   }
+  for (size_t i = 0; machine->copies != NULL && i < (size_t)schedule->stages * schedule->stages; i++) {
+    if (!isfinite(machine->copies[i]) || machine->copies[i] < 0) {
+      return bl_error_set(err, BL_INVALID,
+                          "an evict or load of stage %zu at store %zu: must be a number from 0 upwards, is %g",
+                          i / schedule->stages, i % schedule->stages, machine->copies[i]);
+    }
+  }
   for (uint32_t s = 0; machine->times != NULL && s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       if (!isfinite(machine->times[s][i]) || machine->times[s][i] < 0) {

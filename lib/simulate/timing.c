@@ -48,6 +48,14 @@ static double copy_far(bl__timing_t *t, uint32_t stage, bl_op_t op, double *star
   return *start + took;
 }
 
+static double path_of(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
+  const bl_machine_t *machine = t->machine;
+  if (machine->copies != NULL && op.store < t->schedule->stages) {
+    return machine->copies[(size_t)stage * t->schedule->stages + op.store];
+  }
+  return machine->paths != NULL ? machine->paths[stage] : t->costs->path;
+}
+
 // E and L start when the operation before them has ended and the path is free.
 static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   bl__stage_clock_t *clock = &t->clocks[at.stage];
@@ -60,7 +68,7 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   if (machine->network != NULL && known && machine->network->nodes[at.stage] != machine->network->nodes[op.store]) {
     end = copy_far(t, at.stage, op, &start);
   } else {
-    end = start + (machine->paths != NULL ? machine->paths[at.stage] : t->costs->path);
+    end = start + path_of(t, at.stage, op);
   }
   clock->path_free = end;
   if (store != NULL) {

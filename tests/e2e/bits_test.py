@@ -73,13 +73,13 @@ def main():
         train = {"steps": 3, "micro_batch": 1, "micro_batches": 8}
         reference = None
         for schedule in ("1f1b", "gpipe", "eager-1f1b", "interleaved", "grouped-interleaved", "zb-h1", "zb-h2", "zb-v",
-                         "v-min", "v-half", "v-zb", "1f1b-v", "adaptive"):
+                         "v-min", "v-half", "v-zb", "1f1b-v", "adaptive", "dualpipe-v"):
             job = write_job(folder, model=deep, train=train, pipeline={"stages": 4, "schedule": schedule})
             report, _ = run_job(folder, job, "--local")
             reference = reference or losses(report)
             assert losses(report) == reference, f"{schedule}"
             print(f"ok {schedule}: slots {[stage['peak_slots'] for stage in report[-1]['stages']]}")
-        for schedule in ("1f1b", "interleaved", "zb-h1", "zb-v"):  # R with fused and split backwards, turns and loops
+        for schedule in ("1f1b", "interleaved", "zb-h1", "dualpipe-v", "zb-v"):  # R with fused and split backwards, turns and loops
             job = write_job(folder, model=deep, train=train,
                             pipeline={"stages": 4, "schedule": schedule, "recompute": "full"})
             report, _ = run_job(folder, job, "--local")

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies balancing: evictions of BPipe equal to the numbers derived from its published bound (mode fewest) and within
 // the stated ones (mode overlap), budgets kept on every device, balanced schedules valid and runnable, small caps
-// refused with the smallest that works.
+// refused with the smallest that works; orders made for balancing come down to the limit; slow paths are avoided where
+// others have room, and pairs stay where all paths are alike.
 #include "schedule/balance.h"
 
 #include "schedule/generated.h"
@@ -123,6 +124,147 @@ static void budgets_hold_on_every_schedule(void **state) {
   assert_in_range(balanced, 10, 1000000);
 }
 
+// Grouped-interleaved, and V's of few micro-batches, whose stages differ by themselves; and zb-h1 where boundaries are slow.
+static void orders_made_for_balancing_come_down_to_the_limit(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    uint32_t p, m, cap; // blocks
+    double memory, boundary;
+  } cases[] = {{"grouped-interleaved", 4, 8, 7, 0, 0},
+               {"grouped-interleaved", 8, 16, 13, 0, 1},
+               {"zb-v", 4, 4, 6, 3, 0},
+               {"zb-h1", 8, 16, 4, 4, 3}};
+  uint32_t evicted = 0;
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    const bl_costs_t costs = {.every = {1, 1, 1, 1}, .boundary = cases[i].boundary};
+    bl_schedule_request_t request = {.name = cases[i].name,
+                                     .stages = cases[i].p,
+                                     .micro_batches = cases[i].m,
+                                     .memory = cases[i].memory,
+                                     .costs = &costs,
+                                     .keep_placement = true,
+                                     .pooled = true,
+                                     .effort = 0.02};
+    for (int mode = 0; mode < 2; mode++) {
+      bl_schedule_t *schedule;
+      bl_balance_result_t result;
+      bl_error_t err;
+      assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+      if (bl_balance_cap(schedule, cases[i].cap, true, (bl_balance_mode_t)mode, &result, &err) != BL_OK) {
+        fail_msg("%s, p %u, m %u: %s", cases[i].name, cases[i].p, cases[i].m, err.text);
+      }
+      check_budgets(&result, cases[i].cap);
+      for (uint32_t s = 0; s < cases[i].p; s++) {
+        evicted += result.evictions[s];
+      }
+      print_message("%s, p %u, m %u: %u evictions so far\n", cases[i].name, cases[i].p, cases[i].m, evicted);
+      bl_balance_result_cleanup(&result);
+      bl_schedule_destroy(schedule);
+    }
+  }
+  assert_in_range(evicted, 1, 100000);
+}
+
+// Own slots 3, 2, 2, 1 of stages that hold 4, 3, 2, 1, with more room in stores than is needed.
+static void balance_on_paths(const uint32_t *lent, const double *copies, bl_balance_result_t *result) {
+  bl_schedule_t *schedule = generate("1f1b", 4, 8);
+  const uint32_t own[] = {3, 2, 2, 1};
+  const uint16_t reach[] = {3, 2, BL_STORE_NONE, 2, 3, BL_STORE_NONE, 1, 3, BL_STORE_NONE, 0, 1, BL_STORE_NONE};
+  const bl_balance_request_t request = {.mode = BL_BALANCE_FEWEST,
+                                        .own = own,
+                                        .lent = lent,
+                                        .stores = 4,
+                                        .reach = reach,
+                                        .reach_count = 3,
+                                        .copies = copies};
+  bl_error_t err;
+  if (bl_balance(schedule, &request, result, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  assert_int_equal(bl_schedule_validate(result->schedule, NULL, NULL), BL_OK);
+  for (uint32_t s = 0; s < 4; s++) {
+    uint32_t reserved = 0, kept = 0;
+    for (uint32_t d = 0; d < 4; d++) {
+      reserved += result->reserved[s * 4 + d];
+      kept += result->reserved[d * 4 + s];
+    }
+    assert_int_equal(reserved, result->parked_peak[s]);
+    assert_in_range(kept, 0, lent[s]);
+  }
+  bl_schedule_destroy(schedule);
+}
+
+static void blocks_go_where_copies_are_short(void **state) {
+  (void)state;
+  const uint32_t both[] = {0, 0, 4, 4}, tight[] = {0, 0, 2, 2};
+  double copies[16];
+  bl_balance_result_t result;
+  for (size_t i = 0; i < 16; i++) {
+    copies[i] = 5;
+  }
+  balance_on_paths(both, copies, &result); // all alike: pairs
+  assert_true(result.reserved[0 * 4 + 3] == 2 && result.reserved[1 * 4 + 2] == 2);
+  bl_balance_result_cleanup(&result);
+  copies[0 * 4 + 3] = 40; // the path of stage 0 to its mirror image is slow; store 2 is used by both then
+  balance_on_paths(both, copies, &result);
+  assert_true(result.reserved[0 * 4 + 2] == 2 && result.reserved[0 * 4 + 3] == 0);
+  assert_true(result.reserved[1 * 4 + 3] == 2); // which stage 1 therefore leaves
+  for (size_t i = 0; i < result.schedule->lists[0].count; i++) {
+    bl_op_t op = result.schedule->lists[0].ops[i];
+    assert_true(bl_verb_computes((bl_verb_t)op.verb) || op.store == 2);
+  }
+  bl_balance_result_cleanup(&result);
+  balance_on_paths(tight, copies, &result); // no room beside stage 1: they change places
+  assert_true(result.reserved[0 * 4 + 2] == 2 && result.reserved[1 * 4 + 3] == 2);
+  bl_balance_result_cleanup(&result);
+  copies[1 * 4 + 3] = 400; // unless stage 1 loses more than stage 0 gains
+  balance_on_paths(tight, copies, &result);
+  assert_true(result.reserved[0 * 4 + 3] == 2 && result.reserved[1 * 4 + 2] == 2);
+  bl_balance_result_cleanup(&result);
+}
+
+// Two nodes of four devices in a row: pairs reach over, neighbours do not. The cap leaves room for either.
+static void a_cap_stays_inside_nodes(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = generate("1f1b", 8, 16);
+  double copies[64];
+  for (uint32_t i = 0; i < 64; i++) {
+    copies[i] = i / 8 / 4 == i % 8 / 4 ? 1 : 8;
+  }
+  bl_balance_cap_t cap = {.slots = 7, .mode = BL_BALANCE_FEWEST, .copies = copies};
+  bl_balance_result_t result;
+  bl_error_t err;
+  assert_int_equal(bl_balance_within(schedule, &cap, &result, &err), BL_OK);
+  check_budgets(&result, 7);
+  assert_true(result.evictions[0] > 0);
+  for (uint32_t s = 0; s < 8; s++) {
+    for (uint32_t d = 0; d < 8; d++) {
+      assert_true(result.reserved[s * 8 + d] == 0 || s / 4 == d / 4);
+    }
+  }
+  bl_balance_result_cleanup(&result);
+  cap.copies = NULL;
+  assert_int_equal(bl_balance_within(schedule, &cap, &result, &err), BL_OK);
+  assert_int_equal(result.reserved[0 * 8 + 7], result.parked_peak[0]);
+  bl_balance_result_cleanup(&result);
+  bl_schedule_t *odd = generate("1f1b", 5, 8); // its third stage has no mirror image
+  for (uint32_t i = 0; i < 25; i++) {
+    copies[i] = i == 4 ? 8 : 1;
+  }
+  cap = (bl_balance_cap_t){.slots = 4, .mode = BL_BALANCE_FEWEST, .copies = copies};
+  assert_int_equal(bl_balance_within(odd, &cap, &result, &err), BL_OK);
+  check_budgets(&result, 4);
+  assert_true(result.reserved[0 * 5 + 3] == result.parked_peak[0] && result.parked_peak[0] > 0);
+  bl_balance_result_cleanup(&result);
+  bl_schedule_destroy(odd);
+  copies[3] = -1;
+  cap.slots = 7;
+  assert_int_equal(bl_balance_within(schedule, &cap, &result, &err), BL_INVALID);
+  assert_string_equal(err.text, "a copy between stage 0 and store 3: must be a number from 0 upwards, is -1");
+  bl_schedule_destroy(schedule);
+}
+
 static void a_full_store_moves_others_to_their_second_choice(void **state) {
   (void)state;
   // Stages 0 and 1 of 1f1b hold 4 and 3; both like store 0, only stage 0 reaches store 1.
@@ -188,6 +330,9 @@ int main(void) {
       cmocka_unit_test(fewest_equals_the_published_bound),
       cmocka_unit_test(overlap_stays_within_its_bound),
       cmocka_unit_test(budgets_hold_on_every_schedule),
+      cmocka_unit_test(orders_made_for_balancing_come_down_to_the_limit),
+      cmocka_unit_test(blocks_go_where_copies_are_short),
+      cmocka_unit_test(a_cap_stays_inside_nodes),
       cmocka_unit_test(a_full_store_moves_others_to_their_second_choice),
       cmocka_unit_test(too_small_caps_name_what_works),
       cmocka_unit_test(large_pipelines_take_milliseconds),

@@ -50,6 +50,29 @@ static void refuse_chunk(const char *text, const char *message) {
   }
 }
 
+static void paths_are_read(void **state) {
+  (void)state;
+  double copies[9] = {0};
+  bl_error_t err;
+  assert_int_equal(bl_costs_parse_path("0-2=8.5", 3, copies, &err), BL_OK);
+  assert_true(copies[0 * 3 + 2] == 8.5 && copies[2 * 3 + 0] == 8.5 && copies[0 * 3 + 1] == 0);
+  static const struct {
+    const char *text, *message;
+  } bad[] = {{"0-3=1", "there is no stage 3, they go from 0 to 2"},
+             {"0=1", "must name two stages"},
+             {"-1-2=1", "must name two stages"},
+             {"1-1=2", "must be between two stages"},
+             {"0-1=-2", "must be a number from 0 upwards"},
+             {"0-1=nan", "must be a number from 0 upwards"},
+             {"0-1=", "must be a number from 0 upwards"}};
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    assert_int_equal(bl_costs_parse_path(bad[i].text, 3, copies, &err), BL_INVALID);
+    if (strstr(err.text, bad[i].message) == NULL) {
+      fail_msg("\"%s\" does not say \"%s\"", err.text, bad[i].message);
+    }
+  }
+}
+
 static void bad_costs_are_named(void **state) {
   (void)state;
   refuse("", "F must be a number");
@@ -89,6 +112,7 @@ static void costs_of_chunks_are_checked_by_name(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(costs_are_read),
+      cmocka_unit_test(paths_are_read),
       cmocka_unit_test(bad_costs_are_named),
       cmocka_unit_test(costs_of_chunks_are_checked_by_name),
   };

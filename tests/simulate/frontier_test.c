@@ -54,6 +54,40 @@ static void balanced_points_stand_beside_plain_ones(void **state) {
   bl_frontier_cleanup(&frontier);
 }
 
+// Orders made for balancing: grouped-interleaved below its worst stage's peak, a V of few micro-batches, zb-h1 where
+// boundaries are slow, each within the cap in less time than what needs no balancing. Who can be run is marked.
+static void orders_for_balancing_beat_their_own_kind(void **state) {
+  (void)state;
+  static const char *const names[] = {"grouped-interleaved", "zb-v", "zb-h1", "chimera"};
+  const bl_costs_t costs = {.every = {20, 28, 12, 20}, .boundary = 10, .path = 5};
+  bl_frontier_t frontier;
+  bl_error_t err;
+  bl_frontier_request_t request = {
+      .stages = 6, .micro_batches = 6, .costs = &costs, .effort = 0.02, .names = names, .name_count = 4};
+  assert_int_equal(bl_frontier_init(&request, &frontier, &err), BL_OK);
+  for (int n = 0; n < 3; n++) {
+    size_t better = 0;
+    for (size_t i = 0; i < frontier.count; i++) {
+      const bl_frontier_point_t *point = &frontier.points[i];
+      if (strcmp(point->schedule, names[n]) != 0 || point->cap == 0 || !point->pooled) {
+        continue;
+      }
+      assert_true(point->runs && point->evictions > 0);
+      bool beaten = false;
+      for (size_t k = 0; k < frontier.count; k++) {
+        const bl_frontier_point_t *other = &frontier.points[k];
+        beaten = beaten || (strcmp(other->schedule, names[n]) == 0 && other->cap == 0 &&
+                            other->memory <= point->memory && other->t_end <= point->t_end);
+      }
+      better += !beaten;
+    }
+    print_message("%s: %zu points\n", names[n], better);
+    assert_in_range(better, 1, frontier.count);
+  }
+  assert_false(find(&frontier, "chimera", 0)->runs);
+  bl_frontier_cleanup(&frontier);
+}
+
 static void slow_paths_cost_time(void **state) {
   (void)state;
   bl_costs_t costs = BL_COSTS_UNIT;
@@ -117,6 +151,7 @@ static void some_are_compared(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(balanced_points_stand_beside_plain_ones),
+      cmocka_unit_test(orders_for_balancing_beat_their_own_kind),
       cmocka_unit_test(slow_paths_cost_time),
       cmocka_unit_test(some_are_compared),
       cmocka_unit_test(impossible_shapes_are_refused),

@@ -166,6 +166,39 @@ static void slow_paths_stall_those_who_need_them(void **state) {
   bl_schedule_destroy(schedule);
 }
 
+// The same balanced order with every path as long as the stage's own, then with one path alone slow: only its stage waits.
+static void paths_differ_by_store(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = generate("1f1b", 4, 8);
+  bl_balance_result_t balanced;
+  assert_int_equal(bl_balance_cap(schedule, 3, true, BL_BALANCE_OVERLAP, &balanced, NULL), BL_OK);
+  double copies[16], paths[] = {0.25, 0.25, 0.25, 0.25};
+  for (size_t i = 0; i < 16; i++) {
+    copies[i] = 0.25;
+  }
+  const bl_machine_t by_stage = {.paths = paths}, by_pair = {.copies = copies};
+  bl_simulation_t plain = simulate(balanced.schedule, &BL_COSTS_UNIT, &by_stage),
+                  same = simulate(balanced.schedule, &BL_COSTS_UNIT, &by_pair);
+  assert_time(same.t_end, plain.t_end);
+  copies[0 * 4 + 2] = 50; // nobody goes there
+  bl_simulation_t unused = simulate(balanced.schedule, &BL_COSTS_UNIT, &by_pair);
+  assert_time(unused.t_end, plain.t_end);
+  copies[0 * 4 + 3] = 50;
+  bl_simulation_t slow = simulate(balanced.schedule, &BL_COSTS_UNIT, &by_pair);
+  assert_true(slow.stalls[0][BL_STALL_LOAD] + slow.stalls[0][BL_STALL_SLOT] > 50);
+  copies[5] = NAN;
+  bl_simulation_t none;
+  bl_error_t err;
+  assert_int_equal(bl_simulate_on(balanced.schedule, &BL_COSTS_UNIT, &by_pair, &none, &err), BL_INVALID);
+  assert_string_equal(err.text, "an evict or load of stage 1 at store 1: must be a number from 0 upwards, is nan");
+  bl_simulation_cleanup(&slow);
+  bl_simulation_cleanup(&unused);
+  bl_simulation_cleanup(&same);
+  bl_simulation_cleanup(&plain);
+  bl_balance_result_cleanup(&balanced);
+  bl_schedule_destroy(schedule);
+}
+
 // Of gpipe on three stages, the first two park all but two blocks, at one store or at two.
 static bl_schedule_t *parked(uint16_t second_store) {
   bl_schedule_t *plain = generate("gpipe", 3, 6);
@@ -252,6 +285,7 @@ int main(void) {
       cmocka_unit_test(boundaries_are_those_of_each_neighbourhood),
       cmocka_unit_test(recorded_times_take_the_place_of_costs),
       cmocka_unit_test(slow_paths_stall_those_who_need_them),
+      cmocka_unit_test(paths_differ_by_store),
       cmocka_unit_test(copies_at_one_store_take_turns),
       cmocka_unit_test(bad_times_are_named),
       cmocka_unit_test(no_step_is_below_its_bound),

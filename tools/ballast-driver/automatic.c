@@ -193,6 +193,7 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
                                       .handover = profile->handover,
                                       .budget = bl_policy_limit(policy, training),
                                       .lenders = policy->devices,
+                                      .copies = training->copies,
                                       .in_force = &in_force,
                                       .measured = profile->step,
                                       .evidence = &self->evidence};

@@ -295,7 +295,7 @@ static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_
   }
   if (status == BL_OK && a->write != NULL) {
     fflush(stdout);
-    status = bl_ctl_plan_job_write(a, path, &plan.candidates[0], err);
+    status = bl_ctl_plan_job_write(a, path, &made.request, &plan.candidates[0], err);
   }
   bl_plan_cleanup(&plan);
   bl_ctl_plan_request_cleanup(&made);

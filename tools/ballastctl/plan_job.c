@@ -56,8 +56,36 @@ static int set_all_costs(char *sets[SETTINGS], size_t *count, const bl_plan_cand
   return done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.costs.boundary=%.6g", c->boundary);
 }
 
+// Paths between nodes, for policies that choose where blocks go. A malloc'd text; NULL: no memory.
+static char *paths_of(const bl_plan_request_t *r, const bl_plan_candidate_t *c) {
+  const bool chooses = r->cluster.nodes > 0 && (c->policy == BL_PLAN_CAP || c->policy == BL_PLAN_AUTO);
+  bl_nodes_t nodes = {0};
+  const char *between = "";
+  char *text = NULL;
+  size_t size;
+  if (chooses && bl_nodes_init(&nodes, &r->cluster, c->order, c->stages, c->parallel.tensor) != BL_OK) {
+    return NULL;
+  }
+  FILE *stream = open_memstream(&text, &size);
+  for (uint32_t s = 0; stream != NULL && s < nodes.stages; s++) {
+    for (uint32_t d = s + 1; d < nodes.stages; d++) {
+      double longer = bl_nodes_copy(&nodes, s, d);
+      if (longer != 1) {
+        fprintf(stream, "%s\"%u-%u=%.6g\"", between, s, d, longer);
+        between = ", ";
+      }
+    }
+  }
+  if (stream != NULL) {
+    fclose(stream);
+  }
+  bl_nodes_cleanup(&nodes);
+  return text;
+}
+
 // What is set on top of the job; malloc'd texts.
-static bl_status_t settings_of(const bl_plan_candidate_t *c, char *sets[SETTINGS], size_t *count) {
+static bl_status_t settings_of(const bl_plan_request_t *r, const bl_plan_candidate_t *c, char *sets[SETTINGS],
+                               size_t *count) {
   char *layers = NULL;
   size_t size;
   FILE *stream = open_memstream(&layers, &size);
@@ -93,6 +121,9 @@ static bl_status_t settings_of(const bl_plan_candidate_t *c, char *sets[SETTINGS
   for (size_t i = 0; i < sizeof resets / sizeof resets[0] && done >= 0; i++) {
     done = asprintf(&sets[(*count)++], "%s=null", resets[i]);
   }
+  char *paths = paths_of(r, c);
+  done = done < 0 || paths == NULL ? -1 : asprintf(&sets[(*count)++], "balance.slow_paths=[%s]", paths);
+  free(paths);
   free(layers);
   return done < 0 ? BL_EXHAUSTED : BL_OK;
 }
@@ -122,8 +153,8 @@ static bl_status_t write_with(const bl_ctl_plan_flags_t *a, const char *path, ch
   return status;
 }
 
-bl_status_t bl_ctl_plan_job_write(const bl_ctl_plan_flags_t *a, const char *path, const bl_plan_candidate_t *best,
-                                  bl_error_t *err) {
+bl_status_t bl_ctl_plan_job_write(const bl_ctl_plan_flags_t *a, const char *path, const bl_plan_request_t *r,
+                                  const bl_plan_candidate_t *best, bl_error_t *err) {
   char *sets[SETTINGS] = {NULL};
   size_t count = 0;
   if (best->parallel.tensor > 1 || best->parallel.data > 1) {
@@ -132,7 +163,7 @@ bl_status_t bl_ctl_plan_job_write(const bl_ctl_plan_flags_t *a, const char *path
                         "file has pipeline parallelism alone; with --tensor 1 and --stages as many as devices it has",
                         a->write, best->parallel.tensor, best->parallel.data);
   }
-  bl_status_t status = settings_of(best, sets, &count);
+  bl_status_t status = settings_of(r, best, sets, &count);
   if (status != BL_OK) {
     (void)bl_error_set(err, status, "no memory");
   } else {

@@ -86,6 +86,19 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .preset_help = "no limit",
      .help = "With --recompute: most blocks from R on, in device-micro-batches, of orders that are searched."},
     BL_CTL_PATH_COST_FLAG(bl_ctl_schedule_flags_t, path_cost, .help = "Time of one evict or load."),
+    {.name = "slow-path",
+     .type = BL_OPTION_TEXT_LIST,
+     .offset = OFFSET(slow_paths),
+     .argument = "S-D=X",
+     .help =
+         "Copies between the devices of stages S and D take X times --path-cost; may be repeated. With --balance cap "
+         "blocks go where copies are shortest."},
+    {.name = "pooled",
+     .type = BL_OPTION_BOOL,
+     .offset = OFFSET(pooled),
+     .help =
+         "An order for --balance: a stage may keep more than --memory where others keep less (zb-*, adaptive), or "
+         "what its own timetable keeps (grouped-interleaved, 1f1b-v). Jobs with the policies bpipe and cap have it."},
     {.name = "memory",
      .type = BL_OPTION_TEXT,
      .offset = OFFSET(memory),
@@ -282,6 +295,7 @@ static bl_status_t generate(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_ca
                                    .memory_of_stage = shown->limits.of_stage,
                                    .costs = &shown->costs,
                                    .recompute = a->recompute,
+                                   .pooled = a->pooled,
                                    .slots = a->recompute ? a->slots : 0,
                                    .recompute_chunks = (uint32_t)a->recompute_chunks};
   bl_status_t status = bl_ctl_limits_check_count(&shown->limits, request.stages, err);
@@ -328,7 +342,7 @@ static bl_status_t make_within(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule
   if (status == BL_OK) {
     status = make(a, shown, err);
   }
-  if (status == BL_OK) {
+  if (status == BL_OK && !a->pooled) { // what is pooled keeps to it when it is balanced
     status = bl_ctl_limits_check(&shown->limits, shown->schedule, err);
   }
   return status == BL_OK ? bl_ctl_limits_check_slots(a->slots, shown->schedule, err) : status;
@@ -348,11 +362,42 @@ static bl_status_t give_up(uint32_t cap, bl_ctl_schedule_case_t *shown, bl_error
   return status;
 }
 
+// In units of --path-cost for balancing, in those of costs for the simulator.
+static bl_status_t find_copies(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  const uint32_t stages = shown->schedule->stages;
+  const size_t pairs = (size_t)stages * stages;
+  if (a->slow_paths.count == 0) {
+    return BL_OK;
+  }
+  shown->copies = malloc(pairs * sizeof *shown->copies);
+  if (shown->copies == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the paths of %u stages", stages);
+  }
+  for (size_t i = 0; i < pairs; i++) {
+    shown->copies[i] = 1;
+  }
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < a->slow_paths.count && status == BL_OK; i++) {
+    status = bl_costs_parse_path(a->slow_paths.items[i], stages, shown->copies, err);
+  }
+  return status;
+}
+
+static bl_status_t time_it(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  const size_t pairs = (size_t)shown->schedule->stages * shown->schedule->stages;
+  for (size_t i = 0; shown->copies != NULL && i < pairs; i++) {
+    shown->copies[i] *= a->path_cost;
+  }
+  const bl_machine_t machine = {.copies = shown->copies};
+  return bl_simulate_on(shown->schedule, &shown->costs, &machine, &shown->simulation, err);
+}
+
 static bl_status_t balance(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   const double forward = bl_costs_chunk(&shown->costs, 0)->forward, copy = forward > 0 ? a->path_cost / forward : 0;
   bl_balance_cap_t cap = {.slots = (uint32_t)a->cap,
                           .pairs_only = a->balance == BALANCE_BPIPE,
                           .mode = (bl_balance_mode_t)a->mode,
+                          .copies = shown->copies,
                           .copy = a->balance == BALANCE_MIX ? fmax(copy, 1e-6) : 0};
   if (a->balance != BALANCE_BPIPE && cap.slots == 0) {
     return bl_error_set(err, BL_INVALID, "--balance %s needs --cap", balance_names[a->balance]);
@@ -377,6 +422,7 @@ void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {
   bl_ctl_block_file_cleanup(&shown->block);
   bl_ctl_limits_cleanup(&shown->limits);
   free(shown->chunk_costs);
+  free(shown->copies);
 }
 
 bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
@@ -389,6 +435,9 @@ bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ct
   if (status == BL_OK) {
     status = make_within(a, shown, err);
   }
+  if (status == BL_OK) {
+    status = find_copies(a, shown, err);
+  }
   if (status == BL_OK && a->balance != BALANCE_NONE) {
     status = balance(a, shown, err);
   }
@@ -396,7 +445,7 @@ bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ct
     status = bl_schedule_validate(shown->schedule, &shown->facts, err);
   }
   if (status == BL_OK) {
-    status = bl_simulate(shown->schedule, &shown->costs, &shown->simulation, err);
+    status = time_it(a, shown, err);
   }
   return status;
 }

@@ -21,14 +21,14 @@ typedef enum bl_ctl_csv_format {
 
 typedef struct bl_ctl_schedule_flags {
   char *schedule, *block, *cost, *memory, *svg, *perfetto, *to;
-  bl_text_list_t chunk_costs;
+  bl_text_list_t chunk_costs, slow_paths;
   int64_t stages, micro_batches, chunks, group, recompute_chunks, cap;
   double slots, path_cost;
-  bool recompute;
+  bool recompute, pooled;
   int balance, mode, format, output;
 } bl_ctl_schedule_flags_t;
 
-#define BL_CTL_SCHEDULE_ROWS 21
+#define BL_CTL_SCHEDULE_ROWS 23
 extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS]; // of bl_ctl_schedule_flags_t
 
 typedef struct bl_ctl_schedule_case {
@@ -39,6 +39,7 @@ typedef struct bl_ctl_schedule_case {
   bl_costs_t costs;
   bl_ctl_limits_t limits;        // of --memory
   bl_chunk_costs_t *chunk_costs; // what costs.chunks borrows
+  double *copies;                // [stages * stages] of one evict or load; NULL: costs.path
   bl_simulation_t simulation;
 } bl_ctl_schedule_case_t;
 

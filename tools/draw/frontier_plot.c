@@ -104,7 +104,8 @@ static void draw_head(plot_t *p, const char *title) {
   bl_canvas_line(p->canvas, x, y, x + 22, y, 1.5, true, PLAIN);
   x = draw_key(p, x + 28, "best of the unbalanced");
   bl_canvas_line(p->canvas, x, y, x + 22, y, 1.5, false, BALANCED);
-  (void)draw_key(p, x + 28, "best of all");
+  x = draw_key(p, x + 28, "best of all");
+  (void)draw_key(p, x, "name/group  * no job asks for it");
   bl_canvas_text(p->canvas, LEFT, TOP - 14,
                  p->logarithmic ? "end of the step, units of cost (logarithmic)" : "end of the step, units of cost", 12,
                  false, BL_ALIGN_LEFT, INK);
@@ -184,7 +185,11 @@ static bool same_place(const plot_t *p, const bl_frontier_point_t *a, const bl_f
 
 static void add_name(char *text, size_t bytes, const bl_frontier_point_t *point) {
   size_t used = strlen(text);
-  used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "", point->schedule);
+  used += (size_t)snprintf(text + used, bytes - used, "%s%s%s", used > 0 ? ", " : "", point->schedule,
+                           point->runs ? "" : "*");
+  if (used < bytes && point->group > 0) {
+    used += (size_t)snprintf(text + used, bytes - used, "/%u", point->group);
+  }
   if (used < bytes && point->asked > 0) {
     used += (size_t)snprintf(text + used, bytes - used, " %g", point->asked);
   }

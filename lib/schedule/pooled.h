@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of lib/schedule: one limit of memory for all devices together. The order is searched with limits that
+// rise or fall along the stages, a heavy stage s beside a light stage p-1-s, so that balancing them in pairs (balance.h)
+// brings both down to the limit. Pairs lose one block each: a parked block's room is needed for one more than the excess.
+#ifndef BALLAST_SCHEDULE_POOLED_H
+#define BALLAST_SCHEDULE_POOLED_H
+
+#include "schedule/generate.h"
+
+// Of a schedule that is searched within request->memory, for all devices alike first; of orders that end equally early that
+// one stays. What is returned can be balanced to the limit with pairs in both modes, or needs no balancing.
+BL_MUST_USE bl_status_t bl__schedule_make_pooled(const bl_schedule_request_t *request, bl_schedule_t **schedule,
+                                                 bl_error_t *err);
+
+#endif

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of several chunks a stage under a cap: grouped-interleaved and a V run with the losses of 1f1b bit by bit, own
+and lent slots of every device stay within the cap at every step, blocks are evicted, and the peaks are those that
+`ballastctl simulate` says. A path that is declared slow is avoided. What cannot run is refused with the reason."""
+import json
+import os
+import subprocess
+
+import ballast
+
+
+def ctl(folder, *arguments, expect=0):
+    done = subprocess.run([ballast.CTL, *arguments], env=ballast.environment(folder), text=True, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def job_of(folder, pipeline, micro_batches, **sections):
+    return ballast.write_job(folder, model=ballast.small_inline(hidden=32, layers=8, seq=16),
+                             data={"train": [__file__], "format": "text"},
+                             train={"steps": 3, "micro_batch": 1, "micro_batches": micro_batches},
+                             pipeline={"stages": 4, **pipeline}, **sections)
+
+
+def check_cap(folder, schedule, micro_batches, cap, mode):
+    expected = ballast.losses(ballast.run_job(folder, job_of(folder, {}, micro_batches), "--local")[0])
+    job = job_of(folder, {"schedule": schedule}, micro_batches, memory={"slots": cap},
+                 balance={"policy": "cap", "cap": cap, "mode": mode})
+    predicted = json.loads(ctl(folder, "simulate", job, "-o", "json").stdout)["stages"]
+    report, _ = ballast.run_job(folder, job, "--local")
+    assert ballast.losses(report) == expected, f"{schedule}: other losses"
+    for step in (event for event in report if event["event"] == "step"):
+        for plan, stage, store in zip(predicted, step["stages"], step["stores"]):
+            assert stage["own_slots"] + store["lent_slots"] <= cap, (schedule, stage, store)
+            assert stage["peak_slots"] <= stage["own_slots"] and store["peak_leased"] <= store["lent_slots"], (stage, store)
+            assert stage["peak_slots"] == plan["peak_slots"], (schedule, plan, stage)
+            assert stage["evicted"] == stage["loaded"] == plan["evictions"], (schedule, plan, stage)
+            assert stage["lost"] == stage["dropped"] == stage["recomputed"] == 0, stage
+    evicted = [stage["evicted"] for stage in step["stages"]]
+    assert sum(evicted) > 0, evicted
+    print(f"ok {schedule}, {mode}: {cap} slots a device, {evicted} evictions")
+
+
+def check_slow_path(folder):
+    """Stage 0 has one block too many: it goes to its mirror image, unless the path there is slow."""
+    for slow, chosen in ([], 4), (["0-4=8"], 3):
+        job = job_of(folder, {"stages": 5}, 8, balance={"policy": "cap", "cap": 4, "mode": "fewest", "slow_paths": slow})
+        report, _ = ballast.run_job(folder, job, "--local")
+        for step in (event for event in report if event["event"] == "step"):
+            leased = [store["peak_leased"] for store in step["stores"]]
+            assert [device for device, count in enumerate(leased) if count > 0] == [chosen], (slow, leased)
+    said = ctl(folder, "run", job_of(folder, {}, 8, balance={"policy": "cap", "cap": 3, "slow_paths": ["0-7=2"]}),
+               "--local", expect=2).stderr
+    assert "balance.slow_paths" in said and "there is no stage 7, they go from 0 to 3" in said, said
+    print("ok a slow path is avoided")
+
+
+def check_refusals(folder):
+    for schedule, reason in (("seq1f1b", "keys and values of the slices before"),
+                             ("chimera", "two copies of the weights"), ("dualpipe", "two copies of the weights")):
+        said = ctl(folder, "run", job_of(folder, {"schedule": schedule}, 8), "--local", expect=2).stderr
+        assert "pipeline.schedule" in said and "can be shown and simulated, but not run" in said and reason in said, said
+        shown = json.loads(ctl(folder, "schedule", "show", "--schedule", schedule, "--stages", "4", "--micro-batches",
+                               "8", "-o", "json").stdout)
+        assert len(shown["order"]) == 4, shown
+    print("ok what cannot run is refused")
+
+
+def main():
+    shared = ballast.shared_memory_files()
+    with ballast.scratch() as folder:
+        check_cap(folder, "grouped-interleaved", 8, 7, "overlap")
+        check_cap(folder, "zb-v", 4, 7, "overlap")
+        check_slow_path(folder)
+        check_refusals(folder)
+        ballast.assert_nothing_left(folder, [], shared)
+
+
+if __name__ == "__main__":
+    main()
