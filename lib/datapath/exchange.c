@@ -26,28 +26,28 @@ struct bl_exchange {
   bl_tensor_t *pool; // index 0 is unused
 };
 
-bl_status_t bl_exchange_create(uint32_t max_in_flight, bl_exchange_t **exchange) {
-  bl_exchange_t *x = calloc(1, sizeof *x);
-  if (x == NULL || max_in_flight == 0 || max_in_flight > 1u << 24) {
+bl_status_t bl_exchange_create(uint32_t max_in_flight, bl_exchange_t **out) {
+  bl_exchange_t *exchange = calloc(1, sizeof *exchange);
+  if (exchange == NULL || max_in_flight == 0 || max_in_flight > 1u << 24) {
     goto free_exchange;
   }
-  x->max_in_flight = max_in_flight;
-  x->pool_count = (2 * ROLES + 1) * max_in_flight + 1; // and receives of older attempts whose ACK is owed
+  exchange->max_in_flight = max_in_flight;
+  exchange->pool_count = (2 * ROLES + 1) * max_in_flight + 1; // and receives of older attempts whose ACK is owed
   uint32_t buckets = 16;
-  while (buckets < x->pool_count) {
+  while (buckets < exchange->pool_count) {
     buckets *= 2;
   }
-  x->bucket_mask = buckets - 1;
-  x->pool = calloc(x->pool_count, sizeof *x->pool);
-  x->buckets = calloc(buckets, sizeof *x->buckets);
-  if (x->pool == NULL || x->buckets == NULL) {
+  exchange->bucket_mask = buckets - 1;
+  exchange->pool = calloc(exchange->pool_count, sizeof *exchange->pool);
+  exchange->buckets = calloc(buckets, sizeof *exchange->buckets);
+  if (exchange->pool == NULL || exchange->buckets == NULL) {
     goto free_exchange;
   }
-  bl_exchange_reset(x, BL_EXCHANGE_PULL, 0);
-  *exchange = x;
+  bl_exchange_reset(exchange, BL_EXCHANGE_PULL, 0);
+  *out = exchange;
   return BL_OK;
 free_exchange:
-  bl_exchange_destroy(x);
+  bl_exchange_destroy(exchange);
   return BL_EXHAUSTED;
 }
 
@@ -59,34 +59,34 @@ void bl_exchange_destroy(bl_exchange_t *exchange) {
   }
 }
 
-void bl_exchange_reset(bl_exchange_t *x, bl_exchange_kind_t kind, uint64_t attempt) {
-  x->kind = kind;
-  x->attempt = attempt;
-  x->peer_attempt = 0;
-  memset(x->buckets, 0, (x->bucket_mask + 1) * sizeof *x->buckets);
-  memset(x->pool, 0, x->pool_count * sizeof *x->pool);
-  memset(x->local_count, 0, sizeof x->local_count);
-  memset(x->remote_count, 0, sizeof x->remote_count);
-  memset(x->queue_head, 0, sizeof x->queue_head);
-  memset(x->queue_tail, 0, sizeof x->queue_tail);
-  for (uint32_t i = 1; i + 1 < x->pool_count; i++) {
-    x->pool[i].hash_next = i + 1;
+void bl_exchange_reset(bl_exchange_t *exchange, bl_exchange_kind_t kind, uint64_t attempt) {
+  exchange->kind = kind;
+  exchange->attempt = attempt;
+  exchange->peer_attempt = 0;
+  memset(exchange->buckets, 0, (exchange->bucket_mask + 1) * sizeof *exchange->buckets);
+  memset(exchange->pool, 0, exchange->pool_count * sizeof *exchange->pool);
+  memset(exchange->local_count, 0, sizeof exchange->local_count);
+  memset(exchange->remote_count, 0, sizeof exchange->remote_count);
+  memset(exchange->queue_head, 0, sizeof exchange->queue_head);
+  memset(exchange->queue_tail, 0, sizeof exchange->queue_tail);
+  for (uint32_t i = 1; i + 1 < exchange->pool_count; i++) {
+    exchange->pool[i].hash_next = i + 1;
   }
-  x->free_head = 1;
+  exchange->free_head = 1;
 }
 
-static uint32_t index_of(const bl_exchange_t *x, const bl_tensor_t *tensor) {
-  return (uint32_t)(tensor - x->pool);
+static uint32_t index_of(const bl_exchange_t *exchange, const bl_tensor_t *tensor) {
+  return (uint32_t)(tensor - exchange->pool);
 }
 
-static uint32_t *bucket_of(bl_exchange_t *x, bl_tensor_role_t role, bl_tensor_key_t key) {
+static uint32_t *bucket_of(bl_exchange_t *exchange, bl_tensor_role_t role, bl_tensor_key_t key) {
   const uint32_t words[5] = {key.boundary, (uint32_t)key.direction, key.micro_batch, key.piece, (uint32_t)role};
-  return &x->buckets[bl_hash64(words, sizeof words, 0) & x->bucket_mask];
+  return &exchange->buckets[bl_hash64(words, sizeof words, 0) & exchange->bucket_mask];
 }
 
-static bl_tensor_t *find(bl_exchange_t *x, bl_tensor_role_t role, bl_tensor_key_t key, uint64_t attempt) {
-  for (uint32_t i = *bucket_of(x, role, key); i != NONE; i = x->pool[i].hash_next) {
-    bl_tensor_t *tensor = &x->pool[i];
+static bl_tensor_t *find(bl_exchange_t *exchange, bl_tensor_role_t role, bl_tensor_key_t key, uint64_t attempt) {
+  for (uint32_t i = *bucket_of(exchange, role, key); i != NONE; i = exchange->pool[i].hash_next) {
+    bl_tensor_t *tensor = &exchange->pool[i];
     if (tensor->role == role && tensor->attempt == attempt && bl_tensor_key_equal(tensor->key, key)) {
       return tensor;
     }
@@ -94,130 +94,132 @@ static bl_tensor_t *find(bl_exchange_t *x, bl_tensor_role_t role, bl_tensor_key_
   return NULL;
 }
 
-static void enqueue(bl_exchange_t *x, int queue, bl_tensor_t *tensor) {
-  uint32_t index = index_of(x, tensor);
+static void enqueue(bl_exchange_t *exchange, int queue, bl_tensor_t *tensor) {
+  uint32_t index = index_of(exchange, tensor);
   tensor->queue_next[queue] = NONE;
-  tensor->queue_previous[queue] = x->queue_tail[queue];
-  if (x->queue_tail[queue] != NONE) {
-    x->pool[x->queue_tail[queue]].queue_next[queue] = index;
+  tensor->queue_previous[queue] = exchange->queue_tail[queue];
+  if (exchange->queue_tail[queue] != NONE) {
+    exchange->pool[exchange->queue_tail[queue]].queue_next[queue] = index;
   } else {
-    x->queue_head[queue] = index;
+    exchange->queue_head[queue] = index;
   }
-  x->queue_tail[queue] = index;
+  exchange->queue_tail[queue] = index;
   tensor->queued[queue] = true;
 }
 
-static void dequeue(bl_exchange_t *x, int queue, bl_tensor_t *tensor) {
+static void dequeue(bl_exchange_t *exchange, int queue, bl_tensor_t *tensor) {
   if (!tensor->queued[queue]) {
     return;
   }
   uint32_t next = tensor->queue_next[queue], previous = tensor->queue_previous[queue];
   if (previous != NONE) {
-    x->pool[previous].queue_next[queue] = next;
+    exchange->pool[previous].queue_next[queue] = next;
   } else {
-    x->queue_head[queue] = next;
+    exchange->queue_head[queue] = next;
   }
   if (next != NONE) {
-    x->pool[next].queue_previous[queue] = previous;
+    exchange->pool[next].queue_previous[queue] = previous;
   } else {
-    x->queue_tail[queue] = previous;
+    exchange->queue_tail[queue] = previous;
   }
   tensor->queued[queue] = false;
 }
 
 // Each tensor is counted once: as local if it is posted here, else as remote.
-static uint32_t *count_of(bl_exchange_t *x, const bl_tensor_t *tensor) {
-  return tensor->local ? &x->local_count[tensor->role] : &x->remote_count[tensor->role];
+static uint32_t *count_of(bl_exchange_t *exchange, const bl_tensor_t *tensor) {
+  return tensor->local ? &exchange->local_count[tensor->role] : &exchange->remote_count[tensor->role];
 }
 
-static bl_tensor_t *add(bl_exchange_t *x, bl_tensor_role_t role, bl_tensor_key_t key, uint64_t attempt, bool local) {
-  uint32_t count = local ? x->local_count[role] : x->remote_count[role];
-  if (count == x->max_in_flight || x->free_head == NONE) {
+static bl_tensor_t *add(bl_exchange_t *exchange, bl_tensor_role_t role, bl_tensor_key_t key, uint64_t attempt,
+                        bool local) {
+  uint32_t count = local ? exchange->local_count[role] : exchange->remote_count[role];
+  if (count == exchange->max_in_flight || exchange->free_head == NONE) {
     return NULL;
   }
-  uint32_t index = x->free_head;
-  bl_tensor_t *tensor = &x->pool[index];
-  x->free_head = tensor->hash_next;
-  uint32_t *bucket = bucket_of(x, role, key);
+  uint32_t index = exchange->free_head;
+  bl_tensor_t *tensor = &exchange->pool[index];
+  exchange->free_head = tensor->hash_next;
+  uint32_t *bucket = bucket_of(exchange, role, key);
   *tensor = (bl_tensor_t){
       .key = key, .attempt = attempt, .role = role, .local = local, .remote = !local, .hash_next = *bucket};
   *bucket = index;
-  (*count_of(x, tensor))++;
+  (*count_of(exchange, tensor))++;
   return tensor;
 }
 
-static void take_off(bl_exchange_t *x, bl_tensor_t *tensor) {
-  dequeue(x, ANNOUNCE, tensor);
-  dequeue(x, TRANSFER, tensor);
-  uint32_t index = index_of(x, tensor);
-  uint32_t *at = bucket_of(x, tensor->role, tensor->key);
+static void take_off(bl_exchange_t *exchange, bl_tensor_t *tensor) {
+  dequeue(exchange, ANNOUNCE, tensor);
+  dequeue(exchange, TRANSFER, tensor);
+  uint32_t index = index_of(exchange, tensor);
+  uint32_t *at = bucket_of(exchange, tensor->role, tensor->key);
   while (*at != index) {
-    at = &x->pool[*at].hash_next;
+    at = &exchange->pool[*at].hash_next;
   }
   *at = tensor->hash_next;
-  *count_of(x, tensor) -= !tensor->owed;
+  *count_of(exchange, tensor) -= !tensor->owed;
   memset(tensor, 0, sizeof *tensor);
-  tensor->hash_next = x->free_head;
-  x->free_head = index;
+  tensor->hash_next = exchange->free_head;
+  exchange->free_head = index;
 }
 
 static bool in_use(const bl_tensor_t *tensor) {
   return tensor->local || tensor->remote;
 }
 
-void bl_exchange_begin(bl_exchange_t *x, uint64_t attempt) {
-  x->attempt = attempt;
-  for (uint32_t i = 1; i < x->pool_count; i++) {
-    bl_tensor_t *tensor = &x->pool[i];
+void bl_exchange_begin(bl_exchange_t *exchange, uint64_t attempt) {
+  exchange->attempt = attempt;
+  for (uint32_t i = 1; i < exchange->pool_count; i++) {
+    bl_tensor_t *tensor = &exchange->pool[i];
     if (!in_use(tensor) || tensor->attempt >= attempt) {
       continue;
     }
     if (tensor->consumed) { // the peer may wait for its ACK at the end of its attempt
-      x->local_count[tensor->role] -= !tensor->owed;
+      exchange->local_count[tensor->role] -= !tensor->owed;
       tensor->owed = true;
       continue;
     }
     if (tensor->active) {
       tensor->stale = true;
-      dequeue(x, ANNOUNCE, tensor);
+      dequeue(exchange, ANNOUNCE, tensor);
     } else {
-      take_off(x, tensor);
+      take_off(exchange, tensor);
     }
   }
 }
 
-void bl_exchange_lose(bl_exchange_t *x) {
-  for (uint32_t i = 1; i < x->pool_count; i++) {
-    bl_tensor_t *tensor = &x->pool[i];
+void bl_exchange_lose(bl_exchange_t *exchange) {
+  for (uint32_t i = 1; i < exchange->pool_count; i++) {
+    bl_tensor_t *tensor = &exchange->pool[i];
     if (!in_use(tensor)) {
       continue;
     }
     tensor->active = false;
     if (tensor->complete && !tensor->consumed && !tensor->stale) {
-      dequeue(x, ANNOUNCE, tensor);
+      dequeue(exchange, ANNOUNCE, tensor);
     } else {
-      take_off(x, tensor);
+      take_off(exchange, tensor);
     }
   }
 }
 
 // Both halves are known: what happens next depends on who moves the bytes.
-static void matched(bl_exchange_t *x, bl_tensor_t *tensor) {
-  bool we_move = x->kind == BL_EXCHANGE_PULL ? tensor->role == BL_TENSOR_RECEIVE : tensor->role == BL_TENSOR_SEND;
+static void matched(bl_exchange_t *exchange, bl_tensor_t *tensor) {
+  bool we_move =
+      exchange->kind == BL_EXCHANGE_PULL ? tensor->role == BL_TENSOR_RECEIVE : tensor->role == BL_TENSOR_SEND;
   if (we_move) {
-    enqueue(x, TRANSFER, tensor);
+    enqueue(exchange, TRANSFER, tensor);
   }
 }
 
 // Finds or makes the entry of a post. On BL_OK *tensor is local.
-static bl_status_t post(bl_exchange_t *x, bl_tensor_role_t role, bl_tensor_key_t key, uint64_t bytes,
+static bl_status_t post(bl_exchange_t *exchange, bl_tensor_role_t role, bl_tensor_key_t key, uint64_t bytes,
                         uint64_t *peer_bytes, bl_tensor_t **posted) {
-  if (x->attempt == 0) {
+  if (exchange->attempt == 0) {
     return BL_PRECONDITION;
   }
-  bl_tensor_t *tensor = find(x, role, key, x->attempt);
+  bl_tensor_t *tensor = find(exchange, role, key, exchange->attempt);
   if (tensor == NULL) {
-    tensor = add(x, role, key, x->attempt, true);
+    tensor = add(exchange, role, key, exchange->attempt, true);
     if (tensor == NULL) {
       return BL_EXHAUSTED;
     }
@@ -229,90 +231,90 @@ static bl_status_t post(bl_exchange_t *x, bl_tensor_role_t role, bl_tensor_key_t
       *peer_bytes = tensor->bytes;
       return BL_INVALID;
     }
-    if (x->local_count[role] == x->max_in_flight) {
+    if (exchange->local_count[role] == exchange->max_in_flight) {
       return BL_EXHAUSTED;
     }
-    x->remote_count[role]--;
+    exchange->remote_count[role]--;
     tensor->local = true;
-    x->local_count[role]++;
+    exchange->local_count[role]++;
   }
   tensor->bytes = bytes;
   *posted = tensor;
   return BL_OK;
 }
 
-bl_status_t bl_exchange_post_send(bl_exchange_t *x, bl_tensor_key_t key, const uint8_t *source, uint64_t bytes,
+bl_status_t bl_exchange_post_send(bl_exchange_t *exchange, bl_tensor_key_t key, const uint8_t *source, uint64_t bytes,
                                   uint32_t arena, uint64_t offset, uint64_t *peer_bytes) {
   bl_tensor_t *tensor;
-  bl_status_t status = post(x, BL_TENSOR_SEND, key, bytes, peer_bytes, &tensor);
+  bl_status_t status = post(exchange, BL_TENSOR_SEND, key, bytes, peer_bytes, &tensor);
   if (status != BL_OK) {
     return status;
   }
   tensor->source = source;
   tensor->arena = arena;
   tensor->offset = offset;
-  if (x->kind == BL_EXCHANGE_PULL) {
-    enqueue(x, ANNOUNCE, tensor);
+  if (exchange->kind == BL_EXCHANGE_PULL) {
+    enqueue(exchange, ANNOUNCE, tensor);
   } else if (tensor->remote) {
-    matched(x, tensor);
+    matched(exchange, tensor);
   }
   return BL_OK;
 }
 
-bl_status_t bl_exchange_post_receive(bl_exchange_t *x, bl_tensor_key_t key, uint8_t *destination, uint64_t bytes,
+bl_status_t bl_exchange_post_receive(bl_exchange_t *exchange, bl_tensor_key_t key, uint8_t *destination, uint64_t bytes,
                                      uint64_t *peer_bytes) {
   bl_tensor_t *tensor;
-  bl_status_t status = post(x, BL_TENSOR_RECEIVE, key, bytes, peer_bytes, &tensor);
+  bl_status_t status = post(exchange, BL_TENSOR_RECEIVE, key, bytes, peer_bytes, &tensor);
   if (status != BL_OK) {
     return status;
   }
   tensor->destination = destination;
-  if (x->kind == BL_EXCHANGE_PUSH) {
-    enqueue(x, ANNOUNCE, tensor);
+  if (exchange->kind == BL_EXCHANGE_PUSH) {
+    enqueue(exchange, ANNOUNCE, tensor);
   } else if (tensor->remote) {
-    matched(x, tensor);
+    matched(exchange, tensor);
   }
   return BL_OK;
 }
 
-bl_tensor_t *bl_exchange_find(bl_exchange_t *x, bl_tensor_role_t role, bl_tensor_key_t key) {
-  bl_tensor_t *tensor = find(x, role, key, x->attempt);
+bl_tensor_t *bl_exchange_find(bl_exchange_t *exchange, bl_tensor_role_t role, bl_tensor_key_t key) {
+  bl_tensor_t *tensor = find(exchange, role, key, exchange->attempt);
   return tensor != NULL && tensor->local && !tensor->consumed ? tensor : NULL;
 }
 
-void bl_exchange_consume(bl_exchange_t *x, bl_tensor_t *receive) {
+void bl_exchange_consume(bl_exchange_t *exchange, bl_tensor_t *receive) {
   receive->consumed = true;
   if (!receive->queued[ANNOUNCE]) {
-    take_off(x, receive);
+    take_off(exchange, receive);
   }
 }
 
 // The peer has moved on: what only it had announced for older attempts will never come.
-static void peer_moved_on(bl_exchange_t *x, uint64_t attempt) {
-  x->peer_attempt = attempt;
-  for (uint32_t i = 1; i < x->pool_count; i++) {
-    bl_tensor_t *tensor = &x->pool[i];
+static void peer_moved_on(bl_exchange_t *exchange, uint64_t attempt) {
+  exchange->peer_attempt = attempt;
+  for (uint32_t i = 1; i < exchange->pool_count; i++) {
+    bl_tensor_t *tensor = &exchange->pool[i];
     if (tensor->remote && !tensor->local && tensor->attempt < attempt) {
-      take_off(x, tensor);
+      take_off(exchange, tensor);
     }
   }
 }
 
-static bl_status_t on_ack(bl_exchange_t *x, const bl_frame_t *frame, const char **reason) {
-  bl_tensor_t *send = find(x, BL_TENSOR_SEND, frame->key, frame->attempt);
+static bl_status_t on_ack(bl_exchange_t *exchange, const bl_frame_t *frame, const char **reason) {
+  bl_tensor_t *send = find(exchange, BL_TENSOR_SEND, frame->key, frame->attempt);
   if (send == NULL || send->queued[ANNOUNCE]) {
     *reason = "acknowledges a tensor that was not offered";
     return BL_INVALID;
   }
-  take_off(x, send);
+  take_off(exchange, send);
   return BL_OK;
 }
 
-static bl_status_t on_announcement(bl_exchange_t *x, const bl_frame_t *frame, const char **reason) {
+static bl_status_t on_announcement(bl_exchange_t *exchange, const bl_frame_t *frame, const char **reason) {
   bl_tensor_role_t role = frame->kind == BL_FRAME_OFFER ? BL_TENSOR_RECEIVE : BL_TENSOR_SEND;
-  bl_tensor_t *tensor = find(x, role, frame->key, frame->attempt);
+  bl_tensor_t *tensor = find(exchange, role, frame->key, frame->attempt);
   if (tensor == NULL) {
-    tensor = add(x, role, frame->key, frame->attempt, false);
+    tensor = add(exchange, role, frame->key, frame->attempt, false);
     if (tensor == NULL) {
       *reason = "announces more tensors than fit in flight";
       return BL_INVALID;
@@ -331,13 +333,13 @@ static bl_status_t on_announcement(bl_exchange_t *x, const bl_frame_t *frame, co
     tensor->offset = frame->offset;
   }
   if (tensor->local) {
-    matched(x, tensor);
+    matched(exchange, tensor);
   }
   return BL_OK;
 }
 
-bl_status_t bl_exchange_on_frame(bl_exchange_t *x, const bl_frame_t *frame, const char **reason) {
-  bool pull = x->kind == BL_EXCHANGE_PULL;
+bl_status_t bl_exchange_on_frame(bl_exchange_t *exchange, const bl_frame_t *frame, const char **reason) {
+  bool pull = exchange->kind == BL_EXCHANGE_PULL;
   if (frame->kind != BL_FRAME_OFFER && frame->kind != BL_FRAME_ACK && frame->kind != BL_FRAME_CREDIT) {
     *reason = "sends a frame that is not expected now";
     return BL_INVALID;
@@ -346,27 +348,28 @@ bl_status_t bl_exchange_on_frame(bl_exchange_t *x, const bl_frame_t *frame, cons
     *reason = "sends a frame of the other path";
     return BL_INVALID;
   }
-  if (frame->attempt > x->peer_attempt) {
-    peer_moved_on(x, frame->attempt);
+  if (frame->attempt > exchange->peer_attempt) {
+    peer_moved_on(exchange, frame->attempt);
   }
-  if (frame->attempt < x->attempt || frame->attempt < x->peer_attempt) {
-    x->stale_count++;
+  if (frame->attempt < exchange->attempt || frame->attempt < exchange->peer_attempt) {
+    exchange->stale_count++;
     return BL_OK;
   }
-  return frame->kind == BL_FRAME_ACK ? on_ack(x, frame, reason) : on_announcement(x, frame, reason);
+  return frame->kind == BL_FRAME_ACK ? on_ack(exchange, frame, reason) : on_announcement(exchange, frame, reason);
 }
 
-bl_status_t bl_exchange_on_data(bl_exchange_t *x, const bl_frame_t *frame, bl_tensor_t **receive, const char **reason) {
-  if (x->kind != BL_EXCHANGE_PUSH) {
+bl_status_t bl_exchange_on_data(bl_exchange_t *exchange, const bl_frame_t *frame, bl_tensor_t **receive,
+                                const char **reason) {
+  if (exchange->kind != BL_EXCHANGE_PUSH) {
     *reason = "sends a frame of the other path";
     return BL_INVALID;
   }
-  if (frame->attempt < x->attempt) {
-    x->stale_count++;
+  if (frame->attempt < exchange->attempt) {
+    exchange->stale_count++;
     *receive = NULL;
     return BL_OK;
   }
-  bl_tensor_t *tensor = find(x, BL_TENSOR_RECEIVE, frame->key, frame->attempt);
+  bl_tensor_t *tensor = find(exchange, BL_TENSOR_RECEIVE, frame->key, frame->attempt);
   if (tensor == NULL || tensor->complete || tensor->active || tensor->queued[ANNOUNCE]) {
     *reason = "sends data without credit";
     return BL_INVALID;
@@ -381,67 +384,67 @@ bl_status_t bl_exchange_on_data(bl_exchange_t *x, const bl_frame_t *frame, bl_te
   return BL_OK;
 }
 
-bool bl_exchange_next_frame(bl_exchange_t *x, bl_frame_t *frame) {
-  if (x->queue_head[ANNOUNCE] == NONE) {
+bool bl_exchange_next_frame(bl_exchange_t *exchange, bl_frame_t *frame) {
+  if (exchange->queue_head[ANNOUNCE] == NONE) {
     return false;
   }
-  bl_tensor_t *tensor = &x->pool[x->queue_head[ANNOUNCE]];
-  dequeue(x, ANNOUNCE, tensor);
+  bl_tensor_t *tensor = &exchange->pool[exchange->queue_head[ANNOUNCE]];
+  dequeue(exchange, ANNOUNCE, tensor);
   *frame = (bl_frame_t){.attempt = tensor->attempt, .key = tensor->key, .bytes = tensor->bytes};
   if (tensor->role == BL_TENSOR_SEND) {
     frame->kind = BL_FRAME_OFFER;
     frame->arena = tensor->arena;
     frame->offset = tensor->offset;
-  } else if (x->kind == BL_EXCHANGE_PUSH) {
+  } else if (exchange->kind == BL_EXCHANGE_PUSH) {
     frame->kind = BL_FRAME_CREDIT;
   } else {
     frame->kind = BL_FRAME_ACK;
     if (tensor->consumed) {
-      take_off(x, tensor);
+      take_off(exchange, tensor);
     }
   }
   return true;
 }
 
-bl_tensor_t *bl_exchange_next_transfer(bl_exchange_t *x) {
-  if (x->queue_head[TRANSFER] == NONE) {
+bl_tensor_t *bl_exchange_next_transfer(bl_exchange_t *exchange) {
+  if (exchange->queue_head[TRANSFER] == NONE) {
     return NULL;
   }
-  bl_tensor_t *tensor = &x->pool[x->queue_head[TRANSFER]];
+  bl_tensor_t *tensor = &exchange->pool[exchange->queue_head[TRANSFER]];
   tensor->active = true;
   return tensor;
 }
 
-void bl_exchange_launch(bl_exchange_t *x, bl_tensor_t *tensor) {
-  dequeue(x, TRANSFER, tensor);
+void bl_exchange_launch(bl_exchange_t *exchange, bl_tensor_t *tensor) {
+  dequeue(exchange, TRANSFER, tensor);
 }
 
-bool bl_exchange_moved(bl_exchange_t *x, bl_tensor_t *tensor, uint64_t bytes) {
+bool bl_exchange_moved(bl_exchange_t *exchange, bl_tensor_t *tensor, uint64_t bytes) {
   tensor->moved_bytes += bytes;
   bool whole = tensor->moved_bytes == tensor->bytes;
   if (tensor->role == BL_TENSOR_SEND) {
     if (whole) {
-      take_off(x, tensor);
+      take_off(exchange, tensor);
     }
     return whole;
   }
-  if (whole || x->kind == BL_EXCHANGE_PUSH) {
+  if (whole || exchange->kind == BL_EXCHANGE_PUSH) {
     tensor->active = false;
   }
   if (whole) {
-    dequeue(x, TRANSFER, tensor);
+    dequeue(exchange, TRANSFER, tensor);
     tensor->complete = true;
-    if (x->kind == BL_EXCHANGE_PULL) {
-      enqueue(x, ANNOUNCE, tensor);
+    if (exchange->kind == BL_EXCHANGE_PULL) {
+      enqueue(exchange, ANNOUNCE, tensor);
     }
   }
   return whole;
 }
 
-void bl_exchange_drop(bl_exchange_t *x, bl_tensor_t *tensor) {
-  take_off(x, tensor);
+void bl_exchange_drop(bl_exchange_t *exchange, bl_tensor_t *tensor) {
+  take_off(exchange, tensor);
 }
 
-uint64_t bl_exchange_stale_count(const bl_exchange_t *x) {
-  return x->stale_count;
+uint64_t bl_exchange_stale_count(const bl_exchange_t *exchange) {
+  return exchange->stale_count;
 }

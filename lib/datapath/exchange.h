@@ -56,7 +56,7 @@ typedef enum { BL_EXCHANGE_PULL, BL_EXCHANGE_PUSH } bl_exchange_kind_t;
 
 // `max_in_flight` bounds, for sends and receives each, tensors posted here and, separately, tensors that only the peer
 // has announced (a peer that runs ahead without end). BL_EXHAUSTED when memory is short.
-BL_MUST_USE bl_status_t bl_exchange_create(uint32_t max_in_flight, bl_exchange_t **exchange);
+BL_MUST_USE bl_status_t bl_exchange_create(uint32_t max_in_flight, bl_exchange_t **out);
 void bl_exchange_destroy(bl_exchange_t *exchange);
 
 // A new link: forgets everything and starts at `attempt` (0: none yet). Nothing may be active.

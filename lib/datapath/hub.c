@@ -242,7 +242,7 @@ static bl_status_t listen_unix(bl_hub_t *hub, const char *path, bl_error_t *err)
     status = bl_socket_listen(&address, &hub->unix_listener.fd, &bound, err);
   }
   if (status == BL_OK) {
-    strcpy(hub->unix_address, text);
+    (void)snprintf(hub->unix_address, sizeof hub->unix_address, "%s", text);
   }
   return status;
 }

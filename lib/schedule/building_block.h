@@ -10,8 +10,9 @@
 #define BL__BLOCK_PERIOD 6
 
 // The family of the paper's adaptive search: the way down (F of the first chunk, I of the second) takes `down` cells
-// from stage to stage, the way up (F of the second, I of the first) `up`. (The paper lets both change halfway. Of those
-// blocks none fits below about the memory of 1F1B, and above it no search of ours ended earlier from one.) The
+// from stage to stage, the way up (F of the second, I of the first) `up`. (The paper lets both change halfway. Those
+// that we tried, at 8 stages and two sets of costs, fit only in about the memory of 1F1B or more, and no search ended earlier
+// from one.) The
 // turns take `turn` cells: at the last stage between the F's, at stage 0 from F to I, at the last stage between the I's.
 typedef struct bl__block_shape {
   uint32_t down, up;
