@@ -7,7 +7,8 @@
     judge.py pulled FILE    the lines of `gpu-paths ipc`: memory of another process copied at 90 % of a bare copy, from 16 MiB
     judge.py stage FILE     the JSON lines of `stage --write`: products at least 80 % of the stage's time at b 1
 
-Exit code 1 and the names where something is below or was not measured at all.
+Exit code 1 and the names where something is below or was not measured at all. Kernels inside of other operations, which only
+CUPTI can time, are named and left out where there is none.
 """
 import json
 import re

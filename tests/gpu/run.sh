@@ -6,7 +6,8 @@
 #
 # Part 1 needs a GPU with its driver, the CUDA toolkit 13, NCCL, cuDNN 9, CMake and a C and C++ compiler: it builds
 # without services into build-gpu, checks every operation and 20 steps of small models against the fp64 reference and
-# the host's losses, moves memory between processes, and measures operations and a stage, beside PyTorch where that is.
+# the host's losses, moves memory between processes, and measures operations and a stage, beside PyTorch where that is. With
+# python3 it also judges what it measured.
 # Part 2 needs what packages.txt names too: it builds everything and runs services on the GPU; or, where BALLAST_BIN names a
 # folder of programs that were built elsewhere (tests/gpu/pack.sh), runs these.
 # Part 3 measures stages of large models, for the table of docs/gpu.md: results in build-gpu/logs/*.jsonl.
@@ -61,15 +62,25 @@ tests_of_gpu() { # ends well also when every test was skipped: that is a skip
   return 77
 }
 
+judge() { # what it judges, its log; python3 is not among what the first part needs
+  command -v python3 >/dev/null || { echo "SKIPPED: no python3 to judge what is in $2" && return 77; }
+  python3 -B tests/gpu/judge.py "$@"
+}
+
+beside_pytorch() {
+  command -v python3 >/dev/null || { echo "SKIPPED: no python3" && return 77; }
+  python3 -B tools/bench/pytorch_stage.py --faster
+}
+
 figures() { # folder of programs: what is promised of operations and of a stage, once
   local bench=$1/ballast-bench
   [ $measured = no ] || return 0
   measured=yes
   check ops "$bench" ops --device cuda "${ops_sizes[@]}"
-  check ops-judged python3 -B tests/gpu/judge.py ops build-gpu/logs/ops.log
+  check ops-judged judge ops build-gpu/logs/ops.log
   check stage "$bench" stage --model llama-65b --micro-batches 1,2 --write build-gpu/logs/stage "${stage_sizes[@]}"
-  check stage-judged python3 -B tests/gpu/judge.py stage build-gpu/logs/stage.jsonl
-  BALLAST_BIN=$1 check pytorch python3 -B tools/bench/pytorch_stage.py --faster
+  check stage-judged judge stage build-gpu/logs/stage.jsonl
+  BALLAST_BIN=$1 check pytorch beside_pytorch
 }
 
 end() {
@@ -106,7 +117,7 @@ if [[ $parts == *1* ]]; then
   check operations build-gpu/tests/gpu-runner operations cuda
   check trajectories build-gpu/tests/gpu-runner trajectories cuda
   check path-ipc build-gpu/tests/gpu-paths ipc
-  check path-ipc-judged python3 -B tests/gpu/judge.py pulled build-gpu/logs/path-ipc.log
+  check path-ipc-judged judge pulled build-gpu/logs/path-ipc.log
   check path-ipc-legacy env BALLAST_CUDA_LEGACY_IPC=1 build-gpu/tests/gpu-paths ipc
   check path-nccl build-gpu/tests/gpu-paths nccl
   figures "$PWD/build-gpu/bin"
@@ -130,18 +141,19 @@ if [[ $parts == *2* ]]; then
   BALLAST_BIN=$bin check services python3 -B tests/gpu/services.py
   BALLAST_BIN=$bin check stores python3 -B tests/gpu/stores.py
   check path-blocks "$bin/ballast-bench" path --device cuda:0 "${path_sizes[@]}"
-  check path-judged python3 -B tests/gpu/judge.py path build-gpu/logs/path-blocks.log
+  check path-judged judge path build-gpu/logs/path-blocks.log
   figures "$bin"
 fi
 
 if [[ $parts == *3* ]]; then
-  bench=build/bin/ballast-bench
-  [ -x $bench ] || bench=build-gpu/bin/ballast-bench
+  bench=$PWD/build-gpu/bin # of the second part where that has CUDA, since it writes profiles too
+  build/bin/stage-service --list-devices >/dev/null 2>&1 && bench=$PWD/build/bin
+  bench=${BALLAST_BIN:-$bench}/ballast-bench
   for model in gpt3-96b gpt3-175b llama-65b; do
     for attention in naive flash; do
       for recompute in none attention full; do
         name=stage-$model-$attention-$recompute
-        check "$name" $bench stage --model $model --attention $attention --recompute $recompute \
+        check "$name" "$bench" stage --model $model --attention $attention --recompute $recompute \
           --write "build-gpu/logs/$name" "${stage_sizes[@]}"
       done
     done

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh from its first line to its last, in a copy of the tree, on a device that is not there and with tiny sizes: everything
+# Parts 1 and 2 of run.sh, in a copy of the tree, on a device that is not there and with tiny sizes: everything
 # that is right or wrong passes, every figure is measured, and is below what is promised.
 #   run_test.sh SOURCE BUILD_FOLDER [parts]
 set -euo pipefail

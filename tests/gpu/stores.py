@@ -24,9 +24,9 @@ RUNS = {2: ({"schedule": "eager-1f1b"}, {"policy": "auto", "cap": 2}), 4: BPIPE,
 STEPS = int(os.environ.get("BALLAST_TEST_STEPS", "20"))
 
 
-def killed(folder, job, device):
+def killed(folder, job, device, path):
     """The report of a run whose store of a device is killed once it has had blocks; how many were made again."""
-    run = Run(folder, job, "--local", *ON_GPU, "--set", PATHS[0])
+    run = Run(folder, job, "--local", "--nccl-shared-gpu", *ON_GPU, "--set", path)
     steps = run.wait_for(lambda steps: any(stage["loaded"] for stage in stages_of(steps)), "no step parks blocks", 300)
     os.kill(steps[-1]["stores"][device]["pid"], signal.SIGKILL)
     run.end(0, seconds=600)
@@ -51,13 +51,15 @@ def run(folder, stages, inline, train):
         print(f"ok {stages} stages, {path}: {evicted} evictions in {len(losses(report))} steps, the same bits", flush=True)
     job = write_job(folder, train={**train, "steps": 3 * train["steps"]}, **told)
     expected, _ = run_job(folder, job, "--local", *ON_GPU, *unlimited, timeout=600)
-    again, kills = 0, 0
-    while again == 0 and kills < KILLS:  # it may have held nothing at that moment
-        kills += 1
-        report, again = killed(folder, job, stages - 1)
-        assert losses(report) == losses(expected), "other bits after a store was killed"
-    assert again > 0, f"{kills} stores were killed and no block was made again"
-    print(f"ok {stages} stages, a store was killed ({kills} times): {again} blocks were made again, the same bits", flush=True)
+    for path in (PATHS[0], PATHS[2]):
+        again, kills = 0, 0
+        while again == 0 and kills < KILLS:  # it may have held nothing at that moment
+            kills += 1
+            report, again = killed(folder, job, stages - 1, path)
+            assert losses(report) == losses(expected), f"{path}: other bits after a store was killed"
+        assert again > 0, f"{path}: {kills} stores were killed and no block was made again"
+        print(f"ok {stages} stages, {path}, a store was killed ({kills} times): {again} blocks were made again, the same bits",
+              flush=True)
 
 
 def main():
