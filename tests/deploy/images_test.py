@@ -7,7 +7,9 @@ started again on the way; wrong, expired and missing certificates are refused. d
 Prometheus beside it, which answers every question of the dashboard. Needs root, debootstrap, buildah, podman, runc, netavark
 and aardvark-dns; skips where they cannot run.
 
-BALLAST_IMAGES=FOLDER keeps the storage there for the next run."""
+BALLAST_IMAGES=FOLDER keeps the storage there for the next run. How long starting and coming back may take is a verdict in
+what is printed, and fails the test only with BALLAST_STRICT=1: a machine with other work on it is slow for reasons of its
+own."""
 import concurrent.futures
 import contextlib
 import json
@@ -24,6 +26,7 @@ BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
 TARGETS = ("store", "driver", "stage", "tools", "debug")
 STAGES = 4
 LIMIT_MB = 300
+SECONDS = {"first step": 20, "leases again": 5, "driver": 5}  # what is asked for
 JOB = """\
 name: images
 model: {{family: gpt2, layers: 4, hidden: 128, heads: 4, vocab: 256, seq: 128}}
@@ -33,6 +36,13 @@ pipeline: {{stages: 4}}
 memory: {{slots: 3}}
 balance: {{policy: bpipe}}
 """
+
+
+def verdict(what, seconds):
+    """"ok" within the bound, else "BELOW", which fails only where BALLAST_STRICT=1 says that nobody else works here."""
+    good = seconds <= SECONDS[what]
+    assert good or os.environ.get("BALLAST_STRICT") != "1", f"{what}: {seconds:.1f} s, {SECONDS[what]} s asked"
+    return f"{'ok' if good else 'BELOW'} ({SECONDS[what]} s asked)"
 
 
 def check_image(target):
@@ -243,8 +253,9 @@ def check_run(folder, steps=800):
         begin = time.monotonic()
         checked = start_all(folder)
         wait_for_step(1)
-        print(f"ok first step {time.monotonic() - begin:.1f} s after the first container was started, {checked:.1f} s of it "
-              "until preflight had ended", flush=True)
+        took = time.monotonic() - begin
+        print(f"{verdict('first step', took)} first step {took:.1f} s after the first container was started, {checked:.1f} s "
+              "of it until preflight had ended", flush=True)
         start_client("client", folder)
         check_preflight()
         run("podman", "kill", f"{NAME}-store-3")
@@ -252,14 +263,16 @@ def check_run(folder, steps=800):
         begin = time.monotonic()
         run("podman", "start", f"{NAME}-store-3")
         wait_for_leases("store-3")
-        print(f"ok leases again {time.monotonic() - begin:.1f} s after the killed store was started", flush=True)
+        took = time.monotonic() - begin
+        print(f"{verdict('leases again', took)} leases again {took:.1f} s after the killed store was started", flush=True)
         wait_for_step(said["step"] + 10)
         begin = time.monotonic()
         run("podman", "kill", f"{NAME}-driver")
         run("podman", "start", f"{NAME}-driver")
         said = wait_for_step(said["step"] + 11)
-        print(f"ok killed: a store, and at step {said['step']} the driver, whose successor went on after "
-              f"{time.monotonic() - begin:.1f} s", flush=True)
+        took = time.monotonic() - begin
+        print(f"{verdict('driver', took)} killed: a store, and at step {said['step']} the driver, whose successor went on "
+              f"after {took:.1f} s", flush=True)
         run("podman", "kill", f"{NAME}-stage-1")
         codes = exit_code("client"), exit_code("driver")
         assert codes == (5, 5), f"exit codes {codes}: {logs('client')}\n{logs('driver')}"

@@ -21,7 +21,7 @@ except ImportError as error:
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KUBERNETES = ("1.29", "1.37")  # the oldest and the newest that are supported
 PORTS = {"driver": {7600, 7601, 9600}, "stage": {7700, 7701, 9600}, "store": {7800, 7801, 7802, 9600}}
-PAIR_PORTS = {7710, 7800, 7810, 9605, 9610, 9615}
+PAIR_PORTS = {7710, 7711, 7800, 7801, 7802, 7810, 7811, 7812, 9605, 9610, 9615}  # beside those of a stage
 PROGRAMS = {"stage": "stage-service", "store": "activation-store", "driver": "ballast-driver"}
 BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
 NAMESPACED = {"ServiceAccount", "ConfigMap", "Service", "StatefulSet", "Job", "JobSet", "NetworkPolicy",
@@ -102,6 +102,8 @@ def check_security(where, template, allowed):
         assert "hostPort" not in json.dumps(container.get("ports", [])), where
     for volume in spec.get("volumes", []):
         assert set(volume) - {"name"} <= {"emptyDir", "configMap", "secret", "persistentVolumeClaim"}, (where, volume)
+        if "secret" in volume:  # it is root's, and readable for the group that Kubernetes gives it
+            assert volume["secret"]["defaultMode"] == 0o440 and context.get("fsGroup") == context["runAsGroup"], (where, context)
 
 
 def image_targets():
@@ -148,11 +150,11 @@ def final_codes():
 def check_failure_policy(where, spec):
     """What does not get better by trying again ends the Job, and nothing else does."""
     rules, final = spec["podFailurePolicy"]["rules"], final_codes()
-    fails = [rule["onExitCodes"]["values"] for rule in rules if rule["action"] == "FailJob" and "onExitCodes" in rule]
-    assert fails == [final], (where, fails, final)
+    fails = [rule["onExitCodes"] for rule in rules if rule["action"] == "FailJob" and "onExitCodes" in rule]
+    pod = spec["template"]["spec"]
+    assert fails == [{"containerName": container["name"], "operator": "In", "values": final}
+                     for container in pod["containers"] + pod["initContainers"]], (where, fails, final)
     for rule in rules:
-        if "onExitCodes" in rule:
-            assert rule["onExitCodes"]["containerName"] == "driver", where
         if rule["action"] == "Count":
             assert rule["onExitCodes"] == {"containerName": "driver", "operator": "NotIn", "values": [0, *final]}, where
 
@@ -191,7 +193,7 @@ def check_documents():
     check_failures()
     assert documented_ports() == PORTS, documented_ports()
     pairs = {int(n) for row in table("Ports") if "pair-pod" in row[1] for n in row[0].split(", ")}
-    assert pairs | {7800} == PAIR_PORTS, pairs
+    assert pairs == PAIR_PORTS, pairs
 
 
 def check_affinity(where, template, instance):
@@ -214,8 +216,8 @@ def check_pods(where, documents, allowed, instance):
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 assert container[probe]["grpc"]["port"] in PORTS[component], (at, probe)
             ports = {port["containerPort"] for port in container["ports"]}
-            more = PAIR_PORTS if component == "stage" else set()
-            assert ports - more == PORTS[component], (at, ports)
+            more = PAIR_PORTS if container.get("command") == ["/usr/bin/ballast-pair"] else set()
+            assert ports == PORTS[component] | more, (at, ports)
             given = {int(n) for n in re.findall(r"-(?:listen|tcp)=[0-9.]+:(\d+)", " ".join(container["args"]))}
             assert not given or given == PORTS[component], (at, given)
         assert template["spec"]["terminationGracePeriodSeconds"] >= 30, at

@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 
-from manifests import BUILT_IN, ROOT, check, check_documents, components, copy, need_kubectl, overlay, pods, render
+from manifests import BUILT_IN, PAIR_PORTS, PORTS, ROOT, check, check_documents, components, copy, need_kubectl, overlay, pods, render
 
 def names_of(documents):
     names = {(d["kind"], d["metadata"]["name"]) for d in documents}
@@ -39,7 +39,7 @@ def check_gpus(where, documents):
 
 
 def check_pair():
-    """The pair-pod's script gives each stage and its store a GPU."""
+    """The pair-pod's script gives each stage and its store a GPU, and listens where the manifests say."""
     with tempfile.TemporaryDirectory(prefix="ballast-pair-") as folder:
         for program in ("stage-service", "activation-store"):
             os.symlink("/bin/true", os.path.join(folder, program))
@@ -49,6 +49,8 @@ def check_pair():
                                   capture_output=True, timeout=120)
             said = re.findall(r"--(device=\S+|gpu=\S+)", done.stderr)
             assert done.returncode == 0, done.stderr
+            listens = {int(port) for port in re.findall(r"-(?:listen|tcp)=[0-9.]+:(\d+)", done.stderr)}
+            assert listens == PORTS["stage"] | PAIR_PORTS, done.stderr
             assert said == (["gpu=0", "device=cuda:0", "gpu=1", "device=cuda:1"] if device else []), done.stderr
     print("ok the programs of a pair share its two GPUs")
 

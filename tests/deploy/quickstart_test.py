@@ -51,6 +51,11 @@ def main():
                 os.killpg(shell.pid, signal.SIGKILL)
                 shell.wait()
         assert code == 0 and said[-1] == "== end\n", f"exit code {code}\n{''.join(said[-60:])}"
+        if shutil.which("kubectl") is not None:
+            done = subprocess.run(["kubectl", "kustomize", os.path.join(folder, "quick", "overlay")], capture_output=True,
+                                  text=True)
+            assert done.returncode == 0 and "kind: StatefulSet" in done.stdout, done.stderr
+            print("ok kubectl takes the overlay of the page")
         print(f"ok docs/quickstart.md, literally, in {time.monotonic() - begin:.0f} s")
 
 

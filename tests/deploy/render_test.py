@@ -104,6 +104,11 @@ def main():
         print("ok memory and processors follow the plan, files and checkpoints go to claims")
         check_certificates(made["secure"])
         check_jobset(made["set"], mebibytes(made["bpipe"], "bpipe-stage"))
+        for path in (os.path.join(folder, "else", "where"), os.path.join(copy, "overlays", "inside")):
+            render(path, "--name", "far", "--base", copy, *BPIPE)
+            manifests.check(f"rendered to {path}", manifests.render(path))
+        assert "no-such" in render(os.path.join(folder, "lost"), "--base", "/no-such", expect=3)
+        print("ok an absolute base is written as seen from the overlay, where kustomize takes it")
         other = os.path.join(folder, "other")
         for arguments, words in {("--name", "Demo_1"): "lower case", ("--pairing", "rack"): "pairing",
                                  ("--pairing", "pod", "--jobset"): "do not go together",

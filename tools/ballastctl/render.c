@@ -9,6 +9,7 @@
 #include "sys/file.h"
 #include "sys/version.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,9 @@ static const bl_option_t rows[] = {
      AT(base),
      .argument = "PATH",
      .preset = "../..",
-     .help = "Where deploy/k8s is, seen from there: a path, or what kustomize takes in its place."},
+     .help =
+         "Where deploy/k8s is, seen from there: a path, or what kustomize takes in its place. An absolute path, which "
+         "kustomize does not take, is written as seen from there."},
     {.name = "name",
      .type = BL_OPTION_TEXT,
      AT(name),
@@ -217,15 +220,60 @@ static bl_status_t write_file(const char *folder, const char *name, const char *
                          : bl_error_set(err, status, "%s/%s: the path is too long", folder, name);
 }
 
+// The absolute path `base` as seen from `folder`; malloc'd, NULL without memory. Both paths are resolved.
+static char *seen_from(const char *folder, const char *base) {
+  size_t common = 0, size;
+  for (size_t i = 0;
+       base[i] == folder[i] || (base[i] == '\0' && folder[i] == '/') || (base[i] == '/' && folder[i] == '\0'); i++) {
+    if (base[i] == '\0' || folder[i] == '\0') {
+      common = i;
+      break;
+    }
+    common = base[i] == '/' ? i : common;
+  }
+  char *text = NULL;
+  FILE *stream = open_memstream(&text, &size);
+  if (stream == NULL) {
+    return NULL;
+  }
+  fputc('.', stream);
+  for (const char *c = folder + common; *c != '\0'; c++) {
+    fputs(*c == '/' && c[1] != '\0' ? "/.." : "", stream);
+  }
+  fprintf(stream, "%s", base + common);
+  return fclose(stream) == 0 ? text : (free(text), (char *)NULL);
+}
+
+// Kustomize takes no absolute path. *text is malloc'd.
+static bl_status_t base_from(const char *output, const char *base, char **text, bl_error_t *err) {
+  char folder[PATH_MAX], target[PATH_MAX];
+  if (realpath(output, folder) == NULL) {
+    return bl_error_set(err, BL_IO, "ballastctl render: %s: %s", output, strerror(errno));
+  }
+  if (realpath(base, target) == NULL) {
+    return bl_error_set(err, BL_NOT_FOUND, "ballastctl render: --base %s: %s; give the folder deploy/k8s of a clone",
+                        base, strerror(errno));
+  }
+  *text = seen_from(folder, target);
+  return *text != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for the overlay");
+}
+
 static bl_status_t write_overlay(const arguments_t *a, const bl_ctl_overlay_t *overlay, const char *job,
                                  size_t job_bytes, bl_error_t *err) {
-  char *text = NULL;
+  char *text = NULL, *relative = NULL;
   size_t size;
-  FILE *stream = open_memstream(&text, &size);
-  bl_status_t status = stream != NULL ? bl_folder_create(a->output, 0755, err)
-                                      : bl_error_set(err, BL_EXHAUSTED, "no memory for the overlay");
+  bl_ctl_overlay_t written = *overlay;
+  bl_status_t status = bl_folder_create(a->output, 0755, err);
+  if (status == BL_OK && a->base[0] == '/') {
+    status = base_from(a->output, a->base, &relative, err);
+    written.base = relative;
+  }
+  FILE *stream = status == BL_OK ? open_memstream(&text, &size) : NULL;
+  if (status == BL_OK && stream == NULL) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory for the overlay");
+  }
   if (stream != NULL) {
-    bl_ctl_overlay_print(overlay, stream);
+    bl_ctl_overlay_print(&written, stream);
     fclose(stream);
   }
   if (status == BL_OK) {
@@ -235,6 +283,7 @@ static bl_status_t write_overlay(const arguments_t *a, const bl_ctl_overlay_t *o
     status = write_file(a->output, "job.yaml", job, job_bytes, err);
   }
   free(text);
+  free(relative);
   return status;
 }
 
