@@ -105,7 +105,7 @@ def refusals(folder):
     os.environ["BALLAST_MODULES"] = folder
     _, done = run_job(folder, job, "--local", *ON_DEVICE, expect=2)
     words = f"libballast-cuda.so is not in {folder}, which BALLAST_MODULES names"
-    assert "pipeline.device: cuda" in done.stderr and words in done.stderr, done.stderr
+    assert "pipeline.device" in done.stderr and words in done.stderr, done.stderr
     os.environ["BALLAST_MODULES"] = LATE
     huge = {"init": None, "family": "gpt2", "layers": 2, "hidden": 16384, "heads": 128, "vocab": 128, "seq": 32}
     _, done = run_job(folder, write_job(folder, model=huge), "--local", *ON_DEVICE, expect=8)

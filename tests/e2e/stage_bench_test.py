@@ -96,7 +96,7 @@ def operations(folder, device):
                            "--micro-batch", "1", "--vocab", "100", "--samples", "1"], env=environment(folder),
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()[1:]
+    lines = [line for line in done.stdout.splitlines()[1:] if ": none: " not in line]  # kernels that only CUPTI can time
     shares = {line[:24].strip(): float(line.split()[-5]) for line in lines[:-1]}
     assert {"rms norm backward", "adamw", "cross entropy", "rope", "embedding backward"} <= shares.keys(), lines
     least = min(shares, key=shares.get)
