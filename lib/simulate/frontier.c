@@ -149,8 +149,9 @@ static bl_status_t add_named(const bl_frontier_request_t *request, const char *n
   const uint32_t p = request->stages;
   bl_status_t status = BL_OK;
   if (under_every_limit(info->name)) {
-    for (uint32_t memory = 1; memory <= p && status == BL_OK; memory++) {
-      status = add_both(request, info, (bl_frontier_point_t){.asked = memory}, frontier, err);
+    for (uint32_t blocks = info->default_chunks; blocks <= p * info->default_chunks && status == BL_OK; blocks++) {
+      const double asked = (double)blocks / info->default_chunks;
+      status = add_both(request, info, (bl_frontier_point_t){.asked = asked}, frontier, err);
     }
   } else if (strcmp(info->name, "grouped-interleaved") == 0) {
     for (uint32_t group = p; group >= (p + 1) / 2 && group > 0 && status == BL_OK; group--) {
