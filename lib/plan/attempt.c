@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/attempt.h"
+#include "plan/trying.h"
 
 #include "base/bytes.h"
-#include "plan/order.h"
 #include "plan/partition.h"
-#include "schedule/drop.h"
 #include "schedule/peaks.h"
 #include "schedule/slots.h"
 
@@ -13,36 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct attempt {
-  const bl_plan_request_t *request;
-  bl_plan_candidate_t *c;
-  const bl_schedule_info_t *info;
-  const bl_profile_t *profile; // NULL: the device's model
-  bl_layout_options_t options;
-  uint32_t chunks; // virtual stages
-  bl__order_cache_t *cache;
-  bl_schedule_t *schedule;
-  bl_balance_result_t balanced;
-  bl_chunk_span_t *spans;  // [chunks]
-  bl_chunk_costs_t *costs; // [chunks]
-  uint32_t *numbers;       // [5 * stages + chunks]: the rest
-  uint32_t *peaks;         // [stages] slots without balancing
-  uint32_t *slots;         // [stages] own and lent
-  uint32_t *edges;         // [stages]
-  uint32_t *most;          // [chunks] layers that fit
-  uint16_t *stage_of;      // [chunks]
-  double *copies;          // [stages * stages] what copies between two stages take; NULL: all the same
-} attempt_t;
-
 bool bl__runs_as_job(const bl_plan_request_t *request, const bl_plan_candidate_t *candidate) {
   return request->cluster.nodes == 0 || (candidate->parallel.tensor == 1 && candidate->parallel.data == 1);
 }
 
-static bool on_cluster(const attempt_t *a) {
+bool bl__trying_on_cluster(const bl__trying_t *a) {
   return a->request->cluster.nodes > 0;
 }
 
-static bl_status_t allocate(attempt_t *a) {
+static bl_status_t allocate(bl__trying_t *a) {
   uint32_t stages = a->c->stages;
   a->spans = calloc(a->chunks, sizeof *a->spans);
   a->costs = calloc(a->chunks, sizeof *a->costs);
@@ -61,7 +38,7 @@ static bl_status_t allocate(attempt_t *a) {
   return BL_OK;
 }
 
-static void clean_up(attempt_t *a) {
+static void clean_up(bl__trying_t *a) {
   bl_balance_result_cleanup(&a->balanced);
   bl_schedule_destroy(a->schedule);
   free(a->copies);
@@ -73,7 +50,7 @@ static void clean_up(attempt_t *a) {
 
 // ---- costs and partition
 
-static void fill_costs(const attempt_t *a, const bl_chunk_span_t *spans, uint32_t count, bl_chunk_costs_t *costs) {
+static void fill_costs(const bl__trying_t *a, const bl_chunk_span_t *spans, uint32_t count, bl_chunk_costs_t *costs) {
   if (a->profile != NULL) {
     bl_profile_costs(a->profile, a->request->model, spans, count, a->options, costs);
     return;
@@ -83,14 +60,14 @@ static void fill_costs(const attempt_t *a, const bl_chunk_span_t *spans, uint32_
   }
 }
 
-static double seconds_of(const attempt_t *a, bl_chunk_span_t span) {
+static double seconds_of(const bl__trying_t *a, bl_chunk_span_t span) {
   bl_chunk_costs_t costs;
   fill_costs(a, &span, 1, &costs);
   double sum = costs.forward + costs.input + costs.weight;
   return a->options.recompute == BL_RECOMPUTE_FULL ? sum + costs.recompute : sum;
 }
 
-static void fill_spans(attempt_t *a) {
+static void fill_spans(bl__trying_t *a) {
   uint32_t first = 0;
   for (uint32_t v = 0; v < a->chunks; v++) {
     a->spans[v] = (bl_chunk_span_t){
@@ -99,7 +76,7 @@ static void fill_spans(attempt_t *a) {
   }
 }
 
-static bl_status_t partition(attempt_t *a, const uint32_t *most) {
+static bl_status_t partition(bl__trying_t *a, const uint32_t *most) {
   bl_chunk_span_t layer = {.layer_count = 1}, embedding = layer, head = layer;
   embedding.embedding = true;
   head.head = true;
@@ -120,7 +97,7 @@ static bl_status_t partition(attempt_t *a, const uint32_t *most) {
 }
 
 // Where chunks go is known before the order is: the partition comes first, as costs decide the order.
-static bl_status_t first_partition(attempt_t *a) {
+static bl_status_t first_partition(bl__trying_t *a) {
   bl_schedule_t *empty;
   bl_status_t status = bl_schedule_create("shape", a->info->placement, a->c->stages, a->c->chunks, 1, &empty, NULL);
   if (status == BL_OK) {
@@ -134,21 +111,22 @@ static bl_status_t first_partition(attempt_t *a) {
 // ---- schedule
 
 // Of a tensor; of stages that are spread over nodes: between two of these.
-static double boundary_of(const attempt_t *a) {
+static double boundary_of(const bl__trying_t *a) {
   const bl_plan_request_t *r = a->request;
   if (a->profile != NULL) {
     return a->profile->boundary * a->c->micro_batch / a->profile->options.micro_batch;
   }
-  double rate = on_cluster(a) ? bl_cluster_far_rate(&r->cluster, a->c->parallel.tensor) : r->hardware->intra_rate;
+  double rate =
+      bl__trying_on_cluster(a) ? bl_cluster_far_rate(&r->cluster, a->c->parallel.tensor) : r->hardware->intra_rate;
   return bl_hardware_boundary(r->hardware, r->model, a->c->micro_batch, a->c->parallel, rate);
 }
 
 // As a job with this policy has it (bl_policy_pools of job/balance.h).
-static bool pools(const attempt_t *a) {
+static bool pools(const bl__trying_t *a) {
   return a->c->policy == BL_PLAN_BPIPE || a->c->policy == BL_PLAN_CAP;
 }
 
-static bl_status_t find_order(attempt_t *a, double effort) {
+static bl_status_t find_order(bl__trying_t *a) {
   a->c->boundary = bl__order_cost(boundary_of(a));
   for (uint32_t v = 0; v < a->chunks; v++) {
     a->c->costs[v] = (bl_chunk_costs_t){.forward = bl__order_cost(a->costs[v].forward),
@@ -165,18 +143,23 @@ static bl_status_t find_order(attempt_t *a, double effort) {
                                    .recompute = a->options.recompute == BL_RECOMPUTE_FULL,
                                    .keep_placement = true, // the model is divided already
                                    .pooled = pools(a),
-                                   .effort = effort};
+                                   .effort = a->effort};
+  if (a->c->slots > 0) { // as a job with memory.slots has it
+    *(request.recompute ? &request.slots : &request.memory) = (double)a->c->slots / (double)a->c->chunks;
+  }
+  bl_schedule_destroy(a->schedule);
+  a->schedule = NULL;
   return bl__order_find(a->cache, &request, a->c->parallel.tensor, &a->schedule);
 }
 
-static bl_status_t make_schedule(attempt_t *a, double effort) {
-  bl_status_t status = find_order(a, effort);
-  if (status == BL_OK && on_cluster(a)) { // kept inputs are its blocks
+bl_status_t bl__trying_order(bl__trying_t *a) {
+  bl_status_t status = find_order(a);
+  if (status == BL_OK && bl__trying_on_cluster(a)) { // kept inputs are its blocks
     bl_schedule_peak_blocks(a->schedule, a->peaks);
   } else if (status == BL_OK) { // they are edges, and R fills a slot
     status = bl_schedule_peak_slots(a->schedule, a->peaks);
   }
-  if (status == BL_OK && !on_cluster(a)) {
+  if (status == BL_OK && !bl__trying_on_cluster(a)) {
     return bl_plan_counts(a->schedule, 1, NULL, a->edges, NULL, NULL);
   }
   for (uint32_t s = 0; s < a->c->stages; s++) {
@@ -185,7 +168,7 @@ static bl_status_t make_schedule(attempt_t *a, double effort) {
   return status;
 }
 
-static void choose_lean(attempt_t *a) {
+static void choose_lean(bl__trying_t *a) {
   uint32_t most = 0;
   for (uint32_t s = 0; s < a->c->stages; s++) {
     most = a->peaks[s] > most ? a->peaks[s] : most;
@@ -195,7 +178,7 @@ static void choose_lean(attempt_t *a) {
 
 // ---- memory
 
-static bl_status_t footprint_of(const attempt_t *a, uint32_t stage, uint32_t slots, bl_footprint_t *footprint) {
+bl_status_t bl__trying_footprint(const bl__trying_t *a, uint32_t stage, uint32_t slots, bl_footprint_t *footprint) {
   bl_chunk_span_t spans[64];
   uint32_t count = 0;
   for (uint32_t v = 0; v < a->chunks && count < 64; v++) {
@@ -210,18 +193,18 @@ static bl_status_t footprint_of(const attempt_t *a, uint32_t stage, uint32_t slo
                                     .edges = a->edges[stage],
                                     .options = a->options,
                                     .post_validation = a->request->post_validation};
-  if (!on_cluster(a)) {
+  if (!bl__trying_on_cluster(a)) {
     return bl_footprint_of_executor(&request, footprint);
   }
   *footprint = bl_footprint_of_cluster(&request, a->request->hardware, a->c->parallel);
   return BL_OK;
 }
 
-static bl_status_t measure_memory(attempt_t *a) {
+bl_status_t bl__trying_measure(bl__trying_t *a) {
   a->c->memory = 0;
   for (uint32_t s = 0; s < a->c->stages; s++) {
     bl_footprint_t footprint;
-    bl_status_t status = footprint_of(a, s, a->slots[s], &footprint);
+    bl_status_t status = bl__trying_footprint(a, s, a->slots[s], &footprint);
     if (status != BL_OK) {
       return status;
     }
@@ -241,7 +224,7 @@ static bl_status_t measure_memory(attempt_t *a) {
 }
 
 // Fewer layers where a stage is too full: only with one chunk a stage, where a layer's memory is the stage's own matter.
-static bl_status_t partition_by_memory(attempt_t *a) {
+bl_status_t bl__trying_move_layers(bl__trying_t *a) {
   for (uint32_t v = 0; v < a->chunks; v++) {
     bl_chunk_span_t kept = a->spans[v];
     uint32_t fits = 0;
@@ -249,7 +232,7 @@ static bl_status_t partition_by_memory(attempt_t *a) {
       bl_footprint_t footprint;
       a->spans[v].layer_count = n;
       a->spans[v].first_layer = v + 1 == a->chunks ? a->request->model->layers - n : v;
-      bl_status_t status = footprint_of(a, v, a->slots[v], &footprint);
+      bl_status_t status = bl__trying_footprint(a, v, a->slots[v], &footprint);
       if (status != BL_OK) {
         return status;
       }
@@ -262,12 +245,13 @@ static bl_status_t partition_by_memory(attempt_t *a) {
     }
   }
   bl_status_t status = partition(a, a->most);
-  return status == BL_OK ? measure_memory(a) : status == BL_PRECONDITION ? BL_OK : status;
+  a->c->moved = status == BL_OK;
+  return status == BL_OK ? bl__trying_measure(a) : status == BL_PRECONDITION ? BL_OK : status;
 }
 
 // ---- time
 
-static bl_status_t run_trial(attempt_t *a) {
+bl_status_t bl__trying_time(bl__trying_t *a) {
   bl_plan_candidate_t *c = a->c;
   const bl_plan_request_t *r = a->request;
   bl_trial_request_t request = {.schedule = a->balanced.schedule != NULL ? a->balanced.schedule : a->schedule,
@@ -279,7 +263,7 @@ static bl_status_t run_trial(attempt_t *a) {
                                 .parallel = c->parallel};
   bl_nodes_t nodes = {0};
   bl_status_t status = BL_OK;
-  if (on_cluster(a)) {
+  if (bl__trying_on_cluster(a)) {
     status = bl_nodes_init(&nodes, &r->cluster, c->order, c->stages, c->parallel.tensor);
     request.nodes = &nodes;
     request.update_rate = bl_cluster_shared_rate(&r->cluster);
@@ -303,184 +287,6 @@ static bl_status_t run_trial(attempt_t *a) {
   return BL_OK;
 }
 
-// ---- balancing
-
-// The slots that fit on the fullest device.
-static bl_status_t largest_cap(const attempt_t *a, uint32_t *cap) {
-  double least = UINT32_MAX;
-  for (uint32_t s = 0; s < a->c->stages; s++) {
-    bl_footprint_t footprint;
-    bl_status_t status = footprint_of(a, s, 0, &footprint);
-    if (status != BL_OK) {
-      return status;
-    }
-    double room = (a->request->memory - bl_footprint_total(&footprint)) / footprint.slot_bytes;
-    least = fmin(least, floor(fmax(0, room)));
-  }
-  *cap = (uint32_t)least;
-  return BL_OK;
-}
-
-// Gives up what the cap has no room for. `edges` [stages]: boundary buffers without the inputs that are kept for that.
-static bl_status_t drop_at_cap(attempt_t *a, const uint32_t *edges, uint32_t *dropped) {
-  const bl_parallel_t parallel = a->c->parallel;
-  for (uint32_t s = 0; s < a->c->stages; s++) {
-    a->slots[s] = a->c->cap;
-  }
-  bl_schedule_destroy(a->balanced.schedule);
-  a->balanced.schedule = NULL;
-  bl_status_t status = bl_schedule_drop(a->schedule, a->slots, &a->balanced.schedule, dropped, NULL);
-  a->c->dropped = 0;
-  for (uint32_t s = 0; s < a->c->stages && status == BL_OK; s++) {
-    uint32_t gone = a->peaks[s] > a->c->cap ? a->peaks[s] - a->c->cap : 0;
-    a->c->dropped += dropped[s];
-    a->slots[s] = a->peaks[s] - gone;
-    // Our executor's plan has them as edges already; tensor parallelism alone leaves them whole.
-    a->edges[s] = edges[s] + (on_cluster(a) ? gone * (parallel.sequence ? 1 : parallel.tensor) : 0);
-  }
-  return status == BL_OK ? measure_memory(a) : status;
-}
-
-// Blocks above the cap are made again from their kept inputs, which need room, too; nothing moves.
-static bl_status_t drop(attempt_t *a) {
-  uint32_t *dropped = a->numbers + 3 * (size_t)a->c->stages + a->chunks, *edges = dropped + a->c->stages;
-  memcpy(edges, a->edges, a->c->stages * sizeof *edges);
-  bl_status_t status = drop_at_cap(a, edges, dropped);
-  while (status == BL_OK && !a->c->fits && a->c->cap > 1) {
-    a->c->cap--;
-    status = drop_at_cap(a, edges, dropped);
-  }
-  if (status == BL_EXHAUSTED) {
-    a->c->fits = false;
-    snprintf(a->c->why, sizeof a->c->why, "%u blocks fit on a device, and giving up the rest needs more", a->c->cap);
-    return BL_OK;
-  }
-  return status;
-}
-
-// Own and lent slots of every device under the cap.
-static void count_slots(attempt_t *a) {
-  a->c->evictions = a->c->dropped = 0;
-  for (uint32_t s = 0; s < a->c->stages; s++) {
-    a->c->evictions += a->balanced.evictions[s];
-    a->c->dropped += a->balanced.dropped[s];
-    uint32_t own = a->peaks[s] < a->c->cap ? a->peaks[s] : a->c->cap, lent = 0;
-    for (uint32_t other = 0; other < a->c->stages; other++) {
-      lent += a->balanced.reserved[(size_t)other * a->balanced.stores + s];
-    }
-    a->slots[s] = own + lent;
-  }
-}
-
-// Inside a node copies are shorter.
-static bl_status_t measure_copies(attempt_t *a) {
-  const uint32_t stages = a->c->stages;
-  bl_nodes_t nodes;
-  if (!on_cluster(a)) {
-    return BL_OK;
-  }
-  bl_status_t status = bl_nodes_init(&nodes, &a->request->cluster, a->c->order, stages, a->c->parallel.tensor);
-  if (status != BL_OK) {
-    return status;
-  }
-  if (bl_nodes_spread(&nodes)) {
-    a->copies = malloc((size_t)stages * stages * sizeof *a->copies);
-    status = a->copies != NULL ? BL_OK : BL_EXHAUSTED;
-  }
-  for (uint32_t s = 0; a->copies != NULL && s < stages; s++) {
-    for (uint32_t d = 0; d < stages; d++) {
-      a->copies[(size_t)s * stages + d] = bl_nodes_copy(&nodes, s, d);
-    }
-  }
-  bl_nodes_cleanup(&nodes);
-  return status;
-}
-
-static bl_status_t mix_at_cap(attempt_t *a, const uint32_t *edges, double copy) {
-  const bl_balance_cap_t cap = {.slots = a->c->cap, .mode = a->request->mode, .copies = a->copies, .copy = copy};
-  const bl_parallel_t parallel = a->c->parallel;
-  bl_balance_result_cleanup(&a->balanced);
-  bl_status_t status = bl_balance_within(a->schedule, &cap, &a->balanced, NULL);
-  if (status != BL_OK) {
-    return status;
-  }
-  count_slots(a);
-  for (uint32_t s = 0; s < a->c->stages;
-       s++) { // of kept inputs, as in drop_at_cap; those of parked blocks are among them
-    uint32_t gone = a->peaks[s] > a->c->cap && a->balanced.dropped[s] > 0 ? a->peaks[s] - a->c->cap : 0;
-    a->edges[s] = edges[s] + (on_cluster(a) ? gone * (parallel.sequence ? 1 : parallel.tensor) : 0);
-  }
-  return measure_memory(a);
-}
-
-// As many slots as leave room for kept inputs.
-static bl_status_t mix_at_largest(attempt_t *a, const uint32_t *edges, double copy, uint32_t largest) {
-  a->c->cap = largest;
-  bl_status_t status = mix_at_cap(a, edges, copy);
-  while (status == BL_OK && !a->c->fits && a->c->cap > 1) {
-    a->c->cap--;
-    status = mix_at_cap(a, edges, copy);
-  }
-  return status;
-}
-
-// Some blocks are parked and some made again: the best of some lengths that a copy may be taken to have, in forwards.
-static bl_status_t mix(attempt_t *a) {
-  static const double copies[] = {0.25, 0.5, 1, 2};
-  uint32_t *edges = a->numbers + 4 * (size_t)a->c->stages + a->chunks, largest = a->c->cap;
-  double best = INFINITY, of_best = 0;
-  memcpy(edges, a->edges, a->c->stages * sizeof *edges);
-  for (size_t i = 0; i < sizeof copies / sizeof copies[0]; i++) {
-    bl_status_t status = mix_at_largest(a, edges, copies[i], largest);
-    bool both = status == BL_OK && a->c->fits && a->c->evictions > 0 && a->c->dropped > 0;
-    status = both ? run_trial(a) : status == BL_EXHAUSTED ? BL_OK : status;
-    if (status != BL_OK) {
-      return status;
-    }
-    if (both && a->c->step < best) {
-      best = a->c->step;
-      of_best = copies[i];
-    }
-  }
-  if (isinf(best)) {
-    a->c->fits = false;
-    snprintf(a->c->why, sizeof a->c->why, "at %u blocks a device all that leave are parked, or all are made again",
-             largest);
-    return BL_OK;
-  }
-  return mix_at_largest(a, edges, of_best, largest);
-}
-
-static bl_status_t balance(attempt_t *a) {
-  bl_status_t status = largest_cap(a, &a->c->cap);
-  if (status != BL_OK) {
-    return status;
-  }
-  if (a->c->cap == 0) {
-    snprintf(a->c->why, sizeof a->c->why, "not one activation block fits beside weights and optimizer");
-    return BL_OK;
-  }
-  status = measure_copies(a);
-  if (status != BL_OK) {
-    return status;
-  }
-  if (a->c->policy == BL_PLAN_DROP || a->c->policy == BL_PLAN_AUTO) {
-    return a->c->policy == BL_PLAN_DROP ? drop(a) : mix(a);
-  }
-  const bl_balance_cap_t cap = {
-      .slots = a->c->cap, .pairs_only = a->c->policy == BL_PLAN_BPIPE, .mode = a->request->mode, .copies = a->copies};
-  status = bl_balance_within(a->schedule, &cap, &a->balanced, NULL);
-  if (status == BL_EXHAUSTED) {
-    snprintf(a->c->why, sizeof a->c->why, "%u blocks fit on a device, and balancing needs more", a->c->cap);
-    return BL_OK;
-  }
-  if (status != BL_OK) {
-    return status;
-  }
-  count_slots(a);
-  return measure_memory(a);
-}
-
 // ---- all together
 
 void bl__candidate_cleanup(bl_plan_candidate_t *candidate) {
@@ -502,11 +308,12 @@ bl_plan_candidate_t bl__candidate_choice(const bl_plan_candidate_t *candidate) {
                                .attention = candidate->attention,
                                .recompute = candidate->recompute,
                                .policy = candidate->policy,
+                               .limited = candidate->limited,
                                .order = candidate->order};
 }
 
 // What runs, for who wants to see it.
-static void keep_operations(attempt_t *a) {
+static void keep_operations(bl__trying_t *a) {
   bl_schedule_t **kept = a->balanced.schedule != NULL ? &a->balanced.schedule : &a->schedule;
   a->c->operations = *kept;
   *kept = NULL;
@@ -523,23 +330,23 @@ static const bl_profile_t *nearest_profile(const bl_plan_request_t *r, uint32_t 
 }
 
 // Weights, gradients, optimizer and one block of every chunk: no schedule needs less.
-static bl_status_t measure_least(attempt_t *a, bool *fits) {
+static bl_status_t measure_least(bl__trying_t *a, bool *fits) {
   for (uint32_t s = 0; s < a->c->stages; s++) {
     a->slots[s] = a->c->chunks;
   }
-  bl_status_t status = measure_memory(a);
+  bl_status_t status = bl__trying_measure(a);
   *fits = a->c->fits || a->c->chunks == 1; // layers may move to where there is room
   return status;
 }
 
-static bl_status_t evaluate(attempt_t *a, double effort) {
+static bl_status_t evaluate(bl__trying_t *a) {
   bool fits = true;
   bl_status_t status = first_partition(a);
   if (status == BL_OK) {
     status = measure_least(a, &fits);
   }
   if (status == BL_OK && fits) {
-    status = make_schedule(a, effort);
+    status = bl__trying_order(a);
   }
   if (status != BL_OK || !fits) {
     return status;
@@ -549,18 +356,20 @@ static bl_status_t evaluate(attempt_t *a, double effort) {
   a->c->why[0] = '\0';
   choose_lean(a);
   memcpy(a->slots, a->peaks, a->c->stages * sizeof *a->slots);
-  if (a->c->policy == BL_PLAN_NONE) {
-    status = measure_memory(a);
+  if (a->c->limited) {
+    status = bl__squeeze_limit(a);
+  } else if (a->c->policy == BL_PLAN_NONE) {
+    status = bl__trying_measure(a);
     if (status == BL_OK && !a->c->fits && a->c->chunks == 1) {
-      status = partition_by_memory(a);
+      status = bl__trying_move_layers(a);
     }
   } else {
-    status = balance(a);
+    status = bl__squeeze_balance(a);
   }
   if (status != BL_OK || !a->c->fits) {
     return status;
   }
-  status = run_trial(a);
+  status = bl__trying_time(a);
   if (status == BL_OK && a->c->exact) {
     keep_operations(a);
   }
@@ -569,12 +378,13 @@ static bl_status_t evaluate(attempt_t *a, double effort) {
 
 bl_status_t bl__attempt(const bl_plan_request_t *request, double effort, bl__order_cache_t *cache,
                         bl_plan_candidate_t *candidate) {
-  attempt_t a = {.request = request,
-                 .c = candidate,
-                 .cache = cache,
-                 .info = bl_schedule_info_find(candidate->schedule),
-                 .profile = nearest_profile(request, candidate->micro_batch),
-                 .chunks = candidate->stages * candidate->chunks};
+  bl__trying_t a = {.request = request,
+                    .c = candidate,
+                    .cache = cache,
+                    .effort = effort,
+                    .info = bl_schedule_info_find(candidate->schedule),
+                    .profile = nearest_profile(request, candidate->micro_batch),
+                    .chunks = candidate->stages * candidate->chunks};
   a.options = (bl_layout_options_t){.micro_batch = candidate->micro_batch,
                                     .attention = candidate->attention,
                                     .recompute = candidate->recompute,
@@ -585,7 +395,7 @@ bl_status_t bl__attempt(const bl_plan_request_t *request, double effort, bl__ord
   candidate->exact = cache->exact;
   bl_status_t status = allocate(&a);
   if (status == BL_OK) {
-    status = evaluate(&a, effort);
+    status = evaluate(&a);
   }
   clean_up(&a);
   return status;

@@ -49,22 +49,29 @@ static size_t cost_bytes(const bl_schedule_request_t *request) {
   return (size_t)request->stages * request->chunks * sizeof(bl_chunk_costs_t);
 }
 
-static bool is_of(const bl__order_t *order, const bl_schedule_request_t *request, uint32_t tensor, bool exact) {
+static bool is_shaped(const bl__order_t *order, const bl_schedule_request_t *request, uint32_t tensor) {
   const bl_schedule_t *schedule = order->schedule;
-  bool same = schedule != NULL && strcmp(order->name, request->name) == 0 && schedule->stages == request->stages &&
-              schedule->chunks == request->chunks && schedule->micro_batches == request->micro_batches &&
-              order->tensor == tensor && order->recompute == request->recompute && order->pooled == request->pooled;
+  return schedule != NULL && strcmp(order->name, request->name) == 0 && schedule->stages == request->stages &&
+         schedule->chunks == request->chunks && schedule->micro_batches == request->micro_batches &&
+         order->tensor == tensor;
+}
+
+static bool is_of(const bl__order_t *order, const bl_schedule_request_t *request, uint32_t tensor, bool exact) {
+  bool same = is_shaped(order, request, tensor) && order->recompute == request->recompute &&
+              order->pooled == request->pooled && order->memory == request->memory && order->slots == request->slots;
   return same && (!exact || (order->effort == request->effort && order->boundary == request->costs->boundary &&
                              memcmp(order->costs, request->costs->chunks, cost_bytes(request)) == 0));
 }
 
-// In place of the one that has been there for longest.
+// In place of the one that has been there for longest; not exact: of all of another shape.
 static bl_status_t keep(bl__order_cache_t *cache, const bl_schedule_request_t *request, uint32_t tensor,
                         const bl_schedule_t *made) {
   bl__order_t order = {.name = request->name,
                        .tensor = tensor,
                        .recompute = request->recompute,
                        .pooled = request->pooled,
+                       .memory = request->memory,
+                       .slots = request->slots,
                        .costs = malloc(cost_bytes(request)),
                        .boundary = request->costs->boundary,
                        .effort = request->effort};
@@ -73,9 +80,13 @@ static bl_status_t keep(bl__order_cache_t *cache, const bl_schedule_request_t *r
     return BL_EXHAUSTED;
   }
   memcpy(order.costs, request->costs->chunks, cost_bytes(request));
+  if (!cache->exact && !is_shaped(&cache->orders[0], request, tensor)) {
+    bl__order_cache_cleanup(cache);
+    cache->next = 0;
+  }
   forget(&cache->orders[cache->next]);
   cache->orders[cache->next] = order;
-  cache->next = cache->exact ? (cache->next + 1) % BL__ORDERS_KEPT : 0;
+  cache->next = (cache->next + 1) % BL__ORDERS_KEPT;
   return BL_OK;
 }
 

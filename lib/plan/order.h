@@ -17,15 +17,16 @@ typedef struct bl__order {
   uint32_t tensor;
   bool recompute;          // the order has its R's
   bool pooled;             // it was made for balancing
+  double memory, slots;    // within these; 0: the schedule's own limit
   bl_chunk_costs_t *costs; // [virtual stages] that it was made for, with `boundary`
   double boundary, effort;
 } bl__order_t;
 
-// Orders that were made. Ways that differ in what is kept, where it is parked or how attention computes share the last one,
-// so that it may be made for the costs of another of them; exact: those that were made for the same costs.
+// Orders that were made. Ways that differ in what is kept, where it is parked or how attention computes share those of
+// their shape, so that one may be made for the costs of another; exact: those that were made for the same costs.
 typedef struct bl__order_cache {
   bool exact;
-  bl__order_t orders[BL__ORDERS_KEPT]; // not exact: the first alone
+  bl__order_t orders[BL__ORDERS_KEPT]; // not exact: all of one shape
   uint32_t next;                       // to be replaced
 } bl__order_cache_t;
 

@@ -60,8 +60,11 @@ static bl_status_t attempt_exactly(search_t *s, bl_plan_candidate_t *candidate) 
   return bl__attempt(s->request, leading_effort(s, candidate), &s->leaders, candidate);
 }
 
-// Whether the way fits.
-static bool attempt(search_t *s, bl_plan_candidate_t candidate) {
+// Whether the way fits; *as_it_is (NULL: not asked): with the layers where they make it fastest.
+static bool attempt_way(search_t *s, bl_plan_candidate_t candidate, bool *as_it_is) {
+  if (as_it_is != NULL) {
+    *as_it_is = true;
+  }
   if (s->status != BL_OK) {
     return true;
   }
@@ -69,11 +72,32 @@ static bool attempt(search_t *s, bl_plan_candidate_t candidate) {
   bl_status_t status =
       s->exact ? attempt_exactly(s, &candidate) : bl__attempt(s->request, EXPLORING_EFFORT, &s->cache, &candidate);
   if (status == BL_OK && keep(s, &candidate) != NULL) {
+    if (as_it_is != NULL) {
+      *as_it_is = candidate.fits && !candidate.moved;
+    }
     return candidate.fits;
   }
   bl__candidate_cleanup(&candidate);
   s->status = status == BL_EXHAUSTED ? status : s->status;
   return false;
+}
+
+static bool attempt(search_t *s, bl_plan_candidate_t candidate) {
+  return attempt_way(s, candidate, NULL);
+}
+
+// Whether a job can ask for an order within fewer slots than the schedule's own limit. On a cluster kept inputs are what
+// fills them, which no job limits.
+static bool can_be_limited(const search_t *s, const bl_plan_candidate_t *candidate) {
+  return s->request->memory > 0 && bl_schedule_info_find(candidate->schedule)->limited &&
+         (s->request->cluster.nodes == 0 || candidate->recompute != BL_RECOMPUTE_FULL);
+}
+
+static void attempt_limited(search_t *s, bl_plan_candidate_t candidate) {
+  candidate.limited = true;
+  if (can_be_limited(s, &candidate)) {
+    (void)attempt(s, candidate);
+  }
 }
 
 // Nodes hold several stages: then it matters in which order.
@@ -83,12 +107,9 @@ static bool order_matters(const search_t *s, const bl_plan_candidate_t *candidat
          candidate->stages * candidate->parallel.tensor > cluster->devices_per_node;
 }
 
-// Pairs first; where they do not do, any device with room. And without any copies.
-static void attempt_balanced(search_t *s, bl_plan_candidate_t candidate) {
+// Pairs first; where they do not do, any device with room.
+static void attempt_parked(search_t *s, bl_plan_candidate_t candidate) {
   static const bl_plan_policy_t policies[] = {BL_PLAN_BPIPE, BL_PLAN_CAP};
-  bl_plan_candidate_t drop = candidate;
-  drop.policy = BL_PLAN_DROP;
-  (void)attempt(s, drop);
   for (size_t i = 0; i < 2; i++) {
     candidate.policy = policies[i];
     candidate.order = BL_NODES_SEQUENTIAL;
@@ -103,6 +124,18 @@ static void attempt_balanced(search_t *s, bl_plan_candidate_t candidate) {
   }
 }
 
+// Without any copies, too.
+static void attempt_balanced(search_t *s, bl_plan_candidate_t candidate) {
+  bl_plan_candidate_t drop = candidate;
+  drop.policy = BL_PLAN_DROP;
+  (void)attempt(s, drop);
+  attempt_parked(s, candidate);
+  candidate.limited = true;
+  if (can_be_limited(s, &candidate)) {
+    attempt_parked(s, candidate);
+  }
+}
+
 // With less and less kept, until the schedule fits as it is.
 static void attempt_recomputations(search_t *s, bl_plan_candidate_t candidate, bl_recompute_t first) {
   for (int recompute = (int)first; recompute <= BL_RECOMPUTE_FULL; recompute++) {
@@ -110,7 +143,11 @@ static void attempt_recomputations(search_t *s, bl_plan_candidate_t candidate, b
       continue; // nothing of it is kept
     }
     candidate.recompute = (bl_recompute_t)recompute;
-    if (attempt(s, candidate)) {
+    bool as_it_is, fits = attempt_way(s, candidate, &as_it_is);
+    if (!as_it_is) {
+      attempt_limited(s, candidate);
+    }
+    if (fits) {
       return;
     }
     if (recompute != BL_RECOMPUTE_FULL && candidate.stages > 1 && s->request->memory > 0) {
@@ -282,12 +319,12 @@ static bl_status_t copy_candidate(const bl_plan_candidate_t *from, bl_plan_candi
   return BL_OK;
 }
 
-// The policy auto beside the best that it would choose.
+// The policy auto beside the best that it would choose. Under it a job with memory.slots has another order.
 static void add_automatic(search_t *s) {
   for (uint32_t i = 0; i < s->plan->fitting && s->status == BL_OK; i++) {
     const bl_plan_candidate_t *candidate = &s->plan->candidates[i];
     bl_plan_candidate_t twin;
-    if (candidate->policy == BL_PLAN_NONE) {
+    if (candidate->policy == BL_PLAN_NONE || candidate->limited) {
       continue;
     }
     const char *name = "mix";
@@ -326,9 +363,10 @@ static void settle(search_t *s, uint32_t index) {
   }
   bl__candidate_cleanup(&s->plan->candidates[index]);
   s->plan->candidates[index] = again;
-  if (!again.fits && again.policy == BL_PLAN_NONE) {
+  if (!again.fits && again.policy == BL_PLAN_NONE && !again.limited) {
     bl_plan_candidate_t choice = bl__candidate_choice(&again);
     s->exact = true;
+    attempt_limited(s, choice);
     if (choice.recompute != BL_RECOMPUTE_FULL && choice.stages > 1) {
       attempt_balanced(s, choice);
       attempt_recomputations(s, choice, (bl_recompute_t)(choice.recompute + 1));
@@ -356,8 +394,12 @@ static void improve_leaders(search_t *s) {
 }
 
 static void name_candidate(const bl_plan_candidate_t *c, char *text, size_t bytes) {
-  snprintf(text, bytes, "%s on %u stages, micro-batch %u, recompute %s, policy %s", c->schedule, c->stages,
-           c->micro_batch, bl_recompute_name(c->recompute), bl_plan_policy_name(c->policy));
+  char slots[48] = "";
+  if (c->slots > 0) {
+    snprintf(slots, sizeof slots, ", memory.slots %u", c->slots);
+  }
+  snprintf(text, bytes, "%s on %u stages, micro-batch %u, recompute %s, policy %s%s", c->schedule, c->stages,
+           c->micro_batch, bl_recompute_name(c->recompute), bl_plan_policy_name(c->policy), slots);
 }
 
 static const bl_plan_candidate_t *least_of(const bl_plan_t *plan, bool fitting) {

@@ -10,9 +10,10 @@
 //   }
 //
 // Ways that can only lose are not tried: with the same shape, what evicts or recomputes where nothing needs to. A way
-// that does not fit is tried with balancing at the largest cap that fits, and with giving blocks up there. The policy auto
-// stands beside the best of these, or of a mix of both in its place: a run under it measures, and goes over to whichever
-// is fastest where it runs.
+// that does not fit is tried with balancing at the largest cap that fits, and with giving blocks up there; schedules that
+// take a limit of memory also with orders searched within the slots that fit, without and with balancing. The policy auto
+// stands beside the best of the others, or of a mix of both in its place: a run under it measures, and goes over to
+// whichever is fastest where it runs.
 // Searched schedules are first made with little effort and the leaders again with more: all of it where a job file can ask
 // for the way. A best way that a
 // job file can ask for is always one of these: its order is the one that a job with its costs (pipeline.costs) makes.
@@ -68,7 +69,10 @@ typedef struct bl_plan_candidate {
   bl_attention_t attention;
   bl_recompute_t recompute;
   bl_plan_policy_t policy;
-  uint32_t cap; // slots, of the policy
+  bool limited;   // its order is searched within the slots that fit, not at the schedule's own limit
+  uint32_t slots; // of that order, on every device (a job's memory.slots); 0: not limited
+  uint32_t cap;   // slots, of the policy
+  bool moved;     // layers went to stages with more room
   bl_node_order_t order;
   bool fits;
   double step, bubble; // seconds, share

@@ -52,7 +52,7 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
 
 static const bl_schedule_info_t infos[] = {
 #define X(name, summary, chunks, placement, splits, why_not, rule, memory, generator)                                  \
-  {name, summary, chunks, placement, splits, (why_not) == NULL, why_not},
+  {name, summary, chunks, placement, splits, (why_not) == NULL, why_not, (memory) > 0},
     SCHEDULE_TABLE(X)
 #undef X
 };
@@ -227,7 +227,7 @@ static bl_status_t recompute(const bl_schedule_request_t *request, bl_schedule_t
 static bool pools_limits(const bl_schedule_request_t *request) {
   const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
   return request->pooled && !request->recompute && request->memory > 0 && request->memory_of_stage == NULL &&
-         info != NULL && rows[info - infos].memory > 0 && request->stages > 1;
+         info != NULL && info->limited && request->stages > 1;
 }
 
 bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {

@@ -52,6 +52,7 @@ typedef struct bl_schedule_info {
   bool splits_backward; // I and W apart
   bool runs;            // the executor runs it; otherwise generator and simulator only
   const char *why_not;  // the reason, NULL where it runs
+  bool limited;         // it takes a limit of memory
 } bl_schedule_info_t;
 
 const bl_schedule_info_t *bl_schedule_infos(size_t *count);

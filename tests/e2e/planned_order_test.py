@@ -68,6 +68,26 @@ def check_moved(folder):
     print("ok under limits:", moved)
 
 
+def check_limited(folder):
+    """Orders that are searched within the slots that fit: the written job makes the same, within the limit."""
+    job = ballast.write_job(folder, name="limited.yaml", model=ballast.small_inline(layers=4, seq=128),
+                            data={"train": [__file__], "format": "text"}, train={"micro_batch": 1, "micro_batches": 8},
+                            pipeline={"stages": 4})
+    path, found = os.path.join(folder, "within.yaml"), set()
+    free = plan(folder, job, path, "--schedule", "zb-h1")
+    assert "slots" not in free
+    for percent in (95, 85, 75):
+        limit = int(free["memory_bytes"] * percent / 100)
+        best = plan(folder, job, path, "--schedule", "zb-h1", "--memory", str(limit))
+        if "slots" in best:
+            other = simulated(folder, path)
+            assert other["order"] == best["order"] and best["memory_bytes"] <= limit, best
+            assert all(stage["peak_slots"] <= best["slots"] for stage in other["stages"]), (best, other["stages"])
+            found.add(best["policy"])
+    assert found, "nothing was searched within a limit"
+    print("ok within slots:", found)
+
+
 def check_executed(folder, job):
     """From a profile of this machine: planned, run for real, traced."""
     profile, path = os.path.join(folder, "profile.json"), os.path.join(folder, "planned.yaml")
@@ -98,6 +118,7 @@ def main():
                                 train={"steps": 4, "micro_batch": 1, "micro_batches": BATCH}, pipeline={"stages": STAGES})
         check_planned(folder, job)
         check_moved(folder)
+        check_limited(folder)
         check_executed(folder, job)
 
 

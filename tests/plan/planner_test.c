@@ -268,12 +268,71 @@ static void the_best_is_what_its_costs_give(void **state) {
   assert_true(moved >= 2);
 }
 
+// Under a limit that the schedule's own order exceeds, orders are searched within the slots that fit: faster than
+// recomputing, and those that a job with memory.slots makes.
+static void limits_reach_the_search(void **state) {
+  (void)state;
+  static const char *const searched[] = {"zb-h1", "adaptive"};
+  static const uint32_t two[] = {2};
+  const bl_attention_t flash = BL_ATTENTION_FLASH;
+  bl_model_t model = gpt(8, 192, 6);
+  bl_plan_t plan;
+  bl_error_t err;
+  model.vocab = 256;
+  model.seq = 128;
+  bl_plan_request_t request = small_request(&model, 0);
+  request.batch = 8;
+  request.schedules = searched;
+  request.schedule_count = 1;
+  request.micro_batches = two;
+  request.micro_batch_count = 1;
+  request.attentions = &flash;
+  request.attention_count = 1;
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
+  assert_int_equal(plan.candidates[0].slots, 0);
+  request.memory = 0.9 * plan.candidates[0].memory;
+  bl_plan_cleanup(&plan);
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
+  ranking_holds(&plan, request.memory);
+  assert_int_equal(plan.candidates[0].recompute, BL_RECOMPUTE_NONE);
+  const bl_plan_candidate_t *alone = NULL;
+  for (uint32_t i = 0; i < plan.fitting && alone == NULL; i++) {
+    const bl_plan_candidate_t *c = &plan.candidates[i];
+    alone = c->policy == BL_PLAN_NONE && c->recompute == BL_RECOMPUTE_NONE && c->limited ? c : NULL;
+  }
+  assert_non_null(alone);
+  assert_true(alone->exact && alone->slots > 0 && alone->slots < 4);
+  const bl_costs_t costs = {.chunks = alone->costs, .boundary = alone->boundary};
+  bl_schedule_request_t again = {.name = alone->schedule,
+                                 .stages = alone->stages,
+                                 .micro_batches = alone->micro_batches,
+                                 .memory = alone->slots,
+                                 .costs = &costs,
+                                 .keep_placement = true};
+  bl_schedule_t *made;
+  assert_int_equal(bl_schedule_generate(&again, &made, &err), BL_OK);
+  assert_true(same_order(alone->operations, made));
+  bl_schedule_destroy(made);
+  bl_plan_cleanup(&plan);
+  request.memory = 1e6; // the smallest that works is that of the fewest slots
+  for (size_t k = 0; k < 2; k++) {
+    request.schedules = &searched[k];
+    assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
+    if (strstr(err.text, k == 0 ? "memory.slots 1" : "memory.slots 2") == NULL) {
+      fail_msg("%s: %s", searched[k], err.text);
+    }
+  }
+}
+
 static void the_smallest_limit_that_works_is_said(void **state) {
   (void)state;
+  static const uint32_t two[] = {2};
   bl_model_t model = gpt(8, 256, 4);
   bl_plan_t plan;
   bl_error_t err;
   bl_plan_request_t request = small_request(&model, 1e6);
+  request.micro_batches = two;
+  request.micro_batch_count = 1;
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
   const char *at = strstr(err.text, "(");
   assert_non_null(at);
@@ -417,6 +476,7 @@ int main(void) {
       cmocka_unit_test(pairs_and_neighbours_share_nodes),
       cmocka_unit_test(limits_decide_what_is_kept),
       cmocka_unit_test(the_best_is_what_its_costs_give),
+      cmocka_unit_test(limits_reach_the_search),
       cmocka_unit_test(the_smallest_limit_that_works_is_said),
       cmocka_unit_test(impossible_shapes_are_refused),
       cmocka_unit_test(published_models_are_planned),

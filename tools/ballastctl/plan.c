@@ -59,6 +59,9 @@ static json_t *candidate_json(const bl_plan_candidate_t *c) {
   if (object != NULL && c->policy != BL_PLAN_NONE) {
     json_object_set_new(object, "cap", json_integer(c->cap));
   }
+  if (object != NULL && c->slots > 0) {
+    json_object_set_new(object, "slots", json_integer(c->slots));
+  }
   return object;
 }
 
@@ -75,6 +78,10 @@ static json_t *candidate_row(const bl_plan_candidate_t *c, uint32_t rank, double
   char text[64], memory[BL_BYTES_TEXT];
   json_t *row = candidate_json(c);
   json_object_set_new(row, "rank", json_integer(rank));
+  if (c->slots > 0) {
+    snprintf(text, sizeof text, "%s, %u slots", bl_plan_policy_name(c->policy), c->slots);
+    json_object_set_new(row, "policy", json_string(text));
+  }
   snprintf(text, sizeof text, "%.4g", c->step);
   json_object_set_new(row, "seconds", json_string(text));
   snprintf(text, sizeof text, rank == 1 ? "best" : "+%.1f %%", 100 * (c->step / best - 1));
@@ -240,6 +247,9 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
   if (best->policy != BL_PLAN_NONE) {
     printf("\n      %s keeps every device at %u blocks; stages on nodes: %s", bl_plan_policy_name(best->policy),
            best->cap, bl_node_order_name(best->order));
+  }
+  if (best->slots > 0) {
+    printf("\n      the order is searched within the %u blocks a device that fit (memory.slots)", best->slots);
   }
   printf("\n\n");
 }

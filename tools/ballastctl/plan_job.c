@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of the job that was read, and about another schedule: without them the job takes what the planned one needs.
+// Of the job that was read, and about another schedule: without them the job takes what the planned one needs. The slots
+// of an order that was searched within them are written again.
 static const char *const resets[] = {"memory.slots", "memory.activation_bytes", "pipeline.group"};
 
 #define SETTINGS 24
@@ -120,6 +121,9 @@ static bl_status_t settings_of(const bl_plan_request_t *r, const bl_plan_candida
   }
   for (size_t i = 0; i < sizeof resets / sizeof resets[0] && done >= 0; i++) {
     done = asprintf(&sets[(*count)++], "%s=null", resets[i]);
+  }
+  if (done >= 0 && c->slots > 0) {
+    done = asprintf(&sets[(*count)++], "memory.slots=%u", c->slots);
   }
   char *paths = paths_of(r, c);
   done = done < 0 || paths == NULL ? -1 : asprintf(&sets[(*count)++], "balance.slow_paths=[%s]", paths);
