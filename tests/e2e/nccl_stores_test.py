@@ -51,7 +51,7 @@ def faults(folder):
     for what, disturb in (("killed", lambda pid: os.kill(pid, signal.SIGKILL)),
                           ("stalled", lambda pid: open(os.path.join(planted, f"{pid}.stall"), "w").close())):
         again = tries = 0
-        while again == 0 and tries < 5:  # it may have held nothing at that moment
+        while again == 0 and tries < 20:  # it may have held nothing at that moment
             tries += 1
             report, again = disturbed(folder, job, disturb)
             assert losses(report) == losses(expected), f"{what}: {losses(report)}\n {losses(expected)}"
