@@ -35,6 +35,7 @@ static void configure_work(bl_task_t *task) {
   bl_thread_flush_denormals();
   bl_engine_options_t options = {.job = stage->job,
                                  .job_bytes = stage->job_bytes,
+                                 .order = stage->order,
                                  .resume = stage->resume,
                                  .resume_digest = stage->resume_digest,
                                  .stage = stage->rank,
@@ -65,13 +66,18 @@ static bl_status_t make_room(bl_stage_t *stage, bl_error_t *err) {
   return status == BL_OK && stage->context != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for votes");
 }
 
+static void drop_texts(bl_stage_t *stage) {
+  char **texts[] = {&stage->job, &stage->order, &stage->resume};
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    free(*texts[i]);
+    *texts[i] = NULL;
+  }
+}
+
 static void configure_done(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
   bl_error_t *err = &stage->configure.err;
-  free(stage->job);
-  free(stage->resume);
-  stage->job = NULL;
-  stage->resume = NULL;
+  drop_texts(stage);
   stage->engine = stage->made_engine; // NULL when it failed
   stage->made_engine = NULL;
   if (err->status == BL_OK && make_room(stage, err) != BL_OK) {
@@ -102,9 +108,10 @@ void bl__configuration_init(bl_stage_t *stage) {
 
 bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
                                        const bl_stage_configuration_t *configuration, bl_error_t *err) {
-  char *job = strdup(configuration->job), *resume = strdup(configuration->resume);
+  char *job = strdup(configuration->job), *order = strdup(configuration->order);
+  char *resume = strdup(configuration->resume);
   bl_stage_decision_t decision = BL_STAGE_REFUSE;
-  if (job == NULL || resume == NULL) {
+  if (job == NULL || order == NULL || resume == NULL) {
     (void)bl__stage_refuse(err, BL_EXHAUSTED, "no memory for the job");
   } else if (stage->preparing) {
     (void)bl__stage_refuse(err, BL_EXHAUSTED, "a plan is being prepared: ask again");
@@ -117,6 +124,7 @@ bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
   }
   if (decision != BL_STAGE_BEGIN) {
     free(job);
+    free(order);
     free(resume);
     return decision;
   }
@@ -125,6 +133,7 @@ bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
   stage->engine = NULL;
   stage->job = job;
   stage->job_bytes = strlen(job);
+  stage->order = order;
   stage->resume = resume;
   stage->resume_digest = configuration->resume_digest;
   stage->rank = configuration->rank;

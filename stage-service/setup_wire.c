@@ -70,6 +70,7 @@ void bl__handle_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
     return;
   }
   bl_stage_configuration_t configuration = {.job = request->job,
+                                            .order = request->order,
                                             .rank = (uint32_t)request->stage,
                                             .resume = request->resume,
                                             .resume_digest = request->resume_digest,

@@ -123,6 +123,7 @@ void bl_stage_destroy(bl_stage_t *stage) {
   bl__configuration_drop(stage);
   free((char *)(uintptr_t)stage->plan_request.csv);
   free(stage->job);
+  free(stage->order);
   free(stage->resume);
   free(stage);
 }

@@ -60,11 +60,12 @@ void bl_stage_destroy(bl_stage_t *stage);
 bool bl_stage_takeover(bl_stage_t *stage, bl_driver_id_t driver, const char *run);
 bl_stage_decision_t bl_stage_check(const bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err);
 typedef struct bl_stage_configuration {
-  const char *job; // canonical YAML
+  const char *job;   // canonical YAML
+  const char *order; // of its step, as CSV; "": searched here
   uint32_t rank;
   const char *resume; // folder of a checkpoint to go on from; "": begin anew
   uint64_t resume_digest;
-  uint64_t digest; // of all of these
+  uint64_t digest; // of job, rank and resume_digest
 } bl_stage_configuration_t;
 // Strings are copied.
 bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,

@@ -42,7 +42,7 @@ struct bl_stage {
   bl_vote_t *vote, *ahead_vote, *commit_vote; // of step.run, of the one behind it, of step.last_commit
 
   bl__work_t configure;
-  char *job, *resume; // of the configuration under way
+  char *job, *order, *resume; // of the configuration under way
   size_t job_bytes;
   uint64_t resume_digest; // of this and the present configuration
   uint32_t rank;

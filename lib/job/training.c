@@ -4,16 +4,16 @@
 #include "base/bytes.h"
 #include "job/architecture.h"
 #include "job/balance.h"
-#include "job/costs.h"
+#include "job/order.h"
 #include "job/refuse.h"
 #include "job/weights.h"
-#include "schedule/generate.h"
 #include "schedule/peaks.h"
 #include "schedule/slots.h"
 #include "schedule/validate.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 static bl_status_t check_weights(const bl_job_t *job, const bl_model_t *model, bl_error_t *err) {
   if (job->model.init == NULL) {
@@ -27,50 +27,6 @@ static bl_status_t check_weights(const bl_job_t *job, const bl_model_t *model, b
   }
   if (status != BL_OK) {
     bl_error_prefix(err, "model.init");
-  }
-  return status;
-}
-
-static bool recomputes_fully(const bl_job_t *job) {
-  return job->pipeline.recompute == BL_JOB_RECOMPUTE_FULL;
-}
-
-// Generates the job's schedule and checks that the executor runs it.
-static bl_status_t make_schedule(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
-  bl_schedule_request_t request = {
-      .name = bl_job_schedule_name(job->pipeline.schedule),
-      .stages = (uint32_t)job->pipeline.stages,
-      .micro_batches = (uint32_t)job->train.micro_batches,
-      .chunks = (uint32_t)job->pipeline.chunks.value,
-      .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
-      .recompute = recomputes_fully(job),
-      .keep_placement = true, // the model has been divided for it
-      .pooled = bl_policy_pools(job->balance.policy),
-  };
-  bl_job_costs_t costs;
-  if (job->memory.slots.set) { // a recomputed block takes a slot only from R on
-    double slots = (double)job->memory.slots.value / (double)job->pipeline.chunks.value;
-    *(recomputes_fully(job) ? &request.slots : &request.memory) = slots;
-  }
-  const bl_schedule_info_t *info = bl_schedule_info_find(request.name);
-  bl_error_t fault;
-  if (info != NULL && !info->runs) {
-    (void)bl_error_set(&fault, BL_UNIMPLEMENTED, "%s can be shown and simulated, but not run: %s", info->name,
-                       info->why_not);
-    return bl__job_refuse(job, err, "pipeline.schedule", fault.text);
-  }
-  bl_status_t status = bl_job_costs_init(&costs, job, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  request.costs = costs.given ? &costs.costs : NULL;
-  status = bl_schedule_generate(&request, &training->schedule, &fault);
-  bl_job_costs_cleanup(&costs);
-  if (status != BL_OK) {
-    (void)bl_job_fail(job, err, "pipeline.schedule", "%s", fault.text);
-    if (err != NULL) {
-      err->status = status;
-    }
   }
   return status;
 }
@@ -245,7 +201,7 @@ static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_
   return BL_OK;
 }
 
-static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const char *order, bl_error_t *err) {
   bl_status_t status = bl__job_check_supported(job, err);
   if (status == BL_OK) {
     status = bl_architecture_read(job, &training->model, err);
@@ -254,7 +210,8 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, bl_erro
     status = bl_partition_init(&training->partition, job, &training->model, err);
   }
   if (status == BL_OK) {
-    status = make_schedule(training, job, err);
+    status = order != NULL ? bl_job_order_take(job, order, strlen(order), &training->schedule, err)
+                           : bl_job_order_make(job, &training->schedule, err);
   }
   if (status == BL_OK) {
     status = count_slots(training, err);
@@ -292,8 +249,12 @@ static bl_status_t as_bad_job(bl_status_t status, bl_error_t *err) {
 }
 
 bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  return bl_training_init_with(training, job, NULL, err);
+}
+
+bl_status_t bl_training_init_with(bl_training_t *training, const bl_job_t *job, const char *order, bl_error_t *err) {
   bl_training_t resolved = {0};
-  bl_status_t status = as_bad_job(resolve(&resolved, job, err), err);
+  bl_status_t status = as_bad_job(resolve(&resolved, job, order, err), err);
   if (status != BL_OK) {
     bl_training_cleanup(&resolved);
     return status;

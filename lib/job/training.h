@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a job means: model, layers of every stage, schedule, slots, data. Driver, stages and ballastctl resolve the same
-// job text to the same values with this code.
+// job text and order to the same values with this code.
 //
 //   bl_training_t training;
 //   if (bl_training_init(&training, &job, &err) == BL_OK) {
@@ -48,6 +48,10 @@ typedef struct bl_training {
 // too. BL_UNIMPLEMENTED: a setting that this version does not do. BL_IO: reading failed. BL_EXHAUSTED: too little memory.
 // On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_error_t *err);
+// The same with an order of the schedule that another process of the run has searched: CSV, terminated, checked
+// (job/order.h); NULL: it is searched here, which may take seconds.
+BL_MUST_USE bl_status_t bl_training_init_with(bl_training_t *training, const bl_job_t *job, const char *order,
+                                              bl_error_t *err);
 void bl_training_cleanup(bl_training_t *training); // a zeroed one is fine
 // Whether stages a and b exchange tensors: neighbours along the model, or the two ends of a tied embedding.
 bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b);

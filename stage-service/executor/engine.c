@@ -31,7 +31,8 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
   if (status != BL_OK) {
     return status;
   }
-  status = bl_training_init(&engine->training, &engine->job, err);
+  const bool brought = options->order != NULL && options->order[0] != '\0';
+  status = bl_training_init_with(&engine->training, &engine->job, brought ? options->order : NULL, err);
   if (status != BL_OK) {
     return status;
   }

@@ -38,6 +38,10 @@ static void test_a_whole_run(void **state) {
     assert_true(fabs(world.validations[i].loss - fake_loss(&world.training, at[i])) < 1e-12);
     assert_true(world.validations[i].tokens <= BL_DRIVER_VALIDATION_WINDOWS * 8u);
   }
+  for (unsigned i = 0; i < WORLD_STAGES; i++) { // and nobody searches but the driver
+    assert_int_equal(world.stages[i].orders, 1);
+    assert_int_equal(world.stages[i].other_orders, 0);
+  }
   // The job is done: the stages are free for the next.
   assert_int_equal(world.stages[0].releases + world.stages[1].releases, 2);
   assert_int_equal(world.stages[0].stops, 0);

@@ -2,6 +2,7 @@
 #include "driver/fake_stage_wire.h"
 
 #include "model/parameters.h"
+#include "schedule/csv.h"
 
 #include "ballast/v1/stage.pb-c.h"
 
@@ -177,6 +178,18 @@ static void on_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   free(state);
 }
 
+static void count_order(fake_stage_t *stage, const char *order) {
+  char *own;
+  size_t bytes;
+  const bool written = bl_csv_write(stage->training->schedule, &own, &bytes) == BL_OK;
+  const bool same = written && strcmp(own, order) == 0;
+  stage->orders += same;
+  stage->other_orders += !same;
+  if (written) {
+    free(own);
+  }
+}
+
 static void on_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   fake_stage_t *stage = context;
   const Ballast__V1__ConfigureRequest *request = (const Ballast__V1__ConfigureRequest *)input;
@@ -184,6 +197,7 @@ static void on_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
   if (drops(stage, call, "Configure", false)) {
     return;
   }
+  count_order(stage, request->order);
   bl_stage_decision_t decision =
       bl_stage_step_configure(&stage->step, identity(request->driver), request->digest, &err);
   if (decision == BL_STAGE_REFUSE) {

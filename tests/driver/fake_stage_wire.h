@@ -32,6 +32,7 @@ struct fake_stage {
   bl_plan_notes_t notes;
   unsigned applied_count;
   unsigned runs, aborts, releases, stops, validations;
+  unsigned orders, other_orders; // Configures with the order of `training`, and with another or none
   fake_hook_fn hook;
   void *hook_context;
 

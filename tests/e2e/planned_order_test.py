@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was planned is what runs, operation for operation: the order that `ballastctl plan` finds with uneven costs is the one
 that the written job simulates and that its stages execute, as a trace of a real step says; without the written costs it
-would be another one; losses are bit for bit those of 1f1b whatever the order."""
+would be another one; losses are bit for bit those of 1f1b whatever the order. One process of a run searches: what the driver
+is given is what its stages run, and it refuses what is no order of its job."""
 import json
 import os
 import signal
@@ -111,6 +112,37 @@ def check_executed(folder, job):
     print("ok executed")
 
 
+def check_handed(folder):
+    """Forwards first under the name of 1f1b, to driver and stages that are started by hand."""
+    sections = {"model": ballast.small_inline(hidden=32, layers=2, seq=16), "data": {"train": [__file__], "format": "text"},
+                "train": {"steps": 2, "micro_batch": 1, "micro_batches": BATCH}, "pipeline": {"stages": STAGES}}
+    reference, _ = ballast.run_job(folder, ballast.write_job(folder, **sections), "--local")
+    order, trace, address = (os.path.join(folder, name) for name in ("order.csv", "handed.json", "driver.sock"))
+    shape = ("--stages", str(STAGES), "--micro-batches", str(BATCH), "--to", order)
+    ctl(folder, "schedule", "export", "--schedule", "gpipe", *shape)
+    with open(order) as file:
+        rows = [line.strip().split(",") for line in file]
+    with ballast.stages(folder, STAGES) as services:
+        job = ballast.write_job(folder, **sections,
+                                services={"stages": [s.address for s in services], "driver": f"unix:{address}"})
+        command = ("--job", job, "--order", order, "--listen", f"unix:{address}")
+        driver = ballast.Service(folder, "ballast-driver", *command, "--linger")
+        try:
+            report, _ = ballast.run_job(folder, job)
+            ctl(folder, "trace", "--endpoint", f"unix:{address}", "--to", trace, "--timeout", "60")
+        finally:
+            driver.end()
+        with open(trace) as file:
+            assert executed(json.load(file)) == rows
+        assert ballast.losses(report) == ballast.losses(reference)
+        ctl(folder, "schedule", "export", "--schedule", "zb-h1", *shape)
+        refused = subprocess.run([os.path.join(ballast.BIN, "ballast-driver"), *command], env=ballast.environment(folder),
+                                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        assert refused.returncode == 2 and "pipeline.schedule" in refused.stderr, refused
+        assert "none of 1f1b: it splits backwards" in refused.stderr, refused.stderr
+    print("ok handed")
+
+
 def main():
     with ballast.scratch() as folder:
         job = ballast.write_job(folder, model=ballast.small_inline(hidden=32, layers=6, seq=16, vocab=4096),
@@ -120,6 +152,7 @@ def main():
         check_moved(folder)
         check_limited(folder)
         check_executed(folder, job)
+        check_handed(folder)
 
 
 main()

@@ -132,7 +132,7 @@ struct bl_driver {
   uint64_t next_ask;
 
   // Setup: one call to every stage at a time.
-  char *job_text;
+  char *job_text, *order_text; // that stages are configured with
   bl__round_t round;
   size_t round_open; // answers still to come
   bool *round_retry; // [stage_count]

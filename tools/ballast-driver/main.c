@@ -17,12 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORPHAN_MS       5000 // for the step that runs when the process that started this one has gone
-#define JOB_LIMIT_BYTES (1u << 20)
+#define ORPHAN_MS         5000 // for the step that runs when the process that started this one has gone
+#define JOB_LIMIT_BYTES   (1u << 20)
+#define ORDER_LIMIT_BYTES (15u << 20) // stages get it in a message (BL_RPC_MESSAGE_LIMIT_BYTES)
 
 typedef struct arguments {
   bl_daemon_arguments_t common;
-  char *job;
+  char *job, *order;
   bool own_stages, linger, resume;
 } arguments_t;
 
@@ -33,6 +34,13 @@ static const bl_option_t rows[] = {
      .offset = ROW(job),
      .argument = "FILE",
      .help = "The job to run; services.stages names one stage-service per stage."},
+    {.name = "order",
+     .type = BL_OPTION_TEXT,
+     .offset = ROW(order),
+     .argument = "FILE.csv",
+     .help =
+         "The order of the job's schedule, as `ballastctl schedule export` writes it. Without it the driver searches "
+         "the order when it starts."},
     BL_DAEMON_ROWS(arguments_t, common, "127.0.0.1:7600"),
     {.name = "own-stages",
      .type = BL_OPTION_BOOL,
@@ -126,6 +134,21 @@ static bool may_commit(void *context, uint64_t *recorder) {
 
 // ---- the beginning
 
+// What the job means, with the order that was given.
+static bl_status_t resolve_job(program_t *self, bl_error_t *err) {
+  const char *path = self->arguments.order;
+  char *order = NULL;
+  size_t size;
+  bl_status_t status = path != NULL ? bl_file_read(path, ORDER_LIMIT_BYTES, &order, &size, err) : BL_OK;
+  if (status == BL_OK) {
+    status = bl_training_init_with(&self->training, &self->job, order, err);
+  } else {
+    (void)bl_error_prefix(err, "--order");
+  }
+  free(order);
+  return status;
+}
+
 // Relative paths of the job are joined to the job file's folder, in absolute form: stages run in other folders.
 static bl_status_t read_job(program_t *self, bl_error_t *err) {
   const char *path = self->arguments.job;
@@ -147,7 +170,7 @@ static bl_status_t read_job(program_t *self, bl_error_t *err) {
   status = bl_job_parse(&self->job, &source, err);
   free(bytes);
   if (status == BL_OK) {
-    status = bl_training_init(&self->training, &self->job, err);
+    status = resolve_job(self, err);
   }
   if (status == BL_OK && self->arguments.resume) {
     status = bl_resume_find(&self->resume, &self->job, &self->training.model, false, err);

@@ -351,6 +351,7 @@ void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
   Ballast__V1__ConfigureRequest request = BALLAST__V1__CONFIGURE_REQUEST__INIT;
   request.driver = &who;
   request.job = (char *)configuration->job;
+  request.order = (char *)configuration->order;
   request.stage = (int32_t)configuration->stage;
   request.digest = bl_stage_configuration_digest(configuration);
   request.resume = (char *)(configuration->resume != NULL ? configuration->resume : "");

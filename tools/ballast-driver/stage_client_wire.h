@@ -91,12 +91,13 @@ void bl_stage_client_destroy(bl_stage_client_t *client); // NULL is fine
 const char *bl_stage_client_address(const bl_stage_client_t *client);
 
 typedef struct bl_stage_configuration {
-  const char *job; // canonical YAML: says all that the stage must know, with its number
+  const char *job;   // canonical YAML: says all that the stage must know, with its number and
+  const char *order; // the order of a step, as CSV
   uint32_t stage;
   const char *resume; // folder of a checkpoint to go on from; NULL or "": begin anew
   uint64_t resume_digest;
 } bl_stage_configuration_t;
-// The digest that Configure carries: of all fields but the name of the folder. Never 0.
+// The digest that Configure carries: of all fields but the name of the folder and the order. Never 0.
 uint64_t bl_stage_configuration_digest(const bl_stage_configuration_t *configuration);
 
 typedef struct bl_stage_peer {

@@ -348,12 +348,14 @@ bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err) {
   return BL_OK;
 }
 
-bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path, bool own_stages, bool resume,
-                                      bl_error_t *err) {
+bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path, const char *order_path,
+                                      bool own_stages, bool resume, bl_error_t *err) {
   char path[PATH_MAX];
   const char *argv[] = {program_path("ballast-driver", path),
                         "--job",
                         job_path,
+                        "--order",
+                        order_path,
                         "--listen",
                         fleet->driver.address,
                         "--health-listen",

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "prediction.h"
 
-#include "job_file.h"
-
 #include "config/nearest.h"
 
 #include <string.h>
@@ -24,23 +22,22 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
                                           bl_nearest_advise(&nearest, advice));
 }
 
-bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_job_t *job,
+bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_training_t *training,
                                    const bl_ctl_prediction_source_t *source, const char *profile_name,
                                    bl_error_t *err) {
-  bl_ctl_prediction_t made = {0};
-  bl_policy_t policy = source->policy != NULL ? *source->policy : bl_policy_of_job(job);
-  bl_status_t status = bl_ctl_job_resolve(job, &made.training, err);
-  if (status == BL_OK && source->profile != NULL) {
-    status = bl_profile_check_model(source->profile, &made.training.model, profile_name, err);
+  bl_ctl_prediction_t made = {.training = training};
+  bl_status_t status = BL_OK;
+  if (source->profile != NULL) {
+    status = bl_profile_check_model(source->profile, &training->model, profile_name, err);
   }
   if (status == BL_OK) {
-    status = bl_balance_plan_init(&made.plan, &made.training, &policy, err);
+    status = bl_balance_plan_init(&made.plan, training, source->policy, err);
   }
   if (status == BL_OK) {
     bl_trial_request_t request = {.schedule = made.plan.schedule,
-                                  .model = &made.training.model,
-                                  .spans = made.training.partition.spans,
-                                  .options = made.training.layout,
+                                  .model = &training->model,
+                                  .spans = training->partition.spans,
+                                  .options = training->layout,
                                   .profile = source->profile,
                                   .hardware = source->hardware,
                                   .replay = source->replay};
@@ -64,5 +61,4 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_job
 void bl_ctl_prediction_cleanup(bl_ctl_prediction_t *prediction) {
   bl_trial_cleanup(&prediction->trial);
   bl_balance_plan_cleanup(&prediction->plan);
-  bl_training_cleanup(&prediction->training);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job would take, from its file: the plan that its policy means, timed with a profile's or a device's costs.
+// What a job would take: the plan that a policy means for it, timed with a profile's or a device's costs.
 #ifndef BALLAST_BALLASTCTL_PREDICTION_H
 #define BALLAST_BALLASTCTL_PREDICTION_H
 
@@ -7,7 +7,7 @@
 #include "plan/trial.h"
 
 typedef struct bl_ctl_prediction {
-  bl_training_t training;
+  const bl_training_t *training; // borrowed
   bl_balance_plan_t plan;
   bl_trial_t trial;
 } bl_ctl_prediction_t;
@@ -16,14 +16,14 @@ typedef struct bl_ctl_prediction_source {
   const bl_profile_t *profile;   // NULL: the device's model
   const bl_hardware_t *hardware; // NULL with a profile
   bool replay;                   // of the profile's recorded step
-  const bl_policy_t *policy;     // NULL: the job's
-  bl_cluster_t cluster;          // without a profile: nodes that the stages are spread over; 0: one machine
+  const bl_policy_t *policy;
+  bl_cluster_t cluster; // without a profile: nodes that the stages are spread over; 0: one machine
   bl_node_order_t order;
 } bl_ctl_prediction_source_t;
 
-// BL_INVALID: a bad job, or a profile of another model; `profile_name` is for messages. On failure there is nothing to
-// clean up.
-BL_MUST_USE bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_job_t *job,
+// BL_INVALID: a profile of another model; `profile_name` is for messages. As bl_balance_plan_init: the policy does not fit.
+// On failure there is nothing to clean up. The training, made of the job once, outlives the prediction.
+BL_MUST_USE bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_training_t *training,
                                                const bl_ctl_prediction_source_t *source, const char *profile_name,
                                                bl_error_t *err);
 void bl_ctl_prediction_cleanup(bl_ctl_prediction_t *prediction); // a zeroed one is fine

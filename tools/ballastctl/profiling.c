@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiling.h"
 
-#include "job_file.h"
 #include "output.h"
 #include "profile_file.h"
 
@@ -44,7 +43,7 @@ struct bl_ctl_profiling {
   bool has_prediction;
   bl_ctl_prediction_t prediction;
   double replayed; // seconds from first to last operation of the recorded step, simulated; 0: none
-  bl_training_t training;
+  const bl_training_t *training;
   bl_balance_plan_t plan; // of the policy
   bl_recorder_t *recorder;
   uint64_t last_step, steps, traced;
@@ -63,7 +62,7 @@ static uint32_t cores_of_machine(void) {
 static bl_status_t predict(bl_ctl_profiling_t *p, const char *name, bl_error_t *err) {
   bl_ctl_prediction_source_t source = {.profile = &p->profile, .policy = &p->policy};
   bl_ctl_prediction_cleanup(&p->prediction);
-  bl_status_t status = bl_ctl_prediction_init(&p->prediction, p->job, &source, name, err);
+  bl_status_t status = bl_ctl_prediction_init(&p->prediction, p->training, &source, name, err);
   p->has_prediction = status == BL_OK;
   return status;
 }
@@ -74,31 +73,33 @@ static bl_status_t begin_plan(bl_ctl_profiling_t *p, const bl_policy_t *policy, 
   p->recorder = NULL;
   bl_balance_plan_cleanup(&p->plan);
   p->policy = *policy;
-  bl_status_t status = bl_balance_plan_init(&p->plan, &p->training, policy, err); // what it gives up is made again
-  if (status == BL_OK && bl_recorder_create(p->plan.schedule, p->training.partition.spans, &p->recorder) != BL_OK) {
+  bl_status_t status = bl_balance_plan_init(&p->plan, p->training, policy, err); // what it gives up is made again
+  if (status == BL_OK && bl_recorder_create(p->plan.schedule, p->training->partition.spans, &p->recorder) != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
   }
   return status;
 }
 
-bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const char *record, const char *predict_from, bool local,
-                                    bl_ctl_profiling_t **profiling, bl_error_t *err) {
+bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const bl_training_t *training, const char *record,
+                                    const char *predict_from, bool local, bl_ctl_profiling_t **profiling,
+                                    bl_error_t *err) {
   bl_ctl_profiling_t *p = calloc(1, sizeof *p);
   if (p == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
   }
-  *p = (bl_ctl_profiling_t){.record = record, .predict = predict_from, .job = job, .local = local};
-  bl_status_t status = bl_ctl_job_resolve(job, &p->training, err);
-  if (status == BL_OK) {
-    p->stage_count = p->training.stage_count;
-    p->stages = calloc(p->stage_count, sizeof *p->stages);
-    p->waits = calloc(p->stage_count, CAUSES * sizeof *p->waits);
-    bl_policy_t policy = bl_policy_of_job(job);
-    bl_policy_settle(&policy, &p->training);
-    status = p->stages != NULL && p->waits != NULL
-                 ? begin_plan(p, &policy, err)
-                 : bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
-  }
+  *p = (bl_ctl_profiling_t){.record = record,
+                            .predict = predict_from,
+                            .job = job,
+                            .local = local,
+                            .training = training,
+                            .stage_count = training->stage_count};
+  p->stages = calloc(p->stage_count, sizeof *p->stages);
+  p->waits = calloc(p->stage_count, CAUSES * sizeof *p->waits);
+  bl_policy_t policy = bl_policy_of_job(job);
+  bl_policy_settle(&policy, training);
+  bl_status_t status = p->stages != NULL && p->waits != NULL
+                           ? begin_plan(p, &policy, err)
+                           : bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
   if (status == BL_OK && predict_from != NULL) {
     status = bl_ctl_profile_read(predict_from, &p->profile, err);
     status = status == BL_OK ? predict(p, predict_from, err) : status;
@@ -118,7 +119,6 @@ void bl_ctl_profiling_destroy(bl_ctl_profiling_t *p) {
   bl_recorder_destroy(p->recorder);
   bl_ctl_prediction_cleanup(&p->prediction);
   bl_balance_plan_cleanup(&p->plan);
-  bl_training_cleanup(&p->training);
   bl_profile_cleanup(&p->profile);
   free(p->stages);
   free(p->waits);
@@ -233,7 +233,7 @@ static void replay(bl_ctl_profiling_t *p) {
   bl_error_t err;
   bl_ctl_prediction_t replayed;
   bl_ctl_prediction_source_t source = {.profile = &p->profile, .replay = true, .policy = &p->policy};
-  if (bl_ctl_prediction_init(&replayed, p->job, &source, p->record, &err) == BL_OK) {
+  if (bl_ctl_prediction_init(&replayed, p->training, &source, p->record, &err) == BL_OK) {
     p->replayed = replayed.trial.simulation.t_end;
     bl_ctl_prediction_cleanup(&replayed);
   }
@@ -249,17 +249,17 @@ bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
   cores = p->job->pipeline.cores.set ? (uint32_t)p->job->pipeline.cores.value : cores;
   bl_profile_t profile;
   bool input_shows = p->local && cores >= p->stage_count;
-  bl_status_t status =
-      p->recorder != NULL
-          ? bl_recorder_fill(p->recorder, &p->training.model, p->training.layout.attention, input_shows, &profile, err)
-          : bl_error_set(err, BL_PRECONDITION, "the plan of the policy that ran last could not be made");
+  bl_status_t status = p->recorder != NULL ? bl_recorder_fill(p->recorder, &p->training->model,
+                                                              p->training->layout.attention, input_shows, &profile, err)
+                                           : bl_error_set(err, BL_PRECONDITION,
+                                                          "the plan of the policy that ran last could not be made");
   if (status != BL_OK && p->since > 0) {
     (void)bl_error_prefix(err, "the policy changed at step %llu, and since then", (unsigned long long)p->since);
   }
   if (status != BL_OK) {
     return status;
   }
-  profile.options = p->training.layout;
+  profile.options = p->training->layout;
   profile.cores = cores;
   for (uint32_t s = 0; s < p->stage_count; s++) {
     const stage_t *stage = &p->stages[s];
@@ -310,7 +310,7 @@ static json_t *stage_row(const bl_ctl_profiling_t *p, uint32_t s) {
   const bl_simulation_t *simulation = &p->prediction.trial.simulation;
   char slots[32], bytes[64], busy[64], stall[64];
   snprintf(slots, sizeof slots, "%u / %u", simulation->peak_slots[s], stage->peak_slots);
-  snprintf(bytes, sizeof bytes, "%llu / %llu", (unsigned long long)p->prediction.training.stages[s].slot_bytes,
+  snprintf(bytes, sizeof bytes, "%llu / %llu", (unsigned long long)p->prediction.training->stages[s].slot_bytes,
            (unsigned long long)stage->slot_bytes);
   return json_pack("{s:i, s:s, s:s, s:s, s:s}", "stage", (int)s, "slots", slots, "bytes", bytes, "busy",
                    pair(busy, sizeof busy, simulation->busy[s], median(&stage->busy)), "stall",
@@ -419,7 +419,7 @@ char *bl_ctl_profiling_line(const bl_ctl_profiling_t *p) {
     json_array_append_new(
         stages, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "stage", (int)s, "peak_slots",
                           both(json_integer(simulation->peak_slots[s]), json_integer(stage->peak_slots)), "slot_bytes",
-                          both(json_integer((json_int_t)p->prediction.training.stages[s].slot_bytes),
+                          both(json_integer((json_int_t)p->prediction.training->stages[s].slot_bytes),
                                json_integer((json_int_t)stage->slot_bytes)),
                           "busy_seconds", both(json_real(simulation->busy[s]), json_real(median(&stage->busy))),
                           "stall_seconds", both(json_real(stalled(p, s)), json_real(median(&stage->stall))), "waits",

@@ -14,10 +14,12 @@
 
 typedef struct bl_ctl_profiling bl_ctl_profiling_t;
 
-// `record` (a file to write) or `predict` (a profile to read) may be NULL; borrowed. `local`: all stages run on this
-// machine and share its cores. Reads `predict` and times the job; what is wrong with them is found here, before the run.
-BL_MUST_USE bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const char *record, const char *predict,
-                                                bool local, bl_ctl_profiling_t **profiling, bl_error_t *err);
+// `record` (a file to write) or `predict` (a profile to read) may be NULL; all is borrowed. `training`: what the job means.
+// `local`: all stages run on this machine and share its cores. Reads `predict` and times the job; what is wrong with them
+// is found here, before the run.
+BL_MUST_USE bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const bl_training_t *training, const char *record,
+                                                const char *predict, bool local, bl_ctl_profiling_t **profiling,
+                                                bl_error_t *err);
 void bl_ctl_profiling_destroy(bl_ctl_profiling_t *profiling); // NULL is fine
 
 void bl_ctl_profiling_plan(bl_ctl_profiling_t *profiling, const bl_ctl_plan_t *plan);

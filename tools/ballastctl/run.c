@@ -141,21 +141,26 @@ static bl_status_t check_device(const arguments_t *arguments, const bl_job_t *jo
   return count > 0 ? BL_OK : bl_job_fail(job, err, "pipeline.device", "this machine has no GPU");
 }
 
+// A driver that runs already knows what its job means and where it goes on; the files of the job may not even be here.
+static bool attaches(const arguments_t *arguments, const bl_job_t *job) {
+  return !arguments->local && job->services.driver != NULL;
+}
+
 // Everything that can be wrong with a job is found here, before anything starts.
-static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, bl_resume_t *resume, bl_error_t *err) {
-  bl_training_t training;
-  bl_status_t status = bl_ctl_job_resolve(job, &training, err);
-  if (status == BL_OK) {
-    // A driver that runs already knows where it goes on.
-    if (arguments->resume && (arguments->local || job->services.driver == NULL)) {
-      status = bl_resume_find(resume, job, &training.model, true, err);
-      if (status == BL_NOT_FOUND) {
-        bl_error_prefix(err, "--resume");
-      } else if (status == BL_DATA_LOSS || status == BL_UNIMPLEMENTED) {
-        status = bl_error_set(err, BL_INVALID, "%s", err->text);
-      }
+static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, bl_training_t *training,
+                             bl_resume_t *resume, bl_error_t *err) {
+  const bool predicts = arguments->profile != NULL || arguments->predict != NULL;
+  if (attaches(arguments, job) && !arguments->check && !predicts) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_ctl_job_resolve(job, training, err);
+  if (status == BL_OK && arguments->resume && !attaches(arguments, job)) {
+    status = bl_resume_find(resume, job, &training->model, true, err);
+    if (status == BL_NOT_FOUND) {
+      bl_error_prefix(err, "--resume");
+    } else if (status == BL_DATA_LOSS || status == BL_UNIMPLEMENTED) {
+      status = bl_error_set(err, BL_INVALID, "%s", err->text);
     }
-    bl_training_cleanup(&training);
   }
   return status;
 }
@@ -172,8 +177,10 @@ static bl_status_t check_folder(const bl_job_t *job, bl_error_t *err) {
   return bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
 }
 
-static int train(const arguments_t *arguments, bl_job_t *job, const bl_resume_t *resume) {
+static int train(const arguments_t *arguments, bl_job_t *job, const bl_training_t *training,
+                 const bl_resume_t *resume) {
   bl_ctl_session_options_t options = {.job = job,
+                                      .training = training,
                                       .resume = arguments->resume ? resume : NULL,
                                       .local = arguments->local,
                                       .verbose = arguments->verbose,
@@ -192,6 +199,7 @@ static int run(int argc, char *const *argv) {
   bl_flags_result_t result;
   bl_error_t err;
   bl_job_t job = {0};
+  bl_training_t training = {0};
   bl_resume_t resume = {0};
   int exit_code = 0;
   bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
@@ -209,18 +217,19 @@ static int run(int argc, char *const *argv) {
     status = check_device(&arguments, &job, &err);
   }
   if (status == BL_OK) {
-    status = check_job(&arguments, &job, &resume, &err);
+    status = check_job(&arguments, &job, &training, &resume, &err);
   }
-  if (status == BL_OK && !arguments.check && (arguments.local || job.services.driver == NULL)) {
+  if (status == BL_OK && !arguments.check && !attaches(&arguments, &job)) {
     status = check_folder(&job, &err);
   }
   if (status != BL_OK) {
     exit_code = bl_ctl_finish(status, &err);
   } else if (!arguments.check) {
-    exit_code = train(&arguments, &job, &resume);
+    exit_code = train(&arguments, &job, &training, &resume);
   }
 
 cleanup:
+  bl_training_cleanup(&training);
   bl_job_cleanup(&job);
   bl_options_cleanup(&flags.table, &arguments);
   return exit_code;

@@ -254,9 +254,9 @@ static bl_status_t open_all(bl__session_t *session, bl_error_t *err) {
     status = bl_timer_create(session->loop, no_cause_came, session, &session->cause_timer, err);
   }
   if (status == BL_OK && (session->options->profile != NULL || session->options->predict != NULL)) {
-    bool local = session->options->local;
-    status = bl_ctl_profiling_create(session->options->job, session->options->profile, session->options->predict, local,
-                                     &session->profiling, err);
+    const bl_ctl_session_options_t *options = session->options;
+    status = bl_ctl_profiling_create(options->job, options->training, options->profile, options->predict,
+                                     options->local, &session->profiling, err);
   }
   if (status == BL_OK && session->options->report != NULL) {
     const bl_resume_t *resume = session->options->resume;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session_core.h"
 
+#include "schedule/csv.h"
+
 #include <stdlib.h>
 
 // ---- their ends
@@ -84,6 +86,18 @@ static bl_status_t write_job(bl__session_t *session, bl_error_t *err) {
   return status;
 }
 
+// The order that was searched when the job was checked: the driver need not do it again.
+static bl_status_t write_order(bl__session_t *session, bl_error_t *err) {
+  char *text;
+  size_t text_bytes;
+  if (bl_csv_write(session->options->training->schedule, &text, &text_bytes) != BL_OK) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to write the order of operations down");
+  }
+  bl_status_t status = bl_ctl_run_folder_write(&session->folder, "order.csv", text, err);
+  free(text);
+  return status;
+}
+
 static json_t *list_of(const bl_text_list_t *texts) {
   json_t *list = json_array();
   for (size_t i = 0; i < texts->count; i++) {
@@ -112,8 +126,9 @@ static void stages_ready(const char *const *addresses, size_t count, const char 
                          void *context) {
   bl__session_t *session = context;
   bl_error_t err;
-  char path[BL_CTL_RUN_PATH_BYTES];
+  char path[BL_CTL_RUN_PATH_BYTES], order[BL_CTL_RUN_PATH_BYTES];
   bl_ctl_run_folder_path(&session->folder, "job.yaml", path);
+  bl_ctl_run_folder_path(&session->folder, "order.csv", order);
   bl_status_t status = count > 0 ? fill_in(session, "services.stages", addresses, count, &err) : BL_OK;
   if (status == BL_OK && store_count > 0) {
     status = fill_in(session, "services.stores", stores, store_count, &err);
@@ -122,8 +137,11 @@ static void stages_ready(const char *const *addresses, size_t count, const char 
     status = write_job(session, &err);
   }
   if (status == BL_OK) {
-    status = bl_ctl_fleet_start_driver(session->fleet, path, session->options->local, session->options->resume != NULL,
-                                       &err);
+    status = write_order(session, &err);
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_fleet_start_driver(session->fleet, path, order, session->options->local,
+                                       session->options->resume != NULL, &err);
   }
   if (status != BL_OK) {
     bl__session_fail_with(session, &err);

@@ -94,7 +94,7 @@ static json_t *stages_json(const bl_ctl_prediction_t *p) {
   json_t *stages = json_array();
   for (uint32_t s = 0; s < p->trial.simulation.stages; s++) {
     const bl_trial_stage_t *stage = &p->trial.stages[s];
-    const json_int_t slot_bytes = (json_int_t)p->training.stages[s].slot_bytes,
+    const json_int_t slot_bytes = (json_int_t)p->training->stages[s].slot_bytes,
                      peak = p->trial.simulation.peak_slots[s];
     json_array_append_new(stages,
                           json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:f, s:o}", "stage", (int)s, "peak_slots",
@@ -113,7 +113,7 @@ static json_t *table_rows(const bl_ctl_prediction_t *p) {
   for (uint32_t s = 0; s < simulation->stages; s++) {
     char slot[BL_BYTES_TEXT], peak[BL_BYTES_TEXT], text[32];
     json_t *row = json_object();
-    uint64_t slot_bytes = p->training.stages[s].slot_bytes;
+    uint64_t slot_bytes = p->training->stages[s].slot_bytes;
     json_object_set_new(row, "stage", json_integer(s));
     json_object_set_new(row, "slots", json_integer(simulation->peak_slots[s]));
     json_object_set_new(row, "lent", json_integer(p->plan.holdings.lent[s]));
@@ -220,8 +220,10 @@ static bl_status_t check_flags(const arguments_t *a, bool ordered, bl_error_t *e
 static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *err) {
   bl_job_t job = {0};
   bl_profile_t profile = {0};
+  bl_training_t training = {0};
+  bl_policy_t policy;
   bl_ctl_prediction_t prediction = {0};
-  bl_ctl_prediction_source_t source = {.replay = a->replay};
+  bl_ctl_prediction_source_t source = {.replay = a->replay, .policy = &policy};
   bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
   if (status == BL_OK && a->profile != NULL) {
     status = bl_ctl_profile_read(a->profile, &profile, err);
@@ -233,7 +235,11 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     status = read_cluster(a, &job, &source, err);
   }
   if (status == BL_OK) {
-    status = bl_ctl_prediction_init(&prediction, &job, &source, a->profile, err);
+    policy = bl_policy_of_job(&job);
+    status = bl_ctl_job_resolve(&job, &training, err);
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_prediction_init(&prediction, &training, &source, a->profile, err);
   }
   if (status == BL_OK) {
     status = print(a, &prediction, err);
@@ -245,6 +251,7 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     status = bl_ctl_simulated_trace_write(prediction.plan.schedule, &prediction.trial.simulation, 1, a->perfetto, err);
   }
   bl_ctl_prediction_cleanup(&prediction);
+  bl_training_cleanup(&training);
   bl_profile_cleanup(&profile);
   bl_job_cleanup(&job);
   return status;

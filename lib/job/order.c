@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job/order.h"
+
+#include "job/balance.h"
+#include "job/costs.h"
+#include "job/refuse.h"
+#include "schedule/csv.h"
+#include "schedule/generate.h"
+#include "schedule/validate.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool recomputes_fully(const bl_job_t *job) {
+  return job->pipeline.recompute == BL_JOB_RECOMPUTE_FULL;
+}
+
+// NULL: no such schedule, which whoever makes it says.
+static bl_status_t find_info(const bl_job_t *job, const bl_schedule_info_t **info, bl_error_t *err) {
+  *info = bl_schedule_info_find(bl_job_schedule_name(job->pipeline.schedule));
+  if (*info != NULL && !(*info)->runs) {
+    bl_error_t fault;
+    (void)bl_error_set(&fault, BL_UNIMPLEMENTED, "%s can be shown and simulated, but not run: %s", (*info)->name,
+                       (*info)->why_not);
+    return bl__job_refuse(job, err, "pipeline.schedule", fault.text);
+  }
+  return BL_OK;
+}
+
+// ---- searched
+
+static bl_status_t fail_with(const bl_job_t *job, const bl_error_t *fault, bl_error_t *err) {
+  (void)bl_job_fail(job, err, "pipeline.schedule", "%s", fault->text);
+  if (err != NULL) {
+    err->status = fault->status;
+  }
+  return fault->status;
+}
+
+bl_status_t bl_job_order_make(const bl_job_t *job, bl_schedule_t **schedule, bl_error_t *err) {
+  bl_schedule_request_t request = {
+      .name = bl_job_schedule_name(job->pipeline.schedule),
+      .stages = (uint32_t)job->pipeline.stages,
+      .micro_batches = (uint32_t)job->train.micro_batches,
+      .chunks = (uint32_t)job->pipeline.chunks.value,
+      .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
+      .recompute = recomputes_fully(job),
+      .keep_placement = true, // the model has been divided for it
+      .pooled = bl_policy_pools(job->balance.policy),
+  };
+  bl_job_costs_t costs;
+  const bl_schedule_info_t *info;
+  bl_error_t fault;
+  if (job->memory.slots.set) { // a recomputed block takes a slot only from R on
+    double slots = (double)job->memory.slots.value / (double)job->pipeline.chunks.value;
+    *(recomputes_fully(job) ? &request.slots : &request.memory) = slots;
+  }
+  bl_status_t status = find_info(job, &info, err);
+  if (status == BL_OK) {
+    status = bl_job_costs_init(&costs, job, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  request.costs = costs.given ? &costs.costs : NULL;
+  status = bl_schedule_generate(&request, schedule, &fault);
+  bl_job_costs_cleanup(&costs);
+  return status == BL_OK ? BL_OK : fail_with(job, &fault, err);
+}
+
+// ---- taken
+
+// Its shape, and where its chunks are: the layers have been divided for that.
+static bl_status_t check_shape(const bl_job_t *job, const bl_schedule_info_t *info, const bl_schedule_t *taken,
+                               bl_error_t *err) {
+  const uint32_t stages = (uint32_t)job->pipeline.stages, chunks = (uint32_t)job->pipeline.chunks.value;
+  if (taken->stages != stages || taken->virtual_stages != stages * chunks || taken->pipes != 1 || taken->slices != 1 ||
+      taken->micro_batches != (uint32_t)job->train.micro_batches) {
+    return bl_error_set(err, BL_INVALID,
+                        "it is for %" PRIu32 " stages, %" PRIu32 " chunks in all and %" PRIu32
+                        " micro-batches, the job has %" PRIu32 ", %" PRIu32 " and %" PRId64,
+                        taken->stages, taken->virtual_stages, taken->micro_batches, stages, stages * chunks,
+                        job->train.micro_batches);
+  }
+  bl_schedule_t *wanted;
+  bl_status_t status = bl_schedule_create(info->name, info->placement, stages, chunks, 1, &wanted, err);
+  for (uint32_t i = 0; status == BL_OK && i < taken->virtual_stages; i++) {
+    if (taken->stage_of[i] != wanted->stage_of[i]) {
+      status = bl_error_set(err, BL_INVALID, "it has chunk %" PRIu32 " on stage %u, %s has it on stage %u", i,
+                            (unsigned)taken->stage_of[i], info->name, (unsigned)wanted->stage_of[i]);
+      bl_schedule_destroy(wanted);
+      return status;
+    }
+  }
+  if (status == BL_OK) {
+    bl_schedule_destroy(wanted);
+  }
+  return status;
+}
+
+static bl_status_t check_operations(const bl_job_t *job, const bl_schedule_info_t *info, const bl_schedule_t *taken,
+                                    bl_error_t *err) {
+  bl_schedule_facts_t facts;
+  bl_status_t status = bl_schedule_validate(taken, &facts, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  const char *what = taken->forward_only                               ? "is of forwards alone"
+                     : facts.transfers                                 ? "evicts and loads, which plans do"
+                     : facts.recomputes && !recomputes_fully(job)      ? "recomputes, which the job does not"
+                     : facts.splits_backward && !info->splits_backward ? "splits backwards"
+                                                                       : NULL;
+  if (what != NULL) {
+    return bl_error_set(err, BL_INVALID, "it %s", what);
+  }
+  if (!facts.ascending) {
+    char cell[BL_OP_TEXT];
+    return bl_error_set(err, BL_INVALID, "%s comes after a later micro-batch: weight gradients would be other bits",
+                        bl_op_format(facts.not_ascending, cell));
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_job_order_take(const bl_job_t *job, const char *csv, size_t csv_bytes, bl_schedule_t **schedule,
+                              bl_error_t *err) {
+  const bl_schedule_info_t *info;
+  bl_schedule_t *taken = NULL;
+  bl_error_t fault;
+  bl_status_t status = find_info(job, &info, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (info == NULL) {
+    return bl_job_order_make(job, schedule, err); // which refuses it
+  }
+  status = bl_csv_read(csv, csv_bytes, "order", &taken, &fault);
+  if (status == BL_OK) {
+    status = check_shape(job, info, taken, &fault);
+  }
+  if (status == BL_OK) {
+    status = check_operations(job, info, taken, &fault);
+  }
+  if (status != BL_OK) {
+    (void)bl_error_prefix(&fault, "the order that came with the job is none of %s", info->name);
+    bl_schedule_destroy(taken);
+    return fail_with(job, &fault, err);
+  }
+  (void)snprintf(taken->name, sizeof taken->name, "%s", info->name); // what rows do not say
+  taken->placement = info->placement;
+  taken->transfers = BL_TRANSFER_SERIAL;
+  *schedule = taken;
+  return BL_OK;
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of a job's training step: searched, or taken from who has searched it.
+//
+//   status = bl_job_order_make(&job, &schedule, &err);            // may take seconds of a core
+//   status = bl_csv_write(schedule, &text, &text_bytes);          // how it travels (schedule/csv.h)
+//   status = bl_job_order_take(&job, text, text_bytes, &schedule, &err);
+//
+// One process of a run searches, and hands the order to the others: ballastctl to the driver, the driver to its stages.
+// What comes from elsewhere is not believed: it is validated, and must be an order of this job.
+// Pure. Thread: any.
+#ifndef BALLAST_JOB_ORDER_H
+#define BALLAST_JOB_ORDER_H
+
+#include "config/job.h"
+#include "schedule/schedule.h"
+
+// With R where pipeline.recompute is full. BL_INVALID, BL_NOT_FOUND: the schedule cannot be made so, names
+// pipeline.schedule; BL_UNIMPLEMENTED: it does not run; BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_job_order_make(const bl_job_t *job, bl_schedule_t **schedule, bl_error_t *err);
+
+// BL_INVALID names pipeline.schedule and what is wrong: not a schedule (row, column, cell), for other stages, chunks or
+// micro-batches, chunks on other stages than the schedule puts them on, operations that the job's schedule does not have
+// (I and W, R, E and L), weight gradients that would be added up in another order. BL_UNIMPLEMENTED, BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_job_order_take(const bl_job_t *job, const char *csv, size_t csv_bytes,
+                                          bl_schedule_t **schedule, bl_error_t *err);
+
+#endif
