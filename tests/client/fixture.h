@@ -14,6 +14,7 @@
 
 // With a machine that is slow; what is promised is within 2.5 s.
 #define PATIENCE_NS (300 * BL_NS_PER_S)
+#define CALL_MS     UINT64_C(120000) // of a call: it ends early where its outcome is known
 
 #define WAIT_FOR(condition_)                                                                                           \
   for (uint64_t until_ns_ = bl_clock_now_ns() + PATIENCE_NS; !(condition_); usleep(1000)) {                            \
@@ -58,7 +59,8 @@ static inline bl_client_options_t options_of(const fixture_t *fixture, uint32_t 
                                .arena_bytes = 256 * GRANULE,
                                .sources = &fixture->slots,
                                .source_count = 1,
-                               .path = data_path};
+                               .path = data_path,
+                               .deadline_ms = CALL_MS};
 }
 
 static inline bl_status_t open_as(const fixture_t *fixture, uint32_t stage, bl_client_t **client, bl_error_t *err) {

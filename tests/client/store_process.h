@@ -50,7 +50,7 @@ static inline void store_start(store_process_t *store, const char *capacity, con
     dup2(ready[1], 4);
     setenv("BALLAST_LOG", "error", 1);
     execl(BALLAST_BINARY_DIR "/bin/activation-store", "activation-store", "--listen", store->address, "--capacity",
-          capacity, "--flow", store_flow, "--ttl", ttl, "--grace", grace, "--drain", "20", "--data-tcp", "127.0.0.1:0",
+          capacity, "--flow", store_flow, "--ttl", ttl, "--grace", grace, "--drain", "120", "--data-tcp", "127.0.0.1:0",
           "--ready-fd", "4", "--device", store->device != NULL ? store->device : "host", "--spill",
           store->spill != NULL ? store->spill : "0", (char *)NULL);
     _exit(127);
@@ -90,7 +90,6 @@ static inline void store_cleanup(store_process_t *store) {
   (void)rmdir(store->folder);
 }
 
-// Open descriptors of a process.
 // Where the arena of a store lies in its memory; 0: it has none.
 static inline unsigned long find_arena(pid_t pid, unsigned long *bytes) {
   char path[64], line[512];

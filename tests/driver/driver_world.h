@@ -8,7 +8,7 @@
 #include "driver/fake_stage_wire.h"
 
 #define WORLD_STAGES   2
-#define WORLD_LIMIT_MS 30000 // nothing waits longer: then the test process aborts with a message
+#define WORLD_LIMIT_MS 120000 // nothing waits longer: then the test process aborts with a message
 
 // What was told of one step, by whichever driver.
 typedef struct told_step {

@@ -234,7 +234,7 @@ class Service:
         with os.fdopen(reading) as file:
             words = file.readline().split()
         if not words:
-            self.process.wait(10)
+            self.process.wait(60)
             raise AssertionError(f"{program} did not start:\n{self.log()}")
         self.address = words[1]
         self.health_address = words[2] if len(words) > 2 else ""
@@ -257,7 +257,7 @@ class Service:
 
     def kill(self, number=signal.SIGKILL):
         self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(120)
 
     def end(self):
         if self.process.poll() is None:

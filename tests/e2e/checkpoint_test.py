@@ -124,7 +124,7 @@ def start(folder, job, report, steps):
     process = subprocess.Popen([CTL, "run", job, "--local", "--report", report], env=environment(folder),
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: process.poll() is not None or (os.path.exists(report) and open(report).read().count("\n") >= steps),
-               30, f"the run did not make {steps} steps")
+               120, f"the run did not make {steps} steps")
     assert process.poll() is None, process.stderr.read()
     return process
 
@@ -141,7 +141,7 @@ def test_ends(folder, choice):
     wait_until(lambda: os.path.exists(place) and checkpoints(place), 60, "no checkpoint")
     pids = descendants(process.pid)
     os.kill(choice.choice([pid for pid in pids if program_of(pid) == "stage-service"]), signal.SIGKILL)
-    code, message = process.wait(20), process.stderr.read()
+    code, message = process.wait(120), process.stderr.read()
     assert code == 5, f"exit code {code}\n{message}"
     assert_nothing_left(folder, pids, shared)
     last = checkpoints(place)[-1]
@@ -156,9 +156,9 @@ def test_ends(folder, choice):
     shutil.copy(f"{report}.half", report)
     process = subprocess.Popen([CTL, "run", job, "--local", "--resume", "--report", report], env=environment(folder),
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: process.poll() is not None or open(report).read().count("\n") >= 70, 30, "no progress")
+    wait_until(lambda: process.poll() is not None or open(report).read().count("\n") >= 70, 120, "no progress")
     process.send_signal(signal.SIGINT)
-    code, message = process.wait(20), process.stderr.read()
+    code, message = process.wait(120), process.stderr.read()
     assert code in (130, 0), f"Ctrl-C: {code}\n{message}"
     last = read_report(report)[-1]["step"]
     assert checkpoints(place)[-1] == f"step-{last:06}", f"{checkpoints(place)} after step {last}\n{message}"

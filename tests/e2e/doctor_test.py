@@ -5,13 +5,16 @@ import json
 import os
 import signal
 import subprocess
+import threading
 
 import ballast
+
+STOPPED_S = 4  # that a stage is stopped: less than the 6 s after which the run gives it up
 
 
 def doctor(folder):
     done = subprocess.run([ballast.CTL, "doctor", "-o", "json"], env=ballast.environment(folder), text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20, stdin=subprocess.DEVNULL)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, stdin=subprocess.DEVNULL)
     return done.returncode, json.loads(done.stdout) if done.stdout else [], done.stderr
 
 
@@ -24,10 +27,16 @@ def main():
                                env=ballast.environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
         try:
-            ballast.wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 30, "no step was made")
-            code, rows, text = doctor(folder)
-            assert code == 0 and {row["who"] for row in rows} == {"driver", "stage 0", "stage 1", "stage 2"}, (rows, text)
-            victim = ballast.read_report(report)[0]["stages"][1]["pid"]
+            def steps():
+                return ballast.steps_so_far(report)
+
+            def content():
+                code, rows, _ = doctor(folder)
+                return code == 0 and {row["who"] for row in rows} == {"driver", "stage 0", "stage 1", "stage 2"}
+
+            def go_on():
+                before = len(steps())
+                ballast.wait_until(lambda: len(steps()) > before + 1, 120, "the run did not go on")
 
             def stuck():
                 code, rows, text = doctor(folder)
@@ -35,26 +44,32 @@ def main():
                 waiting = [row for row in rows if row.get("peer") == 1 and row.get("seconds", 0) > 0.2]
                 return code == 9 and silent and (silent, waiting, text)
 
-            waiting = []
+            ballast.wait_until(steps, 120, "no step was made")
+            ballast.wait_until(content, 60, "doctor is not content")
+            victim = steps()[0]["stages"][1]["pid"]
+            waiting, tries = [], 0
             while not waiting:  # between two steps no other stage waits for it: then again
+                tries += 1
+                assert tries <= 20, "doctor did not find the stopped stage, or nobody who waits for it"
                 os.kill(victim, signal.SIGSTOP)
-                try:
-                    silent, waiting, text = ballast.wait_until(stuck, 60, "doctor did not find the stopped stage")
-                finally:
-                    os.kill(victim, signal.SIGCONT)
-                lines = len(ballast.read_report(report))
-                ballast.wait_until(lambda: len(ballast.read_report(report)) > lines, 60, "the run did not go on")
+                goes_on = threading.Timer(STOPPED_S, os.kill, (victim, signal.SIGCONT))
+                goes_on.start()
+                found = None
+                while goes_on.is_alive() and not found:
+                    found = stuck()
+                goes_on.cancel()
+                os.kill(victim, signal.SIGCONT)
+                silent, waiting, text = found or ([], [], "")
+                go_on()
             assert silent[0]["cause"] and f"pid {victim}" in text, (silent, text)
             for row in waiting:
                 assert row["who"] in ("stage 0", "stage 2") and "stage 1" in row["waits_for"], row
                 assert row["micro_batch"] in range(8), row
             print(f"{waiting[0]['who']} waits for {waiting[0]['waits_for']}, micro-batch {waiting[0]['micro_batch']}")
-            lines = len(ballast.read_report(report))
-            ballast.wait_until(lambda: len(ballast.read_report(report)) > lines + 1, 60, "the run did not go on")
-            ballast.wait_until(lambda: doctor(folder)[0] == 0, 60, "doctor is not content")
+            ballast.wait_until(content, 60, "doctor is not content")
         finally:
             os.killpg(run.pid, signal.SIGINT)
-            assert run.wait(30) in (0, 130)
+            assert run.wait(120) in (0, 130)
 
 
 main()

@@ -31,7 +31,7 @@ def main():
             control = subprocess.Popen([CTL, "run", job, "--report", report], env=environment(folder),
                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
             try:
-                wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 20, "no step was recorded")
+                wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 120, "no step was recorded")
                 for _ in range(kills):
                     time.sleep(choice.uniform(0.0, 0.4))
                     driver.kill(signal.SIGKILL)

@@ -6,7 +6,8 @@ import os
 import subprocess
 import time
 
-from ballast import CTL, Service, environment, losses, read_report, run_job, scratch, small_inline, wait_until, write_job
+from ballast import CTL, Service, environment, losses, read_report, run_job, scratch, small_inline, steps_so_far, \
+    wait_until, write_job
 from hosts import Hosts
 
 STAGES, STEPS = 4, 60
@@ -19,7 +20,7 @@ def job_of(folder, name, **services):
 
 
 def reported(path):
-    return len(read_report(path)) if os.path.exists(path) else 0
+    return len(steps_so_far(path))
 
 
 def main():

@@ -67,7 +67,7 @@ def expired_server(folder, ours):
     yield f"127.0.0.1:{listener.getsockname()[1]}"
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    thread.join(20)
+    thread.join(120)
 
 
 def wrong_files(folder, ours, others):

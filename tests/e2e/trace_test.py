@@ -51,7 +51,7 @@ def main():
                                env=ballast.environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
         try:
-            ballast.wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 30, "no step was made")
+            ballast.wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 120, "no step was made")
             for _ in range(3):
                 done = trace(folder, "--to", path)
                 assert done.returncode == 0, done.stderr
@@ -68,7 +68,7 @@ def main():
             assert done.returncode != 0 and "nowhere" in done.stderr, done
         finally:
             os.killpg(run.pid, signal.SIGINT)
-            assert run.wait(30) in (0, 130)
+            assert run.wait(120) in (0, 130)
 
 
 main()

@@ -26,16 +26,16 @@ def one_zombie(folder, train, expected, choice, number):
         report = os.path.join(folder, f"zombie-{number}.jsonl")
         try:
             # One that is stopped before it has taken over is no zombie: it wakes up as the newest driver.
-            wait_until(lambda: all("following driver" in service.log() for service in services), 10, "no takeover")
+            wait_until(lambda: all("following driver" in service.log() for service in services), 120, "no takeover")
             time.sleep(choice.uniform(0.0, 0.4))
             zombie.process.send_signal(signal.SIGSTOP)
             successor = subprocess.Popen([CTL, "run", job, "--report", report], env=environment(folder), text=True,
                                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             time.sleep(choice.uniform(0.1, 0.5))
             zombie.process.send_signal(signal.SIGCONT)
-            errors = successor.communicate(timeout=60)[1]
+            errors = successor.communicate(timeout=240)[1]
             assert successor.returncode == 0, f"the successor ended with {successor.returncode}\n{errors[-3000:]}"
-            code = zombie.process.wait(20)
+            code = zombie.process.wait(120)
             assert code == 4, f"the zombie ended with {code}, expected 4 (fenced)\n{zombie.log()[-3000:]}"
         finally:
             zombie.process.send_signal(signal.SIGCONT)

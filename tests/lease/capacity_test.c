@@ -51,6 +51,16 @@ static double use_rooms(holder_t *holder, bl_lease_token_t *rooms, uint32_t coun
   return (double)(cpu_ns() - start) / uses;
 }
 
+// The best of a few: who else computes on this machine has the caches, too.
+static double best_use(holder_t *holder, bl_lease_token_t *rooms, uint32_t count, uint64_t key) {
+  double best_ns = use_rooms(holder, rooms, count, 20000, key);
+  for (int i = 0; i < 9; i++) {
+    double ns = use_rooms(holder, rooms, count, 20000, key);
+    best_ns = ns < best_ns ? ns : best_ns;
+  }
+  return best_ns;
+}
+
 static void test_a_million_leases(void **state) {
   (void)state;
   bl_lease_table_t *table = make_table(MILLION + 16, MILLION);
@@ -65,12 +75,11 @@ static void test_a_million_leases(void **state) {
   assert_non_null(rooms);
   assert_int_equal(holder_rooms(&few, rooms, 1000), 1000);
   uint64_t key = bl_random_key(4, "capacity");
-  (void)use_rooms(&few, rooms, 1000, 20000, key);
-  double empty_ns = use_rooms(&few, rooms, 1000, 100000, key);
+  double empty_ns = best_use(&few, rooms, 1000, key);
   assert_int_equal(holder_reserve(&many, 1, GRANULE, MILLION - 1000), BL_LEASE_GRANTED);
-  double full_ns = use_rooms(&few, rooms, 1000, 100000, key); // same rooms, full table
+  double full_ns = best_use(&few, rooms, 1000, key); // same rooms, full table
   assert_int_equal(holder_rooms(&many, rooms, MILLION), MILLION - 1000);
-  double spread_ns = use_rooms(&many, rooms, MILLION - 1000, 100000, key); // any of a million rooms
+  double spread_ns = best_use(&many, rooms, MILLION - 1000, key); // any of a million rooms
   printf("%.0f ns per use of a room beside 1000 leases, %.0f beside a million, %.0f all over them\n", empty_ns, full_ns,
          spread_ns);
   assert_true(full_ns < 3 * empty_ns); // spread_ns is cache misses

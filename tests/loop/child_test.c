@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#define LIMIT_MS 20000
+#define LIMIT_MS 120000
 
 typedef struct seen {
   bl_loop_t *loop;

@@ -8,7 +8,7 @@
 #include "echo_wire.h"
 #include "loop/timer.h"
 
-#define WORLD_LIMIT_MS 30000
+#define WORLD_LIMIT_MS 120000
 
 typedef struct world {
   bl_loop_t *loop;

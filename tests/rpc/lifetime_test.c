@@ -39,9 +39,9 @@ static void shutdown_lets_calls_finish(void **state) {
   world_t world;
   outcome_t outcome;
   world_init(&world, "127.0.0.1:0", NULL);
-  world_start(&world, "Later", &(echo_request_t){.text = "done", .delay_ms = 100}, 20000, &outcome);
+  world_start(&world, "Later", &(echo_request_t){.text = "done", .delay_ms = 100}, 100000, &outcome);
   world_wait_for(&world, &world.echo.arrived, 1);
-  world_stop_server(&world, 20000);
+  world_stop_server(&world, 100000);
   world_wait(&world, &outcome);
   assert_string_equal(outcome.err.text, "");
   assert_string_equal(outcome.text, "done");
@@ -54,12 +54,12 @@ static void shutdown_cancels_what_does_not_finish(void **state) {
   world_t world;
   outcome_t unary, stream = {.hold_at = 1};
   world_init(&world, "127.0.0.1:0", NULL);
-  world_start(&world, "Hang", &(echo_request_t){0}, 20000, &unary);
-  world_start_stream(&world, "Count", &(echo_request_t){.count = 1000000, .payload_bytes = 65536}, 20000, &stream);
+  world_start(&world, "Hang", &(echo_request_t){0}, 100000, &unary);
+  world_start_stream(&world, "Count", &(echo_request_t){.count = 1000000, .payload_bytes = 65536}, 100000, &stream);
   world_wait_for(&world, &world.echo.arrived, 2);
   uint64_t start_ns = bl_clock_now_ns();
   world_stop_server(&world, 50);
-  assert_in_range((bl_clock_now_ns() - start_ns) / BL_NS_PER_MS, 40, 15000);
+  assert_in_range((bl_clock_now_ns() - start_ns) / BL_NS_PER_MS, 40, 50000);
   assert_int_equal(world.echo.cancelled, 2);
   world_wait(&world, &unary);
   assert_int_equal(stream.done, 0); // its end comes after the messages that were not read yet
@@ -78,8 +78,8 @@ static void destroying_a_channel_answers_its_requests(void **state) {
   world_t world;
   outcome_t unary, stream = {.hold_at = 1};
   world_init(&world, "127.0.0.1:0", NULL);
-  world_start(&world, "Hang", &(echo_request_t){0}, 20000, &unary);
-  world_start_stream(&world, "Count", &(echo_request_t){.count = 1000000, .payload_bytes = 65536}, 20000, &stream);
+  world_start(&world, "Hang", &(echo_request_t){0}, 100000, &unary);
+  world_start_stream(&world, "Count", &(echo_request_t){.count = 1000000, .payload_bytes = 65536}, 100000, &stream);
   world_wait_for(&world, &stream.messages, 1);
   bl_rpc_channel_destroy(world.channel);
   world.channel = NULL;
@@ -129,13 +129,13 @@ static void a_channel_may_be_destroyed_in_its_callbacks(void **state) {
   world_t world;
   closer_t closer = {.world = &world};
   world_init(&world, "127.0.0.1:0", NULL);
-  assert_int_equal(echo_start(world.channel, "Say", &(echo_request_t){.text = "still here"}, 20000, close_in_done,
+  assert_int_equal(echo_start(world.channel, "Say", &(echo_request_t){.text = "still here"}, 100000, close_in_done,
                               &closer, NULL, NULL),
                    BL_OK);
   world_wait_for(&world, &closer.done, 1);
   assert_int_equal(bl_rpc_channel_create(world.rpc, world.echo.address, NULL, &world.channel, NULL), BL_OK);
   closer.done = 0;
-  assert_int_equal(echo_start_stream(world.channel, "Count", &(echo_request_t){.count = 5}, 20000, close_in_message,
+  assert_int_equal(echo_start_stream(world.channel, "Count", &(echo_request_t){.count = 5}, 100000, close_in_message,
                                      close_in_done, &closer, NULL, NULL),
                    BL_OK);
   world_wait_for(&world, &closer.messages, 1);
@@ -267,7 +267,7 @@ static void names_and_ipv6_work(void **state) {
     }
     world_cleanup(&world);
     world_init(&world, addresses[i], NULL);
-    world_call(&world, "Say", &(echo_request_t){.text = "hi"}, 10000, &outcome);
+    world_call(&world, "Say", &(echo_request_t){.text = "hi"}, 100000, &outcome);
     assert_string_equal(outcome.err.text, "");
     assert_string_equal(outcome.text, "hi");
     world_cleanup(&world);
@@ -329,10 +329,10 @@ static void a_mute_peer_is_unavailable(void **state) {
   const bl_rpc_channel_options_t options = {.connect_timeout_ms = 300};
   assert_int_equal(bl_rpc_channel_create(world.rpc, address, &options, &world.channel, NULL), BL_OK);
   uint64_t start_ns = bl_clock_now_ns();
-  world_call(&world, "Say", &(echo_request_t){0}, 20000, &outcome);
+  world_call(&world, "Say", &(echo_request_t){0}, 100000, &outcome);
   assert_int_equal(outcome.err.status, BL_UNAVAILABLE);
   assert_ptr_equal(strstr(outcome.err.text, address), outcome.err.text);
-  assert_in_range((bl_clock_now_ns() - start_ns) / BL_NS_PER_MS, 250, 15000);
+  assert_in_range((bl_clock_now_ns() - start_ns) / BL_NS_PER_MS, 250, 50000);
   world_cleanup(&world);
   close(fd);
 }

