@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of a store: times are observed as calls end, all else is read from the lease table and the data connections when somebody asks.
-// Thread: the loop's.
+// The metrics of a store: times are observed as calls end, all else is read from the lease table and the data connections
+// when somebody asks. Thread: the loop's.
 #ifndef BALLAST_ACTIVATION_STORE_METER_H
 #define BALLAST_ACTIVATION_STORE_METER_H
 

@@ -309,6 +309,63 @@ static void add_counters(const bl_lease_stats_t *stats, counts_wire_t *wire) {
   add_count(wire, "sessions_fenced", fenced);
 }
 
+// What the answer points to is of the loop's thread alone, and stays until the next one.
+static void fill_tiers(const bl_lease_config_t *config, const bl_lease_stats_t *stats,
+                       Ballast__V1__StoreStatusResponse *output) {
+  static Ballast__V1__StoreTier tiers[BL_LEASE_TIERS];
+  static Ballast__V1__StoreTier *pointers[BL_LEASE_TIERS];
+  for (int i = 0; i < BL_LEASE_TIERS; i++) {
+    tiers[i] = (Ballast__V1__StoreTier)BALLAST__V1__STORE_TIER__INIT;
+    tiers[i].name = (char *)bl_lease_tier_name((uint32_t)i);
+    tiers[i].capacity_bytes = i == 0 ? config->capacity_bytes : config->spill_bytes;
+    tiers[i].arena_bytes = stats->tier_arena_bytes[i];
+    tiers[i].held_bytes = stats->tier_held_bytes[i];
+    pointers[i] = &tiers[i];
+  }
+  output->tiers = pointers;
+  output->n_tiers = BL_LEASE_TIERS;
+}
+
+static void fill_counts(const bl_lease_stats_t *stats, Ballast__V1__StoreStatusResponse *output) {
+  static counts_wire_t leases, refusals, counters;
+  leases.count = refusals.count = counters.count = 0;
+  for (int i = BL_LEASE_RESERVED; i < BL_LEASE_STATES; i++) {
+    add_count(&leases, bl_lease_state_name((bl_lease_state_t)i), stats->leases[i]);
+  }
+  for (int i = 1; i < BL_LEASE_REASONS; i++) {
+    add_count(&refusals, bl_lease_reason_name((bl_lease_reason_t)i), stats->refused[i]);
+  }
+  add_counters(stats, &counters);
+  output->leases = leases.pointers;
+  output->n_leases = leases.count;
+  output->refusals = refusals.pointers;
+  output->n_refusals = refusals.count;
+  output->counters = counters.pointers;
+  output->n_counters = counters.count;
+}
+
+static void fill_sessions(const bl_store_t *store, bl_lease_table_t *table, Ballast__V1__StoreStatusResponse *output) {
+  static Ballast__V1__StoreSession sessions[MAX_SESSIONS];
+  static Ballast__V1__StoreSession *pointers[MAX_SESSIONS];
+  uint32_t cursor = 0;
+  bl_session_view_t view;
+  output->sessions = pointers;
+  while (output->n_sessions < MAX_SESSIONS && bl_lease_table_sessions(table, &cursor, &view)) {
+    Ballast__V1__StoreSession *session = &sessions[output->n_sessions];
+    *session = (Ballast__V1__StoreSession)BALLAST__V1__STORE_SESSION__INIT;
+    session->session = view.session;
+    session->job = (char *)view.job;
+    session->plan = view.plan;
+    session->stage = view.stage;
+    session->state = (char *)bl_session_state_name(view.state);
+    session->rooms = view.rooms;
+    session->held_bytes = view.held_bytes;
+    session->in_flight_bytes = view.in_flight_bytes;
+    session->path = (char *)bl_store_path_of(store, view.session);
+    pointers[output->n_sessions++] = session;
+  }
+}
+
 void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__StoreStatusRequest *request = (const Ballast__V1__StoreStatusRequest *)input;
   bl_lease_table_t *table = bl_store_table(self->store);
@@ -325,58 +382,15 @@ void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const Protobuf
   output.capacity_bytes = config->capacity_bytes + config->spill_bytes;
   output.room_bytes = bl_lease_table_room_for(table, request->job);
   output.device = (char *)bl_store_device(self->store);
-  static Ballast__V1__StoreTier tiers[BL_LEASE_TIERS];
-  static Ballast__V1__StoreTier *tier_pointers[BL_LEASE_TIERS];
-  for (int i = 0; i < BL_LEASE_TIERS; i++) {
-    tiers[i] = (Ballast__V1__StoreTier)BALLAST__V1__STORE_TIER__INIT;
-    tiers[i].name = (char *)bl_lease_tier_name((uint32_t)i);
-    tiers[i].capacity_bytes = i == 0 ? config->capacity_bytes : config->spill_bytes;
-    tiers[i].arena_bytes = stats.tier_arena_bytes[i];
-    tiers[i].held_bytes = stats.tier_held_bytes[i];
-    tier_pointers[i] = &tiers[i];
-  }
-  output.tiers = tier_pointers;
-  output.n_tiers = BL_LEASE_TIERS;
   output.arena_bytes = stats.arena_bytes;
   output.held_bytes = stats.held_bytes;
   output.free_bytes = stats.free_bytes;
   output.largest_free_bytes = stats.largest_free_bytes;
   output.quarantined_bytes = stats.quarantined_bytes;
   output.in_flight_bytes = stats.in_flight_bytes;
-  static counts_wire_t leases, refusals, counters; // of the loop's thread alone
-  leases.count = refusals.count = counters.count = 0;
-  for (int i = BL_LEASE_RESERVED; i < BL_LEASE_STATES; i++) {
-    add_count(&leases, bl_lease_state_name((bl_lease_state_t)i), stats.leases[i]);
-  }
-  for (int i = 1; i < BL_LEASE_REASONS; i++) {
-    add_count(&refusals, bl_lease_reason_name((bl_lease_reason_t)i), stats.refused[i]);
-  }
-  add_counters(&stats, &counters);
-  output.leases = leases.pointers;
-  output.n_leases = leases.count;
-  output.refusals = refusals.pointers;
-  output.n_refusals = refusals.count;
-  output.counters = counters.pointers;
-  output.n_counters = counters.count;
-  static Ballast__V1__StoreSession sessions[MAX_SESSIONS];
-  static Ballast__V1__StoreSession *session_pointers[MAX_SESSIONS];
-  uint32_t cursor = 0;
-  bl_session_view_t view;
-  while (output.n_sessions < MAX_SESSIONS && bl_lease_table_sessions(table, &cursor, &view)) {
-    Ballast__V1__StoreSession *session = &sessions[output.n_sessions];
-    *session = (Ballast__V1__StoreSession)BALLAST__V1__STORE_SESSION__INIT;
-    session->session = view.session;
-    session->job = (char *)view.job;
-    session->plan = view.plan;
-    session->stage = view.stage;
-    session->state = (char *)bl_session_state_name(view.state);
-    session->rooms = view.rooms;
-    session->held_bytes = view.held_bytes;
-    session->in_flight_bytes = view.in_flight_bytes;
-    session->path = (char *)bl_store_path_of(self->store, view.session);
-    session_pointers[output.n_sessions++] = session;
-  }
-  output.sessions = session_pointers;
+  fill_tiers(config, &stats, &output);
+  fill_counts(&stats, &output);
+  fill_sessions(self->store, table, &output);
   bl_rpc_call_reply(call, &output.base);
   bl_store_settle(self->store);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pod.h"
 
+#include "base/words.h"
 #include "job/pods.h"
 #include "sys/log.h"
 
@@ -43,7 +44,7 @@ void bl_pod_compare(int64_t pod, uint32_t stage, uint32_t stages) {
     return;
   }
   if (pod >= stages) {
-    bl_log(BL_LOG_WARNING, "pod %" PRId64 " is one too many for %u stages", pod, stages);
+    bl_log(BL_LOG_WARNING, "pod %" PRId64 " is one too many for %u stage%s", pod, stages, bl_plural(stages));
     return;
   }
   const uint32_t due = bl_stage_of_pod((uint32_t)pod, stages);

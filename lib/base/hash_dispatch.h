@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The builds of bl_hash64 and bl_hash64_copy for different processors; all give the same values. Inside of lib/base (and its test).
+// The builds of bl_hash64 and bl_hash64_copy for different processors; all give the same values. Inside of lib/base (and
+// its test).
 #ifndef BALLAST_BASE_HASH_DISPATCH_H
 #define BALLAST_BASE_HASH_DISPATCH_H
 

@@ -2,6 +2,7 @@
 #include "config/job_check.h"
 
 #include "base/host.h"
+#include "base/words.h"
 
 #include <string.h>
 
@@ -72,8 +73,9 @@ static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {
   int64_t virtual_stages = job->pipeline.stages * job->pipeline.chunks.value;
   const bl_int_list_t *list = &job->pipeline.layers_per_stage;
   if (list->count > 0 && (int64_t)list->count != virtual_stages) {
-    return bl_job_fail(job, err, "pipeline.layers_per_stage", "has %zu entries for %lld chunks (%lld stages of %lld)",
-                       list->count, (long long)virtual_stages, (long long)job->pipeline.stages,
+    return bl_job_fail(job, err, "pipeline.layers_per_stage", "has %zu %s for %lld chunk%s (%lld stage%s of %lld)",
+                       list->count, bl_one_or_many(list->count, "entry", "entries"), (long long)virtual_stages,
+                       bl_plural(virtual_stages), (long long)job->pipeline.stages, bl_plural(job->pipeline.stages),
                        (long long)job->pipeline.chunks.value);
   }
   if (!job->model.layers.set) {
@@ -84,15 +86,15 @@ static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {
     sum += list->items[i];
   }
   if (list->count > 0 && sum != layers) {
-    return bl_job_fail(job, err, "pipeline.layers_per_stage", "covers %lld layers; the model has %lld", (long long)sum,
-                       (long long)layers);
+    return bl_job_fail(job, err, "pipeline.layers_per_stage", "covers %lld layer%s; the model has %lld", (long long)sum,
+                       bl_plural(sum), (long long)layers);
   }
   if (virtual_stages > layers) {
     return bl_job_fail(
         job, err, "pipeline.stages",
-        "%lld chunks (%lld stages of %lld) are more than the model's %lld layers; every chunk needs a layer",
-        (long long)virtual_stages, (long long)job->pipeline.stages, (long long)job->pipeline.chunks.value,
-        (long long)layers);
+        "%lld chunks (%lld stage%s of %lld) are more than the model's %lld layer%s; every chunk needs a layer",
+        (long long)virtual_stages, (long long)job->pipeline.stages, bl_plural(job->pipeline.stages),
+        (long long)job->pipeline.chunks.value, (long long)layers, bl_plural(layers));
   }
   return BL_OK;
 }
@@ -103,9 +105,9 @@ static bl_status_t check_cost(const bl_job_t *job, const char *key, const bl_rea
   if (list->count > 1 && (long long)list->count != stages * chunks) {
     return bl_job_fail(
         job, err, key,
-        "has %zu entries; give one for all, or one for each of the %lld virtual stages (%lld stages with "
-        "%lld chunks each)",
-        list->count, stages * chunks, stages, chunks);
+        "has %zu entries; give one for all, or one for each of the %lld virtual stages (%lld stage%s with "
+        "%lld chunk%s each)",
+        list->count, stages * chunks, stages, bl_plural(stages), chunks, bl_plural(chunks));
   }
   for (size_t i = 0; i < list->count; i++) {
     if (!(list->items[i] >= 0 && list->items[i] <= BL_JOB_MOST_COST)) {
@@ -198,8 +200,8 @@ static bool is_address(const char *text) {
 
 static bl_status_t check_addresses(const bl_job_t *job, const char *key, const bl_text_list_t *list, bl_error_t *err) {
   if (list->count > 0 && (int64_t)list->count != job->pipeline.stages) {
-    return bl_job_fail(job, err, key, "names %zu; the pipeline has %lld stages, one each", list->count,
-                       (long long)job->pipeline.stages);
+    return bl_job_fail(job, err, key, "names %zu; the pipeline has %lld stage%s, one each", list->count,
+                       (long long)job->pipeline.stages, bl_plural(job->pipeline.stages));
   }
   for (size_t i = 0; i < list->count; i++) {
     if (!is_address(list->items[i])) {

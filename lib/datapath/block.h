@@ -19,8 +19,8 @@ uint64_t bl_block_checksum(const void *bytes, uint64_t size_bytes);
 // whole pieces.
 uint64_t bl_block_checksum_more(uint64_t before, const void *bytes, uint64_t size_bytes);
 
-// Copies a block and gives the checksum of what then is at `to`, in one pass over its bytes. Stops between pieces with BL_CANCELLED once *cancelled
-// (may be NULL) is set; nothing is touched after it returned.
+// Copies a block and gives the checksum of what then is at `to`, in one pass over its bytes. Stops between pieces with
+// BL_CANCELLED once *cancelled (may be NULL) is set; nothing is touched after it returned.
 BL_MUST_USE bl_status_t bl_block_copy(void *to, const void *from, uint64_t size_bytes, const atomic_bool *cancelled,
                                       uint64_t *checksum);
 // The same without a checksum.

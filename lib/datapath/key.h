@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a boundary tensor is called. Within one attempt and between two stages a key names one tensor.
+// What a boundary tensor is called. Within one attempt and between two stages a key names one tensor. Plain values: any
+// thread.
 #ifndef BALLAST_DATAPATH_KEY_H
 #define BALLAST_DATAPATH_KEY_H
 

@@ -45,8 +45,9 @@ typedef struct bl_outlet {
 } bl_outlet_t;
 
 void bl_outlet_init(bl_outlet_t *outlet, bl_stream_t *stream);
-// Queues a frame with a text body (NULL: none; frame->body_bytes is set here, except for GREET and JOIN, whose bodies have their
-// fixed sizes) and a descriptor (-1: none), which stays the caller's and open until it is sent. False: the queue is full.
+// Queues a frame with a text body (NULL: none; frame->body_bytes is set here, except for GREET and JOIN, whose bodies
+// have their fixed sizes) and a descriptor (-1: none), which stays the caller's and open until it is sent. False: the
+// queue is full.
 BL_MUST_USE bool bl_outlet_put(bl_outlet_t *outlet, const bl_block_frame_t *frame, const void *text, int fd);
 // Writes what is queued and the rest of a chunk.
 BL_MUST_USE bl_outlet_result_t bl_outlet_flush(bl_outlet_t *outlet);

@@ -2,6 +2,7 @@
 #include "device/open.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 #include "device/module.h"
 
 #include <stdio.h>
@@ -69,7 +70,7 @@ void bl_device_survey(bl_device_kind_t kind, char *text, size_t text_bytes) {
     snprintf(text, text_bytes, "%s: %s", bl_device_kind_name(kind), err.text);
     return;
   }
-  int used = snprintf(text, text_bytes, "%s: %u devices", bl_device_kind_name(kind), count);
+  int used = snprintf(text, text_bytes, "%s: %u device%s", bl_device_kind_name(kind), count, bl_plural(count));
   for (uint32_t i = 0; i < count && i < SURVEYED && used >= 0 && (size_t)used < text_bytes; i++) {
     char bytes[BL_BYTES_TEXT];
     used += snprintf(text + used, text_bytes - (size_t)used, "%s %u %s (%s, compute capability %u.%u, %s)",

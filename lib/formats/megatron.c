@@ -2,6 +2,7 @@
 #include "formats/megatron.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -53,7 +54,8 @@ static bl_status_t read_header(bl_megatron_index_t *index, const uint8_t *bytes,
     return bl_error_set(err, BL_INVALID, "not an index of Megatron-LM: it does not begin with MMIDIDX");
   }
   if (size_bytes < HEADER_BYTES) {
-    return bl_error_set(err, BL_DATA_LOSS, "index: truncated in its header: %" PRIu64 " bytes", size_bytes);
+    return bl_error_set(err, BL_DATA_LOSS, "index: truncated in its header: %" PRIu64 " byte%s", size_bytes,
+                        bl_plural(size_bytes));
   }
   const uint64_t version = read_u64(bytes + MAGIC_BYTES);
   if (version != VERSION) {
@@ -78,7 +80,7 @@ static bl_status_t place_arrays(bl_megatron_index_t *index, const uint8_t *bytes
   }
   const uint64_t rest = size_bytes - needed;
   if (rest != 0 && rest != index->sequences) {
-    return bl_error_set(err, BL_INVALID, "index: %" PRIu64 " bytes follow its last array", rest);
+    return bl_error_set(err, BL_INVALID, "index: %" PRIu64 " byte%s after its last array", rest, bl_plural(rest));
   }
   index->lengths = bytes + HEADER_BYTES;
   index->offsets = index->lengths + index->sequences * 4;

@@ -2,6 +2,7 @@
 #include "formats/safetensors.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 
 #include <jansson.h>
 
@@ -160,13 +161,14 @@ static bl_status_t check_cover(const bl_safetensors_t *index, uint64_t file_byte
                          index->tensors[i - 1].name);
     }
     if (tensor->offset_bytes > end) {
-      return FAIL_TENSOR(err, tensor->name, "starts %" PRIu64 " bytes after the data before it ends",
-                         tensor->offset_bytes - end);
+      return FAIL_TENSOR(err, tensor->name, "starts %" PRIu64 " byte%s after the data before it ends",
+                         tensor->offset_bytes - end, bl_plural(tensor->offset_bytes - end));
     }
     end += tensor->size_bytes;
   }
   if (end != file_bytes) {
-    return bl_error_set(err, BL_INVALID, "safetensors: %" PRIu64 " bytes after the last tensor", file_bytes - end);
+    return bl_error_set(err, BL_INVALID, "safetensors: %" PRIu64 " byte%s after the last tensor", file_bytes - end,
+                        bl_plural(file_bytes - end));
   }
   return BL_OK;
 }

@@ -2,6 +2,7 @@
 #include "formats/tokens.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -27,8 +28,8 @@ void bl_token_part_text(bl_token_part_t *part, const uint8_t *bytes, uint64_t si
 static bl_status_t read_with_header(bl_token_part_t *part, const uint8_t *bytes, uint64_t size_bytes,
                                     bl_token_width_t width, uint32_t version, bl_error_t *err) {
   if (size_bytes < HEADER_BYTES) {
-    return bl_error_set(err, BL_DATA_LOSS, "truncated: %" PRIu64 " bytes are less than llm.c's header of %u",
-                        size_bytes, HEADER_BYTES);
+    return bl_error_set(err, BL_DATA_LOSS, "truncated: %" PRIu64 " byte%s, llm.c's header alone has %u", size_bytes,
+                        bl_plural(size_bytes), HEADER_BYTES);
   }
   uint32_t found = read_u32(bytes + VERSION_AT);
   if (found != version) {
@@ -42,15 +43,15 @@ static bl_status_t read_with_header(bl_token_part_t *part, const uint8_t *bytes,
   uint64_t present = size_bytes - HEADER_BYTES, needed = (uint64_t)count * width;
   if (present < needed) {
     return bl_error_set(err, BL_DATA_LOSS,
-                        "truncated: the header announces %" PRIu32 " tokens of %d bytes, the file has %" PRIu64
-                        " bytes after it",
-                        count, (int)width, present);
+                        "truncated: the header announces %" PRIu32 " token%s of %d bytes, the file has %" PRIu64
+                        " byte%s after it",
+                        count, bl_plural(count), (int)width, present, bl_plural(present));
   }
   if (present > needed) {
     return bl_error_set(err, BL_INVALID,
-                        "llm.c header: it announces %" PRIu32 " tokens of %d bytes, the file has %" PRIu64
-                        " bytes more",
-                        count, (int)width, present - needed);
+                        "llm.c header: it announces %" PRIu32 " token%s of %d bytes, the file has %" PRIu64
+                        " byte%s more",
+                        count, bl_plural(count), (int)width, present - needed, bl_plural(present - needed));
   }
   *part =
       (bl_token_part_t){.bytes = bytes + HEADER_BYTES, .count = count, .width = width, .offset_bytes = HEADER_BYTES};
@@ -67,8 +68,9 @@ bl_status_t bl_token_part_bin(bl_token_part_t *part, const uint8_t *bytes, uint6
   }
   if (size_bytes % BL_TOKEN_U16 != 0) {
     return bl_error_set(err, BL_INVALID,
-                        "%" PRIu64 " bytes without llm.c's magic are read as uint16 tokens, but their number is odd",
-                        size_bytes);
+                        "without llm.c's magic it is read as uint16 tokens, but it has %" PRIu64
+                        " byte%s, which is odd",
+                        size_bytes, bl_plural(size_bytes));
   }
   *part = (bl_token_part_t){.bytes = bytes, .count = size_bytes / BL_TOKEN_U16, .width = BL_TOKEN_U16};
   return BL_OK;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job/balance.h"
 
+#include "base/words.h"
 #include "schedule/drop.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 bl_policy_t bl_policy_of_job(const bl_job_t *job) {
   return (bl_policy_t){.kind = job->balance.policy,
@@ -103,20 +103,12 @@ static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *e
 
 static bl_status_t drop(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *policy,
                         bl_error_t *err) {
-  const uint32_t stages = training->stage_count, cap = bl_policy_cap(policy, training);
-  uint32_t *own = calloc(2 * (size_t)stages, sizeof *own);
-  if (own == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory for the plan of %" PRIu32 " stages", stages);
-  }
-  for (uint32_t s = 0; s < stages; s++) {
-    own[s] = cap;
-  }
-  bl_status_t status = bl_schedule_drop(training->schedule, own, &plan->balanced, own + stages, err);
+  const uint32_t cap = bl_policy_cap(policy, training);
+  bl_status_t status = bl_schedule_drop(training->schedule, cap, &plan->balanced, NULL, err);
   if (status == BL_EXHAUSTED) {
-    (void)bl_error_prefix(err, "a cap of %" PRIu32 " slots a device is too small for schedule %s", cap,
+    (void)bl_error_prefix(err, "a cap of %" PRIu32 " slot%s a device is too small for schedule %s", cap, bl_plural(cap),
                           training->schedule->name);
   }
-  free(own);
   return status;
 }
 

@@ -2,6 +2,7 @@
 #include "job/checkpoint.h"
 
 #include "base/hash.h"
+#include "base/words.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -67,8 +68,8 @@ static bl_status_t check_tensors(const bl_checkpoint_shard_t *shard, const char 
     }
   }
   if (shard->index.count != file->tensor_count) {
-    return bl_error_set(err, BL_INVALID, "%s: has %zu tensors, " BL_CHECKPOINT_STATE_FILE " names %zu", path,
-                        shard->index.count, file->tensor_count);
+    return bl_error_set(err, BL_INVALID, "%s: has %zu tensor%s, " BL_CHECKPOINT_STATE_FILE " names %zu", path,
+                        shard->index.count, bl_plural(shard->index.count), file->tensor_count);
   }
   return BL_OK;
 }

@@ -2,6 +2,7 @@
 #include "job/dataset.h"
 
 #include "base/random.h"
+#include "base/words.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -154,8 +155,8 @@ static bl_status_t make_sources(bl_dataset_t *dataset, const bl_job_t *job, bl_e
     return BL_OK;
   }
   if (job->data.weights.count != files) {
-    return bl_job_fail(job, err, "data.weights", "has %zu entries; data.train has %zu files", job->data.weights.count,
-                       files);
+    return bl_job_fail(job, err, "data.weights", "has %zu %s; data.train has %zu file%s", job->data.weights.count,
+                       bl_one_or_many(job->data.weights.count, "entry", "entries"), files, bl_plural(files));
   }
   if (!bl_mixture_bounds(job->data.weights.items, files, dataset->bounds)) {
     return bl_job_fail(job, err, "data.weights", "one is so small beside the others that its file would never be read");
@@ -193,8 +194,8 @@ static bl_status_t cut_streams(bl_dataset_t *dataset, const bl_job_t *job, bl_er
 
 // "1 held-out token is", "7 tokens beside the held-out part are".
 static void count_tokens(uint64_t count, const char *kind, const char *rest, char text[COUNT_TEXT]) {
-  snprintf(text, COUNT_TEXT, "%" PRIu64 " %stoken%s%s %s", count, kind, count == 1 ? "" : "s", rest,
-           count == 1 ? "is" : "are");
+  snprintf(text, COUNT_TEXT, "%" PRIu64 " %stoken%s%s %s", count, kind, bl_plural(count), rest,
+           bl_one_or_many(count, "is", "are"));
 }
 
 static bl_status_t check_lengths(const bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {

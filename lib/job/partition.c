@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job/partition.h"
 
+#include "base/words.h"
 #include "model/flops.h"
 
 #include <inttypes.h>
@@ -48,9 +49,10 @@ static bl_status_t follow_list(const bl_job_t *job, const bl_model_t *model, uin
   const bl_int_list_t *list = &job->pipeline.layers_per_stage;
   if (list->count != count) {
     return bl_job_fail(job, err, key,
-                       "has %zu entries, needs one for each of the %" PRIu32 " virtual stages (pipeline.stages %" PRId64
+                       "has %zu %s, needs one for each of the %" PRIu32 " virtual stages (pipeline.stages %" PRId64
                        " x pipeline.chunks %" PRId64 ")",
-                       list->count, count, job->pipeline.stages, job->pipeline.chunks.value);
+                       list->count, bl_one_or_many(list->count, "entry", "entries"), count, job->pipeline.stages,
+                       job->pipeline.chunks.value);
   }
   int64_t sum = 0;
   for (uint32_t i = 0; i < count; i++) {
@@ -63,8 +65,8 @@ static bl_status_t follow_list(const bl_job_t *job, const bl_model_t *model, uin
     sum += list->items[i];
   }
   if (sum != model->layers) {
-    return bl_job_fail(job, err, key, "the entries add up to %" PRId64 " layers, the model has %" PRIu32, sum,
-                       model->layers);
+    return bl_job_fail(job, err, key, "the entries add up to %" PRId64 " layer%s, the model has %" PRIu32, sum,
+                       bl_plural(sum), model->layers);
   }
   return BL_OK;
 }
@@ -84,13 +86,14 @@ bl_status_t bl_partition_init(bl_partition_t *partition, const bl_job_t *job, co
   if (wanted > model->layers) {
     if (job->pipeline.chunks.value == 1) {
       return bl_job_fail(job, err, "pipeline.stages",
-                         "%" PRId64 " stages are more than the model's %" PRIu32 " layers; each needs at least one",
-                         job->pipeline.stages, model->layers);
+                         "%" PRId64 " stages are more than the model's %" PRIu32 " layer%s; each needs at least one",
+                         job->pipeline.stages, model->layers, bl_plural(model->layers));
     }
     return bl_job_fail(job, err, "pipeline.stages",
-                       "%" PRId64 " stages of %" PRId64 " chunks are more than the model's %" PRIu32
-                       " layers; each chunk needs at least one",
-                       job->pipeline.stages, job->pipeline.chunks.value, model->layers);
+                       "%" PRId64 " stage%s of %" PRId64 " chunks are more than the model's %" PRIu32
+                       " layer%s; each chunk needs at least one",
+                       job->pipeline.stages, bl_plural(job->pipeline.stages), job->pipeline.chunks.value, model->layers,
+                       bl_plural(model->layers));
   }
   uint32_t count = (uint32_t)wanted;
   uint32_t *layers = calloc(count, sizeof *layers);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job/pods.h"
 
+#include "base/minmax.h"
 #include "model/memory.h"
 #include "schedule/slots.h"
 
@@ -35,10 +36,6 @@ static bl_status_t count_stage(const bl_training_t *training, uint32_t stage, st
   return BL_OK;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b) {
-  return a > b ? a : b;
-}
-
 bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, uint32_t threads, double disk_rate,
                        bl_pods_t *pods, bl_error_t *err) {
   uint32_t stages = training->stage_count;
@@ -53,9 +50,9 @@ bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *p
     if (status == BL_OK) {
       uint64_t slots = plan->holdings.own[s] * training->stages[s].slot_bytes;
       most.stage_bytes =
-          larger(most.stage_bytes, stage.kept + stage.shard + slots + edges[s] * stage.edge + stage.workspace);
-      most.shard_bytes = larger(most.shard_bytes, stage.shard);
-      block = larger(block, stage.evict);
+          bl_max_u64(most.stage_bytes, stage.kept + stage.shard + slots + edges[s] * stage.edge + stage.workspace);
+      most.shard_bytes = bl_max_u64(most.shard_bytes, stage.shard);
+      block = bl_max_u64(block, stage.evict);
     }
   }
   free(edges);
@@ -64,7 +61,7 @@ bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *p
   }
   block = (block + BL_PODS_GRANULE_BYTES - 1) / BL_PODS_GRANULE_BYTES * BL_PODS_GRANULE_BYTES;
   for (uint32_t d = 0; d < stages; d++) {
-    most.capacity_bytes = larger(most.capacity_bytes, plan->holdings.lent[d] * block);
+    most.capacity_bytes = bl_max_u64(most.capacity_bytes, plan->holdings.lent[d] * block);
   }
   most.stage_bytes += BL_PODS_STAGE_OVERHEAD_BYTES;
   most.store_bytes = most.capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES;

@@ -161,24 +161,12 @@ static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *
 
 static bl_status_t read_paths(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   const bl_text_list_t *paths = &job->balance.slow_paths;
-  const size_t pairs = (size_t)training->stage_count * training->stage_count;
-  if (paths->count == 0) {
-    return BL_OK;
-  }
-  training->copies = malloc(pairs * sizeof *training->copies);
-  if (training->copies == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory for the paths of %" PRIu32 " stages", training->stage_count);
-  }
-  for (size_t i = 0; i < pairs; i++) {
-    training->copies[i] = 1;
-  }
-  for (size_t i = 0; i < paths->count; i++) {
-    bl_error_t fault;
-    if (bl_costs_parse_path(paths->items[i], training->stage_count, training->copies, &fault) != BL_OK) {
-      return bl_job_fail(job, err, "balance.slow_paths", "%s", fault.text);
-    }
-  }
-  return BL_OK;
+  bl_error_t fault;
+  bl_status_t status =
+      bl_costs_parse_paths(paths->items, paths->count, training->stage_count, &training->copies, &fault);
+  return status == BL_INVALID ? bl_job_fail(job, err, "balance.slow_paths", "%s", fault.text)
+         : status != BL_OK    ? bl_error_set(err, status, "%s", fault.text)
+                              : BL_OK;
 }
 
 static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What operators do: revoke, drain, quotas.
+#include "base/words.h"
 #include "lease/table_core.h"
 
 #include <inttypes.h>
@@ -70,8 +71,8 @@ bl_status_t bl_lease_table_set_quota(bl_lease_table_t *table, const char *name, 
     uint32_t holder = bl__holder_make(table, job, *stage);
     if (holder == 0) {
       bl__job_settle(table, job);
-      return bl_error_set(err, BL_EXHAUSTED, "the store knows %u stages already, which is its limit",
-                          table->max_holders);
+      return bl_error_set(err, BL_EXHAUSTED, "the store knows %u stage%s already, which is its limit",
+                          table->max_holders, bl_plural(table->max_holders));
     }
     table->holders[holder].quota_bytes = bytes;
     bl__holder_settle(table, holder);

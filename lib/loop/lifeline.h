@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The child's side of child.h: end when the parent is gone, and tell the parent that one is ready.
+// The child's side of child.h: end when the parent is gone, and tell the parent that one is ready. Lifetime and thread
+// rules: loop.h.
 //
 //   if (options.lifeline_fd >= 0) bl_lifeline_create(loop, options.lifeline_fd, parent_gone, self, &lifeline, err);
 //   ... listen ...
@@ -21,7 +22,8 @@ void bl_lifeline_destroy(bl_lifeline_t *lifeline); // NULL is fine
 // The longest ready line with its end; more than two addresses need, and all that a broken child can make its parent keep.
 #define BL_READY_LINE_BYTES 1024
 
-// Writes `line` and '\n' to the ready pipe and closes it. BL_INVALID: too long, or not one line. BL_UNAVAILABLE when the parent no longer reads it.
+// Writes `line` and '\n' to the ready pipe and closes it. BL_INVALID: too long, or not one line. BL_UNAVAILABLE when the
+// parent no longer reads it.
 BL_MUST_USE bl_status_t bl_ready_send(int fd, const char *line, bl_error_t *err);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells when a descriptor can be read or written.
+// Tells when a descriptor can be read or written. Lifetime and thread rules: loop.h.
 //
 //   bl_watch_create(loop, fd, on_ready, self, &watch, err);
 //   bl_watch_set(watch, BL_WATCH_READ);

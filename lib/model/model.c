@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/model.h"
 
+#include "base/words.h"
 #include "model/parameters.h"
 
 #include <inttypes.h>
@@ -40,8 +41,9 @@ static bl_status_t check_ranges(const bl_model_t *model, bl_error_t *err) {
     }
   }
   if ((uint64_t)model->heads * model->head_dim > BL_MODEL_DIMENSION_MAX) {
-    return bl_error_set(err, BL_INVALID, "model.heads: %" PRIu32 " heads of %" PRIu32 " exceed %u columns",
-                        model->heads, model->head_dim, BL_MODEL_DIMENSION_MAX);
+    return bl_error_set(err, BL_INVALID, "model.heads: %" PRIu32 " head%s of %" PRIu32 " exceed%s %u columns",
+                        model->heads, bl_plural(model->heads), model->head_dim, bl_one_or_many(model->heads, "s", ""),
+                        BL_MODEL_DIMENSION_MAX);
   }
   return BL_OK;
 }
@@ -57,9 +59,9 @@ bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
   }
   if (approximate_parameters(model) > PARAMETERS_MAX) {
     return bl_error_set(err, BL_INVALID,
-                        "model.layers: %" PRIu32 " layers of hidden %" PRIu32 " and ffn %" PRIu32
+                        "model.layers: %" PRIu32 " layer%s of hidden %" PRIu32 " and ffn %" PRIu32
                         " have more parameters than any machine holds",
-                        model->layers, model->hidden, model->ffn);
+                        model->layers, bl_plural(model->layers), model->hidden, model->ffn);
   }
   if (!isfinite(model->norm_epsilon) || model->norm_epsilon <= 0) {
     return bl_error_set(err, BL_INVALID, "model.norm_epsilon: must be above 0, is %g", model->norm_epsilon);
@@ -77,14 +79,14 @@ bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
     }
     if (bl_model_positions(model) < model->seq || bl_model_positions(model) > BL_MODEL_DIMENSION_MAX) {
       return bl_error_set(err, BL_INVALID,
-                          "model.seq: sequences of %" PRIu32 " tokens do not fit a position table of %" PRIu32 " rows",
-                          model->seq, bl_model_positions(model));
+                          "model.seq: sequences of %" PRIu32 " tokens do not fit a position table of %" PRIu32 " row%s",
+                          model->seq, bl_model_positions(model), bl_plural(bl_model_positions(model)));
     }
     return BL_OK;
   }
   if (model->head_dim % 2 != 0) {
     return bl_error_set(err, BL_INVALID,
-                        "model.heads: rotary positions need an even head size, %" PRIu32 " heads have %" PRIu32,
+                        "model.heads: rotary positions need an even head size, with %" PRIu32 " it is %" PRIu32,
                         model->heads, model->head_dim);
   }
   if (!isfinite(model->rope_theta) || model->rope_theta <= 0) {

@@ -2,10 +2,7 @@
 #include "model/workspace.h"
 
 #include "base/bytes.h"
-
-static uint64_t max_u64(uint64_t a, uint64_t b) {
-  return a > b ? a : b;
-}
+#include "base/minmax.h"
 
 static uint64_t aligned_bytes(uint64_t elements, uint64_t element_bytes) {
   return bl_align_up(elements * element_bytes, BL_CACHE_LINE_BYTES);
@@ -14,7 +11,7 @@ static uint64_t aligned_bytes(uint64_t elements, uint64_t element_bytes) {
 // Pieces of equal length where they can be.
 static uint64_t head_rows(const bl_model_t *model, uint64_t rows) {
   uint64_t most = BL_HEAD_LOGITS_ELEMENTS / model->vocab / BL_HEAD_ROWS_MULTIPLE * BL_HEAD_ROWS_MULTIPLE;
-  most = max_u64(most, BL_HEAD_ROWS_MULTIPLE);
+  most = bl_max_u64(most, BL_HEAD_ROWS_MULTIPLE);
   const uint64_t pieces = (rows + most - 1) / most;
   return pieces == 1 ? rows : bl_align_up((rows + pieces - 1) / pieces, BL_HEAD_ROWS_MULTIPLE);
 }
@@ -49,17 +46,17 @@ static uint64_t forward_bytes(bl_workspace_t *workspace, const bl_layout_t *layo
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
   const bl_model_t *model = &layout->model;
   const uint64_t rows = (uint64_t)layout->options.micro_batch * model->seq;
-  const uint64_t widest = max_u64(model->ffn, max_u64(model->hidden, bl_model_query_width(model)));
+  const uint64_t widest = bl_max_u64(model->ffn, bl_max_u64(model->hidden, bl_model_query_width(model)));
   bl_workspace_t workspace = {.backward_offset_bytes = layout->shared_bytes};
   workspace.scratch_offset_bytes =
       workspace.backward_offset_bytes + layout->span.layer_count * layout->backward_stride_bytes;
   workspace.bytes =
       workspace.scratch_offset_bytes + aligned_bytes(rows * widest, bl_dtype_bytes(layout->options.dtype));
   if (layout->options.recompute == BL_RECOMPUTE_FULL) {
-    workspace.bytes = max_u64(workspace.bytes, forward_bytes(&workspace, layout));
+    workspace.bytes = bl_max_u64(workspace.bytes, forward_bytes(&workspace, layout));
   }
   if (layout->span.head) {
-    workspace.bytes = max_u64(workspace.bytes, head_bytes(&workspace, layout, rows));
+    workspace.bytes = bl_max_u64(workspace.bytes, head_bytes(&workspace, layout, rows));
   }
   return workspace;
 }

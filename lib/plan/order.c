@@ -19,13 +19,11 @@ void bl__order_cache_cleanup(bl__order_cache_t *cache) {
 
 static bl_status_t copy_order(const bl_schedule_t *from, bl_schedule_t **copy) {
   bl_schedule_t *made;
-  bl_status_t status =
-      bl_schedule_create(from->name, from->placement, from->stages, from->chunks, from->micro_batches, &made, NULL);
-  for (uint32_t s = 0; s < from->stages && status == BL_OK; s++) {
-    for (size_t i = 0; i < from->lists[s].count && status == BL_OK; i++) {
-      status = bl_schedule_append(made, s, from->lists[s].ops[i]);
-    }
+  bl_status_t status = bl_schedule_create_like(from, &made, NULL);
+  if (status != BL_OK) {
+    return status;
   }
+  status = bl_schedule_copy_lists(from, made);
   if (status != BL_OK) {
     bl_schedule_destroy(made);
     return status;

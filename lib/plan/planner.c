@@ -2,6 +2,7 @@
 #include "plan/planner.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 #include "plan/attempt.h"
 #include "schedule/generate.h"
 
@@ -398,8 +399,9 @@ static void name_candidate(const bl_plan_candidate_t *c, char *text, size_t byte
   if (c->slots > 0) {
     snprintf(slots, sizeof slots, ", memory.slots %u", c->slots);
   }
-  snprintf(text, bytes, "%s on %u stages, micro-batch %u, recompute %s, policy %s%s", c->schedule, c->stages,
-           c->micro_batch, bl_recompute_name(c->recompute), bl_plan_policy_name(c->policy), slots);
+  snprintf(text, bytes, "%s on %u stage%s, micro-batch %u, recompute %s, policy %s%s", c->schedule, c->stages,
+           bl_plural(c->stages), c->micro_batch, bl_recompute_name(c->recompute), bl_plan_policy_name(c->policy),
+           slots);
 }
 
 static const bl_plan_candidate_t *least_of(const bl_plan_t *plan, bool fitting) {
@@ -460,21 +462,25 @@ static void explain_nothing(const bl_plan_request_t *r, char *text, size_t bytes
              (r->cluster.nodes == 0 || r->cluster.devices_per_node % r->tensors[i] == 0);
   }
   if (r->stage_count > 0 && least > r->model->layers) {
-    snprintf(text, bytes, "%u stages are more than its %u layers", least, r->model->layers);
+    snprintf(text, bytes, "%u stages are more than its %u layer%s", least, r->model->layers,
+             bl_plural(r->model->layers));
   } else if (divides == 0) {
-    snprintf(text, bytes, "a batch of %u sequences is no multiple of a micro-batch of %u", r->batch, micro_batches[0]);
+    snprintf(text, bytes, "a batch of %u sequence%s is no multiple of a micro-batch of %u", r->batch,
+             bl_plural(r->batch), micro_batches[0]);
   } else if (r->tensor_count > 0 && heads == 0) {
-    snprintf(text, bytes, "tensor parallelism of %u does not divide the model's %u heads, or not the devices of a node",
-             r->tensors[0], r->model->heads);
+    snprintf(text, bytes,
+             "tensor parallelism of %u does not divide the model's %u head%s, or not the devices of a node",
+             r->tensors[0], r->model->heads, bl_plural(r->model->heads));
   } else if (r->cluster.nodes > 0) {
     snprintf(
         text, bytes,
-        "no stages x tensor parallelism x replicas fill %u x %u devices exactly with at most %u stages and replicas "
-        "that divide a batch of %u sequences",
-        r->cluster.nodes, r->cluster.devices_per_node, r->model->layers, r->batch);
+        "no stages x tensor parallelism x replicas fill %u x %u devices exactly with at most %u stage%s and replicas "
+        "that divide a batch of %u sequence%s",
+        r->cluster.nodes, r->cluster.devices_per_node, r->model->layers, bl_plural(r->model->layers), r->batch,
+        bl_plural(r->batch));
   } else {
-    snprintf(text, bytes, "a batch of %u sequences, %u layers and the given shapes leave no choice", r->batch,
-             r->model->layers);
+    snprintf(text, bytes, "a batch of %u sequence%s, %u layer%s and the given shapes leave no choice", r->batch,
+             bl_plural(r->batch), r->model->layers, bl_plural(r->model->layers));
   }
 }
 

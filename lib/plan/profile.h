@@ -3,9 +3,9 @@
 // `ballastctl run --profile FILE` records one, from steps after the first, when the optimizer's state exists.
 //
 // A profile is a JSON document of one version and names the model it is of; one of another model is refused. It holds
-// per virtual stage the seconds of F, I, W and R, per stage the bytes of a block, the seconds of an evict and a load and the rate of their copies,
-// the latency of a boundary and of a core that changes hands, the seconds between the last operation and the next step
-// (votes, commit, optimizer), and the durations of all operations of one step, for a replay.
+// per virtual stage the seconds of F, I, W and R, per stage the bytes of a block, the seconds of an evict and a load and
+// the rate of their copies, the latency of a boundary and of a core that changes hands, the seconds between the last
+// operation and the next step (votes, commit, optimizer), and the durations of all operations of one step, for a replay.
 //
 // Pure: bytes in, bytes out. Thread: a profile belongs to its caller.
 #ifndef BALLAST_PLAN_PROFILE_H

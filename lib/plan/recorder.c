@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/recorder.h"
 
+#include "base/sort.h"
 #include "model/flops.h"
 #include "simulate/machine.h"
 
@@ -235,15 +236,10 @@ void bl_recorder_wait(bl_recorder_t *r, uint32_t stage_index, const char *name, 
   }
 }
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 // From the end of the operation that had a core to the start of the one that got it: of those that ended while it was
 // waited for the last one had it.
 static void measure_turns(bl_recorder_t *r) {
-  qsort(r->op_ends, r->op_count, sizeof *r->op_ends, compare);
+  bl_sort_f64(r->op_ends, r->op_count);
   for (size_t i = 0; i < r->turn_count; i++) {
     const turn_t *turn = &r->turns[i];
     size_t low = 0, high = r->op_count;
@@ -355,15 +351,9 @@ uint32_t bl_recorder_steps(const bl_recorder_t *r) {
 
 // ---- medians
 
-// Sorts. 0 of nothing.
-static double median(double *values, size_t count) {
-  qsort(values, count, sizeof *values, compare);
-  return count == 0 ? 0 : count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
 static double quantile_gap(const gaps_t *gaps, double share) {
   gaps_t sorted = *gaps;
-  qsort(sorted.values, sorted.count, sizeof *sorted.values, compare);
+  bl_sort_f64(sorted.values, sorted.count);
   return sorted.count == 0 ? 0 : sorted.values[(size_t)(share * (double)(sorted.count - 1))];
 }
 
@@ -372,7 +362,7 @@ static double usual_gap(const gaps_t *gaps) {
   gaps_t sorted = *gaps;
   double sum = 0;
   size_t count = sorted.count - sorted.count / 20;
-  qsort(sorted.values, sorted.count, sizeof *sorted.values, compare);
+  bl_sort_f64(sorted.values, sorted.count);
   for (size_t i = 0; i < count; i++) {
     sum += sorted.values[i];
   }
@@ -385,7 +375,7 @@ static double median_mean(const bl_recorder_t *r, uint32_t virtual_stage, size_t
   for (uint32_t i = 0; i < r->count; i++) {
     memcpy(&values[i], (const char *)&r->steps[i].means[virtual_stage] + offset, sizeof values[i]);
   }
-  return median(values, r->count);
+  return bl_median(values, r->count);
 }
 
 #define MEDIAN(r, v, member) median_mean((r), (v), offsetof(means_t, member))
@@ -472,9 +462,9 @@ bl_status_t bl_recorder_fill(const bl_recorder_t *r, const bl_model_t *model, bl
     makespans[i] = r->steps[i].makespan;
     betweens[i] = fmax(0, steps[i] - makespans[i]);
   }
-  p.step = median(steps, r->count);
-  p.makespan = median(makespans, r->count);
-  p.between = median(betweens, r->count);
+  p.step = bl_median(steps, r->count);
+  p.makespan = bl_median(makespans, r->count);
+  p.between = bl_median(betweens, r->count);
   p.replay_makespan = r->kept_makespan;
   // Where stages take turns on cores and told of no waits, most of them waited for a core, too.
   double boundary = r->waits ? usual_gap(&r->boundary) : quantile_gap(&r->boundary, input_shows ? 0.5 : 0.1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An order that does not fit as it is: blocks parked or made again, or an order that is searched within fewer.
+#include "base/words.h"
 #include "plan/trying.h"
 
 #include "schedule/drop.h"
@@ -28,12 +29,9 @@ static bl_status_t largest_cap(const bl__trying_t *a, uint32_t *cap) {
 // Gives up what the cap has no room for. `edges` [stages]: boundary buffers without the inputs that are kept for that.
 static bl_status_t drop_at_cap(bl__trying_t *a, const uint32_t *edges, uint32_t *dropped) {
   const bl_parallel_t parallel = a->c->parallel;
-  for (uint32_t s = 0; s < a->c->stages; s++) {
-    a->slots[s] = a->c->cap;
-  }
   bl_schedule_destroy(a->balanced.schedule);
   a->balanced.schedule = NULL;
-  bl_status_t status = bl_schedule_drop(a->schedule, a->slots, &a->balanced.schedule, dropped, NULL);
+  bl_status_t status = bl_schedule_drop(a->schedule, a->c->cap, &a->balanced.schedule, dropped, NULL);
   a->c->dropped = 0;
   for (uint32_t s = 0; s < a->c->stages && status == BL_OK; s++) {
     uint32_t gone = a->peaks[s] > a->c->cap ? a->peaks[s] - a->c->cap : 0;
@@ -56,7 +54,8 @@ static bl_status_t drop(bl__trying_t *a) {
   }
   if (status == BL_EXHAUSTED) {
     a->c->fits = false;
-    snprintf(a->c->why, sizeof a->c->why, "%u blocks fit on a device, and giving up the rest needs more", a->c->cap);
+    snprintf(a->c->why, sizeof a->c->why, "%u block%s fit%s on a device, and giving up the rest needs more", a->c->cap,
+             bl_plural(a->c->cap), bl_one_or_many(a->c->cap, "s", ""));
     return BL_OK;
   }
   return status;
@@ -148,8 +147,8 @@ static bl_status_t mix(bl__trying_t *a) {
   }
   if (isinf(best)) {
     a->c->fits = false;
-    snprintf(a->c->why, sizeof a->c->why, "at %u blocks a device all that leave are parked, or all are made again",
-             largest);
+    snprintf(a->c->why, sizeof a->c->why, "at %u block%s a device all that leave are parked, or all are made again",
+             largest, bl_plural(largest));
     return BL_OK;
   }
   return mix_at_largest(a, edges, of_best, largest);
@@ -163,7 +162,8 @@ static bl_status_t park(bl__trying_t *a) {
   bl_status_t status = bl_balance_within(a->schedule, &cap, &a->balanced, NULL);
   if (status == BL_EXHAUSTED) {
     a->c->fits = false;
-    snprintf(a->c->why, sizeof a->c->why, "%u blocks fit on a device, and balancing needs more", a->c->cap);
+    snprintf(a->c->why, sizeof a->c->why, "%u block%s fit%s on a device, and balancing needs more", a->c->cap,
+             bl_plural(a->c->cap), bl_one_or_many(a->c->cap, "s", ""));
     return BL_OK;
   }
   if (status != BL_OK) {
@@ -199,7 +199,8 @@ static bl_status_t keep_within(bl__trying_t *a) {
   for (uint32_t s = 0; s < a->c->stages; s++) {
     if (a->peaks[s] > a->c->slots) {
       a->c->fits = false;
-      snprintf(a->c->why, sizeof a->c->why, "no order was found that keeps %u blocks a device", a->c->slots);
+      snprintf(a->c->why, sizeof a->c->why, "no order was found that keeps %u block%s a device", a->c->slots,
+               bl_plural(a->c->slots));
       return BL_OK;
     }
     a->slots[s] = a->c->slots;
@@ -253,7 +254,8 @@ bl_status_t bl__squeeze_limit(bl__trying_t *a) {
   }
   if (status == BL_OK && a->c->fits && a->c->policy != BL_PLAN_NONE && a->c->evictions == 0) {
     a->c->fits = false;
-    snprintf(a->c->why, sizeof a->c->why, "the order found for %u blocks a device parks none", a->c->slots);
+    snprintf(a->c->why, sizeof a->c->why, "the order found for %u block%s a device parks none", a->c->slots,
+             bl_plural(a->c->slots));
   }
   return status;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/trial.h"
 
+#include "base/words.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,8 +136,8 @@ static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, b
     }
     if (next != setting->times[s] + schedule->lists[s].count || used != stage->time_count) {
       return bl_error_set(err, BL_INVALID,
-                          "a replay needs a profile of the same schedule: stage %u has %u operations there", s,
-                          stage->time_count);
+                          "a replay needs a profile of the same schedule: stage %u has %u operation%s there", s,
+                          stage->time_count, bl_plural(stage->time_count));
     }
   }
   setting->machine.times = setting->times;

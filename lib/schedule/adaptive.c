@@ -90,7 +90,7 @@ static bl_status_t search_side_by_side(const bl_schedule_request_t *request, con
   bl__portfolio_t portfolio = {0};
   bl_schedule_t *base = NULL;
   bl_chunk_costs_t *whole = whole_costs(request->costs, request->stages, schedule->chunks);
-  bl_status_t status = whole != NULL ? bl__schedule_like(schedule, &base) : BL_EXHAUSTED;
+  bl_status_t status = whole != NULL ? bl_schedule_create_like(schedule, &base, NULL) : BL_EXHAUSTED;
   bl_costs_t costs = *request->costs;
   costs.chunks = whole;
   if (status == BL_OK) {
@@ -121,7 +121,7 @@ static bl_status_t search_loop(const bl_schedule_request_t *request, const uint3
   }
   wanted.name = "grouped-interleaved"; // of which shorter ones are made on the way
   wanted.group = room - p < p ? room - p : p;
-  bl_status_t status = bl__schedule_like(schedule, &base);
+  bl_status_t status = bl_schedule_create_like(schedule, &base, NULL);
   if (status != BL_OK) {
     return status;
   }

@@ -36,7 +36,7 @@ static bl_status_t refuse(const bl_schedule_t *schedule, const bl_balance_reques
   return bl_error_set(
       err, BL_EXHAUSTED,
       "stage %u, operation %u (%s): no slot is free among the stage's own %u and no block can be evicted "
-      "in time; %u own slots work",
+      "in time; with %u it works",
       stage, failed_at, bl_op_format(op, cell), request->own[stage], fewest);
 }
 
@@ -172,17 +172,9 @@ static bl_status_t pass_init(pass_t *pass, const bl_schedule_t *schedule, const 
       result->reserved == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing schedule %s", schedule->name);
   }
-  bl_status_t status = bl_schedule_create(schedule->name, BL_PLACEMENT_OTHER, schedule->stages, schedule->chunks,
-                                          schedule->micro_batches, &result->schedule, err);
+  bl_status_t status = bl_schedule_create_like(schedule, &result->schedule, err);
   if (status == BL_OK) {
-    bl_schedule_t *made = result->schedule;
-    uint16_t *stage_of = made->stage_of;
-    bl_op_list_t *lists = made->lists;
-    memcpy(stage_of, schedule->stage_of, schedule->virtual_stages * sizeof *stage_of);
-    *made = *schedule;
-    made->stage_of = stage_of;
-    made->lists = lists;
-    made->transfers = request->mode == BL_BALANCE_OVERLAP ? BL_TRANSFER_OVERLAP : BL_TRANSFER_SERIAL;
+    result->schedule->transfers = request->mode == BL_BALANCE_OVERLAP ? BL_TRANSFER_OVERLAP : BL_TRANSFER_SERIAL;
   }
   return status;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/words.h"
 #include "schedule/balance.h"
 #include "schedule/peaks.h"
 
@@ -63,8 +64,8 @@ static void name_smallest(const bl_schedule_t *schedule, budget_t *b, uint32_t c
       low = middle;
     }
   }
-  (void)bl_error_prefix(err, "a cap of %u slots a device is too small for schedule %s (the smallest that works is %u)",
-                        cap, schedule->name, high);
+  (void)bl_error_prefix(err, "a cap of %u slot%s a device is too small for schedule %s (the smallest that works is %u)",
+                        cap, bl_plural(cap), schedule->name, high);
 }
 
 bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only, bl_balance_mode_t mode,

@@ -2,8 +2,8 @@
 // Chimera (Li and Hoefler, SC 2021): two pipes in opposite directions on the same stages, each with a copy of the
 // model. A unit sends p/2 micro-batches through each of them by 1F1B; in slots of one operation the two never want a
 // stage at the same time. Units follow each other; the order is then improved with real costs, within its memory.
+#include "base/minmax.h"
 #include "schedule/generators.h"
-#include "schedule/peaks.h"
 #include "schedule/portfolio.h"
 
 #include <stdlib.h>
@@ -61,17 +61,13 @@ static bl_status_t fill_unit(bl_schedule_t *base, const share_t shares[2], cell_
   return status;
 }
 
-static uint32_t smaller(uint32_t a, uint32_t b) {
-  return a < b ? a : b;
-}
-
 static bl_status_t fill_base(bl_schedule_t *base) {
   uint32_t m = base->micro_batches, unit = base->stages / 2, down = (m + 1) / 2; // the others go up
   cell_t *cells = malloc(2 * (size_t)base->stages * sizeof *cells);
   bl_status_t status = cells != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t first = 0; first < down && status == BL_OK; first += unit) {
-    share_t shares[2] = {{first, smaller(unit, down - first)}, {down + first, 0}};
-    shares[1].count = first < m - down ? smaller(unit, m - down - first) : 0;
+    share_t shares[2] = {{first, bl_min_u32(unit, down - first)}, {down + first, 0}};
+    shares[1].count = first < m - down ? bl_min_u32(unit, m - down - first) : 0;
     status = fill_unit(base, shares, cells);
   }
   free(cells);
@@ -86,19 +82,15 @@ bl_status_t bl__generate_chimera(const bl_schedule_request_t *request, bl_schedu
                         "and %u",
                         p, request->micro_batches);
   }
-  bl_schedule_t *base = NULL;
-  uint32_t *limits = malloc(p * sizeof *limits);
-  bl_status_t status = limits != NULL ? bl__schedule_like(schedule, &base) : BL_EXHAUSTED;
-  if (status == BL_OK) {
-    status = fill_base(base);
+  bl_schedule_t *base;
+  bl_status_t status = bl_schedule_create_like(schedule, &base, err);
+  if (status != BL_OK) {
+    return status;
   }
+  status = fill_base(base);
   if (status == BL_OK) {
-    status = bl__worst_peak(base, limits);
-  }
-  if (status == BL_OK) {
-    status = bl__improve(&base, 1, request, limits, schedule);
+    status = bl__improve_within(base, false, &base, 1, request, schedule);
   }
   bl_schedule_destroy(base);
-  free(limits);
   return status;
 }

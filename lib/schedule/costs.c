@@ -98,6 +98,27 @@ bl_status_t bl_costs_parse_path(const char *text, uint32_t stages, double *copie
   return status;
 }
 
+bl_status_t bl_costs_parse_paths(char *const *texts, size_t count, uint32_t stages, double **copies, bl_error_t *err) {
+  const size_t pairs = (size_t)stages * stages;
+  double *read = count > 0 ? malloc(pairs * sizeof *read) : NULL;
+  bl_status_t status = BL_OK;
+  if (read == NULL && count > 0) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the paths of %u stages", stages);
+  }
+  for (size_t i = 0; count > 0 && i < pairs; i++) {
+    read[i] = 1;
+  }
+  for (size_t i = 0; i < count && status == BL_OK; i++) {
+    status = bl_costs_parse_path(texts[i], stages, read, err);
+  }
+  if (status != BL_OK) {
+    free(read);
+    return status;
+  }
+  *copies = read;
+  return BL_OK;
+}
+
 static bl_status_t check_value(double value, const char *name, uint32_t virtual_stage, bl_error_t *err) {
   if (!isfinite(value) || value < 0) {
     return bl_error_set(err, BL_INVALID, "cost of %s on virtual stage %u: must be a number from 0 upwards, is %g", name,

@@ -53,6 +53,9 @@ BL_MUST_USE bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_
 // Reads "S-D=X": copies between the stages S and D, and the stores of their devices, take X times as long as others.
 // copies [stages * stages] gets X at both places. BL_INVALID: names the text, and the stage that does not exist.
 BL_MUST_USE bl_status_t bl_costs_parse_path(const char *text, uint32_t stages, double *copies, bl_error_t *err);
+// The same of `count` texts: *copies is on the heap, 1 where no text says otherwise; NULL without any text. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_costs_parse_paths(char *const *texts, size_t count, uint32_t stages, double **copies,
+                                             bl_error_t *err);
 // BL_INVALID unless all costs are finite and not negative and some F is positive; names the virtual stage and cost.
 BL_MUST_USE bl_status_t bl_costs_check(const bl_costs_t *costs, uint32_t virtual_stages, bl_error_t *err);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/csv.h"
 
+#include "base/minmax.h"
+#include "base/words.h"
 #include "schedule/csv_comms.h"
 #include "schedule/located.h"
 
@@ -51,10 +53,6 @@ static bl_status_t refuse(reader_t *r, uint32_t row, uint32_t column, span_t cel
                       cell.text, why);
 }
 
-static uint32_t larger(uint32_t a, uint32_t b) {
-  return a > b ? a : b;
-}
-
 static bl_status_t add(reader_t *r, uint32_t row, uint32_t column, bl_op_t op) {
   if (r->count == r->capacity) {
     size_t capacity = r->capacity == 0 ? 1024 : 2 * r->capacity;
@@ -66,10 +64,10 @@ static bl_status_t add(reader_t *r, uint32_t row, uint32_t column, bl_op_t op) {
     r->capacity = capacity;
   }
   r->cells[r->count++] = (cell_t){op, row, column};
-  r->rows = larger(r->rows, row);
-  r->virtual_stages = larger(r->virtual_stages, op.virtual_stage + 1u);
-  r->micro_batches = larger(r->micro_batches, op.micro_batch + 1);
-  r->slices = larger(r->slices, op.slice + 1u);
+  r->rows = bl_max_u32(r->rows, row);
+  r->virtual_stages = bl_max_u32(r->virtual_stages, op.virtual_stage + 1u);
+  r->micro_batches = bl_max_u32(r->micro_batches, op.micro_batch + 1);
+  r->slices = bl_max_u32(r->slices, op.slice + 1u);
   r->forward_only = r->forward_only && op.verb == BL_VERB_F;
   return BL_OK;
 }
@@ -201,7 +199,7 @@ static bl_status_t map_stages(reader_t *r, uint16_t *stage_of, uint32_t *chunks)
       status = bl_error_set(r->err, BL_INVALID, "%s: virtual stage %u is on no row (the last one is %u)", r->name, s,
                             r->virtual_stages - 1);
     } else {
-      *chunks = larger(*chunks, ++held[stage_of[s]]);
+      *chunks = bl_max_u32(*chunks, ++held[stage_of[s]]);
     }
   }
   free(held);
@@ -246,8 +244,9 @@ static void recognise_placement(const reader_t *r, bl_schedule_t *schedule) {
 static bl_status_t build(reader_t *r, const uint16_t *stage_of, uint32_t chunks, bl_schedule_t **made) {
   // Fewer cells than blocks: not worth arrays of that size (an attacker may write 0F1000000).
   if ((uint64_t)r->virtual_stages * r->micro_batches * r->slices > 2 * (uint64_t)r->count) {
-    return bl_error_set(r->err, BL_INVALID, "%s: %zu operations are too few for %u virtual stages and %u micro-batches",
-                        r->name, r->count, r->virtual_stages, r->micro_batches);
+    return bl_error_set(r->err, BL_INVALID, "%s: %zu operation%s: too few for %u virtual stage%s and %u micro-batch%s",
+                        r->name, r->count, bl_plural(r->count), r->virtual_stages, bl_plural(r->virtual_stages),
+                        r->micro_batches, bl_one_or_many(r->micro_batches, "", "es"));
   }
   bl_status_t status = bl_schedule_create(r->name, BL_PLACEMENT_OTHER, r->rows, chunks, r->micro_batches, made, r->err);
   if (status != BL_OK) {

@@ -4,8 +4,8 @@
 //
 // PyTorch's compute_only and compute_comms files are both read and written. Read, SEND_*, RECV_*, WAIT_*, UNSHARD,
 // RESHARD and REDUCE_GRAD cells are checked (form, row, every message with both its ends) and dropped, since here the
-// data path does what they ask for. OVERLAP_F_B pairs become their two operations in order. The map from virtual stages to stages
-// follows from the rows.
+// data path does what they ask for. OVERLAP_F_B pairs become their two operations in order. The map from virtual stages
+// to stages follows from the rows.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SCHEDULE_CSV_H
 #define BALLAST_SCHEDULE_CSV_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/dispatch.h"
 
+#include "base/minmax.h"
 #include "schedule/dependency.h"
 #include "schedule/peaks.h"
 #include "schedule/portfolio.h"
@@ -10,15 +11,6 @@
 #include <string.h>
 
 #define NO_OP UINT32_MAX
-
-// fmax and fmin of the library are calls; nothing here is NaN.
-static inline double larger(double a, double b) {
-  return a > b ? a : b;
-}
-
-static inline double smaller(double a, double b) {
-  return a < b ? a : b;
-}
 
 // A stage is looked at when it becomes free or when something it may wait for has ended.
 typedef struct event {
@@ -109,9 +101,9 @@ static double ready_at(dispatcher_t *d, uint32_t stage, bl_op_t op) {
   }
   size_t block = bl_schedule_block(d->base, op);
   if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-    ready = larger(ready, d->forward_end[block]);
+    ready = bl_max_f64(ready, d->forward_end[block]);
   } else if (op.verb == BL_VERB_W) {
-    ready = larger(ready, d->backward_end[block]);
+    ready = bl_max_f64(ready, d->backward_end[block]);
   }
   return ready;
 }
@@ -200,7 +192,7 @@ static uint32_t choose(dispatcher_t *d, uint32_t stage, double now) {
       continue;
     }
     if (ready > now) {
-      next_ready = queue->verb != BL_VERB_W ? smaller(next_ready, ready) : next_ready;
+      next_ready = queue->verb != BL_VERB_W ? bl_min_f64(next_ready, ready) : next_ready;
       continue;
     }
     int rank = rank_of(d, queue->verb);
@@ -235,7 +227,7 @@ static bl_status_t start(dispatcher_t *d, uint32_t stage, uint32_t place, double
   device->held -= bl_verb_ends_block((bl_verb_t)op.verb);
   device->filled += fills(d, op);
   device->filled -= bl_verb_ends_block((bl_verb_t)op.verb);
-  d->t_end = larger(d->t_end, end);
+  d->t_end = bl_max_f64(d->t_end, end);
   bl_status_t status = bl_schedule_append(d->made, stage, op);
   if (status == BL_OK) {
     status = push(d, end, stage);
@@ -252,7 +244,7 @@ static bl_status_t start(dispatcher_t *d, uint32_t stage, uint32_t place, double
     status = push(d, end + d->costs->boundary, waiting);
     if (status == BL_OK && d->rule.again.on && op.verb != BL_VERB_F) {
       double lead = bl_costs_op(d->costs, BL_VERB_R, op.virtual_stage - 1u);
-      status = push(d, larger(now, end + d->costs->boundary - lead), waiting);
+      status = push(d, bl_max_f64(now, end + d->costs->boundary - lead), waiting);
     }
   }
   return status;
@@ -369,7 +361,7 @@ bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *co
   bl_schedule_t *made = NULL;
   bl_status_t status = limits != NULL ? bl_schedule_peak_slots(schedule, limits) : BL_EXHAUSTED;
   if (status == BL_OK) {
-    status = bl__schedule_like(schedule, &made);
+    status = bl_schedule_create_like(schedule, &made, NULL);
   }
   if (status == BL_OK) {
     bl__dispatch_rule_t as_it_is = {BL__PREFER_BASE_ORDER, 1, 0, again};

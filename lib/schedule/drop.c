@@ -31,7 +31,7 @@ static bl_status_t refuse(const bl_schedule_t *schedule, uint32_t stage, uint32_
   bl__evictions_cleanup(&gone);
   return bl_error_set(err, BL_EXHAUSTED,
                       "stage %u, operation %u (%s): no slot is free among the stage's own %u and no block can be given "
-                      "up; %u own slots work",
+                      "up; with %u it works",
                       stage, failed_at, bl_op_format(schedule->lists[stage].ops[failed_at], cell), own, fewest);
 }
 
@@ -54,43 +54,31 @@ static bl_status_t weave(const bl_schedule_t *schedule, uint32_t stage, const bl
   return status;
 }
 
-static bl_status_t create_like(const bl_schedule_t *schedule, bl_schedule_t **made, bl_error_t *err) {
-  bl_status_t status = bl_schedule_create(schedule->name, BL_PLACEMENT_OTHER, schedule->stages, schedule->chunks,
-                                          schedule->micro_batches, made, err);
-  if (status == BL_OK) {
-    uint16_t *stage_of = (*made)->stage_of;
-    bl_op_list_t *lists = (*made)->lists;
-    memcpy(stage_of, schedule->stage_of, schedule->virtual_stages * sizeof *stage_of);
-    **made = *schedule;
-    (*made)->stage_of = stage_of;
-    (*made)->lists = lists;
-    (*made)->forward_slots = true;
-  }
-  return status;
-}
-
-bl_status_t bl_schedule_drop(const bl_schedule_t *schedule, const uint32_t *own, bl_schedule_t **made,
-                             uint32_t *dropped, bl_error_t *err) {
+bl_status_t bl_schedule_drop(const bl_schedule_t *schedule, uint32_t slots, bl_schedule_t **made, uint32_t *dropped,
+                             bl_error_t *err) {
   bl_schedule_t *copy = NULL;
   uint8_t *chosen = NULL;
   bl_status_t status = bl_schedule_check_plain(schedule, err);
   if (status == BL_OK) {
-    status = create_like(schedule, &copy, err);
+    status = bl_schedule_create_like(schedule, &copy, err);
   }
   if (status == BL_OK) {
+    copy->forward_slots = true;
     chosen = calloc(bl_schedule_block_count(schedule), 1);
     status = chosen != NULL ? BL_OK : no_memory(schedule, err);
   }
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
     bl__evictions_t gone = {0};
     uint32_t failed_at = 0;
-    status = choose(schedule, s, own[s], &gone, &failed_at);
+    status = choose(schedule, s, slots, &gone, &failed_at);
     if (status == BL_EXHAUSTED) {
-      status = refuse(schedule, s, own[s], failed_at, err);
+      status = refuse(schedule, s, slots, failed_at, err);
     } else if (status != BL_OK || weave(schedule, s, &gone, chosen, copy) != BL_OK) {
       status = no_memory(schedule, err);
     }
-    dropped[s] = gone.evicted;
+    if (dropped != NULL) {
+      dropped[s] = gone.evicted;
+    }
     bl__evictions_cleanup(&gone);
   }
   free(chosen);

@@ -15,10 +15,10 @@
 
 #include "schedule/schedule.h"
 
-// A new schedule, which the caller destroys; `dropped` [stages] counts the blocks that are made again. own [stages]: slots
-// of each stage, UINT32_MAX: as many as it needs. BL_EXHAUSTED: names stage, operation and the fewest slots that work.
+// A new schedule, which the caller destroys; `dropped` [stages], or NULL, counts the blocks that are made again. `slots`: of
+// every stage; UINT32_MAX: as many as each needs. BL_EXHAUSTED: names stage, operation and the fewest slots that work.
 // BL_INVALID: the schedule evicts or recomputes already.
-BL_MUST_USE bl_status_t bl_schedule_drop(const bl_schedule_t *schedule, const uint32_t *own, bl_schedule_t **made,
+BL_MUST_USE bl_status_t bl_schedule_drop(const bl_schedule_t *schedule, uint32_t slots, bl_schedule_t **made,
                                          uint32_t *dropped, bl_error_t *err);
 
 #endif

@@ -3,6 +3,7 @@
 // which a forward in one direction goes with a backward in the other. Here the two stand one after the other.
 // DualPipe sends half of the micro-batches through a second copy of the model, from the last stage to the first;
 // DualPipeV folds that into one V, whose second chunk takes the part of the other direction.
+#include "base/words.h"
 #include "schedule/generators.h"
 
 #include <stdlib.h>
@@ -100,8 +101,8 @@ static bl_status_t walk_stage(walker_t *w, uint32_t depth, uint32_t at, uint32_t
 bl_status_t bl__generate_dualpipe_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   uint32_t p = request->stages, m = request->micro_batches;
   if (m < 2 * p) {
-    return bl_error_set(err, BL_INVALID, "schedule dualpipe-v: needs at least %u micro-batches on %u stages, not %u",
-                        2 * p, p, m);
+    return bl_error_set(err, BL_INVALID, "schedule dualpipe-v: needs at least %u micro-batches on %u stage%s, not %u",
+                        2 * p, p, bl_plural(p), m);
   }
   bl_status_t status = BL_OK;
   for (uint32_t s = 0; s < p && status == BL_OK; s++) {

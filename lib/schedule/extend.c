@@ -79,8 +79,8 @@ static bl_status_t emit(bl_schedule_t *base, uint32_t stage, const bl_op_t *ops,
   return status;
 }
 
-// Fills `base` with the order, of every stage a piece near `moment` run as often as it takes. *possible is false when the stages
-// do not repeat themselves there.
+// Fills `base` with the order, of every stage a piece near `moment` run as often as it takes. *possible is false when the
+// stages do not repeat themselves there.
 static bl_status_t fill(const timed_t *timed, double moment, uint32_t period, uint32_t *counts, size_t *pieces,
                         bl_schedule_t *base, bool *possible) {
   const bl_schedule_t *schedule = timed->schedule;

@@ -23,35 +23,44 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
   "it cuts sequences into slices, whose attention needs keys and values of the slices before; stages compute whole "   \
   "sequences"
 #define TWO_COPIES "its two directions need two copies of the weights on every stage; stages hold one"
-// X(name, summary, default chunks, placement, splits, why it does not run, chunks rule, default memory in p, generator)
+// Whether the order is searched, with the costs and limits that it is given, or known from the shape alone.
+#define SEARCHED true
+#define FIXED    false
+// X(name, summary, default chunks, placement, splits, searched, why it does not run, chunks rule, default memory in p,
+//   generator)
 #define SCHEDULE_TABLE(X)                                                                                              \
-  X("gpipe", "all forwards, then all backwards", 1, LOOPED, false, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)            \
-  X("1f1b", "one forward, one backward", 1, LOOPED, false, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)                     \
-  X("eager-1f1b", "1f1b with twice the warm-up, which hides boundary latency", 1, LOOPED, false, NULL, CHUNKS_ONE, 0,  \
-    bl__generate_eager_1f1b)                                                                                           \
-  X("interleaved", "Megatron's interleaved 1f1b over several chunks a stage", 2, LOOPED, false, NULL, CHUNKS_SEVERAL,  \
-    0, bl__generate_interleaved)                                                                                       \
-  X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, NULL,            \
+  X("gpipe", "all forwards, then all backwards", 1, LOOPED, false, FIXED, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)     \
+  X("1f1b", "one forward, one backward", 1, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)              \
+  X("eager-1f1b", "1f1b with twice the warm-up, which hides boundary latency", 1, LOOPED, false, FIXED, NULL,          \
+    CHUNKS_ONE, 0, bl__generate_eager_1f1b)                                                                            \
+  X("interleaved", "Megatron's interleaved 1f1b over several chunks a stage", 2, LOOPED, false, FIXED, NULL,           \
+    CHUNKS_SEVERAL, 0, bl__generate_interleaved)                                                                       \
+  X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, SEARCHED, NULL,  \
     CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                               \
-  X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, SLICED, CHUNKS_ONE, 0, bl__generate_seq1f1b)         \
-  X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, NULL, CHUNKS_ONE, 1, bl__generate_zero_bubble)       \
-  X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, NULL, CHUNKS_ONE, 2, bl__generate_zero_bubble)   \
-  X("zb-v", "zero bubble on a V within 1f1b's memory", 2, VSHAPED, true, NULL, CHUNKS_TWO, 1, bl__generate_zb_v)       \
-  X("v-min", "V-shaped, about a third of 1f1b's memory", 2, VSHAPED, true, NULL, CHUNKS_TWO, 0, bl__generate_v_min)    \
-  X("v-half", "V-shaped, half of 1f1b's memory", 2, VSHAPED, true, NULL, CHUNKS_TWO, 0, bl__generate_v_half)           \
-  X("v-zb", "V-shaped, zero bubble from a building block", 2, VSHAPED, true, NULL, CHUNKS_TWO, 0, bl__generate_v_zb)   \
-  X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, VSHAPED, false, NULL, CHUNKS_TWO, 0,     \
-    bl__generate_1f1b_v)                                                                                               \
+  X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, FIXED, SLICED, CHUNKS_ONE, 0, bl__generate_seq1f1b)  \
+  X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 1,                       \
+    bl__generate_zero_bubble)                                                                                          \
+  X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 2,                   \
+    bl__generate_zero_bubble)                                                                                          \
+  X("zb-v", "zero bubble on a V within 1f1b's memory", 2, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 1,                \
+    bl__generate_zb_v)                                                                                                 \
+  X("v-min", "V-shaped, about a third of 1f1b's memory", 2, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,              \
+    bl__generate_v_min)                                                                                                \
+  X("v-half", "V-shaped, half of 1f1b's memory", 2, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0, bl__generate_v_half) \
+  X("v-zb", "V-shaped, zero bubble from a building block", 2, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,            \
+    bl__generate_v_zb)                                                                                                 \
+  X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, VSHAPED, false, SEARCHED, NULL,          \
+    CHUNKS_TWO, 0, bl__generate_1f1b_v)                                                                                \
   X("adaptive", "the fastest order of two chunks a stage found under a memory limit, on a V or side by side", 2,       \
-    VSHAPED, true, NULL, CHUNKS_TWO, 1, bl__generate_adaptive)                                                         \
-  X("chimera", "two pipes in opposite directions, each a copy of the model", 2, BIDIRECTIONAL, false, TWO_COPIES,      \
-    CHUNKS_TWO, 0, bl__generate_chimera)                                                                               \
-  X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, BIDIRECTIONAL, true, TWO_COPIES,        \
+    VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 1, bl__generate_adaptive)                                               \
+  X("chimera", "two pipes in opposite directions, each a copy of the model", 2, BIDIRECTIONAL, false, SEARCHED,        \
+    TWO_COPIES, CHUNKS_TWO, 0, bl__generate_chimera)                                                                   \
+  X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, BIDIRECTIONAL, true, FIXED, TWO_COPIES, \
     CHUNKS_TWO, 0, bl__generate_dualpipe)                                                                              \
-  X("dualpipe-v", "dualpipe folded into one V", 2, VSHAPED, true, NULL, CHUNKS_TWO, 0, bl__generate_dualpipe_v)
+  X("dualpipe-v", "dualpipe folded into one V", 2, VSHAPED, true, FIXED, NULL, CHUNKS_TWO, 0, bl__generate_dualpipe_v)
 
 static const bl_schedule_info_t infos[] = {
-#define X(name, summary, chunks, placement, splits, why_not, rule, memory, generator)                                  \
+#define X(name, summary, chunks, placement, splits, searched, why_not, rule, memory, generator)                        \
   {name, summary, chunks, placement, splits, (why_not) == NULL, why_not, (memory) > 0},
     SCHEDULE_TABLE(X)
 #undef X
@@ -60,9 +69,11 @@ static const bl_schedule_info_t infos[] = {
 static const struct {
   chunks_rule_t chunks;
   double memory; // default limit in units of p; 0: takes no limit
+  bool searched;
   bl__generator_t *generate;
 } rows[] = {
-#define X(name, summary, chunks, placement, splits, why_not, rule, memory, generator) {rule, memory, generator},
+#define X(name, summary, chunks, placement, splits, searched, why_not, rule, memory, generator)                        \
+  {rule, memory, searched, generator},
     SCHEDULE_TABLE(X)
 #undef X
 };
@@ -176,15 +187,8 @@ bl_status_t bl__schedule_make(const bl_schedule_request_t *request, bl_schedule_
   return BL_OK;
 }
 
-static bool searches(const char *name) {
-  static const char *const fixed[] = {"gpipe",   "1f1b",     "eager-1f1b", "interleaved",
-                                      "seq1f1b", "dualpipe", "dualpipe-v"};
-  for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
-    if (strcmp(fixed[i], name) == 0) {
-      return false;
-    }
-  }
-  return true;
+static bool is_searched(const bl_schedule_t *made) {
+  return rows[bl_schedule_info_find(made->name) - infos].searched;
 }
 
 // An order that was found without R is taken where it ends earlier with it all the same: both searches are cut short.
@@ -235,7 +239,7 @@ bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedu
   bl_status_t status =
       pools_limits(request) ? bl__schedule_make_pooled(request, &made, err) : bl__schedule_make(request, &made, err);
   bool small = status == BL_OK && bl_schedule_op_count(made) <= BL__PORTFOLIO_LARGE;
-  if (status == BL_OK && request->recompute && small && searches(made->name)) {
+  if (status == BL_OK && request->recompute && small && is_searched(made)) {
     status = try_without(request, &made);
   }
   if (status == BL_OK && request->recompute) {

@@ -4,7 +4,6 @@
 // p trades memory, G (v - 1) + p blocks on stage 0 and one less on each after it, for bubble. The order is then improved
 // with real costs, within the memory of stage 0; for who balances it, within what every stage has in the timetable.
 #include "schedule/generators.h"
-#include "schedule/peaks.h"
 #include "schedule/portfolio.h"
 #include "schedule/timetable.h"
 #include "schedule/validate.h"
@@ -39,24 +38,19 @@ bl_status_t bl__grouped_interleaved_base(bl_schedule_t *base, uint32_t group) {
 bl_status_t bl__generate_grouped_interleaved(const bl_schedule_request_t *request, bl_schedule_t *schedule,
                                              bl_error_t *err) {
   uint32_t group = request->group != 0 ? request->group : request->stages;
-  bl_schedule_t *base = NULL;
-  uint32_t *limits = malloc(request->stages * sizeof *limits);
-  bl_status_t status = limits != NULL ? bl__schedule_like(schedule, &base) : BL_EXHAUSTED;
-  if (status == BL_OK) {
-    status = bl__grouped_interleaved_base(base, group);
-    if (status == BL_INVALID) {
-      status = bl_error_set(err, BL_INVALID,
-                            "schedule grouped-interleaved: groups of %u cannot run on %u stages; use %u to %u", group,
-                            request->stages, (request->stages + 1) / 2, request->stages);
-    }
+  bl_schedule_t *base;
+  bl_status_t status = bl_schedule_create_like(schedule, &base, err);
+  if (status != BL_OK) {
+    return status;
   }
+  status = bl__grouped_interleaved_base(base, group);
   if (status == BL_OK) {
-    status = request->pooled ? bl_schedule_peak_slots(base, limits) : bl__worst_peak(base, limits);
-  }
-  if (status == BL_OK) {
-    status = bl__improve(&base, 1, request, limits, schedule);
+    status = bl__improve_within(base, request->pooled, &base, 1, request, schedule);
+  } else if (status == BL_INVALID) {
+    status = bl_error_set(err, BL_INVALID,
+                          "schedule grouped-interleaved: groups of %u cannot run on %u stages; use %u to %u", group,
+                          request->stages, (request->stages + 1) / 2, request->stages);
   }
   bl_schedule_destroy(base);
-  free(limits);
   return status;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/holdings.h"
 
+#include "base/words.h"
 #include "schedule/peaks.h"
 
 #include <stdlib.h>
@@ -96,9 +97,8 @@ bl_status_t bl_holdings_check(const bl_holdings_t *holdings, uint32_t budget, bl
   for (uint32_t device = 0; device < holdings->devices; device++) {
     uint32_t own = holdings->own[device], lent = holdings->lent[device];
     if (own > budget || lent > budget - own) {
-      return bl_error_set(err, BL_EXHAUSTED,
-                          "device %u: %u own slots and %u lent ones are more than its budget of %u slots", device, own,
-                          lent, budget);
+      return bl_error_set(err, BL_EXHAUSTED, "device %u: %u own slot%s and %u lent are more than its budget of %u",
+                          device, own, bl_plural(own), lent, budget);
     }
   }
   return BL_OK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/polish.h"
 
+#include "base/minmax.h"
 #include "base/random.h"
 #include "schedule/dependency.h"
 
@@ -17,11 +18,6 @@
 #define AIMED          8    // of ten moves, those on the critical path
 #define FRUITLESS_MAX  1000 // moves in a row that change nothing and count as one order
 #define FRUITLESS_NODE 1000 // moves in a row, per operation, that come to nothing where none is possible
-
-// fmax and fmin of the library are calls; nothing here is NaN.
-static inline double larger(double a, double b) {
-  return a > b ? a : b;
-}
 
 // One operation, known by its index in the lists as they were at the beginning.
 typedef struct node {
@@ -88,7 +84,7 @@ static bl_status_t index_nodes(polisher_t *p, const bl_costs_t *costs, bl__again
     if (again.on && !kept && bl_verb_starts_backward((bl_verb_t)op.verb)) {
       p->nodes[n].own = node_of[bl_schedule_block(schedule, op)];
       p->nodes[n].again = bl_costs_op(costs, BL_VERB_R, op.virtual_stage);
-      p->again_most = larger(p->again_most, p->nodes[n].again);
+      p->again_most = bl_max_f64(p->again_most, p->nodes[n].again);
     }
     if (bl__op_dependency(schedule, op, &needed)) {
       uint32_t node = node_of[(needed.verb != BL_VERB_F) * blocks + bl_schedule_block(schedule, needed)];
@@ -162,7 +158,7 @@ static double time_from(polisher_t *p, uint32_t stage, uint32_t place, double mo
         }
         node->ready = needed->end + node->latency - again;
       }
-      node->start = larger(now, node->ready);
+      node->start = bl_max_f64(now, node->ready);
       node->before = done;
       if (node->start + p->work[s] - done > latest) {
         return INFINITY;
@@ -177,7 +173,7 @@ static double time_from(polisher_t *p, uint32_t stage, uint32_t place, double mo
   }
   for (uint32_t s = 0; s < p->schedule->stages; s++) {
     size_t count = p->schedule->lists[s].count;
-    t_end = left == 0 && count > 0 ? larger(t_end, p->nodes[p->lists[s][count - 1]].end) : t_end;
+    t_end = left == 0 && count > 0 ? bl_max_f64(t_end, p->nodes[p->lists[s][count - 1]].end) : t_end;
   }
   return left == 0 ? t_end : INFINITY;
 }

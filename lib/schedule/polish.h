@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/schedule: local search on the order of a schedule, by simulated annealing: moves operations, mostly those
-// on the critical path, past others of their stage, within the memory limits. Deterministic.
+// Between the files of lib/schedule: local search on the order of a schedule, by simulated annealing: moves operations,
+// mostly those on the critical path, past others of their stage, within the memory limits. Deterministic.
 #ifndef BALLAST_SCHEDULE_POLISH_H
 #define BALLAST_SCHEDULE_POLISH_H
 

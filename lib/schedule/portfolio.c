@@ -11,21 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bl_status_t bl__schedule_like(const bl_schedule_t *like, bl_schedule_t **made) {
-  bl_status_t status =
-      bl_schedule_create(like->name, BL_PLACEMENT_OTHER, like->stages, like->chunks, like->micro_batches, made, NULL);
-  if (status == BL_OK) {
-    bl_schedule_t *schedule = *made;
-    uint16_t *stage_of = schedule->stage_of;
-    bl_op_list_t *lists = schedule->lists;
-    memcpy(stage_of, like->stage_of, like->virtual_stages * sizeof *stage_of);
-    *schedule = *like;
-    schedule->stage_of = stage_of;
-    schedule->lists = lists;
-  }
-  return status;
-}
-
 void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits) {
   double weight = bl_schedule_block_weight(shape);
   for (uint32_t s = 0; s < shape->stages; s++) {
@@ -46,25 +31,13 @@ bl_status_t bl__memory_limits_check(const bl_schedule_request_t *request, double
   return BL_OK;
 }
 
-bl_status_t bl__worst_peak(const bl_schedule_t *base, uint32_t *limits) {
-  uint32_t worst = 0;
-  bl_status_t status = bl_schedule_peak_slots(base, limits);
-  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
-    worst = limits[s] > worst ? limits[s] : worst;
-  }
-  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
-    limits[s] = worst;
-  }
-  return status;
-}
-
 bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
                                const uint32_t *limits, uint32_t bases, double effort) {
   *portfolio = (bl__portfolio_t){.costs = costs, .limits = limits, .effort = effort};
   portfolio->peaks = malloc(shape->stages * sizeof portfolio->peaks[0]);
   bl_status_t status = portfolio->peaks != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t r = 0; r <= BL__PORTFOLIO_KEPT && status == BL_OK; r++) {
-    status = bl__schedule_like(shape, &portfolio->results[r].schedule);
+    status = bl_schedule_create_like(shape, &portfolio->results[r].schedule, NULL);
   }
   if (status == BL_OK) {
     bl__portfolio_renew(portfolio, bases);
@@ -193,7 +166,7 @@ static bl_status_t within_slots(bl__portfolio_t *portfolio, const bl_schedule_t 
     return status;
   }
   if (portfolio->drained == NULL) {
-    status = bl__schedule_like(*base, &portfolio->drained);
+    status = bl_schedule_create_like(*base, &portfolio->drained, NULL);
   }
   if (status == BL_OK) {
     status = bl__drain(*base, portfolio->again.slots, portfolio->drained);
@@ -230,23 +203,12 @@ bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *b
   return status;
 }
 
-static bl_status_t copy_lists(const bl_schedule_t *from, bl_schedule_t *to) {
-  bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < from->stages; s++) {
-    to->lists[s].count = 0;
-    for (size_t i = 0; i < from->lists[s].count && status == BL_OK; i++) {
-      status = bl_schedule_append(to, s, from->lists[s].ops[i]);
-    }
-  }
-  return status;
-}
-
 bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base) {
   bl_status_t status = BL_OK;
   for (double before = INFINITY;
        status == BL_OK && portfolio->found > 0 && portfolio->results[0].t_end < before && portfolio->budget > 0;) {
     before = portfolio->results[0].t_end;
-    status = copy_lists(portfolio->results[0].schedule, base);
+    status = bl_schedule_copy_lists(portfolio->results[0].schedule, base);
     if (status == BL_OK) {
       status = bl__portfolio_try(portfolio, base);
     }
@@ -420,7 +382,7 @@ bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_requ
     status = bl__costs_merge(&other, again, schedule, &merged_other);
   }
   if (status == BL_OK) {
-    status = bl__schedule_like(schedule, &search.scratch);
+    status = bl_schedule_create_like(schedule, &search.scratch, NULL);
   }
   if (status == BL_OK) {
     status = bl__portfolio_init(&search.real, schedule, request->costs, limits, 0, request->effort);
@@ -469,4 +431,28 @@ bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_sc
                         const uint32_t *limits, bl_schedule_t *schedule) {
   given_t given = {bases, count};
   return bl__search(try_given, &given, request, limits, schedule);
+}
+
+static void level(uint32_t *limits, uint32_t stages) {
+  uint32_t worst = 0;
+  for (uint32_t s = 0; s < stages; s++) {
+    worst = limits[s] > worst ? limits[s] : worst;
+  }
+  for (uint32_t s = 0; s < stages; s++) {
+    limits[s] = worst;
+  }
+}
+
+bl_status_t bl__improve_within(const bl_schedule_t *holds, bool each, bl_schedule_t *const *bases, uint32_t count,
+                               const bl_schedule_request_t *request, bl_schedule_t *schedule) {
+  uint32_t *limits = malloc(holds->stages * sizeof *limits);
+  bl_status_t status = limits != NULL ? bl_schedule_peak_slots(holds, limits) : BL_EXHAUSTED;
+  if (status == BL_OK && !each) {
+    level(limits, holds->stages);
+  }
+  if (status == BL_OK) {
+    status = bl__improve(bases, count, request, limits, schedule);
+  }
+  free(limits);
+  return status;
 }

@@ -82,6 +82,10 @@ BL_MUST_USE bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_s
 // The same from base orders that do not depend on costs.
 BL_MUST_USE bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_schedule_request_t *request,
                                     const uint32_t *limits, bl_schedule_t *schedule);
+// The same within what `holds` holds: of every stage its own peak (`each`), or the worst one for all.
+BL_MUST_USE bl_status_t bl__improve_within(const bl_schedule_t *holds, bool each, bl_schedule_t *const *bases,
+                                           uint32_t count, const bl_schedule_request_t *request,
+                                           bl_schedule_t *schedule);
 // Other costs to search with first. Unit cells, which timetables are made for; where the real ones are those, slightly
 // uneven ones: with equal costs most changes of an order change nothing, so a search does not see where to go.
 bl_costs_t bl__costs_other(const bl_costs_t *costs, uint32_t virtual_stages);
@@ -92,8 +96,6 @@ BL_MUST_USE bl_status_t bl__costs_merge(const bl_costs_t *costs, bl__again_t aga
                                         bl_costs_t *merged);
 void bl__costs_merge_cleanup(const bl_costs_t *costs, bl_costs_t *merged);
 
-// An empty schedule with the shape and placement of `like`.
-BL_MUST_USE bl_status_t bl__schedule_like(const bl_schedule_t *like, bl_schedule_t **made);
 // Limits in blocks from those of a request, in device-micro-batches: `limits` has room for [stages].
 void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits);
 // BL_INVALID names the stage whose limit holds fewer than `least` blocks, which is one device-micro-batch.
@@ -101,7 +103,5 @@ BL_MUST_USE bl_status_t bl__memory_limits_check(const bl_schedule_request_t *req
                                                 const uint32_t *limits, uint32_t least, bl_error_t *err);
 // What the request says of recomputation, for a schedule of that shape.
 bl__again_t bl__again_of(const bl_schedule_request_t *request, const bl_schedule_t *shape);
-// What the fullest stage of `base` holds, in blocks, as the limit of every stage.
-BL_MUST_USE bl_status_t bl__worst_peak(const bl_schedule_t *base, uint32_t *limits);
 
 #endif

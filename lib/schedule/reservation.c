@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/reservation.h"
 
+#include "base/words.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +24,7 @@ static uint32_t *cell(const table_t *t, uint32_t stage, uint32_t store) {
 }
 
 static void take_preferred(table_t *t, uint32_t stage, uint32_t *lacking) {
-  for (uint32_t r = 0; r<t->request->reach_count && * lacking> 0; r++) {
+  for (uint32_t r = 0; *lacking > 0 && r < t->request->reach_count; r++) {
     uint16_t store = t->request->reach[(size_t)stage * t->request->reach_count + r];
     if (store != BL_STORE_NONE) {
       uint32_t taken = *lacking < t->room[store] ? *lacking : t->room[store];
@@ -96,9 +98,9 @@ bl_status_t bl__reserve(const bl_balance_request_t *request, uint32_t stages, co
     for (; lacking > 0 && augment(&t, s); lacking--) {
     }
     if (lacking > 0) {
-      status =
-          bl_error_set(err, BL_EXHAUSTED, "stage %u: evicts up to %u blocks, the stores it reaches have room for %u", s,
-                       wanted[s], wanted[s] - lacking);
+      status = bl_error_set(err, BL_EXHAUSTED,
+                            "stage %u: evicts up to %u block%s at once, the stores it reaches have room for %u", s,
+                            wanted[s], bl_plural(wanted[s]), wanted[s] - lacking);
     }
   }
   free(t.room);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/schedule.h"
 
+#include "base/words.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +28,8 @@ static bl_status_t check_shape(bl_placement_t placement, uint32_t stages, uint32
     return bl_error_set(err, BL_INVALID, "stages: must be from 1 to %d, is %u", BL_STAGES_MAX, stages);
   }
   if (chunks < 1 || chunks > BL_VIRTUAL_STAGES_MAX / stages) {
-    return bl_error_set(err, BL_INVALID, "chunks: must be from 1 to %u with %u stages, is %u",
-                        BL_VIRTUAL_STAGES_MAX / stages, stages, chunks);
+    return bl_error_set(err, BL_INVALID, "chunks: must be from 1 to %u with %u stage%s, is %u",
+                        BL_VIRTUAL_STAGES_MAX / stages, stages, bl_plural(stages), chunks);
   }
   if (micro_batches < 1 || micro_batches > BL_MICRO_BATCHES_MAX) {
     return bl_error_set(err, BL_INVALID, "micro-batches: must be from 1 to %d, is %u", BL_MICRO_BATCHES_MAX,
@@ -38,8 +40,10 @@ static bl_status_t check_shape(bl_placement_t placement, uint32_t stages, uint32
                         chunks);
   }
   if ((uint64_t)stages * chunks * micro_batches > BL_SCHEDULE_OPS_MAX) {
-    return bl_error_set(err, BL_INVALID, "%u stages with %u chunks and %u micro-batches are too many for one schedule",
-                        stages, chunks, micro_batches);
+    return bl_error_set(err, BL_INVALID,
+                        "%u stage%s with %u chunk%s each and %u micro-batch%s are too many operations for one schedule",
+                        stages, bl_plural(stages), chunks, bl_plural(chunks), micro_batches,
+                        bl_one_or_many(micro_batches, "", "es"));
   }
   return BL_OK;
 }
@@ -74,6 +78,23 @@ bl_status_t bl_schedule_create(const char *name, bl_placement_t placement, uint3
   return BL_OK;
 }
 
+bl_status_t bl_schedule_create_like(const bl_schedule_t *like, bl_schedule_t **schedule, bl_error_t *err) {
+  bl_schedule_t *made;
+  bl_status_t status =
+      bl_schedule_create(like->name, BL_PLACEMENT_OTHER, like->stages, like->chunks, like->micro_batches, &made, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  uint16_t *stage_of = made->stage_of;
+  bl_op_list_t *lists = made->lists;
+  memcpy(stage_of, like->stage_of, like->virtual_stages * sizeof *stage_of);
+  *made = *like;
+  made->stage_of = stage_of;
+  made->lists = lists;
+  *schedule = made;
+  return BL_OK;
+}
+
 void bl_schedule_destroy(bl_schedule_t *schedule) {
   if (schedule == NULL) {
     return;
@@ -99,6 +120,17 @@ bl_status_t bl_schedule_append(bl_schedule_t *schedule, uint32_t stage, bl_op_t 
   }
   list->ops[list->count++] = op;
   return BL_OK;
+}
+
+bl_status_t bl_schedule_copy_lists(const bl_schedule_t *from, bl_schedule_t *to) {
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < from->stages; s++) {
+    to->lists[s].count = 0;
+    for (size_t i = 0; i < from->lists[s].count && status == BL_OK; i++) {
+      status = bl_schedule_append(to, s, from->lists[s].ops[i]);
+    }
+  }
+  return status;
 }
 
 double bl_schedule_block_weight(const bl_schedule_t *schedule) {

@@ -70,9 +70,13 @@ typedef struct bl_schedule {
 // `virtual_stages` follows: stages * chunks, or with two pipes 2 * stages (chunks must then be 2).
 BL_MUST_USE bl_status_t bl_schedule_create(const char *name, bl_placement_t placement, uint32_t stages, uint32_t chunks,
                                            uint32_t micro_batches, bl_schedule_t **schedule, bl_error_t *err);
+// The same with the shape, the placement and all switches of `like`.
+BL_MUST_USE bl_status_t bl_schedule_create_like(const bl_schedule_t *like, bl_schedule_t **schedule, bl_error_t *err);
 void bl_schedule_destroy(bl_schedule_t *schedule); // NULL is fine
 // Appends to the list of `stage`. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl_schedule_append(bl_schedule_t *schedule, uint32_t stage, bl_op_t op);
+// Replaces the lists of `to` by those of `from`, which has as many stages. BL_EXHAUSTED: some may be replaced.
+BL_MUST_USE bl_status_t bl_schedule_copy_lists(const bl_schedule_t *from, bl_schedule_t *to);
 
 // Virtual stages of one pipe.
 static inline uint32_t bl_schedule_depth(const bl_schedule_t *schedule) {

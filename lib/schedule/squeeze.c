@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/squeeze.h"
 
+#include "base/minmax.h"
 #include "schedule/dependency.h"
 #include "schedule/generators.h"
 
@@ -44,10 +45,6 @@ static uint32_t after(const squeeze_t *q, bl_op_t op, bl_verb_t verb) {
   return *place_of(q, op) + length_of(verb);
 }
 
-static uint32_t later(uint32_t a, uint32_t b) {
-  return a > b ? a : b;
-}
-
 // The first cell at which all that the operation needs has ended, and the one before it of its kind has started.
 static uint32_t earliest(const squeeze_t *q, bl_op_t op) {
   uint32_t cell = 0;
@@ -58,11 +55,11 @@ static uint32_t earliest(const squeeze_t *q, bl_op_t op) {
     cell = *place_of(q, before) + 1;
   }
   if (bl__op_dependency(q->schedule, op, &needed)) {
-    cell = later(cell, after(q, needed, (bl_verb_t)op.verb));
+    cell = bl_max_u32(cell, after(q, needed, (bl_verb_t)op.verb));
   } else if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-    cell = later(cell, after(q, op, BL_VERB_F));
+    cell = bl_max_u32(cell, after(q, op, BL_VERB_F));
   }
-  return op.verb == BL_VERB_W ? later(cell, after(q, op, BL_VERB_I)) : cell;
+  return op.verb == BL_VERB_W ? bl_max_u32(cell, after(q, op, BL_VERB_I)) : cell;
 }
 
 static void move(squeeze_t *q, uint32_t stage, uint32_t run, uint32_t from, uint32_t to) {
@@ -110,7 +107,7 @@ static void lay_out(squeeze_t *q) {
     for (uint32_t cell = 0; cell < q->cells; cell++) {
       now += held[cell];
       held[cell] = now;
-      q->most = later(q->most, now);
+      q->most = bl_max_u32(q->most, now);
     }
   }
 }
@@ -130,7 +127,7 @@ static bl_status_t emit(squeeze_t *q) {
 bl_status_t bl__squeeze(bl_schedule_t *schedule, const bl__pass_t *passes, uint32_t count, uint32_t period) {
   squeeze_t q = {.schedule = schedule, .passes = passes, .count = count, .period = period};
   for (uint32_t k = 0; k < schedule->stages * count; k++) {
-    q.cells = later(q.cells, passes[k].at + period * schedule->micro_batches);
+    q.cells = bl_max_u32(q.cells, passes[k].at + period * schedule->micro_batches);
   }
   size_t all = (size_t)schedule->stages * q.cells, blocks = bl_schedule_block_count(schedule);
   q.planned = malloc(2 * all * sizeof *q.planned);

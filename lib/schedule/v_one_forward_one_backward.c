@@ -2,7 +2,6 @@
 // 1F1B-V (Qi et al., NeurIPS 2024, appendix): a V with fused backward that stays at two thirds of 1F1B's memory. The
 // timetable's cells are the paper's; the order is then improved with real costs, within its memory.
 #include "schedule/generators.h"
-#include "schedule/peaks.h"
 #include "schedule/portfolio.h"
 #include "schedule/squeeze.h"
 #include "schedule/timetable.h"
@@ -87,34 +86,30 @@ bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedul
   (void)err;
   uint32_t p = request->stages, count = 0;
   bl_schedule_t *bases[1 + VARIANTS + 1] = {NULL};
-  uint32_t *limits = malloc(p * sizeof *limits);
-  bl_status_t status = limits != NULL ? BL_OK : BL_EXHAUSTED;
+  bl_status_t status = BL_OK;
   // Large schedules have no time to be squeezed, and little to gain.
-  if (status == BL_OK && PASSES * (size_t)p * schedule->micro_batches <= BL__PORTFOLIO_HUGE) {
-    status = bl__schedule_like(schedule, &bases[count++]);
+  const bool squeezes = PASSES * (size_t)p * schedule->micro_batches <= BL__PORTFOLIO_HUGE;
+  if (squeezes) {
+    status = bl_schedule_create_like(schedule, &bases[count++], NULL);
   }
   for (uint32_t k = 0; k <= VARIANTS && status == BL_OK; k++) {
-    // The published one first: its memory is the limit for the others.
+    // The published one first: its memory is the limit for all.
     backward_clock_t published = {2 * p + (p % 3 == 0 ? 3 : 0), (3 - (p + 2) % 3) % 3};
     backward_clock_t other = {2 * p + (k - 1) / TURNS, (k - 1) % TURNS};
     bool possible = false;
     if (bases[count] == NULL) {
-      status = bl__schedule_like(schedule, &bases[count]);
+      status = bl_schedule_create_like(schedule, &bases[count], NULL);
     }
     if (status == BL_OK) {
-      status = fill_base(bases[count], k == 0 ? published : other, k == 0 && count > 0 ? bases[0] : NULL, &possible);
-    }
-    if (status == BL_OK && k == 0) {
-      status = request->pooled ? bl_schedule_peak_slots(bases[count], limits) : bl__worst_peak(bases[count], limits);
+      status = fill_base(bases[count], k == 0 ? published : other, k == 0 && squeezes ? bases[0] : NULL, &possible);
     }
     count += possible || k == 0;
   }
   if (status == BL_OK) {
-    status = bl__improve(bases, count, request, limits, schedule);
+    status = bl__improve_within(bases[squeezes ? 1 : 0], request->pooled, bases, count, request, schedule);
   }
   for (uint32_t k = 0; k <= VARIANTS + 1; k++) {
     bl_schedule_destroy(bases[k]);
   }
-  free(limits);
   return status;
 }

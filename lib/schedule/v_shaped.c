@@ -152,8 +152,9 @@ bl_status_t bl__generate_v_within(const bl_schedule_request_t *request, double m
   search_t search = {.request = request, .operations = 3 * bl_schedule_block_count(schedule)};
   search.limits = malloc(request->stages * sizeof search.limits[0]);
   search.rows = malloc(request->stages * sizeof search.rows[0]);
-  bl_status_t status =
-      search.limits != NULL && search.rows != NULL ? bl__schedule_like(schedule, &search.base) : BL_EXHAUSTED;
+  bl_status_t status = search.limits != NULL && search.rows != NULL
+                           ? bl_schedule_create_like(schedule, &search.base, NULL)
+                           : BL_EXHAUSTED;
   if (status == BL_OK) {
     bl__memory_limits(schedule, memory, request->memory_of_stage, search.limits);
     status = bl__memory_limits_check(request, memory, search.limits, schedule->chunks, err);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/validate.h"
 
+#include "base/words.h"
 #include "schedule/located.h"
 
 #include <stdio.h>
@@ -27,6 +28,13 @@ static bl_status_t refuse(const checker_t *c, const char *why) {
   return bl_error_set(c->err, BL_INVALID, "%s: %s", bl_op_format(op_at(c), cell), why);
 }
 
+static bl_status_t refuse_beyond(const checker_t *c, uint32_t count, const char *noun, const char *plural) {
+  char why[120];
+  snprintf(why, sizeof why, "there %s only %u %s%s", bl_one_or_many(count, "is", "are"), count, noun,
+           bl_one_or_many(count, "", plural));
+  return refuse(c, why);
+}
+
 static bl_status_t check_names(const checker_t *c, bl_op_t op) {
   const bl_schedule_t *schedule = c->schedule;
   char why[120];
@@ -34,16 +42,13 @@ static bl_status_t check_names(const checker_t *c, bl_op_t op) {
     return refuse(c, "no such operation");
   }
   if (op.virtual_stage >= schedule->virtual_stages) {
-    snprintf(why, sizeof why, "there are only %u virtual stages", schedule->virtual_stages);
-    return refuse(c, why);
+    return refuse_beyond(c, schedule->virtual_stages, "virtual stage", "s");
   }
   if (op.micro_batch >= schedule->micro_batches) {
-    snprintf(why, sizeof why, "there are only %u micro-batches", schedule->micro_batches);
-    return refuse(c, why);
+    return refuse_beyond(c, schedule->micro_batches, "micro-batch", "es");
   }
   if (op.slice >= schedule->slices) {
-    snprintf(why, sizeof why, "there are only %u slices", schedule->slices);
-    return refuse(c, why);
+    return refuse_beyond(c, schedule->slices, "slice", "s");
   }
   if (schedule->stage_of[op.virtual_stage] != c->where.stage) {
     snprintf(why, sizeof why, "virtual stage %u is on stage %u, not on stage %u", op.virtual_stage,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ZB-H1 and ZB-H2 (Qi et al., ICLR 2024) as what they are examples of: the fastest split-backward order that is found
 // within a memory limit per stage, with real costs. The limit is p device-micro-batches for zb-h1, 2p for zb-h2.
+#include "base/minmax.h"
 #include "schedule/extend.h"
 #include "schedule/generators.h"
 #include "schedule/portfolio.h"
@@ -36,10 +37,6 @@ static bl_status_t fill_base(bl_schedule_t *base, uint32_t stage, uint32_t in_fl
 
 #define SHAPES (4 * 5) // base orders: how far F runs ahead, how far W stays behind
 
-static uint32_t smaller(uint32_t a, uint32_t b) {
-  return a < b ? a : b;
-}
-
 bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   uint32_t p = request->stages;
   bl__portfolio_t portfolio = {0};
@@ -48,7 +45,7 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
   uint32_t *limits = malloc(p * sizeof *limits);
   bl_status_t status = bl__costs_merge(request->costs, bl__again_of(request, schedule), schedule, &merged);
   if (status == BL_OK) {
-    status = limits != NULL ? bl__schedule_like(schedule, &base) : BL_EXHAUSTED;
+    status = limits != NULL ? bl_schedule_create_like(schedule, &base, NULL) : BL_EXHAUSTED;
   }
   if (status == BL_OK) {
     bl__memory_limits(schedule, request->memory, request->memory_of_stage, limits);
@@ -73,9 +70,9 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
   for (uint32_t shape = 0; shape < SHAPES && status == BL_OK && bl__portfolio_wants(&portfolio, operations); shape++) {
     uint32_t before = schedule->micro_batches; // no stage may run further ahead than the one before it
     for (uint32_t s = 0; s < p && status == BL_OK; s++) {
-      uint32_t room = smaller(limits[s], schedule->micro_batches);
+      uint32_t room = bl_min_u32(limits[s], schedule->micro_batches);
       uint32_t aheads[] = {p - s, p - s + 1, 3 * (p - s) / 2, 2 * (p - s)};
-      uint32_t in_flight = smaller(smaller(aheads[shape % 4], room), before);
+      uint32_t in_flight = bl_min_u32(bl_min_u32(aheads[shape % 4], room), before);
       before = in_flight;
       status = fill_base(base, s, in_flight, (room - in_flight) * (shape / 4) / 4);
     }

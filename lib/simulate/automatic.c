@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/automatic.h"
 
+#include "base/words.h"
 #include "schedule/drop.h"
 #include "schedule/peaks.h"
 #include "schedule/recompute.h"
@@ -33,21 +34,16 @@ typedef struct weighing {
   uint32_t *needed; // [stages] slots without evictions
   uint32_t most;    // of them
   double *paths;    // [stages] seconds of one copy
-  uint32_t *own;    // [stages] the budget of each
 } weighing_t;
 
 static bl_status_t prepare(const bl_automatic_request_t *request, weighing_t *w, bl_error_t *err) {
   uint32_t stages = request->schedule->stages;
-  *w = (weighing_t){.request = request,
-                    .needed = calloc(stages, sizeof *w->needed),
-                    .paths = calloc(stages, sizeof *w->paths),
-                    .own = calloc(stages, sizeof *w->own)};
-  if (w->needed == NULL || w->paths == NULL || w->own == NULL ||
-      bl_schedule_peak_slots(request->schedule, w->needed) != BL_OK) {
+  *w = (weighing_t){
+      .request = request, .needed = calloc(stages, sizeof *w->needed), .paths = calloc(stages, sizeof *w->paths)};
+  if (w->needed == NULL || w->paths == NULL || bl_schedule_peak_slots(request->schedule, w->needed) != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies of %u stages", stages);
   }
   for (uint32_t s = 0; s < stages; s++) {
-    w->own[s] = request->budget;
     w->most = w->needed[s] > w->most ? w->needed[s] : w->most;
     if (request->path_rates == NULL) {
       continue;
@@ -65,7 +61,6 @@ static bl_status_t prepare(const bl_automatic_request_t *request, weighing_t *w,
 static void finish(weighing_t *w) {
   free(w->needed);
   free(w->paths);
-  free(w->own);
 }
 
 static bl_status_t simulate(const weighing_t *w, const bl_schedule_t *schedule, bl_simulation_t *result,
@@ -95,7 +90,7 @@ static bl_status_t make_drop(const weighing_t *w, made_t *made, bl_error_t *err)
   made->parked = calloc(schedule->stages, sizeof *made->parked);
   made->again = calloc(schedule->stages, sizeof *made->again);
   bl_status_t status = made->parked != NULL && made->again != NULL
-                           ? bl_schedule_drop(schedule, w->own, &made->schedule, made->again, err)
+                           ? bl_schedule_drop(schedule, w->request->budget, &made->schedule, made->again, err)
                            : bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
   if (status != BL_OK) {
     unmake(made);
@@ -253,9 +248,11 @@ static double recompute_of(const bl_automatic_request_t *request, uint32_t stage
 
 static void explain_still(const weighing_t *w, uint32_t s, char text[BL_AUTOMATIC_REASON]) {
   if (w->request->budget == UINT32_MAX) {
-    snprintf(text, BL_AUTOMATIC_REASON, "needs %u slots, and they have no limit: nothing moves", w->needed[s]);
+    snprintf(text, BL_AUTOMATIC_REASON, "needs %u slot%s, and they have no limit: nothing moves", w->needed[s],
+             bl_plural(w->needed[s]));
   } else {
-    snprintf(text, BL_AUTOMATIC_REASON, "needs %u of %u slots: nothing moves", w->needed[s], w->request->budget);
+    snprintf(text, BL_AUTOMATIC_REASON, "needs %u of %u slot%s: nothing moves", w->needed[s], w->request->budget,
+             bl_plural(w->request->budget));
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/evidence.h"
 
+#include "base/sort.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +48,6 @@ void bl_evidence_end_step(bl_evidence_t *evidence) {
   memset(evidence->seconds, 0, evidence->stages * sizeof *evidence->seconds);
 }
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 // Of those above 0; 0: there is none. Of two in the middle the smaller one.
 static double median_above_zero(const double *values, size_t count) {
   double sorted[BL_EVIDENCE_STEPS];
@@ -60,7 +57,7 @@ static double median_above_zero(const double *values, size_t count) {
       sorted[used++] = values[i];
     }
   }
-  qsort(sorted, used, sizeof *sorted, compare);
+  bl_sort_f64(sorted, used);
   return used > 0 ? sorted[(used - 1) / 2] : 0;
 }
 

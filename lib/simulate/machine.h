@@ -3,7 +3,8 @@
 // devices, paths to particular stores. All of it is optional; a zeroed machine is that of the reference definitions.
 //
 // Cores are tokens: an operation asks for one when all it waits for is there, gets it in the order of asking, and gives
-// it back at its end (EXECUTION.md 16). One that somebody waits for is with them `handover` later. A store that several stages use serves them in the same way.
+// it back at its end (EXECUTION.md 16). One that somebody waits for is with them `handover` later. A store that several
+// stages use serves them in the same way.
 //
 // Nodes of a cluster reach each other through network cards. A tensor that crosses a boundary holds the card of its sender
 // on the way out and then that of its receiver on the way in, each for the time on the wire; those that ask for one

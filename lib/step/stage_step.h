@@ -125,9 +125,9 @@ void bl_stage_step_plan_refused(bl_stage_step_t *step, uint64_t version);
 // ---- steps ---------------------------------------------------------------------------------------------------------
 
 // Run. BEGIN: `run` is the attempt, start it; a kept forward-only vote is dropped, and so are the plans of this kind
-// other than run.plan_version: an older one, or one that some stage refused. WAIT: the same attempt runs. ANSWER: it has ended: the kept vote. REFUSE with BL_PRECONDITION:
-// not configured; a plan that was not prepared; a step that does not fit `applied`; an attempt not above the highest
-// seen; another attempt runs or is voted (abort it first).
+// other than run.plan_version: an older one, or one that some stage refused. WAIT: the same attempt runs. ANSWER: it has
+// ended: the kept vote. REFUSE with BL_PRECONDITION: not configured; a plan that was not prepared; a step that does not
+// fit `applied`; an attempt not above the highest seen; another attempt runs or is voted (abort it first).
 bl_stage_decision_t bl_stage_step_run(bl_stage_step_t *step, bl_driver_id_t driver, const bl_run_id_t *run,
                                       bl_error_t *err);
 // The same for a training attempt with an offer, which also an attempt that runs already takes if it has none. BL_INVALID:

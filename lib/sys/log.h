@@ -20,7 +20,8 @@
 typedef enum { BL_LOG_ERROR, BL_LOG_WARNING, BL_LOG_INFO, BL_LOG_DEBUG } bl_log_level_t;
 
 // First of all in main: standard streams that are closed become /dev/null, so that no socket gets the number of stderr
-// and with it the log. `program` is kept, not copied. The environment variable BALLAST_LOG (error, warning, info, debug) wins over `level`.
+// and with it the log. `program` is kept, not copied. The environment variable BALLAST_LOG (error, warning, info, debug)
+// wins over `level`.
 void bl_log_init(const char *program, bl_log_level_t level);
 // One JSON object per line instead of text. What does not fit a line of 2 KiB is cut.
 void bl_log_json(bool json);

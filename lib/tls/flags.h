@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of TLS, the same for every program: --tls-ca, --tls-certificate, --tls-key, --plaintext.
+// Thread: pure but for reading the files; any.
 #ifndef BALLAST_TLS_FLAGS_H
 #define BALLAST_TLS_FLAGS_H
 

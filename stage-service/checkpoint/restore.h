@@ -7,7 +7,8 @@
 #include "job/checkpoint.h"
 
 // Fills weights and both moments of every parameter the chunk holds, also of a tied embedding that another chunk saves.
-// The chunk's arenas, in memory of `device`, are zero before. BL_INVALID, BL_DATA_LOSS as bl_checkpoint_read. BL_EXHAUSTED. Thread: the chunk's.
+// The chunk's arenas, in memory of `device`, are zero before. BL_INVALID, BL_DATA_LOSS as bl_checkpoint_read.
+// BL_EXHAUSTED. Thread: the chunk's.
 BL_MUST_USE bl_status_t bl_chunk_restore(bl_chunk_t *chunk, const bl_checkpoint_t *checkpoint, bl_device_t *device,
                                          bl_error_t *err);
 

@@ -8,9 +8,9 @@
 //
 // Memory of a stage: weights (with their packed copies), gradients (with room for the peer's part of a tied
 // embedding), optimizer, slots (equal, slot_bytes each; as many as the policy of the job leaves the stage, until a plan
-// says otherwise; shareable, so that stores on this machine can pull evicted blocks from them), edges (equal, edge_bytes each, shareable so that peers on this
-// machine can pull from them), workspace, data, checkpoint (a copy of weights and optimizer, where the job writes
-// checkpoints), shadow (another one, where stages go on ahead of commits).
+// says otherwise; shareable, so that stores on this machine can pull evicted blocks from them), edges (equal, edge_bytes
+// each, shareable so that peers on this machine can pull from them), workspace, data, checkpoint (a copy of weights and
+// optimizer, where the job writes checkpoints), shadow (another one, where stages go on ahead of commits).
 //
 // On a device whose memory the CPU cannot touch (a GPU) all of it lies there but data, checkpoint and staging: twins of
 // edge buffers, and of slots where blocks may leave, which data paths of the host send from and receive into. The device

@@ -17,7 +17,7 @@ static bl_status_t check_placement(const bl_executor_plan_request_t *request, co
                                    bl_error_t *err) {
   const bl_schedule_t *configured = request->configured;
   if (schedule->stages != configured->stages || schedule->virtual_stages != configured->virtual_stages) {
-    return bl_error_set(err, BL_INVALID, "plan %lu is for %u stages and %u chunks in all, configured are %u and %u",
+    return bl_error_set(err, BL_INVALID, "plan %lu: stages and chunks in all are %u and %u, those configured %u and %u",
                         request->version, schedule->stages, schedule->virtual_stages, configured->stages,
                         configured->virtual_stages);
   }

@@ -38,8 +38,9 @@ typedef struct bl_executor_plan_request {
   bool recomputes;                 // its workspace has room for a forward that keeps nothing (BL_RECOMPUTE_FULL)
 } bl_executor_plan_request_t;
 
-// BL_INVALID: not a schedule, or not one for these stages; BL_UNAVAILABLE: it evicts, and there is nowhere to; BL_EXHAUSTED: needs more slots or edge buffers than there
-// are; BL_UNIMPLEMENTED: an operation that this version does not run. On failure nothing is made.
+// BL_INVALID: not a schedule, or not one for these stages; BL_UNAVAILABLE: it evicts, and there is nowhere to;
+// BL_EXHAUSTED: needs more slots or edge buffers than there are; BL_UNIMPLEMENTED: an operation that this version does
+// not run. On failure nothing is made.
 BL_MUST_USE bl_status_t bl_executor_plan_create(const bl_executor_plan_request_t *request, bl_executor_plan_t **plan,
                                                 bl_error_t *err);
 void bl_executor_plan_destroy(bl_executor_plan_t *plan); // NULL is fine

@@ -16,8 +16,8 @@ typedef struct bl_stage_counters {
   uint64_t peak_slot_bytes;
   uint32_t evicted, loaded; // blocks that were parked, and that came back: loaded = evicted - lost
   // What balancing did not get back: blocks lost with their store, blocks that never got there, and blocks made again
-  // for either reason, recomputed = lost + dropped. A plan's E's are evicted + dropped, its L's loaded + recomputed. The R's of pipeline.recompute: full are work of the schedule,
-  // seen in busy_ns and in the trace, and not counted here.
+  // for either reason, recomputed = lost + dropped. A plan's E's are evicted + dropped, its L's loaded + recomputed. The
+  // R's of pipeline.recompute: full are work of the schedule, seen in busy_ns and in the trace, and not counted here.
   uint32_t lost, dropped, recomputed;
   uint64_t stall_ns;              // waiting for peers and stores
   uint64_t busy_ns;               // computing

@@ -50,9 +50,10 @@ typedef struct bl_store_parking_options {
 // Waits for nothing. BL_EXHAUSTED, BL_UNIMPLEMENTED: too many slots.
 BL_MUST_USE bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, bl_store_parking_t **parking,
                                                 bl_error_t *err);
-// Waits for the stores, each of which answers or is given up within BL_ACCEPTOR_OPEN_MS, with NCCL BL_ACCEPTOR_JOIN_MS. BL_DEADLINE: `deadline_ns` (of
-// bl_clock_now_ns) came first, and it goes on. BL_UNAVAILABLE, BL_EXHAUSTED, ...: a store failed, named with its address
-// and the reason. BL_UNIMPLEMENTED: one to which blocks do not get from the device by themselves.
+// Waits for the stores, each of which answers or is given up within BL_ACCEPTOR_OPEN_MS, with NCCL BL_ACCEPTOR_JOIN_MS.
+// BL_DEADLINE: `deadline_ns` (of bl_clock_now_ns) came first, and it goes on. BL_UNAVAILABLE, BL_EXHAUSTED, ...: a store
+// failed, named with its address and the reason. BL_UNIMPLEMENTED: one to which blocks do not get from the device by
+// themselves.
 BL_MUST_USE bl_status_t bl_store_parking_await(bl_store_parking_t *parking, uint64_t deadline_ns, bl_error_t *err);
 // After await, before the first run: all slots of the plan are there. BL_EXHAUSTED: no descriptors for them.
 BL_MUST_USE bl_status_t bl_store_parking_extend(bl_store_parking_t *parking, const bl_segments_t *slots,

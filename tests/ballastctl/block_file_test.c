@@ -56,7 +56,7 @@ static void faults_are_named(void **state) {
   expect(SHAPE "forward: [0, 1]\nbackward: [4, 2]\n", NULL);
   expect(SHAPE "forward: [0]\nbackward: [4, 2]\n", "forward: virtual stage 1 has no offset");
   expect(SHAPE "forward: [0, 1]\ninput: [4, 2]\n", "weight: virtual stage 0 has no offset");
-  expect(SHAPE "forward: [0, 1]\nbackward: [4, 2, 7]\n", "backward: has 3 offsets for the 2 virtual stages");
+  expect(SHAPE "forward: [0, 1]\nbackward: [4, 2, 7]\n", "backward: has 3 offsets; there are 2 in placement");
   expect(SHAPE "forward: [0, -1]\nbackward: [4, 2]\n", ":4:14: forward");
   expect(SHAPE "forward: [0, 1]\nbackward: [4, 2]\nweight: [6, 3]\n", "one or the other");
   expect(SHAPE "forward: [0, 1]\nbackwards: [4, 2]\n", "did you mean 'backward'");

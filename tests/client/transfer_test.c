@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what the client does beside moving blocks there and back, on both paths: waits with deadlines, cancelling and
 // abandoning while the store answers nothing, calls that end by their deadline, sources that come and go, a session
-// begun anew; a stopped holder, which stops nobody else; ten thousand uses in flat memory (BALLAST_SOAK=1: a million); on tcp, a connection that is cut again and again.
+// begun anew; a stopped holder, which stops nobody else; ten thousand uses in flat memory (BALLAST_SOAK=1: a million); on
+// tcp, a connection that is cut again and again.
 #include "client/fixture.h"
 
 #include <dirent.h>

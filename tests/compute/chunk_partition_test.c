@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that the number of chunks, the order of operations, fused or split or delayed backward, lean blocks and every
-// kind of recomputation change no bit, in fp32 and in bf16: losses, gradient norms and weights after two steps are compared with one chunk
-// under gpipe. Buffers are NaN before each operation that must not read them (trainer.h).
+// kind of recomputation change no bit, in fp32 and in bf16: losses, gradient norms and weights after two steps are
+// compared with one chunk under gpipe. Buffers are NaN before each operation that must not read them (trainer.h).
 #include "compute/trainer.h"
 
 #include <setjmp.h>

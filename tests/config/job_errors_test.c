@@ -155,15 +155,14 @@ static void missing_and_contradictory(void **state) {
       {GOOD "pipeline: {stages: 2, layers_per_stage: [2, 1]}\n",
        "job.yaml:4:41: pipeline.layers_per_stage: covers 3 layers; the model has 4"},
       {GOOD "pipeline: {stages: 2, layers_per_stage: [4]}\n",
-       "job.yaml:4:41: pipeline.layers_per_stage: has 1 entries for 2 chunks (2 stages of 1)"},
+       "job.yaml:4:41: pipeline.layers_per_stage: has 1 entry for 2 chunks (2 stages of 1)"},
       {GOOD "pipeline: {stages: 2, costs: {forward: 1, input: [1, -2], weight: 1}}\n",
        "job.yaml:4:50: pipeline.costs.input: virtual stage 1: must be a number from 0 to 1e+12, is -2"},
       {GOOD "pipeline: {stages: 2, costs: {forward: [1, .nan], input: 1, weight: 1}}\n",
        "job.yaml:4:44: pipeline.costs.forward: must be a number, is '.nan'"},
       {GOOD "pipeline: {stages: 2, costs: {forward: 1, input: [1, 2, 3], weight: 1}}\n",
        "job.yaml:4:50: pipeline.costs.input: has 3 entries; give one for all, or one for each of the 2 virtual stages "
-       "(2 "
-       "stages with 1 chunks each)"},
+       "(2 stages with 1 chunk each)"},
       {GOOD "pipeline: {stages: 2, costs: {forward: 1, input: 2}}\n",
        "job.yaml: pipeline.costs.weight: is missing; forward, input and weight go together"},
       {GOOD "pipeline: {stages: 2, costs: {recompute: 1}}\n",
@@ -195,7 +194,7 @@ static void missing_and_contradictory(void **state) {
       {GOOD "services: {stages: ['unix:here']}\n",
        "job.yaml:4:20: services.stages: 'unix:here' is no address; write host:port or unix:/path"},
       {GOOD "services: {stages: ['a:1', 'b:1']}\n",
-       "job.yaml:4:20: services.stages: names 2; the pipeline has 1 stages, one each"},
+       "job.yaml:4:20: services.stages: names 2; the pipeline has 1 stage, one each"},
   };
   REFUSE(cases);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that what the planner counts for the executor is what a stage holds, to the byte: blocks, what moves of them,
-// boundary buffers, gradients, optimizer and the second copy where stages go on ahead of commits, for both families, both dtypes, both kinds of attention and every
-// recomputation, with fused and with split backwards and with several chunks a stage.
+// boundary buffers, gradients, optimizer and the second copy where stages go on ahead of commits, for both families, both
+// dtypes, both kinds of attention and every recomputation, with fused and with split backwards and with several chunks a
+// stage.
 #include "plan/footprint.h"
 
 #include "executor/executor.h"

@@ -86,7 +86,7 @@ static void modes_may_follow(void **state) {
   size += SEQUENCES;
   assert_int_equal(bl_megatron_index_parse(&index, bytes, size, &err), BL_OK);
   size--;
-  expect_refused(BL_INVALID, "5 bytes follow its last array");
+  expect_refused(BL_INVALID, "5 bytes after its last array");
 }
 
 static void every_truncation_is_refused(void **state) {

@@ -85,7 +85,7 @@ static void malformed_bins_are_refused(void **state) {
       {20240520, 1, 4, 6, 1030, BL_DATA_LOSS, "announces 4 tokens of 2 bytes, the file has 6 bytes"},
       {20240520, 1, 2, 6, 1030, BL_INVALID, "2 bytes more"},
       {20240520, 1, UINT32_MAX, 6, 1030, BL_INVALID, "negative"},
-      {20240520, 1, 0, 0, 1023, BL_DATA_LOSS, "less than llm.c's header"},
+      {20240520, 1, 0, 0, 1023, BL_DATA_LOSS, "llm.c's header alone has"},
       {20240520, 1, 0, 0, 4, BL_DATA_LOSS, "truncated: 4 bytes"},
       {7, 1, 0, 0, 1023, BL_INVALID, "odd"},
   };

@@ -247,7 +247,7 @@ static void bad_data_is_refused(void **state) {
 static void bad_mixtures_and_indices_are_refused(void **state) {
   (void)state;
   refuses(&model, sets_of("data.train=[%s/a, %s/b]\ndata.weights=[1]", folder, folder), BL_INVALID,
-          "data.weights: has 1 entries; data.train has 2 files");
+          "data.weights: has 1 entry; data.train has 2 files");
   refuses(&model, sets_of("data.train=[%s/a, %s/b]\ndata.weights=[1, 1e-12]", folder, folder), BL_INVALID,
           "data.weights: one is so small");
   bl_model_t longer = model;

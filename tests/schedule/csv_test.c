@@ -224,7 +224,7 @@ static void faults_name_row_column_and_cell(void **state) {
   refuse("0F0,0B0\n1F0\n", "test.csv: stage 1: virtual stage 1, micro-batch 0: its backward is missing");
   refuse("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "test.csv: the lists cannot run, a cycle: ");
   refuse("0F0,(0B0;)x\n", "row 1, column 2, cell \"(0B0;)x\": starts like an overlapped pair");
-  refuse("0F1000000\n", "too few for 1 virtual stages and 1000001 micro-batches");
+  refuse("0F1000000\n", "too few for 1 virtual stage and 1000001 micro-batches");
   refuse("0F99999999999999\n", "row 1, column 1");
   refuse("\n\n", "has no operation");
   refuse("0F0x,0B0\n", "row 1, column 1, cell \"0F0x\"");

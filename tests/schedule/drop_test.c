@@ -25,8 +25,7 @@ static void the_block_used_last_goes(void **state) {
   (void)state;
   bl_schedule_t *plain = generate("1f1b", 3, 4), *schedule;
   uint32_t dropped[3];
-  const uint32_t own[] = {2, 2, UINT32_MAX};
-  assert_int_equal(bl_schedule_drop(plain, own, &schedule, dropped, NULL), BL_OK);
+  assert_int_equal(bl_schedule_drop(plain, 2, &schedule, dropped, NULL), BL_OK);
   expect_row(schedule, 0, "0F0 0F1 0F2 0B0 0F3 0R1 0B1 0B2 0R3 0B3");
   expect_row(schedule, 1, "1F0 1F1 1B0 1F2 1B1 1F3 1B2 1B3"); // has room
   assert_true(dropped[0] == 2 && dropped[1] == 0 && dropped[2] == 0);
@@ -35,7 +34,7 @@ static void the_block_used_last_goes(void **state) {
 }
 
 // Operations but R are the same in the same order, no stage holds more than it has, and all facts hold.
-static void check(const char *name, const bl_schedule_t *plain, const bl_schedule_t *schedule, const uint32_t *own,
+static void check(const char *name, const bl_schedule_t *plain, const bl_schedule_t *schedule, uint32_t cap,
                   const uint32_t *dropped) {
   bl_schedule_facts_t facts;
   bl_error_t err;
@@ -57,8 +56,8 @@ static void check(const char *name, const bl_schedule_t *plain, const bl_schedul
       assert_memory_equal(&op, &plain->lists[s].ops[next++], sizeof op);
     }
     assert_int_equal(next, plain->lists[s].count);
-    if (made != dropped[s] || peaks[s] > own[s] || slots[s] != peaks[s]) {
-      fail_msg("%s, %u slots, stage %u: %u R of %u blocks, peak %u, planned %u", name, own[s], s, made, dropped[s],
+    if (made != dropped[s] || peaks[s] > cap || slots[s] != peaks[s]) {
+      fail_msg("%s, %u slots, stage %u: %u R of %u blocks, peak %u, planned %u", name, cap, s, made, dropped[s],
                peaks[s], slots[s]);
     }
   }
@@ -76,17 +75,16 @@ static void every_schedule_fits(void **state) {
       most = peaks[s] > most ? peaks[s] : most;
     }
     for (uint32_t cap = most; cap > 0; cap--) {
-      const uint32_t own[P] = {cap, cap, cap, cap};
       uint32_t dropped[P];
       bl_schedule_t *schedule;
       bl_error_t err = {0};
-      if (bl_schedule_drop(plain, own, &schedule, dropped, &err) != BL_OK) {
+      if (bl_schedule_drop(plain, cap, &schedule, dropped, &err) != BL_OK) {
         char wanted[40];
-        snprintf(wanted, sizeof wanted, "; %u own slots work", cap + 1);
+        snprintf(wanted, sizeof wanted, "; with %u it works", cap + 1);
         assert_non_null(strstr(err.text, wanted)); // the one before did
         break;
       }
-      check(infos[n].name, plain, schedule, own, dropped);
+      check(infos[n].name, plain, schedule, cap, dropped);
       bl_schedule_destroy(schedule);
       tried++;
     }
@@ -99,12 +97,11 @@ static void plans_free_the_slot_of_its_forward(void **state) {
   (void)state;
   bl_schedule_t *plain = generate("1f1b", 3, 4), *schedule, *read;
   uint32_t dropped[3];
-  const uint32_t own[] = {2, 2, 2};
   bl_stage_plan_t plan;
   bl_error_t err;
   char *text;
   size_t bytes;
-  assert_int_equal(bl_schedule_drop(plain, own, &schedule, dropped, NULL), BL_OK);
+  assert_int_equal(bl_schedule_drop(plain, 2, &schedule, dropped, NULL), BL_OK);
   assert_int_equal(bl_csv_write(schedule, &text, &bytes), BL_OK);
   assert_int_equal(bl_csv_read(text, bytes, "plan", &read, &err), BL_OK);
   read->forward_slots = true; // what a row cannot say: whoever reads it knows
@@ -127,12 +124,11 @@ static void what_cannot_be_is_refused(void **state) {
   (void)state;
   bl_schedule_t *plain = generate("1f1b", 2, 4), *schedule, *again;
   uint32_t dropped[2];
-  const uint32_t none[] = {0, 0}, one[] = {1, 1};
   bl_error_t err;
-  assert_int_equal(bl_schedule_drop(plain, none, &schedule, dropped, &err), BL_EXHAUSTED);
+  assert_int_equal(bl_schedule_drop(plain, 0, &schedule, dropped, &err), BL_EXHAUSTED);
   assert_non_null(strstr(err.text, "stage 0, operation 0 (0F0): no slot is free among the stage's own 0"));
-  assert_int_equal(bl_schedule_drop(plain, one, &schedule, dropped, &err), BL_OK);
-  assert_int_equal(bl_schedule_drop(schedule, one, &again, dropped, &err), BL_INVALID);
+  assert_int_equal(bl_schedule_drop(plain, 1, &schedule, dropped, &err), BL_OK);
+  assert_int_equal(bl_schedule_drop(schedule, 1, &again, dropped, &err), BL_INVALID);
   bl_schedule_destroy(schedule);
   bl_schedule_destroy(plain);
 }

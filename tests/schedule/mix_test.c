@@ -150,9 +150,8 @@ static void what_has_no_room_is_made_again(void **state) {
   assert_true(sum_of(result.evictions) > 0);
   assert_in_range(sum_of(result.parked_peak), 1, 1);
   assert_int_equal(result.parked_peak[0], 1); // from which most blocks leave
-  const uint32_t own[] = {2, 2, 2, 2};
   uint32_t again[P];
-  assert_int_equal(bl_schedule_drop(plain, own, &dropped, again, NULL), BL_OK);
+  assert_int_equal(bl_schedule_drop(plain, 2, &dropped, again, NULL), BL_OK);
   assert_true(sum_of(result.dropped) < sum_of(again));
   bl_schedule_destroy(dropped);
   bl_balance_result_cleanup(&result);

@@ -47,7 +47,7 @@ static void misplaced_operations_are_named(void **state) {
   refuse(1, "0F0 0B0 0B0", "1F0 1B0", "stage 0, operation 2: 0B0", "second backward");
   refuse(1, "0F0 0W0 0I0", "1F0 1B0", "stage 0, operation 1: 0W0", "before that for the input");
   refuse(1, "0F0 1F0 0B0", "1B0", "stage 0, operation 1: 1F0", "on stage 1, not on stage 0");
-  refuse(1, "0F1 0B1", "1F0 1B0", "stage 0, operation 0: 0F1", "only 1 micro-batches");
+  refuse(1, "0F1 0B1", "1F0 1B0", "stage 0, operation 0: 0F1", "is only 1 micro-batch");
   refuse(1, "0F0 0B0", "1F0 5B0", "stage 1, operation 1: 5B0", "only 2 virtual stages");
 }
 

@@ -182,7 +182,7 @@ static void what_cannot_be_is_refused(void **state) {
   bl_automatic_t found;
   bl_error_t err;
   assert_int_equal(decide(0.1, 0, NULL, &found, &err), BL_EXHAUSTED);
-  assert_non_null(strstr(err.text, "1 own slots work"));
+  assert_non_null(strstr(err.text, "with 1 it works"));
   assert_int_equal(decide(-1, 3, NULL, &found, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "path of stage 0"));
 }
@@ -425,7 +425,7 @@ static void one_stage_has_nothing_to_decide(void **state) {
   bl_automatic_request_t asked = {.schedule = alone, .costs = &costs, .block_bytes = &bytes, .budget = 1};
   assert_int_equal(bl_automatic_decide(&asked, &found, &err), BL_OK);
   assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_NONE);
-  assert_string_equal(found.reasons[0], "needs 1 of 1 slots: nothing moves");
+  assert_string_equal(found.reasons[0], "needs 1 of 1 slot: nothing moves");
   bl_automatic_cleanup(&found);
   bl_schedule_destroy(alone);
   request.name = "gpipe"; // all four blocks at once, and nobody to park them at

@@ -6,8 +6,9 @@
 // Without losing an optimum: micro-batches of a pipe pass in order, since all are alike (so do those that are cut into
 // slices, each with its slices behind one another); W's of a stage are alike; and a
 // stage stands still only where nothing but F's could run and memory may run short (or where a fused B, which takes two
-// units, would not fit a gap), since whatever is moved into a gap from later helps. A state is given up when some stage cannot finish in time: what it has left, in the order of how
-// much must follow each operation elsewhere (Jackson's rule).
+// units, would not fit a gap), since whatever is moved into a gap from later helps. A state is given up when some stage
+// cannot finish in time: what it has left, in the order of how much must follow each operation elsewhere (Jackson's
+// rule).
 //
 // Bounded by the number of states looked at, so that all machines give the same answer.
 #ifndef BALLAST_TESTS_SIMULATE_EXACT_H

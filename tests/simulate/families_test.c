@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that searched schedules need no more time and no more memory than the public generators' records of their
-// family, for the same stages, micro-batches and costs. By default the smaller and the hardest records; all with BALLAST_SOAK=1.
+// family, for the same stages, micro-batches and costs. By default the smaller and the hardest records; all with
+// BALLAST_SOAK=1.
 #include "reference.h"
 
 #include "schedule/generate.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that schedules made for full recomputation count what R costs: what a search times is what the simulator finds,
-// the order is no slower than one made without R and given it afterwards, where R is long it is faster, and what R fills is limited.
+// the order is no slower than one made without R and given it afterwards, where R is long it is faster, and what R fills
+// is limited.
 #include "schedule/generate.h"
 #include "schedule/recompute.h"
 #include "schedule/validate.h"

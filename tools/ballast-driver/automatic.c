@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver_core.h"
 
+#include "base/words.h"
 #include "sys/log.h"
 
 #include <inttypes.h>
@@ -218,13 +219,17 @@ static void add_option(char *text, size_t bytes, const bl_automatic_option_t *op
   }
   if (option->kind == BL_AUTOMATIC_MIX) {
     if (option->fits) { // else it is one of the others
-      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u copies out, %u blocks again%s", between, name, mode,
-               1e3 * option->step, option->evictions, option->dropped, seen);
+      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s out, %u block%s again%s", between, name, mode,
+               1e3 * option->step, option->evictions, bl_one_or_many(option->evictions, "copy", "copies"),
+               option->dropped, bl_plural(option->dropped), seen);
     }
   } else if (option->fits) {
     bool drops = option->kind == BL_AUTOMATIC_DROP;
-    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s%s", between, name, mode, 1e3 * option->step,
-             drops ? option->dropped : option->evictions, drops ? "blocks again" : "copies out", seen);
+    uint32_t count = drops ? option->dropped : option->evictions;
+    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s%s", between, name, mode, 1e3 * option->step, count,
+             drops ? bl_one_or_many(count, "block again", "blocks again")
+                   : bl_one_or_many(count, "copy out", "copies out"),
+             seen);
   } else {
     snprintf(text + used, bytes - used, "%s%s%s does not fit", between, name, mode);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The policy auto of a run: looks at some steps, weighs the policies that fit (simulate/automatic.h) with the times that
 // operations and copies took in them, and asks for another one where that gains enough. What it changed to it looks at at
-// once, and goes back where that turns out slower. Then it rests and looks again, sooner when steps become much slower. Where it gave blocks up it parks some again at times: what paths are worth shows
-// only where something goes over them.
+// once, and goes back where that turns out slower. Then it rests and looks again, sooner when steps become much slower.
+// Where it gave blocks up it parks some again at times: what paths are worth shows only where something goes over them.
 //
 // Thread: the driver's loop.
 #ifndef BALLAST_DRIVER_AUTOMATIC_H

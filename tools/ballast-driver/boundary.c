@@ -2,6 +2,7 @@
 #include "driver_core.h"
 
 #include "base/random.h"
+#include "base/words.h"
 #include "job/rate.h"
 #include "sys/clock.h"
 #include "sys/log.h"
@@ -149,9 +150,9 @@ static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares
   if (limit->set && count > (uint64_t)limit->value && !driver->fatal) {
     driver->fatal = true;
     (void)bl_error_set(&driver->failure, BL_EXHAUSTED,
-                       "%" PRIu64 " blocks were computed again within an hour because stores lost them, "
+                       "%" PRIu64 " block%s computed again within an hour because stores lost them, "
                        "balance.max_recomputes_per_hour is %lld: look at the stores, or use balance.policy none",
-                       count, (long long)limit->value);
+                       count, bl_one_or_many(count, " was", "s were"), (long long)limit->value);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver_core.h"
 
+#include "base/words.h"
 #include "model/parameters.h"
 #include "sys/clock.h"
 #include "sys/log.h"
@@ -175,8 +176,8 @@ static bl_status_t check_addresses(const bl_driver_options_t *options, bl_error_
   if (given == needed) {
     return BL_OK;
   }
-  return bl_job_fail(options->job, err, "services.stages",
-                     "has %zu addresses, the job has %zu stages (pipeline.stages)", given, needed);
+  return bl_job_fail(options->job, err, "services.stages", "has %zu %s, the job has %zu stage%s (pipeline.stages)",
+                     given, bl_one_or_many(given, "address", "addresses"), needed, bl_plural(needed));
 }
 
 bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **driver, bl_error_t *err) {
@@ -340,7 +341,8 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
   }
   bool in_round = driver->life == BL__LEAVING || (driver->life == BL__SETUP && !driver->plans.setting_up);
   if (in_round) {
-    snprintf(view->waiting_for, sizeof view->waiting_for, "%zu stages: %s", driver->round_open, rounds[driver->round]);
+    snprintf(view->waiting_for, sizeof view->waiting_for, "%zu stage%s: %s", driver->round_open,
+             bl_plural(driver->round_open), rounds[driver->round]);
     return;
   }
   for (size_t i = 0; i < driver->stage_count; i++) {

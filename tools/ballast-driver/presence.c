@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver_core.h"
 
+#include "base/words.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 
@@ -84,7 +85,8 @@ static void begin_takeover(bl_driver_t *driver) {
   bl_driver_step_init(&driver->step, id, driver->peers, driver->stage_count);
   driver->step.may_start_over = driver->options.start_over;
   driver->life = BL__TAKING;
-  bl_log(BL_LOG_INFO, "%zu stages are there; taking over with epoch %" PRIu64, driver->stage_count, id.epoch);
+  bl_log(BL_LOG_INFO, "%zu stage%s there; taking over with epoch %" PRIu64, driver->stage_count,
+         bl_one_or_many(driver->stage_count, " is", "s are"), id.epoch);
   bl__driver_pump(driver);
 }
 

@@ -4,6 +4,70 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+// Adds the stages as far as there is memory for them; forget_stages frees what it made.
+static void add_stages(const bl_driver_service_t *service, Ballast__V1__DriverStatusResponse *output) {
+  const size_t count = bl_driver_stage_count(service->driver);
+  const bl_policies_view_t policies = bl_driver_policies(service->driver);
+  Ballast__V1__StageHealth *stages = calloc(count, sizeof *stages);
+  output->stages = calloc(count, sizeof(Ballast__V1__StageHealth *));
+  if (stages == NULL || output->stages == NULL) {
+    free(stages);
+    return;
+  }
+  for (size_t i = 0; i < count; i++) {
+    const bl_stage_view_t stage = bl_driver_stage(service->driver, i);
+    stages[i] = (Ballast__V1__StageHealth)BALLAST__V1__STAGE_HEALTH__INIT;
+    stages[i].stage = (int32_t)i;
+    stages[i].address = (char *)stage.address;
+    stages[i].reachable = stage.reachable;
+    stages[i].own_slots = i < policies.holdings->devices ? policies.holdings->own[i] : 0;
+    stages[i].status = stage.status == NULL
+                           ? NULL
+                           : ballast__v1__stage_status_response__unpack(NULL, stage.status_bytes, stage.status);
+    output->stages[output->n_stages++] = &stages[i];
+  }
+}
+
+static void forget_stages(Ballast__V1__DriverStatusResponse *output) {
+  for (size_t i = 0; i < output->n_stages; i++) {
+    if (output->stages[i]->status != NULL) {
+      ballast__v1__stage_status_response__free_unpacked(output->stages[i]->status, NULL);
+    }
+  }
+  if (output->n_stages > 0) {
+    free(output->stages[0]); // all of them
+  }
+  free(output->stages);
+}
+
+// Likewise.
+static void add_stores(const bl_stores_t *known, Ballast__V1__DriverStatusResponse *output) {
+  const size_t count = bl_stores_count(known);
+  Ballast__V1__StoreHealth *stores = calloc(count + 1, sizeof *stores);
+  output->stores = calloc(count + 1, sizeof(Ballast__V1__StoreHealth *));
+  if (stores == NULL || output->stores == NULL || count == 0) {
+    free(stores);
+    return;
+  }
+  for (size_t d = 0; d < count; d++) {
+    const bl_store_view_t store = bl_stores_get(known, d);
+    stores[d] = (Ballast__V1__StoreHealth)BALLAST__V1__STORE_HEALTH__INIT;
+    stores[d].store = (uint32_t)d;
+    stores[d].address = (char *)store.address;
+    stores[d].reachable = store.reachable;
+    stores[d].draining = store.draining;
+    stores[d].process = store.process;
+    output->stores[output->n_stores++] = &stores[d];
+  }
+}
+
+static void forget_stores(Ballast__V1__DriverStatusResponse *output) {
+  if (output->n_stores > 0) {
+    free(output->stores[0]); // all of them
+  }
+  free(output->stores);
+}
+
 void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   (void)input;
   bl_driver_service_t *service = context;
@@ -12,8 +76,6 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
     return;
   }
   bl_driver_view_t view = bl_driver_look(service->driver);
-  size_t count = bl_driver_stage_count(service->driver);
-  bl_policies_view_t policies = bl_driver_policies(service->driver);
   Ballast__V1__DriverStatusResponse output = BALLAST__V1__DRIVER_STATUS_RESPONSE__INIT;
   Ballast__V1__DriverIdentity identity = BALLAST__V1__DRIVER_IDENTITY__INIT;
   identity.epoch = view.id.epoch;
@@ -32,45 +94,9 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
   output.waiting_for = view.waiting_for;
   output.waiting_ns = view.waiting_ns;
   output.error = (char *)view.error;
-  Ballast__V1__StageHealth *stages = calloc(count, sizeof *stages);
-  Ballast__V1__StageHealth **pointers = calloc(count, sizeof(Ballast__V1__StageHealth *));
-  for (size_t i = 0; stages != NULL && pointers != NULL && i < count; i++) {
-    bl_stage_view_t stage = bl_driver_stage(service->driver, i);
-    stages[i] = (Ballast__V1__StageHealth)BALLAST__V1__STAGE_HEALTH__INIT;
-    stages[i].stage = (int32_t)i;
-    stages[i].address = (char *)stage.address;
-    stages[i].reachable = stage.reachable;
-    stages[i].own_slots = i < policies.holdings->devices ? policies.holdings->own[i] : 0;
-    stages[i].status = stage.status == NULL
-                           ? NULL
-                           : ballast__v1__stage_status_response__unpack(NULL, stage.status_bytes, stage.status);
-    pointers[i] = &stages[i];
-    output.n_stages = i + 1;
-  }
-  output.stages = pointers;
-  const bl_stores_t *known = bl_driver_stores(service->driver);
-  Ballast__V1__StoreHealth *stores = calloc(bl_stores_count(known) + 1, sizeof *stores);
-  Ballast__V1__StoreHealth **store_pointers = calloc(bl_stores_count(known) + 1, sizeof(void *));
-  for (size_t d = 0; stores != NULL && store_pointers != NULL && d < bl_stores_count(known); d++) {
-    bl_store_view_t store = bl_stores_get(known, d);
-    stores[d] = (Ballast__V1__StoreHealth)BALLAST__V1__STORE_HEALTH__INIT;
-    stores[d].store = (uint32_t)d;
-    stores[d].address = (char *)store.address;
-    stores[d].reachable = store.reachable;
-    stores[d].draining = store.draining;
-    stores[d].process = store.process;
-    store_pointers[d] = &stores[d];
-    output.n_stores = d + 1;
-  }
-  output.stores = store_pointers;
+  add_stages(service, &output);
+  add_stores(bl_driver_stores(service->driver), &output);
   bl_rpc_call_reply(call, &output.base);
-  free(stores);
-  free(store_pointers);
-  for (size_t i = 0; i < output.n_stages; i++) {
-    if (stages[i].status != NULL) {
-      ballast__v1__stage_status_response__free_unpacked(stages[i].status, NULL);
-    }
-  }
-  free(stages);
-  free(pointers);
+  forget_stores(&output);
+  forget_stages(&output);
 }

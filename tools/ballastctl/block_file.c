@@ -57,8 +57,8 @@ static bl_status_t check_list(const char *path, const char *name, const bl_int_l
                         path, name, list->count, count);
   }
   if (list->count > count) {
-    return bl_error_set(err, BL_INVALID, "%s: %s: has %zu offsets for the %zu virtual stages of placement", path, name,
-                        list->count, count);
+    return bl_error_set(err, BL_INVALID, "%s: %s: has %zu offsets; there are %zu in placement", path, name, list->count,
+                        count);
   }
   return BL_OK;
 }

@@ -4,6 +4,7 @@
 #include "profile_file.h"
 #include "verbs.h"
 
+#include "base/words.h"
 #include "config/flags.h"
 #include "plan/estimator.h"
 
@@ -108,8 +109,8 @@ static bl_status_t from_profiles(const arguments_t *a, bl_estimate_request_t *re
       status = bl_error_set(err, BL_INVALID, "--profile: %s is of %s, %s of another model (%s)", a->profiles.items[0],
                             first.model_text, a->profiles.items[1], second.model_text);
     } else if (first.stage_count != second.stage_count) {
-      status = bl_error_set(err, BL_INVALID, "--profile: %s has %u stages, %s has %u", a->profiles.items[0],
-                            first.stage_count, a->profiles.items[1], second.stage_count);
+      status = bl_error_set(err, BL_INVALID, "--profile: %s has %u stage%s, %s has %u", a->profiles.items[0],
+                            first.stage_count, bl_plural(first.stage_count), a->profiles.items[1], second.stage_count);
     } else {
       request->batch = (double)first.options.micro_batch * first.micro_batches;
       request->stages = first.stage_count;

@@ -4,6 +4,8 @@
 #include "store_ask.h"
 #include "verbs.h"
 
+#include "base/words.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,7 +176,8 @@ static bl_status_t revoke_leases(const arguments_t *arguments, const bl_text_lis
     return BL_OK;
   }
   return bl_error_set(err, failed == words->positional_count ? first.status : BL_PARTIAL,
-                      "%zu of %zu leases were not revoked", failed, words->positional_count);
+                      "%zu of %zu lease%s not revoked", failed, words->positional_count,
+                      bl_one_or_many(words->positional_count, " was", "s were"));
 }
 
 static bl_status_t revoke_session(const arguments_t *arguments, const bl_text_list_t *addresses, json_t *rows,

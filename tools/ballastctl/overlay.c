@@ -23,8 +23,8 @@ bl_status_t bl_ctl_overlay_check_name(const char *name, bl_error_t *err) {
                             name, NAME_MAX_BYTES);
 }
 
-// Addresses of one program of every stage, in stage order: pods of `set` in `domain`. `port` is that of the first of a pair, ten more that of its
-// partner when both live in one pod.
+// Addresses of one program of every stage, in stage order: pods of `set` in `domain`. `port` is that of the first of a
+// pair, ten more that of its partner when both live in one pod.
 static char *addresses(const bl_ctl_overlay_t *o, const char *key, const char *set, const char *domain, unsigned port) {
   size_t room = 64 + (size_t)o->stages * ADDRESS_BYTES, used;
   char *text = malloc(room);

@@ -7,6 +7,7 @@
 #include "verbs.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 #include "schedule/generate.h"
 
 #include <stdlib.h>
@@ -79,7 +80,7 @@ static json_t *candidate_row(const bl_plan_candidate_t *c, uint32_t rank, double
   json_t *row = candidate_json(c);
   json_object_set_new(row, "rank", json_integer(rank));
   if (c->slots > 0) {
-    snprintf(text, sizeof text, "%s, %u slots", bl_plan_policy_name(c->policy), c->slots);
+    snprintf(text, sizeof text, "%s, %u slot%s", bl_plan_policy_name(c->policy), c->slots, bl_plural(c->slots));
     json_object_set_new(row, "policy", json_string(text));
   }
   snprintf(text, sizeof text, "%.4g", c->step);
@@ -226,14 +227,15 @@ static const bl_ctl_column_t family_columns[] = {
 static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
   const bl_plan_candidate_t *best = &plan->candidates[0];
   char limit[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[192];
-  printf("\n%s; %u sequences a step", bl_profile_model_text(r->model, text), r->batch);
+  printf("\n%s; %u sequence%s a step", bl_profile_model_text(r->model, text), r->batch, bl_plural(r->batch));
   if (r->cluster.nodes > 0) {
     printf("; %u x %u devices", r->cluster.nodes, r->cluster.devices_per_node);
     if (r->cluster.cards_per_node < r->cluster.devices_per_node) {
-      printf(", %u network card%s a node", r->cluster.cards_per_node, r->cluster.cards_per_node > 1 ? "s" : "");
+      printf(", %u network card%s a node", r->cluster.cards_per_node, bl_plural(r->cluster.cards_per_node));
     }
   }
-  printf("\n%u ways tried, %u fit", plan->tried, plan->fitting);
+  printf("\n%u way%s tried, %u fit%s", plan->tried, bl_plural(plan->tried), plan->fitting,
+         bl_one_or_many(plan->fitting, "s", ""));
   if (r->memory > 0) {
     printf(" into %s a device", bl_bytes_format((uint64_t)r->memory, limit));
   }
@@ -245,11 +247,12 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
     printf(" %u", best->layers[v]);
   }
   if (best->policy != BL_PLAN_NONE) {
-    printf("\n      %s keeps every device at %u blocks; stages on nodes: %s", bl_plan_policy_name(best->policy),
-           best->cap, bl_node_order_name(best->order));
+    printf("\n      %s keeps every device at %u block%s; stages on nodes: %s", bl_plan_policy_name(best->policy),
+           best->cap, bl_plural(best->cap), bl_node_order_name(best->order));
   }
   if (best->slots > 0) {
-    printf("\n      the order is searched within the %u blocks a device that fit (memory.slots)", best->slots);
+    printf("\n      the order is searched within what fits on a device, %u block%s (memory.slots)", best->slots,
+           bl_plural(best->slots));
   }
   printf("\n\n");
 }

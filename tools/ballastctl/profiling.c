@@ -4,6 +4,8 @@
 #include "output.h"
 #include "profile_file.h"
 
+#include "base/sort.h"
+#include "base/words.h"
 #include "job/policy.h"
 #include "plan/recorder.h"
 #include "sys/log.h"
@@ -277,18 +279,9 @@ bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
   return status;
 }
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double median(const series_t *series) {
   series_t sorted = *series;
-  qsort(sorted.values, sorted.count, sizeof *sorted.values, compare);
-  size_t half = sorted.count / 2;
-  return sorted.count == 0       ? 0
-         : sorted.count % 2 == 1 ? sorted.values[half]
-                                 : (sorted.values[half - 1] + sorted.values[half]) / 2;
+  return bl_median(sorted.values, sorted.count);
 }
 
 static double stalled(const bl_ctl_profiling_t *p, uint32_t s) {
@@ -373,8 +366,8 @@ void bl_ctl_profiling_print(const bl_ctl_profiling_t *p, FILE *stream) {
     return;
   }
   double predicted = p->prediction.trial.step, measured = median(&p->seconds);
-  fprintf(stream, "predicted / measured, median of %zu steps: step %.4g / %.4g ms (%+.1f %%)\n", p->seconds.count,
-          1e3 * predicted, 1e3 * measured, 100 * (predicted / measured - 1));
+  fprintf(stream, "predicted / measured, median of %zu step%s: step %.4g / %.4g ms (%+.1f %%)\n", p->seconds.count,
+          bl_plural(p->seconds.count), 1e3 * predicted, 1e3 * measured, 100 * (predicted / measured - 1));
   if (p->replayed > 0) {
     fprintf(stream, "one step replayed with its own durations: %.4g / %.4g ms (%+.1f %%)\n", 1e3 * p->replayed,
             1e3 * p->profile.replay_makespan, 100 * (p->replayed / p->profile.replay_makespan - 1));

@@ -25,7 +25,8 @@ void bl_ctl_profiling_destroy(bl_ctl_profiling_t *profiling); // NULL is fine
 void bl_ctl_profiling_plan(bl_ctl_profiling_t *profiling, const bl_ctl_plan_t *plan);
 void bl_ctl_profiling_step(bl_ctl_profiling_t *profiling, const bl_ctl_step_t *step);
 
-// Whether another traced step is wanted, for a profile and for what stages wait for; then ask for one, pass its events, and say when it is complete.
+// Whether another traced step is wanted, for a profile and for what stages wait for; then ask for one, pass its events,
+// and say when it is complete.
 bool bl_ctl_profiling_wants_trace(const bl_ctl_profiling_t *profiling);
 void bl_ctl_profiling_event(bl_ctl_profiling_t *profiling, const bl_ctl_trace_event_t *event);
 void bl_ctl_profiling_trace_end(bl_ctl_profiling_t *profiling, bool complete);

@@ -5,6 +5,7 @@
 #include "verbs.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 #include "config/flags.h"
 #include "sys/file.h"
 #include "sys/version.h"
@@ -289,8 +290,9 @@ static bl_status_t write_overlay(const arguments_t *a, const bl_ctl_overlay_t *o
 
 static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ctl_overlay_t *o) {
   char stage[BL_BYTES_TEXT], store[BL_BYTES_TEXT], room[BL_BYTES_TEXT], shard[BL_BYTES_TEXT];
-  printf("%s: %u stages", a->output, o->stages);
-  printf(o->paired ? " in %u pods\n" : ", a pod and a store each\n", (o->stages + 1) / 2);
+  const uint32_t pods = (o->stages + 1) / 2;
+  printf("%s: %u stage%s", a->output, o->stages, bl_plural(o->stages));
+  printf(o->paired ? " in %u pod%s\n" : ", a pod and a store each\n", pods, bl_plural(pods));
   printf("  memory of a stage %s, of a store %s of which it lends %s\n", bl_bytes_format(o->pods.stage_bytes, stage),
          bl_bytes_format(o->pods.store_bytes, store), bl_bytes_format(o->pods.capacity_bytes, room));
   printf("  processors that a stage asks for %.6g, a store %.6g\n", o->pods.stage_millicpus / 1e3,

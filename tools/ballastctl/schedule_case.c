@@ -348,39 +348,9 @@ static bl_status_t make_within(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule
   return status == BL_OK ? bl_ctl_limits_check_slots(a->slots, shown->schedule, err) : status;
 }
 
-static bl_status_t give_up(uint32_t cap, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  const uint32_t stages = shown->schedule->stages;
-  uint32_t *own = calloc(2 * (size_t)stages, sizeof *own);
-  if (own == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the slots of %u stages", stages);
-  }
-  for (uint32_t s = 0; s < stages; s++) {
-    own[s] = cap;
-  }
-  bl_status_t status = bl_schedule_drop(shown->schedule, own, &shown->balanced.schedule, own + stages, err);
-  free(own);
-  return status;
-}
-
 // In units of --path-cost for balancing, in those of costs for the simulator.
 static bl_status_t find_copies(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  const uint32_t stages = shown->schedule->stages;
-  const size_t pairs = (size_t)stages * stages;
-  if (a->slow_paths.count == 0) {
-    return BL_OK;
-  }
-  shown->copies = malloc(pairs * sizeof *shown->copies);
-  if (shown->copies == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the paths of %u stages", stages);
-  }
-  for (size_t i = 0; i < pairs; i++) {
-    shown->copies[i] = 1;
-  }
-  bl_status_t status = BL_OK;
-  for (size_t i = 0; i < a->slow_paths.count && status == BL_OK; i++) {
-    status = bl_costs_parse_path(a->slow_paths.items[i], stages, shown->copies, err);
-  }
-  return status;
+  return bl_costs_parse_paths(a->slow_paths.items, a->slow_paths.count, shown->schedule->stages, &shown->copies, err);
 }
 
 static bl_status_t time_it(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
@@ -405,8 +375,9 @@ static bl_status_t balance(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_cas
   if (cap.slots == 0) {
     cap.slots = bl_balance_bpipe_cap(shown->schedule->stages) * shown->schedule->chunks;
   }
-  bl_status_t status = a->balance == BALANCE_DROP ? give_up(cap.slots, shown, err)
-                                                  : bl_balance_within(shown->schedule, &cap, &shown->balanced, err);
+  bl_status_t status = a->balance == BALANCE_DROP
+                           ? bl_schedule_drop(shown->schedule, cap.slots, &shown->balanced.schedule, NULL, err)
+                           : bl_balance_within(shown->schedule, &cap, &shown->balanced, err);
   if (status == BL_OK) {
     bl_schedule_destroy(shown->schedule);
     shown->schedule = shown->balanced.schedule;

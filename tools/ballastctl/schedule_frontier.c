@@ -6,6 +6,7 @@
 #include "schedule_flags.h"
 #include "verb.h"
 
+#include "base/words.h"
 #include "draw/frontier_plot.h"
 #include "simulate/frontier.h"
 
@@ -78,9 +79,8 @@ static bl_status_t read_file(const frontier_flags_t *a, const char *path, bl_sch
   if (status != BL_OK) {
     (void)bl_error_prefix(err, "%s", path);
   } else if ((*schedule)->stages != a->stages || (*schedule)->micro_batches != a->micro_batches) {
-    status =
-        bl_error_set(err, BL_INVALID, "%s: has %u stages and %u micro-batches; --stages and --micro-batches differ",
-                     path, (*schedule)->stages, (*schedule)->micro_batches);
+    status = bl_error_set(err, BL_INVALID, "%s: is for --stages %u and --micro-batches %u", path, (*schedule)->stages,
+                          (*schedule)->micro_batches);
   } else if (facts.transfers || facts.recomputes) {
     status = bl_error_set(err, BL_INVALID, "%s: evicts or recomputes already; the frontier balances by itself", path);
   }
@@ -151,8 +151,9 @@ static bl_status_t run(const frontier_flags_t *a, bl_error_t *err) {
   }
   if (status == BL_OK && a->plot != NULL) {
     char title[160];
-    snprintf(title, sizeof title, "%u stages, %u micro-batches, F,B,W,boundary = %s, path %g", request.stages,
-             request.micro_batches, a->cost, a->path_cost);
+    snprintf(title, sizeof title, "%u stage%s, %u micro-batch%s, F,B,W,boundary = %s, path %g", request.stages,
+             bl_plural(request.stages), request.micro_batches, bl_one_or_many(request.micro_batches, "", "es"), a->cost,
+             a->path_cost);
     status = bl_frontier_plot(&frontier, title, a->plot, err);
   }
   bl_frontier_cleanup(&frontier);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule_limits.h"
 
+#include "base/words.h"
 #include "schedule/peaks.h"
 
 #include <stdio.h>
@@ -56,8 +57,8 @@ bl_status_t bl_ctl_limits_check_count(const bl_ctl_limits_t *limits, uint32_t st
   return limits->of_stage == NULL || limits->count == stages
              ? BL_OK
              : bl_error_set(err, BL_INVALID,
-                            "--memory: has %u limits; give one for all or one for each of the %u stages", limits->count,
-                            stages);
+                            "--memory: has %u limits; give one for all or one for each of the %u stage%s",
+                            limits->count, stages, bl_plural(stages));
 }
 
 // The first of the stages that exceeds its limit by most says what works.

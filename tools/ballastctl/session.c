@@ -3,6 +3,7 @@
 
 #include "security.h"
 
+#include "base/words.h"
 #include "sys/clock.h"
 
 #include <signal.h>
@@ -43,7 +44,7 @@ void bl__session_fail(bl__session_t *session, int exit_code, const char *why) {
   }
   unsigned long long steps = bl_ctl_summary_steps(session->summary);
   session->exit_code = session->interrupted ? bl_status_exit_code(BL_CANCELLED) : exit_code;
-  bl__session_say(session, "%s; the run ends after %llu step%s", why, steps, steps == 1 ? "" : "s");
+  bl__session_say(session, "%s; the run ends after %llu step%s", why, steps, bl_plural(steps));
   bl__session_end(session, BL_CTL_END_ASK, BL__SESSION_END_MS);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session_core.h"
 
+#include "base/words.h"
 #include "job/checkpoint_folder.h"
 
 #include <stdlib.h>
@@ -42,7 +43,8 @@ static void collect_sample(bl__session_t *session) {
     bl__session_stop(session);
     return;
   }
-  fprintf(stderr, "\n%u tokens drawn from the model:\n", session->options->sample);
+  fprintf(stderr, "\n%u token%s drawn from the model:\n", session->options->sample,
+          bl_plural(session->options->sample));
   if (bl_ctl_driver_generate(session->driver, session->options->sample, (uint64_t)session->options->job->train.seed,
                              SAMPLE_TEMPERATURE, COLLECT_MS, sample_text, sample_answered, session, &err) != BL_OK) {
     sample_answered(&err, session);

@@ -10,6 +10,7 @@
 #include "verbs.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 #include "config/flags.h"
 #include "draw/schedule_timeline.h"
 
@@ -151,13 +152,15 @@ static const bl_ctl_column_t columns[] = {
 
 static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
   const bl_simulation_t *s = &p->trial.simulation;
-  printf("%s, %u stages, %u micro-batches: step %.4g s = %.4g s of operations + %.3g s between steps; bubble %.1f %%\n",
-         p->plan.schedule->name, p->plan.schedule->stages, p->plan.schedule->micro_batches, p->trial.step, s->t_end,
-         p->trial.between, 100 * s->bubble_total);
+  printf(
+      "%s, %u stage%s, %u micro-batch%s: step %.4g s = %.4g s of operations + %.3g s between steps; bubble %.1f %%\n",
+      p->plan.schedule->name, p->plan.schedule->stages, bl_plural(p->plan.schedule->stages),
+      p->plan.schedule->micro_batches, bl_one_or_many(p->plan.schedule->micro_batches, "", "es"), p->trial.step,
+      s->t_end, p->trial.between, 100 * s->bubble_total);
   if (a->profile != NULL) {
     printf("costs: measured, %s%s", a->profile, a->replay ? ", one step replayed" : "");
     if (p->trial.cores > 0) {
-      printf(", on %u cores that the stages share", p->trial.cores);
+      printf(", on %u core%s that the stages share", p->trial.cores, bl_plural(p->trial.cores));
     }
     printf("\n\n");
   } else {

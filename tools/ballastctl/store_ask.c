@@ -4,6 +4,8 @@
 #include "ask.h"
 #include "endpoint.h"
 
+#include "base/words.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -202,5 +204,5 @@ bl_status_t bl_ctl_stores_verdict(const bl_ctl_store_reply_t *replies, size_t co
       fprintf(stderr, "ballastctl: store %zu: %s\n", i, replies[i].err.text);
     }
   }
-  return bl_error_set(err, BL_PARTIAL, "%zu of %zu stores did not answer", failed, count);
+  return bl_error_set(err, BL_PARTIAL, "%zu of %zu store%s did not answer", failed, count, bl_plural(count));
 }

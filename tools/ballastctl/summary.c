@@ -4,6 +4,7 @@
 #include "output.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -125,8 +126,8 @@ static const char *count_text(double count, char text[24]) {
 void bl_ctl_summary_print_plan(const bl_ctl_summary_t *summary, FILE *stream) {
   char parameters[24], train[24], held_out[24];
   fprintf(stream, "%s parameters on %zu stage%s, %s, %llu tokens a step; %s tokens of training data",
-          count_text((double)summary->parameters, parameters), summary->stage_count,
-          summary->stage_count == 1 ? "" : "s", summary->schedule, (unsigned long long)summary->step_tokens,
+          count_text((double)summary->parameters, parameters), summary->stage_count, bl_plural(summary->stage_count),
+          summary->schedule, (unsigned long long)summary->step_tokens,
           count_text((double)summary->train_tokens, train));
   if (summary->validation_tokens > 0) {
     fprintf(stream, ", %s held out", count_text((double)summary->validation_tokens, held_out));
@@ -137,7 +138,7 @@ void bl_ctl_summary_print_plan(const bl_ctl_summary_t *summary, FILE *stream) {
 void bl_ctl_summary_print_line(const bl_ctl_summary_t *summary, FILE *stream) {
   char tokens[24], rate[24];
   fprintf(stream, "%llu step%s, %s tokens in %.1f s (%s tokens/s); loss %.4f", (unsigned long long)summary->steps,
-          summary->steps == 1 ? "" : "s", count_text((double)summary->tokens, tokens), summary->seconds,
+          bl_plural(summary->steps), count_text((double)summary->tokens, tokens), summary->seconds,
           count_text(summary->seconds > 0 ? (double)summary->tokens / summary->seconds : 0, rate), summary->loss);
   if (summary->has_validation) {
     fprintf(stream, ", held-out %.4f", summary->validation_loss);

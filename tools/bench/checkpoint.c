@@ -4,6 +4,7 @@
 #include "bench.h"
 
 #include "base/bytes.h"
+#include "base/sort.h"
 #include "checkpoint/shard.h"
 #include "checkpoint/snapshot.h"
 #include "measure.h"

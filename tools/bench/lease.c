@@ -4,6 +4,7 @@
 #include "bench.h"
 
 #include "base/random.h"
+#include "base/sort.h"
 #include "lease/table.h"
 #include "measure.h"
 #include "program.h"
@@ -93,11 +94,6 @@ static bool use_room(bench_t *bench, bl_lease_token_t *room) {
   return answer.reason == BL_LEASE_GRANTED;
 }
 
-static int compare_ns(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return x < y ? -1 : x > y;
-}
-
 static bool measure(bench_t *bench, uint64_t live, uint64_t uses) {
   double seconds[SAMPLES];
   for (unsigned i = 0; i < SAMPLES; i++) {
@@ -112,7 +108,7 @@ static bool measure(bench_t *bench, uint64_t live, uint64_t uses) {
     }
     seconds[i] = (double)(before_ns - start_ns) / BL_NS_PER_S;
   }
-  qsort(bench->latencies, uses, sizeof *bench->latencies, compare_ns);
+  bl_sort_u64(bench->latencies, uses);
   printf("lease live=%" PRIu64 " ops_per_second=%.0f use_p50_ns=%" PRIu64 " use_p99_ns=%" PRIu64 "\n", live,
          (double)(OPS_PER_USE * uses) / bl_median(seconds, SAMPLES), bench->latencies[uses / 2],
          bench->latencies[uses * 99 / 100]);

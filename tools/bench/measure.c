@@ -4,7 +4,6 @@
 #include "sys/clock.h"
 
 #include <sched.h>
-#include <stdlib.h>
 #include <time.h>
 
 static uint64_t process_cpu_ns(void) {
@@ -25,16 +24,6 @@ void bl_sample_stop(bl_sample_t *sample, unsigned threads) {
 
 bool bl_sample_undisturbed(const bl_sample_t *sample) {
   return (double)sample->cpu_ns >= BL_MEASURE_CPU_SHARE_MIN * (double)sample->wall_ns;
-}
-
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-double bl_median(double *values, size_t count) {
-  qsort(values, count, sizeof *values, ascending);
-  return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
 bool bl_measure_pin(int processor) {

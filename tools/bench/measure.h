@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timing on machines that others use too: a sample counts only when the thread had the processor nearly all of the
-// time (CPU time / wall time), and results are medians.
+// time (CPU time / wall time), and results are medians (base/sort.h).
 #ifndef BALLAST_BENCH_MEASURE_H
 #define BALLAST_BENCH_MEASURE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 // Below this share of the processor a sample was disturbed.
@@ -19,9 +18,6 @@ typedef struct bl_sample {
 void bl_sample_start(bl_sample_t *sample);
 void bl_sample_stop(bl_sample_t *sample, unsigned threads);
 bool bl_sample_undisturbed(const bl_sample_t *sample);
-
-// Median of values [count], which are sorted in place.
-double bl_median(double *values, size_t count);
 
 // Binds the calling thread (and threads it starts) to one processor; false when that fails.
 bool bl_measure_pin(int processor);

@@ -5,7 +5,9 @@
 #include "bench.h"
 
 #include "base/bytes.h"
+#include "base/minmax.h"
 #include "base/random.h"
+#include "base/sort.h"
 #include "ceiling.h"
 #include "measure.h"
 #include "program.h"
@@ -231,10 +233,6 @@ static bl_status_t plan(bench_t *b, bl_error_t *err) {
   return status == BL_OK ? bl_ceiling_create(b->ops, b->compute, &b->ceiling, err) : status;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b) {
-  return a > b ? a : b;
-}
-
 static bl_status_t prepare(const settings_t *settings, bench_t *b, bl_error_t *err) {
   b->hidden = (uint64_t)settings->hidden / HEAD_DIM * HEAD_DIM;
   b->seq = (uint64_t)settings->seq;
@@ -255,27 +253,27 @@ static bl_status_t prepare(const settings_t *settings, bench_t *b, bl_error_t *e
   }
   bool ok = true;
   const uint64_t layer = 4 * b->hidden * b->hidden;
-  const uint64_t rows_block = larger(larger(b->tokens * 4 * b->hidden, HEAD_ROWS * b->vocab), layer);
-  const uint64_t weight = larger(layer, b->vocab * b->hidden);
+  const uint64_t rows_block = bl_max_u64(bl_max_u64(b->tokens * 4 * b->hidden, HEAD_ROWS * b->vocab), layer);
+  const uint64_t weight = bl_max_u64(layer, b->vocab * b->hidden);
   for (int i = 0; i < BLOCKS; i++) {
     b->block[i] = block(rows_block, &ok);
   }
-  b->scores = block(larger(b->batch * b->heads * b->seq * b->seq, 2 * b->tokens), &ok);
+  b->scores = block(bl_max_u64(b->batch * b->heads * b->seq * b->seq, 2 * b->tokens), &ok);
   b->weights = block(weight, &ok);
   b->gradients = block(weight, &ok);
   size_t packed = 64;
   for (int i = 0; i < LINEARS; i++) {
-    packed = larger(packed, b->ops->linear_packed_bytes(b->linear[i][1]));
+    packed = bl_max_u64(packed, b->ops->linear_packed_bytes(b->linear[i][1]));
   }
   b->packed = block(packed / sizeof(float), &ok);
-  b->ids = calloc(larger(b->tokens, HEAD_ROWS), sizeof *b->ids);
+  b->ids = calloc(bl_max_u64(b->tokens, HEAD_ROWS), sizeof *b->ids);
   b->row_losses = calloc(HEAD_ROWS, sizeof *b->row_losses);
   const size_t workspace = b->ops->workspace_bytes(b->compute);
   b->workspace = block(workspace / sizeof(float) + 1, &ok);
   if (!ok || !b->ids || !b->row_losses) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for tensors");
   }
-  for (uint64_t i = 0; i < larger(b->tokens, HEAD_ROWS); i++) {
+  for (uint64_t i = 0; i < bl_max_u64(b->tokens, HEAD_ROWS); i++) {
     b->ids[i] = (int32_t)bl_random_below(2, i, b->vocab);
   }
   b->ops->use_workspace(b->compute, b->workspace, workspace);

@@ -6,6 +6,7 @@
 #include "bench.h"
 
 #include "base/random.h"
+#include "base/sort.h"
 #include "compute/ops/select.h"
 #include "device/profiler.h"
 #include "measure.h"

@@ -7,6 +7,7 @@
 
 #include "bare_socket.h"
 #include "base/bytes.h"
+#include "base/sort.h"
 #include "datapath/boundary.h"
 #include "datapath/shared_map.h"
 #include "measure.h"

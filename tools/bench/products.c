@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "products.h"
 
+#include "base/sort.h"
 #include "compute/ops/select.h"
 #include "measure.h"
 #include "numbers.h"

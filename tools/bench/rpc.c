@@ -3,6 +3,7 @@
 // C core alone, on one TCP connection of this machine. Both run in turns; ratios are taken per pair.
 #include "bench.h"
 
+#include "base/sort.h"
 #include "measure.h"
 #include "program.h"
 #include "rpc/bare/bare_echo.h"

@@ -7,6 +7,8 @@
 // are relative to --peak, or else to the best rate that the stage's own products had at any micro-batch of the run.
 #include "bench.h"
 
+#include "base/sort.h"
+#include "base/words.h"
 #include "measure.h"
 #include "model/flops.h"
 #include "program.h"
@@ -211,10 +213,11 @@ static bl_status_t run(const void *values, bl_error_t *err) {
     }
     status = measure(&bench, (uint32_t)micro_batch, &results[count], err);
     if (status == BL_OK && count == 0) {
-      printf("%s, part 1 of %lld, %u layers, seq %u, %s, %s attention, recompute %s\n%s; %s\n", settings->model,
-             (long long)settings->shard, bench.model.layers, bench.model.seq, bl_shard_dtypes[settings->dtype],
-             bl_shard_attentions[settings->attention], bl_shard_recomputes[settings->recompute],
-             bl_device_describe(bench.device), bench.ops->describe(bench.compute));
+      printf("%s, part 1 of %lld, %u layer%s, seq %u, %s, %s attention, recompute %s\n%s; %s\n", settings->model,
+             (long long)settings->shard, bench.model.layers, bl_plural(bench.model.layers), bench.model.seq,
+             bl_shard_dtypes[settings->dtype], bl_shard_attentions[settings->attention],
+             bl_shard_recomputes[settings->recompute], bl_device_describe(bench.device),
+             bench.ops->describe(bench.compute));
     }
     if (status == BL_OK) {
       count++;

@@ -6,6 +6,8 @@
 
 #include "base/bytes.h"
 #include "base/random.h"
+#include "base/sort.h"
+#include "base/words.h"
 #include "ceiling.h"
 #include "compute/model/chunk.h"
 #include "measure.h"
@@ -334,9 +336,9 @@ static void print_results(const bench_t *bench, const settings_t *settings, resu
                           const double work[PARTS]) {
   char slot[BL_BYTES_TEXT], evict[BL_BYTES_TEXT], workspace[BL_BYTES_TEXT], packed[BL_BYTES_TEXT];
   const double ceiling = bl_median(results->ceilings, results->pairs);
-  printf("stage %s %s, hidden %u, %u layers, seq %u, micro-batch %u, %s attention%s%s%s, %lld thread(s), %s\n",
+  printf("stage %s %s, hidden %u, %u layer%s, seq %u, micro-batch %u, %s attention%s%s%s, %lld thread(s), %s\n",
          bl_family_name(bench->model.family), dtypes[settings->dtype], bench->model.hidden, bench->span.layer_count,
-         bench->model.seq, bl_chunk_layout(bench->chunk)->options.micro_batch,
+         bl_plural(bench->span.layer_count), bench->model.seq, bl_chunk_layout(bench->chunk)->options.micro_batch,
          bl_attention_name(bl_chunk_layout(bench->chunk)->options.attention), settings->lean ? ", lean" : "",
          settings->prepack ? ", packed weights" : "", settings->ends ? ", embedding and head" : "",
          (long long)settings->threads, bench->ops->describe(bench->compute));

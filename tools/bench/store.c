@@ -3,6 +3,7 @@
 // and the bandwidth of evictions and loads of large ones (store_bandwidth.c).
 #include "bench.h"
 
+#include "base/sort.h"
 #include "client/client.h"
 #include "measure.h"
 #include "program.h"
@@ -62,11 +63,6 @@ static void *use_room(void *argument) {
   return NULL;
 }
 
-static int compare_ns(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return x < y ? -1 : x > y;
-}
-
 static bl_status_t measure_users(user_t *users, unsigned count, double *seconds, bl_error_t *err) {
   uint64_t start_ns = bl_clock_now_ns();
   unsigned started = 0;
@@ -112,7 +108,7 @@ static bl_status_t measure_operations(bl_client_t *clients[CLIENTS], const bl_ar
     }
     if (status == BL_OK) {
       uint64_t count = in_flight * uses, p50 = count / 2, p99 = count * 99 / 100;
-      qsort(latencies, count, sizeof *latencies, compare_ns);
+      bl_sort_u64(latencies, count);
       printf("store in_flight=%u ops_per_second=%.0f evict_p50_us=%.0f evict_p99_us=%.0f\n", in_flight,
              (double)(2 * count) / bl_median(seconds, SAMPLES), (double)latencies[p50] / 1e3,
              (double)latencies[p99] / 1e3);
@@ -139,7 +135,7 @@ static void wait_until(uint64_t at_ns) {
 }
 
 static void print_paced(const char *what, uint64_t *latencies) {
-  qsort(latencies, PACED, sizeof *latencies, compare_ns);
+  bl_sort_u64(latencies, PACED);
   printf("store grants=%s per_second=1000 p50_us=%.0f p99_us=%.0f\n", what, (double)latencies[PACED / 2] / 1e3,
          (double)latencies[PACED * 99 / 100] / 1e3);
 }

@@ -2,6 +2,7 @@
 #include "store_bandwidth.h"
 
 #include "bare_socket.h"
+#include "base/sort.h"
 #include "datapath/mover.h"
 #include "datapath/path.h"
 #include "measure.h"

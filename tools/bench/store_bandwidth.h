@@ -29,7 +29,8 @@ typedef struct bl_store_bandwidth_options {
   double flops_per_byte;   // that a stage computes for each byte that it moves
 } bl_store_bandwidth_options_t;
 
-// Prints one line per direction, and with products one per pace. Failures as those of the client: BL_PRECONDITION, BL_UNIMPLEMENTED: this path is none here.
+// Prints one line per direction, and with products one per pace. Failures as those of the client: BL_PRECONDITION,
+// BL_UNIMPLEMENTED: this path is none here.
 BL_MUST_USE bl_status_t bl_store_bandwidth(const bl_store_bandwidth_options_t *options, bl_error_t *err);
 
 #endif

@@ -18,7 +18,8 @@ typedef struct bl_store_child {
   bool ready, gone;
 } bl_store_child_t;
 
-// Of a zeroed one; waits until it serves. On failure stop is due all the same. What it says goes to standard error where it has a device, else nowhere.
+// Of a zeroed one; waits until it serves. On failure stop is due all the same. What it says goes to standard error where
+// it has a device, else nowhere.
 BL_MUST_USE bl_status_t bl_store_child_start(bl_store_child_t *store, const bl_store_child_options_t *options,
                                              bl_error_t *err);
 void bl_store_child_stop(bl_store_child_t *store);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "draw/schedule_timeline.h"
 
+#include "base/words.h"
 #include "draw/timeline.h"
 #include "schedule/slot_walk.h"
 
@@ -72,9 +73,10 @@ bl_status_t bl_schedule_timeline_draw(const bl_schedule_t *schedule, const bl_si
     if (simulation->lower_bound > 0) {
       snprintf(bound, sizeof bound, ", lower bound %.6g", simulation->lower_bound);
     }
-    snprintf(subtitle, sizeof subtitle, "%u stages, %u chunk%s, %u micro-batches    end %.6g, bubble %.1f %%%s",
-             schedule->stages, schedule->chunks, schedule->chunks == 1 ? "" : "s", schedule->micro_batches,
-             simulation->t_end, 100 * simulation->bubble_total, bound);
+    snprintf(subtitle, sizeof subtitle, "%u stage%s, %u chunk%s, %u micro-batch%s    end %.6g, bubble %.1f %%%s",
+             schedule->stages, bl_plural(schedule->stages), schedule->chunks, bl_plural(schedule->chunks),
+             schedule->micro_batches, bl_one_or_many(schedule->micro_batches, "", "es"), simulation->t_end,
+             100 * simulation->bubble_total, bound);
     bl_timeline_t timeline = {.title = schedule->name,
                               .subtitle = subtitle,
                               .unit = unit,

@@ -3,7 +3,8 @@
 //
 // Device memory is made by the driver's virtual memory management: any piece can stand at a chosen address and be given
 // to another process as a descriptor. Where the driver gives no descriptors (bl_cuda_device_t.legacy_ipc) what is shared is
-// memory of cudaMalloc, whose name travels as a ticket, and a range of places has all of its memory from the start. Staging is memory of the host back end that is registered with the device.
+// memory of cudaMalloc, whose name travels as a ticket, and a range of places has all of its memory from the start.
+// Staging is memory of the host back end that is registered with the device.
 #ifndef BALLAST_DEVICE_CUDA_MEMORY_H
 #define BALLAST_DEVICE_CUDA_MEMORY_H
 

@@ -2,6 +2,7 @@
 #include "device/cuda/verdict.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 
 #include <inttypes.h>
 
@@ -44,7 +45,7 @@ bl_status_t bl_cuda_verdict_ordinal(const bl_cuda_findings_t *f, uint32_t ordina
     return BL_OK;
   }
   return bl_error_set(err, BL_NOT_FOUND, "device %u: this process sees %d NVIDIA device%s, numbered from 0", ordinal,
-                      f->count, f->count == 1 ? "" : "s");
+                      f->count, bl_plural((uint64_t)f->count));
 }
 
 bl_status_t bl_cuda_verdict_capability(const char *name, int major, int minor, bl_error_t *err) {

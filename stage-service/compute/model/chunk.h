@@ -19,8 +19,9 @@
 //   out  [T, hidden]  output edge: F writes y; the caller puts dy there before I. The chunk with the head keeps its
 //                     hidden state there, and its I puts dy over it.
 //   slot              activation block, laid out by model/layout.h; from F (or R) until W.
-// All are 64-byte aligned, in and out of the layout's dtype. F, R and I write only in, out, slot and workspace; W alone adds to gradients, and the head's
-// product inside I, where it is asked to (EXECUTION.md 1 and 6). Whatever a buffer held before does not matter.
+// All are 64-byte aligned, in and out of the layout's dtype. F, R and I write only in, out, slot and workspace; W alone
+// adds to gradients, and the head's product inside I, where it is asked to (EXECUTION.md 1 and 6). Whatever a buffer held
+// before does not matter.
 //
 // On a device that only queues, everything here returns when it is queued; what it is given must last until it is over.
 //

@@ -109,7 +109,8 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   bl_chunk_memory_t memory;
   if (bl_layout_init(&chunk->layout, &chunk->model, chunk->span, chunk->layout.options) != BL_OK ||
       bl_chunk_memory(&chunk->model, chunk->span, chunk->layout.options, &memory) != BL_OK) {
-    return bl_error_set(err, BL_INVALID, "train.micro_batch: %u sequences of %u tokens make no valid activation block",
+    return bl_error_set(err, BL_INVALID,
+                        "train.micro_batch: %u of sequences of %u tokens make no valid activation block",
                         chunk->layout.options.micro_batch, chunk->model.seq);
   }
   if (chunk->ops->norm_width_max > 0 && chunk->model.hidden > chunk->ops->norm_width_max) {

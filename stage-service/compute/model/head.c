@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Final norm, head and loss of the last chunk. Logits [head_rows, vocab], floats whatever the dtype, are made piece by piece in workspace, become
-// their own gradient there, and are gone: they are never stored whole (EXECUTION.md 6).
+// Final norm, head and loss of the last chunk. Logits [head_rows, vocab], floats whatever the dtype, are made piece by
+// piece in workspace, become their own gradient there, and are gone: they are never stored whole (EXECUTION.md 6).
 #include "compute/model/chunk_internal.h"
 
 static void *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {

@@ -6,16 +6,13 @@
 //
 // Backward, per query tile i and key tile j <= i:
 //   P = 2^(Q K^T - lse)   dV_j += P^T dO_i   dP = dO_i V_j^T   dS = P (dP - delta)   dQ_i += dS K_j   dK_j += dS^T Q_i
+#include "base/minmax.h"
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/tile.h"
 #include "compute/ops/host/kernels/typed/element.h"
 
 #include <math.h>
 #include <string.h>
-
-static inline size_t smaller(size_t a, size_t b) {
-  return a < b ? a : b;
-}
 
 // Columns a product must cover for `count` keys: whole groups, the rest being zero padding.
 static inline size_t padded(size_t count) {
@@ -73,7 +70,7 @@ static inline piece_t piece_of(size_t rows, size_t keys, bool diagonal, size_t n
     return (piece_t){0, rows, keys};
   }
   const size_t row = n * BL_HEAD_ALIGN;
-  return (piece_t){row, smaller(BL_HEAD_ALIGN, rows - row), smaller(keys, row + BL_HEAD_ALIGN)};
+  return (piece_t){row, bl_min_u64(BL_HEAD_ALIGN, rows - row), bl_min_u64(keys, row + BL_HEAD_ALIGN)};
 }
 
 // scores[rows of the piece, padded(keys)] = Q_i K_j^T
@@ -131,7 +128,7 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
     sums[r] = 0.0f;
   }
   for (size_t j = 0; j <= i; j++) {
-    const size_t keys = smaller(BL_TILE, head->seq - j * BL_TILE);
+    const size_t keys = bl_min_u64(BL_TILE, head->seq - j * BL_TILE);
     for (size_t n = 0; n < pieces_of(rows, i == j); n++) {
       const piece_t piece = piece_of(rows, keys, i == j, n);
       scores_of(head, i, j, piece, scores, BL_TILE);
@@ -171,7 +168,7 @@ static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *
                           float *scratch) {
   const size_t scores_row = bl__tiles(head->seq) * BL_TILE;
   for (size_t j = 0; j <= i; j++) {
-    const piece_t piece = {0, rows, smaller(BL_TILE, head->seq - j * BL_TILE)};
+    const piece_t piece = {0, rows, bl_min_u64(BL_TILE, head->seq - j * BL_TILE)};
     scores_of(head, i, j, piece, scratch + j * BL_TILE, scores_row);
   }
   for (size_t r = 0; r < rows; r++) {
@@ -182,7 +179,7 @@ static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *
     memset(row + padded(visible), 0, ((i + 1) * BL_TILE - padded(visible)) * sizeof(float));
     const float inverse = 1.0f / sum;
     bl__element_t *stored = probabilities + (i * BL_TILE + r) * head->seq;
-    const size_t columns = smaller((i + 1) * BL_TILE, head->seq);
+    const size_t columns = bl_min_u64((i + 1) * BL_TILE, head->seq);
     for (size_t c = 0; c < columns; c++) {
       stored[c] = bl__element_of(row[c] * inverse);
       row[c] = bl__float_of(stored[c]); // values are weighted as the backward will see it
@@ -192,7 +189,7 @@ static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *
     }
   }
   bl__tile_product(rows, head->width,
-                   &(bl__tile_t){.k = smaller((i + 1) * BL_TILE, head->seq),
+                   &(bl__tile_t){.k = bl_min_u64((i + 1) * BL_TILE, head->seq),
                                  .a = scratch,
                                  .a_row = scores_row,
                                  .a_column = 1,
@@ -204,7 +201,7 @@ static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *
 
 void BL_KERNEL(attention_forward)(const bl__head_t *head, size_t tile, size_t stride, void *att_rows, float *lse,
                                   void *probabilities, float *scratch) {
-  const size_t rows = smaller(BL_TILE, head->seq - tile * BL_TILE);
+  const size_t rows = bl_min_u64(BL_TILE, head->seq - tile * BL_TILE);
   float *output = scratch;
   float *rest = scratch + BL_TILE * head->width;
   if (lse) {
@@ -303,9 +300,9 @@ void BL_KERNEL(attention_backward)(const bl__head_t *head, const float *datt, co
   float *p = scratch, *ds = scratch + BL_TILE * BL_TILE;
   memset(dq, 0, tiles * BL_TILE * head->width * sizeof(float));
   for (size_t j = 0; j < tiles; j++) {
-    const size_t keys = smaller(BL_TILE, head->seq - j * BL_TILE);
+    const size_t keys = bl_min_u64(BL_TILE, head->seq - j * BL_TILE);
     for (size_t i = j; i < tiles; i++) {
-      const size_t rows = smaller(BL_TILE, head->seq - i * BL_TILE);
+      const size_t rows = bl_min_u64(BL_TILE, head->seq - i * BL_TILE);
       for (size_t n = 0; n < pieces_of(rows, i == j); n++) {
         const piece_t piece = piece_of(rows, keys, i == j, n);
         probabilities_of(head, i, j, piece, lse, probabilities, p);
