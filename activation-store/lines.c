@@ -70,7 +70,8 @@ void bl__line_lose(bl_line_t *line, const char *format, ...) {
 
 // ---- writing -----------------------------------------------------------------------------------------------------------
 
-void bl__line_arm(bl_line_t *line) {
+// Watches for what is needed now.
+static void arm(bl_line_t *line) {
   if (!line->gone) {
     bl_watch_set(line->watch,
                  (line->reading ? 0 : BL_WATCH_READ) | (line->write_blocked && !line->writing ? BL_WATCH_WRITE : 0));
@@ -110,7 +111,7 @@ void bl__line_flush(bl_line_t *line) {
       break;
     }
   }
-  bl__line_arm(line);
+  arm(line);
 }
 
 void bl__line_put(bl_line_t *line, const bl_block_frame_t *frame, const char *text) {
@@ -303,7 +304,7 @@ void bl__line_read(bl_line_t *line) {
   line->users++;
   read_frames(line);
   bl__line_flush(line);
-  bl__line_arm(line);
+  arm(line);
   line->users--;
   bl__line_settle(line);
 }
@@ -348,7 +349,7 @@ static void let_in(bl_lines_t *lines, int fd, bool is_unix) {
   lines->first = line;
   lines->count++;
   lines->strangers++;
-  bl__line_arm(line);
+  arm(line);
 }
 
 static void on_unix(bl_watch_t *watch, unsigned events, void *context) {

@@ -130,7 +130,6 @@ struct bl_lines {
 // lines.c
 void bl__line_lose(bl_line_t *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void bl__line_settle(bl_line_t *line); // frees it when nobody needs it any more
-void bl__line_arm(bl_line_t *line);    // watches for what is needed now
 void bl__line_read(bl_line_t *line);   // handles what has come
 void bl__line_flush(bl_line_t *line);  // writes what is queued; goes on with blocks that are sent
 void bl__line_put(bl_line_t *line, const bl_block_frame_t *frame, const char *text);

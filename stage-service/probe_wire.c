@@ -152,9 +152,9 @@ static void reply(bl_prober_t *self) {
   const Ballast__V1__ProbeRequest *request = self->request;
   const size_t count = request->n_stores + request->n_peers;
   Ballast__V1__ProbedPath *paths = calloc(count + 1, sizeof *paths);
-  Ballast__V1__ProbedPath **pointers = calloc(count + 1, sizeof *pointers);
+  Ballast__V1__ProbedPath **pointers = calloc(count + 1, sizeof(Ballast__V1__ProbedPath *));
   Ballast__V1__ReachedGpu *gpus = calloc(request->n_gpus + 1, sizeof *gpus);
-  Ballast__V1__ReachedGpu **gpu_pointers = calloc(request->n_gpus + 1, sizeof *gpu_pointers);
+  Ballast__V1__ReachedGpu **gpu_pointers = calloc(request->n_gpus + 1, sizeof(Ballast__V1__ReachedGpu *));
   Ballast__V1__ProbeResponse output = BALLAST__V1__PROBE_RESPONSE__INIT;
   if (paths == NULL || pointers == NULL || gpus == NULL || gpu_pointers == NULL) {
     (void)bl_error_set(&self->err, BL_EXHAUSTED, "no memory to say what was probed");
@@ -277,7 +277,7 @@ bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options,
     const size_t length = strlen(options->unix_path);
     snprintf(made->hub_path, sizeof made->hub_path, "%s", options->unix_path);
     if (length < sizeof made->hub_path && length > 4) {
-      memcpy(made->hub_path + length - 4, "meet", 4);
+      snprintf(made->hub_path + length - 4, 5, "meet");
       made->hub.unix_path = made->hub_path;
     }
   }

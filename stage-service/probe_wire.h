@@ -14,7 +14,7 @@ typedef struct bl_prober bl_prober_t;
 BL_MUST_USE bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_prober_t **prober,
                                          bl_error_t *err);
 // Takes over the call of the method.
-void bl_prober_handle(bl_prober_t *prober, bl_rpc_call_t *call, const ProtobufCMessage *input);
+void bl_prober_handle(bl_prober_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input);
 // After the server has stopped. NULL is fine.
 void bl_prober_destroy(bl_prober_t *prober);
 

@@ -131,6 +131,5 @@ void bl__connect_failed(bl_hub_t *hub, bl__link_t *link, bl_status_t status, con
 // A link that was up ended while connecting: the operation fails if it counted on that link.
 void bl__connect_lost(bl_hub_t *hub, int32_t stage, bl_status_t status, const char *text);
 void bl__connect_finish(bl_hub_t *hub, bl_status_t status, const bl_error_t *err);
-void bl__connect_free(bl__connect_t *connect);
 
 #endif

@@ -23,7 +23,7 @@ static bl__connect_t *current(bl_hub_t *hub) {
   return connect;
 }
 
-void bl__connect_free(bl__connect_t *connect) {
+static void free_connect(bl__connect_t *connect) {
   if (connect != NULL) {
     free(connect->peers);
     free(connect);
@@ -48,7 +48,7 @@ void bl__connect_finish(bl_hub_t *hub, bl_status_t status, const bl_error_t *err
     }
   }
   connect->done(connect->user, status, err);
-  bl__connect_free(connect);
+  free_connect(connect);
 }
 
 static void fail(bl_hub_t *hub, const bl__connect_peer_t *peer, bl_status_t status, const char *text) {
@@ -346,7 +346,7 @@ bl_status_t bl_hub_connect(bl_hub_t *hub, const bl_hub_peer_t *peers, size_t pee
   uv_async_send(&hub->wake);
   return BL_OK;
 free_connect:
-  bl__connect_free(connect);
+  free_connect(connect);
   return status;
 }
 

@@ -18,8 +18,8 @@ bl_status_t bl_arena_create(bl_device_t *device, bl_memory_account_t *account, b
 bl_status_t bl_arena_create_at(bl_device_t *device, bl_memory_account_t *account, bl_memory_tag_t tag,
                                bl_arena_kind_t kind, uint64_t bytes, uint8_t *place, bl_arena_t *arena,
                                bl_error_t *err) {
-  bl_arena_t made = {
-      .fd = -1, .bytes = bytes, .kind = kind, .place = place, .tag = tag, .account = account, .device = device};
+  bl_arena_t made = {.fd = -1, .bytes = bytes, .kind = kind, .tag = tag, .account = account, .device = device};
+  made.place = place;
   bl_status_t status = BL_OK;
   if (account != NULL && (status = bl_memory_acquire(account, tag, bytes, err)) != BL_OK) {
     return status;

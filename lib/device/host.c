@@ -2,6 +2,7 @@
 // The host as a device: anonymous memory, and sealed memfds for what peers may read (PROTOCOL.md section 1).
 #include "base/bytes.h"
 #include "device/device.h"
+#include "sys/log.h"
 #include "sys/memory.h"
 
 #include <errno.h>
@@ -64,7 +65,9 @@ static uint8_t *map_aligned(uint64_t bytes) {
 
 // Takes memory away from its place, which stays ours.
 static void reserve_again(uint8_t *place, uint64_t bytes) {
-  mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  if (mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    bl_log(BL_LOG_ERROR, "%" PRIu64 " bytes stay where they were mapped: %s", bytes, strerror(errno));
+  }
 }
 
 static void unmap(const bl_arena_t *arena, uint8_t *base) {

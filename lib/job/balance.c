@@ -76,13 +76,13 @@ static bl_policy_t carry_out(const bl_policy_t *policy, const bl_training_t *tra
   return settled;
 }
 
-uint32_t bl_policy_cap(const bl_policy_t *any, const bl_training_t *training) {
-  const bl_policy_t carried_out = carry_out(any, training), *policy = &carried_out;
+uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training) {
+  const bl_policy_t settled = carry_out(policy, training);
   const bl_schedule_t *schedule = training->schedule;
   uint32_t cap = UINT32_MAX;
-  if (policy->kind != BL_JOB_POLICY_NONE) {
-    bool free = policy->kind == BL_JOB_POLICY_DROP; // has no cap of its own
-    cap = policy->cap != 0 ? policy->cap : free ? cap : bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
+  if (settled.kind != BL_JOB_POLICY_NONE) {
+    bool free = settled.kind == BL_JOB_POLICY_DROP; // has no cap of its own
+    cap = settled.cap != 0 ? settled.cap : free ? cap : bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
   }
   return cap < training->budget ? cap : training->budget;
 }

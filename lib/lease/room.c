@@ -176,7 +176,8 @@ void bl__room_drop(bl_lease_table_t *table, uint32_t index) {
 
 // ---- ends of uses ----------------------------------------------------------------------------------------------------
 
-void bl__lease_cancel(bl_lease_table_t *table, uint32_t index) {
+// Asks for the end of the transfer that touches the room.
+static void cancel_transfer(bl_lease_table_t *table, uint32_t index) {
   bl__lease_t *lease = &table->leases[index];
   if (lease->cancel_queued) {
     return;
@@ -202,7 +203,7 @@ static void quarantine(bl_lease_table_t *table, uint32_t index, bl__after_t afte
     return;
   }
   lease->after = (uint8_t)after;
-  bl__lease_cancel(table, index);
+  cancel_transfer(table, index);
   bl__lease_set(table, index, BL_LEASE_QUARANTINED);
 }
 

@@ -23,7 +23,8 @@ const char *bl_session_end_text(bl_session_end_t end) {
 
 // ---- jobs and holders ------------------------------------------------------------------------------------------------
 
-uint32_t bl__job_find(const bl_lease_table_t *table, const char *name, uint64_t plan) {
+// 0: there is none.
+static uint32_t find_job(const bl_lease_table_t *table, const char *name, uint64_t plan) {
   for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
     if (table->jobs[i].plan == plan && strcmp(table->jobs[i].name, name) == 0) {
       return i;
@@ -33,8 +34,8 @@ uint32_t bl__job_find(const bl_lease_table_t *table, const char *name, uint64_t 
 }
 
 uint32_t bl__job_make(bl_lease_table_t *table, const char *name, uint64_t plan) {
-  uint32_t job = bl__job_find(table, name, plan);
-  if (job == 0 && (job = bl__job_find(table, "", 0)) != 0) {
+  uint32_t job = find_job(table, name, plan);
+  if (job == 0 && (job = find_job(table, "", 0)) != 0) {
     table->jobs[job] = (bl__job_t){.plan = plan, .quota_bytes = BL_LEASE_NO_QUOTA};
     memcpy(table->jobs[job].name, name, strlen(name) + 1);
   }
@@ -42,12 +43,12 @@ uint32_t bl__job_make(bl_lease_table_t *table, const char *name, uint64_t plan) 
 }
 
 uint64_t bl__job_quota(const bl_lease_table_t *table, uint32_t job) {
-  uint32_t all = bl__job_find(table, table->jobs[job].name, 0);
+  uint32_t all = find_job(table, table->jobs[job].name, 0);
   return all != 0 ? table->jobs[all].quota_bytes : BL_LEASE_NO_QUOTA;
 }
 
 uint64_t bl__stage_quota(const bl_lease_table_t *table, uint32_t job, uint32_t stage) {
-  uint32_t all = bl__job_find(table, table->jobs[job].name, 0);
+  uint32_t all = find_job(table, table->jobs[job].name, 0);
   for (uint32_t i = all != 0 ? table->jobs[all].holders : 0; i != 0; i = table->holders[i].next) {
     if (table->holders[i].stage == stage) {
       return table->holders[i].quota_bytes;
@@ -376,7 +377,7 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
   if (!is_name(open->job)) {
     return bl__refuse(table, BL_LEASE_BAD_REQUEST, answer);
   }
-  uint32_t job = bl__job_find(table, open->job, open->plan);
+  uint32_t job = find_job(table, open->job, open->plan);
   for (uint32_t i = job == 0 ? 0 : table->jobs[job].holders; i != 0; i = table->holders[i].next) {
     uint32_t session = table->holders[i].session;
     if (table->holders[i].stage == open->stage && session != 0 &&

@@ -130,7 +130,6 @@ void bl__job_settle(bl_lease_table_t *table, uint32_t index);
 uint32_t bl__holder_make(bl_lease_table_t *table, uint32_t job, uint32_t stage);
 // The plan of the job of this name, made if need be; 0: the table is full.
 uint32_t bl__job_make(bl_lease_table_t *table, const char *name, uint64_t plan);
-uint32_t bl__job_find(const bl_lease_table_t *table, const char *name, uint64_t plan);
 uint64_t bl__job_quota(const bl_lease_table_t *table, uint32_t job);
 uint64_t bl__stage_quota(const bl_lease_table_t *table, uint32_t job, uint32_t stage);
 // What the arenas of this name take of a tier's capacity: the largest, as only one is in use at a time; or all of them.
@@ -164,8 +163,6 @@ void bl__room_drop(bl_lease_table_t *table, uint32_t index);
 // The session is over: what it had is free or in quarantine. `foreign`: its holder's engine may still read it.
 void bl__session_rooms_end(bl_lease_table_t *table, uint32_t session, bool foreign);
 void bl__lease_answer(const bl_lease_table_t *table, uint32_t index, bl_lease_answer_t *answer);
-// Asks for the end of the transfer that touches the room.
-void bl__lease_cancel(bl_lease_table_t *table, uint32_t index);
 // The transfer has let go of a QUARANTINED room.
 void bl__quarantine_end(bl_lease_table_t *table, uint32_t index);
 

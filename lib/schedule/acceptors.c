@@ -152,7 +152,8 @@ bl_status_t bl__acceptors_improve(const bl_balance_request_t *request, uint32_t 
   if (request->copies == NULL || request->stores == 0) {
     return BL_OK;
   }
-  division_t v = {.request = request, .stages = stages, .stores = request->stores, .reserved = reserved};
+  division_t v = {.request = request, .stages = stages, .stores = request->stores};
+  v.reserved = reserved;
   v.room = malloc(v.stores * sizeof *v.room);
   v.traffic = calloc(stages, sizeof *v.traffic);
   v.reaches = calloc((size_t)stages * v.stores, sizeof *v.reaches);

@@ -230,7 +230,7 @@ static uint32_t richest(const bl_balance_result_t *result, const uint32_t *most)
 static bl_status_t fit_into_stores(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
                                    bl_error_t *err) {
   uint64_t room = 0, wanted = 0;
-  uint32_t *most = malloc(schedule->stages * sizeof *most);
+  uint32_t *most = calloc(schedule->stages, sizeof *most);
   if (most == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for the rooms of %u stages", schedule->stages);
   }

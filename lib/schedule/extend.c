@@ -129,7 +129,8 @@ static bl_status_t try_all(bl__portfolio_t *portfolio, const timed_t *timed, uin
   return status;
 }
 
-bl_status_t bl__portfolio_extend(bl__portfolio_t *portfolio, const bl_schedule_t *shorter, bl_schedule_t *base) {
+// Tries the extensions of `shorter`, a valid schedule of the same shape for fewer micro-batches, as bases.
+static bl_status_t extend(bl__portfolio_t *portfolio, const bl_schedule_t *shorter, bl_schedule_t *base) {
   timed_t timed = {.schedule = shorter};
   uint32_t *counts = calloc((size_t)shorter->virtual_stages * BL_VERB_COUNT, sizeof *counts);
   size_t *pieces = malloc(shorter->stages * sizeof *pieces);
@@ -146,7 +147,8 @@ bl_status_t bl__portfolio_extend(bl__portfolio_t *portfolio, const bl_schedule_t
   return status;
 }
 
-uint32_t bl__shorter(uint32_t stages, uint32_t micro_batches) {
+// Micro-batches of the shorter schedule that is worth making before one of m on p stages; 0: none.
+static uint32_t fewer_micro_batches(uint32_t stages, uint32_t micro_batches) {
   // Just enough for a steady middle, and steps up to there: a short order is found more easily than a long one.
   const uint32_t steps[] = {2 * stages, stages + (stages + 1) / 2, stages + (stages + 3) / 4};
   for (size_t k = 0; k < sizeof steps / sizeof steps[0] && stages > 1; k++) {
@@ -161,7 +163,7 @@ bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, const bl_sche
                                        bl_schedule_t *base) {
   bl_schedule_request_t shorter = *request;
   bl_schedule_t *made;
-  shorter.micro_batches = bl__shorter(request->stages, request->micro_batches);
+  shorter.micro_batches = fewer_micro_batches(request->stages, request->micro_batches);
   shorter.effort = request->effort * SHORTER_EFFORT;
   shorter.keep_placement = true;
   // F, I and W of every block
@@ -174,7 +176,7 @@ bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, const bl_sche
     return status == BL_EXHAUSTED ? status : BL_OK;
   }
   bl__portfolio_renew(portfolio, PERIOD_MAX * MOMENTS_MAX);
-  status = bl__portfolio_extend(portfolio, made, base);
+  status = extend(portfolio, made, base);
   bl_schedule_destroy(made);
   return status;
 }

@@ -8,13 +8,8 @@
 #include "schedule/generate.h"
 #include "schedule/portfolio.h"
 
-// Micro-batches of the shorter schedule that is worth making before one of m on p stages; 0: none.
-uint32_t bl__shorter(uint32_t stages, uint32_t micro_batches);
-// Tries the extensions of `shorter`, a valid schedule of the same shape for fewer micro-batches, as bases. `base` is
+// Makes the request for fewer micro-batches first, where that is worth it, and tries what it extends to as bases. `base` is
 // scratch. BL_EXHAUSTED without memory.
-BL_MUST_USE bl_status_t bl__portfolio_extend(bl__portfolio_t *portfolio, const bl_schedule_t *shorter,
-                                             bl_schedule_t *base);
-// The same with a shorter schedule that is generated first, by the request itself.
 BL_MUST_USE bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, const bl_schedule_request_t *request,
                                                    bl_schedule_t *base);
 

@@ -92,14 +92,14 @@ const bl_schedule_info_t *bl_schedule_info_find(const char *name) {
   return NULL;
 }
 
-static bl_status_t refuse_name(const char *name, bl_error_t *err) {
+static void refuse_name(const char *name, bl_error_t *err) {
   char list[512];
   size_t used = 0;
   list[0] = '\0';
   for (size_t i = 0; i < sizeof infos / sizeof infos[0]; i++) {
     used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", infos[i].name);
   }
-  return bl_error_set(err, BL_NOT_FOUND, "schedule \"%s\": no such schedule; there are %s", name, list);
+  (void)bl_error_set(err, BL_NOT_FOUND, "schedule \"%s\": no such schedule; there are %s", name, list);
 }
 
 static bl_status_t check_chunks(const bl_schedule_request_t *request, chunks_rule_t rule, bl_error_t *err) {
@@ -148,7 +148,8 @@ static bl_status_t check_recomputation(const bl_schedule_request_t *request, con
 bl_status_t bl__schedule_make(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
   if (info == NULL) {
-    return refuse_name(request->name, err);
+    refuse_name(request->name, err);
+    return BL_NOT_FOUND;
   }
   size_t row = (size_t)(info - infos);
   bl_costs_t unit = BL_COSTS_UNIT;

@@ -38,7 +38,7 @@ static bl_status_t emit_turn(bl_schedule_t *schedule, uint32_t stage, bl_verb_t 
 bl_status_t bl__generate_interleaved(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   (void)err;
   uint32_t p = request->stages, m = request->micro_batches, v = request->chunks, total = m * v;
-  turn_t *turns = malloc(total * sizeof *turns);
+  turn_t *turns = calloc(total, sizeof *turns);
   bl_status_t status = turns != NULL ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {
     fill_turns(turns, p, m, v);

@@ -228,7 +228,8 @@ static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, size
   return status;
 }
 
-bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
+// Polishes the results that were kept and puts the best first. BL_NOT_FOUND when nothing fitted.
+static bl_status_t polish_kept(bl__portfolio_t *portfolio) {
   if (portfolio->found == 0) {
     return BL_NOT_FOUND;
   }
@@ -256,7 +257,8 @@ bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
   return status;
 }
 
-bool bl__portfolio_done(const bl__portfolio_t *portfolio) {
+// Is the best result as early as its lower bound?
+static bool is_done(const bl__portfolio_t *portfolio) {
   const bl__result_t *best = &portfolio->results[0];
   double bound;
   return portfolio->found > 0 && bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound) == BL_OK &&
@@ -265,7 +267,7 @@ bool bl__portfolio_done(const bl__portfolio_t *portfolio) {
 
 bl_status_t bl__portfolio_end(bl__portfolio_t *portfolio, bl_status_t status, bl_schedule_t *schedule) {
   if (status == BL_OK) {
-    status = bl__portfolio_polish(portfolio);
+    status = polish_kept(portfolio);
   }
   if (status == BL_OK) {
     bl_op_list_t *lists = schedule->lists;
@@ -283,7 +285,9 @@ void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {
   free(portfolio->peaks);
 }
 
-bl_costs_t bl__costs_other(const bl_costs_t *costs, uint32_t virtual_stages) {
+// Other costs to search with first. Unit cells, which timetables are made for; where the real ones are those, slightly
+// uneven ones: with equal costs most changes of an order change nothing, so a search does not see where to go.
+static bl_costs_t other_costs(const bl_costs_t *costs, uint32_t virtual_stages) {
   static const bl_costs_t uneven = {.every = {10, 11, 9, 10}, .boundary = 1};
   bool equal = costs->boundary == 0;
   for (uint32_t s = 0; s < virtual_stages && equal; s++) {
@@ -359,7 +363,7 @@ static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *c
     status = bl__portfolio_refine(&search->other, search->scratch);
   }
   if (status == BL_OK && search->other.found > 0) {
-    status = bl__portfolio_polish(&search->other);
+    status = polish_kept(&search->other);
   }
   if (status == BL_OK && search->scratch->pipes == 1) {
     status = bl__portfolio_from_shorter(&search->real, search->request, search->scratch);
@@ -374,7 +378,7 @@ static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *c
 bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_request_t *request, const uint32_t *limits,
                        bl_schedule_t *schedule) {
   search_t search = {.bases = bases, .context = context, .request = request};
-  bl_costs_t other = bl__costs_other(request->costs, schedule->virtual_stages), merged = *request->costs,
+  bl_costs_t other = other_costs(request->costs, schedule->virtual_stages), merged = *request->costs,
              merged_other = other;
   const bl__again_t again = bl__again_of(request, schedule);
   bl_status_t status = bl__costs_merge(request->costs, again, schedule, &merged);
@@ -399,7 +403,7 @@ bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_requ
   if (status == BL_OK) {
     status = bl__portfolio_refine(&search.real, search.scratch);
   }
-  if (status == BL_OK && search.real.found > 0 && !bl__portfolio_done(&search.real)) {
+  if (status == BL_OK && search.real.found > 0 && !is_done(&search.real)) {
     status = search_with_other_costs(&search, &merged_other);
   }
   status = bl__portfolio_end(&search.real, status, schedule);

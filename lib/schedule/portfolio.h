@@ -64,10 +64,6 @@ BL_MUST_USE bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_s
 bool bl__portfolio_wants(const bl__portfolio_t *portfolio, size_t count);
 // Tries the best result itself as a base, again and again while that is an improvement. `base` is scratch.
 BL_MUST_USE bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base);
-// Polishes the results that were kept and puts the best first. BL_NOT_FOUND when nothing fitted.
-BL_MUST_USE bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio);
-// Is the best result as early as its lower bound?
-bool bl__portfolio_done(const bl__portfolio_t *portfolio);
 // The end of a search, which has come to `status`: polishes and moves the best result into the lists of `schedule`.
 BL_MUST_USE bl_status_t bl__portfolio_end(bl__portfolio_t *portfolio, bl_status_t status, bl_schedule_t *schedule);
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
@@ -75,7 +71,7 @@ void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
 // Tries base orders for `costs`, whatever they are (R merged into I), with bl__portfolio_try.
 typedef bl_status_t bl__bases_t(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio);
 // A whole search: the base orders with the real costs; unless one of them ends as early as possible, the same with other
-// costs (bl__costs_other), whose results and the extension of a schedule for fewer micro-batches (extend.h) are further
+// costs, whose results and the extension of a schedule for fewer micro-batches (extend.h) are further
 // bases; then the local search. The best goes into the lists of `schedule`. BL_NOT_FOUND when nothing fitted the limits.
 BL_MUST_USE bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_request_t *request,
                                    const uint32_t *limits, bl_schedule_t *schedule);
@@ -86,9 +82,6 @@ BL_MUST_USE bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count,
 BL_MUST_USE bl_status_t bl__improve_within(const bl_schedule_t *holds, bool each, bl_schedule_t *const *bases,
                                            uint32_t count, const bl_schedule_request_t *request,
                                            bl_schedule_t *schedule);
-// Other costs to search with first. Unit cells, which timetables are made for; where the real ones are those, slightly
-// uneven ones: with equal costs most changes of an order change nothing, so a search does not see where to go.
-bl_costs_t bl__costs_other(const bl_costs_t *costs, uint32_t virtual_stages);
 
 // Costs for who makes base orders of a schedule that recomputes: I with the R before it. `merged` is `costs` itself
 // without recomputation; otherwise merged->chunks is on the heap, if chunks differ. BL_EXHAUSTED.

@@ -80,8 +80,9 @@ static bool augment(table_t *t, uint32_t root) {
 
 bl_status_t bl__reserve(const bl_balance_request_t *request, uint32_t stages, const uint32_t *wanted,
                         uint32_t *reserved, bl_error_t *err) {
-  table_t t = {.request = request, .stages = stages, .reserved = reserved};
+  table_t t = {.request = request, .stages = stages};
   bl_status_t status = BL_OK;
+  t.reserved = reserved;
   t.room = malloc((2 * (size_t)request->stores + 2 * (size_t)stages + 1) * sizeof *t.room);
   if (t.room == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for reservations at %u stores", request->stores);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #define PERIOD 6 // two F of one cell, two B of two
-#define PASSES 4
+#define PASSES 4 // of a stage
 
 // Timetables that are tried: when the first backward starts after the last forward, and where in the rhythm below.
 #define STARTS   6
@@ -51,7 +51,7 @@ static bl__pass_t *make_passes(uint32_t p, backward_clock_t clock, bool *possibl
   bl__pass_t *passes = malloc(PASSES * (size_t)p * sizeof *passes);
   for (uint32_t k = 0; passes != NULL && k < 2 * p; k++) { // k-th backward: down the second chunk, up the first
     uint32_t s = k < p ? k : 2 * p - 1 - k, at = next_backward(&clock);
-    bl__pass_t *of = passes + PASSES * s;
+    bl__pass_t *of = passes + (size_t)PASSES * s;
     if (k < p) {
       of[0] = (bl__pass_t){BL_VERB_F, s, s, 0};
       of[1] = (bl__pass_t){BL_VERB_F, 2 * p - 1 - s, 2 * p - 1 - s, 0};
@@ -62,7 +62,7 @@ static bl__pass_t *make_passes(uint32_t p, backward_clock_t clock, bool *possibl
   }
   *possible = true;
   for (uint32_t s = 0; passes != NULL && s < p && *possible; s++) {
-    *possible = !collides(passes + PASSES * s);
+    *possible = !collides(passes + (size_t)PASSES * s);
   }
   return passes;
 }
@@ -73,7 +73,7 @@ static bl_status_t fill_base(bl_schedule_t *base, backward_clock_t clock, bl_sch
   bl__pass_t *passes = make_passes(p, clock, possible);
   bl_status_t status = passes != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t s = 0; s < p && status == BL_OK && *possible; s++) {
-    status = bl__timetable_fill(base, s, passes + PASSES * s, PASSES, PERIOD, 1);
+    status = bl__timetable_fill(base, s, passes + (size_t)PASSES * s, PASSES, PERIOD, 1);
   }
   if (status == BL_OK && *possible && squeezed != NULL) {
     status = bl__squeeze(squeezed, passes, PASSES, PERIOD);

@@ -181,9 +181,11 @@ bl_status_t bl__generate_v_zb(const bl_schedule_request_t *request, bl_schedule_
 }
 
 bl_status_t bl__generate_v_half(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return bl__generate_v_within(request, (request->stages + 2) / 2, schedule, err);
+  const uint32_t memory = (request->stages + 2) / 2;
+  return bl__generate_v_within(request, memory, schedule, err);
 }
 
 bl_status_t bl__generate_v_min(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return bl__generate_v_within(request, (request->stages + 4) / 3, schedule, err);
+  const uint32_t memory = (request->stages + 4) / 3;
+  return bl__generate_v_within(request, memory, schedule, err);
 }

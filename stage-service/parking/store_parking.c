@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define GRANULE_BYTES (64u << 10) // of a store's arena
-#define PATIENCE_NS   (4 * BL_ACCEPTOR_CALL_MS * BL_NS_PER_MS)
+#define PATIENCE_NS   (BL_NS_PER_MS * 4 * BL_ACCEPTOR_CALL_MS)
 
 struct bl_store_parking {
   bl_parking_t seam; // first
@@ -53,10 +53,11 @@ static void make_ready(bl_store_parking_t *self, bl_acceptor_t *acceptor, uint64
   while (acceptor->moving != NULL && bl_condition_wait(&self->over, &self->mutex, deadline_ns)) {
   }
   bl__acceptor_check(acceptor);
-  if (acceptor->state == BL_ACCEPTOR_RESTING || (acceptor->state == BL_ACCEPTOR_READY && acceptor->held > 0)) {
-    bl__acceptor_reopen(acceptor); // it may have blocks of the older attempt
-  } else if (acceptor->state == BL_ACCEPTOR_FAILED && !acceptor->reopen &&
-             now_ns >= acceptor->opened_ns + BL_ACCEPTOR_AGAIN_MS * BL_NS_PER_MS) {
+  const bool rests = acceptor->state == BL_ACCEPTOR_RESTING;
+  const bool has_older = acceptor->state == BL_ACCEPTOR_READY && acceptor->held > 0; // blocks of the older attempt
+  const bool tries_again = acceptor->state == BL_ACCEPTOR_FAILED && !acceptor->reopen &&
+                           now_ns >= acceptor->opened_ns + BL_ACCEPTOR_AGAIN_MS * BL_NS_PER_MS;
+  if (rests || has_older || tries_again) {
     bl__acceptor_reopen(acceptor);
   }
 }
@@ -381,7 +382,7 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   made->micro_batches = options->micro_batches;
   made->own_slots = options->own_slots;
   made->sources = calloc(made->own_slots, sizeof *made->sources);
-  made->acceptors = calloc(made->devices, sizeof *made->acceptors);
+  made->acceptors = calloc(made->devices, sizeof(bl_acceptor_t *));
   made->transfers = calloc((size_t)made->virtual_stages * made->micro_batches, sizeof *made->transfers);
   bl_status_t status = BL_OK;
   if (made->sources == NULL || made->acceptors == NULL || made->transfers == NULL) {

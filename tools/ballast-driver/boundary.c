@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver_core.h"
 
+#include "base/minmax.h"
 #include "base/random.h"
 #include "base/words.h"
 #include "job/rate.h"
@@ -41,10 +42,12 @@ static bl_status_t count_votes(bl_driver_t *driver, uint64_t attempt, bl_tally_t
                         driver->parameter_count, driver->squares, tally, err);
 }
 
+static void report_step(bl_driver_t *driver);
+
 static void decide_training(bl_driver_t *driver) {
   // A predecessor may have left an attempt to decide and, before it, a step that nobody was told of: once this one is
   // applied, the stages no longer know that one.
-  bl__report_step(driver);
+  report_step(driver);
   bl_tally_t tally = {0};
   if (count_votes(driver, driver->step.run.attempt, &tally, &driver->failure) != BL_OK) {
     driver->fatal = true;
@@ -156,9 +159,41 @@ static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares
   }
 }
 
+// What every stage did in the step; NULL: no memory.
+static bl_stage_share_t *stage_shares(const bl_driver_t *driver) {
+  bl_stage_share_t *shares = calloc(driver->stage_count, sizeof *shares);
+  for (size_t i = 0; shares != NULL && i < driver->stage_count; i++) {
+    shares[i] = (bl_stage_share_t){.process = driver->stages[i].process, .counters = driver->ballots[i].counters};
+  }
+  return shares;
+}
+
+static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
+  const bl_holdings_t *holdings = &driver->plans.balance.holdings;
+  bl_store_share_t *shares = calloc(count + 1, sizeof *shares);
+  for (size_t d = 0; shares != NULL && d < count; d++) {
+    shares[d] = (bl_store_share_t){.process = bl_stores_get(driver->stores, d).process,
+                                   .lent_slots = d < holdings->devices ? holdings->lent[d] : 0};
+    for (size_t i = 0; i < driver->stage_count; i++) {
+      shares[d].peak_leased += d < driver->ballots[i].device_count ? driver->ballots[i].leased_peaks[d] : 0;
+    }
+  }
+  return shares;
+}
+
+// Of a step that a predecessor began: what its slowest stage did.
+static double seconds_of(const bl_driver_t *driver, const bl_stage_share_t *shares) {
+  uint64_t longest_ns = 0;
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    longest_ns = bl_max_u64(longest_ns, shares[i].counters.busy_ns + shares[i].counters.stall_ns);
+  }
+  const bool ours = driver->attempt_began_ns != 0;
+  return (double)(ours ? bl_clock_now_ns() - driver->attempt_began_ns : longest_ns) * 1e-9;
+}
+
 // The step that was committed last, once: also one that a predecessor committed and could not tell of.
-void bl__report_step(bl_driver_t *driver) {
-  uint64_t applied = driver->step.applied;
+static void report_step(bl_driver_t *driver) {
+  const uint64_t applied = driver->step.applied;
   if (applied == 0 || driver->reported >= applied || driver->step.commit.step != applied) {
     return;
   }
@@ -169,53 +204,34 @@ void bl__report_step(bl_driver_t *driver) {
     bl_log(BL_LOG_ERROR, "step %" PRIu64 " cannot be reported: %s", applied, err.text);
     return;
   }
-  bl_stage_share_t *shares = calloc(driver->stage_count, sizeof *shares);
-  uint64_t longest_ns = 0;
-  for (size_t i = 0; shares != NULL && i < driver->stage_count; i++) {
-    const bl_stage_counters_t *counters = &driver->ballots[i].counters;
-    shares[i] = (bl_stage_share_t){.process = driver->stages[i].process, .counters = *counters};
-    uint64_t spent_ns = counters->busy_ns + counters->stall_ns;
-    longest_ns = spent_ns > longest_ns ? spent_ns : longest_ns;
+  const size_t store_count = bl_stores_count(driver->stores);
+  bl_stage_share_t *shares = stage_shares(driver);
+  bl_store_share_t *stores = store_shares(driver, store_count);
+  if (shares == NULL || stores == NULL) {
+    goto free_shares;
   }
-  if (shares == NULL) {
-    return;
-  }
-  const bl_holdings_t *holdings = &driver->plans.balance.holdings;
-  size_t store_count = bl_stores_count(driver->stores);
-  bl_store_share_t *stores = calloc(store_count + 1, sizeof *stores);
-  if (stores == NULL) {
-    free(shares);
-    return;
-  }
-  for (size_t d = 0; d < store_count; d++) {
-    stores[d] = (bl_store_share_t){.process = bl_stores_get(driver->stores, d).process,
-                                   .lent_slots = d < holdings->devices ? holdings->lent[d] : 0};
-    for (size_t i = 0; i < driver->stage_count; i++) {
-      stores[d].peak_leased += d < driver->ballots[i].device_count ? driver->ballots[i].leased_peaks[d] : 0;
-    }
-  }
-  bool ours = driver->attempt_began_ns != 0;
-  double seconds = (double)(ours ? bl_clock_now_ns() - driver->attempt_began_ns : longest_ns) * 1e-9;
-  driver->seconds = ours ? seconds : 0;
+  const double seconds = seconds_of(driver, shares);
+  driver->seconds = driver->attempt_began_ns != 0 ? seconds : 0;
   const bl_policy_record_t *policy = bl_policy_book_of_step(bl__plans_book(driver), applied);
-  bl_step_event_t event = {.step = applied,
-                           .loss = tally.loss,
-                           .grad_norm = tally.grad_norm,
-                           .tokens = tally.tokens,
-                           .seconds = seconds,
-                           .policy = policy != NULL ? bl_job_policy_name(policy->policy.kind) : "",
-                           .policy_version = policy != NULL ? policy->version : 0,
-                           .ran_under = policy != NULL ? *policy : (bl_policy_record_t){0},
-                           .stages = shares,
-                           .stage_count = driver->stage_count,
-                           .stores = stores,
-                           .store_count = store_count};
+  const bl_step_event_t event = {.step = applied,
+                                 .loss = tally.loss,
+                                 .grad_norm = tally.grad_norm,
+                                 .tokens = tally.tokens,
+                                 .seconds = seconds,
+                                 .policy = policy != NULL ? bl_job_policy_name(policy->policy.kind) : "",
+                                 .policy_version = policy != NULL ? policy->version : 0,
+                                 .ran_under = policy != NULL ? *policy : (bl_policy_record_t){0},
+                                 .stages = shares,
+                                 .stage_count = driver->stage_count,
+                                 .stores = stores,
+                                 .store_count = store_count};
   bl_journal_add_step(&driver->journal, &event);
   count_recomputes(driver, shares);
-  free(shares);
-  free(stores);
   driver->failures = 0;
   driver->options.observer.changed(driver->options.observer.context);
+free_shares:
+  free(stores);
+  free(shares);
 }
 
 // ---- what comes next -----------------------------------------------------------------------------------------------
@@ -324,7 +340,7 @@ static bool next_errand(bl_driver_t *driver) {
 }
 
 void bl__boundary(bl_driver_t *driver) {
-  bl__report_step(driver);
+  report_step(driver);
   if (!survives_failure(driver)) {
     return;
   }

@@ -237,7 +237,6 @@ void bl__plan_refused(bl_remote_t *stage, const bl_driver_request_t *request, co
 // boundary.c
 void bl__boundary(bl_driver_t *driver);
 void bl__decide(bl_driver_t *driver);
-void bl__report_step(bl_driver_t *driver);
 // The call to make for the attempt that runs.
 bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_driver_request_t *request);
 void bl__generation_end(bl_driver_t *driver, const bl_error_t *err);

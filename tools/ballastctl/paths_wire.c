@@ -136,9 +136,9 @@ static bool make_question(const guest_t *guest, question_t *q) {
   const bl_ctl_explorer_t *stage = guest->stage;
   *q = (question_t){.message = BALLAST__V1__PROBE_REQUEST__INIT,
                     .stores = calloc(stage->store_count + 1, sizeof *q->stores),
-                    .store_pointers = calloc(stage->store_count + 1, sizeof *q->store_pointers),
+                    .store_pointers = calloc(stage->store_count + 1, sizeof(Ballast__V1__StoreToProbe *)),
                     .peers = calloc(stage->peer_count + 1, sizeof *q->peers),
-                    .peer_pointers = calloc(stage->peer_count + 1, sizeof *q->peer_pointers),
+                    .peer_pointers = calloc(stage->peer_count + 1, sizeof(Ballast__V1__Peer *)),
                     .gpus = calloc(exploration->count + 1, sizeof *q->gpus)};
   if (q->stores == NULL || q->store_pointers == NULL || q->peers == NULL || q->peer_pointers == NULL ||
       q->gpus == NULL) {

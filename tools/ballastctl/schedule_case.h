@@ -44,9 +44,9 @@ typedef struct bl_ctl_schedule_case {
 } bl_ctl_schedule_case_t;
 
 // Call bl_ctl_schedule_case_cleanup after errors too.
-BL_MUST_USE bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *made, const bl_ctl_schedule_flags_t *flags,
+BL_MUST_USE bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
                                                   bl_error_t *err);
-void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *made);
+void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown);
 
 // Whether what --schedule names is a file: it ends in ".csv".
 bool bl_ctl_schedule_is_file(const char *schedule);

@@ -136,8 +136,9 @@ static void wait_until(uint64_t at_ns) {
 
 static void print_paced(const char *what, uint64_t *latencies) {
   bl_sort_u64(latencies, PACED);
-  printf("store grants=%s per_second=1000 p50_us=%.0f p99_us=%.0f\n", what, (double)latencies[PACED / 2] / 1e3,
-         (double)latencies[PACED * 99 / 100] / 1e3);
+  const size_t half = PACED / 2, slowest = PACED * 99 / 100;
+  printf("store grants=%s per_second=1000 p50_us=%.0f p99_us=%.0f\n", what, (double)latencies[half] / 1e3,
+         (double)latencies[slowest] / 1e3);
 }
 
 // Leases granted over the data connection (evict), and rooms over RPC (reserve), one each millisecond.

@@ -114,7 +114,7 @@ static uint64_t upto_240(const uint8_t *in, size_t size, uint64_t seed) {
 }
 
 static void add_stripe(uint64_t lanes[LANES], const uint8_t *in, const uint8_t *with) {
-  for (int i = 0; i < LANES; i++) {
+  for (size_t i = 0; i < LANES; i++) {
     const uint64_t value = word(in + 8 * i), key = value ^ word(with + 8 * i);
     lanes[i ^ 1] += value;
     lanes[i] += (key & 0xffffffffu) * (key >> 32);
@@ -131,13 +131,13 @@ static uint64_t beyond_240(const uint8_t *in, size_t size, uint64_t seed) {
   const size_t stripes = (size - 1) / STRIPE;
   for (size_t i = 0; i < stripes; i++) {
     add_stripe(lanes, in + STRIPE * i, own + 8 * (i % STRIPES));
-    for (int n = 0; i % STRIPES == STRIPES - 1 && n < LANES; n++) { // the end of a block
+    for (size_t n = 0; i % STRIPES == STRIPES - 1 && n < LANES; n++) { // the end of a block
       lanes[n] = (lanes[n] ^ lanes[n] >> 47 ^ word(own + SECRET - STRIPE + 8 * n)) * PRIME32_1;
     }
   }
   add_stripe(lanes, in + size - STRIPE, own + SECRET - STRIPE - 7);
   uint64_t sum = size * PRIME64_1;
-  for (int i = 0; i < LANES; i += 2) {
+  for (size_t i = 0; i < LANES; i += 2) {
     sum += fold(lanes[i] ^ word(own + 11 + 8 * i), lanes[i + 1] ^ word(own + 11 + 8 * i + 8));
   }
   return spread(sum);

@@ -14,6 +14,9 @@
 
 // ---- events ------------------------------------------------------------------------------------------------------------
 
+static void on_event(bl_nccl_channel_t *channel, bl_nccl_event_t event, bl_status_t cause, uint64_t bytes,
+                     const char *text);
+
 static void *run_abort(void *argument) {
   bl_nccl_channel_t *channel = argument;
   bl_nccl_engine_t *engine = channel->engine;
@@ -31,7 +34,7 @@ static void *run_abort(void *argument) {
   }
   pthread_mutex_lock(&engine->mutex);
   channel->comm = NULL;
-  bl__nccl_event(channel, BL_NCCL_EVENT_ABORTED, BL_OK, 0, NULL);
+  on_event(channel, BL_NCCL_EVENT_ABORTED, BL_OK, 0, NULL);
   pthread_mutex_unlock(&engine->mutex);
   return NULL;
 }
@@ -82,8 +85,8 @@ static void perform(bl_nccl_channel_t *channel, bl_nccl_act_t act, const char *t
   pthread_cond_signal(&engine->clock);
 }
 
-void bl__nccl_event(bl_nccl_channel_t *channel, bl_nccl_event_t event, bl_status_t cause, uint64_t bytes,
-                    const char *text) {
+static void on_event(bl_nccl_channel_t *channel, bl_nccl_event_t event, bl_status_t cause, uint64_t bytes,
+                     const char *text) {
   perform(channel, bl_nccl_life_on(&channel->life, event, bl_clock_now_ns(), cause, bytes), text);
 }
 
@@ -119,7 +122,7 @@ static bool check(bl_nccl_channel_t *channel, bl_nccl_result_t result, const cha
   if (result == BL_NCCL_DONE || result == BL_NCCL_IN_PROGRESS) {
     return true;
   }
-  bl__nccl_event(channel, BL_NCCL_EVENT_FAILED, result == BL_NCCL_PEER_FAILED ? BL_UNAVAILABLE : BL_IO, 0, text);
+  on_event(channel, BL_NCCL_EVENT_FAILED, result == BL_NCCL_PEER_FAILED ? BL_UNAVAILABLE : BL_IO, 0, text);
   return false;
 }
 
@@ -135,7 +138,7 @@ static void create(bl_nccl_channel_t *channel) {
   end_call(channel);
   channel->comm = comm;
   if (check(channel, result, text) && result == BL_NCCL_DONE) {
-    bl__nccl_event(channel, BL_NCCL_EVENT_CREATED, BL_OK, 0, NULL);
+    on_event(channel, BL_NCCL_EVENT_CREATED, BL_OK, 0, NULL);
   }
 }
 
@@ -180,7 +183,7 @@ static bool launch_next(bl_nccl_channel_t *channel) {
     last = &(*last)->next;
   }
   *last = transfer;
-  bl__nccl_event(channel, BL_NCCL_EVENT_LAUNCHED, BL_OK, transfer->bytes, NULL);
+  on_event(channel, BL_NCCL_EVENT_LAUNCHED, BL_OK, transfer->bytes, NULL);
   char text[BL_NCCL_TEXT_BYTES] = "";
   begin_call(channel);
   bl_nccl_result_t result =
@@ -205,7 +208,7 @@ static bool end_oldest(bl_nccl_channel_t *channel) {
   }
   channel->ticket = (channel->ticket + 1) % BL_NCCL_IN_FLIGHT;
   channel->running = oldest->next;
-  bl__nccl_event(channel, BL_NCCL_EVENT_OVER, BL_OK, 0, NULL);
+  on_event(channel, BL_NCCL_EVENT_OVER, BL_OK, 0, NULL);
   tell_over(channel, oldest, BL_OK);
   return true;
 }
@@ -268,7 +271,7 @@ bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel) {
     pace = BL__NCCL_MOVES;
   } else if (channel->life.state == BL_NCCL_CREATING) {
     if (poll(channel) == BL_NCCL_DONE) {
-      bl__nccl_event(channel, BL_NCCL_EVENT_CREATED, BL_OK, 0, NULL);
+      on_event(channel, BL_NCCL_EVENT_CREATED, BL_OK, 0, NULL);
       pace = BL__NCCL_MOVES;
     } else {
       pace = BL__NCCL_WAITS;
@@ -320,7 +323,7 @@ bl_status_t bl_nccl_channel_open(bl_nccl_engine_t *engine, const bl_nccl_channel
   }
   *last = channel;
   engine->counters.opened++;
-  bl__nccl_event(channel, BL_NCCL_EVENT_CREATE, BL_OK, 0, NULL);
+  on_event(channel, BL_NCCL_EVENT_CREATE, BL_OK, 0, NULL);
   pthread_mutex_unlock(&engine->mutex);
   *out = channel;
   return BL_OK;
@@ -375,7 +378,7 @@ bl_status_t bl_nccl_channel_post(bl_nccl_channel_t *channel, bl_nccl_transfer_t 
 
 void bl_nccl_channel_abort(bl_nccl_channel_t *channel, bl_status_t cause, const char *why) {
   pthread_mutex_lock(&channel->engine->mutex);
-  bl__nccl_event(channel, BL_NCCL_EVENT_CANCEL, cause, 0, why);
+  on_event(channel, BL_NCCL_EVENT_CANCEL, cause, 0, why);
   pthread_mutex_unlock(&channel->engine->mutex);
 }
 

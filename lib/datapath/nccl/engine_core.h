@@ -49,8 +49,6 @@ struct bl_nccl_engine {
 typedef enum bl__nccl_pace { BL__NCCL_IDLE, BL__NCCL_LISTENS, BL__NCCL_WAITS, BL__NCCL_MOVES } bl__nccl_pace_t;
 // Does what is to be done for the channel now, and says how soon to come back.
 bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel);
-void bl__nccl_event(bl_nccl_channel_t *channel, bl_nccl_event_t event, bl_status_t cause, uint64_t bytes,
-                    const char *text);
 void bl__nccl_wake(bl_nccl_engine_t *engine); // the launcher looks at all channels again
 // A deadline has passed, perhaps.
 void bl__nccl_tick(bl_nccl_channel_t *channel, uint64_t now_ns);

@@ -3,7 +3,7 @@
 
 #include "device/cuda/driver.h"
 
-bl_status_t bl_cuda_status(cudaError_t result) {
+static bl_status_t status_of(cudaError_t result) {
   switch (result) {
   case cudaSuccess:
     return BL_OK;
@@ -34,7 +34,7 @@ bl_status_t bl_cuda_status(cudaError_t result) {
 }
 
 bl_status_t bl_cuda_check_failed(cudaError_t result, const char *call, bl_error_t *err) {
-  return bl_error_set(err, bl_cuda_status(result), "%s: %s (%d)", call, cudaGetErrorString(result), (int)result);
+  return bl_error_set(err, status_of(result), "%s: %s (%d)", call, cudaGetErrorString(result), (int)result);
 }
 
 bl_status_t bl_cuda_driver_check_failed(CUresult result, const char *call, bl_error_t *err) {
@@ -44,6 +44,6 @@ bl_status_t bl_cuda_driver_check_failed(CUresult result, const char *call, bl_er
     (void)cu->cuGetErrorString(result, &text);
   }
   // Numbers of the driver and the runtime agree where both have them.
-  return bl_error_set(err, bl_cuda_status((cudaError_t)result), "%s: %s (%d)", call, text == NULL ? "unknown" : text,
+  return bl_error_set(err, status_of((cudaError_t)result), "%s: %s (%d)", call, text == NULL ? "unknown" : text,
                       (int)result);
 }

@@ -15,7 +15,6 @@
 
 // BL_EXHAUSTED: memory; BL_NOT_FOUND: device; BL_UNIMPLEMENTED: driver, device or kernel do not fit; BL_UNAVAILABLE: the
 // device cannot be used now; BL_DATA_LOSS: its memory reports errors; BL_INTERNAL: all else.
-bl_status_t bl_cuda_status(cudaError_t result);
 bl_status_t bl_cuda_check_failed(cudaError_t result, const char *call, bl_error_t *err);
 bl_status_t bl_cuda_driver_check_failed(CUresult result, const char *call, bl_error_t *err);
 

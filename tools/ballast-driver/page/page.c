@@ -97,11 +97,11 @@ static json_t *policy_json(const bl_driver_t *driver) {
 static json_t *run_json(const bl_page_t *page) {
   bl_driver_view_t view = bl_driver_look(page->driver);
   const bl_job_t *job = bl_driver_job(page->driver);
+  const json_int_t seq = bl_driver_training(page->driver)->model.seq;
+  const json_int_t step_tokens = seq * job->train.micro_batch * job->train.micro_batches;
   return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:I, s:o, s:o, s:o}", "run", page->run, "phase", view.phase,
                    "step", (json_int_t)view.step, "steps", (json_int_t)view.steps, "waiting_for", view.waiting_for,
-                   "waiting_seconds", (double)view.waiting_ns * 1e-9, "error", view.error, "step_tokens",
-                   (json_int_t)(job->train.micro_batch * job->train.micro_batches *
-                                (int64_t)bl_driver_training(page->driver)->model.seq),
+                   "waiting_seconds", (double)view.waiting_ns * 1e-9, "error", view.error, "step_tokens", step_tokens,
                    "policy", policy_json(page->driver), "stages", stages_json(page->driver), "history",
                    bl_page_history_json(&page->history));
 }

@@ -100,8 +100,8 @@ typedef struct bl_kernels {
 
 // Floats of scratch of attention_forward and attention_backward.
 static inline size_t bl__attention_scratch_floats(size_t seq, size_t head_dim, bool flash) {
-  size_t scores = BL_TILE * (flash ? BL_TILE : bl__tiles(seq) * BL_TILE);
-  return scores + BL_TILE * (BL_TILE + bl__head_width(head_dim)) + 4 * BL_TILE;
+  const size_t tile = BL_TILE, scores = tile * (flash ? tile : bl__tiles(seq) * tile);
+  return scores + tile * (tile + bl__head_width(head_dim)) + 4 * tile;
 }
 
 // The set asked for; AUTO gives the best this CPU runs. NULL when this CPU or build has it not.

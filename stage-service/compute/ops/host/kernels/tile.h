@@ -102,8 +102,8 @@ __attribute__((always_inline)) static inline void bl__tile_strip(const bl__tile_
 
 // n is a multiple of BL_HEAD_ALIGN (itself a multiple of every vector length).
 static inline void bl__tile_product(size_t m, size_t n, const bl__tile_t *tile) {
-  const size_t wide = n / (BL__COLUMNS * BL__LANES) * (BL__COLUMNS * BL__LANES);
-  const size_t narrow = n / (BL__NARROW_COLUMNS * BL__LANES) * (BL__NARROW_COLUMNS * BL__LANES);
+  const size_t columns = (size_t)BL__COLUMNS * BL__LANES, narrow_columns = (size_t)BL__NARROW_COLUMNS * BL__LANES;
+  const size_t wide = n / columns * columns, narrow = n / narrow_columns * narrow_columns;
   bl__tile_strip(tile, m, 0, wide, BL__ROWS, BL__COLUMNS);
   bl__tile_strip(tile, m, wide, narrow, BL__NARROW_ROWS, BL__NARROW_COLUMNS);
   bl__tile_strip(tile, m, narrow, n, BL__THIN_ROWS, 1);

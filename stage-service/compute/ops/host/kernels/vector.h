@@ -72,7 +72,7 @@ static inline float bl__largest(const float *x, size_t count, float start) {
   size_t i = 0;
   if (count >= BL__LANES) {
     bl__vector_t even = bl__load(x), odd = even;
-    for (i = BL__LANES; i + 2 * BL__LANES <= count; i += 2 * BL__LANES) {
+    for (i = BL__LANES; i + 2 * (size_t)BL__LANES <= count; i += 2 * (size_t)BL__LANES) {
       even = bl__larger(bl__load(x + i), even);
       odd = bl__larger(bl__load(x + i + BL__LANES), odd);
     }

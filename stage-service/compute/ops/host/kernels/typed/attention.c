@@ -122,7 +122,7 @@ __attribute__((always_inline)) static inline float softmax_row(float *scores, si
 
 static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *output, float *lse, float *scratch) {
   float *scores = scratch;
-  float *maxima = scratch + BL_TILE * BL_TILE, *sums = maxima + BL_TILE;
+  float *maxima = scratch + (size_t)BL_TILE * BL_TILE, *sums = maxima + BL_TILE;
   for (size_t r = 0; r < rows; r++) {
     maxima[r] = -INFINITY;
     sums[r] = 0.0f;
@@ -297,7 +297,7 @@ static void backward_piece(const bl__head_t *head, size_t i, size_t j, piece_t p
 void BL_KERNEL(attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
                                    const void *probabilities, float *dq, float *dk, float *dv, float *scratch) {
   const size_t tiles = bl__tiles(head->seq);
-  float *p = scratch, *ds = scratch + BL_TILE * BL_TILE;
+  float *p = scratch, *ds = scratch + (size_t)BL_TILE * BL_TILE;
   memset(dq, 0, tiles * BL_TILE * head->width * sizeof(float));
   for (size_t j = 0; j < tiles; j++) {
     const size_t keys = bl_min_u64(BL_TILE, head->seq - j * BL_TILE);
