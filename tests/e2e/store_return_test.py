@@ -46,7 +46,11 @@ def counted(address, prefix):
 
 
 def check_counters(events, services, before):
-    """Each stage's counters have moved by exactly what the report says of it, in all steps of the run."""
+    """Each stage's counters have moved by exactly what the report says of it, in all steps of the run. Every block that the
+    plan parks was parked or given up."""
+    for event in events:
+        first = event["stages"][0]
+        assert first["evicted"] + first["dropped"] == EVICTED, f"a step whose blocks are not all accounted for: {event}"
     for rank, (service, then) in enumerate(zip(services, before)):
         now = counted(metrics_address(service), "ballast_")
         moved = {key: now[key] - then[key] for key in now}
