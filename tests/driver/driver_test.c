@@ -210,7 +210,7 @@ static void test_a_dead_stage_ends_the_run(void **state) {
   assert_told("stage 1 (");
   assert_told(world.stages[1].address);
   assert_told("is gone");
-  assert_in_range(bl_loop_now_ms(world.loop) - killed_ms, BL_DRIVER_PATIENCE_MS - 500, 9999);
+  assert_in_range(bl_loop_now_ms(world.loop) - killed_ms, BL_DRIVER_PATIENCE_MS - 500, WORLD_LIMIT_MS);
   // The one that lives is left without an attempt under way.
   assert_int_equal(world.stages[0].step.phase, BL_STAGE_IDLE);
   world_close(&world);
@@ -236,6 +236,56 @@ static void test_a_restarted_stage_ends_the_run(void **state) {
   assert_told("stage 1");
   assert_told("checkpoint");
   world_close(&world);
+}
+
+static const char *struck_method; // NULL: it was struck
+
+static bool strike(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)stage;
+  (void)handled;
+  (void)context;
+  if (struck_method != NULL && strcmp(method, struck_method) == 0) {
+    struck_method = NULL;
+  }
+  return struck_method == NULL; // nothing is answered any more
+}
+
+static bool is_struck(driver_world_t *self) {
+  (void)self;
+  return struck_method == NULL;
+}
+
+// Does not say who it is before it is asked something else.
+static bool keep_quiet(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)handled;
+  (void)context;
+  bool looks = strcmp(method, "Status") == 0;
+  if (!looks) {
+    stage->hook = NULL;
+  }
+  return looks;
+}
+
+// Before its first step, too: what the new process says, that it knows no driver or has no configuration, is no fault of
+// the job.
+static void test_a_stage_restarted_in_setup_ends_the_run(void **state) {
+  (void)state;
+  static const char *const methods[] = {"Configure", "PreparePlan"};
+  for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+    world_open(&world, 8, "validate_every: 0");
+    struck_method = methods[i];
+    world.stages[1].hook = strike;
+    world_start_driver(&world);
+    world_wait(&world, is_struck);
+    fake_stage_kill(&world.stages[1]);
+    fake_stage_start(&world.stages[1], world.rpc, &world.training, 1, world.stages[1].address);
+    world.stages[1].hook = keep_quiet;
+    world_wait_end(&world);
+    assert_int_equal(world.exit_code, 5);
+    assert_told("stage 1");
+    assert_told("was restarted");
+    world_close(&world);
+  }
 }
 
 static void test_a_stage_that_is_slow_is_not_dead(void **state) {
@@ -468,6 +518,7 @@ int main(void) {
       cmocka_unit_test(test_traces_are_of_the_last_step_not_of_the_validation_after_it),
       cmocka_unit_test(test_a_dead_stage_ends_the_run),
       cmocka_unit_test(test_a_restarted_stage_ends_the_run),
+      cmocka_unit_test(test_a_stage_restarted_in_setup_ends_the_run),
       cmocka_unit_test(test_a_stage_that_is_slow_is_not_dead),
       cmocka_unit_test(test_a_loss_that_is_not_finite_ends_the_run),
       cmocka_unit_test(test_a_failed_attempt_is_run_again),

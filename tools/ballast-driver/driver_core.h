@@ -47,8 +47,10 @@ typedef struct bl_remote {
   bool refuses;             // nobody listens there, as opposed to silence
   uint64_t incarnation;
   int64_t process;
-  char busy[512]; // why it is not to be taken over now; "": it may be
-  void *status;   // packed
+  char busy[512];         // why it is not to be taken over now; "": it may be
+  bl_error_t blame;       // ends the run once it is known to be the process that it was,
+  unsigned blame_answers; // after so many answers more; 0: it is not blamed
+  void *status;           // packed
   size_t status_bytes;
 
   // Votes: of the attempt that runs or is decided, and of the last commit.
@@ -204,6 +206,9 @@ void bl__presence_begin(bl_driver_t *driver);
 void bl__presence_tick(bl_driver_t *driver);
 // A call to the stage was lost: look at once whether it is alive.
 void bl__presence_doubt(bl_remote_t *stage);
+// The stage refused what the one that was met would not have refused: ends the run with `err`, or, if it is another process
+// by now, as one whose stage was restarted.
+void bl__presence_blame(bl_remote_t *stage, const bl_error_t *err);
 
 // setup.c
 BL_MUST_USE bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err);

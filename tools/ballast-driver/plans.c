@@ -150,6 +150,11 @@ static void refused_in_setup(bl_driver_t *driver) {
   plans->setup_began_ms = plans->setup_began_ms == 0 ? now : plans->setup_began_ms;
   // What the job requires of its paths is waited for: the stage says that it is not ready until it is there.
   const bool waits = driver->options.job->balance.require != BL_JOB_DATA_PATH_AUTO;
+  if (plans->refusal.status == BL_PRECONDITION) { // it may be another process, which knows nothing of this run
+    plans->again_ms = UINT64_MAX;
+    bl__presence_blame(&driver->stages[driver->step.refuser], &plans->refusal);
+    return;
+  }
   if (!passes || (!waits && now - plans->setup_began_ms > BL_DRIVER_STORES_MS)) {
     bl__driver_fail(driver, &plans->refusal);
     return;

@@ -102,6 +102,20 @@ static void keep_status(bl_remote_t *stage, const bl_stage_answer_t *answer) {
   stage->status_bytes = answer->packed_bytes;
 }
 
+static void probe(bl_remote_t *stage);
+
+// It is still the process that was met.
+static void settle_blame(bl_remote_t *stage) {
+  if (stage->blame_answers == 0) {
+    return;
+  }
+  if (--stage->blame_answers > 0) {
+    probe(stage);
+    return;
+  }
+  bl__driver_fail(stage->driver, &stage->blame);
+}
+
 static void met(bl_remote_t *stage, const bl_stage_answer_t *answer) {
   bl_driver_t *driver = stage->driver;
   keep_status(stage, answer);
@@ -121,6 +135,7 @@ static void met(bl_remote_t *stage, const bl_stage_answer_t *answer) {
   stage->met = true;
   stage->silent_since_ms = 0;
   if (driver->life != BL__MEETING) {
+    settle_blame(stage);
     return;
   }
   note_business(stage, &answer->said);
@@ -220,4 +235,12 @@ void bl__presence_tick(bl_driver_t *driver) {
 
 void bl__presence_doubt(bl_remote_t *stage) {
   probe(stage);
+}
+
+void bl__presence_blame(bl_remote_t *stage, const bl_error_t *err) {
+  if (stage->blame_answers == 0) {
+    stage->blame = *err;
+    stage->blame_answers = stage->probing ? 2 : 1; // an answer under way may be of the process before
+    probe(stage);
+  }
 }

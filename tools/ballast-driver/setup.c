@@ -235,6 +235,10 @@ static void round_failed(bl_remote_t *stage, const bl_error_t *err) {
   char name[BL__STAGE_NAME_BYTES];
   bl_error_t failure = *err;
   (void)bl_error_prefix(&failure, "%s", bl__stage_name(stage, name));
+  if (failure.status == BL_PRECONDITION) { // it may be another process, which knows nothing of this run
+    bl__presence_blame(stage, &failure);
+    return;
+  }
   bl__driver_fail(driver, &failure);
 }
 
