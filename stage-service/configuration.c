@@ -34,10 +34,10 @@ static void configure_work(bl_task_t *task) {
   bl_engine_destroy(stage->old_engine);
   stage->old_engine = NULL;
   bl_thread_flush_denormals();
-  bl_engine_options_t options = {.job = stage->job,
-                                 .job_bytes = stage->job_bytes,
-                                 .order = stage->order,
-                                 .resume = stage->resume,
+  bl_engine_options_t options = {.job = stage->texts.job,
+                                 .job_bytes = strlen(stage->texts.job),
+                                 .orders = {.own = stage->texts.own, .other = stage->texts.other},
+                                 .resume = stage->texts.resume,
                                  .resume_digest = stage->resume_digest,
                                  .stage = stage->rank,
                                  .gpu = stage->options.gpu,
@@ -67,18 +67,10 @@ static bl_status_t make_room(bl_stage_t *stage, bl_error_t *err) {
   return status == BL_OK && stage->context != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for votes");
 }
 
-static void drop_texts(bl_stage_t *stage) {
-  char **texts[] = {&stage->job, &stage->order, &stage->resume};
-  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-    free(*texts[i]);
-    *texts[i] = NULL;
-  }
-}
-
 static void configure_done(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
   bl_error_t *err = &stage->configure.err;
-  drop_texts(stage);
+  bl__texts_free(&stage->texts);
   stage->engine = stage->made_engine; // NULL when it failed
   stage->made_engine = NULL;
   if (err->status == BL_OK && make_room(stage, err) != BL_OK) {
@@ -103,6 +95,25 @@ static void configure_done(bl_task_t *task) {
   }
 }
 
+void bl__texts_free(bl__texts_t *texts) {
+  free(texts->job);
+  free(texts->own);
+  free(texts->other);
+  free(texts->resume);
+  *texts = (bl__texts_t){0};
+}
+
+static bool copy_text(const char *from, char **to) {
+  *to = from != NULL ? strdup(from) : NULL;
+  return from == NULL || *to != NULL;
+}
+
+static bool copy_texts(const bl_stage_configuration_t *from, bl__texts_t *to) {
+  *to = (bl__texts_t){0};
+  return copy_text(from->job, &to->job) && copy_text(from->orders.own, &to->own) &&
+         copy_text(from->orders.other, &to->other) && copy_text(from->resume, &to->resume);
+}
+
 void bl__configuration_init(bl_stage_t *stage) {
   stage->configure.stage = stage;
   bl_task_init(&stage->configure.task, configure_work, configure_done);
@@ -110,10 +121,9 @@ void bl__configuration_init(bl_stage_t *stage) {
 
 bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
                                        const bl_stage_configuration_t *configuration, bl_error_t *err) {
-  char *job = strdup(configuration->job), *order = strdup(configuration->order);
-  char *resume = strdup(configuration->resume);
+  bl__texts_t texts;
   bl_stage_decision_t decision = BL_STAGE_REFUSE;
-  if (job == NULL || order == NULL || resume == NULL) {
+  if (!copy_texts(configuration, &texts)) {
     (void)bl__stage_refuse(err, BL_EXHAUSTED, "no memory for the job");
   } else if (stage->preparing) {
     (void)bl__stage_refuse(err, BL_EXHAUSTED, "a plan is being prepared: ask again");
@@ -125,18 +135,13 @@ bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
     decision = bl__stage_refuse(err, BL_EXHAUSTED, "still writing a checkpoint of the configuration before");
   }
   if (decision != BL_STAGE_BEGIN) {
-    free(job);
-    free(order);
-    free(resume);
+    bl__texts_free(&texts);
     return decision;
   }
   bl__configuration_drop(stage);
   stage->old_engine = stage->engine;
   stage->engine = NULL;
-  stage->job = job;
-  stage->job_bytes = strlen(job);
-  stage->order = order;
-  stage->resume = resume;
+  stage->texts = texts;
   stage->resume_digest = configuration->resume_digest;
   stage->rank = configuration->rank;
   bl_worker_submit(stage->worker, &stage->configure.task);

@@ -70,7 +70,8 @@ void bl__handle_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
     return;
   }
   bl_stage_configuration_t configuration = {.job = request->job,
-                                            .order = request->order,
+                                            .orders = {.own = request->n_orders > 0 ? request->orders[0] : NULL,
+                                                       .other = request->n_orders > 1 ? request->orders[1] : NULL},
                                             .rank = (uint32_t)request->stage,
                                             .resume = request->resume,
                                             .resume_digest = request->resume_digest,

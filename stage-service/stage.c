@@ -122,9 +122,7 @@ void bl_stage_destroy(bl_stage_t *stage) {
   bl_engine_destroy(stage->old_engine);
   bl__configuration_drop(stage);
   free((char *)(uintptr_t)stage->plan_request.csv);
-  free(stage->job);
-  free(stage->order);
-  free(stage->resume);
+  bl__texts_free(&stage->texts);
   free(stage);
 }
 

@@ -60,8 +60,8 @@ void bl_stage_destroy(bl_stage_t *stage);
 bool bl_stage_takeover(bl_stage_t *stage, bl_driver_id_t driver, const char *run);
 bl_stage_decision_t bl_stage_check(const bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err);
 typedef struct bl_stage_configuration {
-  const char *job;   // canonical YAML
-  const char *order; // of its step, as CSV; "": searched here
+  const char *job; // canonical YAML
+  bl_training_orders_t orders;
   uint32_t rank;
   const char *resume; // folder of a checkpoint to go on from; "": begin anew
   uint64_t resume_digest;

@@ -26,6 +26,10 @@ typedef struct bl__work {
   bl_error_t err;
 } bl__work_t;
 
+typedef struct bl__texts {
+  char *job, *own, *other, *resume; // as in bl_stage_configuration_t
+} bl__texts_t;
+
 struct bl_stage {
   bl_stage_step_t step;
   bl_stage_options_t options;
@@ -42,8 +46,7 @@ struct bl_stage {
   bl_vote_t *vote, *ahead_vote, *commit_vote; // of step.run, of the one behind it, of step.last_commit
 
   bl__work_t configure;
-  char *job, *order, *resume; // of the configuration under way
-  size_t job_bytes;
+  bl__texts_t texts;      // of the configuration under way
   uint64_t resume_digest; // of this and the present configuration
   uint32_t rank;
   bl_engine_t *old_engine;  // freed on the way to the new one
@@ -86,6 +89,7 @@ void bl__stage_driven(bl_stage_t *stage);
 
 // configuration.c
 void bl__configuration_init(bl_stage_t *stage);
+void bl__texts_free(bl__texts_t *texts);
 // Forgets everything of a configuration but the engine.
 void bl__configuration_drop(bl_stage_t *stage);
 

@@ -19,14 +19,14 @@ uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *trainin
 
 static bool all_stay(uint32_t limit, const bl_training_t *training) {
   for (uint32_t i = 0; i < training->stage_count; i++) {
-    if (training->stages[i].slots_needed > limit) {
+    if (bl_training_needed(training, i, false) > limit) {
       return false;
     }
   }
   return true;
 }
 
-// Whether some block is parked under the cap, and none has to be elsewhere but with a `copy`.
+// Whether it fits: some block is parked under the cap, and none has to be elsewhere but with a `copy`.
 static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only, uint32_t copy,
                      const bl_training_t *training) {
   const bl_balance_cap_t cap = {.slots = limit,
@@ -36,8 +36,9 @@ static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only,
                                 .copies = training->copies,
                                 .copy = copy / 100.0};
   bl_balance_result_t result;
-  bool parks = false;
-  if (training->storeless || bl_balance_within(training->schedule, &cap, &result, NULL) != BL_OK) {
+  bool parks = copy == 0; // or does not have to, in the order that it has
+  const bl_schedule_t *order = bl_training_order(training, copy == 0);
+  if (training->storeless || bl_balance_within(order, &cap, &result, NULL) != BL_OK) {
     return false;
   }
   for (uint32_t s = 0; s < result.stages; s++) {
@@ -91,11 +92,12 @@ uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training)
 static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *err) {
   for (uint32_t i = 0; i < training->stage_count; i++) {
     const bl_training_stage_t *stage = &training->stages[i];
-    if (stage->slots_needed > stage->slots) {
+    const uint32_t needed = bl_training_needed(training, i, false);
+    if (needed > stage->slots) {
       return bl_error_set(err, BL_EXHAUSTED,
                           "stage %" PRIu32 ": schedule %s needs %" PRIu32 " slots there, its device has %" PRIu32
                           "; a policy that evicts (bpipe, cap) or gives blocks up (drop) needs fewer",
-                          i, training->schedule->name, stage->slots_needed, stage->slots);
+                          i, training->schedule->name, needed, stage->slots);
     }
   }
   return BL_OK;
@@ -104,7 +106,7 @@ static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *e
 static bl_status_t drop(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *policy,
                         bl_error_t *err) {
   const uint32_t cap = bl_policy_cap(policy, training);
-  bl_status_t status = bl_schedule_drop(training->schedule, cap, &plan->balanced, NULL, err);
+  bl_status_t status = bl_schedule_drop(bl_training_order(training, false), cap, &plan->balanced, NULL, err);
   if (status == BL_EXHAUSTED) {
     (void)bl_error_prefix(err, "a cap of %" PRIu32 " slot%s a device is too small for schedule %s", cap, bl_plural(cap),
                           training->schedule->name);
@@ -139,7 +141,8 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
                                 .copies = training->copies,
                                 .copy = policy->kind == BL_JOB_POLICY_MIX ? policy->copy / 100.0 : 0};
   bl_balance_result_t result;
-  bl_status_t status = bl_balance_within(training->schedule, &cap, &result, err);
+  const bl_schedule_t *order = bl_training_order(training, bl_policy_pools(policy->kind));
+  bl_status_t status = bl_balance_within(order, &cap, &result, err);
   if (status == BL_OK) {
     plan->balanced = result.schedule;
     result.schedule = NULL;
@@ -154,7 +157,8 @@ bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *t
   bl_balance_plan_t made = {0};
   bl_status_t status =
       policy->kind == BL_JOB_POLICY_NONE ? check_unbalanced(training, err) : balance(&made, training, policy, err);
-  made.schedule = made.balanced != NULL ? made.balanced : training->schedule;
+  made.schedule = made.balanced != NULL ? made.balanced : bl_training_order(training, false);
+  made.order = training->other == NULL ? "" : bl_policy_pools(policy->kind) ? "for balancing" : "for none";
   if (status == BL_OK) {
     status = bl_holdings_init(&made.holdings, made.schedule, err);
   }

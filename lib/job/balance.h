@@ -57,8 +57,9 @@ uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *trainin
 uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training);
 
 typedef struct bl_balance_plan {
-  const bl_schedule_t *schedule; // training->schedule, or `balanced`
+  const bl_schedule_t *schedule; // an order of the training, or `balanced`
   bl_schedule_t *balanced;       // NULL when nothing moves and nothing is given up
+  const char *order;             // of two, which it has: "for balancing", "for none"; "": there is one
   bl_holdings_t holdings;
 } bl_balance_plan_t;
 

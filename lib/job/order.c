@@ -38,7 +38,7 @@ static bl_status_t fail_with(const bl_job_t *job, const bl_error_t *fault, bl_er
   return fault->status;
 }
 
-bl_status_t bl_job_order_make(const bl_job_t *job, bl_schedule_t **schedule, bl_error_t *err) {
+static bl_schedule_request_t request_of(const bl_job_t *job) {
   bl_schedule_request_t request = {
       .name = bl_job_schedule_name(job->pipeline.schedule),
       .stages = (uint32_t)job->pipeline.stages,
@@ -47,15 +47,19 @@ bl_status_t bl_job_order_make(const bl_job_t *job, bl_schedule_t **schedule, bl_
       .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
       .recompute = recomputes_fully(job),
       .keep_placement = true, // the model has been divided for it
-      .pooled = bl_policy_pools(job->balance.policy),
   };
-  bl_job_costs_t costs;
-  const bl_schedule_info_t *info;
-  bl_error_t fault;
   if (job->memory.slots.set) { // a recomputed block takes a slot only from R on
     double slots = (double)job->memory.slots.value / (double)job->pipeline.chunks.value;
     *(recomputes_fully(job) ? &request.slots : &request.memory) = slots;
   }
+  return request;
+}
+
+bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **schedule, bl_error_t *err) {
+  bl_schedule_request_t request = request_of(job);
+  bl_job_costs_t costs;
+  const bl_schedule_info_t *info;
+  bl_error_t fault;
   bl_status_t status = find_info(job, &info, err);
   if (status == BL_OK) {
     status = bl_job_costs_init(&costs, job, err);
@@ -63,10 +67,17 @@ bl_status_t bl_job_order_make(const bl_job_t *job, bl_schedule_t **schedule, bl_
   if (status != BL_OK) {
     return status;
   }
+  request.pooled = pooled;
   request.costs = costs.given ? &costs.costs : NULL;
   status = bl_schedule_generate(&request, schedule, &fault);
   bl_job_costs_cleanup(&costs);
   return status == BL_OK ? BL_OK : fail_with(job, &fault, err);
+}
+
+bool bl_job_order_pools(const bl_job_t *job) {
+  const bl_schedule_request_t request = request_of(job);
+  const bl_schedule_info_t *info = bl_schedule_info_find(request.name);
+  return info != NULL && !info->limited && bl_schedule_pools(&request);
 }
 
 // ---- taken
@@ -132,7 +143,7 @@ bl_status_t bl_job_order_take(const bl_job_t *job, const char *csv, size_t csv_b
     return status;
   }
   if (info == NULL) {
-    return bl_job_order_make(job, schedule, err); // which refuses it
+    return bl_job_order_make(job, false, schedule, err); // which refuses it
   }
   status = bl_csv_read(csv, csv_bytes, "order", &taken, &fault);
   if (status == BL_OK) {

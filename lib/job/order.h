@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of a job's training step: searched, or taken from who has searched it.
 //
-//   status = bl_job_order_make(&job, &schedule, &err);            // may take seconds of a core
+//   status = bl_job_order_make(&job, pooled, &schedule, &err);            // may take seconds of a core
 //   status = bl_csv_write(schedule, &text, &text_bytes);          // how it travels (schedule/csv.h)
 //   status = bl_job_order_take(&job, text, text_bytes, &schedule, &err);
 //
@@ -14,9 +14,12 @@
 #include "config/job.h"
 #include "schedule/schedule.h"
 
-// With R where pipeline.recompute is full. BL_INVALID, BL_NOT_FOUND: the schedule cannot be made so, names
+// `pooled`: for policies that park (schedule/generate.h). With R where pipeline.recompute is full. BL_INVALID, BL_NOT_FOUND: the schedule cannot be made so, names
 // pipeline.schedule; BL_UNIMPLEMENTED: it does not run; BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl_job_order_make(const bl_job_t *job, bl_schedule_t **schedule, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **schedule, bl_error_t *err);
+// Whether policies that park have another order than those that do not, in a run whose policy may change. Orders that are
+// searched within a limit of memory (zb-*, adaptive) stay: they fit it without parking, and the search for another takes long.
+bool bl_job_order_pools(const bl_job_t *job);
 
 // BL_INVALID names pipeline.schedule and what is wrong: not a schedule (row, column, cell), for other stages, chunks or
 // micro-batches, chunks on other stages than the schedule puts them on, operations that the job's schedule does not have

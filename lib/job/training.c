@@ -89,7 +89,7 @@ static bl_status_t measure_slots(bl_training_t *training, bl_error_t *err) {
 
 // Room of one stage as the job gives it, or as many slots as needed. Clamped to 32 bits: no schedule needs more.
 static uint32_t slots_of_job(const bl_job_t *job, const bl_training_stage_t *stage) {
-  uint64_t slots = stage->slots_needed;
+  uint64_t slots = stage->slots_needed > stage->other_needed ? stage->slots_needed : stage->other_needed;
   if (job->memory.slots.set) {
     slots = (uint64_t)job->memory.slots.value;
   } else if (job->memory.activation_bytes.set && stage->slot_bytes > 0) {
@@ -126,15 +126,17 @@ static bl_status_t fail_slots(const bl_training_t *training, const bl_job_t *job
 // Makes the stages and counts the blocks that each keeps at once.
 static bl_status_t count_slots(bl_training_t *training, bl_error_t *err) {
   const uint32_t count = training->schedule->stages;
-  uint32_t *peaks = calloc(count, sizeof *peaks);
+  uint32_t *peaks = calloc(2 * (size_t)count, sizeof *peaks);
   training->stages = calloc(count, sizeof *training->stages);
-  if (peaks == NULL || training->stages == NULL || bl_schedule_peak_slots(training->schedule, peaks) != BL_OK) {
+  if (peaks == NULL || training->stages == NULL || bl_schedule_peak_slots(training->schedule, peaks) != BL_OK ||
+      (training->other != NULL && bl_schedule_peak_slots(training->other, peaks + count) != BL_OK)) {
     free(peaks);
     return bl_error_set(err, BL_EXHAUSTED, "no memory to plan %" PRIu32 " stages", count);
   }
   training->stage_count = count;
   for (uint32_t i = 0; i < count; i++) {
     training->stages[i].slots_needed = peaks[i];
+    training->stages[i].other_needed = peaks[count + i];
   }
   free(peaks);
   return BL_OK;
@@ -189,7 +191,25 @@ static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_
   return BL_OK;
 }
 
-static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const char *order, bl_error_t *err) {
+static bl_status_t find_order(const bl_job_t *job, bool pools, const char *brought, bl_schedule_t **schedule,
+                              bl_error_t *err) {
+  return brought != NULL ? bl_job_order_take(job, brought, strlen(brought), schedule, err)
+                         : bl_job_order_make(job, pools, schedule, err);
+}
+
+static bl_status_t find_orders(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders,
+                               bl_error_t *err) {
+  const bool makes = orders->own == NULL && (orders->all || job->balance.policy == BL_JOB_POLICY_AUTO);
+  training->pools = bl_policy_pools(job->balance.policy);
+  bl_status_t status = find_order(job, training->pools, orders->own, &training->schedule, err);
+  if (status == BL_OK && (orders->other != NULL || (makes && bl_job_order_pools(job)))) {
+    status = find_order(job, !training->pools, orders->other, &training->other, err);
+  }
+  return status;
+}
+
+static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders,
+                           bl_error_t *err) {
   bl_status_t status = bl__job_check_supported(job, err);
   if (status == BL_OK) {
     status = bl_architecture_read(job, &training->model, err);
@@ -198,8 +218,7 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const c
     status = bl_partition_init(&training->partition, job, &training->model, err);
   }
   if (status == BL_OK) {
-    status = order != NULL ? bl_job_order_take(job, order, strlen(order), &training->schedule, err)
-                           : bl_job_order_make(job, &training->schedule, err);
+    status = find_orders(training, job, orders, err);
   }
   if (status == BL_OK) {
     status = count_slots(training, err);
@@ -237,12 +256,13 @@ static bl_status_t as_bad_job(bl_status_t status, bl_error_t *err) {
 }
 
 bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
-  return bl_training_init_with(training, job, NULL, err);
+  return bl_training_init_with(training, job, &(bl_training_orders_t){0}, err);
 }
 
-bl_status_t bl_training_init_with(bl_training_t *training, const bl_job_t *job, const char *order, bl_error_t *err) {
+bl_status_t bl_training_init_with(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders,
+                                  bl_error_t *err) {
   bl_training_t resolved = {0};
-  bl_status_t status = as_bad_job(resolve(&resolved, job, order, err), err);
+  bl_status_t status = as_bad_job(resolve(&resolved, job, orders, err), err);
   if (status != BL_OK) {
     bl_training_cleanup(&resolved);
     return status;
@@ -256,6 +276,7 @@ void bl_training_cleanup(bl_training_t *training) {
   free(training->stages);
   free(training->copies);
   bl_schedule_destroy(training->schedule);
+  bl_schedule_destroy(training->other);
   bl_partition_cleanup(&training->partition);
   *training = (bl_training_t){0};
 }

@@ -24,17 +24,22 @@
 
 typedef struct bl_training_stage {
   uint32_t slots_needed; // resident activation blocks at the peak of the schedule; those of R with full recomputation
+  uint32_t other_needed; // the same of `other`
   uint32_t slots;        // what the device has for them: memory.slots, memory.activation_bytes / slot_bytes, or
-                         // slots_needed. Fewer than needed only with a policy that evicts (job/balance.h)
-  uint64_t slot_bytes;   // of one slot: the largest block of the stage's chunks
-  uint64_t evict_bytes;  // of the largest part of one that is evicted (model/layout.h)
+      // what the schedule and `other` need. Fewer than needed only with a policy that evicts (job/balance.h)
+  uint64_t slot_bytes;  // of one slot: the largest block of the stage's chunks
+  uint64_t evict_bytes; // of the largest part of one that is evicted (model/layout.h)
 } bl_training_stage_t;
 
 typedef struct bl_training {
   bl_model_t model;
   bl_partition_t partition;
   bl_dataset_t dataset;
-  bl_schedule_t *schedule;    // of one training step; with R where pipeline.recompute is full
+  bl_schedule_t *schedule; // of one training step; with R where pipeline.recompute is full
+  bl_schedule_t
+      *other; // the order of policies that park where the job's own does not, of those that do not where it does;
+              // NULL: the same for all
+  bool pools; // `schedule` is for policies that park (bl_policy_pools)
   bl_layout_options_t layout; // the same for every chunk
   bl_training_stage_t *stages;
   uint32_t stage_count;
@@ -48,10 +53,25 @@ typedef struct bl_training {
 // too. BL_UNIMPLEMENTED: a setting that this version does not do. BL_IO: reading failed. BL_EXHAUSTED: too little memory.
 // On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_error_t *err);
-// The same with an order of the schedule that another process of the run has searched: CSV, terminated, checked
-// (job/order.h); NULL: it is searched here, which may take seconds.
-BL_MUST_USE bl_status_t bl_training_init_with(bl_training_t *training, const bl_job_t *job, const char *order,
-                                              bl_error_t *err);
+
+// Orders that another process of the run has searched, as CSV, terminated; they are checked (job/order.h).
+typedef struct bl_training_orders {
+  const char *own;   // of the job's policy; NULL: it is searched here, which may take seconds
+  const char *other; // for policies of the other kind; NULL: not brought
+  bool all;          // the policy may change: where `own` is searched here, the other one is too
+} bl_training_orders_t;
+// The same with orders. Without `all` the other one is made only where the job's own policy may choose it (auto).
+BL_MUST_USE bl_status_t bl_training_init_with(bl_training_t *training, const bl_job_t *job,
+                                              const bl_training_orders_t *orders, bl_error_t *err);
+// The order that policies have that park blocks, or that do not.
+static inline const bl_schedule_t *bl_training_order(const bl_training_t *training, bool pools) {
+  return training->other != NULL && pools != training->pools ? training->other : training->schedule;
+}
+// Slots that a stage needs in it where nothing is parked.
+static inline uint32_t bl_training_needed(const bl_training_t *training, uint32_t stage, bool pools) {
+  const bl_training_stage_t *of = &training->stages[stage];
+  return training->other != NULL && pools != training->pools ? of->other_needed : of->slots_needed;
+}
 void bl_training_cleanup(bl_training_t *training); // a zeroed one is fine
 // Whether stages a and b exchange tensors: neighbours along the model, or the two ends of a tied embedding.
 bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b);

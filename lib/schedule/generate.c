@@ -235,6 +235,13 @@ static bool pools_limits(const bl_schedule_request_t *request) {
          info != NULL && info->limited && request->stages > 1;
 }
 
+bool bl_schedule_pools(const bl_schedule_request_t *request) {
+  bl_schedule_request_t pooled = *request;
+  pooled.pooled = true;
+  const bool knows_peaks = strcmp(request->name, "grouped-interleaved") == 0 || strcmp(request->name, "1f1b-v") == 0;
+  return pools_limits(&pooled) || (knows_peaks && !request->recompute && request->stages > 1);
+}
+
 bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   bl_schedule_t *made = NULL;
   bl_status_t status =

@@ -39,6 +39,9 @@ typedef struct bl_schedule_request {
 BL_MUST_USE bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule,
                                              bl_error_t *err);
 
+// Whether `pooled` makes another order of a request than it has without.
+bool bl_schedule_pools(const bl_schedule_request_t *request);
+
 // Forwards alone, in order, on the placement of `like`: for validation losses and sampling.
 BL_MUST_USE bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batches, bl_schedule_t **schedule,
                                             bl_error_t *err);

@@ -99,6 +99,11 @@ static bl_status_t make_drop(const weighing_t *w, made_t *made, bl_error_t *err)
   return status;
 }
 
+static const bl_schedule_t *order_of(const bl_automatic_request_t *request, bl_automatic_kind_t kind) {
+  const bool pooled = kind == BL_AUTOMATIC_PAIRS || kind == BL_AUTOMATIC_ANY;
+  return pooled && request->pooled != NULL ? request->pooled : request->schedule;
+}
+
 static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option, made_t *made, bl_error_t *err) {
   const bl_automatic_request_t *request = w->request;
   *made = (made_t){0};
@@ -112,7 +117,7 @@ static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option
                                 .copies = request->copies,
                                 .copy = option->copy / 100.0};
   bl_balance_result_t result;
-  bl_status_t status = bl_balance_within(request->schedule, &cap, &result, err);
+  bl_status_t status = bl_balance_within(order_of(request, option->kind), &cap, &result, err);
   if (status == BL_OK) {
     *made = (made_t){.schedule = result.schedule, .parked = result.evictions, .again = result.dropped};
     result.schedule = NULL;
@@ -302,6 +307,9 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
   bool stays = best->kind == BL_AUTOMATIC_NONE;
   if (!stays) {
     status = make(w, best, &made, err);
+  }
+  if (status == BL_OK && bl_schedule_peak_slots(order_of(w->request, best->kind), w->needed) != BL_OK) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory to explain a policy"); // of the order that it has
   }
   if (status == BL_OK) {
     status = simulate(w, stays ? w->request->schedule : made.schedule, &result, err);

@@ -58,6 +58,7 @@ typedef struct bl_automatic_option {
 
 typedef struct bl_automatic_request {
   const bl_schedule_t *schedule; // as it is, without evictions
+  const bl_schedule_t *pooled;   // the order that pairs and any devices balance; NULL: the same
   const bl_costs_t *costs;       // seconds; `path` is not looked at
   const double *block_bytes;     // [stages] that an eviction of the stage moves
   const double *path_rates;      // [stages] bytes per second to the stores, above 0; NULL: not known, nothing moves

@@ -31,8 +31,7 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
   if (status != BL_OK) {
     return status;
   }
-  const bool brought = options->order != NULL && options->order[0] != '\0';
-  status = bl_training_init_with(&engine->training, &engine->job, brought ? options->order : NULL, err);
+  status = bl_training_init_with(&engine->training, &engine->job, &options->orders, err);
   if (status != BL_OK) {
     return status;
   }
@@ -159,31 +158,35 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
   return BL_OK;
 }
 
-// Slots and edge buffers that the training and the forward-only plan of this stage need.
-static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error_t *err) {
-  const bl_training_t *training = &engine->training;
-  const bl_training_stage_t *stage = &training->stages[engine->stage];
+static bl_status_t count_edges(bl_engine_t *engine, const bl_schedule_t *order, size_t *op_count, bl_error_t *err) {
   bl_stage_plan_t plan;
-  bl_status_t status = bl_stage_plan_init(training->schedule, engine->stage, bl_executor_plan_limits(0), &plan, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  engine->slot_count = stage->slots < stage->slots_needed ? stage->slots : stage->slots_needed;
-  engine->edge_count = plan.edges;
-  *op_count = plan.op_count;
-  bl_stage_plan_cleanup(&plan);
-
-  bl_schedule_t *forward;
-  status = bl_schedule_forward(training->schedule, training->schedule->micro_batches, &forward, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  status = bl_stage_plan_init(forward, engine->stage, bl_executor_plan_limits(0), &plan, err);
+  bl_status_t status = bl_stage_plan_init(order, engine->stage, bl_executor_plan_limits(0), &plan, err);
   if (status == BL_OK) {
     engine->edge_count = plan.edges > engine->edge_count ? plan.edges : engine->edge_count;
     *op_count = plan.op_count > *op_count ? plan.op_count : *op_count;
     bl_stage_plan_cleanup(&plan);
   }
+  return status;
+}
+
+// Slots and edge buffers that plans for training, of each order, and the forward-only plan of this stage need.
+static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error_t *err) {
+  const bl_training_t *training = &engine->training;
+  const bl_training_stage_t *stage = &training->stages[engine->stage];
+  const uint32_t needed = stage->slots_needed > stage->other_needed ? stage->slots_needed : stage->other_needed;
+  bl_schedule_t *forward;
+  engine->slot_count = stage->slots < needed ? stage->slots : needed;
+  bl_status_t status = count_edges(engine, training->schedule, op_count, err);
+  if (status == BL_OK && training->other != NULL) {
+    status = count_edges(engine, training->other, op_count, err);
+  }
+  if (status == BL_OK) {
+    status = bl_schedule_forward(training->schedule, training->schedule->micro_batches, &forward, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  status = count_edges(engine, forward, op_count, err);
   bl_schedule_destroy(forward);
   return status;
 }

@@ -41,9 +41,9 @@
 typedef struct bl_engine_options {
   const char *job; // canonical YAML
   size_t job_bytes;
-  const char *order;      // of the job's step, as CSV (job/order.h); NULL or "": searched here
-  const char *resume;     // folder of a checkpoint to go on from; NULL or "": begin anew
-  uint64_t resume_digest; // of that checkpoint (job/checkpoint.h)
+  bl_training_orders_t orders; // of the job's step
+  const char *resume;          // folder of a checkpoint to go on from; NULL or "": begin anew
+  uint64_t resume_digest;      // of that checkpoint (job/checkpoint.h)
   uint32_t stage;
   int32_t gpu;               // of those that this process sees, where pipeline.device is cuda; -1: the stage's number
                              // modulo how many they are

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schedules of several chunks a stage under a cap: grouped-interleaved and a V run with the losses of 1f1b bit by bit, own
 and lent slots of every device stay within the cap at every step, blocks are evicted, and the peaks are those that
-`ballastctl simulate` says. A path that is declared slow is avoided. What cannot run is refused with the reason."""
+`ballastctl simulate` says. A change of policy brings the order that a job has which begins with it: a cap that no other
+order fits comes into force while steps go on, and is taken back. A path that is declared slow is avoided. What cannot run is
+refused with the reason."""
 import json
 import os
+import signal
 import subprocess
 
 import ballast
@@ -42,6 +45,39 @@ def check_cap(folder, schedule, micro_batches, cap, mode):
     print(f"ok {schedule}, {mode}: {cap} slots a device, {evicted} evictions")
 
 
+def check_change(folder, schedule, micro_batches, cap):
+    """From none to a cap below what every stage needs in the order of none, and back."""
+    pipeline = {"schedule": schedule}
+    expected = {}
+    for policy in ({"policy": "none"}, {"policy": "cap", "cap": cap}):
+        job = job_of(folder, pipeline, micro_batches, balance=policy)
+        expected[policy["policy"]] = json.loads(ctl(folder, "simulate", job, "-o", "json").stdout)["stages"]
+    assert min(stage["peak_slots"] for stage in expected["none"]) > cap, "the order of none fits the cap"
+    run = ballast.Run(folder, job_of(folder, pipeline, micro_batches), "--local", "--set", "train.steps=100000")
+    try:
+        run.wait_for(lambda steps: steps, "a step")
+        for policy in (["cap", str(cap)], ["none"]):
+            answer = json.loads(ctl(folder, "policy", "set", *policy, "--wait", "-o", "json").stdout)
+            at = answer["from_step"]
+            assert answer["order"] == ("for none" if policy == ["none"] else "for balancing"), answer
+            run.wait_for(lambda steps: len(steps) > at, "steps under it")
+        run.end(expect=130, number=signal.SIGINT)
+    finally:
+        run.kill()
+    steps = run.steps()
+    seen = {step["policy"]: step for step in steps}
+    for policy, step in seen.items():
+        for plan, stage, store in zip(expected[policy], step["stages"], step["stores"]):
+            assert policy == "none" or stage["own_slots"] + store["lent_slots"] <= cap, (stage, store)
+            assert stage["peak_slots"] == plan["peak_slots"], (policy, plan, stage)
+            assert stage["evicted"] == stage["loaded"] == plan["evictions"], (policy, plan, stage)
+    assert sum(stage["evicted"] for stage in seen["cap"]["stages"]) > 0 and steps[-1]["policy"] == "none", seen
+    plain = job_of(folder, {}, micro_batches)
+    reference, _ = ballast.run_job(folder, plain, "--local", "--steps", str(len(steps)))
+    assert ballast.losses(steps) == ballast.losses(reference), f"{schedule}: other losses"
+    print(f"ok {schedule}: from none to cap {cap} and back in {len(steps)} steps")
+
+
 def check_slow_path(folder):
     """Stage 0 has one block too many: it goes to its mirror image, unless the path there is slow."""
     for slow, chosen in ([], 4), (["0-4=8"], 3):
@@ -72,6 +108,7 @@ def main():
     with ballast.scratch() as folder:
         check_cap(folder, "grouped-interleaved", 8, 7, "overlap")
         check_cap(folder, "zb-v", 4, 7, "overlap")
+        check_change(folder, "grouped-interleaved", 8, 7)
         check_slow_path(folder)
         check_refusals(folder)
         ballast.assert_nothing_left(folder, [], shared)

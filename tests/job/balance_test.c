@@ -4,6 +4,7 @@
 #include "job/balance.h"
 
 #include "job/job_text.h"
+#include "same_order.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -97,6 +98,47 @@ static void a_budget_in_bytes_counts_slots(void **state) {
   bl_training_cleanup(&training);
 }
 
+// Of grouped-interleaved a run has two orders: every policy has the one that a job has which begins with it.
+static void policies_have_the_order_of_a_job_that_begins_with_them(void **state) {
+  (void)state;
+#define GROUPED "model.layers=8\npipeline.schedule=grouped-interleaved\ntrain.micro_batches=4\n"
+  static const struct {
+    const char *sets;
+    bl_policy_t policy;
+    const char *order;
+  } cases[] = {
+      {GROUPED "balance.policy=none", {.kind = BL_JOB_POLICY_NONE}, "for none"},
+      {GROUPED "balance.policy=bpipe\nbalance.cap=7", {.kind = BL_JOB_POLICY_BPIPE, .cap = 7}, "for balancing"},
+      {GROUPED "balance.policy=drop\nbalance.cap=7", {.kind = BL_JOB_POLICY_DROP, .cap = 7}, "for none"},
+      {GROUPED "balance.policy=auto\nbalance.cap=7",
+       {.kind = BL_JOB_POLICY_AUTO, .cap = 7, .chosen = BL_JOB_POLICY_AUTO},
+       "for balancing"},
+  };
+  for (size_t begins = 0; begins < 2; begins++) { // with none, and with bpipe
+    bl_job_t job;
+    bl_training_t whole;
+    bl_error_t err = {0};
+    assert_int_equal(job_text_parse(&job, cases[begins].sets, &err), BL_OK);
+    assert_int_equal(bl_training_init_with(&whole, &job, &(bl_training_orders_t){.all = true}, &err), BL_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+      bl_training_t own;
+      bl_balance_plan_t plan, beginning;
+      if (plan_of(cases[i].sets, &own, &beginning, &err) != BL_OK ||
+          bl_balance_plan_init(&plan, &whole, &cases[i].policy, &err) != BL_OK) {
+        fail_msg("%s: %s", cases[i].sets, err.text);
+      }
+      assert_string_equal(plan.order, cases[i].order);
+      assert_true(same_order(plan.schedule, beginning.schedule));
+      assert_memory_equal(plan.holdings.own, beginning.holdings.own, 4 * sizeof *plan.holdings.own);
+      bl_balance_plan_cleanup(&plan);
+      bl_balance_plan_cleanup(&beginning);
+      bl_training_cleanup(&own);
+    }
+    bl_training_cleanup(&whole);
+    bl_job_cleanup(&job);
+  }
+}
+
 static void refuses(const char *sets, bl_status_t expected, const char *message) {
   bl_training_t training;
   bl_balance_plan_t plan;
@@ -127,6 +169,7 @@ int main(void) {
       cmocka_unit_test(blocks_are_given_up_where_nothing_can_move),
       cmocka_unit_test(auto_parks_what_there_is_room_for),
       cmocka_unit_test(a_budget_in_bytes_counts_slots),
+      cmocka_unit_test(policies_have_the_order_of_a_job_that_begins_with_them),
       cmocka_unit_test(what_cannot_work_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

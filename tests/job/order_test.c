@@ -3,6 +3,7 @@
 // every schedule that runs; what is no order of the job is refused with what is wrong with it, and leaves nothing behind.
 #include "job/order.h"
 
+#include "job/balance.h"
 #include "job/job_text.h"
 #include "job/training.h"
 #include "same_order.h"
@@ -30,7 +31,8 @@ static char *text_of(const char *sets) {
   bl_error_t err;
   char *text;
   size_t bytes;
-  if (bl_job_order_make(&job, &made, &err) != BL_OK || bl_csv_write(made, &text, &bytes) != BL_OK) {
+  if (bl_job_order_make(&job, bl_policy_pools(job.balance.policy), &made, &err) != BL_OK ||
+      bl_csv_write(made, &text, &bytes) != BL_OK) {
     fail_msg("%s: %s", sets, err.text);
   }
   bl_schedule_destroy(made);
@@ -45,7 +47,7 @@ static bool round_trip(const char *sets) {
   bl_error_t err;
   char *text;
   size_t bytes;
-  if (bl_job_order_make(&job, &made, &err) != BL_OK) {
+  if (bl_job_order_make(&job, bl_policy_pools(job.balance.policy), &made, &err) != BL_OK) {
     bl_job_cleanup(&job);
     return false;
   }
@@ -115,8 +117,9 @@ static void check_refused(const char *sets, const char *order, const char *says)
   if (strstr(err.text, "pipeline.schedule") == NULL || strstr(err.text, says) == NULL) {
     fail_msg("'%s' is not in: %s", says, err.text);
   }
+  const bl_training_orders_t orders = {.own = order};
   bl_training_t training;
-  assert_int_equal(bl_training_init_with(&training, &job, order, &err), BL_INVALID);
+  assert_int_equal(bl_training_init_with(&training, &job, &orders, &err), BL_INVALID);
   assert_int_equal(bl_job_order_take(&job, order, strlen(order), &taken, NULL), BL_INVALID);
   bl_job_cleanup(&job);
 }
@@ -171,15 +174,16 @@ static void what_is_taken_is_what_counts(void **state) {
   (void)state;
   char *order = text_of("pipeline.schedule=gpipe");
   bl_job_t job = parse(""), tight = parse("memory.slots=4");
+  const bl_training_orders_t orders = {.own = order};
   bl_training_t training;
   bl_error_t err;
-  assert_int_equal(bl_training_init_with(&training, &job, order, &err), BL_OK);
+  assert_int_equal(bl_training_init_with(&training, &job, &orders, &err), BL_OK);
   assert_string_equal(training.schedule->name, "1f1b");
   for (uint32_t s = 0; s < 4; s++) {
     assert_int_equal(training.stages[s].slots_needed, 6);
   }
   bl_training_cleanup(&training);
-  assert_int_equal(bl_training_init_with(&training, &tight, order, &err), BL_INVALID);
+  assert_int_equal(bl_training_init_with(&training, &tight, &orders, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "memory.slots"));
   bl_job_cleanup(&tight);
   bl_job_cleanup(&job);

@@ -467,6 +467,36 @@ static void trials_cost_a_share(void **state) {
   bl_automatic_cleanup(&found);
 }
 
+// Pairs and any devices balance an order that is made for it, and weigh what fits in that one alone.
+static void an_order_for_balancing_is_weighed(void **state) {
+  (void)state;
+  static const double bytes[STAGES] = {1e6, 1e6, 1e6, 1e6}, rates[STAGES] = {1e10, 1e10, 1e10, 1e10};
+  bl_schedule_request_t request = {.name = "grouped-interleaved", .stages = STAGES, .micro_batches = 4};
+  const bl_costs_t costs = {.every = {1e-3, 1e-3, 1e-3, 1e-3}};
+  bl_schedule_t *alone, *pooled;
+  bl_automatic_t found;
+  bl_error_t err;
+  assert_false(bl_schedule_pools(&(bl_schedule_request_t){.name = "v-half", .stages = STAGES}));
+  assert_true(bl_schedule_pools(&request));
+  assert_int_equal(bl_schedule_generate(&request, &alone, &err), BL_OK);
+  request.pooled = true;
+  assert_int_equal(bl_schedule_generate(&request, &pooled, &err), BL_OK);
+  bl_automatic_request_t wish = {
+      .schedule = alone, .costs = &costs, .block_bytes = bytes, .path_rates = rates, .budget = 7};
+  assert_int_equal(bl_automatic_decide(&wish, &found, &err), BL_OK);
+  assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_DROP); // every stage needs 8, no store has room
+  bl_automatic_cleanup(&found);
+  wish.pooled = pooled;
+  assert_int_equal(bl_automatic_decide(&wish, &found, &err), BL_OK);
+  const bl_automatic_option_t *best = &found.options[found.best];
+  assert_true(best->kind == BL_AUTOMATIC_PAIRS && best->evictions > 0 && best->dropped == 0);
+  assert_non_null(strstr(found.reasons[0], "8 are needed, 7 fit"));
+  assert_string_equal(found.reasons[3], "needs 5 of 7 slots: nothing moves");
+  bl_automatic_cleanup(&found);
+  bl_schedule_destroy(alone);
+  bl_schedule_destroy(pooled);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nothing_moves_where_all_fits),
@@ -483,6 +513,7 @@ int main(void) {
       cmocka_unit_test(what_turns_out_slower_is_taken_back),
       cmocka_unit_test(one_stage_has_nothing_to_decide),
       cmocka_unit_test(trials_cost_a_share),
+      cmocka_unit_test(an_order_for_balancing_is_weighed),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -185,7 +185,8 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
   if (status == BL_OK) {
     bl_costs_t costs = {.chunks = chunks, .boundary = profile->boundary};
     bl_automatic_option_t in_force = {.kind = kind_of(policy->chosen), .mode = policy->mode, .copy = policy->copy};
-    bl_automatic_request_t request = {.schedule = training->schedule,
+    bl_automatic_request_t request = {.schedule = bl_training_order(training, false),
+                                      .pooled = bl_training_order(training, true),
                                       .costs = &costs,
                                       .block_bytes = bytes,
                                       .path_rates = self->evidence.known ? self->evidence.rates : NULL,

@@ -99,6 +99,7 @@ typedef struct bl_policy_answer {
   const bl_policy_record_t *record; // in force on all stages from its from_step on; of a dry run version and step are 0
   bool unchanged;                   // it was in force already
   const bl_holdings_t *holdings;    // what it takes of the devices; NULL when another one is in force by now
+  const char *order;                // as in bl_balance_plan_t; NULL with no holdings
 } bl_policy_answer_t;
 typedef void (*bl_driver_policy_fn)(const bl_policy_answer_t *answer, const bl_error_t *err, void *context);
 // Puts a policy in force at the next step boundary. `done` fires exactly once, perhaps before this returns: with the
@@ -170,6 +171,7 @@ const bl_training_t *bl_driver_training(const bl_driver_t *driver);
 typedef struct bl_policies_view {
   const bl_policy_book_t *book;  // empty before the first plan
   const bl_holdings_t *holdings; // of the policy in force; devices 0 before the first plan
+  const char *order;             // as in bl_balance_plan_t; NULL before the first plan
   size_t waiting;                // changes that wait for a step boundary
   uint64_t plan_version;
   const char *decision;                       // of auto, for people; "" under any other policy

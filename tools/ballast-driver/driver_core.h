@@ -134,7 +134,7 @@ struct bl_driver {
   uint64_t next_ask;
 
   // Setup: one call to every stage at a time.
-  char *job_text, *order_text; // that stages are configured with
+  char *job_text, *own_order, *other_order; // that stages are configured with
   bl__round_t round;
   size_t round_open; // answers still to come
   bool *round_retry; // [stage_count]

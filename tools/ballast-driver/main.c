@@ -23,7 +23,8 @@
 
 typedef struct arguments {
   bl_daemon_arguments_t common;
-  char *job, *order;
+  char *job;
+  bl_text_list_t orders;
   bool own_stages, linger, resume;
 } arguments_t;
 
@@ -35,12 +36,13 @@ static const bl_option_t rows[] = {
      .argument = "FILE",
      .help = "The job to run; services.stages names one stage-service per stage."},
     {.name = "order",
-     .type = BL_OPTION_TEXT,
-     .offset = ROW(order),
+     .type = BL_OPTION_TEXT_LIST,
+     .offset = ROW(orders),
      .argument = "FILE.csv",
      .help =
-         "The order of the job's schedule, as `ballastctl schedule export` writes it. Without it the driver searches "
-         "the order when it starts."},
+         "The order of the job's schedule, as `ballastctl schedule export` writes it; a second one is for policies of "
+         "the other kind, if the job's parks blocks those that do not, else those that do. Without it the driver "
+         "searches orders when it starts."},
     BL_DAEMON_ROWS(arguments_t, common, "127.0.0.1:7600"),
     {.name = "own-stages",
      .type = BL_OPTION_BOOL,
@@ -134,18 +136,29 @@ static bool may_commit(void *context, uint64_t *recorder) {
 
 // ---- the beginning
 
-// What the job means, with the order that was given.
-static bl_status_t resolve_job(program_t *self, bl_error_t *err) {
-  const char *path = self->arguments.order;
-  char *order = NULL;
+static bl_status_t read_order(const char *path, char **order, bl_error_t *err) {
   size_t size;
-  bl_status_t status = path != NULL ? bl_file_read(path, ORDER_LIMIT_BYTES, &order, &size, err) : BL_OK;
-  if (status == BL_OK) {
-    status = bl_training_init_with(&self->training, &self->job, order, err);
-  } else {
-    (void)bl_error_prefix(err, "--order");
+  bl_status_t status = bl_file_read(path, ORDER_LIMIT_BYTES, order, &size, err);
+  return status == BL_OK ? status : bl_error_prefix(err, "--order");
+}
+
+// What the job means, with the orders that were given.
+static bl_status_t resolve_job(program_t *self, bl_error_t *err) {
+  const bl_text_list_t *paths = &self->arguments.orders;
+  char *orders[2] = {NULL, NULL};
+  bl_status_t status = BL_OK;
+  if (paths->count > 2) {
+    return bl_error_set(err, BL_INVALID, "--order: %zu of them; a job has one order or two", paths->count);
   }
-  free(order);
+  for (size_t i = 0; i < paths->count && status == BL_OK; i++) {
+    status = read_order(paths->items[i], &orders[i], err);
+  }
+  if (status == BL_OK) {
+    const bl_training_orders_t brought = {.own = orders[0], .other = orders[1], .all = true};
+    status = bl_training_init_with(&self->training, &self->job, &brought, err);
+  }
+  free(orders[0]);
+  free(orders[1]);
   return status;
 }
 

@@ -239,7 +239,10 @@ static bool is_done(const bl_driver_t *driver, const bl_policy_request_t *reques
   const bl_policy_record_t *before = bl_policy_book_find_request(book, request->request);
   bool unchanged = before == NULL && current != NULL && bl_policy_equal(&current->policy, &wanted->policy);
   *answered = (bl_policy_answer_t){.record = before != NULL ? before : current, .unchanged = unchanged};
-  answered->holdings = answered->record == current ? &driver->plans.balance.holdings : NULL;
+  if (answered->record == current) {
+    answered->holdings = &driver->plans.balance.holdings;
+    answered->order = driver->plans.balance.order;
+  }
   return before != NULL || unchanged;
 }
 
@@ -340,7 +343,7 @@ static void conclude(bl_driver_t *driver) {
   const bl_policy_record_t *record = bl_policy_book_current(&plans->book);
   bl_log(BL_LOG_INFO, "policy %s, version %" PRIu64 ", is in force from step %" PRIu64 " on",
          bl_policy_format(&record->policy, text), record->version, record->from_step);
-  bl_policy_answer_t done = {.record = record, .holdings = &plans->balance.holdings};
+  bl_policy_answer_t done = {.record = record, .holdings = &plans->balance.holdings, .order = plans->balance.order};
   answer(change, &done, NULL);
 }
 
@@ -424,7 +427,7 @@ static bool answer_at_once(bl_driver_t *driver, bl__change_t *change) {
   bool refuse = status != BL_OK, answered = refuse || request->dry_run;
   if (answered) { // and then the change is gone
     wanted.from_step = 0;
-    done = (bl_policy_answer_t){.record = &wanted, .holdings = &plan.holdings};
+    done = (bl_policy_answer_t){.record = &wanted, .holdings = &plan.holdings, .order = plan.order};
     answer(change, &done, refuse ? &err : NULL);
   }
   bl_balance_plan_cleanup(&plan);
@@ -478,6 +481,7 @@ bl_policies_view_t bl_driver_policies(const bl_driver_t *driver) {
   const bl__plans_t *plans = &driver->plans;
   return (bl_policies_view_t){.book = &plans->book,
                               .holdings = &plans->balance.holdings,
+                              .order = plans->balance.order,
                               .waiting = plans->waiting + (plans->change != NULL ? 1 : 0),
                               .decision = bl__automatic_decision(driver),
                               .reasons = bl__automatic_reasons(driver),

@@ -57,6 +57,9 @@ static void was_set(const bl_policy_answer_t *answer, const bl_error_t *err, voi
   output.unchanged = answer->unchanged;
   output.devices = shares.pointers;
   output.n_devices = shares.count;
+  if (answer->order != NULL) {
+    output.order = (char *)answer->order;
+  }
   bl_rpc_call_reply(call, &output.base);
   free_shares(&shares);
 }
@@ -115,6 +118,9 @@ void bl_policy_handle_get(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
   output.n_devices = shares.count;
   output.waiting = (uint32_t)view.waiting;
   output.decision = (char *)view.decision;
+  if (view.order != NULL) {
+    output.order = (char *)view.order;
+  }
   output.budget = budget == UINT32_MAX ? 0 : budget;
   bl_rpc_call_reply(call, &output.base);
   free_shares(&shares);

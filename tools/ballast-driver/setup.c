@@ -69,13 +69,16 @@ bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
   }
   driver->round_retry = calloc(driver->stage_count, sizeof *driver->round_retry);
   if (driver->round_retry == NULL || bl_job_dump(driver->options.job, &driver->job_text, &size) != BL_OK ||
-      bl_csv_write(training->schedule, &driver->order_text, &size) != BL_OK) {
+      bl_csv_write(training->schedule, &driver->own_order, &size) != BL_OK ||
+      (training->other != NULL && bl_csv_write(training->other, &driver->other_order, &size) != BL_OK)) {
     return no_memory(err);
   }
   for (size_t i = 0; i < driver->stage_count; i++) {
     bl_remote_t *stage = &driver->stages[i];
     stage->configuration =
-        (bl_stage_configuration_t){.job = driver->job_text, .order = driver->order_text, .stage = (uint32_t)i};
+        (bl_stage_configuration_t){.job = driver->job_text,
+                                   .orders = {.own = driver->own_order, .other = driver->other_order},
+                                   .stage = (uint32_t)i};
     if (driver->options.resume != NULL) {
       stage->configuration.resume = driver->options.resume->path;
       stage->configuration.resume_digest = driver->options.resume->digest;
@@ -120,7 +123,8 @@ void bl__setup_cleanup(bl_driver_t *driver) {
   }
   bl_stores_destroy(driver->stores);
   free(driver->job_text);
-  free(driver->order_text);
+  free(driver->own_order);
+  free(driver->other_order);
   free(driver->round_retry);
 }
 

@@ -351,7 +351,9 @@ void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
   Ballast__V1__ConfigureRequest request = BALLAST__V1__CONFIGURE_REQUEST__INIT;
   request.driver = &who;
   request.job = (char *)configuration->job;
-  request.order = (char *)configuration->order;
+  char *orders[] = {(char *)configuration->orders.own, (char *)configuration->orders.other};
+  request.orders = orders;
+  request.n_orders = orders[1] != NULL ? 2 : 1;
   request.stage = (int32_t)configuration->stage;
   request.digest = bl_stage_configuration_digest(configuration);
   request.resume = (char *)(configuration->resume != NULL ? configuration->resume : "");

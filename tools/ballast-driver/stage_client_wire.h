@@ -91,8 +91,8 @@ void bl_stage_client_destroy(bl_stage_client_t *client); // NULL is fine
 const char *bl_stage_client_address(const bl_stage_client_t *client);
 
 typedef struct bl_stage_configuration {
-  const char *job;   // canonical YAML: says all that the stage must know, with its number and
-  const char *order; // the order of a step, as CSV
+  const char *job;             // canonical YAML: says all that the stage must know, with its number and
+  bl_training_orders_t orders; // as text, the order of a step
   uint32_t stage;
   const char *resume; // folder of a checkpoint to go on from; NULL or "": begin anew
   uint64_t resume_digest;

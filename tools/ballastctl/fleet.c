@@ -348,14 +348,14 @@ bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err) {
   return BL_OK;
 }
 
-bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path, const char *order_path,
+bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path, const char *const orders[2],
                                       bool own_stages, bool resume, bl_error_t *err) {
   char path[PATH_MAX];
   const char *argv[] = {program_path("ballast-driver", path),
                         "--job",
                         job_path,
                         "--order",
-                        order_path,
+                        orders[0],
                         "--listen",
                         fleet->driver.address,
                         "--health-listen",
@@ -369,8 +369,14 @@ bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_pat
                         "auto",
                         NULL,
                         NULL,
+                        NULL,
+                        NULL,
                         NULL};
-  size_t count = sizeof argv / sizeof argv[0] - 3;
+  size_t count = sizeof argv / sizeof argv[0] - 5;
+  if (orders[1] != NULL) {
+    argv[count++] = "--order";
+    argv[count++] = orders[1];
+  }
   if (own_stages) {
     argv[count++] = "--own-stages";
   }

@@ -46,8 +46,10 @@ void bl_ctl_fleet_destroy(bl_ctl_fleet_t *fleet);
 
 // Starts the stages and stores (stages_ready follows, for none at once on the loop) and, later, the driver.
 BL_MUST_USE bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err);
-BL_MUST_USE bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path, const char *order_path,
-                                                  bool own_stages, bool resume, bl_error_t *err);
+// `orders`: one file or two, for ballast-driver --order.
+BL_MUST_USE bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path,
+                                                  const char *const orders[2], bool own_stages, bool resume,
+                                                  bl_error_t *err);
 typedef enum bl_ctl_end {
   BL_CTL_END_WAIT, // they were asked to end and do so by themselves
   BL_CTL_END_ASK,  // their lifelines are cut

@@ -58,10 +58,18 @@ bl_status_t bl_ctl_job_read(const char *path, const bl_text_list_t *sets, const 
   return status;
 }
 
-bl_status_t bl_ctl_job_resolve(const bl_job_t *job, bl_training_t *training, bl_error_t *err) {
-  bl_status_t status = bl_training_init(training, job, err);
+static bl_status_t resolve(const bl_job_t *job, bool all, bl_training_t *training, bl_error_t *err) {
+  bl_status_t status = bl_training_init_with(training, job, &(bl_training_orders_t){.all = all}, err);
   if (status == BL_NOT_FOUND || status == BL_DENIED || status == BL_DATA_LOSS || status == BL_IO) {
     return bl_error_set(err, BL_INVALID, "%s", err->text);
   }
   return status;
+}
+
+bl_status_t bl_ctl_job_resolve(const bl_job_t *job, bl_training_t *training, bl_error_t *err) {
+  return resolve(job, false, training, err);
+}
+
+bl_status_t bl_ctl_job_resolve_run(const bl_job_t *job, bl_training_t *training, bl_error_t *err) {
+  return resolve(job, true, training, err);
 }

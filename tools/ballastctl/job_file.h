@@ -17,7 +17,8 @@
 // file missing too: a wrong job is exit code 2. On success the caller cleans the job up.
 BL_MUST_USE bl_status_t bl_ctl_job_read(const char *path, const bl_text_list_t *sets, const char *last, bl_job_t *job,
                                         bl_error_t *err);
-// bl_training_init, with the same rule for statuses.
+// bl_training_init, with the same rule for statuses. The second one is for a run, whose policy may change.
 BL_MUST_USE bl_status_t bl_ctl_job_resolve(const bl_job_t *job, bl_training_t *training, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_ctl_job_resolve_run(const bl_job_t *job, bl_training_t *training, bl_error_t *err);
 
 #endif

@@ -64,6 +64,7 @@ static const bl_ctl_column_t change_columns[] = {
     {.key = "evictions", .title = "EVICTIONS", .wide = true},
     {.key = "dropped", .title = "MADE AGAIN", .wide = true},
     {.key = "chosen", .title = "CHOSEN", .wide = true},
+    {.key = "order", .title = "ORDER", .wide = true},
 };
 static const bl_ctl_column_t history_columns[] = {
     SHOWN, {.key = "restores", .title = "RESTORES", .right = true, .wide = true}};

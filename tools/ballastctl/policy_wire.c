@@ -99,12 +99,19 @@ static void add_shares(json_t *json, Ballast__V1__DeviceShare *const *shares, si
   json_object_set_new(json, "devices", devices);
 }
 
+static void add_order(json_t *json, const char *order) {
+  if (order[0] != '\0') {
+    json_object_set_new(json, "order", json_string(order));
+  }
+}
+
 static json_t *read_set(const ProtobufCMessage *output) {
   const Ballast__V1__SetPolicyResponse *response = (const Ballast__V1__SetPolicyResponse *)output;
   json_t *json = response->policy != NULL ? policy_json(response->policy) : NULL;
   if (json != NULL) {
     json_object_set_new(json, "unchanged", json_boolean(response->unchanged));
     add_shares(json, response->devices, response->n_devices);
+    add_order(json, response->order);
   }
   return json;
 }
@@ -120,6 +127,7 @@ static json_t *read_get(const ProtobufCMessage *output) {
       json_object_set_new(json, "decision", json_string(response->decision));
     }
     add_shares(json, response->devices, response->n_devices);
+    add_order(json, response->order);
   }
   return json;
 }

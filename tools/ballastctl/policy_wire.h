@@ -2,7 +2,7 @@
 // The calls of ballast.v1.Driver about policies, each one question with its answer as JSON.
 //
 // A policy is {"policy": "bpipe", "cap": 3, "mode": "overlap", "version": 2, "from_step": 17, "devices": [...], ...};
-// `cap` is null where the policy has none; `chosen` and `decision`, and a `reason` per device, are there under auto.
+// `order` is there where policies that park have another one, `cap` is null where the policy has none; `chosen` and `decision`, and a `reason` per device, are there under auto.
 // Thread: each call runs a loop of its own and blocks.
 #ifndef BALLAST_BALLASTCTL_POLICY_WIRE_H
 #define BALLAST_BALLASTCTL_POLICY_WIRE_H

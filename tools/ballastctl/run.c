@@ -153,7 +153,7 @@ static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, 
   if (attaches(arguments, job) && !arguments->check && !predicts) {
     return BL_OK;
   }
-  bl_status_t status = bl_ctl_job_resolve(job, training, err);
+  bl_status_t status = bl_ctl_job_resolve_run(job, training, err);
   if (status == BL_OK && arguments->resume && !attaches(arguments, job)) {
     status = bl_resume_find(resume, job, &training->model, true, err);
     if (status == BL_NOT_FOUND) {

@@ -86,14 +86,14 @@ static bl_status_t write_job(bl__session_t *session, bl_error_t *err) {
   return status;
 }
 
-// The order that was searched when the job was checked: the driver need not do it again.
-static bl_status_t write_order(bl__session_t *session, bl_error_t *err) {
+// An order that was searched when the job was checked: the driver need not do it again.
+static bl_status_t write_order(bl__session_t *session, const bl_schedule_t *order, const char *name, bl_error_t *err) {
   char *text;
   size_t text_bytes;
-  if (bl_csv_write(session->options->training->schedule, &text, &text_bytes) != BL_OK) {
+  if (bl_csv_write(order, &text, &text_bytes) != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to write the order of operations down");
   }
-  bl_status_t status = bl_ctl_run_folder_write(&session->folder, "order.csv", text, err);
+  bl_status_t status = bl_ctl_run_folder_write(&session->folder, name, text, err);
   free(text);
   return status;
 }
@@ -126,9 +126,12 @@ static void stages_ready(const char *const *addresses, size_t count, const char 
                          void *context) {
   bl__session_t *session = context;
   bl_error_t err;
-  char path[BL_CTL_RUN_PATH_BYTES], order[BL_CTL_RUN_PATH_BYTES];
+  const bl_training_t *training = session->options->training;
+  char path[BL_CTL_RUN_PATH_BYTES], own[BL_CTL_RUN_PATH_BYTES], other[BL_CTL_RUN_PATH_BYTES];
+  const char *const orders[2] = {own, training->other != NULL ? other : NULL};
   bl_ctl_run_folder_path(&session->folder, "job.yaml", path);
-  bl_ctl_run_folder_path(&session->folder, "order.csv", order);
+  bl_ctl_run_folder_path(&session->folder, "order.csv", own);
+  bl_ctl_run_folder_path(&session->folder, "other-order.csv", other);
   bl_status_t status = count > 0 ? fill_in(session, "services.stages", addresses, count, &err) : BL_OK;
   if (status == BL_OK && store_count > 0) {
     status = fill_in(session, "services.stores", stores, store_count, &err);
@@ -137,10 +140,13 @@ static void stages_ready(const char *const *addresses, size_t count, const char 
     status = write_job(session, &err);
   }
   if (status == BL_OK) {
-    status = write_order(session, &err);
+    status = write_order(session, training->schedule, "order.csv", &err);
+  }
+  if (status == BL_OK && training->other != NULL) {
+    status = write_order(session, training->other, "other-order.csv", &err);
   }
   if (status == BL_OK) {
-    status = bl_ctl_fleet_start_driver(session->fleet, path, order, session->options->local,
+    status = bl_ctl_fleet_start_driver(session->fleet, path, orders, session->options->local,
                                        session->options->resume != NULL, &err);
   }
   if (status != BL_OK) {
