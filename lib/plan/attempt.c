@@ -2,6 +2,7 @@
 #include "plan/trying.h"
 
 #include "base/bytes.h"
+#include "plan/bound.h"
 #include "plan/partition.h"
 #include "schedule/peaks.h"
 #include "schedule/slots.h"
@@ -26,9 +27,10 @@ static bl_status_t allocate(bl__trying_t *a) {
   a->numbers = calloc(5 * (size_t)stages + a->chunks, sizeof *a->numbers);
   a->c->layers = calloc(a->chunks, sizeof *a->c->layers);
   a->c->costs = calloc(a->chunks, sizeof *a->c->costs);
+  a->c->memory_of_stage = calloc(stages, sizeof *a->c->memory_of_stage);
   a->stage_of = calloc(a->chunks, sizeof *a->stage_of);
   if (a->stage_of == NULL || a->spans == NULL || a->costs == NULL || a->numbers == NULL || a->c->layers == NULL ||
-      a->c->costs == NULL) {
+      a->c->costs == NULL || a->c->memory_of_stage == NULL) {
     return BL_EXHAUSTED;
   }
   a->peaks = a->numbers;
@@ -139,6 +141,7 @@ static bl_status_t find_order(bl__trying_t *a) {
                                    .stages = a->c->stages,
                                    .micro_batches = a->c->micro_batches,
                                    .chunks = a->c->chunks,
+                                   .group = a->c->group,
                                    .costs = &costs,
                                    .recompute = a->options.recompute == BL_RECOMPUTE_FULL,
                                    .keep_placement = true, // the model is divided already
@@ -149,7 +152,12 @@ static bl_status_t find_order(bl__trying_t *a) {
   }
   bl_schedule_destroy(a->schedule);
   a->schedule = NULL;
-  return bl__order_find(a->cache, &request, a->c->parallel.tensor, &a->schedule);
+  bl_error_t fault = {0};
+  bl_status_t status = bl__order_find(a->cache, &request, a->c->parallel.tensor, &a->schedule, &fault);
+  if (status == BL_INVALID) {
+    snprintf(a->c->why, sizeof a->c->why, "%.*s", BL_PLAN_WHY - 1, fault.text);
+  }
+  return status;
 }
 
 bl_status_t bl__trying_order(bl__trying_t *a) {
@@ -209,9 +217,11 @@ bl_status_t bl__trying_measure(bl__trying_t *a) {
       return status;
     }
     double bytes = bl_footprint_total(&footprint);
+    a->c->memory_of_stage[s] = bytes;
     if (bytes > a->c->memory) {
       a->c->memory = bytes;
       a->c->memory_stage = s;
+      a->c->fullest = footprint;
     }
   }
   a->c->fits = a->request->memory <= 0 || a->c->memory <= a->request->memory;
@@ -292,9 +302,11 @@ bl_status_t bl__trying_time(bl__trying_t *a) {
 void bl__candidate_cleanup(bl_plan_candidate_t *candidate) {
   free(candidate->layers);
   free(candidate->costs);
+  free(candidate->memory_of_stage);
   bl_schedule_destroy(candidate->operations);
   candidate->layers = NULL;
   candidate->costs = NULL;
+  candidate->memory_of_stage = NULL;
   candidate->operations = NULL;
 }
 
@@ -308,7 +320,8 @@ bl_plan_candidate_t bl__candidate_choice(const bl_plan_candidate_t *candidate) {
                                .attention = candidate->attention,
                                .recompute = candidate->recompute,
                                .policy = candidate->policy,
-                               .limited = candidate->limited,
+                               .limit = candidate->limit,
+                               .group = candidate->group,
                                .order = candidate->order};
 }
 
@@ -356,7 +369,7 @@ static bl_status_t evaluate(bl__trying_t *a) {
   a->c->why[0] = '\0';
   choose_lean(a);
   memcpy(a->slots, a->peaks, a->c->stages * sizeof *a->slots);
-  if (a->c->limited) {
+  if (a->c->limit != BL_PLAN_LIMIT_OWN) {
     status = bl__squeeze_limit(a);
   } else if (a->c->policy == BL_PLAN_NONE) {
     status = bl__trying_measure(a);
@@ -376,20 +389,28 @@ static bl_status_t evaluate(bl__trying_t *a) {
   return status;
 }
 
-bl_status_t bl__attempt(const bl_plan_request_t *request, double effort, bl__order_cache_t *cache,
-                        bl_plan_candidate_t *candidate) {
+static bl__trying_t trying_of(const bl_plan_request_t *request, bl_plan_candidate_t *candidate) {
   bl__trying_t a = {.request = request,
                     .c = candidate,
-                    .cache = cache,
-                    .effort = effort,
                     .info = bl_schedule_info_find(candidate->schedule),
                     .profile = nearest_profile(request, candidate->micro_batch),
                     .chunks = candidate->stages * candidate->chunks};
   a.options = (bl_layout_options_t){.micro_batch = candidate->micro_batch,
                                     .attention = candidate->attention,
                                     .recompute = candidate->recompute,
-                                    .backward = a.info->splits_backward ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED};
+                                    .backward = a.info->splits_backward ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED,
+                                    .dtype = request->dtype};
+  return a;
+}
+
+bl_status_t bl__attempt(const bl_plan_request_t *request, double effort, bl__order_cache_t *cache,
+                        bl_plan_candidate_t *candidate) {
+  bl__trying_t a = trying_of(request, candidate);
+  a.cache = cache;
+  a.effort = effort;
   if (a.chunks > request->model->layers) {
+    snprintf(candidate->why, sizeof candidate->why, "%u stages of %u chunks are more than the model's %u layers",
+             candidate->stages, candidate->chunks, request->model->layers);
     return BL_INVALID;
   }
   candidate->exact = cache->exact;
@@ -398,5 +419,23 @@ bl_status_t bl__attempt(const bl_plan_request_t *request, double effort, bl__ord
     status = evaluate(&a);
   }
   clean_up(&a);
+  return status;
+}
+
+bl_status_t bl__attempt_bound(const bl_plan_request_t *request, const bl_plan_candidate_t *choice, double *bound) {
+  bl_plan_candidate_t candidate = bl__candidate_choice(choice);
+  bl__trying_t a = trying_of(request, &candidate);
+  if (a.chunks > request->model->layers) {
+    return BL_INVALID;
+  }
+  bl_status_t status = allocate(&a);
+  if (status == BL_OK) {
+    status = first_partition(&a);
+  }
+  if (status == BL_OK) {
+    *bound = bl__bound_step(&a);
+  }
+  clean_up(&a);
+  bl__candidate_cleanup(&candidate);
   return status;
 }

@@ -38,9 +38,31 @@ double bl__order_cost(double seconds) {
   return strtod(text, NULL);
 }
 
-static bl_status_t generate(const bl_schedule_request_t *request, bl_schedule_t **order) {
-  bl_status_t status = bl_schedule_generate(request, order, NULL);
+static bl_status_t generate(const bl_schedule_request_t *request, bl_schedule_t **order, bl_error_t *err) {
+  bl_status_t status = bl_schedule_generate(request, order, err);
   return status == BL_OK || status == BL_EXHAUSTED ? status : BL_INVALID;
+}
+
+// Names that make the same search once their limits are said: every V is zb-v within its own limit (on the V that the model
+// was divided for), zb-h2 is zb-h1 within twice the memory.
+static bl_schedule_request_t common_request(const bl_schedule_request_t *request) {
+  const uint32_t p = request->stages;
+  const struct {
+    const char *name, *common;
+    double memory;
+  } same[] = {{"zb-h1", "zb-h1", p},         {"zb-h2", "zb-h1", 2.0 * p}, {"zb-v", "zb-v", p},
+              {"adaptive", "zb-v", p},       {"v-zb", "zb-v", p},         {"v-half", "zb-v", (p + 2) / 2},
+              {"v-min", "zb-v", (p + 4) / 3}};
+  bl_schedule_request_t common = *request;
+  for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+    if (strcmp(request->name, same[i].name) == 0 && request->keep_placement) {
+      const bool limited = bl_schedule_info_find(request->name)->limited && request->memory > 0;
+      common.name = same[i].common;
+      common.memory = limited ? request->memory : same[i].memory;
+      common.pooled = request->pooled && limited; // its own limit is not one for all devices together
+    }
+  }
+  return common;
 }
 
 static size_t cost_bytes(const bl_schedule_request_t *request) {
@@ -49,23 +71,25 @@ static size_t cost_bytes(const bl_schedule_request_t *request) {
 
 static bool is_shaped(const bl__order_t *order, const bl_schedule_request_t *request, uint32_t tensor) {
   const bl_schedule_t *schedule = order->schedule;
-  return schedule != NULL && strcmp(order->name, request->name) == 0 && schedule->stages == request->stages &&
-         schedule->chunks == request->chunks && schedule->micro_batches == request->micro_batches &&
+  return schedule != NULL && schedule->stages == request->stages && schedule->micro_batches == request->micro_batches &&
          order->tensor == tensor;
 }
 
 static bool is_of(const bl__order_t *order, const bl_schedule_request_t *request, uint32_t tensor, bool exact) {
-  bool same = is_shaped(order, request, tensor) && order->recompute == request->recompute &&
-              order->pooled == request->pooled && order->memory == request->memory && order->slots == request->slots;
+  bool same = is_shaped(order, request, tensor) && strcmp(order->name, request->name) == 0 &&
+              order->schedule->chunks == request->chunks && order->group == request->group &&
+              order->recompute == request->recompute && order->pooled == request->pooled &&
+              order->memory == request->memory && order->slots == request->slots;
   return same && (!exact || (order->effort == request->effort && order->boundary == request->costs->boundary &&
                              memcmp(order->costs, request->costs->chunks, cost_bytes(request)) == 0));
 }
 
-// In place of the one that has been there for longest; not exact: of all of another shape.
+// In place of the one that has been there for longest.
 static bl_status_t keep(bl__order_cache_t *cache, const bl_schedule_request_t *request, uint32_t tensor,
                         const bl_schedule_t *made) {
   bl__order_t order = {.name = request->name,
                        .tensor = tensor,
+                       .group = request->group,
                        .recompute = request->recompute,
                        .pooled = request->pooled,
                        .memory = request->memory,
@@ -78,10 +102,6 @@ static bl_status_t keep(bl__order_cache_t *cache, const bl_schedule_request_t *r
     return BL_EXHAUSTED;
   }
   memcpy(order.costs, request->costs->chunks, cost_bytes(request));
-  if (!cache->exact && !is_shaped(&cache->orders[0], request, tensor)) {
-    bl__order_cache_cleanup(cache);
-    cache->next = 0;
-  }
   forget(&cache->orders[cache->next]);
   cache->orders[cache->next] = order;
   cache->next = (cache->next + 1) % BL__ORDERS_KEPT;
@@ -89,22 +109,24 @@ static bl_status_t keep(bl__order_cache_t *cache, const bl_schedule_request_t *r
 }
 
 bl_status_t bl__order_find(bl__order_cache_t *cache, const bl_schedule_request_t *request, uint32_t tensor,
-                           bl_schedule_t **order) {
-  for (uint32_t i = 0; i < BL__ORDERS_KEPT; i++) {
-    if (is_of(&cache->orders[i], request, tensor, cache->exact)) {
-      return copy_order(cache->orders[i].schedule, order);
+                           bl_schedule_t **order, bl_error_t *err) {
+  const bl_schedule_request_t common = common_request(request);
+  bl_schedule_t *made = NULL;
+  bl_status_t status = BL_NOT_FOUND;
+  for (uint32_t i = 0; i < BL__ORDERS_KEPT && status == BL_NOT_FOUND; i++) {
+    if (is_of(&cache->orders[i], &common, tensor, cache->exact)) {
+      status = copy_order(cache->orders[i].schedule, &made);
     }
   }
-  bl_schedule_t *made;
-  bl_status_t status = generate(request, &made);
-  if (status != BL_OK) {
-    return status;
+  if (status == BL_NOT_FOUND) {
+    status = generate(&common, &made, err);
+    status = status == BL_OK ? keep(cache, &common, tensor, made) : status;
   }
-  status = keep(cache, request, tensor, made);
   if (status != BL_OK) {
     bl_schedule_destroy(made);
     return status;
   }
+  snprintf(made->name, sizeof made->name, "%s", request->name);
   *order = made;
   return BL_OK;
 }

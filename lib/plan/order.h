@@ -9,12 +9,12 @@
 
 #include "schedule/generate.h"
 
-#define BL__ORDERS_KEPT 8
+#define BL__ORDERS_KEPT 24
 
 typedef struct bl__order {
   bl_schedule_t *schedule; // NULL: none
-  const char *name;
-  uint32_t tensor;
+  const char *name;        // of those that search the same, the one that stands for all
+  uint32_t tensor, group;
   bool recompute;          // the order has its R's
   bool pooled;             // it was made for balancing
   double memory, slots;    // within these; 0: the schedule's own limit
@@ -33,9 +33,9 @@ typedef struct bl__order_cache {
 void bl__order_cache_cleanup(bl__order_cache_t *cache);
 
 // The order of a request of stages that are `tensor` devices each, from the cache or made anew. The caller destroys it.
-// BL_INVALID: a shape that the schedule does not have. BL_EXHAUSTED.
+// BL_INVALID: a shape that the schedule does not have (says why). BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__order_find(bl__order_cache_t *cache, const bl_schedule_request_t *request, uint32_t tensor,
-                                       bl_schedule_t **order);
+                                       bl_schedule_t **order, bl_error_t *err);
 
 // A cost as a job file has it, with six digits: what is searched with what is written gives the same order.
 double bl__order_cost(double seconds);

@@ -3,18 +3,19 @@
 
 #include "base/bytes.h"
 #include "base/words.h"
-#include "plan/attempt.h"
-#include "schedule/generate.h"
+#include "plan/exploring.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Of searched schedules: to compare ways with each other, and for those that are shown.
-#define EXPLORING_EFFORT 0.01
-#define LEADING_EFFORT   0.25
-#define LEADERS          6
+// Ways whose orders are searched again with more effort: so many, and of small ones, which do not take long, all that
+// the first search finds so near to the best.
+#define LEADERS      6
+#define LEADERS_MOST 12
+#define NEAR         1.02
+#define SMALL        2048 // operations
 // Of the search for the smallest limit: how much larger the next one is, or how much smaller, and when to stop.
 #define SMALLEST_GROWTH 1.15
 #define SMALLEST_STEP   1e-3
@@ -23,225 +24,6 @@
 const char *bl_plan_policy_name(bl_plan_policy_t policy) {
   static const char *const names[] = {"none", "bpipe", "cap", "drop", "auto"};
   return names[policy];
-}
-
-typedef struct search {
-  const bl_plan_request_t *request;
-  bl_plan_t *plan;
-  uint32_t capacity;
-  bl_status_t status;        // of memory
-  bl__order_cache_t cache;   // while exploring
-  bl__order_cache_t leaders; // exact
-  bool exact;                // attempts are for just their costs, with all effort
-} search_t;
-
-// ---- candidates
-
-static bl_plan_candidate_t *keep(search_t *s, const bl_plan_candidate_t *candidate) {
-  if (s->plan->count == s->capacity) {
-    uint32_t capacity = s->capacity == 0 ? 256 : 2 * s->capacity;
-    bl_plan_candidate_t *grown = realloc(s->plan->candidates, capacity * sizeof *grown);
-    if (grown == NULL) {
-      s->status = BL_EXHAUSTED;
-      return NULL;
-    }
-    s->plan->candidates = grown;
-    s->capacity = capacity;
-  }
-  s->plan->candidates[s->plan->count] = *candidate;
-  return &s->plan->candidates[s->plan->count++];
-}
-
-// Of leaders; a job's run makes the schedule with all effort, and this is what must be predicted.
-static double leading_effort(const search_t *s, const bl_plan_candidate_t *candidate) {
-  return bl__runs_as_job(s->request, candidate) ? 0 : LEADING_EFFORT;
-}
-
-static bl_status_t attempt_exactly(search_t *s, bl_plan_candidate_t *candidate) {
-  return bl__attempt(s->request, leading_effort(s, candidate), &s->leaders, candidate);
-}
-
-// Whether the way fits; *as_it_is (NULL: not asked): with the layers where they make it fastest.
-static bool attempt_way(search_t *s, bl_plan_candidate_t candidate, bool *as_it_is) {
-  if (as_it_is != NULL) {
-    *as_it_is = true;
-  }
-  if (s->status != BL_OK) {
-    return true;
-  }
-  s->plan->tried++;
-  bl_status_t status =
-      s->exact ? attempt_exactly(s, &candidate) : bl__attempt(s->request, EXPLORING_EFFORT, &s->cache, &candidate);
-  if (status == BL_OK && keep(s, &candidate) != NULL) {
-    if (as_it_is != NULL) {
-      *as_it_is = candidate.fits && !candidate.moved;
-    }
-    return candidate.fits;
-  }
-  bl__candidate_cleanup(&candidate);
-  s->status = status == BL_EXHAUSTED ? status : s->status;
-  return false;
-}
-
-static bool attempt(search_t *s, bl_plan_candidate_t candidate) {
-  return attempt_way(s, candidate, NULL);
-}
-
-// Whether a job can ask for an order within fewer slots than the schedule's own limit. On a cluster kept inputs are what
-// fills them, which no job limits.
-static bool can_be_limited(const search_t *s, const bl_plan_candidate_t *candidate) {
-  return s->request->memory > 0 && bl_schedule_info_find(candidate->schedule)->limited &&
-         (s->request->cluster.nodes == 0 || candidate->recompute != BL_RECOMPUTE_FULL);
-}
-
-static void attempt_limited(search_t *s, bl_plan_candidate_t candidate) {
-  candidate.limited = true;
-  if (can_be_limited(s, &candidate)) {
-    (void)attempt(s, candidate);
-  }
-}
-
-// Nodes hold several stages: then it matters in which order.
-static bool order_matters(const search_t *s, const bl_plan_candidate_t *candidate) {
-  const bl_cluster_t *cluster = &s->request->cluster;
-  return cluster->nodes > 0 && cluster->devices_per_node / candidate->parallel.tensor > 1 &&
-         candidate->stages * candidate->parallel.tensor > cluster->devices_per_node;
-}
-
-// Pairs first; where they do not do, any device with room.
-static void attempt_parked(search_t *s, bl_plan_candidate_t candidate) {
-  static const bl_plan_policy_t policies[] = {BL_PLAN_BPIPE, BL_PLAN_CAP};
-  for (size_t i = 0; i < 2; i++) {
-    candidate.policy = policies[i];
-    candidate.order = BL_NODES_SEQUENTIAL;
-    if (!attempt(s, candidate)) {
-      continue;
-    }
-    if (order_matters(s, &candidate)) {
-      candidate.order = BL_NODES_PAIR_ADJACENT;
-      (void)attempt(s, candidate);
-    }
-    return;
-  }
-}
-
-// Without any copies, too.
-static void attempt_balanced(search_t *s, bl_plan_candidate_t candidate) {
-  bl_plan_candidate_t drop = candidate;
-  drop.policy = BL_PLAN_DROP;
-  (void)attempt(s, drop);
-  attempt_parked(s, candidate);
-  candidate.limited = true;
-  if (can_be_limited(s, &candidate)) {
-    attempt_parked(s, candidate);
-  }
-}
-
-// With less and less kept, until the schedule fits as it is.
-static void attempt_recomputations(search_t *s, bl_plan_candidate_t candidate, bl_recompute_t first) {
-  for (int recompute = (int)first; recompute <= BL_RECOMPUTE_FULL; recompute++) {
-    if (recompute == BL_RECOMPUTE_ATTENTION && candidate.attention == BL_ATTENTION_FLASH) {
-      continue; // nothing of it is kept
-    }
-    candidate.recompute = (bl_recompute_t)recompute;
-    bool as_it_is, fits = attempt_way(s, candidate, &as_it_is);
-    if (!as_it_is) {
-      attempt_limited(s, candidate);
-    }
-    if (fits) {
-      return;
-    }
-    if (recompute != BL_RECOMPUTE_FULL && candidate.stages > 1 && s->request->memory > 0) {
-      attempt_balanced(s, candidate);
-    }
-  }
-}
-
-static void attempt_attentions(search_t *s, bl_plan_candidate_t candidate) {
-  static const bl_attention_t both[] = {BL_ATTENTION_FLASH, BL_ATTENTION_NAIVE};
-  const bl_plan_request_t *r = s->request;
-  bl_attention_t measured = r->profile_count > 0 ? r->profiles[0]->options.attention : BL_ATTENTION_NAIVE;
-  const bl_attention_t *list = r->attention_count > 0 ? r->attentions : r->profile_count > 0 ? &measured : both;
-  uint32_t count = r->attention_count > 0 ? r->attention_count : r->profile_count > 0 ? 1 : 2;
-  for (uint32_t i = 0; i < count; i++) {
-    candidate.attention = list[i];
-    attempt_recomputations(s, candidate, BL_RECOMPUTE_NONE);
-  }
-}
-
-static void attempt_micro_batches(search_t *s, bl_plan_candidate_t candidate) {
-  static const uint32_t usual[] = {1, 2, 4, 8};
-  const bl_plan_request_t *r = s->request;
-  const uint32_t *list = r->micro_batch_count > 0 ? r->micro_batches : usual;
-  uint32_t count = r->micro_batch_count > 0 ? r->micro_batch_count : 4, of_replica = r->batch / candidate.parallel.data;
-  for (uint32_t i = 0; i < count; i++) {
-    if (of_replica % list[i] == 0) {
-      candidate.micro_batch = list[i];
-      candidate.micro_batches = of_replica / list[i];
-      attempt_attentions(s, candidate);
-    }
-  }
-}
-
-static bool wanted(const bl_plan_request_t *r, const bl_schedule_info_t *info) {
-  for (uint32_t i = 0; i < r->schedule_count; i++) {
-    if (strcmp(r->schedules[i], info->name) == 0) {
-      return true;
-    }
-  }
-  return r->schedule_count == 0 && info->runs;
-}
-
-static void attempt_schedules(search_t *s, bl_plan_candidate_t candidate) {
-  size_t count;
-  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
-  for (size_t i = 0; i < count; i++) {
-    if (!wanted(s->request, &infos[i])) {
-      continue;
-    }
-    candidate.schedule = infos[i].name;
-    candidate.chunks = infos[i].default_chunks;
-    attempt_micro_batches(s, candidate);
-    if (strcmp(infos[i].name, "interleaved") == 0) { // the one of them whose chunks are for choosing
-      candidate.chunks = 4;
-      attempt_micro_batches(s, candidate);
-    }
-  }
-}
-
-// ---- shapes of a cluster
-
-static bool listed(const uint32_t *list, uint32_t count, uint32_t value) {
-  for (uint32_t i = 0; i < count; i++) {
-    if (list[i] == value) {
-      return true;
-    }
-  }
-  return count == 0;
-}
-
-static void attempt_shapes(search_t *s) {
-  const bl_plan_request_t *r = s->request;
-  if (r->cluster.nodes == 0) {
-    for (uint32_t i = 0; i < r->stage_count; i++) {
-      attempt_schedules(s, (bl_plan_candidate_t){.stages = r->stages[i], .parallel = BL_PARALLEL_NONE});
-    }
-    return;
-  }
-  uint32_t devices = r->cluster.nodes * r->cluster.devices_per_node;
-  for (uint32_t t = 1; t <= r->cluster.devices_per_node; t++) {
-    bool usual = r->tensor_count > 0 ? listed(r->tensors, r->tensor_count, t) : (t & (t - 1)) == 0 && t <= 8;
-    if (!usual || r->cluster.devices_per_node % t != 0 || r->model->heads % t != 0) {
-      continue;
-    }
-    for (uint32_t p = 1; p * t <= devices; p++) {
-      uint32_t d = devices / (p * t);
-      if (p * t * d == devices && r->batch % d == 0 && p <= r->model->layers && listed(r->stages, r->stage_count, p)) {
-        bl_parallel_t parallel = {.tensor = t, .data = d, .shard = r->shard, .sequence = r->sequence && t > 1};
-        attempt_schedules(s, (bl_plan_candidate_t){.stages = p, .parallel = parallel});
-      }
-    }
-  }
 }
 
 // ---- ranking
@@ -270,27 +52,27 @@ static void rank(bl_plan_t *plan) {
 }
 
 // The best that parks at pairs, parking anywhere.
-static void attempt_twin(search_t *s) {
+static void attempt_twin(bl__exploration_t *s) {
   for (uint32_t i = 0; i < s->plan->fitting; i++) {
     if (s->plan->candidates[i].policy == BL_PLAN_BPIPE) {
       bl_plan_candidate_t twin = bl__candidate_choice(&s->plan->candidates[i]);
       twin.policy = BL_PLAN_CAP;
-      (void)attempt(s, twin);
+      (void)bl__explore_way(s, twin);
       return;
     }
   }
 }
 
 // The same way with some blocks parked and some made again, where that is faster; false otherwise.
-static bool attempt_mix(search_t *s, const bl_plan_candidate_t *candidate, bl_plan_candidate_t *mixed) {
-  const int last = order_matters(s, candidate) ? BL_NODES_PAIR_ADJACENT : BL_NODES_SEQUENTIAL;
+static bool attempt_mix(bl__exploration_t *s, const bl_plan_candidate_t *candidate, bl_plan_candidate_t *mixed) {
+  const int last = bl__explore_order_matters(s, candidate) ? BL_NODES_PAIR_ADJACENT : BL_NODES_SEQUENTIAL;
   bool found = false;
   for (int order = BL_NODES_SEQUENTIAL; order <= last; order++) {
     bl_plan_candidate_t tried = bl__candidate_choice(candidate);
     tried.policy = BL_PLAN_AUTO;
     tried.order = (bl_node_order_t)order;
     bool better =
-        attempt_exactly(s, &tried) == BL_OK && tried.fits && tried.step < (found ? mixed->step : candidate->step);
+        bl__explore_exactly(s, &tried) == BL_OK && tried.fits && tried.step < (found ? mixed->step : candidate->step);
     if (better && found) {
       bl__candidate_cleanup(mixed);
     }
@@ -311,21 +93,23 @@ static bl_status_t copy_candidate(const bl_plan_candidate_t *from, bl_plan_candi
   copy->operations = NULL;
   copy->layers = malloc(chunks * sizeof *copy->layers);
   copy->costs = malloc(chunks * sizeof *copy->costs);
-  if (copy->layers == NULL || copy->costs == NULL) {
+  copy->memory_of_stage = malloc(from->stages * sizeof *copy->memory_of_stage);
+  if (copy->layers == NULL || copy->costs == NULL || copy->memory_of_stage == NULL) {
     bl__candidate_cleanup(copy);
     return BL_EXHAUSTED;
   }
   memcpy(copy->layers, from->layers, chunks * sizeof *copy->layers);
   memcpy(copy->costs, from->costs, chunks * sizeof *copy->costs);
+  memcpy(copy->memory_of_stage, from->memory_of_stage, from->stages * sizeof *copy->memory_of_stage);
   return BL_OK;
 }
 
 // The policy auto beside the best that it would choose. Under it a job with memory.slots has another order.
-static void add_automatic(search_t *s) {
+static void add_automatic(bl__exploration_t *s) {
   for (uint32_t i = 0; i < s->plan->fitting && s->status == BL_OK; i++) {
     const bl_plan_candidate_t *candidate = &s->plan->candidates[i];
     bl_plan_candidate_t twin;
-    if (candidate->policy == BL_PLAN_NONE || candidate->limited) {
+    if (candidate->policy == BL_PLAN_NONE || candidate->limit == BL_PLAN_LIMIT_FITTING) {
       continue;
     }
     const char *name = "mix";
@@ -340,7 +124,7 @@ static void add_automatic(search_t *s) {
     twin.policy = BL_PLAN_AUTO;
     bl_schedule_destroy(twin.operations);
     twin.operations = NULL;
-    if (keep(s, &twin) == NULL) {
+    if (!bl__explore_keep(s, &twin)) {
       bl__candidate_cleanup(&twin);
     }
     return;
@@ -349,9 +133,9 @@ static void add_automatic(search_t *s) {
 
 // Makes a candidate again, for just its costs. One that does not fit any more, as this order keeps more, is followed by
 // those that make do with less.
-static void settle(search_t *s, uint32_t index) {
+static void settle(bl__exploration_t *s, uint32_t index) {
   bl_plan_candidate_t again = bl__candidate_choice(&s->plan->candidates[index]);
-  bl_status_t status = attempt_exactly(s, &again);
+  bl_status_t status = bl__explore_exactly(s, &again);
   if (status != BL_OK) {
     bl__candidate_cleanup(&again);
     s->status = status;
@@ -364,23 +148,60 @@ static void settle(search_t *s, uint32_t index) {
   }
   bl__candidate_cleanup(&s->plan->candidates[index]);
   s->plan->candidates[index] = again;
-  if (!again.fits && again.policy == BL_PLAN_NONE && !again.limited) {
-    bl_plan_candidate_t choice = bl__candidate_choice(&again);
-    s->exact = true;
-    attempt_limited(s, choice);
-    if (choice.recompute != BL_RECOMPUTE_FULL && choice.stages > 1) {
-      attempt_balanced(s, choice);
-      attempt_recomputations(s, choice, (bl_recompute_t)(choice.recompute + 1));
-    }
-    s->exact = false;
+  if (!again.fits && again.policy == BL_PLAN_NONE && again.limit == BL_PLAN_LIMIT_OWN) {
+    bl__explore_less(s, bl__candidate_choice(&again));
   }
 }
 
+static bool is_small(const bl_plan_candidate_t *c) {
+  return 3ull * c->stages * c->chunks * c->micro_batches <= SMALL;
+}
+
+// Whether none before it in the ranking has its schedule.
+static bool is_first(const bl_plan_t *plan, uint32_t index) {
+  for (uint32_t i = 0; i < index; i++) {
+    if (strcmp(plan->candidates[i].schedule, plan->candidates[index].schedule) == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The best of every schedule, which is what they are compared by: where a longer search finds a better order.
+static void improve_families(bl__exploration_t *s) {
+  for (uint32_t i = 0; i < s->plan->fitting && s->status == BL_OK; i++) {
+    bl_plan_candidate_t *hurried = &s->plan->candidates[i];
+    if (!is_first(s->plan, i)) {
+      continue;
+    }
+    bl_plan_candidate_t again = bl__candidate_choice(hurried);
+    bl_status_t status = bl__explore_further(s, &again);
+    const bool better = status == BL_OK && again.fits && again.step < hurried->step;
+    bl__candidate_cleanup(better ? hurried : &again);
+    *hurried = better ? again : *hurried;
+    s->status = status == BL_EXHAUSTED ? status : s->status;
+  }
+  rank(s->plan);
+}
+
+static uint32_t count_leaders(const bl_plan_t *plan) {
+  uint32_t count = plan->fitting < LEADERS ? plan->fitting : LEADERS;
+  while (count < plan->fitting && count < LEADERS_MOST) {
+    const bl_plan_candidate_t *c = &plan->candidates[count];
+    if (c->step > NEAR * plan->candidates[0].step || !is_small(c)) {
+      break;
+    }
+    count++;
+  }
+  return count;
+}
+
 // Leaders again with more effort; their ranking may change, until the first is what a job's run would make.
-static void improve_leaders(search_t *s) {
+static void improve_leaders(bl__exploration_t *s) {
   attempt_twin(s);
   rank(s->plan);
-  const uint32_t leaders = s->plan->fitting < LEADERS ? s->plan->fitting : LEADERS;
+  improve_families(s);
+  const uint32_t leaders = count_leaders(s->plan);
   for (uint32_t i = 0; i < leaders && s->status == BL_OK; i++) {
     settle(s, i);
   }
@@ -408,15 +229,15 @@ static const bl_plan_candidate_t *least_of(const bl_plan_t *plan, bool fitting) 
   const bl_plan_candidate_t *least = NULL;
   for (uint32_t i = 0; i < (fitting ? plan->fitting : plan->count); i++) {
     const bl_plan_candidate_t *c = &plan->candidates[i];
-    least = c->memory > 0 && (least == NULL || c->memory < least->memory) ? c : least;
+    least = c->memory > 0 && isfinite(c->memory) && (least == NULL || c->memory < least->memory) ? c : least;
   }
   return least;
 }
 
 static bl_status_t explore(const bl_plan_request_t *request, bl_plan_t *plan) {
-  search_t s = {.request = request, .plan = plan};
-  attempt_shapes(&s);
-  bl__order_cache_cleanup(&s.cache);
+  bl__exploration_t s = {.request = request, .plan = plan, .all = true};
+  bl__explore(&s);
+  bl__explore_cleanup(&s);
   rank(plan);
   return s.status;
 }
@@ -511,8 +332,8 @@ static bl_status_t refuse_nearest(const bl_plan_t *plan, const bl_plan_request_t
 
 bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err) {
   *plan = (bl_plan_t){0};
-  search_t s = {.request = request, .plan = plan, .leaders = {.exact = true}};
-  attempt_shapes(&s);
+  bl__exploration_t s = {.request = request, .plan = plan, .exact_cache = {.exact = true}};
+  bl__explore(&s);
   rank(plan);
   bl_status_t status = s.status;
   if (status != BL_OK) {
@@ -526,8 +347,7 @@ bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl
   if (status == BL_OK && plan->fitting == 0) {
     status = refuse_nearest(plan, request, err);
   }
-  bl__order_cache_cleanup(&s.cache);
-  bl__order_cache_cleanup(&s.leaders);
+  bl__explore_cleanup(&s);
   if (status != BL_OK) {
     bl_plan_cleanup(plan);
   }

@@ -9,9 +9,11 @@
 //     bl_plan_cleanup(&plan);
 //   }
 //
-// Ways that can only lose are not tried: with the same shape, what evicts or recomputes where nothing needs to. A way
+// Ways that can only lose are not tried: with the same shape, what evicts or recomputes where nothing needs to, and what
+// by its bare work takes longer than the best of its kinds. A way
 // that does not fit is tried with balancing at the largest cap that fits, and with giving blocks up there; schedules that
-// take a limit of memory also with orders searched within the slots that fit, without and with balancing. The policy auto
+// take a limit of memory also with orders searched within the slots that fit, without and with balancing, and within more
+// slots than their own limit where these fit; grouped-interleaved also in smaller groups. The policy auto
 // stands beside the best of the others, or of a mix of both in its place: a run under it measures, and goes over to
 // whichever is fastest where it runs.
 // Searched schedules are first made with little effort and the leaders again with more: all of it where a job file can ask
@@ -22,6 +24,7 @@
 #ifndef BALLAST_PLAN_PLANNER_H
 #define BALLAST_PLAN_PLANNER_H
 
+#include "plan/footprint.h"
 #include "plan/placement.h"
 #include "plan/trial.h"
 #include "schedule/balance.h"
@@ -36,6 +39,14 @@ typedef enum bl_plan_policy {
   BL_PLAN_AUTO, // the fastest of the three before it and of a mix of parking and giving up, with the same slots
 } bl_plan_policy_t;
 const char *bl_plan_policy_name(bl_plan_policy_t policy); // "none", "bpipe", "cap", "drop", "auto"
+
+// Within what a schedule that takes a limit of memory is searched.
+typedef enum bl_plan_limit {
+  BL_PLAN_LIMIT_OWN,     // the schedule's own
+  BL_PLAN_LIMIT_FITTING, // as many slots as fit, fewer than its own
+  BL_PLAN_LIMIT_BETWEEN, // more than fit, fewer than its own: the policy makes do with what fits
+  BL_PLAN_LIMIT_LARGER,  // more than its own
+} bl_plan_limit_t;
 
 // Lists end with their counts; an empty one means what its comment says.
 typedef struct bl_plan_request {
@@ -52,7 +63,7 @@ typedef struct bl_plan_request {
   uint32_t stage_count;
   const uint32_t *tensors; // t; empty: 1, or on a cluster 1, 2, 4, 8 that divide a node
   uint32_t tensor_count;
-  const uint32_t *micro_batches; // b; empty: 1, 2, 4, 8
+  const uint32_t *micro_batches; // b; empty: up to 8 that divide, and larger while the largest is the best
   uint32_t micro_batch_count;
   const char *const *schedules; // empty: all that the executor runs
   uint32_t schedule_count;
@@ -60,6 +71,7 @@ typedef struct bl_plan_request {
   uint32_t attention_count;
   bl_balance_mode_t mode;
   bool post_validation; // train.post_validation: every stage keeps a second copy of weights and optimizer
+  bl_dtype_t dtype;     // train.dtype of our executor; a cluster's device says its own
 } bl_plan_request_t;
 
 typedef struct bl_plan_candidate {
@@ -69,9 +81,10 @@ typedef struct bl_plan_candidate {
   bl_attention_t attention;
   bl_recompute_t recompute;
   bl_plan_policy_t policy;
-  bool limited;   // its order is searched within the slots that fit, not at the schedule's own limit
-  uint32_t slots; // of that order, on every device (a job's memory.slots); 0: not limited
+  bl_plan_limit_t limit;
+  uint32_t slots; // within which its order is searched (a job's memory.slots); 0: the schedule's own limit
   uint32_t cap;   // slots, of the policy
+  uint32_t group; // of grouped-interleaved (a job's pipeline.group); 0: p
   bool moved;     // layers went to stages with more room
   bl_node_order_t order;
   bool fits;
@@ -80,8 +93,10 @@ typedef struct bl_plan_candidate {
   double throughput;   // sequences per second
   double memory;       // of the fullest device, bytes
   uint32_t memory_stage;
-  uint32_t evictions; // of a step, all stages
-  uint32_t dropped;   // blocks of a step that are given up and made again, all stages
+  bl_footprint_t fullest;  // what they are for
+  double *memory_of_stage; // [stages] NULL when it was not partitioned
+  uint32_t evictions;      // of a step, all stages
+  uint32_t dropped;        // blocks of a step that are given up and made again, all stages
   bool lean;
   uint32_t *layers;          // [stages * chunks]; NULL when it was not partitioned
   bl_chunk_costs_t *costs;   // [stages * chunks] that the order is searched with, in six digits; NULL likewise
@@ -96,6 +111,7 @@ typedef struct bl_plan {
   bl_plan_candidate_t *candidates; // those that fit by time, then the others by memory
   uint32_t count, fitting;
   uint32_t tried;
+  uint32_t ruled_out; // not tried, as its bare work takes longer than the best of its kinds
 } bl_plan_t;
 
 // BL_PRECONDITION: nothing fits; names the way that needs least and the limit it needs. BL_INVALID: nothing to choose from

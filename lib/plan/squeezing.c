@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // An order that does not fit as it is: blocks parked or made again, or an order that is searched within fewer.
-#include "base/words.h"
 #include "plan/trying.h"
 
+#include "base/minmax.h"
+#include "base/words.h"
 #include "schedule/drop.h"
 
 #include <math.h>
@@ -10,19 +11,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The slots that fit on the fullest device.
-static bl_status_t largest_cap(const bl__trying_t *a, uint32_t *cap) {
-  double least = UINT32_MAX;
+static uint32_t most_peak(const bl__trying_t *a) {
+  uint32_t most = 0;
+  for (uint32_t s = 0; s < a->c->stages; s++) {
+    most = a->peaks[s] > most ? a->peaks[s] : most;
+  }
+  return most;
+}
+
+// Slots of a device: as many as fit on every one, and as many as fit where fewer do than `needed` [stages].
+typedef struct room {
+  uint32_t least, most;
+} room_t;
+
+static bl_status_t find_room(const bl__trying_t *a, const uint32_t *needed, room_t *room) {
+  *room = (room_t){UINT32_MAX, UINT32_MAX};
   for (uint32_t s = 0; s < a->c->stages; s++) {
     bl_footprint_t footprint;
     bl_status_t status = bl__trying_footprint(a, s, 0, &footprint);
     if (status != BL_OK) {
       return status;
     }
-    double room = (a->request->memory - bl_footprint_total(&footprint)) / footprint.slot_bytes;
-    least = fmin(least, floor(fmax(0, room)));
+    double left = (a->request->memory - bl_footprint_total(&footprint)) / footprint.slot_bytes;
+    uint32_t slots = (uint32_t)fmin(UINT32_MAX, floor(fmax(0, left)));
+    slots = a->request->memory > 0 ? slots : UINT32_MAX;
+    room->least = slots < room->least ? slots : room->least;
+    room->most = slots < needed[s] && slots < room->most ? slots : room->most;
   }
-  *cap = (uint32_t)least;
   return BL_OK;
 }
 
@@ -162,6 +177,7 @@ static bl_status_t park(bl__trying_t *a) {
   bl_status_t status = bl_balance_within(a->schedule, &cap, &a->balanced, NULL);
   if (status == BL_EXHAUSTED) {
     a->c->fits = false;
+    memset(a->slots, 0, a->c->stages * sizeof *a->slots);
     snprintf(a->c->why, sizeof a->c->why, "%u block%s fit%s on a device, and balancing needs more", a->c->cap,
              bl_plural(a->c->cap), bl_one_or_many(a->c->cap, "s", ""));
     return BL_OK;
@@ -173,37 +189,54 @@ static bl_status_t park(bl__trying_t *a) {
   return bl__trying_measure(a);
 }
 
-bl_status_t bl__squeeze_balance(bl__trying_t *a) {
-  bl_status_t status = largest_cap(a, &a->c->cap);
-  if (status != BL_OK) {
-    return status;
+// Lent slots count, too: at the largest cap with which those of every device fit.
+static bl_status_t park_at_largest(bl__trying_t *a, room_t room) {
+  a->c->cap = room.most;
+  bl_status_t status = park(a);
+  while (status == BL_OK && !a->c->fits && a->c->cap > room.least && a->c->cap > 1) {
+    a->c->cap--;
+    status = park(a);
   }
-  if (a->c->cap == 0) {
+  return status;
+}
+
+bl_status_t bl__squeeze_balance(bl__trying_t *a) {
+  room_t room;
+  bl_status_t status = find_room(a, a->peaks, &room);
+  if (status == BL_OK && room.most == 0) {
     snprintf(a->c->why, sizeof a->c->why, "not one activation block fits beside weights and optimizer");
     return BL_OK;
   }
-  status = measure_copies(a);
+  if (status == BL_OK) {
+    status = measure_copies(a);
+  }
   if (status != BL_OK) {
     return status;
   }
-  if (a->c->policy == BL_PLAN_DROP || a->c->policy == BL_PLAN_AUTO) {
-    return a->c->policy == BL_PLAN_DROP ? drop(a) : mix(a);
-  }
-  return park(a);
+  room.most = room.most == UINT32_MAX ? most_peak(a) : room.most; // an order made for balancing may fit as it is
+  a->c->cap = room.most;
+  return a->c->policy == BL_PLAN_DROP ? drop(a) : a->c->policy == BL_PLAN_AUTO ? mix(a) : park_at_largest(a, room);
 }
 
-// ---- orders within fewer slots
+// ---- orders within other limits than the schedule's own
 
-// A run with memory.slots has as many on every device.
+static bl_status_t refuse(bl__trying_t *a, const char *why) {
+  a->c->fits = false;
+  snprintf(a->c->why, sizeof a->c->why, "%s", why);
+  return BL_OK;
+}
+
+// A stage takes what its order needs of memory.slots.
 static bl_status_t keep_within(bl__trying_t *a) {
   for (uint32_t s = 0; s < a->c->stages; s++) {
     if (a->peaks[s] > a->c->slots) {
       a->c->fits = false;
+      memset(a->slots, 0, a->c->stages * sizeof *a->slots);
       snprintf(a->c->why, sizeof a->c->why, "no order was found that keeps %u block%s a device", a->c->slots,
                bl_plural(a->c->slots));
       return BL_OK;
     }
-    a->slots[s] = a->c->slots;
+    a->slots[s] = a->peaks[s];
   }
   return bl__trying_measure(a);
 }
@@ -218,34 +251,39 @@ static bl_status_t search_within(bl__trying_t *a, uint32_t slots) {
   return park(a);
 }
 
-// With `slots`, or one fewer and so on down to `least`.
+// With `slots`, or fewer down to `least`: as many as the devices have that the order before asked too much of, or one
+// fewer where that was not why.
 static bl_status_t search_down(bl__trying_t *a, uint32_t slots, uint32_t least) {
   bl_status_t status = search_within(a, slots);
   while (status == BL_OK && !a->c->fits && slots > least) {
-    status = search_within(a, --slots);
+    room_t room;
+    status = find_room(a, a->slots, &room);
+    slots = bl_min_u32(slots - 1, room.most);
+    slots = slots > least ? slots : least;
+    status = status == BL_OK ? search_within(a, slots) : status;
   }
   return status;
 }
 
 // Boundary buffers and kept inputs are the order's own: the order before allows for other slots than the one that is
 // made for them, mostly for fewer.
-bl_status_t bl__squeeze_limit(bl__trying_t *a) {
+static bl_status_t search_fitting(bl__trying_t *a) {
   const uint32_t least = a->options.recompute == BL_RECOMPUTE_FULL ? 1 : a->c->chunks;
   const uint32_t most = a->c->micro_batches * a->c->chunks;
-  uint32_t slots, more;
-  bl_status_t status = largest_cap(a, &slots);
+  room_t room;
+  bl_status_t status = find_room(a, a->peaks, &room);
   if (status == BL_OK && a->c->policy != BL_PLAN_NONE) {
     status = measure_copies(a);
   }
   if (status != BL_OK) {
     return status;
   }
-  slots = slots > most ? most : slots;
+  uint32_t slots = bl_min_u32(room.most, most);
   status = search_down(a, slots > least ? slots : least, least);
   if (status == BL_OK && a->c->fits) {
     slots = a->c->slots;
-    status = largest_cap(a, &more);
-    more = status == BL_OK && more < most ? more : most;
+    status = find_room(a, a->peaks, &room);
+    const uint32_t more = bl_min_u32(room.most != UINT32_MAX ? room.most : room.least, most);
     if (status == BL_OK && more > slots) {
       status = search_down(a, more, slots);
     }
@@ -258,4 +296,63 @@ bl_status_t bl__squeeze_limit(bl__trying_t *a) {
              bl_plural(a->c->slots));
   }
   return status;
+}
+
+// Twice its own at most: what more would be for has been warmed up by then.
+static bl_status_t search_larger(bl__trying_t *a) {
+  const uint32_t own = most_peak(a), most = a->c->micro_batches * a->c->chunks;
+  room_t room;
+  bl_status_t status = find_room(a, a->peaks, &room);
+  uint32_t slots = bl_min_u32(bl_min_u32(room.least, most), 2 * own);
+  if (status != BL_OK || slots <= own) {
+    return status == BL_OK ? refuse(a, "no more slots than the schedule's own limit fit, or are of use") : status;
+  }
+  return search_down(a, slots, own + 1);
+}
+
+static bl_status_t squeeze_within(bl__trying_t *a, uint32_t slots) {
+  a->c->slots = slots;
+  a->c->fits = false;
+  bl_status_t status = bl__trying_order(a);
+  return status == BL_OK ? bl__squeeze_balance(a) : status;
+}
+
+// A quarter of the way from what fits to the schedule's own limit, or half of it: whichever is faster.
+static bl_status_t search_between(bl__trying_t *a) {
+  static const double shares[] = {0.125, 0.25, 0.5};
+  const uint32_t own = most_peak(a);
+  room_t room;
+  double best = INFINITY;
+  uint32_t of_best = 0, before = 0;
+  bl_status_t status = find_room(a, a->peaks, &room);
+  if (status == BL_OK && room.most >= own) {
+    return refuse(a, "nothing lies between what fits and the schedule's own limit");
+  }
+  for (size_t i = 0; i < sizeof shares / sizeof shares[0] && status == BL_OK; i++) {
+    const uint32_t slots = room.most + (uint32_t)ceil(shares[i] * (own - room.most));
+    if (slots >= own || slots == before || slots < a->c->chunks) {
+      continue;
+    }
+    before = slots;
+    status = squeeze_within(a, slots);
+    if (status == BL_OK && a->c->fits) {
+      status = bl__trying_time(a);
+    }
+    if (status == BL_OK && a->c->fits && a->c->step < best) {
+      best = a->c->step;
+      of_best = slots;
+    }
+  }
+  if (status != BL_OK || isinf(best)) {
+    return status == BL_OK && a->c->why[0] == '\0'
+               ? refuse(a, "nothing lies between what fits and the schedule's own limit")
+               : status;
+  }
+  return squeeze_within(a, of_best);
+}
+
+bl_status_t bl__squeeze_limit(bl__trying_t *a) {
+  return a->c->limit == BL_PLAN_LIMIT_FITTING  ? search_fitting(a)
+         : a->c->limit == BL_PLAN_LIMIT_LARGER ? search_larger(a)
+                                               : search_between(a);
 }

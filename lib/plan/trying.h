@@ -41,7 +41,7 @@ BL_MUST_USE bl_status_t bl__trying_move_layers(bl__trying_t *a);
 
 // Parks or gives up what has no room, as the policy has it, at the largest cap that fits.
 BL_MUST_USE bl_status_t bl__squeeze_balance(bl__trying_t *a);
-// Searches the order again within as many slots as fit; with a policy that parks, for balancing at them.
+// Searches the order again within the limit that a->c->limit means; with a policy that parks, for balancing at it.
 BL_MUST_USE bl_status_t bl__squeeze_limit(bl__trying_t *a);
 
 #endif

@@ -255,6 +255,7 @@ static void the_best_is_what_its_costs_give(void **state) {
                                      .stages = best->stages,
                                      .micro_batches = best->micro_batches,
                                      .chunks = best->chunks,
+                                     .memory = (double)best->slots / best->chunks,
                                      .costs = known ? &costs : NULL,
                                      .keep_placement = true};
       assert_int_equal(bl_schedule_generate(&again, &made[known], &err), BL_OK);
@@ -298,7 +299,8 @@ static void limits_reach_the_search(void **state) {
   const bl_plan_candidate_t *alone = NULL;
   for (uint32_t i = 0; i < plan.fitting && alone == NULL; i++) {
     const bl_plan_candidate_t *c = &plan.candidates[i];
-    alone = c->policy == BL_PLAN_NONE && c->recompute == BL_RECOMPUTE_NONE && c->limited ? c : NULL;
+    alone =
+        c->policy == BL_PLAN_NONE && c->recompute == BL_RECOMPUTE_NONE && c->limit == BL_PLAN_LIMIT_FITTING ? c : NULL;
   }
   assert_non_null(alone);
   assert_true(alone->exact && alone->slots > 0 && alone->slots < 4);
@@ -322,6 +324,95 @@ static void limits_reach_the_search(void **state) {
       fail_msg("%s: %s", searched[k], err.text);
     }
   }
+}
+
+static bl_schedule_t *made_by_job(const bl_plan_candidate_t *c) {
+  const bl_costs_t costs = {.chunks = c->costs, .boundary = c->boundary};
+  const bl_schedule_request_t request = {.name = c->schedule,
+                                         .stages = c->stages,
+                                         .micro_batches = c->micro_batches,
+                                         .chunks = c->chunks,
+                                         .group = c->group,
+                                         .memory = (double)c->slots / c->chunks,
+                                         .costs = &costs,
+                                         .pooled = c->policy == BL_PLAN_BPIPE || c->policy == BL_PLAN_CAP,
+                                         .keep_placement = true};
+  bl_schedule_t *made;
+  bl_error_t err;
+  if (bl_schedule_generate(&request, &made, &err) != BL_OK) {
+    fail_msg("%s: %s", c->schedule, err.text);
+  }
+  return made;
+}
+
+// Room that a schedule's own limit leaves is used where that is faster, smaller groups are tried where p of them do not
+// fit, and what is given up may be that of an order within more slots than fit: all as a job makes it.
+static void limits_and_groups_are_chosen(void **state) {
+  (void)state;
+  static const char *const searched[] = {"zb-v", "grouped-interleaved"};
+  static const uint32_t one[] = {1}, three[] = {3};
+  const bl_attention_t flash = BL_ATTENTION_FLASH;
+  bl_model_t model = gpt(8, 96, 4);
+  bool seen[2] = {false}, larger = false, between = false;
+  model.vocab = 512;
+  model.seq = 256;
+  for (size_t k = 0; k < 2; k++) {
+    bl_plan_request_t request = small_request(&model, 0);
+    bl_plan_t plan;
+    bl_error_t err;
+    request.batch = 4;
+    request.stages = three;
+    request.schedules = &searched[k];
+    request.schedule_count = 1;
+    request.micro_batches = one;
+    request.micro_batch_count = 1;
+    request.attentions = &flash;
+    request.attention_count = 1;
+    assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
+    const bl_plan_candidate_t *best = &plan.candidates[0];
+    const double full = best->memory, blocks = best->fullest.activations;
+    larger = larger || best->limit == BL_PLAN_LIMIT_LARGER;
+    assert_true(best->limit != BL_PLAN_LIMIT_LARGER || best->slots > 4);
+    bl_plan_cleanup(&plan);
+    request.memory = full - (k == 0 ? 0.5 : 0.3) * blocks;
+    if (bl_plan_search(&request, &plan, &err) == BL_OK) {
+      ranking_holds(&plan, request.memory);
+      for (uint32_t r = 0; r < plan.fitting; r++) {
+        const bl_plan_candidate_t *c = &plan.candidates[r];
+        seen[0] = seen[0] || (c->group > 0 && c->group < 4);
+        seen[1] = seen[1] || c->limit == BL_PLAN_LIMIT_FITTING;
+        between = between || c->limit == BL_PLAN_LIMIT_BETWEEN;
+        assert_true(c->limit != BL_PLAN_LIMIT_BETWEEN || (c->policy >= BL_PLAN_DROP && c->cap <= c->slots));
+      }
+      best = &plan.candidates[0];
+      if (best->policy == BL_PLAN_NONE && best->recompute != BL_RECOMPUTE_FULL) {
+        bl_schedule_t *made = made_by_job(best);
+        assert_true(same_order(best->operations, made));
+        bl_schedule_destroy(made);
+      }
+      bl_plan_cleanup(&plan);
+    }
+  }
+  if (!seen[0] || !seen[1] || !larger || !between) {
+    fail_msg("smaller groups %d, fewer slots %d, more slots %d, in between %d", seen[0], seen[1], larger, between);
+  }
+}
+
+static void schedules_without_a_shape_say_why(void **state) {
+  (void)state;
+  static const char *const two_chunks[] = {"1f1b", "zb-v"};
+  bl_model_t model = gpt(4, 64, 4); // four stages of two chunks: eight layers
+  bl_plan_t plan;
+  bl_error_t err;
+  bl_plan_request_t request = small_request(&model, 0);
+  request.schedules = two_chunks;
+  request.schedule_count = 2;
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
+  const bl_plan_candidate_t *last = &plan.candidates[plan.count - 1];
+  assert_string_equal(last->schedule, "zb-v");
+  assert_false(last->fits);
+  assert_string_equal(last->why, "4 stages of 2 chunks are more than the model's 4 layers");
+  bl_plan_cleanup(&plan);
 }
 
 static void the_smallest_limit_that_works_is_said(void **state) {
@@ -477,6 +568,8 @@ int main(void) {
       cmocka_unit_test(limits_decide_what_is_kept),
       cmocka_unit_test(the_best_is_what_its_costs_give),
       cmocka_unit_test(limits_reach_the_search),
+      cmocka_unit_test(limits_and_groups_are_chosen),
+      cmocka_unit_test(schedules_without_a_shape_say_why),
       cmocka_unit_test(the_smallest_limit_that_works_is_said),
       cmocka_unit_test(impossible_shapes_are_refused),
       cmocka_unit_test(published_models_are_planned),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl plan: which way to run a model, what the others would cost or lack, and the job file of the best.
+#include "footprint_json.h"
 #include "order_json.h"
 #include "output.h"
 #include "plan_job.h"
@@ -10,6 +11,7 @@
 #include "base/words.h"
 #include "schedule/generate.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +65,9 @@ static json_t *candidate_json(const bl_plan_candidate_t *c) {
   if (object != NULL && c->slots > 0) {
     json_object_set_new(object, "slots", json_integer(c->slots));
   }
+  if (object != NULL && c->group > 0) {
+    json_object_set_new(object, "group", json_integer(c->group));
+  }
   return object;
 }
 
@@ -72,16 +77,37 @@ static json_t *best_json(const bl_plan_candidate_t *c) {
   if (object != NULL && c->operations != NULL) {
     json_object_set_new(object, "order", bl_ctl_order_json(c->operations));
   }
+  json_t *devices = json_array();
+  for (uint32_t s = 0; s < c->stages; s++) {
+    json_array_append_new(devices, json_real(c->memory_of_stage[s]));
+  }
+  json_object_set_new(object, "stage_memory_bytes", devices);
+  json_object_set_new(object, "memory_stage", json_integer(c->memory_stage));
+  json_object_set_new(object, "memory", bl_ctl_footprint_json(&c->fullest));
   return object;
+}
+
+// Its order's slots, and those that it makes do with where these are others.
+static void policy_text(const bl_plan_candidate_t *c, char text[64]) {
+  const char *name = bl_plan_policy_name(c->policy);
+  if (c->slots > 0 && c->policy != BL_PLAN_NONE && c->cap != c->slots) {
+    snprintf(text, 64, "%s, %u of %u slot%s", name, c->cap, c->slots, bl_plural(c->slots));
+  } else if (c->slots > 0) {
+    snprintf(text, 64, "%s, %u slot%s", name, c->slots, bl_plural(c->slots));
+  } else {
+    snprintf(text, 64, "%s", name);
+  }
 }
 
 static json_t *candidate_row(const bl_plan_candidate_t *c, uint32_t rank, double best) {
   char text[64], memory[BL_BYTES_TEXT];
   json_t *row = candidate_json(c);
   json_object_set_new(row, "rank", json_integer(rank));
-  if (c->slots > 0) {
-    snprintf(text, sizeof text, "%s, %u slot%s", bl_plan_policy_name(c->policy), c->slots, bl_plural(c->slots));
-    json_object_set_new(row, "policy", json_string(text));
+  policy_text(c, text);
+  json_object_set_new(row, "policy", json_string(text));
+  if (c->group > 0) {
+    snprintf(text, sizeof text, "%s, groups of %u", c->schedule, c->group);
+    json_object_set_new(row, "schedule", json_string(text));
   }
   snprintf(text, sizeof text, "%.4g", c->step);
   json_object_set_new(row, "seconds", json_string(text));
@@ -146,7 +172,7 @@ static json_t *family_row(const char *kind, const char *value, const bl_plan_can
   } else if (c->fits) {
     snprintf(text, sizeof text, "+%.1f %% (%.4g s)", 100 * (c->step / best->step - 1), c->step);
   } else {
-    snprintf(text, sizeof text, "does not fit: %s", c->why);
+    snprintf(text, sizeof text, isinf(c->memory) ? "no such way: %s" : "does not fit: %s", c->why);
   }
   json_t *row = json_pack("{s:s, s:s, s:s, s:b}", "kind", kind, "value", value, "result", text, "fits", c->fits);
   if (c->fits) {
@@ -226,7 +252,7 @@ static const bl_ctl_column_t family_columns[] = {
 
 static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
   const bl_plan_candidate_t *best = &plan->candidates[0];
-  char limit[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[192];
+  char limit[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[256];
   printf("\n%s; %u sequence%s a step", bl_profile_model_text(r->model, text), r->batch, bl_plural(r->batch));
   if (r->cluster.nodes > 0) {
     printf("; %u x %u devices", r->cluster.nodes, r->cluster.devices_per_node);
@@ -239,10 +265,14 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
   if (r->memory > 0) {
     printf(" into %s a device", bl_bytes_format((uint64_t)r->memory, limit));
   }
-  printf("; costs: %s%s\n", r->hardware != NULL ? "a MODEL of " : "measured",
+  if (plan->ruled_out > 0) {
+    printf("; %u more would by their bare work take longer than the best of their kind", plan->ruled_out);
+  }
+  printf("\ncosts: %s%s\n", r->hardware != NULL ? "a MODEL of " : "measured",
          r->hardware != NULL ? r->hardware->name : "");
-  printf("best: stage %u is the fullest with %s; layers by virtual stage:", best->memory_stage,
-         bl_bytes_format((uint64_t)best->memory, memory));
+  printf("best: stage %u is the fullest with %s: %s\n", best->memory_stage,
+         bl_bytes_format((uint64_t)best->memory, memory), bl_ctl_footprint_text(&best->fullest, text, sizeof text));
+  printf("      layers by virtual stage:");
   for (uint32_t v = 0; v < best->stages * best->chunks; v++) {
     printf(" %u", best->layers[v]);
   }
@@ -251,7 +281,7 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
            best->cap, bl_plural(best->cap), bl_node_order_name(best->order));
   }
   if (best->slots > 0) {
-    printf("\n      the order is searched within what fits on a device, %u block%s (memory.slots)", best->slots,
+    printf("\n      the order is searched within %u block%s a device (memory.slots)", best->slots,
            bl_plural(best->slots));
   }
   printf("\n\n");
@@ -279,10 +309,11 @@ static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_requ
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
     json_array_append_new(candidates, candidate_json(&plan->candidates[i]));
   }
-  json_t *object = json_pack(
-      "{s:s, s:b, s:i, s:i, s:f, s:o, s:o, s:o}", "costs", r->hardware != NULL ? r->hardware->name : "profile",
-      "measured", r->hardware == NULL, "tried", (int)plan->tried, "fitting", (int)plan->fitting, "memory_bytes",
-      r->memory, "best", best_json(&plan->candidates[0]), "candidates", candidates, "families", families_json(r, plan));
+  json_t *object = json_pack("{s:s, s:b, s:i, s:i, s:i, s:f, s:o, s:o, s:o}", "costs",
+                             r->hardware != NULL ? r->hardware->name : "profile", "measured", r->hardware == NULL,
+                             "tried", (int)plan->tried, "ruled_out", (int)plan->ruled_out, "fitting",
+                             (int)plan->fitting, "memory_bytes", r->memory, "best", best_json(&plan->candidates[0]),
+                             "candidates", candidates, "families", families_json(r, plan));
   static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};
   bl_status_t status =
       object != NULL ? bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout) : BL_EXHAUSTED;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 // Of the job that was read, and about another schedule: without them the job takes what the planned one needs. The slots
-// of an order that was searched within them are written again.
+// of an order that was searched within them, and its groups, are written again.
 static const char *const resets[] = {"memory.slots", "memory.activation_bytes", "pipeline.group"};
 
 #define SETTINGS 24
@@ -124,6 +124,9 @@ static bl_status_t settings_of(const bl_plan_request_t *r, const bl_plan_candida
   }
   if (done >= 0 && c->slots > 0) {
     done = asprintf(&sets[(*count)++], "memory.slots=%u", c->slots);
+  }
+  if (done >= 0 && c->group > 0) {
+    done = asprintf(&sets[(*count)++], "pipeline.group=%u", c->group);
   }
   char *paths = paths_of(r, c);
   done = done < 0 || paths == NULL ? -1 : asprintf(&sets[(*count)++], "balance.slow_paths=[%s]", paths);

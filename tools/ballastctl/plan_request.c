@@ -71,8 +71,8 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
      .argument = "b",
      .minimum = 1,
      .maximum = 65536,
-     .preset_help = "1, 2, 4, 8",
-     .help = "Micro-batches to try; may be repeated."},
+     .preset_help = "up to 8, and larger while the largest is the best",
+     .help = "Micro-batches to try, of those that divide the batch; may be repeated."},
     {.name = "schedule",
      .type = BL_OPTION_TEXT_LIST,
      .offset = OFFSET(schedules),
@@ -181,6 +181,7 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   r->sequence = flags->sequence;
   r->mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP;
   r->post_validation = job->train.post_validation;
+  r->dtype = job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32;
   r->batch = (uint32_t)(flags->batch.set ? flags->batch.value : job->train.micro_batch * job->train.micro_batches);
   if (flags->cluster.nodes == NULL && (flags->tensors.count > 0 || flags->shard || flags->sequence)) {
     const char *lone = flags->tensors.count > 0 ? "--tensor" : flags->shard ? "--shard" : "--sequence";

@@ -3,6 +3,7 @@
 
 #include "config/nearest.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardware, bl_error_t *err) {
@@ -20,6 +21,17 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
   return *hardware != NULL ? BL_OK
                            : bl_error_set(err, BL_INVALID, "--hardware %s: no such device is built in; %s", name,
                                           bl_nearest_advise(&nearest, advice));
+}
+
+static bl_status_t count_demand(bl_ctl_prediction_t *made, bool post_validation, bl_error_t *err) {
+  const bl_demand_request_t request = {.schedule = made->plan.schedule,
+                                       .model = &made->training->model,
+                                       .spans = made->training->partition.spans,
+                                       .options = made->training->layout,
+                                       .post_validation = post_validation};
+  made->demand = calloc(made->plan.schedule->stages, sizeof *made->demand);
+  return made->demand != NULL ? bl_demand_of_schedule(&request, made->demand, err)
+                              : bl_error_set(err, BL_EXHAUSTED, "no memory for what stages take");
 }
 
 bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_training_t *training,
@@ -50,6 +62,9 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
                              : bl_error_set(err, status, "no memory to place stages on nodes");
     bl_nodes_cleanup(&nodes);
   }
+  if (status == BL_OK) {
+    status = count_demand(&made, source->post_validation, err);
+  }
   if (status != BL_OK) {
     bl_ctl_prediction_cleanup(&made);
     return status;
@@ -59,6 +74,7 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
 }
 
 void bl_ctl_prediction_cleanup(bl_ctl_prediction_t *prediction) {
+  free(prediction->demand);
   bl_trial_cleanup(&prediction->trial);
   bl_balance_plan_cleanup(&prediction->plan);
 }

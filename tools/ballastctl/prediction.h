@@ -4,12 +4,14 @@
 #define BALLAST_BALLASTCTL_PREDICTION_H
 
 #include "job/balance.h"
+#include "plan/demand.h"
 #include "plan/trial.h"
 
 typedef struct bl_ctl_prediction {
   const bl_training_t *training; // borrowed
   bl_balance_plan_t plan;
   bl_trial_t trial;
+  bl_footprint_t *demand; // [stages] of our executor
 } bl_ctl_prediction_t;
 
 typedef struct bl_ctl_prediction_source {
@@ -19,6 +21,7 @@ typedef struct bl_ctl_prediction_source {
   const bl_policy_t *policy;
   bl_cluster_t cluster; // without a profile: nodes that the stages are spread over; 0: one machine
   bl_node_order_t order;
+  bool post_validation; // train.post_validation, which `demand` counts
 } bl_ctl_prediction_source_t;
 
 // BL_INVALID: a profile of another model; `profile_name` is for messages. As bl_balance_plan_init: the policy does not fit.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl simulate: what a job's step would take, before it runs.
 #include "cluster_flags.h"
+#include "footprint_json.h"
 #include "job_file.h"
 #include "order_json.h"
 #include "output.h"
@@ -97,12 +98,13 @@ static json_t *stages_json(const bl_ctl_prediction_t *p) {
     const bl_trial_stage_t *stage = &p->trial.stages[s];
     const json_int_t slot_bytes = (json_int_t)p->training->stages[s].slot_bytes,
                      peak = p->trial.simulation.peak_slots[s];
-    json_array_append_new(stages,
-                          json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:f, s:o}", "stage", (int)s, "peak_slots",
-                                    (int)peak, "lent_slots", (int)p->plan.holdings.lent[s], "slot_bytes", slot_bytes,
-                                    "peak_slot_bytes", peak * slot_bytes, "evict_bytes", (json_int_t)stage->evict_bytes,
-                                    "evictions", (int)stage->evictions, "loads", (int)stage->loads, "busy_seconds",
-                                    p->trial.simulation.busy[s], "stall_seconds", stalls_json(&p->trial, s)));
+    json_array_append_new(
+        stages, json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:f, s:o, s:f, s:o}", "stage", (int)s, "peak_slots",
+                          (int)peak, "lent_slots", (int)p->plan.holdings.lent[s], "slot_bytes", slot_bytes,
+                          "peak_slot_bytes", peak * slot_bytes, "evict_bytes", (json_int_t)stage->evict_bytes,
+                          "evictions", (int)stage->evictions, "loads", (int)stage->loads, "busy_seconds",
+                          p->trial.simulation.busy[s], "stall_seconds", stalls_json(&p->trial, s), "memory_bytes",
+                          bl_footprint_total(&p->demand[s]), "memory", bl_ctl_footprint_json(&p->demand[s])));
   }
   return stages;
 }
@@ -112,7 +114,7 @@ static json_t *table_rows(const bl_ctl_prediction_t *p) {
   json_t *shown = json_array();
   const bl_simulation_t *simulation = &p->trial.simulation;
   for (uint32_t s = 0; s < simulation->stages; s++) {
-    char slot[BL_BYTES_TEXT], peak[BL_BYTES_TEXT], text[32];
+    char slot[BL_BYTES_TEXT], peak[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[32];
     json_t *row = json_object();
     uint64_t slot_bytes = p->training->stages[s].slot_bytes;
     json_object_set_new(row, "stage", json_integer(s));
@@ -120,6 +122,8 @@ static json_t *table_rows(const bl_ctl_prediction_t *p) {
     json_object_set_new(row, "lent", json_integer(p->plan.holdings.lent[s]));
     json_object_set_new(row, "slot", json_string(bl_bytes_format(slot_bytes, slot)));
     json_object_set_new(row, "peak", json_string(bl_bytes_format(slot_bytes * simulation->peak_slots[s], peak)));
+    json_object_set_new(row, "memory",
+                        json_string(bl_bytes_format((uint64_t)bl_footprint_total(&p->demand[s]), memory)));
     json_object_set_new(row, "evictions", json_integer(p->trial.stages[s].evictions));
     snprintf(text, sizeof text, "%.1f %%", 100 * simulation->busy[s] / simulation->t_end);
     json_object_set_new(row, "busy", json_string(text));
@@ -139,6 +143,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "lent", .title = "LENT", .right = true},
     {.key = "slot", .title = "SLOT", .right = true},
     {.key = "peak", .title = "BLOCKS", .right = true},
+    {.key = "memory", .title = "MEMORY", .right = true},
     {.key = "evictions", .title = "EVICTIONS", .right = true},
     {.key = "busy", .title = "BUSY", .right = true},
     {.key = "activation", .title = "ACTIVATION", .right = true},
@@ -239,6 +244,7 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
   }
   if (status == BL_OK) {
     policy = bl_policy_of_job(&job);
+    source.post_validation = job.train.post_validation;
     status = bl_ctl_job_resolve(&job, &training, err);
   }
   if (status == BL_OK) {

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a device keeps, by the names that metrics have.
+#ifndef BALLAST_BALLASTCTL_FOOTPRINT_JSON_H
+#define BALLAST_BALLASTCTL_FOOTPRINT_JSON_H
+
+#include "plan/footprint.h"
+
+#include <jansson.h>
+
+// {"weights": bytes, "gradients": bytes, ...}; the caller's reference. NULL: no memory.
+json_t *bl_ctl_footprint_json(const bl_footprint_t *footprint);
+// "weights 2.1 GiB, gradients ...", without what is nothing; returns `text`.
+const char *bl_ctl_footprint_text(const bl_footprint_t *footprint, char *text, size_t bytes);
+
+#endif
