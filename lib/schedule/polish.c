@@ -61,7 +61,7 @@ typedef struct polisher {
 static bl_status_t index_nodes(polisher_t *p, const bl_costs_t *costs, bl__again_t again) {
   const bl_schedule_t *schedule = p->schedule;
   size_t blocks = bl_schedule_block_count(schedule);
-  uint32_t *node_of = malloc(2 * blocks * sizeof *node_of); // [F, backward][blocks]
+  uint32_t *node_of = calloc(2 * blocks, sizeof *node_of); // [F, backward][blocks]
   if (node_of == NULL) {
     return BL_EXHAUSTED;
   }
@@ -388,11 +388,11 @@ bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const u
                        size_t evaluations, double goal, double *t_end) {
   size_t count = bl_schedule_op_count(schedule);
   polisher_t p = {.schedule = schedule, .limits = limits, .slots = again.slots, .count = (uint32_t)count};
-  p.nodes = malloc((count + 1) * sizeof p.nodes[0]);
+  p.nodes = calloc(count + 1, sizeof p.nodes[0]);
   p.lists = calloc(schedule->stages, sizeof p.lists[0]);
   p.work = calloc(schedule->stages, sizeof p.work[0]);
   p.touched = malloc((count + 1) * sizeof p.touched[0]);
-  uint32_t *places = malloc((3 * count + 2 * (size_t)schedule->stages + 1) * sizeof *places);
+  uint32_t *places = calloc(3 * count + 2 * (size_t)schedule->stages + 1, sizeof *places);
   bool allocated = p.nodes != NULL && p.lists != NULL && p.work != NULL && p.touched != NULL && places != NULL;
   bl_status_t status = allocated ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {

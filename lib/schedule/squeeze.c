@@ -130,9 +130,9 @@ bl_status_t bl__squeeze(bl_schedule_t *schedule, const bl__pass_t *passes, uint3
     q.cells = bl_max_u32(q.cells, passes[k].at + period * schedule->micro_batches);
   }
   size_t all = (size_t)schedule->stages * q.cells, blocks = bl_schedule_block_count(schedule);
-  q.planned = malloc(2 * all * sizeof *q.planned);
-  q.held = calloc(all, sizeof *q.held);
-  q.busy = calloc(all, 1);
+  q.planned = malloc((2 * all + 1) * sizeof *q.planned);
+  q.held = calloc(all + 1, sizeof *q.held);
+  q.busy = calloc(all + 1, 1);
   q.start_of = calloc(4 * blocks, sizeof *q.start_of);
   bl_status_t status =
       q.planned != NULL && q.held != NULL && q.busy != NULL && q.start_of != NULL ? BL_OK : BL_EXHAUSTED;

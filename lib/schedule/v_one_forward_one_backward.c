@@ -48,7 +48,7 @@ static bool collides(const bl__pass_t *passes) {
 
 // One timetable; the caller frees it. *possible is false when its passes collide.
 static bl__pass_t *make_passes(uint32_t p, backward_clock_t clock, bool *possible) {
-  bl__pass_t *passes = malloc(PASSES * (size_t)p * sizeof *passes);
+  bl__pass_t *passes = calloc(PASSES * (size_t)p, sizeof *passes);
   for (uint32_t k = 0; passes != NULL && k < 2 * p; k++) { // k-th backward: down the second chunk, up the first
     uint32_t s = k < p ? k : 2 * p - 1 - k, at = next_backward(&clock);
     bl__pass_t *of = passes + (size_t)PASSES * s;

@@ -239,7 +239,7 @@ bl_status_t bl__zero_bubble_v(const bl_costs_t *costs, const uint32_t *limits, b
   p.stages = calloc(stages, sizeof p.stages[0]);
   p.ends[0] = malloc(4 * stages * m * sizeof p.ends[0][0]);
   pending_t *pending = malloc(2 * stages * m * sizeof *pending);
-  uint8_t *chunks = malloc(stages);
+  uint8_t *chunks = calloc(stages, 1);
   p.status = p.stages != NULL && p.ends[0] != NULL && pending != NULL && chunks != NULL ? BL_OK : BL_EXHAUSTED;
   if (p.status == BL_OK) {
     p.ends[1] = p.ends[0] + 2 * stages * m;

@@ -151,9 +151,10 @@ static void count_blocks(const weighing_t *w, const made_t *made, bl_automatic_o
   }
 }
 
-// Fills in what simulation says of the option; `fits` stays false where it cannot be.
+// Fills in what simulation says of the option; it does not fit where it cannot be.
 static bl_status_t weigh_one(const weighing_t *w, bl_automatic_option_t *option, bl_error_t *err) {
   made_t made = {0};
+  option->fits = false;
   bool stays = option->kind == BL_AUTOMATIC_NONE;
   if (!may_fit(w, option->kind) || (!stays && make(w, option, &made, NULL) != BL_OK)) {
     return BL_OK; // not within the budget
@@ -163,11 +164,11 @@ static bl_status_t weigh_one(const weighing_t *w, bl_automatic_option_t *option,
   count_blocks(w, &made, option);
   if (option->kind != BL_AUTOMATIC_MIX || (option->evictions > 0 && option->dropped > 0)) {
     status = simulate(w, stays ? w->request->schedule : made.schedule, &result, err);
-    option->fits = status == BL_OK;
-  }
-  if (option->fits) {
-    option->step = result.t_end + w->request->between;
-    bl_simulation_cleanup(&result);
+    if (status == BL_OK) {
+      option->fits = true;
+      option->step = result.t_end + w->request->between;
+      bl_simulation_cleanup(&result);
+    }
   }
   unmake(&made);
   return status;
@@ -191,7 +192,6 @@ static bl_status_t weigh_mix(const weighing_t *w, bl_automatic_option_t *option,
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < sizeof copies / sizeof copies[0] && status == BL_OK; i++) {
     bl_automatic_option_t tried = kept;
-    tried.fits = false;
     tried.copy = (uint32_t)fmin(fmax(1, measured * copies[i]), MIX_COPY_MAX);
     status = weigh_one(w, &tried, err);
     if (tried.fits && (!option->fits || tried.step < option->step)) {
@@ -352,7 +352,6 @@ static bl_status_t learn(const weighing_t *w, size_t in_force, bl_error_t *err) 
     return BL_OK;
   }
   bl_automatic_option_t now = *request->in_force;
-  now.fits = false;
   bl_status_t status = weigh_one(w, &now, err);
   if (status == BL_OK && now.fits) {
     bl_evidence_compare(request->evidence, in_force, now.step, request->measured);

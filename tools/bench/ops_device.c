@@ -289,8 +289,11 @@ static bl_status_t time_once(bench_t *b, const operation_t *operation, unsigned 
     }
   }
   status = status == BL_OK ? bl_stopwatch_stop(&b->watch, seconds, err) : status;
+  if (status != BL_OK) {
+    return status;
+  }
   *seconds /= repeats;
-  return status == BL_OK ? b->ops->status(b->compute, err) : status;
+  return b->ops->status(b->compute, err);
 }
 
 // How many fill a sample; the first run warms up.
@@ -308,7 +311,7 @@ static void print(const char *name, double seconds, double bytes, double share) 
 }
 
 static bl_status_t measure(bench_t *b, const operation_t *operation, double *share, bl_error_t *err) {
-  double seconds[SAMPLES_MAX], shares[SAMPLES_MAX];
+  double seconds[SAMPLES_MAX] = {0}, shares[SAMPLES_MAX];
   const double copied = 2.0 * (double)b->arenas[0].bytes;
   const size_t count = (size_t)b->settings->samples;
   unsigned repeats = 1, copies = 1;

@@ -199,7 +199,7 @@ static bl_status_t time_bare(pair_t *pair, unsigned in_flight, unsigned calls, d
 }
 
 static bl_status_t measure(pair_t *pair, unsigned in_flight, unsigned calls, unsigned pairs, bl_error_t *err) {
-  double ours[PAIRS_MAX], bare[PAIRS_MAX], ratios[PAIRS_MAX], warm;
+  double ours[PAIRS_MAX] = {0}, bare[PAIRS_MAX] = {0}, ratios[PAIRS_MAX], warm;
   bl_status_t status = time_ours(pair, in_flight, calls / 4 + 1, &warm, err); // connects, fills pools
   if (status == BL_OK) {
     status = time_bare(pair, in_flight, calls / 4 + 1, &warm, err);
