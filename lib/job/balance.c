@@ -90,17 +90,22 @@ uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training)
 
 // Without evictions every stage needs the slots of its peak.
 static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *err) {
+  uint32_t worst = 0, lacking = 0;
   for (uint32_t i = 0; i < training->stage_count; i++) {
     const bl_training_stage_t *stage = &training->stages[i];
     const uint32_t needed = bl_training_needed(training, i, false);
-    if (needed > stage->slots) {
-      return bl_error_set(err, BL_EXHAUSTED,
-                          "stage %" PRIu32 ": schedule %s needs %" PRIu32 " slots there, its device has %" PRIu32
-                          "; a policy that evicts (bpipe, cap) or gives blocks up (drop) needs fewer",
-                          i, training->schedule->name, needed, stage->slots);
+    if (needed > stage->slots && needed - stage->slots > lacking) {
+      lacking = needed - stage->slots;
+      worst = i;
     }
   }
-  return BL_OK;
+  return lacking == 0
+             ? BL_OK
+             : bl_error_set(err, BL_EXHAUSTED,
+                            "stage %" PRIu32 ": schedule %s needs %" PRIu32 " slots there, its device has %" PRIu32
+                            "; a policy that evicts (bpipe, cap) or gives blocks up (drop) needs fewer",
+                            worst, training->schedule->name, bl_training_needed(training, worst, false),
+                            training->stages[worst].slots);
 }
 
 static bl_status_t drop(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *policy,

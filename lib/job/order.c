@@ -21,7 +21,8 @@ static bl_status_t find_info(const bl_job_t *job, const bl_schedule_info_t **inf
   *info = bl_schedule_info_find(bl_job_schedule_name(job->pipeline.schedule));
   if (*info != NULL && !(*info)->runs) {
     bl_error_t fault;
-    (void)bl_error_set(&fault, BL_UNIMPLEMENTED, "%s can be shown and simulated, but not run: %s", (*info)->name,
+    (void)bl_error_set(&fault, BL_UNIMPLEMENTED,
+                       "no job can have %s, which ballastctl schedule shows, times and draws: %s", (*info)->name,
                        (*info)->why_not);
     return bl__job_refuse(job, err, "pipeline.schedule", fault.text);
   }

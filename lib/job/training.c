@@ -6,6 +6,7 @@
 #include "job/balance.h"
 #include "job/order.h"
 #include "job/refuse.h"
+#include "job/shortage.h"
 #include "job/weights.h"
 #include "schedule/peaks.h"
 #include "schedule/slots.h"
@@ -98,31 +99,6 @@ static uint32_t slots_of_job(const bl_job_t *job, const bl_training_stage_t *sta
   return slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots;
 }
 
-// Says which operation finds no slot; the planner of a stage knows.
-static bl_status_t fail_slots(const bl_training_t *training, const bl_job_t *job, uint32_t index, bl_error_t *err) {
-  const bl_training_stage_t *stage = &training->stages[index];
-  const char *key = job->memory.slots.set ? "memory.slots" : "memory.activation_bytes";
-  char bytes[BL_BYTES_TEXT];
-  bl_bytes_format(stage->slot_bytes, bytes);
-  if (stage->slots == 0) {
-    return bl_job_fail(job, err, key, "stage %" PRIu32 ": not one slot of %s fits; schedule %s needs %" PRIu32, index,
-                       bytes, training->schedule->name, stage->slots_needed);
-  }
-  bl_stage_plan_t plan;
-  bl_error_t fault;
-  bl_status_t status =
-      bl_stage_plan_init(training->schedule, index, (bl_plan_limits_t){.slots = stage->slots}, &plan, &fault);
-  if (status == BL_OK) { // cannot be: it needs more than it has
-    bl_stage_plan_cleanup(&plan);
-    return bl_error_set(err, BL_INTERNAL, "stage %" PRIu32 " runs with %" PRIu32 " slots, but %" PRIu32 " were counted",
-                        index, stage->slots, stage->slots_needed);
-  }
-  const bool could_keep_less = training->stage_count > 1 && training->layout.recompute != BL_RECOMPUTE_FULL;
-  return bl_job_fail(job, err, key, "%s; a slot has %s%s", fault.text, bytes,
-                     could_keep_less ? "; fewer are needed with balance.policy: bpipe or pipeline.recompute: full"
-                                     : "");
-}
-
 // Makes the stages and counts the blocks that each keeps at once.
 static bl_status_t count_slots(bl_training_t *training, bl_error_t *err) {
   const uint32_t count = training->schedule->stages;
@@ -185,7 +161,7 @@ static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_
   }
   for (uint32_t i = 0; i < training->stage_count; i++) {
     if (training->stages[i].slots < training->stages[i].slots_needed) {
-      return fail_slots(training, job, i, err);
+      return bl__shortage_fail(training, job, i, err);
     }
   }
   return BL_OK;

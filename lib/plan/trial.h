@@ -39,9 +39,9 @@ typedef struct bl_trial_request {
 } bl_trial_request_t;
 
 typedef struct bl_trial_stage {
-  double slot_bytes, evict_bytes; // of one block
-  uint32_t evictions, loads;
-  double parameters; // of a device's share
+  double slot_bytes, evict_bytes;        // of one block
+  uint32_t evictions, loads, recomputed; // E, L and R of a step
+  double parameters;                     // of a device's share
 } bl_trial_stage_t;
 
 typedef struct bl_trial {

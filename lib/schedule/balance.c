@@ -36,7 +36,7 @@ static bl_status_t refuse(const bl_schedule_t *schedule, const bl_balance_reques
   return bl_error_set(
       err, BL_EXHAUSTED,
       "stage %u, operation %u (%s): no slot is free among the stage's own %u and no block can be evicted "
-      "in time; with %u it works",
+      "in time; this stage alone needs %u",
       stage, failed_at, bl_op_format(op, cell), request->own[stage], fewest);
 }
 

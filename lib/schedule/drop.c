@@ -21,17 +21,29 @@ static bl_status_t choose(const bl_schedule_t *schedule, uint32_t stage, uint32_
   return bl__evictions_plan(schedule, stage, own, BL_BALANCE_FEWEST, NULL, gone, failed_at);
 }
 
+// The fewest slots with which every stage gets along, `own` being too few for `stage`.
+static uint32_t find_fewest(const bl_schedule_t *schedule, uint32_t stage, uint32_t own) {
+  uint32_t fewest = own + 1;
+  for (uint32_t s = stage; s < schedule->stages;) { // those before get along with `own`
+    bl__evictions_t gone = {0};
+    uint32_t ignored;
+    if (choose(schedule, s, fewest, &gone, &ignored) == BL_EXHAUSTED) {
+      fewest++;
+    } else {
+      s++;
+    }
+    bl__evictions_cleanup(&gone);
+  }
+  return fewest;
+}
+
 static bl_status_t refuse(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, uint32_t failed_at,
                           bl_error_t *err) {
   char cell[BL_OP_TEXT];
-  uint32_t fewest = own + 1;
-  bl__evictions_t gone;
-  for (uint32_t ignored; choose(schedule, stage, fewest, &gone, &ignored) != BL_OK; fewest++) {
-  }
-  bl__evictions_cleanup(&gone);
+  const uint32_t fewest = find_fewest(schedule, stage, own);
   return bl_error_set(err, BL_EXHAUSTED,
                       "stage %u, operation %u (%s): no slot is free among the stage's own %u and no block can be given "
-                      "up; with %u it works",
+                      "up; the smallest that works is %u",
                       stage, failed_at, bl_op_format(schedule->lists[stage].ops[failed_at], cell), own, fewest);
 }
 

@@ -237,10 +237,17 @@ static void bad_jobs_are_refused(void **state) {
   refuses("data.train=/nonexistent", BL_INVALID, "data.train: /nonexistent");
   refuses("memory.slots=3", BL_INVALID,
           "--set memory.slots: stage 0, operation 3 (0F3): needs one slot more than the 3 available");
-  refuses("memory.slots=3", BL_INVALID, "; fewer are needed with balance.policy: bpipe or pipeline.recompute: full");
+  refuses("memory.slots=3", BL_INVALID,
+          "; the smallest that works is 4; it fits with balance.policy: bpipe or pipeline.recompute: full");
+  refuses("memory.slots=3\npipeline.schedule=1f1b-v\nmodel.layers=8\ntrain.micro_batches=3", BL_INVALID,
+          "; the smallest that works is 6"); // of stage 1
+  refuses("memory.slots=4\npipeline.schedule=1f1b-v\nmodel.layers=8\ntrain.micro_batches=3", BL_INVALID,
+          "; the smallest that works is 6");
   refuses("pipeline.recompute=full\nbalance.policy=bpipe", BL_INVALID,
           "--set balance.policy: with pipeline.recompute: full only the input of a block is kept");
   refuses("memory.activation_bytes=1000", BL_INVALID, "memory.activation_bytes: stage 0: not one slot of ");
+  refuses("memory.activation_bytes=1000", BL_INVALID, " fits; the smallest that works with schedule 1f1b is ");
+  refuses("memory.activation_bytes=150KiB\npipeline.schedule=zb-h1", BL_INVALID, "; it fits with memory.slots: ");
 }
 
 static void bad_folders_are_refused(void **state) {

@@ -79,9 +79,11 @@ static void every_schedule_fits(void **state) {
       bl_schedule_t *schedule;
       bl_error_t err = {0};
       if (bl_schedule_drop(plain, cap, &schedule, dropped, &err) != BL_OK) {
-        char wanted[40];
-        snprintf(wanted, sizeof wanted, "; with %u it works", cap + 1);
+        char wanted[48];
+        snprintf(wanted, sizeof wanted, "; the smallest that works is %u", cap + 1);
         assert_non_null(strstr(err.text, wanted)); // the one before did
+        assert_int_equal(bl_schedule_drop(plain, 1, &schedule, dropped, &err), BL_EXHAUSTED);
+        assert_non_null(strstr(err.text, wanted)); // not of the first stage alone
         break;
       }
       check(infos[n].name, plain, schedule, cap, dropped);

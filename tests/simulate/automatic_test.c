@@ -182,7 +182,7 @@ static void what_cannot_be_is_refused(void **state) {
   bl_automatic_t found;
   bl_error_t err;
   assert_int_equal(decide(0.1, 0, NULL, &found, &err), BL_EXHAUSTED);
-  assert_non_null(strstr(err.text, "with 1 it works"));
+  assert_non_null(strstr(err.text, "the smallest that works is 1"));
   assert_int_equal(decide(-1, 3, NULL, &found, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "path of stage 0"));
 }

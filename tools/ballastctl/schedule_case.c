@@ -276,6 +276,11 @@ static bl_status_t check_flags(const bl_ctl_schedule_flags_t *a, bl_error_t *err
   if (a->cap > 0 && a->balance == BALANCE_NONE) {
     return bl_error_set(err, BL_INVALID, "--cap %" PRId64 ": says how far to balance; add --balance", a->cap);
   }
+  if (a->pooled && (a->balance == BALANCE_NONE || a->balance == BALANCE_DROP)) {
+    return bl_error_set(err, BL_INVALID,
+                        "--pooled: makes an order that keeps to a limit once blocks are parked; add "
+                        "--balance bpipe, cap or mix");
+  }
   bool groups =
       a->schedule != NULL && (strcmp(a->schedule, "grouped-interleaved") == 0 || strcmp(a->schedule, "seq1f1b") == 0);
   if (a->group > 0 && !groups) {
@@ -342,7 +347,9 @@ static bl_status_t make_within(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule
   if (status == BL_OK) {
     status = make(a, shown, err);
   }
-  if (status == BL_OK && !a->pooled) { // what is pooled keeps to it when it is balanced
+  const bl_schedule_info_t *info = a->schedule != NULL ? bl_schedule_info_find(a->schedule) : NULL;
+  const bool pooled = a->pooled && info != NULL && info->limited; // keeps to it when it is balanced
+  if (status == BL_OK && !pooled) {
     status = bl_ctl_limits_check(&shown->limits, shown->schedule, err);
   }
   return status == BL_OK ? bl_ctl_limits_check_slots(a->slots, shown->schedule, err) : status;

@@ -99,12 +99,13 @@ static json_t *stages_json(const bl_ctl_prediction_t *p) {
     const json_int_t slot_bytes = (json_int_t)p->training->stages[s].slot_bytes,
                      peak = p->trial.simulation.peak_slots[s];
     json_array_append_new(
-        stages, json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:f, s:o, s:f, s:o}", "stage", (int)s, "peak_slots",
-                          (int)peak, "lent_slots", (int)p->plan.holdings.lent[s], "slot_bytes", slot_bytes,
-                          "peak_slot_bytes", peak * slot_bytes, "evict_bytes", (json_int_t)stage->evict_bytes,
-                          "evictions", (int)stage->evictions, "loads", (int)stage->loads, "busy_seconds",
-                          p->trial.simulation.busy[s], "stall_seconds", stalls_json(&p->trial, s), "memory_bytes",
-                          bl_footprint_total(&p->demand[s]), "memory", bl_ctl_footprint_json(&p->demand[s])));
+        stages,
+        json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:i, s:f, s:o, s:f, s:o}", "stage", (int)s, "peak_slots",
+                  (int)peak, "lent_slots", (int)p->plan.holdings.lent[s], "slot_bytes", slot_bytes, "peak_slot_bytes",
+                  peak * slot_bytes, "evict_bytes", (json_int_t)stage->evict_bytes, "evictions", (int)stage->evictions,
+                  "loads", (int)stage->loads, "recomputed", (int)stage->recomputed, "busy_seconds",
+                  p->trial.simulation.busy[s], "stall_seconds", stalls_json(&p->trial, s), "memory_bytes",
+                  bl_footprint_total(&p->demand[s]), "memory", bl_ctl_footprint_json(&p->demand[s])));
   }
   return stages;
 }
@@ -125,6 +126,7 @@ static json_t *table_rows(const bl_ctl_prediction_t *p) {
     json_object_set_new(row, "memory",
                         json_string(bl_bytes_format((uint64_t)bl_footprint_total(&p->demand[s]), memory)));
     json_object_set_new(row, "evictions", json_integer(p->trial.stages[s].evictions));
+    json_object_set_new(row, "recomputed", json_integer(p->trial.stages[s].recomputed));
     snprintf(text, sizeof text, "%.1f %%", 100 * simulation->busy[s] / simulation->t_end);
     json_object_set_new(row, "busy", json_string(text));
     for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
@@ -145,6 +147,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "peak", .title = "BLOCKS", .right = true},
     {.key = "memory", .title = "MEMORY", .right = true},
     {.key = "evictions", .title = "EVICTIONS", .right = true},
+    {.key = "recomputed", .title = "AGAIN", .right = true},
     {.key = "busy", .title = "BUSY", .right = true},
     {.key = "activation", .title = "ACTIVATION", .right = true},
     {.key = "gradient", .title = "GRADIENT", .right = true},

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job/shortage.h"
+
+#include "base/bytes.h"
+#include "job/balance.h"
+#include "job/order.h"
+#include "schedule/generate.h"
+#include "schedule/slots.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define ADVICE_BYTES 192
+
+// What all stages need, as the job would say it.
+static void say_smallest(const bl_training_t *training, bool in_slots, char text[BL_BYTES_TEXT]) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < training->stage_count; i++) {
+    const bl_training_stage_t *stage = &training->stages[i];
+    uint64_t needed = in_slots ? stage->slots_needed : stage->slots_needed * stage->slot_bytes;
+    most = needed > most ? needed : most;
+  }
+  (void)snprintf(text, BL_BYTES_TEXT, in_slots ? "%" PRIu64 : "%" PRIu64 " bytes", most);
+}
+
+// The first policy under which this order fits, or NULL.
+static const char *find_policy(const bl_training_t *training, const bl_job_t *job) {
+  static const struct {
+    int policy;
+    const char *name;
+  } policies[] = {{BL_JOB_POLICY_BPIPE, "bpipe"}, {BL_JOB_POLICY_CAP, "cap"}, {BL_JOB_POLICY_DROP, "drop"}};
+  for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+    bl_job_t other = *job;
+    other.balance.policy = policies[i].policy;
+    bl_policy_t policy = bl_policy_of_job(&other);
+    bl_balance_plan_t plan;
+    if (bl_balance_plan_init(&plan, training, &policy, NULL) == BL_OK) {
+      bl_balance_plan_cleanup(&plan);
+      return policies[i].name;
+    }
+  }
+  return NULL;
+}
+
+static bool searches(const bl_training_t *training) {
+  const bl_schedule_info_t *info = bl_schedule_info_find(training->schedule->name);
+  return info != NULL && (info->limited || info->splits_backward);
+}
+
+// Whether an order can be searched within the fewest slots that any stage has.
+static bool fits_searched(const bl_training_t *training, const bl_job_t *job) {
+  bl_job_t other = *job;
+  bl_schedule_t *schedule;
+  if (job->memory.slots.set || training->budget == 0 || !searches(training)) {
+    return false;
+  }
+  other.memory.slots.set = true;
+  other.memory.slots.value = training->budget;
+  if (bl_job_order_make(&other, bl_policy_pools(job->balance.policy), &schedule, NULL) != BL_OK) {
+    return false;
+  }
+  bl_schedule_destroy(schedule);
+  return true;
+}
+
+static bool fits_recomputed(const bl_training_t *training, const bl_job_t *job) {
+  bl_job_t other = *job;
+  bl_training_t tried;
+  if (training->layout.recompute == BL_RECOMPUTE_FULL || searches(training)) {
+    return false; // a search would take too long for an advice
+  }
+  other.pipeline.recompute = BL_JOB_RECOMPUTE_FULL;
+  if (bl_training_init(&tried, &other, NULL) != BL_OK) {
+    return false;
+  }
+  bl_training_cleanup(&tried);
+  return true;
+}
+
+static void advise(const bl_training_t *training, const bl_job_t *job, char text[ADVICE_BYTES]) {
+  char slots[64] = "", policy[64] = "";
+  const char *found = training->layout.recompute != BL_RECOMPUTE_FULL ? find_policy(training, job) : NULL,
+             *recompute = fits_recomputed(training, job) ? "pipeline.recompute: full" : "";
+  if (fits_searched(training, job)) {
+    (void)snprintf(slots, sizeof slots, "memory.slots: %" PRIu32, training->budget);
+  }
+  if (found != NULL) {
+    (void)snprintf(policy, sizeof policy, "balance.policy: %s", found);
+  }
+  const char *ways[] = {slots, policy, recompute};
+  const char *join = "; it fits with ";
+  size_t used = 0;
+  text[0] = '\0';
+  for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    if (ways[i][0] != '\0') {
+      used += (size_t)snprintf(text + used, ADVICE_BYTES - used, "%s%s", join, ways[i]);
+      join = " or ";
+    }
+  }
+}
+
+bl_status_t bl__shortage_fail(const bl_training_t *training, const bl_job_t *job, uint32_t index, bl_error_t *err) {
+  const bl_training_stage_t *stage = &training->stages[index];
+  const bool in_slots = job->memory.slots.set;
+  const char *key = in_slots ? "memory.slots" : "memory.activation_bytes";
+  char slot[BL_BYTES_TEXT], smallest[BL_BYTES_TEXT], advice[ADVICE_BYTES];
+  bl_bytes_format(stage->slot_bytes, slot);
+  say_smallest(training, in_slots, smallest);
+  advise(training, job, advice);
+  if (stage->slots == 0) {
+    return bl_job_fail(job, err, key,
+                       "stage %" PRIu32 ": not one slot of %s fits; the smallest that works with schedule %s is %s%s",
+                       index, slot, training->schedule->name, smallest, advice);
+  }
+  bl_stage_plan_t plan;
+  bl_error_t fault;
+  bl_status_t status =
+      bl_stage_plan_init(training->schedule, index, (bl_plan_limits_t){.slots = stage->slots}, &plan, &fault);
+  if (status == BL_OK) { // cannot be: it needs more than it has
+    bl_stage_plan_cleanup(&plan);
+    return bl_error_set(err, BL_INTERNAL, "stage %" PRIu32 " runs with %" PRIu32 " slots, but %" PRIu32 " were counted",
+                        index, stage->slots, stage->slots_needed);
+  }
+  return bl_job_fail(job, err, key, "%s; a slot has %s; the smallest that works is %s%s", fault.text, slot, smallest,
+                     advice);
+}
