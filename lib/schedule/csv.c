@@ -3,7 +3,7 @@
 
 #include "base/minmax.h"
 #include "base/words.h"
-#include "schedule/csv_comms.h"
+#include "schedule/csv_messages.h"
 #include "schedule/located.h"
 
 #include <stdio.h>
@@ -12,21 +12,16 @@
 
 #define CELL_SHOWN 60 // characters of a cell that an error quotes
 
-// One operation of the file and where it stands.
-typedef struct cell {
-  bl_op_t op;
-  uint32_t row, column; // from 1
-} cell_t;
-
 typedef struct reader {
   const char *name;
-  cell_t *cells;
+  bl__csv_cell_t *cells;
   size_t count, capacity;
   bl__comm_t *comms;
   size_t comm_count, comm_capacity;
   uint32_t rows; // up to the last one with a cell
   bool overlap;  // said by a comment
   uint32_t virtual_stages, micro_batches, slices;
+  size_t last_virtual_stage, last_micro_batch, last_slice; // the cells that say so
   bool forward_only;
   bl_error_t *err;
 } reader_t;
@@ -53,21 +48,35 @@ static bl_status_t refuse(reader_t *r, uint32_t row, uint32_t column, span_t cel
                       cell.text, why);
 }
 
+static bl_status_t refuse_op(reader_t *r, const bl__csv_cell_t *at, const char *why) {
+  char text[BL_OP_TEXT];
+  bl_op_format(at->op, text);
+  return refuse(r, at->row, at->column, (span_t){text, strlen(text)}, why);
+}
+
+// Raises *count to hold `number`, said by the cell read last.
+static void count_to(reader_t *r, uint32_t number, uint32_t *count, size_t *said_by) {
+  if (number >= *count) {
+    *count = number + 1;
+    *said_by = r->count - 1;
+  }
+}
+
 static bl_status_t add(reader_t *r, uint32_t row, uint32_t column, bl_op_t op) {
   if (r->count == r->capacity) {
     size_t capacity = r->capacity == 0 ? 1024 : 2 * r->capacity;
-    cell_t *cells = realloc(r->cells, capacity * sizeof *cells);
+    bl__csv_cell_t *cells = realloc(r->cells, capacity * sizeof *cells);
     if (cells == NULL) {
       return bl_error_set(r->err, BL_EXHAUSTED, "%s: out of memory after %zu cells", r->name, r->count);
     }
     r->cells = cells;
     r->capacity = capacity;
   }
-  r->cells[r->count++] = (cell_t){op, row, column};
+  r->cells[r->count++] = (bl__csv_cell_t){op, row, column};
   r->rows = bl_max_u32(r->rows, row);
-  r->virtual_stages = bl_max_u32(r->virtual_stages, op.virtual_stage + 1u);
-  r->micro_batches = bl_max_u32(r->micro_batches, op.micro_batch + 1);
-  r->slices = bl_max_u32(r->slices, op.slice + 1u);
+  count_to(r, op.virtual_stage, &r->virtual_stages, &r->last_virtual_stage);
+  count_to(r, op.micro_batch, &r->micro_batches, &r->last_micro_batch);
+  count_to(r, op.slice, &r->slices, &r->last_slice);
   r->forward_only = r->forward_only && op.verb == BL_VERB_F;
   return BL_OK;
 }
@@ -75,7 +84,7 @@ static bl_status_t add(reader_t *r, uint32_t row, uint32_t column, bl_op_t op) {
 static bl_status_t add_comm(reader_t *r, uint32_t row, uint32_t column, bl__comm_t comm) {
   if (r->comm_count == r->comm_capacity) {
     size_t capacity = r->comm_capacity == 0 ? 1024 : 2 * r->comm_capacity;
-    bl__comm_t *comms = realloc(r->comms, capacity * sizeof *comms);
+    bl__comm_t *comms = capacity < UINT32_MAX ? realloc(r->comms, capacity * sizeof *comms) : NULL;
     if (comms == NULL) {
       return bl_error_set(r->err, BL_EXHAUSTED, "%s: out of memory after %zu messages", r->name, r->comm_count);
     }
@@ -86,6 +95,44 @@ static bl_status_t add_comm(reader_t *r, uint32_t row, uint32_t column, bl__comm
   comm.column = column;
   r->comms[r->comm_count++] = comm;
   return BL_OK;
+}
+
+// Whether a cell that is not taken would be one of ours with small numbers.
+static bool only_too_large(span_t cell) {
+  char text[CELL_SHOWN];
+  size_t used = 0;
+  bl_op_t op;
+  bl__comm_t comm;
+  for (size_t i = 0; i < cell.length; i++) {
+    bool digit = cell.text[i] >= '0' && cell.text[i] <= '9';
+    if (digit && used > 0 && text[used - 1] == '0') {
+      continue;
+    }
+    if (used == sizeof text) {
+      return false;
+    }
+    text[used++] = digit ? '0' : cell.text[i];
+  }
+  return bl_op_parse(text, used, &op) || bl__comm_parse(text, used, &comm);
+}
+
+// `part` is the cell, or one operation of a pair.
+static bl_status_t read_op(reader_t *r, uint32_t row, uint32_t column, span_t cell, span_t part) {
+  static const char form[] = "<virtual stage><F|B|I|W|R|E|L><micro-batch>, such as 2F7";
+  const bool pair = part.length != cell.length;
+  bl_op_t op;
+  char why[200];
+  bool taken = bl_op_parse(part.text, part.length, &op);
+  if (taken && op.virtual_stage < BL_VIRTUAL_STAGES_MAX && op.micro_batch < BL_MICRO_BATCHES_MAX) {
+    return add(r, row, column, op);
+  }
+  if (taken || only_too_large(part)) {
+    snprintf(why, sizeof why, "a number is too large: virtual stages go to %d, micro-batches to %d, slices to %d",
+             BL_VIRTUAL_STAGES_MAX - 1, BL_MICRO_BATCHES_MAX - 1, BL_SLICES_MAX - 1);
+  } else {
+    snprintf(why, sizeof why, "%sno operation; expected %s", pair ? "a part of the overlapped pair is " : "", form);
+  }
+  return refuse(r, row, column, cell, why);
 }
 
 // "(0F3;3B1)OVERLAP_F_B": its operations one after the other.
@@ -99,12 +146,7 @@ static bl_status_t read_pair(reader_t *r, uint32_t row, uint32_t column, span_t 
   while (rest.length > 0) {
     const char *end = memchr(rest.text, ';', rest.length);
     size_t length = end != NULL ? (size_t)(end - rest.text) : rest.length;
-    span_t part = trim((span_t){rest.text, length});
-    bl_op_t op;
-    if (!bl_op_parse(part.text, part.length, &op)) {
-      return refuse(r, row, column, cell, "a part of the overlapped pair is no operation");
-    }
-    bl_status_t status = add(r, row, column, op);
+    bl_status_t status = read_op(r, row, column, cell, trim((span_t){rest.text, length}));
     if (status != BL_OK) {
       return status;
     }
@@ -115,7 +157,6 @@ static bl_status_t read_pair(reader_t *r, uint32_t row, uint32_t column, span_t 
 }
 
 static bl_status_t read_cell(reader_t *r, uint32_t row, uint32_t column, span_t cell) {
-  bl_op_t op;
   bl__comm_t comm = {0};
   if (cell.length == 0) {
     return BL_OK;
@@ -123,17 +164,7 @@ static bl_status_t read_cell(reader_t *r, uint32_t row, uint32_t column, span_t 
   if (bl__comm_parse(cell.text, cell.length, &comm)) {
     return add_comm(r, row, column, comm);
   }
-  if (cell.text[0] == '(') {
-    return read_pair(r, row, column, cell);
-  }
-  if (!bl_op_parse(cell.text, cell.length, &op)) {
-    return refuse(r, row, column, cell,
-                  "no operation; expected <virtual stage><F|B|I|W|R|E|L><micro-batch>, such as 2F7");
-  }
-  if (op.virtual_stage >= BL_VIRTUAL_STAGES_MAX || op.micro_batch >= BL_MICRO_BATCHES_MAX) {
-    return refuse(r, row, column, cell, "virtual stage or micro-batch is too large");
-  }
-  return add(r, row, column, op);
+  return cell.text[0] == '(' ? read_pair(r, row, column, cell) : read_op(r, row, column, cell, cell);
 }
 
 static bl_status_t read_row(reader_t *r, uint32_t row, span_t line) {
@@ -177,15 +208,14 @@ static bl_status_t read_rows(reader_t *r, const char *text, size_t size_bytes) {
 static bl_status_t map_stages(reader_t *r, uint16_t *stage_of, uint32_t *chunks) {
   memset(stage_of, 0xff, r->virtual_stages * sizeof *stage_of);
   for (size_t i = 0; i < r->count; i++) {
-    const cell_t *cell = &r->cells[i];
+    const bl__csv_cell_t *cell = &r->cells[i];
     uint16_t *stage = &stage_of[cell->op.virtual_stage];
     if (*stage == UINT16_MAX) {
       *stage = (uint16_t)(cell->row - 1);
     } else if (*stage != cell->row - 1) {
-      char text[BL_OP_TEXT], why[80];
+      char why[80];
       snprintf(why, sizeof why, "virtual stage %u is already on row %u", cell->op.virtual_stage, *stage + 1u);
-      bl_op_format(cell->op, text);
-      return refuse(r, cell->row, cell->column, (span_t){text, strlen(text)}, why);
+      return refuse_op(r, cell, why);
     }
   }
   uint32_t *held = calloc(r->rows, sizeof *held);
@@ -196,30 +226,41 @@ static bl_status_t map_stages(reader_t *r, uint16_t *stage_of, uint32_t *chunks)
   bl_status_t status = BL_OK;
   for (uint32_t s = 0; s < r->virtual_stages && status == BL_OK; s++) {
     if (stage_of[s] == UINT16_MAX) {
-      status = bl_error_set(r->err, BL_INVALID, "%s: virtual stage %u is on no row (the last one is %u)", r->name, s,
-                            r->virtual_stages - 1);
+      char why[80];
+      snprintf(why, sizeof why, "virtual stage %u is on no row (the last one is %u)", s, r->virtual_stages - 1);
+      status = refuse_op(r, &r->cells[r->last_virtual_stage], why);
     } else {
       *chunks = bl_max_u32(*chunks, ++held[stage_of[s]]);
+    }
+  }
+  for (uint32_t row = 0; row < r->rows && status == BL_OK; row++) {
+    if (held[row] == 0) {
+      status = bl_error_set(r->err, BL_INVALID, "%s: row %u: no operation, which would be a stage without work; %s",
+                            r->name, row + 1, "a row is a stage, so take an empty line out");
     }
   }
   free(held);
   return status;
 }
 
-static bl_status_t check_comms(reader_t *r, const uint16_t *stage_of) {
-  const bl__comm_t *at;
-  char why[BL__COMM_WHY], text[BL__COMM_TEXT];
-  bl_status_t status = bl__comms_check(r->comms, r->comm_count, stage_of, r->virtual_stages, &at, why);
-  if (status != BL_OK) {
-    bl__comm_format(*at, text);
-    return refuse(r, at->row, at->column, (span_t){text, strlen(text)}, why);
+// Two pipes of p: no micro-batch passes the first virtual stages of both. `passed` has room for all micro-batches.
+static bool has_two_pipes(const reader_t *r, uint32_t stages, uint8_t *passed) {
+  bool both = false;
+  uint32_t first_forwards = 0;
+  for (size_t i = 0; i < r->count; i++) {
+    bl_op_t op = r->cells[i].op;
+    if (op.verb == BL_VERB_F && (op.virtual_stage == 0 || op.virtual_stage == stages)) {
+      passed[op.micro_batch] |= op.virtual_stage == 0 ? 1 : 2;
+      both = both || passed[op.micro_batch] == 3;
+      first_forwards += op.virtual_stage == 0;
+    }
   }
-  return BL_OK;
+  return !both && first_forwards < r->micro_batches * r->slices;
 }
 
 // Which of the known placements the map is. Two pipes are a V in which no micro-batch passes both halves.
-static void recognise_placement(const reader_t *r, bl_schedule_t *schedule) {
-  uint32_t first_forwards = 0, p = schedule->stages;
+static bl_status_t recognise_placement(const reader_t *r, bl_schedule_t *schedule) {
+  uint32_t p = schedule->stages;
   bool even = schedule->virtual_stages == p * schedule->chunks, looped = true, v = even, contiguous = even;
   for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
     uint32_t rest = s % p;
@@ -227,10 +268,11 @@ static void recognise_placement(const reader_t *r, bl_schedule_t *schedule) {
     contiguous = contiguous && schedule->stage_of[s] == s / schedule->chunks;
     v = v && schedule->stage_of[s] == ((s / p) % 2 == 0 ? rest : p - 1 - rest);
   }
-  for (size_t i = 0; i < r->count; i++) {
-    first_forwards += r->cells[i].op.verb == BL_VERB_F && r->cells[i].op.virtual_stage == 0;
+  uint8_t *passed = calloc(r->micro_batches, 1);
+  if (passed == NULL) {
+    return bl_error_set(r->err, BL_EXHAUSTED, "%s: out of memory for %u micro-batches", r->name, r->micro_batches);
   }
-  if (v && schedule->chunks == 2 && first_forwards < r->micro_batches * r->slices) {
+  if (v && schedule->chunks == 2 && has_two_pipes(r, p, passed)) {
     schedule->placement = BL_PLACEMENT_BIDIRECTIONAL;
     schedule->pipes = 2;
   } else if (looped) {
@@ -238,17 +280,48 @@ static void recognise_placement(const reader_t *r, bl_schedule_t *schedule) {
   } else {
     schedule->placement = v ? BL_PLACEMENT_V : contiguous ? BL_PLACEMENT_CONTIGUOUS : BL_PLACEMENT_OTHER;
   }
+  free(passed);
+  return BL_OK;
 }
 
-// Puts the cells into a schedule and validates it; the place of a fault is said as row and column.
-static bl_status_t build(reader_t *r, const uint16_t *stage_of, uint32_t chunks, bl_schedule_t **made) {
-  // Fewer cells than blocks: not worth arrays of that size (an attacker may write 0F1000000).
-  if ((uint64_t)r->virtual_stages * r->micro_batches * r->slices > 2 * (uint64_t)r->count) {
-    return bl_error_set(r->err, BL_INVALID, "%s: %zu operation%s: too few for %u virtual stage%s and %u micro-batch%s",
-                        r->name, r->count, bl_plural(r->count), r->virtual_stages, bl_plural(r->virtual_stages),
-                        r->micro_batches, bl_one_or_many(r->micro_batches, "", "es"));
+// Fewer cells than blocks are not worth arrays of that size (an attacker may write 0F1000000).
+static bl_status_t check_size(reader_t *r) {
+  if ((uint64_t)r->virtual_stages * r->micro_batches * r->slices <= 2 * (uint64_t)r->count) {
+    return BL_OK;
   }
-  bl_status_t status = bl_schedule_create(r->name, BL_PLACEMENT_OTHER, r->rows, chunks, r->micro_batches, made, r->err);
+  bool by_slice = r->slices > r->micro_batches && r->slices > r->virtual_stages;
+  size_t at = by_slice                                ? r->last_slice
+              : r->micro_batches >= r->virtual_stages ? r->last_micro_batch
+                                                      : r->last_virtual_stage;
+  char why[200], slices[32] = "";
+  if (r->slices > 1) {
+    snprintf(slices, sizeof slices, " of %u slices", r->slices);
+  }
+  snprintf(why, sizeof why, "the file has %zu operation%s, too few for %u virtual stage%s and %u micro-batch%s%s",
+           r->count, bl_plural(r->count), r->virtual_stages, bl_plural(r->virtual_stages), r->micro_batches,
+           bl_one_or_many(r->micro_batches, "", "es"), slices);
+  return refuse_op(r, &r->cells[at], why);
+}
+
+static void say_place(const void *context, bl_op_ref_t at, char text[BL__PLACE_TEXT]) {
+  const reader_t *r = context;
+  if (at.index == BL__NOWHERE) {
+    snprintf(text, BL__PLACE_TEXT, "row %u", at.stage + 1);
+    return;
+  }
+  size_t i = 0;
+  for (size_t left = at.index; r->cells[i].row - 1 != at.stage || left > 0; i++) {
+    left -= r->cells[i].row - 1 == at.stage;
+  }
+  snprintf(text, BL__PLACE_TEXT, "row %u, column %u", r->cells[i].row, r->cells[i].column);
+}
+
+// Puts the cells into a schedule and validates it, and the messages beside it.
+static bl_status_t build(reader_t *r, const uint16_t *stage_of, uint32_t chunks, bl_schedule_t **made) {
+  bl_status_t status = check_size(r);
+  if (status == BL_OK) {
+    status = bl_schedule_create(r->name, BL_PLACEMENT_OTHER, r->rows, chunks, r->micro_batches, made, r->err);
+  }
   if (status != BL_OK) {
     return status;
   }
@@ -258,22 +331,22 @@ static bl_status_t build(reader_t *r, const uint16_t *stage_of, uint32_t chunks,
   schedule->forward_only = r->forward_only;
   schedule->transfers = r->overlap ? BL_TRANSFER_OVERLAP : BL_TRANSFER_SERIAL;
   memcpy(schedule->stage_of, stage_of, r->virtual_stages * sizeof *stage_of);
-  recognise_placement(r, schedule);
-  for (size_t i = 0; i < r->count; i++) {
+  status = recognise_placement(r, schedule);
+  for (size_t i = 0; i < r->count && status == BL_OK; i++) {
     status = bl_schedule_append(schedule, r->cells[i].row - 1, r->cells[i].op);
     if (status != BL_OK) {
       return bl_error_set(r->err, status, "%s: out of memory", r->name);
     }
   }
-  bl_op_ref_t where;
-  status = bl__schedule_validate_at(schedule, NULL, &where, r->err);
-  if (status != BL_OK && where.stage != BL__NOWHERE) {
-    size_t i = 0;
-    for (size_t left = where.index; r->cells[i].row - 1 != where.stage || left > 0; i++) {
-      left -= r->cells[i].row - 1 == where.stage;
-    }
-    (void)bl_error_prefix(r->err, "%s: row %u, column %u", r->name, r->cells[i].row, r->cells[i].column);
-  } else if (status != BL_OK) {
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl__schedule_validate_at(schedule, NULL, &(bl__places_t){say_place, r}, r->err);
+  if (status == BL_OK) {
+    bl__csv_messages_t messages = {schedule, r->cells, r->count, r->comms, r->comm_count};
+    status = bl__csv_messages_check(&messages, r->err);
+  }
+  if (status != BL_OK) {
     (void)bl_error_prefix(r->err, "%s", r->name);
   }
   return status;
@@ -294,9 +367,6 @@ bl_status_t bl_csv_read(const char *text, size_t size_bytes, const char *name, b
     stage_of = malloc(r.virtual_stages * sizeof *stage_of);
     status = stage_of != NULL ? map_stages(&r, stage_of, &chunks)
                               : bl_error_set(err, BL_EXHAUSTED, "%s: out of memory", name);
-  }
-  if (status == BL_OK) {
-    status = check_comms(&r, stage_of);
   }
   if (status == BL_OK) {
     status = build(&r, stage_of, chunks, &made);

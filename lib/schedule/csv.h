@@ -3,8 +3,9 @@
 // empty cell = idle, spaces around a cell allowed, LF or CRLF. Ours is a superset: cells with R, E, L (op.h).
 //
 // PyTorch's compute_only and compute_comms files are both read and written. Read, SEND_*, RECV_*, WAIT_*, UNSHARD,
-// RESHARD and REDUCE_GRAD cells are checked (form, row, every message with both its ends) and dropped, since here the
-// data path does what they ask for. OVERLAP_F_B pairs become their two operations in order. The map from virtual stages
+// RESHARD and REDUCE_GRAD cells are checked and dropped, since here the data path does what they ask for: form, row, all
+// messages or none, each with both its ends, sent after the operation that makes it and received before the one that
+// needs it, in an order that both rows have (else PyTorch would hang). OVERLAP_F_B pairs become their two operations in order. The map from virtual stages
 // to stages follows from the rows.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SCHEDULE_CSV_H

@@ -30,16 +30,14 @@ typedef struct bl__comm {
   uint32_t row, column; // of the file, from 1
 } bl__comm_t;
 
+// A message, or the wait for one.
+static inline bool bl__comm_is_message(bl__comm_kind_t kind) {
+  return kind < BL__COMM_UNSHARD;
+}
+
 #define BL__COMM_TEXT 48
 const char *bl__comm_format(bl__comm_t comm, char text[BL__COMM_TEXT]);
 // False if the cell of `length` characters is none of them. `row` and `column` are left alone.
 bool bl__comm_parse(const char *text, size_t length, bl__comm_t *comm);
-
-// Checks that every cell is on the row of its virtual stage, that every message has both its ends, and that a wait stands
-// after its send; sorts `comms`.
-// BL_INVALID: `*at` is the one at fault, `why` the reason.
-#define BL__COMM_WHY 120
-BL_MUST_USE bl_status_t bl__comms_check(bl__comm_t *comms, size_t count, const uint16_t *stage_of,
-                                        uint32_t virtual_stages, const bl__comm_t **at, char why[BL__COMM_WHY]);
 
 #endif

@@ -22,4 +22,12 @@ static inline bool bl__op_dependency(const bl_schedule_t *schedule, bl_op_t op, 
   return false;
 }
 
+// Whether the result of an F (`forward`), or of an I or B, of a virtual stage passes to another stage, and to which
+// virtual stage.
+static inline bool bl__op_passes_on(const bl_schedule_t *schedule, bool forward, uint32_t virtual_stage, uint32_t *to) {
+  bool ends = forward ? bl_schedule_is_last(schedule, virtual_stage) : bl_schedule_is_first(schedule, virtual_stage);
+  *to = forward ? virtual_stage + 1 : virtual_stage - 1;
+  return !ends && schedule->stage_of[*to] != schedule->stage_of[virtual_stage];
+}
+
 #endif

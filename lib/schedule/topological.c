@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "schedule/cycle.h"
 #include "schedule/dependency.h"
-#include "schedule/validate.h"
+#include "schedule/located.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,35 +50,63 @@ static void finish(walk_t *w, bl_op_t op) {
   }
 }
 
-// The walk is stuck: follows "waits for" from stage to stage until one comes again, and names that cycle.
-static bl_status_t name_cycle(walk_t *w, bl_error_t *err) {
+// The operations that wait for each other.
+typedef struct circle {
+  const bl_schedule_t *schedule;
+  const bl__places_t *places;
+  const bl_op_ref_t *waiting; // [links]
+} circle_t;
+
+static bl_op_t op_of(const bl_schedule_t *schedule, bl_op_ref_t at) {
+  return schedule->lists[at.stage].ops[at.index];
+}
+
+// "0B0 (row 1, column 2)".
+static void say_operation(const void *context, uint32_t link, bool needed, char text[BL__CYCLE_PART]) {
+  const circle_t *circle = context;
+  bl_op_ref_t at = circle->waiting[link];
+  bl_op_t op = op_of(circle->schedule, at);
+  if (needed) {
+    (void)bl__op_dependency(circle->schedule, op, &op);
+    op = bl__op_find(circle->schedule, op, &at) ? op_of(circle->schedule, at) : op;
+  }
+  char cell[BL_OP_TEXT], place[BL__PLACE_TEXT];
+  snprintf(text, BL__CYCLE_PART, "%s (%s)", bl_op_format(op, cell), bl__place_text(circle->places, at, place));
+}
+
+// The walk is stuck: follows "waits for" from stage to stage until one comes again, and names that circle. `waiting` has
+// room for every operation.
+static bl_status_t name_cycle(walk_t *w, bl_op_ref_t *waiting, const bl__places_t *places, bl_error_t *err) {
   const bl_schedule_t *schedule = w->schedule;
-  char text[BL_ERROR_TEXT_BYTES], cell[BL_OP_TEXT], needed_cell[BL_OP_TEXT];
   uint32_t stage = 0;
   while (w->next[stage] == schedule->lists[stage].count) {
     stage++;
   }
   memset(w->on_stack, 0, schedule->stages);
   bl_op_t needed;
-  while (!w->on_stack[stage]) { // walk into the cycle
+  while (!w->on_stack[stage]) { // walk into the circle
     w->on_stack[stage] = 1;
     (void)satisfied(w, schedule->lists[stage].ops[w->next[stage]], &needed);
     stage = schedule->stage_of[needed.virtual_stage];
+    if (w->next[stage] == schedule->lists[stage].count) { // of lists that are not validated
+      char cell[BL_OP_TEXT];
+      return bl_error_set(err, BL_INVALID, "the lists cannot run: %s is missing", bl_op_format(needed, cell));
+    }
   }
-  size_t used = 0;
-  for (uint32_t first = stage, again = 0; !again && used < sizeof text; again = stage == first) {
-    bl_op_t op = schedule->lists[stage].ops[w->next[stage]];
-    (void)satisfied(w, op, &needed);
-    uint32_t other = schedule->stage_of[needed.virtual_stage];
-    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s on stage %u waits for %s%s on stage %u",
-                             used > 0 ? ", behind " : "", bl_op_format(op, cell), stage,
-                             bl_op_format(needed, needed_cell), needed.verb == BL_VERB_F ? "" : " or B", other);
-    stage = other;
+  uint32_t links = 0;
+  for (uint32_t first = stage; links == 0 || stage != first; links++) {
+    waiting[links] = (bl_op_ref_t){stage, w->next[stage]};
+    (void)satisfied(w, op_of(schedule, waiting[links]), &needed);
+    stage = schedule->stage_of[needed.virtual_stage];
   }
-  return bl_error_set(err, BL_INVALID, "the lists cannot run, a cycle: %s", text);
+  circle_t circle = {schedule, places, waiting};
+  char text[BL__CYCLE_TEXT];
+  return bl_error_set(err, BL_INVALID, "the lists cannot run, a cycle: %s",
+                      bl__cycle_text(&(bl__cycle_t){say_operation, &circle, links}, text));
 }
 
-bl_status_t bl_schedule_topological_order(const bl_schedule_t *schedule, bl_op_ref_t *order, bl_error_t *err) {
+bl_status_t bl__schedule_topological_order_at(const bl_schedule_t *schedule, bl_op_ref_t *order,
+                                              const bl__places_t *places, bl_error_t *err) {
   walk_t w = {.schedule = schedule};
   w.done = calloc(bl_schedule_block_count(schedule), 1);
   w.next = calloc(schedule->stages, sizeof w.next[0]);
@@ -103,7 +132,7 @@ bl_status_t bl_schedule_topological_order(const bl_schedule_t *schedule, bl_op_r
     }
   }
   if (count < bl_schedule_op_count(schedule)) {
-    status = name_cycle(&w, err);
+    status = name_cycle(&w, order, places, err);
   }
 free_walk:
   free(w.on_stack);
@@ -111,4 +140,8 @@ free_walk:
   free(w.next);
   free(w.done);
   return status;
+}
+
+bl_status_t bl_schedule_topological_order(const bl_schedule_t *schedule, bl_op_ref_t *order, bl_error_t *err) {
+  return bl__schedule_topological_order_at(schedule, order, NULL, err);
 }

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // What has been seen of a block.
 enum { SEEN_F = 1, SEEN_R = 2, SEEN_BACKWARD = 4, SEEN_END = 8, AWAY = 16, WAS_AWAY = 32 };
@@ -14,8 +15,10 @@ typedef struct checker {
   const bl_schedule_t *schedule;
   uint8_t *seen;        // [blocks]
   uint32_t *last_ended; // [virtual stages] 1 + micro-batch of the last W or fused B
+  uint16_t *store_of;   // [blocks] where the block is, while it is away
+  bl_op_ref_t where;    // of the operation looked at
+  const bl__places_t *places;
   bl_schedule_facts_t facts;
-  bl_op_ref_t where; // of the operation looked at
   bl_error_t *err;
 } checker_t;
 
@@ -24,8 +27,9 @@ static bl_op_t op_at(const checker_t *c) {
 }
 
 static bl_status_t refuse(const checker_t *c, const char *why) {
-  char cell[BL_OP_TEXT];
-  return bl_error_set(c->err, BL_INVALID, "%s: %s", bl_op_format(op_at(c), cell), why);
+  char cell[BL_OP_TEXT], place[BL__PLACE_TEXT];
+  return bl_error_set(c->err, BL_INVALID, "%s: %s: %s", bl__place_text(c->places, c->where, place),
+                      bl_op_format(op_at(c), cell), why);
 }
 
 static bl_status_t refuse_beyond(const checker_t *c, uint32_t count, const char *noun, const char *plural) {
@@ -123,20 +127,50 @@ static bl_status_t check_recompute(checker_t *c, uint8_t *seen) {
   return BL_OK;
 }
 
-static bl_status_t check_transfer(checker_t *c, bl_op_t op, uint8_t *seen) {
+// A store belongs to a device: another one than that of the stage, and for a load the one that has the block.
+static bl_status_t check_store(const checker_t *c, bl_op_t op, size_t block) {
+  const uint32_t devices = c->schedule->stages;
+  char why[120];
+  if (op.store == BL_STORE_NONE) {
+    return BL_OK;
+  }
+  if (op.store == c->where.stage) {
+    return refuse(c, "that is the store of the stage's own device; a block goes to another device's");
+  }
+  if (op.store >= devices) {
+    snprintf(why, sizeof why, "there is no store %u: %s", op.store,
+             devices == 1 ? "a single device has nowhere to evict to" : "stores are numbered as the devices");
+    if (devices > 1) {
+      snprintf(why + strlen(why), sizeof why - strlen(why), ", 0 to %u", devices - 1);
+    }
+    return refuse(c, why);
+  }
+  if (op.verb == BL_VERB_L && c->store_of[block] != op.store) {
+    if (c->store_of[block] == BL_STORE_NONE) {
+      return refuse(c, "loads from a store that its evict does not name");
+    }
+    snprintf(why, sizeof why, "loads from store %u what was evicted to store %u", op.store, c->store_of[block]);
+    return refuse(c, why);
+  }
+  return BL_OK;
+}
+
+static bl_status_t check_transfer(checker_t *c, bl_op_t op, size_t block) {
+  uint8_t *seen = &c->seen[block];
   c->facts.transfers = true;
   if (op.verb == BL_VERB_L) {
     if (!(*seen & AWAY)) {
       return refuse(c, "a load of a block that is not evicted");
     }
     *seen &= (uint8_t)~AWAY;
-    return BL_OK;
+    return check_store(c, op, block);
   }
   if (!(*seen & SEEN_F) || (*seen & (SEEN_R | SEEN_BACKWARD | AWAY))) {
     return refuse(c, "an evict stands between a forward and its backward, of a block that is here");
   }
   *seen |= AWAY | WAS_AWAY;
-  return BL_OK;
+  c->store_of[block] = op.store;
+  return check_store(c, op, block);
 }
 
 // One operation against what has been seen of its block.
@@ -167,7 +201,7 @@ static bl_status_t check_op(checker_t *c) {
   case BL_VERB_I:
     return check_backward(c, op, seen);
   default:
-    return check_transfer(c, op, seen);
+    return check_transfer(c, op, block);
   }
 }
 
@@ -185,6 +219,25 @@ static const char *missing_of(const checker_t *c, uint8_t seen, bool uses) {
   return seen & SEEN_BACKWARD ? "backward for the weights" : "backward";
 }
 
+// The last operation that the block of `op` has stands where the message says, if it has one.
+static bl_status_t refuse_incomplete(const checker_t *c, bl_op_t op, const char *missing) {
+  char cell[BL_OP_TEXT], place[BL__PLACE_TEXT];
+  bl_op_ref_t at;
+  op.verb = BL_VERB_I;
+  if (!bl__op_find(c->schedule, op, &at)) {
+    op.verb = BL_VERB_F;
+    (void)bl__op_find(c->schedule, op, &at);
+  }
+  bl__place_text(c->places, at, place);
+  if (at.index == BL__NOWHERE) {
+    return bl_error_set(c->err, BL_INVALID, "%s: virtual stage %u, micro-batch %u: its %s (%s) is missing", place,
+                        op.virtual_stage, op.micro_batch, missing, bl_op_format(op, cell));
+  }
+  return bl_error_set(c->err, BL_INVALID, "%s: %s: virtual stage %u, micro-batch %u: its %s is missing", place,
+                      bl_op_format(c->schedule->lists[at.stage].ops[at.index], cell), op.virtual_stage, op.micro_batch,
+                      missing);
+}
+
 static bl_status_t check_pipe(const checker_t *c, uint32_t micro_batch, uint32_t pipe, bool *uses) {
   const bl_schedule_t *schedule = c->schedule;
   uint32_t first = pipe * bl_schedule_depth(schedule);
@@ -196,8 +249,7 @@ static bl_status_t check_pipe(const checker_t *c, uint32_t micro_batch, uint32_t
       op.slice = (uint8_t)slice;
       const char *missing = missing_of(c, c->seen[bl_schedule_block(schedule, op)], *uses);
       if (missing != NULL) {
-        return bl_error_set(c->err, BL_INVALID, "stage %u: virtual stage %u, micro-batch %u: its %s is missing",
-                            schedule->stage_of[s], s, micro_batch, missing);
+        return refuse_incomplete(c, op, missing);
       }
     }
   }
@@ -223,46 +275,39 @@ static bl_status_t check_complete(const checker_t *c) {
   return BL_OK;
 }
 
-bl_status_t bl__schedule_validate_at(const bl_schedule_t *schedule, bl_schedule_facts_t *facts, bl_op_ref_t *where,
-                                     bl_error_t *err) {
-  checker_t c = {.schedule = schedule, .facts = {.ascending = true}, .err = err};
-  where->stage = BL__NOWHERE;
+bl_status_t bl__schedule_validate_at(const bl_schedule_t *schedule, bl_schedule_facts_t *facts,
+                                     const bl__places_t *places, bl_error_t *err) {
+  checker_t c = {.schedule = schedule, .facts = {.ascending = true}, .places = places, .err = err};
   c.seen = calloc(bl_schedule_block_count(schedule), 1);
   c.last_ended = calloc(schedule->virtual_stages, sizeof c.last_ended[0]);
+  c.store_of = calloc(bl_schedule_block_count(schedule), sizeof c.store_of[0]);
   bl_op_ref_t *order = malloc((bl_schedule_op_count(schedule) + 1) * sizeof *order);
   bl_status_t status = BL_OK;
-  if (c.seen == NULL || c.last_ended == NULL || order == NULL) {
+  if (c.seen == NULL || c.last_ended == NULL || c.store_of == NULL || order == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "out of memory while checking schedule %s", schedule->name);
   }
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
     for (size_t i = 0; i < schedule->lists[s].count && status == BL_OK; i++) {
       c.where = (bl_op_ref_t){s, (uint32_t)i};
       status = check_op(&c);
-      if (status != BL_OK) {
-        *where = c.where;
-      }
     }
   }
   if (status == BL_OK) {
     status = check_complete(&c);
   }
   if (status == BL_OK) {
-    status = bl_schedule_topological_order(schedule, order, err);
+    status = bl__schedule_topological_order_at(schedule, order, places, err);
   }
   if (status == BL_OK && facts != NULL) {
     *facts = c.facts;
   }
   free(order);
+  free(c.store_of);
   free(c.last_ended);
   free(c.seen);
   return status;
 }
 
 bl_status_t bl_schedule_validate(const bl_schedule_t *schedule, bl_schedule_facts_t *facts, bl_error_t *err) {
-  bl_op_ref_t where;
-  bl_status_t status = bl__schedule_validate_at(schedule, facts, &where, err);
-  if (status != BL_OK && where.stage != BL__NOWHERE) {
-    (void)bl_error_prefix(err, "stage %u, operation %u", where.stage, where.index);
-  }
-  return status;
+  return bl__schedule_validate_at(schedule, facts, NULL, err);
 }

@@ -17,7 +17,8 @@ typedef struct bl_schedule_facts {
 } bl_schedule_facts_t;
 
 // BL_INVALID names stage, place in the list and operation: a missing, double or misplaced operation, an E that is not
-// between its F and its I or B, a block used while it is away, a cycle (all operations of it). `facts` may be NULL.
+// between its F and its I or B or names no other device's store, an L from where the block is not, a block used while it
+// is away, a cycle (its operations; of a long one the first and last, and how many more). `facts` may be NULL.
 // An order that does not ascend is no error here: it gives sums that are equal within rounding (EXECUTION.md 7).
 BL_MUST_USE bl_status_t bl_schedule_validate(const bl_schedule_t *schedule, bl_schedule_facts_t *facts,
                                              bl_error_t *err);

@@ -179,7 +179,10 @@ def check_bad_input():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "bad.csv")
         for text, reason in (
-                ("0F0,0B0\n1F0\n", "stage 1: virtual stage 1, micro-batch 0: its backward is missing"),
+                ("0F0,0B0\n1F0\n", "row 2, column 1: 1F0: virtual stage 1, micro-batch 0: its backward is missing"),
+                ("0F0,0B0\n\n1F0,1B0\n", "row 2: no operation"),
+                ("0F0,0E0@9,0L0@9,0B0\n1F0,1B0\n", "row 1, column 2: 0E0@9: there is no store 9"),
+                ("0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0\n", 'row 1, column 3, cell "0B0": its 0RECV_B0 is missing'),
                 ("0F0,0B0,0B0\n1F0,1B0\n", "row 1, column 3: 0B0: a second backward"),
                 ("0F0,0B0\n1B0,1F0\n", "row 2, column 1: 1B0: a backward before its forward"),
                 ("0F0,0B0\n1F0,0F1,1B0\n", 'row 2, column 2, cell "0F1": virtual stage 0 is already on row 1'),
@@ -190,6 +193,11 @@ def check_bad_input():
                 file.write(text)
             refuse(reason, "check", path)
             refuse(reason, "show", "--schedule", path)
+        with open(path, "w", encoding="ascii") as file:
+            file.write("0F0,0F1\n1F0,1F1\n")
+        done = subprocess.run([CTL, "schedule", "check", path, "-o", "json"], capture_output=True, text=True, check=True)
+        checked = json.loads(done.stdout)
+        assert checked["forward_only"] and checked["losses"] == "no backward" and "forward-only" in done.stderr, done
         check_files(folder)
 
 

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 // In serial mode 0F2 takes the slot that 0E1 left; in the other 0E1 runs beside it.
-#define LIST "0F0,0F1,0E1@1,0F2,0B0,0L1@1,0B1,0B2\n"
+#define LIST "0F0,0F1,0E1,0F2,0B0,0L1,0B1,0B2\n"
 static const char serial[] = LIST, overlapping[] = "# transfers: overlap\n" LIST;
 
 static bl_schedule_t *configured(uint32_t micro_batches) {
@@ -52,7 +52,7 @@ static void transfers(void **state) {
 static void nowhere_to_park(void **state) {
   (void)state;
   bl_executor_plan_request_t request = {.version = 1, .kind = BL_RUN_TRAIN, .slots = 3, .edges = 16};
-  expect_status(request, serial, BL_UNAVAILABLE, "cannot run 0E1@1: no store takes evicted blocks");
+  expect_status(request, serial, BL_UNAVAILABLE, "cannot run 0E1: no store takes evicted blocks");
   expect_status(request, "0F0,0F1,0F2,0B0,0B1,0B2\n", BL_OK, NULL);
 }
 

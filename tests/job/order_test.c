@@ -159,7 +159,7 @@ static void what_is_no_order_is_refused(void **state) {
       {"0F0,0F0,0B0,0F1,0B1\n", "row 1, column 2"},
       {"0B0,0F0,0F1,0B1\n", "a backward before its forward"},
       {"0F0,0F1,0B1,0B0\n", "0B0 comes after a later micro-batch"},
-      {"0F0,0E0@1,0F1,0L0,0B0,0B1\n", "evicts and loads"},
+      {"0F0,0E0,0F1,0L0,0B0,0B1\n", "evicts and loads"},
       {"0F0,0F1,0R0,0B0,0B1\n", "recomputes"},
       {"0F0,0I0,0F1,0W0,0B1\n", "splits backwards"},
       {"0F0.0,0F0.1,0B0.1,0B0.0,0F1.0,0F1.1,0B1.1,0B1.0\n", "it is for"},

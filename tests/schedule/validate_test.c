@@ -53,9 +53,9 @@ static void misplaced_operations_are_named(void **state) {
 
 static void missing_operations_are_named(void **state) {
   (void)state;
-  refuse(2, "0F0 0F1 0B0 0B1", "1F0 1B0", "stage 1: virtual stage 1, micro-batch 1", "forward is missing");
-  refuse(1, "0F0", "1F0 1B0", "stage 0: virtual stage 0, micro-batch 0", "backward is missing");
-  refuse(1, "0F0 0I0", "1F0 1B0", "stage 0: virtual stage 0, micro-batch 0", "backward for the weights is missing");
+  refuse(2, "0F0 0F1 0B0 0B1", "1F0 1B0", "stage 1: virtual stage 1, micro-batch 1", "its forward (1F1) is missing");
+  refuse(1, "0F0", "1F0 1B0", "stage 0, operation 0: 0F0: virtual stage 0, micro-batch 0", "its backward is missing");
+  refuse(1, "0F0 0I0", "1F0 1B0", "stage 0, operation 1: 0I0", "its backward for the weights is missing");
 }
 
 static void blocks_that_are_away_are_not_used(void **state) {
@@ -64,13 +64,44 @@ static void blocks_that_are_away_are_not_used(void **state) {
   refuse(1, "0E0 0F0 0B0", "1F0 1B0", "stage 0, operation 0: 0E0", "between a forward and its backward");
   refuse(1, "0F0 0I0 0E0 0W0", "1F0 1B0", "stage 0, operation 2: 0E0", "between a forward and its backward");
   refuse(1, "0F0 0L0 0B0", "1F0 1B0", "stage 0, operation 1: 0L0", "not evicted");
+  refuse(1, "0F0 0E0@0 0L0@0 0B0", "1F0 1B0", "stage 0, operation 1: 0E0@0", "the stage's own device");
+  refuse(1, "0F0 0E0@99 0L0@99 0B0", "1F0 1B0", "stage 0, operation 1: 0E0@99", "no store 99");
+  refuse(1, "0F0 0E0@1 0L0@0 0B0", "1F0 1B0", "stage 0, operation 2: 0L0@0", "the stage's own device");
+  refuse(1, "0F0 0E0 0L0@1 0B0", "1F0 1B0", "stage 0, operation 2: 0L0@1", "its evict does not name");
   refuse(1, "0F0 0B0 0R0", "1F0 1B0", "stage 0, operation 2: 0R0", "recomputation");
 }
 
 static void cycles_are_named(void **state) {
   (void)state;
-  refuse(2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1", "cycle", "0B0 on stage 0 waits for 1I0 or B on stage 1");
-  refuse(2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1", "behind", "1F1 on stage 1 waits for 0F1 on stage 0");
+  refuse(2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1",
+         "cycle: 0B0 (stage 0, operation 1) waits for 1B0 (stage 1, operation 2)",
+         ", behind 1F1 (stage 1, operation 1), which waits for 0F1 (stage 0, operation 2), behind 0B0 (stage 0, "
+         "operation 1)");
+}
+
+// A loop of two turns whose first stage starts with the second turn.
+static void long_cycles_are_shortened(void **state) {
+  (void)state;
+  enum { STAGES = 200 };
+  bl_schedule_t *schedule;
+  bl_error_t err;
+  assert_int_equal(bl_schedule_create("long", BL_PLACEMENT_LOOPED, STAGES, 2, 1, &schedule, NULL), BL_OK);
+  for (uint32_t s = 0; s < STAGES; s++) {
+    for (uint32_t i = 0; i < 4; i++) {
+      bool second = s == 0 ? i % 2 == 0 : i == 1 || i == 2;
+      bl_op_t op = {.verb = i < 2 ? BL_VERB_F : BL_VERB_B, .virtual_stage = (uint16_t)(s + (second ? STAGES : 0))};
+      assert_int_equal(bl_schedule_append(schedule, s, op), BL_OK);
+    }
+  }
+  assert_int_equal(bl_schedule_validate(schedule, NULL, &err), BL_INVALID);
+  assert_string_equal(err.text,
+                      "the lists cannot run, a cycle: 200F0 (stage 0, operation 0) waits for 199F0 (stage 199, "
+                      "operation 0), which waits for 198F0 (stage 198, operation 0), which waits for 197F0 "
+                      "(stage 197, operation 0), which waits for 196F0 (stage 196, operation 0) ... (193 waits "
+                      "more) ... 3F0 (stage 3, operation 0), which waits for 2F0 (stage 2, operation 0), which "
+                      "waits for 1F0 (stage 1, operation 0), which waits for 0F0 (stage 0, operation 1), behind "
+                      "200F0 (stage 0, operation 0)");
+  bl_schedule_destroy(schedule);
 }
 
 static void facts_tell_what_the_schedule_does(void **state) {
@@ -96,7 +127,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(misplaced_operations_are_named),    cmocka_unit_test(missing_operations_are_named),
       cmocka_unit_test(blocks_that_are_away_are_not_used), cmocka_unit_test(cycles_are_named),
-      cmocka_unit_test(facts_tell_what_the_schedule_does),
+      cmocka_unit_test(long_cycles_are_shortened),         cmocka_unit_test(facts_tell_what_the_schedule_does),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,16 +190,20 @@ static bl_status_t print_check(const bl_ctl_schedule_flags_t *a, const char *pat
       {.key = "chunks", .title = "CHUNKS", .right = true},
       {.key = "micro_batches", .title = "MICRO-BATCHES", .right = true},
       {.key = "operations", .title = "OPERATIONS", .right = true},
+      {.key = "forward_only", .title = "FORWARD-ONLY"},
       {.key = "split_backward", .title = "SPLIT"},
       {.key = "recomputes", .title = "RECOMPUTES", .wide = true},
       {.key = "transfers", .title = "TRANSFERS", .wide = true},
       {.key = "losses", .title = "LOSSES"},
   };
-  json_t *object = json_pack("{s:s, s:i, s:i, s:i, s:I, s:b, s:b, s:b, s:s}", "file", path, "stages",
+  const char *losses = schedule->forward_only ? "no backward"
+                       : facts->ascending     ? "bitwise equal"
+                                              : "equal within rounding";
+  json_t *object = json_pack("{s:s, s:i, s:i, s:i, s:I, s:b, s:b, s:b, s:b, s:s}", "file", path, "stages",
                              (int)schedule->stages, "chunks", (int)schedule->chunks, "micro_batches",
                              (int)schedule->micro_batches, "operations", (json_int_t)bl_schedule_op_count(schedule),
-                             "split_backward", facts->splits_backward, "recomputes", facts->recomputes, "transfers",
-                             facts->transfers, "losses", facts->ascending ? "bitwise equal" : "equal within rounding");
+                             "forward_only", schedule->forward_only, "split_backward", facts->splits_backward,
+                             "recomputes", facts->recomputes, "transfers", facts->transfers, "losses", losses);
   bl_status_t status = object != NULL
                            ? bl_ctl_print_object(a->output, check_columns,
                                                  sizeof check_columns / sizeof check_columns[0], object, stdout)
@@ -208,6 +212,13 @@ static bl_status_t print_check(const bl_ctl_schedule_flags_t *a, const char *pat
   status = bl_ctl_printed(status, err);
   if (status != BL_OK) {
     return status;
+  }
+  if (schedule->forward_only) {
+    fprintf(
+        stderr,
+        "ballastctl: %s: forward-only: no micro-batch has a backward, so nothing can be trained with it; if that is "
+        "not meant, all backwards are missing\n",
+        path);
   }
   if (!facts->ascending) {
     char cell[BL_OP_TEXT];
