@@ -10,6 +10,7 @@
 #include "sys/log.h"
 #include "sys/version.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -309,12 +310,22 @@ static bl_status_t start(bl_daemon_t *self, bl_error_t *err) {
   return status;
 }
 
+// Whether the process may be told to end. Threads inherit it: those that begin meanwhile are never told.
+static void hold_signals(bool held) {
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGINT);
+  sigaddset(&ends, SIGTERM);
+  pthread_sigmask(held ? SIG_BLOCK : SIG_UNBLOCK, &ends, NULL);
+}
+
 static void cleanup(bl_daemon_t *self) {
   bl_http_destroy(self->http);
   bl_rpc_server_destroy(self->server); // of a start that failed
   bl_rpc_health_destroy(self->health);
   self->options->hooks.destroy(self->options->context);
   bl_lifeline_destroy(self->lifeline);
+  hold_signals(true); // told again to end, it ends with its own code
   bl_signal_destroy(self->interrupt);
   bl_signal_destroy(self->terminate);
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
@@ -332,7 +343,9 @@ static void cleanup(bl_daemon_t *self) {
 static int run(const bl_daemon_options_t *options) {
   bl_daemon_t self = {.options = options};
   bl_error_t err = {0};
+  hold_signals(true);
   bl_status_t status = start(&self, &err);
+  hold_signals(false);
   if (status != BL_OK) {
     const char *program = options->flags->program; // faults of the command line name it already
     bool named = strncmp(err.text, program, strlen(program)) == 0;

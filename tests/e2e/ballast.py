@@ -4,6 +4,7 @@
 Standard library only. Every test script is a program: it exits 0, or 77 with a reason when it must be skipped.
 """
 import contextlib
+import glob
 import json
 import os
 import random
@@ -99,6 +100,17 @@ def losses(report):
     wrong = next((i for i, number in enumerate(numbers) if number != i + 1), None)
     assert wrong is None, f"every step once, in order: line {wrong + 1} of {len(numbers)} is step {numbers[wrong]}"
     return [(event["loss"].hex(), event["grad_norm"].hex()) for event in steps]
+
+
+def state_of(folder, step):
+    """Every tensor file of a checkpoint."""
+    files = sorted(glob.glob(os.path.join(folder, f"step-{step:06d}", "*.safetensors")))
+    assert files, f"no checkpoint of step {step}: {os.listdir(folder)}"
+    found = {}
+    for path in files:
+        with open(path, "rb") as file:
+            found[os.path.basename(path)] = file.read()
+    return found
 
 
 def run_job(folder, job, *arguments, expect=0, timeout=120):

@@ -22,7 +22,7 @@ import ssl
 import subprocess
 
 import ballast
-from ballast import CTL, ROOT, Service, environment, run_job, scratch, small_inline, wait_until, write_job
+from ballast import CTL, ROOT, Service, environment, run_job, scratch, small_inline, state_of, wait_until, write_job
 
 STAGES, EVERY, MORE = 4, 10, 30
 ENDLESS = 900000
@@ -109,17 +109,6 @@ class World:
         for service in [*self.stages, *self.stores, *self.drivers]:
             if service is not None and service.process.poll() is None:
                 service.kill(signal.SIGKILL)
-
-
-def state_of(folder, step):
-    """Every tensor file of a checkpoint."""
-    files = sorted(glob.glob(os.path.join(folder, f"step-{step:06d}", "*.safetensors")))
-    assert files, f"no checkpoint of step {step}: {os.listdir(folder)}"
-    found = {}
-    for path in files:
-        with open(path, "rb") as file:
-            found[os.path.basename(path)] = file.read()
-    return found
 
 
 def newest(folder):

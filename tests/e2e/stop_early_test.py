@@ -10,8 +10,9 @@ import os
 import re
 import signal
 import subprocess
+import time
 
-from ballast import CTL, Proxy, Service, environment, run_job, scratch, stages, wait_until, write_job
+from ballast import CTL, Proxy, Service, environment, run_job, scratch, stages, state_of, wait_until, write_job
 
 STEPS = 600
 
@@ -19,12 +20,6 @@ STEPS = 600
 def newest(folder):
     steps = [int(re.search(r"step-(\d+)$", path).group(1)) for path in glob.glob(os.path.join(folder, "step-??????"))]
     return max(steps, default=0)
-
-
-def state_of(folder, step):
-    files = sorted(glob.glob(os.path.join(folder, f"step-{step:06d}", "*.safetensors")))
-    assert files, f"no checkpoint of step {step}: {os.listdir(folder)}"
-    return {os.path.basename(path): open(path, "rb").read() for path in files}
 
 
 def step_of(folder, driver):
@@ -43,8 +38,21 @@ def stop(driver):
     assert code == 130, f"exit code {code}: {driver.log()[-3000:]}"
 
 
+def told_again(folder):
+    """Told to end again and again while it ends, a service ends with the code that it said."""
+    for program, more in (("stage-service", ()), ("activation-store", ("--capacity", "1 MiB"))):
+        for _ in range(3):
+            service = Service(folder, program, "--listen", "127.0.0.1:0", *more)
+            while service.process.poll() is None:
+                service.process.send_signal(signal.SIGTERM)
+                time.sleep(0.001)
+            assert service.process.returncode == 0, f"{program}: exit code {service.process.returncode}"
+    print("ok services that are told to end again end with 0")
+
+
 def main():
     with scratch() as folder:
+        told_again(folder)
         train = {"steps": STEPS, "micro_batch": 1, "micro_batches": 4, "lr": 1e-3, "clip": 1.0}
         local, kept = os.path.join(folder, "local"), os.path.join(folder, "kept")
         run_job(folder, write_job(folder, "local.json", train=train, checkpoint={"folder": local, "every": STEPS}), "--local")

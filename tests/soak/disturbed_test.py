@@ -2,7 +2,8 @@
 """Everything at once, at random points: processes that stand still for a while (SIGSTOP), alone and together; stores and
 drivers that are killed and started again, also while others stand still; policies that change meanwhile, so that rooms are
 being granted. After each disturbance the run goes on. In the end every step was told once, with the bits of an undisturbed
-run; each stage's counters say what the report says; and what the report says adds up.
+run; each stage's counters say what the report says; what the report says adds up; and the last of the checkpoints, which were
+written all the time, has the weights and the optimizer of an undisturbed run.
 
 Then a stage is killed while it is configured: the driver ends with 5 and names it, or never saw it; the next one goes on.
 
@@ -20,11 +21,11 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 import prometheus  # noqa: E402
-from ballast import CTL, GOLDEN, Service, environment, losses, run_job, scratch, seed, small_inline, steps_so_far, \
-    wait_until, write_job  # noqa: E402
+from ballast import CTL, GOLDEN, Service, environment, losses, run_job, scratch, seed, small_inline, state_of, \
+    steps_so_far, wait_until, write_job  # noqa: E402
 
 STAGES = 4
-POLICIES = [["bpipe"], ["none"], ["cap", "3"], ["bpipe"], ["cap", "5"]]
+POLICIES = [["none"], ["bpipe"], ["cap", "4"], ["cap", "3"]]
 COUNTERS = {"evicted": "evictions", "loaded": "loads", "lost": "lost_blocks", "dropped": "dropped_blocks",
             "recomputed": "recomputed_blocks"}
 LONGEST_S = 1.5  # that a process stands still; a driver gives a stage up after 6 s
@@ -40,7 +41,8 @@ class World:
         self.job = write_job(folder, model=small_inline(hidden=32, layers=STAGES, seq=16),
                              data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
                              train={"steps": 1000000, "micro_batch": 1, "micro_batches": 16},
-                             pipeline={"stages": STAGES}, memory={"slots": 3}, balance={"policy": "bpipe"},
+                             pipeline={"stages": STAGES}, memory={"slots": 4}, balance={"policy": "bpipe"},
+                             checkpoint={"folder": os.path.join(folder, "kept"), "every": 10},
                              services={"stages": [stage.address for stage in self.stages], "driver": self.driver_at,
                                        "stores": [f"unix:{folder}/store-{i}" for i in range(STAGES)]})
         self.driver = self.start_driver()
@@ -207,10 +209,15 @@ def disturb(folder, choice, rounds):
     for rank, moved in enumerate(counted):
         said = {key: sum(event["stages"][rank][key] for event in events) for key in COUNTERS}
         assert moved == {**said, "steps": len(events)}, f"stage {rank}: counted {moved}, reported {said}"
+    kept, local = os.path.join(folder, "kept"), os.path.join(folder, "local")
     expected = losses(run_job(folder, world.job, "--local", "--steps", str(len(events)), "--set", "balance.policy=none",
-                              "--set", "pipeline.stages=1", "--set", "services.stages=[]", "--set", "services.stores=[]",
-                              "--set", "services.driver=null", timeout=600 + len(events))[0])
+                              "--set", f"checkpoint.folder={local}", "--set", "checkpoint.every=0",
+                              "--set", "services.stages=[]", "--set", "services.stores=[]", "--set", "services.driver=null",
+                              timeout=600 + len(events))[0])
     assert losses(events) == expected, "other losses"
+    assert state_of(kept, len(events)) == state_of(local, len(events)), "other weights, or another state of the optimizer"
+    left = [name for name in os.listdir(kept) if not re.fullmatch(r"step-\d{6}", name)]
+    assert not left, f"half written: {left}"
     print(f"ok {rounds} disturbances and {len(answers)} changes of policy in {len(events)} steps")
 
 
