@@ -332,7 +332,7 @@ static void keep_operations(bl__trying_t *a) {
   *kept = NULL;
 }
 
-static const bl_profile_t *nearest_profile(const bl_plan_request_t *r, uint32_t micro_batch) {
+const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *r, uint32_t micro_batch) {
   const bl_profile_t *best = NULL;
   for (uint32_t i = 0; i < r->profile_count; i++) {
     double distance = fabs(log((double)r->profiles[i]->options.micro_batch / micro_batch));
@@ -393,7 +393,7 @@ static bl__trying_t trying_of(const bl_plan_request_t *request, bl_plan_candidat
   bl__trying_t a = {.request = request,
                     .c = candidate,
                     .info = bl_schedule_info_find(candidate->schedule),
-                    .profile = nearest_profile(request, candidate->micro_batch),
+                    .profile = bl_plan_nearest_profile(request, candidate->micro_batch),
                     .chunks = candidate->stages * candidate->chunks};
   a.options = (bl_layout_options_t){.micro_batch = candidate->micro_batch,
                                     .attention = candidate->attention,

@@ -44,5 +44,9 @@ bl_status_t bl_estimate(const bl_estimate_request_t *request, bl_estimate_t *est
   estimate->break_even = 1 / estimate->ramp;
   estimate->bubble_from = bubble(b, y, request->stages);
   estimate->bubble_to = bubble(b, x, request->stages);
+  if (!isfinite(estimate->speedup)) {
+    return bl_error_set(err, BL_INVALID, "utilisations %g and %g: their quotient is no number", request->to.mfu,
+                        request->from.mfu);
+  }
   return BL_OK;
 }

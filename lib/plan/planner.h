@@ -118,5 +118,7 @@ typedef struct bl_plan {
 // (why). BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err);
 void bl_plan_cleanup(bl_plan_t *plan);
+// Of the request's profiles the one whose costs a way with this micro-batch has; NULL without profiles.
+const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *request, uint32_t micro_batch);
 
 #endif

@@ -4,7 +4,6 @@
 #include "base/hash.h"
 #include "model/flops.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,16 +31,16 @@ void bl_profile_cleanup(bl_profile_t *profile) {
   *profile = (bl_profile_t){0};
 }
 
-bl_status_t bl_profile_check_model(const bl_profile_t *profile, const bl_model_t *model, const char *name,
-                                   bl_error_t *err) {
-  char text[192];
-  bl_profile_model_text(model, text);
-  if (profile->model_digest == bl_profile_model_digest(model)) {
-    return BL_OK;
+uint64_t bl_profile_order(const bl_schedule_t *schedule) {
+  uint64_t digest = schedule->stages;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      const bl_op_t op = schedule->lists[s].ops[i];
+      const uint32_t words[] = {s, op.verb, op.virtual_stage, op.micro_batch, op.slice};
+      digest = bl_verb_computes((bl_verb_t)op.verb) ? bl_hash64(words, sizeof words, digest) : digest;
+    }
   }
-  return bl_error_set(err, BL_INVALID,
-                      "profile %s is of another model (%s); the job's is %s; record one with ballastctl run --profile",
-                      name, profile->model_text, text);
+  return digest != 0 ? digest : 1;
 }
 
 static bl_chunk_costs_t scaled(bl_chunk_costs_t costs, double factor) {

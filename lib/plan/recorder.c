@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define GAPS_MAX    4096
-#define BLOCK_TIMES 9 // doubles that are kept of a block in the step under way
+#define STAGE_GAPS  256 // of one kind that are kept of a stage
+#define BLOCK_TIMES 9   // doubles that are kept of a block in the step under way
 // What counts as waiting: an operation that starts this long after the one before it on its stage.
 #define IDLE_SECONDS 20e-6
 
@@ -25,9 +26,14 @@ typedef struct step {
 } step_t;
 
 typedef struct gaps {
-  double values[GAPS_MAX];
-  size_t count;
+  double *values; // [room], in any order
+  size_t count, room;
 } gaps_t;
+
+// Of what a stage did itself.
+typedef struct own {
+  gaps_t boundary, evict, load;
+} own_t;
 
 typedef struct stage {
   size_t next;       // operation of its list that is expected
@@ -63,7 +69,9 @@ struct bl_recorder {
   bool waits; // were told of
   double first_start, last_end;
   bool whole;
-  gaps_t boundary, input, handover, evict, load;
+  gaps_t boundary, input, handover;
+  own_t *own;         // [stages]
+  double *gap_values; // of all gaps
 };
 
 static uint32_t computing_count(const bl_op_list_t *list) {
@@ -91,6 +99,31 @@ static bool times_are_there(double *const *times, uint32_t stages) {
   return times != NULL;
 }
 
+static gaps_t take_gaps(double **next, size_t room) {
+  gaps_t gaps = {.values = *next, .room = room};
+  *next += room;
+  return gaps;
+}
+
+static bool allocate_gaps(bl_recorder_t *r) {
+  const size_t stages = r->stage_count;
+  r->own = calloc(stages, sizeof *r->own);
+  r->gap_values = malloc((3 * GAPS_MAX + 3 * STAGE_GAPS * stages) * sizeof *r->gap_values);
+  if (r->own == NULL || r->gap_values == NULL) {
+    return false;
+  }
+  double *next = r->gap_values;
+  r->boundary = take_gaps(&next, GAPS_MAX);
+  r->input = take_gaps(&next, GAPS_MAX);
+  r->handover = take_gaps(&next, GAPS_MAX);
+  for (size_t s = 0; s < stages; s++) {
+    r->own[s].boundary = take_gaps(&next, STAGE_GAPS);
+    r->own[s].evict = take_gaps(&next, STAGE_GAPS);
+    r->own[s].load = take_gaps(&next, STAGE_GAPS);
+  }
+  return true;
+}
+
 bl_status_t bl_recorder_create(const bl_schedule_t *schedule, const bl_chunk_span_t *spans, bl_recorder_t **recorder) {
   bl_recorder_t *r = calloc(1, sizeof *r);
   if (r == NULL) {
@@ -109,7 +142,8 @@ bl_status_t bl_recorder_create(const bl_schedule_t *schedule, const bl_chunk_spa
   r->op_ends = calloc(bl_schedule_op_count(schedule) + 1, sizeof *r->op_ends);
   r->turns = calloc(bl_schedule_op_count(schedule) + 1, sizeof *r->turns);
   if (r->steps == NULL || r->stages == NULL || r->ends == NULL || r->forward_end == NULL || r->op_ends == NULL ||
-      r->turns == NULL || !times_are_there(r->times, schedule->stages) || !times_are_there(r->kept, schedule->stages)) {
+      r->turns == NULL || !allocate_gaps(r) || !times_are_there(r->times, schedule->stages) ||
+      !times_are_there(r->kept, schedule->stages)) {
     bl_recorder_destroy(r);
     return BL_EXHAUSTED;
   }
@@ -137,6 +171,8 @@ void bl_recorder_destroy(bl_recorder_t *r) {
   for (uint32_t i = 0; i < r->count; i++) {
     free(r->steps[i].means);
   }
+  free(r->own);
+  free(r->gap_values);
   free(r->times);
   free(r->kept);
   free(r->forward_end);
@@ -163,7 +199,7 @@ void bl_recorder_begin(bl_recorder_t *r) {
 }
 
 static void keep_gap(gaps_t *gaps, double value) {
-  if (gaps->count < GAPS_MAX && isfinite(value)) {
+  if (gaps->count < gaps->room && isfinite(value)) {
     gaps->values[gaps->count++] = value;
   }
 }
@@ -203,7 +239,8 @@ void bl_recorder_add(bl_recorder_t *r, uint32_t stage_index, const char *name, u
   }
   const double start = (double)start_ns * 1e-9, end = (double)end_ns * 1e-9;
   if (!bl_verb_computes((bl_verb_t)op.verb)) {
-    keep_gap(op.verb == BL_VERB_E ? &r->evict : &r->load, end - start);
+    own_t *own = &r->own[stage_index];
+    keep_gap(op.verb == BL_VERB_E ? &own->evict : &own->load, end - start);
     return;
   }
   stage_t *stage = &r->stages[stage_index];
@@ -260,6 +297,11 @@ static double arrival_of(const bl_recorder_t *r, size_t at) {
   return r->waits ? r->came[at] : r->started[at];
 }
 
+static void keep_boundary(bl_recorder_t *r, uint32_t virtual_stage, double seconds) {
+  keep_gap(&r->boundary, seconds);
+  keep_gap(&r->own[r->schedule->stage_of[virtual_stage]].boundary, seconds);
+}
+
 // What lay between an operation that waited and the one it waited for.
 static void measure_gaps(bl_recorder_t *r) {
   const bl_schedule_t *schedule = r->schedule;
@@ -273,7 +315,7 @@ static void measure_gaps(bl_recorder_t *r) {
       size_t a = bl_schedule_block(schedule, lower), b = bl_schedule_block(schedule, upper);
       double arrived = arrival_of(r, 2 * b);
       if (r->waited_since[2 * b] < r->forward_end[a] && arrived - r->waited_since[2 * b] > IDLE_SECONDS) {
-        keep_gap(&r->boundary, arrived - r->forward_end[a]);
+        keep_boundary(r, v + 1, arrived - r->forward_end[a]);
       }
       double came = arrival_of(r, 2 * a + 1);
       bool waited = came - r->waited_since[2 * a + 1] > IDLE_SECONDS;
@@ -352,21 +394,25 @@ uint32_t bl_recorder_steps(const bl_recorder_t *r) {
 // ---- medians
 
 static double quantile_gap(const gaps_t *gaps, double share) {
-  gaps_t sorted = *gaps;
-  bl_sort_f64(sorted.values, sorted.count);
-  return sorted.count == 0 ? 0 : sorted.values[(size_t)(share * (double)(sorted.count - 1))];
+  bl_sort_f64(gaps->values, gaps->count);
+  return gaps->count == 0 ? 0 : gaps->values[(size_t)(share * (double)(gaps->count - 1))];
 }
 
 // What such a gap adds to a step on average; of the longest twentieth, which are of disturbances, nothing is known.
 static double usual_gap(const gaps_t *gaps) {
-  gaps_t sorted = *gaps;
   double sum = 0;
-  size_t count = sorted.count - sorted.count / 20;
-  bl_sort_f64(sorted.values, sorted.count);
+  size_t count = gaps->count - gaps->count / 20;
+  bl_sort_f64(gaps->values, gaps->count);
   for (size_t i = 0; i < count; i++) {
-    sum += sorted.values[i];
+    sum += gaps->values[i];
   }
   return count > 0 ? sum / (double)count : 0;
+}
+
+// Where stages take turns on cores and told of no waits, most of them waited for a core, too. Below 0: clocks of several
+// machines.
+static double boundary_of(const bl_recorder_t *r, const gaps_t *gaps, bool input_shows) {
+  return fmax(0, r->waits ? usual_gap(gaps) : quantile_gap(gaps, input_shows ? 0.5 : 0.1));
 }
 
 // Median over steps of one of the doubles of means_t.
@@ -424,12 +470,12 @@ static void fill_chunks(const bl_recorder_t *r, const bl_model_t *model, bl_atte
   }
 }
 
-static bl_status_t fill_stages(const bl_recorder_t *r, bl_profile_t *p) {
-  double evict = quantile_gap(&r->evict, 0.5), load = quantile_gap(&r->load, 0.5);
+static bl_status_t fill_stages(const bl_recorder_t *r, bool input_shows, bl_profile_t *p) {
   for (uint32_t s = 0; s < p->stage_count; s++) {
     bl_profile_stage_t *stage = &p->stages[s];
-    stage->evict = evict;
-    stage->load = load;
+    stage->evict = quantile_gap(&r->own[s].evict, 0.5);
+    stage->load = quantile_gap(&r->own[s].load, 0.5);
+    stage->boundary = boundary_of(r, &r->own[s].boundary, input_shows);
     stage->time_count = computing_count(&r->schedule->lists[s]);
     stage->times = malloc((stage->time_count + 1) * sizeof *stage->times);
     if (stage->times == NULL) {
@@ -448,6 +494,7 @@ bl_status_t bl_recorder_fill(const bl_recorder_t *r, const bl_model_t *model, bl
     return bl_error_set(err, BL_PRECONDITION, "no whole step was traced");
   }
   bl_profile_t p = {.model_digest = bl_profile_model_digest(model),
+                    .setting.order = bl_profile_order(r->schedule),
                     .steps = r->count,
                     .micro_batches = r->schedule->micro_batches,
                     .stage_count = r->schedule->stages,
@@ -466,11 +513,9 @@ bl_status_t bl_recorder_fill(const bl_recorder_t *r, const bl_model_t *model, bl
   p.makespan = bl_median(makespans, r->count);
   p.between = bl_median(betweens, r->count);
   p.replay_makespan = r->kept_makespan;
-  // Where stages take turns on cores and told of no waits, most of them waited for a core, too.
-  double boundary = r->waits ? usual_gap(&r->boundary) : quantile_gap(&r->boundary, input_shows ? 0.5 : 0.1);
-  p.boundary = boundary > 0 ? boundary : 0; // below: clocks of several machines
+  p.boundary = boundary_of(r, &r->boundary, input_shows);
   p.handover = usual_gap(&r->handover);
-  if (p.stages == NULL || p.chunks == NULL || fill_stages(r, &p) != BL_OK) {
+  if (p.stages == NULL || p.chunks == NULL || fill_stages(r, input_shows, &p) != BL_OK) {
     bl_profile_cleanup(&p);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the profile");
   }

@@ -37,8 +37,8 @@ void bl_recorder_wait(bl_recorder_t *recorder, uint32_t stage, const char *name,
 void bl_recorder_end(bl_recorder_t *recorder, double step_seconds);
 
 uint32_t bl_recorder_steps(const bl_recorder_t *recorder);
-// Sets everything that was measured: times, medians, stages, chunks and the model; the caller sets options, cores and
-// slot bytes. `input_shows`: every stage had a core, so that the starts of operations show when messages came; waits that were
+// Sets everything that was measured: times, medians, stages, chunks and the model; the caller sets options, cores,
+// slot and path bytes, and of the setting all but the order. `input_shows`: every stage had a core, so that the starts of operations show when messages came; waits that were
 // told of show it anyway. BL_PRECONDITION without any whole step; BL_EXHAUSTED. On failure *profile is unchanged.
 BL_MUST_USE bl_status_t bl_recorder_fill(const bl_recorder_t *recorder, const bl_model_t *model,
                                          bl_attention_t attention, bool input_shows, bl_profile_t *profile,

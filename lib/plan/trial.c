@@ -2,8 +2,10 @@
 #include "plan/trial.h"
 
 #include "base/words.h"
+#include "plan/profile_use.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,16 +67,22 @@ static void fill_costs(const bl_trial_request_t *r, bl_trial_t *trial) {
 // A copy inside a machine, for profiles of runs in which nothing was copied.
 #define COPY_BYTES_PER_SECOND 4e9
 
-// Of the stage's own copies, else of those that others made.
-static double path_rate(const bl_profile_t *profile, uint32_t stage) {
+// Seen of the stage itself, else the mean of the stages of which it was seen; 0 where it was of none.
+static double seen(const bl_profile_t *profile, uint32_t stage, size_t offset) {
   double sum = 0, count = 0;
   for (uint32_t s = 0; s < profile->stage_count; s++) {
-    sum += profile->stages[s].path_rate;
-    count += profile->stages[s].path_rate > 0;
+    double value;
+    memcpy(&value, (const char *)&profile->stages[s] + offset, sizeof value);
+    if (s == stage && value > 0) {
+      return value;
+    }
+    sum += value;
+    count += value > 0;
   }
-  double own = stage < profile->stage_count ? profile->stages[stage].path_rate : 0;
-  return own > 0 ? own : count > 0 ? sum / count : COPY_BYTES_PER_SECOND;
+  return count > 0 ? sum / count : 0;
 }
+
+#define SEEN(profile, stage, member) seen((profile), (stage), offsetof(bl_profile_stage_t, member))
 
 // By a profile, of one machine.
 static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
@@ -82,9 +90,8 @@ static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *t
     setting->boundaries[v] = r->profile->boundary * r->options.micro_batch / r->profile->options.micro_batch;
   }
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
-    uint32_t of = s < r->profile->stage_count ? s : 0;
-    double calls = (r->profile->stages[of].evict + r->profile->stages[of].load) / 2;
-    setting->paths[s] = calls + trial->stages[s].evict_bytes / path_rate(r->profile, s);
+    double calls = (SEEN(r->profile, s, evict) + SEEN(r->profile, s, load)) / 2, rate = SEEN(r->profile, s, path_rate);
+    setting->paths[s] = calls + trial->stages[s].evict_bytes / (rate > 0 ? rate : COPY_BYTES_PER_SECOND);
   }
 }
 
@@ -115,8 +122,13 @@ static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, set
 
 static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, bl_error_t *err) {
   const bl_schedule_t *schedule = r->schedule;
-  if (r->profile == NULL || r->profile->stage_count != schedule->stages) {
-    return bl_error_set(err, BL_INVALID, "a replay needs a profile of as many stages, %u", schedule->stages);
+  const char *name = r->profile_name != NULL ? r->profile_name : "given";
+  if (r->profile == NULL) {
+    return bl_error_set(err, BL_INVALID, "a replay needs a profile");
+  }
+  bl_status_t status = bl_profile_check_replay(r->profile, schedule, r->options.micro_batch, name, err);
+  if (status != BL_OK) {
+    return status;
   }
   setting->evenly = calloc(bl_schedule_op_count(schedule) + 1, sizeof *setting->evenly);
   setting->times = calloc(schedule->stages, sizeof *setting->times);
@@ -137,8 +149,9 @@ static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, b
     }
     if (next != setting->times[s] + schedule->lists[s].count || used != stage->time_count) {
       return bl_error_set(err, BL_INVALID,
-                          "a replay needs a profile of the same schedule: stage %u has %u operation%s there", s,
-                          stage->time_count, bl_plural(stage->time_count));
+                          "profile %s: stages[%u].times has %u entr%s, which are not as many as the job's operations "
+                          "there: a replay needs a profile of the same schedule",
+                          name, s, stage->time_count, bl_one_or_many(stage->time_count, "y", "ies"));
     }
   }
   setting->machine.times = setting->times;

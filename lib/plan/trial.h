@@ -30,12 +30,13 @@ typedef struct bl_trial_request {
   const bl_chunk_span_t *spans; // [virtual stages]
   bl_layout_options_t options;
   const bl_profile_t *profile;   // NULL: the device's model
+  const char *profile_name;      // for messages; NULL: "given"
   const bl_hardware_t *hardware; // NULL with a profile
   bl_parallel_t parallel;        // of the device's model
   const bl_nodes_t *nodes;       // of the stages on nodes; NULL: all on one, at hardware->intra_rate
   double update_rate;            // bytes per second between replicas; 0: hardware->inter_rate
   uint32_t cores;                // that the stages share, whatever the profile says; 0: as it says
-  bool replay;                   // durations of the profile's recorded step in place of means: of the same schedule
+  bool replay;                   // durations of the profile's recorded step in place of means: of the same order
 } bl_trial_request_t;
 
 typedef struct bl_trial_stage {

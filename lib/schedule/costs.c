@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/costs.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 // Reads `least` to `most` numbers, separated by commas; *count is how many there are.
@@ -11,11 +10,11 @@ static bl_status_t read_numbers(const char *text, const char *const *names, cons
   for (*count = 0; *count < most; at++) {
     char *end;
     values[*count] = strtod(at, &end);
-    bool number = end != at && isfinite(values[*count]) && values[*count] >= 0;
+    bool number = end != at && values[*count] >= 0 && values[*count] <= BL_COSTS_MOST;
     bool ends = *count + 1 >= least && *end == '\0', goes_on = *count + 1 < most && *end == ',';
     if (!number || (!ends && !goes_on)) {
-      return bl_error_set(err, BL_INVALID, "cost \"%s\": %s must be a number from 0 upwards (expected %s)", text,
-                          names[*count], form);
+      return bl_error_set(err, BL_INVALID, "cost \"%s\": %s must be a number from 0 upwards, at most %g (expected %s)",
+                          text, names[*count], BL_COSTS_MOST, form);
     }
     ++*count;
     if (ends) {
@@ -88,9 +87,8 @@ bl_status_t bl_costs_parse_path(const char *text, uint32_t stages, double *copie
   double factor;
   int count;
   bl_status_t status = read_numbers(at, names, "S-D=X", 1, 1, &factor, &count, err);
-  if (status == BL_OK && (!isfinite(factor) || factor < 0 || ends[0] == ends[1])) {
-    return bl_error_set(err, BL_INVALID, "path \"%s\": must be between two stages, and X a number from 0 upwards",
-                        text);
+  if (status == BL_OK && ends[0] == ends[1]) {
+    return bl_error_set(err, BL_INVALID, "path \"%s\": must be between two stages", text);
   }
   if (status == BL_OK) {
     copies[(size_t)ends[0] * stages + ends[1]] = copies[(size_t)ends[1] * stages + ends[0]] = factor;
@@ -119,17 +117,25 @@ bl_status_t bl_costs_parse_paths(char *const *texts, size_t count, uint32_t stag
   return BL_OK;
 }
 
+#define MOST_SUMMED 1e100 // of costs that a program computed: sums of them over any schedule are numbers
+
+static bool can_be_summed(double value) {
+  return value >= 0 && value <= MOST_SUMMED; // false of what is no number
+}
+
 static bl_status_t check_value(double value, const char *name, uint32_t virtual_stage, bl_error_t *err) {
-  if (!isfinite(value) || value < 0) {
-    return bl_error_set(err, BL_INVALID, "cost of %s on virtual stage %u: must be a number from 0 upwards, is %g", name,
-                        virtual_stage, value);
+  if (!can_be_summed(value)) {
+    return bl_error_set(err, BL_INVALID,
+                        "cost of %s on virtual stage %u: must be a number from 0 upwards, at most %g, is %g", name,
+                        virtual_stage, MOST_SUMMED, value);
   }
   return BL_OK;
 }
 
 static bl_status_t check_latency(double value, const char *name, bl_error_t *err) {
-  if (!isfinite(value) || value < 0) {
-    return bl_error_set(err, BL_INVALID, "cost of %s: must be a number from 0 upwards, is %g", name, value);
+  if (!can_be_summed(value)) {
+    return bl_error_set(err, BL_INVALID, "cost of %s: must be a number from 0 upwards, at most %g, is %g", name,
+                        MOST_SUMMED, value);
   }
   return BL_OK;
 }

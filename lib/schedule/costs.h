@@ -19,6 +19,9 @@ typedef struct bl_costs {
   double path;                    // of one evict or one load; occupies the path between stage and store
 } bl_costs_t;
 
+// Largest number of one that text gives: sums over any schedule are far from what a double can hold.
+#define BL_COSTS_MOST 1e12
+
 // F, I and W of one unit each, nothing else: what is meant where no costs are given.
 #define BL_COSTS_UNIT ((bl_costs_t){.every = {1, 1, 1, 1}})
 
@@ -45,7 +48,7 @@ static inline double bl_costs_op(const bl_costs_t *costs, bl_verb_t verb, uint32
 }
 
 // Reads "F,B,W,COMM" or "F,B,W,COMM,R" as `--cost` gives it (B is the backward for the input; R is F if not given).
-// BL_INVALID names the number that is missing, negative or none.
+// BL_INVALID names the number that is missing, negative, above BL_COSTS_MOST or none.
 BL_MUST_USE bl_status_t bl_costs_parse(const char *text, bl_costs_t *costs, bl_error_t *err);
 // Reads "S=F,B,W" or "S=F,B,W,R" as `--chunk-cost` gives it into chunks[S], of `virtual_stages`. BL_INVALID likewise.
 BL_MUST_USE bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_stages, bl_chunk_costs_t *chunks,
@@ -56,7 +59,8 @@ BL_MUST_USE bl_status_t bl_costs_parse_path(const char *text, uint32_t stages, d
 // The same of `count` texts: *copies is on the heap, 1 where no text says otherwise; NULL without any text. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_costs_parse_paths(char *const *texts, size_t count, uint32_t stages, double **copies,
                                              bl_error_t *err);
-// BL_INVALID unless all costs are finite and not negative and some F is positive; names the virtual stage and cost.
+// BL_INVALID unless all costs are numbers, not negative and so small that their sums are numbers, and some F is positive;
+// names the virtual stage and cost.
 BL_MUST_USE bl_status_t bl_costs_check(const bl_costs_t *costs, uint32_t virtual_stages, bl_error_t *err);
 
 #endif

@@ -88,6 +88,19 @@ static void what_cannot_be_printed_says_why(void **state) {
   assert_string_equal(err.text, "cannot print: resource exhausted");
   fclose(full);
   json_decref(object);
+  // what jansson did not make, as of a number that is none
+  char *text;
+  size_t text_bytes;
+  FILE *stream = open_memstream(&text, &text_bytes);
+  for (int output = BL_CTL_TABLE; output <= BL_CTL_NAME; output++) {
+    bl_status_t status = bl_ctl_print_object((bl_ctl_output_t)output, columns, 3, NULL, stream);
+    assert_int_equal(bl_ctl_printed(status, &err), BL_INTERNAL);
+    assert_string_equal(err.text, "cannot print: a result is not a finite number, or memory ran out");
+    assert_int_equal(bl_ctl_print_rows((bl_ctl_output_t)output, columns, 3, NULL, stream), BL_INTERNAL);
+  }
+  fclose(stream);
+  assert_string_equal(text, "");
+  free(text);
 }
 
 int main(void) {

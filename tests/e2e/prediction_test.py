@@ -83,6 +83,62 @@ def check_picture(folder, job):
         assert reason in ctl(folder, "simulate", job, *words, expect=3).stderr, words
 
 
+def check_uses(folder, job, profile, recorded):
+    """What a profile says nothing of is refused, what it says nearly is warned of, in one line that names the field."""
+    simulate, plan = ("simulate", job, "--profile", profile), ("plan", job, "--profile", profile)
+    other = os.path.join(folder, "other.json")
+    for words, said in (((*simulate, "--set", "train.dtype=bf16"), "dtype is fp32, the job's train.dtype is bf16"),
+                        ((*plan, "--set", "train.dtype=bf16"), "dtype is fp32, the job's train.dtype is bf16"),
+                        (("run", job, "--local", "--predict", profile, "--set", "train.dtype=bf16"), "dtype is fp32"),
+                        ((*simulate, "--replay", "--set", "pipeline.schedule=gpipe"), "schedule is 1f1b, the job's is gpipe"),
+                        ((*simulate, "--replay", "--set", "train.micro_batch=16"), "micro_batch is 2, the job's")):
+        refused = ctl(folder, *words, expect=2).stderr
+        assert said in refused and profile in refused and "ballastctl run JOB --profile FILE" in refused, refused
+    for words, said in (((*simulate, "--set", "pipeline.threads=2"), "threads is 1, the job's pipeline.threads 2"),
+                        ((*simulate, "--set", "pipeline.attention=flash"), "attention is naive, the job's pipeline.attention"),
+                        ((*plan, "--attention", "flash", "--micro-batch", "2"), "attention is naive")):
+        done = ctl(folder, *words, "-o", "json")
+        warnings = json.loads(done.stdout)["warnings"]
+        assert len(warnings) == 1 and said in warnings[0], warnings
+        assert done.stderr == f"warning: {warnings[0]}\n", done.stderr
+    for changes, said in (({"F": 1e308, "I": 1e308, "W": 1e308}, "chunks[0].F must be from 1e-12 to 1e+06 seconds"),
+                          ({"F": 0}, "chunks[0].F must be from 1e-12"), ({"layers": 0}, "chunks[0].layers must be from 1"),
+                          ({"layers": 3}, "chunks[1].first_layer must be 3"), ({"stage": 1}, "stages[0].chunks")):
+        with open(other, "w") as file:
+            json.dump({**recorded, "chunks": [{**recorded["chunks"][0], **changes}, *recorded["chunks"][1:]]}, file)
+        for words in (("simulate", job, "--profile", other), ("plan", job, "--profile", other),
+                      ("estimate", "--profile", profile, "--profile", other)):
+            refused = ctl(folder, *words, expect=2)
+            assert f"profile {other}: {said}" in refused.stderr and refused.stdout == "", (words, refused)
+    with open(other, "w") as file:  # as an older program wrote it
+        json.dump({key: recorded[key] for key in recorded if key not in ("dtype", "device", "threads", "order")}, file)
+    done = ctl(folder, "simulate", job, "--profile", other)
+    assert "dtype, device, threads and order are not in it" in done.stderr, done.stderr
+
+
+def check_estimates(folder, profile, recorded):
+    """Points that are not plain numbers, and profiles of other batches, are refused; the explanation is in JSON, too."""
+    base = ["estimate", "--batch", "128", "--stages", "8"]
+    for points, said in ((("1:5%x", "2:5%"), "--mfu 1:5%x: is not b:MFU"), (("1.5:5", "2:5"), "--mfu 1.5:5: is not"),
+                         (("1:0x10", "2:5"), "--mfu 1:0x10"), (("1:5%", "2:5"), "both in percent"),
+                         (("1:1e-308", "2:1e308"), "--mfu 1:1e-308: the utilisation must be from"),
+                         (("1:101%", "2:5%"), "from 1e-09 to 100 %"), (("0:5", "2:5"), "must be from 1 to 65536")):
+        refused = ctl(folder, *base, "--mfu", points[0], "--mfu", points[1], expect=2)
+        assert said in refused.stderr, (points, refused.stderr)
+    words = [*base, "--mfu", "1:37.8", "--mfu", "2:55.2", "--explain"]
+    shown = json.loads(ctl(folder, *words, "-o", "json").stdout)
+    assert abs(shown["speedup"] - 1.38833) < 1e-5 and shown["mfu_to"] == 55.2, shown
+    assert all(line in ctl(folder, *words).stdout for line in shown["explanation"]), shown
+    other = os.path.join(folder, "other.json")
+    with open(other, "w") as file:
+        json.dump({**recorded, "micro_batch": 16}, file)
+    refused = ctl(folder, "estimate", "--profile", profile, "--profile", other, expect=2).stderr
+    assert "is 16 sequences a step" in refused and "128; say with --batch" in refused, refused
+    for cost in ("1e308,1e308,1e308,0", "1,1e13,1,0"):
+        show = ["schedule", "show", "--schedule", "1f1b", "--stages", "2", "--micro-batches", "2", "--cost", cost]
+        assert "at most 1e+12" in ctl(folder, *show, "-o", "json", expect=2).stderr, cost
+
+
 def check_profile(folder):
     job = ballast.write_job(folder, model=ballast.small_inline(), data={"train": [__file__], "format": "text"},
                             train={"steps": 6, "micro_batches": 8})
@@ -105,17 +161,24 @@ def check_profile(folder):
     with open(profile) as file:
         recorded = json.load(file)
     assert recorded["ballast_profile"] == 1 and len(recorded["chunks"]) == 2, recorded
+    setting = {key: recorded[key] for key in ("dtype", "device", "threads")}
+    assert setting == {"dtype": "fp32", "device": "host", "threads": 1} and len(recorded["order"]) == 16, recorded
+    assert line["warnings"] == [], line
     assert all(chunk[verb] > 0 for chunk in recorded["chunks"] for verb in "FIW"), recorded
     assert [len(stage["times"]) for stage in recorded["stages"]] == [16, 16], recorded
 
     simulated = json.loads(ctl(folder, "simulate", job, "--profile", profile, "--replay", "-o", "json").stdout)
-    assert simulated["measured"] and simulated["step_seconds"] > 0, simulated
+    assert simulated["measured"] and simulated["step_seconds"] > 0 and simulated["warnings"] == [], simulated
     other = ["--set", "train.micro_batch=4", "--set", "train.micro_batches=4"]
     report, done = ballast.run_job(folder, job, "--local", "--predict", profile, "--profile", larger, *other)
     assert report[-1]["event"] == "prediction", report[-1]
+    assert "micro_batch is 2, the job's train.micro_batch 4: scaled" in report[-1]["warnings"][0], report[-1]
+    assert "warning: profile " in done.stderr and "micro_batch is 2" in done.stderr, done.stderr
     estimate = json.loads(ctl(folder, "estimate", "--profile", profile, "--profile", larger, "-o", "json").stdout)
     assert (estimate["from"], estimate["to"], estimate["batch"], estimate["stages"]) == (2, 4, 16, 2), estimate
-    assert abs(estimate["ramp"] - 18 / 20) < 1e-12, estimate
+    assert abs(estimate["ramp"] - 18 / 20) < 1e-12 and estimate["warnings"] == [], estimate
+    check_uses(folder, job, profile, recorded)
+    check_estimates(folder, profile, recorded)
 
     wrong = ctl(folder, "simulate", job, "--profile", profile, "--set", "model.hidden=128", expect=2)
     assert "of another model" in wrong.stderr, wrong.stderr
@@ -142,12 +205,16 @@ def check_copies(folder):
         ballast.run_job(folder, job, "--local", "--set", f"balance.policy={policy}", "--profile", profile)
         with open(profile) as file:
             recorded = json.load(file)
-        rates = [stage["path_rate"] for stage in recorded["stages"]]
-        assert (rates[0] > 0) == (policy == "bpipe") and rates[1:] == [0, 0, 0], rates
+        for key in ("path_rate", "evict", "load"):  # of those alone that made copies
+            seen = [stage.get(key, 0) for stage in recorded["stages"]]
+            assert (seen[0] > 0) == (policy == "bpipe") and seen[1:] == [0, 0, 0], (key, seen)
         assert recorded["chunks"][0]["measured_R"] == (policy == "drop"), recorded["chunks"][0]
         simulated = json.loads(ctl(folder, "simulate", job, "--set", f"balance.policy={policy}", "--profile", profile,
                                    "-o", "json").stdout)
         assert [stage["peak_slots"] for stage in simulated["stages"]] == [3, 3, 2, 1], simulated
+    doubted = json.loads(ctl(folder, "simulate", job, "--set", "balance.policy=bpipe", "--profile", profile, "-o",
+                             "json").stdout)["warnings"]
+    assert len(doubted) == 1 and "path_rate: no copies of stage 0 were measured, taken is 4 GB/s" in doubted[0], doubted
 
 
 def check_auto(folder):

@@ -83,6 +83,8 @@ static bl_profile_t record(const world_t *w) {
   assert_int_equal(bl_recorder_steps(recorder), 3);
   assert_int_equal(bl_recorder_fill(recorder, &w->model, BL_ATTENTION_NAIVE, true, &profile, &err), BL_OK);
   profile.options = (bl_layout_options_t){.micro_batch = 2, .lean = true, .backward = BL_BACKWARD_FUSED};
+  profile.setting.known = true;
+  profile.setting.threads = 2;
   profile.handover = 0.00003;
   profile.stages[0].slot_bytes = 4096;
   profile.stages[1].path_rate = 2.5e9;
@@ -133,7 +135,8 @@ static void a_replay_takes_as_long_as_the_step(void **state) {
   assert_int_equal(bl_schedule_generate(&gpipe, &other, &err), BL_OK);
   request.schedule = other;
   assert_int_equal(bl_trial_run(&request, &trial, &err), BL_INVALID);
-  assert_non_null(strstr(err.text, "same schedule"));
+  assert_non_null(
+      strstr(err.text, "micro_batches is 8, the job's train.micro_batches 9; a replay needs one of the same schedule"));
   bl_schedule_destroy(other);
   bl_profile_cleanup(&profile);
   close_world(&w);
@@ -219,6 +222,54 @@ static void waits_show_what_cores_hide(void **state) {
   bl_schedule_destroy(schedule);
 }
 
+// Each stage's own: what it spends on evicts and loads, and what the messages took that it waited for.
+static void stages_have_what_they_did_themselves(void **state) {
+  (void)state;
+  world_t w;
+  bl_error_t err;
+  bl_recorder_t *recorder;
+  bl_profile_t profile;
+  open_world(&w);
+  assert_int_equal(bl_recorder_create(w.schedule, w.spans, &recorder), BL_OK);
+  for (int i = 0; i < 2; i++) {
+    add_step(&w, recorder, w.simulation.t_end, 0);
+    bl_recorder_add(recorder, 0, "0E1@1", 0, 3000);
+    bl_recorder_add(recorder, 0, "0L1@1", 0, 5000);
+    bl_recorder_add(recorder, 1, "1E1@0", 0, 9000);
+  }
+  assert_int_equal(bl_recorder_fill(recorder, &w.model, BL_ATTENTION_NAIVE, true, &profile, &err), BL_OK);
+  assert_true(fabs(profile.stages[0].evict - 3e-6) < 1e-12 && fabs(profile.stages[0].load - 5e-6) < 1e-12);
+  assert_true(fabs(profile.stages[1].evict - 9e-6) < 1e-12 && profile.stages[1].load == 0);
+  assert_true(profile.stages[0].boundary == 0); // nothing comes before it
+  assert_near(profile.stages[1].boundary, BOUNDARY);
+  bl_profile_cleanup(&profile);
+  bl_recorder_destroy(recorder);
+  close_world(&w);
+}
+
+// As programs wrote them before profiles had dtype, device, threads and order.
+static void profiles_of_older_programs_are_read(void **state) {
+  (void)state;
+  world_t w;
+  bl_error_t err;
+  open_world(&w);
+  bl_profile_t profile = record(&w), read;
+  char *text;
+  profile.setting.known = false;
+  profile.stages[1].evict = 0.5;
+  assert_int_equal(bl_profile_write(&profile, &text), BL_OK);
+  assert_null(strstr(text, "dtype"));
+  char *evict = strstr(text, "\"evict\": 0.5");
+  assert_non_null(evict);
+  memcpy(evict, "\"evict\": 0.0", strlen("\"evict\": 0.0")); // they wrote 0 for none
+  assert_int_equal(bl_profile_read(&read, text, strlen(text), "p.json", &err), BL_OK);
+  assert_true(!read.setting.known && read.stages[1].evict == 0 && read.options.dtype == BL_DTYPE_FP32);
+  free(text);
+  bl_profile_cleanup(&read);
+  bl_profile_cleanup(&profile);
+  close_world(&w);
+}
+
 static void reading_gives_what_was_written(void **state) {
   (void)state;
   world_t w;
@@ -230,11 +281,9 @@ static void reading_gives_what_was_written(void **state) {
   assert_int_equal(bl_profile_read(&read, text, strlen(text), "p.json", &err), BL_OK);
   assert_int_equal(bl_profile_write(&read, &again), BL_OK);
   assert_string_equal(text, again);
-  assert_int_equal(bl_profile_check_model(&read, &w.model, "p.json", &err), BL_OK);
-  bl_model_t other = w.model;
-  other.hidden = 128;
-  assert_int_equal(bl_profile_check_model(&read, &other, "p.json", &err), BL_INVALID);
-  assert_non_null(strstr(err.text, "profile p.json is of another model (gpt2: layers 6, hidden 64"));
+  assert_true(read.setting.known && read.setting.threads == 2 && read.setting.order == bl_profile_order(w.schedule));
+  assert_true(read.stages[0].path_rate == 0 && read.stages[1].path_rate == 2.5e9);
+  assert_null(strstr(text, "evict")); // no stage did any
   free(again);
   free(text);
   bl_profile_cleanup(&read);
@@ -262,16 +311,41 @@ static void broken_profiles_are_refused_by_name(void **state) {
   open_world(&w);
   bl_profile_t profile = record(&w);
   profile.chunks[1].costs.weight = 0.25;
-  profile.stages[1].path_rate = 0.5;
+  profile.stages[1].path_rate = 512;
+  profile.chunks[1].costs.forward = 0.125;
+  profile.step = 16;
   char *text;
   assert_int_equal(bl_profile_write(&profile, &text), BL_OK);
-  refuse_change(text, "\"W\": 0.25", "\"W\": -0.25", "profile p.json: chunks[1].W must be 0 or more seconds, is -0.25");
+  refuse_change(text, "\"W\": 0.25", "\"W\": -0.25",
+                "profile p.json: chunks[1].W must be from 1e-12 to 1e+06 seconds, is -0.25");
+  refuse_change(text, "\"W\": 0.25", "\"W\": 1e308", "chunks[1].W must be from 1e-12 to 1e+06 seconds, is 1e+308");
+  refuse_change(text, "\"F\": 0.125", "\"F\": 0", "chunks[1].F must be from 1e-12 to 1e+06 seconds, is 0");
+  refuse_change(text, "\"F\": 0.125", "\"F\": 0.125, \"F\": 0.25", "duplicate object key");
+  refuse_change(text, "\"step\": 16", "\"step\": 0", "profile p.json: step must be from");
   refuse_change(text, "\"W\": 0.25", "\"W\": \"fast\"", "profile p.json: chunks[1].W is not a number");
   refuse_change(text, "\"ballast_profile\": 1", "\"ballast_profile\": 2",
                 "has version 2, this program reads version 1");
   refuse_change(text, "\"ballast_profile\": 1", "\"x\": 1", "p.json is no profile");
-  refuse_change(text, "\"path_rate\": 0.5", "\"path_rate\": -1",
-                "stages[1].path_rate is not a number of bytes per second");
+  refuse_change(text, "\"path_rate\": 512.0", "\"path_rate\": -1",
+                "stages[1].path_rate must be from 1 to 1e+15 bytes per second, is -1");
+  refuse_change(text, "\"path_rate\": 512.0", "\"path_rate\": 1e-320", "stages[1].path_rate must be from 1");
+  refuse_change(text, "\"path_rate\": 512.0", "\"path_rate\": \"fast\"", "stages[1].path_rate is not a number");
+  refuse_change(text, "\"dtype\": \"fp32\"", "\"dtype\": \"fp8\"", "profile p.json: dtype is none of the known words");
+  refuse_change(text, "\"dtype\": \"fp32\"", "\"kind\": 1", "profile p.json: dtype is not a text");
+  refuse_change(text, "\"threads\": 2", "\"threads\": 0", "profile p.json: threads must be from 1 to");
+  refuse_change(text, "\"order\": \"", "\"order\": \"x", "profile p.json: order is not a number of up to 16 hexa");
+  refuse_change(text, "\"lean\": true", "\"lean\": \"no\"", "profile p.json: lean is neither true nor false");
+  refuse_change(text, "\"layers\": 3", "\"layers\": 2",
+                "chunks[1].first_layer must be 2, where the chunk before it ends");
+  refuse_change(text, "\"layers\": 3", "\"layers\": 0", "chunks[0].layers must be from 1 to 16384, is 0");
+  refuse_change(text, "\"first_layer\": 3", "\"first_layer\": 65536", "chunks[1].first_layer must be from 0 to 16384");
+  refuse_change(text, "\"stage\": 1", "\"stage\": 0", "stages[0].chunks of 2 chunks names it, 1 should");
+  refuse_change(text, "\"times\": [", "\"other\": [", "profile p.json: stages[0].times is missing");
+  refuse_change(text, "\"times\": [", "\"times\": 7, \"other\": [", "stages[0].times is not a list of seconds");
+  refuse_change(text, "\"times\": [", "\"times\": [-1, ", "stages[0].times has an entry, number 0 from 0, that is not");
+  refuse_change(text, "\"times\": [", "\"times\": [], \"other\": [", "stages[1].times has 16 entries, a step of 8");
+  refuse_change(text, "\"micro_batches\": 8", "\"micro_batches\": 9", "stages[0].times has 16 entries, a step of 9");
+  refuse_change(text, "\"micro_batches\": 8", "\"micro_batches\": 0", "profile p.json: micro_batches must be from 1");
   refuse_change(text, "{", "{{", "profile p.json, line 1");
   refuse_change(text, "\"stage\": 1", "\"stage\": 7", "chunks[1].stage is not one of the stages");
   free(text);
@@ -348,7 +422,8 @@ int main(void) {
       cmocka_unit_test(known_durations_come_back),           cmocka_unit_test(a_replay_takes_as_long_as_the_step),
       cmocka_unit_test(waits_show_what_cores_hide),          cmocka_unit_test(reading_gives_what_was_written),
       cmocka_unit_test(broken_profiles_are_refused_by_name), cmocka_unit_test(other_partitions_add_up),
-      cmocka_unit_test(copies_take_their_measured_time),
+      cmocka_unit_test(copies_take_their_measured_time),     cmocka_unit_test(stages_have_what_they_did_themselves),
+      cmocka_unit_test(profiles_of_older_programs_are_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,6 +83,8 @@ static void bad_costs_are_named(void **state) {
   refuse("1,2,3,0,-4", "R must be a number from 0");
   refuse("1,2,3,0,4,5", "R must be a number");
   refuse("1,2,inf,0", "W must be a number");
+  refuse("1e308,1e308,1e308,0", "F must be a number from 0 upwards, at most 1e+12");
+  refuse("1,2,3,1.1e12", "COMM must be a number from 0 upwards, at most 1e+12");
   bl_costs_t costs;
   bl_error_t err;
   assert_int_equal(bl_costs_parse("0,1,1,0", &costs, &err), BL_INVALID);

@@ -138,6 +138,9 @@ bl_status_t bl_ctl_print_rows(bl_ctl_output_t output, const bl_ctl_column_t *col
                               const json_t *rows, FILE *stream) {
   size_t i;
   json_t *row;
+  if (rows == NULL) {
+    return BL_INTERNAL;
+  }
   switch (output) {
   case BL_CTL_TABLE:
   case BL_CTL_WIDE:
@@ -163,6 +166,9 @@ bl_status_t bl_ctl_print_rows(bl_ctl_output_t output, const bl_ctl_column_t *col
 
 bl_status_t bl_ctl_print_object(bl_ctl_output_t output, const bl_ctl_column_t *columns, size_t column_count,
                                 const json_t *object, FILE *stream) {
+  if (object == NULL) {
+    return BL_INTERNAL;
+  }
   if (output == BL_CTL_JSON) {
     print_json(object, JSON_INDENT(2), stream);
     return stream_status(stream);
@@ -187,5 +193,7 @@ bl_status_t bl_ctl_printed(bl_status_t status, bl_error_t *err) {
   }
   return status == BL_OK ? BL_OK
                          : bl_error_set(err, status, "cannot print: %s",
-                                        status == BL_IO ? strerror(errno) : bl_status_text(status));
+                                        status == BL_IO         ? strerror(errno)
+                                        : status == BL_INTERNAL ? "a result is not a finite number, or memory ran out"
+                                                                : bl_status_text(status));
 }

@@ -40,7 +40,8 @@ typedef struct bl_ctl_column {
   bool bytes;        // tables show the number as "1.5 GiB"
 } bl_ctl_column_t;
 
-// `rows` is an array of objects; borrowed. BL_IO when the stream fails.
+// `rows` is an array of objects; borrowed. BL_IO when the stream fails. BL_INTERNAL where `rows` or `object` is NULL, since
+// something in it was no number or memory ran out: nothing is printed.
 BL_MUST_USE bl_status_t bl_ctl_print_rows(bl_ctl_output_t output, const bl_ctl_column_t *columns, size_t column_count,
                                           const json_t *rows, FILE *stream);
 // One object: json and yaml print it alone, the others as a table of one row.

@@ -304,7 +304,8 @@ static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_plan_requ
   return status;
 }
 
-static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_request_t *r, const bl_plan_t *plan) {
+static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_request_t *r, const bl_plan_t *plan,
+                                const char *doubt) {
   json_t *candidates = json_array();
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
     json_array_append_new(candidates, candidate_json(&plan->candidates[i]));
@@ -314,9 +315,9 @@ static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_requ
                              "tried", (int)plan->tried, "ruled_out", (int)plan->ruled_out, "fitting",
                              (int)plan->fitting, "memory_bytes", r->memory, "best", best_json(&plan->candidates[0]),
                              "candidates", candidates, "families", families_json(r, plan));
+  json_object_set_new(object, "warnings", bl_ctl_doubt_json(doubt));
   static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};
-  bl_status_t status =
-      object != NULL ? bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout) : BL_EXHAUSTED;
+  bl_status_t status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout);
   json_decref(object);
   return status;
 }
@@ -334,7 +335,10 @@ static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_
   }
   if (status == BL_OK) {
     bool table = a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE;
-    status = table ? print_tables(a, &made.request, &plan) : print_object(a, &made.request, &plan);
+    char doubt[BL_CTL_DOUBT];
+    bl_ctl_plan_doubt(&made, a, &plan.candidates[0], doubt);
+    bl_ctl_doubt_tell(doubt);
+    status = table ? print_tables(a, &made.request, &plan) : print_object(a, &made.request, &plan, doubt);
     status = bl_ctl_printed(status, err);
   }
   if (status == BL_OK && a->write != NULL) {

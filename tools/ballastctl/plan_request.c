@@ -119,7 +119,7 @@ static bl_status_t read_costs(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
       return status;
     }
     made->borrowed[r->profile_count++] = &made->profiles[i];
-    status = bl_profile_check_model(&made->profiles[i], &made->model, flags->profiles.items[i], err);
+    status = bl_profile_check(&made->profiles[i], &made->use, flags->profiles.items[i], err);
     if (status != BL_OK) {
       return status;
     }
@@ -188,6 +188,7 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
     return bl_error_set(err, BL_INVALID, "%s: is about a cluster, which --nodes NxG gives", lone);
   }
   bl_status_t status = bl_architecture_read(job, &made->model, err);
+  made->use = bl_ctl_profile_use(job, &made->model);
   if (status == BL_OK) {
     status = read_costs(made, flags, err);
   }
@@ -210,6 +211,20 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   }
   r->memory = flags->memory.set ? (double)flags->memory.value : r->memory;
   return BL_OK;
+}
+
+void bl_ctl_plan_doubt(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
+                       const bl_plan_candidate_t *way, char doubt[BL_CTL_DOUBT]) {
+  const bl_profile_t *profile = bl_plan_nearest_profile(&made->request, way->micro_batch);
+  bl_profile_use_t use = made->use;
+  use.options.micro_batch = way->micro_batch;
+  use.options.attention = way->attention;
+  use.options.recompute = way->recompute;
+  use.schedule = way->operations;
+  doubt[0] = '\0';
+  if (profile != NULL) {
+    bl_ctl_doubt_find(profile, &use, flags->profiles.items[profile - made->profiles], doubt);
+  }
 }
 
 void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *made) {

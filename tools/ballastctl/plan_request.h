@@ -4,6 +4,7 @@
 #define BALLAST_BALLASTCTL_PLAN_REQUEST_H
 
 #include "cluster_flags.h"
+#include "doubt.h"
 #include "job_file.h"
 
 #include "config/flags.h"
@@ -30,11 +31,15 @@ typedef struct bl_ctl_plan_request {
   const bl_profile_t **borrowed; // the same
   uint32_t *lists;               // stages, tensors, micro-batches
   bl_attention_t attention;
+  bl_profile_use_t use; // of profiles: what the job says
 } bl_ctl_plan_request_t;
 
 // BL_INVALID names the flag. Call bl_ctl_plan_request_cleanup after errors too.
 BL_MUST_USE bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
                                                  const bl_job_t *job, bl_error_t *err);
+// Where the time of `way` is an approximation of its profile's: one line, with the file's name; else "".
+void bl_ctl_plan_doubt(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
+                       const bl_plan_candidate_t *way, char doubt[BL_CTL_DOUBT]);
 void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *made);
 
 #endif

@@ -34,13 +34,24 @@ static bl_status_t count_demand(bl_ctl_prediction_t *made, bool post_validation,
                               : bl_error_set(err, BL_EXHAUSTED, "no memory for what stages take");
 }
 
+bl_profile_use_t bl_ctl_profile_use(const bl_job_t *job, const bl_model_t *model) {
+  return (bl_profile_use_t){.model = model,
+                            .options.dtype = job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32,
+                            .device = job->pipeline.device == BL_JOB_DEVICE_CUDA ? BL_PROFILE_CUDA : BL_PROFILE_HOST,
+                            .threads = (uint32_t)job->pipeline.threads,
+                            .cores = job->pipeline.cores.set ? (uint32_t)job->pipeline.cores.value : 0};
+}
+
 bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_training_t *training,
                                    const bl_ctl_prediction_source_t *source, const char *profile_name,
                                    bl_error_t *err) {
   bl_ctl_prediction_t made = {.training = training};
   bl_status_t status = BL_OK;
+  bl_profile_use_t use = bl_ctl_profile_use(source->job, &training->model);
+  use.options = training->layout;
+  use.cores = source->cores;
   if (source->profile != NULL) {
-    status = bl_profile_check_model(source->profile, &training->model, profile_name, err);
+    status = bl_profile_check(source->profile, &use, profile_name, err);
   }
   if (status == BL_OK) {
     status = bl_balance_plan_init(&made.plan, training, source->policy, err);
@@ -51,6 +62,7 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
                                   .spans = training->partition.spans,
                                   .options = training->layout,
                                   .profile = source->profile,
+                                  .profile_name = profile_name,
                                   .hardware = source->hardware,
                                   .replay = source->replay};
     bl_nodes_t nodes = {0};
@@ -63,7 +75,11 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
     bl_nodes_cleanup(&nodes);
   }
   if (status == BL_OK) {
-    status = count_demand(&made, source->post_validation, err);
+    status = count_demand(&made, source->job->train.post_validation, err);
+  }
+  if (status == BL_OK && source->profile != NULL) {
+    use.schedule = made.plan.schedule;
+    bl_ctl_doubt_find(source->profile, &use, profile_name, made.doubt);
   }
   if (status != BL_OK) {
     bl_ctl_prediction_cleanup(&made);

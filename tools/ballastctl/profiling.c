@@ -61,8 +61,22 @@ static uint32_t cores_of_machine(void) {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 0;
 }
 
+// That the stages of this run share, or have each; 0: of several machines.
+static uint32_t cores_of_run(const bl_ctl_profiling_t *p) {
+  if (p->job->pipeline.cores.set) {
+    return (uint32_t)p->job->pipeline.cores.value;
+  }
+  const uint32_t cores = p->local ? cores_of_machine() / (uint32_t)p->job->pipeline.threads : 0;
+  return p->local && cores == 0 ? 1 : cores;
+}
+
+static bl_ctl_prediction_source_t source_of(const bl_ctl_profiling_t *p, bool replay) {
+  return (bl_ctl_prediction_source_t){
+      .profile = &p->profile, .replay = replay, .policy = &p->policy, .job = p->job, .cores = cores_of_run(p)};
+}
+
 static bl_status_t predict(bl_ctl_profiling_t *p, const char *name, bl_error_t *err) {
-  bl_ctl_prediction_source_t source = {.profile = &p->profile, .policy = &p->policy};
+  const bl_ctl_prediction_source_t source = source_of(p, false);
   bl_ctl_prediction_cleanup(&p->prediction);
   bl_status_t status = bl_ctl_prediction_init(&p->prediction, p->training, &source, name, err);
   p->has_prediction = status == BL_OK;
@@ -105,6 +119,7 @@ bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const bl_training_t *tr
   if (status == BL_OK && predict_from != NULL) {
     status = bl_ctl_profile_read(predict_from, &p->profile, err);
     status = status == BL_OK ? predict(p, predict_from, err) : status;
+    bl_ctl_doubt_tell(p->prediction.doubt);
   }
   if (status != BL_OK) {
     bl_ctl_profiling_destroy(p);
@@ -234,7 +249,7 @@ void bl_ctl_profiling_trace_end(bl_ctl_profiling_t *p, bool complete) {
 static void replay(bl_ctl_profiling_t *p) {
   bl_error_t err;
   bl_ctl_prediction_t replayed;
-  bl_ctl_prediction_source_t source = {.profile = &p->profile, .replay = true, .policy = &p->policy};
+  const bl_ctl_prediction_source_t source = source_of(p, true);
   if (bl_ctl_prediction_init(&replayed, p->training, &source, p->record, &err) == BL_OK) {
     p->replayed = replayed.trial.simulation.t_end;
     bl_ctl_prediction_cleanup(&replayed);
@@ -246,9 +261,7 @@ bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
   if (p->record == NULL) {
     return BL_OK;
   }
-  uint32_t cores = p->local ? cores_of_machine() / (uint32_t)p->job->pipeline.threads : 0;
-  cores = p->local && cores == 0 ? 1 : cores;
-  cores = p->job->pipeline.cores.set ? (uint32_t)p->job->pipeline.cores.value : cores;
+  const uint32_t cores = cores_of_run(p);
   bl_profile_t profile;
   bool input_shows = p->local && cores >= p->stage_count;
   bl_status_t status = p->recorder != NULL ? bl_recorder_fill(p->recorder, &p->training->model,
@@ -261,7 +274,11 @@ bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
+  const bl_profile_use_t use = bl_ctl_profile_use(p->job, &p->training->model);
   profile.options = p->training->layout;
+  profile.setting.known = true;
+  profile.setting.device = use.device;
+  profile.setting.threads = use.threads;
   profile.cores = cores;
   for (uint32_t s = 0; s < p->stage_count; s++) {
     const stage_t *stage = &p->stages[s];
@@ -418,9 +435,9 @@ char *bl_ctl_profiling_line(const bl_ctl_profiling_t *p) {
                           "stall_seconds", both(json_real(stalled(p, s)), json_real(median(&stage->stall))), "waits",
                           waits_json(p, s)));
   }
-  json_t *object =
-      json_pack("{s:s, s:I, s:o, s:o}", "event", "prediction", "step", (json_int_t)p->last_step, "seconds",
-                both(json_real(p->prediction.trial.step), json_real(median(&p->seconds))), "stages", stages);
+  json_t *object = json_pack("{s:s, s:I, s:o, s:o, s:o}", "event", "prediction", "step", (json_int_t)p->last_step,
+                             "seconds", both(json_real(p->prediction.trial.step), json_real(median(&p->seconds))),
+                             "stages", stages, "warnings", bl_ctl_doubt_json(p->prediction.doubt));
   if (object != NULL && p->replayed > 0) {
     json_object_set_new(object, "replay_seconds", both(json_real(p->replayed), json_real(p->profile.replay_makespan)));
   }

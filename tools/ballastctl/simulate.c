@@ -185,11 +185,12 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, bl_
     status = bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], shown, stdout);
   } else {
     const bl_simulation_t *s = &p->trial.simulation;
-    shown = json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:b, s:i, s:o, s:o}", "schedule", p->plan.schedule->name,
-                      "step_seconds", p->trial.step, "operations_seconds", s->t_end, "between_seconds",
-                      p->trial.between, "bubble", s->bubble_total, "costs",
-                      a->profile != NULL ? a->profile : hardware_of(a), "measured", a->profile != NULL, "cores",
-                      (int)p->trial.cores, "stages", stages_json(p), "order", bl_ctl_order_json(p->plan.schedule));
+    shown =
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:b, s:i, s:o, s:o, s:o}", "schedule", p->plan.schedule->name,
+                  "step_seconds", p->trial.step, "operations_seconds", s->t_end, "between_seconds", p->trial.between,
+                  "bubble", s->bubble_total, "costs", a->profile != NULL ? a->profile : hardware_of(a), "measured",
+                  a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p), "order",
+                  bl_ctl_order_json(p->plan.schedule), "warnings", bl_ctl_doubt_json(p->doubt));
     static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};
     status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, shown, stdout);
   }
@@ -247,13 +248,15 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
   }
   if (status == BL_OK) {
     policy = bl_policy_of_job(&job);
-    source.post_validation = job.train.post_validation;
     status = bl_ctl_job_resolve(&job, &training, err);
   }
   if (status == BL_OK) {
+    source.job = &job;
+    source.cores = job.pipeline.cores.set ? (uint32_t)job.pipeline.cores.value : 0;
     status = bl_ctl_prediction_init(&prediction, &training, &source, a->profile, err);
   }
   if (status == BL_OK) {
+    bl_ctl_doubt_tell(prediction.doubt);
     status = print(a, &prediction, err);
   }
   if (status == BL_OK && a->svg != NULL) {
