@@ -342,10 +342,10 @@ const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *r, uint32_t
   return best;
 }
 
-// Weights, gradients, optimizer and one block of every chunk: no schedule needs less.
+// Weights, gradients, optimizer and one block of every chunk, of those made again one alone: no schedule needs less.
 static bl_status_t measure_least(bl__trying_t *a, bool *fits) {
   for (uint32_t s = 0; s < a->c->stages; s++) {
-    a->slots[s] = a->c->chunks;
+    a->slots[s] = a->options.recompute == BL_RECOMPUTE_FULL ? 1 : a->c->chunks;
   }
   bl_status_t status = bl__trying_measure(a);
   *fits = a->c->fits || a->c->chunks == 1; // layers may move to where there is room

@@ -93,11 +93,24 @@ bool bl__explore_way(bl__exploration_t *e, bl_plan_candidate_t choice) {
 
 // ---- orders within other limits than the schedule's own
 
+// Whether memory.slots limits blocks from R on of what a job with this schedule searches.
+static bool limits_again(const bl_schedule_info_t *info) {
+  static const char *const searched[] = {"grouped-interleaved", "v-min", "v-half", "v-zb", "1f1b-v"};
+  bool found = info->limited;
+  for (size_t i = 0; i < sizeof searched / sizeof searched[0] && !found; i++) {
+    found = strcmp(info->name, searched[i]) == 0;
+  }
+  return found;
+}
+
 // Whether a job can ask for an order within fewer slots than the schedule's own limit. On a cluster kept inputs are what
 // fills them, which no job limits.
 static bool can_be_limited(const bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
-  return e->request->memory > 0 && bl_schedule_info_find(candidate->schedule)->limited &&
-         (e->request->cluster.nodes == 0 || candidate->recompute != BL_RECOMPUTE_FULL);
+  const bl_schedule_info_t *info = bl_schedule_info_find(candidate->schedule);
+  if (candidate->recompute == BL_RECOMPUTE_FULL) {
+    return e->request->memory > 0 && e->request->cluster.nodes == 0 && limits_again(info);
+  }
+  return e->request->memory > 0 && info->limited;
 }
 
 static void attempt_limited(bl__exploration_t *e, bl_plan_candidate_t candidate) {

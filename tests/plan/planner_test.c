@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies partition, placement and planner: the dynamic programme against trying everything, nodes by hand, that what is
-// ranked first is feasible and fastest, that a limit which the refusal names works and a smaller one does not, and that
-// published models are planned.
-#include "plan/partition.h"
+// Verifies placement and planner: nodes by hand, that what is ranked first is feasible and fastest, that a limit which the
+// refusal names works and a smaller one does not, and that published models are planned.
 #include "plan/placement.h"
 #include "plan/planner.h"
 
@@ -20,78 +18,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-// ---- partition
-
-static double slowest_of(const bl_partition_request_t *r, const uint32_t *layers) {
-  double slowest = 0;
-  for (uint32_t v = 0; v < r->virtual_stages; v++) {
-    double cost = r->costs.layer * layers[v] + (v == 0 ? r->costs.embedding : 0);
-    cost += v + 1 == r->virtual_stages ? r->costs.head : 0;
-    slowest = fmax(slowest, cost);
-  }
-  return slowest;
-}
-
-// Tries every partition of the layers that are left.
-static double best_of_all(const bl_partition_request_t *r, uint32_t *layers, uint32_t at, uint32_t left) {
-  double best = INFINITY;
-  if (at + 1 == r->virtual_stages) {
-    layers[at] = left;
-    bool fits = r->most == NULL || left <= r->most[at];
-    return left >= 1 && fits ? slowest_of(r, layers) : INFINITY;
-  }
-  for (uint32_t n = 1; n < left; n++) {
-    if (r->most == NULL || n <= r->most[at]) {
-      layers[at] = n;
-      best = fmin(best, best_of_all(r, layers, at + 1, left - n));
-    }
-  }
-  return best;
-}
-
-static void partitions_are_the_best_of_all(void **state) {
-  (void)state;
-  static const bl_partition_costs_t costs[] = {{1, 0, 0}, {1, 0.4, 2.5}, {2, 3, 1}, {1, 0, 9}};
-  static const uint32_t most[] = {3, 2, 9, 9};
-  const uint16_t stage_of[] = {0, 1, 2, 3};
-  for (size_t c = 0; c < 4; c++) {
-    for (uint32_t stages = 1; stages <= 4; stages++) {
-      for (uint32_t total = stages; total <= 11; total++) {
-        for (int limited = 0; limited < 2; limited++) {
-          uint32_t layers[4], tried[4], sum = 0;
-          bl_partition_request_t r = {.layers = total,
-                                      .virtual_stages = stages,
-                                      .stages = stages,
-                                      .stage_of = stage_of,
-                                      .costs = costs[c],
-                                      .most = limited ? most : NULL};
-          double best = best_of_all(&r, tried, 0, total);
-          bl_status_t status = bl_partition_layers(&r, layers);
-          assert_int_equal(status, isfinite(best) ? BL_OK : BL_PRECONDITION);
-          for (uint32_t v = 0; v < stages && status == BL_OK; v++) {
-            sum += layers[v];
-            assert_true(layers[v] >= 1 && (!limited || layers[v] <= most[v]));
-          }
-          if (status == BL_OK && (sum != total || fabs(slowest_of(&r, layers) - best) > 1e-12)) {
-            fail_msg("%u layers on %u stages: slowest %g, possible %g", total, stages, slowest_of(&r, layers), best);
-          }
-        }
-      }
-    }
-  }
-}
-
-// A V: the head sits on stage 0 beside the embedding, so that device gets fewer layers.
-static void devices_are_levelled_over_their_chunks(void **state) {
-  (void)state;
-  const uint16_t stage_of[] = {0, 1, 1, 0};
-  uint32_t layers[4];
-  bl_partition_request_t r = {.layers = 16, .virtual_stages = 4, .stages = 2, .stage_of = stage_of, .costs = {1, 0, 4}};
-  assert_int_equal(bl_partition_layers(&r, layers), BL_OK);
-  assert_int_equal(layers[0] + layers[3], 6);
-  assert_int_equal(layers[1] + layers[2], 10);
-}
 
 // ---- placement
 
@@ -156,6 +82,22 @@ static bl_plan_request_t small_request(const bl_model_t *model, double memory) {
                              .stage_count = 1,
                              .schedules = names,
                              .schedule_count = 4};
+}
+
+// One schedule alone, on three stages.
+static bl_plan_request_t request_of(const bl_model_t *model, double memory, const char *const *schedule) {
+  static const uint32_t one[] = {1}, three[] = {3};
+  static const bl_attention_t flash[] = {BL_ATTENTION_FLASH};
+  bl_plan_request_t request = small_request(model, memory);
+  request.batch = 4;
+  request.stages = three;
+  request.schedules = schedule;
+  request.schedule_count = 1;
+  request.micro_batches = one;
+  request.micro_batch_count = 1;
+  request.attentions = flash;
+  request.attention_count = 1;
+  return request;
 }
 
 static void ranking_holds(const bl_plan_t *plan, double memory) {
@@ -350,24 +292,14 @@ static bl_schedule_t *made_by_job(const bl_plan_candidate_t *c) {
 static void limits_and_groups_are_chosen(void **state) {
   (void)state;
   static const char *const searched[] = {"zb-v", "grouped-interleaved"};
-  static const uint32_t one[] = {1}, three[] = {3};
-  const bl_attention_t flash = BL_ATTENTION_FLASH;
   bl_model_t model = gpt(8, 96, 4);
   bool seen[2] = {false}, larger = false, between = false;
   model.vocab = 512;
   model.seq = 256;
   for (size_t k = 0; k < 2; k++) {
-    bl_plan_request_t request = small_request(&model, 0);
+    bl_plan_request_t request = request_of(&model, 0, &searched[k]);
     bl_plan_t plan;
     bl_error_t err;
-    request.batch = 4;
-    request.stages = three;
-    request.schedules = &searched[k];
-    request.schedule_count = 1;
-    request.micro_batches = one;
-    request.micro_batch_count = 1;
-    request.attentions = &flash;
-    request.attention_count = 1;
     assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
     const bl_plan_candidate_t *best = &plan.candidates[0];
     const double full = best->memory, blocks = best->fullest.activations;
@@ -396,6 +328,27 @@ static void limits_and_groups_are_chosen(void **state) {
   if (!seen[0] || !seen[1] || !larger || !between) {
     fail_msg("smaller groups %d, fewer slots %d, more slots %d, in between %d", seen[0], seen[1], larger, between);
   }
+}
+
+// Blocks from R on are limited of every schedule that is searched: a limit in which only few of them fit.
+static void recomputed_blocks_are_limited(void **state) {
+  (void)state;
+  static const char *const searched[] = {"v-half"};
+  bl_model_t model = gpt(6, 64, 4);
+  bl_plan_t plan;
+  bl_error_t err;
+  model.vocab = 256;
+  model.seq = 256;
+  bl_plan_request_t request = request_of(&model, 1e6, searched);
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
+  assert_non_null(strstr(err.text, "recompute full"));
+  assert_non_null(strstr(err.text, "memory.slots 1"));
+  const char *at = strstr(err.text, "(");
+  assert_non_null(at);
+  request.memory = strtod(at + 1, NULL);
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
+  assert_true(plan.candidates[0].recompute == BL_RECOMPUTE_FULL && plan.candidates[0].slots == 1);
+  bl_plan_cleanup(&plan);
 }
 
 static void schedules_without_a_shape_say_why(void **state) {
@@ -562,13 +515,12 @@ static void fewer_cards_are_slower(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(partitions_are_the_best_of_all),
-      cmocka_unit_test(devices_are_levelled_over_their_chunks),
       cmocka_unit_test(pairs_and_neighbours_share_nodes),
       cmocka_unit_test(limits_decide_what_is_kept),
       cmocka_unit_test(the_best_is_what_its_costs_give),
       cmocka_unit_test(limits_reach_the_search),
       cmocka_unit_test(limits_and_groups_are_chosen),
+      cmocka_unit_test(recomputed_blocks_are_limited),
       cmocka_unit_test(schedules_without_a_shape_say_why),
       cmocka_unit_test(the_smallest_limit_that_works_is_said),
       cmocka_unit_test(impossible_shapes_are_refused),
