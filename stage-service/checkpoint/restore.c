@@ -25,7 +25,7 @@ static uint64_t largest(const bl_chunk_t *chunk) {
 bl_status_t bl_chunk_restore(bl_chunk_t *chunk, const bl_checkpoint_t *checkpoint, bl_device_t *device,
                              bl_error_t *err) {
   bl_status_t status = BL_OK;
-  float *room = device->host_memory ? NULL : malloc(largest(chunk) * sizeof *room);
+  float *room = device->host_memory ? NULL : malloc((largest(chunk) + 1) * sizeof *room);
   if (room == NULL && !device->host_memory) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to read the largest tensor of a checkpoint into");
   }

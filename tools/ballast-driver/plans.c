@@ -17,8 +17,9 @@
 
 // ---- proposals -------------------------------------------------------------------------------------------------------
 
+// NULL: there is no such plan.
 static uint64_t digest_of(const char *text, bl_run_kind_t kind) {
-  return bl_hash64(text, strlen(text), (uint64_t)kind);
+  return text != NULL ? bl_hash64(text, strlen(text), (uint64_t)kind) : 0;
 }
 
 static void drop_proposal(bl__plans_t *plans) {

@@ -92,6 +92,7 @@ static bl_status_t prepare(const settings_t *settings, bench_t *bench, bl_error_
     }
     at += bench->tensors[i].parameter.elements;
   }
+  // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): whoever called frees what `bench` has
   status = bl_snapshot_create(bench->tensors, bench->count, bl_device_host(), &bench->snapshot, err);
   if (status != BL_OK) {
     return status;

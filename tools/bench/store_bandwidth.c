@@ -170,7 +170,7 @@ static void print(const bench_t *bench, const char *what, double *seconds, doubl
 }
 
 static bl_status_t compare(bench_t *bench, bl_error_t *err) {
-  double evicts[BL_STORE_BANDWIDTH_PAIRS], loads[BL_STORE_BANDWIDTH_PAIRS];
+  double evicts[BL_STORE_BANDWIDTH_PAIRS] = {0}, loads[BL_STORE_BANDWIDTH_PAIRS] = {0};
   double evict_ratios[BL_STORE_BANDWIDTH_PAIRS], load_ratios[BL_STORE_BANDWIDTH_PAIRS];
   bl_status_t status = BL_OK;
   for (unsigned i = 0; i <= bench->options->pairs && status == BL_OK; i++) { // the first warms up
