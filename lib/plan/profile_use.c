@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RECORD "record one of it with ballastctl run JOB --profile FILE"
+#define RECORD "record one of this job with ballastctl run JOB --profile FILE"
 
 static const char *device_name(bl_profile_device_t device) {
   return device == BL_PROFILE_CUDA ? "cuda" : "host";
@@ -162,6 +162,12 @@ static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *sched
   }
 }
 
+// Whether the profile's stages shared cores, or would with `cores`, and not as many; 0: not known.
+static bool share_otherwise(const bl_profile_t *profile, uint32_t cores) {
+  const uint32_t fewer = cores < profile->cores ? cores : profile->cores;
+  return fewer > 0 && profile->cores != cores && fewer < profile->stage_count;
+}
+
 static bool end(doubts_t *doubts, const char *advice) {
   if (doubts->used > 0) {
     add(doubts, "times are an approximation: %s", advice);
@@ -178,7 +184,7 @@ bool bl_profile_doubt(const bl_profile_t *profile, const bl_profile_use_t *use, 
   } else if (profile->setting.threads != use->threads) {
     add(&doubts, "threads is %u, the job's pipeline.threads %u", profile->setting.threads, use->threads);
   }
-  if (use->cores > 0 && profile->cores > 0 && profile->cores != use->cores) {
+  if (share_otherwise(profile, use->cores)) {
     add(&doubts, "cores is %u, here stages have %u", profile->cores, use->cores);
   }
   if (mine->attention != others->attention) {
@@ -209,7 +215,7 @@ bool bl_profile_doubt_pair(const bl_profile_t *first, const bl_profile_t *second
   } else if (first->setting.threads != second->setting.threads) {
     add(&doubts, "threads is %u in one, %u in the other", first->setting.threads, second->setting.threads);
   }
-  if (first->cores != second->cores) {
+  if (share_otherwise(first, second->cores)) {
     add(&doubts, "cores is %u in one, %u in the other", first->cores, second->cores);
   }
   return end(&doubts, "record both with the same settings");

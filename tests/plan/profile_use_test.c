@@ -128,7 +128,7 @@ static void doubts(const world_t *w, const char *reason) {
   char doubt[BL_PROFILE_DOUBT];
   assert_true(bl_profile_doubt(&w->profile, &w->use, doubt));
   says(doubt, reason);
-  says(doubt, "times are an approximation: record one of it");
+  says(doubt, "times are an approximation: record one of this job");
   assert_null(strchr(doubt, '\n'));
 }
 
@@ -150,7 +150,8 @@ static void what_is_near_is_doubted(void **state) {
   doubts(&w, "recompute is none, the job's pipeline.recompute full; micro_batch is 2, the job's train.micro_batch 8");
   w.use.cores = 1;
   doubts(&w, "cores is 2, here stages have 1");
-  w.use.cores = 0;
+  w.use = (bl_profile_use_t){.model = &w.model, .options = w.profile.options, .threads = 1, .cores = 8};
+  assert_false(bl_profile_doubt(&w.profile, &w.use, doubt)); // every stage has one either way
   w.profile.setting.known = false;
   doubts(&w, "dtype, device, threads and order are not in it");
   bl_schedule_destroy(w.schedule);
