@@ -198,6 +198,8 @@ def check_bad_input():
         done = subprocess.run([CTL, "schedule", "check", path, "-o", "json"], capture_output=True, text=True, check=True)
         checked = json.loads(done.stdout)
         assert checked["forward_only"] and checked["losses"] == "no backward" and "forward-only" in done.stderr, done
+        done = subprocess.run([CTL, "schedule", "show", "--schedule", path], capture_output=True, text=True, check=True)
+        assert "2 micro-batches, forward-only; end 3," in done.stdout, done
         check_files(folder)
 
 

@@ -86,12 +86,12 @@ static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_sc
     }
   }
   if (status == BL_OK) {
-    printf("%s: %u stage%s, %u chunk%s a stage, %u micro-batch%s; end %.6g, bubble %.1f %%, lower bound %.6g (+%.1f "
+    printf("%s: %u stage%s, %u chunk%s a stage, %u micro-batch%s%s; end %.6g, bubble %.1f %%, lower bound %.6g (+%.1f "
            "%%)\n\n",
            schedule->name, schedule->stages, bl_plural(schedule->stages), schedule->chunks, bl_plural(schedule->chunks),
-           schedule->micro_batches, bl_one_or_many(schedule->micro_batches, "", "es"), simulation->t_end,
-           100 * simulation->bubble_total, simulation->lower_bound,
-           100 * (simulation->t_end / simulation->lower_bound - 1));
+           schedule->micro_batches, bl_one_or_many(schedule->micro_batches, "", "es"),
+           schedule->forward_only ? ", forward-only" : "", simulation->t_end, 100 * simulation->bubble_total,
+           simulation->lower_bound, 100 * (simulation->t_end / simulation->lower_bound - 1));
     size_t count = sizeof columns / sizeof columns[0] - (shown->block.times == NULL);
     status = bl_ctl_print_rows(a->output, columns, count, stages, stdout);
     status = bl_ctl_printed(status, err);
