@@ -261,6 +261,25 @@ bl_status_t bl__trying_move_layers(bl__trying_t *a) {
 
 // ---- time
 
+// What the busiest stage spends on blocks that were given up or parked.
+static void tell_shares(bl_plan_candidate_t *c, const bl_schedule_t *schedule, const bl_trial_t *trial) {
+  const bl_simulation_t *simulation = &trial->simulation;
+  uint32_t busiest = 0;
+  for (uint32_t s = 1; s < simulation->stages; s++) {
+    busiest = simulation->busy[s] > simulation->busy[busiest] ? s : busiest;
+  }
+  const bl_op_list_t *list = &schedule->lists[busiest];
+  const double *stalls = simulation->stalls[busiest];
+  double again = 0;
+  for (size_t i = 0; i < list->count; i++) {
+    const bl_span_t span = simulation->spans[busiest][i];
+    again += list->ops[i].verb == BL_VERB_R ? span.end - span.start : 0;
+  }
+  c->between = trial->between;
+  c->again = again / simulation->t_end;
+  c->transfers = (stalls[BL_STALL_LOAD] + stalls[BL_STALL_SLOT] + stalls[BL_STALL_CARD]) / simulation->t_end;
+}
+
 bl_status_t bl__trying_time(bl__trying_t *a) {
   bl_plan_candidate_t *c = a->c;
   const bl_plan_request_t *r = a->request;
@@ -293,6 +312,7 @@ bl_status_t bl__trying_time(bl__trying_t *a) {
     double devices = (double)c->stages * c->parallel.tensor * c->parallel.data;
     c->mfu = bl_hardware_mfu(r->hardware, r->model, r->batch, devices, trial.step);
   }
+  tell_shares(c, request.schedule, &trial);
   bl_trial_cleanup(&trial);
   return BL_OK;
 }
@@ -409,8 +429,6 @@ bl_status_t bl__attempt(const bl_plan_request_t *request, double effort, bl__ord
   a.cache = cache;
   a.effort = effort;
   if (a.chunks > request->model->layers) {
-    snprintf(candidate->why, sizeof candidate->why, "%u stages of %u chunks are more than the model's %u layers",
-             candidate->stages, candidate->chunks, request->model->layers);
     return BL_INVALID;
   }
   candidate->exact = cache->exact;

@@ -2,7 +2,7 @@
 #include "plan/exploring.h"
 
 #include "plan/bound.h"
-#include "schedule/generate.h"
+#include "plan/chunks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,6 @@
 #define FAMILY_EFFORT    0.05 // the best of every schedule
 #define LEADING_EFFORT   0.25
 #define USUAL_MOST       8 // micro-batches up to this that divide the batch; larger ones while the largest is the best
-#define CHUNKS_MOST      4 // of schedules whose chunks are for choosing
 
 bool bl__explore_keep(bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
   if (e->plan->count == e->capacity) {
@@ -44,23 +43,6 @@ bl_status_t bl__explore_further(bl__exploration_t *e, bl_plan_candidate_t *candi
   return status;
 }
 
-static bool same_family(const bl_plan_candidate_t *a, const bl_plan_candidate_t *b) {
-  return a->chunks == b->chunks && strcmp(a->schedule, b->schedule) == 0;
-}
-
-// One way of every schedule that has none is kept to say why, behind all that only lack memory.
-static void keep_reason(bl__exploration_t *e, bl_plan_candidate_t *candidate) {
-  bool seen = e->exact || candidate->chunks != bl_schedule_info_find(candidate->schedule)->default_chunks;
-  for (uint32_t i = 0; i < e->plan->count && !seen; i++) {
-    seen = same_family(&e->plan->candidates[i], candidate);
-  }
-  candidate->fits = false;
-  candidate->memory = INFINITY;
-  if (seen || !bl__explore_keep(e, candidate)) {
-    bl__candidate_cleanup(candidate);
-  }
-}
-
 // Whether the way fits; *as_it_is (NULL: not asked): with the layers where they make it fastest.
 static bool attempt_way(bl__exploration_t *e, bl_plan_candidate_t candidate, bool *as_it_is) {
   if (as_it_is != NULL) {
@@ -72,10 +54,6 @@ static bool attempt_way(bl__exploration_t *e, bl_plan_candidate_t candidate, boo
   e->plan->tried++;
   bl_status_t status =
       e->exact ? bl__explore_exactly(e, &candidate) : bl__attempt(e->request, EXPLORING_EFFORT, &e->cache, &candidate);
-  if (status == BL_INVALID) {
-    keep_reason(e, &candidate);
-    return false;
-  }
   if (status == BL_OK && bl__explore_keep(e, &candidate)) {
     if (as_it_is != NULL) {
       *as_it_is = candidate.fits && !candidate.moved;
@@ -272,11 +250,10 @@ static void attempt_schedules(bl__exploration_t *e, bl_plan_candidate_t candidat
       continue;
     }
     candidate.schedule = infos[i].name;
-    candidate.chunks = infos[i].default_chunks;
-    attempt_attentions(e, candidate);
-    const bool chooses = strcmp(infos[i].name, "interleaved") == 0 || strcmp(infos[i].name, "grouped-interleaved") == 0;
-    while (chooses && candidate.chunks < CHUNKS_MOST) {
-      candidate.chunks++;
+    const uint32_t stages = candidate.stages;
+    for (uint32_t v = bl__chunks_next(e->request, &infos[i], stages, 0); v > 0;
+         v = bl__chunks_next(e->request, &infos[i], stages, v)) {
+      candidate.chunks = v;
       attempt_attentions(e, candidate);
     }
   }

@@ -4,6 +4,8 @@
 #include "base/bytes.h"
 #include "base/words.h"
 #include "plan/exploring.h"
+#include "plan/rejection.h"
+#include "plan/why.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -229,7 +231,7 @@ static const bl_plan_candidate_t *least_of(const bl_plan_t *plan, bool fitting) 
   const bl_plan_candidate_t *least = NULL;
   for (uint32_t i = 0; i < (fitting ? plan->fitting : plan->count); i++) {
     const bl_plan_candidate_t *c = &plan->candidates[i];
-    least = c->memory > 0 && isfinite(c->memory) && (least == NULL || c->memory < least->memory) ? c : least;
+    least = c->memory > 0 && (least == NULL || c->memory < least->memory) ? c : least;
   }
   return least;
 }
@@ -268,7 +270,7 @@ static bl_status_t find_smallest(const bl_plan_request_t *request, const bl_plan
 }
 
 // Which of the given shapes leaves nothing to try.
-static void explain_nothing(const bl_plan_request_t *r, char *text, size_t bytes) {
+static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, char *text, size_t bytes) {
   static const uint32_t one = 1;
   uint32_t least = UINT32_MAX, heads = 0, divides = 0;
   const uint32_t *micro_batches = r->micro_batch_count > 0 ? r->micro_batches : &one;
@@ -299,21 +301,26 @@ static void explain_nothing(const bl_plan_request_t *r, char *text, size_t bytes
         "that divide a batch of %u sequence%s",
         r->cluster.nodes, r->cluster.devices_per_node, r->model->layers, bl_plural(r->model->layers), r->batch,
         bl_plural(r->batch));
+  } else if (plan->rejection_count > 0) {
+    snprintf(text, bytes, "%s %s: %s", plan->rejections[0].kind, plan->rejections[0].value, plan->rejections[0].why);
   } else {
     snprintf(text, bytes, "a batch of %u sequence%s, %u layer%s and the given shapes leave no choice", r->batch,
              bl_plural(r->batch), r->model->layers, bl_plural(r->model->layers));
   }
 }
 
-static bl_status_t refuse(const bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
+static bl_status_t refuse(bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
   char limit[BL_BYTES_TEXT], needed[BL_BYTES_TEXT], name[200] = "";
   double bytes = 0;
   if (plan->count > 0 && find_smallest(request, plan, &bytes, name, sizeof name) != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
   }
   if (bytes <= 0) {
-    char why[256];
-    explain_nothing(request, why, sizeof why);
+    char why[BL_PLAN_WHY + 80];
+    if (bl__rejections_find(request, plan) != BL_OK) {
+      return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
+    }
+    explain_nothing(request, plan, why, sizeof why);
     return bl_error_set(err, BL_INVALID, "no way to run this: %s", why);
   }
   return bl_error_set(
@@ -342,10 +349,13 @@ bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl
     status = refuse(plan, request, err);
   } else {
     improve_leaders(&s);
+    s.status = s.status == BL_OK ? bl__rejections_find(request, plan) : s.status;
     status = s.status == BL_OK ? BL_OK : bl_error_set(err, s.status, "no memory to plan");
   }
   if (status == BL_OK && plan->fitting == 0) {
     status = refuse_nearest(plan, request, err);
+  } else if (status == BL_OK) {
+    bl__plan_tell_why(request, plan);
   }
   bl__explore_cleanup(&s);
   if (status != BL_OK) {
@@ -359,5 +369,6 @@ void bl_plan_cleanup(bl_plan_t *plan) {
     bl__candidate_cleanup(&plan->candidates[i]);
   }
   free(plan->candidates);
+  free(plan->rejections);
   *plan = (bl_plan_t){0};
 }

@@ -29,7 +29,8 @@
 #include "plan/trial.h"
 #include "schedule/balance.h"
 
-#define BL_PLAN_WHY 200
+#define BL_PLAN_WHY   200
+#define BL_PLAN_STORY 1200
 
 typedef enum bl_plan_policy {
   BL_PLAN_NONE,
@@ -65,6 +66,9 @@ typedef struct bl_plan_request {
   uint32_t tensor_count;
   const uint32_t *micro_batches; // b; empty: up to 8 that divide, and larger while the largest is the best
   uint32_t micro_batch_count;
+  const uint32_t
+      *chunks; // v; empty: that of the schedule, and where it takes any up to 4, and up to 8 that divide the layers
+  uint32_t chunk_count;
   const char *const *schedules; // empty: all that the executor runs
   uint32_t schedule_count;
   const bl_attention_t *attentions; // empty: naive and flash (with profiles: the profile's)
@@ -88,7 +92,10 @@ typedef struct bl_plan_candidate {
   bool moved;     // layers went to stages with more room
   bl_node_order_t order;
   bool fits;
-  double step, bubble; // seconds, share
+  double step, bubble; // seconds, share of the operations' time
+  double between;      // seconds of the step that are optimizer, votes and commit
+  double again;        // share in which the busiest stage makes blocks again
+  double transfers;    // share in which it waits for parked blocks, their slots and network cards
   double mfu;          // with a device's model, else 0
   double throughput;   // sequences per second
   double memory;       // of the fullest device, bytes
@@ -107,15 +114,25 @@ typedef struct bl_plan_candidate {
   char why[BL_PLAN_WHY];     // when it does not fit: what it lacks
 } bl_plan_candidate_t;
 
+// What was asked for, or is known without being asked for, and no way was tried with.
+typedef struct bl_plan_rejection {
+  const char *kind; // "schedule", "chunks", "micro-batch", "stages" or "tensor"
+  char value[64];
+  char why[BL_PLAN_WHY]; // what it lacks
+} bl_plan_rejection_t;
+
 typedef struct bl_plan {
   bl_plan_candidate_t *candidates; // those that fit by time, then the others by memory
   uint32_t count, fitting;
   uint32_t tried;
-  uint32_t ruled_out; // not tried, as its bare work takes longer than the best of its kinds
+  bl_plan_rejection_t *rejections;
+  uint32_t rejection_count;
+  char why[BL_PLAN_STORY]; // the first is the best: sentences with numbers
+  uint32_t ruled_out;      // not tried, as its bare work takes longer than the best of its kinds
 } bl_plan_t;
 
-// BL_PRECONDITION: nothing fits; names the way that needs least and the limit it needs. BL_INVALID: nothing to choose from
-// (why). BL_EXHAUSTED.
+// BL_EXHAUSTED: nothing fits, and the message names the smallest limit that works and the way that it does; or no memory to
+// plan. BL_INVALID: nothing to choose from (why).
 BL_MUST_USE bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err);
 void bl_plan_cleanup(bl_plan_t *plan);
 // Of the request's profiles the one whose costs a way with this micro-batch has; NULL without profiles.

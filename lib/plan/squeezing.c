@@ -2,6 +2,7 @@
 // An order that does not fit as it is: blocks parked or made again, or an order that is searched within fewer.
 #include "plan/trying.h"
 
+#include "base/bytes.h"
 #include "base/minmax.h"
 #include "base/words.h"
 #include "schedule/drop.h"
@@ -37,6 +38,31 @@ static bl_status_t find_room(const bl__trying_t *a, const uint32_t *needed, room
     slots = a->request->memory > 0 ? slots : UINT32_MAX;
     room->least = slots < room->least ? slots : room->least;
     room->most = slots < needed[s] && slots < room->most ? slots : room->most;
+  }
+  return BL_OK;
+}
+
+// Of the stage that has least room.
+static bl_status_t tell_no_room(bl__trying_t *a) {
+  char block[BL_BYTES_TEXT], rest[BL_BYTES_TEXT], limit[BL_BYTES_TEXT];
+  double least = INFINITY;
+  for (uint32_t s = 0; s < a->c->stages; s++) {
+    bl_footprint_t footprint;
+    bl_status_t status = bl__trying_footprint(a, s, 0, &footprint);
+    if (status != BL_OK) {
+      return status;
+    }
+    const double left = a->request->memory - bl_footprint_total(&footprint);
+    if (left < footprint.slot_bytes && left < least) {
+      least = left;
+      snprintf(
+          a->c->why, sizeof a->c->why,
+          "not one activation block of %s fits beside %s of weights, gradients, optimizer and buffers on stage %u: a "
+          "device has %s",
+          bl_bytes_format((uint64_t)footprint.slot_bytes, block),
+          bl_bytes_format((uint64_t)bl_footprint_total(&footprint), rest), s,
+          bl_bytes_format((uint64_t)a->request->memory, limit));
+    }
   }
   return BL_OK;
 }
@@ -204,8 +230,7 @@ bl_status_t bl__squeeze_balance(bl__trying_t *a) {
   room_t room;
   bl_status_t status = find_room(a, a->peaks, &room);
   if (status == BL_OK && room.most == 0) {
-    snprintf(a->c->why, sizeof a->c->why, "not one activation block fits beside weights and optimizer");
-    return BL_OK;
+    return tell_no_room(a);
   }
   if (status == BL_OK) {
     status = measure_copies(a);

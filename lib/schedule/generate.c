@@ -61,7 +61,7 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
 
 static const bl_schedule_info_t infos[] = {
 #define X(name, summary, chunks, placement, splits, searched, why_not, rule, memory, generator)                        \
-  {name, summary, chunks, placement, splits, (why_not) == NULL, why_not, (memory) > 0},
+  {name, summary, chunks, placement, splits, (why_not) == NULL, why_not, (memory) > 0, (rule) == CHUNKS_SEVERAL},
     SCHEDULE_TABLE(X)
 #undef X
 };

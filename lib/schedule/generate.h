@@ -56,6 +56,7 @@ typedef struct bl_schedule_info {
   bool runs;            // the executor runs it; otherwise generator and simulator only
   const char *why_not;  // the reason, NULL where it runs
   bool limited;         // it takes a limit of memory
+  bool any_chunks;      // a run has any number of chunks from default_chunks on; otherwise just these
 } bl_schedule_info_t;
 
 const bl_schedule_info_t *bl_schedule_infos(size_t *count);

@@ -351,23 +351,6 @@ static void recomputed_blocks_are_limited(void **state) {
   bl_plan_cleanup(&plan);
 }
 
-static void schedules_without_a_shape_say_why(void **state) {
-  (void)state;
-  static const char *const two_chunks[] = {"1f1b", "zb-v"};
-  bl_model_t model = gpt(4, 64, 4); // four stages of two chunks: eight layers
-  bl_plan_t plan;
-  bl_error_t err;
-  bl_plan_request_t request = small_request(&model, 0);
-  request.schedules = two_chunks;
-  request.schedule_count = 2;
-  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
-  const bl_plan_candidate_t *last = &plan.candidates[plan.count - 1];
-  assert_string_equal(last->schedule, "zb-v");
-  assert_false(last->fits);
-  assert_string_equal(last->why, "4 stages of 2 chunks are more than the model's 4 layers");
-  bl_plan_cleanup(&plan);
-}
-
 static void the_smallest_limit_that_works_is_said(void **state) {
   (void)state;
   static const uint32_t two[] = {2};
@@ -521,7 +504,6 @@ int main(void) {
       cmocka_unit_test(limits_reach_the_search),
       cmocka_unit_test(limits_and_groups_are_chosen),
       cmocka_unit_test(recomputed_blocks_are_limited),
-      cmocka_unit_test(schedules_without_a_shape_say_why),
       cmocka_unit_test(the_smallest_limit_that_works_is_said),
       cmocka_unit_test(impossible_shapes_are_refused),
       cmocka_unit_test(published_models_are_planned),

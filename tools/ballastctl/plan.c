@@ -9,13 +9,12 @@
 
 #include "base/bytes.h"
 #include "base/words.h"
-#include "schedule/generate.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SHOWN 8 // of the ways that fit
+#define SHOWN 8   // of the ways that fit
+#define WIDTH 120 // of a line of words
 
 static const bl_flags_t flags = {
     .program = "ballastctl plan",
@@ -49,6 +48,9 @@ static json_t *candidate_json(const bl_plan_candidate_t *c) {
   if (object != NULL && c->fits) {
     json_object_set_new(object, "step_seconds", json_real(c->step));
     json_object_set_new(object, "bubble", json_real(c->bubble));
+    json_object_set_new(object, "again", json_real(c->again));
+    json_object_set_new(object, "transfers", json_real(c->transfers));
+    json_object_set_new(object, "between_seconds", json_real(c->between));
     json_object_set_new(object, "mfu", c->mfu > 0 ? json_real(c->mfu) : json_null());
     json_object_set_new(object, "sequences_per_second", json_real(c->throughput));
     json_object_set_new(object, "evictions", json_integer(c->evictions));
@@ -143,6 +145,10 @@ static const char *attention_of(const bl_plan_candidate_t *c, char text[32]) {
   snprintf(text, 32, "%s", bl_attention_name(c->attention));
   return text;
 }
+static const char *chunks_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "%u", c->chunks);
+  return text;
+}
 static const char *micro_batch_of(const bl_plan_candidate_t *c, char text[32]) {
   snprintf(text, 32, "%u", c->micro_batch);
   return text;
@@ -160,9 +166,16 @@ static const char *order_of(const bl_plan_candidate_t *c, char text[32]) {
 static const struct {
   const char *name;
   kind_of_t of;
-} kinds[] = {{"schedule", schedule_of},   {"micro-batch", micro_batch_of}, {"recompute", recompute_of},
-             {"attention", attention_of}, {"policy", policy_of},           {"evictions between", order_of},
-             {"shape", shape_of}};
+} kinds[] = {{"schedule", schedule_of},
+             {"chunks", chunks_of},
+             {"micro-batch", micro_batch_of},
+             {"recompute", recompute_of},
+             {"attention", attention_of},
+             {"policy", policy_of},
+             {"evictions between", order_of},
+             {"shape", shape_of},
+             {"stages", NULL},
+             {"tensor", NULL}};
 
 static json_t *family_row(const char *kind, const char *value, const bl_plan_candidate_t *c,
                           const bl_plan_candidate_t *best) {
@@ -172,7 +185,7 @@ static json_t *family_row(const char *kind, const char *value, const bl_plan_can
   } else if (c->fits) {
     snprintf(text, sizeof text, "+%.1f %% (%.4g s)", 100 * (c->step / best->step - 1), c->step);
   } else {
-    snprintf(text, sizeof text, isinf(c->memory) ? "no such way: %s" : "does not fit: %s", c->why);
+    snprintf(text, sizeof text, "does not fit: %s", c->why);
   }
   json_t *row = json_pack("{s:s, s:s, s:s, s:b}", "kind", kind, "value", value, "result", text, "fits", c->fits);
   if (c->fits) {
@@ -193,35 +206,31 @@ static bool seen(const json_t *rows, const char *kind, const char *value) {
   return false;
 }
 
-// Nothing of them was tried, as there is no job that would run it.
-static void add_that_do_not_run(json_t *rows) {
-  size_t count;
-  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
-  for (size_t i = 0; i < count; i++) {
-    if (!infos[i].runs) {
+// What no way was tried with, behind the others of its kind.
+static void add_rejections(json_t *rows, const bl_plan_t *plan, const char *kind) {
+  for (uint32_t i = 0; i < plan->rejection_count; i++) {
+    const bl_plan_rejection_t *r = &plan->rejections[i];
+    if (strcmp(r->kind, kind) == 0) {
       char text[BL_PLAN_WHY + 16];
-      snprintf(text, sizeof text, "does not run: %s", infos[i].why_not);
-      json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:b}", "kind", "schedule", "value", infos[i].name,
-                                            "result", text, "fits", false));
+      snprintf(text, sizeof text, "not tried: %s", r->why);
+      json_array_append_new(
+          rows, json_pack("{s:s, s:s, s:s, s:b}", "kind", kind, "value", r->value, "result", text, "fits", false));
     }
   }
 }
 
-// The first of every kind in ranking order is its best. Of schedules also those that are never tried, unless some were
-// asked for by name.
-static json_t *families_json(const bl_plan_request_t *request, const bl_plan_t *plan) {
+// The first of every kind in ranking order is its best.
+static json_t *families_json(const bl_plan_t *plan) {
   json_t *rows = json_array();
   for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-    for (uint32_t i = 0; i < plan->count; i++) {
+    for (uint32_t i = 0; i < plan->count && kinds[k].of != NULL; i++) {
       char text[32];
       const char *value = kinds[k].of(&plan->candidates[i], text);
       if (value != NULL && !seen(rows, kinds[k].name, value)) {
         json_array_append_new(rows, family_row(kinds[k].name, value, &plan->candidates[i], &plan->candidates[0]));
       }
     }
-    if (kinds[k].of == schedule_of && request->schedule_count == 0) {
-      add_that_do_not_run(rows);
-    }
+    add_rejections(rows, plan, kinds[k].name);
   }
   return rows;
 }
@@ -249,6 +258,25 @@ static const bl_ctl_column_t columns[] = {
 };
 static const bl_ctl_column_t family_columns[] = {
     {.key = "kind", .title = "KIND"}, {.key = "value", .title = "VALUE"}, {.key = "result", .title = "BEST OF IT"}};
+
+// Lines of WIDTH, the words after the first indented.
+static void print_wrapped(const char *text, int indent) {
+  int column = indent;
+  while (*text != '\0') {
+    const int length = (int)strcspn(text, " ");
+    if (column > indent && column + 1 + length > WIDTH) {
+      printf("\n%*s", indent, "");
+      column = indent;
+    } else if (column > indent) {
+      putchar(' ');
+      column++;
+    }
+    printf("%.*s", length, text);
+    column += length;
+    text += length + (int)strspn(text + length, " ");
+  }
+  putchar('\n');
+}
 
 static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
   const bl_plan_candidate_t *best = &plan->candidates[0];
@@ -284,11 +312,13 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
     printf("\n      the order is searched within %u block%s a device (memory.slots)", best->slots,
            bl_plural(best->slots));
   }
-  printf("\n\n");
+  printf("\nwhy:  ");
+  print_wrapped(plan->why, 6);
+  printf("\n");
 }
 
 static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_plan_request_t *r, const bl_plan_t *plan) {
-  json_t *rows = json_array(), *families = families_json(r, plan);
+  json_t *rows = json_array(), *families = families_json(plan);
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
     json_array_append_new(rows, candidate_row(&plan->candidates[i], i + 1, plan->candidates[0].step));
   }
@@ -310,11 +340,11 @@ static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_requ
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
     json_array_append_new(candidates, candidate_json(&plan->candidates[i]));
   }
-  json_t *object = json_pack("{s:s, s:b, s:i, s:i, s:i, s:f, s:o, s:o, s:o}", "costs",
+  json_t *object = json_pack("{s:s, s:b, s:i, s:i, s:i, s:f, s:o, s:s, s:o, s:o}", "costs",
                              r->hardware != NULL ? r->hardware->name : "profile", "measured", r->hardware == NULL,
                              "tried", (int)plan->tried, "ruled_out", (int)plan->ruled_out, "fitting",
                              (int)plan->fitting, "memory_bytes", r->memory, "best", best_json(&plan->candidates[0]),
-                             "candidates", candidates, "families", families_json(r, plan));
+                             "why", plan->why, "candidates", candidates, "families", families_json(plan));
   json_object_set_new(object, "warnings", bl_ctl_doubt_json(doubt));
   static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};
   bl_status_t status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout);

@@ -73,6 +73,14 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
      .maximum = 65536,
      .preset_help = "up to 8, and larger while the largest is the best",
      .help = "Micro-batches to try, of those that divide the batch; may be repeated."},
+    {.name = "chunks",
+     .type = BL_OPTION_INT_LIST,
+     .offset = OFFSET(chunks),
+     .argument = "V",
+     .minimum = 1,
+     .maximum = 4096,
+     .preset_help = "each schedule's; where it takes any, up to 4, and up to 8 that divide the layers",
+     .help = "Chunks a stage to try; may be repeated."},
     {.name = "schedule",
      .type = BL_OPTION_TEXT_LIST,
      .offset = OFFSET(schedules),
@@ -152,7 +160,9 @@ static const uint32_t *copy_list(uint32_t **next, const bl_int_list_t *list) {
 static bl_status_t copy_lists(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, const bl_job_t *job,
                               bl_error_t *err) {
   bl_plan_request_t *r = &made->request;
-  made->lists = calloc(flags->stages.count + flags->tensors.count + flags->micro_batches.count + 1, sizeof(uint32_t));
+  made->lists =
+      calloc(flags->stages.count + flags->tensors.count + flags->micro_batches.count + flags->chunks.count + 1,
+             sizeof(uint32_t));
   if (made->lists == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for lists");
   }
@@ -167,6 +177,8 @@ static bl_status_t copy_lists(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
   r->tensor_count = (uint32_t)flags->tensors.count;
   r->micro_batches = copy_list(&next, &flags->micro_batches);
   r->micro_batch_count = (uint32_t)flags->micro_batches.count;
+  r->chunks = copy_list(&next, &flags->chunks);
+  r->chunk_count = (uint32_t)flags->chunks.count;
   r->schedules = (const char *const *)flags->schedules.items;
   r->schedule_count = (uint32_t)flags->schedules.count;
   return check_schedules(&flags->schedules, err);

@@ -15,12 +15,12 @@ typedef struct bl_ctl_plan_flags {
   bl_ctl_cluster_flags_t cluster;
   bl_text_list_t profiles, schedules, sets;
   bl_optional_int_t batch, memory;
-  bl_int_list_t stages, tensors, micro_batches;
+  bl_int_list_t stages, tensors, micro_batches, chunks;
   bool shard, sequence;
   int attention, output;
 } bl_ctl_plan_flags_t;
 
-#define BL_CTL_PLAN_ROWS (14 + BL_CTL_CLUSTER_ROWS)
+#define BL_CTL_PLAN_ROWS (15 + BL_CTL_CLUSTER_ROWS)
 extern const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS]; // of bl_ctl_plan_flags_t
 
 // A request with what it borrows.
@@ -29,7 +29,7 @@ typedef struct bl_ctl_plan_request {
   bl_model_t model;
   bl_profile_t *profiles;        // [request.profile_count]
   const bl_profile_t **borrowed; // the same
-  uint32_t *lists;               // stages, tensors, micro-batches
+  uint32_t *lists;               // stages, tensors, micro-batches, chunks
   bl_attention_t attention;
   bl_profile_use_t use; // of profiles: what the job says
 } bl_ctl_plan_request_t;
