@@ -282,7 +282,9 @@ static bool read_stranger(reader_t *reader, const char *name) {
 
 static bool read_root(reader_t *reader) {
   if (reader->yaml.event.type != YAML_MAPPING_START_EVENT) {
-    bl__yaml_report(&reader->yaml, "", "must hold sections such as 'model:' and 'train:'");
+    bl__yaml_report(&reader->yaml, "",
+                    bl_options_have_sections(reader->table) ? "must hold sections such as 'model:' and 'train:'"
+                                                            : "must hold lines of 'key: value'");
     return false;
   }
   while (bl__yaml_next(&reader->yaml)) {

@@ -60,13 +60,19 @@ void bl_options_cleanup(const bl_option_table_t *table, void *values) {
   }
 }
 
+bool bl_options_have_sections(const bl_option_table_t *table) {
+  return table->count > 0 && strchr(table->rows[table->count - 1].name, '.') != NULL;
+}
+
 bl_status_t bl_options_check_required(const bl_option_table_t *table, const bl_option_mark_t *marks,
                                       const char *source_name, bl_error_t *err) {
   for (size_t i = 0; i < table->count; i++) {
     const bl_option_t *row = &table->rows[i];
     if (row->required && marks[i].origin == BL_ORIGIN_PRESET) {
-      return bl_error_set(err, BL_INVALID, "%s: '%s' is missing; give it in the file or with --set %s=VALUE",
-                          source_name, row->name, row->name);
+      return bl_options_have_sections(table)
+                 ? bl_error_set(err, BL_INVALID, "%s: '%s' is missing; give it in the file or with --set %s=VALUE",
+                                source_name, row->name, row->name)
+                 : bl_error_set(err, BL_INVALID, "%s: '%s' is missing: %s", source_name, row->name, row->help);
     }
   }
   return BL_OK;

@@ -153,6 +153,8 @@ BL_MUST_USE bl_status_t bl_options_read(const bl_option_table_t *table, void *va
 // `folder`.
 BL_MUST_USE bl_status_t bl_options_set(const bl_option_table_t *table, void *values, bl_option_mark_t *marks,
                                        const char *assignment, const char *folder, bl_error_t *err);
+// Whether keys are in sections, as those of jobs are: what --set gives, too.
+bool bl_options_have_sections(const bl_option_table_t *table);
 // BL_INVALID naming the first required option whose mark says that nobody gave it.
 BL_MUST_USE bl_status_t bl_options_check_required(const bl_option_table_t *table, const bl_option_mark_t *marks,
                                                   const char *source_name, bl_error_t *err);

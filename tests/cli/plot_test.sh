@@ -19,7 +19,7 @@ head -1 report.jsonl >one.jsonl
 try "$ctl" plot one.jsonl --to one.svg
 equal "exit code of one step: $err" 0 "$code"
 : >empty.jsonl
-refused 2 "report.jsonl" "$ctl" plot report.jsonl --to loss.gif
+refused 2 "--to loss.gif: the name must end in .svg or .png" "$ctl" plot report.jsonl --to loss.gif
 refused 2 "there is no loss to draw" "$ctl" plot empty.jsonl --to loss.svg
 printf '{"event":"step","step":1,"loss":1}\nhello\n' >wrong.jsonl
 refused 2 "wrong.jsonl:2: not a line of a report" "$ctl" plot wrong.jsonl --to loss.svg

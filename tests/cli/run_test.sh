@@ -47,7 +47,23 @@ try "$ctl" run job.yaml --local --report one.jsonl --set pipeline.stages=1
 equal "losses on one stage and on two" "$(losses report.jsonl)" "$(losses one.jsonl)"
 
 # ---- what cannot be written is said before anything starts
-refused 3 "cannot write the report $work/none/report" "$ctl" run job.yaml --local --report "$work/none/report"
+refused 3 "--report $work/none/report: cannot be written: its folder does not exist" \
+  "$ctl" run job.yaml --local --report "$work/none/report"
+refused 3 "--profile $work/none/p: cannot be written" "$ctl" run job.yaml --local --profile "$work/none/p"
+refused 3 "--timeline nowhere/step.svg: cannot be written: its folder" "$ctl" run job.yaml --local --timeline nowhere/step.svg
+refused 2 "it is a folder" "$ctl" run job.yaml --local --profile "$work"
+for flag in --svg --perfetto; do
+  refused 3 "$flag $work/none/x.svg: cannot be written" "$ctl" simulate job.yaml $flag "$work/none/x.svg"
+  refused 3 "$flag $work/none/x.svg: cannot be written" \
+    "$ctl" schedule show --schedule 1f1b --stages 2 --micro-batches 2 $flag "$work/none/x.svg"
+done
+refused 3 "--write $work/none/x.yaml: cannot be written" "$ctl" plan job.yaml --write "$work/none/x.yaml"
+refused 3 "--plot $work/none/x.svg: cannot be written" \
+  "$ctl" schedule frontier --stages 2 --micro-batches 2 --plot "$work/none/x.svg"
+refused 3 "--to $work/none/x.csv: cannot be written" \
+  "$ctl" schedule export --schedule 1f1b --stages 2 --micro-batches 2 --to "$work/none/x.csv"
+refused 2 "unknown flag" "$ctl" schedule export --schedule 1f1b --stages 2 --micro-batches 2 --svg x.svg
+refused 2 "unknown flag" "$ctl" schedule show --schedule 1f1b --stages 2 --micro-batches 2 --to x.csv
 refused 2 "must end in .svg or .png" "$ctl" run job.yaml --local --timeline step.gif
 nothing_left "refusals"
 
@@ -91,11 +107,6 @@ kill -INT "$run"
 wait "$run"
 equal "exit code after Ctrl-C twice" 130 $?
 nothing_left "Ctrl-C twice"
-
-# ---- a timeline that cannot be written is found before the run
-try "$ctl" run job.yaml --local --timeline nowhere/step.svg
-equal "exit code of a timeline without a folder" 2 "$code"
-contains "its message" "nowhere/step.svg: cannot be written: No such file" "$err"
 
 # ---- no standard streams at all
 "$ctl" run job.yaml --local --report closed.jsonl <&- >&- 2>&-

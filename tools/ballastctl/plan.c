@@ -3,6 +3,7 @@
 #include "footprint_json.h"
 #include "order_json.h"
 #include "output.h"
+#include "output_path.h"
 #include "plan_job.h"
 #include "plan_request.h"
 #include "verbs.h"
@@ -382,7 +383,9 @@ static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_
 }
 
 static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
-  return make_plan(arguments, words->positional[0], err);
+  const bl_ctl_plan_flags_t *a = arguments;
+  bl_status_t status = bl_ctl_output_path_check("write", a->write, err);
+  return status == BL_OK ? make_plan(a, words->positional[0], err) : status;
 }
 
 static int run(int argc, char *const *argv) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl plot: the losses of a report as a picture.
+#include "output_path.h"
 #include "verbs.h"
 
 #include "config/flags.h"
@@ -107,7 +108,8 @@ static bl_status_t plot(const char *report, const char *to, bl_error_t *err) {
 
 static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
   const arguments_t *a = arguments;
-  return plot(words->positional[0], a->to, err);
+  bl_status_t status = bl_ctl_picture_path_check("to", a->to, err);
+  return status == BL_OK ? plot(words->positional[0], a->to, err) : status;
 }
 
 static int run(int argc, char *const *argv) {

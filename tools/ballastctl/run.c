@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl run: checks a job to the end, then trains it.
 #include "job_file.h"
+#include "output_path.h"
 #include "session.h"
-#include "step_timeline.h"
 #include "verbs.h"
 
 #include "config/flags.h"
@@ -11,8 +11,6 @@
 #include "job/checkpoint_folder.h"
 #include "job/resume.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,26 +93,19 @@ static bl_status_t load_job(const arguments_t *arguments, const char *path, bl_j
   return bl_ctl_job_read(path, &arguments->sets, arguments->steps.set ? steps : NULL, job, err);
 }
 
-// A name that cannot be drawn to is found before the run, not after it.
-static bl_status_t check_timeline(const char *path, bl_error_t *err) {
-  if (!bl_ctl_step_timeline_is_picture(path)) {
-    return bl_error_set(err, BL_INVALID, "--timeline %s: the name must end in .svg or .png", path);
+// What cannot be written is found before the run, not after it.
+static bl_status_t check_outputs(const arguments_t *arguments, bl_error_t *err) {
+  bl_status_t status = bl_ctl_output_path_check("report", arguments->report, err);
+  if (status == BL_OK) {
+    status = bl_ctl_output_path_check("profile", arguments->profile, err);
   }
-  bool there = access(path, F_OK) == 0;
-  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    return bl_error_set(err, BL_INVALID, "--timeline %s: cannot be written: %s", path, strerror(errno));
-  }
-  close(fd);
-  if (!there) {
-    unlink(path);
-  }
-  return BL_OK;
+  return status == BL_OK ? bl_ctl_picture_path_check("timeline", arguments->timeline, err) : status;
 }
 
 static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
-  if (arguments->timeline != NULL && check_timeline(arguments->timeline, err) != BL_OK) {
-    return err->status;
+  bl_status_t status = check_outputs(arguments, err);
+  if (status != BL_OK) {
+    return status;
   }
   if (!arguments->local && job->services.stages.count == 0 && job->services.driver == NULL) {
     return bl_error_set(err, BL_INVALID,

@@ -2,6 +2,7 @@
 // Schedules: what runs when, what it costs in time and slots, as a table, JSON, CSV or picture.
 #include "order_json.h"
 #include "output.h"
+#include "output_path.h"
 #include "schedule_case.h"
 #include "schedule_frontier.h"
 #include "simulated_trace.h"
@@ -117,7 +118,14 @@ static bl_status_t show_body(void *arguments, const bl_flags_result_t *words, bl
   const bl_ctl_schedule_flags_t *a = arguments;
   (void)words;
   bl_ctl_schedule_case_t shown;
-  bl_status_t status = bl_ctl_schedule_case_init(&shown, a, err);
+  bl_status_t status = bl_ctl_picture_path_check("svg", a->svg, err);
+  if (status == BL_OK) {
+    status = bl_ctl_output_path_check("perfetto", a->perfetto, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_ctl_schedule_case_init(&shown, a, err);
   if (status == BL_OK) {
     bool table = a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE;
     status = table ? print_table(a, &shown, err) : print_object(a, &shown, err);
@@ -139,7 +147,8 @@ static int show(int argc, char *const *argv) {
       .about =
           "Generates or reads a schedule, or repeats a building block; times it, and prints its end, bubble, lower "
           "bound, peaks and order.",
-      .table = {bl_ctl_schedule_rows, BL_CTL_SCHEDULE_ROWS, "command line"}};
+      .table = {bl_ctl_schedule_rows + BL_CTL_SCHEDULE_EXPORT_ROWS, BL_CTL_SCHEDULE_ROWS - BL_CTL_SCHEDULE_EXPORT_ROWS,
+                "command line"}};
   bl_ctl_schedule_flags_t arguments = {0};
   return bl_ctl_run(&flags, &arguments, show_body, argc, argv);
 }
@@ -157,7 +166,11 @@ static bl_status_t export_body(void *arguments, const bl_flags_result_t *words, 
   bl_ctl_schedule_case_t shown;
   char *text = NULL;
   size_t size = 0;
-  bl_status_t status = bl_ctl_schedule_case_init(&shown, a, err);
+  bl_status_t status = bl_ctl_output_path_check("to", a->to, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_ctl_schedule_case_init(&shown, a, err);
   if (status == BL_OK && write_csv(shown.schedule, a->format, &text, &size) != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "out of memory for the CSV");
   }
@@ -177,7 +190,7 @@ static int export(int argc, char *const *argv) {
       .usage = "{--schedule NAME --stages P | --block FILE} --micro-batches M [options] [--to FILE.csv]",
       .about = "Writes a schedule as the CSV that PyTorch's pipelining reads, compute_only or compute_comms: a row per "
                "stage, a cell per operation. Evictions, loads and recomputations are cells with E, L and R of our own.",
-      .table = {bl_ctl_schedule_rows, BL_CTL_SCHEDULE_ROWS, "command line"}};
+      .table = {bl_ctl_schedule_rows, BL_CTL_SCHEDULE_ROWS - BL_CTL_SCHEDULE_SHOW_ROWS, "command line"}};
   bl_ctl_schedule_flags_t arguments = {0};
   return bl_ctl_run(&flags, &arguments, export_body, argc, argv);
 }

@@ -26,6 +26,19 @@ const char *const bl_ctl_mode_names[] = {"overlap", "fewest", NULL}; // in the o
 
 #define OFFSET(member) offsetof(bl_ctl_schedule_flags_t, member)
 const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
+    {.name = "to",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(to),
+     .argument = "FILE",
+     .help = "Where export writes; standard output if not given."},
+    {.name = "format",
+     .type = BL_OPTION_ENUM,
+     .offset = OFFSET(format),
+     .choices = format_names,
+     .preset = "compute_only",
+     .help =
+         "What export writes: operations alone, or also a SEND, a RECV and a WAIT_SEND for all that passes a boundary, "
+         "as PyTorch 2.15 asks for; earlier releases know no WAIT_SEND."},
     {.name = "schedule",
      .type = BL_OPTION_TEXT,
      .offset = OFFSET(schedule),
@@ -135,19 +148,6 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .argument = "FILE.json",
      .help = "Also write the timeline as a trace that ui.perfetto.dev and chrome://tracing open; a unit of cost is a "
              "millisecond there."},
-    {.name = "to",
-     .type = BL_OPTION_TEXT,
-     .offset = OFFSET(to),
-     .argument = "FILE",
-     .help = "Where export writes; standard output if not given."},
-    {.name = "format",
-     .type = BL_OPTION_ENUM,
-     .offset = OFFSET(format),
-     .choices = format_names,
-     .preset = "compute_only",
-     .help =
-         "What export writes: operations alone, or also a SEND, a RECV and a WAIT_SEND for all that passes a boundary, "
-         "as PyTorch 2.15 asks for; earlier releases know no WAIT_SEND."},
     BL_CTL_OUTPUT_FLAG(bl_ctl_schedule_flags_t, output),
 };
 
@@ -197,7 +197,7 @@ bl_status_t bl_ctl_schedule_find(const char *name, const bl_schedule_info_t **in
   char advice[BL_NEAREST_ADVICE_BYTES];
   return *info != NULL
              ? BL_OK
-             : bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; %s ballastctl schedule list names all",
+             : bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; %s (ballastctl schedule list names all)",
                             name, bl_nearest_advise(&nearest, advice));
 }
 
@@ -275,6 +275,14 @@ static bl_status_t check_flags(const bl_ctl_schedule_flags_t *a, bl_error_t *err
   }
   if (a->cap > 0 && a->balance == BALANCE_NONE) {
     return bl_error_set(err, BL_INVALID, "--cap %" PRId64 ": says how far to balance; add --balance", a->cap);
+  }
+  const bool moves = a->balance != BALANCE_NONE || (a->schedule != NULL && bl_ctl_schedule_is_file(a->schedule));
+  if (a->path_cost > 0 && !moves) {
+    return bl_error_set(err, BL_INVALID, "--path-cost %g: is what an evict or load takes; add --balance", a->path_cost);
+  }
+  if (a->slow_paths.count > 0 && !moves) {
+    return bl_error_set(err, BL_INVALID, "--slow-path %s: is about evicts and loads; add --balance",
+                        a->slow_paths.items[0]);
   }
   if (a->pooled && (a->balance == BALANCE_NONE || a->balance == BALANCE_DROP)) {
     return bl_error_set(err, BL_INVALID,

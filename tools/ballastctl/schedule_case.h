@@ -28,8 +28,11 @@ typedef struct bl_ctl_schedule_flags {
   int balance, mode, format, output;
 } bl_ctl_schedule_flags_t;
 
-#define BL_CTL_SCHEDULE_ROWS 23
-extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS]; // of bl_ctl_schedule_flags_t
+// Of bl_ctl_schedule_flags_t: first those that only export has, last those that only show has.
+#define BL_CTL_SCHEDULE_ROWS        23
+#define BL_CTL_SCHEDULE_EXPORT_ROWS 2
+#define BL_CTL_SCHEDULE_SHOW_ROWS   3
+extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS];
 
 typedef struct bl_ctl_schedule_case {
   bl_schedule_t *schedule;

@@ -2,6 +2,7 @@
 #include "schedule_frontier.h"
 
 #include "output.h"
+#include "output_path.h"
 #include "schedule_case.h"
 #include "schedule_flags.h"
 #include "verb.h"
@@ -183,7 +184,11 @@ static const bl_flags_t flags = {.program = "ballastctl schedule frontier",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
 static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
-  bl_status_t status = check_effort(arguments, bl_flags_given(&flags, words, "effort"), err);
+  const frontier_flags_t *a = arguments;
+  bl_status_t status = check_effort(a, bl_flags_given(&flags, words, "effort"), err);
+  if (status == BL_OK) {
+    status = bl_ctl_picture_path_check("plot", a->plot, err);
+  }
   return status == BL_OK ? run(arguments, err) : status;
 }
 

@@ -5,6 +5,7 @@
 #include "job_file.h"
 #include "order_json.h"
 #include "output.h"
+#include "output_path.h"
 #include "prediction.h"
 #include "profile_file.h"
 #include "simulated_trace.h"
@@ -273,7 +274,14 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
 }
 
 static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
-  bl_status_t status = check_flags(arguments, bl_flags_given(&flags, words, "order"), err);
+  const arguments_t *a = arguments;
+  bl_status_t status = check_flags(a, bl_flags_given(&flags, words, "order"), err);
+  if (status == BL_OK) {
+    status = bl_ctl_picture_path_check("svg", a->svg, err);
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_output_path_check("perfetto", a->perfetto, err);
+  }
   return status == BL_OK ? simulate(arguments, words->positional[0], err) : status;
 }
 

@@ -4,6 +4,7 @@
 #include "chrome_trace.h"
 #include "driver_wire.h"
 #include "endpoint.h"
+#include "output_path.h"
 #include "step_timeline.h"
 #include "verbs.h"
 
@@ -112,9 +113,13 @@ static bl_status_t write_trace(const arguments_t *arguments, bl_error_t *err) {
   if (!drawn && !is_json(arguments->to)) { // somebody wants a picture of a kind that we cannot make
     return bl_error_set(err, BL_INVALID, "--to %.200s: the name must end in .json, .svg or .png", arguments->to);
   }
+  bl_status_t status = bl_ctl_output_path_check("to", arguments->to, err);
+  if (status != BL_OK) {
+    return status;
+  }
   json_t *endpoints = NULL;
   question_t question = {.err = err};
-  bl_status_t status = bl_ctl_endpoints_find(arguments->endpoint, &endpoints, err);
+  status = bl_ctl_endpoints_find(arguments->endpoint, &endpoints, err);
   if (status != BL_OK) {
     return status;
   }
