@@ -53,7 +53,7 @@ static void pictures_are_written(void **state) {
   (void)state;
   const bl_frontier_point_t points[] = {
       {.schedule = "1f1b", .memory = 4, .t_end = 33, .best_plain = true},
-      {.schedule = "1f1b", .memory = 3, .cap = 3, .t_end = 33, .best = true, .evictions = 12},
+      {.schedule = "1f1b", .memory = 3, .cap = 3, .t_end = 33, .best = true, .evictions = 12, .pooled = true},
       {.schedule = "adaptive", .asked = 2, .memory = 2, .t_end = 90, .best = true, .best_plain = true}};
   draw(points, 3, "many.svg"); // three times as long: a logarithmic axis
   draw(points, 3, "many.png");
@@ -79,6 +79,8 @@ static void names_keep_apart(void **state) {
   }
   assert_in_range(written, 6, 100);
   assert_true(bl_labels_put(labels, 20, 20, "elsewhere", 10, BL_COLOR(0)));
+  bl_labels_avoid(labels, area); // there is no better place
+  assert_true(bl_labels_put(labels, 20, 280, "anywhere", 10, BL_COLOR(0)));
   bl_labels_block(labels, area);
   assert_false(bl_labels_put(labels, 380, 280, "none", 10, BL_COLOR(0)));
   bl_labels_destroy(labels);

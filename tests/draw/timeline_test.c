@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that timelines are written as complete SVG and PNG files with every stage in them, from simulated schedules
-// and from events with jitter, and that bad input is refused.
+// and from events with jitter, that lent slots and the cap of balanced ones are drawn, and that bad input is refused.
 #include "draw/timeline.h"
 
 #include "base/random.h"
 #include "draw/schedule_timeline.h"
+#include "schedule/balance.h"
 #include "schedule/generate.h"
 
 #include <setjmp.h>
@@ -41,9 +42,10 @@ static void simulated_schedules_become_svg_and_png(void **state) {
   bl_costs_t costs = BL_COSTS_UNIT;
   assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
   assert_int_equal(bl_simulate(schedule, &costs, &simulation, &err), BL_OK);
+  const bl_schedule_timeline_t picture = {.schedule = schedule, .simulation = &simulation, .unit = "s"};
   const char *const svg = BALLAST_BINARY_DIR "/timeline.svg", *const png = BALLAST_BINARY_DIR "/timeline.png";
-  assert_int_equal(bl_schedule_timeline_draw(schedule, &simulation, "s", svg, &err), BL_OK);
-  assert_int_equal(bl_schedule_timeline_draw(schedule, &simulation, "s", png, &err), BL_OK);
+  assert_int_equal(bl_schedule_timeline_draw(&picture, svg, &err), BL_OK);
+  assert_int_equal(bl_schedule_timeline_draw(&picture, png, &err), BL_OK);
   size_t size;
   char *text = read_all(svg, &size);
   assert_non_null(strstr(text, "<svg"));
@@ -62,6 +64,59 @@ static void simulated_schedules_become_svg_and_png(void **state) {
   bl_schedule_destroy(schedule);
 }
 
+// Draws a schedule as SVG, balanced under `cap` unless that is 0; its text, for the caller to free.
+static char *draw_shape(const char *name, uint32_t stages, uint32_t micro_batches, uint32_t cap) {
+  bl_schedule_request_t request = {.name = name, .stages = stages, .micro_batches = micro_batches};
+  bl_schedule_t *schedule;
+  bl_balance_result_t balanced = {0};
+  bl_simulation_t simulation;
+  bl_error_t err;
+  bl_costs_t costs = BL_COSTS_UNIT;
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+  if (cap > 0) {
+    assert_int_equal(bl_balance_cap(schedule, cap, false, BL_BALANCE_OVERLAP, &balanced, &err), BL_OK);
+  }
+  const bl_schedule_t *drawn = cap > 0 ? balanced.schedule : schedule;
+  assert_int_equal(bl_simulate(drawn, &costs, &simulation, &err), BL_OK);
+  const bl_schedule_timeline_t picture = {.schedule = drawn,
+                                          .simulation = &simulation,
+                                          .unit = "s",
+                                          .policy = cap > 0 ? "cap" : NULL,
+                                          .mode = cap > 0 ? "overlap" : NULL,
+                                          .cap = cap};
+  const char *const path = BALLAST_BINARY_DIR "/shape.svg";
+  size_t size;
+  assert_int_equal(bl_schedule_timeline_draw(&picture, path, &err), BL_OK);
+  char *text = read_all(path, &size);
+  assert_non_null(strstr(text, "</svg>"));
+  bl_simulation_cleanup(&simulation);
+  if (cap > 0) {
+    bl_schedule_destroy(balanced.schedule);
+    balanced.schedule = NULL;
+    bl_balance_result_cleanup(&balanced);
+  }
+  bl_schedule_destroy(schedule);
+  return text;
+}
+
+static void what_is_lent_and_where_a_box_belongs_is_drawn(void **state) {
+  (void)state;
+  const char *const lent = "95.294118%";  // the red of lent slots
+  const char *const limit = "22.352941%"; // the green of the dashed limit
+  char *text = draw_shape("1f1b", 4, 8, 3);
+  assert_non_null(strstr(text, lent));
+  assert_non_null(strstr(text, limit));
+  free(text);
+  static const char *const plain[] = {"1f1b", "seq1f1b", "chimera", "dualpipe"};
+  for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+    text = draw_shape(plain[i], 4, 8, 0);
+    assert_null(strstr(text, lent));
+    assert_null(strstr(text, limit));
+    free(text);
+  }
+  free(draw_shape("gpipe", 1, 1, 0));
+}
+
 // A hand-made run: every operation takes 20 +- 30 %, stages wait for nobody.
 static void measured_events_are_drawn(void **state) {
   (void)state;
@@ -75,7 +130,7 @@ static void measured_events_are_drawn(void **state) {
                                       .micro_batch = i % 16 / 3,
                                       .start = start,
                                       .end = start + 20 * (0.7 + 0.6 * bl_random_uniform(9, i))};
-    levels[i] = (bl_timeline_level_t){i / 16, start, i % 5};
+    levels[i] = (bl_timeline_level_t){.stage = i / 16, .time = start, .slots = i % 5, .lent = i % 7 == 0};
   }
   bl_timeline_t timeline = {.title = "step 12",
                             .unit = "ms",
@@ -102,6 +157,7 @@ static void measured_events_are_drawn(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(simulated_schedules_become_svg_and_png),
+      cmocka_unit_test(what_is_lent_and_where_a_box_belongs_is_drawn),
       cmocka_unit_test(measured_events_are_drawn),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,6 @@
 #include "verbs.h"
 
 #include "base/words.h"
-#include "draw/schedule_timeline.h"
 #include "schedule/csv.h"
 #include "schedule/generate.h"
 #include "schedule/slots.h"
@@ -131,7 +130,7 @@ static bl_status_t show_body(void *arguments, const bl_flags_result_t *words, bl
     status = table ? print_table(a, &shown, err) : print_object(a, &shown, err);
   }
   if (status == BL_OK && a->svg != NULL) {
-    status = bl_schedule_timeline_draw(shown.schedule, &shown.simulation, "units of cost", a->svg, err);
+    status = bl_ctl_schedule_case_draw(&shown, a, err);
   }
   if (status == BL_OK && a->perfetto != NULL) {
     status = bl_ctl_simulated_trace_write(shown.schedule, &shown.simulation, 1e-3, a->perfetto, err);

@@ -5,6 +5,7 @@
 #include "schedule_flags.h"
 
 #include "config/nearest.h"
+#include "draw/schedule_timeline.h"
 #include "schedule/csv.h"
 #include "schedule/drop.h"
 #include "schedule/generate.h"
@@ -390,6 +391,7 @@ static bl_status_t balance(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_cas
   if (cap.slots == 0) {
     cap.slots = bl_balance_bpipe_cap(shown->schedule->stages) * shown->schedule->chunks;
   }
+  shown->cap = cap.slots;
   bl_status_t status = a->balance == BALANCE_DROP
                            ? bl_schedule_drop(shown->schedule, cap.slots, &shown->balanced.schedule, NULL, err)
                            : bl_balance_within(shown->schedule, &cap, &shown->balanced, err);
@@ -399,6 +401,18 @@ static bl_status_t balance(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_cas
     shown->balanced.schedule = NULL;
   }
   return status;
+}
+
+bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
+                                      bl_error_t *err) {
+  const bool balanced = a->balance != BALANCE_NONE, moves = balanced && a->balance != BALANCE_DROP;
+  const bl_schedule_timeline_t picture = {.schedule = shown->schedule,
+                                          .simulation = &shown->simulation,
+                                          .unit = "units of cost",
+                                          .policy = balanced ? balance_names[a->balance] : NULL,
+                                          .mode = moves ? bl_ctl_mode_names[a->mode] : NULL,
+                                          .cap = shown->cap};
+  return bl_schedule_timeline_draw(&picture, a->svg, err);
 }
 
 void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {

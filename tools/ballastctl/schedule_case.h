@@ -38,6 +38,7 @@ typedef struct bl_ctl_schedule_case {
   bl_schedule_t *schedule;
   bl_ctl_block_file_t block;    // the building block that was given; block.times is NULL if there was none
   bl_balance_result_t balanced; // its schedule is the one above
+  uint32_t cap;                 // slots to which it is balanced; 0: it is not
   bl_schedule_facts_t facts;
   bl_costs_t costs;
   bl_ctl_limits_t limits;        // of --memory
@@ -50,6 +51,10 @@ typedef struct bl_ctl_schedule_case {
 BL_MUST_USE bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
                                                   bl_error_t *err);
 void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown);
+
+// The timeline, as --svg asks for it.
+BL_MUST_USE bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
+                                                  bl_error_t *err);
 
 // Whether what --schedule names is a file: it ends in ".csv".
 bool bl_ctl_schedule_is_file(const char *schedule);

@@ -85,7 +85,8 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
                                                             .micro_batch = micro_batch,
                                                             .start = start_ms,
                                                             .end = end_ms};
-  timeline->levels[timeline->count] = (bl_timeline_level_t){(uint32_t)event->stage, end_ms, event->slots_in_use};
+  timeline->levels[timeline->count] =
+      (bl_timeline_level_t){.stage = (uint32_t)event->stage, .time = end_ms, .slots = event->slots_in_use};
   timeline->count++;
 }
 

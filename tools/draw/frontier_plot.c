@@ -104,8 +104,10 @@ static void draw_head(plot_t *p, const char *title) {
   bl_canvas_line(p->canvas, x, y, x + 22, y, 1.5, true, PLAIN);
   x = draw_key(p, x + 28, "best of the unbalanced");
   bl_canvas_line(p->canvas, x, y, x + 22, y, 1.5, false, BALANCED);
-  x = draw_key(p, x + 28, "best of all");
-  (void)draw_key(p, x, "name/group  * no job asks for it");
+  (void)draw_key(p, x + 28, "best of all");
+  bl_canvas_text(p->canvas, WIDTH - RIGHT, TOP - 14,
+                 "name/group, limit, at cap; pooled: made for balancing; *: no job asks for it", 12, false,
+                 BL_ALIGN_RIGHT, INK);
   bl_canvas_text(p->canvas, LEFT, TOP - 14,
                  p->logarithmic ? "end of the step, units of cost (logarithmic)" : "end of the step, units of cost", 12,
                  false, BL_ALIGN_LEFT, INK);
@@ -123,7 +125,15 @@ static double best_within(const bl_frontier_t *frontier, double memory, bool all
   return best;
 }
 
-static void draw_steps(plot_t *p, const bl_frontier_t *frontier, bool all, bl_color_t color) {
+// One step, and names beside it.
+static void draw_step(plot_t *p, double x0, double y0, double x1, double y1, bool dashed, bl_color_t color,
+                      bl_labels_t *labels) {
+  const double left = fmin(x0, x1), top = fmin(y0, y1);
+  bl_canvas_line(p->canvas, x0, y0, x1, y1, 1.5, dashed, color);
+  bl_labels_avoid(labels, (bl_area_t){left - 1, top - 1, fabs(x1 - x0) + 2, fabs(y1 - y0) + 2});
+}
+
+static void draw_steps(plot_t *p, const bl_frontier_t *frontier, bool all, bl_color_t color, bl_labels_t *labels) {
   double at = 0, time = INFINITY;
   for (;;) {
     double next = p->memory;
@@ -133,8 +143,8 @@ static void draw_steps(plot_t *p, const bl_frontier_t *frontier, bool all, bl_co
     }
     double then = best_within(frontier, next, all);
     if (!isinf(time)) {
-      bl_canvas_line(p->canvas, x_of(p, at), y_of(p, time), x_of(p, next), y_of(p, time), 1.5, !all, color);
-      bl_canvas_line(p->canvas, x_of(p, next), y_of(p, time), x_of(p, next), y_of(p, then), 1.5, !all, color);
+      draw_step(p, x_of(p, at), y_of(p, time), x_of(p, next), y_of(p, time), !all, color, labels);
+      draw_step(p, x_of(p, next), y_of(p, time), x_of(p, next), y_of(p, then), !all, color, labels);
     }
     if (next >= p->memory) {
       return;
@@ -192,6 +202,9 @@ static void add_name(char *text, size_t bytes, const bl_frontier_point_t *point)
   }
   if (used < bytes && point->asked > 0) {
     used += (size_t)snprintf(text + used, bytes - used, " %g", point->asked);
+  }
+  if (used < bytes && point->pooled) {
+    used += (size_t)snprintf(text + used, bytes - used, " pooled");
   }
   if (used < bytes && point->cap > 0) {
     (void)snprintf(text + used, bytes - used, " at %g", point->cap);
@@ -254,14 +267,14 @@ bl_status_t bl_frontier_plot(const bl_frontier_t *frontier, const char *title, c
   if (status != BL_OK) {
     return status;
   }
-  const bl_area_t area = {LEFT, TOP - 8, WIDTH - LEFT - 4, HEIGHT - TOP - BOTTOM + 8};
+  const bl_area_t area = {LEFT, TOP - 8, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM + 8};
   bl_canvas_fill_rect(p.canvas, 0, 0, WIDTH, HEIGHT, BL_COLOR(0xffffff));
   draw_axes(&p);
   draw_head(&p, title);
   join_points(&p, frontier);
-  draw_steps(&p, frontier, true, BALANCED);
-  draw_steps(&p, frontier, false, PLAIN);
   if (bl_labels_create(p.canvas, area, &labels) == BL_OK) {
+    draw_steps(&p, frontier, true, BALANCED, labels);
+    draw_steps(&p, frontier, false, PLAIN, labels);
     draw_points(&p, frontier, labels);
     draw_names(&p, frontier, labels);
     bl_labels_destroy(labels);

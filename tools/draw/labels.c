@@ -12,10 +12,15 @@
 #define TURN    6.283185307179586
 #define THIN    0.6
 
+typedef struct areas {
+  bl_area_t *items;
+  size_t count, capacity;
+} areas_t;
+
 struct bl_labels {
   bl_canvas_t *canvas;
-  bl_area_t area, *taken;
-  size_t count, capacity;
+  bl_area_t area;
+  areas_t taken, avoided;
 };
 
 bl_status_t bl_labels_create(bl_canvas_t *canvas, bl_area_t area, bl_labels_t **labels) {
@@ -30,36 +35,51 @@ bl_status_t bl_labels_create(bl_canvas_t *canvas, bl_area_t area, bl_labels_t **
 
 void bl_labels_destroy(bl_labels_t *labels) {
   if (labels != NULL) {
-    free(labels->taken);
+    free(labels->taken.items);
+    free(labels->avoided.items);
     free(labels);
   }
 }
 
-void bl_labels_block(bl_labels_t *labels, bl_area_t area) {
-  if (labels->count == labels->capacity) {
-    size_t capacity = labels->capacity == 0 ? 128 : 2 * labels->capacity;
-    bl_area_t *taken = realloc(labels->taken, capacity * sizeof *taken);
-    if (taken == NULL) {
+static void add_area(areas_t *areas, bl_area_t area) {
+  if (areas->count == areas->capacity) {
+    size_t capacity = areas->capacity == 0 ? 128 : 2 * areas->capacity;
+    bl_area_t *items = realloc(areas->items, capacity * sizeof *items);
+    if (items == NULL) {
       return;
     }
-    labels->taken = taken;
-    labels->capacity = capacity;
+    areas->items = items;
+    areas->capacity = capacity;
   }
-  labels->taken[labels->count++] = area;
+  areas->items[areas->count++] = area;
+}
+
+void bl_labels_block(bl_labels_t *labels, bl_area_t area) {
+  add_area(&labels->taken, area);
+}
+
+void bl_labels_avoid(bl_labels_t *labels, bl_area_t area) {
+  add_area(&labels->avoided, area);
 }
 
 static bool overlap(bl_area_t a, bl_area_t b) {
   return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
 }
 
-static bool is_free(const bl_labels_t *labels, bl_area_t place) {
+static bool overlaps_any(const areas_t *areas, bl_area_t place) {
+  for (size_t i = 0; i < areas->count; i++) {
+    if (overlap(place, areas->items[i])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool is_free(const bl_labels_t *labels, bl_area_t place, bool anywhere) {
   const bl_area_t *all = &labels->area;
   bool inside = place.x >= all->x && place.y >= all->y && place.x + place.width <= all->x + all->width &&
                 place.y + place.height <= all->y + all->height;
-  for (size_t i = 0; i < labels->count && inside; i++) {
-    inside = !overlap(place, labels->taken[i]);
-  }
-  return inside;
+  return inside && !overlaps_any(&labels->taken, place) && (anywhere || !overlaps_any(&labels->avoided, place));
 }
 
 // Where a name of this size stands when it lies at `distance` in a direction: towards the point with its nearest side.
@@ -70,7 +90,8 @@ static bl_area_t place_at(double x, double y, double width, double height, doubl
   return (bl_area_t){left, top, width, height};
 }
 
-bool bl_labels_put(bl_labels_t *labels, double x, double y, const char *text, double size, bl_color_t color) {
+static bool put(bl_labels_t *labels, double x, double y, const char *text, double size, bl_color_t color,
+                bool anywhere) {
   const double width = bl_canvas_text_width(labels->canvas, text, size, false) + 2, height = size + 1;
   for (int ring = 0; ring < RINGS; ring++) {
     for (int side = 0; side < SIDES; side++) {
@@ -78,7 +99,7 @@ bool bl_labels_put(bl_labels_t *labels, double x, double y, const char *text, do
       int away = side % 2 == 0 ? side / 2 : -(side + 1) / 2;
       double distance = NEAREST + STEP * ring, angle = TURN * (0.125 + (double)away / SIDES);
       bl_area_t place = place_at(x, y, width, height, distance, angle);
-      if (!is_free(labels, place)) {
+      if (!is_free(labels, place, anywhere)) {
         continue;
       }
       if (distance > LEADER) {
@@ -91,4 +112,8 @@ bool bl_labels_put(bl_labels_t *labels, double x, double y, const char *text, do
     }
   }
   return false;
+}
+
+bool bl_labels_put(bl_labels_t *labels, double x, double y, const char *text, double size, bl_color_t color) {
+  return put(labels, x, y, text, size, color, false) || put(labels, x, y, text, size, color, true);
 }

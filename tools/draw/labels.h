@@ -26,6 +26,8 @@ BL_MUST_USE bl_status_t bl_labels_create(bl_canvas_t *canvas, bl_area_t area, bl
 void bl_labels_destroy(bl_labels_t *labels); // NULL is fine
 // Keeps names away from an area. What does not fit into memory is not kept away from.
 void bl_labels_block(bl_labels_t *labels, bl_area_t area);
+// Keeps names away from an area as long as there is room elsewhere.
+void bl_labels_avoid(bl_labels_t *labels, bl_area_t area);
 // False: there was no room.
 bool bl_labels_put(bl_labels_t *labels, double x, double y, const char *text, double size, bl_color_t color);
 

@@ -5,90 +5,170 @@
 #include "draw/timeline.h"
 #include "schedule/slot_walk.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+typedef struct change {
+  bl_timeline_level_t by;
+  size_t turn; // when it was found, which is in the order of lists
+} change_t;
 
 typedef struct builder {
   const bl_schedule_t *schedule;
   const bl_simulation_t *simulation;
   bl_timeline_event_t *events;
   size_t event_count;
-  bl_timeline_level_t *levels;
-  size_t level_count;
-  uint8_t *recomputed; // [blocks]
+  change_t *changes;
+  size_t change_count;
+  bl_timeline_level_t *levels; // their sums
+  uint8_t *recomputed;         // [blocks]
+  double *caps;                // [stages]
 } builder_t;
 
+// Which chunk of its stage it is, among those of its direction.
 static uint32_t chunk_on_stage(const bl_schedule_t *schedule, uint32_t virtual_stage) {
   uint32_t chunk = 0;
-  for (uint32_t s = 0; s < virtual_stage; s++) {
+  for (uint32_t s = bl_schedule_pipe(schedule, virtual_stage) * bl_schedule_depth(schedule); s < virtual_stage; s++) {
     chunk += schedule->stage_of[s] == schedule->stage_of[virtual_stage];
   }
   return chunk;
 }
 
-static void add_level(builder_t *b, uint32_t stage, double time, double slots) {
-  b->levels[b->level_count++] = (bl_timeline_level_t){stage, time, slots};
+static void add_change(builder_t *b, uint32_t stage, double time, double slots, double lent) {
+  b->changes[b->change_count] = (change_t){{stage, time, slots, lent}, b->change_count};
+  b->change_count++;
+}
+
+// A block is at its store from the start of its E to the end of its L.
+static void add_parked(builder_t *b, bl_op_t op, bl_span_t span) {
+  if (!bl_verb_computes((bl_verb_t)op.verb) && op.store < b->schedule->stages) {
+    const bool evicts = op.verb == BL_VERB_E;
+    add_change(b, op.store, evicts ? span.start : span.end, 0, evicts ? 1 : -1);
+  }
 }
 
 static void add_stage(builder_t *b, uint32_t stage) {
   const bl_op_list_t *list = &b->schedule->lists[stage];
   bl_slot_walk_t walk = {.schedule = b->schedule, .recomputed = b->recomputed};
-  add_level(b, stage, 0, 0);
+  double now = 0;
+  add_change(b, stage, 0, 0, 0);
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t op = list->ops[i];
     bl_span_t span = b->simulation->spans[stage][i];
     b->events[b->event_count++] = (bl_timeline_event_t){.stage = stage,
                                                         .verb = bl_verb_letter((bl_verb_t)op.verb),
                                                         .chunk = chunk_on_stage(b->schedule, op.virtual_stage),
+                                                        .pipe = bl_schedule_pipe(b->schedule, op.virtual_stage),
                                                         .micro_batch = op.micro_batch,
+                                                        .slice = op.slice,
                                                         .start = span.start,
                                                         .end = span.end};
     const uint32_t before = walk.held;
     bl_slot_walk_next(&walk, op);
+    now = fmax(now, span.start); // in the order of the list, in which slots are counted
     if (walk.during != before) {
-      add_level(b, stage, span.start, walk.during);
+      add_change(b, stage, now, (double)walk.during - before, 0);
     }
+    now = fmax(now, walk.held != walk.during ? span.end : now);
     if (walk.held != walk.during) {
-      add_level(b, stage, span.end, walk.held);
+      add_change(b, stage, now, (double)walk.held - walk.during, 0);
+    }
+    add_parked(b, op, span);
+  }
+}
+
+// At one moment a stage's own slots change in the order of its list, and lent ones are given back first.
+static int compare_changes(const void *one, const void *other) {
+  const change_t *a = one, *b = other;
+  if (a->by.stage != b->by.stage) {
+    return a->by.stage < b->by.stage ? -1 : 1;
+  }
+  if (a->by.time != b->by.time) {
+    return a->by.time < b->by.time ? -1 : 1;
+  }
+  if (a->by.lent != b->by.lent) {
+    return a->by.lent < b->by.lent ? -1 : 1;
+  }
+  return a->turn < b->turn ? -1 : 1;
+}
+
+static void sum_up(builder_t *b) {
+  qsort(b->changes, b->change_count, sizeof b->changes[0], compare_changes);
+  for (size_t i = 0; i < b->change_count; i++) {
+    bl_timeline_level_t *level = &b->levels[i];
+    *level = b->changes[i].by;
+    if (i > 0 && level->stage == level[-1].stage) {
+      level->slots += level[-1].slots;
+      level->lent += level[-1].lent;
     }
   }
 }
 
-bl_status_t bl_schedule_timeline_draw(const bl_schedule_t *schedule, const bl_simulation_t *simulation,
-                                      const char *unit, const char *path, bl_error_t *err) {
-  builder_t b = {.schedule = schedule, .simulation = simulation};
+// "4 stages, ...    end 33, ...    policy cap, cap 3 slots, mode overlap"
+static void describe(const bl_schedule_timeline_t *picture, char *text, size_t bytes) {
+  const bl_schedule_t *schedule = picture->schedule;
+  const bl_simulation_t *simulation = picture->simulation;
+  char bound[48] = "", policy[400] = "", cap[32] = "";
+  if (simulation->lower_bound > 0) {
+    snprintf(bound, sizeof bound, ", lower bound %.6g", simulation->lower_bound);
+  }
+  if (picture->cap > 0) {
+    snprintf(cap, sizeof cap, ", cap %u slot%s", picture->cap, bl_plural(picture->cap));
+  }
+  if (picture->policy != NULL) {
+    snprintf(policy, sizeof policy, "    policy %s%s%s%s", picture->policy, cap, picture->mode != NULL ? ", mode " : "",
+             picture->mode != NULL ? picture->mode : "");
+  }
+  snprintf(text, bytes, "%u stage%s, %u chunk%s, %u micro-batch%s    end %.6g, bubble %.1f %%%s%s", schedule->stages,
+           bl_plural(schedule->stages), schedule->chunks, bl_plural(schedule->chunks), schedule->micro_batches,
+           bl_one_or_many(schedule->micro_batches, "", "es"), simulation->t_end, 100 * simulation->bubble_total, bound,
+           policy);
+}
+
+static bl_status_t draw(builder_t *b, const bl_schedule_timeline_t *picture, const char *path, bl_error_t *err) {
+  const bl_schedule_t *schedule = picture->schedule;
+  char subtitle[640];
+  bl_schedule_mark_recomputed(schedule, b->recomputed);
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    add_stage(b, s);
+    b->caps[s] = picture->cap;
+  }
+  sum_up(b);
+  describe(picture, subtitle, sizeof subtitle);
+  const bl_timeline_t timeline = {.title = schedule->name,
+                                  .subtitle = subtitle,
+                                  .unit = picture->unit,
+                                  .stages = schedule->stages,
+                                  .slices = schedule->slices,
+                                  .events = b->events,
+                                  .event_count = b->event_count,
+                                  .levels = b->levels,
+                                  .level_count = b->change_count,
+                                  .slots_available = picture->cap > 0 ? b->caps : NULL};
+  return bl_timeline_draw(&timeline, path, err);
+}
+
+bl_status_t bl_schedule_timeline_draw(const bl_schedule_timeline_t *picture, const char *path, bl_error_t *err) {
+  const bl_schedule_t *schedule = picture->schedule;
+  builder_t b = {.schedule = schedule, .simulation = picture->simulation};
   size_t count = bl_schedule_op_count(schedule);
   b.events = malloc((count + 1) * sizeof b.events[0]);
-  b.levels = malloc((2 * count + schedule->stages + 1) * sizeof b.levels[0]);
+  const size_t room = 3 * count + schedule->stages + 1;
+  b.changes = malloc(room * sizeof b.changes[0]);
+  b.levels = malloc(room * sizeof b.levels[0]);
   b.recomputed = calloc(bl_schedule_block_count(schedule), 1);
+  b.caps = calloc(schedule->stages, sizeof b.caps[0]);
   bl_status_t status = BL_OK;
-  if (b.events == NULL || b.levels == NULL || b.recomputed == NULL) {
+  if (b.events == NULL || b.changes == NULL || b.levels == NULL || b.recomputed == NULL || b.caps == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "%s: out of memory", path);
   } else {
-    bl_schedule_mark_recomputed(schedule, b.recomputed);
-    for (uint32_t s = 0; s < schedule->stages; s++) {
-      add_stage(&b, s);
-    }
-    char subtitle[160], bound[48] = "";
-    if (simulation->lower_bound > 0) {
-      snprintf(bound, sizeof bound, ", lower bound %.6g", simulation->lower_bound);
-    }
-    snprintf(subtitle, sizeof subtitle, "%u stage%s, %u chunk%s, %u micro-batch%s    end %.6g, bubble %.1f %%%s",
-             schedule->stages, bl_plural(schedule->stages), schedule->chunks, bl_plural(schedule->chunks),
-             schedule->micro_batches, bl_one_or_many(schedule->micro_batches, "", "es"), simulation->t_end,
-             100 * simulation->bubble_total, bound);
-    bl_timeline_t timeline = {.title = schedule->name,
-                              .subtitle = subtitle,
-                              .unit = unit,
-                              .stages = schedule->stages,
-                              .events = b.events,
-                              .event_count = b.event_count,
-                              .levels = b.levels,
-                              .level_count = b.level_count};
-    status = bl_timeline_draw(&timeline, path, err);
+    status = draw(&b, picture, path, err);
   }
+  free(b.caps);
   free(b.recomputed);
   free(b.levels);
+  free(b.changes);
   free(b.events);
   return status;
 }

@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timeline of a simulated schedule: its operations and the slots they hold.
+// The timeline of a simulated schedule: its operations, the slots they hold, and those lent to other stages.
+//
+//   bl_schedule_timeline_t picture = {.schedule = schedule, .simulation = &simulation, .unit = "s", .policy = "cap", .cap = 3};
+//   status = bl_schedule_timeline_draw(&picture, "step.svg", &err);
+//
 // Thread: any; everything is borrowed for the call.
 #ifndef BALLAST_DRAW_SCHEDULE_TIMELINE_H
 #define BALLAST_DRAW_SCHEDULE_TIMELINE_H
 
 #include "simulate/simulate.h"
 
-// `unit` of the times, for the axis: "s", "units of cost". `path` ends in .svg or .png. Statuses of bl_timeline_draw.
-BL_MUST_USE bl_status_t bl_schedule_timeline_draw(const bl_schedule_t *schedule, const bl_simulation_t *simulation,
-                                                  const char *unit, const char *path, bl_error_t *err);
+typedef struct bl_schedule_timeline {
+  const bl_schedule_t *schedule;
+  const bl_simulation_t *simulation;
+  const char *unit;   // of the times, for the axis: "s", "units of cost"
+  const char *policy; // by which it is balanced; NULL: it is not
+  const char *mode;   // of its transfers; NULL: it has none
+  uint32_t cap;       // most slots of a device, own and lent; 0: no limit
+} bl_schedule_timeline_t;
+
+// `path` ends in .svg or .png. Statuses of bl_timeline_draw.
+BL_MUST_USE bl_status_t bl_schedule_timeline_draw(const bl_schedule_timeline_t *picture, const char *path,
+                                                  bl_error_t *err);
 
 #endif

@@ -11,9 +11,10 @@
 #define WIDTH_DEFAULT 1400.0
 #define WIDTH_MOST    4200.0 // where that lets boxes hold their numbers
 #define NUMBER_WIDTH  16.0
-#define MANY_STAGES   24 // more of them get lower rows
+#define SLICE_WIDTH   24.0 // with the slice
+#define MANY_STAGES   24   // more of them get lower rows
 #define MARGIN_LEFT   96.0
-#define MARGIN_RIGHT  92.0
+#define MARGIN_RIGHT  104.0
 #define MARGIN_TOP    86.0
 #define AXIS_HEIGHT   52.0
 #define HAIRLINE      0.6  // boxes narrower than this get no outline
@@ -26,6 +27,8 @@
 #define WAIT_LINE BL_COLOR(0xc9d0d8)
 #define CURVE     BL_COLOR(0xd8cfea)
 #define CURVE_TOP BL_COLOR(0x7a5fb0)
+#define LENT      BL_COLOR(0xf3d3a2)
+#define LENT_TOP  BL_COLOR(0xb9791f)
 #define LIMIT     BL_COLOR(0xc0392b)
 
 typedef struct style {
@@ -58,8 +61,11 @@ typedef struct page {
   const bl_timeline_t *timeline;
   bl_canvas_t *canvas;
   double width, height, first, last, pixels_per_unit;
-  bool lanes;  // some evict or load
-  bool chunks; // some operation of a later one
+  bool lanes;    // some evict or load
+  bool chunks;   // some operation of a later one
+  bool pipes;    // some of the second direction
+  bool lent;     // some slots
+  bool numbered; // some box has its micro-batch
   row_t row;
   double row_height, most_slots;
 } page_t;
@@ -86,16 +92,17 @@ static const style_t *style_of(char verb) {
   return &other;
 }
 
-// Later chunks of a stage are darker, so that a V or a loop can be followed by eye.
-static bl_color_t shade(unsigned hex, uint32_t chunk) {
+// Later chunks of a stage are darker, so that a V, a loop or the second direction can be followed by eye.
+static bl_color_t shade(unsigned hex, uint32_t steps) {
   bl_color_t color = BL_COLOR(hex);
-  double factor = pow(0.80, chunk > 3 ? 3 : chunk);
+  double factor = pow(0.80, steps > 3 ? 3 : steps);
   return (bl_color_t){color.red * factor, color.green * factor, color.blue * factor};
 }
 
 static void draw_event(page_t *page, const bl_timeline_event_t *event) {
   double x = x_of(page, event->start), width = x_of(page, event->end) - x, y = y_of(page, event->stage);
-  bl_color_t color = shade(style_of(event->verb)->color, event->chunk);
+  const uint32_t darker = event->chunk + event->pipe;
+  bl_color_t color = shade(style_of(event->verb)->color, darker);
   if (is_transfer(event->verb)) {
     bl_canvas_fill_rect(page->canvas, x, y + page->row.bar + 2, fmax(width, 1.5), page->row.lane - 2, color);
     return;
@@ -104,12 +111,14 @@ static void draw_event(page_t *page, const bl_timeline_event_t *event) {
   if (width > 5 * HAIRLINE) {
     bl_canvas_stroke_rect(page->canvas, x, y, width, page->row.bar, HAIRLINE, BL_COLOR(0xffffff));
   }
-  char text[16];
-  snprintf(text, sizeof text, "%u", event->micro_batch);
+  char text[24];
+  const bool sliced = page->timeline->slices > 1;
+  snprintf(text, sizeof text, sliced ? "%u.%u" : "%u", event->micro_batch, event->slice);
   double size = width > 18 ? 12 : 9;
   if (bl_canvas_text_width(page->canvas, text, size, false) + 3 < width) {
     bl_canvas_text(page->canvas, x + width / 2, y + page->row.bar / 2 + size * 0.36, text, size, false, BL_ALIGN_CENTER,
-                   event->chunk > 1 ? BL_COLOR(0xffffff) : INK);
+                   darker > 1 ? BL_COLOR(0xffffff) : INK);
+    page->numbered = true;
   }
 }
 
@@ -146,25 +155,34 @@ static void draw_busy(page_t *page, double *busy) {
   }
 }
 
-static void draw_curve(page_t *page, uint32_t stage, double *xs, double *heights) {
+static void draw_curve(page_t *page, uint32_t stage, double *xs, double *heights, double *totals) {
   const bl_timeline_t *t = page->timeline;
   uint32_t count = 0;
-  double peak = 0, base = y_of(page, stage) + page->row_height - page->row.gap;
+  double peak = 0, lent = 0, base = y_of(page, stage) + page->row_height - page->row.gap;
   double scale = (page->row.curve - 6) / fmax(page->most_slots, 1);
   for (size_t i = 0; i < t->level_count; i++) {
     if (t->levels[i].stage == stage) {
       double x = x_of(page, fmin(fmax(t->levels[i].time, page->first), page->last));
       count -= count > 0 && x - xs[count - 1] < SAME_PLACE; // of changes at one moment the last is drawn
       xs[count] = x;
+      totals[count] = (t->levels[i].slots + t->levels[i].lent) * scale;
       heights[count++] = t->levels[i].slots * scale;
       peak = fmax(peak, t->levels[i].slots);
+      lent = fmax(lent, t->levels[i].lent);
     }
   }
+  if (lent > 0) {
+    bl_canvas_steps(page->canvas, xs, totals, count, x_of(page, page->last), base, LENT, LENT_TOP);
+  }
   bl_canvas_steps(page->canvas, xs, heights, count, x_of(page, page->last), base, CURVE, CURVE_TOP);
-  char label[48];
+  char label[64];
   if (t->slots_available != NULL) {
     double y = base - t->slots_available[stage] * scale;
     bl_canvas_line(page->canvas, MARGIN_LEFT, y, x_of(page, page->last), y, 1, true, LIMIT);
+  }
+  if (lent > 0) {
+    snprintf(label, sizeof label, "peak %g, lent %g", peak, lent);
+  } else if (t->slots_available != NULL) {
     snprintf(label, sizeof label, "peak %g of %g", peak, t->slots_available[stage]);
   } else {
     snprintf(label, sizeof label, "peak %g", peak);
@@ -220,6 +238,10 @@ static void draw_head(page_t *page) {
     double after = MARGIN_LEFT + bl_canvas_text_width(page->canvas, t->title, 18, true) + 16;
     bl_canvas_text(page->canvas, after, 28, t->subtitle, 13, false, BL_ALIGN_LEFT, INK_SOFT);
   }
+  if (!page->numbered) {
+    bl_canvas_text(page->canvas, MARGIN_LEFT, 45, "boxes are too narrow for the numbers of micro-batches", 11, false,
+                   BL_ALIGN_LEFT, INK_SOFT);
+  }
   double x = MARGIN_LEFT;
   for (size_t k = 0; k < sizeof styles / sizeof styles[0]; k++) {
     bool seen = false;
@@ -235,9 +257,19 @@ static void draw_head(page_t *page) {
   if (page->chunks) {
     x = draw_key(page, x, "darker: a later chunk", shade(styles[0].color, 1), false);
   }
+  if (page->pipes) {
+    x = draw_key(page, x, "darker: from the last stage to the first", shade(styles[0].color, 1), false);
+  }
   x = draw_key(page, x, "wait", WAIT_LINE, true);
   if (t->levels != NULL) {
-    (void)draw_key(page, x, "slots in use", CURVE, false);
+    x = draw_key(page, x, "slots in use", CURVE, false);
+  }
+  if (page->lent) {
+    x = draw_key(page, x, "lent to other stages", LENT, false);
+  }
+  if (t->levels != NULL && t->slots_available != NULL) {
+    bl_canvas_line(page->canvas, x, 60.5, x + 16, 60.5, 1, true, LIMIT);
+    bl_canvas_text(page->canvas, x + 22, 65, "most slots", 12, false, BL_ALIGN_LEFT, INK);
   }
 }
 
@@ -253,7 +285,8 @@ static double choose_width(const bl_timeline_t *t, double span) {
     }
     least = sum > 0 ? fmin(least, sum / count) : least;
   }
-  double wanted = MARGIN_LEFT + MARGIN_RIGHT + NUMBER_WIDTH * span / least;
+  const double number = t->slices > 1 ? SLICE_WIDTH : NUMBER_WIDTH;
+  double wanted = MARGIN_LEFT + MARGIN_RIGHT + number * span / least;
   return wanted > WIDTH_DEFAULT && wanted < WIDTH_MOST ? wanted : WIDTH_DEFAULT;
 }
 
@@ -273,9 +306,11 @@ static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err
     page->last = fmax(page->last, event->end);
     page->lanes = page->lanes || is_transfer(event->verb);
     page->chunks = page->chunks || event->chunk > 0;
+    page->pipes = page->pipes || event->pipe > 0;
   }
   for (size_t i = 0; i < t->level_count; i++) {
-    page->most_slots = fmax(page->most_slots, t->levels[i].slots);
+    page->most_slots = fmax(page->most_slots, t->levels[i].slots + t->levels[i].lent);
+    page->lent = page->lent || t->levels[i].lent > 0;
   }
   for (uint32_t s = 0; s < t->stages && t->slots_available != NULL; s++) {
     page->most_slots = fmax(page->most_slots, t->slots_available[s]);
@@ -297,7 +332,7 @@ bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl
     return status;
   }
   size_t room = timeline->level_count > timeline->stages ? timeline->level_count : timeline->stages;
-  double *xs = malloc((room + 1) * 2 * sizeof *xs);
+  double *xs = malloc((room + 1) * 3 * sizeof *xs); // of a curve: places, heights, and those with what is lent
   if (xs == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "%s: out of memory", path);
   }
@@ -306,7 +341,7 @@ bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl
     draw_axis(&page, true);
     draw_rows(&page);
     for (uint32_t s = 0; s < timeline->stages && timeline->levels != NULL; s++) {
-      draw_curve(&page, s, xs, xs + room + 1);
+      draw_curve(&page, s, xs, xs + room + 1, xs + 2 * (room + 1));
     }
     draw_busy(&page, xs);
     draw_axis(&page, false);

@@ -18,16 +18,17 @@
 typedef struct bl_timeline_event {
   uint32_t stage;
   char verb;      // F, B, I, W, R: a box with its micro-batch; E, L: a thin box below; others are drawn grey
-  uint32_t chunk; // of the stage, from 0: later chunks are darker
-  uint32_t micro_batch;
+  uint32_t chunk; // of the stage and its direction, from 0: later chunks are darker
+  uint32_t pipe;  // direction: 0, or 1 from the last stage to the first, which is darker, too
+  uint32_t micro_batch, slice;
   double start, end; // in `unit`, on one clock for all stages
 } bl_timeline_event_t;
 
-// From `time` on, the stage has `slots` slots in use.
+// From `time` on, the stage has `slots` slots in use, and `lent` more hold blocks of other stages.
 typedef struct bl_timeline_level {
   uint32_t stage;
   double time;
-  double slots;
+  double slots, lent;
 } bl_timeline_level_t;
 
 typedef struct bl_timeline {
@@ -35,15 +36,16 @@ typedef struct bl_timeline {
   const char *subtitle; // NULL: none
   const char *unit;     // of all times, for the axis: "ms", "s", "units of cost"
   uint32_t stages;
+  uint32_t slices;                   // of a sequence: above 1 boxes say "3.1", slice 1 of micro-batch 3
   const bl_timeline_event_t *events; // of one stage ascending in start; stages in any order
   size_t event_count;
   const bl_timeline_level_t *levels; // of one stage ascending in time; NULL: no memory curves
   size_t level_count;
-  const double *slots_available; // [stages] dashed line over the memory curve, or NULL
+  const double *slots_available; // [stages] dashed line over the memory curve, own and lent slots; or NULL
   double width;                  // pixels; 0: 1400, or more where boxes then hold their numbers
 } bl_timeline_t;
 
-// Times are shifted so that the first event starts at 0. BL_INVALID without events or for a path of another ending;
+// Where no box has room for its micro-batch the head says so. Times are shifted so that the first event starts at 0. BL_INVALID without events or for a path of another ending;
 // BL_IO.
 BL_MUST_USE bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl_error_t *err);
 
