@@ -5,6 +5,7 @@
 #include "device/libraries.h"
 #include "formats/safetensors.h"
 #include "meter.h"
+#include "operation_memory.h"
 #include "pod.h"
 #include "service/daemon.h"
 #include "service_wire.h"
@@ -18,7 +19,7 @@
 
 typedef struct arguments {
   bl_daemon_arguments_t common;
-  char *data_listen, *data_advertise, *core_tokens;
+  char *data_listen, *data_advertise, *core_tokens, *operation_memory;
   int64_t core, gpu, pod_index;
   bool nccl_shared_gpu;
   double rest_seconds;
@@ -76,6 +77,13 @@ static const bl_option_t rows[] = {
      .offset = ROW(list_devices),
      .help = "Print the GPUs that this process sees and the versions of NVIDIA's libraries, and end; exit code 0 where "
              "there is a GPU."},
+    {.name = "operation-memory",
+     .type = BL_OPTION_TEXT,
+     .offset = ROW(operation_memory),
+     .argument = "b,b,...",
+     .help =
+         "Read a job file from standard input, print the bytes that operations of it ask for on this machine at these "
+         "micro-batches, and end: ballastctl plan asks so."},
     {.name = "core-tokens",
      .type = BL_OPTION_PATH,
      .offset = ROW(core_tokens),
@@ -146,17 +154,26 @@ static const char *advertised(program_t *self) {
   return gethostname(self->data_name, sizeof self->data_name - 1) == 0 ? self->data_name : NULL;
 }
 
-static bool list_devices(void *context, int *exit_code) {
+static int failed(bl_status_t status, const bl_error_t *err) {
+  if (status != BL_OK) {
+    fprintf(stderr, "stage-service: %s\n", err->text);
+  }
+  return bl_status_exit_code(status);
+}
+
+static bool answer_instead(void *context, int *exit_code) {
   const program_t *self = context;
   bl_error_t err = {0};
+  if (self->arguments.operation_memory != NULL) {
+    *exit_code = failed(
+        bl_operation_memory_print(stdin, self->arguments.operation_memory, (int32_t)self->arguments.gpu, stdout, &err),
+        &err);
+    return true;
+  }
   if (!self->arguments.list_devices) {
     return false;
   }
-  bl_status_t status = bl_device_print(BL_DEVICE_CUDA, stdout, &err);
-  if (status != BL_OK) {
-    fprintf(stderr, "stage-service: %s\n", err.text);
-  }
-  *exit_code = bl_status_exit_code(status);
+  *exit_code = failed(bl_device_print(BL_DEVICE_CUDA, stdout, &err), &err);
   return true;
 }
 
@@ -242,7 +259,7 @@ int main(int argc, char **argv) {
                                        .metric_count = bl_meter_row_count,
                                        .libraries = libraries,
                                        .library_count = sizeof libraries / sizeof libraries[0],
-                                       .hooks = {.instead = list_devices,
+                                       .hooks = {.instead = answer_instead,
                                                  .versions = print_versions,
                                                  .create = create,
                                                  .serve = serve,

@@ -368,4 +368,24 @@ bl_status_t bl_safetensors_write_header(bl_tensor_entry_t *tensors, size_t count
   return status;
 }
 
+void bl_safetensors_length_add(bl_safetensors_length_t *length, const char *name, bl_tensor_dtype_t dtype,
+                               const uint64_t *shape, unsigned rank) {
+  uint64_t bits = bl_tensor_dtype_bits(dtype), shape_bytes = rank > 0 ? rank - 1 : 0; // commas
+  for (unsigned i = 0; i < rank; i++) {
+    shape_bytes += (uint64_t)snprintf(NULL, 0, "%" PRIu64, shape[i]);
+    bits *= shape[i];
+  }
+  const uint64_t begin = length->data_bytes;
+  length->data_bytes += bits / 8;
+  length->text_bytes += shape_bytes + (uint64_t)snprintf(NULL, 0,
+                                                         ",\"%s\":{\"dtype\":\"%s\",\"shape\":[],"
+                                                         "\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
+                                                         name, bl_tensor_dtype_name(dtype), begin, length->data_bytes);
+}
+
+uint64_t bl_safetensors_length_header(const bl_safetensors_length_t *length) {
+  static const char rest[] = "{\"" METADATA_KEY "\":{\"format\":\"pt\"}}";
+  return BL_SAFETENSORS_LENGTH_BYTES + bl_align_up(sizeof rest - 1 + length->text_bytes, 8);
+}
+
 const bl_library_t bl_formats_library = {"jansson", jansson_version_str};

@@ -103,6 +103,15 @@ const char *bl_shape_format(const uint64_t *shape, unsigned rank, char text[BL_S
 BL_MUST_USE bl_status_t bl_safetensors_write_header(bl_tensor_entry_t *tensors, size_t count, char **bytes,
                                                     size_t *size_bytes, bl_error_t *err);
 
+// How long a file is whose tensors are added one after the other, without making its first bytes: names are ASCII that
+// JSON leaves as it is.
+typedef struct bl_safetensors_length { // all zero: none yet
+  uint64_t text_bytes, data_bytes;
+} bl_safetensors_length_t;
+void bl_safetensors_length_add(bl_safetensors_length_t *length, const char *name, bl_tensor_dtype_t dtype,
+                               const uint64_t *shape, unsigned rank);
+uint64_t bl_safetensors_length_header(const bl_safetensors_length_t *length); // what bl_safetensors_write_header makes
+
 extern const bl_library_t bl_formats_library; // jansson, which reads headers, indexes and config.json
 
 #endif

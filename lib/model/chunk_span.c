@@ -49,6 +49,10 @@ uint32_t bl_chunk_span_parameter(const bl_model_t *model, bl_chunk_span_t span, 
   return bl_parameter_index(model, BL_PARAMETER_FINAL_NORM_WEIGHT, 0) + i - in_layers;
 }
 
+uint32_t bl_chunk_span_owned_count(const bl_model_t *model, bl_chunk_span_t span) {
+  return bl_chunk_span_parameter_count(model, span) - has_copy(model, span);
+}
+
 bool bl_chunk_span_owns(const bl_model_t *model, bl_chunk_span_t span, uint32_t canonical_index) {
   return !(has_copy(model, span) && canonical_index == 0);
 }

@@ -27,6 +27,7 @@ uint32_t bl_chunk_span_parameter(const bl_model_t *model, bl_chunk_span_t span, 
 // True for the chunk that reports on this parameter (squares, checkpoint): all but the tied head's copy of
 // the embedding in a chunk that has no embedding.
 bool bl_chunk_span_owns(const bl_model_t *model, bl_chunk_span_t span, uint32_t canonical_index);
+uint32_t bl_chunk_span_owned_count(const bl_model_t *model, bl_chunk_span_t span); // how many it reports on
 
 // Where each parameter of a chunk lies in an arena of fp32 (weights, gradients and both optimizer moments use
 // the same offsets). Parameters that one product reads together (q, k, v; gate, up) follow each other without

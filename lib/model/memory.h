@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one chunk keeps in memory, by the tags that metrics and planner share.
+// What one chunk, and what a stage with all of its chunks, keeps in memory, by the tags that metrics and planner share.
+// Executor and planner both ask here: what is planned is what is held.
+//
+//   bl_stage_memory_request_t request = {.model = &model, .spans = spans, .span_count = 2, .options = layout, ...};
+//   bl_stage_memory_t memory;
+//   if (bl_stage_memory(&request, &memory) == BL_OK) {
+//     memory.weight_bytes, memory.slot_bytes * request.slots, ...
+//   }
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_MEMORY_H
@@ -21,5 +28,48 @@ typedef struct bl_chunk_memory {
 
 bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_layout_options_t options,
                             bl_chunk_memory_t *memory) BL_MUST_USE;
+
+// What operations of a compute back end ask for beside what chunks lay out: copies of weights in the order that products
+// read, and room to work in. Of one shape: model, micro-batch, attention, dtype and threads. It depends on library and
+// CPU, so it is asked where it will run (compute/model/operations.h).
+typedef struct bl_operation_memory {
+  uint64_t packed_layer_bytes;    // copies of a layer's weights
+  uint64_t packed_head_bytes;     // of the head's weight
+  uint64_t layer_workspace_bytes; // of a stage without the head
+  uint64_t head_workspace_bytes;  // of a stage with it
+  uint64_t held_bytes;            // what the back end keeps for itself, counted as workspace
+} bl_operation_memory_t;
+
+// The loss of a micro-batch as the head leaves it (compute/model/chunk.h).
+#define BL_STAGE_LOSS_BYTES 16
+
+typedef struct bl_stage_memory_request {
+  const bl_model_t *model;
+  const bl_chunk_span_t *spans; // [span_count] chunks of the stage
+  uint32_t span_count;
+  bl_layout_options_t options;
+  bl_operation_memory_t operations;
+  uint32_t micro_batches; // of a step
+  uint32_t batches;       // of tokens and labels that exist at a time; 1, or all on a device that is told ahead
+  bool post_validation;   // train.post_validation: a second copy of weights and moments
+} bl_stage_memory_request_t;
+
+typedef struct bl_stage_memory {
+  uint64_t weight_bytes;    // with the copies that products read
+  uint64_t gradient_bytes;  // without tied_bytes
+  uint64_t tied_bytes;      // room for the gradient of a tied embedding from the chunk at its other end, after them
+  uint64_t optimizer_bytes; // both moments
+  uint64_t shadow_bytes;    // of weights and moments
+  uint64_t chunk_bytes;     // workspace of the largest chunk
+  uint64_t operation_bytes; // workspace of the operations, after it
+  uint64_t slot_bytes;      // of one slot
+  uint64_t evict_bytes;     // of what moves of a block
+  uint64_t edge_bytes;      // of one boundary buffer
+  uint64_t squares_at, hash_at, tokens_at, labels_at; // offsets in the data, whose losses come first
+  uint64_t data_bytes;
+} bl_stage_memory_t;
+
+// BL_INVALID as bl_layout_init. Slots and boundary buffers are the schedule's to count.
+bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_memory_t *memory) BL_MUST_USE;
 
 #endif

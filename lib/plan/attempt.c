@@ -186,6 +186,11 @@ static void choose_lean(bl__trying_t *a) {
 
 // ---- memory
 
+static const bl_operation_memory_t *find_operations(const bl__trying_t *a) {
+  const bl_plan_request_t *r = a->request;
+  return r->operations == NULL ? NULL : r->operations(r->operations_context, a->c->micro_batch, a->c->attention);
+}
+
 bl_status_t bl__trying_footprint(const bl__trying_t *a, uint32_t stage, uint32_t slots, bl_footprint_t *footprint) {
   bl_chunk_span_t spans[64];
   uint32_t count = 0;
@@ -200,8 +205,11 @@ bl_status_t bl__trying_footprint(const bl__trying_t *a, uint32_t stage, uint32_t
                                     .slots = slots,
                                     .edges = a->edges[stage],
                                     .options = a->options,
-                                    .post_validation = a->request->post_validation};
+                                    .post_validation = a->request->post_validation,
+                                    .micro_batches = a->c->micro_batches,
+                                    .image = a->request->image};
   if (!bl__trying_on_cluster(a)) {
+    request.operations = find_operations(a);
     return bl_footprint_of_executor(&request, footprint);
   }
   *footprint = bl_footprint_of_cluster(&request, a->request->hardware, a->c->parallel);

@@ -13,7 +13,10 @@ static bl_status_t fill_stage(const bl_demand_request_t *r, uint32_t stage, uint
                                 .slots = slots,
                                 .edges = edges,
                                 .options = r->options,
-                                .post_validation = r->post_validation};
+                                .post_validation = r->post_validation,
+                                .micro_batches = r->schedule->micro_batches,
+                                .operations = r->operations,
+                                .image = r->image};
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
     if (r->schedule->stage_of[v] == stage) {
       spans[one.span_count++] = r->spans[v];

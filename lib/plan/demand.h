@@ -19,7 +19,9 @@ typedef struct bl_demand_request {
   const bl_model_t *model;
   const bl_chunk_span_t *spans; // [virtual stages]
   bl_layout_options_t options;
-  bool post_validation; // train.post_validation
+  bool post_validation;                    // train.post_validation
+  const bl_operation_memory_t *operations; // as in bl_footprint_request_t
+  bl_footprint_image_fn image;
 } bl_demand_request_t;
 
 // Fills `stages` [schedule->stages]. BL_INVALID: a block beyond all memory, or a schedule that cannot run. BL_EXHAUSTED.

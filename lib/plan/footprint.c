@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/footprint.h"
 
-#include "base/bytes.h"
-
 #include <math.h>
 
 // In bytes per token: what tensor parallelism leaves whole, and what it splits.
@@ -43,38 +41,38 @@ double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
   return sum + (span.head ? norm + (m->tied && span.embedding ? 0 : words) : 0);
 }
 
-// What is kept for `bytes`: every part begins on a cache line (stage-service/executor/engine_memory.c).
-static double whole_lines(uint64_t bytes) {
-  return (double)bl_align_up(bytes, BL_CACHE_LINE_BYTES);
-}
-
 bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint) {
-  bl_footprint_t sum = {0};
-  for (uint32_t i = 0; i < request->span_count; i++) {
-    bl_chunk_memory_t chunk;
-    bl_status_t status = bl_chunk_memory(request->model, request->spans[i], request->options, &chunk);
-    if (status != BL_OK) {
-      return status;
-    }
-    sum.weights += whole_lines(chunk.weight_bytes);
-    sum.gradients += whole_lines(chunk.gradient_bytes);
-    sum.optimizer += whole_lines(chunk.optimizer_bytes);
-    sum.shadow += request->post_validation ? whole_lines(chunk.weight_bytes) + whole_lines(chunk.optimizer_bytes) : 0;
-    sum.workspace = fmax(sum.workspace, whole_lines(chunk.workspace_bytes));
-    sum.slot_bytes = fmax(sum.slot_bytes, whole_lines(chunk.slot_bytes));
-    sum.evict_bytes = fmax(sum.evict_bytes, (double)chunk.evict_bytes);
-    sum.edges = fmax(sum.edges, whole_lines(chunk.edge_bytes));
+  bl_stage_memory_request_t stage = {.model = request->model,
+                                     .spans = request->spans,
+                                     .span_count = request->span_count,
+                                     .options = request->options,
+                                     .micro_batches = request->micro_batches,
+                                     .batches = 1,
+                                     .post_validation = request->post_validation};
+  if (request->operations != NULL) {
+    stage.operations = *request->operations;
   }
-  bool exchanges = false; // the gradient of a tied embedding with the chunk at its other end
-  for (uint32_t i = 0; i < request->span_count && request->model->tied; i++) {
-    exchanges = exchanges || request->spans[i].embedding != request->spans[i].head;
+  bl_stage_memory_t memory;
+  bl_status_t status = bl_stage_memory(&stage, &memory);
+  uint64_t image = 0;
+  if (status == BL_OK && request->image != NULL) {
+    status = request->image(request->model, request->spans, request->span_count, &image);
   }
-  if (exchanges) {
-    sum.gradients += (double)request->model->vocab * request->model->hidden * sizeof(float);
+  if (status != BL_OK) {
+    return status;
   }
-  sum.edges *= request->edges;
-  sum.activations = sum.slot_bytes * request->slots;
-  *footprint = sum;
+  *footprint =
+      (bl_footprint_t){.weights = (double)memory.weight_bytes,
+                       .gradients = (double)(memory.gradient_bytes + memory.tied_bytes),
+                       .optimizer = (double)memory.optimizer_bytes,
+                       .activations = (double)memory.slot_bytes * request->slots,
+                       .edges = (double)memory.edge_bytes * request->edges,
+                       .workspace = (double)(memory.chunk_bytes + memory.operation_bytes + stage.operations.held_bytes),
+                       .data = (double)memory.data_bytes,
+                       .checkpoint = (double)image,
+                       .shadow = (double)memory.shadow_bytes,
+                       .slot_bytes = (double)memory.slot_bytes,
+                       .evict_bytes = (double)memory.evict_bytes};
   return BL_OK;
 }
 

@@ -7,7 +7,9 @@
 #include <string.h>
 
 // Mixed precision: bf16 weights and fp32 gradients (2 + 4), fp32 master weights and two moments (12).
-#define MIXED .value_bytes = 2, .state_bytes = 6, .moment_bytes = 12
+// All of it in fp32: weights and gradients (4 + 4), two moments (8).
+#define FLOATS .value_bytes = 4, .state_bytes = 8, .moment_bytes = 8
+#define MIXED  .value_bytes = 2, .state_bytes = 6, .moment_bytes = 12
 // Shares of the peaks that large kernels reach on all of them.
 #define SHARES .matmul = 0.72, .attention = 0.5, .stream = 0.8, .link = 0.75, .launch = 60e-6
 
@@ -15,6 +17,7 @@ static const bl_hardware_t table[] = {
     {.name = "a100-80g",
      .source = "NVIDIA A100 80GB SXM data sheet: 312 TFLOP/s bf16, 2039 GB/s, NVLink 600 GB/s; HDR InfiniBand 200 Gb/s",
      .peak_flops = 312e12,
+     .other_flops = 19.5e12,
      .memory_bytes = 80e9,
      .memory_rate = 2039e9,
      .intra_rate = 300e9,
@@ -25,6 +28,7 @@ static const bl_hardware_t table[] = {
     {.name = "h100",
      .source = "NVIDIA H100 SXM data sheet: 989 TFLOP/s bf16, 3350 GB/s, NVLink 900 GB/s; NDR InfiniBand 400 Gb/s",
      .peak_flops = 989e12,
+     .other_flops = 67e12,
      .memory_bytes = 80e9,
      .memory_rate = 3350e9,
      .intra_rate = 450e9,
@@ -35,6 +39,7 @@ static const bl_hardware_t table[] = {
     {.name = "h200",
      .source = "NVIDIA H200 SXM data sheet: 989 TFLOP/s bf16, 4800 GB/s, NVLink 900 GB/s; NDR InfiniBand 400 Gb/s",
      .peak_flops = 989e12,
+     .other_flops = 67e12,
      .memory_bytes = 141e9,
      .memory_rate = 4800e9,
      .intra_rate = 450e9,
@@ -43,16 +48,16 @@ static const bl_hardware_t table[] = {
      MIXED,
      SHARES},
     {.name = "host",
-     .source = "one core of a current x86-64 server with AVX2, fp32; its speed differs by a factor between machines",
+     .source = "one core of a current x86-64 server with AVX2, fp32 (bf16: with AVX512-BF16); its speed differs by a "
+               "factor between machines",
      .peak_flops = 150e9,
+     .other_flops = 300e9,
      .memory_bytes = 16e9,
      .memory_rate = 12e9,
      .intra_rate = 4e9,
      .inter_rate = 1e9,
      .latency = 50e-6,
-     .value_bytes = 4,
-     .state_bytes = 8,
-     .moment_bytes = 8,
+     FLOATS,
      .matmul = 0.8,
      .attention = 0.3,
      .stream = 0.8,
@@ -72,6 +77,20 @@ const bl_hardware_t *bl_hardware_find(const char *name) {
     }
   }
   return NULL;
+}
+
+bl_hardware_t bl_hardware_in(const bl_hardware_t *hardware, bl_dtype_t dtype) {
+  bl_hardware_t in = *hardware;
+  if (hardware->value_bytes == bl_dtype_bytes(dtype)) {
+    return in;
+  }
+  const bl_hardware_t bytes = dtype == BL_DTYPE_BF16 ? (bl_hardware_t){MIXED} : (bl_hardware_t){FLOATS};
+  in.peak_flops = hardware->other_flops;
+  in.other_flops = hardware->peak_flops;
+  in.value_bytes = bytes.value_bytes;
+  in.state_bytes = bytes.state_bytes;
+  in.moment_bytes = bytes.moment_bytes;
+  return in;
 }
 
 // Megatron's fused scale-mask-softmax kernel runs only where (micro-batch * heads of a rank) is a multiple of 4 and

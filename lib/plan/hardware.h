@@ -22,6 +22,7 @@ typedef struct bl_hardware {
   const char *name;                       // "a100-80g"
   const char *source;                     // what the numbers are from
   double peak_flops;                      // dense, per second, of the dtype that is trained in
+  double other_flops;                     // ... of the other dtype: bl_hardware_in
   double memory_bytes;                    // of the device
   double memory_rate;                     // bytes per second
   double intra_rate;                      // bytes per second and direction between devices of a node
@@ -36,6 +37,9 @@ typedef struct bl_hardware {
 
 const bl_hardware_t *bl_hardware_all(size_t *count);
 const bl_hardware_t *bl_hardware_find(const char *name); // NULL if there is none
+// The device training in `dtype`: its peak of that dtype, and the bytes that go with it. What the table has is a device in
+// mixed precision, or the host in fp32.
+bl_hardware_t bl_hardware_in(const bl_hardware_t *hardware, bl_dtype_t dtype);
 
 // How a stage is spread over devices. Pipeline stages are not in it.
 typedef struct bl_parallel {

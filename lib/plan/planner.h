@@ -76,6 +76,11 @@ typedef struct bl_plan_request {
   bl_balance_mode_t mode;
   bool post_validation; // train.post_validation: every stage keeps a second copy of weights and optimizer
   bl_dtype_t dtype;     // train.dtype of our executor; a cluster's device says its own
+  // Of memory on our executor: what operations ask for at that micro-batch and attention, with the request's model and
+  // dtype, valid for as long as the request; NULL: unknown, and left out. NULL as function: all unknown.
+  const bl_operation_memory_t *(*operations)(void *context, uint32_t micro_batch, bl_attention_t attention);
+  void *operations_context;
+  bl_footprint_image_fn image; // where the job writes checkpoints, else NULL
 } bl_plan_request_t;
 
 typedef struct bl_plan_candidate {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/snapshot.h"
 
-#include "base/bytes.h"
 #include "base/copy.h"
+#include "job/checkpoint_image.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,13 +101,8 @@ void bl_snapshot_destroy(bl_snapshot_t *snapshot) {
   free(snapshot);
 }
 
-// Bytes before an image so that its tensors, not its head, start on a cache line: copies into it are faster by a tenth.
-static uint64_t gap_before(const shard_t *shard) {
-  return bl_align_up(shard->image.head_bytes, BL_CACHE_LINE_BYTES) - shard->image.head_bytes;
-}
-
 static uint64_t room_of(const shard_t *shard) {
-  return bl_align_up(gap_before(shard) + shard->image.size_bytes, BL_CACHE_LINE_BYTES);
+  return bl_checkpoint_image_room(shard->image.head_bytes, shard->image.size_bytes);
 }
 
 uint64_t bl_snapshot_bytes(const bl_snapshot_t *snapshot) {
@@ -121,7 +116,7 @@ uint64_t bl_snapshot_bytes(const bl_snapshot_t *snapshot) {
 void bl_snapshot_use_memory(bl_snapshot_t *snapshot, uint8_t *memory) {
   for (size_t i = 0; i < SHARDS; i++) {
     shard_t *shard = &snapshot->shards[i];
-    shard->image.bytes = memory + gap_before(shard);
+    shard->image.bytes = memory + bl_checkpoint_image_gap(shard->image.head_bytes);
     memcpy(shard->image.bytes, shard->head, shard->image.head_bytes);
     memory += room_of(shard);
   }

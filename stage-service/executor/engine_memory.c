@@ -2,38 +2,53 @@
 #include "executor/engine_memory.h"
 
 #include "base/bytes.h"
-#include "executor/shadow.h"
 #include "job/balance.h"
+#include "model/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct {
-  uint64_t weights, gradients, moments, workspace; // bytes over all chunks; workspace: of the largest
-  uint64_t shadow;                                 // of weights and moments, where they may be taken back
-  uint64_t tied;                                   // of one part of a tied gradient
-  uint64_t ops_workspace;                          // of the back end
-} sums_t;
+_Static_assert(sizeof(bl_chunk_loss_t) == BL_STAGE_LOSS_BYTES, "what is planned for the losses");
 
-static sums_t add_up(bl_engine_t *engine) {
-  const bl_model_t *model = &engine->training.model;
-  sums_t sums = {.tied = engine->tied == NULL ? 0 : (uint64_t)model->vocab * model->hidden * sizeof(float),
-                 .ops_workspace = engine->ops->workspace_bytes(engine->compute)};
+// What the operations of this stage ask for, as its back end has planned them.
+static bl_operation_memory_t operations_of(const bl_engine_t *engine) {
+  bl_operation_memory_t operations = {
+      .held_bytes = engine->ops->held_bytes == NULL ? 0 : engine->ops->held_bytes(engine->compute)};
+  operations.layer_workspace_bytes = operations.head_workspace_bytes = engine->ops->workspace_bytes(engine->compute);
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    bl_chunk_sizes_t sizes = bl_chunk_sizes(engine->chunks[i].chunk);
-    sums.weights += bl_align_up(sizes.weight_bytes, BL_CACHE_LINE_BYTES) + bl_align_up(sizes.packed_bytes, 64);
-    sums.gradients += bl_align_up(sizes.gradient_bytes, BL_CACHE_LINE_BYTES);
-    sums.moments += bl_align_up(sizes.moment_bytes, BL_CACHE_LINE_BYTES);
-    sums.shadow += engine->job.train.post_validation ? bl_shadow_bytes(engine->chunks[i].chunk) : 0;
-    sums.workspace = sizes.workspace_bytes > sums.workspace ? sizes.workspace_bytes : sums.workspace;
-    uint64_t slot = bl_align_up(sizes.slot_bytes, BL_CACHE_LINE_BYTES);
-    uint64_t edge = bl_align_up(sizes.edge_bytes, BL_CACHE_LINE_BYTES);
-    engine->slot_bytes = slot > engine->slot_bytes ? slot : engine->slot_bytes;
-    engine->edge_bytes = edge > engine->edge_bytes ? edge : engine->edge_bytes;
+    const bl_chunk_sizes_t sizes = bl_chunk_sizes(engine->chunks[i].chunk);
+    operations.packed_layer_bytes = sizes.packed_layer_bytes;
+    operations.packed_head_bytes += sizes.packed_head_bytes;
   }
-  sums.workspace = bl_align_up(sums.workspace, BL_CACHE_LINE_BYTES);
-  return sums;
+  return operations;
+}
+
+static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, bl_error_t *err) {
+  const bl_training_t *training = &engine->training;
+  bl_chunk_span_t *spans = calloc(engine->chunk_count, sizeof *spans);
+  if (spans == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
+  }
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    spans[i] = training->partition.spans[engine->chunks[i].virtual_stage];
+  }
+  const bl_stage_memory_request_t request = {.model = &training->model,
+                                             .spans = spans,
+                                             .span_count = engine->chunk_count,
+                                             .options = training->layout,
+                                             .operations = operations_of(engine),
+                                             .micro_batches = training->schedule->micro_batches,
+                                             .batches = engine->batch_count,
+                                             .post_validation = engine->job.train.post_validation};
+  bl_status_t status = bl_stage_memory(&request, memory);
+  free(spans);
+  if (status != BL_OK) {
+    return bl_error_set(err, status, "train.micro_batch: no valid activation block");
+  }
+  engine->slot_bytes = memory->slot_bytes;
+  engine->edge_bytes = memory->edge_bytes;
+  return BL_OK;
 }
 
 bl_status_t bl__engine_reserve(bl_engine_t *engine, bl_memory_tag_t tag, bl_arena_kind_t kind, uint64_t bytes,
@@ -111,30 +126,13 @@ static bl_status_t reserve_slots(bl_engine_t *engine, uint32_t own, bl_error_t *
 
 // ---- what the CPU and the device tell each other
 
-typedef struct {
-  uint64_t losses, squares, hash, tokens, labels, end; // offsets in the data arena, bytes
-} data_layout_t;
-
-static data_layout_t lay_out_data(const bl_engine_t *engine) {
-  const uint64_t batch =
-      (uint64_t)engine->job.train.micro_batch * engine->training.model.seq * sizeof(int32_t) * engine->batch_count;
-  data_layout_t at = {.losses = 0};
-  at.squares = bl_align_up(engine->training.schedule->micro_batches * sizeof(bl_chunk_loss_t), BL_CACHE_LINE_BYTES);
-  at.hash = bl_align_up(at.squares + engine->parameter_count * sizeof(double), BL_CACHE_LINE_BYTES);
-  at.tokens = at.hash + BL_CACHE_LINE_BYTES;
-  at.labels = bl_align_up(at.tokens + batch, BL_CACHE_LINE_BYTES);
-  at.end = at.labels + batch;
-  return at;
-}
-
-static void place_data(bl_engine_t *engine) {
-  const data_layout_t at = lay_out_data(engine);
+static void place_data(bl_engine_t *engine, const bl_stage_memory_t *memory) {
   uint8_t *base = engine->data.base;
-  engine->losses = (bl_chunk_loss_t *)(void *)(base + at.losses);
-  engine->squares = (double *)(void *)(base + at.squares);
-  engine->block_hash = (uint64_t *)(void *)(base + at.hash);
-  engine->tokens = (int32_t *)(void *)(base + at.tokens);
-  engine->labels = (int32_t *)(void *)(base + at.labels);
+  engine->losses = (bl_chunk_loss_t *)(void *)base;
+  engine->squares = (double *)(void *)(base + memory->squares_at);
+  engine->block_hash = (uint64_t *)(void *)(base + memory->hash_at);
+  engine->tokens = (int32_t *)(void *)(base + memory->tokens_at);
+  engine->labels = (int32_t *)(void *)(base + memory->labels_at);
 }
 
 // ---- all of it
@@ -148,21 +146,22 @@ typedef struct {
 
 #define WANTED 9
 
-static void list_wanted(bl_engine_t *engine, const sums_t *sums, wanted_t wanted[WANTED]) {
+static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wanted_t wanted[WANTED]) {
   const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL; // with another stage
   const bool staged = !engine->device->host_memory;
   const uint64_t edges = engine->edge_count * engine->edge_bytes;
   const wanted_t list[WANTED] = {
-      {BL_MEMORY_WEIGHTS, BL_ARENA_PRIVATE, sums->weights, &engine->weights},
-      {BL_MEMORY_GRADIENTS, exchanges ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, sums->gradients + sums->tied,
-       &engine->gradients},
-      {BL_MEMORY_OPTIMIZER, BL_ARENA_PRIVATE, 2 * sums->moments, &engine->optimizer},
-      {BL_MEMORY_SHADOW, BL_ARENA_PRIVATE, sums->shadow, &engine->shadow},
+      {BL_MEMORY_WEIGHTS, BL_ARENA_PRIVATE, memory->weight_bytes, &engine->weights},
+      {BL_MEMORY_GRADIENTS, exchanges ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
+       memory->gradient_bytes + memory->tied_bytes, &engine->gradients},
+      {BL_MEMORY_OPTIMIZER, BL_ARENA_PRIVATE, memory->optimizer_bytes, &engine->optimizer},
+      {BL_MEMORY_SHADOW, BL_ARENA_PRIVATE, memory->shadow_bytes, &engine->shadow},
       {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, edges, &engine->edges},
-      {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, sums->workspace + sums->ops_workspace, &engine->workspace},
-      {BL_MEMORY_DATA, BL_ARENA_STAGING, lay_out_data(engine).end, &engine->data},
+      {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, memory->chunk_bytes + memory->operation_bytes, &engine->workspace},
+      {BL_MEMORY_DATA, BL_ARENA_STAGING, memory->data_bytes, &engine->data},
       {BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, staged ? edges : 0, &engine->edge_twins},
-      {BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, staged && exchanges ? 2 * sums->tied : 0, &engine->tied_twins},
+      {BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, staged && exchanges ? 2 * memory->tied_bytes : 0,
+       &engine->tied_twins},
   };
   for (size_t i = 0; i < WANTED; i++) {
     wanted[i] = list[i];
@@ -246,10 +245,14 @@ bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
   }
   // A device that is told ahead reads a batch long after the CPU has gone on to the next.
   engine->batch_count = engine->stream == NULL ? 1 : engine->training.schedule->micro_batches;
-  const sums_t sums = add_up(engine);
-  const uint64_t held = engine->ops->held_bytes == NULL ? 0 : engine->ops->held_bytes(engine->compute);
+  bl_stage_memory_t memory;
+  status = plan_memory(engine, &memory, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  const uint64_t held = operations_of(engine).held_bytes;
   wanted_t wanted[WANTED];
-  list_wanted(engine, &sums, wanted);
+  list_wanted(engine, &memory, wanted);
   status = check_device(engine, wanted, own * engine->slot_bytes, held, err);
   for (size_t i = 0; i < WANTED && status == BL_OK; i++) {
     status = bl__engine_reserve(engine, wanted[i].tag, wanted[i].kind, wanted[i].bytes, wanted[i].arena, err);
@@ -266,9 +269,9 @@ bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  engine->tied_part = sums.tied == 0 ? NULL : (float *)(void *)(engine->gradients.base + sums.gradients);
-  place_data(engine);
-  engine->ops->use_workspace(engine->compute, engine->workspace.base + sums.workspace, sums.ops_workspace);
+  engine->tied_part = memory.tied_bytes == 0 ? NULL : (float *)(void *)(engine->gradients.base + memory.gradient_bytes);
+  place_data(engine, &memory);
+  engine->ops->use_workspace(engine->compute, engine->workspace.base + memory.chunk_bytes, memory.operation_bytes);
   engine->blocks =
       calloc((size_t)engine->chunk_count * engine->training.schedule->micro_batches, sizeof *engine->blocks);
   engine->leaving = calloc(engine->slot_count, sizeof *engine->leaving);

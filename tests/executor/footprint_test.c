@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies that what the planner counts for the executor is what a stage holds, to the byte: blocks, what moves of them,
-// boundary buffers, gradients, optimizer and the second copy where stages go on ahead of commits, for both families, both
-// dtypes, both kinds of attention and every recomputation, with fused and with split backwards and with several chunks a
-// stage.
+// Verifies that what the planner counts for the executor is what a stage holds, to the byte and tag by tag, the operations of
+// the back end, the second copy where stages go on ahead of commits and the image of a checkpoint among them: for both
+// families, both dtypes, both kinds of attention, every recomputation, heads with and without a weight of their own, with
+// fused and with split backwards and with several chunks a stage.
 #include "plan/footprint.h"
 
+#include "compute/model/operations.h"
 #include "executor/executor.h"
+#include "job/checkpoint_image.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,19 +23,20 @@
 
 typedef struct setting {
   const char *family, *dtype, *attention, *recompute, *schedule;
-  bool ahead; // of commits
+  bool ahead, saves, other; // of commits; checkpoints; a head that is not what the family has by itself
 } setting_t;
 
 // Shapes that leave padding in blocks and between tensors.
 static void write_job(const setting_t *s, char *job, size_t bytes) {
   const char *rest = strcmp(s->family, "llama") == 0 ? ", ffn: 100, kv_heads: 2" : "";
   snprintf(job, bytes,
-           "model: {family: %s, layers: 8, hidden: 36, heads: 2, vocab: 101, seq: 15%s}\n"
+           "model: {family: %s, layers: 8, hidden: 36, heads: 2, vocab: 101, seq: 15, tied: %s%s}\n"
            "data: {train: '%s/tests/golden/gpt2/tokens.bin', format: bin, order: sequential}\n"
            "train: {steps: 3, micro_batch: 3, micro_batches: 4, dtype: %s, post_validation: %s}\n"
-           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: 1}\n",
-           s->family, rest, BALLAST_SOURCE_DIR, s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule,
-           s->attention, s->recompute);
+           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: %u}\n%s",
+           s->family, (strcmp(s->family, "llama") == 0) == s->other ? "true" : "false", rest, BALLAST_SOURCE_DIR,
+           s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule, s->attention, s->recompute, s->ahead ? 2 : 1,
+           s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
 }
 
 static void expect(const setting_t *s, uint32_t stage, const char *what, double planned, uint64_t held) {
@@ -51,7 +54,16 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
                                     .slots = engine->slots.count,
                                     .edges = engine->edge_count,
                                     .options = training->layout,
-                                    .post_validation = setting->ahead};
+                                    .post_validation = setting->ahead,
+                                    .micro_batches = training->schedule->micro_batches,
+                                    .image = setting->saves ? bl_checkpoint_image_bytes : NULL};
+  bl_operation_memory_t operations;
+  bl_error_t err;
+  if (bl_operations_measure(engine->ops, engine->device, (uint32_t)engine->job.pipeline.threads, &training->model,
+                            training->layout, &operations, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  request.operations = &operations;
   for (uint32_t v = 0; v < training->schedule->virtual_stages; v++) {
     if (training->schedule->stage_of[v] == engine->stage) {
       spans[request.span_count++] = training->partition.spans[v];
@@ -65,6 +77,8 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
   expect(setting, engine->stage, "all slots", planned.activations, engine->slots.count * engine->slots.bytes);
   expect(setting, engine->stage, "what moves of a block", planned.evict_bytes,
          training->stages[engine->stage].evict_bytes);
+  expect(setting, engine->stage, "all of it", bl_footprint_total(&planned),
+         bl_memory_usage_total(&engine->account).current_bytes);
   static const struct {
     bl_memory_tag_t tag;
     size_t offset;
@@ -72,6 +86,10 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
               {BL_MEMORY_EDGES, offsetof(bl_footprint_t, edges)},
               {BL_MEMORY_GRADIENTS, offsetof(bl_footprint_t, gradients)},
               {BL_MEMORY_OPTIMIZER, offsetof(bl_footprint_t, optimizer)},
+              {BL_MEMORY_WEIGHTS, offsetof(bl_footprint_t, weights)},
+              {BL_MEMORY_WORKSPACE, offsetof(bl_footprint_t, workspace)},
+              {BL_MEMORY_DATA, offsetof(bl_footprint_t, data)},
+              {BL_MEMORY_CHECKPOINT, offsetof(bl_footprint_t, checkpoint)},
               {BL_MEMORY_SHADOW, offsetof(bl_footprint_t, shadow)}};
   for (size_t i = 0; i < sizeof tags / sizeof tags[0]; i++) {
     double value;
@@ -118,7 +136,9 @@ static void planned_bytes_are_held(void **state) {
                                .attention = attentions[i / 4 % 2],
                                .recompute = recomputes[i / 8 % 3],
                                .schedule = schedules[(i + i / 4) % 4],
-                               .ahead = i / 2 % 3 == 1};
+                               .ahead = i / 2 % 3 == 1,
+                               .saves = i / 3 % 2 == 1,
+                               .other = i / 2 % 2 == 1};
     check(&setting);
     seen++;
   }

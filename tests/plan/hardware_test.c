@@ -127,11 +127,40 @@ static void the_executor_gets_what_the_layout_says(void **state) {
   assert_true(footprint.edges == 5 * (double)first.edge_bytes);
 }
 
+// A device in the other dtype has that one's peak and bytes, and back again those of the table.
+static void dtypes_have_their_peaks(void **state) {
+  (void)state;
+  const bl_model_t model = {.family = BL_FAMILY_GPT2,
+                            .layers = 4,
+                            .hidden = 256,
+                            .heads = 4,
+                            .kv_heads = 4,
+                            .head_dim = 64,
+                            .ffn = 1024,
+                            .vocab = 512,
+                            .seq = 128};
+  const bl_chunk_span_t span = {.layer_count = 4};
+  size_t count;
+  const bl_hardware_t *all = bl_hardware_all(&count);
+  for (size_t i = 0; i < count; i++) {
+    const bl_hardware_t fp32 = bl_hardware_in(&all[i], BL_DTYPE_FP32), bf16 = bl_hardware_in(&all[i], BL_DTYPE_BF16);
+    const bl_hardware_t again = bl_hardware_in(&fp32, BL_DTYPE_BF16);
+    assert_int_equal(fp32.value_bytes, 4);
+    assert_int_equal(bf16.value_bytes, 2);
+    assert_true(bf16.peak_flops > fp32.peak_flops && again.peak_flops == bf16.peak_flops);
+    assert_int_equal(fp32.state_bytes + fp32.moment_bytes, 16);
+    assert_int_equal(again.state_bytes + again.moment_bytes, 18);
+    const bl_layout_options_t options = {.micro_batch = 2, .attention = BL_ATTENTION_FLASH};
+    assert_true(bl_hardware_costs(&bf16, &model, span, options, BL_PARALLEL_NONE).forward <
+                bl_hardware_costs(&fp32, &model, span, options, BL_PARALLEL_NONE).forward);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layer_times_are_near_the_published_ones), cmocka_unit_test(layer_bytes_follow_the_formulas),
       cmocka_unit_test(parameters_are_those_of_the_names),       cmocka_unit_test(parameters_add_up),
-      cmocka_unit_test(the_executor_gets_what_the_layout_says),
+      cmocka_unit_test(the_executor_gets_what_the_layout_says),  cmocka_unit_test(dtypes_have_their_peaks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

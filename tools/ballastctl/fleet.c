@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet.h"
 
+#include "program.h"
+
 #include "loop/child.h"
 #include "loop/timer.h"
 #include "sys/memory.h"
@@ -219,20 +221,6 @@ static void ready(bl_child_t *child, const char *line, void *context) {
   }
 }
 
-// The program of that name beside this one, else wherever PATH has it.
-static const char *program_path(const char *name, char path[PATH_MAX]) {
-  ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
-  if (length > 0) {
-    path[length] = '\0';
-    char *slash = strrchr(path, '/');
-    size_t room = PATH_MAX - (size_t)(slash + 1 - path);
-    if ((size_t)snprintf(slash + 1, room, "%s", name) < room && access(path, X_OK) == 0) {
-      return path;
-    }
-  }
-  return name;
-}
-
 static bl_status_t start(process_t *process, const char *const *argv, bl_error_t *err) {
   bl_ctl_fleet_t *fleet = process->fleet;
   char log[BL_CTL_RUN_PATH_BYTES], log_name[32];
@@ -273,7 +261,7 @@ static bl_status_t start_store(process_t *process, bl_error_t *err) {
   available_bytes = available_bytes < CAPACITY_MAX ? available_bytes : CAPACITY_MAX;
   snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)available_bytes);
   const char *device = process->fleet->options.store_device;
-  const char *const argv[] = {program_path("activation-store", path),
+  const char *const argv[] = {bl_ctl_program_path("activation-store", path),
                               "--device",
                               device != NULL ? device : "host",
                               "--spill", // for holders that do not reach the device
@@ -313,7 +301,7 @@ static void start_again(bl_timer_t *timer, void *context) {
 
 bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err) {
   char path[PATH_MAX];
-  const char *program = program_path("stage-service", path);
+  const char *program = bl_ctl_program_path("stage-service", path);
   char tokens[BL_CTL_RUN_PATH_BYTES]; // goes with the folder
   bl_ctl_run_folder_path(fleet->options.folder, "cores", tokens);
   for (size_t i = 0; i < fleet->stage_count; i++) {
@@ -351,7 +339,7 @@ bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err) {
 bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const char *job_path, const char *const orders[2],
                                       bool own_stages, bool resume, bl_error_t *err) {
   char path[PATH_MAX];
-  const char *argv[] = {program_path("ballast-driver", path),
+  const char *argv[] = {bl_ctl_program_path("ballast-driver", path),
                         "--job",
                         job_path,
                         "--order",

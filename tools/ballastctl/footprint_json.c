@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "footprint_json.h"
 
+#include "operations.h"
+
 #include "base/bytes.h"
 
 #include <stdio.h>
 
-#define PARTS 7
+#define PARTS 9
 
 typedef struct part {
   const char *name;
@@ -13,9 +15,9 @@ typedef struct part {
 } part_t;
 
 static void list_parts(const bl_footprint_t *f, part_t parts[PARTS]) {
-  const part_t list[PARTS] = {{"weights", f->weights},   {"gradients", f->gradients}, {"optimizer", f->optimizer},
-                              {"slots", f->activations}, {"edges", f->edges},         {"workspace", f->workspace},
-                              {"shadow", f->shadow}};
+  const part_t list[PARTS] = {{"weights", f->weights},   {"gradients", f->gradients},   {"optimizer", f->optimizer},
+                              {"slots", f->activations}, {"edges", f->edges},           {"workspace", f->workspace},
+                              {"data", f->data},         {"checkpoint", f->checkpoint}, {"shadow", f->shadow}};
   for (size_t i = 0; i < PARTS; i++) {
     parts[i] = list[i];
   }
@@ -44,4 +46,11 @@ const char *bl_ctl_footprint_text(const bl_footprint_t *footprint, char *text, s
     }
   }
   return text;
+}
+
+void bl_ctl_footprint_left_out(json_t *object, const bl_error_t *unknown) {
+  if (object != NULL && unknown->text[0] != '\0') {
+    json_object_set_new(object, "memory_without", json_string(BL_CTL_OPERATIONS_LEFT_OUT));
+    json_object_set_new(object, "memory_unknown", json_string(unknown->text));
+  }
 }

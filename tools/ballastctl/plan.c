@@ -279,7 +279,7 @@ static void print_wrapped(const char *text, int indent) {
   putchar('\n');
 }
 
-static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
+static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const bl_error_t *unknown) {
   const bl_plan_candidate_t *best = &plan->candidates[0];
   char limit[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[256];
   printf("\n%s; %u sequence%s a step", bl_profile_model_text(r->model, text), r->batch, bl_plural(r->batch));
@@ -313,12 +313,17 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan) {
     printf("\n      the order is searched within %u block%s a device (memory.slots)", best->slots,
            bl_plural(best->slots));
   }
+  if (unknown->text[0] != '\0') {
+    printf("\n      of memory " BL_CTL_OPERATIONS_LEFT_OUT " are left out: %s", unknown->text);
+  }
   printf("\nwhy:  ");
   print_wrapped(plan->why, 6);
   printf("\n");
 }
 
-static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_plan_request_t *r, const bl_plan_t *plan) {
+static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_request_t *made,
+                                const bl_plan_t *plan) {
+  const bl_plan_request_t *r = &made->request;
   json_t *rows = json_array(), *families = families_json(plan);
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
     json_array_append_new(rows, candidate_row(&plan->candidates[i], i + 1, plan->candidates[0].step));
@@ -326,7 +331,7 @@ static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_plan_requ
   bl_status_t status =
       bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], rows, stdout);
   if (status == BL_OK) {
-    print_best(r, plan);
+    print_best(r, plan, &made->operations.unknown);
     status = bl_ctl_print_rows((bl_ctl_output_t)a->output, family_columns,
                                sizeof family_columns / sizeof family_columns[0], families, stdout);
   }
@@ -335,8 +340,9 @@ static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_plan_requ
   return status;
 }
 
-static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_request_t *r, const bl_plan_t *plan,
+static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_request_t *made, const bl_plan_t *plan,
                                 const char *doubt) {
+  const bl_plan_request_t *r = &made->request;
   json_t *candidates = json_array();
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
     json_array_append_new(candidates, candidate_json(&plan->candidates[i]));
@@ -347,6 +353,7 @@ static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_plan_requ
                              (int)plan->fitting, "memory_bytes", r->memory, "best", best_json(&plan->candidates[0]),
                              "why", plan->why, "candidates", candidates, "families", families_json(plan));
   json_object_set_new(object, "warnings", bl_ctl_doubt_json(doubt));
+  bl_ctl_footprint_left_out(object, &made->operations.unknown);
   static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};
   bl_status_t status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout);
   json_decref(object);
@@ -369,7 +376,7 @@ static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_
     char doubt[BL_CTL_DOUBT];
     bl_ctl_plan_doubt(&made, a, &plan.candidates[0], doubt);
     bl_ctl_doubt_tell(doubt);
-    status = table ? print_tables(a, &made.request, &plan) : print_object(a, &made.request, &plan, doubt);
+    status = table ? print_tables(a, &made, &plan) : print_object(a, &made, &plan, doubt);
     status = bl_ctl_printed(status, err);
   }
   if (status == BL_OK && a->write != NULL) {

@@ -7,6 +7,7 @@
 #include "schedule_case.h"
 
 #include "job/architecture.h"
+#include "job/checkpoint_image.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
      .minimum = 1,
      .maximum = 1e18,
      .preset_help = "92 % of the device's on a cluster, else no limit",
-     .help = "Limit of every device: weights, gradients, optimizer, blocks, boundaries and workspace."},
+     .help = "Limit of every device: all that a stage reports as its memory, and the blocks that it lends room to."},
     {.name = "batch",
      .type = BL_OPTION_INT,
      .offset = OFFSET(batch),
@@ -111,7 +112,12 @@ static bl_status_t read_costs(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
   bl_plan_request_t *r = &made->request;
   if (flags->profiles.count == 0) {
     const char *name = flags->hardware != NULL ? flags->hardware : flags->cluster.nodes != NULL ? "a100-80g" : "host";
-    return bl_ctl_hardware_find(name, &r->hardware, err);
+    bl_status_t status = bl_ctl_hardware_find(name, &r->hardware, err);
+    if (status == BL_OK && flags->cluster.nodes == NULL) { // there all is mixed precision
+      made->hardware = bl_hardware_in(r->hardware, r->dtype);
+      r->hardware = &made->hardware;
+    }
+    return status;
   }
   if (flags->hardware != NULL || flags->cluster.nodes != NULL) {
     return bl_error_set(err, BL_INVALID, "--profile is of one machine: it goes with neither --hardware nor --nodes");
@@ -184,6 +190,19 @@ static bl_status_t copy_lists(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
   return check_schedules(&flags->schedules, err);
 }
 
+// The batch is a count of 32 bits everywhere.
+static bl_status_t read_batch(const bl_ctl_plan_flags_t *flags, const bl_job_t *job, uint32_t *batch, bl_error_t *err) {
+  const int64_t wanted = flags->batch.set ? flags->batch.value : job->train.micro_batch * job->train.micro_batches;
+  if (wanted > UINT32_MAX) {
+    return bl_error_set(err, BL_INVALID,
+                        "train.micro_batch x train.micro_batches: %lld sequences a step are more than %u; make one of "
+                        "them smaller, or give --batch",
+                        (long long)wanted, UINT32_MAX);
+  }
+  *batch = (uint32_t)wanted;
+  return BL_OK;
+}
+
 bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, const bl_job_t *job,
                                      bl_error_t *err) {
   *made = (bl_ctl_plan_request_t){0};
@@ -194,12 +213,16 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   r->mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP;
   r->post_validation = job->train.post_validation;
   r->dtype = job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32;
-  r->batch = (uint32_t)(flags->batch.set ? flags->batch.value : job->train.micro_batch * job->train.micro_batches);
+  r->image = job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL;
+  bl_status_t status = read_batch(flags, job, &r->batch, err);
+  if (status != BL_OK) {
+    return status;
+  }
   if (flags->cluster.nodes == NULL && (flags->tensors.count > 0 || flags->shard || flags->sequence)) {
     const char *lone = flags->tensors.count > 0 ? "--tensor" : flags->shard ? "--shard" : "--sequence";
     return bl_error_set(err, BL_INVALID, "%s: is about a cluster, which --nodes NxG gives", lone);
   }
-  bl_status_t status = bl_architecture_read(job, &made->model, err);
+  status = bl_architecture_read(job, &made->model, err);
   made->use = bl_ctl_profile_use(job, &made->model);
   if (status == BL_OK) {
     status = read_costs(made, flags, err);
@@ -220,6 +243,11 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   }
   if (r->cluster.nodes > 0) {
     r->memory = USABLE_SHARE * r->hardware->memory_bytes;
+  }
+  if (r->cluster.nodes == 0) {
+    bl_ctl_operations_init(&made->operations, job);
+    r->operations = bl_ctl_operations_find;
+    r->operations_context = &made->operations;
   }
   r->memory = flags->memory.set ? (double)flags->memory.value : r->memory;
   return BL_OK;
@@ -244,6 +272,7 @@ void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *made) {
     bl_profile_cleanup(&made->profiles[i]);
   }
   free(made->profiles);
+  bl_ctl_operations_cleanup(&made->operations);
   free(made->borrowed);
   free(made->lists);
 }

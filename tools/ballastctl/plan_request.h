@@ -6,6 +6,7 @@
 #include "cluster_flags.h"
 #include "doubt.h"
 #include "job_file.h"
+#include "operations.h"
 
 #include "config/flags.h"
 #include "plan/planner.h"
@@ -31,10 +32,12 @@ typedef struct bl_ctl_plan_request {
   const bl_profile_t **borrowed; // the same
   uint32_t *lists;               // stages, tensors, micro-batches, chunks
   bl_attention_t attention;
-  bl_profile_use_t use; // of profiles: what the job says
+  bl_profile_use_t use;   // of profiles: what the job says
+  bl_hardware_t hardware; // in the job's dtype
+  bl_ctl_operations_t operations;
 } bl_ctl_plan_request_t;
 
-// BL_INVALID names the flag. Call bl_ctl_plan_request_cleanup after errors too.
+// BL_INVALID names the flag. The job outlives the request. Call bl_ctl_plan_request_cleanup after errors too.
 BL_MUST_USE bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
                                                  const bl_job_t *job, bl_error_t *err);
 // Where the time of `way` is an approximation of its profile's: one line, with the file's name; else "".

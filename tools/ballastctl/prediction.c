@@ -2,6 +2,7 @@
 #include "prediction.h"
 
 #include "config/nearest.h"
+#include "job/checkpoint_image.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +24,15 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
                                           bl_nearest_advise(&nearest, advice));
 }
 
-static bl_status_t count_demand(bl_ctl_prediction_t *made, bool post_validation, bl_error_t *err) {
+static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_prediction_source_t *source, bl_error_t *err) {
   const bl_demand_request_t request = {.schedule = made->plan.schedule,
                                        .model = &made->training->model,
                                        .spans = made->training->partition.spans,
                                        .options = made->training->layout,
-                                       .post_validation = post_validation};
+                                       .post_validation = source->job->train.post_validation,
+                                       .operations = source->operations,
+                                       .image =
+                                           source->job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL};
   made->demand = calloc(made->plan.schedule->stages, sizeof *made->demand);
   return made->demand != NULL ? bl_demand_of_schedule(&request, made->demand, err)
                               : bl_error_set(err, BL_EXHAUSTED, "no memory for what stages take");
@@ -75,7 +79,7 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
     bl_nodes_cleanup(&nodes);
   }
   if (status == BL_OK) {
-    status = count_demand(&made, source->job->train.post_validation, err);
+    status = count_demand(&made, source, err);
   }
   if (status == BL_OK && source->profile != NULL) {
     use.schedule = made.plan.schedule;

@@ -26,6 +26,7 @@ typedef struct bl_ctl_prediction_source {
   uint32_t cores;       // that its stages share; 0: as many as the profile says
   bl_cluster_t cluster; // without a profile: nodes that the stages are spread over; 0: one machine
   bl_node_order_t order;
+  const bl_operation_memory_t *operations; // that `demand` counts; NULL: left out
 } bl_ctl_prediction_source_t;
 
 // BL_INVALID: a profile that says nothing of this job (plan/profile_use.h); `profile_name` is for messages. As

@@ -3,6 +3,7 @@
 #include "cluster_flags.h"
 #include "footprint_json.h"
 #include "job_file.h"
+#include "operations.h"
 #include "order_json.h"
 #include "output.h"
 #include "output_path.h"
@@ -178,11 +179,15 @@ static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
   }
 }
 
-static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, bl_error_t *err) {
+static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, const bl_error_t *unknown,
+                         bl_error_t *err) {
   bl_status_t status;
   json_t *shown;
   if (a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE) {
     print_summary(a, p);
+    if (unknown->text[0] != '\0') {
+      printf("of MEMORY " BL_CTL_OPERATIONS_LEFT_OUT " are left out: %s\n\n", unknown->text);
+    }
     shown = table_rows(p);
     status = bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], shown, stdout);
   } else {
@@ -193,6 +198,7 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, bl_
                   "bubble", s->bubble_total, "costs", a->profile != NULL ? a->profile : hardware_of(a), "measured",
                   a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p), "order",
                   bl_ctl_order_json(p->plan.schedule), "warnings", bl_ctl_doubt_json(p->doubt));
+    bl_ctl_footprint_left_out(shown, unknown);
     static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};
     status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, shown, stdout);
   }
@@ -252,6 +258,8 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
   bl_training_t training = {0};
   bl_policy_t policy;
   bl_ctl_prediction_t prediction = {0};
+  bl_hardware_t device;
+  bl_ctl_operations_t operations = {0};
   bl_ctl_prediction_source_t source = {.replay = a->replay, .policy = &policy};
   bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
   if (status == BL_OK && a->profile != NULL) {
@@ -267,14 +275,20 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     policy = bl_policy_of_job(&job);
     status = bl_ctl_job_resolve(&job, &training, err);
   }
+  if (status == BL_OK && source.hardware != NULL && a->cluster.nodes == NULL) { // there all is mixed precision
+    device = bl_hardware_in(source.hardware, training.layout.dtype);
+    source.hardware = &device;
+  }
   if (status == BL_OK) {
+    bl_ctl_operations_init(&operations, &job);
+    source.operations = bl_ctl_operations_find(&operations, training.layout.micro_batch, training.layout.attention);
     source.job = &job;
     source.cores = job.pipeline.cores.set ? (uint32_t)job.pipeline.cores.value : 0;
     status = bl_ctl_prediction_init(&prediction, &training, &source, a->profile, err);
   }
   if (status == BL_OK) {
     bl_ctl_doubt_tell(prediction.doubt);
-    status = print(a, &prediction, err);
+    status = print(a, &prediction, &operations.unknown, err);
   }
   if (status == BL_OK && a->svg != NULL) {
     status = draw(&prediction, policy, a->svg, err);
@@ -283,6 +297,7 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     status = bl_ctl_simulated_trace_write(prediction.plan.schedule, &prediction.trial.simulation, 1, a->perfetto, err);
   }
   bl_ctl_prediction_cleanup(&prediction);
+  bl_ctl_operations_cleanup(&operations);
   bl_training_cleanup(&training);
   bl_profile_cleanup(&profile);
   bl_job_cleanup(&job);

@@ -59,8 +59,10 @@ typedef struct bl_chunk_options {
 typedef struct bl_chunk_sizes {
   uint64_t weight_bytes;
   uint64_t gradient_bytes;
-  uint64_t moment_bytes;    // of each of the two moments
-  uint64_t packed_bytes;    // copies of weights that products read: packed, bf16; 0 without
+  uint64_t moment_bytes;       // of each of the two moments
+  uint64_t packed_bytes;       // copies of weights that products read: packed, bf16; 0 without
+  uint64_t packed_layer_bytes; // of it, of one layer
+  uint64_t packed_head_bytes;  // of it, of the head
   uint64_t workspace_bytes; // of the chunk. Chunks of a stage may share one block of the largest size. The back end's
                             // own workspace (ops->workspace_bytes) comes on top
   uint64_t slot_bytes;

@@ -34,6 +34,7 @@ static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
     chunk->packed_offset_bytes[i] = chunk->packed_layer_bytes;
     chunk->packed_layer_bytes += bl_align_up(chunk->ops->linear_packed_bytes(chunk->linear[i]), BL_CACHE_LINE_BYTES);
   }
+  chunk->sizes.packed_layer_bytes = chunk->packed_layer_bytes;
   chunk->sizes.packed_bytes = chunk->span.layer_count * chunk->packed_layer_bytes;
   return BL_OK;
 }
@@ -63,10 +64,12 @@ static bl_status_t plan_head(bl_chunk_t *chunk, bl_error_t *err) {
   }
   if (status == BL_OK) {
     chunk->packed_head_bytes = bl_align_up(chunk->ops->linear_packed_bytes(chunk->head), BL_CACHE_LINE_BYTES);
-    chunk->sizes.packed_bytes += chunk->packed_head_bytes;
+    chunk->sizes.packed_head_bytes = chunk->packed_head_bytes;
     if (chunk->ops->adamw_packed == NULL) { // else one copy serves every row count
-      chunk->sizes.packed_bytes += bl_align_up(chunk->ops->linear_packed_bytes(chunk->head_row), BL_CACHE_LINE_BYTES);
+      chunk->sizes.packed_head_bytes +=
+          bl_align_up(chunk->ops->linear_packed_bytes(chunk->head_row), BL_CACHE_LINE_BYTES);
     }
+    chunk->sizes.packed_bytes += chunk->sizes.packed_head_bytes;
   }
   return status;
 }

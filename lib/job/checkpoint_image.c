@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job/checkpoint_image.h"
+
+#include "base/bytes.h"
+#include "job/checkpoint.h"
+
+uint64_t bl_checkpoint_image_gap(uint64_t head_bytes) {
+  return bl_align_up(head_bytes, BL_CACHE_LINE_BYTES) - head_bytes;
+}
+
+uint64_t bl_checkpoint_image_room(uint64_t head_bytes, uint64_t size_bytes) {
+  return bl_align_up(bl_checkpoint_image_gap(head_bytes) + size_bytes, BL_CACHE_LINE_BYTES);
+}
+
+// Adds one part of every tensor that the chunk saves.
+static void add_part(const bl_model_t *model, bl_chunk_span_t span, bl_checkpoint_part_t part,
+                     bl_safetensors_length_t *length) {
+  const uint32_t count = bl_chunk_span_parameter_count(model, span);
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t index = bl_chunk_span_parameter(model, span, i);
+    if (bl_chunk_span_owns(model, span, index)) {
+      const bl_parameter_t parameter = bl_parameter_get(model, index);
+      const uint64_t shape[] = {parameter.shape[0], parameter.shape[1]};
+      char name[BL_CHECKPOINT_NAME_BYTES];
+      bl_safetensors_length_add(length, bl_checkpoint_tensor_name(&parameter, part, name), BL_TENSOR_F32, shape,
+                                parameter.rank);
+    }
+  }
+}
+
+bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
+                                      uint64_t *bytes) {
+  uint64_t sum = 0;
+  bl_safetensors_length_t length = {0};
+  if (bl_model_check(model, NULL) != BL_OK) {
+    return BL_INVALID;
+  }
+  for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {
+    for (uint32_t i = 0; i < span_count; i++) {
+      add_part(model, spans[i], (bl_checkpoint_part_t)part, &length);
+    }
+    if (part == BL_CHECKPOINT_WEIGHT || part + 1 == BL_CHECKPOINT_PARTS) { // a file ends
+      const uint64_t head_bytes = bl_safetensors_length_header(&length);
+      sum += bl_checkpoint_image_room(head_bytes, head_bytes + length.data_bytes);
+      length = (bl_safetensors_length_t){0};
+    }
+  }
+  *bytes = sum;
+  return BL_OK;
+}
