@@ -2,34 +2,46 @@
 #include "schedule/costs.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-// Reads `least` to `most` numbers, separated by commas; *count is how many there are.
-static bl_status_t read_numbers(const char *text, const char *const *names, const char *form, int least, int most,
-                                double *values, int *count, bl_error_t *err) {
-  const char *at = text;
-  for (*count = 0; *count < most; at++) {
-    char *end;
-    values[*count] = strtod(at, &end);
-    bool number = end != at && values[*count] >= 0 && values[*count] <= BL_COSTS_MOST;
-    bool ends = *count + 1 >= least && *end == '\0', goes_on = *count + 1 < most && *end == ',';
-    if (!number || (!ends && !goes_on)) {
-      return bl_error_set(err, BL_INVALID, "cost \"%s\": %s must be a number from 0 upwards, at most %g (expected %s)",
+// A decimal number of up to BL_COSTS_MOST at *at, which goes on behind it.
+static bool read_number(const char **at, double *value) {
+  char *end;
+  if (strspn(*at, "0123456789.") == 0) {
+    return false; // signs, spaces, nan and inf
+  }
+  *value = strtod(*at, &end);
+  const bool decimal = strspn(*at, "0123456789.eE+-") >= (size_t)(end - *at); // not 0x10
+  *at = end;
+  return decimal && *value <= BL_COSTS_MOST;
+}
+
+// Reads `least` to `most` numbers, separated by commas, from `at` on, which is in `text`; *count is how many there are.
+static bl_status_t read_numbers(const char *text, const char *at, const char *const *names, const char *form, int least,
+                                int most, double *values, int *count, bl_error_t *err) {
+  for (*count = 0;; at++) {
+    if (*count == most) {
+      return bl_error_set(err, BL_INVALID, "\"%.100s\": has more numbers (expected %s)", text, form);
+    }
+    if (!read_number(&at, &values[*count]) || (*at != ',' && *at != '\0')) {
+      return bl_error_set(err, BL_INVALID, "\"%.100s\": %s must be a number from 0 upwards, at most %g (expected %s)",
                           text, names[*count], BL_COSTS_MOST, form);
     }
     ++*count;
-    if (ends) {
-      return BL_OK;
+    if (*at == '\0') {
+      break;
     }
-    at = end;
   }
-  return BL_OK;
+  return *count >= least
+             ? BL_OK
+             : bl_error_set(err, BL_INVALID, "\"%.100s\": %s is missing (expected %s)", text, names[*count], form);
 }
 
 bl_status_t bl_costs_parse(const char *text, bl_costs_t *costs, bl_error_t *err) {
   static const char *const names[] = {"F", "B", "W", "COMM", "R"};
   double values[5];
   int count;
-  bl_status_t status = read_numbers(text, names, "F,B,W,COMM or F,B,W,COMM,R", 4, 5, values, &count, err);
+  bl_status_t status = read_numbers(text, text, names, "F,B,W,COMM or F,B,W,COMM,R", 4, 5, values, &count, err);
   if (status != BL_OK) {
     return status;
   }
@@ -50,16 +62,16 @@ bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_stages, bl_c
   char *end;
   unsigned long virtual_stage = strtoul(text, &end, 10);
   if (end == text || text[0] < '0' || text[0] > '9' || *end != '=') {
-    return bl_error_set(err, BL_INVALID, "cost \"%s\": must begin with a virtual stage, as in 2=F,B,W or 2=F,B,W,R",
+    return bl_error_set(err, BL_INVALID, "\"%.100s\": must begin with a virtual stage, as in 2=F,B,W or 2=F,B,W,R",
                         text);
   }
   if (virtual_stage >= virtual_stages) {
-    return bl_error_set(err, BL_INVALID, "cost \"%s\": there is no virtual stage %lu, they go from 0 to %u", text,
-                        virtual_stage, virtual_stages - 1);
+    return bl_error_set(err, BL_INVALID, "\"%.100s\": there is no such virtual stage, they go from 0 to %u", text,
+                        virtual_stages - 1);
   }
   double values[4];
   int count;
-  bl_status_t status = read_numbers(end + 1, names, "S=F,B,W or S=F,B,W,R", 3, 4, values, &count, err);
+  bl_status_t status = read_numbers(text, end + 1, names, "S=F,B,W or S=F,B,W,R", 3, 4, values, &count, err);
   if (status == BL_OK) {
     chunks[virtual_stage] = (bl_chunk_costs_t){
         .forward = values[0], .input = values[1], .weight = values[2], .recompute = count == 4 ? values[3] : values[0]};
@@ -75,10 +87,10 @@ bl_status_t bl_costs_parse_path(const char *text, uint32_t stages, double *copie
     char *end;
     unsigned long stage = strtoul(at, &end, 10);
     if (end == at || at[0] < '0' || at[0] > '9' || *end != (i == 0 ? '-' : '=')) {
-      return bl_error_set(err, BL_INVALID, "path \"%s\": must name two stages and how much longer, as in 0-3=8", text);
+      return bl_error_set(err, BL_INVALID, "\"%.100s\": must name two stages and how much longer, as in 0-3=8", text);
     }
     if (stage >= stages) {
-      return bl_error_set(err, BL_INVALID, "path \"%s\": there is no stage %lu, they go from 0 to %u", text, stage,
+      return bl_error_set(err, BL_INVALID, "\"%.100s\": there is no stage %lu, they go from 0 to %u", text, stage,
                           stages - 1);
     }
     ends[i] = (uint32_t)stage;
@@ -86,9 +98,9 @@ bl_status_t bl_costs_parse_path(const char *text, uint32_t stages, double *copie
   }
   double factor;
   int count;
-  bl_status_t status = read_numbers(at, names, "S-D=X", 1, 1, &factor, &count, err);
+  bl_status_t status = read_numbers(text, at, names, "S-D=X", 1, 1, &factor, &count, err);
   if (status == BL_OK && ends[0] == ends[1]) {
-    return bl_error_set(err, BL_INVALID, "path \"%s\": must be between two stages", text);
+    return bl_error_set(err, BL_INVALID, "\"%.100s\": must be between two stages", text);
   }
   if (status == BL_OK) {
     copies[(size_t)ends[0] * stages + ends[1]] = copies[(size_t)ends[1] * stages + ends[0]] = factor;

@@ -78,10 +78,12 @@ static void bad_costs_are_named(void **state) {
   refuse("", "F must be a number");
   refuse("1,2,x,0", "W must be a number");
   refuse("1,-2,3,0", "B must be a number from 0");
-  refuse("1,2,3", "W must be a number");
+  refuse("1,2,3", "COMM is missing");
   refuse("1,2,3,nan", "COMM must be a number");
   refuse("1,2,3,0,-4", "R must be a number from 0");
-  refuse("1,2,3,0,4,5", "R must be a number");
+  refuse("1,2,3,0,4,5", "has more numbers");
+  refuse("0x10,2,3,0", "F must be a number");
+  refuse("1,2,3 ,0", "W must be a number");
   refuse("1,2,inf,0", "W must be a number");
   refuse("1e308,1e308,1e308,0", "F must be a number from 0 upwards, at most 1e+12");
   refuse("1,2,3,1.1e12", "COMM must be a number from 0 upwards, at most 1e+12");
@@ -89,10 +91,11 @@ static void bad_costs_are_named(void **state) {
   bl_error_t err;
   assert_int_equal(bl_costs_parse("0,1,1,0", &costs, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "cost of F: must be above 0"));
-  refuse_chunk("3=1,2,3", "there is no virtual stage 3, they go from 0 to 2");
+  refuse_chunk("3=1,2,3", "\"3=1,2,3\": there is no such virtual stage, they go from 0 to 2");
   refuse_chunk("1,2,3", "must begin with a virtual stage");
   refuse_chunk("-1=1,2,3", "must begin with a virtual stage");
-  refuse_chunk("1=1,2", "B must be a number");
+  refuse_chunk("1=1,2", "W is missing");
+  refuse_chunk("1=-1,2,3", "\"1=-1,2,3\": F must be");
   refuse_chunk("1=1,2,3,-4", "R must be a number from 0");
 }
 

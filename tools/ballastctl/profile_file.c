@@ -13,7 +13,8 @@ bl_status_t bl_ctl_profile_read(const char *path, bl_profile_t *profile, bl_erro
   size_t size_bytes;
   bl_status_t status = bl_file_read(path, PROFILE_FILE_BYTES, &bytes, &size_bytes, err);
   if (status != BL_OK) {
-    return bl_error_set(err, BL_INVALID, "%s", err->text);
+    bl_error_t fault = *err; // a profile that is not there is a wrong word
+    return bl_error_set(err, BL_INVALID, "profile %s", fault.text);
   }
   status = bl_profile_read(profile, bytes, size_bytes, path, err);
   free(bytes);

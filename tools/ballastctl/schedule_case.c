@@ -230,6 +230,7 @@ static bl_status_t find_chunk_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_sch
   for (size_t i = 0; i < a->chunk_costs.count; i++) {
     bl_status_t status = bl_costs_parse_chunk(a->chunk_costs.items[i], count, shown->chunk_costs, err);
     if (status != BL_OK) {
+      (void)bl_error_prefix(err, "--chunk-cost");
       return status;
     }
   }
@@ -242,6 +243,9 @@ static bl_status_t find_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_
   shown->costs = BL_COSTS_UNIT;
   if (a->cost != NULL) {
     status = bl_costs_parse(a->cost, &shown->costs, err);
+    if (status != BL_OK) {
+      (void)bl_error_prefix(err, "--cost");
+    }
   } else if (a->block != NULL) {
     const uint32_t *lengths = shown->block.block.lengths;
     shown->costs.every = (bl_chunk_costs_t){lengths[0], lengths[1], lengths[2], lengths[0]};
@@ -366,7 +370,12 @@ static bl_status_t make_within(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule
 
 // In units of --path-cost for balancing, in those of costs for the simulator.
 static bl_status_t find_copies(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  return bl_costs_parse_paths(a->slow_paths.items, a->slow_paths.count, shown->schedule->stages, &shown->copies, err);
+  bl_status_t status =
+      bl_costs_parse_paths(a->slow_paths.items, a->slow_paths.count, shown->schedule->stages, &shown->copies, err);
+  if (status != BL_OK) {
+    (void)bl_error_prefix(err, "--slow-path");
+  }
+  return status;
 }
 
 static bl_status_t time_it(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {

@@ -136,6 +136,9 @@ static bl_status_t run(const frontier_flags_t *a, bl_error_t *err) {
                                    .mode = (bl_balance_mode_t)a->mode,
                                    .effort = a->effort};
   bl_status_t status = bl_costs_parse(a->cost, &costs, err);
+  if (status != BL_OK) {
+    (void)bl_error_prefix(err, "--cost");
+  }
   if (status == BL_OK) {
     costs.path = a->path_cost;
     status = find_wanted(a, &wanted, err);
