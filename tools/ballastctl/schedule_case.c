@@ -289,10 +289,8 @@ static bl_status_t check_flags(const bl_ctl_schedule_flags_t *a, bl_error_t *err
     return bl_error_set(err, BL_INVALID, "--slow-path %s: is about evicts and loads; add --balance",
                         a->slow_paths.items[0]);
   }
-  if (a->pooled && (a->balance == BALANCE_NONE || a->balance == BALANCE_DROP)) {
-    return bl_error_set(err, BL_INVALID,
-                        "--pooled: makes an order that keeps to a limit once blocks are parked; add "
-                        "--balance bpipe, cap or mix");
+  if (a->pooled && (a->block != NULL || bl_ctl_schedule_is_file(a->schedule))) {
+    return bl_error_set(err, BL_INVALID, "--pooled: is about orders that are made; a file has its own");
   }
   bool groups =
       a->schedule != NULL && (strcmp(a->schedule, "grouped-interleaved") == 0 || strcmp(a->schedule, "seq1f1b") == 0);
@@ -317,6 +315,11 @@ static bl_status_t generate(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_ca
                                    .slots = a->recompute ? a->slots : 0,
                                    .recompute_chunks = (uint32_t)a->recompute_chunks};
   bl_status_t status = bl_ctl_limits_check_count(&shown->limits, request.stages, err);
+  if (status == BL_OK && a->pooled && !bl_schedule_pools(&request)) {
+    const bool limited = bl_schedule_info_find(a->schedule)->limited && !a->recompute && a->stages > 1;
+    status = bl_error_set(err, BL_INVALID, "--pooled: %s has the same order for balancing as without%s", a->schedule,
+                          limited ? "; give the limit that is pooled, --memory K, one for all stages" : "");
+  }
   if (status == BL_OK) {
     status = bl_schedule_generate(&request, &shown->schedule, err);
   }
