@@ -155,7 +155,8 @@ def check_bad_input():
     refuse("B must be a number from 0 upwards", *show, "1f1b", "--cost", "1,-2,3,0")
     refuse("W must be a number", *show, "1f1b", "--cost", "1,2,three,0")
     refuse("COMM must be a number", *show, "1f1b", "--cost", "1,2,3,nan")
-    refuse("there is no virtual stage 4", *show, "1f1b", "--chunk-cost", "4=1,1,1")
+    refuse("--chunk-cost: \"4=1,1,1\": there is no such virtual stage, they go from 0 to 3", *show, "1f1b", "--chunk-cost",
+           "4=1,1,1")
     refuse("W must be a number", *show, "1f1b", "--chunk-cost", "2=1,1,x")
     for name in ("zb-h1", "zb-h2", "zb-v", "adaptive"):
         refuse("below 1, the smallest that works", *show, name, "--memory", "0.5")
@@ -165,6 +166,9 @@ def check_bad_input():
         assert max(kept["peak"]) == float(least), (name, kept)
     refuse("add --recompute", *show, "adaptive", "--slots", "2")
     refuse("add --balance", *show, "1f1b", "--cap", "3")
+    refuse("add --balance", *show, "1f1b", "--path-cost", "1")
+    refuse("same order for balancing as without", *show, "1f1b", "--pooled")
+    refuse("give the limit that is pooled", *show, "zb-h1", "--pooled")
     refuse("belongs to grouped-interleaved and seq1f1b, not to interleaved", *show, "interleaved", "--group", "2")
     refuse("no such schedule; did you mean '1f1b'?", *show, "1f2b")
     refuse("no such schedule; the nearest known one is '1f1b'", *show, "2f2b")
