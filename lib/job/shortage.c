@@ -51,8 +51,9 @@ static bool searches(const bl_training_t *training) {
 static bool fits_searched(const bl_training_t *training, const bl_job_t *job) {
   bl_job_t other = *job;
   bl_schedule_t *schedule;
-  if (job->memory.slots.set || training->budget == 0 || !searches(training)) {
-    return false;
+  const bl_schedule_info_t *info = bl_schedule_info_find(training->schedule->name);
+  if (job->memory.slots.set || training->budget == 0 || info == NULL || !info->limited) {
+    return false; // v-half and its like take no limit
   }
   other.memory.slots.set = true;
   other.memory.slots.value = training->budget;

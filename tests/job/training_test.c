@@ -248,6 +248,8 @@ static void bad_jobs_are_refused(void **state) {
   refuses("memory.activation_bytes=1000", BL_INVALID, "memory.activation_bytes: stage 0: not one slot of ");
   refuses("memory.activation_bytes=1000", BL_INVALID, " fits; the smallest that works with schedule 1f1b is ");
   refuses("memory.activation_bytes=150KiB\npipeline.schedule=zb-h1", BL_INVALID, "; it fits with memory.slots: ");
+  refuses("memory.activation_bytes=300KiB\npipeline.schedule=v-half\nmodel.layers=8", BL_INVALID,
+          " bytes; it fits with balance.policy: drop"); // v-half takes no limit
 }
 
 static void bad_folders_are_refused(void **state) {
