@@ -38,7 +38,7 @@ typedef struct bl_profile_stage {
   double evict, load;  // seconds of its compute thread (the copy runs beside it); 0: it did none
   double path_rate; // bytes per second of its copies to stores and back, as they took beside compute; 0: it made none
   double boundary;  // as of the profile, of the messages that this stage waited for; 0: it waited for none
-  double *times;    // [time_count] durations in one step, in the order of its operations (E and L left out)
+  double *times;    // [time_count] durations in the step for replays, in the order of its operations (E and L left out)
   uint32_t time_count;
   double step_end; // seconds from the first operation of any stage to its last one, in that step
 } bl_profile_stage_t;
@@ -53,6 +53,12 @@ typedef struct bl_profile_setting {
   uint64_t order;   // bl_profile_order of the recorded step; 0: no step is kept
 } bl_profile_setting_t;
 
+// One step, that of the median makespan, whose durations the stages keep; all in seconds. Boundary and handover are means of
+// that step; in profiles of older programs those of the profile.
+typedef struct bl_profile_replay {
+  double makespan, boundary, handover;
+} bl_profile_replay_t;
+
 typedef struct bl_profile {
   uint64_t model_digest;
   char model_text[192];
@@ -65,9 +71,10 @@ typedef struct bl_profile {
   double step;     // median seconds of a step, as the report has them
   double makespan; // median seconds from the first operation to the end of the last
   double between;  // median of what is left of a step
-  double boundary; // mean seconds between the end of an operation and the start of the one that waited for its result
-  double handover; // seconds until a core that an operation had is with the one that waited for it
-  double replay_makespan; // of the step whose durations are kept
+  // Means of a step, of these the median over steps: seconds
+  double boundary; // between the end of an operation and the start of the one that waited for its result
+  double handover; // until a core that an operation had is with the one that waited for it
+  bl_profile_replay_t replay;
   uint32_t stage_count, chunk_count;
   bl_profile_stage_t *stages;
   bl_profile_chunk_t *chunks; // by virtual stage

@@ -55,9 +55,9 @@ static double read_cost(reader_t *r, const json_t *object, const char *where, co
   return read_number(r, object, where, key, COST_MIN, BL_PROFILE_MOST_SECONDS, "seconds");
 }
 
-// Of what a stage may never have done: then it is absent, or 0.
-static double read_seen(reader_t *r, const json_t *object, const char *where, const char *key) {
-  return json_object_get(object, key) != NULL ? read_seconds(r, object, where, key) : 0;
+// Of what may not have been seen, or not by older programs.
+static double read_or(reader_t *r, const json_t *object, const char *where, const char *key, double absent) {
+  return json_object_get(object, key) != NULL ? read_seconds(r, object, where, key) : absent;
 }
 
 static uint32_t read_count(reader_t *r, const json_t *object, const char *where, const char *key, json_int_t least,
@@ -166,9 +166,9 @@ static void read_stage(reader_t *r, const json_t *object, bl_profile_t *p, uint3
     refuse(r, where, "slot_bytes", "is not a number of bytes");
   }
   stage->slot_bytes = (uint64_t)json_integer_value(bytes);
-  stage->evict = read_seen(r, object, where, "evict");
-  stage->load = read_seen(r, object, where, "load");
-  stage->boundary = read_seen(r, object, where, "boundary");
+  stage->evict = read_or(r, object, where, "evict", 0);
+  stage->load = read_or(r, object, where, "load", 0);
+  stage->boundary = read_or(r, object, where, "boundary", 0);
   const json_t *rate = json_object_get(object, "path_rate");
   if (rate != NULL && json_number_value(rate) != 0) { // profiles of older programs have 0 for none
     stage->path_rate =
@@ -212,8 +212,10 @@ static void read_head(reader_t *r, const json_t *root, bl_profile_t *p) {
   p->makespan = read_cost(r, root, "", "makespan");
   p->between = read_seconds(r, root, "", "between");
   p->boundary = read_seconds(r, root, "", "boundary");
-  p->handover = read_seen(r, root, "", "handover"); // absent in profiles of older programs
-  p->replay_makespan = read_cost(r, root, "", "replay_makespan");
+  p->handover = read_or(r, root, "", "handover", 0);
+  p->replay.makespan = read_cost(r, root, "", "replay_makespan");
+  p->replay.boundary = read_or(r, root, "", "replay_boundary", p->boundary);
+  p->replay.handover = read_or(r, root, "", "replay_handover", p->handover);
 }
 
 static void read_lists(reader_t *r, const json_t *root, bl_profile_t *p) {
@@ -370,13 +372,14 @@ bl_status_t bl_profile_write(const bl_profile_t *p, char **text) {
     json_array_append_new(chunks, chunk_json(&p->chunks[i]));
   }
   json_t *root = json_pack(
-      "{s:i, s:s, s:s, s:s, s:i, s:s, s:s, s:b, s:b, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
+      "{s:i, s:s, s:s, s:s, s:i, s:s, s:s, s:b, s:b, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
       "ballast_profile", BL_PROFILE_VERSION, "model", p->model_text, "model_digest", digest, "schedule", p->schedule,
       "micro_batch", (int)p->options.micro_batch, "attention", attentions[p->options.attention], "recompute",
       recomputes[p->options.recompute], "split_backward", p->options.backward == BL_BACKWARD_SPLIT, "lean",
       p->options.lean, "micro_batches", (int)p->micro_batches, "cores", (int)p->cores, "steps", (int)p->steps, "step",
       p->step, "makespan", p->makespan, "between", p->between, "boundary", p->boundary, "handover", p->handover,
-      "replay_makespan", p->replay_makespan, "chunks", chunks, "stages", stages);
+      "replay_makespan", p->replay.makespan, "replay_boundary", p->replay.boundary, "replay_handover",
+      p->replay.handover, "chunks", chunks, "stages", stages);
   if (root != NULL && p->setting.known) {
     char order[24];
     snprintf(order, sizeof order, "%016" PRIx64, p->setting.order);

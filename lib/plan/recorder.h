@@ -10,8 +10,9 @@
 //   }
 //   bl_recorder_fill(recorder, model, &profile);
 //
-// A step that lacks operations (a stage's trace was cut) is left out. Of every operation the mean of a step is taken,
-// and of that the median over steps: sums over a step come out right, and a disturbed step counts little.
+// A step that lacks operations (a stage's trace was cut) is left out. Of every operation, message and core that changes
+// hands the mean of a step is taken, and of that the median over steps: sums over a step come out right, and a disturbed
+// step counts little. For replays, all durations of the step of the median makespan are kept.
 //
 // Pure. Thread: belongs to its caller.
 #ifndef BALLAST_PLAN_RECORDER_H
@@ -38,8 +39,8 @@ void bl_recorder_end(bl_recorder_t *recorder, double step_seconds);
 
 uint32_t bl_recorder_steps(const bl_recorder_t *recorder);
 // Sets everything that was measured: times, medians, stages, chunks and the model; the caller sets options, cores,
-// slot and path bytes, and of the setting all but the order. `input_shows`: every stage had a core, so that the starts of operations show when messages came; waits that were
-// told of show it anyway. BL_PRECONDITION without any whole step; BL_EXHAUSTED. On failure *profile is unchanged.
+// slot and path bytes, and of the setting all but the order. `input_shows`: every stage had a core, so that the starts of
+// operations show when messages came; waits that were told of show it anyway. BL_PRECONDITION without any whole step; BL_EXHAUSTED. On failure *profile is unchanged.
 BL_MUST_USE bl_status_t bl_recorder_fill(const bl_recorder_t *recorder, const bl_model_t *model,
                                          bl_attention_t attention, bool input_shows, bl_profile_t *profile,
                                          bl_error_t *err);

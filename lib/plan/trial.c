@@ -87,7 +87,8 @@ static double seen(const bl_profile_t *profile, uint32_t stage, size_t offset) {
 // By a profile, of one machine.
 static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
-    setting->boundaries[v] = r->profile->boundary * r->options.micro_batch / r->profile->options.micro_batch;
+    double boundary = r->replay ? r->profile->replay.boundary : r->profile->boundary;
+    setting->boundaries[v] = boundary * r->options.micro_batch / r->profile->options.micro_batch;
   }
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
     double calls = (SEEN(r->profile, s, evict) + SEEN(r->profile, s, load)) / 2, rate = SEEN(r->profile, s, path_rate);
@@ -158,6 +159,10 @@ static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, b
   return BL_OK;
 }
 
+static double handover_of(const bl_trial_request_t *r) {
+  return r->profile == NULL ? 0 : r->replay ? r->profile->replay.handover : r->profile->handover;
+}
+
 static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting, bl_error_t *err) {
   setting->boundaries = calloc(r->schedule->virtual_stages, sizeof(double));
   setting->paths = calloc(r->schedule->stages, sizeof(double));
@@ -167,7 +172,7 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
   }
   setting->costs = (bl_costs_t){.chunks = trial->costs};
   setting->machine = (bl_machine_t){.cores = trial->cores,
-                                    .handover = r->profile != NULL ? r->profile->handover : 0,
+                                    .handover = handover_of(r),
                                     .early_gradient = true,
                                     .boundaries = setting->boundaries,
                                     .paths = setting->paths,

@@ -145,9 +145,35 @@ static void a_replay_takes_as_long_as_the_step(void **state) {
 #define CROWD    4
 #define HANDOVER 0.0002
 
+#define CROWD_INPUT  0.005
+#define CROWD_WEIGHT 0.0031
+
+static bl_schedule_t *crowd(bl_chunk_span_t spans[CROWD]) {
+  bl_error_t err;
+  bl_schedule_t *schedule;
+  bl_schedule_request_t request = {.name = "1f1b", .stages = CROWD, .micro_batches = 16};
+  for (uint32_t s = 0; s < CROWD; s++) {
+    spans[s] = (bl_chunk_span_t){.first_layer = 2 * s, .layer_count = 2, .embedding = s == 0, .head = s + 1 == CROWD};
+  }
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+  return schedule;
+}
+
+// Messages take `scale` times as long.
+static bl_simulation_t simulate_crowd(const bl_schedule_t *schedule, double scale) {
+  bl_error_t err;
+  bl_simulation_t simulation;
+  double boundaries[CROWD] = {scale * BOUNDARY, scale * BOUNDARY, scale * BOUNDARY, 0};
+  const bl_costs_t costs = {.every = {0.003, CROWD_INPUT, CROWD_WEIGHT, 0.003}};
+  bl_machine_t machine = {.cores = 2, .handover = HANDOVER, .early_gradient = true, .boundaries = boundaries};
+  assert_int_equal(bl_simulate_on(schedule, &costs, &machine, &simulation, &err), BL_OK);
+  return simulation;
+}
+
 // A step of four stages on two cores, with what each of its operations waited for.
-static void add_crowded_step(const bl_schedule_t *schedule, const bl_simulation_t *simulation, double input_share,
+static void add_crowded_step(const bl_schedule_t *schedule, const bl_simulation_t *simulation, double scale,
                              bool tells_waits, bl_recorder_t *recorder) {
+  const double input_share = CROWD_INPUT / (CROWD_INPUT + CROWD_WEIGHT);
   double forward_end[CROWD][16], sent[CROWD][16];
   for (uint32_t s = 0; s < CROWD; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
@@ -167,7 +193,7 @@ static void add_crowded_step(const bl_schedule_t *schedule, const bl_simulation_
       bl_op_t op = schedule->lists[s].ops[i];
       bl_span_t span = simulation->spans[s][i];
       const bool forward = op.verb == BL_VERB_F, waits = forward ? s > 0 : s + 1 < CROWD;
-      double came = !waits ? 0 : (forward ? forward_end[s - 1] : sent[s + 1])[op.micro_batch] + BOUNDARY;
+      double came = !waits ? 0 : (forward ? forward_end[s - 1] : sent[s + 1])[op.micro_batch] + scale * BOUNDARY;
       char cell[BL_OP_TEXT];
       if (came > free_at && tells_waits) {
         bl_recorder_wait(recorder, s, forward ? "activation from stage 0" : "gradient from stage 1",
@@ -191,22 +217,13 @@ static void waits_show_what_cores_hide(void **state) {
   bl_error_t err;
   const bl_model_t model = gpt(8, 64, 4);
   bl_chunk_span_t spans[CROWD];
-  double boundaries[CROWD] = {BOUNDARY, BOUNDARY, BOUNDARY, 0};
-  const bl_costs_t costs = {.every = {0.003, 0.005, 0.0031, 0.003}};
-  for (uint32_t s = 0; s < CROWD; s++) {
-    spans[s] = (bl_chunk_span_t){.first_layer = 2 * s, .layer_count = 2, .embedding = s == 0, .head = s + 1 == CROWD};
-  }
-  bl_schedule_t *schedule;
-  bl_schedule_request_t request = {.name = "1f1b", .stages = CROWD, .micro_batches = 16};
-  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
-  bl_machine_t machine = {.cores = 2, .handover = HANDOVER, .early_gradient = true, .boundaries = boundaries};
-  bl_simulation_t simulation;
-  assert_int_equal(bl_simulate_on(schedule, &costs, &machine, &simulation, &err), BL_OK);
+  bl_schedule_t *schedule = crowd(spans);
+  bl_simulation_t simulation = simulate_crowd(schedule, 1);
   for (int tells = 0; tells < 2; tells++) {
     bl_recorder_t *recorder;
     bl_profile_t profile;
     assert_int_equal(bl_recorder_create(schedule, spans, &recorder), BL_OK);
-    add_crowded_step(schedule, &simulation, 0.005 / 0.0081, tells == 1, recorder);
+    add_crowded_step(schedule, &simulation, 1, tells == 1, recorder);
     assert_int_equal(bl_recorder_fill(recorder, &model, BL_ATTENTION_NAIVE, false, &profile, &err), BL_OK);
     if (tells == 1) {
       assert_near(profile.boundary, BOUNDARY);
@@ -219,6 +236,51 @@ static void waits_show_what_cores_hide(void **state) {
     bl_recorder_destroy(recorder);
   }
   bl_simulation_cleanup(&simulation);
+  bl_schedule_destroy(schedule);
+}
+
+// Of steps with slower and faster messages, means are of the one in the middle, and a replay is of it and of its messages;
+// not of the last step and the messages of all.
+static void a_replay_is_of_the_usual_step(void **state) {
+  (void)state;
+  static const double scales[] = {1, 7, 40, 2, 3}; // of what messages take
+  bl_error_t err;
+  const bl_model_t model = gpt(8, 64, 4);
+  bl_chunk_span_t spans[CROWD];
+  bl_schedule_t *schedule = crowd(spans);
+  bl_recorder_t *recorder;
+  bl_profile_t profile;
+  double usual = 0;
+  assert_int_equal(bl_recorder_create(schedule, spans, &recorder), BL_OK);
+  for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+    bl_simulation_t simulation = simulate_crowd(schedule, scales[i]);
+    usual = scales[i] == 3 ? simulation.t_end : usual;
+    add_crowded_step(schedule, &simulation, scales[i], true, recorder);
+    bl_simulation_cleanup(&simulation);
+  }
+  assert_int_equal(bl_recorder_fill(recorder, &model, BL_ATTENTION_NAIVE, false, &profile, &err), BL_OK);
+  assert_near(profile.replay.makespan, usual);
+  assert_near(profile.replay.boundary, 3 * BOUNDARY);
+  assert_near(profile.replay.handover, HANDOVER);
+  assert_near(profile.boundary, 3 * BOUNDARY);
+  assert_near(profile.handover, HANDOVER);
+  profile.cores = 2;
+  profile.options = (bl_layout_options_t){.micro_batch = 2, .lean = true, .backward = BL_BACKWARD_FUSED};
+  char *text;
+  bl_profile_t read;
+  assert_int_equal(bl_profile_write(&profile, &text), BL_OK);
+  assert_int_equal(bl_profile_read(&read, text, strlen(text), "p.json", &err), BL_OK);
+  read.boundary = read.handover = 0; // not what a replay takes
+  bl_trial_t trial;
+  bl_trial_request_t request = {
+      .schedule = schedule, .model = &model, .spans = spans, .options = read.options, .profile = &read, .replay = true};
+  assert_int_equal(bl_trial_run(&request, &trial, &err), BL_OK);
+  assert_true(fabs(trial.simulation.t_end / usual - 1) < 0.005);
+  bl_trial_cleanup(&trial);
+  free(text);
+  bl_profile_cleanup(&read);
+  bl_profile_cleanup(&profile);
+  bl_recorder_destroy(recorder);
   bl_schedule_destroy(schedule);
 }
 
@@ -423,7 +485,7 @@ int main(void) {
       cmocka_unit_test(waits_show_what_cores_hide),          cmocka_unit_test(reading_gives_what_was_written),
       cmocka_unit_test(broken_profiles_are_refused_by_name), cmocka_unit_test(other_partitions_add_up),
       cmocka_unit_test(copies_take_their_measured_time),     cmocka_unit_test(stages_have_what_they_did_themselves),
-      cmocka_unit_test(profiles_of_older_programs_are_read),
+      cmocka_unit_test(a_replay_is_of_the_usual_step),       cmocka_unit_test(profiles_of_older_programs_are_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

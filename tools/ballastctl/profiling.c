@@ -387,7 +387,7 @@ void bl_ctl_profiling_print(const bl_ctl_profiling_t *p, FILE *stream) {
           bl_plural(p->seconds.count), 1e3 * predicted, 1e3 * measured, 100 * (predicted / measured - 1));
   if (p->replayed > 0) {
     fprintf(stream, "one step replayed with its own durations: %.4g / %.4g ms (%+.1f %%)\n", 1e3 * p->replayed,
-            1e3 * p->profile.replay_makespan, 100 * (p->replayed / p->profile.replay_makespan - 1));
+            1e3 * p->profile.replay.makespan, 100 * (p->replayed / p->profile.replay.makespan - 1));
   }
   json_t *rows = json_array();
   for (uint32_t s = 0; rows != NULL && s < p->stage_count; s++) {
@@ -439,7 +439,7 @@ char *bl_ctl_profiling_line(const bl_ctl_profiling_t *p) {
                              "seconds", both(json_real(p->prediction.trial.step), json_real(median(&p->seconds))),
                              "stages", stages, "warnings", bl_ctl_doubt_json(p->prediction.doubt));
   if (object != NULL && p->replayed > 0) {
-    json_object_set_new(object, "replay_seconds", both(json_real(p->replayed), json_real(p->profile.replay_makespan)));
+    json_object_set_new(object, "replay_seconds", both(json_real(p->replayed), json_real(p->profile.replay.makespan)));
   }
   char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
   json_decref(object);

@@ -86,7 +86,7 @@ static bl_status_t write_profile(const bl_shard_t *bench, const bl_shard_result_
                           .steps = (uint32_t)settings->samples,
                           .step = micro_batch,
                           .makespan = micro_batch,
-                          .replay_makespan = micro_batch,
+                          .replay.makespan = micro_batch,
                           .stage_count = 1,
                           .chunk_count = 1,
                           .stages = &stage,
