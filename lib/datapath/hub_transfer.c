@@ -5,6 +5,7 @@
 #include "sys/condition.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -156,9 +157,13 @@ bl_status_t bl_hub_post_receive(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key
   return post(hub, BL_TENSOR_RECEIVE, peer, key, destination, NULL, bytes, err);
 }
 
+// The transfer thread was woken on a processor where this one would compute on, until the next tick of the kernel where it
+// does not preempt, while the peer waits: 1 to 3 ms instead of 50 us. It needs some 30 us, and then this thread goes on.
 bl_status_t bl_hub_post_send(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, const void *source, uint64_t bytes,
                              bl_error_t *err) {
-  return post(hub, BL_TENSOR_SEND, peer, key, NULL, source, bytes, err);
+  bl_status_t status = post(hub, BL_TENSOR_SEND, peer, key, NULL, source, bytes, err);
+  sched_yield();
+  return status;
 }
 
 // Mutex held. True when the wait is over with *status.
