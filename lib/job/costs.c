@@ -34,3 +34,12 @@ void bl_job_costs_cleanup(bl_job_costs_t *costs) {
   free(costs->chunks);
   *costs = (bl_job_costs_t){0};
 }
+
+bl_status_t bl_job_copies_read(const bl_job_t *job, uint32_t stages, double **copies, bl_error_t *err) {
+  const bl_text_list_t *paths = &job->balance.slow_paths;
+  bl_error_t fault;
+  bl_status_t status = bl_costs_parse_paths(paths->items, paths->count, stages, copies, &fault);
+  return status == BL_INVALID ? bl_job_fail(job, err, "balance.slow_paths", "%s", fault.text)
+         : status != BL_OK    ? bl_error_set(err, status, "%s", fault.text)
+                              : BL_OK;
+}

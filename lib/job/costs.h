@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job says that its operations cost (pipeline.costs), for schedules whose order is searched.
+// What a job says that its operations cost (pipeline.costs), for schedules whose order is searched, and its copies
+// between devices (balance.slow_paths).
 //
 //   bl_job_costs_t costs;
 //   if (bl_job_costs_init(&costs, &job, &err) == BL_OK) {
@@ -24,5 +25,9 @@ typedef struct bl_job_costs {
 // BL_EXHAUSTED. On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_job_costs_init(bl_job_costs_t *costs, const bl_job_t *job, bl_error_t *err);
 void bl_job_costs_cleanup(bl_job_costs_t *costs); // a zeroed one is fine
+
+// What a copy between two devices takes, as [stages * stages]; malloc'd, or NULL: the job says nothing, and all take the
+// same. BL_INVALID names the key and what is wrong with it; BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_job_copies_read(const bl_job_t *job, uint32_t stages, double **copies, bl_error_t *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "job/architecture.h"
 #include "job/balance.h"
+#include "job/costs.h"
 #include "job/order.h"
 #include "job/refuse.h"
 #include "job/shortage.h"
@@ -137,16 +138,6 @@ static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *
   return bl_job_fail(job, err, key, "%s", fault.text);
 }
 
-static bl_status_t read_paths(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
-  const bl_text_list_t *paths = &job->balance.slow_paths;
-  bl_error_t fault;
-  bl_status_t status =
-      bl_costs_parse_paths(paths->items, paths->count, training->stage_count, &training->copies, &fault);
-  return status == BL_INVALID ? bl_job_fail(job, err, "balance.slow_paths", "%s", fault.text)
-         : status != BL_OK    ? bl_error_set(err, status, "%s", fault.text)
-                              : BL_OK;
-}
-
 static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   bool limited = job->memory.slots.set || job->memory.activation_bytes.set;
   training->budget = UINT32_MAX;
@@ -206,7 +197,7 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const b
     status = measure_slots(training, err);
   }
   if (status == BL_OK) {
-    status = read_paths(training, job, err);
+    status = bl_job_copies_read(job, training->stage_count, &training->copies, err);
   }
   if (status == BL_OK) {
     status = check_slots(training, job, err);

@@ -38,6 +38,16 @@ refused 2 "too few for one window" "$ctl" run job.yaml --local --set model.seq=4
 refused 2 "stage 0, operation 1 (0F1)" "$ctl" run job.yaml --local --set memory.slots=1
 refused 2 "token" "$ctl" run job.yaml --local --set model.vocab=64
 refused 2 "checkpoint.folder" "$ctl" run job.yaml --local --resume
+for verb in plan simulate; do
+  refused 2 '--set balance.slow_paths: "x": must name two stages' "$ctl" $verb job.yaml --set 'balance.slow_paths=[x]'
+  refused 2 "there is no stage 9, they go from 0 to 1" "$ctl" $verb job.yaml --set 'balance.slow_paths=["0-9=2"]'
+done
+try "$ctl" plan job.yaml --schedule gpipe --set 'balance.slow_paths=["0-1=2"]' -o json
+equal "exit code of a plan of a job with paths" 0 "$code"
+contains "message of a plan of a job with paths" "warning: balance.slow_paths: the job's are not planned with" "$err"
+contains "warnings of a plan of a job with paths" '"balance.slow_paths: the job' "$out"
+try "$ctl" plan job.yaml --schedule gpipe -o json
+equal "messages of a plan of a job without paths" "" "$err"
 printf 'modle: {layers: 4}\n' >wrong.yaml
 refused 2 "wrong.yaml:1:1: unknown section 'modle'; did you mean 'model'?" "$ctl" run wrong.yaml --local
 

@@ -18,8 +18,12 @@ void bl_ctl_doubt_tell(const char *doubt) {
 
 json_t *bl_ctl_doubt_json(const char *doubt) {
   json_t *warnings = json_array();
+  bl_ctl_doubt_append(warnings, doubt);
+  return warnings;
+}
+
+void bl_ctl_doubt_append(json_t *warnings, const char *doubt) {
   if (warnings != NULL && doubt[0] != '\0') {
     json_array_append_new(warnings, json_string(doubt));
   }
-  return warnings;
 }

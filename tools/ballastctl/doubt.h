@@ -17,5 +17,7 @@ void bl_ctl_doubt_find(const bl_profile_t *profile, const bl_profile_use_t *use,
 void bl_ctl_doubt_tell(const char *doubt);
 // A list with it as a text, or an empty one; for JSON.
 json_t *bl_ctl_doubt_json(const char *doubt);
+// Another one behind it; of "" nothing.
+void bl_ctl_doubt_append(json_t *warnings, const char *doubt);
 
 #endif

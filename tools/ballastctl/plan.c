@@ -341,7 +341,7 @@ static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_
 }
 
 static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_request_t *made, const bl_plan_t *plan,
-                                const char *doubt) {
+                                json_t *warnings) {
   const bl_plan_request_t *r = &made->request;
   json_t *candidates = json_array();
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
@@ -352,7 +352,7 @@ static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_
                              "tried", (int)plan->tried, "ruled_out", (int)plan->ruled_out, "fitting",
                              (int)plan->fitting, "memory_bytes", r->memory, "best", best_json(&plan->candidates[0]),
                              "why", plan->why, "candidates", candidates, "families", families_json(plan));
-  json_object_set_new(object, "warnings", bl_ctl_doubt_json(doubt));
+  json_object_set_new(object, "warnings", warnings);
   bl_ctl_footprint_left_out(object, &made->operations.unknown);
   static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};
   bl_status_t status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout);
@@ -376,7 +376,11 @@ static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_
     char doubt[BL_CTL_DOUBT];
     bl_ctl_plan_doubt(&made, a, &plan.candidates[0], doubt);
     bl_ctl_doubt_tell(doubt);
-    status = table ? print_tables(a, &made, &plan) : print_object(a, &made, &plan, doubt);
+    bl_ctl_doubt_tell(bl_ctl_plan_unused(&job));
+    json_t *warnings = bl_ctl_doubt_json(doubt);
+    bl_ctl_doubt_append(warnings, bl_ctl_plan_unused(&job));
+    status = table ? print_tables(a, &made, &plan) : print_object(a, &made, &plan, json_incref(warnings));
+    json_decref(warnings);
     status = bl_ctl_printed(status, err);
   }
   if (status == BL_OK && a->write != NULL) {

@@ -8,6 +8,7 @@
 
 #include "job/architecture.h"
 #include "job/checkpoint_image.h"
+#include "job/costs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,14 @@ static bl_status_t read_batch(const bl_ctl_plan_flags_t *flags, const bl_job_t *
   return BL_OK;
 }
 
+// They are not planned with, but a job with wrong ones runs nowhere.
+static bl_status_t check_copies(const bl_job_t *job, bl_error_t *err) {
+  double *copies = NULL;
+  bl_status_t status = bl_job_copies_read(job, (uint32_t)job->pipeline.stages, &copies, err);
+  free(copies);
+  return status;
+}
+
 bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, const bl_job_t *job,
                                      bl_error_t *err) {
   *made = (bl_ctl_plan_request_t){0};
@@ -215,6 +224,7 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   r->dtype = job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32;
   r->image = job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL;
   bl_status_t status = read_batch(flags, job, &r->batch, err);
+  status = status == BL_OK ? check_copies(job, err) : status;
   if (status != BL_OK) {
     return status;
   }
@@ -251,6 +261,13 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   }
   r->memory = flags->memory.set ? (double)flags->memory.value : r->memory;
   return BL_OK;
+}
+
+const char *bl_ctl_plan_unused(const bl_job_t *job) {
+  return job->balance.slow_paths.count == 0
+             ? ""
+             : "balance.slow_paths: the job's are not planned with: paths come from --nodes with --intra-gbps and "
+               "--inter-gbps, and the job that --write writes has those";
 }
 
 void bl_ctl_plan_doubt(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,

@@ -43,6 +43,8 @@ BL_MUST_USE bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, co
 // Where the time of `way` is an approximation of its profile's: one line, with the file's name; else "".
 void bl_ctl_plan_doubt(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
                        const bl_plan_candidate_t *way, char doubt[BL_CTL_DOUBT]);
+// What the job says that plans do not take from it: one line; else "".
+const char *bl_ctl_plan_unused(const bl_job_t *job);
 void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *made);
 
 #endif
