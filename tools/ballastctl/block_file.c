@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block_file.h"
 
-#include "sys/file.h"
+#include "input_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -140,9 +140,9 @@ bl_status_t bl_ctl_block_file_read(const char *path, bl_ctl_block_file_t *file, 
   char *bytes = NULL;
   size_t size_bytes;
   memset(file, 0, sizeof *file);
-  bl_status_t status = bl_file_read(path, BL_OPTIONS_FILE_BYTES, &bytes, &size_bytes, err);
+  bl_status_t status = bl_ctl_input_file_read("--block", path, BL_OPTIONS_FILE_BYTES, &bytes, &size_bytes, err);
   if (status != BL_OK) {
-    return status == BL_EXHAUSTED ? status : bl_error_set(err, BL_INVALID, "%s", err->text);
+    return status;
   }
   status = bl_ctl_block_file_parse(path, bytes, size_bytes, file, err);
   free(bytes);

@@ -14,7 +14,7 @@ typedef struct bl_ctl_block_file {
   bl_block_pattern_t block; // borrows from the rest
 } bl_ctl_block_file_t;
 
-// BL_INVALID names the file and line, or the virtual stage, operation and time that are wrong. Call
+// BL_INVALID names the file and line, or the virtual stage, operation and time that are wrong; BL_IO. Call
 // bl_ctl_block_file_cleanup after errors too.
 BL_MUST_USE bl_status_t bl_ctl_block_file_read(const char *path, bl_ctl_block_file_t *file, bl_error_t *err);
 // The same from what the file of that name holds.

@@ -156,9 +156,9 @@ static bl_status_t compare(const arguments_t *a, const bl_profile_t *first, cons
 static bl_status_t from_profiles(const arguments_t *a, bl_estimate_request_t *request, char doubt[BL_CTL_DOUBT],
                                  bl_error_t *err) {
   bl_profile_t first = {0}, second = {0};
-  bl_status_t status = bl_ctl_profile_read(a->profiles.items[0], &first, err);
+  bl_status_t status = bl_ctl_profile_read("--profile", a->profiles.items[0], &first, err);
   if (status == BL_OK) {
-    status = bl_ctl_profile_read(a->profiles.items[1], &second, err);
+    status = bl_ctl_profile_read("--profile", a->profiles.items[1], &second, err);
   }
   if (status == BL_OK) {
     status = compare(a, &first, &second, request, err);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job_file.h"
 
-#include "sys/file.h"
+#include "input_file.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -45,9 +45,9 @@ bl_status_t bl_ctl_job_read(const char *path, const bl_text_list_t *sets, const 
                             bl_error_t *err) {
   char *bytes, folder[PATH_MAX];
   size_t size_bytes;
-  bl_status_t status = bl_file_read(path, BL_OPTIONS_FILE_BYTES, &bytes, &size_bytes, err);
+  bl_status_t status = bl_ctl_input_file_read(NULL, path, BL_OPTIONS_FILE_BYTES, &bytes, &size_bytes, err);
   if (status != BL_OK) {
-    return bl_error_set(err, BL_INVALID, "%s", err->text);
+    return status;
   }
   status = folder_of(path, folder, err);
   if (status == BL_OK) {

@@ -129,7 +129,7 @@ static bl_status_t read_costs(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
     return bl_error_set(err, BL_EXHAUSTED, "no memory for profiles");
   }
   for (size_t i = 0; i < flags->profiles.count; i++) {
-    bl_status_t status = bl_ctl_profile_read(flags->profiles.items[i], &made->profiles[i], err);
+    bl_status_t status = bl_ctl_profile_read("--profile", flags->profiles.items[i], &made->profiles[i], err);
     if (status != BL_OK) {
       return status;
     }

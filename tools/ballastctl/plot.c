@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl plot: the losses of a report as a picture.
+#include "input_file.h"
 #include "output_path.h"
 #include "verbs.h"
 
 #include "config/flags.h"
 #include "draw/curve.h"
-#include "sys/file.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -83,7 +83,7 @@ static bl_status_t plot(const char *report, const char *to, bl_error_t *err) {
   char *text = NULL;
   size_t size;
   points_t train = {0}, held_out = {0};
-  bl_status_t status = bl_file_read(report, REPORT_BYTES, &text, &size, err);
+  bl_status_t status = bl_ctl_input_file_read(NULL, report, REPORT_BYTES, &text, &size, err);
   if (status == BL_OK) {
     status = read_report(report, text, size, &train, &held_out, err);
   }

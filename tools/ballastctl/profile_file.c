@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profile_file.h"
 
+#include "input_file.h"
+
 #include "sys/file.h"
 
 #include <stdlib.h>
@@ -8,13 +10,12 @@
 
 #define PROFILE_FILE_BYTES (256u << 20)
 
-bl_status_t bl_ctl_profile_read(const char *path, bl_profile_t *profile, bl_error_t *err) {
+bl_status_t bl_ctl_profile_read(const char *flag, const char *path, bl_profile_t *profile, bl_error_t *err) {
   char *bytes;
   size_t size_bytes;
-  bl_status_t status = bl_file_read(path, PROFILE_FILE_BYTES, &bytes, &size_bytes, err);
+  bl_status_t status = bl_ctl_input_file_read(flag, path, PROFILE_FILE_BYTES, &bytes, &size_bytes, err);
   if (status != BL_OK) {
-    bl_error_t fault = *err; // a profile that is not there is a wrong word
-    return bl_error_set(err, BL_INVALID, "profile %s", fault.text);
+    return status;
   }
   status = bl_profile_read(profile, bytes, size_bytes, path, err);
   free(bytes);

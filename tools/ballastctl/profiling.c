@@ -117,7 +117,7 @@ bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const bl_training_t *tr
                            ? begin_plan(p, &policy, err)
                            : bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
   if (status == BL_OK && predict_from != NULL) {
-    status = bl_ctl_profile_read(predict_from, &p->profile, err);
+    status = bl_ctl_profile_read("--predict", predict_from, &p->profile, err);
     status = status == BL_OK ? predict(p, predict_from, err) : status;
     bl_ctl_doubt_tell(p->prediction.doubt);
   }

@@ -246,7 +246,7 @@ static bl_status_t check_body(void *arguments, const bl_flags_result_t *words, b
   const char *path = words->positional[0];
   bl_schedule_t *schedule = NULL;
   bl_schedule_facts_t facts;
-  bl_status_t status = bl_ctl_schedule_read(path, &schedule, err);
+  bl_status_t status = bl_ctl_schedule_read(NULL, path, &schedule, err);
   if (status == BL_OK) {
     status = bl_schedule_validate(schedule, &facts, err);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule_case.h"
 
+#include "input_file.h"
 #include "output.h"
 #include "schedule_flags.h"
 
@@ -10,7 +11,6 @@
 #include "schedule/drop.h"
 #include "schedule/generate.h"
 #include "schedule/recompute.h"
-#include "sys/file.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -152,10 +152,10 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
     BL_CTL_OUTPUT_FLAG(bl_ctl_schedule_flags_t, output),
 };
 
-bl_status_t bl_ctl_schedule_read(const char *path, bl_schedule_t **schedule, bl_error_t *err) {
+bl_status_t bl_ctl_schedule_read(const char *flag, const char *path, bl_schedule_t **schedule, bl_error_t *err) {
   char *text;
   size_t size;
-  bl_status_t status = bl_file_read(path, SCHEDULE_FILE_BYTES, &text, &size, err);
+  bl_status_t status = bl_ctl_input_file_read(flag, path, SCHEDULE_FILE_BYTES, &text, &size, err);
   if (status == BL_OK) {
     status = bl_csv_read(text, size, path, schedule, err);
     free(text);
@@ -255,7 +255,7 @@ static bl_status_t find_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_
 }
 
 static bl_status_t read_file(const bl_ctl_schedule_flags_t *a, bl_schedule_t **schedule, bl_error_t *err) {
-  bl_status_t status = bl_ctl_schedule_read(a->schedule, schedule, err);
+  bl_status_t status = bl_ctl_schedule_read("--schedule", a->schedule, schedule, err);
   if (status == BL_OK) {
     status = check_shape(a->schedule, "stages", a->stages, (*schedule)->stages, err);
   }

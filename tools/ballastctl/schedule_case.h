@@ -60,7 +60,8 @@ BL_MUST_USE bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *
 bool bl_ctl_schedule_is_file(const char *schedule);
 // The built-in one of that name; BL_INVALID names the nearest.
 BL_MUST_USE bl_status_t bl_ctl_schedule_find(const char *name, const bl_schedule_info_t **info, bl_error_t *err);
-// Reads a CSV file.
-BL_MUST_USE bl_status_t bl_ctl_schedule_read(const char *path, bl_schedule_t **schedule, bl_error_t *err);
+// Reads a CSV file, as input_file.h.
+BL_MUST_USE bl_status_t bl_ctl_schedule_read(const char *flag, const char *path, bl_schedule_t **schedule,
+                                             bl_error_t *err);
 
 #endif

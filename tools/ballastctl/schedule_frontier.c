@@ -72,7 +72,7 @@ typedef struct wanted {
 
 static bl_status_t read_file(const frontier_flags_t *a, const char *path, bl_schedule_t **schedule, bl_error_t *err) {
   bl_schedule_facts_t facts;
-  bl_status_t status = bl_ctl_schedule_read(path, schedule, err);
+  bl_status_t status = bl_ctl_schedule_read("--schedule", path, schedule, err);
   if (status != BL_OK) {
     return status;
   }

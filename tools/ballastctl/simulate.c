@@ -263,7 +263,7 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
   bl_ctl_prediction_source_t source = {.replay = a->replay, .policy = &policy};
   bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
   if (status == BL_OK && a->profile != NULL) {
-    status = bl_ctl_profile_read(a->profile, &profile, err);
+    status = bl_ctl_profile_read("--profile", a->profile, &profile, err);
     source.profile = &profile;
   } else if (status == BL_OK) {
     status = bl_ctl_hardware_find(hardware_of(a), &source.hardware, err);
