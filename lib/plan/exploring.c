@@ -219,6 +219,26 @@ void bl__explore_less(bl__exploration_t *e, bl_plan_candidate_t choice) {
   e->exact = false;
 }
 
+void bl__explore_settle(bl__exploration_t *e, uint32_t index) {
+  bl_plan_candidate_t again = bl__candidate_choice(&e->plan->candidates[index]);
+  bl_status_t status = bl__explore_exactly(e, &again);
+  if (status != BL_OK) {
+    bl__candidate_cleanup(&again);
+    e->status = status;
+    return;
+  }
+  const bl_plan_candidate_t *hurried = &e->plan->candidates[index];
+  if (!bl__runs_as_job(e->request, &again) && (!again.fits || again.step > hurried->step)) {
+    bl__candidate_cleanup(&again); // no job will make this order: the better one will do
+    return;
+  }
+  bl__candidate_cleanup(&e->plan->candidates[index]);
+  e->plan->candidates[index] = again;
+  if (!again.fits && again.policy == BL_PLAN_NONE && again.limit == BL_PLAN_LIMIT_OWN) {
+    bl__explore_less(e, bl__candidate_choice(&again));
+  }
+}
+
 // ---- schedules, micro-batches, attention
 
 static void attempt_attentions(bl__exploration_t *e, bl_plan_candidate_t candidate) {

@@ -27,6 +27,9 @@ bool bl__explore_way(bl__exploration_t *e, bl_plan_candidate_t choice);
 void bl__explore_less(bl__exploration_t *e, bl_plan_candidate_t choice);
 // As the leaders are made, into `candidate`, which is not kept.
 BL_MUST_USE bl_status_t bl__explore_exactly(bl__exploration_t *e, bl_plan_candidate_t *candidate);
+// Makes a candidate of the plan again, as leaders are. One that does not fit any more, as this order keeps more, is
+// followed by those that make do with less.
+void bl__explore_settle(bl__exploration_t *e, uint32_t index);
 // For just its costs, with more effort than most and less than the leaders get.
 BL_MUST_USE bl_status_t bl__explore_further(bl__exploration_t *e, bl_plan_candidate_t *candidate);
 // Takes a candidate over. False: no memory; then it stays the caller's.

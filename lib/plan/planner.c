@@ -5,6 +5,7 @@
 #include "base/words.h"
 #include "plan/exploring.h"
 #include "plan/rejection.h"
+#include "plan/smallest.h"
 #include "plan/why.h"
 
 #include <math.h>
@@ -18,11 +19,6 @@
 #define LEADERS_MOST 12
 #define NEAR         1.02
 #define SMALL        2048 // operations
-// Of the search for the smallest limit: how much larger the next one is, or how much smaller, and when to stop.
-#define SMALLEST_GROWTH 1.15
-#define SMALLEST_STEP   1e-3
-#define SMALLEST_TRIES  60
-
 const char *bl_plan_policy_name(bl_plan_policy_t policy) {
   static const char *const names[] = {"none", "bpipe", "cap", "drop", "auto"};
   return names[policy];
@@ -133,28 +129,6 @@ static void add_automatic(bl__exploration_t *s) {
   }
 }
 
-// Makes a candidate again, for just its costs. One that does not fit any more, as this order keeps more, is followed by
-// those that make do with less.
-static void settle(bl__exploration_t *s, uint32_t index) {
-  bl_plan_candidate_t again = bl__candidate_choice(&s->plan->candidates[index]);
-  bl_status_t status = bl__explore_exactly(s, &again);
-  if (status != BL_OK) {
-    bl__candidate_cleanup(&again);
-    s->status = status;
-    return;
-  }
-  const bl_plan_candidate_t *hurried = &s->plan->candidates[index];
-  if (!bl__runs_as_job(s->request, &again) && (!again.fits || again.step > hurried->step)) {
-    bl__candidate_cleanup(&again); // no job will make this order: the better one will do
-    return;
-  }
-  bl__candidate_cleanup(&s->plan->candidates[index]);
-  s->plan->candidates[index] = again;
-  if (!again.fits && again.policy == BL_PLAN_NONE && again.limit == BL_PLAN_LIMIT_OWN) {
-    bl__explore_less(s, bl__candidate_choice(&again));
-  }
-}
-
 static bool is_small(const bl_plan_candidate_t *c) {
   return 3ull * c->stages * c->chunks * c->micro_batches <= SMALL;
 }
@@ -205,68 +179,16 @@ static void improve_leaders(bl__exploration_t *s) {
   improve_families(s);
   const uint32_t leaders = count_leaders(s->plan);
   for (uint32_t i = 0; i < leaders && s->status == BL_OK; i++) {
-    settle(s, i);
+    bl__explore_settle(s, i);
   }
   rank(s->plan);
   while (s->status == BL_OK && s->plan->fitting > 0 && !s->plan->candidates[0].exact &&
          bl__runs_as_job(s->request, &s->plan->candidates[0])) {
-    settle(s, 0);
+    bl__explore_settle(s, 0);
     rank(s->plan);
   }
   add_automatic(s);
   rank(s->plan);
-}
-
-static void name_candidate(const bl_plan_candidate_t *c, char *text, size_t bytes) {
-  char slots[48] = "";
-  if (c->slots > 0) {
-    snprintf(slots, sizeof slots, ", memory.slots %u", c->slots);
-  }
-  snprintf(text, bytes, "%s on %u stage%s, micro-batch %u, recompute %s, policy %s%s", c->schedule, c->stages,
-           bl_plural(c->stages), c->micro_batch, bl_recompute_name(c->recompute), bl_plan_policy_name(c->policy),
-           slots);
-}
-
-static const bl_plan_candidate_t *least_of(const bl_plan_t *plan, bool fitting) {
-  const bl_plan_candidate_t *least = NULL;
-  for (uint32_t i = 0; i < (fitting ? plan->fitting : plan->count); i++) {
-    const bl_plan_candidate_t *c = &plan->candidates[i];
-    least = c->memory > 0 && (least == NULL || c->memory < least->memory) ? c : least;
-  }
-  return least;
-}
-
-static bl_status_t explore(const bl_plan_request_t *request, bl_plan_t *plan) {
-  bl__exploration_t s = {.request = request, .plan = plan, .all = true};
-  bl__explore(&s);
-  bl__explore_cleanup(&s);
-  rank(plan);
-  return s.status;
-}
-
-// Under a limit other ways are tried than without one, so the smallest that works is searched for: up from a bound until
-// something fits, then down until a limit that is a little smaller does not work.
-static bl_status_t find_smallest(const bl_plan_request_t *request, const bl_plan_t *failed, double *bytes, char *name,
-                                 size_t name_bytes) {
-  const bl_plan_candidate_t *bound = least_of(failed, false);
-  bl_plan_request_t tried = *request;
-  bl_status_t status = BL_OK;
-  tried.memory = bound != NULL ? fmax(bound->memory, request->memory) : 0;
-  *bytes = 0;
-  for (int i = 0; i < SMALLEST_TRIES && tried.memory > 0 && status == BL_OK; i++) {
-    bl_plan_t plan = {0};
-    status = explore(&tried, &plan);
-    const bl_plan_candidate_t *least = status == BL_OK ? least_of(&plan, true) : NULL;
-    if (least != NULL) {
-      *bytes = least->memory;
-      name_candidate(least, name, name_bytes);
-      tried.memory = *bytes * (1 - SMALLEST_STEP);
-    } else {
-      tried.memory = *bytes > 0 ? 0 : tried.memory * SMALLEST_GROWTH;
-    }
-    bl_plan_cleanup(&plan);
-  }
-  return status;
 }
 
 // Which of the given shapes leaves nothing to try.
@@ -309,32 +231,34 @@ static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, c
   }
 }
 
-static bl_status_t refuse(bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
-  char limit[BL_BYTES_TEXT], needed[BL_BYTES_TEXT], name[200] = "";
-  double bytes = 0;
-  if (plan->count > 0 && find_smallest(request, plan, &bytes, name, sizeof name) != BL_OK) {
+static bl_status_t refuse_nothing(bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
+  char why[BL_PLAN_WHY + 80];
+  if (bl__rejections_find(request, plan) != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
   }
-  if (bytes <= 0) {
-    char why[BL_PLAN_WHY + 80];
-    if (bl__rejections_find(request, plan) != BL_OK) {
-      return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
-    }
-    explain_nothing(request, plan, why, sizeof why);
-    return bl_error_set(err, BL_INVALID, "no way to run this: %s", why);
-  }
-  return bl_error_set(
-      err, BL_EXHAUSTED, "nothing fits into %s a device; the smallest limit that works is %s (%.0f bytes): %s",
-      bl_bytes_format((uint64_t)request->memory, limit), bl_bytes_format((uint64_t)bytes, needed), bytes, name);
+  explain_nothing(request, plan, why, sizeof why);
+  return bl_error_set(err, BL_INVALID, "no way to run this: %s", why);
 }
 
-// What fitted with a hurried order does not with the one that runs.
-static bl_status_t refuse_nearest(const bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
-  char limit[BL_BYTES_TEXT], name[200];
-  const bl_plan_candidate_t *least = least_of(plan, false);
-  name_candidate(least, name, sizeof name);
-  return bl_error_set(err, BL_EXHAUSTED, "nothing fits into %s a device; the nearest is %s: %s",
-                      bl_bytes_format((uint64_t)request->memory, limit), name, least->why);
+static bl_status_t refuse(bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
+  char limit[BL_BYTES_TEXT], needed[BL_BYTES_TEXT], name[BL__SMALLEST_NAME];
+  bl__smallest_t smallest;
+  const bl_plan_candidate_t *least = bl__smallest_of(plan, false);
+  if (least == NULL) {
+    return refuse_nothing(plan, request, err);
+  }
+  if (bl__smallest_find(request, plan, &smallest) != BL_OK) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
+  }
+  bl_bytes_format((uint64_t)request->memory, limit);
+  if (smallest.bytes <= 0) { // no limit was found that does
+    bl__smallest_name(least, name);
+    return bl_error_set(err, BL_EXHAUSTED, "nothing fits into %s a device; the nearest is %s: %s", limit, name,
+                        least->why);
+  }
+  return bl_error_set(err, BL_EXHAUSTED,
+                      "nothing fits into %s a device; the smallest limit that works is %s (%.0f bytes): %s", limit,
+                      bl_bytes_format((uint64_t)smallest.bytes, needed), smallest.bytes, smallest.name);
 }
 
 bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err) {
@@ -345,15 +269,13 @@ bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl
   bl_status_t status = s.status;
   if (status != BL_OK) {
     status = bl_error_set(err, status, "no memory to plan");
-  } else if (plan->fitting == 0) {
-    status = refuse(plan, request, err);
-  } else {
+  } else if (plan->fitting > 0) {
     improve_leaders(&s);
     s.status = s.status == BL_OK ? bl__rejections_find(request, plan) : s.status;
     status = s.status == BL_OK ? BL_OK : bl_error_set(err, s.status, "no memory to plan");
   }
-  if (status == BL_OK && plan->fitting == 0) {
-    status = refuse_nearest(plan, request, err);
+  if (status == BL_OK && plan->fitting == 0) { // neither with hurried orders nor with those that run
+    status = refuse(plan, request, err);
   } else if (status == BL_OK) {
     bl__plan_tell_why(request, plan);
   }

@@ -136,8 +136,9 @@ typedef struct bl_plan {
   uint32_t ruled_out;      // not tried, as its bare work takes longer than the best of its kinds
 } bl_plan_t;
 
-// BL_EXHAUSTED: nothing fits, and the message names the smallest limit that works and the way that it does; or no memory to
-// plan. BL_INVALID: nothing to choose from (why).
+// BL_EXHAUSTED: nothing fits, and the message names the smallest limit that works and the way that it does (checked: a
+// search with it finds one; where none was found in so many tries, the way that lacks least), or no memory to plan.
+// BL_INVALID: nothing to choose from (why).
 BL_MUST_USE bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err);
 void bl_plan_cleanup(bl_plan_t *plan);
 // Of the request's profiles the one whose costs a way with this micro-batch has; NULL without profiles.

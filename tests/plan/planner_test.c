@@ -371,6 +371,40 @@ static void the_smallest_limit_that_works_is_said(void **state) {
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
 }
 
+// The orders that ways are compared with may keep less than those that run, and do with less than what they say.
+static void a_limit_that_is_said_works(void **state) {
+  (void)state;
+  static const struct {
+    uint32_t hidden, seq, stages, batch;
+    const char *schedule;
+  } cases[] = {{64, 512, 4, 4, "interleaved"}, {256, 64, 3, 8, "interleaved"}, {256, 64, 4, 4, "interleaved"},
+               {64, 64, 3, 4, "v-half"},       {128, 128, 3, 6, "1f1b"},       {64, 512, 4, 4, "1f1b-v"}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    bl_model_t model = gpt(8, cases[i].hidden, 4);
+    model.vocab = 256;
+    model.seq = cases[i].seq;
+    bl_plan_request_t request = request_of(&model, 1e6, &cases[i].schedule);
+    bl_plan_t plan;
+    bl_error_t err;
+    request.batch = cases[i].batch;
+    request.stages = &cases[i].stages;
+    request.attention_count = 0;
+    assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
+    const char *at = strstr(err.text, "works is"), *bytes = at != NULL ? strchr(at, '(') : NULL;
+    if (bytes == NULL) {
+      fail_msg("%s names no limit: %s", cases[i].schedule, err.text);
+      continue;
+    }
+    request.memory = strtod(bytes + 1, NULL);
+    if (bl_plan_search(&request, &plan, &err) != BL_OK) {
+      fail_msg("%s on %u stages: the limit of %.0f bytes: %s", cases[i].schedule, cases[i].stages, request.memory,
+               err.text);
+    }
+    assert_true(plan.candidates[0].memory <= request.memory);
+    bl_plan_cleanup(&plan);
+  }
+}
+
 static void impossible_shapes_are_refused(void **state) {
   (void)state;
   bl_model_t model = gpt(3, 64, 4); // 4 stages, 3 layers
@@ -505,6 +539,7 @@ int main(void) {
       cmocka_unit_test(limits_and_groups_are_chosen),
       cmocka_unit_test(recomputed_blocks_are_limited),
       cmocka_unit_test(the_smallest_limit_that_works_is_said),
+      cmocka_unit_test(a_limit_that_is_said_works),
       cmocka_unit_test(impossible_shapes_are_refused),
       cmocka_unit_test(published_models_are_planned),
       cmocka_unit_test(devices_share_cards),
