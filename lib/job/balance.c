@@ -6,6 +6,8 @@
 
 #include <inttypes.h>
 
+#define PROBE_COPY 0.01 // forwards: hides anywhere
+
 bl_policy_t bl_policy_of_job(const bl_job_t *job) {
   return (bl_policy_t){.kind = job->balance.policy,
                        .cap = job->balance.cap.set ? (uint32_t)job->balance.cap.value : 0,
@@ -26,6 +28,10 @@ static bool all_stay(uint32_t limit, const bl_training_t *training) {
   return true;
 }
 
+static double forwards_of(uint32_t copy) {
+  return copy == BL_POLICY_COPY_PROBE ? PROBE_COPY : copy / 100.0;
+}
+
 // Whether it fits: some block is parked under the cap, and none has to be elsewhere but with a `copy`.
 static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only, uint32_t copy,
                      const bl_training_t *training) {
@@ -34,7 +40,8 @@ static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only,
                                 .mode = policy->mode,
                                 .lenders = policy->devices,
                                 .copies = training->copies,
-                                .copy = copy / 100.0};
+                                .copy = forwards_of(copy),
+                                .parks = copy == BL_POLICY_COPY_PROBE};
   bl_balance_result_t result;
   bool parks = copy == 0; // or does not have to, in the order that it has
   const bl_schedule_t *order = bl_training_order(training, copy == 0);
@@ -63,6 +70,23 @@ void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
                                                                       : BL_JOB_POLICY_DROP;
     policy->copy = policy->chosen == BL_JOB_POLICY_MIX ? copy : 0;
   }
+}
+
+void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training) {
+  const bl_policy_t asked = *policy;
+  bl_policy_settle(policy, training);
+  const bool moves = policy->chosen == BL_JOB_POLICY_BPIPE || policy->chosen == BL_JOB_POLICY_CAP ||
+                     policy->chosen == BL_JOB_POLICY_MIX;
+  if (asked.chosen == BL_JOB_POLICY_AUTO && moves &&
+      can_park(&asked, bl_policy_limit(&asked, training), false, BL_POLICY_COPY_PROBE, training)) {
+    policy->chosen = BL_JOB_POLICY_MIX;
+    policy->copy = BL_POLICY_COPY_PROBE;
+  }
+}
+
+bool bl_policy_probes(const bl_policy_t *policy) {
+  return policy->kind == BL_JOB_POLICY_AUTO && policy->chosen == BL_JOB_POLICY_MIX &&
+         policy->copy == BL_POLICY_COPY_PROBE;
 }
 
 // What auto stands for; any other policy is carried out as it is.
@@ -139,12 +163,14 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
     return bl_error_set(err, BL_NOT_FOUND, "device %" PRIu32 " does not exist: the devices are 0 to %" PRIu32, device,
                         training->stage_count - 1);
   }
+  const bool mix = policy->kind == BL_JOB_POLICY_MIX;
   const bl_balance_cap_t cap = {.slots = bl_policy_cap(policy, training),
                                 .pairs_only = policy->kind == BL_JOB_POLICY_BPIPE,
                                 .mode = policy->mode,
                                 .lenders = policy->devices,
                                 .copies = training->copies,
-                                .copy = policy->kind == BL_JOB_POLICY_MIX ? policy->copy / 100.0 : 0};
+                                .copy = mix ? forwards_of(policy->copy) : 0,
+                                .parks = mix && policy->copy == BL_POLICY_COPY_PROBE};
   bl_balance_result_t result;
   const bl_schedule_t *order = bl_training_order(training, bl_policy_pools(policy->kind));
   bl_status_t status = bl_balance_within(order, &cap, &result, err);

@@ -36,9 +36,10 @@ typedef struct bl_policy {
   uint64_t devices; // bit d: the store of device d may take blocks; 0: all may
   bl_job_policy_t
       chosen;    // what auto stands for: none, bpipe, cap, drop or mix; auto: not chosen yet. Of the others none
-  uint32_t copy; // of mix: what a copy takes, in hundredths of a forward; else 0
+  uint32_t copy; // of mix: what a copy takes, in hundredths of a forward, or BL_POLICY_COPY_PROBE; else 0
 } bl_policy_t;
-#define BL_POLICY_COPY_ASSUMED 50 // while nothing is known of paths: copies hide
+#define BL_POLICY_COPY_ASSUMED 50         // while nothing is known of paths: copies hide
+#define BL_POLICY_COPY_PROBE   UINT32_MAX // each stage parks one block of a step, whatever that takes
 // Devices that a policy can name.
 #define BL_POLICY_DEVICES 64
 
@@ -47,10 +48,14 @@ bl_policy_t bl_policy_of_job(const bl_job_t *job);
 static inline bool bl_policy_pools(bl_job_policy_t policy) {
   return policy == BL_JOB_POLICY_BPIPE || policy == BL_JOB_POLICY_CAP;
 }
-// What auto begins with while nothing has been measured: none if that fits the devices, else bpipe, else cap, else mix
+// What auto takes while nothing has been measured: none if that fits the devices, else bpipe, else cap, else mix
 // with as much parked as stores have room for, else drop, which is also what a job with no stores is left with.
 // Other policies stay as they are, as does an auto that has chosen.
 void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training);
+// What a run begins with: as bl_policy_settle, but where that parks blocks and giving them up fits, too, a mix in which
+// every stage that lacks slots parks one block of a step. What its copies take says whether parking more is worth a try.
+void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training);
+bool bl_policy_probes(const bl_policy_t *policy); // the mix that bl_policy_begin makes
 // Slots that auto may keep on a device, UINT32_MAX: any number.
 uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *training);
 // The slots that a device keeps under this policy, UINT32_MAX: as many as the schedule needs.

@@ -263,6 +263,7 @@ bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t
   }
   if (status == BL_OK && request->copy > 0) {
     status = bl__mix_init(&pass.mix, schedule, request->mode, request->copy, err);
+    pass.mix.parks = request->parks > 0 ? request->parks : UINT32_MAX;
   }
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
     status = plan_stage(&pass, schedule, s, request, UINT32_MAX, err);

@@ -30,6 +30,7 @@ typedef struct bl_balance_request {
   // 0: all that leave are parked. Above: what one copy takes, in forwards; blocks whose copies would hold their stage up for
   // longer than making them again, or for which stores have no room, are given up and made again instead (drop.h).
   double copy;
+  uint32_t parks; // with `copy`: the most blocks that a stage parks in a step, the others are given up; 0: any number
 } bl_balance_request_t;
 
 typedef struct bl_balance_result {
@@ -62,6 +63,7 @@ typedef struct bl_balance_cap {
   uint64_t lenders;     // bit d: the store of device d takes blocks (beyond 63: none do); 0: all do
   const double *copies; // [stages * stages] as in bl_balance_request_t, or NULL; for pairs only it changes nothing
   double copy;          // as in bl_balance_request_t
+  uint32_t parks;       // as in bl_balance_request_t
 } bl_balance_cap_t;
 
 // Balances `schedule` under a cap: every stage whose peak exceeds it evicts to the stages that have room below it, lent

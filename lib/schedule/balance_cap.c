@@ -82,7 +82,8 @@ bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_ca
                             .stores = stages,
                             .reach_count = cap->pairs_only ? 1 : stages,
                             .copies = cap->copies,
-                            .copy = cap->copy}};
+                            .copy = cap->copy,
+                            .parks = cap->parks}};
   b.own = malloc(3 * (size_t)stages * sizeof *b.own);
   b.reach = malloc((size_t)stages * b.request.reach_count * sizeof *b.reach);
   bl_status_t status = BL_EXHAUSTED;

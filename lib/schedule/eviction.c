@@ -101,7 +101,8 @@ static bl_status_t record(planner_t *p, bl_verb_t verb, uint32_t block, uint32_t
 }
 
 static bool may_park(const planner_t *p, uint32_t block, uint32_t before) {
-  return p->mix == NULL || (p->parked < p->mix->most && bl__mix_hides(p->mix, before, p->blocks[block].backward));
+  return p->mix == NULL || (p->parked < p->mix->most && p->out->evicted < p->mix->parks &&
+                            bl__mix_hides(p->mix, before, p->blocks[block].backward));
 }
 
 // Evicts the resident block whose backward is farthest and stands after `latest`, beside operation `before`.

@@ -12,7 +12,7 @@ static const bl_costs_t equal_costs = BL_COSTS_UNIT;
 
 bl_status_t bl__mix_init(bl__mix_t *mix, const bl_schedule_t *schedule, bl_balance_mode_t mode, double copy,
                          bl_error_t *err) {
-  bl__mix_t made = {.schedule = schedule, .mode = mode, .copy = copy};
+  bl__mix_t made = {.schedule = schedule, .mode = mode, .copy = copy, .parks = UINT32_MAX};
   bl_status_t status = bl_schedule_check_plain(schedule, err);
   if (status != BL_OK) {
     return status;

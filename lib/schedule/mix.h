@@ -20,6 +20,7 @@ typedef struct bl__mix {
   double copy;
   bl__timing_t timing;
   uint8_t *given_up; // [blocks]
+  uint32_t parks;    // blocks of a stage that may be parked in all; bl__mix_init: any number
   // Of the stage that is walked.
   uint32_t stage, most; // blocks that may be away at once
   double late;          // by how much the stage is behind the timing

@@ -419,6 +419,30 @@ bl_status_t bl_automatic_decide(const bl_automatic_request_t *request, bl_automa
   return BL_OK;
 }
 
+bl_status_t bl_automatic_foresee(const bl_automatic_request_t *request, const bl_automatic_option_t *start,
+                                 bl_automatic_start_t *found, bl_error_t *err) {
+  weighing_t w;
+  bl_automatic_option_t parked = *start, again = {.kind = BL_AUTOMATIC_DROP};
+  bl_status_t status = prepare(request, &w, err);
+  if (status == BL_OK) {
+    status = bl_costs_check(request->costs, request->schedule->virtual_stages, err);
+  }
+  if (status == BL_OK) {
+    status = weigh_one(&w, &parked, err);
+  }
+  if (status == BL_OK) {
+    status = weigh_one(&w, &again, err);
+  }
+  finish(&w);
+  if (status == BL_OK) {
+    *found =
+        (bl_automatic_start_t){.parked = parked.fits ? parked.step : 0,
+                               .again = again.fits ? again.step : 0,
+                               .slow = parked.fits && again.fits && parked.step > BL_AUTOMATIC_SLOWER * again.step};
+  }
+  return status;
+}
+
 const bl_automatic_option_t *bl_automatic_untried(const bl_automatic_t *found) {
   const bl_automatic_option_t *fastest = NULL;
   for (size_t i = 0; found->options[found->best].kind == BL_AUTOMATIC_DROP && i < BL_AUTOMATIC_OPTIONS; i++) {

@@ -32,6 +32,7 @@
 #define BL_AUTOMATIC_GAIN    0.02  // share of the step for which the one in force is changed
 #define BL_AUTOMATIC_TRIAL   4     // steps of a trial: one that warms up and those that are measured
 #define BL_AUTOMATIC_EQUAL   0.001 // share of the step below which predictions do not tell two options apart
+#define BL_AUTOMATIC_SLOWER  2.0   // times as long as with drop: steps that are not worth a look
 
 typedef enum bl_automatic_kind {
   BL_AUTOMATIC_NONE,  // nothing moves
@@ -86,6 +87,14 @@ typedef struct bl_automatic {
 // 0. On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_automatic_decide(const bl_automatic_request_t *request, bl_automatic_t *found,
                                             bl_error_t *err);
+// Before steps under `start`, which parks blocks, are looked at: what they would take by what one block of a stage took.
+typedef struct bl_automatic_start {
+  double parked, again; // seconds of a step, where blocks are parked and where they are made again; 0: does not fit
+  bool slow; // the first is more than BL_AUTOMATIC_SLOWER times the other: to look at such steps costs too much
+} bl_automatic_start_t;
+// `in_force`, `measured` and `evidence` are not looked at. Fails as bl_automatic_decide does with bad costs and rates.
+BL_MUST_USE bl_status_t bl_automatic_foresee(const bl_automatic_request_t *request, const bl_automatic_option_t *start,
+                                             bl_automatic_start_t *found, bl_error_t *err);
 // Where blocks are given up no path is used, and none measured. The option that parks blocks and would be the fastest by
 // what was last known of them, to be tried again at times: NULL if nothing is given up or nothing can be parked.
 const bl_automatic_option_t *bl_automatic_untried(const bl_automatic_t *found);

@@ -24,19 +24,23 @@ static bl_policy_book_t book_of(const bl_policy_t *policies, size_t count) {
 
 static void choices_travel_with_the_book(void **state) {
   (void)state;
-  const bl_policy_t policies[] = {automatic(BL_JOB_POLICY_NONE, BL_BALANCE_OVERLAP),
-                                  automatic(BL_JOB_POLICY_BPIPE, BL_BALANCE_FEWEST),
-                                  automatic(BL_JOB_POLICY_CAP, BL_BALANCE_OVERLAP),
-                                  {.kind = BL_JOB_POLICY_AUTO, .chosen = BL_JOB_POLICY_MIX, .copy = 75},
-                                  {.kind = BL_JOB_POLICY_AUTO, .chosen = BL_JOB_POLICY_MIX, .copy = 150},
-                                  {.kind = BL_JOB_POLICY_BPIPE, .cap = 3}};
-  const bl_policy_book_t book = book_of(policies, 6);
+  const bl_policy_t policies[] = {
+      automatic(BL_JOB_POLICY_NONE, BL_BALANCE_OVERLAP),
+      automatic(BL_JOB_POLICY_BPIPE, BL_BALANCE_FEWEST),
+      automatic(BL_JOB_POLICY_CAP, BL_BALANCE_OVERLAP),
+      {.kind = BL_JOB_POLICY_AUTO, .chosen = BL_JOB_POLICY_MIX, .copy = 75},
+      {.kind = BL_JOB_POLICY_AUTO, .chosen = BL_JOB_POLICY_MIX, .copy = 150},
+      {.kind = BL_JOB_POLICY_AUTO, .chosen = BL_JOB_POLICY_MIX, .copy = BL_POLICY_COPY_PROBE},
+      {.kind = BL_JOB_POLICY_BPIPE, .cap = 3}};
+  const size_t count = sizeof policies / sizeof policies[0];
+  const bl_policy_book_t book = book_of(policies, count);
   static bl_policy_book_wire_t wire;
   bl_policy_book_t back;
   bl_policy_book_to_wire(&book, &wire);
   assert_true(bl_policy_book_from_wire(wire.pointers, wire.count, &back));
-  assert_int_equal(back.count, 6);
-  for (size_t i = 0; i < 6; i++) {
+  assert_int_equal(back.count, count);
+  for (size_t i = 0; i < count; i++) {
+    assert_int_equal(bl_policy_probes(&back.records[i].policy), i == 5);
     assert_true(bl_policy_equal(&back.records[i].policy, &policies[i]));
     assert_true(i == 0 || !bl_policy_equal(&back.records[i - 1].policy, &back.records[i].policy));
   }

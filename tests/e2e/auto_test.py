@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy auto on a live run: it begins with what fits, measures, decides, and says what it weighed and why, per device;
+"""Policy auto on a live run: it begins with what fits and one block parked, measures, decides, and says what it weighed and why, per device;
 losses are those of unlimited memory bit by bit, also where it goes over to another policy; `policy set auto` works while a run goes on, `rollback` goes back to what
 was in force before it; with memory for all blocks nothing moves, with no stores what does not fit is made again, and where
 stores have too little room for all, some are parked and some made again."""
@@ -67,14 +67,24 @@ def check_told(folder):
 
 
 def check_slow_path(folder, job, plain):
-    """Copies that take far longer than operations: the run goes over to fewer of them, between two steps."""
+    """Copies that take far longer than operations: no more is parked than shows that."""
     report, _ = run_job(folder, job, "--local", "--set", "balance.policy=auto", "--set", "memory.slots=3",
-                        "--set", "balance.rate=1000000")
+                        "--set", "balance.rate=100000")
     assert losses(report) == plain, "other losses on a slow path"
     steps = [event for event in report if event["event"] == "step"]
     evicted = [(step["policy_version"], step["stages"][0]["evicted"]) for step in steps]
     assert evicted[0][0] == 1 and evicted[-1][0] == 2 and evicted[-1][1] < evicted[0][1], evicted
+    parked = sum(stage["evicted"] for step in steps for stage in step["stages"])
+    assert parked == sum(version == 1 for version, _ in evicted) >= 2, evicted  # one a step, until that is known to be slow
+    assert all(stage["peak_slots"] <= 3 for step in steps for stage in step["stages"]), steps
     print("ok slow path")
+
+
+def check_beginning(steps):
+    """Before anything is known of a path no stage parks more than one block of a step, and makes what else lacks a slot again."""
+    first = [stage for step in steps if step["policy_version"] == 1 for stage in step["stages"]]
+    assert first and max(stage["evicted"] for stage in first) == 1, first
+    assert all(stage["dropped"] > 0 and stage["peak_slots"] <= 3 for stage in first if stage["evicted"] > 0), first
 
 
 def check_no_stores(folder, job, plain):
@@ -95,6 +105,7 @@ def check_little_room(folder, job, plain):
     assert losses(report) == plain, "other losses where stores have little room"
     steps = [event for event in report if event["event"] == "step"]
     first = steps[0]["stages"]
+    check_beginning(steps)
     assert sum(stage["evicted"] for stage in first) > 0 and sum(stage["recomputed"] for stage in first) > 0, first
     for step in steps:
         for stage, store in zip(step["stages"], step["stores"]):
@@ -135,7 +146,8 @@ def main():
         report, _ = run_job(folder, job, "--local", "--set", "balance.policy=auto", "--set", "memory.slots=3")
         assert losses(report) == plain, "other losses under auto"
         steps = [event for event in report if event["event"] == "step"]
-        assert {step["policy"] for step in steps} == {"auto"} and sum(s["evicted"] for s in steps[0]["stages"]) > 0
+        assert {step["policy"] for step in steps} == {"auto"}
+        check_beginning(steps)
         print("ok losses")
         report, _ = run_job(folder, job, "--local", "--set", "balance.policy=auto")
         assert losses(report) == plain and all(stage["evicted"] == 0 for event in report if event["event"] == "step"

@@ -4,6 +4,7 @@
 #include "job/balance.h"
 
 #include "job/job_text.h"
+#include "job/policy.h"
 #include "same_order.h"
 
 #include <setjmp.h>
@@ -77,6 +78,50 @@ static void auto_parks_what_there_is_room_for(void **state) {
   expect("balance.policy=auto\nmemory.slots=2", own, (uint32_t[]){0, 0, 0, 1});
   expect("balance.policy=auto\nmemory.slots=2\nbalance.mode=fewest", own, (uint32_t[]){0, 0, 0, 1});
   expect("balance.policy=auto\nmemory.slots=1", (uint32_t[]){1, 1, 1, 1}, (uint32_t[]){0, 0, 0, 0}); // no room anywhere
+}
+
+// The first step of a run under auto: where blocks could be parked each stage that lacks slots parks one of them.
+static void auto_begins_with_one_block(void **state) {
+  (void)state;
+  static const struct {
+    const char *sets;
+    bool probes;
+    bl_job_policy_t chosen;
+    uint32_t evicted; // of all stages, in a step
+  } cases[] = {
+      {"balance.policy=auto\nmemory.slots=3", true, BL_JOB_POLICY_MIX, 1},
+      {"balance.policy=auto\nmemory.slots=3\nbalance.mode=fewest", true, BL_JOB_POLICY_MIX, 1},
+      {"balance.policy=auto\nmemory.slots=2", true, BL_JOB_POLICY_MIX, 1},
+      {"balance.policy=auto\nmemory.slots=1", false, BL_JOB_POLICY_DROP, 0},
+      {"balance.policy=auto\nmemory.slots=4", false, BL_JOB_POLICY_NONE, 0},
+      {"balance.policy=auto\nmemory.slots=3\nservices.stages=['a:1','b:1','c:1','d:1']", false, BL_JOB_POLICY_DROP, 0},
+      {"balance.policy=bpipe", false, BL_JOB_POLICY_NONE, 3},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    bl_job_t job;
+    bl_training_t training;
+    bl_balance_plan_t plan;
+    bl_error_t err = {0};
+    assert_int_equal(job_text_parse(&job, cases[i].sets, &err), BL_OK);
+    assert_int_equal(bl_training_init(&training, &job, &err), BL_OK);
+    bl_policy_t policy = bl_policy_of_job(&job);
+    bl_policy_begin(&policy, &training);
+    const bl_policy_t once = policy;
+    bl_policy_begin(&policy, &training); // what is chosen stays
+    assert_true(bl_policy_equal(&policy, &once));
+    assert_int_equal(bl_policy_probes(&policy), cases[i].probes);
+    assert_int_equal(policy.chosen, cases[i].chosen);
+    assert_int_equal(bl_balance_plan_init(&plan, &training, &policy, &err), BL_OK);
+    uint32_t evicted = 0;
+    for (uint32_t s = 0; s < 4; s++) {
+      evicted += plan.holdings.evicted[s];
+      assert_true(plan.holdings.own[s] + plan.holdings.lent[s] <= training.budget);
+    }
+    assert_int_equal(evicted, cases[i].evicted);
+    bl_balance_plan_cleanup(&plan);
+    bl_training_cleanup(&training);
+    bl_job_cleanup(&job);
+  }
 }
 
 static void a_budget_in_bytes_counts_slots(void **state) {
@@ -168,6 +213,7 @@ int main(void) {
       cmocka_unit_test(policies_share_slots),
       cmocka_unit_test(blocks_are_given_up_where_nothing_can_move),
       cmocka_unit_test(auto_parks_what_there_is_room_for),
+      cmocka_unit_test(auto_begins_with_one_block),
       cmocka_unit_test(a_budget_in_bytes_counts_slots),
       cmocka_unit_test(policies_have_the_order_of_a_job_that_begins_with_them),
       cmocka_unit_test(what_cannot_work_is_refused),

@@ -138,6 +138,35 @@ static void copies_that_hide_are_made(void **state) {
   bl_schedule_destroy(plain);
 }
 
+// With a limit a stage parks no more than so many blocks of a step, and gives the others up, within the same slots.
+static void no_more_are_parked_than_asked_for(void **state) {
+  (void)state;
+  size_t parked = 0, count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t n = 0; n < count; n++) {
+    bl_schedule_t *plain = generate(infos[n].name, P, 8);
+    for (uint32_t way = 0; way < 24; way++) {
+      const uint32_t slots = 1 + way / 4, parks = 1 + way / 2 % 2;
+      const bl_balance_cap_t cap = {.slots = slots, .mode = (bl_balance_mode_t)(way % 2), .copy = 0.01, .parks = parks};
+      bl_balance_result_t result;
+      if (bl_balance_within(plain, &cap, &result, NULL) != BL_OK) {
+        continue;
+      }
+      check(plain, &result, slots);
+      for (uint32_t s = 0; s < P; s++) {
+        if (result.evictions[s] > parks) {
+          fail_msg("%s, %u slots: stage %u parks %u blocks of %u and makes %u again", infos[n].name, slots, s,
+                   result.evictions[s], parks, result.dropped[s]);
+        }
+        parked += result.evictions[s] == parks && result.dropped[s] > 0;
+      }
+      bl_balance_result_cleanup(&result);
+    }
+    bl_schedule_destroy(plain);
+  }
+  assert_true(parked > 20);
+}
+
 // At two slots stage 0 and 1 of four have three blocks too many in all, and only stage 3 has room for one.
 static void what_has_no_room_is_made_again(void **state) {
   (void)state;
@@ -179,6 +208,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_schedule_fits),
       cmocka_unit_test(copies_that_hide_are_made),
+      cmocka_unit_test(no_more_are_parked_than_asked_for),
       cmocka_unit_test(what_has_no_room_is_made_again),
       cmocka_unit_test(what_cannot_be_is_refused),
   };

@@ -3,7 +3,7 @@
 // none where it is slow or not known: then blocks are made again; where stores lack room, some of each; one in force is
 // kept unless the gain is large, whatever is in force and however noisy times are; a choice that turns out slower than what was
 // in force before is taken back; every stage has its reason; what cannot be is refused and names the smallest budget that
-// works; parking is tried again at times.
+// works; a path that is far too slow is known before all is parked; parking is tried again at times.
 #include "simulate/automatic.h"
 
 #include "base/random.h"
@@ -467,6 +467,56 @@ static void trials_cost_a_share(void **state) {
   bl_automatic_cleanup(&found);
 }
 
+static bl_automatic_start_t foreseen(double copy, uint32_t budget, const bl_automatic_option_t *start) {
+  static const double bytes[STAGES] = {1e6, 1e6, 1e6, 1e6};
+  const double rate = 1e6 / (copy * 1e-3), rates[STAGES] = {rate, rate, rate, rate};
+  const bl_costs_t costs = {.every = {1e-3, 1e-3, 1e-3, 1e-3}};
+  const bl_automatic_request_t request = {.schedule = schedule,
+                                          .costs = &costs,
+                                          .block_bytes = bytes,
+                                          .path_rates = rates,
+                                          .between = 2e-3,
+                                          .budget = budget};
+  bl_automatic_start_t found;
+  bl_error_t err;
+  if (bl_automatic_foresee(&request, start, &found, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  return found;
+}
+
+// Before all is parked: what steps would take then, as when they are decided about; not worth a look where that is more than
+// so many times what making blocks again takes.
+static void what_is_far_too_slow_is_foreseen(void **state) {
+  (void)state;
+  static const struct {
+    bl_automatic_kind_t kind;
+    double copy;
+    uint32_t budget, copies;
+    bool fits, slow;
+  } rows[] = {
+      {BL_AUTOMATIC_PAIRS, 0.1, 3, 0, true, false},  {BL_AUTOMATIC_PAIRS, 2, 3, 0, true, false},
+      {BL_AUTOMATIC_PAIRS, 100, 3, 0, true, true},   {BL_AUTOMATIC_ANY, 1000, 3, 0, true, true},
+      {BL_AUTOMATIC_MIX, 0.1, 2, 50, true, false},   {BL_AUTOMATIC_MIX, 100, 2, 50, true, true},
+      {BL_AUTOMATIC_PAIRS, 100, 2, 0, false, false},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const bl_automatic_option_t start = {.kind = rows[i].kind, .copy = rows[i].copies};
+    const bl_automatic_start_t found = foreseen(rows[i].copy, rows[i].budget, &start);
+    bl_automatic_t decision;
+    decided(rows[i].copy, rows[i].budget, NULL, &decision);
+    assert_true(found.again == decision.options[5].step);
+    if ((found.parked > 0) != rows[i].fits || found.slow != rows[i].slow ||
+        (rows[i].fits && found.slow != (found.parked > BL_AUTOMATIC_SLOWER * found.again))) {
+      fail_msg("row %zu: %g s parked, %g s again, slow %d", i, found.parked, found.again, found.slow);
+    }
+    if (rows[i].kind == BL_AUTOMATIC_PAIRS) {
+      assert_true(found.parked == (rows[i].fits ? decision.options[1].step : 0));
+    }
+    bl_automatic_cleanup(&decision);
+  }
+}
+
 // Pairs and any devices balance an order that is made for it, and weigh what fits in that one alone.
 static void an_order_for_balancing_is_weighed(void **state) {
   (void)state;
@@ -513,6 +563,7 @@ int main(void) {
       cmocka_unit_test(what_turns_out_slower_is_taken_back),
       cmocka_unit_test(one_stage_has_nothing_to_decide),
       cmocka_unit_test(trials_cost_a_share),
+      cmocka_unit_test(what_is_far_too_slow_is_foreseen),
       cmocka_unit_test(an_order_for_balancing_is_weighed),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

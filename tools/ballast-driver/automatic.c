@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define STEPS     3                   // that are looked at before a decision
+#define PROBES    2                   // with one block of a stage parked, before paths are taken to be far too slow
 #define LOOKS_MAX 8                   // at steps that may lack operations
 #define REST      50                  // steps before the next looks
 #define LONGEST   (UINT64_C(1) << 50) // steps: never
@@ -37,8 +38,9 @@ static void forget(bl__automatic_t *self) {
   end_looks(self);
   bl_automatic_cleanup(&self->found);
   bl_evidence_forget(&self->evidence);
-  self->decided = self->trying = self->checking = false;
+  self->decided = self->trying = self->checking = self->starting = false;
   self->trial = 0;
+  self->start[0] = '\0';
 }
 
 // Steps that take far longer than they did when the policy was chosen: something has changed, so that it rests no longer.
@@ -69,10 +71,10 @@ bool bl__automatic_wants(bl_driver_t *driver) {
     self->next = 0;
   }
   watch(driver);
-  // The first step under a policy warms up what it needs.
+  // The first step under a policy warms up what it needs. One with one block of a stage parked says enough all the same.
   return current != NULL && driver->life == BL__DRIVING && driver->seconds > 0 && has_alternatives(driver) &&
-         !self->trying && driver->step.applied > current->from_step && driver->step.applied != self->seen &&
-         driver->step.applied >= self->next;
+         !self->trying && driver->step.applied + bl_policy_probes(&current->policy) > current->from_step &&
+         driver->step.applied != self->seen && driver->step.applied >= self->next;
 }
 
 bool bl__automatic_will_look(const bl_driver_t *driver) {
@@ -168,8 +170,13 @@ static bl_status_t learn_rates(bl_driver_t *driver, bl_error_t *err) {
   return BL_OK;
 }
 
+static bl_automatic_option_t option_of(const bl_policy_t *policy) {
+  return (bl_automatic_option_t){.kind = kind_of(policy->chosen), .mode = policy->mode, .copy = policy->copy};
+}
+
+// What to go on with: `found`, or with `start` whether that is worth a look.
 static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const bl_profile_t *profile,
-                         bl_automatic_t *found, bl_error_t *err) {
+                         bl_automatic_t *found, bl_automatic_start_t *start, bl_error_t *err) {
   bl__automatic_t *self = &driver->automatic;
   const bl_training_t *training = driver->options.training;
   bl_chunk_costs_t *chunks = calloc(profile->chunk_count, sizeof *chunks);
@@ -184,7 +191,7 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
   }
   if (status == BL_OK) {
     bl_costs_t costs = {.chunks = chunks, .boundary = profile->boundary};
-    bl_automatic_option_t in_force = {.kind = kind_of(policy->chosen), .mode = policy->mode, .copy = policy->copy};
+    bl_automatic_option_t in_force = option_of(policy);
     bl_automatic_request_t request = {.schedule = bl_training_order(training, false),
                                       .pooled = bl_training_order(training, true),
                                       .costs = &costs,
@@ -199,7 +206,8 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
                                       .in_force = &in_force,
                                       .measured = profile->step,
                                       .evidence = &self->evidence};
-    status = bl_automatic_decide(&request, found, err);
+    status = start != NULL ? bl_automatic_foresee(&request, &in_force, start, err)
+                           : bl_automatic_decide(&request, found, err);
   }
   free(chunks);
   free(bytes);
@@ -255,13 +263,15 @@ static void describe(bl__automatic_t *self, uint64_t step, double measured) {
 static void changed(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
   bl_driver_t *driver = context;
   bl__automatic_t *self = &driver->automatic;
-  const bool trying = self->trying;
-  self->asked = self->trying = false;
+  const bool trying = self->trying, starting = self->starting;
+  self->asked = self->trying = self->starting = false;
   self->decided = self->decided && err->status == BL_OK;
   self->checking = self->checking && err->status == BL_OK;
   if (err->status == BL_OK && answer->record->policy.kind == BL_JOB_POLICY_AUTO) {
     self->version = answer->record->version;
-    self->next = trying || self->checking ? 0 : self->next;
+    self->next = trying || starting || self->checking ? 0 : self->next;
+  } else if (err->status != BL_OK && starting) {
+    self->start[0] = '\0';
   } else if (err->status != BL_OK && trying) {
     self->measured = driver->step.applied;
     self->refused += self->refused < PATIENCE;
@@ -282,7 +292,7 @@ static void plan_trial(bl_driver_t *driver, const bl_policy_t *chosen) {
   }
   if (!self->evidence.known) {
     self->tried.chosen = BL_JOB_POLICY_AUTO;
-    bl_policy_settle(&self->tried, driver->options.training);
+    bl_policy_begin(&self->tried, driver->options.training);
   } else {
     const bl_automatic_option_t *option = bl_automatic_untried(&self->found);
     self->tried.chosen = option != NULL ? policy_of(option->kind) : BL_JOB_POLICY_DROP;
@@ -325,7 +335,7 @@ static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
   bl_status_t status =
       bl_recorder_fill(self->recorder, &training->model, training->layout.attention, false, &profile, &err);
   if (status == BL_OK) {
-    status = weigh(driver, policy, &profile, &found, &err);
+    status = weigh(driver, policy, &profile, &found, NULL, &err);
   }
   if (status != BL_OK) {
     bl_log(BL_LOG_WARNING, "auto: %s; the policy stays as it is", err.text);
@@ -357,6 +367,48 @@ static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
   plan_trial(driver, &wanted);
 }
 
+// ---- beginning ---------------------------------------------------------------------------------------------------------
+
+// A stage has parked one block: what is looked at next is the plan that parks all, or where steps under it would be far too
+// slow the one that makes them again. False: the first step alone says so, and it had to warm up.
+static bool begin(bl_driver_t *driver, const bl_policy_t *policy) {
+  bl__automatic_t *self = &driver->automatic;
+  const bl_training_t *training = driver->options.training;
+  bl_profile_t profile = {0};
+  bl_automatic_start_t foreseen = {0};
+  bl_policy_t wanted = *policy;
+  bl_error_t err;
+  wanted.chosen = BL_JOB_POLICY_AUTO;
+  wanted.copy = 0;
+  bl_policy_settle(&wanted, training);
+  bl_status_t status =
+      bl_recorder_fill(self->recorder, &training->model, training->layout.attention, false, &profile, &err);
+  if (status == BL_OK) {
+    status = weigh(driver, &wanted, &profile, NULL, &foreseen, &err);
+  }
+  bl_profile_cleanup(&profile);
+  if (foreseen.slow && self->looks < PROBES) {
+    return false;
+  }
+  if (foreseen.slow) {
+    wanted.chosen = BL_JOB_POLICY_DROP;
+    wanted.copy = 0;
+  }
+  size_t bytes = sizeof self->start;
+  if (status != BL_OK) {
+    snprintf(self->start, bytes, "not measured yet: %.300s; begins with %s", err.text,
+             bl_job_policy_name(wanted.chosen));
+  } else {
+    snprintf(self->start, bytes,
+             "not measured yet: by one block of each stage until step %" PRIu64
+             " steps would take %.4g ms parking what has no slot, %.4g ms making it again; begins with %s",
+             driver->step.applied, 1e3 * foreseen.parked, 1e3 * foreseen.again, bl_job_policy_name(wanted.chosen));
+  }
+  bl_log(BL_LOG_INFO, "auto: %s", self->start);
+  self->asked = self->starting = bl__plans_wish(driver, &wanted, changed);
+  return true;
+}
+
 void bl__automatic_look(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   if (!bl__automatic_wants(driver)) {
@@ -369,13 +421,17 @@ void bl__automatic_look(bl_driver_t *driver) {
   }
   add_step(driver);
   self->looks++;
-  bool enough = bl_recorder_steps(self->recorder) >= STEPS;
-  if (!enough && self->looks < LOOKS_MAX) {
+  const bl_policy_t policy = current_of(driver)->policy;
+  const bool probes = bl_policy_probes(&policy);
+  bool enough = probes || bl_recorder_steps(self->recorder) >= STEPS;
+  if ((!enough && self->looks < LOOKS_MAX) || (probes && !begin(driver, &policy))) {
     return;
   }
-  decide(driver, &current_of(driver)->policy);
+  if (!probes) {
+    decide(driver, &policy);
+  }
   end_looks(self);
-  self->next = driver->step.applied + REST;
+  self->next = driver->step.applied + (probes && !self->asked ? 1 : REST); // 1: somebody else is changing the policy
 }
 
 // ---- for people --------------------------------------------------------------------------------------------------------
@@ -393,8 +449,12 @@ const char *bl__automatic_decision(const bl_driver_t *driver) {
   if (is_about(&driver->automatic, current)) {
     return driver->automatic.decision;
   }
+  if (bl_policy_probes(&current->policy)) {
+    return "not measured yet: each stage parks one block of a step, to see what paths are worth";
+  }
   return current->policy.chosen == BL_JOB_POLICY_NONE ? "none: every stage has the slots that it needs"
-                                                      : "not measured yet";
+         : driver->automatic.start[0] != '\0' && driver->automatic.version == current->version ? driver->automatic.start
+                                                                                               : "not measured yet";
 }
 
 const char (*bl__automatic_reasons(const bl_driver_t *driver))[BL_AUTOMATIC_REASON] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policy auto of a run: looks at some steps, weighs the policies that fit (simulate/automatic.h) with the times that
+// The policy auto of a run: begins with a step in which a stage parks no more than one block, so that paths that are far
+// too slow cost little; then looks at some steps, weighs the policies that fit (simulate/automatic.h) with the times that
 // operations and copies took in them, and asks for another one where that gains enough. What it changed to it looks at at
 // once, and goes back where that turns out slower. Then it rests and looks again, sooner when steps become much slower.
 // Where it gave blocks up it parks some again at times: what paths are worth shows only where something goes over them.
@@ -28,8 +29,10 @@ typedef struct bl__automatic {
   uint64_t version;  // of the policy that is looked at
   bool decided;      // `found` and `decision` are there
   bool asked;        // for what they say; it is not in force yet
+  bool starting;     // what was asked for follows on the step with one block of a stage parked
   bl_automatic_t found;
   char decision[1024];
+  char start[512]; // why the steps looked at first run as they do; "": nothing is said
 } bl__automatic_t;
 
 // At a boundary: whether the operations of the last step are wanted (bl__traces_ready).

@@ -107,7 +107,7 @@ static void open_book(bl_driver_t *driver) {
     return;
   }
   bl_policy_record_t first = {.policy = bl_policy_of_job(driver->options.job), .from_step = driver->step.applied + 1};
-  bl_policy_settle(&first.policy, driver->options.training);
+  bl_policy_begin(&first.policy, driver->options.training);
   bl_policy_book_add(&plans->next_book, &first);
 }
 
@@ -224,7 +224,7 @@ static bl_status_t resolve(const bl_driver_t *driver, const bl_policy_request_t 
       now->devices == record->policy.devices) {
     record->policy = *now; // what it has chosen stays
   }
-  bl_policy_settle(&record->policy, driver->options.training);
+  bl_policy_begin(&record->policy, driver->options.training);
   const bl_schedule_t *schedule = driver->options.training->schedule;
   if (record->policy.kind == BL_JOB_POLICY_BPIPE && record->policy.cap == 0) {
     record->policy.cap = bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;

@@ -32,7 +32,7 @@ SLOTS = STAGES - 1
 TIGHT = (STAGES + 3) // 2
 BOUND = 0.02
 SETTINGS = ["fast", "throttled", "tight", "loose", "small"]
-SETTLE = 8  # steps of every run that do not count: auto looks at three, changes, and looks at three again
+SETTLE = 10  # steps of every run that do not count: auto parks one block, looks at three, changes, and looks at three again
 ALSO = {"cap": ["balance.policy=cap", f"balance.cap={SLOTS}"], "drop": ["balance.policy=drop"],
         "fewest": ["balance.policy=bpipe", f"balance.cap={SLOTS}", "balance.mode=fewest"]}
 
