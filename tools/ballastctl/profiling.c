@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiling.h"
 
+#include "alternative.h"
 #include "output.h"
 #include "profile_file.h"
 
@@ -83,6 +84,16 @@ static bl_status_t predict(bl_ctl_profiling_t *p, const char *name, bl_error_t *
   return status;
 }
 
+// Before the run, which could be another one.
+static void tell_alternative(const bl_ctl_profiling_t *p, bl_status_t status, const char *name) {
+  char text[BL_CTL_ALTERNATIVE];
+  const bl_ctl_prediction_source_t source = source_of(p, false);
+  if (status == BL_OK) {
+    bl_ctl_alternative_find(&p->prediction, &source, name, text);
+    bl_ctl_doubt_tell(text);
+  }
+}
+
 // The plan of the policy, and a recorder for its operations, in place of those before.
 static bl_status_t begin_plan(bl_ctl_profiling_t *p, const bl_policy_t *policy, bl_error_t *err) {
   bl_recorder_destroy(p->recorder);
@@ -120,6 +131,7 @@ bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const bl_training_t *tr
     status = bl_ctl_profile_read("--predict", predict_from, &p->profile, err);
     status = status == BL_OK ? predict(p, predict_from, err) : status;
     bl_ctl_doubt_tell(p->prediction.doubt);
+    tell_alternative(p, status, predict_from);
   }
   if (status != BL_OK) {
     bl_ctl_profiling_destroy(p);

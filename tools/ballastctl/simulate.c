@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl simulate: what a job's step would take, before it runs.
+#include "alternative.h"
 #include "cluster_flags.h"
 #include "footprint_json.h"
 #include "job_file.h"
@@ -180,7 +181,7 @@ static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
 }
 
 static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, const bl_error_t *unknown,
-                         bl_error_t *err) {
+                         const char *alternative, bl_error_t *err) {
   bl_status_t status;
   json_t *shown;
   if (a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE) {
@@ -198,6 +199,7 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
                   "bubble", s->bubble_total, "costs", a->profile != NULL ? a->profile : hardware_of(a), "measured",
                   a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p), "order",
                   bl_ctl_order_json(p->plan.schedule), "warnings", bl_ctl_doubt_json(p->doubt));
+    bl_ctl_doubt_append(json_object_get(shown, "warnings"), alternative);
     bl_ctl_footprint_left_out(shown, unknown);
     static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};
     status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, shown, stdout);
@@ -287,8 +289,11 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     status = bl_ctl_prediction_init(&prediction, &training, &source, a->profile, err);
   }
   if (status == BL_OK) {
+    char alternative[BL_CTL_ALTERNATIVE];
+    bl_ctl_alternative_find(&prediction, &source, a->profile, alternative);
     bl_ctl_doubt_tell(prediction.doubt);
-    status = print(a, &prediction, &operations.unknown, err);
+    bl_ctl_doubt_tell(alternative);
+    status = print(a, &prediction, &operations.unknown, alternative, err);
   }
   if (status == BL_OK && a->svg != NULL) {
     status = draw(&prediction, policy, a->svg, err);
