@@ -51,10 +51,10 @@ static bool attempt_way(bl__exploration_t *e, bl_plan_candidate_t candidate, boo
   if (e->status != BL_OK) {
     return true;
   }
-  e->plan->tried++;
   bl_status_t status =
       e->exact ? bl__explore_exactly(e, &candidate) : bl__attempt(e->request, EXPLORING_EFFORT, &e->cache, &candidate);
   if (status == BL_OK && bl__explore_keep(e, &candidate)) {
+    e->plan->tried++;
     if (as_it_is != NULL) {
       *as_it_is = candidate.fits && !candidate.moved;
     }
@@ -241,15 +241,50 @@ void bl__explore_settle(bl__exploration_t *e, uint32_t index) {
 
 // ---- schedules, micro-batches, attention
 
-static void attempt_attentions(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+static uint32_t list_attentions(const bl_plan_request_t *r, const bl_attention_t **list) {
   static const bl_attention_t both[] = {BL_ATTENTION_FLASH, BL_ATTENTION_NAIVE};
-  const bl_plan_request_t *r = e->request;
-  bl_attention_t measured = r->profile_count > 0 ? r->profiles[0]->options.attention : BL_ATTENTION_NAIVE;
-  const bl_attention_t *list = r->attention_count > 0 ? r->attentions : r->profile_count > 0 ? &measured : both;
-  uint32_t count = r->attention_count > 0 ? r->attention_count : r->profile_count > 0 ? 1 : 2;
+  *list = r->attention_count > 0 ? r->attentions : r->profile_count > 0 ? &r->profiles[0]->options.attention : both;
+  return r->attention_count > 0 ? r->attention_count : r->profile_count > 0 ? 1 : 2;
+}
+
+static void attempt_attentions(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  const bl_attention_t *list;
+  const uint32_t count = list_attentions(e->request, &list);
   for (uint32_t i = 0; i < count; i++) {
     candidate.attention = list[i];
     attempt_recomputations(e, candidate, BL_RECOMPUTE_NONE);
+  }
+}
+
+static bool is_there(const bl_plan_t *plan, const bl_plan_candidate_t *choice) {
+  for (uint32_t i = 0; i < plan->count; i++) {
+    const bl_plan_candidate_t *c = &plan->candidates[i];
+    if (strcmp(c->schedule, choice->schedule) == 0 && c->stages == choice->stages && c->chunks == choice->chunks &&
+        c->micro_batch == choice->micro_batch && c->parallel.tensor == choice->parallel.tensor &&
+        c->parallel.data == choice->parallel.data && c->attention == choice->attention &&
+        c->recompute == choice->recompute && c->policy == choice->policy && c->limit == choice->limit &&
+        c->group == choice->group) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void bl__explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t choice) {
+  const bl_attention_t *list;
+  const uint32_t count = list_attentions(e->request, &list);
+  choice.policy = BL_PLAN_NONE;
+  choice.limit = BL_PLAN_LIMIT_OWN;
+  choice.order = BL_NODES_SEQUENTIAL;
+  for (uint32_t i = 0; i < count; i++) {
+    choice.attention = list[i];
+    for (int recompute = BL_RECOMPUTE_NONE + 1; recompute <= BL_RECOMPUTE_FULL; recompute++) {
+      choice.recompute = (bl_recompute_t)recompute;
+      const bool nothing = recompute == BL_RECOMPUTE_ATTENTION && choice.attention == BL_ATTENTION_FLASH;
+      if (!nothing && !is_there(e->plan, &choice)) {
+        (void)bl__explore_way(e, choice);
+      }
+    }
   }
 }
 

@@ -160,6 +160,17 @@ static void improve_families(bl__exploration_t *s) {
   rank(s->plan);
 }
 
+// More is made again where memory asks for it; what it would cost elsewhere is shown, too: for the best of every schedule.
+static void add_recomputations(bl__exploration_t *s) {
+  const uint32_t fitting = s->plan->fitting;
+  for (uint32_t i = 0; i < fitting && s->status == BL_OK; i++) {
+    if (is_first(s->plan, i)) {
+      bl__explore_recomputations(s, bl__candidate_choice(&s->plan->candidates[i]));
+    }
+  }
+  rank(s->plan);
+}
+
 static uint32_t count_leaders(const bl_plan_t *plan) {
   uint32_t count = plan->fitting < LEADERS ? plan->fitting : LEADERS;
   while (count < plan->fitting && count < LEADERS_MOST) {
@@ -177,6 +188,7 @@ static void improve_leaders(bl__exploration_t *s) {
   attempt_twin(s);
   rank(s->plan);
   improve_families(s);
+  add_recomputations(s);
   const uint32_t leaders = count_leaders(s->plan);
   for (uint32_t i = 0; i < leaders && s->status == BL_OK; i++) {
     bl__explore_settle(s, i);

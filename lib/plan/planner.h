@@ -10,7 +10,8 @@
 //   }
 //
 // Ways that can only lose are not tried: with the same shape, what evicts or recomputes where nothing needs to, and what
-// by its bare work takes longer than the best of its kinds. A way
+// by its bare work takes longer than the best of its kinds. What recomputation would cost where nothing needs it is found
+// for the best of every schedule. A way
 // that does not fit is tried with balancing at the largest cap that fits, and with giving blocks up there; schedules that
 // take a limit of memory also with orders searched within the slots that fit, without and with balancing, and within more
 // slots than their own limit where these fit; grouped-interleaved also in smaller groups. The policy auto
