@@ -24,6 +24,13 @@ static bl_status_t check(const bl_estimate_request_t *r, bl_error_t *err) {
     return bl_error_set(err, BL_INVALID, "a batch of %g sequences on %g stages has no micro-batch of %g", r->batch,
                         r->stages, largest);
   }
+  const double sizes[] = {r->from.micro_batch, r->to.micro_batch};
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    if (fmod(r->batch, sizes[i]) != 0) {
+      return bl_error_set(err, BL_INVALID, "a batch of %g sequences is no whole number of micro-batches of %g",
+                          r->batch, sizes[i]);
+    }
+  }
   return BL_OK;
 }
 

@@ -38,7 +38,7 @@ typedef struct bl_estimate {
   double bubble_to;
 } bl_estimate_t;
 
-// BL_INVALID names the number that is not positive, or a micro-batch that is larger than the batch.
+// BL_INVALID names the number that is not positive, or a micro-batch that is larger than the batch or does not divide it.
 BL_MUST_USE bl_status_t bl_estimate(const bl_estimate_request_t *request, bl_estimate_t *estimate, bl_error_t *err);
 
 #endif

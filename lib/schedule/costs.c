@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/costs.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +80,9 @@ bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_stages, bl_c
   return status;
 }
 
-bl_status_t bl_costs_parse_path(const char *text, uint32_t stages, double *copies, bl_error_t *err) {
+#define UNSAID (-1.0) // of a path that no text was about so far
+
+static bl_status_t parse_path(const char *text, uint32_t stages, double *copies, bl_error_t *err) {
   static const char *const names[] = {"X"};
   uint32_t ends[2];
   const char *at = text;
@@ -102,6 +105,11 @@ bl_status_t bl_costs_parse_path(const char *text, uint32_t stages, double *copie
   if (status == BL_OK && ends[0] == ends[1]) {
     return bl_error_set(err, BL_INVALID, "\"%.100s\": must be between two stages", text);
   }
+  if (status == BL_OK && copies[(size_t)ends[0] * stages + ends[1]] != UNSAID) {
+    return bl_error_set(err, BL_INVALID,
+                        "\"%.100s\": the path between stages %" PRIu32 " and %" PRIu32 " is given twice", text, ends[0],
+                        ends[1]);
+  }
   if (status == BL_OK) {
     copies[(size_t)ends[0] * stages + ends[1]] = copies[(size_t)ends[1] * stages + ends[0]] = factor;
   }
@@ -116,10 +124,13 @@ bl_status_t bl_costs_parse_paths(char *const *texts, size_t count, uint32_t stag
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for the paths of %u stages", stages);
   }
   for (size_t i = 0; count > 0 && i < pairs; i++) {
-    read[i] = 1;
+    read[i] = UNSAID;
   }
   for (size_t i = 0; i < count && status == BL_OK; i++) {
-    status = bl_costs_parse_path(texts[i], stages, read, err);
+    status = parse_path(texts[i], stages, read, err);
+  }
+  for (size_t i = 0; count > 0 && i < pairs; i++) {
+    read[i] = read[i] == UNSAID ? 1 : read[i];
   }
   if (status != BL_OK) {
     free(read);

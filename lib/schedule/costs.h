@@ -53,10 +53,9 @@ BL_MUST_USE bl_status_t bl_costs_parse(const char *text, bl_costs_t *costs, bl_e
 // Reads "S=F,B,W" or "S=F,B,W,R" as `--chunk-cost` gives it into chunks[S], of `virtual_stages`. BL_INVALID likewise.
 BL_MUST_USE bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_stages, bl_chunk_costs_t *chunks,
                                              bl_error_t *err);
-// Reads "S-D=X": copies between the stages S and D, and the stores of their devices, take X times as long as others.
-// copies [stages * stages] gets X at both places. BL_INVALID: names the text, and the stage that does not exist.
-BL_MUST_USE bl_status_t bl_costs_parse_path(const char *text, uint32_t stages, double *copies, bl_error_t *err);
-// The same of `count` texts: *copies is on the heap, 1 where no text says otherwise; NULL without any text. BL_EXHAUSTED.
+// Reads `count` texts "S-D=X": copies between the stages S and D, and the stores of their devices, take X times as long as
+// others. *copies [stages * stages] is on the heap, has X at both places and 1 where no text says otherwise; NULL without
+// any text. BL_INVALID: names the text, and the stage that does not exist or the two that were given before. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_costs_parse_paths(char *const *texts, size_t count, uint32_t stages, double **copies,
                                              bl_error_t *err);
 // BL_INVALID unless all costs are numbers, not negative and so small that their sums are numbers, and some F is positive;

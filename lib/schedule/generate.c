@@ -51,7 +51,8 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
     bl__generate_v_zb)                                                                                                 \
   X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, VSHAPED, false, SEARCHED, NULL,          \
     CHUNKS_TWO, 0, bl__generate_1f1b_v)                                                                                \
-  X("adaptive", "the fastest order of two chunks a stage found under a memory limit, on a V or side by side", 2,       \
+  X("adaptive",                                                                                                        \
+    "the fastest order of two chunks a stage found under a memory limit, on a V, side by side or in a loop", 2,        \
     VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 1, bl__generate_adaptive)                                               \
   X("chimera", "two pipes in opposite directions, each a copy of the model", 2, BIDIRECTIONAL, false, SEARCHED,        \
     TWO_COPIES, CHUNKS_TWO, 0, bl__generate_chimera)                                                                   \

@@ -122,7 +122,8 @@ def check_estimates(folder, profile, recorded):
     for points, said in ((("1:5%x", "2:5%"), "--mfu 1:5%x: is not b:MFU"), (("1.5:5", "2:5"), "--mfu 1.5:5: is not"),
                          (("1:0x10", "2:5"), "--mfu 1:0x10"), (("1:5%", "2:5"), "both in percent"),
                          (("1:1e-308", "2:1e308"), "--mfu 1:1e-308: the utilisation must be from"),
-                         (("1:101%", "2:5%"), "from 1e-09 to 100 %"), (("0:5", "2:5"), "must be from 1 to 65536")):
+                         (("1:101%", "2:5%"), "from 1e-09 to 100 %"), (("0:5", "2:5"), "must be from 1 to 65536"),
+                         (("1:5", "3:5"), "--mfu: a batch of 128 sequences is no whole number of micro-batches of 3")):
         refused = ctl(folder, *base, "--mfu", points[0], "--mfu", points[1], expect=2)
         assert said in refused.stderr, (points, refused.stderr)
     words = [*base, "--mfu", "1:37.8", "--mfu", "2:55.2", "--explain"]

@@ -171,7 +171,14 @@ def check_bad_input():
     refuse("give the limit that is pooled", *show, "zb-h1", "--pooled")
     refuse("belongs to grouped-interleaved and seq1f1b, not to interleaved", *show, "interleaved", "--group", "2")
     refuse("no such schedule; did you mean '1f1b'?", *show, "1f2b")
-    refuse("no such schedule; the nearest known one is '1f1b'", *show, "2f2b")
+    for name in ("2f2b", "nix"):  # near none
+        refuse("no such schedule; ballastctl schedule list names all", *show, name)
+    refuse("add --balance", *show, "1f1b", "--mode", "fewest")
+    refuse("which --balance drop does not do", *show, "1f1b", "--mode", "fewest", "--balance", "drop", "--cap", "3")
+    refuse("\"0=2,2,2\": the costs of virtual stage 0 are given twice", *show, "1f1b", "--chunk-cost", "0=1,1,1",
+           "--chunk-cost", "0=2,2,2")
+    refuse("--slow-path: \"1-0=3\": the path between stages 1 and 0 is given twice", *show, "1f1b", "--balance", "cap",
+           "--cap", "3", "--path-cost", "1", "--slow-path", "0-1=2", "--slow-path", "1-0=3")
     for limits, reason in (("4,x,3,3", "that of stage 1 must be a number above 0"), ("4,4,3,-1", "that of stage 3"),
                            ("4,4", "has 2 limits; give one for all or one for each of the 4 stages"),
                            ("2,2,2,0.25", "stage 3"), ("nan", "must be a number above 0")):

@@ -89,6 +89,9 @@ static void bad_numbers_are_named(void **state) {
   request.to.micro_batch = 256;
   assert_int_equal(bl_estimate(&request, &e, &err), BL_INVALID);
   assert_string_equal(err.text, "a batch of 128 sequences on 8 stages has no micro-batch of 256");
+  request.to.micro_batch = 3;
+  assert_int_equal(bl_estimate(&request, &e, &err), BL_INVALID);
+  assert_string_equal(err.text, "a batch of 128 sequences is no whole number of micro-batches of 3");
 }
 
 int main(void) {

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -52,10 +53,14 @@ static void refuse_chunk(const char *text, const char *message) {
 
 static void paths_are_read(void **state) {
   (void)state;
-  double copies[9] = {0};
+  double *copies;
   bl_error_t err;
-  assert_int_equal(bl_costs_parse_path("0-2=8.5", 3, copies, &err), BL_OK);
-  assert_true(copies[0 * 3 + 2] == 8.5 && copies[2 * 3 + 0] == 8.5 && copies[0 * 3 + 1] == 0);
+  char *texts[] = {(char *)"0-2=8.5", (char *)"2-1=3", (char *)"2-0=8.5"};
+  assert_int_equal(bl_costs_parse_paths(texts, 2, 3, &copies, &err), BL_OK);
+  assert_true(copies[0 * 3 + 2] == 8.5 && copies[2 * 3 + 0] == 8.5 && copies[1 * 3 + 2] == 3 && copies[0 * 3 + 1] == 1);
+  free(copies);
+  assert_int_equal(bl_costs_parse_paths(texts, 3, 3, &copies, &err), BL_INVALID);
+  assert_string_equal(err.text, "\"2-0=8.5\": the path between stages 2 and 0 is given twice");
   static const struct {
     const char *text, *message;
   } bad[] = {{"0-3=1", "there is no stage 3, they go from 0 to 2"},
@@ -66,7 +71,7 @@ static void paths_are_read(void **state) {
              {"0-1=nan", "must be a number from 0 upwards"},
              {"0-1=", "must be a number from 0 upwards"}};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-    assert_int_equal(bl_costs_parse_path(bad[i].text, 3, copies, &err), BL_INVALID);
+    assert_int_equal(bl_costs_parse_paths((char *[]){(char *)bad[i].text}, 1, 3, &copies, &err), BL_INVALID);
     if (strstr(err.text, bad[i].message) == NULL) {
       fail_msg("\"%s\" does not say \"%s\"", err.text, bad[i].message);
     }

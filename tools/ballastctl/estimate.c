@@ -265,6 +265,9 @@ static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_erro
   bl_status_t status = read_request(arguments, &request, doubt, err);
   if (status == BL_OK) {
     status = bl_estimate(&request, &estimate, err);
+    if (status != BL_OK) {
+      (void)bl_error_prefix(err, ((const arguments_t *)arguments)->mfus.count > 0 ? "--mfu" : "--profile");
+    }
   }
   if (status != BL_OK) {
     return status;

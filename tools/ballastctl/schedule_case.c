@@ -195,11 +195,13 @@ bl_status_t bl_ctl_schedule_find(const char *name, const bl_schedule_info_t **in
     bl_nearest_offer(&nearest, infos[k].name);
   }
   *info = bl_schedule_info_find(name);
-  char advice[BL_NEAREST_ADVICE_BYTES];
-  return *info != NULL
-             ? BL_OK
-             : bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; %s (ballastctl schedule list names all)",
-                            name, bl_nearest_advise(&nearest, advice));
+  char advice[BL_NEAREST_ADVICE_BYTES] = "";
+  if (*info != NULL) {
+    return BL_OK;
+  }
+  const bool near = bl_nearest_is_near(name, nearest.best);
+  return bl_error_set(err, BL_INVALID, "--schedule %s: no such schedule; %s%sballastctl schedule list names all", name,
+                      near ? bl_nearest_advise(&nearest, advice) : "", near ? " " : "");
 }
 
 // Virtual stages of what is asked for, before it is made.
@@ -228,7 +230,14 @@ static bl_status_t find_chunk_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_sch
     shown->chunk_costs[s] = shown->costs.every;
   }
   for (size_t i = 0; i < a->chunk_costs.count; i++) {
-    bl_status_t status = bl_costs_parse_chunk(a->chunk_costs.items[i], count, shown->chunk_costs, err);
+    const char *text = a->chunk_costs.items[i];
+    bl_status_t status = bl_costs_parse_chunk(text, count, shown->chunk_costs, err);
+    for (size_t k = 0; k < i && status == BL_OK; k++) {
+      if (strtoul(a->chunk_costs.items[k], NULL, 10) == strtoul(text, NULL, 10)) {
+        status = bl_error_set(err, BL_INVALID, "\"%.100s\": the costs of virtual stage %lu are given twice", text,
+                              strtoul(text, NULL, 10));
+      }
+    }
     if (status != BL_OK) {
       (void)bl_error_prefix(err, "--chunk-cost");
       return status;
@@ -280,6 +289,11 @@ static bl_status_t check_flags(const bl_ctl_schedule_flags_t *a, bl_error_t *err
   }
   if (a->cap > 0 && a->balance == BALANCE_NONE) {
     return bl_error_set(err, BL_INVALID, "--cap %" PRId64 ": says how far to balance; add --balance", a->cap);
+  }
+  if (a->mode != BL_BALANCE_OVERLAP && (a->balance == BALANCE_NONE || a->balance == BALANCE_DROP)) {
+    return bl_error_set(err, BL_INVALID, "--mode %s: says when blocks are evicted and loaded%s",
+                        bl_ctl_mode_names[a->mode],
+                        a->balance == BALANCE_NONE ? "; add --balance" : ", which --balance drop does not do");
   }
   const bool moves = a->balance != BALANCE_NONE || (a->schedule != NULL && bl_ctl_schedule_is_file(a->schedule));
   if (a->path_cost > 0 && !moves) {
