@@ -72,6 +72,13 @@ bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **
   request.costs = costs.given ? &costs.costs : NULL;
   status = bl_schedule_generate(&request, schedule, &fault);
   bl_job_costs_cleanup(&costs);
+  const int64_t least = job->pipeline.chunks.value; // a block of every chunk
+  if (status == BL_INVALID && info != NULL && info->limited && job->memory.slots.set &&
+      job->memory.slots.value < least) {
+    return bl_job_fail(job, err, "memory.slots",
+                       "%" PRId64 " is below %" PRId64 ", the smallest that works with schedule %s",
+                       job->memory.slots.value, least, request.name);
+  }
   return status == BL_OK ? BL_OK : fail_with(job, &fault, err);
 }
 

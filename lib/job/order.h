@@ -14,8 +14,9 @@
 #include "config/job.h"
 #include "schedule/schedule.h"
 
-// `pooled`: for policies that park (schedule/generate.h). With R where pipeline.recompute is full. BL_INVALID, BL_NOT_FOUND: the schedule cannot be made so, names
-// pipeline.schedule; BL_UNIMPLEMENTED: it does not run; BL_EXHAUSTED.
+// `pooled`: for policies that park (schedule/generate.h). With R where pipeline.recompute is full. BL_INVALID, BL_NOT_FOUND:
+// the schedule cannot be made so, names pipeline.schedule, or memory.slots where these are too few for any order;
+// BL_UNIMPLEMENTED: it does not run; BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **schedule, bl_error_t *err);
 // Whether policies that park have another order than those that do not, in a run whose policy may change. Orders that are
 // searched within a limit of memory (zb-*, adaptive) stay: they fit it without parking, and the search for another takes long.

@@ -243,6 +243,8 @@ static void bad_jobs_are_refused(void **state) {
           "; the smallest that works is 6"); // of stage 1
   refuses("memory.slots=4\npipeline.schedule=1f1b-v\nmodel.layers=8\ntrain.micro_batches=3", BL_INVALID,
           "; the smallest that works is 6");
+  refuses("memory.slots=1\npipeline.schedule=zb-v\nmodel.layers=8", BL_INVALID,
+          "--set memory.slots: 1 is below 2, the smallest that works with schedule zb-v");
   refuses("pipeline.recompute=full\nbalance.policy=bpipe", BL_INVALID,
           "--set balance.policy: with pipeline.recompute: full only the input of a block is kept");
   refuses("memory.activation_bytes=1000", BL_INVALID, "memory.activation_bytes: stage 0: not one slot of ");
