@@ -52,6 +52,8 @@ refused 3 "--report $work/none/report: cannot be written: its folder does not ex
 refused 3 "--profile $work/none/p: cannot be written" "$ctl" run job.yaml --local --profile "$work/none/p"
 refused 3 "--timeline nowhere/step.svg: cannot be written: its folder" "$ctl" run job.yaml --local --timeline nowhere/step.svg
 refused 2 "it is a folder" "$ctl" run job.yaml --local --profile "$work"
+refused 2 "--profile: needs at least 2 steps, the first of which is not recorded; this run has 1 to go (train.steps: 1)" \
+  "$ctl" run job.yaml --local --steps 1 --profile "$work/p"
 for flag in --svg --perfetto; do
   refused 3 "$flag $work/none/x.svg: cannot be written" "$ctl" simulate job.yaml $flag "$work/none/x.svg"
   refused 3 "$flag $work/none/x.svg: cannot be written" \

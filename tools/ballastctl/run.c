@@ -11,11 +11,14 @@
 #include "job/checkpoint_folder.h"
 #include "job/resume.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define PROFILED_STEPS_MIN 2
 
 typedef struct arguments {
   bool local, resume, verbose, summary, check, nccl_shared_gpu;
@@ -156,6 +159,19 @@ static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, 
   return status;
 }
 
+// The first step is not traced. A driver that runs already knows itself how many steps are left.
+static bl_status_t check_profile(const arguments_t *arguments, const bl_job_t *job, const bl_resume_t *resume,
+                                 bl_error_t *err) {
+  const uint64_t steps = (uint64_t)job->train.steps, left = steps > resume->step ? steps - resume->step : 0;
+  if (arguments->profile == NULL || attaches(arguments, job) || left >= PROFILED_STEPS_MIN) {
+    return BL_OK;
+  }
+  return bl_error_set(err, BL_INVALID,
+                      "--profile: needs at least %d steps, the first of which is not recorded; this run has %" PRIu64
+                      " to go (train.steps: %" PRIu64 ")",
+                      PROFILED_STEPS_MIN, left, steps);
+}
+
 // Checkpoints are written where we are: that they can be is found before the run, not after it.
 static bl_status_t check_folder(const bl_job_t *job, bl_error_t *err) {
   if (job->checkpoint.folder == NULL) {
@@ -209,6 +225,9 @@ static int run(int argc, char *const *argv) {
   }
   if (status == BL_OK) {
     status = check_job(&arguments, &job, &training, &resume, &err);
+  }
+  if (status == BL_OK) {
+    status = check_profile(&arguments, &job, &resume, &err);
   }
   if (status == BL_OK && !arguments.check && !attaches(&arguments, &job)) {
     status = check_folder(&job, &err);
