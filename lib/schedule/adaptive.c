@@ -10,6 +10,7 @@
 #include "schedule/peaks.h"
 #include "schedule/portfolio.h"
 #include "schedule/recompute.h"
+#include "schedule/timing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -217,40 +218,51 @@ bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_sched
   return status;
 }
 
-// Does `whole`, of one chunk a stage, stay within the memory of the request, and end before *made with the R's of both?
-static bl_status_t is_better(const bl_schedule_request_t *request, const bl_schedule_t *whole,
-                             const bl_schedule_t *made, bool *better) {
-  const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
+static bl_status_t end_of(const bl_schedule_t *schedule, const bl_costs_t *costs, double *t_end) {
+  bl__timing_t timing;
+  bl_status_t status = bl__timing_init(&timing, schedule, costs);
+  if (status == BL_OK) {
+    *t_end = timing.t_end;
+    bl__timing_cleanup(&timing);
+  }
+  return status;
+}
+
+// Does `whole`, of one chunk a stage, stay within the memory of the request?
+static bl_status_t stays_within(const bl_schedule_request_t *request, const bl_schedule_t *whole, bool *within) {
   const double memory = request->memory > 0 ? request->memory : request->stages;
-  const bl__again_t again = bl__again_of(request, made), all = {.on = true};
-  bl_chunk_costs_t *chunks = whole_costs(costs, whole->stages, made->chunks);
-  uint32_t *numbers = malloc(2 * (size_t)whole->stages * sizeof *numbers), *limits = numbers;
-  double ends[2] = {INFINITY, INFINITY};
-  bl_status_t status = chunks != NULL && numbers != NULL ? BL_OK : BL_EXHAUSTED;
-  if (status == BL_OK) {
-    bl_costs_t whole_ones = *costs;
-    whole_ones.chunks = chunks;
-    status = bl__dispatch_end(whole, &whole_ones, all, &ends[0]);
-  }
-  if (status == BL_OK) {
-    status = bl__dispatch_end(made, costs, again, &ends[1]);
-  }
-  if (status == BL_OK) {
-    status = bl_schedule_peak_slots(whole, limits + whole->stages);
-  }
-  *better = status == BL_OK && ends[0] < ends[1] * (1 - 1e-12);
+  uint32_t *limits = malloc(2 * (size_t)whole->stages * sizeof *limits);
+  bl_status_t status = limits != NULL ? bl_schedule_peak_slots(whole, limits + whole->stages) : BL_EXHAUSTED;
+  *within = status == BL_OK;
   if (status == BL_OK) {
     bl__memory_limits(whole, memory, request->memory_of_stage, limits);
   }
-  for (uint32_t s = 0; s < whole->stages && *better; s++) {
-    *better = limits[whole->stages + s] <= limits[s];
+  for (uint32_t s = 0; s < whole->stages && *within; s++) {
+    *within = limits[whole->stages + s] <= limits[s];
   }
-  free(numbers);
+  free(limits);
+  return status;
+}
+
+// Does `whole` end before `made`, both with their R's? Searches see an R start no earlier than what the gradient after it
+// comes from, which is late where R takes longer than a backward.
+static bl_status_t is_faster(const bl_schedule_request_t *request, const bl_schedule_t *whole,
+                             const bl_schedule_t *made, bool *faster) {
+  const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
+  bl_chunk_costs_t *chunks = whole_costs(costs, whole->stages, made->chunks);
+  bl_costs_t whole_ones = *costs;
+  double ends[2] = {INFINITY, INFINITY};
+  whole_ones.chunks = chunks;
+  bl_status_t status = chunks != NULL ? end_of(whole, &whole_ones, &ends[0]) : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    status = end_of(made, costs, &ends[1]);
+  }
+  *faster = status == BL_OK && ends[0] < ends[1] * (1 - 1e-12);
   free(chunks);
   return status;
 }
 
-bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_schedule_t **made, bool *taken) {
+bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_schedule_t **made) {
   const bl_schedule_t *shape = *made;
   const bl__again_t again = bl__again_of(request, shape);
   const bl_schedule_request_t wanted = {// the order does not depend on costs
@@ -258,29 +270,30 @@ bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_sche
                                         .stages = shape->stages,
                                         .micro_batches = shape->micro_batches};
   bl_schedule_t *whole, *cut = NULL;
-  bl_status_t status = BL_OK;
   bool better = false;
   if (again.chunks > 0 || (again.slots > 0 && again.slots < shape->chunks)) {
     return BL_OK;
   }
-  status = bl__schedule_make(&wanted, &whole, NULL);
+  bl_status_t status = bl__schedule_make(&wanted, &whole, NULL);
   if (status != BL_OK) {
     return status;
   }
-  status = is_better(request, whole, shape, &better);
+  status = stays_within(request, whole, &better);
+  if (status == BL_OK && better) {
+    status = bl_schedule_recompute(whole, NULL);
+  }
+  if (status == BL_OK && better) {
+    status = is_faster(request, whole, shape, &better);
+  }
   if (status == BL_OK && better) {
     status = bl_schedule_create(shape->name, BL_PLACEMENT_CONTIGUOUS, shape->stages, shape->chunks,
                                 shape->micro_batches, &cut, NULL);
-  }
-  if (status == BL_OK && better) {
-    status = bl_schedule_recompute(whole, NULL);
   }
   if (status == BL_OK && better) {
     status = cut_order(whole, cut);
   }
   if (status == BL_OK && better) {
     swap(*made, cut);
-    *taken = true;
   }
   bl_schedule_destroy(cut);
   bl_schedule_destroy(whole);

@@ -218,15 +218,14 @@ static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule
 }
 
 static bl_status_t recompute(const bl_schedule_request_t *request, bl_schedule_t **made, bl_error_t *err) {
-  bool taken = false;
-  bl_status_t status = BL_OK;
-  if (strcmp((*made)->name, "adaptive") == 0 && !request->keep_placement) {
-    status = bl__adaptive_take_1f1b(request, made, &taken);
+  bl_status_t status = bl_schedule_recompute_chunks(*made, request->recompute_chunks, err);
+  if (status != BL_OK || strcmp((*made)->name, "adaptive") != 0 || request->keep_placement) {
+    return status;
   }
-  if (status != BL_OK) {
-    return bl_error_set(err, status, "out of memory for the recomputation of schedule %s", (*made)->name);
-  }
-  return taken ? BL_OK : bl_schedule_recompute_chunks(*made, request->recompute_chunks, err);
+  status = bl__adaptive_take_1f1b(request, made);
+  return status == BL_OK
+             ? BL_OK
+             : bl_error_set(err, status, "out of memory for the recomputation of schedule %s", (*made)->name);
 }
 
 // Whether the order is searched with limits that differ by stage. Others that are pooled know their own peaks.

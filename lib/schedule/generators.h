@@ -34,9 +34,9 @@ BL_MUST_USE bl_status_t bl__generate_v_within(const bl_schedule_request_t *reque
                                               bl_schedule_t *schedule, bl_error_t *err);
 
 // With recomputation the orders of 1f1b and of the same cut in two chunks differ: one R makes both blocks before the
-// backward, or each has its own directly before its part. Replaces *made, which has no R yet, by the cut of what 1f1b is
-// with its R's, where that ends earlier within the memory of the request; *taken says so. BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_schedule_t **made, bool *taken);
+// backward, or each has its own directly before its part. Replaces *made, which has its R's, by the cut of what 1f1b is
+// with its own, where that ends earlier within the memory of the request. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_schedule_t **made);
 
 // The timetable of grouped-interleaved on `base`, for any cost. BL_INVALID: a group of that size cannot run.
 BL_MUST_USE bl_status_t bl__grouped_interleaved_base(bl_schedule_t *base, uint32_t group);

@@ -25,7 +25,7 @@ static bl_status_t time_all(bl__timing_t *timing, const bl_schedule_t *schedule,
     double end = start + bl_costs_op(costs, (bl_verb_t)op.verb, op.virtual_stage);
     timing->starts[order[i].stage][order[i].index] = start;
     free_at[order[i].stage] = end;
-    if (op.verb != BL_VERB_W) {
+    if (op.verb == BL_VERB_F || bl_verb_starts_backward((bl_verb_t)op.verb)) {
       ends[2 * bl_schedule_block(schedule, op) + (op.verb != BL_VERB_F)] = end;
     }
     timing->t_end = fmax(timing->t_end, end);

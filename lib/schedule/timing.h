@@ -17,7 +17,7 @@ typedef struct bl__timing {
   double t_end;
 } bl__timing_t;
 
-// Precondition: the schedule is valid and neither recomputes nor evicts. BL_EXHAUSTED without memory.
+// Precondition: the schedule is valid and evicts nothing. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl__timing_init(bl__timing_t *timing, const bl_schedule_t *schedule, const bl_costs_t *costs);
 void bl__timing_cleanup(bl__timing_t *timing); // a zeroed one is fine
 

@@ -120,6 +120,12 @@ static void it_is_never_slower_than_1f1b(void **state) {
   }
   add_up(&known);
   compare(&known);
+  drawn_t again = {.p = 3, .m = 7, .boundary = 10, .recompute = true}; // R takes longer than a backward
+  for (uint32_t s = 0; s < 6; s++) {
+    again.chunks[s] = (bl_chunk_costs_t){34, 1, 0, 17};
+  }
+  add_up(&again);
+  compare(&again);
   uint64_t key = bl_random_key(test_seed(SEED), "adaptive"), n = 0;
   static const double boundaries[] = {0, 1, 10, 100, 1000}; // beside chunks of 1 to 40
   for (uint32_t k = 0; k < (getenv("BALLAST_SOAK") != NULL ? 20 * DRAWN : DRAWN); k++) {
