@@ -138,15 +138,15 @@ static void attempts_separate_old_from_new(void **state) {
     CHECK_OK(bl_hub_begin(pair.hub[0], 1, &err), err);
     memset(pair.arena[0].base, 1, 64);
     memset(pair.arena[0].base + 64, 2, 64);
-    // Of attempt 1 only the sender knows; it is given up.
+    // Attempt 1 is given up by the sender, perhaps after its thread has told the receiver.
     CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, 64, &err), err);
     CHECK_OK(bl_hub_begin(pair.hub[0], 2, &err), err);
     // Of attempt 2 the sender speaks before the receiver is there.
     CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base + 64, 64, &err), err);
     CHECK_OK(bl_hub_begin(pair.hub[1], 1, &err), err);
     CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, 64, &err), err);
-    assert_int_equal(bl_hub_wait_received(pair.hub[1], 0, key_of(0), bl_clock_now_ns() + 50ull * BL_NS_PER_MS, &err),
-                     BL_DEADLINE);
+    bl_status_t first = bl_hub_wait_received(pair.hub[1], 0, key_of(0), bl_clock_now_ns() + 50ull * BL_NS_PER_MS, &err);
+    assert_true(first == BL_DEADLINE || (first == BL_OK && to[0] == 1 && to[63] == 1)); // not what is of attempt 2
     CHECK_OK(bl_hub_begin(pair.hub[1], 2, &err), err);
     CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, 64, &err), err);
     CHECK_OK(bl_hub_wait_received(pair.hub[1], 0, key_of(0), soon(), &err), err);
