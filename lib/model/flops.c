@@ -23,6 +23,13 @@ bl_flops_t bl_flops_attention(const bl_model_t *model, bl_chunk_span_t span, uin
   return (bl_flops_t){.forward = 2 * product, .backward_input = (attention == BL_ATTENTION_FLASH ? 5 : 4) * product};
 }
 
+double bl_flops_recompute_share(const bl_model_t *model, bl_chunk_span_t span, bl_attention_t attention) {
+  const double rows = model->seq, last = 2 * rows * model->hidden * model->ffn;
+  double forward =
+      bl_flops_matmul(model, span, 1).forward + bl_flops_attention(model, span, 1, attention, true).forward;
+  return forward > 0 ? 1 - last / forward : 1;
+}
+
 double bl_flops_total(bl_flops_t flops) {
   return flops.forward + flops.backward_input + flops.backward_weight + flops.head;
 }

@@ -25,6 +25,8 @@ bl_flops_t bl_flops_matmul(const bl_model_t *model, bl_chunk_span_t span, uint32
 // attention: 2 times the forward, plus the scores made again by flash.
 bl_flops_t bl_flops_attention(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch,
                               bl_attention_t attention, bool causal);
+// Share of F that R makes again: all but the chunk's last product, which would only make the output again. 1 without layers.
+double bl_flops_recompute_share(const bl_model_t *model, bl_chunk_span_t span, bl_attention_t attention);
 double bl_flops_total(bl_flops_t flops);
 
 #endif

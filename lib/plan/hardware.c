@@ -192,7 +192,7 @@ bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model
                             .input = seconds(hardware, input) + launch +
                                      head_seconds(hardware, model, span, options.micro_batch, parallel),
                             .weight = seconds(hardware, weight) + launch / 2};
-  costs.recompute = costs.forward;
+  costs.recompute = costs.forward * bl_flops_recompute_share(model, span, options.attention);
   if (options.recompute == BL_RECOMPUTE_ATTENTION) {
     costs.input += seconds(hardware, attention_again(forward, hardware, model, span, options, parallel));
   }

@@ -57,12 +57,18 @@ static double surplus(double whole, double layer, uint32_t layers) {
   return fmax(0, whole - layer * layers);
 }
 
-static bl_chunk_costs_t surplus_of(const bl_profile_chunk_t *chunk, bl_chunk_costs_t layer) {
-  uint32_t n = chunk->span.layer_count;
-  return (bl_chunk_costs_t){.forward = surplus(chunk->costs.forward, layer.forward, n),
-                            .input = surplus(chunk->costs.input, layer.input, n),
-                            .weight = surplus(chunk->costs.weight, layer.weight, n),
-                            .recompute = surplus(chunk->costs.recompute, layer.recompute, n)};
+static bl_chunk_costs_t surplus_of(bl_chunk_costs_t chunk, bl_chunk_costs_t layer, uint32_t layers) {
+  return (bl_chunk_costs_t){.forward = surplus(chunk.forward, layer.forward, layers),
+                            .input = surplus(chunk.input, layer.input, layers),
+                            .weight = surplus(chunk.weight, layer.weight, layers),
+                            .recompute = surplus(chunk.recompute, layer.recompute, layers)};
+}
+
+// Of a chunk that was recorded, with an R that also makes the last product: such R's add up over layers.
+static bl_chunk_costs_t additive(const bl_profile_t *profile, const bl_model_t *model, uint32_t chunk) {
+  bl_chunk_costs_t costs = profile->chunks[chunk].costs;
+  costs.recompute /= bl_flops_recompute_share(model, profile->chunks[chunk].span, profile->options.attention);
+  return costs;
 }
 
 typedef struct parts {
@@ -71,13 +77,13 @@ typedef struct parts {
 
 // One chunk that holds everything: the head is what its FLOPs say, in I.
 static parts_t parts_of_whole(const bl_profile_t *profile, const bl_model_t *model) {
-  const bl_profile_chunk_t *whole = &profile->chunks[0];
-  bl_flops_t products = bl_flops_matmul(model, whole->span, 1);
-  bl_flops_t attention = bl_flops_attention(model, whole->span, 1, profile->options.attention, true);
+  const bl_chunk_span_t span = profile->chunks[0].span;
+  const bl_chunk_costs_t whole = additive(profile, model, 0);
+  bl_flops_t products = bl_flops_matmul(model, span, 1);
+  bl_flops_t attention = bl_flops_attention(model, span, 1, profile->options.attention, true);
   double layers = products.backward_input + attention.backward_input;
   double share = products.head / (products.head + layers);
-  parts_t parts = {.layer = scaled(whole->costs, 1.0 / whole->span.layer_count),
-                   .head = {.input = whole->costs.input * share}};
+  parts_t parts = {.layer = scaled(whole, 1.0 / span.layer_count), .head = {.input = whole.input * share}};
   parts.layer.input *= 1 - share;
   return parts;
 }
@@ -87,24 +93,26 @@ static parts_t parts_of(const bl_profile_t *profile, const bl_model_t *model) {
   if (profile->chunk_count == 1) {
     return parts_of_whole(profile, model);
   }
-  const bl_profile_chunk_t *first = &profile->chunks[0], *last = &profile->chunks[profile->chunk_count - 1];
+  const uint32_t end = profile->chunk_count - 1;
+  const uint32_t first_layers = profile->chunks[0].span.layer_count,
+                 last_layers = profile->chunks[end].span.layer_count;
+  const bl_chunk_costs_t first = additive(profile, model, 0), last = additive(profile, model, end);
   bl_chunk_costs_t sum = {0};
   uint32_t layers = 0;
-  for (uint32_t i = 1; i + 1 < profile->chunk_count; i++) {
-    sum = added(sum, profile->chunks[i].costs);
+  for (uint32_t i = 1; i < end; i++) {
+    sum = added(sum, additive(profile, model, i));
     layers += profile->chunks[i].span.layer_count;
   }
   parts_t parts;
   if (layers > 0) {
     parts.layer = scaled(sum, 1.0 / layers);
   } else {
-    bl_chunk_costs_t a = scaled(first->costs, 1.0 / fmax(1, first->span.layer_count)),
-                     b = scaled(last->costs, 1.0 / fmax(1, last->span.layer_count));
+    bl_chunk_costs_t a = scaled(first, 1.0 / fmax(1, first_layers)), b = scaled(last, 1.0 / fmax(1, last_layers));
     parts.layer = (bl_chunk_costs_t){fmin(a.forward, b.forward), a.input, fmin(a.weight, b.weight),
                                      fmin(a.recompute, b.recompute)};
   }
-  parts.embedding = surplus_of(first, parts.layer);
-  parts.head = surplus_of(last, parts.layer);
+  parts.embedding = surplus_of(first, parts.layer, first_layers);
+  parts.head = surplus_of(last, parts.layer, last_layers);
   return parts;
 }
 
@@ -136,6 +144,9 @@ void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, cons
     }
     if (!same && spans[i].head) {
       chunk = added(chunk, parts.head);
+    }
+    if (!same) {
+      chunk.recompute *= bl_flops_recompute_share(model, spans[i], options.attention);
     }
     if (again) {
       chunk.input += chunk.forward * attention_share(model, options.attention);

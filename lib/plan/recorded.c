@@ -43,16 +43,17 @@ static double median_mean(const bl_recorder_t *r, uint32_t virtual_stage, size_t
 
 #define MEDIAN(r, v, member) median_mean((r), (v), offsetof(bl__recorded_means_t, member))
 
-static bl_chunk_costs_t costs_of(const bl_recorder_t *r, uint32_t v, double share) {
+// `input`: share of I in a fused backward; `again`: of F in an R that was not seen.
+static bl_chunk_costs_t costs_of(const bl_recorder_t *r, uint32_t v, double input, double again) {
   bl_chunk_costs_t costs = {.forward = MEDIAN(r, v, forward),
                             .input = MEDIAN(r, v, input),
                             .weight = MEDIAN(r, v, weight),
                             .recompute = MEDIAN(r, v, recompute)};
   double fused = MEDIAN(r, v, backward);
-  costs.input += share * fused;
-  costs.weight += (1 - share) * fused;
+  costs.input += input * fused;
+  costs.weight += (1 - input) * fused;
   if (costs.recompute == 0) {
-    costs.recompute = costs.forward;
+    costs.recompute = again * costs.forward;
   }
   return costs;
 }
@@ -79,9 +80,10 @@ static void fill_chunks(const bl_recorder_t *r, const bl_model_t *model, bl_atte
   for (uint32_t v = 0; v < p->chunk_count; v++) {
     double share = input_share(model, r->spans[v], attention);
     share = use ? fmin(0.95, share * seen / expected) : share;
+    const double again = bl_flops_recompute_share(model, r->spans[v], attention);
     p->chunks[v] = (bl_profile_chunk_t){.stage = r->schedule->stage_of[v],
                                         .span = r->spans[v],
-                                        .costs = costs_of(r, v, share),
+                                        .costs = costs_of(r, v, share, again),
                                         .measured_input = use || MEDIAN(r, v, input) > 0,
                                         .measured_recompute = MEDIAN(r, v, recompute) > 0};
   }

@@ -236,7 +236,7 @@ static void limits_reach_the_search(void **state) {
   model.vocab = 256;
   model.seq = 128;
   bl_plan_request_t request = small_request(&model, 0);
-  request.batch = 8;
+  request.batch = 16;
   request.schedules = searched;
   request.schedule_count = 1;
   request.micro_batches = two;

@@ -440,6 +440,34 @@ static void other_partitions_add_up(void **state) {
   close_world(&w);
 }
 
+// R does not make the last product of its chunk again: a third of the products of its last layer, as ffn is 4 hidden.
+static void recomputation_lacks_the_last_product(void **state) {
+  (void)state;
+  world_t w;
+  open_world(&w);
+  bl_profile_t profile = record(&w);
+  const double hidden = w.model.hidden, keys = (w.model.seq + 1) / 2.0;
+  const double last = 2 * hidden * 4 * hidden, layer = 2 * 12 * hidden * hidden + 2 * 2 * keys * hidden;
+  for (uint32_t v = 0; v < 2; v++) {
+    assert_false(profile.chunks[v].measured_recompute);
+    assert_near(profile.chunks[v].costs.recompute, w.costs[v].forward * (3 * layer - last) / (3 * layer));
+  }
+  bl_chunk_span_t spans[] = {{.layer_count = 1, .embedding = true},
+                             {.first_layer = 1, .layer_count = 1},
+                             {.first_layer = 2, .layer_count = 4, .head = true}};
+  bl_chunk_costs_t costs[3];
+  bl_profile_costs(&profile, &w.model, spans, 3, profile.options, costs);
+  assert_near(costs[1].recompute, 0.001 * (layer - last) / layer);
+  assert_near(costs[2].recompute, 0.001 * (4 * layer - last) / layer);
+  profile.chunks[0].measured_recompute = profile.chunks[1].measured_recompute = true;
+  profile.chunks[0].costs.recompute = profile.chunks[1].costs.recompute = 0.0025;
+  bl_profile_costs(&profile, &w.model, spans, 3, profile.options, costs);
+  assert_near(costs[1].recompute, 0.0025 * (layer - last) / (3 * layer - last));
+  assert_near(costs[2].recompute, 0.0025 * (4 * layer - last) / (3 * layer - last));
+  bl_profile_cleanup(&profile);
+  close_world(&w);
+}
+
 // Copies take as long as the profile measured them, of other stages where a stage made none.
 static void copies_take_their_measured_time(void **state) {
   (void)state;
@@ -481,11 +509,17 @@ static void copies_take_their_measured_time(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(known_durations_come_back),           cmocka_unit_test(a_replay_takes_as_long_as_the_step),
-      cmocka_unit_test(waits_show_what_cores_hide),          cmocka_unit_test(reading_gives_what_was_written),
-      cmocka_unit_test(broken_profiles_are_refused_by_name), cmocka_unit_test(other_partitions_add_up),
-      cmocka_unit_test(copies_take_their_measured_time),     cmocka_unit_test(stages_have_what_they_did_themselves),
-      cmocka_unit_test(a_replay_is_of_the_usual_step),       cmocka_unit_test(profiles_of_older_programs_are_read),
+      cmocka_unit_test(known_durations_come_back),
+      cmocka_unit_test(a_replay_takes_as_long_as_the_step),
+      cmocka_unit_test(waits_show_what_cores_hide),
+      cmocka_unit_test(reading_gives_what_was_written),
+      cmocka_unit_test(broken_profiles_are_refused_by_name),
+      cmocka_unit_test(other_partitions_add_up),
+      cmocka_unit_test(recomputation_lacks_the_last_product),
+      cmocka_unit_test(copies_take_their_measured_time),
+      cmocka_unit_test(stages_have_what_they_did_themselves),
+      cmocka_unit_test(a_replay_is_of_the_usual_step),
+      cmocka_unit_test(profiles_of_older_programs_are_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
