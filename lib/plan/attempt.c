@@ -370,12 +370,19 @@ const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *r, uint32_t
   return best;
 }
 
-// Weights, gradients, optimizer and one block of every chunk, of those made again one alone: no schedule needs less.
+// Weights, gradients, optimizer and one block of every chunk, or one alone where blocks are made again or parked: no order
+// needs less. Lean blocks are smaller, and what they need beside may be more.
 static bl_status_t measure_least(bl__trying_t *a, bool *fits) {
+  const bool one = a->options.recompute == BL_RECOMPUTE_FULL || a->c->policy != BL_PLAN_NONE;
   for (uint32_t s = 0; s < a->c->stages; s++) {
-    a->slots[s] = a->options.recompute == BL_RECOMPUTE_FULL ? 1 : a->c->chunks;
+    a->slots[s] = one ? 1 : a->c->chunks;
   }
   bl_status_t status = bl__trying_measure(a);
+  if (status == BL_OK && !a->c->fits && a->options.backward == BL_BACKWARD_FUSED) {
+    a->options.lean = true;
+    status = bl__trying_measure(a);
+    a->options.lean = false;
+  }
   *fits = a->c->fits || a->c->chunks == 1; // layers may move to where there is room
   return status;
 }

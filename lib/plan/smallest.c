@@ -11,8 +11,8 @@
 #define HURRIED_GROWTH 1.15
 #define STEP           1e-3
 #define HURRIED_TRIES  60
-// Of the search with exact ones, which take long: limits that are tried upwards; where no way says how much
-// it needs, ever further from the one before.
+// Of the search with exact ones, which take long: limits that are tried upwards, and downwards from one that works; where
+// no way says how much it needs, ever further from the one before.
 #define EXACT_TRIES     12
 #define EXACT_STEP      1e-5
 #define EXACT_GROWTH_OF 6 // of the step
@@ -85,7 +85,8 @@ static bl_status_t settle_smallest(bl__exploration_t *s, const bl_plan_candidate
   return s->status;
 }
 
-// Whether a search within `bytes` finds something, which then is the smallest; *next: a limit from which on it may.
+// Whether a search within `bytes` finds something, which then is the smallest. *next: the limit to try after that, a
+// smaller one if it did, otherwise one from which on it may (INFINITY: no way says how much it needs).
 static bl_status_t check(const bl_plan_request_t *request, double bytes, bl__order_cache_t *cache,
                          bl__smallest_t *smallest, double *next) {
   bl_plan_request_t tried = *request;
@@ -99,8 +100,9 @@ static bl_status_t check(const bl_plan_request_t *request, double bytes, bl__ord
   if (status == BL_OK && found != NULL) {
     smallest->bytes = bytes;
     bl__smallest_name(found, smallest->name);
+    *next = fmin(ceil(found->memory), bytes - 1);
   }
-  for (uint32_t i = 0; i < plan.count; i++) {
+  for (uint32_t i = 0; i < plan.count && found == NULL; i++) {
     const bl_plan_candidate_t *c = &plan.candidates[i];
     *next = c->exact && c->memory > bytes ? fmin(*next, ceil(c->memory)) : *next;
   }
@@ -125,6 +127,11 @@ bl_status_t bl__smallest_find(const bl_plan_request_t *request, const bl_plan_t 
     status = check(request, bytes, &cache, smallest, &next);
     bytes = ceil(isfinite(next) ? next : bytes * (1 + step));
     step *= isfinite(next) ? 1 : EXACT_GROWTH_OF;
+  }
+  for (int i = 0;
+       i < EXACT_TRIES && smallest->bytes > 0 && next < smallest->bytes && next > request->memory && status == BL_OK;
+       i++) {
+    status = check(request, next, &cache, smallest, &next);
   }
   bl__order_cache_cleanup(&cache);
   return status;

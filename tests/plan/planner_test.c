@@ -379,8 +379,39 @@ static void the_smallest_limit_that_works_is_said(void **state) {
   request.memory = smallest;
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
   bl_plan_cleanup(&plan);
-  request.memory = 0.998 * smallest;
+  request.memory = smallest - 1;
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
+}
+
+// A way that is found within some limit is found within what it needs, and no smaller limit is said to be the smallest. One
+// block a stage does for two chunks where the others are made again, and lean ones are smaller.
+static void what_a_way_needs_is_a_limit_that_works(void **state) {
+  (void)state;
+  static const char *const interleaved[] = {"interleaved"};
+  static const uint32_t two[] = {2};
+  bl_model_t model = gpt(4, 192, 4);
+  model.vocab = 256;
+  model.seq = 128;
+  bl_plan_request_t request = request_of(&model, 1e6, interleaved);
+  bl_plan_t plan;
+  bl_error_t err;
+  request.stages = two;
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
+  const char *at = strchr(err.text, '(');
+  assert_non_null(at);
+  const double smallest = strtod(at + 1, NULL);
+  for (double limit = smallest; limit < 1.2 * smallest; limit *= 1.01) {
+    request.memory = ceil(limit);
+    assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
+    const double needed = plan.candidates[0].memory;
+    bl_plan_cleanup(&plan);
+    assert_true(needed >= smallest);
+    request.memory = needed;
+    if (bl_plan_search(&request, &plan, &err) != BL_OK) {
+      fail_msg("found within %.0f, not within its own %.0f: %s", limit, needed, err.text);
+    }
+    bl_plan_cleanup(&plan);
+  }
 }
 
 // The orders that ways are compared with may keep less than those that run, and do with less than what they say.
@@ -551,6 +582,7 @@ int main(void) {
       cmocka_unit_test(limits_and_groups_are_chosen),
       cmocka_unit_test(recomputed_blocks_are_limited),
       cmocka_unit_test(the_smallest_limit_that_works_is_said),
+      cmocka_unit_test(what_a_way_needs_is_a_limit_that_works),
       cmocka_unit_test(a_limit_that_is_said_works),
       cmocka_unit_test(impossible_shapes_are_refused),
       cmocka_unit_test(published_models_are_planned),
