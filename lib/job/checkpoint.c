@@ -79,9 +79,8 @@ static bl_status_t check_head(const bl_checkpoint_shard_t *shard, const char *pa
   uint64_t head_bytes = file->tensor_count > 0 ? shard->index.data_offset_bytes : file->size_bytes;
   if (bl_hash64(shard->map.bytes, head_bytes, 0) != file->head_checksum) {
     return bl_error_set(err, BL_DATA_LOSS,
-                        "%s: its %s does not match its checksum: the file is damaged or of another step; remove the "
-                        "folder to go on from the checkpoint before it",
-                        path, file->tensor_count > 0 ? "head" : "content");
+                        "%s: its %s does not match its checksum: the file is damaged or of another step", path,
+                        file->tensor_count > 0 ? "head" : "content");
   }
   return BL_OK;
 }
@@ -243,8 +242,7 @@ static bl_status_t verify(const bl_checkpoint_t *checkpoint, const bl_checkpoint
     return BL_OK;
   }
   return bl_error_set(err, BL_DATA_LOSS,
-                      "%s/%s: tensor '%s' does not match its checksum: the file is damaged or of another step; remove "
-                      "the folder to go on from the checkpoint before it",
+                      "%s/%s: tensor '%s' does not match its checksum: the file is damaged or of another step",
                       checkpoint->folder, shard->file->name, entry->name);
 }
 

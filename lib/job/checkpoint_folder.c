@@ -142,6 +142,26 @@ bl_status_t bl_checkpoint_folder_newest(const char *folder, char path[PATH_MAX],
   return status;
 }
 
+bl_status_t bl_checkpoint_folder_before(const char *folder, uint64_t step, uint64_t *before, bl_error_t *err) {
+  entry_t *entries;
+  size_t count;
+  bl_status_t status = list(folder, &entries, &count, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  const entry_t *found = NULL;
+  for (size_t i = 0; i < count; i++) {
+    found = entries[i].kind == WHOLE && entries[i].step < step ? &entries[i] : found;
+  }
+  if (found == NULL) {
+    status = bl_error_set(err, BL_NOT_FOUND, "%s: has no checkpoint before step %" PRIu64, folder, step);
+  } else {
+    *before = found->step;
+  }
+  free(entries);
+  return status;
+}
+
 // ---- making last, deleting -----------------------------------------------------------------------------------------
 
 static bl_status_t sync_folder(const char *folder, bl_error_t *err) {

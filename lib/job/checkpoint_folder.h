@@ -35,6 +35,10 @@ const char *bl_checkpoint_shard_name(bl_checkpoint_shard_kind_t kind, uint32_t s
 BL_MUST_USE bl_status_t bl_checkpoint_folder_newest(const char *folder, char path[PATH_MAX], uint64_t *step,
                                                     bl_error_t *err);
 
+// The highest step of a checkpoint below `step`. BL_NOT_FOUND: none.
+BL_MUST_USE bl_status_t bl_checkpoint_folder_before(const char *folder, uint64_t step, uint64_t *before,
+                                                    bl_error_t *err);
+
 // Before a run: makes the folder, and something in it that is removed again, so that a place where nothing can be saved is
 // found before the first step and not after the last. BL_DENIED, BL_EXHAUSTED (no room), BL_IO, ... name the path.
 BL_MUST_USE bl_status_t bl_checkpoint_folder_try(const char *folder, bl_error_t *err);

@@ -23,6 +23,19 @@ static bl_status_t check(const bl_checkpoint_t *checkpoint, uint64_t step, const
   return status == BL_OK && thorough ? bl_checkpoint_verify(checkpoint, err) : status;
 }
 
+// The newest checkpoint is not whole: `err` gets what can be done instead. None is passed over without being told.
+static bl_status_t advise(const bl_resume_t *found, const char *folder, bl_status_t status, bl_error_t *err) {
+  uint64_t before;
+  if (err == NULL) {
+    return status;
+  }
+  if (bl_checkpoint_folder_before(folder, found->step, &before, NULL) == BL_OK) {
+    return bl_error_set(err, status, "%s; move %s away to go on from step %" PRIu64, err->text, found->path, before);
+  }
+  return bl_error_set(err, status, "%s; there is no checkpoint before it: without --resume the run begins anew",
+                      err->text);
+}
+
 bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_model_t *model, bool thorough,
                            bl_error_t *err) {
   bl_resume_t found = {0};
@@ -36,11 +49,15 @@ bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_mo
   bl_checkpoint_t checkpoint;
   status = bl_checkpoint_open(&checkpoint, found.path, err);
   if (status != BL_OK) {
-    return status == BL_NOT_FOUND ? bl_error_set(err, BL_INVALID, "%s", err->text) : status;
+    const bool other = status == BL_EXHAUSTED || status == BL_DENIED || status == BL_UNIMPLEMENTED;
+    return other ? status : advise(&found, job->checkpoint.folder, status == BL_NOT_FOUND ? BL_INVALID : status, err);
   }
   found.digest = checkpoint.digest;
   status = check(&checkpoint, found.step, job, model, thorough, err);
   bl_checkpoint_close(&checkpoint);
+  if (status == BL_DATA_LOSS) {
+    status = advise(&found, job->checkpoint.folder, status, err);
+  }
   if (status == BL_OK) {
     *resume = found;
   }

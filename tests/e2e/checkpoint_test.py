@@ -276,7 +276,15 @@ def test_refusals(folder):
         change(good)
         done = run(folder, job, report, "--resume", expect=2)
         assert all(word in done.stderr for word in words), f"{what}: {done.stderr}"
+        advised = f"move {good} away to go on from step 2" in done.stderr
+        assert advised == (what != "a newer format"), f"{what}: {done.stderr}"
         print(f"ok refused: {what}")
+    shutil.rmtree(good)
+    run(folder, job, report, "--resume", "--steps", "4")
+    os.truncate(f"{place}/step-000004/{weights}", 1000)
+    shutil.rmtree(f"{place}/step-000002")
+    done = run(folder, job, report, "--resume", expect=2)
+    assert "no checkpoint before it: without --resume the run begins anew" in done.stderr, done.stderr
     shutil.rmtree(good)
     shutil.copytree(f"{folder}/good", good)
     inline = {"init": None, "family": "gpt2", "layers": 3, "hidden": 64, "heads": 4, "vocab": 101, "seq": 32}
