@@ -115,8 +115,12 @@ static void tell_runner_up(text_t *text, const bl_plan_t *plan) {
   const double longer = 100 * (other->step / best->step - 1);
   if (longer >= 0.05) {
     tell(text, "takes %.1f %% longer: ", longer);
-  } else {
+  } else if (other->step > best->step) {
+    tell(text, "takes hardly longer: ");
+  } else if (other->memory > best->memory || other->policy != best->policy) {
     tell(text, "takes as long and is behind by its %s: ", other->memory > best->memory ? "memory" : "policy");
+  } else {
+    tell(text, "takes as long in as much memory: ");
   }
   tell_difference(text, best, other);
   tell(text, ". ");

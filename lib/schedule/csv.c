@@ -31,21 +31,30 @@ typedef struct span {
   size_t length;
 } span_t;
 
+static bool surrounds(char c) {
+  return c == ' ' || c == '\t' || c == '\r' || c == '"';
+}
+
 static span_t trim(span_t span) {
-  while (span.length > 0 && strchr(" \t\r\"", span.text[0]) != NULL) {
+  while (span.length > 0 && surrounds(span.text[0])) {
     span.text++;
     span.length--;
   }
-  while (span.length > 0 && strchr(" \t\r\"", span.text[span.length - 1]) != NULL) {
+  while (span.length > 0 && surrounds(span.text[span.length - 1])) {
     span.length--;
   }
   return span;
 }
 
 static bl_status_t refuse(reader_t *r, uint32_t row, uint32_t column, span_t cell, const char *why) {
-  int shown = cell.length < CELL_SHOWN ? (int)cell.length : CELL_SHOWN;
-  return bl_error_set(r->err, BL_INVALID, "%s: row %u, column %u, cell \"%.*s\": %s", r->name, row, column, shown,
-                      cell.text, why);
+  char shown[CELL_SHOWN + 1];
+  size_t length = cell.length < CELL_SHOWN ? cell.length : CELL_SHOWN;
+  for (size_t i = 0; i < length; i++) { // a terminal must not act on it
+    bool control = (unsigned char)cell.text[i] < ' ' || cell.text[i] == 0x7f;
+    shown[i] = control ? '?' : cell.text[i];
+  }
+  shown[length] = '\0';
+  return bl_error_set(r->err, BL_INVALID, "%s: row %u, column %u, cell \"%s\": %s", r->name, row, column, shown, why);
 }
 
 static bl_status_t refuse_op(reader_t *r, const bl__csv_cell_t *at, const char *why) {
@@ -182,8 +191,16 @@ static bl_status_t read_row(reader_t *r, uint32_t row, span_t line) {
 
 static const char overlap_comment[] = BL_CSV_OVERLAP;
 
+// Some programs begin UTF-8 with it.
+static const char byte_order_mark[] = "\xef\xbb\xbf";
+
 static bl_status_t read_rows(reader_t *r, const char *text, size_t size_bytes) {
+  const size_t mark = sizeof byte_order_mark - 1;
   uint32_t row = 0;
+  if (size_bytes >= mark && memcmp(text, byte_order_mark, mark) == 0) {
+    text += mark;
+    size_bytes -= mark;
+  }
   while (size_bytes > 0) {
     const char *end = memchr(text, '\n', size_bytes);
     span_t line = {text, end != NULL ? (size_t)(end - text) : size_bytes};

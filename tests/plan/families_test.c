@@ -204,6 +204,12 @@ static void why_it_is_the_best_is_said(void **state) {
   }
   assert_true(again);
   bl_plan_cleanup(&plan);
+  static const char *const alike[] = {"zb-v", "v-zb"}; // one search: nothing is behind the other
+  request.schedules = alike;
+  request.memory = 0;
+  search(&request, &plan);
+  assert_non_null(strstr(plan.why, "takes as long in as much memory: "));
+  bl_plan_cleanup(&plan);
 }
 
 int main(void) {

@@ -15,15 +15,19 @@ typedef struct fault {
   const char *file, *message;
 } fault_t;
 
-static void refuse(const char *text, const char *message) {
+static void refuse_bytes(const char *text, size_t bytes, const char *message) {
   bl_schedule_t *schedule = NULL;
   bl_error_t err;
   bl_error_clear(&err);
-  bl_status_t status = bl_csv_read(text, strlen(text), "test.csv", &schedule, &err);
+  bl_status_t status = bl_csv_read(text, bytes, "test.csv", &schedule, &err);
   if (status != BL_INVALID || schedule != NULL || strncmp(err.text, "test.csv: ", 10) != 0 ||
       strstr(err.text, message) == NULL) {
     fail_msg("status %d, \"%s\" does not say \"%s\" of\n%s", (int)status, err.text, message, text);
   }
+}
+
+static void refuse(const char *text, const char *message) {
+  refuse_bytes(text, strlen(text), message);
 }
 
 static void take(const char *text) {
@@ -64,6 +68,22 @@ static void cells_that_cannot_be_read(void **state) {
       {"", "has no operation"},
   };
   REFUSE_ALL(faults)
+}
+
+// Neither is taken for the blanks around a cell, nor sent to a terminal as it is; the mark that some programs begin UTF-8
+// with is no part of a cell.
+static void bytes_that_are_no_text(void **state) {
+  (void)state;
+  static const char end[] = "0F0,\0000B0\n", after[] = "0F0,0B0\0\n";
+  refuse_bytes(end, sizeof end - 1, "row 1, column 2, cell \"?0B0\": no operation");
+  refuse_bytes(after, sizeof after - 1, "row 1, column 2, cell \"0B0?\": no operation");
+  refuse("0F0,\x1b[2J\n", "row 1, column 2, cell \"?[2J\": no operation");
+  take("\xef\xbb\xbf"
+       "0F0,0B0\n");
+  refuse("0F0,0B0\n\xef\xbb\xbf"
+         "1F0,1B0\n",
+         "row 2, column 1, cell \"\xef\xbb\xbf"
+         "1F0\": no operation");
 }
 
 static void stages_that_are_not_there(void **state) {
@@ -223,6 +243,7 @@ static void messages_that_can_pass(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(cells_that_cannot_be_read),
+      cmocka_unit_test(bytes_that_are_no_text),
       cmocka_unit_test(stages_that_are_not_there),
       cmocka_unit_test(operations_that_are_missing_or_double),
       cmocka_unit_test(stores_that_cannot_have_the_block),
