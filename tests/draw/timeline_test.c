@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that timelines are written as complete SVG and PNG files with every stage in them, from simulated schedules
-// and from events with jitter, that lent slots and the cap of balanced ones are drawn, and that bad input is refused.
+// and from events with jitter, that lent slots and the cap of balanced ones are drawn, that bad input is refused, and that
+// a full disk costs no picture that was there.
 #include "draw/timeline.h"
 
 #include "base/random.h"
@@ -9,11 +10,13 @@
 #include "schedule/generate.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -144,7 +147,7 @@ static void measured_events_are_drawn(void **state) {
   assert_int_equal(bl_timeline_draw(&timeline, BALLAST_BINARY_DIR "/measured.png", &err), BL_OK);
   assert_int_equal(bl_timeline_draw(&timeline, BALLAST_BINARY_DIR "/measured.jpg", &err), BL_INVALID);
   assert_non_null(strstr(err.text, ".svg or .png"));
-  assert_int_equal(bl_timeline_draw(&timeline, "/nonexistent/x.svg", &err), BL_IO);
+  assert_int_equal(bl_timeline_draw(&timeline, "/nonexistent/x.svg", &err), BL_NOT_FOUND);
   assert_non_null(strstr(err.text, "/nonexistent/x.svg"));
   timeline.event_count = 0;
   assert_int_equal(bl_timeline_draw(&timeline, BALLAST_BINARY_DIR "/none.svg", &err), BL_INVALID);
@@ -154,11 +157,49 @@ static void measured_events_are_drawn(void **state) {
   assert_non_null(strstr(err.text, "stage 3"));
 }
 
+// A file may not grow: what a full disk does. The picture that was there stays, and the system's own reason is named.
+static void no_room_keeps_the_picture_that_was_there(void **state) {
+  (void)state;
+  static const char *const paths[] = {BALLAST_BINARY_DIR "/kept.svg", BALLAST_BINARY_DIR "/kept.png"};
+  bl_schedule_request_t request = {.name = "1f1b", .stages = 4, .micro_batches = 8};
+  bl_schedule_t *schedule;
+  bl_simulation_t simulation;
+  bl_error_t err;
+  bl_costs_t costs = BL_COSTS_UNIT;
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+  assert_int_equal(bl_simulate(schedule, &costs, &simulation, &err), BL_OK);
+  const bl_schedule_timeline_t picture = {.schedule = schedule, .simulation = &simulation, .unit = "s"};
+  struct rlimit before;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  for (size_t i = 0; i < 2; i++) {
+    assert_int_equal(bl_schedule_timeline_draw(&picture, paths[i], &err), BL_OK);
+    size_t whole_bytes, kept_bytes;
+    char *whole = read_all(paths[i], &whole_bytes);
+    const struct rlimit tight = {.rlim_cur = 1000, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    bl_status_t status = bl_schedule_timeline_draw(&picture, paths[i], &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_not_equal(status, BL_OK);
+    assert_non_null(strstr(err.text, paths[i]));
+    assert_non_null(strstr(err.text, "File too large"));
+    char *kept = read_all(paths[i], &kept_bytes);
+    assert_int_equal(kept_bytes, whole_bytes);
+    assert_memory_equal(kept, whole, whole_bytes);
+    free(kept);
+    free(whole);
+  }
+  signal(SIGXFSZ, handler);
+  bl_simulation_cleanup(&simulation);
+  bl_schedule_destroy(schedule);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(simulated_schedules_become_svg_and_png),
       cmocka_unit_test(what_is_lent_and_where_a_box_belongs_is_drawn),
       cmocka_unit_test(measured_events_are_drawn),
+      cmocka_unit_test(no_room_keeps_the_picture_that_was_there),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

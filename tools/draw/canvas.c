@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "draw/canvas.h"
 
+#include "sys/file.h"
+
 #include <cairo-svg.h>
 #include <cairo.h>
 
@@ -12,16 +14,41 @@
 #define PNG_SCALE 2.0
 #define SIDE_MAX  16000.0 // cairo's image surfaces end at 32767 pixels
 
+// What cairo writes is kept until the picture is whole, so that a disk that is full costs no picture that was there.
 struct bl_canvas {
   cairo_surface_t *surface;
   cairo_t *cairo;
   bool png;
+  unsigned char *bytes; // of the file, grown by doubling
+  size_t size_bytes, capacity_bytes;
   char path[4096];
 };
 
 static bool ends_in(const char *text, const char *tail) {
   size_t length = strlen(text), tail_length = strlen(tail);
   return length > tail_length && strcmp(text + length - tail_length, tail) == 0;
+}
+
+static cairo_status_t keep(void *context, const unsigned char *bytes, unsigned int size_bytes) {
+  bl_canvas_t *canvas = context;
+  const size_t needed = canvas->size_bytes + size_bytes;
+  if (needed > canvas->capacity_bytes) {
+    const size_t capacity = needed > 2 * canvas->capacity_bytes ? needed + 65536 : 2 * canvas->capacity_bytes;
+    unsigned char *grown = realloc(canvas->bytes, capacity);
+    if (grown == NULL) {
+      return CAIRO_STATUS_NO_MEMORY;
+    }
+    canvas->bytes = grown;
+    canvas->capacity_bytes = capacity;
+  }
+  memcpy(canvas->bytes + canvas->size_bytes, bytes, size_bytes);
+  canvas->size_bytes = needed;
+  return CAIRO_STATUS_SUCCESS;
+}
+
+static bl_status_t not_drawn(const char *path, cairo_status_t status, bl_error_t *err) {
+  return bl_error_set(err, status == CAIRO_STATUS_NO_MEMORY ? BL_EXHAUSTED : BL_INTERNAL, "%s: cannot be drawn: %s",
+                      path, cairo_status_to_string(status));
 }
 
 bl_status_t bl_canvas_open(const char *path, double width, double height, bl_canvas_t **canvas, bl_error_t *err) {
@@ -40,13 +67,13 @@ bl_status_t bl_canvas_open(const char *path, double width, double height, bl_can
   made->png = png;
   made->surface =
       png ? cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)ceil(width * PNG_SCALE), (int)ceil(height * PNG_SCALE))
-          : cairo_svg_surface_create(path, width, height);
+          : cairo_svg_surface_create_for_stream(keep, made, width, height);
   made->cairo = cairo_create(made->surface);
   if (cairo_status(made->cairo) != CAIRO_STATUS_SUCCESS) {
-    bl_status_t status =
-        bl_error_set(err, BL_IO, "%s: cannot be written: %s", path, cairo_status_to_string(cairo_status(made->cairo)));
+    bl_status_t status = not_drawn(path, cairo_status(made->cairo), err);
     cairo_destroy(made->cairo);
     cairo_surface_destroy(made->surface);
+    free(made->bytes);
     free(made);
     return status;
   }
@@ -61,7 +88,7 @@ bl_status_t bl_canvas_open(const char *path, double width, double height, bl_can
 bl_status_t bl_canvas_close(bl_canvas_t *canvas, bl_error_t *err) {
   cairo_status_t status = cairo_status(canvas->cairo);
   if (status == CAIRO_STATUS_SUCCESS && canvas->png) {
-    status = cairo_surface_write_to_png(canvas->surface, canvas->path);
+    status = cairo_surface_write_to_png_stream(canvas->surface, keep, canvas);
   }
   cairo_destroy(canvas->cairo);
   cairo_surface_finish(canvas->surface);
@@ -69,10 +96,10 @@ bl_status_t bl_canvas_close(bl_canvas_t *canvas, bl_error_t *err) {
     status = cairo_surface_status(canvas->surface);
   }
   cairo_surface_destroy(canvas->surface);
-  bl_status_t result = BL_OK;
-  if (status != CAIRO_STATUS_SUCCESS) {
-    result = bl_error_set(err, BL_IO, "%s: cannot be written: %s", canvas->path, cairo_status_to_string(status));
-  }
+  bl_status_t result = status == CAIRO_STATUS_SUCCESS
+                           ? bl_file_replace(canvas->path, canvas->bytes, canvas->size_bytes, err)
+                           : not_drawn(canvas->path, status, err);
+  free(canvas->bytes);
   free(canvas);
   return result;
 }

@@ -21,10 +21,11 @@ typedef struct bl_color {
 
 typedef enum bl_align { BL_ALIGN_LEFT, BL_ALIGN_CENTER, BL_ALIGN_RIGHT } bl_align_t;
 
-// BL_INVALID when `path` ends in neither .svg nor .png or the page is too large; BL_IO.
+// BL_INVALID when `path` ends in neither .svg nor .png or the page is too large; BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_canvas_open(const char *path, double width, double height, bl_canvas_t **canvas,
                                        bl_error_t *err);
-// Writes the file and frees the canvas. BL_IO names the path.
+// Writes the file, all or nothing, and frees the canvas. BL_EXHAUSTED (no room), BL_NOT_FOUND (no folder), BL_DENIED, BL_IO
+// name the path.
 BL_MUST_USE bl_status_t bl_canvas_close(bl_canvas_t *canvas, bl_error_t *err);
 
 void bl_canvas_fill_rect(bl_canvas_t *canvas, double x, double y, double width, double height, bl_color_t color);
