@@ -108,6 +108,7 @@ wait_for grep -q "stopping after this step" twice.out
 kill -INT "$run"
 wait "$run"
 equal "exit code after Ctrl-C twice" 130 $?
+contains "messages after Ctrl-C twice" "stopped before the first step" "$(cat twice.out)"
 nothing_left "Ctrl-C twice"
 
 # ---- no standard streams at all

@@ -317,8 +317,11 @@ int bl_ctl_session_run(const bl_ctl_session_options_t *options) {
   if (status == BL_OK) {
     bl_loop_run(session.loop);
     bl_ctl_progress_finish(session.progress);
-    if (session.interrupted && !session.finished && bl_ctl_summary_steps(session.summary) > 0) {
+    const bool stepped = bl_ctl_summary_steps(session.summary) > 0;
+    if (session.interrupted && !session.finished && stepped) {
       bl_ctl_summary_print_line(session.summary, stderr);
+    } else if (session.interrupted && !stepped && session.fleet != NULL && session.driver != NULL) {
+      bl__session_say(&session, "stopped before the first step");
     }
     bl__closing_tell_saved(&session);
   } else {
