@@ -13,6 +13,13 @@ train: {steps: 5, micro_batches: 4}
 pipeline: {stages: 2}
 YAML
 
+wait_for() { # command...
+  for _ in $(seq 300); do
+    "$@" >/dev/null 2>&1 && return
+    sleep 0.05
+  done
+  fault "did not come: $*"
+}
 nothing_left() {
   equal "left in the runtime folder after $1" "" "$(ls -A "$XDG_RUNTIME_DIR")"
 }
@@ -81,6 +88,9 @@ equal "exit code of status" 0 "$code"
 contains "status" '"phase": "running"' "$out"
 try "$ctl" stages -o name
 equal "stages" "0 1" "$(xargs <<<"$out")"
+connected() { "$ctl" stages -o wide | grep -q "1: shm: same machine"; }
+wait_for connected
+equal "JSON in a table" "" "$("$ctl" stages -o wide | grep '{')"
 try "$ctl" health
 equal "exit code of health" 0 "$code"
 kill -INT "$run"
@@ -94,13 +104,6 @@ nothing_left "Ctrl-C"
 # ---- Ctrl-C twice, in the middle of a step that takes minutes
 "$ctl" run job.yaml --local --set model.hidden=256 --set model.seq=256 --set train.micro_batches=20000 >twice.out 2>&1 &
 run=$!
-wait_for() { # command...
-  for _ in $(seq 300); do
-    "$@" >/dev/null 2>&1 && return
-    sleep 0.05
-  done
-  fault "did not come: $*"
-}
 in_a_step() { "$ctl" stages -o json | grep -q '"running_step": 1,'; }
 wait_for in_a_step
 kill -INT "$run"

@@ -26,6 +26,34 @@ static int status_run(int argc, char *const *argv) {
   return bl_ctl_finish(status, &err);
 }
 
+// In a table a list is one cell for people to read: its items, separated by semicolons. Takes the reference to `item`.
+static void append(json_t **cell, json_t *item) {
+  json_t *joined = *cell == NULL ? item : json_sprintf("%s; %s", json_string_value(*cell), json_string_value(item));
+  if (joined != item) {
+    json_decref(*cell);
+    json_decref(item);
+  }
+  *cell = joined;
+}
+
+static void lists_to_cells(json_t *stages) {
+  size_t i, k;
+  json_t *stage, *item;
+  json_array_foreach(stages, i, stage) {
+    json_t *waits = NULL, *paths = NULL;
+    json_array_foreach(json_object_get(stage, "waits"), k, item) {
+      append(&waits, json_sprintf("%s (%.3g s)", json_string_value(json_object_get(item, "what")),
+                                  json_number_value(json_object_get(item, "seconds"))));
+    }
+    json_array_foreach(json_object_get(stage, "paths"), k, item) { // the reason begins with the path
+      append(&paths, json_sprintf("%d: %s", (int)json_integer_value(json_object_get(item, "stage")),
+                                  json_string_value(json_object_get(item, "reason"))));
+    }
+    json_object_set_new(stage, "waits", waits == NULL ? json_null() : waits);
+    json_object_set_new(stage, "paths", paths == NULL ? json_null() : paths);
+  }
+}
+
 static int stages_run(int argc, char *const *argv) {
   static const bl_ctl_column_t columns[] = {
       {.key = "stage", .title = "STAGE", .right = true},
@@ -48,6 +76,9 @@ static int stages_run(int argc, char *const *argv) {
   bl_status_t status = bl_ctl_ask_status("ballastctl stages", "Lists the stages of a run and what each does now.", argc,
                                          argv, &output, &answer, &err);
   if (status == BL_OK && answer != NULL) {
+    if (output == BL_CTL_TABLE || output == BL_CTL_WIDE) {
+      lists_to_cells(json_object_get(answer, "stages"));
+    }
     status = bl_ctl_printed(bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0],
                                               json_object_get(answer, "stages"), stdout),
                             &err);
