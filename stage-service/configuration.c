@@ -86,8 +86,8 @@ static void configure_done(bl_task_t *task) {
     char word[BL_LOG_WORD];
     bl_log_context("stage=%u%s%s", stage->rank, run[0] != '\0' ? " run=" : "", bl_log_word(run, word));
     bl_log(BL_LOG_INFO, "configured: %u slot%s of %lu bytes, %u edge buffer%s, %s", stage->engine->slots.count,
-           bl_plural(stage->engine->slots.count), stage->engine->slot_bytes, stage->engine->edge_count,
-           bl_plural(stage->engine->edge_count), stage->engine->ops->describe(stage->engine->compute));
+           bl_plural(stage->engine->slots.count), stage->engine->slot_bytes, stage->engine->edges_held,
+           bl_plural(stage->engine->edges_held), stage->engine->ops->describe(stage->engine->compute));
     bl_pod_compare(stage->options.pod, stage->rank, stage->engine->training.stage_count);
   }
   if (stage->options.observer.configured != NULL) {

@@ -124,7 +124,8 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
   }
   const uint32_t before = engine->slots.count;
   prepared->own_slots = holdings.own[engine->stage];
-  if (holdings.evicted[engine->stage] > 0) {
+  status = bl_engine_hold_edges(engine, prepared->plan->stage.edges, err);
+  if (status == BL_OK && holdings.evicted[engine->stage] > 0) {
     status = reserve(prepared, engine, &holdings, request, ahead, closing, err);
   }
   if (status == BL_OK && prepared->own_slots > before) {

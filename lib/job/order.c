@@ -56,7 +56,8 @@ static bl_schedule_request_t request_of(const bl_job_t *job) {
   return request;
 }
 
-bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **schedule, bl_error_t *err) {
+static bl_status_t make(const bl_job_t *job, bool pooled, const bl_schedule_t *unpooled, bl_schedule_t **schedule,
+                        bl_error_t *err) {
   bl_schedule_request_t request = request_of(job);
   bl_job_costs_t costs;
   const bl_schedule_info_t *info;
@@ -69,6 +70,7 @@ bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **
     return status;
   }
   request.pooled = pooled;
+  request.unpooled = unpooled;
   request.costs = costs.given ? &costs.costs : NULL;
   status = bl_schedule_generate(&request, schedule, &fault);
   bl_job_costs_cleanup(&costs);
@@ -82,10 +84,29 @@ bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **
   return status == BL_OK ? BL_OK : fail_with(job, &fault, err);
 }
 
+bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **schedule, bl_error_t *err) {
+  return make(job, pooled, NULL, schedule, err);
+}
+
 bool bl_job_order_pools(const bl_job_t *job) {
   const bl_schedule_request_t request = request_of(job);
-  const bl_schedule_info_t *info = bl_schedule_info_find(request.name);
-  return info != NULL && !info->limited && bl_schedule_pools(&request);
+  return bl_schedule_pools(&request);
+}
+
+bl_status_t bl_job_orders_make(const bl_job_t *job, bl_schedule_t **unpooled, bl_schedule_t **pooled, bl_error_t *err) {
+  bl_schedule_t *first, *second;
+  bl_status_t status = make(job, false, NULL, &first, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = make(job, true, first, &second, err);
+  if (status != BL_OK) {
+    bl_schedule_destroy(first);
+    return status;
+  }
+  *unpooled = first;
+  *pooled = second;
+  return BL_OK;
 }
 
 // ---- taken

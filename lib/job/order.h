@@ -18,9 +18,12 @@
 // the schedule cannot be made so, names pipeline.schedule, or memory.slots where these are too few for any order;
 // BL_UNIMPLEMENTED: it does not run; BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **schedule, bl_error_t *err);
-// Whether policies that park have another order than those that do not, in a run whose policy may change. Orders that are
-// searched within a limit of memory (zb-*, adaptive) stay: they fit it without parking, and the search for another takes long.
+// Whether policies that park have another order than those that do not.
 bool bl_job_order_pools(const bl_job_t *job);
+// Both orders of such a job. What is searched within a limit of memory (zb-*, adaptive) is searched for none first, and for
+// balancing from there on: both take hardly longer than the second alone. On failure neither is set.
+BL_MUST_USE bl_status_t bl_job_orders_make(const bl_job_t *job, bl_schedule_t **unpooled, bl_schedule_t **pooled,
+                                           bl_error_t *err);
 
 // BL_INVALID names pipeline.schedule and what is wrong: not a schedule (row, column, cell), for other stages, chunks or
 // micro-batches, chunks on other stages than the schedule puts them on, operations that the job's schedule does not have

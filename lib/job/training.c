@@ -168,8 +168,12 @@ static bl_status_t find_orders(bl_training_t *training, const bl_job_t *job, con
                                bl_error_t *err) {
   const bool makes = orders->own == NULL && (orders->all || job->balance.policy == BL_JOB_POLICY_AUTO);
   training->pools = bl_policy_pools(job->balance.policy);
+  if (makes && orders->other == NULL && bl_job_order_pools(job)) {
+    return bl_job_orders_make(job, training->pools ? &training->other : &training->schedule,
+                              training->pools ? &training->schedule : &training->other, err);
+  }
   bl_status_t status = find_order(job, training->pools, orders->own, &training->schedule, err);
-  if (status == BL_OK && (orders->other != NULL || (makes && bl_job_order_pools(job)))) {
+  if (status == BL_OK && orders->other != NULL) {
     status = find_order(job, !training->pools, orders->other, &training->other, err);
   }
   return status;

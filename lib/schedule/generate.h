@@ -32,6 +32,9 @@ typedef struct bl_schedule_request {
   // zb-* and adaptive are searched for the fastest order that balancing in pairs brings down to it (pooled.h);
   // grouped-interleaved and 1f1b-v give every stage what its own timetable keeps, not what the worst stage does.
   bool pooled;
+  // With pooled: the order that the same request makes without, where somebody has it already; it is not searched again.
+  // Borrowed; NULL: nobody has.
+  const bl_schedule_t *unpooled;
 } bl_schedule_request_t;
 
 // BL_INVALID: the shape is not possible for this schedule (names what and why); BL_NOT_FOUND: no such name;

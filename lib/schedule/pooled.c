@@ -89,8 +89,11 @@ static bl_status_t try_tilt(pool_t *pool, double tilt, double effort, double *t_
 }
 
 static bl_status_t try_all(pool_t *pool) {
-  double fastest = INFINITY, best_tilt = 0, end;
-  bl_status_t status = BL_OK;
+  double fastest = INFINITY, best_tilt = 0, end, bound;
+  bl_status_t status = bl_schedule_lower_bound(pool->best, pool->costs, &bound);
+  if (status != BL_OK || pool->t_end <= bound * (1 + 1e-9)) { // no order ends earlier
+    return status;
+  }
   for (size_t i = 0; i < TILTS && status == BL_OK; i++) {
     status = try_tilt(pool, tilts[i], FIRST_EFFORT, &end);
     if (end < fastest) {
@@ -101,10 +104,27 @@ static bl_status_t try_all(pool_t *pool) {
   return status == BL_OK && isfinite(fastest) ? try_tilt(pool, best_tilt, 1, &end) : status;
 }
 
+static bl_status_t make_unpooled(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
+  if (request->unpooled == NULL) {
+    return bl__schedule_make(request, schedule, err);
+  }
+  bl_schedule_t *made;
+  bl_status_t status = bl_schedule_create_like(request->unpooled, &made, err);
+  if (status == BL_OK) {
+    status = bl_schedule_copy_lists(request->unpooled, made);
+    if (status != BL_OK) {
+      bl_schedule_destroy(made);
+      return bl_error_set(err, status, "out of memory for schedule %s", request->name);
+    }
+    *schedule = made;
+  }
+  return status;
+}
+
 bl_status_t bl__schedule_make_pooled(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   const bl_costs_t unit = BL_COSTS_UNIT;
   pool_t pool = {.request = request, .costs = request->costs != NULL ? request->costs : &unit};
-  bl_status_t status = bl__schedule_make(request, &pool.best, err);
+  bl_status_t status = make_unpooled(request, &pool.best, err);
   if (status != BL_OK) {
     return status;
   }

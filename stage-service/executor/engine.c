@@ -169,7 +169,8 @@ static bl_status_t count_edges(bl_engine_t *engine, const bl_schedule_t *order, 
   return status;
 }
 
-// Slots and edge buffers that plans for training, of each order, and the forward-only plan of this stage need.
+// Slots and edge buffers that plans for training, of each order, and the forward-only plan of this stage need. The edge
+// buffers of the order that the job does not begin with are there once a plan needs them.
 static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
   const bl_training_stage_t *stage = &training->stages[engine->stage];
@@ -177,9 +178,6 @@ static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error
   bl_schedule_t *forward;
   engine->slot_count = stage->slots < needed ? stage->slots : needed;
   bl_status_t status = count_edges(engine, training->schedule, op_count, err);
-  if (status == BL_OK && training->other != NULL) {
-    status = count_edges(engine, training->other, op_count, err);
-  }
   if (status == BL_OK) {
     status = bl_schedule_forward(training->schedule, training->schedule->micro_batches, &forward, err);
   }
@@ -188,6 +186,11 @@ static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error
   }
   status = count_edges(engine, forward, op_count, err);
   bl_schedule_destroy(forward);
+  engine->edges_held = engine->edge_count;
+  if (status == BL_OK && training->other != NULL) {
+    status = count_edges(engine, training->other, op_count, err);
+  }
+  engine->edges_held = engine->device->host_memory ? engine->edges_held : engine->edge_count;
   return status;
 }
 

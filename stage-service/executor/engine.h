@@ -124,7 +124,8 @@ typedef struct bl_engine {
   bl_segments_t slots;               // slots.count of them are there: the stage's own slots
   bl_segments_t slot_twins;          // as many, in memory of the host; none where the CPU reaches the device's
   uint32_t slot_count;               // the most that any plan needs
-  uint32_t edge_count;
+  uint32_t edge_count;               // the most that any plan needs; the first edges_held of them are there
+  uint32_t edges_held;
   uint64_t slot_bytes;          // of one slot, a multiple of 64
   uint64_t edge_bytes;          // of one edge buffer, a multiple of 64
   bl_edge_state_t *edge_states; // [edge_count], executor/edges.h
@@ -164,6 +165,10 @@ void bl_engine_destroy(bl_engine_t *engine); // NULL is fine
 // Makes the stage have `count` slots of its own, between runs: what is in slots that stay stays. BL_EXHAUSTED: memory, or
 // more than slot_count; then the number is as before.
 BL_MUST_USE bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err);
+
+// Makes at least `count` edge buffers be there, between runs; none goes before the engine does. On a device that has all
+// of them from the start nothing is to be done. BL_EXHAUSTED: memory, or more than edge_count; then it is as before.
+BL_MUST_USE bl_status_t bl_engine_hold_edges(bl_engine_t *engine, uint32_t count, bl_error_t *err);
 
 // Waits until everything that the device was told is over. BL_DEADLINE; BL_INTERNAL: compute.
 BL_MUST_USE bl_status_t bl_engine_finish(bl_engine_t *engine, bl_error_t *err);

@@ -57,6 +57,45 @@ bl_status_t bl__engine_reserve(bl_engine_t *engine, bl_memory_tag_t tag, bl_aren
   return bl_arena_create(engine->device, &engine->account, tag, kind, bytes, arena, err);
 }
 
+// ---- edge buffers
+
+// Takes buffers [from, to) of an arena that has addresses for all and counts none (host).
+static bl_status_t take_edges(bl_engine_t *engine, uint32_t from, uint32_t to, bl_error_t *err) {
+  const uint64_t bytes = (to - from) * engine->edge_bytes;
+  bl_memory_plan(&engine->account, BL_MEMORY_EDGES, bytes);
+  bl_status_t status = bl_memory_acquire(&engine->account, BL_MEMORY_EDGES, bytes, err);
+  if (status != BL_OK) {
+    bl_memory_unplan(&engine->account, BL_MEMORY_EDGES, bytes);
+    return status;
+  }
+  status = bl_arena_fill(&engine->edges, from * engine->edge_bytes, bytes, err);
+  if (status != BL_OK) {
+    bl_memory_release(&engine->account, BL_MEMORY_EDGES, bytes);
+    bl_memory_unplan(&engine->account, BL_MEMORY_EDGES, bytes);
+  }
+  return status;
+}
+
+bl_status_t bl_engine_hold_edges(bl_engine_t *engine, uint32_t count, bl_error_t *err) {
+  if (count > engine->edge_count) {
+    return bl_error_set(err, BL_EXHAUSTED, "%" PRIu32 " edge buffers wanted where there are addresses for %" PRIu32,
+                        count, engine->edge_count);
+  }
+  bl_status_t status = count > engine->edges_held ? take_edges(engine, engine->edges_held, count, err) : BL_OK;
+  engine->edges_held = status == BL_OK && count > engine->edges_held ? count : engine->edges_held;
+  return status;
+}
+
+// Where some plan may need more of them than the first, those have addresses and no memory yet.
+static bl_status_t reserve_edges(bl_engine_t *engine, uint64_t bytes, bl_error_t *err) {
+  if (engine->edges_held == engine->edge_count) {
+    return bl__engine_reserve(engine, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, bytes, &engine->edges, err);
+  }
+  bl_status_t status =
+      bl_arena_create(engine->device, NULL, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE_LATER, bytes, &engine->edges, err);
+  return status == BL_OK ? take_edges(engine, 0, engine->edges_held, err) : status;
+}
+
 // ---- slots
 
 static void plan_slots(bl_engine_t *engine, uint32_t from, uint32_t to) {
@@ -255,7 +294,9 @@ bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
   list_wanted(engine, &memory, wanted);
   status = check_device(engine, wanted, own * engine->slot_bytes, held, err);
   for (size_t i = 0; i < WANTED && status == BL_OK; i++) {
-    status = bl__engine_reserve(engine, wanted[i].tag, wanted[i].kind, wanted[i].bytes, wanted[i].arena, err);
+    status = wanted[i].arena == &engine->edges
+                 ? reserve_edges(engine, wanted[i].bytes, err)
+                 : bl__engine_reserve(engine, wanted[i].tag, wanted[i].kind, wanted[i].bytes, wanted[i].arena, err);
   }
   if (status == BL_OK) {
     status = count_held(engine, held, err);
@@ -301,6 +342,9 @@ void bl__engine_hand_out(bl_engine_t *engine) {
 }
 
 void bl__engine_release_all(bl_engine_t *engine) {
+  if (engine->edges.base != NULL && engine->edges.account == NULL) {
+    bl_memory_release(&engine->account, BL_MEMORY_EDGES, engine->edges_held * engine->edge_bytes);
+  }
   bl_arena_t *arenas[] = {&engine->weights,         &engine->gradients, &engine->optimizer,  &engine->edges,
                           &engine->workspace,       &engine->data,      &engine->edge_twins, &engine->tied_twins,
                           &engine->snapshot_memory, &engine->shadow};

@@ -143,45 +143,67 @@ static void a_budget_in_bytes_counts_slots(void **state) {
   bl_training_cleanup(&training);
 }
 
-// Of grouped-interleaved a run has two orders: every policy has the one that a job has which begins with it.
-static void policies_have_the_order_of_a_job_that_begins_with_them(void **state) {
-  (void)state;
-#define GROUPED "model.layers=8\npipeline.schedule=grouped-interleaved\ntrain.micro_batches=4\n"
+// Of a schedule that is made for balancing a run has two orders: every policy has the one that a job has which begins with
+// it, whatever the run began with, and what is searched within memory.slots as well.
+static void check_orders(const char *schedule, const char *cap, size_t count) {
   static const struct {
-    const char *sets;
-    bl_policy_t policy;
-    const char *order;
-  } cases[] = {
-      {GROUPED "balance.policy=none", {.kind = BL_JOB_POLICY_NONE}, "for none"},
-      {GROUPED "balance.policy=bpipe\nbalance.cap=7", {.kind = BL_JOB_POLICY_BPIPE, .cap = 7}, "for balancing"},
-      {GROUPED "balance.policy=drop\nbalance.cap=7", {.kind = BL_JOB_POLICY_DROP, .cap = 7}, "for none"},
-      {GROUPED "balance.policy=auto\nbalance.cap=7",
-       {.kind = BL_JOB_POLICY_AUTO, .cap = 7, .chosen = BL_JOB_POLICY_AUTO},
-       "for balancing"},
-  };
-  for (size_t begins = 0; begins < 2; begins++) { // with none, and with bpipe
+    const char *policy, *order;
+    bl_job_policy_t kind, chosen;
+  } cases[] = {{"none", "for none", BL_JOB_POLICY_NONE, BL_JOB_POLICY_NONE},
+               {"bpipe", "for balancing", BL_JOB_POLICY_BPIPE, BL_JOB_POLICY_NONE},
+               {"auto", NULL, BL_JOB_POLICY_AUTO, BL_JOB_POLICY_AUTO}, // of what it chooses
+               {"cap", "for balancing", BL_JOB_POLICY_CAP, BL_JOB_POLICY_NONE},
+               {"drop", "for none", BL_JOB_POLICY_DROP, BL_JOB_POLICY_NONE}};
+  bl_training_t whole[2]; // of a run that begins with none, and with bpipe
+  bl_error_t err = {0};
+  char sets[512];
+  for (size_t begins = 0; begins < 2; begins++) {
     bl_job_t job;
-    bl_training_t whole;
-    bl_error_t err = {0};
-    assert_int_equal(job_text_parse(&job, cases[begins].sets, &err), BL_OK);
-    assert_int_equal(bl_training_init_with(&whole, &job, &(bl_training_orders_t){.all = true}, &err), BL_OK);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-      bl_training_t own;
-      bl_balance_plan_t plan, beginning;
-      if (plan_of(cases[i].sets, &own, &beginning, &err) != BL_OK ||
-          bl_balance_plan_init(&plan, &whole, &cases[i].policy, &err) != BL_OK) {
-        fail_msg("%s: %s", cases[i].sets, err.text);
-      }
-      assert_string_equal(plan.order, cases[i].order);
-      assert_true(same_order(plan.schedule, beginning.schedule));
-      assert_memory_equal(plan.holdings.own, beginning.holdings.own, 4 * sizeof *plan.holdings.own);
-      bl_balance_plan_cleanup(&plan);
-      bl_balance_plan_cleanup(&beginning);
-      bl_training_cleanup(&own);
-    }
-    bl_training_cleanup(&whole);
+    snprintf(sets, sizeof sets, "%s\nbalance.policy=%s%s%s", schedule, cases[begins].policy,
+             begins == 0 ? "" : "\nbalance.cap=", begins == 0 ? "" : cap);
+    assert_int_equal(job_text_parse(&job, sets, &err), BL_OK);
+    assert_int_equal(bl_training_init_with(&whole[begins], &job, &(bl_training_orders_t){.all = true}, &err), BL_OK);
     bl_job_cleanup(&job);
   }
+  for (size_t i = 0; i < count; i++) {
+    const bool caps = cases[i].kind != BL_JOB_POLICY_NONE;
+    const bl_policy_t policy = {
+        .kind = cases[i].kind, .chosen = cases[i].chosen, .cap = caps ? (uint32_t)atoi(cap) : 0};
+    bl_training_t own;
+    bl_balance_plan_t beginning;
+    snprintf(sets, sizeof sets, "%s\nbalance.policy=%s%s%s", schedule, cases[i].policy, caps ? "\nbalance.cap=" : "",
+             caps ? cap : "");
+    if (plan_of(sets, &own, &beginning, &err) != BL_OK) {
+      fail_msg("%s: %s", sets, err.text);
+    }
+    for (size_t begins = 0; begins < 2; begins++) {
+      bl_balance_plan_t plan;
+      if (bl_balance_plan_init(&plan, &whole[begins], &policy, &err) != BL_OK) {
+        fail_msg("%s: %s", sets, err.text);
+      }
+      if (cases[i].order != NULL && strcmp(plan.order, cases[i].order) != 0) {
+        fail_msg("%s: '%s', expected '%s'", sets, plan.order, cases[i].order);
+      }
+      assert_true(same_order(plan.schedule, beginning.schedule));
+      assert_memory_equal(plan.holdings.own, beginning.holdings.own, 4 * sizeof *plan.holdings.own);
+      assert_memory_equal(plan.holdings.lent, beginning.holdings.lent, 4 * sizeof *plan.holdings.lent);
+      for (uint32_t d = 0; d < 4; d++) {
+        assert_true(plan.holdings.own[d] + plan.holdings.lent[d] <= whole[begins].budget);
+      }
+      bl_balance_plan_cleanup(&plan);
+    }
+    bl_balance_plan_cleanup(&beginning);
+    bl_training_cleanup(&own);
+  }
+  assert_false(same_order(whole[0].schedule, whole[1].schedule)); // else nothing was compared
+  bl_training_cleanup(&whole[0]);
+  bl_training_cleanup(&whole[1]);
+}
+
+static void policies_have_the_order_of_a_job_that_begins_with_them(void **state) {
+  (void)state;
+  check_orders("model.layers=8\npipeline.schedule=grouped-interleaved\ntrain.micro_batches=4", "7", 5);
+  check_orders("pipeline.schedule=zb-h1\ntrain.micro_batches=8\nmemory.slots=3", "3", 3); // each search takes a while
 }
 
 static void refuses(const char *sets, bl_status_t expected, const char *message) {

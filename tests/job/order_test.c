@@ -107,6 +107,34 @@ static void what_is_searched_within_a_limit_is_taken(void **state) {
                          "pipeline.costs.forward=[1,1,1,3]\npipeline.costs.input=[1]\npipeline.costs.weight=[1]"));
 }
 
+// Both orders at once are those that each is alone.
+static void both_orders_are_what_each_is_alone(void **state) {
+  (void)state;
+  static const char *const jobs[] = {
+      "pipeline.schedule=zb-h1\ntrain.micro_batches=8\nmemory.slots=3",
+      "pipeline.schedule=zb-h1\ntrain.micro_batches=8\nmemory.slots=4", // as early as can be: none is better balanced
+      "model.layers=8\npipeline.schedule=grouped-interleaved\ntrain.micro_batches=4"};
+  for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+    bl_job_t job = parse(jobs[i]);
+    bl_schedule_t *both[2], *alone;
+    bl_error_t err;
+    assert_true(bl_job_order_pools(&job));
+    assert_int_equal(bl_job_orders_make(&job, &both[0], &both[1], &err), BL_OK);
+    for (int pooled = 0; pooled < 2; pooled++) {
+      assert_int_equal(bl_job_order_make(&job, pooled == 1, &alone, &err), BL_OK);
+      assert_true(same_order(alone, both[pooled]));
+      bl_schedule_destroy(alone);
+    }
+    assert_int_equal(same_order(both[0], both[1]), i == 1);
+    bl_schedule_destroy(both[0]);
+    bl_schedule_destroy(both[1]);
+    bl_job_cleanup(&job);
+  }
+  bl_job_t job = parse("pipeline.schedule=zb-h1"); // without a limit there is nothing to pool
+  assert_false(bl_job_order_pools(&job));
+  bl_job_cleanup(&job);
+}
+
 // Refuses `order`, and what is said has `says`.
 static void check_refused(const char *sets, const char *order, const char *says) {
   bl_job_t job = parse(sets);
@@ -204,6 +232,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_order_that_runs_is_taken_as_it_is),
       cmocka_unit_test(what_is_searched_within_a_limit_is_taken),
+      cmocka_unit_test(both_orders_are_what_each_is_alone),
       cmocka_unit_test(orders_of_other_jobs_are_refused),
       cmocka_unit_test(what_is_no_order_is_refused),
       cmocka_unit_test(what_is_taken_is_what_counts),
