@@ -108,6 +108,9 @@ def main():
             render(path, "--name", "far", "--base", copy, *BPIPE)
             manifests.check(f"rendered to {path}", manifests.render(path))
         assert "no-such" in render(os.path.join(folder, "lost"), "--base", "/no-such", expect=3)
+        assert "next: kubectl apply" in render(os.path.join(copy, "overlays", "near"), "--name", "near")
+        said = render(os.path.join(folder, "astray"), "--name", "astray")
+        assert "--base" in said and "next: kubectl apply" not in said, said
         print("ok an absolute base is written as seen from the overlay, where kustomize takes it")
         other = os.path.join(folder, "other")
         for arguments, words in {("--name", "Demo_1"): "lower case", ("--pairing", "rack"): "pairing",

@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef enum pairing { PAIRING_NONE, PAIRING_NODE, PAIRING_POD } pairing_t;
 static const char *const pairings[] = {"none", "node", "pod", NULL};
@@ -288,6 +289,15 @@ static bl_status_t write_overlay(const arguments_t *a, const bl_ctl_overlay_t *o
   return status;
 }
 
+// A path that is given as seen from the overlay, such as the default, and that leads nowhere: kubectl would refuse it.
+static bool base_is_lost(const arguments_t *a) {
+  char path[PATH_MAX];
+  const bool is_path = a->base[0] == '.';
+  return is_path &&
+         (snprintf(path, sizeof path, "%s/%s/base/kustomization.yaml", a->output, a->base) < (int)sizeof path) &&
+         access(path, R_OK) != 0;
+}
+
 static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ctl_overlay_t *o) {
   char stage[BL_BYTES_TEXT], store[BL_BYTES_TEXT], room[BL_BYTES_TEXT], shard[BL_BYTES_TEXT];
   const uint32_t pods = (o->stages + 1) / 2;
@@ -302,7 +312,13 @@ static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ct
   if (needs_volumes(job)) {
     printf("  put the job's files into the volume claim %s-data; checkpoints go to %s-checkpoints\n", o->name, o->name);
   }
-  printf("  next: kubectl apply -k %s\n", a->output);
+  if (base_is_lost(a)) {
+    printf("  not ready for kubectl: %s/base is not there as seen from %s; give --base, the folder deploy/k8s of a "
+           "clone\n",
+           a->base, a->output);
+  } else {
+    printf("  next: kubectl apply -k %s\n", a->output);
+  }
 }
 
 static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *err) {
