@@ -205,7 +205,6 @@ static void why_it_is_the_best_is_said(void **state) {
   assert_true(again);
   bl_plan_cleanup(&plan);
   static const char *const alike[] = {"v-half", "v-min"}; // one search on two stages: neither is behind the other
-  static const uint32_t two[] = {2};
   request.schedules = alike;
   request.stages = two;
   request.memory = 0;
