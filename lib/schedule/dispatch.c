@@ -2,169 +2,115 @@
 #include "schedule/dispatch.h"
 
 #include "base/minmax.h"
-#include "schedule/dependency.h"
-#include "schedule/peaks.h"
-#include "schedule/portfolio.h"
+#include "schedule/earliest.h"
+#include "schedule/passes.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NO_OP UINT32_MAX
+#define NONE UINT32_MAX
 
-// A stage is looked at when it becomes free or when something it may wait for has ended.
-typedef struct event {
-  double time;
-  uint32_t stage;
-} event_t;
+// What an operation that has not run yet does to memory, one byte for each place of a base list; 0 when it has run.
+enum { PENDING = 1, TAKES = 2, FILLS = 4, FREES = 8 };
+
+typedef enum overtakes { UNKNOWN, MAY, MAY_NOT } overtakes_t;
+
+// One operation of a queue.
+typedef struct entry {
+  uint32_t place;           // index into the base list
+  uint32_t needs, own, end; // indices of ends: what must have ended before, elsewhere and of its block, and its own
+} entry_t;
 
 // The operations of one verb on one chunk, in base order.
 typedef struct queue {
-  uint32_t *places; // indices into the base list
-  uint32_t count, next;
+  const bl__pass_t *pass;
+  const entry_t *at, *end; // the next one, and behind the last
+  uint32_t first, count;   // in all entries
+  uint32_t feeds[2];       // queues whose operations need those of this one, or NONE
+  uint32_t stage;
   bl_verb_t verb;
+  overtakes_t overtakes; // whether the next one may, until an operation of the stage starts
+  double ready;          // when what the next one needs has ended; infinite while that is not known
 } queue_t;
 
 typedef struct device {
   const bl_op_list_t *base;
-  uint8_t *done; // [base->count]
-  uint32_t head; // first that is not done
-  queue_t *queues;
-  uint32_t queue_count;
+  uint8_t *left; // [base->count] effects of what has not run
+  uint32_t head; // first that has not
+  uint32_t first_queue, queue_count;
   uint32_t held, limit;
   uint32_t filled, slots; // of those, from I on
   double free_at;
+  double work, work_left;
 } device_t;
 
-typedef struct dispatcher {
+struct bl__dispatcher {
   const bl_schedule_t *base;
-  const bl_costs_t *costs;
+  bl__again_t again;
   bl__dispatch_rule_t rule;
-  bl_schedule_t *made;
+  bl__pass_t *passes;
   device_t *devices;
-  double *forward_end, *backward_end; // [blocks]; infinite until started
-  event_t *heap;
-  size_t heap_count, heap_capacity;
+  queue_t *queues;
+  uint32_t queue_count;
+  entry_t *entries;
+  uint8_t *effects, *left; // [operations] of all devices
+  double *ends;
+  bl__earliest_t wake; // when a stage is looked at: when it is free, or when what it waits for arrives
   double t_end;
-} dispatcher_t;
-
-static bool event_before(event_t a, event_t b) {
-  return a.time < b.time || (a.time == b.time && a.stage < b.stage);
-}
-
-static bl_status_t push(dispatcher_t *d, double time, uint32_t stage) {
-  if (d->heap_count == d->heap_capacity) {
-    size_t capacity = d->heap_capacity == 0 ? 256 : 2 * d->heap_capacity;
-    event_t *heap = realloc(d->heap, capacity * sizeof *heap);
-    if (heap == NULL) {
-      return BL_EXHAUSTED;
-    }
-    d->heap = heap;
-    d->heap_capacity = capacity;
-  }
-  size_t at = d->heap_count++;
-  event_t event = {time, stage};
-  for (; at > 0 && event_before(event, d->heap[(at - 1) / 2]); at = (at - 1) / 2) {
-    d->heap[at] = d->heap[(at - 1) / 2];
-  }
-  d->heap[at] = event;
-  return BL_OK;
-}
-
-static event_t pop(dispatcher_t *d) {
-  event_t top = d->heap[0], last = d->heap[--d->heap_count];
-  size_t at = 0;
-  for (size_t child = 1; child < d->heap_count; child = 2 * at + 1) {
-    child += child + 1 < d->heap_count && event_before(d->heap[child + 1], d->heap[child]);
-    if (!event_before(d->heap[child], last)) {
-      break;
-    }
-    d->heap[at] = d->heap[child];
-    at = child;
-  }
-  d->heap[at] = last;
-  return top;
-}
-
-static double *end_of(dispatcher_t *d, bl_op_t op) {
-  size_t block = bl_schedule_block(d->base, op);
-  return op.verb == BL_VERB_F ? &d->forward_end[block] : &d->backward_end[block];
-}
-
-// When the operation's dependencies have ended; infinite if one has not started.
-static double ready_at(dispatcher_t *d, uint32_t stage, bl_op_t op) {
-  bl_op_t needed;
-  double ready = 0;
-  if (bl__op_dependency(d->base, op, &needed)) {
-    double latency = d->base->stage_of[needed.virtual_stage] != stage ? d->costs->boundary : 0;
-    ready = *end_of(d, needed) + latency;
-  }
-  size_t block = bl_schedule_block(d->base, op);
-  if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-    ready = bl_max_f64(ready, d->forward_end[block]);
-  } else if (op.verb == BL_VERB_W) {
-    ready = bl_max_f64(ready, d->backward_end[block]);
-  }
-  return ready;
-}
-
-// Time by which an operation may start before what it needs from another stage arrives: that of the R before a backward.
-static double lead_of(const dispatcher_t *d, uint32_t stage, bl_op_t op) {
-  if (!d->rule.again.on || !bl_verb_starts_backward((bl_verb_t)op.verb)) {
-    return 0;
-  }
-  const bl_op_list_t *list = &d->made->lists[stage];
-  bl_op_t last = list->count > 0 ? list->ops[list->count - 1] : op;
-  bool fresh = last.verb == BL_VERB_F && bl_schedule_block(d->base, last) == bl_schedule_block(d->base, op);
-  bool kept = bl__chunk_kept(d->base, d->rule.again, op.virtual_stage);
-  return fresh || kept ? 0 : bl_costs_op(d->costs, BL_VERB_R, op.virtual_stage);
-}
-
-// Does the operation take a slot?
-static bool fills(const dispatcher_t *d, bl_op_t op) {
-  return bl__chunk_kept(d->base, d->rule.again, op.virtual_stage) ? op.verb == BL_VERB_F
-                                                                  : bl_verb_starts_backward((bl_verb_t)op.verb);
-}
+};
 
 // Whether the base order from the device's head up to `place` still fits when the operation there has run before it.
-static bool fits_before(const dispatcher_t *d, const device_t *device, uint32_t place) {
-  bl_verb_t verb = (bl_verb_t)device->base->ops[place].verb;
-  uint32_t held = device->held + (verb == BL_VERB_F), filled = device->filled + fills(d, device->base->ops[place]);
+static bool fits_before(const device_t *device, uint32_t place) {
+  uint8_t effect = device->left[place];
+  uint32_t held = device->held + ((effect & TAKES) != 0), filled = device->filled + ((effect & FILLS) != 0);
   if (held > device->limit || filled > device->slots) {
     return false;
   }
-  filled -= verb == BL_VERB_B;
+  filled -= device->base->ops[place].verb == BL_VERB_B;
   for (uint32_t i = device->head; i < place; i++) {
-    if (!device->done[i]) {
-      bl_verb_t passed = (bl_verb_t)device->base->ops[i].verb;
-      held += passed == BL_VERB_F;
-      filled += fills(d, device->base->ops[i]);
-      if (held > device->limit || filled > device->slots) {
-        return false;
-      }
-      held -= bl_verb_ends_block(passed);
-      filled -= bl_verb_ends_block(passed);
+    effect = device->left[i];
+    held += (effect & TAKES) != 0;
+    filled += (effect & FILLS) != 0;
+    if (held > device->limit || filled > device->slots) {
+      return false;
     }
+    held -= (effect & FREES) != 0;
+    filled -= (effect & FREES) != 0;
   }
   return true;
 }
 
-// May the operation at `place` overtake what stands before it? Only an F, and where slots are limited an I, takes memory
-// earlier by that.
-static bool may_overtake(const dispatcher_t *d, const device_t *device, uint32_t place) {
+// May the next operation of the queue overtake what stands before it? Only an F, and where slots are limited an I, takes
+// memory earlier by that.
+static bool may_overtake(const bl__dispatcher_t *d, const device_t *device, queue_t *queue) {
+  uint32_t place = queue->at->place;
   if (place == device->head) {
     return true;
   }
-  if (d->rule.window == 0 || place - device->head > d->rule.window) {
-    return false;
+  if (queue->overtakes == UNKNOWN) {
+    bool takes = queue->verb == BL_VERB_F || (d->again.slots > 0 && bl_verb_starts_backward(queue->verb));
+    bool may = place - device->head <= d->rule.window && (!takes || fits_before(device, place));
+    queue->overtakes = may ? MAY : MAY_NOT;
   }
-  bl_verb_t verb = (bl_verb_t)device->base->ops[place].verb;
-  bool takes = verb == BL_VERB_F || (d->rule.again.slots > 0 && bl_verb_starts_backward(verb));
-  return !takes || fits_before(d, device, place);
+  return queue->overtakes == MAY;
 }
 
-static int rank_of(const dispatcher_t *d, bl_verb_t verb) {
-  static const int ranks[BL__PREFERENCES][4] = {
+// Time by which the next operation of the queue may start before what it needs from another stage arrives: that of the R
+// before a backward.
+static double lead_of(const bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *queue) {
+  if (queue->pass->again == 0) {
+    return 0;
+  }
+  const bl_op_list_t *list = &made->lists[queue->stage];
+  bl_op_t last = list->count > 0 ? list->ops[list->count - 1] : (bl_op_t){.verb = BL_VERB_W};
+  bl_op_t op = d->base->lists[queue->stage].ops[queue->at->place];
+  bool fresh = last.verb == BL_VERB_F && bl_schedule_block(d->base, last) == bl_schedule_block(d->base, op);
+  return fresh ? 0 : queue->pass->again;
+}
+
+static int rank_of(const bl__dispatcher_t *d, bl_verb_t verb) {
+  static const int ranks[BL__PREFERENCES][BL__PASS_VERBS] = {
       // F, B, I, W
       {0, 0, 0, 0},
       {1, 0, 0, 1},
@@ -174,200 +120,281 @@ static int rank_of(const dispatcher_t *d, bl_verb_t verb) {
   return ranks[d->rule.preference][verb];
 }
 
-// The place of the operation to start at `now`, or NO_OP to wait for the next event.
-static uint32_t choose(dispatcher_t *d, uint32_t stage, double now) {
-  device_t *device = &d->devices[stage];
-  uint32_t best = NO_OP;
+// The queue whose next operation starts at `now`; or NONE, and *wake is when the stage should be looked at again.
+static uint32_t choose(bl__dispatcher_t *d, const bl_schedule_t *made, const device_t *device, double now,
+                       double *wake) {
+  uint32_t best = NONE;
   int best_rank = 0;
+  bool waits = d->rule.patience < 1;
   double next_ready = INFINITY; // of an operation other than W that is not ready yet
-  for (uint32_t q = 0; q < device->queue_count; q++) {
-    const queue_t *queue = &device->queues[q];
-    if (queue->next == queue->count) {
+  *wake = INFINITY;
+  for (uint32_t q = device->first_queue; q < device->first_queue + device->queue_count; q++) {
+    queue_t *queue = &d->queues[q];
+    if (isinf(queue->ready)) {
       continue;
     }
-    uint32_t place = queue->places[queue->next];
-    bl_op_t op = device->base->ops[place];
-    double ready = ready_at(d, stage, op) - lead_of(d, stage, op);
-    if (isinf(ready) || !may_overtake(d, device, place)) {
-      continue;
-    }
+    double ready = queue->ready - lead_of(d, made, queue);
     if (ready > now) {
-      next_ready = queue->verb != BL_VERB_W ? bl_min_f64(next_ready, ready) : next_ready;
+      *wake = bl_min_f64(*wake, ready);
+      if (waits && queue->verb != BL_VERB_W && ready < next_ready && may_overtake(d, device, queue)) {
+        next_ready = ready;
+      }
       continue;
     }
     int rank = rank_of(d, queue->verb);
-    if (best == NO_OP || rank < best_rank || (rank == best_rank && place < best)) {
-      best = place;
+    if (best != NONE && (rank > best_rank || (rank == best_rank && queue->at->place > d->queues[best].at->place))) {
+      continue;
+    }
+    if (may_overtake(d, device, queue)) {
+      best = q;
       best_rank = rank;
     }
   }
-  if (best != NO_OP && device->base->ops[best].verb == BL_VERB_W) {
-    double cost = bl_costs_op(d->costs, BL_VERB_W, device->base->ops[best].virtual_stage);
-    if (next_ready < now + cost * (1 - d->rule.patience)) {
-      return NO_OP;
-    }
+  if (waits && best != NONE && d->queues[best].verb == BL_VERB_W &&
+      next_ready < now + d->queues[best].pass->cost * (1 - d->rule.patience)) {
+    return NONE;
   }
   return best;
 }
 
-static bl_status_t start(dispatcher_t *d, uint32_t stage, uint32_t place, double now) {
-  device_t *device = &d->devices[stage];
-  bl_op_t op = device->base->ops[place];
-  double end = now + lead_of(d, stage, op) + bl_costs_op(d->costs, (bl_verb_t)op.verb, op.virtual_stage);
+static void look_up(const bl__dispatcher_t *d, queue_t *queue) {
+  queue->ready = queue->at == queue->end
+                     ? INFINITY
+                     : bl_max_f64(d->ends[queue->at->needs] + queue->pass->latency, d->ends[queue->at->own]);
+}
+
+// The operation whose end is ends[end] has started at `now`: what waits for it on another stage is told when it may.
+static void feed(bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *from, uint32_t end, double now) {
+  for (int k = 0; k < 2 && from->feeds[k] != NONE; k++) {
+    queue_t *queue = &d->queues[from->feeds[k]];
+    if (queue->stage == from->stage || queue->at == queue->end || queue->at->needs != end) {
+      continue;
+    }
+    look_up(d, queue);
+    if (isfinite(queue->ready)) {
+      double at = bl_max_f64(now, queue->ready - lead_of(d, made, queue));
+      at = bl_max_f64(at, d->devices[queue->stage].free_at);
+      if (at < d->wake.times[queue->stage]) {
+        bl__earliest_set(&d->wake, queue->stage, at);
+      }
+    }
+  }
+}
+
+// Starts the next operation of a queue and returns when the stage comes to its end if it never waits again.
+static double start(bl__dispatcher_t *d, bl_schedule_t *made, uint32_t chosen, double now) {
+  queue_t *from = &d->queues[chosen];
+  device_t *device = &d->devices[from->stage];
+  double end = now + lead_of(d, made, from) + from->pass->cost;
+  const entry_t entry = *from->at++;
+  uint8_t effect = device->left[entry.place];
   device->free_at = end;
-  device->done[place] = 1;
-  while (device->head < device->base->count && device->done[device->head]) {
+  device->work_left -= from->pass->cost;
+  device->held += (effect & TAKES) != 0;
+  device->held -= (effect & FREES) != 0;
+  device->filled += (effect & FILLS) != 0;
+  device->filled -= (effect & FREES) != 0;
+  device->left[entry.place] = 0;
+  while (device->head < device->base->count && device->left[device->head] == 0) {
     device->head++;
   }
-  for (uint32_t q = 0; q < device->queue_count; q++) {
-    queue_t *queue = &device->queues[q];
-    queue->next += queue->next < queue->count && queue->places[queue->next] == place;
-  }
-  device->held += op.verb == BL_VERB_F;
-  device->held -= bl_verb_ends_block((bl_verb_t)op.verb);
-  device->filled += fills(d, op);
-  device->filled -= bl_verb_ends_block((bl_verb_t)op.verb);
+  bl_op_list_t *list = &made->lists[from->stage];
+  list->ops[list->count++] = device->base->ops[entry.place];
+  d->ends[entry.end] = end;
   d->t_end = bl_max_f64(d->t_end, end);
-  bl_status_t status = bl_schedule_append(d->made, stage, op);
-  if (status == BL_OK) {
-    status = push(d, end, stage);
-  }
-  uint32_t waiting = BL_STAGES_MAX; // the stage that may wait for this operation
-  if (op.verb == BL_VERB_F) {
-    *end_of(d, op) = end;
-    waiting = bl_schedule_is_last(d->base, op.virtual_stage) ? waiting : d->base->stage_of[op.virtual_stage + 1];
-  } else if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-    *end_of(d, op) = end;
-    waiting = bl_schedule_is_first(d->base, op.virtual_stage) ? waiting : d->base->stage_of[op.virtual_stage - 1];
-  }
-  if (status == BL_OK && waiting < BL_STAGES_MAX && waiting != stage) {
-    status = push(d, end + d->costs->boundary, waiting);
-    if (status == BL_OK && d->rule.again.on && op.verb != BL_VERB_F) {
-      double lead = bl_costs_op(d->costs, BL_VERB_R, op.virtual_stage - 1u);
-      status = push(d, bl_max_f64(now, end + d->costs->boundary - lead), waiting);
+  for (uint32_t q = device->first_queue; q < device->first_queue + device->queue_count; q++) {
+    d->queues[q].overtakes = UNKNOWN;
+    if (q == chosen || isinf(d->queues[q].ready)) {
+      look_up(d, &d->queues[q]);
     }
+  }
+  bl__earliest_set(&d->wake, from->stage, end);
+  feed(d, made, from, entry.end, now);
+  return end + device->work_left;
+}
+
+// Makes room for all lists of the base, and empties them.
+static bl_status_t clear(const bl_schedule_t *base, bl_schedule_t *made) {
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+    made->lists[s].count = 0;
+    status = bl_schedule_reserve(made, s, base->lists[s].count);
   }
   return status;
 }
 
-// Sorts the base list of a stage into queues, one per verb and chunk.
-static bl_status_t fill_queues(dispatcher_t *d, uint32_t stage) {
-  device_t *device = &d->devices[stage];
-  const bl_op_list_t *base = device->base;
-  uint32_t virtual_stages = d->base->virtual_stages;
-  uint32_t *counts = calloc((size_t)4 * virtual_stages, sizeof *counts); // by virtual stage and verb, then queue
-  bl_status_t status = BL_EXHAUSTED;
-  if (counts == NULL) {
+static void begin(bl__dispatcher_t *d) {
+  bl__ends_forget(d->base, d->ends);
+  memcpy(d->left, d->effects, bl_schedule_op_count(d->base));
+  for (uint32_t q = 0; q < d->queue_count; q++) {
+    queue_t *queue = &d->queues[q];
+    queue->at = d->entries + queue->first;
+    queue->end = queue->at + queue->count;
+    queue->overtakes = UNKNOWN;
+    look_up(d, queue);
+  }
+  for (uint32_t s = 0; s < d->base->stages; s++) {
+    device_t *device = &d->devices[s];
+    device->head = device->held = device->filled = 0;
+    device->free_at = 0;
+    device->work_left = device->work;
+  }
+  bl__earliest_fill(&d->wake, d->base->stages, 0);
+  d->t_end = 0;
+}
+
+bl_status_t bl__dispatcher_run(bl__dispatcher_t *d, bl__dispatch_rule_t rule, double latest, bl_schedule_t *made,
+                               double *t_end) {
+  size_t left = bl_schedule_op_count(d->base);
+  bl_status_t status = clear(d->base, made);
+  if (status != BL_OK) {
     return status;
   }
-  for (size_t i = 0; i < base->count; i++) {
-    counts[4 * base->ops[i].virtual_stage + base->ops[i].verb]++;
-  }
-  for (uint32_t k = 0; k < 4 * virtual_stages; k++) {
-    device->queue_count += counts[k] > 0;
-  }
-  device->queues = calloc(device->queue_count + 1, sizeof device->queues[0]);
-  uint32_t *places = malloc((base->count + 1) * sizeof *places);
-  if (device->queues == NULL || places == NULL) {
-    free(places);
-    goto free_counts;
-  }
-  device->queues[0].places = places;
-  for (uint32_t k = 0, q = 0; k < 4 * virtual_stages; k++) {
-    if (counts[k] > 0) {
-      device->queues[q].places = places;
-      device->queues[q].verb = (bl_verb_t)(k % 4);
-      places += counts[k];
-      counts[k] = q++;
+  d->rule = rule;
+  begin(d);
+  while (left > 0) {
+    uint32_t stage = bl__earliest_stage(&d->wake);
+    double now = d->wake.times[stage], wake;
+    if (isinf(now)) {
+      return BL_INTERNAL; // the base order cannot run within its limits
+    }
+    uint32_t queue = choose(d, made, &d->devices[stage], now, &wake);
+    if (queue == NONE) {
+      bl__earliest_set(&d->wake, stage, wake);
+      continue;
+    }
+    left--;
+    if (start(d, made, queue, now) > latest) {
+      return BL_NOT_FOUND;
     }
   }
-  for (uint32_t i = 0; i < base->count; i++) {
-    queue_t *queue = &device->queues[counts[4 * base->ops[i].virtual_stage + base->ops[i].verb]];
-    queue->places[queue->count++] = i;
-  }
-  status = BL_OK;
-free_counts:
-  free(counts);
-  return status;
+  *t_end = d->t_end;
+  return BL_OK;
 }
 
-static bl_status_t prepare(dispatcher_t *d, const uint32_t *limits) {
-  size_t blocks = bl_schedule_block_count(d->base);
-  d->devices = calloc(d->base->stages, sizeof d->devices[0]);
-  d->forward_end = malloc(blocks * sizeof d->forward_end[0]);
-  d->backward_end = malloc(blocks * sizeof d->backward_end[0]);
-  if (d->devices == NULL || d->forward_end == NULL || d->backward_end == NULL) {
+static uint8_t effect_of(const bl__pass_t *pass, bl_verb_t verb) {
+  return (uint8_t)(PENDING | (verb == BL_VERB_F ? TAKES : 0) | (pass->fills ? FILLS : 0) |
+                   (bl_verb_ends_block(verb) ? FREES : 0));
+}
+
+// One queue for each pass that the base has: `queue_at` [passes] says which, or NONE.
+static bl_status_t make_queues(bl__dispatcher_t *d, uint32_t *queue_at) {
+  const bl_schedule_t *base = d->base;
+  size_t passes = (size_t)base->virtual_stages * BL__PASS_VERBS;
+  d->queues = calloc(passes, sizeof d->queues[0]);
+  uint32_t *counts = calloc(passes, sizeof *counts);
+  if (d->queues == NULL || counts == NULL) {
+    free(counts);
     return BL_EXHAUSTED;
   }
-  for (size_t b = 0; b < blocks; b++) {
-    d->forward_end[b] = d->backward_end[b] = INFINITY;
-  }
-  bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < d->base->stages && status == BL_OK; s++) {
-    device_t *device = &d->devices[s];
-    device->base = &d->base->lists[s];
-    device->limit = limits[s];
-    device->slots = d->rule.again.slots > 0 ? d->rule.again.slots : UINT32_MAX;
-    device->done = calloc(device->base->count + 1, 1);
-    status = device->done != NULL ? fill_queues(d, s) : BL_EXHAUSTED;
-    if (status == BL_OK) {
-      status = push(d, 0, s);
-    }
-  }
-  return status;
-}
-
-bl_status_t bl__dispatch(const bl_schedule_t *base, const bl_costs_t *costs, const uint32_t *limits,
-                         bl__dispatch_rule_t rule, bl_schedule_t *made, double *t_end) {
-  dispatcher_t d = {.base = base, .costs = costs, .rule = rule, .made = made};
-  bl_status_t status = prepare(&d, limits);
+  memset(queue_at, 0xff, passes * sizeof *queue_at);
+  uint32_t used = 0;
   for (uint32_t s = 0; s < base->stages; s++) {
-    made->lists[s].count = 0;
-  }
-  while (status == BL_OK && d.heap_count > 0) {
-    event_t event = pop(&d);
-    if (event.time < d.devices[event.stage].free_at) {
-      continue; // busy: its own event comes when it is free
+    const bl_op_list_t *list = &base->lists[s];
+    d->devices[s].first_queue = d->queue_count;
+    for (size_t i = 0; i < list->count; i++) {
+      size_t pass = (size_t)(bl__pass_of(d->passes, list->ops[i]) - d->passes);
+      if (counts[pass]++ == 0) {
+        d->queues[d->queue_count] = (queue_t){
+            .pass = &d->passes[pass], .feeds = {NONE, NONE}, .stage = s, .verb = (bl_verb_t)list->ops[i].verb};
+        queue_at[pass] = d->queue_count++;
+      }
     }
-    uint32_t place = choose(&d, event.stage, event.time);
-    if (place != NO_OP) {
-      status = start(&d, event.stage, place, event.time);
+    d->devices[s].queue_count = d->queue_count - d->devices[s].first_queue;
+  }
+  for (size_t pass = 0; pass < passes; pass++) {
+    if (queue_at[pass] != NONE) {
+      d->queues[queue_at[pass]].first = used;
+      used += counts[pass];
     }
   }
-  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
-    if (made->lists[s].count != base->lists[s].count) {
-      status = BL_INTERNAL; // the base order cannot run within its limits
+  free(counts);
+  return BL_OK;
+}
+
+static void link_queues(bl__dispatcher_t *d, const uint32_t *queue_at) {
+  for (uint32_t q = 0; q < d->queue_count; q++) {
+    queue_t *queue = &d->queues[q];
+    if (queue->pass->feeds == BL__PASS_NONE) {
+      continue;
+    }
+    const uint32_t *of = queue_at + (size_t)queue->pass->feeds * BL__PASS_VERBS;
+    if (queue->verb == BL_VERB_F) {
+      queue->feeds[0] = of[BL_VERB_F];
+    } else {
+      queue->feeds[0] = of[BL_VERB_I] != NONE ? of[BL_VERB_I] : of[BL_VERB_B];
+      queue->feeds[1] = of[BL_VERB_I] != NONE ? of[BL_VERB_B] : NONE;
     }
   }
-  for (uint32_t s = 0; d.devices != NULL && s < base->stages; s++) {
-    if (d.devices[s].queues != NULL) {
-      free(d.devices[s].queues[0].places);
+}
+
+static void fill_queues(bl__dispatcher_t *d, const uint32_t *queue_at) {
+  size_t n = 0;
+  for (uint32_t s = 0; s < d->base->stages; s++) {
+    device_t *device = &d->devices[s];
+    device->left = d->left + n;
+    for (uint32_t i = 0; i < device->base->count; i++, n++) {
+      bl_op_t op = device->base->ops[i];
+      const bl__pass_t *pass = bl__pass_of(d->passes, op);
+      queue_t *queue = &d->queues[queue_at[pass - d->passes]];
+      d->effects[n] = effect_of(pass, (bl_verb_t)op.verb);
+      d->entries[queue->first + queue->count++] =
+          (entry_t){i, bl__end_needed(d->base, pass, op), bl__end_own(d->base, op), bl__end_of(d->base, op)};
+      device->work += pass->cost;
     }
-    free(d.devices[s].queues);
-    free(d.devices[s].done);
   }
-  free(d.heap);
-  free(d.backward_end);
-  free(d.forward_end);
-  free(d.devices);
+}
+
+bl_status_t bl__dispatcher_create(const bl_schedule_t *base, const bl_costs_t *costs, const uint32_t *limits,
+                                  bl__again_t again, bl__dispatcher_t **dispatcher) {
+  size_t count = bl_schedule_op_count(base);
+  bl__dispatcher_t *d = calloc(1, sizeof *d);
+  if (d == NULL) {
+    return BL_EXHAUSTED;
+  }
+  d->base = base;
+  d->again = again;
+  d->devices = calloc(base->stages, sizeof d->devices[0]);
+  d->entries = malloc((count + 1) * sizeof d->entries[0]);
+  d->effects = malloc(2 * count + 1);
+  d->ends = bl__ends_create(base);
+  uint32_t *queue_at = malloc((size_t)base->virtual_stages * BL__PASS_VERBS * sizeof *queue_at);
+  bool allocated =
+      d->devices != NULL && d->entries != NULL && d->effects != NULL && d->ends != NULL && queue_at != NULL;
+  bl_status_t status = allocated ? bl__earliest_init(&d->wake, base->stages) : BL_EXHAUSTED;
   if (status == BL_OK) {
-    *t_end = d.t_end;
+    status = bl__passes_create(base, costs, again, &d->passes);
   }
+  if (status == BL_OK) {
+    status = make_queues(d, queue_at);
+  }
+  if (status == BL_OK) {
+    d->left = d->effects + count;
+    for (uint32_t s = 0; s < base->stages; s++) {
+      d->devices[s].base = &base->lists[s];
+      d->devices[s].limit = limits[s];
+      d->devices[s].slots = again.slots > 0 ? again.slots : UINT32_MAX;
+    }
+    link_queues(d, queue_at);
+    fill_queues(d, queue_at);
+    *dispatcher = d;
+  } else {
+    bl__dispatcher_destroy(d);
+  }
+  free(queue_at);
   return status;
 }
 
-bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again, double *t_end) {
-  uint32_t *limits = malloc(schedule->stages * sizeof *limits);
-  bl_schedule_t *made = NULL;
-  bl_status_t status = limits != NULL ? bl_schedule_peak_slots(schedule, limits) : BL_EXHAUSTED;
-  if (status == BL_OK) {
-    status = bl_schedule_create_like(schedule, &made, NULL);
+void bl__dispatcher_destroy(bl__dispatcher_t *d) {
+  if (d == NULL) {
+    return;
   }
-  if (status == BL_OK) {
-    bl__dispatch_rule_t as_it_is = {BL__PREFER_BASE_ORDER, 1, 0, again};
-    status = bl__dispatch(schedule, costs, limits, as_it_is, made, t_end);
-  }
-  bl_schedule_destroy(made);
-  free(limits);
-  return status;
+  bl__earliest_cleanup(&d->wake);
+  free(d->ends);
+  free(d->effects);
+  free(d->entries);
+  free(d->queues);
+  free(d->devices);
+  free(d->passes);
+  free(d);
 }

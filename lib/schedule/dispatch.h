@@ -40,14 +40,25 @@ static inline bool bl__chunk_kept(const bl_schedule_t *shape, bl__again_t again,
 typedef struct bl__dispatch_rule {
   bl__preference_t preference;
   double patience; // how much of a W may delay an operation that is known to become ready: 0 wait for it, 1 never wait
-  uint32_t window; // operations of the base order that may be overtaken; 0: none
-  bl__again_t again;
+  uint32_t window; // operations of the base order that may be overtaken; at least 1
 } bl__dispatch_rule_t;
 
-// `limits` [stages]: blocks. On BL_OK `made` (an empty schedule of the same shape) is filled, *t_end is its end.
-BL_MUST_USE bl_status_t bl__dispatch(const bl_schedule_t *base, const bl_costs_t *costs, const uint32_t *limits,
-                                     bl__dispatch_rule_t rule, bl_schedule_t *made, double *t_end);
-// When the lists end as they are, with the R's of `again`. BL_EXHAUSTED.
+// A base order ready to be dispatched by several rules, one after the other.
+typedef struct bl__dispatcher bl__dispatcher_t;
+
+// `base`, `costs` and `limits` [stages], blocks, are borrowed until the dispatcher is destroyed. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__dispatcher_create(const bl_schedule_t *base, const bl_costs_t *costs,
+                                              const uint32_t *limits, bl__again_t again, bl__dispatcher_t **dispatcher);
+void bl__dispatcher_destroy(bl__dispatcher_t *dispatcher); // NULL is fine
+// Fills `made` (a schedule of the same shape), whose end is *t_end. BL_INTERNAL: the base order cannot run within the
+// limits. BL_NOT_FOUND: it would end after `latest`; `made` is unfinished. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__dispatcher_run(bl__dispatcher_t *dispatcher, bl__dispatch_rule_t rule, double latest,
+                                           bl_schedule_t *made, double *t_end);
+// When the lists end as they are, with the R's of `again`. BL_INTERNAL: they cannot run. BL_NOT_FOUND: they end after
+// `latest`. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__dispatch_in_order(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again,
+                                              double latest, double *t_end);
+// The same, however late that is.
 BL_MUST_USE bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again,
                                          double *t_end);
 

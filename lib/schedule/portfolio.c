@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LATE 1e-8 // share by which an end is later than another beyond doubt
+
 void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits) {
   double weight = bl_schedule_block_weight(shape);
   for (uint32_t s = 0; s < shape->stages; s++) {
@@ -112,42 +114,63 @@ static bl_status_t measure(bl__portfolio_t *portfolio, const bl_schedule_t *sche
   return status;
 }
 
-// The rules in the order in which they are tried: the base order as it is, then the most promising ones.
+// The rules in the order in which they are tried, after the base order as it is: the most promising ones first.
 static bl__dispatch_rule_t rule_at(uint32_t index) {
   static const uint32_t windows[] = {UINT32_MAX, 2, 1, 4, 8};
   static const double patience[] = {1, 0, 0.5};
   static const bl__preference_t preferences[] = {BL__PREFER_BASE_ORDER, BL__PREFER_WEIGHTS_LAST, BL__PREFER_BACKWARD,
                                                  BL__PREFER_FORWARD};
-  if (index == 0) {
-    return (bl__dispatch_rule_t){BL__PREFER_BASE_ORDER, 1, 0, {0}};
-  }
-  index--;
-  return (bl__dispatch_rule_t){preferences[index % 4], patience[index / 4 % 3], windows[index / 12 % 5], {0}};
+  return (bl__dispatch_rule_t){preferences[index % 4], patience[index / 4 % 3], windows[index / 12 % 5]};
 }
-#define RULES (1 + 4 * 3 * 5)
+#define RULES (4 * 3 * 5)
 
-// Dispatches `base` by one rule and keeps the result if it is good.
-static bl_status_t attempt(bl__portfolio_t *portfolio, const bl_schedule_t *base, bl__dispatch_rule_t rule) {
-  bl_schedule_t *made = portfolio->results[BL__PORTFOLIO_KEPT].schedule;
-  rule.again = portfolio->again;
-  size_t count = bl_schedule_op_count(base);
-  double t_end;
-  uint32_t worst;
+// What ends later than that is not kept.
+static double latest_kept(const bl__portfolio_t *portfolio) {
+  bool full = portfolio->found == BL__PORTFOLIO_KEPT;
+  return full ? portfolio->results[BL__PORTFOLIO_KEPT - 1].t_end * (1 + LATE) : INFINITY;
+}
+
+static void spend(bl__portfolio_t *portfolio, size_t count) {
   portfolio->budget -= portfolio->budget < count ? portfolio->budget : count;
-  bl_status_t status = bl__dispatch(base, portfolio->costs, portfolio->limits, rule, made, &t_end);
-  if (status == BL_INTERNAL) {
-    return BL_OK; // the base cannot run
+}
+
+// Keeps an attempt that came to `status` if it is good.
+static bl_status_t keep(bl__portfolio_t *portfolio, bl_status_t status, double t_end) {
+  uint32_t worst;
+  if (status == BL_INTERNAL || status == BL_NOT_FOUND) {
+    return BL_OK; // the base cannot run, or ends too late
   }
   if (status == BL_OK) {
-    status = measure(portfolio, made, &worst);
-  }
-  if (status == BL_OK && portfolio->follower != NULL) {
-    status = attempt(portfolio->follower, made, rule_at(0));
+    status = measure(portfolio, portfolio->results[BL__PORTFOLIO_KEPT].schedule, &worst);
   }
   if (status == BL_OK) {
     keep_if_better(portfolio, t_end, worst);
   }
   return status;
+}
+
+// Keeps `base` as it is, if it is good.
+static bl_status_t attempt_as_it_is(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
+  double t_end = INFINITY;
+  spend(portfolio, bl_schedule_op_count(base));
+  bl_status_t status = bl__dispatch_in_order(base, portfolio->costs, portfolio->again, latest_kept(portfolio), &t_end);
+  if (status == BL_OK) {
+    status = bl_schedule_copy_lists(base, portfolio->results[BL__PORTFOLIO_KEPT].schedule);
+  }
+  return keep(portfolio, status, t_end);
+}
+
+// Dispatches the base by one rule and keeps the result if it is good. A follower sees all results.
+static bl_status_t attempt(bl__portfolio_t *portfolio, bl__dispatcher_t *dispatcher, size_t count,
+                           bl__dispatch_rule_t rule) {
+  bl_schedule_t *made = portfolio->results[BL__PORTFOLIO_KEPT].schedule;
+  double latest = portfolio->follower != NULL ? INFINITY : latest_kept(portfolio), t_end = INFINITY;
+  spend(portfolio, count);
+  bl_status_t status = bl__dispatcher_run(dispatcher, rule, latest, made, &t_end);
+  if (status == BL_OK && portfolio->follower != NULL) {
+    status = attempt_as_it_is(portfolio->follower, made);
+  }
+  return keep(portfolio, status, t_end);
 }
 
 bool bl__portfolio_wants(const bl__portfolio_t *portfolio, size_t count) {
@@ -175,6 +198,41 @@ static bl_status_t within_slots(bl__portfolio_t *portfolio, const bl_schedule_t 
   return status;
 }
 
+static uint64_t digest_of(const bl_schedule_t *schedule) {
+  uint64_t digest = 0;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bl_op_t op = schedule->lists[s].ops[i];
+      uint64_t text =
+          (uint64_t)op.micro_batch << 32 | (uint64_t)op.virtual_stage << 16 | (uint64_t)op.slice << 8 | op.verb;
+      digest = (digest ^ text) * 0x9E3779B97F4A7C15u;
+      digest ^= digest >> 29;
+    }
+  }
+  return digest;
+}
+
+// What is known of the base, nothing at first. NULL without memory.
+static bl__tried_t *tried_of(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
+  uint64_t digest = digest_of(base);
+  for (size_t i = 0; i < portfolio->tried_count; i++) {
+    if (portfolio->tried[i].digest == digest) {
+      return &portfolio->tried[i];
+    }
+  }
+  if (portfolio->tried_count == portfolio->tried_capacity) {
+    size_t capacity = portfolio->tried_capacity == 0 ? 64 : 2 * portfolio->tried_capacity;
+    bl__tried_t *all = realloc(portfolio->tried, capacity * sizeof *all);
+    if (all == NULL) {
+      return NULL;
+    }
+    portfolio->tried = all;
+    portfolio->tried_capacity = capacity;
+  }
+  portfolio->tried[portfolio->tried_count] = (bl__tried_t){.digest = digest};
+  return &portfolio->tried[portfolio->tried_count++];
+}
+
 bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
   uint32_t worst;
   if (!bl__portfolio_wants(portfolio, bl_schedule_op_count(base))) {
@@ -194,12 +252,30 @@ bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *b
   // Every base gets its share of what is left, and the first rule in any case while there is a budget at all.
   size_t share = portfolio->budget / (portfolio->bases > 0 ? portfolio->bases : 1);
   portfolio->bases -= portfolio->bases > 0;
-  for (uint32_t r = 0; r < RULES && status == BL_OK; r++) {
-    if (portfolio->found && (portfolio->budget < count || (r > 0 && share < (r + 1) * count))) {
-      return BL_OK;
-    }
-    status = attempt(portfolio, base, rule_at(r));
+  status = attempt_as_it_is(portfolio, base);
+  if (status == BL_OK && portfolio->follower != NULL) {
+    status = attempt_as_it_is(portfolio->follower, base);
   }
+  bl__tried_t *tried = status == BL_OK ? tried_of(portfolio, base) : NULL;
+  status = status == BL_OK && tried == NULL ? BL_EXHAUSTED : status;
+  bl__dispatcher_t *dispatcher = NULL;
+  for (uint32_t r = 0; r < RULES && status == BL_OK; r++) {
+    if (portfolio->found && (portfolio->budget < count || share < (r + 2) * count)) {
+      break;
+    }
+    if (r < tried->rules) {
+      spend(portfolio, count);
+      continue;
+    }
+    tried->rules = r + 1;
+    if (dispatcher == NULL) {
+      status = bl__dispatcher_create(base, portfolio->costs, portfolio->limits, portfolio->again, &dispatcher);
+    }
+    if (status == BL_OK) {
+      status = attempt(portfolio, dispatcher, count, rule_at(r));
+    }
+  }
+  bl__dispatcher_destroy(dispatcher);
   return status;
 }
 
@@ -282,6 +358,7 @@ void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {
     bl_schedule_destroy(portfolio->results[r].schedule);
   }
   bl_schedule_destroy(portfolio->drained);
+  free(portfolio->tried);
   free(portfolio->peaks);
 }
 

@@ -23,12 +23,20 @@ typedef struct bl__result {
   uint32_t worst_peak; // blocks
 } bl__result_t;
 
+// A base order that was tried.
+typedef struct bl__tried {
+  uint64_t digest; // of its lists
+  uint32_t rules;  // that were tried, besides the base as it is
+} bl__tried_t;
+
 typedef struct bl__portfolio {
   const bl_costs_t *costs;
   const uint32_t *limits;                       // [stages] blocks
   uint32_t *peaks;                              // [stages]
   bl__result_t results[BL__PORTFOLIO_KEPT + 1]; // the best first; the last one is room for the next attempt
   uint32_t found;
+  bl__tried_t *tried; // [tried_count]: searches come upon the same base again and again
+  size_t tried_count, tried_capacity;
   bl__again_t again;              // of the request, by bl__portfolio_recompute
   bl_schedule_t *drained;         // a base whose R's would fill too many slots, changed; or NULL
   double effort;                  // share of the usual search

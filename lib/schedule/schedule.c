@@ -107,16 +107,26 @@ void bl_schedule_destroy(bl_schedule_t *schedule) {
   free(schedule);
 }
 
-bl_status_t bl_schedule_append(bl_schedule_t *schedule, uint32_t stage, bl_op_t op) {
+bl_status_t bl_schedule_reserve(bl_schedule_t *schedule, uint32_t stage, size_t count) {
   bl_op_list_t *list = &schedule->lists[stage];
-  if (list->count == list->capacity) {
-    size_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
-    bl_op_t *ops = realloc(list->ops, capacity * sizeof *ops);
+  if (list->capacity < count) {
+    bl_op_t *ops = realloc(list->ops, count * sizeof *ops);
     if (ops == NULL) {
       return BL_EXHAUSTED;
     }
     list->ops = ops;
-    list->capacity = capacity;
+    list->capacity = count;
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_schedule_append(bl_schedule_t *schedule, uint32_t stage, bl_op_t op) {
+  bl_op_list_t *list = &schedule->lists[stage];
+  if (list->count == list->capacity) {
+    bl_status_t status = bl_schedule_reserve(schedule, stage, list->capacity == 0 ? 64 : list->capacity * 2);
+    if (status != BL_OK) {
+      return status;
+    }
   }
   list->ops[list->count++] = op;
   return BL_OK;
@@ -124,10 +134,13 @@ bl_status_t bl_schedule_append(bl_schedule_t *schedule, uint32_t stage, bl_op_t 
 
 bl_status_t bl_schedule_copy_lists(const bl_schedule_t *from, bl_schedule_t *to) {
   bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < from->stages; s++) {
+  for (uint32_t s = 0; s < from->stages && status == BL_OK; s++) {
+    const bl_op_list_t *list = &from->lists[s];
     to->lists[s].count = 0;
-    for (size_t i = 0; i < from->lists[s].count && status == BL_OK; i++) {
-      status = bl_schedule_append(to, s, from->lists[s].ops[i]);
+    status = bl_schedule_reserve(to, s, list->count);
+    if (status == BL_OK && list->count > 0) {
+      memcpy(to->lists[s].ops, list->ops, list->count * sizeof *list->ops);
+      to->lists[s].count = list->count;
     }
   }
   return status;

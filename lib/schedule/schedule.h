@@ -73,6 +73,8 @@ BL_MUST_USE bl_status_t bl_schedule_create(const char *name, bl_placement_t plac
 // The same with the shape, the placement and all switches of `like`.
 BL_MUST_USE bl_status_t bl_schedule_create_like(const bl_schedule_t *like, bl_schedule_t **schedule, bl_error_t *err);
 void bl_schedule_destroy(bl_schedule_t *schedule); // NULL is fine
+// Makes room for `count` operations in the list of `stage`. BL_EXHAUSTED without memory.
+BL_MUST_USE bl_status_t bl_schedule_reserve(bl_schedule_t *schedule, uint32_t stage, size_t count);
 // Appends to the list of `stage`. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl_schedule_append(bl_schedule_t *schedule, uint32_t stage, bl_op_t op);
 // Replaces the lists of `to` by those of `from`, which has as many stages. BL_EXHAUSTED: some may be replaced.
