@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -222,6 +223,30 @@ static void a_path_that_cannot_be_written_is_named(void **state) {
   bl_ctl_report_destroy(report);
 }
 
+// Two runs at once with one file: the second is refused before it empties what the first has written.
+static void a_report_that_is_being_written_is_not_emptied(void **state) {
+  (void)state;
+  bl_ctl_report_t *first, *second;
+  bl_error_t err;
+  assert_int_equal(bl_ctl_report_create(path, false, &first, &err), BL_OK);
+  FILE *stream = fopen(path, "w");
+  assert_non_null(stream);
+  fputs("{\"event\":\"step\",\"step\":1}\n", stream);
+  assert_int_equal(fclose(stream), 0);
+  assert_int_equal(bl_ctl_report_create(path, false, &second, &err), BL_PRECONDITION);
+  assert_non_null(strstr(err.text, path));
+  assert_non_null(strstr(err.text, "another run writes it"));
+  assert_int_equal(bl_ctl_report_resume(path, 0, &second, &err), BL_PRECONDITION);
+  struct stat info;
+  assert_int_equal(stat(path, &info), 0);
+  assert_int_not_equal(info.st_size, 0);
+  bl_ctl_report_destroy(first);
+  assert_int_equal(bl_ctl_report_create(path, false, &second, &err), BL_OK); // a report of an ended run is replaced
+  assert_int_equal(stat(path, &info), 0);
+  assert_int_equal(info.st_size, 0);
+  bl_ctl_report_destroy(second);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_line_has_every_field),
@@ -230,6 +255,7 @@ int main(void) {
       cmocka_unit_test(a_resumed_report_has_every_step_once),
       cmocka_unit_test(a_file_that_is_no_report_is_left_alone),
       cmocka_unit_test(a_path_that_cannot_be_written_is_named),
+      cmocka_unit_test(a_report_that_is_being_written_is_not_emptied),
   };
   return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct bl_ctl_report {
@@ -16,6 +17,19 @@ struct bl_ctl_report {
   char *path;
   uint64_t last_step, last_validation;
 };
+
+// Two runs with one file would mix their lines. Held as long as the file is open; where there are no locks nobody is refused.
+static int take(int fd, bool append) {
+  struct stat info;
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    return 0;
+  }
+  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  if (fcntl(fd, F_OFD_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES)) {
+    return EWOULDBLOCK;
+  }
+  return append || ftruncate(fd, 0) == 0 ? 0 : errno;
+}
 
 bl_status_t bl_ctl_report_create(const char *path, bool append, bl_ctl_report_t **result, bl_error_t *err) {
   bl_ctl_report_t *report = calloc(1, sizeof *report);
@@ -26,12 +40,20 @@ bl_status_t bl_ctl_report_create(const char *path, bool append, bl_ctl_report_t 
   if (strcmp(path, "-") == 0) {
     report->fd = STDOUT_FILENO;
   } else {
-    report->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666);
+    report->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   }
-  if (report->fd < 0) {
-    int cause = errno;
+  int cause = report->fd < 0 ? errno : report->fd == STDOUT_FILENO ? 0 : take(report->fd, append);
+  if (cause != 0) {
+    if (report->fd >= 0) {
+      close(report->fd);
+    }
     free(report->path);
     free(report);
+    if (cause == EWOULDBLOCK) {
+      return bl_error_set(err, BL_PRECONDITION,
+                          "cannot write the report %s: another run writes it; name another file, or end that run",
+                          path);
+    }
     return bl_error_set(err, bl_status_from_errno(cause), "cannot write the report %s: %s", path, strerror(cause));
   }
   *result = report;

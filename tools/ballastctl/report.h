@@ -14,7 +14,8 @@
 
 typedef struct bl_ctl_report bl_ctl_report_t;
 
-// Opens the file, emptied unless `append`; "-" is standard output. BL_NOT_FOUND, BL_DENIED, BL_IO name the path.
+// Opens the file, emptied unless `append`; "-" is standard output. BL_PRECONDITION: another process
+// writes it; BL_NOT_FOUND, BL_DENIED, BL_IO. All name the path.
 BL_MUST_USE bl_status_t bl_ctl_report_create(const char *path, bool append, bl_ctl_report_t **report, bl_error_t *err);
 // Opens the file of a run that goes on after `step`: lines of later steps, and a last line that was cut off, are taken
 // away, as those steps are made again; the rest stays, and stands for the steps it has. UINT64_MAX keeps all whole lines.
