@@ -179,7 +179,7 @@ static void the_best_is_what_its_costs_give(void **state) {
     bl_plan_t plan;
     bl_error_t err;
     bl_schedule_t *made[2];
-    request.batch = 12;
+    request.batch = 8;
     request.schedules = &searched[k / 2];
     request.schedule_count = 1;
     request.micro_batches = two;
@@ -236,7 +236,7 @@ static void limits_reach_the_search(void **state) {
   model.vocab = 256;
   model.seq = 128;
   bl_plan_request_t request = small_request(&model, 0);
-  request.batch = 16;
+  request.batch = 10;
   request.schedules = searched;
   request.schedule_count = 1;
   request.micro_batches = two;
@@ -352,6 +352,7 @@ static void recomputed_blocks_are_limited(void **state) {
   model.vocab = 256;
   model.seq = 256;
   bl_plan_request_t request = request_of(&model, 1e6, searched);
+  request.batch = 3;
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
   assert_non_null(strstr(err.text, "recompute full"));
   assert_non_null(strstr(err.text, "memory.slots 1"));
@@ -370,6 +371,7 @@ static void the_smallest_limit_that_works_is_said(void **state) {
   bl_plan_t plan;
   bl_error_t err;
   bl_plan_request_t request = small_request(&model, 1e6);
+  request.batch = 8;
   request.micro_batches = two;
   request.micro_batch_count = 1;
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
