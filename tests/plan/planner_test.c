@@ -323,7 +323,7 @@ static void limits_and_groups_are_chosen(void **state) {
       ranking_holds(&plan, request.memory);
       for (uint32_t r = 0; r < plan.fitting; r++) {
         const bl_plan_candidate_t *c = &plan.candidates[r];
-        seen[0] = seen[0] || (c->group > 0 && c->group < 4);
+        seen[0] = seen[0] || (c->group > 0 && c->group < 3);
         seen[1] = seen[1] || c->limit == BL_PLAN_LIMIT_FITTING;
         between = between || c->limit == BL_PLAN_LIMIT_BETWEEN;
         assert_true(c->limit != BL_PLAN_LIMIT_BETWEEN || (c->policy >= BL_PLAN_DROP && c->cap <= c->slots));

@@ -114,10 +114,10 @@ def main():
     flags.add_argument("--hidden", type=measuring.heads, default=512, metavar="N", help="of the model (default 512)")
     flags.add_argument("--seq", type=measuring.count(16), default=128, metavar="N",
                        help="tokens of a sequence (default 128)")
-    flags.add_argument("--steps", type=measuring.count(3), default=5, metavar="N",
-                       help=f"steps of a run that count, after {SETTLE} others (default 5)")
-    measuring.add_rounds(flags, 5)
-    measuring.add_limit(flags, 12)
+    flags.add_argument("--steps", type=measuring.count(3), default=25, metavar="N",
+                       help=f"steps of a run that count, after {SETTLE} others (default 25: of 5, medians are 3 % apart by chance)")
+    measuring.add_rounds(flags, 4)
+    measuring.add_limit(flags, 25)
     flags.add_argument("--only", type=measuring.names_of(SETTINGS), default=SETTINGS, metavar="NAME,...",
                        help=f"settings (default {','.join(SETTINGS)})")
     flags.add_argument("--also", type=measuring.names_of(list(ALSO)), default=[], metavar="NAME,...",
