@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/listener.h"
 
+#include "sys/lock_file.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,32 +22,17 @@ static void write_lock_path(const bl__address_t *address, char path[LOCK_PATH_BY
 static bl_status_t take_lock(bl__listener_t *listener, bl_error_t *err) {
   char path[LOCK_PATH_BYTES];
   write_lock_path(&listener->address, path);
-  for (;;) {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-      return bl_error_set(err, bl_status_from_errno(errno), "cannot listen on unix:%s: lock file %s: %s",
-                          listener->address.path, path, strerror(errno));
-    }
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (fcntl(fd, F_OFD_SETLK, &lock) != 0) { // of this descriptor, not of the process: works within one, too
-      int error = errno;
-      close(fd);
-      if (error == EAGAIN || error == EACCES) {
-        return bl_error_set(err, BL_PRECONDITION, "cannot listen on unix:%s: another server that is alive holds it",
-                            listener->address.path);
-      }
-      return bl_error_set(err, bl_status_from_errno(error), "cannot listen on unix:%s: lock file %s: %s",
-                          listener->address.path, path, strerror(error));
-    }
-    // Its last holder may have removed the file between open and lock: then this lock guards nothing.
-    struct stat held, named;
-    if (fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_ino == named.st_ino &&
-        held.st_dev == named.st_dev) {
-      listener->lock_fd = fd;
-      return BL_OK;
-    }
-    close(fd);
+  bl_status_t status = bl_lock_file_open(path, 0600, &listener->lock_fd);
+  int cause = errno;
+  if (status == BL_PRECONDITION) {
+    return bl_error_set(err, status, "cannot listen on unix:%s: another server that is alive holds it",
+                        listener->address.path);
   }
+  if (status != BL_OK) {
+    return bl_error_set(err, bl_status_from_errno(cause), "cannot listen on unix:%s: lock file %s: %s",
+                        listener->address.path, path, strerror(cause));
+  }
+  return BL_OK;
 }
 
 // A server that takes no locks may live at the path: whoever answers is alive.
@@ -90,8 +76,7 @@ bl_status_t bl__listener_claim(bl__listener_t *listener, const bl__address_t *ad
   if (status != BL_OK) {
     char path[LOCK_PATH_BYTES];
     write_lock_path(address, path);
-    unlink(path);
-    close(listener->lock_fd);
+    bl_lock_file_close(path, listener->lock_fd);
     listener->lock_fd = -1;
   }
   return status;
@@ -104,8 +89,7 @@ void bl__listener_release(bl__listener_t *listener) {
   char path[LOCK_PATH_BYTES];
   write_lock_path(&listener->address, path);
   unlink(listener->address.path);
-  unlink(path); // while it is locked: who opens it now sees another file by that name and tries again
-  close(listener->lock_fd);
+  bl_lock_file_close(path, listener->lock_fd);
   listener->lock_fd = -1;
 }
 

@@ -9,12 +9,14 @@
 //      failure is told as soon as no stage writes any more, and the next one is tried when it is due.
 //   3. The last one, after the last step, must succeed: else the run ends with that error.
 //   4. What was not committed is removed, also when the run ends in the middle of it.
+//   5. The folder is this run's alone for as long as its driver lives (job/checkpoint_claim.h).
 //
 // Thread: the loop's, but for what runs on the worker.
 #ifndef BALLAST_DRIVER_CHECKPOINT_H
 #define BALLAST_DRIVER_CHECKPOINT_H
 
 #include "driver.h"
+#include "job/checkpoint_claim.h"
 #include "journal.h"
 #include "loop/worker.h"
 
@@ -55,8 +57,10 @@ typedef struct bl__save {
   bl_task_t commit;
   bl_error_t commit_err, prune_err;
   bl__save_wait_t *waits;
+  bl_checkpoint_claim_t claim;
 } bl__save_t;
 
+// Claims the folder. BL_PRECONDITION: another run has it.
 BL_MUST_USE bl_status_t bl__save_prepare(bl_driver_t *driver, bl_error_t *err);
 void bl__save_cleanup(bl_driver_t *driver);
 // Driving begins: tidies the folder; a run that begins anew sets the checkpoints of an earlier one aside.

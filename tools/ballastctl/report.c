@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report.h"
 
+#include "sys/lock_file.h"
+
 #include <jansson.h>
 
 #include <errno.h>
@@ -24,8 +26,7 @@ static int take(int fd, bool append) {
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     return 0;
   }
-  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-  if (fcntl(fd, F_OFD_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES)) {
+  if (bl_lock_try(fd) == BL_PRECONDITION) {
     return EWOULDBLOCK;
   }
   return append || ftruncate(fd, 0) == 0 ? 0 : errno;

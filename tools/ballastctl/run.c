@@ -8,6 +8,7 @@
 #include "config/flags.h"
 #include "config/job.h"
 #include "device/open.h"
+#include "job/checkpoint_claim.h"
 #include "job/checkpoint_folder.h"
 #include "job/resume.h"
 
@@ -172,16 +173,25 @@ static bl_status_t check_profile(const arguments_t *arguments, const bl_job_t *j
                       PROFILED_STEPS_MIN, left, steps);
 }
 
-// Checkpoints are written where we are: that they can be is found before the run, not after it.
+// Checkpoints are written where we are: that they can be is found before the run, not after it. The driver claims the
+// folder itself.
 static bl_status_t check_folder(const bl_job_t *job, bl_error_t *err) {
+  bl_checkpoint_claim_t claim = {0};
+  bl_error_t cause;
   if (job->checkpoint.folder == NULL) {
     return BL_OK;
   }
-  if (bl_checkpoint_folder_try(job->checkpoint.folder, err) == BL_OK) {
+  bl_status_t status = bl_checkpoint_folder_try(job->checkpoint.folder, &cause);
+  if (status == BL_OK) {
+    status = bl_checkpoint_claim_take(&claim, job, &cause);
+    bl_checkpoint_claim_release(&claim);
+  }
+  if (status == BL_OK) {
     return BL_OK;
   }
-  bl_error_t cause = *err;
-  return bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
+  (void)bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
+  err->status = status == BL_PRECONDITION ? status : err->status; // nothing is wrong with the job
+  return err->status;
 }
 
 static int train(const arguments_t *arguments, bl_job_t *job, const bl_training_t *training,

@@ -2,6 +2,7 @@
 #include "session_core.h"
 
 #include "base/words.h"
+#include "job/checkpoint_claim.h"
 #include "job/checkpoint_folder.h"
 
 #include <stdlib.h>
@@ -163,8 +164,10 @@ void bl__closing_tell_saved(bl__session_t *session) {
   uint64_t step;
   size_t count;
   bl_error_t err;
-  if (options->local) { // nobody writes there any more
+  bl_checkpoint_claim_t claim = {0};
+  if (options->local && bl_checkpoint_claim_take(&claim, options->job, &err) == BL_OK) { // nobody writes there any more
     (void)!bl_checkpoint_folder_sweep(folder, &count, &err);
+    bl_checkpoint_claim_release(&claim);
   }
   if (bl_checkpoint_folder_newest(folder, path, &step, &err) == BL_OK) {
     if (step < (uint64_t)options->job->train.steps) {

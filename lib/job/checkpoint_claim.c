@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job/checkpoint_claim.h"
+
+#include "base/hash.h"
+#include "sys/file.h"
+#include "sys/lock_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOCK_NAME    ".run.lock"
+#define FOLDER_MODE  0777 // less what the user's mask takes away
+#define HOST_BYTES   65
+#define HOLDER_BYTES 256
+#define KEY_BYTES    17 // 16 hexadecimal digits
+
+// What a lock file says: two lines.
+typedef struct {
+  char holder[HOLDER_BYTES]; // "run 'a' (process 4711 on host b)"
+  char key[KEY_BYTES];       // of the run's stages; "": they are its own
+} words_t;
+
+static void read_host(char host[HOST_BYTES]) {
+  if (gethostname(host, HOST_BYTES - 1) != 0) {
+    host[0] = '\0';
+  }
+  host[HOST_BYTES - 1] = '\0';
+}
+
+// An address that means something else on every host.
+static bool is_local(const char *address) {
+  return strncmp(address, "unix:", 5) == 0 || strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0 ||
+         strncmp(address, "localhost", 9) == 0;
+}
+
+static void write_words(words_t *words, const bl_job_t *job) {
+  char host[HOST_BYTES];
+  const bl_text_list_t *stages = &job->services.stages;
+  uint64_t hash = stages->count;
+  read_host(host);
+  for (size_t i = 0; i < stages->count; i++) {
+    const char *address = stages->items[i];
+    hash = bl_hash64(address, strlen(address), hash);
+    hash = is_local(address) ? bl_hash64(host, strlen(host), hash) : hash;
+  }
+  *words = (words_t){0};
+  snprintf(words->holder, sizeof words->holder, "run '%.100s' (process %ld on host %s)",
+           job->name != NULL ? job->name : "", (long)getpid(), host);
+  if (stages->count > 0) {
+    snprintf(words->key, sizeof words->key, "%016" PRIx64, hash);
+  }
+}
+
+// A disk may be full: then the lock says nothing, and holds.
+static void store_words(int fd, const words_t *words) {
+  char text[sizeof *words + 2];
+  int length = snprintf(text, sizeof text, "%s\n%s\n", words->holder, words->key);
+  if (ftruncate(fd, 0) == 0) {
+    (void)!pwrite(fd, text, (size_t)length, 0);
+  }
+}
+
+static void load_words(const char *path, words_t *words) {
+  char text[sizeof *words + 2] = "";
+  *words = (words_t){0};
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) {
+    return;
+  }
+  ssize_t length = read(fd, text, sizeof text - 1);
+  close(fd);
+  text[length > 0 ? length : 0] = '\0';
+  char *rest = text;
+  const char *holder = strsep(&rest, "\n"), *key = rest != NULL ? strsep(&rest, "\n") : "";
+  snprintf(words->holder, sizeof words->holder, "%.*s", HOLDER_BYTES - 1, holder);
+  snprintf(words->key, sizeof words->key, "%.*s", KEY_BYTES - 1, key);
+  for (char *at = words->holder; *at != '\0'; at++) {
+    *at = (unsigned char)*at < 0x20 ? '?' : *at;
+  }
+}
+
+// Who may write to the folder may lock it: a lock that a killed run left must not shut out others of a group.
+static void open_to_all_of(const char *folder, int fd) {
+  struct stat info;
+  if (stat(folder, &info) == 0) {
+    (void)!fchmod(fd, (info.st_mode & 0666) | 0600); // not ours: as it is
+  }
+}
+
+static bl_status_t not_held(bl_checkpoint_claim_t *claim, const char *folder, const words_t *own, bl_error_t *err) {
+  words_t holder;
+  load_words(claim->path, &holder);
+  const char *who = holder.holder[0] != '\0' ? holder.holder : "another run";
+  if (own->key[0] != '\0' && strcmp(own->key, holder.key) == 0) {
+    snprintf(claim->note, sizeof claim->note, "an older driver over the same stages, %s, is there still", who);
+    return BL_OK;
+  }
+  return bl_error_set(err, BL_PRECONDITION,
+                      "%s: %s writes its checkpoints there; name another folder, or wait until that run has ended",
+                      folder, who);
+}
+
+bl_status_t bl_checkpoint_claim_take(bl_checkpoint_claim_t *claim, const bl_job_t *job, bl_error_t *err) {
+  const char *folder = job->checkpoint.folder;
+  if (folder == NULL || claim->held) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_folder_create(folder, FOLDER_MODE, err);
+  if (status == BL_OK && bl_path_join(claim->path, sizeof claim->path, folder, LOCK_NAME) != BL_OK) {
+    status = bl_error_set(err, BL_INVALID, "%s/%s: the path is too long", folder, LOCK_NAME);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  words_t own;
+  write_words(&own, job);
+  claim->note[0] = '\0';
+  status = bl_lock_file_open(claim->path, 0666, &claim->fd);
+  int cause = errno;
+  switch (status) {
+  case BL_OK:
+    claim->held = true;
+    open_to_all_of(folder, claim->fd);
+    store_words(claim->fd, &own);
+    return BL_OK;
+  case BL_PRECONDITION:
+    return not_held(claim, folder, &own, err);
+  case BL_UNIMPLEMENTED:
+    snprintf(claim->note, sizeof claim->note, "its file system has no locks (%s), so another run may use it unnoticed",
+             strerror(cause));
+    return BL_OK;
+  default:
+    return bl_error_set(err, status, "%s: cannot be locked: %s", claim->path, strerror(cause));
+  }
+}
+
+void bl_checkpoint_claim_release(bl_checkpoint_claim_t *claim) {
+  if (claim->held) {
+    bl_lock_file_close(claim->path, claim->fd);
+    claim->held = false;
+  }
+}
