@@ -178,11 +178,11 @@ bl_status_t bl_rpc_server_listen(bl_rpc_server_t *server, const char *text, char
   bl__server_identity_t *identity = &server->identities[server->listener_count];
   *identity = (bl__server_identity_t){.tls = address.is_unix || server->plaintext ? NULL : server->rpc->tls};
   if (identity->tls == NULL && !server->plaintext) {
-    status = bl__plaintext_check(server->rpc, &address, text, err);
+    bl_error_t cause;
+    status = bl__plaintext_check(server->rpc, &address, text, &cause);
     if (status != BL_OK) {
-      bl_error_prefix(err, "cannot listen on");
       bl__listener_release(listener);
-      return status;
+      return bl_error_set(err, status, "cannot listen on %s", cause.text);
     }
   }
   const char *target = address.is_unix ? address.target : text;

@@ -167,7 +167,7 @@ static void plaintext_stays_at_home(void **state) {
     assert_non_null(strstr(err.text, "--plaintext"));
   }
   assert_int_equal(echo_server_start(&world.echo, world.rpc, "0.0.0.0:0", NULL, &err), BL_DENIED);
-  assert_non_null(strstr(err.text, "plaintext is refused off the loopback interface"));
+  assert_non_null(strstr(err.text, "cannot listen on 0.0.0.0:0: plaintext is refused off the loopback interface"));
   bl_rpc_server_destroy(world.echo.server);
   world.echo.server = NULL;
   bl_rpc_secure(world.rpc, &(bl_rpc_security_t){.plaintext_ok = true});
