@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,7 +21,9 @@
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 static const char *log_program = "ballast";
 static bl_log_level_t log_level = BL_LOG_INFO;
-static char log_ids[128];
+#define IDS_BYTES 128
+static char log_ids[IDS_BYTES];
+static pthread_mutex_t log_ids_lock = PTHREAD_MUTEX_INITIALIZER; // held for no longer than a copy takes
 static bool log_as_json;
 static atomic_uint_fast64_t log_step, log_attempt;
 
@@ -48,14 +51,23 @@ void bl_log_init(const char *program, bl_log_level_t level) {
 }
 
 void bl_log_context(const char *format, ...) {
+  char ids[IDS_BYTES] = " ";
   va_list args;
   va_start(args, format);
-  log_ids[0] = ' ';
-  int length = vsnprintf(log_ids + 1, 120, format, args);
+  int length = vsnprintf(ids + 1, 120, format, args);
   va_end(args);
   if (length <= 0) {
-    log_ids[0] = '\0';
+    ids[0] = '\0';
   }
+  pthread_mutex_lock(&log_ids_lock);
+  memcpy(log_ids, ids, sizeof log_ids);
+  pthread_mutex_unlock(&log_ids_lock);
+}
+
+static void get_ids(char ids[IDS_BYTES]) {
+  pthread_mutex_lock(&log_ids_lock);
+  memcpy(ids, log_ids, sizeof log_ids);
+  pthread_mutex_unlock(&log_ids_lock);
 }
 
 const char *bl_log_word(const char *name, char word[BL_LOG_WORD]) {
@@ -143,20 +155,20 @@ static void put_members(line_t *line, const char *words) {
   }
 }
 
-static void begin_text(line_t *line, bl_log_level_t level, uint64_t step, uint64_t attempt) {
+static void begin_text(line_t *line, bl_log_level_t level, const char *ids, uint64_t step, uint64_t attempt) {
   put_time(line);
-  put(line, " %s %s%s", level_names[level], log_program, log_ids);
+  put(line, " %s %s%s", level_names[level], log_program, ids);
   if (step != 0) {
     put(line, " step=%" PRIu64 " attempt=%" PRIu64, step, attempt);
   }
   put(line, ": ");
 }
 
-static void begin_json(line_t *line, bl_log_level_t level, uint64_t step, uint64_t attempt) {
+static void begin_json(line_t *line, bl_log_level_t level, const char *ids, uint64_t step, uint64_t attempt) {
   put(line, "{\"time\":\"");
   put_time(line);
   put(line, "\",\"level\":\"%s\",\"program\":\"%s\"", level_names[level], log_program);
-  put_members(line, log_ids);
+  put_members(line, ids);
   if (step != 0) {
     put(line, ",\"step\":%" PRIu64 ",\"attempt\":%" PRIu64, step, attempt);
   }
@@ -171,7 +183,8 @@ void bl_log(bl_log_level_t level, const char *format, ...) {
   line.used = 0;
   uint64_t step = atomic_load_explicit(&log_step, memory_order_relaxed);
   uint64_t attempt = atomic_load_explicit(&log_attempt, memory_order_relaxed);
-  char message[LINE_BYTES];
+  char ids[IDS_BYTES], message[LINE_BYTES];
+  get_ids(ids);
   va_list args;
   va_start(args, format);
   int length = vsnprintf(message, sizeof message, format, args);
@@ -180,11 +193,11 @@ void bl_log(bl_log_level_t level, const char *format, ...) {
     message[0] = '\0';
   }
   if (log_as_json) {
-    begin_json(&line, level, step, attempt);
+    begin_json(&line, level, ids, step, attempt);
     put_quoted(&line, message, strlen(message));
     line.text[line.used++] = '}';
   } else {
-    begin_text(&line, level, step, attempt);
+    begin_text(&line, level, ids, step, attempt);
     put(&line, "%s", message);
   }
   line.text[line.used++] = '\n';

@@ -10,7 +10,8 @@
 //       "attempt":12,"message":"store 1 is gone, 3 leases lost"}
 //
 // Log once, where an error is first known, with its cause and ids. No secrets.
-// Thread: bl_log and bl_log_step from any; the rest from the main thread, context and format before others log.
+// Thread: bl_log and bl_log_step from any; the rest from the main thread: the context at any time, what others log meanwhile
+// has the one or the other; the format before others log. Never from a signal handler.
 #ifndef BALLAST_SYS_LOG_H
 #define BALLAST_SYS_LOG_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies: log lines as text and as JSON: identifiers, step and attempt, quoting of what would break a line, and that
-// no message makes a line longer than its limit.
+// Verifies: log lines as text and as JSON: identifiers, step and attempt, quoting of what would break a line, that no
+// message makes a line longer than its limit, and that a line has the identifiers of one context while they change.
 #include "sys/log.h"
 
 #include <setjmp.h>
@@ -10,8 +10,11 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 typedef struct capture {
@@ -86,12 +89,59 @@ static void a_long_message_is_cut_and_the_line_is_whole(void **state) {
   }
 }
 
+static atomic_bool logged;
+
+static void *log_lines(void *context) {
+  (void)context;
+  for (int i = 0; i < 50000; i++) {
+    bl_log(BL_LOG_INFO, "line");
+  }
+  atomic_store(&logged, true);
+  return NULL;
+}
+
+// A stage is configured while its transfer threads already log.
+static void a_line_has_the_identifiers_of_one_context(void **state) {
+  (void)state;
+  const int kept = dup(STDERR_FILENO), file = memfd_create("log", 0);
+  assert_true(kept >= 0 && file >= 0);
+  dup2(file, STDERR_FILENO);
+  bl_log_json(false);
+  bl_log_step(0, 0);
+  bl_log_context("%s", "");
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, log_lines, NULL), 0);
+  for (unsigned i = 0; !atomic_load(&logged); i++) {
+    bl_log_context(i % 2 == 0 ? "stage=1 run=a-job-whose-name-is-a-long-one" : "stage=2 run=another");
+  }
+  pthread_join(thread, NULL);
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  assert_int_equal(lseek(file, 0, SEEK_SET), 0);
+  FILE *lines = fdopen(file, "r");
+  assert_non_null(lines);
+  char line[2100];
+  unsigned count = 0;
+  while (fgets(line, sizeof line, lines) != NULL) {
+    const char *said = strstr(line, " log_test");
+    if (said == NULL ||
+        (strcmp(said, " log_test: line\n") != 0 && strcmp(said, " log_test stage=2 run=another: line\n") != 0 &&
+         strcmp(said, " log_test stage=1 run=a-job-whose-name-is-a-long-one: line\n") != 0)) {
+      fail_msg("line %u: %s", count + 1, line);
+    }
+    count++;
+  }
+  fclose(lines);
+  assert_int_equal(count, 50000);
+}
+
 int main(void) {
   bl_log_init("log_test", BL_LOG_INFO);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(text_has_identifiers_and_step),
       cmocka_unit_test(json_has_members),
       cmocka_unit_test(a_long_message_is_cut_and_the_line_is_whole),
+      cmocka_unit_test(a_line_has_the_identifiers_of_one_context),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
