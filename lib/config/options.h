@@ -160,7 +160,8 @@ BL_MUST_USE bl_status_t bl_options_check_required(const bl_option_table_t *table
                                                   const char *source_name, bl_error_t *err);
 
 // The canonical text of the values: every option that has one, in the table's order, so that reading it gives
-// the same values. *text is malloc'd and terminated; the caller frees it.
+// the same values. *text is malloc'd and terminated; the caller frees it. BL_INVALID: a text is not UTF-8. BL_EXHAUSTED:
+// no memory, or more than BL_OPTIONS_FILE_BYTES, which could not be read back.
 BL_MUST_USE bl_status_t bl_options_dump(const bl_option_table_t *table, const void *values, char **text,
                                         size_t *text_bytes);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/checkpoint_state.h"
 
+#include "formats/file_name.h"
+
 #include <jansson.h>
 
 #include <inttypes.h>
@@ -13,10 +15,6 @@
 #define NAME_SHOWN    160
 
 // ---- reading -------------------------------------------------------------------------------------------------------
-
-static bool plain_name(const char *name) {
-  return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
-}
 
 static bool read_checksum(const json_t *value, uint64_t *checksum) {
   const char *text = json_string_value(value);
@@ -50,7 +48,7 @@ static bl_status_t read_file(const char *name, json_t *entry, bl_checkpoint_file
   const json_t *size = json_object_get(entry, "size");
   json_t *tensors = json_object_get(entry, "tensors");
   file->name = name;
-  if (!plain_name(name)) {
+  if (!bl__file_name_is_plain(name)) {
     return bl_error_set(err, BL_INVALID, "files: '%.*s' is not the name of a file in the same folder", NAME_SHOWN,
                         name);
   }

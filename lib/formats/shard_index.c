@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/shard_index.h"
 
+#include "formats/file_name.h"
+
 #include <jansson.h>
 
 #include <stdbool.h>
@@ -17,17 +19,13 @@ static int by_tensor(const void *a, const void *b) {
   return strcmp(((const bl_shard_entry_t *)a)->tensor, ((const bl_shard_entry_t *)b)->tensor);
 }
 
-static bool plain_name(const char *name) {
-  return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
-}
-
 // Collects the distinct file names of the map, sorted.
 static bl_status_t read_files(bl_shard_index_t *index, json_t *map, bl_error_t *err) {
   const char *tensor;
   json_t *value;
   json_object_foreach(map, tensor, value) {
     const char *file = json_string_value(value);
-    if (file == NULL || !plain_name(file)) {
+    if (file == NULL || !bl__file_name_is_plain(file)) {
       return bl_error_set(err, BL_INVALID,
                           "weight_map: tensor '%.*s' needs the name of a file in the same folder, has %s%.*s%s",
                           NAME_IN_MESSAGES, tensor, file != NULL ? "'" : "", NAME_IN_MESSAGES,

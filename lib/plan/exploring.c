@@ -209,7 +209,8 @@ static void attempt_recomputations(bl__exploration_t *e, bl_plan_candidate_t can
   }
 }
 
-void bl__explore_less(bl__exploration_t *e, bl_plan_candidate_t choice) {
+// Every way of this choice to make do with less, exactly: fewer slots, parking, giving up, recomputing more.
+static void attempt_less_exactly(bl__exploration_t *e, bl_plan_candidate_t choice) {
   e->exact = true;
   attempt_limited(e, choice);
   if (choice.recompute != BL_RECOMPUTE_FULL && choice.stages > 1) {
@@ -235,7 +236,7 @@ void bl__explore_settle(bl__exploration_t *e, uint32_t index) {
   bl__candidate_cleanup(&e->plan->candidates[index]);
   e->plan->candidates[index] = again;
   if (!again.fits && again.policy == BL_PLAN_NONE && again.limit == BL_PLAN_LIMIT_OWN) {
-    bl__explore_less(e, bl__candidate_choice(&again));
+    attempt_less_exactly(e, bl__candidate_choice(&again));
   }
 }
 

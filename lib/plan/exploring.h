@@ -26,8 +26,6 @@ bool bl__explore_way(bl__exploration_t *e, bl_plan_candidate_t choice);
 // The choice under all recomputations that it has not been tried with: what is kept where nothing would have to be made
 // again.
 void bl__explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t choice);
-// Every way of this choice to make do with less, exactly: fewer slots, parking, giving up, recomputing more.
-void bl__explore_less(bl__exploration_t *e, bl_plan_candidate_t choice);
 // As the leaders are made, into `candidate`, which is not kept.
 BL_MUST_USE bl_status_t bl__explore_exactly(bl__exploration_t *e, bl_plan_candidate_t *candidate);
 // Makes a candidate of the plan again, as leaders are. One that does not fit any more, as this order keeps more, is

@@ -7,7 +7,8 @@ static uint64_t aligned(uint64_t bytes) {
   return bl_align_up(bytes, BL_CACHE_LINE_BYTES);
 }
 
-uint64_t bl_shadow_bytes(const bl_chunk_t *chunk) {
+// What the copy of a chunk takes.
+static uint64_t bytes_of(const bl_chunk_t *chunk) {
   bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
   return aligned(sizes.weight_bytes) + 2 * aligned(sizes.moment_bytes);
 }
@@ -32,7 +33,7 @@ static bl_status_t copy_all(bl_engine_t *engine, bool back, bl_error_t *err) {
     if (status == BL_OK) {
       status = copy(engine, first.second_moment, second, sizes.moment_bytes, back, err);
     }
-    kept += bl_shadow_bytes(chunk);
+    kept += bytes_of(chunk);
   }
   return status;
 }

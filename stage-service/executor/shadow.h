@@ -12,8 +12,6 @@
 
 #include "executor/engine.h"
 
-// What the copy of a chunk takes.
-uint64_t bl_shadow_bytes(const bl_chunk_t *chunk);
 // The copy, before whatever the device is told next. BL_INTERNAL: the device.
 BL_MUST_USE bl_status_t bl_shadow_keep(bl_engine_t *engine, bl_error_t *err);
 // Weights, the packed copies that products read, and moments are as they were kept when this returns. BL_INTERNAL.

@@ -61,12 +61,6 @@ typedef struct bl_stage_said {
   bl_policy_book_t books[BL_STAGE_PLANS]; // the policies of each
 } bl_stage_said_t;
 
-// What a stage does at the moment, for people.
-typedef struct bl_stage_doing {
-  const char *phase, *operation, *waits_for;
-  uint64_t waits_ns;
-} bl_stage_doing_t;
-
 // Members that a call does not set are zero.
 typedef struct bl_stage_answer {
   const bl_error_t *err;             // never NULL

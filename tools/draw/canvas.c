@@ -19,8 +19,9 @@ struct bl_canvas {
   cairo_surface_t *surface;
   cairo_t *cairo;
   bool png;
-  unsigned char *bytes; // of the file, grown by doubling
-  size_t size_bytes, capacity_bytes;
+  FILE *file; // in memory: `bytes`, which are whole once it is closed
+  char *bytes;
+  size_t size_bytes;
   char path[4096];
 };
 
@@ -30,20 +31,8 @@ static bool ends_in(const char *text, const char *tail) {
 }
 
 static cairo_status_t keep(void *context, const unsigned char *bytes, unsigned int size_bytes) {
-  bl_canvas_t *canvas = context;
-  const size_t needed = canvas->size_bytes + size_bytes;
-  if (needed > canvas->capacity_bytes) {
-    const size_t capacity = needed > 2 * canvas->capacity_bytes ? needed + 65536 : 2 * canvas->capacity_bytes;
-    unsigned char *grown = realloc(canvas->bytes, capacity);
-    if (grown == NULL) {
-      return CAIRO_STATUS_NO_MEMORY;
-    }
-    canvas->bytes = grown;
-    canvas->capacity_bytes = capacity;
-  }
-  memcpy(canvas->bytes + canvas->size_bytes, bytes, size_bytes);
-  canvas->size_bytes = needed;
-  return CAIRO_STATUS_SUCCESS;
+  const bl_canvas_t *canvas = context;
+  return fwrite(bytes, 1, size_bytes, canvas->file) == size_bytes ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_NO_MEMORY;
 }
 
 static bl_status_t not_drawn(const char *path, cairo_status_t status, bl_error_t *err) {
@@ -60,7 +49,11 @@ bl_status_t bl_canvas_open(const char *path, double width, double height, bl_can
     return bl_error_set(err, BL_INVALID, "%s: a picture of %.0f x %.0f pixels is too large", path, width, height);
   }
   bl_canvas_t *made = calloc(1, sizeof *made);
-  if (made == NULL) {
+  if (made != NULL) {
+    made->file = open_memstream(&made->bytes, &made->size_bytes);
+  }
+  if (made == NULL || made->file == NULL) {
+    free(made);
     return bl_error_set(err, BL_EXHAUSTED, "%s: out of memory", path);
   }
   snprintf(made->path, sizeof made->path, "%s", path);
@@ -73,6 +66,7 @@ bl_status_t bl_canvas_open(const char *path, double width, double height, bl_can
     bl_status_t status = not_drawn(path, cairo_status(made->cairo), err);
     cairo_destroy(made->cairo);
     cairo_surface_destroy(made->surface);
+    fclose(made->file);
     free(made->bytes);
     free(made);
     return status;
@@ -96,6 +90,9 @@ bl_status_t bl_canvas_close(bl_canvas_t *canvas, bl_error_t *err) {
     status = cairo_surface_status(canvas->surface);
   }
   cairo_surface_destroy(canvas->surface);
+  if (fclose(canvas->file) != 0 && status == CAIRO_STATUS_SUCCESS) {
+    status = CAIRO_STATUS_NO_MEMORY;
+  }
   bl_status_t result = status == CAIRO_STATUS_SUCCESS
                            ? bl_file_replace(canvas->path, canvas->bytes, canvas->size_bytes, err)
                            : not_drawn(canvas->path, status, err);
@@ -170,6 +167,11 @@ void bl_canvas_steps(bl_canvas_t *canvas, const double *xs, const double *height
       cairo_fill(canvas->cairo);
     }
   }
+}
+
+double bl_canvas_round_step(double span, double wanted) {
+  double power = pow(10, floor(log10(span / wanted))), rest = span / wanted / power;
+  return power * (rest > 5 ? 10 : rest > 2 ? 5 : rest > 1 ? 2 : 1);
 }
 
 static void font(bl_canvas_t *canvas, double size, bool bold) {

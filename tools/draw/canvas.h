@@ -35,9 +35,11 @@ void bl_canvas_stroke_rect(bl_canvas_t *canvas, double x, double y, double width
 void bl_canvas_hatch_rect(bl_canvas_t *canvas, double x, double y, double width, double height, bl_color_t color);
 void bl_canvas_line(bl_canvas_t *canvas, double x0, double y0, double x1, double y1, double line, bool dashed,
                     bl_color_t color);
-// A filled area under a step curve: levels[i] from xs[i] to xs[i + 1] (the last to x_end), upwards from y_base.
+// A filled area under a step curve: heights[i] from xs[i] to xs[i + 1] (the last to x_end), upwards from y_base.
 void bl_canvas_steps(bl_canvas_t *canvas, const double *xs, const double *heights, uint32_t count, double x_end,
                      double y_base, bl_color_t fill, bl_color_t edge);
+// Distance of round numbers (1, 2 or 5 times a power of ten) that divide `span` into about `wanted` parts, no more.
+double bl_canvas_round_step(double span, double wanted);
 double bl_canvas_text_width(bl_canvas_t *canvas, const char *text, double size, bool bold);
 // The baseline is at y.
 void bl_canvas_text(bl_canvas_t *canvas, double x, double y, const char *text, double size, bool bold, bl_align_t align,

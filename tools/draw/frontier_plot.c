@@ -46,15 +46,9 @@ static double y_of(const plot_t *p, double time) {
   return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
 }
 
-// 1, 2 or 5 times a power of ten, for about TICKS ticks.
-static double nice_step(double span) {
-  double power = pow(10, floor(log10(span / TICKS))), rest = span / TICKS / power;
-  return power * (rest > 5 ? 10 : rest > 2 ? 5 : rest > 1 ? 2 : 1);
-}
-
 static void draw_axes(plot_t *p) {
   char text[40];
-  double step = nice_step(p->last - p->first), before = HEIGHT;
+  double step = bl_canvas_round_step(p->last - p->first, TICKS), before = HEIGHT;
   for (double time = ceil(p->first / step) * step; time <= p->last * (1 + 1e-12); time += step) {
     double y = y_of(p, time);
     if (before - y < APART) {
@@ -65,7 +59,7 @@ static void draw_axes(plot_t *p) {
     snprintf(text, sizeof text, "%.6g", time);
     bl_canvas_text(p->canvas, LEFT - 8, y + 4, text, 11, false, BL_ALIGN_RIGHT, INK);
   }
-  step = nice_step(p->memory);
+  step = bl_canvas_round_step(p->memory, TICKS);
   for (double memory = 0; memory <= p->memory; memory += step) {
     double x = x_of(p, memory);
     bl_canvas_line(p->canvas, x, TOP, x, HEIGHT - BOTTOM, 1, false, GRID);

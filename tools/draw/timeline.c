@@ -191,15 +191,9 @@ static void draw_curve(page_t *page, uint32_t stage, double *xs, double *heights
   bl_canvas_text(page->canvas, page->width - MARGIN_RIGHT + 10, base - 3, label, 11.5, false, BL_ALIGN_LEFT, CURVE_TOP);
 }
 
-// 1, 2 or 5 times a power of ten, for about `wanted` ticks.
-static double nice_step(double span, double wanted) {
-  double power = pow(10, floor(log10(span / wanted))), rest = span / wanted / power;
-  return power * (rest > 5 ? 10 : rest > 2 ? 5 : rest > 1 ? 2 : 1);
-}
-
 static void draw_axis(page_t *page, bool grid) {
   double bottom = y_of(page, page->timeline->stages) - page->row.gap + 6, right = x_of(page, page->last);
-  double span = page->last - page->first, step = nice_step(span, 12);
+  double span = page->last - page->first, step = bl_canvas_round_step(span, 12);
   for (double at = 0; at <= span * (1 + 1e-9); at += step) {
     double x = x_of(page, page->first + at);
     if (grid) {

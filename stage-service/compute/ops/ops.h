@@ -303,12 +303,4 @@ static inline bl_status_t bl_ops_finish(const bl_ops_t *ops, bl_compute_t *compu
   return ops->status(compute, err);
 }
 
-// Elements of `saved` and floats of a statistics buffer, for planners.
-static inline uint64_t bl_attention_saved_elements(const bl_attention_shape_t *shape) {
-  return shape->batch * shape->heads * shape->seq * (shape->flash ? 1 : shape->seq);
-}
-static inline uint64_t bl_norm_stats_floats(const bl_norm_shape_t *shape) {
-  return shape->rows * (shape->rms ? 1 : 2);
-}
-
 #endif

@@ -251,7 +251,7 @@ static void norm_forward(bl_compute_t *compute, const bl_norm_shape_t *s, const 
   double *y64 = malloc(count * sizeof *y64), *stats64 = malloc(2 * s->rows * sizeof *stats64);
   reference_norm_forward(s->rows, s->width, (double)s->epsilon, x64, gain64, bias64, y64, stats64);
   narrow(s->dtype, y64, count, y);
-  narrow(BL_COMPUTE_FP32, stats64, bl_norm_stats_floats(s), stats);
+  narrow(BL_COMPUTE_FP32, stats64, s->rows * (s->rms ? 1 : 2), stats);
   free(x64);
   free(gain64);
   free(bias64);
