@@ -53,25 +53,37 @@ static bool add_point(points_t *points, const json_t *event) {
   return true;
 }
 
+// Whoever joins reports, or edits one, may leave an empty line.
+static bool is_empty(const char *line, const char *end) {
+  while (line < end && (*line == ' ' || *line == '\t' || *line == '\r')) {
+    line++;
+  }
+  return line == end;
+}
+
+static bl_status_t read_line(const char *line, const char *end, points_t *train, points_t *held_out, bl_error_t *err) {
+  json_error_t fault;
+  json_t *event = json_loadb(line, (size_t)(end - line), JSON_ALLOW_NUL, &fault);
+  const char *kind = json_string_value(json_object_get(event, "event"));
+  if (kind == NULL) {
+    json_decref(event);
+    return bl_error_set(err, BL_INVALID, "not a line of a report: %s",
+                        event == NULL ? fault.text : "it has no \"event\"");
+  }
+  bool added = strcmp(kind, "step") == 0         ? add_point(train, event)
+               : strcmp(kind, "validation") == 0 ? add_point(held_out, event)
+                                                 : true;
+  json_decref(event);
+  return added ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for the report");
+}
+
 // The last line may be half written.
 static bl_status_t read_report(const char *path, char *text, size_t size, points_t *train, points_t *held_out,
                                bl_error_t *err) {
   size_t line = 1;
   for (char *end; (end = memchr(text, '\n', size)) != NULL; line++) {
-    json_error_t fault;
-    json_t *event = json_loadb(text, (size_t)(end - text), JSON_ALLOW_NUL, &fault);
-    const char *kind = json_string_value(json_object_get(event, "event"));
-    if (kind == NULL) {
-      json_decref(event);
-      return bl_error_set(err, BL_INVALID, "%s:%zu: not a line of a report: %s", path, line,
-                          event == NULL ? fault.text : "it has no \"event\"");
-    }
-    bool added = strcmp(kind, "step") == 0         ? add_point(train, event)
-                 : strcmp(kind, "validation") == 0 ? add_point(held_out, event)
-                                                   : true;
-    json_decref(event);
-    if (!added) {
-      return bl_error_set(err, BL_EXHAUSTED, "no memory for the report");
+    if (!is_empty(text, end) && read_line(text, end, train, held_out, err) != BL_OK) {
+      return bl_error_prefix(err, "%s:%zu", path, line);
     }
     size -= (size_t)(end + 1 - text);
     text = end + 1;
