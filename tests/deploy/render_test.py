@@ -3,6 +3,7 @@
 in it is one that ballastctl reads; memory and room follow the plan; names and flags that are wrong are refused."""
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 
@@ -108,7 +109,11 @@ def main():
             render(path, "--name", "far", "--base", copy, *BPIPE)
             manifests.check(f"rendered to {path}", manifests.render(path))
         assert "no-such" in render(os.path.join(folder, "lost"), "--base", "/no-such", expect=3)
-        assert "next: kubectl apply" in render(os.path.join(copy, "overlays", "near"), "--name", "near")
+        for name in ("near", "with blanks", "a'quote", "a$HOME;x"):
+            place = os.path.join(copy, "overlays", name)
+            line, = [line for line in render(place, "--name", "near").splitlines() if line.startswith("  next: ")]
+            assert shlex.split(line) == ["next:", "kubectl", "apply", "-k", place], line
+            assert ("'" in line) == (name != "near"), line
         said = render(os.path.join(folder, "astray"), "--name", "astray")
         assert "--base" in said and "next: kubectl apply" not in said, said
         print("ok an absolute base is written as seen from the overlay, where kustomize takes it")

@@ -2,6 +2,7 @@
 // ballastctl render: from a job to a kustomize overlay that runs it.
 #include "job_file.h"
 #include "overlay.h"
+#include "shell_word.h"
 #include "verbs.h"
 
 #include "base/bytes.h"
@@ -317,7 +318,9 @@ static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ct
            "clone\n",
            a->base, a->output);
   } else {
-    printf("  next: kubectl apply -k %s\n", a->output);
+    fputs("  next: kubectl apply -k ", stdout);
+    bl_ctl_shell_word_print(a->output, stdout);
+    putchar('\n');
   }
 }
 
