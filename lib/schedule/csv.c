@@ -31,19 +31,31 @@ typedef struct span {
   size_t length;
 } span_t;
 
-static bool surrounds(char c) {
-  return c == ' ' || c == '\t' || c == '\r' || c == '"';
+static bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\r';
 }
 
 static span_t trim(span_t span) {
-  while (span.length > 0 && surrounds(span.text[0])) {
+  while (span.length > 0 && is_blank(span.text[0])) {
     span.text++;
     span.length--;
   }
-  while (span.length > 0 && surrounds(span.text[span.length - 1])) {
+  while (span.length > 0 && is_blank(span.text[span.length - 1])) {
     span.length--;
   }
   return span;
+}
+
+// Takes the quotes off a trimmed cell. False: it has one at one end only.
+static bool unquote(span_t *span) {
+  if (span->length == 0 || (span->text[0] != '"' && span->text[span->length - 1] != '"')) {
+    return true;
+  }
+  if (span->length == 1 || span->text[0] != span->text[span->length - 1]) {
+    return false;
+  }
+  *span = trim((span_t){span->text + 1, span->length - 2});
+  return true;
 }
 
 static bl_status_t refuse(reader_t *r, uint32_t row, uint32_t column, span_t cell, const char *why) {
@@ -167,6 +179,9 @@ static bl_status_t read_pair(reader_t *r, uint32_t row, uint32_t column, span_t 
 
 static bl_status_t read_cell(reader_t *r, uint32_t row, uint32_t column, span_t cell) {
   bl__comm_t comm = {0};
+  if (!unquote(&cell)) {
+    return refuse(r, row, column, cell, "a quote at one end only; take it away, or write the other one");
+  }
   if (cell.length == 0) {
     return BL_OK;
   }
@@ -208,9 +223,10 @@ static bl_status_t read_rows(reader_t *r, const char *text, size_t size_bytes) {
     text += taken;
     size_bytes -= taken;
     line = trim(line);
-    if (line.length > 0 && line.text[0] == '#') {
-      r->overlap = r->overlap ||
-                   (line.length == sizeof overlap_comment - 1 && memcmp(line.text, overlap_comment, line.length) == 0);
+    span_t comment = line;
+    if (unquote(&comment) && comment.length > 0 && comment.text[0] == '#') {
+      r->overlap = r->overlap || (comment.length == sizeof overlap_comment - 1 &&
+                                  memcmp(comment.text, overlap_comment, comment.length) == 0);
       continue;
     }
     bl_status_t status = read_row(r, ++row, line);

@@ -53,6 +53,13 @@ static void cells_that_cannot_be_read(void **state) {
       {"-1F0,0B0\n", "row 1, column 1, cell \"-1F0\": no operation"},
       {"0F0;0B0\n", "row 1, column 1, cell \"0F0;0B0\": no operation"},
       {"0F0@1,0B0\n", "row 1, column 1, cell \"0F0@1\": no operation"},
+      {"\"0F0,0B0\n", "row 1, column 1, cell \"\"0F0\": a quote at one end only"},
+      {"0F0,0B0\"\n", "row 1, column 2, cell \"0B0\"\": a quote at one end only"},
+      {"\"0F0,0B0\"\n", "row 1, column 1, cell \"\"0F0\": a quote at one end only"},
+      {"0F0,\"\n", "row 1, column 2, cell \"\"\": a quote at one end only"},
+      {"0F0,\"0B\"0\n", "row 1, column 2, cell \"\"0B\"0\": a quote at one end only"},
+      {"0F0,0B\"0\n", "row 1, column 2, cell \"0B\"0\": no operation"},
+      {"0F0,\"\"0B0\"\"\n", "row 1, column 2, cell \"\"0B0\"\": no operation"},
       {"0F0,0B0,0SEND_X0\n", "row 1, column 3, cell \"0SEND_X0\": no operation"},
       {"0F0,0B0,0SEND_F\n", "row 1, column 3, cell \"0SEND_F\": no operation"},
       {"0F0,(0B0;)x\n", "row 1, column 2, cell \"(0B0;)x\": starts like an overlapped pair"},
@@ -99,6 +106,7 @@ static void stages_that_are_not_there(void **state) {
   };
   REFUSE_ALL(faults)
   take("# a comment\n0F0,0B0\n# is no row\n1F0,,1B0\n\n\n");
+  take("\"# a comment, in quotes\"\n\"0F0\", \" 0B0\" \r\n\"\",\"1F0\",1B0\n");
 }
 
 static void operations_that_are_missing_or_double(void **state) {
