@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "prediction.h"
 
-#include "config/nearest.h"
 #include "job/checkpoint_image.h"
 
 #include <stdlib.h>
@@ -10,18 +9,18 @@
 bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardware, bl_error_t *err) {
   size_t count;
   const bl_hardware_t *all = bl_hardware_all(&count);
-  bl_nearest_t nearest = {.name = name};
+  char known[256] = "";
   *hardware = bl_hardware_find(name);
+  if (*hardware != NULL) {
+    return BL_OK;
+  }
+  // No guess: a name that is spelled alike is another device.
   for (size_t i = 0; i < count; i++) {
-    bl_nearest_offer(&nearest, all[i].name);
+    const char *between = i == 0 ? "" : i + 1 < count ? ", " : " and ";
+    const size_t used = strlen(known);
+    snprintf(known + used, sizeof known - used, "%s%s", between, all[i].name);
   }
-  for (size_t i = 0; i < count; i++) { // one that begins so is nearer than one that looks so
-    nearest.best = strncmp(all[i].name, name, strlen(name)) == 0 ? all[i].name : nearest.best;
-  }
-  char advice[BL_NEAREST_ADVICE_BYTES];
-  return *hardware != NULL ? BL_OK
-                           : bl_error_set(err, BL_INVALID, "--hardware %s: no such device is built in; %s", name,
-                                          bl_nearest_advise(&nearest, advice));
+  return bl_error_set(err, BL_INVALID, "--hardware %s: no such device is built in; %s are", name, known);
 }
 
 static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_prediction_source_t *source, bl_error_t *err) {
