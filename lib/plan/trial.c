@@ -47,7 +47,8 @@ static bl_status_t measure_stages(const bl_trial_request_t *r, bl_trial_t *trial
     for (size_t i = 0; i < r->schedule->lists[s].count; i++) {
       trial->stages[s].evictions += r->schedule->lists[s].ops[i].verb == BL_VERB_E;
       trial->stages[s].loads += r->schedule->lists[s].ops[i].verb == BL_VERB_L;
-      trial->stages[s].recomputed += r->schedule->lists[s].ops[i].verb == BL_VERB_R;
+      // Those of pipeline.recompute are part of every step and no work of a policy: a report does not count them either.
+      trial->stages[s].recomputed += r->schedule->forward_slots && r->schedule->lists[s].ops[i].verb == BL_VERB_R;
     }
   }
   return BL_OK;

@@ -40,9 +40,10 @@ typedef struct bl_trial_request {
 } bl_trial_request_t;
 
 typedef struct bl_trial_stage {
-  double slot_bytes, evict_bytes;        // of one block
-  uint32_t evictions, loads, recomputed; // E, L and R of a step
-  double parameters;                     // of a device's share
+  double slot_bytes, evict_bytes; // of one block
+  uint32_t evictions, loads;      // E and L of a step
+  uint32_t recomputed; // R's of blocks that a policy gives up; those of pipeline.recompute are not among them
+  double parameters;   // of a device's share
 } bl_trial_stage_t;
 
 typedef struct bl_trial {

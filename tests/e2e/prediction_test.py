@@ -34,7 +34,7 @@ def check_peaks(folder, schedule, keys, stages, balance=None):
             assert plan["peak_slot_bytes"] == real["peak_slot_bytes"], (schedule, keys, plan, real)
             if real["lost"] + real["dropped"] == 0:  # else a block was made again instead
                 assert (plan["evictions"], plan["loads"]) == (real["evicted"], real["loaded"]), (schedule, plan, real)
-            assert balance is None or real["lost"] or plan["recomputed"] == real["recomputed"], (schedule, plan, real)
+            assert real["lost"] or plan["recomputed"] == real["recomputed"], (schedule, keys, plan, real)
     if balance:
         cells = [cell for row in predicted["order"] for cell in row]
         assert any(verb in cell for cell in cells for verb in ("R" if balance["policy"] == "drop" else "E")), cells
