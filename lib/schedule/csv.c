@@ -233,6 +233,9 @@ static bl_status_t read_rows(reader_t *r, const char *text, size_t size_bytes) {
     if (status != BL_OK) {
       return status;
     }
+    if (line.length > 0) { // blank lines at the end are none, cells without an operation are a stage without work
+      r->rows = row;
+    }
   }
   return r->count > 0 ? BL_OK : bl_error_set(r->err, BL_INVALID, "%s: has no operation", r->name);
 }

@@ -103,6 +103,9 @@ static void stages_that_are_not_there(void **state) {
       {"\n0F0,0B0\n", "row 1: no operation"},
       {"0F0,0B0\n , ,\n1F0,1B0\n", "row 2: no operation"},
       {"0F0,0B0\n0UNSHARD\n1F0,1B0\n", "row 2: no operation"},
+      {"0F0,0B0\n,,,\n", "row 2: no operation"},
+      {"0F0,0B0\n\n,\n\n", "row 2: no operation"},
+      {"0F0,0B0\n0UNSHARD\n", "row 2: no operation"},
   };
   REFUSE_ALL(faults)
   take("# a comment\n0F0,0B0\n# is no row\n1F0,,1B0\n\n\n");
