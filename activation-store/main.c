@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // activation-store: lends memory under leases, as a gRPC service (ballast.v1.Store), with its health on a port of its own.
 #include "announce_wire.h"
+#include "base/bytes.h"
 #include "base/host.h"
 #include "datapath/address.h"
 #include "device/libraries.h"
@@ -11,6 +12,7 @@
 #include "service_wire.h"
 #include "sys/clock.h"
 #include "sys/log.h"
+#include "sys/memory.h"
 #include "sys/runtime.h"
 
 #include <limits.h>
@@ -54,7 +56,8 @@ static const bl_option_t rows[] = {
      .preset = "1 GiB",
      .minimum = 65536,
      .maximum = 1e18,
-     .help = "Memory to lend, all jobs together. It is taken job by job, when the first session of one opens."},
+     .help = "Memory to lend, all jobs together. It is taken job by job, when the first session of one opens; far more "
+             "than there is is warned of."},
     {.name = "device",
      .type = BL_OPTION_TEXT,
      .offset = ROW(device),
@@ -258,11 +261,28 @@ static void print_versions(FILE *stream) {
   bl_device_libraries_print(BL_DEVICE_CUDA, stream);
 }
 
+// Room is taken when a job opens it, and refused when it is not there then: by now it can only be doubted.
+static void doubt_capacity(const program_t *self) {
+  const bool on_host = self->device->host_memory;
+  const uint64_t lent =
+      (on_host ? (uint64_t)self->arguments.capacity_bytes : 0) + (uint64_t)self->arguments.spill_bytes;
+  const uint64_t available = bl_memory_available_bytes();
+  char wanted[BL_BYTES_TEXT], there[BL_BYTES_TEXT];
+  if (lent / 2 > available) {
+    bl_log(
+        BL_LOG_WARNING,
+        "%s: %s are to be lent, and this process can have %s of memory: rooms beyond that will be refused when a job "
+        "opens them",
+        on_host ? "--capacity" : "--spill", bl_bytes_format(lent, wanted), bl_bytes_format(available, there));
+  }
+}
+
 static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   program_t *self = context;
   self->daemon = daemon;
   bl_status_t status = open_device(self, err);
   if (status == BL_OK) {
+    doubt_capacity(self);
     status = choose_data_path(self, err);
   }
   if (status == BL_OK) {

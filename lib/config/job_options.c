@@ -338,7 +338,7 @@ static const bl_option_t rows[] = {
      AT(pipeline.threads),
      .preset = "1",
      IN(1, 4096),
-     .help = "Compute threads of each stage."},
+     .help = "Compute threads of each stage. More than four to a processor are warned of where they are started."},
     {.name = "pipeline.cores",
      .type = BL_OPTION_INT,
      AT(pipeline.cores),

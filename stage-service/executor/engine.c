@@ -7,6 +7,7 @@
 #include "datapath/nccl/start.h"
 #include "executor/engine_memory.h"
 #include "executor/plan.h"
+#include "job/threads.h"
 #include "schedule/generate.h"
 #include "sys/clock.h"
 #include "sys/log.h"
@@ -45,6 +46,10 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
 
 static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t *wanted, bl_error_t *err) {
   int threads = (int)engine->job.pipeline.threads;
+  char doubt[BL_THREADS_DOUBT];
+  if (bl_threads_doubt(&engine->job, doubt)) {
+    bl_log(BL_LOG_WARNING, "%s", doubt);
+  }
   if (wanted->first_core >= 0 && bl_thread_pin(wanted->first_core, threads) != BL_OK) {
     return bl_error_set(err, BL_INVALID, "cannot run on %d cores from core %d on", threads, wanted->first_core);
   }

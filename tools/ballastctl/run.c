@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl run: checks a job to the end, then trains it.
+#include "doubt.h"
 #include "job_file.h"
 #include "output_path.h"
 #include "session.h"
@@ -11,6 +12,7 @@
 #include "job/checkpoint_claim.h"
 #include "job/checkpoint_folder.h"
 #include "job/resume.h"
+#include "job/threads.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -136,6 +138,14 @@ static bl_status_t check_device(const arguments_t *arguments, const bl_job_t *jo
   return count > 0 ? BL_OK : bl_job_fail(job, err, "pipeline.device", "this machine has no GPU");
 }
 
+// The processors are those of stages that are started here alone.
+static void doubt_threads(const arguments_t *arguments, const bl_job_t *job) {
+  char doubt[BL_THREADS_DOUBT];
+  if (arguments->local && bl_threads_doubt(job, doubt)) {
+    bl_ctl_doubt_tell(doubt);
+  }
+}
+
 // A driver that runs already knows what its job means and where it goes on; the files of the job may not even be here.
 static bool attaches(const arguments_t *arguments, const bl_job_t *job) {
   return !arguments->local && job->services.driver != NULL;
@@ -241,6 +251,9 @@ static int run(int argc, char *const *argv) {
   }
   if (status == BL_OK && !arguments.check && !attaches(&arguments, &job)) {
     status = check_folder(&job, &err);
+  }
+  if (status == BL_OK) {
+    doubt_threads(&arguments, &job);
   }
   if (status != BL_OK) {
     exit_code = bl_ctl_finish(status, &err);
