@@ -135,8 +135,7 @@ static const bl_option_t rows[] = {
      .minimum_open = true,
      .maximum_open = true,
      .help = "Held-out data: files, or a fraction taken from the end of the training data (with data.weights, of each "
-             "file). "
-             "Without it nothing is held out."},
+             "file). Without it nothing is held out."},
     {.name = "data.format",
      .type = BL_OPTION_ENUM,
      AT(data.format),
@@ -346,8 +345,7 @@ static const bl_option_t rows[] = {
      IN(1, 65536),
      .preset_help = "the processors of the machine / threads",
      .help = "Of stages on one machine, as in a local run, at most so many compute at a time, in the order of asking. "
-             "Given "
-             "only where it matters: with no more stages than cores nobody waits."},
+             "Given only where it matters: with no more stages than cores nobody waits."},
     {.name = "pipeline.device",
      .type = BL_OPTION_ENUM,
      AT(pipeline.device),

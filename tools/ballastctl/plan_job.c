@@ -5,6 +5,8 @@
 
 #include "sys/file.h"
 
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,59 +15,84 @@
 // of an order that was searched within them, and its groups, are written again.
 static const char *const resets[] = {"memory.slots", "memory.activation_bytes", "pipeline.group"};
 
-#define SETTINGS 24
+#define SETTINGS 24 // most that set_all sets
 
-// "KEY=[a, b, ...]" of one kind of cost, which lies at `offset` in those of a virtual stage; one where all are the same.
-static int set_costs(char **set, const char *key, const bl_plan_candidate_t *c, size_t offset) {
+// What is set on top of the job: "KEY=VALUE"s, malloc'd. The first failure sticks, so that each need not be looked at.
+typedef struct settings {
+  char *texts[SETTINGS];
+  size_t count;
+  bool failed; // no memory
+} settings_t;
+
+static void set(settings_t *settings, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void set(settings_t *settings, const char *format, ...) {
+  char *text;
+  va_list values;
+  va_start(values, format);
+  if (vasprintf(&text, format, values) >= 0) {
+    settings->texts[settings->count++] = text;
+  } else {
+    settings->failed = true;
+  }
+  va_end(values);
+}
+
+// "KEY=[...]": what was written to `stream`, which is closed, stands in *text between the brackets. NULL: no memory.
+static void set_list(settings_t *settings, const char *key, FILE *stream, char **text) {
+  if (stream != NULL && fclose(stream) == 0 && *text != NULL) {
+    set(settings, "%s=[%s]", key, *text);
+  } else {
+    settings->failed = true;
+  }
+  free(*text);
+}
+
+static void set_layers(settings_t *settings, const bl_plan_candidate_t *c) {
+  char *text = NULL;
+  size_t size;
+  FILE *stream = open_memstream(&text, &size);
+  for (uint32_t v = 0; stream != NULL && v < c->stages * c->chunks; v++) {
+    fprintf(stream, v == 0 ? "%u" : ", %u", c->layers[v]);
+  }
+  set_list(settings, "pipeline.layers_per_stage", stream, &text);
+}
+
+// One kind of cost, which lies at `offset` in those of a virtual stage; one number where all are the same.
+static void set_costs(settings_t *settings, const char *key, const bl_plan_candidate_t *c, size_t offset) {
   char *text = NULL;
   size_t size, count = (size_t)c->stages * c->chunks, same = 1;
-  FILE *stream = open_memstream(&text, &size);
-  if (stream == NULL) {
-    return -1;
-  }
   const char *costs = (const char *)c->costs + offset;
   const double first = *(const double *)costs;
   while (same < count && *(const double *)(costs + same * sizeof *c->costs) == first) {
     same++;
   }
-  fprintf(stream, "%s=[", key);
-  for (size_t v = 0; v < (same == count ? 1 : count); v++) {
+  FILE *stream = open_memstream(&text, &size);
+  for (size_t v = 0; stream != NULL && v < (same == count ? 1 : count); v++) {
     fprintf(stream, v == 0 ? "%.6g" : ", %.6g", *(const double *)(costs + v * sizeof *c->costs));
   }
-  fputc(']', stream);
-  if (fclose(stream) != 0) {
-    free(text);
-    return -1;
-  }
-  *set = text;
-  return 0;
+  set_list(settings, key, stream, &text);
 }
 
 // What the order was searched with, so that the run's search finds it again.
-static int set_all_costs(char *sets[SETTINGS], size_t *count, const bl_plan_candidate_t *c) {
-  static const struct {
-    const char *key;
-    size_t offset;
-  } kinds_of_cost[] = {{"pipeline.costs.forward", offsetof(bl_chunk_costs_t, forward)},
-                       {"pipeline.costs.input", offsetof(bl_chunk_costs_t, input)},
-                       {"pipeline.costs.weight", offsetof(bl_chunk_costs_t, weight)},
-                       {"pipeline.costs.recompute", offsetof(bl_chunk_costs_t, recompute)}};
-  int done = 0;
-  for (size_t i = 0; i < sizeof kinds_of_cost / sizeof kinds_of_cost[0] && done >= 0; i++) {
-    done = set_costs(&sets[(*count)++], kinds_of_cost[i].key, c, kinds_of_cost[i].offset);
-  }
-  return done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.costs.boundary=%.6g", c->boundary);
+static void set_all_costs(settings_t *settings, const bl_plan_candidate_t *c) {
+  set_costs(settings, "pipeline.costs.forward", c, offsetof(bl_chunk_costs_t, forward));
+  set_costs(settings, "pipeline.costs.input", c, offsetof(bl_chunk_costs_t, input));
+  set_costs(settings, "pipeline.costs.weight", c, offsetof(bl_chunk_costs_t, weight));
+  set_costs(settings, "pipeline.costs.recompute", c, offsetof(bl_chunk_costs_t, recompute));
+  set(settings, "pipeline.costs.boundary=%.6g", c->boundary);
 }
 
-// Paths between nodes, for policies that choose where blocks go. A malloc'd text; NULL: no memory.
-static char *paths_of(const bl_plan_request_t *r, const bl_plan_candidate_t *c) {
+// Paths between nodes, for policies that choose where blocks go.
+static void set_slow_paths(settings_t *settings, const bl_plan_request_t *r, const bl_plan_candidate_t *c) {
   const bool chooses = r->cluster.nodes > 0 && (c->policy == BL_PLAN_CAP || c->policy == BL_PLAN_AUTO);
   bl_nodes_t nodes = {0};
   const char *between = "";
   char *text = NULL;
   size_t size;
   if (chooses && bl_nodes_init(&nodes, &r->cluster, c->order, c->stages, c->parallel.tensor) != BL_OK) {
-    return NULL;
+    settings->failed = true;
+    return;
   }
   FILE *stream = open_memstream(&text, &size);
   for (uint32_t s = 0; stream != NULL && s < nodes.stages; s++) {
@@ -77,73 +104,48 @@ static char *paths_of(const bl_plan_request_t *r, const bl_plan_candidate_t *c) 
       }
     }
   }
-  if (stream != NULL) {
-    fclose(stream);
-  }
+  set_list(settings, "balance.slow_paths", stream, &text);
   bl_nodes_cleanup(&nodes);
-  return text;
 }
 
-// What is set on top of the job; malloc'd texts.
-static bl_status_t settings_of(const bl_plan_request_t *r, const bl_plan_candidate_t *c, char *sets[SETTINGS],
-                               size_t *count) {
-  char *layers = NULL;
-  size_t size;
-  FILE *stream = open_memstream(&layers, &size);
-  if (stream == NULL) {
-    return BL_EXHAUSTED;
+static void set_all(settings_t *settings, const bl_plan_request_t *r, const bl_plan_candidate_t *c) {
+  set(settings, "pipeline.stages=%u", c->stages);
+  set(settings, "pipeline.chunks=%u", c->chunks);
+  set(settings, "train.micro_batch=%u", c->micro_batch);
+  set(settings, "train.micro_batches=%u", c->micro_batches);
+  set(settings, "pipeline.schedule=%s", c->schedule);
+  set_layers(settings, c);
+  set_all_costs(settings, c);
+  set(settings, "pipeline.attention=%s", bl_attention_name(c->attention));
+  set(settings, "pipeline.recompute=%s", bl_recompute_name(c->recompute));
+  set(settings, "balance.policy=%s", bl_plan_policy_name(c->policy));
+  if (c->policy != BL_PLAN_NONE) {
+    set(settings, "balance.cap=%u", c->cap);
+  } else {
+    set(settings, "balance.cap=null");
   }
-  for (uint32_t v = 0; v < c->stages * c->chunks; v++) {
-    fprintf(stream, v == 0 ? "%u" : ", %u", c->layers[v]);
+  for (size_t i = 0; i < sizeof resets / sizeof resets[0]; i++) {
+    set(settings, "%s=null", resets[i]);
   }
-  fclose(stream);
-  const struct {
-    const char *key;
-    uint32_t value;
-  } numbers[] = {{"pipeline.stages", c->stages},
-                 {"pipeline.chunks", c->chunks},
-                 {"train.micro_batch", c->micro_batch},
-                 {"train.micro_batches", c->micro_batches}};
-  int done = 0;
-  for (size_t i = 0; i < 4 && done >= 0; i++) {
-    done = asprintf(&sets[(*count)++], "%s=%u", numbers[i].key, numbers[i].value);
+  if (c->slots > 0) {
+    set(settings, "memory.slots=%u", c->slots);
   }
-  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.schedule=%s", c->schedule);
-  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.layers_per_stage=[%s]", layers);
-  done = done < 0 ? done : set_all_costs(sets, count, c);
-  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.attention=%s", bl_attention_name(c->attention));
-  done = done < 0 ? done : asprintf(&sets[(*count)++], "pipeline.recompute=%s", bl_recompute_name(c->recompute));
-  done = done < 0 ? done : asprintf(&sets[(*count)++], "balance.policy=%s", bl_plan_policy_name(c->policy));
-  if (done >= 0 && c->policy != BL_PLAN_NONE) {
-    done = asprintf(&sets[(*count)++], "balance.cap=%u", c->cap);
-  } else if (done >= 0) {
-    done = asprintf(&sets[(*count)++], "balance.cap=null");
+  if (c->group > 0) {
+    set(settings, "pipeline.group=%u", c->group);
   }
-  for (size_t i = 0; i < sizeof resets / sizeof resets[0] && done >= 0; i++) {
-    done = asprintf(&sets[(*count)++], "%s=null", resets[i]);
-  }
-  if (done >= 0 && c->slots > 0) {
-    done = asprintf(&sets[(*count)++], "memory.slots=%u", c->slots);
-  }
-  if (done >= 0 && c->group > 0) {
-    done = asprintf(&sets[(*count)++], "pipeline.group=%u", c->group);
-  }
-  char *paths = paths_of(r, c);
-  done = done < 0 || paths == NULL ? -1 : asprintf(&sets[(*count)++], "balance.slow_paths=[%s]", paths);
-  free(paths);
-  free(layers);
-  return done < 0 ? BL_EXHAUSTED : BL_OK;
+  set_slow_paths(settings, r, c);
 }
 
-static bl_status_t write_with(const bl_ctl_plan_flags_t *a, const char *path, char *const *sets, size_t count,
+static bl_status_t write_with(const bl_ctl_plan_flags_t *a, const char *path, const settings_t *settings,
                               bl_error_t *err) {
-  char **all = calloc(a->sets.count + count + 1, sizeof *all);
-  if (all == NULL) {
+  char **all = calloc(a->sets.count + settings->count + 1, sizeof *all);
+  if (all == NULL || settings->failed) {
+    free(all);
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
   }
   memcpy(all, a->sets.items, a->sets.count * sizeof *all);
-  memcpy(all + a->sets.count, sets, count * sizeof *all);
-  bl_text_list_t list = {.items = all, .count = a->sets.count + count};
+  memcpy(all + a->sets.count, settings->texts, settings->count * sizeof *all);
+  bl_text_list_t list = {.items = all, .count = a->sets.count + settings->count};
   bl_job_t job = {0};
   char *text = NULL;
   size_t size;
@@ -162,22 +164,17 @@ static bl_status_t write_with(const bl_ctl_plan_flags_t *a, const char *path, ch
 
 bl_status_t bl_ctl_plan_job_write(const bl_ctl_plan_flags_t *a, const char *path, const bl_plan_request_t *r,
                                   const bl_plan_candidate_t *best, bl_error_t *err) {
-  char *sets[SETTINGS] = {NULL};
-  size_t count = 0;
+  settings_t settings = {0};
   if (best->parallel.tensor > 1 || best->parallel.data > 1) {
     return bl_error_set(err, BL_PRECONDITION,
                         "nothing was written to %s: the best way uses tensor parallelism %u and %u replicas, and a job "
                         "file has pipeline parallelism alone; with --tensor 1 and --stages as many as devices it has",
                         a->write, best->parallel.tensor, best->parallel.data);
   }
-  bl_status_t status = settings_of(r, best, sets, &count);
-  if (status != BL_OK) {
-    (void)bl_error_set(err, status, "no memory");
-  } else {
-    status = write_with(a, path, sets, count, err);
-  }
-  for (size_t i = 0; i < count; i++) {
-    free(sets[i]);
+  set_all(&settings, r, best);
+  bl_status_t status = write_with(a, path, &settings, err);
+  for (size_t i = 0; i < settings.count; i++) {
+    free(settings.texts[i]);
   }
   if (status == BL_OK) {
     fprintf(stderr, "ballastctl: wrote %s\n", a->write);

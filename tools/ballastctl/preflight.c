@@ -15,13 +15,15 @@
 #include "rpc/rpc.h"
 #include "sys/clock.h"
 
+#include <math.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
-#define HOST_BYTES 256
+#define HOST_BYTES    256
+#define SUBJECT_BYTES 32
 // A wall clock that was never set says 1970; certificates are judged by it.
 #define CLOCK_FLOOR_NS (UINT64_C(1704067200) * BL_NS_PER_S) // 2024-01-01
 // How far clocks may be apart. An answer takes up to two seconds itself.
@@ -51,15 +53,12 @@ static const bl_option_t rows[] = {
 static const bl_flags_t flags = {
     .program = "ballastctl preflight",
     .usage = "JOB.yaml [--timeout SECONDS] [--set KEY=VALUE]... [-o FORMAT]",
-    .about =
-        "Checks what a job needs before it runs on services that were started by themselves: the names in services.*, "
-        "the certificate, the clocks, that every stage and store answers as what it should be, that the stores have "
-        "the "
-        "room that the plan takes of them, and the data paths: every stage sends blocks to the stores and stages that "
-        "the plan has it send to, and gets them back; of a job for GPUs also each stage's GPU, whose memory it can "
-        "read "
-        "directly, and that all have one NCCL. One line per check; one that failed says what to do. Exit code 9 "
-        "when one failed: fit for an init container of the driver.",
+    .about = "Checks what a job needs before it runs on services that were started by themselves: the names in "
+             "services.*, the certificate, the clocks, that every stage and store answers as what it should be, that "
+             "the stores have the room that the plan takes of them, and the data paths: every stage sends blocks to "
+             "the stores and stages that the plan has it send to, and gets them back; of a job for GPUs also each "
+             "stage's GPU, whose memory it can read directly, and that all have one NCCL. One line per check; one that "
+             "failed says what to do. Exit code 9 when one failed: fit for an init container of the driver.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_minimum = 1,
     .positional_maximum = 1};
@@ -143,6 +142,19 @@ static bool check_security(bl_ctl_checklist_t *list, bl_job_t *job) {
 
 // ---- services ------------------------------------------------------------------------------------------------------------
 
+// Of the services that a job names.
+typedef struct services {
+  bl_ctl_probe_t *probes; // [count] those that can be asked
+  size_t count;
+  bool *well;            // [2 * stages] stages, then stores (as many, or none): no check failed
+  uint64_t *spare_bytes; // [stages] of stores: what no job has
+} services_t;
+
+static const char *subject_of(const bl_ctl_probe_t *probe, char subject[SUBJECT_BYTES]) {
+  snprintf(subject, SUBJECT_BYTES, "%s %u", probe->store ? "store" : "stage", probe->number);
+  return subject;
+}
+
 // What the plan reserves at the store of `device`, 0 where there is no such device.
 static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t device) {
   uint64_t bytes = 0;
@@ -153,9 +165,9 @@ static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *h
   return bytes;
 }
 
-static void note_probe(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probe, const char *subject,
-                       uint64_t needed_bytes) {
-  char text[160], has[BL_BYTES_TEXT], needs[BL_BYTES_TEXT];
+static void note_probe(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probe, uint64_t needed_bytes) {
+  char text[160], has[BL_BYTES_TEXT], needs[BL_BYTES_TEXT], subject[SUBJECT_BYTES];
+  (void)subject_of(probe, subject);
   if (probe->err.status != BL_OK) {
     bool away = probe->err.status == BL_UNAVAILABLE || probe->err.status == BL_DEADLINE;
     bl_error_t err;
@@ -192,7 +204,7 @@ static void note_missing(bl_ctl_checklist_t *list, const bl_training_t *training
                          uint32_t stores) {
   for (uint32_t d = stores; d < holdings->devices; d++) {
     if (room_bytes(training, holdings, d) > 0) {
-      char subject[32];
+      char subject[SUBJECT_BYTES];
       bl_error_t err;
       snprintf(subject, sizeof subject, "store %u", d);
       (void)bl_error_set(&err, BL_INVALID, "the plan parks blocks at it, services.stores names %u: name one per stage",
@@ -202,26 +214,25 @@ static void note_missing(bl_ctl_checklist_t *list, const bl_training_t *training
   }
 }
 
-static void note_clocks(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probes, const uint32_t *numbers, size_t count) {
+static void note_clocks(bl_ctl_checklist_t *list, const services_t *services) {
   double most = 0;
   size_t asked = 0, failed = list->failed;
-  char text[64], subject[32];
-  for (size_t i = 0; i < count; i++) {
-    const double ahead = probes[i].ahead_seconds, apart = ahead < 0 ? -ahead : ahead;
+  char text[64], subject[SUBJECT_BYTES];
+  for (size_t i = 0; i < services->count; i++) {
+    const bl_ctl_probe_t *probe = &services->probes[i];
+    const double ahead = probe->ahead_seconds, apart = fabs(ahead);
     bl_error_t err;
-    if (probes[i].err.status != BL_OK) {
+    if (probe->err.status != BL_OK) {
       continue;
     }
     asked++;
-    most = apart > most ? apart : most;
+    most = fmax(most, apart);
     if (apart > CLOCK_TOLERANCE_SECONDS) {
-      snprintf(subject, sizeof subject, "%s %u", probes[i].store ? "store" : "stage", numbers[i]);
-      (void)bl_error_set(
-          &err, BL_UNHEALTHY,
-          "its clock is %.1f s %s this machine's: set both from one source (NTP); certificates are judged "
-          "by them and logs are compared by them",
-          apart, ahead > 0 ? "ahead of" : "behind");
-      bl_ctl_checklist_note(list, "clock", subject, &err, "");
+      (void)bl_error_set(&err, BL_UNHEALTHY,
+                         "its clock is %.1f s %s this machine's: set both from one source (NTP); certificates are "
+                         "judged by them and logs are compared by them",
+                         apart, ahead > 0 ? "ahead of" : "behind");
+      bl_ctl_checklist_note(list, "clock", subject_of(probe, subject), &err, "");
     }
   }
   if (asked > 0 && list->failed == failed) {
@@ -230,55 +241,75 @@ static void note_clocks(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probes, 
   }
 }
 
+static bl_status_t services_init(services_t *services, const bl_job_t *job, uint32_t stages, bl_error_t *err) {
+  *services = (services_t){
+      .probes = calloc(job->services.stages.count + job->services.stores.count + 1, sizeof *services->probes),
+      .well = calloc(2 * (size_t)stages + 1, sizeof *services->well),
+      .spare_bytes = calloc(stages, sizeof *services->spare_bytes)};
+  const bool made = services->probes != NULL && services->well != NULL && services->spare_bytes != NULL;
+  return made ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory");
+}
+
+static void services_cleanup(services_t *services) {
+  free(services->probes);
+  free(services->well);
+  free(services->spare_bytes);
+}
+
+// Those whose name has an address become probes.
+static void check_names(bl_ctl_checklist_t *list, const bl_job_t *job, bool store, uint64_t deadline_ns,
+                        services_t *services) {
+  const bl_text_list_t *addresses = store ? &job->services.stores : &job->services.stages;
+  for (size_t i = 0; i < addresses->count; i++) {
+    const bl_ctl_probe_t probe = {
+        .address = addresses->items[i], .store = store, .number = (uint32_t)i, .job = bl_ctl_preflight_run(job)};
+    char subject[SUBJECT_BYTES];
+    if (check_name(list, subject_of(&probe, subject), probe.address, deadline_ns)) {
+      services->probes[services->count++] = probe;
+    }
+  }
+}
+
+static void note_probes(bl_ctl_checklist_t *list, const bl_training_t *training, const bl_holdings_t *holdings,
+                        services_t *services) {
+  for (size_t i = 0; i < services->count; i++) {
+    const bl_ctl_probe_t *probe = &services->probes[i];
+    const size_t failed = list->failed;
+    note_probe(list, probe, probe->store ? room_bytes(training, holdings, probe->number) : 0);
+    services->well[probe->number + (probe->store ? training->stage_count : 0)] = list->failed == failed;
+    if (probe->store && probe->number < training->stage_count) {
+      services->spare_bytes[probe->number] = probe->spare_bytes;
+    }
+  }
+}
+
 static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const bl_training_t *training,
                                   const bl_holdings_t *holdings, double timeout_seconds, bl_error_t *err) {
-  const bl_text_list_t *lists[2] = {&job->services.stages, &job->services.stores};
-  const size_t all = lists[0]->count + lists[1]->count;
   const uint64_t timeout_ms = (uint64_t)(timeout_seconds * 1000);
   const uint64_t deadline_ns = bl_clock_now_ns() + timeout_ms * BL_NS_PER_MS;
-  bl_ctl_probe_t *probes = calloc(all + 1, sizeof *probes);
-  uint32_t *numbers = calloc(all + 1, sizeof *numbers);
-  bool *well = calloc(2 * (size_t)training->stage_count + 1, sizeof *well); // stages, then stores: as many, or none
-  uint64_t *spare_bytes = calloc(training->stage_count, sizeof *spare_bytes);
-  size_t count = 0;
-  bl_status_t status = probes == NULL || numbers == NULL || well == NULL || spare_bytes == NULL
-                           ? bl_error_set(err, BL_EXHAUSTED, "no memory")
-                           : BL_OK;
-  char subject[32];
-  if (status == BL_OK && job->services.driver != NULL) {
+  services_t services;
+  bl_status_t status = services_init(&services, job, training->stage_count, err);
+  if (status != BL_OK) {
+    goto cleanup;
+  }
+  if (job->services.driver != NULL) {
     (void)check_name(list, "driver", job->services.driver, deadline_ns);
   }
-  for (int store = 0; store < 2 && status == BL_OK; store++) {
-    for (size_t i = 0; i < lists[store]->count; i++) {
-      snprintf(subject, sizeof subject, "%s %zu", store ? "store" : "stage", i);
-      if (check_name(list, subject, lists[store]->items[i], deadline_ns)) {
-        numbers[count] = (uint32_t)i;
-        probes[count++] =
-            (bl_ctl_probe_t){.address = lists[store]->items[i], .store = store == 1, .job = bl_ctl_preflight_run(job)};
-      }
-    }
+  check_names(list, job, false, deadline_ns, &services);
+  check_names(list, job, true, deadline_ns, &services);
+  if (!check_security(list, job)) {
+    goto cleanup;
   }
-  if (status == BL_OK && check_security(list, job)) {
-    note_missing(list, training, holdings, (uint32_t)job->services.stores.count);
-    status = bl_ctl_probe_all(probes, count, timeout_ms, err);
-    for (size_t i = 0; i < count && status == BL_OK; i++) {
-      snprintf(subject, sizeof subject, "%s %u", probes[i].store ? "store" : "stage", numbers[i]);
-      const size_t failed = list->failed;
-      note_probe(list, &probes[i], subject, probes[i].store ? room_bytes(training, holdings, numbers[i]) : 0);
-      well[numbers[i] + (probes[i].store ? training->stage_count : 0)] = list->failed == failed;
-      if (probes[i].store && numbers[i] < training->stage_count) {
-        spare_bytes[numbers[i]] = probes[i].spare_bytes;
-      }
-    }
-    if (status == BL_OK) {
-      note_clocks(list, probes, numbers, count);
-      status = bl_ctl_preflight_paths(list, job, training, holdings, well, spare_bytes, err);
-    }
+  note_missing(list, training, holdings, (uint32_t)job->services.stores.count);
+  status = bl_ctl_probe_all(services.probes, services.count, timeout_ms, err);
+  if (status != BL_OK) {
+    goto cleanup;
   }
-  free(well);
-  free(spare_bytes);
-  free(probes);
-  free(numbers);
+  note_probes(list, training, holdings, &services);
+  note_clocks(list, &services);
+  status = bl_ctl_preflight_paths(list, job, training, holdings, services.well, services.spare_bytes, err);
+cleanup:
+  services_cleanup(&services);
   return status;
 }
 

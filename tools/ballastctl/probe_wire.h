@@ -18,6 +18,7 @@
 typedef struct bl_ctl_probe {
   const char *address; // borrowed
   bool store;          // else a stage
+  uint32_t number;     // among the stages or the stores; for the caller
   const char *job;     // of a store: whose room; borrowed
   // Answers
   bl_error_t err;       // BL_OK: it answered; else the last failure

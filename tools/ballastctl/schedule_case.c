@@ -71,8 +71,7 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .help = "Micro-batches of a group (grouped-interleaved), slices of a sequence (seq1f1b: 2)."},
     BL_CTL_COST_FLAG(bl_ctl_schedule_flags_t, cost, .preset_help = "1,1,1,0, or the lengths of the block",
                      .help = "Time of a forward, a backward for the input, one for the weights, of a boundary, and of "
-                             "a recomputation (as "
-                             "F if not given)."),
+                             "a recomputation (as F if not given)."),
     {.name = "chunk-cost",
      .type = BL_OPTION_TEXT_LIST,
      .offset = OFFSET(chunk_costs),

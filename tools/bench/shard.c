@@ -78,8 +78,7 @@ static const bl_option_t rows[] = {
      .offset = offsetof(settings_t, write),
      .argument = "PREFIX",
      .help = "Writes PREFIX-bN.json, a profile of this part as a model of its own, which ballastctl estimate reads, "
-             "for each "
-             "micro-batch N, and PREFIX.jsonl, a line of results for each."},
+             "for each micro-batch N, and PREFIX.jsonl, a line of results for each."},
 };
 static const bl_flags_t flags = {.program = "ballast-bench stage",
                                  .usage = "--model NAME [options]",
