@@ -4,7 +4,7 @@
 #include "output.h"
 #include "prediction.h"
 #include "profile_file.h"
-#include "schedule_case.h"
+#include "schedule_name.h"
 
 #include "job/architecture.h"
 #include "job/checkpoint_image.h"

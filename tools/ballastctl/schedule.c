@@ -5,6 +5,7 @@
 #include "output_path.h"
 #include "schedule_case.h"
 #include "schedule_frontier.h"
+#include "schedule_name.h"
 #include "simulated_trace.h"
 #include "verbs.h"
 

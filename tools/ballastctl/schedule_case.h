@@ -5,34 +5,11 @@
 
 #include "block_file.h"
 #include "schedule_limits.h"
+#include "schedule_request.h"
 
-#include "config/flags.h"
 #include "schedule/balance.h"
-#include "schedule/generate.h"
 #include "schedule/validate.h"
 #include "simulate/simulate.h"
-
-// What `schedule export` writes.
-typedef enum bl_ctl_csv_format {
-  BL_CTL_COMPUTE_ONLY,
-  BL_CTL_COMPUTE_COMMS,
-  BL_CTL_COMPUTE_COMMS_NO_WAIT
-} bl_ctl_csv_format_t;
-
-typedef struct bl_ctl_schedule_flags {
-  char *schedule, *block, *cost, *memory, *svg, *perfetto, *to;
-  bl_text_list_t chunk_costs, slow_paths;
-  int64_t stages, micro_batches, chunks, group, recompute_chunks, cap;
-  double slots, path_cost;
-  bool recompute, pooled;
-  int balance, mode, format, output;
-} bl_ctl_schedule_flags_t;
-
-// Of bl_ctl_schedule_flags_t: first those that only export has, last those that only show has.
-#define BL_CTL_SCHEDULE_ROWS        23
-#define BL_CTL_SCHEDULE_EXPORT_ROWS 2
-#define BL_CTL_SCHEDULE_SHOW_ROWS   3
-extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS];
 
 typedef struct bl_ctl_schedule_case {
   bl_schedule_t *schedule;
@@ -55,13 +32,5 @@ void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown);
 // The timeline, as --svg asks for it.
 BL_MUST_USE bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
                                                   bl_error_t *err);
-
-// Whether what --schedule names is a file: it ends in ".csv".
-bool bl_ctl_schedule_is_file(const char *schedule);
-// The built-in one of that name; BL_INVALID names the nearest.
-BL_MUST_USE bl_status_t bl_ctl_schedule_find(const char *name, const bl_schedule_info_t **info, bl_error_t *err);
-// Reads a CSV file, as input_file.h.
-BL_MUST_USE bl_status_t bl_ctl_schedule_read(const char *flag, const char *path, bl_schedule_t **schedule,
-                                             bl_error_t *err);
 
 #endif

@@ -3,12 +3,13 @@
 
 #include "output.h"
 #include "output_path.h"
-#include "schedule_case.h"
 #include "schedule_flags.h"
+#include "schedule_name.h"
 #include "verb.h"
 
 #include "base/words.h"
 #include "draw/frontier_plot.h"
+#include "schedule/validate.h"
 #include "simulate/frontier.h"
 
 #include <stdio.h>

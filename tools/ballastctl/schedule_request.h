@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags of `ballastctl schedule`, and which of them can stand together.
+#ifndef BALLAST_BALLASTCTL_SCHEDULE_REQUEST_H
+#define BALLAST_BALLASTCTL_SCHEDULE_REQUEST_H
+
+#include "config/flags.h"
+
+// What `schedule export` writes.
+typedef enum bl_ctl_csv_format {
+  BL_CTL_COMPUTE_ONLY,
+  BL_CTL_COMPUTE_COMMS,
+  BL_CTL_COMPUTE_COMMS_NO_WAIT
+} bl_ctl_csv_format_t;
+
+typedef enum bl_ctl_balance {
+  BL_CTL_BALANCE_NONE,
+  BL_CTL_BALANCE_BPIPE,
+  BL_CTL_BALANCE_CAP,
+  BL_CTL_BALANCE_DROP,
+  BL_CTL_BALANCE_MIX
+} bl_ctl_balance_t;
+extern const char *const bl_ctl_balance_names[]; // of bl_ctl_balance_t
+
+typedef struct bl_ctl_schedule_flags {
+  char *schedule, *block, *cost, *memory, *svg, *perfetto, *to;
+  bl_text_list_t chunk_costs, slow_paths;
+  int64_t stages, micro_batches, chunks, group, recompute_chunks, cap;
+  double slots, path_cost;
+  bool recompute, pooled;
+  int balance, mode, format, output; // bl_ctl_balance_t, bl_balance_mode_t, bl_ctl_csv_format_t, bl_ctl_output_t
+} bl_ctl_schedule_flags_t;
+
+// Of bl_ctl_schedule_flags_t: first those that only export has, last those that only show has.
+#define BL_CTL_SCHEDULE_ROWS        23
+#define BL_CTL_SCHEDULE_EXPORT_ROWS 2
+#define BL_CTL_SCHEDULE_SHOW_ROWS   3
+extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS];
+
+// BL_INVALID: a flag that cannot mean what it says, or would say nothing, beside the others.
+BL_MUST_USE bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *a, bl_error_t *err);
+
+#endif
