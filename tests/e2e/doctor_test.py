@@ -62,6 +62,9 @@ def main():
                 silent, waiting, text = found or ([], [], "")
                 go_on()
             assert silent[0]["cause"] and f"pid {victim}" in text, (silent, text)
+            assert silent[0]["age_seconds"] >= 2, f"an answer is awaited for 2 s before a stage is silent: {silent}"
+            for row in waiting:
+                assert row["age_seconds"] >= 0, row
             for row in waiting:
                 assert row["who"] in ("stage 0", "stage 2") and "stage 1" in row["waits_for"], row
                 assert row["micro_batch"] in range(8), row

@@ -382,7 +382,8 @@ bl_stage_view_t bl_driver_stage(const bl_driver_t *driver, size_t stage) {
                            .paths = remote->paths,
                            .path_count = remote->path_count,
                            .status = remote->status,
-                           .status_bytes = remote->status_bytes};
+                           .status_bytes = remote->status_bytes,
+                           .status_age_ms = remote->status != NULL ? bl__driver_now_ms(driver) - remote->status_ms : 0};
 }
 
 const bl_stores_t *bl_driver_stores(const bl_driver_t *driver) {

@@ -161,6 +161,7 @@ typedef struct bl_stage_view {
   size_t path_count;
   const void *status; // StageStatusResponse as it came last, NULL when none yet
   size_t status_bytes;
+  uint64_t status_age_ms; // since it came; 0 without one
 } bl_stage_view_t;
 size_t bl_driver_stage_count(const bl_driver_t *driver);
 bl_stage_view_t bl_driver_stage(const bl_driver_t *driver, size_t stage);

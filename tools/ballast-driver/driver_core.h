@@ -51,6 +51,7 @@ typedef struct bl_remote {
   bl_error_t blame;       // ends the run once it is known to be the process that it was,
   unsigned blame_answers; // after so many answers more; 0: it is not blamed
   void *status;           // packed
+  uint64_t status_ms;     // when it came
   size_t status_bytes;
 
   // Votes: of the attempt that runs or is decided, and of the last commit.

@@ -100,6 +100,7 @@ static void keep_status(bl_remote_t *stage, const bl_stage_answer_t *answer) {
   free(stage->status);
   stage->status = copy;
   stage->status_bytes = answer->packed_bytes;
+  stage->status_ms = bl__driver_now_ms(stage->driver);
 }
 
 static void probe(bl_remote_t *stage);

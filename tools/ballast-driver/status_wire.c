@@ -20,6 +20,7 @@ static void add_stages(const bl_driver_service_t *service, Ballast__V1__DriverSt
     stages[i].stage = (int32_t)i;
     stages[i].address = (char *)stage.address;
     stages[i].reachable = stage.reachable;
+    stages[i].age_ns = stage.status_age_ms * 1000000;
     stages[i].own_slots = i < policies.holdings->devices ? policies.holdings->own[i] : 0;
     stages[i].status = stage.status == NULL
                            ? NULL

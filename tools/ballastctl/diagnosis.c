@@ -83,6 +83,9 @@ static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
     if (json_object_get(stage, "device") != NULL) {
       json_object_set(row, "device", json_object_get(stage, "device"));
     }
+    if (json_object_get(stage, "age_seconds") != NULL) {
+      json_object_set(row, "age_seconds", json_object_get(stage, "age_seconds"));
+    }
     if (operation != NULL) { // of a silent stage: the one it was at when it last answered
       json_object_set(row, "operation", (json_t *)operation);
     }

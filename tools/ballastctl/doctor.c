@@ -14,6 +14,7 @@ static int run(int argc, char *const *argv) {
       {.key = "peer", .title = "PEER", .right = true},
       {.key = "micro_batch", .title = "MICRO-BATCH", .right = true},
       {.key = "lease", .title = "LEASE"},
+      {.key = "age_seconds", .title = "AGE", .right = true},
       {.key = "chunk", .title = "CHUNK", .right = true, .wide = true},
       {.key = "cause", .title = "CAUSE", .wide = true},
       {.key = "device", .title = "DEVICE", .wide = true},
@@ -24,7 +25,8 @@ static int run(int argc, char *const *argv) {
   bl_status_t status =
       bl_ctl_ask_status("ballastctl doctor",
                         "Says who waits for what, since when, for which peer, store, lease and micro-batch, and who "
-                        "holds everybody up; works while the job is stuck. Exit code 9 when a stage "
+                        "holds everybody up; works while the job is stuck. What a stage says of itself "
+                        "it said AGE seconds ago: the driver asks about once a second. Exit code 9 when a stage "
                         "or a store does not answer.",
                         argc, argv, &output, &answer, &err);
   if (status == BL_OK && answer != NULL) {

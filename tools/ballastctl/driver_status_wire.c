@@ -50,6 +50,7 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health) {
   if (stage == NULL || status == NULL) {
     return stage;
   }
+  json_object_set_new(stage, "age_seconds", json_real((double)health->age_ns * 1e-9));
   json_object_set_new(stage, "phase", json_string(status->phase));
   json_object_set_new(stage, "running_step", json_integer((json_int_t)status->running_step));
   json_object_set_new(stage, "operation", json_string(status->operation));

@@ -65,6 +65,7 @@ static int stages_run(int argc, char *const *argv) {
       {.key = "peak_slots", .title = "PEAK SLOTS", .right = true},
       {.key = "own_slots", .title = "OWN SLOTS", .right = true},
       {.key = "pid", .title = "PID", .right = true},
+      {.key = "age_seconds", .title = "AGE", .right = true},
       {.key = "address", .title = "ADDRESS", .wide = true},
       {.key = "device", .title = "DEVICE", .wide = true},
       {.key = "waits", .title = "WAITS", .wide = true},
@@ -73,8 +74,10 @@ static int stages_run(int argc, char *const *argv) {
   bl_error_t err;
   bl_ctl_output_t output;
   json_t *answer;
-  bl_status_t status = bl_ctl_ask_status("ballastctl stages", "Lists the stages of a run and what each does now.", argc,
-                                         argv, &output, &answer, &err);
+  bl_status_t status = bl_ctl_ask_status("ballastctl stages",
+                                         "Lists the stages of a run and what each does: as it said AGE seconds ago, "
+                                         "the driver asks about once a second.",
+                                         argc, argv, &output, &answer, &err);
   if (status == BL_OK && answer != NULL) {
     if (output == BL_CTL_TABLE || output == BL_CTL_WIDE) {
       lists_to_cells(json_object_get(answer, "stages"));
