@@ -41,9 +41,30 @@ def seed():
 
 
 @contextlib.contextmanager
+def races_told():
+    """Under the thread sanitizer (TSAN_OPTIONS is set) what any process reports fails the test, whatever became of the
+    process and of what it said. A signal that a test sends is no report."""
+    options = os.environ.get("TSAN_OPTIONS")
+    if options is None or "log_path=" in options:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="ballast-races-") as folder:
+        os.environ["TSAN_OPTIONS"] = f"{options} handle_segv=0 handle_abort=0 log_path={folder}/race"
+        try:
+            yield
+        finally:
+            os.environ["TSAN_OPTIONS"] = options
+        reports = []
+        for path in sorted(glob.glob(f"{folder}/race*")):
+            with open(path, errors="replace") as file:
+                reports.append(file.read())
+        assert not reports, f"{len(reports)} processes have reports of the thread sanitizer:\n" + "\n".join(reports)
+
+
+@contextlib.contextmanager
 def scratch():
     """A folder of our own, also the run-time folder of everything started in it."""
-    with tempfile.TemporaryDirectory(prefix="ballast-e2e-") as folder:
+    with races_told(), tempfile.TemporaryDirectory(prefix="ballast-e2e-") as folder:
         os.chmod(folder, 0o700)
         yield folder
 
