@@ -73,18 +73,23 @@ static bl_status_t add_balanced(const bl_frontier_request_t *request, const bl_s
   return status;
 }
 
-// Costs of one of a device's chunks.
-static bl_costs_t share_costs(const bl_costs_t *costs, double chunks) {
+// Costs of one operation that makes so much of a device-micro-batch.
+static bl_costs_t share_costs(const bl_costs_t *costs, double weight) {
   bl_costs_t made = *costs;
-  made.every = (bl_chunk_costs_t){costs->every.forward / chunks, costs->every.input / chunks,
-                                  costs->every.weight / chunks, costs->every.recompute / chunks};
-  made.path /= chunks;
+  made.every = (bl_chunk_costs_t){costs->every.forward * weight, costs->every.input * weight,
+                                  costs->every.weight * weight, costs->every.recompute * weight};
+  made.path *= weight;
   return made;
+}
+
+// Of a schedule that is still to be made. Slices are left out: orders of theirs do not depend on costs.
+static double weight_of(const bl_schedule_info_t *info) {
+  return info->placement == BL_PLACEMENT_BIDIRECTIONAL ? 1 : 1.0 / info->default_chunks;
 }
 
 static bl_status_t add_schedule(const bl_frontier_request_t *request, const bl_schedule_t *schedule,
                                 bl_frontier_point_t point, bl_frontier_t *frontier, bl_error_t *err) {
-  const bl_costs_t costs = share_costs(request->costs, schedule->chunks);
+  const bl_costs_t costs = share_costs(request->costs, bl_schedule_block_weight(schedule));
   point.chunks = schedule->chunks;
   bl_status_t status = measure(schedule, &costs, &point, err);
   if (status == BL_OK && point.pooled && point.asked > 0 && point.memory <= point.asked + NEAR) {
@@ -105,7 +110,7 @@ static bl_status_t add_schedule(const bl_frontier_request_t *request, const bl_s
 
 static bl_status_t add_built_in(const bl_frontier_request_t *request, const bl_schedule_info_t *info,
                                 bl_frontier_point_t point, bl_frontier_t *frontier, bl_error_t *err) {
-  const bl_costs_t costs = share_costs(request->costs, info->default_chunks);
+  const bl_costs_t costs = share_costs(request->costs, weight_of(info));
   bl_schedule_request_t wanted = {.name = info->name,
                                   .stages = request->stages,
                                   .micro_batches = request->micro_batches,

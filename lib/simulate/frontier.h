@@ -8,8 +8,9 @@
 //   for (size_t i = 0; i < frontier.count; i++) ...
 //   bl_frontier_cleanup(&frontier);
 //
-// Costs are those of a whole device's model part: a schedule with v chunks runs with a v-th of F, I, W and of the path
-// on each, so that times and memory compare. Thread: pure functions, any thread.
+// Costs are those of a whole device's model part, for a whole sequence: a schedule with v chunks, or with v slices, runs
+// with a v-th of F, I, W and of the path on each, one of two directions with all of it on both of its chunks (they hold
+// the same part), so that times and memory compare. Thread: pure functions, any thread.
 #ifndef BALLAST_SIMULATE_FRONTIER_H
 #define BALLAST_SIMULATE_FRONTIER_H
 

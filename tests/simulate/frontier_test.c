@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the time/memory frontier: balancing 1F1B under its smallest cap costs no time where transfers are free, points
-// that are marked as best are not beaten by any other, those that are named are compared alone, and bad requests are refused.
+// that are marked as best are not beaten by any other, all do the same work, those that are named are compared alone, and bad
+// requests are refused.
 #include "simulate/frontier.h"
 
 #include "schedule/generate.h"
@@ -101,6 +102,35 @@ static void slow_paths_cost_time(void **state) {
   bl_frontier_cleanup(&frontier);
 }
 
+// However a schedule cuts a device's part (chunks, slices, two directions), a device works as long for a step.
+static void all_do_the_same_work(void **state) {
+  (void)state;
+  static const char *const names[] = {
+      "1f1b",   "seq1f1b", "chimera", "dualpipe", "interleaved", "zb-h1", "zb-v", "dualpipe-v", "grouped-interleaved",
+      "1f1b-v", "adaptive"};
+  const bl_costs_t costs = {.every = {10, 14, 6, 10}, .boundary = 3};
+  bl_frontier_t frontier;
+  bl_error_t err;
+  bl_frontier_request_t request = {.stages = 4,
+                                   .micro_batches = 8,
+                                   .costs = &costs,
+                                   .effort = 0.01,
+                                   .names = names,
+                                   .name_count = sizeof names / sizeof names[0]};
+  assert_int_equal(bl_frontier_init(&request, &frontier, &err), BL_OK);
+  for (size_t i = 0; i < frontier.count; i++) {
+    const bl_frontier_point_t *point = &frontier.points[i];
+    const double work = point->t_end * (1 - point->bubble);
+    if (fabs(work - 8 * (10 + 14 + 6)) > 1e-6) {
+      fail_msg("%s: a device works for %g, not %d", point->schedule, work, 8 * (10 + 14 + 6));
+    }
+  }
+  for (size_t n = 0; n < request.name_count; n++) {
+    (void)find(&frontier, names[n], 0);
+  }
+  bl_frontier_cleanup(&frontier);
+}
+
 static void impossible_shapes_are_refused(void **state) {
   (void)state;
   bl_costs_t costs = BL_COSTS_UNIT;
@@ -153,6 +183,7 @@ int main(void) {
       cmocka_unit_test(balanced_points_stand_beside_plain_ones),
       cmocka_unit_test(orders_for_balancing_beat_their_own_kind),
       cmocka_unit_test(slow_paths_cost_time),
+      cmocka_unit_test(all_do_the_same_work),
       cmocka_unit_test(some_are_compared),
       cmocka_unit_test(impossible_shapes_are_refused),
   };

@@ -184,7 +184,7 @@ static const bl_flags_t flags = {.program = "ballastctl schedule frontier",
                                  .usage = "--stages P --micro-batches M [options]",
                                  .about = "Time and memory of all schedules, or of those that are named, as they are "
                                           "and balanced under every cap that works, as CSV. Costs are "
-                                          "those of a device: with v chunks each takes a v-th.",
+                                          "those of a device: each of v chunks or v slices takes a v-th.",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
 static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
