@@ -2,8 +2,8 @@
 // Where evicted blocks go: the seam between the executor and whatever keeps activation blocks away from the stage (an
 // activation-store's client, or memory of the process in tests). Chosen once, before the first run:
 //
-//   typedef struct { bl_parking_t parking; ... } bl_client_parking_t;   // `parking` first
-//   engine->parking = &client->parking;                                 // NULL: this stage evicts nothing
+//   struct keeper { bl_parking_t parking; ... } *keeper;   // `parking` first
+//   engine->parking = &keeper->parking;                    // NULL: this stage evicts nothing
 //
 // What the executor does with it in one attempt:
 //   begin(attempt)
