@@ -31,12 +31,6 @@ bl_status_t bl__save_prepare(bl_driver_t *driver, bl_error_t *err) {
   if (folder_of(driver) == NULL) {
     return BL_OK;
   }
-  if (bl_checkpoint_claim_take(&save->claim, driver->options.job, err) != BL_OK) {
-    return bl_error_prefix(err, "checkpoint.folder");
-  }
-  if (!save->claim.held) {
-    bl_log(BL_LOG_WARNING, "checkpoint.folder: %s: %s", folder_of(driver), save->claim.note);
-  }
   save->parts = calloc(driver->stage_count, sizeof *save->parts);
   save->shards = calloc(SHARDS_OF_STAGE * driver->stage_count, sizeof *save->shards);
   if (save->parts == NULL || save->shards == NULL) {
@@ -78,7 +72,6 @@ void bl__save_cleanup(bl_driver_t *driver) {
     save->waits = wait->next;
     free(wait);
   }
-  bl_checkpoint_claim_release(&save->claim);
 }
 
 bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
@@ -384,8 +377,9 @@ static void begin(bl_driver_t *driver) {
   save->number++;
   save->began_ns = bl_clock_now_ns();
   save->stopped_ns = 0;
-  // The claim may have been an older driver's until now.
-  if (bl_checkpoint_claim_take(&save->claim, driver->options.job, &err) != BL_OK ||
+  bl_checkpoint_claim_t *claim = driver->options.claim;
+  // It may have been an older driver's until now.
+  if ((claim != NULL && bl_checkpoint_claim_take(claim, driver->options.job, &err) != BL_OK) ||
       bl_checkpoint_folder_begin(folder_of(driver), save->step, driver->step.id.id, save->partial, &err) != BL_OK) {
     end(driver, &err);
     return;

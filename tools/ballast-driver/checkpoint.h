@@ -16,7 +16,6 @@
 #define BALLAST_DRIVER_CHECKPOINT_H
 
 #include "driver.h"
-#include "job/checkpoint_claim.h"
 #include "journal.h"
 #include "loop/worker.h"
 
@@ -57,10 +56,8 @@ typedef struct bl__save {
   bl_task_t commit;
   bl_error_t commit_err, prune_err;
   bl__save_wait_t *waits;
-  bl_checkpoint_claim_t claim;
 } bl__save_t;
 
-// Claims the folder. BL_PRECONDITION: another run has it.
 BL_MUST_USE bl_status_t bl__save_prepare(bl_driver_t *driver, bl_error_t *err);
 void bl__save_cleanup(bl_driver_t *driver);
 // Driving begins: tidies the folder; a run that begins anew sets the checkpoints of an earlier one aside.

@@ -17,6 +17,7 @@
 
 #include "config/job.h"
 #include "job/balance.h"
+#include "job/checkpoint_claim.h"
 #include "job/resume.h"
 #include "job/training.h"
 #include "journal.h"
@@ -56,6 +57,7 @@ typedef struct bl_driver_options {
   const bl_job_t *job;           // borrowed; services.stages has one address per stage
   const bl_training_t *training; // borrowed
   const bl_resume_t *resume;     // borrowed; where to go on, if the stages do not hold this job already. NULL: anew
+  bl_checkpoint_claim_t *claim;  // of the job's folder, taken by the caller before `resume` was read; NULL: not claimed
   bool start_over;               // when a stage has lost the run, all begin again from `resume`, or from the start
   bool own_stages;               // end them with the run
   bool linger;                   // stay after the last step until bl_driver_stop

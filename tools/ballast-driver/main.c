@@ -72,6 +72,7 @@ typedef struct program {
   arguments_t arguments;
   bl_job_t job;
   bl_training_t training;
+  bl_checkpoint_claim_t claim;
   bl_resume_t resume;
   bl_daemon_t *daemon;
   bl_driver_service_t *service;
@@ -162,6 +163,17 @@ static bl_status_t resolve_job(program_t *self, bl_error_t *err) {
   return status;
 }
 
+// What is in the folder is looked at once it is this run's.
+static bl_status_t claim_folder(program_t *self, bl_error_t *err) {
+  if (bl_checkpoint_claim_take(&self->claim, &self->job, err) != BL_OK) {
+    return bl_error_prefix(err, "checkpoint.folder");
+  }
+  if (self->claim.note[0] != '\0') {
+    bl_log(BL_LOG_WARNING, "checkpoint.folder: %s: %s", self->job.checkpoint.folder, self->claim.note);
+  }
+  return BL_OK;
+}
+
 // Relative paths of the job are joined to the job file's folder, in absolute form: stages run in other folders.
 static bl_status_t read_job(program_t *self, bl_error_t *err) {
   const char *path = self->arguments.job;
@@ -185,6 +197,9 @@ static bl_status_t read_job(program_t *self, bl_error_t *err) {
   if (status == BL_OK) {
     status = resolve_job(self, err);
   }
+  if (status == BL_OK) {
+    status = claim_folder(self, err);
+  }
   if (status == BL_OK && self->arguments.resume) {
     status = bl_resume_find(&self->resume, &self->job, &self->training.model, false, err);
     status = status == BL_NOT_FOUND ? BL_OK : status;
@@ -204,6 +219,7 @@ static bl_status_t make_driver(program_t *self, bl_error_t *err) {
                                  .job = &self->job,
                                  .training = &self->training,
                                  .resume = &self->resume,
+                                 .claim = &self->claim,
                                  .start_over = self->arguments.resume,
                                  .own_stages = self->arguments.own_stages,
                                  .linger = self->arguments.linger,
@@ -269,6 +285,7 @@ static void destroy(void *context) {
   program_t *self = context;
   bl_page_destroy(self->page);
   bl_driver_destroy(self->driver);
+  bl_checkpoint_claim_release(&self->claim);
   bl_driver_service_destroy(self->service);
   bl_timer_destroy(self->orphan);
   bl_training_cleanup(&self->training);

@@ -183,24 +183,25 @@ static bl_status_t check_profile(const arguments_t *arguments, const bl_job_t *j
                       PROFILED_STEPS_MIN, left, steps);
 }
 
-// Checkpoints are written where we are: that they can be is found before the run, not after it. The driver claims the
-// folder itself.
+// Checkpoints are written where we are: that they can be is found before the run, not after it.
 static bl_status_t check_folder(const bl_job_t *job, bl_error_t *err) {
-  bl_checkpoint_claim_t claim = {0};
   bl_error_t cause;
-  if (job->checkpoint.folder == NULL) {
+  if (job->checkpoint.folder == NULL || bl_checkpoint_folder_try(job->checkpoint.folder, &cause) == BL_OK) {
     return BL_OK;
   }
-  bl_status_t status = bl_checkpoint_folder_try(job->checkpoint.folder, &cause);
-  if (status == BL_OK) {
-    status = bl_checkpoint_claim_take(&claim, job, &cause);
-    bl_checkpoint_claim_release(&claim);
-  }
-  if (status == BL_OK) {
+  return bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
+}
+
+// While another run writes there, what is in the folder says nothing of this one. Nobody does where there is none yet.
+static bl_status_t claim_folder(bl_checkpoint_claim_t *claim, const bl_job_t *job, bl_error_t *err) {
+  const char *folder = job->checkpoint.folder;
+  bl_error_t cause;
+  if (folder == NULL || access(folder, F_OK) != 0 ||
+      bl_checkpoint_claim_take(claim, job, &cause) != BL_PRECONDITION) { // what else is wrong there is said in its turn
     return BL_OK;
   }
   (void)bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
-  err->status = status == BL_PRECONDITION ? status : err->status; // nothing is wrong with the job
+  err->status = BL_PRECONDITION; // nothing is wrong with the job
   return err->status;
 }
 
@@ -228,6 +229,7 @@ static int run(int argc, char *const *argv) {
   bl_job_t job = {0};
   bl_training_t training = {0};
   bl_resume_t resume = {0};
+  bl_checkpoint_claim_t claim = {0};
   int exit_code = 0;
   bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
   if (status == BL_OK && result.help) {
@@ -243,6 +245,9 @@ static int run(int argc, char *const *argv) {
   if (status == BL_OK) {
     status = check_device(&arguments, &job, &err);
   }
+  if (status == BL_OK && !arguments.check && !attaches(&arguments, &job)) {
+    status = claim_folder(&claim, &job, &err);
+  }
   if (status == BL_OK) {
     status = check_job(&arguments, &job, &training, &resume, &err);
   }
@@ -255,6 +260,7 @@ static int run(int argc, char *const *argv) {
   if (status == BL_OK) {
     doubt_threads(&arguments, &job);
   }
+  bl_checkpoint_claim_release(&claim); // the driver claims it itself
   if (status != BL_OK) {
     exit_code = bl_ctl_finish(status, &err);
   } else if (!arguments.check) {
