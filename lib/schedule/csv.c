@@ -418,6 +418,20 @@ bl_status_t bl_csv_read(const char *text, size_t size_bytes, const char *name, b
   return BL_OK;
 }
 
+bool bl__csv_says_overlap(const bl_schedule_t *schedule) {
+  if (schedule->transfers != BL_TRANSFER_OVERLAP) {
+    return false;
+  }
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      if (schedule->lists[s].ops[i].verb == BL_VERB_E) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 bl_status_t bl_csv_write(const bl_schedule_t *schedule, char **text, size_t *size_bytes) {
   size_t capacity = bl_schedule_op_count(schedule) * (BL_OP_TEXT / 2) + schedule->stages + sizeof overlap_comment + 64;
   char *made = malloc(capacity), cell[BL_OP_TEXT];
@@ -425,7 +439,7 @@ bl_status_t bl_csv_write(const bl_schedule_t *schedule, char **text, size_t *siz
   if (made == NULL) {
     return BL_EXHAUSTED;
   }
-  if (schedule->transfers == BL_TRANSFER_OVERLAP) {
+  if (bl__csv_says_overlap(schedule)) {
     used += (size_t)snprintf(made, capacity, "%s\n", overlap_comment);
   }
   for (uint32_t s = 0; s < schedule->stages; s++) {

@@ -39,5 +39,7 @@ static inline bool bl__comm_is_message(bl__comm_kind_t kind) {
 const char *bl__comm_format(bl__comm_t comm, char text[BL__COMM_TEXT]);
 // False if the cell of `length` characters is none of them. `row` and `column` are left alone.
 bool bl__comm_parse(const char *text, size_t length, bl__comm_t *comm);
+// Whether a file has to say BL_TRANSFER_OVERLAP: without transfers it means nothing, and PyTorch reads no comment.
+bool bl__csv_says_overlap(const bl_schedule_t *schedule);
 
 #endif

@@ -203,6 +203,11 @@ static void our_verbs_and_their_mode_come_back(void **state) {
   assert_int_equal(schedule->lists[0].ops[1].store, 1);
   assert_writes(schedule, text);
   bl_schedule_destroy(schedule);
+  // Where nothing moves the mode says nothing, and PyTorch, which reads no comment, takes the file.
+  schedule = parse("# transfers: overlap\n0F0,0R0,0B0\n1F0,1B0\n");
+  assert_writes(schedule, "0F0,0R0,0B0\n1F0,1B0\n");
+  assert_writes_comms(schedule, false, "0F0,0SEND_F0,0R0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n");
+  bl_schedule_destroy(schedule);
 }
 
 int main(void) {
