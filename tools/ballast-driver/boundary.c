@@ -1,55 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver_core.h"
 
-#include "base/minmax.h"
 #include "base/random.h"
-#include "base/words.h"
 #include "job/rate.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#define PROMPT_TOKENS 16  // of the data, where no prompt is given
-#define AHEAD_SHARE   0.9 // of train.clip: where the norm was above, the next one may be clipped
+#define AHEAD_SHARE 0.9 // of train.clip: where the norm was above, the next one may be clipped
 
 // ---- deciding ------------------------------------------------------------------------------------------------------
-
-// The ballots of all stages for the attempt, borrowed: the vote, or what the last commit kept of it.
-static const bl_ballot_t *ballots_of(bl_driver_t *driver, uint64_t attempt) {
-  for (size_t i = 0; i < driver->stage_count; i++) {
-    const bl_remote_t *stage = &driver->stages[i];
-    if (stage->vote.attempt == attempt) {
-      driver->ballots[i] = stage->vote;
-    } else if (stage->last_vote.attempt == attempt) {
-      driver->ballots[i] = stage->last_vote;
-    } else {
-      return NULL;
-    }
-  }
-  return driver->ballots;
-}
-
-static bl_status_t count_votes(bl_driver_t *driver, uint64_t attempt, bl_tally_t *tally, bl_error_t *err) {
-  const bl_ballot_t *ballots = ballots_of(driver, attempt);
-  if (ballots == NULL) {
-    return bl_error_set(err, BL_INTERNAL, "attempt %" PRIu64 ": a vote is missing", attempt);
-  }
-  return bl_tally_count(ballots, driver->stage_count, driver->options.training->schedule->micro_batches,
-                        driver->parameter_count, driver->squares, tally, err);
-}
-
-static void report_step(bl_driver_t *driver);
 
 static void decide_training(bl_driver_t *driver) {
   // A predecessor may have left an attempt to decide and, before it, a step that nobody was told of: once this one is
   // applied, the stages no longer know that one.
-  report_step(driver);
+  bl__step_report(driver);
   bl_tally_t tally = {0};
-  if (count_votes(driver, driver->step.run.attempt, &tally, &driver->failure) != BL_OK) {
+  if (bl__votes_count(driver, driver->step.run.attempt, &tally, &driver->failure) != BL_OK) {
     driver->fatal = true;
     bl_driver_step_abort(&driver->step);
     return;
@@ -99,29 +67,6 @@ static void decide_validation(bl_driver_t *driver) {
   driver->options.observer.changed(driver->options.observer.context);
 }
 
-static void decide_generation(bl_driver_t *driver) {
-  const bl_schedule_t *schedule = driver->options.training->schedule;
-  uint32_t head = schedule->stage_of[bl_schedule_depth(schedule) - 1];
-  uint32_t token = driver->stages[head].token;
-  bl_driver_step_close(&driver->step);
-  driver->drawing = false;
-  if (!driver->generating) {
-    return; // whoever asked for it has gone
-  }
-  uint32_t seq = driver->options.training->model.seq;
-  if (driver->context_count == seq) {
-    memmove(driver->context, driver->context + 1, (seq - 1) * sizeof *driver->context);
-    driver->context_count--;
-  }
-  driver->context[driver->context_count++] = token;
-  driver->drawn++;
-  driver->generation.drawn(token, driver->generation.context);
-  if (driver->generating && driver->drawn >= driver->generation.tokens) {
-    bl_error_t none = {.status = BL_OK};
-    bl__generation_end(driver, &none);
-  }
-}
-
 void bl__decide(bl_driver_t *driver) {
   switch (driver->step.run.kind) {
   case BL_RUN_TRAIN:
@@ -131,107 +76,11 @@ void bl__decide(bl_driver_t *driver) {
     decide_validation(driver);
     break;
   case BL_RUN_GENERATE:
-    decide_generation(driver);
+    bl__generation_take(driver);
     break;
   case BL_RUN_KINDS:
     break;
   }
-}
-
-// ---- what is told of a step ----------------------------------------------------------------------------------------
-
-// What stores lost costs time that nobody sees; beyond the budget of the job it is an error.
-static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares) {
-  const bl_optional_int_t *limit = &driver->options.job->balance.max_recomputes_per_hour;
-  uint64_t now_ns = bl_clock_now_ns();
-  for (size_t i = 0; i < driver->stage_count; i++) {
-    const bl_holdings_t *holdings = &driver->plans.balance.holdings; // what is made again by plan is no loss
-    uint32_t planned = i < holdings->devices ? holdings->dropped[i] : 0, made = shares[i].counters.recomputed;
-    bl_recomputes_add(&driver->recomputes, now_ns, made > planned ? made - planned : 0);
-  }
-  uint64_t count = bl_recomputes_count(&driver->recomputes, now_ns);
-  if (limit->set && count > (uint64_t)limit->value && !driver->fatal) {
-    driver->fatal = true;
-    (void)bl_error_set(&driver->failure, BL_EXHAUSTED,
-                       "%" PRIu64 " block%s computed again within an hour because stores lost them, "
-                       "balance.max_recomputes_per_hour is %lld: look at the stores, or use balance.policy none",
-                       count, bl_one_or_many(count, " was", "s were"), (long long)limit->value);
-  }
-}
-
-// What every stage did in the step; NULL: no memory.
-static bl_stage_share_t *stage_shares(const bl_driver_t *driver) {
-  bl_stage_share_t *shares = calloc(driver->stage_count, sizeof *shares);
-  for (size_t i = 0; shares != NULL && i < driver->stage_count; i++) {
-    shares[i] = (bl_stage_share_t){.process = driver->stages[i].process, .counters = driver->ballots[i].counters};
-  }
-  return shares;
-}
-
-static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
-  const bl_holdings_t *holdings = &driver->plans.balance.holdings;
-  bl_store_share_t *shares = calloc(count + 1, sizeof *shares);
-  for (size_t d = 0; shares != NULL && d < count; d++) {
-    shares[d] = (bl_store_share_t){.process = bl_stores_get(driver->stores, d).process,
-                                   .lent_slots = d < holdings->devices ? holdings->lent[d] : 0};
-    for (size_t i = 0; i < driver->stage_count; i++) {
-      shares[d].peak_leased += d < driver->ballots[i].device_count ? driver->ballots[i].leased_peaks[d] : 0;
-    }
-  }
-  return shares;
-}
-
-// Of a step that a predecessor began: what its slowest stage did.
-static double seconds_of(const bl_driver_t *driver, const bl_stage_share_t *shares) {
-  uint64_t longest_ns = 0;
-  for (size_t i = 0; i < driver->stage_count; i++) {
-    longest_ns = bl_max_u64(longest_ns, shares[i].counters.busy_ns + shares[i].counters.stall_ns);
-  }
-  const bool ours = driver->attempt_began_ns != 0;
-  return (double)(ours ? bl_clock_now_ns() - driver->attempt_began_ns : longest_ns) * 1e-9;
-}
-
-// The step that was committed last, once: also one that a predecessor committed and could not tell of.
-static void report_step(bl_driver_t *driver) {
-  const uint64_t applied = driver->step.applied;
-  if (applied == 0 || driver->reported >= applied || driver->step.commit.step != applied) {
-    return;
-  }
-  driver->reported = applied;
-  bl_tally_t tally;
-  bl_error_t err;
-  if (count_votes(driver, driver->step.commit.attempt, &tally, &err) != BL_OK) {
-    bl_log(BL_LOG_ERROR, "step %" PRIu64 " cannot be reported: %s", applied, err.text);
-    return;
-  }
-  const size_t store_count = bl_stores_count(driver->stores);
-  bl_stage_share_t *shares = stage_shares(driver);
-  bl_store_share_t *stores = store_shares(driver, store_count);
-  if (shares == NULL || stores == NULL) {
-    goto free_shares;
-  }
-  const double seconds = seconds_of(driver, shares);
-  driver->seconds = driver->attempt_began_ns != 0 ? seconds : 0;
-  const bl_policy_record_t *policy = bl_policy_book_of_step(bl__plans_book(driver), applied);
-  const bl_step_event_t event = {.step = applied,
-                                 .loss = tally.loss,
-                                 .grad_norm = tally.grad_norm,
-                                 .tokens = tally.tokens,
-                                 .seconds = seconds,
-                                 .policy = policy != NULL ? bl_job_policy_name(policy->policy.kind) : "",
-                                 .policy_version = policy != NULL ? policy->version : 0,
-                                 .ran_under = policy != NULL ? *policy : (bl_policy_record_t){0},
-                                 .stages = shares,
-                                 .stage_count = driver->stage_count,
-                                 .stores = stores,
-                                 .store_count = store_count};
-  bl_journal_add_step(&driver->journal, &event);
-  count_recomputes(driver, shares);
-  driver->failures = 0;
-  driver->options.observer.changed(driver->options.observer.context);
-free_shares:
-  free(stores);
-  free(shares);
 }
 
 // ---- what comes next -----------------------------------------------------------------------------------------------
@@ -340,7 +189,7 @@ static bool next_errand(bl_driver_t *driver) {
 }
 
 void bl__boundary(bl_driver_t *driver) {
-  report_step(driver);
+  bl__step_report(driver);
   if (!survives_failure(driver)) {
     return;
   }
@@ -392,72 +241,4 @@ void bl__boundary(bl_driver_t *driver) {
   }
   bl__driver_set_phase(driver, "running", "", 0);
   start(driver, BL_RUN_TRAIN);
-}
-
-// ---- generation ----------------------------------------------------------------------------------------------------
-
-static bl_status_t take_prompt(bl_driver_t *driver, const bl_generation_t *generation, bl_error_t *err) {
-  const bl_training_t *training = driver->options.training;
-  uint32_t seq = training->model.seq;
-  if (generation->prompt_bytes > 0) {
-    if (driver->options.job->data.format != BL_JOB_FORMAT_TEXT) {
-      return bl_error_set(err, BL_INVALID, "a prompt needs data.format text: this model's tokens are not bytes");
-    }
-    size_t skip = generation->prompt_bytes > seq ? generation->prompt_bytes - seq : 0;
-    driver->context_count = (uint32_t)(generation->prompt_bytes - skip);
-    for (uint32_t i = 0; i < driver->context_count; i++) {
-      driver->context[i] = generation->prompt[skip + i];
-      if (driver->context[i] >= training->model.vocab) {
-        return bl_error_set(err, BL_INVALID, "byte %" PRIu32 " of the prompt is not in the vocabulary", i);
-      }
-    }
-    return BL_OK;
-  }
-  const bl_tokens_t *tokens =
-      training->dataset.validation.count > 0 ? &training->dataset.validation : &training->dataset.train;
-  int32_t start_tokens[PROMPT_TOKENS];
-  uint64_t count = seq < PROMPT_TOKENS ? seq : PROMPT_TOKENS;
-  count = tokens->count < count ? tokens->count : count;
-  bl_tokens_read(tokens, 0, count, start_tokens);
-  for (uint64_t i = 0; i < count; i++) {
-    driver->context[i] = (uint32_t)start_tokens[i];
-  }
-  driver->context_count = (uint32_t)count;
-  return BL_OK;
-}
-
-bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_generation_t *generation, bl_error_t *err) {
-  bool held = driver->life == BL__FINISHED || (driver->life == BL__DRIVING && strcmp(driver->phase, "paused") == 0);
-  if (!held) {
-    return bl_error_set(err, BL_PRECONDITION, "the run is %s: text is drawn while it is paused or finished",
-                        driver->phase);
-  }
-  if (driver->generating || driver->drawing) {
-    return bl_error_set(err, BL_PRECONDITION, "another text is being drawn: ask again when it is done");
-  }
-  if (generation->tokens == 0) {
-    return bl_error_set(err, BL_INVALID, "tokens: at least 1");
-  }
-  bl_status_t status = take_prompt(driver, generation, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  driver->generation = *generation;
-  driver->drawn = 0;
-  driver->generating = true;
-  bl__driver_pump(driver);
-  return BL_OK;
-}
-
-void bl__generation_end(bl_driver_t *driver, const bl_error_t *err) {
-  if (driver->generating) {
-    driver->generating = false;
-    driver->generation.done(err, driver->generation.context);
-  }
-}
-
-void bl_driver_generate_cancel(bl_driver_t *driver, const void *context) {
-  if (driver->generating && driver->generation.context == context) {
-    driver->generating = false;
-  }
 }

@@ -8,6 +8,8 @@
 //   plans.c      plans and policies: what is in force, and changes of it
 //   automatic.c  the policy auto: measures steps and chooses
 //   boundary.c   what comes next between two attempts: a step, a validation, a token, a pause, the end
+//   reporting.c  the sum of the votes, and what is told of a step
+//   generation.c text that is drawn from the model
 //   traces.c     operations of the last step
 //   checkpoint.c copies, files, commits
 #ifndef BALLAST_DRIVER_DRIVER_CORE_H
@@ -245,6 +247,16 @@ void bl__boundary(bl_driver_t *driver);
 void bl__decide(bl_driver_t *driver);
 // The call to make for the attempt that runs.
 bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_driver_request_t *request);
+
+// reporting.c
+// BL_INTERNAL: a vote of the attempt is missing.
+BL_MUST_USE bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_tally_t *tally, bl_error_t *err);
+// The step that was committed last, once: also one that a predecessor committed and could not tell of.
+void bl__step_report(bl_driver_t *driver);
+
+// generation.c
+// An attempt of BL_RUN_GENERATE has ended: hands its token on, and closes it.
+void bl__generation_take(bl_driver_t *driver);
 void bl__generation_end(bl_driver_t *driver, const bl_error_t *err);
 
 // traces.c

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver_core.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define PROMPT_TOKENS 16 // of the data, where no prompt is given
+
+void bl__generation_end(bl_driver_t *driver, const bl_error_t *err) {
+  if (driver->generating) {
+    driver->generating = false;
+    driver->generation.done(err, driver->generation.context);
+  }
+}
+
+void bl__generation_take(bl_driver_t *driver) {
+  const bl_schedule_t *schedule = driver->options.training->schedule;
+  uint32_t head = schedule->stage_of[bl_schedule_depth(schedule) - 1];
+  uint32_t token = driver->stages[head].token;
+  bl_driver_step_close(&driver->step);
+  driver->drawing = false;
+  if (!driver->generating) {
+    return; // whoever asked for it has gone
+  }
+  uint32_t seq = driver->options.training->model.seq;
+  if (driver->context_count == seq) {
+    memmove(driver->context, driver->context + 1, (seq - 1) * sizeof *driver->context);
+    driver->context_count--;
+  }
+  driver->context[driver->context_count++] = token;
+  driver->drawn++;
+  driver->generation.drawn(token, driver->generation.context);
+  if (driver->generating && driver->drawn >= driver->generation.tokens) {
+    bl_error_t none = {.status = BL_OK};
+    bl__generation_end(driver, &none);
+  }
+}
+
+static bl_status_t take_prompt(bl_driver_t *driver, const bl_generation_t *generation, bl_error_t *err) {
+  const bl_training_t *training = driver->options.training;
+  uint32_t seq = training->model.seq;
+  if (generation->prompt_bytes > 0) {
+    if (driver->options.job->data.format != BL_JOB_FORMAT_TEXT) {
+      return bl_error_set(err, BL_INVALID, "a prompt needs data.format text: this model's tokens are not bytes");
+    }
+    size_t skip = generation->prompt_bytes > seq ? generation->prompt_bytes - seq : 0;
+    driver->context_count = (uint32_t)(generation->prompt_bytes - skip);
+    for (uint32_t i = 0; i < driver->context_count; i++) {
+      driver->context[i] = generation->prompt[skip + i];
+      if (driver->context[i] >= training->model.vocab) {
+        return bl_error_set(err, BL_INVALID, "byte %" PRIu32 " of the prompt is not in the vocabulary", i);
+      }
+    }
+    return BL_OK;
+  }
+  const bl_tokens_t *tokens =
+      training->dataset.validation.count > 0 ? &training->dataset.validation : &training->dataset.train;
+  int32_t start_tokens[PROMPT_TOKENS];
+  uint64_t count = seq < PROMPT_TOKENS ? seq : PROMPT_TOKENS;
+  count = tokens->count < count ? tokens->count : count;
+  bl_tokens_read(tokens, 0, count, start_tokens);
+  for (uint64_t i = 0; i < count; i++) {
+    driver->context[i] = (uint32_t)start_tokens[i];
+  }
+  driver->context_count = (uint32_t)count;
+  return BL_OK;
+}
+
+bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_generation_t *generation, bl_error_t *err) {
+  bool held = driver->life == BL__FINISHED || (driver->life == BL__DRIVING && strcmp(driver->phase, "paused") == 0);
+  if (!held) {
+    return bl_error_set(err, BL_PRECONDITION, "the run is %s: text is drawn while it is paused or finished",
+                        driver->phase);
+  }
+  if (driver->generating || driver->drawing) {
+    return bl_error_set(err, BL_PRECONDITION, "another text is being drawn: ask again when it is done");
+  }
+  if (generation->tokens == 0) {
+    return bl_error_set(err, BL_INVALID, "tokens: at least 1");
+  }
+  bl_status_t status = take_prompt(driver, generation, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  driver->generation = *generation;
+  driver->drawn = 0;
+  driver->generating = true;
+  bl__driver_pump(driver);
+  return BL_OK;
+}
+
+void bl_driver_generate_cancel(bl_driver_t *driver, const void *context) {
+  if (driver->generating && driver->generation.context == context) {
+    driver->generating = false;
+  }
+}

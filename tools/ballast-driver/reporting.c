@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver_core.h"
+
+#include "base/minmax.h"
+#include "base/words.h"
+#include "sys/clock.h"
+#include "sys/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+// The ballots of all stages for the attempt, borrowed: the vote, or what the last commit kept of it.
+static const bl_ballot_t *ballots_of(bl_driver_t *driver, uint64_t attempt) {
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    const bl_remote_t *stage = &driver->stages[i];
+    if (stage->vote.attempt == attempt) {
+      driver->ballots[i] = stage->vote;
+    } else if (stage->last_vote.attempt == attempt) {
+      driver->ballots[i] = stage->last_vote;
+    } else {
+      return NULL;
+    }
+  }
+  return driver->ballots;
+}
+
+bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_tally_t *tally, bl_error_t *err) {
+  const bl_ballot_t *ballots = ballots_of(driver, attempt);
+  if (ballots == NULL) {
+    return bl_error_set(err, BL_INTERNAL, "attempt %" PRIu64 ": a vote is missing", attempt);
+  }
+  return bl_tally_count(ballots, driver->stage_count, driver->options.training->schedule->micro_batches,
+                        driver->parameter_count, driver->squares, tally, err);
+}
+
+// What stores lost costs time that nobody sees; beyond the budget of the job it is an error.
+static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares) {
+  const bl_optional_int_t *limit = &driver->options.job->balance.max_recomputes_per_hour;
+  uint64_t now_ns = bl_clock_now_ns();
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    const bl_holdings_t *holdings = &driver->plans.balance.holdings; // what is made again by plan is no loss
+    uint32_t planned = i < holdings->devices ? holdings->dropped[i] : 0, made = shares[i].counters.recomputed;
+    bl_recomputes_add(&driver->recomputes, now_ns, made > planned ? made - planned : 0);
+  }
+  uint64_t count = bl_recomputes_count(&driver->recomputes, now_ns);
+  if (limit->set && count > (uint64_t)limit->value && !driver->fatal) {
+    driver->fatal = true;
+    (void)bl_error_set(&driver->failure, BL_EXHAUSTED,
+                       "%" PRIu64 " block%s computed again within an hour because stores lost them, "
+                       "balance.max_recomputes_per_hour is %lld: look at the stores, or use balance.policy none",
+                       count, bl_one_or_many(count, " was", "s were"), (long long)limit->value);
+  }
+}
+
+// What every stage did in the step; NULL: no memory.
+static bl_stage_share_t *stage_shares(const bl_driver_t *driver) {
+  bl_stage_share_t *shares = calloc(driver->stage_count, sizeof *shares);
+  for (size_t i = 0; shares != NULL && i < driver->stage_count; i++) {
+    shares[i] = (bl_stage_share_t){.process = driver->stages[i].process, .counters = driver->ballots[i].counters};
+  }
+  return shares;
+}
+
+static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
+  const bl_holdings_t *holdings = &driver->plans.balance.holdings;
+  bl_store_share_t *shares = calloc(count + 1, sizeof *shares);
+  for (size_t d = 0; shares != NULL && d < count; d++) {
+    shares[d] = (bl_store_share_t){.process = bl_stores_get(driver->stores, d).process,
+                                   .lent_slots = d < holdings->devices ? holdings->lent[d] : 0};
+    for (size_t i = 0; i < driver->stage_count; i++) {
+      shares[d].peak_leased += d < driver->ballots[i].device_count ? driver->ballots[i].leased_peaks[d] : 0;
+    }
+  }
+  return shares;
+}
+
+// Of a step that a predecessor began: what its slowest stage did.
+static double seconds_of(const bl_driver_t *driver, const bl_stage_share_t *shares) {
+  uint64_t longest_ns = 0;
+  for (size_t i = 0; i < driver->stage_count; i++) {
+    longest_ns = bl_max_u64(longest_ns, shares[i].counters.busy_ns + shares[i].counters.stall_ns);
+  }
+  const bool ours = driver->attempt_began_ns != 0;
+  return (double)(ours ? bl_clock_now_ns() - driver->attempt_began_ns : longest_ns) * 1e-9;
+}
+
+void bl__step_report(bl_driver_t *driver) {
+  const uint64_t applied = driver->step.applied;
+  if (applied == 0 || driver->reported >= applied || driver->step.commit.step != applied) {
+    return;
+  }
+  driver->reported = applied;
+  bl_tally_t tally;
+  bl_error_t err;
+  if (bl__votes_count(driver, driver->step.commit.attempt, &tally, &err) != BL_OK) {
+    bl_log(BL_LOG_ERROR, "step %" PRIu64 " cannot be reported: %s", applied, err.text);
+    return;
+  }
+  const size_t store_count = bl_stores_count(driver->stores);
+  bl_stage_share_t *shares = stage_shares(driver);
+  bl_store_share_t *stores = store_shares(driver, store_count);
+  if (shares == NULL || stores == NULL) {
+    goto free_shares;
+  }
+  const double seconds = seconds_of(driver, shares);
+  driver->seconds = driver->attempt_began_ns != 0 ? seconds : 0;
+  const bl_policy_record_t *policy = bl_policy_book_of_step(bl__plans_book(driver), applied);
+  const bl_step_event_t event = {.step = applied,
+                                 .loss = tally.loss,
+                                 .grad_norm = tally.grad_norm,
+                                 .tokens = tally.tokens,
+                                 .seconds = seconds,
+                                 .policy = policy != NULL ? bl_job_policy_name(policy->policy.kind) : "",
+                                 .policy_version = policy != NULL ? policy->version : 0,
+                                 .ran_under = policy != NULL ? *policy : (bl_policy_record_t){0},
+                                 .stages = shares,
+                                 .stage_count = driver->stage_count,
+                                 .stores = stores,
+                                 .store_count = store_count};
+  bl_journal_add_step(&driver->journal, &event);
+  count_recomputes(driver, shares);
+  driver->failures = 0;
+  driver->options.observer.changed(driver->options.observer.context);
+free_shares:
+  free(stores);
+  free(shares);
+}
