@@ -2,6 +2,7 @@
 #include "stage_client_wire.h"
 
 #include "policy_records_wire.h"
+#include "stage_answer_wire.h"
 
 #include "base/hash.h"
 #include "sys/log.h"
@@ -20,18 +21,14 @@
 
 static const ProtobufCServiceDescriptor *const service = &ballast__v1__stage__descriptor;
 
-typedef struct pending pending_t;
-typedef void (*fill_fn)(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer);
-
 // One call under way.
+typedef struct pending pending_t;
 struct pending {
   bl_stage_client_t *client;
-  fill_fn fill; // reads the output, NULL when there is nothing in it
+  bl__answer_fn read; // the output; NULL when there is nothing in it
   bl_stage_answer_fn done;
   bl_stage_trace_fn event;
   void *context;
-  // What `fill` makes for the answer.
-  void *made;
   // A call that could not be made.
   bl_message_t message;
   bl_error_t err;
@@ -79,11 +76,12 @@ const char *bl_stage_client_address(const bl_stage_client_t *client) {
 
 static void finish(pending_t *pending, const ProtobufCMessage *output, const bl_error_t *err) {
   bl_stage_answer_t answer = {.err = err};
-  if (output != NULL && pending->fill != NULL) {
-    pending->fill(output, pending, &answer);
+  void *made = NULL;
+  if (output != NULL && pending->read != NULL) {
+    pending->read(output, &answer, &made);
   }
   pending->done(&answer, pending->context);
-  free(pending->made);
+  free(made);
   free(pending);
 }
 
@@ -115,14 +113,14 @@ static void fail_later(pending_t *pending) {
   bl_loop_post(bl_rpc_loop(client->rpc), &pending->message);
 }
 
-static pending_t *pend(bl_stage_client_t *client, fill_fn fill, bl_stage_answer_fn done, void *context) {
+static pending_t *pend(bl_stage_client_t *client, bl__answer_fn read, bl_stage_answer_fn done, void *context) {
   pending_t *pending = calloc(1, sizeof *pending);
   if (pending == NULL) {
     // A few hundred bytes. A driver may end at any point: its successor takes the run over.
     bl_log(BL_LOG_ERROR, "ending: no memory for a call to the stage at %s", bl_stage_client_address(client));
     exit(bl_status_exit_code(BL_EXHAUSTED));
   }
-  *pending = (pending_t){.client = client, .fill = fill, .done = done, .context = context};
+  *pending = (pending_t){.client = client, .read = read, .done = done, .context = context};
   return pending;
 }
 
@@ -141,190 +139,13 @@ static Ballast__V1__DriverIdentity identity(bl_driver_id_t driver) {
   return message;
 }
 
-// ---- what answers say ----------------------------------------------------------------------------------------------
-
-// Borrows the arrays.
-static bl_ballot_t read_vote(const Ballast__V1__Vote *vote) {
-  bl_ballot_t ballot = {.nonfinite_micro_batch = -1};
-  if (vote == NULL) {
-    return ballot;
-  }
-  ballot.step = vote->step;
-  ballot.attempt = vote->attempt;
-  ballot.finite = vote->finite;
-  ballot.nonfinite_micro_batch = vote->nonfinite_micro_batch;
-  ballot.losses = vote->losses;
-  ballot.loss_count = vote->n_losses;
-  ballot.parameters = vote->parameter;
-  ballot.squares = vote->squares;
-  ballot.square_count = vote->n_squares < vote->n_parameter ? vote->n_squares : vote->n_parameter;
-  ballot.tokens = vote->tokens;
-  const Ballast__V1__StageCounters *counters = vote->counters;
-  if (counters != NULL) {
-    ballot.counters = (bl_stage_counters_t){.own_slots = counters->own_slots,
-                                            .peak_slots = counters->peak_slots,
-                                            .peak_slot_bytes = counters->peak_slot_bytes,
-                                            .evicted = counters->evicted,
-                                            .loaded = counters->loaded,
-                                            .lost = counters->lost,
-                                            .dropped = counters->dropped,
-                                            .recomputed = counters->recomputed,
-                                            .stall_ns = counters->stall_ns,
-                                            .busy_ns = counters->busy_ns,
-                                            .moved_bytes = counters->moved_bytes,
-                                            .moved_ns = counters->moved_ns};
-    ballot.leased_peaks = counters->leased_peaks;
-    ballot.device_count = counters->n_leased_peaks;
-  }
-  return ballot;
-}
-
-static void read_state(const Ballast__V1__StageState *state, bl_stage_said_t *said) {
-  if (state == NULL) {
-    return;
-  }
-  said->epoch = state->epoch;
-  said->incarnation = state->incarnation;
-  said->configured = state->configured;
-  said->applied = state->applied;
-  said->highest_attempt = state->highest_attempt;
-  said->plan_version = state->plan_version;
-  said->process = state->process;
-  said->resumed = state->resumed;
-  said->run = state->run;
-  said->driver_address = state->driver_address;
-  said->driver_silent_ms = state->driver_silent_ms;
-  said->prepared = state->prepared != NULL;
-  said->vote = read_vote(state->prepared);
-  said->vote_plan_version = state->prepared != NULL ? state->prepared->plan_version : 0;
-  if (state->ahead != NULL) {
-    said->ahead = (bl_offer_t){
-        .attempt = state->ahead->attempt, .scale = state->ahead->scale, .learning_rate = state->ahead->learning_rate};
-  }
-  const Ballast__V1__CommitRecord *commit = state->last_commit;
-  if (commit != NULL) {
-    said->last_commit = (bl_commit_t){.step = commit->step,
-                                      .attempt = commit->attempt,
-                                      .scale = commit->scale,
-                                      .learning_rate = commit->learning_rate,
-                                      .recorder = commit->recorder};
-    said->last_vote = read_vote(commit->vote);
-  }
-}
-
-static void fill_takeover(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
-  (void)pending;
-  const Ballast__V1__TakeoverResponse *response = (const Ballast__V1__TakeoverResponse *)output;
-  answer->accepted = response->accepted;
-  read_state(response->state, &answer->said);
-  const Ballast__V1__StageState *state = response->state;
-  for (size_t i = 0; state != NULL && i < state->n_plans && i < BL_STAGE_PLANS; i++) {
-    const Ballast__V1__PreparedPlan *plan = state->plans[i];
-    bl_policy_book_t *book = &answer->said.books[i];
-    if (!bl_policy_book_from_wire(plan->policies, plan->n_policies, book) || book->count == 0) {
-      continue; // not of this program: as if it were not there
-    }
-    answer->said.plans[i] = (bl_plan_record_t){
-        .version = plan->version, .digest = plan->digest, .policy = bl_policy_book_current(book)->version};
-  }
-}
-
-static void fill_prepared(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
-  (void)pending;
-  const Ballast__V1__PreparePlanResponse *response = (const Ballast__V1__PreparePlanResponse *)output;
-  if (response->status != 0) {
-    (void)bl_error_set(&answer->refusal, bl_status_from_grpc_code(response->status), "%s", response->refusal);
-  }
-}
-
-static void fill_status(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
-  const Ballast__V1__StageStatusResponse *response = (const Ballast__V1__StageStatusResponse *)output;
-  read_state(response->state, &answer->said);
-  answer->packed_bytes = protobuf_c_message_get_packed_size(output);
-  pending->made = malloc(answer->packed_bytes + 1);
-  if (pending->made != NULL) {
-    protobuf_c_message_pack(output, pending->made);
-    answer->packed = pending->made;
-  }
-}
-
-static void fill_place(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
-  const Ballast__V1__ConfigureResponse *response = (const Ballast__V1__ConfigureResponse *)output;
-  bl_stage_place_t *place = &answer->place;
-  place->unix_address = response->unix_address;
-  place->tcp_address = response->tcp_address;
-  place->machine = response->machine;
-  place->token_bytes = response->token.len < BL_STAGE_TOKEN_BYTES ? response->token.len : BL_STAGE_TOKEN_BYTES;
-  if (place->token_bytes > 0) {
-    memcpy(place->token, response->token.data, place->token_bytes);
-  }
-  place->instruction_set = response->instruction_set;
-  place->slot_bytes = response->slot_bytes;
-  bl_memory_share_t *memory = calloc(response->n_memory + 1, sizeof *memory);
-  pending->made = memory;
-  place->memory = memory;
-  for (size_t i = 0; memory != NULL && i < response->n_memory; i++) {
-    memory[i] = (bl_memory_share_t){response->memory[i]->name, response->memory[i]->planned_bytes};
-    place->memory_count = i + 1;
-  }
-}
-
-static void fill_paths(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
-  const Ballast__V1__ConnectResponse *response = (const Ballast__V1__ConnectResponse *)output;
-  bl_path_share_t *paths = calloc(response->n_paths + 1, sizeof *paths);
-  pending->made = paths;
-  answer->paths = paths;
-  for (size_t i = 0; paths != NULL && i < response->n_paths; i++) {
-    const Ballast__V1__PeerPath *path = response->paths[i];
-    paths[i] = (bl_path_share_t){.stage = path->stage, .data_path = path->data_path, .reason = path->reason};
-    answer->path_count = i + 1;
-  }
-}
-
-static void fill_run(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
-  (void)pending;
-  const Ballast__V1__RunResponse *response = (const Ballast__V1__RunResponse *)output;
-  answer->vote = read_vote(response->vote);
-  answer->token = response->token;
-}
-
-// One block: the files, then the tensors of all of them.
-static void fill_files(const ProtobufCMessage *output, pending_t *pending, bl_stage_answer_t *answer) {
-  const Ballast__V1__WriteSnapshotResponse *response = (const Ballast__V1__WriteSnapshotResponse *)output;
-  size_t tensors = 0;
-  for (size_t i = 0; i < response->n_files; i++) {
-    tensors += response->files[i]->n_tensors;
-  }
-  bl_checkpoint_file_t *files =
-      malloc(response->n_files * sizeof *files + tensors * sizeof(bl_checkpoint_tensor_t) + 1);
-  pending->made = files;
-  if (files == NULL) {
-    return;
-  }
-  bl_checkpoint_tensor_t *next = (bl_checkpoint_tensor_t *)(void *)(files + response->n_files);
-  for (size_t i = 0; i < response->n_files; i++) {
-    const Ballast__V1__SavedFile *file = response->files[i];
-    size_t count = file->n_tensors < file->n_checksums ? file->n_tensors : file->n_checksums;
-    files[i] = (bl_checkpoint_file_t){.name = file->name,
-                                      .size_bytes = file->size_bytes,
-                                      .head_checksum = file->head_checksum,
-                                      .tensors = next,
-                                      .tensor_count = count};
-    for (size_t k = 0; k < count; k++) {
-      *next++ = (bl_checkpoint_tensor_t){.name = file->tensors[k], .checksum = file->checksums[k]};
-    }
-  }
-  answer->files = files;
-  answer->file_count = response->n_files;
-}
-
 // ---- the calls -----------------------------------------------------------------------------------------------------
 
 void bl_stage_client_status(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context) {
   Ballast__V1__DriverIdentity who = identity(driver);
   Ballast__V1__StageStatusRequest request = BALLAST__V1__STAGE_STATUS_REQUEST__INIT;
   request.driver = driver.epoch != 0 ? &who : NULL;
-  call(client, "Status", &request.base, BL_STAGE_STATUS_MS, pend(client, fill_status, done, context));
+  call(client, "Status", &request.base, BL_STAGE_STATUS_MS, pend(client, bl__answer_status, done, context));
 }
 
 void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run, const char *address,
@@ -334,7 +155,7 @@ void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, 
   request.driver = &who;
   request.run = (char *)run;
   request.address = (char *)address;
-  call(client, "Takeover", &request.base, SHORT_DEADLINE_MS, pend(client, fill_takeover, done, context));
+  call(client, "Takeover", &request.base, SHORT_DEADLINE_MS, pend(client, bl__answer_takeover, done, context));
 }
 
 uint64_t bl_stage_configuration_digest(const bl_stage_configuration_t *configuration) {
@@ -358,12 +179,12 @@ void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
   request.digest = bl_stage_configuration_digest(configuration);
   request.resume = (char *)(configuration->resume != NULL ? configuration->resume : "");
   request.resume_digest = configuration->resume_digest;
-  call(client, "Configure", &request.base, CONFIGURE_DEADLINE_MS, pend(client, fill_place, done, context));
+  call(client, "Configure", &request.base, CONFIGURE_DEADLINE_MS, pend(client, bl__answer_place, done, context));
 }
 
 void bl_stage_client_connect(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_peer_t *peers,
                              size_t peer_count, const char *data_path, bl_stage_answer_fn done, void *context) {
-  pending_t *pending = pend(client, fill_paths, done, context);
+  pending_t *pending = pend(client, bl__answer_paths, done, context);
   Ballast__V1__Peer *messages = calloc(peer_count + 1, sizeof *messages);
   Ballast__V1__Peer **pointers = calloc(peer_count + 1, sizeof(Ballast__V1__Peer *));
   if (messages == NULL || pointers == NULL) {
@@ -410,7 +231,7 @@ void bl_stage_client_prepare(bl_stage_client_t *client, bl_driver_id_t driver, c
     request.policies = book.pointers;
     request.n_policies = book.count;
   }
-  call(client, "PreparePlan", &request.base, PREPARE_DEADLINE_MS, pend(client, fill_prepared, done, context));
+  call(client, "PreparePlan", &request.base, PREPARE_DEADLINE_MS, pend(client, bl__answer_prepared, done, context));
 }
 
 void bl_stage_client_run(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_run_text_t *run,
@@ -432,7 +253,7 @@ void bl_stage_client_run(bl_stage_client_t *client, bl_driver_id_t driver, const
   offer.scale = run->offer.scale;
   offer.learning_rate = run->offer.learning_rate;
   request.offer = offer.attempt != 0 ? &offer : NULL;
-  call(client, "Run", &request.base, BL_RPC_NO_DEADLINE, pend(client, fill_run, done, context));
+  call(client, "Run", &request.base, BL_RPC_NO_DEADLINE, pend(client, bl__answer_run, done, context));
 }
 
 void bl_stage_client_commit(bl_stage_client_t *client, bl_driver_id_t driver, const bl_commit_t *commit,
@@ -476,7 +297,7 @@ void bl_stage_client_write_snapshot(bl_stage_client_t *client, bl_driver_id_t dr
   request.folder = (char *)folder;
   request.weights = (char *)names[0];
   request.optimizer = (char *)names[1];
-  call(client, "WriteSnapshot", &request.base, BL_RPC_NO_DEADLINE, pend(client, fill_files, done, context));
+  call(client, "WriteSnapshot", &request.base, BL_RPC_NO_DEADLINE, pend(client, bl__answer_files, done, context));
 }
 
 void bl_stage_client_release(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context) {
