@@ -357,12 +357,28 @@ static bl_status_t measure_part(bench_t *b, const bl_ops_kernel_t *part, double 
   return status == BL_OK ? b->ops->status(b->compute, err) : status;
 }
 
-static bl_status_t run(const void *values, bl_error_t *err) {
-  bench_t bench = {.settings = values};
-  bl_status_t status = prepare(&bench, err);
-  const bool bf16 = bench.dtype == BL_COMPUTE_BF16;
-  const double element = bf16 ? 2 : 4, thin = element * (double)bench.tokens * (double)bench.hidden, wide = 4 * thin;
-  const double floats = 4.0 * (double)bench.tokens * (double)bench.hidden, layer = (double)bench.layer;
+// Whether this back end has it.
+static bool is_there(const bench_t *b, const operation_t *operation) {
+  return (operation->run != adamw_packed || b->ops->adamw_packed != NULL) &&
+         (operation->run != checksum || b->ops->checksum != NULL) &&
+         (operation->run != pack || b->ops->linear_packed_bytes(b->linear) > 0);
+}
+
+// What comes least near to a copy.
+typedef struct least {
+  const char *name;
+  double share;
+} least_t;
+
+static void note(least_t *least, const char *name, double share) {
+  if (share < least->share) {
+    *least = (least_t){name, share};
+  }
+}
+
+static bl_status_t measure_operations(bench_t *b, least_t *least, bl_error_t *err) {
+  const double element = b->dtype == BL_COMPUTE_BF16 ? 2 : 4, layer = (double)b->layer;
+  const double elements = (double)b->tokens * (double)b->hidden, thin = element * elements, wide = 4 * thin;
   const operation_t operations[] = {
       {"layer norm forward", layer_norm_forward, 2 * thin},
       {"layer norm backward", layer_norm_backward, 4 * thin},
@@ -374,9 +390,9 @@ static bl_status_t run(const void *values, bl_error_t *err) {
       {"swiglu backward", swiglu_backward, 2.5 * wide},
       {"rope", rope, 4 * thin},
       {"add", add, 3 * thin},
-      {"embedding forward", embedding_forward, floats + thin},
-      {"embedding backward", embedding_backward, 2 * floats + thin},
-      {"cross entropy", cross_entropy, (4 + element) * HEAD_ROWS * (double)bench.vocab},
+      {"embedding forward", embedding_forward, 4 * elements + thin},
+      {"embedding backward", embedding_backward, 8 * elements + thin},
+      {"cross entropy", cross_entropy, (4 + element) * HEAD_ROWS * (double)b->vocab},
       {"adamw", adamw, 28 * layer},
       {"adamw, packed", adamw_packed, 30 * layer},
       {"pack", pack, 6 * layer},
@@ -385,36 +401,49 @@ static bl_status_t run(const void *values, bl_error_t *err) {
       {"fill", fill, 4 * layer},
       {"checksum", checksum, wide},
   };
-  if (status == BL_OK) {
-    printf("hidden %llu, %llu tokens, vocabulary %llu, %s, %s; %s\n", (unsigned long long)bench.hidden,
-           (unsigned long long)bench.tokens, (unsigned long long)bench.vocab, dtypes[bf16],
-           bl_device_describe(bench.device), bench.ops->describe(bench.compute));
-  }
-  double least = INFINITY;
-  const char *slowest = "";
-  for (size_t i = 0; i < sizeof operations / sizeof operations[0] && status == BL_OK; i++) {
-    const operation_t *operation = &operations[i];
-    double share = 0;
-    if ((operation->run == adamw_packed && bench.ops->adamw_packed == NULL) ||
-        (operation->run == checksum && bench.ops->checksum == NULL) ||
-        (operation->run == pack && bench.ops->linear_packed_bytes(bench.linear) == 0)) {
-      continue; // not there
+  for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++) {
+    if (is_there(b, &operations[i])) {
+      double share;
+      bl_status_t status = measure(b, &operations[i], &share, err);
+      if (status != BL_OK) {
+        return status;
+      }
+      note(least, operations[i].name, share);
     }
-    status = measure(&bench, operation, &share, err);
-    slowest = status == BL_OK && share < least ? operation->name : slowest;
-    least = share < least ? share : least;
   }
+  return BL_OK;
+}
+
+static bl_status_t measure_parts(bench_t *b, least_t *least, bl_error_t *err) {
   bl_ops_kernel_t parts[BL_OPS_KERNELS];
-  bl_ops_kernels_list(&bench.parts, parts);
-  for (size_t i = 0; i < BL_OPS_KERNELS && status == BL_OK; i++) {
+  bl_ops_kernels_list(&b->parts, parts);
+  for (size_t i = 0; i < BL_OPS_KERNELS; i++) {
     double share = INFINITY;
-    status = measure_part(&bench, &parts[i], &share, err);
-    slowest = share < least ? parts[i].name : slowest;
-    least = share < least ? share : least;
+    bl_status_t status = measure_part(b, &parts[i], &share, err);
+    if (status != BL_OK) {
+      return status;
+    }
+    note(least, parts[i].name, share);
   }
+  return BL_OK;
+}
+
+static bl_status_t run(const void *values, bl_error_t *err) {
+  bench_t bench = {.settings = values};
+  least_t least = {"", INFINITY};
+  bl_status_t status = prepare(&bench, err);
+  if (status != BL_OK) {
+    goto release_bench;
+  }
+  printf("hidden %llu, %llu tokens, vocabulary %llu, %s, %s; %s\n", (unsigned long long)bench.hidden,
+         (unsigned long long)bench.tokens, (unsigned long long)bench.vocab, dtypes[bench.dtype == BL_COMPUTE_BF16],
+         bl_device_describe(bench.device), bench.ops->describe(bench.compute));
+  status = measure_operations(&bench, &least, err);
+  status = status == BL_OK ? measure_parts(&bench, &least, err) : status;
   if (status == BL_OK) {
-    printf("least: %s, %.1f %% of a copy\n", slowest, 100 * least);
+    printf("least: %s, %.1f %% of a copy\n", least.name, 100 * least.share);
   }
+release_bench:
   release(&bench);
   return status;
 }
