@@ -77,6 +77,11 @@ void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases) {
   portfolio->bases = bases;
 }
 
+void bl__portfolio_grant(bl__portfolio_t *portfolio, uint32_t dispatches) {
+  portfolio->budget = 3 * bl_schedule_block_count(portfolio->results[0].schedule) * dispatches;
+  portfolio->bases = 1;
+}
+
 static bool better(const bl__result_t *a, const bl__result_t *b) {
   double slack = 1e-9 * fabs(b->t_end);
   return a->t_end < b->t_end - slack || (a->t_end <= b->t_end + slack && a->worst_peak < b->worst_peak);

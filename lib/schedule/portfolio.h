@@ -65,6 +65,8 @@ BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_
 void bl__portfolio_recompute(bl__portfolio_t *portfolio, const bl_schedule_request_t *request);
 // A new budget for `bases` further base orders.
 void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases);
+// A new budget for one further base order: so many dispatches, whatever the effort.
+void bl__portfolio_grant(bl__portfolio_t *portfolio, uint32_t dispatches);
 // A base order that cannot run or does not fit within the limits is passed over, as is everything once the budget is spent and
 // something was found. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base);

@@ -9,20 +9,28 @@
 #include "schedule/generators.h"
 #include "schedule/groups.h"
 #include "schedule/portfolio.h"
+#include "schedule/timed_block.h"
 #include "schedule/zero_bubble_v.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP_MAX    5                // cells from stage to stage
-#define TURN_MAX    BL__BLOCK_PERIOD // cells of a turn
-#define BLOCKS_MAX  160              // building blocks that one search tries,
-#define BLOCKS_HEAD 8                // so many of them because they use all of the memory
+#define STEP_MAX     5                // cells from stage to stage
+#define TURN_MAX     BL__BLOCK_PERIOD // cells of a turn
+#define BLOCKS_MAX   160              // building blocks that one search tries,
+#define BLOCKS_HEAD  8                // so many of them because they use all of the memory
+#define TIMED_EFFORT 0.2              // share of a search for which blocks in real times are worth making
 
 typedef struct candidate {
   bl__block_shape_t shape;
   uint32_t peak, latency;
 } candidate_t;
+
+// What a search spends on blocks in real times.
+typedef struct timed {
+  uint64_t budget;             // to find them
+  uint32_t blocks, dispatches; // that are tried, and how often each
+} timed_t;
 
 typedef struct search {
   const bl_schedule_request_t *request;
@@ -31,6 +39,7 @@ typedef struct search {
   bl__block_row_t *rows; // [stages]
   candidate_t *candidates;
   size_t count, capacity, operations;
+  bool thorough; // the largest schedules may take seconds
 } search_t;
 
 // The published blocks: down and up cells from stage to stage. With them all turns are tried.
@@ -127,11 +136,40 @@ static bl_status_t fill_groups(search_t *search) {
   return group > 0 ? bl__groups_fill(search->base, group) : BL_OK;
 }
 
+// Large schedules get too little search to find by changes of an order what blocks in real times have from the start.
+static bool wants_timed_blocks(const search_t *search, const bl__portfolio_t *portfolio) {
+  const bl_schedule_request_t *request = search->request;
+  const bool real = portfolio->follower == NULL; // costs
+  return real && search->operations > BL__PORTFOLIO_LARGE && request->stages > 1 && request->effort >= TIMED_EFFORT;
+}
+
+static bl_status_t try_timed_blocks(search_t *search, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  const timed_t timed =
+      search->thorough ? (timed_t){BL__TIMED_BLOCKS_BUDGET, 6, 8} : (timed_t){BL__TIMED_BLOCKS_BUDGET / 20, 2, 4};
+  bl__timed_blocks_t *blocks;
+  bl_status_t status = bl__timed_blocks_create(search->request->stages, costs, search->limits, timed.budget, &blocks);
+  if (status != BL_OK) {
+    return status;
+  }
+  for (uint32_t k = 0; k < timed.blocks && status == BL_OK && bl__timed_blocks_next(blocks); k++) {
+    status = bl__timed_blocks_repeat(blocks, search->base);
+    bl__portfolio_grant(portfolio, timed.dispatches);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, search->base);
+    }
+  }
+  bl__timed_blocks_destroy(blocks);
+  return status;
+}
+
 static bl_status_t try_bases(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
   search_t *search = context;
   bl_status_t status = BL_OK;
+  if (wants_timed_blocks(search, portfolio)) {
+    status = try_timed_blocks(search, costs, portfolio);
+  }
   bl__portfolio_renew(portfolio, 8);
-  if (search->count == 0) {
+  if (search->count == 0 && status == BL_OK) {
     status = fill_groups(search);
     if (status == BL_OK) {
       status = bl__portfolio_try(portfolio, search->base);
@@ -149,7 +187,9 @@ static bl_status_t try_bases(void *context, const bl_costs_t *costs, bl__portfol
 
 bl_status_t bl__generate_v_within(const bl_schedule_request_t *request, double memory, bl_schedule_t *schedule,
                                   bl_error_t *err) {
-  search_t search = {.request = request, .operations = 3 * bl_schedule_block_count(schedule)};
+  search_t search = {.request = request,
+                     .operations = 3 * bl_schedule_block_count(schedule),
+                     .thorough = strcmp(schedule->name, "adaptive") == 0};
   search.limits = malloc(request->stages * sizeof search.limits[0]);
   search.rows = malloc(request->stages * sizeof search.rows[0]);
   bl_status_t status = search.limits != NULL && search.rows != NULL
