@@ -4,10 +4,10 @@
 #include "base/words.h"
 #include "schedule/cycle.h"
 #include "schedule/dependency.h"
+#include "schedule/work_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { SEND, RECV, WAIT, ROLES };
 enum { WHY = 160 };
@@ -208,19 +208,10 @@ static bl_status_t check_operation(const checker_t *c, const bl__csv_cell_t *at)
 
 typedef struct queues {
   const checker_t *checker;
-  size_t *next, *end; // [stages] into comms: the next message of the row, and where the row ends
-  uint32_t *ready;    // stack of rows to look at
-  uint8_t *on_stack;  // [stages]
-  size_t *waiting;    // [stages] messages of a circle
-  uint32_t ready_count;
+  size_t *next, *end;   // [stages] into comms: the next message of the row, and where the row ends
+  size_t *waiting;      // [stages] messages of a circle
+  bl__work_list_t work; // rows
 } queues_t;
-
-static void look_at(queues_t *q, uint32_t row) {
-  if (!q->on_stack[row]) {
-    q->on_stack[row] = 1;
-    q->ready[q->ready_count++] = row;
-  }
-}
 
 // Whether the row has a next message.
 static bool head(queues_t *q, uint32_t row, size_t *index) {
@@ -250,7 +241,7 @@ static void pass_messages(queues_t *q, uint32_t row) {
     }
     q->next[row]++;
     q->next[other_row]++;
-    look_at(q, other_row);
+    (void)bl__work_list_add(&q->work, other_row);
   }
 }
 
@@ -266,9 +257,7 @@ static void say_message(const void *context, uint32_t link, bool needed, char te
 static bl_status_t name_deadlock(queues_t *q, uint32_t row) {
   const bl__comm_t *comms = q->checker->file->comms;
   size_t index;
-  memset(q->on_stack, 0, q->checker->schedule->stages);
-  while (!q->on_stack[row]) {
-    q->on_stack[row] = 1;
+  while (bl__work_list_add(&q->work, row)) {
     (void)head(q, row, &index);
     row = comms[partner_index(q->checker, index)].row - 1;
   }
@@ -288,10 +277,9 @@ static bl_status_t check_order(const checker_t *c) {
   const uint32_t stages = c->schedule->stages;
   queues_t q = {.checker = c};
   q.next = calloc(3 * (size_t)stages, sizeof q.next[0]);
-  q.ready = calloc(stages, sizeof q.ready[0]);
-  q.on_stack = calloc(stages, 1);
+  const bool listed = bl__work_list_init(&q.work, stages);
   bl_status_t status = BL_OK;
-  if (q.next == NULL || q.ready == NULL || q.on_stack == NULL) {
+  if (q.next == NULL || !listed) {
     status = bl_error_set(c->err, BL_EXHAUSTED, "out of memory for the messages of %u rows", stages);
     goto free_queues;
   }
@@ -302,21 +290,16 @@ static bl_status_t check_order(const checker_t *c) {
     q.next[row] = q.end[row] == 0 ? i : q.next[row];
     q.end[row] = i + 1;
   }
-  for (uint32_t row = stages; row-- > 0;) {
-    look_at(&q, row);
-  }
-  while (q.ready_count > 0) {
-    uint32_t row = q.ready[--q.ready_count];
-    q.on_stack[row] = 0;
+  uint32_t row;
+  while (bl__work_list_take(&q.work, &row)) {
     pass_messages(&q, row);
   }
-  for (uint32_t row = 0; row < stages && status == BL_OK; row++) {
+  for (row = 0; row < stages && status == BL_OK; row++) {
     size_t index;
     status = head(&q, row, &index) ? name_deadlock(&q, row) : BL_OK;
   }
 free_queues:
-  free(q.on_stack);
-  free(q.ready);
+  bl__work_list_cleanup(&q.work);
   free(q.next);
   return status;
 }

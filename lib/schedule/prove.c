@@ -2,9 +2,10 @@
 // Bounded-buffer simulation: do the planned receives and buffers let every stage come to its end?
 #include "schedule/slots.h"
 
+#include "schedule/work_list.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { SENT = 1, POSTED = 2, ARRIVED = 3 };
 
@@ -21,20 +22,11 @@ typedef struct proof {
   uint32_t *next_op;        // [stages]
   uint32_t *next_receive;   // [stages]
   uint32_t **pending_sends; // [stages][edges] sends that have not left the buffer
-  uint32_t *stack;          // of stages to look at
-  uint8_t *on_stack;        // [stages]
-  uint32_t stack_count;
+  bl__work_list_t work;
 } proof_t;
 
 static message_t *message_of(proof_t *p, bl_edge_kind_t kind, bl_op_t receiver) {
   return &p->messages[kind][bl_schedule_block(p->schedule, receiver)];
-}
-
-static void look_at(proof_t *p, uint32_t stage) {
-  if (!p->on_stack[stage]) {
-    p->on_stack[stage] = 1;
-    p->stack[p->stack_count++] = stage;
-  }
 }
 
 // Sent and posted: the message moves; its sender's buffer is idle again.
@@ -46,8 +38,8 @@ static void mark(proof_t *p, bl_edge_kind_t kind, bl_op_t receiver, uint8_t what
     uint32_t sender = receiver.virtual_stage + (kind == BL_EDGE_X ? -1u : 1u);
     uint32_t from = p->schedule->stage_of[sender];
     p->pending_sends[from][message->sender_buffer]--;
-    look_at(p, to);
-    look_at(p, from);
+    (void)bl__work_list_add(&p->work, to);
+    (void)bl__work_list_add(&p->work, from);
   }
 }
 
@@ -143,18 +135,16 @@ static bool allocate(proof_t *p) {
     edges += p->plans[s].edges;
   }
   p->messages[0] = calloc(2 * blocks, sizeof(message_t));
-  p->next_op = calloc(3 * stages, sizeof(uint32_t));
-  p->on_stack = calloc(stages, 1);
+  p->next_op = calloc(2 * stages, sizeof(uint32_t));
+  const bool listed = bl__work_list_init(&p->work, p->schedule->stages);
   p->pending_sends = calloc(stages, sizeof p->pending_sends[0]);
   uint32_t *pending = calloc(edges + 1, sizeof *pending);
-  if (p->messages[0] == NULL || p->next_op == NULL || p->on_stack == NULL || p->pending_sends == NULL ||
-      pending == NULL) {
+  if (p->messages[0] == NULL || p->next_op == NULL || !listed || p->pending_sends == NULL || pending == NULL) {
     free(pending);
     return false;
   }
   p->messages[1] = p->messages[0] + blocks;
   p->next_receive = p->next_op + stages;
-  p->stack = p->next_receive + stages;
   for (size_t s = 0, used = 0; s < stages; s++) {
     p->pending_sends[s] = pending + used;
     used += p->plans[s].edges;
@@ -168,12 +158,8 @@ bl_status_t bl_plan_prove(const bl_schedule_t *schedule, const bl_stage_plan_t *
   if (!allocate(&p)) {
     status = bl_error_set(err, BL_EXHAUSTED, "out of memory for the bounded-buffer simulation");
   } else {
-    for (uint32_t s = schedule->stages; s-- > 0;) {
-      look_at(&p, s);
-    }
-    while (p.stack_count > 0) {
-      uint32_t stage = p.stack[--p.stack_count];
-      p.on_stack[stage] = 0;
+    uint32_t stage;
+    while (bl__work_list_take(&p.work, &stage)) {
       run(&p, stage);
     }
     if (!all_done(&p)) {
@@ -184,7 +170,7 @@ bl_status_t bl_plan_prove(const bl_schedule_t *schedule, const bl_stage_plan_t *
     free(p.pending_sends[0]);
   }
   free(p.pending_sends);
-  free(p.on_stack);
+  bl__work_list_cleanup(&p.work);
   free(p.next_op);
   free(p.messages[0]);
   return status;

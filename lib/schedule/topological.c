@@ -2,20 +2,18 @@
 #include "schedule/cycle.h"
 #include "schedule/dependency.h"
 #include "schedule/located.h"
+#include "schedule/work_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { DONE_F = 1, DONE_BACKWARD = 2 };
 
 typedef struct walk {
   const bl_schedule_t *schedule;
-  uint8_t *done;     // [blocks]
-  uint32_t *next;    // [stages] index of the operation to look at
-  uint32_t *ready;   // stack of stages to look at
-  uint8_t *on_stack; // [stages]
-  uint32_t ready_count;
+  uint8_t *done;  // [blocks]
+  uint32_t *next; // [stages] index of the operation to look at
+  bl__work_list_t work;
 } walk_t;
 
 static bool satisfied(const walk_t *w, bl_op_t op, bl_op_t *needed) {
@@ -26,13 +24,6 @@ static bool satisfied(const walk_t *w, bl_op_t op, bl_op_t *needed) {
   return (done & (needed->verb == BL_VERB_F ? DONE_F : DONE_BACKWARD)) != 0;
 }
 
-static void look_at(walk_t *w, uint32_t stage) {
-  if (!w->on_stack[stage]) {
-    w->on_stack[stage] = 1;
-    w->ready[w->ready_count++] = stage;
-  }
-}
-
 // Marks `op` done and makes the stage that may wait for it look again.
 static void finish(walk_t *w, bl_op_t op) {
   const bl_schedule_t *schedule = w->schedule;
@@ -40,12 +31,12 @@ static void finish(walk_t *w, bl_op_t op) {
   if (op.verb == BL_VERB_F) {
     *done |= DONE_F;
     if (!bl_schedule_is_last(schedule, op.virtual_stage)) {
-      look_at(w, schedule->stage_of[op.virtual_stage + 1]);
+      (void)bl__work_list_add(&w->work, schedule->stage_of[op.virtual_stage + 1]);
     }
   } else if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
     *done |= DONE_BACKWARD;
     if (!bl_schedule_is_first(schedule, op.virtual_stage)) {
-      look_at(w, schedule->stage_of[op.virtual_stage - 1]);
+      (void)bl__work_list_add(&w->work, schedule->stage_of[op.virtual_stage - 1]);
     }
   }
 }
@@ -82,10 +73,8 @@ static bl_status_t name_cycle(walk_t *w, bl_op_ref_t *waiting, const bl__places_
   while (w->next[stage] == schedule->lists[stage].count) {
     stage++;
   }
-  memset(w->on_stack, 0, schedule->stages);
   bl_op_t needed;
-  while (!w->on_stack[stage]) { // walk into the circle
-    w->on_stack[stage] = 1;
+  while (bl__work_list_add(&w->work, stage)) { // into the circle, until a stage comes again
     (void)satisfied(w, schedule->lists[stage].ops[w->next[stage]], &needed);
     stage = schedule->stage_of[needed.virtual_stage];
     if (w->next[stage] == schedule->lists[stage].count) { // of lists that are not validated
@@ -110,20 +99,15 @@ bl_status_t bl__schedule_topological_order_at(const bl_schedule_t *schedule, bl_
   walk_t w = {.schedule = schedule};
   w.done = calloc(bl_schedule_block_count(schedule), 1);
   w.next = calloc(schedule->stages, sizeof w.next[0]);
-  w.ready = calloc(schedule->stages, sizeof w.ready[0]);
-  w.on_stack = calloc(schedule->stages, 1);
+  const bool listed = bl__work_list_init(&w.work, schedule->stages);
   bl_status_t status = BL_OK;
-  if (w.done == NULL || w.next == NULL || w.ready == NULL || w.on_stack == NULL) {
+  if (w.done == NULL || w.next == NULL || !listed) {
     status = bl_error_set(err, BL_EXHAUSTED, "out of memory for %u stages", schedule->stages);
     goto free_walk;
   }
-  for (uint32_t s = schedule->stages; s-- > 0;) {
-    look_at(&w, s);
-  }
   size_t count = 0;
-  while (w.ready_count > 0) {
-    uint32_t stage = w.ready[--w.ready_count];
-    w.on_stack[stage] = 0;
+  uint32_t stage;
+  while (bl__work_list_take(&w.work, &stage)) {
     const bl_op_list_t *list = &schedule->lists[stage];
     bl_op_t needed;
     while (w.next[stage] < list->count && satisfied(&w, list->ops[w.next[stage]], &needed)) {
@@ -135,8 +119,7 @@ bl_status_t bl__schedule_topological_order_at(const bl_schedule_t *schedule, bl_
     status = name_cycle(&w, order, places, err);
   }
 free_walk:
-  free(w.on_stack);
-  free(w.ready);
+  bl__work_list_cleanup(&w.work);
   free(w.next);
   free(w.done);
   return status;

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of lib/schedule: the stages that are to be looked at (again) because something that they wait for may
+// have happened. Each stands in it at most once; the one that came last is taken first.
+//
+//   bl__work_list_t work;
+//   if (bl__work_list_init(&work, stages)) {     // all stages, the first on top
+//     uint32_t stage;
+//     while (bl__work_list_take(&work, &stage)) {
+//       ... go on with the stage; for each that this may help: bl__work_list_add(&work, other)
+//     }
+//   }
+//   bl__work_list_cleanup(&work);
+#ifndef BALLAST_SCHEDULE_WORK_LIST_H
+#define BALLAST_SCHEDULE_WORK_LIST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+typedef struct bl__work_list {
+  uint32_t *stages; // [count] the last on top
+  bool *listed;     // [stages]
+  uint32_t count;
+} bl__work_list_t;
+
+// False: the stage was there already.
+static inline bool bl__work_list_add(bl__work_list_t *list, uint32_t stage) {
+  const bool added = !list->listed[stage];
+  if (added) {
+    list->listed[stage] = true;
+    list->stages[list->count++] = stage;
+  }
+  return added;
+}
+
+// False: nothing is left to do.
+static inline bool bl__work_list_take(bl__work_list_t *list, uint32_t *stage) {
+  if (list->count == 0) {
+    return false;
+  }
+  *stage = list->stages[--list->count];
+  list->listed[*stage] = false;
+  return true;
+}
+
+// False: no memory. Cleanup is due after that, too.
+static inline bool bl__work_list_init(bl__work_list_t *list, uint32_t stages) {
+  *list =
+      (bl__work_list_t){.stages = calloc(stages, sizeof *list->stages), .listed = calloc(stages, sizeof *list->listed)};
+  if (list->stages == NULL || list->listed == NULL) {
+    return false;
+  }
+  for (uint32_t s = stages; s-- > 0;) {
+    (void)bl__work_list_add(list, s);
+  }
+  return true;
+}
+
+static inline void bl__work_list_cleanup(bl__work_list_t *list) {
+  free(list->stages);
+  free(list->listed);
+}
+
+#endif
