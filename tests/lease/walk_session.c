@@ -12,94 +12,131 @@ model_session_t *walk_any_session(walk_t *walk) {
   return session->number != 0 ? session : NULL;
 }
 
-void walk_open(walk_t *walk) {
-  model_t *model = &walk->model;
-  int job = (int)walk_draw(walk, MODEL_JOBS), stage = (int)walk_draw(walk, MODEL_STAGES);
-  model_session_t *before = NULL, *unused = NULL;
+// A session that is about to be opened, and what the model knows about it.
+typedef struct opening {
+  int job, stage;
+  model_session_t *before; // of the same job and stage; NULL: none
+  model_session_t *unused; // a place; NULL: the table is full
+  bool again;              // by the holder of `before`
+  uint32_t granules;       // of its arena
+  bl_lease_open_t open;
+} opening_t;
+
+static opening_t draw_opening(walk_t *walk) {
+  opening_t o = {.job = (int)walk_draw(walk, MODEL_JOBS)};
+  o.stage = (int)walk_draw(walk, MODEL_STAGES);
   for (int i = 0; i < MODEL_SESSIONS; i++) {
-    model_session_t *session = &model->sessions[i];
-    before = session->number != 0 && session->job == job && session->stage == stage ? session : before;
-    unused = session->number == 0 ? session : unused;
+    model_session_t *session = &walk->model.sessions[i];
+    const bool same = session->number != 0 && session->job == o.job && session->stage == o.stage;
+    o.before = same ? session : o.before;
+    o.unused = session->number == 0 ? session : o.unused;
   }
-  bool again = before != NULL && walk_chance(walk, 50);
-  bl_lease_open_t open = {.job = walk_jobs[job],
-                          .plan = walk_plans[job],
-                          .process = again ? before->process : 1 + walk_draw(walk, 2),
-                          .stage = (uint32_t)stage,
-                          .holder = again ? before->incarnation : walk_incarnation(++walk->last_incarnation),
-                          .key = walk_incarnation(1000 + walk->draws),
-                          .arena_bytes = walk_draw(walk, MODEL_GRANULES + 1) * BL_LEASE_GRANULE_BYTES,
-                          .ttl_ns = walk_draw(walk, 2) * 3000000000};
-  walk_say(walk, "open %s/%d%s arena %" PRIu64, open.job, stage, again ? " again" : "", open.arena_bytes);
-  bl_lease_reason_t wanted = BL_LEASE_GRANTED;
-  uint32_t granules = (uint32_t)(open.arena_bytes / BL_LEASE_GRANULE_BYTES), others = 0;
+  o.again = o.before != NULL && walk_chance(walk, 50);
+  o.open = (bl_lease_open_t){.job = walk_jobs[o.job],
+                             .plan = walk_plans[o.job],
+                             .process = o.again ? o.before->process : 1 + walk_draw(walk, 2),
+                             .stage = (uint32_t)o.stage,
+                             .holder = o.again ? o.before->incarnation : walk_incarnation(++walk->last_incarnation),
+                             .key = walk_incarnation(1000 + walk->draws),
+                             .arena_bytes = walk_draw(walk, MODEL_GRANULES + 1) * BL_LEASE_GRANULE_BYTES,
+                             .ttl_ns = walk_draw(walk, 2) * 3000000000};
+  o.granules = (uint32_t)(o.open.arena_bytes / BL_LEASE_GRANULE_BYTES);
+  walk_say(walk, "open %s/%d%s arena %" PRIu64, o.open.job, o.stage, o.again ? " again" : "", o.open.arena_bytes);
+  return o;
+}
+
+// What the table has to answer.
+static bl_lease_reason_t wanted_of(const model_t *model, const opening_t *o) {
+  const uint32_t own = model->jobs[o->job].granules;
+  uint32_t others = 0;
   for (int i = 0; i < MODEL_NAMES; i++) {
-    others += i != model_name(job) ? model_charge(model, i) : 0;
+    others += i != model_name(o->job) ? model_charge(model, i) : 0;
   }
-  if (!again) {
-    if (model->draining) {
-      wanted = BL_LEASE_DRAINING;
-    } else if (unused == NULL) {
-      wanted = BL_LEASE_TABLE_FULL;
-    } else if (model->jobs[job].granules != 0) {
-      wanted = granules > model->jobs[job].granules ? BL_LEASE_BAD_BYTES : BL_LEASE_GRANTED;
-    } else if (granules == 0) {
-      wanted = BL_LEASE_BAD_BYTES;
-    } else if (granules > model->config.capacity_bytes / BL_LEASE_GRANULE_BYTES - others) {
-      wanted = BL_LEASE_CAPACITY;
-    }
+  if (o->again) {
+    return BL_LEASE_GRANTED;
   }
-  bl_lease_opened_t opened;
-  bl_lease_answer_t answer;
-  (void)bl_lease_table_open(walk->table, &open, model->now_ns, &opened, &answer);
-  walk_expect_reason(walk, answer.reason, wanted);
-  if (answer.reason != BL_LEASE_GRANTED || wanted != BL_LEASE_GRANTED) {
-    return;
+  if (model->draining) {
+    return BL_LEASE_DRAINING;
   }
-  if (again) {
-    walk_expect(walk, opened.session == before->number, "the same holder got another session");
-    before->renewed_ns = model->now_ns;
-    before->suspect = false;
-    return;
+  if (o->unused == NULL) {
+    return BL_LEASE_TABLE_FULL;
   }
-  walk_expect(walk, opened.arena_needed == (model->jobs[job].granules == 0), "arena needed: %d", opened.arena_needed);
-  bool follows = opened.arena_needed && model_charge(model, job) != 0;
-  walk_expect(walk, opened.arena_follows == follows, "the arena follows another: %d", opened.arena_follows);
-  walk_expect(walk, model_session(model, opened.session) == NULL, "session number %" PRIx64 " again", opened.session);
-  if (before != NULL) {
-    model_end_session(model, before);
+  if (own != 0) {
+    return o->granules > own ? BL_LEASE_BAD_BYTES : BL_LEASE_GRANTED;
   }
-  if (opened.arena_needed) {
-    model->jobs[job].granules = granules;
+  if (o->granules == 0) {
+    return BL_LEASE_BAD_BYTES;
   }
-  *unused = (model_session_t){.number = opened.session,
-                              .key = opened.key,
-                              .incarnation = open.holder,
-                              .process = open.process,
-                              .job = job,
-                              .stage = stage,
-                              .renewed_ns = model->now_ns,
-                              .ttl_ns = opened.ttl_ns,
-                              .next_sequence = 1};
+  return o->granules > model->config.capacity_bytes / BL_LEASE_GRANULE_BYTES - others ? BL_LEASE_CAPACITY
+                                                                                      : BL_LEASE_GRANTED;
+}
+
+// The session enters the model; those that it takes the place of leave.
+static void enter_session(model_t *model, const opening_t *o, const bl_lease_opened_t *opened) {
+  if (o->before != NULL) {
+    model_end_session(model, o->before);
+  }
+  if (opened->arena_needed) {
+    model->jobs[o->job].granules = o->granules;
+  }
+  *o->unused = (model_session_t){.number = opened->session,
+                                 .key = opened->key,
+                                 .incarnation = o->open.holder,
+                                 .process = o->open.process,
+                                 .job = o->job,
+                                 .stage = o->stage,
+                                 .renewed_ns = model->now_ns,
+                                 .ttl_ns = opened->ttl_ns,
+                                 .next_sequence = 1};
   for (int i = 0; i < MODEL_SESSIONS; i++) { // of another process, for the other plan
     model_session_t *other = &model->sessions[i];
-    if (other->number != 0 && other->job != job && model_name(other->job) == model_name(job) && other->stage == stage &&
-        other->process != open.process) {
+    if (other->number != 0 && other->job != o->job && model_name(other->job) == model_name(o->job) &&
+        other->stage == o->stage && other->process != o->open.process) {
       int idle = other->job;
       model_end_session(model, other);
       model_close_idle_job(model, idle);
     }
   }
-  if (opened.arena_needed && walk_chance(walk, 90)) {
-    bool well = walk_chance(walk, 95);
-    bl_lease_table_arena_made(walk->table, opened.job, well);
-    model->jobs[job].made = well;
-    for (int i = 0; i < MODEL_SESSIONS && !well; i++) {
-      if (model->sessions[i].number != 0 && model->sessions[i].job == job) {
-        model_end_session(model, &model->sessions[i]);
-        model_close_idle_job(model, job);
-      }
+}
+
+// Its arena is made, or cannot be: then all sessions of the job end.
+static void make_arena(walk_t *walk, int job, uint32_t opened_job) {
+  model_t *model = &walk->model;
+  bool well = walk_chance(walk, 95);
+  bl_lease_table_arena_made(walk->table, opened_job, well);
+  model->jobs[job].made = well;
+  for (int i = 0; i < MODEL_SESSIONS && !well; i++) {
+    if (model->sessions[i].number != 0 && model->sessions[i].job == job) {
+      model_end_session(model, &model->sessions[i]);
+      model_close_idle_job(model, job);
     }
+  }
+}
+
+void walk_open(walk_t *walk) {
+  model_t *model = &walk->model;
+  const opening_t o = draw_opening(walk);
+  const bl_lease_reason_t wanted = wanted_of(model, &o);
+  bl_lease_opened_t opened;
+  bl_lease_answer_t answer;
+  (void)bl_lease_table_open(walk->table, &o.open, model->now_ns, &opened, &answer);
+  walk_expect_reason(walk, answer.reason, wanted);
+  if (answer.reason != BL_LEASE_GRANTED || wanted != BL_LEASE_GRANTED) {
+    return;
+  }
+  if (o.again) {
+    walk_expect(walk, opened.session == o.before->number, "the same holder got another session");
+    o.before->renewed_ns = model->now_ns;
+    o.before->suspect = false;
+    return;
+  }
+  walk_expect(walk, opened.arena_needed == (model->jobs[o.job].granules == 0), "arena needed: %d", opened.arena_needed);
+  bool follows = opened.arena_needed && model_charge(model, o.job) != 0;
+  walk_expect(walk, opened.arena_follows == follows, "the arena follows another: %d", opened.arena_follows);
+  walk_expect(walk, model_session(model, opened.session) == NULL, "session number %" PRIx64 " again", opened.session);
+  enter_session(model, &o, &opened);
+  if (opened.arena_needed && walk_chance(walk, 90)) {
+    make_arena(walk, o.job, opened.job);
   }
 }
 
