@@ -21,33 +21,34 @@ static bl_status_t check_shape(const char *path, const char *flag, int64_t given
   return BL_OK;
 }
 
-static bl_status_t repeat_block(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+static bl_status_t repeat_block(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   const bl_block_pattern_t *block = &shown->block.block;
-  if (a->micro_batches == 0) {
-    return bl_error_set(err, BL_INVALID, "--block %s needs --micro-batches", a->block);
+  if (flags->micro_batches == 0) {
+    return bl_error_set(err, BL_INVALID, "--block %s needs --micro-batches", flags->block);
   }
-  bl_status_t status = check_shape(a->block, "stages", a->stages, block->stages, err);
+  bl_status_t status = check_shape(flags->block, "stages", flags->stages, block->stages, err);
   if (status == BL_OK) {
-    status = bl_block_pattern_repeat(block, (uint32_t)a->micro_batches, &shown->schedule, err);
+    status = bl_block_pattern_repeat(block, (uint32_t)flags->micro_batches, &shown->schedule, err);
   }
-  return status == BL_OK ? check_shape(a->block, "chunks", a->chunks, shown->schedule->chunks, err) : status;
+  return status == BL_OK ? check_shape(flags->block, "chunks", flags->chunks, shown->schedule->chunks, err) : status;
 }
 
 // Virtual stages of what is asked for, before it is made.
-static uint32_t virtual_stages_of(const bl_ctl_schedule_flags_t *a, const bl_ctl_schedule_case_t *shown) {
+static uint32_t virtual_stages_of(const bl_ctl_schedule_flags_t *flags, const bl_ctl_schedule_case_t *shown) {
   if (shown->schedule != NULL) {
     return shown->schedule->virtual_stages;
   }
-  if (a->block != NULL) {
+  if (flags->block != NULL) {
     return shown->block.block.virtual_stages;
   }
-  const bl_schedule_info_t *info = bl_schedule_info_find(a->schedule);
-  int64_t chunks = a->chunks != 0 ? a->chunks : info != NULL ? info->default_chunks : 1;
-  return (uint32_t)(a->stages * chunks); // both flags have limits
+  const bl_schedule_info_t *info = bl_schedule_info_find(flags->schedule);
+  int64_t chunks = flags->chunks != 0 ? flags->chunks : info != NULL ? info->default_chunks : 1;
+  return (uint32_t)(flags->stages * chunks); // both flags have limits
 }
 
-static bl_status_t find_chunk_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  uint32_t count = virtual_stages_of(a, shown);
+static bl_status_t find_chunk_costs(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown,
+                                    bl_error_t *err) {
+  uint32_t count = virtual_stages_of(flags, shown);
   if (count > BL_VIRTUAL_STAGES_MAX) {
     return BL_OK; // the generator says that these are too many
   }
@@ -58,11 +59,11 @@ static bl_status_t find_chunk_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_sch
   for (uint32_t s = 0; s < count; s++) {
     shown->chunk_costs[s] = shown->costs.every;
   }
-  for (size_t i = 0; i < a->chunk_costs.count; i++) {
-    const char *text = a->chunk_costs.items[i];
+  for (size_t i = 0; i < flags->chunk_costs.count; i++) {
+    const char *text = flags->chunk_costs.items[i];
     bl_status_t status = bl_costs_parse_chunk(text, count, shown->chunk_costs, err);
     for (size_t k = 0; k < i && status == BL_OK; k++) {
-      if (strtoul(a->chunk_costs.items[k], NULL, 10) == strtoul(text, NULL, 10)) {
+      if (strtoul(flags->chunk_costs.items[k], NULL, 10) == strtoul(text, NULL, 10)) {
         status = bl_error_set(err, BL_INVALID, "\"%.100s\": the costs of virtual stage %lu are given twice", text,
                               strtoul(text, NULL, 10));
       }
@@ -76,52 +77,54 @@ static bl_status_t find_chunk_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_sch
   return BL_OK;
 }
 
-static bl_status_t find_costs(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+static bl_status_t find_costs(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   bl_status_t status = BL_OK;
   shown->costs = BL_COSTS_UNIT;
-  if (a->cost != NULL) {
-    status = bl_costs_parse(a->cost, &shown->costs, err);
+  if (flags->cost != NULL) {
+    status = bl_costs_parse(flags->cost, &shown->costs, err);
     if (status != BL_OK) {
       (void)bl_error_prefix(err, "--cost");
     }
-  } else if (a->block != NULL) {
+  } else if (flags->block != NULL) {
     const uint32_t *lengths = shown->block.block.lengths;
     shown->costs.every = (bl_chunk_costs_t){lengths[0], lengths[1], lengths[2], lengths[0]};
   }
-  shown->costs.path = a->path_cost;
-  return status == BL_OK && a->chunk_costs.count > 0 ? find_chunk_costs(a, shown, err) : status;
+  shown->costs.path = flags->path_cost;
+  return status == BL_OK && flags->chunk_costs.count > 0 ? find_chunk_costs(flags, shown, err) : status;
 }
 
-static bl_status_t read_file(const bl_ctl_schedule_flags_t *a, bl_schedule_t **schedule, bl_error_t *err) {
-  bl_status_t status = bl_ctl_schedule_read("--schedule", a->schedule, schedule, err);
+static bl_status_t read_file(const bl_ctl_schedule_flags_t *flags, bl_schedule_t **schedule, bl_error_t *err) {
+  bl_status_t status = bl_ctl_schedule_read("--schedule", flags->schedule, schedule, err);
   if (status == BL_OK) {
-    status = check_shape(a->schedule, "stages", a->stages, (*schedule)->stages, err);
+    status = check_shape(flags->schedule, "stages", flags->stages, (*schedule)->stages, err);
   }
   if (status == BL_OK) {
-    status = check_shape(a->schedule, "chunks", a->chunks, (*schedule)->chunks, err);
+    status = check_shape(flags->schedule, "chunks", flags->chunks, (*schedule)->chunks, err);
   }
-  return status == BL_OK ? check_shape(a->schedule, "micro-batches", a->micro_batches, (*schedule)->micro_batches, err)
-                         : status;
+  return status == BL_OK
+             ? check_shape(flags->schedule, "micro-batches", flags->micro_batches, (*schedule)->micro_batches, err)
+             : status;
 }
 
-static bl_status_t generate(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  bl_schedule_request_t request = {.name = a->schedule,
-                                   .stages = (uint32_t)a->stages,
-                                   .micro_batches = (uint32_t)a->micro_batches,
-                                   .chunks = (uint32_t)a->chunks,
-                                   .group = (uint32_t)a->group,
+static bl_status_t generate(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  bl_schedule_request_t request = {.name = flags->schedule,
+                                   .stages = (uint32_t)flags->stages,
+                                   .micro_batches = (uint32_t)flags->micro_batches,
+                                   .chunks = (uint32_t)flags->chunks,
+                                   .group = (uint32_t)flags->group,
                                    .memory = shown->limits.every,
                                    .memory_of_stage = shown->limits.of_stage,
                                    .costs = &shown->costs,
-                                   .recompute = a->recompute,
-                                   .pooled = a->pooled,
-                                   .slots = a->recompute ? a->slots : 0,
-                                   .recompute_chunks = (uint32_t)a->recompute_chunks};
+                                   .recompute = flags->recompute,
+                                   .pooled = flags->pooled,
+                                   .slots = flags->recompute ? flags->slots : 0,
+                                   .recompute_chunks = (uint32_t)flags->recompute_chunks};
   bl_status_t status = bl_ctl_limits_check_count(&shown->limits, request.stages, err);
-  if (status == BL_OK && a->pooled && !bl_schedule_pools(&request)) {
-    const bool limited = bl_schedule_info_find(a->schedule)->limited && !a->recompute && a->stages > 1;
-    status = bl_error_set(err, BL_INVALID, "--pooled: %s has the same order for balancing as without%s", a->schedule,
-                          limited ? "; give the limit that is pooled, --memory K, one for all stages" : "");
+  if (status == BL_OK && flags->pooled && !bl_schedule_pools(&request)) {
+    const bool limited = bl_schedule_info_find(flags->schedule)->limited && !flags->recompute && flags->stages > 1;
+    status =
+        bl_error_set(err, BL_INVALID, "--pooled: %s has the same order for balancing as without%s", flags->schedule,
+                     limited ? "; give the limit that is pooled, --memory K, one for all stages" : "");
   }
   if (status == BL_OK) {
     status = bl_schedule_generate(&request, &shown->schedule, err);
@@ -130,84 +133,84 @@ static bl_status_t generate(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_ca
 }
 
 // Reads what a file gives, finds costs, and makes the schedule.
-static bl_status_t make(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  const bool generates = a->block == NULL && !bl_ctl_schedule_is_file(a->schedule);
+static bl_status_t make(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  const bool generates = flags->block == NULL && !bl_ctl_schedule_is_file(flags->schedule);
   const bl_schedule_info_t *info;
-  bl_status_t status = generates ? bl_ctl_schedule_find(a->schedule, &info, err) : BL_OK;
+  bl_status_t status = generates ? bl_ctl_schedule_find(flags->schedule, &info, err) : BL_OK;
   if (status != BL_OK) {
     return status;
   }
-  if (a->block != NULL) {
-    status = bl_ctl_block_file_read(a->block, &shown->block, err);
+  if (flags->block != NULL) {
+    status = bl_ctl_block_file_read(flags->block, &shown->block, err);
   } else if (!generates) {
-    status = read_file(a, &shown->schedule, err);
-  } else if (a->stages == 0 || a->micro_batches == 0) {
-    return bl_error_set(err, BL_INVALID, "--schedule %s needs --stages and --micro-batches", a->schedule);
+    status = read_file(flags, &shown->schedule, err);
+  } else if (flags->stages == 0 || flags->micro_batches == 0) {
+    return bl_error_set(err, BL_INVALID, "--schedule %s needs --stages and --micro-batches", flags->schedule);
   }
   if (status == BL_OK) {
-    status = find_costs(a, shown, err);
+    status = find_costs(flags, shown, err);
   }
   if (status == BL_OK && generates) {
-    return generate(a, shown, err);
+    return generate(flags, shown, err);
   }
-  if (status == BL_OK && a->block != NULL) {
-    status = repeat_block(a, shown, err);
+  if (status == BL_OK && flags->block != NULL) {
+    status = repeat_block(flags, shown, err);
   }
   if (status == BL_OK) {
     status = bl_ctl_limits_check_count(&shown->limits, shown->schedule->stages, err);
   }
-  return status == BL_OK && a->recompute
-             ? bl_schedule_recompute_chunks(shown->schedule, (uint32_t)a->recompute_chunks, err)
+  return status == BL_OK && flags->recompute
+             ? bl_schedule_recompute_chunks(shown->schedule, (uint32_t)flags->recompute_chunks, err)
              : status;
 }
 
-static bl_status_t make_within(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  bl_status_t status = bl_ctl_limits_read(&shown->limits, a->memory, err);
+static bl_status_t make_within(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  bl_status_t status = bl_ctl_limits_read(&shown->limits, flags->memory, err);
   if (status == BL_OK) {
-    status = make(a, shown, err);
+    status = make(flags, shown, err);
   }
-  const bl_schedule_info_t *info = a->schedule != NULL ? bl_schedule_info_find(a->schedule) : NULL;
-  const bool pooled = a->pooled && info != NULL && info->limited; // keeps to it when it is balanced
+  const bl_schedule_info_t *info = flags->schedule != NULL ? bl_schedule_info_find(flags->schedule) : NULL;
+  const bool pooled = flags->pooled && info != NULL && info->limited; // keeps to it when it is balanced
   if (status == BL_OK && !pooled) {
     status = bl_ctl_limits_check(&shown->limits, shown->schedule, err);
   }
-  return status == BL_OK ? bl_ctl_limits_check_slots(a->slots, shown->schedule, err) : status;
+  return status == BL_OK ? bl_ctl_limits_check_slots(flags->slots, shown->schedule, err) : status;
 }
 
 // In units of --path-cost for balancing, in those of costs for the simulator.
-static bl_status_t find_copies(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  bl_status_t status =
-      bl_costs_parse_paths(a->slow_paths.items, a->slow_paths.count, shown->schedule->stages, &shown->copies, err);
+static bl_status_t find_copies(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  bl_status_t status = bl_costs_parse_paths(flags->slow_paths.items, flags->slow_paths.count, shown->schedule->stages,
+                                            &shown->copies, err);
   if (status != BL_OK) {
     (void)bl_error_prefix(err, "--slow-path");
   }
   return status;
 }
 
-static bl_status_t time_it(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+static bl_status_t time_it(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   const size_t pairs = (size_t)shown->schedule->stages * shown->schedule->stages;
   for (size_t i = 0; shown->copies != NULL && i < pairs; i++) {
-    shown->copies[i] *= a->path_cost;
+    shown->copies[i] *= flags->path_cost;
   }
   const bl_machine_t machine = {.copies = shown->copies};
   return bl_simulate_on(shown->schedule, &shown->costs, &machine, &shown->simulation, err);
 }
 
-static bl_status_t balance(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
-  const double forward = bl_costs_chunk(&shown->costs, 0)->forward, copy = forward > 0 ? a->path_cost / forward : 0;
-  bl_balance_cap_t cap = {.slots = (uint32_t)a->cap,
-                          .pairs_only = a->balance == BL_CTL_BALANCE_BPIPE,
-                          .mode = (bl_balance_mode_t)a->mode,
+static bl_status_t balance(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
+  const double forward = bl_costs_chunk(&shown->costs, 0)->forward, copy = forward > 0 ? flags->path_cost / forward : 0;
+  bl_balance_cap_t cap = {.slots = (uint32_t)flags->cap,
+                          .pairs_only = flags->balance == BL_CTL_BALANCE_BPIPE,
+                          .mode = (bl_balance_mode_t)flags->mode,
                           .copies = shown->copies,
-                          .copy = a->balance == BL_CTL_BALANCE_MIX ? fmax(copy, 1e-6) : 0};
-  if (a->balance != BL_CTL_BALANCE_BPIPE && cap.slots == 0) {
-    return bl_error_set(err, BL_INVALID, "--balance %s needs --cap", bl_ctl_balance_names[a->balance]);
+                          .copy = flags->balance == BL_CTL_BALANCE_MIX ? fmax(copy, 1e-6) : 0};
+  if (flags->balance != BL_CTL_BALANCE_BPIPE && cap.slots == 0) {
+    return bl_error_set(err, BL_INVALID, "--balance %s needs --cap", bl_ctl_balance_names[flags->balance]);
   }
   if (cap.slots == 0) {
     cap.slots = bl_balance_bpipe_cap(shown->schedule->stages) * shown->schedule->chunks;
   }
   shown->cap = cap.slots;
-  bl_status_t status = a->balance == BL_CTL_BALANCE_DROP
+  bl_status_t status = flags->balance == BL_CTL_BALANCE_DROP
                            ? bl_schedule_drop(shown->schedule, cap.slots, &shown->balanced.schedule, NULL, err)
                            : bl_balance_within(shown->schedule, &cap, &shown->balanced, err);
   if (status == BL_OK) {
@@ -218,16 +221,17 @@ static bl_status_t balance(const bl_ctl_schedule_flags_t *a, bl_ctl_schedule_cas
   return status;
 }
 
-bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
+bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *flags,
                                       bl_error_t *err) {
-  const bool balanced = a->balance != BL_CTL_BALANCE_NONE, moves = balanced && a->balance != BL_CTL_BALANCE_DROP;
+  const bool balanced = flags->balance != BL_CTL_BALANCE_NONE,
+             moves = balanced && flags->balance != BL_CTL_BALANCE_DROP;
   const bl_schedule_timeline_t picture = {.schedule = shown->schedule,
                                           .simulation = &shown->simulation,
                                           .unit = "units of cost",
-                                          .policy = balanced ? bl_ctl_balance_names[a->balance] : NULL,
-                                          .mode = moves ? bl_ctl_mode_names[a->mode] : NULL,
+                                          .policy = balanced ? bl_ctl_balance_names[flags->balance] : NULL,
+                                          .mode = moves ? bl_ctl_mode_names[flags->mode] : NULL,
                                           .cap = shown->cap};
-  return bl_schedule_timeline_draw(&picture, a->svg, err);
+  return bl_schedule_timeline_draw(&picture, flags->svg, err);
 }
 
 void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {
@@ -240,24 +244,24 @@ void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {
   free(shown->copies);
 }
 
-bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
+bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *flags,
                                       bl_error_t *err) {
   memset(shown, 0, sizeof *shown);
-  bl_status_t status = bl_ctl_schedule_request_check(a, err);
+  bl_status_t status = bl_ctl_schedule_request_check(flags, err);
   if (status == BL_OK) {
-    status = make_within(a, shown, err);
+    status = make_within(flags, shown, err);
   }
   if (status == BL_OK) {
-    status = find_copies(a, shown, err);
+    status = find_copies(flags, shown, err);
   }
-  if (status == BL_OK && a->balance != BL_CTL_BALANCE_NONE) {
-    status = balance(a, shown, err);
+  if (status == BL_OK && flags->balance != BL_CTL_BALANCE_NONE) {
+    status = balance(flags, shown, err);
   }
   if (status == BL_OK) {
     status = bl_schedule_validate(shown->schedule, &shown->facts, err);
   }
   if (status == BL_OK) {
-    status = time_it(a, shown, err);
+    status = time_it(flags, shown, err);
   }
   return status;
 }

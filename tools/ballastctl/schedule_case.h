@@ -25,12 +25,12 @@ typedef struct bl_ctl_schedule_case {
 } bl_ctl_schedule_case_t;
 
 // Call bl_ctl_schedule_case_cleanup after errors too.
-BL_MUST_USE bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
+BL_MUST_USE bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *flags,
                                                   bl_error_t *err);
 void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown);
 
 // The timeline, as --svg asks for it.
-BL_MUST_USE bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *a,
-                                                  bl_error_t *err);
+BL_MUST_USE bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown,
+                                                  const bl_ctl_schedule_flags_t *flags, bl_error_t *err);
 
 #endif

@@ -141,44 +141,47 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
     BL_CTL_OUTPUT_FLAG(bl_ctl_schedule_flags_t, output),
 };
 
-bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *a, bl_error_t *err) {
-  if ((a->schedule == NULL) == (a->block == NULL)) {
+bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *flags, bl_error_t *err) {
+  if ((flags->schedule == NULL) == (flags->block == NULL)) {
     return bl_error_set(err, BL_INVALID, "give either --schedule or --block");
   }
-  if (a->slots > 0 && !a->recompute) {
+  if (flags->slots > 0 && !flags->recompute) {
     return bl_error_set(err, BL_INVALID,
                         "--slots %g: limits blocks that are made again; add --recompute, or use "
                         "--memory",
-                        a->slots);
+                        flags->slots);
   }
-  if (a->recompute_chunks > 0 && !a->recompute) {
+  if (flags->recompute_chunks > 0 && !flags->recompute) {
     return bl_error_set(err, BL_INVALID, "--recompute-chunks %" PRId64 ": says what is made again; add --recompute",
-                        a->recompute_chunks);
+                        flags->recompute_chunks);
   }
-  if (a->cap > 0 && a->balance == BL_CTL_BALANCE_NONE) {
-    return bl_error_set(err, BL_INVALID, "--cap %" PRId64 ": says how far to balance; add --balance", a->cap);
+  if (flags->cap > 0 && flags->balance == BL_CTL_BALANCE_NONE) {
+    return bl_error_set(err, BL_INVALID, "--cap %" PRId64 ": says how far to balance; add --balance", flags->cap);
   }
-  if (a->mode != BL_BALANCE_OVERLAP && (a->balance == BL_CTL_BALANCE_NONE || a->balance == BL_CTL_BALANCE_DROP)) {
-    return bl_error_set(err, BL_INVALID, "--mode %s: says when blocks are evicted and loaded%s",
-                        bl_ctl_mode_names[a->mode],
-                        a->balance == BL_CTL_BALANCE_NONE ? "; add --balance" : ", which --balance drop does not do");
+  if (flags->mode != BL_BALANCE_OVERLAP &&
+      (flags->balance == BL_CTL_BALANCE_NONE || flags->balance == BL_CTL_BALANCE_DROP)) {
+    return bl_error_set(
+        err, BL_INVALID, "--mode %s: says when blocks are evicted and loaded%s", bl_ctl_mode_names[flags->mode],
+        flags->balance == BL_CTL_BALANCE_NONE ? "; add --balance" : ", which --balance drop does not do");
   }
-  const bool moves = a->balance != BL_CTL_BALANCE_NONE || (a->schedule != NULL && bl_ctl_schedule_is_file(a->schedule));
-  if (a->path_cost > 0 && !moves) {
-    return bl_error_set(err, BL_INVALID, "--path-cost %g: is what an evict or load takes; add --balance", a->path_cost);
+  const bool moves =
+      flags->balance != BL_CTL_BALANCE_NONE || (flags->schedule != NULL && bl_ctl_schedule_is_file(flags->schedule));
+  if (flags->path_cost > 0 && !moves) {
+    return bl_error_set(err, BL_INVALID, "--path-cost %g: is what an evict or load takes; add --balance",
+                        flags->path_cost);
   }
-  if (a->slow_paths.count > 0 && !moves) {
+  if (flags->slow_paths.count > 0 && !moves) {
     return bl_error_set(err, BL_INVALID, "--slow-path %s: is about evicts and loads; add --balance",
-                        a->slow_paths.items[0]);
+                        flags->slow_paths.items[0]);
   }
-  if (a->pooled && (a->block != NULL || bl_ctl_schedule_is_file(a->schedule))) {
+  if (flags->pooled && (flags->block != NULL || bl_ctl_schedule_is_file(flags->schedule))) {
     return bl_error_set(err, BL_INVALID, "--pooled: is about orders that are made; a file has its own");
   }
-  bool groups =
-      a->schedule != NULL && (strcmp(a->schedule, "grouped-interleaved") == 0 || strcmp(a->schedule, "seq1f1b") == 0);
-  if (a->group > 0 && !groups) {
+  bool groups = flags->schedule != NULL &&
+                (strcmp(flags->schedule, "grouped-interleaved") == 0 || strcmp(flags->schedule, "seq1f1b") == 0);
+  if (flags->group > 0 && !groups) {
     return bl_error_set(err, BL_INVALID, "--group %" PRId64 ": belongs to grouped-interleaved and seq1f1b, not to %s",
-                        a->group, a->schedule != NULL ? a->schedule : a->block);
+                        flags->group, flags->schedule != NULL ? flags->schedule : flags->block);
   }
   return BL_OK;
 }

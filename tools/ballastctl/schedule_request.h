@@ -37,6 +37,6 @@ typedef struct bl_ctl_schedule_flags {
 extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS];
 
 // BL_INVALID: a flag that cannot mean what it says, or would say nothing, beside the others.
-BL_MUST_USE bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *a, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *flags, bl_error_t *err);
 
 #endif
