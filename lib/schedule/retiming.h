@@ -2,6 +2,9 @@
 // Between the files of lib/schedule: the times of an order that is changed a little and timed again, many times over. Only
 // what a change moves is timed: where that is little each operation on its own, otherwise all that comes later.
 //
+// About half of all changes are accepted. Of those that are not most show it near the end only: a bound on the stages' ends in
+// what is to become small ends nearly all of them early, and saves 1 to 2 % of the operations that are timed.
+//
 // There is the accepted order, whose times are known, and the present one, which is it but for some places of one stage:
 //
 //   bl__retiming_t r;
