@@ -136,10 +136,9 @@ static bool allocate(proof_t *p) {
   }
   p->messages[0] = calloc(2 * blocks, sizeof(message_t));
   p->next_op = calloc(2 * stages, sizeof(uint32_t));
-  const bool listed = bl__work_list_init(&p->work, p->schedule->stages);
   p->pending_sends = calloc(stages, sizeof p->pending_sends[0]);
   uint32_t *pending = calloc(edges + 1, sizeof *pending);
-  if (p->messages[0] == NULL || p->next_op == NULL || !listed || p->pending_sends == NULL || pending == NULL) {
+  if (p->messages[0] == NULL || p->next_op == NULL || p->pending_sends == NULL || pending == NULL) {
     free(pending);
     return false;
   }
@@ -149,7 +148,7 @@ static bool allocate(proof_t *p) {
     p->pending_sends[s] = pending + used;
     used += p->plans[s].edges;
   }
-  return true;
+  return bl__work_list_init(&p->work, p->schedule->stages);
 }
 
 bl_status_t bl_plan_prove(const bl_schedule_t *schedule, const bl_stage_plan_t *plans, bl_error_t *err) {
