@@ -509,6 +509,25 @@ static void test_policies(void **state) {
   world_close(&world);
 }
 
+// As whoever asks after the end: the caller was not interrupted.
+static void test_a_change_that_the_end_of_a_run_overtakes_is_refused(void **state) {
+  (void)state;
+  world_open(&world, 6, "validate_every: 0");
+  world_start_driver(&world);
+  bl_driver_pause(world.driver, true, NULL, NULL);
+  world_wait(&world, is_paused);
+  last_said = (said_t){0};
+  const bl_policy_request_t request = cap_of(2, 11);
+  bl_driver_set_policy(world.driver, &request, policy_said, &last_said);
+  assert_int_equal(last_said.times, 0);
+  bl_driver_stop(world.driver);
+  world_wait_end(&world);
+  assert_int_equal(last_said.times, 1);
+  assert_int_equal(last_said.status, BL_PRECONDITION);
+  assert_string_equal(last_said.text, "the run has ended");
+  world_close(&world);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_whole_run),
@@ -529,6 +548,7 @@ int main(void) {
       cmocka_unit_test(test_a_first_plan_that_is_refused_ends_the_run),
       cmocka_unit_test(test_a_first_plan_waits_for_stores),
       cmocka_unit_test(test_policies),
+      cmocka_unit_test(test_a_change_that_the_end_of_a_run_overtakes_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

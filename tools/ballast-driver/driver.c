@@ -95,7 +95,7 @@ void bl__driver_leave(bl_driver_t *driver, int exit_code) {
   driver->life = BL__LEAVING;
   driver->leave_by_ms = bl__driver_now_ms(driver) + LEAVE_MS;
   bl_error_t ended;
-  (void)bl_error_set(&ended, BL_CANCELLED, "the run has ended");
+  (void)bl_error_set(&ended, BL_PRECONDITION, "the run has ended");
   end_waits(driver, &ended);
   bl__leave_begin(driver, false, done);
 }
