@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores killed at random points of a run, again and again, each started again by ballastctl: the losses are those of an
 undisturbed run bit by bit, what was lost or dropped was recomputed, and the returned store is used again. With
-balance.on_loss abort the step is run again instead. A budget of recomputations ends the run with an error that names it.
+balance.on_loss abort the step is run again instead. A store that is killed before it is ready is started again, too.
 BALLAST_TEST_KILLS: how many (20)."""
 import os
 import signal
 import time
 
-from ballast import (GOLDEN, Run, assert_nothing_left, descendants, losses, run_job, scratch, seed, shared_memory_files,
-                     small_inline, stages_of, write_job)
+from ballast import (GOLDEN, Run, assert_nothing_left, descendants, losses, program_of, run_job, scratch, seed,
+                     shared_memory_files, small_inline, stages_of, wait_until, write_job)
 
 KILLS = int(os.environ.get("BALLAST_TEST_KILLS", 20))
 
@@ -32,6 +32,17 @@ def run_and_kill(folder, job, choice, kills, *arguments):
         steps = run.wait_for(parks_without(store), f"after kill {kill + 1} no block is parked at a new store")
         pids.update(descendants(run.pid))
     run.end(130, signal.SIGINT)
+    return run.steps(), pids
+
+
+def run_and_kill_at_once(folder, job):
+    """The steps of a run one of whose stores is killed as soon as there is one, and the processes."""
+    run = Run(folder, job, "--local", "--steps", "3")
+    stores = wait_until(lambda: [pid for pid in descendants(run.pid) if program_of(pid) == "activation-store"], 60,
+                        "no store")
+    os.kill(stores[0], signal.SIGKILL)
+    pids = {*stores, *descendants(run.pid)}
+    run.end()
     return run.steps(), pids
 
 
@@ -65,11 +76,17 @@ def main():
         assert counts["lost"] == 0, counts
         print(f"ok {KILLS // 5} kills with on_loss abort in {len(aborting)} steps: {counts}")
 
+        begun, pids = run_and_kill_at_once(folder, job)
+        assert_nothing_left(folder, pids, shared)
+        assert len(begun) == 3, begun
+        print("ok a store is killed before the run begins")
+
         steps = max(len(recomputing), len(aborting))
         expected = losses(run_job(folder, job, "--local", "--steps", str(steps), "--set", "balance.policy=none",
                                   "--set", "pipeline.stages=1", timeout=600 + steps)[0])
         assert losses(recomputing) == expected[:len(recomputing)], "other losses"
         assert losses(aborting) == expected[:len(aborting)], "other losses with on_loss abort"
+        assert losses(begun) == expected[:len(begun)], "other losses with a store killed at the start"
         print("ok the losses of an undisturbed run")
 
 

@@ -20,6 +20,7 @@
 #define AGAIN_FIRST_MS 100
 #define AGAIN_LAST_MS  2000
 #define STEADY_MS      500
+#define STARTS_MAX     3                   // of a store that something kills before it is ready
 #define CAPACITY_MAX   (UINT64_C(1) << 50) // where the machine does not say what it has
 
 typedef struct process {
@@ -29,6 +30,7 @@ typedef struct process {
   bool ready, exited;
   bl_timer_t *again; // of a store: starts it again
   uint64_t again_ms; // how long that waits
+  unsigned starts;
   uint64_t started_ms;
   pid_t pid;
   char name[32]; // "stage 2", "the driver"
@@ -127,6 +129,11 @@ static void start_later(process_t *process) {
   bl_timer_start(process->again, process->again_ms, 0);
 }
 
+// A store that ends by itself before it is ready cannot be had at all.
+static bool is_to_start_again(const process_t *process, int term_signal) {
+  return is_store(process->stage) && (process->ready || (term_signal != 0 && process->starts < STARTS_MAX));
+}
+
 static void exited(bl_child_t *child, int exit_code, int term_signal, void *context) {
   (void)child;
   process_t *process = context;
@@ -136,7 +143,7 @@ static void exited(bl_child_t *child, int exit_code, int term_signal, void *cont
     check_ended(fleet);
     return;
   }
-  if (is_store(process->stage) && process->ready) {
+  if (is_to_start_again(process, term_signal)) {
     start_later(process);
     return;
   }
@@ -240,6 +247,7 @@ static bl_status_t start(process_t *process, const char *const *argv, bl_error_t
     process->pid = bl_child_pid(process->child);
     process->started_ms = bl_loop_now_ms(fleet->loop);
     process->exited = false;
+    process->starts++;
     if (!process->ready) {
       bl_timer_start(fleet->deadline, BL_CTL_READY_MS, 0);
     }
