@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the trace file: times from the first event in microseconds, waits on a line of their own, slot counters, and
-// that nothing is written where there is nothing to write.
+// Verifies the trace file: times from the first event in microseconds, waits on a line of their own, slot counters that rise
+// where an operation begins and fall where one ends, and that nothing is written where there is nothing to write.
 #include "chrome_trace.h"
 
 #include <jansson.h>
@@ -68,6 +68,39 @@ static void a_step_becomes_a_file(void **state) {
   bl_ctl_chrome_trace_destroy(trace);
 }
 
+// Microseconds at which a stage's counter gets to these slots for the first time.
+static double reached(const json_t *events, int slots) {
+  size_t i;
+  json_t *event;
+  json_array_foreach(events, i, event) {
+    if (strcmp(json_string_value(json_object_get(event, "ph")), "C") == 0 &&
+        number(json_object_get(event, "args"), "slots") == slots) {
+      return number(event, "ts");
+    }
+  }
+  fail_msg("never %d slots", slots);
+  return 0;
+}
+
+static void a_slot_is_taken_at_a_begin_and_free_at_an_end(void **state) {
+  (void)state;
+  bl_ctl_chrome_trace_t *trace;
+  bl_error_t err;
+  assert_int_equal(bl_ctl_chrome_trace_create(&trace), BL_OK);
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2F0", false, 0, 1000, 0, 3, false});
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2F1", false, 4000, 6000, 1, 4, false});
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2B0", false, 7000, 9000, 0, 2, false});
+  // Beside the backward: taken before that ended, which counts from then on.
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2L1", false, 8000, 9500, 1, 5, true});
+  assert_int_equal(bl_ctl_chrome_trace_write(trace, path, &err), BL_OK);
+  json_t *root = json_load_file(path, 0, NULL);
+  const json_t *events = json_object_get(root, "traceEvents");
+  assert_true(reached(events, 3) == 0.0 && reached(events, 4) == 4.0 && reached(events, 2) == 9.0);
+  assert_true(reached(events, 5) == 9.0);
+  json_decref(root);
+  bl_ctl_chrome_trace_destroy(trace);
+}
+
 static void nothing_is_not_written(void **state) {
   (void)state;
   bl_ctl_chrome_trace_t *trace;
@@ -83,6 +116,7 @@ static void nothing_is_not_written(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_step_becomes_a_file),
+      cmocka_unit_test(a_slot_is_taken_at_a_begin_and_free_at_an_end),
       cmocka_unit_test(nothing_is_not_written),
   };
   return cmocka_run_group_tests(tests, make_file, remove_file);

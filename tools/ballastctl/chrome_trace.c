@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "chrome_trace.h"
 
+#include "slot_levels.h"
+
 #include "sys/file.h"
 
 #include <jansson.h>
@@ -12,7 +14,8 @@
 enum { OPERATIONS = 0, WAITS = 1, COPIES = 2 };
 
 struct bl_ctl_chrome_trace {
-  json_t *events; // times still in nanoseconds of the machine's clock, as "start" and "end"
+  json_t *events; // times still in nanoseconds of the machine's clock, as "start", "end" and "since"
+  bl_ctl_slot_levels_t levels;
   uint64_t first_ns;
   bool out_of_memory;
 };
@@ -31,15 +34,21 @@ bl_status_t bl_ctl_chrome_trace_create(bl_ctl_chrome_trace_t **result) {
 void bl_ctl_chrome_trace_destroy(bl_ctl_chrome_trace_t *trace) {
   if (trace != NULL) {
     json_decref(trace->events);
+    bl_ctl_slot_levels_cleanup(&trace->levels);
     free(trace);
   }
 }
 
 void bl_ctl_chrome_trace_add(bl_ctl_chrome_trace_t *trace, const bl_ctl_trace_event_t *event) {
-  json_t *one =
-      json_pack("{s:i, s:s, s:b, s:b, s:I, s:I, s:i, s:i}", "stage", event->stage, "name", event->name, "wait",
-                (int)event->wait, "copy", (int)event->copy, "start", (json_int_t)event->start_ns, "end",
-                (json_int_t)event->end_ns, "micro_batch", event->micro_batch, "slots", (int)event->slots_in_use);
+  uint64_t since_ns = event->end_ns;
+  if (!event->wait && bl_ctl_slot_levels_next(&trace->levels, event, &since_ns) != BL_OK) {
+    trace->out_of_memory = true;
+    return;
+  }
+  json_t *one = json_pack("{s:i, s:s, s:b, s:b, s:I, s:I, s:I, s:i, s:i}", "stage", event->stage, "name", event->name,
+                          "wait", (int)event->wait, "copy", (int)event->copy, "start", (json_int_t)event->start_ns,
+                          "end", (json_int_t)event->end_ns, "since", (json_int_t)since_ns, "micro_batch",
+                          event->micro_batch, "slots", (int)event->slots_in_use);
   if (json_array_append_new(trace->events, one) != 0) {
     trace->out_of_memory = true;
     return;
@@ -90,8 +99,8 @@ static json_t *convert(const bl_ctl_chrome_trace_t *trace) {
                                          json_object_get(event, "micro_batch")));
     if (!wait) {
       json_array_append_new(out, json_pack("{s:s, s:s, s:f, s:O, s:i, s:{s:O}}", "ph", "C", "name", "slots in use",
-                                           "ts", end, "pid", stage, "tid", OPERATIONS, "args", "slots",
-                                           json_object_get(event, "slots")));
+                                           "ts", microseconds(trace, event, "since"), "pid", stage, "tid", OPERATIONS,
+                                           "args", "slots", json_object_get(event, "slots")));
     }
   }
   json_decref(introduced);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step_timeline.h"
 
-#include "draw/timeline.h"
+#include "slot_levels.h"
 
-#include <ctype.h>
+#include "draw/timeline.h"
+#include "schedule/op.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +14,7 @@ struct bl_ctl_step_timeline {
   bl_timeline_event_t *events; // chunk: the virtual stage, until it is drawn
   bl_timeline_level_t *levels;
   size_t count, room; // of both
+  bl_ctl_slot_levels_t slots;
   bool out_of_memory, divided;
 };
 
@@ -28,6 +31,7 @@ void bl_ctl_step_timeline_destroy(bl_ctl_step_timeline_t *timeline) {
   if (timeline != NULL) {
     free(timeline->events);
     free(timeline->levels);
+    bl_ctl_slot_levels_cleanup(&timeline->slots);
     free(timeline);
   }
 }
@@ -51,28 +55,13 @@ static bool reserve(bl_ctl_step_timeline_t *timeline) {
   return true;
 }
 
-// A schedule cell such as "0F3": virtual stage, verb, micro-batch.
-static bool read_cell(const char *name, uint32_t *virtual_stage, char *verb, uint32_t *micro_batch) {
-  char *end;
-  if (!isdigit((unsigned char)name[0])) {
-    return false;
-  }
-  *virtual_stage = (uint32_t)strtoul(name, &end, 10);
-  *verb = *end;
-  if (*verb < 'A' || *verb > 'Z' || !isdigit((unsigned char)end[1])) {
-    return false;
-  }
-  *micro_batch = (uint32_t)strtoul(end + 1, &end, 10);
-  return *end == '\0';
-}
-
 void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_trace_event_t *event) {
-  uint32_t virtual_stage, micro_batch;
-  char verb;
-  if (event->wait || event->stage < 0 || !read_cell(event->name, &virtual_stage, &verb, &micro_batch)) {
+  bl_op_t op;
+  if (event->wait || event->stage < 0 || !bl_op_parse(event->name, strlen(event->name), &op)) {
     return;
   }
-  if (!reserve(timeline)) {
+  uint64_t since_ns = 0;
+  if (!reserve(timeline) || bl_ctl_slot_levels_next(&timeline->slots, event, &since_ns) != BL_OK) {
     timeline->out_of_memory = true;
     return;
   }
@@ -80,13 +69,13 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
   timeline->stage_count = stages > timeline->stage_count ? stages : timeline->stage_count;
   double start_ms = (double)event->start_ns * 1e-6, end_ms = (double)event->end_ns * 1e-6;
   timeline->events[timeline->count] = (bl_timeline_event_t){.stage = (uint32_t)event->stage,
-                                                            .verb = verb,
-                                                            .chunk = virtual_stage,
-                                                            .micro_batch = micro_batch,
+                                                            .verb = bl_verb_letter((bl_verb_t)op.verb),
+                                                            .chunk = op.virtual_stage,
+                                                            .micro_batch = op.micro_batch,
                                                             .start = start_ms,
                                                             .end = end_ms};
-  timeline->levels[timeline->count] =
-      (bl_timeline_level_t){.stage = (uint32_t)event->stage, .time = end_ms, .slots = event->slots_in_use};
+  timeline->levels[timeline->count] = (bl_timeline_level_t){
+      .stage = (uint32_t)event->stage, .time = (double)since_ns * 1e-6, .slots = event->slots_in_use};
   timeline->count++;
 }
 

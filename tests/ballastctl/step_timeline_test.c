@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies what a picture of a step is made of: every operation, evictions and loads with their stores among them, and no
+// wait.
+#include "step_timeline.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void operations_count_and_waits_do_not(void **state) {
+  (void)state;
+  bl_ctl_step_timeline_t *timeline;
+  assert_int_equal(bl_ctl_step_timeline_create(&timeline), BL_OK);
+  bl_ctl_step_timeline_add(timeline,
+                           &(bl_ctl_trace_event_t){.name = "gradient from stage 1", .wait = true, .end_ns = 9000000});
+  bl_ctl_step_timeline_add(timeline, &(bl_ctl_trace_event_t){.name = "gradients", .end_ns = 8000000});
+  assert_true(bl_ctl_step_timeline_ms(timeline) == 0);
+  bl_ctl_step_timeline_add(timeline, &(bl_ctl_trace_event_t){.name = "0F1", .start_ns = 1000000, .end_ns = 2000000});
+  assert_true(bl_ctl_step_timeline_ms(timeline) == 1);
+  bl_ctl_step_timeline_add(timeline, &(bl_ctl_trace_event_t){.name = "0E1@3", .start_ns = 2000000, .end_ns = 4000000});
+  assert_true(bl_ctl_step_timeline_ms(timeline) == 3);
+  bl_ctl_step_timeline_add(timeline, &(bl_ctl_trace_event_t){.name = "4L12@0", .start_ns = 5000000, .end_ns = 7000000});
+  assert_true(bl_ctl_step_timeline_ms(timeline) == 6);
+  char path[64];
+  bl_error_t err;
+  snprintf(path, sizeof path, "/tmp/ballast-step-%d.svg", (int)getpid());
+  assert_int_equal(bl_ctl_step_timeline_draw(timeline, "a run", "step 1", path, &err), BL_OK);
+  assert_int_equal(unlink(path), 0);
+  bl_ctl_step_timeline_destroy(timeline);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(operations_count_and_waits_do_not),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
