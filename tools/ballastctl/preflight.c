@@ -78,7 +78,7 @@ static bool host_of(const char *address, char host[HOST_BYTES]) {
 
 // True when the name has an address, or the address needs no name.
 static bool check_name(bl_ctl_checklist_t *list, const char *subject, const char *address, uint64_t deadline_ns) {
-  char host[HOST_BYTES], text[HOST_BYTES + 32], numeric[64] = "";
+  char host[HOST_BYTES], numeric[64] = "", text[HOST_BYTES + sizeof numeric + 4];
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
   if (!host_of(address, host)) {
     return true;
