@@ -43,7 +43,7 @@ static void request_close(bl_rpc_call_t *call) {
   call->outstanding++;
   bl__rpc_tag_arm(call->server->rpc, &call->closed, on_closed);
   grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &call->cancelled_by_peer};
-  bl__rpc_start(call->server->rpc, call->call, &op, 1, &call->closed);
+  bl__rpc_start(call->call, &op, 1, &call->closed);
 }
 
 void bl_rpc_call_on_cancel(bl_rpc_call_t *call, bl_rpc_cancel_fn cancelled, void *context) {
@@ -107,7 +107,7 @@ static void start_final(bl_rpc_call_t *call) {
   }
   call->outstanding++;
   bl__rpc_tag_arm(call->server->rpc, &call->finished, on_ended);
-  bl__rpc_start(call->server->rpc, call->call, ops, count, &call->finished);
+  bl__rpc_start(call->call, ops, count, &call->finished);
 }
 
 void bl_rpc_call_finish(bl_rpc_call_t *call, bl_status_t status, const char *text) {
@@ -169,7 +169,7 @@ bl_status_t bl_rpc_call_send(bl_rpc_call_t *call, const ProtobufCMessage *output
   ops[count++] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = call->sending};
   call->outstanding++;
   bl__rpc_tag_arm(call->server->rpc, &call->sent, on_sent);
-  bl__rpc_start(call->server->rpc, call->call, ops, count, &call->sent);
+  bl__rpc_start(call->call, ops, count, &call->sent);
   return BL_OK;
 }
 
@@ -225,7 +225,7 @@ void bl_rpc_call_read(bl_rpc_call_t *call, bl_rpc_handler_fn read, void *context
   call->outstanding++;
   bl__rpc_tag_arm(call->server->rpc, &call->received, on_received);
   grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &call->payload};
-  bl__rpc_start(call->server->rpc, call->call, &op, 1, &call->received);
+  bl__rpc_start(call->call, &op, 1, &call->received);
 }
 
 // ---- arrival -----------------------------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ static void receive_next(bl_rpc_request_t *request) {
   request->outstanding++;
   bl__rpc_tag_arm(request->rpc, &request->received, on_received);
   grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &request->output};
-  bl__rpc_start(request->rpc, request->call, &op, 1, &request->received);
+  bl__rpc_start(request->call, &op, 1, &request->received);
 }
 
 // Goes on after an event: reads the next message of a stream, or ends the request when gRPC is done with it. A stream
@@ -310,11 +310,11 @@ static void start_batches(bl_rpc_request_t *request) {
   }
   request->outstanding++;
   bl__rpc_tag_arm(request->rpc, &request->started, on_started);
-  bl__rpc_start(request->rpc, request->call, ops, count, &request->started);
+  bl__rpc_start(request->call, ops, count, &request->started);
   if (request->stream) {
     request->outstanding++;
     bl__rpc_tag_arm(request->rpc, &request->ended, on_status);
-    bl__rpc_start(request->rpc, request->call, &status, 1, &request->ended);
+    bl__rpc_start(request->call, &status, 1, &request->ended);
     receive_next(request);
   }
 }

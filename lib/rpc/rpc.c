@@ -20,19 +20,36 @@ static void log_from_grpc(gpr_log_func_args *args) {
   bl_log(BL_LOG_DEBUG, "grpc %s:%d: %s", args->file, args->line, args->message);
 }
 
-// The completion-queue thread: turns every event into a message to the loop, and does nothing else (DESIGN.md 4).
+// One less to wait for at the end of `rpc`. When that waits it is gone after this.
+static void settle_one(bl_rpc_t *rpc) {
+  bl_rpc_t *first = rpc->first;
+  if (atomic_fetch_sub(&rpc->pending, 1) == 1) {
+    pthread_mutex_lock(&first->mutex);
+    rpc->settled = true;
+    pthread_cond_broadcast(&first->changed);
+    pthread_mutex_unlock(&first->mutex);
+  }
+}
+
+static void hand_over(bl__rpc_tag_t *tag) {
+  bl_rpc_t *rpc = tag->rpc;
+  bl_loop_post(rpc->loop, &tag->message); // the tag is its receiver's from here on
+  settle_one(rpc);
+}
+
+// The completion-queue thread: turns every event into a message to its loop, and does nothing else (DESIGN.md 4).
 static void *queue_main(void *argument) {
-  bl_rpc_t *rpc = argument;
+  bl_rpc_t *first = argument;
   bl_thread_set_name("rpc-queue");
   for (;;) {
-    grpc_event event = grpc_completion_queue_next(rpc->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_event event = grpc_completion_queue_next(first->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     if (event.type == GRPC_QUEUE_SHUTDOWN) {
       return NULL;
     }
     bl__rpc_tag_t *tag = event.tag;
-    (void)atomic_load_explicit(&rpc->armed, memory_order_acquire); // with the release in bl__rpc_tag_arm
+    (void)atomic_load_explicit(&first->armed, memory_order_acquire); // with the release in bl__rpc_tag_arm
     tag->ok = event.success != 0;
-    bl_loop_post(rpc->loop, &tag->message);
+    hand_over(tag);
   }
 }
 
@@ -46,19 +63,41 @@ static void set_security(bl_rpc_t *rpc, const bl_rpc_security_t *security) {
   bl_tls_release(before);
 }
 
-bl_status_t bl_rpc_create(bl_loop_t *loop, bl_rpc_t **result, bl_error_t *err) {
+static bl_rpc_t *alloc_rpc(bl_loop_t *loop, bl_error_t *err) {
   bl_rpc_t *rpc = calloc(1, sizeof *rpc);
   if (rpc == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "rpc: out of memory");
+    (void)bl_error_set(err, BL_EXHAUSTED, "rpc: out of memory");
+    return NULL;
+  }
+  rpc->loop = loop;
+  atomic_init(&rpc->pending, 1);
+  set_security(rpc, &process_security);
+  return rpc;
+}
+
+static void free_first(bl_rpc_t *rpc) {
+  grpc_completion_queue_destroy(rpc->queue);
+  grpc_shutdown_blocking(); // grpc_shutdown would finish in a thread of its own, after main has returned
+  pthread_cond_destroy(&rpc->changed);
+  pthread_mutex_destroy(&rpc->mutex);
+  bl_tls_release(rpc->tls);
+  free(rpc);
+}
+
+bl_status_t bl_rpc_create(bl_loop_t *loop, bl_rpc_t **result, bl_error_t *err) {
+  bl_rpc_t *rpc = alloc_rpc(loop, err);
+  if (rpc == NULL) {
+    return BL_EXHAUSTED;
   }
   signal(SIGPIPE, SIG_IGN); // a write to a closed socket is a status, not the end of the process
   gpr_set_log_function(log_from_grpc);
   // The system's resolver (hosts file, nsswitch) instead of c-ares, which asks for SRV records and leaks at its end.
   (void)setenv("GRPC_DNS_RESOLVER", "native", 0);
-  set_security(rpc, &process_security);
-  grpc_init(); // counted by gRPC; undone by bl_rpc_destroy
-  rpc->loop = loop;
+  grpc_init(); // counted by gRPC; undone by free_first
+  rpc->first = rpc;
   rpc->queue = grpc_completion_queue_create_for_next(NULL);
+  pthread_mutex_init(&rpc->mutex, NULL);
+  pthread_cond_init(&rpc->changed, NULL);
   // Signals go to the loop's thread only.
   sigset_t all, before;
   sigfillset(&all);
@@ -67,14 +106,38 @@ bl_status_t bl_rpc_create(bl_loop_t *loop, bl_rpc_t **result, bl_error_t *err) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (error != 0) {
     grpc_completion_queue_shutdown(rpc->queue);
-    grpc_completion_queue_destroy(rpc->queue);
-    grpc_shutdown_blocking();
-    bl_tls_release(rpc->tls);
-    free(rpc);
+    free_first(rpc);
     return bl_error_set(err, bl_status_from_errno(error), "rpc: completion-queue thread: %s", strerror(error));
   }
   *result = rpc;
   return BL_OK;
+}
+
+bl_status_t bl_rpc_create_beside(bl_rpc_t *first, bl_loop_t *loop, bl_rpc_t **result, bl_error_t *err) {
+  assert(bl_loop_is_current(loop) && first->first == first);
+  bl_rpc_t *rpc = alloc_rpc(loop, err);
+  if (rpc == NULL) {
+    return BL_EXHAUSTED;
+  }
+  rpc->first = first;
+  rpc->queue = first->queue;
+  atomic_fetch_add(&first->beside, 1);
+  *result = rpc;
+  return BL_OK;
+}
+
+static void destroy_beside(bl_rpc_t *rpc) {
+  bl_rpc_t *first = rpc->first;
+  settle_one(rpc); // the one for its life
+  pthread_mutex_lock(&first->mutex);
+  while (!rpc->settled) { // cancelled requests still end
+    pthread_cond_wait(&first->changed, &first->mutex);
+  }
+  pthread_mutex_unlock(&first->mutex);
+  bl_loop_drain(rpc->loop); // their last events
+  bl_tls_release(rpc->tls);
+  free(rpc);
+  atomic_fetch_sub(&first->beside, 1);
 }
 
 void bl_rpc_destroy(bl_rpc_t *rpc) {
@@ -82,18 +145,21 @@ void bl_rpc_destroy(bl_rpc_t *rpc) {
     return;
   }
   assert(bl_loop_is_current(rpc->loop));
-  if (rpc->users != 0) {
-    bl_log(BL_LOG_ERROR, "rpc: %u servers or channels outlive it; their owner must destroy them first", rpc->users);
+  const unsigned beside = atomic_load(&rpc->beside);
+  if (rpc->users != 0 || beside != 0) {
+    bl_log(BL_LOG_ERROR, "rpc: %u servers or channels and %u beside it outlive it; their owner must destroy them first",
+           rpc->users, beside);
     return; // leaked rather than freed under them
   }
   bl__requests_end(rpc);
+  if (rpc->first != rpc) {
+    destroy_beside(rpc);
+    return;
+  }
   grpc_completion_queue_shutdown(rpc->queue); // cancelled requests still end in it
   pthread_join(rpc->thread, NULL);
   bl_loop_drain(rpc->loop); // their last events
-  grpc_completion_queue_destroy(rpc->queue);
-  grpc_shutdown_blocking(); // grpc_shutdown would finish in a thread of its own, after main has returned
-  bl_tls_release(rpc->tls);
-  free(rpc);
+  free_first(rpc);
 }
 
 bl_loop_t *bl_rpc_loop(const bl_rpc_t *rpc) {
@@ -124,16 +190,18 @@ void bl_rpc_secure_process(const bl_rpc_security_t *security) {
 
 void bl__rpc_tag_arm(bl_rpc_t *rpc, bl__rpc_tag_t *tag, bl_message_fn handle) {
   tag->message.handle = handle;
+  tag->rpc = rpc;
   tag->ok = false;
+  atomic_fetch_add_explicit(&rpc->pending, 1, memory_order_relaxed);
   // gRPC orders this before the event as well, but by means that ThreadSanitizer cannot see.
-  atomic_fetch_add_explicit(&rpc->armed, 1, memory_order_release);
+  atomic_fetch_add_explicit(&rpc->first->armed, 1, memory_order_release);
 }
 
-void bl__rpc_start(bl_rpc_t *rpc, grpc_call *call, const grpc_op *ops, size_t count, bl__rpc_tag_t *tag) {
+void bl__rpc_start(grpc_call *call, const grpc_op *ops, size_t count, bl__rpc_tag_t *tag) {
   grpc_call_error error = grpc_call_start_batch(call, ops, count, tag, NULL);
   if (error != GRPC_CALL_OK) {
     bl_log(BL_LOG_ERROR, "rpc: gRPC refused a batch: %s", grpc_call_error_to_string(error));
-    bl_loop_post(rpc->loop, &tag->message);
+    hand_over(tag);
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remote calls of one process: what its servers and channels share. gRPC on the wire, protobuf-c messages in memory,
-// callbacks on the loop. One rpc per loop owns one completion queue and the one thread that waits on it; that thread
-// only posts to the loop.
+// callbacks on the loop. The first rpc of a process owns one completion queue and the one thread that waits on it; that
+// thread only posts to loops. What lives on another loop has an rpc of its own beside it, which shares both.
 //
 //   bl_rpc_create(loop, &rpc, err);
 //   bl_rpc_server_create(rpc, NULL, &server, err);      server.h
@@ -45,8 +45,12 @@ typedef struct bl_rpc bl_rpc_t;
 
 // Also makes the process ignore SIGPIPE. BL_EXHAUSTED: no thread.
 BL_MUST_USE bl_status_t bl_rpc_create(bl_loop_t *loop, bl_rpc_t **rpc, bl_error_t *err);
-// All its servers and channels must have been destroyed. Waits for the completion-queue thread to end, which takes
-// what the library needs to end cancelled calls (microseconds). NULL is fine.
+// The same on another loop, whose thread calls this: its events come by the queue and the thread of `first`, which
+// outlives it, and its callbacks fire on `loop`. It is secured as bl_rpc_secure_process said. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_rpc_create_beside(bl_rpc_t *first, bl_loop_t *loop, bl_rpc_t **rpc, bl_error_t *err);
+// All its servers and channels, and all that were created beside it, must have been destroyed. Waits for the
+// completion-queue thread to end, or, beside another, to hand over the last event; that takes what the library needs to
+// end cancelled calls (microseconds). NULL is fine.
 void bl_rpc_destroy(bl_rpc_t *rpc);
 bl_loop_t *bl_rpc_loop(const bl_rpc_t *rpc);
 

@@ -15,23 +15,32 @@ typedef struct bl__explanation bl__explanation_t;
 
 struct bl_rpc {
   bl_loop_t *loop;
-  grpc_completion_queue *queue;
-  pthread_t thread;
-  unsigned users; // servers and channels
-  bl_tls_t *tls;  // NULL: plaintext
+  bl_rpc_t *first;              // whose queue and thread these are; itself, where it was not created beside another
+  grpc_completion_queue *queue; // of `first`
+  unsigned users;               // servers and channels
+  bl_tls_t *tls;                // NULL: plaintext
   bool plaintext_ok;
   bl_rpc_access_fn access;
   struct bl_worker *prober;        // NULL: nothing had to be explained yet
   bl__explanation_t *explanations; // under way (explanation.h)
   unsigned explanation_count;
+  atomic_uint_fast64_t pending; // armed tags whose event was not handed over, and one while it lives
+  bool settled;                 // none is left; under `mutex` of `first`
+
+  // Of the first.
+  pthread_t thread;
   atomic_uint_fast64_t armed; // tags so far; hands them to the queue's thread in the C memory model, too
+  atomic_uint beside;         // created beside it
+  pthread_mutex_t mutex;
+  pthread_cond_t changed; // one of these has settled
 };
 
 // One operation of gRPC under way. It is embedded in the call or request it belongs to, so that no event allocates, and
 // used again once its event was handled.
 typedef struct bl__rpc_tag {
   bl_message_t message;
-  bool ok; // the event's success; written by the queue's thread, read by the loop's
+  bl_rpc_t *rpc; // to whose loop it goes
+  bool ok;       // the event's success; written by the queue's thread, read by the loop's
 } bl__rpc_tag_t;
 
 #define BL__TAG_OWNER(message, type, member)                                                                           \
@@ -41,7 +50,7 @@ typedef struct bl__rpc_tag {
 void bl__rpc_tag_arm(bl_rpc_t *rpc, bl__rpc_tag_t *tag, bl_message_fn handle);
 // Starts a batch that ends in an armed tag. A batch that gRPC refuses, which only a mistake in this library can cause,
 // is logged and ends as one that failed, so that callers need no second path.
-void bl__rpc_start(bl_rpc_t *rpc, grpc_call *call, const grpc_op *ops, size_t count, bl__rpc_tag_t *tag);
+void bl__rpc_start(grpc_call *call, const grpc_op *ops, size_t count, bl__rpc_tag_t *tag);
 
 // Integer arguments of a channel or server.
 #define BL__RPC_ARGS 24
