@@ -84,8 +84,13 @@ bl_status_t bl_socket_listen(const bl_address_t *address, int *fd, bl_address_t 
   if (made < 0) {
     return fail(err, "socket for", address);
   }
+  const int on = 1;
   if (is_unix) {
     fchmod(made, 0600); // before bind: the file never exists with wider rights
+  } else if (setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) !=
+             0) { // connections of one that has ended linger
+    status = fail(err, "SO_REUSEADDR of", address);
+    goto close_fd;
   }
   if (bind(made, (const struct sockaddr *)&address->storage, address->length) != 0) {
     status = errno == EADDRINUSE ? taken(err, address) : fail(err, "bind to", address);

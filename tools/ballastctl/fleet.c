@@ -286,7 +286,7 @@ static bl_status_t start_store(process_t *process, bl_error_t *err) {
                               BL_CHILD_LIFELINE_FD_TEXT,
                               "--ready-fd",
                               BL_CHILD_READY_FD_TEXT,
-                              device != NULL ? "--data-tcp" : NULL, // over which NCCL is agreed on
+                              process->fleet->options.store_tcp ? "--data-tcp" : NULL,
                               "127.0.0.1:0",
                               process->fleet->options.nccl_shared_gpu ? "--nccl-shared-gpu" : NULL,
                               NULL};
