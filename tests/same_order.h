@@ -3,7 +3,7 @@
 #ifndef BALLAST_TESTS_SAME_ORDER_H
 #define BALLAST_TESTS_SAME_ORDER_H
 
-#include "schedule/schedule.h"
+#include "schedule/ir/schedule.h"
 
 static inline bool same_order(const bl_schedule_t *a, const bl_schedule_t *b) {
   bool same = a->stages == b->stages;

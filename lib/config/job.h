@@ -141,7 +141,7 @@ typedef struct bl_job {
     bl_optional_int_t max_recomputes_per_hour;
     double trials;             // share of a run's time that auto spends on trying paths again
     bl_optional_int_t rate;    // bytes per second and pair of devices; not set: as fast as it goes
-    bl_text_list_t slow_paths; // S-D=X each (schedule/costs.h); empty: all paths are alike
+    bl_text_list_t slow_paths; // S-D=X each (schedule/ir/costs.h); empty: all paths are alike
   } balance;
   struct {
     char *folder;  // NULL: no checkpoints

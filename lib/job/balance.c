@@ -2,7 +2,7 @@
 #include "job/balance.h"
 
 #include "base/words.h"
-#include "schedule/drop.h"
+#include "schedule/balance/drop.h"
 
 #include <inttypes.h>
 

@@ -14,9 +14,9 @@
 // cap    a stage that needs more than the cap parks blocks at any devices that need less, where copies are short
 //        (balance.slow_paths; training->copies).
 // drop   a stage that needs more than the cap gives blocks up when their F has ended and makes them again before their
-//        backward, from their kept input (schedule/drop.h). Nothing moves; without a cap, memory.slots is it.
+//        backward, from their kept input (schedule/balance/drop.h). Nothing moves; without a cap, memory.slots is it.
 // mix    of the blocks for which a stage has no slot, those are parked whose copies hide and for which stores have room, and
-//        the rest is given up and made again (schedule/balance.h, copy). Nobody asks for it but auto.
+//        the rest is given up and made again (schedule/balance/balance.h, copy). Nobody asks for it but auto.
 // auto   one of the five, chosen anew while the run goes on (tools/ballast-driver/automatic.c).
 // The cap that counts is the smaller of the policy's and memory.slots (or what memory.activation_bytes allows).
 //
@@ -26,8 +26,8 @@
 
 #include "config/job.h"
 #include "job/training.h"
-#include "schedule/balance.h"
-#include "schedule/holdings.h"
+#include "schedule/balance/balance.h"
+#include "schedule/balance/holdings.h"
 
 typedef struct bl_policy {
   bl_job_policy_t kind;

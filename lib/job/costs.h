@@ -14,7 +14,7 @@
 #define BALLAST_JOB_COSTS_H
 
 #include "config/job.h"
-#include "schedule/costs.h"
+#include "schedule/ir/costs.h"
 
 typedef struct bl_job_costs {
   bool given;               // else the job says nothing, and all costs are the same

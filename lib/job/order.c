@@ -4,9 +4,9 @@
 #include "job/balance.h"
 #include "job/costs.h"
 #include "job/refuse.h"
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 #include "schedule/generate.h"
-#include "schedule/validate.h"
+#include "schedule/ir/validate.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 // The order of a job's training step: searched, or taken from who has searched it.
 //
 //   status = bl_job_order_make(&job, pooled, &schedule, &err);            // may take seconds of a core
-//   status = bl_csv_write(schedule, &text, &text_bytes);          // how it travels (schedule/csv.h)
+//   status = bl_csv_write(schedule, &text, &text_bytes);          // how it travels (schedule/csv/csv.h)
 //   status = bl_job_order_take(&job, text, text_bytes, &schedule, &err);
 //
 // One process of a run searches, and hands the order to the others: ballastctl to the driver, the driver to its stages.
@@ -12,7 +12,7 @@
 #define BALLAST_JOB_ORDER_H
 
 #include "config/job.h"
-#include "schedule/schedule.h"
+#include "schedule/ir/schedule.h"
 
 // `pooled`: for policies that park (schedule/generate.h). With R where pipeline.recompute is full. BL_INVALID, BL_NOT_FOUND:
 // the schedule cannot be made so, names pipeline.schedule, or memory.slots where these are too few for any order;

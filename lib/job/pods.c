@@ -3,7 +3,7 @@
 
 #include "base/minmax.h"
 #include "model/memory.h"
-#include "schedule/slots.h"
+#include "schedule/ir/slots.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "job/balance.h"
 #include "job/order.h"
 #include "schedule/generate.h"
-#include "schedule/slots.h"
+#include "schedule/ir/slots.h"
 
 #include <inttypes.h>
 #include <stdio.h>

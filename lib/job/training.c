@@ -9,9 +9,9 @@
 #include "job/refuse.h"
 #include "job/shortage.h"
 #include "job/weights.h"
-#include "schedule/peaks.h"
-#include "schedule/slots.h"
-#include "schedule/validate.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/slots.h"
+#include "schedule/ir/validate.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

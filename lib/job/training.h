@@ -20,7 +20,7 @@
 #include "job/partition.h"
 #include "model/layout.h"
 #include "model/model.h"
-#include "schedule/schedule.h"
+#include "schedule/ir/schedule.h"
 
 typedef struct bl_training_stage {
   uint32_t slots_needed; // resident activation blocks at the peak of the schedule; those of R with full recomputation

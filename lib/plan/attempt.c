@@ -4,8 +4,8 @@
 #include "base/bytes.h"
 #include "plan/bound.h"
 #include "plan/partition.h"
-#include "schedule/peaks.h"
-#include "schedule/slots.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/slots.h"
 
 #include <math.h>
 #include <stdio.h>

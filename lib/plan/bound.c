@@ -10,7 +10,7 @@
 #define MOVED_SHARE 0.9
 
 // R of a block whose F stands directly before its backward is not there, but then its stage waits for what lies between
-// both (schedule/recompute.h).
+// both (schedule/ir/recompute.h).
 static double again_seconds(const bl__trying_t *a, uint32_t v) {
   if (a->options.recompute != BL_RECOMPUTE_FULL || v + 1 == a->chunks) {
     return 0;

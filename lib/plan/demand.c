@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/demand.h"
 
-#include "schedule/holdings.h"
-#include "schedule/slots.h"
+#include "schedule/balance/holdings.h"
+#include "schedule/ir/slots.h"
 
 #include <stdlib.h>
 

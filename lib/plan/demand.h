@@ -12,7 +12,7 @@
 #define BALLAST_PLAN_DEMAND_H
 
 #include "plan/footprint.h"
-#include "schedule/schedule.h"
+#include "schedule/ir/schedule.h"
 
 typedef struct bl_demand_request {
   const bl_schedule_t *schedule;

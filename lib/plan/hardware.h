@@ -14,7 +14,7 @@
 
 #include "model/chunk_span.h"
 #include "model/layout.h"
-#include "schedule/costs.h"
+#include "schedule/ir/costs.h"
 
 #include <stdint.h>
 

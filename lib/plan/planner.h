@@ -28,7 +28,7 @@
 #include "plan/footprint.h"
 #include "plan/placement.h"
 #include "plan/trial.h"
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 
 #define BL_PLAN_WHY   200
 #define BL_PLAN_STORY 1200

@@ -14,8 +14,8 @@
 #define BALLAST_PLAN_PROFILE_H
 
 #include "model/layout.h"
-#include "schedule/costs.h"
-#include "schedule/schedule.h"
+#include "schedule/ir/costs.h"
+#include "schedule/ir/schedule.h"
 
 #define BL_PROFILE_VERSION 1
 #define BL_PROFILE_NAME    32

@@ -5,7 +5,7 @@
 #include "base/bytes.h"
 #include "base/minmax.h"
 #include "base/words.h"
-#include "schedule/drop.h"
+#include "schedule/balance/drop.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/generate.h"
 
-#include "schedule/dispatch.h"
-#include "schedule/drain.h"
-#include "schedule/generators.h"
-#include "schedule/pooled.h"
-#include "schedule/portfolio.h"
-#include "schedule/recompute.h"
+#include "schedule/generate/generators.h"
+#include "schedule/ir/recompute.h"
+#include "schedule/search/dispatch.h"
+#include "schedule/search/drain.h"
+#include "schedule/search/pooled.h"
+#include "schedule/search/portfolio.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #ifndef BALLAST_SCHEDULE_GENERATE_H
 #define BALLAST_SCHEDULE_GENERATE_H
 
-#include "schedule/costs.h"
-#include "schedule/schedule.h"
+#include "schedule/ir/costs.h"
+#include "schedule/ir/schedule.h"
 
 // What is asked of a generator. Zero means the default of the schedule for every field but the first three.
 typedef struct bl_schedule_request {

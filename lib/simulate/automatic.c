@@ -2,9 +2,9 @@
 #include "simulate/automatic.h"
 
 #include "base/words.h"
-#include "schedule/drop.h"
-#include "schedule/peaks.h"
-#include "schedule/recompute.h"
+#include "schedule/balance/drop.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/recompute.h"
 #include "simulate/simulate.h"
 
 #include <math.h>

@@ -14,9 +14,9 @@
 #ifndef BALLAST_SIMULATE_FRONTIER_H
 #define BALLAST_SIMULATE_FRONTIER_H
 
-#include "schedule/balance.h"
-#include "schedule/costs.h"
-#include "schedule/schedule.h"
+#include "schedule/balance/balance.h"
+#include "schedule/ir/costs.h"
+#include "schedule/ir/schedule.h"
 
 typedef struct bl_frontier_request {
   uint32_t stages, micro_batches;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/simulate.h"
 
-#include "schedule/peaks.h"
-#include "schedule/validate.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/validate.h"
 #include "simulate/timing.h"
 
 #include <math.h>

@@ -17,8 +17,8 @@
 #ifndef BALLAST_SIMULATE_SIMULATE_H
 #define BALLAST_SIMULATE_SIMULATE_H
 
-#include "schedule/costs.h"
-#include "schedule/schedule.h"
+#include "schedule/ir/costs.h"
+#include "schedule/ir/schedule.h"
 #include "simulate/machine.h"
 
 typedef struct bl_span {
@@ -31,7 +31,7 @@ typedef struct bl_simulation {
   double max_span;                   // largest (end - start) of a stage
   double bubble_total;               // 1 - busiest stage / t_end
   double bubble_span;                // 1 - busiest stage / max_span
-  double lower_bound;                // of the costs alone (schedule/peaks.h); 0 with recorded durations
+  double lower_bound;                // of the costs alone (schedule/ir/peaks.h); 0 with recorded durations
   uint32_t stages;                   // length of the arrays below
   double *busy;                      // [stages] sum of its computing operations
   double *start, *end;               // [stages] of its first and last operation

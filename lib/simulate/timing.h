@@ -6,7 +6,7 @@
 #ifndef BALLAST_SIMULATE_TIMING_H
 #define BALLAST_SIMULATE_TIMING_H
 
-#include "schedule/validate.h"
+#include "schedule/ir/validate.h"
 #include "simulate/simulate.h"
 
 // What is known of a stage while its list runs.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/timing.h"
 
-#include "schedule/dependency.h"
+#include "schedule/ir/dependency.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The edge buffers of one run: posts the receives of a plan when they are due, waits for them, and keeps track of what
-// still leaves from which buffer, so that nothing is overwritten before it has left (schedule/slots.h, rules 3 to 5).
+// still leaves from which buffer, so that nothing is overwritten before it has left (schedule/ir/slots.h, rules 3 to 5).
 //
 // Three ways: the hub moves memory of the host. Where buffers lie on a device, it moves them as they are to peers that it
 // reaches directly (bl_hub_is_direct), and their twins to others: what leaves is copied to the twin behind the operation
@@ -13,7 +13,7 @@
 
 #include "executor/engine.h"
 #include "executor/stall.h"
-#include "schedule/slots.h"
+#include "schedule/ir/slots.h"
 
 typedef struct bl_edges {
   bl_engine_t *engine;

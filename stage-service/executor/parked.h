@@ -4,7 +4,7 @@
 //
 // E hands the block to the parking (executor/parking.h) and the slot is free when it has left: that is waited for when
 // the slot is next written, not before, so the copy has as long as the plan leaves it. L begins the copy back, and the
-// block's I or B waits for it. In both transfer modes (schedule/schedule.h): they differ in where the plan puts E and L
+// block's I or B waits for it. In both transfer modes (schedule/ir/schedule.h): they differ in where the plan puts E and L
 // and from when on it counts the slot as free.
 //
 // Thread: the compute thread. The tables are the engine's, one entry per block and slot, so that nothing is allocated.
@@ -14,7 +14,7 @@
 #include "executor/engine.h"
 #include "executor/stall.h"
 #include "executor/vote.h"
-#include "schedule/slots.h"
+#include "schedule/ir/slots.h"
 
 typedef struct bl_parked {
   bl_engine_t *engine;

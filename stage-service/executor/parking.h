@@ -16,7 +16,7 @@
 // Rules
 //   1. begin_evict and begin_load never wait for a peer: they check, queue and return.
 //   2. Transfers with one store may be carried out one after the other in the order of the begin calls, which is the
-//      plan's. A plan counts on it: an eviction may take the room of the load before it (schedule/balance.h). A begin
+//      plan's. A plan counts on it: an eviction may take the room of the load before it (schedule/balance/balance.h). A begin
 //      never comes for memory that an earlier transfer of this parking still uses, so that the order cannot block.
 //   3. At most one transfer is under way per slot, so at most as many as the stage has slots. How many of them move
 //      bytes at once is the parking's own bound.
@@ -55,7 +55,7 @@ typedef struct bl_parking_key {
 
 typedef struct bl_parked_block {
   bl_parking_key_t key;
-  uint16_t store;    // the plan's choice: index of the device whose store it is (schedule/op.h)
+  uint16_t store;    // the plan's choice: index of the device whose store it is (schedule/ir/op.h)
   uint64_t bytes;    // evict_bytes: the prefix of the slot that lives between F and I, padding defined
   uint64_t checksum; // bl_block_checksum(block, bytes), datapath/block.h; with device_memory that of ops->checksum
 } bl_parked_block_t;

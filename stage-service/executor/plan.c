@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/plan.h"
 
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 
 #include <stdlib.h>
 #include <string.h>

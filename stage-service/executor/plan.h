@@ -6,8 +6,8 @@
 #define BALLAST_EXECUTOR_PLAN_H
 
 #include "base/error.h"
-#include "schedule/schedule.h"
-#include "schedule/slots.h"
+#include "schedule/ir/schedule.h"
+#include "schedule/ir/slots.h"
 #include "step/record.h"
 
 #include <stdint.h>

@@ -25,7 +25,7 @@
 #include "datapath/path.h"
 #include "device/segments.h"
 #include "executor/parking.h"
-#include "schedule/holdings.h"
+#include "schedule/balance/holdings.h"
 
 typedef struct bl_store_parking bl_store_parking_t;
 

@@ -34,7 +34,7 @@ passes() {
 
 fails lib/base/a.c '"sys/file.h"' 'base may not include sys'
 fails lib/config/a.c '"formats/tokens.h"' 'config may not include formats'
-fails lib/model/a.c '"schedule/schedule.h"' 'model may not include schedule'
+fails lib/model/a.c '"schedule/ir/schedule.h"' 'model may not include schedule'
 fails lib/step/a.c '<time.h>' 'a pure library may not include <time.h>'
 fails lib/rpc/a.c '<uv.h>' 'libuv'
 fails lib/loop/a.c '<grpc/grpc.h>' 'gRPC'

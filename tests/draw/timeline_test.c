@@ -6,7 +6,7 @@
 
 #include "base/random.h"
 #include "draw/schedule_timeline.h"
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 #include "schedule/generate.h"
 
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 #include "driver/fake_stage_wire.h"
 
 #include "model/parameters.h"
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 
 #include "ballast/v1/stage.pb-c.h"
 

@@ -3,8 +3,8 @@
 // takes those of the other one once a plan needs them.
 #include "executor/engine.h"
 
-#include "schedule/csv.h"
-#include "schedule/slots.h"
+#include "schedule/csv/csv.h"
+#include "schedule/ir/slots.h"
 
 #include "job/order.h"
 

@@ -63,7 +63,7 @@ static void refuses(bl_executor_plan_request_t request, bl_status_t expected, co
 static void what_is_made_again(void **state) {
   (void)state;
   bl_executor_plan_request_t request = request_for(AGAIN);
-  request.slots = 1; // F's own while it runs, then R's (schedule/drop.h)
+  request.slots = 1; // F's own while it runs, then R's (schedule/balance/drop.h)
   accepts(request, 1);
   request.recomputes = true; // those of R: F has none
   accepts(request, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/rig.h"
 
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -7,7 +7,7 @@
 
 #include "executor/arena_parking.h"
 #include "executor/executor.h"
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 
 #define RIG_STEPS      3
 #define RIG_STAGES_MAX 8

@@ -5,8 +5,8 @@
 
 #include "block_file.h"
 
-#include "schedule/peaks.h"
-#include "schedule/validate.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/validate.h"
 
 #include <string.h>
 

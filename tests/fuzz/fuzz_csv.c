@@ -4,7 +4,7 @@
 // that say where it is wrong.
 #include "target.h"
 
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 // Verifies that the cost of generating, validating, balancing and simulating a schedule of p stages and m micro-batches
 // grows no faster than p m log(p m), for every name, and that simulation does so where stages share cores, stores and
 // network cards, too. Counted are basic blocks that run, not seconds.
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 #include "schedule/generate.h"
-#include "schedule/validate.h"
+#include "schedule/ir/validate.h"
 #include "simulate/simulate.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #include "job/job_text.h"
 #include "job/training.h"
 #include "same_order.h"
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 #include "schedule/generate.h"
 
 #include <setjmp.h>

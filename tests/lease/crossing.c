@@ -3,10 +3,10 @@
 
 #include "base/random.h"
 #include "lease/holder.h"
-#include "schedule/dependency.h"
-#include "schedule/holdings.h"
-#include "schedule/slots.h"
-#include "schedule/validate.h"
+#include "schedule/balance/holdings.h"
+#include "schedule/ir/dependency.h"
+#include "schedule/ir/slots.h"
+#include "schedule/ir/validate.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -14,7 +14,7 @@
 #ifndef TESTS_LEASE_CROSSING_H
 #define TESTS_LEASE_CROSSING_H
 
-#include "schedule/schedule.h"
+#include "schedule/ir/schedule.h"
 
 #define CROSSING_DEVICES 4 // at most
 

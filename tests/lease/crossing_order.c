@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lease/crossing.h"
 
-#include "schedule/balance.h"
-#include "schedule/dependency.h"
+#include "schedule/balance/balance.h"
 #include "schedule/generate.h"
-#include "schedule/slots.h"
+#include "schedule/ir/dependency.h"
+#include "schedule/ir/slots.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,9 +3,9 @@
 // without recomputation, evenly and with caps in both modes, parked and in part made again.
 #include "plan/trial.h"
 
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 #include "schedule/generate.h"
-#include "schedule/slots.h"
+#include "schedule/ir/slots.h"
 
 #include "models.h"
 

@@ -6,7 +6,7 @@
 #include "plan/recorder.h"
 #include "plan/trial.h"
 
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 #include "schedule/generate.h"
 
 #include "models.h"

@@ -2,7 +2,7 @@
 // Verifies who may use a profile: of what it is refused, what it is doubted for, and that both name field and values.
 #include "plan/profile_use.h"
 
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 #include "schedule/generate.h"
 
 #include "models.h"

@@ -3,12 +3,12 @@
 // the stated ones (mode overlap), budgets kept on every device, balanced schedules valid and runnable, small caps
 // refused with the smallest that works; orders made for balancing come down to the limit; slow paths are avoided where
 // others have room, and pairs stay where all paths are alike.
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 
 #include "schedule/generated.h"
-#include "schedule/peaks.h"
-#include "schedule/slots.h"
-#include "schedule/validate.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/slots.h"
+#include "schedule/ir/validate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

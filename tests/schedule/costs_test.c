@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that costs are read as people write them, and that negative, missing and impossible ones are named.
-#include "schedule/costs.h"
+#include "schedule/ir/costs.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that a file that is no schedule, or whose messages cannot pass, is refused with row, column and cell.
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the CSV exchange: round trips, PyTorch's two kinds of files.
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 #include "schedule/generate.h"
 
 #include <setjmp.h>

@@ -2,13 +2,13 @@
 // Verifies giving blocks up: which ones and where their R stands, that every schedule stays valid, within its slots and
 // free of deadlock down to the fewest slots that work, that plans free the slot of such an F at its end, that CSV carries
 // it, and what is refused.
-#include "schedule/drop.h"
+#include "schedule/balance/drop.h"
 
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 #include "schedule/generated.h"
-#include "schedule/peaks.h"
-#include "schedule/slots.h"
-#include "schedule/validate.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/slots.h"
+#include "schedule/ir/validate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

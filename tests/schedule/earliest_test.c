@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the tree of stages by time against looking at all of them: any number of stages, equal and infinite times.
-#include "schedule/earliest.h"
+#include "schedule/search/earliest.h"
 
 #include "base/random.h"
 

@@ -2,7 +2,7 @@
 // Verifies the generators: the classic orders cell by cell, that every name gives valid schedules over a grid of
 // shapes, and that requests which cannot be met are refused with their reason.
 #include "schedule/generated.h"
-#include "schedule/validate.h"
+#include "schedule/ir/validate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

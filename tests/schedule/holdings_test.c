@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what balanced lists take of every device: own and lent slots within the cap the lists were made for, the same
 // reservations as the pass made or fewer, and stores that do not exist refused.
-#include "schedule/holdings.h"
+#include "schedule/balance/holdings.h"
 
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 #include "schedule/generated.h"
 
 #include <setjmp.h>

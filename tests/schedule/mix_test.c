@@ -2,15 +2,15 @@
 // Verifies plans in which some blocks are parked and others made again: all that leaves is one or the other, once; slots,
 // stores and buffers hold under every cap and in both modes, for every name; short copies park what stores have room for,
 // long ones nothing; what stores lack in room is made again where parking alone is refused; and what is refused still.
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 
-#include "schedule/drop.h"
+#include "schedule/balance/drop.h"
+#include "schedule/balance/holdings.h"
 #include "schedule/generated.h"
-#include "schedule/holdings.h"
-#include "schedule/peaks.h"
-#include "schedule/recompute.h"
-#include "schedule/slots.h"
-#include "schedule/validate.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/recompute.h"
+#include "schedule/ir/slots.h"
+#include "schedule/ir/validate.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies full recomputation as a pass: where R stands, that every schedule stays valid and free of deadlock with one
 // slot where the backward is fused, that plans give the slot to R and not to F, that CSV carries it, and what is refused.
-#include "schedule/recompute.h"
+#include "schedule/ir/recompute.h"
 
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 #include "schedule/generated.h"
-#include "schedule/peaks.h"
-#include "schedule/slots.h"
-#include "schedule/validate.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/slots.h"
+#include "schedule/ir/validate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 // Verifies that an order that is timed again only where it changed has the times of one that is timed as a whole: random
 // changes, some kept and some taken back, with and without recomputation; and that the order as it is ends when an independent
 // pass says.
-#include "schedule/retiming.h"
+#include "schedule/search/retiming.h"
 
 #include "base/random.h"
 #include "schedule/generate.h"

@@ -2,9 +2,9 @@
 // Verifies stage plans: that a replay which tracks every slot and edge buffer never finds one used twice or used
 // after its release, that counts equal the peaks, and that the bounded-buffer proof holds and can fail.
 #include "schedule/generated.h"
-#include "schedule/peaks.h"
-#include "schedule/slots.h"
-#include "schedule/validate.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/slots.h"
+#include "schedule/ir/validate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

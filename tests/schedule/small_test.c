@@ -3,9 +3,9 @@
 // costs. Each gives a schedule that validation and the bounded-buffer proof accept, or is refused with a reason that names
 // the schedule, and the same shape is refused or not whatever the costs.
 #include "schedule/generate.h"
-#include "schedule/peaks.h"
-#include "schedule/slots.h"
-#include "schedule/validate.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/slots.h"
+#include "schedule/ir/validate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,13 +2,13 @@
 // Verifies that building blocks in the real times of their operations can run and hold no more than they may, on random
 // shapes, costs and limits; that a step with more micro-batches takes an interval more for each; that blocks known from the
 // paper are among them; and that large schedules are made from them.
-#include "schedule/timed_block.h"
+#include "schedule/generate/timed_block.h"
 
 #include "base/random.h"
-#include "schedule/dispatch.h"
 #include "schedule/generate.h"
-#include "schedule/peaks.h"
-#include "schedule/validate.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/validate.h"
+#include "schedule/search/dispatch.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that validation finds every kind of broken schedule and names where it is broken.
 #include "schedule/generate.h"
-#include "schedule/validate.h"
+#include "schedule/ir/validate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "schedule/generate.h"
-#include "schedule/validate.h"
+#include "schedule/ir/validate.h"
 #include "seed.h"
 #include "simulate/simulate.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies building blocks given by users: 1F1B written as one gives 1F1B, peaks stay within the lifespan bound, and
 // what is wrong with a block is named with stage, operation and time.
-#include "schedule/block_pattern.h"
 #include "schedule/generate.h"
-#include "schedule/validate.h"
+#include "schedule/generate/block_pattern.h"
+#include "schedule/ir/validate.h"
 #include "simulate/simulate.h"
 
 #include <setjmp.h>

@@ -4,8 +4,8 @@
 // the backward whole and split, and random costs from a fixed seed (BALLAST_TEST_SEED sets it).
 #include "base/random.h"
 #include "schedule/generate.h"
-#include "schedule/recompute.h"
-#include "schedule/validate.h"
+#include "schedule/ir/recompute.h"
+#include "schedule/ir/validate.h"
 #include "seed.h"
 #include "simulate/simulate.h"
 

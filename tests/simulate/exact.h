@@ -14,7 +14,7 @@
 #ifndef BALLAST_TESTS_SIMULATE_EXACT_H
 #define BALLAST_TESTS_SIMULATE_EXACT_H
 
-#include "schedule/schedule.h"
+#include "schedule/ir/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>

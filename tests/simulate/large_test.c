@@ -6,7 +6,7 @@
 #include "reference.h"
 
 #include "schedule/generate.h"
-#include "schedule/validate.h"
+#include "schedule/ir/validate.h"
 #include "simulate/simulate.h"
 
 #include <setjmp.h>

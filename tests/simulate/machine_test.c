@@ -3,7 +3,7 @@
 // their own, stores, recorded durations, and that busy and stalled time of every stage add up to the whole.
 #include "simulate/timed.h"
 
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
 // the order is no slower than one made without R and given it afterwards, where R is long it is faster, and what R fills
 // is limited.
 #include "schedule/generate.h"
-#include "schedule/recompute.h"
-#include "schedule/validate.h"
+#include "schedule/ir/recompute.h"
+#include "schedule/ir/validate.h"
 #include "simulate/simulate.h"
 
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 #ifndef BALLAST_TESTS_SIMULATE_REFERENCE_H
 #define BALLAST_TESTS_SIMULATE_REFERENCE_H
 
-#include "schedule/costs.h"
+#include "schedule/ir/costs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

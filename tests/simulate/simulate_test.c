@@ -5,7 +5,7 @@
 
 #include "reference.h"
 #include "schedule/generated.h"
-#include "schedule/validate.h"
+#include "schedule/ir/validate.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 #include "driver_core.h"
 
 #include "base/hash.h"
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 #include "sys/log.h"
 
 #include <inttypes.h>

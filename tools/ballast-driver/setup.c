@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver_core.h"
 
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 #include "schedule/generate.h"
 #include "sys/log.h"
 

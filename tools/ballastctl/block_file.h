@@ -4,7 +4,7 @@
 #define BALLAST_BALLASTCTL_BLOCK_FILE_H
 
 #include "config/options.h"
-#include "schedule/block_pattern.h"
+#include "schedule/generate/block_pattern.h"
 
 typedef struct bl_ctl_block_file {
   char *name;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "order_json.h"
 
-#include "schedule/op.h"
+#include "schedule/ir/op.h"
 
 json_t *bl_ctl_order_json(const bl_schedule_t *schedule) {
   json_t *order = json_array();

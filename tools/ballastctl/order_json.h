@@ -3,7 +3,7 @@
 #ifndef BALLAST_BALLASTCTL_ORDER_JSON_H
 #define BALLAST_BALLASTCTL_ORDER_JSON_H
 
-#include "schedule/schedule.h"
+#include "schedule/ir/schedule.h"
 
 #include <jansson.h>
 

@@ -10,9 +10,9 @@
 #include "verbs.h"
 
 #include "base/words.h"
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 #include "schedule/generate.h"
-#include "schedule/slots.h"
+#include "schedule/ir/slots.h"
 #include "sys/file.h"
 
 #include <stdlib.h>

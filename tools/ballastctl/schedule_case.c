@@ -5,9 +5,9 @@
 #include "schedule_name.h"
 
 #include "draw/schedule_timeline.h"
-#include "schedule/drop.h"
+#include "schedule/balance/drop.h"
 #include "schedule/generate.h"
-#include "schedule/recompute.h"
+#include "schedule/ir/recompute.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -7,8 +7,8 @@
 #include "schedule_limits.h"
 #include "schedule_request.h"
 
-#include "schedule/balance.h"
-#include "schedule/validate.h"
+#include "schedule/balance/balance.h"
+#include "schedule/ir/validate.h"
 #include "simulate/simulate.h"
 
 typedef struct bl_ctl_schedule_case {

@@ -4,7 +4,7 @@
 #define BALLAST_BALLASTCTL_SCHEDULE_FLAGS_H
 
 #include "config/flags.h"
-#include "schedule/schedule.h"
+#include "schedule/ir/schedule.h"
 
 #include <stddef.h>
 

@@ -9,7 +9,7 @@
 
 #include "base/words.h"
 #include "draw/frontier_plot.h"
-#include "schedule/validate.h"
+#include "schedule/ir/validate.h"
 #include "simulate/frontier.h"
 
 #include <stdio.h>

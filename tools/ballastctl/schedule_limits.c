@@ -2,7 +2,7 @@
 #include "schedule_limits.h"
 
 #include "base/words.h"
-#include "schedule/peaks.h"
+#include "schedule/ir/peaks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define BALLAST_BALLASTCTL_SCHEDULE_LIMITS_H
 
 #include "base/error.h"
-#include "schedule/schedule.h"
+#include "schedule/ir/schedule.h"
 
 typedef struct bl_ctl_limits {
   double every;     // of all stages; 0: none, or they differ

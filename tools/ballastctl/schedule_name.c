@@ -4,7 +4,7 @@
 #include "input_file.h"
 
 #include "config/nearest.h"
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 
 #include <stdlib.h>
 #include <string.h>

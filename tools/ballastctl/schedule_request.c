@@ -5,7 +5,7 @@
 #include "schedule_flags.h"
 #include "schedule_name.h"
 
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 
 #include <inttypes.h>
 #include <string.h>

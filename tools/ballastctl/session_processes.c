@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session_core.h"
 
-#include "schedule/csv.h"
+#include "schedule/csv/csv.h"
 
 #include <stdlib.h>
 

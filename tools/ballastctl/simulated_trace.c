@@ -3,7 +3,7 @@
 
 #include "chrome_trace.h"
 
-#include "schedule/slot_walk.h"
+#include "schedule/ir/slot_walk.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "slot_levels.h"
 
 #include "draw/timeline.h"
-#include "schedule/op.h"
+#include "schedule/ir/op.h"
 
 #include <stdlib.h>
 #include <string.h>

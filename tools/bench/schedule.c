@@ -4,7 +4,7 @@
 #include "bench.h"
 
 #include "program.h"
-#include "schedule/balance.h"
+#include "schedule/balance/balance.h"
 #include "schedule/generate.h"
 #include "simulate/simulate.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/words.h"
 #include "draw/timeline.h"
-#include "schedule/slot_walk.h"
+#include "schedule/ir/slot_walk.h"
 
 #include <math.h>
 #include <stdio.h>

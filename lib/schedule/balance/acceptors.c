@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/balance/acceptors.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SWEEPS         64  // over all rooms, at most; a few are usual
+#define EXCHANGE_LIMIT 128 // stages up to which rooms are exchanged, which takes their number squared
+
+typedef struct division {
+  const bl_balance_request_t *request;
+  uint32_t stages, stores;
+  uint32_t *reserved; // [stages * stores]
+  uint32_t *room;     // [stores] lent and not reserved
+  double *traffic;    // [stages] blocks evicted for every slot that is reserved
+  bool *reaches;      // [stages * stores]
+} division_t;
+
+// To BL_STORE_NONE it takes for ever.
+static double copy_of(const bl_balance_request_t *request, uint32_t stage, uint32_t store) {
+  return store >= request->stores ? INFINITY : request->copies[(size_t)stage * request->stores + store];
+}
+
+bl_status_t bl__acceptors_check(const bl_balance_request_t *request, uint32_t stages, bl_error_t *err) {
+  for (uint32_t s = 0; request->copies != NULL && s < stages; s++) {
+    for (uint32_t d = 0; d < request->stores; d++) {
+      double copy = copy_of(request, s, d);
+      if (!isfinite(copy) || copy < 0) {
+        return bl_error_set(err, BL_INVALID,
+                            "a copy between stage %u and store %u: must be a number from 0 upwards, is %g", s, d, copy);
+      }
+    }
+  }
+  return BL_OK;
+}
+
+void bl__acceptors_sort(const bl_balance_request_t *request, uint32_t stages, uint16_t *reach) {
+  const uint32_t count = request->reach_count;
+  memcpy(reach, request->reach, (size_t)stages * count * sizeof *reach);
+  for (uint32_t s = 0; request->copies != NULL && s < stages; s++) {
+    uint16_t *row = reach + (size_t)s * count;
+    for (uint32_t i = 1; i < count; i++) {
+      uint16_t store = row[i];
+      uint32_t at = i;
+      for (; at > 0 && copy_of(request, s, store) < copy_of(request, s, row[at - 1]); at--) {
+        row[at] = row[at - 1];
+      }
+      row[at] = store;
+    }
+  }
+}
+
+// All copies that a stage could make are equally long.
+static bool all_equal(const division_t *v) {
+  double first = -1;
+  for (size_t i = 0; i < (size_t)v->stages * v->stores; i++) {
+    if (v->reaches[i] && first < 0) {
+      first = v->request->copies[i];
+    }
+    if (v->reaches[i] && v->request->copies[i] != first) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static double load_of(const division_t *v, uint32_t stage, uint32_t store) {
+  uint32_t slots = v->reserved[(size_t)stage * v->stores + store];
+  return slots == 0 ? 0 : slots * v->traffic[stage] * copy_of(v->request, stage, store);
+}
+
+// Of all copies to one store: their own time, and that of all but the largest user's once more.
+static double cost_of(const division_t *v, uint32_t store) {
+  double sum = 0, largest = 0;
+  for (uint32_t s = 0; s < v->stages; s++) {
+    double load = load_of(v, s, store);
+    sum += load;
+    largest = fmax(largest, load);
+  }
+  return 2 * sum - largest;
+}
+
+static void shift(division_t *v, uint32_t stage, uint32_t from, uint32_t to, uint32_t slots) {
+  v->reserved[(size_t)stage * v->stores + from] -= slots;
+  v->reserved[(size_t)stage * v->stores + to] += slots;
+  v->room[from] += slots;
+  v->room[to] -= slots; // within an exchange it may pass below 0 and come back
+}
+
+static bool is_less(double after, double before) {
+  return after < before - 1e-9 * fmax(1e-300, fabs(before));
+}
+
+// One slot, or as many as there is room for, from one store to another.
+static bool try_move(division_t *v, uint32_t stage, uint32_t from, uint32_t to) {
+  const uint32_t held = v->reserved[(size_t)stage * v->stores + from], most = held < v->room[to] ? held : v->room[to];
+  const double before = cost_of(v, from) + cost_of(v, to);
+  for (uint32_t slots = most; slots > 0; slots = slots > 1 ? 1 : 0) {
+    shift(v, stage, from, to, slots);
+    if (is_less(cost_of(v, from) + cost_of(v, to), before)) {
+      return true;
+    }
+    shift(v, stage, to, from, slots);
+  }
+  return false;
+}
+
+static bool try_exchange(division_t *v, uint32_t a, uint32_t of_a, uint32_t b, uint32_t of_b) {
+  const double before = cost_of(v, of_a) + cost_of(v, of_b);
+  shift(v, a, of_a, of_b, 1);
+  shift(v, b, of_b, of_a, 1);
+  if (is_less(cost_of(v, of_a) + cost_of(v, of_b), before)) {
+    return true;
+  }
+  shift(v, b, of_a, of_b, 1);
+  shift(v, a, of_b, of_a, 1);
+  return false;
+}
+
+// Whatever stage `a` has at `from` elsewhere: where there is room, or in exchange for another stage's.
+static bool improve_one(division_t *v, uint32_t a, uint32_t from) {
+  bool better = false;
+  for (uint32_t to = 0; to < v->stores && v->reserved[(size_t)a * v->stores + from] > 0; to++) {
+    if (to == from || !v->reaches[(size_t)a * v->stores + to]) {
+      continue;
+    }
+    better = (v->room[to] > 0 && try_move(v, a, from, to)) || better;
+    for (uint32_t b = 0; b < v->stages && v->stages <= EXCHANGE_LIMIT; b++) {
+      bool can = b != a && v->reserved[(size_t)b * v->stores + to] > 0 && v->reaches[(size_t)b * v->stores + from] &&
+                 v->reserved[(size_t)a * v->stores + from] > 0;
+      better = (can && try_exchange(v, a, from, b, to)) || better;
+    }
+  }
+  return better;
+}
+
+static void improve(division_t *v) {
+  bool better = true;
+  for (int sweep = 0; sweep < SWEEPS && better; sweep++) {
+    better = false;
+    for (uint32_t s = 0; s < v->stages; s++) {
+      for (uint32_t d = 0; d < v->stores; d++) {
+        better = (v->reserved[(size_t)s * v->stores + d] > 0 && improve_one(v, s, d)) || better;
+      }
+    }
+  }
+}
+
+bl_status_t bl__acceptors_improve(const bl_balance_request_t *request, uint32_t stages, const uint32_t *slots,
+                                  const uint32_t *moves, uint32_t *reserved) {
+  if (request->copies == NULL || request->stores == 0) {
+    return BL_OK;
+  }
+  division_t v = {.request = request, .stages = stages, .stores = request->stores};
+  v.reserved = reserved;
+  v.room = malloc(v.stores * sizeof *v.room);
+  v.traffic = calloc(stages, sizeof *v.traffic);
+  v.reaches = calloc((size_t)stages * v.stores, sizeof *v.reaches);
+  bl_status_t status = v.room != NULL && v.traffic != NULL && v.reaches != NULL ? BL_OK : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    memcpy(v.room, request->lent, v.stores * sizeof *v.room);
+    for (uint32_t s = 0; s < stages; s++) {
+      v.traffic[s] = slots[s] > 0 ? (double)moves[s] / slots[s] : 0;
+      for (uint32_t r = 0; r < request->reach_count; r++) {
+        uint16_t store = request->reach[(size_t)s * request->reach_count + r];
+        if (store != BL_STORE_NONE) {
+          v.reaches[(size_t)s * v.stores + store] = true;
+        }
+      }
+      for (uint32_t d = 0; d < v.stores; d++) {
+        v.room[d] -= reserved[(size_t)s * v.stores + d];
+      }
+    }
+    if (!all_equal(&v)) {
+      improve(&v);
+    }
+  }
+  free(v.reaches);
+  free(v.traffic);
+  free(v.room);
+  return status;
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/balance/balance.h"
+
+#include "schedule/balance/acceptors.h"
+#include "schedule/balance/eviction.h"
+#include "schedule/balance/reservation.h"
+#include "schedule/ir/peaks.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The fewest own slots with which the stage gets through, more than `own`; as many as it has blocks always do.
+static uint32_t fewest_own(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, bl_balance_mode_t mode) {
+  uint32_t low = own,
+           high = (uint32_t)(bl_schedule_block_count(schedule) / schedule->virtual_stages * schedule->chunks);
+  while (high - low > 1) { // `high` works, `low` does not
+    uint32_t middle = low + (high - low) / 2, failed_at;
+    bl__evictions_t evictions;
+    bl_status_t status = bl__evictions_plan(schedule, stage, middle, mode, NULL, &evictions, &failed_at);
+    bl__evictions_cleanup(&evictions);
+    if (status == BL_OK) {
+      high = middle;
+    } else {
+      low = middle;
+    }
+  }
+  return high;
+}
+
+static bl_status_t refuse(const bl_schedule_t *schedule, const bl_balance_request_t *request, uint32_t stage,
+                          uint32_t failed_at, bl_error_t *err) {
+  char cell[BL_OP_TEXT];
+  bl_op_t op = schedule->lists[stage].ops[failed_at];
+  uint32_t fewest = fewest_own(schedule, stage, request->own[stage], request->mode);
+  return bl_error_set(
+      err, BL_EXHAUSTED,
+      "stage %u, operation %u (%s): no slot is free among the stage's own %u and no block can be evicted "
+      "in time; this stage alone needs %u",
+      stage, failed_at, bl_op_format(op, cell), request->own[stage], fewest);
+}
+
+// All that a pass holds.
+typedef struct pass {
+  bl__evictions_t *evictions; // [stages]
+  uint16_t *store_of;         // [blocks]
+  uint16_t *stores;           // [stores reached] those that keep slots for a stage
+  uint16_t *reach;            // [stages * reach_count] of the request, nearest first
+  uint32_t *parked;           // [stores]
+  bl__mix_t mix;              // with a request that has `copy`
+  bl_balance_result_t result;
+} pass_t;
+
+static bool is_given_up(const pass_t *pass, const bl_schedule_t *schedule, bl_op_t op) {
+  return pass->mix.given_up != NULL && pass->mix.given_up[bl_schedule_block(schedule, op)] != 0;
+}
+
+// Copies the list of a stage with its transfers between, each to a store with a reserved slot left, and an R before the
+// backward of every block that is given up.
+static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t stage,
+                         const bl_balance_request_t *request) {
+  const bl_op_list_t *list = &schedule->lists[stage];
+  const bl__evictions_t *evictions = &pass->evictions[stage];
+  const uint32_t *reserved = pass->result.reserved + (size_t)stage * request->stores;
+  uint16_t *store_of = pass->store_of, *stores = pass->stores;
+  uint32_t *parked = pass->parked;
+  bl_schedule_t *made = pass->result.schedule;
+  size_t next = 0;
+  uint32_t count = 0; // of the stores that keep slots for the stage
+  memset(parked, 0, request->stores * sizeof *parked);
+  for (uint32_t r = 0; r < request->reach_count; r++) {
+    uint16_t store = request->reach[(size_t)stage * request->reach_count + r];
+    if (store != BL_STORE_NONE && reserved[store] > 0) {
+      stores[count++] = store;
+    }
+  }
+  for (uint32_t i = 0; i < list->count; i++) {
+    for (; next < evictions->count && evictions->transfers[next].before == i; next++) {
+      bl_op_t op = evictions->transfers[next].op;
+      size_t block = bl_schedule_block(schedule, op);
+      if (op.verb == BL_VERB_E) {
+        for (uint32_t r = 0; r < count; r++) {
+          if (parked[stores[r]] < reserved[stores[r]]) {
+            store_of[block] = stores[r];
+            parked[stores[r]]++;
+            break;
+          }
+        }
+      } else {
+        parked[store_of[block]]--;
+      }
+      op.store = store_of[block];
+      if (bl_schedule_append(made, stage, op) != BL_OK) {
+        return BL_EXHAUSTED;
+      }
+    }
+    bl_op_t again = list->ops[i];
+    again.verb = BL_VERB_R;
+    if (bl_verb_starts_backward((bl_verb_t)list->ops[i].verb) && is_given_up(pass, schedule, again)) {
+      made->forward_slots = true;
+      if (bl_schedule_append(made, stage, again) != BL_OK) {
+        return BL_EXHAUSTED;
+      }
+    }
+    if (bl_schedule_append(made, stage, list->ops[i]) != BL_OK) {
+      return BL_EXHAUSTED;
+    }
+  }
+  return BL_OK;
+}
+
+// Stages and stores as the request has them, with the nearest stores first.
+static bl_balance_request_t nearest_first(pass_t *pass, uint32_t stages, const bl_balance_request_t *request) {
+  bl_balance_request_t sorted = *request;
+  if (request->copies != NULL) {
+    bl__acceptors_sort(request, stages, pass->reach);
+    sorted.reach = pass->reach;
+  }
+  return sorted;
+}
+
+static bl_status_t reserve(pass_t *pass, uint32_t stages, const bl_balance_request_t *request, bl_error_t *err) {
+  bl_balance_result_t *result = &pass->result;
+  bl_status_t status = bl__reserve(request, stages, result->parked_peak, result->reserved, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl__acceptors_improve(request, stages, result->parked_peak, result->evictions, result->reserved);
+  return status == BL_OK ? BL_OK : bl_error_set(err, status, "out of memory for the acceptors of %u stages", stages);
+}
+
+static bl_status_t check_request(const bl_schedule_t *schedule, const bl_balance_request_t *request, bl_error_t *err) {
+  if (!isfinite(request->copy) || request->copy < 0) {
+    return bl_error_set(err, BL_INVALID, "the time of a copy must be a number of forwards from 0 on, is %g",
+                        request->copy);
+  }
+  for (size_t i = 0; i < (size_t)schedule->stages * request->reach_count; i++) {
+    if (request->reach[i] != BL_STORE_NONE && request->reach[i] >= request->stores) {
+      return bl_error_set(err, BL_INVALID, "stage %zu reaches store %u, but there are %u stores",
+                          i / request->reach_count, request->reach[i], request->stores);
+    }
+  }
+  bl_status_t status = bl__acceptors_check(request, schedule->stages, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      if (!bl_verb_computes((bl_verb_t)schedule->lists[s].ops[i].verb)) {
+        return bl_error_set(err, BL_INVALID, "schedule %s: stage %u has evictions already", schedule->name, s);
+      }
+    }
+  }
+  return BL_OK;
+}
+
+static bl_status_t pass_init(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
+                             bl_error_t *err) {
+  *pass = (pass_t){.result = {.stages = schedule->stages, .stores = request->stores}};
+  bl_balance_result_t *result = &pass->result;
+  pass->evictions = calloc(schedule->stages, sizeof pass->evictions[0]);
+  pass->store_of = calloc(bl_schedule_block_count(schedule), sizeof pass->store_of[0]);
+  pass->stores = calloc(request->reach_count + 1, sizeof pass->stores[0]);
+  pass->parked = calloc(request->stores + 1, sizeof pass->parked[0]);
+  pass->reach = calloc((size_t)schedule->stages * request->reach_count + 1, sizeof pass->reach[0]);
+  result->evictions = calloc(schedule->stages, sizeof result->evictions[0]);
+  result->parked_peak = calloc(schedule->stages, sizeof result->parked_peak[0]);
+  result->dropped = calloc(schedule->stages, sizeof result->dropped[0]);
+  result->reserved = calloc((size_t)schedule->stages * request->stores + 1, sizeof result->reserved[0]);
+  if (pass->evictions == NULL || pass->store_of == NULL || pass->stores == NULL || pass->parked == NULL ||
+      pass->reach == NULL || result->evictions == NULL || result->parked_peak == NULL || result->dropped == NULL ||
+      result->reserved == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing schedule %s", schedule->name);
+  }
+  bl_status_t status = bl_schedule_create_like(schedule, &result->schedule, err);
+  if (status == BL_OK) {
+    result->schedule->transfers = request->mode == BL_BALANCE_OVERLAP ? BL_TRANSFER_OVERLAP : BL_TRANSFER_SERIAL;
+  }
+  return status;
+}
+
+static void pass_cleanup(pass_t *pass, uint32_t stages) {
+  for (uint32_t s = 0; pass->evictions != NULL && s < stages; s++) {
+    bl__evictions_cleanup(&pass->evictions[s]);
+  }
+  bl__mix_cleanup(&pass->mix);
+  free(pass->evictions);
+  free(pass->store_of);
+  free(pass->stores);
+  free(pass->parked);
+  free(pass->reach);
+}
+
+// What a stage parks, `most` at once, and what it gives up.
+static bl_status_t plan_stage(pass_t *pass, const bl_schedule_t *schedule, uint32_t stage,
+                              const bl_balance_request_t *request, uint32_t most, bl_error_t *err) {
+  bl__evictions_t *evictions = &pass->evictions[stage];
+  bl__mix_t *mix = request->copy > 0 ? &pass->mix : NULL;
+  uint32_t failed_at;
+  bl__evictions_cleanup(evictions);
+  if (mix != NULL) {
+    bl__mix_begin(mix, stage, most);
+  }
+  bl_status_t status =
+      bl__evictions_plan(schedule, stage, request->own[stage], request->mode, mix, evictions, &failed_at);
+  if (status == BL_EXHAUSTED) {
+    return refuse(schedule, request, stage, failed_at, err);
+  }
+  if (status != BL_OK) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing stage %u", stage);
+  }
+  pass->result.dropped[stage] = evictions->given_up;
+  pass->result.evictions[stage] = evictions->evicted;
+  pass->result.parked_peak[stage] = evictions->parked_peak;
+  return BL_OK;
+}
+
+// The stage that gets less room: the one that has most, of those the one from which the fewest blocks leave.
+static uint32_t richest(const bl_balance_result_t *result, const uint32_t *most) {
+  uint32_t found = 0;
+  for (uint32_t s = 1; s < result->stages; s++) {
+    uint32_t leave = result->evictions[s] + result->dropped[s],
+             others = result->evictions[found] + result->dropped[found];
+    found = most[s] > most[found] || (most[s] == most[found] && leave < others) ? s : found;
+  }
+  return found;
+}
+
+// Where stores have less room than stages would like, those that would like most get less, and give up the rest.
+static bl_status_t fit_into_stores(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
+                                   bl_error_t *err) {
+  uint64_t room = 0, wanted = 0;
+  uint32_t *most = calloc(schedule->stages, sizeof *most);
+  if (most == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the rooms of %u stages", schedule->stages);
+  }
+  for (uint32_t store = 0; store < request->stores; store++) {
+    room += request->lent[store];
+  }
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    most[s] = pass->result.parked_peak[s];
+    wanted += most[s];
+  }
+  for (; wanted > room; wanted--) {
+    most[richest(&pass->result, most)]--;
+  }
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    if (most[s] < pass->result.parked_peak[s]) {
+      status = plan_stage(pass, schedule, s, request, most[s], err);
+    }
+  }
+  free(most);
+  return status;
+}
+
+bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t *request, bl_balance_result_t *result,
+                       bl_error_t *err) {
+  pass_t pass = {0};
+  bl_status_t status = check_request(schedule, request, err);
+  if (status == BL_OK) {
+    status = pass_init(&pass, schedule, request, err);
+  }
+  if (status == BL_OK && request->copy > 0) {
+    status = bl__mix_init(&pass.mix, schedule, request->mode, request->copy, err);
+    pass.mix.parks = request->parks > 0 ? request->parks : UINT32_MAX;
+  }
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    status = plan_stage(&pass, schedule, s, request, UINT32_MAX, err);
+  }
+  if (status == BL_OK && request->copy > 0) {
+    status = fit_into_stores(&pass, schedule, request, err);
+  }
+  bl_balance_request_t nearest = *request;
+  if (status == BL_OK) {
+    nearest = nearest_first(&pass, schedule->stages, request);
+    status = reserve(&pass, schedule->stages, &nearest, err);
+  }
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    status = weave(&pass, schedule, s, &nearest);
+    if (status != BL_OK) {
+      status = bl_error_set(err, status, "out of memory for the balanced list of stage %u", s);
+    }
+  }
+  pass_cleanup(&pass, schedule->stages);
+  if (status != BL_OK) {
+    bl_balance_result_cleanup(&pass.result);
+    return status;
+  }
+  *result = pass.result;
+  return BL_OK;
+}
+
+void bl_balance_result_cleanup(bl_balance_result_t *result) {
+  bl_schedule_destroy(result->schedule);
+  free(result->evictions);
+  free(result->parked_peak);
+  free(result->dropped);
+  free(result->reserved);
+  memset(result, 0, sizeof *result);
+}

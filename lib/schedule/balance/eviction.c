@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/balance/eviction.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NEVER UINT32_MAX
+
+typedef enum where { ABSENT, RESIDENT, AWAY } where_t;
+
+typedef struct block {
+  uint32_t backward; // index of its I or B
+  uint8_t where;     // where_t
+  bool recomputed;
+  bool given_up;
+  bool queued; // an entry of the heap stands for it
+} block_t;
+
+// Blocks that can be evicted, the one whose backward is farthest on top. Entries of blocks that left are dropped when
+// they come up.
+typedef struct heap {
+  uint32_t *blocks;
+  size_t count;
+} heap_t;
+
+typedef struct planner {
+  const bl_schedule_t *schedule;
+  const bl_op_list_t *list;
+  uint32_t own, held, parked;
+  bl_balance_mode_t mode;
+  uint32_t *local; // [virtual stages] index among the chunks of this stage
+  block_t *blocks;
+  size_t block_count;
+  heap_t heap;
+  bl__mix_t *mix; // NULL: all that leave are parked
+  bl__evictions_t *out;
+} planner_t;
+
+static uint32_t block_of(const planner_t *p, bl_op_t op) {
+  const bl_schedule_t *schedule = p->schedule;
+  return (p->local[op.virtual_stage] * schedule->micro_batches + op.micro_batch) * schedule->slices + op.slice;
+}
+
+static void heap_swap(heap_t *heap, size_t a, size_t b) {
+  uint32_t kept = heap->blocks[a];
+  heap->blocks[a] = heap->blocks[b];
+  heap->blocks[b] = kept;
+}
+
+static void heap_push(planner_t *p, uint32_t block) {
+  heap_t *heap = &p->heap;
+  if (p->blocks[block].queued) {
+    return;
+  }
+  p->blocks[block].queued = true;
+  size_t at = heap->count++;
+  heap->blocks[at] = block;
+  for (; at > 0 && p->blocks[heap->blocks[(at - 1) / 2]].backward < p->blocks[block].backward; at = (at - 1) / 2) {
+    heap_swap(heap, at, (at - 1) / 2);
+  }
+}
+
+static void heap_pop(planner_t *p) {
+  heap_t *heap = &p->heap;
+  p->blocks[heap->blocks[0]].queued = false;
+  heap->blocks[0] = heap->blocks[--heap->count];
+  for (size_t at = 0;;) {
+    size_t largest = at;
+    for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < heap->count; child++) {
+      if (p->blocks[heap->blocks[child]].backward > p->blocks[heap->blocks[largest]].backward) {
+        largest = child;
+      }
+    }
+    if (largest == at) {
+      return;
+    }
+    heap_swap(heap, at, largest);
+    at = largest;
+  }
+}
+
+static bl_status_t record(planner_t *p, bl_verb_t verb, uint32_t block, uint32_t before) {
+  bl__evictions_t *out = p->out;
+  if (out->count == out->capacity) {
+    size_t capacity = out->capacity == 0 ? 64 : 2 * out->capacity;
+    bl__transfer_t *transfers = realloc(out->transfers, capacity * sizeof *transfers);
+    if (transfers == NULL) {
+      return BL_UNAVAILABLE;
+    }
+    out->transfers = transfers;
+    out->capacity = capacity;
+  }
+  if (p->mix != NULL) {
+    bl__mix_move(p->mix, before);
+  }
+  bl_op_t op = p->list->ops[p->blocks[block].backward];
+  op.verb = (uint8_t)verb;
+  op.store = BL_STORE_NONE;
+  out->transfers[out->count++] = (bl__transfer_t){before, op};
+  return BL_OK;
+}
+
+static bool may_park(const planner_t *p, uint32_t block, uint32_t before) {
+  return p->mix == NULL || (p->parked < p->mix->most && p->out->evicted < p->mix->parks &&
+                            bl__mix_hides(p->mix, before, p->blocks[block].backward));
+}
+
+// Evicts the resident block whose backward is farthest and stands after `latest`, beside operation `before`.
+static bl_status_t evict(planner_t *p, uint32_t before, uint32_t latest) {
+  while (p->heap.count > 0) {
+    uint32_t block = p->heap.blocks[0];
+    if (p->blocks[block].where == RESIDENT && p->blocks[block].backward <= latest) {
+      return BL_EXHAUSTED; // all others are used even sooner
+    }
+    if (p->blocks[block].where == RESIDENT && !may_park(p, block, before)) {
+      return BL_EXHAUSTED;
+    }
+    heap_pop(p);
+    if (p->blocks[block].where == RESIDENT) {
+      p->blocks[block].where = AWAY;
+      p->out->evicted++;
+      p->parked++;
+      p->out->parked_peak = p->parked > p->out->parked_peak ? p->parked : p->out->parked_peak;
+      return record(p, BL_VERB_E, block, before);
+    }
+  }
+  return BL_EXHAUSTED;
+}
+
+// Gives up the block whose backward is farthest and stands after `latest`: a resident one, or `made`, which the operation
+// that runs makes (NEVER: it makes none).
+static bl_status_t give_up(planner_t *p, uint32_t latest, uint32_t made) {
+  if (p->mix == NULL) {
+    return BL_EXHAUSTED;
+  }
+  while (p->heap.count > 0 && p->blocks[p->heap.blocks[0]].where != RESIDENT) {
+    heap_pop(p);
+  }
+  uint32_t block = p->heap.count > 0 ? p->heap.blocks[0] : NEVER;
+  if (made != NEVER && !p->blocks[made].given_up &&
+      (block == NEVER || p->blocks[made].backward > p->blocks[block].backward)) {
+    block = made;
+  }
+  if (block == NEVER || p->blocks[block].backward <= latest) {
+    return BL_EXHAUSTED;
+  }
+  if (block != made) {
+    heap_pop(p);
+  }
+  p->blocks[block].where = ABSENT;
+  p->blocks[block].given_up = true;
+  p->out->given_up++;
+  return BL_OK;
+}
+
+// F, and R, which stands before the backward of a block that was given up.
+static bool takes_slot(const planner_t *p, bl_op_t op) {
+  const block_t *block = &p->blocks[block_of(p, op)];
+  return op.verb == BL_VERB_R || (op.verb == BL_VERB_F && !block->recomputed) ||
+         (bl_verb_starts_backward((bl_verb_t)op.verb) && block->given_up);
+}
+
+static void run(planner_t *p, uint32_t index, uint32_t block) {
+  if (p->mix != NULL) {
+    bool starts_backward = bl_verb_starts_backward((bl_verb_t)p->list->ops[index].verb);
+    bl__mix_run(p->mix, index, starts_backward && p->blocks[block].given_up);
+  }
+}
+
+// Evict when full, load just before use.
+static bl_status_t plan_fewest(planner_t *p, uint32_t *failed_at) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < p->list->count && status == BL_OK; i++) {
+    bl_op_t op = p->list->ops[i];
+    uint32_t block = block_of(p, op);
+    bool loads = bl_verb_starts_backward((bl_verb_t)op.verb) && p->blocks[block].where == AWAY;
+    *failed_at = i;
+    if (takes_slot(p, op) || loads) {
+      if (p->held == p->own) {
+        status = evict(p, i, i);
+        status = status == BL_EXHAUSTED ? give_up(p, i, NEVER) : status;
+        p->held--;
+      }
+      p->held++;
+      p->blocks[block].where = RESIDENT;
+    }
+    if (loads && status == BL_OK) {
+      status = record(p, BL_VERB_L, block, i);
+      p->parked--;
+    }
+    if (op.verb == BL_VERB_F && !p->blocks[block].recomputed) {
+      heap_push(p, block);
+    }
+    if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+      p->blocks[block].where = ABSENT; // for eviction: its slot stays taken until W
+    }
+    run(p, i, block);
+    p->held -= bl_verb_ends_block((bl_verb_t)op.verb);
+  }
+  return status;
+}
+
+static bool loads_at(const planner_t *p, uint32_t index) {
+  if (index >= p->list->count) {
+    return false;
+  }
+  bl_op_t op = p->list->ops[index];
+  return bl_verb_starts_backward((bl_verb_t)op.verb) && p->blocks[block_of(p, op)].where == AWAY;
+}
+
+// Before operation i: take what it takes and load what operation i + 1 uses; then evict, beside operation i, what
+// operation i + 1 and the load beside it will need. A block that is used by then, or made by operation i, stays.
+static bl_status_t plan_overlap(planner_t *p, uint32_t *failed_at) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < p->list->count && status == BL_OK; i++) {
+    bl_op_t op = p->list->ops[i];
+    uint32_t block = block_of(p, op), evicted = 0;
+    *failed_at = i;
+    bool takes = takes_slot(p, op);
+    if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+      if (p->blocks[block].where == AWAY) {
+        return BL_EXHAUSTED; // its load found no slot
+      }
+      p->blocks[block].where = ABSENT;
+    }
+    p->held += takes;
+    bool loads = loads_at(p, i + 1);
+    if (loads) {
+      uint32_t next = block_of(p, p->list->ops[i + 1]);
+      p->held++;
+      p->parked--;
+      p->blocks[next].where = RESIDENT;
+      status = record(p, BL_VERB_L, next, i);
+    }
+    if (p->held > p->own) {
+      return BL_EXHAUSTED;
+    }
+    uint32_t after = p->held - bl_verb_ends_block((bl_verb_t)op.verb);
+    uint32_t demand = 0;
+    if (i + 1 < p->list->count) {
+      demand = takes_slot(p, p->list->ops[i + 1]) + loads_at(p, i + 2);
+    }
+    while (status == BL_OK && after - evicted + demand > p->own) {
+      status = evict(p, i, i + 2);
+      status = status == BL_EXHAUSTED ? give_up(p, i + 1, op.verb == BL_VERB_F && takes ? block : NEVER) : status;
+      if (status == BL_EXHAUSTED) {
+        *failed_at = i + 1;
+      }
+      evicted++;
+    }
+    run(p, i, block);
+    p->held = after - evicted;
+    if (op.verb == BL_VERB_F && takes && !p->blocks[block].given_up) {
+      p->blocks[block].where = RESIDENT;
+      heap_push(p, block);
+    }
+  }
+  return status;
+}
+
+static bl_status_t prepare(planner_t *p, uint32_t stage) {
+  const bl_schedule_t *schedule = p->schedule;
+  uint32_t chunks = 0;
+  p->local = malloc(schedule->virtual_stages * sizeof p->local[0]);
+  if (p->local == NULL) {
+    return BL_UNAVAILABLE;
+  }
+  for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
+    p->local[s] = schedule->stage_of[s] == stage ? chunks++ : 0;
+  }
+  p->block_count = (size_t)chunks * schedule->micro_batches * schedule->slices;
+  p->blocks = calloc(p->block_count + 1, sizeof p->blocks[0]);
+  p->heap.blocks = malloc((p->block_count + 1) * sizeof p->heap.blocks[0]);
+  if (p->blocks == NULL || p->heap.blocks == NULL) {
+    return BL_UNAVAILABLE;
+  }
+  for (size_t b = 0; b < p->block_count; b++) {
+    p->blocks[b].backward = NEVER;
+  }
+  for (uint32_t i = 0; i < p->list->count; i++) {
+    bl_op_t op = p->list->ops[i];
+    if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+      p->blocks[block_of(p, op)].backward = i;
+    }
+    if (op.verb == BL_VERB_R) {
+      p->blocks[block_of(p, op)].recomputed = true;
+    }
+  }
+  return BL_OK;
+}
+
+bl_status_t bl__evictions_plan(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, bl_balance_mode_t mode,
+                               bl__mix_t *mix, bl__evictions_t *evictions, uint32_t *failed_at) {
+  memset(evictions, 0, sizeof *evictions);
+  planner_t p = {
+      .schedule = schedule, .list = &schedule->lists[stage], .own = own, .mode = mode, .mix = mix, .out = evictions};
+  bl_status_t status = prepare(&p, stage);
+  *failed_at = 0;
+  if (status == BL_OK && own == 0) {
+    status = p.list->count > 0 ? BL_EXHAUSTED : BL_OK;
+  } else if (status == BL_OK) {
+    status = mode == BL_BALANCE_FEWEST ? plan_fewest(&p, failed_at) : plan_overlap(&p, failed_at);
+  }
+  for (size_t i = 0; mix != NULL && status == BL_OK && i < p.list->count; i++) {
+    mix->given_up[bl_schedule_block(schedule, p.list->ops[i])] = p.blocks[block_of(&p, p.list->ops[i])].given_up;
+  }
+  free(p.heap.blocks);
+  free(p.blocks);
+  free(p.local);
+  if (status != BL_OK) {
+    bl__evictions_cleanup(evictions);
+  }
+  return status;
+}
+
+void bl__evictions_cleanup(bl__evictions_t *evictions) {
+  free(evictions->transfers);
+  memset(evictions, 0, sizeof *evictions);
+}

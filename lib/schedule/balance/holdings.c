@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/balance/holdings.h"
+
+#include "base/words.h"
+#include "schedule/ir/peaks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Blocks of one stage that are away, by store.
+static bl_status_t count_parked(const bl_schedule_t *schedule, uint32_t stage, uint32_t *parked,
+                                bl_holdings_t *holdings, bl_error_t *err) {
+  const bl_op_list_t *list = &schedule->lists[stage];
+  uint32_t *peak = &holdings->reserved[(size_t)stage * holdings->devices];
+  memset(parked, 0, holdings->devices * sizeof *parked);
+  for (size_t i = 0; i < list->count; i++) {
+    bl_op_t op = list->ops[i];
+    if (bl_verb_computes((bl_verb_t)op.verb)) {
+      holdings->dropped[stage] += op.verb == BL_VERB_R && schedule->forward_slots;
+      continue;
+    }
+    if (op.store >= holdings->devices || op.store == stage) {
+      char cell[BL_OP_TEXT];
+      return bl_error_set(err, BL_INVALID,
+                          "stage %u: %s names a store of device %u; a block goes to the store of another of the %u "
+                          "devices",
+                          stage, bl_op_format(op, cell), op.store, holdings->devices);
+    }
+    if (op.verb == BL_VERB_E) {
+      holdings->evicted[stage]++;
+      parked[op.store]++;
+      peak[op.store] = parked[op.store] > peak[op.store] ? parked[op.store] : peak[op.store];
+    } else {
+      parked[op.store]--;
+    }
+  }
+  for (uint32_t device = 0; device < holdings->devices; device++) {
+    holdings->lent[device] += peak[device];
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_holdings_init(bl_holdings_t *holdings, const bl_schedule_t *schedule, bl_error_t *err) {
+  const size_t devices = schedule->stages;
+  bl_holdings_t made = {.devices = schedule->stages};
+  uint32_t *parked = calloc(devices, sizeof *parked);
+  made.own = calloc(devices * (devices + 4), sizeof *made.own); // all five arrays
+  bl_status_t status = BL_OK;
+  if (parked == NULL || made.own == NULL) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory for what %u devices hold", made.devices);
+    goto done;
+  }
+  made.lent = made.own + devices;
+  made.evicted = made.lent + devices;
+  made.dropped = made.evicted + devices;
+  made.reserved = made.dropped + devices;
+  if (bl_schedule_peak_slots(schedule, made.own) != BL_OK) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory for the peaks of %u stages", made.devices);
+  }
+  for (uint32_t stage = 0; stage < made.devices && status == BL_OK; stage++) {
+    status = count_parked(schedule, stage, parked, &made, err);
+  }
+done:
+  free(parked);
+  if (status != BL_OK) {
+    bl_holdings_cleanup(&made);
+    return status;
+  }
+  *holdings = made;
+  return BL_OK;
+}
+
+void bl_holdings_cleanup(bl_holdings_t *holdings) {
+  free(holdings->own);
+  *holdings = (bl_holdings_t){0};
+}
+
+bool bl_holdings_move(const bl_holdings_t *holdings) {
+  for (uint32_t device = 0; device < holdings->devices; device++) {
+    if (holdings->lent[device] > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool bl_holdings_drop(const bl_holdings_t *holdings) {
+  for (uint32_t device = 0; device < holdings->devices; device++) {
+    if (holdings->dropped[device] > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bl_status_t bl_holdings_check(const bl_holdings_t *holdings, uint32_t budget, bl_error_t *err) {
+  for (uint32_t device = 0; device < holdings->devices; device++) {
+    uint32_t own = holdings->own[device], lent = holdings->lent[device];
+    if (own > budget || lent > budget - own) {
+      return bl_error_set(err, BL_EXHAUSTED, "device %u: %u own slot%s and %u lent are more than its budget of %u",
+                          device, own, bl_plural(own), lent, budget);
+    }
+  }
+  return BL_OK;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan takes of every device: the slots of its own stage, and the slots that its store lends to others. The budget
+// rule of a device is own + lent <= K, at every instant.
+//
+//   bl_holdings_t holdings;
+//   bl_holdings_init(&holdings, balanced, &err);          // any valid schedule: one without evictions lends nothing
+//   holdings.own[2], holdings.lent[5], bl_holdings_reserved(&holdings, 2, 5)
+//   bl_holdings_cleanup(&holdings);
+//
+// Driver, stages and planner derive the same numbers from the same lists: store d lives on the device of stage d.
+// Thread: pure functions, any thread; holdings are read-only after init.
+#ifndef BALLAST_SCHEDULE_HOLDINGS_H
+#define BALLAST_SCHEDULE_HOLDINGS_H
+
+#include "schedule/ir/schedule.h"
+
+typedef struct bl_holdings {
+  uint32_t devices;
+  uint32_t *own;      // [devices] most blocks that the stage holds in its own slots at once
+  uint32_t *lent;     // [devices] slots of the device's store that are reserved for other stages
+  uint32_t *reserved; // [devices * devices] most blocks of stage s that are away at store d at once
+  uint32_t *evicted;  // [devices] E's in the stage's list
+  uint32_t *dropped;  // [devices] blocks that the stage gives up and makes again (drop.h)
+} bl_holdings_t;
+
+// Rooms are counted in list order, which is the order of transfers between a stage and a store: an E may take the room of
+// the L before it. BL_INVALID: an E or L names no store, or one of a device that does not exist. BL_EXHAUSTED.
+// Precondition: the schedule is valid.
+BL_MUST_USE bl_status_t bl_holdings_init(bl_holdings_t *holdings, const bl_schedule_t *schedule, bl_error_t *err);
+void bl_holdings_cleanup(bl_holdings_t *holdings); // a zeroed one is fine
+
+// Slots that stage `stage` reserves at the store of `device`.
+static inline uint32_t bl_holdings_reserved(const bl_holdings_t *holdings, uint32_t stage, uint32_t device) {
+  return holdings->reserved[(size_t)stage * holdings->devices + device];
+}
+// Whether anything leaves its stage.
+bool bl_holdings_move(const bl_holdings_t *holdings);
+// Whether any stage gives blocks up.
+bool bl_holdings_drop(const bl_holdings_t *holdings);
+
+// BL_EXHAUSTED names the first device whose own and lent slots exceed `budget`.
+BL_MUST_USE bl_status_t bl_holdings_check(const bl_holdings_t *holdings, uint32_t budget, bl_error_t *err);
+
+#endif

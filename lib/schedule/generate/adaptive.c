@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fastest order of two chunks a stage within a memory limit. On a V (Qi et al., NeurIPS 2024) memory is even, but a
+// micro-batch passes every boundary twice as often as with one chunk. Where boundaries are slow that costs more than it
+// gains, so chunks that lie side by side are searched as well: from the orders of one chunk a stage, each operation cut
+// in two. Cut like that an order takes no more time and no more memory than before, so that the result is never slower
+// than 1f1b, eager-1f1b or gpipe within the same memory. With few micro-batches a loop, as grouped-interleaved has it, may
+// warm up faster. Both get a short search first, and a whole one if that comes near the V.
+#include "schedule/generate/generators.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/ir/recompute.h"
+#include "schedule/ir/timing.h"
+#include "schedule/search/dispatch.h"
+#include "schedule/search/portfolio.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_EFFORT 0.1  // share of the search that shows whether a placement is worth all of it
+#define NEAR         1.05 // times the best end so far, for which it is
+
+// Puts the order of one chunk a stage into `cut`, which has `chunks` of them side by side. A fused backward is split, an R
+// makes all chunks again.
+static bl_status_t cut_order(const bl_schedule_t *whole, bl_schedule_t *cut) {
+  uint32_t v = cut->chunks;
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < whole->stages; s++) {
+    cut->lists[s].count = 0;
+    for (size_t i = 0; i < whole->lists[s].count && status == BL_OK; i++) {
+      bl_op_t op = whole->lists[s].ops[i];
+      bool fused = op.verb == BL_VERB_B;
+      for (uint32_t k = 0; k < v && status == BL_OK; k++) {
+        uint32_t chunk = op.verb == BL_VERB_F ? s * v + k : s * v + v - 1 - k;
+        status = bl__schedule_emit(cut, fused ? BL_VERB_I : (bl_verb_t)op.verb, chunk, op.micro_batch);
+      }
+      for (uint32_t k = v; k-- > 0 && fused && status == BL_OK;) {
+        status = bl__schedule_emit(cut, BL_VERB_W, s * v + k, op.micro_batch);
+      }
+    }
+  }
+  return status;
+}
+
+// What `v` chunks side by side cost as one. The caller frees it.
+static bl_chunk_costs_t *whole_costs(const bl_costs_t *costs, uint32_t stages, uint32_t v) {
+  bl_chunk_costs_t *whole = calloc(stages, sizeof *whole);
+  for (uint32_t k = 0; whole != NULL && k < stages * v; k++) {
+    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, k);
+    whole[k / v].forward += chunk->forward;
+    whole[k / v].input += chunk->input;
+    whole[k / v].weight += chunk->weight;
+    whole[k / v].recompute += chunk->recompute;
+  }
+  return whole;
+}
+
+// Tries the order `name` of one chunk a stage, cut. Every one is looked at, however little search was asked for.
+static bl_status_t try_name(const bl_schedule_request_t *request, const char *name, bl__portfolio_t *portfolio,
+                            bl_schedule_t *base) {
+  bl_schedule_t *whole;
+  bl_schedule_request_t wanted = *request;
+  wanted.name = name;
+  wanted.chunks = 1;
+  bl_status_t status = bl__schedule_make(&wanted, &whole, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = cut_order(whole, base);
+  bl_schedule_destroy(whole);
+  size_t count = bl_schedule_op_count(base);
+  portfolio->budget = portfolio->budget < count ? count : portfolio->budget;
+  return status == BL_OK ? bl__portfolio_try(portfolio, base) : status;
+}
+
+static bl_status_t try_cut_orders(const bl_schedule_request_t *request, const bl_costs_t *costs,
+                                  bl__portfolio_t *portfolio, bl_schedule_t *base) {
+  static const char *const names[] = {"1f1b", "eager-1f1b", "gpipe", "zb-h1"};
+  bl_schedule_request_t wanted = *request;
+  bl_status_t status = BL_OK;
+  wanted.costs = costs;
+  bl__portfolio_renew(portfolio, sizeof names / sizeof names[0] + 1);
+  for (size_t k = 0; k < sizeof names / sizeof names[0] && status == BL_OK; k++) {
+    status = try_name(&wanted, names[k], portfolio, base);
+  }
+  return status == BL_OK ? bl__portfolio_refine(portfolio, base) : status;
+}
+
+// Fills `schedule`, whose chunks lie side by side.
+static bl_status_t search_side_by_side(const bl_schedule_request_t *request, const uint32_t *limits,
+                                       bl_schedule_t *schedule) {
+  bl__portfolio_t portfolio = {0};
+  bl_schedule_t *base = NULL;
+  bl_chunk_costs_t *whole = whole_costs(request->costs, request->stages, schedule->chunks);
+  bl_status_t status = whole != NULL ? bl_schedule_create_like(schedule, &base, NULL) : BL_EXHAUSTED;
+  bl_costs_t costs = *request->costs;
+  costs.chunks = whole;
+  if (status == BL_OK) {
+    status = bl__portfolio_init(&portfolio, schedule, request->costs, limits, 0, request->effort);
+  }
+  bl__portfolio_recompute(&portfolio, request);
+  if (status == BL_OK) {
+    status = try_cut_orders(request, &costs, &portfolio, base);
+  }
+  status = bl__portfolio_end(&portfolio, status, schedule);
+  bl__portfolio_cleanup(&portfolio);
+  bl_schedule_destroy(base);
+  free(whole);
+  return status;
+}
+
+// Fills `schedule`, whose chunks lie in a loop, with groups as large as memory allows. BL_NOT_FOUND: not even the
+// smallest fit.
+static bl_status_t search_loop(const bl_schedule_request_t *request, const uint32_t *limits, bl_schedule_t *schedule) {
+  uint32_t p = request->stages, room = UINT32_MAX;
+  bl_schedule_request_t wanted = *request;
+  bl_schedule_t *base;
+  for (uint32_t s = 0; s < p; s++) {
+    room = limits[s] < room ? limits[s] : room;
+  }
+  if (room < p + (p + 1) / 2) {
+    return BL_NOT_FOUND;
+  }
+  wanted.name = "grouped-interleaved"; // of which shorter ones are made on the way
+  wanted.group = room - p < p ? room - p : p;
+  bl_status_t status = bl_schedule_create_like(schedule, &base, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl__grouped_interleaved_base(base, wanted.group);
+  if (status == BL_OK) {
+    status = bl__improve(&base, 1, &wanted, limits, schedule);
+  }
+  bl_schedule_destroy(base);
+  return status == BL_INVALID ? BL_NOT_FOUND : status;
+}
+
+// No order of this placement ends earlier: a bound that knows nothing of memory. `side` is scratch.
+static bl_status_t bound_of(const bl_schedule_request_t *request, bl_schedule_t *side, double *bound) {
+  static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_I, BL_VERB_W};
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < side->virtual_stages; s++) {
+    for (uint32_t i = 0; i < 3 * side->micro_batches && status == BL_OK; i++) {
+      status = bl__schedule_emit(side, verbs[i % 3], s, i / 3);
+    }
+  }
+  if (status == BL_OK) {
+    status = bl_schedule_lower_bound(side, request->costs, bound);
+  }
+  for (uint32_t s = 0; s < side->stages; s++) {
+    side->lists[s].count = 0;
+  }
+  return status;
+}
+
+static bl_status_t search_placement(const bl_schedule_request_t *request, const uint32_t *limits, double effort,
+                                    bl_schedule_t *side, double *t_end) {
+  bl_schedule_request_t wanted = *request;
+  wanted.effort = effort;
+  bl_status_t status = side->placement == BL_PLACEMENT_CONTIGUOUS ? search_side_by_side(&wanted, limits, side)
+                                                                  : search_loop(&wanted, limits, side);
+  return status == BL_OK ? bl__dispatch_end(side, request->costs, bl__again_of(request, side), t_end) : status;
+}
+
+static void swap(bl_schedule_t *a, bl_schedule_t *b) {
+  bl_schedule_t kept = *a;
+  *a = *b;
+  *b = kept;
+}
+
+// Puts an order of another placement into `best` where it ends before *t_end, the end of the one that is there.
+static bl_status_t try_placement(const bl_schedule_request_t *request, const uint32_t *limits, bl_placement_t placement,
+                                 bl_schedule_t *best, double *t_end) {
+  const double efforts[] = {FIRST_EFFORT * request->effort, request->effort};
+  bl_schedule_t *side;
+  double bound = 0, side_end = INFINITY;
+  bl_status_t status =
+      bl_schedule_create(best->name, placement, best->stages, best->chunks, best->micro_batches, &side, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bound_of(request, side, &bound);
+  for (int k = 0; k < 2 && status == BL_OK && bound < *t_end * (1 - 1e-9); k++) {
+    status = search_placement(request, limits, efforts[k], side, &side_end);
+    bool near = side_end < *t_end * NEAR;
+    if (status == BL_OK && side_end < *t_end * (1 - 1e-9)) {
+      *t_end = side_end;
+      swap(best, side);
+      memcpy(side->stage_of, best->stage_of, best->virtual_stages * sizeof *side->stage_of); // for the second search
+      side->placement = placement;
+    }
+    if (!near) {
+      break;
+    }
+  }
+  bl_schedule_destroy(side);
+  return status == BL_NOT_FOUND ? BL_OK : status;
+}
+
+bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  double t_end = INFINITY;
+  bl_status_t status = bl__generate_v_within(request, request->memory, schedule, err);
+  if (status != BL_OK || request->keep_placement || request->stages == 1) {
+    return status;
+  }
+  uint32_t *limits = malloc(request->stages * sizeof *limits);
+  if (limits == NULL) {
+    return BL_EXHAUSTED;
+  }
+  bl__memory_limits(schedule, request->memory, request->memory_of_stage, limits);
+  status = bl__dispatch_end(schedule, request->costs, bl__again_of(request, schedule), &t_end);
+  if (status == BL_OK) {
+    status = try_placement(request, limits, BL_PLACEMENT_CONTIGUOUS, schedule, &t_end);
+  }
+  if (status == BL_OK) {
+    status = try_placement(request, limits, BL_PLACEMENT_LOOPED, schedule, &t_end);
+  }
+  free(limits);
+  return status;
+}
+
+static bl_status_t end_of(const bl_schedule_t *schedule, const bl_costs_t *costs, double *t_end) {
+  bl__timing_t timing;
+  bl_status_t status = bl__timing_init(&timing, schedule, costs);
+  if (status == BL_OK) {
+    *t_end = timing.t_end;
+    bl__timing_cleanup(&timing);
+  }
+  return status;
+}
+
+// Does `whole`, of one chunk a stage, stay within the memory of the request?
+static bl_status_t stays_within(const bl_schedule_request_t *request, const bl_schedule_t *whole, bool *within) {
+  const double memory = request->memory > 0 ? request->memory : request->stages;
+  uint32_t *limits = malloc(2 * (size_t)whole->stages * sizeof *limits);
+  bl_status_t status = limits != NULL ? bl_schedule_peak_slots(whole, limits + whole->stages) : BL_EXHAUSTED;
+  *within = status == BL_OK;
+  if (status == BL_OK) {
+    bl__memory_limits(whole, memory, request->memory_of_stage, limits);
+  }
+  for (uint32_t s = 0; s < whole->stages && *within; s++) {
+    *within = limits[whole->stages + s] <= limits[s];
+  }
+  free(limits);
+  return status;
+}
+
+// Does `whole` end before `made`, both with their R's? Searches see an R start no earlier than what the gradient after it
+// comes from, which is late where R takes longer than a backward.
+static bl_status_t is_faster(const bl_schedule_request_t *request, const bl_schedule_t *whole,
+                             const bl_schedule_t *made, bool *faster) {
+  const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
+  bl_chunk_costs_t *chunks = whole_costs(costs, whole->stages, made->chunks);
+  bl_costs_t whole_ones = *costs;
+  double ends[2] = {INFINITY, INFINITY};
+  whole_ones.chunks = chunks;
+  bl_status_t status = chunks != NULL ? end_of(whole, &whole_ones, &ends[0]) : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    status = end_of(made, costs, &ends[1]);
+  }
+  *faster = status == BL_OK && ends[0] < ends[1] * (1 - 1e-12);
+  free(chunks);
+  return status;
+}
+
+bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_schedule_t **made) {
+  const bl_schedule_t *shape = *made;
+  const bl__again_t again = bl__again_of(request, shape);
+  const bl_schedule_request_t wanted = {// the order does not depend on costs
+                                        .name = "1f1b",
+                                        .stages = shape->stages,
+                                        .micro_batches = shape->micro_batches};
+  bl_schedule_t *whole, *cut = NULL;
+  bool better = false;
+  if (again.chunks > 0 || (again.slots > 0 && again.slots < shape->chunks)) {
+    return BL_OK;
+  }
+  bl_status_t status = bl__schedule_make(&wanted, &whole, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = stays_within(request, whole, &better);
+  if (status == BL_OK && better) {
+    status = bl_schedule_recompute(whole, NULL);
+  }
+  if (status == BL_OK && better) {
+    status = is_faster(request, whole, shape, &better);
+  }
+  if (status == BL_OK && better) {
+    status = bl_schedule_create(shape->name, BL_PLACEMENT_CONTIGUOUS, shape->stages, shape->chunks,
+                                shape->micro_batches, &cut, NULL);
+  }
+  if (status == BL_OK && better) {
+    status = cut_order(whole, cut);
+  }
+  if (status == BL_OK && better) {
+    swap(*made, cut);
+  }
+  bl_schedule_destroy(cut);
+  bl_schedule_destroy(whole);
+  return status;
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Interleaved 1F1B over v chunks a stage (Narayanan et al., SC 2021), in the order of Megatron-LM: forwards go by
+// groups of p micro-batches, each group through all chunks of the stage before the next.
+#include "schedule/generate/generators.h"
+
+#include <stdlib.h>
+
+// The n-th forward of a stage is {chunk, micro-batch}; the n-th backward is the same with the chunks reversed.
+typedef struct turn {
+  uint32_t chunk, micro_batch;
+} turn_t;
+
+// m micro-batches in groups of p; a rest is spread over the groups, larger ones first. (A group of fewer than p - 1
+// would make the first stage wait for a forward that the last one runs after a backward that waits for the first.)
+static void fill_turns(turn_t *turns, uint32_t p, uint32_t m, uint32_t v) {
+  uint32_t groups = m / p > 0 ? m / p : 1, n = 0, first = 0;
+  for (uint32_t g = 0; g < groups; g++) {
+    uint32_t count = m / groups + (g < m % groups);
+    for (uint32_t chunk = 0; chunk < v; chunk++) {
+      for (uint32_t i = 0; i < count; i++) {
+        turns[n++] = (turn_t){chunk, first + i};
+      }
+    }
+    first += count;
+  }
+}
+
+static uint32_t largest_group(uint32_t p, uint32_t m) {
+  uint32_t groups = m / p > 0 ? m / p : 1;
+  return (m + groups - 1) / groups;
+}
+
+static bl_status_t emit_turn(bl_schedule_t *schedule, uint32_t stage, bl_verb_t verb, const turn_t *turn) {
+  uint32_t chunk = verb == BL_VERB_F ? turn->chunk : schedule->chunks - 1 - turn->chunk;
+  return bl__schedule_emit(schedule, verb, chunk * schedule->stages + stage, turn->micro_batch);
+}
+
+bl_status_t bl__generate_interleaved(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  (void)err;
+  uint32_t p = request->stages, m = request->micro_batches, v = request->chunks, total = m * v;
+  turn_t *turns = calloc(total, sizeof *turns);
+  bl_status_t status = turns != NULL ? BL_OK : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    fill_turns(turns, p, m, v);
+  }
+  for (uint32_t s = 0; s < p && status == BL_OK; s++) {
+    uint32_t warm_up = (p - 1 - s) * 2 + (v - 1) * largest_group(p, m);
+    warm_up = m < p || warm_up > total ? total : warm_up; // with less than one group: all forwards first
+    for (uint32_t n = 0; n < total + warm_up && status == BL_OK; n++) {
+      if (n < total) {
+        status = emit_turn(schedule, s, BL_VERB_F, &turns[n]);
+      }
+      if (n >= warm_up && status == BL_OK) {
+        status = emit_turn(schedule, s, BL_VERB_B, &turns[n - warm_up]);
+      }
+    }
+  }
+  free(turns);
+  return status;
+}

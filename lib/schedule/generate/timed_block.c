@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+// The block is repeated every `interval`. Modulo that a stage has a pattern: the places of its passes on a circle that is
+// as long as the interval. F0, F1, I1 and I0 go from stage to stage; how long they wait between two follows from the
+// patterns of both and from how far one is turned against the other. The shortest way through all stages, pattern after
+// pattern, is the block. Memory is what a block's two chunks live, divided by the interval: what they wait counts. All
+// numbers are whole, so that every machine finds the same block.
+#include "schedule/generate/timed_block.h"
+
+#include "base/minmax.h"
+#include "schedule/generate/timetable.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { F0, F1, I1, I0, W1, W0, PASSES };
+enum { WAYS = 4, GAP = PASSES, ITEMS = GAP + 2 }; // what lies on the circle: up to two gaps, too
+
+#define WORK_CELLS   2400 // of a stage, for one micro-batch
+#define INTERVALS    44   // that are tried,
+#define FINE         24   // so many of them longer than the one before by one in
+#define FINE_GROWTH  240
+#define GROWTH       24 // the others by one in so many
+#define SHORTEST_MAX 4  // times the work, above which groups of micro-batches do as well
+#define TWO_GAPS     12 // share of the work that is worth two gaps
+#define PAIR         16 // times what a stage takes, to find out what two patterns wait
+#define PATTERNS_MAX 1024
+
+// What a search prefers: how much the ways into the V (F0, I0) count and those in it (F1, I1), since the former fill the
+// stages at the ends and the latter the one at the turn; and how late W's may be, in tenths of an interval.
+typedef struct variant {
+  uint32_t outer, inner;
+  uint32_t delay;
+} variant_t;
+
+static const variant_t variants[] = {{1, 1, 20}, {1, 1, 7}, {1, 1, 4}, {2, 3, 20}, {1, 2, 20}, {3, 2, 20}};
+#define VARIANTS (sizeof variants / sizeof variants[0])
+
+typedef struct pattern {
+  uint32_t at[PASSES]; // from F0 on; of a W: from the end of its I
+} pattern_t;
+
+typedef struct step {
+  uint32_t cost;
+  int free; // the way that does not wait
+} step_t;
+
+struct bl__timed_blocks {
+  uint32_t stages, hop;
+  uint32_t lengths[3]; // F, I, W
+  const uint32_t *limits;
+  uint64_t life;               // of both blocks of a stage that never wait
+  uint32_t shortest, interval; // the former 0: no block is sensible
+  uint32_t round, variant;     // the next to try
+  bool fine;                   // small steps from interval to interval
+  uint64_t budget;             // pairs of patterns that may still be looked at
+  uint32_t gaps[2];            // between passes
+  pattern_t patterns[PATTERNS_MAX];
+  uint32_t count;
+  step_t *steps;    // [pattern][pattern]
+  uint32_t *costs;  // [2][pattern]
+  uint16_t *before; // [stage][pattern]
+  int64_t *at;      // [stage][PASSES] cells of micro-batch 0, from its first F on
+};
+
+static uint32_t cells_of(double time, double scale) {
+  return (uint32_t)lround(time * scale);
+}
+
+static uint32_t work_of(const bl__timed_blocks_t *b) {
+  return 2 * (b->lengths[0] + b->lengths[1] + b->lengths[2]);
+}
+
+// The lengths of the mean chunk; the interval that the stage with most to do and the memory allow. False: none is sensible.
+static bool measure(bl__timed_blocks_t *b, const bl_costs_t *costs) {
+  const uint32_t p = b->stages;
+  double sums[3] = {0, 0, 0}, most = 0;
+  for (uint32_t s = 0; s < p; s++) {
+    const bl_chunk_costs_t *chunks[] = {bl_costs_chunk(costs, s), bl_costs_chunk(costs, 2 * p - 1 - s)};
+    double work = 0;
+    for (int k = 0; k < 2; k++) {
+      sums[0] += chunks[k]->forward;
+      sums[1] += chunks[k]->input;
+      sums[2] += chunks[k]->weight;
+      work += chunks[k]->forward + chunks[k]->input + chunks[k]->weight;
+    }
+    most = bl_max_f64(most, work);
+  }
+  const double scale = WORK_CELLS * (double)p / (sums[0] + sums[1] + sums[2]);
+  if (costs->boundary * scale > WORK_CELLS || most * scale > 2 * WORK_CELLS) {
+    return false; // such boundaries, such stages, leave nothing of a V
+  }
+  for (int k = 0; k < 3; k++) {
+    b->lengths[k] = cells_of(sums[k] / (2 * p), scale);
+  }
+  b->hop = cells_of(costs->boundary, scale);
+  uint32_t least = UINT32_MAX;
+  for (uint32_t s = 0; s < p; s++) {
+    least = bl_min_u32(least, b->limits[s]);
+  }
+  b->life = 2 * (uint64_t)(p - 1) * (b->lengths[0] + b->lengths[1] + 2 * b->hop) + work_of(b);
+  const uint64_t shortest = bl_max_u64(bl_max_u32(work_of(b), cells_of(most, scale)), (b->life + least - 1) / least);
+  b->shortest = (uint32_t)shortest;
+  b->fine = shortest * least > b->life;
+  return shortest <= SHORTEST_MAX * WORK_CELLS;
+}
+
+// Notes the pattern unless its W's come too late, once for the same F's and I's: the one whose W's come sooner.
+static void add_pattern(bl__timed_blocks_t *b, const uint32_t *at, const uint32_t *weights_at) {
+  pattern_t made = {{0, at[F1], at[I1], at[I0], 0, 0}};
+  const uint32_t t = b->interval, i = b->lengths[1], sum = weights_at[0] + weights_at[1];
+  uint32_t best = UINT32_MAX;
+  for (int k = 0; k < 2; k++) {
+    const uint32_t first = (weights_at[k] + 2 * t - at[I1] - i) % t;
+    const uint32_t second = (sum - weights_at[k] + 2 * t - at[I0] - i) % t;
+    if (first + second < best) {
+      best = first + second;
+      made.at[W1] = first;
+      made.at[W0] = second;
+    }
+  }
+  if (10 * best > variants[b->variant].delay * t) {
+    return;
+  }
+  for (uint32_t k = 0; k < b->count; k++) {
+    pattern_t *known = &b->patterns[k];
+    if (memcmp(known->at, made.at, WAYS * sizeof made.at[0]) == 0) {
+      if (best < known->at[W1] + known->at[W0]) {
+        *known = made;
+      }
+      return;
+    }
+  }
+  if (b->count < PATTERNS_MAX) {
+    b->patterns[b->count++] = made;
+  }
+}
+
+// All orders of the items behind F0. `left`: those not placed yet, by bits.
+static void place(bl__timed_blocks_t *b, uint32_t left, uint32_t now, uint32_t *at, uint32_t *weights_at) {
+  static const int length_of[] = {0, 0, 1, 1, 2, 2};
+  if (left == 0) {
+    add_pattern(b, at, weights_at);
+    return;
+  }
+  for (uint32_t item = F1; item < ITEMS; item++) {
+    const uint32_t rest = left & ~(1u << item);
+    const bool second = item == W0 || item == GAP + 1; // of two that are alike the same one goes first
+    if (rest == left || (second && (left & 1u << (item - 1)) != 0)) {
+      continue;
+    }
+    if (item == W1 || item == W0) {
+      weights_at[item - W1] = now;
+    } else if (item < GAP) {
+      at[item] = now;
+    }
+    place(b, rest, now + (item >= GAP ? b->gaps[item - GAP] : b->lengths[length_of[item]]), at, weights_at);
+  }
+}
+
+// One gap where the interval leaves hardly any time, else two.
+static void make_patterns(bl__timed_blocks_t *b) {
+  const uint32_t gap = b->interval - work_of(b);
+  uint32_t at[PASSES] = {0}, weights_at[2] = {0, 0}, items = (1u << GAP) - 1 - (1u << F0);
+  b->count = 0;
+  b->gaps[0] = gap;
+  b->gaps[1] = 0;
+  if (gap > 0) {
+    items |= 1u << GAP;
+  }
+  if (gap > work_of(b) / TWO_GAPS) {
+    items |= 1u << (GAP + 1);
+    b->gaps[0] = gap / 2;
+    b->gaps[1] = gap - gap / 2;
+  }
+  place(b, items, b->lengths[0], at, weights_at);
+}
+
+// From the turn outwards F0 and I1 come earlier from stage to stage, F1 and I0 later.
+static bool is_earlier(int way) {
+  return way == F0 || way == I1;
+}
+
+static uint32_t latency_of(const bl__timed_blocks_t *b, int way) {
+  return b->lengths[way == I1 || way == I0] + b->hop;
+}
+
+// Modulo the interval.
+static uint32_t wrap(const bl__timed_blocks_t *b, int64_t cells) {
+  const int64_t rest = cells % b->interval;
+  return (uint32_t)(rest < 0 ? rest + b->interval : rest);
+}
+
+// Where the ways of a pattern would lie one stage farther out if they did not wait and it were not turned.
+static void look_ahead(const bl__timed_blocks_t *b, const pattern_t *from, uint32_t *ahead) {
+  for (int way = 0; way < WAYS; way++) {
+    const int64_t latency = latency_of(b, way);
+    ahead[way] = wrap(b, (int64_t)from->at[way] + (is_earlier(way) ? -latency : latency));
+  }
+}
+
+// Where each way lies in the outer pattern, from there on.
+static void offsets_of(const bl__timed_blocks_t *b, const uint32_t *ahead, const pattern_t *to, uint32_t *offsets) {
+  for (int way = 0; way < WAYS; way++) {
+    offsets[way] = to->at[way] >= ahead[way] ? to->at[way] - ahead[way] : to->at[way] + b->interval - ahead[way];
+  }
+}
+
+// What a way waits where the outer pattern is turned so that way `free` does not.
+static uint32_t wait_of(const bl__timed_blocks_t *b, const uint32_t *offsets, int way, int free) {
+  const uint32_t ahead = offsets[is_earlier(way) ? free : way], behind = offsets[is_earlier(way) ? way : free];
+  return ahead >= behind ? ahead - behind : ahead + b->interval - behind;
+}
+
+static void make_steps(bl__timed_blocks_t *b, const variant_t *variant) {
+  for (uint32_t i = 0; i < b->count; i++) {
+    uint32_t ahead[WAYS], offsets[WAYS];
+    look_ahead(b, &b->patterns[i], ahead);
+    for (uint32_t k = 0; k < b->count; k++) {
+      step_t best = {UINT32_MAX, 0};
+      offsets_of(b, ahead, &b->patterns[k], offsets);
+      for (int free = 0; free < WAYS; free++) {
+        const uint32_t cost = variant->outer * (wait_of(b, offsets, F0, free) + wait_of(b, offsets, I0, free)) +
+                              variant->inner * (wait_of(b, offsets, F1, free) + wait_of(b, offsets, I1, free));
+        if (cost < best.cost) {
+          best = (step_t){cost, free};
+        }
+      }
+      b->steps[(size_t)i * b->count + k] = best;
+    }
+  }
+}
+
+// The way of least cost through all stages, from the turn to the first; returns its last pattern.
+static uint32_t find_way(bl__timed_blocks_t *b, uint32_t *cost_of_way) {
+  uint32_t *now = b->costs, *next = b->costs + PATTERNS_MAX;
+  memset(now, 0, b->count * sizeof *now);
+  for (uint32_t s = b->stages - 1; s-- > 0;) {
+    memset(next, 0xff, b->count * sizeof *next);
+    for (uint32_t i = 0; i < b->count; i++) {
+      const step_t *steps = &b->steps[(size_t)i * b->count];
+      for (uint32_t k = 0; k < b->count; k++) {
+        const uint32_t cost = now[i] + steps[k].cost;
+        if (cost < next[k]) {
+          next[k] = cost;
+          b->before[(size_t)s * PATTERNS_MAX + k] = (uint16_t)i;
+        }
+      }
+    }
+    uint32_t *kept = now;
+    now = next;
+    next = kept;
+  }
+  uint32_t best = 0;
+  for (uint32_t k = 1; k < b->count; k++) {
+    best = now[k] < now[best] ? k : best;
+  }
+  *cost_of_way = now[best];
+  return best;
+}
+
+// The first moment from `least` on that lies where `at` does, modulo the interval.
+static int64_t not_before(const bl__timed_blocks_t *b, int64_t at, int64_t least) {
+  const int64_t t = b->interval, behind = (at - least) % t;
+  return least + (behind < 0 ? behind + t : behind);
+}
+
+// Puts the passes of all stages on the way that ends with pattern `last` in their places.
+static void lay_out(bl__timed_blocks_t *b, uint32_t last) {
+  const uint32_t p = b->stages;
+  const int64_t forward = b->lengths[0], input = b->lengths[1];
+  // Every way from stage 0 inwards, which is where F0 begins and I0 ends.
+  for (int way = 0; way < WAYS; way++) {
+    b->at[way] = b->patterns[last].at[way];
+  }
+  uint32_t pattern = last;
+  for (uint32_t s = 0; s < p; s++) {
+    int64_t *at = b->at + (size_t)s * PASSES;
+    at[W1] = b->patterns[pattern].at[W1];
+    at[W0] = b->patterns[pattern].at[W0];
+    if (s + 1 < p) {
+      const uint32_t inner = b->before[(size_t)s * PATTERNS_MAX + pattern];
+      const int free = b->steps[(size_t)inner * b->count + pattern].free;
+      uint32_t ahead[WAYS], offsets[WAYS];
+      look_ahead(b, &b->patterns[inner], ahead);
+      offsets_of(b, ahead, &b->patterns[pattern], offsets);
+      for (int way = 0; way < WAYS; way++) {
+        const int64_t length = (int64_t)latency_of(b, way) + wait_of(b, offsets, way, free);
+        at[PASSES + way] = at[way] + (is_earlier(way) ? length : -length);
+      }
+      pattern = inner;
+    }
+  }
+  const int64_t *turn = b->at + (size_t)(p - 1) * PASSES;
+  const int64_t up = not_before(b, turn[F1], turn[F0] + forward) - turn[F1];
+  const int64_t back = not_before(b, b->at[I1], b->at[F1] + up + forward) - b->at[I1];
+  const int64_t home = not_before(b, turn[I0], turn[I1] + back + input) - turn[I0];
+  const int64_t begin = b->at[F0];
+  for (uint32_t s = 0; s < p; s++) {
+    int64_t *at = b->at + (size_t)s * PASSES;
+    at[F0] -= begin;
+    at[F1] += up - begin;
+    at[I1] += back - begin;
+    at[I0] += home - begin;
+    at[W1] += at[I1] + input;
+    at[W0] += at[I0] + input;
+  }
+}
+
+static int64_t rounds(int64_t cells, int64_t interval) {
+  return cells >= 0 ? cells / interval : -((-cells + interval - 1) / interval);
+}
+
+// Blocks of a chunk that live from `from` to `to` at the cell `at`, in the middle of the repetition.
+static int64_t alive(const bl__timed_blocks_t *b, int64_t from, int64_t to, int64_t at) {
+  return rounds(at - from, b->interval) - rounds(at - to, b->interval);
+}
+
+static bool fits(const bl__timed_blocks_t *b) {
+  for (uint32_t s = 0; s < b->stages; s++) {
+    const int64_t *at = b->at + (size_t)s * PASSES;
+    for (int way = F0; way <= F1; way++) {
+      const int64_t held =
+          alive(b, at[F0], at[W0] + b->lengths[2], at[way]) + alive(b, at[F1], at[W1] + b->lengths[2], at[way]);
+      if (held > b->limits[s]) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Looks for the block of the present interval and variant. False: it needs too much memory; *hopeless: so do all variants.
+static bool find_block(bl__timed_blocks_t *b, bool *hopeless) {
+  *hopeless = false;
+  make_patterns(b);
+  if (b->count == 0) {
+    return false;
+  }
+  const uint64_t spent = (uint64_t)b->count * b->count * (b->stages + PAIR);
+  b->budget -= bl_min_u64(spent, b->budget);
+  make_steps(b, &variants[b->variant]);
+  uint32_t waited;
+  const uint32_t last = find_way(b, &waited);
+  // The first variant waits the least, and all of that on stage 0.
+  *hopeless = b->variant == 0 && b->life + waited > (uint64_t)b->limits[0] * b->interval;
+  if (*hopeless) {
+    return false;
+  }
+  lay_out(b, last);
+  return fits(b);
+}
+
+// In small steps as long as it is the work that bounds the interval; where memory does, waits are long anyway.
+static uint32_t interval_of(const bl__timed_blocks_t *b, uint32_t round) {
+  const uint32_t fine = b->fine ? bl_min_u32(round, FINE) : 0, coarse = round - fine;
+  return b->shortest + b->shortest * fine / FINE_GROWTH + b->shortest * coarse / GROWTH;
+}
+
+bool bl__timed_blocks_next(bl__timed_blocks_t *b) {
+  bool found = false;
+  while (b->shortest > 0 && b->round < INTERVALS && b->budget > 0 && !found) {
+    bool hopeless;
+    b->interval = interval_of(b, b->round);
+    found = find_block(b, &hopeless);
+    b->variant++;
+    if (hopeless || b->variant == VARIANTS) {
+      b->variant = 0;
+      b->round++;
+    }
+  }
+  return found;
+}
+
+double bl__timed_blocks_interval(const bl__timed_blocks_t *b) {
+  return (double)b->interval / WORK_CELLS;
+}
+
+bl_status_t bl__timed_blocks_repeat(const bl__timed_blocks_t *b, bl_schedule_t *base) {
+  static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_F, BL_VERB_I, BL_VERB_I, BL_VERB_W, BL_VERB_W};
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+    bl__pass_t passes[PASSES];
+    for (int pass = F0; pass < PASSES; pass++) {
+      const bool second = pass == F1 || pass == I1 || pass == W1;
+      const uint32_t at = (uint32_t)b->at[(size_t)s * PASSES + pass];
+      passes[pass] = (bl__pass_t){verbs[pass], second ? 2 * base->stages - 1 - s : s, at, 0};
+    }
+    status = bl__timetable_fill(base, s, passes, PASSES, b->interval, 1);
+  }
+  return status;
+}
+
+bl_status_t bl__timed_blocks_create(uint32_t stages, const bl_costs_t *costs, const uint32_t *limits, uint64_t budget,
+                                    bl__timed_blocks_t **blocks) {
+  bl__timed_blocks_t *b = calloc(1, sizeof *b);
+  if (b == NULL) {
+    return BL_EXHAUSTED;
+  }
+  b->stages = stages;
+  b->limits = limits;
+  b->budget = budget;
+  b->steps = malloc(PATTERNS_MAX * PATTERNS_MAX * sizeof b->steps[0]);
+  b->costs = malloc(2 * PATTERNS_MAX * sizeof b->costs[0]);
+  b->before = malloc((size_t)stages * PATTERNS_MAX * sizeof b->before[0]);
+  b->at = calloc((size_t)stages * PASSES, sizeof b->at[0]);
+  if (b->steps == NULL || b->costs == NULL || b->before == NULL || b->at == NULL) {
+    bl__timed_blocks_destroy(b);
+    return BL_EXHAUSTED;
+  }
+  if (!measure(b, costs)) {
+    b->shortest = 0; // no block
+  }
+  *blocks = b;
+  return BL_OK;
+}
+
+void bl__timed_blocks_destroy(bl__timed_blocks_t *b) {
+  if (b == NULL) {
+    return;
+  }
+  free(b->at);
+  free(b->before);
+  free(b->costs);
+  free(b->steps);
+  free(b);
+}

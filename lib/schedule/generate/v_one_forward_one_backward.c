@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// 1F1B-V (Qi et al., NeurIPS 2024, appendix): a V with fused backward that stays at two thirds of 1F1B's memory. The
+// timetable's cells are the paper's; the order is then improved with real costs, within its memory.
+#include "schedule/generate/generators.h"
+#include "schedule/generate/timetable.h"
+#include "schedule/search/portfolio.h"
+#include "schedule/search/squeeze.h"
+
+#include <stdlib.h>
+
+#define PERIOD 6 // two F of one cell, two B of two
+#define PASSES 4 // of a stage
+
+// Timetables that are tried: when the first backward starts after the last forward, and where in the rhythm below.
+#define STARTS   6
+#define TURNS    3
+#define VARIANTS (STARTS * TURNS)
+
+// Backwards move on by two cells a stage, and by three more after every third, where the cells of the next period
+// would collide.
+typedef struct backward_clock {
+  uint32_t now, turn;
+} backward_clock_t;
+
+static uint32_t next_backward(backward_clock_t *clock) {
+  uint32_t at = clock->now;
+  clock->now += 2;
+  if (++clock->turn == TURNS) {
+    clock->turn = 0;
+    clock->now += 3;
+  }
+  return at;
+}
+
+static bool collides(const bl__pass_t *passes) {
+  uint32_t used = 0;
+  for (int k = 0; k < PASSES; k++) {
+    for (uint32_t cell = 0; cell < (passes[k].verb == BL_VERB_B ? 2u : 1u); cell++) {
+      uint32_t bit = 1u << ((passes[k].at + cell) % PERIOD);
+      if (used & bit) {
+        return true;
+      }
+      used |= bit;
+    }
+  }
+  return false;
+}
+
+// One timetable; the caller frees it. *possible is false when its passes collide.
+static bl__pass_t *make_passes(uint32_t p, backward_clock_t clock, bool *possible) {
+  bl__pass_t *passes = calloc(PASSES * (size_t)p, sizeof *passes);
+  for (uint32_t k = 0; passes != NULL && k < 2 * p; k++) { // k-th backward: down the second chunk, up the first
+    uint32_t s = k < p ? k : 2 * p - 1 - k, at = next_backward(&clock);
+    bl__pass_t *of = passes + (size_t)PASSES * s;
+    if (k < p) {
+      of[0] = (bl__pass_t){BL_VERB_F, s, s, 0};
+      of[1] = (bl__pass_t){BL_VERB_F, 2 * p - 1 - s, 2 * p - 1 - s, 0};
+      of[2] = (bl__pass_t){BL_VERB_B, 2 * p - 1 - s, at, 0};
+    } else {
+      of[3] = (bl__pass_t){BL_VERB_B, s, at, 0};
+    }
+  }
+  *possible = true;
+  for (uint32_t s = 0; passes != NULL && s < p && *possible; s++) {
+    *possible = !collides(passes + (size_t)PASSES * s);
+  }
+  return passes;
+}
+
+// Fills `base` with one timetable, and `squeezed`, if there is one, with the same squeezed.
+static bl_status_t fill_base(bl_schedule_t *base, backward_clock_t clock, bl_schedule_t *squeezed, bool *possible) {
+  uint32_t p = base->stages;
+  bl__pass_t *passes = make_passes(p, clock, possible);
+  bl_status_t status = passes != NULL ? BL_OK : BL_EXHAUSTED;
+  for (uint32_t s = 0; s < p && status == BL_OK && *possible; s++) {
+    status = bl__timetable_fill(base, s, passes + (size_t)PASSES * s, PASSES, PERIOD, 1);
+  }
+  if (status == BL_OK && *possible && squeezed != NULL) {
+    status = bl__squeeze(squeezed, passes, PASSES, PERIOD);
+  }
+  free(passes);
+  return status;
+}
+
+bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  (void)err;
+  uint32_t p = request->stages, count = 0;
+  bl_schedule_t *bases[1 + VARIANTS + 1] = {NULL};
+  bl_status_t status = BL_OK;
+  // Large schedules have no time to be squeezed, and little to gain.
+  const bool squeezes = PASSES * (size_t)p * schedule->micro_batches <= BL__PORTFOLIO_HUGE;
+  if (squeezes) {
+    status = bl_schedule_create_like(schedule, &bases[count++], NULL);
+  }
+  for (uint32_t k = 0; k <= VARIANTS && status == BL_OK; k++) {
+    // The published one first: its memory is the limit for all.
+    backward_clock_t published = {2 * p + (p % 3 == 0 ? 3 : 0), (3 - (p + 2) % 3) % 3};
+    backward_clock_t other = {2 * p + (k - 1) / TURNS, (k - 1) % TURNS};
+    bool possible = false;
+    if (bases[count] == NULL) {
+      status = bl_schedule_create_like(schedule, &bases[count], NULL);
+    }
+    if (status == BL_OK) {
+      status = fill_base(bases[count], k == 0 ? published : other, k == 0 && squeezes ? bases[0] : NULL, &possible);
+    }
+    count += possible || k == 0;
+  }
+  if (status == BL_OK) {
+    status = bl__improve_within(bases[squeezes ? 1 : 0], request->pooled, bases, count, request, schedule);
+  }
+  for (uint32_t k = 0; k <= VARIANTS + 1; k++) {
+    bl_schedule_destroy(bases[k]);
+  }
+  return status;
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// V-shaped schedules with split backward (Qi et al., ICLR 2024 and NeurIPS 2024): building blocks, repeated, then
+// squeezed and reordered with real costs within a memory limit per stage.
+//   zb-v    limit p device-micro-batches       v-half  limit floor((p + 2) / 2)
+//   v-zb    limit p                            v-min   limit floor((p + 4) / 3)
+// Below the limit of v-min no block of the period searched fits; there groups of as many micro-batches as memory holds
+// follow each other, and are reordered likewise. One micro-batch at a time always works.
+#include "schedule/generate/building_block.h"
+#include "schedule/generate/generators.h"
+#include "schedule/generate/groups.h"
+#include "schedule/generate/timed_block.h"
+#include "schedule/generate/zero_bubble_v.h"
+#include "schedule/search/portfolio.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STEP_MAX     5                // cells from stage to stage
+#define TURN_MAX     BL__BLOCK_PERIOD // cells of a turn
+#define BLOCKS_MAX   160              // building blocks that one search tries,
+#define BLOCKS_HEAD  8                // so many of them because they use all of the memory
+#define TIMED_EFFORT 0.2              // share of a search for which blocks in real times are worth making
+
+typedef struct candidate {
+  bl__block_shape_t shape;
+  uint32_t peak, latency;
+} candidate_t;
+
+// What a search spends on blocks in real times.
+typedef struct timed {
+  uint64_t budget;             // to find them
+  uint32_t blocks, dispatches; // that are tried, and how often each
+} timed_t;
+
+typedef struct search {
+  const bl_schedule_request_t *request;
+  bl_schedule_t *base;
+  uint32_t *limits;
+  bl__block_row_t *rows; // [stages]
+  candidate_t *candidates;
+  size_t count, capacity, operations;
+  bool thorough; // the largest schedules may take seconds
+} search_t;
+
+// The published blocks: down and up cells from stage to stage. With them all turns are tried.
+static bl_status_t add_candidate(search_t *search, const bl__block_shape_t *shape) {
+  uint32_t p = search->request->stages, peak = 0;
+  if (!bl__block_rows(shape, p, search->rows)) {
+    return BL_OK;
+  }
+  for (uint32_t s = 0; s < p; s++) {
+    uint32_t held = bl__block_peak(&search->rows[s]);
+    peak = held > peak ? held : peak;
+    if (held > search->limits[s]) {
+      return BL_OK;
+    }
+  }
+  if (search->count == search->capacity) {
+    size_t capacity = search->capacity == 0 ? 64 : 2 * search->capacity;
+    candidate_t *candidates = realloc(search->candidates, capacity * sizeof *candidates);
+    if (candidates == NULL) {
+      return BL_EXHAUSTED;
+    }
+    search->candidates = candidates;
+    search->capacity = capacity;
+  }
+  search->candidates[search->count++] = (candidate_t){*shape, peak, search->rows[0].at[3]};
+  return BL_OK;
+}
+
+static bl_status_t find_candidates(search_t *search) {
+  bl_status_t status = BL_OK;
+  for (uint32_t down = 1; down <= STEP_MAX; down++) {
+    for (uint32_t up = 1; up <= STEP_MAX; up++) {
+      for (uint32_t turns = 0; turns < TURN_MAX * TURN_MAX * TURN_MAX && status == BL_OK; turns++) {
+        bl__block_shape_t shape = {
+            .down = down,
+            .up = up,
+            .turn = {1 + turns % TURN_MAX, 1 + turns / TURN_MAX % TURN_MAX, 1 + turns / TURN_MAX / TURN_MAX}};
+        status = add_candidate(search, &shape);
+      }
+    }
+  }
+  return status;
+}
+
+// Short blocks leave most of the memory to the reordering.
+static int by_latency(const void *a, const void *b) {
+  const candidate_t *x = a, *y = b;
+  if (x->latency != y->latency) {
+    return x->latency < y->latency ? -1 : 1;
+  }
+  return x->peak != y->peak ? (x->peak < y->peak ? -1 : 1) : memcmp(&x->shape, &y->shape, sizeof x->shape);
+}
+
+// Blocks that use all of the memory by themselves.
+static int by_peak(const void *a, const void *b) {
+  const candidate_t *x = a, *y = b;
+  return x->peak != y->peak ? (x->peak > y->peak ? -1 : 1) : by_latency(a, b);
+}
+
+static bl_status_t try_candidate(search_t *search, bl__portfolio_t *portfolio, const candidate_t *candidate) {
+  bl_status_t status = BL_OK;
+  if (bl__block_rows(&candidate->shape, search->request->stages, search->rows)) {
+    status = bl__block_repeat(search->rows, search->base);
+  }
+  return status == BL_OK ? bl__portfolio_try(portfolio, search->base) : status;
+}
+
+// First the promising end of one order, then that of the other; what is left of the budget goes to the best result.
+static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) {
+  bl_status_t status = BL_OK;
+  if (search->count == 0) {
+    return bl__portfolio_refine(portfolio, search->base);
+  }
+  size_t count = search->count < BLOCKS_MAX ? search->count : BLOCKS_MAX;
+  size_t heads = count / 2 < BLOCKS_HEAD ? count / 2 : BLOCKS_HEAD;
+  portfolio->bases = (uint32_t)count + 1;
+  qsort(search->candidates, search->count, sizeof search->candidates[0], by_peak);
+  for (size_t i = 0; i < heads && status == BL_OK && bl__portfolio_wants(portfolio, search->operations); i++) {
+    status = try_candidate(search, portfolio, &search->candidates[i]);
+  }
+  qsort(search->candidates + heads, search->count - heads, sizeof search->candidates[0], by_latency);
+  for (size_t i = heads; i < count && status == BL_OK && bl__portfolio_wants(portfolio, search->operations); i++) {
+    status = try_candidate(search, portfolio, &search->candidates[i]);
+  }
+  return status == BL_OK ? bl__portfolio_refine(portfolio, search->base) : status;
+}
+
+// Groups of as many micro-batches as the tightest stage holds, one after the other.
+static bl_status_t fill_groups(search_t *search) {
+  uint32_t group = search->base->micro_batches;
+  for (uint32_t s = 0; s < search->base->stages; s++) {
+    group = search->limits[s] / 2 < group ? search->limits[s] / 2 : group;
+  }
+  return group > 0 ? bl__groups_fill(search->base, group) : BL_OK;
+}
+
+// Large schedules get too little search to find by changes of an order what blocks in real times have from the start.
+static bool wants_timed_blocks(const search_t *search, const bl__portfolio_t *portfolio) {
+  const bl_schedule_request_t *request = search->request;
+  const bool real = portfolio->follower == NULL; // costs
+  return real && search->operations > BL__PORTFOLIO_LARGE && request->stages > 1 && request->effort >= TIMED_EFFORT;
+}
+
+static bl_status_t try_timed_blocks(search_t *search, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  const timed_t timed =
+      search->thorough ? (timed_t){BL__TIMED_BLOCKS_BUDGET, 6, 8} : (timed_t){BL__TIMED_BLOCKS_BUDGET / 20, 2, 4};
+  bl__timed_blocks_t *blocks;
+  bl_status_t status = bl__timed_blocks_create(search->request->stages, costs, search->limits, timed.budget, &blocks);
+  if (status != BL_OK) {
+    return status;
+  }
+  for (uint32_t k = 0; k < timed.blocks && status == BL_OK && bl__timed_blocks_next(blocks); k++) {
+    status = bl__timed_blocks_repeat(blocks, search->base);
+    bl__portfolio_grant(portfolio, timed.dispatches);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, search->base);
+    }
+  }
+  bl__timed_blocks_destroy(blocks);
+  return status;
+}
+
+static bl_status_t try_bases(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  search_t *search = context;
+  bl_status_t status = BL_OK;
+  if (wants_timed_blocks(search, portfolio)) {
+    status = try_timed_blocks(search, costs, portfolio);
+  }
+  bl__portfolio_renew(portfolio, 8);
+  if (search->count == 0 && status == BL_OK) {
+    status = fill_groups(search);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, search->base);
+    }
+  }
+  for (int k = 0; k < 4 && status == BL_OK && bl__portfolio_wants(portfolio, search->operations); k++) {
+    status = bl__zero_bubble_v(costs, search->limits, k & 1, k & 2, search->base);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, search->base);
+    }
+    status = status == BL_NOT_FOUND ? BL_OK : status;
+  }
+  return status == BL_OK ? try_candidates(search, portfolio) : status;
+}
+
+bl_status_t bl__generate_v_within(const bl_schedule_request_t *request, double memory, bl_schedule_t *schedule,
+                                  bl_error_t *err) {
+  search_t search = {.request = request,
+                     .operations = 3 * bl_schedule_block_count(schedule),
+                     .thorough = strcmp(schedule->name, "adaptive") == 0};
+  search.limits = malloc(request->stages * sizeof search.limits[0]);
+  search.rows = malloc(request->stages * sizeof search.rows[0]);
+  bl_status_t status = search.limits != NULL && search.rows != NULL
+                           ? bl_schedule_create_like(schedule, &search.base, NULL)
+                           : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    bl__memory_limits(schedule, memory, request->memory_of_stage, search.limits);
+    status = bl__memory_limits_check(request, memory, search.limits, schedule->chunks, err);
+  }
+  if (status == BL_OK) {
+    status = find_candidates(&search);
+  }
+  if (status == BL_OK) {
+    status = bl__search(try_bases, &search, request, search.limits, schedule);
+  }
+  bl_schedule_destroy(search.base);
+  free(search.candidates);
+  free(search.rows);
+  free(search.limits);
+  return status;
+}
+
+bl_status_t bl__generate_zb_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return bl__generate_v_within(request, request->memory, schedule, err);
+}
+
+bl_status_t bl__generate_v_zb(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return bl__generate_v_within(request, request->stages, schedule, err);
+}
+
+bl_status_t bl__generate_v_half(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  const uint32_t memory = (request->stages + 2) / 2;
+  return bl__generate_v_within(request, memory, schedule, err);
+}
+
+bl_status_t bl__generate_v_min(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  const uint32_t memory = (request->stages + 4) / 3;
+  return bl__generate_v_within(request, memory, schedule, err);
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operations cost: times of F, I, W and R per virtual stage, the latency of a boundary, and of evict and load.
+// Any unit of time, the same for all. A fused B costs I + W; a recomputation costs F unless given.
+// Thread: pure functions, any thread.
+#ifndef BALLAST_SCHEDULE_COSTS_H
+#define BALLAST_SCHEDULE_COSTS_H
+
+#include "base/error.h"
+#include "schedule/ir/op.h"
+
+typedef struct bl_chunk_costs {
+  double forward, input, weight, recompute;
+} bl_chunk_costs_t;
+
+typedef struct bl_costs {
+  bl_chunk_costs_t every;         // of one chunk, when `chunks` is NULL
+  const bl_chunk_costs_t *chunks; // [virtual stages] or NULL; borrowed
+  double boundary;                // latency between different stages; occupies no stage
+  double path;                    // of one evict or one load; occupies the path between stage and store
+} bl_costs_t;
+
+// Largest number of one that text gives: sums over any schedule are far from what a double can hold.
+#define BL_COSTS_MOST 1e12
+
+// F, I and W of one unit each, nothing else: what is meant where no costs are given.
+#define BL_COSTS_UNIT ((bl_costs_t){.every = {1, 1, 1, 1}})
+
+static inline const bl_chunk_costs_t *bl_costs_chunk(const bl_costs_t *costs, uint32_t virtual_stage) {
+  return costs->chunks != NULL ? &costs->chunks[virtual_stage] : &costs->every;
+}
+
+static inline double bl_costs_op(const bl_costs_t *costs, bl_verb_t verb, uint32_t virtual_stage) {
+  const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, virtual_stage);
+  switch (verb) {
+  case BL_VERB_F:
+    return chunk->forward;
+  case BL_VERB_B:
+    return chunk->input + chunk->weight;
+  case BL_VERB_I:
+    return chunk->input;
+  case BL_VERB_W:
+    return chunk->weight;
+  case BL_VERB_R:
+    return chunk->recompute;
+  default:
+    return costs->path;
+  }
+}
+
+// Reads "F,B,W,COMM" or "F,B,W,COMM,R" as `--cost` gives it (B is the backward for the input; R is F if not given).
+// BL_INVALID names the number that is missing, negative, above BL_COSTS_MOST or none.
+BL_MUST_USE bl_status_t bl_costs_parse(const char *text, bl_costs_t *costs, bl_error_t *err);
+// Reads "S=F,B,W" or "S=F,B,W,R" as `--chunk-cost` gives it into chunks[S], of `virtual_stages`. BL_INVALID likewise.
+BL_MUST_USE bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_stages, bl_chunk_costs_t *chunks,
+                                             bl_error_t *err);
+// Reads `count` texts "S-D=X": copies between the stages S and D, and the stores of their devices, take X times as long as
+// others. *copies [stages * stages] is on the heap, has X at both places and 1 where no text says otherwise; NULL without
+// any text. BL_INVALID: names the text, and the stage that does not exist or the two that were given before. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_costs_parse_paths(char *const *texts, size_t count, uint32_t stages, double **copies,
+                                             bl_error_t *err);
+// BL_INVALID unless all costs are numbers, not negative and so small that their sums are numbers, and some F is positive;
+// names the virtual stage and cost.
+BL_MUST_USE bl_status_t bl_costs_check(const bl_costs_t *costs, uint32_t virtual_stages, bl_error_t *err);
+
+#endif

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of lib/schedule and lib/simulate: what an operation needs from another virtual stage.
+#ifndef BALLAST_SCHEDULE_DEPENDENCY_H
+#define BALLAST_SCHEDULE_DEPENDENCY_H
+
+#include "schedule/ir/schedule.h"
+
+// The operation of the neighbouring virtual stage that must have ended before `op` starts: F of virtual stage - 1 for
+// F, the backward (verb I stands for I or B) of virtual stage + 1 for I and B. False when there is none. What `op`
+// needs from its own virtual stage stands earlier in the same list, which validation checks.
+static inline bool bl__op_dependency(const bl_schedule_t *schedule, bl_op_t op, bl_op_t *needed) {
+  *needed = op;
+  if (op.verb == BL_VERB_F && !bl_schedule_is_first(schedule, op.virtual_stage)) {
+    needed->virtual_stage--;
+    return true;
+  }
+  if (bl_verb_starts_backward((bl_verb_t)op.verb) && !bl_schedule_is_last(schedule, op.virtual_stage)) {
+    needed->virtual_stage++;
+    needed->verb = BL_VERB_I;
+    return true;
+  }
+  return false;
+}
+
+// Whether the result of an F (`forward`), or of an I or B, of a virtual stage passes to another stage, and to which
+// virtual stage.
+static inline bool bl__op_passes_on(const bl_schedule_t *schedule, bool forward, uint32_t virtual_stage, uint32_t *to) {
+  bool ends = forward ? bl_schedule_is_last(schedule, virtual_stage) : bl_schedule_is_first(schedule, virtual_stage);
+  *to = forward ? virtual_stage + 1 : virtual_stage - 1;
+  return !ends && schedule->stage_of[*to] != schedule->stage_of[virtual_stage];
+}
+
+#endif

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounded-buffer simulation: do the planned receives and buffers let every stage come to its end?
+#include "schedule/ir/slots.h"
+
+#include "schedule/ir/work_list.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SENT = 1, POSTED = 2, ARRIVED = 3 };
+
+// One message, known by the block of its receiving chunk and its kind.
+typedef struct message {
+  uint8_t state;
+  uint32_t sender_buffer;
+} message_t;
+
+typedef struct proof {
+  const bl_schedule_t *schedule;
+  const bl_stage_plan_t *plans;
+  message_t *messages[2];   // [kind][blocks]
+  uint32_t *next_op;        // [stages]
+  uint32_t *next_receive;   // [stages]
+  uint32_t **pending_sends; // [stages][edges] sends that have not left the buffer
+  bl__work_list_t work;
+} proof_t;
+
+static message_t *message_of(proof_t *p, bl_edge_kind_t kind, bl_op_t receiver) {
+  return &p->messages[kind][bl_schedule_block(p->schedule, receiver)];
+}
+
+// Sent and posted: the message moves; its sender's buffer is idle again.
+static void mark(proof_t *p, bl_edge_kind_t kind, bl_op_t receiver, uint8_t what) {
+  message_t *message = message_of(p, kind, receiver);
+  message->state |= what;
+  if (message->state == ARRIVED) {
+    uint32_t to = p->schedule->stage_of[receiver.virtual_stage];
+    uint32_t sender = receiver.virtual_stage + (kind == BL_EDGE_X ? -1u : 1u);
+    uint32_t from = p->schedule->stage_of[sender];
+    p->pending_sends[from][message->sender_buffer]--;
+    (void)bl__work_list_add(&p->work, to);
+    (void)bl__work_list_add(&p->work, from);
+  }
+}
+
+static bl_op_t receiver_of(const bl_planned_receive_t *receive) {
+  return (bl_op_t){
+      .virtual_stage = receive->virtual_stage, .micro_batch = receive->micro_batch, .slice = receive->slice};
+}
+
+// Posts what may be posted now, in order. True if something was.
+static bool post(proof_t *p, uint32_t stage) {
+  const bl_stage_plan_t *plan = &p->plans[stage];
+  bool moved = false;
+  while (p->next_receive[stage] < plan->receive_count) {
+    const bl_planned_receive_t *receive = &plan->receives[p->next_receive[stage]];
+    bool busy = receive->kind == BL_EDGE_X && p->pending_sends[stage][receive->buffer] > 0;
+    if (receive->post_at > p->next_op[stage] || busy) {
+      break;
+    }
+    p->next_receive[stage]++;
+    mark(p, receive->kind, receiver_of(receive), POSTED);
+    moved = true;
+  }
+  return moved;
+}
+
+// What keeps the next operation of `stage` from running: NULL if nothing does.
+static const char *obstacle(proof_t *p, uint32_t stage, const bl_planned_op_t *op) {
+  if (op->receive != BL_NONE) {
+    const bl_planned_receive_t *receive = &p->plans[stage].receives[op->receive];
+    uint8_t state = message_of(p, receive->kind, receiver_of(receive))->state;
+    if (state != ARRIVED) {
+      return state & POSTED ? "a message that is not sent" : "a receive that cannot be posted";
+    }
+  }
+  if (op->op.verb == BL_VERB_F && p->pending_sends[stage][op->output] > 0) {
+    return "a buffer whose send is unfinished";
+  }
+  return NULL;
+}
+
+static void run(proof_t *p, uint32_t stage) {
+  const bl_stage_plan_t *plan = &p->plans[stage];
+  for (bool moved = true; moved;) {
+    moved = post(p, stage);
+    if (p->next_op[stage] == plan->op_count) {
+      continue;
+    }
+    const bl_planned_op_t *op = &plan->ops[p->next_op[stage]];
+    if (obstacle(p, stage, op) != NULL) {
+      continue;
+    }
+    p->next_op[stage]++;
+    moved = true;
+    if (op->send_to != BL_NONE) {
+      bool forward = op->op.verb == BL_VERB_F;
+      bl_edge_kind_t kind = forward ? BL_EDGE_X : BL_EDGE_DY;
+      bl_op_t receiver = op->op;
+      receiver.virtual_stage = (uint16_t)(receiver.virtual_stage + (forward ? 1 : -1));
+      uint32_t buffer = forward ? op->output : op->input;
+      message_of(p, kind, receiver)->sender_buffer = buffer;
+      p->pending_sends[stage][buffer]++;
+      mark(p, kind, receiver, SENT);
+    }
+  }
+}
+
+static bl_status_t explain(proof_t *p, bl_error_t *err) {
+  char text[BL_ERROR_TEXT_BYTES] = "", cell[BL_OP_TEXT];
+  size_t used = 0;
+  for (uint32_t s = 0; s < p->schedule->stages && used < sizeof text; s++) {
+    if (p->next_op[s] < p->plans[s].op_count) {
+      const bl_planned_op_t *op = &p->plans[s].ops[p->next_op[s]];
+      used += (size_t)snprintf(text + used, sizeof text - used, "%sstage %u: %s waits for %s", used > 0 ? "; " : "", s,
+                               bl_op_format(op->op, cell), obstacle(p, s, op));
+    }
+  }
+  return bl_error_set(err, BL_INTERNAL, "schedule %s waits for ever with its planned buffers: %s", p->schedule->name,
+                      text);
+}
+
+static bool all_done(const proof_t *p) {
+  for (uint32_t s = 0; s < p->schedule->stages; s++) {
+    if (p->next_op[s] < p->plans[s].op_count || p->next_receive[s] < p->plans[s].receive_count) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool allocate(proof_t *p) {
+  size_t blocks = bl_schedule_block_count(p->schedule), stages = p->schedule->stages, edges = 0;
+  for (size_t s = 0; s < stages; s++) {
+    edges += p->plans[s].edges;
+  }
+  p->messages[0] = calloc(2 * blocks, sizeof(message_t));
+  p->next_op = calloc(2 * stages, sizeof(uint32_t));
+  p->pending_sends = calloc(stages, sizeof p->pending_sends[0]);
+  uint32_t *pending = calloc(edges + 1, sizeof *pending);
+  if (p->messages[0] == NULL || p->next_op == NULL || p->pending_sends == NULL || pending == NULL) {
+    free(pending);
+    return false;
+  }
+  p->messages[1] = p->messages[0] + blocks;
+  p->next_receive = p->next_op + stages;
+  for (size_t s = 0, used = 0; s < stages; s++) {
+    p->pending_sends[s] = pending + used;
+    used += p->plans[s].edges;
+  }
+  return bl__work_list_init(&p->work, p->schedule->stages);
+}
+
+bl_status_t bl_plan_prove(const bl_schedule_t *schedule, const bl_stage_plan_t *plans, bl_error_t *err) {
+  proof_t p = {.schedule = schedule, .plans = plans};
+  bl_status_t status = BL_OK;
+  if (!allocate(&p)) {
+    status = bl_error_set(err, BL_EXHAUSTED, "out of memory for the bounded-buffer simulation");
+  } else {
+    uint32_t stage;
+    while (bl__work_list_take(&p.work, &stage)) {
+      run(&p, stage);
+    }
+    if (!all_done(&p)) {
+      status = explain(&p, err);
+    }
+  }
+  if (p.pending_sends != NULL) {
+    free(p.pending_sends[0]);
+  }
+  free(p.pending_sends);
+  bl__work_list_cleanup(&p.work);
+  free(p.next_op);
+  free(p.messages[0]);
+  return status;
+}
+
+static bl_status_t plan_all(const bl_schedule_t *schedule, uint32_t prefetch, bl_stage_plan_t *plans, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    status = bl_stage_plan_init(schedule, s, (bl_plan_limits_t){.prefetch = prefetch}, &plans[s], err);
+  }
+  return status == BL_OK ? bl_plan_prove(schedule, plans, err) : status;
+}
+
+static void cleanup_all(bl_stage_plan_t *plans, uint32_t stages) {
+  for (uint32_t s = 0; s < stages; s++) {
+    bl_stage_plan_cleanup(&plans[s]);
+  }
+}
+
+bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t prefetch, uint32_t *peak_slots, uint32_t *edges,
+                           uint32_t *edges_least, bl_error_t *err) {
+  bl_stage_plan_t *plans = calloc(schedule->stages, sizeof *plans);
+  if (plans == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the plans of %u stages", schedule->stages);
+  }
+  bl_status_t status = plan_all(schedule, prefetch, plans, err);
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    if (peak_slots != NULL) {
+      peak_slots[s] = plans[s].slots;
+    }
+    if (edges != NULL) {
+      edges[s] = plans[s].edges;
+    }
+  }
+  if (status == BL_OK && edges_least != NULL) {
+    cleanup_all(plans, schedule->stages);
+    status = plan_all(schedule, 0, plans, err);
+    for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+      edges_least[s] = plans[s].edges;
+    }
+  }
+  cleanup_all(plans, schedule->stages);
+  free(plans);
+  return status;
+}

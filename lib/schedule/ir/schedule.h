@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The schedule of one training step: per stage, the ordered list of operations. Generators (generate.h) and the CSV
+// reader (csv.h) make one; validation, slots, simulator, balancing and executor read it.
+//
+//   bl_schedule_t *schedule;
+//   bl_schedule_request_t request = {.name = "1f1b", .stages = 4, .micro_batches = 8};
+//   bl_status_t status = bl_schedule_generate(&request, &schedule, &err);
+//   for (size_t i = 0; i < schedule->lists[2].count; i++)
+//     run(schedule->lists[2].ops[i]);
+//   bl_schedule_destroy(schedule);
+//
+// Words: a *stage* is a device of the pipeline, a *chunk* a run of layers, a *virtual stage* the position of a chunk
+// along the model. `stage_of` maps virtual stages to stages; a stage holds `chunks` of them.
+// A bidirectional schedule has two *pipes*, each a whole copy of the model: pipe k consists of the virtual stages
+// [k * depth, (k + 1) * depth); a micro-batch goes through one of them.
+// Thread: a schedule belongs to one thread while it is built; afterwards it may be read from any.
+#ifndef BALLAST_SCHEDULE_SCHEDULE_H
+#define BALLAST_SCHEDULE_SCHEDULE_H
+
+#include "base/error.h"
+#include "schedule/ir/op.h"
+
+// Limits that keep sizes in 32 bits and refuse absurd requests early.
+#define BL_STAGES_MAX         4096
+#define BL_VIRTUAL_STAGES_MAX 32768
+#define BL_MICRO_BATCHES_MAX  (1 << 20)
+#define BL_SLICES_MAX         255
+#define BL_SCHEDULE_OPS_MAX   (1u << 27)
+#define BL_SCHEDULE_NAME      32
+
+typedef enum bl_placement {
+  BL_PLACEMENT_LOOPED,        // virtual stage s on stage s mod p
+  BL_PLACEMENT_V,             // 0..p-1, then back p-1..0, and so on
+  BL_PLACEMENT_CONTIGUOUS,    // virtual stages s v .. s v + v - 1 on stage s
+  BL_PLACEMENT_BIDIRECTIONAL, // two pipes of p: the second runs from the last stage to the first
+  BL_PLACEMENT_OTHER,         // as read from a file
+} bl_placement_t;
+
+// When an evicted block's slot is free, and when a loaded one is taken. In the list, an E or L stands before the
+// operation with which it starts.
+typedef enum bl_transfer_mode {
+  BL_TRANSFER_SERIAL,  // E and L run between the operations: E frees its slot before the next one starts
+  BL_TRANSFER_OVERLAP, // E and L run during the next computing operation; E frees its slot at that one's end, L
+                       // takes its slot at that one's start
+} bl_transfer_mode_t;
+
+typedef struct bl_op_list {
+  bl_op_t *ops;
+  size_t count, capacity;
+} bl_op_list_t;
+
+typedef struct bl_schedule {
+  char name[BL_SCHEDULE_NAME];
+  uint32_t stages;         // p
+  uint32_t chunks;         // v: chunks a stage holds (the most of any stage, when a file makes them differ)
+  uint32_t micro_batches;  // m
+  uint32_t slices;         // sequences are cut into so many; 1 unless seq1f1b
+  uint32_t pipes;          // 1, or 2 when bidirectional
+  uint32_t virtual_stages; // all pipes together
+  bl_placement_t placement;
+  bl_transfer_mode_t transfers;
+  bool forward_only;   // F alone: validation and sampling. A slot is free again when its F ends
+  bool forward_slots;  // F of a block with an R writes a slot, which is free when it ends; else it takes none
+  uint16_t *stage_of;  // [virtual_stages]
+  bl_op_list_t *lists; // [stages]
+} bl_schedule_t;
+
+// An empty schedule of the given shape with its placement filled in (BL_PLACEMENT_OTHER: all on stage 0, for the
+// caller to set). BL_INVALID beyond the limits above or when the placement does not fit; BL_EXHAUSTED.
+// `virtual_stages` follows: stages * chunks, or with two pipes 2 * stages (chunks must then be 2).
+BL_MUST_USE bl_status_t bl_schedule_create(const char *name, bl_placement_t placement, uint32_t stages, uint32_t chunks,
+                                           uint32_t micro_batches, bl_schedule_t **schedule, bl_error_t *err);
+// The same with the shape, the placement and all switches of `like`.
+BL_MUST_USE bl_status_t bl_schedule_create_like(const bl_schedule_t *like, bl_schedule_t **schedule, bl_error_t *err);
+void bl_schedule_destroy(bl_schedule_t *schedule); // NULL is fine
+// Makes room for `count` operations in the list of `stage`. BL_EXHAUSTED without memory.
+BL_MUST_USE bl_status_t bl_schedule_reserve(bl_schedule_t *schedule, uint32_t stage, size_t count);
+// Appends to the list of `stage`. BL_EXHAUSTED without memory.
+BL_MUST_USE bl_status_t bl_schedule_append(bl_schedule_t *schedule, uint32_t stage, bl_op_t op);
+// Replaces the lists of `to` by those of `from`, which has as many stages. BL_EXHAUSTED: some may be replaced.
+BL_MUST_USE bl_status_t bl_schedule_copy_lists(const bl_schedule_t *from, bl_schedule_t *to);
+
+// Virtual stages of one pipe.
+static inline uint32_t bl_schedule_depth(const bl_schedule_t *schedule) {
+  return schedule->virtual_stages / schedule->pipes;
+}
+static inline uint32_t bl_schedule_pipe(const bl_schedule_t *schedule, uint32_t virtual_stage) {
+  return virtual_stage / bl_schedule_depth(schedule);
+}
+// First or last of its pipe: embedding, or final norm, head and loss.
+static inline bool bl_schedule_is_first(const bl_schedule_t *schedule, uint32_t virtual_stage) {
+  return virtual_stage % bl_schedule_depth(schedule) == 0;
+}
+static inline bool bl_schedule_is_last(const bl_schedule_t *schedule, uint32_t virtual_stage) {
+  return (virtual_stage + 1) % bl_schedule_depth(schedule) == 0;
+}
+// Activations that one F stores, in device-micro-batches: 1/v, 1/slices, or 1 per direction.
+double bl_schedule_block_weight(const bl_schedule_t *schedule);
+size_t bl_schedule_op_count(const bl_schedule_t *schedule);
+// Key of the block an operation works on: dense in [0, bl_schedule_block_count).
+static inline size_t bl_schedule_block(const bl_schedule_t *schedule, bl_op_t op) {
+  return ((size_t)op.virtual_stage * schedule->micro_batches + op.micro_batch) * schedule->slices + op.slice;
+}
+size_t bl_schedule_block_count(const bl_schedule_t *schedule);
+
+#endif

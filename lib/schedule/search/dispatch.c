@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/search/dispatch.h"
+
+#include "base/minmax.h"
+#include "schedule/search/earliest.h"
+#include "schedule/search/passes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+// What an operation that has not run yet does to memory, one byte for each place of a base list; 0 when it has run.
+enum { PENDING = 1, TAKES = 2, FILLS = 4, FREES = 8 };
+
+typedef enum overtakes { UNKNOWN, MAY, MAY_NOT } overtakes_t;
+
+// One operation of a queue.
+typedef struct entry {
+  uint32_t place;           // index into the base list
+  uint32_t needs, own, end; // indices of ends: what must have ended before, elsewhere and of its block, and its own
+} entry_t;
+
+// The operations of one verb on one chunk, in base order.
+typedef struct queue {
+  const bl__pass_t *pass;
+  const entry_t *at, *end; // the next one, and behind the last
+  uint32_t first, count;   // in all entries
+  uint32_t feeds[2];       // queues whose operations need those of this one, or NONE
+  uint32_t stage;
+  bl_verb_t verb;
+  overtakes_t overtakes; // whether the next one may, until an operation of the stage starts
+  double ready;          // when what the next one needs has ended; infinite while that is not known
+} queue_t;
+
+typedef struct device {
+  const bl_op_list_t *base;
+  uint8_t *left; // [base->count] effects of what has not run
+  uint32_t head; // first that has not
+  uint32_t first_queue, queue_count;
+  uint32_t held, limit;
+  uint32_t filled, slots; // of those, from I on
+  double free_at;
+  double work, work_left;
+} device_t;
+
+struct bl__dispatcher {
+  const bl_schedule_t *base;
+  bl__again_t again;
+  bl__dispatch_rule_t rule;
+  bl__pass_t *passes;
+  device_t *devices;
+  queue_t *queues;
+  uint32_t queue_count;
+  entry_t *entries;
+  uint8_t *effects, *left; // [operations] of all devices
+  double *ends;
+  bl__earliest_t wake; // when a stage is looked at: when it is free, or when what it waits for arrives
+  double t_end;
+};
+
+// Whether the base order from the device's head up to `place` still fits when the operation there has run before it.
+static bool fits_before(const device_t *device, uint32_t place) {
+  uint8_t effect = device->left[place];
+  uint32_t held = device->held + ((effect & TAKES) != 0), filled = device->filled + ((effect & FILLS) != 0);
+  if (held > device->limit || filled > device->slots) {
+    return false;
+  }
+  filled -= device->base->ops[place].verb == BL_VERB_B;
+  for (uint32_t i = device->head; i < place; i++) {
+    effect = device->left[i];
+    held += (effect & TAKES) != 0;
+    filled += (effect & FILLS) != 0;
+    if (held > device->limit || filled > device->slots) {
+      return false;
+    }
+    held -= (effect & FREES) != 0;
+    filled -= (effect & FREES) != 0;
+  }
+  return true;
+}
+
+// May the next operation of the queue overtake what stands before it? Only an F, and where slots are limited an I, takes
+// memory earlier by that.
+static bool may_overtake(const bl__dispatcher_t *d, const device_t *device, queue_t *queue) {
+  uint32_t place = queue->at->place;
+  if (place == device->head) {
+    return true;
+  }
+  if (queue->overtakes == UNKNOWN) {
+    bool takes = queue->verb == BL_VERB_F || (d->again.slots > 0 && bl_verb_starts_backward(queue->verb));
+    bool may = place - device->head <= d->rule.window && (!takes || fits_before(device, place));
+    queue->overtakes = may ? MAY : MAY_NOT;
+  }
+  return queue->overtakes == MAY;
+}
+
+// Time by which the next operation of the queue may start before what it needs from another stage arrives: that of the R
+// before a backward.
+static double lead_of(const bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *queue) {
+  if (queue->pass->again == 0) {
+    return 0;
+  }
+  const bl_op_list_t *list = &made->lists[queue->stage];
+  bl_op_t last = list->count > 0 ? list->ops[list->count - 1] : (bl_op_t){.verb = BL_VERB_W};
+  bl_op_t op = d->base->lists[queue->stage].ops[queue->at->place];
+  bool fresh = last.verb == BL_VERB_F && bl_schedule_block(d->base, last) == bl_schedule_block(d->base, op);
+  return fresh ? 0 : queue->pass->again;
+}
+
+static int rank_of(const bl__dispatcher_t *d, bl_verb_t verb) {
+  static const int ranks[BL__PREFERENCES][BL__PASS_VERBS] = {
+      // F, B, I, W
+      {0, 0, 0, 0},
+      {1, 0, 0, 1},
+      {1, 0, 0, 2},
+      {0, 1, 1, 2},
+  };
+  return ranks[d->rule.preference][verb];
+}
+
+// The queue whose next operation starts at `now`; or NONE, and *wake is when the stage should be looked at again.
+static uint32_t choose(bl__dispatcher_t *d, const bl_schedule_t *made, const device_t *device, double now,
+                       double *wake) {
+  uint32_t best = NONE;
+  int best_rank = 0;
+  bool waits = d->rule.patience < 1;
+  double next_ready = INFINITY; // of an operation other than W that is not ready yet
+  *wake = INFINITY;
+  for (uint32_t q = device->first_queue; q < device->first_queue + device->queue_count; q++) {
+    queue_t *queue = &d->queues[q];
+    if (isinf(queue->ready)) {
+      continue;
+    }
+    double ready = queue->ready - lead_of(d, made, queue);
+    if (ready > now) {
+      *wake = bl_min_f64(*wake, ready);
+      if (waits && queue->verb != BL_VERB_W && ready < next_ready && may_overtake(d, device, queue)) {
+        next_ready = ready;
+      }
+      continue;
+    }
+    int rank = rank_of(d, queue->verb);
+    if (best != NONE && (rank > best_rank || (rank == best_rank && queue->at->place > d->queues[best].at->place))) {
+      continue;
+    }
+    if (may_overtake(d, device, queue)) {
+      best = q;
+      best_rank = rank;
+    }
+  }
+  if (waits && best != NONE && d->queues[best].verb == BL_VERB_W &&
+      next_ready < now + d->queues[best].pass->cost * (1 - d->rule.patience)) {
+    return NONE;
+  }
+  return best;
+}
+
+static void look_up(const bl__dispatcher_t *d, queue_t *queue) {
+  queue->ready = queue->at == queue->end
+                     ? INFINITY
+                     : bl_max_f64(d->ends[queue->at->needs] + queue->pass->latency, d->ends[queue->at->own]);
+}
+
+// The operation whose end is ends[end] has started at `now`: what waits for it on another stage is told when it may.
+static void feed(bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *from, uint32_t end, double now) {
+  for (int k = 0; k < 2 && from->feeds[k] != NONE; k++) {
+    queue_t *queue = &d->queues[from->feeds[k]];
+    if (queue->stage == from->stage || queue->at == queue->end || queue->at->needs != end) {
+      continue;
+    }
+    look_up(d, queue);
+    if (isfinite(queue->ready)) {
+      double at = bl_max_f64(now, queue->ready - lead_of(d, made, queue));
+      at = bl_max_f64(at, d->devices[queue->stage].free_at);
+      if (at < d->wake.times[queue->stage]) {
+        bl__earliest_set(&d->wake, queue->stage, at);
+      }
+    }
+  }
+}
+
+// Starts the next operation of a queue and returns when the stage comes to its end if it never waits again.
+static double start(bl__dispatcher_t *d, bl_schedule_t *made, uint32_t chosen, double now) {
+  queue_t *from = &d->queues[chosen];
+  device_t *device = &d->devices[from->stage];
+  double end = now + lead_of(d, made, from) + from->pass->cost;
+  const entry_t entry = *from->at++;
+  uint8_t effect = device->left[entry.place];
+  device->free_at = end;
+  device->work_left -= from->pass->cost;
+  device->held += (effect & TAKES) != 0;
+  device->held -= (effect & FREES) != 0;
+  device->filled += (effect & FILLS) != 0;
+  device->filled -= (effect & FREES) != 0;
+  device->left[entry.place] = 0;
+  while (device->head < device->base->count && device->left[device->head] == 0) {
+    device->head++;
+  }
+  bl_op_list_t *list = &made->lists[from->stage];
+  list->ops[list->count++] = device->base->ops[entry.place];
+  d->ends[entry.end] = end;
+  d->t_end = bl_max_f64(d->t_end, end);
+  for (uint32_t q = device->first_queue; q < device->first_queue + device->queue_count; q++) {
+    d->queues[q].overtakes = UNKNOWN;
+    if (q == chosen || isinf(d->queues[q].ready)) {
+      look_up(d, &d->queues[q]);
+    }
+  }
+  bl__earliest_set(&d->wake, from->stage, end);
+  feed(d, made, from, entry.end, now);
+  return end + device->work_left;
+}
+
+// Makes room for all lists of the base, and empties them.
+static bl_status_t clear(const bl_schedule_t *base, bl_schedule_t *made) {
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+    made->lists[s].count = 0;
+    status = bl_schedule_reserve(made, s, base->lists[s].count);
+  }
+  return status;
+}
+
+static void begin(bl__dispatcher_t *d) {
+  bl__ends_forget(d->base, d->ends);
+  memcpy(d->left, d->effects, bl_schedule_op_count(d->base));
+  for (uint32_t q = 0; q < d->queue_count; q++) {
+    queue_t *queue = &d->queues[q];
+    queue->at = d->entries + queue->first;
+    queue->end = queue->at + queue->count;
+    queue->overtakes = UNKNOWN;
+    look_up(d, queue);
+  }
+  for (uint32_t s = 0; s < d->base->stages; s++) {
+    device_t *device = &d->devices[s];
+    device->head = device->held = device->filled = 0;
+    device->free_at = 0;
+    device->work_left = device->work;
+  }
+  bl__earliest_fill(&d->wake, d->base->stages, 0);
+  d->t_end = 0;
+}
+
+bl_status_t bl__dispatcher_run(bl__dispatcher_t *d, bl__dispatch_rule_t rule, double latest, bl_schedule_t *made,
+                               double *t_end) {
+  size_t left = bl_schedule_op_count(d->base);
+  bl_status_t status = clear(d->base, made);
+  if (status != BL_OK) {
+    return status;
+  }
+  d->rule = rule;
+  begin(d);
+  while (left > 0) {
+    uint32_t stage = bl__earliest_stage(&d->wake);
+    double now = d->wake.times[stage], wake;
+    if (isinf(now)) {
+      return BL_INTERNAL; // the base order cannot run within its limits
+    }
+    uint32_t queue = choose(d, made, &d->devices[stage], now, &wake);
+    if (queue == NONE) {
+      bl__earliest_set(&d->wake, stage, wake);
+      continue;
+    }
+    left--;
+    if (start(d, made, queue, now) > latest) {
+      return BL_NOT_FOUND;
+    }
+  }
+  *t_end = d->t_end;
+  return BL_OK;
+}
+
+static uint8_t effect_of(const bl__pass_t *pass, bl_verb_t verb) {
+  return (uint8_t)(PENDING | (verb == BL_VERB_F ? TAKES : 0) | (pass->fills ? FILLS : 0) |
+                   (bl_verb_ends_block(verb) ? FREES : 0));
+}
+
+// One queue for each pass that the base has: `queue_at` [passes] says which, or NONE.
+static bl_status_t make_queues(bl__dispatcher_t *d, uint32_t *queue_at) {
+  const bl_schedule_t *base = d->base;
+  size_t passes = (size_t)base->virtual_stages * BL__PASS_VERBS;
+  d->queues = calloc(passes, sizeof d->queues[0]);
+  uint32_t *counts = calloc(passes, sizeof *counts);
+  if (d->queues == NULL || counts == NULL) {
+    free(counts);
+    return BL_EXHAUSTED;
+  }
+  memset(queue_at, 0xff, passes * sizeof *queue_at);
+  uint32_t used = 0;
+  for (uint32_t s = 0; s < base->stages; s++) {
+    const bl_op_list_t *list = &base->lists[s];
+    d->devices[s].first_queue = d->queue_count;
+    for (size_t i = 0; i < list->count; i++) {
+      size_t pass = (size_t)(bl__pass_of(d->passes, list->ops[i]) - d->passes);
+      if (counts[pass]++ == 0) {
+        d->queues[d->queue_count] = (queue_t){
+            .pass = &d->passes[pass], .feeds = {NONE, NONE}, .stage = s, .verb = (bl_verb_t)list->ops[i].verb};
+        queue_at[pass] = d->queue_count++;
+      }
+    }
+    d->devices[s].queue_count = d->queue_count - d->devices[s].first_queue;
+  }
+  for (size_t pass = 0; pass < passes; pass++) {
+    if (queue_at[pass] != NONE) {
+      d->queues[queue_at[pass]].first = used;
+      used += counts[pass];
+    }
+  }
+  free(counts);
+  return BL_OK;
+}
+
+static void link_queues(bl__dispatcher_t *d, const uint32_t *queue_at) {
+  for (uint32_t q = 0; q < d->queue_count; q++) {
+    queue_t *queue = &d->queues[q];
+    if (queue->pass->feeds == BL__PASS_NONE) {
+      continue;
+    }
+    const uint32_t *of = queue_at + (size_t)queue->pass->feeds * BL__PASS_VERBS;
+    if (queue->verb == BL_VERB_F) {
+      queue->feeds[0] = of[BL_VERB_F];
+    } else {
+      queue->feeds[0] = of[BL_VERB_I] != NONE ? of[BL_VERB_I] : of[BL_VERB_B];
+      queue->feeds[1] = of[BL_VERB_I] != NONE ? of[BL_VERB_B] : NONE;
+    }
+  }
+}
+
+static void fill_queues(bl__dispatcher_t *d, const uint32_t *queue_at) {
+  size_t n = 0;
+  for (uint32_t s = 0; s < d->base->stages; s++) {
+    device_t *device = &d->devices[s];
+    device->left = d->left + n;
+    for (uint32_t i = 0; i < device->base->count; i++, n++) {
+      bl_op_t op = device->base->ops[i];
+      const bl__pass_t *pass = bl__pass_of(d->passes, op);
+      queue_t *queue = &d->queues[queue_at[pass - d->passes]];
+      d->effects[n] = effect_of(pass, (bl_verb_t)op.verb);
+      d->entries[queue->first + queue->count++] =
+          (entry_t){i, bl__end_needed(d->base, pass, op), bl__end_own(d->base, op), bl__end_of(d->base, op)};
+      device->work += pass->cost;
+    }
+  }
+}
+
+bl_status_t bl__dispatcher_create(const bl_schedule_t *base, const bl_costs_t *costs, const uint32_t *limits,
+                                  bl__again_t again, bl__dispatcher_t **dispatcher) {
+  size_t count = bl_schedule_op_count(base);
+  bl__dispatcher_t *d = calloc(1, sizeof *d);
+  if (d == NULL) {
+    return BL_EXHAUSTED;
+  }
+  d->base = base;
+  d->again = again;
+  d->devices = calloc(base->stages, sizeof d->devices[0]);
+  d->entries = malloc((count + 1) * sizeof d->entries[0]);
+  d->effects = malloc(2 * count + 1);
+  d->ends = bl__ends_create(base);
+  uint32_t *queue_at = malloc((size_t)base->virtual_stages * BL__PASS_VERBS * sizeof *queue_at);
+  bool allocated =
+      d->devices != NULL && d->entries != NULL && d->effects != NULL && d->ends != NULL && queue_at != NULL;
+  bl_status_t status = allocated ? bl__earliest_init(&d->wake, base->stages) : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    status = bl__passes_create(base, costs, again, &d->passes);
+  }
+  if (status == BL_OK) {
+    status = make_queues(d, queue_at);
+  }
+  if (status == BL_OK) {
+    d->left = d->effects + count;
+    for (uint32_t s = 0; s < base->stages; s++) {
+      d->devices[s].base = &base->lists[s];
+      d->devices[s].limit = limits[s];
+      d->devices[s].slots = again.slots > 0 ? again.slots : UINT32_MAX;
+    }
+    link_queues(d, queue_at);
+    fill_queues(d, queue_at);
+    *dispatcher = d;
+  } else {
+    bl__dispatcher_destroy(d);
+  }
+  free(queue_at);
+  return status;
+}
+
+void bl__dispatcher_destroy(bl__dispatcher_t *d) {
+  if (d == NULL) {
+    return;
+  }
+  bl__earliest_cleanup(&d->wake);
+  free(d->ends);
+  free(d->effects);
+  free(d->entries);
+  free(d->queues);
+  free(d->devices);
+  free(d->passes);
+  free(d);
+}

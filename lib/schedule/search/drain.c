@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/search/drain.h"
+
+#include <stdlib.h>
+
+uint32_t bl__filled_most(const bl_schedule_t *schedule, bl__again_t again) {
+  uint32_t most = 0;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    uint32_t filled = 0;
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bl_op_t op = schedule->lists[s].ops[i];
+      bl_verb_t verb = (bl_verb_t)op.verb;
+      bool kept = bl__chunk_kept(schedule, again, op.virtual_stage);
+      filled += kept ? verb == BL_VERB_F : bl_verb_starts_backward(verb);
+      most = filled > most ? filled : most;
+      filled -= bl_verb_ends_block(verb);
+    }
+  }
+  return most;
+}
+
+// The list of a stage: places of the W's that are due, the earliest first out.
+typedef struct drain {
+  const bl_op_list_t *list;
+  uint32_t *weight_of; // [blocks] place of the W
+  uint8_t *done;       // [places]
+  uint32_t *due;       // places of W's whose I has run
+  uint32_t due_count;
+} drain_t;
+
+static uint32_t take_earliest(drain_t *d) {
+  uint32_t earliest = 0;
+  for (uint32_t k = 1; k < d->due_count; k++) {
+    earliest = d->due[k] < d->due[earliest] ? k : earliest;
+  }
+  uint32_t place = d->due[earliest];
+  d->due[earliest] = d->due[--d->due_count];
+  return place;
+}
+
+static void forget(drain_t *d, uint32_t place) {
+  for (uint32_t k = 0; k < d->due_count; k++) {
+    if (d->due[k] == place) {
+      d->due[k] = d->due[--d->due_count];
+      return;
+    }
+  }
+}
+
+static bl_status_t drain_stage(drain_t *d, const bl_schedule_t *base, uint32_t stage, uint32_t slots,
+                               bl_schedule_t *made) {
+  bl_status_t status = BL_OK;
+  d->due_count = 0;
+  made->lists[stage].count = 0;
+  for (uint32_t i = 0; i < d->list->count; i++) {
+    d->done[i] = 0;
+    if (d->list->ops[i].verb == BL_VERB_W) {
+      d->weight_of[bl_schedule_block(base, d->list->ops[i])] = i;
+    }
+  }
+  for (uint32_t i = 0; i < d->list->count && status == BL_OK; i++) {
+    bl_op_t op = d->list->ops[i];
+    while (bl_verb_starts_backward((bl_verb_t)op.verb) && d->due_count >= slots && status == BL_OK) {
+      uint32_t place = take_earliest(d);
+      d->done[place] = 1;
+      status = bl_schedule_append(made, stage, d->list->ops[place]);
+    }
+    if (status != BL_OK || d->done[i] != 0) {
+      continue;
+    }
+    if (op.verb == BL_VERB_I) {
+      d->due[d->due_count++] = d->weight_of[bl_schedule_block(base, op)];
+    } else if (op.verb == BL_VERB_W) {
+      forget(d, i);
+    }
+    status = bl_schedule_append(made, stage, op);
+  }
+  return status;
+}
+
+bl_status_t bl__drain(const bl_schedule_t *base, uint32_t slots, bl_schedule_t *made) {
+  size_t longest = 0;
+  for (uint32_t s = 0; s < base->stages; s++) {
+    longest = base->lists[s].count > longest ? base->lists[s].count : longest;
+  }
+  drain_t d = {.weight_of = calloc(bl_schedule_block_count(base) + 1, sizeof *d.weight_of),
+               .done = calloc(longest + 1, 1),
+               .due = calloc(longest + 1, sizeof *d.due)};
+  bl_status_t status = d.weight_of != NULL && d.done != NULL && d.due != NULL ? BL_OK : BL_EXHAUSTED;
+  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+    d.list = &base->lists[s];
+    status = drain_stage(&d, base, s, slots, made);
+  }
+  free(d.due);
+  free(d.done);
+  free(d.weight_of);
+  return status;
+}

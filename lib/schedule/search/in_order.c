@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times an order as it is.
+#include "base/minmax.h"
+#include "schedule/search/dispatch.h"
+#include "schedule/search/passes.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct walk {
+  const bl_schedule_t *schedule;
+  bl__pass_t *passes;
+  double *ends, *starts;   // starts: of backwards with an R before them, by the same index
+  double *now, *work_left; // [stages]
+  uint32_t *next;          // [stages]
+  uint32_t *waits;         // [stages] index of the end that it stopped at, or BL__END_ZERO
+  uint32_t *stack;         // [stages] to look at
+  uint32_t stack_count;
+  double t_end;
+} walk_t;
+
+// When the operation may start, its R included, which starts no earlier than what the gradient after it comes from.
+static double ready_at(const walk_t *w, bl_op_t op, const bl__pass_t *pass, bl_op_t last, double *again) {
+  uint32_t needed = bl__end_needed(w->schedule, pass, op);
+  double ready = bl_max_f64(w->ends[needed] + pass->latency, w->ends[bl__end_own(w->schedule, op)]);
+  bool fresh = last.verb == BL_VERB_F && bl_schedule_block(w->schedule, last) == bl_schedule_block(w->schedule, op);
+  *again = fresh ? 0 : pass->again;
+  return *again > 0 && needed != BL__END_ZERO ? bl_max_f64(ready - *again, w->starts[needed]) : ready - *again;
+}
+
+// Runs a stage until it waits. False when it would end after `latest`.
+static bool run(walk_t *w, uint32_t stage, double latest) {
+  const bl_op_list_t *list = &w->schedule->lists[stage];
+  bl_op_t last = {.verb = BL_VERB_W};
+  if (w->next[stage] > 0) {
+    last = list->ops[w->next[stage] - 1];
+  }
+  w->waits[stage] = BL__END_ZERO;
+  for (; w->next[stage] < list->count; w->next[stage]++) {
+    bl_op_t op = list->ops[w->next[stage]];
+    const bl__pass_t *pass = bl__pass_of(w->passes, op);
+    double again, ready = ready_at(w, op, pass, last, &again);
+    if (isinf(ready)) {
+      w->waits[stage] = bl__end_needed(w->schedule, pass, op);
+      return true;
+    }
+    uint32_t end = bl__end_of(w->schedule, op);
+    double start = bl_max_f64(w->now[stage], ready);
+    w->now[stage] = start + again + pass->cost;
+    w->work_left[stage] -= pass->cost;
+    if (w->now[stage] + w->work_left[stage] > latest) {
+      return false;
+    }
+    if (w->starts != NULL) {
+      w->starts[end] = start;
+    }
+    w->ends[end] = w->now[stage];
+    w->t_end = bl_max_f64(w->t_end, w->now[stage]);
+    last = op;
+    uint32_t waiting = pass->feeds != BL__PASS_NONE ? w->schedule->stage_of[pass->feeds] : stage;
+    if (waiting != stage && w->waits[waiting] == end) {
+      w->waits[waiting] = BL__END_ZERO;
+      w->stack[w->stack_count++] = waiting;
+    }
+  }
+  return true;
+}
+
+static bl_status_t run_all(walk_t *w, double latest) {
+  const bl_schedule_t *schedule = w->schedule;
+  for (uint32_t s = schedule->stages; s-- > 0;) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      w->work_left[s] += bl__pass_of(w->passes, schedule->lists[s].ops[i])->cost;
+    }
+    w->stack[w->stack_count++] = s;
+  }
+  while (w->stack_count > 0) {
+    if (!run(w, w->stack[--w->stack_count], latest)) {
+      return BL_NOT_FOUND;
+    }
+  }
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    if (w->next[s] < schedule->lists[s].count) {
+      return BL_INTERNAL;
+    }
+  }
+  return BL_OK;
+}
+
+bl_status_t bl__dispatch_in_order(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again,
+                                  double latest, double *t_end) {
+  walk_t w = {.schedule = schedule};
+  w.ends = bl__ends_create(schedule);
+  w.starts = again.on ? bl__ends_create(schedule) : NULL;
+  w.now = calloc(2 * (size_t)schedule->stages, sizeof w.now[0]);
+  w.next = calloc(3 * (size_t)schedule->stages, sizeof w.next[0]);
+  bool allocated = w.ends != NULL && (w.starts != NULL || !again.on) && w.now != NULL && w.next != NULL;
+  bl_status_t status = allocated ? bl__passes_create(schedule, costs, again, &w.passes) : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    w.work_left = w.now + schedule->stages;
+    w.waits = w.next + schedule->stages;
+    w.stack = w.waits + schedule->stages;
+    status = run_all(&w, latest);
+  }
+  if (status == BL_OK) {
+    *t_end = w.t_end;
+  }
+  free(w.passes);
+  free(w.next);
+  free(w.now);
+  free(w.starts);
+  free(w.ends);
+  return status;
+}
+
+bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again, double *t_end) {
+  return bl__dispatch_in_order(schedule, costs, again, INFINITY, t_end);
+}

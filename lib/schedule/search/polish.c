@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/search/polish.h"
+
+#include "base/minmax.h"
+#include "base/random.h"
+#include "schedule/search/retiming.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The search. Times are in mean lengths of an operation, so that the unit of the costs does not matter.
+#define ROUNDS         4    // from the best order on, each with a heat of its own that falls to nothing
+#define EVENNESS       0.02 // weight of the stages' mean end beside the last one's
+#define FARTHEST       8    // places by which an operation moves at once
+#define AIMED          8    // of ten moves, those on the critical path
+#define FRUITLESS_MAX  1000 // moves in a row that change nothing and count as one order
+#define FRUITLESS_NODE 1000 // moves in a row, per operation, that come to nothing where none is possible
+
+typedef struct polisher {
+  bl__retiming_t order;
+  const uint32_t *limits;
+  uint32_t slots;  // from I on; 0: no limit
+  bool *fitted;    // [stages] within their limits
+  uint32_t *swaps; // nodes: the first of two neighbours on the critical path
+  uint32_t swap_count;
+  uint32_t *best;  // all lists of the best order
+  uint64_t random; // counter of the random stream
+} polisher_t;
+
+// When the node may start for what it needs, its R included.
+static double ready_of(const polisher_t *p, const bl__retimed_node_t *node) {
+  if (node->needs == BL__NO_NODE) {
+    return 0;
+  }
+  bool fresh = node->place > 0 && p->order.lists[node->stage][node->place - 1] == node->own;
+  return p->order.times[node->needs].end + node->latency - (fresh ? 0 : node->again);
+}
+
+// May the neighbours `a`, `b` of one list change places?
+static bool may_swap(const polisher_t *p, const bl__retimed_node_t *a, const bl__retimed_node_t *b) {
+  bl_op_t x = a->op, y = b->op;
+  if (b->needs != BL__NO_NODE && &p->order.nodes[b->needs] == a) {
+    return false;
+  }
+  // One chunk keeps each verb in order of micro-batches, and a block its F, backward, W.
+  return x.virtual_stage != y.virtual_stage ||
+         (x.verb != y.verb && (x.micro_batch != y.micro_batch || x.slice != y.slice));
+}
+
+// Walks back from the end and collects the neighbours whose exchange might let the second of them start earlier.
+static void collect_swaps(polisher_t *p, double t_end) {
+  uint32_t at = BL__NO_NODE;
+  p->swap_count = 0;
+  for (uint32_t s = 0; s < p->order.schedule->stages; s++) {
+    size_t count = p->order.schedule->lists[s].count;
+    if (count > 0 && p->order.times[p->order.lists[s][count - 1]].end == t_end) {
+      at = p->order.lists[s][count - 1];
+    }
+  }
+  while (at != BL__NO_NODE) {
+    const bl__retimed_node_t *node = &p->order.nodes[at];
+    double start = p->order.times[at].start;
+    if (start <= 0) {
+      break;
+    }
+    double ready = ready_of(p, node);
+    uint32_t before = node->place > 0 ? p->order.lists[node->stage][node->place - 1] : BL__NO_NODE;
+    if (before != BL__NO_NODE && p->order.times[before].end == start) {
+      if (ready < start && may_swap(p, &p->order.nodes[before], node)) {
+        p->swaps[p->swap_count++] = before;
+      }
+      // Both bind: go on along either.
+      at = ready == start && node->needs != BL__NO_NODE && (bl_random_bits(1, p->random++) & 1) ? node->needs : before;
+    } else {
+      at = node->needs;
+    }
+  }
+}
+
+// Does a stage stay within its limit from place `first` to before `end`, before which nothing has changed?
+static bool fits(const polisher_t *p, uint32_t stage, uint32_t first, uint32_t end, uint32_t held, uint32_t filled) {
+  const uint32_t slots = p->slots > 0 ? p->slots : UINT32_MAX;
+  for (uint32_t i = first; i < end; i++) {
+    const bl__retimed_node_t *node = &p->order.nodes[p->order.lists[stage][i]];
+    bl_verb_t verb = (bl_verb_t)node->op.verb;
+    held += verb == BL_VERB_F;
+    filled += node->fills;
+    if (held > p->limits[stage] || filled > slots) {
+      return false;
+    }
+    held -= bl_verb_ends_block(verb);
+    filled -= bl_verb_ends_block(verb);
+  }
+  return true;
+}
+
+// Notes what the stage holds from place `first` to before `end`.
+static void note_held(polisher_t *p, uint32_t stage, uint32_t first, uint32_t end, uint32_t held, uint32_t filled) {
+  for (uint32_t i = first; i < end; i++) {
+    bl__retimed_node_t *node = &p->order.nodes[p->order.lists[stage][i]];
+    bl_verb_t verb = (bl_verb_t)node->op.verb;
+    node->held = held;
+    node->filled = filled;
+    held += verb == BL_VERB_F;
+    filled += node->fills;
+    held -= bl_verb_ends_block(verb);
+    filled -= bl_verb_ends_block(verb);
+  }
+}
+
+// Moves a node by up to `places` and returns by how many it went: it stops where it may not pass a neighbour.
+static uint32_t shift(polisher_t *p, uint32_t n, bool later, uint32_t places) {
+  const bl__retimed_node_t *node = &p->order.nodes[n];
+  const uint32_t *list = p->order.lists[node->stage];
+  uint32_t done = 0;
+  for (; done < places; done++) {
+    if (later ? node->place + 1 >= p->order.schedule->lists[node->stage].count : node->place == 0) {
+      break;
+    }
+    uint32_t first = later ? n : list[node->place - 1], second = later ? list[node->place + 1] : n;
+    if (!may_swap(p, &p->order.nodes[first], &p->order.nodes[second])) {
+      break;
+    }
+    bl__retiming_swap(&p->order, first);
+  }
+  return done;
+}
+
+// What is to become small. Of orders that end at the same time the one whose stages end earlier is nearer to a better.
+static double score_of(const polisher_t *p, double t_end) {
+  double sum = 0;
+  for (uint32_t s = 0; s < p->order.schedule->stages; s++) {
+    sum += bl__retiming_stage_end(&p->order, s);
+  }
+  return t_end + EVENNESS * sum / p->order.schedule->stages;
+}
+
+// How much worse, in heats, an order may be and still be accepted: about -ln of a uniform number, but by exact
+// arithmetic, so that every machine finds the same order.
+static double patience(polisher_t *p) {
+  uint64_t bits = bl_random_bits(4, p->random++);
+  double halvings = 0;
+  for (; (bits & 1) != 0 && halvings < 32; bits >>= 1) {
+    halvings++;
+  }
+  return 0.6931471805599453 * (halvings + (double)((bits >> 1) & 0xffff) / 65536);
+}
+
+typedef struct move {
+  uint32_t node, places;
+  bool later;
+} move_t;
+
+// Mostly one of two neighbours on the critical path that might change places; now and then any node.
+static move_t draw_move(polisher_t *p) {
+  move_t move = {.places = 1};
+  bool aimed = p->swap_count > 0 && bl_random_below(2, p->random++, 10) < AIMED;
+  if (aimed) {
+    move.node = p->swaps[bl_random_below(2, p->random++, p->swap_count)];
+  } else {
+    move.node = (uint32_t)bl_random_below(3, p->random++, p->order.count);
+  }
+  move.later = bl_random_below(2, p->random++, 2) != 0;
+  if (aimed && !move.later) {
+    move.node = p->order.lists[p->order.nodes[move.node].stage][p->order.nodes[move.node].place + 1];
+  }
+  if (!aimed || bl_random_below(2, p->random++, 2) == 0) {
+    move.places += (uint32_t)bl_random_below(2, p->random++, aimed ? FARTHEST : FARTHEST / 2);
+  }
+  return move;
+}
+
+static void restore(polisher_t *p, const uint32_t *order) {
+  for (uint32_t s = 0, n = 0; s < p->order.schedule->stages; s++) {
+    for (uint32_t i = 0; i < p->order.schedule->lists[s].count; i++, n++) {
+      p->order.lists[s][i] = order[n];
+      p->order.nodes[order[n]].place = i;
+    }
+    note_held(p, s, 0, (uint32_t)p->order.schedule->lists[s].count, 0, 0);
+  }
+}
+
+// A move that was made: the places of `stage` that it changed, and what stood first there and what it held.
+typedef struct window {
+  uint32_t stage, first, end;
+  uint32_t was_first, held, filled;
+} window_t;
+
+static window_t window_of(const polisher_t *p, move_t move, uint32_t moved) {
+  const bl__retimed_node_t *node = &p->order.nodes[move.node];
+  uint32_t first = move.later ? node->place - moved : node->place;
+  uint32_t was_first =
+      move.later ? move.node : p->order.lists[node->stage][first + 1]; // it stood there before the move
+  const bl__retimed_node_t *was = &p->order.nodes[was_first];
+  return (window_t){node->stage, first, first + moved + 1, was_first, was->held, was->filled};
+}
+
+// Times the order after a move.
+static double try_move(polisher_t *p, const window_t *window, double latest) {
+  uint32_t s = window->stage;
+  if (p->fitted[s] ? !fits(p, s, window->first, window->end, window->held, window->filled)
+                   : !fits(p, s, 0, (uint32_t)p->order.schedule->lists[s].count, 0, 0)) {
+    return INFINITY;
+  }
+  return bl__retiming_try(&p->order, s, window->first, window->end, p->order.times[window->was_first].start, latest);
+}
+
+static void accept_move(polisher_t *p, const window_t *window) {
+  bl__retiming_accept(&p->order);
+  p->fitted[window->stage] = true;
+  note_held(p, window->stage, window->first, window->end, window->held, window->filled);
+}
+
+// Simulated annealing from the present order, which ends at `now`.
+static void anneal(polisher_t *p, size_t evaluations, double heat, double goal, double now, double *t_end) {
+  double score = score_of(p, now), least = 0; // least: what evenness adds to the score of any order
+  uint32_t fruitless = 0;
+  for (uint32_t s = 0; s < p->order.schedule->stages; s++) {
+    least += EVENNESS * p->order.walks[s].work / p->order.schedule->stages;
+  }
+  collect_swaps(p, now);
+  for (size_t left = evaluations; left > 0 && *t_end > goal;) {
+    move_t move = draw_move(p);
+    uint32_t moved = shift(p, move.node, move.later, move.places);
+    fruitless = moved == 0 ? fruitless + 1 : 0;
+    if (moved == 0) {
+      if (fruitless / FRUITLESS_NODE >= p->order.count) {
+        return; // no order but this one, as with a single micro-batch
+      }
+      left -= fruitless % FRUITLESS_MAX == 0;
+      continue;
+    }
+    left--;
+    double allowed = heat * ((double)left / (double)evaluations) * patience(p);
+    const window_t window = window_of(p, move, moved);
+    double then = try_move(p, &window, score + allowed - least);
+    double attempt = isinf(then) ? INFINITY : score_of(p, then);
+    if (attempt <= score + allowed) {
+      now = then;
+      score = attempt;
+      accept_move(p, &window);
+      collect_swaps(p, now);
+      if (now < *t_end * (1 - 1e-12)) {
+        *t_end = now;
+        memcpy(p->best, p->order.lists[0], p->order.count * sizeof *p->best);
+      }
+    } else {
+      (void)shift(p, move.node, !move.later, moved);
+    }
+  }
+}
+
+static void search(polisher_t *p, size_t evaluations, double goal, double *t_end) {
+  static const double heats[ROUNDS] = {2, 0.5, 0.2, 1};
+  double mean = 0;
+  for (uint32_t n = 0; n < p->order.count; n++) {
+    mean += p->order.nodes[n].cost / p->order.count;
+  }
+  memcpy(p->best, p->order.lists[0], p->order.count * sizeof *p->best); // the lists lie one behind the other
+  for (uint32_t round = 0; round < ROUNDS && evaluations >= ROUNDS && *t_end > goal; round++) {
+    anneal(p, evaluations / ROUNDS, heats[round] * mean, goal, bl__retiming_all(&p->order), t_end);
+    restore(p, p->best);
+  }
+}
+
+bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits, bl__again_t again,
+                       size_t evaluations, double goal, double *t_end) {
+  const size_t count = bl_schedule_op_count(schedule);
+  polisher_t p = {.limits = limits, .slots = again.slots};
+  p.fitted = calloc(schedule->stages, sizeof p.fitted[0]);
+  p.swaps = calloc(2 * count + 1, sizeof p.swaps[0]);
+  p.best = p.swaps != NULL ? p.swaps + count : NULL;
+  bl_status_t status = p.fitted != NULL && p.swaps != NULL ? BL_OK : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    status = bl__retiming_init(&p.order, schedule, costs, again);
+  }
+  if (status == BL_OK) {
+    for (uint32_t s = 0; s < schedule->stages; s++) {
+      const uint32_t operations = (uint32_t)schedule->lists[s].count;
+      p.fitted[s] = fits(&p, s, 0, operations, 0, 0);
+      note_held(&p, s, 0, operations, 0, 0);
+    }
+    *t_end = bl__retiming_all(&p.order);
+    search(&p, evaluations, goal, t_end);
+    for (uint32_t s = 0; s < schedule->stages; s++) {
+      for (size_t i = 0; i < schedule->lists[s].count; i++) {
+        schedule->lists[s].ops[i] = p.order.nodes[p.order.lists[s][i]].op;
+      }
+    }
+  }
+  bl__retiming_cleanup(&p.order);
+  free(p.swaps);
+  free(p.fitted);
+  return status;
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/search/pooled.h"
+
+#include "schedule/balance/balance.h"
+#include "schedule/generate/generators.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/search/dispatch.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// By what share of the limit the first stage is heavier (lighter, below 0) than that. Loops and few micro-batches on a V
+// lean to opposite sides.
+static const double tilts[] = {0.125, 0.25, 0.5, 0.75, -0.125, -0.25, -0.5, -0.75};
+#define TILTS        (sizeof tilts / sizeof tilts[0])
+#define FIRST_EFFORT 0.1 // share of the search that shows which tilt is worth all of it
+
+typedef struct pool {
+  const bl_schedule_request_t *request;
+  const bl_costs_t *costs;
+  uint32_t chunks, cap; // blocks of a device
+  double *memory;       // [stages] limits of the tilt that is tried
+  bl_schedule_t *best;
+  double t_end;
+} pool_t;
+
+// False: at this limit the tilt is none.
+static bool tilt_limits(pool_t *pool, double tilt) {
+  const uint32_t p = pool->request->stages;
+  bool tilted = false;
+  for (uint32_t s = 0; s < p; s++) {
+    pool->memory[s] = (double)pool->cap / pool->chunks;
+  }
+  for (uint32_t s = 0; s < p / 2; s++) {
+    const double share = fabs(tilt) * (p - 1 - 2 * s) / (p - 1);
+    uint32_t more = (uint32_t)lround(share * pool->cap), least = pool->chunks + 1;
+    more = pool->cap > least && more > pool->cap - least ? pool->cap - least : more;
+    if (pool->cap <= least || more == 0) {
+      continue;
+    }
+    const uint32_t heavy = tilt > 0 ? s : p - 1 - s, light = p - 1 - heavy;
+    pool->memory[heavy] = (double)(pool->cap + more) / pool->chunks;
+    pool->memory[light] = (double)(pool->cap - more - 1) / pool->chunks;
+    tilted = true;
+  }
+  return tilted;
+}
+
+static bool can_be_balanced(const bl_schedule_t *schedule, uint32_t cap) {
+  static const bl_balance_mode_t modes[] = {BL_BALANCE_OVERLAP, BL_BALANCE_FEWEST};
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < 2 && status == BL_OK; i++) {
+    bl_balance_result_t result;
+    status = bl_balance_cap(schedule, cap, true, modes[i], &result, NULL);
+    if (status == BL_OK) {
+      bl_balance_result_cleanup(&result);
+    }
+  }
+  return status == BL_OK;
+}
+
+// Keeps what ends earlier than the best so far and can be balanced. *t_end is infinite where nothing was found.
+static bl_status_t try_tilt(pool_t *pool, double tilt, double effort, double *t_end) {
+  bl_schedule_request_t wanted = *pool->request;
+  bl_schedule_t *made;
+  *t_end = INFINITY;
+  if (!tilt_limits(pool, tilt)) {
+    return BL_OK;
+  }
+  wanted.memory_of_stage = pool->memory;
+  wanted.effort = effort * (wanted.effort > 0 ? wanted.effort : 1);
+  bl_status_t status = bl__schedule_make(&wanted, &made, NULL);
+  if (status != BL_OK) { // limits that one stage cannot do with: another tilt may
+    return status == BL_INVALID || status == BL_NOT_FOUND ? BL_OK : status;
+  }
+  double end;
+  status = bl__dispatch_end(made, pool->costs, (bl__again_t){0}, &end);
+  if (status == BL_OK && can_be_balanced(made, pool->cap)) {
+    *t_end = end;
+  }
+  if (*t_end < pool->t_end * (1 - 1e-9)) {
+    bl_schedule_destroy(pool->best);
+    pool->best = made;
+    pool->t_end = *t_end;
+  } else {
+    bl_schedule_destroy(made);
+  }
+  return status;
+}
+
+static bl_status_t try_all(pool_t *pool) {
+  double fastest = INFINITY, best_tilt = 0, end, bound;
+  bl_status_t status = bl_schedule_lower_bound(pool->best, pool->costs, &bound);
+  if (status != BL_OK || pool->t_end <= bound * (1 + 1e-9)) { // no order ends earlier
+    return status;
+  }
+  for (size_t i = 0; i < TILTS && status == BL_OK; i++) {
+    status = try_tilt(pool, tilts[i], FIRST_EFFORT, &end);
+    if (end < fastest) {
+      fastest = end;
+      best_tilt = tilts[i];
+    }
+  }
+  return status == BL_OK && isfinite(fastest) ? try_tilt(pool, best_tilt, 1, &end) : status;
+}
+
+static bl_status_t make_unpooled(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
+  if (request->unpooled == NULL) {
+    return bl__schedule_make(request, schedule, err);
+  }
+  bl_schedule_t *made;
+  bl_status_t status = bl_schedule_create_like(request->unpooled, &made, err);
+  if (status == BL_OK) {
+    status = bl_schedule_copy_lists(request->unpooled, made);
+    if (status != BL_OK) {
+      bl_schedule_destroy(made);
+      return bl_error_set(err, status, "out of memory for schedule %s", request->name);
+    }
+    *schedule = made;
+  }
+  return status;
+}
+
+bl_status_t bl__schedule_make_pooled(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
+  const bl_costs_t unit = BL_COSTS_UNIT;
+  pool_t pool = {.request = request, .costs = request->costs != NULL ? request->costs : &unit};
+  bl_status_t status = make_unpooled(request, &pool.best, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  pool.chunks = pool.best->chunks;
+  pool.cap = (uint32_t)floor(request->memory / bl_schedule_block_weight(pool.best) + 1e-9);
+  pool.memory = malloc(request->stages * sizeof *pool.memory);
+  status = pool.memory != NULL ? bl__dispatch_end(pool.best, pool.costs, (bl__again_t){0}, &pool.t_end) : BL_EXHAUSTED;
+  if (status == BL_OK) {
+    status = try_all(&pool);
+  }
+  free(pool.memory);
+  if (status != BL_OK) {
+    bl_schedule_destroy(pool.best);
+    return bl_error_set(err, status, "out of memory for schedule %s", request->name);
+  }
+  *schedule = pool.best;
+  return BL_OK;
+}

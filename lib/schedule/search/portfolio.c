@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/search/portfolio.h"
+
+#include "schedule/generate/groups.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/search/drain.h"
+#include "schedule/search/extend.h"
+#include "schedule/search/polish.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LATE 1e-8 // share by which an end is later than another beyond doubt
+
+void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits) {
+  double weight = bl_schedule_block_weight(shape);
+  for (uint32_t s = 0; s < shape->stages; s++) {
+    double limit = memory_of_stage != NULL ? memory_of_stage[s] : memory;
+    limits[s] = (uint32_t)fmin(floor(limit / weight + 1e-9), (double)bl_schedule_block_count(shape));
+  }
+}
+
+bl_status_t bl__memory_limits_check(const bl_schedule_request_t *request, double memory, const uint32_t *limits,
+                                    uint32_t least, bl_error_t *err) {
+  for (uint32_t s = 0; s < request->stages; s++) {
+    if (limits[s] < least) {
+      return bl_error_set(err, BL_INVALID,
+                          "schedule %s: a memory limit of %g on stage %u is below 1, the smallest that works",
+                          request->name, request->memory_of_stage != NULL ? request->memory_of_stage[s] : memory, s);
+    }
+  }
+  return BL_OK;
+}
+
+bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
+                               const uint32_t *limits, uint32_t bases, double effort) {
+  *portfolio = (bl__portfolio_t){.costs = costs, .limits = limits, .effort = effort};
+  portfolio->peaks = malloc(shape->stages * sizeof portfolio->peaks[0]);
+  bl_status_t status = portfolio->peaks != NULL ? BL_OK : BL_EXHAUSTED;
+  for (uint32_t r = 0; r <= BL__PORTFOLIO_KEPT && status == BL_OK; r++) {
+    status = bl_schedule_create_like(shape, &portfolio->results[r].schedule, NULL);
+  }
+  if (status == BL_OK) {
+    bl__portfolio_renew(portfolio, bases);
+  }
+  return status;
+}
+
+void bl__portfolio_recompute(bl__portfolio_t *portfolio, const bl_schedule_request_t *request) {
+  if (portfolio->results[0].schedule != NULL) {
+    portfolio->again = bl__again_of(request, portfolio->results[0].schedule);
+  }
+}
+
+bl__again_t bl__again_of(const bl_schedule_request_t *request, const bl_schedule_t *shape) {
+  bl__again_t again = {.on = request->recompute};
+  if (request->recompute && request->recompute_chunks < shape->chunks) {
+    again.chunks = request->recompute_chunks;
+  }
+  if (request->recompute && request->slots > 0) {
+    double slots = floor(request->slots / bl_schedule_block_weight(shape) + 1e-9);
+    again.slots = (uint32_t)fmin(fmax(slots, 1), (double)bl_schedule_block_count(shape));
+  }
+  return again;
+}
+
+static double by_size(size_t count, double small, double large, double huge) {
+  return count <= BL__PORTFOLIO_LARGE ? small : count <= BL__PORTFOLIO_HUGE ? large : huge;
+}
+
+void bl__portfolio_renew(bl__portfolio_t *portfolio, uint32_t bases) {
+  // F, I and W of every block
+  size_t count = 3 * bl_schedule_block_count(portfolio->results[0].schedule);
+  double budget = by_size(count, BL__PORTFOLIO_BUDGET, BL__PORTFOLIO_BUDGET_LARGE, BL__PORTFOLIO_BUDGET_HUGE);
+  portfolio->budget = (size_t)(portfolio->effort * budget);
+  portfolio->bases = bases;
+}
+
+void bl__portfolio_grant(bl__portfolio_t *portfolio, uint32_t dispatches) {
+  portfolio->budget = 3 * bl_schedule_block_count(portfolio->results[0].schedule) * dispatches;
+  portfolio->bases = 1;
+}
+
+static bool better(const bl__result_t *a, const bl__result_t *b) {
+  double slack = 1e-9 * fabs(b->t_end);
+  return a->t_end < b->t_end - slack || (a->t_end <= b->t_end + slack && a->worst_peak < b->worst_peak);
+}
+
+// Puts the attempt in its place among the results; one that equals another in time and peak counts as the same.
+static void keep_if_better(bl__portfolio_t *portfolio, double t_end, uint32_t worst) {
+  bl__result_t *results = portfolio->results, attempt = results[BL__PORTFOLIO_KEPT];
+  attempt.t_end = t_end;
+  attempt.worst_peak = worst;
+  uint32_t place = portfolio->found;
+  while (place > 0 && better(&attempt, &results[place - 1])) {
+    place--;
+  }
+  bool same = place > 0 && !better(&results[place - 1], &attempt);
+  if (same || place == BL__PORTFOLIO_KEPT) {
+    return;
+  }
+  memmove(results + place + 1, results + place, (BL__PORTFOLIO_KEPT - place) * sizeof *results);
+  results[place] = attempt;
+  portfolio->found += portfolio->found < BL__PORTFOLIO_KEPT;
+}
+
+// The worst peak of a schedule, or UINT32_MAX when some stage exceeds its limit.
+static bl_status_t measure(bl__portfolio_t *portfolio, const bl_schedule_t *schedule, uint32_t *worst) {
+  bl_status_t status = bl_schedule_peak_slots(schedule, portfolio->peaks);
+  *worst = 0;
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    *worst = portfolio->peaks[s] > *worst ? portfolio->peaks[s] : *worst;
+    if (portfolio->peaks[s] > portfolio->limits[s]) {
+      *worst = UINT32_MAX;
+      break;
+    }
+  }
+  return status;
+}
+
+// The rules in the order in which they are tried, after the base order as it is: the most promising ones first.
+static bl__dispatch_rule_t rule_at(uint32_t index) {
+  static const uint32_t windows[] = {UINT32_MAX, 2, 1, 4, 8};
+  static const double patience[] = {1, 0, 0.5};
+  static const bl__preference_t preferences[] = {BL__PREFER_BASE_ORDER, BL__PREFER_WEIGHTS_LAST, BL__PREFER_BACKWARD,
+                                                 BL__PREFER_FORWARD};
+  return (bl__dispatch_rule_t){preferences[index % 4], patience[index / 4 % 3], windows[index / 12 % 5]};
+}
+#define RULES (4 * 3 * 5)
+
+// What ends later than that is not kept.
+static double latest_kept(const bl__portfolio_t *portfolio) {
+  bool full = portfolio->found == BL__PORTFOLIO_KEPT;
+  return full ? portfolio->results[BL__PORTFOLIO_KEPT - 1].t_end * (1 + LATE) : INFINITY;
+}
+
+static void spend(bl__portfolio_t *portfolio, size_t count) {
+  portfolio->budget -= portfolio->budget < count ? portfolio->budget : count;
+}
+
+// Keeps an attempt that came to `status` if it is good.
+static bl_status_t keep(bl__portfolio_t *portfolio, bl_status_t status, double t_end) {
+  uint32_t worst;
+  if (status == BL_INTERNAL || status == BL_NOT_FOUND) {
+    return BL_OK; // the base cannot run, or ends too late
+  }
+  if (status == BL_OK) {
+    status = measure(portfolio, portfolio->results[BL__PORTFOLIO_KEPT].schedule, &worst);
+  }
+  if (status == BL_OK) {
+    keep_if_better(portfolio, t_end, worst);
+  }
+  return status;
+}
+
+// Keeps `base` as it is, if it is good.
+static bl_status_t attempt_as_it_is(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
+  double t_end = INFINITY;
+  spend(portfolio, bl_schedule_op_count(base));
+  bl_status_t status = bl__dispatch_in_order(base, portfolio->costs, portfolio->again, latest_kept(portfolio), &t_end);
+  if (status == BL_OK) {
+    status = bl_schedule_copy_lists(base, portfolio->results[BL__PORTFOLIO_KEPT].schedule);
+  }
+  return keep(portfolio, status, t_end);
+}
+
+// Dispatches the base by one rule and keeps the result if it is good. A follower sees all results.
+static bl_status_t attempt(bl__portfolio_t *portfolio, bl__dispatcher_t *dispatcher, size_t count,
+                           bl__dispatch_rule_t rule) {
+  bl_schedule_t *made = portfolio->results[BL__PORTFOLIO_KEPT].schedule;
+  double latest = portfolio->follower != NULL ? INFINITY : latest_kept(portfolio), t_end = INFINITY;
+  spend(portfolio, count);
+  bl_status_t status = bl__dispatcher_run(dispatcher, rule, latest, made, &t_end);
+  if (status == BL_OK && portfolio->follower != NULL) {
+    status = attempt_as_it_is(portfolio->follower, made);
+  }
+  return keep(portfolio, status, t_end);
+}
+
+bool bl__portfolio_wants(const bl__portfolio_t *portfolio, size_t count) {
+  return portfolio->found == 0 || portfolio->budget >= count;
+}
+
+// The base itself, or one like it within the limit of slots; NULL where there is none, since blocks that are kept from F on
+// leave no room to run W's earlier.
+static bl_status_t within_slots(bl__portfolio_t *portfolio, const bl_schedule_t **base) {
+  bl_status_t status = BL_OK;
+  if (portfolio->again.slots == 0 || bl__filled_most(*base, portfolio->again) <= portfolio->again.slots) {
+    return status;
+  }
+  if (portfolio->again.chunks > 0) {
+    *base = NULL;
+    return status;
+  }
+  if (portfolio->drained == NULL) {
+    status = bl_schedule_create_like(*base, &portfolio->drained, NULL);
+  }
+  if (status == BL_OK) {
+    status = bl__drain(*base, portfolio->again.slots, portfolio->drained);
+    *base = portfolio->drained;
+  }
+  return status;
+}
+
+static uint64_t digest_of(const bl_schedule_t *schedule) {
+  uint64_t digest = 0;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bl_op_t op = schedule->lists[s].ops[i];
+      uint64_t text =
+          (uint64_t)op.micro_batch << 32 | (uint64_t)op.virtual_stage << 16 | (uint64_t)op.slice << 8 | op.verb;
+      digest = (digest ^ text) * 0x9E3779B97F4A7C15u;
+      digest ^= digest >> 29;
+    }
+  }
+  return digest;
+}
+
+// What is known of the base, nothing at first. NULL without memory.
+static bl__tried_t *tried_of(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
+  uint64_t digest = digest_of(base);
+  for (size_t i = 0; i < portfolio->tried_count; i++) {
+    if (portfolio->tried[i].digest == digest) {
+      return &portfolio->tried[i];
+    }
+  }
+  if (portfolio->tried_count == portfolio->tried_capacity) {
+    size_t capacity = portfolio->tried_capacity == 0 ? 64 : 2 * portfolio->tried_capacity;
+    bl__tried_t *all = realloc(portfolio->tried, capacity * sizeof *all);
+    if (all == NULL) {
+      return NULL;
+    }
+    portfolio->tried = all;
+    portfolio->tried_capacity = capacity;
+  }
+  portfolio->tried[portfolio->tried_count] = (bl__tried_t){.digest = digest};
+  return &portfolio->tried[portfolio->tried_count++];
+}
+
+bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
+  uint32_t worst;
+  if (!bl__portfolio_wants(portfolio, bl_schedule_op_count(base))) {
+    return BL_OK;
+  }
+  bl_status_t status = within_slots(portfolio, &base);
+  if (status == BL_OK && base == NULL) {
+    return BL_OK;
+  }
+  if (status == BL_OK) {
+    status = measure(portfolio, base, &worst);
+  }
+  if (status != BL_OK || worst == UINT32_MAX) {
+    return status;
+  }
+  size_t count = bl_schedule_op_count(base);
+  // Every base gets its share of what is left, and the first rule in any case while there is a budget at all.
+  size_t share = portfolio->budget / (portfolio->bases > 0 ? portfolio->bases : 1);
+  portfolio->bases -= portfolio->bases > 0;
+  status = attempt_as_it_is(portfolio, base);
+  if (status == BL_OK && portfolio->follower != NULL) {
+    status = attempt_as_it_is(portfolio->follower, base);
+  }
+  bl__tried_t *tried = status == BL_OK ? tried_of(portfolio, base) : NULL;
+  status = status == BL_OK && tried == NULL ? BL_EXHAUSTED : status;
+  bl__dispatcher_t *dispatcher = NULL;
+  for (uint32_t r = 0; r < RULES && status == BL_OK; r++) {
+    if (portfolio->found && (portfolio->budget < count || share < (r + 2) * count)) {
+      break;
+    }
+    if (r < tried->rules) {
+      spend(portfolio, count);
+      continue;
+    }
+    tried->rules = r + 1;
+    if (dispatcher == NULL) {
+      status = bl__dispatcher_create(base, portfolio->costs, portfolio->limits, portfolio->again, &dispatcher);
+    }
+    if (status == BL_OK) {
+      status = attempt(portfolio, dispatcher, count, rule_at(r));
+    }
+  }
+  bl__dispatcher_destroy(dispatcher);
+  return status;
+}
+
+bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base) {
+  bl_status_t status = BL_OK;
+  for (double before = INFINITY;
+       status == BL_OK && portfolio->found > 0 && portfolio->results[0].t_end < before && portfolio->budget > 0;) {
+    before = portfolio->results[0].t_end;
+    status = bl_schedule_copy_lists(portfolio->results[0].schedule, base);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, base);
+    }
+  }
+  return status;
+}
+
+static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, size_t evaluations, double bound) {
+  bl_status_t status = BL_OK;
+  if (evaluations > 0 && result->t_end > bound * (1 + 1e-12)) {
+    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, portfolio->again, evaluations,
+                        bound * (1 + 1e-12), &result->t_end);
+    if (status == BL_OK) {
+      status = measure(portfolio, result->schedule, &result->worst_peak);
+    }
+  }
+  return status;
+}
+
+// Polishes the results that were kept and puts the best first. BL_NOT_FOUND when nothing fitted.
+static bl_status_t polish_kept(bl__portfolio_t *portfolio) {
+  if (portfolio->found == 0) {
+    return BL_NOT_FOUND;
+  }
+  double bound;
+  bl__result_t *best = &portfolio->results[0];
+  bl_status_t status = bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound);
+  size_t count = bl_schedule_op_count(best->schedule);
+  size_t evaluations =
+      (size_t)by_size(count, BL__PORTFOLIO_POLISH, BL__PORTFOLIO_POLISH_LARGE, BL__PORTFOLIO_POLISH_HUGE) / count;
+  evaluations = evaluations < BL__PORTFOLIO_ORDERS ? evaluations : BL__PORTFOLIO_ORDERS;
+  evaluations = (size_t)((double)evaluations * portfolio->effort);
+  // Half of the search for the first few, the other half for the one that came farthest.
+  uint32_t tried = portfolio->found < BL__PORTFOLIO_POLISHED ? portfolio->found : BL__PORTFOLIO_POLISHED;
+  for (uint32_t r = 0; r < tried && status == BL_OK; r++) {
+    bl__result_t *result = &portfolio->results[r];
+    status = polish(portfolio, result, evaluations / 2 / tried, bound);
+    best = status == BL_OK && better(result, best) ? result : best;
+  }
+  if (status == BL_OK) {
+    status = polish(portfolio, best, evaluations / 2, bound);
+  }
+  bl__result_t kept = portfolio->results[0];
+  portfolio->results[0] = *best;
+  *best = kept;
+  return status;
+}
+
+// Is the best result as early as its lower bound?
+static bool is_done(const bl__portfolio_t *portfolio) {
+  const bl__result_t *best = &portfolio->results[0];
+  double bound;
+  return portfolio->found > 0 && bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound) == BL_OK &&
+         best->t_end <= bound * (1 + 1e-12);
+}
+
+bl_status_t bl__portfolio_end(bl__portfolio_t *portfolio, bl_status_t status, bl_schedule_t *schedule) {
+  if (status == BL_OK) {
+    status = polish_kept(portfolio);
+  }
+  if (status == BL_OK) {
+    bl_op_list_t *lists = schedule->lists;
+    schedule->lists = portfolio->results[0].schedule->lists;
+    portfolio->results[0].schedule->lists = lists;
+  }
+  return status;
+}
+
+void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {
+  for (uint32_t r = 0; r <= BL__PORTFOLIO_KEPT; r++) {
+    bl_schedule_destroy(portfolio->results[r].schedule);
+  }
+  bl_schedule_destroy(portfolio->drained);
+  free(portfolio->tried);
+  free(portfolio->peaks);
+}
+
+// Other costs to search with first. Unit cells, which timetables are made for; where the real ones are those, slightly
+// uneven ones: with equal costs most changes of an order change nothing, so a search does not see where to go.
+static bl_costs_t other_costs(const bl_costs_t *costs, uint32_t virtual_stages) {
+  static const bl_costs_t uneven = {.every = {10, 11, 9, 10}, .boundary = 1};
+  bool equal = costs->boundary == 0;
+  for (uint32_t s = 0; s < virtual_stages && equal; s++) {
+    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, s), *first = bl_costs_chunk(costs, 0);
+    equal = chunk->forward == first->forward && chunk->input == chunk->forward && chunk->weight == chunk->forward;
+  }
+  return equal ? uneven : BL_COSTS_UNIT;
+}
+
+bl_status_t bl__costs_merge(const bl_costs_t *costs, bl__again_t again, const bl_schedule_t *shape,
+                            bl_costs_t *merged) {
+  *merged = *costs;
+  if (!again.on) {
+    return BL_OK;
+  }
+  merged->every.input += costs->every.recompute;
+  if (costs->chunks != NULL || again.chunks > 0) {
+    bl_chunk_costs_t *chunks = malloc(shape->virtual_stages * sizeof *chunks);
+    for (uint32_t s = 0; chunks != NULL && s < shape->virtual_stages; s++) {
+      chunks[s] = *bl_costs_chunk(costs, s);
+      chunks[s].input += bl__chunk_kept(shape, again, s) ? 0 : chunks[s].recompute;
+    }
+    merged->chunks = chunks;
+    return chunks != NULL ? BL_OK : BL_EXHAUSTED;
+  }
+  return BL_OK;
+}
+
+void bl__costs_merge_cleanup(const bl_costs_t *costs, bl_costs_t *merged) {
+  if (merged->chunks != costs->chunks) {
+    free((void *)(uintptr_t)merged->chunks);
+  }
+}
+
+// Both portfolios of a search.
+typedef struct search {
+  bl__bases_t *bases;
+  void *context;
+  const bl_schedule_request_t *request;
+  bl__portfolio_t real, other;
+  bl_schedule_t *scratch;
+} search_t;
+
+// The base orders, and where chunks that keep their blocks leave none that fits into the slots, groups of as many
+// micro-batches as do.
+#define GROUPS_MAX 8 // sizes that are tried
+
+static bl_status_t try_bases(search_t *search, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  bl_schedule_t *scratch = search->scratch;
+  bl__again_t again = portfolio->again;
+  bl_status_t status = search->bases(search->context, costs, portfolio);
+  uint32_t group = scratch->micro_batches;
+  if (again.chunks > 0 && again.slots > 0) {
+    uint32_t room = again.slots / (scratch->chunks - again.chunks);
+    group = room < group ? room : group;
+  }
+  bool none = again.chunks > 0 && portfolio->found == 0;
+  portfolio->bases = group < GROUPS_MAX ? group : GROUPS_MAX;
+  for (uint32_t k = 0; none && k < GROUPS_MAX && group > 0 && status == BL_OK; k++, group--) {
+    // One at a time always fits.
+    status = bl__groups_fill(scratch, k + 1 < GROUPS_MAX ? group : 1);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, scratch);
+    }
+  }
+  return status;
+}
+
+static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *costs) {
+  search->other.follower = &search->real;
+  bl_status_t status = try_bases(search, costs, &search->other);
+  if (status == BL_OK) {
+    status = bl__portfolio_refine(&search->other, search->scratch);
+  }
+  if (status == BL_OK && search->other.found > 0) {
+    status = polish_kept(&search->other);
+  }
+  if (status == BL_OK && search->scratch->pipes == 1) {
+    status = bl__portfolio_from_shorter(&search->real, search->request, search->scratch);
+  }
+  bl__portfolio_renew(&search->real, search->other.found + 1);
+  for (uint32_t r = 0; r < search->other.found && status == BL_OK; r++) {
+    status = bl__portfolio_try(&search->real, search->other.results[r].schedule);
+  }
+  return status == BL_OK ? bl__portfolio_refine(&search->real, search->scratch) : status;
+}
+
+bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_request_t *request, const uint32_t *limits,
+                       bl_schedule_t *schedule) {
+  search_t search = {.bases = bases, .context = context, .request = request};
+  bl_costs_t other = other_costs(request->costs, schedule->virtual_stages), merged = *request->costs,
+             merged_other = other;
+  const bl__again_t again = bl__again_of(request, schedule);
+  bl_status_t status = bl__costs_merge(request->costs, again, schedule, &merged);
+  if (status == BL_OK) {
+    status = bl__costs_merge(&other, again, schedule, &merged_other);
+  }
+  if (status == BL_OK) {
+    status = bl_schedule_create_like(schedule, &search.scratch, NULL);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_init(&search.real, schedule, request->costs, limits, 0, request->effort);
+  }
+  if (status == BL_OK) {
+    double effort = BL__PORTFOLIO_OTHER_EFFORT * request->effort;
+    status = bl__portfolio_init(&search.other, schedule, &other, limits, 0, effort);
+  }
+  bl__portfolio_recompute(&search.real, request);
+  bl__portfolio_recompute(&search.other, request);
+  if (status == BL_OK) {
+    status = try_bases(&search, &merged, &search.real);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_refine(&search.real, search.scratch);
+  }
+  if (status == BL_OK && search.real.found > 0 && !is_done(&search.real)) {
+    status = search_with_other_costs(&search, &merged_other);
+  }
+  status = bl__portfolio_end(&search.real, status, schedule);
+  bl__portfolio_cleanup(&search.real);
+  bl__portfolio_cleanup(&search.other);
+  bl_schedule_destroy(search.scratch);
+  bl__costs_merge_cleanup(&other, &merged_other);
+  bl__costs_merge_cleanup(request->costs, &merged);
+  return status;
+}
+
+typedef struct given {
+  bl_schedule_t *const *bases;
+  uint32_t count;
+} given_t;
+
+static bl_status_t try_given(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  const given_t *given = context;
+  bl_status_t status = BL_OK;
+  (void)costs;
+  bl__portfolio_renew(portfolio, given->count + 1);
+  for (uint32_t k = 0; k < given->count && status == BL_OK; k++) {
+    status = bl__portfolio_try(portfolio, given->bases[k]);
+  }
+  return status;
+}
+
+bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_schedule_request_t *request,
+                        const uint32_t *limits, bl_schedule_t *schedule) {
+  given_t given = {bases, count};
+  return bl__search(try_given, &given, request, limits, schedule);
+}
+
+static void level(uint32_t *limits, uint32_t stages) {
+  uint32_t worst = 0;
+  for (uint32_t s = 0; s < stages; s++) {
+    worst = limits[s] > worst ? limits[s] : worst;
+  }
+  for (uint32_t s = 0; s < stages; s++) {
+    limits[s] = worst;
+  }
+}
+
+bl_status_t bl__improve_within(const bl_schedule_t *holds, bool each, bl_schedule_t *const *bases, uint32_t count,
+                               const bl_schedule_request_t *request, bl_schedule_t *schedule) {
+  uint32_t *limits = malloc(holds->stages * sizeof *limits);
+  bl_status_t status = limits != NULL ? bl_schedule_peak_slots(holds, limits) : BL_EXHAUSTED;
+  if (status == BL_OK && !each) {
+    level(limits, holds->stages);
+  }
+  if (status == BL_OK) {
+    status = bl__improve(bases, count, request, limits, schedule);
+  }
+  free(limits);
+  return status;
+}
