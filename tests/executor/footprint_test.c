@@ -3,7 +3,7 @@
 // the back end, the second copy where stages go on ahead of commits and the image of a checkpoint among them: for both
 // families, both dtypes, both kinds of attention, every recomputation, heads with and without a weight of their own, with
 // fused and with split backwards and with several chunks a stage.
-#include "plan/footprint.h"
+#include "plan/evaluate/footprint.h"
 
 #include "compute/model/operations.h"
 #include "executor/executor.h"

@@ -2,7 +2,7 @@
 // Whatever a profile holds, reading it ends with one that is written and read back the same, or with words that name it.
 #include "target.h"
 
-#include "plan/profile.h"
+#include "plan/profile/profile.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the estimator of arXiv 2401.02088: the arithmetic check with its published numbers, the ramp's factors, that
 // it agrees with a simulated 1F1B step, and that bad numbers are named.
-#include "plan/estimator.h"
+#include "plan/evaluate/estimator.h"
 
 #include "schedule/generate.h"
 #include "simulate/simulate.h"

@@ -2,7 +2,7 @@
 // Verifies what a plan says beside its ranking: of every schedule and every value that was asked for either a way or what it
 // lacks, in numbers; that all numbers of chunks are tried which were asked for, and more than one without asking; and that
 // the reason of the best adds up.
-#include "plan/planner.h"
+#include "plan/search/planner.h"
 #include "schedule/generate.h"
 
 #include "models.h"

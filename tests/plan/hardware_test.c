@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the device models and the footprints against published figures: layer times of Korthikanti et al. (arXiv
 // 2205.05198, table 4), their formulas of activation bytes, and parameter counts.
-#include "plan/footprint.h"
-#include "plan/hardware.h"
+#include "plan/evaluate/footprint.h"
+#include "plan/evaluate/hardware.h"
 
 #include "models.h"
 

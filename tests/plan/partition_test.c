@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the partition of layers: the dynamic programme against trying everything, and devices of several chunks.
-#include "plan/partition.h"
+#include "plan/candidate/partition.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that predicted peak slots are exactly what the executor's plan takes, for every schedule that runs, with and
 // without recomputation, evenly and with caps in both modes, parked and in part made again.
-#include "plan/trial.h"
+#include "plan/evaluate/trial.h"
 
 #include "schedule/balance/balance.h"
 #include "schedule/generate.h"

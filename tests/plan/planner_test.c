@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies placement and planner: nodes by hand, that what is ranked first is feasible and fastest, that a limit which the
 // refusal names works and a smaller one does not, and that published models are planned.
-#include "plan/placement.h"
-#include "plan/planner.h"
+#include "plan/candidate/placement.h"
+#include "plan/search/planner.h"
 
 #include "schedule/generate.h"
 

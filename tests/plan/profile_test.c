@@ -2,9 +2,9 @@
 // Verifies profiles: what a recorder makes of the events of steps whose durations are known, of waits where stages share
 // cores, that a profile survives
 // being written and read, what is refused, and what it says of other partitions and micro-batches.
-#include "plan/profile.h"
-#include "plan/recorder.h"
-#include "plan/trial.h"
+#include "plan/evaluate/trial.h"
+#include "plan/profile/profile.h"
+#include "plan/profile/recorder.h"
 
 #include "schedule/balance/balance.h"
 #include "schedule/generate.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies who may use a profile: of what it is refused, what it is doubted for, and that both name field and values.
-#include "plan/profile_use.h"
+#include "plan/profile/profile_use.h"
 
 #include "schedule/balance/balance.h"
 #include "schedule/generate.h"

@@ -9,7 +9,7 @@
 #ifndef BALLAST_DRIVER_AUTOMATIC_H
 #define BALLAST_DRIVER_AUTOMATIC_H
 
-#include "plan/recorder.h"
+#include "plan/profile/recorder.h"
 #include "simulate/automatic.h"
 
 #include "driver.h"

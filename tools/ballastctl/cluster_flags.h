@@ -4,8 +4,8 @@
 #define BALLAST_BALLASTCTL_CLUSTER_FLAGS_H
 
 #include "config/flags.h"
-#include "plan/hardware.h"
-#include "plan/placement.h"
+#include "plan/candidate/placement.h"
+#include "plan/evaluate/hardware.h"
 
 #include <stddef.h>
 

@@ -4,7 +4,7 @@
 #ifndef BALLAST_BALLASTCTL_DOUBT_H
 #define BALLAST_BALLASTCTL_DOUBT_H
 
-#include "plan/profile_use.h"
+#include "plan/profile/profile_use.h"
 
 #include <jansson.h>
 

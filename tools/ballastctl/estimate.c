@@ -6,7 +6,7 @@
 #include "verbs.h"
 
 #include "config/flags.h"
-#include "plan/estimator.h"
+#include "plan/evaluate/estimator.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

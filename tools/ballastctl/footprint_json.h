@@ -4,7 +4,7 @@
 #define BALLAST_BALLASTCTL_FOOTPRINT_JSON_H
 
 #include "base/error.h"
-#include "plan/footprint.h"
+#include "plan/evaluate/footprint.h"
 
 #include <jansson.h>
 

@@ -5,7 +5,7 @@
 
 #include "plan_request.h"
 
-// Writes flags->write from the job at `path`. `best` of the plan of `request` is exact (plan/planner.h): with its costs
+// Writes flags->write from the job at `path`. `best` of the plan of `request` is exact (plan/search/planner.h): with its costs
 // as pipeline.costs a run makes the order that was planned. BL_PRECONDITION: a way that no job file can ask for; nothing
 // was written.
 BL_MUST_USE bl_status_t bl_ctl_plan_job_write(const bl_ctl_plan_flags_t *flags, const char *path,

@@ -9,7 +9,7 @@
 #include "operations.h"
 
 #include "config/flags.h"
-#include "plan/planner.h"
+#include "plan/search/planner.h"
 
 typedef struct bl_ctl_plan_flags {
   char *hardware, *write;

@@ -6,8 +6,8 @@
 #include "doubt.h"
 
 #include "job/balance.h"
-#include "plan/demand.h"
-#include "plan/trial.h"
+#include "plan/evaluate/demand.h"
+#include "plan/evaluate/trial.h"
 
 typedef struct bl_ctl_prediction {
   const bl_training_t *training; // borrowed
@@ -29,7 +29,7 @@ typedef struct bl_ctl_prediction_source {
   const bl_operation_memory_t *operations; // that `demand` counts; NULL: left out
 } bl_ctl_prediction_source_t;
 
-// BL_INVALID: a profile that says nothing of this job (plan/profile_use.h); `profile_name` is for messages. As
+// BL_INVALID: a profile that says nothing of this job (plan/profile/profile_use.h); `profile_name` is for messages. As
 // bl_balance_plan_init: the policy does not fit. On failure there is nothing to clean up. The training, made of the job once, outlives the prediction.
 BL_MUST_USE bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_training_t *training,
                                                const bl_ctl_prediction_source_t *source, const char *profile_name,

@@ -3,7 +3,7 @@
 #ifndef BALLAST_BALLASTCTL_PROFILE_FILE_H
 #define BALLAST_BALLASTCTL_PROFILE_FILE_H
 
-#include "plan/profile.h"
+#include "plan/profile/profile.h"
 
 // BL_INVALID: missing, closed to us (names `flag`, as input_file.h) or no profile; names it. BL_IO.
 BL_MUST_USE bl_status_t bl_ctl_profile_read(const char *flag, const char *path, bl_profile_t *profile, bl_error_t *err);

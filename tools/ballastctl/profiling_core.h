@@ -13,7 +13,7 @@
 #include "prediction.h"
 
 #include "job/policy.h"
-#include "plan/recorder.h"
+#include "plan/profile/recorder.h"
 
 #define BL__MEASURED_STEPS 1024 // most of which medians are taken
 

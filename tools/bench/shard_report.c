@@ -2,8 +2,8 @@
 #include "shard.h"
 
 #include "base/bytes.h"
-#include "plan/estimator.h"
-#include "plan/profile.h"
+#include "plan/evaluate/estimator.h"
+#include "plan/profile/profile.h"
 
 #include <stdio.h>
 #include <stdlib.h>

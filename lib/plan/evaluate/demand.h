@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a schedule takes of every device on our executor, to the byte: what a planner's limit is about, of a schedule that is
+// there already, with its evictions, loads and recomputations.
+//
+//   bl_footprint_t stages[8];
+//   if (bl_demand_of_schedule(&request, stages, &err) == BL_OK) {
+//     bl_footprint_total(&stages[0]), stages[0].activations: own and lent slots together
+//   }
+//
+// Pure. Thread: any.
+#ifndef BALLAST_PLAN_DEMAND_H
+#define BALLAST_PLAN_DEMAND_H
+
+#include "plan/evaluate/footprint.h"
+#include "schedule/ir/schedule.h"
+
+typedef struct bl_demand_request {
+  const bl_schedule_t *schedule;
+  const bl_model_t *model;
+  const bl_chunk_span_t *spans; // [virtual stages]
+  bl_layout_options_t options;
+  bool post_validation;                    // train.post_validation
+  const bl_operation_memory_t *operations; // as in bl_footprint_request_t
+  bl_footprint_image_fn image;
+} bl_demand_request_t;
+
+// Fills `stages` [schedule->stages]. BL_INVALID: a block beyond all memory, or a schedule that cannot run. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_demand_of_schedule(const bl_demand_request_t *request, bl_footprint_t *stages,
+                                              bl_error_t *err);
+
+#endif

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/evaluate/footprint.h"
+
+#include <math.h>
+
+// In bytes per token: what tensor parallelism leaves whole, and what it splits.
+typedef struct layer_parts {
+  double whole, split, scores; // scores: per token and key, of all heads
+} layer_parts_t;
+
+// 16-bit values, one byte for each element of a dropout mask.
+static layer_parts_t parts_of(const bl_model_t *model) {
+  const double h = model->hidden, qkv = bl_model_qkv_width(model), q = bl_model_query_width(model), f = model->ffn;
+  if (model->family == BL_FAMILY_GPT2) {
+    // Whole: inputs of both blocks (2 + 2), of both norms (2 + 2), two dropout masks. Split: qkv, input of the output
+    // projection, input and output of GELU. Scores: softmax, its dropout and mask.
+    return (layer_parts_t){.whole = 10 * h, .split = 2 * qkv + 2 * q + 4 * f, .scores = 5.0 * model->heads};
+  }
+  return (layer_parts_t){.whole = 8 * h, .split = 2 * qkv + 2 * q + 6 * f, .scores = 2.0 * model->heads};
+}
+
+double bl_footprint_layer_bytes(const bl_model_t *model, bl_layout_options_t options, bl_parallel_t parallel) {
+  const double rows = (double)options.micro_batch * model->seq, t = parallel.tensor;
+  const double whole_over = parallel.sequence ? t : 1;
+  if (options.recompute == BL_RECOMPUTE_FULL) {
+    return 2 * rows * model->hidden / whole_over;
+  }
+  layer_parts_t parts = parts_of(model);
+  bool keeps_scores = options.attention == BL_ATTENTION_NAIVE && options.recompute == BL_RECOMPUTE_NONE;
+  double scores = keeps_scores ? parts.scores * model->seq / t : 0;
+  return rows * (parts.whole / whole_over + parts.split / t + scores);
+}
+
+double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
+  const double h = m->hidden, norm = bl_model_norm_vectors(m) * h, qkv = bl_model_qkv_width(m);
+  const bool biases = m->family == BL_FAMILY_GPT2;
+  double layer = 2 * norm + h * (qkv + bl_model_query_width(m) + bl_model_pre_width(m) + m->ffn);
+  layer += biases ? qkv + m->ffn + 2 * h : 0;
+  double sum = layer * span.layer_count, words = m->vocab * h;
+  sum += span.embedding ? words + (biases ? bl_model_positions(m) * h : 0) : 0;
+  return sum + (span.head ? norm + (m->tied && span.embedding ? 0 : words) : 0);
+}
+
+bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint) {
+  bl_stage_memory_request_t stage = {.model = request->model,
+                                     .spans = request->spans,
+                                     .span_count = request->span_count,
+                                     .options = request->options,
+                                     .micro_batches = request->micro_batches,
+                                     .batches = 1,
+                                     .post_validation = request->post_validation};
+  if (request->operations != NULL) {
+    stage.operations = *request->operations;
+  }
+  bl_stage_memory_t memory;
+  bl_status_t status = bl_stage_memory(&stage, &memory);
+  uint64_t image = 0;
+  if (status == BL_OK && request->image != NULL) {
+    status = request->image(request->model, request->spans, request->span_count, &image);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  *footprint =
+      (bl_footprint_t){.weights = (double)memory.weight_bytes,
+                       .gradients = (double)(memory.gradient_bytes + memory.tied_bytes),
+                       .optimizer = (double)memory.optimizer_bytes,
+                       .activations = (double)memory.slot_bytes * request->slots,
+                       .edges = (double)memory.edge_bytes * request->edges,
+                       .workspace = (double)(memory.chunk_bytes + memory.operation_bytes + stage.operations.held_bytes),
+                       .data = (double)memory.data_bytes,
+                       .checkpoint = (double)image,
+                       .shadow = (double)memory.shadow_bytes,
+                       .slot_bytes = (double)memory.slot_bytes,
+                       .evict_bytes = (double)memory.evict_bytes};
+  return BL_OK;
+}
+
+bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, const bl_hardware_t *hardware,
+                                       bl_parallel_t parallel) {
+  const bl_model_t *model = request->model;
+  const double rows = (double)request->options.micro_batch * model->seq, t = parallel.tensor;
+  double parameters = 0, extra = 0;
+  bl_footprint_t sum = {0};
+  for (uint32_t i = 0; i < request->span_count; i++) {
+    bl_chunk_span_t span = request->spans[i];
+    parameters += bl_footprint_parameters(model, span) / t;
+    double layer = bl_footprint_layer_bytes(model, request->options, parallel), block = layer * span.layer_count;
+    if (span.embedding && model->family == BL_FAMILY_GPT2) {
+      block += rows * model->hidden / t; // mask of the embedding's dropout
+    }
+    if (span.head) { // input of the final norm and of the head, logits in fp32: of one micro-batch
+      extra = 4 * rows * model->hidden / t * (1 + (double)model->vocab / model->hidden);
+    }
+    if (request->options.recompute == BL_RECOMPUTE_FULL) { // one layer at a time is made again
+      bl_layout_options_t kept = request->options;
+      kept.recompute = BL_RECOMPUTE_NONE;
+      sum.workspace = fmax(sum.workspace, bl_footprint_layer_bytes(model, kept, parallel));
+    }
+    sum.slot_bytes = fmax(sum.slot_bytes, block);
+  }
+  double weight_bytes = hardware->value_bytes, gradient_bytes = hardware->state_bytes - weight_bytes;
+  sum.weights = parameters * weight_bytes;
+  sum.gradients = parameters * gradient_bytes;
+  sum.optimizer = parameters * hardware->moment_bytes / (parallel.shard ? parallel.data : 1);
+  sum.shadow = request->post_validation ? sum.optimizer : 0; // the master copy is among what the optimizer keeps
+  sum.activations = sum.slot_bytes * request->slots;
+  sum.evict_bytes = sum.slot_bytes;
+  sum.edges = request->edges * rows * model->hidden * hardware->value_bytes / t;
+  sum.workspace += extra;
+  return sum;
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a stage keeps in the memory of one of its devices.
+//
+// Two ways of counting. On our executor: what lib/model lays out, to the byte. On a cluster of GPUs: Korthikanti et al.
+// (arXiv 2205.05198), mixed precision with dropout, per layer and micro-batch of s tokens x b sequences, hidden h, heads
+// a, tensor parallelism t:
+//
+//   s b h (10 + 24/t + 5 a s / (h t))        tensor parallelism alone
+//   s b h / t (34 + 5 a s / h)               with sequence parallelism
+//   without 5 a s / h                        attention recomputed, or flash
+//   2 s b h (/ t with sequence parallelism)  everything recomputed
+//
+// generalised to any width of the feed-forward network. LLaMA, which the paper does not cover, is counted the same way:
+// no dropout, keys and values of kv_heads, gate and up kept beside the product of both.
+//
+// Pure. Thread: values, any thread.
+#ifndef BALLAST_PLAN_FOOTPRINT_H
+#define BALLAST_PLAN_FOOTPRINT_H
+
+#include "model/memory.h"
+#include "plan/evaluate/hardware.h"
+
+typedef struct bl_footprint {
+  double weights, gradients, optimizer;
+  double activations; // blocks: slots * slot_bytes
+  double edges;       // boundary buffers
+  double workspace;
+  double data;        // tokens, labels, losses
+  double checkpoint;  // image of a checkpoint, where the job writes them
+  double shadow;      // of weights and optimizer, where updates may be taken back (train.post_validation)
+  double slot_bytes;  // of one block
+  double evict_bytes; // of what moves of it
+} bl_footprint_t;
+
+static inline double bl_footprint_total(const bl_footprint_t *f) {
+  return f->weights + f->gradients + f->optimizer + f->activations + f->edges + f->workspace + f->shadow + f->data +
+         f->checkpoint;
+}
+
+// Bytes that one layer keeps of one micro-batch.
+double bl_footprint_layer_bytes(const bl_model_t *model, bl_layout_options_t options, bl_parallel_t parallel);
+// Parameters of a chunk, without padding: what adding up bl_parameter_get gives, at once.
+double bl_footprint_parameters(const bl_model_t *model, bl_chunk_span_t span);
+
+// Bytes of the image of a checkpoint of these chunks (bl_checkpoint_image_bytes of job/checkpoint_image.h).
+typedef bl_status_t (*bl_footprint_image_fn)(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
+                                             uint64_t *bytes);
+
+typedef struct bl_footprint_request {
+  const bl_model_t *model;
+  const bl_chunk_span_t *spans; // [span_count] chunks of the stage
+  uint32_t span_count;
+  uint32_t slots; // own and lent blocks on the device
+  uint32_t edges; // boundary buffers
+  bl_layout_options_t options;
+  bool post_validation; // train.post_validation: a second copy of weights and optimizer
+  // Of our executor alone:
+  uint32_t micro_batches;                  // of a step
+  const bl_operation_memory_t *operations; // of these options; NULL: unknown, and left out
+  bl_footprint_image_fn image;             // of a checkpoint; NULL: the job writes none
+} bl_footprint_request_t;
+
+// Our executor's on a CPU, of one step's stages alone: with `operations` to the byte what a stage reports as its memory,
+// with the blocks that it lends beside. BL_INVALID as bl_layout_init; what `image` says.
+BL_MUST_USE bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint);
+// A cluster's, per device.
+bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, const bl_hardware_t *hardware,
+                                       bl_parallel_t parallel);
+
+#endif

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/evaluate/trial.h"
+
+#include "base/words.h"
+#include "plan/profile/profile_use.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+// What a run of the simulator borrows.
+typedef struct setting {
+  bl_costs_t costs;
+  bl_machine_t machine;
+  double *boundaries; // [virtual stages]
+  double *paths;      // [stages]
+  double *far_paths;  // [stages]
+  bl_network_t network;
+  double *evenly; // durations of all operations, stage by stage, with those of E and L
+  const double **times;
+} setting_t;
+
+static void setting_cleanup(setting_t *s) {
+  free(s->boundaries);
+  free(s->paths);
+  free(s->far_paths);
+  free(s->evenly);
+  free(s->times);
+}
+
+static bl_status_t measure_stages(const bl_trial_request_t *r, bl_trial_t *trial, bl_error_t *err) {
+  for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
+    bl_trial_stage_t *stage = &trial->stages[r->schedule->stage_of[v]];
+    bl_footprint_request_t one = {.model = r->model, .spans = &r->spans[v], .span_count = 1, .options = r->options};
+    bl_footprint_t footprint;
+    if (r->hardware != NULL && r->hardware->value_bytes != sizeof(float)) {
+      footprint = bl_footprint_of_cluster(&one, r->hardware, r->parallel);
+    } else if (bl_footprint_of_executor(&one, &footprint) != BL_OK) {
+      return bl_error_set(err, BL_INVALID, "an activation block of virtual stage %u would exceed all memory", v);
+    }
+    stage->slot_bytes = fmax(stage->slot_bytes, footprint.slot_bytes);
+    stage->evict_bytes = fmax(stage->evict_bytes, footprint.evict_bytes);
+    stage->parameters += bl_footprint_parameters(r->model, r->spans[v]) / r->parallel.tensor;
+  }
+  for (uint32_t s = 0; s < r->schedule->stages; s++) {
+    for (size_t i = 0; i < r->schedule->lists[s].count; i++) {
+      trial->stages[s].evictions += r->schedule->lists[s].ops[i].verb == BL_VERB_E;
+      trial->stages[s].loads += r->schedule->lists[s].ops[i].verb == BL_VERB_L;
+      // Those of pipeline.recompute are part of every step and no work of a policy: a report does not count them either.
+      trial->stages[s].recomputed += r->schedule->forward_slots && r->schedule->lists[s].ops[i].verb == BL_VERB_R;
+    }
+  }
+  return BL_OK;
+}
+
+static void fill_costs(const bl_trial_request_t *r, bl_trial_t *trial) {
+  uint32_t count = r->schedule->virtual_stages;
+  if (r->profile != NULL) {
+    bl_profile_costs(r->profile, r->model, r->spans, count, r->options, trial->costs);
+    return;
+  }
+  for (uint32_t v = 0; v < count; v++) {
+    trial->costs[v] = bl_hardware_costs(r->hardware, r->model, r->spans[v], r->options, r->parallel);
+  }
+}
+
+// A copy inside a machine, for profiles of runs in which nothing was copied.
+#define COPY_BYTES_PER_SECOND 4e9
+
+// Seen of the stage itself, else the mean of the stages of which it was seen; 0 where it was of none.
+static double seen(const bl_profile_t *profile, uint32_t stage, size_t offset) {
+  double sum = 0, count = 0;
+  for (uint32_t s = 0; s < profile->stage_count; s++) {
+    double value;
+    memcpy(&value, (const char *)&profile->stages[s] + offset, sizeof value);
+    if (s == stage && value > 0) {
+      return value;
+    }
+    sum += value;
+    count += value > 0;
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+#define SEEN(profile, stage, member) seen((profile), (stage), offsetof(bl_profile_stage_t, member))
+
+// By a profile, of one machine.
+static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
+  for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
+    double boundary = r->replay ? r->profile->replay.boundary : r->profile->boundary;
+    setting->boundaries[v] = boundary * r->options.micro_batch / r->profile->options.micro_batch;
+  }
+  for (uint32_t s = 0; s < r->schedule->stages; s++) {
+    double calls = (SEEN(r->profile, s, evict) + SEEN(r->profile, s, load)) / 2, rate = SEEN(r->profile, s, path_rate);
+    setting->paths[s] = calls + trial->stages[s].evict_bytes / (rate > 0 ? rate : COPY_BYTES_PER_SECOND);
+  }
+}
+
+// By a device's model.
+static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
+  const bl_hardware_t *hardware = r->hardware;
+  const bl_schedule_t *schedule = r->schedule;
+  const bl_nodes_t *nodes = r->nodes;
+  const double near = nodes != NULL ? nodes->near_rate : hardware->intra_rate,
+               far = nodes != NULL ? nodes->far_rate : hardware->inter_rate;
+  for (uint32_t v = 0; v < schedule->virtual_stages; v++) {
+    uint32_t stage = schedule->stage_of[v], next = schedule->stage_of[v + 1 < schedule->virtual_stages ? v + 1 : v];
+    bool together = nodes == NULL || nodes->nodes[stage] == nodes->nodes[next];
+    setting->boundaries[v] =
+        bl_hardware_boundary(hardware, r->model, r->options.micro_batch, r->parallel, together ? near : far);
+  }
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    double bytes = trial->stages[s].evict_bytes / hardware->link;
+    setting->paths[s] = hardware->latency + bytes / near;
+    setting->far_paths[s] = hardware->latency + bytes / far;
+  }
+  if (nodes != NULL && bl_nodes_spread(nodes)) {
+    setting->network = (bl_network_t){
+        .nodes = nodes->nodes, .cards = nodes->cards, .far_paths = setting->far_paths, .latency = hardware->latency};
+    setting->machine.network = &setting->network;
+  }
+}
+
+static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, bl_error_t *err) {
+  const bl_schedule_t *schedule = r->schedule;
+  const char *name = r->profile_name != NULL ? r->profile_name : "given";
+  if (r->profile == NULL) {
+    return bl_error_set(err, BL_INVALID, "a replay needs a profile");
+  }
+  bl_status_t status = bl_profile_check_replay(r->profile, schedule, r->options.micro_batch, name, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  setting->evenly = calloc(bl_schedule_op_count(schedule) + 1, sizeof *setting->evenly);
+  setting->times = calloc(schedule->stages, sizeof *setting->times);
+  if (setting->evenly == NULL || setting->times == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a replay");
+  }
+  double *next = setting->evenly;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    const bl_profile_stage_t *stage = &r->profile->stages[s];
+    uint32_t used = 0;
+    setting->times[s] = next;
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      bool computes = bl_verb_computes((bl_verb_t)schedule->lists[s].ops[i].verb);
+      if (computes && used == stage->time_count) {
+        break;
+      }
+      *next++ = computes ? stage->times[used++] : 0;
+    }
+    if (next != setting->times[s] + schedule->lists[s].count || used != stage->time_count) {
+      return bl_error_set(err, BL_INVALID,
+                          "profile %s: stages[%u].times has %u entr%s, which are not as many as the job's operations "
+                          "there: a replay needs a profile of the same schedule",
+                          name, s, stage->time_count, bl_one_or_many(stage->time_count, "y", "ies"));
+    }
+  }
+  setting->machine.times = setting->times;
+  return BL_OK;
+}
+
+static double handover_of(const bl_trial_request_t *r) {
+  return r->profile == NULL ? 0 : r->replay ? r->profile->replay.handover : r->profile->handover;
+}
+
+static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting, bl_error_t *err) {
+  setting->boundaries = calloc(r->schedule->virtual_stages, sizeof(double));
+  setting->paths = calloc(r->schedule->stages, sizeof(double));
+  setting->far_paths = calloc(r->schedule->stages, sizeof(double));
+  if (setting->boundaries == NULL || setting->paths == NULL || setting->far_paths == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", r->schedule->stages);
+  }
+  setting->costs = (bl_costs_t){.chunks = trial->costs};
+  setting->machine = (bl_machine_t){.cores = trial->cores,
+                                    .handover = handover_of(r),
+                                    .early_gradient = true,
+                                    .boundaries = setting->boundaries,
+                                    .paths = setting->paths,
+                                    .shared_stores = true};
+  if (r->profile != NULL) {
+    fill_measured_links(r, trial, setting);
+  } else {
+    fill_links(r, trial, setting);
+  }
+  return r->replay ? fill_times(r, setting, err) : BL_OK;
+}
+
+static double between_of(const bl_trial_request_t *r, const bl_trial_t *trial) {
+  if (r->profile != NULL) {
+    return r->profile->between;
+  }
+  double most = 0;
+  for (uint32_t s = 0; s < r->schedule->stages; s++) {
+    most = fmax(most, trial->stages[s].parameters * r->parallel.tensor);
+  }
+  double rate = r->update_rate > 0 ? r->update_rate : r->hardware->inter_rate;
+  return bl_hardware_update(r->hardware, most, r->parallel, rate);
+}
+
+static uint32_t shared_cores(const bl_trial_request_t *r) {
+  uint32_t cores = r->cores > 0 ? r->cores : r->profile != NULL ? r->profile->cores : 0;
+  return cores < r->schedule->stages ? cores : 0;
+}
+
+bl_status_t bl_trial_run(const bl_trial_request_t *request, bl_trial_t *trial, bl_error_t *err) {
+  const bl_schedule_t *schedule = request->schedule;
+  bl_trial_request_t r = *request;
+  r.parallel.tensor = r.parallel.tensor > 0 ? r.parallel.tensor : 1;
+  r.parallel.data = r.parallel.data > 0 ? r.parallel.data : 1;
+  bl_trial_t made = {.cores = shared_cores(&r)};
+  setting_t setting = {0};
+  made.costs = calloc(schedule->virtual_stages, sizeof *made.costs);
+  made.stages = calloc(schedule->stages, sizeof *made.stages);
+  if (made.costs == NULL || made.stages == NULL) {
+    bl_trial_cleanup(&made);
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", schedule->stages);
+  }
+  bl_status_t status = measure_stages(&r, &made, err);
+  if (status == BL_OK) {
+    fill_costs(&r, &made);
+    status = set_up(&r, &made, &setting, err);
+  }
+  if (status == BL_OK) {
+    status = bl_simulate_on(schedule, &setting.costs, &setting.machine, &made.simulation, err);
+  }
+  setting_cleanup(&setting);
+  if (status != BL_OK) {
+    bl_trial_cleanup(&made);
+    return status;
+  }
+  made.between = between_of(&r, &made);
+  made.step = made.simulation.t_end + made.between;
+  *trial = made;
+  return BL_OK;
+}
+
+void bl_trial_cleanup(bl_trial_t *trial) {
+  bl_simulation_cleanup(&trial->simulation);
+  free(trial->costs);
+  free(trial->stages);
+  *trial = (bl_trial_t){0};
+}

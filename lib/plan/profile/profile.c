@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/profile/profile.h"
+
+#include "base/hash.h"
+#include "model/flops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *bl_profile_model_text(const bl_model_t *m, char text[192]) {
+  snprintf(text, 192, "%s: layers %u, hidden %u, heads %u/%u of %u, ffn %u, vocab %u, seq %u%s",
+           bl_family_name(m->family), m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab,
+           m->seq, m->tied ? ", tied" : "");
+  return text;
+}
+
+uint64_t bl_profile_model_digest(const bl_model_t *model) {
+  char text[192];
+  bl_profile_model_text(model, text);
+  return bl_hash64(text, strlen(text), 0);
+}
+
+void bl_profile_cleanup(bl_profile_t *profile) {
+  for (uint32_t i = 0; profile->stages != NULL && i < profile->stage_count; i++) {
+    free(profile->stages[i].times);
+  }
+  free(profile->stages);
+  free(profile->chunks);
+  *profile = (bl_profile_t){0};
+}
+
+uint64_t bl_profile_order(const bl_schedule_t *schedule) {
+  uint64_t digest = schedule->stages;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      const bl_op_t op = schedule->lists[s].ops[i];
+      const uint32_t words[] = {s, op.verb, op.virtual_stage, op.micro_batch, op.slice};
+      digest = bl_verb_computes((bl_verb_t)op.verb) ? bl_hash64(words, sizeof words, digest) : digest;
+    }
+  }
+  return digest != 0 ? digest : 1;
+}
+
+static bl_chunk_costs_t scaled(bl_chunk_costs_t costs, double factor) {
+  return (bl_chunk_costs_t){costs.forward * factor, costs.input * factor, costs.weight * factor,
+                            costs.recompute * factor};
+}
+
+static bl_chunk_costs_t added(bl_chunk_costs_t a, bl_chunk_costs_t b) {
+  return (bl_chunk_costs_t){a.forward + b.forward, a.input + b.input, a.weight + b.weight, a.recompute + b.recompute};
+}
+
+// What lies above `layers` times the cost of one.
+static double surplus(double whole, double layer, uint32_t layers) {
+  return fmax(0, whole - layer * layers);
+}
+
+static bl_chunk_costs_t surplus_of(bl_chunk_costs_t chunk, bl_chunk_costs_t layer, uint32_t layers) {
+  return (bl_chunk_costs_t){.forward = surplus(chunk.forward, layer.forward, layers),
+                            .input = surplus(chunk.input, layer.input, layers),
+                            .weight = surplus(chunk.weight, layer.weight, layers),
+                            .recompute = surplus(chunk.recompute, layer.recompute, layers)};
+}
+
+// Of a chunk that was recorded, with an R that also makes the last product: such R's add up over layers.
+static bl_chunk_costs_t additive(const bl_profile_t *profile, const bl_model_t *model, uint32_t chunk) {
+  bl_chunk_costs_t costs = profile->chunks[chunk].costs;
+  costs.recompute /= bl_flops_recompute_share(model, profile->chunks[chunk].span, profile->options.attention);
+  return costs;
+}
+
+typedef struct parts {
+  bl_chunk_costs_t layer, embedding, head;
+} parts_t;
+
+// One chunk that holds everything: the head is what its FLOPs say, in I.
+static parts_t parts_of_whole(const bl_profile_t *profile, const bl_model_t *model) {
+  const bl_chunk_span_t span = profile->chunks[0].span;
+  const bl_chunk_costs_t whole = additive(profile, model, 0);
+  bl_flops_t products = bl_flops_matmul(model, span, 1);
+  bl_flops_t attention = bl_flops_attention(model, span, 1, profile->options.attention, true);
+  double layers = products.backward_input + attention.backward_input;
+  double share = products.head / (products.head + layers);
+  parts_t parts = {.layer = scaled(whole, 1.0 / span.layer_count), .head = {.input = whole.input * share}};
+  parts.layer.input *= 1 - share;
+  return parts;
+}
+
+// A layer costs what it does where neither embedding nor head is; with two chunks, what it does where it is cheaper.
+static parts_t parts_of(const bl_profile_t *profile, const bl_model_t *model) {
+  if (profile->chunk_count == 1) {
+    return parts_of_whole(profile, model);
+  }
+  const uint32_t end = profile->chunk_count - 1;
+  const uint32_t first_layers = profile->chunks[0].span.layer_count,
+                 last_layers = profile->chunks[end].span.layer_count;
+  const bl_chunk_costs_t first = additive(profile, model, 0), last = additive(profile, model, end);
+  bl_chunk_costs_t sum = {0};
+  uint32_t layers = 0;
+  for (uint32_t i = 1; i < end; i++) {
+    sum = added(sum, additive(profile, model, i));
+    layers += profile->chunks[i].span.layer_count;
+  }
+  parts_t parts;
+  if (layers > 0) {
+    parts.layer = scaled(sum, 1.0 / layers);
+  } else {
+    bl_chunk_costs_t a = scaled(first, 1.0 / fmax(1, first_layers)), b = scaled(last, 1.0 / fmax(1, last_layers));
+    parts.layer = (bl_chunk_costs_t){fmin(a.forward, b.forward), a.input, fmin(a.weight, b.weight),
+                                     fmin(a.recompute, b.recompute)};
+  }
+  parts.embedding = surplus_of(first, parts.layer, first_layers);
+  parts.head = surplus_of(last, parts.layer, last_layers);
+  return parts;
+}
+
+static bool same_chunks(const bl_profile_t *profile, const bl_chunk_span_t *spans, uint32_t count) {
+  bool same = profile->chunk_count == count;
+  for (uint32_t i = 0; i < count && same; i++) {
+    same = profile->chunks[i].span.first_layer == spans[i].first_layer &&
+           profile->chunks[i].span.layer_count == spans[i].layer_count;
+  }
+  return same;
+}
+
+static double attention_share(const bl_model_t *model, bl_attention_t attention) {
+  bl_chunk_span_t whole = bl_chunk_span_whole(model);
+  double scores = bl_flops_attention(model, whole, 1, attention, true).forward;
+  return scores / (scores + bl_flops_matmul(model, whole, 1).forward);
+}
+
+void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, const bl_chunk_span_t *spans,
+                      uint32_t count, bl_layout_options_t options, bl_chunk_costs_t *costs) {
+  bool same = same_chunks(profile, spans, count);
+  parts_t parts = parts_of(profile, model);
+  double batch = (double)options.micro_batch / profile->options.micro_batch;
+  bool again = options.recompute == BL_RECOMPUTE_ATTENTION && profile->options.recompute != BL_RECOMPUTE_ATTENTION;
+  for (uint32_t i = 0; i < count; i++) {
+    bl_chunk_costs_t chunk = same ? profile->chunks[i].costs : scaled(parts.layer, spans[i].layer_count);
+    if (!same && spans[i].embedding) {
+      chunk = added(chunk, parts.embedding);
+    }
+    if (!same && spans[i].head) {
+      chunk = added(chunk, parts.head);
+    }
+    if (!same) {
+      chunk.recompute *= bl_flops_recompute_share(model, spans[i], options.attention);
+    }
+    if (again) {
+      chunk.input += chunk.forward * attention_share(model, options.attention);
+    }
+    costs[i] = scaled(chunk, batch);
+  }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/profile/profile_use.h"
+
+#include "base/words.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define RECORD "record one of this job with ballastctl run JOB --profile FILE"
+
+static const char *device_name(bl_profile_device_t device) {
+  return device == BL_PROFILE_CUDA ? "cuda" : "host";
+}
+
+static uint32_t layers_of(const bl_profile_t *profile) {
+  const bl_chunk_span_t last = profile->chunks[profile->chunk_count - 1].span;
+  return last.first_layer + last.layer_count;
+}
+
+// ---- what says nothing
+
+static bl_status_t check_model(const bl_profile_t *profile, const bl_model_t *model, const char *name,
+                               bl_error_t *err) {
+  char text[192];
+  bl_profile_model_text(model, text);
+  if (profile->model_digest != bl_profile_model_digest(model)) {
+    return bl_error_set(err, BL_INVALID, "profile %s is of another model (%s); the job's is %s; " RECORD, name,
+                        profile->model_text, text);
+  }
+  if (layers_of(profile) != model->layers) {
+    return bl_error_set(err, BL_INVALID,
+                        "profile %s: chunks have %u layer%s together, its model has %u: the file is damaged; " RECORD,
+                        name, layers_of(profile), bl_plural(layers_of(profile)), model->layers);
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_profile_check(const bl_profile_t *profile, const bl_profile_use_t *use, const char *name,
+                             bl_error_t *err) {
+  bl_status_t status = check_model(profile, use->model, name, err);
+  if (status != BL_OK || !profile->setting.known) {
+    return status;
+  }
+  if (profile->options.dtype != use->options.dtype) {
+    return bl_error_set(err, BL_INVALID,
+                        "profile %s: dtype is %s, the job's train.dtype is %s, whose times are others; " RECORD, name,
+                        bl_dtype_name(profile->options.dtype), bl_dtype_name(use->options.dtype));
+  }
+  if (profile->setting.device != use->device) {
+    return bl_error_set(err, BL_INVALID,
+                        "profile %s: device is %s, the job's pipeline.device is %s, whose times are others; " RECORD,
+                        name, device_name(profile->setting.device), device_name(use->device));
+  }
+  return BL_OK;
+}
+
+#define REPLAY "a replay needs one of the same schedule, order and micro-batch: without --replay means are taken, or "
+
+bl_status_t bl_profile_check_replay(const bl_profile_t *profile, const bl_schedule_t *schedule, uint32_t micro_batch,
+                                    const char *name, bl_error_t *err) {
+  if (profile->stage_count != schedule->stages || profile->chunk_count != schedule->virtual_stages) {
+    return bl_error_set(err, BL_INVALID,
+                        "profile %s: has %u stage%s with %u chunk%s in all, the job %u with %u; " REPLAY RECORD, name,
+                        profile->stage_count, bl_plural(profile->stage_count), profile->chunk_count,
+                        bl_plural(profile->chunk_count), schedule->stages, schedule->virtual_stages);
+  }
+  if (profile->options.micro_batch != micro_batch) {
+    return bl_error_set(err, BL_INVALID,
+                        "profile %s: micro_batch is %u, the job's train.micro_batch %u; " REPLAY RECORD, name,
+                        profile->options.micro_batch, micro_batch);
+  }
+  if (profile->micro_batches != schedule->micro_batches) {
+    return bl_error_set(err, BL_INVALID,
+                        "profile %s: micro_batches is %u, the job's train.micro_batches %u; " REPLAY RECORD, name,
+                        profile->micro_batches, schedule->micro_batches);
+  }
+  if (strcmp(profile->schedule, schedule->name) != 0) {
+    return bl_error_set(err, BL_INVALID, "profile %s: schedule is %s, the job's is %s; " REPLAY RECORD, name,
+                        profile->schedule, schedule->name);
+  }
+  if (profile->stages[0].time_count == 0) {
+    return bl_error_set(err, BL_INVALID, "profile %s: stages[0].times is empty, there is no step to replay; " RECORD,
+                        name);
+  }
+  if (profile->setting.known && profile->setting.order != bl_profile_order(schedule)) {
+    return bl_error_set(
+        err, BL_INVALID,
+        "profile %s: order is another one than the job's %s has with these costs, limits and policy; " REPLAY RECORD,
+        name, schedule->name);
+  }
+  return BL_OK;
+}
+
+bl_status_t bl_profile_check_pair(const bl_profile_t *first, const char *first_name, const bl_profile_t *second,
+                                  const char *second_name, bl_error_t *err) {
+  if (first->model_digest != second->model_digest) {
+    return bl_error_set(err, BL_INVALID, "%s is of %s, %s of another model (%s)", first_name, first->model_text,
+                        second_name, second->model_text);
+  }
+  if (layers_of(first) != layers_of(second)) {
+    return bl_error_set(err, BL_INVALID, "%s has %u layer%s in its chunks, %s has %u", first_name, layers_of(first),
+                        bl_plural(layers_of(first)), second_name, layers_of(second));
+  }
+  if (first->stage_count != second->stage_count) {
+    return bl_error_set(err, BL_INVALID, "%s has %u stage%s, %s has %u", first_name, first->stage_count,
+                        bl_plural(first->stage_count), second_name, second->stage_count);
+  }
+  if (!first->setting.known || !second->setting.known) {
+    return BL_OK;
+  }
+  if (first->options.dtype != second->options.dtype) {
+    return bl_error_set(err, BL_INVALID, "dtype of %s is %s, of %s %s: record both with the same train.dtype",
+                        first_name, bl_dtype_name(first->options.dtype), second_name,
+                        bl_dtype_name(second->options.dtype));
+  }
+  if (first->setting.device != second->setting.device) {
+    return bl_error_set(err, BL_INVALID, "device of %s is %s, of %s %s: record both with the same pipeline.device",
+                        first_name, device_name(first->setting.device), second_name,
+                        device_name(second->setting.device));
+  }
+  return BL_OK;
+}
+
+// ---- what is near
+
+// Reasons, one after the other; what to do about them comes last.
+typedef struct doubts {
+  char *text;
+  size_t used;
+} doubts_t;
+
+__attribute__((format(printf, 2, 3))) static void add(doubts_t *doubts, const char *format, ...) {
+  va_list arguments;
+  size_t room = BL_PROFILE_DOUBT - doubts->used;
+  int written = doubts->used > 0 ? snprintf(doubts->text + doubts->used, room, "; ") : 0;
+  va_start(arguments, format);
+  written += vsnprintf(doubts->text + doubts->used + written, room - (size_t)written, format, arguments);
+  va_end(arguments);
+  doubts->used += (size_t)written < room ? (size_t)written : room - 1;
+}
+
+// Of stages that move blocks: those of which the profile saw no copy.
+static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *schedule, doubts_t *doubts) {
+  uint32_t unseen = 0, first = 0;
+  bool any = false;
+  for (uint32_t s = 0; s < profile->stage_count; s++) {
+    any = any || profile->stages[s].path_rate > 0;
+  }
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    bool moves = false;
+    for (size_t i = 0; i < schedule->lists[s].count && !moves; i++) {
+      moves = schedule->lists[s].ops[i].verb == BL_VERB_E;
+    }
+    if (moves && (s >= profile->stage_count || profile->stages[s].path_rate <= 0)) {
+      first = unseen++ == 0 ? s : first;
+    }
+  }
+  if (unseen > 0) {
+    add(doubts, "path_rate: no copies of stage %u%s were measured, taken is %s", first,
+        unseen > 1 ? " and of others" : "", any ? "the mean of the stages that made some" : "4 GB/s");
+  }
+}
+
+// Whether the profile's stages shared cores, or would with `cores`, and not as many; 0: not known.
+static bool share_otherwise(const bl_profile_t *profile, uint32_t cores) {
+  const uint32_t fewer = cores < profile->cores ? cores : profile->cores;
+  return fewer > 0 && profile->cores != cores && fewer < profile->stage_count;
+}
+
+static bool end(doubts_t *doubts, const char *advice) {
+  if (doubts->used > 0) {
+    add(doubts, "times are an approximation: %s", advice);
+  }
+  return doubts->used > 0;
+}
+
+bool bl_profile_doubt(const bl_profile_t *profile, const bl_profile_use_t *use, char doubt[BL_PROFILE_DOUBT]) {
+  const bl_layout_options_t *mine = &profile->options, *others = &use->options;
+  doubts_t doubts = {.text = doubt};
+  doubt[0] = '\0';
+  if (!profile->setting.known) {
+    add(&doubts, "dtype, device, threads and order are not in it, an older program wrote it: taken to be the job's");
+  } else if (profile->setting.threads != use->threads) {
+    add(&doubts, "threads is %u, the job's pipeline.threads %u", profile->setting.threads, use->threads);
+  }
+  if (share_otherwise(profile, use->cores)) {
+    add(&doubts, "cores is %u, here stages have %u", profile->cores, use->cores);
+  }
+  if (mine->attention != others->attention) {
+    add(&doubts, "attention is %s, the job's pipeline.attention %s", bl_attention_name(mine->attention),
+        bl_attention_name(others->attention));
+  }
+  if (mine->recompute != others->recompute) {
+    add(&doubts, "recompute is %s, the job's pipeline.recompute %s", bl_recompute_name(mine->recompute),
+        bl_recompute_name(others->recompute));
+  }
+  if (mine->micro_batch != others->micro_batch) {
+    add(&doubts, "micro_batch is %u, the job's train.micro_batch %u: scaled in proportion", mine->micro_batch,
+        others->micro_batch);
+  }
+  if (use->schedule != NULL) {
+    doubt_copies(profile, use->schedule, &doubts);
+  }
+  return end(&doubts, RECORD);
+}
+
+bool bl_profile_doubt_pair(const bl_profile_t *first, const bl_profile_t *second, char doubt[BL_PROFILE_DOUBT]) {
+  doubts_t doubts = {.text = doubt};
+  doubt[0] = '\0';
+  if (!first->setting.known || !second->setting.known) {
+    add(&doubts, "dtype, device and threads are not in %s, an older program wrote %s: taken to be the same",
+        !first->setting.known && !second->setting.known ? "either" : "one of them",
+        !first->setting.known && !second->setting.known ? "them" : "it");
+  } else if (first->setting.threads != second->setting.threads) {
+    add(&doubts, "threads is %u in one, %u in the other", first->setting.threads, second->setting.threads);
+  }
+  if (share_otherwise(first, second->cores)) {
+    add(&doubts, "cores is %u in one, %u in the other", first->cores, second->cores);
+  }
+  return end(&doubts, "record both with the same settings");
+}

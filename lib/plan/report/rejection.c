@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/report/rejection.h"
+
+#include "base/words.h"
+#include "plan/candidate/chunks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Of a generator that is asked for its reason alone.
+#define HARDLY_ANY_EFFORT 1e-3
+
+typedef struct rejecting {
+  const bl_plan_request_t *request;
+  bl_plan_t *plan;
+  bl_status_t status;
+} rejecting_t;
+
+static bl_plan_rejection_t *add(rejecting_t *x, const char *kind, const char *value, uint32_t number) {
+  bl_plan_t *plan = x->plan;
+  bl_plan_rejection_t *grown = realloc(plan->rejections, (plan->rejection_count + 1) * sizeof *grown);
+  if (grown == NULL) {
+    x->status = BL_EXHAUSTED;
+    return NULL;
+  }
+  plan->rejections = grown;
+  grown += plan->rejection_count++;
+  *grown = (bl_plan_rejection_t){.kind = kind};
+  if (value != NULL && number > 0) {
+    snprintf(grown->value, sizeof grown->value, "%s, %u chunk%s", value, number, bl_plural(number));
+  } else if (value != NULL) {
+    snprintf(grown->value, sizeof grown->value, "%s", value);
+  } else {
+    snprintf(grown->value, sizeof grown->value, "%u", number);
+  }
+  return grown;
+}
+
+// ---- what was tried
+
+// Zero and NULL: any.
+typedef struct choice {
+  const char *schedule;
+  uint32_t chunks, stages, tensor, micro_batch;
+} choice_t;
+
+static bool tried(const bl_plan_t *plan, choice_t choice) {
+  for (uint32_t i = 0; i < plan->count; i++) {
+    const bl_plan_candidate_t *c = &plan->candidates[i];
+    if ((choice.schedule == NULL || strcmp(c->schedule, choice.schedule) == 0) &&
+        (choice.chunks == 0 || c->chunks == choice.chunks) && (choice.stages == 0 || c->stages == choice.stages) &&
+        (choice.tensor == 0 || c->parallel.tensor == choice.tensor) &&
+        (choice.micro_batch == 0 || c->micro_batch == choice.micro_batch)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Why the schedule cannot run in this shape; false: it can.
+static bool refuses(const rejecting_t *x, const bl_schedule_info_t *info, uint32_t chunks, uint32_t stages,
+                    uint32_t micro_batches, char why[BL_PLAN_WHY]) {
+  const uint32_t layers = x->request->model->layers;
+  const uint64_t all = (uint64_t)stages * chunks;
+  if (!bl__chunks_possible(info, chunks)) {
+    snprintf(why, BL_PLAN_WHY, "has %u chunk%s a stage%s, not %u", info->default_chunks,
+             bl_plural(info->default_chunks), info->any_chunks ? " or more" : "", chunks);
+    return true;
+  }
+  if (all > layers) {
+    snprintf(why, BL_PLAN_WHY, "needs %u chunk%s on each of %u stage%s, %llu in all, and the model has %u layer%s",
+             chunks, bl_plural(chunks), stages, bl_plural(stages), (unsigned long long)all, layers, bl_plural(layers));
+    return true;
+  }
+  const bl_schedule_request_t request = {.name = info->name,
+                                         .stages = stages,
+                                         .micro_batches = micro_batches,
+                                         .chunks = chunks,
+                                         .effort = HARDLY_ANY_EFFORT};
+  bl_schedule_t *made;
+  bl_error_t err = {0};
+  if (bl_schedule_generate(&request, &made, &err) == BL_OK) {
+    bl_schedule_destroy(made);
+    return false;
+  }
+  char name[64];
+  snprintf(name, sizeof name, "schedule %s: ", info->name); // which the row says already
+  const size_t skipped = strncmp(err.text, name, strlen(name)) == 0 ? strlen(name) : 0;
+  snprintf(why, BL_PLAN_WHY, "%.*s", BL_PLAN_WHY - 1, err.text + skipped);
+  return true;
+}
+
+// The smallest that others run on: nothing has more layers for every chunk. Without any, of the request.
+static uint32_t fewest_stages(const rejecting_t *x) {
+  uint32_t least = UINT32_MAX;
+  for (uint32_t i = 0; i < x->plan->count; i++) {
+    least = x->plan->candidates[i].stages < least ? x->plan->candidates[i].stages : least;
+  }
+  for (uint32_t i = 0; i < x->request->stage_count && x->plan->count == 0; i++) {
+    least = x->request->stages[i] < least ? x->request->stages[i] : least;
+  }
+  return least == UINT32_MAX ? 1 : least;
+}
+
+// The first reason of the numbers of micro-batches that are asked for.
+static void explain(const rejecting_t *x, const bl_schedule_info_t *info, uint32_t chunks, uint32_t stages,
+                    char why[BL_PLAN_WHY]) {
+  static const uint32_t usual[] = {1, 2, 4, 8};
+  const bl_plan_request_t *r = x->request;
+  const uint32_t *list = r->micro_batch_count > 0 ? r->micro_batches : usual;
+  const uint32_t count = r->micro_batch_count > 0 ? r->micro_batch_count : 4;
+  bool some = false;
+  for (uint32_t i = 0; i < count; i++) {
+    if (list[i] > 0 && r->batch % list[i] == 0) {
+      some = true;
+      if (refuses(x, info, chunks, stages, r->batch / list[i], why)) {
+        return;
+      }
+    }
+  }
+  if (!some) {
+    snprintf(why, BL_PLAN_WHY, "a batch of %u sequence%s cannot be cut into any of the micro-batches", r->batch,
+             bl_plural(r->batch));
+  } else {
+    snprintf(why, BL_PLAN_WHY, "no partition of %u layers over %u stage%s of %u chunk%s gives costs that can be timed",
+             r->model->layers, stages, bl_plural(stages), chunks, bl_plural(chunks));
+  }
+}
+
+// ---- kinds
+
+static bool wanted(const bl_plan_request_t *r, const bl_schedule_info_t *info) {
+  for (uint32_t i = 0; i < r->schedule_count; i++) {
+    if (strcmp(r->schedules[i], info->name) == 0) {
+      return true;
+    }
+  }
+  return r->schedule_count == 0;
+}
+
+static void reject_chunks_of(rejecting_t *x, const bl_schedule_info_t *info) {
+  for (uint32_t i = 0; i < x->request->chunk_count; i++) {
+    const uint32_t v = x->request->chunks[i];
+    bl_plan_rejection_t *row = NULL;
+    if (bl__chunks_possible(info, v) && !tried(x->plan, (choice_t){.schedule = info->name, .chunks = v})) {
+      row = add(x, "schedule", info->name, v);
+    }
+    if (row != NULL) {
+      explain(x, info, v, fewest_stages(x), row->why);
+    }
+  }
+}
+
+static void reject_schedules(rejecting_t *x) {
+  const bl_plan_request_t *r = x->request;
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t i = 0; i < count && x->status == BL_OK; i++) {
+    if (!wanted(r, &infos[i])) {
+      continue;
+    }
+    if (tried(x->plan, (choice_t){.schedule = infos[i].name})) {
+      reject_chunks_of(x, &infos[i]);
+      continue;
+    }
+    bl_plan_rejection_t *row = add(x, "schedule", infos[i].name, 0);
+    if (row != NULL && !infos[i].runs) {
+      snprintf(row->why, sizeof row->why, "does not run, as %s", infos[i].why_not);
+    } else if (row != NULL) {
+      uint32_t chunks = bl__chunks_next(r, &infos[i], fewest_stages(x), 0);
+      chunks = chunks == 0 && r->chunk_count > 0 ? r->chunks[0] : chunks;
+      explain(x, &infos[i], chunks, fewest_stages(x), row->why);
+    }
+  }
+}
+
+// Of the first schedule that is asked for, with the fewest chunks that are.
+static void explain_by_schedule(const rejecting_t *x, uint32_t stages, uint32_t micro_batches, char why[BL_PLAN_WHY]) {
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t i = 0; i < count; i++) {
+    const uint32_t chunks = bl__chunks_next(x->request, &infos[i], stages, 0);
+    char text[BL_PLAN_WHY];
+    if (chunks > 0 && infos[i].runs && wanted(x->request, &infos[i]) &&
+        refuses(x, &infos[i], chunks, stages, micro_batches, text)) {
+      snprintf(why, BL_PLAN_WHY, "%s %.*s", infos[i].name, (int)(BL_PLAN_WHY - strlen(infos[i].name) - 2), text);
+      return;
+    }
+  }
+  snprintf(why, BL_PLAN_WHY, "no schedule that is asked for runs with it");
+}
+
+static void reject_chunks(rejecting_t *x) {
+  const bl_plan_request_t *r = x->request;
+  const uint32_t stages = fewest_stages(x);
+  for (uint32_t i = 0; i < r->chunk_count; i++) {
+    bl_plan_rejection_t *row =
+        tried(x->plan, (choice_t){.chunks = r->chunks[i]}) ? NULL : add(x, "chunks", NULL, r->chunks[i]);
+    const uint64_t all = (uint64_t)stages * r->chunks[i];
+    if (row != NULL && all > r->model->layers) {
+      snprintf(row->why, sizeof row->why, "%u chunk%s on each of %u stage%s are %llu, and the model has %u layer%s",
+               r->chunks[i], bl_plural(r->chunks[i]), stages, bl_plural(stages), (unsigned long long)all,
+               r->model->layers, bl_plural(r->model->layers));
+    } else if (row != NULL) {
+      snprintf(row->why, sizeof row->why, "no schedule that is asked for has %u chunk%s a stage, or they do not run so",
+               r->chunks[i], bl_plural(r->chunks[i]));
+    }
+  }
+}
+
+static void reject_micro_batches(rejecting_t *x) {
+  const bl_plan_request_t *r = x->request;
+  for (uint32_t i = 0; i < r->micro_batch_count; i++) {
+    const uint32_t b = r->micro_batches[i];
+    bl_plan_rejection_t *row = tried(x->plan, (choice_t){.micro_batch = b}) ? NULL : add(x, "micro-batch", NULL, b);
+    if (row == NULL) {
+      continue;
+    }
+    if (r->batch % b != 0) {
+      snprintf(row->why, sizeof row->why, "a batch of %u sequence%s cannot be cut into micro-batches of %u", r->batch,
+               bl_plural(r->batch), b);
+    } else if (r->cluster.nodes > 0) {
+      snprintf(row->why, sizeof row->why,
+               "no number of replicas that fills the devices cuts a batch of %u sequences into micro-batches of %u",
+               r->batch, b);
+    } else {
+      explain_by_schedule(x, fewest_stages(x), r->batch / b, row->why);
+    }
+  }
+}
+
+static void reject_stages(rejecting_t *x) {
+  const bl_plan_request_t *r = x->request;
+  const uint32_t layers = r->model->layers, devices = r->cluster.nodes * r->cluster.devices_per_node;
+  for (uint32_t i = 0; i < r->stage_count; i++) {
+    const uint32_t p = r->stages[i];
+    bl_plan_rejection_t *row = tried(x->plan, (choice_t){.stages = p}) ? NULL : add(x, "stages", NULL, p);
+    if (row == NULL) {
+      continue;
+    }
+    if (p > layers) {
+      snprintf(row->why, sizeof row->why, "%u stages are more than the model's %u layer%s", p, layers,
+               bl_plural(layers));
+    } else if (devices > 0 && devices % p != 0) {
+      snprintf(row->why, sizeof row->why, "%u stages do not divide %u x %u devices", p, r->cluster.nodes,
+               r->cluster.devices_per_node);
+    } else if (devices > 0) {
+      snprintf(row->why, sizeof row->why,
+               "%u devices for every stage leave no tensor parallelism and replicas that divide a node, %u heads and a "
+               "batch of %u",
+               devices / p, r->model->heads, r->batch);
+    } else {
+      explain_by_schedule(x, p, r->micro_batch_count > 0 ? r->batch / r->micro_batches[0] : r->batch, row->why);
+    }
+  }
+}
+
+static void reject_tensors(rejecting_t *x) {
+  const bl_plan_request_t *r = x->request;
+  for (uint32_t i = 0; i < r->tensor_count; i++) {
+    const uint32_t t = r->tensors[i];
+    bl_plan_rejection_t *row = tried(x->plan, (choice_t){.tensor = t}) ? NULL : add(x, "tensor", NULL, t);
+    if (row == NULL) {
+      continue;
+    }
+    if (r->cluster.devices_per_node % t != 0) {
+      snprintf(row->why, sizeof row->why, "%u does not divide the %u device%s of a node", t,
+               r->cluster.devices_per_node, bl_plural(r->cluster.devices_per_node));
+    } else if (r->model->heads % t != 0) {
+      snprintf(row->why, sizeof row->why, "%u does not divide the model's %u head%s", t, r->model->heads,
+               bl_plural(r->model->heads));
+    } else {
+      snprintf(row->why, sizeof row->why, "no stages and replicas fill the other factor of %u devices: %u",
+               r->cluster.nodes * r->cluster.devices_per_node, r->cluster.nodes * r->cluster.devices_per_node / t);
+    }
+  }
+}
+
+bl_status_t bl__rejections_find(const bl_plan_request_t *request, bl_plan_t *plan) {
+  rejecting_t x = {.request = request, .plan = plan};
+  reject_schedules(&x);
+  reject_chunks(&x);
+  reject_micro_batches(&x);
+  reject_stages(&x);
+  reject_tensors(&x);
+  return x.status;
+}

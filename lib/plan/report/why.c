@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/report/why.h"
+
+#include "base/bytes.h"
+#include "base/words.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+// Of the best step: less is not worth a word.
+#define WORTH_TELLING 0.002
+
+typedef struct text {
+  char *at;
+  size_t left;
+} text_t;
+
+static void tell(text_t *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void tell(text_t *text, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int written = vsnprintf(text->at, text->left, format, arguments);
+  va_end(arguments);
+  size_t used = written < 0 ? 0 : (size_t)written < text->left ? (size_t)written : text->left - 1;
+  text->at += used;
+  text->left -= used;
+}
+
+static void tell_name(text_t *text, const bl_plan_candidate_t *c) {
+  tell(text, c->chunks > 2 ? "%s with %u chunks" : "%s", c->schedule, c->chunks);
+}
+
+// ---- where the step goes
+
+// Seconds of the busiest stage.
+typedef struct parts {
+  double work, again, transfers, bubble, between;
+} parts_t;
+
+static parts_t parts_of(const bl_plan_candidate_t *c) {
+  const double operations = c->step - c->between;
+  const double transfers = fmin(c->transfers, c->bubble);
+  return (parts_t){.work = operations * (1 - c->bubble - c->again),
+                   .again = operations * c->again,
+                   .transfers = operations * transfers,
+                   .bubble = operations * (c->bubble - transfers),
+                   .between = c->between};
+}
+
+static void tell_parts(text_t *text, const bl_plan_candidate_t *c) {
+  const parts_t parts = parts_of(c);
+  tell_name(text, c);
+  tell(text, " takes %.4g s a step: on the busiest stage %.1f %% of it is forward and backward", c->step,
+       100 * parts.work / c->step);
+  if (parts.again > 0) {
+    tell(text, ", %.1f %% making blocks again", 100 * parts.again / c->step);
+  }
+  tell(text, ", %.1f %% bubble", 100 * parts.bubble / c->step);
+  if (parts.transfers > WORTH_TELLING * c->step) {
+    tell(text, ", %.1f %% waiting for parked blocks and network cards", 100 * parts.transfers / c->step);
+  }
+  if (parts.between > 0) {
+    tell(text, ", %.1f %% optimizer and commit", 100 * parts.between / c->step);
+  }
+  tell(text, ". ");
+}
+
+// ---- against others
+
+static bool same_schedule(const bl_plan_candidate_t *a, const bl_plan_candidate_t *b) {
+  return a->chunks == b->chunks && strcmp(a->schedule, b->schedule) == 0;
+}
+
+static void tell_difference(text_t *text, const bl_plan_candidate_t *best, const bl_plan_candidate_t *other) {
+  const parts_t a = parts_of(best), b = parts_of(other);
+  const struct {
+    const char *name;
+    double best, other;
+  } rows[] = {{"forward and backward", a.work, b.work},
+              {"making blocks again", a.again, b.again},
+              {"bubble", a.bubble, b.bubble},
+              {"waiting for parked blocks and network cards", a.transfers, b.transfers},
+              {"optimizer and commit", a.between, b.between}};
+  uint32_t told = 0;
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const double more = rows[i].other - rows[i].best;
+    if (fabs(more) > WORTH_TELLING * best->step) {
+      tell(text, "%s%.3g s %s of %s", told++ > 0 ? ", " : "", fabs(more), more > 0 ? "more" : "less", rows[i].name);
+    }
+  }
+  if (told == 0) {
+    tell(text, "no part of its step differs by more than %g %%", 100 * WORTH_TELLING);
+  }
+}
+
+static void tell_runner_up(text_t *text, const bl_plan_t *plan) {
+  const bl_plan_candidate_t *best = &plan->candidates[0], *other = NULL;
+  for (uint32_t i = 1; i < plan->count && other == NULL; i++) {
+    other = strcmp(best->schedule, plan->candidates[i].schedule) == 0 ? NULL : &plan->candidates[i];
+  }
+  if (other == NULL) {
+    tell(text, "No other schedule was tried. ");
+    return;
+  }
+  tell(text, other->fits ? "The best of another schedule, " : "No other schedule fits; the nearest, ");
+  tell_name(text, other);
+  tell(text, " (t %u, p %u, micro-batch %u, recompute %s, policy %s), ", other->parallel.tensor, other->stages,
+       other->micro_batch, bl_recompute_name(other->recompute), bl_plan_policy_name(other->policy));
+  if (!other->fits) {
+    tell(text, "lacks memory: %s. ", other->why);
+    return;
+  }
+  const double longer = 100 * (other->step / best->step - 1);
+  if (longer >= 0.05) {
+    tell(text, "takes %.1f %% longer: ", longer);
+  } else if (other->step > best->step) {
+    tell(text, "takes hardly longer: ");
+  } else if (other->memory > best->memory || other->policy != best->policy) {
+    tell(text, "takes as long and is behind by its %s: ", other->memory > best->memory ? "memory" : "policy");
+  } else {
+    tell(text, "takes as long in as much memory: ");
+  }
+  tell_difference(text, best, other);
+  tell(text, ". ");
+}
+
+// ---- what limits it
+
+// The same way with nothing given up for memory.
+static const bl_plan_candidate_t *plain_of(const bl_plan_t *plan) {
+  const bl_plan_candidate_t *best = &plan->candidates[0];
+  for (uint32_t i = plan->fitting; i < plan->count; i++) {
+    const bl_plan_candidate_t *c = &plan->candidates[i];
+    if (same_schedule(best, c) && c->stages == best->stages && c->micro_batch == best->micro_batch &&
+        c->attention == best->attention && c->parallel.tensor == best->parallel.tensor && c->policy == BL_PLAN_NONE &&
+        c->recompute == BL_RECOMPUTE_NONE && c->slots == 0 && c->memory > 0) {
+      return c;
+    }
+  }
+  return NULL;
+}
+
+static void tell_limit(text_t *text, const bl_plan_request_t *request, const bl_plan_t *plan) {
+  const bl_plan_candidate_t *best = &plan->candidates[0], *plain = plain_of(plan);
+  const parts_t parts = parts_of(best);
+  char needed[BL_BYTES_TEXT], limit[BL_BYTES_TEXT];
+  bl_bytes_format((uint64_t)request->memory, limit);
+  const double lost[] = {parts.bubble, parts.again, parts.transfers};
+  static const char *const names[] = {"the bubble", "making blocks again",
+                                      "waiting for parked blocks and network cards"};
+  size_t most = 0;
+  for (size_t i = 1; i < 3; i++) {
+    most = lost[i] > lost[most] ? i : most;
+  }
+  if (lost[most] > 0) {
+    tell(text, "What it loses most by is %s, %.3g s (%.1f %%)", names[most], lost[most], 100 * lost[most] / best->step);
+  } else {
+    tell(text, "It loses nothing beside its work");
+  }
+  if (request->memory <= 0) {
+    tell(text, "; memory is not limited, and stage %u is the fullest with %s.", best->memory_stage,
+         bl_bytes_format((uint64_t)best->memory, needed));
+  } else if (plain != NULL) {
+    tell(text, "; memory limits it: keeping every block, stage %u would need %s of %s.", plain->memory_stage,
+         bl_bytes_format((uint64_t)plain->memory, needed), limit);
+  } else {
+    tell(text, "; memory %s: stage %u, the fullest, has %s of %s.",
+         best->recompute != BL_RECOMPUTE_NONE || best->policy != BL_PLAN_NONE || best->slots > 0 ? "limits it"
+                                                                                                 : "does not limit it",
+         best->memory_stage, bl_bytes_format((uint64_t)best->memory, needed), limit);
+  }
+}
+
+void bl__plan_tell_why(const bl_plan_request_t *request, bl_plan_t *plan) {
+  text_t text = {.at = plan->why, .left = sizeof plan->why};
+  tell_parts(&text, &plan->candidates[0]);
+  tell_runner_up(&text, plan);
+  tell_limit(&text, request, plan);
+}

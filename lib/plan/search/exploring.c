@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/search/exploring.h"
+
+#include "plan/candidate/chunks.h"
+#include "plan/search/bound.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Of searched schedules: to compare ways with each other, and for those that are shown.
+#define EXPLORING_EFFORT 0.01
+#define FAMILY_EFFORT    0.05 // the best of every schedule
+#define LEADING_EFFORT   0.25
+#define USUAL_MOST       8 // micro-batches up to this that divide the batch; larger ones while the largest is the best
+
+bool bl__explore_keep(bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
+  if (e->plan->count == e->capacity) {
+    uint32_t capacity = e->capacity == 0 ? 256 : 2 * e->capacity;
+    bl_plan_candidate_t *grown = realloc(e->plan->candidates, capacity * sizeof *grown);
+    if (grown == NULL) {
+      e->status = BL_EXHAUSTED;
+      return false;
+    }
+    e->plan->candidates = grown;
+    e->capacity = capacity;
+  }
+  e->plan->candidates[e->plan->count++] = *candidate;
+  return true;
+}
+
+// Of leaders; a job's run makes the schedule with all effort, and this is what must be predicted.
+bl_status_t bl__explore_exactly(bl__exploration_t *e, bl_plan_candidate_t *candidate) {
+  const double effort = bl__runs_as_job(e->request, candidate) ? 0 : LEADING_EFFORT;
+  return bl__attempt(e->request, effort, &e->exact_cache, candidate);
+}
+
+bl_status_t bl__explore_further(bl__exploration_t *e, bl_plan_candidate_t *candidate) {
+  bl_status_t status = bl__attempt(e->request, FAMILY_EFFORT, &e->exact_cache, candidate);
+  bl_schedule_destroy(candidate->operations);
+  candidate->operations = NULL;
+  candidate->exact = false;
+  return status;
+}
+
+// Whether the way fits; *as_it_is (NULL: not asked): with the layers where they make it fastest.
+static bool attempt_way(bl__exploration_t *e, bl_plan_candidate_t candidate, bool *as_it_is) {
+  if (as_it_is != NULL) {
+    *as_it_is = true;
+  }
+  if (e->status != BL_OK) {
+    return true;
+  }
+  bl_status_t status =
+      e->exact ? bl__explore_exactly(e, &candidate) : bl__attempt(e->request, EXPLORING_EFFORT, &e->cache, &candidate);
+  if (status == BL_OK && bl__explore_keep(e, &candidate)) {
+    e->plan->tried++;
+    if (as_it_is != NULL) {
+      *as_it_is = candidate.fits && !candidate.moved;
+    }
+    return candidate.fits;
+  }
+  bl__candidate_cleanup(&candidate);
+  e->status = status == BL_EXHAUSTED ? status : e->status;
+  return false;
+}
+
+bool bl__explore_way(bl__exploration_t *e, bl_plan_candidate_t choice) {
+  return attempt_way(e, choice, NULL);
+}
+
+// ---- orders within other limits than the schedule's own
+
+// Whether memory.slots limits blocks from R on of what a job with this schedule searches.
+static bool limits_again(const bl_schedule_info_t *info) {
+  static const char *const searched[] = {"grouped-interleaved", "v-min", "v-half", "v-zb", "1f1b-v"};
+  bool found = info->limited;
+  for (size_t i = 0; i < sizeof searched / sizeof searched[0] && !found; i++) {
+    found = strcmp(info->name, searched[i]) == 0;
+  }
+  return found;
+}
+
+// Whether a job can ask for an order within fewer slots than the schedule's own limit. On a cluster kept inputs are what
+// fills them, which no job limits.
+static bool can_be_limited(const bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
+  const bl_schedule_info_t *info = bl_schedule_info_find(candidate->schedule);
+  if (candidate->recompute == BL_RECOMPUTE_FULL) {
+    return e->request->memory > 0 && e->request->cluster.nodes == 0 && limits_again(info);
+  }
+  return e->request->memory > 0 && info->limited;
+}
+
+static void attempt_limited(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  candidate.limit = BL_PLAN_LIMIT_FITTING;
+  if (can_be_limited(e, &candidate)) {
+    (void)bl__explore_way(e, candidate);
+  }
+}
+
+// Within more than the schedule's own limit, where that fits: slow boundaries are hidden behind more forwards. zb-h1 with
+// more is zb-h2; with full recomputation a job limits blocks from R on alone.
+static void attempt_larger(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  candidate.limit = BL_PLAN_LIMIT_LARGER;
+  if (bl_schedule_info_find(candidate.schedule)->limited && strcmp(candidate.schedule, "zb-h1") != 0 &&
+      candidate.stages > 1 && candidate.recompute != BL_RECOMPUTE_FULL) {
+    (void)bl__explore_way(e, candidate);
+  }
+}
+
+// ---- balancing
+
+bool bl__explore_order_matters(const bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
+  const bl_cluster_t *cluster = &e->request->cluster;
+  return cluster->nodes > 0 && cluster->devices_per_node / candidate->parallel.tensor > 1 &&
+         candidate->stages * candidate->parallel.tensor > cluster->devices_per_node;
+}
+
+// Pairs first; where they do not do, any device with room.
+static void attempt_parked(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  static const bl_plan_policy_t policies[] = {BL_PLAN_BPIPE, BL_PLAN_CAP};
+  for (size_t i = 0; i < 2; i++) {
+    candidate.policy = policies[i];
+    candidate.order = BL_NODES_SEQUENTIAL;
+    if (!bl__explore_way(e, candidate)) {
+      continue;
+    }
+    if (bl__explore_order_matters(e, &candidate)) {
+      candidate.order = BL_NODES_PAIR_ADJACENT;
+      (void)bl__explore_way(e, candidate);
+    }
+    return;
+  }
+}
+
+// Without any copies, too.
+static void attempt_balanced(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  bl_plan_candidate_t drop = candidate;
+  drop.policy = BL_PLAN_DROP;
+  (void)bl__explore_way(e, drop);
+  attempt_parked(e, candidate);
+  if (can_be_limited(e, &candidate)) {
+    drop.limit = BL_PLAN_LIMIT_BETWEEN;
+    (void)bl__explore_way(e, drop);
+    candidate.limit = BL_PLAN_LIMIT_FITTING;
+    attempt_parked(e, candidate);
+  }
+}
+
+static bool balances(const bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
+  return candidate->recompute != BL_RECOMPUTE_FULL && candidate->stages > 1 && e->request->memory > 0;
+}
+
+// Smaller groups of micro-batches keep fewer blocks: down to the first that fits as it is.
+static void attempt_groups(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  const uint32_t p = candidate.stages, groups[] = {(7 * p + 7) / 8, (3 * p + 3) / 4, (5 * p + 7) / 8, (p + 1) / 2};
+  if (strcmp(candidate.schedule, "grouped-interleaved") != 0 || e->request->memory <= 0) {
+    return;
+  }
+  for (size_t i = 0, before = p; i < sizeof groups / sizeof groups[0]; before = groups[i], i++) {
+    candidate.group = groups[i];
+    if (groups[i] == before) {
+      continue;
+    }
+    if (bl__explore_way(e, candidate)) {
+      return;
+    }
+    if (balances(e, &candidate)) {
+      attempt_balanced(e, candidate);
+    }
+  }
+}
+
+static void attempt_less(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  if (balances(e, &candidate)) {
+    attempt_balanced(e, candidate);
+  }
+  attempt_groups(e, candidate);
+}
+
+// ---- what is kept
+
+static bool ruled_out(bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
+  double bound;
+  bool out = !e->all && !e->exact && e->status == BL_OK && bl__attempt_bound(e->request, candidate, &bound) == BL_OK &&
+             bl__bound_rules_out(e->plan, candidate, bound);
+  e->plan->ruled_out += out;
+  return out;
+}
+
+// With less and less kept, until the schedule fits as it is.
+static void attempt_recomputations(bl__exploration_t *e, bl_plan_candidate_t candidate, bl_recompute_t first) {
+  for (int recompute = (int)first; recompute <= BL_RECOMPUTE_FULL; recompute++) {
+    candidate.recompute = (bl_recompute_t)recompute;
+    const bool nothing = recompute == BL_RECOMPUTE_ATTENTION && candidate.attention == BL_ATTENTION_FLASH;
+    if (nothing || ruled_out(e, &candidate)) { // nothing of it is kept
+      continue;
+    }
+    bool as_it_is, fits = attempt_way(e, candidate, &as_it_is);
+    if (as_it_is) {
+      attempt_larger(e, candidate);
+    } else {
+      attempt_limited(e, candidate);
+    }
+    if (fits) {
+      return;
+    }
+    attempt_less(e, candidate);
+  }
+}
+
+// Every way of this choice to make do with less, exactly: fewer slots, parking, giving up, recomputing more.
+static void attempt_less_exactly(bl__exploration_t *e, bl_plan_candidate_t choice) {
+  e->exact = true;
+  attempt_limited(e, choice);
+  if (choice.recompute != BL_RECOMPUTE_FULL && choice.stages > 1) {
+    attempt_less(e, choice);
+    attempt_recomputations(e, choice, (bl_recompute_t)(choice.recompute + 1));
+  }
+  e->exact = false;
+}
+
+void bl__explore_settle(bl__exploration_t *e, uint32_t index) {
+  bl_plan_candidate_t again = bl__candidate_choice(&e->plan->candidates[index]);
+  bl_status_t status = bl__explore_exactly(e, &again);
+  if (status != BL_OK) {
+    bl__candidate_cleanup(&again);
+    e->status = status;
+    return;
+  }
+  const bl_plan_candidate_t *hurried = &e->plan->candidates[index];
+  if (!bl__runs_as_job(e->request, &again) && (!again.fits || again.step > hurried->step)) {
+    bl__candidate_cleanup(&again); // no job will make this order: the better one will do
+    return;
+  }
+  bl__candidate_cleanup(&e->plan->candidates[index]);
+  e->plan->candidates[index] = again;
+  if (!again.fits && again.policy == BL_PLAN_NONE && again.limit == BL_PLAN_LIMIT_OWN) {
+    attempt_less_exactly(e, bl__candidate_choice(&again));
+  }
+}
+
+// ---- schedules, micro-batches, attention
+
+static uint32_t list_attentions(const bl_plan_request_t *r, const bl_attention_t **list) {
+  static const bl_attention_t both[] = {BL_ATTENTION_FLASH, BL_ATTENTION_NAIVE};
+  *list = r->attention_count > 0 ? r->attentions : r->profile_count > 0 ? &r->profiles[0]->options.attention : both;
+  return r->attention_count > 0 ? r->attention_count : r->profile_count > 0 ? 1 : 2;
+}
+
+static void attempt_attentions(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  const bl_attention_t *list;
+  const uint32_t count = list_attentions(e->request, &list);
+  for (uint32_t i = 0; i < count; i++) {
+    candidate.attention = list[i];
+    attempt_recomputations(e, candidate, BL_RECOMPUTE_NONE);
+  }
+}
+
+static bool is_there(const bl_plan_t *plan, const bl_plan_candidate_t *choice) {
+  for (uint32_t i = 0; i < plan->count; i++) {
+    const bl_plan_candidate_t *c = &plan->candidates[i];
+    if (strcmp(c->schedule, choice->schedule) == 0 && c->stages == choice->stages && c->chunks == choice->chunks &&
+        c->micro_batch == choice->micro_batch && c->parallel.tensor == choice->parallel.tensor &&
+        c->parallel.data == choice->parallel.data && c->attention == choice->attention &&
+        c->recompute == choice->recompute && c->policy == choice->policy && c->limit == choice->limit &&
+        c->group == choice->group) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void bl__explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t choice) {
+  const bl_attention_t *list;
+  const uint32_t count = list_attentions(e->request, &list);
+  choice.policy = BL_PLAN_NONE;
+  choice.limit = BL_PLAN_LIMIT_OWN;
+  choice.order = BL_NODES_SEQUENTIAL;
+  for (uint32_t i = 0; i < count; i++) {
+    choice.attention = list[i];
+    for (int recompute = BL_RECOMPUTE_NONE + 1; recompute <= BL_RECOMPUTE_FULL; recompute++) {
+      choice.recompute = (bl_recompute_t)recompute;
+      const bool nothing = recompute == BL_RECOMPUTE_ATTENTION && choice.attention == BL_ATTENTION_FLASH;
+      if (!nothing && !is_there(e->plan, &choice)) {
+        (void)bl__explore_way(e, choice);
+      }
+    }
+  }
+}
+
+static bool wanted(const bl_plan_request_t *r, const bl_schedule_info_t *info) {
+  for (uint32_t i = 0; i < r->schedule_count; i++) {
+    if (strcmp(r->schedules[i], info->name) == 0) {
+      return true;
+    }
+  }
+  return r->schedule_count == 0 && info->runs;
+}
+
+static void attempt_schedules(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  for (size_t i = 0; i < count; i++) {
+    if (!wanted(e->request, &infos[i])) {
+      continue;
+    }
+    candidate.schedule = infos[i].name;
+    const uint32_t stages = candidate.stages;
+    for (uint32_t v = bl__chunks_next(e->request, &infos[i], stages, 0); v > 0;
+         v = bl__chunks_next(e->request, &infos[i], stages, v)) {
+      candidate.chunks = v;
+      attempt_attentions(e, candidate);
+    }
+  }
+}
+
+static void attempt_micro_batch(bl__exploration_t *e, bl_plan_candidate_t candidate, uint32_t micro_batch) {
+  const uint32_t of_replica = e->request->batch / candidate.parallel.data;
+  if (of_replica % micro_batch == 0) {
+    candidate.micro_batch = micro_batch;
+    candidate.micro_batches = of_replica / micro_batch;
+    attempt_schedules(e, candidate);
+  }
+}
+
+// ---- shapes of a cluster
+
+typedef struct shape {
+  bl_plan_candidate_t choice;
+  double bound;
+} shape_t;
+
+typedef struct shapes {
+  shape_t *list;
+  uint32_t count;
+} shapes_t;
+
+static bool listed(const uint32_t *list, uint32_t count, uint32_t value) {
+  for (uint32_t i = 0; i < count; i++) {
+    if (list[i] == value) {
+      return true;
+    }
+  }
+  return count == 0;
+}
+
+// What the shape could take at most quickly: what others take is compared with the fastest.
+static double bound_of(const bl__exploration_t *e, bl_plan_candidate_t choice) {
+  double least = INFINITY, bound;
+  choice.schedule = "1f1b";
+  choice.chunks = 1;
+  choice.attention = BL_ATTENTION_FLASH;
+  for (uint32_t b = 1; b <= USUAL_MOST && b <= e->request->batch; b *= 2) {
+    choice.micro_batch = b;
+    choice.micro_batches = e->request->batch / choice.parallel.data / b;
+    if (bl__attempt_bound(e->request, &choice, &bound) == BL_OK) {
+      least = fmin(least, bound);
+    }
+  }
+  return least;
+}
+
+static void add_shape(bl__exploration_t *e, shapes_t *shapes, uint32_t stages, bl_parallel_t parallel) {
+  shape_t *grown = realloc(shapes->list, (shapes->count + 1) * sizeof *grown);
+  if (grown == NULL) {
+    e->status = BL_EXHAUSTED;
+    return;
+  }
+  shapes->list = grown;
+  const bl_plan_candidate_t choice = {.stages = stages, .parallel = parallel};
+  grown[shapes->count++] = (shape_t){.choice = choice, .bound = bound_of(e, choice)};
+}
+
+static int by_bound(const void *a, const void *b) {
+  const shape_t *x = a, *y = b;
+  return x->bound != y->bound ? (x->bound > y->bound ? 1 : -1) : (int)x->choice.stages - (int)y->choice.stages;
+}
+
+static void list_shapes(bl__exploration_t *e, shapes_t *shapes) {
+  const bl_plan_request_t *r = e->request;
+  if (r->cluster.nodes == 0) {
+    for (uint32_t i = 0; i < r->stage_count; i++) {
+      add_shape(e, shapes, r->stages[i], BL_PARALLEL_NONE);
+    }
+    return;
+  }
+  uint32_t devices = r->cluster.nodes * r->cluster.devices_per_node;
+  for (uint32_t t = 1; t <= r->cluster.devices_per_node; t++) {
+    bool usual = r->tensor_count > 0 ? listed(r->tensors, r->tensor_count, t) : (t & (t - 1)) == 0 && t <= 8;
+    if (!usual || r->cluster.devices_per_node % t != 0 || r->model->heads % t != 0) {
+      continue;
+    }
+    for (uint32_t p = 1; p * t <= devices; p++) {
+      uint32_t d = devices / (p * t);
+      if (p * t * d == devices && r->batch % d == 0 && p <= r->model->layers && listed(r->stages, r->stage_count, p)) {
+        bl_parallel_t parallel = {.tensor = t, .data = d, .shard = r->shard, .sequence = r->sequence && t > 1};
+        add_shape(e, shapes, p, parallel);
+      }
+    }
+  }
+}
+
+static uint32_t best_micro_batch(const bl_plan_t *plan) {
+  const bl_plan_candidate_t *best = NULL;
+  for (uint32_t i = 0; i < plan->count; i++) {
+    const bl_plan_candidate_t *c = &plan->candidates[i];
+    best = c->fits && (best == NULL || c->step < best->step) ? c : best;
+  }
+  return best != NULL ? best->micro_batch : 0;
+}
+
+static void attempt_shapes(bl__exploration_t *e, const shapes_t *shapes, uint32_t micro_batch) {
+  for (uint32_t i = 0; i < shapes->count; i++) {
+    attempt_micro_batch(e, shapes->list[i].choice, micro_batch);
+  }
+}
+
+void bl__explore(bl__exploration_t *e) {
+  const bl_plan_request_t *r = e->request;
+  shapes_t shapes = {0};
+  list_shapes(e, &shapes);
+  if (shapes.count > 0) {
+    qsort(shapes.list, shapes.count, sizeof *shapes.list, by_bound);
+  }
+  for (uint32_t s = 0; s < shapes.count; s++) { // the promising ones with all micro-batches first
+    for (uint32_t i = 0; i < r->micro_batch_count; i++) {
+      attempt_micro_batch(e, shapes.list[s].choice, r->micro_batches[i]);
+    }
+    for (uint32_t b = 1; r->micro_batch_count == 0 && b <= USUAL_MOST; b++) {
+      attempt_micro_batch(e, shapes.list[s].choice, b);
+    }
+  }
+  uint32_t largest = USUAL_MOST;
+  while (largest > 1 && r->batch % largest != 0) {
+    largest--;
+  }
+  while (r->micro_batch_count == 0 && e->status == BL_OK && best_micro_batch(e->plan) == largest &&
+         largest < r->batch) {
+    do {
+      largest++;
+    } while (r->batch % largest != 0);
+    attempt_shapes(e, &shapes, largest);
+  }
+  free(shapes.list);
+}
+
+void bl__explore_cleanup(bl__exploration_t *e) {
+  bl__order_cache_cleanup(&e->cache);
+  bl__order_cache_cleanup(&e->exact_cache);
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/search/planner.h"
+
+#include "base/bytes.h"
+#include "base/words.h"
+#include "plan/report/rejection.h"
+#include "plan/report/why.h"
+#include "plan/search/exploring.h"
+#include "plan/search/smallest.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Ways whose orders are searched again with more effort: so many, and of small ones, which do not take long, all that
+// the first search finds so near to the best.
+#define LEADERS      6
+#define LEADERS_MOST 12
+#define NEAR         1.02
+#define SMALL        2048 // operations
+const char *bl_plan_policy_name(bl_plan_policy_t policy) {
+  static const char *const names[] = {"none", "bpipe", "cap", "drop", "auto"};
+  return names[policy];
+}
+
+// ---- ranking
+
+static int compare(const void *a, const void *b) {
+  const bl_plan_candidate_t *x = a, *y = b;
+  if (x->fits != y->fits) {
+    return x->fits ? -1 : 1;
+  }
+  double of_x = x->fits ? x->step : x->memory, of_y = y->fits ? y->step : y->memory;
+  if (of_x == of_y) { // the same time: the one that needs less
+    of_x = x->memory;
+    of_y = y->memory;
+  }
+  return of_x != of_y ? (of_x > of_y) - (of_x < of_y) : (int)x->policy - (int)y->policy;
+}
+
+static void rank(bl_plan_t *plan) {
+  if (plan->count > 0) {
+    qsort(plan->candidates, plan->count, sizeof *plan->candidates, compare);
+  }
+  plan->fitting = 0;
+  while (plan->fitting < plan->count && plan->candidates[plan->fitting].fits) {
+    plan->fitting++;
+  }
+}
+
+// The best that parks at pairs, parking anywhere.
+static void attempt_twin(bl__exploration_t *s) {
+  for (uint32_t i = 0; i < s->plan->fitting; i++) {
+    if (s->plan->candidates[i].policy == BL_PLAN_BPIPE) {
+      bl_plan_candidate_t twin = bl__candidate_choice(&s->plan->candidates[i]);
+      twin.policy = BL_PLAN_CAP;
+      (void)bl__explore_way(s, twin);
+      return;
+    }
+  }
+}
+
+// The same way with some blocks parked and some made again, where that is faster; false otherwise.
+static bool attempt_mix(bl__exploration_t *s, const bl_plan_candidate_t *candidate, bl_plan_candidate_t *mixed) {
+  const int last = bl__explore_order_matters(s, candidate) ? BL_NODES_PAIR_ADJACENT : BL_NODES_SEQUENTIAL;
+  bool found = false;
+  for (int order = BL_NODES_SEQUENTIAL; order <= last; order++) {
+    bl_plan_candidate_t tried = bl__candidate_choice(candidate);
+    tried.policy = BL_PLAN_AUTO;
+    tried.order = (bl_node_order_t)order;
+    bool better =
+        bl__explore_exactly(s, &tried) == BL_OK && tried.fits && tried.step < (found ? mixed->step : candidate->step);
+    if (better && found) {
+      bl__candidate_cleanup(mixed);
+    }
+    if (better) {
+      *mixed = tried;
+      found = true;
+    } else {
+      bl__candidate_cleanup(&tried);
+    }
+  }
+  return found;
+}
+
+// With arrays of its own.
+static bl_status_t copy_candidate(const bl_plan_candidate_t *from, bl_plan_candidate_t *copy) {
+  const size_t chunks = (size_t)from->stages * from->chunks;
+  *copy = *from;
+  copy->operations = NULL;
+  copy->layers = malloc(chunks * sizeof *copy->layers);
+  copy->costs = malloc(chunks * sizeof *copy->costs);
+  copy->memory_of_stage = malloc(from->stages * sizeof *copy->memory_of_stage);
+  if (copy->layers == NULL || copy->costs == NULL || copy->memory_of_stage == NULL) {
+    bl__candidate_cleanup(copy);
+    return BL_EXHAUSTED;
+  }
+  memcpy(copy->layers, from->layers, chunks * sizeof *copy->layers);
+  memcpy(copy->costs, from->costs, chunks * sizeof *copy->costs);
+  memcpy(copy->memory_of_stage, from->memory_of_stage, from->stages * sizeof *copy->memory_of_stage);
+  return BL_OK;
+}
+
+// The policy auto beside the best that it would choose. Under it a job with memory.slots has another order.
+static void add_automatic(bl__exploration_t *s) {
+  for (uint32_t i = 0; i < s->plan->fitting && s->status == BL_OK; i++) {
+    const bl_plan_candidate_t *candidate = &s->plan->candidates[i];
+    bl_plan_candidate_t twin;
+    if (candidate->policy == BL_PLAN_NONE || candidate->limit == BL_PLAN_LIMIT_FITTING) {
+      continue;
+    }
+    const char *name = "mix";
+    if (!attempt_mix(s, candidate, &twin)) {
+      name = bl_plan_policy_name(candidate->policy);
+      s->status = copy_candidate(candidate, &twin);
+    }
+    if (s->status != BL_OK) {
+      return;
+    }
+    snprintf(twin.why, sizeof twin.why, "a run measures and chooses, by these costs %s", name);
+    twin.policy = BL_PLAN_AUTO;
+    bl_schedule_destroy(twin.operations);
+    twin.operations = NULL;
+    if (!bl__explore_keep(s, &twin)) {
+      bl__candidate_cleanup(&twin);
+    }
+    return;
+  }
+}
+
+static bool is_small(const bl_plan_candidate_t *c) {
+  return 3ull * c->stages * c->chunks * c->micro_batches <= SMALL;
+}
+
+// Whether none before it in the ranking has its schedule.
+static bool is_first(const bl_plan_t *plan, uint32_t index) {
+  for (uint32_t i = 0; i < index; i++) {
+    if (strcmp(plan->candidates[i].schedule, plan->candidates[index].schedule) == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The best of every schedule, which is what they are compared by: where a longer search finds a better order.
+static void improve_families(bl__exploration_t *s) {
+  for (uint32_t i = 0; i < s->plan->fitting && s->status == BL_OK; i++) {
+    bl_plan_candidate_t *hurried = &s->plan->candidates[i];
+    if (!is_first(s->plan, i)) {
+      continue;
+    }
+    bl_plan_candidate_t again = bl__candidate_choice(hurried);
+    bl_status_t status = bl__explore_further(s, &again);
+    const bool better = status == BL_OK && again.fits && again.step < hurried->step;
+    bl__candidate_cleanup(better ? hurried : &again);
+    *hurried = better ? again : *hurried;
+    s->status = status == BL_EXHAUSTED ? status : s->status;
+  }
+  rank(s->plan);
+}
+
+// More is made again where memory asks for it; what it would cost elsewhere is shown, too: for the best of every schedule.
+static void add_recomputations(bl__exploration_t *s) {
+  const uint32_t fitting = s->plan->fitting;
+  for (uint32_t i = 0; i < fitting && s->status == BL_OK; i++) {
+    if (is_first(s->plan, i)) {
+      bl__explore_recomputations(s, bl__candidate_choice(&s->plan->candidates[i]));
+    }
+  }
+  rank(s->plan);
+}
+
+static uint32_t count_leaders(const bl_plan_t *plan) {
+  uint32_t count = plan->fitting < LEADERS ? plan->fitting : LEADERS;
+  while (count < plan->fitting && count < LEADERS_MOST) {
+    const bl_plan_candidate_t *c = &plan->candidates[count];
+    if (c->step > NEAR * plan->candidates[0].step || !is_small(c)) {
+      break;
+    }
+    count++;
+  }
+  return count;
+}
+
+// Leaders again with more effort; their ranking may change, until the first is what a job's run would make.
+static void improve_leaders(bl__exploration_t *s) {
+  attempt_twin(s);
+  rank(s->plan);
+  improve_families(s);
+  add_recomputations(s);
+  const uint32_t leaders = count_leaders(s->plan);
+  for (uint32_t i = 0; i < leaders && s->status == BL_OK; i++) {
+    bl__explore_settle(s, i);
+  }
+  rank(s->plan);
+  while (s->status == BL_OK && s->plan->fitting > 0 && !s->plan->candidates[0].exact &&
+         bl__runs_as_job(s->request, &s->plan->candidates[0])) {
+    bl__explore_settle(s, 0);
+    rank(s->plan);
+  }
+  add_automatic(s);
+  rank(s->plan);
+}
+
+// Which of the given shapes leaves nothing to try.
+static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, char *text, size_t bytes) {
+  static const uint32_t one = 1;
+  uint32_t least = UINT32_MAX, heads = 0, divides = 0;
+  const uint32_t *micro_batches = r->micro_batch_count > 0 ? r->micro_batches : &one;
+  for (uint32_t i = 0; i < r->stage_count; i++) {
+    least = r->stages[i] < least ? r->stages[i] : least;
+  }
+  for (uint32_t i = 0; i < (r->micro_batch_count > 0 ? r->micro_batch_count : 1); i++) {
+    divides += r->batch % micro_batches[i] == 0;
+  }
+  for (uint32_t i = 0; i < r->tensor_count; i++) {
+    heads += r->model->heads % r->tensors[i] == 0 &&
+             (r->cluster.nodes == 0 || r->cluster.devices_per_node % r->tensors[i] == 0);
+  }
+  if (r->stage_count > 0 && least > r->model->layers) {
+    snprintf(text, bytes, "%u stages are more than its %u layer%s", least, r->model->layers,
+             bl_plural(r->model->layers));
+  } else if (divides == 0) {
+    snprintf(text, bytes, "a batch of %u sequence%s is no multiple of a micro-batch of %u", r->batch,
+             bl_plural(r->batch), micro_batches[0]);
+  } else if (r->tensor_count > 0 && heads == 0) {
+    snprintf(text, bytes,
+             "tensor parallelism of %u does not divide the model's %u head%s, or not the devices of a node",
+             r->tensors[0], r->model->heads, bl_plural(r->model->heads));
+  } else if (r->cluster.nodes > 0) {
+    snprintf(
+        text, bytes,
+        "no stages x tensor parallelism x replicas fill %u x %u devices exactly with at most %u stage%s and replicas "
+        "that divide a batch of %u sequence%s",
+        r->cluster.nodes, r->cluster.devices_per_node, r->model->layers, bl_plural(r->model->layers), r->batch,
+        bl_plural(r->batch));
+  } else if (plan->rejection_count > 0) {
+    snprintf(text, bytes, "%s %s: %s", plan->rejections[0].kind, plan->rejections[0].value, plan->rejections[0].why);
+  } else {
+    snprintf(text, bytes, "a batch of %u sequence%s, %u layer%s and the given shapes leave no choice", r->batch,
+             bl_plural(r->batch), r->model->layers, bl_plural(r->model->layers));
+  }
+}
+
+static bl_status_t refuse_nothing(bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
+  char why[BL_PLAN_WHY + 80];
+  if (bl__rejections_find(request, plan) != BL_OK) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
+  }
+  explain_nothing(request, plan, why, sizeof why);
+  return bl_error_set(err, BL_INVALID, "no way to run this: %s", why);
+}
+
+static bl_status_t refuse(bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
+  char limit[BL_BYTES_TEXT], needed[BL_BYTES_TEXT], name[BL__SMALLEST_NAME];
+  bl__smallest_t smallest;
+  const bl_plan_candidate_t *least = bl__smallest_of(plan, false);
+  if (least == NULL) {
+    return refuse_nothing(plan, request, err);
+  }
+  if (bl__smallest_find(request, plan, &smallest) != BL_OK) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
+  }
+  bl_bytes_format((uint64_t)request->memory, limit);
+  if (smallest.bytes <= 0) { // no limit was found that does
+    bl__smallest_name(least, name);
+    return bl_error_set(err, BL_EXHAUSTED, "nothing fits into %s a device; the nearest is %s: %s", limit, name,
+                        least->why);
+  }
+  return bl_error_set(err, BL_EXHAUSTED,
+                      "nothing fits into %s a device; the smallest limit that works is %s (%.0f bytes): %s", limit,
+                      bl_bytes_format((uint64_t)smallest.bytes, needed), smallest.bytes, smallest.name);
+}
+
+bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err) {
+  *plan = (bl_plan_t){0};
+  bl__exploration_t s = {.request = request, .plan = plan, .exact_cache = {.exact = true}};
+  bl__explore(&s);
+  rank(plan);
+  bl_status_t status = s.status;
+  if (status != BL_OK) {
+    status = bl_error_set(err, status, "no memory to plan");
+  } else if (plan->fitting > 0) {
+    improve_leaders(&s);
+    s.status = s.status == BL_OK ? bl__rejections_find(request, plan) : s.status;
+    status = s.status == BL_OK ? BL_OK : bl_error_set(err, s.status, "no memory to plan");
+  }
+  if (status == BL_OK && plan->fitting == 0) { // neither with hurried orders nor with those that run
+    status = refuse(plan, request, err);
+  } else if (status == BL_OK) {
+    bl__plan_tell_why(request, plan);
+  }
+  bl__explore_cleanup(&s);
+  if (status != BL_OK) {
+    bl_plan_cleanup(plan);
+  }
+  return status;
+}
+
+void bl_plan_cleanup(bl_plan_t *plan) {
+  for (uint32_t i = 0; i < plan->count; i++) {
+    bl__candidate_cleanup(&plan->candidates[i]);
+  }
+  free(plan->candidates);
+  free(plan->rejections);
+  *plan = (bl_plan_t){0};
+}
