@@ -68,7 +68,7 @@ typedef struct bl_automatic_request {
   double handover;               // seconds that a core takes from one to the next
   uint32_t budget;               // slots a device keeps and lends; UINT32_MAX: no limit
   uint64_t lenders;              // bit d: the store of device d may take blocks; 0: all may
-  const double *copies;          // [stages * stages] as in schedule/balance/balance.h: which stores are near; NULL: all alike
+  const double *copies;          // [stages * stages] as in balance/balance.h: which stores are near; NULL: all alike
   const bl_automatic_option_t *in_force; // kept unless the fastest gains more than BL_AUTOMATIC_GAIN; NULL: none
   double measured;                       // seconds of a step under it; 0: not known
   bl_evidence_t *evidence; // of predictions, which `measured` is added to; NULL: they are taken as they are

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that files with building blocks are read: the example in the documentation, and what is said about files
 // that miss an offset, hold a negative one, or mix fused and split backwards.
-#include "block_file.h"
+#include "ballastctl/plan/block_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

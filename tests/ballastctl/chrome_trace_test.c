@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the trace file: times from the first event in microseconds, waits on a line of their own, slot counters that rise
 // where an operation begins and fall where one ends, and that nothing is written where there is nothing to write.
-#include "chrome_trace.h"
+#include "ballastctl/inspect/chrome_trace.h"
 
 #include <jansson.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what doctor concludes from a driver's status: the end of a chain of waits, silent stages, circles.
-#include "diagnosis.h"
+#include "ballastctl/inspect/diagnosis.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies every form of output for the same rows.
-#include "output.h"
+#include "ballastctl/output.h"
 
 #include <errno.h>
 #include <setjmp.h>

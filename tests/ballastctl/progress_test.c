@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a person sees: plain lines at a bounded rate, a picture redrawn in place on a terminal, bars in
 // proportion to bytes, no line wider than the terminal. The clock is an argument.
-#include "progress.h"
+#include "ballastctl/run/progress.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the lines of a report: the contract of DESIGN.md section 7 field by field, exact losses, every step once,
 // lines that are whole in the file as soon as a step is reported, and what a resumed run takes over.
-#include "report.h"
+#include "ballastctl/run/report.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

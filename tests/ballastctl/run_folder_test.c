@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the folder of a local run: private, found while it lives, removed whole, and what a killed run left behind
 // is removed by the next.
-#include "run_folder.h"
+#include "ballastctl/run/run_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

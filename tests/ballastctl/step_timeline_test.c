@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a picture of a step is made of: every operation, evictions and loads with their stores among them, and no
 // wait.
-#include "step_timeline.h"
+#include "ballastctl/inspect/step_timeline.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 // a valid schedule within the memory that it promises.
 #include "target.h"
 
-#include "block_file.h"
+#include "ballastctl/plan/block_file.h"
 
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/validate.h"

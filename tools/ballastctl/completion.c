@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl completion: scripts that complete verbs, flags and the words of flags, from the tables of all verbs.
-#include "output.h"
-#include "verbs.h"
+#include "ballastctl/output.h"
+#include "ballastctl/verbs.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every key of a job file, from the table that reads them. docs/configuration.md is what --markdown prints.
-#include "output.h"
-#include "verbs.h"
+#include "ballastctl/output.h"
+#include "ballastctl/verbs.h"
 
 #include "config/flags.h"
 #include "config/job.h"

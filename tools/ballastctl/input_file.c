@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "input_file.h"
+#include "ballastctl/input_file.h"
 
 #include "sys/file.h"
 

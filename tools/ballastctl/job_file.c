@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "job_file.h"
+#include "ballastctl/job_file.h"
 
-#include "input_file.h"
+#include "ballastctl/input_file.h"
 
 #include <limits.h>
 #include <stdlib.h>

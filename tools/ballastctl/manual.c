@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl manual: the manual page and its Markdown form, from the tables of all verbs.
-#include "output.h"
-#include "verbs.h"
+#include "ballastctl/output.h"
+#include "ballastctl/verbs.h"
 
 #include "base/exit.h"
 #include "base/status.h"

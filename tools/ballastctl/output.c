@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "output.h"
+#include "ballastctl/output.h"
 
 #include "base/bytes.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "output_path.h"
+#include "ballastctl/output_path.h"
 
-#include "step_timeline.h"
+#include "ballastctl/inspect/step_timeline.h"
 
 #include <errno.h>
 #include <limits.h>

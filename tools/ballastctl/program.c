@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "program.h"
+#include "ballastctl/program.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "security.h"
+#include "ballastctl/security.h"
 
 #include "rpc/rpc.h"
 #include "tls/flags.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verb.h"
+#include "ballastctl/verb.h"
 
 #include "config/nearest.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl: starts and operates training runs.
-#include "verbs.h"
-#include "security.h"
+#include "ballastctl/verbs.h"
+#include "ballastctl/security.h"
 
 #include "sys/log.h"
 

@@ -3,7 +3,7 @@
 #ifndef BALLAST_BALLASTCTL_VERBS_H
 #define BALLAST_BALLASTCTL_VERBS_H
 
-#include "verb.h"
+#include "ballastctl/verb.h"
 
 extern const bl_ctl_verb_t bl_ctl_completion_verb;
 extern const bl_ctl_verb_t bl_ctl_configuration_verb;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "output.h"
-#include "verbs.h"
+#include "ballastctl/output.h"
+#include "ballastctl/verbs.h"
 
 #include "config/flags.h"
 #include "device/libraries.h"

@@ -86,8 +86,8 @@ function component_included(name, parts) {
   if (parts[1] ~ /^(compute|data|executor|checkpoint)$/) {
     return "stage-service"
   }
-  if (parts[1] == "draw") {
-    return "tools/draw"
+  if (parts[1] ~ /^(draw|ballastctl)$/) {
+    return "tools/" parts[1]
   }
   return ""
 }

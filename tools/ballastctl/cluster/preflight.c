@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl preflight: whether what a job needs of its services is there, before anything runs.
+#include "ballastctl/cluster/checklist.h"
+#include "ballastctl/cluster/preflight_paths.h"
+#include "ballastctl/cluster/probe_wire.h"
+#include "ballastctl/job_file.h"
+#include "ballastctl/output.h"
+#include "ballastctl/security.h"
+#include "ballastctl/verbs.h"
+
+#include "base/bytes.h"
+#include "config/flags.h"
+#include "job/balance.h"
+#include "job/pods.h"
+#include "rpc/rpc.h"
+#include "sys/clock.h"
+
+#include <math.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#define HOST_BYTES    256
+#define SUBJECT_BYTES 32
+// A wall clock that was never set says 1970; certificates are judged by it.
+#define CLOCK_FLOOR_NS (UINT64_C(1704067200) * BL_NS_PER_S) // 2024-01-01
+// How far clocks may be apart. An answer takes up to two seconds itself.
+#define CLOCK_TOLERANCE_SECONDS 5
+
+typedef struct arguments {
+  bl_text_list_t sets;
+  int output;
+  double timeout_seconds;
+} arguments_t;
+
+#define AT(member) .offset = offsetof(arguments_t, member)
+
+static const bl_option_t rows[] = {
+    BL_CTL_OUTPUT_FLAG(arguments_t, output),
+    {.name = "timeout",
+     .type = BL_OPTION_REAL,
+     AT(timeout_seconds),
+     .preset = "10",
+     .minimum = 0.001,
+     .maximum = 86400,
+     .unit = "seconds",
+     .help = "How long names may take to appear and services to answer: they are asked again until then."},
+    BL_CTL_SET_FLAG(arguments_t, sets),
+};
+
+static const bl_flags_t flags = {
+    .program = "ballastctl preflight",
+    .usage = "JOB.yaml [--timeout SECONDS] [--set KEY=VALUE]... [-o FORMAT]",
+    .about = "Checks what a job needs before it runs on services that were started by themselves: the names in "
+             "services.*, the certificate, the clocks, that every stage and store answers as what it should be, that "
+             "the stores have the room that the plan takes of them, and the data paths: every stage sends blocks to "
+             "the stores and stages that the plan has it send to, and gets them back; of a job for GPUs also each "
+             "stage's GPU, whose memory it can read directly, and that all have one NCCL. One line per check; one that "
+             "failed says what to do. Exit code 9 when one failed: fit for an init container of the driver.",
+    .table = {rows, sizeof rows / sizeof rows[0], "command line"},
+    .positional_minimum = 1,
+    .positional_maximum = 1};
+
+// ---- names -------------------------------------------------------------------------------------------------------------
+
+// The host in "host:port" or "[ipv6]:port"; false for a unix socket.
+static bool host_of(const char *address, char host[HOST_BYTES]) {
+  const char *colon = strrchr(address, ':');
+  if (strncmp(address, "unix:", 5) == 0 || colon == NULL) {
+    return false;
+  }
+  bool brackets = address[0] == '[' && colon > address && colon[-1] == ']';
+  snprintf(host, HOST_BYTES, "%.*s", (int)(colon - address) - (brackets ? 2 : 0), address + (brackets ? 1 : 0));
+  return true;
+}
+
+// True when the name has an address, or the address needs no name.
+static bool check_name(bl_ctl_checklist_t *list, const char *subject, const char *address, uint64_t deadline_ns) {
+  char host[HOST_BYTES], numeric[64] = "", text[HOST_BYTES + sizeof numeric + 4];
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+  if (!host_of(address, host)) {
+    return true;
+  }
+  hints.ai_flags = AI_NUMERICHOST;
+  if (getaddrinfo(host, NULL, &hints, &found) == 0) {
+    freeaddrinfo(found);
+    return true;
+  }
+  hints.ai_flags = 0;
+  int failure = getaddrinfo(host, NULL, &hints, &found);
+  // A name server that starts; a name that comes with its pod.
+  while ((failure == EAI_AGAIN || failure == EAI_NONAME) && bl_clock_now_ns() < deadline_ns) {
+    nanosleep(&(struct timespec){.tv_nsec = 200 * (long)BL_NS_PER_MS}, NULL);
+    failure = getaddrinfo(host, NULL, &hints, &found);
+  }
+  bl_error_t err = {0};
+  if (failure != 0) {
+    (void)bl_error_set(&err, BL_NOT_FOUND,
+                       "%s: %s; correct it in the job, or see that the name is published (a headless service, "
+                       "publishNotReadyAddresses) and that this machine asks the right name server",
+                       host, gai_strerror(failure));
+  } else {
+    (void)getnameinfo(found->ai_addr, found->ai_addrlen, numeric, sizeof numeric, NULL, 0, NI_NUMERICHOST);
+    freeaddrinfo(found);
+  }
+  snprintf(text, sizeof text, "%s is %s", host, numeric);
+  bl_ctl_checklist_note(list, "name", subject, &err, text);
+  return failure == 0;
+}
+
+// ---- certificate and clock -----------------------------------------------------------------------------------------
+
+// False: nothing can be asked with this certificate.
+static bool check_security(bl_ctl_checklist_t *list, bl_job_t *job) {
+  bl_error_t err = {0};
+  uint64_t wall_ns = bl_clock_wall_ns();
+  if (wall_ns < CLOCK_FLOOR_NS) {
+    (void)bl_error_set(&err, BL_UNHEALTHY,
+                       "the wall clock is %llu s after 1970: set it, certificates are judged by it and checkpoints "
+                       "carry it",
+                       (unsigned long long)(wall_ns / BL_NS_PER_S));
+  }
+  bl_ctl_checklist_note(list, "clock", "this machine", &err, "set");
+  bl_error_clear(&err);
+  bl_status_t status = bl_ctl_security_for_job(job, &err);
+  bl_tls_t *tls = bl_rpc_process_tls();
+  if (status == BL_OK && tls != NULL) {
+    status = bl_tls_judge_own(tls, &err);
+  }
+  if (status != BL_OK || tls != NULL) {
+    bl_ctl_checklist_note(list, "certificate",
+                          job->services.tls.certificate != NULL ? job->services.tls.certificate : "own", &err,
+                          "valid, of an authority that is trusted, with a role that may drive or operate");
+  } else {
+    bl_ctl_checklist_note(list, "certificate", "none", NULL,
+                          "plaintext; services.tls.* or --tls-* would secure the run");
+  }
+  return status == BL_OK;
+}
+
+// ---- services ------------------------------------------------------------------------------------------------------------
+
+// Of the services that a job names.
+typedef struct services {
+  bl_ctl_probe_t *probes; // [count] those that can be asked
+  size_t count;
+  bool *well;            // [2 * stages] stages, then stores (as many, or none): no check failed
+  uint64_t *spare_bytes; // [stages] of stores: what no job has
+} services_t;
+
+static const char *subject_of(const bl_ctl_probe_t *probe, char subject[SUBJECT_BYTES]) {
+  snprintf(subject, SUBJECT_BYTES, "%s %u", probe->store ? "store" : "stage", probe->number);
+  return subject;
+}
+
+// What the plan reserves at the store of `device`, 0 where there is no such device.
+static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t device) {
+  uint64_t bytes = 0;
+  for (uint32_t s = 0; s < holdings->devices && device < holdings->devices; s++) {
+    bytes +=
+        bl_holdings_reserved(holdings, s, device) * bl_align_up(training->stages[s].evict_bytes, BL_PODS_GRANULE_BYTES);
+  }
+  return bytes;
+}
+
+static void note_probe(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probe, uint64_t needed_bytes) {
+  char text[160], has[BL_BYTES_TEXT], needs[BL_BYTES_TEXT], subject[SUBJECT_BYTES];
+  (void)subject_of(probe, subject);
+  if (probe->err.status != BL_OK) {
+    bool away = probe->err.status == BL_UNAVAILABLE || probe->err.status == BL_DEADLINE;
+    bl_error_t err;
+    (void)bl_error_set(&err, probe->err.status, "%.300s; %s", probe->err.text,
+                       away ? "start it, correct its address in services, or let its port through"
+                            : "see that this is the service and the certificate that are meant");
+    bl_ctl_checklist_note(list, "answers", subject, &err, "");
+    return;
+  }
+  snprintf(text, sizeof text, "%s, pid %lld", probe->address, (long long)probe->process);
+  bl_ctl_checklist_note(list, "answers", subject, NULL, text);
+  if (!probe->store) {
+    return;
+  }
+  bl_error_t err = {0};
+  bl_bytes_format(probe->free_bytes, has);
+  bl_bytes_format(needed_bytes, needs);
+  if (needed_bytes > 0 && probe->draining) {
+    (void)bl_error_set(
+        &err, BL_PRECONDITION,
+        "it drains and takes nothing new: ballastctl drain --undrain, or take it out of services.stores");
+  } else if (needed_bytes > probe->free_bytes) {
+    (void)bl_error_set(&err, BL_EXHAUSTED,
+                       "the plan takes %s, %s are free: start it with more --capacity, or end what holds its leases "
+                       "(ballastctl leases list)",
+                       needs, has);
+  }
+  snprintf(text, sizeof text, "the plan takes %s, %s are free", needs, has);
+  bl_ctl_checklist_note(list, "room", subject, &err, text);
+}
+
+// Devices whose store the plan needs and the job does not name.
+static void note_missing(bl_ctl_checklist_t *list, const bl_training_t *training, const bl_holdings_t *holdings,
+                         uint32_t stores) {
+  for (uint32_t d = stores; d < holdings->devices; d++) {
+    if (room_bytes(training, holdings, d) > 0) {
+      char subject[SUBJECT_BYTES];
+      bl_error_t err;
+      snprintf(subject, sizeof subject, "store %u", d);
+      (void)bl_error_set(&err, BL_INVALID, "the plan parks blocks at it, services.stores names %u: name one per stage",
+                         stores);
+      bl_ctl_checklist_note(list, "room", subject, &err, "");
+    }
+  }
+}
+
+static void note_clocks(bl_ctl_checklist_t *list, const services_t *services) {
+  double most = 0;
+  size_t asked = 0, failed = list->failed;
+  char text[64], subject[SUBJECT_BYTES];
+  for (size_t i = 0; i < services->count; i++) {
+    const bl_ctl_probe_t *probe = &services->probes[i];
+    const double ahead = probe->ahead_seconds, apart = fabs(ahead);
+    bl_error_t err;
+    if (probe->err.status != BL_OK) {
+      continue;
+    }
+    asked++;
+    most = fmax(most, apart);
+    if (apart > CLOCK_TOLERANCE_SECONDS) {
+      (void)bl_error_set(&err, BL_UNHEALTHY,
+                         "its clock is %.1f s %s this machine's: set both from one source (NTP); certificates are "
+                         "judged by them and logs are compared by them",
+                         apart, ahead > 0 ? "ahead of" : "behind");
+      bl_ctl_checklist_note(list, "clock", subject_of(probe, subject), &err, "");
+    }
+  }
+  if (asked > 0 && list->failed == failed) {
+    snprintf(text, sizeof text, "at most %.2g s from this machine's", most);
+    bl_ctl_checklist_note(list, "clock", "all services", NULL, text);
+  }
+}
+
+static bl_status_t services_init(services_t *services, const bl_job_t *job, uint32_t stages, bl_error_t *err) {
+  *services = (services_t){
+      .probes = calloc(job->services.stages.count + job->services.stores.count + 1, sizeof *services->probes),
+      .well = calloc(2 * (size_t)stages + 1, sizeof *services->well),
+      .spare_bytes = calloc(stages, sizeof *services->spare_bytes)};
+  const bool made = services->probes != NULL && services->well != NULL && services->spare_bytes != NULL;
+  return made ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory");
+}
+
+static void services_cleanup(services_t *services) {
+  free(services->probes);
+  free(services->well);
+  free(services->spare_bytes);
+}
+
+// Those whose name has an address become probes.
+static void check_names(bl_ctl_checklist_t *list, const bl_job_t *job, bool store, uint64_t deadline_ns,
+                        services_t *services) {
+  const bl_text_list_t *addresses = store ? &job->services.stores : &job->services.stages;
+  for (size_t i = 0; i < addresses->count; i++) {
+    const bl_ctl_probe_t probe = {
+        .address = addresses->items[i], .store = store, .number = (uint32_t)i, .job = bl_ctl_preflight_run(job)};
+    char subject[SUBJECT_BYTES];
+    if (check_name(list, subject_of(&probe, subject), probe.address, deadline_ns)) {
+      services->probes[services->count++] = probe;
+    }
+  }
+}
+
+static void note_probes(bl_ctl_checklist_t *list, const bl_training_t *training, const bl_holdings_t *holdings,
+                        services_t *services) {
+  for (size_t i = 0; i < services->count; i++) {
+    const bl_ctl_probe_t *probe = &services->probes[i];
+    const size_t failed = list->failed;
+    note_probe(list, probe, probe->store ? room_bytes(training, holdings, probe->number) : 0);
+    services->well[probe->number + (probe->store ? training->stage_count : 0)] = list->failed == failed;
+    if (probe->store && probe->number < training->stage_count) {
+      services->spare_bytes[probe->number] = probe->spare_bytes;
+    }
+  }
+}
+
+static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const bl_training_t *training,
+                                  const bl_holdings_t *holdings, double timeout_seconds, bl_error_t *err) {
+  const uint64_t timeout_ms = (uint64_t)(timeout_seconds * 1000);
+  const uint64_t deadline_ns = bl_clock_now_ns() + timeout_ms * BL_NS_PER_MS;
+  services_t services;
+  bl_status_t status = services_init(&services, job, training->stage_count, err);
+  if (status != BL_OK) {
+    goto cleanup;
+  }
+  if (job->services.driver != NULL) {
+    (void)check_name(list, "driver", job->services.driver, deadline_ns);
+  }
+  check_names(list, job, false, deadline_ns, &services);
+  check_names(list, job, true, deadline_ns, &services);
+  if (!check_security(list, job)) {
+    goto cleanup;
+  }
+  note_missing(list, training, holdings, (uint32_t)job->services.stores.count);
+  status = bl_ctl_probe_all(services.probes, services.count, timeout_ms, err);
+  if (status != BL_OK) {
+    goto cleanup;
+  }
+  note_probes(list, training, holdings, &services);
+  note_clocks(list, &services);
+  status = bl_ctl_preflight_paths(list, job, training, holdings, services.well, services.spare_bytes, err);
+cleanup:
+  services_cleanup(&services);
+  return status;
+}
+
+// ---- verb ----------------------------------------------------------------------------------------------------------------
+
+static bl_status_t print(bl_ctl_checklist_t *list, bl_ctl_output_t output, bl_error_t *err) {
+  static const bl_ctl_column_t columns[] = {{.key = "check", .title = "CHECK"},
+                                            {.key = "subject", .title = "SUBJECT"},
+                                            {.key = "state", .title = "STATE"},
+                                            {.key = "says", .title = "SAYS"}};
+  bl_status_t status = bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0], list->rows, stdout);
+  status = bl_ctl_printed(status, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  return list->failed == 0
+             ? BL_OK
+             : bl_error_set(err, BL_UNHEALTHY, "%zu of %zu checks failed", list->failed, json_array_size(list->rows));
+}
+
+static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_error_t *err) {
+  if (job->services.stages.count == 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "%s names no services.stages: preflight is for runs on services that were started by "
+                        "themselves, run --local needs none",
+                        job->file);
+  }
+  bl_training_t training;
+  bl_balance_plan_t plan;
+  bl_status_t status = bl_ctl_job_resolve(job, &training, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_policy_t policy = bl_policy_of_job(job);
+  status = bl_balance_plan_init(&plan, &training, &policy, err); // of auto, the first
+  if (status == BL_OK) {
+    bl_ctl_checklist_t list = {.rows = json_array()};
+    status = check_services(&list, job, &training, &plan.holdings, arguments->timeout_seconds, err);
+    if (status == BL_OK) {
+      status = print(&list, (bl_ctl_output_t)arguments->output, err);
+    }
+    json_decref(list.rows);
+    bl_balance_plan_cleanup(&plan);
+  }
+  bl_training_cleanup(&training);
+  return status;
+}
+
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const arguments_t *a = arguments;
+  bl_job_t job;
+  bl_status_t status = bl_ctl_job_read(words->positional[0], &a->sets, NULL, &job, err);
+  if (status == BL_OK) {
+    status = check_job(a, &job, err);
+    bl_job_cleanup(&job);
+  }
+  return status;
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
+}
+
+const bl_ctl_verb_t bl_ctl_preflight_verb = {"preflight", "is everything there that a job needs of its services", run};

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/cluster/preflight_gpus.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SUBJECT_BYTES 32
+#define ROW_BYTES     768
+
+static bool answered(const bl_ctl_explorer_t *stage) {
+  return stage->address != NULL && stage->err.status == BL_OK;
+}
+
+static bool has_gpu(const bl_ctl_explorer_t *stage) {
+  return answered(stage) && stage->gpu[0] != '\0';
+}
+
+static void name_stage(uint32_t number, char subject[SUBJECT_BYTES]) {
+  snprintf(subject, SUBJECT_BYTES, "stage %u", number);
+}
+
+static void note_gpu(bl_ctl_checklist_t *list, uint32_t number, const bl_ctl_explorer_t *stage) {
+  char subject[SUBJECT_BYTES];
+  bl_error_t err = {0};
+  name_stage(number, subject);
+  if (stage->gpu[0] == '\0') {
+    (void)bl_error_set(&err, BL_UNHEALTHY, "%.400s; give its container a GPU and the CUDA image", stage->device_text);
+  }
+  bl_ctl_checklist_note(list, "gpu", subject, &err, stage->device_text);
+}
+
+// ---- peer access
+
+typedef struct row {
+  char text[ROW_BYTES];
+  size_t used;
+} row_t;
+
+static void append(row_t *row, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(row_t *row, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = vsnprintf(row->text + row->used, sizeof row->text - row->used, format, arguments);
+  va_end(arguments);
+  row->used += length > 0 ? (size_t)length : 0;
+  row->used = row->used < sizeof row->text ? row->used : sizeof row->text - 1;
+}
+
+// Why copies of stage `a` cannot read memory of stage `b`; NULL: they can.
+static const char *obstacle(const bl_ctl_explorer_t *a, const bl_ctl_explorer_t *b) {
+  if (!has_gpu(b)) {
+    return "it has no GPU";
+  }
+  if (!bl_ctl_explorers_are_near(a, b)) {
+    return "it is on another machine";
+  }
+  if (b->gpu_closed[0] != '\0') {
+    return b->gpu_closed;
+  }
+  for (size_t i = 0; i < a->reach_count; i++) {
+    if (strcmp(a->reaches[i].gpu, b->gpu) == 0) {
+      return a->reaches[i].reached ? NULL : a->reaches[i].reason;
+    }
+  }
+  return "it did not say";
+}
+
+// The stages whose obstacle is `why` (NULL: those without one), from `from` on, as "1, 2"; false: there was none.
+static bool append_stages(row_t *row, const char *before, uint32_t number, const bl_ctl_explorer_t *stages,
+                          uint32_t from, uint32_t count, const char *why) {
+  bool any = false;
+  for (uint32_t d = from; d < count; d++) {
+    const char *found = d != number ? obstacle(&stages[number], &stages[d]) : NULL;
+    if (d != number && (why == NULL ? found == NULL : found != NULL && strcmp(found, why) == 0)) {
+      append(row, "%s%u", any ? ", " : before, d);
+      any = true;
+    }
+  }
+  return any;
+}
+
+static bool was_said(uint32_t number, const bl_ctl_explorer_t *stages, uint32_t until, const char *why) {
+  for (uint32_t d = 0; d < until; d++) {
+    const char *found = d != number ? obstacle(&stages[number], &stages[d]) : NULL;
+    if (found != NULL && strcmp(found, why) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// One row of the matrix: whom this stage reads directly, and why not the others, each reason once.
+static void note_access(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_holdings_t *holdings, uint32_t number,
+                        const bl_ctl_explorer_t *stages, uint32_t count) {
+  char subject[SUBJECT_BYTES];
+  row_t row = {.used = 0};
+  bl_error_t err = {0};
+  (void)append_stages(&row, "reads memory of stages ", number, stages, 0, count, NULL);
+  for (uint32_t d = 0; d < count; d++) {
+    const char *why = d != number ? obstacle(&stages[number], &stages[d]) : NULL;
+    if (why != NULL && !was_said(number, stages, d, why)) {
+      (void)append_stages(&row, row.used == 0 ? "not of stages " : "; not of ", number, stages, d, count, why);
+      append(&row, ": %s", why);
+    }
+  }
+  for (uint32_t d = 0; d < count && err.status == BL_OK; d++) {
+    const bool parks = d < holdings->devices &&
+                       (bl_holdings_reserved(holdings, number, d) > 0 || bl_holdings_reserved(holdings, d, number) > 0);
+    if (d != number && parks && job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC &&
+        obstacle(&stages[number], &stages[d]) != NULL) {
+      (void)bl_error_set(
+          &err, BL_PRECONDITION,
+          "%.500s. Blocks go between it and stage %u, and balance.require is cuda-ipc: give both GPUs to "
+          "the containers of both (ballastctl render --pairing pod, or a shared claim), or require less",
+          row.text, d);
+    }
+  }
+  name_stage(number, subject);
+  bl_ctl_checklist_note(list, "peer access", subject, &err, row.used == 0 ? "there is no other stage" : row.text);
+}
+
+// ---- NCCL
+
+static bool has_nccl(const bl_ctl_explorer_t *stage) {
+  return has_gpu(stage) && stage->nccl[0] != '\0';
+}
+
+// The first stage of those whose version is the most common; `count` when none has any.
+static uint32_t most_common(const bl_ctl_explorer_t *stages, uint32_t count) {
+  uint32_t best = count, best_votes = 0;
+  for (uint32_t s = 0; s < count; s++) {
+    uint32_t votes = 0;
+    for (uint32_t other = 0; has_nccl(&stages[s]) && other < count; other++) {
+      votes += has_nccl(&stages[other]) && strcmp(stages[other].nccl, stages[s].nccl) == 0;
+    }
+    if (votes > best_votes) {
+      best = s;
+      best_votes = votes;
+    }
+  }
+  return best;
+}
+
+static void note_nccl(bl_ctl_checklist_t *list, const bl_ctl_explorer_t *stages, uint32_t count) {
+  const uint32_t common = most_common(stages, count);
+  const size_t failed = list->failed;
+  char subject[SUBJECT_BYTES], text[320];
+  for (uint32_t s = 0; s < count; s++) {
+    const bl_ctl_explorer_t *stage = &stages[s];
+    bl_error_t err = {0};
+    if (!has_gpu(stage)) {
+      continue;
+    }
+    if (common == count) {
+      snprintf(text, sizeof text, "no stage has NCCL: %s", stage->no_nccl);
+      bl_ctl_checklist_skip(list, "nccl", "all stages", text);
+      return;
+    }
+    name_stage(s, subject);
+    if (!has_nccl(stage)) {
+      (void)bl_error_set(&err, BL_PRECONDITION, "it has no NCCL (%s), stage %u has %s: run all stages from one image",
+                         stage->no_nccl, common, stages[common].nccl);
+      bl_ctl_checklist_note(list, "nccl", subject, &err, "");
+    } else if (strcmp(stage->nccl, stages[common].nccl) != 0) {
+      (void)bl_error_set(&err, BL_PRECONDITION, "it has NCCL %s, stage %u has %s: run all stages from one image",
+                         stage->nccl, common, stages[common].nccl);
+      bl_ctl_checklist_note(list, "nccl", subject, &err, "");
+    }
+  }
+  if (common < count && list->failed == failed) {
+    snprintf(text, sizeof text, "NCCL %s", stages[common].nccl);
+    bl_ctl_checklist_note(list, "nccl", "all stages", NULL, text);
+  }
+}
+
+void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_holdings_t *holdings,
+                           const bl_ctl_explorer_t *stages, uint32_t count) {
+  static const char *const checks[] = {"gpu", "peer access", "nccl"};
+  const bool host = job->pipeline.device == BL_JOB_DEVICE_HOST;
+  for (size_t i = 0; host && i < sizeof checks / sizeof checks[0]; i++) {
+    bl_ctl_checklist_skip(list, checks[i], "all stages", "pipeline.device is host");
+  }
+  for (uint32_t s = 0; s < count && !host; s++) {
+    if (answered(&stages[s])) {
+      note_gpu(list, s, &stages[s]);
+    }
+  }
+  for (uint32_t s = 0; s < count && !host; s++) {
+    if (has_gpu(&stages[s])) {
+      note_access(list, job, holdings, s, stages, count);
+    }
+  }
+  if (!host) {
+    note_nccl(list, stages, count);
+  }
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ballastctl preflight says about GPUs: whether each stage has one, which stages can read each other's memory
+// directly, and whether all have one version of NCCL.
+#ifndef BALLAST_BALLASTCTL_PREFLIGHT_GPUS_H
+#define BALLAST_BALLASTCTL_PREFLIGHT_GPUS_H
+
+#include "ballastctl/cluster/checklist.h"
+#include "ballastctl/cluster/paths_wire.h"
+
+#include "job/balance.h"
+
+// `stages` have answered bl_ctl_paths_explore. A job that computes on the host asks nothing of them.
+void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_holdings_t *holdings,
+                           const bl_ctl_explorer_t *stages, uint32_t count);
+
+#endif

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/cluster/preflight_paths.h"
+
+#include "ballastctl/cluster/paths_wire.h"
+#include "ballastctl/cluster/preflight_gpus.h"
+
+#include "base/bytes.h"
+#include "job/pods.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK_MOST_BYTES (UINT64_C(256) << 10) // enough to see what a path is worth, and room for it is there
+// NCCL keeps its buffers in /dev/shm; the 64 MiB that a container has by default are too few.
+#define SHARED_MEMORY_BYTES (UINT64_C(128) << 20)
+
+static uint64_t block_bytes(const bl_training_t *training) {
+  uint64_t most = 0;
+  for (uint32_t s = 0; s < training->stage_count; s++) {
+    most = training->stages[s].evict_bytes > most ? training->stages[s].evict_bytes : most;
+  }
+  most = bl_align_up(most, BL_PODS_GRANULE_BYTES);
+  return most < BLOCK_MOST_BYTES ? most : BLOCK_MOST_BYTES;
+}
+
+// Which stores and stages a stage is to try. `numbers` has room for two lists of all stages.
+static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbers, const bl_training_t *training,
+                      const bl_holdings_t *holdings, const bool *stage_well, const bool *store_well) {
+  uint32_t *peers = numbers + training->stage_count;
+  stage->stores = numbers;
+  stage->peers = peers;
+  for (uint32_t d = 0; d < training->stage_count; d++) {
+    if (store_well[d] && d < holdings->devices && bl_holdings_reserved(holdings, number, d) > 0) {
+      numbers[stage->store_count++] = d;
+    }
+    if (stage_well[d] && bl_training_exchange(training, number, d)) {
+      peers[stage->peer_count++] = d;
+    }
+  }
+}
+
+static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char *from, const bl_ctl_path_t *path,
+                      uint64_t bytes, bool full) {
+  char subject[64], text[448];
+  bl_error_t err = path->err;
+  snprintf(subject, sizeof subject, "%s to %s %u", from, path->store ? "store" : "stage", path->number);
+  const double seconds = (double)path->round_ns * 1e-9;
+  const char *required = bl_job_data_path_name(job->balance.require);
+  if (err.status == BL_EXHAUSTED && path->store && full) {
+    bl_ctl_checklist_skip(list, "path", subject, "the store is full, of this run itself: no room for a block on trial");
+    return;
+  }
+  if (err.status == BL_EXHAUSTED) {
+    (void)bl_error_set(&err, err.status, "%.500s", path->err.text); // says itself what to do
+  } else if (err.status != BL_OK) {
+    (void)bl_error_set(&err, err.status,
+                       "%.300s; let every TCP port through between stages (and --data-tcp of stores), and give all "
+                       "certificates of one authority",
+                       path->err.text);
+  } else if (path->store && job->balance.require != BL_JOB_DATA_PATH_AUTO &&
+             job->balance.require != BL_JOB_DATA_PATH_NCCL && // no communicator is made for this: preflight_gpus.c
+             strcmp(path->data_path, required) != 0) {
+    (void)bl_error_set(&err, BL_PRECONDITION,
+                       "balance.require is %s, the path is %s; put both into one pod "
+                       "(ballastctl render --pairing pod), or require less",
+                       required, path->reason);
+  }
+  snprintf(text, sizeof text, "%s; %.3g ms for a block there and back, %.3g GB/s", path->reason, seconds * 1e3,
+           seconds > 0 ? 2 * (double)bytes / seconds * 1e-9 : 0);
+  bl_ctl_checklist_note(list, "path", subject, &err, text);
+}
+
+static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t number, uint32_t stages,
+                       const bl_ctl_explorer_t *stage, const uint64_t *spare_bytes, uint64_t bytes) {
+  char subject[32], text[96], has[BL_BYTES_TEXT], wants[BL_BYTES_TEXT];
+  snprintf(subject, sizeof subject, "stage %u", number);
+  if (stage->address == NULL) {
+    return;
+  }
+  if (stage->err.status != BL_OK) {
+    bl_ctl_checklist_note(list, "path", subject, &stage->err, "");
+    return;
+  }
+  bl_bytes_format(stage->shared_memory_bytes, has);
+  bl_bytes_format(SHARED_MEMORY_BYTES, wants);
+  snprintf(text, sizeof text, "/dev/shm has %s", has);
+  if (job->pipeline.device == BL_JOB_DEVICE_HOST) {
+    bl_ctl_checklist_skip(list, "shared memory", subject, text);
+  } else {
+    bl_error_t err = {0};
+    if (stage->shared_memory_bytes < SHARED_MEMORY_BYTES) {
+      (void)bl_error_set(&err, BL_EXHAUSTED, "/dev/shm has %s, NCCL wants %s: mount an emptyDir of medium Memory there",
+                         has, wants);
+    }
+    bl_ctl_checklist_note(list, "shared memory", subject, &err, text);
+  }
+  if (stage->pod >= 0) {
+    bl_error_t err = {0};
+    const uint32_t due = (uint32_t)stage->pod < stages ? bl_stage_of_pod((uint32_t)stage->pod, stages) : stages;
+    if (due != number) {
+      (void)bl_error_set(&err, BL_INVALID,
+                         "it is pod %d, which should be stage %u: name pods in services.stages as "
+                         "ballastctl render does, or pairs are not neighbours",
+                         stage->pod, due);
+    }
+    snprintf(text, sizeof text, "pod %d, beside its partner", stage->pod);
+    bl_ctl_checklist_note(list, "pod", subject, &err, text);
+  }
+  for (size_t i = 0; i < stage->path_count; i++) {
+    // Others may be at the store with a block at the same time.
+    const bool full = stage->paths[i].store && stage->paths[i].number < stages &&
+                      spare_bytes[stage->paths[i].number] < stages * bytes;
+    note_path(list, job, subject, &stage->paths[i], bytes, full);
+  }
+}
+
+bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
+                                   const bl_holdings_t *holdings, const bool *well, const uint64_t *spare_bytes,
+                                   bl_error_t *err) {
+  const uint32_t count = training->stage_count;
+  const bool *stage_well = well, *store_well = well + count;
+  bl_ctl_explorer_t *stages = calloc(count, sizeof *stages);
+  uint32_t *numbers = calloc((size_t)count * count * 2, sizeof *numbers);
+  bl_status_t status =
+      stages == NULL || numbers == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory to explore paths") : BL_OK;
+  const bl_ctl_exploration_t exploration = {.job = bl_ctl_preflight_run(job),
+                                            .data_path = bl_job_data_path_name(job->balance.data_path),
+                                            .device = job->pipeline.device == BL_JOB_DEVICE_HOST ? "host" : "cuda",
+                                            .stores = (const char *const *)job->services.stores.items,
+                                            .block_bytes = block_bytes(training),
+                                            .stages = stages,
+                                            .count = count};
+  for (uint32_t s = 0; s < count && status == BL_OK; s++) {
+    if (stage_well[s]) {
+      stages[s].address = job->services.stages.items[s];
+      plan_tour(&stages[s], s, numbers + (size_t)s * count * 2, training, holdings, stage_well, store_well);
+    }
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_paths_explore(&exploration, err);
+  }
+  for (uint32_t s = 0; s < count && status == BL_OK; s++) {
+    note_stage(list, job, s, count, &stages[s], spare_bytes, exploration.block_bytes);
+  }
+  if (status == BL_OK) {
+    bl_ctl_preflight_gpus(list, job, holdings, stages, count);
+  }
+  for (uint32_t s = 0; s < count && stages != NULL; s++) {
+    bl_ctl_explorer_cleanup(&stages[s]);
+  }
+  free(stages);
+  free(numbers);
+  return status;
+}

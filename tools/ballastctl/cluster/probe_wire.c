@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/cluster/probe_wire.h"
+
+#include "loop/timer.h"
+#include "rpc/channel.h"
+#include "sys/clock.h"
+
+#include "ballast/v1/stage.pb-c.h"
+#include "ballast/v1/store.pb-c.h"
+
+#include <stdlib.h>
+
+#define TRY_MS   2000 // of one question
+#define AGAIN_MS 200  // between two
+
+typedef struct round {
+  bl_loop_t *loop;
+  bl_timer_t *again;
+  uint64_t deadline_ns;
+  size_t open; // that have neither answered nor failed for good
+} round_t;
+
+typedef struct asked {
+  round_t *round;
+  bl_ctl_probe_t *probe;
+  bl_rpc_channel_t *channel;
+  bool again;
+} asked_t;
+
+static void over(asked_t *asked) {
+  if (--asked->round->open == 0) {
+    bl_loop_stop(asked->round->loop);
+  }
+}
+
+static void take_answer(bl_ctl_probe_t *probe, const ProtobufCMessage *output) {
+  uint64_t wall_ns;
+  if (probe->store) {
+    const Ballast__V1__StoreStatusResponse *store = (const Ballast__V1__StoreStatusResponse *)output;
+    probe->process = store->process;
+    bool full = store->arena_bytes >= store->capacity_bytes;
+    probe->spare_bytes = full ? 0 : store->capacity_bytes - store->arena_bytes;
+    probe->free_bytes = store->room_bytes;
+    probe->draining = store->draining;
+    wall_ns = store->wall_ns;
+  } else {
+    const Ballast__V1__StageStatusResponse *stage = (const Ballast__V1__StageStatusResponse *)output;
+    probe->process = stage->state != NULL ? stage->state->process : 0;
+    wall_ns = stage->wall_ns;
+  }
+  // Of the time that the answer took to come here nothing is known, but that it was within TRY_MS.
+  probe->ahead_seconds = wall_ns == 0 ? 0 : ((double)wall_ns - (double)bl_clock_wall_ns()) / BL_NS_PER_S;
+}
+
+static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
+  (void)request;
+  asked_t *asked = context;
+  asked->probe->err = *err;
+  bool passes = err->status == BL_UNAVAILABLE || err->status == BL_DEADLINE;
+  if (output != NULL) {
+    take_answer(asked->probe, output);
+  } else if (passes && bl_clock_now_ns() < asked->round->deadline_ns) {
+    asked->again = true;
+    return;
+  }
+  over(asked);
+}
+
+static void ask(asked_t *asked) {
+  const Ballast__V1__StageStatusRequest stage = BALLAST__V1__STAGE_STATUS_REQUEST__INIT;
+  Ballast__V1__StoreStatusRequest store = BALLAST__V1__STORE_STATUS_REQUEST__INIT;
+  const bool is_store = asked->probe->store;
+  store.job = asked->probe->job != NULL ? (char *)asked->probe->job : (char *)"";
+  uint64_t now_ns = bl_clock_now_ns(), deadline_ns = asked->round->deadline_ns;
+  uint64_t left_ms = (deadline_ns > now_ns ? deadline_ns - now_ns : 0) / BL_NS_PER_MS + 1;
+  asked->again = false;
+  if (bl_rpc_channel_call(asked->channel, is_store ? &ballast__v1__store__descriptor : &ballast__v1__stage__descriptor,
+                          "Status", is_store ? &store.base : &stage.base, left_ms < TRY_MS ? left_ms : TRY_MS, answered,
+                          asked, NULL, &asked->probe->err) != BL_OK) {
+    over(asked);
+  }
+}
+
+typedef struct crowd {
+  round_t round;
+  asked_t *asked;
+  size_t count;
+} crowd_t;
+
+static void ask_all_again(bl_timer_t *timer, void *context) {
+  (void)timer;
+  crowd_t *crowd = context;
+  for (size_t i = 0; i < crowd->count; i++) {
+    if (crowd->asked[i].again) {
+      ask(&crowd->asked[i]);
+    }
+  }
+}
+
+// What cannot even be asked is an answer, too.
+static void ask_first(crowd_t *crowd, bl_rpc_t *rpc, bl_ctl_probe_t *probes) {
+  round_t *round = &crowd->round;
+  for (size_t i = 0; i < crowd->count; i++) {
+    asked_t *asked = &crowd->asked[i];
+    *asked = (asked_t){.round = round, .probe = &probes[i]};
+    bl_rpc_channel_options_t options = {.server_roles = probes[i].store ? BL_STORES : BL_STAGES};
+    bl_error_clear(&probes[i].err);
+    if (bl_rpc_channel_create(rpc, probes[i].address, &options, &asked->channel, &probes[i].err) == BL_OK) {
+      asked->again = true;
+      round->open++;
+    }
+  }
+}
+
+bl_status_t bl_ctl_probe_all(bl_ctl_probe_t *probes, size_t count, uint64_t timeout_ms, bl_error_t *err) {
+  bl_rpc_t *rpc = NULL;
+  crowd_t crowd = {.count = count, .asked = calloc(count + 1, sizeof *crowd.asked)};
+  round_t *round = &crowd.round;
+  round->deadline_ns = bl_clock_now_ns() + timeout_ms * BL_NS_PER_MS;
+  bl_status_t status =
+      crowd.asked == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : bl_loop_create(&round->loop, err);
+  if (status == BL_OK) {
+    status = bl_rpc_create(round->loop, &rpc, err);
+  }
+  if (status == BL_OK) {
+    status = bl_timer_create(round->loop, ask_all_again, &crowd, &round->again, err);
+  }
+  if (status == BL_OK) {
+    ask_first(&crowd, rpc, probes);
+    bl_timer_start(round->again, 0, AGAIN_MS);
+    if (round->open > 0) {
+      bl_loop_run(round->loop);
+    }
+    for (size_t i = 0; i < count; i++) {
+      bl_rpc_channel_destroy(crowd.asked[i].channel);
+    }
+  }
+  bl_timer_destroy(round->again);
+  bl_rpc_destroy(rpc);
+  if (round->loop != NULL) {
+    bl_loop_destroy(round->loop);
+  }
+  free(crowd.asked);
+  return status;
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/cluster/store_ask.h"
+
+#include "ballastctl/inspect/ask.h"
+#include "ballastctl/inspect/endpoint.h"
+
+#include "base/words.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- which stores ------------------------------------------------------------------------------------------------------
+
+static bl_status_t add_address(bl_text_list_t *addresses, const char *address, bl_error_t *err) {
+  if (addresses->count == BL_CTL_STORES_MAX) {
+    return bl_error_set(err, BL_INVALID, "more than %d stores", BL_CTL_STORES_MAX);
+  }
+  char *copy = strdup(address);
+  if (addresses->items == NULL) {
+    addresses->items = calloc(BL_CTL_STORES_MAX, sizeof *addresses->items);
+  }
+  if (copy == NULL || addresses->items == NULL) {
+    free(copy);
+    return bl_error_set(err, BL_EXHAUSTED, "no memory");
+  }
+  addresses->items[addresses->count++] = copy;
+  return BL_OK;
+}
+
+// Addresses, or objects that have one.
+static bl_status_t add_json(bl_text_list_t *addresses, const json_t *stores, bl_error_t *err) {
+  size_t i;
+  json_t *store;
+  bl_status_t status = BL_OK;
+  json_array_foreach(stores, i, store) {
+    const json_t *address = json_is_string(store) ? store : json_object_get(store, "address");
+    if (status == BL_OK && json_is_string(address)) {
+      status = add_address(addresses, json_string_value(address), err);
+    }
+  }
+  return status;
+}
+
+static bl_status_t find(const bl_ctl_store_arguments_t *arguments, bl_text_list_t *addresses, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < arguments->stores.count && status == BL_OK; i++) {
+    status = add_address(addresses, arguments->stores.items[i], err);
+  }
+  json_t *endpoints = NULL, *run = NULL;
+  if (status == BL_OK && addresses->count == 0) {
+    status = bl_ctl_endpoints_find(arguments->endpoint, &endpoints, err);
+  }
+  if (status == BL_OK && addresses->count == 0) {
+    status = add_json(addresses, json_object_get(endpoints, "stores"), err);
+  }
+  if (status == BL_OK && addresses->count == 0) {
+    status = bl_ctl_driver_ask(bl_ctl_endpoints_driver(endpoints), arguments->timeout_seconds, &run, err);
+  }
+  if (status == BL_OK && addresses->count == 0) {
+    status = add_json(addresses, json_object_get(run, "stores"), err);
+  }
+  json_decref(endpoints);
+  json_decref(run);
+  if (status == BL_OK && addresses->count == 0) {
+    status = bl_error_set(err, BL_NOT_FOUND, "the run has no stores; --store ADDRESS names one that is elsewhere");
+  }
+  return status;
+}
+
+bl_status_t bl_ctl_stores_act(bl_ctl_stores_fn act, void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  bl_text_list_t addresses = {0};
+  bl_status_t status = find(arguments, &addresses, err);
+  if (status == BL_OK) {
+    status = act(arguments, &addresses, words, err);
+  }
+  for (size_t i = 0; i < addresses.count; i++) {
+    free(addresses.items[i]);
+  }
+  free(addresses.items);
+  return status;
+}
+
+static bool parse_number(const char *text, const char *end, uint64_t *value) {
+  char *stop;
+  errno = 0;
+  *value = strtoull(text, &stop, 10);
+  return isdigit((unsigned char)text[0]) && stop == end && errno == 0;
+}
+
+bl_status_t bl_ctl_lease_parse(const char *text, size_t stores, size_t *store, uint64_t *id, bl_error_t *err) {
+  const char *slash = strchr(text, '/'), *end = text + strlen(text);
+  uint64_t number = 0;
+  if (slash == NULL && stores > 1) {
+    return bl_error_set(err, BL_INVALID, "'%.60s': the run has %zu stores: name one, such as 0/%.40s", text, stores,
+                        text);
+  }
+  if ((slash != NULL && !parse_number(text, slash, &number)) ||
+      !parse_number(slash != NULL ? slash + 1 : text, end, id)) {
+    return bl_error_set(err, BL_INVALID, "'%.60s' is no lease: they are called STORE/NUMBER, such as 0/17", text);
+  }
+  if (number >= stores) {
+    return bl_error_set(err, BL_NOT_FOUND, "'%.60s': there is no store %llu; stores are numbered 0 to %zu", text,
+                        (unsigned long long)number, stores - 1);
+  }
+  *store = (size_t)number;
+  return BL_OK;
+}
+
+// ---- asking ------------------------------------------------------------------------------------------------------------
+
+typedef struct round {
+  bl_loop_t *loop;
+  size_t open;
+} round_t;
+
+typedef struct asked {
+  round_t *round;
+  bl_ctl_store_t *store;
+  bl_ctl_store_reply_t *reply;
+} asked_t;
+
+static void answered(json_t *value, const bl_error_t *err, void *context) {
+  asked_t *asked = context;
+  asked->reply->value = json_incref(value);
+  asked->reply->err = *err;
+  if (--asked->round->open == 0) {
+    bl_loop_stop(asked->round->loop);
+  }
+}
+
+static void ask_one(asked_t *asked, bl_rpc_t *rpc, const char *address, double timeout_seconds,
+                    bl_ctl_store_question_fn question, void *context) {
+  bl_error_t *err = &asked->reply->err;
+  bl_status_t status = bl_ctl_store_create(rpc, address, &asked->store, err);
+  if (status == BL_OK) {
+    status = question(asked->store, (uint64_t)(timeout_seconds * 1000), answered, asked, context, err);
+  }
+  asked->round->open += status == BL_OK;
+}
+
+bl_status_t bl_ctl_stores_ask(const bl_text_list_t *addresses, double timeout_seconds,
+                              bl_ctl_store_question_fn question, void *context, bl_ctl_store_reply_t *replies,
+                              bl_error_t *err) {
+  round_t round = {0};
+  bl_rpc_t *rpc = NULL;
+  asked_t *asked = calloc(addresses->count, sizeof *asked);
+  if (asked == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory");
+  }
+  bl_status_t status = bl_loop_create(&round.loop, err);
+  if (status == BL_OK) {
+    status = bl_rpc_create(round.loop, &rpc, err);
+  }
+  for (size_t i = 0; status == BL_OK && i < addresses->count; i++) {
+    replies[i] = (bl_ctl_store_reply_t){0};
+    asked[i] = (asked_t){.round = &round, .reply = &replies[i]};
+    ask_one(&asked[i], rpc, addresses->items[i], timeout_seconds, question, context);
+  }
+  if (status == BL_OK && round.open > 0) {
+    bl_loop_run(round.loop);
+  }
+  for (size_t i = 0; i < addresses->count; i++) {
+    bl_ctl_store_destroy(asked[i].store);
+  }
+  if (round.loop != NULL) {
+    bl_rpc_destroy(rpc);
+    bl_loop_destroy(round.loop);
+  }
+  free(asked);
+  return status;
+}
+
+bl_status_t bl_ctl_store_ask(const char *address, double timeout_seconds, bl_ctl_store_question_fn question,
+                             void *context, json_t **value, bl_error_t *err) {
+  char *item = (char *)(uintptr_t)address;
+  bl_ctl_store_reply_t reply = {0};
+  bl_status_t status =
+      bl_ctl_stores_ask(&(bl_text_list_t){.items = &item, .count = 1}, timeout_seconds, question, context, &reply, err);
+  if (status == BL_OK && reply.value == NULL) {
+    *err = reply.err;
+    status = reply.err.status;
+  }
+  *value = reply.value;
+  return status;
+}
+
+bl_status_t bl_ctl_stores_verdict(const bl_ctl_store_reply_t *replies, size_t count, bl_error_t *err) {
+  size_t failed = 0, first = 0;
+  for (size_t i = count; i-- > 0;) {
+    first = replies[i].err.status != BL_OK ? i : first;
+    failed += replies[i].err.status != BL_OK;
+  }
+  if (failed == 0) {
+    return BL_OK;
+  }
+  if (failed == count) {
+    *err = replies[first].err;
+    return err->status;
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (replies[i].err.status != BL_OK) {
+      fprintf(stderr, "ballastctl: store %zu: %s\n", i, replies[i].err.text);
+    }
+  }
+  return bl_error_set(err, BL_PARTIAL, "%zu of %zu store%s did not answer", failed, count, bl_plural(count));
+}

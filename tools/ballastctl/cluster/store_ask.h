@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part that verbs about stores share: flags, which stores there are, asking several of them at once.
+//
+// Stores are numbered from 0 in the order in which they were found: of --store flags, else of the run. A lease of
+// store 1 is called 1/17; where one store is asked, 17 will do.
+#ifndef BALLAST_BALLASTCTL_STORE_ASK_H
+#define BALLAST_BALLASTCTL_STORE_ASK_H
+
+#include "ballastctl/cluster/store_wire.h"
+#include "ballastctl/output.h"
+
+#include "config/flags.h"
+
+#define BL_CTL_STORES_MAX 256 // a job has at most that many devices
+
+typedef struct bl_ctl_store_arguments {
+  bl_text_list_t stores;
+  char *endpoint;
+  int output; // bl_ctl_output_t
+  double timeout_seconds;
+} bl_ctl_store_arguments_t;
+
+// The rows of these flags; `member_` is a bl_ctl_store_arguments_t in `type_`.
+#define BL_CTL_STORE_ROWS(type_, member_)                                                                              \
+  {.name = "store",                                                                                                    \
+   .type = BL_OPTION_TEXT_LIST,                                                                                        \
+   .offset = offsetof(type_, member_.stores),                                                                          \
+   .argument = "ADDRESS",                                                                                              \
+   .preset_help = "those of the run",                                                                                  \
+   .help = "A store to ask: host:port or unix:/path. May be given several times."},                                    \
+      {.name = "endpoint",                                                                                             \
+       .type = BL_OPTION_TEXT,                                                                                         \
+       .offset = offsetof(type_, member_.endpoint),                                                                    \
+       .argument = "ADDRESS",                                                                                          \
+       .preset_help = "the newest local run",                                                                          \
+       .help = "The driver whose run's stores to ask."},                                                               \
+      BL_CTL_OUTPUT_FLAG(type_, member_.output), {                                                                     \
+    .name = "timeout", .type = BL_OPTION_REAL, .offset = offsetof(type_, member_.timeout_seconds), .preset = "5",      \
+    .minimum = 0.001, .maximum = 86400, .unit = "seconds", .help = "How long to wait for an answer."                   \
+  }
+
+// What a verb does once its stores are found; `addresses` is theirs, at least one.
+typedef bl_status_t (*bl_ctl_stores_fn)(void *arguments, const bl_text_list_t *addresses,
+                                        const bl_flags_result_t *words, bl_error_t *err);
+// Finds the stores that `arguments`, which begins with a bl_ctl_store_arguments_t, names, and calls `act`. For the body
+// of a verb. BL_NOT_FOUND: no run, or one without stores.
+BL_MUST_USE bl_status_t bl_ctl_stores_act(bl_ctl_stores_fn act, void *arguments, const bl_flags_result_t *words,
+                                          bl_error_t *err);
+
+// "1/17", or "17" when there is one store. BL_INVALID, BL_NOT_FOUND (no such store).
+BL_MUST_USE bl_status_t bl_ctl_lease_parse(const char *text, size_t stores, size_t *store, uint64_t *id,
+                                           bl_error_t *err);
+
+// Asks one store one thing: a bl_ctl_store_* call with `done` and `done_context`.
+typedef bl_status_t (*bl_ctl_store_question_fn)(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done,
+                                                void *done_context, void *context, bl_error_t *err);
+
+typedef struct bl_ctl_store_reply {
+  json_t *value; // owned; NULL: err says why
+  bl_error_t err;
+} bl_ctl_store_reply_t;
+
+// Asks all stores at the same time and waits for every answer; `replies` has one per address.
+BL_MUST_USE bl_status_t bl_ctl_stores_ask(const bl_text_list_t *addresses, double timeout_seconds,
+                                          bl_ctl_store_question_fn question, void *context,
+                                          bl_ctl_store_reply_t *replies, bl_error_t *err);
+// Asks one. *value is the caller's.
+BL_MUST_USE bl_status_t bl_ctl_store_ask(const char *address, double timeout_seconds, bl_ctl_store_question_fn question,
+                                         void *context, json_t **value, bl_error_t *err);
+// BL_OK when all answered. The first error when none did; BL_PARTIAL when some did not: those are named on stderr. Values may
+// be gone already.
+BL_MUST_USE bl_status_t bl_ctl_stores_verdict(const bl_ctl_store_reply_t *replies, size_t count, bl_error_t *err);
+
+#endif

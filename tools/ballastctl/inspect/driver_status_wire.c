@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/inspect/driver_core_wire.h"
+
+#include <inttypes.h>
+
+static json_t *waits_json(const Ballast__V1__StageStatusResponse *status) {
+  json_t *waits = json_array();
+  for (size_t i = 0; i < status->n_waits; i++) {
+    const Ballast__V1__Wait *wait = status->waits[i];
+    double seconds = status->now_ns > wait->since_ns ? (double)(status->now_ns - wait->since_ns) * 1e-9 : 0;
+    json_t *row = json_pack("{s:s, s:f, s:i, s:i}", "what", wait->what, "seconds", seconds, "peer", wait->peer,
+                            "micro_batch", wait->micro_batch);
+    if (wait->peer < 0 && wait->at_store >= 0) {
+      json_object_set_new(row, "store", json_integer(wait->at_store));
+      json_object_set_new(row, "chunk", json_integer(wait->chunk));
+      if (wait->lease != 0) { // as `leases get` takes it
+        json_object_set_new(row, "lease", json_sprintf("%d/%" PRIu64, wait->at_store, wait->lease));
+      }
+    }
+    json_array_append_new(waits, row);
+  }
+  return waits;
+}
+
+static json_t *paths_json(const Ballast__V1__StageStatusResponse *status) {
+  json_t *paths = json_array();
+  for (size_t i = 0; i < status->n_paths; i++) {
+    const Ballast__V1__PeerPath *path = status->paths[i];
+    json_array_append_new(
+        paths, json_pack("{s:i, s:s, s:s}", "stage", path->stage, "path", path->data_path, "reason", path->reason));
+  }
+  return paths;
+}
+
+static json_t *memory_json(const Ballast__V1__StageStatusResponse *status) {
+  json_t *memory = json_object();
+  for (size_t i = 0; i < status->n_memory; i++) {
+    json_object_set_new(memory, status->memory[i]->name, json_integer((json_int_t)status->memory[i]->planned_bytes));
+  }
+  return memory;
+}
+
+static json_t *stage_json(const Ballast__V1__StageHealth *health) {
+  json_t *stage =
+      json_pack("{s:i, s:s, s:b}", "stage", health->stage, "address", health->address, "reachable", health->reachable);
+  if (stage != NULL && health->own_slots > 0) {
+    json_object_set_new(stage, "own_slots", json_integer(health->own_slots)); // the plan's; below, the last step's
+  }
+  const Ballast__V1__StageStatusResponse *status = health->status;
+  if (stage == NULL || status == NULL) {
+    return stage;
+  }
+  json_object_set_new(stage, "age_seconds", json_real((double)health->age_ns * 1e-9));
+  json_object_set_new(stage, "phase", json_string(status->phase));
+  json_object_set_new(stage, "running_step", json_integer((json_int_t)status->running_step));
+  json_object_set_new(stage, "operation", json_string(status->operation));
+  json_object_set_new(stage, "operations_done", json_integer(status->operations_done));
+  json_object_set_new(stage, "operations_total", json_integer(status->operations_total));
+  json_object_set_new(stage, "device", json_string(status->device));
+  json_object_set_new(stage, "waits", waits_json(status));
+  json_object_set_new(stage, "paths", paths_json(status));
+  json_object_set_new(stage, "memory", memory_json(status));
+  if (status->state != NULL) {
+    json_object_set_new(stage, "pid", json_integer(status->state->process));
+    json_object_set_new(stage, "applied", json_integer((json_int_t)status->state->applied));
+  }
+  if (status->counters != NULL) {
+    if (status->state != NULL && status->state->applied > 0) {
+      json_object_set_new(stage, "own_slots", json_integer(status->counters->own_slots));
+    }
+    json_object_set_new(stage, "peak_slots", json_integer(status->counters->peak_slots));
+  }
+  return stage;
+}
+
+json_t *bl__driver_status_json(const Ballast__V1__DriverStatusResponse *response) {
+  json_t *stages = json_array();
+  for (size_t i = 0; i < response->n_stages; i++) {
+    json_array_append_new(stages, stage_json(response->stages[i]));
+  }
+  json_t *stores = json_array();
+  for (size_t i = 0; i < response->n_stores; i++) {
+    const Ballast__V1__StoreHealth *store = response->stores[i];
+    json_array_append_new(stores, json_pack("{s:I, s:s, s:b, s:b, s:I}", "store", (json_int_t)store->store, "address",
+                                            store->address, "reachable", (int)store->reachable, "draining",
+                                            (int)store->draining, "pid", (json_int_t)store->process));
+  }
+  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:s, s:o, s:o}", "run", response->run, "phase", response->phase,
+                   "step", (json_int_t)response->step, "steps", (json_int_t)response->steps, "waiting_for",
+                   response->waiting_for, "waiting_seconds", (double)response->waiting_ns * 1e-9, "error",
+                   response->error, "page", response->page, "stages", stages, "stores", stores);
+}

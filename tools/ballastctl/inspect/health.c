@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl health: does everything of a run answer, asked of its driver; or one health port, as a probe asks it.
+#include "ballastctl/inspect/ask.h"
+#include "ballastctl/inspect/endpoint.h"
+#include "ballastctl/verbs.h"
+
+#include "rpc/health.h"
+
+#include <string.h>
+
+typedef struct arguments {
+  bl_ctl_ask_arguments_t ask; // first: bl_ctl_ask_rows
+  char *port, *service;
+} arguments_t;
+
+static const bl_option_t own_rows[] = {
+    {.name = "port",
+     .type = BL_OPTION_TEXT,
+     .offset = offsetof(arguments_t, port),
+     .argument = "ADDRESS",
+     .help = "Ask this health port (--health-listen of a service) instead of a driver, in plaintext, as a probe does."},
+    {.name = "service",
+     .type = BL_OPTION_TEXT,
+     .offset = offsetof(arguments_t, service),
+     .argument = "NAME",
+     .preset_help = "whether it lives",
+     .help = "What to ask it about: ballast.v1.Stage, ballast.v1.Store or ballast.v1.Driver is whether that is ready."},
+};
+#define OWN_ROWS (sizeof own_rows / sizeof own_rows[0])
+
+static const bl_ctl_column_t columns[] = {
+    {.key = "service", .title = "SERVICE"},
+    {.key = "state", .title = "STATE"},
+    {.key = "address", .title = "ADDRESS", .wide = true},
+};
+
+// One row per service; a row that is not serving makes the whole unhealthy.
+static json_t *health_rows(const json_t *answer, bool *healthy) {
+  json_t *rows = json_array(), *stage;
+  size_t i;
+  json_array_append_new(rows, json_pack("{s:s, s:s}", "service", "driver", "state", "serving"));
+  *healthy = true;
+  json_array_foreach(json_object_get(answer, "stages"), i, stage) {
+    char name[32];
+    bool reachable = json_is_true(json_object_get(stage, "reachable"));
+    snprintf(name, sizeof name, "stage-%lld", (long long)json_integer_value(json_object_get(stage, "stage")));
+    json_array_append_new(rows,
+                          json_pack("{s:s, s:s, s:O?}", "service", name, "state", reachable ? "serving" : "unreachable",
+                                    "address", json_object_get(stage, "address")));
+    *healthy = *healthy && reachable;
+  }
+  json_t *store;
+  json_array_foreach(json_object_get(answer, "stores"), i, store) {
+    char name[32];
+    bool reachable = json_is_true(json_object_get(store, "reachable"));
+    bool draining = json_is_true(json_object_get(store, "draining"));
+    snprintf(name, sizeof name, "store-%lld", (long long)json_integer_value(json_object_get(store, "store")));
+    json_array_append_new(rows, json_pack("{s:s, s:s, s:O?}", "service", name, "state",
+                                          !reachable ? "unreachable"
+                                          : draining ? "draining"
+                                                     : "serving",
+                                          "address", json_object_get(store, "address")));
+    *healthy = *healthy && reachable;
+  }
+  return rows;
+}
+
+static bl_status_t print(const arguments_t *arguments, const json_t *rows, bl_error_t *err) {
+  bl_status_t status = bl_ctl_print_rows((bl_ctl_output_t)arguments->ask.output, columns,
+                                         sizeof columns / sizeof columns[0], rows, stdout);
+  return bl_ctl_printed(status, err);
+}
+
+static bl_status_t ask_driver(const arguments_t *arguments, bl_error_t *err) {
+  json_t *endpoints = NULL, *answer = NULL;
+  bool healthy = true;
+  bl_status_t status = bl_ctl_endpoints_find(arguments->ask.endpoint, &endpoints, err);
+  if (status == BL_OK) {
+    status = bl_ctl_driver_ask(bl_ctl_endpoints_driver(endpoints), arguments->ask.timeout_seconds, &answer, err);
+  }
+  if (status == BL_OK) {
+    json_t *rows = health_rows(answer, &healthy);
+    status = print(arguments, rows, err);
+    json_decref(rows);
+  }
+  if (status == BL_OK && !healthy) {
+    status = bl_error_set(err, BL_UNHEALTHY, "a stage or a store cannot be reached");
+  }
+  json_decref(answer);
+  json_decref(endpoints);
+  return status;
+}
+
+// ---- one port
+
+typedef struct check {
+  bl_loop_t *loop;
+  bl_rpc_health_state_t state;
+  bl_error_t err;
+} check_t;
+
+static void checked(bl_rpc_health_state_t state, const bl_error_t *err, void *context) {
+  check_t *check = context;
+  check->state = state;
+  check->err = *err;
+  bl_loop_stop(check->loop);
+}
+
+static bl_status_t ask_port(const arguments_t *arguments, bl_error_t *err) {
+  const char *service = arguments->service != NULL ? arguments->service : "";
+  check_t check = {.state = BL_RPC_HEALTH_UNREACHABLE};
+  bl_rpc_t *rpc = NULL;
+  bl_rpc_channel_t *channel = NULL;
+  bl_status_t status = bl_loop_create(&check.loop, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_rpc_create(check.loop, &rpc, err);
+  if (status == BL_OK) {
+    status = bl_rpc_channel_create(rpc, arguments->port, &(bl_rpc_channel_options_t){.plaintext = true}, &channel, err);
+  }
+  if (status == BL_OK) {
+    status =
+        bl_rpc_health_check(channel, service, (uint64_t)(arguments->ask.timeout_seconds * 1000), checked, &check, err);
+  }
+  if (status == BL_OK) {
+    bl_loop_run(check.loop);
+  }
+  bl_rpc_channel_destroy(channel);
+  bl_rpc_destroy(rpc);
+  bl_loop_destroy(check.loop);
+  if (status != BL_OK) {
+    return status;
+  }
+  json_t *rows = json_pack("[{s:s, s:s, s:s}]", "service", service, "state", bl_rpc_health_state_name(check.state),
+                           "address", arguments->port);
+  status = print(arguments, rows, err);
+  json_decref(rows);
+  if (status == BL_OK && check.state != BL_RPC_HEALTH_SERVING) {
+    bool away = check.state == BL_RPC_HEALTH_UNREACHABLE;
+    status = bl_error_set(err, BL_UNHEALTHY, "%s%s%s: %s", arguments->port, service[0] != '\0' ? ", " : "", service,
+                          away ? check.err.text : bl_rpc_health_state_name(check.state));
+  }
+  return status;
+}
+
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const arguments_t *a = arguments;
+  (void)words;
+  if (a->port == NULL && a->service != NULL) {
+    return bl_error_set(err, BL_INVALID, "ballastctl health: --service belongs to --port ADDRESS");
+  }
+  return a->port != NULL ? ask_port(a, err) : ask_driver(a, err);
+}
+
+static int run(int argc, char *const *argv) {
+  bl_option_t rows[BL_CTL_ASK_ROWS + OWN_ROWS];
+  memcpy(rows, bl_ctl_ask_rows, BL_CTL_ASK_ROWS * sizeof rows[0]);
+  memcpy(rows + BL_CTL_ASK_ROWS, own_rows, sizeof own_rows);
+  const bl_flags_t flags = {
+      .program = "ballastctl health",
+      .usage = "[--endpoint ADDRESS] [--port ADDRESS [--service NAME]] [-o FORMAT]",
+      .about =
+          "Asks whether the driver answers and reaches all its stages and stores; exit code 9 when it does not reach "
+          "one. With --port it asks one health port whether it serves: 0 or 9, for probes and health checks.",
+      .table = {rows, BL_CTL_ASK_ROWS + OWN_ROWS, "command line"}};
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
+}
+
+const bl_ctl_verb_t bl_ctl_health_verb = {"health", "does everything of a run answer", run};

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/inspect/step_timeline.h"
+
+#include "ballastctl/inspect/slot_levels.h"
+
+#include "draw/timeline.h"
+#include "schedule/ir/op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct bl_ctl_step_timeline {
+  size_t stage_count;          // that have told something
+  bl_timeline_event_t *events; // chunk: the virtual stage, until it is drawn
+  bl_timeline_level_t *levels;
+  size_t count, room; // of both
+  bl_ctl_slot_levels_t slots;
+  bool out_of_memory, divided;
+};
+
+bl_status_t bl_ctl_step_timeline_create(bl_ctl_step_timeline_t **result) {
+  bl_ctl_step_timeline_t *timeline = calloc(1, sizeof *timeline);
+  if (timeline == NULL) {
+    return BL_EXHAUSTED;
+  }
+  *result = timeline;
+  return BL_OK;
+}
+
+void bl_ctl_step_timeline_destroy(bl_ctl_step_timeline_t *timeline) {
+  if (timeline != NULL) {
+    free(timeline->events);
+    free(timeline->levels);
+    bl_ctl_slot_levels_cleanup(&timeline->slots);
+    free(timeline);
+  }
+}
+
+static bool reserve(bl_ctl_step_timeline_t *timeline) {
+  if (timeline->count < timeline->room) {
+    return true;
+  }
+  size_t room = timeline->room == 0 ? 256 : 2 * timeline->room;
+  bl_timeline_event_t *events = realloc(timeline->events, room * sizeof *events);
+  if (events == NULL) {
+    return false;
+  }
+  timeline->events = events;
+  bl_timeline_level_t *levels = realloc(timeline->levels, room * sizeof *levels);
+  if (levels == NULL) {
+    return false;
+  }
+  timeline->levels = levels;
+  timeline->room = room;
+  return true;
+}
+
+void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_trace_event_t *event) {
+  bl_op_t op;
+  if (event->wait || event->stage < 0 || !bl_op_parse(event->name, strlen(event->name), &op)) {
+    return;
+  }
+  uint64_t since_ns = 0;
+  if (!reserve(timeline) || bl_ctl_slot_levels_next(&timeline->slots, event, &since_ns) != BL_OK) {
+    timeline->out_of_memory = true;
+    return;
+  }
+  size_t stages = (size_t)event->stage + 1;
+  timeline->stage_count = stages > timeline->stage_count ? stages : timeline->stage_count;
+  double start_ms = (double)event->start_ns * 1e-6, end_ms = (double)event->end_ns * 1e-6;
+  timeline->events[timeline->count] = (bl_timeline_event_t){.stage = (uint32_t)event->stage,
+                                                            .verb = bl_verb_letter((bl_verb_t)op.verb),
+                                                            .chunk = op.virtual_stage,
+                                                            .micro_batch = op.micro_batch,
+                                                            .start = start_ms,
+                                                            .end = end_ms};
+  timeline->levels[timeline->count] = (bl_timeline_level_t){
+      .stage = (uint32_t)event->stage, .time = (double)since_ns * 1e-6, .slots = event->slots_in_use};
+  timeline->count++;
+}
+
+double bl_ctl_step_timeline_ms(const bl_ctl_step_timeline_t *timeline) {
+  double first = 0, last = 0;
+  for (size_t i = 0; i < timeline->count; i++) {
+    first = i == 0 || timeline->events[i].start < first ? timeline->events[i].start : first;
+    last = timeline->events[i].end > last ? timeline->events[i].end : last;
+  }
+  return last - first;
+}
+
+bool bl_ctl_step_timeline_is_picture(const char *path) {
+  const char *dot = strrchr(path, '.');
+  return dot != NULL && dot != path && (strcmp(dot, ".svg") == 0 || strcmp(dot, ".png") == 0);
+}
+
+bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const char *title, const char *subtitle,
+                                      const char *path, bl_error_t *err) {
+  if (timeline->out_of_memory) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the timeline");
+  }
+  for (size_t i = 0; i < timeline->count && !timeline->divided; i++) {
+    timeline->events[i].chunk /= (uint32_t)timeline->stage_count;
+  }
+  timeline->divided = true;
+  bl_timeline_t picture = {.title = title,
+                           .subtitle = subtitle,
+                           .unit = "ms",
+                           .stages = (uint32_t)timeline->stage_count,
+                           .events = timeline->events,
+                           .event_count = timeline->count,
+                           .levels = timeline->levels,
+                           .level_count = timeline->count};
+  return bl_timeline_draw(&picture, path, err);
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl estimate: what a larger micro-batch can gain at most.
+#include "ballastctl/output.h"
+#include "ballastctl/plan/doubt.h"
+#include "ballastctl/plan/profile_file.h"
+#include "ballastctl/verbs.h"
+
+#include "config/flags.h"
+#include "plan/evaluate/estimator.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct arguments {
+  bl_optional_int_t batch, stages;
+  bl_text_list_t mfus, profiles;
+  bool explain;
+  int output;
+} arguments_t;
+
+#define AT(member) .offset = offsetof(arguments_t, member)
+
+static const bl_option_t rows[] = {
+    {.name = "batch",
+     .type = BL_OPTION_INT,
+     AT(batch),
+     .optional = true,
+     .argument = "B",
+     .minimum = 1,
+     .maximum = 1e9,
+     .unit = "sequences",
+     .preset_help = "as in the profiles",
+     .help = "Sequences of a step and replica of the pipeline; needed where the profiles differ in it."},
+    {.name = "stages",
+     .type = BL_OPTION_INT,
+     AT(stages),
+     .optional = true,
+     .argument = "P",
+     .minimum = 1,
+     .maximum = BL_STAGES_MAX,
+     .preset_help = "as in the profiles",
+     .help = "Pipeline stages."},
+    {.name = "mfu",
+     .type = BL_OPTION_TEXT_LIST,
+     AT(mfus),
+     .argument = "b:MFU",
+     .help =
+         "Utilisation of a stage alone at micro-batch b, in percent (with %) or both in any unit; twice: before and "
+         "after."},
+    {.name = "profile",
+     .type = BL_OPTION_PATH_LIST,
+     AT(profiles),
+     .argument = "FILE",
+     .help = "In place of --mfu, twice: profiles of the same model at two micro-batches."},
+    {.name = "explain", .type = BL_OPTION_BOOL, AT(explain), .help = "Show the formula with its numbers."},
+    BL_CTL_OUTPUT_FLAG(arguments_t, output),
+};
+
+static const bl_flags_t flags = {
+    .program = "ballastctl estimate",
+    .usage = "--batch B --stages P --mfu b:MFU --mfu b:MFU | --profile FILE --profile FILE [--explain]",
+    .about =
+        "Says what a larger micro-batch (or any change of a stage's efficiency) can gain at most on a pipeline, from "
+        "how well a stage alone uses its device: the estimator of arXiv 2401.02088. Moving activations to make "
+        "room for it is taken to cost nothing, so this is an upper bound.",
+    .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
+
+#define MFU_MIN         1e-9 // of a utilisation: far from what could be meant, and quotients stay numbers
+#define MFU_MAX         1e12
+#define MICRO_BATCH_MAX 65536
+
+// "b:MFU" or "b:MFU%".
+static bl_status_t read_point(const char *text, bl_estimate_point_t *point, bool *percent, bl_error_t *err) {
+  const char *mfu = strchr(text, ':');
+  char *end = NULL;
+  mfu = mfu != NULL ? mfu + 1 : "";
+  const size_t digits = strspn(text, "0123456789"), plain = strspn(mfu, "0123456789.eE+-");
+  const double value = strtod(mfu, &end);
+  *percent = *end == '%';
+  if (text[digits] != ':' || digits == 0 || end == mfu || end != mfu + plain || *(end + *percent) != '\0') {
+    return bl_error_set(err, BL_INVALID, "--mfu %s: is not b:MFU, such as 1:37.8 or 1:37.8%%, b being a whole number",
+                        text);
+  }
+  point->micro_batch = strtod(text, NULL);
+  point->mfu = value;
+  if (!(point->micro_batch >= 1 && point->micro_batch <= MICRO_BATCH_MAX)) {
+    return bl_error_set(err, BL_INVALID, "--mfu %s: the micro-batch must be from 1 to %d sequences", text,
+                        MICRO_BATCH_MAX);
+  }
+  const double most = *percent ? 100 : MFU_MAX;
+  if (!(value >= MFU_MIN && value <= most)) {
+    return bl_error_set(err, BL_INVALID, "--mfu %s: the utilisation must be from %g to %g%s", text, MFU_MIN, most,
+                        *percent ? " %" : "");
+  }
+  return BL_OK;
+}
+
+static bl_status_t read_points(const arguments_t *a, bl_estimate_request_t *request, bl_error_t *err) {
+  bool percent[2];
+  bl_status_t status = read_point(a->mfus.items[0], &request->from, &percent[0], err);
+  status = status == BL_OK ? read_point(a->mfus.items[1], &request->to, &percent[1], err) : status;
+  if (status == BL_OK && percent[0] != percent[1]) {
+    return bl_error_set(err, BL_INVALID, "--mfu %s and --mfu %s: give both in percent or both in another unit",
+                        a->mfus.items[0], a->mfus.items[1]);
+  }
+  if (status == BL_OK && (!a->batch.set || !a->stages.set)) {
+    return bl_error_set(err, BL_INVALID, "estimate needs --batch and --stages beside --mfu");
+  }
+  return status;
+}
+
+// Seconds that one micro-batch takes on a chunk. R is part of it where every block is made again; a chunk that has none
+// measured had none (the last stage of 1f1b keeps its block). Attention made again is in I.
+static double seconds_of(const bl_profile_t *profile, const bl_profile_chunk_t *chunk) {
+  const bl_chunk_costs_t *costs = &chunk->costs;
+  const bool again = profile->options.recompute == BL_RECOMPUTE_FULL && chunk->measured_recompute;
+  return costs->forward + costs->input + costs->weight + (again ? costs->recompute : 0);
+}
+
+// Sequences per second of the slowest stage: utilisation but for a factor that both profiles share.
+static bl_estimate_point_t point_of(const bl_profile_t *profile) {
+  double slowest = 0;
+  for (uint32_t s = 0; s < profile->stage_count; s++) {
+    double seconds = 0;
+    for (uint32_t v = 0; v < profile->chunk_count; v++) {
+      seconds += profile->chunks[v].stage == s ? seconds_of(profile, &profile->chunks[v]) : 0;
+    }
+    slowest = seconds > slowest ? seconds : slowest;
+  }
+  return (bl_estimate_point_t){profile->options.micro_batch, profile->options.micro_batch / slowest};
+}
+
+static bl_status_t compare(const arguments_t *a, const bl_profile_t *first, const bl_profile_t *second,
+                           bl_estimate_request_t *request, bl_error_t *err) {
+  const double batch = (double)first->options.micro_batch * first->micro_batches,
+               other = (double)second->options.micro_batch * second->micro_batches;
+  bl_status_t status = bl_profile_check_pair(first, a->profiles.items[0], second, a->profiles.items[1], err);
+  if (status != BL_OK) {
+    (void)bl_error_prefix(err, "--profile");
+    return status;
+  }
+  if (batch != other && !a->batch.set) {
+    return bl_error_set(err, BL_INVALID,
+                        "--profile: micro_batch times micro_batches of %s is %g sequences a step, of %s %g; say with "
+                        "--batch B which is meant",
+                        a->profiles.items[0], batch, a->profiles.items[1], other);
+  }
+  request->batch = batch;
+  request->stages = first->stage_count;
+  request->from = point_of(first);
+  request->to = point_of(second);
+  return BL_OK;
+}
+
+static bl_status_t from_profiles(const arguments_t *a, bl_estimate_request_t *request, char doubt[BL_CTL_DOUBT],
+                                 bl_error_t *err) {
+  bl_profile_t first = {0}, second = {0};
+  bl_status_t status = bl_ctl_profile_read("--profile", a->profiles.items[0], &first, err);
+  if (status == BL_OK) {
+    status = bl_ctl_profile_read("--profile", a->profiles.items[1], &second, err);
+  }
+  if (status == BL_OK) {
+    status = compare(a, &first, &second, request, err);
+  }
+  if (status == BL_OK) {
+    char reasons[BL_PROFILE_DOUBT];
+    bool doubted = bl_profile_doubt_pair(&first, &second, reasons);
+    snprintf(doubt, BL_CTL_DOUBT, doubted ? "profiles %.100s and %.100s: %s" : "", a->profiles.items[0],
+             a->profiles.items[1], reasons);
+  }
+  bl_profile_cleanup(&second);
+  bl_profile_cleanup(&first);
+  return status;
+}
+
+static bl_status_t read_request(const arguments_t *a, bl_estimate_request_t *request, char doubt[BL_CTL_DOUBT],
+                                bl_error_t *err) {
+  bl_status_t status;
+  if (a->profiles.count == 2 && a->mfus.count == 0) {
+    status = from_profiles(a, request, doubt, err);
+  } else if (a->mfus.count == 2 && a->profiles.count == 0) {
+    status = read_points(a, request, err);
+  } else {
+    status = bl_error_set(err, BL_INVALID,
+                          "estimate needs two points: --mfu b:MFU twice, or --profile FILE twice; has %zu and %zu",
+                          a->mfus.count, a->profiles.count);
+  }
+  request->batch = a->batch.set ? (double)a->batch.value : request->batch;
+  request->stages = a->stages.set ? (double)a->stages.value : request->stages;
+  return status;
+}
+
+__attribute__((format(printf, 2, 3))) static void add_line(json_t *lines, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  json_array_append_new(lines, json_vsprintf(format, arguments));
+  va_end(arguments);
+}
+
+// The formula with its numbers, line for line.
+static json_t *explanation(const bl_estimate_request_t *r, const bl_estimate_t *e) {
+  const double x = r->to.micro_batch, y = r->from.micro_batch, ramps = r->stages - 1;
+  json_t *lines = json_array();
+  add_line(lines, "speedup <= [B + y (p - 1)] / [B + x (p - 1)]  *  MFU(x) / MFU(y)");
+  add_line(lines, "         = [%g + %g * %g] / [%g + %g * %g]  *  %.4g / %.4g", r->batch, y, ramps, r->batch, x, ramps,
+           r->to.mfu, r->from.mfu);
+  add_line(lines, "         = %.4f * %.4f", e->ramp, e->efficiency);
+  add_line(lines, "         = %.4f", e->speedup);
+  add_line(lines, "%s", "");
+  add_line(lines,
+           "With p = %g stages and B = %g sequences a step, micro-batch %g leaves %.1f %% of the step to the ramp, %g "
+           "leaves %.1f %%.",
+           r->stages, r->batch, y, 100 * e->bubble_from, x, 100 * e->bubble_to);
+  add_line(lines, "A stage must become %.1f %% more efficient to break even; it becomes %.1f %%.",
+           100 * (e->break_even - 1), 100 * (e->efficiency - 1));
+  add_line(lines, "An upper bound: transfers that make room for the larger micro-batch are not counted.");
+  return lines;
+}
+
+static void print_lines(const json_t *lines) {
+  putchar('\n');
+  for (size_t i = 0; i < json_array_size(lines); i++) {
+    puts(json_string_value(json_array_get(lines, i)));
+  }
+}
+
+static bl_status_t print(const arguments_t *a, const bl_estimate_request_t *r, const bl_estimate_t *e,
+                         const char *doubt, bl_error_t *err) {
+  static const bl_ctl_column_t columns[] = {
+      {.key = "from", .title = "FROM", .right = true},
+      {.key = "to", .title = "TO", .right = true},
+      {.key = "speedup", .title = "SPEEDUP <=", .right = true},
+      {.key = "ramp", .title = "RAMP", .right = true},
+      {.key = "efficiency", .title = "EFFICIENCY", .right = true},
+      {.key = "break_even", .title = "BREAK EVEN AT", .right = true},
+      {.key = "batch", .title = "BATCH", .right = true, .wide = true},
+      {.key = "stages", .title = "STAGES", .right = true, .wide = true},
+  };
+  const bool table = a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE;
+  json_t *lines = a->explain ? explanation(r, e) : NULL;
+  json_t *object =
+      json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "from", r->from.micro_batch, "to",
+                r->to.micro_batch, "speedup", e->speedup, "ramp", e->ramp, "efficiency", e->efficiency, "break_even",
+                e->break_even, "batch", r->batch, "stages", r->stages, "mfu_from", r->from.mfu, "mfu_to", r->to.mfu,
+                "bubble_from", e->bubble_from, "bubble_to", e->bubble_to, "warnings", bl_ctl_doubt_json(doubt));
+  if (lines != NULL && !table) {
+    json_object_set(object, "explanation", lines);
+  }
+  bl_status_t status =
+      bl_ctl_print_object((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], object, stdout);
+  json_decref(object);
+  if (status == BL_OK && lines != NULL && table) {
+    print_lines(lines);
+  }
+  json_decref(lines);
+  return bl_ctl_printed(status, err);
+}
+
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  (void)words;
+  bl_estimate_request_t request = {0};
+  bl_estimate_t estimate;
+  char doubt[BL_CTL_DOUBT] = "";
+  bl_status_t status = read_request(arguments, &request, doubt, err);
+  if (status == BL_OK) {
+    status = bl_estimate(&request, &estimate, err);
+    if (status != BL_OK) {
+      (void)bl_error_prefix(err, ((const arguments_t *)arguments)->mfus.count > 0 ? "--mfu" : "--profile");
+    }
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  bl_ctl_doubt_tell(doubt);
+  return print(arguments, &request, &estimate, doubt, err);
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
+}
+
+const bl_ctl_verb_t bl_ctl_estimate_verb = {"estimate", "what a larger micro-batch can gain at most", run};

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/plan/operations.h"
+
+#include "ballastctl/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+#define LINE_BYTES 512
+
+typedef struct asked {
+  FILE *job, *answer; // what the program reads and writes
+  pid_t pid;
+} asked_t;
+
+static void close_pipe(const int ends[2]) {
+  close(ends[0]);
+  close(ends[1]);
+}
+
+// Its errors come with its answer: its log is not what the user asked for.
+static bl_status_t start(char *list, asked_t *asked, bl_error_t *err) {
+  char path[PATH_MAX], operation[] = "--operation-memory";
+  const char *program = bl_ctl_program_path("stage-service", path);
+  char *const argv[] = {(char *)(uintptr_t)program, operation, list, NULL};
+  int in[2], out[2];
+  if (pipe2(in, O_CLOEXEC) != 0) {
+    return bl_error_set(err, BL_UNAVAILABLE, "no pipe: %s", strerror(errno));
+  }
+  if (pipe2(out, O_CLOEXEC) != 0) {
+    close_pipe(in);
+    return bl_error_set(err, BL_UNAVAILABLE, "no pipe: %s", strerror(errno));
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, out[1], STDERR_FILENO);
+  int failed = posix_spawnp(&asked->pid, program, &actions, NULL, argv, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(in[0]);
+  close(out[1]);
+  if (failed != 0) {
+    close(in[1]);
+    close(out[0]);
+    return bl_error_set(err, BL_UNAVAILABLE, "%s: cannot be started: %s", program, strerror(failed));
+  }
+  asked->job = fdopen(in[1], "w");
+  asked->answer = fdopen(out[0], "r");
+  return BL_OK;
+}
+
+// Whether a line is an answer.
+static bool read_line(const char *line, bl_ctl_operations_answer_t *answer) {
+  char attention[16];
+  bl_operation_memory_t *m = &answer->memory;
+  const int fields = sscanf(line, "%" SCNu32 " %15s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+                            &answer->micro_batch, attention, &m->packed_layer_bytes, &m->packed_head_bytes,
+                            &m->layer_workspace_bytes, &m->head_workspace_bytes, &m->held_bytes);
+  const bool flash = strcmp(attention, bl_attention_name(BL_ATTENTION_FLASH)) == 0;
+  answer->attention = flash ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE;
+  return fields == 7;
+}
+
+static void keep(bl_ctl_operations_t *operations, const bl_ctl_operations_answer_t *answer) {
+  bl_ctl_operations_answer_t **grown =
+      realloc(operations->answers, (operations->count + 1) * sizeof *operations->answers);
+  bl_ctl_operations_answer_t *kept = malloc(sizeof *kept);
+  if (grown != NULL) {
+    operations->answers = grown;
+  }
+  if (grown == NULL || kept == NULL) {
+    free(kept);
+    return;
+  }
+  *kept = *answer;
+  grown[operations->count++] = kept;
+}
+
+static void read_answer(bl_ctl_operations_t *operations, FILE *from, char said[LINE_BYTES]) {
+  char line[LINE_BYTES];
+  said[0] = '\0';
+  while (fgets(line, sizeof line, from) != NULL) {
+    bl_ctl_operations_answer_t answer;
+    if (read_line(line, &answer)) {
+      keep(operations, &answer);
+    } else {
+      line[strcspn(line, "\n")] = '\0';
+      memcpy(said, line, sizeof line);
+    }
+  }
+}
+
+// A program that ended early reads nothing: that must not end this one.
+static void send_job(FILE *job, const char *text, size_t bytes) {
+  void (*before)(int) = signal(SIGPIPE, SIG_IGN);
+  if (job != NULL) {
+    (void)!fwrite(text, 1, bytes, job);
+    fclose(job);
+  }
+  signal(SIGPIPE, before);
+}
+
+// Both kinds of attention of one micro-batch.
+static bl_status_t ask(bl_ctl_operations_t *operations, uint32_t micro_batch, bl_error_t *err) {
+  char *text = NULL, list[16], said[LINE_BYTES] = "";
+  size_t bytes = 0;
+  asked_t asked = {0};
+  snprintf(list, sizeof list, "%" PRIu32, micro_batch);
+  bl_status_t status = bl_job_dump(operations->job, &text, &bytes) == BL_OK
+                           ? start(list, &asked, err)
+                           : bl_error_set(err, BL_EXHAUSTED, "no memory to ask what operations need");
+  if (status == BL_OK) {
+    send_job(asked.job, text, bytes);
+    if (asked.answer != NULL) {
+      read_answer(operations, asked.answer, said);
+      fclose(asked.answer);
+    }
+    int ended = 0;
+    while (waitpid(asked.pid, &ended, 0) < 0 && errno == EINTR) {
+    }
+    if (!WIFEXITED(ended) || WEXITSTATUS(ended) != 0) {
+      status = bl_error_set(err, BL_UNAVAILABLE, "%s", said[0] != '\0' ? said : "stage-service ended early");
+    }
+  }
+  free(text);
+  return status;
+}
+
+static const bl_operation_memory_t *find(const bl_ctl_operations_t *operations, uint32_t micro_batch,
+                                         bl_attention_t attention) {
+  for (uint32_t i = 0; i < operations->count; i++) {
+    const bl_ctl_operations_answer_t *answer = operations->answers[i];
+    if (answer->micro_batch == micro_batch && answer->attention == attention) {
+      return &answer->memory;
+    }
+  }
+  return NULL;
+}
+
+void bl_ctl_operations_init(bl_ctl_operations_t *operations, const bl_job_t *job) {
+  *operations = (bl_ctl_operations_t){.job = job};
+}
+
+void bl_ctl_operations_cleanup(bl_ctl_operations_t *operations) {
+  for (uint32_t i = 0; i < operations->count; i++) {
+    free(operations->answers[i]);
+  }
+  free(operations->answers);
+}
+
+const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, bl_attention_t attention) {
+  bl_ctl_operations_t *self = operations;
+  const bl_operation_memory_t *found = find(self, micro_batch, attention);
+  if (found == NULL && self->unknown.text[0] == '\0') {
+    bl_error_t err;
+    if (ask(self, micro_batch, &err) != BL_OK) {
+      self->unknown = err;
+    } else if (find(self, micro_batch, attention) ==
+               NULL) { // no valid block: nothing comes of it, nor is it asked again
+      keep(self, &(bl_ctl_operations_answer_t){.micro_batch = micro_batch, .attention = attention});
+    }
+    found = find(self, micro_batch, attention);
+  }
+  return found;
+}

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl plan: which way to run a model, what the others would cost or lack, and the job file of the best.
+#include "ballastctl/output.h"
+#include "ballastctl/output_path.h"
+#include "ballastctl/plan/footprint_json.h"
+#include "ballastctl/plan/order_json.h"
+#include "ballastctl/plan/plan_job.h"
+#include "ballastctl/plan/plan_request.h"
+#include "ballastctl/verbs.h"
+
+#include "base/bytes.h"
+#include "base/words.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SHOWN 8   // of the ways that fit
+#define WIDTH 120 // of a line of words
+
+static const bl_flags_t flags = {
+    .program = "ballastctl plan",
+    .usage =
+        "JOB.yaml [--profile FILE]... [--nodes NxG --hardware NAME] [--memory BYTES] [--write FILE.yaml] [options]",
+    .about = "Tries ways of running the job's model (schedule, micro-batch, recomputation, attention, balancing; on a "
+             "cluster also tensor and data parallelism and the order of stages on nodes), drops what does not fit, "
+             "ranks the rest by predicted time, and says what the best of every other kind would cost or lacks.",
+    .table = {bl_ctl_plan_rows, BL_CTL_PLAN_ROWS, "command line"},
+    .positional_minimum = 1,
+    .positional_maximum = 1};
+
+// ---- one way
+
+static json_t *layers_json(const bl_plan_candidate_t *c) {
+  json_t *layers = json_array();
+  for (uint32_t v = 0; c->layers != NULL && v < c->stages * c->chunks; v++) {
+    json_array_append_new(layers, json_integer(c->layers[v]));
+  }
+  return layers;
+}
+
+static json_t *candidate_json(const bl_plan_candidate_t *c) {
+  json_t *object =
+      json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:b, s:f, s:o}", "schedule", c->schedule,
+                "stages", (int)c->stages, "chunks", (int)c->chunks, "tensor", (int)c->parallel.tensor, "data",
+                (int)c->parallel.data, "micro_batch", (int)c->micro_batch, "micro_batches", (int)c->micro_batches,
+                "recompute", bl_recompute_name(c->recompute), "attention", bl_attention_name(c->attention), "policy",
+                bl_plan_policy_name(c->policy), "nodes", bl_node_order_name(c->order), "fits", c->fits, "memory_bytes",
+                c->memory, "layers", layers_json(c));
+  if (object != NULL && c->fits) {
+    json_object_set_new(object, "step_seconds", json_real(c->step));
+    json_object_set_new(object, "bubble", json_real(c->bubble));
+    json_object_set_new(object, "again", json_real(c->again));
+    json_object_set_new(object, "transfers", json_real(c->transfers));
+    json_object_set_new(object, "between_seconds", json_real(c->between));
+    json_object_set_new(object, "mfu", c->mfu > 0 ? json_real(c->mfu) : json_null());
+    json_object_set_new(object, "sequences_per_second", json_real(c->throughput));
+    json_object_set_new(object, "evictions", json_integer(c->evictions));
+    json_object_set_new(object, "dropped", json_integer(c->dropped));
+    if (c->why[0] != '\0') {
+      json_object_set_new(object, "why", json_string(c->why));
+    }
+  } else if (object != NULL) {
+    json_object_set_new(object, "why", json_string(c->why));
+  }
+  if (object != NULL && c->policy != BL_PLAN_NONE) {
+    json_object_set_new(object, "cap", json_integer(c->cap));
+  }
+  if (object != NULL && c->slots > 0) {
+    json_object_set_new(object, "slots", json_integer(c->slots));
+  }
+  if (object != NULL && c->group > 0) {
+    json_object_set_new(object, "group", json_integer(c->group));
+  }
+  return object;
+}
+
+// With the order that its job runs; under the policy auto a run chooses what it does with it.
+static json_t *best_json(const bl_plan_candidate_t *c) {
+  json_t *object = candidate_json(c);
+  if (object != NULL && c->operations != NULL) {
+    json_object_set_new(object, "order", bl_ctl_order_json(c->operations));
+  }
+  json_t *devices = json_array();
+  for (uint32_t s = 0; s < c->stages; s++) {
+    json_array_append_new(devices, json_real(c->memory_of_stage[s]));
+  }
+  json_object_set_new(object, "stage_memory_bytes", devices);
+  json_object_set_new(object, "memory_stage", json_integer(c->memory_stage));
+  json_object_set_new(object, "memory", bl_ctl_footprint_json(&c->fullest));
+  return object;
+}
+
+// Its order's slots, and those that it makes do with where these are others.
+static void policy_text(const bl_plan_candidate_t *c, char text[64]) {
+  const char *name = bl_plan_policy_name(c->policy);
+  if (c->slots > 0 && c->policy != BL_PLAN_NONE && c->cap != c->slots) {
+    snprintf(text, 64, "%s, %u of %u slot%s", name, c->cap, c->slots, bl_plural(c->slots));
+  } else if (c->slots > 0) {
+    snprintf(text, 64, "%s, %u slot%s", name, c->slots, bl_plural(c->slots));
+  } else {
+    snprintf(text, 64, "%s", name);
+  }
+}
+
+static json_t *candidate_row(const bl_plan_candidate_t *c, uint32_t rank, double best) {
+  char text[64], memory[BL_BYTES_TEXT];
+  json_t *row = candidate_json(c);
+  json_object_set_new(row, "rank", json_integer(rank));
+  policy_text(c, text);
+  json_object_set_new(row, "policy", json_string(text));
+  if (c->group > 0) {
+    snprintf(text, sizeof text, "%s, groups of %u", c->schedule, c->group);
+    json_object_set_new(row, "schedule", json_string(text));
+  }
+  snprintf(text, sizeof text, "%.4g", c->step);
+  json_object_set_new(row, "seconds", json_string(text));
+  snprintf(text, sizeof text, rank == 1 ? "best" : "+%.1f %%", 100 * (c->step / best - 1));
+  json_object_set_new(row, "cost", json_string(text));
+  snprintf(text, sizeof text, "%.1f %%", 100 * c->bubble);
+  json_object_set_new(row, "bubble", json_string(text));
+  snprintf(text, sizeof text, c->mfu > 0 ? "%.1f %%" : "-", 100 * c->mfu);
+  json_object_set_new(row, "mfu", json_string(text));
+  json_object_set_new(row, "memory", json_string(bl_bytes_format((uint64_t)c->memory, memory)));
+  snprintf(text, sizeof text, "%u/%u/%u", c->parallel.tensor, c->stages, c->parallel.data);
+  json_object_set_new(row, "shape", json_string(text));
+  return row;
+}
+
+// ---- what other kinds would cost or lack
+
+typedef const char *(*kind_of_t)(const bl_plan_candidate_t *c, char text[32]);
+
+static const char *schedule_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, c->chunks > 2 ? "%s, %u chunks" : "%s", c->schedule, c->chunks);
+  return text;
+}
+static const char *policy_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "%s", bl_plan_policy_name(c->policy));
+  return text;
+}
+static const char *recompute_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "%s", bl_recompute_name(c->recompute));
+  return text;
+}
+static const char *attention_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "%s", bl_attention_name(c->attention));
+  return text;
+}
+static const char *chunks_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "%u", c->chunks);
+  return text;
+}
+static const char *micro_batch_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "%u", c->micro_batch);
+  return text;
+}
+static const char *shape_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "t %u, p %u, d %u", c->parallel.tensor, c->stages, c->parallel.data);
+  return text;
+}
+// Only where evictions make it matter.
+static const char *order_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "%s", bl_node_order_name(c->order));
+  return c->evictions == 0 ? NULL : text;
+}
+
+static const struct {
+  const char *name;
+  kind_of_t of;
+} kinds[] = {{"schedule", schedule_of},
+             {"chunks", chunks_of},
+             {"micro-batch", micro_batch_of},
+             {"recompute", recompute_of},
+             {"attention", attention_of},
+             {"policy", policy_of},
+             {"evictions between", order_of},
+             {"shape", shape_of},
+             {"stages", NULL},
+             {"tensor", NULL}};
+
+static json_t *family_row(const char *kind, const char *value, const bl_plan_candidate_t *c,
+                          const bl_plan_candidate_t *best) {
+  char text[BL_PLAN_WHY + 16];
+  if (c == best) {
+    snprintf(text, sizeof text, "chosen");
+  } else if (c->fits) {
+    snprintf(text, sizeof text, "+%.1f %% (%.4g s)", 100 * (c->step / best->step - 1), c->step);
+  } else {
+    snprintf(text, sizeof text, "does not fit: %s", c->why);
+  }
+  json_t *row = json_pack("{s:s, s:s, s:s, s:b}", "kind", kind, "value", value, "result", text, "fits", c->fits);
+  if (c->fits) {
+    json_object_set_new(row, "step_seconds", json_real(c->step));
+  }
+  return row;
+}
+
+static bool seen(const json_t *rows, const char *kind, const char *value) {
+  size_t i;
+  json_t *row;
+  json_array_foreach(rows, i, row) {
+    if (strcmp(json_string_value(json_object_get(row, "kind")), kind) == 0 &&
+        strcmp(json_string_value(json_object_get(row, "value")), value) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What no way was tried with, behind the others of its kind.
+static void add_rejections(json_t *rows, const bl_plan_t *plan, const char *kind) {
+  for (uint32_t i = 0; i < plan->rejection_count; i++) {
+    const bl_plan_rejection_t *r = &plan->rejections[i];
+    if (strcmp(r->kind, kind) == 0) {
+      char text[BL_PLAN_WHY + 16];
+      snprintf(text, sizeof text, "not tried: %s", r->why);
+      json_array_append_new(
+          rows, json_pack("{s:s, s:s, s:s, s:b}", "kind", kind, "value", r->value, "result", text, "fits", false));
+    }
+  }
+}
+
+// The first of every kind in ranking order is its best.
+static json_t *families_json(const bl_plan_t *plan) {
+  json_t *rows = json_array();
+  for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+    for (uint32_t i = 0; i < plan->count && kinds[k].of != NULL; i++) {
+      char text[32];
+      const char *value = kinds[k].of(&plan->candidates[i], text);
+      if (value != NULL && !seen(rows, kinds[k].name, value)) {
+        json_array_append_new(rows, family_row(kinds[k].name, value, &plan->candidates[i], &plan->candidates[0]));
+      }
+    }
+    add_rejections(rows, plan, kinds[k].name);
+  }
+  return rows;
+}
+
+// ---- printing
+
+static const bl_ctl_column_t columns[] = {
+    {.key = "rank", .title = "#", .right = true},
+    {.key = "seconds", .title = "STEP s", .right = true},
+    {.key = "cost", .title = "COST", .right = true},
+    {.key = "schedule", .title = "SCHEDULE"},
+    {.key = "shape", .title = "t/p/d"},
+    {.key = "chunks", .title = "v", .right = true},
+    {.key = "micro_batch", .title = "b", .right = true},
+    {.key = "micro_batches", .title = "m", .right = true},
+    {.key = "recompute", .title = "RECOMPUTE"},
+    {.key = "attention", .title = "ATTENTION"},
+    {.key = "policy", .title = "POLICY"},
+    {.key = "nodes", .title = "NODES", .wide = true},
+    {.key = "evictions", .title = "EVICTIONS", .right = true},
+    {.key = "dropped", .title = "AGAIN", .right = true},
+    {.key = "bubble", .title = "BUBBLE", .right = true},
+    {.key = "mfu", .title = "MFU", .right = true},
+    {.key = "memory", .title = "FULLEST", .right = true},
+};
+static const bl_ctl_column_t family_columns[] = {
+    {.key = "kind", .title = "KIND"}, {.key = "value", .title = "VALUE"}, {.key = "result", .title = "BEST OF IT"}};
+
+// Lines of WIDTH, the words after the first indented.
+static void print_wrapped(const char *text, int indent) {
+  int column = indent;
+  while (*text != '\0') {
+    const int length = (int)strcspn(text, " ");
+    if (column > indent && column + 1 + length > WIDTH) {
+      printf("\n%*s", indent, "");
+      column = indent;
+    } else if (column > indent) {
+      putchar(' ');
+      column++;
+    }
+    printf("%.*s", length, text);
+    column += length;
+    text += length + (int)strspn(text + length, " ");
+  }
+  putchar('\n');
+}
+
+static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const bl_error_t *unknown) {
+  const bl_plan_candidate_t *best = &plan->candidates[0];
+  char limit[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[256];
+  printf("\n%s; %u sequence%s a step", bl_profile_model_text(r->model, text), r->batch, bl_plural(r->batch));
+  if (r->cluster.nodes > 0) {
+    printf("; %u x %u devices", r->cluster.nodes, r->cluster.devices_per_node);
+    if (r->cluster.cards_per_node < r->cluster.devices_per_node) {
+      printf(", %u network card%s a node", r->cluster.cards_per_node, bl_plural(r->cluster.cards_per_node));
+    }
+  }
+  printf("\n%u way%s tried, %u fit%s", plan->tried, bl_plural(plan->tried), plan->fitting,
+         bl_one_or_many(plan->fitting, "s", ""));
+  if (r->memory > 0) {
+    printf(" into %s a device", bl_bytes_format((uint64_t)r->memory, limit));
+  }
+  if (plan->ruled_out > 0) {
+    printf("; %u more would by their bare work take longer than the best of their kind", plan->ruled_out);
+  }
+  printf("\ncosts: %s%s\n", r->hardware != NULL ? "a MODEL of " : "measured",
+         r->hardware != NULL ? r->hardware->name : "");
+  printf("best: stage %u is the fullest with %s: %s\n", best->memory_stage,
+         bl_bytes_format((uint64_t)best->memory, memory), bl_ctl_footprint_text(&best->fullest, text, sizeof text));
+  printf("      layers by virtual stage:");
+  for (uint32_t v = 0; v < best->stages * best->chunks; v++) {
+    printf(" %u", best->layers[v]);
+  }
+  if (best->policy != BL_PLAN_NONE) {
+    printf("\n      %s keeps every device at %u block%s; stages on nodes: %s", bl_plan_policy_name(best->policy),
+           best->cap, bl_plural(best->cap), bl_node_order_name(best->order));
+  }
+  if (best->slots > 0) {
+    printf("\n      the order is searched within %u block%s a device (memory.slots)", best->slots,
+           bl_plural(best->slots));
+  }
+  if (unknown->text[0] != '\0') {
+    printf("\n      of memory " BL_CTL_OPERATIONS_LEFT_OUT " are left out: %s", unknown->text);
+  }
+  printf("\nwhy:  ");
+  print_wrapped(plan->why, 6);
+  printf("\n");
+}
+
+static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_request_t *made,
+                                const bl_plan_t *plan) {
+  const bl_plan_request_t *r = &made->request;
+  json_t *rows = json_array(), *families = families_json(plan);
+  for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
+    json_array_append_new(rows, candidate_row(&plan->candidates[i], i + 1, plan->candidates[0].step));
+  }
+  bl_status_t status =
+      bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], rows, stdout);
+  if (status == BL_OK) {
+    print_best(r, plan, &made->operations.unknown);
+    status = bl_ctl_print_rows((bl_ctl_output_t)a->output, family_columns,
+                               sizeof family_columns / sizeof family_columns[0], families, stdout);
+  }
+  json_decref(families);
+  json_decref(rows);
+  return status;
+}
+
+static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_request_t *made, const bl_plan_t *plan,
+                                json_t *warnings) {
+  const bl_plan_request_t *r = &made->request;
+  json_t *candidates = json_array();
+  for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
+    json_array_append_new(candidates, candidate_json(&plan->candidates[i]));
+  }
+  json_t *object = json_pack("{s:s, s:b, s:i, s:i, s:i, s:f, s:o, s:s, s:o, s:o}", "costs",
+                             r->hardware != NULL ? r->hardware->name : "profile", "measured", r->hardware == NULL,
+                             "tried", (int)plan->tried, "ruled_out", (int)plan->ruled_out, "fitting",
+                             (int)plan->fitting, "memory_bytes", r->memory, "best", best_json(&plan->candidates[0]),
+                             "why", plan->why, "candidates", candidates, "families", families_json(plan));
+  json_object_set_new(object, "warnings", warnings);
+  bl_ctl_footprint_left_out(object, &made->operations.unknown);
+  static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};
+  bl_status_t status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout);
+  json_decref(object);
+  return status;
+}
+
+static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_error_t *err) {
+  bl_job_t job = {0};
+  bl_ctl_plan_request_t made = {0};
+  bl_plan_t plan = {0};
+  bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
+  if (status == BL_OK) {
+    status = bl_ctl_plan_request_init(&made, a, &job, err);
+  }
+  if (status == BL_OK) {
+    status = bl_plan_search(&made.request, &plan, err);
+  }
+  if (status == BL_OK) {
+    bool table = a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE;
+    char doubt[BL_CTL_DOUBT];
+    bl_ctl_plan_doubt(&made, a, &plan.candidates[0], doubt);
+    bl_ctl_doubt_tell(doubt);
+    bl_ctl_doubt_tell(bl_ctl_plan_unused(&job));
+    json_t *warnings = bl_ctl_doubt_json(doubt);
+    bl_ctl_doubt_append(warnings, bl_ctl_plan_unused(&job));
+    status = table ? print_tables(a, &made, &plan) : print_object(a, &made, &plan, json_incref(warnings));
+    json_decref(warnings);
+    status = bl_ctl_printed(status, err);
+  }
+  if (status == BL_OK && a->write != NULL) {
+    fflush(stdout);
+    status = bl_ctl_plan_job_write(a, path, &made.request, &plan.candidates[0], err);
+  }
+  bl_plan_cleanup(&plan);
+  bl_ctl_plan_request_cleanup(&made);
+  bl_job_cleanup(&job);
+  return status;
+}
+
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const bl_ctl_plan_flags_t *a = arguments;
+  bl_status_t status = bl_ctl_output_path_check("write", a->write, err);
+  return status == BL_OK ? make_plan(a, words->positional[0], err) : status;
+}
+
+static int run(int argc, char *const *argv) {
+  bl_ctl_plan_flags_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
+}
+
+const bl_ctl_verb_t bl_ctl_plan_verb = {"plan", "which way to run a model, and what others would cost", run};

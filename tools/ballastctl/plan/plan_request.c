@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/plan/plan_request.h"
+
+#include "ballastctl/output.h"
+#include "ballastctl/plan/prediction.h"
+#include "ballastctl/plan/profile_file.h"
+#include "ballastctl/plan/schedule_name.h"
+
+#include "job/architecture.h"
+#include "job/checkpoint_image.h"
+#include "job/costs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OFFSET(member) offsetof(bl_ctl_plan_flags_t, member)
+// Of a device's memory: what the driver, communicators and fragmentation leave.
+#define USABLE_SHARE 0.92
+
+static const char *const attention_names[] = {"any", "naive", "flash", NULL};
+
+const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
+    {.name = "profile",
+     .type = BL_OPTION_PATH_LIST,
+     .offset = OFFSET(profiles),
+     .argument = "FILE",
+     .help = "Measured costs; may be repeated, for several micro-batches."},
+    {.name = "hardware",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(hardware),
+     .argument = "NAME",
+     .preset_help = "host, or with --nodes a100-80g",
+     .help = "Without a profile: the model of a device. host, a100-80g, h100 or h200."},
+    BL_CTL_CLUSTER_FLAGS(bl_ctl_plan_flags_t, cluster),
+    {.name = "memory",
+     .type = BL_OPTION_BYTES,
+     .offset = OFFSET(memory),
+     .optional = true,
+     .argument = "BYTES",
+     .minimum = 1,
+     .maximum = 1e18,
+     .preset_help = "92 % of the device's on a cluster, else no limit",
+     .help = "Limit of every device: all that a stage reports as its memory, and the blocks that it lends room to."},
+    {.name = "batch",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(batch),
+     .optional = true,
+     .argument = "B",
+     .minimum = 1,
+     .maximum = 1e9,
+     .unit = "sequences",
+     .preset_help = "micro_batch x micro_batches of the job",
+     .help = "Sequences of a step."},
+    {.name = "stages",
+     .type = BL_OPTION_INT_LIST,
+     .offset = OFFSET(stages),
+     .argument = "P",
+     .minimum = 1,
+     .maximum = BL_STAGES_MAX,
+     .preset_help = "the job's, or what fills the cluster",
+     .help = "Pipeline stages to try; may be repeated."},
+    {.name = "tensor",
+     .type = BL_OPTION_INT_LIST,
+     .offset = OFFSET(tensors),
+     .argument = "T",
+     .minimum = 1,
+     .maximum = 4096,
+     .preset_help = "1, 2, 4, 8",
+     .help = "Tensor parallelism to try on a cluster; may be repeated."},
+    {.name = "micro-batch",
+     .type = BL_OPTION_INT_LIST,
+     .offset = OFFSET(micro_batches),
+     .argument = "b",
+     .minimum = 1,
+     .maximum = 65536,
+     .preset_help = "up to 8, and larger while the largest is the best",
+     .help = "Micro-batches to try, of those that divide the batch; may be repeated."},
+    {.name = "chunks",
+     .type = BL_OPTION_INT_LIST,
+     .offset = OFFSET(chunks),
+     .argument = "V",
+     .minimum = 1,
+     .maximum = 4096,
+     .preset_help = "each schedule's; where it takes any, up to 4, and up to 8 that divide the layers",
+     .help = "Chunks a stage to try; may be repeated."},
+    {.name = "schedule",
+     .type = BL_OPTION_TEXT_LIST,
+     .offset = OFFSET(schedules),
+     .argument = "NAME",
+     .preset_help = "all that runs",
+     .help = "Schedules to try; may be repeated."},
+    {.name = "attention",
+     .type = BL_OPTION_ENUM,
+     .offset = OFFSET(attention),
+     .choices = attention_names,
+     .preset = "any",
+     .help = "Attention to try; with a profile any is the profile's."},
+    {.name = "shard", .type = BL_OPTION_BOOL, .offset = OFFSET(shard), .help = "Replicas share the optimizer's state."},
+    {.name = "sequence",
+     .type = BL_OPTION_BOOL,
+     .offset = OFFSET(sequence),
+     .help = "Sequence parallelism beside tensor parallelism."},
+    {.name = "write",
+     .type = BL_OPTION_TEXT,
+     .offset = OFFSET(write),
+     .argument = "FILE.yaml",
+     .help = "Write the job that runs the best way."},
+    BL_CTL_SET_FLAG(bl_ctl_plan_flags_t, sets),
+    BL_CTL_OUTPUT_FLAG(bl_ctl_plan_flags_t, output),
+};
+
+static bl_status_t read_costs(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, bl_error_t *err) {
+  bl_plan_request_t *r = &made->request;
+  if (flags->profiles.count == 0) {
+    const char *name = flags->hardware != NULL ? flags->hardware : flags->cluster.nodes != NULL ? "a100-80g" : "host";
+    bl_status_t status = bl_ctl_hardware_find(name, &r->hardware, err);
+    if (status == BL_OK && flags->cluster.nodes == NULL) { // there all is mixed precision
+      made->hardware = bl_hardware_in(r->hardware, r->dtype);
+      r->hardware = &made->hardware;
+    }
+    return status;
+  }
+  if (flags->hardware != NULL || flags->cluster.nodes != NULL) {
+    return bl_error_set(err, BL_INVALID, "--profile is of one machine: it goes with neither --hardware nor --nodes");
+  }
+  made->profiles = calloc(flags->profiles.count, sizeof *made->profiles);
+  made->borrowed = calloc(flags->profiles.count, sizeof(const bl_profile_t *));
+  if (made->profiles == NULL || made->borrowed == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for profiles");
+  }
+  for (size_t i = 0; i < flags->profiles.count; i++) {
+    bl_status_t status = bl_ctl_profile_read("--profile", flags->profiles.items[i], &made->profiles[i], err);
+    if (status != BL_OK) {
+      return status;
+    }
+    made->borrowed[r->profile_count++] = &made->profiles[i];
+    status = bl_profile_check(&made->profiles[i], &made->use, flags->profiles.items[i], err);
+    if (status != BL_OK) {
+      return status;
+    }
+  }
+  r->profiles = made->borrowed;
+  return BL_OK;
+}
+
+static bl_status_t check_schedules(const bl_text_list_t *names, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < names->count && status == BL_OK; i++) {
+    const bl_schedule_info_t *found;
+    status = bl_ctl_schedule_find(names->items[i], &found, err);
+    if (status == BL_OK && !found->runs) {
+      status =
+          bl_error_set(err, BL_INVALID, "--schedule %s: cannot be trained with: %s", names->items[i], found->why_not);
+    }
+  }
+  return status;
+}
+
+static const uint32_t *copy_list(uint32_t **next, const bl_int_list_t *list) {
+  const uint32_t *start = *next;
+  for (size_t i = 0; i < list->count; i++) {
+    *(*next)++ = (uint32_t)list->items[i];
+  }
+  return start;
+}
+
+static bl_status_t copy_lists(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, const bl_job_t *job,
+                              bl_error_t *err) {
+  bl_plan_request_t *r = &made->request;
+  made->lists =
+      calloc(flags->stages.count + flags->tensors.count + flags->micro_batches.count + flags->chunks.count + 1,
+             sizeof(uint32_t));
+  if (made->lists == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for lists");
+  }
+  uint32_t *next = made->lists;
+  r->stages = copy_list(&next, &flags->stages);
+  r->stage_count = (uint32_t)flags->stages.count;
+  if (r->stage_count == 0 && r->cluster.nodes == 0) {
+    *next++ = (uint32_t)job->pipeline.stages;
+    r->stage_count = 1;
+  }
+  r->tensors = copy_list(&next, &flags->tensors);
+  r->tensor_count = (uint32_t)flags->tensors.count;
+  r->micro_batches = copy_list(&next, &flags->micro_batches);
+  r->micro_batch_count = (uint32_t)flags->micro_batches.count;
+  r->chunks = copy_list(&next, &flags->chunks);
+  r->chunk_count = (uint32_t)flags->chunks.count;
+  r->schedules = (const char *const *)flags->schedules.items;
+  r->schedule_count = (uint32_t)flags->schedules.count;
+  return check_schedules(&flags->schedules, err);
+}
+
+// The batch is a count of 32 bits everywhere.
+static bl_status_t read_batch(const bl_ctl_plan_flags_t *flags, const bl_job_t *job, uint32_t *batch, bl_error_t *err) {
+  const int64_t wanted = flags->batch.set ? flags->batch.value : job->train.micro_batch * job->train.micro_batches;
+  if (wanted > UINT32_MAX) {
+    return bl_error_set(err, BL_INVALID,
+                        "train.micro_batch x train.micro_batches: %lld sequences a step are more than %u; make one of "
+                        "them smaller, or give --batch",
+                        (long long)wanted, UINT32_MAX);
+  }
+  *batch = (uint32_t)wanted;
+  return BL_OK;
+}
+
+// They are not planned with, but a job with wrong ones runs nowhere.
+static bl_status_t check_copies(const bl_job_t *job, bl_error_t *err) {
+  double *copies = NULL;
+  bl_status_t status = bl_job_copies_read(job, (uint32_t)job->pipeline.stages, &copies, err);
+  free(copies);
+  return status;
+}
+
+bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, const bl_job_t *job,
+                                     bl_error_t *err) {
+  *made = (bl_ctl_plan_request_t){0};
+  bl_plan_request_t *r = &made->request;
+  r->model = &made->model;
+  r->shard = flags->shard;
+  r->sequence = flags->sequence;
+  r->mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP;
+  r->post_validation = job->train.post_validation;
+  r->dtype = job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32;
+  r->image = job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL;
+  bl_status_t status = read_batch(flags, job, &r->batch, err);
+  status = status == BL_OK ? check_copies(job, err) : status;
+  if (status != BL_OK) {
+    return status;
+  }
+  if (flags->cluster.nodes == NULL && (flags->tensors.count > 0 || flags->shard || flags->sequence)) {
+    const char *lone = flags->tensors.count > 0 ? "--tensor" : flags->shard ? "--shard" : "--sequence";
+    return bl_error_set(err, BL_INVALID, "%s: is about a cluster, which --nodes NxG gives", lone);
+  }
+  status = bl_architecture_read(job, &made->model, err);
+  made->use = bl_ctl_profile_use(job, &made->model);
+  if (status == BL_OK) {
+    status = read_costs(made, flags, err);
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_cluster_read(&flags->cluster, r->hardware, &r->cluster, err);
+  }
+  if (status == BL_OK) {
+    status = copy_lists(made, flags, job, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  if (flags->attention > 0) {
+    made->attention = flags->attention == 1 ? BL_ATTENTION_NAIVE : BL_ATTENTION_FLASH;
+    r->attentions = &made->attention;
+    r->attention_count = 1;
+  }
+  if (r->cluster.nodes > 0) {
+    r->memory = USABLE_SHARE * r->hardware->memory_bytes;
+  }
+  if (r->cluster.nodes == 0) {
+    bl_ctl_operations_init(&made->operations, job);
+    r->operations = bl_ctl_operations_find;
+    r->operations_context = &made->operations;
+  }
+  r->memory = flags->memory.set ? (double)flags->memory.value : r->memory;
+  return BL_OK;
+}
+
+const char *bl_ctl_plan_unused(const bl_job_t *job) {
+  return job->balance.slow_paths.count == 0
+             ? ""
+             : "balance.slow_paths: the job's are not planned with: paths come from --nodes with --intra-gbps and "
+               "--inter-gbps, and the job that --write writes has those";
+}
+
+void bl_ctl_plan_doubt(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
+                       const bl_plan_candidate_t *way, char doubt[BL_CTL_DOUBT]) {
+  const bl_profile_t *profile = bl_plan_nearest_profile(&made->request, way->micro_batch);
+  bl_profile_use_t use = made->use;
+  use.options.micro_batch = way->micro_batch;
+  use.options.attention = way->attention;
+  use.options.recompute = way->recompute;
+  use.schedule = way->operations;
+  doubt[0] = '\0';
+  if (profile != NULL) {
+    bl_ctl_doubt_find(profile, &use, flags->profiles.items[profile - made->profiles], doubt);
+  }
+}
+
+void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *made) {
+  for (uint32_t i = 0; i < made->request.profile_count; i++) {
+    bl_profile_cleanup(&made->profiles[i]);
+  }
+  free(made->profiles);
+  bl_ctl_operations_cleanup(&made->operations);
+  free(made->borrowed);
+  free(made->lists);
+}

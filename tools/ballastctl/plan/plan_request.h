@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `ballastctl plan` asks the planner, from its flags and a job.
+#ifndef BALLAST_BALLASTCTL_PLAN_REQUEST_H
+#define BALLAST_BALLASTCTL_PLAN_REQUEST_H
+
+#include "ballastctl/job_file.h"
+#include "ballastctl/plan/cluster_flags.h"
+#include "ballastctl/plan/doubt.h"
+#include "ballastctl/plan/operations.h"
+
+#include "config/flags.h"
+#include "plan/search/planner.h"
+
+typedef struct bl_ctl_plan_flags {
+  char *hardware, *write;
+  bl_ctl_cluster_flags_t cluster;
+  bl_text_list_t profiles, schedules, sets;
+  bl_optional_int_t batch, memory;
+  bl_int_list_t stages, tensors, micro_batches, chunks;
+  bool shard, sequence;
+  int attention, output;
+} bl_ctl_plan_flags_t;
+
+#define BL_CTL_PLAN_ROWS (15 + BL_CTL_CLUSTER_ROWS)
+extern const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS]; // of bl_ctl_plan_flags_t
+
+// A request with what it borrows.
+typedef struct bl_ctl_plan_request {
+  bl_plan_request_t request;
+  bl_model_t model;
+  bl_profile_t *profiles;        // [request.profile_count]
+  const bl_profile_t **borrowed; // the same
+  uint32_t *lists;               // stages, tensors, micro-batches, chunks
+  bl_attention_t attention;
+  bl_profile_use_t use;   // of profiles: what the job says
+  bl_hardware_t hardware; // in the job's dtype
+  bl_ctl_operations_t operations;
+} bl_ctl_plan_request_t;
+
+// BL_INVALID names the flag. The job outlives the request. Call bl_ctl_plan_request_cleanup after errors too.
+BL_MUST_USE bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
+                                                 const bl_job_t *job, bl_error_t *err);
+// Where the time of `way` is an approximation of its profile's: one line, with the file's name; else "".
+void bl_ctl_plan_doubt(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
+                       const bl_plan_candidate_t *way, char doubt[BL_CTL_DOUBT]);
+// What the job says that plans do not take from it: one line; else "".
+const char *bl_ctl_plan_unused(const bl_job_t *job);
+void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *made);
+
+#endif

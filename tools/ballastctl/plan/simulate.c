@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl simulate: what a job's step would take, before it runs.
+#include "ballastctl/job_file.h"
+#include "ballastctl/output.h"
+#include "ballastctl/output_path.h"
+#include "ballastctl/plan/alternative.h"
+#include "ballastctl/plan/cluster_flags.h"
+#include "ballastctl/plan/footprint_json.h"
+#include "ballastctl/plan/operations.h"
+#include "ballastctl/plan/order_json.h"
+#include "ballastctl/plan/prediction.h"
+#include "ballastctl/plan/profile_file.h"
+#include "ballastctl/plan/simulated_trace.h"
+#include "ballastctl/verbs.h"
+
+#include "base/bytes.h"
+#include "base/words.h"
+#include "config/flags.h"
+#include "draw/schedule_timeline.h"
+#include "job/policy.h"
+
+#include <string.h>
+
+typedef struct arguments {
+  bl_text_list_t sets;
+  char *profile, *hardware, *svg, *perfetto;
+  bl_ctl_cluster_flags_t cluster;
+  bool replay;
+  int order, output;
+} arguments_t;
+
+#define AT(member) .offset = offsetof(arguments_t, member)
+
+static const char *const order_names[] = {"sequential", "pair-adjacent", NULL}; // as bl_node_order_t
+
+static const bl_option_t rows[] = {
+    {.name = "profile",
+     .type = BL_OPTION_PATH,
+     AT(profile),
+     .argument = "FILE",
+     .help = "Measured times, as ballastctl run --profile records them."},
+    {.name = "hardware",
+     .type = BL_OPTION_TEXT,
+     AT(hardware),
+     .argument = "NAME",
+     .preset_help = "host",
+     .help = "Without a profile: the model of a device. host, a100-80g, h100 or h200."},
+    {.name = "replay",
+     .type = BL_OPTION_BOOL,
+     AT(replay),
+     .help = "Use every single duration of the step that the profile recorded, not their means."},
+    BL_CTL_CLUSTER_FLAGS(arguments_t, cluster),
+    {.name = "order",
+     .type = BL_OPTION_ENUM,
+     AT(order),
+     .choices = order_names,
+     .preset = "sequential",
+     .help = "Of stages on nodes: neighbours together, or the pairs of bpipe."},
+    {.name = "svg",
+     .type = BL_OPTION_TEXT,
+     AT(svg),
+     .argument = "FILE",
+     .help = "Also draw the timeline; FILE ends in .svg or .png."},
+    {.name = "perfetto",
+     .type = BL_OPTION_TEXT,
+     AT(perfetto),
+     .argument = "FILE.json",
+     .help =
+         "Also write the timeline as a trace that ui.perfetto.dev and chrome://tracing open, as ballastctl trace does "
+         "of a real step."},
+    BL_CTL_SET_FLAG(arguments_t, sets),
+    BL_CTL_OUTPUT_FLAG(arguments_t, output),
+};
+
+static const bl_flags_t flags = {
+    .program = "ballastctl simulate",
+    .usage =
+        "JOB.yaml [--profile FILE | --hardware NAME] [--nodes NxG] [--set KEY=VALUE]... [--svg FILE] [--perfetto FILE]",
+    .about = "Times one step of a job without running it: seconds, bubble, and for every stage its slots, memory, "
+             "evictions and loads, and what it would stand still for. With a profile costs are measured ones; without "
+             "they come from a model of a device, which says how ways of running compare, not how long they take.",
+    .table = {rows, sizeof rows / sizeof rows[0], "command line"},
+    .positional_minimum = 1,
+    .positional_maximum = 1};
+
+static const char *hardware_of(const arguments_t *a) {
+  return a->hardware != NULL ? a->hardware : "host";
+}
+
+static json_t *stalls_json(const bl_trial_t *trial, uint32_t s) {
+  json_t *stalls = json_object();
+  for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
+    json_object_set_new(stalls, bl_stall_cause_name((bl_stall_cause_t)cause),
+                        json_real(trial->simulation.stalls[s][cause]));
+  }
+  return stalls;
+}
+
+static json_t *stages_json(const bl_ctl_prediction_t *p) {
+  json_t *stages = json_array();
+  for (uint32_t s = 0; s < p->trial.simulation.stages; s++) {
+    const bl_trial_stage_t *stage = &p->trial.stages[s];
+    const json_int_t slot_bytes = (json_int_t)p->training->stages[s].slot_bytes,
+                     peak = p->trial.simulation.peak_slots[s];
+    json_array_append_new(
+        stages,
+        json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:i, s:f, s:o, s:f, s:o}", "stage", (int)s, "peak_slots",
+                  (int)peak, "lent_slots", (int)p->plan.holdings.lent[s], "slot_bytes", slot_bytes, "peak_slot_bytes",
+                  peak * slot_bytes, "evict_bytes", (json_int_t)stage->evict_bytes, "evictions", (int)stage->evictions,
+                  "loads", (int)stage->loads, "recomputed", (int)stage->recomputed, "busy_seconds",
+                  p->trial.simulation.busy[s], "stall_seconds", stalls_json(&p->trial, s), "memory_bytes",
+                  bl_footprint_total(&p->demand[s]), "memory", bl_ctl_footprint_json(&p->demand[s])));
+  }
+  return stages;
+}
+
+// The same for people: bytes and percentages of the step.
+static json_t *table_rows(const bl_ctl_prediction_t *p) {
+  json_t *shown = json_array();
+  const bl_simulation_t *simulation = &p->trial.simulation;
+  for (uint32_t s = 0; s < simulation->stages; s++) {
+    char slot[BL_BYTES_TEXT], peak[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[32];
+    json_t *row = json_object();
+    uint64_t slot_bytes = p->training->stages[s].slot_bytes;
+    json_object_set_new(row, "stage", json_integer(s));
+    json_object_set_new(row, "slots", json_integer(simulation->peak_slots[s]));
+    json_object_set_new(row, "lent", json_integer(p->plan.holdings.lent[s]));
+    json_object_set_new(row, "slot", json_string(bl_bytes_format(slot_bytes, slot)));
+    json_object_set_new(row, "peak", json_string(bl_bytes_format(slot_bytes * simulation->peak_slots[s], peak)));
+    json_object_set_new(row, "memory",
+                        json_string(bl_bytes_format((uint64_t)bl_footprint_total(&p->demand[s]), memory)));
+    json_object_set_new(row, "evictions", json_integer(p->trial.stages[s].evictions));
+    json_object_set_new(row, "recomputed", json_integer(p->trial.stages[s].recomputed));
+    snprintf(text, sizeof text, "%.1f %%", 100 * simulation->busy[s] / simulation->t_end);
+    json_object_set_new(row, "busy", json_string(text));
+    for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
+      snprintf(text, sizeof text, "%.1f %%", 100 * simulation->stalls[s][cause] / simulation->t_end);
+      const char *name = cause == BL_STALL_SLOT ? "slot_stall" : bl_stall_cause_name((bl_stall_cause_t)cause);
+      json_object_set_new(row, name, json_string(text));
+    }
+    json_array_append_new(shown, row);
+  }
+  return shown;
+}
+
+static const bl_ctl_column_t columns[] = {
+    {.key = "stage", .title = "STAGE", .right = true},
+    {.key = "slots", .title = "PEAK SLOTS", .right = true},
+    {.key = "lent", .title = "LENT", .right = true},
+    {.key = "slot", .title = "SLOT", .right = true},
+    {.key = "peak", .title = "BLOCKS", .right = true},
+    {.key = "memory", .title = "MEMORY", .right = true},
+    {.key = "evictions", .title = "EVICTIONS", .right = true},
+    {.key = "recomputed", .title = "AGAIN", .right = true},
+    {.key = "busy", .title = "BUSY", .right = true},
+    {.key = "activation", .title = "ACTIVATION", .right = true},
+    {.key = "gradient", .title = "GRADIENT", .right = true},
+    {.key = "load", .title = "LOAD", .right = true},
+    {.key = "slot_stall", .title = "SLOT STALL", .right = true, .wide = true},
+    {.key = "card", .title = "CARD", .right = true, .wide = true},
+    {.key = "core", .title = "CORE", .right = true},
+    {.key = "end", .title = "END", .right = true},
+};
+
+static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
+  const bl_simulation_t *s = &p->trial.simulation;
+  printf(
+      "%s, %u stage%s, %u micro-batch%s: step %.4g s = %.4g s of operations + %.3g s between steps; bubble %.1f %%\n",
+      p->plan.schedule->name, p->plan.schedule->stages, bl_plural(p->plan.schedule->stages),
+      p->plan.schedule->micro_batches, bl_one_or_many(p->plan.schedule->micro_batches, "", "es"), p->trial.step,
+      s->t_end, p->trial.between, 100 * s->bubble_total);
+  if (a->profile != NULL) {
+    printf("costs: measured, %s%s", a->profile, a->replay ? ", one step replayed" : "");
+    if (p->trial.cores > 0) {
+      printf(", on %u core%s that the stages share", p->trial.cores, bl_plural(p->trial.cores));
+    }
+    printf("\n\n");
+  } else {
+    printf("costs: a MODEL of %s, not measurements (%s)\n\n", hardware_of(a), bl_hardware_find(hardware_of(a))->source);
+  }
+}
+
+static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, const bl_error_t *unknown,
+                         const char *alternative, bl_error_t *err) {
+  bl_status_t status;
+  json_t *shown;
+  if (a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE) {
+    print_summary(a, p);
+    if (unknown->text[0] != '\0') {
+      printf("of MEMORY " BL_CTL_OPERATIONS_LEFT_OUT " are left out: %s\n\n", unknown->text);
+    }
+    shown = table_rows(p);
+    status = bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], shown, stdout);
+  } else {
+    const bl_simulation_t *s = &p->trial.simulation;
+    shown =
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:b, s:i, s:o, s:o, s:o}", "schedule", p->plan.schedule->name,
+                  "step_seconds", p->trial.step, "operations_seconds", s->t_end, "between_seconds", p->trial.between,
+                  "bubble", s->bubble_total, "costs", a->profile != NULL ? a->profile : hardware_of(a), "measured",
+                  a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p), "order",
+                  bl_ctl_order_json(p->plan.schedule), "warnings", bl_ctl_doubt_json(p->doubt));
+    bl_ctl_doubt_append(json_object_get(shown, "warnings"), alternative);
+    bl_ctl_footprint_left_out(shown, unknown);
+    static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};
+    status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, shown, stdout);
+  }
+  json_decref(shown);
+  return bl_ctl_printed(status, err);
+}
+
+static bl_status_t read_cluster(const arguments_t *a, const bl_job_t *job, bl_ctl_prediction_source_t *source,
+                                bl_error_t *err) {
+  bl_cluster_t *cluster = &source->cluster;
+  if (a->profile != NULL && a->cluster.nodes != NULL) {
+    return bl_error_set(err, BL_INVALID, "--profile is of one machine: it does not go with --nodes");
+  }
+  bl_status_t status = bl_ctl_cluster_read(&a->cluster, source->hardware, cluster, err);
+  if (status == BL_OK && cluster->nodes > 0 &&
+      job->pipeline.stages > (int64_t)cluster->nodes * cluster->devices_per_node) {
+    return bl_error_set(err, BL_INVALID, "--nodes %s: has no room for the %lld stages of the job", a->cluster.nodes,
+                        (long long)job->pipeline.stages);
+  }
+  source->order = (bl_node_order_t)a->order;
+  return status;
+}
+
+// Flags that cannot mean what they say are refused.
+static bl_status_t check_flags(const arguments_t *a, bool ordered, bl_error_t *err) {
+  if (a->replay && a->profile == NULL) {
+    return bl_error_set(err, BL_INVALID, "--replay needs --profile FILE: what is replayed");
+  }
+  if (a->profile != NULL && a->hardware != NULL) {
+    return bl_error_set(err, BL_INVALID, "--hardware %s: --profile has measured costs; give one of the two",
+                        a->hardware);
+  }
+  if (ordered && a->cluster.nodes == NULL) {
+    return bl_error_set(err, BL_INVALID, "--order: is about a cluster, which --nodes NxG gives");
+  }
+  return BL_OK;
+}
+
+static bl_status_t draw(const bl_ctl_prediction_t *p, bl_policy_t policy, const char *path, bl_error_t *err) {
+  bl_policy_settle(&policy, p->training); // auto: what it begins with
+  const bl_job_policy_t kind = policy.kind == BL_JOB_POLICY_AUTO ? policy.chosen : policy.kind;
+  const bool balanced = kind != BL_JOB_POLICY_NONE;
+  const uint32_t cap = bl_policy_cap(&policy, p->training);
+  const bl_schedule_timeline_t picture = {
+      .schedule = p->plan.schedule,
+      .simulation = &p->trial.simulation,
+      .unit = "s",
+      .policy = bl_job_policy_name(kind),
+      .mode = balanced && kind != BL_JOB_POLICY_DROP ? bl_policy_mode_name(policy.mode) : NULL,
+      .cap = balanced && cap != UINT32_MAX ? cap : 0};
+  return bl_schedule_timeline_draw(&picture, path, err);
+}
+
+static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *err) {
+  bl_job_t job = {0};
+  bl_profile_t profile = {0};
+  bl_training_t training = {0};
+  bl_policy_t policy;
+  bl_ctl_prediction_t prediction = {0};
+  bl_hardware_t device;
+  bl_ctl_operations_t operations = {0};
+  bl_ctl_prediction_source_t source = {.replay = a->replay, .policy = &policy};
+  bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
+  if (status == BL_OK && a->profile != NULL) {
+    status = bl_ctl_profile_read("--profile", a->profile, &profile, err);
+    source.profile = &profile;
+  } else if (status == BL_OK) {
+    status = bl_ctl_hardware_find(hardware_of(a), &source.hardware, err);
+  }
+  if (status == BL_OK) {
+    status = read_cluster(a, &job, &source, err);
+  }
+  if (status == BL_OK) {
+    policy = bl_policy_of_job(&job);
+    status = bl_ctl_job_resolve(&job, &training, err);
+  }
+  if (status == BL_OK && source.hardware != NULL && a->cluster.nodes == NULL) { // there all is mixed precision
+    device = bl_hardware_in(source.hardware, training.layout.dtype);
+    source.hardware = &device;
+  }
+  if (status == BL_OK) {
+    bl_ctl_operations_init(&operations, &job);
+    source.operations = bl_ctl_operations_find(&operations, training.layout.micro_batch, training.layout.attention);
+    source.job = &job;
+    source.cores = job.pipeline.cores.set ? (uint32_t)job.pipeline.cores.value : 0;
+    status = bl_ctl_prediction_init(&prediction, &training, &source, a->profile, err);
+  }
+  if (status == BL_OK) {
+    char alternative[BL_CTL_ALTERNATIVE];
+    bl_ctl_alternative_find(&prediction, &source, a->profile, alternative);
+    bl_ctl_doubt_tell(prediction.doubt);
+    bl_ctl_doubt_tell(alternative);
+    status = print(a, &prediction, &operations.unknown, alternative, err);
+  }
+  if (status == BL_OK && a->svg != NULL) {
+    status = draw(&prediction, policy, a->svg, err);
+  }
+  if (status == BL_OK && a->perfetto != NULL) {
+    status = bl_ctl_simulated_trace_write(prediction.plan.schedule, &prediction.trial.simulation, 1, a->perfetto, err);
+  }
+  bl_ctl_prediction_cleanup(&prediction);
+  bl_ctl_operations_cleanup(&operations);
+  bl_training_cleanup(&training);
+  bl_profile_cleanup(&profile);
+  bl_job_cleanup(&job);
+  return status;
+}
+
+static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+  const arguments_t *a = arguments;
+  bl_status_t status = check_flags(a, bl_flags_given(&flags, words, "order"), err);
+  if (status == BL_OK) {
+    status = bl_ctl_picture_path_check("svg", a->svg, err);
+  }
+  if (status == BL_OK) {
+    status = bl_ctl_output_path_check("perfetto", a->perfetto, err);
+  }
+  return status == BL_OK ? simulate(arguments, words->positional[0], err) : status;
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments = {0};
+  return bl_ctl_run(&flags, &arguments, body, argc, argv);
+}
+
+const bl_ctl_verb_t bl_ctl_simulate_verb = {"simulate", "what a step of a job would take", run};

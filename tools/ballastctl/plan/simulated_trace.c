@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/plan/simulated_trace.h"
+
+#include "ballastctl/inspect/chrome_trace.h"
+
+#include "schedule/ir/slot_walk.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct tracing {
+  bl_ctl_chrome_trace_t *trace;
+  const bl_schedule_t *schedule;
+  const bl_simulation_t *simulation;
+  uint8_t *recomputed; // [blocks]
+  double unit_ns;
+} tracing_t;
+
+static void add(const tracing_t *t, bl_ctl_trace_event_t event, double start, double end) {
+  event.start_ns = (uint64_t)llround(start * t->unit_ns);
+  event.end_ns = (uint64_t)llround(end * t->unit_ns);
+  bl_ctl_chrome_trace_add(t->trace, &event);
+}
+
+static void add_wait(const tracing_t *t, uint32_t stage, bl_stall_cause_t cause, uint32_t micro_batch, double start,
+                     double end) {
+  if (end > start) {
+    add(t,
+        (bl_ctl_trace_event_t){
+            .stage = (int)stage, .name = bl_stall_cause_name(cause), .wait = true, .micro_batch = (int)micro_batch},
+        start, end);
+  }
+}
+
+static void add_stage(const tracing_t *t, uint32_t stage) {
+  const bl_op_list_t *list = &t->schedule->lists[stage];
+  bl_slot_walk_t walk = {.schedule = t->schedule, .recomputed = t->recomputed};
+  double free_at = 0;
+  for (size_t i = 0; i < list->count; i++) {
+    const bl_op_t op = list->ops[i];
+    const bl_span_t span = t->simulation->spans[stage][i];
+    const bool computes = bl_verb_computes((bl_verb_t)op.verb);
+    char cell[BL_OP_TEXT];
+    bl_slot_walk_next(&walk, op);
+    if (computes) {
+      bl_stall_cause_t cause = (bl_stall_cause_t)t->simulation->causes[stage][i];
+      add_wait(t, stage, cause, op.micro_batch, free_at, span.start);
+      free_at = span.end;
+    }
+    add(t,
+        (bl_ctl_trace_event_t){.stage = (int)stage,
+                               .name = bl_op_format_slice(op, t->schedule->slices > 1, cell),
+                               .copy = !computes,
+                               .micro_batch = (int)op.micro_batch,
+                               .slots_in_use = walk.held},
+        span.start, span.end);
+  }
+  add_wait(t, stage, BL_STALL_END, 0, free_at, t->simulation->t_end);
+}
+
+bl_status_t bl_ctl_simulated_trace_write(const bl_schedule_t *schedule, const bl_simulation_t *simulation,
+                                         double unit_seconds, const char *path, bl_error_t *err) {
+  tracing_t t = {.schedule = schedule, .simulation = simulation, .unit_ns = unit_seconds * 1e9};
+  t.recomputed = calloc(bl_schedule_block_count(schedule), 1);
+  if (t.recomputed == NULL || bl_ctl_chrome_trace_create(&t.trace) != BL_OK) {
+    free(t.recomputed);
+    return bl_error_set(err, BL_EXHAUSTED, "%s: no memory for the trace", path);
+  }
+  bl_schedule_mark_recomputed(schedule, t.recomputed);
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    add_stage(&t, s);
+  }
+  bl_status_t status = bl_ctl_chrome_trace_write(t.trace, path, err);
+  bl_ctl_chrome_trace_destroy(t.trace);
+  free(t.recomputed);
+  return status;
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/run/profiling_core.h"
+
+#include "ballastctl/plan/alternative.h"
+#include "ballastctl/plan/profile_file.h"
+
+#include "sys/log.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TRACED_STEPS 20 // most that are recorded
+
+static uint32_t cores_of_machine(void) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 0;
+}
+
+// That the stages of this run share, or have each; 0: of several machines.
+static uint32_t cores_of_run(const bl_ctl_profiling_t *p) {
+  if (p->job->pipeline.cores.set) {
+    return (uint32_t)p->job->pipeline.cores.value;
+  }
+  const uint32_t cores = p->local ? cores_of_machine() / (uint32_t)p->job->pipeline.threads : 0;
+  return p->local && cores == 0 ? 1 : cores;
+}
+
+static bl_ctl_prediction_source_t source_of(const bl_ctl_profiling_t *p, bool replay) {
+  return (bl_ctl_prediction_source_t){
+      .profile = &p->profile, .replay = replay, .policy = &p->policy, .job = p->job, .cores = cores_of_run(p)};
+}
+
+static bl_status_t predict(bl_ctl_profiling_t *p, const char *name, bl_error_t *err) {
+  const bl_ctl_prediction_source_t source = source_of(p, false);
+  bl_ctl_prediction_cleanup(&p->prediction);
+  bl_status_t status = bl_ctl_prediction_init(&p->prediction, p->training, &source, name, err);
+  p->has_prediction = status == BL_OK;
+  return status;
+}
+
+// Before the run, which could be another one.
+static void tell_alternative(const bl_ctl_profiling_t *p, bl_status_t status, const char *name) {
+  char text[BL_CTL_ALTERNATIVE];
+  const bl_ctl_prediction_source_t source = source_of(p, false);
+  if (status == BL_OK) {
+    bl_ctl_alternative_find(&p->prediction, &source, name, text);
+    bl_ctl_doubt_tell(text);
+  }
+}
+
+// The plan of the policy, and a recorder for its operations, in place of those before.
+static bl_status_t begin_plan(bl_ctl_profiling_t *p, const bl_policy_t *policy, bl_error_t *err) {
+  bl_recorder_destroy(p->recorder);
+  p->recorder = NULL;
+  bl_balance_plan_cleanup(&p->plan);
+  p->policy = *policy;
+  bl_status_t status = bl_balance_plan_init(&p->plan, p->training, policy, err); // what it gives up is made again
+  if (status == BL_OK && bl_recorder_create(p->plan.schedule, p->training->partition.spans, &p->recorder) != BL_OK) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
+  }
+  return status;
+}
+
+bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const bl_training_t *training, const char *record,
+                                    const char *predict_from, bool local, bl_ctl_profiling_t **profiling,
+                                    bl_error_t *err) {
+  bl_ctl_profiling_t *p = calloc(1, sizeof *p);
+  if (p == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory");
+  }
+  *p = (bl_ctl_profiling_t){.record = record,
+                            .predict = predict_from,
+                            .job = job,
+                            .local = local,
+                            .training = training,
+                            .stage_count = training->stage_count};
+  p->stages = calloc(p->stage_count, sizeof *p->stages);
+  p->waits = calloc(p->stage_count, BL__WAIT_CAUSES * sizeof *p->waits);
+  bl_policy_t policy = bl_policy_of_job(job);
+  bl_policy_settle(&policy, training);
+  bl_status_t status = p->stages != NULL && p->waits != NULL
+                           ? begin_plan(p, &policy, err)
+                           : bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
+  if (status == BL_OK && predict_from != NULL) {
+    status = bl_ctl_profile_read("--predict", predict_from, &p->profile, err);
+    status = status == BL_OK ? predict(p, predict_from, err) : status;
+    bl_ctl_doubt_tell(p->prediction.doubt);
+    tell_alternative(p, status, predict_from);
+  }
+  if (status != BL_OK) {
+    bl_ctl_profiling_destroy(p);
+    return status;
+  }
+  *profiling = p;
+  return BL_OK;
+}
+
+void bl_ctl_profiling_destroy(bl_ctl_profiling_t *p) {
+  if (p == NULL) {
+    return;
+  }
+  bl_recorder_destroy(p->recorder);
+  bl_ctl_prediction_cleanup(&p->prediction);
+  bl_balance_plan_cleanup(&p->plan);
+  bl_profile_cleanup(&p->profile);
+  free(p->stages);
+  free(p->waits);
+  free(p);
+}
+
+// ---- what the driver tells
+
+void bl_ctl_profiling_plan(bl_ctl_profiling_t *p, const bl_ctl_plan_t *plan) {
+  for (size_t i = 0; i < plan->stage_count; i++) {
+    if (plan->stages[i].stage >= 0 && (uint32_t)plan->stages[i].stage < p->stage_count) {
+      p->stages[plan->stages[i].stage].slot_bytes = plan->stages[i].slot_bytes;
+    }
+  }
+}
+
+static void keep(bl__series_t *series, double value) {
+  if (series->count < BL__MEASURED_STEPS) {
+    series->values[series->count++] = value;
+  }
+}
+
+// Nothing of the plan before counts. Where the new one cannot be made, nothing is recorded any more.
+static void change_plan(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
+  bl_error_t err;
+  for (uint32_t s = 0; s < p->stage_count; s++) {
+    p->stages[s] = (bl__profiled_stage_t){.slot_bytes = p->stages[s].slot_bytes};
+  }
+  p->skips_trace = p->tracing;
+  p->since = p->steps > 0 ? step->step : 0;
+  p->steps = p->traced = 0;
+  p->seconds.count = 0;
+  bl_status_t status = begin_plan(p, step->ran_under, &err);
+  if (status == BL_OK && p->predict != NULL) {
+    status = predict(p, p->predict, &err);
+  }
+  if (status != BL_OK) {
+    p->has_prediction = false;
+    bl_log(BL_LOG_WARNING, "step %llu runs under another policy, of which nothing is predicted: %s",
+           (unsigned long long)step->step, err.text);
+  }
+}
+
+void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
+  if (step->ran_under != NULL && !bl_policy_equal(step->ran_under, &p->policy)) {
+    change_plan(p, step);
+  }
+  p->last_step = step->step;
+  p->last_seconds = step->seconds;
+  for (size_t i = 0; i < step->stage_count; i++) {
+    const bl_ctl_stage_step_t *from = &step->stages[i];
+    if (from->stage < 0 || (uint32_t)from->stage >= p->stage_count) {
+      continue;
+    }
+    bl__profiled_stage_t *stage = &p->stages[from->stage];
+    stage->peak_slots = from->peak_slots > stage->peak_slots ? from->peak_slots : stage->peak_slots;
+    if (p->steps > 0) {
+      stage->moved_bytes += (double)from->moved_bytes;
+      stage->moved_seconds += from->moved_seconds;
+      keep(&stage->busy, from->busy_seconds);
+      keep(&stage->stall, from->stall_seconds);
+    }
+  }
+  if (p->steps++ > 0) {
+    keep(&p->seconds, step->seconds);
+  }
+}
+
+bool bl_ctl_profiling_wants_trace(const bl_ctl_profiling_t *p) {
+  return !p->tracing && p->recorder != NULL && p->steps > 1 && p->traced < TRACED_STEPS;
+}
+
+void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *event) {
+  if (!p->tracing) {
+    p->tracing = true;
+    p->skips_trace = p->recorder == NULL;
+    memset(p->waits, 0, (size_t)p->stage_count * BL__WAIT_CAUSES * sizeof *p->waits);
+    if (!p->skips_trace) {
+      bl_recorder_begin(p->recorder);
+    }
+  }
+  if (p->skips_trace || event->stage < 0 || (uint32_t)event->stage >= p->stage_count) {
+    return;
+  }
+  const uint32_t stage = (uint32_t)event->stage;
+  if (event->wait) {
+    p->waits[stage * BL__WAIT_CAUSES + bl_stall_cause_of(event->name)] +=
+        1e-9 * (double)(event->end_ns - event->start_ns);
+    bl_recorder_wait(p->recorder, stage, event->name, event->start_ns, event->end_ns);
+  } else {
+    bl_recorder_add(p->recorder, stage, event->name, event->start_ns, event->end_ns);
+  }
+}
+
+void bl_ctl_profiling_trace_end(bl_ctl_profiling_t *p, bool complete) {
+  if (complete && p->tracing && !p->skips_trace) {
+    bl_recorder_end(p->recorder, p->last_seconds);
+    const bool whole = bl_recorder_steps(p->recorder) > p->traced;
+    p->traced = bl_recorder_steps(p->recorder);
+    for (uint32_t s = 0; s < p->stage_count; s++) {
+      for (int cause = 0; whole && cause < BL__WAIT_CAUSES; cause++) {
+        p->stages[s].waits[cause] += p->waits[s * BL__WAIT_CAUSES + cause];
+      }
+    }
+  }
+  p->tracing = p->skips_trace = false;
+}
+
+// ---- at the end
+
+// What the recorded step would have taken by the simulator, with its own durations.
+static void replay(bl_ctl_profiling_t *p) {
+  bl_error_t err;
+  bl_ctl_prediction_t replayed;
+  const bl_ctl_prediction_source_t source = source_of(p, true);
+  if (bl_ctl_prediction_init(&replayed, p->training, &source, p->record, &err) == BL_OK) {
+    p->replayed = replayed.trial.simulation.t_end;
+    bl_ctl_prediction_cleanup(&replayed);
+  }
+}
+
+bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
+  p->finished = true;
+  if (p->record == NULL) {
+    return BL_OK;
+  }
+  const uint32_t cores = cores_of_run(p);
+  bl_profile_t profile;
+  bool input_shows = p->local && cores >= p->stage_count;
+  bl_status_t status = p->recorder != NULL ? bl_recorder_fill(p->recorder, &p->training->model,
+                                                              p->training->layout.attention, input_shows, &profile, err)
+                                           : bl_error_set(err, BL_PRECONDITION,
+                                                          "the plan of the policy that ran last could not be made");
+  if (status != BL_OK && p->since > 0) {
+    (void)bl_error_prefix(err, "the policy changed at step %llu, and since then", (unsigned long long)p->since);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  const bl_profile_use_t use = bl_ctl_profile_use(p->job, &p->training->model);
+  profile.options = p->training->layout;
+  profile.setting.known = true;
+  profile.setting.device = use.device;
+  profile.setting.threads = use.threads;
+  profile.cores = cores;
+  for (uint32_t s = 0; s < p->stage_count; s++) {
+    const bl__profiled_stage_t *stage = &p->stages[s];
+    profile.stages[s].slot_bytes = stage->slot_bytes;
+    profile.stages[s].path_rate = stage->moved_seconds > 0 ? stage->moved_bytes / stage->moved_seconds : 0;
+  }
+  status = bl_ctl_profile_write(p->record, &profile, err);
+  if (p->predict == NULL && status == BL_OK) {
+    p->profile = profile;
+    status = predict(p, p->record, err);
+    replay(p);
+  } else {
+    bl_profile_cleanup(&profile);
+  }
+  return status;
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/run/report.h"
+
+#include "sys/lock_file.h"
+
+#include <jansson.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct bl_ctl_report {
+  int fd;
+  char *path;
+  uint64_t last_step, last_validation;
+};
+
+// Two runs with one file would mix their lines. Held as long as the file is open; where there are no locks nobody is refused.
+static int take(int fd, bool append) {
+  struct stat info;
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    return 0;
+  }
+  if (bl_lock_try(fd) == BL_PRECONDITION) {
+    return EWOULDBLOCK;
+  }
+  return append || ftruncate(fd, 0) == 0 ? 0 : errno;
+}
+
+bl_status_t bl_ctl_report_create(const char *path, bool append, bl_ctl_report_t **result, bl_error_t *err) {
+  bl_ctl_report_t *report = calloc(1, sizeof *report);
+  if (report == NULL || (report->path = strdup(path)) == NULL) {
+    free(report);
+    return bl_error_set(err, BL_EXHAUSTED, "%s: no memory", path);
+  }
+  if (strcmp(path, "-") == 0) {
+    report->fd = STDOUT_FILENO;
+  } else {
+    report->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  }
+  int cause = report->fd < 0 ? errno : report->fd == STDOUT_FILENO ? 0 : take(report->fd, append);
+  if (cause != 0) {
+    if (report->fd >= 0) {
+      close(report->fd);
+    }
+    free(report->path);
+    free(report);
+    if (cause == EWOULDBLOCK) {
+      return bl_error_set(err, BL_PRECONDITION,
+                          "cannot write the report %s: another run writes it; name another file, or end that run",
+                          path);
+    }
+    return bl_error_set(err, bl_status_from_errno(cause), "cannot write the report %s: %s", path, strerror(cause));
+  }
+  *result = report;
+  return BL_OK;
+}
+
+// Notes the line of an earlier run. False when it is of a step after `step`.
+static bool note_line(bl_ctl_report_t *report, const json_t *line, uint64_t step) {
+  const char *event = json_string_value(json_object_get(line, "event"));
+  uint64_t number = (uint64_t)json_integer_value(json_object_get(line, "step"));
+  if (number > step) {
+    return false;
+  }
+  if (event != NULL && strcmp(event, "step") == 0) {
+    report->last_step = number;
+  } else if (event != NULL && strcmp(event, "validation") == 0) {
+    report->last_validation = number;
+  }
+  return true;
+}
+
+// Sets *kept_bytes to the end of the last line that stays.
+static bl_status_t read_lines(bl_ctl_report_t *report, FILE *stream, uint64_t step, off_t *kept_bytes,
+                              bl_error_t *err) {
+  char *line = NULL;
+  size_t capacity = 0;
+  ssize_t length;
+  bl_status_t status = BL_OK;
+  for (unsigned number = 1; (length = getline(&line, &capacity, stream)) > 0 && line[length - 1] == '\n'; number++) {
+    json_t *value = json_loadb(line, (size_t)length, 0, NULL);
+    bool report_line = json_is_object(value) && json_is_integer(json_object_get(value, "step"));
+    bool stays = report_line && note_line(report, value, step);
+    json_decref(value);
+    if (!report_line) {
+      status = bl_error_set(err, BL_INVALID, "%s: line %u is not that of a report; name another file, or move this one",
+                            report->path, number);
+      break;
+    }
+    if (!stays) {
+      break;
+    }
+    *kept_bytes += length;
+  }
+  free(line);
+  return status;
+}
+
+bl_status_t bl_ctl_report_resume(const char *path, uint64_t step, bl_ctl_report_t **result, bl_error_t *err) {
+  bl_ctl_report_t *report;
+  bl_status_t status = bl_ctl_report_create(path, true, &report, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  FILE *stream = strcmp(path, "-") == 0 ? NULL : fopen(path, "re");
+  if (stream != NULL) {
+    off_t kept_bytes = 0;
+    status = read_lines(report, stream, step, &kept_bytes, err);
+    fclose(stream);
+    if (status == BL_OK && ftruncate(report->fd, kept_bytes) != 0 && errno != EINVAL) { // EINVAL: a pipe
+      int cause = errno;
+      status =
+          bl_error_set(err, bl_status_from_errno(cause), "cannot shorten the report %s: %s", path, strerror(cause));
+    }
+  }
+  if (status != BL_OK) {
+    bl_ctl_report_destroy(report);
+    return status;
+  }
+  *result = report;
+  return BL_OK;
+}
+
+void bl_ctl_report_destroy(bl_ctl_report_t *report) {
+  if (report == NULL) {
+    return;
+  }
+  if (report->fd != STDOUT_FILENO) {
+    close(report->fd);
+  }
+  free(report->path);
+  free(report);
+}
+
+// Writes the line with one write where the system allows, the rest of a short write after it. What there is of a line that
+// cannot be finished, on a full disk, is taken back: a report has whole lines only.
+static bl_status_t write_line(bl_ctl_report_t *report, const char *line, size_t line_bytes, bl_error_t *err) {
+  const off_t end = report->fd == STDOUT_FILENO ? -1 : lseek(report->fd, 0, SEEK_END);
+  while (line_bytes > 0) {
+    ssize_t written = write(report->fd, line, line_bytes);
+    if (written < 0 && errno == EINTR) {
+      continue;
+    }
+    if (written < 0) {
+      int cause = errno;
+      if (end >= 0) { // no pipe
+        (void)!ftruncate(report->fd, end);
+      }
+      return bl_error_set(err, bl_status_from_errno(cause), "cannot write the report %s: %s", report->path,
+                          strerror(cause));
+    }
+    line += written;
+    line_bytes -= (size_t)written;
+  }
+  return BL_OK;
+}
+
+static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool first) {
+  fprintf(stream,
+          "%s{\"stage\":%d,\"pid\":%lld,\"own_slots\":%u,\"peak_slots\":%u,\"peak_slot_bytes\":%llu,\"evicted\":%u,"
+          "\"loaded\":%u,\"lost\":%u,\"dropped\":%u,\"recomputed\":%u,\"stall_seconds\":%.9g,\"busy_seconds\":%.9g}",
+          first ? "" : ",", stage->stage, (long long)stage->process, stage->own_slots, stage->peak_slots,
+          (unsigned long long)stage->peak_slot_bytes, stage->evicted, stage->loaded, stage->lost, stage->dropped,
+          stage->recomputed, stage->stall_seconds, stage->busy_seconds);
+}
+
+// A name from a peer: what could end a JSON string is left out.
+static void print_name(FILE *stream, const char *name) {
+  fputc('"', stream);
+  for (; *name != '\0'; name++) {
+    if ((unsigned char)*name >= 0x20 && *name != '"' && *name != '\\') {
+      fputc(*name, stream);
+    }
+  }
+  fputc('"', stream);
+}
+
+static void print_step(FILE *stream, const bl_ctl_step_t *step) {
+  fprintf(stream,
+          "{\"event\":\"step\",\"step\":%llu,\"loss\":%.17g,\"grad_norm\":%.17g,\"tokens\":%llu,\"seconds\":%.9g,"
+          "\"policy\":",
+          (unsigned long long)step->step, step->loss, step->grad_norm, (unsigned long long)step->tokens, step->seconds);
+  print_name(stream, step->policy);
+  fprintf(stream, ",\"policy_version\":%llu,\"stages\":[", (unsigned long long)step->policy_version);
+  for (size_t i = 0; i < step->stage_count; i++) {
+    print_stage(stream, &step->stages[i], i == 0);
+  }
+  fputs("],\"stores\":[", stream);
+  for (size_t i = 0; i < step->store_count; i++) {
+    const bl_ctl_store_step_t *store = &step->stores[i];
+    fprintf(stream, "%s{\"store\":%u,\"device\":%u,\"pid\":%lld,\"lent_slots\":%u,\"peak_leased\":%u}",
+            i == 0 ? "" : ",", store->store, store->device, (long long)store->process, store->lent_slots,
+            store->peak_leased);
+  }
+  fputs("]}\n", stream);
+}
+
+// A line being made.
+typedef struct line {
+  char *text;
+  size_t text_bytes;
+  FILE *stream;
+} line_t;
+
+static bl_status_t no_memory(bl_error_t *err) {
+  return bl_error_set(err, BL_EXHAUSTED, "no memory for a line of the report");
+}
+
+static bl_status_t line_begin(line_t *line, bl_error_t *err) {
+  *line = (line_t){0};
+  line->stream = open_memstream(&line->text, &line->text_bytes);
+  return line->stream != NULL ? BL_OK : no_memory(err);
+}
+
+static bl_status_t line_finish(line_t *line, bl_ctl_report_t *report, bl_error_t *err) {
+  bool good = !ferror(line->stream);
+  good = fclose(line->stream) == 0 && good;
+  bl_status_t status = good ? write_line(report, line->text, line->text_bytes, err) : no_memory(err);
+  free(line->text);
+  return status;
+}
+
+bl_status_t bl_ctl_report_step(bl_ctl_report_t *report, const bl_ctl_step_t *step, bl_error_t *err) {
+  if (step->step <= report->last_step) {
+    return BL_OK;
+  }
+  line_t line;
+  bl_status_t status = line_begin(&line, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  print_step(line.stream, step);
+  report->last_step = step->step;
+  return line_finish(&line, report, err);
+}
+
+bl_status_t bl_ctl_report_validation(bl_ctl_report_t *report, const bl_ctl_validation_t *validation, bl_error_t *err) {
+  if (validation->step <= report->last_validation) {
+    return BL_OK;
+  }
+  line_t line;
+  bl_status_t status = line_begin(&line, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  fprintf(line.stream, "{\"event\":\"validation\",\"step\":%llu,\"loss\":%.17g,\"tokens\":%llu}\n",
+          (unsigned long long)validation->step, validation->loss, (unsigned long long)validation->tokens);
+  report->last_validation = validation->step;
+  return line_finish(&line, report, err);
+}
+
+bl_status_t bl_ctl_report_note(bl_ctl_report_t *report, const char *json, bl_error_t *err) {
+  line_t line;
+  bl_status_t status = line_begin(&line, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  fprintf(line.stream, "%s\n", json);
+  return line_finish(&line, report, err);
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// ballastctl run: checks a job to the end, then trains it.
+#include "ballastctl/job_file.h"
+#include "ballastctl/output_path.h"
+#include "ballastctl/plan/doubt.h"
+#include "ballastctl/run/session.h"
+#include "ballastctl/verbs.h"
+
+#include "config/flags.h"
+#include "config/job.h"
+#include "device/open.h"
+#include "job/checkpoint_claim.h"
+#include "job/checkpoint_folder.h"
+#include "job/resume.h"
+#include "job/threads.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PROFILED_STEPS_MIN 2
+
+typedef struct arguments {
+  bool local, resume, verbose, summary, check, nccl_shared_gpu;
+  bl_optional_int_t steps;
+  bl_text_list_t sets;
+  char *report, *timeline, *profile, *predict;
+  int64_t sample;
+} arguments_t;
+
+#define AT(member) .offset = offsetof(arguments_t, member)
+
+static const bl_option_t rows[] = {
+    {.name = "local",
+     .type = BL_OPTION_BOOL,
+     AT(local),
+     .help = "Start the stages and the driver on this machine, and end them with the run."},
+    {.name = "steps",
+     .type = BL_OPTION_INT,
+     AT(steps),
+     .optional = true,
+     .minimum = 1,
+     .maximum = HUGE_VAL,
+     .help = "Steps in total; the same as --set train.steps=N."},
+    BL_CTL_SET_FLAG(arguments_t, sets),
+    {.name = "report",
+     .type = BL_OPTION_PATH,
+     AT(report),
+     .argument = "FILE",
+     .help = "Write one JSON line per committed step; - is standard output."},
+    {.name = "resume", .type = BL_OPTION_BOOL, AT(resume), .help = "Go on from the newest checkpoint."},
+    {.name = "timeline",
+     .type = BL_OPTION_PATH,
+     AT(timeline),
+     .argument = "FILE.svg",
+     .help = "Draw the operations of the last step (.svg or .png)."},
+    {.name = "profile",
+     .type = BL_OPTION_PATH,
+     AT(profile),
+     .argument = "FILE",
+     .help = "Record what operations took, for simulate, plan and estimate; of up to 20 steps after the first."},
+    {.name = "predict",
+     .type = BL_OPTION_PATH,
+     AT(predict),
+     .argument = "FILE",
+     .help = "Print what this profile predicted beside what was measured; --profile alone predicts from itself."},
+    {.name = "sample",
+     .type = BL_OPTION_INT,
+     AT(sample),
+     .preset = "0",
+     .minimum = 0,
+     .maximum = 65536,
+     .unit = "tokens",
+     .help = "Print text drawn from the trained model."},
+    {.name = "summary", .type = BL_OPTION_BOOL, AT(summary), .help = "Print a table of the stages at the end."},
+    {.name = "check", .type = BL_OPTION_BOOL, AT(check), .help = "Check the job and stop."},
+    {.name = "nccl-shared-gpu",
+     .type = BL_OPTION_BOOL,
+     AT(nccl_shared_gpu),
+     .help = "With --local: let processes that share a GPU use NCCL, which then goes over sockets."},
+    {.name = "verbose", .type = BL_OPTION_BOOL, AT(verbose), .letter = 'v', .help = "Show what stages and driver log."},
+};
+
+static const bl_flags_t flags = {
+    .program = "ballastctl run",
+    .usage = "JOB.yaml [--local] [--steps N] [--set KEY=VALUE]... [--report FILE] [options]",
+    .about = "Trains a job. With --local everything runs on this machine; without it the job's services section names "
+             "the stages, or a driver, that already run. Nothing is started before the whole job has been checked.",
+    .table = {rows, sizeof rows / sizeof rows[0], "command line"},
+    .positional_minimum = 1,
+    .positional_maximum = 1};
+
+static bl_status_t load_job(const arguments_t *arguments, const char *path, bl_job_t *job, bl_error_t *err) {
+  char steps[64];
+  snprintf(steps, sizeof steps, "train.steps=%lld", (long long)arguments->steps.value);
+  return bl_ctl_job_read(path, &arguments->sets, arguments->steps.set ? steps : NULL, job, err);
+}
+
+// What cannot be written is found before the run, not after it.
+static bl_status_t check_outputs(const arguments_t *arguments, bl_error_t *err) {
+  bl_status_t status = bl_ctl_output_path_check("report", arguments->report, err);
+  if (status == BL_OK) {
+    status = bl_ctl_output_path_check("profile", arguments->profile, err);
+  }
+  return status == BL_OK ? bl_ctl_picture_path_check("timeline", arguments->timeline, err) : status;
+}
+
+static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
+  bl_status_t status = check_outputs(arguments, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (!arguments->local && job->services.stages.count == 0 && job->services.driver == NULL) {
+    return bl_error_set(err, BL_INVALID,
+                        "%s names no services to run on; start everything here with --local, or give services.stages: "
+                        "[host:port, ...] of stage services that run",
+                        job->file);
+  }
+  return BL_OK;
+}
+
+// Stages that are started here compute here; those of services may be anywhere, and say for themselves what they lack.
+static bl_status_t check_device(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
+  bl_error_t cause;
+  uint32_t count;
+  if (!arguments->local || job->pipeline.device != BL_JOB_DEVICE_CUDA) {
+    return BL_OK;
+  }
+  const bl_status_t status = bl_device_list(BL_DEVICE_CUDA, NULL, 0, &count, &cause);
+  if (status != BL_OK) { // the key is named, the exit code is the cause's
+    (void)bl_job_fail(job, err, "pipeline.device", "%s", cause.text);
+    err->status = status;
+    return status;
+  }
+  return count > 0 ? BL_OK : bl_job_fail(job, err, "pipeline.device", "this machine has no GPU");
+}
+
+// The processors are those of stages that are started here alone.
+static void doubt_threads(const arguments_t *arguments, const bl_job_t *job) {
+  char doubt[BL_THREADS_DOUBT];
+  if (arguments->local && bl_threads_doubt(job, doubt)) {
+    bl_ctl_doubt_tell(doubt);
+  }
+}
+
+// A driver that runs already knows what its job means and where it goes on; the files of the job may not even be here.
+static bool attaches(const arguments_t *arguments, const bl_job_t *job) {
+  return !arguments->local && job->services.driver != NULL;
+}
+
+// Everything that can be wrong with a job is found here, before anything starts.
+static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, bl_training_t *training,
+                             bl_resume_t *resume, bl_error_t *err) {
+  const bool predicts = arguments->profile != NULL || arguments->predict != NULL;
+  if (attaches(arguments, job) && !arguments->check && !predicts) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_ctl_job_resolve_run(job, training, err);
+  if (status == BL_OK && arguments->resume && !attaches(arguments, job)) {
+    status = bl_resume_find(resume, job, &training->model, true, err);
+    if (status == BL_NOT_FOUND) {
+      bl_error_prefix(err, "--resume");
+    } else if (status == BL_DATA_LOSS || status == BL_UNIMPLEMENTED) {
+      status = bl_error_set(err, BL_INVALID, "%s", err->text);
+    }
+  }
+  return status;
+}
+
+// The first step is not traced. A driver that runs already knows itself how many steps are left.
+static bl_status_t check_profile(const arguments_t *arguments, const bl_job_t *job, const bl_resume_t *resume,
+                                 bl_error_t *err) {
+  const uint64_t steps = (uint64_t)job->train.steps, left = steps > resume->step ? steps - resume->step : 0;
+  if (arguments->profile == NULL || attaches(arguments, job) || left >= PROFILED_STEPS_MIN) {
+    return BL_OK;
+  }
+  return bl_error_set(err, BL_INVALID,
+                      "--profile: needs at least %d steps, the first of which is not recorded; this run has %" PRIu64
+                      " to go (train.steps: %" PRIu64 ")",
+                      PROFILED_STEPS_MIN, left, steps);
+}
+
+// Checkpoints are written where we are: that they can be is found before the run, not after it.
+static bl_status_t check_folder(const bl_job_t *job, bl_error_t *err) {
+  bl_error_t cause;
+  if (job->checkpoint.folder == NULL || bl_checkpoint_folder_try(job->checkpoint.folder, &cause) == BL_OK) {
+    return BL_OK;
+  }
+  return bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
+}
+
+// While another run writes there, what is in the folder says nothing of this one. Nobody does where there is none yet.
+static bl_status_t claim_folder(bl_checkpoint_claim_t *claim, const bl_job_t *job, bl_error_t *err) {
+  const char *folder = job->checkpoint.folder;
+  bl_error_t cause;
+  if (folder == NULL || access(folder, F_OK) != 0 ||
+      bl_checkpoint_claim_take(claim, job, &cause) != BL_PRECONDITION) { // what else is wrong there is said in its turn
+    return BL_OK;
+  }
+  (void)bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
+  err->status = BL_PRECONDITION; // nothing is wrong with the job
+  return err->status;
+}
+
+static int train(const arguments_t *arguments, bl_job_t *job, const bl_training_t *training,
+                 const bl_resume_t *resume) {
+  bl_ctl_session_options_t options = {.job = job,
+                                      .training = training,
+                                      .resume = arguments->resume ? resume : NULL,
+                                      .local = arguments->local,
+                                      .verbose = arguments->verbose,
+                                      .nccl_shared_gpu = arguments->nccl_shared_gpu,
+                                      .summary = arguments->summary,
+                                      .report = arguments->report,
+                                      .timeline = arguments->timeline,
+                                      .profile = arguments->profile,
+                                      .predict = arguments->predict,
+                                      .sample = (uint32_t)arguments->sample};
+  return bl_ctl_session_run(&options);
+}
+
+static int run(int argc, char *const *argv) {
+  arguments_t arguments;
+  bl_flags_result_t result;
+  bl_error_t err;
+  bl_job_t job = {0};
+  bl_training_t training = {0};
+  bl_resume_t resume = {0};
+  bl_checkpoint_claim_t claim = {0};
+  int exit_code = 0;
+  bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
+  if (status == BL_OK && result.help) {
+    bl_flags_print_help(&flags, stdout);
+    goto cleanup;
+  }
+  if (status == BL_OK) {
+    status = load_job(&arguments, result.positional[0], &job, &err);
+  }
+  if (status == BL_OK) {
+    status = check_place(&arguments, &job, &err);
+  }
+  if (status == BL_OK) {
+    status = check_device(&arguments, &job, &err);
+  }
+  if (status == BL_OK && !arguments.check && !attaches(&arguments, &job)) {
+    status = claim_folder(&claim, &job, &err);
+  }
+  if (status == BL_OK) {
+    status = check_job(&arguments, &job, &training, &resume, &err);
+  }
+  if (status == BL_OK) {
+    status = check_profile(&arguments, &job, &resume, &err);
+  }
+  if (status == BL_OK && !arguments.check && !attaches(&arguments, &job)) {
+    status = check_folder(&job, &err);
+  }
+  if (status == BL_OK) {
+    doubt_threads(&arguments, &job);
+  }
+  bl_checkpoint_claim_release(&claim); // the driver claims it itself
+  if (status != BL_OK) {
+    exit_code = bl_ctl_finish(status, &err);
+  } else if (!arguments.check) {
+    exit_code = train(&arguments, &job, &training, &resume);
+  }
+
+cleanup:
+  bl_training_cleanup(&training);
+  bl_job_cleanup(&job);
+  bl_options_cleanup(&flags.table, &arguments);
+  return exit_code;
+}
+
+const bl_ctl_verb_t bl_ctl_run_verb = {"run", "train a job", run};
