@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Format, include rules, licence lines and clang-tidy over the tree.
+# Format, include rules, circles of calls, licence lines and clang-tidy over the tree.
 #   check.sh [--quick]      --quick leaves out clang-tidy, which takes minutes
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -30,6 +30,10 @@ includes() {
   sources '*.c' '*.h' '*.cu' | xargs awk -f tools/check/includes.awk
 }
 
+circles() {
+  python3 tools/check/circles.py >/dev/null
+}
+
 licences() {
   local missing
   missing=$(sources '*.c' '*.h' '*.cu' '*.proto' '*.sh' '*.py' '*.cmake' '*CMakeLists.txt' '*.awk' ballast |
@@ -54,6 +58,7 @@ tidy() {
 
 step "format (clang-format)" format
 step "include rules" includes
+step "circles" circles
 step "licence lines" licences
 [ "$quick" = --quick ] || step "clang-tidy" tidy
 exit $((faults > 0))
