@@ -52,7 +52,7 @@ static void derive(bl_job_t *job) {
   if (job->pipeline.schedule == BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
     preset_int(&job->pipeline.group, job->pipeline.stages);
   }
-  if (job->balance.policy == BL_JOB_POLICY_BPIPE) {
+  if (job->balance.policy == BL_POLICY_BPIPE) {
     // ceil((p + 2) / 2) micro-batches (BPipe, ICML 2023), each in as many slots as a stage has chunks.
     preset_int(&job->balance.cap, (job->pipeline.stages + 3) / 2 * job->pipeline.chunks.value);
   }

@@ -24,6 +24,7 @@
 #define BALLAST_CONFIG_JOB_H
 
 #include "config/options.h"
+#include "policy/policy.h"
 
 typedef enum bl_job_family { BL_JOB_FAMILY_NONE, BL_JOB_FAMILY_GPT2, BL_JOB_FAMILY_LLAMA } bl_job_family_t;
 typedef enum bl_job_format { BL_JOB_FORMAT_TEXT, BL_JOB_FORMAT_BIN, BL_JOB_FORMAT_MEGATRON } bl_job_format_t;
@@ -37,15 +38,6 @@ typedef enum bl_job_recompute {
   BL_JOB_RECOMPUTE_FULL
 } bl_job_recompute_t;
 typedef enum bl_job_device { BL_JOB_DEVICE_HOST, BL_JOB_DEVICE_CUDA } bl_job_device_t;
-typedef enum bl_job_policy {
-  BL_JOB_POLICY_NONE,
-  BL_JOB_POLICY_BPIPE,
-  BL_JOB_POLICY_CAP,
-  BL_JOB_POLICY_DROP,
-  BL_JOB_POLICY_AUTO,
-  BL_JOB_POLICY_MIX // no job asks for it: what auto may choose, some blocks parked and some made again
-} bl_job_policy_t;
-typedef enum bl_job_balance_mode { BL_JOB_BALANCE_OVERLAP, BL_JOB_BALANCE_FEWEST } bl_job_balance_mode_t;
 typedef enum bl_job_on_loss { BL_JOB_ON_LOSS_RECOMPUTE, BL_JOB_ON_LOSS_ABORT } bl_job_on_loss_t;
 typedef enum bl_job_data_path {
   BL_JOB_DATA_PATH_AUTO,
@@ -132,9 +124,9 @@ typedef struct bl_job {
     bl_optional_int_t activation_bytes; // per device; never together with slots
   } memory;
   struct {
-    bl_job_policy_t policy;
+    bl_policy_kind_t policy;
     bl_optional_int_t cap; // slots per device; set for bpipe and cap
-    bl_job_balance_mode_t mode;
+    bl_balance_mode_t mode;
     bl_job_data_path_t data_path;
     bl_job_data_path_t require; // of blocks; AUTO: any will do
     bl_job_on_loss_t on_loss;
@@ -190,7 +182,6 @@ bool bl_job_given(const bl_job_t *job, const char *key);
 const bl_option_table_t *bl_job_options(void);
 
 const char *bl_job_schedule_name(bl_job_schedule_t schedule); // "eager-1f1b"
-const char *bl_job_policy_name(bl_job_policy_t policy);       // "bpipe"
 const char *bl_job_data_path_name(bl_job_data_path_t path);   // "cuda-ipc"
 // The path that blocks take: balance.require where it is given, else balance.data_path.
 bl_job_data_path_t bl_job_block_path(const bl_job_t *job);

@@ -168,7 +168,7 @@ static bl_status_t check_memory(const bl_job_t *job, bl_error_t *err) {
   if (job->memory.slots.set && job->memory.activation_bytes.set) {
     return bl_job_fail(job, err, "memory.activation_bytes", "memory.slots says the same; give one of the two");
   }
-  if (job->balance.policy == BL_JOB_POLICY_CAP && !job->balance.cap.set) {
+  if (job->balance.policy == BL_POLICY_CAP && !job->balance.cap.set) {
     return bl_job_fail(job, err, "balance.cap", "is missing; the policy cap needs it");
   }
   return BL_OK;

@@ -17,7 +17,7 @@ static const char *const schedules[] = {"gpipe",    "1f1b",       "eager-1f1b", 
 static const char *const attentions[] = {"naive", "flash", NULL};
 static const char *const recomputes[] = {"none", "attention", "full", NULL};
 static const char *const devices[] = {"host", "cuda", NULL};
-static const char *const policies[] = {"none", "bpipe", "cap", "drop", "auto", NULL};
+static const char *const policies[] = {"none", "bpipe", "cap", "drop", "auto", NULL}; // bl_policy_kind_t but for mix
 static const char *const modes[] = {"overlap", "fewest", NULL};
 static const char *const on_loss[] = {"recompute", "abort", NULL};
 static const char *const data_paths[] = {"auto", "shm", "tcp", "cuda-ipc", "nccl", NULL};
@@ -497,10 +497,6 @@ const bl_option_table_t *bl_job_options(void) {
 
 const char *bl_job_schedule_name(bl_job_schedule_t schedule) {
   return schedules[schedule];
-}
-
-const char *bl_job_policy_name(bl_job_policy_t policy) {
-  return policy == BL_JOB_POLICY_MIX ? "mix" : policies[policy];
 }
 
 const char *bl_job_data_path_name(bl_job_data_path_t path) {

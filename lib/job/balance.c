@@ -11,8 +11,8 @@
 bl_policy_t bl_policy_of_job(const bl_job_t *job) {
   return (bl_policy_t){.kind = job->balance.policy,
                        .cap = job->balance.cap.set ? (uint32_t)job->balance.cap.value : 0,
-                       .chosen = job->balance.policy == BL_JOB_POLICY_AUTO ? BL_JOB_POLICY_AUTO : BL_JOB_POLICY_NONE,
-                       .mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP};
+                       .chosen = job->balance.policy == BL_POLICY_AUTO ? BL_POLICY_AUTO : BL_POLICY_NONE,
+                       .mode = job->balance.mode};
 }
 
 uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *training) {
@@ -56,47 +56,42 @@ static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only,
 }
 
 void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
-  if (policy->kind != BL_JOB_POLICY_AUTO || policy->chosen != BL_JOB_POLICY_AUTO) {
+  if (policy->kind != BL_POLICY_AUTO || policy->chosen != BL_POLICY_AUTO) {
     return;
   }
   uint32_t limit = bl_policy_limit(policy, training);
   if (all_stay(limit, training) || training->layout.recompute == BL_RECOMPUTE_FULL) {
-    policy->chosen = BL_JOB_POLICY_NONE;
+    policy->chosen = BL_POLICY_NONE;
   } else {
     const uint32_t copy = BL_POLICY_COPY_ASSUMED;
-    policy->chosen = can_park(policy, limit, true, 0, training)       ? BL_JOB_POLICY_BPIPE
-                     : can_park(policy, limit, false, 0, training)    ? BL_JOB_POLICY_CAP
-                     : can_park(policy, limit, false, copy, training) ? BL_JOB_POLICY_MIX
-                                                                      : BL_JOB_POLICY_DROP;
-    policy->copy = policy->chosen == BL_JOB_POLICY_MIX ? copy : 0;
+    policy->chosen = can_park(policy, limit, true, 0, training)       ? BL_POLICY_BPIPE
+                     : can_park(policy, limit, false, 0, training)    ? BL_POLICY_CAP
+                     : can_park(policy, limit, false, copy, training) ? BL_POLICY_MIX
+                                                                      : BL_POLICY_DROP;
+    policy->copy = policy->chosen == BL_POLICY_MIX ? copy : 0;
   }
 }
 
 void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training) {
   const bl_policy_t asked = *policy;
   bl_policy_settle(policy, training);
-  const bool moves = policy->chosen == BL_JOB_POLICY_BPIPE || policy->chosen == BL_JOB_POLICY_CAP ||
-                     policy->chosen == BL_JOB_POLICY_MIX;
-  if (asked.chosen == BL_JOB_POLICY_AUTO && moves &&
+  const bool moves =
+      policy->chosen == BL_POLICY_BPIPE || policy->chosen == BL_POLICY_CAP || policy->chosen == BL_POLICY_MIX;
+  if (asked.chosen == BL_POLICY_AUTO && moves &&
       can_park(&asked, bl_policy_limit(&asked, training), false, BL_POLICY_COPY_PROBE, training)) {
-    policy->chosen = BL_JOB_POLICY_MIX;
+    policy->chosen = BL_POLICY_MIX;
     policy->copy = BL_POLICY_COPY_PROBE;
   }
-}
-
-bool bl_policy_probes(const bl_policy_t *policy) {
-  return policy->kind == BL_JOB_POLICY_AUTO && policy->chosen == BL_JOB_POLICY_MIX &&
-         policy->copy == BL_POLICY_COPY_PROBE;
 }
 
 // What auto stands for; any other policy is carried out as it is.
 static bl_policy_t carry_out(const bl_policy_t *policy, const bl_training_t *training) {
   bl_policy_t settled = *policy;
-  if (policy->kind == BL_JOB_POLICY_AUTO) {
+  if (policy->kind == BL_POLICY_AUTO) {
     bl_policy_settle(&settled, training);
     settled.kind = settled.chosen;
-    settled.chosen = BL_JOB_POLICY_NONE;
-    settled.cap = settled.kind == BL_JOB_POLICY_NONE ? 0 : bl_policy_limit(policy, training);
+    settled.chosen = BL_POLICY_NONE;
+    settled.cap = settled.kind == BL_POLICY_NONE ? 0 : bl_policy_limit(policy, training);
   }
   return settled;
 }
@@ -105,8 +100,8 @@ uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training)
   const bl_policy_t settled = carry_out(policy, training);
   const bl_schedule_t *schedule = training->schedule;
   uint32_t cap = UINT32_MAX;
-  if (settled.kind != BL_JOB_POLICY_NONE) {
-    bool free = settled.kind == BL_JOB_POLICY_DROP; // has no cap of its own
+  if (settled.kind != BL_POLICY_NONE) {
+    bool free = settled.kind == BL_POLICY_DROP; // has no cap of its own
     cap = settled.cap != 0 ? settled.cap : free ? cap : bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
   }
   return cap < training->budget ? cap : training->budget;
@@ -151,7 +146,7 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
                         "backward, so there is nothing to evict or to give up; use none here, or recompute none or "
                         "attention");
   }
-  if (policy->kind == BL_JOB_POLICY_DROP) {
+  if (policy->kind == BL_POLICY_DROP) {
     return drop(plan, training, policy, err);
   }
   if (policy->devices != 0 && training->stage_count < BL_POLICY_DEVICES &&
@@ -163,9 +158,9 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
     return bl_error_set(err, BL_NOT_FOUND, "device %" PRIu32 " does not exist: the devices are 0 to %" PRIu32, device,
                         training->stage_count - 1);
   }
-  const bool mix = policy->kind == BL_JOB_POLICY_MIX;
+  const bool mix = policy->kind == BL_POLICY_MIX;
   const bl_balance_cap_t cap = {.slots = bl_policy_cap(policy, training),
-                                .pairs_only = policy->kind == BL_JOB_POLICY_BPIPE,
+                                .pairs_only = policy->kind == BL_POLICY_BPIPE,
                                 .mode = policy->mode,
                                 .lenders = policy->devices,
                                 .copies = training->copies,
@@ -187,7 +182,7 @@ bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *t
   const bl_policy_t carried_out = carry_out(any, training), *policy = &carried_out;
   bl_balance_plan_t made = {0};
   bl_status_t status =
-      policy->kind == BL_JOB_POLICY_NONE ? check_unbalanced(training, err) : balance(&made, training, policy, err);
+      policy->kind == BL_POLICY_NONE ? check_unbalanced(training, err) : balance(&made, training, policy, err);
   made.schedule = made.balanced != NULL ? made.balanced : bl_training_order(training, false);
   made.order = training->other == NULL ? "" : bl_policy_pools(policy->kind) ? "for balancing" : "for none";
   if (status == BL_OK) {

@@ -9,15 +9,7 @@
 //     bl_balance_plan_cleanup(&plan);
 //   }
 //
-// none   nothing moves; every stage must have the slots that the schedule needs.
-// bpipe  stages s and p-1-s are pairs: the one that needs more than the cap parks blocks at the other.
-// cap    a stage that needs more than the cap parks blocks at any devices that need less, where copies are short
-//        (balance.slow_paths; training->copies).
-// drop   a stage that needs more than the cap gives blocks up when their F has ended and makes them again before their
-//        backward, from their kept input (schedule/balance/drop.h). Nothing moves; without a cap, memory.slots is it.
-// mix    of the blocks for which a stage has no slot, those are parked whose copies hide and for which stores have room, and
-//        the rest is given up and made again (schedule/balance/balance.h, copy). Nobody asks for it but auto.
-// auto   one of the five, chosen anew while the run goes on (tools/ballast-driver/automatic.c).
+// What each policy means is said in policy/policy.h.
 // The cap that counts is the smaller of the policy's and memory.slots (or what memory.activation_bytes allows).
 //
 // Pure but for memory. Thread: any; a plan is read-only after init.
@@ -26,28 +18,11 @@
 
 #include "config/job.h"
 #include "job/training.h"
+#include "policy/policy.h"
 #include "schedule/balance/balance.h"
 #include "schedule/balance/holdings.h"
 
-typedef struct bl_policy {
-  bl_job_policy_t kind;
-  uint32_t cap; // slots a device keeps; 0: bpipe's ceil((p + 2) / 2) for every chunk; auto: memory.slots
-  bl_balance_mode_t mode;
-  uint64_t devices; // bit d: the store of device d may take blocks; 0: all may
-  bl_job_policy_t
-      chosen;    // what auto stands for: none, bpipe, cap, drop or mix; auto: not chosen yet. Of the others none
-  uint32_t copy; // of mix: what a copy takes, in hundredths of a forward, or BL_POLICY_COPY_PROBE; else 0
-} bl_policy_t;
-#define BL_POLICY_COPY_ASSUMED 50         // while nothing is known of paths: copies hide
-#define BL_POLICY_COPY_PROBE   UINT32_MAX // each stage parks one block of a step, whatever that takes
-// Devices that a policy can name.
-#define BL_POLICY_DEVICES 64
-
 bl_policy_t bl_policy_of_job(const bl_job_t *job);
-// Whether a job that begins with this policy has its order made for balancing (`pooled` of schedule/generate.h).
-static inline bool bl_policy_pools(bl_job_policy_t policy) {
-  return policy == BL_JOB_POLICY_BPIPE || policy == BL_JOB_POLICY_CAP;
-}
 // What auto takes while nothing has been measured: none if that fits the devices, else bpipe, else cap, else mix
 // with as much parked as stores have room for, else drop, which is also what a job with no stores is left with.
 // Other policies stay as they are, as does an auto that has chosen.
@@ -55,7 +30,6 @@ void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training);
 // What a run begins with: as bl_policy_settle, but where that parks blocks and giving them up fits, too, a mix in which
 // every stage that lacks slots parks one block of a step. What its copies take says whether parking more is worth a try.
 void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training);
-bool bl_policy_probes(const bl_policy_t *policy); // the mix that bl_policy_begin makes
 // Slots that auto may keep on a device, UINT32_MAX: any number.
 uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *training);
 // The slots that a device keeps under this policy, UINT32_MAX: as many as the schedule needs.

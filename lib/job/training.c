@@ -147,7 +147,7 @@ static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_
     stage->slots = slots_of_job(job, stage);
     training->budget = limited && stage->slots < training->budget ? stage->slots : training->budget;
   }
-  if (job->balance.policy != BL_JOB_POLICY_NONE) {
+  if (job->balance.policy != BL_POLICY_NONE) {
     return check_balance(training, job, err);
   }
   for (uint32_t i = 0; i < training->stage_count; i++) {
@@ -166,7 +166,7 @@ static bl_status_t find_order(const bl_job_t *job, bool pools, const char *broug
 
 static bl_status_t find_orders(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders,
                                bl_error_t *err) {
-  const bool makes = orders->own == NULL && (orders->all || job->balance.policy == BL_JOB_POLICY_AUTO);
+  const bool makes = orders->own == NULL && (orders->all || job->balance.policy == BL_POLICY_AUTO);
   training->pools = bl_policy_pools(job->balance.policy);
   if (makes && orders->other == NULL && bl_job_order_pools(job)) {
     return bl_job_orders_make(job, training->pools ? &training->other : &training->schedule,

@@ -12,14 +12,14 @@
 #include <stdlib.h>
 
 static const bl_automatic_option_t all_options[BL_AUTOMATIC_OPTIONS] = {
-    {.kind = BL_AUTOMATIC_NONE},
-    {.kind = BL_AUTOMATIC_PAIRS, .mode = BL_BALANCE_OVERLAP},
-    {.kind = BL_AUTOMATIC_PAIRS, .mode = BL_BALANCE_FEWEST},
-    {.kind = BL_AUTOMATIC_ANY, .mode = BL_BALANCE_OVERLAP},
-    {.kind = BL_AUTOMATIC_ANY, .mode = BL_BALANCE_FEWEST},
-    {.kind = BL_AUTOMATIC_DROP},
-    {.kind = BL_AUTOMATIC_MIX, .mode = BL_BALANCE_OVERLAP},
-    {.kind = BL_AUTOMATIC_MIX, .mode = BL_BALANCE_FEWEST},
+    {.kind = BL_POLICY_NONE},
+    {.kind = BL_POLICY_BPIPE, .mode = BL_BALANCE_OVERLAP},
+    {.kind = BL_POLICY_BPIPE, .mode = BL_BALANCE_FEWEST},
+    {.kind = BL_POLICY_CAP, .mode = BL_BALANCE_OVERLAP},
+    {.kind = BL_POLICY_CAP, .mode = BL_BALANCE_FEWEST},
+    {.kind = BL_POLICY_DROP},
+    {.kind = BL_POLICY_MIX, .mode = BL_BALANCE_OVERLAP},
+    {.kind = BL_POLICY_MIX, .mode = BL_BALANCE_FEWEST},
 };
 
 _Static_assert(BL_AUTOMATIC_OPTIONS <= BL_EVIDENCE_PLANS, "predictions of all options are kept");
@@ -99,19 +99,18 @@ static bl_status_t make_drop(const weighing_t *w, made_t *made, bl_error_t *err)
   return status;
 }
 
-static const bl_schedule_t *order_of(const bl_automatic_request_t *request, bl_automatic_kind_t kind) {
-  const bool pooled = kind == BL_AUTOMATIC_PAIRS || kind == BL_AUTOMATIC_ANY;
-  return pooled && request->pooled != NULL ? request->pooled : request->schedule;
+static const bl_schedule_t *order_of(const bl_automatic_request_t *request, bl_policy_kind_t kind) {
+  return bl_policy_pools(kind) && request->pooled != NULL ? request->pooled : request->schedule;
 }
 
 static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option, made_t *made, bl_error_t *err) {
   const bl_automatic_request_t *request = w->request;
   *made = (made_t){0};
-  if (option->kind == BL_AUTOMATIC_DROP) {
+  if (option->kind == BL_POLICY_DROP) {
     return make_drop(w, made, err);
   }
   const bl_balance_cap_t cap = {.slots = request->budget,
-                                .pairs_only = option->kind == BL_AUTOMATIC_PAIRS,
+                                .pairs_only = option->kind == BL_POLICY_BPIPE,
                                 .mode = option->mode,
                                 .lenders = request->lenders,
                                 .copies = request->copies,
@@ -127,10 +126,10 @@ static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option
   return status;
 }
 
-static bool may_fit(const weighing_t *w, bl_automatic_kind_t kind) {
+static bool may_fit(const weighing_t *w, bl_policy_kind_t kind) {
   bool all_stay = w->most <= w->request->budget;
-  bool possible = kind == BL_AUTOMATIC_DROP || w->request->path_rates != NULL;
-  return kind == BL_AUTOMATIC_NONE ? all_stay : !all_stay && possible && !w->request->recomputes;
+  bool possible = kind == BL_POLICY_DROP || w->request->path_rates != NULL;
+  return kind == BL_POLICY_NONE ? all_stay : !all_stay && possible && !w->request->recomputes;
 }
 
 static double forward_of(const bl_automatic_request_t *request, uint32_t stage) {
@@ -155,14 +154,14 @@ static void count_blocks(const weighing_t *w, const made_t *made, bl_automatic_o
 static bl_status_t weigh_one(const weighing_t *w, bl_automatic_option_t *option, bl_error_t *err) {
   made_t made = {0};
   option->fits = false;
-  bool stays = option->kind == BL_AUTOMATIC_NONE;
+  bool stays = option->kind == BL_POLICY_NONE;
   if (!may_fit(w, option->kind) || (!stays && make(w, option, &made, NULL) != BL_OK)) {
     return BL_OK; // not within the budget
   }
   bl_simulation_t result;
   bl_status_t status = BL_OK;
   count_blocks(w, &made, option);
-  if (option->kind != BL_AUTOMATIC_MIX || (option->evictions > 0 && option->dropped > 0)) {
+  if (option->kind != BL_POLICY_MIX || (option->evictions > 0 && option->dropped > 0)) {
     status = simulate(w, stays ? w->request->schedule : made.schedule, &result, err);
     if (status == BL_OK) {
       option->fits = true;
@@ -198,7 +197,7 @@ static bl_status_t weigh_mix(const weighing_t *w, bl_automatic_option_t *option,
       *option = tried;
     }
   }
-  if (status == BL_OK && in_force != NULL && in_force->kind == BL_AUTOMATIC_MIX && in_force->mode == option->mode) {
+  if (status == BL_OK && in_force != NULL && in_force->kind == BL_POLICY_MIX && in_force->mode == option->mode) {
     kept.copy = in_force->copy;
     status = weigh_one(w, &kept, err);
     if (kept.fits && (!option->fits || kept.step <= option->step * (1 + BL_AUTOMATIC_GAIN))) {
@@ -209,7 +208,7 @@ static bl_status_t weigh_mix(const weighing_t *w, bl_automatic_option_t *option,
 }
 
 static bl_status_t weigh(const weighing_t *w, bl_automatic_option_t *option, bl_error_t *err) {
-  return option->kind == BL_AUTOMATIC_MIX ? weigh_mix(w, option, err) : weigh_one(w, option, err);
+  return option->kind == BL_POLICY_MIX ? weigh_mix(w, option, err) : weigh_one(w, option, err);
 }
 
 // A step of the same order with full recomputation; 0 where that does not fit either.
@@ -304,7 +303,7 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
   if (found->reasons == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to explain a policy");
   }
-  bool stays = best->kind == BL_AUTOMATIC_NONE;
+  bool stays = best->kind == BL_POLICY_NONE;
   if (!stays) {
     status = make(w, best, &made, err);
   }
@@ -319,9 +318,9 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
       double waited = result.stalls[s][BL_STALL_LOAD] + result.stalls[s][BL_STALL_SLOT];
       if (stays || made.parked[s] + made.again[s] == 0) {
         explain_still(w, s, found->reasons[s]);
-      } else if (best->kind == BL_AUTOMATIC_DROP) {
+      } else if (best->kind == BL_POLICY_DROP) {
         explain_drop(w, s, made.again[s], found->reasons[s]);
-      } else if (best->kind == BL_AUTOMATIC_MIX) {
+      } else if (best->kind == BL_POLICY_MIX) {
         explain_mix(w, s, &made, found->reasons[s]);
       } else {
         explain_eviction(w, s, made.parked[s], 100 * waited / best->step, found->reasons[s]);
@@ -339,7 +338,7 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
 static size_t index_of(const bl_automatic_option_t *in_force) {
   size_t i = in_force != NULL ? 0 : BL_AUTOMATIC_OPTIONS;
   while (i < BL_AUTOMATIC_OPTIONS && (all_options[i].kind != in_force->kind ||
-                                      (all_options[i].mode != in_force->mode && bl_automatic_copies(in_force->kind)))) {
+                                      (all_options[i].mode != in_force->mode && bl_policy_copies(in_force->kind)))) {
     i++;
   }
   return i;
@@ -380,7 +379,7 @@ static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t
   }
   if (fastest == INFINITY) {
     made_t made;
-    bl_automatic_option_t least = {.kind = BL_AUTOMATIC_DROP};
+    bl_automatic_option_t least = {.kind = BL_POLICY_DROP};
     return w->request->recomputes
                ? bl_error_set(err, BL_EXHAUSTED, "%u slots are needed, %u are there", w->most, w->request->budget)
                : make(w, &least, &made, err); // says the smallest that works
@@ -422,7 +421,7 @@ bl_status_t bl_automatic_decide(const bl_automatic_request_t *request, bl_automa
 bl_status_t bl_automatic_foresee(const bl_automatic_request_t *request, const bl_automatic_option_t *start,
                                  bl_automatic_start_t *found, bl_error_t *err) {
   weighing_t w;
-  bl_automatic_option_t parked = *start, again = {.kind = BL_AUTOMATIC_DROP};
+  bl_automatic_option_t parked = *start, again = {.kind = BL_POLICY_DROP};
   bl_status_t status = prepare(request, &w, err);
   if (status == BL_OK) {
     status = bl_costs_check(request->costs, request->schedule->virtual_stages, err);
@@ -445,9 +444,9 @@ bl_status_t bl_automatic_foresee(const bl_automatic_request_t *request, const bl
 
 const bl_automatic_option_t *bl_automatic_untried(const bl_automatic_t *found) {
   const bl_automatic_option_t *fastest = NULL;
-  for (size_t i = 0; found->options[found->best].kind == BL_AUTOMATIC_DROP && i < BL_AUTOMATIC_OPTIONS; i++) {
+  for (size_t i = 0; found->options[found->best].kind == BL_POLICY_DROP && i < BL_AUTOMATIC_OPTIONS; i++) {
     const bl_automatic_option_t *option = &found->options[i];
-    if (bl_automatic_copies(option->kind) && option->fits && (fastest == NULL || option->step < fastest->step)) {
+    if (bl_policy_copies(option->kind) && option->fits && (fastest == NULL || option->step < fastest->step)) {
       fastest = option;
     }
   }

@@ -16,15 +16,15 @@
 //
 // Steps take longer than simulated, and not under every option by as much. Who passes `evidence` has each prediction
 // multiplied by what steps under that option took beside their simulation, so that a choice that turns out worse than what
-// was in force before it is taken back (simulate/evidence.h).
+// was in force before it is taken back (policy/evidence.h).
 //
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SIMULATE_AUTOMATIC_H
 #define BALLAST_SIMULATE_AUTOMATIC_H
 
+#include "policy/evidence.h"
 #include "schedule/balance/balance.h"
 #include "schedule/ir/costs.h"
-#include "simulate/evidence.h"
 #include "simulate/machine.h"
 
 #define BL_AUTOMATIC_OPTIONS 8
@@ -34,20 +34,8 @@
 #define BL_AUTOMATIC_EQUAL   0.001 // share of the step below which predictions do not tell two options apart
 #define BL_AUTOMATIC_SLOWER  2.0   // times as long as with drop: steps that are not worth a look
 
-typedef enum bl_automatic_kind {
-  BL_AUTOMATIC_NONE,  // nothing moves
-  BL_AUTOMATIC_PAIRS, // bpipe
-  BL_AUTOMATIC_ANY,   // cap
-  BL_AUTOMATIC_DROP,  // nothing moves, blocks are made again
-  BL_AUTOMATIC_MIX,   // some of each
-} bl_automatic_kind_t;
-
-static inline bool bl_automatic_copies(bl_automatic_kind_t kind) {
-  return kind == BL_AUTOMATIC_PAIRS || kind == BL_AUTOMATIC_ANY || kind == BL_AUTOMATIC_MIX;
-}
-
 typedef struct bl_automatic_option {
-  bl_automatic_kind_t kind;
+  bl_policy_kind_t kind;
   bl_balance_mode_t mode;
   bool fits;          // a mix: and it is none of the others
   double step;        // seconds, if it fits; `ratio`, if it is known, is in it

@@ -41,7 +41,7 @@ static void defaults_fill_what_is_not_given(void **state) {
   assert_int_equal(job.pipeline.schedule, BL_JOB_SCHEDULE_1F1B);
   assert_int_equal(job.pipeline.chunks.value, 1);
   assert_false(job.memory.slots.set || job.memory.activation_bytes.set || job.balance.cap.set);
-  assert_int_equal(job.balance.policy, BL_JOB_POLICY_NONE);
+  assert_int_equal(job.balance.policy, BL_POLICY_NONE);
   assert_true(bl_job_given(&job, "train.steps"));
   assert_false(bl_job_given(&job, "train.lr"));
   bl_job_cleanup(&job);
@@ -224,7 +224,7 @@ static void schedules_have_their_names(void **state) {
     bl_job_cleanup(&job);
   }
   assert_string_equal(bl_job_schedule_name(BL_JOB_SCHEDULE_ZB_V), "zb-v");
-  assert_string_equal(bl_job_policy_name(BL_JOB_POLICY_BPIPE), "bpipe");
+  assert_string_equal(bl_policy_kind_name(BL_POLICY_BPIPE), "bpipe");
   assert_string_equal(bl_job_data_path_name(BL_JOB_DATA_PATH_CUDA_IPC), "cuda-ipc");
 }
 

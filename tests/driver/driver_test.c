@@ -453,7 +453,7 @@ static const said_t *set_policy(bl_policy_request_t request) {
 }
 
 static bl_policy_request_t cap_of(uint32_t cap, uint64_t request) {
-  return (bl_policy_request_t){.request = request, .policy = {.kind = BL_JOB_POLICY_CAP, .cap = cap}};
+  return (bl_policy_request_t){.request = request, .policy = {.kind = BL_POLICY_CAP, .cap = cap}};
 }
 
 static void test_policies(void **state) {

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-static bl_policy_t automatic(bl_job_policy_t chosen, bl_balance_mode_t mode) {
-  return (bl_policy_t){.kind = BL_JOB_POLICY_AUTO, .chosen = chosen, .mode = mode};
+static bl_policy_t automatic(bl_policy_kind_t chosen, bl_balance_mode_t mode) {
+  return (bl_policy_t){.kind = BL_POLICY_AUTO, .chosen = chosen, .mode = mode};
 }
 
 static bl_policy_book_t book_of(const bl_policy_t *policies, size_t count) {
@@ -24,14 +24,13 @@ static bl_policy_book_t book_of(const bl_policy_t *policies, size_t count) {
 
 static void choices_travel_with_the_book(void **state) {
   (void)state;
-  const bl_policy_t policies[] = {
-      automatic(BL_JOB_POLICY_NONE, BL_BALANCE_OVERLAP),
-      automatic(BL_JOB_POLICY_BPIPE, BL_BALANCE_FEWEST),
-      automatic(BL_JOB_POLICY_CAP, BL_BALANCE_OVERLAP),
-      {.kind = BL_JOB_POLICY_AUTO, .chosen = BL_JOB_POLICY_MIX, .copy = 75},
-      {.kind = BL_JOB_POLICY_AUTO, .chosen = BL_JOB_POLICY_MIX, .copy = 150},
-      {.kind = BL_JOB_POLICY_AUTO, .chosen = BL_JOB_POLICY_MIX, .copy = BL_POLICY_COPY_PROBE},
-      {.kind = BL_JOB_POLICY_BPIPE, .cap = 3}};
+  const bl_policy_t policies[] = {automatic(BL_POLICY_NONE, BL_BALANCE_OVERLAP),
+                                  automatic(BL_POLICY_BPIPE, BL_BALANCE_FEWEST),
+                                  automatic(BL_POLICY_CAP, BL_BALANCE_OVERLAP),
+                                  {.kind = BL_POLICY_AUTO, .chosen = BL_POLICY_MIX, .copy = 75},
+                                  {.kind = BL_POLICY_AUTO, .chosen = BL_POLICY_MIX, .copy = 150},
+                                  {.kind = BL_POLICY_AUTO, .chosen = BL_POLICY_MIX, .copy = BL_POLICY_COPY_PROBE},
+                                  {.kind = BL_POLICY_BPIPE, .cap = 3}};
   const size_t count = sizeof policies / sizeof policies[0];
   const bl_policy_book_t book = book_of(policies, count);
   static bl_policy_book_wire_t wire;
@@ -49,17 +48,17 @@ static void choices_travel_with_the_book(void **state) {
 static void choices_are_told(void **state) {
   (void)state;
   char text[BL_POLICY_TEXT];
-  const bl_policy_t none = automatic(BL_JOB_POLICY_NONE, BL_BALANCE_FEWEST);
-  const bl_policy_t fewest = automatic(BL_JOB_POLICY_BPIPE, BL_BALANCE_FEWEST);
+  const bl_policy_t none = automatic(BL_POLICY_NONE, BL_BALANCE_FEWEST);
+  const bl_policy_t fewest = automatic(BL_POLICY_BPIPE, BL_BALANCE_FEWEST);
   assert_string_equal(bl_policy_format(&none, text), "auto: none");
   assert_string_equal(bl_policy_format(&fewest, text), "auto: bpipe, fewest");
 }
 
 static void a_rollback_goes_back_before_auto(void **state) {
   (void)state;
-  const bl_policy_t policies[] = {{.kind = BL_JOB_POLICY_NONE},
-                                  automatic(BL_JOB_POLICY_BPIPE, BL_BALANCE_OVERLAP),
-                                  automatic(BL_JOB_POLICY_BPIPE, BL_BALANCE_FEWEST)};
+  const bl_policy_t policies[] = {{.kind = BL_POLICY_NONE},
+                                  automatic(BL_POLICY_BPIPE, BL_BALANCE_OVERLAP),
+                                  automatic(BL_POLICY_BPIPE, BL_BALANCE_FEWEST)};
   bl_policy_book_t book = book_of(policies, 3);
   const bl_policy_record_t *record;
   bl_error_t err;

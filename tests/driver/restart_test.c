@@ -53,7 +53,7 @@ static void answered(const bl_policy_answer_t *answer, const bl_error_t *err, vo
 static void ask(plan_t *plan, unsigned index) {
   wish_t *wish = &plan->wishes[index];
   bl_policy_request_t request = {.request = index + 1, .rollback = index == 2};
-  request.policy = (bl_policy_t){.kind = BL_JOB_POLICY_CAP, .cap = 2 + index};
+  request.policy = (bl_policy_t){.kind = BL_POLICY_CAP, .cap = 2 + index};
   wish->plan = plan;
   wish->state = ASKED;
   bl_driver_set_policy(plan->world->driver, &request, answered, wish);

@@ -4,7 +4,7 @@
 #include "job/balance.h"
 
 #include "job/job_text.h"
-#include "job/policy.h"
+#include "policy/policy.h"
 #include "same_order.h"
 
 #include <setjmp.h>
@@ -86,16 +86,16 @@ static void auto_begins_with_one_block(void **state) {
   static const struct {
     const char *sets;
     bool probes;
-    bl_job_policy_t chosen;
+    bl_policy_kind_t chosen;
     uint32_t evicted; // of all stages, in a step
   } cases[] = {
-      {"balance.policy=auto\nmemory.slots=3", true, BL_JOB_POLICY_MIX, 1},
-      {"balance.policy=auto\nmemory.slots=3\nbalance.mode=fewest", true, BL_JOB_POLICY_MIX, 1},
-      {"balance.policy=auto\nmemory.slots=2", true, BL_JOB_POLICY_MIX, 1},
-      {"balance.policy=auto\nmemory.slots=1", false, BL_JOB_POLICY_DROP, 0},
-      {"balance.policy=auto\nmemory.slots=4", false, BL_JOB_POLICY_NONE, 0},
-      {"balance.policy=auto\nmemory.slots=3\nservices.stages=['a:1','b:1','c:1','d:1']", false, BL_JOB_POLICY_DROP, 0},
-      {"balance.policy=bpipe", false, BL_JOB_POLICY_NONE, 3},
+      {"balance.policy=auto\nmemory.slots=3", true, BL_POLICY_MIX, 1},
+      {"balance.policy=auto\nmemory.slots=3\nbalance.mode=fewest", true, BL_POLICY_MIX, 1},
+      {"balance.policy=auto\nmemory.slots=2", true, BL_POLICY_MIX, 1},
+      {"balance.policy=auto\nmemory.slots=1", false, BL_POLICY_DROP, 0},
+      {"balance.policy=auto\nmemory.slots=4", false, BL_POLICY_NONE, 0},
+      {"balance.policy=auto\nmemory.slots=3\nservices.stages=['a:1','b:1','c:1','d:1']", false, BL_POLICY_DROP, 0},
+      {"balance.policy=bpipe", false, BL_POLICY_NONE, 3},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     bl_job_t job;
@@ -148,12 +148,12 @@ static void a_budget_in_bytes_counts_slots(void **state) {
 static void check_orders(const char *schedule, const char *cap, size_t count) {
   static const struct {
     const char *policy, *order;
-    bl_job_policy_t kind, chosen;
-  } cases[] = {{"none", "for none", BL_JOB_POLICY_NONE, BL_JOB_POLICY_NONE},
-               {"bpipe", "for balancing", BL_JOB_POLICY_BPIPE, BL_JOB_POLICY_NONE},
-               {"auto", NULL, BL_JOB_POLICY_AUTO, BL_JOB_POLICY_AUTO}, // of what it chooses
-               {"cap", "for balancing", BL_JOB_POLICY_CAP, BL_JOB_POLICY_NONE},
-               {"drop", "for none", BL_JOB_POLICY_DROP, BL_JOB_POLICY_NONE}};
+    bl_policy_kind_t kind, chosen;
+  } cases[] = {{"none", "for none", BL_POLICY_NONE, BL_POLICY_NONE},
+               {"bpipe", "for balancing", BL_POLICY_BPIPE, BL_POLICY_NONE},
+               {"auto", NULL, BL_POLICY_AUTO, BL_POLICY_AUTO}, // of what it chooses
+               {"cap", "for balancing", BL_POLICY_CAP, BL_POLICY_NONE},
+               {"drop", "for none", BL_POLICY_DROP, BL_POLICY_NONE}};
   bl_training_t whole[2]; // of a run that begins with none, and with bpipe
   bl_error_t err = {0};
   char sets[512];
@@ -166,7 +166,7 @@ static void check_orders(const char *schedule, const char *cap, size_t count) {
     bl_job_cleanup(&job);
   }
   for (size_t i = 0; i < count; i++) {
-    const bool caps = cases[i].kind != BL_JOB_POLICY_NONE;
+    const bool caps = cases[i].kind != BL_POLICY_NONE;
     const bl_policy_t policy = {
         .kind = cases[i].kind, .chosen = cases[i].chosen, .cap = caps ? (uint32_t)atoi(cap) : 0};
     bl_training_t own;

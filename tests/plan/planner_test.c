@@ -137,7 +137,7 @@ static void limits_decide_what_is_kept(void **state) {
   assert_int_equal(plan.fitting, plan.count); // nothing limits: nothing evicts
   ranking_holds(&plan, 0);
   for (uint32_t i = 0; i < plan.count; i++) {
-    assert_int_equal(plan.candidates[i].policy, BL_PLAN_NONE);
+    assert_int_equal(plan.candidates[i].policy, BL_POLICY_NONE);
   }
   assert_int_equal(plan.candidates[0].recompute, BL_RECOMPUTE_NONE);
   recomputing_costs_what_it_adds(&plan);
@@ -151,11 +151,11 @@ static void limits_decide_what_is_kept(void **state) {
         const bl_plan_candidate_t *c = &plan.candidates[i];
         evicted = evicted || c->evictions > 0;
         recomputed = recomputed || c->recompute == BL_RECOMPUTE_FULL;
-        dropped = dropped || (c->policy == BL_PLAN_DROP && c->dropped > 0 && c->evictions == 0);
-        if (c->policy == BL_PLAN_AUTO) { // the best that moves blocks or gives them up
+        dropped = dropped || (c->policy == BL_POLICY_DROP && c->dropped > 0 && c->evictions == 0);
+        if (c->policy == BL_POLICY_AUTO) { // the best that moves blocks or gives them up
           automatic = true;
           for (uint32_t k = 0; k < plan.fitting; k++) {
-            assert_true(plan.candidates[k].policy == BL_PLAN_NONE || plan.candidates[k].step >= c->step);
+            assert_true(plan.candidates[k].policy == BL_POLICY_NONE || plan.candidates[k].step >= c->step);
           }
         }
       }
@@ -253,8 +253,9 @@ static void limits_reach_the_search(void **state) {
   const bl_plan_candidate_t *alone = NULL;
   for (uint32_t i = 0; i < plan.fitting && alone == NULL; i++) {
     const bl_plan_candidate_t *c = &plan.candidates[i];
-    alone =
-        c->policy == BL_PLAN_NONE && c->recompute == BL_RECOMPUTE_NONE && c->limit == BL_PLAN_LIMIT_FITTING ? c : NULL;
+    alone = c->policy == BL_POLICY_NONE && c->recompute == BL_RECOMPUTE_NONE && c->limit == BL_PLAN_LIMIT_FITTING
+                ? c
+                : NULL;
   }
   assert_non_null(alone);
   assert_true(alone->exact && alone->slots > 0 && alone->slots < 4);
@@ -289,7 +290,7 @@ static bl_schedule_t *made_by_job(const bl_plan_candidate_t *c) {
                                          .group = c->group,
                                          .memory = (double)c->slots / c->chunks,
                                          .costs = &costs,
-                                         .pooled = c->policy == BL_PLAN_BPIPE || c->policy == BL_PLAN_CAP,
+                                         .pooled = c->policy == BL_POLICY_BPIPE || c->policy == BL_POLICY_CAP,
                                          .keep_placement = true};
   bl_schedule_t *made;
   bl_error_t err;
@@ -326,10 +327,10 @@ static void limits_and_groups_are_chosen(void **state) {
         seen[0] = seen[0] || (c->group > 0 && c->group < 3);
         seen[1] = seen[1] || c->limit == BL_PLAN_LIMIT_FITTING;
         between = between || c->limit == BL_PLAN_LIMIT_BETWEEN;
-        assert_true(c->limit != BL_PLAN_LIMIT_BETWEEN || (c->policy >= BL_PLAN_DROP && c->cap <= c->slots));
+        assert_true(c->limit != BL_PLAN_LIMIT_BETWEEN || (c->policy >= BL_POLICY_DROP && c->cap <= c->slots));
       }
       best = &plan.candidates[0];
-      if (best->policy == BL_PLAN_NONE && best->recompute != BL_RECOMPUTE_FULL) {
+      if (best->policy == BL_POLICY_NONE && best->recompute != BL_RECOMPUTE_FULL) {
         bl_schedule_t *made = made_by_job(best);
         assert_true(same_order(best->operations, made));
         bl_schedule_destroy(made);
@@ -508,14 +509,14 @@ static void published_models_are_planned(void **state) {
     double by_order[2] = {INFINITY, INFINITY};
     for (uint32_t i = 0; i < plan.fitting; i++) {
       const bl_plan_candidate_t *c = &plan.candidates[i];
-      if (c->policy == BL_PLAN_BPIPE) {
+      if (c->policy == BL_POLICY_BPIPE) {
         by_order[c->order] = fmin(by_order[c->order], c->step);
       }
     }
     const bl_plan_candidate_t *best = &plan.candidates[0];
     printf("model %zu: %.2f s, MFU %.1f %%, t %u, p %u, b %u, recompute %s, policy %s\n", m, best->step,
            100 * best->mfu, best->parallel.tensor, best->stages, best->micro_batch, bl_recompute_name(best->recompute),
-           bl_plan_policy_name(best->policy));
+           bl_policy_kind_name(best->policy));
     assert_true(best->mfu > 0.3 && best->mfu < 0.65);
     assert_true(by_order[BL_NODES_PAIR_ADJACENT] <= by_order[BL_NODES_SEQUENTIAL]);
     bl_plan_cleanup(&plan);

@@ -68,7 +68,7 @@ static void nothing_moves_where_all_fits(void **state) {
   (void)state;
   bl_automatic_t found;
   decided(0.1, 4, NULL, &found);
-  assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_NONE);
+  assert_int_equal(found.options[found.best].kind, BL_POLICY_NONE);
   for (size_t i = 1; i < BL_AUTOMATIC_OPTIONS; i++) {
     assert_false(found.options[i].fits);
   }
@@ -90,7 +90,7 @@ static void a_fast_path_hides_copies(void **state) {
   decided(0.1, 3, NULL, &found);
   const bl_automatic_option_t *best = &found.options[found.best];
   assert_false(found.options[0].fits);
-  assert_true(best->kind != BL_AUTOMATIC_NONE && best->mode == BL_BALANCE_OVERLAP && best->evictions > 0);
+  assert_true(best->kind != BL_POLICY_NONE && best->mode == BL_BALANCE_OVERLAP && best->evictions > 0);
   assert_true(best->step < unlimited.options[0].step * 1.01);
   assert_true(best->step < found.recomputed);
   assert_non_null(strstr(found.reasons[0], "parks "));
@@ -124,7 +124,7 @@ static void a_path_that_hides_nothing_is_not_taken(void **state) {
     bl_automatic_t found;
     decided(copies[i], 3, NULL, &found);
     const bl_automatic_option_t *best = &found.options[found.best];
-    assert_int_equal(best->kind, BL_AUTOMATIC_DROP);
+    assert_int_equal(best->kind, BL_POLICY_DROP);
     assert_true(best->dropped > 0 && best->evictions == 0);
     assert_true(found.recomputed >= best->step); // which makes all blocks again
     assert_non_null(strstr(found.reasons[0], "of its blocks again: 4 are needed, 3 fit; that takes 1 ms a block"));
@@ -140,11 +140,11 @@ static void what_has_no_room_is_made_again(void **state) {
   bl_automatic_t found, again;
   decided(0.1, 2, NULL, &found);
   bl_automatic_option_t best = found.options[found.best];
-  assert_int_equal(best.kind, BL_AUTOMATIC_MIX);
+  assert_int_equal(best.kind, BL_POLICY_MIX);
   assert_true(best.evictions > 0 && best.dropped > 0 && best.copy > 0);
   for (size_t i = 0; i < BL_AUTOMATIC_OPTIONS; i++) {
     const bl_automatic_option_t *option = &found.options[i];
-    assert_true(option->kind != BL_AUTOMATIC_DROP || (option->dropped > best.dropped && option->step > best.step));
+    assert_true(option->kind != BL_POLICY_DROP || (option->dropped > best.dropped && option->step > best.step));
   }
   char expected[80];
   bool parks = false;
@@ -160,20 +160,20 @@ static void what_has_no_room_is_made_again(void **state) {
   bl_automatic_cleanup(&again);
   bl_automatic_cleanup(&found);
   decided(40, 2, &best, &found); // now copies hide nowhere
-  assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_DROP);
+  assert_int_equal(found.options[found.best].kind, BL_POLICY_DROP);
   bl_automatic_cleanup(&found);
 }
 
 static void one_in_force_goes_only_for_a_gain(void **state) {
   (void)state;
   bl_automatic_t found;
-  const bl_automatic_option_t fewest = {.kind = BL_AUTOMATIC_PAIRS, .mode = BL_BALANCE_FEWEST};
-  const bl_automatic_option_t overlap = {.kind = BL_AUTOMATIC_PAIRS, .mode = BL_BALANCE_OVERLAP};
+  const bl_automatic_option_t fewest = {.kind = BL_POLICY_BPIPE, .mode = BL_BALANCE_FEWEST};
+  const bl_automatic_option_t overlap = {.kind = BL_POLICY_BPIPE, .mode = BL_BALANCE_OVERLAP};
   decided(1e-6, 3, &fewest, &found); // copies cost nothing
   assert_int_equal(found.options[found.best].mode, BL_BALANCE_FEWEST);
   bl_automatic_cleanup(&found);
   decided(6, 3, &overlap, &found);
-  assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_DROP);
+  assert_int_equal(found.options[found.best].kind, BL_POLICY_DROP);
   bl_automatic_cleanup(&found);
 }
 
@@ -191,27 +191,27 @@ static void what_cannot_be_is_refused(void **state) {
 // 0 begins as said.
 static void decisions_by_the_table(void **state) {
   (void)state;
-  static const bl_automatic_option_t pairs = {.kind = BL_AUTOMATIC_PAIRS}, drop = {.kind = BL_AUTOMATIC_DROP},
-                                     none = {.kind = BL_AUTOMATIC_NONE};
+  static const bl_automatic_option_t pairs = {.kind = BL_POLICY_BPIPE}, drop = {.kind = BL_POLICY_DROP},
+                                     none = {.kind = BL_POLICY_NONE};
   static const struct {
     const char *what;
     double copy; // 0: not known
     uint32_t budget;
     const bl_automatic_option_t *in_force;
-    bl_automatic_kind_t kind;
+    bl_policy_kind_t kind;
     const char *reason;
   } rows[] = {
-      {"room for all, fast path", 0.1, 4, NULL, BL_AUTOMATIC_NONE, "needs 4 of 4 slots"},
-      {"room for all, slow path, something in force", 6, 4, &pairs, BL_AUTOMATIC_NONE, "needs 4 of 4 slots"},
-      {"no limit", 0.1, UINT32_MAX, &drop, BL_AUTOMATIC_NONE, "needs 4 slots, and they have no limit"},
-      {"tight, fast path", 0.1, 3, NULL, BL_AUTOMATIC_PAIRS, "parks "},
-      {"tight, fast path, blocks were given up", 0.1, 3, &drop, BL_AUTOMATIC_PAIRS, "parks "},
-      {"tight, what was in force does not fit", 0.1, 3, &none, BL_AUTOMATIC_PAIRS, "parks "},
-      {"tight, slow path", 6, 3, NULL, BL_AUTOMATIC_DROP, "makes "},
-      {"tight, slow path, blocks are parked", 6, 3, &pairs, BL_AUTOMATIC_DROP, "makes "},
-      {"tight, path not known", 0, 3, NULL, BL_AUTOMATIC_DROP, "makes "},
-      {"tight, path not known, blocks are given up", 0, 3, &drop, BL_AUTOMATIC_DROP, "makes "},
-      {"too tight to park all", 0.1, 2, NULL, BL_AUTOMATIC_MIX, "parks "},
+      {"room for all, fast path", 0.1, 4, NULL, BL_POLICY_NONE, "needs 4 of 4 slots"},
+      {"room for all, slow path, something in force", 6, 4, &pairs, BL_POLICY_NONE, "needs 4 of 4 slots"},
+      {"no limit", 0.1, UINT32_MAX, &drop, BL_POLICY_NONE, "needs 4 slots, and they have no limit"},
+      {"tight, fast path", 0.1, 3, NULL, BL_POLICY_BPIPE, "parks "},
+      {"tight, fast path, blocks were given up", 0.1, 3, &drop, BL_POLICY_BPIPE, "parks "},
+      {"tight, what was in force does not fit", 0.1, 3, &none, BL_POLICY_BPIPE, "parks "},
+      {"tight, slow path", 6, 3, NULL, BL_POLICY_DROP, "makes "},
+      {"tight, slow path, blocks are parked", 6, 3, &pairs, BL_POLICY_DROP, "makes "},
+      {"tight, path not known", 0, 3, NULL, BL_POLICY_DROP, "makes "},
+      {"tight, path not known, blocks are given up", 0, 3, &drop, BL_POLICY_DROP, "makes "},
+      {"too tight to park all", 0.1, 2, NULL, BL_POLICY_MIX, "parks "},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     bl_automatic_t found;
@@ -229,7 +229,7 @@ static void decisions_by_the_table(void **state) {
 // way up, and the second where it is faster than at the first.
 static void changes_do_not_flap(void **state) {
   (void)state;
-  bl_automatic_option_t in_force = {.kind = BL_AUTOMATIC_PAIRS};
+  bl_automatic_option_t in_force = {.kind = BL_POLICY_BPIPE};
   double changed_at[2] = {0, 0};
   uint32_t changes = 0;
   for (int i = 0; i < 200; i++) {
@@ -237,7 +237,7 @@ static void changes_do_not_flap(void **state) {
     bl_automatic_t found;
     decided(copy, 3, &in_force, &found);
     const bl_automatic_option_t *best = &found.options[found.best];
-    if ((best->kind == BL_AUTOMATIC_DROP) != (in_force.kind == BL_AUTOMATIC_DROP)) {
+    if ((best->kind == BL_POLICY_DROP) != (in_force.kind == BL_POLICY_DROP)) {
       assert_true(changes < 2);
       changed_at[changes++] = copy;
     }
@@ -251,7 +251,7 @@ static void changes_do_not_flap(void **state) {
 }
 
 static bool same_plan(const bl_automatic_option_t *a, const bl_automatic_option_t *b) {
-  return a->kind == b->kind && a->copy == b->copy && (!bl_automatic_copies(a->kind) || a->mode == b->mode);
+  return a->kind == b->kind && a->copy == b->copy && (!bl_policy_copies(a->kind) || a->mode == b->mode);
 }
 
 // Between -1 and 1, the same in every run.
@@ -268,7 +268,7 @@ static void a_mix_does_not_flap(void **state) {
   decided(0.1, 2, NULL, &found);
   bl_automatic_option_t in_force = found.options[found.best];
   bl_automatic_cleanup(&found);
-  assert_int_equal(in_force.kind, BL_AUTOMATIC_MIX);
+  assert_int_equal(in_force.kind, BL_POLICY_MIX);
   for (uint64_t i = 0; i < 100; i++) {
     decided(0.1 * (1 + 0.1 * noise(1, i)), 2, &in_force, &found);
     if (!same_plan(&found.options[found.best], &in_force)) {
@@ -292,7 +292,7 @@ static void a_mix_does_not_flap(void **state) {
     }
     bl_automatic_cleanup(&found);
   }
-  assert_int_equal(in_force.kind, BL_AUTOMATIC_DROP); // copies of three forwards hide nowhere
+  assert_int_equal(in_force.kind, BL_POLICY_DROP); // copies of three forwards hide nowhere
   assert_true(count <= 5);
 }
 
@@ -359,7 +359,7 @@ static uint32_t run_looks(const lies_t *lies, uint64_t looks, bl_automatic_optio
       const bl_automatic_option_t *option = &truth.options[k];
       double step = option->fits ? option->step * (lies->slower != NULL ? lies->slower[k] : 1) : INFINITY;
       least = fmin(least, step);
-      own = option->kind == best.kind && (option->mode == best.mode || !bl_automatic_copies(best.kind)) ? step : own;
+      own = option->kind == best.kind && (option->mode == best.mode || !bl_policy_copies(best.kind)) ? step : own;
     }
     *off = own / least - 1;
     *in_force = best;
@@ -378,7 +378,7 @@ static void noise_changes_nothing(void **state) {
                                 {6, 3, 0.05, 0.2, 0.02, NULL},
                                 {0.1, 2, 0.05, 0.2, 0.02, NULL}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    bl_automatic_option_t in_force = {.kind = BL_AUTOMATIC_DROP};
+    bl_automatic_option_t in_force = {.kind = BL_POLICY_DROP};
     double off;
     uint32_t changes = run_looks(&rows[i], 100, &in_force, &off);
     if (changes > 2 || off > BL_AUTOMATIC_GAIN + BL_AUTOMATIC_EQUAL) {
@@ -395,22 +395,22 @@ static void what_turns_out_slower_is_taken_back(void **state) {
   static const double copies_cost[BL_AUTOMATIC_OPTIONS] = {1, 1.3, 1.3, 1.3, 1.3, 1, 1.3, 1.3};
   static const double all_cost[BL_AUTOMATIC_OPTIONS] = {1.3, 1.3, 1.3, 1.3, 1.3, 1.3, 1.3, 1.3};
   const lies_t only_copies = {0.1, 3, 0.01, 0.05, 0.01, copies_cost}, all = {0.1, 3, 0.01, 0.05, 0.01, all_cost};
-  bl_automatic_option_t in_force = {.kind = BL_AUTOMATIC_DROP};
+  bl_automatic_option_t in_force = {.kind = BL_POLICY_DROP};
   double off;
   uint32_t changes = run_looks(&only_copies, 2, &in_force, &off);
-  assert_int_equal(in_force.kind, BL_AUTOMATIC_DROP);
+  assert_int_equal(in_force.kind, BL_POLICY_DROP);
   assert_int_equal(changes, 2);
   // Each of the other ways to park may be tried, too, but not in turns for ever.
-  in_force = (bl_automatic_option_t){.kind = BL_AUTOMATIC_DROP};
+  in_force = (bl_automatic_option_t){.kind = BL_POLICY_DROP};
   changes = run_looks(&only_copies, 12, &in_force, &off);
-  assert_int_equal(in_force.kind, BL_AUTOMATIC_DROP);
+  assert_int_equal(in_force.kind, BL_POLICY_DROP);
   if (changes > 2 * 6) {
     fail_msg("%u changes in 12 looks", changes);
   }
   // Where all take as much longer nothing is held against any of them.
-  in_force = (bl_automatic_option_t){.kind = BL_AUTOMATIC_DROP};
+  in_force = (bl_automatic_option_t){.kind = BL_POLICY_DROP};
   assert_int_equal(run_looks(&all, 20, &in_force, &off), 1);
-  assert_true(bl_automatic_copies(in_force.kind) && off < BL_AUTOMATIC_GAIN + BL_AUTOMATIC_EQUAL);
+  assert_true(bl_policy_copies(in_force.kind) && off < BL_AUTOMATIC_GAIN + BL_AUTOMATIC_EQUAL);
 }
 
 static void one_stage_has_nothing_to_decide(void **state) {
@@ -424,7 +424,7 @@ static void one_stage_has_nothing_to_decide(void **state) {
   assert_int_equal(bl_schedule_generate(&request, &alone, &err), BL_OK);
   bl_automatic_request_t asked = {.schedule = alone, .costs = &costs, .block_bytes = &bytes, .budget = 1};
   assert_int_equal(bl_automatic_decide(&asked, &found, &err), BL_OK);
-  assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_NONE);
+  assert_int_equal(found.options[found.best].kind, BL_POLICY_NONE);
   assert_string_equal(found.reasons[0], "needs 1 of 1 slot: nothing moves");
   bl_automatic_cleanup(&found);
   bl_schedule_destroy(alone);
@@ -433,7 +433,7 @@ static void one_stage_has_nothing_to_decide(void **state) {
   asked.schedule = alone;
   asked.budget = 2;
   assert_int_equal(bl_automatic_decide(&asked, &found, &err), BL_OK);
-  assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_DROP);
+  assert_int_equal(found.options[found.best].kind, BL_POLICY_DROP);
   assert_true(bl_automatic_untried(&found) == NULL);
   bl_automatic_cleanup(&found);
   bl_schedule_destroy(alone);
@@ -446,10 +446,10 @@ static void trials_cost_a_share(void **state) {
   decided(6, 3, NULL, &found);
   const bl_automatic_option_t *untried = bl_automatic_untried(&found), *now = &found.options[found.best];
   assert_non_null(untried);
-  assert_true(untried->kind == BL_AUTOMATIC_PAIRS || untried->kind == BL_AUTOMATIC_ANY);
+  assert_true(untried->kind == BL_POLICY_BPIPE || untried->kind == BL_POLICY_CAP);
   for (size_t i = 0; i < BL_AUTOMATIC_OPTIONS; i++) { // the cheapest to try
     const bl_automatic_option_t *option = &found.options[i];
-    assert_true(!option->fits || option->kind == BL_AUTOMATIC_DROP || option->step >= untried->step);
+    assert_true(!option->fits || option->kind == BL_POLICY_DROP || option->step >= untried->step);
   }
   const double shares[] = {0.5, 0.01};
   for (size_t i = 0; i < 2; i++) {
@@ -490,15 +490,15 @@ static bl_automatic_start_t foreseen(double copy, uint32_t budget, const bl_auto
 static void what_is_far_too_slow_is_foreseen(void **state) {
   (void)state;
   static const struct {
-    bl_automatic_kind_t kind;
+    bl_policy_kind_t kind;
     double copy;
     uint32_t budget, copies;
     bool fits, slow;
   } rows[] = {
-      {BL_AUTOMATIC_PAIRS, 0.1, 3, 0, true, false},  {BL_AUTOMATIC_PAIRS, 2, 3, 0, true, false},
-      {BL_AUTOMATIC_PAIRS, 100, 3, 0, true, true},   {BL_AUTOMATIC_ANY, 1000, 3, 0, true, true},
-      {BL_AUTOMATIC_MIX, 0.1, 2, 50, true, false},   {BL_AUTOMATIC_MIX, 100, 2, 50, true, true},
-      {BL_AUTOMATIC_PAIRS, 100, 2, 0, false, false},
+      {BL_POLICY_BPIPE, 0.1, 3, 0, true, false},  {BL_POLICY_BPIPE, 2, 3, 0, true, false},
+      {BL_POLICY_BPIPE, 100, 3, 0, true, true},   {BL_POLICY_CAP, 1000, 3, 0, true, true},
+      {BL_POLICY_MIX, 0.1, 2, 50, true, false},   {BL_POLICY_MIX, 100, 2, 50, true, true},
+      {BL_POLICY_BPIPE, 100, 2, 0, false, false},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const bl_automatic_option_t start = {.kind = rows[i].kind, .copy = rows[i].copies};
@@ -510,7 +510,7 @@ static void what_is_far_too_slow_is_foreseen(void **state) {
         (rows[i].fits && found.slow != (found.parked > BL_AUTOMATIC_SLOWER * found.again))) {
       fail_msg("row %zu: %g s parked, %g s again, slow %d", i, found.parked, found.again, found.slow);
     }
-    if (rows[i].kind == BL_AUTOMATIC_PAIRS) {
+    if (rows[i].kind == BL_POLICY_BPIPE) {
       assert_true(found.parked == (rows[i].fits ? decision.options[1].step : 0));
     }
     bl_automatic_cleanup(&decision);
@@ -534,12 +534,12 @@ static void an_order_for_balancing_is_weighed(void **state) {
   bl_automatic_request_t wish = {
       .schedule = alone, .costs = &costs, .block_bytes = bytes, .path_rates = rates, .budget = 7};
   assert_int_equal(bl_automatic_decide(&wish, &found, &err), BL_OK);
-  assert_int_equal(found.options[found.best].kind, BL_AUTOMATIC_DROP); // every stage needs 8, no store has room
+  assert_int_equal(found.options[found.best].kind, BL_POLICY_DROP); // every stage needs 8, no store has room
   bl_automatic_cleanup(&found);
   wish.pooled = pooled;
   assert_int_equal(bl_automatic_decide(&wish, &found, &err), BL_OK);
   const bl_automatic_option_t *best = &found.options[found.best];
-  assert_true(best->kind == BL_AUTOMATIC_PAIRS && best->evictions > 0 && best->dropped == 0);
+  assert_true(best->kind == BL_POLICY_BPIPE && best->evictions > 0 && best->dropped == 0);
   assert_non_null(strstr(found.reasons[0], "8 are needed, 7 fit"));
   assert_string_equal(found.reasons[3], "needs 5 of 7 slots: nothing moves");
   bl_automatic_cleanup(&found);

@@ -19,7 +19,7 @@
 
 static const bl_policy_record_t *current_of(const bl_driver_t *driver) {
   const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.book);
-  return current != NULL && current->policy.kind == BL_JOB_POLICY_AUTO ? current : NULL;
+  return current != NULL && current->policy.kind == BL_POLICY_AUTO ? current : NULL;
 }
 
 // Nothing that stays has to be measured.
@@ -123,22 +123,6 @@ static void add_step(bl_driver_t *driver) {
 
 // ---- deciding ----------------------------------------------------------------------------------------------------------
 
-static bl_job_policy_t policy_of(bl_automatic_kind_t kind) {
-  return kind == BL_AUTOMATIC_PAIRS  ? BL_JOB_POLICY_BPIPE
-         : kind == BL_AUTOMATIC_ANY  ? BL_JOB_POLICY_CAP
-         : kind == BL_AUTOMATIC_DROP ? BL_JOB_POLICY_DROP
-         : kind == BL_AUTOMATIC_MIX  ? BL_JOB_POLICY_MIX
-                                     : BL_JOB_POLICY_NONE;
-}
-
-static bl_automatic_kind_t kind_of(bl_job_policy_t policy) {
-  return policy == BL_JOB_POLICY_BPIPE  ? BL_AUTOMATIC_PAIRS
-         : policy == BL_JOB_POLICY_CAP  ? BL_AUTOMATIC_ANY
-         : policy == BL_JOB_POLICY_DROP ? BL_AUTOMATIC_DROP
-         : policy == BL_JOB_POLICY_MIX  ? BL_AUTOMATIC_MIX
-                                        : BL_AUTOMATIC_NONE;
-}
-
 // Cores that stages share: those of this machine, if all stages are on one.
 static uint32_t shared_cores(const bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
@@ -171,7 +155,7 @@ static bl_status_t learn_rates(bl_driver_t *driver, bl_error_t *err) {
 }
 
 static bl_automatic_option_t option_of(const bl_policy_t *policy) {
-  return (bl_automatic_option_t){.kind = kind_of(policy->chosen), .mode = policy->mode, .copy = policy->copy};
+  return (bl_automatic_option_t){.kind = policy->chosen, .mode = policy->mode, .copy = policy->copy};
 }
 
 // What to go on with: `found`, or with `start` whether that is worth a look.
@@ -215,25 +199,25 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
 }
 
 static const char *mode_of(const bl_automatic_option_t *option) {
-  return !bl_automatic_copies(option->kind) ? "" : option->mode == BL_BALANCE_FEWEST ? " fewest" : " overlap";
+  return !bl_policy_copies(option->kind) ? "" : option->mode == BL_BALANCE_FEWEST ? " fewest" : " overlap";
 }
 
 static void add_option(char *text, size_t bytes, const bl_automatic_option_t *option) {
   size_t used = strlen(text);
   const char *between = text[used - 1] == ' ' ? "" : "; ";
-  const char *name = bl_job_policy_name(policy_of(option->kind)), *mode = mode_of(option);
+  const char *name = bl_policy_kind_name(option->kind), *mode = mode_of(option);
   char seen[32] = "";
   if (option->ratio > 0) {
     snprintf(seen, sizeof seen, ", %.2f of simulated", option->ratio);
   }
-  if (option->kind == BL_AUTOMATIC_MIX) {
+  if (option->kind == BL_POLICY_MIX) {
     if (option->fits) { // else it is one of the others
       snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s out, %u block%s again%s", between, name, mode,
                1e3 * option->step, option->evictions, bl_one_or_many(option->evictions, "copy", "copies"),
                option->dropped, bl_plural(option->dropped), seen);
     }
   } else if (option->fits) {
-    bool drops = option->kind == BL_AUTOMATIC_DROP;
+    bool drops = option->kind == BL_POLICY_DROP;
     uint32_t count = drops ? option->dropped : option->evictions;
     snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s%s", between, name, mode, 1e3 * option->step, count,
              drops ? bl_one_or_many(count, "block again", "blocks again")
@@ -248,7 +232,7 @@ static void describe(bl__automatic_t *self, uint64_t step, double measured) {
   const bl_automatic_option_t *best = &self->found.options[self->found.best];
   size_t bytes = sizeof self->decision;
   snprintf(self->decision, bytes, "after step %" PRIu64 ", of %.4g ms: %s%s. Predicted: ", step, 1e3 * measured,
-           bl_job_policy_name(policy_of(best->kind)), mode_of(best));
+           bl_policy_kind_name(best->kind), mode_of(best));
   for (size_t i = 0; i < BL_AUTOMATIC_OPTIONS; i++) {
     add_option(self->decision, bytes, &self->found.options[i]);
   }
@@ -267,7 +251,7 @@ static void changed(const bl_policy_answer_t *answer, const bl_error_t *err, voi
   self->asked = self->trying = self->starting = false;
   self->decided = self->decided && err->status == BL_OK;
   self->checking = self->checking && err->status == BL_OK;
-  if (err->status == BL_OK && answer->record->policy.kind == BL_JOB_POLICY_AUTO) {
+  if (err->status == BL_OK && answer->record->policy.kind == BL_POLICY_AUTO) {
     self->version = answer->record->version;
     self->next = trying || starting || self->checking ? 0 : self->next;
   } else if (err->status != BL_OK && starting) {
@@ -287,15 +271,15 @@ static void plan_trial(bl_driver_t *driver, const bl_policy_t *chosen) {
   uint64_t rest = REST;
   self->trial = 0;
   self->tried = *chosen;
-  if (chosen->chosen != BL_JOB_POLICY_DROP || share <= 0) {
+  if (chosen->chosen != BL_POLICY_DROP || share <= 0) {
     return;
   }
   if (!self->evidence.known) {
-    self->tried.chosen = BL_JOB_POLICY_AUTO;
+    self->tried.chosen = BL_POLICY_AUTO;
     bl_policy_begin(&self->tried, driver->options.training);
   } else {
     const bl_automatic_option_t *option = bl_automatic_untried(&self->found);
-    self->tried.chosen = option != NULL ? policy_of(option->kind) : BL_JOB_POLICY_DROP;
+    self->tried.chosen = option != NULL ? option->kind : BL_POLICY_DROP;
     self->tried.mode = option != NULL ? option->mode : chosen->mode;
     self->tried.copy = option != NULL ? option->copy : 0;
     rest = bl_automatic_untried_for(&self->found, share);
@@ -303,7 +287,7 @@ static void plan_trial(bl_driver_t *driver, const bl_policy_t *chosen) {
   }
   rest = (rest > REST ? rest : REST) << self->refused;
   self->measured = self->measured == 0 ? driver->step.applied : self->measured;
-  if (self->tried.chosen != BL_JOB_POLICY_DROP && rest < LONGEST) {
+  if (self->tried.chosen != BL_POLICY_DROP && rest < LONGEST) {
     self->trial = self->measured + rest;
   }
 }
@@ -311,7 +295,7 @@ static void plan_trial(bl_driver_t *driver, const bl_policy_t *chosen) {
 static void try_again(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   const bl_policy_record_t *current = current_of(driver);
-  if (current == NULL || current->version != self->version || current->policy.chosen != BL_JOB_POLICY_DROP ||
+  if (current == NULL || current->version != self->version || current->policy.chosen != BL_POLICY_DROP ||
       driver->life != BL__DRIVING || !trial_is_due(driver, driver->step.applied) ||
       !bl__plans_wish(driver, &self->tried, changed)) {
     return;
@@ -322,7 +306,7 @@ static void try_again(bl_driver_t *driver) {
   bl_automatic_cleanup(&self->found);
   snprintf(self->decision, sizeof self->decision,
            "after step %" PRIu64 ": parks blocks for some steps, by %s, to see what paths are worth now",
-           driver->step.applied, bl_job_policy_name(self->tried.chosen));
+           driver->step.applied, bl_policy_kind_name(self->tried.chosen));
   bl_log(BL_LOG_INFO, "auto: %s", self->decision);
 }
 
@@ -353,8 +337,8 @@ static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
   const bl_automatic_option_t *best = &found.options[found.best];
   self->evidence.expected = measured;
   bl_policy_t wanted = *policy;
-  wanted.chosen = policy_of(best->kind);
-  wanted.mode = bl_automatic_copies(best->kind) ? best->mode : wanted.mode;
+  wanted.chosen = best->kind;
+  wanted.mode = bl_policy_copies(best->kind) ? best->mode : wanted.mode;
   wanted.copy = best->copy;
   if (!bl_policy_equal(&wanted, policy)) {
     self->asked = bl__plans_wish(driver, &wanted, changed);
@@ -378,7 +362,7 @@ static bool begin(bl_driver_t *driver, const bl_policy_t *policy) {
   bl_automatic_start_t foreseen = {0};
   bl_policy_t wanted = *policy;
   bl_error_t err;
-  wanted.chosen = BL_JOB_POLICY_AUTO;
+  wanted.chosen = BL_POLICY_AUTO;
   wanted.copy = 0;
   bl_policy_settle(&wanted, training);
   bl_status_t status =
@@ -391,18 +375,18 @@ static bool begin(bl_driver_t *driver, const bl_policy_t *policy) {
     return false;
   }
   if (foreseen.slow) {
-    wanted.chosen = BL_JOB_POLICY_DROP;
+    wanted.chosen = BL_POLICY_DROP;
     wanted.copy = 0;
   }
   size_t bytes = sizeof self->start;
   if (status != BL_OK) {
     snprintf(self->start, bytes, "not measured yet: %.300s; begins with %s", err.text,
-             bl_job_policy_name(wanted.chosen));
+             bl_policy_kind_name(wanted.chosen));
   } else {
     snprintf(self->start, bytes,
              "not measured yet: by one block of each stage until step %" PRIu64
              " steps would take %.4g ms parking what has no slot, %.4g ms making it again; begins with %s",
-             driver->step.applied, 1e3 * foreseen.parked, 1e3 * foreseen.again, bl_job_policy_name(wanted.chosen));
+             driver->step.applied, 1e3 * foreseen.parked, 1e3 * foreseen.again, bl_policy_kind_name(wanted.chosen));
   }
   bl_log(BL_LOG_INFO, "auto: %s", self->start);
   self->asked = self->starting = bl__plans_wish(driver, &wanted, changed);
@@ -452,7 +436,7 @@ const char *bl__automatic_decision(const bl_driver_t *driver) {
   if (bl_policy_probes(&current->policy)) {
     return "not measured yet: each stage parks one block of a step, to see what paths are worth";
   }
-  return current->policy.chosen == BL_JOB_POLICY_NONE ? "none: every stage has the slots that it needs"
+  return current->policy.chosen == BL_POLICY_NONE ? "none: every stage has the slots that it needs"
          : driver->automatic.start[0] != '\0' && driver->automatic.version == current->version ? driver->automatic.start
                                                                                                : "not measured yet";
 }

@@ -21,7 +21,7 @@
 #include "job/resume.h"
 #include "job/training.h"
 #include "journal.h"
-#include "policy_book.h"
+#include "policy/book.h"
 #include "rpc/rpc.h"
 #include "simulate/automatic.h"
 #include "stage_client_wire.h"

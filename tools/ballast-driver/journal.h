@@ -7,7 +7,7 @@
 #define BALLAST_DRIVER_JOURNAL_H
 
 #include "ballot.h"
-#include "policy_book.h"
+#include "policy/book.h"
 
 #include <limits.h>
 

@@ -151,7 +151,7 @@ static void make_plan(block_t *block, const bl_driver_t *driver, Ballast__V1__Wa
   *event = (Ballast__V1__PlanEvent)BALLAST__V1__PLAN_EVENT__INIT;
   event->version = bl_driver_policies(driver).plan_version;
   event->schedule = training->schedule->name;
-  event->policy = (char *)bl_job_policy_name(job->balance.policy);
+  event->policy = (char *)bl_policy_kind_name(job->balance.policy);
   event->parameters = bl_model_parameter_elements(&training->model);
   event->train_tokens = training->dataset.train.count;
   event->validation_tokens = training->dataset.validation.count;

@@ -219,14 +219,14 @@ static bl_status_t resolve(const bl_driver_t *driver, const bl_policy_request_t 
   }
   const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.book);
   const bl_policy_t *now = current != NULL ? &current->policy : NULL;
-  bool on = now != NULL && now->kind == BL_JOB_POLICY_AUTO && record->policy.kind == BL_JOB_POLICY_AUTO;
-  if (on && record->policy.chosen == BL_JOB_POLICY_AUTO && now->cap == record->policy.cap &&
+  bool on = now != NULL && now->kind == BL_POLICY_AUTO && record->policy.kind == BL_POLICY_AUTO;
+  if (on && record->policy.chosen == BL_POLICY_AUTO && now->cap == record->policy.cap &&
       now->devices == record->policy.devices) {
     record->policy = *now; // what it has chosen stays
   }
   bl_policy_begin(&record->policy, driver->options.training);
   const bl_schedule_t *schedule = driver->options.training->schedule;
-  if (record->policy.kind == BL_JOB_POLICY_BPIPE && record->policy.cap == 0) {
+  if (record->policy.kind == BL_POLICY_BPIPE && record->policy.cap == 0) {
     record->policy.cap = bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
   }
   return BL_OK;

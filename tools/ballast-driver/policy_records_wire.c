@@ -7,14 +7,14 @@ void bl_policy_to_wire(const bl_policy_record_t *record, bl_policy_wire_t *wire)
   Ballast__V1__PolicyRecord *message = &wire->message;
   *message = (Ballast__V1__PolicyRecord)BALLAST__V1__POLICY_RECORD__INIT;
   message->version = record->version;
-  message->name = (char *)bl_job_policy_name(record->policy.kind);
+  message->name = (char *)bl_policy_kind_name(record->policy.kind);
   message->cap = record->policy.cap;
   message->mode = (char *)bl_policy_mode_name(record->policy.mode);
   message->from_step = record->from_step;
   message->request = record->request;
   message->restores = record->restores;
-  if (record->policy.kind == BL_JOB_POLICY_AUTO) {
-    message->chosen = (char *)bl_job_policy_name(record->policy.chosen);
+  if (record->policy.kind == BL_POLICY_AUTO) {
+    message->chosen = (char *)bl_policy_kind_name(record->policy.chosen);
     message->copy = record->policy.copy;
   }
   message->devices = wire->devices;
@@ -40,7 +40,7 @@ static bool read_record(const Ballast__V1__PolicyRecord *message, bl_policy_reco
                                  .restores = message->restores};
   bl_status_t status =
       bl_policy_read(message->name, message->cap, message->mode, BL_BALANCE_OVERLAP, &record->policy, NULL);
-  if (status == BL_OK && record->policy.kind == BL_JOB_POLICY_AUTO && message->chosen[0] != '\0') {
+  if (status == BL_OK && record->policy.kind == BL_POLICY_AUTO && message->chosen[0] != '\0') {
     status = bl_policy_read_chosen(message->chosen, message->copy, &record->policy, NULL);
   }
   for (size_t i = 0; i < message->n_devices && status == BL_OK; i++) {

@@ -3,7 +3,7 @@
 #ifndef BALLAST_DRIVER_POLICY_RECORDS_WIRE_H
 #define BALLAST_DRIVER_POLICY_RECORDS_WIRE_H
 
-#include "policy_book.h"
+#include "policy/book.h"
 
 #include "ballast/v1/stage.pb-c.h"
 

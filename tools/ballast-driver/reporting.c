@@ -110,7 +110,7 @@ void bl__step_report(bl_driver_t *driver) {
                                  .grad_norm = tally.grad_norm,
                                  .tokens = tally.tokens,
                                  .seconds = seconds,
-                                 .policy = policy != NULL ? bl_job_policy_name(policy->policy.kind) : "",
+                                 .policy = policy != NULL ? bl_policy_kind_name(policy->policy.kind) : "",
                                  .policy_version = policy != NULL ? policy->version : 0,
                                  .ran_under = policy != NULL ? *policy : (bl_policy_record_t){0},
                                  .stages = shares,

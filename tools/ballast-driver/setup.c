@@ -53,7 +53,7 @@ static bl_status_t prepare_stores(bl_driver_t *driver, bl_error_t *err) {
     return bl_error_set(
         err, BL_INVALID,
         "balance.policy %s parks blocks, and services.stores names no activation stores to park them at",
-        bl_job_policy_name(policy.kind));
+        bl_policy_kind_name(policy.kind));
   }
   return stores->count == 0 ? BL_OK
                             : bl_stores_create(driver->options.rpc, (const char *const *)stores->items, stores->count,

@@ -16,7 +16,8 @@
 
 #include "ballot.h"
 #include "formats/checkpoint_state.h"
-#include "policy_book.h"
+#include "job/training.h"
+#include "policy/book.h"
 #include "rpc/channel.h"
 #include "step/record.h"
 

@@ -17,20 +17,21 @@ function restrict(pattern, places, what) {
 }
 
 BEGIN {
-  pure = "config formats model schedule simulate plan step lease"
+  pure = "policy config formats model schedule simulate plan step lease"
   shells = "sys job tls loop rpc observe device datapath client service"
 
   allow("base", "")
   allow("sys", "")
-  allow("config", "")
+  allow("policy", "")
+  allow("config", "policy")
   allow("formats", "")
   allow("step", "")
   allow("lease", "")
   allow("model", "")
-  allow("schedule", "model")
-  allow("simulate", "schedule model")
-  allow("plan", "simulate schedule model")
-  allow("job", "config formats model schedule sys")
+  allow("schedule", "model policy")
+  allow("simulate", "schedule model policy")
+  allow("plan", "simulate schedule model policy")
+  allow("job", "config formats model schedule policy sys")
   allow("tls", "sys")
   allow("loop", "sys")
   allow("rpc", "tls loop sys")

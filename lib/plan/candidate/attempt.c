@@ -125,7 +125,7 @@ static double boundary_of(const bl__trying_t *a) {
 
 // As a job with this policy has it (bl_policy_pools of job/balance.h).
 static bool pools(const bl__trying_t *a) {
-  return a->c->policy == BL_PLAN_BPIPE || a->c->policy == BL_PLAN_CAP;
+  return a->c->policy == BL_POLICY_BPIPE || a->c->policy == BL_POLICY_CAP;
 }
 
 static bl_status_t find_order(bl__trying_t *a) {
@@ -373,7 +373,7 @@ const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *r, uint32_t
 // Weights, gradients, optimizer and one block of every chunk, or one alone where blocks are made again or parked: no order
 // needs less. Lean blocks are smaller, and what they need beside may be more.
 static bl_status_t measure_least(bl__trying_t *a, bool *fits) {
-  const bool one = a->options.recompute == BL_RECOMPUTE_FULL || a->c->policy != BL_PLAN_NONE;
+  const bool one = a->options.recompute == BL_RECOMPUTE_FULL || a->c->policy != BL_POLICY_NONE;
   for (uint32_t s = 0; s < a->c->stages; s++) {
     a->slots[s] = one ? 1 : a->c->chunks;
   }
@@ -406,7 +406,7 @@ static bl_status_t evaluate(bl__trying_t *a) {
   memcpy(a->slots, a->peaks, a->c->stages * sizeof *a->slots);
   if (a->c->limit != BL_PLAN_LIMIT_OWN) {
     status = bl__squeeze_limit(a);
-  } else if (a->c->policy == BL_PLAN_NONE) {
+  } else if (a->c->policy == BL_POLICY_NONE) {
     status = bl__trying_measure(a);
     if (status == BL_OK && !a->c->fits && a->c->chunks == 1) {
       status = bl__trying_move_layers(a);

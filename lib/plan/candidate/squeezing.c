@@ -198,7 +198,7 @@ static bl_status_t mix(bl__trying_t *a) {
 // At c->cap.
 static bl_status_t park(bl__trying_t *a) {
   const bl_balance_cap_t cap = {
-      .slots = a->c->cap, .pairs_only = a->c->policy == BL_PLAN_BPIPE, .mode = a->request->mode, .copies = a->copies};
+      .slots = a->c->cap, .pairs_only = a->c->policy == BL_POLICY_BPIPE, .mode = a->request->mode, .copies = a->copies};
   bl_balance_result_cleanup(&a->balanced);
   bl_status_t status = bl_balance_within(a->schedule, &cap, &a->balanced, NULL);
   if (status == BL_EXHAUSTED) {
@@ -240,7 +240,7 @@ bl_status_t bl__squeeze_balance(bl__trying_t *a) {
   }
   room.most = room.most == UINT32_MAX ? most_peak(a) : room.most; // an order made for balancing may fit as it is
   a->c->cap = room.most;
-  return a->c->policy == BL_PLAN_DROP ? drop(a) : a->c->policy == BL_PLAN_AUTO ? mix(a) : park_at_largest(a, room);
+  return a->c->policy == BL_POLICY_DROP ? drop(a) : a->c->policy == BL_POLICY_AUTO ? mix(a) : park_at_largest(a, room);
 }
 
 // ---- orders within other limits than the schedule's own
@@ -269,7 +269,7 @@ static bl_status_t keep_within(bl__trying_t *a) {
 static bl_status_t search_within(bl__trying_t *a, uint32_t slots) {
   a->c->slots = slots;
   bl_status_t status = bl__trying_order(a);
-  if (status != BL_OK || a->c->policy == BL_PLAN_NONE) {
+  if (status != BL_OK || a->c->policy == BL_POLICY_NONE) {
     return status == BL_OK ? keep_within(a) : status;
   }
   a->c->cap = slots;
@@ -297,7 +297,7 @@ static bl_status_t search_fitting(bl__trying_t *a) {
   const uint32_t most = a->c->micro_batches * a->c->chunks;
   room_t room;
   bl_status_t status = find_room(a, a->peaks, &room);
-  if (status == BL_OK && a->c->policy != BL_PLAN_NONE) {
+  if (status == BL_OK && a->c->policy != BL_POLICY_NONE) {
     status = measure_copies(a);
   }
   if (status != BL_OK) {
@@ -312,10 +312,10 @@ static bl_status_t search_fitting(bl__trying_t *a) {
     if (status == BL_OK && more > slots) {
       status = search_down(a, more, slots);
     }
-  } else if (status == BL_OK && a->c->policy == BL_PLAN_NONE && a->c->chunks == 1) {
+  } else if (status == BL_OK && a->c->policy == BL_POLICY_NONE && a->c->chunks == 1) {
     status = bl__trying_move_layers(a);
   }
-  if (status == BL_OK && a->c->fits && a->c->policy != BL_PLAN_NONE && a->c->evictions == 0) {
+  if (status == BL_OK && a->c->fits && a->c->policy != BL_POLICY_NONE && a->c->evictions == 0) {
     a->c->fits = false;
     snprintf(a->c->why, sizeof a->c->why, "the order found for %u block%s a device parks none", a->c->slots,
              bl_plural(a->c->slots));

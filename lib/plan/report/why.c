@@ -107,7 +107,7 @@ static void tell_runner_up(text_t *text, const bl_plan_t *plan) {
   tell(text, other->fits ? "The best of another schedule, " : "No other schedule fits; the nearest, ");
   tell_name(text, other);
   tell(text, " (t %u, p %u, micro-batch %u, recompute %s, policy %s), ", other->parallel.tensor, other->stages,
-       other->micro_batch, bl_recompute_name(other->recompute), bl_plan_policy_name(other->policy));
+       other->micro_batch, bl_recompute_name(other->recompute), bl_policy_kind_name(other->policy));
   if (!other->fits) {
     tell(text, "lacks memory: %s. ", other->why);
     return;
@@ -134,7 +134,7 @@ static const bl_plan_candidate_t *plain_of(const bl_plan_t *plan) {
   for (uint32_t i = plan->fitting; i < plan->count; i++) {
     const bl_plan_candidate_t *c = &plan->candidates[i];
     if (same_schedule(best, c) && c->stages == best->stages && c->micro_batch == best->micro_batch &&
-        c->attention == best->attention && c->parallel.tensor == best->parallel.tensor && c->policy == BL_PLAN_NONE &&
+        c->attention == best->attention && c->parallel.tensor == best->parallel.tensor && c->policy == BL_POLICY_NONE &&
         c->recompute == BL_RECOMPUTE_NONE && c->slots == 0 && c->memory > 0) {
       return c;
     }
@@ -167,8 +167,9 @@ static void tell_limit(text_t *text, const bl_plan_request_t *request, const bl_
          bl_bytes_format((uint64_t)plain->memory, needed), limit);
   } else {
     tell(text, "; memory %s: stage %u, the fullest, has %s of %s.",
-         best->recompute != BL_RECOMPUTE_NONE || best->policy != BL_PLAN_NONE || best->slots > 0 ? "limits it"
-                                                                                                 : "does not limit it",
+         best->recompute != BL_RECOMPUTE_NONE || best->policy != BL_POLICY_NONE || best->slots > 0
+             ? "limits it"
+             : "does not limit it",
          best->memory_stage, bl_bytes_format((uint64_t)best->memory, needed), limit);
   }
 }

@@ -61,7 +61,7 @@ static void lower(double *best, double step) {
 
 bool bl__bound_rules_out(const bl_plan_t *plan, const bl_plan_candidate_t *choice, double bound) {
   enum { SCHEDULE, MICRO_BATCH, ATTENTION, SHAPE, RECOMPUTE, KINDS };
-  double own[KINDS], recomputes[3], policies[BL_PLAN_AUTO + 1], orders[2];
+  double own[KINDS], recomputes[3], policies[BL_POLICY_AUTO + 1], orders[2];
   uint32_t faster = 0;
   for (size_t i = 0; i < KINDS; i++) {
     own[i] = INFINITY; // of these the way's own must have been seen
@@ -92,7 +92,7 @@ bool bl__bound_rules_out(const bl_plan_t *plan, const bl_plan_candidate_t *choic
   for (size_t i = 0; i < 3 && out; i++) {
     out = recomputes[i] <= bound && (i > 1 || orders[i] <= bound);
   }
-  for (size_t i = 0; i <= BL_PLAN_AUTO && out; i++) {
+  for (size_t i = 0; i <= BL_POLICY_AUTO && out; i++) {
     out = policies[i] <= bound;
   }
   return out;

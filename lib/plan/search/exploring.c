@@ -118,7 +118,7 @@ bool bl__explore_order_matters(const bl__exploration_t *e, const bl_plan_candida
 
 // Pairs first; where they do not do, any device with room.
 static void attempt_parked(bl__exploration_t *e, bl_plan_candidate_t candidate) {
-  static const bl_plan_policy_t policies[] = {BL_PLAN_BPIPE, BL_PLAN_CAP};
+  static const bl_policy_kind_t policies[] = {BL_POLICY_BPIPE, BL_POLICY_CAP};
   for (size_t i = 0; i < 2; i++) {
     candidate.policy = policies[i];
     candidate.order = BL_NODES_SEQUENTIAL;
@@ -136,7 +136,7 @@ static void attempt_parked(bl__exploration_t *e, bl_plan_candidate_t candidate) 
 // Without any copies, too.
 static void attempt_balanced(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   bl_plan_candidate_t drop = candidate;
-  drop.policy = BL_PLAN_DROP;
+  drop.policy = BL_POLICY_DROP;
   (void)bl__explore_way(e, drop);
   attempt_parked(e, candidate);
   if (can_be_limited(e, &candidate)) {
@@ -235,7 +235,7 @@ void bl__explore_settle(bl__exploration_t *e, uint32_t index) {
   }
   bl__candidate_cleanup(&e->plan->candidates[index]);
   e->plan->candidates[index] = again;
-  if (!again.fits && again.policy == BL_PLAN_NONE && again.limit == BL_PLAN_LIMIT_OWN) {
+  if (!again.fits && again.policy == BL_POLICY_NONE && again.limit == BL_PLAN_LIMIT_OWN) {
     attempt_less_exactly(e, bl__candidate_choice(&again));
   }
 }
@@ -274,7 +274,7 @@ static bool is_there(const bl_plan_t *plan, const bl_plan_candidate_t *choice) {
 void bl__explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t choice) {
   const bl_attention_t *list;
   const uint32_t count = list_attentions(e->request, &list);
-  choice.policy = BL_PLAN_NONE;
+  choice.policy = BL_POLICY_NONE;
   choice.limit = BL_PLAN_LIMIT_OWN;
   choice.order = BL_NODES_SEQUENTIAL;
   for (uint32_t i = 0; i < count; i++) {

@@ -19,10 +19,6 @@
 #define LEADERS_MOST 12
 #define NEAR         1.02
 #define SMALL        2048 // operations
-const char *bl_plan_policy_name(bl_plan_policy_t policy) {
-  static const char *const names[] = {"none", "bpipe", "cap", "drop", "auto"};
-  return names[policy];
-}
 
 // ---- ranking
 
@@ -52,9 +48,9 @@ static void rank(bl_plan_t *plan) {
 // The best that parks at pairs, parking anywhere.
 static void attempt_twin(bl__exploration_t *s) {
   for (uint32_t i = 0; i < s->plan->fitting; i++) {
-    if (s->plan->candidates[i].policy == BL_PLAN_BPIPE) {
+    if (s->plan->candidates[i].policy == BL_POLICY_BPIPE) {
       bl_plan_candidate_t twin = bl__candidate_choice(&s->plan->candidates[i]);
-      twin.policy = BL_PLAN_CAP;
+      twin.policy = BL_POLICY_CAP;
       (void)bl__explore_way(s, twin);
       return;
     }
@@ -67,7 +63,7 @@ static bool attempt_mix(bl__exploration_t *s, const bl_plan_candidate_t *candida
   bool found = false;
   for (int order = BL_NODES_SEQUENTIAL; order <= last; order++) {
     bl_plan_candidate_t tried = bl__candidate_choice(candidate);
-    tried.policy = BL_PLAN_AUTO;
+    tried.policy = BL_POLICY_AUTO;
     tried.order = (bl_node_order_t)order;
     bool better =
         bl__explore_exactly(s, &tried) == BL_OK && tried.fits && tried.step < (found ? mixed->step : candidate->step);
@@ -107,19 +103,19 @@ static void add_automatic(bl__exploration_t *s) {
   for (uint32_t i = 0; i < s->plan->fitting && s->status == BL_OK; i++) {
     const bl_plan_candidate_t *candidate = &s->plan->candidates[i];
     bl_plan_candidate_t twin;
-    if (candidate->policy == BL_PLAN_NONE || candidate->limit == BL_PLAN_LIMIT_FITTING) {
+    if (candidate->policy == BL_POLICY_NONE || candidate->limit == BL_PLAN_LIMIT_FITTING) {
       continue;
     }
     const char *name = "mix";
     if (!attempt_mix(s, candidate, &twin)) {
-      name = bl_plan_policy_name(candidate->policy);
+      name = bl_policy_kind_name(candidate->policy);
       s->status = copy_candidate(candidate, &twin);
     }
     if (s->status != BL_OK) {
       return;
     }
     snprintf(twin.why, sizeof twin.why, "a run measures and chooses, by these costs %s", name);
-    twin.policy = BL_PLAN_AUTO;
+    twin.policy = BL_POLICY_AUTO;
     bl_schedule_destroy(twin.operations);
     twin.operations = NULL;
     if (!bl__explore_keep(s, &twin)) {

@@ -33,15 +33,6 @@
 #define BL_PLAN_WHY   200
 #define BL_PLAN_STORY 1200
 
-typedef enum bl_plan_policy {
-  BL_PLAN_NONE,
-  BL_PLAN_BPIPE,
-  BL_PLAN_CAP,
-  BL_PLAN_DROP,
-  BL_PLAN_AUTO, // the fastest of the three before it and of a mix of parking and giving up, with the same slots
-} bl_plan_policy_t;
-const char *bl_plan_policy_name(bl_plan_policy_t policy); // "none", "bpipe", "cap", "drop", "auto"
-
 // Within what a schedule that takes a limit of memory is searched.
 typedef enum bl_plan_limit {
   BL_PLAN_LIMIT_OWN,     // the schedule's own
@@ -90,7 +81,7 @@ typedef struct bl_plan_candidate {
   bl_parallel_t parallel;
   bl_attention_t attention;
   bl_recompute_t recompute;
-  bl_plan_policy_t policy;
+  bl_policy_kind_t policy; // auto: the fastest that moves or gives up, or a mix of both, with the same slots
   bl_plan_limit_t limit;
   uint32_t slots; // within which its order is searched (a job's memory.slots); 0: the schedule's own limit
   uint32_t cap;   // slots, of the policy

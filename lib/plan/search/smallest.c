@@ -24,7 +24,7 @@ void bl__smallest_name(const bl_plan_candidate_t *way, char name[BL__SMALLEST_NA
   }
   snprintf(name, BL__SMALLEST_NAME, "%s on %u stage%s, micro-batch %u, recompute %s, policy %s%s", way->schedule,
            way->stages, bl_plural(way->stages), way->micro_batch, bl_recompute_name(way->recompute),
-           bl_plan_policy_name(way->policy), slots);
+           bl_policy_kind_name(way->policy), slots);
 }
 
 const bl_plan_candidate_t *bl__smallest_of(const bl_plan_t *plan, bool fitting) {

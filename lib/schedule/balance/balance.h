@@ -6,13 +6,8 @@
 #ifndef BALLAST_SCHEDULE_BALANCE_H
 #define BALLAST_SCHEDULE_BALANCE_H
 
+#include "policy/policy.h"
 #include "schedule/ir/schedule.h"
-
-typedef enum bl_balance_mode {
-  BL_BALANCE_OVERLAP, // an E runs during the operation before the one that needs the slot, an L during the operation
-                      // before its backward: copies hide behind compute, for a few more evictions
-  BL_BALANCE_FEWEST,  // evict when full, load just before use
-} bl_balance_mode_t;
 
 // All arrays are borrowed for the call.
 typedef struct bl_balance_request {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/driver_core_wire.h"
 
-#include "job/policy.h"
+#include "policy/policy.h"
 
 #include <stdlib.h>
 #include <string.h>

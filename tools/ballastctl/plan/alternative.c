@@ -18,7 +18,7 @@ static bl_job_t as_1f1b(const bl_job_t *job) {
   memset(&other.pipeline.costs, 0, sizeof other.pipeline.costs);
   other.memory.slots.set = false;
   other.memory.activation_bytes.set = false;
-  other.balance.policy = BL_JOB_POLICY_NONE;
+  other.balance.policy = BL_POLICY_NONE;
   other.balance.cap.set = false;
   return other;
 }

@@ -44,7 +44,7 @@ static json_t *candidate_json(const bl_plan_candidate_t *c) {
                 "stages", (int)c->stages, "chunks", (int)c->chunks, "tensor", (int)c->parallel.tensor, "data",
                 (int)c->parallel.data, "micro_batch", (int)c->micro_batch, "micro_batches", (int)c->micro_batches,
                 "recompute", bl_recompute_name(c->recompute), "attention", bl_attention_name(c->attention), "policy",
-                bl_plan_policy_name(c->policy), "nodes", bl_node_order_name(c->order), "fits", c->fits, "memory_bytes",
+                bl_policy_kind_name(c->policy), "nodes", bl_node_order_name(c->order), "fits", c->fits, "memory_bytes",
                 c->memory, "layers", layers_json(c));
   if (object != NULL && c->fits) {
     json_object_set_new(object, "step_seconds", json_real(c->step));
@@ -62,7 +62,7 @@ static json_t *candidate_json(const bl_plan_candidate_t *c) {
   } else if (object != NULL) {
     json_object_set_new(object, "why", json_string(c->why));
   }
-  if (object != NULL && c->policy != BL_PLAN_NONE) {
+  if (object != NULL && c->policy != BL_POLICY_NONE) {
     json_object_set_new(object, "cap", json_integer(c->cap));
   }
   if (object != NULL && c->slots > 0) {
@@ -92,8 +92,8 @@ static json_t *best_json(const bl_plan_candidate_t *c) {
 
 // Its order's slots, and those that it makes do with where these are others.
 static void policy_text(const bl_plan_candidate_t *c, char text[64]) {
-  const char *name = bl_plan_policy_name(c->policy);
-  if (c->slots > 0 && c->policy != BL_PLAN_NONE && c->cap != c->slots) {
+  const char *name = bl_policy_kind_name(c->policy);
+  if (c->slots > 0 && c->policy != BL_POLICY_NONE && c->cap != c->slots) {
     snprintf(text, 64, "%s, %u of %u slot%s", name, c->cap, c->slots, bl_plural(c->slots));
   } else if (c->slots > 0) {
     snprintf(text, 64, "%s, %u slot%s", name, c->slots, bl_plural(c->slots));
@@ -135,7 +135,7 @@ static const char *schedule_of(const bl_plan_candidate_t *c, char text[32]) {
   return text;
 }
 static const char *policy_of(const bl_plan_candidate_t *c, char text[32]) {
-  snprintf(text, 32, "%s", bl_plan_policy_name(c->policy));
+  snprintf(text, 32, "%s", bl_policy_kind_name(c->policy));
   return text;
 }
 static const char *recompute_of(const bl_plan_candidate_t *c, char text[32]) {
@@ -305,8 +305,8 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const 
   for (uint32_t v = 0; v < best->stages * best->chunks; v++) {
     printf(" %u", best->layers[v]);
   }
-  if (best->policy != BL_PLAN_NONE) {
-    printf("\n      %s keeps every device at %u block%s; stages on nodes: %s", bl_plan_policy_name(best->policy),
+  if (best->policy != BL_POLICY_NONE) {
+    printf("\n      %s keeps every device at %u block%s; stages on nodes: %s", bl_policy_kind_name(best->policy),
            best->cap, bl_plural(best->cap), bl_node_order_name(best->order));
   }
   if (best->slots > 0) {

@@ -85,7 +85,7 @@ static void set_all_costs(settings_t *settings, const bl_plan_candidate_t *c) {
 
 // Paths between nodes, for policies that choose where blocks go.
 static void set_slow_paths(settings_t *settings, const bl_plan_request_t *r, const bl_plan_candidate_t *c) {
-  const bool chooses = r->cluster.nodes > 0 && (c->policy == BL_PLAN_CAP || c->policy == BL_PLAN_AUTO);
+  const bool chooses = r->cluster.nodes > 0 && (c->policy == BL_POLICY_CAP || c->policy == BL_POLICY_AUTO);
   bl_nodes_t nodes = {0};
   const char *between = "";
   char *text = NULL;
@@ -118,8 +118,8 @@ static void set_all(settings_t *settings, const bl_plan_request_t *r, const bl_p
   set_all_costs(settings, c);
   set(settings, "pipeline.attention=%s", bl_attention_name(c->attention));
   set(settings, "pipeline.recompute=%s", bl_recompute_name(c->recompute));
-  set(settings, "balance.policy=%s", bl_plan_policy_name(c->policy));
-  if (c->policy != BL_PLAN_NONE) {
+  set(settings, "balance.policy=%s", bl_policy_kind_name(c->policy));
+  if (c->policy != BL_POLICY_NONE) {
     set(settings, "balance.cap=%u", c->cap);
   } else {
     set(settings, "balance.cap=null");

@@ -219,7 +219,7 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   r->model = &made->model;
   r->shard = flags->shard;
   r->sequence = flags->sequence;
-  r->mode = job->balance.mode == BL_JOB_BALANCE_FEWEST ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP;
+  r->mode = job->balance.mode;
   r->post_validation = job->train.post_validation;
   r->dtype = job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32;
   r->image = job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL;

@@ -199,18 +199,18 @@ static bl_status_t time_it(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule
 static bl_status_t balance(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   const double forward = bl_costs_chunk(&shown->costs, 0)->forward, copy = forward > 0 ? flags->path_cost / forward : 0;
   bl_balance_cap_t cap = {.slots = (uint32_t)flags->cap,
-                          .pairs_only = flags->balance == BL_CTL_BALANCE_BPIPE,
+                          .pairs_only = flags->balance == BL_POLICY_BPIPE,
                           .mode = (bl_balance_mode_t)flags->mode,
                           .copies = shown->copies,
-                          .copy = flags->balance == BL_CTL_BALANCE_MIX ? fmax(copy, 1e-6) : 0};
-  if (flags->balance != BL_CTL_BALANCE_BPIPE && cap.slots == 0) {
+                          .copy = flags->balance == BL_POLICY_MIX ? fmax(copy, 1e-6) : 0};
+  if (flags->balance != BL_POLICY_BPIPE && cap.slots == 0) {
     return bl_error_set(err, BL_INVALID, "--balance %s needs --cap", bl_ctl_balance_names[flags->balance]);
   }
   if (cap.slots == 0) {
     cap.slots = bl_balance_bpipe_cap(shown->schedule->stages) * shown->schedule->chunks;
   }
   shown->cap = cap.slots;
-  bl_status_t status = flags->balance == BL_CTL_BALANCE_DROP
+  bl_status_t status = flags->balance == BL_POLICY_DROP
                            ? bl_schedule_drop(shown->schedule, cap.slots, &shown->balanced.schedule, NULL, err)
                            : bl_balance_within(shown->schedule, &cap, &shown->balanced, err);
   if (status == BL_OK) {
@@ -223,8 +223,7 @@ static bl_status_t balance(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule
 
 bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *flags,
                                       bl_error_t *err) {
-  const bool balanced = flags->balance != BL_CTL_BALANCE_NONE,
-             moves = balanced && flags->balance != BL_CTL_BALANCE_DROP;
+  const bool balanced = flags->balance != BL_POLICY_NONE, moves = balanced && flags->balance != BL_POLICY_DROP;
   const bl_schedule_timeline_t picture = {.schedule = shown->schedule,
                                           .simulation = &shown->simulation,
                                           .unit = "units of cost",
@@ -254,7 +253,7 @@ bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ct
   if (status == BL_OK) {
     status = find_copies(flags, shown, err);
   }
-  if (status == BL_OK && flags->balance != BL_CTL_BALANCE_NONE) {
+  if (status == BL_OK && flags->balance != BL_POLICY_NONE) {
     status = balance(flags, shown, err);
   }
   if (status == BL_OK) {

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-const char *const bl_ctl_balance_names[] = {"none", "bpipe", "cap", "drop", "mix", NULL};
+const char *const bl_ctl_balance_names[] = {"none", "bpipe", "cap", "drop", "", "mix", NULL};
 // In the order of bl_ctl_csv_format_t.
 static const char *const format_names[] = {"compute_only", "compute_comms", "compute_comms_no_wait", NULL};
 const char *const bl_ctl_mode_names[] = {"overlap", "fewest", NULL}; // in the order of bl_balance_mode_t
@@ -155,17 +155,16 @@ bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *flags, 
     return bl_error_set(err, BL_INVALID, "--recompute-chunks %" PRId64 ": says what is made again; add --recompute",
                         flags->recompute_chunks);
   }
-  if (flags->cap > 0 && flags->balance == BL_CTL_BALANCE_NONE) {
+  if (flags->cap > 0 && flags->balance == BL_POLICY_NONE) {
     return bl_error_set(err, BL_INVALID, "--cap %" PRId64 ": says how far to balance; add --balance", flags->cap);
   }
-  if (flags->mode != BL_BALANCE_OVERLAP &&
-      (flags->balance == BL_CTL_BALANCE_NONE || flags->balance == BL_CTL_BALANCE_DROP)) {
-    return bl_error_set(
-        err, BL_INVALID, "--mode %s: says when blocks are evicted and loaded%s", bl_ctl_mode_names[flags->mode],
-        flags->balance == BL_CTL_BALANCE_NONE ? "; add --balance" : ", which --balance drop does not do");
+  if (flags->mode != BL_BALANCE_OVERLAP && (flags->balance == BL_POLICY_NONE || flags->balance == BL_POLICY_DROP)) {
+    return bl_error_set(err, BL_INVALID, "--mode %s: says when blocks are evicted and loaded%s",
+                        bl_ctl_mode_names[flags->mode],
+                        flags->balance == BL_POLICY_NONE ? "; add --balance" : ", which --balance drop does not do");
   }
   const bool moves =
-      flags->balance != BL_CTL_BALANCE_NONE || (flags->schedule != NULL && bl_ctl_schedule_is_file(flags->schedule));
+      flags->balance != BL_POLICY_NONE || (flags->schedule != NULL && bl_ctl_schedule_is_file(flags->schedule));
   if (flags->path_cost > 0 && !moves) {
     return bl_error_set(err, BL_INVALID, "--path-cost %g: is what an evict or load takes; add --balance",
                         flags->path_cost);

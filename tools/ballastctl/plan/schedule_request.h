@@ -12,14 +12,7 @@ typedef enum bl_ctl_csv_format {
   BL_CTL_COMPUTE_COMMS_NO_WAIT
 } bl_ctl_csv_format_t;
 
-typedef enum bl_ctl_balance {
-  BL_CTL_BALANCE_NONE,
-  BL_CTL_BALANCE_BPIPE,
-  BL_CTL_BALANCE_CAP,
-  BL_CTL_BALANCE_DROP,
-  BL_CTL_BALANCE_MIX
-} bl_ctl_balance_t;
-extern const char *const bl_ctl_balance_names[]; // of bl_ctl_balance_t
+extern const char *const bl_ctl_balance_names[]; // of bl_policy_kind_t, "" where none can be asked for
 
 typedef struct bl_ctl_schedule_flags {
   char *schedule, *block, *cost, *memory, *svg, *perfetto, *to;
@@ -27,7 +20,7 @@ typedef struct bl_ctl_schedule_flags {
   int64_t stages, micro_batches, chunks, group, recompute_chunks, cap;
   double slots, path_cost;
   bool recompute, pooled;
-  int balance, mode, format, output; // bl_ctl_balance_t, bl_balance_mode_t, bl_ctl_csv_format_t, bl_ctl_output_t
+  int balance, mode, format, output; // bl_policy_kind_t, bl_balance_mode_t, bl_ctl_csv_format_t, bl_ctl_output_t
 } bl_ctl_schedule_flags_t;
 
 // Of bl_ctl_schedule_flags_t: first those that only export has, last those that only show has.

@@ -17,7 +17,7 @@
 #include "base/words.h"
 #include "config/flags.h"
 #include "draw/schedule_timeline.h"
-#include "job/policy.h"
+#include "policy/policy.h"
 
 #include <string.h>
 
@@ -241,16 +241,16 @@ static bl_status_t check_flags(const arguments_t *a, bool ordered, bl_error_t *e
 
 static bl_status_t draw(const bl_ctl_prediction_t *p, bl_policy_t policy, const char *path, bl_error_t *err) {
   bl_policy_settle(&policy, p->training); // auto: what it begins with
-  const bl_job_policy_t kind = policy.kind == BL_JOB_POLICY_AUTO ? policy.chosen : policy.kind;
-  const bool balanced = kind != BL_JOB_POLICY_NONE;
+  const bl_policy_kind_t kind = policy.kind == BL_POLICY_AUTO ? policy.chosen : policy.kind;
+  const bool balanced = kind != BL_POLICY_NONE;
   const uint32_t cap = bl_policy_cap(&policy, p->training);
-  const bl_schedule_timeline_t picture = {
-      .schedule = p->plan.schedule,
-      .simulation = &p->trial.simulation,
-      .unit = "s",
-      .policy = bl_job_policy_name(kind),
-      .mode = balanced && kind != BL_JOB_POLICY_DROP ? bl_policy_mode_name(policy.mode) : NULL,
-      .cap = balanced && cap != UINT32_MAX ? cap : 0};
+  const bl_schedule_timeline_t picture = {.schedule = p->plan.schedule,
+                                          .simulation = &p->trial.simulation,
+                                          .unit = "s",
+                                          .policy = bl_policy_kind_name(kind),
+                                          .mode = balanced && kind != BL_POLICY_DROP ? bl_policy_mode_name(policy.mode)
+                                                                                     : NULL,
+                                          .cap = balanced && cap != UINT32_MAX ? cap : 0};
   return bl_schedule_timeline_draw(&picture, path, err);
 }
 

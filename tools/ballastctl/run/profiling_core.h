@@ -12,8 +12,8 @@
 
 #include "ballastctl/plan/prediction.h"
 
-#include "job/policy.h"
 #include "plan/profile/recorder.h"
+#include "policy/policy.h"
 
 #define BL__MEASURED_STEPS 1024 // most of which medians are taken
 

@@ -174,7 +174,7 @@ bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *err) {
   session->has_folder = true;
   const bl_job_t *job = session->options->job;
   const bl_job_data_path_t path = bl_job_block_path(job);
-  bool on_gpu = job->pipeline.device == BL_JOB_DEVICE_CUDA && job->balance.policy != BL_JOB_POLICY_NONE &&
+  bool on_gpu = job->pipeline.device == BL_JOB_DEVICE_CUDA && job->balance.policy != BL_POLICY_NONE &&
                 path != BL_JOB_DATA_PATH_SHM && path != BL_JOB_DATA_PATH_TCP;
   bl_ctl_fleet_options_t options = {.folder = &session->folder,
                                     .store_device = on_gpu ? "cuda:0" : NULL, // where the stages are, too

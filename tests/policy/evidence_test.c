@@ -2,7 +2,7 @@
 // Verifies what steps teach the policy auto: rates of paths are medians, so that one step that lies changes nothing; a path
 // that nothing went over has the rate of the others; steps are slow when several in a row are; predictions are corrected by
 // what steps took, follow disturbances slowly, and fade.
-#include "simulate/evidence.h"
+#include "policy/evidence.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulate/evidence.h"
+#include "policy/evidence.h"
 
 #include "base/sort.h"
 

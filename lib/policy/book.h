@@ -9,10 +9,12 @@
 // every plan, and the next driver reads it from the stages. The oldest of more than BL_POLICY_HISTORY are forgotten.
 //
 // Pure. Thread: values, one owner.
-#ifndef BALLAST_DRIVER_POLICY_BOOK_H
-#define BALLAST_DRIVER_POLICY_BOOK_H
+#ifndef BALLAST_POLICY_BOOK_H
+#define BALLAST_POLICY_BOOK_H
 
-#include "job/policy.h"
+#include "policy/policy.h"
+
+#include <stddef.h>
 
 #define BL_POLICY_HISTORY 32 // about 1 KiB on the wire, with every plan
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "policy_book.h"
+#include "policy/book.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -52,8 +52,7 @@ static const bl_policy_record_t *before_current(const bl_policy_book_t *book) {
   const bl_policy_record_t *current = bl_policy_book_current(book);
   for (size_t i = book->count; i-- > 0;) {
     const bl_policy_record_t *record = &book->records[i];
-    if (record != current &&
-        (record->policy.kind != BL_JOB_POLICY_AUTO || current->policy.kind != BL_JOB_POLICY_AUTO)) {
+    if (record != current && (record->policy.kind != BL_POLICY_AUTO || current->policy.kind != BL_POLICY_AUTO)) {
       return record;
     }
   }

@@ -14,8 +14,8 @@
 // again some day.
 //
 // Pure. Thread: belongs to its caller.
-#ifndef BALLAST_SIMULATE_EVIDENCE_H
-#define BALLAST_SIMULATE_EVIDENCE_H
+#ifndef BALLAST_POLICY_EVIDENCE_H
+#define BALLAST_POLICY_EVIDENCE_H
 
 #include "base/status.h"
 
