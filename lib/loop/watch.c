@@ -13,13 +13,23 @@ struct bl_watch {
   unsigned events;
 };
 
+static void start(bl_watch_t *watch);
+
 static void on_ready(uv_poll_t *uv, int status, int events) {
   bl_watch_t *watch = uv->data;
   unsigned told = BL_WATCH_READ | BL_WATCH_WRITE;
   if (status == 0) {
     told = ((events & UV_READABLE) != 0 ? BL_WATCH_READ : 0) | ((events & UV_WRITABLE) != 0 ? BL_WATCH_WRITE : 0);
+  } else {
+    start(watch); // libuv has stopped; what came before the error may need several reads
   }
   watch->ready(watch, told, watch->context);
+}
+
+static void start(bl_watch_t *watch) {
+  int wanted = ((watch->events & BL_WATCH_READ) != 0 ? UV_READABLE : 0) |
+               ((watch->events & BL_WATCH_WRITE) != 0 ? UV_WRITABLE : 0);
+  (void)uv_poll_start(&watch->uv, wanted, on_ready); // fails for a closed handle or other bits only
 }
 
 bl_status_t bl_watch_create(bl_loop_t *loop, int fd, bl_watch_fn ready, void *context, bl_watch_t **result,
@@ -65,6 +75,5 @@ void bl_watch_set(bl_watch_t *watch, unsigned events) {
     uv_poll_stop(&watch->uv);
     return;
   }
-  int wanted = ((events & BL_WATCH_READ) != 0 ? UV_READABLE : 0) | ((events & BL_WATCH_WRITE) != 0 ? UV_WRITABLE : 0);
-  (void)uv_poll_start(&watch->uv, wanted, on_ready); // fails for a closed handle or other bits only
+  start(watch);
 }

@@ -14,7 +14,8 @@
 #define BL_WATCH_WRITE 2u
 
 typedef struct bl_watch bl_watch_t;
-// `events` also has both bits when the descriptor is broken or its other end gone: reading then says how.
+// `events` also has both bits when the descriptor is broken or its other end gone: reading says how, and until it was
+// read to that, or the watch is destroyed, this is told again.
 typedef void (*bl_watch_fn)(bl_watch_t *watch, unsigned events, void *context);
 
 // Tells nothing until bl_watch_set. BL_EXHAUSTED, BL_IO.
