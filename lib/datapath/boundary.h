@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves boundary tensors between stage processes. A hub is one stage's end of all its links: it listens on a unix
-// socket and on a TCP port, and owns one transfer thread, so that the compute thread only posts and waits.
+// socket and on a TCP port, and moves them on a transfer thread, so that the compute thread only posts and waits.
 //
 //   bl_hub_t *hub;
 //   bl_hub_create(&(bl_hub_options_t){.stage = 1, .unix_path = "/run/x/1.data", .tcp_host = "127.0.0.1",
@@ -50,6 +50,7 @@
 #include "datapath/nccl/engine.h"
 #include "datapath/path.h"
 #include "device/device.h"
+#include "loop/thread.h"
 #include "tls/tls.h"
 
 #include <stdbool.h>
@@ -78,6 +79,7 @@ typedef struct bl_hub_options {
   const char *machine;       // NULL: bl_machine_text (machine.h)
   bl_nccl_engine_t *nccl;    // of the device that tensors lie on; outlives the hub. NULL: none
   const bl_endpoint_t *endpoint; // what peers are told of it; copied. NULL: memory of the host
+  bl_loop_thread_t *thread;      // the transfer thread, which it may share; outlives the hub. NULL: one of its own
 } bl_hub_options_t;
 
 typedef struct bl_hub_peer {
@@ -88,10 +90,11 @@ typedef struct bl_hub_peer {
   const char *machine;
 } bl_hub_peer_t;
 
-// Starts listening and the transfer thread. BL_INVALID (options), BL_DENIED (not loopback and not plaintext_ok), BL_IO.
+// Starts listening. BL_INVALID (options), BL_DENIED (not loopback and not plaintext_ok), BL_IO.
 BL_MUST_USE bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_error_t *err);
-// Aborts, closes every link, joins the transfer thread, removes the socket file. A pending connect ends with
+// Aborts, closes every link, leaves the transfer thread, removes the socket file. A pending connect ends with
 // BL_CANCELLED first. No other call may be in progress except waits, which must have returned before (see abort).
+// Not from the transfer thread.
 void bl_hub_destroy(bl_hub_t *hub);
 
 const char *bl_hub_unix_address(const bl_hub_t *hub); // "unix:/path", "" when none

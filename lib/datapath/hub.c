@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hub's life: options, listeners, the transfer thread.
+// The hub's life: options, listeners, its turns on the transfer thread.
 #include "datapath/hub.h"
 
 #include "datapath/machine.h"
@@ -7,16 +7,20 @@
 #include "sys/condition.h"
 #include "sys/file.h"
 #include "sys/log.h"
-#include "sys/thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
+
+void bl__hub_wake(bl_hub_t *hub) {
+  if (!atomic_exchange(&hub->woken, true)) {
+    bl_loop_post(hub->loop, &hub->wake);
+  }
+}
 
 void bl__hub_changed(bl_hub_t *hub) {
   atomic_fetch_add(&hub->changes, 1);
@@ -66,13 +70,10 @@ void bl__hub_count_refused(bl_hub_t *hub, const char *format, ...) {
          count == BL__HUB_LOGGED_REFUSALS ? " (further ones are logged at debug level)" : "");
 }
 
-static void on_connection(uv_poll_t *handle, int status, int events) {
+static void on_connection(bl_watch_t *watch, unsigned events, void *context) {
   (void)events;
-  bl__listener_t *listener = handle->data;
-  bl_hub_t *hub = handle->loop->data;
-  if (status < 0) {
-    return;
-  }
+  bl__listener_t *listener = context;
+  bl_hub_t *hub = listener->hub;
   int fd;
   while ((fd = bl_socket_accept(listener->fd)) >= 0) {
     if (hub->strangers >= BL__HUB_MAX_STRANGERS) {
@@ -87,7 +88,7 @@ static void on_connection(uv_poll_t *handle, int status, int events) {
   }
   if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
     bl_log(BL_LOG_ERROR, "data path: cannot accept: %s; trying again", strerror(errno));
-    uv_poll_stop(&listener->poll);
+    bl_watch_set(watch, 0);
     listener->paused = true;
     bl__hub_watch_time(hub);
   }
@@ -96,12 +97,12 @@ static void on_connection(uv_poll_t *handle, int status, int events) {
 static void resume(bl__listener_t *listener) {
   if (listener->paused) {
     listener->paused = false;
-    uv_poll_start(&listener->poll, UV_READABLE, on_connection);
+    bl_watch_set(listener->watch, BL_WATCH_READ);
   }
 }
 
-static void on_tick(uv_timer_t *timer) {
-  bl_hub_t *hub = timer->data;
+static void on_tick(bl_timer_t *timer, void *context) {
+  bl_hub_t *hub = context;
   uint64_t now = bl_clock_now_ns();
   resume(&hub->unix_listener);
   resume(&hub->tcp_listener);
@@ -124,50 +125,22 @@ static void on_tick(uv_timer_t *timer) {
     bl__connect_run(hub);
   }
   if (!waiting && !hub->unix_listener.paused && !hub->tcp_listener.paused) {
-    uv_timer_stop(timer);
+    bl_timer_stop(timer);
   }
 }
 
 void bl__hub_watch_time(bl_hub_t *hub) {
   bl__assert_transfer(hub);
-  if (!uv_is_active((uv_handle_t *)&hub->tick)) {
-    uv_timer_start(&hub->tick, on_tick, BL__HUB_TICK_MS, BL__HUB_TICK_MS);
+  if (!bl_timer_is_active(hub->tick)) {
+    bl_timer_start(hub->tick, BL__HUB_TICK_MS, BL__HUB_TICK_MS);
   }
 }
 
-static void close_listener(bl__listener_t *listener) {
-  if (listener->fd >= 0) {
-    uv_poll_stop(&listener->poll);
-    uv_close((uv_handle_t *)&listener->poll, NULL);
-  }
-}
-
-// Ends everything on the loop, which then has no handles and returns.
-static void shut(bl_hub_t *hub) {
-  hub->closing = true;
-  bl_error_t err;
-  bl__connect_finish(hub, bl_error_set(&err, BL_CANCELLED, "the data path of this stage is closing"), &err);
-  for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
-    bl__link_lose(link, BL_CANCELLED, "the data path of this stage is closing");
-  }
-  for (size_t i = 0; i < hub->peer_count; i++) {
-    bl__direct_shut(hub->peers[i]->direct);
-  }
-  close_listener(&hub->unix_listener);
-  close_listener(&hub->tcp_listener);
-  uv_close((uv_handle_t *)&hub->tick, NULL);
-  uv_close((uv_handle_t *)&hub->wake, NULL);
-}
-
-static void on_wake(uv_async_t *async) {
-  bl_hub_t *hub = async->data;
-  pthread_mutex_lock(&hub->mutex);
-  bool stop = hub->stop;
-  pthread_mutex_unlock(&hub->mutex);
-  if (stop) {
-    if (!hub->closing) {
-      shut(hub);
-    }
+static void on_wake(bl_message_t *message) {
+  bl_hub_t *hub = BL_MESSAGE_OWNER(message, bl_hub_t, wake);
+  atomic_store(&hub->woken, false); // before it looks: what comes from here on wakes it again
+  bl__link_free_lost(hub);
+  if (hub->closing) {
     return;
   }
   bl__connect_run(hub);
@@ -178,17 +151,8 @@ static void on_wake(uv_async_t *async) {
     more |= bl__link_turn(link);
   }
   if (more) {
-    uv_async_send(&hub->wake);
+    bl__hub_wake(hub);
   }
-}
-
-static void *transfer_thread(void *argument) {
-  bl_hub_t *hub = argument;
-  hub->transfer = pthread_self();
-  bl_thread_set_name("bl-transfer");
-  bl_thread_unpin(); // a hub made by a pinned compute thread must not compete with it while other processors idle
-  uv_run(&hub->loop, UV_RUN_DEFAULT);
-  return NULL;
 }
 
 static bl_status_t check_options(const bl_hub_options_t *options, bl_error_t *err) {
@@ -276,22 +240,13 @@ static bl_status_t listen_tcp(bl_hub_t *hub, const bl_hub_options_t *options, bl
   return status;
 }
 
-static void watch_listener(bl_hub_t *hub, bl__listener_t *listener, bl_path_t path) {
-  listener->path = path;
-  if (listener->fd >= 0) {
-    uv_poll_init(&hub->loop, &listener->poll, listener->fd);
-    listener->poll.data = listener;
-    uv_poll_start(&listener->poll, UV_READABLE, on_connection);
-  }
-}
-
 static void init_locks(bl_hub_t *hub) {
   pthread_mutex_init(&hub->mutex, NULL);
   bl_condition_init(&hub->changed);
   bl_condition_init(&hub->untouched);
 }
 
-// Everything that is neither thread nor loop.
+// Everything that is not on the loop.
 static void free_hub(bl_hub_t *hub) {
   for (size_t i = 0; i < hub->peer_count; i++) {
     bl_exchange_destroy(hub->peers[i]->exchange);
@@ -311,38 +266,86 @@ static void free_hub(bl_hub_t *hub) {
   free(hub);
 }
 
-static int start_thread(bl_hub_t *hub) {
-  sigset_t all, before;
-  sigfillset(&all); // signals are for the service's own loop
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int errno_value = pthread_create(&hub->thread, NULL, transfer_thread, hub);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return errno_value;
+// ---- on the loop -----------------------------------------------------------------------------------------------------
+
+static bl_status_t watch_listener(bl_hub_t *hub, bl__listener_t *listener, bl_path_t path, bl_error_t *err) {
+  listener->hub = hub;
+  listener->path = path;
+  if (listener->fd < 0) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_watch_create(hub->loop, listener->fd, on_connection, listener, &listener->watch, err);
+  if (status == BL_OK) {
+    bl_watch_set(listener->watch, BL_WATCH_READ);
+  }
+  return status;
 }
 
-static bl_status_t start_loop(bl_hub_t *hub, bl_error_t *err) {
-  int error = uv_loop_init(&hub->loop);
-  if (error != 0) {
-    return bl_error_set(err, BL_EXHAUSTED, "data path: event loop: %s", uv_strerror(error));
+typedef struct starting {
+  bl_hub_t *hub;
+  bl_status_t status;
+  bl_error_t *err;
+} starting_t;
+
+static void start(void *context) {
+  starting_t *starting = context;
+  bl_hub_t *hub = starting->hub;
+  starting->status = bl_timer_create(hub->loop, on_tick, hub, &hub->tick, starting->err);
+  if (starting->status == BL_OK) {
+    starting->status = watch_listener(hub, &hub->unix_listener, BL_PATH_SHM, starting->err);
   }
-  hub->loop.data = hub;
-  error = uv_async_init(&hub->loop, &hub->wake, on_wake);
-  if (error != 0) {
-    uv_loop_close(&hub->loop);
-    return bl_error_set(err, BL_EXHAUSTED, "data path: event loop: %s", uv_strerror(error));
+  if (starting->status == BL_OK) {
+    starting->status = watch_listener(hub, &hub->tcp_listener, BL_PATH_TCP, starting->err);
   }
-  uv_timer_init(&hub->loop, &hub->tick);
-  hub->wake.data = hub->tick.data = hub;
-  watch_listener(hub, &hub->unix_listener, BL_PATH_SHM);
-  watch_listener(hub, &hub->tcp_listener, BL_PATH_TCP);
-  error = start_thread(hub);
-  if (error != 0) {
-    shut(hub);
-    uv_run(&hub->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&hub->loop);
-    return bl_error_set(err, BL_EXHAUSTED, "data path: transfer thread: %s", strerror(error));
+}
+
+// Ends everything that is on the loop; nothing but a last turn may come after it.
+static void shut(void *context) {
+  bl_hub_t *hub = context;
+  hub->closing = true;
+  bl_error_t err;
+  bl__connect_finish(hub, bl_error_set(&err, BL_CANCELLED, "the data path of this stage is closing"), &err);
+  for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
+    bl__link_lose(link, BL_CANCELLED, "the data path of this stage is closing");
   }
-  return BL_OK;
+  bl_watch_destroy(hub->unix_listener.watch);
+  bl_watch_destroy(hub->tcp_listener.watch);
+  bl_timer_destroy(hub->tick);
+}
+
+static void finish(void *context) {
+  bl__link_free_lost(context);
+}
+
+// Nobody wakes the hub any more, and a turn that was on its way is over when `finish` runs.
+static void leave_loop(bl_hub_t *hub) {
+  bl_loop_thread_call(hub->thread, shut, hub);
+  for (size_t i = 0; i < hub->peer_count; i++) {
+    bl__direct_shut(hub->peers[i]->direct);
+  }
+  bl_loop_thread_call(hub->thread, finish, hub);
+  bl_loop_thread_destroy(hub->own_thread);
+}
+
+static bl_status_t join_loop(bl_hub_t *hub, bl_loop_thread_t *thread, bl_error_t *err) {
+  if (thread == NULL) {
+    bl_status_t status = bl_loop_thread_create("bl-transfer", &hub->own_thread, err);
+    if (status != BL_OK) {
+      bl_error_prefix(err, "data path");
+      return status;
+    }
+    thread = hub->own_thread;
+  }
+  hub->thread = thread;
+  hub->loop = bl_loop_thread_loop(thread);
+  hub->wake.handle = on_wake;
+  starting_t starting = {.hub = hub, .err = err};
+  bl_loop_thread_call(thread, start, &starting);
+  if (starting.status != BL_OK) {
+    bl_error_prefix(err, "data path");
+    leave_loop(hub);
+  }
+  return starting.status;
 }
 
 bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_error_t *err) {
@@ -384,7 +387,7 @@ bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_er
   if (options->tcp_host != NULL && (status = listen_tcp(made, options, err)) != BL_OK) {
     goto free_made;
   }
-  status = start_loop(made, err);
+  status = join_loop(made, options->thread, err);
   if (status != BL_OK) {
     goto free_made;
   }
@@ -400,12 +403,7 @@ void bl_hub_destroy(bl_hub_t *hub) {
     return;
   }
   bl_hub_abort(hub);
-  pthread_mutex_lock(&hub->mutex);
-  hub->stop = true;
-  pthread_mutex_unlock(&hub->mutex);
-  uv_async_send(&hub->wake);
-  pthread_join(hub->thread, NULL);
-  uv_loop_close(&hub->loop);
+  leave_loop(hub);
   free_hub(hub);
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside of the hub (boundary.h), shared by the hub_*.c files and link.c; not for users.
 //
-// Threads. "transfer" is the hub's own thread, which runs the libuv loop and alone touches sockets, handles, maps and
-// the connect operation once it runs. What other threads share with it is guarded by `mutex` and marked [m].
+// Threads. "transfer" is the thread of the loop that the hub is on, its own or shared with other hubs and with clients of
+// stores; it alone touches sockets, watches, maps and the connect operation once it runs. A turn of the hub is bounded:
+// what is left it does in another one (bl__hub_wake), so that the others get theirs. What other threads share with it is
+// guarded by `mutex` and marked [m].
 // Memory of tensors is read and written by the transfer thread without the mutex, but only while link->touching is set;
 // bl_hub_begin waits for that flag before it lets go of buffers.
 #ifndef BALLAST_DATAPATH_HUB_H
@@ -13,11 +15,13 @@
 #include "datapath/exchange.h"
 #include "datapath/hub_direct.h"
 #include "datapath/link.h"
+#include "loop/thread.h"
+#include "loop/timer.h"
+#include "loop/watch.h"
 
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <uv.h>
 
 #define BL__HUB_MAX_STRANGERS     16 // bounds descriptors held by connections that have not shown a token
 #define BL__HUB_HANDSHAKE_NS      (5ull * 1000000000ull) // bounds how long such a connection may stay silent
@@ -62,7 +66,8 @@ typedef struct bl__connect {
 } bl__connect_t;
 
 typedef struct bl__listener {
-  uv_poll_t poll;
+  bl_hub_t *hub;
+  bl_watch_t *watch;
   int fd; // -1: none
   bl_path_t path;
   bool paused; // out of descriptors; the tick tries again
@@ -82,16 +87,17 @@ struct bl_hub {
   bl_arena_t arenas[BL_HUB_MAX_ARENAS];
   size_t arena_count;
 
-  pthread_t thread;
-  uv_loop_t loop;                             // transfer
-  uv_async_t wake;                            // any
-  uv_timer_t tick;                            // transfer
+  bl_loop_thread_t *thread;
+  bl_loop_thread_t *own_thread;               // NULL: it is another's
+  bl_loop_t *loop;                            // of `thread`
+  bl_message_t wake;                          // a turn
+  atomic_bool woken;                          // ... that is on its way
+  bl_timer_t *tick;                           // transfer
   bl__listener_t unix_listener, tcp_listener; // transfer
   bl__link_t *links;                          // transfer: all, up or not
   size_t strangers;                           // transfer: incoming links that are not up
   bool connect_started;                       // transfer
   bool closing;                               // transfer
-  pthread_t transfer;                         // transfer: itself, for assertions
 
   pthread_mutex_t mutex;
   pthread_cond_t changed;                 // [m] completions, losses, aborts
@@ -101,7 +107,6 @@ struct bl_hub {
   size_t peer_count;                      // [m]
   uint64_t attempt;                       // [m]
   bool aborted;                           // [m]
-  bool stop;                              // [m]
   bl__connect_t *connect;                 // [m] NULL: none in progress
   bl_hub_wait_t waits[BL__HUB_MAX_WAITS]; // [m] since_ns == 0: free
   bl_hub_counters_t counters;             // [m]
@@ -110,13 +115,14 @@ struct bl_hub {
 // Debug builds stop when something of the transfer thread is touched by another one.
 static inline void bl__assert_transfer(const bl_hub_t *hub) {
 #ifdef BALLAST_DEBUG
-  assert(hub->closing || pthread_equal(hub->transfer, pthread_self()));
+  assert(bl_loop_is_current(hub->loop));
 #else
   (void)hub;
 #endif
 }
 
 // hub.c
+void bl__hub_wake(bl_hub_t *hub);    // any thread: a turn of the hub is due. Neither blocks nor allocates
 void bl__hub_changed(bl_hub_t *hub); // mutex held: wakes waiters
 void bl__hub_count_refused(bl_hub_t *hub, const char *format, ...) __attribute__((format(printf, 2, 3))); // transfer
 bl__peer_t *bl__hub_find(bl_hub_t *hub, int32_t stage);                                                   // mutex held

@@ -40,7 +40,7 @@ void bl__connect_finish(bl_hub_t *hub, bl_status_t status, const bl_error_t *err
     return;
   }
   if (!hub->closing) {
-    uv_async_send(&hub->wake); // whoever it kept from making communicators
+    bl__hub_wake(hub); // whoever it kept from making communicators
   }
   for (size_t i = 0; i < connect->peer_count; i++) {
     if (connect->peers[i].opening != NULL) {
@@ -244,7 +244,7 @@ void bl__connect_up(bl_hub_t *hub, bl__link_t *link) {
     return;
   }
   peer->opening = NULL;
-  uv_async_send(&hub->wake); // pairs that come later may make their communicators now
+  bl__hub_wake(hub); // pairs that come later may make their communicators now
   if (connect->path == BL_PATH_NCCL && link->direct == NULL) {
     fail_without_nccl(hub, peer, link);
     return;
@@ -343,7 +343,7 @@ bl_status_t bl_hub_connect(bl_hub_t *hub, const bl_hub_peer_t *peers, size_t pee
     status = bl_error_set(err, BL_PRECONDITION, "data path: a connect is in progress; wait for it");
     goto free_connect;
   }
-  uv_async_send(&hub->wake);
+  bl__hub_wake(hub);
   return BL_OK;
 free_connect:
   free_connect(connect);

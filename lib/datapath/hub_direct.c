@@ -64,7 +64,7 @@ static void carry_out(bl__link_t *link, const bl_nccl_meeting_step_t *step);
 static void channel_changed(void *context, bl_nccl_channel_t *channel) {
   (void)channel;
   const bl__direct_t *direct = context;
-  uv_async_send(&direct->hub->wake);
+  bl__hub_wake(direct->hub);
 }
 
 static void fail(bl__link_t *link, const bl_error_t *err) {
@@ -165,7 +165,7 @@ static void tell_failed(bl__link_t *link, const bl_error_t *err) {
 static void carry_out(bl__link_t *link, const bl_nccl_meeting_step_t *step) {
   bl__direct_t *direct = link->direct;
   if (step->acts != 0) {
-    uv_async_send(&link->hub->wake); // it may be another pair's turn then
+    bl__hub_wake(link->hub); // it may be another pair's turn then
   }
   if ((step->acts & BL_NCCL_MEETING_CLOSE) != 0) {
     for (int way = 0; way < 2; way++) {
@@ -201,7 +201,7 @@ void bl__direct_meet(bl__link_t *link) {
   direct->settled = false;
   direct->since_ns = bl_clock_now_ns();
   pthread_mutex_unlock(&link->hub->mutex);
-  uv_async_send(&link->hub->wake);
+  bl__hub_wake(link->hub);
 }
 
 static bl_nccl_meeting_state_t state_of(const bl__direct_t *direct) {
@@ -359,7 +359,7 @@ void bl__direct_heard(bl__link_t *link) {
       bl_nccl_meeting_heard(&direct->meeting, (bl_nccl_meeting_verb_t)meet.verb, meet.generation, &why);
   pthread_mutex_unlock(&link->hub->mutex);
   carry_out(link, &step);
-  uv_async_send(&link->hub->wake); // it may be this pair's turn now
+  bl__hub_wake(link->hub); // it may be this pair's turn now
 }
 
 // ---- transfers ---------------------------------------------------------------------------------------------------------
@@ -497,5 +497,5 @@ bool bl__direct_is_broken(const bl__direct_t *direct, uint64_t attempt, bl_error
 
 void bl__direct_begin(bl__direct_t *direct) {
   bl_nccl_meeting_want(&direct->meeting);
-  uv_async_send(&direct->hub->wake);
+  bl__hub_wake(direct->hub);
 }

@@ -147,7 +147,7 @@ static bl_status_t post(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_
   }
   pthread_mutex_unlock(&hub->mutex);
   if (status == BL_OK) {
-    uv_async_send(&hub->wake);
+    bl__hub_wake(hub);
   }
   return status;
 }

@@ -29,32 +29,31 @@ static void free_link(bl__link_t *link) {
   free(link);
 }
 
-static void on_closed(uv_handle_t *handle) {
-  bl__link_t *link = handle->data;
-  bl__link_t **at = &link->hub->links;
-  while (*at != link) {
-    at = &(*at)->next;
+void bl__link_free_lost(bl_hub_t *hub) {
+  for (bl__link_t **at = &hub->links; *at != NULL;) {
+    bl__link_t *link = *at;
+    if (link->state == BL__LINK_CLOSED) {
+      *at = link->next;
+      free_link(link);
+    } else {
+      at = &link->next;
+    }
   }
-  *at = link->next;
-  free_link(link);
 }
 
 static bool wants_to_write(const bl__link_t *link) {
   return link->out_end > link->out_start || link->chunk != NULL;
 }
 
-static void on_event(uv_poll_t *handle, int status, int events);
-
 static void watch(bl__link_t *link, bool writable) {
-  int events = link->state == BL__LINK_CONNECTING ? UV_WRITABLE : UV_READABLE | (writable ? UV_WRITABLE : 0);
-  if (link->state == BL__LINK_REFUSING) {
-    events = UV_WRITABLE;
+  unsigned events = BL_WATCH_READ | (writable ? BL_WATCH_WRITE : 0);
+  if (link->state == BL__LINK_CONNECTING || link->state == BL__LINK_REFUSING) {
+    events = BL_WATCH_WRITE;
   }
-  if (events != link->poll_events) {
-    link->poll_events = events;
-    uv_poll_start(&link->poll, events, on_event);
-  }
+  bl_watch_set(link->watch, events);
 }
+
+static void on_event(bl_watch_t *handle, unsigned events, void *context);
 
 bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing) {
   bl__link_t *link = calloc(1, sizeof *link);
@@ -80,10 +79,9 @@ bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing) 
       bl_tls_session_create(hub->tls, fd, !outgoing, BL_STAGES, &link->tls, NULL) != BL_OK) {
     goto free_link;
   }
-  if (uv_poll_init(&hub->loop, &link->poll, fd) != 0) {
+  if (bl_watch_create(hub->loop, fd, on_event, link, &link->watch, NULL) != BL_OK) {
     goto free_link;
   }
-  link->poll.data = link;
   link->next = hub->links;
   hub->links = link;
   hub->strangers += outgoing ? 0 : 1;
@@ -134,8 +132,9 @@ void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...
   va_end(args);
   bl__link_state_t state = link->state;
   link->state = BL__LINK_CLOSED;
-  uv_poll_stop(&link->poll);
-  uv_close((uv_handle_t *)&link->poll, on_closed);
+  bl_watch_destroy(link->watch);
+  link->watch = NULL;
+  bl__hub_wake(link->hub); // which frees it
   if (state == BL__LINK_UP) {
     tell_waiters(link, status, text);
   }
@@ -420,21 +419,15 @@ bool bl__link_turn(bl__link_t *link) {
   return more;
 }
 
-static void on_event(uv_poll_t *handle, int status, int events) {
-  bl__link_t *link = handle->data;
-  if (status < 0) { // libuv hides the cause of an error on the socket; the peer's last words may have come before it
-    if (link->state == BL__LINK_AWAIT_WELCOME) {
-      bl__link_read(link);
-    }
-    bl__link_broke(link, bl_socket_error(link->fd)); // unless it has ended
-    return;
-  }
+static void on_event(bl_watch_t *handle, unsigned events, void *context) {
+  (void)handle;
+  bl__link_t *link = context;
   if (link->state == BL__LINK_CONNECTING) {
     bl__handshake_connected(link);
-  } else if ((events & UV_READABLE) != 0) {
+  } else if ((events & BL_WATCH_READ) != 0 && link->state != BL__LINK_REFUSING) {
     bl__link_read(link);
   }
   if (bl__link_turn(link)) {
-    uv_async_send(&link->hub->wake);
+    bl__hub_wake(link->hub);
   }
 }

@@ -10,9 +10,8 @@
 #include "datapath/frame.h"
 #include "datapath/shared_map.h"
 #include "datapath/socket.h"
+#include "loop/watch.h"
 #include "tls/session.h"
-
-#include <uv.h>
 
 #define BL__LINK_SPARE_BYTES   (4ul * (BL_FRAME_HEADER_BYTES + BL_MEET_BYTES)) // of `out`, for words about communicators
 #define BL__LINK_OUT_BYTES     (64ul * BL_FRAME_HEADER_BYTES + BL__LINK_SPARE_BYTES) // bounds memory, not progress
@@ -33,8 +32,7 @@ typedef enum {
 typedef struct bl__link {
   bl_hub_t *hub;
   struct bl__link *next;
-  uv_poll_t poll;
-  int poll_events;
+  bl_watch_t *watch; // NULL once it is closed
   int fd;
   bl_tls_session_t *tls; // NULL: plain
   bl__link_state_t state;
@@ -82,8 +80,10 @@ typedef struct bl__link {
 // link.c
 // Takes over `fd`. NULL when memory is short (the descriptor is then closed).
 bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing);
-// Ends the link: logs `text` once, wakes waiters with `status`, frees when libuv lets go.
+// Ends the link: logs `text` once, wakes waiters with `status`. It is freed in the hub's next turn: callers may still
+// look at it.
 void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void bl__link_free_lost(bl_hub_t *hub); // those that have ended; nobody may be in the midst of one
 // The same for what a system call said about the connection; 0 is the end of the stream.
 void bl__link_broke(bl__link_t *link, int errno_value);
 // Sends what can be sent, moves what can be pulled. Returns true when there is more to do at once.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the hub between two stages of one process, over shm and tcp: tensors of odd sizes in random orders arrive
 // whole, attempts separate old from new, aborts and lost peers end waits, paths are chosen with a reason, misuse is
-// refused. The seed of random orders is printed; BALLAST_TEST_SEED sets it.
+// refused, hubs share a thread. The seed of random orders is printed; BALLAST_TEST_SEED sets it.
 #include "folder.h"
 #include "pair.h"
 #include "seed.h"
@@ -489,6 +489,60 @@ static void nothing_is_left_behind(void **state) {
   assert_int_equal(count_descriptors(0), before);
 }
 
+// ---- a shared transfer thread ----------------------------------------------------------------------------------------
+
+static void exchange_tensors(pair_t *pair, uint64_t attempt, uint64_t bytes, uint8_t *to) {
+  bl_error_t err;
+  pair_begin(pair, attempt);
+  CHECK_OK(bl_hub_post_receive(pair->hub[1], 0, key_of(1), to, bytes, &err), err);
+  CHECK_OK(bl_hub_post_send(pair->hub[0], 1, key_of(1), pair->arena[0].base, bytes, &err), err);
+}
+
+static void wait_for_tensors(pair_t *pair, uint64_t seed, uint64_t bytes, const uint8_t *to) {
+  bl_error_t err;
+  CHECK_OK(bl_hub_wait_received(pair->hub[1], 0, key_of(1), soon(), &err), err);
+  CHECK_OK(bl_hub_wait_sent(pair->hub[0], 1, key_of(1), soon(), &err), err);
+  pattern_check(to, bytes, seed, "a shared thread");
+}
+
+// Four hubs on one thread, both ends of every link among them; some go while others move tensors.
+static void hubs_share_a_thread(void **state) {
+  (void)state;
+  const uint64_t bytes = PAIR_ARENA_BYTES - 5;
+  bl_loop_thread_t *thread;
+  bl_error_t err;
+  const unsigned before = count_descriptors(0);
+  CHECK_OK(bl_loop_thread_create("shared", &thread, &err), err);
+  pair_t pairs[2];
+  uint8_t *to[2];
+  FOR_EACH_PATH(path) {
+    for (int i = 0; i < 2; i++) {
+      pair_init(&pairs[i]);
+      pairs[i].options[0].thread = pairs[i].options[1].thread = thread;
+      pair_listen(&pairs[i]);
+      pair_connect(&pairs[i], path);
+      pattern_fill(pairs[i].arena[0].base, bytes, (uint64_t)i);
+      to[i] = malloc(bytes);
+      assert_non_null(to[i]);
+    }
+    for (uint64_t attempt = 1; attempt <= 3; attempt++) {
+      exchange_tensors(&pairs[0], attempt, bytes, to[0]);
+      exchange_tensors(&pairs[1], attempt, bytes, to[1]);
+      wait_for_tensors(&pairs[0], 0, bytes, to[0]);
+      wait_for_tensors(&pairs[1], 1, bytes, to[1]);
+    }
+    exchange_tensors(&pairs[0], 4, bytes, to[0]);
+    exchange_tensors(&pairs[1], 4, bytes, to[1]);
+    pair_close(&pairs[0]); // on its way: given up
+    wait_for_tensors(&pairs[1], 1, bytes, to[1]);
+    pair_close(&pairs[1]);
+    free(to[0]);
+    free(to[1]);
+  }
+  bl_loop_thread_destroy(thread);
+  assert_int_equal(count_descriptors(0), before);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(moves_tensors_in_any_order),
@@ -502,6 +556,7 @@ int main(void) {
       cmocka_unit_test(misuse_is_refused),
       cmocka_unit_test(sizes_must_agree),
       cmocka_unit_test(nothing_is_left_behind),
+      cmocka_unit_test(hubs_share_a_thread),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ BEGIN {
     is_pure[names[i]] = 1
   }
 
-  restrict("^uv\\.h$", "^lib/(loop|datapath)/", "libuv")
+  restrict("^uv\\.h$", "^lib/loop/", "libuv")
   restrict("^grpc/", "^lib/rpc/", "gRPC")
   restrict("^openssl/", "^lib/tls/", "OpenSSL")
   restrict("^(dnnl|oneapi/dnnl/)", "^stage-service/compute/ops/host/", "oneDNN")
