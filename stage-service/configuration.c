@@ -48,7 +48,8 @@ static void configure_work(bl_task_t *task) {
                                  .tcp_host = stage->options.tcp_host,
                                  .tcp_advertise = stage->options.tcp_advertise,
                                  .tls = stage->options.tls,
-                                 .plaintext_ok = stage->options.plaintext_ok};
+                                 .plaintext_ok = stage->options.plaintext_ok,
+                                 .transfer = stage->transfer};
   bl_engine_t *engine;
   if (bl_engine_create(&options, &engine, &work->err) == BL_OK) {
     stage->made_engine = engine;

@@ -259,8 +259,8 @@ void bl_prober_handle(bl_prober_t *self, bl_rpc_call_t *call, const ProtobufCMes
   bl_worker_submit(self->worker, &self->task);
 }
 
-bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_prober_t **prober,
-                             bl_error_t *err) {
+bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_loop_thread_t *transfer,
+                             bl_prober_t **prober, bl_error_t *err) {
   bl_prober_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for probes");
@@ -271,7 +271,8 @@ bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options,
   made->hub = (bl_hub_options_t){.tcp_host = options->tcp_host,
                                  .tcp_advertise = options->tcp_advertise,
                                  .tls = options->tls,
-                                 .plaintext_ok = options->plaintext_ok};
+                                 .plaintext_ok = options->plaintext_ok,
+                                 .thread = transfer};
   if (options->unix_path != NULL) {
     // Not longer than the path of the run: a socket's path has an end at 107 bytes.
     const size_t length = strlen(options->unix_path);

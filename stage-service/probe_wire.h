@@ -10,9 +10,10 @@
 
 typedef struct bl_prober bl_prober_t;
 
-// Where it listens and how it is secured is that of `options`; its strings are borrowed.
-BL_MUST_USE bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_prober_t **prober,
-                                         bl_error_t *err);
+// Where it listens and how it is secured is that of `options`; its strings are borrowed. Tensors move on `transfer`, which
+// outlives it.
+BL_MUST_USE bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_loop_thread_t *transfer,
+                                         bl_prober_t **prober, bl_error_t *err);
 // Takes over the call of the method.
 void bl_prober_handle(bl_prober_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input);
 // After the server has stopped. NULL is fine.

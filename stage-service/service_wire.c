@@ -62,7 +62,7 @@ bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options
                                             .written = bl__service_written};
   bl_status_t status = bl_stage_create(loop, &observed, &made->stage, err);
   if (status == BL_OK) {
-    status = bl_prober_create(loop, options, &made->prober, err);
+    status = bl_prober_create(loop, options, bl_stage_transfer(made->stage), &made->prober, err);
   }
   if (status != BL_OK) {
     bl_stage_destroy(made->stage);

@@ -75,6 +75,9 @@ bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, 
   bl__attempts_init(made);
   bl_status_t status = bl_closing_create(&made->closing, err);
   if (status == BL_OK) {
+    status = bl_loop_thread_create("transfer", &made->transfer, err);
+  }
+  if (status == BL_OK) {
     status = bl_worker_create(loop, "compute", &made->worker, err);
   }
   if (status == BL_OK) {
@@ -87,6 +90,7 @@ bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, 
   if (status != BL_OK) {
     bl_timer_destroy(made->rest);
     bl_worker_destroy(made->worker);
+    bl_loop_thread_destroy(made->transfer);
     bl_closing_destroy(made->closing);
     free(made);
     return status;
@@ -120,6 +124,7 @@ void bl_stage_destroy(bl_stage_t *stage) {
   bl_engine_destroy(stage->engine); // its hub ends a pending connect
   bl_loop_drain(stage->loop);
   bl_engine_destroy(stage->old_engine);
+  bl_loop_thread_destroy(stage->transfer);
   bl__configuration_drop(stage);
   free((char *)(uintptr_t)stage->plan_request.csv);
   bl__texts_free(&stage->texts);
@@ -185,6 +190,10 @@ const bl_saver_t *bl_stage_saver(const bl_stage_t *stage) {
 
 const bl_stage_step_t *bl_stage_step(const bl_stage_t *stage) {
   return &stage->step;
+}
+
+bl_loop_thread_t *bl_stage_transfer(const bl_stage_t *stage) {
+  return stage->transfer;
 }
 
 uint64_t bl_stage_incarnation(const bl_stage_t *stage) {

@@ -17,6 +17,7 @@
 #include "executor/engine.h"
 #include "executor/executor.h"
 #include "loop/loop.h"
+#include "loop/thread.h"
 #include "parking/store_parking.h"
 #include "saver.h"
 #include "step/stage_step.h"
@@ -103,9 +104,10 @@ bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, b
 // Whether the plan of this version was refused here for good.
 bool bl_stage_has_refused(const bl_stage_t *stage, uint64_t version);
 const bl_stage_step_t *bl_stage_step(const bl_stage_t *stage);
-uint64_t bl_stage_incarnation(const bl_stage_t *stage);      // random, of this process
-const bl_engine_t *bl_stage_engine(const bl_stage_t *stage); // NULL while not configured
-uint64_t bl_stage_resumed(const bl_stage_t *stage);          // digest of the checkpoint it began from, 0: none
+bl_loop_thread_t *bl_stage_transfer(const bl_stage_t *stage); // the thread that moves tensors; may be shared
+uint64_t bl_stage_incarnation(const bl_stage_t *stage);       // random, of this process
+const bl_engine_t *bl_stage_engine(const bl_stage_t *stage);  // NULL while not configured
+uint64_t bl_stage_resumed(const bl_stage_t *stage);           // digest of the checkpoint it began from, 0: none
 const bl_saver_t *bl_stage_saver(const bl_stage_t *stage);
 bool bl_stage_is_connected(const bl_stage_t *stage);
 const bl_vote_t *bl_stage_vote(const bl_stage_t *stage);        // of `run`, while the step machine keeps it

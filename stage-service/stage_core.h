@@ -35,6 +35,7 @@ struct bl_stage {
   bl_stage_options_t options;
   bl_loop_t *loop;
   bl_worker_t *worker;
+  bl_loop_thread_t *transfer; // moves tensors
   uint64_t incarnation;
   bl_engine_t *engine;
   bool connected;

@@ -288,6 +288,7 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
                           .plaintext_ok = options->plaintext_ok,
                           .nccl = engine->nccl,
                           .endpoint = &engine->endpoint,
+                          .thread = options->transfer,
                           .max_in_flight = 2 * engine->training.schedule->micro_batches + 16};
   return bl_hub_create(&hub, &engine->hub, err);
 }

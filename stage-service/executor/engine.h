@@ -55,6 +55,7 @@ typedef struct bl_engine_options {
   const char *tcp_advertise; // what peers should connect to; NULL: tcp_host
   bl_tls_t *tls;             // of the data path on tcp; NULL: plaintext
   bool plaintext_ok;
+  bl_loop_thread_t *transfer; // that moves tensors; outlives the engine. NULL: one of the engine's own
 } bl_engine_options_t;
 
 typedef struct bl_engine_chunk {
