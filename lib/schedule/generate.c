@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/generate.h"
 
-#include "schedule/generate/generators.h"
 #include "schedule/ir/recompute.h"
-#include "schedule/search/dispatch.h"
 #include "schedule/search/drain.h"
 #include "schedule/search/pooled.h"
 #include "schedule/search/portfolio.h"
+#include "schedule/search/searched.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -146,20 +145,27 @@ static bl_status_t check_recomputation(const bl_schedule_request_t *request, con
   return BL_OK;
 }
 
-bl_status_t bl__schedule_make(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
+// What the request leaves out is the schedule's own.
+static bl_schedule_request_t with_defaults(const bl_schedule_request_t *request, const bl_schedule_info_t *info) {
+  static const bl_costs_t unit = BL_COSTS_UNIT;
+  bl_schedule_request_t full = *request;
+  full.name = info->name;
+  full.chunks = request->chunks != 0 ? request->chunks : info->default_chunks;
+  full.memory = request->memory != 0 ? request->memory : rows[info - infos].memory * request->stages;
+  full.effort = request->effort > 0 ? request->effort : 1;
+  full.costs = request->costs != NULL ? request->costs : &unit;
+  return full;
+}
+
+// Without the R's of a request that recomputes: they are counted, but not in the lists.
+static bl_status_t make(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
   if (info == NULL) {
     refuse_name(request->name, err);
     return BL_NOT_FOUND;
   }
   size_t row = (size_t)(info - infos);
-  bl_costs_t unit = BL_COSTS_UNIT;
-  bl_schedule_request_t full = *request;
-  full.name = info->name;
-  full.chunks = request->chunks != 0 ? request->chunks : info->default_chunks;
-  full.memory = request->memory != 0 ? request->memory : rows[row].memory * request->stages;
-  full.effort = request->effort > 0 ? request->effort : 1;
-  full.costs = request->costs != NULL ? request->costs : &unit;
+  const bl_schedule_request_t full = with_defaults(request, info);
   bl_schedule_t *made = NULL;
   bl_status_t status = check_chunks(&full, rows[row].chunks, err);
   if (status == BL_OK) {
@@ -201,7 +207,7 @@ static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule
   bl_schedule_t *other;
   double ends[2];
   plain.recompute = false;
-  bl_status_t status = bl__schedule_make(&plain, &other, NULL);
+  bl_status_t status = make(&plain, &other, NULL);
   if (status != BL_OK) {
     return status;
   }
@@ -242,10 +248,41 @@ bool bl_schedule_pools(const bl_schedule_request_t *request) {
   return pools_limits(&pooled) || (knows_peaks && !request->recompute && request->stages > 1);
 }
 
+static bl_status_t copy(const bl_schedule_t *schedule, bl_schedule_t **copied, bl_error_t *err) {
+  bl_schedule_t *made;
+  bl_status_t status = bl_schedule_create_like(schedule, &made, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_schedule_copy_lists(schedule, made);
+  if (status != BL_OK) {
+    bl_schedule_destroy(made);
+    return bl_error_set(err, status, "out of memory for schedule %s", schedule->name);
+  }
+  *copied = made;
+  return BL_OK;
+}
+
+static bl_status_t make_pooled(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
+  const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
+  const bl_schedule_request_t full = with_defaults(request, info);
+  bl_schedule_t *made;
+  bl_status_t status = request->unpooled != NULL ? copy(request->unpooled, &made, err) : make(request, &made, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl__pool(rows[info - infos].generate, info->placement, &full, &made);
+  if (status != BL_OK) {
+    bl_schedule_destroy(made);
+    return bl_error_set(err, status, "out of memory for schedule %s", request->name);
+  }
+  *schedule = made;
+  return BL_OK;
+}
+
 bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   bl_schedule_t *made = NULL;
-  bl_status_t status =
-      pools_limits(request) ? bl__schedule_make_pooled(request, &made, err) : bl__schedule_make(request, &made, err);
+  bl_status_t status = pools_limits(request) ? make_pooled(request, &made, err) : make(request, &made, err);
   bool small = status == BL_OK && bl_schedule_op_count(made) <= BL__PORTFOLIO_LARGE;
   if (status == BL_OK && request->recompute && small && is_searched(made)) {
     status = try_without(request, &made);

@@ -46,7 +46,11 @@ fails tools/ballast-driver/a.c '"executor/plan.h"' 'tools/ballast-driver may not
 fails tools/ballastctl/a.c '"datapath/boundary.h"' 'tools/ballastctl may not include datapath'
 fails lib/rpc/a.c '<cairo.h>' 'cairo'
 fails lib/client/a.c '"compute/ops/ops.h"' 'client may not include stage-service'
+fails lib/schedule/generate/a.c '"schedule/search/dispatch.h"' 'schedule/generate may not include schedule/search'
+fails lib/schedule/search/a.c '"schedule/generate.h"' 'schedule/search may not include schedule'
 
+passes lib/schedule/generate.c '"schedule/search/pooled.h"'
+passes lib/schedule/search/a.c '"schedule/generate/groups.h"'
 passes lib/schedule/a.c '"model/model.h"'
 passes lib/loop/a.c '<uv.h>'
 passes lib/rpc/a.c '<grpc/support/log.h>'

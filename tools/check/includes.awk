@@ -3,11 +3,15 @@
 #
 #   cd ROOT && git ls-files '*.c' '*.h' '*.cu' | xargs awk -f tools/check/includes.awk
 #
-# Two tables: what a folder may include of this tree, and which folders may include a library's header. Prints
-# "file:line: reason" for each violation and ends with 1 if there was any.
+# Three tables: what a folder may include of this tree, which folders of a library stand on which, and which folders may
+# include a library's header. Prints "file:line: reason" for each violation and ends with 1 if there was any.
 
 function allow(component, uses) {
   allowed[component] = " " component " base " uses " "
+}
+
+function layer(folder, uses) {
+  layered[folder] = " " folder " " uses " "
 }
 
 function restrict(pattern, places, what) {
@@ -46,6 +50,13 @@ BEGIN {
   allow("tools/ballastctl", pure " sys job tls loop rpc observe device tools/draw")
   allow("tools/draw", pure " sys")
   allow("tools/bench", pure " " shells " stage-service tools/draw")
+
+  # Folders of a library that stand on each other; what lies beside them may include any.
+  layer("schedule/ir", "")
+  layer("schedule/generate", "schedule/ir")
+  layer("schedule/balance", "schedule/ir")
+  layer("schedule/csv", "schedule/ir")
+  layer("schedule/search", "schedule/ir schedule/generate schedule/balance")
 
   split(pure " base", names, " ")
   for (i in names) {
@@ -104,6 +115,21 @@ function check_tree(name, from, to) {
   }
 }
 
+# "lib/schedule/ir/op.c" -> "schedule/ir"; "schedule/generate.h" -> "schedule", which stands on all of its folders.
+function folder_of(path) {
+  sub(/^lib\//, "", path)
+  sub(/\/[^\/]*$/, "", path)
+  return path
+}
+
+function check_layers(name, from, to) {
+  from = folder_of(FILENAME)
+  to = folder_of(name)
+  if (from in layered && component_included(name) == component_of(FILENAME) && index(layered[from], " " to " ") == 0) {
+    report(from " may not include " to " (\"" name "\")")
+  }
+}
+
 function check_seams(name, i) {
   for (i = 1; i <= seams; i++) {
     if (name ~ seam_pattern[i] && FILENAME !~ seam_places[i]) {
@@ -129,6 +155,7 @@ function check_seams(name, i) {
   check_seams(name)
   if ($0 ~ /include[ \t]*"/) {
     check_tree(name)
+    check_layers(name)
   }
 }
 

@@ -184,7 +184,7 @@ bl_status_t bl_block_pattern_repeat(const bl_block_pattern_t *block, uint32_t mi
   for (uint32_t v = 0; v < block->virtual_stages; v++) {
     made->stage_of[v] = (uint16_t)block->placement[v];
   }
-  bl__pass_t *passes = malloc(3 * (size_t)made->chunks * sizeof *passes);
+  bl__timetable_entry_t *passes = malloc(3 * (size_t)made->chunks * sizeof *passes);
   status = passes != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t s = 0; s < block->stages && status == BL_OK; s++) {
     uint32_t count = 0;
@@ -192,7 +192,7 @@ bl_status_t bl_block_pattern_repeat(const bl_block_pattern_t *block, uint32_t mi
       passage_t passages[3];
       int operations = block->placement[v] == s ? passages_of(block, v, passages) : 0;
       for (int k = 0; k < operations; k++) {
-        passes[count++] = (bl__pass_t){passages[k].verb, v, passages[k].at, 0};
+        passes[count++] = (bl__timetable_entry_t){passages[k].verb, v, passages[k].at, 0};
       }
     }
     status = bl__timetable_fill(made, s, passes, count, block->interval, 1);

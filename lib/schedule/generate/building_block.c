@@ -72,10 +72,10 @@ bl_status_t bl__block_repeat(const bl__block_row_t *rows, bl_schedule_t *base) {
   static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_F, BL_VERB_I, BL_VERB_I, BL_VERB_W, BL_VERB_W};
   bl_status_t status = BL_OK;
   for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
-    bl__pass_t passes[PASSES];
+    bl__timetable_entry_t passes[PASSES];
     for (int pass = F0; pass < PASSES; pass++) {
       bool second = pass == F1 || pass == I1 || pass == W1;
-      passes[pass] = (bl__pass_t){verbs[pass], second ? 2 * base->stages - 1 - s : s, rows[s].at[pass], 0};
+      passes[pass] = (bl__timetable_entry_t){verbs[pass], second ? 2 * base->stages - 1 - s : s, rows[s].at[pass], 0};
     }
     status = bl__timetable_fill(base, s, passes, PASSES, BL__BLOCK_PERIOD, 1);
   }

@@ -3,12 +3,6 @@
 // al., ICML 2021) and eager 1F1B, whose longer warm-up hides the boundary latency.
 #include "schedule/generate/generators.h"
 
-bl_status_t bl__schedule_emit(bl_schedule_t *schedule, bl_verb_t verb, uint32_t virtual_stage, uint32_t micro_batch) {
-  return bl_schedule_append(
-      schedule, schedule->stage_of[virtual_stage],
-      (bl_op_t){.verb = (uint8_t)verb, .virtual_stage = (uint16_t)virtual_stage, .micro_batch = micro_batch});
-}
-
 // All forwards, then all backwards. With several chunks a stage: breadth first, chunk after chunk.
 bl_status_t bl__generate_gpipe(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   (void)err;

@@ -28,8 +28,8 @@ static void sink(turn_t *heap, uint32_t count, uint32_t at, turn_t turn) {
   heap[at] = turn;
 }
 
-bl_status_t bl__timetable_fill(bl_schedule_t *schedule, uint32_t stage, const bl__pass_t *passes, uint32_t pass_count,
-                               uint32_t period, uint32_t step) {
+bl_status_t bl__timetable_fill(bl_schedule_t *schedule, uint32_t stage, const bl__timetable_entry_t *passes,
+                               uint32_t pass_count, uint32_t period, uint32_t step) {
   turn_t *heap = malloc((pass_count + 1) * sizeof *heap);
   bl_status_t status = heap != NULL ? BL_OK : BL_EXHAUSTED;
   uint32_t count = 0;
@@ -44,7 +44,7 @@ bl_status_t bl__timetable_fill(bl_schedule_t *schedule, uint32_t stage, const bl
   }
   while (status == BL_OK && count > 0) {
     turn_t turn = heap[0];
-    const bl__pass_t *pass = &passes[turn.pass];
+    const bl__timetable_entry_t *pass = &passes[turn.pass];
     status = bl__schedule_emit(schedule, pass->verb, pass->virtual_stage, pass->first + step * turn.round);
     turn.round++;
     turn.at = pass->at + (uint64_t)period * turn.round;

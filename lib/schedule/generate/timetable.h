@@ -11,11 +11,11 @@ typedef struct bl__pass {
   uint32_t virtual_stage;
   uint32_t at;    // cell of its first micro-batch
   uint32_t first; // that micro-batch
-} bl__pass_t;
+} bl__timetable_entry_t;
 
 // Replaces the list of `stage` by its passes for all micro-batches in order of time; of equal cells the earlier entry
 // of `passes` goes first.
-BL_MUST_USE bl_status_t bl__timetable_fill(bl_schedule_t *schedule, uint32_t stage, const bl__pass_t *passes,
+BL_MUST_USE bl_status_t bl__timetable_fill(bl_schedule_t *schedule, uint32_t stage, const bl__timetable_entry_t *passes,
                                            uint32_t pass_count, uint32_t period, uint32_t step);
 
 #endif

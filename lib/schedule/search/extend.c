@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/search/extend.h"
 
-#include "schedule/generate/generators.h"
 #include "schedule/ir/timing.h"
 #include "schedule/ir/validate.h"
 
@@ -159,8 +158,8 @@ static uint32_t fewer_micro_batches(uint32_t stages, uint32_t micro_batches) {
   return 0;
 }
 
-bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, const bl_schedule_request_t *request,
-                                       bl_schedule_t *base) {
+bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, bl__generator_t *generate,
+                                       const bl_schedule_request_t *request, bl_schedule_t *base) {
   bl_schedule_request_t shorter = *request;
   bl_schedule_t *made;
   shorter.micro_batches = fewer_micro_batches(request->stages, request->micro_batches);
@@ -171,7 +170,7 @@ bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, const bl_sche
   if (shorter.micro_batches == 0 || huge || request->effort < EFFORT_LEAST) {
     return BL_OK;
   }
-  bl_status_t status = bl__schedule_make(&shorter, &made, NULL);
+  bl_status_t status = bl__generate_with(generate, base->placement, &shorter, &made);
   if (status != BL_OK) {
     return status == BL_EXHAUSTED ? status : BL_OK;
   }

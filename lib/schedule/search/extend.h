@@ -5,12 +5,12 @@
 #ifndef BALLAST_SCHEDULE_EXTEND_H
 #define BALLAST_SCHEDULE_EXTEND_H
 
-#include "schedule/generate.h"
+#include "schedule/generate/generators.h"
 #include "schedule/search/portfolio.h"
 
-// Makes the request for fewer micro-batches first, where that is worth it, and tries what it extends to as bases. `base` is
-// scratch. BL_EXHAUSTED without memory.
-BL_MUST_USE bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, const bl_schedule_request_t *request,
-                                                   bl_schedule_t *base);
+// Has `generate` make what the request says for fewer micro-batches first, where that is worth it, and tries what it extends
+// to as bases. `base` is scratch, of the placement that is wanted. BL_EXHAUSTED without memory.
+BL_MUST_USE bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, bl__generator_t *generate,
+                                                   const bl_schedule_request_t *request, bl_schedule_t *base);
 
 #endif

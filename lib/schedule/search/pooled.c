@@ -2,7 +2,6 @@
 #include "schedule/search/pooled.h"
 
 #include "schedule/balance/balance.h"
-#include "schedule/generate/generators.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/search/dispatch.h"
 
@@ -16,8 +15,9 @@ static const double tilts[] = {0.125, 0.25, 0.5, 0.75, -0.125, -0.25, -0.5, -0.7
 #define FIRST_EFFORT 0.1 // share of the search that shows which tilt is worth all of it
 
 typedef struct pool {
+  bl__generator_t *generate;
+  bl_placement_t placement;
   const bl_schedule_request_t *request;
-  const bl_costs_t *costs;
   uint32_t chunks, cap; // blocks of a device
   double *memory;       // [stages] limits of the tilt that is tried
   bl_schedule_t *best;
@@ -68,13 +68,13 @@ static bl_status_t try_tilt(pool_t *pool, double tilt, double effort, double *t_
     return BL_OK;
   }
   wanted.memory_of_stage = pool->memory;
-  wanted.effort = effort * (wanted.effort > 0 ? wanted.effort : 1);
-  bl_status_t status = bl__schedule_make(&wanted, &made, NULL);
+  wanted.effort = effort * wanted.effort;
+  bl_status_t status = bl__generate_with(pool->generate, pool->placement, &wanted, &made);
   if (status != BL_OK) { // limits that one stage cannot do with: another tilt may
     return status == BL_INVALID || status == BL_NOT_FOUND ? BL_OK : status;
   }
   double end;
-  status = bl__dispatch_end(made, pool->costs, (bl__again_t){0}, &end);
+  status = bl__dispatch_end(made, pool->request->costs, (bl__again_t){0}, &end);
   if (status == BL_OK && can_be_balanced(made, pool->cap)) {
     *t_end = end;
   }
@@ -90,7 +90,7 @@ static bl_status_t try_tilt(pool_t *pool, double tilt, double effort, double *t_
 
 static bl_status_t try_all(pool_t *pool) {
   double fastest = INFINITY, best_tilt = 0, end, bound;
-  bl_status_t status = bl_schedule_lower_bound(pool->best, pool->costs, &bound);
+  bl_status_t status = bl_schedule_lower_bound(pool->best, pool->request->costs, &bound);
   if (status != BL_OK || pool->t_end <= bound * (1 + 1e-9)) { // no order ends earlier
     return status;
   }
@@ -104,42 +104,18 @@ static bl_status_t try_all(pool_t *pool) {
   return status == BL_OK && isfinite(fastest) ? try_tilt(pool, best_tilt, 1, &end) : status;
 }
 
-static bl_status_t make_unpooled(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
-  if (request->unpooled == NULL) {
-    return bl__schedule_make(request, schedule, err);
-  }
-  bl_schedule_t *made;
-  bl_status_t status = bl_schedule_create_like(request->unpooled, &made, err);
-  if (status == BL_OK) {
-    status = bl_schedule_copy_lists(request->unpooled, made);
-    if (status != BL_OK) {
-      bl_schedule_destroy(made);
-      return bl_error_set(err, status, "out of memory for schedule %s", request->name);
-    }
-    *schedule = made;
-  }
-  return status;
-}
-
-bl_status_t bl__schedule_make_pooled(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
-  const bl_costs_t unit = BL_COSTS_UNIT;
-  pool_t pool = {.request = request, .costs = request->costs != NULL ? request->costs : &unit};
-  bl_status_t status = make_unpooled(request, &pool.best, err);
-  if (status != BL_OK) {
-    return status;
-  }
+bl_status_t bl__pool(bl__generator_t *generate, bl_placement_t placement, const bl_schedule_request_t *request,
+                     bl_schedule_t **schedule) {
+  pool_t pool = {.generate = generate, .placement = placement, .request = request, .best = *schedule};
   pool.chunks = pool.best->chunks;
   pool.cap = (uint32_t)floor(request->memory / bl_schedule_block_weight(pool.best) + 1e-9);
   pool.memory = malloc(request->stages * sizeof *pool.memory);
-  status = pool.memory != NULL ? bl__dispatch_end(pool.best, pool.costs, (bl__again_t){0}, &pool.t_end) : BL_EXHAUSTED;
+  bl_status_t status =
+      pool.memory != NULL ? bl__dispatch_end(pool.best, request->costs, (bl__again_t){0}, &pool.t_end) : BL_EXHAUSTED;
   if (status == BL_OK) {
     status = try_all(&pool);
   }
   free(pool.memory);
-  if (status != BL_OK) {
-    bl_schedule_destroy(pool.best);
-    return bl_error_set(err, status, "out of memory for schedule %s", request->name);
-  }
   *schedule = pool.best;
-  return BL_OK;
+  return status;
 }

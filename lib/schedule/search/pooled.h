@@ -5,11 +5,12 @@
 #ifndef BALLAST_SCHEDULE_POOLED_H
 #define BALLAST_SCHEDULE_POOLED_H
 
-#include "schedule/generate.h"
+#include "schedule/generate/generators.h"
 
-// Of a schedule that is searched within request->memory, for all devices alike first; of orders that end equally early that
-// one stays. What is returned can be balanced to the limit with pairs in both modes, or needs no balancing.
-BL_MUST_USE bl_status_t bl__schedule_make_pooled(const bl_schedule_request_t *request, bl_schedule_t **schedule,
-                                                 bl_error_t *err);
+// *schedule was found by `generate` on `placement` within request->memory, for all devices alike: what is found with other
+// limits replaces it where it ends earlier. What is returned can be balanced to the limit with pairs in both modes, or needs
+// no balancing. `request` has its defaults. BL_EXHAUSTED; *schedule stays the caller's.
+BL_MUST_USE bl_status_t bl__pool(bl__generator_t *generate, bl_placement_t placement,
+                                 const bl_schedule_request_t *request, bl_schedule_t **schedule);
 
 #endif

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/search/portfolio.h"
 
-#include "schedule/generate/groups.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/search/drain.h"
-#include "schedule/search/extend.h"
 #include "schedule/search/polish.h"
 
 #include <math.h>
@@ -12,26 +10,6 @@
 #include <string.h>
 
 #define LATE 1e-8 // share by which an end is later than another beyond doubt
-
-void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits) {
-  double weight = bl_schedule_block_weight(shape);
-  for (uint32_t s = 0; s < shape->stages; s++) {
-    double limit = memory_of_stage != NULL ? memory_of_stage[s] : memory;
-    limits[s] = (uint32_t)fmin(floor(limit / weight + 1e-9), (double)bl_schedule_block_count(shape));
-  }
-}
-
-bl_status_t bl__memory_limits_check(const bl_schedule_request_t *request, double memory, const uint32_t *limits,
-                                    uint32_t least, bl_error_t *err) {
-  for (uint32_t s = 0; s < request->stages; s++) {
-    if (limits[s] < least) {
-      return bl_error_set(err, BL_INVALID,
-                          "schedule %s: a memory limit of %g on stage %u is below 1, the smallest that works",
-                          request->name, request->memory_of_stage != NULL ? request->memory_of_stage[s] : memory, s);
-    }
-  }
-  return BL_OK;
-}
 
 bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
                                const uint32_t *limits, uint32_t bases, double effort) {
@@ -51,18 +29,6 @@ void bl__portfolio_recompute(bl__portfolio_t *portfolio, const bl_schedule_reque
   if (portfolio->results[0].schedule != NULL) {
     portfolio->again = bl__again_of(request, portfolio->results[0].schedule);
   }
-}
-
-bl__again_t bl__again_of(const bl_schedule_request_t *request, const bl_schedule_t *shape) {
-  bl__again_t again = {.on = request->recompute};
-  if (request->recompute && request->recompute_chunks < shape->chunks) {
-    again.chunks = request->recompute_chunks;
-  }
-  if (request->recompute && request->slots > 0) {
-    double slots = floor(request->slots / bl_schedule_block_weight(shape) + 1e-9);
-    again.slots = (uint32_t)fmin(fmax(slots, 1), (double)bl_schedule_block_count(shape));
-  }
-  return again;
 }
 
 static double by_size(size_t count, double small, double large, double huge) {
@@ -309,8 +275,7 @@ static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, size
   return status;
 }
 
-// Polishes the results that were kept and puts the best first. BL_NOT_FOUND when nothing fitted.
-static bl_status_t polish_kept(bl__portfolio_t *portfolio) {
+bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
   if (portfolio->found == 0) {
     return BL_NOT_FOUND;
   }
@@ -338,8 +303,7 @@ static bl_status_t polish_kept(bl__portfolio_t *portfolio) {
   return status;
 }
 
-// Is the best result as early as its lower bound?
-static bool is_done(const bl__portfolio_t *portfolio) {
+bool bl__portfolio_is_done(const bl__portfolio_t *portfolio) {
   const bl__result_t *best = &portfolio->results[0];
   double bound;
   return portfolio->found > 0 && bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound) == BL_OK &&
@@ -348,7 +312,7 @@ static bool is_done(const bl__portfolio_t *portfolio) {
 
 bl_status_t bl__portfolio_end(bl__portfolio_t *portfolio, bl_status_t status, bl_schedule_t *schedule) {
   if (status == BL_OK) {
-    status = polish_kept(portfolio);
+    status = bl__portfolio_polish(portfolio);
   }
   if (status == BL_OK) {
     bl_op_list_t *lists = schedule->lists;
@@ -365,180 +329,4 @@ void bl__portfolio_cleanup(bl__portfolio_t *portfolio) {
   bl_schedule_destroy(portfolio->drained);
   free(portfolio->tried);
   free(portfolio->peaks);
-}
-
-// Other costs to search with first. Unit cells, which timetables are made for; where the real ones are those, slightly
-// uneven ones: with equal costs most changes of an order change nothing, so a search does not see where to go.
-static bl_costs_t other_costs(const bl_costs_t *costs, uint32_t virtual_stages) {
-  static const bl_costs_t uneven = {.every = {10, 11, 9, 10}, .boundary = 1};
-  bool equal = costs->boundary == 0;
-  for (uint32_t s = 0; s < virtual_stages && equal; s++) {
-    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, s), *first = bl_costs_chunk(costs, 0);
-    equal = chunk->forward == first->forward && chunk->input == chunk->forward && chunk->weight == chunk->forward;
-  }
-  return equal ? uneven : BL_COSTS_UNIT;
-}
-
-bl_status_t bl__costs_merge(const bl_costs_t *costs, bl__again_t again, const bl_schedule_t *shape,
-                            bl_costs_t *merged) {
-  *merged = *costs;
-  if (!again.on) {
-    return BL_OK;
-  }
-  merged->every.input += costs->every.recompute;
-  if (costs->chunks != NULL || again.chunks > 0) {
-    bl_chunk_costs_t *chunks = malloc(shape->virtual_stages * sizeof *chunks);
-    for (uint32_t s = 0; chunks != NULL && s < shape->virtual_stages; s++) {
-      chunks[s] = *bl_costs_chunk(costs, s);
-      chunks[s].input += bl__chunk_kept(shape, again, s) ? 0 : chunks[s].recompute;
-    }
-    merged->chunks = chunks;
-    return chunks != NULL ? BL_OK : BL_EXHAUSTED;
-  }
-  return BL_OK;
-}
-
-void bl__costs_merge_cleanup(const bl_costs_t *costs, bl_costs_t *merged) {
-  if (merged->chunks != costs->chunks) {
-    free((void *)(uintptr_t)merged->chunks);
-  }
-}
-
-// Both portfolios of a search.
-typedef struct search {
-  bl__bases_t *bases;
-  void *context;
-  const bl_schedule_request_t *request;
-  bl__portfolio_t real, other;
-  bl_schedule_t *scratch;
-} search_t;
-
-// The base orders, and where chunks that keep their blocks leave none that fits into the slots, groups of as many
-// micro-batches as do.
-#define GROUPS_MAX 8 // sizes that are tried
-
-static bl_status_t try_bases(search_t *search, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
-  bl_schedule_t *scratch = search->scratch;
-  bl__again_t again = portfolio->again;
-  bl_status_t status = search->bases(search->context, costs, portfolio);
-  uint32_t group = scratch->micro_batches;
-  if (again.chunks > 0 && again.slots > 0) {
-    uint32_t room = again.slots / (scratch->chunks - again.chunks);
-    group = room < group ? room : group;
-  }
-  bool none = again.chunks > 0 && portfolio->found == 0;
-  portfolio->bases = group < GROUPS_MAX ? group : GROUPS_MAX;
-  for (uint32_t k = 0; none && k < GROUPS_MAX && group > 0 && status == BL_OK; k++, group--) {
-    // One at a time always fits.
-    status = bl__groups_fill(scratch, k + 1 < GROUPS_MAX ? group : 1);
-    if (status == BL_OK) {
-      status = bl__portfolio_try(portfolio, scratch);
-    }
-  }
-  return status;
-}
-
-static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *costs) {
-  search->other.follower = &search->real;
-  bl_status_t status = try_bases(search, costs, &search->other);
-  if (status == BL_OK) {
-    status = bl__portfolio_refine(&search->other, search->scratch);
-  }
-  if (status == BL_OK && search->other.found > 0) {
-    status = polish_kept(&search->other);
-  }
-  if (status == BL_OK && search->scratch->pipes == 1) {
-    status = bl__portfolio_from_shorter(&search->real, search->request, search->scratch);
-  }
-  bl__portfolio_renew(&search->real, search->other.found + 1);
-  for (uint32_t r = 0; r < search->other.found && status == BL_OK; r++) {
-    status = bl__portfolio_try(&search->real, search->other.results[r].schedule);
-  }
-  return status == BL_OK ? bl__portfolio_refine(&search->real, search->scratch) : status;
-}
-
-bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_request_t *request, const uint32_t *limits,
-                       bl_schedule_t *schedule) {
-  search_t search = {.bases = bases, .context = context, .request = request};
-  bl_costs_t other = other_costs(request->costs, schedule->virtual_stages), merged = *request->costs,
-             merged_other = other;
-  const bl__again_t again = bl__again_of(request, schedule);
-  bl_status_t status = bl__costs_merge(request->costs, again, schedule, &merged);
-  if (status == BL_OK) {
-    status = bl__costs_merge(&other, again, schedule, &merged_other);
-  }
-  if (status == BL_OK) {
-    status = bl_schedule_create_like(schedule, &search.scratch, NULL);
-  }
-  if (status == BL_OK) {
-    status = bl__portfolio_init(&search.real, schedule, request->costs, limits, 0, request->effort);
-  }
-  if (status == BL_OK) {
-    double effort = BL__PORTFOLIO_OTHER_EFFORT * request->effort;
-    status = bl__portfolio_init(&search.other, schedule, &other, limits, 0, effort);
-  }
-  bl__portfolio_recompute(&search.real, request);
-  bl__portfolio_recompute(&search.other, request);
-  if (status == BL_OK) {
-    status = try_bases(&search, &merged, &search.real);
-  }
-  if (status == BL_OK) {
-    status = bl__portfolio_refine(&search.real, search.scratch);
-  }
-  if (status == BL_OK && search.real.found > 0 && !is_done(&search.real)) {
-    status = search_with_other_costs(&search, &merged_other);
-  }
-  status = bl__portfolio_end(&search.real, status, schedule);
-  bl__portfolio_cleanup(&search.real);
-  bl__portfolio_cleanup(&search.other);
-  bl_schedule_destroy(search.scratch);
-  bl__costs_merge_cleanup(&other, &merged_other);
-  bl__costs_merge_cleanup(request->costs, &merged);
-  return status;
-}
-
-typedef struct given {
-  bl_schedule_t *const *bases;
-  uint32_t count;
-} given_t;
-
-static bl_status_t try_given(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
-  const given_t *given = context;
-  bl_status_t status = BL_OK;
-  (void)costs;
-  bl__portfolio_renew(portfolio, given->count + 1);
-  for (uint32_t k = 0; k < given->count && status == BL_OK; k++) {
-    status = bl__portfolio_try(portfolio, given->bases[k]);
-  }
-  return status;
-}
-
-bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_schedule_request_t *request,
-                        const uint32_t *limits, bl_schedule_t *schedule) {
-  given_t given = {bases, count};
-  return bl__search(try_given, &given, request, limits, schedule);
-}
-
-static void level(uint32_t *limits, uint32_t stages) {
-  uint32_t worst = 0;
-  for (uint32_t s = 0; s < stages; s++) {
-    worst = limits[s] > worst ? limits[s] : worst;
-  }
-  for (uint32_t s = 0; s < stages; s++) {
-    limits[s] = worst;
-  }
-}
-
-bl_status_t bl__improve_within(const bl_schedule_t *holds, bool each, bl_schedule_t *const *bases, uint32_t count,
-                               const bl_schedule_request_t *request, bl_schedule_t *schedule) {
-  uint32_t *limits = malloc(holds->stages * sizeof *limits);
-  bl_status_t status = limits != NULL ? bl_schedule_peak_slots(holds, limits) : BL_EXHAUSTED;
-  if (status == BL_OK && !each) {
-    level(limits, holds->stages);
-  }
-  if (status == BL_OK) {
-    status = bl__improve(bases, count, request, limits, schedule);
-  }
-  free(limits);
-  return status;
 }

@@ -10,8 +10,7 @@
 #ifndef BALLAST_SCHEDULE_PORTFOLIO_H
 #define BALLAST_SCHEDULE_PORTFOLIO_H
 
-#include "schedule/generate.h"
-#include "schedule/search/dispatch.h"
+#include "schedule/search/wanted.h"
 
 // Results that are kept: the local search may bring the second best further than the best.
 #define BL__PORTFOLIO_KEPT     8
@@ -76,35 +75,10 @@ bool bl__portfolio_wants(const bl__portfolio_t *portfolio, size_t count);
 BL_MUST_USE bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base);
 // The end of a search, which has come to `status`: polishes and moves the best result into the lists of `schedule`.
 BL_MUST_USE bl_status_t bl__portfolio_end(bl__portfolio_t *portfolio, bl_status_t status, bl_schedule_t *schedule);
+// Polishes the results that were kept and puts the best first. BL_NOT_FOUND when nothing fitted.
+BL_MUST_USE bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio);
+// Is the best result as early as its lower bound?
+bool bl__portfolio_is_done(const bl__portfolio_t *portfolio);
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
-
-// Tries base orders for `costs`, whatever they are (R merged into I), with bl__portfolio_try.
-typedef bl_status_t bl__bases_t(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio);
-// A whole search: the base orders with the real costs; unless one of them ends as early as possible, the same with other
-// costs, whose results and the extension of a schedule for fewer micro-batches (extend.h) are further
-// bases; then the local search. The best goes into the lists of `schedule`. BL_NOT_FOUND when nothing fitted the limits.
-BL_MUST_USE bl_status_t bl__search(bl__bases_t *bases, void *context, const bl_schedule_request_t *request,
-                                   const uint32_t *limits, bl_schedule_t *schedule);
-// The same from base orders that do not depend on costs.
-BL_MUST_USE bl_status_t bl__improve(bl_schedule_t *const *bases, uint32_t count, const bl_schedule_request_t *request,
-                                    const uint32_t *limits, bl_schedule_t *schedule);
-// The same within what `holds` holds: of every stage its own peak (`each`), or the worst one for all.
-BL_MUST_USE bl_status_t bl__improve_within(const bl_schedule_t *holds, bool each, bl_schedule_t *const *bases,
-                                           uint32_t count, const bl_schedule_request_t *request,
-                                           bl_schedule_t *schedule);
-
-// Costs for who makes base orders of a schedule that recomputes: I with the R before it. `merged` is `costs` itself
-// without recomputation; otherwise merged->chunks is on the heap, if chunks differ. BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl__costs_merge(const bl_costs_t *costs, bl__again_t again, const bl_schedule_t *shape,
-                                        bl_costs_t *merged);
-void bl__costs_merge_cleanup(const bl_costs_t *costs, bl_costs_t *merged);
-
-// Limits in blocks from those of a request, in device-micro-batches: `limits` has room for [stages].
-void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits);
-// BL_INVALID names the stage whose limit holds fewer than `least` blocks, which is one device-micro-batch.
-BL_MUST_USE bl_status_t bl__memory_limits_check(const bl_schedule_request_t *request, double memory,
-                                                const uint32_t *limits, uint32_t least, bl_error_t *err);
-// What the request says of recomputation, for a schedule of that shape.
-bl__again_t bl__again_of(const bl_schedule_request_t *request, const bl_schedule_t *shape);
 
 #endif

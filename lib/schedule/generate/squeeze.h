@@ -11,6 +11,7 @@
 // micro-batches: each runs again every `period` cells, squeezed. A fused backward takes two cells, all else one.
 // Preconditions: passes of a stage do not collide modulo the period, each starts with micro-batch 0, and every pass of the
 // timetable starts after what it needs. BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl__squeeze(bl_schedule_t *schedule, const bl__pass_t *passes, uint32_t count, uint32_t period);
+BL_MUST_USE bl_status_t bl__squeeze(bl_schedule_t *schedule, const bl__timetable_entry_t *passes, uint32_t count,
+                                    uint32_t period);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/squeeze.h"
+#include "schedule/generate/squeeze.h"
 
 #include "base/minmax.h"
 #include "schedule/generate/generators.h"
@@ -13,7 +13,7 @@
 // One run of a pass: index of the pass among those of its stage, times the micro-batches, plus the micro-batch.
 typedef struct squeeze {
   bl_schedule_t *schedule;
-  const bl__pass_t *passes;
+  const bl__timetable_entry_t *passes;
   uint32_t count, period;
   uint32_t cells;     // of a stage
   uint32_t *planned;  // [stages][cells] the run that starts there in the timetable, or NOTHING
@@ -29,7 +29,7 @@ static uint32_t length_of(bl_verb_t verb) {
 }
 
 static bl_op_t op_of(const squeeze_t *q, uint32_t stage, uint32_t run) {
-  const bl__pass_t *pass = &q->passes[stage * q->count + run / q->schedule->micro_batches];
+  const bl__timetable_entry_t *pass = &q->passes[stage * q->count + run / q->schedule->micro_batches];
   return (bl_op_t){.verb = (uint8_t)pass->verb,
                    .virtual_stage = (uint16_t)pass->virtual_stage,
                    .micro_batch = run % q->schedule->micro_batches};
@@ -124,7 +124,7 @@ static bl_status_t emit(squeeze_t *q) {
   return status;
 }
 
-bl_status_t bl__squeeze(bl_schedule_t *schedule, const bl__pass_t *passes, uint32_t count, uint32_t period) {
+bl_status_t bl__squeeze(bl_schedule_t *schedule, const bl__timetable_entry_t *passes, uint32_t count, uint32_t period) {
   squeeze_t q = {.schedule = schedule, .passes = passes, .count = count, .period = period};
   for (uint32_t k = 0; k < schedule->stages * count; k++) {
     q.cells = bl_max_u32(q.cells, passes[k].at + period * schedule->micro_batches);

@@ -3,8 +3,8 @@
 // model. A unit sends p/2 micro-batches through each of them by 1F1B; in slots of one operation the two never want a
 // stage at the same time. Units follow each other; the order is then improved with real costs, within its memory.
 #include "base/minmax.h"
-#include "schedule/generate/generators.h"
-#include "schedule/search/portfolio.h"
+#include "schedule/search/search.h"
+#include "schedule/search/searched.h"
 
 #include <stdlib.h>
 
@@ -89,7 +89,7 @@ bl_status_t bl__generate_chimera(const bl_schedule_request_t *request, bl_schedu
   }
   status = fill_base(base);
   if (status == BL_OK) {
-    status = bl__improve_within(base, false, &base, 1, request, schedule);
+    status = bl__improve_within(base, false, (bl__orders_t){&base, 1, NULL}, request, schedule);
   }
   bl_schedule_destroy(base);
   return status;

@@ -6,11 +6,11 @@
 // Below the limit of v-min no block of the period searched fits; there groups of as many micro-batches as memory holds
 // follow each other, and are reordered likewise. One micro-batch at a time always works.
 #include "schedule/generate/building_block.h"
-#include "schedule/generate/generators.h"
 #include "schedule/generate/groups.h"
 #include "schedule/generate/timed_block.h"
 #include "schedule/generate/zero_bubble_v.h"
-#include "schedule/search/portfolio.h"
+#include "schedule/search/search.h"
+#include "schedule/search/searched.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -185,8 +185,9 @@ static bl_status_t try_bases(void *context, const bl_costs_t *costs, bl__portfol
   return status == BL_OK ? try_candidates(search, portfolio) : status;
 }
 
-bl_status_t bl__generate_v_within(const bl_schedule_request_t *request, double memory, bl_schedule_t *schedule,
-                                  bl_error_t *err) {
+// The fastest order found within `memory` device-micro-batches. `generate` is who asks.
+static bl_status_t search_within(const bl_schedule_request_t *request, double memory, bl__generator_t *generate,
+                                 bl_schedule_t *schedule, bl_error_t *err) {
   search_t search = {.request = request,
                      .operations = 3 * bl_schedule_block_count(schedule),
                      .thorough = strcmp(schedule->name, "adaptive") == 0};
@@ -203,7 +204,8 @@ bl_status_t bl__generate_v_within(const bl_schedule_request_t *request, double m
     status = find_candidates(&search);
   }
   if (status == BL_OK) {
-    status = bl__search(try_bases, &search, request, search.limits, schedule);
+    const bl__bases_t bases = {try_bases, &search, generate};
+    status = bl__search(&bases, request, search.limits, schedule);
   }
   bl_schedule_destroy(search.base);
   free(search.candidates);
@@ -213,19 +215,19 @@ bl_status_t bl__generate_v_within(const bl_schedule_request_t *request, double m
 }
 
 bl_status_t bl__generate_zb_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return bl__generate_v_within(request, request->memory, schedule, err);
+  return search_within(request, request->memory, bl__generate_zb_v, schedule, err);
 }
 
 bl_status_t bl__generate_v_zb(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return bl__generate_v_within(request, request->stages, schedule, err);
+  return search_within(request, request->stages, bl__generate_v_zb, schedule, err);
 }
 
 bl_status_t bl__generate_v_half(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   const uint32_t memory = (request->stages + 2) / 2;
-  return bl__generate_v_within(request, memory, schedule, err);
+  return search_within(request, memory, bl__generate_v_half, schedule, err);
 }
 
 bl_status_t bl__generate_v_min(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   const uint32_t memory = (request->stages + 4) / 3;
-  return bl__generate_v_within(request, memory, schedule, err);
+  return search_within(request, memory, bl__generate_v_min, schedule, err);
 }

@@ -5,12 +5,11 @@
 // in two. Cut like that an order takes no more time and no more memory than before, so that the result is never slower
 // than 1f1b, eager-1f1b or gpipe within the same memory. With few micro-batches a loop, as grouped-interleaved has it, may
 // warm up faster. Both get a short search first, and a whole one if that comes near the V.
-#include "schedule/generate/generators.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/recompute.h"
 #include "schedule/ir/timing.h"
-#include "schedule/search/dispatch.h"
-#include "schedule/search/portfolio.h"
+#include "schedule/search/search.h"
+#include "schedule/search/searched.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -54,14 +53,13 @@ static bl_chunk_costs_t *whole_costs(const bl_costs_t *costs, uint32_t stages, u
   return whole;
 }
 
-// Tries the order `name` of one chunk a stage, cut. Every one is looked at, however little search was asked for.
-static bl_status_t try_name(const bl_schedule_request_t *request, const char *name, bl__portfolio_t *portfolio,
-                            bl_schedule_t *base) {
+// Tries an order of one chunk a stage, cut. Every one is looked at, however little search was asked for.
+static bl_status_t try_cut(const bl_schedule_request_t *request, bl__generator_t *generate, bl__portfolio_t *portfolio,
+                           bl_schedule_t *base) {
   bl_schedule_t *whole;
   bl_schedule_request_t wanted = *request;
-  wanted.name = name;
   wanted.chunks = 1;
-  bl_status_t status = bl__schedule_make(&wanted, &whole, NULL);
+  bl_status_t status = bl__generate_with(generate, BL_PLACEMENT_LOOPED, &wanted, &whole);
   if (status != BL_OK) {
     return status;
   }
@@ -74,13 +72,14 @@ static bl_status_t try_name(const bl_schedule_request_t *request, const char *na
 
 static bl_status_t try_cut_orders(const bl_schedule_request_t *request, const bl_costs_t *costs,
                                   bl__portfolio_t *portfolio, bl_schedule_t *base) {
-  static const char *const names[] = {"1f1b", "eager-1f1b", "gpipe", "zb-h1"};
+  static bl__generator_t *const generators[] = {bl__generate_1f1b, bl__generate_eager_1f1b, bl__generate_gpipe,
+                                                bl__generate_zero_bubble};
   bl_schedule_request_t wanted = *request;
   bl_status_t status = BL_OK;
   wanted.costs = costs;
-  bl__portfolio_renew(portfolio, sizeof names / sizeof names[0] + 1);
-  for (size_t k = 0; k < sizeof names / sizeof names[0] && status == BL_OK; k++) {
-    status = try_name(&wanted, names[k], portfolio, base);
+  bl__portfolio_renew(portfolio, sizeof generators / sizeof generators[0] + 1);
+  for (size_t k = 0; k < sizeof generators / sizeof generators[0] && status == BL_OK; k++) {
+    status = try_cut(&wanted, generators[k], portfolio, base);
   }
   return status == BL_OK ? bl__portfolio_refine(portfolio, base) : status;
 }
@@ -120,7 +119,6 @@ static bl_status_t search_loop(const bl_schedule_request_t *request, const uint3
   if (room < p + (p + 1) / 2) {
     return BL_NOT_FOUND;
   }
-  wanted.name = "grouped-interleaved"; // of which shorter ones are made on the way
   wanted.group = room - p < p ? room - p : p;
   bl_status_t status = bl_schedule_create_like(schedule, &base, NULL);
   if (status != BL_OK) {
@@ -128,7 +126,7 @@ static bl_status_t search_loop(const bl_schedule_request_t *request, const uint3
   }
   status = bl__grouped_interleaved_base(base, wanted.group);
   if (status == BL_OK) {
-    status = bl__improve(&base, 1, &wanted, limits, schedule);
+    status = bl__improve((bl__orders_t){&base, 1, bl__generate_grouped_interleaved}, &wanted, limits, schedule);
   }
   bl_schedule_destroy(base);
   return status == BL_INVALID ? BL_NOT_FOUND : status;
@@ -198,7 +196,7 @@ static bl_status_t try_placement(const bl_schedule_request_t *request, const uin
 
 bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   double t_end = INFINITY;
-  bl_status_t status = bl__generate_v_within(request, request->memory, schedule, err);
+  bl_status_t status = bl__generate_zb_v(request, schedule, err);
   if (status != BL_OK || request->keep_placement || request->stages == 1) {
     return status;
   }
@@ -265,16 +263,14 @@ static bl_status_t is_faster(const bl_schedule_request_t *request, const bl_sche
 bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_schedule_t **made) {
   const bl_schedule_t *shape = *made;
   const bl__again_t again = bl__again_of(request, shape);
-  const bl_schedule_request_t wanted = {// the order does not depend on costs
-                                        .name = "1f1b",
-                                        .stages = shape->stages,
-                                        .micro_batches = shape->micro_batches};
+  const bl_schedule_request_t wanted = {
+      .name = "1f1b", .stages = shape->stages, .micro_batches = shape->micro_batches, .chunks = 1};
   bl_schedule_t *whole, *cut = NULL;
   bool better = false;
   if (again.chunks > 0 || (again.slots > 0 && again.slots < shape->chunks)) {
     return BL_OK;
   }
-  bl_status_t status = bl__schedule_make(&wanted, &whole, NULL);
+  bl_status_t status = bl__generate_with(bl__generate_1f1b, BL_PLACEMENT_LOOPED, &wanted, &whole);
   if (status != BL_OK) {
     return status;
   }

@@ -2,10 +2,9 @@
 // ZB-H1 and ZB-H2 (Qi et al., ICLR 2024) as what they are examples of: the fastest split-backward order that is found
 // within a memory limit per stage, with real costs. The limit is p device-micro-batches for zb-h1, 2p for zb-h2.
 #include "base/minmax.h"
-#include "schedule/generate/generators.h"
 #include "schedule/generate/zero_bubble_heuristic.h"
 #include "schedule/search/extend.h"
-#include "schedule/search/portfolio.h"
+#include "schedule/search/searched.h"
 
 #include <stdlib.h>
 
@@ -56,7 +55,7 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
   }
   bl__portfolio_recompute(&portfolio, request);
   if (status == BL_OK) {
-    status = bl__portfolio_from_shorter(&portfolio, request, base);
+    status = bl__portfolio_from_shorter(&portfolio, bl__generate_zero_bubble, request, base);
     bl__portfolio_renew(&portfolio, 8 + SHAPES + 1);
   }
   size_t operations = 3 * bl_schedule_block_count(schedule);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // 1F1B-V (Qi et al., NeurIPS 2024, appendix): a V with fused backward that stays at two thirds of 1F1B's memory. The
 // timetable's cells are the paper's; the order is then improved with real costs, within its memory.
-#include "schedule/generate/generators.h"
+#include "schedule/generate/squeeze.h"
 #include "schedule/generate/timetable.h"
-#include "schedule/search/portfolio.h"
-#include "schedule/search/squeeze.h"
+#include "schedule/search/search.h"
+#include "schedule/search/searched.h"
 
 #include <stdlib.h>
 
@@ -32,7 +32,7 @@ static uint32_t next_backward(backward_clock_t *clock) {
   return at;
 }
 
-static bool collides(const bl__pass_t *passes) {
+static bool collides(const bl__timetable_entry_t *passes) {
   uint32_t used = 0;
   for (int k = 0; k < PASSES; k++) {
     for (uint32_t cell = 0; cell < (passes[k].verb == BL_VERB_B ? 2u : 1u); cell++) {
@@ -47,17 +47,17 @@ static bool collides(const bl__pass_t *passes) {
 }
 
 // One timetable; the caller frees it. *possible is false when its passes collide.
-static bl__pass_t *make_passes(uint32_t p, backward_clock_t clock, bool *possible) {
-  bl__pass_t *passes = calloc(PASSES * (size_t)p, sizeof *passes);
+static bl__timetable_entry_t *make_passes(uint32_t p, backward_clock_t clock, bool *possible) {
+  bl__timetable_entry_t *passes = calloc(PASSES * (size_t)p, sizeof *passes);
   for (uint32_t k = 0; passes != NULL && k < 2 * p; k++) { // k-th backward: down the second chunk, up the first
     uint32_t s = k < p ? k : 2 * p - 1 - k, at = next_backward(&clock);
-    bl__pass_t *of = passes + (size_t)PASSES * s;
+    bl__timetable_entry_t *of = passes + (size_t)PASSES * s;
     if (k < p) {
-      of[0] = (bl__pass_t){BL_VERB_F, s, s, 0};
-      of[1] = (bl__pass_t){BL_VERB_F, 2 * p - 1 - s, 2 * p - 1 - s, 0};
-      of[2] = (bl__pass_t){BL_VERB_B, 2 * p - 1 - s, at, 0};
+      of[0] = (bl__timetable_entry_t){BL_VERB_F, s, s, 0};
+      of[1] = (bl__timetable_entry_t){BL_VERB_F, 2 * p - 1 - s, 2 * p - 1 - s, 0};
+      of[2] = (bl__timetable_entry_t){BL_VERB_B, 2 * p - 1 - s, at, 0};
     } else {
-      of[3] = (bl__pass_t){BL_VERB_B, s, at, 0};
+      of[3] = (bl__timetable_entry_t){BL_VERB_B, s, at, 0};
     }
   }
   *possible = true;
@@ -70,7 +70,7 @@ static bl__pass_t *make_passes(uint32_t p, backward_clock_t clock, bool *possibl
 // Fills `base` with one timetable, and `squeezed`, if there is one, with the same squeezed.
 static bl_status_t fill_base(bl_schedule_t *base, backward_clock_t clock, bl_schedule_t *squeezed, bool *possible) {
   uint32_t p = base->stages;
-  bl__pass_t *passes = make_passes(p, clock, possible);
+  bl__timetable_entry_t *passes = make_passes(p, clock, possible);
   bl_status_t status = passes != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t s = 0; s < p && status == BL_OK && *possible; s++) {
     status = bl__timetable_fill(base, s, passes + (size_t)PASSES * s, PASSES, PERIOD, 1);
@@ -106,7 +106,8 @@ bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedul
     count += possible || k == 0;
   }
   if (status == BL_OK) {
-    status = bl__improve_within(bases[squeezes ? 1 : 0], request->pooled, bases, count, request, schedule);
+    status = bl__improve_within(bases[squeezes ? 1 : 0], request->pooled,
+                                (bl__orders_t){bases, count, bl__generate_1f1b_v}, request, schedule);
   }
   for (uint32_t k = 0; k <= VARIANTS + 1; k++) {
     bl_schedule_destroy(bases[k]);

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/search/search.h"
+
+#include "schedule/generate/groups.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/search/extend.h"
+
+#include <stdlib.h>
+
+// Other costs to search with first. Unit cells, which timetables are made for; where the real ones are those, slightly
+// uneven ones: with equal costs most changes of an order change nothing, so a search does not see where to go.
+static bl_costs_t other_costs(const bl_costs_t *costs, uint32_t virtual_stages) {
+  static const bl_costs_t uneven = {.every = {10, 11, 9, 10}, .boundary = 1};
+  bool equal = costs->boundary == 0;
+  for (uint32_t s = 0; s < virtual_stages && equal; s++) {
+    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, s), *first = bl_costs_chunk(costs, 0);
+    equal = chunk->forward == first->forward && chunk->input == chunk->forward && chunk->weight == chunk->forward;
+  }
+  return equal ? uneven : BL_COSTS_UNIT;
+}
+
+// Both portfolios of a search.
+typedef struct search {
+  const bl__bases_t *bases;
+  const bl_schedule_request_t *request;
+  bl__portfolio_t real, other;
+  bl_schedule_t *scratch;
+} search_t;
+
+// The base orders, and where chunks that keep their blocks leave none that fits into the slots, groups of as many
+// micro-batches as do.
+#define GROUPS_MAX 8 // sizes that are tried
+
+static bl_status_t try_bases(search_t *search, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  bl_schedule_t *scratch = search->scratch;
+  bl__again_t again = portfolio->again;
+  bl_status_t status = search->bases->try(search->bases->context, costs, portfolio);
+  uint32_t group = scratch->micro_batches;
+  if (again.chunks > 0 && again.slots > 0) {
+    uint32_t room = again.slots / (scratch->chunks - again.chunks);
+    group = room < group ? room : group;
+  }
+  bool none = again.chunks > 0 && portfolio->found == 0;
+  portfolio->bases = group < GROUPS_MAX ? group : GROUPS_MAX;
+  for (uint32_t k = 0; none && k < GROUPS_MAX && group > 0 && status == BL_OK; k++, group--) {
+    // One at a time always fits.
+    status = bl__groups_fill(scratch, k + 1 < GROUPS_MAX ? group : 1);
+    if (status == BL_OK) {
+      status = bl__portfolio_try(portfolio, scratch);
+    }
+  }
+  return status;
+}
+
+static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *costs) {
+  search->other.follower = &search->real;
+  bl_status_t status = try_bases(search, costs, &search->other);
+  if (status == BL_OK) {
+    status = bl__portfolio_refine(&search->other, search->scratch);
+  }
+  if (status == BL_OK && search->other.found > 0) {
+    status = bl__portfolio_polish(&search->other);
+  }
+  if (status == BL_OK && search->bases->generate != NULL) {
+    status = bl__portfolio_from_shorter(&search->real, search->bases->generate, search->request, search->scratch);
+  }
+  bl__portfolio_renew(&search->real, search->other.found + 1);
+  for (uint32_t r = 0; r < search->other.found && status == BL_OK; r++) {
+    status = bl__portfolio_try(&search->real, search->other.results[r].schedule);
+  }
+  return status == BL_OK ? bl__portfolio_refine(&search->real, search->scratch) : status;
+}
+
+bl_status_t bl__search(const bl__bases_t *bases, const bl_schedule_request_t *request, const uint32_t *limits,
+                       bl_schedule_t *schedule) {
+  search_t search = {.bases = bases, .request = request};
+  bl_costs_t other = other_costs(request->costs, schedule->virtual_stages), merged = *request->costs,
+             merged_other = other;
+  const bl__again_t again = bl__again_of(request, schedule);
+  bl_status_t status = bl__costs_merge(request->costs, again, schedule, &merged);
+  if (status == BL_OK) {
+    status = bl__costs_merge(&other, again, schedule, &merged_other);
+  }
+  if (status == BL_OK) {
+    status = bl_schedule_create_like(schedule, &search.scratch, NULL);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_init(&search.real, schedule, request->costs, limits, 0, request->effort);
+  }
+  if (status == BL_OK) {
+    double effort = BL__PORTFOLIO_OTHER_EFFORT * request->effort;
+    status = bl__portfolio_init(&search.other, schedule, &other, limits, 0, effort);
+  }
+  bl__portfolio_recompute(&search.real, request);
+  bl__portfolio_recompute(&search.other, request);
+  if (status == BL_OK) {
+    status = try_bases(&search, &merged, &search.real);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_refine(&search.real, search.scratch);
+  }
+  if (status == BL_OK && search.real.found > 0 && !bl__portfolio_is_done(&search.real)) {
+    status = search_with_other_costs(&search, &merged_other);
+  }
+  status = bl__portfolio_end(&search.real, status, schedule);
+  bl__portfolio_cleanup(&search.real);
+  bl__portfolio_cleanup(&search.other);
+  bl_schedule_destroy(search.scratch);
+  bl__costs_merge_cleanup(&other, &merged_other);
+  bl__costs_merge_cleanup(request->costs, &merged);
+  return status;
+}
+
+static bl_status_t try_given(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  const bl__orders_t *given = context;
+  bl_status_t status = BL_OK;
+  (void)costs;
+  bl__portfolio_renew(portfolio, given->count + 1);
+  for (uint32_t k = 0; k < given->count && status == BL_OK; k++) {
+    status = bl__portfolio_try(portfolio, given->orders[k]);
+  }
+  return status;
+}
+
+bl_status_t bl__improve(bl__orders_t orders, const bl_schedule_request_t *request, const uint32_t *limits,
+                        bl_schedule_t *schedule) {
+  const bl__bases_t bases = {try_given, &orders, orders.generate};
+  return bl__search(&bases, request, limits, schedule);
+}
+
+static void level(uint32_t *limits, uint32_t stages) {
+  uint32_t worst = 0;
+  for (uint32_t s = 0; s < stages; s++) {
+    worst = limits[s] > worst ? limits[s] : worst;
+  }
+  for (uint32_t s = 0; s < stages; s++) {
+    limits[s] = worst;
+  }
+}
+
+bl_status_t bl__improve_within(const bl_schedule_t *holds, bool each, bl__orders_t orders,
+                               const bl_schedule_request_t *request, bl_schedule_t *schedule) {
+  uint32_t *limits = malloc(holds->stages * sizeof *limits);
+  bl_status_t status = limits != NULL ? bl_schedule_peak_slots(holds, limits) : BL_EXHAUSTED;
+  if (status == BL_OK && !each) {
+    level(limits, holds->stages);
+  }
+  if (status == BL_OK) {
+    status = bl__improve(orders, request, limits, schedule);
+  }
+  free(limits);
+  return status;
+}

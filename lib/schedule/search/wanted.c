@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/search/wanted.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+void bl__memory_limits(const bl_schedule_t *shape, double memory, const double *memory_of_stage, uint32_t *limits) {
+  double weight = bl_schedule_block_weight(shape);
+  for (uint32_t s = 0; s < shape->stages; s++) {
+    double limit = memory_of_stage != NULL ? memory_of_stage[s] : memory;
+    limits[s] = (uint32_t)fmin(floor(limit / weight + 1e-9), (double)bl_schedule_block_count(shape));
+  }
+}
+
+bl_status_t bl__memory_limits_check(const bl_schedule_request_t *request, double memory, const uint32_t *limits,
+                                    uint32_t least, bl_error_t *err) {
+  for (uint32_t s = 0; s < request->stages; s++) {
+    if (limits[s] < least) {
+      return bl_error_set(err, BL_INVALID,
+                          "schedule %s: a memory limit of %g on stage %u is below 1, the smallest that works",
+                          request->name, request->memory_of_stage != NULL ? request->memory_of_stage[s] : memory, s);
+    }
+  }
+  return BL_OK;
+}
+
+bl__again_t bl__again_of(const bl_schedule_request_t *request, const bl_schedule_t *shape) {
+  bl__again_t again = {.on = request->recompute};
+  if (request->recompute && request->recompute_chunks < shape->chunks) {
+    again.chunks = request->recompute_chunks;
+  }
+  if (request->recompute && request->slots > 0) {
+    double slots = floor(request->slots / bl_schedule_block_weight(shape) + 1e-9);
+    again.slots = (uint32_t)fmin(fmax(slots, 1), (double)bl_schedule_block_count(shape));
+  }
+  return again;
+}
+
+bl_status_t bl__costs_merge(const bl_costs_t *costs, bl__again_t again, const bl_schedule_t *shape,
+                            bl_costs_t *merged) {
+  *merged = *costs;
+  if (!again.on) {
+    return BL_OK;
+  }
+  merged->every.input += costs->every.recompute;
+  if (costs->chunks != NULL || again.chunks > 0) {
+    bl_chunk_costs_t *chunks = malloc(shape->virtual_stages * sizeof *chunks);
+    for (uint32_t s = 0; chunks != NULL && s < shape->virtual_stages; s++) {
+      chunks[s] = *bl_costs_chunk(costs, s);
+      chunks[s].input += bl__chunk_kept(shape, again, s) ? 0 : chunks[s].recompute;
+    }
+    merged->chunks = chunks;
+    return chunks != NULL ? BL_OK : BL_EXHAUSTED;
+  }
+  return BL_OK;
+}
+
+void bl__costs_merge_cleanup(const bl_costs_t *costs, bl_costs_t *merged) {
+  if (merged->chunks != costs->chunks) {
+    free((void *)(uintptr_t)merged->chunks);
+  }
+}
