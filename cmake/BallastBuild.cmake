@@ -146,10 +146,14 @@ endif()
 find_program(BALLAST_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 find_program(BALLAST_PYTHON python3)
 
+# In front of the command of a test that looks at what it shares with others (/dev/shm, processes, ports, networks), so that
+# others may run beside it.
+set(BALLAST_ISOLATE ${CMAKE_SOURCE_DIR}/tests/isolate.sh)
+
 # Tests of one library: every *_test.c is a program and a ctest entry "<library>/<noun>". LABELS unit is the default;
-# the asan preset runs only that label.
+# the asan preset runs only that label. ISOLATED: see above.
 function(ballast_tests library)
-  cmake_parse_arguments(arg "" "LABEL" "DEPENDS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "ISOLATED" "LABEL" "DEPENDS;PRIVATE" ${ARGN})
   if(NOT TARGET bl_${library} OR NOT BALLAST_CMOCKA)
     return()
   endif()
@@ -160,6 +164,10 @@ function(ballast_tests library)
   endforeach()
   if(NOT arg_LABEL)
     set(arg_LABEL unit)
+  endif()
+  set(isolate "")
+  if(arg_ISOLATED)
+    set(isolate ${BALLAST_ISOLATE})
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.c)
   foreach(source IN LISTS sources)
@@ -172,7 +180,7 @@ function(ballast_tests library)
     target_compile_definitions(${target} PRIVATE
       BALLAST_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BALLAST_BINARY_DIR="${CMAKE_BINARY_DIR}")
     ballast_link(${target} DEPENDS ${library} ${arg_DEPENDS} PRIVATE ${arg_PRIVATE} PkgConfig::CMOCKA)
-    add_test(NAME ${library}/${noun} COMMAND ${target})
+    add_test(NAME ${library}/${noun} COMMAND ${isolate} $<TARGET_FILE:${target}>)
     set_tests_properties(${library}/${noun} PROPERTIES TIMEOUT ${BALLAST_TEST_TIMEOUT} LABELS ${arg_LABEL} SKIP_RETURN_CODE 77)
   endforeach()
 endfunction()

@@ -14,7 +14,7 @@ pipeline: {stages: 2}
 YAML
 
 wait_for() { # command...
-  for _ in $(seq 300); do
+  for _ in $(seq 2400); do
     "$@" >/dev/null 2>&1 && return
     sleep 0.05
   done
@@ -79,7 +79,7 @@ nothing_left "refusals"
 # ---- looking at a run, and Ctrl-C
 "$ctl" run job.yaml --local --steps 1000000 --report long.jsonl >long.out 2>&1 &
 run=$!
-for _ in $(seq 300); do
+for _ in $(seq 2400); do
   [ "$(wc -l 2>/dev/null <long.jsonl || echo 0)" -ge 3 ] && break
   sleep 0.05
 done
