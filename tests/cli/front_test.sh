@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Verifies the set-up of the front door with a package system made of stubs: what is missing is named and installed as
-# root or with sudo, nothing happens twice, and without the right to install it stops with exit code 2.
+# Verifies the front door with stubs for the package system, cmake and ctest: what is missing is named and installed as root
+# or with sudo, nothing happens twice, and without the right to install it stops with exit code 2; a test that fails is
+# named and is not run again, and a build with sanitizers that fails is a failure.
 . "$(dirname "$0")/common.sh"
 
 mkdir "$work/tree" "$work/stubs"
@@ -63,4 +64,38 @@ head -n -1 "$work/installed" >"$work/fewer" && mv "$work/fewer" "$work/installed
 ballast build
 equal "exit code when apt-get fails" 1 "$code"
 contains "message" "apt-get could not install them" "$err"
+
+# ---- tests
+sed -e '/^#/d' -e 's/^check: *//' -e '/^ *$/d' "$root/packages.txt" >"$work/installed"
+stub ctest "echo ctest \"\$@\" >>'$work/record'
+while [ \$# -gt 1 ]; do [ \$1 = --preset ] && preset=\$2; [ \$1 = --output-junit ] && results=\$2; shift; done
+cp '$work/results-'\$preset \"\$results\""
+results() { # preset, failures, cases
+  printf '<testsuite name="x"\n\ttests="3"\n\tfailures="%s"\n\tdisabled="0"\n\tskipped="1"\n>\n%b</testsuite>\n' "$2" "$3" \
+    >"$work/results-$1"
+}
+results release 0 ''
+results asan 0 ''
+: >"$work/record"
+ballast test
+equal "exit code of test" 0 "$code"
+contains "totals" "4 passed, 0 failed, 2 skipped" "$out"
+contains "builds" "cmake --preset release -DBALLAST_WERROR=ON" "$(cat "$work/record")"
+contains "builds" "cmake --build --preset asan" "$(cat "$work/record")"
+
+results release 1 '\t<testcase name="e2e/good" classname="e2e/good" time="1" status="run">\n\t</testcase>
+\t<testcase name="e2e/bad" classname="e2e/bad" time="1" status="fail">\n\t\t<failure message=""/>\n\t</testcase>\n'
+: >"$work/record"
+ballast test
+equal "exit code of test with a failure" 1 "$code"
+contains "totals with a failure" "3 passed, 1 failed, 2 skipped" "$out"
+contains "its name" "failed in release: e2e/bad" "$err"
+equal "runs of tests, of two presets" 2 "$(grep -c '^ctest' "$work/record")"
+
+results release 0 ''
+stub cmake 'case "$*" in *--build*asan*) echo wrong; exit 1 ;; esac'
+ballast test
+equal "exit code of test where sanitizers cannot be built" 1 "$code"
+contains "totals without a build" "2 passed, 1 failed, 1 skipped" "$out"
+contains "what fails" "failed in asan: it cannot be built" "$err"
 finish

@@ -1,11 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Format, include rules, circles of calls, licence lines and clang-tidy over the tree.
-#   check.sh [--quick]      --quick leaves out clang-tidy, which takes minutes
+#   check.sh [--quick | --changed]
+# --quick leaves out clang-tidy, which takes minutes. --changed is clang-tidy alone, of what differs from origin/main, or from
+# the commit before where nothing does. Exit code 77: what it needs is not here, and the last line says what.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
-quick=${1:-}
+what=${1:-}
 faults=0
+
+absent() {
+  echo "check: skipped: $*"
+  exit 77
+}
+git rev-parse --verify -q HEAD >/dev/null || absent "no git, or no repository"
 
 sources() {
   git ls-files --cached --others --exclude-standard -- "$@"
@@ -43,22 +51,42 @@ licences() {
 
 # gcc knows warnings and parameters that clang does not.
 tidy_of() { # files at standard input, further arguments
-  xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p build --warnings-as-errors='*' --extra-arg=-Wno-unknown-warning-option \
+  xargs -r -P "$(nproc)" -n 4 clang-tidy --quiet -p build --warnings-as-errors='*' --extra-arg=-Wno-unknown-warning-option \
     --extra-arg=-Wno-unused-command-line-argument "$@" 2> >(grep -v 'warnings generated' >&2)
 }
 
 # Those that define what analyzer.h is about are looked at as they are.
-tidy() {
+tidy() { # files...
   local files defining='^lib/(base/(error|status)|config/job)\.c$' failed=0
-  files=$(sources '*.c' | grep -v '^tests/' | grep -v '/cuda/')
-  grep -E "$defining" <<<"$files" | tidy_of || failed=1
-  grep -Ev "$defining" <<<"$files" | tidy_of --extra-arg=-include --extra-arg="$PWD/tools/check/analyzer.h" || failed=1
+  files=$(printf '%s\n' "$@" | grep -v -e '^tests/' -e '/cuda/')
+  sed -nE "\\:$defining:p" <<<"$files" | tidy_of || failed=1
+  sed -E "\\:$defining:d" <<<"$files" | tidy_of --extra-arg=-include --extra-arg="$PWD/tools/check/analyzer.h" || failed=1
   return $failed
 }
 
+tidy_changed() {
+  local base most=40 files
+  base=$(git merge-base HEAD origin/main 2>/dev/null)
+  if [ -z "$base" ] || git diff --quiet "$base"; then
+    base=$(git rev-parse --verify -q HEAD~1) || absent "nothing to compare with"
+  fi
+  mapfile -t files < <(git diff --name-only --diff-filter=d "$base" -- '*.c' | grep -v -e '^tests/' -e '/cuda/')
+  [ "${#files[@]}" -le $most ] || absent "${#files[@]} files have changed, more than $most: ./ballast check looks at them"
+  [ "${#files[@]}" = 0 ] || tidy "${files[@]}"
+}
+
+if [ "$what" = --changed ]; then
+  command -v clang-tidy >/dev/null || absent "no clang-tidy"
+  step "clang-tidy of what has changed" tidy_changed
+  exit $((faults > 0))
+fi
+command -v clang-format >/dev/null || absent "no clang-format"
 step "format (clang-format)" format
 step "include rules" includes
 step "circles" circles
 step "licence lines" licences
-[ "$quick" = --quick ] || step "clang-tidy" tidy
+if [ "$what" != --quick ]; then
+  mapfile -t files < <(sources '*.c')
+  step "clang-tidy" tidy "${files[@]}"
+fi
 exit $((faults > 0))
