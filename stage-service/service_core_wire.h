@@ -38,7 +38,7 @@ struct bl_service {
   bool waits_for_path;
 };
 
-// service_wire.c
+// service_core_wire.c
 bl_driver_id_t bl__service_identity(const Ballast__V1__DriverIdentity *driver);
 // A call of this driver has come. Whether it is the one that this stage follows is what counts.
 void bl__service_hear(bl_service_t *self, const Ballast__V1__DriverIdentity *driver);

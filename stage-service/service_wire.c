@@ -5,16 +5,6 @@
 
 #include <stdlib.h>
 
-bl_driver_id_t bl__service_identity(const Ballast__V1__DriverIdentity *driver) {
-  return driver == NULL ? (bl_driver_id_t){0} : (bl_driver_id_t){.epoch = driver->epoch, .id = driver->id};
-}
-
-void bl__service_hear(bl_service_t *self, const Ballast__V1__DriverIdentity *driver) {
-  if (driver != NULL && bl_driver_id_equal(bl__service_identity(driver), bl_stage_step(self->stage)->driver)) {
-    bl_followed_hear(&self->followed);
-  }
-}
-
 static void handle_probe(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   const bl_service_t *self = context;
   bl_prober_handle(self->prober, call, input);

@@ -18,11 +18,6 @@ static uint64_t random_bits(void) {
   return bits;
 }
 
-bl_stage_decision_t bl__stage_refuse(bl_error_t *err, bl_status_t status, const char *text) {
-  (void)bl_error_set(err, status, "%s", text);
-  return BL_STAGE_REFUSE;
-}
-
 // ---- rest
 
 // Nobody drives: what the stage holds at stores serves nobody.
@@ -39,10 +34,6 @@ static void look_for_driver(bl_timer_t *timer, void *context) {
     }
   }
   bl_reserving_drop(&stage->ahead, stage->closing);
-}
-
-void bl__stage_driven(bl_stage_t *stage) {
-  stage->driven_ms = bl_loop_now_ms(stage->loop);
 }
 
 // ---- creation

@@ -83,7 +83,7 @@ struct bl_stage {
   bool connect_dropped; // what connects is of a configuration that has gone
 };
 
-// stage.c
+// stage_core.c
 bl_stage_decision_t bl__stage_refuse(bl_error_t *err, bl_status_t status, const char *text);
 // A driver asked for something just now.
 void bl__stage_driven(bl_stage_t *stage);

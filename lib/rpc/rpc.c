@@ -10,7 +10,6 @@
 #include <grpc/support/log.h>
 #include <protobuf-c/protobuf-c.h>
 
-#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,23 +17,6 @@
 // gRPC logs what it also returns as a status; the status is what we log. Its own lines are for debugging.
 static void log_from_grpc(gpr_log_func_args *args) {
   bl_log(BL_LOG_DEBUG, "grpc %s:%d: %s", args->file, args->line, args->message);
-}
-
-// One less to wait for at the end of `rpc`. When that waits it is gone after this.
-static void settle_one(bl_rpc_t *rpc) {
-  bl_rpc_t *first = rpc->first;
-  if (atomic_fetch_sub(&rpc->pending, 1) == 1) {
-    pthread_mutex_lock(&first->mutex);
-    rpc->settled = true;
-    pthread_cond_broadcast(&first->changed);
-    pthread_mutex_unlock(&first->mutex);
-  }
-}
-
-static void hand_over(bl__rpc_tag_t *tag) {
-  bl_rpc_t *rpc = tag->rpc;
-  bl_loop_post(rpc->loop, &tag->message); // the tag is its receiver's from here on
-  settle_one(rpc);
 }
 
 // The completion-queue thread: turns every event into a message to its loop, and does nothing else (DESIGN.md 4).
@@ -49,7 +31,7 @@ static void *queue_main(void *argument) {
     bl__rpc_tag_t *tag = event.tag;
     (void)atomic_load_explicit(&first->armed, memory_order_acquire); // with the release in bl__rpc_tag_arm
     tag->ok = event.success != 0;
-    hand_over(tag);
+    bl__rpc_hand_over(tag);
   }
 }
 
@@ -128,7 +110,7 @@ bl_status_t bl_rpc_create_beside(bl_rpc_t *first, bl_loop_t *loop, bl_rpc_t **re
 
 static void destroy_beside(bl_rpc_t *rpc) {
   bl_rpc_t *first = rpc->first;
-  settle_one(rpc); // the one for its life
+  bl__rpc_settle_one(rpc); // the one for its life
   pthread_mutex_lock(&first->mutex);
   while (!rpc->settled) { // cancelled requests still end
     pthread_cond_wait(&first->changed, &first->mutex);
@@ -186,32 +168,6 @@ void bl_rpc_secure_process(const bl_rpc_security_t *security) {
     bl_tls_acquire(security->tls);
   }
   bl_tls_release(before);
-}
-
-void bl__rpc_tag_arm(bl_rpc_t *rpc, bl__rpc_tag_t *tag, bl_message_fn handle) {
-  tag->message.handle = handle;
-  tag->rpc = rpc;
-  tag->ok = false;
-  atomic_fetch_add_explicit(&rpc->pending, 1, memory_order_relaxed);
-  // gRPC orders this before the event as well, but by means that ThreadSanitizer cannot see.
-  atomic_fetch_add_explicit(&rpc->first->armed, 1, memory_order_release);
-}
-
-void bl__rpc_start(grpc_call *call, const grpc_op *ops, size_t count, bl__rpc_tag_t *tag) {
-  grpc_call_error error = grpc_call_start_batch(call, ops, count, tag, NULL);
-  if (error != GRPC_CALL_OK) {
-    bl_log(BL_LOG_ERROR, "rpc: gRPC refused a batch: %s", grpc_call_error_to_string(error));
-    hand_over(tag);
-  }
-}
-
-void bl__rpc_args_add(bl__rpc_args_t *args, const char *key, uint64_t value) {
-  assert(args->list.num_args < BL__RPC_ARGS);
-  args->list.args = args->args;
-  grpc_arg *arg = &args->args[args->list.num_args++];
-  arg->type = GRPC_ARG_INTEGER;
-  arg->key = (char *)key; // gRPC takes char * and copies it
-  arg->value.integer = value > INT_MAX ? INT_MAX : (int)value;
 }
 
 const bl_library_t bl_rpc_library = {"grpc", grpc_version_string};

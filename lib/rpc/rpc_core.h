@@ -48,6 +48,10 @@ typedef struct bl__rpc_tag {
 
 // Makes the tag ready to be given to gRPC; `handle` will be called on the loop.
 void bl__rpc_tag_arm(bl_rpc_t *rpc, bl__rpc_tag_t *tag, bl_message_fn handle);
+// The event has come: the tag goes to its loop. Any thread.
+void bl__rpc_hand_over(bl__rpc_tag_t *tag);
+// One less to wait for at the end of `rpc`. When that waits it is gone after this. Any thread.
+void bl__rpc_settle_one(bl_rpc_t *rpc);
 // Starts a batch that ends in an armed tag. A batch that gRPC refuses, which only a mistake in this library can cause,
 // is logged and ends as one that failed, so that callers need no second path.
 void bl__rpc_start(grpc_call *call, const grpc_op *ops, size_t count, bl__rpc_tag_t *tag);

@@ -11,6 +11,8 @@
 #include "compute/ops/cuda/runtime.h"
 #include "compute/ops/ops.h"
 
+#define BL__WORKSPACE_ALIGNMENT ((size_t)256) // what the libraries want their part at
+
 struct bl_compute {
   bl__gpu_t *gpu;
   bl__stream_t stream;

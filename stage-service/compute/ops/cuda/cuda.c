@@ -2,12 +2,8 @@
 // The CUDA back end's context and table.
 #include "compute/ops/cuda/compute.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define WORKSPACE_ALIGNMENT ((size_t)256)
 
 static void attach(bl_compute_t *compute) {
   bl_error_t err = {0};
@@ -72,9 +68,9 @@ static size_t workspace_bytes(const bl_compute_t *compute) {
   return compute->workspace_wanted;
 }
 
-// The libraries want their part at 256 bytes; the caller promises 64.
+// The caller promises 64 bytes.
 static void use_workspace(bl_compute_t *compute, void *workspace, size_t bytes) {
-  const size_t skipped = bl_align_up((uintptr_t)workspace, WORKSPACE_ALIGNMENT) - (uintptr_t)workspace;
+  const size_t skipped = bl_align_up((uintptr_t)workspace, BL__WORKSPACE_ALIGNMENT) - (uintptr_t)workspace;
   compute->workspace = (char *)workspace + skipped;
   compute->workspace_bytes = bytes > skipped ? bytes - skipped : 0;
 }
@@ -97,48 +93,6 @@ static bl_device_stream_t *stream(bl_compute_t *compute) {
 
 static size_t held_bytes(const bl_compute_t *compute) {
   return compute->held_bytes;
-}
-
-void bl__cuda_want(bl_compute_t *compute, size_t bytes) {
-  const size_t wanted = bl_align_up(bytes, BL_CACHE_LINE_BYTES) + WORKSPACE_ALIGNMENT;
-  if (bytes > 0 && wanted > compute->workspace_wanted) {
-    compute->workspace_wanted = wanted;
-  }
-}
-
-void *bl__cuda_workspace(bl_compute_t *compute, size_t bytes, const char *operation) {
-  if (bytes > compute->workspace_bytes) {
-    bl__cuda_fail(compute, "%s: needs %zu bytes of workspace, has %zu; call use_workspace after planning", operation,
-                  bytes, compute->workspace_bytes);
-    return NULL;
-  }
-  return compute->workspace;
-}
-
-void bl__cuda_fail(bl_compute_t *compute, const char *format, ...) {
-  if (compute->error.status != BL_OK) {
-    return;
-  }
-  char text[256];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  bl_error_set(&compute->error, BL_INTERNAL, "%s", text);
-}
-
-void bl__cuda_launched(bl_compute_t *compute, int error, const char *operation) {
-  if (error != 0) {
-    bl__cuda_fail(compute, "%s: %s (%d)", operation, bl__gpu_error_text(error), error);
-  }
-}
-
-void bl__cuda_note(bl_compute_t *compute, const char *format, ...) {
-  const size_t used = strlen(compute->description);
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(compute->description + used, sizeof compute->description - used, format, arguments);
-  va_end(arguments);
 }
 
 static const bl_ops_t cuda_ops = {.name = "cuda",
