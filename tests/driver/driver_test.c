@@ -528,6 +528,27 @@ static void test_a_change_that_the_end_of_a_run_overtakes_is_refused(void **stat
   world_close(&world);
 }
 
+// Asked for before the policies in force are known, it waits; and only looks all the same.
+static void test_a_dry_run_before_the_first_plan_changes_nothing(void **state) {
+  (void)state;
+  world_open(&world, 3, "validate_every: 0");
+  world_start_driver(&world);
+  bl_policy_request_t request = cap_of(2, 11);
+  request.dry_run = true;
+  last_said = (said_t){0};
+  bl_driver_set_policy(world.driver, &request, policy_said, &last_said);
+  assert_int_equal(last_said.times, 0);
+  world_wait_end(&world);
+  assert_int_equal(last_said.times, 1);
+  assert_int_equal(last_said.status, BL_OK);
+  assert_int_equal(last_said.record.policy.cap, 2);
+  assert_int_equal(last_said.record.version, 0);
+  for (unsigned step = 1; step <= 3; step++) {
+    assert_int_equal(world.steps[step].policy, 1);
+  }
+  world_close(&world);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_whole_run),
@@ -549,6 +570,7 @@ int main(void) {
       cmocka_unit_test(test_a_first_plan_waits_for_stores),
       cmocka_unit_test(test_policies),
       cmocka_unit_test(test_a_change_that_the_end_of_a_run_overtakes_is_refused),
+      cmocka_unit_test(test_a_dry_run_before_the_first_plan_changes_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

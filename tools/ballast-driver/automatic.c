@@ -18,7 +18,7 @@
 #define PATIENCE  6                   // refused trials wait twice as long, up to so often
 
 static const bl_policy_record_t *current_of(const bl_driver_t *driver) {
-  const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.book);
+  const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.changes.book);
   return current != NULL && current->policy.kind == BL_POLICY_AUTO ? current : NULL;
 }
 

@@ -94,7 +94,7 @@ static bool errand_follows(const bl_driver_t *driver) {
   bool saves =
       job->checkpoint.folder != NULL && job->checkpoint.every > 0 && step % (uint64_t)job->checkpoint.every == 0;
   bool asked = driver->paused || driver->stopping || driver->generating || driver->trace_waits != NULL ||
-               driver->save.waits != NULL || driver->plans.changes != NULL;
+               driver->save.waits != NULL || driver->plans.changes.waiting_count > 0;
   return validates || saves || asked || step >= (uint64_t)job->train.steps || bl__automatic_will_look(driver);
 }
 

@@ -127,7 +127,7 @@ void bl__driver_pump(bl_driver_t *driver) {
         }
       } else if (life != BL__SETUP) {
         bl__boundary(driver);
-      } else if (driver->plans.setting_up && !bl__plans_go_on(driver)) {
+      } else if (bl__plans_setting_up(driver) && !bl__plans_go_on(driver)) {
         bl__setup_end(driver);
       }
       break;
@@ -335,11 +335,11 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
       }
     }
   }
-  if (driver->plans.setting_up && !driver->plans.open) {
+  if (bl__plans_setting_up(driver) && !driver->plans.open) {
     snprintf(view->waiting_for, sizeof view->waiting_for, "%.1000s", driver->plans.refusal.text);
     return;
   }
-  bool in_round = driver->life == BL__LEAVING || (driver->life == BL__SETUP && !driver->plans.setting_up);
+  bool in_round = driver->life == BL__LEAVING || (driver->life == BL__SETUP && !bl__plans_setting_up(driver));
   if (in_round) {
     snprintf(view->waiting_for, sizeof view->waiting_for, "%zu stage%s: %s", driver->round_open,
              bl_plural(driver->round_open), rounds[driver->round]);

@@ -21,7 +21,7 @@
 #include "job/resume.h"
 #include "job/training.h"
 #include "journal.h"
-#include "policy/book.h"
+#include "policy/change.h"
 #include "rpc/rpc.h"
 #include "simulate/automatic.h"
 #include "stage_client_wire.h"
@@ -31,8 +31,6 @@
 #define BL_DRIVER_PATIENCE_MS 3000
 // How long stages may take to come up before the run gives up.
 #define BL_DRIVER_ARRIVAL_MS 10000
-// How long the first plan may be refused because a stage does not reach a store, before the run gives up.
-#define BL_DRIVER_STORES_MS 15000
 // Held-out windows looked at in one validation, at most: the first ones, always the same, so that losses of different
 // steps compare. Bounds the time of a validation to a few steps.
 #define BL_DRIVER_VALIDATION_WINDOWS 256
@@ -90,13 +88,6 @@ typedef void (*bl_driver_saved_fn)(uint64_t step, const char *folder, const bl_e
 BL_MUST_USE bl_status_t bl_driver_checkpoint(bl_driver_t *driver, bl_driver_saved_fn done, void *context,
                                              bl_error_t *err);
 
-typedef struct bl_policy_request {
-  uint64_t request; // names the wish: asked again with the same, it is not carried out twice. 0: no name
-  bl_policy_t policy;
-  bool rollback;       // instead of `policy`: an earlier one again
-  uint64_t to_version; // of a rollback; 0: the one before the present one
-  bool dry_run;        // only looks what it would mean
-} bl_policy_request_t;
 typedef struct bl_policy_answer {
   const bl_policy_record_t *record; // in force on all stages from its from_step on; of a dry run version and step are 0
   bool unchanged;                   // it was in force already
@@ -104,7 +95,7 @@ typedef struct bl_policy_answer {
   const char *order;                // as in bl_balance_plan_t; NULL with no holdings
 } bl_policy_answer_t;
 typedef void (*bl_driver_policy_fn)(const bl_policy_answer_t *answer, const bl_error_t *err, void *context);
-// Puts a policy in force at the next step boundary. `done` fires exactly once, perhaps before this returns: with the
+// Puts a policy in force at the next step boundary (policy/change.h); `begun` of the request is not looked at. `done` fires exactly once, perhaps before this returns: with the
 // policy once all stages have prepared it, or with who refused and why; then the policy before stays in force.
 void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *request, bl_driver_policy_fn done,
                           void *context);

@@ -86,37 +86,20 @@ typedef enum {
   BL__ROUND_LEAVE, // release or stop
 } bl__round_t;
 
-// A policy that somebody asked for.
-typedef struct bl__change {
-  struct bl__change *next;
-  bl_policy_request_t request;
-  bl_driver_policy_fn done;
-  void *context;
-  uint64_t asked_ms;
-  uint64_t reservation; // version of its first proposal; 0: none yet
-  uint64_t proposed_ms; // its first proposal
-  unsigned proposals;
-} bl__change_t;
-
 typedef struct bl__plans {
+  bl_changes_t changes;      // which policies are in force and asked for: decides, and the rest here does it
   char *texts[BL_RUN_KINDS]; // NULL: no run of this kind. BL_RUN_TRAIN: what is in force
-  bl_policy_book_t book;     // in force
   bl_balance_plan_t balance; // of the policy in force
 
   // What is proposed to the stages.
   bool open;
-  bl_policy_book_t next_book;
   bl_balance_plan_t next_balance;
   char *next_text;
-  bl__change_t *change; // who asked; NULL: setup
   bl_error_t refusal;
 
-  bool setting_up;
-  uint64_t setup_began_ms, again_ms; // of a plan that is refused for now; 0: none
-  bl_run_kind_t next_kind;           // to be proposed next in setup
-  bl__change_t *changes;             // that wait
-  size_t waiting;
-  uint64_t changed_after; // attempt after which the last change was concluded
+  // Setup.
+  uint64_t again_ms;       // of a plan that is refused for now; 0: none
+  bl_run_kind_t next_kind; // to be proposed next
 } bl__plans_t;
 
 struct bl_driver {
@@ -227,6 +210,7 @@ void bl__setup_end(bl_driver_t *driver);
 // plans.c
 // The policies in force, also before setup: then those that a predecessor left.
 const bl_policy_book_t *bl__plans_book(bl_driver_t *driver);
+bool bl__plans_setting_up(const bl_driver_t *driver);
 // Setup: proposes what the stages lack. True: something is proposed, or the run has failed.
 bool bl__plans_begin(bl_driver_t *driver);
 // The same, at a boundary at which a proposal of setup has ended.

@@ -182,7 +182,7 @@ void bl__setup_end(bl_driver_t *driver) {
 
 // A report says which process serves each store, from the first step on.
 static void plan_when_known(bl_driver_t *driver) {
-  if (driver->round != BL__ROUND_CONNECT || driver->round_open > 0 || driver->plans.setting_up ||
+  if (driver->round != BL__ROUND_CONNECT || driver->round_open > 0 || bl__plans_setting_up(driver) ||
       !bl_stores_known(driver->stores)) {
     return;
   }
