@@ -30,7 +30,7 @@ static void configure_work(bl_task_t *task) {
   bl__work_t *work = &stage->configure;
   bl_error_clear(&work->err);
   bl__plans_bury(stage);
-  bl_closing_wait(stage->closing);
+  bl_client_runtime_wait(stage->runtime);
   bl_engine_destroy(stage->old_engine);
   stage->old_engine = NULL;
   bl_thread_flush_denormals();
@@ -158,7 +158,7 @@ bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, b
   if (decision == BL_STAGE_ANSWER) {
     bl__configuration_drop(stage);
     bl__plans_bury(stage);
-    bl_closing_wait(stage->closing);
+    bl_client_runtime_wait(stage->runtime);
     bl_engine_destroy(stage->engine);
     stage->engine = NULL;
     bl_log(BL_LOG_INFO, "released");

@@ -205,6 +205,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                 .tcp_host = self->data_host,
                                 .tcp_advertise = advertised(self),
                                 .tls = bl_daemon_tls(daemon),
+                                .rpc = bl_daemon_rpc(daemon),
                                 .plaintext_ok = self->arguments.common.tls.plaintext,
                                 .rest_ms = (uint64_t)(self->arguments.rest_seconds * 1000),
                                 .gpu = (int32_t)self->arguments.gpu,

@@ -12,7 +12,7 @@
 
 void bl__plans_bury(bl_stage_t *stage) {
   for (size_t i = 0; i < stage->retired_count; i++) {
-    bl_prepared_destroy(stage->retired[i], stage->closing);
+    bl_prepared_destroy(stage->retired[i]);
   }
   stage->retired_count = 0;
 }
@@ -35,12 +35,12 @@ void bl__plans_drop(bl_stage_t *stage) {
   for (size_t i = 0; i < BL__STAGE_PLANS; i++) {
     retire(stage, &stage->plans[i]);
   }
-  bl_reserving_drop(&stage->ahead, stage->closing);
+  bl_reserving_drop(&stage->ahead);
 }
 
 void bl__plans_age(bl_stage_t *stage) {
   if (stage->ahead.parking != NULL && ++stage->ahead.runs > AHEAD_RUNS) {
-    bl_reserving_drop(&stage->ahead, stage->closing);
+    bl_reserving_drop(&stage->ahead);
   }
 }
 
@@ -88,7 +88,7 @@ static void prepare_work(bl_task_t *task) {
   bl__work_t *work = &stage->prepare;
   bl_error_clear(&work->err);
   bl__plans_bury(stage);
-  work->err.status = bl_prepared_create(stage->engine, &stage->plan_request, &stage->ahead, stage->closing,
+  work->err.status = bl_prepared_create(stage->engine, &stage->plan_request, &stage->ahead, stage->runtime,
                                         &stage->made_plan, &work->err);
 }
 
@@ -106,7 +106,7 @@ static void prepare_done(bl_task_t *task) {
     bl_prepared_t **place = free_place(stage);
     if (place == NULL) {
       (void)bl__stage_refuse(err, BL_INTERNAL, "more plans are kept than the step protocol allows");
-      bl_prepared_destroy(stage->made_plan, stage->closing);
+      bl_prepared_destroy(stage->made_plan);
     } else {
       *place = stage->made_plan;
       bl_plan_record_t record = {.version = request->version,

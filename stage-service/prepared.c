@@ -25,16 +25,15 @@ static bl_client_path_t path_of(const bl_job_t *job) {
   }
 }
 
-void bl_reserving_drop(bl_reserving_t *ahead, bl_closing_t *closing) {
-  bl_closing_take(closing, ahead->parking);
+void bl_reserving_drop(bl_reserving_t *ahead) {
+  bl_store_parking_destroy(ahead->parking);
   *ahead = (bl_reserving_t){0};
 }
 
 // Opens sessions, or goes on with those that are being opened. BL_DEADLINE: they are being opened still, and `ahead` has
 // them.
 static bl_status_t open_way(const bl_store_parking_options_t *options, const bl_executor_plan_request_t *request,
-                            bl_reserving_t *ahead, bl_closing_t *closing, bl_store_parking_t **parking,
-                            bl_error_t *err) {
+                            bl_reserving_t *ahead, bl_store_parking_t **parking, bl_error_t *err) {
   const bool waits = request->reservation == 0; // nothing else runs meanwhile
   bl_store_parking_t *opening = ahead->parking;
   bl_status_t status = opening != NULL ? BL_OK : bl_store_parking_create(options, &opening, err);
@@ -45,25 +44,25 @@ static bl_status_t open_way(const bl_store_parking_options_t *options, const bl_
   if (status == BL_OK) {
     *parking = opening;
   } else if (ahead->parking == NULL) {
-    bl_closing_take(closing, opening);
+    bl_store_parking_destroy(opening);
   }
   return status;
 }
 
 // Blocks on a GPU leave from it directly if they can get to every store that way, else through memory of the host.
 static bl_status_t open_stores(const bl_engine_t *engine, bl_store_parking_options_t *options,
-                               const bl_executor_plan_request_t *request, bl_reserving_t *ahead, bl_closing_t *closing,
+                               const bl_executor_plan_request_t *request, bl_reserving_t *ahead,
                                bl_store_parking_t **parking, bl_error_t *err) {
   bool directly = options->path != BL_CLIENT_PATH_SHM && options->path != BL_CLIENT_PATH_TCP;
   options->slots = &engine->slots;
   if (engine->device->host_memory) {
-    return open_way(options, request, ahead, closing, parking, err);
+    return open_way(options, request, ahead, parking, err);
   }
   if (directly && engine->ops->checksum != NULL) {
     options->device = engine->device;
     options->nccl = engine->nccl;
     options->nccl_shared_gpu = engine->endpoint.shared_gpu;
-    bl_status_t status = open_way(options, request, ahead, closing, parking, err);
+    bl_status_t status = open_way(options, request, ahead, parking, err);
     if (status != BL_UNIMPLEMENTED || options->path != BL_CLIENT_PATH_AUTO) {
       return status;
     }
@@ -73,12 +72,12 @@ static bl_status_t open_stores(const bl_engine_t *engine, bl_store_parking_optio
   options->device = NULL;
   options->nccl = NULL;
   options->slots = &engine->slot_twins;
-  return open_way(options, request, ahead, closing, parking, err);
+  return open_way(options, request, ahead, parking, err);
 }
 
 static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, const bl_holdings_t *holdings,
-                           const bl_executor_plan_request_t *request, bl_reserving_t *ahead, bl_closing_t *closing,
-                           bl_error_t *err) {
+                           const bl_executor_plan_request_t *request, bl_reserving_t *ahead,
+                           struct bl_client_runtime *runtime, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
   uint64_t *evict_bytes = calloc(training->stage_count, sizeof *evict_bytes);
   if (evict_bytes == NULL) {
@@ -98,11 +97,12 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
                                         .slots_there = there < prepared->own_slots ? there : prepared->own_slots,
                                         .virtual_stages = training->schedule->virtual_stages,
                                         .micro_batches = training->schedule->micro_batches,
-                                        .path = path_of(&engine->job)};
+                                        .path = path_of(&engine->job),
+                                        .runtime = runtime};
   if (engine->job.balance.rate.set) {
     options.bytes_per_second = (uint64_t)engine->job.balance.rate.value;
   }
-  bl_status_t status = open_stores(engine, &options, request, ahead, closing, &prepared->parking, err);
+  bl_status_t status = open_stores(engine, &options, request, ahead, &prepared->parking, err);
   free(evict_bytes);
   const bool lacks_path = engine->job.balance.require != BL_JOB_DATA_PATH_AUTO &&
                           (status == BL_NOT_FOUND || status == BL_UNAVAILABLE || status == BL_IO);
@@ -116,7 +116,7 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
 
 // Slots and rooms of a plan that trains.
 static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_executor_plan_request_t *request,
-                        bl_reserving_t *ahead, bl_closing_t *closing, bl_error_t *err) {
+                        bl_reserving_t *ahead, struct bl_client_runtime *runtime, bl_error_t *err) {
   bl_holdings_t holdings;
   bl_status_t status = bl_holdings_init(&holdings, prepared->plan->schedule, err);
   if (status != BL_OK) {
@@ -126,7 +126,7 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
   prepared->own_slots = holdings.own[engine->stage];
   status = bl_engine_hold_edges(engine, prepared->plan->stage.edges, err);
   if (status == BL_OK && holdings.evicted[engine->stage] > 0) {
-    status = reserve(prepared, engine, &holdings, request, ahead, closing, err);
+    status = reserve(prepared, engine, &holdings, request, ahead, runtime, err);
   }
   if (status == BL_OK && prepared->own_slots > before) {
     status = bl_engine_hold_slots(engine, prepared->own_slots, err);
@@ -144,10 +144,10 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
 }
 
 bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_request_t *request, bl_reserving_t *ahead,
-                               bl_closing_t *closing, bl_prepared_t **prepared, bl_error_t *err) {
+                               struct bl_client_runtime *runtime, bl_prepared_t **prepared, bl_error_t *err) {
   if (request->reservation == 0 || ahead->reservation != request->reservation || ahead->digest != request->digest) {
     const uint32_t steady = ahead->steady_slots;
-    bl_reserving_drop(ahead, closing);
+    bl_reserving_drop(ahead);
     *ahead = (bl_reserving_t){.reservation = request->reservation, .digest = request->digest, .steady_slots = steady};
   }
   bl_prepared_t *made = calloc(1, sizeof *made);
@@ -164,21 +164,21 @@ bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_reque
   made->stores = (uint32_t)engine->job.services.stores.count;
   bl_status_t status = bl_executor_plan_create(&whole, &made->plan, err);
   if (status == BL_OK && request->kind == BL_RUN_TRAIN) {
-    status = take(made, engine, request, ahead, closing, err);
+    status = take(made, engine, request, ahead, runtime, err);
   }
   if (status != BL_OK) {
-    bl_prepared_destroy(made, closing);
+    bl_prepared_destroy(made);
     return status;
   }
   *prepared = made;
   return BL_OK;
 }
 
-void bl_prepared_destroy(bl_prepared_t *prepared, bl_closing_t *closing) {
+void bl_prepared_destroy(bl_prepared_t *prepared) {
   if (prepared == NULL) {
     return;
   }
-  bl_closing_take(closing, prepared->parking);
+  bl_store_parking_destroy(prepared->parking);
   bl_executor_plan_destroy(prepared->plan);
   free(prepared);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan made ready on a stage: its operations, the stage's own slots in it, and the rooms that it reserves at stores.
 //
-//   bl_prepared_create(engine, &request, &ahead, closing, &prepared, err);  // slots are there, rooms are reserved
+//   bl_prepared_create(engine, &request, &ahead, runtime, &prepared, err);  // slots are there, rooms are reserved
 //   bl_prepared_use(prepared, engine);                       // from its first run on: no more slots than it needs
-//   bl_prepared_destroy(prepared, closing);                  // its rooms are free soon
+//   bl_prepared_destroy(prepared);                           // its rooms are free soon
 //
 // The next plan is made ready while the one before still counts: until that is destroyed, both have what they need.
 //
@@ -17,7 +17,6 @@
 
 #include "executor/engine.h"
 #include "executor/plan.h"
-#include "parking/closing.h"
 #include "parking/store_parking.h"
 
 typedef struct bl_prepared {
@@ -35,14 +34,14 @@ typedef struct bl_reserving {
   uint32_t runs;         // since it was asked for last
 } bl_reserving_t;
 // Gives them back.
-void bl_reserving_drop(bl_reserving_t *ahead, bl_closing_t *closing);
+void bl_reserving_drop(bl_reserving_t *ahead);
 
 // Fills in what `request` lacks of the stage. As bl_executor_plan_create, bl_engine_hold_slots and
-// bl_store_parking_await. On failure nothing has changed but `ahead`.
+// bl_store_parking_await; `runtime` does the work of sessions with stores. On failure nothing has changed but `ahead`.
 BL_MUST_USE bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_request_t *request,
-                                           bl_reserving_t *ahead, bl_closing_t *closing, bl_prepared_t **prepared,
-                                           bl_error_t *err);
-void bl_prepared_destroy(bl_prepared_t *prepared, bl_closing_t *closing); // NULL is fine
+                                           bl_reserving_t *ahead, struct bl_client_runtime *runtime,
+                                           bl_prepared_t **prepared, bl_error_t *err);
+void bl_prepared_destroy(bl_prepared_t *prepared); // NULL is fine
 void bl_prepared_use(const bl_prepared_t *prepared, bl_engine_t *engine);
 
 #endif

@@ -33,7 +33,7 @@ static void look_for_driver(bl_timer_t *timer, void *context) {
       bl_store_parking_rest(stage->plans[i]->parking);
     }
   }
-  bl_reserving_drop(&stage->ahead, stage->closing);
+  bl_reserving_drop(&stage->ahead);
 }
 
 // ---- creation
@@ -64,9 +64,10 @@ bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, 
   bl__peers_init(made);
   bl__plans_init(made);
   bl__attempts_init(made);
-  bl_status_t status = bl_closing_create(&made->closing, err);
+  bl_status_t status = bl_loop_thread_create("transfer", &made->transfer, err);
   if (status == BL_OK) {
-    status = bl_loop_thread_create("transfer", &made->transfer, err);
+    const bl_client_runtime_options_t runtime = {.thread = made->transfer, .beside = options->rpc};
+    status = bl_client_runtime_create(&runtime, &made->runtime, err);
   }
   if (status == BL_OK) {
     status = bl_worker_create(loop, "compute", &made->worker, err);
@@ -81,8 +82,8 @@ bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_t *options, 
   if (status != BL_OK) {
     bl_timer_destroy(made->rest);
     bl_worker_destroy(made->worker);
+    bl_client_runtime_destroy(made->runtime);
     bl_loop_thread_destroy(made->transfer);
-    bl_closing_destroy(made->closing);
     free(made);
     return status;
   }
@@ -107,12 +108,11 @@ void bl_stage_destroy(bl_stage_t *stage) {
   bl_saver_destroy(stage->saver);
   stage->saver = NULL;
   bl_loop_drain(stage->loop);
-  bl_prepared_destroy(stage->made_plan, stage->closing);
+  bl_prepared_destroy(stage->made_plan);
   bl__plans_drop(stage);
   bl__plans_bury(stage);
-  bl_closing_destroy(stage->closing);
-  stage->closing = NULL;
-  bl_engine_destroy(stage->engine); // its hub ends a pending connect
+  bl_client_runtime_destroy(stage->runtime); // before the device goes
+  bl_engine_destroy(stage->engine);          // its hub ends a pending connect
   bl_loop_drain(stage->loop);
   bl_engine_destroy(stage->old_engine);
   bl_loop_thread_destroy(stage->transfer);

@@ -44,6 +44,7 @@ typedef struct bl_stage_options {
   const char *tcp_advertise; // NULL: tcp_host
   bl_tls_t *tls;             // of the data path on tcp; NULL: plaintext
   bool plaintext_ok;
+  struct bl_rpc *rpc;      // of the process: its completion-queue thread serves stores, too. NULL: one for them alone
   uint64_t rest_ms;        // without a word from a driver until rooms at stores are given back; 0: never
   int32_t gpu;             // as bl_engine_options_t's
   bool nccl_shared_gpu;    // as bl_engine_options_t's

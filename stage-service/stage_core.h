@@ -13,6 +13,7 @@
 
 #include "stage.h"
 
+#include "client/runtime.h"
 #include "loop/timer.h"
 #include "loop/worker.h"
 #include "prepared.h"
@@ -60,9 +61,9 @@ struct bl_stage {
   uint64_t driven_ms;                      // when one asked for something last
   bl_executor_plan_request_t plan_request; // csv is ours
   uint64_t plan_replaces;
-  bl_prepared_t *made_plan; // from prepare_work to prepare_done
-  bl_reserving_t ahead;     // the compute thread's while a plan is being prepared
-  bl_closing_t *closing;
+  bl_prepared_t *made_plan;     // from prepare_work to prepare_done
+  bl_reserving_t ahead;         // the compute thread's while a plan is being prepared
+  bl_client_runtime_t *runtime; // of sessions with stores
 
   bl__work_t run;
   bl_run_t run_request;

@@ -10,16 +10,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #define CLOSE_MS UINT64_C(1000)
+#define SLOW_MS  20 // granularity of retries, renewals and of noticing a dead store
+#define FAST_MS  10 // the same of deadlines, while something waits
 
-// ---- callers ------------------------------------------------------------------------------------------------------------
+// ---- callers' remote calls -----------------------------------------------------------------------------------------------
 
 // An unused question; waits for one when all are in use.
-static bl__question_t *new_question(bl_client_t *client, bl__verb_t verb) {
+static bl__question_t *new_question(bl_client_t *client, bl__ask_t verb) {
   pthread_mutex_lock(&client->mutex);
   for (;;) {
     for (size_t i = 0; i < sizeof client->questions / sizeof client->questions[0]; i++) {
@@ -38,35 +38,22 @@ static bl__question_t *new_question(bl_client_t *client, bl__verb_t verb) {
   }
 }
 
-static void free_question(bl__question_t *question) {
+// Asks, waits, and frees the question. Every question ends by its deadline at the latest: waiting needs none of its own.
+static bl_status_t ask(bl__question_t *question, bl_error_t *err) {
   bl_client_t *client = question->client;
-  pthread_mutex_lock(&client->mutex);
-  question->used = false;
-  pthread_cond_signal(&client->changed);
-  pthread_mutex_unlock(&client->mutex);
-}
-
-// Every question ends by its deadline at the latest: waiting needs none of its own.
-static void wait_over(bl__question_t *question) {
-  bl_client_t *client = question->client;
+  bl_loop_post(client->loop, &question->message);
   pthread_mutex_lock(&client->mutex);
   while (!question->over) {
     pthread_cond_wait(&client->ended[question - client->questions], &client->mutex);
   }
-  pthread_mutex_unlock(&client->mutex);
-}
-
-static bl_status_t ask(bl__question_t *question) {
-  bl_loop_post(question->client->loop, &question->message);
-  wait_over(question);
-  return question->err.status;
-}
-
-static bl_status_t report(const bl__question_t *question, bl_error_t *err) {
+  const bl_status_t status = question->err.status;
   if (err != NULL) {
     *err = question->err;
   }
-  return question->err.status;
+  question->used = false;
+  pthread_cond_signal(&client->changed);
+  pthread_mutex_unlock(&client->mutex);
+  return status;
 }
 
 bl_status_t bl_client_reserve(bl_client_t *client, uint64_t plan, const bl_client_demand_t *demands,
@@ -75,29 +62,39 @@ bl_status_t bl_client_reserve(bl_client_t *client, uint64_t plan, const bl_clien
   question->plan = plan;
   question->demands = demands;
   question->demand_count = demand_count;
-  (void)ask(question);
-  bl_status_t status = report(question, err);
-  free_question(question);
-  return status;
+  return ask(question, err);
 }
 
 bl_status_t bl_client_unreserve(bl_client_t *client, uint64_t plan, bl_error_t *err) {
   bl__question_t *question = new_question(client, BL__ASK_UNRESERVE);
   question->plan = plan;
-  (void)ask(question);
-  bl_status_t status = report(question, err);
-  free_question(question);
-  return status;
+  return ask(question, err);
 }
+
+// ---- looking -------------------------------------------------------------------------------------------------------------
 
 size_t bl_client_rooms(bl_client_t *client, uint64_t *rooms, size_t capacity) {
   pthread_mutex_lock(&client->mutex);
-  size_t count = client->room_count;
+  const bl__rooms_t *known = &client->requests.rooms;
+  size_t count = known->count;
   for (size_t i = 0; i < count && i < capacity; i++) {
-    rooms[i] = client->rooms[i].id;
+    rooms[i] = known->rooms[i].id;
   }
   pthread_mutex_unlock(&client->mutex);
   return count;
+}
+
+bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t room) {
+  static const bl_client_room_state_t states[] = {[BL__ROOM_EMPTY] = BL_CLIENT_ROOM_EMPTY,
+                                                  [BL__ROOM_EVICTING] = BL_CLIENT_ROOM_EVICTING,
+                                                  [BL__ROOM_FULL] = BL_CLIENT_ROOM_FULL,
+                                                  [BL__ROOM_LOADING] = BL_CLIENT_ROOM_LOADING,
+                                                  [BL__ROOM_UNKNOWN] = BL_CLIENT_ROOM_UNKNOWN};
+  pthread_mutex_lock(&client->mutex);
+  const bl__room_t *found = bl__room_find(&client->requests.rooms, room);
+  bl_client_room_state_t state = found != NULL ? states[found->state] : BL_CLIENT_ROOM_NONE;
+  pthread_mutex_unlock(&client->mutex);
+  return state;
 }
 
 bl_status_t bl_client_state(bl_client_t *client, bl_error_t *err) {
@@ -119,106 +116,318 @@ bool bl_client_is_draining(bl_client_t *client) {
 
 bl_client_counters_t bl_client_counters(bl_client_t *client) {
   pthread_mutex_lock(&client->mutex);
-  bl_client_counters_t counters = client->counters;
+  bl_client_counters_t counters = client->requests.counters;
   pthread_mutex_unlock(&client->mutex);
   return counters;
 }
-
-// ---- sources -----------------------------------------------------------------------------------------------------------
-
-// A free number. [mutex] False: there is none.
-static bool take_number(bl_client_t *client, const bl_client_source_t *source, uint32_t *number) {
-  uint32_t free = 0;
-  while (free < client->source_capacity && client->sources[free].used) {
-    free++;
-  }
-  if (free == client->source_capacity) {
-    uint32_t capacity = free == 0 ? 16 : 2 * free;
-    bl__client_source_t *sources =
-        capacity <= BL_CLIENT_SOURCES ? realloc(client->sources, capacity * sizeof *sources) : NULL;
-    if (sources == NULL) {
-      return false;
-    }
-    memset(sources + free, 0, (capacity - free) * sizeof *sources);
-    client->sources = sources;
-    client->source_capacity = capacity;
-  }
-  client->sources[free] =
-      (bl__client_source_t){.used = true, .base = source->base, .bytes = source->bytes, .fd = source->fd};
-  *number = free;
-  return true;
-}
-
-// Shows or hides: on shm the store maps or unmaps, on tcp it need not know. On nccl what is hidden must be at rest.
-static bl_status_t tell_store(bl_client_t *client, bl__operation_verb_t verb, uint32_t number, bl_error_t *err) {
-  bl_status_t status = bl_client_state(client, err);
-  bool rests = client->by == BL_PATH_NCCL && verb == BL__HIDE;
-  if ((!client->shm && !rests) || status != BL_OK) {
-    return status;
-  }
-  bl__operation_t *operation = bl__operation_new(client, verb);
-  pthread_mutex_lock(&client->mutex);
-  operation->source = number;
-  operation->bytes = client->sources[number].bytes;
-  operation->fd = verb == BL__SHOW ? client->sources[number].fd : -1;
-  pthread_mutex_unlock(&client->mutex);
-  bl_client_ticket_t ticket;
-  bl__operation_submit(operation, client, &ticket);
-  return bl_client_wait(client, ticket, UINT64_MAX, err);
-}
-
-static void set_shown(bl_client_t *client, uint32_t number, bool used, bool shown) {
-  pthread_mutex_lock(&client->mutex);
-  client->sources[number].used = used;
-  client->sources[number].shown = shown;
-  pthread_mutex_unlock(&client->mutex);
-}
-
-bl_status_t bl_client_add_source(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
-                                 bl_error_t *err) {
-  if (source->base == NULL || source->bytes == 0 || (client->shm && source->fd < 0)) {
-    return bl_error_set(err, BL_INVALID, "a source needs memory and, on shm, its descriptor (BL_ARENA_SHAREABLE)");
-  }
-  uint32_t taken;
-  pthread_mutex_lock(&client->mutex);
-  bool free = take_number(client, source, &taken);
-  pthread_mutex_unlock(&client->mutex);
-  if (!free) {
-    return bl_error_set(err, BL_EXHAUSTED, "no more sources: %d are possible", BL_CLIENT_SOURCES);
-  }
-  bl_status_t status = tell_store(client, BL__SHOW, taken, err);
-  set_shown(client, taken, status == BL_OK, status == BL_OK);
-  if (status == BL_OK) {
-    *number = taken;
-  }
-  return status;
-}
-
-bl_status_t bl_client_withdraw_source(bl_client_t *client, uint32_t number, bl_error_t *err) {
-  pthread_mutex_lock(&client->mutex);
-  bool known = number < client->source_capacity && client->sources[number].used;
-  pthread_mutex_unlock(&client->mutex);
-  if (!known) {
-    return bl_error_set(err, BL_NOT_FOUND, "the client has no source %" PRIu32, number);
-  }
-  set_shown(client, number, true, false);
-  bl_status_t status = tell_store(client, BL__HIDE, number, err);
-  bool gone = status == BL_OK || bl_client_state(client, NULL) != BL_OK; // a store that is lost reads nothing of ours
-  set_shown(client, number, !gone, !gone);
-  if (gone) {
-    bl_error_clear(err);
-  }
-  return gone ? BL_OK : status;
-}
-
-// ---- looking -----------------------------------------------------------------------------------------------------------
 
 bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BYTES]) {
   snprintf(text, BL_CLIENT_PATH_BYTES, "%s", client->path);
   return (bl_client_path_t)client->by;
 }
 
-// ---- open and close ----------------------------------------------------------------------------------------------------
+// ---- a turn of the loop --------------------------------------------------------------------------------------------------
+
+static void free_client(bl_client_t *client);
+
+void bl__wake(bl_client_t *client) {
+  if (!atomic_exchange(&client->woken, true)) {
+    bl_loop_post(client->loop, &client->wake);
+  }
+}
+
+void bl__lose(bl_client_t *client, const bl_error_t *cause) {
+  pthread_mutex_lock(&client->mutex);
+  if (client->lost.status == BL_OK) {
+    client->lost = *cause;
+  }
+  pthread_mutex_unlock(&client->mutex);
+  bl__wake(client);
+}
+
+bool bl__is_lost(bl_client_t *client, bl_error_t *err) {
+  return bl_client_state(client, err) != BL_OK;
+}
+
+// While something waits time is looked at more often.
+static void set_pace(bl_client_t *client) {
+  pthread_mutex_lock(&client->mutex);
+  const bool fast = bl__requests_waits(&client->requests);
+  pthread_mutex_unlock(&client->mutex);
+  if (fast != client->ticks_fast) {
+    client->ticks_fast = fast;
+    bl_timer_start(client->timer, fast ? FAST_MS : SLOW_MS, fast ? FAST_MS : SLOW_MS);
+  }
+}
+
+static void turn(bl_client_t *client, bool tick) {
+  const uint64_t now_ns = bl_clock_now_ns();
+  bl_error_t lost = {0};
+  bool more = false;
+  if (client->phase == BL__PHASE_CLOSING || client->timer == NULL) {
+    return;
+  }
+  if (bl__is_lost(client, &lost)) {
+    bl__connection_close(client);
+    pthread_mutex_lock(&client->mutex);
+    bl__requests_lose(&client->requests, &lost);
+    pthread_mutex_unlock(&client->mutex);
+    bl__transfer_settle(client);
+    bl__questions_end(client, &lost);
+    if (client->phase < BL__PHASE_OPEN) {
+      bl__opening_failed(client, &lost);
+    }
+    return;
+  }
+  if (tick && now_ns - client->control_ns >= (SLOW_MS - 1) * BL_NS_PER_MS) {
+    client->control_ns = now_ns;
+    bl__control_turn(client, now_ns);
+  }
+  bl__connection_turn(client, now_ns);
+  bl__transfer_turn(client, now_ns, &more);
+  bl__connection_arm(client);
+  set_pace(client);
+  if (more) {
+    bl__wake(client); // others on this loop have their turns between
+  }
+}
+
+void bl__turn(bl_client_t *client) {
+  turn(client, false);
+}
+
+static void on_wake(bl_message_t *message) {
+  bl_client_t *client = BL_MESSAGE_OWNER(message, bl_client_t, wake);
+  atomic_store(&client->woken, false);
+  if (client->gone) {
+    free_client(client);
+  } else {
+    turn(client, false);
+  }
+}
+
+static void on_tick(bl_timer_t *timer, void *context) {
+  (void)timer;
+  turn(context, true);
+}
+
+// ---- opening, step by step -------------------------------------------------------------------------------------------------
+
+static void settle(bl_client_t *client, bl__phase_t phase, const bl_error_t *err) {
+  const bl_client_opened_fn opened = client->opened;
+  client->phase = phase;
+  client->opened = NULL;
+  pthread_mutex_lock(&client->mutex);
+  client->settled = true;
+  client->settled_err = *err;
+  pthread_cond_broadcast(&client->changed);
+  pthread_mutex_unlock(&client->mutex);
+  if (opened != NULL) {
+    opened(client->context, client, err);
+  }
+}
+
+void bl__opening_failed(bl_client_t *client, const bl_error_t *err) {
+  const bl_error_t cause = *err; // which may be of what goes
+  if (client->phase >= BL__PHASE_OPEN) {
+    return;
+  }
+  client->phase = BL__PHASE_FAILED;
+  client->says_goodbye = client->session != 0 && bl_client_state(client, NULL) == BL_OK;
+  bl__lose(client, &cause);
+  settle(client, BL__PHASE_FAILED, &cause);
+}
+
+static void be_open(bl_client_t *client) {
+  const bl_error_t well = {0};
+  settle(client, BL__PHASE_OPEN, &well);
+}
+
+static void reserved(bl__question_t *question) {
+  bl_client_t *client = question->client;
+  if (client->phase == BL__PHASE_RESERVING && question->err.status != BL_OK) {
+    bl__opening_failed(client, &question->err);
+  } else if (client->phase == BL__PHASE_RESERVING) {
+    be_open(client);
+  }
+}
+
+static void prepare(bl__question_t *question, bl_client_t *client, bl__ask_t verb, uint64_t deadline_ms,
+                    void (*done)(bl__question_t *question)) {
+  *question = (bl__question_t){
+      .client = client, .verb = verb, .done = done, .deadline_ns = bl_clock_now_ns() + deadline_ms * BL_NS_PER_MS};
+}
+
+// Shows the next source, or is done with it.
+static void show_next(bl_client_t *client) {
+  pthread_mutex_lock(&client->mutex);
+  while (client->showing < client->source_capacity && !client->sources[client->showing].used) {
+    client->showing++;
+  }
+  bl__operation_t *operation = NULL;
+  if (client->showing < client->source_capacity) {
+    const bl__client_source_t *source = &client->sources[client->showing];
+    operation = bl__requests_claim(&client->requests, BL__SHOW, bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS);
+    if (operation != NULL) { // all are free: nobody else has this client yet
+      operation->internal = true;
+      operation->source = client->showing;
+      operation->from = source->base;
+      operation->bytes = source->bytes;
+      operation->fd = source->fd;
+      bl__requests_submit(&client->requests, operation);
+    }
+  }
+  pthread_mutex_unlock(&client->mutex);
+  if (operation != NULL) {
+    bl__wake(client);
+  } else if (client->demand_count > 0) {
+    client->phase = BL__PHASE_RESERVING;
+    prepare(&client->step, client, BL__ASK_RESERVE, client->deadline_ms, reserved);
+    client->step.plan = client->plan;
+    client->step.demands = client->demands;
+    client->step.demand_count = client->demand_count;
+    bl__ask(&client->step);
+  } else {
+    be_open(client);
+  }
+}
+
+void bl__opening_shown(bl_client_t *client, const bl_error_t *err) {
+  if (client->phase != BL__PHASE_SHOWING) {
+    return;
+  }
+  if (err->status != BL_OK) {
+    bl__opening_failed(client, err);
+    return;
+  }
+  client->showing++;
+  show_next(client);
+}
+
+void bl__opening_linked(bl_client_t *client) {
+  client->phase = BL__PHASE_SHOWING;
+  client->showing = 0;
+  show_next(client);
+}
+
+static void asked_to_open(bl__question_t *question) {
+  bl_client_t *client = question->client;
+  if (client->phase != BL__PHASE_ASKING) {
+    return;
+  }
+  if (question->err.status != BL_OK) {
+    bl__opening_failed(client, &question->err);
+    return;
+  }
+  client->renewed_ns =
+      question->deadline_ns - client->open_ms * BL_NS_PER_MS; // the TTL counts from before it was asked
+  client->phase = BL__PHASE_LINKING;
+  bl__connection_begin(client);
+}
+
+static void begin_session(bl_client_t *client) {
+  bl_error_t err = {0};
+  client->phase = BL__PHASE_ASKING;
+  client->session = 0;
+  client->says_goodbye = false;
+  if (getrandom(client->holder, sizeof client->holder, 0) != (ssize_t)sizeof client->holder) {
+    (void)bl_error_set(&err, BL_IO, "the system gives no random numbers");
+    bl__opening_failed(client, &err);
+    return;
+  }
+  prepare(&client->step, client, BL__ASK_OPEN, client->open_ms, asked_to_open);
+  bl__ask(&client->step);
+}
+
+static void on_begin(bl_message_t *message) {
+  bl_client_t *client = BL_MESSAGE_OWNER(message, bl_client_t, begin);
+  bl_error_t err = {0};
+  bl_status_t status =
+      bl_rpc_channel_create(client->runtime->rpc, client->store, &(bl_rpc_channel_options_t){.server_roles = BL_STORES},
+                            &client->channel, &err);
+  if (status == BL_OK) {
+    status = bl_timer_create(client->loop, on_tick, client, &client->timer, &err);
+  }
+  if (status != BL_OK) {
+    bl__opening_failed(client, &err);
+    return;
+  }
+  bl_timer_start(client->timer, SLOW_MS, SLOW_MS);
+  begin_session(client);
+}
+
+// ---- closing, step by step -------------------------------------------------------------------------------------------------
+
+// Everything that is under way ends, and its memory is its owner's again. Only on nccl that takes the connection.
+static void end_operations(bl_client_t *client) {
+  bl_error_t cause;
+  (void)bl_error_set(&cause, BL_CANCELLED, "the client is closed");
+  if (client->by == BL_PATH_NCCL) {
+    bl__connection_close(client);
+  }
+  if (client->watch != NULL) {
+    bl_watch_set(client->watch, 0); // nobody listens any more
+  }
+  pthread_mutex_lock(&client->mutex);
+  bl__requests_lose(&client->requests, &cause);
+  pthread_mutex_unlock(&client->mutex);
+  bl__transfer_settle(client);
+  bl__questions_end(client, &cause);
+}
+
+static void be_gone(bl_client_t *client) {
+  bl__connection_close(client);
+  bl_rpc_channel_destroy(client->channel);
+  client->channel = NULL;
+  bl_timer_destroy(client->timer);
+  client->timer = NULL;
+  bl__transfer_settle(client);
+  client->gone = true;
+  if (!atomic_load(&client->woken)) {
+    free_client(client);
+  } // else on_wake does
+}
+
+// The next session starts from nothing, but for the sources.
+static void begin_again(bl_client_t *client) {
+  bl__connection_close(client);
+  pthread_mutex_lock(&client->mutex);
+  client->lost = (bl_error_t){0};
+  client->draining = false;
+  for (uint32_t i = 0; i < client->source_capacity; i++) {
+    client->sources[i].shown = false;
+  }
+  pthread_mutex_unlock(&client->mutex);
+  client->next_renewal_ns = 0;
+  client->reopens = false;
+  begin_session(client);
+}
+
+static void told(bl__question_t *question) {
+  bl_loop_post(question->client->loop, &question->client->end); // out of the call that ends here
+}
+
+static void on_end(bl_message_t *message) {
+  bl_client_t *client = BL_MESSAGE_OWNER(message, bl_client_t, end);
+  if (client->phase != BL__PHASE_CLOSING) {
+    const bool lives = client->says_goodbye || bl_client_state(client, NULL) == BL_OK;
+    client->phase = BL__PHASE_CLOSING;
+    client->opened = NULL;
+    end_operations(client); // before the store has heard of it
+    if (client->session != 0 && lives && client->channel != NULL) {
+      prepare(&client->goodbye, client, BL__ASK_CLOSE, CLOSE_MS, told);
+      bl__ask(&client->goodbye); // what fails ends by the store's own rules
+      return;
+    }
+  }
+  if (client->reopens) {
+    begin_again(client);
+  } else {
+    be_gone(client);
+  }
+}
+
+// ---- open and close --------------------------------------------------------------------------------------------------------
 
 uint64_t bl__process(void) {
   static _Atomic uint64_t process;
@@ -246,59 +455,96 @@ static bl_status_t check_options(const bl_client_options_t *options, bl_error_t 
   return BL_OK;
 }
 
-static bl_status_t start(bl_client_t *client, bl_error_t *err) {
-  if (pthread_create(&client->thread, NULL, bl__run, client) != 0) {
-    return bl_error_set(err, BL_EXHAUSTED, "the system gives no thread for a store client");
+// A free number. [m] False: there is none.
+static bool take_number(bl_client_t *client, const bl_client_source_t *source, uint32_t *number) {
+  uint32_t free = 0;
+  while (free < client->source_capacity && client->sources[free].used) {
+    free++;
   }
-  client->thread_started = true;
-  pthread_mutex_lock(&client->mutex);
-  while (!client->started) {
-    pthread_cond_wait(&client->changed, &client->mutex);
+  if (free == client->source_capacity) {
+    uint32_t capacity = free == 0 ? 16 : 2 * free;
+    bl__client_source_t *sources =
+        capacity <= BL_CLIENT_SOURCES ? realloc(client->sources, capacity * sizeof *sources) : NULL;
+    if (sources == NULL) {
+      return false;
+    }
+    memset(sources + free, 0, (capacity - free) * sizeof *sources);
+    client->sources = sources;
+    client->source_capacity = capacity;
   }
-  client->runs = client->lost.status == BL_OK;
-  pthread_mutex_unlock(&client->mutex);
-  return bl_client_state(client, err);
+  client->sources[free] =
+      (bl__client_source_t){.used = true, .base = source->base, .bytes = source->bytes, .fd = source->fd};
+  *number = free;
+  return true;
 }
 
-// Opens a session and its data connection; the transfer thread runs after it.
-static bl_status_t begin_session(bl_client_t *client, bl_error_t *err) {
-  if (getrandom(client->holder, sizeof client->holder, 0) != (ssize_t)sizeof client->holder) {
-    return bl_error_set(err, BL_IO, "the system gives no random numbers");
+static bl_status_t no_more_sources(bl_error_t *err) {
+  return bl_error_set(err, BL_EXHAUSTED, "no more sources: %d are possible", BL_CLIENT_SOURCES);
+}
+
+static bl_status_t copy_lists(bl_client_t *client, const bl_client_options_t *options,
+                              const bl_client_demand_t *demands, size_t demand_count, bl_error_t *err) {
+  for (size_t i = 0; i < options->source_count; i++) {
+    const bl_arena_t *arena = &options->sources[i];
+    uint32_t number;
+    if (!take_number(client, &(bl_client_source_t){.base = arena->base, .bytes = arena->bytes, .fd = arena->fd},
+                     &number)) {
+      return no_more_sources(err);
+    }
   }
-  uint64_t before_ns = bl_clock_now_ns(); // the TTL counts from before the request left
-  bl__question_t *question = new_question(client, BL__ASK_OPEN);
-  question->deadline_ns = before_ns + client->open_ms * BL_NS_PER_MS;
-  (void)ask(question);
-  bl_status_t status = report(question, err);
-  free_question(question);
-  client->renewed_ns = before_ns;
-  if (status == BL_OK) {
-    status = bl__connect_first(client, err);
+  if (demand_count > 0) {
+    client->demands = malloc(demand_count * sizeof *demands);
+    if (client->demands == NULL) {
+      return bl_error_set(err, BL_EXHAUSTED, "no memory for a store client");
+    }
+    memcpy(client->demands, demands, demand_count * sizeof *demands);
+    client->demand_count = demand_count;
   }
-  if (status != BL_OK) {
-    return status;
-  }
-  pthread_mutex_lock(&client->mutex);
-  client->ending = false;
-  pthread_mutex_unlock(&client->mutex);
-  if (pthread_create(&client->transfer_thread, NULL, bl__transfer, client) != 0) {
-    return bl_error_set(err, BL_EXHAUSTED, "the system gives no thread for a store client");
-  }
-  client->transfer_started = true;
-  atomic_store(&client->connected, true);
   return BL_OK;
 }
 
-static void end_transfer(bl_client_t *client) {
-  if (client->transfer_started) {
-    pthread_mutex_lock(&client->mutex);
-    client->ending = true;
-    pthread_mutex_unlock(&client->mutex);
-    bl__transfer_wake(client);
-    pthread_join(client->transfer_thread, NULL);
-    client->transfer_started = false;
+static bl_status_t find_runtime(bl_client_t *client, const bl_client_options_t *options, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  client->runtime = options->runtime;
+  client->owns_runtime = options->runtime == NULL;
+  if (client->owns_runtime) {
+    status = bl_client_runtime_create(NULL, &client->runtime, err);
   }
-  bl__disconnect(client);
+  if (status == BL_OK) {
+    client->loop = bl_loop_thread_loop(client->runtime->thread);
+  }
+  return status;
+}
+
+static void cleanup(bl_client_t *client) {
+  bl__requests_cleanup(&client->requests);
+  pthread_cond_destroy(&client->changed);
+  for (size_t i = 0; i < BL__QUESTIONS; i++) {
+    pthread_cond_destroy(&client->ended[i]);
+  }
+  for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {
+    pthread_cond_destroy(&client->done[i]);
+  }
+  pthread_mutex_destroy(&client->mutex);
+  bl_mover_destroy(client->mover);
+  free(client->demands);
+  free(client->sources);
+  free(client);
+}
+
+// By the loop, as the last of all.
+static void free_client(bl_client_t *client) {
+  bl_client_runtime_t *runtime = client->runtime;
+  void (*closed)(void *context) = client->closed;
+  void *context = client->closed_context;
+  cleanup(client);
+  if (closed != NULL) {
+    closed(context);
+  }
+  pthread_mutex_lock(&runtime->mutex);
+  runtime->closing--;
+  pthread_cond_broadcast(&runtime->changed);
+  pthread_mutex_unlock(&runtime->mutex);
 }
 
 static bl_status_t create(const bl_client_options_t *options, bl_client_t **out, bl_error_t *err) {
@@ -314,9 +560,12 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {
     bl_condition_init(&client->done[i]);
   }
-  client->stop.handle = bl__on_stop;
+  client->begin.handle = on_begin;
+  client->end.handle = on_end;
+  client->wake.handle = on_wake;
   snprintf(client->job, sizeof client->job, "%s", options->job);
   snprintf(client->store, sizeof client->store, "%s", options->store);
+  client->requests.store = client->store;
   client->plan = options->plan;
   client->stage = options->stage;
   client->arena_bytes = options->arena_bytes;
@@ -326,123 +575,204 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   client->wanted_path = options->path;
   client->unverified = options->unverified;
   client->unit_bytes = options->unit_bytes;
+  client->on_end = options->on_end;
+  client->context = client->closed_context = options->context;
   bl_machine_text(client->own_machine, sizeof client->own_machine);
   client->nccl = options->nccl;
   bl_endpoint_describe(options->device, client->nccl != NULL ? bl_nccl_engine_api(client->nccl) : NULL,
                        options->nccl_shared_gpu, &client->endpoint);
   client->stream.fd = -1;
-  client->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  *out = client;
-  if (client->wake_fd < 0) {
-    return bl_error_set(err, BL_EXHAUSTED, "the system gives no eventfd");
-  }
-  if (options->device == NULL || options->device->host_memory) {
-    return BL_OK;
-  }
-  client->device = options->device;
-  return bl_mover_create(client->device, &client->mover, err);
-}
-
-bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out, bl_error_t *err) {
-  bl_client_t *client = NULL;
-  bl_status_t status = check_options(options, err);
-  if (status == BL_OK) {
-    status = create(options, &client, err);
-  }
-  if (status == BL_OK) {
-    status = start(client, err);
-  }
-  if (status == BL_OK) {
-    status = begin_session(client, err);
-  }
-  for (size_t i = 0; i < options->source_count && status == BL_OK; i++) {
-    uint32_t number;
-    const bl_arena_t *arena = &options->sources[i];
-    status = bl_client_add_source(
-        client, &(bl_client_source_t){.base = arena->base, .bytes = arena->bytes, .fd = arena->fd}, &number, err);
+  bl_status_t status = BL_OK;
+  if (options->device != NULL && !options->device->host_memory) {
+    client->device = options->device;
+    status = bl_mover_create(client->device, &client->mover, err);
   }
   if (status != BL_OK) {
-    bl_client_close(client);
+    cleanup(client);
     return status;
   }
   *out = client;
   return BL_OK;
 }
 
-// Tells the store that the session is over.
-static void end_session(bl_client_t *client) {
-  if (client->session != 0 && bl_client_state(client, NULL) == BL_OK) {
-    bl__question_t *question = new_question(client, BL__ASK_CLOSE);
-    question->deadline_ns = bl_clock_now_ns() + CLOSE_MS * BL_NS_PER_MS;
-    (void)ask(question); // what fails ends by the store's own rules
-    free_question(question);
+static bl_status_t open_start(const bl_client_options_t *options, const bl_client_demand_t *demands,
+                              size_t demand_count, bl_client_opened_fn opened, bl_client_t **out, bl_error_t *err) {
+  bl_client_t *client = NULL;
+  bl_status_t status = check_options(options, err);
+  if (status == BL_OK) {
+    status = create(options, &client, err);
   }
+  if (status != BL_OK) {
+    return status;
+  }
+  status = copy_lists(client, options, demands, demand_count, err);
+  if (status == BL_OK) {
+    status = find_runtime(client, options, err);
+  }
+  if (status != BL_OK) {
+    cleanup(client);
+    return status;
+  }
+  client->opened = opened;
+  *out = client; // before `opened` can be called
+  bl_loop_post(client->loop, &client->begin);
+  return BL_OK;
 }
 
-static bl_status_t show_again(bl_client_t *client, bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (uint32_t i = 0; i < client->source_capacity && status == BL_OK; i++) {
-    if (client->sources[i].used) {
-      status = tell_store(client, BL__SHOW, i, err);
-      set_shown(client, i, true, status == BL_OK);
-    }
+bl_status_t bl_client_open_start(const bl_client_options_t *options, const bl_client_demand_t *demands,
+                                 size_t demand_count, bl_client_opened_fn opened, bl_client_t **client,
+                                 bl_error_t *err) {
+  if (options->runtime == NULL) {
+    return bl_error_set(err, BL_INVALID, "a client that is opened without a wait needs a runtime");
   }
-  return status;
+  return open_start(options, demands, demand_count, opened, client, err);
+}
+
+static void wait_settled(bl_client_t *client, bl_error_t *err) {
+  pthread_mutex_lock(&client->mutex);
+  while (!client->settled) {
+    pthread_cond_wait(&client->changed, &client->mutex);
+  }
+  *err = client->settled_err;
+  pthread_mutex_unlock(&client->mutex);
+}
+
+bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out, bl_error_t *err) {
+  bl_client_t *client = NULL;
+  bl_error_t outcome = {0};
+  bl_status_t status = open_start(options, NULL, 0, NULL, &client, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  wait_settled(client, &outcome);
+  if (outcome.status != BL_OK) {
+    bl_client_close(client);
+  } else {
+    *out = client;
+  }
+  if (err != NULL) {
+    *err = outcome;
+  }
+  return outcome.status;
 }
 
 bl_status_t bl_client_reopen(bl_client_t *client, bl_error_t *err) {
-  atomic_store(&client->connected, false);
-  end_session(client);
-  end_transfer(client);
+  bl_error_t outcome = {0};
   pthread_mutex_lock(&client->mutex);
-  client->lost = (bl_error_t){0};
-  client->sequences = (bl__sequences_t){0};
-  client->room_count = 0;
-  client->draining = false;
+  client->settled = false;
   pthread_mutex_unlock(&client->mutex);
-  client->flow = client->pause_until_ns = client->next_renewal_ns = 0;
-  bl_error_t cause = {0};
-  bl_status_t status = begin_session(client, &cause);
-  if (status == BL_OK) {
-    status = show_again(client, &cause);
-  }
-  if (status != BL_OK) {
-    bl__lose(client, &cause);
-  }
+  client->reopens = true;
+  bl_loop_post(client->loop, &client->end);
+  wait_settled(client, &outcome);
   if (err != NULL) {
-    *err = cause;
+    *err = outcome;
   }
-  return status;
+  return outcome.status;
+}
+
+void bl_client_close_start(bl_client_t *client, void (*closed)(void *context)) {
+  bl_client_runtime_t *runtime = client->runtime;
+  pthread_mutex_lock(&runtime->mutex);
+  runtime->closing++;
+  pthread_mutex_unlock(&runtime->mutex);
+  client->closed = closed;
+  bl_loop_post(client->loop, &client->end);
+}
+
+typedef struct closing {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  bool over;
+} closing_t;
+
+static void on_closed(void *context) {
+  closing_t *closing = context;
+  pthread_mutex_lock(&closing->mutex);
+  closing->over = true;
+  pthread_cond_signal(&closing->changed);
+  pthread_mutex_unlock(&closing->mutex);
 }
 
 void bl_client_close(bl_client_t *client) {
   if (client == NULL) {
     return;
   }
-  if (client->runs) {
-    atomic_store(&client->connected, false);
-    end_session(client);
+  closing_t closing = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+  bl_client_runtime_t *owned = client->owns_runtime ? client->runtime : NULL;
+  client->closed_context = &closing;
+  bl_client_close_start(client, on_closed);
+  pthread_mutex_lock(&closing.mutex);
+  while (!closing.over) {
+    pthread_cond_wait(&closing.changed, &closing.mutex);
   }
-  end_transfer(client);
-  if (client->runs) {
-    bl_loop_post(client->loop, &client->stop);
+  pthread_mutex_unlock(&closing.mutex);
+  bl_client_runtime_destroy(owned);
+}
+
+// ---- sources -------------------------------------------------------------------------------------------------------------
+
+// Shows or hides: where memory is shown the store maps or unmaps it; elsewhere it need not know, but what is hidden must be
+// at rest.
+static void tell_store(bl_client_t *client, bl__verb_t verb, uint32_t number, bl_client_ticket_t *ticket) {
+  bl__operation_t *operation = bl__operation_new(client, verb);
+  pthread_mutex_lock(&client->mutex);
+  const bl__client_source_t *source = &client->sources[number];
+  operation->source = number;
+  operation->from = source->base;
+  operation->bytes = source->bytes;
+  operation->fd = verb == BL__SHOW ? source->fd : -1;
+  pthread_mutex_unlock(&client->mutex);
+  bl__operation_submit(client, operation, ticket);
+}
+
+bl_status_t bl_client_add_source_start(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
+                                       bl_client_ticket_t *ticket, bl_error_t *err) {
+  if (source->base == NULL || source->bytes == 0 || (client->shm && source->fd < 0)) {
+    return bl_error_set(err, BL_INVALID, "a source needs memory and, on shm, its descriptor (BL_ARENA_SHAREABLE)");
   }
-  if (client->thread_started) {
-    pthread_join(client->thread, NULL);
+  pthread_mutex_lock(&client->mutex);
+  bool free = take_number(client, source, number);
+  pthread_mutex_unlock(&client->mutex);
+  if (!free) {
+    return no_more_sources(err);
   }
-  if (client->wake_fd >= 0) {
-    close(client->wake_fd);
+  tell_store(client, BL__SHOW, *number, ticket);
+  return BL_OK;
+}
+
+bl_status_t bl_client_add_source(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
+                                 bl_error_t *err) {
+  bl_client_ticket_t ticket;
+  uint32_t taken;
+  bl_status_t status = bl_client_add_source_start(client, source, &taken, &ticket, err);
+  if (status == BL_OK) {
+    status = bl_client_wait(client, ticket, UINT64_MAX, err);
   }
-  pthread_cond_destroy(&client->changed);
-  for (size_t i = 0; i < BL__QUESTIONS; i++) {
-    pthread_cond_destroy(&client->ended[i]);
+  if (status == BL_OK) {
+    *number = taken;
   }
-  for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {
-    pthread_cond_destroy(&client->done[i]);
+  return status;
+}
+
+bl_status_t bl_client_withdraw_source(bl_client_t *client, uint32_t number, bl_error_t *err) {
+  pthread_mutex_lock(&client->mutex);
+  bool known = number < client->source_capacity && client->sources[number].used;
+  if (known) {
+    client->sources[number].shown = false; // nothing leaves from it any more
   }
-  pthread_mutex_destroy(&client->mutex);
-  bl_mover_destroy(client->mover);
-  free(client->rooms);
-  free(client->sources);
-  free(client);
+  pthread_mutex_unlock(&client->mutex);
+  if (!known) {
+    return bl_error_set(err, BL_NOT_FOUND, "the client has no source %" PRIu32, number);
+  }
+  bl_client_ticket_t ticket;
+  tell_store(client, BL__HIDE, number, &ticket);
+  bl_status_t status = bl_client_wait(client, ticket, UINT64_MAX, err);
+  const bool gone = status == BL_OK || bl_client_state(client, NULL) != BL_OK; // a lost store reads nothing of ours
+  pthread_mutex_lock(&client->mutex);
+  client->sources[number].used = client->sources[number].shown = !gone;
+  pthread_mutex_unlock(&client->mutex);
+  if (gone) {
+    bl_error_clear(err);
+  }
+  return gone ? BL_OK : status;
 }

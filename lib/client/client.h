@@ -21,8 +21,9 @@
 // Nothing is written into memory of this process by anybody else: on shm the store pulls from sealed sources and this
 // library copies out of the store's memory; on tcp each side writes its own memory from frames.
 //
-// Threads inside: one renews the session, whatever the caller does meanwhile; one moves blocks, computes and verifies
-// checksums. So a start never blocks on memory or on the store, only on the mutex of the client.
+// Threads inside: that of the runtime (client/runtime.h) renews the session, whatever the caller does meanwhile, moves
+// blocks, computes and verifies checksums. So a start never blocks on memory or on the store, only on the mutex of the
+// client.
 //
 // Lifetime rules
 //   1. The source of an evict must not change, and the destination of a load must not be touched, until its wait says so,
@@ -54,7 +55,6 @@
 #include "base/error.h"
 #include "device/device.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -77,6 +77,15 @@ typedef enum bl_client_path {
   BL_CLIENT_PATH_NCCL,     // from GPU to GPU, also of other machines
 } bl_client_path_t;
 
+typedef struct bl_client_ticket { // something under way
+  uint32_t slot, serial;
+} bl_client_ticket_t;
+
+typedef struct bl_client_demand {
+  uint64_t bytes;
+  uint32_t count;
+} bl_client_demand_t;
+
 typedef struct bl_client_options {
   const char *store;         // its control address: "unix:/path" or "host:port"
   const char *job;           // sessions of one job share memory and quota at the store
@@ -94,10 +103,27 @@ typedef struct bl_client_options {
   uint64_t deadline_ms;        // of every call; 0: BL_CLIENT_DEADLINE
   uint64_t open_ms;            // of opening; 0: as every call
   bl_client_path_t path;
-  bool unverified; // no checksums: for measurements only
+  bool unverified;                   // no checksums: for measurements only
+  struct bl_client_runtime *runtime; // that does its work (client/runtime.h), outlives the client; NULL: one of its own
+  // Called on the runtime's thread when what a ticket stands for has ended: bl_client_wait does not wait any more. It may
+  // call everything that does not wait. NULL: nobody is told.
+  void (*on_end)(void *context, bl_client_t *client, bl_client_ticket_t ticket);
+  void *context;
 } bl_client_options_t;
 
 BL_MUST_USE bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **client, bl_error_t *err);
+
+// The same without a wait, together with a first reservation under options->plan (no demands: none). `opened` is called
+// once, on the runtime's thread: BL_OK, the rooms are there; else the client has failed and is to be closed. It is not
+// called any more when a close was begun first. If this function itself fails, `opened` is not called.
+typedef void (*bl_client_opened_fn)(void *context, bl_client_t *client, const bl_error_t *err);
+BL_MUST_USE bl_status_t bl_client_open_start(const bl_client_options_t *options, const bl_client_demand_t *demands,
+                                             size_t demand_count, bl_client_opened_fn opened, bl_client_t **client,
+                                             bl_error_t *err);
+// Begins to close: what is under way ends with BL_CANCELLED (on_end is still called for it), the store is told, and the
+// client is gone when `closed` is called on the runtime's thread, with options->context, as the last call of all. Only
+// bl_client_wait for tickets that are told of may still be called meanwhile. `closed` may be NULL.
+void bl_client_close_start(bl_client_t *client, void (*closed)(void *context));
 // Begins a new session, of the same sources, after the old one was lost (or not: it is given up then). Rooms are reserved
 // anew; tickets must all have ended. On failure the client is as lost as before, and it may be tried again.
 BL_MUST_USE bl_status_t bl_client_reopen(bl_client_t *client, bl_error_t *err);
@@ -116,16 +142,14 @@ typedef struct bl_client_source {
 // (not sealed), BL_EXHAUSTED, BL_UNAVAILABLE.
 BL_MUST_USE bl_status_t bl_client_add_source(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
                                              bl_error_t *err);
+// The same without a wait: the ticket ends when the store has mapped it.
+BL_MUST_USE bl_status_t bl_client_add_source_start(bl_client_t *client, const bl_client_source_t *source,
+                                                   uint32_t *number, bl_client_ticket_t *ticket, bl_error_t *err);
 // The store has let go of the source: its memory may be unmapped, changed and sealed otherwise. Waits for evicts from it
 // that are under way.
 BL_MUST_USE bl_status_t bl_client_withdraw_source(bl_client_t *client, uint32_t number, bl_error_t *err);
 
 // ---- rooms
-
-typedef struct bl_client_demand {
-  uint64_t bytes;
-  uint32_t count;
-} bl_client_demand_t;
 
 // Rooms for a plan (from 1), all or nothing. Plans follow each other: the session holds, per size, the most that one of
 // its plans asks for; unreserve the old one once it runs no more. Reserving a plan again changes nothing, but finds out
@@ -142,10 +166,6 @@ typedef struct bl_client_label { // for people who look at the store
   uint64_t step;
   uint32_t chunk, micro_batch;
 } bl_client_label_t;
-
-typedef struct bl_client_ticket { // something under way
-  uint32_t slot, serial;
-} bl_client_ticket_t;
 
 // Begins to move a block into an empty room. `label` may be NULL.
 BL_MUST_USE bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
@@ -199,19 +219,6 @@ BL_MUST_USE bl_status_t bl_client_release(bl_client_t *client, uint64_t room, bl
 // As bl_client_evict, for a caller that knows the checksum of the block already (bl_block_checksum of lib/datapath).
 BL_MUST_USE bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
                                               uint64_t checksum, const bl_client_label_t *label, bl_error_t *err);
-// A load that another thread may give up. All zero at first; one per load.
-typedef struct bl_client_landing {
-  atomic_bool given_up, writing;
-  _Atomic(bl_client_t *) client;
-  bl_client_ticket_t ticket;
-} bl_client_landing_t;
-// As bl_client_load, but BL_CANCELLED once the landing was given up: the block is then still in its room.
-BL_MUST_USE bl_status_t bl_client_load_unless(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
-                                              bl_client_landing_t *landing, bl_error_t *err);
-// When this returns, and from then on, nothing writes the destination of the load. Waits for a piece of a copy of this
-// process at most, never for the store.
-void bl_client_landing_give_up(bl_client_landing_t *landing);
-
 // ---- looking
 
 // BL_OK while the session lives; else why it does not.

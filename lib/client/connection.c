@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making the data connection of a session: the choice of the path, the greeting, the maps. By the thread that opens, and
-// then by the transfer thread.
+// The data connection of a session: the choice of the path, the greeting, the maps; and connecting again. All on the loop,
+// without a wait: each event goes on from the state where the last one stopped.
 #include "client/client_core.h"
 #include "datapath/machine.h"
 #include "rpc/rpc.h"
@@ -8,139 +8,286 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static bool wait_for(int fd, short events, uint64_t deadline_ns) {
-  for (uint64_t now_ns; (now_ns = bl_clock_now_ns()) < deadline_ns;) {
-    uint64_t left_ms = (deadline_ns - now_ns) / BL_NS_PER_MS + 1;
-    struct pollfd poll_fd = {.fd = fd, .events = events};
-    if (poll(&poll_fd, 1, left_ms < 1000 ? (int)left_ms : 1000) > 0) {
-      return true;
-    }
+#define AGAIN_MIN_NS (UINT64_C(50) * 1000000) // between attempts to connect again, growing
+#define AGAIN_MAX_NS (UINT64_C(1000) * 1000000)
+#define AGAIN_TRY_NS (UINT64_C(300) * 1000000) // for one attempt
+
+// ---- down --------------------------------------------------------------------------------------------------------------
+
+void bl__connection_close(bl_client_t *client) {
+  bl_watch_destroy(client->watch);
+  client->watch = NULL;
+  bl_stream_close(&client->stream); // so that the store gives up its ends of communicators, too
+  bl__ways_close(client);
+  for (size_t i = 0; i < client->part_count; i++) {
+    bl_peer_memory_close(&client->parts[i]);
   }
-  return false;
+  client->part_count = 0;
+  client->link = BL__CONNECTION_DOWN;
+  client->coming = client->sending = NULL;
+  pthread_mutex_lock(&client->mutex);
+  bl__requests_link_down(&client->requests);
+  pthread_mutex_unlock(&client->mutex);
 }
 
-static bl_status_t open_stream(bl_client_t *client, const char *address, uint64_t deadline_ns, bl_error_t *err) {
-  bl_address_t where;
-  int fd = -1;
-  bl_status_t status = bl_address_parse(address, &where, err);
-  bl_tls_t *tls = client->shm ? NULL : bl_rpc_process_tls();
-  if (status == BL_OK && tls == NULL && !client->shm && !bl_address_is_local(&where) &&
-      !bl_rpc_process_plaintext_ok()) {
-    status = bl_error_set(err, BL_DENIED,
-                          "%s: plaintext is refused off the loopback interface; give --tls-ca, --tls-certificate and "
-                          "--tls-key, or allow it with --plaintext",
-                          address);
+static void try_path(bl_client_t *client);
+
+// The first time the next path is tried; later the store is tried again after a while, unless it says that that is of no use.
+static void failed(bl_client_t *client, const bl_error_t *err) {
+  const bl_error_t why = *err;
+  bl__connection_close(client);
+  if (client->phase == BL__PHASE_LINKING) {
+    client->choice_failure = why;
+    if (why.status == BL_FENCED || why.status == BL_DENIED) {
+      bl__opening_failed(client, &why);
+    } else {
+      client->choices_failed |= 1u << client->choice.path;
+      try_path(client);
+    }
+    return;
   }
-  if (status == BL_OK) {
-    status = bl_socket_connect(&where, &fd, err);
+  if (client->refused) { // a store that lives listens
+    bl_error_t gone;
+    (void)bl_error_set(&gone, BL_UNAVAILABLE, "the store at %s is gone: what it held is lost", client->store);
+    bl__lose(client, &gone);
+    return;
   }
-  if (status != BL_OK) {
-    return status;
+  if (why.status == BL_FENCED || why.status == BL_NOT_FOUND || why.status == BL_DENIED ||
+      why.status == BL_UNAUTHENTICATED) { // another store, or another holder
+    bl__lose(client, &why);
+    return;
   }
-  int errno_value = wait_for(fd, POLLOUT, deadline_ns) ? bl_socket_error(fd) : ETIMEDOUT;
-  client->refused = errno_value == ECONNREFUSED;
-  if (errno_value != 0) {
-    close(fd);
-    return bl_error_set(err, bl_status_from_errno(errno_value), "connect to %s: %s", address, strerror(errno_value));
+  snprintf(client->link_why, sizeof client->link_why, "%.191s", why.text);
+  client->link_at_ns = bl_clock_now_ns() + client->link_wait_ns;
+  client->link_wait_ns = client->link_wait_ns * 2 < AGAIN_MAX_NS ? client->link_wait_ns * 2 : AGAIN_MAX_NS;
+}
+
+void bl__connection_lost(bl_client_t *client, const char *why) {
+  if (client->link != BL__CONNECTION_UP) {
+    return;
   }
-  if (tls == NULL) {
-    bl_stream_plain(&client->stream, fd, client->shm);
+  char text[sizeof client->link_why];
+  snprintf(text, sizeof text, "%s", why); // which may be of what goes
+  memcpy(client->link_why, text, sizeof text);
+  bl__connection_close(client);
+  if (client->shm) { // the end of a unix connection is the proof that the store is dead
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_UNAVAILABLE, "the store at %s is gone (%s): what it held is lost", client->store, text);
+    bl__lose(client, &err);
+    return;
+  }
+  client->link_wait_ns = AGAIN_MIN_NS;
+  client->link_at_ns = bl_clock_now_ns();
+  bl__wake(client);
+}
+
+// ---- up ----------------------------------------------------------------------------------------------------------------
+
+static void be_up(bl_client_t *client) {
+  const bool first = client->phase == BL__PHASE_LINKING;
+  client->link = BL__CONNECTION_UP;
+  client->link_why[0] = '\0';
+  client->blocked = false;
+  pthread_mutex_lock(&client->mutex);
+  bl__requests_t *requests = &client->requests;
+  if (first) {
+    bl__transfer_kind_t kind = client->by == BL_PATH_CUDA_IPC ? BL__PULL_GPU
+                               : client->by == BL_PATH_NCCL   ? BL__PAIRED
+                               : client->by == BL_PATH_TCP    ? BL__PUSH
+                                                              : BL__PULL;
+    bl__requests_begin(requests, kind, !client->unverified && (kind == BL__PULL || kind == BL__PUSH),
+                       client->flow_bytes);
   } else {
-    status = bl_stream_tls(&client->stream, fd, tls, false, BL_STORES, err);
-    if (status != BL_OK) {
-      close(fd);
-      return status;
-    }
+    requests->counters.reconnects++;
   }
-  bl_inlet_init(&client->inlet, &client->stream);
-  bl_outlet_init(&client->outlet, &client->stream);
-  status = bl_stream_handshake(&client->stream, deadline_ns, err);
-  if (status != BL_OK) {
-    bl_error_prefix(err, "%s", address);
-    bl_stream_close(&client->stream);
+  bl__requests_link_up(requests);
+  pthread_mutex_unlock(&client->mutex);
+  if (first) {
+    bl__opening_linked(client);
   }
-  return status;
+  bl__wake(client);
 }
 
-static bl_status_t receive_welcome(bl_client_t *client, const char *address, uint64_t deadline_ns, bl_error_t *err) {
-  for (;;) {
-    switch (bl_inlet_next(&client->inlet)) {
-    case BL_INLET_AGAIN:
-      if (!wait_for(client->stream.fd, POLLIN, deadline_ns)) {
-        return bl_error_set(err, BL_UNAVAILABLE, "%s: the store did not answer in time", address);
-      }
-      break;
-    case BL_INLET_FRAME:
-      if (client->inlet.frame.kind != BL_BLOCK_WELCOME) {
-        return bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of a welcome", address,
-                            bl_block_frame_kind_name(client->inlet.frame.kind));
-      }
-      if (client->inlet.frame.status != BL_OK) {
-        return bl_error_set(err, client->inlet.frame.status, "%s: %s", address, client->inlet.text);
-      }
-      return BL_OK;
-    case BL_INLET_END:
-      (void)bl_stream_explain_end(&client->stream, err);
-      return bl_error_prefix(err, "%s", address);
-    case BL_INLET_BODY:
-    case BL_INLET_BROKEN:
-      if (client->inlet.failure.status == BL_UNAUTHENTICATED) {
-        return bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", address, client->inlet.failure.text);
-      }
-      if (client->inlet.failure.status != BL_OK) {
-        (void)bl_stream_explain_end(&client->stream, err);
-        return bl_error_prefix(err, "%s", address);
-      }
-      return bl_error_set(err, BL_INTERNAL, "%s: this is no store of our version: %s", address,
-                          client->inlet.reason != NULL ? client->inlet.reason : "out of turn");
-    }
-  }
-}
-
-static bl_status_t map_part(bl_client_t *client, size_t number, const char *address, bl_error_t *err) {
+static bl_status_t map_part(bl_client_t *client, bl_error_t *err) {
   int fd = bl_stream_take_descriptor(&client->stream);
   if (fd < 0) {
-    return bl_error_set(err, BL_INTERNAL, "%s: the welcome came without the store's memory", address);
+    return bl_error_set(err, BL_INTERNAL, "%s: the welcome came without the store's memory", client->link_address);
   }
   bl_device_t *device = client->by == BL_PATH_CUDA_IPC ? client->device : NULL;
-  bl_status_t status = bl_peer_memory_open(&client->parts[number], device, fd, client->inlet.frame.bytes, err);
+  bl_status_t status =
+      bl_peer_memory_open(&client->parts[client->part_count], device, fd, client->inlet.frame.bytes, err);
+  client->part_count += status == BL_OK ? 1 : 0;
   close(fd);
   return status;
 }
 
-// The part that came with the welcome, and another one if it says so.
-static bl_status_t map_arena(bl_client_t *client, const char *address, uint64_t deadline_ns, bl_error_t *err) {
-  bool second = client->inlet.frame.source == 1;
-  bl_status_t status = map_part(client, 0, address, err);
-  while (status == BL_OK && second) {
+static bl_status_t on_welcome(bl_client_t *client, bl_error_t *err) {
+  const bl_block_frame_t *frame = &client->inlet.frame;
+  if (frame->kind != BL_BLOCK_WELCOME) {
+    return bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of a welcome", client->link_address,
+                        bl_block_frame_kind_name(frame->kind));
+  }
+  if (frame->status != BL_OK) {
+    return bl_error_set(err, frame->status, "%s: %s", client->link_address, client->inlet.text);
+  }
+  if (client->by == BL_PATH_NCCL) {
+    client->link = client->phase == BL__PHASE_LINKING ? BL__CONNECTION_JOINING : BL__CONNECTION_UP;
+    return bl__ways_open(client, err);
+  }
+  const bool more = client->shm && frame->source == 1;
+  client->link = more ? BL__CONNECTION_MAPPING : BL__CONNECTION_UP;
+  return client->shm ? map_part(client, err) : BL_OK;
+}
+
+static bl_status_t on_memory(bl_client_t *client, bl_error_t *err) {
+  const bl_block_frame_t *frame = &client->inlet.frame;
+  if (frame->kind != BL_BLOCK_SHOW || frame->source != 1) {
+    return bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of memory", client->link_address,
+                        bl_block_frame_kind_name(frame->kind));
+  }
+  client->link = BL__CONNECTION_UP;
+  return map_part(client, err);
+}
+
+static bl_status_t explain_end(bl_client_t *client, bool broken, bl_error_t *err) {
+  const bl_error_t *failure = &client->inlet.failure;
+  if (client->link == BL__CONNECTION_MAPPING) {
+    return bl_error_set(err, BL_UNAVAILABLE, "%s: the store closed the connection", client->link_address);
+  }
+  if (broken && failure->status == BL_UNAUTHENTICATED) {
+    return bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", client->link_address, failure->text);
+  }
+  if (broken && failure->status == BL_OK) {
+    return bl_error_set(err, BL_INTERNAL, "%s: this is no store of our version: %s", client->link_address,
+                        client->inlet.reason != NULL ? client->inlet.reason : "out of turn");
+  }
+  (void)bl_stream_explain_end(&client->stream, err);
+  return bl_error_prefix(err, "%s", client->link_address);
+}
+
+// What comes before the link is up. BL_DEADLINE: not all is there yet.
+static bl_status_t read_welcome(bl_client_t *client, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  while (status == BL_OK && (client->link == BL__CONNECTION_GREETING || client->link == BL__CONNECTION_MAPPING)) {
     switch (bl_inlet_next(&client->inlet)) {
     case BL_INLET_AGAIN:
-      if (!wait_for(client->stream.fd, POLLIN, deadline_ns)) {
-        status = bl_error_set(err, BL_UNAVAILABLE, "%s: the store did not show all of its memory in time", address);
-      }
-      break;
+      return BL_DEADLINE;
     case BL_INLET_FRAME:
-      if (client->inlet.frame.kind == BL_BLOCK_SHOW && client->inlet.frame.source == 1) {
-        return map_part(client, 1, address, err);
-      }
-      status = bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of memory", address,
-                            bl_block_frame_kind_name(client->inlet.frame.kind));
+      status = client->link == BL__CONNECTION_GREETING ? on_welcome(client, err) : on_memory(client, err);
       break;
-    default:
-      status = bl_error_set(err, BL_UNAVAILABLE, "%s: the store closed the connection", address);
-      break;
+    case BL_INLET_END:
+      return explain_end(client, false, err);
+    case BL_INLET_BODY:
+    case BL_INLET_BROKEN:
+      return explain_end(client, true, err);
     }
   }
   return status;
 }
 
+static bl_status_t greet(bl_client_t *client, bl_error_t *err) {
+  bl_block_greeting_t greeting = {
+      .session = client->session, .shm = client->shm, .path = client->by, .unverified = client->unverified};
+  uint8_t body[BL_BLOCK_GREETING_BYTES];
+  memcpy(greeting.key, client->key, sizeof greeting.key);
+  memcpy(greeting.incarnation, client->incarnation, sizeof greeting.incarnation);
+  snprintf(greeting.reason, sizeof greeting.reason, "%s", client->path);
+  bl_block_greeting_encode(&greeting, body);
+  client->link = BL__CONNECTION_GREETING;
+  if (!bl_outlet_put(&client->outlet, &(bl_block_frame_t){.kind = BL_BLOCK_GREET}, body, -1) ||
+      bl_outlet_flush(&client->outlet) != BL_OUTLET_DONE) { // the first bytes on this connection: they fit
+    (void)bl_stream_failure(&client->stream, errno, err);
+    return bl_error_prefix(err, "%s: the store does not take the greeting", client->link_address);
+  }
+  return BL_OK;
+}
+
+// The outcome of connecting is there.
+static bl_status_t connected(bl_client_t *client, bl_error_t *err) {
+  const int fd = client->stream.fd;
+  const int errno_value = bl_socket_error(fd);
+  client->refused = errno_value == ECONNREFUSED;
+  if (errno_value != 0) {
+    return bl_error_set(err, bl_status_from_errno(errno_value), "connect to %s: %s", client->link_address,
+                        strerror(errno_value));
+  }
+  bl_tls_t *tls = client->shm ? NULL : bl_rpc_process_tls();
+  bl_status_t status = BL_OK;
+  if (tls == NULL) {
+    bl_stream_plain(&client->stream, fd, client->shm);
+  } else {
+    status = bl_stream_tls(&client->stream, fd, tls, false, BL_STORES, err);
+  }
+  bl_inlet_init(&client->inlet, &client->stream);
+  bl_outlet_init(&client->outlet, &client->stream);
+  client->link = BL__CONNECTION_SECURING;
+  return status;
+}
+
+// Goes on as far as it can. BL_DEADLINE: something is still to come.
+static bl_status_t advance(bl_client_t *client, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  if (client->link == BL__CONNECTION_CONNECTING) {
+    status = connected(client, err);
+  }
+  if (status == BL_OK && client->link == BL__CONNECTION_SECURING) {
+    status = bl_stream_handshake(&client->stream, 0, err);
+    if (status == BL_DEADLINE) {
+      return status;
+    }
+    status = status != BL_OK ? bl_error_prefix(err, "%s", client->link_address) : greet(client, err);
+  }
+  if (status == BL_OK && (client->link == BL__CONNECTION_GREETING || client->link == BL__CONNECTION_MAPPING)) {
+    status = read_welcome(client, err);
+  }
+  if (status == BL_OK && client->link == BL__CONNECTION_JOINING) {
+    status = bl__ways_made(client, err);
+  }
+  return status;
+}
+
+static void go_on(bl_client_t *client) {
+  bl_error_t err = {0};
+  const bl_status_t status = advance(client, &err);
+  if (status == BL_OK) {
+    be_up(client);
+  } else if (status != BL_DEADLINE) {
+    failed(client, &err);
+  } else {
+    bl__connection_arm(client);
+  }
+}
+
+static void on_ready(bl_watch_t *watch, unsigned events, void *context) {
+  (void)watch;
+  bl_client_t *client = context;
+  if ((events & BL_WATCH_WRITE) != 0) {
+    client->blocked = false;
+  }
+  if (client->link == BL__CONNECTION_UP) {
+    bl__turn(client);
+  } else if (client->link != BL__CONNECTION_DOWN) {
+    go_on(client);
+  }
+}
+
+void bl__connection_arm(bl_client_t *client) {
+  if (client->watch == NULL) {
+    return;
+  }
+  const bool writes = client->link == BL__CONNECTION_CONNECTING ||
+                      (client->link == BL__CONNECTION_SECURING && bl_stream_wants_writable(&client->stream)) ||
+                      (client->link == BL__CONNECTION_UP && client->blocked);
+  bl_watch_set(client->watch,
+               (client->link == BL__CONNECTION_CONNECTING ? 0 : BL_WATCH_READ) | (writes ? BL_WATCH_WRITE : 0));
+}
+
 // A store that listens everywhere is reached where its control address is.
-static bl_status_t tcp_address(const bl_client_t *client, char *text, size_t text_bytes, bl_error_t *err) {
+static bl_status_t tcp_address(bl_client_t *client, bl_error_t *err) {
   bl_address_t where;
   if (client->data_tcp_address[0] == '\0') {
     return bl_error_set(err, BL_UNAVAILABLE, "%s: the store has no data path over tcp (its --data-tcp)", client->store);
@@ -156,92 +303,122 @@ static bl_status_t tcp_address(const bl_client_t *client, char *text, size_t tex
     status = bl_address_resolve(host, port, &where, err);
   }
   if (status == BL_OK) {
-    bl_address_format(&where, text, text_bytes);
+    bl_address_format(&where, client->link_address, sizeof client->link_address);
   }
   return status;
 }
 
-bl_status_t bl__connect(bl_client_t *client, bool waits, uint64_t deadline_ns, bl_error_t *err) {
-  char address[BL_RPC_ADDRESS_BYTES];
-  bl_block_greeting_t greeting = {
-      .session = client->session, .shm = client->shm, .path = client->by, .unverified = client->unverified};
-  uint8_t body[BL_BLOCK_GREETING_BYTES];
-  memcpy(greeting.key, client->key, sizeof greeting.key);
-  memcpy(greeting.incarnation, client->incarnation, sizeof greeting.incarnation);
-  snprintf(greeting.reason, sizeof greeting.reason, "%s", client->path);
-  bl_block_greeting_encode(&greeting, body);
+static bl_status_t connect_to(bl_client_t *client, bl_error_t *err) {
   bl_status_t status = BL_OK;
   if (client->shm) {
-    snprintf(address, sizeof address, "%s", client->data_address);
+    snprintf(client->link_address, sizeof client->link_address, "%s", client->data_address);
   } else {
-    status = tcp_address(client, address, sizeof address, err);
+    status = tcp_address(client, err);
+  }
+  bl_address_t where;
+  int fd = -1;
+  client->refused = false;
+  if (status == BL_OK) {
+    status = bl_address_parse(client->link_address, &where, err);
+  }
+  if (status == BL_OK && !client->shm && bl_rpc_process_tls() == NULL && !bl_address_is_local(&where) &&
+      !bl_rpc_process_plaintext_ok()) {
+    status = bl_error_set(err, BL_DENIED,
+                          "%s: plaintext is refused off the loopback interface; give --tls-ca, --tls-certificate and "
+                          "--tls-key, or allow it with --plaintext",
+                          client->link_address);
   }
   if (status == BL_OK) {
-    status = open_stream(client, address, deadline_ns, err);
-  }
-  if (status != BL_OK) {
-    return status;
-  }
-  if (!bl_outlet_put(&client->outlet, &(bl_block_frame_t){.kind = BL_BLOCK_GREET}, body, -1) ||
-      bl_outlet_flush(&client->outlet) != BL_OUTLET_DONE) {
-    status = bl_stream_failure(&client->stream, errno, err);
-    bl_error_prefix(err, "%s: the store does not take the greeting", address);
+    status = bl_socket_connect(&where, &fd, err);
   }
   if (status == BL_OK) {
-    status = receive_welcome(client, address, deadline_ns, err);
+    bl_stream_plain(&client->stream, fd, client->shm); // to own it; made anew once it is connected
+    client->link = BL__CONNECTION_CONNECTING;
+    status = bl_watch_create(client->loop, fd, on_ready, client, &client->watch, err);
   }
-  if (status == BL_OK && client->shm) {
-    status = map_arena(client, address, deadline_ns, err);
-  } else if (status == BL_OK && client->by == BL_PATH_NCCL) {
-    status = bl__ways_open(client, waits, deadline_ns, err);
-  }
-  if (status != BL_OK) {
-    bl__disconnect(client);
-    return status;
-  }
-  client->linked = true;
-  client->link_why[0] = '\0';
-  return BL_OK;
+  return status;
 }
 
-void bl__disconnect(bl_client_t *client) {
-  bl_stream_close(&client->stream); // so that the store gives up its ends of communicators, too
-  bl__ways_close(client);
-  bl_peer_memory_close(&client->parts[0]);
-  bl_peer_memory_close(&client->parts[1]);
-  client->linked = false;
+static void begin(bl_client_t *client, uint64_t deadline_ns) {
+  bl_error_t err = {0};
+  client->link_deadline_ns = deadline_ns;
+  if (connect_to(client, &err) == BL_OK) {
+    bl__connection_arm(client);
+  } else {
+    failed(client, &err);
+  }
 }
 
-bl_status_t bl__connect_first(bl_client_t *client, bl_error_t *err) {
-  uint64_t deadline_ns = bl_clock_now_ns() + client->open_ms * BL_NS_PER_MS;
+// ---- the choice of the path ----------------------------------------------------------------------------------------------
+
+static void try_path(bl_client_t *client) {
   bl_path_end_t own = bl_endpoint_end(&client->endpoint, "this process", client->own_machine, true, true);
   bl_path_end_t peer = bl_endpoint_end(&client->store_endpoint, "the store", client->machine,
                                        client->data_address[0] != '\0', client->data_tcp_address[0] != '\0');
-  bl_path_choice_t choice;
-  bl_error_t failure = {0}, none = {0};
-  for (unsigned failed = 0;; failed |= 1u << choice.path) {
-    bl_status_t status =
-        bl_path_choose(&own, &peer, (bl_path_t)client->wanted_path, failed, failure.text, &choice, &none);
-    if (status != BL_OK) { // nothing is left: the last failure says more than that
-      const bl_error_t *cause = failure.status != BL_OK ? &failure : &none;
-      if (err != NULL) {
-        *err = *cause;
-      }
-      return cause->status;
-    }
-    if (choice.staged && client->device != NULL) {
-      return bl_error_set(err, BL_UNIMPLEMENTED, "%s: memory of the GPU does not get there by itself (%s)",
-                          client->store, choice.reason);
-    }
-    client->by = choice.path;
-    client->shm = bl_path_is_unix(choice.path);
-    snprintf(client->path, sizeof client->path, "%s", choice.reason);
-    status = bl__connect(client, true, deadline_ns, &failure);
-    if (status == BL_OK || status == BL_FENCED || status == BL_DENIED) {
-      if (err != NULL) {
-        *err = failure;
-      }
-      return status;
-    }
+  bl_error_t none = {0};
+  bl_status_t status = bl_path_choose(&own, &peer, (bl_path_t)client->wanted_path, client->choices_failed,
+                                      client->choice_failure.text, &client->choice, &none);
+  if (status != BL_OK) { // nothing is left: the last failure says more than that
+    bl__opening_failed(client, client->choice_failure.status != BL_OK ? &client->choice_failure : &none);
+    return;
+  }
+  if (client->choice.staged && client->device != NULL) {
+    (void)bl_error_set(&none, BL_UNIMPLEMENTED, "%s: memory of the GPU does not get there by itself (%s)",
+                       client->store, client->choice.reason);
+    bl__opening_failed(client, &none);
+    return;
+  }
+  client->by = client->choice.path;
+  client->shm = bl_path_is_unix(client->choice.path);
+  snprintf(client->path, sizeof client->path, "%s", client->choice.reason);
+  begin(client, client->link_deadline_ns);
+}
+
+void bl__connection_begin(bl_client_t *client) {
+  client->choices_failed = 0;
+  client->choice_failure = (bl_error_t){0};
+  client->link_deadline_ns = bl_clock_now_ns() + client->open_ms * BL_NS_PER_MS; // of all paths together
+  try_path(client);
+}
+
+// ---- time ----------------------------------------------------------------------------------------------------------------
+
+static void be_late(bl_client_t *client) {
+  bl_error_t err = {0};
+  switch (client->link) {
+  case BL__CONNECTION_CONNECTING:
+    (void)bl_error_set(&err, bl_status_from_errno(ETIMEDOUT), "connect to %s: %s", client->link_address,
+                       strerror(ETIMEDOUT));
+    break;
+  case BL__CONNECTION_SECURING:
+    (void)!bl_stream_handshake(&client->stream, 0, &err);
+    (void)bl_error_prefix(&err, "%s", client->link_address);
+    break;
+  case BL__CONNECTION_GREETING:
+    (void)bl_error_set(&err, BL_UNAVAILABLE, "%s: the store did not answer in time", client->link_address);
+    break;
+  case BL__CONNECTION_MAPPING:
+    (void)bl_error_set(&err, BL_UNAVAILABLE, "%s: the store did not show all of its memory in time",
+                       client->link_address);
+    break;
+  default:
+    (void)!bl__ways_made(client, &err);
+    break;
+  }
+  failed(client, &err);
+}
+
+void bl__connection_turn(bl_client_t *client, uint64_t now_ns) {
+  if (client->link == BL__CONNECTION_UP) {
+    return;
+  }
+  if (client->link == BL__CONNECTION_JOINING) {
+    go_on(client);
+  }
+  if (client->link > BL__CONNECTION_DOWN && client->link < BL__CONNECTION_UP && now_ns >= client->link_deadline_ns) {
+    be_late(client);
+  } else if (client->link == BL__CONNECTION_DOWN && client->phase >= BL__PHASE_SHOWING &&
+             client->phase <= BL__PHASE_OPEN && !client->shm && now_ns >= client->link_at_ns) {
+    begin(client, now_ns + AGAIN_TRY_NS);
   }
 }

@@ -28,7 +28,7 @@ static void fill_frame(const bl__question_t *question, frame_wire_t *wire) {
   wire->frame.session = &wire->session;
   wire->frame.sequence = question->sequence;
   pthread_mutex_lock(&question->client->mutex);
-  wire->frame.acknowledged = client->sequences.acknowledged;
+  wire->frame.acknowledged = client->requests.sequences.acknowledged;
   pthread_mutex_unlock(&question->client->mutex);
 }
 
@@ -69,11 +69,13 @@ static void read_rooms(bl__question_t *question, Ballast__V1__Room **rooms, size
   bl_client_t *client = question->client;
   bool whole = true;
   pthread_mutex_lock(&client->mutex);
-  bl__rooms_begin(client);
+  bl__rooms_begin(&client->requests.rooms);
   for (size_t i = 0; i < count; i++) {
-    whole = bl__rooms_add(client, rooms[i]->id, rooms[i]->generation, rooms[i]->bytes, rooms[i]->empty) && whole;
+    whole =
+        bl__rooms_add(&client->requests.rooms, rooms[i]->id, rooms[i]->generation, rooms[i]->bytes, rooms[i]->empty) &&
+        whole;
   }
-  bl__rooms_end(client);
+  bl__rooms_end(&client->requests.rooms);
   pthread_mutex_unlock(&client->mutex);
   if (!whole) {
     (void)bl_error_set(&question->err, BL_EXHAUSTED, "more rooms than a client can keep: %zu", count);

@@ -4,7 +4,7 @@
 // The store queues its half when it grants a request, and says so (BEGUN); ours is queued when that is read. So both ends
 // queue in one order, and nothing of ours waits for a half that will not come: until the store stops in the middle, which
 // the channel's deadline ends. An operation is over when both its answer is there and our half is over.
-#include "client/transfer.h"
+#include "client/client_core.h"
 
 #include "sys/clock.h"
 
@@ -19,7 +19,7 @@ static void way_changed(void *context, bl_nccl_channel_t *channel) {
   (void)channel;
   bl_client_t *client = context;
   atomic_store(&client->way_changed, true);
-  bl__transfer_wake(client);
+  bl__wake(client);
 }
 
 // Tells the store which communicators both now make.
@@ -39,7 +39,7 @@ static bl_status_t join(bl_client_t *client, bl_nccl_channel_options_t options[B
              : bl_error_set(err, BL_IO, "the store at %s does not take ids of communicators", client->store);
 }
 
-bl_status_t bl__ways_open(bl_client_t *client, bool waits, uint64_t deadline_ns, bl_error_t *err) {
+bl_status_t bl__ways_open(bl_client_t *client, bl_error_t *err) {
   bl_nccl_channel_options_t options[BL_BLOCK_WAYS];
   char names[BL_BLOCK_WAYS][BL_NCCL_NAME_BYTES];
   // Half of the time of a call: what is left is for communicators to be made anew, and for the block to go over these.
@@ -56,8 +56,13 @@ bl_status_t bl__ways_open(bl_client_t *client, bool waits, uint64_t deadline_ns,
   for (uint32_t way = 0; way < BL_BLOCK_WAYS && status == BL_OK; way++) {
     status = bl_nccl_channel_open(client->nccl, &options[way], &client->ways[way], err);
   }
-  for (uint32_t way = 0; way < BL_BLOCK_WAYS && status == BL_OK && waits; way++) {
-    status = bl_nccl_channel_wait(client->ways[way], deadline_ns, err);
+  return status;
+}
+
+bl_status_t bl__ways_made(bl_client_t *client, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t way = 0; way < BL_BLOCK_WAYS && status == BL_OK; way++) {
+    status = bl_nccl_channel_wait(client->ways[way], 0, err);
   }
   return status;
 }
@@ -83,19 +88,33 @@ void bl__ways_close(bl_client_t *client) {
 static void half_over(bl_nccl_transfer_t *transfer) {
   bl__half_t *half = (bl__half_t *)(void *)transfer;
   bl_client_t *client = half->client;
-  atomic_store(&half->over, true); // from here on it is the transfer thread's
-  bl__transfer_wake(client);
+  atomic_store(&half->over, true); // from here on it is the loop's
+  bl__wake(client);
+}
+
+// The memory of our half of a request; NULL: nobody has it any more.
+static const uint8_t *memory_of(const bl__sent_t *sent) {
+  if (sent->verb == BL__EVICT) {
+    return sent->from;
+  }
+  return sent->verb == BL__LOAD && sent->operation != NULL ? sent->operation->to : NULL;
 }
 
 void bl__way_begun(bl_client_t *client) {
   const bl_block_frame_t *frame = &client->inlet.frame;
-  const bl__sent_t *sent = &client->sent[frame->sequence % BL__WINDOW];
   bl__half_t *half = &client->halves[frame->sequence % BL__WINDOW];
-  bool loads = sent->verb == BL__LOAD;
-  const uint8_t *memory = !loads ? sent->from : sent->operation != NULL ? sent->operation->to : NULL;
-  if (client->by != BL_PATH_NCCL || sent->sequence != frame->sequence || half->sequence != 0 || memory == NULL ||
-      frame->bytes != sent->frame.bytes) {
-    bl__link_lost(client, "the store begins a transfer that nobody waits for any more");
+  pthread_mutex_lock(&client->mutex);
+  const bl__sent_t sent = client->requests.sent[frame->sequence % BL__WINDOW];
+  const uint8_t *memory = memory_of(&sent);
+  const bool known = client->by == BL_PATH_NCCL && sent.sequence == frame->sequence && half->sequence == 0 &&
+                     memory != NULL && frame->bytes == sent.bytes;
+  const bool loads = sent.verb == BL__LOAD;
+  if (known && loads) {
+    sent.operation->moving = true;
+  }
+  pthread_mutex_unlock(&client->mutex);
+  if (!known) {
+    bl__connection_lost(client, "the store begins a transfer that nobody waits for any more");
     return;
   }
   half->transfer = (bl_nccl_transfer_t){
@@ -108,37 +127,20 @@ void bl__way_begun(bl_client_t *client) {
   if (bl_nccl_channel_post(client->ways[loads ? BL_BLOCK_WAY_LOAD : BL_BLOCK_WAY_EVICT], &half->transfer, &err) !=
       BL_OK) {
     half->sequence = 0;
-    bl__link_lost(client, err.text);
+    bl__connection_lost(client, err.text);
   }
 }
 
-static bool is_half(const bl_client_t *client, uint64_t sequence) {
-  return client->by == BL_PATH_NCCL && sequence != 0 && client->halves[sequence % BL__WINDOW].sequence == sequence;
-}
-
-bool bl__way_moves(const bl_client_t *client, uint64_t sequence) {
-  return is_half(client, sequence) && !atomic_load(&client->halves[sequence % BL__WINDOW].over);
-}
-
-bool bl__way_keeps(bl_client_t *client, const bl_block_frame_t *frame, const char *text) {
-  if (!is_half(client, frame->sequence)) {
+bool bl__way_keeps(bl_client_t *client, const bl__answer_t *answer) {
+  bl__half_t *half = &client->halves[answer->sequence % BL__WINDOW];
+  if (client->by != BL_PATH_NCCL || answer->sequence == 0 || half->sequence != answer->sequence) {
     return false;
   }
-  bl__half_t *half = &client->halves[frame->sequence % BL__WINDOW];
   half->answered = true;
-  half->answer = *frame;
-  snprintf(half->text, sizeof half->text, "%s", text);
+  half->answer = *answer;
+  snprintf(half->text, sizeof half->text, "%s", answer->text);
+  half->answer.text = half->text;
   return true; // until bl__ways_turn has seen that it is over
-}
-
-bool bl__way_reads(const bl_client_t *client, const uint8_t *from, uint64_t bytes) {
-  for (unsigned i = 0; i < BL__WINDOW; i++) {
-    const bl__sent_t *sent = &client->sent[i];
-    if (sent->sequence != 0 && sent->verb == BL__EVICT && sent->from >= from && sent->from < from + bytes) {
-      return true;
-    }
-  }
-  return false;
 }
 
 // False: a communicator has failed, and the connection went with it.
@@ -150,11 +152,26 @@ static bool check_ways(bl_client_t *client) {
     bl_error_t err = {0};
     (void)bl_nccl_channel_state(client->ways[way], &err);
     if (err.status != BL_OK) {
-      bl__link_lost(client, err.text);
+      bl__connection_lost(client, err.text);
       return false;
     }
   }
   return true;
+}
+
+// Our half is over: a load has its bytes.
+static bool half_came(bl_client_t *client, const bl__half_t *half) {
+  bool moved = false;
+  pthread_mutex_lock(&client->mutex);
+  const bl__sent_t *sent = &client->requests.sent[half->sequence % BL__WINDOW];
+  bl__operation_t *operation = sent->sequence == half->sequence ? sent->operation : NULL;
+  if (operation != NULL && operation->at != operation->bytes) {
+    operation->at = operation->bytes;
+    operation->moving = false;
+    moved = true;
+  }
+  pthread_mutex_unlock(&client->mutex);
+  return moved;
 }
 
 bool bl__ways_turn(bl_client_t *client) {
@@ -162,19 +179,15 @@ bool bl__ways_turn(bl_client_t *client) {
   if (client->by != BL_PATH_NCCL || !check_ways(client)) {
     return false;
   }
-  for (unsigned i = 0; i < BL__WINDOW && client->linked; i++) {
+  for (unsigned i = 0; i < BL__WINDOW && client->link == BL__CONNECTION_UP; i++) {
     bl__half_t *half = &client->halves[i];
     if (half->sequence == 0 || !atomic_load(&half->over) || half->transfer.status != BL_OK) {
       continue; // one that failed ends with its communicator
     }
-    bl__operation_t *operation = client->sent[i].operation;
-    if (operation != NULL && operation->at != operation->bytes) {
-      operation->at = operation->bytes;
-      moved = true;
-    }
+    moved = half_came(client, half) || moved;
     if (half->answered) {
       half->sequence = 0;
-      bl__answer_take(client, &half->answer, half->text);
+      bl__transfer_answer(client, &half->answer);
       moved = true;
     }
   }

@@ -27,4 +27,9 @@ BL_MUST_USE bl_status_t bl_block_copy(void *to, const void *from, uint64_t size_
 BL_MUST_USE bl_status_t bl_block_copy_unverified(void *to, const void *from, uint64_t size_bytes,
                                                  const atomic_bool *cancelled);
 
+// A part of such a copy: `size_bytes` of a block of `block_bytes`, after a beginning with the checksum `before` (0 for none)
+// that is whole pieces. Gives the checksum with this part.
+uint64_t bl_block_copy_part(void *to, const void *from, uint64_t size_bytes, uint64_t block_bytes, uint64_t before);
+void bl_block_copy_part_unverified(void *to, const void *from, uint64_t size_bytes, uint64_t block_bytes);
+
 #endif

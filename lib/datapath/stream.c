@@ -110,6 +110,10 @@ bl_status_t bl_stream_handshake(bl_stream_t *stream, uint64_t deadline_ns, bl_er
   return BL_OK;
 }
 
+bool bl_stream_wants_writable(const bl_stream_t *stream) {
+  return stream->ops == &tls_ops && bl_tls_session_wants_writable(stream->state);
+}
+
 bl_status_t bl_stream_failure(const bl_stream_t *stream, int errno_value, bl_error_t *err) {
   const bl_error_t *more = stream->ops->failure != NULL ? stream->ops->failure(stream) : NULL;
   if (more != NULL && more->status != BL_OK) {

@@ -48,6 +48,8 @@ BL_MUST_USE bl_status_t bl_stream_tls(bl_stream_t *stream, int fd, bl_tls_t *tls
 // Waits for the handshake of a stream over TLS; nothing to do for a plain one. BL_DEADLINE; BL_UNAUTHENTICATED, ... with
 // words about the certificates.
 BL_MUST_USE bl_status_t bl_stream_handshake(bl_stream_t *stream, uint64_t deadline_ns, bl_error_t *err);
+// Whether that handshake waits until the socket takes more, and not for bytes to come.
+bool bl_stream_wants_writable(const bl_stream_t *stream);
 // After a read or write failed: the status, and the cause in words.
 bl_status_t bl_stream_failure(const bl_stream_t *stream, int errno_value, bl_error_t *err);
 // A peer closed the connection before its first word: the cause, over TLS that it refuses our certificate.

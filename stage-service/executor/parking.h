@@ -15,9 +15,10 @@
 //
 // Rules
 //   1. begin_evict and begin_load never wait for a peer: they check, queue and return.
-//   2. Transfers with one store may be carried out one after the other in the order of the begin calls, which is the
-//      plan's. A plan counts on it: an eviction may take the room of the load before it (schedule/balance/balance.h). A begin
-//      never comes for memory that an earlier transfer of this parking still uses, so that the order cannot block.
+//   2. Transfers with one store start in the order of the begin calls, which is the plan's, one after the other or
+//      several at a time. A plan counts on it: an eviction may take the room of a load before it (schedule/balance/balance.h),
+//      and what finds no room waits, with all that comes after it, until one before it has ended. A begin never comes for
+//      memory that an earlier transfer of this parking still uses, so that the order cannot block.
 //   3. At most one transfer is under way per slot, so at most as many as the stage has slots. How many of them move
 //      bytes at once is the parking's own bound.
 //   4. Only the owner of a destination writes it: the source of an eviction is only read, by the parking or by a peer

@@ -4,51 +4,111 @@
 #include "sys/clock.h"
 #include "sys/condition.h"
 #include "sys/log.h"
-#include "sys/thread.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
+
+static void advance(bl_acceptor_t *self);
+
+// ---- what they share -------------------------------------------------------------------------------------------------
+
+void bl__acceptors_init(bl_acceptors_t *shared, void (*destroy)(void *context), void *context) {
+  pthread_mutex_init(&shared->mutex, NULL);
+  bl_condition_init(&shared->over);
+  shared->references = 1;
+  shared->destroy = destroy;
+  shared->context = context;
+}
+
+void bl__acceptors_cleanup(bl_acceptors_t *shared) {
+  pthread_cond_destroy(&shared->over);
+  pthread_mutex_destroy(&shared->mutex);
+}
+
+// [m] on entry
+static void release_and_unlock(bl_acceptors_t *shared) {
+  const bool last = --shared->references == 0;
+  pthread_mutex_unlock(&shared->mutex);
+  if (last) {
+    shared->destroy(shared->context);
+  }
+}
+
+void bl__acceptors_release(bl_acceptors_t *shared) {
+  pthread_mutex_lock(&shared->mutex);
+  release_and_unlock(shared);
+}
+
+// ---- ends of transfers -----------------------------------------------------------------------------------------------
+
+static void end(bl_acceptor_t *self, bl_transfer_t *transfer, bl_parking_outcome_t outcome) {
+  transfer->outcome = outcome;
+  transfer->state = BL_TRANSFER_OVER;
+  pthread_cond_broadcast(&self->shared->over);
+}
+
+static void lose_queue(bl_acceptor_t *self) {
+  while (self->first != NULL) {
+    bl_transfer_t *transfer = self->first;
+    self->first = transfer->next;
+    end(self, transfer, BL_PARKING_LOST);
+  }
+  self->last = NULL;
+}
+
+static void unqueue(bl_acceptor_t *self, const bl_transfer_t *transfer) {
+  bl_transfer_t **place = &self->first, *before = NULL;
+  while (*place != transfer) {
+    before = *place;
+    place = &before->next;
+  }
+  *place = transfer->next;
+  self->last = self->last == transfer ? before : self->last;
+}
+
+void bl__acceptor_cancel(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
+  if (transfer->state == BL_TRANSFER_QUEUED) {
+    unqueue(acceptor, transfer);
+    end(acceptor, transfer, BL_PARKING_LOST);
+    advance(acceptor); // others may have waited behind it
+  } else if (transfer->state == BL_TRANSFER_MOVING && !acceptor->closing) {
+    bl_client_cancel(acceptor->client, transfer->ticket);
+  }
+}
+
+void bl__acceptor_flush(bl_acceptor_t *acceptor) {
+  lose_queue(acceptor);
+  for (uint32_t i = 0; i < acceptor->moving_count; i++) {
+    bl__acceptor_cancel(acceptor, acceptor->moving[i]);
+  }
+}
 
 // ---- sessions --------------------------------------------------------------------------------------------------------
 
-static void close_session(bl_acceptor_t *self) {
-  bl_client_close(self->client);
+static void open_session(bl_acceptor_t *self);
+
+// The client is gone.
+static void closed(void *context) {
+  bl_acceptor_t *self = context;
+  pthread_mutex_lock(&self->shared->mutex);
   self->client = NULL;
-  self->room_count = 0;
+  self->closing = false;
+  if (self->state == BL_ACCEPTOR_OPENING) {
+    open_session(self);
+  }
+  release_and_unlock(self->shared);
 }
 
-static bl_status_t open_session(bl_acceptor_t *self, size_t source_count, uint64_t open_ms, bl_error_t *err) {
-  const bl_acceptor_options_t *options = &self->options;
-  bl_client_options_t client = {.store = options->address,
-                                .job = options->job,
-                                .plan = options->plan,
-                                .stage = options->stage,
-                                .arena_bytes = options->arena_bytes,
-                                .sources = options->sources,
-                                .source_count = source_count,
-                                .path = options->path,
-                                .device = options->source_device,
-                                .nccl = options->nccl,
-                                .nccl_shared_gpu = options->nccl_shared_gpu,
-                                .unit_bytes = options->unit_bytes,
-                                .open_ms = open_ms,
-                                .deadline_ms = BL_ACCEPTOR_CALL_MS};
-  bl_client_demand_t demand = {.bytes = options->room_bytes, .count = options->rooms};
-  bl_status_t status = bl_client_open(&client, &self->client, err);
-  if (status == BL_OK) {
-    status = bl_client_reserve(self->client, options->plan, &demand, 1, err);
+// All that the session was to do, and all that it had, is lost.
+static void give_up_session(bl_acceptor_t *self) {
+  lose_queue(self);
+  self->held = self->room_count = 0;
+  if (self->client != NULL && !self->closing) {
+    self->closing = true;
+    bl_client_close_start(self->client, closed);
   }
-  if (status != BL_OK) {
-    close_session(self);
-    return status;
-  }
-  size_t count = bl_client_rooms(self->client, self->rooms, options->rooms);
-  self->room_count = count < options->rooms ? (uint32_t)count : options->rooms;
-  self->shown = source_count;
-  return BL_OK;
 }
 
-// [m] The session is of no use any more: all that it was to do, and all that it had, is lost.
+// The session is of no use any more.
 static void fail(bl_acceptor_t *self, const bl_error_t *err) {
   if (self->session > 0 && self->err.status == BL_OK) {
     bl_log(BL_LOG_WARNING, "store of device %u (%s): %s; blocks for it are made again until it is back",
@@ -56,73 +116,86 @@ static void fail(bl_acceptor_t *self, const bl_error_t *err) {
   }
   self->state = BL_ACCEPTOR_FAILED;
   self->err = *err;
-  bl__acceptor_flush(self);
+  give_up_session(self);
 }
 
-// [m] on entry and exit
-static void open_again(bl_acceptor_t *self) {
-  bool first = self->session == 0, hurried = self->hurried;
-  bl_acceptor_state_t before = self->state;
-  const size_t source_count = self->options.source_count;
-  self->reopen = false;
-  self->state = BL_ACCEPTOR_OPENING;
-  pthread_mutex_unlock(self->mutex);
-  close_session(self);
-  bl_error_t err = {0};
-  const uint64_t open_ms = self->options.nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS;
-  bl_status_t status = open_session(self, source_count, hurried ? open_ms : BL_ACCEPTOR_TRY_MS, &err);
+static void begin_session(bl_acceptor_t *self) {
+  const bool first = self->session == 0;
   char text[BL_CLIENT_PATH_BYTES] = "";
-  const bl_client_path_t path = status == BL_OK ? bl_client_path(self->client, text) : BL_CLIENT_PATH_AUTO;
-  if (status == BL_OK && first) {
+  self->path = bl_client_path(self->client, text);
+  if (first) {
     bl_log(BL_LOG_INFO, "blocks to the store of device %u (%s): %s", self->options.device, self->options.address, text);
+  } else if (!self->hurried) {
+    bl_log(BL_LOG_INFO, "store of device %u (%s) takes blocks again", self->options.device, self->options.address);
   }
-  pthread_mutex_lock(self->mutex);
-  self->hurried = false;
+  const size_t count = bl_client_rooms(self->client, self->rooms, self->options.rooms);
+  self->room_count = count < self->options.rooms ? (uint32_t)count : self->options.rooms;
+  self->session++;
+  self->brisk = false;
+  self->state = BL_ACCEPTOR_READY;
+  bl_error_clear(&self->err);
+}
+
+// The session is open, or refused.
+static void end_opening(bl_acceptor_t *self, const bl_error_t *err) {
   self->opened_ns = bl_clock_now_ns();
-  if (status == BL_OK) {
-    if (!first && before == BL_ACCEPTOR_FAILED) {
-      bl_log(BL_LOG_INFO, "store of device %u (%s) takes blocks again", self->options.device, self->options.address);
-    }
-    self->session++;
-    self->held = 0;
-    self->state = BL_ACCEPTOR_READY;
-    self->path = path;
-    bl_error_clear(&self->err);
+  if (err->status == BL_OK) {
+    begin_session(self);
   } else {
-    fail(self, &err);
+    fail(self, err);
   }
-  pthread_cond_broadcast(self->over);
+  self->hurried = false;
+  pthread_cond_broadcast(&self->shared->over);
+  advance(self);
 }
 
-// [m] on entry and exit. Shows the store the sources that have come since the session began.
-static void show_more(bl_acceptor_t *self) {
-  const size_t count = self->options.source_count;
+static void opened(void *context, bl_client_t *client, const bl_error_t *err) {
+  bl_acceptor_t *self = context;
+  (void)client; // there is one at a time
+  pthread_mutex_lock(&self->shared->mutex);
+  if (!self->closing) {
+    end_opening(self, err);
+  }
+  pthread_mutex_unlock(&self->shared->mutex);
+}
+
+static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket);
+
+static void open_session(bl_acceptor_t *self) {
+  const bl_acceptor_options_t *options = &self->options;
+  const uint64_t first_ms = options->nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS;
+  const bl_client_options_t client = {.store = options->address,
+                                      .job = options->job,
+                                      .plan = options->plan,
+                                      .stage = options->stage,
+                                      .arena_bytes = options->arena_bytes,
+                                      .sources = options->sources,
+                                      .source_count = options->source_count,
+                                      .path = options->path,
+                                      .device = options->source_device,
+                                      .nccl = options->nccl,
+                                      .nccl_shared_gpu = options->nccl_shared_gpu,
+                                      .unit_bytes = options->unit_bytes,
+                                      .open_ms = self->hurried ? first_ms : BL_ACCEPTOR_TRY_MS,
+                                      .deadline_ms = BL_ACCEPTOR_CALL_MS,
+                                      .runtime = options->runtime,
+                                      .on_end = on_end,
+                                      .context = self};
+  const bl_client_demand_t demand = {.bytes = options->room_bytes, .count = options->rooms};
   bl_error_t err = {0};
-  pthread_mutex_unlock(self->mutex);
-  for (; self->shown < count; self->shown++) {
-    const bl_arena_t *arena = &self->options.sources[self->shown];
-    uint32_t number;
-    if (bl_client_add_source(self->client,
-                             &(bl_client_source_t){.base = arena->base, .bytes = arena->bytes, .fd = arena->fd},
-                             &number, &err) != BL_OK) {
-      break;
-    }
+  self->shown = options->source_count;
+  self->showing = false;
+  if (bl_client_open_start(&client, &demand, 1, opened, &self->client, &err) == BL_OK) {
+    self->shared->references++;
+  } else {
+    end_opening(self, &err);
   }
-  pthread_mutex_lock(self->mutex);
-  if (self->shown < count) {
-    fail(self, &err);
-  }
-}
-
-void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t source_count) {
-  acceptor->options.source_count = source_count;
-  pthread_cond_signal(&acceptor->work);
 }
 
 void bl__acceptor_check(bl_acceptor_t *acceptor) {
   bl_error_t err;
-  bool idle = acceptor->state == BL_ACCEPTOR_READY && acceptor->moving == NULL && !acceptor->reopen;
-  if (idle && bl_client_state(acceptor->client, &err) != BL_OK) {
+  if (acceptor->state == BL_ACCEPTOR_READY && acceptor->moving_count == 0 &&
+      bl_client_state(acceptor->client, &err) != BL_OK) {
     fail(acceptor, &err);
   }
 }
@@ -130,20 +203,20 @@ void bl__acceptor_check(bl_acceptor_t *acceptor) {
 void bl__acceptor_rest(bl_acceptor_t *acceptor) {
   if (acceptor->state == BL_ACCEPTOR_READY) {
     acceptor->state = BL_ACCEPTOR_RESTING;
-    acceptor->rest = true;
-    bl__acceptor_flush(acceptor);
-    pthread_cond_signal(&acceptor->work);
+    give_up_session(acceptor);
   }
 }
 
 void bl__acceptor_reopen(bl_acceptor_t *acceptor) {
-  bool well = acceptor->state == BL_ACCEPTOR_READY || acceptor->state == BL_ACCEPTOR_RESTING;
-  acceptor->reopen = true;
-  acceptor->rest = false;
-  acceptor->hurried = well;
-  acceptor->held = well ? 0 : acceptor->held; // the rooms go with the session
-  acceptor->state = well ? BL_ACCEPTOR_OPENING : acceptor->state;
-  pthread_cond_signal(&acceptor->work);
+  if (acceptor->state == BL_ACCEPTOR_OPENING || acceptor->ending) {
+    return;
+  }
+  acceptor->hurried = acceptor->state != BL_ACCEPTOR_FAILED;
+  acceptor->state = BL_ACCEPTOR_OPENING;
+  give_up_session(acceptor);
+  if (acceptor->client == NULL) {
+    open_session(acceptor);
+  }
 }
 
 // ---- transfers -------------------------------------------------------------------------------------------------------
@@ -153,84 +226,143 @@ static bool is_of_the_block(bl_status_t status) {
   return status == BL_OK || status == BL_DATA_LOSS || status == BL_IO || status == BL_CANCELLED;
 }
 
-static bl_status_t evict(bl_acceptor_t *self, const bl_transfer_t *transfer, uint64_t step, bl_error_t *err) {
-  if (transfer->room == 0) {
+// Time in which several were under way counts once.
+static void count_moved(bl_acceptor_t *self, const bl_transfer_t *transfer, uint64_t now_ns) {
+  const uint64_t until_ns = transfer->over_ns > now_ns ? transfer->over_ns : now_ns;
+  const uint64_t from_ns =
+      self->counted_until_ns > self->moving_since_ns ? self->counted_until_ns : self->moving_since_ns;
+  self->moved_bytes += transfer->block.bytes;
+  self->moved_ns += until_ns > from_ns ? until_ns - from_ns : 0;
+  self->counted_until_ns = until_ns > self->counted_until_ns ? until_ns : self->counted_until_ns;
+}
+
+// The transfer has ended, or could not begin.
+static void settle(bl_acceptor_t *self, bl_transfer_t *transfer, bl_status_t status, const bl_error_t *err) {
+  const uint64_t now_ns = bl_clock_now_ns();
+  const bool well = status == BL_OK;
+  if (well) {
+    count_moved(self, transfer, now_ns);
+    self->brisk = now_ns - transfer->begun_ns < BL_ACCEPTOR_BRISK_MS * BL_NS_PER_MS;
+  } else {
+    transfer->over_ns = 0;
+  }
+  const bool freed = transfer->load ? well || status == BL_DATA_LOSS : status == BL_DATA_LOSS || status == BL_IO;
+  if (freed && self->state == BL_ACCEPTOR_READY) { // else the room went with the session
+    self->rooms[self->room_count++] = transfer->room;
+    self->held--;
+  }
+  transfer->session = !transfer->load && well ? self->session : 0;
+  end(self, transfer, well ? BL_PARKING_DONE : BL_PARKING_LOST);
+  if (self->state != BL_ACCEPTOR_READY) {
+    return; // it ended with its session
+  }
+  if (!is_of_the_block(status)) {
+    fail(self, err);
+  } else if (!well && status != BL_CANCELLED) {
+    bl_log(BL_LOG_WARNING, "store of device %u (%s): %s", self->options.device, self->options.address, err->text);
+  }
+}
+
+static bl_status_t start_evict(bl_acceptor_t *self, bl_transfer_t *transfer, bl_error_t *err) {
+  if (self->room_count == 0) {
     return bl_error_set(err, BL_INTERNAL, "more blocks for it than the plan reserves rooms");
   }
   const bl_parked_block_t *block = &transfer->block;
-  bl_client_label_t label = {.step = step, .chunk = block->key.virtual_stage, .micro_batch = block->key.micro_batch};
-  bl_client_ticket_t ticket;
-  bl_status_t status = bl_client_evict_start_known(self->client, transfer->room, transfer->memory, block->bytes,
-                                                   block->checksum, &label, &ticket, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  pthread_mutex_lock(self->mutex);
-  self->evicting = ticket;
-  self->evicts = true;
-  if (self->gives_up) {
-    bl_client_cancel(self->client, ticket);
-  }
-  pthread_mutex_unlock(self->mutex);
-  status = bl_client_wait(self->client, ticket, UINT64_MAX, err);
-  pthread_mutex_lock(self->mutex);
-  self->evicts = false;
-  pthread_mutex_unlock(self->mutex);
-  if (status == BL_DATA_LOSS || status == BL_IO) {
-    self->rooms[self->room_count++] = transfer->room;
-  }
-  return status;
+  transfer->room = self->rooms[--self->room_count];
+  self->held++;
+  self->held_peak = self->held > self->held_peak ? self->held : self->held_peak;
+  bl_client_label_t label = {
+      .step = self->step, .chunk = block->key.virtual_stage, .micro_batch = block->key.micro_batch};
+  return bl_client_evict_start_known(self->client, transfer->room, transfer->memory, block->bytes, block->checksum,
+                                     &label, &transfer->ticket, err);
 }
 
-static bl_status_t load(bl_acceptor_t *self, bl_transfer_t *transfer, bl_error_t *err) {
-  bl_status_t status = bl_client_load_unless(self->client, transfer->room, transfer->memory, transfer->block.bytes,
-                                             &transfer->landing, err);
-  if (status == BL_OK || status == BL_DATA_LOSS) {
-    self->rooms[self->room_count++] = transfer->room;
-  }
-  return status;
-}
-
-static void end(bl_acceptor_t *self, bl_transfer_t *transfer, bl_parking_outcome_t outcome) {
-  transfer->outcome = outcome;
-  transfer->state = BL_TRANSFER_OVER;
-  pthread_cond_broadcast(self->over);
-}
-
-// [m] on entry and exit
-static void move(bl_acceptor_t *self, bl_transfer_t *transfer) {
-  transfer->state = BL_TRANSFER_MOVING;
-  self->moving = transfer;
-  self->gives_up = false;
-  if (!transfer->load) {
-    transfer->room = self->room_count > 0 ? self->rooms[--self->room_count] : 0;
-    self->held++;
-    self->held_peak = self->held > self->held_peak ? self->held : self->held_peak;
-  }
-  const uint64_t step = self->step;
-  pthread_mutex_unlock(self->mutex);
+static void start(bl_acceptor_t *self, bl_transfer_t *transfer) {
   bl_error_t err = {0};
-  const uint64_t start_ns = bl_clock_now_ns();
-  uint64_t over_ns = bl_throttle_take(&self->throttle, start_ns, transfer->block.bytes);
-  bl_status_t status = transfer->load ? load(self, transfer, &err) : evict(self, transfer, step, &err);
-  pthread_mutex_lock(self->mutex);
-  while (status == BL_OK && bl_clock_now_ns() < over_ns && !self->ending) {
-    (void)bl_condition_wait(&self->work, self->mutex, over_ns);
+  transfer->begun_ns = bl_clock_now_ns();
+  transfer->over_ns = bl_throttle_take(&self->throttle, transfer->begun_ns, transfer->block.bytes);
+  bl_status_t status = transfer->load ? bl_client_load_start(self->client, transfer->room, transfer->memory,
+                                                             transfer->block.bytes, &transfer->ticket, &err)
+                                      : start_evict(self, transfer, &err);
+  if (status != BL_OK) {
+    settle(self, transfer, status, &err);
+    return;
   }
-  self->moving = NULL;
-  if (status == BL_OK) {
-    self->moved_bytes += transfer->block.bytes;
-    self->moved_ns += bl_clock_now_ns() - start_ns;
+  transfer->state = BL_TRANSFER_MOVING;
+  if (self->moving_count == 0) {
+    self->moving_since_ns = transfer->begun_ns;
   }
-  bool gone = transfer->load ? status == BL_OK || status == BL_DATA_LOSS : status == BL_DATA_LOSS || status == BL_IO;
-  self->held -= gone;
-  transfer->session = !transfer->load && status == BL_OK ? self->session : 0;
-  end(self, transfer, status == BL_OK ? BL_PARKING_DONE : BL_PARKING_LOST);
-  if (!is_of_the_block(status)) {
+  self->moving[self->moving_count++] = transfer;
+}
+
+// Shows the store the next of the sources that have come since the session began, one at a time.
+static void show_more(bl_acceptor_t *self) {
+  const bl_arena_t *arena = &self->options.sources[self->shown];
+  const bl_client_source_t source = {.base = arena->base, .bytes = arena->bytes, .fd = arena->fd};
+  bl_error_t err = {0};
+  uint32_t number;
+  if (bl_client_add_source_start(self->client, &source, &number, &self->show, &err) == BL_OK) {
+    self->showing = true;
+  } else {
     fail(self, &err);
-  } else if (status != BL_OK && status != BL_CANCELLED) {
-    bl_log(BL_LOG_WARNING, "store of device %u (%s): %s", self->options.device, self->options.address, err.text);
   }
+}
+
+// False: the next transfer waits for the end of one that is under way.
+static bool may_start(const bl_acceptor_t *self) {
+  if (self->moving_count == 0) {
+    return true;
+  }
+  const bool has_room = self->first->load || self->room_count > 0; // one that a load frees, or an eviction that fails
+  return has_room && self->brisk && self->moving_count < BL_ACCEPTOR_IN_FLIGHT;
+}
+
+// Begins what can begin now.
+static void advance(bl_acceptor_t *self) {
+  while (self->state == BL_ACCEPTOR_READY && !self->showing) {
+    bl_transfer_t *transfer = self->first;
+    if (self->shown < self->options.source_count) {
+      show_more(self);
+    } else if (transfer == NULL || !may_start(self)) {
+      return;
+    } else {
+      self->first = transfer->next;
+      self->last = self->first == NULL ? NULL : self->last;
+      start(self, transfer);
+    }
+  }
+}
+
+static bool is_same(bl_client_ticket_t a, bl_client_ticket_t b) {
+  return a.slot == b.slot && a.serial == b.serial;
+}
+
+static bl_transfer_t *take_moving(bl_acceptor_t *self, bl_client_ticket_t ticket) {
+  uint32_t i = 0;
+  while (!is_same(self->moving[i]->ticket, ticket)) {
+    i++;
+  }
+  bl_transfer_t *transfer = self->moving[i];
+  self->moving[i] = self->moving[--self->moving_count];
+  return transfer;
+}
+
+static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket) {
+  bl_acceptor_t *self = context;
+  pthread_mutex_lock(&self->shared->mutex);
+  bl_error_t err = {0};
+  bl_status_t status = bl_client_wait(client, ticket, UINT64_MAX, &err);
+  if (!self->showing || !is_same(self->show, ticket)) {
+    settle(self, take_moving(self, ticket), status, &err);
+  } else {
+    self->showing = false;
+    self->shown++;
+    if (status != BL_OK && self->state == BL_ACCEPTOR_READY) {
+      fail(self, &err);
+    }
+  }
+  advance(self);
+  pthread_mutex_unlock(&self->shared->mutex);
 }
 
 void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
@@ -242,59 +374,21 @@ void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
     acceptor->first = transfer;
   }
   acceptor->last = transfer;
-  pthread_cond_signal(&acceptor->work);
+  if (acceptor->state == BL_ACCEPTOR_RESTING || acceptor->state == BL_ACCEPTOR_FAILED) {
+    lose_queue(acceptor);
+  }
+  advance(acceptor);
 }
 
-void bl__acceptor_flush(bl_acceptor_t *acceptor) {
-  while (acceptor->first != NULL) {
-    bl_transfer_t *transfer = acceptor->first;
-    acceptor->first = transfer->next;
-    end(acceptor, transfer, BL_PARKING_LOST);
-  }
-  acceptor->last = NULL;
-  if (acceptor->moving != NULL && acceptor->moving->load) {
-    bl_client_landing_give_up(&acceptor->moving->landing);
-  } else if (acceptor->moving != NULL) {
-    acceptor->gives_up = true;
-    if (acceptor->evicts) {
-      bl_client_cancel(acceptor->client, acceptor->evicting);
-    }
-  }
-}
-
-static void *serve(void *argument) {
-  bl_acceptor_t *self = argument;
-  bl_thread_set_name("parking");
-  bl_thread_unpin();
-  pthread_mutex_lock(self->mutex);
-  while (!self->ending) {
-    bl_transfer_t *transfer = self->first;
-    if (self->reopen) {
-      open_again(self);
-    } else if (self->rest) {
-      self->rest = false;
-      pthread_mutex_unlock(self->mutex);
-      close_session(self);
-      pthread_mutex_lock(self->mutex);
-    } else if (self->state == BL_ACCEPTOR_READY && self->shown < self->options.source_count) {
-      show_more(self);
-    } else if (transfer == NULL) {
-      pthread_cond_wait(&self->work, self->mutex);
-    } else {
-      self->first = transfer->next;
-      self->last = self->first == NULL ? NULL : self->last;
-      move(self, transfer);
-    }
-  }
-  pthread_mutex_unlock(self->mutex);
-  close_session(self);
-  return NULL;
+void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t source_count) {
+  acceptor->options.source_count = source_count;
+  advance(acceptor);
 }
 
 // ---- life ------------------------------------------------------------------------------------------------------------
 
-bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, pthread_mutex_t *mutex, pthread_cond_t *over,
-                                bl_acceptor_t **acceptor, bl_error_t *err) {
+bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, bl_acceptors_t *shared, bl_acceptor_t **acceptor,
+                                bl_error_t *err) {
   bl_acceptor_t *made = calloc(1, sizeof *made);
   uint64_t *rooms = calloc(options->rooms, sizeof *rooms);
   if (made == NULL || rooms == NULL) {
@@ -302,39 +396,26 @@ bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, pthread_mu
     free(rooms);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for an acceptor");
   }
-  bl_condition_init(&made->work);
   made->options = *options;
-  made->mutex = mutex;
-  made->over = over;
+  made->shared = shared;
   made->rooms = rooms;
   made->throttle = (bl_throttle_t){.bytes_per_second = options->bytes_per_second};
-  made->reopen = made->hurried = true;
-  if (pthread_create(&made->thread, NULL, serve, made) != 0) {
-    pthread_cond_destroy(&made->work);
-    free(made);
-    free(rooms);
-    return bl_error_set(err, BL_EXHAUSTED, "the system gives no thread for transfers to the store of device %u",
-                        options->device);
-  }
+  made->state = BL_ACCEPTOR_OPENING;
+  made->hurried = true;
   *acceptor = made;
+  open_session(made);
   return BL_OK;
 }
 
 void bl__acceptor_end(bl_acceptor_t *acceptor) {
   acceptor->ending = true;
-  bl__acceptor_flush(acceptor);
-  pthread_cond_signal(&acceptor->work);
+  acceptor->state = BL_ACCEPTOR_RESTING;
+  give_up_session(acceptor);
 }
 
 void bl__acceptor_destroy(bl_acceptor_t *acceptor) {
-  if (acceptor == NULL) {
-    return;
+  if (acceptor != NULL) {
+    free(acceptor->rooms);
+    free(acceptor);
   }
-  pthread_mutex_lock(acceptor->mutex);
-  bl__acceptor_end(acceptor);
-  pthread_mutex_unlock(acceptor->mutex);
-  pthread_join(acceptor->thread, NULL);
-  pthread_cond_destroy(&acceptor->work);
-  free(acceptor->rooms);
-  free(acceptor);
 }

@@ -17,8 +17,7 @@
 
 struct bl_store_parking {
   bl_parking_t seam; // first
-  pthread_mutex_t mutex;
-  pthread_cond_t over;
+  bl_acceptors_t shared;
   bl_acceptor_t **acceptors; // [devices], NULL where the plan uses none
   uint32_t devices;
   bl_arena_t *sources; // [own_slots], with descriptors of our own
@@ -45,18 +44,37 @@ static bl_status_t cancelled(bl_error_t *err) {
 
 // ---- the seam --------------------------------------------------------------------------------------------------------
 
-// [m] Until the thread of the acceptor is done with what an older attempt left it, which takes no store; and begins to
-// open what is to be opened. What comes meanwhile is queued behind that.
-static void make_ready(bl_store_parking_t *self, bl_acceptor_t *acceptor, uint64_t now_ns) {
-  const uint64_t deadline_ns = now_ns + PATIENCE_NS;
-  bl__acceptor_flush(acceptor);
-  while (acceptor->moving != NULL && bl_condition_wait(&self->over, &self->mutex, deadline_ns)) {
+// [m] Nothing touches the transfer's memory any more when this returns, which takes no store.
+static void give_up(bl_store_parking_t *self, bl_transfer_t *transfer) {
+  if (transfer->state != BL_TRANSFER_IDLE) {
+    bl__acceptor_cancel(self->acceptors[transfer->block.store], transfer);
   }
+  while (transfer->state == BL_TRANSFER_MOVING) {
+    pthread_cond_wait(&self->shared.over, &self->shared.mutex);
+  }
+}
+
+// [m] The same of all of them.
+static void give_up_all(bl_store_parking_t *self) {
+  for (uint32_t d = 0; d < self->devices; d++) {
+    if (self->acceptors[d] != NULL) {
+      bl__acceptor_flush(self->acceptors[d]);
+    }
+  }
+  for (uint32_t d = 0; d < self->devices; d++) {
+    while (self->acceptors[d] != NULL && self->acceptors[d]->moving_count > 0) {
+      pthread_cond_wait(&self->shared.over, &self->shared.mutex);
+    }
+  }
+}
+
+// [m] Begins to open what is to be opened. What comes meanwhile is queued behind that.
+static void make_ready(bl_acceptor_t *acceptor, uint64_t now_ns) {
   bl__acceptor_check(acceptor);
   const bool rests = acceptor->state == BL_ACCEPTOR_RESTING;
   const bool has_older = acceptor->state == BL_ACCEPTOR_READY && acceptor->held > 0; // blocks of the older attempt
-  const bool tries_again = acceptor->state == BL_ACCEPTOR_FAILED && !acceptor->reopen &&
-                           now_ns >= acceptor->opened_ns + BL_ACCEPTOR_AGAIN_MS * BL_NS_PER_MS;
+  const bool tries_again =
+      acceptor->state == BL_ACCEPTOR_FAILED && now_ns >= acceptor->opened_ns + BL_ACCEPTOR_AGAIN_MS * BL_NS_PER_MS;
   if (rests || has_older || tries_again) {
     bl__acceptor_reopen(acceptor);
   }
@@ -70,10 +88,11 @@ static bool takes_blocks(const bl_acceptor_t *acceptor) {
 static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *err) {
   bl_store_parking_t *self = self_of(parking);
   (void)err;
-  pthread_mutex_lock(&self->mutex);
+  pthread_mutex_lock(&self->shared.mutex);
+  give_up_all(self); // what an older attempt left
   for (uint32_t d = 0; d < self->devices; d++) {
     if (self->acceptors[d] != NULL) {
-      make_ready(self, self->acceptors[d], bl_clock_now_ns());
+      make_ready(self->acceptors[d], bl_clock_now_ns());
       self->acceptors[d]->held_peak = self->acceptors[d]->held;
       self->acceptors[d]->moved_bytes = self->acceptors[d]->moved_ns = 0;
     }
@@ -83,7 +102,7 @@ static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *er
   }
   self->attempt = attempt;
   self->interrupted = false;
-  pthread_mutex_unlock(&self->mutex);
+  pthread_mutex_unlock(&self->shared.mutex);
   return BL_OK;
 }
 
@@ -103,7 +122,7 @@ static bl_status_t check(const bl_store_parking_t *self, const bl_parked_block_t
 static bl_status_t begin_evict(bl_parking_t *parking, const bl_parked_block_t *block, const void *source,
                                bl_error_t *err) {
   bl_store_parking_t *self = self_of(parking);
-  pthread_mutex_lock(&self->mutex);
+  pthread_mutex_lock(&self->shared.mutex);
   bl_status_t status = check(self, block, err);
   bl_acceptor_t *acceptor = status == BL_OK ? self->acceptors[block->store] : NULL;
   if (status == BL_OK && !takes_blocks(acceptor)) {
@@ -114,13 +133,13 @@ static bl_status_t begin_evict(bl_parking_t *parking, const bl_parked_block_t *b
     *transfer = (bl_transfer_t){.block = *block, .memory = (uint8_t *)(uintptr_t)source};
     bl__acceptor_queue(acceptor, transfer);
   }
-  pthread_mutex_unlock(&self->mutex);
+  pthread_mutex_unlock(&self->shared.mutex);
   return status;
 }
 
 static bl_status_t begin_load(bl_parking_t *parking, const bl_parked_block_t *block, void *slot, bl_error_t *err) {
   bl_store_parking_t *self = self_of(parking);
-  pthread_mutex_lock(&self->mutex);
+  pthread_mutex_lock(&self->shared.mutex);
   bl_status_t status = check(self, block, err);
   if (status == BL_OK) {
     bl_acceptor_t *acceptor = self->acceptors[block->store];
@@ -132,8 +151,24 @@ static bl_status_t begin_load(bl_parking_t *parking, const bl_parked_block_t *bl
       bl__acceptor_queue(acceptor, transfer);
     }
   }
-  pthread_mutex_unlock(&self->mutex);
+  pthread_mutex_unlock(&self->shared.mutex);
   return status;
+}
+
+static bool is_over(const bl_transfer_t *transfer) {
+  return transfer->state == BL_TRANSFER_OVER && (transfer->over_ns == 0 || bl_clock_now_ns() >= transfer->over_ns);
+}
+
+// [m] Until it is over or the attempt is interrupted. False: the deadline came first.
+static bool wait_over(bl_store_parking_t *self, const bl_transfer_t *transfer, uint64_t deadline_ns) {
+  while (!is_over(transfer) && !self->interrupted) {
+    const bool slowed = transfer->state == BL_TRANSFER_OVER && transfer->over_ns < deadline_ns;
+    const uint64_t until_ns = slowed ? transfer->over_ns : deadline_ns;
+    if (!bl_condition_wait(&self->shared.over, &self->shared.mutex, until_ns) && !slowed) {
+      return is_over(transfer);
+    }
+  }
+  return true;
 }
 
 static bl_status_t wait(bl_parking_t *parking, bl_parking_key_t key, uint64_t deadline_ns,
@@ -141,54 +176,45 @@ static bl_status_t wait(bl_parking_t *parking, bl_parking_key_t key, uint64_t de
   bl_store_parking_t *self = self_of(parking);
   bl_transfer_t *transfer = transfer_of(self, key);
   bl_status_t status = BL_OK;
-  bl_parking_outcome_t found = BL_PARKING_LOST;
-  pthread_mutex_lock(&self->mutex);
+  pthread_mutex_lock(&self->shared.mutex);
   self->waiting = transfer;
   self->waiting_since_ns = bl_clock_now_ns();
-  while (transfer->state != BL_TRANSFER_OVER && !self->interrupted &&
-         bl_condition_wait(&self->over, &self->mutex, deadline_ns)) {
-  }
+  const bool in_time = wait_over(self, transfer, deadline_ns);
   self->waiting = NULL;
   if (self->interrupted) {
     status = cancelled(err);
-  } else if (transfer->state == BL_TRANSFER_OVER) {
-    found = transfer->outcome;
-  } else if (transfer->load) {
-    bl_client_landing_give_up(&transfer->landing);
+  } else if (in_time) {
+    *outcome = transfer->outcome;
+  } else {
+    give_up(self, transfer);
+    *outcome = BL_PARKING_LOST;
   }
-  pthread_mutex_unlock(&self->mutex);
-  if (status == BL_OK) {
-    *outcome = found;
-  }
+  pthread_mutex_unlock(&self->shared.mutex);
   return status;
 }
 
 static bool poll(bl_parking_t *parking, bl_parking_key_t key) {
   bl_store_parking_t *self = self_of(parking);
-  pthread_mutex_lock(&self->mutex);
-  bool over = transfer_of(self, key)->state == BL_TRANSFER_OVER || self->interrupted;
-  pthread_mutex_unlock(&self->mutex);
+  pthread_mutex_lock(&self->shared.mutex);
+  const bool over = is_over(transfer_of(self, key)) || self->interrupted;
+  pthread_mutex_unlock(&self->shared.mutex);
   return over;
 }
 
 static void abort_attempt(bl_parking_t *parking, uint64_t attempt) {
   bl_store_parking_t *self = self_of(parking);
   (void)attempt;
-  pthread_mutex_lock(&self->mutex);
-  for (uint32_t d = 0; d < self->devices; d++) {
-    if (self->acceptors[d] != NULL) {
-      bl__acceptor_flush(self->acceptors[d]);
-    }
-  }
-  pthread_mutex_unlock(&self->mutex);
+  pthread_mutex_lock(&self->shared.mutex);
+  give_up_all(self);
+  pthread_mutex_unlock(&self->shared.mutex);
 }
 
 static void interrupt(bl_parking_t *parking) {
   bl_store_parking_t *self = self_of(parking);
-  pthread_mutex_lock(&self->mutex);
+  pthread_mutex_lock(&self->shared.mutex);
   self->interrupted = true;
-  pthread_cond_broadcast(&self->over);
-  pthread_mutex_unlock(&self->mutex);
+  pthread_cond_broadcast(&self->shared.over);
+  pthread_mutex_unlock(&self->shared.mutex);
 }
 
 bl_parking_t *bl_store_parking_seam(bl_store_parking_t *parking) {
@@ -196,60 +222,60 @@ bl_parking_t *bl_store_parking_seam(bl_store_parking_t *parking) {
 }
 
 void bl_store_parking_rest(bl_store_parking_t *parking) {
-  pthread_mutex_lock(&parking->mutex);
+  pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->devices; d++) {
     if (parking->acceptors[d] != NULL) {
       bl__acceptor_rest(parking->acceptors[d]);
     }
   }
-  pthread_mutex_unlock(&parking->mutex);
+  pthread_mutex_unlock(&parking->shared.mutex);
 }
 
 // ---- looking at it ---------------------------------------------------------------------------------------------------
 
 void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step) {
-  pthread_mutex_lock(&parking->mutex);
+  pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->devices; d++) {
     if (parking->acceptors[d] != NULL) {
       parking->acceptors[d]->step = step;
     }
   }
-  pthread_mutex_unlock(&parking->mutex);
+  pthread_mutex_unlock(&parking->shared.mutex);
 }
 
 uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device) {
-  pthread_mutex_lock(&parking->mutex);
+  pthread_mutex_lock(&parking->shared.mutex);
   bool used = device < parking->devices && parking->acceptors[device] != NULL;
   uint32_t peak = used ? parking->acceptors[device]->held_peak : 0;
-  pthread_mutex_unlock(&parking->mutex);
+  pthread_mutex_unlock(&parking->shared.mutex);
   return peak;
 }
 
 void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns) {
   *bytes = *ns = 0;
-  pthread_mutex_lock(&parking->mutex);
+  pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->devices; d++) {
     const bl_acceptor_t *acceptor = parking->acceptors[d];
     *bytes += acceptor != NULL ? acceptor->moved_bytes : 0;
     *ns += acceptor != NULL ? acceptor->moved_ns : 0;
   }
-  pthread_mutex_unlock(&parking->mutex);
+  pthread_mutex_unlock(&parking->shared.mutex);
 }
 
 void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t counts[BL_PATHS]) {
   memset(counts, 0, BL_PATHS * sizeof counts[0]);
-  pthread_mutex_lock(&parking->mutex);
+  pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->devices; d++) {
     const bl_acceptor_t *acceptor = parking->acceptors[d];
     if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_READY) {
       counts[acceptor->path]++;
     }
   }
-  pthread_mutex_unlock(&parking->mutex);
+  pthread_mutex_unlock(&parking->shared.mutex);
 }
 
 bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t *wait_seen) {
-  pthread_mutex_lock(&parking->mutex);
+  pthread_mutex_lock(&parking->shared.mutex);
   const bl_transfer_t *transfer = parking->waiting;
   if (transfer != NULL) {
     *wait_seen = (bl_store_parking_wait_t){.load = transfer->load,
@@ -259,7 +285,7 @@ bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t 
                                            .micro_batch = transfer->block.key.micro_batch,
                                            .since_ns = parking->waiting_since_ns};
   }
-  pthread_mutex_unlock(&parking->mutex);
+  pthread_mutex_unlock(&parking->shared.mutex);
   return transfer != NULL;
 }
 
@@ -299,24 +325,27 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
                                       .source_device = options->device,
                                       .nccl = options->nccl,
                                       .nccl_shared_gpu = options->nccl_shared_gpu,
-                                      .unit_bytes = unit_bytes(options)};
+                                      .unit_bytes = unit_bytes(options),
+                                      .runtime = options->runtime};
     if (acceptor.rooms == 0) {
       continue;
     }
     snprintf(acceptor.address, sizeof acceptor.address, "%s", options->stores[d]);
     snprintf(acceptor.job, sizeof acceptor.job, "%s", options->job);
-    status = bl__acceptor_create(&acceptor, &self->mutex, &self->over, &self->acceptors[d], err);
+    pthread_mutex_lock(&self->shared.mutex);
+    status = bl__acceptor_create(&acceptor, &self->shared, &self->acceptors[d], err);
+    pthread_mutex_unlock(&self->shared.mutex);
   }
   return status;
 }
 
 bl_status_t bl_store_parking_await(bl_store_parking_t *self, uint64_t deadline_ns, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  pthread_mutex_lock(&self->mutex);
+  pthread_mutex_lock(&self->shared.mutex);
   for (uint32_t d = 0; d < self->devices && status == BL_OK; d++) {
     const bl_acceptor_t *acceptor = self->acceptors[d];
     while (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING &&
-           bl_condition_wait(&self->over, &self->mutex, deadline_ns)) { // which ends by itself
+           bl_condition_wait(&self->shared.over, &self->shared.mutex, deadline_ns)) { // which ends by itself
     }
     if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING) {
       status = bl_error_set(err, BL_DEADLINE, "the store of device %u (%s) has not answered yet", d,
@@ -326,7 +355,7 @@ bl_status_t bl_store_parking_await(bl_store_parking_t *self, uint64_t deadline_n
       status = bl_error_prefix(err, "store of device %u (%s)", d, acceptor->options.address);
     }
   }
-  pthread_mutex_unlock(&self->mutex);
+  pthread_mutex_unlock(&self->shared.mutex);
   return status;
 }
 
@@ -347,14 +376,32 @@ static bl_status_t add_sources(bl_store_parking_t *self, const bl_segments_t *sl
 bl_status_t bl_store_parking_extend(bl_store_parking_t *self, const bl_segments_t *slots, bl_error_t *err) {
   const bool more = self->source_count < self->own_slots;
   bl_status_t status = add_sources(self, slots, self->own_slots, err);
-  pthread_mutex_lock(&self->mutex);
+  pthread_mutex_lock(&self->shared.mutex);
   for (uint32_t d = 0; d < self->devices && more && status == BL_OK; d++) {
     if (self->acceptors[d] != NULL) {
       bl__acceptor_extend(self->acceptors[d], self->source_count);
     }
   }
-  pthread_mutex_unlock(&self->mutex);
+  pthread_mutex_unlock(&self->shared.mutex);
   return status;
+}
+
+// Nobody knows of it any more.
+static void destroy(void *context) {
+  bl_store_parking_t *self = context;
+  for (uint32_t d = 0; self->acceptors != NULL && d < self->devices; d++) {
+    bl__acceptor_destroy(self->acceptors[d]);
+  }
+  for (uint32_t i = 0; i < self->source_count; i++) {
+    if (self->sources[i].fd >= 0) {
+      close(self->sources[i].fd);
+    }
+  }
+  bl__acceptors_cleanup(&self->shared);
+  free(self->acceptors);
+  free(self->sources);
+  free(self->transfers);
+  free(self);
 }
 
 bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, bl_store_parking_t **parking,
@@ -374,8 +421,7 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for parking");
   }
-  pthread_mutex_init(&made->mutex, NULL);
-  bl_condition_init(&made->over);
+  bl__acceptors_init(&made->shared, destroy, made);
   made->seam = (bl_parking_t){.ops = &ops, .patience_ns = PATIENCE_NS, .device_memory = options->device != NULL};
   made->devices = options->holdings->devices;
   made->virtual_stages = options->virtual_stages;
@@ -399,39 +445,19 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   return BL_OK;
 }
 
-void bl_store_parking_leave(bl_store_parking_t *parking) {
-  const uint64_t deadline_ns = bl_clock_now_ns() + PATIENCE_NS;
-  pthread_mutex_lock(&parking->mutex);
-  for (uint32_t d = 0; parking->acceptors != NULL && d < parking->devices; d++) {
-    if (parking->acceptors[d] != NULL) {
-      bl__acceptor_end(parking->acceptors[d]);
-    }
-  }
-  for (uint32_t d = 0; parking->acceptors != NULL && d < parking->devices; d++) {
-    while (parking->acceptors[d] != NULL && parking->acceptors[d]->moving != NULL &&
-           bl_condition_wait(&parking->over, &parking->mutex, deadline_ns)) {
-    }
-  }
-  pthread_mutex_unlock(&parking->mutex);
-}
-
 void bl_store_parking_destroy(bl_store_parking_t *parking) {
   if (parking == NULL) {
     return;
   }
-  bl_store_parking_leave(parking);
-  for (uint32_t d = 0; parking->acceptors != NULL && d < parking->devices; d++) {
-    bl__acceptor_destroy(parking->acceptors[d]);
-  }
-  for (uint32_t i = 0; parking->sources != NULL && i < parking->source_count; i++) {
-    if (parking->sources[i].fd >= 0) {
-      close(parking->sources[i].fd);
+  pthread_mutex_lock(&parking->shared.mutex);
+  if (parking->acceptors != NULL) {
+    give_up_all(parking);
+    for (uint32_t d = 0; d < parking->devices; d++) {
+      if (parking->acceptors[d] != NULL) {
+        bl__acceptor_end(parking->acceptors[d]);
+      }
     }
   }
-  pthread_cond_destroy(&parking->over);
-  pthread_mutex_destroy(&parking->mutex);
-  free(parking->acceptors);
-  free(parking->sources);
-  free(parking->transfers);
-  free(parking);
+  pthread_mutex_unlock(&parking->shared.mutex);
+  bl__acceptors_release(&parking->shared);
 }

@@ -5,10 +5,11 @@
 //   bl_store_parking_create(&options, &parking, err);      // begins to open the sessions and to reserve all rooms
 //   bl_store_parking_await(parking, deadline_ns, err);     // they are there, or who refused
 //   engine->parking = bl_store_parking_seam(parking);      // for the runs of this plan
-//   bl_store_parking_destroy(parking);                     // closes them: the rooms are free
+//   bl_store_parking_destroy(parking);                     // closes them: the rooms are free soon
+//   bl_client_runtime_wait(runtime);                       // before the device goes that slots lie on
 //
-// Nothing but await and destroy waits for a store, and await no longer than it is told to: sessions go on being opened
-// while something else runs, and closing.h takes those that are of no use any more.
+// Nothing but await waits for a store, and that no longer than it is told to: sessions are opened and closed by the thread
+// of the runtime, while something else runs. Each session keeps what it needs of the parking until it is closed.
 //
 // Every plan has sessions and an arena of its own, so that its rooms are reserved while the plan before still runs, and
 // the memory of a plan that is gone is really given back. A store counts only the larger of two plans of a job and takes
@@ -17,7 +18,7 @@
 // A store that dies or falls silent in a run: its blocks are lost, further ones are dropped, and between runs it is asked
 // again once a second. A store that is back is used from the next run on.
 //
-// Thread: create and destroy from one; looks from any; the seam as parking.h says.
+// Thread: create and destroy from one, not the runtime's; looks from any; the seam as parking.h says.
 #ifndef BALLAST_PARKING_STORE_PARKING_H
 #define BALLAST_PARKING_STORE_PARKING_H
 
@@ -45,6 +46,7 @@ typedef struct bl_store_parking_options {
   bl_client_path_t path;
   struct bl_nccl_engine *nccl; // of the device; NULL: none
   bool nccl_shared_gpu;
+  struct bl_client_runtime *runtime; // outlives the parking's sessions
 } bl_store_parking_options_t;
 
 // Waits for nothing. BL_EXHAUSTED, BL_UNIMPLEMENTED: too many slots.
@@ -58,10 +60,9 @@ BL_MUST_USE bl_status_t bl_store_parking_await(bl_store_parking_t *parking, uint
 // After await, before the first run: all slots of the plan are there. BL_EXHAUSTED: no descriptors for them.
 BL_MUST_USE bl_status_t bl_store_parking_extend(bl_store_parking_t *parking, const bl_segments_t *slots,
                                                 bl_error_t *err);
-// Between runs: nothing touches a slot any more, and the sessions end. Waits for this process alone.
-void bl_store_parking_leave(bl_store_parking_t *parking);
-// Leaves, and waits for the sessions to be closed: up to BL_ACCEPTOR_OPEN_MS for a store that is silent.
-void bl_store_parking_destroy(bl_store_parking_t *parking); // NULL is fine
+// Between runs: nothing touches a slot any more when this returns, which waits for this process alone; the sessions end by
+// themselves. NULL is fine.
+void bl_store_parking_destroy(bl_store_parking_t *parking);
 bl_parking_t *bl_store_parking_seam(bl_store_parking_t *parking);
 
 // Between runs, when no more may come: gives the rooms back, without a wait. The next run takes them again, if it can.

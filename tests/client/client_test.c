@@ -525,18 +525,24 @@ static void test_a_load_given_up(void **state) {
   fill(slot, GRANULE, 7);
   must(bl_client_evict_known(client, room, slot, GRANULE, bl_block_checksum(slot, GRANULE), NULL, &err), &err);
   memset(slot, 1, GRANULE);
-  bl_client_landing_t landing = {0};
-  bl_client_landing_give_up(&landing);
-  assert_int_equal(bl_client_load_unless(client, room, slot, GRANULE, &landing, &err), BL_CANCELLED);
-  for (uint64_t i = 0; i < GRANULE; i++) {
-    assert_int_equal(slot[i], 1);
-  }
-  landing = (bl_client_landing_t){0};
-  must(bl_client_load_unless(client, room, slot, GRANULE, &landing, &err), &err);
   uint8_t *expected = slot + GRANULE;
   fill(expected, GRANULE, 7);
+  bl_client_ticket_t ticket;
+  must(bl_client_load_start(client, room, slot, GRANULE, &ticket, &err), &err);
+  bl_client_cancel(client, ticket);
+  const bl_status_t status = bl_client_wait(client, ticket, UINT64_MAX, &err);
+  if (status == BL_CANCELLED) { // then the block is still there
+    const uint64_t deadline_ns = bl_clock_now_ns() + 60 * BL_NS_PER_S;
+    while (bl_client_room_state(client, room) != BL_CLIENT_ROOM_FULL) {
+      assert_true(bl_clock_now_ns() < deadline_ns);
+      usleep(1000);
+    }
+    must(bl_client_load(client, room, slot, GRANULE, &err), &err);
+  } else {
+    assert_int_equal(status, BL_OK); // the end came first
+  }
   assert_memory_equal(slot, expected, GRANULE);
-  bl_client_landing_give_up(&landing); // too late: does not wait
+  bl_client_cancel(client, ticket); // too late: nothing happens
   bl_client_close(client);
 }
 

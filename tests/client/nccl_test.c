@@ -203,20 +203,6 @@ static void transfers_that_stop(void **state) {
   }
 }
 
-typedef struct {
-  bl_client_t *client;
-  uint64_t room;
-  uint8_t *to;
-  bl_client_landing_t landing;
-  bl_error_t err;
-} lander_t;
-
-static void *land(void *argument) {
-  lander_t *self = argument;
-  (void)!bl_client_load_unless(self->client, self->room, self->to, BLOCK_BYTES, &self->landing, &self->err);
-  return NULL;
-}
-
 static void a_load_is_given_up(void **state) {
   (void)state;
   gpu_fixture_t fixture;
@@ -230,15 +216,13 @@ static void a_load_is_given_up(void **state) {
   reserve(client, BLOCK_BYTES, 1, rooms);
   write_slot(&fixture, 0, 7);
   must(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), &err);
-  lander_t lander = {.client = client, .room = rooms[0], .to = fixture.slots.base + BLOCK_BYTES};
   unsigned before = atomic_load(&faults()->transfers);
-  pthread_t thread;
-  assert_int_equal(pthread_create(&thread, NULL, land, &lander), 0);
+  bl_client_ticket_t ticket;
+  must(bl_client_load_start(client, rooms[0], fixture.slots.base + BLOCK_BYTES, BLOCK_BYTES, &ticket, &err), &err);
   WAIT_FOR(atomic_load(&faults()->transfers) != before);
-  bl_client_landing_give_up(&lander.landing);
-  write_slot(&fixture, 1, 9);
-  pthread_join(thread, NULL);
-  assert_int_equal(lander.err.status, BL_CANCELLED);
+  bl_client_cancel(client, ticket);
+  assert_int_equal(bl_client_wait(client, ticket, UINT64_MAX, &err), BL_CANCELLED);
+  write_slot(&fixture, 1, 9); // nothing touches it any more
   // The block is still there, and comes over other communicators.
   WAIT_FOR(bl_client_room_state(client, rooms[0]) == BL_CLIENT_ROOM_FULL);
   must(bl_client_load(client, rooms[0], fixture.slots.base, BLOCK_BYTES, &err), &err);

@@ -1,43 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a holder finds that stood still for longer than its TTL: nothing it asks for fails because of that. The
 // store refuses new uses of rooms until the session is renewed; the client waits for its own renewal and asks again. Here
-// only the thread that renews stands still, so that every request comes before the renewal.
+// only renewals stand still, so that every request comes before one.
 #include "client/fixture.h"
 
 #include "client/client_core.h"
 
 #include <inttypes.h>
-#include <time.h>
 
 #define LIMIT_NS (UINT64_C(120) * BL_NS_PER_S)
 
-static atomic_bool held, holds;
-
-static void stand_still(int number) {
-  (void)number;
-  atomic_store(&holds, true);
-  while (atomic_load(&held)) {
-    const struct timespec pause = {.tv_nsec = 1000000};
-    nanosleep(&pause, NULL);
-  }
-  atomic_store(&holds, false);
+static void hold(void *client) {
+  ((bl_client_t *)client)->next_renewal_ns = UINT64_MAX;
 }
 
-static void stop_renewals(const bl_client_t *client) {
-  const struct sigaction action = {.sa_handler = stand_still};
-  assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
-  atomic_store(&held, true);
-  assert_int_equal(pthread_kill(client->thread, SIGUSR1), 0);
-  while (!atomic_load(&holds)) {
-    usleep(1000);
-  }
+static void let_go(void *client) {
+  ((bl_client_t *)client)->next_renewal_ns = 0;
 }
 
-static void go_on(void) {
-  atomic_store(&held, false);
-  while (atomic_load(&holds)) {
-    usleep(1000);
-  }
+static void stop_renewals(bl_client_t *client) {
+  bl_loop_thread_call(client->runtime->thread, hold, client);
+}
+
+static void go_on(bl_client_t *client) {
+  bl_loop_thread_call(client->runtime->thread, let_go, client);
 }
 
 static int set_up_short_ttl(void **state) {
@@ -70,7 +56,7 @@ static void test_evictions_wait_for_the_renewal(void **state) {
     assert_true(bl_clock_now_ns() - start_ns < LIMIT_NS);
     usleep(10000);
   }
-  go_on();
+  go_on(client);
   must(bl_client_wait(client, ticket, UINT64_MAX, &err), &err);
   must(bl_client_load(client, room, there, GRANULE, &err), &err);
   assert_memory_equal(there, slot, GRANULE);
@@ -78,9 +64,8 @@ static void test_evictions_wait_for_the_renewal(void **state) {
 }
 
 static void *let_go_on(void *argument) {
-  (void)argument;
   usleep(500000); // any time will do: the question waits
-  go_on();
+  go_on(argument);
   return NULL;
 }
 
@@ -96,7 +81,7 @@ static void test_reservations_wait_for_the_renewal(void **state) {
     usleep(10000);
   }
   pthread_t thread;
-  assert_int_equal(pthread_create(&thread, NULL, let_go_on, NULL), 0);
+  assert_int_equal(pthread_create(&thread, NULL, let_go_on, client), 0);
   must(bl_client_reserve(client, 2, &(bl_client_demand_t){.bytes = GRANULE, .count = 2}, 1, &err), &err);
   pthread_join(thread, NULL);
   bl_client_close(client);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies one store as a stage uses it: blocks go there and come back in order, a queue that is given up, a store that
-// stands still, dies and is back, sessions that rest, a slow path that holds nobody up at the end.
+// Verifies one store as a stage uses it, with a store: blocks go there and come back, several at a time; transfers that are
+// given up, a store that stands still or dies in the middle of several and is back, sessions that rest, a slow path that
+// holds nobody up at the end.
 #include "client/fixture.h"
+#include "client/runtime.h"
 #include "datapath/block.h"
 #include "parking/acceptor.h"
 
@@ -10,11 +12,12 @@
 #define BYTES   (UINT64_C(4) * GRANULE)
 #define BLOCKS  6u
 #define WAIT_NS (UINT64_C(120) * BL_NS_PER_S)
+#define TRIES   5 // of what a machine that stands still may spoil
 
 typedef struct world {
   const fixture_t *fixture;
-  pthread_mutex_t mutex;
-  pthread_cond_t over;
+  bl_client_runtime_t *runtime;
+  bl_acceptors_t shared;
   bl_acceptor_t *acceptor;
   bl_transfer_t transfers[BLOCKS];
 } world_t;
@@ -23,8 +26,16 @@ static uint8_t *slot_of(const world_t *world, uint32_t slot) {
   return world->fixture->slots.base + slot * BYTES;
 }
 
+static void destroyed(void *context) {
+  world_t *world = context;
+  bl__acceptor_destroy(world->acceptor);
+  world->acceptor = NULL;
+}
+
 static void begin(world_t *world, const fixture_t *fixture, uint64_t bytes_per_second) {
+  bl_error_t err = {0};
   *world = (world_t){.fixture = fixture};
+  must(bl_client_runtime_create(NULL, &world->runtime, &err), &err);
   bl_acceptor_options_t options = {.device = 3,
                                    .job = "job",
                                    .plan = 7,
@@ -35,18 +46,26 @@ static void begin(world_t *world, const fixture_t *fixture, uint64_t bytes_per_s
                                    .room_bytes = BYTES,
                                    .arena_bytes = BLOCKS * BYTES,
                                    .bytes_per_second = bytes_per_second,
-                                   .path = data_path};
+                                   .path = data_path,
+                                   .runtime = world->runtime};
   snprintf(options.address, sizeof options.address, "%s", fixture->store.address);
-  bl_error_t err = {0};
-  assert_int_equal(pthread_mutex_init(&world->mutex, NULL), 0);
-  bl_condition_init(&world->over);
-  must(bl__acceptor_create(&options, &world->mutex, &world->over, &world->acceptor, &err), &err);
+  bl__acceptors_init(&world->shared, destroyed, world);
+  pthread_mutex_lock(&world->shared.mutex);
+  must(bl__acceptor_create(&options, &world->shared, &world->acceptor, &err), &err);
+  pthread_mutex_unlock(&world->shared.mutex);
 }
 
 static void finish(world_t *world) {
-  bl__acceptor_destroy(world->acceptor);
-  pthread_cond_destroy(&world->over);
-  pthread_mutex_destroy(&world->mutex);
+  pthread_mutex_lock(&world->shared.mutex);
+  bl__acceptor_end(world->acceptor);
+  pthread_mutex_unlock(&world->shared.mutex);
+  bl__acceptors_release(&world->shared);
+  bl_client_runtime_destroy(world->runtime);
+  assert_null(world->acceptor); // when its session was closed
+  bl__acceptors_cleanup(&world->shared);
+  for (uint32_t i = 0; i < BLOCKS; i++) {
+    assert_true(world->transfers[i].state == BL_TRANSFER_IDLE || world->transfers[i].state == BL_TRANSFER_OVER);
+  }
 }
 
 // [m] Asks the store again until it is back: one that has just been started may not be there yet.
@@ -54,8 +73,8 @@ static void reopen_until_ready(world_t *world) {
   const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
   do {
     bl__acceptor_reopen(world->acceptor);
-    while (world->acceptor->reopen || world->acceptor->state == BL_ACCEPTOR_OPENING) {
-      assert_true(bl_condition_wait(&world->over, &world->mutex, deadline_ns));
+    while (world->acceptor->state == BL_ACCEPTOR_OPENING) {
+      assert_true(bl_condition_wait(&world->shared.over, &world->shared.mutex, deadline_ns));
     }
   } while (world->acceptor->state != BL_ACCEPTOR_READY);
 }
@@ -63,14 +82,14 @@ static void reopen_until_ready(world_t *world) {
 // Begins well, at the second try on a machine that is slow.
 static void become_ready(world_t *world) {
   const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
-  pthread_mutex_lock(&world->mutex);
-  while (world->acceptor->reopen || world->acceptor->state == BL_ACCEPTOR_OPENING) {
-    assert_true(bl_condition_wait(&world->over, &world->mutex, deadline_ns));
+  pthread_mutex_lock(&world->shared.mutex);
+  while (world->acceptor->state == BL_ACCEPTOR_OPENING) {
+    assert_true(bl_condition_wait(&world->shared.over, &world->shared.mutex, deadline_ns));
   }
   if (world->acceptor->state != BL_ACCEPTOR_READY) {
     reopen_until_ready(world);
   }
-  pthread_mutex_unlock(&world->mutex);
+  pthread_mutex_unlock(&world->shared.mutex);
 }
 
 // [m] Block `i` leaves its slot, or comes back to another one.
@@ -92,7 +111,7 @@ static void queue(world_t *world, uint32_t i, bool load, uint32_t slot) {
 static bl_parking_outcome_t outcome_of(world_t *world, uint32_t i) {
   const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
   while (world->transfers[i].state != BL_TRANSFER_OVER) {
-    assert_true(bl_condition_wait(&world->over, &world->mutex, deadline_ns));
+    assert_true(bl_condition_wait(&world->shared.over, &world->shared.mutex, deadline_ns));
   }
   return world->transfers[i].outcome;
 }
@@ -112,7 +131,7 @@ static void expect_block(const world_t *world, uint32_t slot, uint64_t seed) {
 // There and back, of as many as there are rooms.
 static void round_trip(world_t *world, uint64_t seed) {
   fill_slots(world, seed);
-  pthread_mutex_lock(&world->mutex);
+  pthread_mutex_lock(&world->shared.mutex);
   for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
     queue(world, i, false, i);
   }
@@ -128,10 +147,12 @@ static void round_trip(world_t *world, uint64_t seed) {
   assert_int_equal(world->acceptor->held_peak, BLOCKS - 1);
   for (uint32_t i = 0; i + 1 < BLOCKS; i++) { // each into the slot of another
     queue(world, i, true, (i + 1) % (BLOCKS - 1));
-    assert_int_equal(outcome_of(world, i), BL_PARKING_DONE);
-    assert_int_equal(world->acceptor->held, BLOCKS - 2 - i);
   }
-  pthread_mutex_unlock(&world->mutex);
+  for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
+    assert_int_equal(outcome_of(world, i), BL_PARKING_DONE);
+  }
+  assert_int_equal(world->acceptor->held, 0);
+  pthread_mutex_unlock(&world->shared.mutex);
   for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
     expect_block(world, (i + 1) % (BLOCKS - 1), seed + i);
   }
@@ -153,7 +174,7 @@ static void test_more_blocks_than_rooms_end_the_session(void **state) {
   begin(&world, *state, 0);
   become_ready(&world);
   fill_slots(&world, 1);
-  pthread_mutex_lock(&world.mutex);
+  pthread_mutex_lock(&world.shared.mutex);
   for (uint32_t i = 0; i < BLOCKS; i++) {
     queue(&world, i, false, i);
   }
@@ -162,36 +183,65 @@ static void test_more_blocks_than_rooms_end_the_session(void **state) {
   }
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
   assert_int_equal(world.acceptor->err.status, BL_INTERNAL);
-  pthread_mutex_unlock(&world.mutex);
+  pthread_mutex_unlock(&world.shared.mutex);
   finish(&world);
 }
 
-static void test_a_queue_is_given_up(void **state) {
+// [m]
+static void wait_until_one_moves(world_t *world) {
+  while (world->acceptor->moving_count == 0) {
+    pthread_mutex_unlock(&world->shared.mutex);
+    usleep(1000);
+    pthread_mutex_lock(&world->shared.mutex);
+  }
+}
+
+// Those under way end, too, whatever the store does.
+static void test_transfers_are_given_up(void **state) {
   const fixture_t *fixture = *state;
   world_t world;
   begin(&world, fixture, 0);
   become_ready(&world);
-  fill_slots(&world, 1);
-  kill(fixture->store.pid, SIGSTOP); // what is under way stays under way
-  pthread_mutex_lock(&world.mutex);
+  round_trip(&world, 1); // so that several are under way
+  kill(fixture->store.pid, SIGSTOP);
+  pthread_mutex_lock(&world.shared.mutex);
   for (uint32_t i = 0; i < 3; i++) {
     queue(&world, i, false, i);
   }
-  while (world.acceptor->moving == NULL) {
-    pthread_mutex_unlock(&world.mutex);
-    usleep(1000);
-    pthread_mutex_lock(&world.mutex);
-  }
+  wait_until_one_moves(&world);
   bl__acceptor_flush(world.acceptor);
-  for (uint32_t i = 1; i < 3; i++) {
-    assert_int_equal(world.transfers[i].state, BL_TRANSFER_OVER);
-    assert_int_equal(world.transfers[i].outcome, BL_PARKING_LOST);
-    assert_int_equal(world.transfers[i].room, 0);
+  for (uint32_t i = 0; i < 3; i++) {
+    assert_int_equal(outcome_of(&world, i), BL_PARKING_LOST);
   }
+  assert_int_equal(world.acceptor->moving_count, 0);
+  pthread_mutex_unlock(&world.shared.mutex);
+  memset(slot_of(&world, 0), 0, 3 * BYTES); // ours
   kill(fixture->store.pid, SIGCONT);
-  (void)outcome_of(&world, 0); // goes on, unless this took BL_ACCEPTOR_CALL_MS
-  pthread_mutex_unlock(&world.mutex);
   finish(&world);
+}
+
+// A session that is given up lets go of what is under way before the store, which stands still, hears of it.
+static void test_memory_is_free_before_the_session_is_closed(void **state) {
+  const fixture_t *fixture = *state;
+  bool in_time = false;
+  for (int i = 0; i < TRIES && !in_time; i++) {
+    world_t world;
+    begin(&world, fixture, 0);
+    become_ready(&world);
+    fill_slots(&world, 1);
+    kill(fixture->store.pid, SIGSTOP);
+    pthread_mutex_lock(&world.shared.mutex);
+    queue(&world, 0, false, 0);
+    wait_until_one_moves(&world);
+    const uint64_t begun_ns = bl_clock_now_ns();
+    bl__acceptor_rest(world.acceptor);
+    assert_int_equal(outcome_of(&world, 0), BL_PARKING_LOST);
+    in_time = bl_clock_now_ns() - begun_ns < 500 * BL_NS_PER_MS;
+    pthread_mutex_unlock(&world.shared.mutex);
+    kill(fixture->store.pid, SIGCONT);
+    finish(&world);
+  }
+  assert_true(in_time);
 }
 
 static void test_a_store_stands_still(void **state) {
@@ -201,18 +251,20 @@ static void test_a_store_stands_still(void **state) {
   become_ready(&world);
   round_trip(&world, 1);
   kill(fixture->store.pid, SIGSTOP);
-  pthread_mutex_lock(&world.mutex);
-  queue(&world, 0, false, 0);
-  queue(&world, 1, false, 1);
-  assert_int_equal(outcome_of(&world, 0), BL_PARKING_LOST); // after BL_ACCEPTOR_CALL_MS
-  assert_int_equal(outcome_of(&world, 1), BL_PARKING_LOST);
+  pthread_mutex_lock(&world.shared.mutex);
+  for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
+    queue(&world, i, false, i);
+  }
+  for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
+    assert_int_equal(outcome_of(&world, i), BL_PARKING_LOST); // after BL_ACCEPTOR_CALL_MS
+  }
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
   const uint64_t before = world.acceptor->session;
   kill(fixture->store.pid, SIGCONT);
   reopen_until_ready(&world);
   assert_int_equal(world.acceptor->session, before + 1);
   assert_int_equal(world.acceptor->held, 0);
-  pthread_mutex_unlock(&world.mutex);
+  pthread_mutex_unlock(&world.shared.mutex);
   round_trip(&world, 50);
   finish(&world);
 }
@@ -224,16 +276,22 @@ static void test_a_store_dies_and_is_back(void **state) {
   become_ready(&world);
   for (uint64_t i = 0; i < 3; i++) {
     fill_slots(&world, i);
-    pthread_mutex_lock(&world.mutex);
-    queue(&world, 0, false, 0);
-    assert_int_equal(outcome_of(&world, 0), BL_PARKING_DONE);
+    pthread_mutex_lock(&world.shared.mutex);
+    for (uint32_t k = 0; k < 3; k++) {
+      queue(&world, k, false, k);
+      assert_int_equal(outcome_of(&world, k), BL_PARKING_DONE);
+    }
     store_kill(&fixture->store, SIGKILL);
-    queue(&world, 0, true, 1);
-    assert_int_equal(outcome_of(&world, 0), BL_PARKING_LOST);
+    for (uint32_t k = 0; k < 3; k++) {
+      queue(&world, k, true, 3 + k);
+    }
+    for (uint32_t k = 0; k < 3; k++) {
+      assert_int_equal(outcome_of(&world, k), BL_PARKING_LOST);
+    }
     assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
     store_start(&fixture->store, "64 MiB", store_ttl, store_grace);
     reopen_until_ready(&world);
-    pthread_mutex_unlock(&world.mutex);
+    pthread_mutex_unlock(&world.shared.mutex);
     round_trip(&world, 10 * i);
   }
   finish(&world);
@@ -246,16 +304,16 @@ static void test_a_death_while_nothing_moves_is_noticed(void **state) {
   become_ready(&world);
   store_kill(&fixture->store, SIGKILL);
   const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
-  pthread_mutex_lock(&world.mutex);
+  pthread_mutex_lock(&world.shared.mutex);
   while (world.acceptor->state == BL_ACCEPTOR_READY) {
     assert_true(bl_clock_now_ns() < deadline_ns);
     bl__acceptor_check(world.acceptor);
-    pthread_mutex_unlock(&world.mutex);
+    pthread_mutex_unlock(&world.shared.mutex);
     usleep(1000);
-    pthread_mutex_lock(&world.mutex);
+    pthread_mutex_lock(&world.shared.mutex);
   }
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
-  pthread_mutex_unlock(&world.mutex);
+  pthread_mutex_unlock(&world.shared.mutex);
   finish(&world);
 }
 
@@ -264,10 +322,10 @@ static void test_sessions_rest(void **state) {
   begin(&world, *state, 0);
   become_ready(&world);
   round_trip(&world, 1);
-  pthread_mutex_lock(&world.mutex);
+  pthread_mutex_lock(&world.shared.mutex);
   bl__acceptor_rest(world.acceptor);
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_RESTING);
-  pthread_mutex_unlock(&world.mutex);
+  pthread_mutex_unlock(&world.shared.mutex);
   // Its rooms are free: in the end another job has all of the store.
   const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
   bl_client_options_t options = options_of(*state, 0);
@@ -281,9 +339,9 @@ static void test_sessions_rest(void **state) {
     usleep(1000);
   }
   bl_client_close(client);
-  pthread_mutex_lock(&world.mutex);
+  pthread_mutex_lock(&world.shared.mutex);
   reopen_until_ready(&world);
-  pthread_mutex_unlock(&world.mutex);
+  pthread_mutex_unlock(&world.shared.mutex);
   round_trip(&world, 2);
   finish(&world);
   begin(&other, *state, 0); // and a newer one of the same stage and plan
@@ -297,14 +355,10 @@ static void test_a_slow_path_ends_at_once(void **state) {
   begin(&world, *state, 1); // a byte per second
   become_ready(&world);
   fill_slots(&world, 1);
-  pthread_mutex_lock(&world.mutex);
+  pthread_mutex_lock(&world.shared.mutex);
   queue(&world, 0, false, 0);
-  while (world.acceptor->moving == NULL) {
-    pthread_mutex_unlock(&world.mutex);
-    usleep(1000);
-    pthread_mutex_lock(&world.mutex);
-  }
-  pthread_mutex_unlock(&world.mutex);
+  wait_until_one_moves(&world);
+  pthread_mutex_unlock(&world.shared.mutex);
   finish(&world); // not in three days
 }
 
@@ -314,7 +368,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(test_blocks_go_and_come_back),
       TEST(test_more_blocks_than_rooms_end_the_session),
-      TEST(test_a_queue_is_given_up),
+      TEST(test_transfers_are_given_up),
+      TEST(test_memory_is_free_before_the_session_is_closed),
       TEST(test_a_store_stands_still),
       TEST(test_a_store_dies_and_is_back),
       TEST(test_a_death_while_nothing_moves_is_noticed),

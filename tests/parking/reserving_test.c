@@ -3,8 +3,9 @@
 // there once the store goes on; slots that come later are sources too; a run begins while a session is opened, and its
 // evictions wait for that; plans that are of no use any more are left at once.
 #include "client/fixture.h"
+#include "client/runtime.h"
 #include "datapath/block.h"
-#include "parking/closing.h"
+#include "parking/store_parking.h"
 
 #define BYTES   (UINT64_C(4) * GRANULE)
 #define SLOTS   4u
@@ -21,7 +22,7 @@ typedef struct world {
   uint64_t evict_bytes[2];
   const char *stores[2];
   uint64_t plan;
-  bl_closing_t *closing;
+  bl_client_runtime_t *runtime;
 } world_t;
 
 static void begin(world_t *world, fixture_t *fixture) {
@@ -43,11 +44,11 @@ static void begin(world_t *world, fixture_t *fixture) {
                         BYTES, &err),
        &err);
   must(bl_segments_resize(&world->slots, SLOTS - 1, &err), &err);
-  must(bl_closing_create(&world->closing, &err), &err);
+  must(bl_client_runtime_create(NULL, &world->runtime, &err), &err);
 }
 
 static void finish(world_t *world) {
-  bl_closing_destroy(world->closing);
+  bl_client_runtime_destroy(world->runtime);
   bl_segments_cleanup(&world->slots);
 }
 
@@ -64,7 +65,8 @@ static bl_store_parking_t *create(world_t *world) {
                                               .slots_there = world->slots.count,
                                               .virtual_stages = 2,
                                               .micro_batches = 8,
-                                              .path = data_path};
+                                              .path = data_path,
+                                              .runtime = world->runtime};
   must(bl_store_parking_create(&options, &parking, &err), &err);
   return parking;
 }
@@ -181,11 +183,11 @@ static void test_plans_are_left_at_once(void **state) {
   const bl_parked_block_t block = block_of(&world, 1, 1);
   must(seam->ops->begin_evict(seam, &block, bl_segments_at(&world.slots, 1), &err), &err);
   seam->ops->abort(seam, 1);
-  bl_closing_take(world.closing, parking); // and nothing reads the slot any more
+  bl_store_parking_destroy(parking); // and nothing reads the slot any more
   must(bl_segments_resize(&world.slots, 0, &err), &err);
-  bl_closing_take(world.closing, create(&world)); // one that is being opened
+  bl_store_parking_destroy(create(&world)); // one that is being opened
   kill(world.fixture->store.pid, SIGCONT);
-  bl_closing_wait(world.closing);
+  bl_client_runtime_wait(world.runtime);
   finish(&world);
 }
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sequence numbers of a session: one per request, acknowledged in order. Every function here is called with the
-// client's mutex held.
-#include "client/client_core.h"
+#include "client/sequences.h"
 
 bool bl__sequences_next(bl__sequences_t *sequences, uint64_t *sequence) {
   if (sequences->last - sequences->acknowledged >= BL__WINDOW) {
