@@ -48,13 +48,4 @@ typedef void (*bl_rpc_health_checked_fn)(bl_rpc_health_state_t state, const bl_e
 BL_MUST_USE bl_status_t bl_rpc_health_check(bl_rpc_channel_t *channel, const char *service, uint64_t deadline_ms,
                                             bl_rpc_health_checked_fn checked, void *context, bl_error_t *err);
 
-typedef struct bl_rpc_health_watch bl_rpc_health_watch_t;
-// Follows a service: `changed` fires for the first known state and for every change, a lost connection included, which
-// is how the death of a process is seen at once. Goes on by itself when the peer comes back (retries after 100 ms
-// doubling to 1 s). Destroy it before its channel.
-BL_MUST_USE bl_status_t bl_rpc_health_watch_create(bl_rpc_channel_t *channel, const char *service,
-                                                   bl_rpc_health_checked_fn changed, void *context,
-                                                   bl_rpc_health_watch_t **watch, bl_error_t *err);
-void bl_rpc_health_watch_destroy(bl_rpc_health_watch_t *watch); // no callback after this; NULL is fine
-
 #endif

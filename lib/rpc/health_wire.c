@@ -57,11 +57,3 @@ bl_status_t bl__health_start_check(bl_rpc_channel_t *channel, const char *servic
   return bl_rpc_channel_call(channel, bl__health_service(), "Check", &request.base, deadline_ms, done, context, NULL,
                              err);
 }
-
-bl_status_t bl__health_start_watch(bl_rpc_channel_t *channel, const char *service, bl_rpc_message_fn message,
-                                   bl_rpc_done_fn done, void *context, bl_rpc_request_t **request, bl_error_t *err) {
-  Grpc__Health__V1__HealthCheckRequest input = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
-  input.service = (char *)service;
-  return bl_rpc_channel_stream(channel, bl__health_service(), "Watch", &input.base, BL_RPC_NO_DEADLINE, message, done,
-                               context, request, err);
-}

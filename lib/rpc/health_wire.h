@@ -16,8 +16,5 @@ BL_MUST_USE bl_status_t bl__health_send(bl_rpc_call_t *call, bl_rpc_health_state
 
 BL_MUST_USE bl_status_t bl__health_start_check(bl_rpc_channel_t *channel, const char *service, uint64_t deadline_ms,
                                                bl_rpc_done_fn done, void *context, bl_error_t *err);
-BL_MUST_USE bl_status_t bl__health_start_watch(bl_rpc_channel_t *channel, const char *service,
-                                               bl_rpc_message_fn message, bl_rpc_done_fn done, void *context,
-                                               bl_rpc_request_t **request, bl_error_t *err);
 
 #endif

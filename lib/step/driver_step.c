@@ -340,10 +340,6 @@ void bl_driver_step_refused(bl_driver_step_t *step, size_t stage, const bl_drive
   }
 }
 
-void bl_driver_step_lost(bl_driver_step_t *step, size_t stage) {
-  end(step, BL_DRIVER_END_LOST, stage);
-}
-
 // ---- the shell's turn ----------------------------------------------------------------------------------------------
 
 void bl_driver_step_prepare(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t digest, uint64_t policy) {

@@ -167,8 +167,6 @@ void bl_driver_step_aborted(bl_driver_step_t *step, size_t stage, uint64_t attem
 // here: the question stands.
 void bl_driver_step_refused(bl_driver_step_t *step, size_t stage, const bl_driver_request_t *request,
                             bl_status_t status);
-// The stage's process is known to be gone. Its memory is lost with it: ends the driver.
-void bl_driver_step_lost(bl_driver_step_t *step, size_t stage);
 
 // ---- the shell's turn ----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the health service and its clients: Check, Watch, unknown names, shutdown, watchers that go away.
+// Verifies the health service and its client: Check, Watch, unknown names, shutdown, watchers that go away.
 #include "echo_world.h"
-#include "rpc/health.h"
+#include "health_watch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,9 +74,9 @@ static void a_watch_follows_changes_and_the_end(void **state) {
   (void)state;
   fixture_t fixture;
   seen_t seen = {0};
-  bl_rpc_health_watch_t *watch;
+  health_watch_t watch;
   init(&fixture);
-  assert_int_equal(bl_rpc_health_watch_create(fixture.world.channel, "late", on_health, &seen, &watch, NULL), BL_OK);
+  assert_int_equal(health_watch_start(&watch, fixture.world.channel, "late", on_health, &seen), BL_OK);
   world_wait_for(&fixture.world, &seen.count, 1);
   assert_int_equal(seen.last, BL_RPC_HEALTH_UNKNOWN);
   assert_int_equal(bl_rpc_health_set(fixture.health, "late", true), BL_OK);
@@ -91,7 +91,7 @@ static void a_watch_follows_changes_and_the_end(void **state) {
   world_wait_for(&fixture.world, &seen.count, 4);
   assert_int_equal(seen.last, BL_RPC_HEALTH_UNREACHABLE);
   assert_int_equal(seen.status, BL_UNAVAILABLE);
-  bl_rpc_health_watch_destroy(watch);
+  health_watch_stop(&watch);
   world_cleanup(&fixture.world);
 }
 
@@ -99,13 +99,13 @@ static void watchers_may_come_and_go(void **state) {
   (void)state;
   fixture_t fixture;
   seen_t seen = {0};
+  static health_watch_t watches[BL_RPC_HEALTH_WATCHERS + 20];
   init(&fixture);
   for (unsigned i = 0; i < BL_RPC_HEALTH_WATCHERS + 20; i++) { // rooms of those who left are free again
-    bl_rpc_health_watch_t *watch;
-    assert_int_equal(bl_rpc_health_watch_create(fixture.world.channel, "", on_health, &seen, &watch, NULL), BL_OK);
+    assert_int_equal(health_watch_start(&watches[i], fixture.world.channel, "", on_health, &seen), BL_OK);
     world_wait_for(&fixture.world, &seen.count, i + 1);
     assert_int_equal(seen.last, BL_RPC_HEALTH_NOT_SERVING);
-    bl_rpc_health_watch_destroy(watch);
+    health_watch_stop(&watches[i]);
   }
   assert_int_equal(seen.count, BL_RPC_HEALTH_WATCHERS + 20);
   shut_down(&fixture);

@@ -18,7 +18,11 @@ bool world_configure_strangers(world_t *world, unsigned d) {
     if (!bl_driver_id_equal(follows, driver->step.id)) {
       bl_driver_request_t request = {.verb = BL_ASK_RUN, .driver = driver->step.id};
       bl_driver_step_refused(&driver->step, s, &request, follows.epoch > 0 ? BL_FENCED : BL_PRECONDITION);
-      bl_driver_step_lost(&driver->step, s);
+      if (driver->step.phase != BL_DRIVER_ENDED) { // a driver whose Configure is refused gives up
+        driver->step.phase = BL_DRIVER_ENDED;
+        driver->step.end = BL_DRIVER_END_LOST;
+        driver->step.end_stage = s;
+      }
       return false;
     }
   }

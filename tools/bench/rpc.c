@@ -3,10 +3,10 @@
 // C core alone, on one TCP connection of this machine. Both run in turns; ratios are taken per pair.
 #include "bench.h"
 
+#include "bare_rpc/echo.h"
 #include "base/sort.h"
 #include "measure.h"
 #include "program.h"
-#include "rpc/bare/bare_echo.h"
 #include "rpc_wire.h"
 #include "sys/clock.h"
 

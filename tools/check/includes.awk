@@ -64,7 +64,7 @@ BEGIN {
   }
 
   restrict("^uv\\.h$", "^lib/loop/", "libuv")
-  restrict("^grpc/", "^lib/rpc/", "gRPC")
+  restrict("^grpc/", "^lib/rpc/|^tools/bench/bare_rpc/", "gRPC")
   restrict("^openssl/", "^lib/tls/", "OpenSSL")
   restrict("^(dnnl|oneapi/dnnl/)", "^stage-service/compute/ops/host/", "oneDNN")
   restrict("^(cuda|cudnn|cublas|nccl|cupti)", "/cuda/", "CUDA, cuDNN, NCCL and CUPTI")

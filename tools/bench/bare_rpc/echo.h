@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// An echo on gRPC C core alone, the baseline that `ballast-bench rpc` holds this library against: bytes without
-// protobuf, no loop, no second thread per side. It stands here because gRPC's headers do.
+// An echo on gRPC C core alone, the baseline that `ballast-bench rpc` holds lib/rpc against: bytes without
+// protobuf, no loop, no second thread per side.
 // Thread: start and stop on one thread; the server runs in a thread of its own; a run belongs to its caller.
-#ifndef BALLAST_RPC_BARE_BARE_ECHO_H
-#define BALLAST_RPC_BARE_BARE_ECHO_H
+#ifndef BALLAST_BENCH_BARE_RPC_ECHO_H
+#define BALLAST_BENCH_BARE_RPC_ECHO_H
 
 #include "base/status.h"
 

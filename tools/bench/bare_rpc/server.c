@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rpc/bare/bare_echo.h"
+#include "bare_rpc/echo.h"
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
