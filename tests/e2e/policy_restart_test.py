@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies are changed while the driver is killed at random points and started again: a change that was answered is in
 force from the step that was named on, also under later drivers, with the history before it; versions never fall; and the
-losses are those of a run under one policy. Some of the policies bring another order of operations with them. BALLAST_TEST_KILLS sets how often (default 6)."""
+losses are those of a run under one policy. Some of the policies bring another order of operations with them. BALLAST_TEST_KILLS sets how often (default 3)."""
 import contextlib
 import json
 import os
@@ -59,7 +59,7 @@ def check(events, answers):
 
 def main():
     choice = seed()
-    kills = int(os.environ.get("BALLAST_TEST_KILLS", "6"))
+    kills = int(os.environ.get("BALLAST_TEST_KILLS", "3"))
     with scratch() as folder:
         settings = {"model": small_inline(hidden=32, layers=8),
                     "pipeline": {"stages": 4, "schedule": "grouped-interleaved"},

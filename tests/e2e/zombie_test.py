@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A driver that was stopped (SIGSTOP) and wakes up while its successor drives is fenced: it ends with exit code 4 and
-changes nothing. The successor's losses are those of an undisturbed run. BALLAST_TEST_ZOMBIES sets how often (default 4)."""
+changes nothing. The successor's losses are those of an undisturbed run. BALLAST_TEST_ZOMBIES sets how often (default 2)."""
 import os
 import signal
 import subprocess
@@ -15,7 +15,7 @@ def main():
         train = {"steps": 300, "micro_batch": 2, "micro_batches": 4, "lr": 1e-3, "clip": 1.0}
         reference, _ = run_job(folder, write_job(folder, train=train), "--local")
         expected = dict(enumerate(losses(reference), start=1))
-        for number in range(int(os.environ.get("BALLAST_TEST_ZOMBIES", "4"))):
+        for number in range(int(os.environ.get("BALLAST_TEST_ZOMBIES", "2"))):
             one_zombie(folder, train, expected, choice, number)
 
 
