@@ -12,7 +12,7 @@
 //        backward, from their kept input (schedule/balance/drop.h). Nothing moves; without a cap, memory.slots is it.
 // mix    of the blocks for which a stage has no slot, those are parked whose copies hide and for which stores have room, and
 //        the rest is given up and made again (schedule/balance/balance.h, copy). Nobody asks for it but auto.
-// auto   one of the five, chosen anew while the run goes on (tools/ballast-driver/automatic.c).
+// auto   one of the five, chosen anew while the run goes on (policy/choice.h).
 // Which plan that is for a job: job/balance.h. Which blocks leave: schedule/balance/balance.h.
 //
 // Pure. Thread: any.

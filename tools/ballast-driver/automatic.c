@@ -10,93 +10,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS     3                   // that are looked at before a decision
-#define PROBES    2                   // with one block of a stage parked, before paths are taken to be far too slow
-#define LOOKS_MAX 8                   // at steps that may lack operations
-#define REST      50                  // steps before the next looks
-#define LONGEST   (UINT64_C(1) << 50) // steps: never
-#define PATIENCE  6                   // refused trials wait twice as long, up to so often
-
 static const bl_policy_record_t *current_of(const bl_driver_t *driver) {
   const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.changes.book);
   return current != NULL && current->policy.kind == BL_POLICY_AUTO ? current : NULL;
 }
 
-// Nothing that stays has to be measured.
-static bool has_alternatives(const bl_driver_t *driver) {
+static bl_choice_now_t now_of(bl_driver_t *driver) {
   const bl_holdings_t *holdings = &driver->plans.balance.holdings;
-  return bl_holdings_move(holdings) || bl_holdings_drop(holdings);
+  return (bl_choice_now_t){.in_force = bl_policy_book_current(&driver->plans.changes.book),
+                           .drives = driver->life == BL__DRIVING,
+                           .moves = bl_holdings_move(holdings) || bl_holdings_drop(holdings),
+                           .applied = driver->step.applied,
+                           .seconds = driver->seconds,
+                           .evidence = &driver->automatic.evidence};
 }
 
-static void end_looks(bl__automatic_t *self) {
+static void end_samples(bl__automatic_t *self) {
   bl_recorder_destroy(self->recorder);
   self->recorder = NULL;
-  self->looks = 0;
 }
 
-static void forget(bl__automatic_t *self) {
-  end_looks(self);
-  bl_automatic_cleanup(&self->found);
-  bl_evidence_forget(&self->evidence);
-  self->decided = self->trying = self->checking = self->starting = false;
-  self->trial = 0;
-  self->start[0] = '\0';
-}
-
-// Steps that take far longer than they did when the policy was chosen: something has changed, so that it rests no longer.
-static void watch(bl_driver_t *driver) {
+static bl_choice_turn_t turn_of(bl_driver_t *driver, const bl_choice_now_t *now) {
   bl__automatic_t *self = &driver->automatic;
-  if (self->watched == driver->step.applied) {
-    return;
+  const double expected = self->evidence.expected;
+  bool slower;
+  bl_choice_turn_t turn = bl_choice_boundary(&self->choice, now, &slower);
+  if (slower) {
+    bl_log(BL_LOG_INFO, "auto: step %" PRIu64 " took %.4g ms, expected were %.4g ms: looks again", now->applied,
+           1e3 * now->seconds, 1e3 * expected);
   }
-  self->watched = driver->step.applied;
-  if (bl_evidence_step(&self->evidence, driver->seconds) && self->next > driver->step.applied + 1) {
-    bl_log(BL_LOG_INFO, "auto: step %" PRIu64 " took %.4g ms, expected were %.4g ms: looks again", driver->step.applied,
-           1e3 * driver->seconds, 1e3 * self->evidence.expected);
-    self->next = driver->step.applied + 1;
-  }
-}
-
-static bool trial_is_due(const bl_driver_t *driver, uint64_t applied) {
-  const bl__automatic_t *self = &driver->automatic;
-  return self->trial != 0 && applied >= self->trial && !self->asked && self->recorder == NULL;
+  return turn;
 }
 
 bool bl__automatic_wants(bl_driver_t *driver) {
-  bl__automatic_t *self = &driver->automatic;
-  const bl_policy_record_t *current = current_of(driver);
-  if (current == NULL || current->version != self->version) {
-    forget(self);
-    self->version = current != NULL ? current->version : 0;
-    self->next = 0;
-  }
-  watch(driver);
-  // The first step under a policy warms up what it needs. One with one block of a stage parked says enough all the same.
-  return current != NULL && driver->life == BL__DRIVING && driver->seconds > 0 && has_alternatives(driver) &&
-         !self->trying && driver->step.applied + bl_policy_probes(&current->policy) > current->from_step &&
-         driver->step.applied != self->seen && driver->step.applied >= self->next;
+  const bl_choice_now_t now = now_of(driver);
+  return turn_of(driver, &now) == BL_CHOICE_SAMPLE;
 }
 
-bool bl__automatic_will_look(const bl_driver_t *driver) {
-  const bl__automatic_t *self = &driver->automatic;
-  return current_of(driver) != NULL && has_alternatives(driver) &&
-         (driver->step.applied + 1 >= self->next || trial_is_due(driver, driver->step.applied + 1));
+bool bl__automatic_will_look(bl_driver_t *driver) {
+  const bl_choice_now_t now = now_of(driver);
+  return bl_choice_will_look(&driver->automatic.choice, &now);
 }
 
-// ---- looking -----------------------------------------------------------------------------------------------------------
+// ---- samples -----------------------------------------------------------------------------------------------------------
 
-static bool begin_looks(bl_driver_t *driver) {
+static bool begin_samples(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   const bl_training_t *training = driver->options.training;
+  end_samples(self);
   if (self->evidence.stages == 0 && bl_evidence_init(&self->evidence, (uint32_t)driver->stage_count) != BL_OK) {
     return false;
   }
   bl_evidence_begin(&self->evidence);
-  if (bl_recorder_create(driver->plans.balance.schedule, training->partition.spans, &self->recorder) != BL_OK) {
-    end_looks(self);
-    return false;
-  }
-  return true;
+  return bl_recorder_create(driver->plans.balance.schedule, training->partition.spans, &self->recorder) == BL_OK;
 }
 
 static void add_step(bl_driver_t *driver) {
@@ -149,8 +115,7 @@ static bl_status_t learn_rates(bl_driver_t *driver, bl_error_t *err) {
                ? bl_error_set(err, BL_PRECONDITION, "no block reached a store, so that paths could not be measured")
                : BL_OK;
   }
-  self->measured = driver->step.applied;
-  self->refused = 0;
+  bl_choice_measured(&self->choice, driver->step.applied);
   return BL_OK;
 }
 
@@ -243,136 +208,116 @@ static void describe(bl__automatic_t *self, uint64_t step, double measured) {
   }
 }
 
-// The change that was asked for is in force: what was found is about it. Or it was refused, and nothing is known.
+// The change that was asked for has ended.
 static void changed(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
   bl_driver_t *driver = context;
-  bl__automatic_t *self = &driver->automatic;
-  const bool trying = self->trying, starting = self->starting;
-  self->asked = self->trying = self->starting = false;
-  self->decided = self->decided && err->status == BL_OK;
-  self->checking = self->checking && err->status == BL_OK;
-  if (err->status == BL_OK && answer->record->policy.kind == BL_POLICY_AUTO) {
-    self->version = answer->record->version;
-    self->next = trying || starting || self->checking ? 0 : self->next;
-  } else if (err->status != BL_OK && starting) {
-    self->start[0] = '\0';
-  } else if (err->status != BL_OK && trying) {
-    self->measured = driver->step.applied;
-    self->refused += self->refused < PATIENCE;
-  }
+  bl_choice_answered(&driver->automatic.choice, driver->step.applied, err->status == BL_OK ? answer->record : NULL);
 }
 
-// ---- trying again ------------------------------------------------------------------------------------------------------
+static bool ask_for(bl_driver_t *driver, const bl_choice_now_t *now, bl_choice_reason_t reason,
+                    const bl_policy_t *policy) {
+  const bool asked = bl__plans_wish(driver, policy, changed);
+  bl_choice_asked(&driver->automatic.choice, now, reason, asked);
+  return asked;
+}
 
-// Where blocks are given up: when to park some again, and how. What paths a new driver has, it does not know.
-static void plan_trial(bl_driver_t *driver, const bl_policy_t *chosen) {
-  bl__automatic_t *self = &driver->automatic;
+// What to try where blocks are given up. What paths a new driver has, it does not know.
+static void find_trial(const bl_driver_t *driver, const bl_policy_t *chosen, bl_choice_found_t *found) {
+  const bl__automatic_t *self = &driver->automatic;
   const double share = driver->options.job->balance.trials;
-  uint64_t rest = REST;
-  self->trial = 0;
-  self->tried = *chosen;
-  if (chosen->chosen != BL_POLICY_DROP || share <= 0) {
+  bl_policy_t *trial = &found->trial;
+  *trial = *chosen;
+  found->gives_up = chosen->chosen == BL_POLICY_DROP;
+  if (!found->gives_up || share <= 0) {
     return;
   }
   if (!self->evidence.known) {
-    self->tried.chosen = BL_POLICY_AUTO;
-    bl_policy_begin(&self->tried, driver->options.training);
+    trial->chosen = BL_POLICY_AUTO;
+    bl_policy_begin(trial, driver->options.training);
   } else {
     const bl_automatic_option_t *option = bl_automatic_untried(&self->found);
-    self->tried.chosen = option != NULL ? option->kind : BL_POLICY_DROP;
-    self->tried.mode = option != NULL ? option->mode : chosen->mode;
-    self->tried.copy = option != NULL ? option->copy : 0;
-    rest = bl_automatic_untried_for(&self->found, share);
-    rest = rest < LONGEST ? rest : LONGEST;
+    trial->chosen = option != NULL ? option->kind : BL_POLICY_DROP;
+    trial->mode = option != NULL ? option->mode : chosen->mode;
+    trial->copy = option != NULL ? option->copy : 0;
+    found->trial_after = bl_automatic_untried_for(&self->found, share);
   }
-  rest = (rest > REST ? rest : REST) << self->refused;
-  self->measured = self->measured == 0 ? driver->step.applied : self->measured;
-  if (self->tried.chosen != BL_POLICY_DROP && rest < LONGEST) {
-    self->trial = self->measured + rest;
-  }
+  found->may_try = trial->chosen != BL_POLICY_DROP;
 }
 
-static void try_again(bl_driver_t *driver) {
+static void try_again(bl_driver_t *driver, const bl_choice_now_t *now) {
   bl__automatic_t *self = &driver->automatic;
-  const bl_policy_record_t *current = current_of(driver);
-  if (current == NULL || current->version != self->version || current->policy.chosen != BL_POLICY_DROP ||
-      driver->life != BL__DRIVING || !trial_is_due(driver, driver->step.applied) ||
-      !bl__plans_wish(driver, &self->tried, changed)) {
+  if (!ask_for(driver, now, BL_CHOICE_TRIAL, &self->choice.trial)) {
     return;
   }
-  self->asked = self->trying = self->decided = true;
-  self->trial = 0;
   self->evidence.expected = 0;
   bl_automatic_cleanup(&self->found);
   snprintf(self->decision, sizeof self->decision,
-           "after step %" PRIu64 ": parks blocks for some steps, by %s, to see what paths are worth now",
-           driver->step.applied, bl_policy_kind_name(self->tried.chosen));
+           "after step %" PRIu64 ": parks blocks for some steps, by %s, to see what paths are worth now", now->applied,
+           bl_policy_kind_name(self->choice.trial.chosen));
   bl_log(BL_LOG_INFO, "auto: %s", self->decision);
 }
 
-static void decide(bl_driver_t *driver, const bl_policy_t *policy) {
+// From the samples to what is weighed by them.
+static bl_status_t fill_profile(const bl_driver_t *driver, bl_profile_t *profile, bl_error_t *err) {
+  const bl_training_t *training = driver->options.training;
+  return bl_recorder_fill(driver->automatic.recorder, &training->model, training->layout.attention, false, profile,
+                          err);
+}
+
+static void decide(bl_driver_t *driver, const bl_choice_now_t *now) {
   bl__automatic_t *self = &driver->automatic;
+  const bl_policy_t policy = now->in_force->policy;
   bl_profile_t profile = {0};
   bl_automatic_t found;
+  bl_choice_found_t result = {0};
   bl_error_t err;
-  const bl_training_t *training = driver->options.training;
-  bl_status_t status =
-      bl_recorder_fill(self->recorder, &training->model, training->layout.attention, false, &profile, &err);
+  bl_status_t status = fill_profile(driver, &profile, &err);
   if (status == BL_OK) {
-    status = weigh(driver, policy, &profile, &found, NULL, &err);
+    status = weigh(driver, &policy, &profile, &found, NULL, &err);
   }
+  const double measured = profile.step;
+  bl_profile_cleanup(&profile);
   if (status != BL_OK) {
     bl_log(BL_LOG_WARNING, "auto: %s; the policy stays as it is", err.text);
-    self->checking = false;
-    bl_profile_cleanup(&profile);
+    (void)bl_choice_decided(&self->choice, now, &result);
     return;
   }
   bl_automatic_cleanup(&self->found);
   self->found = found;
-  self->decided = true;
-  const double measured = profile.step;
-  describe(self, driver->step.applied, measured);
-  bl_profile_cleanup(&profile);
+  describe(self, now->applied, measured);
   bl_log(BL_LOG_INFO, "auto: %s", self->decision);
   const bl_automatic_option_t *best = &found.options[found.best];
-  self->evidence.expected = measured;
-  bl_policy_t wanted = *policy;
+  bl_policy_t wanted = policy;
   wanted.chosen = best->kind;
   wanted.mode = bl_policy_copies(best->kind) ? best->mode : wanted.mode;
   wanted.copy = best->copy;
-  if (!bl_policy_equal(&wanted, policy)) {
-    self->asked = bl__plans_wish(driver, &wanted, changed);
-    self->decided = self->asked;                     // else somebody is changing the policy
-    self->checking = self->asked && !self->checking; // once: noise is not to be followed around
-    self->evidence.expected = best->step;
-  } else {
-    self->checking = false;
+  result.known = true;
+  result.other = !bl_policy_equal(&wanted, &policy);
+  find_trial(driver, &wanted, &result);
+  self->evidence.expected = result.other ? best->step : measured;
+  if (bl_choice_decided(&self->choice, now, &result)) {
+    (void)ask_for(driver, now, BL_CHOICE_CHANGE, &wanted);
   }
-  plan_trial(driver, &wanted);
 }
 
-// ---- beginning ---------------------------------------------------------------------------------------------------------
-
-// A stage has parked one block: what is looked at next is the plan that parks all, or where steps under it would be far too
-// slow the one that makes them again. False: the first step alone says so, and it had to warm up.
-static bool begin(bl_driver_t *driver, const bl_policy_t *policy) {
+// A stage has parked one block: what is sampled next is the plan that parks all, or where steps under it would be far too
+// slow the one that makes them again.
+static void begin(bl_driver_t *driver, const bl_choice_now_t *now) {
   bl__automatic_t *self = &driver->automatic;
-  const bl_training_t *training = driver->options.training;
   bl_profile_t profile = {0};
   bl_automatic_start_t foreseen = {0};
-  bl_policy_t wanted = *policy;
+  bl_policy_t wanted = now->in_force->policy;
   bl_error_t err;
   wanted.chosen = BL_POLICY_AUTO;
   wanted.copy = 0;
-  bl_policy_settle(&wanted, training);
-  bl_status_t status =
-      bl_recorder_fill(self->recorder, &training->model, training->layout.attention, false, &profile, &err);
+  bl_policy_settle(&wanted, driver->options.training);
+  bl_status_t status = fill_profile(driver, &profile, &err);
   if (status == BL_OK) {
     status = weigh(driver, &wanted, &profile, NULL, &foreseen, &err);
   }
   bl_profile_cleanup(&profile);
-  if (foreseen.slow && self->looks < PROBES) {
-    return false;
+  if (!bl_choice_begun(&self->choice, foreseen.slow)) {
+    return;
   }
   if (foreseen.slow) {
     wanted.chosen = BL_POLICY_DROP;
@@ -386,68 +331,71 @@ static bool begin(bl_driver_t *driver, const bl_policy_t *policy) {
     snprintf(self->start, bytes,
              "not measured yet: by one block of each stage until step %" PRIu64
              " steps would take %.4g ms parking what has no slot, %.4g ms making it again; begins with %s",
-             driver->step.applied, 1e3 * foreseen.parked, 1e3 * foreseen.again, bl_policy_kind_name(wanted.chosen));
+             now->applied, 1e3 * foreseen.parked, 1e3 * foreseen.again, bl_policy_kind_name(wanted.chosen));
   }
   bl_log(BL_LOG_INFO, "auto: %s", self->start);
-  self->asked = self->starting = bl__plans_wish(driver, &wanted, changed);
-  return true;
+  (void)ask_for(driver, now, BL_CHOICE_START, &wanted);
 }
 
 void bl__automatic_look(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
-  if (!bl__automatic_wants(driver)) {
-    try_again(driver);
+  const bl_choice_now_t now = now_of(driver);
+  const bl_choice_turn_t turn = turn_of(driver, &now);
+  if (turn == BL_CHOICE_TRY) {
+    try_again(driver, &now);
+  }
+  if (turn != BL_CHOICE_SAMPLE) {
     return;
   }
-  self->seen = driver->step.applied;
-  if (self->recorder == NULL && !begin_looks(driver)) {
+  if (self->choice.phase != BL_CHOICE_SAMPLING && !begin_samples(driver)) {
+    bl_choice_unsampled(&self->choice, &now);
     return;
   }
   add_step(driver);
-  self->looks++;
-  const bl_policy_t policy = current_of(driver)->policy;
-  const bool probes = bl_policy_probes(&policy);
-  bool enough = probes || bl_recorder_steps(self->recorder) >= STEPS;
-  if ((!enough && self->looks < LOOKS_MAX) || (probes && !begin(driver, &policy))) {
-    return;
+  switch (bl_choice_sampled(&self->choice, &now, bl_recorder_steps(self->recorder))) {
+  case BL_CHOICE_BEGIN:
+    begin(driver, &now);
+    break;
+  case BL_CHOICE_DECIDE:
+    decide(driver, &now);
+    break;
+  case BL_CHOICE_MORE:
+    break;
   }
-  if (!probes) {
-    decide(driver, &policy);
+  if (self->choice.phase != BL_CHOICE_SAMPLING) {
+    end_samples(self);
   }
-  end_looks(self);
-  self->next = driver->step.applied + (probes && !self->asked ? 1 : REST); // 1: somebody else is changing the policy
 }
 
 // ---- for people --------------------------------------------------------------------------------------------------------
-
-// Whether what was decided is in force.
-static bool is_about(const bl__automatic_t *self, const bl_policy_record_t *current) {
-  return self->decided && !self->asked && self->version == current->version;
-}
 
 const char *bl__automatic_decision(const bl_driver_t *driver) {
   const bl_policy_record_t *current = current_of(driver);
   if (current == NULL) {
     return "";
   }
-  if (is_about(&driver->automatic, current)) {
+  const bl_choice_told_t told = bl_choice_told(&driver->automatic.choice, current);
+  if (told == BL_CHOICE_FOUND) {
     return driver->automatic.decision;
   }
   if (bl_policy_probes(&current->policy)) {
     return "not measured yet: each stage parks one block of a step, to see what paths are worth";
   }
   return current->policy.chosen == BL_POLICY_NONE ? "none: every stage has the slots that it needs"
-         : driver->automatic.start[0] != '\0' && driver->automatic.version == current->version ? driver->automatic.start
-                                                                                               : "not measured yet";
+         : told == BL_CHOICE_BEGINS               ? driver->automatic.start
+                                                  : "not measured yet";
 }
 
 const char (*bl__automatic_reasons(const bl_driver_t *driver))[BL_AUTOMATIC_REASON] {
   const bl__automatic_t *self = &driver->automatic;
   const bl_policy_record_t *current = current_of(driver);
-  return current != NULL && is_about(self, current) ? (const char(*)[BL_AUTOMATIC_REASON])self->found.reasons : NULL;
+  return current != NULL && bl_choice_told(&self->choice, current) == BL_CHOICE_FOUND
+             ? (const char(*)[BL_AUTOMATIC_REASON])self->found.reasons
+             : NULL;
 }
 
 void bl__automatic_cleanup(bl_driver_t *driver) {
-  forget(&driver->automatic);
+  end_samples(&driver->automatic);
+  bl_automatic_cleanup(&driver->automatic.found);
   bl_evidence_cleanup(&driver->automatic.evidence);
 }

@@ -86,7 +86,7 @@ void bl__decide(bl_driver_t *driver) {
 // ---- what comes next -----------------------------------------------------------------------------------------------
 
 // Whether something is to be done with the stages once the step that begins now is committed.
-static bool errand_follows(const bl_driver_t *driver) {
+static bool errand_follows(bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
   uint64_t step = driver->step.applied + 1;
   bool validates = driver->plans.texts[BL_RUN_VALIDATE] != NULL && job->train.validate_every > 0 &&
@@ -100,7 +100,7 @@ static bool errand_follows(const bl_driver_t *driver) {
 
 // Whether stages may apply the step that begins now and go on before it is committed: nothing else follows it, and its
 // gradients will hardly be clipped.
-static bool may_go_on(const bl_driver_t *driver) {
+static bool may_go_on(bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
   bool clips = job->train.clip > 0 && !(driver->norm > 0 && driver->norm <= AHEAD_SHARE * job->train.clip);
   return job->train.post_validation && driver->life == BL__DRIVING && !clips && !errand_follows(driver);
