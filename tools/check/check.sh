@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Format, include rules, circles of calls, licence lines and clang-tidy over the tree.
+# Format, include rules, circles of calls, maps of the tree, licence lines and clang-tidy over the tree.
 #   check.sh [--quick | --changed]
 # --quick leaves out clang-tidy, which takes minutes. --changed is clang-tidy alone, of what differs from origin/main, or from
 # the commit before where nothing does. Exit code 77: what it needs is not here, and the last line says what.
@@ -84,6 +84,7 @@ command -v clang-format >/dev/null || absent "no clang-format"
 step "format (clang-format)" format
 step "include rules" includes
 step "circles" circles
+step "maps of the tree" tools/check/map.sh
 step "licence lines" licences
 if [ "$what" != --quick ]; then
   mapfile -t files < <(sources '*.c')
