@@ -96,10 +96,11 @@ static void searched_schedules_reach_their_records(void **state) {
   (void)state;
   bool all = getenv("BALLAST_SOAK") != NULL;
   reference_t records[REFERENCE_MAX];
+  const uint32_t most[] = {[false] = EVERY_RUN, [true] = HARD_RUN};
   size_t count = reference_read(records), compared = 0;
   for (size_t r = 0; r < count; r++) {
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
-      bool small = records[r].p * records[r].m <= (families[f].hard ? HARD_RUN : EVERY_RUN);
+      bool small = records[r].p * records[r].m <= most[families[f].hard];
       if ((all || small) && strcmp(records[r].name, families[f].record) == 0) {
         compare(&records[r], &families[f]);
         compared++;
