@@ -74,11 +74,11 @@ static void note_failure(bl_driver_t *driver, const bl_remote_t *stage, const bl
   }
   char name[BL__STAGE_NAME_BYTES];
   bool lost_before = err->status == BL_PRECONDITION && stage->cause[0] != '\0';
-  driver->failures++;
-  (void)bl_error_set(&driver->failure, lost_before ? BL_UNAVAILABLE : err->status,
+  driver->attempts.failures++;
+  (void)bl_error_set(&driver->attempts.failure, lost_before ? BL_UNAVAILABLE : err->status,
                      "step %" PRIu64 ", attempt %" PRIu64 " failed on %s: %s", request->run.step, request->run.attempt,
                      bl__stage_name(stage, name), lost_before ? stage->cause : err->text);
-  bl_log(BL_LOG_WARNING, "%s", driver->failure.text);
+  bl_log(BL_LOG_WARNING, "%s", driver->attempts.failure.text);
 }
 
 // The call was answered with an error.

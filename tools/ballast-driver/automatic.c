@@ -21,7 +21,7 @@ static bl_choice_now_t now_of(bl_driver_t *driver) {
                            .drives = driver->life == BL__DRIVING,
                            .moves = bl_holdings_move(holdings) || bl_holdings_drop(holdings),
                            .applied = driver->step.applied,
-                           .seconds = driver->seconds,
+                           .seconds = driver->attempts.seconds,
                            .evidence = &driver->automatic.evidence};
 }
 
@@ -69,7 +69,7 @@ static void add_step(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   bl_recorder_begin(self->recorder);
   for (size_t s = 0; s < driver->stage_count; s++) {
-    const bl_stage_trace_t *trace = &driver->traces[s];
+    const bl_stage_trace_t *trace = &driver->tracing.stages[s];
     for (size_t i = 0; i < trace->count; i++) {
       const bl_trace_item_t *item = &trace->records[i].item;
       if (item->wait) {
@@ -84,7 +84,7 @@ static void add_step(bl_driver_t *driver) {
                        1e-9 * (double)vote->counters.moved_ns);
   }
   bl_evidence_end_step(&self->evidence);
-  bl_recorder_end(self->recorder, driver->seconds);
+  bl_recorder_end(self->recorder, driver->attempts.seconds);
 }
 
 // ---- deciding ----------------------------------------------------------------------------------------------------------

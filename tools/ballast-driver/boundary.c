@@ -17,8 +17,8 @@ static void decide_training(bl_driver_t *driver) {
   // applied, the stages no longer know that one.
   bl__step_report(driver);
   bl_tally_t tally = {0};
-  if (bl__votes_count(driver, driver->step.run.attempt, &tally, &driver->failure) != BL_OK) {
-    driver->fatal = true;
+  if (bl__votes_count(driver, driver->step.run.attempt, &tally, &driver->attempts.failure) != BL_OK) {
+    driver->attempts.fatal = true;
     bl_driver_step_abort(&driver->step);
     return;
   }
@@ -28,10 +28,10 @@ static void decide_training(bl_driver_t *driver) {
   }
   const bl_job_t *job = driver->options.job;
   uint64_t step = driver->step.run.step;
-  driver->norm = tally.grad_norm;
-  driver->again = !bl_driver_step_commit(&driver->step, bl_clip_scale(job->train.clip, tally.grad_norm),
-                                         bl_rate_of_step(job, step));
-  if (driver->again) {
+  driver->attempts.norm = tally.grad_norm;
+  driver->attempts.again = !bl_driver_step_commit(&driver->step, bl_clip_scale(job->train.clip, tally.grad_norm),
+                                                  bl_rate_of_step(job, step));
+  if (driver->attempts.again) {
     bl_log(BL_LOG_INFO,
            "step %" PRIu64
            ": its gradients (norm %.6g) are to be clipped to %.6g, stages have applied them as they are: "
@@ -48,19 +48,19 @@ static void decide_validation(bl_driver_t *driver) {
   wanted = wanted == 0 ? 1 : wanted;
   for (size_t s = 0; s < driver->stage_count; s++) {
     const bl_ballot_t *vote = &driver->stages[s].vote;
-    for (size_t i = 0; i < vote->loss_count && driver->windows_seen < wanted; i++) {
-      driver->validation_sum += vote->losses[i];
-      driver->windows_seen++;
+    for (size_t i = 0; i < vote->loss_count && driver->validation.windows_seen < wanted; i++) {
+      driver->validation.sum += vote->losses[i];
+      driver->validation.windows_seen++;
     }
   }
   bl_driver_step_close(&driver->step);
-  if (driver->windows_seen < wanted) {
+  if (driver->validation.windows_seen < wanted) {
     return;
   }
-  driver->validating = false;
-  driver->validated = driver->step.applied;
+  driver->validation.runs = false;
+  driver->validation.step = driver->step.applied;
   bl_validation_event_t event = {.step = driver->step.applied,
-                                 .loss = driver->validation_sum / (double)wanted,
+                                 .loss = driver->validation.sum / (double)wanted,
                                  .tokens =
                                      wanted * (uint64_t)job->train.micro_batch * driver->options.training->model.seq};
   bl_journal_add_validation(&driver->journal, &event);
@@ -93,8 +93,8 @@ static bool errand_follows(bl_driver_t *driver) {
                    step % (uint64_t)job->train.validate_every == 0;
   bool saves =
       job->checkpoint.folder != NULL && job->checkpoint.every > 0 && step % (uint64_t)job->checkpoint.every == 0;
-  bool asked = driver->paused || driver->stopping || driver->generating || driver->trace_waits != NULL ||
-               driver->save.waits != NULL || driver->plans.changes.waiting_count > 0;
+  bool asked = driver->control.paused || driver->control.stopping || driver->text.runs ||
+               driver->tracing.waits != NULL || driver->save.waits != NULL || driver->plans.changes.waiting_count > 0;
   return validates || saves || asked || step >= (uint64_t)job->train.steps || bl__automatic_will_look(driver);
 }
 
@@ -102,13 +102,14 @@ static bool errand_follows(bl_driver_t *driver) {
 // gradients will hardly be clipped.
 static bool may_go_on(bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
-  bool clips = job->train.clip > 0 && !(driver->norm > 0 && driver->norm <= AHEAD_SHARE * job->train.clip);
+  bool clips =
+      job->train.clip > 0 && !(driver->attempts.norm > 0 && driver->attempts.norm <= AHEAD_SHARE * job->train.clip);
   return job->train.post_validation && driver->life == BL__DRIVING && !clips && !errand_follows(driver);
 }
 
 static void start(bl_driver_t *driver, bl_run_kind_t kind) {
-  driver->attempt_began_ns = driver->again ? driver->attempt_began_ns : bl_clock_now_ns();
-  driver->again = false;
+  driver->attempts.began_ns = driver->attempts.again ? driver->attempts.began_ns : bl_clock_now_ns();
+  driver->attempts.again = false;
   if (kind == BL_RUN_TRAIN && may_go_on(driver)) {
     bl_driver_step_run_on(&driver->step, 1.0, bl_rate_of_step(driver->options.job, driver->step.applied + 1));
   } else {
@@ -121,12 +122,12 @@ bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_driver_requ
   const bl_run_id_t *run = &request->run;
   bl_stage_run_text_t text = {.run = *run, .offer = request->offer};
   if (run->kind == BL_RUN_VALIDATE) {
-    text.first_window = driver->windows_seen * (uint64_t)driver->options.job->train.micro_batch;
+    text.first_window = driver->validation.windows_seen * (uint64_t)driver->options.job->train.micro_batch;
   } else if (run->kind == BL_RUN_GENERATE) {
-    text.tokens = driver->context;
-    text.token_count = driver->context_count;
-    text.draw_seed = bl_random_bits(bl_random_key(driver->generation.seed, "generate"), driver->drawn);
-    text.temperature = driver->generation.temperature;
+    text.tokens = driver->text.tokens;
+    text.token_count = driver->text.count;
+    text.draw_seed = bl_random_bits(bl_random_key(driver->text.asked.seed, "generate"), driver->text.drawn);
+    text.temperature = driver->text.asked.temperature;
   }
   return text;
 }
@@ -138,7 +139,7 @@ static bool all_steps_done(const bl_driver_t *driver) {
 static bool validation_is_due(const bl_driver_t *driver) {
   uint64_t applied = driver->step.applied;
   uint64_t every = (uint64_t)driver->options.job->train.validate_every;
-  if (driver->plans.texts[BL_RUN_VALIDATE] == NULL || applied == 0 || driver->validated == applied) {
+  if (driver->plans.texts[BL_RUN_VALIDATE] == NULL || applied == 0 || driver->validation.step == applied) {
     return false;
   }
   return all_steps_done(driver) || (every > 0 && applied % every == 0);
@@ -146,15 +147,15 @@ static bool validation_is_due(const bl_driver_t *driver) {
 
 // The last attempt has been given up: says whether the run goes on.
 static bool survives_failure(bl_driver_t *driver) {
-  if (driver->failures == 0 && !driver->fatal) {
+  if (driver->attempts.failures == 0 && !driver->attempts.fatal) {
     return true;
   }
-  bool again = bl_status_retryable(driver->failure.status) || driver->failure.status == BL_DATA_LOSS ||
-               driver->failure.status == BL_CANCELLED;
-  if (!driver->fatal && again && driver->failures < BL_DRIVER_ATTEMPTS_MAX) {
+  bool again = bl_status_retryable(driver->attempts.failure.status) ||
+               driver->attempts.failure.status == BL_DATA_LOSS || driver->attempts.failure.status == BL_CANCELLED;
+  if (!driver->attempts.fatal && again && driver->attempts.failures < BL_DRIVER_ATTEMPTS_MAX) {
     return true;
   }
-  bl__driver_fail(driver, &driver->failure);
+  bl__driver_fail(driver, &driver->attempts.failure);
   return false;
 }
 
@@ -162,25 +163,25 @@ static void hold(bl_driver_t *driver) {
   if (driver->life == BL__DRIVING) {
     bl__driver_set_phase(driver, "paused", "", 0);
   }
-  if (driver->held != NULL) {
-    bl_driver_held_fn held = driver->held;
-    driver->held = NULL;
-    held(driver->step.applied, driver->held_context);
+  if (driver->control.held != NULL) {
+    bl_driver_held_fn held = driver->control.held;
+    driver->control.held = NULL;
+    held(driver->step.applied, driver->control.held_context);
   }
 }
 
 // One thing that is done with the stages between two steps. True: it has begun, or the run has ended.
 static bool next_errand(bl_driver_t *driver) {
-  bool looks = validation_is_due(driver) || driver->generating || bl__automatic_wants(driver);
-  if ((looks || driver->trace_waits != NULL || all_steps_done(driver)) && !bl__traces_ready(driver)) {
+  bool looks = validation_is_due(driver) || driver->text.runs || bl__automatic_wants(driver);
+  if ((looks || driver->tracing.waits != NULL || all_steps_done(driver)) && !bl__traces_ready(driver)) {
     return true; // of the last step, before something else runs
   }
   bl__automatic_look(driver);
   if (validation_is_due(driver)) {
-    if (!driver->validating) {
-      driver->validating = true;
-      driver->windows_seen = 0;
-      driver->validation_sum = 0;
+    if (!driver->validation.runs) {
+      driver->validation.runs = true;
+      driver->validation.windows_seen = 0;
+      driver->validation.sum = 0;
     }
     start(driver, BL_RUN_VALIDATE);
     return true;
@@ -200,7 +201,7 @@ void bl__boundary(bl_driver_t *driver) {
   if (bl__save_boundary(driver)) {
     return;
   }
-  if (driver->stopping && !(all_steps_done(driver) && validation_is_due(driver))) {
+  if (driver->control.stopping && !(all_steps_done(driver) && validation_is_due(driver))) {
     if (bl__save_is_busy(driver)) {
       return;
     }
@@ -227,14 +228,14 @@ void bl__boundary(bl_driver_t *driver) {
       return;
     }
   }
-  bool held = driver->life == BL__FINISHED || driver->paused;
+  bool held = driver->life == BL__FINISHED || driver->control.paused;
   if (bl__plans_boundary(driver, held)) {
     return;
   }
   if (held) {
     hold(driver);
-    if (driver->generating && !driver->drawing) {
-      driver->drawing = true;
+    if (driver->text.runs && !driver->text.draws) {
+      driver->text.draws = true;
       start(driver, BL_RUN_GENERATE);
     }
     return;

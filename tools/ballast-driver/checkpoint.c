@@ -80,7 +80,7 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
   if (folder == NULL) {
     return BL_OK;
   }
-  if (driver->anew && driver->step.applied > 0) {
+  if (driver->setup.anew && driver->step.applied > 0) {
     save->tried = driver->step.applied; // just read
     snprintf(save->path, sizeof save->path, "%s", driver->options.resume->path);
   }
@@ -94,7 +94,7 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
   } else if (count > 0) {
     bl_log(BL_LOG_WARNING, "%s: removed %zu checkpoints that were never finished", folder, count);
   }
-  if (!driver->anew || driver->step.applied > 0) {
+  if (!driver->setup.anew || driver->step.applied > 0) {
     return BL_OK;
   }
   char aside[PATH_MAX];
@@ -156,7 +156,7 @@ static void commit_work(bl_task_t *task) {
   bl_checkpoint_contents_t contents = {.step = save->step,
                                        .seed = job->train.seed,
                                        .writer = bl_version(),
-                                       .job = driver->job_text,
+                                       .job = driver->setup.job_text,
                                        .model = &driver->options.training->model,
                                        .shards = save->shards,
                                        .shard_count = save->shard_count};
@@ -366,7 +366,7 @@ static bool is_due(const bl_driver_t *driver) {
       (bl__save_is_busy(driver) && save->step == applied)) {
     return false;
   }
-  return (every > 0 && applied % every == 0) || applied >= (uint64_t)job->train.steps || driver->stopping ||
+  return (every > 0 && applied % every == 0) || applied >= (uint64_t)job->train.steps || driver->control.stopping ||
          save->waits != NULL;
 }
 

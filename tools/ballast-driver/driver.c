@@ -14,27 +14,7 @@
 #define LEAVE_MS 3000  // for stages to say good-bye
 #define STOP_MS  60000 // told to end before its first step: to save what stages hold of a predecessor
 
-uint64_t bl__driver_now_ms(const bl_driver_t *driver) {
-  (void)driver;
-  return bl_clock_now_ns() / BL_NS_PER_MS;
-}
-
-const char *bl__stage_name(const bl_remote_t *stage, char text[BL__STAGE_NAME_BYTES]) {
-  snprintf(text, BL__STAGE_NAME_BYTES, "stage %zu (%s)", stage->index, bl_stage_client_address(stage->client));
-  return text;
-}
-
 // ---- life ----------------------------------------------------------------------------------------------------------
-
-void bl__driver_set_phase(bl_driver_t *driver, const char *phase, const char *error, int exit_code) {
-  if (strcmp(driver->phase, phase) == 0) {
-    return;
-  }
-  driver->phase = phase;
-  bl_journal_add_phase(&driver->journal, phase, error, exit_code);
-  bl_log(BL_LOG_INFO, "%s%s%s", phase, error[0] != '\0' ? ": " : "", error);
-  driver->options.observer.changed(driver->options.observer.context);
-}
 
 // Ends what others wait for.
 static void end_waits(bl_driver_t *driver, const bl_error_t *err) {
@@ -42,10 +22,10 @@ static void end_waits(bl_driver_t *driver, const bl_error_t *err) {
   bl__traces_answer(driver, err);
   bl__save_end_waits(driver, err);
   bl__plans_end_waits(driver, err);
-  if (driver->held != NULL) {
-    bl_driver_held_fn held = driver->held;
-    driver->held = NULL;
-    held(driver->step.applied, driver->held_context);
+  if (driver->control.held != NULL) {
+    bl_driver_held_fn held = driver->control.held;
+    driver->control.held = NULL;
+    held(driver->step.applied, driver->control.held_context);
   }
 }
 
@@ -54,7 +34,7 @@ static int exit_code_of(const bl_driver_t *driver, const bl_error_t *err) {
   return bl_status_exit_code(lost ? BL_UNAVAILABLE : err->status);
 }
 
-void bl__driver_fail(bl_driver_t *driver, const bl_error_t *err) {
+static void fail(bl_driver_t *driver, const bl_error_t *err) {
   if (driver->life >= BL__LEAVING) {
     return;
   }
@@ -63,44 +43,44 @@ void bl__driver_fail(bl_driver_t *driver, const bl_error_t *err) {
               (driver->step.phase == BL_DRIVER_RUNNING || driver->step.phase == BL_DRIVER_DECIDING ||
                driver->step.phase == BL_DRIVER_ABORTING || driver->step.offer.attempt != 0);
   bool drives = driver->life >= BL__SETUP && driver->step.end != BL_DRIVER_END_FENCED;
-  driver->exit_code = exit_code_of(driver, &cause);
+  driver->control.exit_code = exit_code_of(driver, &cause);
   driver->life = BL__LEAVING;
-  driver->leave_by_ms = bl__driver_now_ms(driver) + LEAVE_MS;
-  driver->failure = cause;
+  driver->control.leave_by_ms = bl__driver_now_ms(driver) + LEAVE_MS;
+  driver->attempts.failure = cause;
   bl_log(BL_LOG_ERROR, "%s", cause.text);
   driver->phase = "";
-  bl__driver_set_phase(driver, "failed", cause.text, driver->exit_code);
+  bl__driver_set_phase(driver, "failed", cause.text, driver->control.exit_code);
   end_waits(driver, &cause);
   if (drives) {
     bl__leave_begin(driver, runs, false);
   } else {
     driver->life = BL__GONE;
-    driver->options.observer.ended(driver->exit_code, driver->options.observer.context);
+    driver->options.observer.ended(driver->control.exit_code, driver->options.observer.context);
   }
 }
 
 static void stop_before_driving(bl_driver_t *driver) {
   bl_error_t err;
-  const char *kept = driver->life == BL__SETUP && driver->anew
+  const char *kept = driver->life == BL__SETUP && driver->setup.anew
                          ? "stages had made no steps"
                          : "no checkpoint was written; what stages hold stays there for the next driver";
   (void)bl_error_set(&err, BL_CANCELLED, "stopped before the first step: %s", kept);
-  bl__driver_fail(driver, &err);
+  fail(driver, &err);
 }
 
-void bl__driver_leave(bl_driver_t *driver, int exit_code) {
+static void leave(bl_driver_t *driver, int exit_code) {
   bool done = driver->step.applied >= (uint64_t)driver->options.job->train.steps;
   bl__driver_set_phase(driver, "finished", "", exit_code);
-  driver->exit_code = exit_code;
+  driver->control.exit_code = exit_code;
   driver->life = BL__LEAVING;
-  driver->leave_by_ms = bl__driver_now_ms(driver) + LEAVE_MS;
+  driver->control.leave_by_ms = bl__driver_now_ms(driver) + LEAVE_MS;
   bl_error_t ended;
   (void)bl_error_set(&ended, BL_PRECONDITION, "the run has ended");
   end_waits(driver, &ended);
   bl__leave_begin(driver, false, done);
 }
 
-void bl__driver_pump(bl_driver_t *driver) {
+static void pump(bl_driver_t *driver) {
   // Deciding and boundaries lead to further ones; each turn either asks stages something or moves on.
   for (;;) {
     if (driver->life < BL__TAKING || driver->life >= BL__LEAVING) {
@@ -113,7 +93,7 @@ void bl__driver_pump(bl_driver_t *driver) {
     case BL_DRIVER_ENDED: {
       bl_error_t err;
       (void)bl_driver_step_explain(&driver->step, &err);
-      bl__driver_fail(driver, &err);
+      fail(driver, &err);
       return;
     }
     case BL_DRIVER_DECIDING:
@@ -122,7 +102,7 @@ void bl__driver_pump(bl_driver_t *driver) {
     case BL_DRIVER_BOUNDARY:
       if (life == BL__TAKING) {
         bl__setup_begin(driver);
-        if (driver->stopping && driver->anew) {
+        if (driver->control.stopping && driver->setup.anew) {
           stop_before_driving(driver);
         }
       } else if (life != BL__SETUP) {
@@ -146,13 +126,14 @@ void bl__driver_pump(bl_driver_t *driver) {
 
 static void ticked(bl_timer_t *timer, void *context) {
   bl_driver_t *driver = context;
-  if (driver->stopping && driver->life < BL__DRIVING && bl__driver_now_ms(driver) >= driver->stop_by_ms) {
+  if (driver->control.stopping && driver->life < BL__DRIVING &&
+      bl__driver_now_ms(driver) >= driver->control.stop_by_ms) {
     stop_before_driving(driver);
   }
-  if (driver->life == BL__LEAVING && bl__driver_now_ms(driver) >= driver->leave_by_ms) {
+  if (driver->life == BL__LEAVING && bl__driver_now_ms(driver) >= driver->control.leave_by_ms) {
     bl_log(BL_LOG_WARNING, "some stages do not answer, leaving them");
     driver->life = BL__GONE;
-    driver->options.observer.ended(driver->exit_code, driver->options.observer.context);
+    driver->options.observer.ended(driver->control.exit_code, driver->options.observer.context);
   }
   if (driver->life == BL__GONE) {
     bl_timer_stop(timer);
@@ -167,7 +148,7 @@ static void ticked(bl_timer_t *timer, void *context) {
   if (driver->life == BL__SETUP) {
     bl__setup_tick(driver);
   }
-  bl__driver_pump(driver);
+  pump(driver);
 }
 
 static bl_status_t check_addresses(const bl_driver_options_t *options, bl_error_t *err) {
@@ -190,19 +171,21 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the run");
   }
+  static const bl__driver_hooks_t hooks = {.pump = pump, .fail = fail, .leave = leave};
+  made->hooks = &hooks;
   made->options = *options;
   made->loop = bl_rpc_loop(options->rpc);
   made->phase = "";
   made->stage_count = count;
-  made->parameter_count = bl_parameter_count(&options->training->model);
+  made->attempts.parameter_count = bl_parameter_count(&options->training->model);
   made->stages = calloc(count, sizeof *made->stages);
   made->peers = calloc(count, sizeof *made->peers);
-  made->ballots = calloc(count, sizeof *made->ballots);
-  made->traces = calloc(count, sizeof *made->traces);
-  made->squares = calloc(made->parameter_count + 1, sizeof *made->squares);
-  made->context = calloc(options->training->model.seq, sizeof *made->context);
-  if (made->stages == NULL || made->peers == NULL || made->ballots == NULL || made->traces == NULL ||
-      made->squares == NULL || made->context == NULL || bl_journal_init(&made->journal) != BL_OK) {
+  made->attempts.ballots = calloc(count, sizeof *made->attempts.ballots);
+  made->tracing.stages = calloc(count, sizeof *made->tracing.stages);
+  made->attempts.squares = calloc(made->attempts.parameter_count + 1, sizeof *made->attempts.squares);
+  made->text.tokens = calloc(options->training->model.seq, sizeof *made->text.tokens);
+  if (made->stages == NULL || made->peers == NULL || made->attempts.ballots == NULL || made->tracing.stages == NULL ||
+      made->attempts.squares == NULL || made->text.tokens == NULL || bl_journal_init(&made->journal) != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for the run");
     made->stage_count = made->stages == NULL ? 0 : count;
     goto destroy;
@@ -267,47 +250,47 @@ void bl_driver_destroy(bl_driver_t *driver) {
   bl_journal_cleanup(&driver->journal);
   free(driver->stages);
   free(driver->peers);
-  free(driver->ballots);
-  free(driver->squares);
-  free(driver->context);
+  free(driver->attempts.ballots);
+  free(driver->attempts.squares);
+  free(driver->text.tokens);
   free(driver);
 }
 
 // ---- control -------------------------------------------------------------------------------------------------------
 
 void bl_driver_poke(bl_driver_t *driver) {
-  bl__driver_pump(driver);
+  pump(driver);
 }
 
 void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, void *context) {
-  driver->paused = paused;
-  if (driver->held != NULL) { // an earlier one is answered by what is so now
-    bl_driver_held_fn earlier = driver->held;
-    driver->held = NULL;
-    earlier(driver->step.applied, driver->held_context);
+  driver->control.paused = paused;
+  if (driver->control.held != NULL) { // an earlier one is answered by what is so now
+    bl_driver_held_fn earlier = driver->control.held;
+    driver->control.held = NULL;
+    earlier(driver->step.applied, driver->control.held_context);
   }
   if (!paused || driver->life >= BL__LEAVING) {
     if (held != NULL) {
       held(driver->step.applied, context);
     }
   } else {
-    driver->held = held;
-    driver->held_context = context;
+    driver->control.held = held;
+    driver->control.held_context = context;
   }
-  bl__driver_pump(driver);
+  pump(driver);
 }
 
 void bl_driver_stop(bl_driver_t *driver) {
-  driver->stopping = true;
+  driver->control.stopping = true;
   // Stages may hold steps that a predecessor committed and did not save: a driver that is about to drive saves them first.
   bool may_save = driver->options.job->checkpoint.folder != NULL &&
-                  (driver->life == BL__TAKING || (driver->life == BL__SETUP && !driver->anew));
+                  (driver->life == BL__TAKING || (driver->life == BL__SETUP && !driver->setup.anew));
   if (driver->life < BL__DRIVING && !may_save) {
     stop_before_driving(driver);
     return;
   }
-  driver->stop_by_ms = bl__driver_now_ms(driver) + STOP_MS;
-  bl__driver_pump(driver);
+  driver->control.stop_by_ms = bl__driver_now_ms(driver) + STOP_MS;
+  pump(driver);
 }
 
 // ---- views ---------------------------------------------------------------------------------------------------------
@@ -341,8 +324,8 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
   }
   bool in_round = driver->life == BL__LEAVING || (driver->life == BL__SETUP && !bl__plans_setting_up(driver));
   if (in_round) {
-    snprintf(view->waiting_for, sizeof view->waiting_for, "%zu stage%s: %s", driver->round_open,
-             bl_plural(driver->round_open), rounds[driver->round]);
+    snprintf(view->waiting_for, sizeof view->waiting_for, "%zu stage%s: %s", driver->setup.round_open,
+             bl_plural(driver->setup.round_open), rounds[driver->setup.round]);
     return;
   }
   for (size_t i = 0; i < driver->stage_count; i++) {
@@ -350,7 +333,7 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
     if (request.verb != BL_ASK_NOTHING) {
       snprintf(view->waiting_for, sizeof view->waiting_for, "stage %zu: %s of step %" PRIu64 ", attempt %" PRIu64, i,
                verbs[request.verb], driver->step.run.step, driver->step.run.attempt);
-      view->waiting_ns = driver->attempt_began_ns == 0 ? 0 : bl_clock_now_ns() - driver->attempt_began_ns;
+      view->waiting_ns = driver->attempts.began_ns == 0 ? 0 : bl_clock_now_ns() - driver->attempts.began_ns;
       return;
     }
   }
@@ -364,7 +347,7 @@ bl_driver_view_t bl_driver_look(const bl_driver_t *driver) {
                            .id = driver->step.id,
                            .step = driver->step.applied,
                            .steps = (uint64_t)driver->options.job->train.steps,
-                           .error = strcmp(driver->phase, "failed") == 0 ? driver->failure.text : ""};
+                           .error = strcmp(driver->phase, "failed") == 0 ? driver->attempts.failure.text : ""};
   describe_wait(driver, &view);
   return view;
 }
@@ -396,6 +379,17 @@ const bl_job_t *bl_driver_job(const bl_driver_t *driver) {
 
 const bl_training_t *bl_driver_training(const bl_driver_t *driver) {
   return driver->options.training;
+}
+
+bl_policies_view_t bl_driver_policies(const bl_driver_t *driver) {
+  const bl__plans_t *plans = &driver->plans;
+  return (bl_policies_view_t){.book = &plans->changes.book,
+                              .holdings = &plans->balance.holdings,
+                              .order = plans->balance.order,
+                              .waiting = bl_changes_open_count(&plans->changes),
+                              .decision = bl__automatic_decision(driver),
+                              .reasons = bl__automatic_reasons(driver),
+                              .plan_version = driver->step.plans[BL_RUN_TRAIN].version};
 }
 
 uint64_t bl_driver_recorder(const bl_driver_t *driver) {

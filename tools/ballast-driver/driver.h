@@ -38,6 +38,7 @@
 #define BL_DRIVER_ATTEMPTS_MAX 3
 
 typedef struct bl_driver bl_driver_t;
+typedef struct bl_remote bl_remote_t;
 
 typedef struct bl_driver_observer {
   void *context;

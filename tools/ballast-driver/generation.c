@@ -7,9 +7,9 @@
 #define PROMPT_TOKENS 16 // of the data, where no prompt is given
 
 void bl__generation_end(bl_driver_t *driver, const bl_error_t *err) {
-  if (driver->generating) {
-    driver->generating = false;
-    driver->generation.done(err, driver->generation.context);
+  if (driver->text.runs) {
+    driver->text.runs = false;
+    driver->text.asked.done(err, driver->text.asked.context);
   }
 }
 
@@ -18,19 +18,19 @@ void bl__generation_take(bl_driver_t *driver) {
   uint32_t head = schedule->stage_of[bl_schedule_depth(schedule) - 1];
   uint32_t token = driver->stages[head].token;
   bl_driver_step_close(&driver->step);
-  driver->drawing = false;
-  if (!driver->generating) {
+  driver->text.draws = false;
+  if (!driver->text.runs) {
     return; // whoever asked for it has gone
   }
   uint32_t seq = driver->options.training->model.seq;
-  if (driver->context_count == seq) {
-    memmove(driver->context, driver->context + 1, (seq - 1) * sizeof *driver->context);
-    driver->context_count--;
+  if (driver->text.count == seq) {
+    memmove(driver->text.tokens, driver->text.tokens + 1, (seq - 1) * sizeof *driver->text.tokens);
+    driver->text.count--;
   }
-  driver->context[driver->context_count++] = token;
-  driver->drawn++;
-  driver->generation.drawn(token, driver->generation.context);
-  if (driver->generating && driver->drawn >= driver->generation.tokens) {
+  driver->text.tokens[driver->text.count++] = token;
+  driver->text.drawn++;
+  driver->text.asked.drawn(token, driver->text.asked.context);
+  if (driver->text.runs && driver->text.drawn >= driver->text.asked.tokens) {
     bl_error_t none = {.status = BL_OK};
     bl__generation_end(driver, &none);
   }
@@ -44,10 +44,10 @@ static bl_status_t take_prompt(bl_driver_t *driver, const bl_generation_t *gener
       return bl_error_set(err, BL_INVALID, "a prompt needs data.format text: this model's tokens are not bytes");
     }
     size_t skip = generation->prompt_bytes > seq ? generation->prompt_bytes - seq : 0;
-    driver->context_count = (uint32_t)(generation->prompt_bytes - skip);
-    for (uint32_t i = 0; i < driver->context_count; i++) {
-      driver->context[i] = generation->prompt[skip + i];
-      if (driver->context[i] >= training->model.vocab) {
+    driver->text.count = (uint32_t)(generation->prompt_bytes - skip);
+    for (uint32_t i = 0; i < driver->text.count; i++) {
+      driver->text.tokens[i] = generation->prompt[skip + i];
+      if (driver->text.tokens[i] >= training->model.vocab) {
         return bl_error_set(err, BL_INVALID, "byte %" PRIu32 " of the prompt is not in the vocabulary", i);
       }
     }
@@ -60,9 +60,9 @@ static bl_status_t take_prompt(bl_driver_t *driver, const bl_generation_t *gener
   count = tokens->count < count ? tokens->count : count;
   bl_tokens_read(tokens, 0, count, start_tokens);
   for (uint64_t i = 0; i < count; i++) {
-    driver->context[i] = (uint32_t)start_tokens[i];
+    driver->text.tokens[i] = (uint32_t)start_tokens[i];
   }
-  driver->context_count = (uint32_t)count;
+  driver->text.count = (uint32_t)count;
   return BL_OK;
 }
 
@@ -72,7 +72,7 @@ bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_generation_t *gener
     return bl_error_set(err, BL_PRECONDITION, "the run is %s: text is drawn while it is paused or finished",
                         driver->phase);
   }
-  if (driver->generating || driver->drawing) {
+  if (driver->text.runs || driver->text.draws) {
     return bl_error_set(err, BL_PRECONDITION, "another text is being drawn: ask again when it is done");
   }
   if (generation->tokens == 0) {
@@ -82,15 +82,15 @@ bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_generation_t *gener
   if (status != BL_OK) {
     return status;
   }
-  driver->generation = *generation;
-  driver->drawn = 0;
-  driver->generating = true;
+  driver->text.asked = *generation;
+  driver->text.drawn = 0;
+  driver->text.runs = true;
   bl__driver_pump(driver);
   return BL_OK;
 }
 
 void bl_driver_generate_cancel(bl_driver_t *driver, const void *context) {
-  if (driver->generating && driver->generation.context == context) {
-    driver->generating = false;
+  if (driver->text.runs && driver->text.asked.context == context) {
+    driver->text.runs = false;
   }
 }

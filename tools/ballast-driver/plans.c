@@ -444,14 +444,3 @@ void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *reques
   add_change(driver, &asked, caller);
   bl__driver_pump(driver);
 }
-
-bl_policies_view_t bl_driver_policies(const bl_driver_t *driver) {
-  const bl__plans_t *plans = &driver->plans;
-  return (bl_policies_view_t){.book = &plans->changes.book,
-                              .holdings = &plans->balance.holdings,
-                              .order = plans->balance.order,
-                              .waiting = bl_changes_open_count(&plans->changes),
-                              .decision = bl__automatic_decision(driver),
-                              .reasons = bl__automatic_reasons(driver),
-                              .plan_version = driver->step.plans[BL_RUN_TRAIN].version};
-}

@@ -14,14 +14,14 @@ static const bl_ballot_t *ballots_of(bl_driver_t *driver, uint64_t attempt) {
   for (size_t i = 0; i < driver->stage_count; i++) {
     const bl_remote_t *stage = &driver->stages[i];
     if (stage->vote.attempt == attempt) {
-      driver->ballots[i] = stage->vote;
+      driver->attempts.ballots[i] = stage->vote;
     } else if (stage->last_vote.attempt == attempt) {
-      driver->ballots[i] = stage->last_vote;
+      driver->attempts.ballots[i] = stage->last_vote;
     } else {
       return NULL;
     }
   }
-  return driver->ballots;
+  return driver->attempts.ballots;
 }
 
 bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_tally_t *tally, bl_error_t *err) {
@@ -30,7 +30,7 @@ bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_tally_t *t
     return bl_error_set(err, BL_INTERNAL, "attempt %" PRIu64 ": a vote is missing", attempt);
   }
   return bl_tally_count(ballots, driver->stage_count, driver->options.training->schedule->micro_batches,
-                        driver->parameter_count, driver->squares, tally, err);
+                        driver->attempts.parameter_count, driver->attempts.squares, tally, err);
 }
 
 // What stores lost costs time that nobody sees; beyond the budget of the job it is an error.
@@ -43,9 +43,9 @@ static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares
     bl_recomputes_add(&driver->recomputes, now_ns, made > planned ? made - planned : 0);
   }
   uint64_t count = bl_recomputes_count(&driver->recomputes, now_ns);
-  if (limit->set && count > (uint64_t)limit->value && !driver->fatal) {
-    driver->fatal = true;
-    (void)bl_error_set(&driver->failure, BL_EXHAUSTED,
+  if (limit->set && count > (uint64_t)limit->value && !driver->attempts.fatal) {
+    driver->attempts.fatal = true;
+    (void)bl_error_set(&driver->attempts.failure, BL_EXHAUSTED,
                        "%" PRIu64 " block%s computed again within an hour because stores lost them, "
                        "balance.max_recomputes_per_hour is %lld: look at the stores, or use balance.policy none",
                        count, bl_one_or_many(count, " was", "s were"), (long long)limit->value);
@@ -56,7 +56,8 @@ static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares
 static bl_stage_share_t *stage_shares(const bl_driver_t *driver) {
   bl_stage_share_t *shares = calloc(driver->stage_count, sizeof *shares);
   for (size_t i = 0; shares != NULL && i < driver->stage_count; i++) {
-    shares[i] = (bl_stage_share_t){.process = driver->stages[i].process, .counters = driver->ballots[i].counters};
+    shares[i] =
+        (bl_stage_share_t){.process = driver->stages[i].process, .counters = driver->attempts.ballots[i].counters};
   }
   return shares;
 }
@@ -68,7 +69,8 @@ static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
     shares[d] = (bl_store_share_t){.process = bl_stores_get(driver->stores, d).process,
                                    .lent_slots = d < holdings->devices ? holdings->lent[d] : 0};
     for (size_t i = 0; i < driver->stage_count; i++) {
-      shares[d].peak_leased += d < driver->ballots[i].device_count ? driver->ballots[i].leased_peaks[d] : 0;
+      shares[d].peak_leased +=
+          d < driver->attempts.ballots[i].device_count ? driver->attempts.ballots[i].leased_peaks[d] : 0;
     }
   }
   return shares;
@@ -80,16 +82,16 @@ static double seconds_of(const bl_driver_t *driver, const bl_stage_share_t *shar
   for (size_t i = 0; i < driver->stage_count; i++) {
     longest_ns = bl_max_u64(longest_ns, shares[i].counters.busy_ns + shares[i].counters.stall_ns);
   }
-  const bool ours = driver->attempt_began_ns != 0;
-  return (double)(ours ? bl_clock_now_ns() - driver->attempt_began_ns : longest_ns) * 1e-9;
+  const bool ours = driver->attempts.began_ns != 0;
+  return (double)(ours ? bl_clock_now_ns() - driver->attempts.began_ns : longest_ns) * 1e-9;
 }
 
 void bl__step_report(bl_driver_t *driver) {
   const uint64_t applied = driver->step.applied;
-  if (applied == 0 || driver->reported >= applied || driver->step.commit.step != applied) {
+  if (applied == 0 || driver->attempts.reported >= applied || driver->step.commit.step != applied) {
     return;
   }
-  driver->reported = applied;
+  driver->attempts.reported = applied;
   bl_tally_t tally;
   bl_error_t err;
   if (bl__votes_count(driver, driver->step.commit.attempt, &tally, &err) != BL_OK) {
@@ -103,7 +105,7 @@ void bl__step_report(bl_driver_t *driver) {
     goto free_shares;
   }
   const double seconds = seconds_of(driver, shares);
-  driver->seconds = driver->attempt_began_ns != 0 ? seconds : 0;
+  driver->attempts.seconds = driver->attempts.began_ns != 0 ? seconds : 0;
   const bl_policy_record_t *policy = bl_policy_book_of_step(bl__plans_book(driver), applied);
   const bl_step_event_t event = {.step = applied,
                                  .loss = tally.loss,
@@ -119,7 +121,7 @@ void bl__step_report(bl_driver_t *driver) {
                                  .store_count = store_count};
   bl_journal_add_step(&driver->journal, &event);
   count_recomputes(driver, shares);
-  driver->failures = 0;
+  driver->attempts.failures = 0;
   driver->options.observer.changed(driver->options.observer.context);
 free_shares:
   free(stores);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files that make up the service ballast.v1.Driver share: its state, and who answers what.
 //
-//   service_wire.c     life, methods, the end
-//   watching_wire.c    Watch, Acknowledge; whether a commit waits for the recorder
-//   status_wire.c      Status
-//   control_wire.c     Pause, Checkpoint, Stop
-//   generating_wire.c  Generate
-//   tracing_wire.c     Trace
-//   policy_wire.c      SetPolicy, GetPolicy, PolicyHistory
+//   service_wire.c       life, methods, the end
+//   service_gate_wire.c  who is served
+//   watching_wire.c      Watch, Acknowledge; whether a commit waits for the recorder
+//   status_wire.c        Status
+//   control_wire.c       Pause, Checkpoint, Stop
+//   generating_wire.c    Generate
+//   tracing_wire.c       Trace
+//   policy_wire.c        SetPolicy, GetPolicy, PolicyHistory
 //
 // Thread: the loop's.
 #ifndef BALLAST_DRIVER_SERVICE_CORE_WIRE_H
@@ -33,7 +34,7 @@ struct bl_driver_service {
   bool waiting, ended;
 };
 
-// service_wire.c
+// service_gate_wire.c
 // Ends calls that cannot be served: too early, too late, or given up before they were read.
 bool bl__refuse_early(bl_driver_service_t *service, bl_rpc_call_t *call);
 

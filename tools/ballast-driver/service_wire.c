@@ -35,22 +35,6 @@ void bl_driver_service_set_driver(bl_driver_service_t *service, bl_driver_t *dri
   service->driver = driver;
 }
 
-bool bl__refuse_early(bl_driver_service_t *service, bl_rpc_call_t *call) {
-  if (bl_rpc_call_is_cancelled(call)) {
-    bl_rpc_call_finish(call, BL_CANCELLED, "the caller has gone");
-    return true;
-  }
-  if (service->driver != NULL && !service->ended) {
-    return false;
-  }
-  bl_rpc_call_finish(call, BL_PRECONDITION, service->ended ? "the run has ended" : "the driver is starting");
-  return true;
-}
-
-bl_driver_t *bl_driver_service_enter(bl_driver_service_t *service, bl_rpc_call_t *call) {
-  return bl__refuse_early(service, call) ? NULL : service->driver;
-}
-
 bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl_rpc_server_t *server, bl_error_t *err) {
   static const bl_rpc_method_t methods[] = {
       {"Status", bl__handle_status},

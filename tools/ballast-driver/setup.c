@@ -67,17 +67,17 @@ bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  driver->round_retry = calloc(driver->stage_count, sizeof *driver->round_retry);
-  if (driver->round_retry == NULL || bl_job_dump(driver->options.job, &driver->job_text, &size) != BL_OK ||
-      bl_csv_write(training->schedule, &driver->own_order, &size) != BL_OK ||
-      (training->other != NULL && bl_csv_write(training->other, &driver->other_order, &size) != BL_OK)) {
+  driver->setup.round_retry = calloc(driver->stage_count, sizeof *driver->setup.round_retry);
+  if (driver->setup.round_retry == NULL || bl_job_dump(driver->options.job, &driver->setup.job_text, &size) != BL_OK ||
+      bl_csv_write(training->schedule, &driver->setup.own_order, &size) != BL_OK ||
+      (training->other != NULL && bl_csv_write(training->other, &driver->setup.other_order, &size) != BL_OK)) {
     return no_memory(err);
   }
   for (size_t i = 0; i < driver->stage_count; i++) {
     bl_remote_t *stage = &driver->stages[i];
     stage->configuration =
-        (bl_stage_configuration_t){.job = driver->job_text,
-                                   .orders = {.own = driver->own_order, .other = driver->other_order},
+        (bl_stage_configuration_t){.job = driver->setup.job_text,
+                                   .orders = {.own = driver->setup.own_order, .other = driver->setup.other_order},
                                    .stage = (uint32_t)i};
     if (driver->options.resume != NULL) {
       stage->configuration.resume = driver->options.resume->path;
@@ -122,10 +122,10 @@ void bl__setup_cleanup(bl_driver_t *driver) {
     free_paths(&driver->stages[i]);
   }
   bl_stores_destroy(driver->stores);
-  free(driver->job_text);
-  free(driver->own_order);
-  free(driver->other_order);
-  free(driver->round_retry);
+  free(driver->setup.job_text);
+  free(driver->setup.own_order);
+  free(driver->setup.other_order);
+  free(driver->setup.round_retry);
 }
 
 // ---- rounds: one call to every stage, the next when all have answered -----------------------------------------------
@@ -133,10 +133,10 @@ void bl__setup_cleanup(bl_driver_t *driver) {
 static void round_ask(bl_remote_t *stage);
 
 static void round_begin(bl_driver_t *driver, bl__round_t round) {
-  driver->round = round;
-  driver->round_open = driver->stage_count;
+  driver->setup.round = round;
+  driver->setup.round_open = driver->stage_count;
   for (size_t i = 0; i < driver->stage_count; i++) {
-    driver->round_retry[i] = false;
+    driver->setup.round_retry[i] = false;
     round_ask(&driver->stages[i]);
   }
 }
@@ -182,7 +182,7 @@ void bl__setup_end(bl_driver_t *driver) {
 
 // A report says which process serves each store, from the first step on.
 static void plan_when_known(bl_driver_t *driver) {
-  if (driver->round != BL__ROUND_CONNECT || driver->round_open > 0 || bl__plans_setting_up(driver) ||
+  if (driver->setup.round != BL__ROUND_CONNECT || driver->setup.round_open > 0 || bl__plans_setting_up(driver) ||
       !bl_stores_known(driver->stores)) {
     return;
   }
@@ -193,12 +193,12 @@ static void plan_when_known(bl_driver_t *driver) {
 }
 
 static void round_end(bl_driver_t *driver) {
-  switch (driver->round) {
+  switch (driver->setup.round) {
   case BL__ROUND_FORGET:
     round_begin(driver, BL__ROUND_CONFIGURE);
     break;
   case BL__ROUND_CONFIGURE:
-    if (driver->anew) {
+    if (driver->setup.anew) {
       bl_driver_step_reset(&driver->step, driver->options.resume != NULL ? driver->options.resume->step : 0);
     }
     round_begin(driver, BL__ROUND_CONNECT);
@@ -214,7 +214,7 @@ static void round_end(bl_driver_t *driver) {
     // fall through
   case BL__ROUND_LEAVE:
     driver->life = BL__GONE;
-    driver->options.observer.ended(driver->exit_code, driver->options.observer.context);
+    driver->options.observer.ended(driver->control.exit_code, driver->options.observer.context);
     break;
   }
 }
@@ -223,16 +223,16 @@ static void round_failed(bl_remote_t *stage, const bl_error_t *err) {
   bl_driver_t *driver = stage->driver;
   if (bl_status_retryable(err->status)) {
     // Busy, or a lost call. Whether the stage is alive is another question (presence.c).
-    driver->round_retry[stage->index] = true;
+    driver->setup.round_retry[stage->index] = true;
     stage->ask_again_ms = bl__driver_now_ms(driver) + BL__RETRY_MS;
     if (err->status != BL_EXHAUSTED) {
       bl__presence_doubt(stage);
     }
-    if (driver->failures == 0 || strcmp(driver->failure.text, err->text) != 0) {
+    if (driver->attempts.failures == 0 || strcmp(driver->attempts.failure.text, err->text) != 0) {
       bl_log(BL_LOG_WARNING, "stage %zu: %s; trying again", stage->index, err->text);
-      driver->failure = *err;
+      driver->attempts.failure = *err;
     }
-    if (++driver->failures <= 50 * driver->stage_count) {
+    if (++driver->attempts.failures <= 50 * driver->stage_count) {
       return;
     }
   }
@@ -256,13 +256,13 @@ static void round_heard(const bl_stage_answer_t *answer, void *context) {
     round_failed(stage, answer->err);
     return;
   }
-  if (driver->round == BL__ROUND_CONFIGURE) {
+  if (driver->setup.round == BL__ROUND_CONFIGURE) {
     keep_place(stage, &answer->place);
-  } else if (driver->round == BL__ROUND_CONNECT) {
+  } else if (driver->setup.round == BL__ROUND_CONNECT) {
     keep_paths(stage, answer->paths, answer->path_count);
   }
-  driver->failures = 0;
-  if (--driver->round_open == 0) {
+  driver->attempts.failures = 0;
+  if (--driver->setup.round_open == 0) {
     round_end(driver);
   }
 }
@@ -287,14 +287,14 @@ static void left(const bl_stage_answer_t *answer, void *context) {
   if (answer->err->status != BL_OK) {
     bl_log(BL_LOG_WARNING, "taking leave of stage %zu: %s", stage->index, answer->err->text);
   }
-  if (driver->life == BL__LEAVING && --driver->round_open == 0) {
+  if (driver->life == BL__LEAVING && --driver->setup.round_open == 0) {
     round_end(driver);
   }
 }
 
 static void round_ask(bl_remote_t *stage) {
   bl_driver_t *driver = stage->driver;
-  switch (driver->round) {
+  switch (driver->setup.round) {
   case BL__ROUND_CONFIGURE:
     bl_stage_client_configure(stage->client, driver->step.id, &stage->configuration, round_heard, stage);
     break;
@@ -320,11 +320,11 @@ static void round_ask(bl_remote_t *stage) {
 
 void bl__setup_begin(bl_driver_t *driver) {
   driver->life = BL__SETUP;
-  driver->failures = 0;
+  driver->attempts.failures = 0;
   for (size_t i = 0; i < driver->stage_count; i++) {
-    driver->anew = driver->anew || !driver->peers[i].report.ours;
+    driver->setup.anew = driver->setup.anew || !driver->peers[i].report.ours;
   }
-  for (size_t i = 0; i < driver->stage_count && !driver->anew; i++) {
+  for (size_t i = 0; i < driver->stage_count && !driver->setup.anew; i++) {
     // They go on with what they have, whatever checkpoint that began from.
     bl_remote_t *stage = &driver->stages[i];
     stage->configuration.resume_digest = stage->resumed;
@@ -333,7 +333,7 @@ void bl__setup_begin(bl_driver_t *driver) {
   if (driver->step.starts_over) {
     char name[BL__STAGE_NAME_BYTES];
     const char *from = driver->options.resume != NULL ? driver->options.resume->path : "";
-    driver->anew = true;
+    driver->setup.anew = true;
     bl_log(BL_LOG_WARNING, "%s was restarted and has lost its state; all stages begin again %s%s",
            bl__stage_name(&driver->stages[driver->step.end_stage], name),
            from[0] != '\0' ? "from " : "at the first step", from);
@@ -341,7 +341,7 @@ void bl__setup_begin(bl_driver_t *driver) {
     round_begin(driver, BL__ROUND_FORGET);
     return;
   }
-  if (driver->anew) {
+  if (driver->setup.anew) {
     bl__driver_set_phase(driver, "configuring", "", 0);
   } else {
     bl_log(BL_LOG_INFO, "stages hold this job at step %" PRIu64 ": going on", driver->step.applied);
@@ -352,8 +352,8 @@ void bl__setup_begin(bl_driver_t *driver) {
 void bl__setup_tick(bl_driver_t *driver) {
   uint64_t now = bl__driver_now_ms(driver);
   for (size_t i = 0; i < driver->stage_count; i++) {
-    if (driver->round_retry[i] && now >= driver->stages[i].ask_again_ms) {
-      driver->round_retry[i] = false;
+    if (driver->setup.round_retry[i] && now >= driver->stages[i].ask_again_ms) {
+      driver->setup.round_retry[i] = false;
       round_ask(&driver->stages[i]);
     }
   }
@@ -366,7 +366,7 @@ void bl__leave_begin(bl_driver_t *driver, bool abort, bool release) {
   } else if (release || driver->options.own_stages) {
     round_begin(driver, BL__ROUND_LEAVE);
   } else {
-    driver->round = BL__ROUND_LEAVE;
+    driver->setup.round = BL__ROUND_LEAVE;
     round_end(driver);
   }
 }

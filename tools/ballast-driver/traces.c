@@ -16,7 +16,7 @@ typedef struct bl__trace_wait {
 
 static void keep(const bl_trace_item_t *item, void *context) {
   const bl_remote_t *stage = context;
-  bl_stage_trace_t *trace = &stage->driver->traces[stage->index];
+  bl_stage_trace_t *trace = &stage->driver->tracing.stages[stage->index];
   if (trace->count == trace->capacity) {
     size_t capacity = trace->capacity == 0 ? 256 : trace->capacity * 2;
     bl_trace_record_t *records = capacity <= RECORDS_MAX ? realloc(trace->records, capacity * sizeof *records) : NULL;
@@ -35,41 +35,41 @@ static void keep(const bl_trace_item_t *item, void *context) {
 static void collected(const bl_stage_answer_t *answer, void *context) {
   const bl_remote_t *stage = context;
   bl_driver_t *driver = stage->driver;
-  bl_stage_trace_t *trace = &driver->traces[stage->index];
+  bl_stage_trace_t *trace = &driver->tracing.stages[stage->index];
   if (answer->err->status != BL_OK) {
     trace->count = 0; // a trace is for people: without one the run goes on
   }
   for (size_t i = 0; i < trace->count; i++) {
     trace->records[i].item.name = trace->records[i].name;
   }
-  if (--driver->traces_open == 0 && driver->life < BL__LEAVING) {
-    driver->traced_step = driver->step.applied;
+  if (--driver->tracing.open == 0 && driver->life < BL__LEAVING) {
+    driver->tracing.step = driver->step.applied;
     bl__driver_pump(driver);
   }
 }
 
 bool bl__traces_ready(bl_driver_t *driver) {
-  if (driver->traces_open > 0) {
+  if (driver->tracing.open > 0) {
     return false;
   }
-  if (driver->step.applied == 0 || driver->traced_step == driver->step.applied) {
+  if (driver->step.applied == 0 || driver->tracing.step == driver->step.applied) {
     bl_error_t none = {.status = BL_OK};
     bl__traces_answer(driver, &none);
     return true;
   }
-  driver->traces_open = driver->stage_count;
+  driver->tracing.open = driver->stage_count;
   for (size_t i = 0; i < driver->stage_count; i++) {
-    driver->traces[i].count = 0;
+    driver->tracing.stages[i].count = 0;
     bl_stage_client_trace(driver->stages[i].client, keep, collected, &driver->stages[i]);
   }
   return false;
 }
 
 void bl__traces_answer(bl_driver_t *driver, const bl_error_t *err) {
-  while (driver->trace_waits != NULL) {
-    wait_t *wait = driver->trace_waits;
-    driver->trace_waits = wait->next;
-    wait->done(driver->traces, driver->stage_count, err, wait->context);
+  while (driver->tracing.waits != NULL) {
+    wait_t *wait = driver->tracing.waits;
+    driver->tracing.waits = wait->next;
+    wait->done(driver->tracing.stages, driver->stage_count, err, wait->context);
     free(wait);
   }
 }
@@ -80,16 +80,16 @@ void bl_driver_trace(bl_driver_t *driver, bl_driver_traced_fn done, void *contex
   if (driver->life >= BL__LEAVING || wait == NULL) {
     (void)bl_error_set(&err, BL_PRECONDITION, "the run has ended");
     free(wait);
-    done(driver->traces, 0, &err, context);
+    done(driver->tracing.stages, 0, &err, context);
     return;
   }
-  *wait = (wait_t){.next = driver->trace_waits, .done = done, .context = context};
-  driver->trace_waits = wait;
+  *wait = (wait_t){.next = driver->tracing.waits, .done = done, .context = context};
+  driver->tracing.waits = wait;
   bl__driver_pump(driver);
 }
 
 void bl_driver_trace_cancel(bl_driver_t *driver, const void *context) {
-  for (wait_t **link = &driver->trace_waits; *link != NULL;) {
+  for (wait_t **link = &driver->tracing.waits; *link != NULL;) {
     wait_t *wait = *link;
     if (wait->context == context) {
       *link = wait->next;
@@ -101,13 +101,13 @@ void bl_driver_trace_cancel(bl_driver_t *driver, const void *context) {
 }
 
 void bl__traces_cleanup(bl_driver_t *driver) {
-  for (size_t i = 0; driver->traces != NULL && i < driver->stage_count; i++) {
-    free(driver->traces[i].records);
+  for (size_t i = 0; driver->tracing.stages != NULL && i < driver->stage_count; i++) {
+    free(driver->tracing.stages[i].records);
   }
-  free(driver->traces);
-  while (driver->trace_waits != NULL) {
-    wait_t *wait = driver->trace_waits;
-    driver->trace_waits = wait->next;
+  free(driver->tracing.stages);
+  while (driver->tracing.waits != NULL) {
+    wait_t *wait = driver->tracing.waits;
+    driver->tracing.waits = wait->next;
     free(wait);
   }
 }

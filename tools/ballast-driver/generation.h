@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text that is drawn from the model while the run is held or finished.
+//
+// Thread: the driver's loop.
+#ifndef BALLAST_DRIVER_GENERATION_H
+#define BALLAST_DRIVER_GENERATION_H
+
+#include "driver.h"
+
+typedef struct bl__text {
+  bl_generation_t asked;
+  uint32_t *tokens; // [seq] the context
+  uint32_t count;   // of them
+  uint32_t drawn;
+  bool runs;  // somebody waits for it
+  bool draws; // an attempt is under way
+} bl__text_t;
+
+// An attempt of BL_RUN_GENERATE has ended: hands its token on, and closes it.
+void bl__generation_take(bl_driver_t *driver);
+void bl__generation_end(bl_driver_t *driver, const bl_error_t *err);
+
+#endif
