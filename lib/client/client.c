@@ -97,16 +97,6 @@ bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t room) 
   return state;
 }
 
-bl_status_t bl_client_state(bl_client_t *client, bl_error_t *err) {
-  pthread_mutex_lock(&client->mutex);
-  bl_status_t status = client->lost.status;
-  if (err != NULL) {
-    *err = client->lost;
-  }
-  pthread_mutex_unlock(&client->mutex);
-  return status;
-}
-
 bool bl_client_is_draining(bl_client_t *client) {
   pthread_mutex_lock(&client->mutex);
   bool draining = client->draining;
@@ -130,25 +120,6 @@ bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BY
 
 static void free_client(bl_client_t *client);
 
-void bl__wake(bl_client_t *client) {
-  if (!atomic_exchange(&client->woken, true)) {
-    bl_loop_post(client->loop, &client->wake);
-  }
-}
-
-void bl__lose(bl_client_t *client, const bl_error_t *cause) {
-  pthread_mutex_lock(&client->mutex);
-  if (client->lost.status == BL_OK) {
-    client->lost = *cause;
-  }
-  pthread_mutex_unlock(&client->mutex);
-  bl__wake(client);
-}
-
-bool bl__is_lost(bl_client_t *client, bl_error_t *err) {
-  return bl_client_state(client, err) != BL_OK;
-}
-
 // While something waits time is looked at more often.
 static void set_pace(bl_client_t *client) {
   pthread_mutex_lock(&client->mutex);
@@ -159,6 +130,9 @@ static void set_pace(bl_client_t *client) {
     bl_timer_start(client->timer, fast ? FAST_MS : SLOW_MS, fast ? FAST_MS : SLOW_MS);
   }
 }
+
+static void opening_failed(bl_client_t *client, const bl_error_t *err);
+static void go_on_opening(bl_client_t *client);
 
 static void turn(bl_client_t *client, bool tick) {
   const uint64_t now_ns = bl_clock_now_ns();
@@ -175,7 +149,7 @@ static void turn(bl_client_t *client, bool tick) {
     bl__transfer_settle(client);
     bl__questions_end(client, &lost);
     if (client->phase < BL__PHASE_OPEN) {
-      bl__opening_failed(client, &lost);
+      opening_failed(client, &lost);
     }
     return;
   }
@@ -185,6 +159,7 @@ static void turn(bl_client_t *client, bool tick) {
   }
   bl__connection_turn(client, now_ns);
   bl__transfer_turn(client, now_ns, &more);
+  go_on_opening(client);
   bl__connection_arm(client);
   set_pace(client);
   if (more) {
@@ -192,7 +167,12 @@ static void turn(bl_client_t *client, bool tick) {
   }
 }
 
-void bl__turn(bl_client_t *client) {
+static void on_ready(bl_watch_t *watch, unsigned events, void *context) {
+  (void)watch;
+  bl_client_t *client = context;
+  if ((events & BL_WATCH_WRITE) != 0) {
+    client->blocked = false;
+  }
   turn(client, false);
 }
 
@@ -227,7 +207,7 @@ static void settle(bl_client_t *client, bl__phase_t phase, const bl_error_t *err
   }
 }
 
-void bl__opening_failed(bl_client_t *client, const bl_error_t *err) {
+static void opening_failed(bl_client_t *client, const bl_error_t *err) {
   const bl_error_t cause = *err; // which may be of what goes
   if (client->phase >= BL__PHASE_OPEN) {
     return;
@@ -246,7 +226,7 @@ static void be_open(bl_client_t *client) {
 static void reserved(bl__question_t *question) {
   bl_client_t *client = question->client;
   if (client->phase == BL__PHASE_RESERVING && question->err.status != BL_OK) {
-    bl__opening_failed(client, &question->err);
+    opening_failed(client, &question->err);
   } else if (client->phase == BL__PHASE_RESERVING) {
     be_open(client);
   }
@@ -265,6 +245,7 @@ static void show_next(bl_client_t *client) {
     client->showing++;
   }
   bl__operation_t *operation = NULL;
+  client->shown = false;
   if (client->showing < client->source_capacity) {
     const bl__client_source_t *source = &client->sources[client->showing];
     operation = bl__requests_claim(&client->requests, BL__SHOW, bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS);
@@ -292,22 +273,18 @@ static void show_next(bl_client_t *client) {
   }
 }
 
-void bl__opening_shown(bl_client_t *client, const bl_error_t *err) {
-  if (client->phase != BL__PHASE_SHOWING) {
-    return;
+// What the connection has come to.
+static void go_on_opening(bl_client_t *client) {
+  if (client->phase < BL__PHASE_OPEN && client->opening_err.status != BL_OK) {
+    opening_failed(client, &client->opening_err);
+  } else if (client->phase == BL__PHASE_LINKING && client->link == BL__CONNECTION_UP) {
+    client->phase = BL__PHASE_SHOWING;
+    client->showing = 0;
+    show_next(client);
+  } else if (client->phase == BL__PHASE_SHOWING && client->shown) {
+    client->showing++;
+    show_next(client);
   }
-  if (err->status != BL_OK) {
-    bl__opening_failed(client, err);
-    return;
-  }
-  client->showing++;
-  show_next(client);
-}
-
-void bl__opening_linked(bl_client_t *client) {
-  client->phase = BL__PHASE_SHOWING;
-  client->showing = 0;
-  show_next(client);
 }
 
 static void asked_to_open(bl__question_t *question) {
@@ -316,23 +293,25 @@ static void asked_to_open(bl__question_t *question) {
     return;
   }
   if (question->err.status != BL_OK) {
-    bl__opening_failed(client, &question->err);
+    opening_failed(client, &question->err);
     return;
   }
   client->renewed_ns =
       question->deadline_ns - client->open_ms * BL_NS_PER_MS; // the TTL counts from before it was asked
   client->phase = BL__PHASE_LINKING;
   bl__connection_begin(client);
+  bl__wake(client);
 }
 
 static void begin_session(bl_client_t *client) {
   bl_error_t err = {0};
   client->phase = BL__PHASE_ASKING;
   client->session = 0;
+  bl_error_clear(&client->opening_err);
   client->says_goodbye = false;
   if (getrandom(client->holder, sizeof client->holder, 0) != (ssize_t)sizeof client->holder) {
     (void)bl_error_set(&err, BL_IO, "the system gives no random numbers");
-    bl__opening_failed(client, &err);
+    opening_failed(client, &err);
     return;
   }
   prepare(&client->step, client, BL__ASK_OPEN, client->open_ms, asked_to_open);
@@ -349,7 +328,7 @@ static void on_begin(bl_message_t *message) {
     status = bl_timer_create(client->loop, on_tick, client, &client->timer, &err);
   }
   if (status != BL_OK) {
-    bl__opening_failed(client, &err);
+    opening_failed(client, &err);
     return;
   }
   bl_timer_start(client->timer, SLOW_MS, SLOW_MS);
@@ -428,16 +407,6 @@ static void on_end(bl_message_t *message) {
 }
 
 // ---- open and close --------------------------------------------------------------------------------------------------------
-
-uint64_t bl__process(void) {
-  static _Atomic uint64_t process;
-  uint64_t known = atomic_load(&process), drawn = 0;
-  if (known == 0 && getrandom(&drawn, sizeof drawn, 0) == (ssize_t)sizeof drawn) {
-    drawn |= 1; // not 0
-    known = atomic_compare_exchange_strong(&process, &known, drawn) ? drawn : known;
-  }
-  return known;
-}
 
 static bl_status_t check_options(const bl_client_options_t *options, bl_error_t *err) {
   size_t length = options->job == NULL ? 0 : strnlen(options->job, BL_CLIENT_JOB_LENGTH + 1);
@@ -563,6 +532,7 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   client->begin.handle = on_begin;
   client->end.handle = on_end;
   client->wake.handle = on_wake;
+  client->on_ready = on_ready;
   snprintf(client->job, sizeof client->job, "%s", options->job);
   snprintf(client->store, sizeof client->store, "%s", options->store);
   client->requests.store = client->store;

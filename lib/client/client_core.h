@@ -2,6 +2,7 @@
 // Shared inside lib/client: the client's structure, and who does what.
 //
 //   client.c        what callers call; opening and closing, step by step
+//   session.c       whether the session lives; wakes the loop
 //   operations.c    tickets: starts, waits, cancels
 //   requests.h      pure: what is asked of the store over the data connection, and what its answers mean
 //   transfer.c      sends those requests, moves the bytes of blocks, reads answers
@@ -138,6 +139,8 @@ struct bl_client {
   void *closed_context;
   bool reopens;                // closing makes way for another session
   bool says_goodbye;           // opening failed, but not by the end of the session
+  bl_error_t opening_err;      // why it cannot be opened: what the connection found, while LINKING and SHOWING
+  bool shown;                  // the source that was being shown is
   uint32_t showing;            // the source that is being shown, while SHOWING
   bl_client_demand_t *demands; // of the first reservation
   size_t demand_count;
@@ -176,6 +179,7 @@ struct bl_client {
   uint64_t link_deadline_ns;
   bool refused; // nobody listens where it was
   bl_watch_t *watch;
+  bl_watch_fn on_ready;      // of the watch: a turn
   bool blocked;              // the socket takes no more
   bl_peer_memory_t parts[2]; // of the job's arena
   size_t part_count;
@@ -206,15 +210,11 @@ struct bl_client {
   uint32_t source_capacity;
 };
 
-// client.c
+// session.c
 uint64_t bl__process(void);                                  // a random number of this process
 void bl__lose(bl_client_t *client, const bl_error_t *cause); // the session is lost; the first cause stays
 bool bl__is_lost(bl_client_t *client, bl_error_t *err);
-void bl__opening_failed(bl_client_t *client, const bl_error_t *err);
-void bl__opening_linked(bl_client_t *client);                       // the data connection is up for the first time
-void bl__opening_shown(bl_client_t *client, const bl_error_t *err); // the source that was being shown
-void bl__turn(bl_client_t *client);                                 // looks at everything, now
-void bl__wake(bl_client_t *client);                                 // any thread: a turn soon
+void bl__wake(bl_client_t *client); // any thread: a turn soon
 
 // control.c
 void bl__control_turn(bl_client_t *client, uint64_t now_ns);

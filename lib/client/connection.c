@@ -43,7 +43,7 @@ static void failed(bl_client_t *client, const bl_error_t *err) {
   if (client->phase == BL__PHASE_LINKING) {
     client->choice_failure = why;
     if (why.status == BL_FENCED || why.status == BL_DENIED) {
-      bl__opening_failed(client, &why);
+      client->opening_err = why;
     } else {
       client->choices_failed |= 1u << client->choice.path;
       try_path(client);
@@ -106,10 +106,6 @@ static void be_up(bl_client_t *client) {
   }
   bl__requests_link_up(requests);
   pthread_mutex_unlock(&client->mutex);
-  if (first) {
-    bl__opening_linked(client);
-  }
-  bl__wake(client);
 }
 
 static bl_status_t map_part(bl_client_t *client, bl_error_t *err) {
@@ -262,19 +258,6 @@ static void go_on(bl_client_t *client) {
   }
 }
 
-static void on_ready(bl_watch_t *watch, unsigned events, void *context) {
-  (void)watch;
-  bl_client_t *client = context;
-  if ((events & BL_WATCH_WRITE) != 0) {
-    client->blocked = false;
-  }
-  if (client->link == BL__CONNECTION_UP) {
-    bl__turn(client);
-  } else if (client->link != BL__CONNECTION_DOWN) {
-    go_on(client);
-  }
-}
-
 void bl__connection_arm(bl_client_t *client) {
   if (client->watch == NULL) {
     return;
@@ -334,7 +317,8 @@ static bl_status_t connect_to(bl_client_t *client, bl_error_t *err) {
   if (status == BL_OK) {
     bl_stream_plain(&client->stream, fd, client->shm); // to own it; made anew once it is connected
     client->link = BL__CONNECTION_CONNECTING;
-    status = bl_watch_create(client->loop, fd, on_ready, client, &client->watch, err);
+    client->blocked = true; // until the outcome is there
+    status = bl_watch_create(client->loop, fd, client->on_ready, client, &client->watch, err);
   }
   return status;
 }
@@ -359,13 +343,13 @@ static void try_path(bl_client_t *client) {
   bl_status_t status = bl_path_choose(&own, &peer, (bl_path_t)client->wanted_path, client->choices_failed,
                                       client->choice_failure.text, &client->choice, &none);
   if (status != BL_OK) { // nothing is left: the last failure says more than that
-    bl__opening_failed(client, client->choice_failure.status != BL_OK ? &client->choice_failure : &none);
+    client->opening_err = client->choice_failure.status != BL_OK ? client->choice_failure : none;
     return;
   }
   if (client->choice.staged && client->device != NULL) {
     (void)bl_error_set(&none, BL_UNIMPLEMENTED, "%s: memory of the GPU does not get there by itself (%s)",
                        client->store, client->choice.reason);
-    bl__opening_failed(client, &none);
+    client->opening_err = none;
     return;
   }
   client->by = client->choice.path;
@@ -412,7 +396,7 @@ void bl__connection_turn(bl_client_t *client, uint64_t now_ns) {
   if (client->link == BL__CONNECTION_UP) {
     return;
   }
-  if (client->link == BL__CONNECTION_JOINING) {
+  if (client->link != BL__CONNECTION_DOWN && (client->link != BL__CONNECTION_CONNECTING || !client->blocked)) {
     go_on(client);
   }
   if (client->link > BL__CONNECTION_DOWN && client->link < BL__CONNECTION_UP && now_ns >= client->link_deadline_ns) {

@@ -40,6 +40,10 @@ static void show_ended(bl_client_t *client, const bl__operation_t *operation) {
   const bool well = operation->err.status == BL_OK;
   source->shown = well;
   source->used = well || operation->internal;
+  if (operation->internal) {
+    client->shown = true;
+    client->opening_err = operation->err;
+  }
 }
 
 void bl__transfer_settle(bl_client_t *client) {
@@ -51,16 +55,13 @@ void bl__transfer_settle(bl_client_t *client) {
     const bl_client_ticket_t ticket = {.slot = (uint32_t)(operation - client->requests.operations),
                                        .serial = operation->serial};
     const bool internal = operation->internal;
-    const bl_error_t err = operation->err;
     pthread_mutex_lock(&client->mutex);
     if (operation->verb == BL__SHOW) {
       show_ended(client, operation);
     }
     bl__operation_over(client, operation); // its caller's from here on
     pthread_mutex_unlock(&client->mutex);
-    if (internal) {
-      bl__opening_shown(client, &err);
-    } else if (client->on_end != NULL) {
+    if (!internal && client->on_end != NULL) {
       client->on_end(client->context, client, ticket);
     }
     pthread_mutex_lock(&client->mutex);
