@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Format, include rules, circles of calls, maps of the tree, licence lines and clang-tidy over the tree.
+# Format, include rules, circles of calls, maps of the tree, licence lines, the page of headers and clang-tidy over the tree.
 #   check.sh [--quick | --changed]
 # --quick leaves out clang-tidy, which takes minutes. --changed is clang-tidy alone, of what differs from origin/main, or from
 # the commit before where nothing does. Exit code 77: what it needs is not here, and the last line says what.
@@ -86,6 +86,7 @@ step "include rules" includes
 step "circles" circles
 step "maps of the tree" tools/check/map.sh
 step "licence lines" licences
+step "docs/api.md" tools/check/api.py
 if [ "$what" != --quick ]; then
   mapfile -t files < <(sources '*.c')
   step "clang-tidy" tidy "${files[@]}"
