@@ -195,6 +195,7 @@ struct bl_client {
   atomic_bool way_changed; // a communicator is ready, or dead
   char link_why[192];      // why it went down last; "": it is up
   uint64_t link_at_ns, link_wait_ns;
+  uint64_t tick_ns; // when deadlines are looked at next
 
   pthread_mutex_t mutex;  // guards what follows, and what is marked [m]
   pthread_cond_t changed; // it is open, or closed; a question or operation is unused again

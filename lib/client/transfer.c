@@ -8,9 +8,10 @@
 #include <errno.h>
 #include <string.h>
 
-#define CHUNKS       4u                  // sent before answers are looked at
-#define FRAMES       64                  // taken in one turn
-#define COPIED_BYTES (UINT64_C(2) << 20) // in one turn
+#define CHUNKS       4u                      // sent before answers are looked at
+#define TICK_NS      (UINT64_C(9) * 1000000) // below the timer's period
+#define FRAMES       64                      // taken in one turn
+#define COPIED_BYTES (UINT64_C(2) << 20)     // in one turn
 
 // ---- ends --------------------------------------------------------------------------------------------------------------
 
@@ -332,11 +333,17 @@ static bool read_frames(bl_client_t *client) {
 
 // ---- a turn --------------------------------------------------------------------------------------------------------------
 
+// Now and then, and when something was cancelled: it looks at every operation.
 static void look_at_time(bl_client_t *client, uint64_t now_ns) {
   const bool down = client->link != BL__CONNECTION_UP && client->link_why[0] != '\0';
   pthread_mutex_lock(&client->mutex);
-  const bool cut = bl__requests_must_cut(&client->requests, now_ns);
+  const bool due = client->requests.cancels || now_ns >= client->tick_ns;
+  const bool cut = due && bl__requests_must_cut(&client->requests, now_ns);
   pthread_mutex_unlock(&client->mutex);
+  if (!due) {
+    return;
+  }
+  client->tick_ns = now_ns + TICK_NS;
   if (cut) {
     bl__connection_lost(client, "a load that had begun was given up"); // nothing else stops what may write its memory
   }
