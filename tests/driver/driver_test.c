@@ -288,6 +288,21 @@ static void test_a_stage_restarted_in_setup_ends_the_run(void **state) {
   }
 }
 
+// Whoever asks what is waited for is told the call that is not answered.
+static void test_the_call_that_is_waited_for_is_named(void **state) {
+  (void)state;
+  static const char *const methods[] = {"Configure", "Connect"};
+  for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+    world_open(&world, 1, "validate_every: 0");
+    struck_method = methods[i];
+    world.stages[1].hook = strike;
+    world_start_driver(&world);
+    world_wait(&world, is_struck);
+    assert_string_equal(bl_driver_look(world.driver).waiting_for + strlen("1 stage: "), methods[i]);
+    world_close(&world);
+  }
+}
+
 static void test_a_stage_that_is_slow_is_not_dead(void **state) {
   (void)state;
   world_open(&world, 1, "validate_every: 0");
@@ -559,6 +574,7 @@ int main(void) {
       cmocka_unit_test(test_a_dead_stage_ends_the_run),
       cmocka_unit_test(test_a_restarted_stage_ends_the_run),
       cmocka_unit_test(test_a_stage_restarted_in_setup_ends_the_run),
+      cmocka_unit_test(test_the_call_that_is_waited_for_is_named),
       cmocka_unit_test(test_a_stage_that_is_slow_is_not_dead),
       cmocka_unit_test(test_a_loss_that_is_not_finite_ends_the_run),
       cmocka_unit_test(test_a_failed_attempt_is_run_again),

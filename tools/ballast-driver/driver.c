@@ -302,7 +302,11 @@ const bl_journal_t *bl_driver_journal(const bl_driver_t *driver) {
 // The first stage whose answer is awaited, and to what.
 static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
   static const char *const verbs[] = {"nothing", "Takeover", "PreparePlan", "Run", "Commit", "Abort"};
-  static const char *const rounds[] = {"Configure", "Connect", "Abort", "Release or Stop"};
+  static const char *const rounds[] = {[BL__ROUND_FORGET] = "Release",
+                                       [BL__ROUND_CONFIGURE] = "Configure",
+                                       [BL__ROUND_CONNECT] = "Connect",
+                                       [BL__ROUND_ABORT] = "Abort",
+                                       [BL__ROUND_LEAVE] = "Release or Stop"};
   if (driver->life == BL__MEETING) {
     for (size_t i = 0; i < driver->stage_count; i++) {
       const bl_remote_t *stage = &driver->stages[i];
