@@ -5,12 +5,16 @@ being granted. After each disturbance the run goes on. In the end every step was
 run; each stage's counters say what the report says; what the report says adds up; and the last of the checkpoints, which were
 written all the time, has the weights and the optimizer of an undisturbed run.
 
+Then many jobs drawn at random (stages, schedule, policy, data path, recomputation, precision), each disturbed a few times.
+
 Then a stage is killed while it is configured: the driver ends with 5 and names it, or never saw it; the next one goes on.
 
-BALLAST_TEST_ROUNDS: disturbances (30). BALLAST_TEST_SEED as everywhere."""
+BALLAST_TEST_ROUNDS: disturbances (30). BALLAST_TEST_JOBS: random jobs (20). BALLAST_TEST_SEED as everywhere."""
+import concurrent.futures
 import contextlib
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -23,28 +27,32 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 import prometheus  # noqa: E402
 from ballast import CTL, GOLDEN, Service, environment, losses, run_job, scratch, seed, small_inline, state_of, \
     steps_so_far, wait_until, write_job  # noqa: E402
+from combinations_test import SLOTS  # noqa: E402
 
-STAGES = 4
+USUAL = {"stages": 4, "layers": 4, "micro_batches": 16, "pipeline": {}, "slots": 4, "balance": {"policy": "bpipe"}}
 POLICIES = [["none"], ["bpipe"], ["cap", "4"], ["cap", "3"]]
 COUNTERS = {"evicted": "evictions", "loaded": "loads", "lost": "lost_blocks", "dropped": "dropped_blocks",
             "recomputed": "recomputed_blocks"}
+JOBS_AT_ONCE = 3
 LONGEST_S = 1.5  # that a process stands still; a driver gives a stage up after 6 s
 
 
 class World:
-    def __init__(self, folder, choice):
+    def __init__(self, folder, choice, shape):
         self.folder, self.choice = folder, choice
         self.driver_at, self.report = f"unix:{folder}/driver.sock", os.path.join(folder, "report.jsonl")
         self.stages = [Service(folder, "stage-service", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
-                       for _ in range(STAGES)]
-        self.stores = [self.start_store(i) for i in range(STAGES)]
-        self.job = write_job(folder, model=small_inline(hidden=32, layers=STAGES, seq=16),
+                       for _ in range(shape["stages"])]
+        self.stores = [self.start_store(i) for i in range(shape["stages"])]
+        self.job = write_job(folder, model=small_inline(hidden=32, layers=shape["layers"], seq=16),
                              data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
-                             train={"steps": 1000000, "micro_batch": 1, "micro_batches": 16},
-                             pipeline={"stages": STAGES}, memory={"slots": 4}, balance={"policy": "bpipe"},
+                             train={"steps": 1000000, "micro_batch": 1, "micro_batches": shape["micro_batches"],
+                                    "dtype": shape.get("dtype")},
+                             pipeline={"stages": shape["stages"], **shape["pipeline"]}, memory={"slots": shape["slots"]},
+                             balance=shape["balance"],
                              checkpoint={"folder": os.path.join(folder, "kept"), "every": 10},
                              services={"stages": [stage.address for stage in self.stages], "driver": self.driver_at,
-                                       "stores": [f"unix:{folder}/store-{i}" for i in range(STAGES)]})
+                                       "stores": [f"unix:{folder}/store-{i}" for i in range(shape["stages"])]})
         self.driver = self.start_driver()
         self.errors = open(os.path.join(folder, "stderr.txt"), "w+")
         self.control = subprocess.Popen([CTL, "run", self.job, "--report", self.report], env=environment(folder),
@@ -108,20 +116,20 @@ class World:
             service.process.send_signal(signal.SIGCONT)
 
     def some_stand_still(self):
-        services = self.choice.sample(self.services(), self.choice.randint(1, 4))
+        services = self.choice.sample(self.services(), self.choice.randint(1, min(4, len(self.services()))))
         seconds = self.choice.uniform(0.02, LONGEST_S)
         self.stand_still(services, seconds)
         return f"{len(services)} processes stood still for {seconds:.2f} s"
 
     def a_store_dies(self):
-        i = self.choice.randrange(STAGES)
+        i = self.choice.randrange(len(self.stages))
         self.stores[i].kill(signal.SIGKILL)
         time.sleep(self.choice.choice([0, self.choice.uniform(0, 1)]))
         self.stores[i] = self.start_store(i)
         return f"store {i} was killed"
 
     def a_store_is_drained(self):
-        i = self.choice.randrange(STAGES)
+        i = self.choice.randrange(len(self.stages))
         self.stores[i].kill(signal.SIGTERM)
         self.stores[i] = self.start_store(i)
         return f"store {i} was drained"
@@ -132,7 +140,7 @@ class World:
         return "the driver was killed"
 
     def the_driver_dies_beside_a_still_stage(self):
-        i = self.choice.randrange(STAGES)
+        i = self.choice.randrange(len(self.stages))
         self.stages[i].process.send_signal(signal.SIGSTOP)
         time.sleep(self.choice.uniform(0, 0.3))
         self.driver.kill(signal.SIGKILL)
@@ -142,7 +150,7 @@ class World:
         return f"the driver was killed while stage {i} stood still"
 
     def driver_and_store_die(self):
-        i = self.choice.randrange(STAGES)
+        i = self.choice.randrange(len(self.stages))
         self.stores[i].process.send_signal(signal.SIGKILL)
         self.driver.kill(signal.SIGKILL)
         self.stores[i].process.wait(60)
@@ -150,37 +158,41 @@ class World:
         return f"driver and store {i} were killed"
 
 
-def flip(world, over, answers, failures):
+def flip(world, over, answers, failures, policies, refusals):
     """Sets one policy after the other until `over`."""
     i = 0
     while not over.is_set():
-        done = subprocess.run([CTL, "policy", "set", *POLICIES[i % len(POLICIES)], "-o", "json", "--endpoint",
+        done = subprocess.run([CTL, "policy", "set", *policies[i % len(policies)], "-o", "json", "--endpoint",
                                world.driver_at, "--timeout", "60"], env=environment(world.folder), text=True,
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
         i += 1
         if done.returncode == 0:
             answers.append(json.loads(done.stdout))
-        elif done.returncode not in (4, 5, 8):  # refused: a store is away, or has not the room yet; or nobody is there
+        elif done.returncode not in refusals:
             failures.append(f"exit code {done.returncode}: {done.stderr}")
             return
         over.wait(world.choice.uniform(0, 0.3))
 
 
-def check_events(events):
+def check_events(events, usual):
     for event in events:
         for stage, store in zip(event["stages"], event["stores"]):
             assert stage["recomputed"] == stage["lost"] + stage["dropped"], event
             assert stage["loaded"] == stage["evicted"] - stage["lost"], event
             assert stage["own_slots"] > 0 and stage["busy_seconds"] > 0, event
         moved = [stage["evicted"] + stage["dropped"] for stage in event["stages"]]
-        assert event["policy"] != "bpipe" or moved[0] > 0, f"the first stage parks nothing under bpipe: {event}"
+        assert not usual or event["policy"] != "bpipe" or moved[0] > 0, f"the first stage parks nothing under bpipe: {event}"
         assert event["policy"] != "none" or sum(moved) == 0, event
 
 
-def disturb(folder, choice, rounds):
-    world = World(folder, choice)
+def disturb(folder, choice, rounds, shape=None, policies=POLICIES):
+    usual, shape = shape is None, shape or USUAL
+    world = World(folder, choice, shape)
+    refusals = {4, 5, 8}  # a store is away, or has not the room yet; or nobody is there
+    if shape["pipeline"].get("recompute") == "full":
+        refusals.add(2)  # blocks of which nothing is kept cannot move
     over, answers, failures = threading.Event(), [], []
-    flipper = threading.Thread(target=flip, args=(world, over, answers, failures))
+    flipper = threading.Thread(target=flip, args=(world, over, answers, failures, policies, refusals))
     disturbances = [world.some_stand_still, world.some_stand_still, world.a_store_dies, world.a_store_is_drained,
                     world.the_driver_dies, world.the_driver_dies_beside_a_still_stage, world.driver_and_store_die]
     try:
@@ -205,12 +217,13 @@ def disturb(folder, choice, rounds):
         if flipper.is_alive():
             flipper.join(300)
     events = steps_so_far(world.report)
-    check_events(events)
+    check_events(events, usual)
     for rank, moved in enumerate(counted):
         said = {key: sum(event["stages"][rank][key] for event in events) for key in COUNTERS}
         assert moved == {**said, "steps": len(events)}, f"stage {rank}: counted {moved}, reported {said}"
     kept, local = os.path.join(folder, "kept"), os.path.join(folder, "local")
     expected = losses(run_job(folder, world.job, "--local", "--steps", str(len(events)), "--set", "balance.policy=none",
+                              "--set", "memory.slots=null", "--set", "balance.cap=null",
                               "--set", f"checkpoint.folder={local}", "--set", "checkpoint.every=0",
                               "--set", "services.stages=[]", "--set", "services.stores=[]", "--set", "services.driver=null",
                               timeout=600 + len(events))[0])
@@ -218,7 +231,44 @@ def disturb(folder, choice, rounds):
     assert state_of(kept, len(events)) == state_of(local, len(events)), "other weights, or another state of the optimizer"
     left = [name for name in os.listdir(kept) if not re.fullmatch(r"step-\d{6}", name)]
     assert not left, f"half written: {left}"
-    print(f"ok {rounds} disturbances and {len(answers)} changes of policy in {len(events)} steps")
+    print(f"ok {rounds} disturbances and {len(answers)} changes of policy in {len(events)} steps: {shape}", flush=True)
+
+
+def draw(choice):
+    """The shape of a job: any that runs. Where stages have too few slots they are as few as can be."""
+    schedule, stages = choice.choice(sorted(SLOTS)), choice.randint(1, 4)
+    recompute = choice.choice(["none", "attention", "full"])
+    policy = choice.choice(["none", "bpipe", "cap", "drop", "auto"])
+    if recompute == "full" and policy in ("bpipe", "cap", "drop"):
+        policy = "none"
+    slots = None if policy == "none" or stages < 4 else SLOTS[schedule][policy == "drop"]
+    balance = {"policy": policy, "data_path": choice.choice(["auto", "shm", "tcp"])}
+    if policy in ("bpipe", "cap"):
+        balance["cap"] = slots or 2 * 8  # no less than any schedule needs
+    return {"stages": stages, "layers": 8, "micro_batches": 8, "dtype": choice.choice(["fp32", "bf16"]), "slots": slots,
+            "pipeline": {"schedule": schedule, "recompute": recompute}, "balance": balance}
+
+
+def random_jobs(folder, choice, count):
+    """Several at a time, each in a folder of its own; all of them, whatever becomes of one."""
+    numbers = [choice.randrange(1 << 32) for _ in range(count)]
+    policies = [["none"], ["bpipe"], ["cap", "3"], ["drop", "1"], ["auto"]]
+
+    def one(number):
+        drawn, own = random.Random(number), os.path.join(folder, str(number))
+        os.mkdir(own, 0o700)
+        shape = draw(drawn)
+        try:
+            disturb(own, drawn, drawn.randint(1, 3), shape, policies)
+        except Exception as wrong:  # of one job; told with its shape
+            print(f"WRONG job {number}, {shape}: {wrong}", flush=True)
+            return False
+        return True
+
+    with concurrent.futures.ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
+        right = list(pool.map(one, numbers))
+    assert all(right), f"{right.count(False)} of {count} random jobs went wrong"
+    print(f"ok {count} random jobs with the bits of undisturbed runs")
 
 
 def step_of(folder, driver):
@@ -258,6 +308,8 @@ def main():
     rounds = int(os.environ.get("BALLAST_TEST_ROUNDS", "30"))
     with scratch() as folder:
         disturb(folder, choice, rounds)
+    with scratch() as folder:
+        random_jobs(folder, choice, int(os.environ.get("BALLAST_TEST_JOBS", "20")))
     with scratch() as folder:
         killed_while_configured(folder, choice, rounds)
 
