@@ -5,6 +5,14 @@
 
 #include <string.h>
 
+// Counters of a stage with metrics: their index, row and sum.
+#define INDEX_TOTAL(name, ...) TOTAL_##name,
+#define INDEX_NONE
+#define ROW_TOTAL(name, metric, help, run_help) [TOTAL_##name] = COUNTER("ballast_" metric "_total", help),
+#define ROW_NONE
+#define ADD_TOTAL(name, ...) bl_board_add(board, TOTAL_##name, 0, (double)counters->name);
+#define ADD_NONE
+
 enum {
   RANK,
   STEP,
@@ -23,11 +31,7 @@ enum {
   SLOTS_USED,
   SLOTS_PEAK,
   SLOT_BYTES,
-  EVICTED,
-  LOADED,
-  LOST,
-  DROPPED,
-  RECOMPUTED,
+  BL_STAGE_COUNTERS(BL_COUNTER_METRIC, INDEX, ) // TOTAL_evicted, ...
   PATHS,
   STORE_PATHS,
   ROWS
@@ -127,11 +131,6 @@ const bl_board_row_t bl_meter_rows[] = {
     [SLOTS_USED] = GAUGE("ballast_used_slots", "Slots in use now."),
     [SLOTS_PEAK] = GAUGE("ballast_peak_slots", "The most slots in use at one instant of the last applied step."),
     [SLOT_BYTES] = GAUGE("ballast_slot_bytes", "Size of one slot."),
-    [EVICTED] = COUNTER("ballast_evictions_total", "Blocks parked in a store, in applied steps."),
-    [LOADED] = COUNTER("ballast_loads_total", "Blocks that came back from a store, in applied steps."),
-    [LOST] = COUNTER("ballast_lost_blocks_total", "Blocks lost with their store, in applied steps."),
-    [DROPPED] = COUNTER("ballast_dropped_blocks_total", "Blocks given up because no store took them."),
-    [RECOMPUTED] = COUNTER("ballast_recomputed_blocks_total", "Blocks made again, lost and dropped ones."),
     [PATHS] = {.name = "ballast_data_path_peers",
                .kind = BL_BOARD_GAUGE,
                .label = "path",
@@ -144,6 +143,7 @@ const bl_board_row_t bl_meter_rows[] = {
                      .value_of = store_path_name,
                      .series = STORE_PATH_COUNT,
                      .help = "Stores that blocks are parked at, by the data path chosen for them."},
+    BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ROW, ) // TOTAL_evicted, ...
 };
 const size_t bl_meter_row_count = ROWS;
 
@@ -180,11 +180,7 @@ void bl_meter_committed(bl_board_t *board, const bl_stage_t *stage, bool ahead) 
   bl_board_set(board, POLICY_VERSION, 0, (double)vote->plan_version);
   bl_board_set(board, SLOTS_OWN, 0, counters->own_slots);
   bl_board_set(board, SLOTS_PEAK, 0, counters->peak_slots);
-  bl_board_add(board, EVICTED, 0, counters->evicted);
-  bl_board_add(board, LOADED, 0, counters->loaded);
-  bl_board_add(board, LOST, 0, counters->lost);
-  bl_board_add(board, DROPPED, 0, counters->dropped);
-  bl_board_add(board, RECOMPUTED, 0, counters->recomputed);
+  BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ADD, )
 }
 
 static void collect_paths(bl_board_t *board, bl_hub_t *hub) {

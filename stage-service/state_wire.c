@@ -6,20 +6,8 @@
 #include <unistd.h>
 
 void bl_vote_to_wire(const bl_vote_t *vote, bl_vote_wire_t *wire) {
-  const bl_stage_counters_t *counters = &vote->counters;
   wire->counters = (Ballast__V1__StageCounters)BALLAST__V1__STAGE_COUNTERS__INIT;
-  wire->counters.own_slots = counters->own_slots;
-  wire->counters.peak_slots = counters->peak_slots;
-  wire->counters.peak_slot_bytes = counters->peak_slot_bytes;
-  wire->counters.evicted = counters->evicted;
-  wire->counters.loaded = counters->loaded;
-  wire->counters.lost = counters->lost;
-  wire->counters.dropped = counters->dropped;
-  wire->counters.recomputed = counters->recomputed;
-  wire->counters.stall_ns = counters->stall_ns;
-  wire->counters.busy_ns = counters->busy_ns;
-  wire->counters.moved_bytes = counters->moved_bytes;
-  wire->counters.moved_ns = counters->moved_ns;
+  BL_STAGE_COUNTERS(BL_COUNTER_COPY, &wire->counters, &vote->counters)
   wire->counters.leased_peaks = vote->leased_peaks;
   wire->counters.n_leased_peaks = vote->device_count;
   Ballast__V1__Vote *message = &wire->message;

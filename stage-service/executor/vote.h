@@ -6,23 +6,10 @@
 #define BALLAST_EXECUTOR_VOTE_H
 
 #include "base/status.h"
+#include "step/stage_counters.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-typedef struct bl_stage_counters {
-  uint32_t own_slots;
-  uint32_t peak_slots;
-  uint64_t peak_slot_bytes;
-  uint32_t evicted, loaded; // blocks that were parked, and that came back: loaded = evicted - lost
-  // What balancing did not get back: blocks lost with their store, blocks that never got there, and blocks made again
-  // for either reason, recomputed = lost + dropped. A plan's E's are evicted + dropped, its L's loaded + recomputed. The
-  // R's of pipeline.recompute: full are work of the schedule, seen in busy_ns and in the trace, and not counted here.
-  uint32_t lost, dropped, recomputed;
-  uint64_t stall_ns;              // waiting for peers and stores
-  uint64_t busy_ns;               // computing
-  uint64_t moved_bytes, moved_ns; // what went to stores and back, and how long that took beside everything else
-} bl_stage_counters_t;
 
 typedef struct bl_vote {
   uint64_t step;

@@ -18,8 +18,8 @@
 static const bl_ctl_stage_plan_t stages[] = {{.stage = 0, .own_slots = 4, .slot_bytes = 1 << 20},
                                              {.stage = 1, .own_slots = 2, .slot_bytes = 1 << 20}};
 static const bl_ctl_plan_t plan = {.steps = 100, .stages = stages, .stage_count = 2};
-static const bl_ctl_stage_step_t used[] = {{.stage = 0, .own_slots = 4, .peak_slots = 4},
-                                           {.stage = 1, .own_slots = 2, .peak_slots = 2}};
+static const bl_ctl_stage_step_t used[] = {{.stage = 0, .counters = {.own_slots = 4, .peak_slots = 4}},
+                                           {.stage = 1, .counters = {.own_slots = 2, .peak_slots = 2}}};
 
 typedef struct screen {
   char *text;

@@ -30,17 +30,17 @@ static int remove_file(void **state) {
 static const bl_ctl_stage_step_t stages[] = {
     {.stage = 0,
      .process = 71,
-     .own_slots = 2,
-     .peak_slots = 2,
-     .peak_slot_bytes = 4096,
-     .evicted = 1,
-     .loaded = 1,
-     .lost = 3,
-     .dropped = 4,
-     .recomputed = 7,
-     .stall_seconds = 0.25,
-     .busy_seconds = 0.5},
-    {.stage = 1, .process = 72, .own_slots = 1, .peak_slots = 1, .peak_slot_bytes = 2048},
+     .counters = {.own_slots = 2,
+                  .peak_slots = 2,
+                  .peak_slot_bytes = 4096,
+                  .evicted = 1,
+                  .loaded = 1,
+                  .lost = 3,
+                  .dropped = 4,
+                  .recomputed = 7,
+                  .stall_ns = 250000000,
+                  .busy_ns = 500000000}},
+    {.stage = 1, .process = 72, .counters = {.own_slots = 1, .peak_slots = 1, .peak_slot_bytes = 2048}},
 };
 
 static bl_ctl_step_t make_step(uint64_t number, double loss) {

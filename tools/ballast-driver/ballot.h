@@ -9,18 +9,11 @@
 #define BALLAST_DRIVER_BALLOT_H
 
 #include "base/error.h"
+#include "step/stage_counters.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-typedef struct bl_stage_counters {
-  uint32_t own_slots, peak_slots;
-  uint64_t peak_slot_bytes;
-  uint32_t evicted, loaded, lost, dropped, recomputed;
-  uint64_t stall_ns, busy_ns;
-  uint64_t moved_bytes, moved_ns; // to stores and back
-} bl_stage_counters_t;
 
 // One stage's vote. As an argument it may borrow its arrays; one made by bl_ballot_copy owns them.
 typedef struct bl_ballot {

@@ -51,21 +51,9 @@ static void make_step(block_t *block, const bl_step_event_t *step, Ballast__V1__
   event->n_stages = step->stage_count;
   event->stages = take(block, step->stage_count * sizeof(Ballast__V1__StageStep *));
   for (size_t i = 0; i < step->stage_count; i++) {
-    const bl_stage_counters_t *from = &step->stages[i].counters;
     Ballast__V1__StageCounters *counters = take(block, sizeof *counters);
     *counters = (Ballast__V1__StageCounters)BALLAST__V1__STAGE_COUNTERS__INIT;
-    counters->own_slots = from->own_slots;
-    counters->peak_slots = from->peak_slots;
-    counters->peak_slot_bytes = from->peak_slot_bytes;
-    counters->evicted = from->evicted;
-    counters->loaded = from->loaded;
-    counters->lost = from->lost;
-    counters->dropped = from->dropped;
-    counters->recomputed = from->recomputed;
-    counters->stall_ns = from->stall_ns;
-    counters->busy_ns = from->busy_ns;
-    counters->moved_bytes = from->moved_bytes;
-    counters->moved_ns = from->moved_ns;
+    BL_STAGE_COUNTERS(BL_COUNTER_COPY, counters, &step->stages[i].counters)
     Ballast__V1__StageStep *stage = take(block, sizeof *stage);
     *stage = (Ballast__V1__StageStep)BALLAST__V1__STAGE_STEP__INIT;
     stage->stage = (int32_t)i;

@@ -4,6 +4,14 @@
 #include <math.h>
 #include <string.h>
 
+// Counters of a stage with metrics: their index, row and sum.
+#define INDEX_TOTAL(name, ...) TOTAL_##name,
+#define INDEX_NONE
+#define ROW_TOTAL(name, metric, stage_help, help) [TOTAL_##name] = COUNTER("ballast_run_" metric "_total", help),
+#define ROW_NONE
+#define ADD_TOTAL(name, ...) bl_board_add(board, TOTAL_##name, 0, (double)counters->name);
+#define ADD_NONE
+
 enum {
   PHASE,
   STEP,
@@ -19,11 +27,7 @@ enum {
   STAGES_REACHABLE,
   STORES,
   STORES_REACHABLE,
-  EVICTED,
-  LOADED,
-  LOST,
-  DROPPED,
-  RECOMPUTED,
+  BL_STAGE_COUNTERS(BL_COUNTER_METRIC, INDEX, ) // TOTAL_evicted, ...
   CHECKPOINTS,
   CHECKPOINT_SECONDS,
   CHECKPOINT_STOPPED,
@@ -76,11 +80,6 @@ const bl_board_row_t bl_meter_rows[] = {
     [STAGES_REACHABLE] = GAUGE("ballast_stages_reachable", "Stages that answer."),
     [STORES] = GAUGE("ballast_stores", "Stores of the job."),
     [STORES_REACHABLE] = GAUGE("ballast_stores_reachable", "Stores that answer."),
-    [EVICTED] = COUNTER("ballast_run_evictions_total", "Blocks parked in stores, all stages together."),
-    [LOADED] = COUNTER("ballast_run_loads_total", "Blocks that came back, all stages together."),
-    [LOST] = COUNTER("ballast_run_lost_blocks_total", "Blocks lost with a store, all stages together."),
-    [DROPPED] = COUNTER("ballast_run_dropped_blocks_total", "Blocks that no store took, all stages together."),
-    [RECOMPUTED] = COUNTER("ballast_run_recomputed_blocks_total", "Blocks made again, all stages together."),
     [CHECKPOINTS] = {.name = "ballast_run_checkpoints_total",
                      .kind = BL_BOARD_COUNTER,
                      .label = "outcome",
@@ -94,6 +93,7 @@ const bl_board_row_t bl_meter_rows[] = {
     [UNSAVED] = GAUGE("ballast_run_unsaved_steps",
                       "Steps since the last checkpoint that was committed, or since this driver began."),
     [WAITING] = GAUGE("ballast_run_waiting_seconds", "How long the driver has been waiting for what it waits for."),
+    BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ROW, ) // TOTAL_evicted, ...
 };
 const size_t bl_meter_row_count = ROWS;
 
@@ -109,11 +109,7 @@ static void add_step(bl_board_t *board, const bl_step_event_t *step) {
   bl_board_set(board, POLICY_VERSION, 0, (double)step->policy_version);
   for (size_t i = 0; i < step->stage_count; i++) {
     const bl_stage_counters_t *counters = &step->stages[i].counters;
-    bl_board_add(board, EVICTED, 0, counters->evicted);
-    bl_board_add(board, LOADED, 0, counters->loaded);
-    bl_board_add(board, LOST, 0, counters->lost);
-    bl_board_add(board, DROPPED, 0, counters->dropped);
-    bl_board_add(board, RECOMPUTED, 0, counters->recomputed);
+    BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ADD, )
   }
 }
 

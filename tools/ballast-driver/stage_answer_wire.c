@@ -26,18 +26,7 @@ static bl_ballot_t read_vote(const Ballast__V1__Vote *vote) {
   ballot.tokens = vote->tokens;
   const Ballast__V1__StageCounters *counters = vote->counters;
   if (counters != NULL) {
-    ballot.counters = (bl_stage_counters_t){.own_slots = counters->own_slots,
-                                            .peak_slots = counters->peak_slots,
-                                            .peak_slot_bytes = counters->peak_slot_bytes,
-                                            .evicted = counters->evicted,
-                                            .loaded = counters->loaded,
-                                            .lost = counters->lost,
-                                            .dropped = counters->dropped,
-                                            .recomputed = counters->recomputed,
-                                            .stall_ns = counters->stall_ns,
-                                            .busy_ns = counters->busy_ns,
-                                            .moved_bytes = counters->moved_bytes,
-                                            .moved_ns = counters->moved_ns};
+    BL_STAGE_COUNTERS(BL_COUNTER_COPY, &ballot.counters, counters)
     ballot.leased_peaks = counters->leased_peaks;
     ballot.device_count = counters->n_leased_peaks;
   }

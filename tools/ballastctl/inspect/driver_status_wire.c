@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/driver_core_wire.h"
 
+#include "step/stage_counters.h"
+
 #include <inttypes.h>
 
 static json_t *waits_json(const Ballast__V1__StageStatusResponse *status) {
@@ -40,6 +42,11 @@ static json_t *memory_json(const Ballast__V1__StageStatusResponse *status) {
   return memory;
 }
 
+#define SHOW(object, counters, type, name, key, unit, shown, metric)                                                   \
+  if (shown) {                                                                                                         \
+    json_object_set_new(object, #name, json_integer((json_int_t)(counters)->name));                                    \
+  }
+
 static json_t *stage_json(const Ballast__V1__StageHealth *health) {
   json_t *stage =
       json_pack("{s:i, s:s, s:b}", "stage", health->stage, "address", health->address, "reachable", health->reachable);
@@ -68,7 +75,7 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health) {
     if (status->state != NULL && status->state->applied > 0) {
       json_object_set_new(stage, "own_slots", json_integer(status->counters->own_slots));
     }
-    json_object_set_new(stage, "peak_slots", json_integer(status->counters->peak_slots));
+    BL_STAGE_COUNTERS(SHOW, stage, status->counters)
   }
   return stage;
 }

@@ -84,20 +84,8 @@ static void deliver_plan(bl_ctl_driver_t *driver, const Ballast__V1__PlanEvent *
 
 static bl_ctl_stage_step_t convert_stage_step(const Ballast__V1__StageStep *from) {
   bl_ctl_stage_step_t to = {.stage = from->stage, .process = from->process};
-  const Ballast__V1__StageCounters *counters = from->counters;
-  if (counters != NULL) {
-    to.own_slots = counters->own_slots;
-    to.peak_slots = counters->peak_slots;
-    to.peak_slot_bytes = counters->peak_slot_bytes;
-    to.evicted = counters->evicted;
-    to.loaded = counters->loaded;
-    to.lost = counters->lost;
-    to.dropped = counters->dropped;
-    to.recomputed = counters->recomputed;
-    to.stall_seconds = (double)counters->stall_ns * 1e-9;
-    to.busy_seconds = (double)counters->busy_ns * 1e-9;
-    to.moved_bytes = counters->moved_bytes;
-    to.moved_seconds = (double)counters->moved_ns * 1e-9;
+  if (from->counters != NULL) {
+    BL_STAGE_COUNTERS(BL_COUNTER_COPY, &to.counters, from->counters)
   }
   return to;
 }

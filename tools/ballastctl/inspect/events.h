@@ -4,6 +4,7 @@
 #define BALLAST_BALLASTCTL_EVENTS_H
 
 #include "job/balance.h"
+#include "step/stage_counters.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,12 +13,7 @@
 typedef struct bl_ctl_stage_step {
   int stage;
   int64_t process;
-  uint32_t own_slots, peak_slots;
-  uint64_t peak_slot_bytes;
-  uint32_t evicted, loaded, lost, dropped, recomputed;
-  double stall_seconds, busy_seconds;
-  uint64_t moved_bytes; // to stores and back
-  double moved_seconds; // that the paths took for it, beside everything else
+  bl_stage_counters_t counters;
 } bl_ctl_stage_step_t;
 
 typedef struct bl_ctl_store_step {

@@ -4,6 +4,7 @@
 #include "ballastctl/plan/alternative.h"
 #include "ballastctl/plan/profile_file.h"
 
+#include "base/minmax.h"
 #include "sys/log.h"
 
 #include <sched.h>
@@ -159,12 +160,12 @@ void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
       continue;
     }
     bl__profiled_stage_t *stage = &p->stages[from->stage];
-    stage->peak_slots = from->peak_slots > stage->peak_slots ? from->peak_slots : stage->peak_slots;
+    stage->peak_slots = bl_max_u32(from->counters.peak_slots, stage->peak_slots);
     if (p->steps > 0) {
-      stage->moved_bytes += (double)from->moved_bytes;
-      stage->moved_seconds += from->moved_seconds;
-      keep(&stage->busy, from->busy_seconds);
-      keep(&stage->stall, from->stall_seconds);
+      stage->moved_bytes += (double)from->counters.moved_bytes;
+      stage->moved_seconds += 1e-9 * (double)from->counters.moved_ns;
+      keep(&stage->busy, 1e-9 * (double)from->counters.busy_ns);
+      keep(&stage->stall, 1e-9 * (double)from->counters.stall_ns);
     }
   }
   if (p->steps++ > 0) {

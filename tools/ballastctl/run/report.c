@@ -161,13 +161,23 @@ static bl_status_t write_line(bl_ctl_report_t *report, const char *line, size_t 
   return BL_OK;
 }
 
+static void print_counter(FILE *stream, const char *key, bl_counter_unit_t unit, uint64_t value) {
+  if (key[0] == '\0') {
+    return;
+  }
+  if (unit == BL_COUNTER_NS) {
+    fprintf(stream, ",\"%s\":%.9g", key, (double)value * 1e-9);
+  } else {
+    fprintf(stream, ",\"%s\":%llu", key, (unsigned long long)value);
+  }
+}
+
+#define PRINT(stream, counters, type, name, key, unit, ...) print_counter(stream, key, unit, (counters)->name);
+
 static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool first) {
-  fprintf(stream,
-          "%s{\"stage\":%d,\"pid\":%lld,\"own_slots\":%u,\"peak_slots\":%u,\"peak_slot_bytes\":%llu,\"evicted\":%u,"
-          "\"loaded\":%u,\"lost\":%u,\"dropped\":%u,\"recomputed\":%u,\"stall_seconds\":%.9g,\"busy_seconds\":%.9g}",
-          first ? "" : ",", stage->stage, (long long)stage->process, stage->own_slots, stage->peak_slots,
-          (unsigned long long)stage->peak_slot_bytes, stage->evicted, stage->loaded, stage->lost, stage->dropped,
-          stage->recomputed, stage->stall_seconds, stage->busy_seconds);
+  fprintf(stream, "%s{\"stage\":%d,\"pid\":%lld", first ? "" : ",", stage->stage, (long long)stage->process);
+  BL_STAGE_COUNTERS(PRINT, stream, &stage->counters)
+  fputc('}', stream);
 }
 
 // A name from a peer: what could end a JSON string is left out.

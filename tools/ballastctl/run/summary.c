@@ -4,6 +4,7 @@
 #include "ballastctl/output.h"
 
 #include "base/bytes.h"
+#include "base/minmax.h"
 #include "base/words.h"
 
 #include <stdlib.h>
@@ -87,10 +88,10 @@ void bl_ctl_summary_step(bl_ctl_summary_t *summary, const bl_ctl_step_t *step) {
       continue;
     }
     stage_t *stage = &summary->stages[from->stage];
-    stage->busy_seconds += from->busy_seconds;
-    stage->stall_seconds += from->stall_seconds;
-    stage->own_slots = from->own_slots;
-    stage->peak_slots = from->peak_slots > stage->peak_slots ? from->peak_slots : stage->peak_slots;
+    stage->busy_seconds += 1e-9 * (double)from->counters.busy_ns;
+    stage->stall_seconds += 1e-9 * (double)from->counters.stall_ns;
+    stage->own_slots = from->counters.own_slots;
+    stage->peak_slots = bl_max_u32(from->counters.peak_slots, stage->peak_slots);
   }
 }
 
