@@ -116,6 +116,10 @@ bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BY
   return (bl_client_path_t)client->by;
 }
 
+bool bl_client_crosses(const bl_client_t *client) {
+  return !bl_machine_same(client->own_machine, client->machine);
+}
+
 // ---- a turn of the loop --------------------------------------------------------------------------------------------------
 
 static void free_client(bl_client_t *client);

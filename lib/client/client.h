@@ -226,6 +226,8 @@ bl_status_t bl_client_state(bl_client_t *client, bl_error_t *err);
 bool bl_client_is_draining(bl_client_t *client); // the store wants us to leave
 // The path in use, and why: "shm: same machine".
 bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BYTES]);
+bool bl_client_crosses(
+    const bl_client_t *client); // the store is on another machine (datapath/machine.h); once it is open
 
 typedef struct bl_client_counters {
   uint64_t evicted, loaded, released; // blocks

@@ -167,11 +167,14 @@ typedef struct bl_hub_counters {
   uint64_t tensors_received;
   uint64_t bytes_sent;
   uint64_t bytes_received;
-  uint64_t bytes_copied;  // by our code in this process: equals bytes_received on shm (one copy), 0 on tcp
-  uint64_t stale_dropped; // messages of older attempts
-  uint64_t links_refused; // connections that failed the handshake
+  uint64_t cross_machine_bytes; // of bytes_sent: to peers on another machine, by their machine texts
+  uint64_t bytes_copied;        // by our code in this process: equals bytes_received on shm (one copy), 0 on tcp
+  uint64_t stale_dropped;       // messages of older attempts
+  uint64_t links_refused;       // connections that failed the handshake
   uint64_t links_lost;
 } bl_hub_counters_t;
 bl_hub_counters_t bl_hub_counters(bl_hub_t *hub);
+// Of cross_machine_bytes, what came since the last call. A send may end after the run that posted it: its rest counts next.
+uint64_t bl_hub_take_cross_machine_bytes(bl_hub_t *hub);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/choice.h"
 
+#include "datapath/machine.h"
 #include "datapath/nccl/version.h"
 
 #include <stdio.h>
@@ -17,8 +18,7 @@ static bool has_gpu(const bl_path_end_t *end) {
 }
 
 static bool same_machine(const bl_path_end_t *own, const bl_path_end_t *peer) {
-  const char *a = text_of(own->machine), *b = text_of(peer->machine);
-  return a[0] != '\0' && strcmp(a, b) == 0 && strchr(a, '?') == NULL;
+  return bl_machine_same(text_of(own->machine), text_of(peer->machine));
 }
 
 static bool both_unix(const bl_path_end_t *own, const bl_path_end_t *peer) {

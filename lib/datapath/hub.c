@@ -36,6 +36,11 @@ bl__peer_t *bl__hub_find(bl_hub_t *hub, int32_t stage) {
   return NULL;
 }
 
+void bl__hub_count_sent(bl_hub_t *hub, int32_t stage, uint64_t bytes) {
+  hub->counters.bytes_sent += bytes;
+  hub->counters.cross_machine_bytes += bl__hub_find(hub, stage)->crosses ? bytes : 0;
+}
+
 bl__peer_t *bl__hub_add(bl_hub_t *hub, int32_t stage) {
   bl__peer_t *peer = bl__hub_find(hub, stage);
   if (peer != NULL || hub->peer_count == BL_HUB_MAX_PEERS) {

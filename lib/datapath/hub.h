@@ -41,6 +41,7 @@ typedef struct bl__peer {
   char reason[BL_HUB_REASON_BYTES]; // [m] why this path, or why the link was lost
   bl_status_t lost;                 // [m] what waits get while there is no link
   uint64_t mapped_bytes;            // [m]
+  bool crosses;                     // [m] what goes there goes to another machine (machine.h)
   bl__direct_t *direct;             // NULL: never met; while link->direct is set, tensors go by it
 } bl__peer_t;
 
@@ -110,6 +111,7 @@ struct bl_hub {
   bl__connect_t *connect;                 // [m] NULL: none in progress
   bl_hub_wait_t waits[BL__HUB_MAX_WAITS]; // [m] since_ns == 0: free
   bl_hub_counters_t counters;             // [m]
+  uint64_t taken_cross_machine_bytes;     // [m] of them
 };
 
 // Debug builds stop when something of the transfer thread is touched by another one.
@@ -125,6 +127,7 @@ static inline void bl__assert_transfer(const bl_hub_t *hub) {
 void bl__hub_wake(bl_hub_t *hub);    // any thread: a turn of the hub is due. Neither blocks nor allocates
 void bl__hub_changed(bl_hub_t *hub); // mutex held: wakes waiters
 void bl__hub_count_refused(bl_hub_t *hub, const char *format, ...) __attribute__((format(printf, 2, 3))); // transfer
+void bl__hub_count_sent(bl_hub_t *hub, int32_t stage, uint64_t bytes);                                    // mutex held
 bl__peer_t *bl__hub_find(bl_hub_t *hub, int32_t stage);                                                   // mutex held
 bl__peer_t *bl__hub_add(bl_hub_t *hub, int32_t stage); // transfer, mutex held: found or made; NULL: no room
 void bl__hub_watch_time(bl_hub_t *hub);                // transfer: the tick is needed

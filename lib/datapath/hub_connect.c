@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // bl_hub_connect: opens links to higher stages, waits for those of lower ones, falls back from shm to tcp.
 #include "datapath/hub.h"
+#include "datapath/machine.h"
 #include "sys/clock.h"
 
 #include <stdio.h>
@@ -34,6 +35,9 @@ void bl__connect_finish(bl_hub_t *hub, bl_status_t status, const bl_error_t *err
   pthread_mutex_lock(&hub->mutex);
   bl__connect_t *connect = hub->connect;
   hub->connect = NULL;
+  for (size_t i = 0; status == BL_OK && connect != NULL && i < connect->peer_count; i++) {
+    bl__hub_find(hub, connect->peers[i].stage)->crosses = !bl_machine_same(hub->machine, connect->peers[i].machine);
+  }
   pthread_mutex_unlock(&hub->mutex);
   hub->connect_started = false;
   if (connect == NULL) {
@@ -72,7 +76,7 @@ static bl_path_t choose(const bl_hub_t *hub, const bl__connect_t *connect, const
     why = "asked for";
   } else if (hub->unix_address[0] == '\0' || peer->unix_address[0] == '\0') {
     why = "there is no unix socket at both ends";
-  } else if (strcmp(hub->machine, peer->machine) != 0 || strchr(hub->machine, '?') != NULL) {
+  } else if (!bl_machine_same(hub->machine, peer->machine)) {
     why = "peer is on another machine";
   } else {
     path = BL_PATH_SHM;

@@ -397,7 +397,7 @@ static void over(bl_nccl_transfer_t *transfer) {
     const bool sent = tensor->role == BL_TENSOR_SEND;
     hub->counters.tensors_sent += sent;
     hub->counters.tensors_received += !sent;
-    hub->counters.bytes_sent += sent ? transfer->bytes : 0;
+    bl__hub_count_sent(hub, direct->stage, sent ? transfer->bytes : 0);
     hub->counters.bytes_received += sent ? 0 : transfer->bytes;
     (void)bl_exchange_moved(exchange, tensor, transfer->bytes);
   }

@@ -325,3 +325,11 @@ bl_hub_counters_t bl_hub_counters(bl_hub_t *hub) {
   pthread_mutex_unlock(&hub->mutex);
   return counters;
 }
+
+uint64_t bl_hub_take_cross_machine_bytes(bl_hub_t *hub) {
+  pthread_mutex_lock(&hub->mutex);
+  uint64_t bytes = hub->counters.cross_machine_bytes - hub->taken_cross_machine_bytes;
+  hub->taken_cross_machine_bytes = hub->counters.cross_machine_bytes;
+  pthread_mutex_unlock(&hub->mutex);
+  return bytes;
+}

@@ -312,7 +312,7 @@ static void account(bl__link_t *link, size_t sent) {
     return;
   }
   bl_hub_counters_t *counters = &link->hub->counters;
-  counters->bytes_sent += bytes;
+  bl__hub_count_sent(link->hub, link->stage, bytes);
   if (bl_exchange_moved(link->exchange, tensor, bytes)) {
     counters->tensors_sent++;
     bl__hub_changed(link->hub);

@@ -22,3 +22,7 @@ void bl_machine_text(char *text, size_t text_bytes) {
     snprintf(text, text_bytes, "%s/?", boot_id);
   }
 }
+
+bool bl_machine_same(const char *a, const char *b) {
+  return a[0] != '\0' && strcmp(a, b) == 0 && strchr(a, '?') == NULL;
+}

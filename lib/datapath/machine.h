@@ -5,9 +5,11 @@
 #ifndef BALLAST_DATAPATH_MACHINE_H
 #define BALLAST_DATAPATH_MACHINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 // "<boot id>/<device number of /dev/shm>"; unknown parts read "?", and a text with one never matches another.
 void bl_machine_text(char *text, size_t text_bytes);
+bool bl_machine_same(const char *a, const char *b); // of two such texts; "" is like no other
 
 #endif

@@ -123,6 +123,7 @@ static void begin_session(bl_acceptor_t *self) {
   const bool first = self->session == 0;
   char text[BL_CLIENT_PATH_BYTES] = "";
   self->path = bl_client_path(self->client, text);
+  self->crosses = bl_client_crosses(self->client);
   if (first) {
     bl_log(BL_LOG_INFO, "blocks to the store of device %u (%s): %s", self->options.device, self->options.address, text);
   } else if (!self->hurried) {
@@ -232,6 +233,7 @@ static void count_moved(bl_acceptor_t *self, const bl_transfer_t *transfer, uint
   const uint64_t from_ns =
       self->counted_until_ns > self->moving_since_ns ? self->counted_until_ns : self->moving_since_ns;
   self->moved_bytes += transfer->block.bytes;
+  self->cross_machine_bytes += self->crosses ? transfer->block.bytes : 0;
   self->moved_ns += until_ns > from_ns ? until_ns - from_ns : 0;
   self->counted_until_ns = until_ns > self->counted_until_ns ? until_ns : self->counted_until_ns;
 }

@@ -94,7 +94,7 @@ static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *er
     if (self->acceptors[d] != NULL) {
       make_ready(self->acceptors[d], bl_clock_now_ns());
       self->acceptors[d]->held_peak = self->acceptors[d]->held;
-      self->acceptors[d]->moved_bytes = self->acceptors[d]->moved_ns = 0;
+      self->acceptors[d]->moved_bytes = self->acceptors[d]->moved_ns = self->acceptors[d]->cross_machine_bytes = 0;
     }
   }
   for (size_t i = 0; i < (size_t)self->virtual_stages * self->micro_batches; i++) {
@@ -260,6 +260,16 @@ void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64
     *ns += acceptor != NULL ? acceptor->moved_ns : 0;
   }
   pthread_mutex_unlock(&parking->shared.mutex);
+}
+
+uint64_t bl_store_parking_cross_machine_bytes(bl_store_parking_t *parking) {
+  uint64_t bytes = 0;
+  pthread_mutex_lock(&parking->shared.mutex);
+  for (uint32_t d = 0; d < parking->devices; d++) {
+    bytes += parking->acceptors[d] != NULL ? parking->acceptors[d]->cross_machine_bytes : 0;
+  }
+  pthread_mutex_unlock(&parking->shared.mutex);
+  return bytes;
 }
 
 void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t counts[BL_PATHS]) {

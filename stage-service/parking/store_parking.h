@@ -75,6 +75,8 @@ void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step);
 uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device);
 // Bytes that went to stores and back in the last attempt, and the time that took, of all stores together.
 void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns);
+// Of these bytes, those to and from stores on another machine.
+uint64_t bl_store_parking_cross_machine_bytes(bl_store_parking_t *parking);
 
 // Stores that take blocks now, by the path to them.
 void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t counts[BL_PATHS]);

@@ -128,6 +128,33 @@ static void moves_tensors_in_any_order(void **state) {
   }
 }
 
+// Of the same traffic over tcp, only what goes to another machine text counts, at the sender.
+static void bytes_to_another_machine_are_counted(void **state) {
+  (void)state;
+  static const char *const machines[] = {"boot/1f", "boot/20"};
+  for (size_t far = 0; far < 2; far++) {
+    pair_t pair;
+    bl_error_t err;
+    uint8_t to[64];
+    pair_init(&pair);
+    pair.options[0].machine = machines[0];
+    pair.options[1].machine = machines[far];
+    pair_listen(&pair);
+    pair_connect(&pair, BL_PATH_TCP);
+    pair_begin(&pair, 1);
+    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, sizeof to, &err), err);
+    CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, sizeof to, &err), err);
+    CHECK_OK(bl_hub_wait_received(pair.hub[1], 0, key_of(0), soon(), &err), err);
+    CHECK_OK(bl_hub_wait_sent(pair.hub[0], 1, key_of(0), soon(), &err), err);
+    assert_int_equal(bl_hub_counters(pair.hub[0]).bytes_sent, sizeof to);
+    assert_int_equal(bl_hub_counters(pair.hub[0]).cross_machine_bytes, far ? sizeof to : 0);
+    assert_int_equal(bl_hub_counters(pair.hub[1]).cross_machine_bytes, 0);
+    assert_int_equal(bl_hub_take_cross_machine_bytes(pair.hub[0]), far ? sizeof to : 0);
+    assert_int_equal(bl_hub_take_cross_machine_bytes(pair.hub[0]), 0);
+    pair_close(&pair);
+  }
+}
+
 static void attempts_separate_old_from_new(void **state) {
   (void)state;
   FOR_EACH_PATH(path) {
@@ -546,6 +573,7 @@ static void hubs_share_a_thread(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(moves_tensors_in_any_order),
+      cmocka_unit_test(bytes_to_another_machine_are_counted),
       cmocka_unit_test(attempts_separate_old_from_new),
       cmocka_unit_test(giving_up_leaves_memory_alone),
       cmocka_unit_test(abort_wakes_waiters),

@@ -57,10 +57,17 @@ static uint64_t chance(uint64_t bound) {
   return bl_random_below(chance_key, chance_count++, bound);
 }
 
+static bool crosses;
+
+void fake_cross(bool far) {
+  crosses = far;
+}
+
 void fake_reset(uint64_t seed) {
   assert_int_equal(client_count, 0);
   chance_key = seed;
   chance_count = start_count = 0;
+  crosses = false;
 }
 
 // ---- looks -----------------------------------------------------------------------------------------------------------
@@ -479,4 +486,9 @@ bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BY
   (void)client;
   strcpy(text, "shm: same machine");
   return BL_CLIENT_PATH_SHM;
+}
+
+bool bl_client_crosses(const bl_client_t *client) {
+  (void)client;
+  return crosses;
 }

@@ -16,6 +16,7 @@
 
 // Begins anew: nothing is left of the test before. Chance goes by the seed.
 void fake_reset(uint64_t seed);
+void fake_cross(bool far); // stores are on another machine, until fake_reset; before sessions open
 // The client that was opened last and is not gone; NULL: none.
 bl_client_t *fake_client(void);
 unsigned fake_client_count(void);

@@ -334,6 +334,29 @@ static void test_a_slow_path_takes_its_time(void **state) {
   bl_store_parking_moved(world.parking, &bytes, &ns);
   assert_int_equal(bytes, 3 * BYTES);
   assert_true(ns >= 3 * SLOW_NS);
+  assert_int_equal(bl_store_parking_cross_machine_bytes(world.parking), 0);
+  finish(&world);
+}
+
+static void test_bytes_to_another_machine_are_counted(void **state) {
+  (void)state;
+  world_t world;
+  set_up(&world, 1);
+  fake_cross(true);
+  create(&world, 0, SLOTS);
+  while (fake_step(0)) {
+  }
+  begin(&world);
+  evict(&world, 0);
+  evict(&world, 1);
+  while (fake_step(0)) {
+  }
+  bl_parking_outcome_t outcome = BL_PARKING_LOST;
+  for (uint32_t i = 0; i < 2; i++) {
+    assert_int_equal(wait_for(&world, i, bl_clock_now_ns() + LONG_NS, &outcome), BL_OK);
+    assert_int_equal(outcome, BL_PARKING_DONE);
+  }
+  assert_int_equal(bl_store_parking_cross_machine_bytes(world.parking), 2 * BYTES);
   finish(&world);
 }
 
@@ -368,6 +391,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random_attempts),
       cmocka_unit_test(test_a_slow_path_takes_its_time),
+      cmocka_unit_test(test_bytes_to_another_machine_are_counted),
       cmocka_unit_test(test_nothing_else_waits_for_a_slow_path),
   };
   bl_log_init("seam_test", BL_LOG_ERROR);
