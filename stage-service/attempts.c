@@ -37,8 +37,10 @@ static void run_work(bl_task_t *task) {
   for (uint32_t d = 0; d < vote->device_count; d++) {
     vote->leased_peaks[d] = bl_store_parking_peak(parking, d);
   }
+  vote->counters.cross_machine_bytes = bl_hub_take_cross_machine_bytes(stage->engine->hub);
   if (parking != NULL) {
     bl_store_parking_moved(parking, &vote->counters.moved_bytes, &vote->counters.moved_ns);
+    vote->counters.cross_machine_bytes += bl_store_parking_cross_machine_bytes(parking);
   }
 }
 

@@ -24,6 +24,7 @@ typedef enum { BL_COUNTER_NUMBER, BL_COUNTER_NS } bl_counter_unit_t;
 // recomputed. The R's of pipeline.recompute: full are work of the schedule, seen in busy_ns and in the trace, not here.
 // stall_ns: waiting for peers and stores; busy_ns: computing.
 // moved_bytes, moved_ns: what went to stores and back, and how long that took beside everything else.
+// cross_machine_bytes: boundary tensors that this stage sent to another machine, and blocks to stores there and back.
 // clang-format off
 #define BL_STAGE_COUNTERS(X, a, b)                                                                                     \
   X(a, b, uint32_t, own_slots, "own_slots", BL_COUNTER_NUMBER, false, NONE)                                            \
@@ -47,7 +48,10 @@ typedef enum { BL_COUNTER_NUMBER, BL_COUNTER_NS } bl_counter_unit_t;
   X(a, b, uint64_t, stall_ns, "stall_seconds", BL_COUNTER_NS, false, NONE)                                             \
   X(a, b, uint64_t, busy_ns, "busy_seconds", BL_COUNTER_NS, false, NONE)                                               \
   X(a, b, uint64_t, moved_bytes, "", BL_COUNTER_NUMBER, false, NONE)                                                   \
-  X(a, b, uint64_t, moved_ns, "", BL_COUNTER_NS, false, NONE)
+  X(a, b, uint64_t, moved_ns, "", BL_COUNTER_NS, false, NONE)                                                          \
+  X(a, b, uint64_t, cross_machine_bytes, "cross_machine_bytes", BL_COUNTER_NUMBER, true,                               \
+    TOTAL(cross_machine_bytes, "cross_machine_bytes", "Bytes that crossed to another machine, in applied steps.",      \
+          "Bytes that crossed to another machine, all stages together."))
 // clang-format on
 
 #define BL__COUNTER_FIELD(a, b, type, name, ...) type name;

@@ -39,7 +39,8 @@ static const bl_ctl_stage_step_t stages[] = {
                   .dropped = 4,
                   .recomputed = 7,
                   .stall_ns = 250000000,
-                  .busy_ns = 500000000}},
+                  .busy_ns = 500000000,
+                  .cross_machine_bytes = 8192}},
     {.stage = 1, .process = 72, .counters = {.own_slots = 1, .peak_slots = 1, .peak_slot_bytes = 2048}},
 };
 
@@ -92,9 +93,10 @@ static void a_line_has_every_field(void **state) {
   assert_int_equal(json_array_size(json_object_get(line, "stores")), 0);
   const json_t *list = json_object_get(line, "stages");
   assert_int_equal(json_array_size(list), 2);
-  static const char *const keys[] = {"stage",  "pid",  "own_slots", "peak_slots", "peak_slot_bytes", "evicted",
-                                     "loaded", "lost", "dropped",   "recomputed", "stall_seconds",   "busy_seconds"};
-  static const double values[] = {0, 71, 2, 2, 4096, 1, 1, 3, 4, 7, 0.25, 0.5};
+  static const char *const keys[] = {
+      "stage",   "pid",        "own_slots",     "peak_slots",   "peak_slot_bytes",    "evicted", "loaded", "lost",
+      "dropped", "recomputed", "stall_seconds", "busy_seconds", "cross_machine_bytes"};
+  static const double values[] = {0, 71, 2, 2, 4096, 1, 1, 3, 4, 7, 0.25, 0.5, 8192};
   for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
     assert_true(real_of(json_array_get(list, 0), keys[i]) == values[i]);
   }
