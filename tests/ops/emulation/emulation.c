@@ -193,6 +193,15 @@ static void run_block(void) {
   }
 }
 
+// Apart from the loop: getcontext may return twice, as far as the compiler knows.
+static void make_fiber(size_t i) {
+  fibers[i].index = i;
+  getcontext(&fibers[i].context);
+  fibers[i].context.uc_stack = (stack_t){.ss_sp = stacks + i * STACK_BYTES, .ss_size = STACK_BYTES};
+  makecontext(&fibers[i].context, run_fiber, 0);
+  idle[idle_count++] = &fibers[i];
+}
+
 static bool make_fibers(void) {
   void *made = mmap(NULL, (THREADS_MAX + 1) * STACK_BYTES, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -201,11 +210,7 @@ static bool make_fibers(void) {
   }
   stacks = made;
   for (size_t i = 0; i <= THREADS_MAX; i++) {
-    fibers[i].index = i;
-    getcontext(&fibers[i].context);
-    fibers[i].context.uc_stack = (stack_t){.ss_sp = stacks + i * STACK_BYTES, .ss_size = STACK_BYTES};
-    makecontext(&fibers[i].context, run_fiber, 0);
-    idle[idle_count++] = &fibers[i];
+    make_fiber(i);
   }
   scheduler.started = true;
   return true;
