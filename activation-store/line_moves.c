@@ -53,7 +53,7 @@ static bool wait_for(int fd, short events) {
 
 // Whether the chunk whose body has come is what its frame says.
 static bool take_chunk(bl__move_t *move) {
-  const bl_block_frame_t *frame = &move->line->inlet.frame;
+  const bl_frame_t *frame = &move->line->reader.frame;
   if (move->verified) {
     move->hash = bl_block_checksum_more(move->hash, move->to + move->at, frame->body_bytes);
     move->corrupt = move->hash != frame->checksum;
@@ -62,8 +62,8 @@ static bool take_chunk(bl__move_t *move) {
   return !move->corrupt;
 }
 
-static bool continues(const bl__move_t *move, const bl_block_frame_t *frame) {
-  return frame->kind == BL_BLOCK_DATA && frame->sequence == move->what.sequence && frame->offset == move->at &&
+static bool continues(const bl__move_t *move, const bl_frame_t *frame) {
+  return frame->kind == BL_FRAME_DATA && frame->sequence == move->what.sequence && frame->offset == move->at &&
          frame->bytes == move->what.bytes;
 }
 
@@ -76,22 +76,22 @@ static void receive(bl_work_t *work) {
     atomic_store_explicit(&move->cancelled, true, memory_order_relaxed);
   }
   while (!is_cancelled(move)) {
-    move->came = bl_inlet_next(&line->inlet);
-    if (move->came == BL_INLET_BODY) {
+    move->came = bl_frame_reader_next(&line->reader);
+    if (move->came == BL_READER_BODY) {
       if (!take_chunk(move) || move->at == move->what.bytes) {
         return;
       }
-    } else if (move->came == BL_INLET_FRAME && continues(move, &line->inlet.frame)) {
-      bl_inlet_into(&line->inlet, move->to + move->at);
-    } else if (move->came != BL_INLET_AGAIN || !wait_for(line->stream.fd, POLLIN)) {
+    } else if (move->came == BL_READER_FRAME && continues(move, &line->reader.frame)) {
+      bl_frame_reader_into(&line->reader, move->to + move->at);
+    } else if (move->came != BL_READER_AGAIN || !wait_for(line->stream.fd, POLLIN)) {
       return;
     }
-    if (move->at >= until && bl_pool_is_busy(line->lines->pool) && move->came == BL_INLET_BODY) {
-      move->came = BL_INLET_AGAIN;
+    if (move->at >= until && bl_pool_is_busy(line->lines->pool) && move->came == BL_READER_BODY) {
+      move->came = BL_READER_AGAIN;
       return;
     }
   }
-  move->came = BL_INLET_AGAIN;
+  move->came = BL_READER_AGAIN;
 }
 
 static void send_block(bl_work_t *work) {
@@ -99,10 +99,11 @@ static void send_block(bl_work_t *work) {
   bl_line_t *line = move->line;
   uint64_t until = move->sender.at + TURN_BYTES;
   do { // after a cancel only the chunk under way goes out
-    move->went = is_cancelled(move) ? bl_outlet_flush(&line->outlet) : bl_outlet_send(&line->outlet, &move->sender, 1);
+    move->went = is_cancelled(move) ? bl_frame_writer_flush(&line->writer)
+                                    : bl_frame_writer_send(&line->writer, &move->sender, 1);
   } while (move->sender.at < until &&
-           (move->went == BL_OUTLET_DONE ? !is_cancelled(move) && move->sender.at < move->sender.bytes
-                                         : move->went == BL_OUTLET_AGAIN && wait_for(line->stream.fd, POLLOUT)));
+           (move->went == BL_WRITER_DONE ? !is_cancelled(move) && move->sender.at < move->what.bytes
+                                         : move->went == BL_WRITER_AGAIN && wait_for(line->stream.fd, POLLOUT)));
 }
 
 // ---- back on the loop --------------------------------------------------------------------------------------------------
@@ -120,13 +121,13 @@ static void received(bl_message_t *message) {
   bl__move_t *move = BL_MESSAGE_OWNER(message, bl__move_t, work.done);
   bl_line_t *line = move->line;
   move->busy = line->reading = false;
-  line->frame_pending = move->came == BL_INLET_FRAME;
+  line->frame_pending = move->came == BL_READER_FRAME;
   bool whole = move->corrupt || move->at == move->what.bytes;
   line->users++; // the last user may go
   if (line->gone || whole || is_cancelled(move)) {
     bl__move_over(move, whole);
-  } else if (move->came == BL_INLET_END || move->came == BL_INLET_BROKEN) {
-    bl__line_lose(line, "%s", line->inlet.reason);
+  } else if (move->came == BL_READER_END || move->came == BL_READER_BROKEN) {
+    bl__line_lose(line, "%s", line->reader.reason);
   }
   if (!line->gone) {
     bl__line_read(line);
@@ -139,17 +140,17 @@ static void sent(bl_message_t *message) {
   bl__move_t *move = BL_MESSAGE_OWNER(message, bl__move_t, work.done);
   bl_line_t *line = move->line;
   move->busy = line->writing = false;
-  line->write_blocked = move->went == BL_OUTLET_AGAIN;
+  line->write_blocked = move->went == BL_WRITER_AGAIN;
   if (line->gone) {
     bl__move_over(move, false);
     return;
   }
-  if (move->went == BL_OUTLET_BROKEN) {
+  if (move->went == BL_WRITER_BROKEN) {
     bl__line_lose(line, "writing failed");
     return;
   }
-  bool whole = move->sender.at == move->sender.bytes && line->outlet.chunk_bytes == 0;
-  if (whole || (is_cancelled(move) && line->outlet.chunk_bytes == 0)) {
+  bool whole = move->sender.at == move->what.bytes && line->writer.chunk_bytes == 0;
+  if (whole || (is_cancelled(move) && line->writer.chunk_bytes == 0)) {
     line->users++;
     bl__move_over(move, whole);
     line->users--;
@@ -209,7 +210,7 @@ void bl__move_over(bl__move_t *move, bool moved) {
   if (line->coming == move) {
     line->coming = NULL;
     if (!line->reading) {
-      bl_inlet_into(&line->inlet, NULL);
+      bl_frame_reader_into(&line->reader, NULL);
     }
   }
   if (move->source != NULL) {
@@ -218,8 +219,8 @@ void bl__move_over(bl__move_t *move, bool moved) {
   bl_move_t what = move->what;
   uint64_t hash = move->hash;
   if (move->kind ==
-      BL__MOVE_RECEIVE) { // only where it is the loop's: of one that is lost another move may have the inlet
-    what.checksum = moved && move->verified ? line->inlet.frame.checksum : 0; // of the last chunk: the whole block's
+      BL__MOVE_RECEIVE) { // only where it is the loop's: of one that is lost another move may have the reader
+    what.checksum = moved && move->verified ? line->reader.frame.checksum : 0; // of the last chunk: the whole block's
   }
   if (!move->verified ||
       move->kind == BL__MOVE_SEND) { // a load is verified where it arrives, against what was recorded
@@ -252,7 +253,7 @@ bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint6
 
 bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
   if (line->by == BL_PATH_NCCL) {
-    return bl__way_move(line, BL_BLOCK_WAY_EVICT, what);
+    return bl__way_move(line, BL_MEET_EVICT, what);
   }
   bl__move_t *move = bl__move_begin(line, BL__MOVE_RECEIVE, what);
   if (move != NULL) {
@@ -263,12 +264,12 @@ bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
 
 bool bl_line_send(bl_line_t *line, const bl_move_t *what) {
   if (line->by == BL_PATH_NCCL) {
-    return bl__way_move(line, BL_BLOCK_WAY_LOAD, what);
+    return bl__way_move(line, BL_MEET_LOAD, what);
   }
   bl__move_t *move = bl__move_begin(line, BL__MOVE_SEND, what);
   if (move != NULL) {
-    move->sender = (bl_block_sender_t){
-        .from = move->to, .bytes = what->bytes, .sequence = what->sequence, .verified = move->verified};
+    move->sender = (bl_frame_sender_t){
+        .frame = {.bytes = what->bytes, .sequence = what->sequence}, .from = move->to, .verified = move->verified};
     move->work = (bl_work_t){.run = send_block, .done = {.handle = sent}};
     bl__line_flush(line);
   }
@@ -282,7 +283,7 @@ void bl_lines_cancel(bl_lines_t *lines, uint64_t id, uint64_t generation) {
         continue;
       }
       atomic_store_explicit(&move->cancelled, true, memory_order_relaxed);
-      bool begun = move->kind == BL__MOVE_SEND && line->outlet.chunk_bytes > 0 && move->sender.at > 0;
+      bool begun = move->kind == BL__MOVE_SEND && line->writer.chunk_bytes > 0 && move->sender.at > 0;
       if (!move->busy && !begun) {
         bl__move_over(move, false); // the line may be gone after this
       }
@@ -300,25 +301,25 @@ static void submit_receive(bl_line_t *line, bl__move_t *move) {
 }
 
 bool bl__moves_data(bl_line_t *line) {
-  const bl_block_frame_t *frame = &line->inlet.frame;
+  const bl_frame_t *frame = &line->reader.frame;
   for (bl__move_t *move = line->moves; move != NULL; move = move->next) {
     if (move->kind == BL__MOVE_RECEIVE && move->what.sequence == frame->sequence) {
       if (!continues(move, frame)) {
         bl__line_lose(line, "DATA at offset %" PRIu64 " where %" PRIu64 " was to come", frame->offset, move->at);
         return false;
       }
-      bl_inlet_into(&line->inlet, move->to + move->at);
+      bl_frame_reader_into(&line->reader, move->to + move->at);
       submit_receive(line, move);
       return true;
     }
   }
-  bl_inlet_into(&line->inlet, NULL); // of a request that was refused or given up
+  bl_frame_reader_into(&line->reader, NULL); // of a request that was refused or given up
   return true;
 }
 
 void bl__moves_continue_reading(bl_line_t *line) {
   bl__move_t *move = line->coming;
-  if (move != NULL && !line->reading && line->inlet.in_body) {
+  if (move != NULL && !line->reading && line->reader.in_body) {
     submit_receive(line, move);
   }
 }

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static void tell(bl_line_t *line, bl_block_frame_kind_t kind, uint32_t number, const bl_error_t *err) {
-  bl_block_frame_t frame = {.kind = kind, .source = number, .status = err != NULL ? err->status : BL_OK};
+static void tell(bl_line_t *line, bl_frame_kind_t kind, uint32_t number, const bl_error_t *err) {
+  bl_frame_t frame = {.kind = kind, .region = number, .status = err != NULL ? err->status : BL_OK};
   bl__line_put(line, &frame, err != NULL && err->status != BL_OK ? err->text : NULL);
 }
 
@@ -26,7 +26,7 @@ static void finish_hiding(bl__source_t *source) {
   unmap(source);
   source->asked = false;
   if (asked && !source->line->gone) {
-    tell(source->line, BL_BLOCK_HIDDEN, source->number, NULL);
+    tell(source->line, BL_FRAME_HIDDEN, source->number, NULL);
     bl__line_flush(source->line);
   }
 }
@@ -52,7 +52,7 @@ static void memory_mapped(bl_message_t *message) {
   bl_line_t *line = source->line;
   line->users--;
   if (!line->gone) {
-    tell(line, BL_BLOCK_SHOWN, source->number, &source->err);
+    tell(line, BL_FRAME_SHOWN, source->number, &source->err);
     bl__line_flush(line);
   }
   source->up = source->err.status == BL_OK;
@@ -82,29 +82,29 @@ static bl__source_t *entry(bl_line_t *line, uint32_t number) {
   return line->sources[number];
 }
 
-void bl__source_show(bl_line_t *line, const bl_block_frame_t *frame) {
+void bl__source_show(bl_line_t *line, const bl_frame_t *frame) {
   bl_error_t err = {0};
   int fd = bl_stream_take_descriptor(&line->stream);
-  bl__source_t *source = entry(line, frame->source);
+  bl__source_t *source = entry(line, frame->region);
   if (!line->shm) {
     (void)bl_error_set(&err, BL_PRECONDITION, "memory can be shown over a unix socket only");
   } else if (fd < 0) {
-    (void)bl_error_set(&err, BL_INVALID, "source %" PRIu32 " came without a descriptor", frame->source);
+    (void)bl_error_set(&err, BL_INVALID, "source %" PRIu32 " came without a descriptor", frame->region);
   } else if (source == NULL) {
-    (void)bl_error_set(&err, BL_EXHAUSTED, "the store has no memory for source %" PRIu32, frame->source);
+    (void)bl_error_set(&err, BL_EXHAUSTED, "the store has no memory for source %" PRIu32, frame->region);
   } else if (source->used) {
-    (void)bl_error_set(&err, BL_PRECONDITION, "source %" PRIu32 " is shown already", frame->source);
+    (void)bl_error_set(&err, BL_PRECONDITION, "source %" PRIu32 " is shown already", frame->region);
   }
   if (err.status != BL_OK) {
     if (fd >= 0) {
       close(fd);
     }
-    tell(line, BL_BLOCK_SHOWN, frame->source, &err);
+    tell(line, BL_FRAME_SHOWN, frame->region, &err);
     return;
   }
   *source = (bl__source_t){.mapping = {.run = map_memory, .done = {.handle = memory_mapped}},
                            .line = line,
-                           .number = frame->source,
+                           .number = frame->region,
                            .used = true,
                            .users = 1,
                            .fd = fd,
@@ -113,10 +113,10 @@ void bl__source_show(bl_line_t *line, const bl_block_frame_t *frame) {
   bl_pool_submit(line->lines->pool, &source->mapping);
 }
 
-void bl__source_hide(bl_line_t *line, const bl_block_frame_t *frame) {
-  bl__source_t *source = frame->source < line->source_capacity ? line->sources[frame->source] : NULL;
+void bl__source_hide(bl_line_t *line, const bl_frame_t *frame) {
+  bl__source_t *source = frame->region < line->source_capacity ? line->sources[frame->region] : NULL;
   if (source == NULL || !source->used) {
-    tell(line, BL_BLOCK_HIDDEN, frame->source, NULL); // gone already: as asked
+    tell(line, BL_FRAME_HIDDEN, frame->region, NULL); // gone already: as asked
     return;
   }
   source->hiding = source->asked = true;

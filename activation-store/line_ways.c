@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The communicators of a line over NCCL, and blocks that move over them. Our half of a transfer is queued once the table has
-// granted its request, and the holder told so (BEGUN): so both queue in one order, and neither for what the other refuses.
+// granted its request, and the holder told so (GO): so both queue in one order, and neither for what the other refuses.
 //
 // A communicator that fails ends its line, and a line that ends aborts its communicators; moves end when NCCL has let go of
 // their rooms, and not before. What gets stuck there ends the process (datapath/nccl/start.h).
@@ -49,27 +49,42 @@ static void met(bl_message_t *message) {
 
 // ---- for the line --------------------------------------------------------------------------------------------------------
 
-void bl__way_join(bl_line_t *line) {
-  static const char *const names[BL_BLOCK_WAYS] = {"evictions", "loads"};
-  const uint32_t number = line->inlet.frame.source;
+// False: the line is lost.
+static bool open_way(bl_line_t *line, uint32_t number, const uint8_t id[BL_NCCL_ID_BYTES]) {
+  static const char *const names[BL_MEET_CHANNELS] = {"evictions", "loads"};
   bl__way_t *way = &line->ways[number];
-  if (line->by != BL_PATH_NCCL || way->joined) {
-    bl__line_lose(line, "JOIN out of turn");
-    return;
-  }
   char name[BL_NCCL_NAME_BYTES];
   snprintf(name, sizeof name, "%s of session %" PRIx64, names[number], line->session);
   bl_nccl_channel_options_t options = {
-      .name = name, .rank = number == BL_BLOCK_WAY_EVICT ? 1 : 0, .on_change = on_change, .context = way};
-  memcpy(options.id, line->inlet.text, BL_NCCL_ID_BYTES);
+      .name = name, .rank = number == BL_MEET_EVICT ? 1 : 0, .on_change = on_change, .context = way};
+  memcpy(options.id, id, BL_NCCL_ID_BYTES);
   *way = (bl__way_t){.line = line, .joined = true, .died = {.handle = died}};
   bl_error_t err = {0};
   line->users++;
-  if (bl_nccl_channel_open(line->lines->nccl, &options, &way->channel, &err) != BL_OK) {
-    bl__line_lose(line, "%s", err.text);
-    line->users--;
-    bl__line_settle(line);
+  if (bl_nccl_channel_open(line->lines->nccl, &options, &way->channel, &err) == BL_OK) {
+    return true;
   }
+  line->users--;
+  bl__line_lose(line, "%s", err.text);
+  return false;
+}
+
+void bl__ways_meet(bl_line_t *line) {
+  bl_meet_t meet;
+  const char *reason = NULL;
+  if (bl_meet_decode(line->reader.body, &meet, &reason) != BL_OK) {
+    bl__line_lose(line, "%s", reason);
+    return;
+  }
+  if (line->by != BL_PATH_NCCL || meet.verb != BL_NCCL_MEETING_IDS || line->ways[0].joined) {
+    bl__line_lose(line, "MEET out of turn");
+    return;
+  }
+  line->users++; // it may be lost by what it opens
+  for (uint32_t number = 0; number < BL_MEET_CHANNELS && open_way(line, number, meet.ids[number]); number++) {
+  }
+  line->users--;
+  bl__line_settle(line);
 }
 
 bool bl__way_move(bl_line_t *line, uint32_t number, const bl_move_t *what) {
@@ -86,14 +101,14 @@ bool bl__way_move(bl_line_t *line, uint32_t number, const bl_move_t *what) {
     bl__move_drop(move);
     return false;
   }
-  bl_block_frame_t begun = {.kind = BL_BLOCK_BEGUN, .sequence = what->sequence, .bytes = what->bytes};
-  bl__line_put(line, &begun, NULL);
+  bl_frame_t go = {.kind = BL_FRAME_GO, .sequence = what->sequence, .bytes = what->bytes};
+  bl__line_put(line, &go, NULL);
   bl__line_flush(line);
   return true;
 }
 
 void bl__ways_abort(bl_line_t *line) {
-  for (uint32_t i = 0; i < BL_BLOCK_WAYS; i++) {
+  for (uint32_t i = 0; i < BL_MEET_CHANNELS; i++) {
     if (line->ways[i].channel != NULL) {
       bl_nccl_channel_abort(line->ways[i].channel, BL_CANCELLED, "the data connection is gone");
     }
@@ -101,7 +116,7 @@ void bl__ways_abort(bl_line_t *line) {
 }
 
 void bl__ways_close(bl_line_t *line) {
-  for (uint32_t i = 0; i < BL_BLOCK_WAYS; i++) {
+  for (uint32_t i = 0; i < BL_MEET_CHANNELS; i++) {
     bl_nccl_channel_close(line->ways[i].channel); // says that it is dead before it returns
     line->ways[i].channel = NULL;
   }

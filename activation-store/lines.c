@@ -85,7 +85,7 @@ static void empty_backlog(bl_line_t *line) {
   }
   while (put < line->backlog_count) {
     const bl__queued_t *queued = &line->backlog[put];
-    if (!bl_outlet_put(&line->outlet, &queued->frame, queued->text[0] != '\0' ? queued->text : NULL, -1)) {
+    if (!bl_frame_writer_put(&line->writer, &queued->frame, queued->text[0] != '\0' ? queued->text : NULL, NULL, 0)) {
       break;
     }
     put++;
@@ -100,13 +100,13 @@ void bl__line_flush(bl_line_t *line) {
   }
   while (!line->write_blocked) {
     empty_backlog(line);
-    bl_outlet_result_t result = bl_outlet_flush(&line->outlet);
-    if (result == BL_OUTLET_BROKEN) {
+    bl_frame_writer_result_t result = bl_frame_writer_flush(&line->writer);
+    if (result == BL_WRITER_BROKEN) {
       bl__line_lose(line, "writing failed: %s", strerror(errno));
       return;
     }
-    line->write_blocked = result == BL_OUTLET_AGAIN;
-    if (result == BL_OUTLET_DONE && line->backlog_count == 0) {
+    line->write_blocked = result == BL_WRITER_AGAIN;
+    if (result == BL_WRITER_DONE && line->backlog_count == 0) {
       (void)bl__moves_continue_writing(line);
       break;
     }
@@ -114,8 +114,9 @@ void bl__line_flush(bl_line_t *line) {
   arm(line);
 }
 
-void bl__line_put(bl_line_t *line, const bl_block_frame_t *frame, const char *text) {
-  if (line->gone || (!line->writing && line->backlog_count == 0 && bl_outlet_put(&line->outlet, frame, text, -1))) {
+void bl__line_put(bl_line_t *line, const bl_frame_t *frame, const char *text) {
+  if (line->gone ||
+      (!line->writing && line->backlog_count == 0 && bl_frame_writer_put(&line->writer, frame, text, NULL, 0))) {
     return;
   }
   if (line->backlog == NULL) {
@@ -132,7 +133,7 @@ void bl__line_put(bl_line_t *line, const bl_block_frame_t *frame, const char *te
 
 // ---- answers -----------------------------------------------------------------------------------------------------------
 
-static void put_answer(bl_line_t *line, uint64_t sequence, const bl_block_frame_t *frame, const char *text) {
+static void put_answer(bl_line_t *line, uint64_t sequence, const bl_frame_t *frame, const char *text) {
   bl_lines_t *lines = line->lines;
   unsigned slot = sequence % BL__LINE_WINDOW;
   if (line->waiting[slot].sequence == sequence) {
@@ -148,20 +149,20 @@ static void put_answer(bl_line_t *line, uint64_t sequence, const bl_block_frame_
 
 void bl_line_answer(bl_line_t *line, uint64_t sequence, const bl_lease_answer_t *answer, const char *what) {
   bl_error_t err = {0};
-  bl_block_frame_t frame = {.kind = BL_BLOCK_ANSWER,
-                            .status = bl_lease_answer_to_error(answer, what, &err),
-                            .sequence = sequence,
-                            .id = answer->id,
-                            .generation = answer->generation,
-                            .bytes = answer->bytes,
-                            .offset = answer->offset_bytes,
-                            .checksum = answer->checksum,
-                            .retry_after_ms = answer->retry_after_ms};
+  bl_frame_t frame = {.kind = BL_FRAME_ANSWER,
+                      .status = bl_lease_answer_to_error(answer, what, &err),
+                      .sequence = sequence,
+                      .id = answer->id,
+                      .generation = answer->generation,
+                      .bytes = answer->bytes,
+                      .offset = answer->offset_bytes,
+                      .checksum = answer->checksum,
+                      .retry_after_ms = answer->retry_after_ms};
   put_answer(line, sequence, &frame, frame.status != BL_OK ? err.text : NULL);
 }
 
 void bl_line_fail(bl_line_t *line, uint64_t sequence, const bl_error_t *err) {
-  bl_block_frame_t frame = {.kind = BL_BLOCK_ANSWER, .status = err->status, .sequence = sequence};
+  bl_frame_t frame = {.kind = BL_FRAME_ANSWER, .status = err->status, .sequence = sequence};
   put_answer(line, sequence, &frame, err->text);
 }
 
@@ -174,44 +175,59 @@ void bl_lines_answer(bl_lines_t *lines, uint64_t session, uint64_t sequence, con
 
 // ---- reading -----------------------------------------------------------------------------------------------------------
 
+// Shows the parts of the arena, on shm, and says which path was chosen. False: it does not read that.
+static bool welcome(bl_line_t *line, const bl_greeting_t *greeting, const bl_lines_room_t *room) {
+  bl_greeting_t answer = {.session = greeting->session, .path = greeting->path};
+  int fds[BL_LINES_PARTS];
+  for (unsigned i = 0; i < BL_LINES_PARTS && line->stream.is_unix; i++) {
+    if (room->parts[i] != NULL) {
+      fds[answer.arena_count] = room->parts[i]->fd;
+      answer.arena_bytes[answer.arena_count++] = room->parts[i]->bytes;
+    }
+  }
+  uint8_t body[BL_FRAME_GREETING_BYTES];
+  bl_greeting_encode(&answer, body);
+  // The first bytes on this connection: they fit into its buffer.
+  return bl_frame_writer_put(&line->writer, &(bl_frame_t){.kind = BL_FRAME_WELCOME}, body, fds, answer.arena_count) &&
+         bl_frame_writer_flush(&line->writer) == BL_WRITER_DONE;
+}
+
+static void turn_away(bl_line_t *line, bl_status_t status, const char *why) {
+  const bl_frame_t bye = {.kind = BL_FRAME_BYE, .status = status};
+  if (!line->writing && bl_frame_writer_put(&line->writer, &bye, why, NULL, 0)) {
+    (void)!bl_frame_writer_flush(&line->writer); // as a courtesy
+  }
+}
+
 static void greet(bl_line_t *line) {
   bl_lines_t *lines = line->lines;
-  bl_block_greeting_t greeting;
+  bl_greeting_t greeting;
   bl_error_t err = {0};
   const char *reason = NULL;
   bl_lines_room_t room = {0};
-  if (bl_block_greeting_decode((const uint8_t *)line->inlet.text, &greeting, &reason) != BL_OK) {
+  if (bl_greeting_decode(line->reader.body, &greeting, &reason) != BL_OK) {
     bl__line_lose(line, "%s", reason);
     return;
   }
-  if (greeting.shm != line->stream.is_unix) {
+  if (bl_path_is_unix(greeting.path) != line->stream.is_unix) {
     (void)bl_error_set(&err, BL_INVALID, "shm is spoken over the unix socket, tcp over TCP");
   } else {
     err.status = lines->callbacks.admit(lines->context, &greeting, line->stream.fd, &room, &err);
   }
-  const bl_arena_t *first = room.parts[room.parts[0] != NULL ? 0 : 1];
-  const bool shows = err.status == BL_OK && greeting.shm && first != NULL;
-  const bl_arena_t *second = room.parts[0] != NULL ? room.parts[1] : NULL;
-  bl_block_frame_t welcome = {.kind = BL_BLOCK_WELCOME,
-                              .status = err.status,
-                              .bytes = first != NULL ? first->bytes : 0,
-                              .source = shows && second != NULL ? 1 : 0};
-  bool put = bl_outlet_put(&line->outlet, &welcome, err.status != BL_OK ? err.text : NULL, shows ? first->fd : -1);
-  if (put && welcome.source == 1) {
-    bl_block_frame_t show = {.kind = BL_BLOCK_SHOW, .bytes = second->bytes, .source = 1};
-    put = bl_outlet_put(&line->outlet, &show, NULL, second->fd);
+  if (err.status != BL_OK) {
+    turn_away(line, err.status, err.text);
+    bl__line_lose(line, "%s", err.text);
+    return;
   }
-  // The first bytes on this connection: they fit into its buffer.
-  bool told = put && bl_outlet_flush(&line->outlet) == BL_OUTLET_DONE;
-  if (err.status != BL_OK || !told) {
-    bl__line_lose(line, "%s", err.status != BL_OK ? err.text : "it does not read its welcome");
+  if (!welcome(line, &greeting, &room)) {
+    bl__line_lose(line, "it does not read its welcome");
     return;
   }
   bl_lines_end(lines, greeting.session, "its holder connected anew");
   line->greeted = true;
   lines->strangers--;
   line->session = greeting.session;
-  line->shm = greeting.shm;
+  line->shm = bl_path_is_unix(greeting.path);
   line->by = greeting.path;
   lines->counters.up[line->by]++;
   line->unverified = greeting.unverified || greeting.path == BL_PATH_CUDA_IPC || greeting.path == BL_PATH_NCCL;
@@ -220,48 +236,45 @@ static void greet(bl_line_t *line) {
 }
 
 static void on_frame(bl_line_t *line) {
-  const bl_block_frame_t *frame = &line->inlet.frame;
-  if ((frame->kind == BL_BLOCK_GREET) == line->greeted) {
-    bl__line_lose(line, "%s out of turn", bl_block_frame_kind_name(frame->kind));
+  const bl_frame_t *frame = &line->reader.frame;
+  if ((frame->kind == BL_FRAME_GREET) == line->greeted) {
+    bl__line_lose(line, "%s out of turn", bl_frame_kind_name(frame->kind));
     return;
   }
   switch (frame->kind) {
-  case BL_BLOCK_GREET:
+  case BL_FRAME_GREET:
     greet(line);
     return;
-  case BL_BLOCK_SHOW:
+  case BL_FRAME_SHOW:
     bl__source_show(line, frame);
     return;
-  case BL_BLOCK_HIDE:
+  case BL_FRAME_HIDE:
     bl__source_hide(line, frame);
     return;
-  case BL_BLOCK_JOIN:
-    bl__way_join(line);
+  case BL_FRAME_MEET:
+    bl__ways_meet(line);
     return;
-  case BL_BLOCK_EVICT:
-  case BL_BLOCK_LOAD:
-  case BL_BLOCK_RELEASE:
+  case BL_FRAME_EVICT:
+  case BL_FRAME_LOAD:
+  case BL_FRAME_RELEASE:
     line->waiting[frame->sequence % BL__LINE_WINDOW].sequence = frame->sequence;
     line->waiting[frame->sequence % BL__LINE_WINDOW].kind = frame->kind;
     line->waiting[frame->sequence % BL__LINE_WINDOW].began_ns = bl_clock_now_ns();
     line->lines->callbacks.on_request(line->lines->context, line, frame);
     return;
-  case BL_BLOCK_DATA:
+  case BL_FRAME_DATA:
     (void)bl__moves_data(line);
     return;
   default:
-    bl__line_lose(line, "%s is not for a store", bl_block_frame_kind_name(frame->kind));
+    bl__line_lose(line, "%s is not for a store", bl_frame_kind_name(frame->kind));
     return;
   }
 }
 
 // A visitor without TLS where it is wanted, or the other way round: told so in plain words, as far as it listens.
-static void turn_away(bl_line_t *line, bool wants_tls) {
-  bl_block_frame_t welcome = {.kind = BL_BLOCK_WELCOME, .status = BL_UNAUTHENTICATED};
+static void turn_away_other_kind(bl_line_t *line, bool wants_tls) {
   bl_socket_discard(line->stream.fd);
-  if (bl_outlet_put(&line->outlet, &welcome, wants_tls ? BL_STREAM_WANTS_TLS : BL_STREAM_HAS_NO_TLS, -1)) {
-    (void)!bl_outlet_flush(&line->outlet);
-  }
+  turn_away(line, BL_UNAUTHENTICATED, wants_tls ? BL_STREAM_WANTS_TLS : BL_STREAM_HAS_NO_TLS);
   bl__line_lose(line, "%s",
                 wants_tls ? "it speaks plaintext, the data path here is TLS"
                           : "it speaks TLS, the data path here is plaintext: --tls-ca, --tls-certificate and "
@@ -275,25 +288,25 @@ static void read_frames(bl_line_t *line) {
   }
   bl__moves_continue_reading(line);
   while (!line->gone && !line->reading) {
-    switch (bl_inlet_next(&line->inlet)) {
-    case BL_INLET_FRAME:
+    switch (bl_frame_reader_next(&line->reader)) {
+    case BL_READER_FRAME:
       on_frame(line);
       break;
-    case BL_INLET_BODY: // of a chunk that was read away
+    case BL_READER_BODY: // of a chunk that was read away
       break;
-    case BL_INLET_AGAIN:
+    case BL_READER_AGAIN:
       return;
-    case BL_INLET_END:
-      bl__line_lose(line, "%s", line->inlet.reason);
+    case BL_READER_END:
+      bl__line_lose(line, "%s", line->reader.reason);
       return;
-    case BL_INLET_BROKEN: {
+    case BL_READER_BROKEN: {
       const bool wants_tls = line->lines->tls != NULL && !line->stream.is_unix;
-      if (!line->greeted && bl_stream_is_other_kind(&line->stream, line->inlet.buffer)) {
-        turn_away(line, wants_tls);
+      if (!line->greeted && bl_stream_is_other_kind(&line->stream, line->reader.buffer)) {
+        turn_away_other_kind(line, wants_tls);
         return;
       }
       line->lines->counters.broken += line->greeted ? 1 : 0;
-      bl__line_lose(line, "%s", line->inlet.reason);
+      bl__line_lose(line, "%s", line->reader.reason);
       return;
     }
     }
@@ -344,8 +357,8 @@ static void let_in(bl_lines_t *lines, int fd, bool is_unix) {
     close(fd);
     return;
   }
-  bl_inlet_init(&line->inlet, &line->stream);
-  bl_outlet_init(&line->outlet, &line->stream);
+  bl_frame_reader_init(&line->reader, &line->stream);
+  bl_frame_writer_init(&line->writer, &line->stream);
   lines->first = line;
   lines->count++;
   lines->strangers++;
@@ -398,10 +411,7 @@ void bl_lines_end(bl_lines_t *lines, uint64_t session, const char *why) {
   if (line == NULL) {
     return;
   }
-  bl_block_frame_t bye = {.kind = BL_BLOCK_BYE, .status = BL_FENCED};
-  if (!line->writing && bl_outlet_put(&line->outlet, &bye, why, -1)) {
-    (void)!bl_outlet_flush(&line->outlet); // as a courtesy
-  }
+  turn_away(line, BL_FENCED, why);
   hang_up(line);
 }
 

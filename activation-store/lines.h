@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data connections of a store's sessions (lib/datapath/block_frame.h): one per session, over a unix socket (shm: both
+// The data connections of a store's sessions (lib/datapath/frame.h): one per session, over a unix socket (shm: both
 // sides show each other sealed memory, and each pulls) or over TCP (each writes its own memory from frames). Evict, load and
 // release come and are answered here; the table decides, through the callbacks.
 //
@@ -12,7 +12,7 @@
 #define BALLAST_ACTIVATION_STORE_LINES_H
 
 #include "datapath/address.h"
-#include "datapath/block_frame.h"
+#include "datapath/greeting.h"
 #include "datapath/nccl/engine.h"
 #include "datapath/path.h"
 #include "device/device.h"
@@ -38,11 +38,10 @@ typedef struct bl_lines_room { // what a session may use: the parts that are the
 
 typedef struct bl_lines_callbacks {
   // `fd` is its connection.
-  bl_status_t (*admit)(void *context, const bl_block_greeting_t *greeting, int fd, bl_lines_room_t *room,
-                       bl_error_t *err);
+  bl_status_t (*admit)(void *context, const bl_greeting_t *greeting, int fd, bl_lines_room_t *room, bl_error_t *err);
   // EVICT, LOAD or RELEASE of a session. Answer now or later: bl_line_answer.
-  void (*on_request)(void *context, bl_line_t *line, const bl_block_frame_t *frame);
-  void (*on_answered)(void *context, bl_block_frame_kind_t kind, uint64_t began_ns); // on bl_clock_now_ns
+  void (*on_request)(void *context, bl_line_t *line, const bl_frame_t *frame);
+  void (*on_answered)(void *context, bl_frame_kind_t kind, uint64_t began_ns); // on bl_clock_now_ns
 } bl_lines_callbacks_t;
 
 typedef struct bl_lines_options {

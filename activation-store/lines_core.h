@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside of lines.h: shared by lines.c, line_sources.c, line_moves.c and line_ways.c.
 //
-// A line belongs to the loop's thread. While `reading` the inlet and while `writing` the outlet belong to a transfer
+// A line belongs to the loop's thread. While `reading` the reader and while `writing` the writer belong to a transfer
 // thread; frames for the holder then wait in the backlog. `users` counts works on the pool: the line is freed when its
 // connection is gone and it has none. Communicators count as users until they are dead.
 #ifndef BALLAST_ACTIVATION_STORE_LINES_CORE_H
@@ -9,10 +9,11 @@
 
 #include "lines.h"
 
-#include "datapath/inlet.h"
+#include "datapath/frame_reader.h"
+#include "datapath/frame_writer.h"
 #include "datapath/mover.h"
 #include "datapath/nccl/engine.h"
-#include "datapath/outlet.h"
+#include "datapath/nccl/meet.h"
 #include "datapath/peer_memory.h"
 #include "loop/timer.h"
 #include "loop/watch.h"
@@ -20,7 +21,7 @@
 #include <stdatomic.h>
 
 #define BL__LINE_WINDOW  64u  // requests of a session that may wait for an answer (lib/lease/window.h)
-#define BL__LINE_BACKLOG 128u // frames for a holder while its outlet is busy: the window, and answers to shows
+#define BL__LINE_BACKLOG 128u // frames for a holder while its writer is busy: the window, and answers to shows
 
 typedef struct bl__source {
   bl_work_t mapping;
@@ -63,18 +64,18 @@ struct bl__move {
   const uint8_t *from;
   uint8_t *to;
   uint64_t at, hash;
-  bl_block_sender_t sender;
+  bl_frame_sender_t sender;
   bool busy, verified; // busy: a transfer thread has it, or NCCL
   bool corrupt;        // a chunk did not match
-  bl_inlet_event_t came;
-  bl_outlet_result_t went;
+  bl_frame_reader_event_t came;
+  bl_frame_writer_result_t went;
   bl_status_t status;
   atomic_bool cancelled;
 };
 
 typedef struct bl__queued {
-  bl_block_frame_t frame;
-  char text[BL_BLOCK_TEXT_BYTES + 1];
+  bl_frame_t frame;
+  char text[BL_FRAME_TEXT_BYTES + 1];
 } bl__queued_t;
 
 struct bl_line {
@@ -82,26 +83,26 @@ struct bl_line {
   bl_line_t *next;
   bl_stream_t stream;
   bl_watch_t *watch;
-  bl_inlet_t inlet;
-  bl_outlet_t outlet;
+  bl_frame_reader_t reader;
+  bl_frame_writer_t writer;
   bool shm, unverified, greeted, gone;
   bl_path_t by;          // the path
-  bool reading, writing; // a transfer thread has the inlet, the outlet
+  bool reading, writing; // a transfer thread has the reader, the writer
   bool write_blocked;    // the socket takes no more
-  bool frame_pending;    // in the inlet: a transfer thread met a frame that is for the loop
+  bool frame_pending;    // in the reader: a transfer thread met a frame that is for the loop
   uint64_t session, since_ms;
   bl_lines_room_t room;
   char path[208];
   unsigned users;
   struct {
     uint64_t sequence, began_ns; // sequence 0: none
-    bl_block_frame_kind_t kind;
+    bl_frame_kind_t kind;
   } waiting[BL__LINE_WINDOW];
   bl__move_t *moves;  // all of the line that are not over
   bl__move_t *coming; // the move whose chunk is under way
   bl__source_t **sources;
   uint32_t source_capacity;
-  bl__way_t ways[BL_BLOCK_WAYS];
+  bl__way_t ways[BL_MEET_CHANNELS];
   bl__queued_t *backlog; // of BL__LINE_BACKLOG
   unsigned backlog_count;
 };
@@ -132,12 +133,12 @@ void bl__line_lose(bl_line_t *line, const char *format, ...) __attribute__((form
 void bl__line_settle(bl_line_t *line); // frees it when nobody needs it any more
 void bl__line_read(bl_line_t *line);   // handles what has come
 void bl__line_flush(bl_line_t *line);  // writes what is queued; goes on with blocks that are sent
-void bl__line_put(bl_line_t *line, const bl_block_frame_t *frame, const char *text);
+void bl__line_put(bl_line_t *line, const bl_frame_t *frame, const char *text);
 // The part of the arena that a room lies in, with its offset there; NULL when it lies in none.
 const bl_arena_t *bl__line_part(const bl_line_t *line, uint64_t bytes, uint64_t *offset_bytes);
 // line_sources.c
-void bl__source_show(bl_line_t *line, const bl_block_frame_t *frame);
-void bl__source_hide(bl_line_t *line, const bl_block_frame_t *frame);
+void bl__source_show(bl_line_t *line, const bl_frame_t *frame);
+void bl__source_hide(bl_line_t *line, const bl_frame_t *frame);
 bl__source_t *bl__source_find(const bl_line_t *line, uint32_t number); // that is up
 void bl__source_release(bl__source_t *source);
 void bl__sources_free(bl_line_t *line); // no users are left
@@ -145,13 +146,13 @@ void bl__sources_free(bl_line_t *line); // no users are left
 bl__move_t *bl__move_begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t *what); // NULL: not possible
 void bl__move_drop(bl__move_t *move);                                                     // nothing was begun after all
 void bl__move_over(bl__move_t *move, bool moved); // nothing touches the room any more
-bool bl__moves_data(bl_line_t *line);             // a DATA frame is in the inlet. False: the line is lost
+bool bl__moves_data(bl_line_t *line);             // a DATA frame is in the reader. False: the line is lost
 void bl__moves_continue_reading(bl_line_t *line);
-bool bl__moves_continue_writing(bl_line_t *line); // true: a transfer thread has the outlet now
+bool bl__moves_continue_writing(bl_line_t *line); // true: a transfer thread has the writer now
 void bl__moves_lose(bl_line_t *line);
 void bl__moves_free(bl_lines_t *lines);
 // line_ways.c
-void bl__way_join(bl_line_t *line);                                                  // JOIN is in the inlet
+void bl__ways_meet(bl_line_t *line);                                                 // MEET is in the reader
 BL_MUST_USE bool bl__way_move(bl_line_t *line, uint32_t way, const bl_move_t *what); // False: nothing was begun
 void bl__ways_abort(bl_line_t *line);                                                // returns at once
 void bl__ways_close(bl_line_t *line);                                                // waits

@@ -407,11 +407,11 @@ static void on_answer(void *context, uint64_t session, uint64_t sequence, const 
   }
 }
 
-static void on_served(void *context, bl_block_frame_kind_t kind, uint64_t began_ns) {
+static void on_served(void *context, bl_frame_kind_t kind, uint64_t began_ns) {
   const bl_service_t *self = context;
   bl_meter_answered(self->board,
-                    kind == BL_BLOCK_EVICT  ? BL_METER_EVICT
-                    : kind == BL_BLOCK_LOAD ? BL_METER_LOAD
+                    kind == BL_FRAME_EVICT  ? BL_METER_EVICT
+                    : kind == BL_FRAME_LOAD ? BL_METER_LOAD
                                             : BL_METER_RELEASE,
                     began_ns);
 }

@@ -185,13 +185,13 @@ bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *r
   return decision;
 }
 
-static void on_answered(void *context, bl_block_frame_kind_t kind, uint64_t began_ns) {
+static void on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns) {
   const bl_store_t *store = context;
   store->observer.on_served(store->observer.context, kind, began_ns);
 }
 
 // A request over a session's line.
-static void on_request(void *context, bl_line_t *line, const bl_block_frame_t *frame) {
+static void on_request(void *context, bl_line_t *line, const bl_frame_t *frame) {
   bl_store_t *store = context;
   bl_lease_request_t request = {.session = bl_line_session(line),
                                 .sequence = frame->sequence,
@@ -207,19 +207,19 @@ static void on_request(void *context, bl_line_t *line, const bl_block_frame_t *f
   bl_lease_answer_t answer = {0};
   bl_lease_decision_t decision;
   const char *what = "release";
-  if (frame->kind == BL_BLOCK_EVICT) {
+  if (frame->kind == BL_FRAME_EVICT) {
     what = "evict";
     bl_lease_block_t block = {.token = token,
                               .bytes = frame->bytes,
                               .checksum = frame->checksum,
                               .label = {.step = frame->step, .chunk = frame->chunk, .micro_batch = frame->micro_batch}};
-    bl_store_source_t source = {.number = frame->source, .offset_bytes = frame->offset};
+    bl_store_source_t source = {.number = frame->region, .offset_bytes = frame->offset};
     bl_error_t err = {0};
     if (bl_store_evict(store, &request, &block, &source, &decision, &answer, &err) != BL_OK) {
       bl_line_fail(line, frame->sequence, &err);
       return;
     }
-  } else if (frame->kind == BL_BLOCK_LOAD) {
+  } else if (frame->kind == BL_FRAME_LOAD) {
     what = "load";
     decision = bl_store_load(store, &request, &token, &answer);
   } else {
@@ -280,13 +280,12 @@ static void on_timer(bl_timer_t *timer, void *context) {
 // ---- sessions on the data path -----------------------------------------------------------------------------------------
 
 // Whether a visitor is who it says, and the arena it may then see.
-static bl_status_t admit(void *context, const bl_block_greeting_t *greeting, int fd, bl_lines_room_t *room,
-                         bl_error_t *err) {
+static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, bl_lines_room_t *room, bl_error_t *err) {
   bl_store_t *store = context;
   bl_lease_answer_t answer = {.reason = BL_LEASE_INCARNATION};
   bl_incarnation_t key, incarnation;
-  memcpy(key.bytes, greeting->key, sizeof key.bytes);
-  memcpy(incarnation.bytes, greeting->incarnation, sizeof incarnation.bytes);
+  memcpy(key.bytes, greeting->own_token, sizeof key.bytes);
+  memcpy(incarnation.bytes, greeting->token, sizeof incarnation.bytes);
   if (bl_incarnation_equal(&incarnation, &bl_lease_table_config(store->table)->incarnation)) {
     (void)bl_lease_table_keep_alive(store->table, greeting->session, &key, bl_clock_now_ns(), &answer);
   }

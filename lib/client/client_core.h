@@ -21,10 +21,11 @@
 #include "client/runtime.h"
 
 #include "datapath/endpoint.h"
-#include "datapath/inlet.h"
+#include "datapath/frame_reader.h"
+#include "datapath/frame_writer.h"
 #include "datapath/mover.h"
 #include "datapath/nccl/engine.h"
-#include "datapath/outlet.h"
+#include "datapath/nccl/meet.h"
 #include "datapath/peer_memory.h"
 #include "loop/thread.h"
 #include "loop/timer.h"
@@ -78,12 +79,11 @@ typedef enum {
   BL__CONNECTION_CONNECTING, // the socket
   BL__CONNECTION_SECURING,   // TLS
   BL__CONNECTION_GREETING,   // until the store's welcome
-  BL__CONNECTION_MAPPING,    // shm, cuda-ipc: until all of its memory was shown
   BL__CONNECTION_JOINING,    // nccl, the first time: until the communicators are made
   BL__CONNECTION_UP,
 } bl__connection_state_t;
 
-// Our half of a transfer over a communicator, from BEGUN until it is over; in the place of its request in the window.
+// Our half of a transfer over a communicator, from GO until it is over; in the place of its request in the window.
 typedef struct bl__half {
   bl_nccl_transfer_t transfer; // first
   bl_client_t *client;
@@ -91,7 +91,7 @@ typedef struct bl__half {
   atomic_bool over;  // set by a thread of NCCL's
   bool answered;     // the answer came before that, and waits here
   bl__answer_t answer;
-  char text[BL_BLOCK_TEXT_BYTES + 1];
+  char text[BL_FRAME_TEXT_BYTES + 1];
 } bl__half_t;
 
 typedef struct bl__client_source {
@@ -184,13 +184,13 @@ struct bl_client {
   bl_peer_memory_t parts[2]; // of the job's arena
   size_t part_count;
   bl_stream_t stream;
-  bl_inlet_t inlet;
-  bl_outlet_t outlet;
-  bl_block_sender_t sender;           // of the evict whose bytes go out,
+  bl_frame_reader_t reader;
+  bl_frame_writer_t writer;
+  bl_frame_sender_t sender;           // of the evict whose bytes go out,
   bl__operation_t *sending;           // this one
   bl__operation_t *coming;            // load whose chunk is under way
-  uint8_t side[BL_BLOCK_CHUNK_BYTES]; // rest of a chunk whose block was given up
-  bl_nccl_channel_t *ways[BL_BLOCK_WAYS];
+  uint8_t side[BL_FRAME_CHUNK_BYTES]; // rest of a chunk whose block was given up
+  bl_nccl_channel_t *ways[BL_MEET_CHANNELS];
   bl__half_t halves[BL__WINDOW];
   atomic_bool way_changed; // a communicator is ready, or dead
   char link_why[192];      // why it went down last; "": it is up
@@ -244,7 +244,7 @@ BL_MUST_USE bl_status_t bl__ways_open(bl_client_t *client, bl_error_t *err);
 // BL_DEADLINE: not made yet.
 BL_MUST_USE bl_status_t bl__ways_made(bl_client_t *client, bl_error_t *err);
 void bl__ways_close(bl_client_t *client); // waits until nothing of it touches memory any more
-void bl__way_begun(bl_client_t *client);  // BEGUN is in the inlet
+void bl__way_begun(bl_client_t *client);  // GO is in the reader
 bool bl__ways_turn(bl_client_t *client);  // what has ended, and failed. False: nothing
 // An answer that has to wait until our half of its transfer is over is kept there.
 bool bl__way_keeps(bl_client_t *client, const bl__answer_t *answer);

@@ -2,6 +2,7 @@
 // The data connection of a session: the choice of the path, the greeting, the maps; and connecting again. All on the loop,
 // without a wait: each event goes on from the state where the last one stopped.
 #include "client/client_core.h"
+#include "datapath/greeting.h"
 #include "datapath/machine.h"
 #include "rpc/rpc.h"
 #include "sys/clock.h"
@@ -108,58 +109,57 @@ static void be_up(bl_client_t *client) {
   pthread_mutex_unlock(&client->mutex);
 }
 
-static bl_status_t map_part(bl_client_t *client, bl_error_t *err) {
-  int fd = bl_stream_take_descriptor(&client->stream);
-  if (fd < 0) {
-    return bl_error_set(err, BL_INTERNAL, "%s: the welcome came without the store's memory", client->link_address);
-  }
+// The parts of the job's arena that the welcome shows.
+static bl_status_t map_parts(bl_client_t *client, const bl_greeting_t *welcome, bl_error_t *err) {
   bl_device_t *device = client->by == BL_PATH_CUDA_IPC ? client->device : NULL;
-  bl_status_t status =
-      bl_peer_memory_open(&client->parts[client->part_count], device, fd, client->inlet.frame.bytes, err);
-  client->part_count += status == BL_OK ? 1 : 0;
-  close(fd);
+  const size_t most = sizeof client->parts / sizeof client->parts[0];
+  if (welcome->arena_count == 0 || welcome->arena_count > most) {
+    return bl_error_set(err, BL_INTERNAL, "%s: the welcome shows %" PRIu32 " parts of the store's memory",
+                        client->link_address, welcome->arena_count);
+  }
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < welcome->arena_count && status == BL_OK; i++) {
+    const int fd = bl_stream_take_descriptor(&client->stream);
+    if (fd < 0) {
+      return bl_error_set(err, BL_INTERNAL, "%s: the welcome came without the store's memory", client->link_address);
+    }
+    status = bl_peer_memory_open(&client->parts[i], device, fd, welcome->arena_bytes[i], err);
+    client->part_count += status == BL_OK ? 1 : 0;
+    close(fd);
+  }
   return status;
 }
 
 static bl_status_t on_welcome(bl_client_t *client, bl_error_t *err) {
-  const bl_block_frame_t *frame = &client->inlet.frame;
-  if (frame->kind != BL_BLOCK_WELCOME) {
-    return bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of a welcome", client->link_address,
-                        bl_block_frame_kind_name(frame->kind));
+  const bl_frame_t *frame = &client->reader.frame;
+  bl_greeting_t welcome;
+  const char *reason = NULL;
+  if (frame->kind == BL_FRAME_BYE) {
+    return bl_error_set(err, frame->status, "%s: %s", client->link_address, client->reader.text);
   }
-  if (frame->status != BL_OK) {
-    return bl_error_set(err, frame->status, "%s: %s", client->link_address, client->inlet.text);
+  if (frame->kind != BL_FRAME_WELCOME) {
+    return bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of a welcome", client->link_address,
+                        bl_frame_kind_name(frame->kind));
+  }
+  if (bl_greeting_decode(client->reader.body, &welcome, &reason) != BL_OK) {
+    return bl_error_set(err, BL_INTERNAL, "%s: the welcome is refused: %s", client->link_address, reason);
   }
   if (client->by == BL_PATH_NCCL) {
     client->link = client->phase == BL__PHASE_LINKING ? BL__CONNECTION_JOINING : BL__CONNECTION_UP;
     return bl__ways_open(client, err);
   }
-  const bool more = client->shm && frame->source == 1;
-  client->link = more ? BL__CONNECTION_MAPPING : BL__CONNECTION_UP;
-  return client->shm ? map_part(client, err) : BL_OK;
-}
-
-static bl_status_t on_memory(bl_client_t *client, bl_error_t *err) {
-  const bl_block_frame_t *frame = &client->inlet.frame;
-  if (frame->kind != BL_BLOCK_SHOW || frame->source != 1) {
-    return bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of memory", client->link_address,
-                        bl_block_frame_kind_name(frame->kind));
-  }
   client->link = BL__CONNECTION_UP;
-  return map_part(client, err);
+  return client->shm ? map_parts(client, &welcome, err) : BL_OK;
 }
 
 static bl_status_t explain_end(bl_client_t *client, bool broken, bl_error_t *err) {
-  const bl_error_t *failure = &client->inlet.failure;
-  if (client->link == BL__CONNECTION_MAPPING) {
-    return bl_error_set(err, BL_UNAVAILABLE, "%s: the store closed the connection", client->link_address);
-  }
+  const bl_error_t *failure = &client->reader.failure;
   if (broken && failure->status == BL_UNAUTHENTICATED) {
     return bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", client->link_address, failure->text);
   }
   if (broken && failure->status == BL_OK) {
     return bl_error_set(err, BL_INTERNAL, "%s: this is no store of our version: %s", client->link_address,
-                        client->inlet.reason != NULL ? client->inlet.reason : "out of turn");
+                        client->reader.reason != NULL ? client->reader.reason : "out of turn");
   }
   (void)bl_stream_explain_end(&client->stream, err);
   return bl_error_prefix(err, "%s", client->link_address);
@@ -168,17 +168,17 @@ static bl_status_t explain_end(bl_client_t *client, bool broken, bl_error_t *err
 // What comes before the link is up. BL_DEADLINE: not all is there yet.
 static bl_status_t read_welcome(bl_client_t *client, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  while (status == BL_OK && (client->link == BL__CONNECTION_GREETING || client->link == BL__CONNECTION_MAPPING)) {
-    switch (bl_inlet_next(&client->inlet)) {
-    case BL_INLET_AGAIN:
+  while (status == BL_OK && client->link == BL__CONNECTION_GREETING) {
+    switch (bl_frame_reader_next(&client->reader)) {
+    case BL_READER_AGAIN:
       return BL_DEADLINE;
-    case BL_INLET_FRAME:
-      status = client->link == BL__CONNECTION_GREETING ? on_welcome(client, err) : on_memory(client, err);
+    case BL_READER_FRAME:
+      status = on_welcome(client, err);
       break;
-    case BL_INLET_END:
+    case BL_READER_END:
       return explain_end(client, false, err);
-    case BL_INLET_BODY:
-    case BL_INLET_BROKEN:
+    case BL_READER_BODY:
+    case BL_READER_BROKEN:
       return explain_end(client, true, err);
     }
   }
@@ -186,16 +186,15 @@ static bl_status_t read_welcome(bl_client_t *client, bl_error_t *err) {
 }
 
 static bl_status_t greet(bl_client_t *client, bl_error_t *err) {
-  bl_block_greeting_t greeting = {
-      .session = client->session, .shm = client->shm, .path = client->by, .unverified = client->unverified};
-  uint8_t body[BL_BLOCK_GREETING_BYTES];
-  memcpy(greeting.key, client->key, sizeof greeting.key);
-  memcpy(greeting.incarnation, client->incarnation, sizeof greeting.incarnation);
+  bl_greeting_t greeting = {.session = client->session, .path = client->by, .unverified = client->unverified};
+  uint8_t body[BL_FRAME_GREETING_BYTES];
+  memcpy(greeting.token, client->incarnation, sizeof greeting.token);
+  memcpy(greeting.own_token, client->key, sizeof greeting.own_token);
   snprintf(greeting.reason, sizeof greeting.reason, "%s", client->path);
-  bl_block_greeting_encode(&greeting, body);
+  bl_greeting_encode(&greeting, body);
   client->link = BL__CONNECTION_GREETING;
-  if (!bl_outlet_put(&client->outlet, &(bl_block_frame_t){.kind = BL_BLOCK_GREET}, body, -1) ||
-      bl_outlet_flush(&client->outlet) != BL_OUTLET_DONE) { // the first bytes on this connection: they fit
+  if (!bl_frame_writer_put(&client->writer, &(bl_frame_t){.kind = BL_FRAME_GREET}, body, NULL, 0) ||
+      bl_frame_writer_flush(&client->writer) != BL_WRITER_DONE) { // the first bytes on this connection: they fit
     (void)bl_stream_failure(&client->stream, errno, err);
     return bl_error_prefix(err, "%s: the store does not take the greeting", client->link_address);
   }
@@ -218,8 +217,8 @@ static bl_status_t connected(bl_client_t *client, bl_error_t *err) {
   } else {
     status = bl_stream_tls(&client->stream, fd, tls, false, BL_STORES, err);
   }
-  bl_inlet_init(&client->inlet, &client->stream);
-  bl_outlet_init(&client->outlet, &client->stream);
+  bl_frame_reader_init(&client->reader, &client->stream);
+  bl_frame_writer_init(&client->writer, &client->stream);
   client->link = BL__CONNECTION_SECURING;
   return status;
 }
@@ -237,7 +236,7 @@ static bl_status_t advance(bl_client_t *client, bl_error_t *err) {
     }
     status = status != BL_OK ? bl_error_prefix(err, "%s", client->link_address) : greet(client, err);
   }
-  if (status == BL_OK && (client->link == BL__CONNECTION_GREETING || client->link == BL__CONNECTION_MAPPING)) {
+  if (status == BL_OK && client->link == BL__CONNECTION_GREETING) {
     status = read_welcome(client, err);
   }
   if (status == BL_OK && client->link == BL__CONNECTION_JOINING) {
@@ -380,10 +379,6 @@ static void be_late(bl_client_t *client) {
     break;
   case BL__CONNECTION_GREETING:
     (void)bl_error_set(&err, BL_UNAVAILABLE, "%s: the store did not answer in time", client->link_address);
-    break;
-  case BL__CONNECTION_MAPPING:
-    (void)bl_error_set(&err, BL_UNAVAILABLE, "%s: the store did not show all of its memory in time",
-                       client->link_address);
     break;
   default:
     (void)!bl__ways_made(client, &err);

@@ -17,17 +17,16 @@
 
 // Nothing reads or writes its memory when this returns.
 static void let_go(bl_client_t *client, const bl__operation_t *operation) {
-  bl_outlet_t *outlet = &client->outlet;
+  bl_frame_writer_t *writer = &client->writer;
   if (operation->verb == BL__EVICT) {
     client->sending = client->sending == operation ? NULL : client->sending;
-    if (client->link == BL__CONNECTION_UP && outlet->chunk_bytes > 0 && outlet->chunk >= operation->from &&
-        outlet->chunk < operation->from + operation->bytes) { // a chunk under way goes on from memory of ours
-      memcpy(client->side, outlet->chunk, outlet->chunk_bytes);
-      outlet->chunk = client->side;
+    if (client->link == BL__CONNECTION_UP && writer->chunk_bytes > 0 && writer->chunk >= operation->from &&
+        writer->chunk < operation->from + operation->bytes) { // a chunk under way goes on from memory of ours
+      (void)bl_frame_writer_let_go(writer, client->side);
     }
   } else if (operation->verb == BL__LOAD && client->coming == operation) {
     client->coming = NULL;
-    bl_inlet_into(&client->inlet, NULL);
+    bl_frame_reader_into(&client->reader, NULL);
   }
   if (operation->wipe && client->device == NULL) { // what is not the block shall not be taken for it
     memset(operation->to, 0, operation->bytes);
@@ -72,11 +71,11 @@ void bl__transfer_settle(bl_client_t *client) {
 
 // ---- sending -----------------------------------------------------------------------------------------------------------
 
-static const bl_block_frame_kind_t kinds[] = {[BL__EVICT] = BL_BLOCK_EVICT,
-                                              [BL__LOAD] = BL_BLOCK_LOAD,
-                                              [BL__RELEASE] = BL_BLOCK_RELEASE,
-                                              [BL__SHOW] = BL_BLOCK_SHOW,
-                                              [BL__HIDE] = BL_BLOCK_HIDE};
+static const bl_frame_kind_t kinds[] = {[BL__EVICT] = BL_FRAME_EVICT,
+                                        [BL__LOAD] = BL_FRAME_LOAD,
+                                        [BL__RELEASE] = BL_FRAME_RELEASE,
+                                        [BL__SHOW] = BL_FRAME_SHOW,
+                                        [BL__HIDE] = BL_FRAME_HIDE};
 
 // Where its caller does not know it.
 static void add_checksum(bl_client_t *client, bl__request_t *request) {
@@ -95,21 +94,21 @@ static void add_checksum(bl_client_t *client, bl__request_t *request) {
 static bool put(bl_client_t *client, bl__request_t *request) {
   add_checksum(client, request);
   const bl__sent_t *sent = &request->sent;
-  const bl_block_frame_t frame = {.kind = kinds[request->verb],
-                                  .sequence = sent->sequence,
-                                  .acknowledged = sent->sequence != 0 ? request->acknowledged : 0,
-                                  .id = sent->id,
-                                  .generation = sent->generation,
-                                  .bytes = sent->bytes,
-                                  .offset = sent->source_offset,
-                                  .checksum = sent->checksum,
-                                  .loaded = sent->loaded,
-                                  .source = sent->source,
-                                  .step = sent->label.step,
-                                  .chunk = sent->label.chunk,
-                                  .micro_batch = sent->label.micro_batch};
-  const int fd = request->verb == BL__SHOW ? request->operation->fd : -1;
-  if (bl_outlet_put(&client->outlet, &frame, NULL, fd)) {
+  const bl_frame_t frame = {.kind = kinds[request->verb],
+                            .sequence = sent->sequence,
+                            .acknowledged = sent->sequence != 0 ? request->acknowledged : 0,
+                            .id = sent->id,
+                            .generation = sent->generation,
+                            .bytes = sent->bytes,
+                            .offset = sent->source_offset,
+                            .checksum = sent->checksum,
+                            .loaded = sent->loaded,
+                            .region = sent->source,
+                            .step = sent->label.step,
+                            .chunk = sent->label.chunk,
+                            .micro_batch = sent->label.micro_batch};
+  const bool shows = request->verb == BL__SHOW;
+  if (bl_frame_writer_put(&client->writer, &frame, NULL, shows ? &request->operation->fd : NULL, shows ? 1 : 0)) {
     return true;
   }
   if (sent->sequence != 0) {
@@ -130,7 +129,8 @@ static void send_requests(bl_client_t *client, uint64_t now_ns) {
     more = bl__requests_next(&client->requests, now_ns, &request);
     pthread_mutex_unlock(&client->mutex);
     more = more && put(client, &request);
-    if (more && client->shm && request.verb == BL__EVICT && bl_outlet_flush(&client->outlet) == BL_OUTLET_BROKEN) {
+    if (more && client->shm && request.verb == BL__EVICT &&
+        bl_frame_writer_flush(&client->writer) == BL_WRITER_BROKEN) {
       bl__connection_lost(client, strerror(errno)); // the store begins while the next one's checksum is computed
     }
   }
@@ -142,11 +142,10 @@ static bl__operation_t *next_sending(bl_client_t *client) {
   bl__operation_t *operation = client->requests.sending_first;
   pthread_mutex_unlock(&client->mutex);
   const bool fresh =
-      operation != client->sending || (operation != NULL && client->sender.sequence != operation->sequence);
+      operation != client->sending || (operation != NULL && client->sender.frame.sequence != operation->sequence);
   if (fresh && operation != NULL) {
-    client->sender = (bl_block_sender_t){.from = operation->from,
-                                         .bytes = operation->bytes,
-                                         .sequence = operation->sequence,
+    client->sender = (bl_frame_sender_t){.frame = {.bytes = operation->bytes, .sequence = operation->sequence},
+                                         .from = operation->from,
                                          .verified = client->requests.verified};
   }
   client->sending = operation;
@@ -155,18 +154,18 @@ static bl__operation_t *next_sending(bl_client_t *client) {
 
 // Writes what there is.
 static void write_out(bl_client_t *client) {
-  bl_outlet_result_t result = bl_outlet_flush(&client->outlet);
-  bl__operation_t *operation = result == BL_OUTLET_DONE ? next_sending(client) : NULL;
+  bl_frame_writer_result_t result = bl_frame_writer_flush(&client->writer);
+  bl__operation_t *operation = result == BL_WRITER_DONE ? next_sending(client) : NULL;
   if (operation != NULL) {
-    result = bl_outlet_send(&client->outlet, &client->sender, CHUNKS);
+    result = bl_frame_writer_send(&client->writer, &client->sender, CHUNKS);
     pthread_mutex_lock(&client->mutex);
     bl__requests_pushed(&client->requests, operation, client->sender.at, client->sender.hash);
     pthread_mutex_unlock(&client->mutex);
   }
-  if (result == BL_OUTLET_BROKEN) {
+  if (result == BL_WRITER_BROKEN) {
     bl__connection_lost(client, strerror(errno));
   }
-  client->blocked = result == BL_OUTLET_AGAIN;
+  client->blocked = result == BL_WRITER_AGAIN;
 }
 
 // ---- copying ---------------------------------------------------------------------------------------------------------
@@ -226,16 +225,16 @@ static bool copy_blocks(bl_client_t *client) {
 // ---- reading -----------------------------------------------------------------------------------------------------------
 
 static void on_data(bl_client_t *client) {
-  const bl_block_frame_t *frame = &client->inlet.frame;
+  const bl_frame_t *frame = &client->reader.frame;
   pthread_mutex_lock(&client->mutex);
   client->coming = bl__requests_coming(&client->requests, frame->sequence, frame->bytes, frame->offset);
   pthread_mutex_unlock(&client->mutex);
-  bl_inlet_into(&client->inlet, client->coming != NULL ? client->coming->to + client->coming->at : NULL);
+  bl_frame_reader_into(&client->reader, client->coming != NULL ? client->coming->to + client->coming->at : NULL);
 }
 
 static void on_chunk(bl_client_t *client) {
   bl__operation_t *operation = client->coming;
-  const bl_block_frame_t *frame = &client->inlet.frame;
+  const bl_frame_t *frame = &client->reader.frame;
   client->coming = NULL;
   if (operation == NULL) {
     return;
@@ -258,7 +257,7 @@ void bl__transfer_answer(bl_client_t *client, const bl__answer_t *answer) {
 }
 
 static void on_answer(bl_client_t *client) {
-  const bl_block_frame_t *frame = &client->inlet.frame;
+  const bl_frame_t *frame = &client->reader.frame;
   const bl__answer_t answer = {.sequence = frame->sequence,
                                .status = frame->status,
                                .id = frame->id,
@@ -267,41 +266,41 @@ static void on_answer(bl_client_t *client) {
                                .offset = frame->offset,
                                .checksum = frame->checksum,
                                .retry_after_ms = frame->retry_after_ms,
-                               .text = client->inlet.text};
+                               .text = client->reader.text};
   if (!bl__way_keeps(client, &answer)) {
     bl__transfer_answer(client, &answer);
   }
 }
 
 static void on_shown(bl_client_t *client) {
-  const bl_block_frame_t *frame = &client->inlet.frame;
+  const bl_frame_t *frame = &client->reader.frame;
   pthread_mutex_lock(&client->mutex);
-  bl__requests_shown(&client->requests, frame->kind == BL_BLOCK_SHOWN ? BL__SHOW : BL__HIDE, frame->source,
-                     frame->status, client->inlet.text);
+  bl__requests_shown(&client->requests, frame->kind == BL_FRAME_SHOWN ? BL__SHOW : BL__HIDE, frame->region,
+                     frame->status, client->reader.text);
   pthread_mutex_unlock(&client->mutex);
   bl__transfer_settle(client);
 }
 
 static void on_frame(bl_client_t *client) {
-  const bl_block_frame_t *frame = &client->inlet.frame;
+  const bl_frame_t *frame = &client->reader.frame;
   bl_error_t err;
   switch (frame->kind) {
-  case BL_BLOCK_ANSWER:
+  case BL_FRAME_ANSWER:
     on_answer(client);
     break;
-  case BL_BLOCK_BEGUN:
+  case BL_FRAME_GO:
     bl__way_begun(client);
     break;
-  case BL_BLOCK_DATA:
+  case BL_FRAME_DATA:
     on_data(client);
     break;
-  case BL_BLOCK_SHOWN:
-  case BL_BLOCK_HIDDEN:
+  case BL_FRAME_SHOWN:
+  case BL_FRAME_HIDDEN:
     on_shown(client);
     break;
-  case BL_BLOCK_BYE:
-    (void)bl_error_set(&err, frame->status != BL_OK ? frame->status : BL_FENCED,
-                       "the store at %s ended the session: %s", client->store, client->inlet.text);
+  case BL_FRAME_BYE:
+    (void)bl_error_set(&err, frame->status, "the store at %s ended the session: %s", client->store,
+                       client->reader.text);
     bl__lose(client, &err);
     break;
   default:
@@ -313,18 +312,18 @@ static void on_frame(bl_client_t *client) {
 // False: nothing came.
 static bool read_frames(bl_client_t *client) {
   for (int i = 0; i < FRAMES && client->link == BL__CONNECTION_UP; i++) {
-    switch (bl_inlet_next(&client->inlet)) {
-    case BL_INLET_FRAME:
+    switch (bl_frame_reader_next(&client->reader)) {
+    case BL_READER_FRAME:
       on_frame(client);
       break;
-    case BL_INLET_BODY:
+    case BL_READER_BODY:
       on_chunk(client);
       break;
-    case BL_INLET_AGAIN:
+    case BL_READER_AGAIN:
       return i > 0;
-    case BL_INLET_END:
-    case BL_INLET_BROKEN:
-      bl__connection_lost(client, client->inlet.reason);
+    case BL_READER_END:
+    case BL_READER_BROKEN:
+      bl__connection_lost(client, client->reader.reason);
       return true;
     }
   }

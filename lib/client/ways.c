@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks over NCCL: the two communicators of a data connection, and our halves of transfers.
 //
-// The store queues its half when it grants a request, and says so (BEGUN); ours is queued when that is read. So both ends
+// The store queues its half when it grants a request, and says so (GO); ours is queued when that is read. So both ends
 // queue in one order, and nothing of ours waits for a half that will not come: until the store stops in the middle, which
 // the channel's deadline ends. An operation is over when both its answer is there and our half is over.
 #include "client/client_core.h"
-
 #include "sys/clock.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char *const way_names[BL_BLOCK_WAYS] = {"evictions", "loads"};
+static const char *const way_names[BL_MEET_CHANNELS] = {"evictions", "loads"};
 
 // ---- life
 
@@ -23,37 +22,38 @@ static void way_changed(void *context, bl_nccl_channel_t *channel) {
 }
 
 // Tells the store which communicators both now make.
-static bl_status_t join(bl_client_t *client, bl_nccl_channel_options_t options[BL_BLOCK_WAYS], bl_error_t *err) {
-  for (uint32_t way = 0; way < BL_BLOCK_WAYS; way++) {
+static bl_status_t meet(bl_client_t *client, bl_nccl_channel_options_t options[BL_MEET_CHANNELS], bl_error_t *err) {
+  bl_meet_t meet = {.verb = BL_NCCL_MEETING_IDS, .generation = 1};
+  uint8_t body[BL_FRAME_MEET_BYTES];
+  for (uint32_t way = 0; way < BL_MEET_CHANNELS; way++) {
     bl_status_t status = bl_nccl_engine_new_id(client->nccl, options[way].id, err);
     if (status != BL_OK) {
       return status;
     }
-    if (!bl_outlet_put(&client->outlet, &(bl_block_frame_t){.kind = BL_BLOCK_JOIN, .source = way}, options[way].id,
-                       -1)) {
-      return bl_error_set(err, BL_INTERNAL, "too much is queued to join communicators");
-    }
+    memcpy(meet.ids[way], options[way].id, BL_NCCL_ID_BYTES);
   }
-  return bl_outlet_flush(&client->outlet) == BL_OUTLET_DONE
+  bl_meet_encode(&meet, body);
+  return bl_frame_writer_put(&client->writer, &(bl_frame_t){.kind = BL_FRAME_MEET}, body, NULL, 0) &&
+                 bl_frame_writer_flush(&client->writer) == BL_WRITER_DONE
              ? BL_OK
              : bl_error_set(err, BL_IO, "the store at %s does not take ids of communicators", client->store);
 }
 
 bl_status_t bl__ways_open(bl_client_t *client, bl_error_t *err) {
-  bl_nccl_channel_options_t options[BL_BLOCK_WAYS];
-  char names[BL_BLOCK_WAYS][BL_NCCL_NAME_BYTES];
+  bl_nccl_channel_options_t options[BL_MEET_CHANNELS];
+  char names[BL_MEET_CHANNELS][BL_NCCL_NAME_BYTES];
   // Half of the time of a call: what is left is for communicators to be made anew, and for the block to go over these.
-  for (uint32_t way = 0; way < BL_BLOCK_WAYS; way++) {
+  for (uint32_t way = 0; way < BL_MEET_CHANNELS; way++) {
     snprintf(names[way], sizeof names[way], "%s, the store at %.70s", way_names[way], client->store);
     options[way] = (bl_nccl_channel_options_t){.name = names[way],
-                                               .rank = way == BL_BLOCK_WAY_EVICT ? 0 : 1,
+                                               .rank = way == BL_MEET_EVICT ? 0 : 1,
                                                .deadlines = {.create_ns = client->open_ms * BL_NS_PER_MS,
                                                              .transfer_ns = client->deadline_ms * BL_NS_PER_MS / 2},
                                                .on_change = way_changed,
                                                .context = client};
   }
-  bl_status_t status = join(client, options, err);
-  for (uint32_t way = 0; way < BL_BLOCK_WAYS && status == BL_OK; way++) {
+  bl_status_t status = meet(client, options, err);
+  for (uint32_t way = 0; way < BL_MEET_CHANNELS && status == BL_OK; way++) {
     status = bl_nccl_channel_open(client->nccl, &options[way], &client->ways[way], err);
   }
   return status;
@@ -61,19 +61,19 @@ bl_status_t bl__ways_open(bl_client_t *client, bl_error_t *err) {
 
 bl_status_t bl__ways_made(bl_client_t *client, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  for (uint32_t way = 0; way < BL_BLOCK_WAYS && status == BL_OK; way++) {
+  for (uint32_t way = 0; way < BL_MEET_CHANNELS && status == BL_OK; way++) {
     status = bl_nccl_channel_wait(client->ways[way], 0, err);
   }
   return status;
 }
 
 void bl__ways_close(bl_client_t *client) {
-  for (uint32_t way = 0; way < BL_BLOCK_WAYS; way++) { // both begin to end before either is waited for
+  for (uint32_t way = 0; way < BL_MEET_CHANNELS; way++) { // both begin to end before either is waited for
     if (client->ways[way] != NULL) {
       bl_nccl_channel_abort(client->ways[way], BL_CANCELLED, "the data connection is closed");
     }
   }
-  for (uint32_t way = 0; way < BL_BLOCK_WAYS; way++) {
+  for (uint32_t way = 0; way < BL_MEET_CHANNELS; way++) {
     bl_nccl_channel_close(client->ways[way]);
     client->ways[way] = NULL;
   }
@@ -101,7 +101,7 @@ static const uint8_t *memory_of(const bl__sent_t *sent) {
 }
 
 void bl__way_begun(bl_client_t *client) {
-  const bl_block_frame_t *frame = &client->inlet.frame;
+  const bl_frame_t *frame = &client->reader.frame;
   bl__half_t *half = &client->halves[frame->sequence % BL__WINDOW];
   pthread_mutex_lock(&client->mutex);
   const bl__sent_t sent = client->requests.sent[frame->sequence % BL__WINDOW];
@@ -124,8 +124,7 @@ void bl__way_begun(bl_client_t *client) {
   half->answered = false;
   atomic_store(&half->over, false);
   bl_error_t err;
-  if (bl_nccl_channel_post(client->ways[loads ? BL_BLOCK_WAY_LOAD : BL_BLOCK_WAY_EVICT], &half->transfer, &err) !=
-      BL_OK) {
+  if (bl_nccl_channel_post(client->ways[loads ? BL_MEET_LOAD : BL_MEET_EVICT], &half->transfer, &err) != BL_OK) {
     half->sequence = 0;
     bl__connection_lost(client, err.text);
   }
@@ -148,7 +147,7 @@ static bool check_ways(bl_client_t *client) {
   if (!atomic_exchange(&client->way_changed, false)) {
     return true;
   }
-  for (uint32_t way = 0; way < BL_BLOCK_WAYS; way++) {
+  for (uint32_t way = 0; way < BL_MEET_CHANNELS; way++) {
     bl_error_t err = {0};
     (void)bl_nccl_channel_state(client->ways[way], &err);
     if (err.status != BL_OK) {

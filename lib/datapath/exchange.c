@@ -329,7 +329,7 @@ static bl_status_t on_announcement(bl_exchange_t *exchange, const bl_frame_t *fr
   }
   tensor->remote = true;
   if (role == BL_TENSOR_RECEIVE) {
-    tensor->arena = frame->arena;
+    tensor->arena = frame->region;
     tensor->offset = frame->offset;
   }
   if (tensor->local) {
@@ -393,7 +393,7 @@ bool bl_exchange_next_frame(bl_exchange_t *exchange, bl_frame_t *frame) {
   *frame = (bl_frame_t){.attempt = tensor->attempt, .key = tensor->key, .bytes = tensor->bytes};
   if (tensor->role == BL_TENSOR_SEND) {
     frame->kind = BL_FRAME_OFFER;
-    frame->arena = tensor->arena;
+    frame->region = tensor->arena;
     frame->offset = tensor->offset;
   } else if (exchange->kind == BL_EXCHANGE_PUSH) {
     frame->kind = BL_FRAME_CREDIT;

@@ -32,6 +32,7 @@ typedef struct bl_tensor {
   uint64_t attempt;
   uint64_t bytes;
   uint64_t moved_bytes; // what has been copied, received or sent so far
+  uint64_t hash;        // of what has been received so far: the caller's
   bl_tensor_role_t role;
   bool local;            // posted here
   bool remote;           // announced by the peer (OFFER or CREDIT)

@@ -1,21 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wire format of the data path, on unix sockets and on TCP alike: bytes in, fields out, no I/O.
+// The wire format of all data connections, between stages and between a client and its store, on unix sockets and on TCP
+// alike: bytes in, fields out, no I/O. frame_reader.h and frame_writer.h move frames over a connection.
 //
 // Every frame is a header of BL_FRAME_HEADER_BYTES, little-endian, protected by its own XXH3, then `body_bytes` of body:
 //
-//   kind      direction             body                           meaning
-//   HELLO     connector -> acceptor bl_hello_t (+ descriptors)     who I am, the acceptor's token, my arenas
-//   WELCOME   acceptor -> connector bl_hello_t (+ descriptors)     accepted; header.session names the link from here
-//   READY     connector -> acceptor -                              the acceptor's arenas are mapped too: link is up
-//   REFUSE    either                bl_refusal_t                   why not; the sender closes after it
-//   OFFER     sender -> receiver    -                              shm: tensor lies at (arena, offset), pull it
-//   ACK       receiver -> sender    -                              shm: pulled, the source is yours again
-//   CREDIT    receiver -> sender    -                              tcp: a destination of `bytes` is free
-//   DATA      sender -> receiver    a chunk, offset .. + body      tcp: `checksum` is the XXH3 of the body
-//   GO        sender -> receiver    -                              nccl: our half of the transfer is queued, queue yours
-//   MEET      either                bl_meet_t                      nccl: of making communicators (nccl/meeting.h)
+//   kind      direction             body                      meaning
+//   GREET     connector -> acceptor greeting (+ descriptors)  who I am, the acceptor's token, my memory (greeting.h)
+//   WELCOME   acceptor -> connector greeting (+ descriptors)  accepted; the acceptor's memory
+//   READY     connector -> acceptor -                         stages: the acceptor's memory is mapped too: the link is up
+//   BYE       either                text                      the connection ends here: status and why
+//   MEET      either                meet (nccl/meet.h)        nccl: of making communicators
+//   GO        either                -                         nccl: our half of a transfer is queued, queue yours
+//   DATA      either                a chunk                   tcp: `offset` .. of a tensor or block of `bytes`; `checksum` of
+//                                                             all of it so far (block.h)
 //
-// nccl takes CREDIT from tcp, and GO for DATA, on a connection of either kind.
+//   of tensors: between stages, named by (attempt, key)
+//   OFFER     sender -> receiver    -                         shm: it lies at `offset` of memory `region`, pull it
+//   ACK       receiver -> sender    -                         shm: pulled, the source is yours again
+//   CREDIT    receiver -> sender    -                         tcp, nccl: a destination of `bytes` is free
+//
+//   of blocks: between a client and its store
+//   SHOW      client -> store       - (+ descriptor)          shm: sealed memory `region` of `bytes`, to evict from
+//   SHOWN     store -> client       text                      status: it is mapped, or why not
+//   HIDE      client -> store       -                         shm: let go of `region`
+//   HIDDEN    store -> client       text                      nothing reads it any more and it is unmapped
+//   EVICT     client -> store       -                         a block comes: shm: pull it from (region, offset); tcp: DATA
+//   LOAD      client -> store       -                         tcp: DATA comes before the answer; shm: the client reads
+//   RELEASE   client -> store       -                         the lease is over; `loaded`: with this checksum
+//   ANSWER    store -> client       text                      to request `sequence`: status, lease and room; why not
+//
+// What is said of shm holds for cuda-ipc, where the memory is that of GPUs and copy engines pull: no side computes a
+// checksum, the store keeps the client's.
+//
+// On nccl the connection carries no DATA but GO in its place. Transfers are queued in the order of GO at both ends, only
+// for what both are ready for, so that a half never waits for one that nobody will queue. Checksums as on cuda-ipc. With a
+// store, the two communicators live as long as the connection: when one fails either end closes it; the client makes another
+// one, with other ids, and asks again.
+//
+// EVICT, LOAD and RELEASE are requests of the lease table (lib/lease/window.h): `sequence` is one of the session's, shared
+// with its RPCs, and `acknowledged` as there. Asked again under the same number, the same answer comes.
 //
 // Thread: pure functions, any thread.
 #ifndef BALLAST_DATAPATH_FRAME_H
@@ -28,41 +51,60 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BL_FRAME_HEADER_BYTES 80ul
-#define BL_FRAME_VERSION      2
+#define BL_FRAME_HEADER_BYTES 128ul
+#define BL_FRAME_VERSION      3
 
 // Limits. A frame beyond them is refused before anything is read or allocated for it.
-#define BL_FRAME_MAX_CHUNK_BYTES  (256u << 10) // bounds what a link buffers and what one checksum covers (fits in L2)
-#define BL_FRAME_MAX_TENSOR_BYTES (1ull << 40) // bounds sums of offsets far below overflow
-#define BL_FRAME_MAX_ARENAS       8            // bounds the descriptors one message can make us hold
-#define BL_FRAME_TOKEN_BYTES      16
-#define BL_FRAME_TEXT_BYTES       192
-#define BL_FRAME_GPU_BYTES        40
-#define BL_FRAME_ID_BYTES         128
+#define BL_FRAME_CHUNK_BYTES    (256u << 10) // of DATA: what one check covers; fits into the second-level cache
+#define BL_FRAME_MAX_BYTES      (1ull << 40) // of a tensor, block or region: sums of offsets stay far below overflow
+#define BL_FRAME_MAX_ARENAS     8            // of a greeting: bounds the descriptors one message can make us hold
+#define BL_FRAME_REGIONS        4096u        // shown per session: bounds maps and descriptors
+#define BL_FRAME_TEXT_BYTES     240u         // of a text body; longer texts are cut
+#define BL_FRAME_TOKEN_BYTES    16
+#define BL_FRAME_ID_BYTES       128 // of a communicator
+#define BL_FRAME_GREETING_BYTES 368ul
+#define BL_FRAME_MEET_BYTES     464ul
+#define BL_FRAME_MAX_BODY_BYTES BL_FRAME_MEET_BYTES // but for DATA
 
 typedef enum bl_frame_kind {
-  BL_FRAME_HELLO = 1,
+  BL_FRAME_GREET = 1,
   BL_FRAME_WELCOME,
   BL_FRAME_READY,
-  BL_FRAME_REFUSE,
+  BL_FRAME_BYE,
+  BL_FRAME_MEET,
+  BL_FRAME_GO,
+  BL_FRAME_DATA,
   BL_FRAME_OFFER,
   BL_FRAME_ACK,
   BL_FRAME_CREDIT,
-  BL_FRAME_DATA,
-  BL_FRAME_GO,
-  BL_FRAME_MEET,
+  BL_FRAME_SHOW,
+  BL_FRAME_SHOWN,
+  BL_FRAME_HIDE,
+  BL_FRAME_HIDDEN,
+  BL_FRAME_EVICT,
+  BL_FRAME_LOAD,
+  BL_FRAME_RELEASE,
+  BL_FRAME_ANSWER,
+  BL_FRAME_LAST = BL_FRAME_ANSWER,
 } bl_frame_kind_t;
 
+// What a kind does not use is 0.
 typedef struct bl_frame {
   bl_frame_kind_t kind;
+  bl_status_t status; // BYE, SHOWN, HIDDEN, ANSWER
   uint32_t body_bytes;
-  uint64_t session; // 0 in HELLO and in a REFUSE that answers it
-  uint64_t attempt;
+  uint32_t region; // OFFER, SHOW, SHOWN, HIDE, HIDDEN, EVICT; GO of a tensor: generation of communicators
+  uint64_t bytes, offset, checksum; // of the whole tensor, block or region; in it, or in its region
+  // Tensors:
+  uint64_t attempt; // 0: not of a tensor
   bl_tensor_key_t key;
-  uint32_t arena;    // OFFER; GO: the generation of the communicator
-  uint64_t offset;   // OFFER: in the arena; DATA: in the tensor
-  uint64_t bytes;    // of the whole tensor (OFFER, CREDIT, DATA, GO)
-  uint64_t checksum; // of the body, XXH3 with seed 0
+  // Blocks:
+  uint64_t sequence, acknowledged;
+  uint64_t id, generation;
+  uint64_t step; // label of EVICT, with:
+  uint32_t chunk, micro_batch;
+  uint32_t retry_after_ms;
+  bool loaded; // RELEASE
 } bl_frame_t;
 
 // Writes the header. The fields are the caller's own and must be valid.
@@ -71,49 +113,10 @@ void bl_frame_encode(const bl_frame_t *frame, uint8_t header[BL_FRAME_HEADER_BYT
 // range. BL_INVALID sets *reason to a fixed text for the log; *frame is then untouched.
 BL_MUST_USE bl_status_t bl_frame_decode(const uint8_t header[BL_FRAME_HEADER_BYTES], bl_frame_t *frame,
                                         const char **reason);
-const char *bl_frame_kind_name(bl_frame_kind_t kind); // "HELLO"; "unknown" for any other
-
-// Body of HELLO and WELCOME.
-#define BL_HELLO_BYTES 360
-typedef struct bl_hello {
-  int32_t stage;                             // of the sender of this frame
-  int32_t peer;                              // the stage it means to talk to
-  uint8_t token[BL_FRAME_TOKEN_BYTES];       // of the acceptor: the right to connect
-  uint8_t own_token[BL_FRAME_TOKEN_BYTES];   // of the sender, so that the acceptor can tell incarnations apart
-  uint32_t path;                             // bl_path_t: BL_PATH_SHM or BL_PATH_TCP
-  uint32_t arena_count;                      // 0 on tcp
-  uint64_t arena_bytes[BL_FRAME_MAX_ARENAS]; // the descriptors follow in the same order
-  char reason[BL_FRAME_TEXT_BYTES];          // why this path
-  char gpu[BL_FRAME_GPU_BYTES];              // that tensors lie on (endpoint.h); "": memory of the host
-  int32_t nccl;                              // version; 0: none
-  bool shared_gpu;                           // NCCL is set up for several processes per GPU
-  bool wants_nccl;                           // of the connector: tensors shall go by it if they can
-} bl_hello_t;
-void bl_hello_encode(const bl_hello_t *hello, uint8_t body[BL_HELLO_BYTES]);
-BL_MUST_USE bl_status_t bl_hello_decode(const uint8_t body[BL_HELLO_BYTES], bl_hello_t *hello, const char **reason);
-
-// Body of MEET.
-#define BL_MEET_BYTES 464
-typedef struct bl_meet {
-  uint32_t verb; // bl_nccl_meeting_verb_t
-  uint32_t generation;
-  bl_status_t status;                // MADE: BL_OK, or why not; DROP, BROKE: why
-  uint8_t ids[2][BL_FRAME_ID_BYTES]; // IDS: of the way from the lower to the higher stage, and back
-  char text[BL_FRAME_TEXT_BYTES];
-} bl_meet_t;
-void bl_meet_encode(const bl_meet_t *meet, uint8_t body[BL_MEET_BYTES]);
-BL_MUST_USE bl_status_t bl_meet_decode(const uint8_t body[BL_MEET_BYTES], bl_meet_t *meet, const char **reason);
-
-#define BL_FRAME_MAX_BODY_BYTES BL_MEET_BYTES // but for DATA
-
-// Body of REFUSE.
-#define BL_REFUSAL_BYTES 196
-typedef struct bl_refusal {
-  bl_status_t status;
-  char text[BL_FRAME_TEXT_BYTES];
-} bl_refusal_t;
-void bl_refusal_encode(const bl_refusal_t *refusal, uint8_t body[BL_REFUSAL_BYTES]);
-BL_MUST_USE bl_status_t bl_refusal_decode(const uint8_t body[BL_REFUSAL_BYTES], bl_refusal_t *refusal,
-                                          const char **reason);
+// Whether these first bytes may be of a frame: what cannot be is refused before the rest has come.
+bool bl_frame_may_begin(const uint8_t *bytes, size_t count);
+const char *bl_frame_kind_name(bl_frame_kind_t kind); // "GREET"; "unknown" for any other
+// Of a kind whose body has one size: that size; 0: none, or it varies (DATA and texts).
+uint32_t bl_frame_fixed_body_bytes(bl_frame_kind_t kind);
 
 #endif

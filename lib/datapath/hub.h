@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of the hub (boundary.h), shared by the hub_*.c files and link.c; not for users.
+// Inside of the hub (boundary.h), shared by the hub_*.c files, link.c and handshake.c; not for users.
 //
 // Threads. "transfer" is the thread of the loop that the hub is on, its own or shared with other hubs and with clients of
 // stores; it alone touches sockets, watches, maps and the connect operation once it runs. A turn of the hub is bounded:
@@ -75,6 +75,7 @@ typedef struct bl__listener {
 } bl__listener_t;
 
 struct bl_hub {
+  const bl__link_ops_t *link_ops;
   int32_t stage;
   bool plaintext_ok;
   bl_tls_t *tls; // of tcp; NULL: plaintext
@@ -123,7 +124,10 @@ static inline void bl__assert_transfer(const bl_hub_t *hub) {
 #endif
 }
 
-// hub.c
+// hub_links.c
+extern const bl__link_ops_t bl__hub_link_ops;
+
+// hub_state.c
 void bl__hub_wake(bl_hub_t *hub);    // any thread: a turn of the hub is due. Neither blocks nor allocates
 void bl__hub_changed(bl_hub_t *hub); // mutex held: wakes waiters
 void bl__hub_count_refused(bl_hub_t *hub, const char *format, ...) __attribute__((format(printf, 2, 3))); // transfer

@@ -117,7 +117,7 @@ static bl_status_t open_link(bl_hub_t *hub, const bl__connect_t *connect, bl__co
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a link");
   }
   peer->opening->wants_nccl = is_free(connect);
-  bl__handshake_start(peer->opening, peer->stage, peer->token, reason);
+  bl__link_name(peer->opening, peer->stage, peer->token, reason);
   return BL_OK;
 }
 

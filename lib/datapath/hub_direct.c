@@ -2,6 +2,7 @@
 #include "datapath/hub_direct.h"
 
 #include "datapath/hub.h"
+#include "datapath/nccl/meet.h"
 #include "datapath/nccl/order.h"
 #include "datapath/nccl/version.h"
 #include "sys/clock.h"
@@ -92,19 +93,16 @@ static void open_way(bl__link_t *link, int way) {
 }
 
 static void say(bl__link_t *link, const bl_nccl_meeting_step_t *step) {
-  bl_meet_t meet = {.verb = (uint32_t)step->verb, .generation = step->generation, .status = step->err.status};
+  bl_meet_t meet = {.verb = step->verb, .generation = step->generation, .status = step->err.status};
   if (step->verb == BL_NCCL_MEETING_IDS) {
     memcpy(meet.ids, link->direct->ids, sizeof meet.ids);
   }
   snprintf(meet.text, sizeof meet.text, "%.190s", step->err.status != BL_OK ? step->err.text : "");
-  uint8_t body[BL_MEET_BYTES];
+  uint8_t body[BL_FRAME_MEET_BYTES];
   bl_meet_encode(&meet, body);
-  const bl_frame_t frame = {.kind = BL_FRAME_MEET, .body_bytes = sizeof body, .session = link->session};
-  if (BL__LINK_OUT_BYTES - link->out_end < BL_FRAME_HEADER_BYTES + sizeof body) {
+  if (!bl__link_put(link, &(bl_frame_t){.kind = BL_FRAME_MEET}, body, NULL, 0)) {
     bl__link_lose(link, BL_EXHAUSTED, "stage %d does not read what is said about communicators", link->stage);
-    return;
   }
-  bl__link_put(link, &frame, body);
 }
 
 // Ids are drawn where the pair's lower stage is, as late as they are needed.
@@ -339,7 +337,7 @@ void bl__direct_turn(bl__link_t *link) {
 void bl__direct_heard(bl__link_t *link) {
   bl_meet_t meet;
   const char *reason = NULL;
-  if (bl_meet_decode(link->body, &meet, &reason) != BL_OK) {
+  if (bl_meet_decode(link->reader.body, &meet, &reason) != BL_OK) {
     bl__link_lose(link, BL_INTERNAL, "stage %d sent a word that is refused: %s", link->stage, reason);
     return;
   }
@@ -355,8 +353,7 @@ void bl__direct_heard(bl__link_t *link) {
   if (meet.verb == BL_NCCL_MEETING_IDS && !is_lower(direct) && meet.generation > direct->meeting.generation) {
     memcpy(direct->ids, meet.ids, sizeof direct->ids);
   }
-  const bl_nccl_meeting_step_t step =
-      bl_nccl_meeting_heard(&direct->meeting, (bl_nccl_meeting_verb_t)meet.verb, meet.generation, &why);
+  const bl_nccl_meeting_step_t step = bl_nccl_meeting_heard(&direct->meeting, meet.verb, meet.generation, &why);
   pthread_mutex_unlock(&link->hub->mutex);
   carry_out(link, &step);
   bl__hub_wake(link->hub); // it may be this pair's turn now
@@ -432,29 +429,41 @@ static void queue(bl__direct_t *direct, int way, bl_tensor_t *tensor, void *buff
   }
 }
 
-void bl__direct_send(bl__link_t *link, bl_tensor_t *tensor) {
+// Says GO, for which there is room, and queues our half of a send that the peer has given credit for.
+static void send_tensor(bl__link_t *link, bl_tensor_t *tensor) {
   bl__direct_t *direct = link->direct;
   const bl_frame_t frame = {.kind = BL_FRAME_GO,
-                            .session = link->session,
                             .attempt = tensor->attempt,
                             .key = tensor->key,
                             .bytes = tensor->bytes,
-                            .arena = direct->meeting.generation};
+                            .region = direct->meeting.generation};
   bl_exchange_launch(link->exchange, tensor);
-  bl__link_put(link, &frame, NULL);
+  (void)!bl__link_put(link, &frame, NULL, NULL, 0);
   queue(direct, way_out(direct), tensor, (void *)(uintptr_t)tensor->source);
+}
+
+void bl__direct_launch(bl__link_t *link) {
+  bl_tensor_t *tensor;
+  while (link->direct->meeting.state == BL_NCCL_MEETING_UP && bl_frame_writer_room(&link->writer) > 1 &&
+         (tensor = bl_exchange_next_transfer(link->exchange)) != NULL) {
+    if (tensor->stale) {
+      bl_exchange_drop(link->exchange, tensor);
+    } else {
+      send_tensor(link, tensor);
+    }
+  }
 }
 
 void bl__direct_go(bl__link_t *link) {
   bl_hub_t *hub = link->hub;
   bl__direct_t *direct = link->direct;
-  const bl_frame_t *frame = &link->frame;
+  const bl_frame_t *frame = &link->reader.frame;
   const char *reason = NULL;
   bl_tensor_t *tensor = NULL;
   bl_status_t status = BL_OK;
   bl_error_t err;
   pthread_mutex_lock(&hub->mutex);
-  const bool usable = direct->meeting.state == BL_NCCL_MEETING_UP && direct->meeting.generation == frame->arena;
+  const bool usable = direct->meeting.state == BL_NCCL_MEETING_UP && direct->meeting.generation == frame->region;
   if (!usable) { // it broke here meanwhile, which the sender hears, or has heard
     if (frame->attempt == hub->attempt && direct->broken_attempt != hub->attempt) {
       direct->broken_attempt = hub->attempt;

@@ -8,7 +8,7 @@
 // whatever the schedule, and its deadline is that of the bytes.
 //
 //   come up           bl__direct_meet: both ends can
-//   credit + send     bl__direct_send: GO, and our half is queued
+//   credit + send     bl__direct_launch: GO, and our half is queued
 //   GO                bl__direct_go: our half is queued
 //   link lost         bl__direct_part: what moves is aborted; nobody waits for it any more
 //   begin             waits until nothing moves (bl__direct_is_still); then a lost pair is made again
@@ -64,14 +64,11 @@ bool bl__direct_is_up(bl__link_t *link);
 void bl__direct_sweep(bl_hub_t *hub);
 // Looks at what has become of communicators, and goes on with the meeting.
 void bl__direct_turn(bl__link_t *link);
-// A word of the peer, in link->body.
+// A word of the peer: MEET in link->reader.
 void bl__direct_heard(bl__link_t *link);
-// Mutex held. Queues a send that the peer has given credit for, and says GO, for which there is room.
-static inline bool bl__direct_sends(const bl__direct_t *direct) {
-  return direct->meeting.state == BL_NCCL_MEETING_UP;
-}
-void bl__direct_send(bl__link_t *link, bl_tensor_t *tensor);
-// A GO frame, in link->frame.
+// Mutex held. Queues the sends that the peer has given credit for, and says GO of each.
+void bl__direct_launch(bl__link_t *link);
+// GO in link->reader.
 void bl__direct_go(bl__link_t *link);
 
 // Mutex held.

@@ -114,7 +114,7 @@ static bl_status_t explain_post(bl_status_t status, bl_tensor_role_t role, int32
 static bl_status_t post(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_tensor_key_t key, void *destination,
                         const void *source, uint64_t bytes, bl_error_t *err) {
   char text[TEXT_BYTES];
-  if (bytes == 0 || bytes > BL_FRAME_MAX_TENSOR_BYTES || (unsigned)key.direction >= BL_DIRECTIONS) {
+  if (bytes == 0 || bytes > BL_FRAME_MAX_BYTES || (unsigned)key.direction >= BL_DIRECTIONS) {
     return bl_error_set(err, BL_INVALID, "%s: %" PRIu64 " bytes or its direction are out of range",
                         describe(role, stage, key, text), bytes);
   }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/link.h"
 
-#include "base/hash.h"
+#include "datapath/block.h"
 #include "datapath/hub.h"
-#include "datapath/stream.h"
 #include "sys/clock.h"
-#include "sys/log.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -14,18 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static void close_fds(bl__link_t *link) {
-  for (size_t i = 0; i < link->fd_count; i++) {
-    close(link->fds[i]);
-  }
-  link->fd_count = 0;
-}
+#define SPARE_FRAMES 16 // of the writer's room, for what is said of communicators
+
+// ---- life --------------------------------------------------------------------------------------------------------------
 
 static void free_link(bl__link_t *link) {
-  bl_tls_session_destroy(link->tls);
-  close(link->fd);
+  bl_stream_close(&link->stream);
   free(link->side);
-  free(link->discard);
   free(link);
 }
 
@@ -41,16 +34,20 @@ void bl__link_free_lost(bl_hub_t *hub) {
   }
 }
 
-static bool wants_to_write(const bl__link_t *link) {
-  return link->out_end > link->out_start || link->chunk != NULL;
-}
-
 static void watch(bl__link_t *link, bool writable) {
   unsigned events = BL_WATCH_READ | (writable ? BL_WATCH_WRITE : 0);
   if (link->state == BL__LINK_CONNECTING || link->state == BL__LINK_REFUSING) {
     events = BL_WATCH_WRITE;
   }
   bl_watch_set(link->watch, events);
+}
+
+static bool is_secured(const bl__link_t *link) {
+  return link->path == BL_PATH_TCP && link->hub->tls != NULL;
+}
+
+static bl_status_t secure(bl__link_t *link) {
+  return bl_stream_tls(&link->stream, link->stream.fd, link->hub->tls, !link->outgoing, BL_STAGES, NULL);
 }
 
 static void on_event(bl_watch_t *handle, unsigned events, void *context);
@@ -61,26 +58,20 @@ bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing) 
     close(fd);
     return NULL;
   }
-  *link = (bl__link_t){.hub = hub,
-                       .fd = fd,
-                       .path = path,
-                       .outgoing = outgoing,
-                       .stage = -1,
-                       .state = outgoing ? BL__LINK_CONNECTING : BL__LINK_AWAIT_HELLO,
-                       .opened_ns = bl_clock_now_ns()};
-  if (path == BL_PATH_TCP) {
-    link->side = malloc(BL_FRAME_MAX_CHUNK_BYTES);
-    link->discard = malloc(BL__LINK_DISCARD_BYTES);
-    if (link->side == NULL || link->discard == NULL) {
-      goto free_link;
-    }
-  }
-  if (path == BL_PATH_TCP && hub->tls != NULL &&
-      bl_tls_session_create(hub->tls, fd, !outgoing, BL_STAGES, &link->tls, NULL) != BL_OK) {
-    goto free_link;
-  }
-  if (bl_watch_create(hub->loop, fd, on_event, link, &link->watch, NULL) != BL_OK) {
-    goto free_link;
+  link->hub = hub;
+  link->path = path;
+  link->outgoing = outgoing;
+  link->stage = -1;
+  link->state = outgoing ? BL__LINK_CONNECTING : BL__LINK_AWAIT_GREETING;
+  link->opened_ns = bl_clock_now_ns();
+  bl_stream_plain(&link->stream, fd, path == BL_PATH_SHM);
+  bl_frame_reader_init(&link->reader, &link->stream);
+  bl_frame_writer_init(&link->writer, &link->stream);
+  if ((path == BL_PATH_TCP && (link->side = malloc(BL_FRAME_CHUNK_BYTES)) == NULL) ||
+      (is_secured(link) && secure(link) != BL_OK) ||
+      bl_watch_create(hub->loop, fd, on_event, link, &link->watch, NULL) != BL_OK) {
+    free_link(link);
+    return NULL;
   }
   link->next = hub->links;
   hub->links = link;
@@ -88,36 +79,12 @@ bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing) 
   watch(link, false);
   bl__hub_watch_time(hub);
   return link;
-free_link:
-  free_link(link);
-  return NULL;
 }
 
-// The link was up: its peer has none now.
-static void tell_waiters(bl__link_t *link, bl_status_t status, const char *text) {
-  bl_hub_t *hub = link->hub;
-  pthread_mutex_lock(&hub->mutex);
-  bl__peer_t *peer = bl__hub_find(hub, link->stage);
-  bool replaced = peer == NULL || peer->link != link;
-  if (!replaced) {
-    if (link->direct != NULL) {
-      bl__direct_part(link->direct, status, text);
-    }
-    bl_exchange_lose(peer->exchange);
-    peer->link = NULL;
-    peer->path = BL_PATH_AUTO;
-    peer->mapped_bytes = 0;
-    peer->lost = status;
-    snprintf(peer->reason, sizeof peer->reason, "%s", text);
-    hub->counters.links_lost++;
-  }
-  bl__hub_changed(hub);
-  pthread_mutex_unlock(&hub->mutex);
-  if (!replaced && !hub->closing) {
-    bl_log(status == BL_UNAVAILABLE ? BL_LOG_INFO : BL_LOG_ERROR, "data path: link to stage %d ended: %s", link->stage,
-           text);
-    bl__connect_lost(hub, link->stage, status, text);
-  }
+void bl__link_name(bl__link_t *link, int32_t stage, const uint8_t token[BL_FRAME_TOKEN_BYTES], const char *reason) {
+  link->stage = stage;
+  memcpy(link->peer_token, token, sizeof link->peer_token);
+  snprintf(link->reason, sizeof link->reason, "%s", reason);
 }
 
 void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...) {
@@ -135,42 +102,34 @@ void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...
   bl_watch_destroy(link->watch);
   link->watch = NULL;
   bl__hub_wake(link->hub); // which frees it
-  if (state == BL__LINK_UP) {
-    tell_waiters(link, status, text);
-  }
+  link->hub->link_ops->ended(link, state, status, text);
   for (size_t i = 0; i < link->map_count; i++) {
     bl_shared_map_close(&link->maps[i]);
   }
-  close_fds(link);
-  if (!link->outgoing && state != BL__LINK_UP) {
-    link->hub->strangers--;
-    if (state != BL__LINK_REFUSING && !link->hub->closing) { // a refusal was counted when it was decided
-      bl__hub_count_refused(link->hub, "%s", text);
-    }
-  }
-  if (link->outgoing && state != BL__LINK_UP) {
-    bl__connect_failed(link->hub, link, status, text);
+}
+
+void bl__link_refuse(bl__link_t *link, bl_status_t status, const char *text) {
+  const bl_frame_t bye = {.kind = BL_FRAME_BYE, .status = status};
+  bl__hub_count_refused(link->hub, "%s", text);
+  link->state = BL__LINK_REFUSING;
+  if (!bl__link_put(link, &bye, text, NULL, 0)) {
+    bl__link_lose(link, status, "%s", text);
   }
 }
 
-void bl__link_broke(bl__link_t *link, int errno_value) {
-  const bl_error_t *tls = link->tls != NULL ? bl_tls_session_error(link->tls) : NULL;
-  if (link->state == BL__LINK_AWAIT_HELLO && link->tls != NULL && bl_tls_session_is_plaintext(link->tls)) {
-    bl_tls_session_destroy(link->tls);
-    link->tls = NULL;
-    bl_socket_discard(link->fd);
-    bl__handshake_refuse(link, BL_UNAUTHENTICATED, BL_STREAM_WANTS_TLS);
-  } else if (tls != NULL && tls->status != BL_OK) {
-    bl__link_lose(link, tls->status, "%s", tls->text);
+// What a failed read or write, or the end of the stream (0), says about the connection.
+static void broke(bl__link_t *link, int errno_value) {
+  bl_error_t why = {0};
+  const bool greets = is_secured(link) && link->state == BL__LINK_AWAIT_WELCOME;
+  if (errno_value == EPROTO) {
+    (void)bl_stream_failure(&link->stream, errno_value, &why);
+    bl__link_lose(link, why.status, "%s", why.text);
   } else if (link->stage < 0) {
     bl__link_lose(link, BL_UNAVAILABLE, "a stranger closed the connection before it showed a token");
-  } else if (link->state == BL__LINK_CONNECTING) {
-    bl__link_lose(link, BL_UNAVAILABLE, "connecting failed: %s", strerror(errno_value));
-  } else if (link->tls != NULL && link->state == BL__LINK_AWAIT_WELCOME && bl_tls_session_is_up(link->tls)) {
-    bl_error_t why; // its alert may be lost with the connection
-    (void)bl_tls_session_explain_end(link->tls, &why);
+  } else if (greets && bl_stream_is_up(&link->stream)) { // its alert may be lost with the connection
+    (void)bl_stream_explain_end(&link->stream, &why);
     bl__link_lose(link, why.status, "%s", why.text);
-  } else if (link->tls != NULL && link->state == BL__LINK_AWAIT_WELCOME) {
+  } else if (greets) {
     bl__link_lose(link, BL_UNAVAILABLE,
                   "stage %d closed the connection in the TLS handshake: it ended, or it is without "
                   "TLS; its log says why",
@@ -192,32 +151,9 @@ void bl__link_settle(bl__link_t *link) {
            missed ? link->obstacle : "");
 }
 
-void bl__link_put(bl__link_t *link, const bl_frame_t *frame, const uint8_t *body) {
-  if (link->out_start == link->out_end) {
-    link->out_start = link->out_end = 0;
-  }
-  bl_frame_encode(frame, link->out + link->out_end);
-  link->out_end += BL_FRAME_HEADER_BYTES;
-  if (body != NULL) {
-    memcpy(link->out + link->out_end, body, frame->body_bytes);
-    link->out_end += frame->body_bytes;
-  }
-}
+// ---- moving ------------------------------------------------------------------------------------------------------------
 
-void bl__link_let_go(bl__link_t *link) {
-  if (link->send == NULL || link->chunk == NULL || !link->send->stale) {
-    return;
-  }
-  size_t rest = link->chunk_bytes - link->chunk_sent;
-  memcpy(link->side, link->chunk + link->chunk_sent, rest);
-  link->hub->counters.bytes_copied += rest;
-  link->chunk = link->side;
-  link->chunk_bytes = rest;
-  link->chunk_sent = 0;
-  bl_exchange_drop(link->exchange, link->send);
-  link->send = NULL;
-}
-
+// Mutex held.
 static void stop_touching(bl__link_t *link) {
   link->touching = false;
   pthread_cond_broadcast(&link->hub->untouched);
@@ -230,144 +166,6 @@ static bl_tensor_t *next_transfer(bl__link_t *link) {
     bl_exchange_drop(link->exchange, tensor);
   }
   return tensor;
-}
-
-// Mutex held, given back while the checksum is computed. Puts the next chunk of a tensor behind `out`.
-static void start_chunk(bl__link_t *link) {
-  bl_tensor_t *tensor = next_transfer(link);
-  if (tensor == NULL) {
-    return;
-  }
-  uint64_t rest = tensor->bytes - tensor->moved_bytes;
-  size_t bytes = rest < BL_FRAME_MAX_CHUNK_BYTES ? (size_t)rest : BL_FRAME_MAX_CHUNK_BYTES;
-  const uint8_t *chunk = tensor->source + tensor->moved_bytes;
-  bl_frame_t frame = {.kind = BL_FRAME_DATA,
-                      .body_bytes = (uint32_t)bytes,
-                      .session = link->session,
-                      .attempt = tensor->attempt,
-                      .key = tensor->key,
-                      .offset = tensor->moved_bytes,
-                      .bytes = tensor->bytes};
-  link->touching = true;
-  pthread_mutex_unlock(&link->hub->mutex);
-  frame.checksum = bl_hash64(chunk, bytes, 0);
-  pthread_mutex_lock(&link->hub->mutex);
-  stop_touching(link);
-  if (tensor->stale) {
-    bl_exchange_drop(link->exchange, tensor);
-    return;
-  }
-  bl__link_put(link, &frame, NULL);
-  link->send = tensor;
-  link->chunk = chunk;
-  link->chunk_bytes = bytes;
-  link->chunk_sent = 0;
-}
-
-static bool has_room(const bl__link_t *link, size_t frames) {
-  return link->out_end + frames * BL_FRAME_HEADER_BYTES + BL__LINK_SPARE_BYTES <= BL__LINK_OUT_BYTES;
-}
-
-// Mutex held. Fills `out` while no chunk is under way: the header of a chunk must be the last thing before it.
-static void prepare(bl__link_t *link) {
-  if (link->state != BL__LINK_UP || link->chunk != NULL) {
-    return;
-  }
-  if (link->out_start == link->out_end) {
-    link->out_start = link->out_end = 0;
-  }
-  bl_frame_t frame;
-  while (has_room(link, 2) && bl_exchange_next_frame(link->exchange, &frame)) {
-    frame.session = link->session;
-    bl__link_put(link, &frame, NULL);
-  }
-  if (link->direct != NULL) {
-    bl_tensor_t *tensor;
-    while (has_room(link, 1) && bl__direct_sends(link->direct) && (tensor = next_transfer(link)) != NULL) {
-      bl__direct_send(link, tensor);
-    }
-  } else if (link->path == BL_PATH_TCP && has_room(link, 1)) {
-    start_chunk(link);
-  }
-}
-
-// Mutex held. `sent` bytes have left: first of `out`, then of the chunk.
-static void account(bl__link_t *link, size_t sent) {
-  size_t control = link->out_end - link->out_start;
-  control = sent < control ? sent : control;
-  link->out_start += control;
-  link->chunk_sent += sent - control;
-  if (link->chunk == NULL || link->chunk_sent < link->chunk_bytes) {
-    return;
-  }
-  bl_tensor_t *tensor = link->send;
-  size_t bytes = link->chunk_bytes;
-  link->chunk = NULL;
-  link->send = NULL;
-  if (tensor == NULL) {
-    return; // the end of a chunk that came from `side`
-  }
-  if (tensor->stale) {
-    bl_exchange_drop(link->exchange, tensor);
-    return;
-  }
-  bl_hub_counters_t *counters = &link->hub->counters;
-  bl__hub_count_sent(link->hub, link->stage, bytes);
-  if (bl_exchange_moved(link->exchange, tensor, bytes)) {
-    counters->tensors_sent++;
-    bl__hub_changed(link->hub);
-  }
-}
-
-static ssize_t send_parts(bl__link_t *link, const struct iovec parts[2]) {
-  if (link->tls == NULL) {
-    return bl_socket_send(link->fd, parts, 2, link->out_fds, link->out_fd_count);
-  }
-  const struct iovec *part = &parts[parts[0].iov_len > 0 ? 0 : 1];
-  return bl_tls_session_write(link->tls, part->iov_base, part->iov_len);
-}
-
-// Sends until there is nothing left, the socket is full (*blocked) or the turn is over. True: more to do at once.
-static bool write_turn(bl__link_t *link, bool *blocked) {
-  bl_hub_t *hub = link->hub;
-  size_t turn_bytes = 0;
-  for (;;) {
-    pthread_mutex_lock(&hub->mutex);
-    prepare(link);
-    struct iovec parts[2] = {
-        {.iov_base = link->out + link->out_start, .iov_len = link->out_end - link->out_start},
-        {.iov_base = (uint8_t *)link->chunk + link->chunk_sent, .iov_len = 0},
-    };
-    if (link->chunk != NULL) {
-      parts[1].iov_len = link->chunk_bytes - link->chunk_sent;
-    }
-    bool nothing = !wants_to_write(link), over = turn_bytes >= BL__LINK_TURN_BYTES;
-    link->touching = link->send != NULL && !nothing && !over;
-    pthread_mutex_unlock(&hub->mutex);
-    if (nothing || over) {
-      return !nothing;
-    }
-    ssize_t sent = send_parts(link, parts);
-    int errno_value = errno;
-    pthread_mutex_lock(&hub->mutex);
-    if (sent > 0) {
-      account(link, (size_t)sent);
-    }
-    stop_touching(link);
-    bl__link_let_go(link);
-    pthread_mutex_unlock(&hub->mutex);
-    if (sent >= 0) {
-      turn_bytes += (size_t)sent;
-      link->out_fd_count = 0;
-    } else if (errno_value == EAGAIN) {
-      // A handshake under way waits for the peer: reading goes on with it, and then writing.
-      *blocked = link->tls == NULL || bl_tls_session_wants_writable(link->tls);
-      return false;
-    } else {
-      bl__link_broke(link, errno_value);
-      return false;
-    }
-  }
 }
 
 // Copies offered tensors from the peer's arenas into their destinations. True: more to do at once.
@@ -401,14 +199,291 @@ static bool pull_turn(bl__link_t *link) {
   return tensor != NULL;
 }
 
+// ---- writing -----------------------------------------------------------------------------------------------------------
+
+bool bl__link_put(bl__link_t *link, const bl_frame_t *frame, const void *body, const int *fds, size_t fd_count) {
+  return bl_frame_writer_put(&link->writer, frame, body, fds, fd_count);
+}
+
+void bl__link_let_go(bl__link_t *link) {
+  if (link->send != NULL && link->send->stale) {
+    link->hub->counters.bytes_copied += bl_frame_writer_let_go(&link->writer, link->side);
+    bl_exchange_drop(link->exchange, link->send);
+    link->send = NULL;
+  }
+}
+
+// Mutex held. Queues what is due, and finds the tensor whose bytes go out next.
+static void prepare(bl__link_t *link) {
+  if (link->state != BL__LINK_UP) {
+    return;
+  }
+  bl_frame_t frame;
+  while (bl_frame_writer_room(&link->writer) > SPARE_FRAMES && bl_exchange_next_frame(link->exchange, &frame)) {
+    (void)!bl__link_put(link, &frame, NULL, NULL, 0); // there is room
+  }
+  if (link->direct != NULL) {
+    link->hub->link_ops->launch(link);
+  } else if (link->path == BL_PATH_TCP && link->send == NULL && (link->send = next_transfer(link)) != NULL) {
+    const bl_tensor_t *tensor = link->send;
+    link->sender = (bl_frame_sender_t){
+        .frame = {.attempt = tensor->attempt, .key = tensor->key, .bytes = tensor->bytes},
+        .from = tensor->source,
+        .verified = true,
+    };
+  }
+}
+
+// Mutex held. What has left of the tensor that is sent. Gives its bytes.
+static uint64_t account(bl__link_t *link) {
+  bl_tensor_t *tensor = link->send;
+  const uint64_t bytes = tensor != NULL ? bl_frame_writer_sent(&link->writer, &link->sender) - tensor->moved_bytes : 0;
+  if (bytes > 0 && !tensor->stale) {
+    bl__hub_count_sent(link->hub, link->stage, bytes);
+    if (bl_exchange_moved(link->exchange, tensor, bytes)) {
+      link->send = NULL;
+      link->hub->counters.tensors_sent++;
+      bl__hub_changed(link->hub);
+    }
+  }
+  bl__link_let_go(link);
+  return bytes;
+}
+
+// Sends until there is nothing left, the socket is full (*blocked) or the turn is over. True: more to do at once.
+static bool write_turn(bl__link_t *link, bool *blocked) {
+  bl_hub_t *hub = link->hub;
+  uint64_t turn_bytes = 0;
+  for (;;) {
+    pthread_mutex_lock(&hub->mutex);
+    prepare(link);
+    const bool sends = link->send != NULL, more = sends || bl_frame_writer_is_busy(&link->writer);
+    const bool over = !more || turn_bytes >= BL__LINK_TURN_BYTES;
+    link->touching = sends && !over;
+    pthread_mutex_unlock(&hub->mutex);
+    if (over) {
+      return more;
+    }
+    const bl_frame_writer_result_t result =
+        sends ? bl_frame_writer_send(&link->writer, &link->sender, 1) : bl_frame_writer_flush(&link->writer);
+    const int errno_value = errno;
+    pthread_mutex_lock(&hub->mutex);
+    stop_touching(link);
+    turn_bytes += account(link);
+    pthread_mutex_unlock(&hub->mutex);
+    if (result == BL_WRITER_AGAIN) {
+      // A handshake under way waits for the peer: reading goes on with it, and then writing.
+      *blocked = bl_stream_wants_writable(&link->stream);
+      return false;
+    }
+    if (result == BL_WRITER_BROKEN) {
+      broke(link, errno_value);
+      return false;
+    }
+  }
+}
+
+// ---- reading -----------------------------------------------------------------------------------------------------------
+
+static void violation(bl__link_t *link, const char *reason) {
+  char who[48] = "a stranger";
+  if (link->stage >= 0) {
+    snprintf(who, sizeof who, "stage %d", link->stage);
+  }
+  bl__link_lose(link, BL_INTERNAL, "%s %s (%s)", who, reason, bl_frame_kind_name(link->reader.frame.kind));
+}
+
+// Which kinds may come in which state; everything else ends the link.
+static bool expected(const bl__link_t *link) {
+  const bl_frame_kind_t kind = link->reader.frame.kind;
+  switch (link->state) {
+  case BL__LINK_AWAIT_GREETING:
+    return kind == BL_FRAME_GREET;
+  case BL__LINK_AWAIT_WELCOME:
+    return kind == BL_FRAME_WELCOME || kind == BL_FRAME_BYE;
+  case BL__LINK_AWAIT_READY:
+    return kind == BL_FRAME_READY || kind == BL_FRAME_BYE;
+  case BL__LINK_UP:
+    return kind == BL_FRAME_MEET ||
+           (kind >= BL_FRAME_GO && kind <= BL_FRAME_CREDIT && link->reader.frame.sequence == 0);
+  default:
+    return false;
+  }
+}
+
+// OFFER, ACK or CREDIT: for the exchange.
+static void on_announcement(bl__link_t *link) {
+  bl_hub_t *hub = link->hub;
+  const bl_frame_t *frame = &link->reader.frame;
+  if (frame->kind == BL_FRAME_OFFER) {
+    const bl_shared_map_t *map = frame->region < link->map_count ? &link->maps[frame->region] : NULL;
+    if (map == NULL || frame->offset > map->bytes || frame->bytes > map->bytes - frame->offset) {
+      violation(link, "offers a tensor outside of its arenas");
+      return;
+    }
+  }
+  const char *reason = NULL;
+  pthread_mutex_lock(&hub->mutex);
+  uint64_t stale = bl_exchange_stale_count(link->exchange);
+  bl_status_t status = bl_exchange_on_frame(link->exchange, frame, &reason);
+  hub->counters.stale_dropped += bl_exchange_stale_count(link->exchange) - stale;
+  if (status == BL_OK && frame->kind == BL_FRAME_ACK) {
+    hub->counters.tensors_sent++;
+    bl__hub_changed(hub);
+  }
+  pthread_mutex_unlock(&hub->mutex);
+  if (status != BL_OK) {
+    violation(link, reason);
+  }
+}
+
+// A DATA header: finds where the chunk goes.
+static void on_data(bl__link_t *link) {
+  bl_hub_t *hub = link->hub;
+  const bl_frame_t *frame = &link->reader.frame;
+  const char *reason = "sends a frame of the other path";
+  bl_status_t status = BL_INVALID;
+  pthread_mutex_lock(&hub->mutex);
+  uint64_t stale = bl_exchange_stale_count(link->exchange);
+  if (link->direct == NULL) {
+    status = bl_exchange_on_data(link->exchange, frame, &link->receive, &reason);
+  }
+  hub->counters.stale_dropped += bl_exchange_stale_count(link->exchange) - stale;
+  if (status == BL_OK && link->receive != NULL) {
+    bl_frame_reader_into(&link->reader, link->receive->destination + frame->offset);
+  }
+  pthread_mutex_unlock(&hub->mutex);
+  if (status != BL_OK) {
+    violation(link, reason);
+  }
+}
+
+static void on_frame(bl__link_t *link) {
+  const bl_frame_kind_t kind = link->reader.frame.kind;
+  if (!expected(link)) {
+    violation(link, "sends a frame that is not expected now");
+  } else if (kind == BL_FRAME_DATA) {
+    on_data(link);
+  } else if (kind == BL_FRAME_OFFER || kind == BL_FRAME_ACK || kind == BL_FRAME_CREDIT) {
+    on_announcement(link);
+  } else {
+    link->hub->link_ops->on_frame(link);
+  }
+}
+
+// The chunk is whole; its checksum is right.
+static void finish_chunk(bl__link_t *link) {
+  bl_hub_counters_t *counters = &link->hub->counters;
+  const uint32_t bytes = link->reader.frame.body_bytes;
+  counters->bytes_received += bytes;
+  if (bl_exchange_moved(link->exchange, link->receive, bytes)) {
+    counters->tensors_received++;
+    bl__hub_changed(link->hub);
+  }
+}
+
+// Reads on in the body of a chunk, into the memory of its tensor while that is wanted.
+static bl_frame_reader_event_t read_chunk(bl__link_t *link) {
+  bl_hub_t *hub = link->hub;
+  const bl_frame_t *frame = &link->reader.frame;
+  pthread_mutex_lock(&hub->mutex);
+  if (link->receive != NULL && link->receive->stale) { // its attempt was given up
+    bl_exchange_drop(link->exchange, link->receive);
+    link->receive = NULL;
+    bl_frame_reader_into(&link->reader, NULL);
+  }
+  bl_tensor_t *tensor = link->receive;
+  link->touching = tensor != NULL;
+  pthread_mutex_unlock(&hub->mutex);
+
+  const bl_frame_reader_event_t event = bl_frame_reader_next(&link->reader);
+  bool damaged = false;
+  if (event == BL_READER_BODY && tensor != NULL) { // now, while it is in the cache
+    tensor->hash = bl_block_checksum_more(tensor->hash, tensor->destination + frame->offset, frame->body_bytes);
+    damaged = tensor->hash != frame->checksum;
+  }
+
+  pthread_mutex_lock(&hub->mutex);
+  stop_touching(link);
+  // A chunk whose attempt was given up meanwhile is not judged: its destination may be in use again.
+  damaged = damaged && !tensor->stale;
+  if (event == BL_READER_BODY && tensor != NULL && !damaged) {
+    if (tensor->stale) {
+      bl_exchange_drop(link->exchange, tensor);
+    } else {
+      finish_chunk(link);
+    }
+  }
+  link->receive = event == BL_READER_BODY && !damaged ? NULL : link->receive;
+  pthread_mutex_unlock(&hub->mutex);
+  if (damaged) {
+    bl__link_lose(link, BL_DATA_LOSS,
+                  "a chunk from stage %d arrived damaged (boundary %u, micro-batch %u, offset %llu): checksum differs",
+                  link->stage, frame->key.boundary, frame->key.micro_batch, (unsigned long long)frame->offset);
+  }
+  return event;
+}
+
+static void on_broken(bl__link_t *link) {
+  const bl_frame_reader_t *reader = &link->reader;
+  const bool tls = is_secured(link);
+  if (link->state == BL__LINK_AWAIT_GREETING && bl_stream_is_other_kind(&link->stream, reader->buffer)) {
+    bl_socket_discard(link->stream.fd);
+    bl__link_refuse(link, BL_UNAUTHENTICATED, tls ? BL_STREAM_WANTS_TLS : BL_STREAM_HAS_NO_TLS);
+  } else if (reader->failure.status != BL_OK) {
+    broke(link, reader->errno_value);
+  } else {
+    bl__link_lose(link, BL_INTERNAL, "%s sent a frame that is refused: %s", link->stage < 0 ? "a stranger" : "the peer",
+                  reader->reason);
+  }
+}
+
+// Reads what has come, a turn's worth at most.
+static void read_turn(bl__link_t *link) {
+  uint64_t turn_bytes = 0;
+  link->unread = false;
+  for (int fd; link->state == BL__LINK_UP && (fd = bl_stream_take_descriptor(&link->stream)) >= 0;) {
+    close(fd); // nobody asked for it
+  }
+  while (link->state != BL__LINK_CLOSED && link->state != BL__LINK_REFUSING) {
+    if (turn_bytes >= BL__LINK_TURN_BYTES) {
+      link->unread = true;
+      return;
+    }
+    const bool in_body = link->reader.in_body;
+    switch (in_body ? read_chunk(link) : bl_frame_reader_next(&link->reader)) {
+    case BL_READER_FRAME:
+      turn_bytes += BL_FRAME_HEADER_BYTES;
+      on_frame(link);
+      break;
+    case BL_READER_BODY:
+      turn_bytes += link->reader.frame.body_bytes;
+      break;
+    case BL_READER_AGAIN:
+      return;
+    case BL_READER_END:
+      broke(link, 0);
+      return;
+    case BL_READER_BROKEN:
+      on_broken(link);
+      return;
+    }
+  }
+}
+
+// ---- turns -------------------------------------------------------------------------------------------------------------
+
 bool bl__link_turn(bl__link_t *link) {
   bl__assert_transfer(link->hub);
   if (link->state == BL__LINK_CLOSED || link->state == BL__LINK_CONNECTING) {
     return false;
   }
+  if (link->unread) {
+    read_turn(link);
+  }
   bool more = link->state == BL__LINK_UP && link->path == BL_PATH_SHM && link->direct == NULL && pull_turn(link);
   bool blocked = false;
-  more |= write_turn(link, &blocked);
+  more |= link->state != BL__LINK_CLOSED && write_turn(link, &blocked);
   if (link->state == BL__LINK_REFUSING && !blocked && !more) {
     bl__link_lose(link, BL_UNAUTHENTICATED, "refused");
   }
@@ -416,16 +491,26 @@ bool bl__link_turn(bl__link_t *link) {
     return false;
   }
   watch(link, blocked);
-  return more;
+  return more || link->unread;
+}
+
+static void on_connected(bl__link_t *link) {
+  const int errno_value = bl_socket_error(link->stream.fd);
+  if (errno_value != 0) {
+    bl__link_lose(link, BL_UNAVAILABLE, "connecting failed: %s", strerror(errno_value));
+    return;
+  }
+  link->state = BL__LINK_AWAIT_WELCOME;
+  link->hub->link_ops->connected(link);
 }
 
 static void on_event(bl_watch_t *handle, unsigned events, void *context) {
   (void)handle;
   bl__link_t *link = context;
   if (link->state == BL__LINK_CONNECTING) {
-    bl__handshake_connected(link);
+    on_connected(link);
   } else if ((events & BL_WATCH_READ) != 0 && link->state != BL__LINK_REFUSING) {
-    bl__link_read(link);
+    read_turn(link);
   }
   if (bl__link_turn(link)) {
     bl__hub_wake(link->hub);

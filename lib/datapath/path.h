@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The paths that tensors and blocks take between processes (boundary.h, block_frame.h).
+// The paths that tensors and blocks take between processes (boundary.h, frame.h).
 #ifndef BALLAST_DATAPATH_PATH_H
 #define BALLAST_DATAPATH_PATH_H
 

@@ -20,8 +20,9 @@ static ssize_t plain_read(bl_stream_t *stream, const struct iovec *parts, size_t
   return got;
 }
 
-static ssize_t plain_write(bl_stream_t *stream, const struct iovec *parts, size_t part_count, int fd) {
-  return bl_socket_send(stream->fd, parts, part_count, &fd, fd >= 0 ? 1 : 0);
+static ssize_t plain_write(bl_stream_t *stream, const struct iovec *parts, size_t part_count, const int *fds,
+                           size_t fd_count) {
+  return bl_socket_send(stream->fd, parts, part_count, fds, fd_count);
 }
 
 static void plain_close(bl_stream_t *stream) {
@@ -53,8 +54,9 @@ static ssize_t tls_read(bl_stream_t *stream, const struct iovec *parts, size_t p
   return (ssize_t)moved;
 }
 
-static ssize_t tls_write(bl_stream_t *stream, const struct iovec *parts, size_t part_count, int fd) {
-  (void)fd; // of unix sockets only
+static ssize_t tls_write(bl_stream_t *stream, const struct iovec *parts, size_t part_count, const int *fds,
+                         size_t fd_count) {
+  (void)fds, (void)fd_count; // of unix sockets only
   size_t moved = 0;
   for (size_t i = 0; i < part_count; i++) {
     for (size_t at = 0; at < parts[i].iov_len;) {
@@ -111,7 +113,11 @@ bl_status_t bl_stream_handshake(bl_stream_t *stream, uint64_t deadline_ns, bl_er
 }
 
 bool bl_stream_wants_writable(const bl_stream_t *stream) {
-  return stream->ops == &tls_ops && bl_tls_session_wants_writable(stream->state);
+  return stream->ops != &tls_ops || bl_tls_session_wants_writable(stream->state);
+}
+
+bool bl_stream_is_up(const bl_stream_t *stream) {
+  return stream->ops != &tls_ops || bl_tls_session_is_up(stream->state);
 }
 
 bl_status_t bl_stream_failure(const bl_stream_t *stream, int errno_value, bl_error_t *err) {

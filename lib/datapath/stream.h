@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One end of a data connection as bytes in both directions: the seam under which a connection is plain or encrypted.
-// Everything above it (inlet.h, outlet.h) only reads and writes streams.
+// Everything above it (frame_reader.h, frame_writer.h) only reads and writes streams.
 //
 //   bl_stream_t stream;
 //   bl_stream_plain(&stream, fd, is_unix);
-//   bl_stream_read(&stream, parts, 2); ... bl_stream_write(&stream, parts, 1, -1); ...
+//   bl_stream_read(&stream, parts, 2); ... bl_stream_write(&stream, parts, 1, NULL, 0); ...
 //   bl_stream_close(&stream);
 //
-// Descriptors travel over unix sockets only: a write attaches one to its first byte, a read collects them in order.
+// Descriptors travel over unix sockets only: a write attaches some to its first byte, a read collects them in order.
 // Thread: one thread may read while another writes; close when neither does.
 #ifndef BALLAST_DATAPATH_STREAM_H
 #define BALLAST_DATAPATH_STREAM_H
@@ -25,8 +25,8 @@ typedef struct bl_stream bl_stream_t;
 typedef struct bl_stream_ops {
   // As readv and sendmsg return: -1 with EAGAIN when it would block, 0 at the end of the stream.
   ssize_t (*read)(bl_stream_t *stream, const struct iovec *parts, size_t part_count);
-  ssize_t (*write)(bl_stream_t *stream, const struct iovec *parts, size_t part_count, int fd); // fd: -1 is none
-  void (*close)(bl_stream_t *stream);                                                          // the descriptor too
+  ssize_t (*write)(bl_stream_t *stream, const struct iovec *parts, size_t part_count, const int *fds, size_t fd_count);
+  void (*close)(bl_stream_t *stream);                      // the descriptor too
   const bl_error_t *(*failure)(const bl_stream_t *stream); // more than errno says; BL_OK: nothing. May be NULL
 } bl_stream_ops_t;
 
@@ -48,8 +48,11 @@ BL_MUST_USE bl_status_t bl_stream_tls(bl_stream_t *stream, int fd, bl_tls_t *tls
 // Waits for the handshake of a stream over TLS; nothing to do for a plain one. BL_DEADLINE; BL_UNAUTHENTICATED, ... with
 // words about the certificates.
 BL_MUST_USE bl_status_t bl_stream_handshake(bl_stream_t *stream, uint64_t deadline_ns, bl_error_t *err);
-// Whether that handshake waits until the socket takes more, and not for bytes to come.
+// After EAGAIN of a write, or BL_DEADLINE of that handshake: whether it waits until the socket takes more, and not for bytes
+// to come.
 bool bl_stream_wants_writable(const bl_stream_t *stream);
+// Whether the handshake of a stream over TLS is over; of a plain one it is.
+bool bl_stream_is_up(const bl_stream_t *stream);
 // After a read or write failed: the status, and the cause in words.
 bl_status_t bl_stream_failure(const bl_stream_t *stream, int errno_value, bl_error_t *err);
 // A peer closed the connection before its first word: the cause, over TLS that it refuses our certificate.
@@ -66,8 +69,9 @@ int bl_stream_take_descriptor(bl_stream_t *stream);
 static inline ssize_t bl_stream_read(bl_stream_t *stream, const struct iovec *parts, size_t part_count) {
   return stream->ops->read(stream, parts, part_count);
 }
-static inline ssize_t bl_stream_write(bl_stream_t *stream, const struct iovec *parts, size_t part_count, int fd) {
-  return stream->ops->write(stream, parts, part_count, fd);
+static inline ssize_t bl_stream_write(bl_stream_t *stream, const struct iovec *parts, size_t part_count, const int *fds,
+                                      size_t fd_count) {
+  return stream->ops->write(stream, parts, part_count, fds, fd_count);
 }
 
 #endif

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Little-endian integers in headers. Inside of lib/datapath.
+// Little-endian integers and texts in headers and bodies. Inside of lib/datapath.
 #ifndef BALLAST_DATAPATH_WIRE_H
 #define BALLAST_DATAPATH_WIRE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 static inline void bl_wire_put32(uint8_t *to, uint32_t value) {
   for (int i = 0; i < 4; i++) {
@@ -22,6 +25,29 @@ static inline uint32_t bl_wire_get32(const uint8_t *from) {
 
 static inline uint64_t bl_wire_get64(const uint8_t *from) {
   return (uint64_t)bl_wire_get32(from) | (uint64_t)bl_wire_get32(from + 4) << 32;
+}
+
+// Text from a peer ends in a log line: printable is what may be there.
+static inline char bl_wire_printable(char byte) {
+  return (unsigned char)byte < 0x20 || (unsigned char)byte >= 0x7f ? '?' : byte;
+}
+
+// Zero-fills behind the terminator, so that no stack bytes leave the process; unprintable bytes become '?'.
+static inline void bl_wire_put_text(uint8_t *to, size_t bytes, const char *text) {
+  memset(to, 0, bytes);
+  for (size_t i = 0; i + 1 < bytes && text[i] != '\0'; i++) {
+    to[i] = (uint8_t)bl_wire_printable(text[i]);
+  }
+}
+
+// Whether it is terminated and printable.
+static inline bool bl_wire_text_is_clean(const char *text, size_t bytes) {
+  for (size_t i = 0; i < bytes; i++) {
+    if (text[i] == '\0' || bl_wire_printable(text[i]) != text[i]) {
+      return text[i] == '\0';
+    }
+  }
+  return false;
 }
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what a store makes of bad frames on its data path (lib/datapath/block_frame.h): greetings of somebody else,
+// Verifies what a store makes of bad frames on its data path (lib/datapath/frame.h): greetings of somebody else,
 // tokens out of date or of another session, sizes of zero or beyond, a load before a seal, a second seal, memory that is
 // not sealed, chunks out of place or changed, broken headers, frames cut short. Each gets its status or ends the
 // connection, and what another session holds stays as it was.
@@ -12,11 +12,11 @@
 static void test_greetings(void **state) {
   world_t *world = *state;
   const char *address = world->fixture->store.data_address;
-  bl_block_greeting_t good = greeting_of(&world->ours, true), bad = good;
-  bad.key[3] ^= 1;
+  bl_greeting_t good = greeting_of(&world->ours, true), bad = good;
+  bad.own_token[3] ^= 1;
   assert_int_equal(greet(address, &bad, NULL), BL_DENIED);
   bad = good;
-  bad.incarnation[15] ^= 128;
+  bad.token[15] ^= 128;
   assert_int_equal(greet(address, &bad, NULL), BL_FENCED);
   bad = good;
   bad.session += UINT64_C(1) << 40;
@@ -24,33 +24,33 @@ static void test_greetings(void **state) {
   bad.session = UINT64_MAX;
   assert_int_equal(greet(address, &bad, NULL), BL_NOT_FOUND);
   bad = good;
-  bad.shm = false;
+  bad.path = BL_PATH_TCP;
   assert_int_equal(greet(address, &bad, NULL), BL_INVALID);
   assert_int_equal(greet(world->ours.tcp, &good, NULL), BL_INVALID);
   int fd = connect_to(address); // not a word of greeting
-  send_frame(fd, &(bl_block_frame_t){.kind = BL_BLOCK_LOAD, .sequence = 1, .id = 1, .generation = 1}, NULL, -1);
+  send_frame(fd, &(bl_frame_t){.kind = BL_FRAME_LOAD, .sequence = 1, .id = 1, .generation = 1}, NULL, -1);
   assert_true(is_hung_up(fd));
   assert_int_equal(greet(address, &good, &fd), BL_OK);
-  uint8_t body[BL_BLOCK_GREETING_BYTES];
-  bl_block_greeting_encode(&good, body);
-  send_frame(fd, &(bl_block_frame_t){.kind = BL_BLOCK_GREET, .body_bytes = sizeof body}, body, -1);
+  uint8_t body[BL_FRAME_GREETING_BYTES];
+  bl_greeting_encode(&good, body);
+  send_frame(fd, &(bl_frame_t){.kind = BL_FRAME_GREET, .body_bytes = sizeof body}, body, -1);
   assert_true(is_hung_up(fd)); // greeted twice
   int first, second;
   assert_int_equal(greet(address, &good, &first), BL_OK);
   assert_int_equal(greet(address, &good, &second), BL_OK); // the holder connects anew
   assert_true(is_hung_up(first));
-  send_frame(second, &(bl_block_frame_t){.kind = BL_BLOCK_ANSWER, .sequence = 1}, NULL, -1);
+  send_frame(second, &(bl_frame_t){.kind = BL_FRAME_ANSWER, .sequence = 1}, NULL, -1);
   assert_true(is_hung_up(second)); // not for a store
 }
 
 // ---- requests on shm ---------------------------------------------------------------------------------------------------
 
 static bl_status_t show(int fd, uint32_t source, uint64_t bytes, int passed) {
-  bl_block_frame_t shown;
-  send_frame(fd, &(bl_block_frame_t){.kind = BL_BLOCK_SHOW, .source = source, .bytes = bytes}, NULL, passed);
+  bl_frame_t shown;
+  send_frame(fd, &(bl_frame_t){.kind = BL_FRAME_SHOW, .region = source, .bytes = bytes}, NULL, passed);
   assert_true(receive_frame(fd, &shown));
-  assert_int_equal(shown.kind, BL_BLOCK_SHOWN);
-  assert_int_equal(shown.source, source);
+  assert_int_equal(shown.kind, BL_FRAME_SHOWN);
+  assert_int_equal(shown.region, source);
   return shown.status;
 }
 
@@ -58,7 +58,7 @@ static void test_requests(void **state) {
   world_t *world = *state;
   session_t *ours = &world->ours;
   const bl_arena_t *slots = &world->fixture->slots;
-  bl_block_greeting_t greeting = greeting_of(ours, true);
+  bl_greeting_t greeting = greeting_of(ours, true);
   int fd, unsealed = memfd_create("unsealed", MFD_CLOEXEC);
   assert_int_equal(ftruncate(unsealed, 65536), 0);
   assert_int_equal(greet(world->fixture->store.data_address, &greeting, &fd), BL_OK);
@@ -69,14 +69,14 @@ static void test_requests(void **state) {
   assert_int_equal(show(fd, 0, slots->bytes, slots->fd), BL_OK);
   assert_int_equal(show(fd, 0, slots->bytes, slots->fd), BL_PRECONDITION);
 
-  bl_block_frame_t load = {.kind = BL_BLOCK_LOAD, .id = ours->rooms[0], .generation = ours->generations[0]};
-  bl_block_frame_t evict = load, release = load;
-  evict.kind = BL_BLOCK_EVICT;
+  bl_frame_t load = {.kind = BL_FRAME_LOAD, .id = ours->rooms[0], .generation = ours->generations[0]};
+  bl_frame_t evict = load, release = load;
+  evict.kind = BL_FRAME_EVICT;
   evict.bytes = 1000;
   evict.checksum = bl_block_checksum(slots->base, 1000);
-  release.kind = BL_BLOCK_RELEASE;
+  release.kind = BL_FRAME_RELEASE;
   expect_refusal(fd, ours, load, BL_LEASE_STATE); // before it is sealed
-  bl_block_frame_t bad = evict;
+  bl_frame_t bad = evict;
   bad.bytes = 0;
   assert_int_equal(request(fd, ours, bad).status, BL_INVALID);
   bad.bytes = 5 * GRANULE; // of 4
@@ -85,7 +85,7 @@ static void test_requests(void **state) {
   bad.offset = slots->bytes - 999;
   assert_int_equal(request(fd, ours, bad).status, BL_INVALID);
   bad = evict;
-  bad.source = 1; // not shown
+  bad.region = 1; // not shown
   assert_int_equal(request(fd, ours, bad).status, BL_INVALID);
   bad = evict;
   bad.generation += 3;
@@ -96,7 +96,7 @@ static void test_requests(void **state) {
   bad.id = world->other_room;
   bad.generation = 1;
   expect_refusal(fd, ours, bad, BL_LEASE_NOT_YOURS); // another's
-  bad.kind = BL_BLOCK_RELEASE;
+  bad.kind = BL_FRAME_RELEASE;
   expect_refusal(fd, ours, bad, BL_LEASE_NOT_YOURS);
   bad = evict;
   bad.checksum ^= 1;
@@ -105,13 +105,13 @@ static void test_requests(void **state) {
   evict.generation = load.generation = release.generation = ++ours->generations[0];
   assert_int_equal(request(fd, ours, evict).status, BL_OK);
   expect_refusal(fd, ours, evict, BL_LEASE_STATE); // sealed
-  bl_block_frame_t answer = request(fd, ours, load);
+  bl_frame_t answer = request(fd, ours, load);
   assert_int_equal(answer.status, BL_OK);
   assert_int_equal(answer.bytes, 1000);
   load.sequence = ours->input.sequence; // asked again: the same answer
   load.acknowledged = ours->input.sequence - 1;
   send_frame(fd, &load, NULL, -1);
-  bl_block_frame_t again;
+  bl_frame_t again;
   assert_true(receive_frame(fd, &again) && again.status == BL_OK && again.offset == answer.offset);
   bad = release; // the number of another request
   bad.sequence = ours->input.sequence;
@@ -127,31 +127,30 @@ static void test_requests(void **state) {
 
 static void test_broken_headers(void **state) {
   world_t *world = *state;
-  bl_block_greeting_t greeting = greeting_of(&world->ours, true);
-  uint8_t header[BL_BLOCK_FRAME_BYTES];
-  bl_block_frame_t release = {.kind = BL_BLOCK_RELEASE, .sequence = 1000, .id = world->other_room, .generation = 1};
+  bl_greeting_t greeting = greeting_of(&world->ours, true);
+  uint8_t header[BL_FRAME_HEADER_BYTES];
+  bl_frame_t release = {.kind = BL_FRAME_RELEASE, .sequence = 1000, .id = world->other_room, .generation = 1};
   for (size_t i = 0; i < sizeof header; i++) { // one flipped bit anywhere
     int fd;
     assert_int_equal(greet(world->fixture->store.data_address, &greeting, &fd), BL_OK);
-    bl_block_frame_encode(&release, header);
+    bl_frame_encode(&release, header);
     header[i] ^= (uint8_t)(1u << (i % 8));
     send_bytes(fd, header, sizeof header, -1);
     assert_true(is_hung_up(fd));
   }
-  static const uint32_t sizes[] = {BL_BLOCK_CHUNK_BYTES + 1, 1u << 30, UINT32_MAX}; // and bodies of too much
+  static const uint32_t sizes[] = {BL_FRAME_CHUNK_BYTES + 1, 1u << 30, UINT32_MAX}; // and bodies of too much
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     int fd;
     assert_int_equal(greet(world->fixture->store.data_address, &greeting, &fd), BL_OK);
-    bl_block_frame_t data = {
-        .kind = BL_BLOCK_DATA, .sequence = 1000, .bytes = UINT64_C(1) << 40, .body_bytes = sizes[i]};
-    bl_block_frame_encode(&data, header);
+    bl_frame_t data = {.kind = BL_FRAME_DATA, .sequence = 1000, .bytes = UINT64_C(1) << 40, .body_bytes = sizes[i]};
+    bl_frame_encode(&data, header);
     send_bytes(fd, header, sizeof header, -1);
     assert_true(is_hung_up(fd));
   }
   for (size_t length = 1; length < sizeof header; length += 13) { // and cut short
     int fd;
     assert_int_equal(greet(world->fixture->store.data_address, &greeting, &fd), BL_OK);
-    bl_block_frame_encode(&release, header);
+    bl_frame_encode(&release, header);
     send_bytes(fd, header, length, -1);
     shutdown(fd, SHUT_WR);
     assert_true(is_hung_up(fd));
@@ -163,15 +162,15 @@ static void test_broken_headers(void **state) {
 // The next use of our first room, announced; the connection that its bytes are expected on.
 static int announce(world_t *world, uint64_t bytes) {
   session_t *ours = &world->ours;
-  bl_block_greeting_t greeting = greeting_of(ours, false);
+  bl_greeting_t greeting = greeting_of(ours, false);
   int fd;
   assert_int_equal(greet(ours->tcp, &greeting, &fd), BL_OK);
-  bl_block_frame_t evict = {.kind = BL_BLOCK_EVICT,
-                            .sequence = ours->input.sequence + 1,
-                            .acknowledged = ours->input.sequence,
-                            .id = ours->rooms[0],
-                            .generation = ours->generations[0],
-                            .bytes = bytes};
+  bl_frame_t evict = {.kind = BL_FRAME_EVICT,
+                      .sequence = ours->input.sequence + 1,
+                      .acknowledged = ours->input.sequence,
+                      .id = ours->rooms[0],
+                      .generation = ours->generations[0],
+                      .bytes = bytes};
   ours->input.sequence++;
   send_frame(fd, &evict, NULL, -1);
   return fd;
@@ -179,12 +178,12 @@ static int announce(world_t *world, uint64_t bytes) {
 
 static void send_chunk(int fd, const session_t *session, uint64_t bytes, uint64_t offset, uint32_t count,
                        uint64_t checksum, const uint8_t *from) {
-  bl_block_frame_t chunk = {.kind = BL_BLOCK_DATA,
-                            .sequence = session->input.sequence,
-                            .bytes = bytes,
-                            .offset = offset,
-                            .body_bytes = count,
-                            .checksum = checksum};
+  bl_frame_t chunk = {.kind = BL_FRAME_DATA,
+                      .sequence = session->input.sequence,
+                      .bytes = bytes,
+                      .offset = offset,
+                      .body_bytes = count,
+                      .checksum = checksum};
   send_frame(fd, &chunk, from, -1);
 }
 
@@ -199,7 +198,7 @@ static void test_chunks(void **state) {
   world_t *world = *state;
   session_t *ours = &world->ours;
   const uint8_t *from = world->fixture->slots.base;
-  bl_block_frame_t answer;
+  bl_frame_t answer;
   int fd = announce(world, 2000);
   send_chunk(fd, ours, 2000, 0, 2000, bl_block_checksum(from, 2000) ^ 1, from); // changed on the way
   assert_true(receive_frame(fd, &answer));
@@ -220,20 +219,20 @@ static void test_chunks(void **state) {
   ours->generations[0]++;
   WAIT_FOR(generation_of(world, ours->rooms[0]) == ours->generations[0]); // the store sees the end in its own time
   fd = announce(world, 2000);
-  bl_block_frame_t stray = {.kind = BL_BLOCK_DATA, .sequence = 9999, .bytes = 500, .body_bytes = 500};
+  bl_frame_t stray = {.kind = BL_FRAME_DATA, .sequence = 9999, .bytes = 500, .body_bytes = 500};
   send_frame(fd, &stray, from, -1); // of a request that is not there: read away
   send_chunk(fd, ours, 2000, 0, 2000, bl_block_checksum(from, 2000), from);
   assert_true(receive_frame(fd, &answer));
   assert_int_equal(answer.status, BL_OK);
-  bl_block_frame_t load = {.kind = BL_BLOCK_LOAD,
-                           .sequence = ours->input.sequence + 1,
-                           .acknowledged = ours->input.sequence,
-                           .id = ours->rooms[0],
-                           .generation = ours->generations[0]};
+  bl_frame_t load = {.kind = BL_FRAME_LOAD,
+                     .sequence = ours->input.sequence + 1,
+                     .acknowledged = ours->input.sequence,
+                     .id = ours->rooms[0],
+                     .generation = ours->generations[0]};
   ours->input.sequence++;
   send_frame(fd, &load, NULL, -1);
   assert_true(receive_frame(fd, &answer));
-  assert_int_equal(answer.kind, BL_BLOCK_DATA);
+  assert_int_equal(answer.kind, BL_FRAME_DATA);
   assert_int_equal(answer.checksum, bl_block_checksum(from, 2000));
   assert_true(receive_frame(fd, &answer));
   assert_int_equal(answer.status, BL_OK);

@@ -63,12 +63,12 @@ static void test_quota(void **state) {
 
 #define FLOW_BLOCK (4 * GRANULE) // as large as a room and as a chunk, and all that may be in flight
 
-static void send_block(int fd, const bl_block_frame_t *evict, const uint8_t *block) {
-  bl_block_frame_t data = {.kind = BL_BLOCK_DATA,
-                           .sequence = evict->sequence,
-                           .bytes = FLOW_BLOCK,
-                           .checksum = bl_block_checksum(block, FLOW_BLOCK),
-                           .body_bytes = (uint32_t)FLOW_BLOCK};
+static void send_block(int fd, const bl_frame_t *evict, const uint8_t *block) {
+  bl_frame_t data = {.kind = BL_FRAME_DATA,
+                     .sequence = evict->sequence,
+                     .bytes = FLOW_BLOCK,
+                     .checksum = bl_block_checksum(block, FLOW_BLOCK),
+                     .body_bytes = (uint32_t)FLOW_BLOCK};
   send_frame(fd, &data, block, -1);
 }
 
@@ -79,17 +79,17 @@ static void test_flow(void **state) {
   session_t *ours = &world->ours;
   static uint8_t block[FLOW_BLOCK];
   fill(block, sizeof block, 5);
-  bl_block_greeting_t greeting = greeting_of(ours, false);
+  bl_greeting_t greeting = greeting_of(ours, false);
   int fd;
   assert_int_equal(greet(ours->tcp, &greeting, &fd), BL_OK);
-  bl_block_frame_t evicts[2], answer = {0};
+  bl_frame_t evicts[2], answer = {0};
   for (int i = 0; i < 2; i++) {
-    evicts[i] = (bl_block_frame_t){.kind = BL_BLOCK_EVICT,
-                                   .id = ours->rooms[i],
-                                   .generation = ours->generations[i],
-                                   .bytes = FLOW_BLOCK,
-                                   .acknowledged = ours->input.sequence,
-                                   .sequence = ours->input.sequence + 1 + (uint64_t)i};
+    evicts[i] = (bl_frame_t){.kind = BL_FRAME_EVICT,
+                             .id = ours->rooms[i],
+                             .generation = ours->generations[i],
+                             .bytes = FLOW_BLOCK,
+                             .acknowledged = ours->input.sequence,
+                             .sequence = ours->input.sequence + 1 + (uint64_t)i};
     send_frame(fd, &evicts[i], NULL, -1);
   }
   ours->input.sequence += 2;

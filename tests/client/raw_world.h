@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store, a session of it by hand, frame by frame (lib/datapath/block_frame.h), and a client that holds a block meanwhile,
+// A store, a session of it by hand, frame by frame (lib/datapath/frame.h), and a client that holds a block meanwhile,
 // which must come to no harm.
 #ifndef TESTS_CLIENT_RAW_WORLD_H
 #define TESTS_CLIENT_RAW_WORLD_H
@@ -7,7 +7,7 @@
 #include "client/fixture.h"
 
 #include "datapath/block.h"
-#include "datapath/block_frame.h"
+#include "datapath/greeting.h"
 #include "datapath/socket.h"
 #include "lease/reason.h"
 #include "store/raw_wire.h"
@@ -117,11 +117,11 @@ static inline void send_bytes(int fd, const void *bytes, size_t count, int passe
   (void)bl_socket_send(fd, &part, 1, &passed, passed >= 0 ? 1 : 0); // the store may have hung up
 }
 
-static inline void send_frame(int fd, const bl_block_frame_t *frame, const void *body, int passed) {
-  uint8_t bytes[BL_BLOCK_FRAME_BYTES + BL_BLOCK_CHUNK_BYTES];
-  bl_block_frame_encode(frame, bytes);
-  memcpy(bytes + BL_BLOCK_FRAME_BYTES, body, body != NULL ? frame->body_bytes : 0);
-  send_bytes(fd, bytes, BL_BLOCK_FRAME_BYTES + (body != NULL ? frame->body_bytes : 0), passed);
+static inline void send_frame(int fd, const bl_frame_t *frame, const void *body, int passed) {
+  uint8_t bytes[BL_FRAME_HEADER_BYTES + BL_FRAME_CHUNK_BYTES];
+  bl_frame_encode(frame, bytes);
+  memcpy(bytes + BL_FRAME_HEADER_BYTES, body, body != NULL ? frame->body_bytes : 0);
+  send_bytes(fd, bytes, BL_FRAME_HEADER_BYTES + (body != NULL ? frame->body_bytes : 0), passed);
 }
 
 static inline bool receive_bytes(int fd, void *bytes, size_t count) {
@@ -139,13 +139,13 @@ static inline bool receive_bytes(int fd, void *bytes, size_t count) {
   return true;
 }
 
-static char words[BL_BLOCK_CHUNK_BYTES + 1]; // of the last frame that had some
+static char words[BL_FRAME_CHUNK_BYTES + 1]; // of the last frame that had some
 
 // The next frame; false: the store has hung up.
-static inline bool receive_frame(int fd, bl_block_frame_t *frame) {
-  uint8_t header[BL_BLOCK_FRAME_BYTES], body[BL_BLOCK_CHUNK_BYTES];
+static inline bool receive_frame(int fd, bl_frame_t *frame) {
+  uint8_t header[BL_FRAME_HEADER_BYTES], body[BL_FRAME_CHUNK_BYTES];
   const char *reason;
-  if (!receive_bytes(fd, header, sizeof header) || bl_block_frame_decode(header, frame, &reason) != BL_OK ||
+  if (!receive_bytes(fd, header, sizeof header) || bl_frame_decode(header, frame, &reason) != BL_OK ||
       !receive_bytes(fd, body, frame->body_bytes)) {
     return false;
   }
@@ -153,22 +153,22 @@ static inline bool receive_frame(int fd, bl_block_frame_t *frame) {
   return true;
 }
 
-static inline bl_block_greeting_t greeting_of(const session_t *session, bool shm) {
-  bl_block_greeting_t greeting = {.session = session->input.session, .shm = shm};
-  memcpy(greeting.key, session->input.key, RAW_ID);
-  memcpy(greeting.incarnation, session->input.incarnation, RAW_ID);
+static inline bl_greeting_t greeting_of(const session_t *session, bool shm) {
+  bl_greeting_t greeting = {.session = session->input.session, .path = shm ? BL_PATH_SHM : BL_PATH_TCP};
+  memcpy(greeting.own_token, session->input.key, RAW_ID);
+  memcpy(greeting.token, session->input.incarnation, RAW_ID);
   return greeting;
 }
 
-// The status of the welcome; the connection is closed unless `fd` is wanted.
-static inline bl_status_t greet(const char *address, const bl_block_greeting_t *greeting, int *out) {
+// What the store made of it: BL_OK is a welcome; the connection is closed unless `fd` is wanted.
+static inline bl_status_t greet(const char *address, const bl_greeting_t *greeting, int *out) {
   int fd = connect_to(address);
-  uint8_t body[BL_BLOCK_GREETING_BYTES];
-  bl_block_greeting_encode(greeting, body);
-  send_frame(fd, &(bl_block_frame_t){.kind = BL_BLOCK_GREET, .body_bytes = sizeof body}, body, -1);
-  bl_block_frame_t welcome;
+  uint8_t body[BL_FRAME_GREETING_BYTES];
+  bl_greeting_encode(greeting, body);
+  send_frame(fd, &(bl_frame_t){.kind = BL_FRAME_GREET, .body_bytes = sizeof body}, body, -1);
+  bl_frame_t welcome;
   assert_true(receive_frame(fd, &welcome));
-  assert_int_equal(welcome.kind, BL_BLOCK_WELCOME);
+  assert_int_equal(welcome.kind, welcome.status == BL_OK ? BL_FRAME_WELCOME : BL_FRAME_BYE);
   if (out != NULL) {
     *out = fd;
   } else {
@@ -178,27 +178,27 @@ static inline bl_status_t greet(const char *address, const bl_block_greeting_t *
 }
 
 // A request under the session's next number; its answer.
-static inline bl_block_frame_t request(int fd, session_t *session, bl_block_frame_t frame) {
-  bl_block_frame_t answer = {0};
+static inline bl_frame_t request(int fd, session_t *session, bl_frame_t frame) {
+  bl_frame_t answer = {0};
   frame.acknowledged = session->input.sequence;
   frame.sequence = ++session->input.sequence;
   send_frame(fd, &frame, NULL, -1);
   assert_true(receive_frame(fd, &answer));
-  assert_int_equal(answer.kind, BL_BLOCK_ANSWER);
+  assert_int_equal(answer.kind, BL_FRAME_ANSWER);
   assert_int_equal(answer.sequence, frame.sequence);
   return answer;
 }
 
 // A request is refused for this reason, and the answer says so.
-static inline void expect_refusal(int fd, session_t *session, bl_block_frame_t frame, bl_lease_reason_t reason) {
+static inline void expect_refusal(int fd, session_t *session, bl_frame_t frame, bl_lease_reason_t reason) {
   assert_int_equal(request(fd, session, frame).status, bl_lease_reason_status(reason));
   assert_non_null(strstr(words, bl_lease_reason_text(reason)));
 }
 
 static inline bool is_hung_up(int fd) {
-  bl_block_frame_t frame;
+  bl_frame_t frame;
   while (receive_frame(fd, &frame)) {
-    assert_int_equal(frame.kind, BL_BLOCK_BYE); // a last word
+    assert_int_equal(frame.kind, BL_FRAME_BYE); // a last word
   }
   close(fd);
   return true;

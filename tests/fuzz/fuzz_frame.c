@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever a peer sends, what the data path decodes is in range, and the matching of tensors neither moves bytes beyond
-// a tensor nor loses count of itself. The input is first one header, greeting and refusal, then a list of records: what
+// a tensor nor loses count of itself. The input is first one header, greeting and word about communicators, then a list of records: what
 // this side does (post, begin, move, consume) and frames that a liar with the right checksums sends.
 #include "target.h"
 
 #include "datapath/exchange.h"
-#include "datapath/frame.h"
+#include "datapath/greeting.h"
+#include "datapath/nccl/meet.h"
 
 #include <string.h>
 
@@ -20,20 +21,15 @@ static void decode_raw(const uint8_t *bytes, size_t size_bytes) {
   if (bl_frame_decode(block, &frame, &reason) != BL_OK) {
     FUZZ_CHECK(reason != NULL);
   }
-  bl_hello_t hello;
-  if (bl_hello_decode(block, &hello, &reason) == BL_OK) {
-    FUZZ_CHECK(hello.stage >= 0 && hello.peer >= 0 && hello.arena_count <= BL_FRAME_MAX_ARENAS);
-    FUZZ_CHECK(memchr(hello.reason, '\0', sizeof hello.reason) != NULL);
+  bl_greeting_t greeting;
+  if (bl_greeting_decode(block, &greeting, &reason) == BL_OK) {
+    FUZZ_CHECK(greeting.stage >= 0 && greeting.peer >= 0 && greeting.arena_count <= BL_FRAME_MAX_ARENAS);
+    FUZZ_CHECK(memchr(greeting.reason, '\0', sizeof greeting.reason) != NULL);
   }
   bl_meet_t meet;
   if (bl_meet_decode(block, &meet, &reason) == BL_OK) {
     FUZZ_CHECK(meet.generation > 0 && meet.status < BL_STATUS_COUNT);
     FUZZ_CHECK(memchr(meet.text, '\0', sizeof meet.text) != NULL);
-  }
-  bl_refusal_t refusal;
-  if (bl_refusal_decode(block, &refusal, &reason) == BL_OK) {
-    FUZZ_CHECK(refusal.status != BL_OK && refusal.status < BL_STATUS_COUNT);
-    FUZZ_CHECK(memchr(refusal.text, '\0', sizeof refusal.text) != NULL);
   }
 }
 
@@ -71,7 +67,7 @@ static bool hear(side_t *side, const bl_frame_t *said) {
     FUZZ_CHECK(reason != NULL);
     return false;
   }
-  if (frame.kind < BL_FRAME_OFFER) {
+  if (frame.kind < BL_FRAME_DATA || frame.kind > BL_FRAME_CREDIT) {
     return false;
   }
   end_chunk(side);
@@ -139,13 +135,13 @@ static void talk(const uint8_t *bytes, size_t size_bytes) {
       act(&side, record[0] % 6, valid, tensor_bytes + 1);
       continue;
     }
-    bl_frame_t frame = {.kind = (bl_frame_kind_t)(record[0] % 9),
+    bl_frame_t frame = {.kind = (bl_frame_kind_t)(BL_FRAME_DATA + record[0] % 4),
                         .key = key,
                         .attempt = record[3],
                         .body_bytes = (uint32_t)record[4] << 8 | record[5],
                         .offset = record[6],
                         .bytes = tensor_bytes,
-                        .arena = record[9]};
+                        .region = record[9]};
     if (!hear(&side, &frame)) {
       side.receive = NULL;
       bl_exchange_lose(side.exchange);

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the hub makes of what happens on its links: frames go to the handshake or to communicators, and an end is told to
+// whoever counted on the link.
+#include "datapath/handshake.h"
+#include "datapath/hub.h"
+#include "sys/log.h"
+
+#include <stdio.h>
+
+static void on_frame(bl__link_t *link) {
+  const bl_frame_kind_t kind = link->reader.frame.kind;
+  if (link->state != BL__LINK_UP) {
+    bl__handshake_frame(link);
+  } else if (kind == BL_FRAME_MEET) {
+    bl__direct_heard(link);
+  } else if (link->direct != NULL) {
+    bl__direct_go(link);
+  } else {
+    bl__link_lose(link, BL_INTERNAL, "stage %d sends a frame that is not expected now (%s)", link->stage,
+                  bl_frame_kind_name(kind));
+  }
+}
+
+// The link was up: its peer has none now.
+static void tell_waiters(bl__link_t *link, bl_status_t status, const char *text) {
+  bl_hub_t *hub = link->hub;
+  pthread_mutex_lock(&hub->mutex);
+  bl__peer_t *peer = bl__hub_find(hub, link->stage);
+  bool replaced = peer == NULL || peer->link != link;
+  if (!replaced) {
+    if (link->direct != NULL) {
+      bl__direct_part(link->direct, status, text);
+    }
+    bl_exchange_lose(peer->exchange);
+    peer->link = NULL;
+    peer->path = BL_PATH_AUTO;
+    peer->mapped_bytes = 0;
+    peer->lost = status;
+    snprintf(peer->reason, sizeof peer->reason, "%s", text);
+    hub->counters.links_lost++;
+  }
+  bl__hub_changed(hub);
+  pthread_mutex_unlock(&hub->mutex);
+  if (!replaced && !hub->closing) {
+    bl_log(status == BL_UNAVAILABLE ? BL_LOG_INFO : BL_LOG_ERROR, "data path: link to stage %d ended: %s", link->stage,
+           text);
+    bl__connect_lost(hub, link->stage, status, text);
+  }
+}
+
+static void on_ended(bl__link_t *link, bl__link_state_t state, bl_status_t status, const char *text) {
+  bl_hub_t *hub = link->hub;
+  if (state == BL__LINK_UP) {
+    tell_waiters(link, status, text);
+  } else if (link->outgoing) {
+    bl__connect_failed(hub, link, status, text);
+  } else {
+    hub->strangers--;
+    if (state != BL__LINK_REFUSING && !hub->closing) { // a refusal was counted when it was decided
+      bl__hub_count_refused(hub, "%s", text);
+    }
+  }
+}
+
+const bl__link_ops_t bl__hub_link_ops = {
+    .connected = bl__handshake_begin, .on_frame = on_frame, .launch = bl__direct_launch, .ended = on_ended};
