@@ -253,7 +253,7 @@ bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint6
 
 bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
   if (line->by == BL_PATH_NCCL) {
-    return bl__way_move(line, BL_MEET_EVICT, what);
+    return bl__way_move(line, BL_PAIR_IN, what);
   }
   bl__move_t *move = bl__move_begin(line, BL__MOVE_RECEIVE, what);
   if (move != NULL) {
@@ -264,7 +264,7 @@ bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
 
 bool bl_line_send(bl_line_t *line, const bl_move_t *what) {
   if (line->by == BL_PATH_NCCL) {
-    return bl__way_move(line, BL_MEET_LOAD, what);
+    return bl__way_move(line, BL_PAIR_OUT, what);
   }
   bl__move_t *move = bl__move_begin(line, BL__MOVE_SEND, what);
   if (move != NULL) {

@@ -8,7 +8,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 // ---- on a thread of NCCL's ----------------------------------------------------------------------------------------------
 
@@ -28,13 +27,10 @@ static void transfer_over(bl_nccl_transfer_t *transfer) {
 
 // All its moves have come back before.
 static void died(bl_message_t *message) {
-  bl__way_t *way = BL_MESSAGE_OWNER(message, bl__way_t, died);
-  bl_line_t *line = way->line;
-  if (way->channel != NULL) {
-    bl_error_t err = {0};
-    (void)bl_nccl_channel_state(way->channel, &err);
-    bl_nccl_channel_close(way->channel); // dead already: does not wait
-    way->channel = NULL;
+  bl_line_t *line = BL_MESSAGE_OWNER(message, bl__way_t, died)->line;
+  bl_error_t err = {0};
+  if (bl_nccl_pair_state(&line->pair, &err) >= BL_NCCL_ABORTING) {
+    (void)bl_nccl_pair_sweep(&line->pair);
     bl__line_lose(line, "%s", err.text);
   }
   line->users--;
@@ -50,18 +46,15 @@ static void met(bl_message_t *message) {
 // ---- for the line --------------------------------------------------------------------------------------------------------
 
 // False: the line is lost.
-static bool open_way(bl_line_t *line, uint32_t number, const uint8_t id[BL_NCCL_ID_BYTES]) {
-  static const char *const names[BL_MEET_CHANNELS] = {"evictions", "loads"};
-  bl__way_t *way = &line->ways[number];
+static bool open_way(bl_line_t *line, bl_pair_direction_t direction, const bl_meet_t *meet) {
+  bl__way_t *way = &line->ways[direction];
   char name[BL_NCCL_NAME_BYTES];
-  snprintf(name, sizeof name, "%s of session %" PRIx64, names[number], line->session);
-  bl_nccl_channel_options_t options = {
-      .name = name, .rank = number == BL_MEET_EVICT ? 1 : 0, .on_change = on_change, .context = way};
-  memcpy(options.id, id, BL_NCCL_ID_BYTES);
-  *way = (bl__way_t){.line = line, .joined = true, .died = {.handle = died}};
+  snprintf(name, sizeof name, "%s of session %" PRIx64, direction == BL_PAIR_IN ? "evictions" : "loads", line->session);
+  const bl_nccl_channel_options_t options = {.name = name, .on_change = on_change, .context = way};
+  *way = (bl__way_t){.line = line, .died = {.handle = died}};
   bl_error_t err = {0};
   line->users++;
-  if (bl_nccl_channel_open(line->lines->nccl, &options, &way->channel, &err) == BL_OK) {
+  if (bl_nccl_pair_open(&line->pair, line->lines->nccl, direction, meet->ids, &options, &err) == BL_OK) {
     return true;
   }
   line->users--;
@@ -76,20 +69,21 @@ void bl__ways_meet(bl_line_t *line) {
     bl__line_lose(line, "%s", reason);
     return;
   }
-  if (line->by != BL_PATH_NCCL || meet.verb != BL_NCCL_MEETING_IDS || line->ways[0].joined) {
+  if (line->by != BL_PATH_NCCL || meet.verb != BL_NCCL_MEETING_IDS || line->ways[0].line != NULL) {
     bl__line_lose(line, "MEET out of turn");
     return;
   }
   line->users++; // it may be lost by what it opens
-  for (uint32_t number = 0; number < BL_MEET_CHANNELS && open_way(line, number, meet.ids[number]); number++) {
+  if (open_way(line, BL_PAIR_IN, &meet)) {
+    (void)open_way(line, BL_PAIR_OUT, &meet);
   }
   line->users--;
   bl__line_settle(line);
 }
 
-bool bl__way_move(bl_line_t *line, uint32_t number, const bl_move_t *what) {
-  const bl__way_t *way = &line->ways[number];
-  bl__move_t *move = way->channel != NULL ? bl__move_begin(line, BL__MOVE_MEET, what) : NULL;
+bool bl__way_move(bl_line_t *line, bl_pair_direction_t direction, const bl_move_t *what) {
+  const bool there = line->pair.channels[bl_nccl_pair_index(&line->pair, direction)] != NULL;
+  bl__move_t *move = there ? bl__move_begin(line, BL__MOVE_MEET, what) : NULL;
   if (move == NULL) {
     return false;
   }
@@ -97,7 +91,7 @@ bool bl__way_move(bl_line_t *line, uint32_t number, const bl_move_t *what) {
   move->transfer = (bl_nccl_transfer_t){.buffer = move->to, .bytes = what->bytes, .over = transfer_over};
   move->busy = true;
   bl_error_t err;
-  if (bl_nccl_channel_post(way->channel, &move->transfer, &err) != BL_OK) { // the line is told by `died`
+  if (bl_nccl_pair_post(&line->pair, direction, &move->transfer, &err) != BL_OK) { // the line is told by `died`
     bl__move_drop(move);
     return false;
   }
@@ -108,16 +102,9 @@ bool bl__way_move(bl_line_t *line, uint32_t number, const bl_move_t *what) {
 }
 
 void bl__ways_abort(bl_line_t *line) {
-  for (uint32_t i = 0; i < BL_MEET_CHANNELS; i++) {
-    if (line->ways[i].channel != NULL) {
-      bl_nccl_channel_abort(line->ways[i].channel, BL_CANCELLED, "the data connection is gone");
-    }
-  }
+  bl_nccl_pair_abort(&line->pair, BL_CANCELLED, "the data connection is gone");
 }
 
 void bl__ways_close(bl_line_t *line) {
-  for (uint32_t i = 0; i < BL_MEET_CHANNELS; i++) {
-    bl_nccl_channel_close(line->ways[i].channel); // says that it is dead before it returns
-    line->ways[i].channel = NULL;
-  }
+  bl_nccl_pair_close(&line->pair); // says that both are dead before it returns
 }

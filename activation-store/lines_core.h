@@ -12,8 +12,7 @@
 #include "datapath/frame_reader.h"
 #include "datapath/frame_writer.h"
 #include "datapath/mover.h"
-#include "datapath/nccl/engine.h"
-#include "datapath/nccl/meet.h"
+#include "datapath/nccl/pair.h"
 #include "datapath/peer_memory.h"
 #include "loop/timer.h"
 #include "loop/watch.h"
@@ -42,11 +41,9 @@ typedef enum bl__move_kind {
   BL__MOVE_MEET, // nccl, either way
 } bl__move_kind_t;
 
-typedef struct bl__way { // nccl: one of the communicators of a line
-  bl_line_t *line;
-  bl_nccl_channel_t *channel; // NULL: none (any more)
-  bool joined;
-  atomic_bool told; // `died` is on its way, or was
+typedef struct bl__way { // nccl: a communicator of a line
+  bl_line_t *line;       // NULL: it was never made
+  atomic_bool told;      // `died` is on its way, or was
   bl_message_t died;
 } bl__way_t;
 
@@ -102,8 +99,9 @@ struct bl_line {
   bl__move_t *coming; // the move whose chunk is under way
   bl__source_t **sources;
   uint32_t source_capacity;
-  bl__way_t ways[BL_MEET_CHANNELS];
-  bl__queued_t *backlog; // of BL__LINE_BACKLOG
+  bl_nccl_pair_t pair;              // nccl; this is its second end
+  bl__way_t ways[BL_MEET_CHANNELS]; // by direction
+  bl__queued_t *backlog;            // of BL__LINE_BACKLOG
   unsigned backlog_count;
 };
 
@@ -152,9 +150,10 @@ bool bl__moves_continue_writing(bl_line_t *line); // true: a transfer thread has
 void bl__moves_lose(bl_line_t *line);
 void bl__moves_free(bl_lines_t *lines);
 // line_ways.c
-void bl__ways_meet(bl_line_t *line);                                                 // MEET is in the reader
-BL_MUST_USE bool bl__way_move(bl_line_t *line, uint32_t way, const bl_move_t *what); // False: nothing was begun
-void bl__ways_abort(bl_line_t *line);                                                // returns at once
-void bl__ways_close(bl_line_t *line);                                                // waits
+void bl__ways_meet(bl_line_t *line); // MEET is in the reader
+BL_MUST_USE bool bl__way_move(bl_line_t *line, bl_pair_direction_t direction,
+                              const bl_move_t *what); // False: nothing was begun
+void bl__ways_abort(bl_line_t *line);                 // returns at once
+void bl__ways_close(bl_line_t *line);                 // waits
 
 #endif

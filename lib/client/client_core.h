@@ -24,8 +24,7 @@
 #include "datapath/frame_reader.h"
 #include "datapath/frame_writer.h"
 #include "datapath/mover.h"
-#include "datapath/nccl/engine.h"
-#include "datapath/nccl/meet.h"
+#include "datapath/nccl/pair.h"
 #include "datapath/peer_memory.h"
 #include "loop/thread.h"
 #include "loop/timer.h"
@@ -190,7 +189,7 @@ struct bl_client {
   bl__operation_t *sending;           // this one
   bl__operation_t *coming;            // load whose chunk is under way
   uint8_t side[BL_FRAME_CHUNK_BYTES]; // rest of a chunk whose block was given up
-  bl_nccl_channel_t *ways[BL_MEET_CHANNELS];
+  bl_nccl_pair_t pair;
   bl__half_t halves[BL__WINDOW];
   atomic_bool way_changed; // a communicator is ready, or dead
   char link_why[192];      // why it went down last; "": it is up

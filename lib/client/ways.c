@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const way_names[BL_MEET_CHANNELS] = {"evictions", "loads"};
-
 // ---- life
 
 static void way_changed(void *context, bl_nccl_channel_t *channel) {
@@ -22,17 +20,13 @@ static void way_changed(void *context, bl_nccl_channel_t *channel) {
 }
 
 // Tells the store which communicators both now make.
-static bl_status_t meet(bl_client_t *client, bl_nccl_channel_options_t options[BL_MEET_CHANNELS], bl_error_t *err) {
-  bl_meet_t meet = {.verb = BL_NCCL_MEETING_IDS, .generation = 1};
+static bl_status_t meet(bl_client_t *client, bl_meet_t *meet, bl_error_t *err) {
   uint8_t body[BL_FRAME_MEET_BYTES];
-  for (uint32_t way = 0; way < BL_MEET_CHANNELS; way++) {
-    bl_status_t status = bl_nccl_engine_new_id(client->nccl, options[way].id, err);
-    if (status != BL_OK) {
-      return status;
-    }
-    memcpy(meet.ids[way], options[way].id, BL_NCCL_ID_BYTES);
+  bl_status_t status = bl_nccl_pair_draw(client->nccl, meet->ids, err);
+  if (status != BL_OK) {
+    return status;
   }
-  bl_meet_encode(&meet, body);
+  bl_meet_encode(meet, body);
   return bl_frame_writer_put(&client->writer, &(bl_frame_t){.kind = BL_FRAME_MEET}, body, NULL, 0) &&
                  bl_frame_writer_flush(&client->writer) == BL_WRITER_DONE
              ? BL_OK
@@ -40,43 +34,30 @@ static bl_status_t meet(bl_client_t *client, bl_nccl_channel_options_t options[B
 }
 
 bl_status_t bl__ways_open(bl_client_t *client, bl_error_t *err) {
-  bl_nccl_channel_options_t options[BL_MEET_CHANNELS];
-  char names[BL_MEET_CHANNELS][BL_NCCL_NAME_BYTES];
-  // Half of the time of a call: what is left is for communicators to be made anew, and for the block to go over these.
-  for (uint32_t way = 0; way < BL_MEET_CHANNELS; way++) {
-    snprintf(names[way], sizeof names[way], "%s, the store at %.70s", way_names[way], client->store);
-    options[way] = (bl_nccl_channel_options_t){.name = names[way],
-                                               .rank = way == BL_MEET_EVICT ? 0 : 1,
+  bl_meet_t ids = {.verb = BL_NCCL_MEETING_IDS, .generation = 1};
+  client->pair = (bl_nccl_pair_t){.first = true};
+  bl_status_t status = meet(client, &ids, err);
+  for (bl_pair_direction_t direction = BL_PAIR_OUT; direction <= BL_PAIR_IN && status == BL_OK; direction++) {
+    char name[BL_NCCL_NAME_BYTES];
+    snprintf(name, sizeof name, "%s, the store at %.70s", direction == BL_PAIR_OUT ? "evictions" : "loads",
+             client->store);
+    // Half of the time of a call: what is left is for communicators to be made anew, and for the block to go over these.
+    const bl_nccl_channel_options_t options = {.name = name,
                                                .deadlines = {.create_ns = client->open_ms * BL_NS_PER_MS,
                                                              .transfer_ns = client->deadline_ms * BL_NS_PER_MS / 2},
                                                .on_change = way_changed,
                                                .context = client};
-  }
-  bl_status_t status = meet(client, options, err);
-  for (uint32_t way = 0; way < BL_MEET_CHANNELS && status == BL_OK; way++) {
-    status = bl_nccl_channel_open(client->nccl, &options[way], &client->ways[way], err);
+    status = bl_nccl_pair_open(&client->pair, client->nccl, direction, ids.ids, &options, err);
   }
   return status;
 }
 
 bl_status_t bl__ways_made(bl_client_t *client, bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (uint32_t way = 0; way < BL_MEET_CHANNELS && status == BL_OK; way++) {
-    status = bl_nccl_channel_wait(client->ways[way], 0, err);
-  }
-  return status;
+  return bl_nccl_pair_made(&client->pair, err);
 }
 
 void bl__ways_close(bl_client_t *client) {
-  for (uint32_t way = 0; way < BL_MEET_CHANNELS; way++) { // both begin to end before either is waited for
-    if (client->ways[way] != NULL) {
-      bl_nccl_channel_abort(client->ways[way], BL_CANCELLED, "the data connection is closed");
-    }
-  }
-  for (uint32_t way = 0; way < BL_MEET_CHANNELS; way++) {
-    bl_nccl_channel_close(client->ways[way]);
-    client->ways[way] = NULL;
-  }
+  bl_nccl_pair_close(&client->pair);
   for (unsigned i = 0; i < BL__WINDOW; i++) {
     client->halves[i].sequence = 0;
   }
@@ -124,7 +105,7 @@ void bl__way_begun(bl_client_t *client) {
   half->answered = false;
   atomic_store(&half->over, false);
   bl_error_t err;
-  if (bl_nccl_channel_post(client->ways[loads ? BL_MEET_LOAD : BL_MEET_EVICT], &half->transfer, &err) != BL_OK) {
+  if (bl_nccl_pair_post(&client->pair, loads ? BL_PAIR_IN : BL_PAIR_OUT, &half->transfer, &err) != BL_OK) {
     half->sequence = 0;
     bl__connection_lost(client, err.text);
   }
@@ -147,15 +128,12 @@ static bool check_ways(bl_client_t *client) {
   if (!atomic_exchange(&client->way_changed, false)) {
     return true;
   }
-  for (uint32_t way = 0; way < BL_MEET_CHANNELS; way++) {
-    bl_error_t err = {0};
-    (void)bl_nccl_channel_state(client->ways[way], &err);
-    if (err.status != BL_OK) {
-      bl__connection_lost(client, err.text);
-      return false;
-    }
+  bl_error_t err = {0};
+  if (bl_nccl_pair_state(&client->pair, &err) < BL_NCCL_ABORTING) {
+    return true;
   }
-  return true;
+  bl__connection_lost(client, err.text);
+  return false;
 }
 
 // Our half is over: a load has its bytes.

@@ -2,7 +2,6 @@
 #include "datapath/hub_direct.h"
 
 #include "datapath/hub.h"
-#include "datapath/nccl/meet.h"
 #include "datapath/nccl/order.h"
 #include "datapath/nccl/version.h"
 #include "sys/clock.h"
@@ -11,15 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool is_lower(const bl__direct_t *direct) {
-  return direct->hub->stage < direct->stage;
-}
-
-// The way out of this stage, and the way in.
-static int way_out(const bl__direct_t *direct) {
-  return is_lower(direct) ? 0 : 1;
-}
 
 // ---- life --------------------------------------------------------------------------------------------------------------
 
@@ -36,17 +26,15 @@ bl__direct_t *bl__direct_of(bl_hub_t *hub, bl__peer_t *peer) {
   made->hub = hub;
   made->stage = peer->stage;
   made->move_count = count;
-  bl_nccl_meeting_init(&made->meeting, hub->stage < peer->stage);
+  made->pair.first = hub->stage < peer->stage;
+  bl_nccl_meeting_init(&made->meeting, made->pair.first);
   peer->direct = made;
   return made;
 }
 
 void bl__direct_shut(bl__direct_t *direct) {
   if (direct != NULL) {
-    for (int way = 0; way < 2; way++) {
-      bl_nccl_channel_close(direct->channels[way]);
-      direct->channels[way] = NULL;
-    }
+    bl_nccl_pair_close(&direct->pair);
   }
 }
 
@@ -76,20 +64,23 @@ static void fail(bl__link_t *link, const bl_error_t *err) {
   carry_out(link, &step);
 }
 
-// The communicator of one way. A stage makes them one after the other, all stages in one order (nccl/order.h).
-static void open_way(bl__link_t *link, int way) {
+// The communicator of one direction. A stage makes them one after the other, all stages in one order (nccl/order.h).
+static void open_direction(bl__link_t *link, bl_pair_direction_t direction) {
   bl__direct_t *direct = link->direct;
   const int32_t own = link->hub->stage, peer = direct->stage;
-  const bool out = way == way_out(direct);
+  const bool out = direction == BL_PAIR_OUT;
   char name[BL_NCCL_NAME_BYTES];
   snprintf(name, sizeof name, "stage %d to stage %d", out ? own : peer, out ? peer : own);
-  bl_nccl_channel_options_t options = {
-      .name = name, .rank = out ? 0 : 1, .on_change = channel_changed, .context = direct};
-  memcpy(options.id, direct->ids[way], sizeof options.id);
+  const bl_nccl_channel_options_t options = {.name = name, .on_change = channel_changed, .context = direct};
   bl_error_t err;
-  if (bl_nccl_channel_open(link->hub->nccl, &options, &direct->channels[way], &err) != BL_OK) {
+  if (bl_nccl_pair_open(&direct->pair, link->hub->nccl, direction, direct->ids, &options, &err) != BL_OK) {
     fail(link, &err);
   }
+}
+
+// Of the two, that from the lower to the higher stage is made first.
+static bl_pair_direction_t first_direction(const bl__direct_t *direct) {
+  return direct->pair.first ? BL_PAIR_OUT : BL_PAIR_IN;
 }
 
 static void say(bl__link_t *link, const bl_nccl_meeting_step_t *step) {
@@ -107,13 +98,10 @@ static void say(bl__link_t *link, const bl_nccl_meeting_step_t *step) {
 
 // Ids are drawn where the pair's lower stage is, as late as they are needed.
 static bool draw_ids(bl__link_t *link) {
-  bl__direct_t *direct = link->direct;
-  for (int way = 0; way < 2; way++) {
-    bl_error_t err;
-    if (bl_nccl_engine_new_id(link->hub->nccl, direct->ids[way], &err) != BL_OK) {
-      fail(link, &err);
-      return false;
-    }
+  bl_error_t err;
+  if (bl_nccl_pair_draw(link->hub->nccl, link->direct->ids, &err) != BL_OK) {
+    fail(link, &err);
+    return false;
   }
   return true;
 }
@@ -166,11 +154,7 @@ static void carry_out(bl__link_t *link, const bl_nccl_meeting_step_t *step) {
     bl__hub_wake(link->hub); // it may be another pair's turn then
   }
   if ((step->acts & BL_NCCL_MEETING_CLOSE) != 0) {
-    for (int way = 0; way < 2; way++) {
-      if (direct->channels[way] != NULL) {
-        bl_nccl_channel_abort(direct->channels[way], step->err.status, step->err.text);
-      }
-    }
+    bl_nccl_pair_abort(&direct->pair, step->err.status, step->err.text);
   }
   if ((step->acts & BL_NCCL_MEETING_SAY) != 0) {
     if (step->verb == BL_NCCL_MEETING_IDS && !draw_ids(link)) {
@@ -182,7 +166,7 @@ static void carry_out(bl__link_t *link, const bl_nccl_meeting_step_t *step) {
     return;
   }
   if ((step->acts & BL_NCCL_MEETING_OPEN) != 0) {
-    open_way(link, 0);
+    open_direction(link, first_direction(direct));
   }
   if ((step->acts & BL_NCCL_MEETING_TELL_UP) != 0) {
     tell_up(link);
@@ -224,11 +208,7 @@ void bl__direct_part(bl__direct_t *direct, bl_status_t status, const char *text)
     direct->moves[i].tensor = NULL; // the exchange forgets them
   }
   if ((bl_nccl_meeting_part(&direct->meeting, &err).acts & BL_NCCL_MEETING_CLOSE) != 0) {
-    for (int way = 0; way < 2; way++) {
-      if (direct->channels[way] != NULL) {
-        bl_nccl_channel_abort(direct->channels[way], status, text);
-      }
-    }
+    bl_nccl_pair_abort(&direct->pair, status, text);
   }
 }
 
@@ -259,52 +239,34 @@ static bool is_turn(const bl__direct_t *direct) {
   return true;
 }
 
-// What has become of the communicators. Frees those that have ended.
+// Frees communicators that have ended.
 static void sweep(bl__direct_t *direct) {
-  const bool ends = state_of(direct) == BL_NCCL_MEETING_ENDING;
-  bool none = true;
-  for (int way = 0; way < 2; way++) {
-    bl_nccl_channel_t *channel = direct->channels[way];
-    if (channel != NULL && ends && bl_nccl_channel_state(channel, NULL) == BL_NCCL_DEAD) {
-      bl_nccl_channel_close(channel);
-      direct->channels[way] = NULL;
-    }
-    none = none && direct->channels[way] == NULL;
-  }
-  if (ends && none) {
+  if (state_of(direct) == BL_NCCL_MEETING_ENDING && bl_nccl_pair_sweep(&direct->pair)) {
     pthread_mutex_lock(&direct->hub->mutex);
     (void)bl_nccl_meeting_closed(&direct->meeting);
     pthread_mutex_unlock(&direct->hub->mutex);
   }
 }
 
+// What has become of the communicators.
 static void look(bl__link_t *link) {
   bl__direct_t *direct = link->direct;
   const bl_nccl_meeting_state_t state = state_of(direct);
   if (state != BL_NCCL_MEETING_MAKING && state != BL_NCCL_MEETING_MADE && state != BL_NCCL_MEETING_UP) {
     return;
   }
-  int ready = 0;
-  for (int way = 0; way < 2; way++) {
-    bl_error_t err;
-    bl_nccl_channel_t *channel = direct->channels[way];
-    bl_nccl_state_t now = channel != NULL ? bl_nccl_channel_state(channel, &err) : BL_NCCL_NONE;
-    if (now == BL_NCCL_ABORTING || now == BL_NCCL_STUCK || now == BL_NCCL_DEAD) {
-      fail(link, &err);
-      return;
-    }
-    ready += now == BL_NCCL_READY || now == BL_NCCL_IN_USE;
-  }
-  if (state != BL_NCCL_MEETING_MAKING) {
-    return;
-  }
-  if (ready == 1 && direct->channels[1] == NULL) {
-    open_way(link, 1);
-  } else if (ready == 2) {
+  bl_error_t err = {0};
+  const bl_nccl_state_t now = bl_nccl_pair_state(&direct->pair, &err);
+  if (now >= BL_NCCL_ABORTING) {
+    fail(link, &err);
+  } else if (state == BL_NCCL_MEETING_MAKING && now == BL_NCCL_READY) {
     pthread_mutex_lock(&link->hub->mutex);
     const bl_nccl_meeting_step_t step = bl_nccl_meeting_made(&direct->meeting);
     pthread_mutex_unlock(&link->hub->mutex);
     carry_out(link, &step);
+  } else if (state == BL_NCCL_MEETING_MAKING && direct->pair.channels[1] == NULL && direct->pair.channels[0] != NULL &&
+             bl_nccl_channel_state(direct->pair.channels[0], NULL) == BL_NCCL_READY) {
+    open_direction(link, first_direction(direct) == BL_PAIR_OUT ? BL_PAIR_IN : BL_PAIR_OUT);
   }
 }
 
@@ -350,7 +312,7 @@ void bl__direct_heard(bl__link_t *link) {
     (void)bl_error_set(&why, meet.status, "%s", meet.text);
   }
   pthread_mutex_lock(&link->hub->mutex);
-  if (meet.verb == BL_NCCL_MEETING_IDS && !is_lower(direct) && meet.generation > direct->meeting.generation) {
+  if (meet.verb == BL_NCCL_MEETING_IDS && !direct->pair.first && meet.generation > direct->meeting.generation) {
     memcpy(direct->ids, meet.ids, sizeof direct->ids);
   }
   const bl_nccl_meeting_step_t step = bl_nccl_meeting_heard(&direct->meeting, meet.verb, meet.generation, &why);
@@ -404,7 +366,7 @@ static void over(bl_nccl_transfer_t *transfer) {
 }
 
 // Mutex held. Queues our half of a tensor.
-static void queue(bl__direct_t *direct, int way, bl_tensor_t *tensor, void *buffer) {
+static void queue(bl__direct_t *direct, bl_pair_direction_t direction, bl_tensor_t *tensor, void *buffer) {
   bl__move_t *move = NULL;
   for (uint32_t i = 0; i < direct->move_count && move == NULL; i++) {
     move = direct->moves[i].used ? NULL : &direct->moves[i];
@@ -417,12 +379,12 @@ static void queue(bl__direct_t *direct, int way, bl_tensor_t *tensor, void *buff
   }
   *move = (bl__move_t){.transfer = {.buffer = buffer, .bytes = tensor->bytes, .over = over},
                        .direct = direct,
-                       .channel = direct->channels[way],
+                       .channel = direct->pair.channels[bl_nccl_pair_index(&direct->pair, direction)],
                        .tensor = tensor,
                        .used = true};
   direct->moving++;
-  if (bl_nccl_channel_post(move->channel, &move->transfer, &err) !=
-      BL_OK) { // it has just failed: bl__direct_turn sees it
+  if (bl_nccl_pair_post(&direct->pair, direction, &move->transfer, &err) !=
+      BL_OK) { // bl__direct_turn sees that it failed
     move->used = false;
     direct->moving--;
     lose_tensor(direct, tensor, &err);
@@ -439,7 +401,7 @@ static void send_tensor(bl__link_t *link, bl_tensor_t *tensor) {
                             .region = direct->meeting.generation};
   bl_exchange_launch(link->exchange, tensor);
   (void)!bl__link_put(link, &frame, NULL, NULL, 0);
-  queue(direct, way_out(direct), tensor, (void *)(uintptr_t)tensor->source);
+  queue(direct, BL_PAIR_OUT, tensor, (void *)(uintptr_t)tensor->source);
 }
 
 void bl__direct_launch(bl__link_t *link) {
@@ -475,7 +437,7 @@ void bl__direct_go(bl__link_t *link) {
     status = bl_exchange_on_data(link->exchange, frame, &tensor, &reason);
     hub->counters.stale_dropped += bl_exchange_stale_count(link->exchange) - stale;
     if (status == BL_OK && tensor != NULL) {
-      queue(direct, 1 - way_out(direct), tensor, tensor->destination);
+      queue(direct, BL_PAIR_IN, tensor, tensor->destination);
     }
   }
   pthread_mutex_unlock(&hub->mutex);

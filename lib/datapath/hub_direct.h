@@ -19,8 +19,7 @@
 
 #include "datapath/exchange.h"
 #include "datapath/link.h"
-#include "datapath/nccl/engine.h"
-#include "datapath/nccl/meeting.h"
+#include "datapath/nccl/pair.h"
 
 struct bl__peer; // hub.h
 
@@ -36,14 +35,14 @@ typedef struct bl__move {
 typedef struct bl__direct {
   bl_hub_t *hub;
   int32_t stage;
-  bl_nccl_meeting_t meeting;        // [m] changed by the transfer thread, and by begin
-  uint8_t ids[2][BL_NCCL_ID_BYTES]; // of the generation that is made
-  bl_nccl_channel_t *channels[2];   // of the way from the lower to the higher stage, and back
-  bool settled;                     // [m] it has been up, or was given up for good: nobody waits to be connected
-  uint64_t since_ns;                // [m] when it began to wait
-  uint32_t moving;                  // [m] transfers that may touch memory
-  uint64_t broken_attempt;          // [m] tensors of it were lost
-  bl_error_t err;                   // [m] ... and why
+  bl_nccl_meeting_t meeting;                        // [m] changed by the transfer thread, and by begin
+  uint8_t ids[BL_MEET_CHANNELS][BL_FRAME_ID_BYTES]; // of the generation that is made
+  bl_nccl_pair_t pair;                              // its first end is the lower stage
+  bool settled;            // [m] it has been up, or was given up for good: nobody waits to be connected
+  uint64_t since_ns;       // [m] when it began to wait
+  uint32_t moving;         // [m] transfers that may touch memory
+  uint64_t broken_attempt; // [m] tensors of it were lost
+  bl_error_t err;          // [m] ... and why
   uint32_t move_count;
   bl__move_t *moves;
 } bl__direct_t;

@@ -12,9 +12,6 @@
 
 // The communicators of a connection, one per direction.
 #define BL_MEET_CHANNELS 2u
-// With a store:
-#define BL_MEET_EVICT 0u // blocks from the client to the store
-#define BL_MEET_LOAD  1u // and back
 
 typedef struct bl_meet {
   bl_nccl_meeting_verb_t verb;
