@@ -283,7 +283,7 @@ bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options,
     }
   }
   bl_task_init(&made->task, run, done);
-  bl_status_t status = bl_worker_create(loop, "probe", &made->worker, err);
+  bl_status_t status = bl_worker_create_resting(loop, "probe", &made->worker, err);
   if (status == BL_OK) {
     status = bl_timer_create(loop, forgotten, made, &made->forget, err);
   }

@@ -80,7 +80,7 @@ bl_status_t bl_saver_create(bl_loop_t *loop, bl_worker_t *compute, const bl_save
   *made = (bl_saver_t){.observer = *observer, .loop = loop, .compute = compute};
   bl_task_init(&made->copy, copy_work, copy_done);
   bl_task_init(&made->write, write_work, write_done);
-  bl_status_t status = bl_worker_create(loop, "checkpoint", &made->disk, err);
+  bl_status_t status = bl_worker_create_resting(loop, "checkpoint", &made->disk, err);
   if (status != BL_OK) {
     free(made);
     return status;

@@ -16,6 +16,9 @@ struct bl_worker {
   pthread_cond_t changed;
   bl_task_t *first, *last; // under lock
   bool ending;             // under lock
+  bool rests;              // no thread while there are no tasks
+  bool working;            // under lock: the thread will look for another task
+  bool to_join;            // there is or was a thread
   char name[16];           // of the thread
 };
 
@@ -24,45 +27,71 @@ static void deliver(bl_message_t *message) {
   task->done(task);
 }
 
-// The next task, or NULL when the worker ends.
+// The next task, or NULL when the thread ends.
 static bl_task_t *take(bl_worker_t *worker) {
   pthread_mutex_lock(&worker->lock);
-  while (worker->first == NULL && !worker->ending) {
+  while (worker->first == NULL && !worker->ending && !worker->rests) {
     pthread_cond_wait(&worker->changed, &worker->lock);
   }
   bl_task_t *task = worker->ending ? NULL : worker->first;
   if (task != NULL) {
     worker->first = task->next;
   }
+  worker->working = task != NULL;
   pthread_mutex_unlock(&worker->lock);
   return task;
 }
 
-static void *work(void *argument) {
-  bl_worker_t *worker = argument;
-  bl_thread_set_name(worker->name);
+static void run_all(bl_worker_t *worker) {
   for (bl_task_t *task; (task = take(worker)) != NULL;) {
     task->run(task);
     task->message.handle = deliver;
     bl_loop_post(worker->loop, &task->message);
   }
+}
+
+static void *work(void *argument) {
+  bl_worker_t *worker = argument;
+  bl_thread_set_name(worker->name);
+  run_all(worker);
   return NULL;
 }
 
-bl_status_t bl_worker_create(bl_loop_t *loop, const char *name, bl_worker_t **worker, bl_error_t *err) {
+// 0 or the errno value.
+static int start(bl_worker_t *worker) {
+  if (worker->to_join) {
+    pthread_join(worker->thread, NULL); // it has no tasks any more
+  }
+  worker->working = true;
+  int failed = pthread_create(&worker->thread, NULL, work, worker);
+  worker->to_join = failed == 0;
+  return failed;
+}
+
+bl_status_t bl_worker_create_resting(bl_loop_t *loop, const char *name, bl_worker_t **worker, bl_error_t *err) {
   bl_worker_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the %s thread", name);
   }
   snprintf(made->name, sizeof made->name, "%s", name);
   made->loop = loop;
+  made->rests = true;
   pthread_mutex_init(&made->lock, NULL);
   pthread_cond_init(&made->changed, NULL);
-  int failed = pthread_create(&made->thread, NULL, work, made);
+  *worker = made;
+  return BL_OK;
+}
+
+bl_status_t bl_worker_create(bl_loop_t *loop, const char *name, bl_worker_t **worker, bl_error_t *err) {
+  bl_worker_t *made;
+  bl_status_t status = bl_worker_create_resting(loop, name, &made, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  made->rests = false;
+  int failed = start(made);
   if (failed != 0) {
-    pthread_cond_destroy(&made->changed);
-    pthread_mutex_destroy(&made->lock);
-    free(made);
+    bl_worker_destroy(made);
     return bl_error_set(err, BL_EXHAUSTED, "cannot start the %s thread: %s", name, strerror(failed));
   }
   *worker = made;
@@ -77,7 +106,9 @@ void bl_worker_destroy(bl_worker_t *worker) {
   worker->ending = true;
   pthread_cond_signal(&worker->changed);
   pthread_mutex_unlock(&worker->lock);
-  pthread_join(worker->thread, NULL);
+  if (worker->to_join) {
+    pthread_join(worker->thread, NULL);
+  }
   pthread_cond_destroy(&worker->changed);
   pthread_mutex_destroy(&worker->lock);
   free(worker);
@@ -92,6 +123,10 @@ void bl_worker_submit(bl_worker_t *worker, bl_task_t *task) {
     worker->last->next = task;
   }
   worker->last = task;
+  const bool rested = !worker->working;
   pthread_cond_signal(&worker->changed);
   pthread_mutex_unlock(&worker->lock);
+  if (rested && start(worker) != 0) {
+    run_all(worker);
+  }
 }

@@ -35,6 +35,10 @@ static inline void bl_task_init(bl_task_t *task, bl_task_fn run, bl_task_fn done
 
 // `name` is what the thread is called (cut at 15 bytes). BL_EXHAUSTED: no memory or thread.
 BL_MUST_USE bl_status_t bl_worker_create(bl_loop_t *loop, const char *name, bl_worker_t **worker, bl_error_t *err);
+// For tasks that are rare: the thread is there only while there are any. Where none can be started, the loop's thread runs
+// them. BL_EXHAUSTED: no memory.
+BL_MUST_USE bl_status_t bl_worker_create_resting(bl_loop_t *loop, const char *name, bl_worker_t **worker,
+                                                 bl_error_t *err);
 // Waits for the running task; queued ones that have not begun are dropped without `done`. Call bl_loop_drain after it
 // where a `done` may be on its way. NULL is fine.
 void bl_worker_destroy(bl_worker_t *worker);

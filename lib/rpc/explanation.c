@@ -54,7 +54,7 @@ bool bl__explanation_begin(bl_rpc_request_t *request, const bl_error_t *err, bl_
     return false;
   }
   bl_error_t ignored;
-  if (rpc->prober == NULL && bl_worker_create(rpc->loop, "tls-probe", &rpc->prober, &ignored) != BL_OK) {
+  if (rpc->prober == NULL && bl_worker_create_resting(rpc->loop, "tls-probe", &rpc->prober, &ignored) != BL_OK) {
     return false;
   }
   bl__explanation_t *self = calloc(1, sizeof *self);

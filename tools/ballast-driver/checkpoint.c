@@ -40,7 +40,7 @@ bl_status_t bl__save_prepare(bl_driver_t *driver, bl_error_t *err) {
     save->parts[i] = (bl__save_part_t){.driver = driver, .stage = i};
   }
   bl_task_init(&save->commit, commit_work, commit_done);
-  return bl_worker_create(driver->loop, "checkpoint", &save->worker, err);
+  return bl_worker_create_resting(driver->loop, "checkpoint", &save->worker, err);
 }
 
 static void drop_shards(bl__save_t *save) {
