@@ -110,6 +110,13 @@ void bl_daemon_stop(bl_daemon_t *daemon, int exit_code) {
   stop_when_quiet(daemon);
 }
 
+void bl_daemon_fail(bl_daemon_t *daemon, const bl_error_t *err) {
+  const char *program = daemon->options->flags->program; // faults of the command line name it already
+  bool named = strncmp(err->text, program, strlen(program)) == 0;
+  fprintf(stderr, "%s%s%s\n", named ? "" : program, named ? "" : ": ", err->text);
+  bl_daemon_stop(daemon, bl_status_exit_code(err->status));
+}
+
 static void signalled(bl_signal_t *signal, int number, void *context) {
   (void)signal;
   bl_daemon_t *self = context;
@@ -347,10 +354,7 @@ static int run(const bl_daemon_options_t *options) {
   bl_status_t status = start(&self, &err);
   hold_signals(false);
   if (status != BL_OK) {
-    const char *program = options->flags->program; // faults of the command line name it already
-    bool named = strncmp(err.text, program, strlen(program)) == 0;
-    fprintf(stderr, "%s%s%s\n", named ? "" : program, named ? "" : ": ", err.text);
-    bl_daemon_stop(&self, bl_status_exit_code(status));
+    bl_daemon_fail(&self, &err);
   }
   if (self.loop != NULL) {
     bl_loop_run(self.loop);

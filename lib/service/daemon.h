@@ -150,5 +150,7 @@ void bl_daemon_set_serving(bl_daemon_t *daemon, bool serving);
 void bl_daemon_set_ready(bl_daemon_t *daemon, bool ready);
 // Ends the process in order. The first exit code counts.
 void bl_daemon_stop(bl_daemon_t *daemon, int exit_code);
+// The same with an error, which is printed as that of a failed start.
+void bl_daemon_fail(bl_daemon_t *daemon, const bl_error_t *err);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies ballast.v1.Driver as its callers see it: watchers get everything once, also late ones; a watcher that keeps a
-// record holds back the next commit until it acknowledges; Status, Stop, and the end of streams.
+// record holds back the next commit until it acknowledges; Status, Stop, and the end of streams. Before there is a driver
+// they hear that it is starting, and then its events, or why there is none.
 #include "driver/driver_world.h"
 #include "driver/watcher_wire.h"
 #include "service_wire.h"
@@ -20,7 +21,7 @@ typedef struct scene {
   bl_rpc_server_t *server;
   bl_driver_t *driver;
   watcher_t watcher;
-  bool over;
+  bool over, told_to_stop;
 } scene_t;
 
 static scene_t scene;
@@ -42,23 +43,40 @@ static void ended(int exit_code, void *context) {
   bl_driver_service_end(scene.service);
 }
 
-static void open_scene(unsigned steps) {
-  scene = (scene_t){0};
-  world_open(&scene.world, steps, "validate_every: 0");
+static void told_to_stop(void *context) {
+  (void)context;
+  scene.told_to_stop = true;
+}
+
+static void make_driver(void) {
   bl_error_t err;
-  char address[BL_RPC_ADDRESS_BYTES];
-  assert_int_equal(bl_driver_service_create(scene.world.loop, "a run", &scene.service, &err), BL_OK);
   bl_driver_options_t options = {.rpc = scene.world.rpc,
                                  .job = &scene.world.job,
                                  .training = &scene.world.training,
                                  .observer = {&scene, changed, may_commit, ended}};
   assert_int_equal(bl_driver_create(&options, &scene.driver, &err), BL_OK);
   bl_driver_service_set_driver(scene.service, scene.driver);
+}
+
+// The driver is still to be made.
+static void open_early_scene(unsigned steps) {
+  scene = (scene_t){0};
+  world_open(&scene.world, steps, "validate_every: 0");
+  bl_error_t err;
+  char address[BL_RPC_ADDRESS_BYTES];
+  const bl_driver_start_t start = {
+      .run = "a run", .steps = steps, .waiting_for = "the search", .stop = told_to_stop, .context = &scene};
+  assert_int_equal(bl_driver_service_create(scene.world.loop, &start, &scene.service, &err), BL_OK);
   assert_int_equal(bl_rpc_server_create(scene.world.rpc, NULL, &scene.server, &err), BL_OK);
   assert_int_equal(bl_driver_service_serve(scene.service, scene.server, &err), BL_OK);
   assert_int_equal(bl_rpc_server_listen(scene.server, "127.0.0.1:0", address, sizeof address, &err), BL_OK);
   assert_int_equal(bl_rpc_server_start(scene.server, &err), BL_OK);
   assert_int_equal(bl_rpc_channel_create(scene.world.rpc, address, NULL, &scene.watcher.channel, &err), BL_OK);
+}
+
+static void open_scene(unsigned steps) {
+  open_early_scene(steps);
+  make_driver();
 }
 
 static void server_stopped(bl_rpc_server_t *server, void *context) {
@@ -77,6 +95,11 @@ static void close_scene(void) {
   bl_driver_destroy(scene.driver);
   bl_driver_service_destroy(scene.service);
   world_close(&scene.world);
+}
+
+static bool is_greeted(driver_world_t *world) {
+  (void)world;
+  return scene.watcher.phase[0] != '\0';
 }
 
 static bool has_watched(driver_world_t *world) {
@@ -165,12 +188,60 @@ static void test_stop(void **state) {
   close_scene();
 }
 
+static void test_an_early_watcher_is_told(void **state) {
+  (void)state;
+  open_early_scene(6);
+  watcher_follow(&scene.watcher, RECORD);
+  world_wait(&scene.world, is_greeted);
+  assert_string_equal(scene.watcher.phase, "starting");
+  watcher_ask_status(&scene.watcher);
+  world_wait(&scene.world, is_answered);
+  assert_string_equal(scene.watcher.run, "a run");
+  assert_string_equal(scene.watcher.waiting_for, "the search");
+  make_driver();
+  bl_driver_start(scene.driver, "");
+  while (!scene.watcher.ended) {
+    watcher_acknowledge(&scene.watcher, RECORD);
+    world_wait(&scene.world, is_answered);
+  }
+  assert_true(scene.watcher.plan);
+  assert_int_equal(scene.watcher.steps, 6);
+  close_scene();
+}
+
+static void test_an_early_watcher_hears_why_there_is_none(void **state) {
+  (void)state;
+  open_early_scene(6);
+  watcher_follow(&scene.watcher, 0);
+  world_wait(&scene.world, is_greeted);
+  bl_error_t err;
+  (void)bl_error_set(&err, BL_INVALID, "there is no such order");
+  bl_driver_service_fail(scene.service, &err);
+  bl_driver_service_end(scene.service);
+  world_wait(&scene.world, has_watched);
+  assert_string_equal(scene.watcher.phase, "failed");
+  assert_int_equal(scene.watcher.exit_code, 2);
+  close_scene();
+}
+
+static void test_stop_before_there_is_a_driver(void **state) {
+  (void)state;
+  open_early_scene(6);
+  watcher_stop_run(&scene.watcher);
+  world_wait(&scene.world, is_answered);
+  assert_true(scene.told_to_stop);
+  close_scene();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_watcher_sees_everything_once),
       cmocka_unit_test(test_a_late_watcher_sees_the_same),
       cmocka_unit_test(test_a_record_holds_back_the_next_commit),
       cmocka_unit_test(test_stop),
+      cmocka_unit_test(test_an_early_watcher_is_told),
+      cmocka_unit_test(test_an_early_watcher_hears_why_there_is_none),
+      cmocka_unit_test(test_stop_before_there_is_a_driver),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@ static void paused(uint64_t step, void *context) {
 void bl__handle_pause(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_driver_service_t *service = context;
   const Ballast__V1__PauseRequest *request = (const Ballast__V1__PauseRequest *)input;
-  if (!bl__refuse_early(service, call)) {
+  if (!bl__wait_early(service, call, input, bl__handle_pause)) {
     bl_driver_pause(service->driver, request->paused, paused, call);
   }
 }
@@ -42,10 +42,15 @@ void bl__handle_checkpoint(bl_rpc_call_t *call, const ProtobufCMessage *input, v
 void bl__handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   (void)input;
   bl_driver_service_t *service = context;
-  if (bl__refuse_early(service, call)) {
+  const bool starting = service->driver == NULL && !service->ended;
+  if (!starting && bl__refuse_early(service, call)) {
     return;
   }
   Ballast__V1__DriverStopResponse output = BALLAST__V1__DRIVER_STOP_RESPONSE__INIT;
   bl_rpc_call_reply(call, &output.base);
-  bl_driver_stop(service->driver);
+  if (starting) {
+    service->start.stop(service->start.context);
+  } else {
+    bl_driver_stop(service->driver);
+  }
 }

@@ -37,6 +37,9 @@
 // An attempt that fails on a stage that lives on is run again so often, then the run ends.
 #define BL_DRIVER_ATTEMPTS_MAX 3
 
+// The phase of a run before there is a driver for it.
+#define BL_DRIVER_STARTING "starting"
+
 typedef struct bl_driver bl_driver_t;
 typedef struct bl_remote bl_remote_t;
 

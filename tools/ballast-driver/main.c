@@ -3,10 +3,10 @@
 #include "config/job.h"
 #include "driver.h"
 #include "formats/safetensors.h"
-#include "job/training.h"
 #include "loop/timer.h"
 #include "meter.h"
 #include "page/page.h"
+#include "preparation.h"
 #include "service/daemon.h"
 #include "service_wire.h"
 #include "sys/file.h"
@@ -17,9 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORPHAN_MS         5000 // for the step that runs when the process that started this one has gone
-#define JOB_LIMIT_BYTES   (1u << 20)
-#define ORDER_LIMIT_BYTES (15u << 20) // stages get it in a message (BL_RPC_MESSAGE_LIMIT_BYTES)
+#define ORPHAN_MS       5000 // for the step that runs when the process that started this one has gone
+#define JOB_LIMIT_BYTES (1u << 20)
 
 typedef struct arguments {
   bl_daemon_arguments_t common;
@@ -71,12 +70,10 @@ static const bl_flags_t flags = {
 typedef struct program {
   arguments_t arguments;
   bl_job_t job;
-  bl_training_t training;
-  bl_checkpoint_claim_t claim;
-  bl_resume_t resume;
+  bl_preparation_t preparation;
   bl_daemon_t *daemon;
   bl_driver_service_t *service;
-  bl_driver_t *driver;
+  bl_driver_t *driver; // NULL until the run is prepared
   bl_timer_t *orphan;
   bl_page_t *page;  // NULL: nothing listens for it
   uint64_t metered; // revision of the journal
@@ -91,6 +88,17 @@ static void run_ended(int exit_code, void *context) {
   bl_daemon_stop(self->daemon, exit_code);
 }
 
+// Nothing was asked of any stage.
+static void stop_starting(program_t *self) {
+  bl_error_t err;
+  (void)bl_error_set(&err, BL_CANCELLED,
+                     "stopped before the first step: no checkpoint was written; what stages hold stays there for the "
+                     "next driver");
+  bl_log(BL_LOG_ERROR, "%s", err.text);
+  bl_driver_service_fail(self->service, &err);
+  bl_daemon_stop(self->daemon, bl_status_exit_code(err.status));
+}
+
 static void ask_to_stop(program_t *self, const char *why) {
   if (self->stopping) {
     bl_log(BL_LOG_WARNING, "ending at once: %s", why);
@@ -98,8 +106,16 @@ static void ask_to_stop(program_t *self, const char *why) {
     return;
   }
   self->stopping = true;
+  if (self->driver == NULL) {
+    stop_starting(self);
+    return;
+  }
   bl_log(BL_LOG_INFO, "ending after this step: %s", why);
   bl_driver_stop(self->driver);
+}
+
+static void told_to_stop(void *context) {
+  ask_to_stop(context, "somebody asked for it");
 }
 
 static void signalled(bl_daemon_t *daemon, int number, void *context) {
@@ -137,43 +153,6 @@ static bool may_commit(void *context, uint64_t *recorder) {
 
 // ---- the beginning
 
-static bl_status_t read_order(const char *path, char **order, bl_error_t *err) {
-  size_t size;
-  bl_status_t status = bl_file_read(path, ORDER_LIMIT_BYTES, order, &size, err);
-  return status == BL_OK ? status : bl_error_prefix(err, "--order");
-}
-
-// What the job means, with the orders that were given.
-static bl_status_t resolve_job(program_t *self, bl_error_t *err) {
-  const bl_text_list_t *paths = &self->arguments.orders;
-  char *orders[2] = {NULL, NULL};
-  bl_status_t status = BL_OK;
-  if (paths->count > 2) {
-    return bl_error_set(err, BL_INVALID, "--order: %zu of them; a job has one order or two", paths->count);
-  }
-  for (size_t i = 0; i < paths->count && status == BL_OK; i++) {
-    status = read_order(paths->items[i], &orders[i], err);
-  }
-  if (status == BL_OK) {
-    const bl_training_orders_t brought = {.own = orders[0], .other = orders[1], .all = true};
-    status = bl_training_init_with(&self->training, &self->job, &brought, err);
-  }
-  free(orders[0]);
-  free(orders[1]);
-  return status;
-}
-
-// What is in the folder is looked at once it is this run's.
-static bl_status_t claim_folder(program_t *self, bl_error_t *err) {
-  if (bl_checkpoint_claim_take(&self->claim, &self->job, err) != BL_OK) {
-    return bl_error_prefix(err, "checkpoint.folder");
-  }
-  if (self->claim.note[0] != '\0') {
-    bl_log(BL_LOG_WARNING, "checkpoint.folder: %s: %s", self->job.checkpoint.folder, self->claim.note);
-  }
-  return BL_OK;
-}
-
 // Relative paths of the job are joined to the job file's folder, in absolute form: stages run in other folders.
 static bl_status_t read_job(program_t *self, bl_error_t *err) {
   const char *path = self->arguments.job;
@@ -194,41 +173,55 @@ static bl_status_t read_job(program_t *self, bl_error_t *err) {
   bl_job_source_t source = {.file = {.name = path, .bytes = bytes, .size_bytes = size, .folder = dirname(absolute)}};
   status = bl_job_parse(&self->job, &source, err);
   free(bytes);
-  if (status == BL_OK) {
-    status = resolve_job(self, err);
-  }
-  if (status == BL_OK) {
-    status = claim_folder(self, err);
-  }
-  if (status == BL_OK && self->arguments.resume) {
-    status = bl_resume_find(&self->resume, &self->job, &self->training.model, false, err);
-    status = status == BL_NOT_FOUND ? BL_OK : status;
+  return status;
+}
+
+static const char *name_of_run(const program_t *self) {
+  return self->job.name != NULL ? self->job.name : "";
+}
+
+static bl_status_t make_service(program_t *self, bl_error_t *err) {
+  char word[BL_LOG_WORD];
+  const char *name = name_of_run(self);
+  bl_log_context("%s%s", name[0] != '\0' ? "run=" : "", bl_log_word(name, word));
+  bl_driver_start_t start = {
+      .run = name, .steps = (uint64_t)self->job.train.steps, .stop = told_to_stop, .context = self};
+  snprintf(start.waiting_for, sizeof start.waiting_for, "the order of schedule %s, which the driver searches",
+           bl_job_schedule_name(self->job.pipeline.schedule));
+  return bl_driver_service_create(bl_daemon_loop(self->daemon), &start, &self->service, err);
+}
+
+static bl_status_t make_driver(program_t *self, bl_error_t *err) {
+  const bl_driver_options_t options = {.rpc = bl_daemon_rpc(self->daemon),
+                                       .job = &self->job,
+                                       .training = &self->preparation.training,
+                                       .resume = &self->preparation.resume,
+                                       .claim = &self->preparation.claim,
+                                       .start_over = self->arguments.resume,
+                                       .own_stages = self->arguments.own_stages,
+                                       .linger = self->arguments.linger,
+                                       .observer = {self, changed, may_commit, run_ended}};
+  bl_status_t status = bl_driver_create(&options, &self->driver, err);
+  if (status == BL_OK && self->arguments.common.metrics_listen != NULL) {
+    status = bl_page_create(bl_daemon_rpc(self->daemon), self->driver, name_of_run(self), &self->page, err);
   }
   return status;
 }
 
-static bl_status_t make_driver(program_t *self, bl_error_t *err) {
-  const char *name = self->job.name != NULL ? self->job.name : "";
-  char word[BL_LOG_WORD];
-  bl_log_context("%s%s", name[0] != '\0' ? "run=" : "", bl_log_word(name, word));
-  bl_status_t status = bl_driver_service_create(bl_daemon_loop(self->daemon), name, &self->service, err);
-  if (status != BL_OK) {
-    return status;
+// The job can run, or why not is known: nothing was asked of a stage before.
+static void prepared(void *context) {
+  program_t *self = context;
+  bl_error_t err = self->preparation.err;
+  if (self->stopping) {
+    return;
   }
-  bl_driver_options_t options = {.rpc = bl_daemon_rpc(self->daemon),
-                                 .job = &self->job,
-                                 .training = &self->training,
-                                 .resume = &self->resume,
-                                 .claim = &self->claim,
-                                 .start_over = self->arguments.resume,
-                                 .own_stages = self->arguments.own_stages,
-                                 .linger = self->arguments.linger,
-                                 .observer = {self, changed, may_commit, run_ended}};
-  status = bl_driver_create(&options, &self->driver, err);
-  if (status == BL_OK) {
+  if (err.status == BL_OK && make_driver(self, &err) == BL_OK) {
+    bl_driver_start(self->driver, bl_daemon_address(self->daemon));
     bl_driver_service_set_driver(self->service, self->driver);
+    return;
   }
-  return status;
+  bl_driver_service_fail(self->service, &err);
+  bl_daemon_fail(self->daemon, &err);
 }
 
 static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
@@ -246,11 +239,12 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
     status = bl_timer_create(bl_daemon_loop(daemon), orphan_waited, self, &self->orphan, err);
   }
   if (status == BL_OK) {
-    status = make_driver(self, err);
+    status = make_service(self, err);
   }
-  if (status == BL_OK && self->arguments.common.metrics_listen != NULL) {
-    const char *name = self->job.name != NULL ? self->job.name : "";
-    status = bl_page_create(bl_daemon_rpc(daemon), self->driver, name, &self->page, err);
+  if (status == BL_OK) { // its thread begins here, where signals are held back
+    self->preparation = (bl_preparation_t){
+        .job = &self->job, .order_paths = &self->arguments.orders, .resumes = self->arguments.resume};
+    status = bl_preparation_init(&self->preparation, bl_daemon_loop(daemon), prepared, self, err);
   }
   return status;
 }
@@ -266,9 +260,9 @@ static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err
 }
 
 static void ready(void *context) {
-  const program_t *self = context;
+  program_t *self = context;
   bl_driver_service_set_page(self->service, bl_daemon_metrics_address(self->daemon));
-  bl_driver_start(self->driver, bl_daemon_address(self->daemon));
+  bl_preparation_start(&self->preparation);
 }
 
 static void collect(bl_board_t *board, void *context) {
@@ -283,12 +277,15 @@ static void end_calls(void *context) {
 
 static void destroy(void *context) {
   program_t *self = context;
+  if (bl_preparation_is_running(&self->preparation)) {
+    // Whoever told us to end need not wait for the search: what others see of us is gone, and the kernel frees the rest.
+    exit(bl_status_exit_code(BL_CANCELLED));
+  }
   bl_page_destroy(self->page);
   bl_driver_destroy(self->driver);
-  bl_checkpoint_claim_release(&self->claim);
+  bl_preparation_cleanup(&self->preparation);
   bl_driver_service_destroy(self->service);
   bl_timer_destroy(self->orphan);
-  bl_training_cleanup(&self->training);
   bl_job_cleanup(&self->job);
 }
 

@@ -39,7 +39,8 @@ enum {
 
 // ---- values of labels
 
-static const char *const phases[] = {"connecting", "configuring", "running", "paused", "finished", "failed"};
+static const char *const phases[] = {BL_DRIVER_STARTING, "connecting", "configuring", "running",
+                                     "paused",           "finished",   "failed"};
 #define PHASES (sizeof phases / sizeof phases[0])
 static const char *phase_name(unsigned index) {
   return phases[index];
@@ -133,10 +134,20 @@ static void add_event(bl_board_t *board, const bl_event_t *event) {
   }
 }
 
+static void set_phase(bl_board_t *board, const char *phase) {
+  for (unsigned i = 0; i < PHASES; i++) {
+    bl_board_set(board, PHASE, i, strcmp(phases[i], phase) == 0);
+  }
+}
+
 void bl_meter_collect(bl_board_t *board, const bl_driver_t *driver, uint64_t *revision) {
   if (*revision == 0) {
     bl_board_set(board, LOSS, 0, NAN);
     bl_board_set(board, VALIDATION_LOSS, 0, NAN);
+  }
+  if (driver == NULL) {
+    set_phase(board, BL_DRIVER_STARTING);
+    return;
   }
   const bl_event_t *event;
   const bl_event_t *saved = NULL;
@@ -146,9 +157,7 @@ void bl_meter_collect(bl_board_t *board, const bl_driver_t *driver, uint64_t *re
     *revision = event->revision;
   }
   bl_driver_view_t view = bl_driver_look(driver);
-  for (unsigned i = 0; i < PHASES; i++) {
-    bl_board_set(board, PHASE, i, strcmp(phases[i], view.phase) == 0);
-  }
+  set_phase(board, view.phase);
   if (saved != NULL) {
     bl_board_set(board, UNSAVED, 0, (double)(view.step - saved->checkpoint->step));
   }

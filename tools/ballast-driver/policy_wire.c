@@ -82,7 +82,7 @@ static bl_status_t read_request(const Ballast__V1__SetPolicyRequest *message, co
 }
 
 void bl_policy_handle_set(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
-  bl_driver_t *driver = bl_driver_service_enter(context, call);
+  bl_driver_t *driver = bl_driver_service_wait(context, call, input, bl_policy_handle_set);
   if (driver == NULL) {
     return;
   }

@@ -20,8 +20,20 @@
 
 #include "ballast/v1/driver.pb-c.h"
 
+// A call that waits for the driver.
+typedef struct bl__waiting {
+  bl_rpc_call_t *call;
+  const ProtobufCMessage *input; // there until the call ends
+  bl_rpc_handler_fn handle;
+} bl__waiting_t;
+#define BL__WAITING_MAX 64 // bounds what callers can pile up during a search
+
 struct bl_driver_service {
-  const char *run;
+  bl_driver_start_t start;
+  uint64_t began_ns;
+  bl_error_t failure; // why there will be no driver
+  bl__waiting_t waits[BL__WAITING_MAX];
+  size_t wait_count;
   const char *page; // address; NULL or "": none
   bl_driver_t *driver;
   struct bl__watcher *watchers;
@@ -37,6 +49,11 @@ struct bl_driver_service {
 // service_gate_wire.c
 // Ends calls that cannot be served: too early, too late, or given up before they were read.
 bool bl__refuse_early(bl_driver_service_t *service, bl_rpc_call_t *call);
+// The same for calls that a driver answers at its first boundary: before there is one they wait, and are handled anew.
+bool bl__wait_early(bl_driver_service_t *service, bl_rpc_call_t *call, const ProtobufCMessage *input,
+                    bl_rpc_handler_fn handle);
+// Handles those that waited: with the driver, or to be refused.
+void bl__waits_end(bl_driver_service_t *service);
 
 // watching_wire.c
 void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);

@@ -2,15 +2,18 @@
 #include "service_core_wire.h"
 
 #include "policy_wire.h"
+#include "sys/clock.h"
 
 #include <stdlib.h>
 
-bl_status_t bl_driver_service_create(bl_loop_t *loop, const char *run, bl_driver_service_t **service, bl_error_t *err) {
+bl_status_t bl_driver_service_create(bl_loop_t *loop, const bl_driver_start_t *start, bl_driver_service_t **service,
+                                     bl_error_t *err) {
   bl_driver_service_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the service");
   }
-  made->run = run;
+  made->start = *start;
+  made->began_ns = bl_clock_now_ns();
   bl_status_t status = bl_timer_create(loop, bl__recorder_stays_away, made, &made->patience, err);
   if (status != BL_OK) {
     free(made);
@@ -33,6 +36,12 @@ void bl_driver_service_set_page(bl_driver_service_t *service, const char *addres
 
 void bl_driver_service_set_driver(bl_driver_service_t *service, bl_driver_t *driver) {
   service->driver = driver;
+  bl_driver_service_changed(service);
+  bl__waits_end(service);
+}
+
+void bl_driver_service_fail(bl_driver_service_t *service, const bl_error_t *err) {
+  service->failure = *err;
 }
 
 bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl_rpc_server_t *server, bl_error_t *err) {
@@ -55,5 +64,6 @@ bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl_rpc_server_
 
 void bl_driver_service_end(bl_driver_service_t *service) {
   service->ended = true;
+  bl__waits_end(service);
   bl_driver_service_changed(service);
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_core_wire.h"
 
+#include "sys/clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 // Adds the stages as far as there is memory for them; forget_stages frees what it made.
-static void add_stages(const bl_driver_service_t *service, Ballast__V1__DriverStatusResponse *output) {
-  const size_t count = bl_driver_stage_count(service->driver);
-  const bl_policies_view_t policies = bl_driver_policies(service->driver);
+static void add_stages(const bl_driver_t *driver, Ballast__V1__DriverStatusResponse *output) {
+  const size_t count = bl_driver_stage_count(driver);
+  const bl_policies_view_t policies = bl_driver_policies(driver);
   Ballast__V1__StageHealth *stages = calloc(count, sizeof *stages);
   output->stages = calloc(count, sizeof(Ballast__V1__StageHealth *));
   if (stages == NULL || output->stages == NULL) {
@@ -15,7 +17,7 @@ static void add_stages(const bl_driver_service_t *service, Ballast__V1__DriverSt
     return;
   }
   for (size_t i = 0; i < count; i++) {
-    const bl_stage_view_t stage = bl_driver_stage(service->driver, i);
+    const bl_stage_view_t stage = bl_driver_stage(driver, i);
     stages[i] = (Ballast__V1__StageHealth)BALLAST__V1__STAGE_HEALTH__INIT;
     stages[i].stage = (int32_t)i;
     stages[i].address = (char *)stage.address;
@@ -69,14 +71,23 @@ static void forget_stores(Ballast__V1__DriverStatusResponse *output) {
   free(output->stores);
 }
 
+// Before there is a driver.
+static bl_driver_view_t look_at_start(const bl_driver_service_t *service) {
+  const bool failed = service->failure.status != BL_OK;
+  bl_driver_view_t view = {
+      .phase = failed ? "failed" : BL_DRIVER_STARTING, .steps = service->start.steps, .error = service->failure.text};
+  if (!failed) {
+    snprintf(view.waiting_for, sizeof view.waiting_for, "%s", service->start.waiting_for);
+    view.waiting_ns = bl_clock_now_ns() - service->began_ns;
+  }
+  return view;
+}
+
 void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   (void)input;
   bl_driver_service_t *service = context;
-  if (service->driver == NULL) {
-    (void)bl__refuse_early(service, call);
-    return;
-  }
-  bl_driver_view_t view = bl_driver_look(service->driver);
+  const bl_driver_t *driver = service->driver;
+  bl_driver_view_t view = driver != NULL ? bl_driver_look(driver) : look_at_start(service);
   Ballast__V1__DriverStatusResponse output = BALLAST__V1__DRIVER_STATUS_RESPONSE__INIT;
   Ballast__V1__DriverIdentity identity = BALLAST__V1__DRIVER_IDENTITY__INIT;
   identity.epoch = view.id.epoch;
@@ -86,17 +97,19 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
     snprintf(page, sizeof page, "http://%s/", service->page);
   }
   output.page = page;
-  output.run = (char *)service->run;
+  output.run = (char *)service->start.run;
   output.phase = (char *)view.phase;
   output.driver = &identity;
   output.step = view.step;
   output.steps = view.steps;
-  output.revision = bl_driver_journal(service->driver)->revision;
   output.waiting_for = view.waiting_for;
   output.waiting_ns = view.waiting_ns;
   output.error = (char *)view.error;
-  add_stages(service, &output);
-  add_stores(bl_driver_stores(service->driver), &output);
+  if (driver != NULL) {
+    output.revision = bl_driver_journal(driver)->revision;
+    add_stages(driver, &output);
+    add_stores(bl_driver_stores(driver), &output);
+  }
   bl_rpc_call_reply(call, &output.base);
   forget_stores(&output);
   forget_stages(&output);

@@ -13,6 +13,7 @@ typedef struct bl__watcher {
   struct bl__watcher *next;
   bl_driver_service_t *service;
   bl_rpc_call_t *call;
+  bool greeted, refused; // told that the driver is starting; that there will be none
   uint64_t sent;         // revision
   uint64_t record;       // 0: it does not acknowledge
   uint64_t acknowledged; // revision
@@ -37,9 +38,39 @@ static void watcher_sent(bl_rpc_call_t *call, void *context) {
   watcher_feed(context);
 }
 
+static void tell_phase(bl__watcher_t *watcher, const char *phase, const bl_error_t *err) {
+  Ballast__V1__WatchResponse message = BALLAST__V1__WATCH_RESPONSE__INIT;
+  Ballast__V1__PhaseEvent event = BALLAST__V1__PHASE_EVENT__INIT;
+  event.phase = (char *)phase;
+  event.error = (char *)err->text;
+  event.exit_code = bl_status_exit_code(err->status);
+  message.event_case = BALLAST__V1__WATCH_RESPONSE__EVENT_PHASE;
+  message.phase = &event;
+  (void)!bl_rpc_call_send(watcher->call, &message.base, watcher_sent, watcher); // cancelled: watcher_gone follows
+}
+
+// Before there is a driver: a watcher that has come hears that somebody is there, and how it ends where it goes no further.
+static void feed_at_start(bl__watcher_t *watcher) {
+  const bl_driver_service_t *service = watcher->service;
+  if (!watcher->greeted) {
+    watcher->greeted = true;
+    tell_phase(watcher, BL_DRIVER_STARTING, &(bl_error_t){.status = BL_OK});
+  } else if (service->ended && service->failure.status != BL_OK && !watcher->refused) {
+    watcher->refused = true;
+    tell_phase(watcher, "failed", &service->failure);
+  } else if (service->ended) {
+    bl_rpc_call_finish(watcher->call, BL_OK, "");
+    watcher_remove(watcher);
+  }
+}
+
 static void watcher_feed(bl__watcher_t *watcher) {
   bl_driver_service_t *service = watcher->service;
   if (!bl_rpc_call_can_send(watcher->call)) {
+    return;
+  }
+  if (service->driver == NULL) {
+    feed_at_start(watcher);
     return;
   }
   const bl_event_t *event = bl_journal_after(bl_driver_journal(service->driver), watcher->sent);
@@ -68,7 +99,7 @@ static void watcher_gone(bl_rpc_call_t *call, void *context) {
   bool ended = watcher->service->ended;
   bl_rpc_call_finish(call, BL_CANCELLED, "the watcher has gone");
   watcher_remove(watcher);
-  if (!ended) {
+  if (driver != NULL && !ended) {
     bl_driver_poke(driver); // its acknowledgement may be what a commit waits for
   }
 }
@@ -76,7 +107,7 @@ static void watcher_gone(bl_rpc_call_t *call, void *context) {
 void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_driver_service_t *service = context;
   const Ballast__V1__WatchRequest *request = (const Ballast__V1__WatchRequest *)input;
-  if (service->driver == NULL || bl_rpc_call_is_cancelled(call)) {
+  if (bl_rpc_call_is_cancelled(call)) {
     (void)bl__refuse_early(service, call);
     return;
   }
@@ -102,11 +133,8 @@ void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *
 
 void bl_driver_service_changed(void *context) {
   bl_driver_service_t *service = context;
-  if (service->driver == NULL) {
-    return;
-  }
-  const bl_journal_t *journal = bl_driver_journal(service->driver);
-  for (const bl_event_t *event; (event = bl_journal_after(journal, service->seen)) != NULL;) {
+  const bl_journal_t *journal = service->driver != NULL ? bl_driver_journal(service->driver) : NULL;
+  for (const bl_event_t *event; journal != NULL && (event = bl_journal_after(journal, service->seen)) != NULL;) {
     service->seen = event->revision;
     service->last_step = event->kind == BL_EVENT_STEP ? event->revision : service->last_step;
   }

@@ -179,6 +179,8 @@ void bl_page_answer(const char *path, bl_http_answer_t *answer, void *context) {
   bl_page_t *page = context;
   if (strcmp(path, "/") == 0) {
     answer_html(answer);
+  } else if (page == NULL) {
+    answer->code = 503;
   } else if (strcmp(path, "/api/run") == 0) {
     answer_json(run_json(page), answer);
   } else if (strcmp(path, "/api/timeline") == 0) {

@@ -27,7 +27,7 @@ void bl_page_destroy(bl_page_t *page); // before the driver; NULL is fine
 
 // The journal has changed: takes new steps into the history.
 void bl_page_changed(bl_page_t *page);
-// A bl_http_fn; the context is the page.
+// A bl_http_fn; the context is the page. NULL: the driver is starting, and there is nothing behind the page yet.
 void bl_page_answer(const char *path, bl_http_answer_t *answer, void *context);
 
 #endif

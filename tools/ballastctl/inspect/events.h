@@ -53,7 +53,7 @@ typedef struct bl_ctl_checkpoint {
 } bl_ctl_checkpoint_t;
 
 typedef struct bl_ctl_phase {
-  const char *phase; // connecting, configuring, running, paused, finished, failed
+  const char *phase; // starting, connecting, configuring, running, paused, finished, failed
   const char *error; // when failed
   int exit_code;     // when finished or failed
 } bl_ctl_phase_t;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must be known before a run can be driven: what the job means, with an order that is searched where none was given,
+// whose its checkpoint folder is, and where to go on. A search takes seconds of a core, on a busy machine many: it runs on a
+// thread of its own, so that the driver answers meanwhile.
+//
+//   self->preparation = (bl_preparation_t){.job = &job, .order_paths = &paths, .resumes = true};
+//   bl_preparation_init(&self->preparation, loop, prepared, self, err);
+//   bl_preparation_start(&self->preparation);
+//   ... prepared(): preparation.err says how it went; training, claim and resume are there for a driver ...
+//   bl_preparation_cleanup(&self->preparation);         // waits for a search that runs, which cannot be broken off
+//
+// Thread: the loop's.
+#ifndef BALLAST_DRIVER_PREPARATION_H
+#define BALLAST_DRIVER_PREPARATION_H
+
+#include "config/job.h"
+#include "job/checkpoint_claim.h"
+#include "job/resume.h"
+#include "job/training.h"
+#include "loop/worker.h"
+
+typedef struct bl_preparation {
+  // Given; borrowed.
+  const bl_job_t *job;
+  const bl_text_list_t *order_paths; // files of the job's order, and of that for policies of the other kind
+  bool resumes;                      // look for a checkpoint to go on from
+
+  // Found, once `done` was called with err.status BL_OK.
+  bl_training_t training;
+  bl_checkpoint_claim_t claim;
+  bl_resume_t resume;
+  bl_error_t err; // BL_INVALID, BL_UNIMPLEMENTED: the job cannot run; BL_PRECONDITION: the folder is another run's; ...
+
+  // Its own.
+  bl_task_t task;
+  bl_loop_t *loop;
+  bl_worker_t *worker;
+  void (*done)(void *context);
+  void *context;
+  bool running, ended;
+} bl_preparation_t;
+
+// Makes the thread. BL_EXHAUSTED: no memory or thread.
+BL_MUST_USE bl_status_t bl_preparation_init(bl_preparation_t *preparation, bl_loop_t *loop, void (*done)(void *context),
+                                            void *context, bl_error_t *err);
+// `done` fires once, unless cleanup comes first.
+void bl_preparation_start(bl_preparation_t *preparation);
+// Whether it was started and `done` is still to come.
+static inline bool bl_preparation_is_running(const bl_preparation_t *preparation) {
+  return preparation->running;
+}
+void bl_preparation_cleanup(bl_preparation_t *preparation); // a zeroed one is fine
+
+#endif
