@@ -161,10 +161,22 @@ static void sent(bl_message_t *message) {
 
 // ---- beginning and ending ----------------------------------------------------------------------------------------------
 
+// The part of the arena that a room lies in, with its offset there; NULL when it lies in none.
+static const bl_arena_t *find_part(const bl_line_t *line, uint64_t bytes, uint64_t *offset_bytes) {
+  for (unsigned i = 0; i < BL_LINES_PARTS; i++) {
+    const bl_arena_t *part = line->room.parts[i];
+    if (part != NULL && *offset_bytes < part->bytes) {
+      return bytes <= part->bytes - *offset_bytes ? part : NULL;
+    }
+    *offset_bytes -= part != NULL ? part->bytes : 0;
+  }
+  return NULL;
+}
+
 bl__move_t *bl__move_begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t *what) {
   bl_lines_t *lines = line->lines;
   uint64_t offset = what->offset_bytes;
-  const bl_arena_t *part = bl__line_part(line, what->bytes, &offset);
+  const bl_arena_t *part = find_part(line, what->bytes, &offset);
   if (line->gone || what->bytes == 0 || part == NULL) {
     return NULL;
   }
@@ -228,17 +240,14 @@ void bl__move_over(bl__move_t *move, bool moved) {
   }
   line->users++; // the answer may be the line's last
   bl__move_drop(move);
-  lines->moved(lines->context, &what, moved, hash);
+  lines->callbacks.on_moved(lines->context, &what, moved, hash);
   line->users--;
   bl__line_settle(line);
 }
 
-bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint64_t source_offset) {
-  bl__source_t *source = bl__source_find(line, number);
-  if (source == NULL || !bl_line_has(line, number, source_offset, what->bytes)) {
-    return false;
-  }
-  bl__move_t *move = bl__move_begin(line, BL__MOVE_PULL, what);
+bool bl__move_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint64_t source_offset) {
+  bl__source_t *source = bl__source_at(line, number, source_offset, what->bytes);
+  bl__move_t *move = source != NULL ? bl__move_begin(line, BL__MOVE_PULL, what) : NULL;
   if (move == NULL) {
     return false;
   }
@@ -251,10 +260,7 @@ bool bl_line_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint6
   return true;
 }
 
-bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
-  if (line->by == BL_PATH_NCCL) {
-    return bl__way_move(line, BL_PAIR_IN, what);
-  }
+bool bl__move_receive(bl_line_t *line, const bl_move_t *what) {
   bl__move_t *move = bl__move_begin(line, BL__MOVE_RECEIVE, what);
   if (move != NULL) {
     move->work = (bl_work_t){.run = receive, .done = {.handle = received}};
@@ -262,10 +268,7 @@ bool bl_line_receive(bl_line_t *line, const bl_move_t *what) {
   return move != NULL;
 }
 
-bool bl_line_send(bl_line_t *line, const bl_move_t *what) {
-  if (line->by == BL_PATH_NCCL) {
-    return bl__way_move(line, BL_PAIR_OUT, what);
-  }
+bool bl__move_send(bl_line_t *line, const bl_move_t *what) {
   bl__move_t *move = bl__move_begin(line, BL__MOVE_SEND, what);
   if (move != NULL) {
     move->sender = (bl_frame_sender_t){
@@ -300,21 +303,20 @@ static void submit_receive(bl_line_t *line, bl__move_t *move) {
   bl_pool_submit(line->lines->pool, &move->work);
 }
 
-bool bl__moves_data(bl_line_t *line) {
+void bl__moves_data(bl_line_t *line) {
   const bl_frame_t *frame = &line->reader.frame;
-  for (bl__move_t *move = line->moves; move != NULL; move = move->next) {
-    if (move->kind == BL__MOVE_RECEIVE && move->what.sequence == frame->sequence) {
-      if (!continues(move, frame)) {
-        bl__line_lose(line, "DATA at offset %" PRIu64 " where %" PRIu64 " was to come", frame->offset, move->at);
-        return false;
-      }
-      bl_frame_reader_into(&line->reader, move->to + move->at);
-      submit_receive(line, move);
-      return true;
-    }
+  bl__move_t *move = line->moves;
+  while (move != NULL && (move->kind != BL__MOVE_RECEIVE || move->what.sequence != frame->sequence)) {
+    move = move->next;
   }
-  bl_frame_reader_into(&line->reader, NULL); // of a request that was refused or given up
-  return true;
+  if (move == NULL) {
+    bl_frame_reader_into(&line->reader, NULL); // of a request that was refused or given up
+  } else if (!continues(move, frame)) {
+    bl__line_lose(line, "DATA at offset %" PRIu64 " where %" PRIu64 " was to come", frame->offset, move->at);
+  } else {
+    bl_frame_reader_into(&line->reader, move->to + move->at);
+    submit_receive(line, move);
+  }
 }
 
 void bl__moves_continue_reading(bl_line_t *line) {
@@ -324,15 +326,15 @@ void bl__moves_continue_reading(bl_line_t *line) {
   }
 }
 
-bool bl__moves_continue_writing(bl_line_t *line) {
-  for (bl__move_t *move = line->moves; move != NULL; move = move->next) {
-    if (move->kind == BL__MOVE_SEND) {
-      line->writing = move->busy = true;
-      bl_pool_submit(line->lines->pool, &move->work);
-      return true;
-    }
+void bl__moves_continue_writing(bl_line_t *line) {
+  bl__move_t *move = line->moves;
+  while (move != NULL && move->kind != BL__MOVE_SEND) {
+    move = move->next;
   }
-  return false;
+  if (move != NULL) {
+    line->writing = move->busy = true;
+    bl_pool_submit(line->lines->pool, &move->work);
+  }
 }
 
 void bl__moves_lose(bl_line_t *line) {

@@ -125,9 +125,10 @@ void bl__source_hide(bl_line_t *line, const bl_frame_t *frame) {
   }
 }
 
-bl__source_t *bl__source_find(const bl_line_t *line, uint32_t number) {
+bl__source_t *bl__source_at(const bl_line_t *line, uint32_t number, uint64_t offset, uint64_t bytes) {
   bl__source_t *source = number < line->source_capacity ? line->sources[number] : NULL;
-  return source != NULL && source->used && source->up && !source->hiding ? source : NULL;
+  const bool is_up = source != NULL && source->used && source->up && !source->hiding;
+  return is_up && bytes > 0 && offset <= source->map.bytes && bytes <= source->map.bytes - offset ? source : NULL;
 }
 
 void bl__sources_free(bl_line_t *line) {

@@ -5,175 +5,13 @@
 #include "sys/clock.h"
 #include "sys/log.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-// ---- the end of a line -------------------------------------------------------------------------------------------------
-
-void bl__line_settle(bl_line_t *line) {
-  if (!line->gone || line->users > 0) {
-    return;
-  }
-  bl_line_t **at = &line->lines->first;
-  while (*at != line) {
-    at = &(*at)->next;
-  }
-  *at = line->next;
-  line->lines->count--;
-  bl__sources_free(line);
-  bl_stream_close(&line->stream);
-  free(line->backlog);
-  free(line);
-}
-
-static void hang_up(bl_line_t *line) {
-  if (line->gone) {
-    return;
-  }
-  line->gone = true;
-  line->lines->strangers -= line->greeted ? 0 : 1;
-  line->lines->counters.up[line->by] -= line->greeted ? 1 : 0;
-  bl_watch_destroy(line->watch);
-  line->watch = NULL;
-  shutdown(line->stream.fd, SHUT_RDWR); // wakes a transfer thread that waits for it, and tells the holder
-  line->users++;
-  bl__ways_abort(line);
-  bl__moves_lose(line);
-  line->users--;
-  bl__line_settle(line);
-}
-
-void bl__line_lose(bl_line_t *line, const char *format, ...) {
-  if (line->gone) {
-    return;
-  }
-  char text[200];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  if (line->greeted) {
-    line->lines->counters.lost++;
-    bl_log(BL_LOG_INFO, "data path: session %" PRIx64 ": %s", line->session, text);
-  } else {
-    line->lines->counters.refused++;
-    bl_log(BL_LOG_WARNING, "data path: a visitor is shown out: %s", text);
-  }
-  hang_up(line);
-}
-
-// ---- writing -----------------------------------------------------------------------------------------------------------
-
-// Watches for what is needed now.
-static void arm(bl_line_t *line) {
-  if (!line->gone) {
-    bl_watch_set(line->watch,
-                 (line->reading ? 0 : BL_WATCH_READ) | (line->write_blocked && !line->writing ? BL_WATCH_WRITE : 0));
-  }
-}
-
-static void empty_backlog(bl_line_t *line) {
-  unsigned put = 0;
-  if (line->backlog_count == 0) {
-    return; // there may be none yet
-  }
-  while (put < line->backlog_count) {
-    const bl__queued_t *queued = &line->backlog[put];
-    if (!bl_frame_writer_put(&line->writer, &queued->frame, queued->text[0] != '\0' ? queued->text : NULL, NULL, 0)) {
-      break;
-    }
-    put++;
-  }
-  line->backlog_count -= put;
-  memmove(line->backlog, line->backlog + put, line->backlog_count * sizeof *line->backlog);
-}
-
-void bl__line_flush(bl_line_t *line) {
-  if (line->gone || line->writing) {
-    return;
-  }
-  while (!line->write_blocked) {
-    empty_backlog(line);
-    bl_frame_writer_result_t result = bl_frame_writer_flush(&line->writer);
-    if (result == BL_WRITER_BROKEN) {
-      bl__line_lose(line, "writing failed: %s", strerror(errno));
-      return;
-    }
-    line->write_blocked = result == BL_WRITER_AGAIN;
-    if (result == BL_WRITER_DONE && line->backlog_count == 0) {
-      (void)bl__moves_continue_writing(line);
-      break;
-    }
-  }
-  arm(line);
-}
-
-void bl__line_put(bl_line_t *line, const bl_frame_t *frame, const char *text) {
-  if (line->gone ||
-      (!line->writing && line->backlog_count == 0 && bl_frame_writer_put(&line->writer, frame, text, NULL, 0))) {
-    return;
-  }
-  if (line->backlog == NULL) {
-    line->backlog = calloc(BL__LINE_BACKLOG, sizeof *line->backlog);
-  }
-  if (line->backlog == NULL || line->backlog_count == BL__LINE_BACKLOG) {
-    bl__line_lose(line, "it does not read its answers");
-    return;
-  }
-  bl__queued_t *queued = &line->backlog[line->backlog_count++];
-  queued->frame = *frame;
-  snprintf(queued->text, sizeof queued->text, "%s", text != NULL ? text : "");
-}
-
-// ---- answers -----------------------------------------------------------------------------------------------------------
-
-static void put_answer(bl_line_t *line, uint64_t sequence, const bl_frame_t *frame, const char *text) {
-  bl_lines_t *lines = line->lines;
-  unsigned slot = sequence % BL__LINE_WINDOW;
-  if (line->waiting[slot].sequence == sequence) {
-    line->waiting[slot].sequence = 0;
-    lines->callbacks.on_answered(lines->context, line->waiting[slot].kind, line->waiting[slot].began_ns);
-  }
-  line->users++;
-  bl__line_put(line, frame, text);
-  bl__line_flush(line);
-  line->users--;
-  bl__line_settle(line);
-}
-
-void bl_line_answer(bl_line_t *line, uint64_t sequence, const bl_lease_answer_t *answer, const char *what) {
-  bl_error_t err = {0};
-  bl_frame_t frame = {.kind = BL_FRAME_ANSWER,
-                      .status = bl_lease_answer_to_error(answer, what, &err),
-                      .sequence = sequence,
-                      .id = answer->id,
-                      .generation = answer->generation,
-                      .bytes = answer->bytes,
-                      .offset = answer->offset_bytes,
-                      .checksum = answer->checksum,
-                      .retry_after_ms = answer->retry_after_ms};
-  put_answer(line, sequence, &frame, frame.status != BL_OK ? err.text : NULL);
-}
-
-void bl_line_fail(bl_line_t *line, uint64_t sequence, const bl_error_t *err) {
-  bl_frame_t frame = {.kind = BL_FRAME_ANSWER, .status = err->status, .sequence = sequence};
-  put_answer(line, sequence, &frame, err->text);
-}
-
-void bl_lines_answer(bl_lines_t *lines, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
-  bl_line_t *line = bl_lines_find(lines, session);
-  if (line != NULL && line->waiting[sequence % BL__LINE_WINDOW].sequence == sequence) {
-    bl_line_answer(line, sequence, answer, "finish the transfer of");
-  }
-}
-
-// ---- reading -----------------------------------------------------------------------------------------------------------
+// ---- what comes over a connection --------------------------------------------------------------------------------------
 
 // Shows the parts of the arena, on shm, and says which path was chosen. False: it does not read that.
 static bool welcome(bl_line_t *line, const bl_greeting_t *greeting, const bl_lines_room_t *room) {
@@ -192,13 +30,6 @@ static bool welcome(bl_line_t *line, const bl_greeting_t *greeting, const bl_lin
          bl_frame_writer_flush(&line->writer) == BL_WRITER_DONE;
 }
 
-static void turn_away(bl_line_t *line, bl_status_t status, const char *why) {
-  const bl_frame_t bye = {.kind = BL_FRAME_BYE, .status = status};
-  if (!line->writing && bl_frame_writer_put(&line->writer, &bye, why, NULL, 0)) {
-    (void)!bl_frame_writer_flush(&line->writer); // as a courtesy
-  }
-}
-
 static void greet(bl_line_t *line) {
   bl_lines_t *lines = line->lines;
   bl_greeting_t greeting;
@@ -215,7 +46,7 @@ static void greet(bl_line_t *line) {
     err.status = lines->callbacks.admit(lines->context, &greeting, line->stream.fd, &room, &err);
   }
   if (err.status != BL_OK) {
-    turn_away(line, err.status, err.text);
+    bl__line_bye(line, err.status, err.text);
     bl__line_lose(line, "%s", err.text);
     return;
   }
@@ -257,9 +88,7 @@ static void on_frame(bl_line_t *line) {
   case BL_FRAME_EVICT:
   case BL_FRAME_LOAD:
   case BL_FRAME_RELEASE:
-    line->waiting[frame->sequence % BL__LINE_WINDOW].sequence = frame->sequence;
-    line->waiting[frame->sequence % BL__LINE_WINDOW].kind = frame->kind;
-    line->waiting[frame->sequence % BL__LINE_WINDOW].began_ns = bl_clock_now_ns();
+    bl__line_asked(line, frame);
     line->lines->callbacks.on_request(line->lines->context, line, frame);
     return;
   case BL_FRAME_DATA:
@@ -271,98 +100,31 @@ static void on_frame(bl_line_t *line) {
   }
 }
 
-// A visitor without TLS where it is wanted, or the other way round: told so in plain words, as far as it listens.
-static void turn_away_other_kind(bl_line_t *line, bool wants_tls) {
-  bl_socket_discard(line->stream.fd);
-  turn_away(line, BL_UNAUTHENTICATED, wants_tls ? BL_STREAM_WANTS_TLS : BL_STREAM_HAS_NO_TLS);
-  bl__line_lose(line, "%s",
-                wants_tls ? "it speaks plaintext, the data path here is TLS"
-                          : "it speaks TLS, the data path here is plaintext: --tls-ca, --tls-certificate and "
-                            "--tls-key are not given");
+static void on_ended(bl_line_t *line) {
+  bl__ways_abort(line);
+  bl__moves_lose(line);
 }
 
-static void read_frames(bl_line_t *line) {
-  if (line->frame_pending && !line->reading) {
-    line->frame_pending = false;
-    on_frame(line);
-  }
-  bl__moves_continue_reading(line);
-  while (!line->gone && !line->reading) {
-    switch (bl_frame_reader_next(&line->reader)) {
-    case BL_READER_FRAME:
-      on_frame(line);
-      break;
-    case BL_READER_BODY: // of a chunk that was read away
-      break;
-    case BL_READER_AGAIN:
-      return;
-    case BL_READER_END:
-      bl__line_lose(line, "%s", line->reader.reason);
-      return;
-    case BL_READER_BROKEN: {
-      const bool wants_tls = line->lines->tls != NULL && !line->stream.is_unix;
-      if (!line->greeted && bl_stream_is_other_kind(&line->stream, line->reader.buffer)) {
-        turn_away_other_kind(line, wants_tls);
-        return;
-      }
-      line->lines->counters.broken += line->greeted ? 1 : 0;
-      bl__line_lose(line, "%s", line->reader.reason);
-      return;
-    }
-    }
-  }
-}
-
-void bl__line_read(bl_line_t *line) {
-  line->users++;
-  read_frames(line);
-  bl__line_flush(line);
-  arm(line);
-  line->users--;
-  bl__line_settle(line);
-}
-
-static void on_ready(bl_watch_t *watch, unsigned events, void *context) {
-  (void)watch;
-  bl_line_t *line = context;
-  if ((events & BL_WATCH_WRITE) != 0) {
-    line->write_blocked = false;
-  }
-  bl__line_read(line);
-}
+static const bl__line_ops_t line_ops = {.on_frame = on_frame,
+                                        .on_readable = bl__moves_continue_reading,
+                                        .on_writable = bl__moves_continue_writing,
+                                        .on_ended = on_ended,
+                                        .on_free = bl__sources_free};
 
 // ---- visitors ----------------------------------------------------------------------------------------------------------
 
 static void let_in(bl_lines_t *lines, int fd, bool is_unix) {
   bl_error_t err = {0};
-  bool full = lines->count >= BL_LINES_MAX || lines->strangers >= BL_LINES_STRANGERS;
-  bl_line_t *line = full || (is_unix && !bl_socket_peer_is_us(fd)) ? NULL : calloc(1, sizeof *line);
-  if (line == NULL || bl_watch_create(lines->loop, fd, on_ready, line, &line->watch, &err) != BL_OK) {
-    lines->counters.refused++;
-    bl_log(BL_LOG_WARNING, "data path: a visitor is turned away: %s", full ? "too many connections" : "not our user");
-    free(line);
+  const bool full = lines->count >= BL_LINES_MAX || lines->strangers >= BL_LINES_STRANGERS;
+  const bool ours = !is_unix || bl_socket_peer_is_us(fd);
+  if (full || !ours) {
+    (void)bl_error_set(&err, BL_DENIED, full ? "too many connections" : "not our user");
     close(fd);
+  } else if (bl__line_open(lines, fd, is_unix, &err) != NULL) {
     return;
   }
-  line->lines = lines;
-  line->next = lines->first;
-  line->since_ms = bl_loop_now_ms(lines->loop);
-  if (is_unix || lines->tls == NULL) {
-    bl_stream_plain(&line->stream, fd, is_unix);
-  } else if (bl_stream_tls(&line->stream, fd, lines->tls, true, BL_STAGES, &err) != BL_OK) {
-    lines->counters.refused++;
-    bl_log(BL_LOG_WARNING, "data path: a visitor is turned away: %s", err.text);
-    bl_watch_destroy(line->watch);
-    free(line);
-    close(fd);
-    return;
-  }
-  bl_frame_reader_init(&line->reader, &line->stream);
-  bl_frame_writer_init(&line->writer, &line->stream);
-  lines->first = line;
-  lines->count++;
-  lines->strangers++;
-  arm(line);
+  lines->counters.refused++;
+  bl_log(BL_LOG_WARNING, "data path: a visitor is turned away: %s", err.text);
 }
 
 static void on_unix(bl_watch_t *watch, unsigned events, void *context) {
@@ -411,8 +173,8 @@ void bl_lines_end(bl_lines_t *lines, uint64_t session, const char *why) {
   if (line == NULL) {
     return;
   }
-  turn_away(line, BL_FENCED, why);
-  hang_up(line);
+  bl__line_bye(line, BL_FENCED, why);
+  bl__line_hang_up(line);
 }
 
 const char *bl_lines_path(const bl_lines_t *lines, uint64_t session) {
@@ -428,20 +190,19 @@ bool bl_line_is_shm(const bl_line_t *line) {
   return line->shm;
 }
 
-bool bl_line_has(const bl_line_t *line, uint32_t number, uint64_t offset_bytes, uint64_t bytes) {
-  const bl__source_t *source = bl__source_find(line, number);
-  return source != NULL && bytes > 0 && offset_bytes <= source->map.bytes && bytes <= source->map.bytes - offset_bytes;
+bool bl_line_evict(bl_line_t *line, const bl_move_t *what, uint32_t source, uint64_t source_offset) {
+  if (line->by == BL_PATH_NCCL) {
+    return bl__way_move(line, BL_PAIR_IN, what);
+  }
+  return line->shm ? bl__move_pull(line, what, source, source_offset) : bl__move_receive(line, what);
 }
 
-const bl_arena_t *bl__line_part(const bl_line_t *line, uint64_t bytes, uint64_t *offset_bytes) {
-  for (unsigned i = 0; i < BL_LINES_PARTS; i++) {
-    const bl_arena_t *part = line->room.parts[i];
-    if (part != NULL && *offset_bytes < part->bytes) {
-      return bytes <= part->bytes - *offset_bytes ? part : NULL;
-    }
-    *offset_bytes -= part != NULL ? part->bytes : 0;
-  }
-  return NULL;
+bool bl_line_load(bl_line_t *line, const bl_move_t *what) {
+  return line->by == BL_PATH_NCCL ? bl__way_move(line, BL_PAIR_OUT, what) : bl__move_send(line, what);
+}
+
+bool bl_line_has(const bl_line_t *line, uint32_t source, uint64_t offset_bytes, uint64_t bytes) {
+  return bl__source_at(line, source, offset_bytes, bytes) != NULL;
 }
 
 const char *bl_lines_unix_address(const bl_lines_t *lines) {
@@ -456,8 +217,11 @@ const bl_lines_counters_t *bl_lines_counters(const bl_lines_t *lines) {
   return &lines->counters;
 }
 
-void bl_lines_on_moved(bl_lines_t *lines, bl_moved_fn moved) {
-  lines->moved = moved;
+void bl_lines_answer(bl_lines_t *lines, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
+  bl_line_t *line = bl_lines_find(lines, session);
+  if (line != NULL && line->waiting[sequence % BL__LINE_WINDOW].sequence == sequence) {
+    bl_line_answer(line, sequence, answer, "finish the transfer of");
+  }
 }
 
 // ---- creation ----------------------------------------------------------------------------------------------------------
@@ -500,7 +264,8 @@ bl_status_t bl_lines_create(bl_loop_t *loop, bl_pool_t *pool, const bl_lines_opt
   if (lines == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the data path");
   }
-  *lines = (bl_lines_t){.loop = loop,
+  *lines = (bl_lines_t){.ops = &line_ops,
+                        .loop = loop,
                         .pool = pool,
                         .callbacks = *callbacks,
                         .context = context,
@@ -550,7 +315,7 @@ void bl_lines_stop(bl_lines_t *lines) {
   }
   for (bl_line_t *line = lines->first, *next; line != NULL; line = next) {
     next = line->next;
-    hang_up(line);
+    bl__line_hang_up(line);
   }
   for (bl_line_t *line = lines->first; line != NULL; line = line->next) {
     // What it says of moves is on its way to the loop. A line that was freed has left the list, which no analyzer sees:

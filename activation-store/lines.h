@@ -36,11 +36,20 @@ typedef struct bl_lines_room { // what a session may use: the parts that are the
   const bl_arena_t *parts[BL_LINES_PARTS]; // of the job; NULL: none. Live while its sessions do
 } bl_lines_room_t;
 
+typedef struct bl_move { // one block on its way, for the table
+  uint64_t id, generation, sequence;
+  uint64_t offset_bytes; // in the arena
+  uint64_t bytes, checksum;
+} bl_move_t;
+
 typedef struct bl_lines_callbacks {
   // `fd` is its connection.
   bl_status_t (*admit)(void *context, const bl_greeting_t *greeting, int fd, bl_lines_room_t *room, bl_error_t *err);
   // EVICT, LOAD or RELEASE of a session. Answer now or later: bl_line_answer.
   void (*on_request)(void *context, bl_line_t *line, const bl_frame_t *frame);
+  // How a transfer ended, once nothing touches the room any more. `bytes_checksum` is that of the bytes that came or went;
+  // move->checksum what their owner says it is.
+  void (*on_moved)(void *context, const bl_move_t *move, bool moved, uint64_t bytes_checksum);
   void (*on_answered)(void *context, bl_frame_kind_t kind, uint64_t began_ns); // on bl_clock_now_ns
 } bl_lines_callbacks_t;
 
@@ -84,24 +93,13 @@ void bl_line_fail(bl_line_t *line, uint64_t sequence, const bl_error_t *err);
 // The up line of a session, NULL when there is none.
 bl_line_t *bl_lines_find(const bl_lines_t *lines, uint64_t session);
 
-typedef struct bl_move { // one block on its way, for the table
-  uint64_t id, generation, sequence;
-  uint64_t offset_bytes; // in the arena
-  uint64_t bytes, checksum;
-} bl_move_t;
-// How a move ended, once nothing touches the room any more. `bytes_checksum` is that of the bytes that came or went;
-// `checksum` what their owner says it is.
-typedef void (*bl_moved_fn)(void *context, const bl_move_t *move, bool moved, uint64_t bytes_checksum);
-void bl_lines_on_moved(bl_lines_t *lines, bl_moved_fn moved);
-
 // Whether `bytes` (> 0) lie in the memory that was shown as `source`.
 bool bl_line_has(const bl_line_t *line, uint32_t source, uint64_t offset_bytes, uint64_t bytes);
-// shm: pulls a block from the holder's memory. False: not possible (any more); nothing was begun.
-BL_MUST_USE bool bl_line_pull(bl_line_t *line, const bl_move_t *move, uint32_t source, uint64_t source_offset);
-// tcp: the block comes as DATA; nccl: its communicator receives it. False as above.
-BL_MUST_USE bool bl_line_receive(bl_line_t *line, const bl_move_t *move);
-// The same the other way.
-BL_MUST_USE bool bl_line_send(bl_line_t *line, const bl_move_t *move);
+// A granted EVICT: on shm it is pulled from what was shown as `source`, on tcp it comes as DATA, on nccl its communicator
+// receives it. False: not possible (any more), nothing was begun.
+BL_MUST_USE bool bl_line_evict(bl_line_t *line, const bl_move_t *move, uint32_t source, uint64_t source_offset);
+// A granted LOAD of a client that cannot read the arena itself: the other way.
+BL_MUST_USE bool bl_line_load(bl_line_t *line, const bl_move_t *move);
 // The move of this lease ends soon, badly unless it is over already; on nccl it ends as it would, by its deadline.
 void bl_lines_cancel(bl_lines_t *lines, uint64_t id, uint64_t generation);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of lines.h: shared by lines.c, line_sources.c, line_moves.c and line_ways.c.
+// Inside of lines.h, from the bottom: line.c (a connection, as frames), line_sources.c (memory that is shown over it),
+// line_moves.c (blocks on their way), line_ways.c (the same over NCCL), lines.c (all connections, and what their frames ask).
+// Who is below calls who is above through bl__line_ops_t.
 //
 // A line belongs to the loop's thread. While `reading` the reader and while `writing` the writer belong to a transfer
 // thread; frames for the holder then wait in the backlog. `users` counts works on the pool: the line is freed when its
@@ -106,10 +108,10 @@ struct bl_line {
 };
 
 struct bl_lines {
+  const struct bl__line_ops *ops;
   bl_loop_t *loop;
   bl_pool_t *pool;
   bl_lines_callbacks_t callbacks;
-  bl_moved_fn moved;
   void *context;
   int unix_fd, tcp_fd;
   bl_tls_t *tls;          // of TCP; NULL: plaintext
@@ -126,34 +128,50 @@ struct bl_lines {
   bl_lines_counters_t counters;
 };
 
-// lines.c
+// What is above a connection. All on the loop.
+typedef struct bl__line_ops {
+  void (*on_frame)(bl_line_t *line);    // a frame is in the reader
+  void (*on_readable)(bl_line_t *line); // before frames are read: a body that has begun may go on
+  void (*on_writable)(bl_line_t *line); // all that was queued is written: blocks may go out
+  void (*on_ended)(bl_line_t *line);    // it is gone: what moves over it ends
+  void (*on_free)(bl_line_t *line);     // nobody uses it any more
+} bl__line_ops_t;
+
+// line.c
+// Takes over `fd`, also when it fails: NULL.
+bl_line_t *bl__line_open(bl_lines_t *lines, int fd, bool is_unix, bl_error_t *err);
 void bl__line_lose(bl_line_t *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void bl__line_settle(bl_line_t *line); // frees it when nobody needs it any more
-void bl__line_read(bl_line_t *line);   // handles what has come
-void bl__line_flush(bl_line_t *line);  // writes what is queued; goes on with blocks that are sent
+void bl__line_hang_up(bl_line_t *line);                                  // without a word
+void bl__line_bye(bl_line_t *line, bl_status_t status, const char *why); // a last word, if there is room for it
+void bl__line_settle(bl_line_t *line);                                   // frees it when nobody needs it any more
+void bl__line_read(bl_line_t *line);                                     // handles what has come
+void bl__line_flush(bl_line_t *line); // writes what is queued; goes on with blocks that are sent
 void bl__line_put(bl_line_t *line, const bl_frame_t *frame, const char *text);
-// The part of the arena that a room lies in, with its offset there; NULL when it lies in none.
-const bl_arena_t *bl__line_part(const bl_line_t *line, uint64_t bytes, uint64_t *offset_bytes);
+void bl__line_asked(bl_line_t *line, const bl_frame_t *frame); // a request that waits for its answer from now on
 // line_sources.c
 void bl__source_show(bl_line_t *line, const bl_frame_t *frame);
 void bl__source_hide(bl_line_t *line, const bl_frame_t *frame);
-bl__source_t *bl__source_find(const bl_line_t *line, uint32_t number); // that is up
+// That is up, and has these bytes (> 0) at `offset`.
+bl__source_t *bl__source_at(const bl_line_t *line, uint32_t number, uint64_t offset, uint64_t bytes);
 void bl__source_release(bl__source_t *source);
 void bl__sources_free(bl_line_t *line); // no users are left
 // line_moves.c
+bool bl__move_pull(bl_line_t *line, const bl_move_t *what, uint32_t number, uint64_t source_offset);
+bool bl__move_receive(bl_line_t *line, const bl_move_t *what);
+bool bl__move_send(bl_line_t *line, const bl_move_t *what);
 bl__move_t *bl__move_begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_t *what); // NULL: not possible
 void bl__move_drop(bl__move_t *move);                                                     // nothing was begun after all
 void bl__move_over(bl__move_t *move, bool moved); // nothing touches the room any more
-bool bl__moves_data(bl_line_t *line);             // a DATA frame is in the reader. False: the line is lost
+void bl__moves_data(bl_line_t *line);             // a DATA frame is in the reader
 void bl__moves_continue_reading(bl_line_t *line);
-bool bl__moves_continue_writing(bl_line_t *line); // true: a transfer thread has the writer now
+void bl__moves_continue_writing(bl_line_t *line);
 void bl__moves_lose(bl_line_t *line);
 void bl__moves_free(bl_lines_t *lines);
 // line_ways.c
 void bl__ways_meet(bl_line_t *line); // MEET is in the reader
-BL_MUST_USE bool bl__way_move(bl_line_t *line, bl_pair_direction_t direction,
-                              const bl_move_t *what); // False: nothing was begun
-void bl__ways_abort(bl_line_t *line);                 // returns at once
-void bl__ways_close(bl_line_t *line);                 // waits
+// False: nothing was begun.
+BL_MUST_USE bool bl__way_move(bl_line_t *line, bl_pair_direction_t direction, const bl_move_t *what);
+void bl__ways_abort(bl_line_t *line); // returns at once
+void bl__ways_close(bl_line_t *line); // waits
 
 #endif

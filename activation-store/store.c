@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store.h"
+#include "store_core.h"
 
-#include "arenas.h"
 #include "datapath/block.h"
 #include "datapath/endpoint.h"
 #include "datapath/machine.h"
 #include "datapath/nccl/start.h"
 #include "device/device.h"
-#include "holders.h"
-#include "lines.h"
-#include "loop/timer.h"
-#include "pool.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 
@@ -21,23 +16,6 @@
 #include <sys/random.h>
 
 #define SELF_TEST_BYTES (UINT64_C(128) << 10)
-#define MACHINE_BYTES   96
-
-struct bl_store {
-  bl_loop_t *loop;
-  bl_lease_table_t *table;
-  bl_store_observer_t observer;
-  bl_pool_t *pool;
-  bl_lines_t *lines;
-  bl_holders_t *holders;
-  bl_timer_t *timer;
-  bl_arenas_t *arenas;
-  bl_device_t *device;
-  bl_nccl_engine_t *nccl; // NULL: none
-  bl_endpoint_t endpoint;
-  uint64_t seen_revision;
-  char machine[MACHINE_BYTES];
-};
 
 uint64_t bl_store_now_ns(void) {
   return bl_clock_now_ns();
@@ -127,110 +105,6 @@ bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, cons
   return decision;
 }
 
-// ---- transfers ---------------------------------------------------------------------------------------------------------
-
-static void moved(void *context, const bl_move_t *move, bool whole, uint64_t bytes_checksum) {
-  bl_store_t *store = context;
-  bl_lease_table_set_checksum(store->table, move->id, move->generation, move->checksum);
-  bl_lease_table_transfer_ended(store->table, move->id, move->generation, whole, bytes_checksum, bl_clock_now_ns());
-  bl_store_settle(store);
-}
-
-static bl_move_t move_of(const bl_lease_request_t *request, const bl_lease_answer_t *answer) {
-  return (bl_move_t){.id = answer->id,
-                     .generation = answer->generation,
-                     .sequence = request->sequence,
-                     .offset_bytes = answer->offset_bytes,
-                     .bytes = answer->bytes,
-                     .checksum = answer->checksum};
-}
-
-// A request that could not begin is answered with BL_LEASE_TRANSFER.
-static void not_begun(bl_store_t *store, const bl_lease_answer_t *answer) {
-  bl_lease_table_transfer_ended(store->table, answer->id, answer->generation, false, 0, bl_clock_now_ns());
-}
-
-bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_block_t *block,
-                           const bl_store_source_t *source, bl_lease_decision_t *decision, bl_lease_answer_t *answer,
-                           bl_error_t *err) {
-  bl_line_t *line = bl_lines_find(store->lines, request->session);
-  if (line != NULL && bl_line_is_shm(line) && !bl_line_has(line, source->number, source->offset_bytes, block->bytes)) {
-    return bl_error_set(err, BL_INVALID,
-                        "cannot evict lease %" PRIu64 ": %" PRIu64 " bytes at offset %" PRIu64 " of source %" PRIu32
-                        " lie outside of what the session showed over the data path",
-                        block->token.id, block->bytes, source->offset_bytes, source->number);
-  }
-  *decision = bl_lease_table_evict(store->table, request, block, answer);
-  if (*decision == BL_LEASE_BEGIN) {
-    bl_move_t move = move_of(request, answer);
-    if (line == NULL || !(bl_line_is_shm(line) ? bl_line_pull(line, &move, source->number, source->offset_bytes)
-                                               : bl_line_receive(line, &move))) {
-      not_begun(store, answer);
-    }
-  }
-  return BL_OK;
-}
-
-bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_token_t *token,
-                                  bl_lease_answer_t *answer) {
-  bl_line_t *line = bl_lines_find(store->lines, request->session);
-  bool sends = line != NULL && !bl_line_is_shm(line);
-  bl_lease_decision_t decision = bl_lease_table_load(store->table, request, token, sends, answer);
-  if (decision == BL_LEASE_BEGIN) {
-    bl_move_t move = move_of(request, answer);
-    if (!bl_line_send(line, &move)) {
-      not_begun(store, answer);
-    }
-  }
-  return decision;
-}
-
-static void on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns) {
-  const bl_store_t *store = context;
-  store->observer.on_served(store->observer.context, kind, began_ns);
-}
-
-// A request over a session's line.
-static void on_request(void *context, bl_line_t *line, const bl_frame_t *frame) {
-  bl_store_t *store = context;
-  bl_lease_request_t request = {.session = bl_line_session(line),
-                                .sequence = frame->sequence,
-                                .acknowledged = frame->acknowledged,
-                                .now_ns = bl_clock_now_ns()};
-  bl_lease_opened_t opened;
-  if (bl_lease_table_opened(store->table, request.session, &opened)) {
-    request.key = opened.key; // the greeting showed it
-  }
-  bl_lease_token_t token = {.incarnation = bl_lease_table_config(store->table)->incarnation,
-                            .id = frame->id,
-                            .generation = frame->generation};
-  bl_lease_answer_t answer = {0};
-  bl_lease_decision_t decision;
-  const char *what = "release";
-  if (frame->kind == BL_FRAME_EVICT) {
-    what = "evict";
-    bl_lease_block_t block = {.token = token,
-                              .bytes = frame->bytes,
-                              .checksum = frame->checksum,
-                              .label = {.step = frame->step, .chunk = frame->chunk, .micro_batch = frame->micro_batch}};
-    bl_store_source_t source = {.number = frame->region, .offset_bytes = frame->offset};
-    bl_error_t err = {0};
-    if (bl_store_evict(store, &request, &block, &source, &decision, &answer, &err) != BL_OK) {
-      bl_line_fail(line, frame->sequence, &err);
-      return;
-    }
-  } else if (frame->kind == BL_FRAME_LOAD) {
-    what = "load";
-    decision = bl_store_load(store, &request, &token, &answer);
-  } else {
-    decision = bl_lease_table_release(store->table, &request, &token, frame->loaded ? &frame->checksum : NULL, &answer);
-  }
-  if (decision == BL_LEASE_DONE) {
-    bl_line_answer(line, request.sequence, &answer, what);
-  }
-  bl_store_settle(store);
-}
-
 // ---- what the table wants ----------------------------------------------------------------------------------------------
 
 void bl_store_settle(bl_store_t *store) {
@@ -238,8 +112,7 @@ void bl_store_settle(bl_store_t *store) {
   while (bl_lease_table_next_action(store->table, &action)) {
     switch (action.kind) {
     case BL_LEASE_ANSWER:
-      bl_lines_answer(store->lines, action.session, action.sequence, &action.answer);
-      store->observer.on_answer(store->observer.context, action.session, action.sequence, &action.answer);
+      bl__request_answered(store, action.session, action.sequence, &action.answer);
       break;
     case BL_LEASE_CANCEL_TRANSFER:
       bl_lines_cancel(store->lines, action.id, action.generation);
@@ -403,7 +276,7 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
   }
   if (status == BL_OK) {
     static const bl_lines_callbacks_t callbacks = {
-        .admit = admit, .on_request = on_request, .on_answered = on_answered};
+        .admit = admit, .on_request = bl__on_request, .on_answered = bl__on_answered, .on_moved = bl__on_moved};
     bl_lines_options_t lines = {.unix_address = options->data_address,
                                 .tcp = options->data_tcp,
                                 .tls = options->tls,
@@ -415,7 +288,6 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
     bl_store_destroy(store);
     return status;
   }
-  bl_lines_on_moved(store->lines, moved);
   *out = store;
   return BL_OK;
 }

@@ -6,8 +6,6 @@
     tools/check/circles.py [ROOT] --why WORD      and who calls what in those of which a file's path contains WORD
 
 A circle can be understood only as a whole: a large one is a large file in pieces. More than three files are too many.
-tools/check/circles.txt lists how many files those have that are larger still, by the folder that holds a circle whole. Nothing
-is added there: what grows breaks the rule, and so does what shrank and is not written down.
 """
 import os
 import re
@@ -70,27 +68,6 @@ def find_circles(calls):
     return sorted(found, key=lambda circle: (-len(circle), circle))
 
 
-def read_bounds():
-    """folder -> files in its circles, the largest first"""
-    with open("tools/check/circles.txt", encoding="utf-8") as file:
-        lines = [line.split(": ") for line in file if not line.startswith("#")]
-    return {folder: [int(files) for files in sizes.split()] for folder, sizes in lines}
-
-
-def find_faults(circles, bounds):
-    sizes = {folder: [] for folder in bounds}
-    for circle in circles:
-        if len(circle) > ENOUGH:
-            sizes.setdefault(os.path.commonpath(circle), []).append(len(circle))
-    for folder, found in sorted(sizes.items()):
-        bound = bounds.get(folder, [])
-        words = " ".join(map(str, found)) or "none"
-        if len(found) > len(bound) or any(files > most for files, most in zip(found, bound)):
-            yield f"{folder}: circles of more than {ENOUGH} files: {words}; allowed: {' '.join(map(str, bound)) or 'none'}"
-        elif found != bound:
-            yield f"{folder}: circles of more than {ENOUGH} files: {words}; say so in tools/check/circles.txt"
-
-
 def main():
     words = sys.argv[1:]
     why = words.pop(words.index("--why") + 1) if "--why" in words else None
@@ -106,9 +83,8 @@ def main():
             for called, name in sorted(calls[path].items()):
                 if called in circle:
                     print(f"      {os.path.relpath(path, folder)} -> {os.path.relpath(called, folder)} ({name})")
-    faults = list(find_faults(circles, read_bounds()))
-    if faults:
-        sys.exit("\n".join(faults))
+    if any(len(circle) > ENOUGH for circle in circles):
+        sys.exit(f"circles of more than {ENOUGH} files: see above")
 
 
 main()

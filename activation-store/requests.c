@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// The walk of a request (EVICT, LOAD, RELEASE) of a client from its frame to its answer:
+//
+//   1  lines.c         its frame is there (on_frame); its number and the time are kept
+//   2  bl__on_request  the lease table (lib/lease/table.h) grants it, refuses it or lets it wait
+//   3  begin           granted: the transfer begins (line_moves.c; over NCCL line_ways.c)
+//   4                  a transfer thread or NCCL moves the bytes
+//   5  bl__on_moved    the table learns how that ended
+//   6  settle          the table has the answer: bl__request_answered
+//   7  line.c          it goes out (bl_line_answer)
+//
+// What is refused or done at once goes from 2 to 7. Requests that come as remote calls (service_wire.c) enter at
+// bl_store_evict and bl_store_load, and their answers leave by the observer.
+#include "store_core.h"
+#include "sys/clock.h"
+
+#include <inttypes.h>
+
+// ---- 2: ask the table --------------------------------------------------------------------------------------------------
+
+static bl_lease_request_t request_of(const bl_store_t *store, const bl_line_t *line, const bl_frame_t *frame) {
+  bl_lease_request_t request = {.session = bl_line_session(line),
+                                .sequence = frame->sequence,
+                                .acknowledged = frame->acknowledged,
+                                .now_ns = bl_clock_now_ns()};
+  bl_lease_opened_t opened;
+  if (bl_lease_table_opened(store->table, request.session, &opened)) {
+    request.key = opened.key; // the greeting showed it
+  }
+  return request;
+}
+
+static bl_status_t ask(bl_store_t *store, const bl_lease_request_t *request, const bl_frame_t *frame,
+                       bl_lease_decision_t *decision, bl_lease_answer_t *answer, bl_error_t *err) {
+  const bl_lease_token_t token = {.incarnation = bl_lease_table_config(store->table)->incarnation,
+                                  .id = frame->id,
+                                  .generation = frame->generation};
+  if (frame->kind == BL_FRAME_EVICT) {
+    const bl_lease_block_t block = {
+        .token = token,
+        .bytes = frame->bytes,
+        .checksum = frame->checksum,
+        .label = {.step = frame->step, .chunk = frame->chunk, .micro_batch = frame->micro_batch}};
+    const bl_store_source_t source = {.number = frame->region, .offset_bytes = frame->offset};
+    return bl_store_evict(store, request, &block, &source, decision, answer, err);
+  }
+  if (frame->kind == BL_FRAME_LOAD) {
+    *decision = bl_store_load(store, request, &token, answer);
+  } else {
+    *decision = bl_lease_table_release(store->table, request, &token, frame->loaded ? &frame->checksum : NULL, answer);
+  }
+  return BL_OK;
+}
+
+void bl__on_request(void *context, bl_line_t *line, const bl_frame_t *frame) {
+  bl_store_t *store = context;
+  const bl_lease_request_t request = request_of(store, line, frame);
+  bl_lease_decision_t decision;
+  bl_lease_answer_t answer = {0};
+  bl_error_t err = {0};
+  if (ask(store, &request, frame, &decision, &answer, &err) != BL_OK) {
+    bl_line_fail(line, frame->sequence, &err);
+    return;
+  }
+  if (decision == BL_LEASE_DONE) {
+    bl_line_answer(line, request.sequence, &answer,
+                   frame->kind == BL_FRAME_EVICT  ? "evict"
+                   : frame->kind == BL_FRAME_LOAD ? "load"
+                                                  : "release");
+  }
+  bl_store_settle(store);
+}
+
+// ---- 3: begin ----------------------------------------------------------------------------------------------------------
+
+static bl_move_t move_of(const bl_lease_request_t *request, const bl_lease_answer_t *answer) {
+  return (bl_move_t){.id = answer->id,
+                     .generation = answer->generation,
+                     .sequence = request->sequence,
+                     .offset_bytes = answer->offset_bytes,
+                     .bytes = answer->bytes,
+                     .checksum = answer->checksum};
+}
+
+// A request that could not begin is answered with BL_LEASE_TRANSFER.
+static void not_begun(bl_store_t *store, const bl_lease_answer_t *answer) {
+  bl_lease_table_transfer_ended(store->table, answer->id, answer->generation, false, 0, bl_clock_now_ns());
+}
+
+bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_block_t *block,
+                           const bl_store_source_t *source, bl_lease_decision_t *decision, bl_lease_answer_t *answer,
+                           bl_error_t *err) {
+  bl_line_t *line = bl_lines_find(store->lines, request->session);
+  if (line != NULL && bl_line_is_shm(line) && !bl_line_has(line, source->number, source->offset_bytes, block->bytes)) {
+    return bl_error_set(err, BL_INVALID,
+                        "cannot evict lease %" PRIu64 ": %" PRIu64 " bytes at offset %" PRIu64 " of source %" PRIu32
+                        " lie outside of what the session showed over the data path",
+                        block->token.id, block->bytes, source->offset_bytes, source->number);
+  }
+  *decision = bl_lease_table_evict(store->table, request, block, answer);
+  if (*decision == BL_LEASE_BEGIN) {
+    bl_move_t move = move_of(request, answer);
+    if (line == NULL || !bl_line_evict(line, &move, source->number, source->offset_bytes)) {
+      not_begun(store, answer);
+    }
+  }
+  return BL_OK;
+}
+
+bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_token_t *token,
+                                  bl_lease_answer_t *answer) {
+  bl_line_t *line = bl_lines_find(store->lines, request->session);
+  bool sends = line != NULL && !bl_line_is_shm(line);
+  bl_lease_decision_t decision = bl_lease_table_load(store->table, request, token, sends, answer);
+  if (decision == BL_LEASE_BEGIN) {
+    bl_move_t move = move_of(request, answer);
+    if (!bl_line_load(line, &move)) {
+      not_begun(store, answer);
+    }
+  }
+  return decision;
+}
+
+// ---- 5 to 7: the answer ------------------------------------------------------------------------------------------------
+
+void bl__on_moved(void *context, const bl_move_t *move, bool whole, uint64_t bytes_checksum) {
+  bl_store_t *store = context;
+  bl_lease_table_set_checksum(store->table, move->id, move->generation, move->checksum);
+  bl_lease_table_transfer_ended(store->table, move->id, move->generation, whole, bytes_checksum, bl_clock_now_ns());
+  bl_store_settle(store);
+}
+
+void bl__request_answered(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
+  bl_lines_answer(store->lines, session, sequence, answer);
+  store->observer.on_answer(store->observer.context, session, sequence, answer);
+}
+
+void bl__on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns) {
+  const bl_store_t *store = context;
+  store->observer.on_served(store->observer.context, kind, began_ns);
+}

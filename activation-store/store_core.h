@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of store.h: shared by store.c (its life, arenas, sessions) and requests.c (the walk of a request).
+#ifndef BALLAST_ACTIVATION_STORE_STORE_CORE_H
+#define BALLAST_ACTIVATION_STORE_STORE_CORE_H
+
+#include "store.h"
+
+#include "arenas.h"
+#include "holders.h"
+#include "loop/timer.h"
+#include "pool.h"
+
+struct bl_store {
+  bl_loop_t *loop;
+  bl_lease_table_t *table;
+  bl_store_observer_t observer;
+  bl_pool_t *pool;
+  bl_lines_t *lines;
+  bl_holders_t *holders;
+  bl_timer_t *timer;
+  bl_arenas_t *arenas;
+  bl_device_t *device;
+  bl_nccl_engine_t *nccl; // NULL: none
+  bl_endpoint_t endpoint;
+  uint64_t seen_revision;
+  char machine[96];
+};
+
+// requests.c; what lines.h calls
+void bl__on_request(void *context, bl_line_t *line, const bl_frame_t *frame);
+void bl__on_moved(void *context, const bl_move_t *move, bool whole, uint64_t bytes_checksum);
+void bl__on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns);
+// The table answers a request that had to wait.
+void bl__request_answered(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);
+
+#endif
