@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef RULE
+#define RULE(number) true // of exchange.h; a test takes them out
+#endif
+
 enum { ANNOUNCE, TRANSFER, QUEUES }; // frames that must go out; tensors whose bytes can move
 enum { ROLES = 2 };
 enum { NONE = 0 };
@@ -32,7 +36,8 @@ bl_status_t bl_exchange_create(uint32_t max_in_flight, bl_exchange_t **out) {
     goto free_exchange;
   }
   exchange->max_in_flight = max_in_flight;
-  exchange->pool_count = (2 * ROLES + 1) * max_in_flight + 1; // and receives of older attempts whose ACK is owed
+  exchange->pool_count =
+      (3 * ROLES + 1) * max_in_flight + 1; // and of older attempts: stale, receives whose ACK is owed
   uint32_t buckets = 16;
   while (buckets < exchange->pool_count) {
     buckets *= 2;
@@ -130,6 +135,11 @@ static uint32_t *count_of(bl_exchange_t *exchange, const bl_tensor_t *tensor) {
   return tensor->local ? &exchange->local_count[tensor->role] : &exchange->remote_count[tensor->role];
 }
 
+// What is left of an older attempt takes no room.
+static void uncount(bl_exchange_t *exchange, const bl_tensor_t *tensor) {
+  *count_of(exchange, tensor) -= !tensor->owed && !tensor->stale;
+}
+
 static bl_tensor_t *add(bl_exchange_t *exchange, bl_tensor_role_t role, bl_tensor_key_t key, uint64_t attempt,
                         bool local) {
   uint32_t count = local ? exchange->local_count[role] : exchange->remote_count[role];
@@ -156,7 +166,7 @@ static void take_off(bl_exchange_t *exchange, bl_tensor_t *tensor) {
     at = &exchange->pool[*at].hash_next;
   }
   *at = tensor->hash_next;
-  *count_of(exchange, tensor) -= !tensor->owed;
+  uncount(exchange, tensor);
   memset(tensor, 0, sizeof *tensor);
   tensor->hash_next = exchange->free_head;
   exchange->free_head = index;
@@ -170,18 +180,20 @@ void bl_exchange_begin(bl_exchange_t *exchange, uint64_t attempt) {
   exchange->attempt = attempt;
   for (uint32_t i = 1; i < exchange->pool_count; i++) {
     bl_tensor_t *tensor = &exchange->pool[i];
-    if (!in_use(tensor) || tensor->attempt >= attempt) {
+    if (!in_use(tensor) || (tensor->attempt >= attempt && RULE(1))) {
       continue;
     }
-    if (tensor->consumed) { // the peer may wait for its ACK at the end of its attempt
-      exchange->local_count[tensor->role] -= !tensor->owed;
-      tensor->owed = true;
+    const bool left = tensor->attempt < exchange->peer_attempt && RULE(18);
+    if (tensor->consumed && !left && RULE(2)) { // the peer may wait for its ACK at the end of its attempt
+      uncount(exchange, tensor);
+      tensor->owed = RULE(3);
       continue;
     }
-    if (tensor->active) {
+    if (tensor->active && RULE(4)) {
+      uncount(exchange, tensor);
       tensor->stale = true;
       dequeue(exchange, ANNOUNCE, tensor);
-    } else {
+    } else if (RULE(5)) {
       take_off(exchange, tensor);
     }
   }
@@ -194,7 +206,7 @@ void bl_exchange_lose(bl_exchange_t *exchange) {
       continue;
     }
     tensor->active = false;
-    if (tensor->complete && !tensor->consumed && !tensor->stale) {
+    if (tensor->complete && !tensor->consumed && !tensor->stale && RULE(6)) {
       dequeue(exchange, ANNOUNCE, tensor);
     } else {
       take_off(exchange, tensor);
@@ -234,7 +246,7 @@ static bl_status_t post(bl_exchange_t *exchange, bl_tensor_role_t role, bl_tenso
     if (exchange->local_count[role] == exchange->max_in_flight) {
       return BL_EXHAUSTED;
     }
-    exchange->remote_count[role]--;
+    exchange->remote_count[role] -= RULE(7);
     tensor->local = true;
     exchange->local_count[role]++;
   }
@@ -255,7 +267,7 @@ bl_status_t bl_exchange_post_send(bl_exchange_t *exchange, bl_tensor_key_t key, 
   tensor->offset = offset;
   if (exchange->kind == BL_EXCHANGE_PULL) {
     enqueue(exchange, ANNOUNCE, tensor);
-  } else if (tensor->remote) {
+  } else if (tensor->remote || !RULE(8)) {
     matched(exchange, tensor);
   }
   return BL_OK;
@@ -284,17 +296,18 @@ bl_tensor_t *bl_exchange_find(bl_exchange_t *exchange, bl_tensor_role_t role, bl
 
 void bl_exchange_consume(bl_exchange_t *exchange, bl_tensor_t *receive) {
   receive->consumed = true;
-  if (!receive->queued[ANNOUNCE]) {
+  if (!receive->queued[ANNOUNCE] || !RULE(10)) {
     take_off(exchange, receive);
   }
 }
 
-// The peer has moved on: what only it had announced for older attempts will never come.
+// The peer has moved on: what only it had announced for older attempts will never come, and their ACKs are of no use to it.
 static void peer_moved_on(bl_exchange_t *exchange, uint64_t attempt) {
   exchange->peer_attempt = attempt;
   for (uint32_t i = 1; i < exchange->pool_count; i++) {
     bl_tensor_t *tensor = &exchange->pool[i];
-    if (tensor->remote && !tensor->local && tensor->attempt < attempt) {
+    const bool announced = tensor->remote && !tensor->local && RULE(11), owed = tensor->owed && RULE(18);
+    if ((announced || owed) && tensor->attempt < attempt) {
       take_off(exchange, tensor);
     }
   }
@@ -332,7 +345,7 @@ static bl_status_t on_announcement(bl_exchange_t *exchange, const bl_frame_t *fr
     tensor->arena = frame->region;
     tensor->offset = frame->offset;
   }
-  if (tensor->local) {
+  if (tensor->local || !RULE(9)) {
     matched(exchange, tensor);
   }
   return BL_OK;
@@ -351,7 +364,7 @@ bl_status_t bl_exchange_on_frame(bl_exchange_t *exchange, const bl_frame_t *fram
   if (frame->attempt > exchange->peer_attempt) {
     peer_moved_on(exchange, frame->attempt);
   }
-  if (frame->attempt < exchange->attempt || frame->attempt < exchange->peer_attempt) {
+  if ((frame->attempt < exchange->attempt && RULE(12)) || frame->attempt < exchange->peer_attempt) {
     exchange->stale_count++;
     return BL_OK;
   }
@@ -364,7 +377,7 @@ bl_status_t bl_exchange_on_data(bl_exchange_t *exchange, const bl_frame_t *frame
     *reason = "sends a frame of the other path";
     return BL_INVALID;
   }
-  if (frame->attempt < exchange->attempt) {
+  if (frame->attempt < exchange->attempt && RULE(13)) {
     exchange->stale_count++;
     *receive = NULL;
     return BL_OK;
@@ -399,7 +412,7 @@ bool bl_exchange_next_frame(bl_exchange_t *exchange, bl_frame_t *frame) {
     frame->kind = BL_FRAME_CREDIT;
   } else {
     frame->kind = BL_FRAME_ACK;
-    if (tensor->consumed) {
+    if (tensor->consumed && RULE(14)) {
       take_off(exchange, tensor);
     }
   }
@@ -416,19 +429,21 @@ bl_tensor_t *bl_exchange_next_transfer(bl_exchange_t *exchange) {
 }
 
 void bl_exchange_launch(bl_exchange_t *exchange, bl_tensor_t *tensor) {
-  dequeue(exchange, TRANSFER, tensor);
+  if (RULE(17)) {
+    dequeue(exchange, TRANSFER, tensor);
+  }
 }
 
 bool bl_exchange_moved(bl_exchange_t *exchange, bl_tensor_t *tensor, uint64_t bytes) {
   tensor->moved_bytes += bytes;
-  bool whole = tensor->moved_bytes == tensor->bytes;
+  bool whole = tensor->moved_bytes == tensor->bytes || !RULE(16);
   if (tensor->role == BL_TENSOR_SEND) {
     if (whole) {
       take_off(exchange, tensor);
     }
     return whole;
   }
-  if (whole || exchange->kind == BL_EXCHANGE_PUSH) {
+  if (whole || (exchange->kind == BL_EXCHANGE_PUSH && RULE(15))) {
     tensor->active = false;
   }
   if (whole) {

@@ -12,6 +12,26 @@
 // the begin that will come. A peer that speaks of attempt a has ended or given up all before it. One that has ended it may
 // be behind: the ACK of what it sent still goes out.
 //
+// Rules; tests/datapath/exchange_model_test.c takes each of them out (RULE in exchange.c) and sees that it is missed:
+//   1. What the peer has announced for a newer attempt stays when one begins.
+//   2. So does the ACK of what was consumed: the peer may still wait for it.
+//   3. That one is known as owed: it takes no room and belongs to nobody here.
+//   4. What is being moved when an attempt is given up is stale: its mover lets go of it, and it takes no room meanwhile.
+//   5. Everything else of older attempts goes.
+//   6. A link that is lost does not take receives that are whole from their waiters.
+//   7. What was announced and is then posted takes the room of posts alone.
+//   8. Push: a send moves once there is credit for it.
+//   9. Nothing moves before it is posted here.
+//  10. A receive that is consumed stays until its ACK has left.
+//  11. A peer that moves on takes its old announcements with it.
+//  12. Announcements and ACKs of older attempts are dropped.
+//  13. So are their bytes.
+//  14. The ACK of a receive that was consumed takes it along.
+//  15. Push: between two chunks a receive is not active.
+//  16. A tensor has moved when all of its bytes have.
+//  17. What was launched is not given to a mover again.
+//  18. ACKs of attempts that the peer has left do not go out: they would pile up.
+//
 // Thread: none inside; the caller serializes. Memory: all allocated by init; limits are per link.
 #ifndef BALLAST_DATAPATH_EXCHANGE_H
 #define BALLAST_DATAPATH_EXCHANGE_H

@@ -302,6 +302,50 @@ static void quotas_hold_on_both_sides(void **state) {
 }
 
 // A peer that has ended its attempt waits until what it sent has been taken, also by one that is ahead of it.
+// An ACK that could not leave is for a peer that is still in its attempt: such do not pile up.
+static void what_the_peer_has_left_is_not_acknowledged(void **state) {
+  (void)state;
+  uint8_t memory = 0;
+  uint64_t peer_bytes;
+  const char *reason;
+  bl_exchange_t *exchange = fresh(BL_EXCHANGE_PULL, 1);
+  bl_frame_t frame = frame_of(BL_FRAME_OFFER, 0);
+  for (frame.attempt = 1; frame.attempt <= 8; frame.attempt++) {
+    assert_int_equal(bl_exchange_on_frame(exchange, &frame, &reason), BL_OK);
+    assert_int_equal(bl_exchange_post_receive(exchange, key_of(0), &memory, TENSOR_BYTES, &peer_bytes), BL_OK);
+    bl_tensor_t *tensor = bl_exchange_next_transfer(exchange);
+    assert_true(bl_exchange_moved(exchange, tensor, TENSOR_BYTES));
+    bl_exchange_consume(exchange, tensor);
+    bl_exchange_begin(exchange, frame.attempt + 1);
+  }
+  bl_frame_t ack;
+  assert_true(bl_exchange_next_frame(exchange, &ack));
+  assert_int_equal(ack.attempt, 8);
+  assert_false(bl_exchange_next_frame(exchange, &ack));
+  bl_exchange_destroy(exchange);
+}
+
+// What is still being moved of an attempt that was given up takes no room from the next one.
+static void the_next_attempt_has_all_its_room(void **state) {
+  (void)state;
+  uint8_t memory = 0;
+  uint64_t peer_bytes;
+  const char *reason;
+  bl_exchange_t *exchange = fresh(BL_EXCHANGE_PULL, 1);
+  const bl_frame_t frame = frame_of(BL_FRAME_OFFER, 0);
+  assert_int_equal(bl_exchange_on_frame(exchange, &frame, &reason), BL_OK);
+  assert_int_equal(bl_exchange_post_receive(exchange, key_of(0), &memory, TENSOR_BYTES, &peer_bytes), BL_OK);
+  bl_tensor_t *moving = bl_exchange_next_transfer(exchange);
+  assert_non_null(moving);
+  bl_exchange_begin(exchange, 2);
+  assert_true(moving->stale);
+  assert_int_equal(bl_exchange_post_receive(exchange, key_of(0), &memory, TENSOR_BYTES, &peer_bytes), BL_OK);
+  assert_int_equal(bl_exchange_post_receive(exchange, key_of(1), &memory, TENSOR_BYTES, &peer_bytes), BL_EXHAUSTED);
+  bl_exchange_drop(exchange, moving);
+  assert_int_equal(bl_exchange_post_receive(exchange, key_of(1), &memory, TENSOR_BYTES, &peer_bytes), BL_EXHAUSTED);
+  bl_exchange_destroy(exchange);
+}
+
 static void what_was_taken_is_acknowledged_from_ahead(void **state) {
   (void)state;
   uint8_t memory = 0;
@@ -360,9 +404,13 @@ static void losing_keeps_what_is_complete(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(random_worlds_end_whole),       cmocka_unit_test(violations_are_refused),
-      cmocka_unit_test(quotas_hold_on_both_sides),     cmocka_unit_test(what_was_taken_is_acknowledged_from_ahead),
+      cmocka_unit_test(random_worlds_end_whole),
+      cmocka_unit_test(violations_are_refused),
+      cmocka_unit_test(quotas_hold_on_both_sides),
+      cmocka_unit_test(what_was_taken_is_acknowledged_from_ahead),
       cmocka_unit_test(losing_keeps_what_is_complete),
+      cmocka_unit_test(the_next_attempt_has_all_its_room),
+      cmocka_unit_test(what_the_peer_has_left_is_not_acknowledged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
