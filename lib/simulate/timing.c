@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/timing.h"
 
+#include "base/heap.h"
 #include "schedule/ir/dependency.h"
 
 #include <math.h>
+
+static bool sooner(const void *none, double a, double b) {
+  (void)none;
+  return a < b;
+}
+
+BL_HEAP(cores, double, const void *, sooner)
 
 static double *end_of(const bl__timing_t *t, bl_op_t op) {
   size_t block = bl_schedule_block(t->schedule, op);
@@ -117,20 +125,6 @@ double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_st
   return start;
 }
 
-// The core that is free first is taken until `end`.
-static void take_core(bl__timing_t *t, double end) {
-  uint32_t at = 0, count = t->machine->cores;
-  for (uint32_t child = 1; child < count; child = 2 * at + 1) {
-    child += child + 1 < count && t->core_free[child + 1] < t->core_free[child];
-    if (t->core_free[child] >= end) {
-      break;
-    }
-    t->core_free[at] = t->core_free[child];
-    at = child;
-  }
-  t->core_free[at] = end;
-}
-
 // Where it stood still, and for what, until all but a core was there. A tensor that waited for cards is one wait with two
 // causes.
 static void add_stall(bl__timing_t *t, uint32_t stage, bl_op_t op, double ready, bl_stall_cause_t cause) {
@@ -173,7 +167,7 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   r->end[at.stage] = clock->free_at = end;
   r->busy[at.stage] += cost;
   if (t->core_free != NULL) {
-    take_core(t, end);
+    cores_put(NULL, t->core_free, t->machine->cores, 0, end); // that which is free first
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/timing.h"
 
+#include "base/heap.h"
 #include "schedule/ir/dependency.h"
 
 #include <math.h>
@@ -28,41 +29,25 @@ typedef struct turns {
   bool *waits;    // [stages] for one of another stage
 } turns_t;
 
-static bool before(const request_t *a, const request_t *b) {
-  if (a->asks != b->asks) {
-    return a->asks < b->asks;
+static bool before(const turns_t *turns, request_t a, request_t b) {
+  (void)turns;
+  if (a.asks != b.asks) {
+    return a.asks < b.asks;
   }
-  if (a->asker != b->asker) {
-    return a->asker < b->asker;
+  if (a.asker != b.asker) {
+    return a.asker < b.asker;
   }
-  if (a->stage != b->stage || a->asker == ASKER_STAGE) {
-    return a->stage < b->stage;
+  if (a.stage != b.stage || a.asker == ASKER_STAGE) {
+    return a.stage < b.stage;
   }
-  return a->op.virtual_stage != b->op.virtual_stage ? a->op.virtual_stage < b->op.virtual_stage
-                                                    : a->op.micro_batch < b->op.micro_batch;
+  return a.op.virtual_stage != b.op.virtual_stage ? a.op.virtual_stage < b.op.virtual_stage
+                                                  : a.op.micro_batch < b.op.micro_batch;
 }
+
+BL_HEAP(requests, request_t, const turns_t *, before)
 
 static void push(turns_t *u, request_t request) {
-  size_t at = u->count++;
-  for (; at > 0 && before(&request, &u->heap[(at - 1) / 2]); at = (at - 1) / 2) {
-    u->heap[at] = u->heap[(at - 1) / 2];
-  }
-  u->heap[at] = request;
-}
-
-static request_t pop(turns_t *u) {
-  request_t first = u->heap[0], last = u->heap[--u->count];
-  size_t at = 0;
-  for (size_t child = 1; child < u->count; child = 2 * at + 1) {
-    child += child + 1 < u->count && before(&u->heap[child + 1], &u->heap[child]);
-    if (!before(&u->heap[child], &last)) {
-      break;
-    }
-    u->heap[at] = u->heap[child];
-    at = child;
-  }
-  u->heap[at] = last;
-  return first;
+  requests_push(u, u->heap, &u->count, request);
 }
 
 // The next operation of the stage asks, if what it needs of others is on its way or there.
@@ -166,7 +151,7 @@ bl_status_t bl__turns_run(bl__timing_t *t, size_t count) {
     ask(&u, s);
   }
   while (status == BL_OK && u.count > 0) {
-    request_t first = pop(&u);
+    request_t first = requests_pop(&u, u.heap, &u.count);
     if (first.asker == ASKER_STAGE) {
       run_stage(&u, first.stage);
     } else {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/balance/eviction.h"
 
+#include "base/heap.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,13 +18,6 @@ typedef struct block {
   bool queued; // an entry of the heap stands for it
 } block_t;
 
-// Blocks that can be evicted, the one whose backward is farthest on top. Entries of blocks that left are dropped when
-// they come up.
-typedef struct heap {
-  uint32_t *blocks;
-  size_t count;
-} heap_t;
-
 typedef struct planner {
   const bl_schedule_t *schedule;
   const bl_op_list_t *list;
@@ -31,7 +26,10 @@ typedef struct planner {
   uint32_t *local; // [virtual stages] index among the chunks of this stage
   block_t *blocks;
   size_t block_count;
-  heap_t heap;
+  // Blocks that can be evicted, the one whose backward is farthest first. Entries of blocks that left are dropped when they
+  // come up.
+  uint32_t *heap;
+  size_t heap_count;
   bl__mix_t *mix; // NULL: all that leave are parked
   bl__evictions_t *out;
 } planner_t;
@@ -41,42 +39,21 @@ static uint32_t block_of(const planner_t *p, bl_op_t op) {
   return (p->local[op.virtual_stage] * schedule->micro_batches + op.micro_batch) * schedule->slices + op.slice;
 }
 
-static void heap_swap(heap_t *heap, size_t a, size_t b) {
-  uint32_t kept = heap->blocks[a];
-  heap->blocks[a] = heap->blocks[b];
-  heap->blocks[b] = kept;
+static bool farther(const planner_t *p, uint32_t a, uint32_t b) {
+  return p->blocks[a].backward > p->blocks[b].backward;
 }
 
+BL_HEAP(blocks, uint32_t, const planner_t *, farther)
+
 static void heap_push(planner_t *p, uint32_t block) {
-  heap_t *heap = &p->heap;
-  if (p->blocks[block].queued) {
-    return;
-  }
-  p->blocks[block].queued = true;
-  size_t at = heap->count++;
-  heap->blocks[at] = block;
-  for (; at > 0 && p->blocks[heap->blocks[(at - 1) / 2]].backward < p->blocks[block].backward; at = (at - 1) / 2) {
-    heap_swap(heap, at, (at - 1) / 2);
+  if (!p->blocks[block].queued) {
+    p->blocks[block].queued = true;
+    blocks_push(p, p->heap, &p->heap_count, block);
   }
 }
 
 static void heap_pop(planner_t *p) {
-  heap_t *heap = &p->heap;
-  p->blocks[heap->blocks[0]].queued = false;
-  heap->blocks[0] = heap->blocks[--heap->count];
-  for (size_t at = 0;;) {
-    size_t largest = at;
-    for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < heap->count; child++) {
-      if (p->blocks[heap->blocks[child]].backward > p->blocks[heap->blocks[largest]].backward) {
-        largest = child;
-      }
-    }
-    if (largest == at) {
-      return;
-    }
-    heap_swap(heap, at, largest);
-    at = largest;
-  }
+  p->blocks[blocks_pop(p, p->heap, &p->heap_count)].queued = false;
 }
 
 static bl_status_t record(planner_t *p, bl_verb_t verb, uint32_t block, uint32_t before) {
@@ -107,8 +84,8 @@ static bool may_park(const planner_t *p, uint32_t block, uint32_t before) {
 
 // Evicts the resident block whose backward is farthest and stands after `latest`, beside operation `before`.
 static bl_status_t evict(planner_t *p, uint32_t before, uint32_t latest) {
-  while (p->heap.count > 0) {
-    uint32_t block = p->heap.blocks[0];
+  while (p->heap_count > 0) {
+    uint32_t block = p->heap[0];
     if (p->blocks[block].where == RESIDENT && p->blocks[block].backward <= latest) {
       return BL_EXHAUSTED; // all others are used even sooner
     }
@@ -133,10 +110,10 @@ static bl_status_t give_up(planner_t *p, uint32_t latest, uint32_t made) {
   if (p->mix == NULL) {
     return BL_EXHAUSTED;
   }
-  while (p->heap.count > 0 && p->blocks[p->heap.blocks[0]].where != RESIDENT) {
+  while (p->heap_count > 0 && p->blocks[p->heap[0]].where != RESIDENT) {
     heap_pop(p);
   }
-  uint32_t block = p->heap.count > 0 ? p->heap.blocks[0] : NEVER;
+  uint32_t block = p->heap_count > 0 ? p->heap[0] : NEVER;
   if (made != NEVER && !p->blocks[made].given_up &&
       (block == NEVER || p->blocks[made].backward > p->blocks[block].backward)) {
     block = made;
@@ -270,8 +247,8 @@ static bl_status_t prepare(planner_t *p, uint32_t stage) {
   }
   p->block_count = (size_t)chunks * schedule->micro_batches * schedule->slices;
   p->blocks = calloc(p->block_count + 1, sizeof p->blocks[0]);
-  p->heap.blocks = malloc((p->block_count + 1) * sizeof p->heap.blocks[0]);
-  if (p->blocks == NULL || p->heap.blocks == NULL) {
+  p->heap = malloc((p->block_count + 1) * sizeof p->heap[0]);
+  if (p->blocks == NULL || p->heap == NULL) {
     return BL_UNAVAILABLE;
   }
   for (size_t b = 0; b < p->block_count; b++) {
@@ -304,7 +281,7 @@ bl_status_t bl__evictions_plan(const bl_schedule_t *schedule, uint32_t stage, ui
   for (size_t i = 0; mix != NULL && status == BL_OK && i < p.list->count; i++) {
     mix->given_up[bl_schedule_block(schedule, p.list->ops[i])] = p.blocks[block_of(&p, p.list->ops[i])].given_up;
   }
-  free(p.heap.blocks);
+  free(p.heap);
   free(p.blocks);
   free(p.local);
   if (status != BL_OK) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/generate/timetable.h"
 
+#include "base/heap.h"
 #include "schedule/generate/generators.h"
 
 #include <stdlib.h>
@@ -11,36 +12,23 @@ typedef struct turn {
   uint32_t pass, round;
 } turn_t;
 
-static bool before(turn_t a, turn_t b) {
+static bool before(const void *none, turn_t a, turn_t b) {
+  (void)none;
   return a.at < b.at || (a.at == b.at && a.pass < b.pass);
 }
 
-// Puts `turn` in the place of the heap's root and lets it sink.
-static void sink(turn_t *heap, uint32_t count, uint32_t at, turn_t turn) {
-  for (uint32_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
-    child += child + 1 < count && before(heap[child + 1], heap[child]);
-    if (!before(heap[child], turn)) {
-      break;
-    }
-    heap[at] = heap[child];
-    at = child;
-  }
-  heap[at] = turn;
-}
+BL_HEAP(turns, turn_t, const void *, before)
 
 bl_status_t bl__timetable_fill(bl_schedule_t *schedule, uint32_t stage, const bl__timetable_entry_t *passes,
                                uint32_t pass_count, uint32_t period, uint32_t step) {
   turn_t *heap = malloc((pass_count + 1) * sizeof *heap);
   bl_status_t status = heap != NULL ? BL_OK : BL_EXHAUSTED;
-  uint32_t count = 0;
+  size_t count = 0;
   schedule->lists[stage].count = 0;
   for (uint32_t k = 0; k < pass_count && status == BL_OK; k++) {
     if (passes[k].first < schedule->micro_batches) {
-      heap[count++] = (turn_t){passes[k].at, k, 0};
+      turns_push(NULL, heap, &count, (turn_t){passes[k].at, k, 0});
     }
-  }
-  for (uint32_t k = count / 2; k-- > 0;) {
-    sink(heap, count, k, heap[k]);
   }
   while (status == BL_OK && count > 0) {
     turn_t turn = heap[0];
@@ -52,7 +40,7 @@ bl_status_t bl__timetable_fill(bl_schedule_t *schedule, uint32_t stage, const bl
       turn = heap[--count]; // its last round
     }
     if (count > 0) {
-      sink(heap, count, 0, turn);
+      turns_put(NULL, heap, count, 0, turn);
     }
   }
   free(heap);

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Binary heaps in arrays of the caller's, the one that comes before all others at [0]:
+//
+//   static bool sooner(const clock_t *clock, event_t a, event_t b) { return a.at < b.at; }
+//   BL_HEAP(events, event_t, const clock_t *, sooner)
+//
+//   events_push(clock, heap, &count, event);      the array has room for one more
+//   event = events_pop(clock, heap, &count);      of a heap that is not empty
+//   events_put(clock, heap, count, 0, event);     in the place of the first, and where it belongs
+//
+// The order is that of the caller's context: what it depends on must not change while the element is in the heap.
+// Thread: any; the caller serializes.
+#ifndef BALLAST_BASE_HEAP_H
+#define BALLAST_BASE_HEAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+// `before`: whether its second argument comes before its third.
+#define BL_HEAP(name, type, context_type, before)                                                                      \
+  static inline void name##_push(context_type context, type *heap, size_t *count, type element) {                      \
+    size_t at = (*count)++;                                                                                            \
+    for (; at > 0 && before(context, element, heap[(at - 1) / 2]); at = (at - 1) / 2) {                                \
+      heap[at] = heap[(at - 1) / 2];                                                                                   \
+    }                                                                                                                  \
+    heap[at] = element;                                                                                                \
+  }                                                                                                                    \
+  /* What stands below `at` is in order. */                                                                            \
+  static inline void name##_put(context_type context, type *heap, size_t count, size_t at, type element) {             \
+    for (size_t child = 2 * at + 1; child < count; child = 2 * at + 1) {                                               \
+      child += child + 1 < count && before(context, heap[child + 1], heap[child]);                                     \
+      if (!before(context, heap[child], element)) {                                                                    \
+        break;                                                                                                         \
+      }                                                                                                                \
+      heap[at] = heap[child];                                                                                          \
+      at = child;                                                                                                      \
+    }                                                                                                                  \
+    heap[at] = element;                                                                                                \
+  }                                                                                                                    \
+  static inline type name##_pop(context_type context, type *heap, size_t *count) {                                     \
+    const type first = heap[0], last = heap[--*count];                                                                 \
+    name##_put(context, heap, *count, 0, last);                                                                        \
+    return first;                                                                                                      \
+  }
+
+#endif
