@@ -20,11 +20,7 @@ void bl__line_settle(bl_line_t *line) {
   if (!line->gone || line->users > 0) {
     return;
   }
-  bl_line_t **at = &line->lines->first;
-  while (*at != line) {
-    at = &(*at)->next;
-  }
-  *at = line->next;
+  LIST_REMOVE(line, listed);
   line->lines->count--;
   line->lines->ops->on_free(line);
   bl_stream_close(&line->stream);
@@ -261,9 +257,9 @@ bl_line_t *bl__line_open(bl_lines_t *lines, int fd, bool is_unix, bl_error_t *er
   bl_frame_reader_init(&line->reader, &line->stream);
   bl_frame_writer_init(&line->writer, &line->stream);
   line->lines = lines;
-  line->next = lines->first;
   line->since_ms = bl_loop_now_ms(lines->loop);
-  lines->first = line;
+  LIST_INSERT_HEAD(&lines->all, line, listed);
+  STAILQ_INIT(&line->moves);
   lines->count++;
   lines->strangers++;
   arm(line);

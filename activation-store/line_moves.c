@@ -180,9 +180,9 @@ bl__move_t *bl__move_begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_
   if (line->gone || what->bytes == 0 || part == NULL) {
     return NULL;
   }
-  bl__move_t *move = lines->unused;
+  bl__move_t *move = STAILQ_FIRST(&lines->unused);
   if (move != NULL) {
-    lines->unused = move->next;
+    STAILQ_REMOVE_HEAD(&lines->unused, listed);
   } else if ((move = calloc(1, sizeof *move)) == NULL) {
     return NULL;
   }
@@ -194,11 +194,7 @@ bl__move_t *bl__move_begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_
                        .to = part->base + offset,
                        .verified = !line->unverified};
   atomic_init(&move->cancelled, false);
-  bl__move_t **last = &line->moves;
-  while (*last != NULL) {
-    last = &(*last)->next;
-  }
-  *last = move;
+  STAILQ_INSERT_TAIL(&line->moves, move, listed);
   line->users++;
   return move;
 }
@@ -206,13 +202,8 @@ bl__move_t *bl__move_begin(bl_line_t *line, bl__move_kind_t kind, const bl_move_
 void bl__move_drop(bl__move_t *move) {
   bl_line_t *line = move->line;
   bl_lines_t *lines = line->lines;
-  bl__move_t **at = &line->moves;
-  while (*at != move) {
-    at = &(*at)->next;
-  }
-  *at = move->next;
-  move->next = lines->unused;
-  lines->unused = move;
+  STAILQ_REMOVE(&line->moves, move, bl__move, listed);
+  STAILQ_INSERT_HEAD(&lines->unused, move, listed);
   line->users--;
 }
 
@@ -280,8 +271,10 @@ bool bl__move_send(bl_line_t *line, const bl_move_t *what) {
 }
 
 void bl_lines_cancel(bl_lines_t *lines, uint64_t id, uint64_t generation) {
-  for (bl_line_t *line = lines->first; line != NULL; line = line->next) {
-    for (bl__move_t *move = line->moves; move != NULL; move = move->next) {
+  bl_line_t *line;
+  LIST_FOREACH(line, &lines->all, listed) {
+    bl__move_t *move;
+    STAILQ_FOREACH(move, &line->moves, listed) {
       if (move->what.id != id || move->what.generation != generation) {
         continue;
       }
@@ -305,9 +298,9 @@ static void submit_receive(bl_line_t *line, bl__move_t *move) {
 
 void bl__moves_data(bl_line_t *line) {
   const bl_frame_t *frame = &line->reader.frame;
-  bl__move_t *move = line->moves;
+  bl__move_t *move = STAILQ_FIRST(&line->moves);
   while (move != NULL && (move->kind != BL__MOVE_RECEIVE || move->what.sequence != frame->sequence)) {
-    move = move->next;
+    move = STAILQ_NEXT(move, listed);
   }
   if (move == NULL) {
     bl_frame_reader_into(&line->reader, NULL); // of a request that was refused or given up
@@ -327,9 +320,9 @@ void bl__moves_continue_reading(bl_line_t *line) {
 }
 
 void bl__moves_continue_writing(bl_line_t *line) {
-  bl__move_t *move = line->moves;
+  bl__move_t *move = STAILQ_FIRST(&line->moves);
   while (move != NULL && move->kind != BL__MOVE_SEND) {
-    move = move->next;
+    move = STAILQ_NEXT(move, listed);
   }
   if (move != NULL) {
     line->writing = move->busy = true;
@@ -338,8 +331,8 @@ void bl__moves_continue_writing(bl_line_t *line) {
 }
 
 void bl__moves_lose(bl_line_t *line) {
-  for (bl__move_t *move = line->moves, *next; move != NULL; move = next) {
-    next = move->next;
+  for (bl__move_t *move = STAILQ_FIRST(&line->moves), *next; move != NULL; move = next) {
+    next = STAILQ_NEXT(move, listed);
     atomic_store_explicit(&move->cancelled, true, memory_order_relaxed);
     if (!move->busy) {
       bl__move_over(move, false);
@@ -348,9 +341,8 @@ void bl__moves_lose(bl_line_t *line) {
 }
 
 void bl__moves_free(bl_lines_t *lines) {
-  while (lines->unused != NULL) {
-    bl__move_t *next = lines->unused->next;
-    free(lines->unused);
-    lines->unused = next;
+  for (bl__move_t *move; (move = STAILQ_FIRST(&lines->unused)) != NULL;) {
+    STAILQ_REMOVE_HEAD(&lines->unused, listed);
+    free(move);
   }
 }

@@ -149,8 +149,8 @@ static void on_second(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_lines_t *lines = context;
   uint64_t now_ms = bl_loop_now_ms(lines->loop);
-  for (bl_line_t *line = lines->first, *next; line != NULL; line = next) {
-    next = line->next;
+  for (bl_line_t *line = LIST_FIRST(&lines->all), *next; line != NULL; line = next) {
+    next = LIST_NEXT(line, listed);
     if (!line->greeted && !line->gone && now_ms - line->since_ms > BL_LINES_GREETING_MS) {
       bl__line_lose(line, "no greeting in time");
     }
@@ -160,7 +160,8 @@ static void on_second(bl_timer_t *timer, void *context) {
 // ---- for the store -----------------------------------------------------------------------------------------------------
 
 bl_line_t *bl_lines_find(const bl_lines_t *lines, uint64_t session) {
-  for (bl_line_t *line = lines->first; line != NULL; line = line->next) {
+  bl_line_t *line;
+  LIST_FOREACH(line, &lines->all, listed) {
     if (line->session == session && line->greeted && !line->gone) {
       return line;
     }
@@ -274,6 +275,8 @@ bl_status_t bl_lines_create(bl_loop_t *loop, bl_pool_t *pool, const bl_lines_opt
                         .tls = options->tls,
                         .device = options->device,
                         .nccl = options->nccl};
+  LIST_INIT(&lines->all);
+  STAILQ_INIT(&lines->unused);
   bl_status_t status = BL_OK;
   if (options->device != NULL && !options->device->host_memory) {
     status = bl_mover_create(options->device, &lines->mover, err);
@@ -313,11 +316,12 @@ void bl_lines_stop(bl_lines_t *lines) {
   if (lines->tcp_fd >= 0) {
     close(lines->tcp_fd);
   }
-  for (bl_line_t *line = lines->first, *next; line != NULL; line = next) {
-    next = line->next;
+  for (bl_line_t *line = LIST_FIRST(&lines->all), *next; line != NULL; line = next) {
+    next = LIST_NEXT(line, listed);
     bl__line_hang_up(line);
   }
-  for (bl_line_t *line = lines->first; line != NULL; line = line->next) {
+  bl_line_t *line;
+  LIST_FOREACH(line, &lines->all, listed) {
     // What it says of moves is on its way to the loop. A line that was freed has left the list, which no analyzer sees:
     bl__ways_close(line); // NOLINT(clang-analyzer-unix.Malloc)
   }

@@ -20,6 +20,7 @@
 #include "loop/watch.h"
 
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #define BL__LINE_WINDOW  64u  // requests of a session that may wait for an answer (lib/lease/window.h)
 #define BL__LINE_BACKLOG 128u // frames for a holder while its writer is busy: the window, and answers to shows
@@ -53,7 +54,7 @@ typedef struct bl__move bl__move_t;
 struct bl__move {
   bl_work_t work; // of MEET only `done`
   bl_nccl_transfer_t transfer;
-  bl__move_t *next; // of the lines' list of unused ones, or of the line's
+  STAILQ_ENTRY(bl__move) listed; // among the lines' unused ones, or the line's
   bl_line_t *line;
   bl__move_kind_t kind;
   bl_move_t what;
@@ -79,7 +80,7 @@ typedef struct bl__queued {
 
 struct bl_line {
   bl_lines_t *lines;
-  bl_line_t *next;
+  LIST_ENTRY(bl_line) listed;
   bl_stream_t stream;
   bl_watch_t *watch;
   bl_frame_reader_t reader;
@@ -97,8 +98,8 @@ struct bl_line {
     uint64_t sequence, began_ns; // sequence 0: none
     bl_frame_kind_t kind;
   } waiting[BL__LINE_WINDOW];
-  bl__move_t *moves;  // all of the line that are not over
-  bl__move_t *coming; // the move whose chunk is under way
+  STAILQ_HEAD(, bl__move) moves; // all of the line that are not over
+  bl__move_t *coming;            // the move whose chunk is under way
   bl__source_t **sources;
   uint32_t source_capacity;
   bl_nccl_pair_t pair;              // nccl; this is its second end
@@ -122,9 +123,9 @@ struct bl_lines {
   bl_timer_t *timer;
   bool stopped;
   char unix_address[160], tcp_address[160];
-  bl_line_t *first;
+  LIST_HEAD(, bl_line) all;
   uint32_t count, strangers;
-  bl__move_t *unused;
+  STAILQ_HEAD(, bl__move) unused;
   bl_lines_counters_t counters;
 };
 

@@ -11,7 +11,7 @@ struct bl_pool {
   bl_loop_t *loop;
   pthread_mutex_t mutex;
   pthread_cond_t wake;
-  bl_work_t *first, *last;
+  STAILQ_HEAD(, bl_work) queue;
   atomic_uint waiting;
   bool ending;
   unsigned thread_count;
@@ -20,13 +20,12 @@ struct bl_pool {
 
 static bl_work_t *take(bl_pool_t *pool) {
   pthread_mutex_lock(&pool->mutex);
-  while (pool->first == NULL && !pool->ending) {
+  while (STAILQ_EMPTY(&pool->queue) && !pool->ending) {
     pthread_cond_wait(&pool->wake, &pool->mutex);
   }
-  bl_work_t *work = pool->first;
+  bl_work_t *work = STAILQ_FIRST(&pool->queue);
   if (work != NULL) {
-    pool->first = work->next;
-    pool->last = pool->first == NULL ? NULL : pool->last;
+    STAILQ_REMOVE_HEAD(&pool->queue, queued);
     atomic_fetch_sub_explicit(&pool->waiting, 1, memory_order_relaxed);
   }
   pthread_mutex_unlock(&pool->mutex);
@@ -53,6 +52,7 @@ bl_status_t bl_pool_create(bl_loop_t *loop, unsigned threads, bl_pool_t **out, b
     return bl_error_set(err, BL_EXHAUSTED, "no memory for transfer threads");
   }
   pool->loop = loop;
+  STAILQ_INIT(&pool->queue);
   pthread_mutex_init(&pool->mutex, NULL);
   pthread_cond_init(&pool->wake, NULL);
   while (pool->thread_count < threads && pthread_create(&pool->threads[pool->thread_count], NULL, serve, pool) == 0) {
@@ -83,14 +83,8 @@ void bl_pool_destroy(bl_pool_t *pool) {
 }
 
 void bl_pool_submit(bl_pool_t *pool, bl_work_t *work) {
-  work->next = NULL;
   pthread_mutex_lock(&pool->mutex);
-  if (pool->last != NULL) {
-    pool->last->next = work;
-  } else {
-    pool->first = work;
-  }
-  pool->last = work;
+  STAILQ_INSERT_TAIL(&pool->queue, work, queued);
   atomic_fetch_add_explicit(&pool->waiting, 1, memory_order_relaxed);
   pthread_cond_signal(&pool->wake);
   pthread_mutex_unlock(&pool->mutex);

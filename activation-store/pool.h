@@ -14,13 +14,15 @@
 
 #include "loop/loop.h"
 
+#include <sys/queue.h>
+
 typedef struct bl_pool bl_pool_t;
 
 typedef struct bl_work bl_work_t;
 struct bl_work {
   void (*run)(bl_work_t *work);
-  bl_message_t done; // posted when run has returned
-  bl_work_t *next;   // the pool's
+  bl_message_t done;            // posted when run has returned
+  STAILQ_ENTRY(bl_work) queued; // the pool's
 };
 // The object of type `type` in which `work_pointer` is the member `member`.
 #define BL_WORK_OWNER(work_pointer, type, member) ((type *)(void *)((char *)(work_pointer)-offsetof(type, member)))

@@ -14,12 +14,12 @@ struct bl_worker {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  bl_task_t *first, *last; // under lock
-  bool ending;             // under lock
-  bool rests;              // no thread while there are no tasks
-  bool working;            // under lock: the thread will look for another task
-  bool to_join;            // there is or was a thread
-  char name[16];           // of the thread
+  STAILQ_HEAD(, bl_task) tasks; // under lock
+  bool ending;                  // under lock
+  bool rests;                   // no thread while there are no tasks
+  bool working;                 // under lock: the thread will look for another task
+  bool to_join;                 // there is or was a thread
+  char name[16];                // of the thread
 };
 
 static void deliver(bl_message_t *message) {
@@ -30,12 +30,12 @@ static void deliver(bl_message_t *message) {
 // The next task, or NULL when the thread ends.
 static bl_task_t *take(bl_worker_t *worker) {
   pthread_mutex_lock(&worker->lock);
-  while (worker->first == NULL && !worker->ending && !worker->rests) {
+  while (STAILQ_EMPTY(&worker->tasks) && !worker->ending && !worker->rests) {
     pthread_cond_wait(&worker->changed, &worker->lock);
   }
-  bl_task_t *task = worker->ending ? NULL : worker->first;
+  bl_task_t *task = worker->ending ? NULL : STAILQ_FIRST(&worker->tasks);
   if (task != NULL) {
-    worker->first = task->next;
+    STAILQ_REMOVE_HEAD(&worker->tasks, queued);
   }
   worker->working = task != NULL;
   pthread_mutex_unlock(&worker->lock);
@@ -76,6 +76,7 @@ bl_status_t bl_worker_create_resting(bl_loop_t *loop, const char *name, bl_worke
   snprintf(made->name, sizeof made->name, "%s", name);
   made->loop = loop;
   made->rests = true;
+  STAILQ_INIT(&made->tasks);
   pthread_mutex_init(&made->lock, NULL);
   pthread_cond_init(&made->changed, NULL);
   *worker = made;
@@ -115,14 +116,8 @@ void bl_worker_destroy(bl_worker_t *worker) {
 }
 
 void bl_worker_submit(bl_worker_t *worker, bl_task_t *task) {
-  task->next = NULL;
   pthread_mutex_lock(&worker->lock);
-  if (worker->first == NULL) {
-    worker->first = task;
-  } else {
-    worker->last->next = task;
-  }
-  worker->last = task;
+  STAILQ_INSERT_TAIL(&worker->tasks, task, queued);
   const bool rested = !worker->working;
   pthread_cond_signal(&worker->changed);
   pthread_mutex_unlock(&worker->lock);

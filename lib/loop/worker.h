@@ -16,15 +16,16 @@
 #include "loop/loop.h"
 
 #include <stdint.h>
+#include <sys/queue.h>
 
 typedef struct bl_worker bl_worker_t;
 typedef struct bl_task bl_task_t;
 typedef void (*bl_task_fn)(bl_task_t *task);
 
 struct bl_task {
-  bl_task_t *next;      // the worker's
-  bl_task_fn run, done; // on the worker's thread; then on the loop's
-  bl_message_t message; // the worker's
+  STAILQ_ENTRY(bl_task) queued; // the worker's
+  bl_task_fn run, done;         // on the worker's thread; then on the loop's
+  bl_message_t message;         // the worker's
 };
 
 static inline void bl_task_init(bl_task_t *task, bl_task_fn run, bl_task_fn done) {

@@ -10,7 +10,7 @@
 
 struct bl__explanation {
   bl_task_t task;
-  bl__explanation_t *next;
+  LIST_ENTRY(bl__explanation) listed;
   bl_rpc_request_t *request;
   bl__explained_fn explained;
   bl_tls_t *tls; // NULL: plaintext
@@ -28,9 +28,8 @@ static void find_out(bl_task_t *task) {
   }
 }
 
-static void leave(bl_rpc_t *rpc, bl__explanation_t **link) {
-  bl__explanation_t *self = *link;
-  *link = self->next;
+static void leave(bl_rpc_t *rpc, bl__explanation_t *self) {
+  LIST_REMOVE(self, listed);
   rpc->explanation_count--;
   bl_tls_release(self->tls);
 }
@@ -38,11 +37,7 @@ static void leave(bl_rpc_t *rpc, bl__explanation_t **link) {
 static void found_out(bl_task_t *task) {
   bl__explanation_t *self = BL_TASK_OWNER(task, bl__explanation_t, task);
   bl_rpc_t *rpc = self->request->rpc;
-  bl__explanation_t **link = &rpc->explanations;
-  while (*link != self) {
-    link = &(*link)->next;
-  }
-  leave(rpc, link);
+  leave(rpc, self);
   self->explained(self->request, &self->err);
   free(self);
 }
@@ -61,8 +56,7 @@ bool bl__explanation_begin(bl_rpc_request_t *request, const bl_error_t *err, bl_
   if (self == NULL) {
     return false;
   }
-  *self = (bl__explanation_t){.next = rpc->explanations,
-                              .request = request,
+  *self = (bl__explanation_t){.request = request,
                               .explained = explained,
                               .tls = channel->tls != NULL ? bl_tls_acquire(channel->tls) : NULL,
                               .roles = bl__channel_server_roles(channel),
@@ -70,7 +64,7 @@ bool bl__explanation_begin(bl_rpc_request_t *request, const bl_error_t *err, bl_
   memcpy(self->host, channel->peer.host, sizeof self->host);
   memcpy(self->port, channel->peer.port, sizeof self->port);
   memcpy(self->address, channel->address, sizeof self->address);
-  rpc->explanations = self;
+  LIST_INSERT_HEAD(&rpc->explanations, self, listed);
   rpc->explanation_count++;
   bl_task_init(&self->task, find_out, found_out);
   bl_worker_submit(rpc->prober, &self->task);
@@ -81,9 +75,8 @@ void bl__explanations_end(bl_rpc_t *rpc, void (*dropped)(bl_rpc_request_t *reque
   bl_worker_destroy(rpc->prober);
   rpc->prober = NULL;
   bl_loop_drain(rpc->loop); // of the one that ran
-  while (rpc->explanations != NULL) {
-    bl__explanation_t *self = rpc->explanations;
-    leave(rpc, &rpc->explanations);
+  for (bl__explanation_t *self; (self = LIST_FIRST(&rpc->explanations)) != NULL;) {
+    leave(rpc, self);
     dropped(self->request);
     free(self);
   }

@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 typedef struct bl__explanation bl__explanation_t;
 
@@ -21,8 +22,8 @@ struct bl_rpc {
   bl_tls_t *tls;                // NULL: plaintext
   bool plaintext_ok;
   bl_rpc_access_fn access;
-  struct bl_worker *prober;        // NULL: nothing had to be explained yet
-  bl__explanation_t *explanations; // under way (explanation.h)
+  struct bl_worker *prober;                  // NULL: nothing had to be explained yet
+  LIST_HEAD(, bl__explanation) explanations; // under way (explanation.h)
   unsigned explanation_count;
   atomic_uint_fast64_t pending; // armed tags whose event was not handed over, and one while it lives
   bool settled;                 // none is left; under `mutex` of `first`

@@ -47,27 +47,15 @@ static void end(bl_acceptor_t *self, bl_transfer_t *transfer, bl_parking_outcome
 }
 
 static void lose_queue(bl_acceptor_t *self) {
-  while (self->first != NULL) {
-    bl_transfer_t *transfer = self->first;
-    self->first = transfer->next;
+  for (bl_transfer_t *transfer; (transfer = STAILQ_FIRST(&self->queue)) != NULL;) {
+    STAILQ_REMOVE_HEAD(&self->queue, queued);
     end(self, transfer, BL_PARKING_LOST);
   }
-  self->last = NULL;
-}
-
-static void unqueue(bl_acceptor_t *self, const bl_transfer_t *transfer) {
-  bl_transfer_t **place = &self->first, *before = NULL;
-  while (*place != transfer) {
-    before = *place;
-    place = &before->next;
-  }
-  *place = transfer->next;
-  self->last = self->last == transfer ? before : self->last;
 }
 
 void bl__acceptor_cancel(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
   if (transfer->state == BL_TRANSFER_QUEUED) {
-    unqueue(acceptor, transfer);
+    STAILQ_REMOVE(&acceptor->queue, transfer, bl_transfer, queued);
     end(acceptor, transfer, BL_PARKING_LOST);
     advance(acceptor); // others may have waited behind it
   } else if (transfer->state == BL_TRANSFER_MOVING && !acceptor->closing) {
@@ -315,21 +303,21 @@ static bool may_start(const bl_acceptor_t *self) {
   if (self->moving_count == 0) {
     return true;
   }
-  const bool has_room = self->first->load || self->room_count > 0; // one that a load frees, or an eviction that fails
+  const bool has_room =
+      STAILQ_FIRST(&self->queue)->load || self->room_count > 0; // one that a load frees, or an eviction that fails
   return has_room && self->brisk && self->moving_count < BL_ACCEPTOR_IN_FLIGHT;
 }
 
 // Begins what can begin now.
 static void advance(bl_acceptor_t *self) {
   while (self->state == BL_ACCEPTOR_READY && !self->showing) {
-    bl_transfer_t *transfer = self->first;
+    bl_transfer_t *transfer = STAILQ_FIRST(&self->queue);
     if (self->shown < self->options.source_count) {
       show_more(self);
     } else if (transfer == NULL || !may_start(self)) {
       return;
     } else {
-      self->first = transfer->next;
-      self->last = self->first == NULL ? NULL : self->last;
+      STAILQ_REMOVE_HEAD(&self->queue, queued);
       start(self, transfer);
     }
   }
@@ -368,14 +356,8 @@ static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket
 }
 
 void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
-  transfer->next = NULL;
   transfer->state = BL_TRANSFER_QUEUED;
-  if (acceptor->last != NULL) {
-    acceptor->last->next = transfer;
-  } else {
-    acceptor->first = transfer;
-  }
-  acceptor->last = transfer;
+  STAILQ_INSERT_TAIL(&acceptor->queue, transfer, queued);
   if (acceptor->state == BL_ACCEPTOR_RESTING || acceptor->state == BL_ACCEPTOR_FAILED) {
     lose_queue(acceptor);
   }
@@ -398,6 +380,7 @@ bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, bl_accepto
     free(rooms);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for an acceptor");
   }
+  STAILQ_INIT(&made->queue);
   made->options = *options;
   made->shared = shared;
   made->rooms = rooms;

@@ -34,6 +34,7 @@
 #include "parking/throttle.h"
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 #define BL_ACCEPTOR_CALL_MS   5000  // of one transfer: silence that long is failure
 #define BL_ACCEPTOR_OPEN_MS   4000  // of opening the session when a plan is prepared
@@ -49,7 +50,7 @@ typedef enum { BL_TRANSFER_IDLE, BL_TRANSFER_QUEUED, BL_TRANSFER_MOVING, BL_TRAN
 
 // What is known of one block of the plan: its transfer, and where it is. All [m].
 typedef struct bl_transfer {
-  struct bl_transfer *next; // in the queue
+  STAILQ_ENTRY(bl_transfer) queued;
   bl_parked_block_t block;
   uint8_t *memory; // the slot: its owner's again when this is over
   bool load;
@@ -96,14 +97,14 @@ typedef struct bl_acceptor {
   bl_acceptor_options_t options;
   bl_acceptors_t *shared;
   bl_acceptor_state_t state;
-  bl_error_t err;                               // why it failed
-  uint64_t opened_ns;                           // when it was last tried
-  uint64_t session;                             // counts sessions
-  bl_client_t *client;                          // NULL: the last one is closed
-  bool closing;                                 // `client` is being closed
-  bool hurried;                                 // the session that is opened follows one that was well
-  bool ending;                                  // there will be no other
-  bl_transfer_t *first, *last;                  // queue
+  bl_error_t err;      // why it failed
+  uint64_t opened_ns;  // when it was last tried
+  uint64_t session;    // counts sessions
+  bl_client_t *client; // NULL: the last one is closed
+  bool closing;        // `client` is being closed
+  bool hurried;        // the session that is opened follows one that was well
+  bool ending;         // there will be no other
+  STAILQ_HEAD(, bl_transfer) queue;
   bl_transfer_t *moving[BL_ACCEPTOR_IN_FLIGHT]; // of `client`
   uint32_t moving_count;
   bool brisk;                                 // the last transfer was, of this session

@@ -454,9 +454,10 @@ static void expect_invariants(walk_t *walk) {
   }
   assert_int_equal(moving, acceptor->moving_count);
   assert_in_range(moving, 0, BL_ACCEPTOR_IN_FLIGHT);
-  for (const bl_transfer_t *transfer = acceptor->first; transfer != NULL; transfer = transfer->next) {
+  const bl_transfer_t *transfer;
+  STAILQ_FOREACH(transfer, &acceptor->queue, queued) {
     assert_int_equal(transfer->state, BL_TRANSFER_QUEUED);
-    assert_true(transfer->next != NULL || transfer == acceptor->last);
+    assert_true(STAILQ_NEXT(transfer, queued) != NULL || acceptor->queue.stqh_last == &transfer->queued.stqe_next);
     queued--;
   }
   assert_int_equal(queued, 0);
@@ -466,7 +467,7 @@ static void expect_invariants(walk_t *walk) {
     assert_false(acceptor->closing);
     assert_int_equal(acceptor->held, fake_rooms_used(acceptor->client));
     assert_int_equal(acceptor->held + acceptor->room_count, ROOMS);
-    assert_true(acceptor->first == NULL || acceptor->moving_count > 0 || acceptor->showing); // something goes on
+    assert_true(STAILQ_EMPTY(&acceptor->queue) || acceptor->moving_count > 0 || acceptor->showing); // something goes on
   }
 }
 

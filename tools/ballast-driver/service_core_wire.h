@@ -20,6 +20,8 @@
 
 #include "ballast/v1/driver.pb-c.h"
 
+#include <sys/queue.h>
+
 // A call that waits for the driver.
 typedef struct bl__waiting {
   bl_rpc_call_t *call;
@@ -36,8 +38,7 @@ struct bl_driver_service {
   size_t wait_count;
   const char *page; // address; NULL or "": none
   bl_driver_t *driver;
-  struct bl__watcher *watchers;
-  struct bl__tracing *tracings;
+  LIST_HEAD(, bl__watcher) watchers;
   struct bl__text *text;    // at most one is drawn at a time
   uint64_t seen, last_step; // revisions
   uint64_t recorder;        // whose acknowledgement commits wait for; 0: nobody's

@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 // Configuring reads weights and touches all planned memory; the rest answers from what is there.
 #define SHORT_DEADLINE_MS     10000
@@ -32,13 +33,13 @@ struct pending {
   // A call that could not be made.
   bl_message_t message;
   bl_error_t err;
-  pending_t *next;
+  LIST_ENTRY(pending) listed;
 };
 
 struct bl_stage_client {
   bl_rpc_t *rpc;
   bl_rpc_channel_t *channel;
-  pending_t *failed; // calls that could not be made, their `done` still to come
+  LIST_HEAD(, pending) failed; // calls that could not be made, their `done` still to come
 };
 
 bl_status_t bl_stage_client_create(bl_rpc_t *rpc, const char *address, bl_stage_client_t **client, bl_error_t *err) {
@@ -61,7 +62,8 @@ void bl_stage_client_destroy(bl_stage_client_t *client) {
   if (client == NULL) {
     return;
   }
-  for (pending_t *pending = client->failed; pending != NULL; pending = pending->next) {
+  pending_t *pending;
+  LIST_FOREACH(pending, &client->failed, listed) {
     pending->client = NULL;
   }
   bl_rpc_channel_destroy(client->channel);
@@ -96,19 +98,13 @@ static void tell_failed(bl_message_t *message) {
     free(pending);
     return;
   }
-  for (pending_t **link = &pending->client->failed; *link != NULL; link = &(*link)->next) {
-    if (*link == pending) {
-      *link = pending->next;
-      break;
-    }
-  }
+  LIST_REMOVE(pending, listed);
   finish(pending, NULL, &pending->err);
 }
 
 static void fail_later(pending_t *pending) {
   bl_stage_client_t *client = pending->client;
-  pending->next = client->failed;
-  client->failed = pending;
+  LIST_INSERT_HEAD(&client->failed, pending, listed);
   pending->message.handle = tell_failed;
   bl_loop_post(bl_rpc_loop(client->rpc), &pending->message);
 }

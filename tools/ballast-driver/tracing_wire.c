@@ -7,7 +7,6 @@
 #define TRACE_BATCH 512 // events of one message: about 20 KiB
 
 typedef struct bl__tracing {
-  struct bl__tracing *next;
   bl_driver_service_t *service;
   bl_rpc_call_t *call;
   bl_stage_trace_t *traces; // a copy, once collected
@@ -15,12 +14,6 @@ typedef struct bl__tracing {
 } bl__tracing_t;
 
 static void tracing_free(bl__tracing_t *tracing) {
-  for (bl__tracing_t **link = &tracing->service->tracings; *link != NULL; link = &(*link)->next) {
-    if (*link == tracing) {
-      *link = tracing->next;
-      break;
-    }
-  }
   for (size_t i = 0; tracing->traces != NULL && i < tracing->stages; i++) {
     free(tracing->traces[i].records);
   }
@@ -117,8 +110,7 @@ void bl__handle_trace(bl_rpc_call_t *call, const ProtobufCMessage *input, void *
     bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the trace");
     return;
   }
-  *tracing = (bl__tracing_t){.next = service->tracings, .service = service, .call = call};
-  service->tracings = tracing;
+  *tracing = (bl__tracing_t){.service = service, .call = call};
   bl_rpc_call_on_cancel(call, tracing_gone, tracing);
   bl_driver_trace(service->driver, traced, tracing);
 }

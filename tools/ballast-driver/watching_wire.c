@@ -10,7 +10,7 @@
 #define RECORDER_PATIENCE_MS 10000
 
 typedef struct bl__watcher {
-  struct bl__watcher *next;
+  LIST_ENTRY(bl__watcher) listed;
   bl_driver_service_t *service;
   bl_rpc_call_t *call;
   bool greeted, refused; // told that the driver is starting; that there will be none
@@ -22,12 +22,7 @@ typedef struct bl__watcher {
 // ---- watchers
 
 static void watcher_remove(bl__watcher_t *watcher) {
-  for (bl__watcher_t **link = &watcher->service->watchers; *link != NULL; link = &(*link)->next) {
-    if (*link == watcher) {
-      *link = watcher->next;
-      break;
-    }
-  }
+  LIST_REMOVE(watcher, listed);
   free(watcher);
 }
 
@@ -116,13 +111,12 @@ void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *
     bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for a watcher");
     return;
   }
-  *watcher = (bl__watcher_t){.next = service->watchers,
-                             .service = service,
+  *watcher = (bl__watcher_t){.service = service,
                              .call = call,
                              .sent = request->after_revision,
                              .record = request->record,
                              .acknowledged = request->after_revision};
-  service->watchers = watcher;
+  LIST_INSERT_HEAD(&service->watchers, watcher, listed);
   if (request->record != 0) {
     service->recorder = request->record;
     service->recorder_known = true;
@@ -138,8 +132,8 @@ void bl_driver_service_changed(void *context) {
     service->seen = event->revision;
     service->last_step = event->kind == BL_EVENT_STEP ? event->revision : service->last_step;
   }
-  for (bl__watcher_t *watcher = service->watchers, *next; watcher != NULL; watcher = next) {
-    next = watcher->next;
+  for (bl__watcher_t *watcher = LIST_FIRST(&service->watchers), *next; watcher != NULL; watcher = next) {
+    next = LIST_NEXT(watcher, listed);
     watcher_feed(watcher);
   }
 }
@@ -172,7 +166,8 @@ bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *record
   if (*recorder == 0) {
     return true;
   }
-  for (const bl__watcher_t *watcher = service->watchers; watcher != NULL; watcher = watcher->next) {
+  const bl__watcher_t *watcher;
+  LIST_FOREACH(watcher, &service->watchers, listed) {
     if (watcher->record == *recorder) {
       stop_waiting(service);
       return watcher->acknowledged >= service->last_step;
@@ -188,7 +183,8 @@ bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *record
 void bl__handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_driver_service_t *service = context;
   const Ballast__V1__AcknowledgeRequest *request = (const Ballast__V1__AcknowledgeRequest *)input;
-  for (bl__watcher_t *watcher = service->watchers; watcher != NULL; watcher = watcher->next) {
+  bl__watcher_t *watcher;
+  LIST_FOREACH(watcher, &service->watchers, listed) {
     // More than was sent is meant for a driver before this one, which counted otherwise.
     bool meant = watcher->record == request->record && request->record != 0 && request->revision <= watcher->sent;
     if (meant && watcher->acknowledged < request->revision) {

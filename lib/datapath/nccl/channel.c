@@ -169,20 +169,14 @@ static void tell_over(bl_nccl_channel_t *channel, bl_nccl_transfer_t *transfer, 
 
 static bool launch_next(bl_nccl_channel_t *channel) {
   const bl_nccl_engine_t *engine = channel->engine;
-  bl_nccl_transfer_t *transfer = channel->queued_first;
+  bl_nccl_transfer_t *transfer = STAILQ_FIRST(&channel->waiting);
   if (transfer == NULL || channel->launching || !bl_nccl_life_takes(&channel->life)) {
     return false;
   }
   uint32_t ticket = (channel->ticket + channel->life.in_flight) % BL_NCCL_IN_FLIGHT;
-  channel->queued_first = transfer->next;
-  channel->queued_last = channel->queued_first == NULL ? NULL : channel->queued_last;
+  STAILQ_REMOVE_HEAD(&channel->waiting, queued);
   channel->queued--;
-  transfer->next = NULL;
-  bl_nccl_transfer_t **last = &channel->running;
-  while (*last != NULL) {
-    last = &(*last)->next;
-  }
-  *last = transfer;
+  STAILQ_INSERT_TAIL(&channel->running, transfer, queued);
   on_event(channel, BL_NCCL_EVENT_LAUNCHED, BL_OK, transfer->bytes, NULL);
   char text[BL_NCCL_TEXT_BYTES] = "";
   begin_call(channel);
@@ -195,8 +189,8 @@ static bool launch_next(bl_nccl_channel_t *channel) {
 
 static bool end_oldest(bl_nccl_channel_t *channel) {
   const bl_nccl_engine_t *engine = channel->engine;
-  bl_nccl_transfer_t *oldest = channel->running;
-  if (oldest == NULL || (channel->launching && oldest->next == NULL)) {
+  bl_nccl_transfer_t *oldest = STAILQ_FIRST(&channel->running);
+  if (oldest == NULL || (channel->launching && STAILQ_NEXT(oldest, queued) == NULL)) {
     return false;
   }
   char text[BL_NCCL_TEXT_BYTES] = "";
@@ -207,7 +201,7 @@ static bool end_oldest(bl_nccl_channel_t *channel) {
     return false; // what an abort overtook ends with it
   }
   channel->ticket = (channel->ticket + 1) % BL_NCCL_IN_FLIGHT;
-  channel->running = oldest->next;
+  STAILQ_REMOVE_HEAD(&channel->running, queued);
   on_event(channel, BL_NCCL_EVENT_OVER, BL_OK, 0, NULL);
   tell_over(channel, oldest, BL_OK);
   return true;
@@ -215,16 +209,11 @@ static bool end_oldest(bl_nccl_channel_t *channel) {
 
 // It is dead: everything ends, in order.
 static void end_all(bl_nccl_channel_t *channel) {
-  for (;;) {
-    bl_nccl_transfer_t **from = channel->running != NULL ? &channel->running : &channel->queued_first;
-    bl_nccl_transfer_t *transfer = *from;
-    if (transfer == NULL) {
-      break;
-    }
-    *from = transfer->next;
+  STAILQ_CONCAT(&channel->running, &channel->waiting);
+  for (bl_nccl_transfer_t *transfer; (transfer = STAILQ_FIRST(&channel->running)) != NULL;) {
+    STAILQ_REMOVE_HEAD(&channel->running, queued);
     tell_over(channel, transfer, channel->err.status);
   }
-  channel->queued_last = NULL;
   channel->queued = 0;
 }
 
@@ -251,7 +240,7 @@ static bl__nccl_pace_t use(bl_nccl_channel_t *channel) {
     channel->launching = result == BL_NCCL_IN_PROGRESS;
     moved = result == BL_NCCL_DONE;
   }
-  uint64_t quiet_ns = channel->running != NULL ? LOOK_NS : LISTEN_NS;
+  uint64_t quiet_ns = !STAILQ_EMPTY(&channel->running) ? LOOK_NS : LISTEN_NS;
   if (!channel->launching && is_usable(channel) && bl_clock_now_ns() - channel->looked_ns >= quiet_ns) {
     (void)poll(channel);
   }
@@ -261,7 +250,7 @@ static bl__nccl_pace_t use(bl_nccl_channel_t *channel) {
   if (channel->life.state == BL_NCCL_IN_USE) {
     moved |= end_oldest(channel);
   }
-  return moved ? BL__NCCL_MOVES : channel->running != NULL ? BL__NCCL_WAITS : BL__NCCL_LISTENS;
+  return moved ? BL__NCCL_MOVES : !STAILQ_EMPTY(&channel->running) ? BL__NCCL_WAITS : BL__NCCL_LISTENS;
 }
 
 bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel) {
@@ -307,6 +296,8 @@ bl_status_t bl_nccl_channel_open(bl_nccl_engine_t *engine, const bl_nccl_channel
   }
   channel->engine = engine;
   channel->options = *options;
+  STAILQ_INIT(&channel->running);
+  STAILQ_INIT(&channel->waiting);
   snprintf(channel->name, sizeof channel->name, "%s", options->name);
   channel->options.name = channel->name;
   bl_nccl_deadlines_t deadlines = options->deadlines;
@@ -317,11 +308,7 @@ bl_status_t bl_nccl_channel_open(bl_nccl_engine_t *engine, const bl_nccl_channel
       deadlines.bytes_per_second != 0 ? deadlines.bytes_per_second : engine->deadlines.bytes_per_second;
   bl_nccl_life_init(&channel->life, &deadlines);
   pthread_mutex_lock(&engine->mutex);
-  bl_nccl_channel_t **last = &engine->first;
-  while (*last != NULL) {
-    last = &(*last)->next;
-  }
-  *last = channel;
+  STAILQ_INSERT_TAIL(&engine->channels, channel, listed);
   engine->counters.opened++;
   on_event(channel, BL_NCCL_EVENT_CREATE, BL_OK, 0, NULL);
   pthread_mutex_unlock(&engine->mutex);
@@ -362,13 +349,7 @@ bl_status_t bl_nccl_channel_post(bl_nccl_channel_t *channel, bl_nccl_transfer_t 
       *err = channel->err;
     }
   } else {
-    transfer->next = NULL;
-    if (channel->queued_last != NULL) {
-      channel->queued_last->next = transfer;
-    } else {
-      channel->queued_first = transfer;
-    }
-    channel->queued_last = transfer;
+    STAILQ_INSERT_TAIL(&channel->waiting, transfer, queued);
     channel->queued++;
     bl__nccl_wake(engine);
   }
@@ -393,12 +374,8 @@ void bl_nccl_channel_close(bl_nccl_channel_t *channel) {
     (void)bl_condition_wait(&engine->changed, &engine->mutex, UINT64_MAX);
   }
   bool dead = channel->ended;
-  bl_nccl_channel_t **at = &engine->first;
-  while (dead && *at != channel) {
-    at = &(*at)->next;
-  }
   if (dead) {
-    *at = channel->next;
+    STAILQ_REMOVE(&engine->channels, channel, bl_nccl_channel, listed);
   }
   pthread_mutex_unlock(&engine->mutex);
   if (dead) {

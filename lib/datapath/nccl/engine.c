@@ -19,9 +19,9 @@
 static bl__nccl_pace_t step_all(bl_nccl_engine_t *engine) {
   bl__nccl_pace_t pace = BL__NCCL_IDLE;
   // Channels come at the end and go only when they have ended, which is the last thing said about them here.
-  for (bl_nccl_channel_t *channel = engine->first, *next; channel != NULL; channel = next) {
+  for (bl_nccl_channel_t *channel = STAILQ_FIRST(&engine->channels), *next; channel != NULL; channel = next) {
     bl__nccl_pace_t own = channel->ended ? BL__NCCL_IDLE : bl__nccl_step(channel);
-    next = channel->next;
+    next = STAILQ_NEXT(channel, listed);
     pace = own > pace ? own : pace;
   }
   return pace;
@@ -67,13 +67,14 @@ static void *watch(void *argument) {
   while (!engine->ending) {
     uint64_t now_ns = bl_clock_now_ns(), due_ns = UINT64_MAX;
     // A process that was stopped, or a machine that stood still, must not blame its peers.
-    for (bl_nccl_channel_t *channel = engine->first; channel != NULL; channel = channel->next) {
+    bl_nccl_channel_t *channel;
+    STAILQ_FOREACH(channel, &engine->channels, listed) {
       if (now_ns > wanted_ns && now_ns - wanted_ns > LATE_NS) {
         bl_nccl_life_excuse(&channel->life, now_ns);
       }
     }
     bl_nccl_channel_t *late = NULL;
-    for (bl_nccl_channel_t *channel = engine->first; channel != NULL; channel = channel->next) {
+    STAILQ_FOREACH(channel, &engine->channels, listed) {
       if (channel->life.deadline_ns <= now_ns) {
         late = channel;
         break;
@@ -104,6 +105,7 @@ bl_status_t bl_nccl_engine_create(const bl_nccl_engine_options_t *options, bl_nc
                                .max_ctas = options->max_ctas != 0 ? options->max_ctas : BL_NCCL_MAX_CTAS,
                                .on_stuck = options->on_stuck,
                                .context = options->context};
+  STAILQ_INIT(&engine->channels);
   pthread_mutex_init(&engine->mutex, NULL);
   bl_condition_init(&engine->work);
   bl_condition_init(&engine->clock);
@@ -129,7 +131,7 @@ void bl_nccl_engine_destroy(bl_nccl_engine_t *engine) {
     return;
   }
   pthread_mutex_lock(&engine->mutex);
-  bool stuck = engine->first != NULL;
+  bool stuck = !STAILQ_EMPTY(&engine->channels);
   engine->ending = true;
   bl__nccl_wake(engine);
   pthread_cond_signal(&engine->clock);
@@ -161,7 +163,8 @@ bl_status_t bl_nccl_engine_new_id(bl_nccl_engine_t *engine, uint8_t id[BL_NCCL_I
 size_t bl_nccl_engine_look(bl_nccl_engine_t *engine, bl_nccl_look_t *looks, size_t capacity) {
   size_t count = 0;
   pthread_mutex_lock(&engine->mutex);
-  for (const bl_nccl_channel_t *channel = engine->first; channel != NULL; channel = channel->next) {
+  const bl_nccl_channel_t *channel;
+  STAILQ_FOREACH(channel, &engine->channels, listed) {
     if (count++ < capacity) {
       bl_nccl_look_t *look = &looks[count - 1];
       *look = (bl_nccl_look_t){.state = channel->life.state,

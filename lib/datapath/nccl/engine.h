@@ -33,6 +33,7 @@
 #include "datapath/nccl/life.h"
 
 #include <stddef.h>
+#include <sys/queue.h>
 
 #define BL_NCCL_NAME_BYTES 96
 #define BL_NCCL_MAX_CTAS   4u // default: a few of more than a hundred multiprocessors
@@ -78,8 +79,8 @@ struct bl_nccl_transfer {
   void *buffer; // of the device; a receive writes it
   uint64_t bytes;
   void (*over)(bl_nccl_transfer_t *transfer);
-  bl_status_t status;       // when over
-  bl_nccl_transfer_t *next; // the channel's
+  bl_status_t status;                    // when over
+  STAILQ_ENTRY(bl_nccl_transfer) queued; // the channel's
 };
 // Behind all that were posted before; also before the channel is ready. Fails with the cause when the channel has failed;
 // `over` is not called then.

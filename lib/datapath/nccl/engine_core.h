@@ -10,22 +10,22 @@
 
 struct bl_nccl_channel {
   bl_nccl_engine_t *engine;
-  bl_nccl_channel_t *next;
+  STAILQ_ENTRY(bl_nccl_channel) listed;
   char name[BL_NCCL_NAME_BYTES];
   bl_nccl_channel_options_t options;
   bl_nccl_life_t life;
   bl_nccl_comm_t *comm;
   bl_error_t err; // why it failed
   bool create_due;
-  bool calling;                                             // the launcher is in a call about `comm`
-  bool changed;                                             // on_change is due
-  bool telling;                                             // a callback runs
-  bool ended;                                               // dead, and everything was told
-  bool launching;                                           // the last launch is in progress
-  bool aborts;                                              // the abort has a thread
-  uint64_t looked_ns;                                       // when it was last asked about errors
-  bl_nccl_transfer_t *running, *queued_first, *queued_last; // launched, oldest first; and not
-  uint32_t ticket, queued;                                  // of the oldest that runs
+  bool calling;                                     // the launcher is in a call about `comm`
+  bool changed;                                     // on_change is due
+  bool telling;                                     // a callback runs
+  bool ended;                                       // dead, and everything was told
+  bool launching;                                   // the last launch is in progress
+  bool aborts;                                      // the abort has a thread
+  uint64_t looked_ns;                               // when it was last asked about errors
+  STAILQ_HEAD(, bl_nccl_transfer) running, waiting; // launched, oldest first; and not
+  uint32_t ticket, queued;                          // of the oldest that runs
   pthread_t abort_thread;
 };
 
@@ -40,7 +40,7 @@ struct bl_nccl_engine {
   pthread_cond_t work;    // for the launcher
   pthread_cond_t clock;   // for the watchdog: deadlines are others now
   pthread_cond_t changed; // for those who wait for a channel
-  bl_nccl_channel_t *first;
+  STAILQ_HEAD(, bl_nccl_channel) channels;
   bool ending, woken;
   bl_nccl_counters_t counters;
 };
