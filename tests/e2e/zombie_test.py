@@ -31,7 +31,10 @@ def one_zombie(folder, train, expected, choice, number):
             zombie.process.send_signal(signal.SIGSTOP)
             successor = subprocess.Popen([CTL, "run", job, "--report", report], env=environment(folder), text=True,
                                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            time.sleep(choice.uniform(0.1, 0.5))
+            # One that wakes up before somebody follows its successor may finish the run on a busy machine.
+            wait_until(lambda: any(service.log().count("following driver") > 1 for service in services), 120,
+                       "no successor")
+            time.sleep(choice.uniform(0.0, 0.4))
             zombie.process.send_signal(signal.SIGCONT)
             errors = successor.communicate(timeout=240)[1]
             assert successor.returncode == 0, f"the successor ended with {successor.returncode}\n{errors[-3000:]}"
