@@ -3,6 +3,7 @@
 // (history is shorter, or the store was started again) it ends and says so.
 #include "ballastctl/cluster/lease_watch.h"
 
+#include "ballastctl/calls.h"
 #include "ballastctl/cluster/store_ask.h"
 #include "ballastctl/verb.h"
 #include "loop/signal.h"
@@ -39,8 +40,7 @@ typedef struct watched {
 
 struct watch {
   const arguments_t *arguments;
-  bl_loop_t *loop;
-  bl_rpc_t *rpc;
+  bl_ctl_calls_t calls;
   watched_t *stores;
   size_t count, first; // first: number of stores[0]
   bool one_lease;      // only changes of `lease`
@@ -129,7 +129,7 @@ static void end(watch_t *watch, bl_status_t status, const char *format, ...) {
   } else {
     (void)bl_error_set(watch->err, status, "%s", text);
   }
-  bl_loop_stop(watch->loop);
+  bl_loop_stop(watch->calls.loop);
 }
 
 static void on_event(json_t *event, void *context) {
@@ -160,7 +160,7 @@ static void connect(watched_t *store);
 
 static void lost(watched_t *store, const bl_error_t *err) {
   watch_t *watch = store->watch;
-  uint64_t now_ms = bl_loop_now_ms(watch->loop);
+  uint64_t now_ms = bl_loop_now_ms(watch->calls.loop);
   bool away = err->status == BL_UNAVAILABLE || err->status == BL_CANCELLED;
   if (store->away_since_ms == 0) {
     store->away_since_ms = now_ms;
@@ -259,26 +259,22 @@ static void interrupted(bl_signal_t *signal, int number, void *context) {
 static bl_status_t run_watch(watch_t *watch, const bl_text_list_t *addresses, bl_error_t *err) {
   bl_signal_t *interrupt = NULL, *terminate = NULL;
   bl_timer_t *reader = NULL;
-  bl_status_t status = bl_loop_create(&watch->loop, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  status = bl_rpc_create(watch->loop, &watch->rpc, err);
+  bl_status_t status = bl_ctl_calls_init(&watch->calls, err);
   if (status == BL_OK) {
-    status = bl_signal_create(watch->loop, SIGINT, interrupted, watch, &interrupt, err);
+    status = bl_signal_create(watch->calls.loop, SIGINT, interrupted, watch, &interrupt, err);
   }
   if (status == BL_OK) {
-    status = bl_signal_create(watch->loop, SIGTERM, interrupted, watch, &terminate, err);
+    status = bl_signal_create(watch->calls.loop, SIGTERM, interrupted, watch, &terminate, err);
   }
   if (status == BL_OK) {
-    status = bl_timer_create(watch->loop, look_at_reader, watch, &reader, err);
+    status = bl_timer_create(watch->calls.loop, look_at_reader, watch, &reader, err);
   }
   for (size_t i = 0; i < watch->count && status == BL_OK; i++) {
     watched_t *store = &watch->stores[i];
     *store = (watched_t){.watch = watch, .number = watch->first + i, .next = (uint64_t)watch->arguments->from_revision};
-    status = bl_timer_create(watch->loop, on_retry, store, &store->retry, err);
+    status = bl_timer_create(watch->calls.loop, on_retry, store, &store->retry, err);
     if (status == BL_OK) {
-      status = bl_ctl_store_create(watch->rpc, addresses->items[i], &store->store, err);
+      status = bl_ctl_store_create(watch->calls.rpc, addresses->items[i], &store->store, err);
     }
     if (status == BL_OK) {
       connect(store);
@@ -286,7 +282,7 @@ static bl_status_t run_watch(watch_t *watch, const bl_text_list_t *addresses, bl
   }
   if (status == BL_OK) {
     bl_timer_start(reader, READER_MS, READER_MS);
-    bl_loop_run(watch->loop);
+    bl_loop_run(watch->calls.loop);
     status = err->status;
   }
   watch->ended = true;
@@ -297,8 +293,7 @@ static bl_status_t run_watch(watch_t *watch, const bl_text_list_t *addresses, bl
   bl_timer_destroy(reader);
   bl_signal_destroy(interrupt);
   bl_signal_destroy(terminate);
-  bl_rpc_destroy(watch->rpc);
-  bl_loop_destroy(watch->loop);
+  bl_ctl_calls_cleanup(&watch->calls);
   return status;
 }
 

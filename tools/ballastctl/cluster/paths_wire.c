@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/cluster/paths_wire.h"
 
+#include "ballastctl/calls.h"
+
 #include "rpc/channel.h"
 
 #include "ballast/v1/stage.pb-c.h"
@@ -25,10 +27,9 @@ typedef struct guest {
 
 struct party {
   const bl_ctl_exploration_t *exploration;
-  bl_loop_t *loop;
+  bl_ctl_calls_t calls;
   guest_t *guests;
   round_t round;
-  size_t open;
 };
 
 static bool is_there(const bl_ctl_explorer_t *stage) {
@@ -98,9 +99,7 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
       keep_path(stage, response->paths[i]);
     }
   }
-  if (--guest->party->open == 0) {
-    bl_loop_stop(guest->party->loop);
-  }
+  bl_ctl_calls_ended(&guest->party->calls);
 }
 
 // ---- questions
@@ -196,7 +195,7 @@ static void ask(guest_t *guest) {
     const uint64_t deadline_ms = (q.message.n_stores + 2) * EACH_MS + SPARE_MS;
     if (bl_rpc_channel_call(guest->channel, &ballast__v1__stage__descriptor, "Probe", &q.message.base, deadline_ms,
                             answered, guest, NULL, &guest->stage->err) == BL_OK) {
-      guest->party->open++;
+      guest->party->calls.open++;
     }
   }
   free_question(&q);
@@ -206,20 +205,18 @@ static void ask(guest_t *guest) {
 
 static void hold_rounds(party_t *party) {
   for (party->round = PLACES; party->round < ROUNDS; party->round++) {
-    party->open = 0;
+    party->calls.open = 0;
     for (size_t i = 0; i < party->exploration->count; i++) {
       guest_t *guest = &party->guests[i];
       if (guest->channel != NULL && (is_there(guest->stage) || party->round == CLOSING)) {
         ask(guest);
       }
     }
-    if (party->open > 0) {
-      bl_loop_run(party->loop);
-    }
+    bl_ctl_calls_wait(&party->calls);
   }
 }
 
-static void invite(party_t *party, bl_rpc_t *rpc) {
+static void invite(party_t *party) {
   const bl_rpc_channel_options_t options = {.server_roles = BL_STAGES};
   for (size_t i = 0; i < party->exploration->count; i++) {
     bl_ctl_explorer_t *stage = &party->exploration->stages[i];
@@ -231,30 +228,24 @@ static void invite(party_t *party, bl_rpc_t *rpc) {
     if (stage->paths == NULL || stage->reaches == NULL) {
       (void)bl_error_set(&stage->err, BL_EXHAUSTED, "no memory for its paths");
     } else if (stage->address != NULL) {
-      stage->err.status = bl_rpc_channel_create(rpc, stage->address, &options, &guest->channel, &stage->err);
+      stage->err.status =
+          bl_rpc_channel_create(party->calls.rpc, stage->address, &options, &guest->channel, &stage->err);
     }
   }
 }
 
 bl_status_t bl_ctl_paths_explore(const bl_ctl_exploration_t *exploration, bl_error_t *err) {
-  bl_rpc_t *rpc = NULL;
   party_t party = {.exploration = exploration, .guests = calloc(exploration->count + 1, sizeof *party.guests)};
   bl_status_t status =
-      party.guests == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : bl_loop_create(&party.loop, err);
+      party.guests == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : bl_ctl_calls_init(&party.calls, err);
   if (status == BL_OK) {
-    status = bl_rpc_create(party.loop, &rpc, err);
-  }
-  if (status == BL_OK) {
-    invite(&party, rpc);
+    invite(&party);
     hold_rounds(&party);
     for (size_t i = 0; i < exploration->count; i++) {
       bl_rpc_channel_destroy(party.guests[i].channel);
     }
   }
-  bl_rpc_destroy(rpc);
-  if (party.loop != NULL) {
-    bl_loop_destroy(party.loop);
-  }
+  bl_ctl_calls_cleanup(&party.calls);
   free(party.guests);
   return status;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/cluster/probe_wire.h"
 
+#include "ballastctl/calls.h"
+
 #include "loop/timer.h"
 #include "rpc/channel.h"
 #include "sys/clock.h"
@@ -13,25 +15,21 @@
 #define TRY_MS   2000 // of one question
 #define AGAIN_MS 200  // between two
 
-typedef struct round {
-  bl_loop_t *loop;
-  bl_timer_t *again;
-  uint64_t deadline_ns;
-  size_t open; // that have neither answered nor failed for good
-} round_t;
+typedef struct crowd crowd_t;
 
 typedef struct asked {
-  round_t *round;
+  crowd_t *crowd;
   bl_ctl_probe_t *probe;
   bl_rpc_channel_t *channel;
   bool again;
 } asked_t;
 
-static void over(asked_t *asked) {
-  if (--asked->round->open == 0) {
-    bl_loop_stop(asked->round->loop);
-  }
-}
+struct crowd {
+  bl_ctl_calls_t calls;
+  uint64_t deadline_ns;
+  asked_t *asked;
+  size_t count;
+};
 
 static void take_answer(bl_ctl_probe_t *probe, const ProtobufCMessage *output) {
   uint64_t wall_ns;
@@ -59,11 +57,11 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
   bool passes = err->status == BL_UNAVAILABLE || err->status == BL_DEADLINE;
   if (output != NULL) {
     take_answer(asked->probe, output);
-  } else if (passes && bl_clock_now_ns() < asked->round->deadline_ns) {
+  } else if (passes && bl_clock_now_ns() < asked->crowd->deadline_ns) {
     asked->again = true;
     return;
   }
-  over(asked);
+  bl_ctl_calls_ended(&asked->crowd->calls);
 }
 
 static void ask(asked_t *asked) {
@@ -71,21 +69,15 @@ static void ask(asked_t *asked) {
   Ballast__V1__StoreStatusRequest store = BALLAST__V1__STORE_STATUS_REQUEST__INIT;
   const bool is_store = asked->probe->store;
   store.job = asked->probe->job != NULL ? (char *)asked->probe->job : (char *)"";
-  uint64_t now_ns = bl_clock_now_ns(), deadline_ns = asked->round->deadline_ns;
+  uint64_t now_ns = bl_clock_now_ns(), deadline_ns = asked->crowd->deadline_ns;
   uint64_t left_ms = (deadline_ns > now_ns ? deadline_ns - now_ns : 0) / BL_NS_PER_MS + 1;
   asked->again = false;
   if (bl_rpc_channel_call(asked->channel, is_store ? &ballast__v1__store__descriptor : &ballast__v1__stage__descriptor,
                           "Status", is_store ? &store.base : &stage.base, left_ms < TRY_MS ? left_ms : TRY_MS, answered,
                           asked, NULL, &asked->probe->err) != BL_OK) {
-    over(asked);
+    bl_ctl_calls_ended(&asked->crowd->calls);
   }
 }
-
-typedef struct crowd {
-  round_t round;
-  asked_t *asked;
-  size_t count;
-} crowd_t;
 
 static void ask_all_again(bl_timer_t *timer, void *context) {
   (void)timer;
@@ -98,48 +90,39 @@ static void ask_all_again(bl_timer_t *timer, void *context) {
 }
 
 // What cannot even be asked is an answer, too.
-static void ask_first(crowd_t *crowd, bl_rpc_t *rpc, bl_ctl_probe_t *probes) {
-  round_t *round = &crowd->round;
+static void ask_first(crowd_t *crowd, bl_ctl_probe_t *probes) {
   for (size_t i = 0; i < crowd->count; i++) {
     asked_t *asked = &crowd->asked[i];
-    *asked = (asked_t){.round = round, .probe = &probes[i]};
+    *asked = (asked_t){.crowd = crowd, .probe = &probes[i]};
     bl_rpc_channel_options_t options = {.server_roles = probes[i].store ? BL_STORES : BL_STAGES};
     bl_error_clear(&probes[i].err);
-    if (bl_rpc_channel_create(rpc, probes[i].address, &options, &asked->channel, &probes[i].err) == BL_OK) {
+    if (bl_rpc_channel_create(crowd->calls.rpc, probes[i].address, &options, &asked->channel, &probes[i].err) ==
+        BL_OK) {
       asked->again = true;
-      round->open++;
+      crowd->calls.open++;
     }
   }
 }
 
 bl_status_t bl_ctl_probe_all(bl_ctl_probe_t *probes, size_t count, uint64_t timeout_ms, bl_error_t *err) {
-  bl_rpc_t *rpc = NULL;
+  bl_timer_t *again = NULL;
   crowd_t crowd = {.count = count, .asked = calloc(count + 1, sizeof *crowd.asked)};
-  round_t *round = &crowd.round;
-  round->deadline_ns = bl_clock_now_ns() + timeout_ms * BL_NS_PER_MS;
+  crowd.deadline_ns = bl_clock_now_ns() + timeout_ms * BL_NS_PER_MS;
   bl_status_t status =
-      crowd.asked == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : bl_loop_create(&round->loop, err);
+      crowd.asked == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : bl_ctl_calls_init(&crowd.calls, err);
   if (status == BL_OK) {
-    status = bl_rpc_create(round->loop, &rpc, err);
+    status = bl_timer_create(crowd.calls.loop, ask_all_again, &crowd, &again, err);
   }
   if (status == BL_OK) {
-    status = bl_timer_create(round->loop, ask_all_again, &crowd, &round->again, err);
-  }
-  if (status == BL_OK) {
-    ask_first(&crowd, rpc, probes);
-    bl_timer_start(round->again, 0, AGAIN_MS);
-    if (round->open > 0) {
-      bl_loop_run(round->loop);
-    }
+    ask_first(&crowd, probes);
+    bl_timer_start(again, 0, AGAIN_MS);
+    bl_ctl_calls_wait(&crowd.calls);
     for (size_t i = 0; i < count; i++) {
       bl_rpc_channel_destroy(crowd.asked[i].channel);
     }
   }
-  bl_timer_destroy(round->again);
-  bl_rpc_destroy(rpc);
-  if (round->loop != NULL) {
-    bl_loop_destroy(round->loop);
-  }
+  bl_timer_destroy(again);
+  bl_ctl_calls_cleanup(&crowd.calls);
   free(crowd.asked);
   return status;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/cluster/store_ask.h"
 
+#include "ballastctl/calls.h"
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/endpoint.h"
 
@@ -110,13 +111,8 @@ bl_status_t bl_ctl_lease_parse(const char *text, size_t stores, size_t *store, u
 
 // ---- asking ------------------------------------------------------------------------------------------------------------
 
-typedef struct round {
-  bl_loop_t *loop;
-  size_t open;
-} round_t;
-
 typedef struct asked {
-  round_t *round;
+  bl_ctl_calls_t *calls;
   bl_ctl_store_t *store;
   bl_ctl_store_reply_t *reply;
 } asked_t;
@@ -125,49 +121,38 @@ static void answered(json_t *value, const bl_error_t *err, void *context) {
   asked_t *asked = context;
   asked->reply->value = json_incref(value);
   asked->reply->err = *err;
-  if (--asked->round->open == 0) {
-    bl_loop_stop(asked->round->loop);
-  }
+  bl_ctl_calls_ended(asked->calls);
 }
 
-static void ask_one(asked_t *asked, bl_rpc_t *rpc, const char *address, double timeout_seconds,
-                    bl_ctl_store_question_fn question, void *context) {
+static void ask_one(asked_t *asked, const char *address, double timeout_seconds, bl_ctl_store_question_fn question,
+                    void *context) {
   bl_error_t *err = &asked->reply->err;
-  bl_status_t status = bl_ctl_store_create(rpc, address, &asked->store, err);
+  bl_status_t status = bl_ctl_store_create(asked->calls->rpc, address, &asked->store, err);
   if (status == BL_OK) {
     status = question(asked->store, (uint64_t)(timeout_seconds * 1000), answered, asked, context, err);
   }
-  asked->round->open += status == BL_OK;
+  asked->calls->open += status == BL_OK;
 }
 
 bl_status_t bl_ctl_stores_ask(const bl_text_list_t *addresses, double timeout_seconds,
                               bl_ctl_store_question_fn question, void *context, bl_ctl_store_reply_t *replies,
                               bl_error_t *err) {
-  round_t round = {0};
-  bl_rpc_t *rpc = NULL;
+  bl_ctl_calls_t calls;
   asked_t *asked = calloc(addresses->count, sizeof *asked);
   if (asked == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
   }
-  bl_status_t status = bl_loop_create(&round.loop, err);
-  if (status == BL_OK) {
-    status = bl_rpc_create(round.loop, &rpc, err);
-  }
+  bl_status_t status = bl_ctl_calls_init(&calls, err);
   for (size_t i = 0; status == BL_OK && i < addresses->count; i++) {
     replies[i] = (bl_ctl_store_reply_t){0};
-    asked[i] = (asked_t){.round = &round, .reply = &replies[i]};
-    ask_one(&asked[i], rpc, addresses->items[i], timeout_seconds, question, context);
+    asked[i] = (asked_t){.calls = &calls, .reply = &replies[i]};
+    ask_one(&asked[i], addresses->items[i], timeout_seconds, question, context);
   }
-  if (status == BL_OK && round.open > 0) {
-    bl_loop_run(round.loop);
-  }
+  bl_ctl_calls_wait(&calls);
   for (size_t i = 0; i < addresses->count; i++) {
     bl_ctl_store_destroy(asked[i].store);
   }
-  if (round.loop != NULL) {
-    bl_rpc_destroy(rpc);
-    bl_loop_destroy(round.loop);
-  }
+  bl_ctl_calls_cleanup(&calls);
   free(asked);
   return status;
 }

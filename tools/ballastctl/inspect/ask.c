@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/ask.h"
 
+#include "ballastctl/calls.h"
 #include "ballastctl/inspect/driver_wire.h"
 #include "ballastctl/inspect/endpoint.h"
 
@@ -23,7 +24,7 @@ const bl_option_t bl_ctl_ask_rows[BL_CTL_ASK_ROWS] = {
 };
 
 typedef struct question {
-  bl_loop_t *loop;
+  bl_ctl_calls_t calls;
   json_t *answer;
   bl_error_t *err;
 } question_t;
@@ -32,32 +33,27 @@ static void answered(json_t *value, const bl_error_t *err, void *context) {
   question_t *question = context;
   question->answer = json_incref(value);
   *question->err = *err;
-  bl_loop_stop(question->loop);
+  bl_ctl_calls_ended(&question->calls);
 }
 
 bl_status_t bl_ctl_driver_ask(const char *address, double timeout_seconds, json_t **answer, bl_error_t *err) {
   question_t question = {.err = err};
-  bl_rpc_t *rpc = NULL;
   bl_ctl_driver_t *driver = NULL;
-  bl_status_t status = bl_loop_create(&question.loop, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  status = bl_rpc_create(question.loop, &rpc, err);
+  bl_status_t status = bl_ctl_calls_init(&question.calls, err);
   if (status == BL_OK) {
-    status = bl_ctl_driver_create(rpc, address, &driver, err);
+    status = bl_ctl_driver_create(question.calls.rpc, address, &driver, err);
   }
   if (status == BL_OK) {
     status = bl_ctl_driver_status(driver, (uint64_t)(timeout_seconds * 1000), answered, &question, err);
   }
   if (status == BL_OK) {
-    bl_loop_run(question.loop);
+    question.calls.open = 1;
+    bl_ctl_calls_wait(&question.calls);
     status = err->status;
     *answer = question.answer;
   }
   bl_ctl_driver_destroy(driver);
-  bl_rpc_destroy(rpc);
-  bl_loop_destroy(question.loop);
+  bl_ctl_calls_cleanup(&question.calls);
   return status;
 }
 

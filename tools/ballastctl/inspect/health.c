@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl health: does everything of a run answer, asked of its driver; or one health port, as a probe asks it.
+#include "ballastctl/calls.h"
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/endpoint.h"
 #include "ballastctl/verbs.h"
@@ -94,7 +95,7 @@ static bl_status_t ask_driver(const arguments_t *arguments, bl_error_t *err) {
 // ---- one port
 
 typedef struct check {
-  bl_loop_t *loop;
+  bl_ctl_calls_t calls;
   bl_rpc_health_state_t state;
   bl_error_t err;
 } check_t;
@@ -103,32 +104,28 @@ static void checked(bl_rpc_health_state_t state, const bl_error_t *err, void *co
   check_t *check = context;
   check->state = state;
   check->err = *err;
-  bl_loop_stop(check->loop);
+  bl_ctl_calls_ended(&check->calls);
 }
 
 static bl_status_t ask_port(const arguments_t *arguments, bl_error_t *err) {
   const char *service = arguments->service != NULL ? arguments->service : "";
   check_t check = {.state = BL_RPC_HEALTH_UNREACHABLE};
-  bl_rpc_t *rpc = NULL;
   bl_rpc_channel_t *channel = NULL;
-  bl_status_t status = bl_loop_create(&check.loop, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  status = bl_rpc_create(check.loop, &rpc, err);
+  bl_status_t status = bl_ctl_calls_init(&check.calls, err);
   if (status == BL_OK) {
-    status = bl_rpc_channel_create(rpc, arguments->port, &(bl_rpc_channel_options_t){.plaintext = true}, &channel, err);
+    status = bl_rpc_channel_create(check.calls.rpc, arguments->port, &(bl_rpc_channel_options_t){.plaintext = true},
+                                   &channel, err);
   }
   if (status == BL_OK) {
     status =
         bl_rpc_health_check(channel, service, (uint64_t)(arguments->ask.timeout_seconds * 1000), checked, &check, err);
   }
   if (status == BL_OK) {
-    bl_loop_run(check.loop);
+    check.calls.open = 1;
+    bl_ctl_calls_wait(&check.calls);
   }
   bl_rpc_channel_destroy(channel);
-  bl_rpc_destroy(rpc);
-  bl_loop_destroy(check.loop);
+  bl_ctl_calls_cleanup(&check.calls);
   if (status != BL_OK) {
     return status;
   }

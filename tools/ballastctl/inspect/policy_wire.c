@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/policy_wire.h"
 
+#include "ballastctl/calls.h"
 #include "rpc/channel.h"
 
 #include "ballast/v1/driver.pb-c.h"
@@ -10,7 +11,7 @@
 typedef json_t *(*read_fn)(const ProtobufCMessage *output);
 
 typedef struct question {
-  bl_loop_t *loop;
+  bl_ctl_calls_t calls;
   read_fn read;
   json_t *answer;
   bl_error_t *err;
@@ -26,34 +27,29 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
       (void)bl_error_set(question->err, BL_INTERNAL, "the driver's answer holds text that is not UTF-8");
     }
   }
-  bl_loop_stop(question->loop);
+  bl_ctl_calls_ended(&question->calls);
 }
 
 static bl_status_t ask(const char *address, uint64_t timeout_ms, const char *method, const ProtobufCMessage *request,
                        read_fn read, json_t **answer, bl_error_t *err) {
   question_t question = {.read = read, .err = err};
-  bl_rpc_t *rpc = NULL;
   bl_rpc_channel_t *channel = NULL;
-  bl_status_t status = bl_loop_create(&question.loop, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  status = bl_rpc_create(question.loop, &rpc, err);
+  bl_status_t status = bl_ctl_calls_init(&question.calls, err);
   if (status == BL_OK) {
-    status = bl_rpc_channel_create(rpc, address, NULL, &channel, err);
+    status = bl_rpc_channel_create(question.calls.rpc, address, NULL, &channel, err);
   }
   if (status == BL_OK) {
     status = bl_rpc_channel_call(channel, &ballast__v1__driver__descriptor, method, request, timeout_ms, answered,
                                  &question, NULL, err);
   }
   if (status == BL_OK) {
-    bl_loop_run(question.loop);
+    question.calls.open = 1;
+    bl_ctl_calls_wait(&question.calls);
     status = err->status;
     *answer = question.answer;
   }
   bl_rpc_channel_destroy(channel);
-  bl_rpc_destroy(rpc);
-  bl_loop_destroy(question.loop);
+  bl_ctl_calls_cleanup(&question.calls);
   return status;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl trace: the operations and waits of the last step, as a file for a trace viewer or as a picture.
+#include "ballastctl/calls.h"
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/chrome_trace.h"
 #include "ballastctl/inspect/driver_wire.h"
@@ -46,7 +47,7 @@ static const bl_flags_t flags = {.program = "ballastctl trace",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
 typedef struct question {
-  bl_loop_t *loop;
+  bl_ctl_calls_t calls;
   bl_ctl_chrome_trace_t *trace; // one of the two
   bl_ctl_step_timeline_t *picture;
   bl_error_t *err;
@@ -64,31 +65,26 @@ static void traced(const bl_ctl_trace_event_t *event, void *context) {
 static void done(const bl_error_t *err, void *context) {
   question_t *question = context;
   *question->err = *err;
-  bl_loop_stop(question->loop);
+  bl_ctl_calls_ended(&question->calls);
 }
 
 static bl_status_t collect(question_t *question, const char *address, double timeout_seconds) {
-  bl_rpc_t *rpc = NULL;
   bl_ctl_driver_t *driver = NULL;
   bl_error_t *err = question->err;
-  bl_status_t status = bl_loop_create(&question->loop, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  status = bl_rpc_create(question->loop, &rpc, err);
+  bl_status_t status = bl_ctl_calls_init(&question->calls, err);
   if (status == BL_OK) {
-    status = bl_ctl_driver_create(rpc, address, &driver, err);
+    status = bl_ctl_driver_create(question->calls.rpc, address, &driver, err);
   }
   if (status == BL_OK) {
     status = bl_ctl_driver_trace(driver, (uint64_t)(timeout_seconds * 1000), traced, done, question, err);
   }
   if (status == BL_OK) {
-    bl_loop_run(question->loop);
+    question->calls.open = 1;
+    bl_ctl_calls_wait(&question->calls);
     status = err->status;
   }
   bl_ctl_driver_destroy(driver);
-  bl_rpc_destroy(rpc);
-  bl_loop_destroy(question->loop);
+  bl_ctl_calls_cleanup(&question->calls);
   return status;
 }
 
