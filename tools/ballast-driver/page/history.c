@@ -33,19 +33,8 @@ static void add_step(bl_page_history_t *history, const bl_step_event_t *event) {
       .step = event->step, .policy_version = event->policy_version, .loss = event->loss, .seconds = event->seconds};
   for (size_t d = 0; d < history->devices; d++) {
     bl_page_device_t *device = &history->per_device[at * history->devices + d];
-    *device = (bl_page_device_t){0};
-    if (d < event->stage_count) {
-      const bl_stage_counters_t *counters = &event->stages[d].counters;
-      *device = (bl_page_device_t){.own = counters->own_slots,
-                                   .peak = counters->peak_slots,
-                                   .evicted = counters->evicted,
-                                   .loaded = counters->loaded,
-                                   .recomputed = counters->recomputed};
-    }
-    if (d < event->store_count) {
-      device->lent = event->stores[d].lent_slots;
-      device->leased = event->stores[d].peak_leased;
-    }
+#define TAKE(key, array, field) device->key = d < event->array##_count ? event->array##s[d].field : 0;
+    BL_PAGE_DEVICE(TAKE)
   }
 }
 
@@ -64,19 +53,14 @@ static json_t *number(double value) {
 }
 
 static json_t *device_json(const bl_page_history_t *history, size_t device) {
-  static const char *const names[] = {"own", "peak", "lent", "leased", "evicted", "loaded", "recomputed"};
-  json_t *object = json_object(), *lists[7];
-  for (int i = 0; i < 7; i++) {
-    lists[i] = json_array();
-    json_object_set_new(object, names[i], lists[i]);
-  }
+  json_t *object = json_object();
+#define LIST(key, array, field) json_object_set_new(object, #key, json_array());
+  BL_PAGE_DEVICE(LIST)
   for (size_t i = 0; i < history->count; i++) {
     const bl_page_device_t *at =
         &history->per_device[(history->first + i) % history->capacity * history->devices + device];
-    const uint32_t values[] = {at->own, at->peak, at->lent, at->leased, at->evicted, at->loaded, at->recomputed};
-    for (int k = 0; k < 7; k++) {
-      json_array_append_new(lists[k], json_integer(values[k]));
-    }
+#define APPEND(key, array, field) json_array_append_new(json_object_get(object, #key), json_integer(at->key));
+    BL_PAGE_DEVICE(APPEND)
   }
   return object;
 }

@@ -8,9 +8,19 @@
 
 #include <jansson.h>
 
+// What is drawn of a device: X(key of its list, the array of a step's event that has it, field there)
+#define BL_PAGE_DEVICE(X)                                                                                              \
+  X(own, stage, counters.own_slots)                                                                                    \
+  X(peak, stage, counters.peak_slots)                                                                                  \
+  X(lent, store, lent_slots)                                                                                           \
+  X(leased, store, peak_leased)                                                                                        \
+  X(evicted, stage, counters.evicted)                                                                                  \
+  X(loaded, stage, counters.loaded)                                                                                    \
+  X(recomputed, stage, counters.recomputed)
+
+#define BL__PAGE_FIELD(key, array, field) uint32_t key;
 typedef struct bl_page_device {
-  uint32_t own, peak, lent, leased; // slots: of the stage, most in use; of the store, most in use
-  uint32_t evicted, loaded, recomputed;
+  BL_PAGE_DEVICE(BL__PAGE_FIELD)
 } bl_page_device_t;
 
 typedef struct bl_page_step {
