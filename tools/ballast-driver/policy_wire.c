@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "policy_wire.h"
+#include "service_core_wire.h"
 
 #include "policy_records_wire.h"
-#include "service_wire.h"
-
-#include "ballast/v1/driver.pb-c.h"
 
 #include <stdlib.h>
 
@@ -81,8 +78,8 @@ static bl_status_t read_request(const Ballast__V1__SetPolicyRequest *message, co
   return status;
 }
 
-void bl_policy_handle_set(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
-  bl_driver_t *driver = bl_driver_service_wait(context, call, input, bl_policy_handle_set);
+void bl__handle_set_policy(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  bl_driver_t *driver = bl_driver_service_wait(context, call, input, bl__handle_set_policy);
   if (driver == NULL) {
     return;
   }
@@ -95,7 +92,7 @@ void bl_policy_handle_set(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
   bl_driver_set_policy(driver, &request, was_set, call);
 }
 
-void bl_policy_handle_get(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+void bl__handle_get_policy(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   (void)input;
   const bl_driver_t *driver = bl_driver_service_enter(context, call);
   if (driver == NULL) {
@@ -126,7 +123,7 @@ void bl_policy_handle_get(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
   free_shares(&shares);
 }
 
-void bl_policy_handle_history(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+void bl__handle_policy_history(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   (void)input;
   const bl_driver_t *driver = bl_driver_service_enter(context, call);
   if (driver == NULL) {

@@ -72,6 +72,11 @@ void bl__handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void *c
 // generating_wire.c
 void bl__handle_generate(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
 
+// policy_wire.c
+void bl__handle_set_policy(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_get_policy(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+void bl__handle_policy_history(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
+
 // tracing_wire.c
 void bl__handle_trace(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_core_wire.h"
 
-#include "policy_wire.h"
 #include "sys/clock.h"
 
 #include <stdlib.h>
@@ -54,9 +53,9 @@ bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl_rpc_server_
       {"Generate", bl__handle_generate},
       {"Trace", bl__handle_trace},
       {"Checkpoint", bl__handle_checkpoint},
-      {"SetPolicy", bl_policy_handle_set},
-      {"GetPolicy", bl_policy_handle_get},
-      {"PolicyHistory", bl_policy_handle_history},
+      {"SetPolicy", bl__handle_set_policy},
+      {"GetPolicy", bl__handle_get_policy},
+      {"PolicyHistory", bl__handle_policy_history},
   };
   return bl_rpc_server_add_service(server, &ballast__v1__driver__descriptor, methods,
                                    sizeof methods / sizeof methods[0], service, err);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/report/rejection.h"
+#include "plan/report/report.h"
 
 #include "base/words.h"
 #include "plan/candidate/chunks.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/report/why.h"
+#include "plan/report/report.h"
 
 #include "base/bytes.h"
 #include "base/words.h"

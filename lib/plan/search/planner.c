@@ -3,8 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/words.h"
-#include "plan/report/rejection.h"
-#include "plan/report/why.h"
+#include "plan/report/report.h"
 #include "plan/search/exploring.h"
 #include "plan/search/smallest.h"
 

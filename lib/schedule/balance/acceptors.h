@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/schedule: which stores are near. With paths of unequal bandwidth a stage parks its blocks where
+// Between the files of lib/schedule: which stage reserves how many slots at which store, and which stores are near. With paths of unequal bandwidth a stage parks its blocks where
 // copies are short, and where another stage's copies do not stand in the way.
 #ifndef BALLAST_SCHEDULE_ACCEPTORS_H
 #define BALLAST_SCHEDULE_ACCEPTORS_H
 
 #include "schedule/balance/balance.h"
 
+// reservation.c
+// Gives every stage `wanted[stage]` slots at stores it reaches, preferred ones first; moves reservations of others to
+// their further choices where that makes room (augmenting paths), so that it fails only when no division works.
+// `reserved` is [stages * stores], zero on entry. BL_EXHAUSTED names a stage that is left without.
+BL_MUST_USE bl_status_t bl__reserve(const bl_balance_request_t *request, uint32_t stages, const uint32_t *wanted,
+                                    uint32_t *reserved, bl_error_t *err);
+
+// acceptors.c
 // BL_INVALID names the stage and the store between which a copy takes no time that could be.
 BL_MUST_USE bl_status_t bl__acceptors_check(const bl_balance_request_t *request, uint32_t stages, bl_error_t *err);
 // The rows of request->reach, those with shorter copies first, else in their order. `reach` [stages * reach_count].

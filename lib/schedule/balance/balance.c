@@ -3,7 +3,6 @@
 
 #include "schedule/balance/acceptors.h"
 #include "schedule/balance/eviction.h"
-#include "schedule/balance/reservation.h"
 #include "schedule/ir/peaks.h"
 
 #include <math.h>

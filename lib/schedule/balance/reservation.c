@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/balance/reservation.h"
+#include "schedule/balance/acceptors.h"
 
 #include "base/words.h"
 

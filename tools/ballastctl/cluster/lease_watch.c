@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A watch never skips a change: it goes on from the revision after the last one printed, and when that is not possible
-// (history is shorter, or the store was started again) it ends and says so.
-#include "ballastctl/cluster/lease_watch.h"
-
+// ballastctl leases watch: changes of stores as they happen. It never skips one: it goes on from the revision after the
+// last one printed, and when that is not possible (history is shorter, or the store was started again) it ends and says so.
 #include "ballastctl/calls.h"
 #include "ballastctl/cluster/store_ask.h"
-#include "ballastctl/verb.h"
+#include "ballastctl/verbs.h"
+
 #include "loop/signal.h"
 #include "loop/timer.h"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl leases: what stores hold, for whom; list, get, revoke. watch is lease_watch.c.
-#include "ballastctl/cluster/lease_watch.h"
 #include "ballastctl/cluster/store_ask.h"
 #include "ballastctl/verbs.h"
 

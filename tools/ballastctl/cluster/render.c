@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl render: from a job to a kustomize overlay that runs it.
 #include "ballastctl/cluster/overlay.h"
-#include "ballastctl/cluster/shell_word.h"
 #include "ballastctl/job_file.h"
 #include "ballastctl/verbs.h"
 
@@ -299,6 +298,24 @@ static bool base_is_lost(const arguments_t *a) {
          access(path, R_OK) != 0;
 }
 
+// In single quotes where a POSIX shell would not take it as one plain word.
+static void print_shell_word(const char *word, FILE *stream) {
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+    fputs(word, stream);
+    return;
+  }
+  fputc('\'', stream);
+  for (; *word != '\0'; word++) {
+    if (*word == '\'') {
+      fputs("'\\''", stream); // ends the quotes, stands by itself, begins them again
+    } else {
+      fputc(*word, stream);
+    }
+  }
+  fputc('\'', stream);
+}
+
 static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ctl_overlay_t *o) {
   char stage[BL_BYTES_TEXT], store[BL_BYTES_TEXT], room[BL_BYTES_TEXT], shard[BL_BYTES_TEXT];
   const uint32_t pods = (o->stages + 1) / 2;
@@ -319,7 +336,7 @@ static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ct
            a->base, a->output);
   } else {
     fputs("  next: kubectl apply -k ", stdout);
-    bl_ctl_shell_word_print(a->output, stdout);
+    print_shell_word(a->output, stdout);
     putchar('\n');
   }
 }

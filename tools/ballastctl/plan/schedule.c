@@ -4,7 +4,6 @@
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/order_json.h"
 #include "ballastctl/plan/schedule_case.h"
-#include "ballastctl/plan/schedule_frontier.h"
 #include "ballastctl/plan/schedule_name.h"
 #include "ballastctl/plan/simulated_trace.h"
 #include "ballastctl/verbs.h"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballastctl/plan/schedule_frontier.h"
-
+// ballastctl schedule frontier: time against memory of all schedules, balanced and not, as CSV and picture.
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/schedule_flags.h"
 #include "ballastctl/plan/schedule_name.h"
-#include "ballastctl/verb.h"
+#include "ballastctl/verbs.h"
 
 #include "base/words.h"
 #include "draw/frontier_plot.h"
