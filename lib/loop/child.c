@@ -229,10 +229,6 @@ pid_t bl_child_pid(const bl_child_t *child) {
   return child->process.pid;
 }
 
-bool bl_child_has_exited(const bl_child_t *child) {
-  return child->exited;
-}
-
 bl_status_t bl_child_kill(bl_child_t *child, int number) {
   BL__ASSERT_LOOP(child->loop);
   if (child->exited) { // reaped: the pid may be somebody else's by now

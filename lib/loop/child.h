@@ -54,7 +54,6 @@ BL_MUST_USE bl_status_t bl_child_create(bl_loop_t *loop, const bl_child_options_
 void bl_child_destroy(bl_child_t *child);
 
 pid_t bl_child_pid(const bl_child_t *child);
-bool bl_child_has_exited(const bl_child_t *child);
 // Sends a signal; BL_NOT_FOUND when it has already ended (never hits another process that got its pid).
 bl_status_t bl_child_kill(bl_child_t *child, int number);
 // Closes the parent's end of the lifeline: asks the child to end as if the parent had died.

@@ -9,7 +9,6 @@ struct bl_trace {
   size_t capacity;
   size_t first; // index of the oldest
   size_t count;
-  uint64_t dropped;
   bl_trace_event_t events[];
 };
 
@@ -34,7 +33,6 @@ void bl_trace_destroy(bl_trace_t *trace) {
 void bl_trace_clear(bl_trace_t *trace) {
   trace->first = 0;
   trace->count = 0;
-  trace->dropped = 0;
 }
 
 void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_batch, uint32_t slots_in_use,
@@ -44,7 +42,6 @@ void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_
     trace->count++;
   } else { // `event` is the oldest
     trace->first = (trace->first + 1) % trace->capacity;
-    trace->dropped++;
   }
   event->start_ns = start_ns;
   event->end_ns = end_ns;
@@ -58,10 +55,6 @@ void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_
 
 size_t bl_trace_count(const bl_trace_t *trace) {
   return trace->count;
-}
-
-uint64_t bl_trace_dropped(const bl_trace_t *trace) {
-  return trace->dropped;
 }
 
 const bl_trace_event_t *bl_trace_get(const bl_trace_t *trace, size_t i) {

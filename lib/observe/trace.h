@@ -35,8 +35,7 @@ void bl_trace_clear(bl_trace_t *trace);
 void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_batch, uint32_t slots_in_use,
                   uint64_t start_ns, uint64_t end_ns);
 
-size_t bl_trace_count(const bl_trace_t *trace);     // events held
-uint64_t bl_trace_dropped(const bl_trace_t *trace); // overwritten since the last clear
+size_t bl_trace_count(const bl_trace_t *trace); // events held
 // The i-th event held, 0 the oldest; i < bl_trace_count. Borrowed until the next add or clear.
 const bl_trace_event_t *bl_trace_get(const bl_trace_t *trace, size_t i);
 

@@ -16,7 +16,3 @@ uint64_t bl_clock_now_ns(void) {
 uint64_t bl_clock_wall_ns(void) {
   return read_clock(CLOCK_REALTIME);
 }
-
-uint64_t bl_clock_cpu_ns(void) {
-  return read_clock(CLOCK_THREAD_CPUTIME_ID);
-}

@@ -11,6 +11,5 @@
 
 uint64_t bl_clock_now_ns(void);  // CLOCK_MONOTONIC; the same for all processes of a machine
 uint64_t bl_clock_wall_ns(void); // CLOCK_REALTIME, since 1970
-uint64_t bl_clock_cpu_ns(void);  // CPU time of the calling thread
 
 #endif

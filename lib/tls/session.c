@@ -356,13 +356,6 @@ bool bl_tls_session_wants_writable(const bl_tls_session_t *session) {
   return session->wants_writable;
 }
 
-bool bl_tls_session_has_pending(bl_tls_session_t *session) {
-  pthread_mutex_lock(&session->mutex);
-  bool pending = SSL_pending(session->ssl) > 0;
-  pthread_mutex_unlock(&session->mutex);
-  return pending;
-}
-
 bool bl_tls_session_is_plaintext(const bl_tls_session_t *session) {
   return session->plaintext;
 }

@@ -39,8 +39,7 @@ ssize_t bl_tls_session_read(bl_tls_session_t *session, void *bytes, size_t size_
 ssize_t bl_tls_session_write(bl_tls_session_t *session, const void *bytes, size_t size_bytes);
 // After EAGAIN of either: whether to wait until the socket is writable; else until it is readable.
 bool bl_tls_session_wants_writable(const bl_tls_session_t *session);
-// Bytes that a read gives without the socket becoming readable again: read on while there are any.
-bool bl_tls_session_has_pending(bl_tls_session_t *session);
+// What TLS has decrypted already makes no socket readable again: read until EAGAIN.
 
 // Reads and writes nothing but the handshake: true when it is over, else as above with errno.
 bool bl_tls_session_handshake(bl_tls_session_t *session);

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -151,13 +152,13 @@ static void a_loop_that_falls_asleep_misses_nothing(void **state) {
   sem_destroy(&dialogue.handled);
   assert_int_equal(dialogue.count, TURNS);
   // Nothing to do: no processor time.
-  uint64_t before_ns = bl_clock_cpu_ns();
+  const clock_t before = clock();
   bl_timer_t *timer;
   assert_int_equal(bl_timer_create(*state, on_stop, *state, &timer, NULL), BL_OK);
   bl_timer_start(timer, 300, 0);
   bl_loop_run(*state);
   bl_timer_destroy(timer);
-  assert_true(bl_clock_cpu_ns() - before_ns < 100u * BL_NS_PER_MS);
+  assert_true(clock() - before < CLOCKS_PER_SEC / 10);
 }
 
 static void on_again(bl_message_t *message) {

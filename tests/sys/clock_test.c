@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -18,11 +19,9 @@ static void units_do_not_wrap(void **state) {
 
 static void clocks_go_forward(void **state) {
   (void)state;
-  const uint64_t monotonic_ns = bl_clock_now_ns(), cpu_ns = bl_clock_cpu_ns();
-  while (bl_clock_cpu_ns() == cpu_ns) { // works, so that this thread's time passes
-  }
+  const uint64_t monotonic_ns = bl_clock_now_ns();
+  usleep(1);
   assert_true(bl_clock_now_ns() > monotonic_ns);
-  assert_true(bl_clock_cpu_ns() > cpu_ns);
   assert_true(bl_clock_wall_ns() > UINT64_C(1600000000) * BL_NS_PER_S); // 2020
 }
 

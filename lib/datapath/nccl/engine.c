@@ -160,24 +160,6 @@ bl_status_t bl_nccl_engine_new_id(bl_nccl_engine_t *engine, uint8_t id[BL_NCCL_I
   return BL_OK;
 }
 
-size_t bl_nccl_engine_look(bl_nccl_engine_t *engine, bl_nccl_look_t *looks, size_t capacity) {
-  size_t count = 0;
-  pthread_mutex_lock(&engine->mutex);
-  const bl_nccl_channel_t *channel;
-  STAILQ_FOREACH(channel, &engine->channels, listed) {
-    if (count++ < capacity) {
-      bl_nccl_look_t *look = &looks[count - 1];
-      *look = (bl_nccl_look_t){.state = channel->life.state,
-                               .queued = channel->queued,
-                               .in_flight = channel->life.in_flight,
-                               .since_ns = channel->life.since_ns};
-      snprintf(look->name, sizeof look->name, "%s", channel->name);
-    }
-  }
-  pthread_mutex_unlock(&engine->mutex);
-  return count;
-}
-
 bl_nccl_counters_t bl_nccl_engine_counters(bl_nccl_engine_t *engine) {
   pthread_mutex_lock(&engine->mutex);
   bl_nccl_counters_t counters = engine->counters;

@@ -94,15 +94,6 @@ void bl_nccl_channel_close(bl_nccl_channel_t *channel); // NULL is fine
 // The state; `err` (may be NULL) gets the cause when it failed.
 bl_nccl_state_t bl_nccl_channel_state(bl_nccl_channel_t *channel, bl_error_t *err);
 
-typedef struct bl_nccl_look { // for those who ask what is waited for
-  char name[BL_NCCL_NAME_BYTES];
-  bl_nccl_state_t state;
-  uint32_t queued, in_flight;
-  uint64_t since_ns;
-} bl_nccl_look_t;
-// Fills up to `capacity`; returns how many channels there are.
-size_t bl_nccl_engine_look(bl_nccl_engine_t *engine, bl_nccl_look_t *looks, size_t capacity);
-
 typedef struct bl_nccl_counters {
   uint64_t opened, failed, stuck; // channels
   uint64_t transfers, bytes;      // that ended well
