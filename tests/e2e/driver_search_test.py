@@ -60,6 +60,10 @@ def check_told(folder, job, address):
         assert seen.get("ballast_run_phase", phase="running") == 0, seen.text
         refused = ctl(folder, "trace", "--endpoint", address, "--to", f"{folder}/none.json", expect=4)
         assert "the driver is starting" in refused.stderr, refused.stderr
+        untold = ctl(folder, "stores", "--endpoint", address, expect=4)
+        assert "the driver is starting and tells its stores later" in untold.stderr, untold.stderr
+        told = json.loads(ctl(folder, "doctor", "--endpoint", address, "-o", "json").stdout)
+        assert [row["state"] for row in told] == ["starting"], told
         record = json.loads(ctl(folder, "policy", "set", "none", "--endpoint", address, "-o", "json", "--timeout",
                                 "100").stdout)
         assert record["policy"] == "none", record

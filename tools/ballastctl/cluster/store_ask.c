@@ -62,11 +62,16 @@ static bl_status_t find(const bl_ctl_store_arguments_t *arguments, bl_text_list_
   if (status == BL_OK && addresses->count == 0) {
     status = add_json(addresses, json_object_get(run, "stores"), err);
   }
+  if (status == BL_OK && addresses->count == 0) {
+    const char *phase = json_string_value(json_object_get(run, "phase"));
+    const bool starting = phase != NULL && strcmp(phase, "starting") == 0;
+    status = starting ? bl_error_set(err, BL_PRECONDITION,
+                                     "the driver is starting and tells its stores later; --store ADDRESS names one now")
+                      : bl_error_set(err, BL_NOT_FOUND,
+                                     "the run has no stores; --store ADDRESS names one that is elsewhere");
+  }
   json_decref(endpoints);
   json_decref(run);
-  if (status == BL_OK && addresses->count == 0) {
-    status = bl_error_set(err, BL_NOT_FOUND, "the run has no stores; --store ADDRESS names one that is elsewhere");
-  }
   return status;
 }
 
