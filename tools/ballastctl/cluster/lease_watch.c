@@ -226,9 +226,10 @@ static void on_status(json_t *value, const bl_error_t *err, void *context) {
 }
 
 static void connect(watched_t *store) {
+  static const bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_STATUS};
   bl_error_t fault;
   uint64_t deadline_ms = (uint64_t)(store->watch->arguments->common.timeout_seconds * 1000);
-  if (bl_ctl_store_status(store->store, deadline_ms, on_status, store, &fault) != BL_OK) {
+  if (bl_ctl_store_call(store->store, &question, deadline_ms, on_status, store, &fault) != BL_OK) {
     end(store->watch, fault.status, "%s", fault.text);
   }
 }
@@ -296,19 +297,15 @@ static bl_status_t run_watch(watch_t *watch, const bl_text_list_t *addresses, bl
   return status;
 }
 
-static bl_status_t get_question(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done, void *done_context,
-                                void *context, bl_error_t *err) {
-  return bl_ctl_store_get(store, *(const uint64_t *)context, deadline_ms, done, done_context, err);
-}
-
 // One lease: its store alone is watched, and the lease must be there.
 static bl_status_t watch_lease(watch_t *watch, const bl_text_list_t *addresses, const char *name, bl_error_t *err) {
   size_t number;
   json_t *lease = NULL;
   bl_status_t status = bl_ctl_lease_parse(name, addresses->count, &number, &watch->lease, err);
   if (status == BL_OK) {
-    status = bl_ctl_store_ask(addresses->items[number], watch->arguments->common.timeout_seconds, get_question,
-                              &watch->lease, &lease, err);
+    const bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_GET, .id = watch->lease};
+    status =
+        bl_ctl_store_ask(addresses->items[number], watch->arguments->common.timeout_seconds, &question, &lease, err);
   }
   json_decref(lease);
   if (status != BL_OK) {

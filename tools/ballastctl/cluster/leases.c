@@ -50,20 +50,15 @@ static json_t *named(json_t *lease, size_t store) {
 
 // ---- list
 
-static bl_status_t list_question(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done, void *done_context,
-                                 void *context, bl_error_t *err) {
-  const arguments_t *arguments = context;
-  const char *state = arguments->state == 0 ? NULL : states[arguments->state];
-  return bl_ctl_store_list(store, arguments->job, state, deadline_ms, done, done_context, err);
-}
-
 static bl_status_t list(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
                         bl_error_t *err) {
   arguments_t *arguments = context;
   (void)words;
+  const bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_LIST,
+                                            .job = arguments->job,
+                                            .state = arguments->state == 0 ? NULL : states[arguments->state]};
   bl_ctl_store_reply_t replies[BL_CTL_STORES_MAX];
-  bl_status_t status =
-      bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, list_question, arguments, replies, err);
+  bl_status_t status = bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, &question, replies, err);
   if (status != BL_OK) {
     return status;
   }
@@ -92,21 +87,15 @@ static bl_status_t list(void *context, const bl_text_list_t *addresses, const bl
 
 // ---- get
 
-static bl_status_t get_question(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done, void *done_context,
-                                void *context, bl_error_t *err) {
-  return bl_ctl_store_get(store, *(const uint64_t *)context, deadline_ms, done, done_context, err);
-}
-
 static bl_status_t get(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
                        bl_error_t *err) {
   const arguments_t *arguments = context;
   size_t store;
-  uint64_t id;
+  bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_GET};
   json_t *lease = NULL;
-  bl_status_t status = bl_ctl_lease_parse(words->positional[0], addresses->count, &store, &id, err);
+  bl_status_t status = bl_ctl_lease_parse(words->positional[0], addresses->count, &store, &question.id, err);
   if (status == BL_OK) {
-    status =
-        bl_ctl_store_ask(addresses->items[store], arguments->common.timeout_seconds, get_question, &id, &lease, err);
+    status = bl_ctl_store_ask(addresses->items[store], arguments->common.timeout_seconds, &question, &lease, err);
   }
   if (status == BL_OK) {
     json_t *row = named(lease, store);
@@ -120,26 +109,15 @@ static bl_status_t get(void *context, const bl_text_list_t *addresses, const bl_
 
 // ---- revoke
 
-typedef struct wish {
-  uint64_t id, generation, session;
-} wish_t;
-
-static bl_status_t revoke_question(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done,
-                                   void *done_context, void *context, bl_error_t *err) {
-  const wish_t *wish = context;
-  return bl_ctl_store_revoke(store, wish->id, wish->generation, wish->session, deadline_ms, done, done_context, err);
-}
-
 static const bl_ctl_column_t revoked_columns[] = {{.key = "lease", .title = "LEASE"},
                                                   {.key = "result", .title = "RESULT"},
                                                   {.key = "error", .title = "ERROR", .wide = true}};
 
-static bl_status_t revoke_one(const arguments_t *arguments, const char *address, wish_t wish, const char *name,
-                              json_t *rows, bl_error_t *err) {
+static bl_status_t revoke_one(const arguments_t *arguments, const char *address,
+                              const bl_ctl_store_question_t *question, const char *name, json_t *rows,
+                              bl_error_t *err) {
   json_t *answer = NULL;
-  bl_ctl_store_question_fn question = arguments->dry_run ? get_question : revoke_question;
-  void *context = arguments->dry_run ? (void *)&wish.id : (void *)&wish;
-  bl_status_t status = bl_ctl_store_ask(address, arguments->common.timeout_seconds, question, context, &answer, err);
+  bl_status_t status = bl_ctl_store_ask(address, arguments->common.timeout_seconds, question, &answer, err);
   const char *result = status != BL_OK ? "failed" : arguments->dry_run ? "would be revoked" : "revoked";
   json_t *row = json_pack("{s:s, s:s}", "lease", name, "result", result);
   if (status != BL_OK) {
@@ -153,10 +131,11 @@ static bl_status_t revoke_one(const arguments_t *arguments, const char *address,
 static bl_status_t revoke_leases(const arguments_t *arguments, const bl_text_list_t *addresses,
                                  const bl_flags_result_t *words, json_t *rows, bl_error_t *err) {
   size_t failed = 0, stores[BL_FLAGS_POSITIONAL];
-  wish_t wishes[BL_FLAGS_POSITIONAL];
+  bl_ctl_store_question_t questions[BL_FLAGS_POSITIONAL];
   for (size_t i = 0; i < words->positional_count; i++) { // all names are right before the first lease goes
-    wishes[i] = (wish_t){.generation = (uint64_t)arguments->generation};
-    bl_status_t status = bl_ctl_lease_parse(words->positional[i], addresses->count, &stores[i], &wishes[i].id, err);
+    questions[i] = (bl_ctl_store_question_t){.kind = arguments->dry_run ? BL_CTL_STORE_GET : BL_CTL_STORE_REVOKE,
+                                             .generation = (uint64_t)arguments->generation};
+    bl_status_t status = bl_ctl_lease_parse(words->positional[i], addresses->count, &stores[i], &questions[i].id, err);
     if (status != BL_OK) {
       return status;
     }
@@ -165,8 +144,8 @@ static bl_status_t revoke_leases(const arguments_t *arguments, const bl_text_lis
   for (size_t i = 0; i < words->positional_count; i++) {
     char name[48];
     bl_error_t fault;
-    snprintf(name, sizeof name, "%zu/%" PRIu64, stores[i], wishes[i].id);
-    if (revoke_one(arguments, addresses->items[stores[i]], wishes[i], name, rows, &fault) != BL_OK) {
+    snprintf(name, sizeof name, "%zu/%" PRIu64, stores[i], questions[i].id);
+    if (revoke_one(arguments, addresses->items[stores[i]], &questions[i], name, rows, &fault) != BL_OK) {
       first = failed++ == 0 ? fault : first;
       fprintf(stderr, "ballastctl: %s: %s\n", name, fault.text);
     }
@@ -182,8 +161,9 @@ static bl_status_t revoke_leases(const arguments_t *arguments, const bl_text_lis
 static bl_status_t revoke_session(const arguments_t *arguments, const bl_text_list_t *addresses, json_t *rows,
                                   bl_error_t *err) {
   char *end;
-  wish_t wish = {.session = strtoull(arguments->session, &end, 16)};
-  if (wish.session == 0 || *end != '\0') {
+  const bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_REVOKE,
+                                            .session = strtoull(arguments->session, &end, 16)};
+  if (question.session == 0 || *end != '\0') {
     return bl_error_set(err, BL_INVALID, "--session '%.40s' is none: they are 16 hexadecimal digits",
                         arguments->session);
   }
@@ -193,7 +173,7 @@ static bl_status_t revoke_session(const arguments_t *arguments, const bl_text_li
   if (arguments->dry_run) {
     return bl_error_set(err, BL_INVALID, "--dry-run is for leases; 'ballastctl stores -o json' lists sessions");
   }
-  return revoke_one(arguments, addresses->items[0], wish, arguments->session, rows, err);
+  return revoke_one(arguments, addresses->items[0], &question, arguments->session, rows, err);
 }
 
 static bl_status_t revoke(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,

@@ -14,12 +14,7 @@ typedef struct arguments {
   bl_optional_int_t stage;
 } arguments_t;
 
-static bl_status_t quota_question(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done, void *done_context,
-                                  void *context, bl_error_t *err) {
-  return bl_ctl_store_quota(store, context, deadline_ms, done, done_context, err);
-}
-
-static json_t *row_of(const bl_ctl_quota_t *quota, const bl_ctl_store_reply_t *reply, size_t number) {
+static json_t *row_of(const bl_ctl_store_question_t *quota, const bl_ctl_store_reply_t *reply, size_t number) {
   json_t *row = json_pack("{s:I, s:s}", "store", (json_int_t)number, "job", quota->job);
   if (quota->stage >= 0) {
     json_object_set_new(row, "stage", json_integer(quota->stage));
@@ -41,16 +36,16 @@ static bl_status_t set(void *context, const bl_text_list_t *addresses, const bl_
                                             {.key = "stage", .title = "STAGE", .right = true},
                                             {.key = "quota_bytes", .title = "QUOTA", .right = true, .bytes = true},
                                             {.key = "error", .title = "ERROR", .wide = true}};
-  bl_ctl_quota_t quota = {.job = words->positional[0],
-                          .stage = arguments->stage.set ? arguments->stage.value : -1,
-                          .unlimited = strcmp(words->positional[1], "unlimited") == 0};
+  bl_ctl_store_question_t quota = {.kind = BL_CTL_STORE_QUOTA,
+                                   .job = words->positional[0],
+                                   .stage = arguments->stage.set ? arguments->stage.value : -1,
+                                   .unlimited = strcmp(words->positional[1], "unlimited") == 0};
   if (!quota.unlimited && !bl_bytes_parse(words->positional[1], &quota.bytes)) {
     return bl_error_set(err, BL_INVALID, "'%.100s' is no number of bytes, such as 512 MiB, nor 'unlimited'",
                         words->positional[1]);
   }
   bl_ctl_store_reply_t replies[BL_CTL_STORES_MAX];
-  bl_status_t status =
-      bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, quota_question, &quota, replies, err);
+  bl_status_t status = bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, &quota, replies, err);
   if (status != BL_OK) {
     return status;
   }

@@ -129,19 +129,18 @@ static void answered(json_t *value, const bl_error_t *err, void *context) {
   bl_ctl_calls_ended(asked->calls);
 }
 
-static void ask_one(asked_t *asked, const char *address, double timeout_seconds, bl_ctl_store_question_fn question,
-                    void *context) {
+static void ask_one(asked_t *asked, const char *address, double timeout_seconds,
+                    const bl_ctl_store_question_t *question) {
   bl_error_t *err = &asked->reply->err;
   bl_status_t status = bl_ctl_store_create(asked->calls->rpc, address, &asked->store, err);
   if (status == BL_OK) {
-    status = question(asked->store, (uint64_t)(timeout_seconds * 1000), answered, asked, context, err);
+    status = bl_ctl_store_call(asked->store, question, (uint64_t)(timeout_seconds * 1000), answered, asked, err);
   }
   asked->calls->open += status == BL_OK;
 }
 
 bl_status_t bl_ctl_stores_ask(const bl_text_list_t *addresses, double timeout_seconds,
-                              bl_ctl_store_question_fn question, void *context, bl_ctl_store_reply_t *replies,
-                              bl_error_t *err) {
+                              const bl_ctl_store_question_t *question, bl_ctl_store_reply_t *replies, bl_error_t *err) {
   bl_ctl_calls_t calls;
   asked_t *asked = calloc(addresses->count, sizeof *asked);
   if (asked == NULL) {
@@ -151,7 +150,7 @@ bl_status_t bl_ctl_stores_ask(const bl_text_list_t *addresses, double timeout_se
   for (size_t i = 0; status == BL_OK && i < addresses->count; i++) {
     replies[i] = (bl_ctl_store_reply_t){0};
     asked[i] = (asked_t){.calls = &calls, .reply = &replies[i]};
-    ask_one(&asked[i], addresses->items[i], timeout_seconds, question, context);
+    ask_one(&asked[i], addresses->items[i], timeout_seconds, question);
   }
   bl_ctl_calls_wait(&calls);
   for (size_t i = 0; i < addresses->count; i++) {
@@ -162,12 +161,12 @@ bl_status_t bl_ctl_stores_ask(const bl_text_list_t *addresses, double timeout_se
   return status;
 }
 
-bl_status_t bl_ctl_store_ask(const char *address, double timeout_seconds, bl_ctl_store_question_fn question,
-                             void *context, json_t **value, bl_error_t *err) {
+bl_status_t bl_ctl_store_ask(const char *address, double timeout_seconds, const bl_ctl_store_question_t *question,
+                             json_t **value, bl_error_t *err) {
   char *item = (char *)(uintptr_t)address;
   bl_ctl_store_reply_t reply = {0};
   bl_status_t status =
-      bl_ctl_stores_ask(&(bl_text_list_t){.items = &item, .count = 1}, timeout_seconds, question, context, &reply, err);
+      bl_ctl_stores_ask(&(bl_text_list_t){.items = &item, .count = 1}, timeout_seconds, question, &reply, err);
   if (status == BL_OK && reply.value == NULL) {
     *err = reply.err;
     status = reply.err.status;

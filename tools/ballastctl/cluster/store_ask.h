@@ -51,10 +51,6 @@ BL_MUST_USE bl_status_t bl_ctl_stores_act(bl_ctl_stores_fn act, void *arguments,
 BL_MUST_USE bl_status_t bl_ctl_lease_parse(const char *text, size_t stores, size_t *store, uint64_t *id,
                                            bl_error_t *err);
 
-// Asks one store one thing: a bl_ctl_store_* call with `done` and `done_context`.
-typedef bl_status_t (*bl_ctl_store_question_fn)(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done,
-                                                void *done_context, void *context, bl_error_t *err);
-
 typedef struct bl_ctl_store_reply {
   json_t *value; // owned; NULL: err says why
   bl_error_t err;
@@ -62,11 +58,11 @@ typedef struct bl_ctl_store_reply {
 
 // Asks all stores at the same time and waits for every answer; `replies` has one per address.
 BL_MUST_USE bl_status_t bl_ctl_stores_ask(const bl_text_list_t *addresses, double timeout_seconds,
-                                          bl_ctl_store_question_fn question, void *context,
-                                          bl_ctl_store_reply_t *replies, bl_error_t *err);
+                                          const bl_ctl_store_question_t *question, bl_ctl_store_reply_t *replies,
+                                          bl_error_t *err);
 // Asks one. *value is the caller's.
-BL_MUST_USE bl_status_t bl_ctl_store_ask(const char *address, double timeout_seconds, bl_ctl_store_question_fn question,
-                                         void *context, json_t **value, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_ctl_store_ask(const char *address, double timeout_seconds,
+                                         const bl_ctl_store_question_t *question, json_t **value, bl_error_t *err);
 // BL_OK when all answered. The first error when none did; BL_PARTIAL when some did not: those are named on stderr. Values may
 // be gone already.
 BL_MUST_USE bl_status_t bl_ctl_stores_verdict(const bl_ctl_store_reply_t *replies, size_t count, bl_error_t *err);

@@ -25,8 +25,8 @@ struct call {
   json_t *(*to_json)(const ProtobufCMessage *output);
   bl_ctl_store_event_fn event;
   uint64_t compacted;
+  const bl_ctl_store_question_t *question;
   // Of a list, which goes on page by page.
-  char *job, *state;
   uint64_t deadline_at_ms;
   json_t *leases;
 };
@@ -63,8 +63,6 @@ static void finish(call_t *call, json_t *value, const bl_error_t *err) {
   call->done(value, &failure, call->context);
   json_decref(value);
   json_decref(call->leases);
-  free(call->job);
-  free(call->state);
   free(call);
 }
 
@@ -72,22 +70,6 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
   (void)request;
   call_t *call = context;
   finish(call, output != NULL ? call->to_json(output) : NULL, err);
-}
-
-static bl_status_t start(bl_ctl_store_t *store, const char *method, const ProtobufCMessage *input, call_t values,
-                         uint64_t deadline_ms, bl_error_t *err) {
-  call_t *call = malloc(sizeof *call);
-  if (call == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory");
-  }
-  *call = values;
-  call->store = store;
-  bl_status_t status =
-      bl_rpc_channel_call(store->channel, service, method, input, deadline_ms, answered, call, NULL, err);
-  if (status != BL_OK) {
-    free(call);
-  }
-  return status;
 }
 
 // ---- leases ------------------------------------------------------------------------------------------------------------
@@ -150,47 +132,14 @@ static bl_status_t ask_page(call_t *call, uint64_t after, bl_error_t *err) {
   }
   Ballast__V1__ListLeasesRequest request = BALLAST__V1__LIST_LEASES_REQUEST__INIT;
   request.after = after;
-  request.job = call->job;
-  request.state = call->state;
+  request.job = (char *)(call->question->job != NULL ? call->question->job : "");
+  request.state = (char *)(call->question->state != NULL ? call->question->state : "");
   return bl_rpc_channel_call(call->store->channel, service, "ListLeases", &request.base, call->deadline_at_ms - now_ms,
                              page_came, call, NULL, err);
 }
 
-bl_status_t bl_ctl_store_list(bl_ctl_store_t *store, const char *job, const char *state, uint64_t deadline_ms,
-                              bl_ctl_store_fn done, void *context, bl_error_t *err) {
-  call_t *call = malloc(sizeof *call);
-  if (call == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory");
-  }
-  *call = (call_t){.store = store,
-                   .done = done,
-                   .context = context,
-                   .job = strdup(job != NULL ? job : ""),
-                   .state = strdup(state != NULL ? state : ""),
-                   .deadline_at_ms = bl_loop_now_ms(bl_rpc_channel_loop(store->channel)) + deadline_ms,
-                   .leases = json_array()};
-  bl_status_t status = call->job == NULL || call->state == NULL || call->leases == NULL
-                           ? bl_error_set(err, BL_EXHAUSTED, "no memory")
-                           : ask_page(call, 0, err);
-  if (status != BL_OK) {
-    json_decref(call->leases);
-    free(call->job);
-    free(call->state);
-    free(call);
-  }
-  return status;
-}
-
 static json_t *get_json(const ProtobufCMessage *output) {
   return lease_json((const Ballast__V1__Lease *)output);
-}
-
-bl_status_t bl_ctl_store_get(bl_ctl_store_t *store, uint64_t id, uint64_t deadline_ms, bl_ctl_store_fn done,
-                             void *context, bl_error_t *err) {
-  Ballast__V1__GetLeaseRequest request = BALLAST__V1__GET_LEASE_REQUEST__INIT;
-  request.id = id;
-  return start(store, "GetLease", &request.base, (call_t){.done = done, .context = context, .to_json = get_json},
-               deadline_ms, err);
 }
 
 static json_t *empty_json(const ProtobufCMessage *output) {
@@ -198,40 +147,10 @@ static json_t *empty_json(const ProtobufCMessage *output) {
   return json_object();
 }
 
-bl_status_t bl_ctl_store_revoke(bl_ctl_store_t *store, uint64_t id, uint64_t generation, uint64_t session,
-                                uint64_t deadline_ms, bl_ctl_store_fn done, void *context, bl_error_t *err) {
-  Ballast__V1__RevokeRequest request = BALLAST__V1__REVOKE_REQUEST__INIT;
-  request.id = id;
-  request.generation = generation;
-  request.session = session;
-  return start(store, "Revoke", &request.base, (call_t){.done = done, .context = context, .to_json = empty_json},
-               deadline_ms, err);
-}
-
 // ---- the store ---------------------------------------------------------------------------------------------------------
 
 static json_t *drain_json(const ProtobufCMessage *output) {
   return json_pack("{s:b}", "drained", ((const Ballast__V1__StoreDrainResponse *)output)->drained);
-}
-
-bl_status_t bl_ctl_store_drain(bl_ctl_store_t *store, bool undrain, uint64_t deadline_ms, bl_ctl_store_fn done,
-                               void *context, bl_error_t *err) {
-  Ballast__V1__StoreDrainRequest request = BALLAST__V1__STORE_DRAIN_REQUEST__INIT;
-  request.undrain = undrain;
-  return start(store, "Drain", &request.base, (call_t){.done = done, .context = context, .to_json = drain_json},
-               deadline_ms, err);
-}
-
-bl_status_t bl_ctl_store_quota(bl_ctl_store_t *store, const bl_ctl_quota_t *quota, uint64_t deadline_ms,
-                               bl_ctl_store_fn done, void *context, bl_error_t *err) {
-  Ballast__V1__SetQuotaRequest request = BALLAST__V1__SET_QUOTA_REQUEST__INIT;
-  request.job = (char *)quota->job;
-  request.of_stage = quota->stage >= 0;
-  request.stage = request.of_stage ? (uint32_t)quota->stage : 0;
-  request.unlimited = quota->unlimited;
-  request.bytes = quota->bytes;
-  return start(store, "SetQuota", &request.base, (call_t){.done = done, .context = context, .to_json = empty_json},
-               deadline_ms, err);
 }
 
 static json_t *counts_json(Ballast__V1__StoreCount *const *counts, size_t count) {
@@ -285,11 +204,71 @@ static json_t *status_json(const ProtobufCMessage *output) {
                    counts_json(response->counters, response->n_counters), "sessions", sessions_json(response));
 }
 
-bl_status_t bl_ctl_store_status(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done, void *context,
-                                bl_error_t *err) {
-  Ballast__V1__StoreStatusRequest request = BALLAST__V1__STORE_STATUS_REQUEST__INIT;
-  return start(store, "Status", &request.base, (call_t){.done = done, .context = context, .to_json = status_json},
-               deadline_ms, err);
+// ---- questions ---------------------------------------------------------------------------------------------------------
+
+static bl_status_t send_input(call_t *call, const char *method, const ProtobufCMessage *input,
+                              json_t *(*to_json)(const ProtobufCMessage *output), uint64_t deadline_ms,
+                              bl_error_t *err) {
+  call->to_json = to_json;
+  return bl_rpc_channel_call(call->store->channel, service, method, input, deadline_ms, answered, call, NULL, err);
+}
+
+static bl_status_t send_revoke(call_t *call, uint64_t deadline_ms, bl_error_t *err) {
+  Ballast__V1__RevokeRequest request = BALLAST__V1__REVOKE_REQUEST__INIT;
+  request.id = call->question->id;
+  request.generation = call->question->generation;
+  request.session = call->question->session;
+  return send_input(call, "Revoke", &request.base, empty_json, deadline_ms, err);
+}
+
+static bl_status_t send_quota(call_t *call, uint64_t deadline_ms, bl_error_t *err) {
+  Ballast__V1__SetQuotaRequest request = BALLAST__V1__SET_QUOTA_REQUEST__INIT;
+  request.job = (char *)call->question->job;
+  request.of_stage = call->question->stage >= 0;
+  request.stage = request.of_stage ? (uint32_t)call->question->stage : 0;
+  request.unlimited = call->question->unlimited;
+  request.bytes = call->question->bytes;
+  return send_input(call, "SetQuota", &request.base, empty_json, deadline_ms, err);
+}
+
+static bl_status_t send_question(call_t *call, uint64_t deadline_ms, bl_error_t *err) {
+  Ballast__V1__StoreStatusRequest status = BALLAST__V1__STORE_STATUS_REQUEST__INIT;
+  Ballast__V1__GetLeaseRequest get = BALLAST__V1__GET_LEASE_REQUEST__INIT;
+  Ballast__V1__StoreDrainRequest drain = BALLAST__V1__STORE_DRAIN_REQUEST__INIT;
+  switch (call->question->kind) {
+  case BL_CTL_STORE_STATUS:
+    return send_input(call, "Status", &status.base, status_json, deadline_ms, err);
+  case BL_CTL_STORE_LIST:
+    call->deadline_at_ms = bl_loop_now_ms(bl_rpc_channel_loop(call->store->channel)) + deadline_ms;
+    call->leases = json_array();
+    return call->leases == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory") : ask_page(call, 0, err);
+  case BL_CTL_STORE_GET:
+    get.id = call->question->id;
+    return send_input(call, "GetLease", &get.base, get_json, deadline_ms, err);
+  case BL_CTL_STORE_REVOKE:
+    return send_revoke(call, deadline_ms, err);
+  case BL_CTL_STORE_DRAIN:
+    drain.undrain = call->question->undrain;
+    return send_input(call, "Drain", &drain.base, drain_json, deadline_ms, err);
+  case BL_CTL_STORE_QUOTA:
+    return send_quota(call, deadline_ms, err);
+  }
+  return bl_error_set(err, BL_INTERNAL, "no such question");
+}
+
+bl_status_t bl_ctl_store_call(bl_ctl_store_t *store, const bl_ctl_store_question_t *question, uint64_t deadline_ms,
+                              bl_ctl_store_fn done, void *context, bl_error_t *err) {
+  call_t *call = malloc(sizeof *call);
+  if (call == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory");
+  }
+  *call = (call_t){.store = store, .question = question, .done = done, .context = context};
+  bl_status_t status = send_question(call, deadline_ms, err);
+  if (status != BL_OK) {
+    json_decref(call->leases);
+    free(call);
+  }
+  return status;
 }
 
 // ---- watch -------------------------------------------------------------------------------------------------------------

@@ -17,33 +17,35 @@ BL_MUST_USE bl_status_t bl_ctl_store_create(bl_rpc_t *rpc, const char *address, 
                                             bl_error_t *err);
 void bl_ctl_store_destroy(bl_ctl_store_t *store); // NULL is fine
 
-// {"revision", "leases": [...]}: all of them, page by page, as of no single instant. `job` and `state` NULL: any. A
-// lease: {"id", "generation", "state", "job", "plan", "stage", "session", "room_bytes", "block_bytes", "checksum", "step",
-// "chunk", "micro_batch", "offset_bytes", "age_seconds"}; those of the block are absent where there is none.
-BL_MUST_USE bl_status_t bl_ctl_store_list(bl_ctl_store_t *store, const char *job, const char *state,
-                                          uint64_t deadline_ms, bl_ctl_store_fn done, void *context, bl_error_t *err);
-// One lease. BL_NOT_FOUND.
-BL_MUST_USE bl_status_t bl_ctl_store_get(bl_ctl_store_t *store, uint64_t id, uint64_t deadline_ms, bl_ctl_store_fn done,
-                                         void *context, bl_error_t *err);
-// Takes a lease (`generation` 0: any), or with `session` not 0 all that it holds, from its holder. Answers {}.
-BL_MUST_USE bl_status_t bl_ctl_store_revoke(bl_ctl_store_t *store, uint64_t id, uint64_t generation, uint64_t session,
-                                            uint64_t deadline_ms, bl_ctl_store_fn done, void *context, bl_error_t *err);
-// {"drained"}.
-BL_MUST_USE bl_status_t bl_ctl_store_drain(bl_ctl_store_t *store, bool undrain, uint64_t deadline_ms,
-                                           bl_ctl_store_fn done, void *context, bl_error_t *err);
-typedef struct bl_ctl_quota {
-  const char *job;
+// What is asked of a store, and what it answers.
+typedef enum bl_ctl_store_kind {
+  // {"incarnation", "state", "revision", "capacity_bytes", ..., "leases": {state: n}, "refusals": {reason: n}, "counters":
+  // {name: n}, "sessions": [...]}
+  BL_CTL_STORE_STATUS,
+  // Leases of `job` in `state`, NULL: any. {"revision", "leases": [...]}: all of them, page by page, as of no single
+  // instant. A lease: {"id", "generation", "state", "job", "plan", "stage", "session", "room_bytes", "block_bytes",
+  // "checksum", "step", "chunk", "micro_batch", "offset_bytes", "age_seconds"}; those of the block are absent where there
+  // is none.
+  BL_CTL_STORE_LIST,
+  BL_CTL_STORE_GET,    // the lease `id`. BL_NOT_FOUND
+  BL_CTL_STORE_REVOKE, // takes it (`generation` 0: any), or with `session` not 0 all that it holds, from its holder. {}
+  BL_CTL_STORE_DRAIN,  // {"drained"}
+  BL_CTL_STORE_QUOTA,  // limits what `job`, or its `stage`, may reserve to `bytes`. {}
+} bl_ctl_store_kind_t;
+
+typedef struct bl_ctl_store_question {
+  bl_ctl_store_kind_t kind;
+  uint64_t id, generation, session;
+  const char *job, *state;
   int64_t stage; // -1: all of them together
-  bool unlimited;
   uint64_t bytes;
-} bl_ctl_quota_t;
-// Limits what a job may reserve. Answers {}.
-BL_MUST_USE bl_status_t bl_ctl_store_quota(bl_ctl_store_t *store, const bl_ctl_quota_t *quota, uint64_t deadline_ms,
-                                           bl_ctl_store_fn done, void *context, bl_error_t *err);
-// {"incarnation", "state", "revision", "capacity_bytes", ..., "leases": {state: n}, "refusals": {reason: n}, "counters":
-// {name: n}, "sessions": [...]}
-BL_MUST_USE bl_status_t bl_ctl_store_status(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done,
-                                            void *context, bl_error_t *err);
+  bool unlimited; // `bytes` does not count
+  bool undrain;   // it lends again
+} bl_ctl_store_question_t;
+
+// `question` is borrowed until `done`.
+BL_MUST_USE bl_status_t bl_ctl_store_call(bl_ctl_store_t *store, const bl_ctl_store_question_t *question,
+                                          uint64_t deadline_ms, bl_ctl_store_fn done, void *context, bl_error_t *err);
 
 // One change: {"type": ADDED | MODIFIED | DELETED, "revision", "kind", "id", "generation", "from", "to", "stage",
 // "room_bytes"}; kind is lease, session or store.

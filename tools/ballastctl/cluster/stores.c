@@ -17,12 +17,6 @@ typedef struct arguments {
   double wait_seconds;
 } arguments_t;
 
-static bl_status_t status_question(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done,
-                                   void *done_context, void *context, bl_error_t *err) {
-  (void)context;
-  return bl_ctl_store_status(store, deadline_ms, done, done_context, err);
-}
-
 // ---- stores
 
 static const bl_ctl_column_t columns[] = {
@@ -68,9 +62,9 @@ static bl_status_t list(void *context, const bl_text_list_t *addresses, const bl
                         bl_error_t *err) {
   const arguments_t *arguments = context;
   (void)words;
+  const bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_STATUS};
   bl_ctl_store_reply_t replies[BL_CTL_STORES_MAX];
-  bl_status_t status =
-      bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, status_question, NULL, replies, err);
+  bl_status_t status = bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, &question, replies, err);
   if (status != BL_OK) {
     return status;
   }
@@ -89,11 +83,6 @@ static bl_status_t list(void *context, const bl_text_list_t *addresses, const bl
 }
 
 // ---- drain
-
-static bl_status_t drain_question(bl_ctl_store_t *store, uint64_t deadline_ms, bl_ctl_store_fn done, void *done_context,
-                                  void *context, bl_error_t *err) {
-  return bl_ctl_store_drain(store, *(const bool *)context, deadline_ms, done, done_context, err);
-}
 
 // The store that the word names: a number of the run's, or an address; no word will do where there is one store.
 static bl_status_t choose(const bl_text_list_t *addresses, const char *word, size_t *number, bl_error_t *err) {
@@ -131,11 +120,11 @@ static bl_status_t drain(void *context, const bl_text_list_t *addresses, const b
     return status;
   }
   const uint64_t until_ns = bl_clock_now_ns() + (uint64_t)(arguments->wait_seconds * 1e9);
+  const bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_DRAIN, .undrain = arguments->undrain};
   bool drained = false, again;
   do { // draining a store that drains changes nothing
     json_t *answer = NULL;
-    status = bl_ctl_store_ask(addresses->items[number], arguments->common.timeout_seconds, drain_question,
-                              &arguments->undrain, &answer, err);
+    status = bl_ctl_store_ask(addresses->items[number], arguments->common.timeout_seconds, &question, &answer, err);
     drained = json_is_true(json_object_get(answer, "drained"));
     json_decref(answer);
     again = status == BL_OK && !drained && !arguments->undrain && bl_clock_now_ns() < until_ns;
