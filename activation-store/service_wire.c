@@ -185,7 +185,18 @@ static void reply_opened(bl_service_t *self, bl_rpc_call_t *call, const bl_lease
   output.machine = (char *)bl_store_machine(self->store);
   output.data_tcp_address = (char *)bl_store_tcp_address(self->store);
   output.memory = &memory;
+  output.data_version = BL_FRAME_VERSION;
   bl_rpc_call_reply(call, &output.base);
+}
+
+static void fail_other_version(bl_rpc_call_t *call, uint32_t version) {
+  bl_error_t err;
+  (void)bl_error_set(&err, BL_PRECONDITION,
+                     "this store speaks version %d of the data path, your program version %" PRIu32
+                     ": use programs of one "
+                     "release",
+                     BL_FRAME_VERSION, version);
+  bl_rpc_call_fail(call, &err);
 }
 
 static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
@@ -207,6 +218,10 @@ static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void
     bl_error_t err;
     (void)bl_error_set(&err, BL_DENIED, "your certificate is for job %s, not for %.100s", caller->job, request->job);
     bl_rpc_call_fail(call, &err);
+    return;
+  }
+  if (request->data_version != BL_FRAME_VERSION) {
+    fail_other_version(call, request->data_version);
     return;
   }
   bl_endpoint_t holder;

@@ -4,6 +4,7 @@
 
 #include "ballast/v1/store.pb-c.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,6 +44,13 @@ static bool copy_id(ProtobufCBinaryData bytes, uint8_t id[BL__ID_BYTES]) {
 
 static void read_opened(bl__question_t *question, const Ballast__V1__OpenSessionResponse *output) {
   bl_client_t *client = question->client;
+  if (output->data_version != BL_FRAME_VERSION) {
+    (void)bl_error_set(&question->err, BL_PRECONDITION,
+                       "the store at %s speaks version %" PRIu32
+                       " of the data path, this program version %d: use programs "
+                       "of one release",
+                       client->store, output->data_version, BL_FRAME_VERSION);
+  }
   client->session = output->session;
   client->ttl_ms = output->ttl_ms;
   client->grace_ms = output->grace_ms;
@@ -140,6 +148,7 @@ static bl_status_t send_open(bl__question_t *question, uint64_t deadline_ms, bl_
   input.memory = &memory;
   input.machine = (char *)client->own_machine;
   input.unit_bytes = client->unit_bytes;
+  input.data_version = BL_FRAME_VERSION;
   input.data_path = (char *)bl_path_name((bl_path_t)client->wanted_path);
   return call(question, "OpenSession", &input.base, deadline_ms, err);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/raw_wire.h"
 
+#include "datapath/frame.h"
+
 #include "ballast/v1/store.pb-c.h"
 
 #include <stdio.h>
@@ -199,6 +201,7 @@ static bl_status_t send_request(raw_store_t *store, raw_verb_t verb, const raw_i
     message.stage = input->stage;
     message.holder = whole(input->id_bytes);
     message.arena_bytes = input->arena_bytes;
+    message.data_version = input->other_version ? BL_FRAME_VERSION - 1 : BL_FRAME_VERSION;
     return send(store, "OpenSession", &message.base);
   }
   case RAW_KEEP_ALIVE: {

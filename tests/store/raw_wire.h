@@ -38,7 +38,7 @@ typedef struct raw_input {
   uint64_t sequence, acknowledged;
   uint64_t plan, id, generation, bytes, checksum, after;
   uint32_t count, limit;
-  bool loaded, undrain, of_stage;
+  bool loaded, undrain, of_stage, other_version;
 } raw_input_t;
 
 typedef struct raw_item { // a room, lease, event or count

@@ -136,6 +136,9 @@ static void test_bad_requests(void **state) {
   bad = (raw_input_t){.job = "a", .arena_bytes = 65 * GRANULE};
   assert_int_equal(raw_call(&self->raw, RAW_OPEN, &bad, &output), BL_EXHAUSTED);
   assert_non_null(strstr(self->raw.err.text, "free 4.00 MiB"));
+  bad = (raw_input_t){.job = "a", .arena_bytes = GRANULE, .other_version = true};
+  assert_int_equal(raw_call(&self->raw, RAW_OPEN, &bad, &output), BL_PRECONDITION);
+  assert_non_null(strstr(self->raw.err.text, "use programs of one release"));
   raw_input_t a = open_session(self, "a", 0, 16 * GRANULE), b = open_session(self, "b", 0, 16 * GRANULE);
   a.plan = b.plan = 1;
   a.count = b.count = 2;
