@@ -137,9 +137,10 @@ static bl_status_t on_welcome(bl_client_t *client, bl_error_t *err) {
   if (frame->kind == BL_FRAME_BYE) {
     return bl_error_set(err, frame->status, "%s: %s", client->link_address, client->reader.text);
   }
-  if (frame->kind != BL_FRAME_WELCOME) {
-    return bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of a welcome", client->link_address,
-                        bl_frame_kind_name(frame->kind));
+  if (frame->kind != BL_FRAME_WELCOME || client->link == BL__CONNECTION_JOINING) {
+    return bl_error_set(err, BL_INTERNAL, "%s: a %s came instead of %s", client->link_address,
+                        bl_frame_kind_name(frame->kind),
+                        client->link == BL__CONNECTION_JOINING ? "communicators" : "a welcome");
   }
   if (bl_greeting_decode(client->reader.body, &welcome, &reason) != BL_OK) {
     return bl_error_set(err, BL_INTERNAL, "%s: the welcome is refused: %s", client->link_address, reason);
@@ -165,13 +166,14 @@ static bl_status_t explain_end(bl_client_t *client, bool broken, bl_error_t *err
   return bl_error_prefix(err, "%s", client->link_address);
 }
 
-// What comes before the link is up. BL_DEADLINE: not all is there yet.
+// What comes before the link is up. BL_DEADLINE: the welcome is not there yet. After it, while communicators are made, a
+// store has nothing to say but why it ends the connection.
 static bl_status_t read_welcome(bl_client_t *client, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  while (status == BL_OK && client->link == BL__CONNECTION_GREETING) {
+  while (status == BL_OK && client->link < BL__CONNECTION_UP) {
     switch (bl_frame_reader_next(&client->reader)) {
     case BL_READER_AGAIN:
-      return BL_DEADLINE;
+      return client->link == BL__CONNECTION_GREETING ? BL_DEADLINE : BL_OK;
     case BL_READER_FRAME:
       status = on_welcome(client, err);
       break;
@@ -236,7 +238,7 @@ static bl_status_t advance(bl_client_t *client, bl_error_t *err) {
     }
     status = status != BL_OK ? bl_error_prefix(err, "%s", client->link_address) : greet(client, err);
   }
-  if (status == BL_OK && client->link == BL__CONNECTION_GREETING) {
+  if (status == BL_OK && client->link >= BL__CONNECTION_GREETING) {
     status = read_welcome(client, err);
   }
   if (status == BL_OK && client->link == BL__CONNECTION_JOINING) {

@@ -262,6 +262,39 @@ static void a_store_that_dies(void **state) {
   }
 }
 
+static void *open_client(void *argument) {
+  gpu_fixture_t *fixture = argument;
+  bl_client_options_t options = nccl_options(fixture);
+  bl_client_t *client = NULL;
+  bl_error_t *err = calloc(1, sizeof *err);
+  options.open_ms = 300000;
+  assert_int_equal(bl_client_open(&options, &client, err), BL_UNAVAILABLE);
+  return err;
+}
+
+// Long before the time for communicators is over.
+static void a_store_that_dies_while_communicators_are_made(void **state) {
+  (void)state;
+  gpu_fixture_t fixture;
+  pthread_t opening;
+  void *result;
+  struct timespec begin, end;
+  start_gpu(&fixture, "64 MiB", NULL);
+  atomic_store(&faults()->never_made, true);
+  const unsigned before = atomic_load(&faults()->made);
+  assert_int_equal(pthread_create(&opening, NULL, open_client, &fixture), 0);
+  WAIT_FOR(atomic_load(&faults()->made) == before + 2);
+  store_kill(&fixture.store, SIGKILL);
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  pthread_join(opening, &result);
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  atomic_store(&faults()->never_made, false);
+  assert_non_null(strstr(((bl_error_t *)result)->text, "the other side closed the connection"));
+  assert_true(end.tv_sec - begin.tv_sec < 60);
+  free(result);
+  stop_gpu(&fixture);
+}
+
 // A silent store: the call ends by its deadline, and says so.
 static void a_store_that_stands_still(void **state) {
   (void)state;
@@ -350,11 +383,11 @@ int main(int argc, char **argv) {
     return hold(argv[2]);
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(blocks_come_and_go),       cmocka_unit_test(blocks_cross),
-      cmocka_unit_test(auto_and_what_is_missing), cmocka_unit_test(other_versions),
-      cmocka_unit_test(transfers_that_stop),      cmocka_unit_test(a_load_is_given_up),
-      cmocka_unit_test(a_store_that_dies),        cmocka_unit_test(a_store_that_stands_still),
-      cmocka_unit_test(holders_that_die),
+      cmocka_unit_test(blocks_come_and_go),        cmocka_unit_test(blocks_cross),
+      cmocka_unit_test(auto_and_what_is_missing),  cmocka_unit_test(other_versions),
+      cmocka_unit_test(transfers_that_stop),       cmocka_unit_test(a_load_is_given_up),
+      cmocka_unit_test(a_store_that_dies),         cmocka_unit_test(a_store_that_dies_while_communicators_are_made),
+      cmocka_unit_test(a_store_that_stands_still), cmocka_unit_test(holders_that_die),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
