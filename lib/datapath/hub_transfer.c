@@ -55,17 +55,17 @@ bl_status_t bl_hub_begin(bl_hub_t *hub, uint64_t attempt, bl_error_t *err) {
     bl_exchange_begin(hub->peers[i]->exchange, attempt);
   }
   for (size_t i = 0; i < hub->peer_count; i++) {
-    while (hub->peers[i]->link != NULL && hub->peers[i]->link->touching) {
-      pthread_cond_wait(&hub->untouched, &hub->mutex); // bounded: one copy, checksum or non-blocking call
+    bl__peer_t *peer = hub->peers[i];
+    // Bounded: one copy, checksum or non-blocking call; on nccl both ends have queued it, or the watchdog ends it. Both
+    // conditions at once: while one is waited for, the other may come about.
+    while ((peer->link != NULL && peer->link->touching) || !bl__direct_is_still(peer->direct)) {
+      pthread_cond_wait(&hub->untouched, &hub->mutex);
     }
-    while (!bl__direct_is_still(hub->peers[i]->direct)) {
-      pthread_cond_wait(&hub->untouched, &hub->mutex); // bounded: both ends have queued it, or the watchdog ends it
+    if (peer->link != NULL) {
+      bl__link_let_go(peer->link);
     }
-    if (hub->peers[i]->link != NULL) {
-      bl__link_let_go(hub->peers[i]->link);
-    }
-    if (is_direct(hub->peers[i])) {
-      bl__direct_begin(hub->peers[i]->direct);
+    if (is_direct(peer)) {
+      bl__direct_begin(peer->direct);
     }
   }
 unlock:
