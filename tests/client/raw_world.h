@@ -120,8 +120,11 @@ static inline void send_bytes(int fd, const void *bytes, size_t count, int passe
 static inline void send_frame(int fd, const bl_frame_t *frame, const void *body, int passed) {
   uint8_t bytes[BL_FRAME_HEADER_BYTES + BL_FRAME_CHUNK_BYTES];
   bl_frame_encode(frame, bytes);
-  memcpy(bytes + BL_FRAME_HEADER_BYTES, body, body != NULL ? frame->body_bytes : 0);
-  send_bytes(fd, bytes, BL_FRAME_HEADER_BYTES + (body != NULL ? frame->body_bytes : 0), passed);
+  const size_t body_bytes = body != NULL ? frame->body_bytes : 0;
+  if (body_bytes > 0) {
+    memcpy(bytes + BL_FRAME_HEADER_BYTES, body, body_bytes);
+  }
+  send_bytes(fd, bytes, BL_FRAME_HEADER_BYTES + body_bytes, passed);
 }
 
 static inline bool receive_bytes(int fd, void *bytes, size_t count) {
