@@ -378,7 +378,7 @@ static void begin_again(bl_client_t *client) {
   client->lost = (bl_error_t){0};
   client->draining = false;
   for (uint32_t i = 0; i < client->source_capacity; i++) {
-    client->sources[i].shown = false;
+    client->sources[i].shown = client->sources[i].unanswered = false;
   }
   pthread_mutex_unlock(&client->mutex);
   client->next_renewal_ns = 0;
@@ -431,7 +431,7 @@ static bl_status_t check_options(const bl_client_options_t *options, bl_error_t 
 // A free number. [m] False: there is none.
 static bool take_number(bl_client_t *client, const bl_client_source_t *source, uint32_t *number) {
   uint32_t free = 0;
-  while (free < client->source_capacity && client->sources[free].used) {
+  while (free < client->source_capacity && (client->sources[free].used || client->sources[free].unanswered)) {
     free++;
   }
   if (free == client->source_capacity) {

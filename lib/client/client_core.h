@@ -95,6 +95,7 @@ typedef struct bl__half {
 
 typedef struct bl__client_source {
   bool used, shown;
+  bool unanswered; // its SHOW was given up, and the store may map it yet: the number is no other's in this session
   const uint8_t *base;
   uint64_t bytes;
   int fd;

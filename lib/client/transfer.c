@@ -40,6 +40,7 @@ static void show_ended(bl_client_t *client, const bl__operation_t *operation) {
   const bool well = operation->err.status == BL_OK;
   source->shown = well;
   source->used = well || operation->internal;
+  source->unanswered = operation->err.status == BL_UNAVAILABLE;
   if (operation->internal) {
     client->shown = true;
     client->opening_err = operation->err;

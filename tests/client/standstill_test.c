@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a holder finds that stood still for longer than its TTL: nothing it asks for fails because of that. The
 // store refuses new uses of rooms until the session is renewed; the client waits for its own renewal and asks again. Here
-// only renewals stand still, so that every request comes before one.
+// only renewals stand still, so that every request comes before one. And what is left of a source that a store did not
+// answer for in time, because it stood still itself: nothing.
 #include "client/fixture.h"
 
 #include "client/client_core.h"
@@ -87,6 +88,38 @@ static void test_reservations_wait_for_the_renewal(void **state) {
   bl_client_close(client);
 }
 
+// The store maps memory whose caller has given it up by then. What is shown next has another number: not taken for it.
+static void test_a_source_that_was_given_up(void **state) {
+  const fixture_t *fixture = *state;
+  bl_client_options_t options = options_of(fixture, 0);
+  bl_client_t *client = NULL;
+  bl_error_t err = {0};
+  bl_client_ticket_t ticket;
+  bl_arena_t arenas[2];
+  uint64_t room;
+  uint32_t number;
+  options.deadline_ms = 3000;
+  must(bl_client_open(&options, &client, &err), &err);
+  reserve(client, GRANULE, 1, &room);
+  for (uint64_t i = 0; i < 2; i++) {
+    must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, GRANULE, &arenas[i], &err), &err);
+    fill(arenas[i].base, GRANULE, i);
+  }
+  bl_client_source_t source = {.base = arenas[0].base, .bytes = GRANULE, .fd = arenas[0].fd};
+  kill(fixture->store.pid, SIGSTOP);
+  assert_int_equal(bl_client_add_source(client, &source, &number, &err), BL_UNAVAILABLE);
+  source = (bl_client_source_t){.base = arenas[1].base, .bytes = GRANULE, .fd = arenas[1].fd};
+  must(bl_client_add_source_start(client, &source, &number, &ticket, &err), &err);
+  kill(fixture->store.pid, SIGCONT);
+  must(bl_client_wait(client, ticket, UINT64_MAX, &err), &err);
+  must(bl_client_evict(client, room, arenas[1].base, GRANULE, NULL, &err), &err);
+  must(bl_client_load(client, room, fixture->slots.base, GRANULE, &err), &err);
+  assert_memory_equal(fixture->slots.base, arenas[1].base, GRANULE);
+  bl_client_close(client);
+  bl_arena_destroy(&arenas[0]);
+  bl_arena_destroy(&arenas[1]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_short_ttl, tear_down)
 
 int main(void) {
@@ -94,7 +127,10 @@ int main(void) {
       TEST(test_evictions_wait_for_the_renewal),
       TEST(test_reservations_wait_for_the_renewal),
   };
-  int failed = cmocka_run_group_tests_name("shm", tests, NULL, NULL);
+  const struct CMUnitTest sources[] = {
+      cmocka_unit_test_setup_teardown(test_a_source_that_was_given_up, set_up, tear_down)};
+  int failed = cmocka_run_group_tests_name("sources", sources, NULL, NULL); // shown on shm alone
+  failed += cmocka_run_group_tests_name("shm", tests, NULL, NULL);
   data_path = BL_CLIENT_PATH_TCP;
   return failed + cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
 }
