@@ -23,6 +23,7 @@ void bl__line_settle(bl_line_t *line) {
   LIST_REMOVE(line, listed);
   line->lines->count--;
   line->lines->ops->on_free(line);
+  bl_frame_writer_cleanup(&line->writer);
   bl_stream_close(&line->stream);
   free(line->backlog);
   free(line);

@@ -22,6 +22,7 @@
 void bl__connection_close(bl_client_t *client) {
   bl_watch_destroy(client->watch);
   client->watch = NULL;
+  bl_frame_writer_cleanup(&client->writer);
   bl_stream_close(&client->stream); // so that the store gives up its ends of communicators, too
   bl__ways_close(client);
   for (size_t i = 0; i < client->part_count; i++) {

@@ -4,11 +4,28 @@
 #include "datapath/block.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 void bl_frame_writer_init(bl_frame_writer_t *writer, bl_stream_t *stream) {
   memset(writer, 0, sizeof *writer);
   writer->stream = stream;
+}
+
+// The first of those that are passed have been sent, or are dropped.
+static void close_passed(bl_frame_writer_t *writer, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    close(writer->passed[i].fd);
+  }
+  writer->passed_count -= count;
+  memmove(writer->passed, writer->passed + count, writer->passed_count * sizeof writer->passed[0]);
+}
+
+void bl_frame_writer_cleanup(bl_frame_writer_t *writer) {
+  close_passed(writer, writer->passed_count);
+  writer->begin = writer->end = 0;
+  writer->chunk_bytes = 0;
 }
 
 // What is queued begins at the beginning.
@@ -37,9 +54,16 @@ bool bl_frame_writer_put(bl_frame_writer_t *writer, const bl_frame_t *frame, con
   if (writer->end + need > sizeof writer->buffer || writer->passed_count + fd_count > BL_WRITER_DESCRIPTORS) {
     return false;
   }
-  for (size_t i = 0; i < fd_count; i++) {
+  for (size_t i = 0; i < fd_count; i++) { // own ones: the caller's may be closed before they leave
+    const int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+      while (i-- > 0) {
+        close(writer->passed[--writer->passed_count].fd);
+      }
+      return false;
+    }
     writer->passed[writer->passed_count].at = writer->end;
-    writer->passed[writer->passed_count++].fd = fds[i];
+    writer->passed[writer->passed_count++].fd = fd;
   }
   bl_frame_encode(&own, writer->buffer + writer->end);
   if (own.body_bytes > 0) {
@@ -96,8 +120,7 @@ bl_frame_writer_result_t bl_frame_writer_flush(bl_frame_writer_t *writer) {
     if (sent <= 0) {
       return write_failed();
     }
-    writer->passed_count -= count;
-    memmove(writer->passed, writer->passed + count, writer->passed_count * sizeof writer->passed[0]);
+    close_passed(writer, count);
     writer->begin += (size_t)sent;
   }
   if (result == BL_WRITER_DONE) {

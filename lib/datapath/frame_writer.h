@@ -46,9 +46,11 @@ typedef struct bl_frame_writer {
 } bl_frame_writer_t;
 
 void bl_frame_writer_init(bl_frame_writer_t *writer, bl_stream_t *stream);
+void bl_frame_writer_cleanup(
+    bl_frame_writer_t *writer); // what was not sent is dropped. A zeroed one, and twice, is fine
 // Queues a frame with its body: NULL for none, bl_frame_fixed_body_bytes where the kind has a fixed size, else a text, cut at
-// its limit (frame->body_bytes is set here); and with descriptors, which stay the caller's and open until they are sent.
-// False: the queue is full.
+// its limit (frame->body_bytes is set here); and with duplicates of descriptors, which stay the caller's. False: the queue is
+// full, or the process has no descriptors left.
 BL_MUST_USE bool bl_frame_writer_put(bl_frame_writer_t *writer, const bl_frame_t *frame, const void *body,
                                      const int *fds, size_t fd_count);
 // How many frames without a body fit now.

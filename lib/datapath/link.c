@@ -17,6 +17,7 @@
 // ---- life --------------------------------------------------------------------------------------------------------------
 
 static void free_link(bl__link_t *link) {
+  bl_frame_writer_cleanup(&link->writer);
   bl_stream_close(&link->stream);
   free(link->side);
   free(link);
