@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_core_wire.h"
 
+#include "sys/log.h"
+
+#include "sys/log.h"
+
 // A pause whose client gives up is still a pause: the answer goes nowhere, the call waits for it.
 static void paused(uint64_t step, void *context) {
   bl_rpc_call_t *call = context;
@@ -51,6 +55,8 @@ void bl__handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void *c
   if (starting) {
     service->start.stop(service->start.context);
   } else {
+    bl_log(BL_LOG_INFO, "ending after this step: somebody asked for it");
+    bl_log(BL_LOG_INFO, "ending after this step: somebody asked for it");
     bl_driver_stop(service->driver);
   }
 }

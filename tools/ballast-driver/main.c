@@ -78,14 +78,21 @@ typedef struct program {
   bl_page_t *page;  // NULL: nothing listens for it
   uint64_t metered; // revision of the journal
   bool stopping;
+  int exit_code;
 } program_t;
 
 // ---- the end
 
-static void run_ended(int exit_code, void *context) {
+static void run_recorded(void *context) {
   const program_t *self = context;
-  bl_log(BL_LOG_INFO, "ending with exit code %d", exit_code);
-  bl_daemon_stop(self->daemon, exit_code);
+  bl_log(BL_LOG_INFO, "ending with exit code %d", self->exit_code);
+  bl_daemon_stop(self->daemon, self->exit_code);
+}
+
+static void run_ended(int exit_code, void *context) {
+  program_t *self = context;
+  self->exit_code = exit_code;
+  bl_driver_service_when_recorded(self->service, run_recorded, self);
 }
 
 // Nothing was asked of any stage.

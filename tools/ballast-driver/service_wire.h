@@ -46,6 +46,9 @@ void bl_driver_service_changed(void *context); // the service
 // The recorder is the watcher that acknowledges what it has written. Commits wait for it, also when it has gone, for a
 // while: it may be on its way back, perhaps to another driver than the one it knew.
 bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *recorder);
+// The run is over: `recorded` fires, perhaps from within this call, when the recorder has acknowledged all there is to
+// tell, has gone, or has taken too long. Once.
+void bl_driver_service_when_recorded(bl_driver_service_t *service, void (*recorded)(void *context), void *context);
 // The run is over: watchers get what they have not got yet, then their streams end. Other calls are ended.
 void bl_driver_service_end(bl_driver_service_t *service);
 

@@ -88,15 +88,38 @@ static void watcher_feed(bl__watcher_t *watcher) {
   bl_watch_message_destroy(message);
 }
 
+// What a driver that ends has committed belongs in the record: it waits for whoever is there to keep that.
+static bool is_recorded(const bl_driver_service_t *service) {
+  const uint64_t newest = service->driver != NULL ? bl_driver_journal(service->driver)->revision : 0;
+  const bl__watcher_t *watcher;
+  LIST_FOREACH(watcher, &service->watchers, listed) {
+    if (service->recorder != 0 && watcher->record == service->recorder && watcher->acknowledged < newest) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static void end_when_recorded(bl_driver_service_t *service, bool too_long) {
+  void (*recorded)(void *context) = service->recorded;
+  if (recorded != NULL && (too_long || is_recorded(service))) {
+    service->recorded = NULL;
+    bl_timer_stop(service->patience);
+    recorded(service->recorded_context);
+  }
+}
+
 static void watcher_gone(bl_rpc_call_t *call, void *context) {
   bl__watcher_t *watcher = context;
-  bl_driver_t *driver = watcher->service->driver;
-  bool ended = watcher->service->ended;
+  bl_driver_service_t *service = watcher->service;
+  bl_driver_t *driver = service->driver;
+  bool ended = service->ended;
   bl_rpc_call_finish(call, BL_CANCELLED, "the watcher has gone");
   watcher_remove(watcher);
   if (driver != NULL && !ended) {
     bl_driver_poke(driver); // its acknowledgement may be what a commit waits for
   }
+  end_when_recorded(service, false);
 }
 
 void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
@@ -147,9 +170,15 @@ static void stop_waiting(bl_driver_service_t *service) {
   }
 }
 
-void bl__recorder_stays_away(bl_timer_t *timer, void *context) {
+void bl__recorder_took_too_long(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_driver_service_t *service = context;
+  if (service->recorded != NULL) {
+    bl_log(BL_LOG_WARNING, "whoever keeps the record of this run has not acknowledged its end for %d s: ending without",
+           RECORDER_PATIENCE_MS / 1000);
+    end_when_recorded(service, true);
+    return;
+  }
   service->waiting = false;
   bl_log(BL_LOG_WARNING, "whoever kept the record of this run has been away for %d s: going on without it",
          RECORDER_PATIENCE_MS / 1000);
@@ -196,4 +225,13 @@ void bl__handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *input, 
   if (service->driver != NULL && !service->ended) {
     bl_driver_poke(service->driver);
   }
+  end_when_recorded(service, false);
+}
+
+void bl_driver_service_when_recorded(bl_driver_service_t *service, void (*recorded)(void *context), void *context) {
+  service->waiting = false; // no commit comes
+  service->recorded = recorded;
+  service->recorded_context = context;
+  bl_timer_start(service->patience, RECORDER_PATIENCE_MS, 0);
+  end_when_recorded(service, false);
 }
