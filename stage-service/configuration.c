@@ -39,7 +39,7 @@ static void configure_work(bl_task_t *task) {
                                  .orders = {.own = stage->texts.own, .other = stage->texts.other},
                                  .resume = stage->texts.resume,
                                  .resume_digest = stage->resume_digest,
-                                 .stage = stage->rank,
+                                 .rank = stage->rank,
                                  .gpu = stage->options.gpu,
                                  .nccl_shared_gpu = stage->options.nccl_shared_gpu,
                                  .first_core = stage->options.first_core,
@@ -89,7 +89,7 @@ static void configure_done(bl_task_t *task) {
     bl_log(BL_LOG_INFO, "configured: %u slot%s of %lu bytes, %u edge buffer%s, %s", stage->engine->slots.count,
            bl_plural(stage->engine->slots.count), stage->engine->slot_bytes, stage->engine->edges_held,
            bl_plural(stage->engine->edges_held), stage->engine->ops->describe(stage->engine->compute));
-    bl_pod_compare(stage->options.pod, stage->rank, stage->engine->training.stage_count);
+    bl_pod_compare(stage->options.pod, stage->rank, &stage->engine->training.grid);
   }
   if (stage->options.observer.configured != NULL) {
     stage->options.observer.configured(stage->options.observer.context, err);

@@ -42,8 +42,8 @@ static bl_status_t check_peers(const bl_stage_t *stage, const bl_hub_peer_t *pee
       given = given || peers[k].stage == (int32_t)needed[i];
     }
     if (!given) {
-      return bl_error_set(err, BL_INVALID, "stage %u exchanges tensors with stage %u, which is not among the peers",
-                          stage->engine->stage, needed[i]);
+      return bl_error_set(err, BL_INVALID, "rank %u exchanges tensors with rank %u, which is not among the peers",
+                          stage->engine->rank, needed[i]);
     }
   }
   return BL_OK;

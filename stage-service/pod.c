@@ -6,6 +6,7 @@
 #include "sys/log.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,23 +40,39 @@ void bl_pod_announce(int64_t pod) {
   }
 }
 
-void bl_pod_compare(int64_t pod, uint32_t stage, uint32_t stages) {
+// "stage 1", "stage 1 of replica 0"
+static const char *name_of(const bl_grid_t *grid, uint32_t rank, char text[48]) {
+  const bl_seat_t seat = bl_grid_seat(grid, rank);
+  if (grid->data > 1) {
+    snprintf(text, 48, "stage %u of replica %u", seat.stage, seat.data);
+  } else {
+    snprintf(text, 48, "stage %u", seat.stage);
+  }
+  return text;
+}
+
+void bl_pod_compare(int64_t pod, uint32_t rank, const bl_grid_t *grid) {
+  const uint32_t pods = bl_grid_ranks(grid);
+  char is[48], other[48];
   if (pod == BL_POD_NONE) {
     return;
   }
-  if (pod >= stages) {
-    bl_log(BL_LOG_WARNING, "pod %" PRId64 " is one too many for %u stage%s", pod, stages, bl_plural(stages));
+  if (pod >= pods) {
+    bl_log(BL_LOG_WARNING, "pod %" PRId64 " is one too many for %u %s%s", pod, pods, grid->data > 1 ? "rank" : "stage",
+           bl_plural(pods));
     return;
   }
-  const uint32_t due = bl_stage_of_pod((uint32_t)pod, stages);
-  if (due == stage) {
-    bl_log(BL_LOG_INFO, "pod %" PRId64 " of %u is stage %u; its partner, stage %u, is pod %u", pod, stages, stage,
-           stages - 1 - stage, bl_pod_of_stage(stages - 1 - stage, stages));
+  const uint32_t due = bl_rank_of_pod(grid, (uint32_t)pod);
+  if (due == rank) {
+    bl_seat_t partner = bl_grid_seat(grid, rank);
+    partner.stage = grid->stages - 1 - partner.stage;
+    const uint32_t partner_rank = bl_grid_rank(grid, partner);
+    bl_log(BL_LOG_INFO, "pod %" PRId64 " of %u is %s; its partner, %s, is pod %u", pod, pods, name_of(grid, rank, is),
+           name_of(grid, partner_rank, other), bl_pod_of_rank(grid, partner_rank));
   } else {
     bl_log(BL_LOG_WARNING,
-           "pod %" PRId64
-           " of %u should be stage %u, the job makes it stage %u: stages that lend each other memory may be "
-           "on different nodes; let services.stages name pod %u as stage %u (ballastctl render does)",
-           pod, stages, due, stage, (uint32_t)pod, due);
+           "pod %" PRId64 " of %u should be %s, the job makes it %s: stages that lend each other memory may be "
+           "on different nodes; let services.stages name pod %u as %s (ballastctl render does)",
+           pod, pods, name_of(grid, due, other), name_of(grid, rank, is), (uint32_t)pod, other);
   }
 }

@@ -6,6 +6,8 @@
 #ifndef BALLAST_STAGE_SERVICE_POD_H
 #define BALLAST_STAGE_SERVICE_POD_H
 
+#include "model/grid.h"
+
 #include <stdint.h>
 
 #define BL_POD_NONE (-1)
@@ -15,7 +17,7 @@
 int64_t bl_pod_index(int64_t given);
 // Says in the log which stage pod `pod` will be, as far as that is known without the number of stages.
 void bl_pod_announce(int64_t pod);
-// Says in the log what it is of a pipeline of `stages`; warns where another stage belongs there. Nothing for BL_POD_NONE.
-void bl_pod_compare(int64_t pod, uint32_t stage, uint32_t stages);
+// Says in the log what it is in the grid; warns where another rank belongs there. Nothing for BL_POD_NONE.
+void bl_pod_compare(int64_t pod, uint32_t rank, const bl_grid_t *grid);
 
 #endif

@@ -91,7 +91,8 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
                                         .plan = request->reservation != 0 ? request->reservation : request->version,
                                         .stage = engine->stage,
                                         .holdings = holdings,
-                                        .stores = (const char *const *)engine->job.services.stores.items,
+                                        .stores = (const char *const *)engine->job.services.stores.items +
+                                                  bl_engine_rank_of(engine, 0),
                                         .evict_bytes = evict_bytes,
                                         .own_slots = prepared->own_slots,
                                         .slots_there = there < prepared->own_slots ? there : prepared->own_slots,

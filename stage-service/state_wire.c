@@ -38,7 +38,7 @@ void bl_state_to_wire(const bl_stage_t *stage, bl_state_wire_t *wire) {
   message->applied = step->applied;
   message->highest_attempt = bl_stage_step_highest(step);
   message->plan_version = step->plan_version;
-  message->stage = engine == NULL ? -1 : (int32_t)engine->stage;
+  message->stage = engine == NULL ? -1 : (int32_t)engine->rank;
   message->process = getpid();
   message->connected = bl_stage_is_connected(stage);
   message->resumed = bl_stage_resumed(stage);

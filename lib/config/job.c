@@ -8,6 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+bl_grid_t bl_job_grid(const bl_job_t *job) {
+  return (bl_grid_t){.stages = (uint32_t)job->pipeline.stages,
+                     .data = (uint32_t)job->parallel.data,
+                     .data_parts = (uint32_t)job->parallel.data_parts.value};
+}
+
+uint32_t bl_job_replica_micro_batches(const bl_job_t *job) {
+  return (uint32_t)(job->train.micro_batches / job->parallel.data);
+}
+
 int64_t bl_job_default_chunks(bl_job_schedule_t schedule) {
   switch (schedule) {
   case BL_JOB_SCHEDULE_INTERLEAVED:
@@ -48,6 +58,7 @@ static void derive(bl_job_t *job) {
   if (!job->train.min_lr.set) {
     job->train.min_lr = (bl_optional_real_t){true, job->train.lr / 10};
   }
+  preset_int(&job->parallel.data_parts, job->parallel.data);
   preset_int(&job->pipeline.chunks, bl_job_default_chunks(job->pipeline.schedule));
   if (job->pipeline.schedule == BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
     preset_int(&job->pipeline.group, job->pipeline.stages);

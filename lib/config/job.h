@@ -24,6 +24,7 @@
 #define BALLAST_CONFIG_JOB_H
 
 #include "config/options.h"
+#include "model/grid.h"
 #include "policy/policy.h"
 
 typedef enum bl_job_family { BL_JOB_FAMILY_NONE, BL_JOB_FAMILY_GPT2, BL_JOB_FAMILY_LLAMA } bl_job_family_t;
@@ -67,7 +68,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS      70   // rows of the table; the compiler checks it
+#define BL_JOB_KEYS      72   // rows of the table; the compiler checks it
 #define BL_JOB_MOST_COST 1e12 // of pipeline.costs: sums of them are far from what a double can hold
 
 typedef struct bl_job {
@@ -119,6 +120,10 @@ typedef struct bl_job {
     bl_optional_int_t cores; // that the stages of one machine share; not set: as many as it has
     bl_job_device_t device;
   } pipeline;
+  struct {
+    int64_t data;                 // replicas
+    bl_optional_int_t data_parts; // of a step's gradient; always set after parsing
+  } parallel;
   struct {
     bl_optional_int_t slots;            // per device
     bl_optional_int_t activation_bytes; // per device; never together with slots
@@ -189,6 +194,9 @@ bl_job_data_path_t bl_job_block_path(const bl_job_t *job);
 // so that it stands for auto.
 bl_job_data_path_t bl_job_boundary_path(const bl_job_t *job);
 const char *bl_job_family_name(bl_job_family_t family); // "gpt2"
+// Stages and replicas. A replica's micro-batches, numbers [first, first + count) of a step, follow each other.
+bl_grid_t bl_job_grid(const bl_job_t *job);
+uint32_t bl_job_replica_micro_batches(const bl_job_t *job); // count
 // 2 for V-shaped and interleaved schedules, else 1.
 int64_t bl_job_default_chunks(bl_job_schedule_t schedule);
 

@@ -164,6 +164,56 @@ static bl_status_t check_pipeline(const bl_job_t *job, bl_error_t *err) {
   return status == BL_OK ? check_costs(job, err) : status;
 }
 
+// The multiple or divisor of `of` that is nearest to `value`, the smaller of two.
+static long long nearest(int64_t value, bool (*fits)(int64_t candidate, int64_t of), int64_t of) {
+  for (int64_t away = 0;; away++) {
+    if (value > away && fits(value - away, of)) {
+      return value - away;
+    }
+    if (fits(value + away, of)) {
+      return value + away;
+    }
+  }
+}
+
+static bool divides(int64_t candidate, int64_t of) {
+  return of % candidate == 0;
+}
+
+static bool is_multiple(int64_t candidate, int64_t of) {
+  return candidate % of == 0;
+}
+
+// A number of parts that `replicas` can share: as many, or a power of two that they divide.
+static bool are_parts(int64_t candidate, int64_t replicas) {
+  return candidate == replicas || (bl_grid_is_power_of_two((uint32_t)candidate) && candidate % replicas == 0);
+}
+
+static bl_status_t check_parallel(const bl_job_t *job, bl_error_t *err) {
+  const int64_t data = job->parallel.data, parts = job->parallel.data_parts.value, m = job->train.micro_batches;
+  if (!are_parts(parts, data)) {
+    const bool can = bl_grid_is_power_of_two((uint32_t)data);
+    return bl_job_fail(job, err, "parallel.data_parts",
+                       "%lld parts cannot be shared by %lld replicas (parallel.data); %lld can: as many as replicas%s",
+                       (long long)parts, (long long)data, can ? nearest(parts, are_parts, data) : (long long)data,
+                       can ? ", or a power of two that they divide" : "");
+  }
+  if (m % parts != 0) {
+    const char *key = bl_job_given(job, "parallel.data_parts") ? "parallel.data_parts" : "parallel.data";
+    return bl_job_fail(
+        job, err, key,
+        "%lld does not divide train.micro_batches %lld, which all replicas share; %lld does, and so does "
+        "%lld with %lld micro-batches",
+        (long long)parts, (long long)m, nearest(parts, divides, m), (long long)parts, nearest(m, is_multiple, parts));
+  }
+  if (job->pipeline.stages * data > BL_GRID_MOST_RANKS) {
+    return bl_job_fail(job, err, "parallel.data", "%lld replicas of %lld stage%s are %lld ranks; a run has at most %d",
+                       (long long)data, (long long)job->pipeline.stages, bl_plural(job->pipeline.stages),
+                       (long long)(data * job->pipeline.stages), BL_GRID_MOST_RANKS);
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_memory(const bl_job_t *job, bl_error_t *err) {
   if (job->memory.slots.set && job->memory.activation_bytes.set) {
     return bl_job_fail(job, err, "memory.activation_bytes", "memory.slots says the same; give one of the two");
@@ -201,9 +251,15 @@ static bool is_address(const char *text) {
 }
 
 static bl_status_t check_addresses(const bl_job_t *job, const char *key, const bl_text_list_t *list, bl_error_t *err) {
-  if (list->count > 0 && (int64_t)list->count != job->pipeline.stages) {
-    return bl_job_fail(job, err, key, "names %zu; the pipeline has %lld stage%s, one each", list->count,
-                       (long long)job->pipeline.stages, bl_plural(job->pipeline.stages));
+  const long long stages = job->pipeline.stages, data = job->parallel.data;
+  if (list->count > 0 && (long long)list->count != stages * data && data == 1) {
+    return bl_job_fail(job, err, key, "names %zu; the pipeline has %lld stage%s, one each", list->count, stages,
+                       bl_plural(stages));
+  }
+  if (list->count > 0 && (long long)list->count != stages * data) {
+    return bl_job_fail(job, err, key,
+                       "names %zu; %lld replicas of %lld stage%s are %lld ranks, one each, replica by replica",
+                       list->count, data, stages, bl_plural(stages), stages * data);
   }
   for (size_t i = 0; i < list->count; i++) {
     if (!is_address(list->items[i])) {
@@ -234,7 +290,8 @@ static bl_status_t check_services(const bl_job_t *job, bl_error_t *err) {
 
 bl_status_t bl__job_check(const bl_job_t *job, bl_error_t *err) {
   static bl_status_t (*const checks[])(const bl_job_t *, bl_error_t *) = {
-      check_model, check_data, check_train, check_pipeline, check_memory, check_paths, check_checkpoint, check_services,
+      check_model,  check_data,  check_train,      check_pipeline, check_parallel,
+      check_memory, check_paths, check_checkpoint, check_services,
   };
   for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
     bl_status_t status = checks[i](job, err);

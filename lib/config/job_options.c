@@ -3,6 +3,8 @@
 // clipping, no held-out data, no balancing.
 #include "config/job.h"
 
+#include "model/grid.h"
+
 #include <math.h>
 
 static const char *const families[] = {"", "gpt2", "llama", NULL};
@@ -353,6 +355,22 @@ static const bl_option_t rows[] = {
      .preset = "host",
      .help = "Where the stages compute."},
 
+    {.name = "parallel.data",
+     .type = BL_OPTION_INT,
+     AT(parallel.data),
+     .preset = "1",
+     IN(1, BL_GRID_MOST_REPLICAS),
+     .help = "Replicas of the pipeline, which share out the micro-batches of a step and the optimizer."},
+    {.name = "parallel.data_parts",
+     .type = BL_OPTION_INT,
+     AT(parallel.data_parts),
+     OPTIONAL,
+     IN(1, BL_GRID_MOST_REPLICAS),
+     .preset_help = "parallel.data",
+     .help =
+         "Parts that a step's gradient is added from: runs with the same number of parts have the same bits, however "
+         "many replicas they have."},
+
     {.name = "memory.slots",
      .type = BL_OPTION_INT,
      AT(memory.slots),
@@ -466,7 +484,7 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_TEXT_LIST,
      AT(services.stages),
      .argument = "[ADDRESS, ...]",
-     .help = "Stage services that already run, in stage order."},
+     .help = "Stage services that already run, in stage order; with replicas one per rank, replica by replica."},
     {.name = "services.stores",
      .type = BL_OPTION_TEXT_LIST,
      AT(services.stores),

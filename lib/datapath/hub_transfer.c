@@ -19,7 +19,7 @@
 #define TEXT_BYTES 96
 
 static const char *describe(bl_tensor_role_t role, int32_t peer, bl_tensor_key_t key, char text[TEXT_BYTES]) {
-  static const char *const names[BL_DIRECTIONS] = {"activation", "gradient", "tied gradient"};
+  static const char *const names[BL_DIRECTIONS] = {"activation", "gradient", "tied gradient", "gradient", "weight"};
   const char *name = (unsigned)key.direction < BL_DIRECTIONS ? names[key.direction] : "tensor";
   int length = snprintf(text, TEXT_BYTES, "%s %u of boundary %u %s stage %d", name, key.micro_batch, key.boundary,
                         role == BL_TENSOR_RECEIVE ? "from" : "to", peer);

@@ -11,11 +11,14 @@ typedef enum bl_direction {
   BL_FORWARD,  // an activation, towards the head
   BL_BACKWARD, // a gradient, towards the embedding
   BL_EXCHANGE, // gradients of tied weights, both ways
+  BL_REDUCE,   // a replica's gradient of a tensor, to the one that updates it
+  BL_GATHER,   // a weight, from there to all replicas
   BL_DIRECTIONS
 } bl_direction_t;
 
 typedef struct bl_tensor_key {
-  uint32_t boundary; // of chunks: between virtual stages `boundary` and `boundary + 1`
+  uint32_t
+      boundary; // of chunks: between virtual stages `boundary` and `boundary + 1`. Of replicas: number of the tensor
   bl_direction_t direction;
   uint32_t micro_batch;
   uint32_t piece; // for tensors that travel in pieces, else 0

@@ -105,7 +105,9 @@ static bl_status_t read_state(bl_checkpoint_state_t *state, json_t *document, bl
     return bl_error_set(err, BL_INVALID, "files: must name the files of the checkpoint");
   }
   state->step = (uint64_t)json_integer_value(step);
+  const json_t *parts = json_object_get(document, "data_parts");
   state->seed = json_integer_value(seed);
+  state->data_parts = json_is_integer(parts) ? json_integer_value(parts) : 1;
   state->writer = json_string_value(json_object_get(document, "ballast"));
   state->writer = state->writer != NULL ? state->writer : "";
   state->files = calloc(json_object_size(files), sizeof *state->files);
@@ -179,9 +181,9 @@ static json_t *describe_file(const bl_checkpoint_file_t *file) {
 bl_status_t bl_checkpoint_state_write(const bl_checkpoint_state_t *state, char **text, size_t *text_bytes,
                                       bl_error_t *err) {
   json_t *files = json_object();
-  json_t *document =
-      json_pack("{s:s, s:i, s:s, s:I, s:I, s:o}", "format", FORMAT, "version", BL_CHECKPOINT_VERSION, "ballast",
-                state->writer, "step", (json_int_t)state->step, "seed", (json_int_t)state->seed, "files", files);
+  json_t *document = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:o}", "format", FORMAT, "version",
+                               BL_CHECKPOINT_VERSION, "ballast", state->writer, "step", (json_int_t)state->step, "seed",
+                               (json_int_t)state->seed, "data_parts", (json_int_t)state->data_parts, "files", files);
   bool good = document != NULL;
   for (size_t i = 0; i < state->file_count && good; i++) {
     good = json_object_set_new(files, state->files[i].name, describe_file(&state->files[i])) == 0;

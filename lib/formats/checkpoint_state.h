@@ -2,6 +2,7 @@
 // `ballast.json`: what a checkpoint folder holds and the checksums that prove it.
 //
 //   {"format": "ballast-checkpoint", "version": 1, "ballast": "0.1.0", "step": 120, "seed": 1,
+//    "data_parts": 1,
 //    "files": {"model-00001-of-00002.safetensors": {"size": 4096, "head": "00ff...", "tensors": {"<name>": "00ff..."}},
 //              "config.json": {"size": 512, "head": "00ff..."}, ...}}
 //
@@ -40,6 +41,7 @@ typedef struct bl_checkpoint_state {
   const char *writer; // version of the program that wrote it
   uint64_t step;      // the last one that is in the weights
   int64_t seed;
+  int64_t data_parts; // parts that gradients were added from (parallel.data_parts); 1 where the file does not say
   bl_checkpoint_file_t *files; // [file_count]
   size_t file_count;
   void *document; // private

@@ -43,7 +43,7 @@ static bl_schedule_request_t request_of(const bl_job_t *job) {
   bl_schedule_request_t request = {
       .name = bl_job_schedule_name(job->pipeline.schedule),
       .stages = (uint32_t)job->pipeline.stages,
-      .micro_batches = (uint32_t)job->train.micro_batches,
+      .micro_batches = bl_job_replica_micro_batches(job),
       .chunks = (uint32_t)job->pipeline.chunks.value,
       .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
       .recompute = recomputes_fully(job),
@@ -116,12 +116,12 @@ static bl_status_t check_shape(const bl_job_t *job, const bl_schedule_info_t *in
                                bl_error_t *err) {
   const uint32_t stages = (uint32_t)job->pipeline.stages, chunks = (uint32_t)job->pipeline.chunks.value;
   if (taken->stages != stages || taken->virtual_stages != stages * chunks || taken->pipes != 1 || taken->slices != 1 ||
-      taken->micro_batches != (uint32_t)job->train.micro_batches) {
+      taken->micro_batches != bl_job_replica_micro_batches(job)) {
     return bl_error_set(err, BL_INVALID,
                         "it is for %" PRIu32 " stages, %" PRIu32 " chunks in all and %" PRIu32
-                        " micro-batches, the job has %" PRIu32 ", %" PRIu32 " and %" PRId64,
+                        " micro-batches, the job has %" PRIu32 ", %" PRIu32 " and %" PRIu32,
                         taken->stages, taken->virtual_stages, taken->micro_batches, stages, stages * chunks,
-                        job->train.micro_batches);
+                        bl_job_replica_micro_batches(job));
   }
   bl_schedule_t *wanted;
   bl_status_t status = bl_schedule_create(info->name, info->placement, stages, chunks, 1, &wanted, err);

@@ -2,6 +2,7 @@
 #include "job/pods.h"
 
 #include "base/minmax.h"
+#include "model/fold.h"
 #include "model/memory.h"
 #include "schedule/ir/slots.h"
 
@@ -17,23 +18,61 @@ typedef struct stage_bytes {
   uint64_t edge, workspace, evict;
 } stage_bytes_t;
 
+// With replicas each keeps and writes the moments of its own tensors, and has room to add gradients: the one that has most.
+static bl_status_t share_out(const bl_training_t *training, const bl_chunk_span_t *spans, uint32_t count,
+                             stage_bytes_t *sum) {
+  const bl_grid_t *grid = &training->grid;
+  uint64_t optimizer = 0, extra = 0;
+  for (uint32_t replica = 0; replica < grid->data; replica++) {
+    const bl_stage_memory_request_t request = {.model = &training->model,
+                                               .spans = spans,
+                                               .span_count = count,
+                                               .options = training->layout,
+                                               .micro_batches = training->schedule->micro_batches,
+                                               .batches = 1,
+                                               .replicas = grid->data,
+                                               .replica = replica,
+                                               .fold_levels = bl_fold_levels(grid->data_parts / grid->data)};
+    bl_stage_memory_t memory;
+    bl_status_t status = bl_stage_memory(&request, &memory);
+    if (status != BL_OK) {
+      return status;
+    }
+    optimizer = bl_max_u64(optimizer, memory.optimizer_bytes);
+    extra = bl_max_u64(extra, memory.fold_bytes + memory.reduce_bytes);
+  }
+  sum->kept += optimizer + extra;
+  sum->shard += grid->data > 1 ? optimizer / 2 : 0; // weights of its own tensors; one replica writes all
+  sum->shard += optimizer;
+  return BL_OK;
+}
+
 static bl_status_t count_stage(const bl_training_t *training, uint32_t stage, stage_bytes_t *sum, bl_error_t *err) {
+  bl_chunk_span_t *spans = calloc(training->partition.count + 1, sizeof *spans);
+  uint32_t count = 0;
   *sum = (stage_bytes_t){0};
+  if (spans == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the plan");
+  }
   for (uint32_t i = 0; i < training->partition.count; i++) {
     bl_chunk_memory_t chunk;
     if (training->schedule->stage_of[i] != stage) {
       continue;
     }
+    spans[count++] = training->partition.spans[i];
     if (bl_chunk_memory(&training->model, training->partition.spans[i], training->layout, &chunk) != BL_OK) {
+      free(spans);
       return bl_error_set(err, BL_INVALID, "stage %u: a block larger than any memory", stage);
     }
-    sum->shard += chunk.weight_bytes + chunk.optimizer_bytes;
-    sum->kept += chunk.weight_bytes + chunk.optimizer_bytes + chunk.gradient_bytes;
+    sum->shard += training->grid.data > 1 ? 0 : chunk.weight_bytes;
+    sum->kept += chunk.weight_bytes + chunk.gradient_bytes;
     sum->edge = chunk.edge_bytes > sum->edge ? chunk.edge_bytes : sum->edge;
     sum->workspace = chunk.workspace_bytes > sum->workspace ? chunk.workspace_bytes : sum->workspace;
     sum->evict = chunk.evict_bytes > sum->evict ? chunk.evict_bytes : sum->evict;
   }
-  return BL_OK;
+  bl_status_t status = share_out(training, spans, count, sum);
+  free(spans);
+  return status == BL_OK ? BL_OK : bl_error_set(err, status, "stage %u: its memory cannot be planned", stage);
 }
 
 bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, uint32_t threads, double disk_rate,

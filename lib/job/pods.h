@@ -45,4 +45,14 @@ static inline uint32_t bl_stage_of_pod(uint32_t pod, uint32_t stages) {
   return pod % 2 == 0 ? pod / 2 : stages - 1 - pod / 2;
 }
 
+// The pod of a rank: replica by replica, each as above.
+static inline uint32_t bl_pod_of_rank(const bl_grid_t *grid, uint32_t rank) {
+  const bl_seat_t seat = bl_grid_seat(grid, rank);
+  return seat.data * grid->stages + bl_pod_of_stage(seat.stage, grid->stages);
+}
+static inline uint32_t bl_rank_of_pod(const bl_grid_t *grid, uint32_t pod) {
+  const bl_seat_t seat = {.stage = bl_stage_of_pod(pod % grid->stages, grid->stages), .data = pod / grid->stages};
+  return bl_grid_rank(grid, seat);
+}
+
 #endif

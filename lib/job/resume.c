@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job/resume.h"
 
+#include "base/words.h"
 #include "job/checkpoint.h"
 #include "job/checkpoint_folder.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 static bl_status_t check(const bl_checkpoint_t *checkpoint, uint64_t step, const bl_job_t *job, const bl_model_t *model,
                          bool thorough, bl_error_t *err) {
@@ -53,6 +55,7 @@ bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_mo
     return other ? status : advise(&found, job->checkpoint.folder, status == BL_NOT_FOUND ? BL_INVALID : status, err);
   }
   found.digest = checkpoint.digest;
+  found.data_parts = checkpoint.state.data_parts;
   status = check(&checkpoint, found.step, job, model, thorough, err);
   bl_checkpoint_close(&checkpoint);
   if (status == BL_DATA_LOSS) {
@@ -62,4 +65,17 @@ bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_mo
     *resume = found;
   }
   return status;
+}
+
+bool bl_resume_doubt(const bl_resume_t *resume, const bl_job_t *job, char text[BL_RESUME_DOUBT]) {
+  const long long parts = job->parallel.data_parts.value, before = resume->data_parts;
+  if (resume->path[0] == '\0' || before == parts) {
+    return false;
+  }
+  snprintf(
+      text, BL_RESUME_DOUBT,
+      "%.256s was written by a run whose gradients have %lld part%s, the job has %lld (parallel.data_parts): it goes "
+      "on, but not to the bits of a run that never stopped",
+      resume->path, before, bl_plural(before), parts);
+  return true;
 }

@@ -14,6 +14,8 @@ typedef struct bl_resume {
   char path[PATH_MAX]; // "": begin anew
   uint64_t step;
   uint64_t digest; // of the checkpoint (job/checkpoint.h), 0: none
+  int64_t
+      data_parts; // parallel.data_parts that it was written with: with another number the bits that follow are others
 } bl_resume_t;
 
 // Finds the newest checkpoint and checks what can be checked from its heads: format, sizes, every tensor the model needs
@@ -21,5 +23,9 @@ typedef struct bl_resume {
 // none; BL_INVALID: no checkpoint.folder, another model or seed; what bl_checkpoint_open reports else.
 BL_MUST_USE bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_model_t *model, bool thorough,
                                        bl_error_t *err);
+
+#define BL_RESUME_DOUBT 512
+// Whether what follows will not have the bits of a run that never stopped; then `text` says why.
+bool bl_resume_doubt(const bl_resume_t *resume, const bl_job_t *job, char text[BL_RESUME_DOUBT]);
 
 #endif

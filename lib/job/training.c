@@ -181,6 +181,7 @@ static bl_status_t find_orders(bl_training_t *training, const bl_job_t *job, con
 
 static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders,
                            bl_error_t *err) {
+  training->grid = bl_job_grid(job);
   bl_status_t status = bl__job_check_supported(job, err);
   if (status == BL_OK) {
     status = bl_architecture_read(job, &training->model, err);
@@ -254,6 +255,12 @@ void bl_training_cleanup(bl_training_t *training) {
 
 bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b) {
   const bl_schedule_t *schedule = training->schedule;
+  const bl_seat_t first = bl_grid_seat(&training->grid, a), second = bl_grid_seat(&training->grid, b);
+  if (first.data != second.data) {
+    return first.stage == second.stage;
+  }
+  a = first.stage;
+  b = second.stage;
   uint32_t last = schedule->virtual_stages - 1;
   bool ends = (schedule->stage_of[0] == a && schedule->stage_of[last] == b) ||
               (schedule->stage_of[0] == b && schedule->stage_of[last] == a);

@@ -32,10 +32,11 @@ typedef struct bl_training_stage {
 } bl_training_stage_t;
 
 typedef struct bl_training {
+  bl_grid_t grid;
   bl_model_t model;
   bl_partition_t partition;
   bl_dataset_t dataset;
-  bl_schedule_t *schedule; // of one training step; with R where pipeline.recompute is full
+  bl_schedule_t *schedule; // of one training step of one replica; with R where pipeline.recompute is full
   bl_schedule_t
       *other; // the order of policies that park where the job's own does not, of those that do not where it does;
               // NULL: the same for all
@@ -73,7 +74,8 @@ static inline uint32_t bl_training_needed(const bl_training_t *training, uint32_
   return training->other != NULL && pools != training->pools ? of->other_needed : of->slots_needed;
 }
 void bl_training_cleanup(bl_training_t *training); // a zeroed one is fine
-// Whether stages a and b exchange tensors: neighbours along the model, or the two ends of a tied embedding.
+// Whether ranks a and b exchange tensors: neighbours along the model or the two ends of a tied embedding in one replica,
+// or one stage of two replicas.
 bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b);
 
 #endif

@@ -3,9 +3,11 @@
 
 #include "base/bytes.h"
 #include "base/minmax.h"
+#include "model/shard.h"
 #include "model/workspace.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 
 #define CACHE_LINE_ELEMENTS (BL_CACHE_LINE_BYTES / sizeof(float))
 
@@ -37,14 +39,14 @@ static uint64_t lines(uint64_t bytes) {
 }
 
 static void add_chunk(const bl_stage_memory_request_t *request, bl_chunk_span_t span, const bl_chunk_memory_t *chunk,
-                      bl_stage_memory_t *sum) {
+                      uint64_t moment_bytes, bl_stage_memory_t *sum) {
   const uint64_t packed = span.layer_count * request->operations.packed_layer_bytes +
                           (span.head ? request->operations.packed_head_bytes : 0);
   sum->weight_bytes += lines(chunk->weight_bytes) + lines(packed);
   sum->gradient_bytes += lines(chunk->gradient_bytes);
-  sum->optimizer_bytes += 2 * lines(chunk->optimizer_bytes / 2);
-  sum->shadow_bytes +=
-      request->post_validation ? lines(chunk->weight_bytes) + 2 * lines(chunk->optimizer_bytes / 2) : 0;
+  sum->optimizer_bytes += 2 * moment_bytes;
+  sum->shadow_bytes += request->post_validation ? lines(chunk->weight_bytes) + 2 * moment_bytes : 0;
+  sum->fold_bytes += request->fold_levels * lines(chunk->gradient_bytes);
   sum->chunk_bytes = bl_max_u64(sum->chunk_bytes, lines(chunk->workspace_bytes));
   sum->slot_bytes = bl_max_u64(sum->slot_bytes, lines(chunk->slot_bytes));
   sum->evict_bytes = bl_max_u64(sum->evict_bytes, chunk->evict_bytes);
@@ -62,19 +64,67 @@ static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t tens
   memory->data_bytes = memory->labels_at + batch;
 }
 
+// What one replica keeps of a chunk's moments, each, and receives of its gradients from every other.
+static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_chunk_span_t span, const uint32_t *owners,
+                                 uint64_t *moment_bytes, uint64_t *received_bytes) {
+  const uint32_t count = bl_chunk_span_parameter_count(request->model, span);
+  bl_parameter_place_t *places = calloc(count + 1u, sizeof *places);
+  if (places == NULL) {
+    return BL_EXHAUSTED;
+  }
+  (void)bl_chunk_span_places(request->model, span, places);
+  *moment_bytes = bl_shard_moments(places, count, owners, request->replica, NULL) * sizeof(float);
+  *received_bytes = *moment_bytes;
+  if (bl_chunk_span_two_gradients(request->model, span) && owners[0] == request->replica) {
+    *received_bytes += lines(places[0].elements * sizeof(float));
+  }
+  free(places);
+  return BL_OK;
+}
+
+// `owners` has room for all parameters; NULL: there is one replica.
+static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t *owners, bl_stage_memory_t *sum) {
+  const bl_model_t *model = request->model;
+  bl_status_t status = BL_OK;
+  if (owners != NULL) {
+    status = bl_shard_assign(model, request->spans, request->span_count, request->replicas, owners);
+  }
+  for (uint32_t i = 0; i < request->span_count && status == BL_OK; i++) {
+    const bl_chunk_span_t span = request->spans[i];
+    bl_chunk_memory_t chunk;
+    status = bl_chunk_memory(model, span, request->options, &chunk);
+    uint64_t moment_bytes = status == BL_OK ? lines(chunk.optimizer_bytes / 2) : 0, received_bytes = 0;
+    if (status == BL_OK && owners != NULL) {
+      status = measure_share(request, span, owners, &moment_bytes, &received_bytes);
+      sum->reduce_bytes += (request->replicas - 1) * received_bytes;
+      owners += bl_chunk_span_parameter_count(model, span);
+    }
+    if (status == BL_OK) {
+      add_chunk(request, span, &chunk, moment_bytes, sum);
+    }
+  }
+  return status;
+}
+
 bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_memory_t *memory) {
   const bl_model_t *model = request->model;
   bl_stage_memory_t sum = {0};
   uint64_t tensors = 0;
   bool head = false, exchanges = false; // with another chunk, the gradient of a tied embedding
+  uint32_t *owners = NULL;
+  if (request->replicas > 1) {
+    owners = calloc(bl_shard_parameters(model, request->spans, request->span_count) + 1u, sizeof *owners);
+    if (owners == NULL) {
+      return BL_EXHAUSTED;
+    }
+  }
+  bl_status_t status = add_chunks(request, owners, &sum);
+  free(owners);
+  if (status != BL_OK) {
+    return status;
+  }
   for (uint32_t i = 0; i < request->span_count; i++) {
     const bl_chunk_span_t span = request->spans[i];
-    bl_chunk_memory_t chunk;
-    bl_status_t status = bl_chunk_memory(model, span, request->options, &chunk);
-    if (status != BL_OK) {
-      return status;
-    }
-    add_chunk(request, span, &chunk, &sum);
     tensors += bl_chunk_span_owned_count(model, span);
     head = head || span.head;
     exchanges = exchanges || (model->tied && span.embedding != span.head);

@@ -52,13 +52,18 @@ typedef struct bl_stage_memory_request {
   uint32_t micro_batches; // of a step
   uint32_t batches;       // of tokens and labels that exist at a time; 1, or all on a device that is told ahead
   bool post_validation;   // train.post_validation: a second copy of weights and moments
+  uint32_t replicas;      // parallel.data; 0: one
+  uint32_t replica;       // which of them
+  uint32_t fold_levels;   // sums of gradients that wait to be added to (model/fold.h)
 } bl_stage_memory_request_t;
 
 typedef struct bl_stage_memory {
   uint64_t weight_bytes;    // with the copies that products read
   uint64_t gradient_bytes;  // without tied_bytes
   uint64_t tied_bytes;      // room for the gradient of a tied embedding from the chunk at its other end, after them
-  uint64_t optimizer_bytes; // both moments
+  uint64_t optimizer_bytes; // both moments, of what this replica updates
+  uint64_t fold_bytes;      // sums of gradients that wait, after gradients and tied_bytes
+  uint64_t reduce_bytes;    // room for what other replicas send of the gradients that are added here
   uint64_t shadow_bytes;    // of weights and moments
   uint64_t chunk_bytes;     // workspace of the largest chunk
   uint64_t operation_bytes; // workspace of the operations, after it
@@ -69,7 +74,7 @@ typedef struct bl_stage_memory {
   uint64_t data_bytes;
 } bl_stage_memory_t;
 
-// BL_INVALID as bl_layout_init. Slots and boundary buffers are the schedule's to count.
+// BL_INVALID as bl_layout_init; BL_EXHAUSTED. Slots and boundary buffers are the schedule's to count.
 bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_memory_t *memory) BL_MUST_USE;
 
 #endif

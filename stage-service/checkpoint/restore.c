@@ -35,6 +35,9 @@ bl_status_t bl_chunk_restore(bl_chunk_t *chunk, const bl_checkpoint_t *checkpoin
                                          [BL_CHECKPOINT_FIRST_MOMENT] = p.first_moment,
                                          [BL_CHECKPOINT_SECOND_MOMENT] = p.second_moment};
     for (int part = 0; part < BL_CHECKPOINT_PARTS && status == BL_OK; part++) {
+      if (parts[part] == NULL) { // another replica's
+        continue;
+      }
       status = restore(checkpoint, &p.parameter, (bl_checkpoint_part_t)part, device, room, parts[part], err);
     }
   }

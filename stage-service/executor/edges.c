@@ -25,7 +25,7 @@ static bl_tensor_key_t key_of_send(const bl_planned_op_t *op) {
 // `what` ends in "from" or "to"; the trace shows it with the peer.
 static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_t micro_batch, uint64_t start_ns) {
   char name[BL_TRACE_NAME_BYTES];
-  snprintf(name, sizeof name, "%s stage %" PRIu32, what, peer);
+  snprintf(name, sizeof name, "%s stage %" PRIu32, what, bl_grid_seat(&edges->engine->training.grid, peer).stage);
   bl_stall_end(edges->stall, name, micro_batch, start_ns);
 }
 
@@ -185,19 +185,20 @@ static bl_status_t wait_free(bl_edges_t *edges, uint32_t buffer, bl_error_t *err
 static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *receive, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
   bl_edge_state_t *edge = &engine->edge_states[receive->buffer];
+  const uint32_t from = bl_engine_rank_of(engine, receive->from);
   bl_status_t status = BL_OK;
-  if (direct(engine, receive->from)) {
+  if (direct(engine, from)) {
     status = bl_device_event_record(engine->device, edge->taken, engine->stream, err);
     edge->wanted = status == BL_OK;
     edges->held += edge->wanted;
-    edge->wanted_from = receive->from;
+    edge->wanted_from = from;
     edge->wanted_key = key_of_receive(receive);
     return status;
   }
-  if (staged(engine, receive->from)) { // what came to the twin before must have been taken
+  if (staged(engine, from)) { // what came to the twin before must have been taken
     status = bl_device_event_wait(engine->device, edge->taken, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
   }
-  return status == BL_OK ? bl_hub_post_receive(engine->hub, (int32_t)receive->from, key_of_receive(receive),
+  return status == BL_OK ? bl_hub_post_receive(engine->hub, (int32_t)from, key_of_receive(receive),
                                                bl_engine_edge_twin(engine, receive->buffer), engine->edge_bytes, err)
                          : status;
 }
@@ -247,19 +248,19 @@ static bl_status_t wait_offered(bl_edges_t *edges, uint32_t buffer, uint64_t dea
 static bl_status_t wait_received(bl_edges_t *edges, const bl_planned_receive_t *receive, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
   bl_tensor_key_t key = key_of_receive(receive);
-  bool there =
-      !engine->edge_states[receive->buffer].wanted && bl_hub_received(engine->hub, (int32_t)receive->from, key);
+  const uint32_t from = bl_engine_rank_of(engine, receive->from);
+  bool there = !engine->edge_states[receive->buffer].wanted && bl_hub_received(engine->hub, (int32_t)from, key);
   uint64_t start_ns = there ? bl_clock_now_ns() : bl_stall_begin(edges->stall);
   uint64_t deadline_ns = start_ns + PEER_DEADLINE_NS;
   bl_status_t status = wait_offered(edges, receive->buffer, deadline_ns, err);
   if (status == BL_OK) {
-    status = wait_at_hub(edges, bl_hub_wait_received, receive->from, key, deadline_ns, err);
+    status = wait_at_hub(edges, bl_hub_wait_received, from, key, deadline_ns, err);
   }
   if (!there) {
-    end_wait(edges, receive->kind == BL_EDGE_X ? "activation from" : "gradient from", receive->from,
-             receive->micro_batch, start_ns);
+    end_wait(edges, receive->kind == BL_EDGE_X ? "activation from" : "gradient from", from, receive->micro_batch,
+             start_ns);
   }
-  return status == BL_OK && staged(engine, receive->from) ? copy_in(edges, receive->buffer, err) : status;
+  return status == BL_OK && staged(engine, from) ? copy_in(edges, receive->buffer, err) : status;
 }
 
 bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *op, bl_error_t *err) {
@@ -288,14 +289,14 @@ bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *op, bl_error
   uint32_t buffer = op->op.verb == BL_VERB_F ? op->output : op->input;
   bl_edge_state_t *edge = &engine->edge_states[buffer];
   edge->pending = true;
-  edge->peer = op->send_to;
+  edge->peer = bl_engine_rank_of(engine, op->send_to);
   edge->bytes = engine->edge_bytes;
   edge->key = key_of_send(op);
-  edge->direct = direct(engine, op->send_to);
+  edge->direct = direct(engine, edge->peer);
   if (!engine->device->host_memory) {
     return let_out(edges, buffer, err);
   }
-  return bl_hub_post_send(engine->hub, (int32_t)op->send_to, edge->key, bl_engine_edge(engine, buffer), edge->bytes,
+  return bl_hub_post_send(engine->hub, (int32_t)edge->peer, edge->key, bl_engine_edge(engine, buffer), edge->bytes,
                           err);
 }
 

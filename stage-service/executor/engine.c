@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/engine.h"
 
+#include "base/words.h"
 #include "checkpoint/restore.h"
 #include "compute/ops/select.h"
 #include "data/weights.h"
@@ -36,11 +37,15 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
   if (status != BL_OK) {
     return status;
   }
-  engine->stage = options->stage;
-  if (engine->stage >= engine->training.stage_count) {
-    return bl_error_set(err, BL_INVALID, "stage %u of a job with %u stages", engine->stage,
-                        engine->training.stage_count);
+  const bl_grid_t *grid = &engine->training.grid;
+  engine->rank = options->rank;
+  if (engine->rank >= bl_grid_ranks(grid)) {
+    return bl_error_set(err, BL_INVALID, "rank %u of a job with %u rank%s", engine->rank, bl_grid_ranks(grid),
+                        bl_plural(bl_grid_ranks(grid)));
   }
+  const bl_seat_t seat = bl_grid_seat(grid, engine->rank);
+  engine->stage = seat.stage;
+  engine->replica = seat.data;
   return BL_OK;
 }
 
@@ -56,7 +61,7 @@ static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t
   const bool cuda = engine->job.pipeline.device == BL_JOB_DEVICE_CUDA;
   const bl_device_kind_t kind = cuda ? BL_DEVICE_CUDA : BL_DEVICE_HOST;
   uint32_t ordinal = 0;
-  bl_status_t status = bl_device_choose(kind, wanted->gpu, engine->stage, &ordinal, err);
+  bl_status_t status = bl_device_choose(kind, wanted->gpu, engine->rank, &ordinal, err);
   if (status == BL_OK) {
     status = bl_device_open(kind, ordinal, &engine->device, err);
   }
@@ -112,16 +117,39 @@ static bl_status_t share_cores(bl_engine_t *engine, const bl_engine_options_t *o
   }
   int64_t cores = bl_thread_processors() / job->pipeline.threads;
   cores = job->pipeline.cores.set ? job->pipeline.cores.value : cores > 0 ? cores : 1;
-  if ((int64_t)engine->training.stage_count <= cores) {
+  if ((int64_t)bl_grid_ranks(&engine->training.grid) <= cores) {
     return BL_OK;
   }
-  return bl_core_tokens_attach(options->core_tokens, (uint32_t)cores, engine->stage, &engine->core_tokens, err);
+  return bl_core_tokens_attach(options->core_tokens, (uint32_t)cores, engine->rank, &engine->core_tokens, err);
 }
 
 // Stage that holds the embedding (first) or the head (last virtual stage).
 static uint32_t stage_at_end(const bl_training_t *training, bool last) {
   const bl_schedule_t *schedule = training->schedule;
   return schedule->stage_of[last ? schedule->virtual_stages - 1 : 0];
+}
+
+// Who updates which of this stage's parameters.
+static bl_status_t assign_owners(bl_engine_t *engine, bl_error_t *err) {
+  const bl_training_t *training = &engine->training;
+  const bl_schedule_t *schedule = training->schedule;
+  if (training->grid.data == 1) {
+    return BL_OK;
+  }
+  bl_chunk_span_t *spans = calloc(schedule->virtual_stages, sizeof *spans);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < schedule->virtual_stages && spans != NULL; i++) {
+    if (schedule->stage_of[i] == engine->stage) {
+      spans[count++] = training->partition.spans[i];
+    }
+  }
+  bl_status_t status = BL_EXHAUSTED;
+  engine->owners = calloc(bl_shard_parameters(&training->model, spans, count) + 1u, sizeof *engine->owners);
+  if (spans != NULL && engine->owners != NULL) {
+    status = bl_shard_assign(&training->model, spans, count, training->grid.data, engine->owners);
+  }
+  free(spans);
+  return status == BL_OK ? BL_OK : no_memory(err);
 }
 
 static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
@@ -131,6 +159,7 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
   if (engine->chunks == NULL) {
     return no_memory(err);
   }
+  const uint32_t *owners = engine->owners;
   for (uint32_t virtual_stage = 0; virtual_stage < schedule->virtual_stages; virtual_stage++) {
     if (schedule->stage_of[virtual_stage] != engine->stage) {
       continue;
@@ -141,7 +170,10 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
                                   .model = &training->model,
                                   .span = training->partition.spans[virtual_stage],
                                   .layout = training->layout,
-                                  .micro_batches = schedule->micro_batches,
+                                  .micro_batches = (uint32_t)engine->job.train.micro_batches,
+                                  .owners = owners,
+                                  .replica = engine->replica,
+                                  .fold_levels = bl_engine_fold_levels(engine),
                                   .prepack = true};
     bl_engine_chunk_t *chunk = &engine->chunks[engine->chunk_count];
     chunk->virtual_stage = virtual_stage;
@@ -150,14 +182,16 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
       return status;
     }
     engine->chunk_count++;
+    owners += owners != NULL ? bl_chunk_parameter_count(chunk->chunk) : 0;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk->chunk); k++) {
-      engine->parameter_count += bl_chunk_parameter(chunk->chunk, k).owned;
+      const bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk->chunk, k);
+      engine->parameter_count += parameter.owned && parameter.updated;
     }
     if (engine->tied != NULL && bl_chunk_tied_needs_peer(chunk->chunk)) {
       engine->tied_twin = chunk->chunk;
     } else if (bl_chunk_tied_needs_peer(chunk->chunk)) {
       engine->tied = chunk->chunk;
-      engine->tied_peer = stage_at_end(training, virtual_stage == 0);
+      engine->tied_peer = bl_engine_rank_of(engine, stage_at_end(training, virtual_stage == 0));
     }
   }
   return BL_OK;
@@ -255,7 +289,7 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
     const bl_chunk_t *chunk = engine->chunks[i].chunk;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
-      if (p.owned) {
+      if (p.owned && p.updated) {
         tensors[count++] = (bl_snapshot_tensor_t){.parameter = p.parameter,
                                                   .parts = {[BL_CHECKPOINT_WEIGHT] = p.weight,
                                                             [BL_CHECKPOINT_FIRST_MOMENT] = p.first_moment,
@@ -277,19 +311,24 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
 
 static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   const bool staged = !engine->device->host_memory;
-  bl_arena_t arenas[2] = {staged ? engine->edge_twins : engine->edges, staged ? engine->tied_twins : engine->gradients};
-  bl_hub_options_t hub = {.stage = (int32_t)engine->stage,
+  bl_arena_t arenas[3] = {staged ? engine->edge_twins : engine->edges, staged ? engine->tied_twins : engine->gradients,
+                          engine->weights};
+  const bool replicas = engine->training.grid.data > 1;
+  bl_hub_options_t hub = {.stage = (int32_t)engine->rank,
                           .unix_path = options->unix_path,
                           .tcp_host = options->tcp_host,
                           .tcp_advertise = options->tcp_advertise,
                           .arenas = arenas,
-                          .arena_count = engine->tied != NULL && engine->tied_twin == NULL ? 2 : 1,
+                          .arena_count = replicas                                            ? 3
+                                         : engine->tied != NULL && engine->tied_twin == NULL ? 2
+                                                                                             : 1,
                           .tls = options->tls,
                           .plaintext_ok = options->plaintext_ok,
                           .nccl = engine->nccl,
                           .endpoint = &engine->endpoint,
                           .thread = options->transfer,
-                          .max_in_flight = 2 * engine->training.schedule->micro_batches + 16};
+                          .max_in_flight =
+                              2 * engine->training.schedule->micro_batches + 16 + 2 * engine->shared_count};
   return bl_hub_create(&hub, &engine->hub, err);
 }
 
@@ -307,6 +346,9 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
     status = start_nccl(made, options, err);
   }
   if (status == BL_OK) {
+    status = assign_owners(made, err);
+  }
+  if (status == BL_OK) {
     status = create_chunks(made, err);
   }
   if (status == BL_OK) {
@@ -317,6 +359,9 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
   }
   if (status == BL_OK) {
     bl__engine_hand_out(made);
+    status = bl__engine_list_shared(made, err);
+  }
+  if (status == BL_OK) {
     status = load_weights(made, options, err);
   }
   if (status == BL_OK) {
@@ -365,6 +410,8 @@ void bl_engine_destroy(bl_engine_t *engine) {
     bl_chunk_destroy(engine->chunks[i].chunk);
   }
   free(engine->chunks);
+  free(engine->owners);
+  free(engine->shared);
   bl__engine_free_edges(engine);
   free(engine->blocks);
   free(engine->leaving);
@@ -396,15 +443,9 @@ bl_chunk_t *bl_engine_chunk(const bl_engine_t *engine, uint32_t virtual_stage) {
 }
 
 uint32_t bl_engine_peers(const bl_engine_t *engine, uint32_t *peers, uint32_t capacity) {
-  const bl_schedule_t *schedule = engine->training.schedule;
   uint32_t count = 0;
-  for (uint32_t peer = 0; peer < schedule->stages; peer++) {
-    bool exchanges = engine->tied != NULL && peer == engine->tied_peer;
-    for (uint32_t i = 0; i + 1 < schedule->virtual_stages && !exchanges; i++) {
-      uint32_t low = schedule->stage_of[i], high = schedule->stage_of[i + 1];
-      exchanges = (low == engine->stage && high == peer) || (high == engine->stage && low == peer);
-    }
-    if (exchanges && peer != engine->stage) {
+  for (uint32_t peer = 0; peer < bl_grid_ranks(&engine->training.grid); peer++) {
+    if (bl_training_exchange(&engine->training, engine->rank, peer)) {
       if (count < capacity) {
         peers[count] = peer;
       }

@@ -7,7 +7,8 @@
 //   bl_engine_destroy(engine);
 //
 // Memory of a stage: weights (with their packed copies), gradients (with room for the peer's part of a tied
-// embedding), optimizer, slots (equal, slot_bytes each; as many as the policy of the job leaves the stage, until a plan
+// embedding, for sums that wait to be added, and for what other replicas send; shareable where ranks pull from them),
+// optimizer, slots (equal, slot_bytes each; as many as the policy of the job leaves the stage, until a plan
 // says otherwise; shareable, so that stores on this machine can pull evicted blocks from them), edges (equal, edge_bytes
 // each, shareable so that peers on this machine can pull from them), workspace, data, checkpoint (a copy of weights and
 // optimizer, where the job writes checkpoints), shadow (another one, where stages go on ahead of commits).
@@ -33,6 +34,8 @@
 #include "executor/parking.h"
 #include "executor/timeline.h"
 #include "job/training.h"
+#include "model/fold.h"
+#include "model/shard.h"
 #include "observe/trace.h"
 #include "sys/core_tokens.h"
 
@@ -44,16 +47,16 @@ typedef struct bl_engine_options {
   bl_training_orders_t orders; // of the job's step
   const char *resume;          // folder of a checkpoint to go on from; NULL or "": begin anew
   uint64_t resume_digest;      // of that checkpoint (job/checkpoint.h)
-  uint32_t stage;
-  int32_t gpu;               // of those that this process sees, where pipeline.device is cuda; -1: the stage's number
-                             // modulo how many they are
-  bool nccl_shared_gpu;      // other processes of the job use the same GPU, and NCCL
-  int32_t first_core;        // pin the compute thread to `pipeline.threads` cores from this one on; -1: do not
-  const char *core_tokens;   // file of the tokens that stages of this machine share; NULL: none
-  const char *unix_path;     // socket of the data path; NULL: no shared memory
-  const char *tcp_host;      // where the data path listens; NULL: no tcp
-  const char *tcp_advertise; // what peers should connect to; NULL: tcp_host
-  bl_tls_t *tls;             // of the data path on tcp; NULL: plaintext
+  uint32_t rank;               // of the job's grid (model/grid.h)
+  int32_t gpu;                 // of those that this process sees, where pipeline.device is cuda; -1: the stage's number
+                               // modulo how many they are
+  bool nccl_shared_gpu;        // other processes of the job use the same GPU, and NCCL
+  int32_t first_core;          // pin the compute thread to `pipeline.threads` cores from this one on; -1: do not
+  const char *core_tokens;     // file of the tokens that stages of this machine share; NULL: none
+  const char *unix_path;       // socket of the data path; NULL: no shared memory
+  const char *tcp_host;        // where the data path listens; NULL: no tcp
+  const char *tcp_advertise;   // what peers should connect to; NULL: tcp_host
+  bl_tls_t *tls;               // of the data path on tcp; NULL: plaintext
   bool plaintext_ok;
   bl_loop_thread_t *transfer; // that moves tensors; outlives the engine. NULL: one of the engine's own
 } bl_engine_options_t;
@@ -105,11 +108,21 @@ typedef struct bl_engine_leaving {
   uint32_t free_at;         // operation before which the plan counts the slot as free
 } bl_engine_leaving_t;
 
+// What the replicas of a stage add up and hand round: a parameter, or the second gradient of one.
+typedef struct bl_engine_shared {
+  float *weight; // NULL: of a second gradient
+  float *gradient;
+  uint64_t elements;
+  uint32_t owner;  // the replica that updates it
+  float *received; // where it is this one, others' gradients of it: [data - 1], each on a cache line
+} bl_engine_shared_t;
+
 typedef struct bl_engine {
   bl_job_t job;
   bl_training_t training;
-  uint32_t stage;
-  uint64_t applied; // the step its weights were of when it was created; 0 without a checkpoint
+  uint32_t rank;
+  uint32_t stage, replica; // its seat
+  uint64_t applied;        // the step its weights were of when it was created; 0 without a checkpoint
   bl_device_t *device;
   bl_device_stream_t *stream;  // of the operations, owned by `compute`; NULL: they are over when they return
   bl_device_stream_t *copies;  // to and from twins
@@ -118,6 +131,10 @@ typedef struct bl_engine {
   bl_compute_t *compute;
   bl_engine_chunk_t *chunks;
   uint32_t chunk_count;
+  uint32_t *owners;           // of the chunks' parameters (model/shard.h); NULL: there is one replica
+  bl_engine_shared_t *shared; // [shared_count], executor/replicas.h
+  uint32_t shared_count;
+  uint64_t sums_at, received_at; // offsets in the arena of gradients: sums that wait, what other replicas send
 
   bl_memory_account_t account;
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory;
@@ -130,10 +147,10 @@ typedef struct bl_engine {
   uint64_t slot_bytes;          // of one slot, a multiple of 64
   uint64_t edge_bytes;          // of one edge buffer, a multiple of 64
   bl_edge_state_t *edge_states; // [edge_count], executor/edges.h
-  uint32_t parameter_count;     // tensors this stage reports on
+  uint32_t parameter_count;     // tensors this rank reports on and saves
   bl_chunk_t *tied;             // the chunk whose tied gradient needs another chunk's part, or NULL
   bl_chunk_t *tied_twin;        // that other chunk, where a V-shaped schedule puts both on this stage
-  uint32_t tied_peer;           // stage of the other part
+  uint32_t tied_peer;           // rank of the other part
   float *tied_part;             // the part that comes from there, [vocab, hidden]
   uint32_t batch_count;         // buffers for tokens and labels each: micro-batch i has number i mod batch_count
   int32_t *tokens;              // [batch_count, micro_batch, seq]
@@ -190,7 +207,19 @@ static inline void *bl_engine_edge_twin(const bl_engine_t *engine, uint32_t inde
 static inline void *bl_engine_slot_twin(const bl_engine_t *engine, uint32_t index) {
   return engine->device->host_memory ? bl_engine_slot(engine, index) : bl_segments_at(&engine->slot_twins, index);
 }
-// Stages this one exchanges tensors with, ascending; at most `capacity` are written, the number is returned.
+// The rank of a stage of the same replica.
+static inline uint32_t bl_engine_rank_of(const bl_engine_t *engine, uint32_t stage) {
+  return bl_grid_rank(&engine->training.grid, (bl_seat_t){.stage = stage, .data = engine->replica});
+}
+// Sums of gradients that wait beside the one that is accumulated (model/fold.h).
+static inline uint32_t bl_engine_fold_levels(const bl_engine_t *engine) {
+  return bl_fold_levels(engine->training.grid.data_parts / engine->training.grid.data);
+}
+// The number of this replica's first micro-batch in a run in which each has `count`.
+static inline uint32_t bl_engine_first_micro_batch(const bl_engine_t *engine, uint32_t count) {
+  return engine->replica * count;
+}
+// Ranks this one exchanges tensors with, ascending; at most `capacity` are written, the number is returned.
 uint32_t bl_engine_peers(const bl_engine_t *engine, uint32_t *peers, uint32_t capacity);
 
 #endif

@@ -40,6 +40,9 @@ static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, b
                                              .operations = operations_of(engine),
                                              .micro_batches = training->schedule->micro_batches,
                                              .batches = engine->batch_count,
+                                             .replicas = training->grid.data,
+                                             .replica = engine->replica,
+                                             .fold_levels = bl_engine_fold_levels(engine),
                                              .post_validation = engine->job.train.post_validation};
   bl_status_t status = bl_stage_memory(&request, memory);
   free(spans);
@@ -188,11 +191,12 @@ typedef struct {
 static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wanted_t wanted[WANTED]) {
   const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL; // with another stage
   const bool staged = !engine->device->host_memory;
+  const bool replicas = engine->training.grid.data > 1;
   const uint64_t edges = engine->edge_count * engine->edge_bytes;
   const wanted_t list[WANTED] = {
-      {BL_MEMORY_WEIGHTS, BL_ARENA_PRIVATE, memory->weight_bytes, &engine->weights},
-      {BL_MEMORY_GRADIENTS, exchanges ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
-       memory->gradient_bytes + memory->tied_bytes, &engine->gradients},
+      {BL_MEMORY_WEIGHTS, replicas ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, memory->weight_bytes, &engine->weights},
+      {BL_MEMORY_GRADIENTS, exchanges || replicas ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
+       memory->gradient_bytes + memory->tied_bytes + memory->fold_bytes + memory->reduce_bytes, &engine->gradients},
       {BL_MEMORY_OPTIMIZER, BL_ARENA_PRIVATE, memory->optimizer_bytes, &engine->optimizer},
       {BL_MEMORY_SHADOW, BL_ARENA_PRIVATE, memory->shadow_bytes, &engine->shadow},
       {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, edges, &engine->edges},
@@ -310,6 +314,8 @@ bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
+  engine->sums_at = memory.gradient_bytes + memory.tied_bytes;
+  engine->received_at = engine->sums_at + memory.fold_bytes;
   engine->tied_part = memory.tied_bytes == 0 ? NULL : (float *)(void *)(engine->gradients.base + memory.gradient_bytes);
   place_data(engine, &memory);
   engine->ops->use_workspace(engine->compute, engine->workspace.base + memory.chunk_bytes, memory.operation_bytes);
@@ -322,7 +328,8 @@ bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
 }
 
 void bl__engine_hand_out(bl_engine_t *engine) {
-  uint8_t *weights = engine->weights.base, *gradients = engine->gradients.base, *moments = engine->optimizer.base;
+  uint8_t *weights = engine->weights.base, *gradients = engine->gradients.base, *moments = engine->optimizer.base,
+          *sums = gradients + engine->sums_at;
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
     bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
@@ -332,13 +339,54 @@ void bl__engine_hand_out(bl_engine_t *engine) {
                                 .gradients = (float *)(void *)gradients,
                                 .first_moments = (float *)(void *)moments,
                                 .second_moments = (float *)(void *)(moments + moment_bytes),
+                                .sums = sizes.fold_bytes == 0 ? NULL : (float *)(void *)sums,
                                 .packed = sizes.packed_bytes == 0 ? NULL : weights + weight_bytes,
                                 .workspace = engine->workspace.base};
     bl_chunk_use_arenas(chunk, &arenas);
     weights += weight_bytes + bl_align_up(sizes.packed_bytes, BL_CACHE_LINE_BYTES);
     gradients += bl_align_up(sizes.gradient_bytes, BL_CACHE_LINE_BYTES);
     moments += 2 * moment_bytes;
+    sums += bl_align_up(sizes.fold_bytes, BL_CACHE_LINE_BYTES);
   }
+}
+
+static uint64_t line_elements(uint64_t elements) {
+  return bl_align_up(elements, BL_CACHE_LINE_BYTES / sizeof(float));
+}
+
+static void share(bl_engine_t *engine, bl_engine_shared_t tensor, float **received) {
+  if (tensor.owner == engine->replica) {
+    tensor.received = *received;
+    *received += (engine->training.grid.data - 1) * line_elements(tensor.elements);
+  }
+  engine->shared[engine->shared_count++] = tensor;
+}
+
+bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    count += bl_chunk_parameter_count(engine->chunks[i].chunk) + 1; // and a second gradient
+  }
+  engine->shared = calloc(count, sizeof *engine->shared);
+  if (engine->shared == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
+  }
+  float *received = (float *)(void *)(engine->gradients.base + engine->received_at);
+  for (uint32_t i = 0; i < engine->chunk_count && engine->owners != NULL; i++) {
+    bl_chunk_t *chunk = engine->chunks[i].chunk;
+    for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
+      const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
+      bl_engine_shared_t tensor = {
+          .weight = p.weight, .gradient = p.gradient, .elements = p.parameter.elements, .owner = p.owner};
+      share(engine, tensor, &received);
+      tensor.weight = NULL;
+      tensor.gradient = k == 0 ? bl_chunk_second_gradient(chunk) : NULL;
+      if (tensor.gradient != NULL) {
+        share(engine, tensor, &received);
+      }
+    }
+  }
+  return BL_OK;
 }
 
 void bl__engine_release_all(bl_engine_t *engine) {

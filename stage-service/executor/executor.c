@@ -5,6 +5,7 @@
 #include "data/batch.h"
 #include "executor/edges.h"
 #include "executor/parked.h"
+#include "executor/replicas.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 
@@ -49,6 +50,7 @@ static bl_status_t read_context(pass_t *pass, bl_error_t *err) {
 
 static bl_status_t read_batch(pass_t *pass, uint32_t micro_batch, bl_batch_t batch, bl_error_t *err) {
   const bl_dataset_t *dataset = &pass->engine->training.dataset;
+  micro_batch += bl_engine_first_micro_batch(pass->engine, pass->run->plan->schedule->micro_batches);
   return pass->run->id.kind == BL_RUN_TRAIN
              ? bl_batch_read(dataset, pass->run->id.step, micro_batch, &batch, err)
              : bl_batch_read_validation(dataset, pass->run->first_window, micro_batch, &batch, err);
@@ -97,12 +99,14 @@ static void collect_losses(pass_t *pass) {
   bl_vote_t *vote = pass->vote;
   const bl_schedule_t *schedule = pass->engine->training.schedule;
   const bl_chunk_t *chunk = bl_engine_chunk(pass->engine, schedule->virtual_stages - 1);
+  const uint32_t first = bl_engine_first_micro_batch(pass->engine, pass->run->plan->schedule->micro_batches);
   for (uint32_t i = 0; i < vote->loss_count; i++) {
     const bl_chunk_loss_t *loss = &pass->engine->losses[i];
     vote->losses[i] = bl_chunk_loss_mean(chunk, loss);
     if (loss->first_bad_row >= 0 || !isfinite(vote->losses[i])) {
       vote->finite = false;
-      vote->nonfinite_micro_batch = vote->nonfinite_micro_batch < 0 ? (int32_t)i : vote->nonfinite_micro_batch;
+      vote->nonfinite_micro_batch =
+          vote->nonfinite_micro_batch < 0 ? (int32_t)(first + i) : vote->nonfinite_micro_batch;
     }
   }
 }
@@ -147,6 +151,18 @@ static bl_status_t forward(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
   return bl_edges_send(&pass->edges, op, err);
 }
 
+// After the last micro-batch of a part of the gradient.
+static bl_status_t fold(pass_t *pass, bl_op_t op, bool head, bl_error_t *err) {
+  const bl_grid_t *grid = &pass->engine->training.grid;
+  const uint32_t parts = grid->data_parts / grid->data, size = pass->run->plan->schedule->micro_batches / parts;
+  if (parts == 1 || (op.micro_batch + 1u) % size != 0) {
+    return BL_OK;
+  }
+  const uint32_t part = op.micro_batch / size;
+  return bl_chunk_fold(bl_engine_chunk(pass->engine, op.virtual_stage), head, bl_fold_merges(part), part + 1 == parts,
+                       err);
+}
+
 static bl_status_t backward_input(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
   const int32_t *labels;
@@ -157,7 +173,8 @@ static bl_status_t backward_input(pass_t *pass, const bl_planned_op_t *op, bl_er
   bl_chunk_backward_input(bl_engine_chunk(engine, op->op.virtual_stage), labels, bl_engine_edge(engine, op->input),
                           slot_of(engine, op), bl_engine_edge(engine, op->output), true,
                           &engine->losses[op->op.micro_batch]);
-  return bl_edges_send(&pass->edges, op, err);
+  status = bl_edges_send(&pass->edges, op, err);
+  return status == BL_OK ? fold(pass, op->op, true, err) : status;
 }
 
 static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
@@ -167,6 +184,7 @@ static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_e
   if (status == BL_OK) {
     bl_chunk_backward_weight(bl_engine_chunk(engine, op->op.virtual_stage), tokens, bl_engine_edge(engine, op->input),
                              slot_of(engine, op), bl_engine_edge(engine, op->output));
+    status = fold(pass, op->op, false, err);
   }
   return status;
 }
@@ -316,7 +334,7 @@ static void ask_squares(pass_t *pass) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk, k);
-      if (!parameter.owned) {
+      if (!parameter.owned || !parameter.updated) {
         continue;
       }
       vote->parameters[vote->square_count] = parameter.parameter.index;
@@ -368,6 +386,9 @@ static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
   uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->stall.total_ns;
   bl_status_t status = bl_timeline_start(engine->timeline, err);
   if (status == BL_OK) {
+    status = bl_replicas_reduce(engine, &pass->stall, err);
+  }
+  if (status == BL_OK && (engine->replica == 0 || engine->owners == NULL)) { // it updates a tied embedding
     status = join_tied(pass, err);
   }
   if (status != BL_OK) {
@@ -460,6 +481,7 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   for (uint32_t i = 0; i < engine->chunk_count && run->id.kind == BL_RUN_TRAIN; i++) {
     bl_chunk_begin_step(engine->chunks[i].chunk);
   }
+  status = bl_replicas_gather(engine, &pass.stall, err);
   for (size_t i = 0; i < plan->op_count && status == BL_OK; i++) {
     status = run_operation(&pass, i, err);
   }
@@ -468,6 +490,9 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   }
   if (status == BL_OK && engine->shadow.bytes > 0) { // the next attempt may begin before peers have ended this one
     status = bl_edges_settle(&pass.edges, err);
+  }
+  if (status == BL_OK) {
+    status = bl_replicas_settle(engine, &pass.stall, run->id.kind == BL_RUN_TRAIN, err);
   }
   if (status == BL_OK) {
     status = finish(&pass, err);

@@ -195,6 +195,9 @@ static void missing_and_contradictory(void **state) {
        "job.yaml:4:20: services.stages: 'unix:here' is no address; write host:port or unix:/path"},
       {GOOD "services: {stages: ['a:1', 'b:1']}\n",
        "job.yaml:4:20: services.stages: names 2; the pipeline has 1 stage, one each"},
+      {MODEL DATA "train: {steps: 1, micro_batches: 4}\nparallel: {data: 2}\npipeline: {stages: 2}\n"
+                  "services: {stages: ['a:1', 'b:1']}\n",
+       "job.yaml:6:20: services.stages: names 2; 2 replicas of 2 stages are 4 ranks, one each, replica by replica"},
   };
   REFUSE(cases);
 }
@@ -275,9 +278,32 @@ static void hostile_sizes_end_early(void **state) {
   }
 }
 
+static void replicas_that_cannot_share(void **state) {
+  (void)state;
+  static const bad_t cases[] = {
+      {MODEL DATA "train: {steps: 1, micro_batches: 6}\nparallel: {data: 4}\n",
+       "job.yaml:4:18: parallel.data: 4 does not divide train.micro_batches 6, which all replicas share; 3 does, and "
+       "so does "
+       "4 with 4 micro-batches"},
+      {MODEL DATA "train: {steps: 1, micro_batches: 8}\nparallel: {data: 2, data_parts: 6}\n",
+       "job.yaml:4:33: parallel.data_parts: 6 parts cannot be shared by 2 replicas (parallel.data); 4 can: as many as "
+       "replicas, or a power of two that they divide"},
+      {MODEL DATA "train: {steps: 1, micro_batches: 6}\nparallel: {data: 3, data_parts: 6}\n",
+       "job.yaml:4:33: parallel.data_parts: 6 parts cannot be shared by 3 replicas (parallel.data); 3 can: as many as "
+       "replicas"},
+      {MODEL DATA "train: {steps: 1, micro_batches: 6}\nparallel: {data_parts: 4}\n",
+       "job.yaml:4:24: parallel.data_parts: 4 does not divide train.micro_batches 6, which all replicas share; 3 does, "
+       "and so "
+       "does 4 with 4 micro-batches"},
+      {GOOD "parallel: {data: 65}\n", "job.yaml:4:18: parallel.data: must be ..."},
+  };
+  REFUSE(cases);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(unknown_names),
+      cmocka_unit_test(replicas_that_cannot_share),
       cmocka_unit_test(wrong_types),
       cmocka_unit_test(wrong_shapes),
       cmocka_unit_test(missing_and_contradictory),

@@ -59,6 +59,23 @@ static void test_bits_do_not_depend_on_the_cut(void **state) {
   }
 }
 
+// Two replicas of two stages: each head has its micro-batches, each tensor is reported where it is updated.
+static void test_bits_do_not_depend_on_replicas(void **state) {
+  (void)state;
+  bl_tally_t whole, shared;
+  bl_error_t err;
+  const bl_ballot_t one = ballot(0, TENSORS, true);
+  assert_int_equal(count(&one, 1, &whole, &err), BL_OK);
+  bl_ballot_t four[] = {ballot(0, 1, false), ballot(3, 1, true), ballot(1, 2, false), ballot(4, 2, true)};
+  four[1].loss_count = 1;
+  four[1].tokens = 32;
+  four[3].losses = losses + 1;
+  four[3].loss_count = 2;
+  four[3].tokens = 64;
+  assert_int_equal(count(four, 4, &shared, &err), BL_OK);
+  assert_memory_equal(&shared, &whole, sizeof shared);
+}
+
 static void expect(const bl_ballot_t *ballots, size_t stages, bl_status_t status, const char *text) {
   bl_tally_t tally = {.loss = -7};
   bl_error_t err;
@@ -77,7 +94,7 @@ static void test_what_is_refused(void **state) {
   two[0] = ballot(0, 4, false);
   expect(two, 2, BL_INTERNAL, "tensor 3");
   two[0] = ballot(0, 3, true);
-  expect(two, 2, BL_INTERNAL, "two stages report losses");
+  expect(two, 2, BL_INTERNAL, "6 losses were reported, the step has 3");
   two[0] = ballot(0, 3, false);
   two[1].loss_count = 2;
   expect(two, 2, BL_INTERNAL, "2 losses");
@@ -117,6 +134,7 @@ static void test_copies_own_what_they_hold(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_bits_do_not_depend_on_the_cut),
+      cmocka_unit_test(test_bits_do_not_depend_on_replicas),
       cmocka_unit_test(test_what_is_refused),
       cmocka_unit_test(test_clipping),
       cmocka_unit_test(test_copies_own_what_they_hold),

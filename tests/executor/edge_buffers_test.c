@@ -63,7 +63,7 @@ static bool check_stage(const orders_t *orders, uint32_t stage, const char *path
   const bl_engine_options_t options = {.job = job_text,
                                        .job_bytes = strlen(job_text),
                                        .orders = {.own = orders->texts[0], .other = orders->texts[1]},
-                                       .stage = stage,
+                                       .rank = stage,
                                        .gpu = -1,
                                        .first_core = -1,
                                        .unix_path = path,

@@ -107,7 +107,7 @@ static void check(const setting_t *setting) {
   for (uint32_t stage = 0; stage < STAGES; stage++) {
     bl_engine_options_t options = {.job = job,
                                    .job_bytes = strlen(job),
-                                   .stage = stage,
+                                   .rank = stage,
                                    .gpu = -1,
                                    .first_core = -1,
                                    .unix_path = path,

@@ -230,7 +230,7 @@ static void *sit(void *argument) {
   snprintf(path, sizeof path, "%s/%u.data", rig->folder, seat->stage);
   bl_engine_options_t options = {.job = rig->job,
                                  .job_bytes = strlen(rig->job),
-                                 .stage = seat->stage,
+                                 .rank = seat->stage,
                                  .gpu = -1,
                                  .first_core = -1,
                                  .unix_path = path,

@@ -25,6 +25,19 @@ static void pairs_follow_each_other(void **state) {
   }
 }
 
+static void replicas_have_their_pods_after_each_other(void **state) {
+  (void)state;
+  for (uint32_t p = 1; p <= 8; p++) {
+    const bl_grid_t grid = {.stages = p, .data = 3, .data_parts = 3};
+    for (uint32_t rank = 0; rank < 3 * p; rank++) {
+      const uint32_t pod = bl_pod_of_rank(&grid, rank);
+      assert_int_equal(pod / p, bl_grid_seat(&grid, rank).data);
+      assert_int_equal(pod % p, bl_pod_of_stage(rank % p, p));
+      assert_int_equal(bl_rank_of_pod(&grid, pod), rank);
+    }
+  }
+}
+
 static bl_pods_t pods_of(const char *sets, double disk_rate, uint64_t *slot_bytes, uint64_t *evict_bytes) {
   bl_job_t job;
   bl_training_t training;
@@ -77,6 +90,7 @@ static void processors_are_those_of_the_threads(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(pairs_follow_each_other),
+      cmocka_unit_test(replicas_have_their_pods_after_each_other),
       cmocka_unit_test(memory_is_what_the_plan_says),
       cmocka_unit_test(processors_are_those_of_the_threads),
   };

@@ -58,7 +58,7 @@ static bool begin_samples(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   const bl_training_t *training = driver->options.training;
   end_samples(self);
-  if (self->evidence.stages == 0 && bl_evidence_init(&self->evidence, (uint32_t)driver->stage_count) != BL_OK) {
+  if (self->evidence.stages == 0 && bl_evidence_init(&self->evidence, training->stage_count) != BL_OK) {
     return false;
   }
   bl_evidence_begin(&self->evidence);
@@ -68,7 +68,7 @@ static bool begin_samples(bl_driver_t *driver) {
 static void add_step(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   bl_recorder_begin(self->recorder);
-  for (size_t s = 0; s < driver->stage_count; s++) {
+  for (size_t s = 0; s < driver->options.training->stage_count; s++) { // the first replica stands for all
     const bl_stage_trace_t *trace = &driver->tracing.stages[s];
     for (size_t i = 0; i < trace->count; i++) {
       const bl_trace_item_t *item = &trace->records[i].item;
@@ -104,7 +104,11 @@ static uint32_t shared_cores(const bl_driver_t *driver) {
     cores = (uint32_t)CPU_COUNT(&set) / (uint32_t)job->pipeline.threads;
     cores = cores == 0 ? 1 : cores;
   }
-  return cores < driver->stage_count ? cores : 0;
+  if (cores >= driver->stage_count) {
+    return 0;
+  }
+  cores /= driver->options.training->grid.data; // a replica's part of them
+  return cores == 0 ? 1 : cores;
 }
 
 // What the looks say of the paths. Where nothing moved, what is known from before stays.
@@ -129,13 +133,13 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
   bl__automatic_t *self = &driver->automatic;
   const bl_training_t *training = driver->options.training;
   bl_chunk_costs_t *chunks = calloc(profile->chunk_count, sizeof *chunks);
-  double *bytes = calloc(driver->stage_count, sizeof *bytes);
+  double *bytes = calloc(training->stage_count, sizeof *bytes);
   bl_status_t status = chunks != NULL && bytes != NULL ? learn_rates(driver, err)
                                                        : bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
   for (uint32_t v = 0; v < profile->chunk_count && status == BL_OK; v++) {
     chunks[v] = profile->chunks[v].costs;
   }
-  for (size_t s = 0; s < driver->stage_count && status == BL_OK; s++) {
+  for (size_t s = 0; s < training->stage_count && status == BL_OK; s++) {
     bytes[s] = (double)training->stages[s].evict_bytes;
   }
   if (status == BL_OK) {

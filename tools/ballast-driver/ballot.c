@@ -64,24 +64,19 @@ static bl_status_t check_finite(const bl_ballot_t *ballots, size_t count, bl_err
 
 static bl_status_t sum_losses(const bl_ballot_t *ballots, size_t count, size_t micro_batches, bl_tally_t *tally,
                               bl_error_t *err) {
-  const bl_ballot_t *head = NULL;
-  for (size_t s = 0; s < count; s++) {
-    if (ballots[s].loss_count > 0 && head != NULL) {
-      return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": two stages report losses, the second is %zu",
-                          ballots[s].step, s);
-    }
-    head = ballots[s].loss_count > 0 ? &ballots[s] : head;
-  }
-  if (head == NULL || head->loss_count != micro_batches) {
-    return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %zu losses were reported, the step has %zu micro-batches",
-                        ballots[0].step, head == NULL ? 0 : head->loss_count, micro_batches);
-  }
+  size_t reported = 0;
   double sum = 0;
-  for (size_t i = 0; i < micro_batches; i++) {
-    sum += head->losses[i];
+  for (size_t s = 0; s < count; s++) { // replicas, and so their micro-batches, follow each other
+    for (size_t i = 0; i < ballots[s].loss_count; i++, reported++) {
+      sum += ballots[s].losses[i];
+    }
+    tally->tokens += ballots[s].tokens;
+  }
+  if (reported != micro_batches) {
+    return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %zu losses were reported, the step has %zu micro-batches",
+                        ballots[0].step, reported, micro_batches);
   }
   tally->loss = sum / (double)micro_batches;
-  tally->tokens = head->tokens;
   return BL_OK;
 }
 

@@ -43,7 +43,7 @@ typedef struct bl_tally {
   uint64_t tokens;
 } bl_tally_t;
 
-// Counts the votes of `count` stages for a step of `micro_batches` micro-batches and a model of `parameters` tensors;
+// Counts the votes of `count` ranks, replica by replica, for a step of `micro_batches` micro-batches and a model of `parameters` tensors;
 // `scratch` has room for that many. BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names stage and
 // tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch and stage.
 BL_MUST_USE bl_status_t bl_tally_count(const bl_ballot_t *ballots, size_t count, size_t micro_batches,

@@ -155,6 +155,7 @@ static void commit_work(bl_task_t *task) {
   const bl_job_t *job = driver->options.job;
   bl_checkpoint_contents_t contents = {.step = save->step,
                                        .seed = job->train.seed,
+                                       .data_parts = job->parallel.data_parts.value,
                                        .writer = bl_version(),
                                        .job = driver->setup.job_text,
                                        .model = &driver->options.training->model,

@@ -153,12 +153,14 @@ static void ticked(bl_timer_t *timer, void *context) {
 
 static bl_status_t check_addresses(const bl_driver_options_t *options, bl_error_t *err) {
   size_t given = options->job->services.stages.count;
-  size_t needed = options->training->stage_count;
+  const bl_grid_t *grid = &options->training->grid;
+  size_t needed = bl_grid_ranks(grid);
   if (given == needed) {
     return BL_OK;
   }
-  return bl_job_fail(options->job, err, "services.stages", "has %zu %s, the job has %zu stage%s (pipeline.stages)",
-                     given, bl_one_or_many(given, "address", "addresses"), needed, bl_plural(needed));
+  return bl_job_fail(options->job, err, "services.stages", "has %zu %s, the job has %zu %s%s (%s)", given,
+                     bl_one_or_many(given, "address", "addresses"), needed, grid->data > 1 ? "rank" : "stage",
+                     bl_plural(needed), grid->data > 1 ? "pipeline.stages x parallel.data" : "pipeline.stages");
 }
 
 bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **driver, bl_error_t *err) {
@@ -167,7 +169,7 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
     return status;
   }
   bl_driver_t *made = calloc(1, sizeof *made);
-  size_t count = options->training->stage_count;
+  size_t count = bl_grid_ranks(&options->training->grid);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the run");
   }

@@ -12,8 +12,18 @@ uint64_t bl__driver_now_ms(const bl_driver_t *driver) {
   return bl_clock_now_ns() / BL_NS_PER_MS;
 }
 
+bl_seat_t bl__driver_seat(const bl_driver_t *driver, size_t rank) {
+  return bl_grid_seat(&driver->options.training->grid, (uint32_t)rank);
+}
+
 const char *bl__stage_name(const bl_remote_t *stage, char text[BL__STAGE_NAME_BYTES]) {
-  snprintf(text, BL__STAGE_NAME_BYTES, "stage %zu (%s)", stage->index, bl_stage_client_address(stage->client));
+  const bl_seat_t seat = bl__driver_seat(stage->driver, stage->index);
+  const char *address = bl_stage_client_address(stage->client);
+  if (stage->driver->options.training->grid.data > 1) {
+    snprintf(text, BL__STAGE_NAME_BYTES, "stage %u of replica %u (%s)", seat.stage, seat.data, address);
+  } else {
+    snprintf(text, BL__STAGE_NAME_BYTES, "stage %u (%s)", seat.stage, address);
+  }
   return text;
 }
 

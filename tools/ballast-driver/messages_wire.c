@@ -33,7 +33,8 @@ static block_t make_block(size_t stages, size_t items) {
   return block;
 }
 
-static void make_step(block_t *block, const bl_step_event_t *step, Ballast__V1__WatchResponse *message) {
+static void make_step(block_t *block, const bl_grid_t *grid, const bl_step_event_t *step,
+                      Ballast__V1__WatchResponse *message) {
   Ballast__V1__StepEvent *event = take(block, sizeof *event);
   *event = (Ballast__V1__StepEvent)BALLAST__V1__STEP_EVENT__INIT;
   event->step = step->step;
@@ -56,7 +57,9 @@ static void make_step(block_t *block, const bl_step_event_t *step, Ballast__V1__
     BL_STAGE_COUNTERS(BL_COUNTER_COPY, counters, &step->stages[i].counters)
     Ballast__V1__StageStep *stage = take(block, sizeof *stage);
     *stage = (Ballast__V1__StageStep)BALLAST__V1__STAGE_STEP__INIT;
-    stage->stage = (int32_t)i;
+    const bl_seat_t seat = bl_grid_seat(grid, (uint32_t)i);
+    stage->stage = (int32_t)seat.stage;
+    stage->data = seat.data;
     stage->process = step->stages[i].process;
     stage->counters = counters;
     event->stages[i] = stage;
@@ -65,7 +68,8 @@ static void make_step(block_t *block, const bl_step_event_t *step, Ballast__V1__
   for (size_t i = 0; i < step->store_count; i++) {
     Ballast__V1__StoreStep *store = take(block, sizeof *store);
     *store = (Ballast__V1__StoreStep)BALLAST__V1__STORE_STEP__INIT;
-    store->store = store->device = (uint32_t)i;
+    store->store = (uint32_t)i;
+    store->device = bl_grid_seat(grid, (uint32_t)i).stage;
     store->process = step->stores[i].process;
     store->lent_slots = step->stores[i].lent_slots;
     store->peak_leased = step->stores[i].peak_leased;
@@ -98,12 +102,15 @@ static void make_chunks(block_t *block, const bl_training_t *training, size_t s,
   }
 }
 
-static Ballast__V1__StagePlan *make_stage_plan(block_t *block, const bl_driver_t *driver, size_t s) {
+static Ballast__V1__StagePlan *make_stage_plan(block_t *block, const bl_driver_t *driver, size_t rank) {
   const bl_training_t *training = bl_driver_training(driver);
-  bl_stage_view_t view = bl_driver_stage(driver, s);
+  const bl_seat_t seat = bl_grid_seat(&training->grid, (uint32_t)rank);
+  const uint32_t s = seat.stage;
+  bl_stage_view_t view = bl_driver_stage(driver, rank);
   Ballast__V1__StagePlan *plan = take(block, sizeof *plan);
   *plan = (Ballast__V1__StagePlan)BALLAST__V1__STAGE_PLAN__INIT;
   plan->stage = (int32_t)s;
+  plan->data = seat.data;
   plan->address = (char *)view.address;
   plan->process = view.process;
   make_chunks(block, training, s, plan);
@@ -145,6 +152,7 @@ static void make_plan(block_t *block, const bl_driver_t *driver, Ballast__V1__Wa
   event->validation_tokens = training->dataset.validation.count;
   event->step_tokens = (uint64_t)job->train.micro_batch * (uint64_t)job->train.micro_batches * training->model.seq;
   event->steps = (uint64_t)job->train.steps;
+  event->replicas = training->grid.data;
   event->n_stages = bl_driver_stage_count(driver);
   event->stages = take(block, event->n_stages * sizeof(Ballast__V1__StagePlan *));
   for (size_t i = 0; i < event->n_stages; i++) {
@@ -175,7 +183,7 @@ Ballast__V1__WatchResponse *bl_watch_message_create(const bl_driver_t *driver, c
   message->revision = event->revision;
   switch (event->kind) {
   case BL_EVENT_STEP:
-    make_step(&block, &event->step, message);
+    make_step(&block, &bl_driver_training(driver)->grid, &event->step, message);
     break;
   case BL_EVENT_VALIDATION:
     message->event_case = BALLAST__V1__WATCH_RESPONSE__EVENT_VALIDATION;

@@ -231,10 +231,11 @@ static void refuse_change(const bl_driver_t *driver, const bl_policy_t *wanted, 
 // reached are left to the stages.
 static bl_status_t check_stores(const bl_driver_t *driver, uint64_t asked_ms, bl_error_t *err) {
   const bl_holdings_t *holdings = &driver->plans.next_balance.holdings;
-  for (size_t d = 0; d < holdings->devices && d < bl_stores_count(driver->stores); d++) {
-    bl_store_view_t store = bl_stores_get(driver->stores, d);
-    if (holdings->lent[d] > 0 && store.seen_ms != 0 && store.seen_ms < asked_ms) {
-      return bl_error_set(err, BL_UNAVAILABLE, "the store of device %zu (%.150s) has not answered for %.1f s", d,
+  for (size_t i = 0; i < bl_stores_count(driver->stores); i++) {
+    const uint32_t d = bl__driver_seat(driver, i).stage;
+    bl_store_view_t store = bl_stores_get(driver->stores, i);
+    if (d < holdings->devices && holdings->lent[d] > 0 && store.seen_ms != 0 && store.seen_ms < asked_ms) {
+      return bl_error_set(err, BL_UNAVAILABLE, "the store of device %zu (%.150s) has not answered for %.1f s", i,
                           store.address, (double)(bl__driver_now_ms(driver) - store.seen_ms) * 1e-3);
     }
   }

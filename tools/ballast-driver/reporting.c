@@ -29,7 +29,7 @@ bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_tally_t *t
   if (ballots == NULL) {
     return bl_error_set(err, BL_INTERNAL, "attempt %" PRIu64 ": a vote is missing", attempt);
   }
-  return bl_tally_count(ballots, driver->stage_count, driver->options.training->schedule->micro_batches,
+  return bl_tally_count(ballots, driver->stage_count, (size_t)driver->options.job->train.micro_batches,
                         driver->attempts.parameter_count, driver->attempts.squares, tally, err);
 }
 
@@ -39,7 +39,8 @@ static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares
   uint64_t now_ns = bl_clock_now_ns();
   for (size_t i = 0; i < driver->stage_count; i++) {
     const bl_holdings_t *holdings = &driver->plans.balance.holdings; // what is made again by plan is no loss
-    uint32_t planned = i < holdings->devices ? holdings->dropped[i] : 0, made = shares[i].counters.recomputed;
+    const uint32_t stage = bl__driver_seat(driver, i).stage;
+    uint32_t planned = stage < holdings->devices ? holdings->dropped[stage] : 0, made = shares[i].counters.recomputed;
     bl_recomputes_add(&driver->recomputes, now_ns, made > planned ? made - planned : 0);
   }
   uint64_t count = bl_recomputes_count(&driver->recomputes, now_ns);
@@ -65,12 +66,14 @@ static bl_stage_share_t *stage_shares(const bl_driver_t *driver) {
 static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
   const bl_holdings_t *holdings = &driver->plans.balance.holdings;
   bl_store_share_t *shares = calloc(count + 1, sizeof *shares);
-  for (size_t d = 0; shares != NULL && d < count; d++) {
+  for (size_t d = 0; shares != NULL && d < count; d++) { // stores have seats as stages have
+    const bl_seat_t seat = bl__driver_seat(driver, d);
     shares[d] = (bl_store_share_t){.process = bl_stores_get(driver->stores, d).process,
-                                   .lent_slots = d < holdings->devices ? holdings->lent[d] : 0};
+                                   .lent_slots = seat.stage < holdings->devices ? holdings->lent[seat.stage] : 0};
     for (size_t i = 0; i < driver->stage_count; i++) {
-      shares[d].peak_leased +=
-          d < driver->attempts.ballots[i].device_count ? driver->attempts.ballots[i].leased_peaks[d] : 0;
+      const bl_ballot_t *ballot = &driver->attempts.ballots[i];
+      const bool same = bl__driver_seat(driver, i).data == seat.data && seat.stage < ballot->device_count;
+      shares[d].peak_leased += same ? ballot->leased_peaks[seat.stage] : 0;
     }
   }
   return shares;

@@ -34,6 +34,7 @@ static uint32_t validation_micro_batches(const bl_driver_t *driver) {
   windows = windows < BL_DRIVER_VALIDATION_WINDOWS ? windows : BL_DRIVER_VALIDATION_WINDOWS;
   uint64_t count = windows / (uint64_t)driver->options.job->train.micro_batch;
   uint32_t most = training->schedule->micro_batches;
+  count = (count + training->grid.data - 1) / training->grid.data; // of each replica
   return count == 0 ? 1 : count > most ? most : (uint32_t)count;
 }
 

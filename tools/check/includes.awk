@@ -27,7 +27,7 @@ BEGIN {
   allow("base", "")
   allow("sys", "")
   allow("policy", "")
-  allow("config", "policy")
+  allow("config", "model policy")
   allow("formats", "")
   allow("step", "")
   allow("lease", "")

@@ -61,18 +61,18 @@ bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_f
   if (status != BL_OK) {
     return status;
   }
-  *footprint =
-      (bl_footprint_t){.weights = (double)memory.weight_bytes,
-                       .gradients = (double)(memory.gradient_bytes + memory.tied_bytes),
-                       .optimizer = (double)memory.optimizer_bytes,
-                       .activations = (double)memory.slot_bytes * request->slots,
-                       .edges = (double)memory.edge_bytes * request->edges,
-                       .workspace = (double)(memory.chunk_bytes + memory.operation_bytes + stage.operations.held_bytes),
-                       .data = (double)memory.data_bytes,
-                       .checkpoint = (double)image,
-                       .shadow = (double)memory.shadow_bytes,
-                       .slot_bytes = (double)memory.slot_bytes,
-                       .evict_bytes = (double)memory.evict_bytes};
+  *footprint = (bl_footprint_t){
+      .weights = (double)memory.weight_bytes,
+      .gradients = (double)(memory.gradient_bytes + memory.tied_bytes + memory.fold_bytes + memory.reduce_bytes),
+      .optimizer = (double)memory.optimizer_bytes,
+      .activations = (double)memory.slot_bytes * request->slots,
+      .edges = (double)memory.edge_bytes * request->edges,
+      .workspace = (double)(memory.chunk_bytes + memory.operation_bytes + stage.operations.held_bytes),
+      .data = (double)memory.data_bytes,
+      .checkpoint = (double)image,
+      .shadow = (double)memory.shadow_bytes,
+      .slot_bytes = (double)memory.slot_bytes,
+      .evict_bytes = (double)memory.evict_bytes};
   return BL_OK;
 }
 

@@ -46,9 +46,17 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->places = calloc(made->parameter_count, sizeof *made->places);
   made->layers = calloc(options->span.layer_count, sizeof *made->layers);
   made->copies = calloc(made->parameter_count, sizeof *made->copies);
-  if (made->places == NULL || made->layers == NULL || made->copies == NULL) {
+  made->moments = calloc(made->parameter_count, sizeof *made->moments);
+  made->owners = options->owners != NULL ? calloc(made->parameter_count, sizeof *made->owners) : NULL;
+  made->replica = options->replica;
+  made->fold_levels = options->fold_levels;
+  if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->moments == NULL ||
+      (options->owners != NULL && made->owners == NULL)) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
+  }
+  for (uint32_t i = 0; i < made->parameter_count && made->owners != NULL; i++) {
+    made->owners[i] = options->owners[i];
   }
   status = bl__chunk_plan(made, err);
   if (status != BL_OK) {
@@ -66,6 +74,8 @@ void bl_chunk_destroy(bl_chunk_t *chunk) {
     free(chunk->places);
     free(chunk->layers);
     free(chunk->copies);
+    free(chunk->moments);
+    free(chunk->owners);
     free(chunk);
   }
 }

@@ -52,6 +52,9 @@ typedef struct bl_chunk_options {
   bl_chunk_span_t span;
   bl_layout_options_t layout; // micro_batch, attention, backward, lean, recompute, dtype
   uint32_t micro_batches;     // of a step: the loss scale is 1 / (micro_batches micro_batch seq)
+  const uint32_t *owners;     // [parameters] who updates each (model/shard.h); copied. NULL: this chunk updates all
+  uint32_t replica;           // this one's number
+  uint32_t fold_levels;       // sums of gradients that may wait (model/fold.h)
   bool prepack;               // let products read packed copies of the weights; in bf16 they always read copies
 } bl_chunk_options_t;
 
@@ -59,7 +62,8 @@ typedef struct bl_chunk_options {
 typedef struct bl_chunk_sizes {
   uint64_t weight_bytes;
   uint64_t gradient_bytes;
-  uint64_t moment_bytes;       // of each of the two moments
+  uint64_t moment_bytes;       // of each of the two moments, of what the chunk updates
+  uint64_t fold_bytes;         // sums of gradients that wait
   uint64_t packed_bytes;       // copies of weights that products read: packed, bf16; 0 without
   uint64_t packed_layer_bytes; // of it, of one layer
   uint64_t packed_head_bytes;  // of it, of the head
@@ -77,6 +81,7 @@ typedef struct bl_chunk_arenas {
   float *gradients;
   float *first_moments;
   float *second_moments;
+  float *sums; // [fold_levels], each laid out as the gradients; NULL without
   void *packed;
   void *workspace;
 } bl_chunk_arenas_t;
@@ -87,8 +92,10 @@ typedef struct bl_chunk_parameter {
   float *weight;
   float *gradient; // of the embedding lookup, where a tied head has a second one here
   float *first_moment;
-  float *second_moment;
-  bool owned; // false: the tied head's copy of the embedding, which the first chunk reports and saves
+  float *second_moment; // both NULL where another replica updates it
+  uint32_t owner;       // the replica that updates it
+  bool updated;         // by this chunk
+  bool owned;           // false: the tied head's copy of the embedding, which the first chunk reports and saves
 } bl_chunk_parameter_t;
 
 // What the head writes: in staging memory of the device, read when the operation is over (ops.h, rule 9).
@@ -155,7 +162,15 @@ float *bl_chunk_tied_gradient(bl_chunk_t *chunk);
 void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer);
 // fp64 sum of squares of the i-th parameter's gradient, in an order that only its size fixes. *sum is in staging.
 void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum);
-// AdamW on every parameter.
+// The part of the step's gradient that has been accumulated is complete: it is added to what waits, and waits itself unless
+// it is the rank's last (model/fold.h). The gradient of the head's weight is complete after I of the part's last
+// micro-batch, all else after its W.
+BL_MUST_USE bl_status_t bl_chunk_fold(bl_chunk_t *chunk, bool head, uint32_t merges, bool last, bl_error_t *err);
+// The gradient of a tied head in a chunk that has the embedding, too: a second buffer beside that of the lookup, as long as
+// the parameter. NULL in others.
+float *bl_chunk_second_gradient(bl_chunk_t *chunk);
+// AdamW on every parameter that the chunk updates. Packed copies of all weights are current afterwards where it updates all
+// of them, else when the others have come and bl_chunk_weights_changed was called.
 void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step);
 
 #endif

@@ -61,8 +61,11 @@ struct bl_chunk {
   // Parameters.
   uint32_t parameter_count;
   bl_parameter_place_t *places; // [parameter_count]
-  void **copies;                // [parameter_count]: where the update leaves it rounded (adamw_packed), or NULL
-  bl__layer_t *layers;          // [span.layer_count], pointers valid after use_arenas
+  uint32_t *owners;             // [parameter_count]; NULL: it updates all
+  uint32_t replica, fold_levels;
+  uint64_t *moments;   // [parameter_count] element offsets; of no meaning for others' tensors
+  void **copies;       // [parameter_count]: where the update leaves it rounded (adamw_packed), or NULL
+  bl__layer_t *layers; // [span.layer_count], pointers valid after use_arenas
   const float *token_embedding, *position_embedding;
   float *token_gradient, *position_gradient;
   bl__norm_t final_norm;

@@ -150,14 +150,21 @@ uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk) {
   return chunk->parameter_count;
 }
 
+static bool updates(const bl_chunk_t *chunk, uint32_t i) {
+  return chunk->owners == NULL || chunk->owners[i] == chunk->replica;
+}
+
 bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
   const bl_parameter_place_t *place = &chunk->places[i];
+  const bool here = updates(chunk, i);
   return (bl_chunk_parameter_t){
       .parameter = bl_parameter_get(&chunk->model, place->canonical_index),
       .weight = at(chunk->arenas.weights, place->offset_elements),
       .gradient = at(chunk->arenas.gradients, place->offset_elements),
-      .first_moment = at(chunk->arenas.first_moments, place->offset_elements),
-      .second_moment = at(chunk->arenas.second_moments, place->offset_elements),
+      .first_moment = here ? at(chunk->arenas.first_moments, chunk->moments[i]) : NULL,
+      .second_moment = here ? at(chunk->arenas.second_moments, chunk->moments[i]) : NULL,
+      .owner = chunk->owners != NULL ? chunk->owners[i] : 0,
+      .updated = here,
       .owned = bl_chunk_span_owns(&chunk->model, chunk->span, place->canonical_index),
   };
 }
@@ -263,16 +270,64 @@ void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, con
     const uint64_t offset = place->offset_elements;
     bl_adamw_t options = bl_adamw_for_step(settings, step, place->decays);
     const float *gradient = arenas->gradients + offset;
-    float *weight = arenas->weights + offset, *first = arenas->first_moments + offset,
-          *second = arenas->second_moments + offset;
-    if (chunk->copies[i] != NULL) {
+    float *weight = arenas->weights + offset, *first = arenas->first_moments + chunk->moments[i],
+          *second = arenas->second_moments + chunk->moments[i];
+    if (!updates(chunk, i)) {
+      continue;
+    }
+    if (chunk->copies[i] != NULL && chunk->owners == NULL) {
       chunk->ops->adamw_packed(chunk->compute, place->elements, &options, gradient, weight, first, second,
                                chunk->copies[i]);
     } else {
       chunk->ops->adamw(chunk->compute, place->elements, &options, gradient, weight, first, second);
     }
   }
-  if (chunk->ops->adamw_packed == NULL) {
+  if (chunk->ops->adamw_packed == NULL && chunk->owners == NULL) {
     bl_chunk_weights_changed(chunk);
   }
+}
+
+float *bl_chunk_second_gradient(bl_chunk_t *chunk) {
+  return bl_chunk_span_two_gradients(&chunk->model, chunk->span) ? chunk->head_linear.weight_gradient : NULL;
+}
+
+// Elements [first, end) of the gradients: those of the head's weight, which lie at one end of them, or all others.
+static void find_region(const bl_chunk_t *chunk, bool head, uint64_t *first, uint64_t *end) {
+  const uint64_t all = chunk->sizes.gradient_bytes / sizeof(float);
+  *first = 0;
+  *end = all;
+  if (!chunk->span.head) {
+    *end = head ? 0 : all;
+    return;
+  }
+  const uint64_t at = (uint64_t)(chunk->head_linear.weight_gradient - (const float *)chunk->arenas.gradients);
+  const uint64_t elements = (uint64_t)chunk->model.vocab * chunk->model.hidden;
+  if (at == 0) { // the copy of a tied embedding
+    *end = head ? elements : all;
+    *first = head ? 0 : elements;
+  } else {
+    *first = head ? at : 0;
+    *end = head ? all : at;
+  }
+}
+
+bl_status_t bl_chunk_fold(bl_chunk_t *chunk, bool head, uint32_t merges, bool last, bl_error_t *err) {
+  const uint64_t all = chunk->sizes.gradient_bytes / sizeof(float);
+  uint64_t first, end;
+  find_region(chunk, head, &first, &end);
+  if (first == end) {
+    return BL_OK;
+  }
+  float *gradients = chunk->arenas.gradients + first, *sums = chunk->arenas.sums + first;
+  for (uint32_t level = 0; level < merges; level++) {
+    chunk->ops->accumulate(chunk->compute, end - first, sums + level * all, gradients);
+  }
+  if (last) {
+    return BL_OK;
+  }
+  bl_device_stream_t *stream = chunk->ops->stream == NULL ? NULL : chunk->ops->stream(chunk->compute);
+  bl_status_t status =
+      bl_device_copy(chunk->device, stream, sums + merges * all, gradients, (end - first) * sizeof(float), err);
+  chunk->ops->fill(chunk->compute, end - first, 0, gradients);
+  return status;
 }

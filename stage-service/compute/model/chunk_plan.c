@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "model/memory.h"
+#include "model/shard.h"
 
 #include <inttypes.h>
 
@@ -101,7 +102,6 @@ static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
 static void size_arenas(bl_chunk_t *chunk, const bl_chunk_memory_t *memory) {
   chunk->sizes.weight_bytes = memory->weight_bytes;
   chunk->sizes.gradient_bytes = memory->gradient_bytes;
-  chunk->sizes.moment_bytes = memory->optimizer_bytes / 2;
   chunk->sizes.workspace_bytes = memory->workspace_bytes;
   chunk->sizes.slot_bytes = memory->slot_bytes;
   chunk->sizes.evict_bytes = memory->evict_bytes;
@@ -124,6 +124,10 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   size_arenas(chunk, &memory);
   chunk->workspace = bl_workspace_plan(&chunk->layout);
   bl_chunk_span_places(&chunk->model, chunk->span, chunk->places);
+  chunk->sizes.moment_bytes =
+      bl_shard_moments(chunk->places, chunk->parameter_count, chunk->owners, chunk->replica, chunk->moments) *
+      sizeof(float);
+  chunk->sizes.fold_bytes = chunk->fold_levels * chunk->sizes.gradient_bytes;
   chunk->norm = (bl_norm_shape_t){.rows = chunk->rows,
                                   .width = chunk->model.hidden,
                                   .rms = chunk->model.family == BL_FAMILY_LLAMA,

@@ -23,17 +23,17 @@ bl_status_t bl_ctl_overlay_check_name(const char *name, bl_error_t *err) {
                             name, NAME_MAX_BYTES);
 }
 
-// Addresses of one program of every stage, in stage order: pods of `set` in `domain`. `port` is that of the first of a
+// Addresses of one program of every rank, in their order: pods of `set` in `domain`. `port` is that of the first of a
 // pair, ten more that of its partner when both live in one pod.
 static char *addresses(const bl_ctl_overlay_t *o, const char *key, const char *set, const char *domain, unsigned port) {
-  size_t room = 64 + (size_t)o->stages * ADDRESS_BYTES, used;
+  size_t room = 64 + (size_t)bl_grid_ranks(&o->grid) * ADDRESS_BYTES, used;
   char *text = malloc(room);
   if (text == NULL) {
     return NULL;
   }
   used = (size_t)snprintf(text, room, "services.%s=[", key);
-  for (uint32_t s = 0; s < o->stages; s++) {
-    uint32_t pod = bl_pod_of_stage(s, o->stages);
+  for (uint32_t s = 0; s < bl_grid_ranks(&o->grid); s++) {
+    uint32_t pod = bl_pod_of_rank(&o->grid, s);
     unsigned shift = o->paired ? pod % 2 * 10 : 0;
     used += (size_t)snprintf(text + used, room - used, "%s%s-%s-%u.%s-%s:%u", s == 0 ? "" : ", ", o->name, set,
                              o->paired ? pod / 2 : pod, o->name, domain, port + shift);
@@ -99,7 +99,7 @@ static void print_stage_patch(const bl_ctl_overlay_t *o, FILE *stream) {
   const uint64_t bytes = o->paired ? 2 * (o->pods.stage_bytes + o->pods.store_bytes) : o->pods.stage_bytes;
   const uint32_t millicpus =
       o->paired ? 2 * (o->pods.stage_millicpus + o->pods.store_millicpus) : o->pods.stage_millicpus;
-  const uint32_t pods = o->paired ? (o->stages + 1) / 2 : o->stages;
+  const uint32_t ranks = bl_grid_ranks(&o->grid), pods = o->paired ? (ranks + 1) / 2 : ranks;
   const char *pod = o->jobset ? JOBSET_POD(0) : "/spec/template/spec";
   if (o->jobset) {
     fprintf(stream,
@@ -143,8 +143,8 @@ static void print_store_patch(const bl_ctl_overlay_t *o, FILE *stream) {
           "      - {op: replace, path: /spec/template/spec/containers/0/resources/requests/memory, value: %luMi}\n"
           "      - {op: replace, path: /spec/template/spec/containers/0/resources/limits/memory, value: %luMi}\n"
           "      - {op: replace, path: /spec/template/spec/containers/0/args/5, value: --capacity=%llu}\n",
-          o->stages, o->pods.store_millicpus, mebibytes(o->pods.store_bytes), mebibytes(o->pods.store_bytes),
-          (unsigned long long)o->pods.capacity_bytes);
+          bl_grid_ranks(&o->grid), o->pods.store_millicpus, mebibytes(o->pods.store_bytes),
+          mebibytes(o->pods.store_bytes), (unsigned long long)o->pods.capacity_bytes);
 }
 
 void bl_ctl_overlay_print(const bl_ctl_overlay_t *o, FILE *stream) {

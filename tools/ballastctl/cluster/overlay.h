@@ -12,7 +12,7 @@ typedef struct bl_ctl_overlay {
   const char *base;   // path or address of deploy/k8s, without the last slash
   const char *images; // what stands before "ballast-stage", "" or "registry.example/team/"
   const char *tag;    // of the images
-  uint32_t stages;
+  bl_grid_t grid;
   bool cuda, tls, paired, volumes, kueue, monitored;
   bool jobset; // stages and driver as one JobSet; not with `paired`
   bl_pods_t pods;
@@ -20,7 +20,7 @@ typedef struct bl_ctl_overlay {
 
 // BL_INVALID: not a name that every object of a cluster may begin with (lower case letters, digits, '-', at most 40).
 BL_MUST_USE bl_status_t bl_ctl_overlay_check_name(const char *name, bl_error_t *err);
-// "services.stages=[a, b, ...]" (or stores), in stage order; malloc'd, NULL without memory.
+// "services.stages=[a, b, ...]" (or stores), in the order of ranks; malloc'd, NULL without memory.
 char *bl_ctl_overlay_stages(const bl_ctl_overlay_t *overlay);
 char *bl_ctl_overlay_stores(const bl_ctl_overlay_t *overlay);
 // kustomization.yaml.

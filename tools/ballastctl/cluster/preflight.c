@@ -339,6 +339,11 @@ static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_err
   }
   bl_training_t training;
   bl_balance_plan_t plan;
+  if (job->parallel.data > 1) {
+    return bl_job_fail(job, err, "parallel.data",
+                       "preflight does not know replicas in this version; it can look at one of them: the job without "
+                       "this key, and the services of that replica");
+  }
   bl_status_t status = bl_ctl_job_resolve(job, &training, err);
   if (status != BL_OK) {
     return status;

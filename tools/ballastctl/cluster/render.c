@@ -318,8 +318,11 @@ static void print_shell_word(const char *word, FILE *stream) {
 
 static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ctl_overlay_t *o) {
   char stage[BL_BYTES_TEXT], store[BL_BYTES_TEXT], room[BL_BYTES_TEXT], shard[BL_BYTES_TEXT];
-  const uint32_t pods = (o->stages + 1) / 2;
-  printf("%s: %u stage%s", a->output, o->stages, bl_plural(o->stages));
+  const uint32_t pods = (bl_grid_ranks(&o->grid) + 1) / 2;
+  printf("%s: %u stage%s", a->output, o->grid.stages, bl_plural(o->grid.stages));
+  if (o->grid.data > 1) {
+    printf(" in %u replicas", o->grid.data);
+  }
   printf(o->paired ? " in %u pod%s\n" : ", a pod and a store each\n", pods, bl_plural(pods));
   printf("  memory of a stage %s, of a store %s of which it lends %s\n", bl_bytes_format(o->pods.stage_bytes, stage),
          bl_bytes_format(o->pods.store_bytes, store), bl_bytes_format(o->pods.capacity_bytes, room));
@@ -359,13 +362,20 @@ static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *er
   if (status == BL_OK) {
     status = bl_ctl_job_resolve(&job, &training, err);
   }
+  if (status == BL_OK && overlay.paired && training.grid.data > 1 && training.grid.stages % 2 != 0) {
+    status =
+        bl_job_fail(&job, err, "pipeline.stages",
+                    "--pairing pod has two stages of a replica in every pod, %u do not make whole pods; take an even "
+                    "number, or --pairing node",
+                    training.grid.stages);
+  }
   if (status == BL_OK) {
     const bl_policy_t policy = bl_policy_of_job(&job);
     status = bl_balance_plan_init(&plan, &training, &policy, err);
   }
   if (status == BL_OK) {
     overlay.name = a->name != NULL ? a->name : job.name;
-    overlay.stages = training.stage_count;
+    overlay.grid = training.grid;
     overlay.cuda = job.pipeline.device == BL_JOB_DEVICE_CUDA;
     overlay.volumes = needs_volumes(&job);
     status = bl_ctl_overlay_check_name(overlay.name, err);

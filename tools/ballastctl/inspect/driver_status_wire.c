@@ -80,10 +80,16 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health) {
   return stage;
 }
 
+// Whose replica they are is said where there are several.
 json_t *bl__driver_status_json(const Ballast__V1__DriverStatusResponse *response) {
   json_t *stages = json_array();
+  const bool replicas = response->n_stages > 0 && response->stages[response->n_stages - 1]->data > 0;
   for (size_t i = 0; i < response->n_stages; i++) {
-    json_array_append_new(stages, stage_json(response->stages[i]));
+    json_t *stage = stage_json(response->stages[i]);
+    if (replicas) {
+      json_object_set_new(stage, "data", json_integer(response->stages[i]->data));
+    }
+    json_array_append_new(stages, stage);
   }
   json_t *stores = json_array();
   for (size_t i = 0; i < response->n_stores; i++) {

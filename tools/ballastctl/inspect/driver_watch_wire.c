@@ -37,6 +37,7 @@ static bool convert_stage_plan(const Ballast__V1__StagePlan *from, bl_ctl_stage_
   bl_ctl_layers_t *layers = calloc(from->n_chunks + 1, sizeof *layers);
   bl_ctl_memory_t *memory = calloc(from->n_memory + 1, sizeof *memory);
   *to = (bl_ctl_stage_plan_t){.stage = from->stage,
+                              .data = from->data,
                               .address = from->address,
                               .process = from->process,
                               .parameters = from->parameters,
@@ -75,6 +76,7 @@ static void deliver_plan(bl_ctl_driver_t *driver, const Ballast__V1__PlanEvent *
                           .validation_tokens = from->validation_tokens,
                           .step_tokens = from->step_tokens,
                           .steps = from->steps,
+                          .replicas = from->replicas > 0 ? from->replicas : 1,
                           .stages = stages,
                           .stage_count = from->n_stages};
     driver->watcher.plan(&plan, driver->watcher.context);
@@ -83,7 +85,7 @@ static void deliver_plan(bl_ctl_driver_t *driver, const Ballast__V1__PlanEvent *
 }
 
 static bl_ctl_stage_step_t convert_stage_step(const Ballast__V1__StageStep *from) {
-  bl_ctl_stage_step_t to = {.stage = from->stage, .process = from->process};
+  bl_ctl_stage_step_t to = {.stage = from->stage, .data = from->data, .process = from->process};
   if (from->counters != NULL) {
     BL_STAGE_COUNTERS(BL_COUNTER_COPY, &to.counters, from->counters)
   }

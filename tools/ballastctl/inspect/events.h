@@ -12,6 +12,7 @@
 
 typedef struct bl_ctl_stage_step {
   int stage;
+  unsigned data; // replica
   int64_t process;
   bl_stage_counters_t counters;
 } bl_ctl_stage_step_t;
@@ -31,7 +32,7 @@ typedef struct bl_ctl_step {
   const char *policy;
   uint64_t policy_version;
   const bl_policy_t *ran_under;      // that policy, with what auto stood for; NULL: the driver does not say
-  const bl_ctl_stage_step_t *stages; // [stage_count]
+  const bl_ctl_stage_step_t *stages; // [stage_count], of all ranks, replica by replica
   size_t stage_count;
   const bl_ctl_store_step_t *stores; // [store_count], in device order
   size_t store_count;
@@ -69,6 +70,7 @@ typedef struct bl_ctl_layers {
 
 typedef struct bl_ctl_stage_plan {
   int stage;
+  unsigned data; // replica
   const char *address;
   int64_t process;
   uint64_t parameters;
@@ -85,7 +87,8 @@ typedef struct bl_ctl_stage_plan {
 typedef struct bl_ctl_plan {
   const char *schedule, *policy;
   uint64_t parameters, train_tokens, validation_tokens, step_tokens, steps;
-  const bl_ctl_stage_plan_t *stages; // [stage_count]
+  unsigned replicas;
+  const bl_ctl_stage_plan_t *stages; // [stage_count], of all ranks, replica by replica
   size_t stage_count;
 } bl_ctl_plan_t;
 

@@ -33,7 +33,7 @@ typedef struct process {
   unsigned starts;
   uint64_t started_ms;
   pid_t pid;
-  char name[32]; // "stage 2", "the driver"
+  char name[64]; // "stage 2", "stage 1 of replica 0", "the driver"
   char stem[24]; // of its files: "stage-2", "driver"
   char address[BL_CTL_RUN_PATH_BYTES + 8];
   char health_address[BL_CTL_RUN_PATH_BYTES + 16];
@@ -56,6 +56,15 @@ static bool is_store(int stage) {
   return stage < BL_CTL_DRIVER;
 }
 
+static void name_seat(process_t *process, const char *what, int rank) {
+  const int stages = (int)process->fleet->options.replica_stages;
+  if (stages == 0) {
+    snprintf(process->name, sizeof process->name, "%s %d", what, rank);
+  } else {
+    snprintf(process->name, sizeof process->name, "%s %d of replica %d", what, rank % stages, rank / stages);
+  }
+}
+
 static void process_init(process_t *process, bl_ctl_fleet_t *fleet, int stage) {
   process->fleet = fleet;
   process->stage = stage;
@@ -63,10 +72,10 @@ static void process_init(process_t *process, bl_ctl_fleet_t *fleet, int stage) {
     snprintf(process->name, sizeof process->name, "the driver");
     snprintf(process->stem, sizeof process->stem, "driver");
   } else if (is_store(stage)) {
-    snprintf(process->name, sizeof process->name, "the store of device %d", BL_CTL_STORE(stage));
+    name_seat(process, "the store of device", BL_CTL_STORE(stage));
     snprintf(process->stem, sizeof process->stem, "store-%d", BL_CTL_STORE(stage));
   } else {
-    snprintf(process->name, sizeof process->name, "stage %d", stage);
+    name_seat(process, "stage", stage);
     snprintf(process->stem, sizeof process->stem, "stage-%d", stage);
   }
   const char *folder = fleet->options.folder->path;

@@ -36,6 +36,7 @@ typedef struct bl_ctl_fleet_options {
   void (*ended)(void *context);
   void *context;
   const char *store_device; // whose memory the stores lend, as their --device; NULL: the host's
+  size_t replica_stages;    // of each replica, where there are several; 0: there is one
   bool store_tcp;           // stores are reached over tcp too: the job asks for it, or NCCL is agreed on there
   bool nccl_shared_gpu;     // stages and stores share GPUs
 } bl_ctl_fleet_options_t;

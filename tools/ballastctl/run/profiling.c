@@ -115,7 +115,7 @@ void bl_ctl_profiling_destroy(bl_ctl_profiling_t *p) {
 
 void bl_ctl_profiling_plan(bl_ctl_profiling_t *p, const bl_ctl_plan_t *plan) {
   for (size_t i = 0; i < plan->stage_count; i++) {
-    if (plan->stages[i].stage >= 0 && (uint32_t)plan->stages[i].stage < p->stage_count) {
+    if (plan->stages[i].stage >= 0 && (uint32_t)plan->stages[i].stage < p->stage_count && plan->stages[i].data == 0) {
       p->stages[plan->stages[i].stage].slot_bytes = plan->stages[i].slot_bytes;
     }
   }
@@ -156,7 +156,7 @@ void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
   p->last_seconds = step->seconds;
   for (size_t i = 0; i < step->stage_count; i++) {
     const bl_ctl_stage_step_t *from = &step->stages[i];
-    if (from->stage < 0 || (uint32_t)from->stage >= p->stage_count) {
+    if (from->stage < 0 || (uint32_t)from->stage >= p->stage_count || from->data > 0) { // one replica stands for all
       continue;
     }
     bl__profiled_stage_t *stage = &p->stages[from->stage];

@@ -260,12 +260,9 @@ void bl_ctl_progress_step(bl_ctl_progress_t *progress, const bl_ctl_step_t *step
   progress->mean_seconds = progress->mean_seconds == 0
                                ? step->seconds
                                : progress->mean_seconds + RATE_NEW_WEIGHT * (step->seconds - progress->mean_seconds);
-  for (size_t i = 0; i < step->stage_count; i++) {
-    size_t stage = (size_t)step->stages[i].stage;
-    if (stage < progress->stage_count) {
-      progress->bars[stage].own_slots = step->stages[i].counters.own_slots;
-      progress->bars[stage].peak_slots = step->stages[i].counters.peak_slots;
-    }
+  for (size_t i = 0; i < step->stage_count && i < progress->stage_count; i++) {
+    progress->bars[i].own_slots = step->stages[i].counters.own_slots;
+    progress->bars[i].peak_slots = step->stages[i].counters.peak_slots;
   }
   show_in_time(progress, now_ns);
 }

@@ -174,8 +174,12 @@ static void print_counter(FILE *stream, const char *key, bl_counter_unit_t unit,
 
 #define PRINT(stream, counters, type, name, key, unit, ...) print_counter(stream, key, unit, (counters)->name);
 
-static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool first) {
-  fprintf(stream, "%s{\"stage\":%d,\"pid\":%lld", first ? "" : ",", stage->stage, (long long)stage->process);
+static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool first, bool replicas) {
+  fprintf(stream, "%s{\"stage\":%d,", first ? "" : ",", stage->stage);
+  if (replicas) {
+    fprintf(stream, "\"data\":%u,", stage->data);
+  }
+  fprintf(stream, "\"pid\":%lld", (long long)stage->process);
   BL_STAGE_COUNTERS(PRINT, stream, &stage->counters)
   fputc('}', stream);
 }
@@ -198,8 +202,9 @@ static void print_step(FILE *stream, const bl_ctl_step_t *step) {
           (unsigned long long)step->step, step->loss, step->grad_norm, (unsigned long long)step->tokens, step->seconds);
   print_name(stream, step->policy);
   fprintf(stream, ",\"policy_version\":%llu,\"stages\":[", (unsigned long long)step->policy_version);
+  const bool replicas = step->stage_count > 0 && step->stages[step->stage_count - 1].data > 0;
   for (size_t i = 0; i < step->stage_count; i++) {
-    print_stage(stream, &step->stages[i], i == 0);
+    print_stage(stream, &step->stages[i], i == 0, replicas);
   }
   fputs("],\"stores\":[", stream);
   for (size_t i = 0; i < step->store_count; i++) {

@@ -147,6 +147,13 @@ static void doubt_threads(const arguments_t *arguments, const bl_job_t *job) {
 }
 
 // A driver that runs already knows what its job means and where it goes on; the files of the job may not even be here.
+static void doubt_resume(const bl_job_t *job, const bl_resume_t *resume) {
+  char doubt[BL_RESUME_DOUBT];
+  if (bl_resume_doubt(resume, job, doubt)) {
+    fprintf(stderr, "ballastctl: warning: %s\n", doubt);
+  }
+}
+
 static bool attaches(const arguments_t *arguments, const bl_job_t *job) {
   return !arguments->local && job->services.driver != NULL;
 }
@@ -259,6 +266,7 @@ static int run(int argc, char *const *argv) {
   }
   if (status == BL_OK) {
     doubt_threads(&arguments, &job);
+    doubt_resume(&job, &resume);
   }
   bl_checkpoint_claim_release(&claim); // the driver claims it itself
   if (status != BL_OK) {

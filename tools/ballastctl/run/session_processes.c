@@ -173,11 +173,13 @@ bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *err) {
   }
   session->has_folder = true;
   const bl_job_t *job = session->options->job;
+  const bl_grid_t grid = bl_job_grid(job);
   const bl_job_data_path_t path = bl_job_block_path(job);
   bool on_gpu = job->pipeline.device == BL_JOB_DEVICE_CUDA && job->balance.policy != BL_POLICY_NONE &&
                 path != BL_JOB_DATA_PATH_SHM && path != BL_JOB_DATA_PATH_TCP;
   bl_ctl_fleet_options_t options = {.folder = &session->folder,
                                     .store_device = on_gpu ? "cuda:0" : NULL, // where the stages are, too
+                                    .replica_stages = grid.data > 1 ? grid.stages : 0,
                                     .store_tcp = on_gpu || path == BL_JOB_DATA_PATH_TCP,
                                     .nccl_shared_gpu = session->options->nccl_shared_gpu,
                                     .verbose = session->options->verbose,
@@ -186,7 +188,7 @@ bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *err) {
                                     .gone = process_gone,
                                     .ended = fleet_ended,
                                     .context = session};
-  size_t count = session->options->local ? (size_t)session->options->job->pipeline.stages : 0;
+  size_t count = session->options->local ? bl_grid_ranks(&grid) : 0;
   size_t store_count = session->options->job->services.stores.count == 0 ? count : 0;
   status = bl_ctl_fleet_create(session->loop, &options, count, store_count, &session->fleet, err);
   return status == BL_OK ? bl_ctl_fleet_start_stages(session->fleet, err) : status;

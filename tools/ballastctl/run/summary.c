@@ -11,6 +11,8 @@
 #include <string.h>
 
 typedef struct stage {
+  int stage;
+  unsigned data;
   char layers[64]; // "0-2", "0-1 6-7"
   char path[16];
   uint64_t parameters, planned_bytes, slot_bytes;
@@ -21,8 +23,9 @@ typedef struct stage {
 struct bl_ctl_summary {
   char schedule[32];
   uint64_t parameters, train_tokens, validation_tokens, step_tokens;
-  stage_t *stages; // [stage_count]
+  stage_t *stages; // [stage_count], of all ranks
   size_t stage_count;
+  unsigned replicas;
   uint64_t steps, tokens;
   double seconds, loss, validation_loss;
   bool has_validation;
@@ -53,6 +56,8 @@ static void keep_stage(stage_t *stage, const bl_ctl_stage_plan_t *plan) {
     stage->planned_bytes += plan->memory[i].planned_bytes;
   }
   snprintf(stage->path, sizeof stage->path, "%s", plan->data_path[0] != '\0' ? plan->data_path : "-");
+  stage->stage = plan->stage;
+  stage->data = plan->data;
   stage->parameters = plan->parameters;
   stage->slot_bytes = plan->slot_bytes;
   stage->own_slots = plan->own_slots;
@@ -69,6 +74,7 @@ bl_status_t bl_ctl_summary_plan(bl_ctl_summary_t *summary, const bl_ctl_plan_t *
   free(summary->stages);
   summary->stages = stages;
   summary->stage_count = plan->stage_count;
+  summary->replicas = plan->replicas;
   snprintf(summary->schedule, sizeof summary->schedule, "%s", plan->schedule);
   summary->parameters = plan->parameters;
   summary->train_tokens = plan->train_tokens;
@@ -82,12 +88,9 @@ void bl_ctl_summary_step(bl_ctl_summary_t *summary, const bl_ctl_step_t *step) {
   summary->tokens += step->tokens;
   summary->seconds += step->seconds;
   summary->loss = step->loss;
-  for (size_t i = 0; i < step->stage_count; i++) {
+  for (size_t i = 0; i < step->stage_count && i < summary->stage_count; i++) {
     const bl_ctl_stage_step_t *from = &step->stages[i];
-    if (from->stage < 0 || (size_t)from->stage >= summary->stage_count) {
-      continue;
-    }
-    stage_t *stage = &summary->stages[from->stage];
+    stage_t *stage = &summary->stages[i];
     stage->busy_seconds += 1e-9 * (double)from->counters.busy_ns;
     stage->stall_seconds += 1e-9 * (double)from->counters.stall_ns;
     stage->own_slots = from->counters.own_slots;
@@ -126,10 +129,14 @@ static const char *count_text(double count, char text[24]) {
 
 void bl_ctl_summary_print_plan(const bl_ctl_summary_t *summary, FILE *stream) {
   char parameters[24], train[24], held_out[24];
-  fprintf(stream, "%s parameters on %zu stage%s, %s, %llu tokens a step; %s tokens of training data",
-          count_text((double)summary->parameters, parameters), summary->stage_count, bl_plural(summary->stage_count),
-          summary->schedule, (unsigned long long)summary->step_tokens,
-          count_text((double)summary->train_tokens, train));
+  const size_t stages = summary->stage_count / (summary->replicas > 0 ? summary->replicas : 1);
+  fprintf(stream, "%s parameters on %zu stage%s", count_text((double)summary->parameters, parameters), stages,
+          bl_plural(stages));
+  if (summary->replicas > 1) {
+    fprintf(stream, " in %u replicas", summary->replicas);
+  }
+  fprintf(stream, ", %s, %llu tokens a step; %s tokens of training data", summary->schedule,
+          (unsigned long long)summary->step_tokens, count_text((double)summary->train_tokens, train));
   if (summary->validation_tokens > 0) {
     fprintf(stream, ", %s held out", count_text((double)summary->validation_tokens, held_out));
   }
@@ -157,14 +164,16 @@ static json_t *stage_row(const bl_ctl_summary_t *summary, size_t i) {
   snprintf(slots, sizeof slots, "%u/%u", stage->peak_slots, stage->own_slots);
   snprintf(busy, sizeof busy, "%.0f %%", 100 * stage->busy_seconds / seconds);
   snprintf(stall, sizeof stall, "%.0f %%", 100 * stage->stall_seconds / seconds);
-  return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "stage", (int)i, "layers", stage->layers,
-                   "parameters", count_text((double)stage->parameters, parameters), "memory",
+  return json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "stage", stage->stage, "data",
+                   (int)stage->data, "layers", stage->layers, "parameters",
+                   count_text((double)stage->parameters, parameters), "memory",
                    bl_bytes_format(stage->planned_bytes, memory), "slots", slots, "slot",
                    bl_bytes_format(stage->slot_bytes, slot), "busy", busy, "stall", stall, "path", stage->path);
 }
 
 void bl_ctl_summary_print_stages(const bl_ctl_summary_t *summary, FILE *stream) {
   static const bl_ctl_column_t columns[] = {
+      {.key = "data", .title = "REPLICA", .right = true},
       {.key = "stage", .title = "STAGE", .right = true},
       {.key = "layers", .title = "LAYERS"},
       {.key = "parameters", .title = "PARAMETERS", .right = true},
@@ -175,12 +184,13 @@ void bl_ctl_summary_print_stages(const bl_ctl_summary_t *summary, FILE *stream) 
       {.key = "stall", .title = "STALL", .right = true},
       {.key = "path", .title = "PATH"},
   };
+  const size_t skipped = summary->replicas > 1 ? 0 : 1;
   json_t *rows = json_array();
   for (size_t i = 0; rows != NULL && i < summary->stage_count; i++) {
     json_array_append_new(rows, stage_row(summary, i));
   }
-  if (rows == NULL ||
-      bl_ctl_print_rows(BL_CTL_TABLE, columns, sizeof columns / sizeof columns[0], rows, stream) != BL_OK) {
+  if (rows == NULL || bl_ctl_print_rows(BL_CTL_TABLE, columns + skipped, sizeof columns / sizeof columns[0] - skipped,
+                                        rows, stream) != BL_OK) {
     fputs("(the table of stages could not be printed)\n", stderr);
   }
   json_decref(rows);

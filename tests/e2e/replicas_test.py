@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas of a pipeline that share a step's micro-batches and the optimizer. Losses, gradient norms and the held-out loss
+have the same bits for 1, 2 and 4 replicas of 1, 2 and 4 stages, whatever the schedule, the data path and the policy, as long
+as the gradient has the same number of parts; other numbers of parts are within rounding. A checkpoint is whole, each tensor
+written by the one rank that updates it, and any other number of replicas and stages goes on from it to the same bits. The
+report says which replica a line is of. A rank that is killed is named with its replica, and nothing is left of the run."""
+import json
+import os
+import signal
+import struct
+import time
+
+from ballast import (GOLDEN, Run, Service, assert_nothing_left, descendants, losses, on, run_job, scratch,
+                     shared_memory_files, small_inline, stages, state_of, write_job)
+
+PARTS, LAYERS = 4, 8
+MODELS = {
+    "gpt2": {"init": None, "family": "gpt2", "layers": LAYERS, "hidden": 32, "heads": 4, "vocab": 128, "seq": 16},
+    "llama": {"init": None, "family": "llama", "layers": LAYERS, "hidden": 32, "heads": 4, "kv_heads": 2, "ffn": 48,
+              "vocab": 128, "seq": 16},
+}
+
+
+def job_of(folder, model, name="job.yaml", dtype="fp32", **more):
+    return write_job(folder, name, model=MODELS[model], data={"validation": 0.2, "order": "shuffled"},
+                     train={"steps": 3, "micro_batch": 1, "micro_batches": 16, "validate_every": 2, "dtype": dtype},
+                     **{"parallel": {"data_parts": PARTS}, **more})
+
+
+def sets(**keys):
+    return [word for key, value in keys.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
+
+
+def bits_of(report):
+    return losses(report) + [event["loss"].hex() for event in report if event["event"] == "validation"]
+
+
+def check_seats(report, replicas, count):
+    for event in report:
+        if event["event"] != "step":
+            continue
+        seats = [(stage.get("data", 0), stage["stage"]) for stage in event["stages"]]
+        assert seats == [(r, s) for r in range(replicas) for s in range(count)], seats
+        assert all(("data" in stage) == (replicas > 1) for stage in event["stages"]), event
+
+
+def same_bits(folder):
+    """The first run of each model is on one rank."""
+    grid = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2), (2, 4)]
+    ways = [("gpt2", "fp32", "1f1b", "shm"), ("gpt2", "fp32", "zb-v", "tcp"), ("gpt2", "bf16", "interleaved", "shm"),
+            ("llama", "fp32", "zb-h1", "shm"), ("llama", "bf16", "zb-v", "shm")]
+    reference, runs = {}, 0
+    for model, dtype, schedule, path in ways:
+        for replicas, count in grid:
+            job = job_of(folder, model, dtype=dtype, pipeline={"stages": count, "schedule": schedule})
+            report, _ = run_job(folder, job, "--local", *sets(parallel__data=replicas, balance__data_path=path))
+            expected = reference.setdefault((model, dtype), bits_of(report))
+            assert bits_of(report) == expected, f"{model}, {dtype}, {schedule}, {path}, {replicas} x {count}"
+            check_seats(report, replicas, count)
+            runs += 1
+    print(f"ok {runs} runs: the same bits")
+    return reference["gpt2", "fp32"]
+
+
+def same_bits_balanced(folder, expected):
+    """Each replica has stores of its own. Of 1f1b with 4 stages the first keeps four blocks."""
+    seen = {}
+    for policy, more in (("bpipe", {"memory.slots": 3}), ("drop", {"memory.slots": 3}), ("none", {"pipeline.recompute": "full"}),
+                         ("none", {"pipeline.recompute": "attention"}), ("auto", {"memory.slots": 3})):
+        job = job_of(folder, "gpt2", pipeline={"stages": 4}, balance={"policy": policy})
+        report, _ = run_job(folder, job, "--local", *sets(parallel__data=2, **more))
+        assert bits_of(report) == expected, f"{policy}, {more}"
+        firsts = [stage for event in report if event["event"] == "step" for stage in event["stages"] if stage["stage"] == 0]
+        seen[policy] = [stage["evicted"] + stage["dropped"] for stage in firsts]
+        if policy == "bpipe":
+            assert all(stage["evicted"] > 0 and stage["loaded"] == stage["evicted"] for stage in firsts), firsts
+            stores = [store for event in report if event["event"] == "step" for store in event["stores"]]
+            assert {store["store"] for store in stores} == set(range(8)), stores
+            assert all(store["peak_leased"] == store["lent_slots"] == (0 if store["device"] < 3 else 2) for store in stores)
+    assert min(seen["bpipe"]) > 0 and min(seen["drop"]) > 0, seen
+    print("ok the same bits with blocks parked and made again, every replica at its own stores")
+
+
+def other_parts(folder, expected):
+    """Without as many parts only the order of additions differs, and clipping makes little of that."""
+    whole = [float.fromhex(loss) for loss, _ in expected[:3]]
+    for parts, replicas in ((1, 1), (2, 2), (8, 4), (16, 2)):
+        report, _ = run_job(folder, job_of(folder, "gpt2", parallel={"data_parts": parts, "data": replicas}), "--local")
+        got = [float.fromhex(loss) for loss, _ in losses(report)]
+        assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(whole, got)), f"{parts} parts: {got}, not {whole}"
+        assert bits_of(report) != expected, f"{parts} parts: the parts make no difference"
+    job = job_of(folder, "gpt2", parallel={"data": 3})
+    reports = [run_job(folder, job, "--local", *sets(pipeline__stages=count, train__micro_batches=12))[0]
+               for count in (1, 2, 2)]
+    assert bits_of(reports[0]) == bits_of(reports[1]) == bits_of(reports[2]), "3 replicas"
+    print("ok other numbers of parts are within rounding, three replicas have the bits of three replicas")
+
+
+def tensors_of(folder, step, kind):
+    """Of the safetensors files of one kind: name -> bytes, each once."""
+    found = {}
+    for name, data in state_of(folder, step).items():
+        if not name.startswith(kind):
+            continue
+        length, = struct.unpack("<Q", data[:8])
+        for tensor, entry in json.loads(data[8:8 + length]).items():
+            if tensor != "__metadata__":
+                first, end = entry["data_offsets"]
+                assert tensor not in found, f"{tensor} is saved twice"
+                found[tensor] = data[8 + length + first:8 + length + end]
+    return found
+
+
+def checkpoints(folder):
+    """Written by (replicas, stages), gone on with from the middle by others."""
+    whole, kept = None, {}
+    for model in ("gpt2", "llama"):
+        whole = None
+        for replicas, count in ((1, 1), (2, 2), (4, 1)):
+            at = os.path.join(folder, f"{model}-{replicas}-{count}")
+            job = job_of(folder, model, pipeline={"stages": count}, checkpoint={"folder": at, "every": 2})
+            report, _ = run_job(folder, job, "--local", *sets(parallel__data=replicas))
+            saved = [tensors_of(at, step, kind) for step in (2, 3) for kind in ("model", "optimizer")]
+            whole = whole or (losses(report), saved)
+            assert losses(report) == whole[0] and saved == whole[1], f"{model}, {replicas} x {count}: another checkpoint"
+            kept[replicas, count] = at
+        for (replicas, count), at in kept.items():
+            other = {(1, 1): (4, 2), (2, 2): (1, 1), (4, 1): (2, 4)}[replicas, count]
+            for path in os.listdir(os.path.join(at, "step-000003")):
+                os.remove(os.path.join(at, "step-000003", path))
+            os.rmdir(os.path.join(at, "step-000003"))
+            job = job_of(folder, model, pipeline={"stages": other[1]}, checkpoint={"folder": at, "every": 2})
+            report, _ = run_job(folder, job, "--local", "--resume", *sets(parallel__data=other[0]))
+            steps = [(event["loss"].hex(), event["grad_norm"].hex()) for event in report if event["event"] == "step"]
+            assert steps == whole[0][2:], f"{model}: {other} went on from {replicas} x {count} to other bits"
+            assert [tensors_of(at, 3, kind) for kind in ("model", "optimizer")] == whole[1][2:]
+    print("ok checkpoints are whole and the same for every grid, and every grid goes on from those of others")
+
+
+def services(folder, expected):
+    with stages(folder, 4) as ranks:
+        stores = [Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64 MiB") for _ in ranks]
+        try:
+            job = job_of(folder, "gpt2", pipeline={"stages": 2}, parallel={"data": 2, "data_parts": PARTS},
+                         balance={"policy": "cap", "cap": 2})
+            for path in ("shm", "tcp"):
+                report, _ = run_job(folder, job, *on(ranks, stores), *sets(balance__data_path=path))
+                assert bits_of(report) == expected, f"services, {path}"
+                check_seats(report, 2, 2)
+            two = on(ranks[:2])
+            _, done = run_job(folder, job, *two, expect=2)
+            assert "services.stages: names 2; 2 replicas of 2 stages are 4 ranks" in done.stderr, done.stderr
+        finally:
+            for store in stores:
+                store.kill(signal.SIGKILL)
+    print("ok separate services, shm and tcp")
+
+
+def a_rank_is_killed(folder):
+    shared = shared_memory_files()
+    job = write_job(folder, model=small_inline(), data={"train": [__file__], "format": "text"},
+                    train={"steps": 100000, "micro_batch": 2, "micro_batches": 8}, pipeline={"stages": 2},
+                    parallel={"data": 2})
+    for rank, number in ((0, signal.SIGKILL), (3, signal.SIGKILL), (2, signal.SIGSEGV)):
+        run = Run(folder, job, "--local")
+        run.wait_for(lambda steps: len(steps) >= 2, "no steps")
+        pids, victim = descendants(run.pid), run.steps()[-1]["stages"][rank]
+        assert (victim["data"], victim["stage"]) == divmod(rank, 2), victim
+        begin = time.monotonic()
+        os.kill(victim["pid"], number)
+        message = run.end(5)
+        assert time.monotonic() - begin < 30, "it took too long"
+        assert f"stage {victim['stage']} of replica {victim['data']}" in message, message
+        assert_nothing_left(folder, pids, shared)
+    print("ok a rank that is killed is named: exit 5, nothing left")
+
+
+def main():
+    assert os.path.isdir(GOLDEN)
+    with scratch() as folder:
+        expected = same_bits(folder)
+        same_bits_balanced(folder, expected)
+        other_parts(folder, expected)
+        checkpoints(folder)
+        services(folder, expected)
+    with scratch() as folder:
+        a_rank_is_killed(folder)
+
+
+if __name__ == "__main__":
+    main()
