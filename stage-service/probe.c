@@ -2,7 +2,7 @@
 #include "probe.h"
 
 #include "base/bytes.h"
-#include "client/client.h"
+#include "client/arena_source.h"
 #include "sys/clock.h"
 
 #include <stdio.h>
@@ -90,11 +90,13 @@ static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device,
   uint64_t room;
   snprintf(job, sizeof job, "%.40s#preflight-%u", options->job, options->stage);
   const bl_client_demand_t demand = {.bytes = options->block_bytes, .count = 1};
-  bl_client_options_t session = {.store = store,
+  bl_client_source_t source;
+  bl_client_options_t session = {.size = sizeof session,
+                                 .store = store,
                                  .job = job,
                                  .stage = options->stage,
                                  .arena_bytes = bl_align_up(options->block_bytes, GRANULE_BYTES),
-                                 .sources = &block,
+                                 .sources = &source,
                                  .source_count = 1,
                                  .device = device->host_memory ? NULL : device,
                                  .unit_bytes = options->block_bytes,
@@ -103,6 +105,7 @@ static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device,
   bl_status_t status =
       bl_arena_create(device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, options->block_bytes, &block, &outcome->err);
   if (status == BL_OK) {
+    source = bl_client_source_of(&block);
     status = bl_client_open(&session, &client, &outcome->err);
   }
   if (status == BL_OK) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stage_core.h"
 
+#include "client/runtime_options.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 

@@ -6,8 +6,7 @@
 //
 // It works like a stage that has room for 4 blocks and needs 64: every block is made in a slot, evicted to make room for
 // the next, and loaded back, last one first, as a backward pass would.
-#include "client/client.h"
-#include "rpc/rpc.h"
+#include <ballast/client.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -77,29 +76,36 @@ static bl_status_t take_back(bl_client_t *client, uint8_t *slots, const uint64_t
 }
 
 int main(int argc, char **argv) {
-  bool plaintext = argc == 4 && strcmp(argv[3], "--plaintext") == 0;
-  unsigned blocks = argc == 3 || plaintext ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
-  if (blocks == 0 || blocks > BLOCKS_MAX) {
-    fprintf(stderr, "usage: ballast-park STORE BLOCKS [--plaintext] (1 to %d blocks)\n", BLOCKS_MAX);
+  unsigned blocks = argc >= 3 ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
+  bool plaintext = false, tcp = false, known = true;
+  for (int i = 3; i < argc && known; i++) {
+    plaintext = plaintext || strcmp(argv[i], "--plaintext") == 0;
+    tcp = tcp || strcmp(argv[i], "--tcp") == 0;
+    known = strcmp(argv[i], "--plaintext") == 0 || strcmp(argv[i], "--tcp") == 0;
+  }
+  if (!known || blocks == 0 || blocks > BLOCKS_MAX) {
+    fprintf(stderr, "usage: ballast-park STORE BLOCKS [--plaintext] [--tcp] (1 to %d blocks)\n", BLOCKS_MAX);
     return bl_status_exit_code(BL_INVALID);
   }
-  // Off the loopback interface a process needs an identity (TLS), or leave to do without.
-  bl_rpc_secure_process(&(bl_rpc_security_t){.plaintext_ok = plaintext});
   bl_error_t err = {0};
-  bl_arena_t slots;
+  bl_client_source_t slots;
   bl_client_t *client = NULL;
   static uint64_t rooms[BLOCKS_MAX];
-  bl_status_t status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE,
-                                       (uint64_t)SLOTS * BLOCK_BYTES, &slots, &err);
+  bl_status_t status = bl_client_source_create((uint64_t)SLOTS * BLOCK_BYTES, &slots, &err);
   if (status != BL_OK) {
     goto report;
   }
-  bl_client_options_t options = {.store = argv[1],
-                                 .job = "park",
-                                 .arena_bytes = (uint64_t)blocks * BLOCK_BYTES,
-                                 .sources = &slots,
-                                 .source_count = 1,
-                                 .deadline_ms = 60000};
+  bl_client_options_t options = {
+      .size = sizeof options,
+      .store = argv[1],
+      .job = "park",
+      .arena_bytes = (uint64_t)blocks * BLOCK_BYTES,
+      .sources = &slots,
+      .source_count = 1,
+      .plaintext =
+          plaintext, // off the loopback interface a client needs an identity (.tls_ca ...), or leave to do without
+      .path = tcp ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_AUTO, // inside of a machine otherwise: shared memory
+      .deadline_ms = 60000};
   status = bl_client_open(&options, &client, &err);
   if (status == BL_OK) {
     status = bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = blocks}, 1, &err);
@@ -118,7 +124,7 @@ int main(int argc, char **argv) {
            blocks == 1 ? "block" : "blocks", SLOTS, path);
   }
   bl_client_close(client);
-  bl_arena_destroy(&slots);
+  bl_client_source_destroy(&slots);
 report:
   if (status != BL_OK) {
     fprintf(stderr, "ballast-park: %s\n", err.text);

@@ -5,6 +5,7 @@
 #include "datapath/machine.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
+#include "tls/flags.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -104,11 +105,12 @@ bool bl_client_is_draining(bl_client_t *client) {
   return draining;
 }
 
-bl_client_counters_t bl_client_counters(bl_client_t *client) {
+void bl_client_counters_fill(bl_client_t *client, bl_client_counters_t *counters, size_t size) {
+  memset(counters, 0, size);
   pthread_mutex_lock(&client->mutex);
-  bl_client_counters_t counters = client->requests.counters;
+  const bl_client_counters_t *known = &client->requests.counters;
+  memcpy(counters, known, size < sizeof *known ? size : sizeof *known);
   pthread_mutex_unlock(&client->mutex);
-  return counters;
 }
 
 bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BYTES]) {
@@ -325,9 +327,9 @@ static void begin_session(bl_client_t *client) {
 static void on_begin(bl_message_t *message) {
   bl_client_t *client = BL_MESSAGE_OWNER(message, bl_client_t, begin);
   bl_error_t err = {0};
-  bl_status_t status =
-      bl_rpc_channel_create(client->runtime->rpc, client->store, &(bl_rpc_channel_options_t){.server_roles = BL_STORES},
-                            &client->channel, &err);
+  bl_status_t status = bl_rpc_channel_create(
+      client->runtime->rpc, client->store,
+      &(bl_rpc_channel_options_t){.server_roles = BL_STORES, .security = &client->security}, &client->channel, &err);
   if (status == BL_OK) {
     status = bl_timer_create(client->loop, on_tick, client, &client->timer, &err);
   }
@@ -412,6 +414,29 @@ static void on_end(bl_message_t *message) {
 
 // ---- open and close --------------------------------------------------------------------------------------------------------
 
+#define FIRST_SIZE (offsetof(bl_client_options_t, context) + sizeof(void *)) // of options, in version 0.1
+
+// The options as this library knows them: those of older callers end earlier, and what newer ones add must be unused.
+static bl_status_t read_options(const bl_client_options_t *given, bl_client_options_t *options, bl_error_t *err) {
+  if (given->size < FIRST_SIZE) {
+    return bl_error_set(err, BL_INVALID,
+                        "the size of the options is %zu, and they have at least %zu bytes: set it to "
+                        "sizeof(bl_client_options_t)",
+                        given->size, FIRST_SIZE);
+  }
+  for (size_t i = sizeof *options; i < given->size; i++) {
+    if (((const uint8_t *)given)[i] != 0) {
+      return bl_error_set(err, BL_INVALID,
+                          "the options have %zu bytes, and one beyond the %zu that this libballast-client "
+                          "knows is used: it is older than what its caller was built with",
+                          given->size, sizeof *options);
+    }
+  }
+  *options = (bl_client_options_t){0};
+  memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
+  return BL_OK;
+}
+
 static bl_status_t check_options(const bl_client_options_t *options, bl_error_t *err) {
   size_t length = options->job == NULL ? 0 : strnlen(options->job, BL_CLIENT_JOB_LENGTH + 1);
   if (length == 0 || length > BL_CLIENT_JOB_LENGTH) {
@@ -422,7 +447,7 @@ static bl_status_t check_options(const bl_client_options_t *options, bl_error_t 
   }
   for (size_t i = 0; i < options->source_count; i++) {
     if (options->sources[i].fd < 0 || options->sources[i].bytes == 0) {
-      return bl_error_set(err, BL_INVALID, "source arena %zu is not shareable: create it as BL_ARENA_SHAREABLE", i);
+      return bl_error_set(err, BL_INVALID, "source %zu is not shareable: make it with bl_client_source_create", i);
     }
   }
   return BL_OK;
@@ -458,10 +483,8 @@ static bl_status_t no_more_sources(bl_error_t *err) {
 static bl_status_t copy_lists(bl_client_t *client, const bl_client_options_t *options,
                               const bl_client_demand_t *demands, size_t demand_count, bl_error_t *err) {
   for (size_t i = 0; i < options->source_count; i++) {
-    const bl_arena_t *arena = &options->sources[i];
     uint32_t number;
-    if (!take_number(client, &(bl_client_source_t){.base = arena->base, .bytes = arena->bytes, .fd = arena->fd},
-                     &number)) {
+    if (!take_number(client, &options->sources[i], &number)) {
       return no_more_sources(err);
     }
   }
@@ -500,6 +523,7 @@ static void cleanup(bl_client_t *client) {
   }
   pthread_mutex_destroy(&client->mutex);
   bl_mover_destroy(client->mover);
+  bl_tls_release(client->security.tls);
   free(client->demands);
   free(client->sources);
   free(client);
@@ -518,6 +542,22 @@ static void free_client(bl_client_t *client) {
   runtime->closing--;
   pthread_cond_broadcast(&runtime->changed);
   pthread_mutex_unlock(&runtime->mutex);
+}
+
+// Of its own, or the program's.
+static bl_status_t find_security(bl_client_t *client, const bl_client_options_t *options, bl_error_t *err) {
+  const bool own =
+      options->plaintext || options->tls_ca != NULL || options->tls_certificate != NULL || options->tls_key != NULL;
+  if (!own) {
+    client->security.plaintext_ok = bl_rpc_process_plaintext_ok();
+    client->security.tls = bl_rpc_process_tls() != NULL ? bl_tls_acquire(bl_rpc_process_tls()) : NULL;
+    return BL_OK;
+  }
+  const bl_tls_flags_t files = {.ca = (char *)(uintptr_t)options->tls_ca,
+                                .certificate = (char *)(uintptr_t)options->tls_certificate,
+                                .key = (char *)(uintptr_t)options->tls_key};
+  client->security.plaintext_ok = options->plaintext;
+  return bl_tls_create_from_flags(&files, BL_STAGES, &client->security.tls, err);
 }
 
 static bl_status_t create(const bl_client_options_t *options, bl_client_t **out, bl_error_t *err) {
@@ -556,8 +596,8 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   bl_endpoint_describe(options->device, client->nccl != NULL ? bl_nccl_engine_api(client->nccl) : NULL,
                        options->nccl_shared_gpu, &client->endpoint);
   client->stream.fd = -1;
-  bl_status_t status = BL_OK;
-  if (options->device != NULL && !options->device->host_memory) {
+  bl_status_t status = find_security(client, options, err);
+  if (status == BL_OK && options->device != NULL && !options->device->host_memory) {
     client->device = options->device;
     status = bl_mover_create(client->device, &client->mover, err);
   }
@@ -569,19 +609,26 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   return BL_OK;
 }
 
-static bl_status_t open_start(const bl_client_options_t *options, const bl_client_demand_t *demands,
-                              size_t demand_count, bl_client_opened_fn opened, bl_client_t **out, bl_error_t *err) {
+static bl_status_t open_start(const bl_client_options_t *given, const bl_client_demand_t *demands, size_t demand_count,
+                              bl_client_opened_fn opened, bl_client_t **out, bl_error_t *err) {
   bl_client_t *client = NULL;
-  bl_status_t status = check_options(options, err);
+  bl_client_options_t options;
+  bl_status_t status = read_options(given, &options, err);
   if (status == BL_OK) {
-    status = create(options, &client, err);
+    status = check_options(&options, err);
+  }
+  if (status == BL_OK && opened != NULL && options.runtime == NULL) {
+    status = bl_error_set(err, BL_INVALID, "a client that is opened without a wait needs a runtime");
+  }
+  if (status == BL_OK) {
+    status = create(&options, &client, err);
   }
   if (status != BL_OK) {
     return status;
   }
-  status = copy_lists(client, options, demands, demand_count, err);
+  status = copy_lists(client, &options, demands, demand_count, err);
   if (status == BL_OK) {
-    status = find_runtime(client, options, err);
+    status = find_runtime(client, &options, err);
   }
   if (status != BL_OK) {
     cleanup(client);
@@ -596,8 +643,8 @@ static bl_status_t open_start(const bl_client_options_t *options, const bl_clien
 bl_status_t bl_client_open_start(const bl_client_options_t *options, const bl_client_demand_t *demands,
                                  size_t demand_count, bl_client_opened_fn opened, bl_client_t **client,
                                  bl_error_t *err) {
-  if (options->runtime == NULL) {
-    return bl_error_set(err, BL_INVALID, "a client that is opened without a wait needs a runtime");
+  if (opened == NULL) {
+    return bl_error_set(err, BL_INVALID, "nobody would be told that the client is open");
   }
   return open_start(options, demands, demand_count, opened, client, err);
 }
@@ -702,7 +749,7 @@ static void tell_store(bl_client_t *client, bl__verb_t verb, uint32_t number, bl
 bl_status_t bl_client_add_source_start(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
                                        bl_client_ticket_t *ticket, bl_error_t *err) {
   if (source->base == NULL || source->bytes == 0 || (client->shm && source->fd < 0)) {
-    return bl_error_set(err, BL_INVALID, "a source needs memory and, on shm, its descriptor (BL_ARENA_SHAREABLE)");
+    return bl_error_set(err, BL_INVALID, "a source needs memory and, on shm, its descriptor (bl_client_source_create)");
   }
   pthread_mutex_lock(&client->mutex);
   bool free = take_number(client, source, number);

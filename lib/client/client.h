@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // libballast-client: room in an activation-store, for anything that has blocks to park: a pipeline stage, another trainer.
 //
-//   bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, 4 * bytes, &slots, err);
-//   bl_client_open(&(bl_client_options_t){.store = "unix:/run/store", .job = "mine", .arena_bytes = 8 * bytes,
-//                                         .sources = &slots, .source_count = 1}, &client, err);
+//   bl_client_source_create(4 * bytes, &slots, err);
+//   bl_client_open(&(bl_client_options_t){.size = sizeof(bl_client_options_t), .store = "unix:/run/store", .job = "mine",
+//                                         .arena_bytes = 8 * bytes, .sources = &slots, .source_count = 1}, &client, err);
 //   bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = bytes, .count = 8}, 1, err);
 //   uint64_t rooms[8];
 //   bl_client_rooms(client, rooms, 8);
@@ -13,6 +13,7 @@
 //   ... slots.base is free for something else ...
 //   bl_client_load(client, rooms[0], slots.base, bytes, err);     // it is back, verified; the room is free again
 //   bl_client_close(client);
+//   bl_client_source_destroy(&slots);
 //
 // A complete program is examples/client/park.c.
 //
@@ -49,11 +50,12 @@
 // not answer within the deadline of the call, or is gone; BL_IO the transfer failed; BL_PRECONDITION the room is in use,
 // or empty, or the store drains; BL_CANCELLED; BL_INVALID; BL_NOT_FOUND no such room.
 // Thread: open, reopen and close from one thread, nothing else in progress; all others from any.
+// ABI: structures with a `size` may grow at their end, and size says which one the caller was built with; all others stay
+// as they are. What a status or another enumeration is called keeps its number.
 #ifndef BALLAST_CLIENT_CLIENT_H
 #define BALLAST_CLIENT_CLIENT_H
 
 #include "base/error.h"
-#include "device/device.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -86,24 +88,38 @@ typedef struct bl_client_demand {
   uint32_t count;
 } bl_client_demand_t;
 
+// Memory that blocks leave from.
+typedef struct bl_client_source {
+  void *base; // the client only reads it
+  uint64_t bytes;
+  int fd; // a memfd of at least `bytes`, sealed against shrinking (bl_client_source_create); -1 on tcp is fine
+} bl_client_source_t;
+
 typedef struct bl_client_options {
-  const char *store;         // its control address: "unix:/path" or "host:port"
-  const char *job;           // sessions of one job share memory and quota at the store
-  uint64_t plan;             // which of the job's arenas, each of which has the whole quota; 0: it has only one
-  uint32_t stage;            // tells the holders of a job apart: a newer one with this number ends the older
-  uint64_t arena_bytes;      // of the job at this store, all its stages together; 0: as it is there
-  uint64_t ttl_ms;           // 0: the store's
-  const bl_arena_t *sources; // BL_ARENA_SHAREABLE arenas that blocks leave from, as by bl_client_add_source; copied
-  size_t source_count;       // may be 0
-  bl_device_t *device; // that sources and destinations lie on, outlives the client; NULL: the host. BL_UNIMPLEMENTED
-                       // when blocks can reach the store only through memory of the host: open it for that instead
+  size_t size;          // of this structure: sizeof(bl_client_options_t). BL_INVALID: none that this library knows
+  const char *store;    // its control address: "unix:/path" or "host:port"
+  const char *job;      // sessions of one job share memory and quota at the store
+  uint64_t plan;        // which of the job's arenas, each of which has the whole quota; 0: it has only one
+  uint32_t stage;       // tells the holders of a job apart: a newer one with this number ends the older
+  uint64_t arena_bytes; // of the job at this store, all its stages together; 0: as it is there
+  uint64_t ttl_ms;      // 0: the store's
+  const bl_client_source_t *sources; // as by bl_client_add_source; copied
+  size_t source_count;               // may be 0
+  // device/device.h: that sources and destinations lie on, outlives the client; NULL: the host. BL_UNIMPLEMENTED when blocks
+  // can reach the store only through memory of the host: open it for that instead.
+  struct bl_device *device;
   struct bl_nccl_engine *nccl; // datapath/nccl/start.h: for the path nccl, outlives the client; NULL: without it
   bool nccl_shared_gpu;        // as it was started with
   uint64_t unit_bytes;         // of the job's largest block; 0: not known
   uint64_t deadline_ms;        // of every call; 0: BL_CLIENT_DEADLINE
   uint64_t open_ms;            // of opening; 0: as every call
   bl_client_path_t path;
-  bool unverified;                   // no checksums: for measurements only
+  bool unverified; // no checksums: for measurements only
+  // How the store is met: files as of --tls-ca, --tls-certificate and --tls-key, all or none, read again when they change
+  // (docs/security.md); the certificate's role is stage. None: plaintext, which off the loopback interface needs `plaintext`.
+  // When nothing of this is set and the program of this tree has an identity (bl_rpc_secure_process), that one.
+  const char *tls_ca, *tls_certificate, *tls_key;
+  bool plaintext;
   struct bl_client_runtime *runtime; // that does its work (client/runtime.h), outlives the client; NULL: one of its own
   // Called on the runtime's thread when what a ticket stands for has ended: bl_client_wait does not wait any more. It may
   // call everything that does not wait. NULL: nobody is told.
@@ -132,11 +148,11 @@ void bl_client_close(bl_client_t *client);
 
 // ---- memory that blocks leave from
 
-typedef struct bl_client_source {
-  const void *base;
-  uint64_t bytes;
-  int fd; // a memfd of at least `bytes`, sealed against shrinking (bl_arena_t, or a segment of one); -1 on tcp is fine
-} bl_client_source_t;
+// Memory of the host that can be shown to stores: zero, resident, of a fixed size; whoever gets its descriptor can only
+// read it. BL_INVALID: 0 bytes. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_client_source_create(uint64_t bytes, bl_client_source_t *source, bl_error_t *err);
+// Of bl_client_source_create, withdrawn from all clients or after their close. A second call does nothing.
+void bl_client_source_destroy(bl_client_source_t *source);
 
 // Shows a source to the store. Sources may be added and withdrawn while blocks of others move. BL_INVALID, BL_DENIED
 // (not sealed), BL_EXHAUSTED, BL_UNAVAILABLE.
@@ -229,7 +245,7 @@ bl_client_path_t bl_client_path(bl_client_t *client, char text[BL_CLIENT_PATH_BY
 bool bl_client_crosses(
     const bl_client_t *client); // the store is on another machine (datapath/machine.h); once it is open
 
-typedef struct bl_client_counters {
+typedef struct bl_client_counters {   // may grow at its end
   uint64_t evicted, loaded, released; // blocks
   uint64_t evicted_bytes, loaded_bytes;
   uint64_t bytes_copied; // by this process: on shm and cuda-ipc equals loaded_bytes, else 0
@@ -238,6 +254,12 @@ typedef struct bl_client_counters {
   uint64_t reconnects; // of the data connection, with its communicators
   uint64_t checksum_failures;
 } bl_client_counters_t;
-bl_client_counters_t bl_client_counters(bl_client_t *client);
+// Fills the first `size` bytes of *counters: sizeof(bl_client_counters_t) of the caller; what the library does not count is 0.
+void bl_client_counters_fill(bl_client_t *client, bl_client_counters_t *counters, size_t size);
+static inline bl_client_counters_t bl_client_counters(bl_client_t *client) {
+  bl_client_counters_t counters;
+  bl_client_counters_fill(client, &counters, sizeof counters);
+  return counters;
+}
 
 #endif

@@ -128,6 +128,7 @@ struct bl_client {
   bl_endpoint_t endpoint;
   char own_machine[128];
   bool unverified;
+  bl_rpc_security_t security; // the store is met so; a reference
   void (*on_end)(void *context, bl_client_t *client, bl_client_ticket_t ticket);
   void *context;
 

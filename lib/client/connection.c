@@ -213,7 +213,7 @@ static bl_status_t connected(bl_client_t *client, bl_error_t *err) {
     return bl_error_set(err, bl_status_from_errno(errno_value), "connect to %s: %s", client->link_address,
                         strerror(errno_value));
   }
-  bl_tls_t *tls = client->shm ? NULL : bl_rpc_process_tls();
+  bl_tls_t *tls = client->shm ? NULL : client->security.tls;
   bl_status_t status = BL_OK;
   if (tls == NULL) {
     bl_stream_plain(&client->stream, fd, client->shm);
@@ -306,8 +306,8 @@ static bl_status_t connect_to(bl_client_t *client, bl_error_t *err) {
   if (status == BL_OK) {
     status = bl_address_parse(client->link_address, &where, err);
   }
-  if (status == BL_OK && !client->shm && bl_rpc_process_tls() == NULL && !bl_address_is_local(&where) &&
-      !bl_rpc_process_plaintext_ok()) {
+  if (status == BL_OK && !client->shm && client->security.tls == NULL && !bl_address_is_local(&where) &&
+      !client->security.plaintext_ok) {
     status = bl_error_set(err, BL_DENIED,
                           "%s: plaintext is refused off the loopback interface; give --tls-ca, --tls-certificate and "
                           "--tls-key, or allow it with --plaintext",

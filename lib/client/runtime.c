@@ -2,6 +2,7 @@
 #include "client/runtime.h"
 
 #include "client/client_core.h"
+#include "client/runtime_options.h"
 
 #include <stdlib.h>
 

@@ -2,8 +2,8 @@
 // What the clients of a process share: one thread with an event loop that does all of their work, and remote calls on it.
 // A process with many sessions has as many threads for them as one with a single session.
 //
-//   bl_client_runtime_create(&(bl_client_runtime_options_t){.thread = transfer, .beside = rpc}, &runtime, err);
-//   bl_client_open_start(&(bl_client_options_t){.runtime = runtime, ...}, opened, self, &client, err);
+//   bl_client_runtime_create(NULL, &runtime, err);
+//   bl_client_open_start(&(bl_client_options_t){.runtime = runtime, ...}, NULL, 0, opened, &client, err);
 //   ... bl_client_close_start(client, closed, self) ...
 //   bl_client_runtime_wait(runtime);        // nothing of closed clients touches their memory any more
 //   bl_client_runtime_destroy(runtime);
@@ -16,12 +16,9 @@
 
 typedef struct bl_client_runtime bl_client_runtime_t;
 
-typedef struct bl_client_runtime_options {
-  struct bl_loop_thread *thread; // of lib/loop; shared with others, outlives the runtime. NULL: one of its own
-  struct bl_rpc *beside;         // of lib/rpc: shares its completion-queue thread, outlives the runtime. NULL: its own
-} bl_client_runtime_options_t;
+typedef struct bl_client_runtime_options bl_client_runtime_options_t; // runtime_options.h, of programs of this tree
 
-// `options` may be NULL. BL_EXHAUSTED.
+// `options` is NULL for threads of its own. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_client_runtime_create(const bl_client_runtime_options_t *options,
                                                  bl_client_runtime_t **runtime, bl_error_t *err);
 // Until all clients whose close was begun are gone.

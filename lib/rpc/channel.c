@@ -140,9 +140,11 @@ bl_status_t bl_rpc_channel_create(bl_rpc_t *rpc, const char *text, const bl_rpc_
   if (status != BL_OK) {
     return status;
   }
-  bl_tls_t *tls = address.is_unix || options->plaintext ? NULL : rpc->tls;
+  const bl_rpc_security_t *own = options->security;
+  bl_tls_t *secured = own != NULL ? own->tls : rpc->tls;
+  bl_tls_t *tls = address.is_unix || options->plaintext ? NULL : secured;
   if (tls == NULL && !options->plaintext) {
-    status = bl__plaintext_check(rpc, &address, text, err);
+    status = bl__plaintext_check(own != NULL ? own->plaintext_ok : rpc->plaintext_ok, &address, text, err);
     if (status != BL_OK) {
       return status;
     }
@@ -154,6 +156,7 @@ bl_status_t bl_rpc_channel_create(bl_rpc_t *rpc, const char *text, const bl_rpc_
   channel->rpc = rpc;
   channel->peer = address;
   channel->options = *options;
+  channel->options.security = NULL; // the caller's
   channel->message_limit_bytes =
       options->message_limit_bytes != 0 ? options->message_limit_bytes : BL_RPC_MESSAGE_LIMIT_BYTES;
   channel->unpack_limit_bytes =

@@ -32,13 +32,14 @@ typedef struct bl_rpc_channel bl_rpc_channel_t;
 typedef struct bl_rpc_request bl_rpc_request_t; // one call being made
 
 typedef struct bl_rpc_channel_options {
-  uint32_t message_limit_bytes;  // 0: BL_RPC_MESSAGE_LIMIT_BYTES
-  uint32_t unpack_limit_bytes;   // 0: BL_RPC_UNPACK_LIMIT_BYTES
-  uint32_t keepalive_ms;         // 0: 10000
-  uint32_t keepalive_timeout_ms; // 0: 5000
-  uint32_t connect_timeout_ms;   // 0: 5000; at least 100
-  unsigned server_roles;         // TLS: what the server may be (BL_STORES, ...); 0: any service
-  bool plaintext;                // never TLS, anywhere: for health ports
+  uint32_t message_limit_bytes;      // 0: BL_RPC_MESSAGE_LIMIT_BYTES
+  uint32_t unpack_limit_bytes;       // 0: BL_RPC_UNPACK_LIMIT_BYTES
+  uint32_t keepalive_ms;             // 0: 10000
+  uint32_t keepalive_timeout_ms;     // 0: 5000
+  uint32_t connect_timeout_ms;       // 0: 5000; at least 100
+  unsigned server_roles;             // TLS: what the server may be (BL_STORES, ...); 0: any service
+  bool plaintext;                    // never TLS, anywhere: for health ports
+  const bl_rpc_security_t *security; // instead of what the rpc was secured with; its `access` means nothing. NULL: that
 } bl_rpc_channel_options_t;
 
 // Connects nothing yet. BL_INVALID: not an address. BL_DENIED: plaintext there, which nobody allowed.

@@ -10,8 +10,8 @@
 
 #include <grpc/grpc_security.h>
 
-// Plaintext needs no leave on unix sockets and on the loopback interface. BL_DENIED elsewhere, unless the owner allowed it.
-BL_MUST_USE bl_status_t bl__plaintext_check(const bl_rpc_t *rpc, const bl__address_t *address, const char *text,
+// Plaintext needs no leave on unix sockets and on the loopback interface. BL_DENIED elsewhere, unless it is `allowed`.
+BL_MUST_USE bl_status_t bl__plaintext_check(bool allowed, const bl__address_t *address, const char *text,
                                             bl_error_t *err);
 
 // ---- serving

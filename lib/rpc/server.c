@@ -179,7 +179,7 @@ bl_status_t bl_rpc_server_listen(bl_rpc_server_t *server, const char *text, char
   *identity = (bl__server_identity_t){.tls = address.is_unix || server->plaintext ? NULL : server->rpc->tls};
   if (identity->tls == NULL && !server->plaintext) {
     bl_error_t cause;
-    status = bl__plaintext_check(server->rpc, &address, text, &cause);
+    status = bl__plaintext_check(server->rpc->plaintext_ok, &address, text, &cause);
     if (status != BL_OK) {
       bl__listener_release(listener);
       return bl_error_set(err, status, "cannot listen on %s", cause.text);

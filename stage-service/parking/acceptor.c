@@ -153,7 +153,8 @@ static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket
 static void open_session(bl_acceptor_t *self) {
   const bl_acceptor_options_t *options = &self->options;
   const uint64_t first_ms = options->nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS;
-  const bl_client_options_t client = {.store = options->address,
+  const bl_client_options_t client = {.size = sizeof client,
+                                      .store = options->address,
                                       .job = options->job,
                                       .plan = options->plan,
                                       .stage = options->stage,
@@ -287,11 +288,10 @@ static void start(bl_acceptor_t *self, bl_transfer_t *transfer) {
 
 // Shows the store the next of the sources that have come since the session began, one at a time.
 static void show_more(bl_acceptor_t *self) {
-  const bl_arena_t *arena = &self->options.sources[self->shown];
-  const bl_client_source_t source = {.base = arena->base, .bytes = arena->bytes, .fd = arena->fd};
+  const bl_client_source_t *source = &self->options.sources[self->shown];
   bl_error_t err = {0};
   uint32_t number;
-  if (bl_client_add_source_start(self->client, &source, &number, &self->show, &err) == BL_OK) {
+  if (bl_client_add_source_start(self->client, source, &number, &self->show, &err) == BL_OK) {
     self->showing = true;
   } else {
     fail(self, &err);

@@ -30,6 +30,7 @@
 #define BALLAST_PARKING_ACCEPTOR_H
 
 #include "client/client.h"
+#include "device/device.h"
 #include "executor/parking.h"
 #include "parking/throttle.h"
 
@@ -79,8 +80,8 @@ typedef struct bl_acceptor_options {
   char job[BL_CLIENT_JOB_LENGTH + 1];
   uint64_t plan;
   uint32_t stage;
-  const bl_arena_t *sources; // borrowed while the acceptor lives
-  size_t source_count;       // [m] more may come: bl__acceptor_extend
+  const bl_client_source_t *sources; // borrowed while the acceptor lives
+  size_t source_count;               // [m] more may come: bl__acceptor_extend
   uint32_t rooms;
   uint64_t room_bytes, arena_bytes;
   uint64_t bytes_per_second; // 0: as fast as it goes

@@ -2,6 +2,7 @@
 #include "parking/store_parking.h"
 
 #include "base/bytes.h"
+#include "client/arena_source.h"
 #include "parking/acceptor.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
@@ -20,7 +21,7 @@ struct bl_store_parking {
   bl_acceptors_t shared;
   bl_acceptor_t **acceptors; // [devices], NULL where the plan uses none
   uint32_t devices;
-  bl_arena_t *sources; // [own_slots], with descriptors of our own
+  bl_client_source_t *sources; // [own_slots], with descriptors of our own
   uint32_t own_slots, source_count;
   bl_transfer_t *transfers; // [virtual_stages * micro_batches]
   uint32_t virtual_stages, micro_batches;
@@ -372,8 +373,8 @@ bl_status_t bl_store_parking_await(bl_store_parking_t *self, uint64_t deadline_n
 // Slots up to `count` become sources.
 static bl_status_t add_sources(bl_store_parking_t *self, const bl_segments_t *slots, uint32_t count, bl_error_t *err) {
   for (; self->source_count < count; self->source_count++) {
-    bl_arena_t *source = &self->sources[self->source_count];
-    *source = *bl_segments_arena(slots, self->source_count);
+    bl_client_source_t *source = &self->sources[self->source_count];
+    *source = bl_client_source_of(bl_segments_arena(slots, self->source_count));
     // Sessions may still end when the slots have gone.
     source->fd = source->fd >= 0 ? fcntl(source->fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (source->fd < 0 && bl_segments_arena(slots, self->source_count)->fd >= 0) {

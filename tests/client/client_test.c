@@ -232,14 +232,13 @@ static int hold(const char *address, const char *stage, const char *path_number)
   bl_client_demand_t all = {.bytes = 16 * GRANULE, .count = 16};
   snprintf(fixture.store.address, sizeof fixture.store.address, "%s", address);
   const uint64_t start_ns = bl_clock_now_ns();
-  bool well = false, slots = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, 16 * GRANULE,
-                                             &fixture.slots, &err) == BL_OK;
+  bool well = false, slots = bl_client_source_create(16 * GRANULE, &fixture.source, &err) == BL_OK;
   while (slots && !well && bl_clock_now_ns() - start_ns < PATIENCE_NS) { // again where the machine stood still for long
     bl_client_close(client);
     client = NULL;
     well = open_as(&fixture, (uint32_t)strtoul(stage, NULL, 10), &client, &err) == BL_OK &&
            bl_client_reserve(client, 1, &all, 1, &err) == BL_OK && bl_client_rooms(client, room, 16) == 16 &&
-           bl_client_evict(client, room[0], fixture.slots.base, 1000, NULL, &err) == BL_OK;
+           bl_client_evict(client, room[0], fixture.source.base, 1000, NULL, &err) == BL_OK;
   }
   char byte = well ? 'y' : 'n';
   if (!well) {
@@ -248,7 +247,7 @@ static int hold(const char *address, const char *stage, const char *path_number)
   if (write(STDOUT_FILENO, &byte, 1) != 1 || read(STDIN_FILENO, &byte, 1) != 1 || !well) {
     return 1;
   }
-  byte = (char)bl_client_load(client, room[0], fixture.slots.base, 1000, &err);
+  byte = (char)bl_client_load(client, room[0], fixture.source.base, 1000, &err);
   return write(STDOUT_FILENO, &byte, 1) == 1 ? 0 : 1;
 }
 
@@ -550,14 +549,14 @@ static void test_a_load_given_up(void **state) {
 static void test_many_sources(void **state) {
   const fixture_t *fixture = *state;
   bl_error_t err = {0};
-  static bl_arena_t sources[BL_CLIENT_SOURCES];
+  static bl_client_source_t sources[BL_CLIENT_SOURCES];
   for (int i = 0; i < BL_CLIENT_SOURCES; i++) {
-    must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, GRANULE, &sources[i], &err),
-         &err);
+    must(bl_client_source_create(GRANULE, &sources[i], &err), &err);
     fill(sources[i].base, GRANULE, (uint64_t)i);
   }
   bl_client_t *client = NULL;
-  must(bl_client_open(&(bl_client_options_t){.store = fixture->store.address,
+  must(bl_client_open(&(bl_client_options_t){.size = sizeof(bl_client_options_t),
+                                             .store = fixture->store.address,
                                              .job = "job",
                                              .arena_bytes = GRANULE,
                                              .path = data_path,
@@ -574,7 +573,7 @@ static void test_many_sources(void **state) {
   }
   bl_client_close(client);
   for (int i = 0; i < BL_CLIENT_SOURCES; i++) {
-    bl_arena_destroy(&sources[i]);
+    bl_client_source_destroy(&sources[i]);
   }
 }
 

@@ -6,7 +6,7 @@
 #include "client/store_process.h"
 
 #include "base/random.h"
-#include "client/client.h"
+#include "client/arena_source.h"
 #include "sys/clock.h"
 
 #define GRANULE (UINT64_C(64) << 10)
@@ -30,6 +30,7 @@ static bl_client_path_t data_path = BL_CLIENT_PATH_AUTO; // every test runs on e
 typedef struct fixture {
   store_process_t store;
   bl_arena_t slots;
+  bl_client_source_t source; // which they are
 } fixture_t;
 
 static inline int set_up(void **state) {
@@ -40,6 +41,7 @@ static inline int set_up(void **state) {
                       &fixture.slots, &err) != BL_OK) {
     return -1;
   }
+  fixture.source = bl_client_source_of(&fixture.slots);
   store_start(&fixture.store, "64 MiB", store_ttl, store_grace);
   *state = &fixture;
   return 0;
@@ -53,11 +55,12 @@ static inline int tear_down(void **state) {
 }
 
 static inline bl_client_options_t options_of(const fixture_t *fixture, uint32_t stage) {
-  return (bl_client_options_t){.store = fixture->store.address,
+  return (bl_client_options_t){.size = sizeof(bl_client_options_t),
+                               .store = fixture->store.address,
                                .job = "job",
                                .stage = stage,
                                .arena_bytes = 256 * GRANULE,
-                               .sources = &fixture->slots,
+                               .sources = &fixture->source,
                                .source_count = 1,
                                .path = data_path,
                                .deadline_ms = CALL_MS};

@@ -18,7 +18,8 @@ typedef struct {
   store_process_t store;
   bl_device_t *device;
   bl_arena_t slots;
-  uint8_t *staged; // ordinary memory
+  bl_client_source_t source; // which they are
+  uint8_t *staged;           // ordinary memory
 } gpu_fixture_t;
 
 static inline bl_device_t *open_device(uint32_t ordinal) {
@@ -35,6 +36,7 @@ static inline void start(gpu_fixture_t *fixture, const char *device, const char 
   fixture->device = open_device(1);
   must(bl_arena_create(fixture->device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, ARENA_BYTES, &fixture->slots, &err),
        &err);
+  fixture->source = bl_client_source_of(&fixture->slots);
   fixture->staged = malloc(ARENA_BYTES);
 }
 
@@ -46,11 +48,12 @@ static inline void stop(gpu_fixture_t *fixture) {
 }
 
 static inline bl_client_options_t gpu_options(const gpu_fixture_t *fixture) {
-  return (bl_client_options_t){.store = fixture->store.address,
+  return (bl_client_options_t){.size = sizeof(bl_client_options_t),
+                               .store = fixture->store.address,
                                .job = "job",
                                .arena_bytes = 8 * BLOCK_BYTES,
                                .unit_bytes = BLOCK_BYTES,
-                               .sources = &fixture->slots,
+                               .sources = &fixture->source,
                                .source_count = 1,
                                .device = fixture->device};
 }
@@ -118,9 +121,12 @@ static inline void exchange_blocks(const gpu_fixture_t *fixture, bl_client_t *cl
 static inline bl_status_t holder_start(gpu_fixture_t *fixture, const char *address, bl_error_t *err) {
   snprintf(fixture->store.address, sizeof fixture->store.address, "%s", address);
   bl_status_t status = bl_device_open(BL_DEVICE_CUDA, 1, &fixture->device, err);
-  return status == BL_OK ? bl_arena_create(fixture->device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES,
-                                           &fixture->slots, err)
-                         : status;
+  if (status == BL_OK) {
+    status =
+        bl_arena_create(fixture->device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES, &fixture->slots, err);
+    fixture->source = bl_client_source_of(&fixture->slots);
+  }
+  return status;
 }
 
 // All the room that the store of "64 MiB" has for a client: `rooms` [8].

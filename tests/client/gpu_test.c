@@ -126,12 +126,14 @@ static void holders_that_do_not_reach_the_gpu(void **state) {
   bl_client_t *client = NULL;
   bl_arena_t slots;
   must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES, &slots, &err), &err);
+  const bl_client_source_t source = bl_client_source_of(&slots);
   for (int path = BL_CLIENT_PATH_AUTO; path <= BL_CLIENT_PATH_TCP; path++) {
     start(&fixture, "cuda:0", "64 MiB", "32 MiB");
-    bl_client_options_t options = {.store = fixture.store.address,
+    bl_client_options_t options = {.size = sizeof options,
+                                   .store = fixture.store.address,
                                    .job = "host's",
                                    .arena_bytes = 4 * BLOCK_BYTES,
-                                   .sources = &slots,
+                                   .sources = &source,
                                    .source_count = 1,
                                    .path = (bl_client_path_t)path};
     uint64_t rooms[4];
@@ -148,10 +150,11 @@ static void holders_that_do_not_reach_the_gpu(void **state) {
   }
   // Without a second tier, and the other way round.
   start(&fixture, "cuda:0", "64 MiB", NULL);
-  bl_client_options_t options = {.store = fixture.store.address,
+  bl_client_options_t options = {.size = sizeof options,
+                                 .store = fixture.store.address,
                                  .job = "host's",
                                  .arena_bytes = BLOCK_BYTES,
-                                 .sources = &slots,
+                                 .sources = &source,
                                  .source_count = 1};
   assert_int_equal(bl_client_open(&options, &client, &err), BL_EXHAUSTED);
   options.path = BL_CLIENT_PATH_CUDA_IPC;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies stores over TLS on both planes, as processes of their own: blocks come back bit by bit over an encrypted tcp
 // path; a stage of another job, another role or another authority gets no session; where one end of either plane speaks
-// plaintext, the refusal says so.
+// plaintext, the refusal says so; clients of one process have identities of their own, at one time.
 #include "base/random.h"
 #include "client/client.h"
+#include "client/runtime.h"
 #include "client/store_process.h"
 #include "rpc/rpc.h"
 #include "tls/authority.h"
@@ -76,10 +77,15 @@ static int stop(void **state) {
 }
 
 static bl_status_t open_as(const store_process_t *at, bl_tls_t *tls, const char *job, bl_client_path_t path,
-                           const bl_arena_t *slots, bl_client_t **client, bl_error_t *err) {
+                           const bl_client_source_t *slots, bl_client_t **client, bl_error_t *err) {
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = tls});
-  bl_client_options_t options = {
-      .store = at->address, .job = job, .arena_bytes = 16u << 20, .sources = slots, .source_count = 1, .path = path};
+  bl_client_options_t options = {.size = sizeof options,
+                                 .store = at->address,
+                                 .job = job,
+                                 .arena_bytes = 16u << 20,
+                                 .sources = slots,
+                                 .source_count = 1,
+                                 .path = path};
   bl_status_t status = bl_client_open(&options, client, err);
   return status;
 }
@@ -96,9 +102,9 @@ static void must(bl_status_t status, const bl_error_t *err) {
 static void blocks_come_back(void **state) {
   (void)state;
   bl_error_t err = {0};
-  bl_arena_t slots;
-  must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, ROOMS * 4ull << 20, &slots, &err),
-       &err);
+  bl_client_source_t slots;
+  must(bl_client_source_create(ROOMS * 4ull << 20, &slots, &err), &err);
+  uint8_t *base = slots.base;
   bl_tls_t *tls = authority_tls(&ours, "stage-red");
   for (int turn = 0; turn < 2; turn++) {
     bl_client_t *client;
@@ -109,22 +115,21 @@ static void blocks_come_back(void **state) {
     for (uint64_t round = 0; round < 3; round++) {
       uint64_t words = slots.bytes / 8;
       for (uint64_t i = 0; i < words; i++) {
-        ((uint64_t *)(void *)slots.base)[i] = bl_random_bits(round + 1, i);
+        ((uint64_t *)slots.base)[i] = bl_random_bits(round + 1, i);
       }
       bl_client_ticket_t tickets[ROOMS];
       for (uint64_t i = 0; i < ROOMS; i++) { // all at once: writing and reading meet on the connection
-        must(bl_client_evict_start(client, rooms[i], slots.base + (i << 22), BLOCK_BYTES, NULL, &tickets[i], &err),
-             &err);
+        must(bl_client_evict_start(client, rooms[i], base + (i << 22), BLOCK_BYTES, NULL, &tickets[i], &err), &err);
       }
       for (uint64_t i = 0; i < ROOMS; i++) {
         must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
       }
       memset(slots.base, 0xee, slots.bytes);
       for (uint64_t i = 0; i < ROOMS; i++) {
-        must(bl_client_load(client, rooms[i], slots.base + (i << 22), BLOCK_BYTES, &err), &err);
+        must(bl_client_load(client, rooms[i], base + (i << 22), BLOCK_BYTES, &err), &err);
         for (uint64_t at = i << 22; at < (i << 22) + BLOCK_BYTES; at++) {
           uint64_t word = bl_random_bits(round + 1, at / 8);
-          assert_int_equal(slots.base[at], ((const uint8_t *)&word)[at % 8]);
+          assert_int_equal(base[at], ((const uint8_t *)&word)[at % 8]);
         }
       }
     }
@@ -132,22 +137,22 @@ static void blocks_come_back(void **state) {
   }
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
   bl_tls_release(tls);
-  bl_arena_destroy(&slots);
+  bl_client_source_destroy(&slots);
 }
 
 static void refused(const store_process_t *at, bl_tls_t *tls, const char *job, bl_client_path_t path,
                     bl_status_t status, const char *part) {
   bl_error_t err = {0};
-  bl_arena_t slots;
+  bl_client_source_t slots;
   bl_client_t *client = NULL;
-  must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, 1u << 20, &slots, &err), &err);
+  must(bl_client_source_create(1u << 20, &slots, &err), &err);
   bl_status_t got = open_as(at, tls, job, path, &slots, &client, &err);
   if (got != status || strstr(err.text, part) == NULL) {
     fail_msg("%s: %s; wanted %s with '%s'", bl_status_name(got), err.text, bl_status_name(status), part);
   }
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
   bl_tls_release(tls);
-  bl_arena_destroy(&slots);
+  bl_client_source_destroy(&slots);
 }
 
 static void others_get_no_session(void **state) {
@@ -179,12 +184,57 @@ static void plaintext_and_tls_do_not_meet(void **state) {
   refused(&plain, authority_tls(&ours, "stage"), "red", tcp, BL_UNAVAILABLE, "the peer does not speak TLS");
 }
 
+// By the files of a client, beside others of the process: with another identity, and with none.
+static void clients_have_their_own(void **state) {
+  (void)state;
+  bl_error_t err = {0};
+  bl_client_runtime_t *runtime = NULL;
+  bl_client_t *red = NULL, *bare = NULL, *wrong = NULL;
+  bl_client_source_t slots;
+  must(bl_client_source_create(BLOCK_BYTES, &slots, &err), &err);
+  must(bl_client_runtime_create(NULL, &runtime, &err), &err);
+  const bl_tls_options_t files = authority_options(&ours, "stage-red");
+  bl_client_options_t options = {.size = sizeof options,
+                                 .store = store.address,
+                                 .job = "red",
+                                 .arena_bytes = 16u << 20,
+                                 .path = BL_CLIENT_PATH_TCP,
+                                 .runtime = runtime,
+                                 .tls_ca = files.ca,
+                                 .tls_certificate = files.certificate,
+                                 .tls_key = files.key};
+  must(bl_client_open(&options, &red, &err), &err);
+  bl_client_options_t without = options;
+  without.tls_ca = without.tls_certificate = without.tls_key = NULL;
+  assert_int_equal(bl_client_open(&without, &wrong, &err), BL_UNAUTHENTICATED);
+  without.store = plain.address;
+  must(bl_client_open(&without, &bare, &err), &err);
+  options.job = "blue";
+  assert_int_equal(bl_client_open(&options, &wrong, &err), BL_DENIED);
+  assert_non_null(strstr(err.text, "your certificate is for job red, not for blue"));
+  options.tls_key = NULL;
+  assert_int_equal(bl_client_open(&options, &wrong, &err), BL_INVALID);
+  bl_client_t *const both[] = {red, bare};
+  for (uint64_t i = 0; i < 2; i++) {
+    uint64_t room;
+    must(bl_client_reserve(both[i], 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = 1}, 1, &err), &err);
+    assert_int_equal(bl_client_rooms(both[i], &room, 1), 1);
+    memset(slots.base, 7 + (int)i, BLOCK_BYTES);
+    must(bl_client_evict(both[i], room, slots.base, BLOCK_BYTES, NULL, &err), &err);
+    memset(slots.base, 0, BLOCK_BYTES);
+    must(bl_client_load(both[i], room, slots.base, BLOCK_BYTES, &err), &err);
+    assert_int_equal(((const uint8_t *)slots.base)[BLOCK_BYTES - 1], 7 + (int)i);
+    bl_client_close(both[i]);
+  }
+  bl_client_runtime_destroy(runtime);
+  bl_client_source_destroy(&slots);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(blocks_come_back),
-      cmocka_unit_test(others_get_no_session),
-      cmocka_unit_test(the_data_path_judges_too),
-      cmocka_unit_test(plaintext_and_tls_do_not_meet),
+      cmocka_unit_test(blocks_come_back),         cmocka_unit_test(others_get_no_session),
+      cmocka_unit_test(the_data_path_judges_too), cmocka_unit_test(plaintext_and_tls_do_not_meet),
+      cmocka_unit_test(clients_have_their_own),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

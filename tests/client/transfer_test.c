@@ -356,16 +356,15 @@ static int be_busy(const char *address, const char *stage, const char *path_numb
   uint64_t room;
   data_path = (bl_client_path_t)strtoul(path_number, NULL, 10);
   snprintf(fixture.store.address, sizeof fixture.store.address, "%s", address);
-  if (bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BYTES, &fixture.slots, &err) !=
-          BL_OK ||
+  if (bl_client_source_create(BYTES, &fixture.source, &err) != BL_OK ||
       open_as(&fixture, (uint32_t)strtoul(stage, NULL, 10), &client, &err) != BL_OK ||
       bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BYTES, .count = 1}, 1, &err) != BL_OK ||
       bl_client_rooms(client, &room, 1) != 1 || write(STDOUT_FILENO, "y", 1) != 1) {
     fprintf(stderr, "busy: %s\n", err.text);
     return 1;
   }
-  while (bl_client_evict(client, room, fixture.slots.base, BYTES, NULL, &err) == BL_OK &&
-         bl_client_load(client, room, fixture.slots.base, BYTES, &err) == BL_OK) {
+  while (bl_client_evict(client, room, fixture.source.base, BYTES, NULL, &err) == BL_OK &&
+         bl_client_load(client, room, fixture.source.base, BYTES, &err) == BL_OK) {
   }
   return 1;
 }

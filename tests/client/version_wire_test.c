@@ -61,7 +61,8 @@ static void end(bl_message_t *message) {
 // A client that waits, beside the loop of the server.
 static void *open_client(void *argument) {
   attempt_t *attempt = argument;
-  const bl_client_options_t options = {.store = attempt->address, .job = "job", .arena_bytes = 1 << 20};
+  const bl_client_options_t options = {
+      .size = sizeof options, .store = attempt->address, .job = "job", .arena_bytes = 1 << 20};
   bl_client_t *client = NULL;
   attempt->status = bl_client_open(&options, &client, &attempt->err);
   attempt->over.handle = end;

@@ -18,7 +18,7 @@
 
 typedef struct holder {
   bl_client_t *client;
-  bl_arena_t source;
+  bl_client_source_t source;
   uint64_t rooms[ROOMS_MAX], bytes, plan;
   size_t count;
 } holder_t;
@@ -70,10 +70,10 @@ int main(int argc, char **argv) {
   uint32_t rooms = (uint32_t)strtoul(argv[4], NULL, 10);
   self.bytes = strtoull(argv[5], NULL, 10);
   bl_error_t err = {0};
-  bl_status_t status =
-      bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, self.bytes, &self.source, &err);
+  bl_status_t status = bl_client_source_create(self.bytes, &self.source, &err);
   if (status == BL_OK) {
-    bl_client_options_t options = {.store = argv[1],
+    bl_client_options_t options = {.size = sizeof options,
+                                   .store = argv[1],
                                    .job = argv[2],
                                    .stage = (uint32_t)strtoul(argv[3], NULL, 10),
                                    .arena_bytes = (2 * rooms + 2) * bl_align_up(self.bytes, 65536),
@@ -93,6 +93,6 @@ int main(int argc, char **argv) {
     say(one, &fault);
   }
   bl_client_close(self.client);
-  bl_arena_destroy(&self.source);
+  bl_client_source_destroy(&self.source);
   return bl_status_exit_code(status);
 }

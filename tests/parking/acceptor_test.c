@@ -40,7 +40,7 @@ static void begin(world_t *world, const fixture_t *fixture, uint64_t bytes_per_s
                                    .job = "job",
                                    .plan = 7,
                                    .stage = 1,
-                                   .sources = &fixture->slots,
+                                   .sources = &fixture->source,
                                    .source_count = 1,
                                    .rooms = BLOCKS - 1,
                                    .room_bytes = BYTES,

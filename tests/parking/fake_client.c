@@ -349,9 +349,7 @@ bl_status_t bl_client_open_start(const bl_client_options_t *options, const bl_cl
   made->context = options->context;
   made->room_count = demands->count;
   for (size_t i = 0; i < options->source_count; i++) {
-    const bl_arena_t *arena = &options->sources[i];
-    made->sources[made->source_count++] =
-        (bl_client_source_t){.base = arena->base, .bytes = arena->bytes, .fd = arena->fd};
+    made->sources[made->source_count++] = options->sources[i];
   }
   pthread_mutex_lock(&mutex);
   assert_true(client_count < CLIENTS);

@@ -26,7 +26,7 @@
 typedef struct world {
   bl_acceptors_t shared;
   bl_acceptor_t *acceptor;
-  bl_arena_t sources[BLOCKS]; // slot i is source i
+  bl_client_source_t sources[BLOCKS]; // slot i is source i
   uint8_t slots[BLOCKS][BYTES];
   bl_transfer_t transfers[BLOCKS];
   uint64_t queued[BLOCKS], queue_count; // number of the transfer in the order of the queue
@@ -48,7 +48,7 @@ static void begin(world_t *world, uint32_t rooms, size_t source_count, const cha
                                    .room_bytes = BYTES};
   snprintf(options.address, sizeof options.address, "%s", address);
   for (uint32_t i = 0; i < BLOCKS; i++) {
-    world->sources[i] = (bl_arena_t){.base = world->slots[i], .bytes = BYTES, .fd = -1};
+    world->sources[i] = (bl_client_source_t){.base = world->slots[i], .bytes = BYTES, .fd = -1};
   }
   bl_error_t err = {0};
   fake_reset(seed);

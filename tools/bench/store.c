@@ -4,7 +4,7 @@
 #include "bench.h"
 
 #include "base/sort.h"
-#include "client/client.h"
+#include "client/arena_source.h"
 #include "measure.h"
 #include "program.h"
 #include "store_bandwidth.h"
@@ -187,11 +187,13 @@ static bl_status_t run(const void *values, bl_error_t *err) {
                              CLIENTS * THREADS * SMALL_BYTES, &source, err);
   }
   for (uint32_t i = 0; i < CLIENTS && status == BL_OK; i++) {
-    bl_client_options_t options = {.store = store.address,
+    const bl_client_source_t shown = bl_client_source_of(&source);
+    bl_client_options_t options = {.size = sizeof options,
+                                   .store = store.address,
                                    .job = "bench",
                                    .stage = i,
                                    .arena_bytes = arena_bytes,
-                                   .sources = &source,
+                                   .sources = &shown,
                                    .source_count = 1};
     status = bl_client_open(&options, &clients[i], err);
   }

@@ -3,6 +3,7 @@
 
 #include "bare_socket.h"
 #include "base/sort.h"
+#include "client/arena_source.h"
 #include "datapath/mover.h"
 #include "datapath/path.h"
 #include "measure.h"
@@ -119,7 +120,9 @@ static bl_status_t make_memory(bench_t *bench, bool staged, bl_error_t *err) {
 static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
   const bl_store_bandwidth_options_t *asked = bench->options;
   const bool staged = asked->device != NULL && (asked->path == BL_CLIENT_PATH_SHM || asked->path == BL_CLIENT_PATH_TCP);
-  bl_client_options_t options = {.store = asked->address,
+  bl_client_source_t source;
+  bl_client_options_t options = {.size = sizeof options,
+                                 .store = asked->address,
                                  .job = asked->device != NULL ? bl_path_name((bl_path_t)asked->path)
                                                               : "bench", // a tier each
                                  .stage = 100,
@@ -127,7 +130,7 @@ static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
                                  .unverified = !asked->verified,
                                  .arena_bytes = BLOCKS * (bench->bytes + 65536),
                                  .unit_bytes = bench->bytes,
-                                 .sources = staged ? &bench->twin : &bench->source,
+                                 .sources = &source,
                                  .source_count = 1,
                                  .device = staged ? NULL : asked->device,
                                  .nccl = asked->nccl,
@@ -138,6 +141,7 @@ static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
     status = bl_bare_socket_open(&bench->bare, true, err);
   }
   if (status == BL_OK) {
+    source = bl_client_source_of(staged ? &bench->twin : &bench->source);
     status = bl_client_open(&options, &bench->client, err);
   }
   if (status == BL_OK) {

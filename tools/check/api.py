@@ -18,7 +18,7 @@ LIBRARIES = ("client", "schedule", "policy", "simulate", "plan", "model", "forma
 HEAD = """# Headers
 
 What programs of others may include, by library: each header is the manual of what it declares (purpose, threads, ownership,
-units, failures). `client` is libballast-client (docs/store.md, examples/client); the others have no clock, thread, socket or
+units, failures). `client` is libballast-client (docs/client-library.md, examples/client); the others have no clock, thread, socket or
 file inside. Link a library as `bl_<name>` of this tree's CMake; include a header as it is written here. Nothing of them is
 stable before version 1.0. `tools/check/api.py --write` writes this page from the headers.
 """
