@@ -59,9 +59,9 @@ static void judge_direct(bl__link_t *link, const bl_greeting_t *greeting) {
   if (!link->wants_nccl) {
     return;
   }
-  char own_name[24], peer_name[24];
-  snprintf(own_name, sizeof own_name, "stage %d", hub->stage);
-  snprintf(peer_name, sizeof peer_name, "stage %d", greeting->stage);
+  char own_name[BL__HUB_NAME_BYTES], peer_name[BL__HUB_NAME_BYTES];
+  (void)bl__hub_name(hub, hub->stage, own_name);
+  (void)bl__hub_name(hub, greeting->stage, peer_name);
   bl_path_end_t own = bl_endpoint_end(&hub->endpoint, own_name, NULL, true, true); // there is a connection
   own.nccl = hub->nccl != NULL ? own.nccl : 0;
   const bl_path_end_t peer = {.name = peer_name,
@@ -86,11 +86,11 @@ static void come_up(bl__link_t *link) {
   bl__link_t *old = peer != NULL ? peer->link : NULL;
   pthread_mutex_unlock(&hub->mutex);
   if (peer == NULL) {
-    bl__link_lose(link, BL_EXHAUSTED, "no memory for a link to stage %d", link->stage);
+    bl__link_lose(link, BL_EXHAUSTED, "no memory for a link to %s", BL__NAME(hub, link->stage));
     return;
   }
   if (old != NULL) {
-    bl__link_lose(old, BL_UNAVAILABLE, "stage %d made a new link", link->stage);
+    bl__link_lose(old, BL_UNAVAILABLE, "%s made a new link", BL__NAME(hub, link->stage));
   }
   pthread_mutex_lock(&hub->mutex);
   peer->link = link;
@@ -106,9 +106,9 @@ static void come_up(bl__link_t *link) {
   pthread_mutex_unlock(&hub->mutex);
   link->state = BL__LINK_UP;
   hub->strangers -= link->outgoing ? 0 : 1;
-  bl_log(BL_LOG_INFO, "data path: link to stage %d is up, %s", link->stage, link->reason);
+  bl_log(BL_LOG_INFO, "data path: link to %s is up, %s", BL__NAME(hub, link->stage), link->reason);
   if (link->meets && link->direct == NULL) {
-    bl__link_lose(link, BL_EXHAUSTED, "no memory for communicators with stage %d", link->stage);
+    bl__link_lose(link, BL_EXHAUSTED, "no memory for communicators with %s", BL__NAME(hub, link->stage));
   } else if (link->direct != NULL) {
     bl__direct_meet(link);
   } else {
@@ -120,15 +120,16 @@ static bl_status_t judge_greeting(const bl__link_t *link, const bl_greeting_t *g
                                   size_t text_bytes) {
   const bl_hub_t *hub = link->hub;
   if (!bl_token_equal(greeting->token, hub->token)) {
-    snprintf(text, text_bytes, "stage %d: wrong token", hub->stage);
+    snprintf(text, text_bytes, "%s: wrong token", BL__NAME(hub, hub->stage));
     return BL_UNAUTHENTICATED;
   }
   if (greeting->peer != hub->stage) {
-    snprintf(text, text_bytes, "this is stage %d, not stage %d", hub->stage, greeting->peer);
+    snprintf(text, text_bytes, "this is %s, not %s", BL__NAME(hub, hub->stage), BL__NAME(hub, greeting->peer));
     return BL_INVALID;
   }
   if (greeting->stage >= hub->stage) {
-    snprintf(text, text_bytes, "stage %d must wait for stage %d to connect", greeting->stage, hub->stage);
+    snprintf(text, text_bytes, "%s must wait for %s to connect", BL__NAME(hub, greeting->stage),
+             BL__NAME(hub, hub->stage));
     return BL_INVALID;
   }
   if (greeting->path != link->path) {
@@ -158,7 +159,8 @@ static void on_greeting(bl__link_t *link, const bl_greeting_t *greeting) {
 
 static void on_welcome(bl__link_t *link, const bl_greeting_t *greeting) {
   if (greeting->stage != link->stage || greeting->peer != link->hub->stage) {
-    bl__link_lose(link, BL_INTERNAL, "stage %d answered as stage %d", link->stage, greeting->stage);
+    bl__link_lose(link, BL_INTERNAL, "%s answered as %s", BL__NAME(link->hub, link->stage),
+                  BL__NAME(link->hub, greeting->stage));
     return;
   }
   bl_error_t err = {0};

@@ -77,6 +77,7 @@ typedef struct bl__listener {
 struct bl_hub {
   const bl__link_ops_t *link_ops;
   int32_t stage;
+  uint32_t replica_stages; // 0: there is one replica
   bool plaintext_ok;
   bl_tls_t *tls; // of tcp; NULL: plaintext
   uint32_t max_in_flight;
@@ -128,6 +129,10 @@ static inline void bl__assert_transfer(const bl_hub_t *hub) {
 extern const bl__link_ops_t bl__hub_link_ops;
 
 // hub_state.c
+// What people call a peer, "stage 2" or "stage 2 of replica 0", in `text`, which is returned.
+#define BL__HUB_NAME_BYTES 48
+const char *bl__hub_name(const bl_hub_t *hub, int32_t number, char text[BL__HUB_NAME_BYTES]);
+#define BL__NAME(hub, number) bl__hub_name(hub, number, (char[BL__HUB_NAME_BYTES]){0})
 void bl__hub_wake(bl_hub_t *hub);    // any thread: a turn of the hub is due. Neither blocks nor allocates
 void bl__hub_changed(bl_hub_t *hub); // mutex held: wakes waiters
 void bl__hub_count_refused(bl_hub_t *hub, const char *format, ...) __attribute__((format(printf, 2, 3))); // transfer

@@ -57,7 +57,7 @@ void bl__connect_finish(bl_hub_t *hub, bl_status_t status, const bl_error_t *err
 
 static void fail(bl_hub_t *hub, const bl__connect_peer_t *peer, bl_status_t status, const char *text) {
   bl_error_t err;
-  status = bl_error_set(&err, status, "data path to stage %d: %s", peer->stage, text);
+  status = bl_error_set(&err, status, "data path to %s: %s", BL__NAME(hub, peer->stage), text);
   bl__connect_finish(hub, status, &err);
 }
 
@@ -159,7 +159,7 @@ static bool has_link(bl_hub_t *hub, const bl__connect_peer_t *wanted, bl_path_t 
     return false;
   }
   if (memcmp(link->peer_token, wanted->token, BL_HUB_TOKEN_BYTES) != 0) {
-    bl__link_lose(link, BL_UNAVAILABLE, "stage %d has been restarted", wanted->stage);
+    bl__link_lose(link, BL_UNAVAILABLE, "%s has been restarted", BL__NAME(link->hub, wanted->stage));
     return false;
   }
   if (link->direct != NULL && (path == BL_PATH_AUTO || path == BL_PATH_NCCL)) {

@@ -92,7 +92,8 @@ static void say(bl__link_t *link, const bl_nccl_meeting_step_t *step) {
   uint8_t body[BL_FRAME_MEET_BYTES];
   bl_meet_encode(&meet, body);
   if (!bl__link_put(link, &(bl_frame_t){.kind = BL_FRAME_MEET}, body, NULL, 0)) {
-    bl__link_lose(link, BL_EXHAUSTED, "stage %d does not read what is said about communicators", link->stage);
+    bl__link_lose(link, BL_EXHAUSTED, "%s does not read what is said about communicators",
+                  BL__NAME(link->hub, link->stage));
   }
 }
 
@@ -300,7 +301,7 @@ void bl__direct_heard(bl__link_t *link) {
   bl_meet_t meet;
   const char *reason = NULL;
   if (bl_meet_decode(link->reader.body, &meet, &reason) != BL_OK) {
-    bl__link_lose(link, BL_INTERNAL, "stage %d sent a word that is refused: %s", link->stage, reason);
+    bl__link_lose(link, BL_INTERNAL, "%s sent a word that is refused: %s", BL__NAME(link->hub, link->stage), reason);
     return;
   }
   bl__direct_t *direct = link->direct;
@@ -442,7 +443,7 @@ void bl__direct_go(bl__link_t *link) {
   }
   pthread_mutex_unlock(&hub->mutex);
   if (status != BL_OK) {
-    bl__link_lose(link, BL_INTERNAL, "stage %d %s (GO)", link->stage, reason);
+    bl__link_lose(link, BL_INTERNAL, "%s %s (GO)", BL__NAME(link->hub, link->stage), reason);
   } else if (usable && tensor == NULL) { // the sender has queued its half: only the end of the communicator ends that
     (void)bl_error_set(&err, BL_CANCELLED, "stage %d has given up attempt %llu", hub->stage,
                        (unsigned long long)frame->attempt);

@@ -16,7 +16,7 @@ static void on_frame(bl__link_t *link) {
   } else if (link->direct != NULL) {
     bl__direct_go(link);
   } else {
-    bl__link_lose(link, BL_INTERNAL, "stage %d sends a frame that is not expected now (%s)", link->stage,
+    bl__link_lose(link, BL_INTERNAL, "%s sends a frame that is not expected now (%s)", BL__NAME(link->hub, link->stage),
                   bl_frame_kind_name(kind));
   }
 }
@@ -42,8 +42,8 @@ static void tell_waiters(bl__link_t *link, bl_status_t status, const char *text)
   bl__hub_changed(hub);
   pthread_mutex_unlock(&hub->mutex);
   if (!replaced && !hub->closing) {
-    bl_log(status == BL_UNAVAILABLE ? BL_LOG_INFO : BL_LOG_ERROR, "data path: link to stage %d ended: %s", link->stage,
-           text);
+    bl_log(status == BL_UNAVAILABLE ? BL_LOG_INFO : BL_LOG_ERROR, "data path: link to %s ended: %s",
+           BL__NAME(hub, link->stage), text);
     bl__connect_lost(hub, link->stage, status, text);
   }
 }

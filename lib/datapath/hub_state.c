@@ -8,6 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+const char *bl__hub_name(const bl_hub_t *hub, int32_t number, char text[BL__HUB_NAME_BYTES]) {
+  const int32_t stages = (int32_t)hub->replica_stages;
+  if (stages > 0 && number >= 0) {
+    snprintf(text, BL__HUB_NAME_BYTES, "stage %d of replica %d", number % stages, number / stages);
+  } else {
+    snprintf(text, BL__HUB_NAME_BYTES, "stage %d", number);
+  }
+  return text;
+}
+
 void bl__hub_wake(bl_hub_t *hub) {
   if (!atomic_exchange(&hub->woken, true)) {
     bl_loop_post(hub->loop, &hub->wake);

@@ -18,11 +18,17 @@
 
 #define TEXT_BYTES 96
 
-static const char *describe(bl_tensor_role_t role, int32_t peer, bl_tensor_key_t key, char text[TEXT_BYTES]) {
+static const char *describe(const bl_hub_t *hub, bl_tensor_role_t role, int32_t peer, bl_tensor_key_t key,
+                            char text[TEXT_BYTES]) {
   static const char *const names[BL_DIRECTIONS] = {"activation", "gradient", "tied gradient", "gradient", "weight"};
   const char *name = (unsigned)key.direction < BL_DIRECTIONS ? names[key.direction] : "tensor";
-  int length = snprintf(text, TEXT_BYTES, "%s %u of boundary %u %s stage %d", name, key.micro_batch, key.boundary,
-                        role == BL_TENSOR_RECEIVE ? "from" : "to", peer);
+  const char *way = role == BL_TENSOR_RECEIVE ? "from" : "to";
+  if (key.direction == BL_REDUCE || key.direction == BL_GATHER) {
+    snprintf(text, TEXT_BYTES, "%s of tensor %u %s %s", name, key.boundary, way, BL__NAME(hub, peer));
+    return text;
+  }
+  int length = snprintf(text, TEXT_BYTES, "%s %u of boundary %u %s %s", name, key.micro_batch, key.boundary, way,
+                        BL__NAME(hub, peer));
   if (key.piece != 0) {
     snprintf(text + length, TEXT_BYTES - (size_t)length, " (piece %u)", key.piece);
   }
@@ -93,18 +99,18 @@ static int arena_of(const bl_hub_t *hub, const uint8_t *source, uint64_t bytes, 
   return -1;
 }
 
-static bl_status_t explain_post(bl_status_t status, bl_tensor_role_t role, int32_t peer, bl_tensor_key_t key,
-                                uint64_t bytes, uint64_t peer_bytes, uint32_t max_in_flight, bl_error_t *err) {
+static bl_status_t explain_post(const bl_hub_t *hub, bl_status_t status, bl_tensor_role_t role, int32_t peer,
+                                bl_tensor_key_t key, uint64_t bytes, uint64_t peer_bytes, bl_error_t *err) {
   char text[TEXT_BYTES];
   if (status == BL_OK || err == NULL) {
     return status;
   }
-  describe(role, peer, key, text);
+  describe(hub, role, peer, key, text);
   switch (status) {
   case BL_PRECONDITION:
     return bl_error_set(err, status, "%s: posted already, or no attempt has begun", text);
   case BL_EXHAUSTED:
-    return bl_error_set(err, status, "%s: %u tensors are in flight already; plan more", text, max_in_flight);
+    return bl_error_set(err, status, "%s: %u tensors are in flight already; plan more", text, hub->max_in_flight);
   default:
     return bl_error_set(err, status, "%s: %" PRIu64 " bytes here, %" PRIu64 " bytes at the peer", text, bytes,
                         peer_bytes);
@@ -116,7 +122,7 @@ static bl_status_t post(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_
   char text[TEXT_BYTES];
   if (bytes == 0 || bytes > BL_FRAME_MAX_BYTES || (unsigned)key.direction >= BL_DIRECTIONS) {
     return bl_error_set(err, BL_INVALID, "%s: %" PRIu64 " bytes or its direction are out of range",
-                        describe(role, stage, key, text), bytes);
+                        describe(hub, role, stage, key, text), bytes);
   }
   uint64_t peer_bytes = 0, offset = 0;
   bl_status_t status;
@@ -124,25 +130,25 @@ static bl_status_t post(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_
   pthread_mutex_lock(&hub->mutex);
   bl__peer_t *peer = bl__hub_find(hub, stage);
   if (hub->aborted) {
-    status = bl_error_set(err, BL_CANCELLED, "%s: the attempt was aborted", describe(role, stage, key, text));
+    status = bl_error_set(err, BL_CANCELLED, "%s: the attempt was aborted", describe(hub, role, stage, key, text));
   } else if (peer == NULL) {
-    status = bl_error_set(err, BL_INVALID, "%s: no such peer is connected", describe(role, stage, key, text));
+    status = bl_error_set(err, BL_INVALID, "%s: no such peer is connected", describe(hub, role, stage, key, text));
   } else if (peer->link == NULL) {
-    status = bl_error_set(err, peer->lost, "%s: %s", describe(role, stage, key, text), peer->reason);
+    status = bl_error_set(err, peer->lost, "%s: %s", describe(hub, role, stage, key, text), peer->reason);
   } else if (is_direct(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why)) {
-    status = bl_error_set(err, why.status, "%s: %s", describe(role, stage, key, text), why.text);
+    status = bl_error_set(err, why.status, "%s: %s", describe(hub, role, stage, key, text), why.text);
   } else if (role == BL_TENSOR_RECEIVE) {
     status = bl_exchange_post_receive(peer->exchange, key, destination, bytes, &peer_bytes);
-    explain_post(status, role, stage, key, bytes, peer_bytes, hub->max_in_flight, err);
+    explain_post(hub, status, role, stage, key, bytes, peer_bytes, err);
   } else {
     int arena = arena_of(hub, source, bytes, &offset);
     if (arena < 0 && !is_direct(peer) && peer->path == BL_PATH_SHM) {
       status = bl_error_set(err, BL_INVALID, "%s: its source lies in no arena that was given to the hub",
-                            describe(role, stage, key, text));
+                            describe(hub, role, stage, key, text));
     } else {
       status = bl_exchange_post_send(peer->exchange, key, source, bytes, arena < 0 ? 0 : (uint32_t)arena, offset,
                                      &peer_bytes);
-      explain_post(status, role, stage, key, bytes, peer_bytes, hub->max_in_flight, err);
+      explain_post(hub, status, role, stage, key, bytes, peer_bytes, err);
     }
   }
   pthread_mutex_unlock(&hub->mutex);
@@ -172,11 +178,11 @@ static bool settled(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_tens
   char text[TEXT_BYTES];
   bl__peer_t *peer = bl__hub_find(hub, stage);
   if (hub->aborted) {
-    *status = bl_error_set(err, BL_CANCELLED, "%s: the attempt was aborted", describe(role, stage, key, text));
+    *status = bl_error_set(err, BL_CANCELLED, "%s: the attempt was aborted", describe(hub, role, stage, key, text));
     return true;
   }
   if (peer == NULL) {
-    *status = bl_error_set(err, BL_INVALID, "%s: no such peer is connected", describe(role, stage, key, text));
+    *status = bl_error_set(err, BL_INVALID, "%s: no such peer is connected", describe(hub, role, stage, key, text));
     return true;
   }
   bl_tensor_t *tensor = bl_exchange_find(peer->exchange, role, key);
@@ -186,16 +192,17 @@ static bool settled(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_tens
     return true;
   }
   if (peer->link == NULL) {
-    *status = bl_error_set(err, peer->lost, "%s: %s", describe(role, stage, key, text), peer->reason);
+    *status = bl_error_set(err, peer->lost, "%s: %s", describe(hub, role, stage, key, text), peer->reason);
     return true;
   }
   bl_error_t why = {0};
   if (is_direct(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why)) {
-    *status = bl_error_set(err, why.status, "%s: %s", describe(role, stage, key, text), why.text);
+    *status = bl_error_set(err, why.status, "%s: %s", describe(hub, role, stage, key, text), why.text);
     return true;
   }
   if (tensor == NULL && role == BL_TENSOR_RECEIVE) {
-    *status = bl_error_set(err, BL_PRECONDITION, "%s: its receive was not posted", describe(role, stage, key, text));
+    *status =
+        bl_error_set(err, BL_PRECONDITION, "%s: its receive was not posted", describe(hub, role, stage, key, text));
     return true;
   }
   *status = BL_OK;
@@ -220,7 +227,7 @@ static bl_hub_wait_t *show_wait(bl_hub_t *hub, bl_tensor_role_t role, int32_t st
   for (size_t i = 0; i < BL__HUB_MAX_WAITS; i++) {
     bl_hub_wait_t *wait = &hub->waits[i];
     if (wait->since_ns == 0) {
-      describe(role, stage, key, wait->what);
+      describe(hub, role, stage, key, wait->what);
       wait->peer = stage;
       wait->micro_batch = (int32_t)key.micro_batch;
       wait->since_ns = bl_clock_now_ns();
@@ -247,7 +254,8 @@ static bl_status_t wait_for(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage,
     uint64_t now = bl_clock_now_ns();
     if (now >= deadline_ns) {
       char text[TEXT_BYTES];
-      status = bl_error_set(err, BL_DEADLINE, "%s: nothing came before the deadline", describe(role, stage, key, text));
+      status =
+          bl_error_set(err, BL_DEADLINE, "%s: nothing came before the deadline", describe(hub, role, stage, key, text));
       break;
     }
     (void)bl_condition_wait(&hub->changed, &hub->mutex, deadline_ns);
@@ -295,11 +303,11 @@ size_t bl_hub_waits(bl_hub_t *hub, bl_hub_wait_t *waits, size_t capacity) {
       *wait = (bl_hub_wait_t){.peer = peer->stage, .micro_batch = -1, .since_ns = connect->since_ns};
       const bl__peer_t *known = bl__hub_find(hub, peer->stage);
       const bool meets = known != NULL && is_direct(known);
-      snprintf(wait->what, sizeof wait->what, "%s stage %d",
+      snprintf(wait->what, sizeof wait->what, "%s %s",
                meets                      ? "communicators with"
                : peer->stage > hub->stage ? "link to"
                                           : "link from",
-               peer->stage);
+               BL__NAME(hub, peer->stage));
     }
   }
   pthread_mutex_unlock(&hub->mutex);

@@ -132,13 +132,15 @@ static void broke(bl__link_t *link, int errno_value) {
     bl__link_lose(link, why.status, "%s", why.text);
   } else if (greets) {
     bl__link_lose(link, BL_UNAVAILABLE,
-                  "stage %d closed the connection in the TLS handshake: it ended, or it is without "
+                  "%s closed the connection in the TLS handshake: it ended, or it is without "
                   "TLS; its log says why",
-                  link->stage);
+                  BL__NAME(link->hub, link->stage));
   } else if (errno_value == 0 || errno_value == EPIPE || errno_value == ECONNRESET) {
-    bl__link_lose(link, BL_UNAVAILABLE, "stage %d closed the connection: it ended or was killed", link->stage);
+    bl__link_lose(link, BL_UNAVAILABLE, "%s closed the connection: it ended or was killed",
+                  BL__NAME(link->hub, link->stage));
   } else {
-    bl__link_lose(link, BL_UNAVAILABLE, "the connection to stage %d broke: %s", link->stage, strerror(errno_value));
+    bl__link_lose(link, BL_UNAVAILABLE, "the connection to %s broke: %s", BL__NAME(link->hub, link->stage),
+                  strerror(errno_value));
   }
 }
 
@@ -287,9 +289,9 @@ static bool write_turn(bl__link_t *link, bool *blocked) {
 // ---- reading -----------------------------------------------------------------------------------------------------------
 
 static void violation(bl__link_t *link, const char *reason) {
-  char who[48] = "a stranger";
+  char who[BL__HUB_NAME_BYTES] = "a stranger";
   if (link->stage >= 0) {
-    snprintf(who, sizeof who, "stage %d", link->stage);
+    (void)bl__hub_name(link->hub, link->stage, who);
   }
   bl__link_lose(link, BL_INTERNAL, "%s %s (%s)", who, reason, bl_frame_kind_name(link->reader.frame.kind));
 }
@@ -419,8 +421,9 @@ static bl_frame_reader_event_t read_chunk(bl__link_t *link) {
   pthread_mutex_unlock(&hub->mutex);
   if (damaged) {
     bl__link_lose(link, BL_DATA_LOSS,
-                  "a chunk from stage %d arrived damaged (boundary %u, micro-batch %u, offset %llu): checksum differs",
-                  link->stage, frame->key.boundary, frame->key.micro_batch, (unsigned long long)frame->offset);
+                  "a chunk from %s arrived damaged (boundary %u, micro-batch %u, offset %llu): checksum differs",
+                  BL__NAME(link->hub, link->stage), frame->key.boundary, frame->key.micro_batch,
+                  (unsigned long long)frame->offset);
   }
   return event;
 }

@@ -315,6 +315,7 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
                           engine->weights};
   const bool replicas = engine->training.grid.data > 1;
   bl_hub_options_t hub = {.stage = (int32_t)engine->rank,
+                          .replica_stages = replicas ? engine->training.grid.stages : 0,
                           .unix_path = options->unix_path,
                           .tcp_host = options->tcp_host,
                           .tcp_advertise = options->tcp_advertise,

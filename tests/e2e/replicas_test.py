@@ -4,13 +4,15 @@ have the same bits for 1, 2 and 4 replicas of 1, 2 and 4 stages, whatever the sc
 as the gradient has the same number of parts; other numbers of parts are within rounding. A checkpoint is whole, each tensor
 written by the one rank that updates it, and any other number of replicas and stages goes on from it to the same bits. The
 report says which replica a line is of. A rank that is killed is named with its replica, and nothing is left of the run."""
+import contextlib
 import json
 import os
 import signal
 import struct
+import subprocess
 import time
 
-from ballast import (GOLDEN, Run, Service, assert_nothing_left, descendants, losses, on, run_job, scratch,
+from ballast import (CTL, GOLDEN, Run, Service, assert_nothing_left, descendants, environment, losses, on, run_job, scratch,
                      shared_memory_files, small_inline, stages, state_of, write_job)
 
 PARTS, LAYERS = 4, 8
@@ -175,6 +177,45 @@ def a_rank_is_killed(folder):
     print("ok a rank that is killed is named: exit 5, nothing left")
 
 
+def told(folder, *words):
+    done = subprocess.run([CTL, *words], env=environment(folder), stdin=subprocess.DEVNULL, text=True, capture_output=True,
+                          timeout=60)
+    assert done.returncode == 0 or words[0] == "doctor", f"{words}: {done.stderr}"
+    return done.stdout + done.stderr
+
+
+def a_rank_hangs(folder):
+    """The policy changes on all ranks at one step; then one hangs: doctor says who waits for it, and the run ends in time."""
+    shared = shared_memory_files()
+    job = write_job(folder, model=small_inline(), data={"train": [__file__], "format": "text"},
+                    train={"steps": 100000, "micro_batch": 2, "micro_batches": 8}, pipeline={"stages": 2},
+                    parallel={"data": 2}, balance={"policy": "none"})
+    run = Run(folder, job, "--local")
+    run.wait_for(lambda steps: len(steps) >= 2, "no steps")
+    told(folder, "policy", "set", "drop", "1", "--wait")
+    steps = run.wait_for(lambda steps: steps[-1]["policy_version"] == 2, "the policy did not change")
+    changed = [all(stage["dropped"] > 0 for stage in step["stages"] if stage["stage"] == 0)
+               for step in steps if step["policy_version"] == 2]
+    assert changed and all(changed), "some replica did not follow"
+    pids, victim = descendants(run.pid), run.steps()[-1]["stages"][3]
+    os.kill(victim["pid"], signal.SIGSTOP)
+    begin = time.monotonic()
+    try:
+        waits = [told(folder, "doctor")]
+        while "from stage 1 of replica 1" not in waits[-1] and run.process.poll() is None:
+            waits.append(told(folder, "doctor"))
+        assert any("from stage 1 of replica 1" in text for text in waits), waits[-1]
+        message = run.end(5)
+        assert time.monotonic() - begin < 30, "it took too long"
+        assert "stage 1 of replica 1" in message and "is gone: no answer" in message, message
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim["pid"], signal.SIGCONT)
+        run.kill()
+    assert_nothing_left(folder, pids, shared)
+    print("ok a policy changes on all ranks; a rank that hangs is named, by doctor and by the end of the run")
+
+
 def main():
     assert os.path.isdir(GOLDEN)
     with scratch() as folder:
@@ -185,6 +226,7 @@ def main():
         services(folder, expected)
     with scratch() as folder:
         a_rank_is_killed(folder)
+        a_rank_hangs(folder)
 
 
 if __name__ == "__main__":

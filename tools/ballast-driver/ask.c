@@ -52,7 +52,8 @@ static void hear_takeover(bl_remote_t *stage, const bl_driver_request_t *request
   }
   memcpy(stage->books, said->books, sizeof stage->books);
   if (!answer->accepted) {
-    bl_log(BL_LOG_WARNING, "stage %zu follows a driver of epoch %" PRIu64 ", trying a higher one", stage->index,
+    char name[BL__STAGE_NAME_BYTES];
+    bl_log(BL_LOG_WARNING, "%s follows a driver of epoch %" PRIu64 ", trying a higher one", bl__stage_name(stage, name),
            said->epoch);
   }
   bl_driver_step_taken(&driver->step, stage->index, request->driver.epoch, answer->accepted, &report);

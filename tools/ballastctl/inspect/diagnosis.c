@@ -9,8 +9,26 @@
 // over: circles that are younger than this say nothing.
 #define BL_CTL_CIRCLE_SECONDS 1.0
 
+#define SEAT_BYTES 48
+
+// "stage 1", "stage 1 of replica 0"
+static const char *name_seat(const json_t *stage, char text[SEAT_BYTES]) {
+  const json_t *data = json_object_get(stage, "data");
+  const long long number = json_integer_value(json_object_get(stage, "stage"));
+  if (data != NULL) {
+    snprintf(text, SEAT_BYTES, "stage %lld of replica %lld", number, (long long)json_integer_value(data));
+  } else {
+    snprintf(text, SEAT_BYTES, "stage %lld", number);
+  }
+  return text;
+}
+
+// By the number that peers know it by: its rank, the order of the list, where there are replicas.
 static const json_t *find_stage(const json_t *stages, json_int_t number) {
   size_t i;
+  if (json_object_get(json_array_get(stages, 0), "data") != NULL) {
+    return json_array_get(stages, (size_t)number);
+  }
   json_t *stage;
   json_array_foreach(stages, i, stage) {
     if (json_integer_value(json_object_get(stage, "stage")) == number) {
@@ -71,8 +89,8 @@ static bool is_waited_for(const json_t *stages, const json_t *stage) {
 }
 
 static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
-  char who[32];
-  snprintf(who, sizeof who, "stage %lld", (long long)json_integer_value(json_object_get(stage, "stage")));
+  char who[SEAT_BYTES];
+  (void)name_seat(stage, who);
   const json_t *phase = json_object_get(stage, "phase"), *operation = json_object_get(stage, "operation");
   const json_t *waits = json_object_get(stage, "waits");
   const char *state = !answers(stage) ? "does not answer" : phase != NULL ? json_string_value(phase) : "unknown";
@@ -129,6 +147,7 @@ static size_t add_stores(json_t *rows, const json_t *stores, char verdict[BL_CTL
 }
 
 static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDICT_BYTES]) {
+  char seat[SEAT_BYTES];
   size_t i;
   json_t *stage;
   json_array_foreach(stages, i, stage) {
@@ -144,8 +163,7 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
         operation = "";
         words = answers(stage) ? "waits for nobody" : "does not answer";
       }
-      snprintf(verdict, BL_CTL_VERDICT_BYTES, "stage %lld (%.100s, pid %lld) %s%s%s",
-               (long long)json_integer_value(json_object_get(stage, "stage")),
+      snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s, pid %lld) %s%s%s", name_seat(stage, seat),
                json_string_value(json_object_get(stage, "address")),
                (long long)json_integer_value(json_object_get(stage, "pid")), words, operation,
                waited_for ? "; others wait for it" : "");
@@ -162,9 +180,8 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
     if (seconds < BL_CTL_CIRCLE_SECONDS) {
       snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages pass tensors to each other; nobody is stuck");
     } else {
-      snprintf(verdict, BL_CTL_VERDICT_BYTES,
-               "stages have waited for each other in a circle for %.1f s, stage %lld in it", seconds,
-               (long long)json_integer_value(json_object_get(member, "stage")));
+      snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages have waited for each other in a circle for %.1f s, %s in it",
+               seconds, name_seat(member, seat));
       return;
     }
   }

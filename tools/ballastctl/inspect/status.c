@@ -56,6 +56,7 @@ static void lists_to_cells(json_t *stages) {
 
 static int stages_run(int argc, char *const *argv) {
   static const bl_ctl_column_t columns[] = {
+      {.key = "data", .title = "REPLICA", .right = true},
       {.key = "stage", .title = "STAGE", .right = true},
       {.key = "phase", .title = "PHASE"},
       {.key = "applied", .title = "APPLIED", .right = true},
@@ -82,7 +83,9 @@ static int stages_run(int argc, char *const *argv) {
     if (output == BL_CTL_TABLE || output == BL_CTL_WIDE) {
       lists_to_cells(json_object_get(answer, "stages"));
     }
-    status = bl_ctl_printed(bl_ctl_print_rows(output, columns, sizeof columns / sizeof columns[0],
+    const json_t *first = json_array_get(json_object_get(answer, "stages"), 0);
+    const size_t skipped = json_object_get(first, "data") == NULL; // there is one replica
+    status = bl_ctl_printed(bl_ctl_print_rows(output, columns + skipped, sizeof columns / sizeof columns[0] - skipped,
                                               json_object_get(answer, "stages"), stdout),
                             &err);
   }
