@@ -59,6 +59,9 @@ static bl_status_t ask(bl__question_t *question, bl_error_t *err) {
 
 bl_status_t bl_client_reserve(bl_client_t *client, uint64_t plan, const bl_client_demand_t *demands,
                               size_t demand_count, bl_error_t *err) {
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
   bl__question_t *question = new_question(client, BL__ASK_RESERVE);
   question->plan = plan;
   question->demands = demands;
@@ -67,6 +70,9 @@ bl_status_t bl_client_reserve(bl_client_t *client, uint64_t plan, const bl_clien
 }
 
 bl_status_t bl_client_unreserve(bl_client_t *client, uint64_t plan, bl_error_t *err) {
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
   bl__question_t *question = new_question(client, BL__ASK_UNRESERVE);
   question->plan = plan;
   return ask(question, err);
@@ -75,6 +81,9 @@ bl_status_t bl_client_unreserve(bl_client_t *client, uint64_t plan, bl_error_t *
 // ---- looking -------------------------------------------------------------------------------------------------------------
 
 size_t bl_client_rooms(bl_client_t *client, uint64_t *rooms, size_t capacity) {
+  if (bl__is_forked(client, NULL)) {
+    return 0;
+  }
   pthread_mutex_lock(&client->mutex);
   const bl__rooms_t *known = &client->requests.rooms;
   size_t count = known->count;
@@ -91,6 +100,9 @@ bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t room) 
                                                   [BL__ROOM_FULL] = BL_CLIENT_ROOM_FULL,
                                                   [BL__ROOM_LOADING] = BL_CLIENT_ROOM_LOADING,
                                                   [BL__ROOM_UNKNOWN] = BL_CLIENT_ROOM_UNKNOWN};
+  if (bl__is_forked(client, NULL)) {
+    return BL_CLIENT_ROOM_NONE;
+  }
   pthread_mutex_lock(&client->mutex);
   const bl__room_t *found = bl__room_find(&client->requests.rooms, room);
   bl_client_room_state_t state = found != NULL ? states[found->state] : BL_CLIENT_ROOM_NONE;
@@ -99,6 +111,9 @@ bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t room) 
 }
 
 bool bl_client_is_draining(bl_client_t *client) {
+  if (bl__is_forked(client, NULL)) {
+    return false;
+  }
   pthread_mutex_lock(&client->mutex);
   bool draining = client->draining;
   pthread_mutex_unlock(&client->mutex);
@@ -107,6 +122,9 @@ bool bl_client_is_draining(bl_client_t *client) {
 
 void bl_client_counters_fill(bl_client_t *client, bl_client_counters_t *counters, size_t size) {
   memset(counters, 0, size);
+  if (bl__is_forked(client, NULL)) {
+    return;
+  }
   pthread_mutex_lock(&client->mutex);
   const bl_client_counters_t *known = &client->requests.counters;
   memcpy(counters, known, size < sizeof *known ? size : sizeof *known);
@@ -505,6 +523,8 @@ static bl_status_t find_runtime(bl_client_t *client, const bl_client_options_t *
   client->owns_runtime = options->runtime == NULL;
   if (client->owns_runtime) {
     status = bl_client_runtime_create(NULL, &client->runtime, err);
+  } else if (client->runtime->forks != bl__forks()) {
+    status = bl_error_set(err, BL_PRECONDITION, "this process was forked from the one that made the runtime");
   }
   if (status == BL_OK) {
     client->loop = bl_loop_thread_loop(client->runtime->thread);
@@ -580,6 +600,7 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   snprintf(client->job, sizeof client->job, "%s", options->job);
   snprintf(client->store, sizeof client->store, "%s", options->store);
   client->requests.store = client->store;
+  client->forks = bl__forks();
   client->plan = options->plan;
   client->stage = options->stage;
   client->arena_bytes = options->arena_bytes;
@@ -679,6 +700,9 @@ bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out
 
 bl_status_t bl_client_reopen(bl_client_t *client, bl_error_t *err) {
   bl_error_t outcome = {0};
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
   pthread_mutex_lock(&client->mutex);
   client->settled = false;
   pthread_mutex_unlock(&client->mutex);
@@ -692,6 +716,9 @@ bl_status_t bl_client_reopen(bl_client_t *client, bl_error_t *err) {
 }
 
 void bl_client_close_start(bl_client_t *client, void (*closed)(void *context)) {
+  if (bl__is_forked(client, NULL)) {
+    return;
+  }
   bl_client_runtime_t *runtime = client->runtime;
   pthread_mutex_lock(&runtime->mutex);
   runtime->closing++;
@@ -715,8 +742,8 @@ static void on_closed(void *context) {
 }
 
 void bl_client_close(bl_client_t *client) {
-  if (client == NULL) {
-    return;
+  if (client == NULL || bl__is_forked(client, NULL)) {
+    return; // what a child has of it goes with the child
   }
   closing_t closing = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
   bl_client_runtime_t *owned = client->owns_runtime ? client->runtime : NULL;
@@ -748,6 +775,9 @@ static void tell_store(bl_client_t *client, bl__verb_t verb, uint32_t number, bl
 
 bl_status_t bl_client_add_source_start(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
                                        bl_client_ticket_t *ticket, bl_error_t *err) {
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
   if (source->base == NULL || source->bytes == 0 || (client->shm && source->fd < 0)) {
     return bl_error_set(err, BL_INVALID, "a source needs memory and, on shm, its descriptor (bl_client_source_create)");
   }
@@ -776,6 +806,9 @@ bl_status_t bl_client_add_source(bl_client_t *client, const bl_client_source_t *
 }
 
 bl_status_t bl_client_withdraw_source(bl_client_t *client, uint32_t number, bl_error_t *err) {
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
   pthread_mutex_lock(&client->mutex);
   bool known = number < client->source_capacity && client->sources[number].used;
   if (known) {

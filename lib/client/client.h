@@ -45,6 +45,11 @@
 //      are aborted, others are made, and what was under way goes on, as in rule 6. A process whose communicator cannot be
 //      aborted ends (datapath/nccl/start.h).
 //
+//   9. A client belongs to the process that opened it. In a forked child every call fails with BL_PRECONDITION, does nothing
+//      or finds nothing, also bl_client_close; the parent's client does not notice. A child can open a client of its own
+//      only if its parent had opened none before it was forked. The store sees the end of a parent that dies while a child has
+//      copies of its connections only when the TTL has passed.
+//
 // Statuses: BL_EXHAUSTED no room or quota (the text says what is free); BL_FENCED the session or store is not the
 // one it was; BL_DATA_LOSS the checksum does not match, or an operator revoked the lease; BL_UNAVAILABLE the store does
 // not answer within the deadline of the call, or is gone; BL_IO the transfer failed; BL_PRECONDITION the room is in use,

@@ -17,6 +17,7 @@
 #define BALLAST_CLIENT_CLIENT_CORE_H
 
 #include "client/client.h"
+#include "client/fork.h"
 #include "client/requests.h"
 #include "client/runtime.h"
 
@@ -41,6 +42,7 @@ struct bl_client_runtime {
   bl_loop_thread_t *thread;
   bl_rpc_t *rpc;
   bool owns_thread;
+  unsigned forks; // when it was made
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   unsigned closing; // [its mutex] clients that are being closed
@@ -114,6 +116,7 @@ typedef enum {
 struct bl_client {
   // Set when it is made, then constant.
   bl_client_runtime_t *runtime;
+  unsigned forks; // when it was opened
   bool owns_runtime;
   bl_loop_t *loop;
   char job[BL_CLIENT_JOB_LENGTH + 1], store[BL_RPC_ADDRESS_BYTES];
@@ -216,7 +219,8 @@ struct bl_client {
 uint64_t bl__process(void);                                  // a random number of this process
 void bl__lose(bl_client_t *client, const bl_error_t *cause); // the session is lost; the first cause stays
 bool bl__is_lost(bl_client_t *client, bl_error_t *err);
-void bl__wake(bl_client_t *client); // any thread: a turn soon
+void bl__wake(bl_client_t *client);                             // any thread: a turn soon
+bool bl__is_forked(const bl_client_t *client, bl_error_t *err); // any thread: another process opened it; locks nothing
 
 // control.c
 void bl__control_turn(bl_client_t *client, uint64_t now_ns);

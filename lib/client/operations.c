@@ -56,6 +56,9 @@ static bool wait_over(bl_client_t *client, bl__operation_t *operation, uint64_t 
 
 bl_status_t bl_client_wait(bl_client_t *client, bl_client_ticket_t ticket, uint64_t deadline_ns, bl_error_t *err) {
   bl_status_t status;
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
   pthread_mutex_lock(&client->mutex);
   bl__operation_t *operation = find(client, ticket);
   if (operation == NULL) {
@@ -74,6 +77,9 @@ bl_status_t bl_client_wait(bl_client_t *client, bl_client_ticket_t ticket, uint6
 }
 
 bool bl_client_poll(bl_client_t *client, bl_client_ticket_t ticket) {
+  if (bl__is_forked(client, NULL)) {
+    return true;
+  }
   pthread_mutex_lock(&client->mutex);
   const bl__operation_t *operation = find(client, ticket);
   bool over = operation == NULL || operation->state == BL__OPERATION_OVER;
@@ -82,6 +88,9 @@ bool bl_client_poll(bl_client_t *client, bl_client_ticket_t ticket) {
 }
 
 void bl_client_cancel(bl_client_t *client, bl_client_ticket_t ticket) {
+  if (bl__is_forked(client, NULL)) {
+    return;
+  }
   pthread_mutex_lock(&client->mutex);
   bl__operation_t *operation = find(client, ticket);
   if (operation != NULL) {
@@ -92,6 +101,9 @@ void bl_client_cancel(bl_client_t *client, bl_client_ticket_t ticket) {
 }
 
 void bl_client_abandon(bl_client_t *client, bl_client_ticket_t ticket) {
+  if (bl__is_forked(client, NULL)) {
+    return;
+  }
   bl_client_cancel(client, ticket);
   pthread_mutex_lock(&client->mutex);
   bl__operation_t *operation = find(client, ticket);
@@ -148,6 +160,9 @@ static bl_status_t start_evict(bl_client_t *client, uint64_t id, const void *fro
                                bl_error_t *err) {
   uint32_t source = 0;
   uint64_t offset = 0;
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
   if (bytes == 0 || from == NULL || !find_source(client, from, bytes, &source, &offset)) {
     return bl_error_set(err, BL_INVALID, "cannot evict %" PRIu64 " %s: %s", bytes, bytes == 1 ? "byte" : "bytes",
                         bytes == 0 ? "a block has at least one" : "they lie in no source of the client");
@@ -180,6 +195,9 @@ bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t id, const 
 bl_status_t bl_client_load_start(bl_client_t *client, uint64_t id, void *to, uint64_t bytes, bl_client_ticket_t *ticket,
                                  bl_error_t *err) {
   bl__operation_t *operation;
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
   bl_status_t status = begin_use(client, BL__LOAD, id, bytes, &operation, err);
   if (status == BL_OK) {
     operation->to = to;
@@ -190,6 +208,9 @@ bl_status_t bl_client_load_start(bl_client_t *client, uint64_t id, void *to, uin
 
 bl_status_t bl_client_release_start(bl_client_t *client, uint64_t id, bl_client_ticket_t *ticket, bl_error_t *err) {
   bl__operation_t *operation;
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
   bl_status_t status = begin_use(client, BL__RELEASE, id, 0, &operation, err);
   if (status == BL_OK) {
     bl__operation_submit(client, operation, ticket);

@@ -29,12 +29,19 @@ bl_status_t bl_client_runtime_create(const bl_client_runtime_options_t *options,
                                      bl_error_t *err) {
   static const bl_client_runtime_options_t none;
   options = options != NULL ? options : &none;
+  if (bl__forks() > 0) {
+    return bl_error_set(
+        err, BL_PRECONDITION,
+        "this process was forked from one that had a client, and gRPC does not live through that: start it "
+        "as a program of its own (exec; spawn instead of fork)");
+  }
   bl_client_runtime_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for clients of stores");
   }
   pthread_mutex_init(&made->mutex, NULL);
   pthread_cond_init(&made->changed, NULL);
+  made->forks = bl__forks();
   made->thread = options->thread;
   made->owns_thread = options->thread == NULL;
   bl_status_t status = made->owns_thread ? bl_loop_thread_create("store-client", &made->thread, err) : BL_OK;
@@ -55,6 +62,9 @@ bl_status_t bl_client_runtime_create(const bl_client_runtime_options_t *options,
 }
 
 void bl_client_runtime_wait(bl_client_runtime_t *runtime) {
+  if (runtime->forks != bl__forks()) {
+    return; // its clients are the parent's
+  }
   pthread_mutex_lock(&runtime->mutex);
   while (runtime->closing > 0) {
     pthread_cond_wait(&runtime->changed, &runtime->mutex);
@@ -63,7 +73,7 @@ void bl_client_runtime_wait(bl_client_runtime_t *runtime) {
 }
 
 void bl_client_runtime_destroy(bl_client_runtime_t *runtime) {
-  if (runtime == NULL) {
+  if (runtime == NULL || runtime->forks != bl__forks()) {
     return;
   }
   if (runtime->rpc != NULL) {

@@ -23,7 +23,21 @@ bool bl__is_lost(bl_client_t *client, bl_error_t *err) {
   return bl_client_state(client, err) != BL_OK;
 }
 
+bool bl__is_forked(const bl_client_t *client, bl_error_t *err) {
+  if (client->forks == bl__forks()) {
+    return false;
+  }
+  (void)bl_error_set(
+      err, BL_PRECONDITION,
+      "this process was forked from the one that opened the client of %s, which alone may use and close it",
+      client->store);
+  return true;
+}
+
 bl_status_t bl_client_state(bl_client_t *client, bl_error_t *err) {
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
   pthread_mutex_lock(&client->mutex);
   bl_status_t status = client->lost.status;
   if (err != NULL) {
