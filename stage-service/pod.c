@@ -6,7 +6,6 @@
 #include "sys/log.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,20 +39,9 @@ void bl_pod_announce(int64_t pod) {
   }
 }
 
-// "stage 1", "stage 1 of replica 0"
-static const char *name_of(const bl_grid_t *grid, uint32_t rank, char text[48]) {
-  const bl_seat_t seat = bl_grid_seat(grid, rank);
-  if (grid->data > 1) {
-    snprintf(text, 48, "stage %u of replica %u", seat.stage, seat.data);
-  } else {
-    snprintf(text, 48, "stage %u", seat.stage);
-  }
-  return text;
-}
-
 void bl_pod_compare(int64_t pod, uint32_t rank, const bl_grid_t *grid) {
   const uint32_t pods = bl_grid_ranks(grid);
-  char is[48], other[48];
+  char is[BL_GRID_NAME_BYTES], other[BL_GRID_NAME_BYTES];
   if (pod == BL_POD_NONE) {
     return;
   }
@@ -67,12 +55,12 @@ void bl_pod_compare(int64_t pod, uint32_t rank, const bl_grid_t *grid) {
     bl_seat_t partner = bl_grid_seat(grid, rank);
     partner.stage = grid->stages - 1 - partner.stage;
     const uint32_t partner_rank = bl_grid_rank(grid, partner);
-    bl_log(BL_LOG_INFO, "pod %" PRId64 " of %u is %s; its partner, %s, is pod %u", pod, pods, name_of(grid, rank, is),
-           name_of(grid, partner_rank, other), bl_pod_of_rank(grid, partner_rank));
+    bl_log(BL_LOG_INFO, "pod %" PRId64 " of %u is %s; its partner, %s, is pod %u", pod, pods,
+           bl_grid_name(grid, rank, is), bl_grid_name(grid, partner_rank, other), bl_pod_of_rank(grid, partner_rank));
   } else {
     bl_log(BL_LOG_WARNING,
            "pod %" PRId64 " of %u should be %s, the job makes it %s: stages that lend each other memory may be "
            "on different nodes; let services.stages name pod %u as %s (ballastctl render does)",
-           pod, pods, name_of(grid, due, other), name_of(grid, rank, is), (uint32_t)pod, other);
+           pod, pods, bl_grid_name(grid, due, other), bl_grid_name(grid, rank, is), (uint32_t)pod, other);
   }
 }

@@ -35,13 +35,8 @@ static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_h
       .since_ns = since_ns, .peer = -1, .micro_batch = (int32_t)atomic_load(&progress->core_micro_batch)};
   if (holder < BL_CORE_TOKENS_MEMBERS) {
     wait->peer = (int32_t)holder;
-    const bl_grid_t *grid = &engine->training.grid;
-    const bl_seat_t seat = bl_grid_seat(grid, holder);
-    if (grid->data > 1) {
-      snprintf(wait->what, sizeof wait->what, "a core, which stage %u of replica %u has", seat.stage, seat.data);
-    } else {
-      snprintf(wait->what, sizeof wait->what, "a core, which stage %u has", holder);
-    }
+    char name[BL_GRID_NAME_BYTES];
+    snprintf(wait->what, sizeof wait->what, "a core, which %s has", bl_grid_name(&engine->training.grid, holder, name));
   } else {
     snprintf(wait->what, sizeof wait->what, "a core");
   }

@@ -42,6 +42,10 @@ static inline bl_seat_t bl_grid_seat(const bl_grid_t *grid, uint32_t rank) {
   return (bl_seat_t){.stage = rank % grid->stages, .data = rank / grid->stages};
 }
 
+#define BL_GRID_NAME_BYTES 48
+// What people call a rank, "stage 2" or, where there are replicas, "stage 2 of replica 0", in `text`, which is returned.
+const char *bl_grid_name(const bl_grid_t *grid, uint32_t rank, char text[BL_GRID_NAME_BYTES]);
+
 static inline bool bl_grid_is_power_of_two(uint32_t count) {
   return count > 0 && (count & (count - 1)) == 0;
 }

@@ -273,6 +273,14 @@ def check_plan(folder):
     assert json.loads(ctl(folder, *cluster, "-o", "json").stdout)["best"]["tensor"] == 2
     nothing = ctl(folder, *cluster, "--write", os.path.join(folder, "none.yaml"), expect=4)
     assert "nothing was written" in nothing.stderr and not os.path.exists(os.path.join(folder, "none.yaml"))
+    replicas = os.path.join(folder, "replicas.yaml")
+    small = ballast.write_job(folder, name="small.yaml", model=ballast.small_inline(), train={"micro_batches": 8},
+                              data={"train": [__file__], "format": "text"})
+    best = json.loads(ctl(folder, "plan", small, "--nodes", "1x4", "--stages", "2", "--tensor", "1", "--write", replicas, "-o",
+                          "json").stdout)["best"]
+    assert (best["data"], best["stages"]) == (2, 2), best
+    report, _ = ballast.run_job(folder, replicas, "--local")
+    assert [(stage["data"], stage["stage"]) for stage in report[0]["stages"]] == [(0, 0), (0, 1), (1, 0), (1, 1)], report[0]
     assert "did you mean '1f1b'" in ctl(folder, "plan", job, "--schedule", "1f1", expect=2).stderr
     assert "6x8" in ctl(folder, "plan", job, "--nodes", "six", expect=2).stderr
     for words, said in ((("plan", job, "--tensor", "2"), "--tensor: is about a cluster"),

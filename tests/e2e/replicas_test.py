@@ -98,6 +98,21 @@ def other_parts(folder, expected):
     print("ok other numbers of parts are within rounding, three replicas have the bits of three replicas")
 
 
+def trajectories_of_pytorch(folder):
+    """Three micro-batches a step on three replicas, against what PyTorch made of the same weights and tokens."""
+    for model in ("gpt2", "llama"):
+        with open(f"{GOLDEN}/{model}/golden.json") as file:
+            golden = json.load(file)
+        job = write_job(folder, model={"init": f"{GOLDEN}/{model}", "seq": golden["seq"]},
+                        data={"train": f"{GOLDEN}/{model}/tokens.bin"}, train=golden["train"], parallel={"data": 3})
+        report, _ = run_job(folder, job, "--local")
+        steps = [event for event in report if event["event"] == "step"]
+        for key, of_event in (("losses", "loss"), ("grad_norms", "grad_norm")):
+            worst = max(abs(step[of_event] - value) / abs(value) for step, value in zip(steps, golden[key]))
+            assert len(steps) == len(golden[key]) and worst <= 1e-4, f"{model}: {key} differ by {worst:.2g}"
+    print("ok three replicas follow PyTorch's trajectories")
+
+
 def tensors_of(folder, step, kind):
     """Of the safetensors files of one kind: name -> bytes, each once."""
     found = {}
@@ -149,6 +164,9 @@ def services(folder, expected):
                 report, _ = run_job(folder, job, *on(ranks, stores), *sets(balance__data_path=path))
                 assert bits_of(report) == expected, f"services, {path}"
                 check_seats(report, 2, 2)
+            seen = told(folder, "preflight", job, *on(ranks, stores))
+            assert all(f"stage {s} of replica {r}" in seen for r in (0, 1) for s in (0, 1)), seen
+            assert "stage 0 of replica 1 to stage 1 of replica 1" in seen and "failed" not in seen, seen
             two = on(ranks[:2])
             _, done = run_job(folder, job, *two, expect=2)
             assert "services.stages: names 2; 2 replicas of 2 stages are 4 ranks" in done.stderr, done.stderr
@@ -222,6 +240,7 @@ def main():
         expected = same_bits(folder)
         same_bits_balanced(folder, expected)
         other_parts(folder, expected)
+        trajectories_of_pytorch(folder)
         checkpoints(folder)
         services(folder, expected)
     with scratch() as folder:

@@ -337,13 +337,10 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
   for (size_t i = 0; i < driver->stage_count; i++) {
     bl_driver_request_t request = bl_driver_step_request(&driver->step, i);
     if (request.verb != BL_ASK_NOTHING) {
-      const bl_seat_t seat = bl__driver_seat(driver, i);
-      char replica[32] = "";
-      if (driver->options.training->grid.data > 1) {
-        snprintf(replica, sizeof replica, " of replica %u", seat.data);
-      }
-      snprintf(view->waiting_for, sizeof view->waiting_for, "stage %u%s: %s of step %" PRIu64 ", attempt %" PRIu64,
-               seat.stage, replica, verbs[request.verb], driver->step.run.step, driver->step.run.attempt);
+      char name[BL_GRID_NAME_BYTES];
+      snprintf(view->waiting_for, sizeof view->waiting_for, "%s: %s of step %" PRIu64 ", attempt %" PRIu64,
+               bl_grid_name(&driver->options.training->grid, (uint32_t)i, name), verbs[request.verb],
+               driver->step.run.step, driver->step.run.attempt);
       view->waiting_ns = driver->attempts.began_ns == 0 ? 0 : bl_clock_now_ns() - driver->attempts.began_ns;
       return;
     }

@@ -17,13 +17,9 @@ bl_seat_t bl__driver_seat(const bl_driver_t *driver, size_t rank) {
 }
 
 const char *bl__stage_name(const bl_remote_t *stage, char text[BL__STAGE_NAME_BYTES]) {
-  const bl_seat_t seat = bl__driver_seat(stage->driver, stage->index);
-  const char *address = bl_stage_client_address(stage->client);
-  if (stage->driver->options.training->grid.data > 1) {
-    snprintf(text, BL__STAGE_NAME_BYTES, "stage %u of replica %u (%s)", seat.stage, seat.data, address);
-  } else {
-    snprintf(text, BL__STAGE_NAME_BYTES, "stage %u (%s)", seat.stage, address);
-  }
+  char seat[BL_GRID_NAME_BYTES];
+  (void)bl_grid_name(&stage->driver->options.training->grid, (uint32_t)stage->index, seat);
+  snprintf(text, BL__STAGE_NAME_BYTES, "%s (%s)", seat, bl_stage_client_address(stage->client));
   return text;
 }
 

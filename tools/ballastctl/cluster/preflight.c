@@ -23,7 +23,7 @@
 #include <time.h>
 
 #define HOST_BYTES    256
-#define SUBJECT_BYTES 32
+#define SUBJECT_BYTES BL_GRID_NAME_BYTES
 // A wall clock that was never set says 1970; certificates are judged by it.
 #define CLOCK_FLOOR_NS (UINT64_C(1704067200) * BL_NS_PER_S) // 2024-01-01
 // How far clocks may be apart. An answer takes up to two seconds itself.
@@ -144,19 +144,21 @@ static bool check_security(bl_ctl_checklist_t *list, bl_job_t *job) {
 
 // Of the services that a job names.
 typedef struct services {
+  bl_grid_t grid;
   bl_ctl_probe_t *probes; // [count] those that can be asked
   size_t count;
-  bool *well;            // [2 * stages] stages, then stores (as many, or none): no check failed
-  uint64_t *spare_bytes; // [stages] of stores: what no job has
+  bool *well;            // [2 * ranks] stages, then stores (as many, or none): no check failed
+  uint64_t *spare_bytes; // [ranks] of stores: what no job has
 } services_t;
 
-static const char *subject_of(const bl_ctl_probe_t *probe, char subject[SUBJECT_BYTES]) {
-  snprintf(subject, SUBJECT_BYTES, "%s %u", probe->store ? "store" : "stage", probe->number);
-  return subject;
+static const char *subject_of(const bl_grid_t *grid, const bl_ctl_probe_t *probe, char subject[SUBJECT_BYTES]) {
+  snprintf(subject, SUBJECT_BYTES, "store %u", probe->number);
+  return probe->store ? subject : bl_grid_name(grid, probe->number, subject);
 }
 
-// What the plan reserves at the store of `device`, 0 where there is no such device.
-static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t device) {
+// What the plan reserves at the store of a rank, 0 where there is no such device.
+static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t rank) {
+  const uint32_t device = bl_grid_seat(&training->grid, rank).stage;
   uint64_t bytes = 0;
   for (uint32_t s = 0; s < holdings->devices && device < holdings->devices; s++) {
     bytes +=
@@ -165,9 +167,10 @@ static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *h
   return bytes;
 }
 
-static void note_probe(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probe, uint64_t needed_bytes) {
+static void note_probe(bl_ctl_checklist_t *list, const bl_grid_t *grid, const bl_ctl_probe_t *probe,
+                       uint64_t needed_bytes) {
   char text[160], has[BL_BYTES_TEXT], needs[BL_BYTES_TEXT], subject[SUBJECT_BYTES];
-  (void)subject_of(probe, subject);
+  (void)subject_of(grid, probe, subject);
   if (probe->err.status != BL_OK) {
     bool away = probe->err.status == BL_UNAVAILABLE || probe->err.status == BL_DEADLINE;
     bl_error_t err;
@@ -202,7 +205,7 @@ static void note_probe(bl_ctl_checklist_t *list, const bl_ctl_probe_t *probe, ui
 // Devices whose store the plan needs and the job does not name.
 static void note_missing(bl_ctl_checklist_t *list, const bl_training_t *training, const bl_holdings_t *holdings,
                          uint32_t stores) {
-  for (uint32_t d = stores; d < holdings->devices; d++) {
+  for (uint32_t d = stores; d < bl_grid_ranks(&training->grid); d++) {
     if (room_bytes(training, holdings, d) > 0) {
       char subject[SUBJECT_BYTES];
       bl_error_t err;
@@ -232,7 +235,7 @@ static void note_clocks(bl_ctl_checklist_t *list, const services_t *services) {
                          "its clock is %.1f s %s this machine's: set both from one source (NTP); certificates are "
                          "judged by them and logs are compared by them",
                          apart, ahead > 0 ? "ahead of" : "behind");
-      bl_ctl_checklist_note(list, "clock", subject_of(probe, subject), &err, "");
+      bl_ctl_checklist_note(list, "clock", subject_of(&services->grid, probe, subject), &err, "");
     }
   }
   if (asked > 0 && list->failed == failed) {
@@ -241,11 +244,14 @@ static void note_clocks(bl_ctl_checklist_t *list, const services_t *services) {
   }
 }
 
-static bl_status_t services_init(services_t *services, const bl_job_t *job, uint32_t stages, bl_error_t *err) {
+static bl_status_t services_init(services_t *services, const bl_job_t *job, bl_error_t *err) {
+  const bl_grid_t grid = bl_job_grid(job);
+  const uint32_t ranks = bl_grid_ranks(&grid);
   *services = (services_t){
+      .grid = grid,
       .probes = calloc(job->services.stages.count + job->services.stores.count + 1, sizeof *services->probes),
-      .well = calloc(2 * (size_t)stages + 1, sizeof *services->well),
-      .spare_bytes = calloc(stages, sizeof *services->spare_bytes)};
+      .well = calloc(2 * (size_t)ranks + 1, sizeof *services->well),
+      .spare_bytes = calloc(ranks, sizeof *services->spare_bytes)};
   const bool made = services->probes != NULL && services->well != NULL && services->spare_bytes != NULL;
   return made ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory");
 }
@@ -264,7 +270,7 @@ static void check_names(bl_ctl_checklist_t *list, const bl_job_t *job, bool stor
     const bl_ctl_probe_t probe = {
         .address = addresses->items[i], .store = store, .number = (uint32_t)i, .job = bl_ctl_preflight_run(job)};
     char subject[SUBJECT_BYTES];
-    if (check_name(list, subject_of(&probe, subject), probe.address, deadline_ns)) {
+    if (check_name(list, subject_of(&services->grid, &probe, subject), probe.address, deadline_ns)) {
       services->probes[services->count++] = probe;
     }
   }
@@ -275,9 +281,10 @@ static void note_probes(bl_ctl_checklist_t *list, const bl_training_t *training,
   for (size_t i = 0; i < services->count; i++) {
     const bl_ctl_probe_t *probe = &services->probes[i];
     const size_t failed = list->failed;
-    note_probe(list, probe, probe->store ? room_bytes(training, holdings, probe->number) : 0);
-    services->well[probe->number + (probe->store ? training->stage_count : 0)] = list->failed == failed;
-    if (probe->store && probe->number < training->stage_count) {
+    note_probe(list, &services->grid, probe, probe->store ? room_bytes(training, holdings, probe->number) : 0);
+    const uint32_t ranks = bl_grid_ranks(&training->grid);
+    services->well[probe->number + (probe->store ? ranks : 0)] = list->failed == failed;
+    if (probe->store && probe->number < ranks) {
       services->spare_bytes[probe->number] = probe->spare_bytes;
     }
   }
@@ -288,7 +295,7 @@ static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const
   const uint64_t timeout_ms = (uint64_t)(timeout_seconds * 1000);
   const uint64_t deadline_ns = bl_clock_now_ns() + timeout_ms * BL_NS_PER_MS;
   services_t services;
-  bl_status_t status = services_init(&services, job, training->stage_count, err);
+  bl_status_t status = services_init(&services, job, err);
   if (status != BL_OK) {
     goto cleanup;
   }
@@ -339,11 +346,6 @@ static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_err
   }
   bl_training_t training;
   bl_balance_plan_t plan;
-  if (job->parallel.data > 1) {
-    return bl_job_fail(job, err, "parallel.data",
-                       "preflight does not know replicas in this version; it can look at one of them: the job without "
-                       "this key, and the services of that replica");
-  }
   bl_status_t status = bl_ctl_job_resolve(job, &training, err);
   if (status != BL_OK) {
     return status;

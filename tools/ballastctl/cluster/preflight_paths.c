@@ -24,14 +24,18 @@ static uint64_t block_bytes(const bl_training_t *training) {
   return most < BLOCK_MOST_BYTES ? most : BLOCK_MOST_BYTES;
 }
 
-// Which stores and stages a stage is to try. `numbers` has room for two lists of all stages.
+// Which stores and stages a rank is to try. `numbers` has room for two lists of all ranks.
 static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbers, const bl_training_t *training,
                       const bl_holdings_t *holdings, const bool *stage_well, const bool *store_well) {
-  uint32_t *peers = numbers + training->stage_count;
+  const bl_grid_t *grid = &training->grid;
+  const bl_seat_t own = bl_grid_seat(grid, number);
+  uint32_t *peers = numbers + bl_grid_ranks(grid);
   stage->stores = numbers;
   stage->peers = peers;
-  for (uint32_t d = 0; d < training->stage_count; d++) {
-    if (store_well[d] && d < holdings->devices && bl_holdings_reserved(holdings, number, d) > 0) {
+  for (uint32_t d = 0; d < bl_grid_ranks(grid); d++) {
+    const bl_seat_t seat = bl_grid_seat(grid, d);
+    if (store_well[d] && seat.data == own.data && seat.stage < holdings->devices &&
+        bl_holdings_reserved(holdings, own.stage, seat.stage) > 0) {
       numbers[stage->store_count++] = d;
     }
     if (stage_well[d] && bl_training_exchange(training, number, d)) {
@@ -42,9 +46,11 @@ static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbe
 
 static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char *from, const bl_ctl_path_t *path,
                       uint64_t bytes, bool full) {
-  char subject[64], text[448];
+  char subject[128], to[BL_GRID_NAME_BYTES], text[448];
+  const bl_grid_t grid = bl_job_grid(job);
   bl_error_t err = path->err;
-  snprintf(subject, sizeof subject, "%s to %s %u", from, path->store ? "store" : "stage", path->number);
+  snprintf(to, sizeof to, "store %u", path->number);
+  snprintf(subject, sizeof subject, "%s to %s", from, path->store ? to : bl_grid_name(&grid, path->number, to));
   const double seconds = (double)path->round_ns * 1e-9;
   const char *required = bl_job_data_path_name(job->balance.require);
   if (err.status == BL_EXHAUSTED && path->store && full) {
@@ -71,10 +77,12 @@ static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char 
   bl_ctl_checklist_note(list, "path", subject, &err, text);
 }
 
-static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t number, uint32_t stages,
-                       const bl_ctl_explorer_t *stage, const uint64_t *spare_bytes, uint64_t bytes) {
-  char subject[32], text[96], has[BL_BYTES_TEXT], wants[BL_BYTES_TEXT];
-  snprintf(subject, sizeof subject, "stage %u", number);
+static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t number, const bl_ctl_explorer_t *stage,
+                       const uint64_t *spare_bytes, uint64_t bytes) {
+  char subject[BL_GRID_NAME_BYTES], other[BL_GRID_NAME_BYTES], text[96], has[BL_BYTES_TEXT], wants[BL_BYTES_TEXT];
+  const bl_grid_t grid = bl_job_grid(job);
+  const uint32_t ranks = bl_grid_ranks(&grid);
+  (void)bl_grid_name(&grid, number, subject);
   if (stage->address == NULL) {
     return;
   }
@@ -97,20 +105,20 @@ static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t n
   }
   if (stage->pod >= 0) {
     bl_error_t err = {0};
-    const uint32_t due = (uint32_t)stage->pod < stages ? bl_stage_of_pod((uint32_t)stage->pod, stages) : stages;
+    const uint32_t due = (uint32_t)stage->pod < ranks ? bl_rank_of_pod(&grid, (uint32_t)stage->pod) : ranks;
     if (due != number) {
       (void)bl_error_set(&err, BL_INVALID,
-                         "it is pod %d, which should be stage %u: name pods in services.stages as "
+                         "it is pod %d, which should be %s: name pods in services.stages as "
                          "ballastctl render does, or pairs are not neighbours",
-                         stage->pod, due);
+                         stage->pod, bl_grid_name(&grid, due, other));
     }
     snprintf(text, sizeof text, "pod %d, beside its partner", stage->pod);
     bl_ctl_checklist_note(list, "pod", subject, &err, text);
   }
   for (size_t i = 0; i < stage->path_count; i++) {
     // Others may be at the store with a block at the same time.
-    const bool full = stage->paths[i].store && stage->paths[i].number < stages &&
-                      spare_bytes[stage->paths[i].number] < stages * bytes;
+    const bool full = stage->paths[i].store && stage->paths[i].number < ranks &&
+                      spare_bytes[stage->paths[i].number] < grid.stages * bytes;
     note_path(list, job, subject, &stage->paths[i], bytes, full);
   }
 }
@@ -118,7 +126,7 @@ static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t n
 bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
                                    const bl_holdings_t *holdings, const bool *well, const uint64_t *spare_bytes,
                                    bl_error_t *err) {
-  const uint32_t count = training->stage_count;
+  const uint32_t count = bl_grid_ranks(&training->grid);
   const bool *stage_well = well, *store_well = well + count;
   bl_ctl_explorer_t *stages = calloc(count, sizeof *stages);
   uint32_t *numbers = calloc((size_t)count * count * 2, sizeof *numbers);
@@ -141,9 +149,9 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
     status = bl_ctl_paths_explore(&exploration, err);
   }
   for (uint32_t s = 0; s < count && status == BL_OK; s++) {
-    note_stage(list, job, s, count, &stages[s], spare_bytes, exploration.block_bytes);
+    note_stage(list, job, s, &stages[s], spare_bytes, exploration.block_bytes);
   }
-  if (status == BL_OK) {
+  if (status == BL_OK && training->grid.data == 1) { // replicas are not on GPUs
     bl_ctl_preflight_gpus(list, job, holdings, stages, count);
   }
   for (uint32_t s = 0; s < count && stages != NULL; s++) {

@@ -112,7 +112,8 @@ static void set_all(settings_t *settings, const bl_plan_request_t *r, const bl_p
   set(settings, "pipeline.stages=%u", c->stages);
   set(settings, "pipeline.chunks=%u", c->chunks);
   set(settings, "train.micro_batch=%u", c->micro_batch);
-  set(settings, "train.micro_batches=%u", c->micro_batches);
+  set(settings, "parallel.data=%u", c->parallel.data);
+  set(settings, "train.micro_batches=%llu", (unsigned long long)c->micro_batches * c->parallel.data);
   set(settings, "pipeline.schedule=%s", c->schedule);
   set_layers(settings, c);
   set_all_costs(settings, c);
@@ -165,11 +166,12 @@ static bl_status_t write_with(const bl_ctl_plan_flags_t *a, const char *path, co
 bl_status_t bl_ctl_plan_job_write(const bl_ctl_plan_flags_t *a, const char *path, const bl_plan_request_t *r,
                                   const bl_plan_candidate_t *best, bl_error_t *err) {
   settings_t settings = {0};
-  if (best->parallel.tensor > 1 || best->parallel.data > 1) {
-    return bl_error_set(err, BL_PRECONDITION,
-                        "nothing was written to %s: the best way uses tensor parallelism %u and %u replicas, and a job "
-                        "file has pipeline parallelism alone; with --tensor 1 and --stages as many as devices it has",
-                        a->write, best->parallel.tensor, best->parallel.data);
+  if (best->parallel.tensor > 1) {
+    return bl_error_set(
+        err, BL_PRECONDITION,
+        "nothing was written to %s: the best way uses tensor parallelism %u, and a job file has none; plan "
+        "with --tensor 1",
+        a->write, best->parallel.tensor);
   }
   set_all(&settings, r, best);
   bl_status_t status = write_with(a, path, &settings, err);
