@@ -88,6 +88,7 @@ static void on_frame(bl_line_t *line) {
   case BL_FRAME_EVICT:
   case BL_FRAME_LOAD:
   case BL_FRAME_RELEASE:
+  case BL_FRAME_KEEP:
     bl__line_asked(line, frame);
     line->lines->callbacks.on_request(line->lines->context, line, frame);
     return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk of a request (EVICT, LOAD, RELEASE) of a client from its frame to its answer:
+// The walk of a request (EVICT, LOAD, RELEASE, KEEP) of a client from its frame to its answer:
 //
 //   1  lines.c         its frame is there (on_frame); its number and the time are kept
 //   2  bl__on_request  the lease table (lib/lease/table.h) grants it, refuses it or lets it wait
@@ -46,6 +46,8 @@ static bl_status_t ask(bl_store_t *store, const bl_lease_request_t *request, con
   }
   if (frame->kind == BL_FRAME_LOAD) {
     *decision = bl_store_load(store, request, &token, answer);
+  } else if (frame->kind == BL_FRAME_KEEP) {
+    *decision = bl_lease_table_keep(store->table, request, &token, frame->checksum, answer);
   } else {
     *decision = bl_lease_table_release(store->table, request, &token, frame->loaded ? &frame->checksum : NULL, answer);
   }
@@ -66,6 +68,7 @@ void bl__on_request(void *context, bl_line_t *line, const bl_frame_t *frame) {
     bl_line_answer(line, request.sequence, &answer,
                    frame->kind == BL_FRAME_EVICT  ? "evict"
                    : frame->kind == BL_FRAME_LOAD ? "load"
+                   : frame->kind == BL_FRAME_KEEP ? "keep"
                                                   : "release");
   }
   bl_store_settle(store);

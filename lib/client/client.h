@@ -18,7 +18,7 @@
 // A complete program is examples/client/park.c.
 //
 // The store's rules (PROTOCOL.md sections 1 and 4) in short: rooms are reserved ahead, all or nothing; a reserved room
-// takes a block without a further check for space; a block stays until it is loaded, released, or the session ends.
+// takes a block without a further check for space; a block stays until it is loaded (but by one of the calls that keep it), released, or the session ends.
 // Nothing is written into memory of this process by anybody else: on shm the store pulls from sealed sources and this
 // library copies out of the store's memory; on tcp each side writes its own memory from frames.
 //
@@ -197,6 +197,9 @@ BL_MUST_USE bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t room
 // undefined and the block still there, if the store is.
 BL_MUST_USE bl_status_t bl_client_load_start(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
                                              bl_client_ticket_t *ticket, bl_error_t *err);
+// The same, but the block stays in its room, to be loaded again or released: for who needs it twice.
+BL_MUST_USE bl_status_t bl_client_load_start_kept(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+                                                  bl_client_ticket_t *ticket, bl_error_t *err);
 // Begins to drop the block of a room. Later uses of the room come after it without a wait.
 BL_MUST_USE bl_status_t bl_client_release_start(bl_client_t *client, uint64_t room, bl_client_ticket_t *ticket,
                                                 bl_error_t *err);
@@ -235,6 +238,8 @@ BL_MUST_USE bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, cons
                                         const bl_client_label_t *label, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_client_load(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
                                        bl_error_t *err);
+BL_MUST_USE bl_status_t bl_client_load_kept(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+                                            bl_error_t *err);
 BL_MUST_USE bl_status_t bl_client_release(bl_client_t *client, uint64_t room, bl_error_t *err);
 
 // As bl_client_evict, for a caller that knows the checksum of the block already (bl_block_checksum of lib/datapath).

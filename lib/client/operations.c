@@ -192,8 +192,8 @@ bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t id, const 
   return start_evict(client, id, from, bytes, &checksum, label, ticket, err);
 }
 
-bl_status_t bl_client_load_start(bl_client_t *client, uint64_t id, void *to, uint64_t bytes, bl_client_ticket_t *ticket,
-                                 bl_error_t *err) {
+static bl_status_t start_load(bl_client_t *client, uint64_t id, void *to, uint64_t bytes, bool keeps,
+                              bl_client_ticket_t *ticket, bl_error_t *err) {
   bl__operation_t *operation;
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
@@ -201,9 +201,20 @@ bl_status_t bl_client_load_start(bl_client_t *client, uint64_t id, void *to, uin
   bl_status_t status = begin_use(client, BL__LOAD, id, bytes, &operation, err);
   if (status == BL_OK) {
     operation->to = to;
+    operation->keeps = keeps;
     bl__operation_submit(client, operation, ticket);
   }
   return status;
+}
+
+bl_status_t bl_client_load_start(bl_client_t *client, uint64_t id, void *to, uint64_t bytes, bl_client_ticket_t *ticket,
+                                 bl_error_t *err) {
+  return start_load(client, id, to, bytes, false, ticket, err);
+}
+
+bl_status_t bl_client_load_start_kept(bl_client_t *client, uint64_t id, void *to, uint64_t bytes,
+                                      bl_client_ticket_t *ticket, bl_error_t *err) {
+  return start_load(client, id, to, bytes, true, ticket, err);
 }
 
 bl_status_t bl_client_release_start(bl_client_t *client, uint64_t id, bl_client_ticket_t *ticket, bl_error_t *err) {
@@ -237,6 +248,13 @@ bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void
 bl_status_t bl_client_load(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes, bl_error_t *err) {
   bl_client_ticket_t ticket = {0};
   bl_status_t status = bl_client_load_start(client, room, destination, bytes, &ticket, err);
+  return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
+}
+
+bl_status_t bl_client_load_kept(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+                                bl_error_t *err) {
+  bl_client_ticket_t ticket = {0};
+  bl_status_t status = bl_client_load_start_kept(client, room, destination, bytes, &ticket, err);
   return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
 }
 

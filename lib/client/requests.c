@@ -267,6 +267,7 @@ static bool put_release(bl__requests_t *r, bl__request_t *request) {
   const bl__sent_t what = {.verb = BL__RELEASE,
                            .sets = release->sets,
                            .loaded = release->loaded,
+                           .keeps = release->keeps,
                            .id = release->id,
                            .generation = release->generation,
                            .bytes = release->bytes,
@@ -428,8 +429,23 @@ static void release_loaded(bl__requests_t *r, const bl__operation_t *operation, 
   bl__room_settle(&r->rooms, operation->room, BL__ROOM_EMPTY, operation->generation + 1);
 }
 
+// The same, and the block stays: this use of the room goes on. Where the load was given up the checksum is the store's own.
+static void keep_loaded(bl__requests_t *r, uint64_t id, uint64_t generation, uint64_t bytes, uint64_t checksum) {
+  if (RULE(11)) {
+    queue_release(
+        r,
+        (bl__release_t){
+            .id = id, .generation = generation, .bytes = bytes, .checksum = checksum, .loaded = true, .keeps = true});
+  }
+  bl__room_settle(&r->rooms, id, BL__ROOM_FULL, generation);
+}
+
 static void loaded(bl__requests_t *r, bl__operation_t *operation, uint64_t checksum, bool copied) {
-  release_loaded(r, operation, checksum);
+  if (operation->keeps) {
+    keep_loaded(r, operation->room, operation->generation, operation->bytes, checksum);
+  } else {
+    release_loaded(r, operation, checksum);
+  }
   r->counters.loaded++;
   r->counters.loaded_bytes += operation->bytes;
   r->counters.bytes_copied += copied ? operation->bytes : 0;
@@ -450,8 +466,7 @@ static void load_corrupt(bl__requests_t *r, bl__operation_t *operation, uint64_t
 void bl__requests_copied(bl__requests_t *r, bl__operation_t *operation, uint64_t checksum, const bl_error_t *err) {
   take_off(&r->copying_first, &r->copying_last, operation);
   if (err->status != BL_OK) { // nobody can use the device, or the place, any more; the block is still there
-    r->flow -= operation->bytes;
-    set_room(r, operation, BL__ROOM_FULL);
+    keep_loaded(r, operation->room, operation->generation, operation->bytes, operation->wanted);
     operation->err = *err;
     end_as_it_is(r, operation);
   } else if (r->verified && checksum != operation->wanted && RULE(8)) {
@@ -535,11 +550,15 @@ static void evict_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__
 
 static void load_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__answer_t *answer, uint64_t now_ns) {
   bl__operation_t *operation = sent->operation;
-  if (operation == NULL) { // given up
+  if (operation == NULL && answer->status == BL_OK && RULE(4)) { // given up, and the block is still there
+    keep_loaded(r, sent->id, sent->generation, sent->bytes, answer->checksum);
+    return;
+  }
+  if (operation == NULL) {
     r->flow -= sent->bytes;
     if (answer->status == BL_DATA_LOSS) {
       release_given_up(r, sent->id, sent->generation);
-    } else if (RULE(4)) { // the block is still there
+    } else if (RULE(4)) {
       bl__room_settle(&r->rooms, sent->id, BL__ROOM_FULL, sent->generation);
     }
     return;
@@ -589,6 +608,9 @@ static void load_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__a
 static void release_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__answer_t *answer) {
   bl__operation_t *operation = sent->operation;
   r->flow -= sent->loaded ? sent->bytes : 0;
+  if (sent->keeps) {
+    return; // what became of the block since then the next use of the room finds out
+  }
   const bool sets = sent->sets || operation != NULL;
   if (answer->status == BL_OK || answer->status == BL_DATA_LOSS) {
     if (sets || answer->generation == 0) {
@@ -682,7 +704,7 @@ static void give_up_sent(bl__requests_t *r, bl__operation_t *operation) {
   set_room(r, operation, BL__ROOM_UNKNOWN);
 }
 
-// Nothing was asked, or what was asked has been answered: the room is as before.
+// Nothing was asked: the room is as before.
 static void give_up_quiet(bl__requests_t *r, const bl__operation_t *operation) {
   if (operation->verb <= BL__RELEASE) {
     set_room(r, operation, operation->verb == BL__EVICT ? BL__ROOM_EMPTY : BL__ROOM_FULL);
@@ -715,8 +737,7 @@ void bl__requests_tick(bl__requests_t *r, uint64_t now_ns, const char *why) {
       give_up_quiet(r, operation);
     } else if (state == BL__OPERATION_COPYING) {
       take_off(&r->copying_first, &r->copying_last, operation);
-      r->flow -= operation->bytes;
-      give_up_quiet(r, operation);
+      keep_loaded(r, operation->room, operation->generation, operation->bytes, operation->wanted);
     } else {
       give_up_sent(r, operation);
     }

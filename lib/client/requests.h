@@ -16,6 +16,7 @@
 //
 //   EMPTY --evict--> EVICTING --ok--> FULL --load--> LOADING --ok--> EMPTY (the next generation)
 //                                       \--release--> LOADING --ok--> EMPTY
+//                                       \--load that keeps--> LOADING --ok--> FULL
 //   An evict or release that was given up leaves it UNKNOWN until the answers that are still due, or a reservation, say what
 //   became of it.
 //
@@ -30,6 +31,8 @@
 //   8. A block whose checksum differs is not given to its caller.
 //   9. What was refused for now (retry_after_ms) is asked again under another number, until its deadline.
 //  10. What has ended is not read any more: the rest of its bytes stays here.
+//  11. The store is told that a load is over which leaves its block there, because that is wanted or it was given up: until
+//      then the block counts as in flight.
 //
 // Thread: none inside; the client's mutex is held in every call. Memory: all in the structure, but for the table of rooms.
 #ifndef BALLAST_CLIENT_REQUESTS_H
@@ -78,6 +81,7 @@ typedef struct bl__operation {
   uint64_t source_offset;
   int fd; // show
   bl_client_label_t label;
+  bool keeps;        // load: the block stays in the store
   bool known;        // evict: its caller gave the checksum
   uint64_t checksum; // evict: of the block
   uint64_t sequence; // 0: not sent
@@ -98,6 +102,7 @@ typedef struct bl__sent {
   bool out;  // over this connection
   bool sets; // a release: its answer says what state the room is in
   bool loaded;
+  bool keeps; // a release that is none: the block was loaded and stays
   uint64_t id, generation, bytes, checksum;
   const uint8_t *from; // evict: stays readable while its source is shown, whoever waits
   uint32_t source;
@@ -107,7 +112,7 @@ typedef struct bl__sent {
 
 typedef struct bl__release { // the end of a use of a room, to be told to the store
   uint64_t id, generation, bytes, checksum;
-  bool loaded;
+  bool loaded, keeps;
   bool sets; // else the room is in use again already
 } bl__release_t;
 

@@ -95,7 +95,7 @@ static void add_checksum(bl_client_t *client, bl__request_t *request) {
 static bool put(bl_client_t *client, bl__request_t *request) {
   add_checksum(client, request);
   const bl__sent_t *sent = &request->sent;
-  const bl_frame_t frame = {.kind = kinds[request->verb],
+  const bl_frame_t frame = {.kind = sent->keeps ? BL_FRAME_KEEP : kinds[request->verb],
                             .sequence = sent->sequence,
                             .acknowledged = sent->sequence != 0 ? request->acknowledged : 0,
                             .id = sent->id,
@@ -103,7 +103,7 @@ static bool put(bl_client_t *client, bl__request_t *request) {
                             .bytes = sent->bytes,
                             .offset = sent->source_offset,
                             .checksum = sent->checksum,
-                            .loaded = sent->loaded,
+                            .loaded = sent->loaded && !sent->keeps,
                             .region = sent->source,
                             .step = sent->label.step,
                             .chunk = sent->label.chunk,

@@ -44,7 +44,8 @@ const char *bl_frame_kind_name(bl_frame_kind_t kind) {
       [BL_FRAME_DATA] = "DATA",     [BL_FRAME_OFFER] = "OFFER",     [BL_FRAME_ACK] = "ACK",
       [BL_FRAME_CREDIT] = "CREDIT", [BL_FRAME_SHOW] = "SHOW",       [BL_FRAME_SHOWN] = "SHOWN",
       [BL_FRAME_HIDE] = "HIDE",     [BL_FRAME_HIDDEN] = "HIDDEN",   [BL_FRAME_EVICT] = "EVICT",
-      [BL_FRAME_LOAD] = "LOAD",     [BL_FRAME_RELEASE] = "RELEASE", [BL_FRAME_ANSWER] = "ANSWER",
+      [BL_FRAME_LOAD] = "LOAD",     [BL_FRAME_RELEASE] = "RELEASE", [BL_FRAME_KEEP] = "KEEP",
+      [BL_FRAME_ANSWER] = "ANSWER",
   };
   return kind >= BL_FRAME_GREET && kind <= BL_FRAME_LAST ? names[kind] : "unknown";
 }
@@ -140,6 +141,7 @@ static const char *check_fields(const bl_frame_t *frame) {
   case BL_FRAME_EVICT:
   case BL_FRAME_LOAD:
   case BL_FRAME_RELEASE:
+  case BL_FRAME_KEEP:
     return check_block(frame);
   }
   return "unknown kind of frame";

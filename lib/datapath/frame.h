@@ -27,6 +27,7 @@
 //   EVICT     client -> store       -                         a block comes: shm: pull it from (region, offset); tcp: DATA
 //   LOAD      client -> store       -                         tcp: DATA comes before the answer; shm: the client reads
 //   RELEASE   client -> store       -                         the lease is over; `loaded`: with this checksum
+//   KEEP      client -> store       -                         the load is over, with this checksum, and the block stays
 //   ANSWER    store -> client       text                      to request `sequence`: status, lease and room; why not
 //
 // What is said of shm holds for cuda-ipc, where the memory is that of GPUs and copy engines pull: no side computes a
@@ -37,7 +38,7 @@
 // store, the two communicators live as long as the connection: when one fails either end closes it; the client makes another
 // one, with other ids, and asks again.
 //
-// EVICT, LOAD and RELEASE are requests of the lease table (lib/lease/window.h): `sequence` is one of the session's, shared
+// EVICT, LOAD, RELEASE and KEEP are requests of the lease table (lib/lease/window.h): `sequence` is one of the session's, shared
 // with its RPCs, and `acknowledged` as there. Asked again under the same number, the same answer comes.
 //
 // Thread: pure functions, any thread.
@@ -52,7 +53,7 @@
 #include <stdint.h>
 
 #define BL_FRAME_HEADER_BYTES 128ul
-#define BL_FRAME_VERSION      3
+#define BL_FRAME_VERSION      4
 
 // Limits. A frame beyond them is refused before anything is read or allocated for it.
 #define BL_FRAME_CHUNK_BYTES    (256u << 10) // of DATA: what one check covers; fits into the second-level cache
@@ -84,6 +85,7 @@ typedef enum bl_frame_kind {
   BL_FRAME_EVICT,
   BL_FRAME_LOAD,
   BL_FRAME_RELEASE,
+  BL_FRAME_KEEP,
   BL_FRAME_ANSWER,
   BL_FRAME_LAST = BL_FRAME_ANSWER,
 } bl_frame_kind_t;

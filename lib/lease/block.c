@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One use of a room: evict, load, release, and the ends of transfers.
+// One use of a room: evict, load, release, keep, and the ends of transfers.
 #include "lease/table_core.h"
 
 #include "base/hash.h"
 
 #include <stddef.h>
 
-enum { DIGEST_EVICT = 3, DIGEST_LOAD, DIGEST_RELEASE };
+enum { DIGEST_EVICT = 3, DIGEST_LOAD, DIGEST_RELEASE, DIGEST_KEEP };
 
 static uint64_t digest_of(uint64_t kind, const bl_lease_token_t *token, uint64_t a, uint64_t b) {
   uint64_t words[4] = {token->id, token->generation, a, b};
@@ -222,6 +222,42 @@ bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lea
   }
   bl__lease_over(table, index);
   describe_rest(table, index, &result);
+  return bl__request_done(table, entry, &result, answer);
+}
+
+// ---- keep ------------------------------------------------------------------------------------------------------------
+
+static bl_lease_reason_t check_keep(const bl__lease_t *lease, uint64_t checksum) {
+  if (is_lost(lease)) {
+    return BL_LEASE_GONE;
+  }
+  if (lease->state != BL_LEASE_LOADING || lease->moving) {
+    return BL_LEASE_STATE;
+  }
+  return checksum == lease->checksum ? BL_LEASE_GRANTED : BL_LEASE_CHECKSUM;
+}
+
+bl_lease_decision_t bl_lease_table_keep(bl_lease_table_t *table, const bl_lease_request_t *request,
+                                        const bl_lease_token_t *token, uint64_t checksum, bl_lease_answer_t *answer) {
+  uint64_t digest = digest_of(DIGEST_KEEP, token, checksum, 0);
+  uint32_t session;
+  bl_window_entry_t *entry;
+  bl_lease_decision_t decision;
+  if (!bl__request_begin(table, request, digest, &session, &entry, &decision, answer)) {
+    return decision;
+  }
+  bl_lease_reason_t reason;
+  uint32_t index = find(table, session, token, &reason);
+  if (index != 0) {
+    bl__lease_answer(table, index, &entry->answer);
+    reason = check_keep(&table->leases[index], checksum);
+  }
+  if (reason != BL_LEASE_GRANTED) {
+    return bl__request_refuse(table, entry, reason, answer);
+  }
+  bl__lease_set(table, index, BL_LEASE_SEALED);
+  bl_lease_answer_t result = {.reason = BL_LEASE_GRANTED};
+  bl__lease_answer(table, index, &result);
   return bl__request_done(table, entry, &result, answer);
 }
 

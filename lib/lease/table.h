@@ -24,8 +24,8 @@
 //     plan wants it any more. Every room that was reserved can be used without a further check for space or quota.
 //   - A SEALED block goes by release, by the end of its session, or by revocation; never because room is short.
 //
-//      reserve                evict             transfer ended well          load
-//   0 ---------> RESERVED ------------> WRITING -------------------> SEALED ------> LOADING
+//      reserve                evict             transfer ended well        load, keep
+//   0 ---------> RESERVED ------------> WRITING -------------------> SEALED <-----> LOADING
 //                   ^                      | badly, released             |              |
 //                   +----------------------+-----------------------------+--------------+  release: next generation
 //   revoked: LOST until released. A use that ended while the store's own transfer still touches the room: QUARANTINED
@@ -212,6 +212,11 @@ bl_lease_decision_t bl_lease_table_load(bl_lease_table_t *table, const bl_lease_
 bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lease_request_t *request,
                                            const bl_lease_token_t *token, const uint64_t *checksum,
                                            bl_lease_answer_t *answer);
+
+// The load is over, with the checksum that its holder computed after its copy, and the block stays: SEALED again, under the same
+// generation. BL_LEASE_CHECKSUM: it is not the recorded one; BL_LEASE_STATE: nothing was loaded. Both change nothing.
+bl_lease_decision_t bl_lease_table_keep(bl_lease_table_t *table, const bl_lease_request_t *request,
+                                        const bl_lease_token_t *token, uint64_t checksum, bl_lease_answer_t *answer);
 
 // The checksum of a block that its owner could only tell after the bytes; before transfer_ended, and of the same transfer
 // (an unknown one is ignored).

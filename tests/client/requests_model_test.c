@@ -85,6 +85,7 @@ typedef struct {
   transfer_t transfers[OPERATIONS + ROOMS];
   uint64_t stored[ROOMS + 1];   // content of each room's memory, by id
   uint64_t promised[ROOMS + 1]; // content that an evict said is there; 0: none
+  bool kept[ROOMS + 1];         // what ended last there is a load that kept its block
   uint64_t contents;            // drawn so far
   message_t last_answer;
   const char *violation;
@@ -211,6 +212,8 @@ static void serve(world_t *w, const bl__request_t *asked) {
     if (decision == BL_LEASE_BEGIN) {
       begin_transfer(w, true, &said, sent->sequence, w->stored[sent->id]);
     }
+  } else if (sent->keeps) {
+    decision = bl_lease_table_keep(w->table, &request, &token, sent->checksum, &said);
   } else {
     decision = bl_lease_table_release(w->table, &request, &token, sent->loaded ? &sent->checksum : NULL, &said);
   }
@@ -305,8 +308,11 @@ static void check_end(world_t *w, const call_t *call) {
              (call->mixed || call->written != BLOCK_BYTES || call->arrived != *promised)) {
     (void)violates(w, "a load gave what was not stored");
   }
+  w->kept[operation->room] = operation->verb == BL__LOAD && operation->keeps && status == BL_OK;
   if (operation->verb == BL__EVICT && status == BL_OK) {
     *promised = call->content;
+  } else if (w->kept[operation->room]) {
+    return; // as before
   } else if (operation->verb == BL__EVICT || status == BL_OK || status == BL_DATA_LOSS) {
     *promised = 0;
   } // else the block is still there
@@ -430,6 +436,7 @@ static void start_something(world_t *w) {
     (void)violates(w, "a room in the right state cannot be used");
     return;
   }
+  operation->keeps = verb == BL__LOAD && draw(w, 3) == 0;
   *call = (call_t){.operation = operation, .serial = operation->serial};
   if (verb == BL__EVICT) {
     call->content = ++w->contents;
@@ -591,6 +598,8 @@ static void compare_rooms(world_t *w) {
     } else if (room->state == BL__ROOM_FULL ? view.state != BL_LEASE_SEALED && view.state != BL_LEASE_LOADING
                                             : room->state != BL__ROOM_EMPTY || view.state != BL_LEASE_RESERVED) {
       (void)violates(w, "the states of a room differ");
+    } else if (w->kept[room->id] && view.state != BL_LEASE_SEALED) {
+      (void)violates(w, "the store takes a load that kept its block for one that goes on");
     } else if (room->state == BL__ROOM_FULL && w->stored[room->id] != w->promised[room->id]) {
       (void)violates(w, "a full room does not have what was promised");
     }
@@ -668,7 +677,7 @@ static void test_sessions_are_sound(void **state) {
 
 static void test_every_rule_is_needed(void **state) {
   (void)state;
-  for (int rule = 1; rule <= 10; rule++) {
+  for (int rule = 1; rule <= 11; rule++) {
     broken_rule = rule;
     const char *violation = NULL;
     unsigned ended = 0;

@@ -51,6 +51,7 @@ static bl_frame_t example(bl_frame_kind_t kind) {
   case BL_FRAME_EVICT:
   case BL_FRAME_LOAD:
   case BL_FRAME_RELEASE:
+  case BL_FRAME_KEEP:
     frame.sequence = 99;
     frame.acknowledged = 98;
     frame.id = 5;
@@ -254,7 +255,7 @@ static void whatever_is_accepted_is_in_range(void **state) {
       assert_in_range(back.key.direction, 0, BL_DIRECTIONS - 1);
       assert_true(back.attempt > 0);
     }
-    if (back.kind >= BL_FRAME_EVICT && back.kind <= BL_FRAME_RELEASE) {
+    if (back.kind >= BL_FRAME_EVICT && back.kind <= BL_FRAME_KEEP) {
       assert_true(back.sequence > 0);
     }
     if (back.kind == BL_FRAME_DATA) {

@@ -100,6 +100,7 @@ bl_lease_reason_t model_load(model_t *model, const model_session_t *session, con
                              bool *begins);
 bl_lease_reason_t model_release(model_t *model, const model_session_t *session, const uint64_t words[6],
                                 uint64_t sequence, bool *begins);
+bl_lease_reason_t model_keep(model_t *model, const model_session_t *session, const uint64_t words[6]);
 bl_lease_reason_t model_unreserve(model_session_t *session, uint64_t version);
 // The answer to a request that waits.
 void model_answer(model_t *model, uint64_t number, uint64_t sequence, bl_lease_reason_t reason);

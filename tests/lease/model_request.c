@@ -129,6 +129,25 @@ bl_lease_reason_t model_release(model_t *model, const model_session_t *session, 
   return reason;
 }
 
+bl_lease_reason_t model_keep(model_t *model, const model_session_t *session, const uint64_t words[6]) {
+  bl_lease_reason_t reason = check_token(model, session, words);
+  if (reason != BL_LEASE_GRANTED) {
+    return reason;
+  }
+  model_lease_t *lease = &model->leases[words[0]];
+  if (is_lost(lease)) {
+    return BL_LEASE_GONE;
+  }
+  if (lease->state != BL_LEASE_LOADING || lease->moving) {
+    return BL_LEASE_STATE;
+  }
+  if (words[3] != lease->checksum) {
+    return BL_LEASE_CHECKSUM;
+  }
+  lease->state = BL_LEASE_SEALED;
+  return BL_LEASE_GRANTED;
+}
+
 bl_lease_reason_t model_unreserve(model_session_t *session, uint64_t version) {
   for (int i = 0; i < BL_LEASE_PLANS && version != 0; i++) {
     if (session->plans[i].version == version) {

@@ -17,7 +17,7 @@ typedef struct walk {
   char failure[256];
 } walk_t;
 
-enum { REQUEST_RESERVE = 1, REQUEST_UNRESERVE, REQUEST_EVICT, REQUEST_LOAD, REQUEST_RELEASE };
+enum { REQUEST_RESERVE = 1, REQUEST_UNRESERVE, REQUEST_EVICT, REQUEST_LOAD, REQUEST_RELEASE, REQUEST_KEEP };
 
 // walk.c
 extern const char *const walk_jobs[MODEL_JOBS];

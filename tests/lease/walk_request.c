@@ -31,6 +31,9 @@ static outcome_t send(walk_t *walk, const bl_lease_request_t *frame, int kind, c
   case REQUEST_LOAD:
     outcome.decision = bl_lease_table_load(walk->table, frame, &token, words[2] != 0, &outcome.answer);
     break;
+  case REQUEST_KEEP:
+    outcome.decision = bl_lease_table_keep(walk->table, frame, &token, words[3], &outcome.answer);
+    break;
   default:
     outcome.decision =
         bl_lease_table_release(walk->table, frame, &token, words[2] != 0 ? &words[3] : NULL, &outcome.answer);
@@ -91,8 +94,11 @@ static int choose(walk_t *walk, const model_session_t *session, uint64_t words[6
       [BL_LEASE_SEALED] = REQUEST_LOAD,    [BL_LEASE_LOADING] = REQUEST_RELEASE,
       [BL_LEASE_LOST] = REQUEST_RELEASE,   [BL_LEASE_QUARANTINED] = REQUEST_LOAD};
   int kind = sensible[lease->state];
+  if (lease->state == BL_LEASE_LOADING && walk_chance(walk, 30)) {
+    kind = REQUEST_KEEP;
+  }
   if (kind == 0 || walk_chance(walk, 15)) {
-    kind = REQUEST_EVICT + (int)walk_draw(walk, 3);
+    kind = REQUEST_EVICT + (int)walk_draw(walk, 4);
   }
   if (kind == REQUEST_EVICT) {
     words[2] =
@@ -100,8 +106,9 @@ static int choose(walk_t *walk, const model_session_t *session, uint64_t words[6
     words[3] = walk_draw(walk, 1000);
   } else {
     words[2] = walk_draw(walk, 2);
-    words[3] =
-        kind == REQUEST_RELEASE && words[2] != 0 ? (walk_chance(walk, 90) ? lease->checksum : 1 + lease->checksum) : 0;
+    words[3] = kind == REQUEST_KEEP || (kind == REQUEST_RELEASE && words[2] != 0)
+                   ? (walk_chance(walk, 90) ? lease->checksum : 1 + lease->checksum)
+                   : 0;
   }
   return kind;
 }
@@ -130,6 +137,9 @@ static void run_request(walk_t *walk, model_session_t *session, const bl_lease_r
     break;
   case REQUEST_LOAD:
     wanted = model_load(&walk->model, session, words, frame->sequence, &begins);
+    break;
+  case REQUEST_KEEP:
+    wanted = model_keep(&walk->model, session, words);
     break;
   default:
     wanted = model_release(&walk->model, session, words, frame->sequence, &begins);
