@@ -434,13 +434,18 @@ bl_status_t bl_engine_finish(bl_engine_t *engine, bl_error_t *err) {
                        err);
 }
 
-bl_chunk_t *bl_engine_chunk(const bl_engine_t *engine, uint32_t virtual_stage) {
+bl_engine_chunk_t *bl_engine_find_chunk(const bl_engine_t *engine, uint32_t virtual_stage) {
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     if (engine->chunks[i].virtual_stage == virtual_stage) {
-      return engine->chunks[i].chunk;
+      return &engine->chunks[i];
     }
   }
   return NULL;
+}
+
+bl_chunk_t *bl_engine_chunk(const bl_engine_t *engine, uint32_t virtual_stage) {
+  bl_engine_chunk_t *found = bl_engine_find_chunk(engine, virtual_stage);
+  return found != NULL ? found->chunk : NULL;
 }
 
 uint32_t bl_engine_peers(const bl_engine_t *engine, uint32_t *peers, uint32_t capacity) {

@@ -64,6 +64,9 @@ typedef struct bl_engine_options {
 typedef struct bl_engine_chunk {
   uint32_t virtual_stage;
   bl_chunk_t *chunk;
+  uint32_t shared_first, shared_count; // of engine->shared
+  bool current;                        // in this run all weights have come
+  bool sent;                           // in this run the gradients are on their way
 } bl_engine_chunk_t;
 
 // What happens to an edge buffer besides operations.
@@ -192,6 +195,7 @@ BL_MUST_USE bl_status_t bl_engine_hold_edges(bl_engine_t *engine, uint32_t count
 BL_MUST_USE bl_status_t bl_engine_finish(bl_engine_t *engine, bl_error_t *err);
 
 // The chunk of a virtual stage that this stage holds; the caller has checked that it does.
+bl_engine_chunk_t *bl_engine_find_chunk(const bl_engine_t *engine, uint32_t virtual_stage);
 bl_chunk_t *bl_engine_chunk(const bl_engine_t *engine, uint32_t virtual_stage);
 static inline void *bl_engine_slot(const bl_engine_t *engine, uint32_t index) {
   return bl_segments_at(&engine->slots, index);

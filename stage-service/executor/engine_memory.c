@@ -367,13 +367,14 @@ bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     count += bl_chunk_parameter_count(engine->chunks[i].chunk) + 1; // and a second gradient
   }
-  engine->shared = calloc(count, sizeof *engine->shared);
+  engine->shared = calloc(count + 1u, sizeof *engine->shared);
   if (engine->shared == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
   }
   float *received = (float *)(void *)(engine->gradients.base + engine->received_at);
   for (uint32_t i = 0; i < engine->chunk_count && engine->owners != NULL; i++) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
+    engine->chunks[i].shared_first = engine->shared_count;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
       bl_engine_shared_t tensor = {
@@ -385,6 +386,7 @@ bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
         share(engine, tensor, &received);
       }
     }
+    engine->chunks[i].shared_count = engine->shared_count - engine->chunks[i].shared_first;
   }
   return BL_OK;
 }

@@ -186,6 +186,9 @@ static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_e
                              slot_of(engine, op), bl_engine_edge(engine, op->output));
     status = fold(pass, op->op, false, err);
   }
+  if (status == BL_OK && op->op.micro_batch + 1u == pass->run->plan->schedule->micro_batches) { // the chunk's last
+    status = bl_replicas_send_gradients(engine, bl_engine_find_chunk(engine, op->op.virtual_stage), err);
+  }
   return status;
 }
 
@@ -285,6 +288,9 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
     return bl_error_set(err, BL_CANCELLED, "the attempt was given up");
   }
   bl_status_t status = wait_ready(pass, index, op, err);
+  if (status == BL_OK && computes) {
+    status = bl_replicas_wait_weights(engine, bl_engine_find_chunk(engine, op->op.virtual_stage), &pass->stall, err);
+  }
   if (status == BL_OK && computes) {
     status = take_core(pass, op->op.micro_batch, err);
   }
@@ -481,7 +487,7 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   for (uint32_t i = 0; i < engine->chunk_count && run->id.kind == BL_RUN_TRAIN; i++) {
     bl_chunk_begin_step(engine->chunks[i].chunk);
   }
-  status = bl_replicas_gather(engine, &pass.stall, err);
+  status = bl_replicas_begin(engine, err);
   for (size_t i = 0; i < plan->op_count && status == BL_OK; i++) {
     status = run_operation(&pass, i, err);
   }

@@ -61,24 +61,36 @@ static bl_status_t post_weight(bl_engine_t *engine, uint32_t tensor, bl_error_t 
                              shared->elements * sizeof(float), err);
 }
 
-bl_status_t bl_replicas_gather(bl_engine_t *engine, bl_stall_t *stall, bl_error_t *err) {
+bl_status_t bl_replicas_begin(bl_engine_t *engine, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  if (engine->shared_count == 0) {
-    return BL_OK;
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    engine->chunks[i].current = engine->shared_count == 0;
+    engine->chunks[i].sent = engine->shared_count == 0;
   }
-  const uint64_t start_ns = bl_stall_begin(stall);
   for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
     status = engine->shared[i].weight != NULL ? post_weight(engine, i, err) : BL_OK;
   }
-  for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
+  return status;
+}
+
+bl_status_t bl_replicas_wait_weights(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall,
+                                     bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  if (chunk->current) {
+    return BL_OK;
+  }
+  const uint64_t start_ns = bl_stall_begin(stall);
+  for (uint32_t k = 0; k < chunk->shared_count && status == BL_OK; k++) {
+    const uint32_t i = chunk->shared_first + k;
     const bl_engine_shared_t *shared = &engine->shared[i];
     if (shared->weight != NULL && !is_here(engine, shared)) {
       status = wait_for(engine, bl_hub_wait_received, shared->owner, key_of(i, BL_GATHER), err);
     }
   }
   bl_stall_end(stall, "gather of weights", 0, start_ns);
-  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
-    bl_chunk_weights_changed(engine->chunks[i].chunk);
+  if (status == BL_OK) {
+    bl_chunk_weights_changed(chunk->chunk);
+    chunk->current = true;
   }
   return status;
 }
@@ -114,15 +126,21 @@ static void add_up(bl_engine_t *engine, const bl_engine_shared_t *tensor) {
   }
 }
 
+bl_status_t bl_replicas_send_gradients(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t k = 0; k < chunk->shared_count && !chunk->sent && status == BL_OK; k++) {
+    status = post_gradient(engine, chunk->shared_first + k, err);
+  }
+  chunk->sent = true;
+  return status;
+}
+
 bl_status_t bl_replicas_reduce(bl_engine_t *engine, bl_stall_t *stall, bl_error_t *err) {
   bl_status_t status = BL_OK;
   if (engine->shared_count == 0) {
     return BL_OK;
   }
   const uint64_t start_ns = bl_stall_begin(stall);
-  for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
-    status = post_gradient(engine, i, err);
-  }
   for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
     const bl_engine_shared_t *shared = &engine->shared[i];
     for (uint32_t r = 0; r < engine->training.grid.data && is_here(engine, shared) && status == BL_OK; r++) {
