@@ -206,10 +206,10 @@ static bl_status_t check_parallel(const bl_job_t *job, bl_error_t *err) {
         "%lld with %lld micro-batches",
         (long long)parts, (long long)m, nearest(parts, divides, m), (long long)parts, nearest(m, is_multiple, parts));
   }
-  if (job->pipeline.stages * data > BL_GRID_MOST_RANKS) {
+  const long long stages = job->pipeline.stages, ranks = stages * (long long)data;
+  if (ranks > BL_GRID_MOST_RANKS) {
     return bl_job_fail(job, err, "parallel.data", "%lld replicas of %lld stage%s are %lld ranks; a run has at most %d",
-                       (long long)data, (long long)job->pipeline.stages, bl_plural(job->pipeline.stages),
-                       (long long)(data * job->pipeline.stages), BL_GRID_MOST_RANKS);
+                       (long long)data, stages, bl_plural(stages), ranks, BL_GRID_MOST_RANKS);
   }
   return BL_OK;
 }
