@@ -17,21 +17,21 @@ static bl_status_t copy(bl_engine_t *engine, void *live, uint8_t *kept, uint64_t
   return bl_device_copy(engine->device, engine->stream, back ? live : kept, back ? (void *)kept : live, bytes, err);
 }
 
-// Weights and moments of a chunk lie in one piece each, from its first parameter on (bl_chunk_span_places).
+// Weights and moments of a chunk lie in one piece each.
 static bl_status_t copy_all(bl_engine_t *engine, bool back, bl_error_t *err) {
   uint8_t *kept = engine->shadow.base;
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
     bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
-    bl_chunk_parameter_t first = bl_chunk_parameter(chunk, 0);
+    const bl_chunk_arenas_t *live = bl_chunk_arenas(chunk);
     uint8_t *moments = kept + aligned(sizes.weight_bytes), *second = moments + aligned(sizes.moment_bytes);
-    status = copy(engine, first.weight, kept, sizes.weight_bytes, back, err);
+    status = copy(engine, live->weights, kept, sizes.weight_bytes, back, err);
     if (status == BL_OK) {
-      status = copy(engine, first.first_moment, moments, sizes.moment_bytes, back, err);
+      status = copy(engine, live->first_moments, moments, sizes.moment_bytes, back, err);
     }
     if (status == BL_OK) {
-      status = copy(engine, first.second_moment, second, sizes.moment_bytes, back, err);
+      status = copy(engine, live->second_moments, second, sizes.moment_bytes, back, err);
     }
     kept += bytes_of(chunk);
   }

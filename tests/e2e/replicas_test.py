@@ -68,7 +68,7 @@ def same_bits_balanced(folder, expected):
     """Each replica has stores of its own. Of 1f1b with 4 stages the first keeps four blocks."""
     seen = {}
     for policy, more in (("bpipe", {"memory.slots": 3}), ("drop", {"memory.slots": 3}), ("none", {"pipeline.recompute": "full"}),
-                         ("none", {"pipeline.recompute": "attention"}), ("auto", {"memory.slots": 3})):
+                         ("none", {"pipeline.recompute": "attention"}), ("none", {"train.post_validation": "true"}), ("auto", {"memory.slots": 3})):
         job = job_of(folder, "gpt2", pipeline={"stages": 4}, balance={"policy": policy})
         report, _ = run_job(folder, job, "--local", *sets(parallel__data=2, **more))
         assert bits_of(report) == expected, f"{policy}, {more}"

@@ -93,6 +93,10 @@ void bl_chunk_use_arenas(bl_chunk_t *chunk, const bl_chunk_arenas_t *arenas) {
   bl__chunk_bind(chunk);
 }
 
+const bl_chunk_arenas_t *bl_chunk_arenas(const bl_chunk_t *chunk) {
+  return &chunk->arenas;
+}
+
 static void forward_layers(bl_chunk_t *chunk, void *in, void *slot, void *out) {
   for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
     bl__tensors_t tensors = bl__layer_tensors(chunk, layer, in, slot, out);

@@ -111,6 +111,7 @@ void bl_chunk_destroy(bl_chunk_t *chunk); // NULL is fine
 bl_chunk_sizes_t bl_chunk_sizes(const bl_chunk_t *chunk);
 const bl_layout_t *bl_chunk_layout(const bl_chunk_t *chunk);
 void bl_chunk_use_arenas(bl_chunk_t *chunk, const bl_chunk_arenas_t *arenas);
+const bl_chunk_arenas_t *bl_chunk_arenas(const bl_chunk_t *chunk); // as given
 
 // ---- parameters
 uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk);
