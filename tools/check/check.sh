@@ -55,9 +55,9 @@ tidy_of() { # files at standard input, further arguments
     --extra-arg=-Wno-unused-command-line-argument "$@" 2> >(grep -v 'warnings generated' >&2)
 }
 
-# Those that define what analyzer.h is about are looked at as they are.
+# Those that define what analyzer.h is about are looked at as they are, and programs that see installed headers alone.
 tidy() { # files...
-  local files defining='^lib/(base/(error|status)|config/job)\.c$' failed=0
+  local files defining='^(lib/(base/(error|status)|config/job)|examples/.*)\.c$' failed=0
   files=$(printf '%s\n' "$@" | grep -v -e '^tests/' -e '/cuda/')
   sed -nE "\\:$defining:p" <<<"$files" | tidy_of || failed=1
   sed -E "\\:$defining:d" <<<"$files" | tidy_of --extra-arg=-include --extra-arg="$PWD/tools/check/analyzer.h" || failed=1
