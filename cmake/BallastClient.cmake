@@ -7,7 +7,7 @@
 
 # What a program may call is what these headers declare. They include each other as they are installed, and nothing of ours
 # beside.
-set(BALLAST_CLIENT_HEADERS base/status.h base/error.h client/client.h client/runtime.h)
+set(BALLAST_CLIENT_HEADERS base/status.h base/error.h client/client.h client/heap.h client/runtime.h)
 set(BALLAST_CLIENT_INCLUDE ${CMAKE_BINARY_DIR}/include)
 foreach(header IN LISTS BALLAST_CLIENT_HEADERS)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${header})

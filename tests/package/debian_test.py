@@ -19,7 +19,7 @@ VERSION = CACHE["CMAKE_PROJECT_VERSION"]
 PROGRAMS = {"activation-store", "ballast-bench", "ballast-driver", "ballastctl", "stage-service"}
 LIBRARY = {"usr/lib/libballast-client.so.0", f"usr/lib/libballast-client.so.{VERSION}",
            "usr/share/doc/libballast-client0/copyright"}
-DEVELOPMENT = {f"usr/include/ballast/{name}.h" for name in ("client", "error", "runtime", "status")} | {
+DEVELOPMENT = {f"usr/include/ballast/{name}.h" for name in ("client", "error", "heap", "runtime", "status")} | {
     "usr/lib/libballast-client.so", "usr/lib/libballast-client.a", "usr/lib/pkgconfig/ballast-client.pc",
     "usr/lib/cmake/Ballast/BallastConfig.cmake", "usr/lib/cmake/Ballast/BallastConfigVersion.cmake",
     "usr/share/doc/libballast-client-dev/copyright"}

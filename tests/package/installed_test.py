@@ -36,7 +36,7 @@ def check_libraries(libraries):
 
 def check_headers(include):
     headers = sorted(os.listdir(os.path.join(include, "ballast")))
-    assert headers == ["client.h", "error.h", "runtime.h", "status.h"], headers
+    assert headers == ["client.h", "error.h", "heap.h", "runtime.h", "status.h"], headers
     plain = "#include <ballast/{}>\n"
     inside = 'extern "C" {{\n#include <ballast/{}>\n}}\n'
     compilers = [(CC, "c", ("-std=c11", "-Wpedantic"), plain)]
