@@ -59,19 +59,31 @@ void bl_page_changed(bl_page_t *page) {
 
 // ---- /api/run ----------------------------------------------------------------------------------------------------------
 
+// "1", or "1 of replica 0": what devices and stages are called.
+static json_t *names_json(const bl_driver_t *driver) {
+  const bl_grid_t *grid = &bl_driver_training(driver)->grid;
+  json_t *names = json_array();
+  for (uint32_t rank = 0; rank < bl_grid_ranks(grid); rank++) {
+    char name[BL_GRID_NAME_BYTES];
+    json_array_append_new(names, json_string(bl_grid_name(grid, rank, name) + strlen("stage ")));
+  }
+  return names;
+}
+
 static json_t *stages_json(const bl_driver_t *driver) {
   json_t *stages = json_array();
   bl_policies_view_t policies = bl_driver_policies(driver);
   for (size_t i = 0; i < bl_driver_stage_count(driver); i++) {
     bl_stage_view_t view = bl_driver_stage(driver, i);
-    json_t *stage = json_pack("{s:I, s:s, s:b, s:I}", "stage", (json_int_t)i, "address", view.address, "reachable",
-                              view.reachable, "pid", (json_int_t)view.process);
+    const bl_seat_t seat = bl_grid_seat(&bl_driver_training(driver)->grid, (uint32_t)i);
+    json_t *stage = json_pack("{s:I, s:s, s:b, s:I}", "stage", (json_int_t)seat.stage, "address", view.address,
+                              "reachable", view.reachable, "pid", (json_int_t)view.process);
     if (view.place != NULL) {
       json_object_set_new(stage, "slot_bytes", json_integer((json_int_t)view.place->slot_bytes));
     }
-    if (policies.holdings != NULL && i < policies.holdings->devices) {
-      json_object_set_new(stage, "own", json_integer(policies.holdings->own[i]));
-      json_object_set_new(stage, "lent", json_integer(policies.holdings->lent[i]));
+    if (policies.holdings != NULL && seat.stage < policies.holdings->devices) {
+      json_object_set_new(stage, "own", json_integer(policies.holdings->own[seat.stage]));
+      json_object_set_new(stage, "lent", json_integer(policies.holdings->lent[seat.stage]));
     }
     json_array_append_new(stages, stage);
   }
@@ -99,11 +111,11 @@ static json_t *run_json(const bl_page_t *page) {
   const bl_job_t *job = bl_driver_job(page->driver);
   const json_int_t seq = bl_driver_training(page->driver)->model.seq;
   const json_int_t step_tokens = seq * job->train.micro_batch * job->train.micro_batches;
-  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:I, s:o, s:o, s:o}", "run", page->run, "phase", view.phase,
-                   "step", (json_int_t)view.step, "steps", (json_int_t)view.steps, "waiting_for", view.waiting_for,
-                   "waiting_seconds", (double)view.waiting_ns * 1e-9, "error", view.error, "step_tokens", step_tokens,
-                   "policy", policy_json(page->driver), "stages", stages_json(page->driver), "history",
-                   bl_page_history_json(&page->history));
+  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:I, s:o, s:o, s:o, s:o}", "run", page->run, "phase",
+                   view.phase, "step", (json_int_t)view.step, "steps", (json_int_t)view.steps, "waiting_for",
+                   view.waiting_for, "waiting_seconds", (double)view.waiting_ns * 1e-9, "error", view.error,
+                   "step_tokens", step_tokens, "policy", policy_json(page->driver), "names", names_json(page->driver),
+                   "stages", stages_json(page->driver), "history", bl_page_history_json(&page->history));
 }
 
 // ---- /api/timeline -----------------------------------------------------------------------------------------------------
@@ -140,7 +152,8 @@ static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error
   }
   json_decref(page->timeline);
   page->timeline_step = bl_driver_look(page->driver).step;
-  page->timeline = json_pack("{s:I, s:o}", "step", (json_int_t)page->timeline_step, "stages", rows);
+  page->timeline = json_pack("{s:I, s:o, s:o}", "step", (json_int_t)page->timeline_step, "names",
+                             names_json(page->driver), "stages", rows);
 }
 
 // The last one, while the next is asked for.
