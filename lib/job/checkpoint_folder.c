@@ -17,6 +17,7 @@
 #define PARTIAL_MARK   ".partial-"
 #define DELETED_SUFFIX ".deleted"
 #define EARLIER_PREFIX "earlier-"
+#define TRIAL_PREFIX   ".try-"
 #define EARLIER_MAX    100000
 #define FOLDER_MODE    0777 // less what the user's mask takes away
 
@@ -49,6 +50,9 @@ typedef struct {
 } entry_t;
 
 static kind_t kind_of(const char *name, uint64_t *step) {
+  if (strncmp(name, TRIAL_PREFIX, strlen(TRIAL_PREFIX)) == 0) {
+    return DELETED; // by whoever made it, who may have died in between
+  }
   size_t prefix = strlen(STEP_PREFIX);
   if (strncmp(name, STEP_PREFIX, prefix) != 0 || name[prefix] < '0' || name[prefix] > '9') {
     return OTHER;
@@ -249,6 +253,7 @@ bl_status_t bl_checkpoint_folder_sweep(const char *folder, size_t *count, bl_err
       if (status == BL_OK) {
         status = delete_folder(path, err);
       }
+      status = status == BL_NOT_FOUND ? BL_OK : status; // its maker was faster
       *count += entries[i].kind == PARTIAL;
     }
   }
@@ -315,7 +320,7 @@ bl_status_t bl_checkpoint_folder_try(const char *folder, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  status = join(trial, folder, ".try-XXXXXX", err);
+  status = join(trial, folder, TRIAL_PREFIX "XXXXXX", err);
   if (status == BL_OK && mkdtemp(trial) == NULL) {
     return fail(err, "create anything in the folder", folder);
   }

@@ -4,6 +4,7 @@
 // new one, and a later writer finishes its work in the same folder.
 #include "checkpoint/saved_model.h"
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -45,11 +46,23 @@ static void write_old(void) {
   saved_model_set(&saved, NEW_STEP);
 }
 
-// In the child: writes the new checkpoint and deletes the old one.
+// In the child: tries the folder, writes the new checkpoint and deletes the old one.
 static void write_new_and_exit(void) {
   bl_error_t err = {0};
-  bl_status_t status = saved_model_write(&saved, folder, NEW_STEP, 1, &err);
+  bl_status_t status = bl_checkpoint_folder_try(folder, &err);
+  status = status == BL_OK ? saved_model_write(&saved, folder, NEW_STEP, 1, &err) : status;
   _exit(status == BL_OK ? 0 : CHILD_REFUSED);
+}
+
+static void check_nothing_hidden(void) {
+  DIR *stream = opendir(folder);
+  assert_non_null(stream);
+  for (const struct dirent *item; (item = readdir(stream)) != NULL;) {
+    if (item->d_name[0] == '.' && strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0) {
+      fail_msg("%s stays", item->d_name);
+    }
+  }
+  closedir(stream);
 }
 
 // What must hold whenever the writer stopped. Returns the step of the newest checkpoint.
@@ -61,6 +74,7 @@ static uint64_t check_folder(const char *when, long where) {
   }
   size_t count;
   assert_int_equal(bl_checkpoint_folder_sweep(folder, &count, &err), BL_OK);
+  check_nothing_hidden();
   saved_model_set(&saved, NEXT_STEP);
   if (saved_model_write(&saved, folder, NEXT_STEP, 1, &err) != BL_OK || saved_model_read(folder, &err) != NEXT_STEP) {
     fail_msg("%s %ld, the checkpoint after it: %s", when, where, err.text);
