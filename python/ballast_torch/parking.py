@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain autograd: what a region of a forward pass saves is parked."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from .saved import Region
+from .store import Store, parse_bytes
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def refuse_compile() -> None:
+    if torch.compiler.is_compiling():
+        raise RuntimeError("ballast_torch cannot park what torch.compile's graphs save: compile the modules inside of the "
+                           "region, or mark the function that parks with torch.compiler.disable")
+
+
+def rng_state(tensors: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
+    """A context that puts the random number generators back to where they are now, for the time it lasts."""
+    state = torch.get_rng_state()
+    devices = sorted({tensor.device.index for tensor in tensors if tensor.device.type == "cuda"})
+    states = [torch.cuda.get_rng_state(device) for device in devices]
+    autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+                for device in ("cpu", *(("cuda",) if devices else ()))]
+
+    def run(function: Callable[[], Any]) -> None:
+        with torch.random.fork_rng(devices=devices):
+            torch.set_rng_state(state)
+            for device, saved in zip(devices, states):
+                torch.cuda.set_rng_state(saved, device)
+            for device, enabled, dtype in autocast:
+                function = _under(torch.autocast(device, dtype=dtype, enabled=enabled), function)
+            function()
+
+    return run
+
+
+def _under(context: Any, function: Callable[[], Any]) -> Callable[[], Any]:
+    def run() -> Any:
+        with context:
+            return function()
+    return run
+
+
+def tensors_of(*values: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(leaf for leaf in torch.utils._pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor))
+
+
+class park:  # noqa: N801, a verb as it is used
+    """Parks what autograd saves.
+
+        with bt.park(store):
+            loss = model(x)             # saved tensors of min_bytes and more leave as the forward pass goes on
+        loss.backward()                 # and come back, the next chunk ahead of its use
+
+        model.block = bt.park(store, on_loss="recompute")(model.block)
+
+    As a wrapper of a function or module, a block that is lost can be made again by running the function once more: its
+    inputs are kept for that, random numbers come from the same states, and it must do the same each time, as for
+    `torch.utils.checkpoint` without reentrance.
+
+    Args:
+        store: where to.
+        min_bytes: smaller storages stay.
+        prefetch: chunks that are loaded ahead, against the order in which they left.
+        on_loss: `"raise"` (BlockLost) or `"recompute"`, for wrappers.
+        recompute: a function without arguments that runs the same forward pass again, for a `with`.
+
+    Left alone, where they are: parameters and views of them, buffers (from the second time on), small tensors, subclasses of
+    torch.Tensor, sparse tensors, and what has the attribute `_TE_do_not_offload`. Gradients have the same bits as without.
+    """
+
+    def __init__(self, store: Store, *, min_bytes: int | str = 1 << 20, prefetch: int = 1, on_loss: str = "raise",
+                 recompute: Callable[[], Any] | None = None) -> None:
+        if on_loss not in ("raise", "recompute"):
+            raise ValueError(f"on_loss: {on_loss!r} is neither 'raise' nor 'recompute'")
+        if prefetch < 0:
+            raise ValueError(f"prefetch: {prefetch} is less than 0")
+        self._store, self._min_bytes, self._prefetch = store, parse_bytes(min_bytes), prefetch
+        self._on_loss, self._recompute = on_loss, recompute
+        self._open: list[tuple[Region, saved_tensors_hooks]] = []
+
+    def _begin(self, recompute: Callable[[], None] | None) -> Region:
+        refuse_compile()
+        with self._store._lock:
+            self._store._begin_region()
+        return Region(self._store, min_bytes=self._min_bytes, prefetch=self._prefetch, recompute=recompute)
+
+    def __enter__(self) -> park:
+        if self._on_loss == "recompute" and self._recompute is None:
+            raise ValueError("on_loss='recompute': a `with` cannot be run again; wrap a function, park(store, "
+                             "on_loss='recompute')(f), or give recompute=")
+        region = self._begin(_restoring(self._recompute))
+        hooks = saved_tensors_hooks(region.pack, region.unpack)
+        hooks.__enter__()
+        self._open.append((region, hooks))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        region, hooks = self._open.pop()
+        hooks.__exit__(*exception)
+        region.finish()
+
+    def __call__(self, function: Function) -> Function:
+        """Wraps a function; a module is given a forward pass that parks, and is returned."""
+        if isinstance(function, torch.nn.Module):
+            function.forward = self(function.forward)
+            return function
+
+        @functools.wraps(function)
+        def parked(*arguments: Any, **keywords: Any) -> Any:
+            again = None
+            if self._on_loss == "recompute":
+                restored = rng_state(tensors_of(arguments, keywords))
+                again = functools.partial(restored, functools.partial(function, *arguments, **keywords))
+            region = self._begin(again)
+            try:
+                with saved_tensors_hooks(region.pack, region.unpack):
+                    return function(*arguments, **keywords)
+            finally:
+                region.finish()
+
+        return parked
+
+
+def _restoring(recompute: Callable[[], Any] | None) -> Callable[[], None] | None:
+    return None if recompute is None else functools.partial(rng_state(()), recompute)
+
+
+class hooks(tuple):  # noqa: N801
+    """The pair (pack, unpack) for whoever takes hooks of saved tensors, as checkpointing libraries do:
+
+        remat.checkpoint(saved_tensors_hooks=bt.hooks(store))
+        with torch.autograd.graph.saved_tensors_hooks(*bt.hooks(store)): ...
+
+    Tensors leave as chunks fill. Arguments are those of `park`.
+    """
+
+    def __new__(cls, store: Store, *, min_bytes: int | str = 1 << 20, prefetch: int = 1) -> hooks:
+        with store._lock:
+            store._begin_region()
+        region = Region(store, min_bytes=parse_bytes(min_bytes), prefetch=prefetch)
+        return super().__new__(cls, (region.pack, region.unpack))

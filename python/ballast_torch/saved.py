@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What autograd saves, kept or parked: the hooks behind `park`, `hooks` and `attach`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from .errors import BlockLost
+from .store import Chunk, Store
+
+ENTRIES = 4096  # of a region without an end, before those of storages that are gone are forgotten
+ALIGNMENT = 64  # bytes: of storages within a chunk, more than any dtype needs
+
+
+def _is_cast_of_leaf(tensor: torch.Tensor) -> bool:
+    """Autocast's copy of a parameter, which autocast keeps anyway."""
+    cast = tensor.grad_fn
+    return (cast is not None and cast.name().startswith("ToCopyBackward") and bool(cast.next_functions)
+            and getattr(cast.next_functions[0][0], "name", lambda: "")() == "torch::autograd::AccumulateGrad")
+
+
+def why_not(tensor: torch.Tensor, min_bytes: int) -> str | None:
+    """Why a saved tensor stays where it is; None: it may leave. `own` reasons are no activations at all."""
+    owner = tensor if tensor._base is None else tensor._base
+    if (owner.is_leaf and owner.requires_grad) or _is_cast_of_leaf(owner):
+        return "own"
+    if type(tensor) is not torch.Tensor:
+        return "subclass"
+    if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda") or tensor.is_conj() or \
+            tensor.is_neg():
+        return "layout"
+    if getattr(tensor, "_TE_do_not_offload", False):
+        return "marked"
+    size = tensor.untyped_storage().nbytes()
+    if size < min_bytes:
+        return "small"
+    if not owner.requires_grad and size > 2 * tensor.numel() * tensor.element_size():
+        return "part"  # of something larger that is not autograd's, as a slice of a data set
+    return None
+
+
+class Entry:
+    """A storage that one region saw, and how many saved tensors are still made of it."""
+
+    __slots__ = ("store", "storage", "size", "wanted", "chunk", "offset", "uses", "held")
+
+    def __init__(self, store: Store, storage: torch.UntypedStorage, wanted: bool) -> None:
+        self.store, self.storage, self.size = store, StorageWeakRef(storage), storage.nbytes()
+        self.wanted = wanted  # it was fit to be parked
+        self.chunk: Chunk | None = None  # None: it stayed
+        self.offset = 0  # bytes, in the chunk
+        self.uses = 0
+        self.held = False  # counted among what this process holds
+
+    def end_use(self, unread: bool) -> None:
+        """Under the store's lock."""
+        self.uses -= 1
+        chunk = self.chunk
+        if chunk is not None and unread:
+            chunk.unread -= 1
+        if self.uses > 0:
+            return
+        if self.held:
+            self.store._hold(-self.size)
+        if self.wanted:
+            self.store._want(-self.size)
+        if chunk is not None:
+            chunk.alive -= 1
+            if chunk.alive == 0 and chunk.sealed:
+                self.store._discard(chunk)
+
+
+class Use:
+    """What autograd gets in place of a tensor that it saves."""
+
+    __slots__ = ("entry", "tensor", "version", "index", "dtype", "device", "shape", "stride", "start", "read", "region",
+                 "dropped")
+
+    def __init__(self, region: Region, entry: Entry, tensor: torch.Tensor, index: int) -> None:
+        self.region, self.entry, self.index, self.read = region, entry, index, False
+        self.version = tensor._version
+        self.dropped = entry.store._dropped
+        self.tensor: torch.Tensor | None = None
+        if entry.chunk is None:
+            self.tensor = tensor.detach()  # an output would keep its own node alive
+        else:
+            self.dtype, self.device, self.shape = tensor.dtype, tensor.device, tensor.shape
+            self.stride, self.start = tensor.stride(), tensor.storage_offset()
+
+    def __del__(self) -> None:
+        # On any thread, at any time, also while the store's lock is held: it is told later.
+        self.dropped.append((self.entry, self.read))
+
+
+class Region:
+    """Saved tensors of one forward pass (of a micro-batch on a stage, or of all that a `with` holds).
+
+    `parks`: False measures only. `forgets`: what was loaded is let go of when all of it was had once; False: when nobody can
+    ask for it any more, or by forget(). `recompute`: makes everything that was saved here again, in the same order, by running
+    the forward pass; None: a lost block is an error.
+    """
+
+    def __init__(self, store: Store, *, min_bytes: int, parks: bool = True, prefetch: int = 1,
+                 forgets: bool = True, recompute: Callable[[], None] | None = None) -> None:
+        self.store, self.min_bytes, self.parks, self.prefetch = store, min_bytes, parks, prefetch
+        self.recompute, self.forgets = recompute, forgets
+        self._entries: dict[tuple[int, int], Entry] = {}
+        self._leave: dict[int, StorageWeakRef] = {}
+        self._filling: Chunk | None = None
+        self._chunks: list[weakref.ref[Chunk]] = []  # in the order of the forward pass
+        self._count = 0
+        self._again: list[torch.Tensor] | None = None
+
+    # ---- forward
+
+    def leave(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        """These are kept by somebody else anyway."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            self._leave[storage._cdata] = StorageWeakRef(storage)
+
+    def pack(self, tensor: torch.Tensor) -> Use:
+        index, self._count = self._count, self._count + 1
+        reason = why_not(tensor, self.min_bytes)
+        with self.store._lock:
+            self.store._check()
+            return Use(self, self._entry(tensor, reason), tensor, index)
+
+    def _entry(self, tensor: torch.Tensor, reason: str | None) -> Entry:
+        # A storage has one number as long as somebody refers to it, weakly too; another version has other bytes.
+        storage = tensor.untyped_storage()
+        key = storage._cdata, tensor._version
+        entry = self._entries.get(key)
+        if len(self._entries) > ENTRIES:
+            self._entries = {key: entry for key, entry in self._entries.items() if not entry.storage.expired()}
+        if entry is None or entry.storage.expired():
+            wanted = reason is None and key[0] not in self._leave and not self.store._is_constant(tensor, storage)
+            entry = self._entries[key] = Entry(self.store, storage, wanted)
+            if wanted:
+                self.store._want(entry.size)
+                self._place(entry, storage)
+            if entry.chunk is None and reason not in ("own", "part") and key[0] not in self._leave:
+                entry.held = True
+                self.store._hold(entry.size)
+        if entry.uses == 0 and entry.chunk is not None:
+            entry.chunk.alive += 1
+        entry.uses += 1
+        if entry.chunk is not None:
+            entry.chunk.unread += 1
+        return entry
+
+    def _place(self, entry: Entry, storage: torch.UntypedStorage) -> None:
+        """Copies a storage into a chunk, if there is one to be had."""
+        store = self.store
+        if not self.parks:
+            return
+        data = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+        if entry.size > store.chunk_bytes:
+            entry.chunk = store._park_large(data)
+            if entry.chunk is not None:
+                self._chunks.append(weakref.ref(entry.chunk))
+        else:
+            at = -(-self._filling.segments[0].used // ALIGNMENT) * ALIGNMENT if self._filling is not None else 0
+            if self._filling is None or at + entry.size > store.chunk_bytes:
+                self.seal()
+                self._filling, at = store._begin_chunk(), 0
+                if self._filling is not None:
+                    self._chunks.append(weakref.ref(self._filling))
+            if self._filling is not None:
+                segment = self._filling.segments[0]
+                segment.memory[at:at + entry.size].copy_(data)
+                segment.used = at + entry.size
+                entry.chunk, entry.offset = self._filling, at
+        if entry.chunk is None:
+            store._counts["kept"] += 1
+
+    def seal(self) -> None:
+        """What was saved until now leaves; more may come."""
+        chunk, self._filling = self._filling, None
+        if chunk is not None:
+            with self.store._lock:
+                self.store._seal(chunk)
+                if chunk.alive == 0:
+                    self.store._discard(chunk)
+
+    def finish(self) -> None:
+        """Nothing more is saved here."""
+        self.seal()
+        self._entries.clear()
+        self._leave.clear()
+
+    # ---- backward
+
+    def unpack(self, use: Use) -> torch.Tensor:
+        store = self.store
+        if self._again is not None:
+            return self._again[use.index]
+        with store._lock:
+            store._check()
+            if use.tensor is not None:
+                if use.tensor._version != use.version:
+                    raise RuntimeError(
+                        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                        f"a saved tensor of shape {list(use.tensor.shape)} is at version {use.tensor._version}; expected "
+                        f"version {use.version} instead")
+                store._collect()
+                return use.tensor
+            try:
+                data = store._read(use.entry.chunk)
+            except BlockLost:
+                if self.recompute is None:
+                    raise
+                data = None
+        if data is None:
+            return self._recomputed(use)
+        with store._lock:
+            tensor = self._tensor(use, data)
+            chunk = use.entry.chunk
+            self._prefetch_before(chunk)
+            if not use.read:
+                use.read = True
+                chunk.unread -= 1
+            if chunk.unread == 0 and self.forgets:
+                store._forget_buffer(chunk)
+            store._collect()
+            return tensor
+
+    @staticmethod
+    def _tensor(use: Use, data: torch.Tensor) -> torch.Tensor:
+        entry = use.entry
+        if use.device.type != "cpu":
+            data, at = data[entry.offset:entry.offset + entry.size].to(use.device), 0
+        else:
+            at = data.storage_offset() + entry.offset
+        start = at // use.dtype.itemsize + use.start
+        return torch.empty(0, dtype=use.dtype, device=use.device).set_(data.untyped_storage(), start, use.shape, use.stride)
+
+    def _prefetch_before(self, chunk: Chunk) -> None:
+        """Backward passes come from the end: what was parked before is needed next."""
+        if self.prefetch == 0:
+            return
+        known = [ref() for ref in self._chunks]
+        at = next((i for i in range(len(known) - 1, -1, -1) if known[i] is chunk), 0)
+        for other in known[max(at - self.prefetch, 0):at]:
+            if other is not None and other.unread > 0:
+                self.store._prefetch(other)
+
+    def load(self) -> None:
+        """Begins to load everything: its backward pass comes next."""
+        with self.store._lock:
+            for ref in self._chunks:
+                chunk = ref()
+                if chunk is not None:
+                    self.store._prefetch(chunk)
+
+    def forget(self) -> None:
+        """Lets go of what was loaded. It can be loaded again."""
+        with self.store._lock:
+            for ref in self._chunks:
+                chunk = ref()
+                if chunk is not None:
+                    self.store._forget_buffer(chunk)
+
+    def _recomputed(self, use: Use) -> torch.Tensor:
+        made: list[torch.Tensor] = []
+
+        def pack(tensor: torch.Tensor) -> None:
+            made.append(tensor.detach())
+
+        def unpack(_: None) -> torch.Tensor:
+            raise RuntimeError("a backward pass inside of a recomputation")
+
+        with torch.enable_grad(), saved_tensors_hooks(pack, unpack):
+            self.recompute()
+        if len(made) != self._count:
+            raise RuntimeError(f"the forward pass saved {self._count} tensors at first and {len(made)} when a lost block "
+                               "was made again; it must do the same each time (docs/pytorch.md)")
+        self._again = made
+        self.store._counts["recomputed"] += 1
+        return made[use.index]

@@ -1,0 +1,497 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store that lends memory to this process, and the blocks that are parked there."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import os
+import threading
+import time
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from . import _native
+from ._client import GRANULE, Arena, Client, room_bytes
+from .errors import BlockLost, StoreError
+
+log = logging.getLogger("ballast_torch")
+
+TICKETS = 160  # operations under way at a time; the library takes 256
+ROOMS_AT_ONCE = 4  # reserved with one call, where there is room
+REOPEN_SECONDS = 2.0  # at first, between attempts to find a store that was lost; doubled up to a minute
+UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "KB": 10**3, "MB": 10**6,
+         "GB": 10**9, "TB": 10**12}
+
+
+def parse_bytes(value: int | str) -> int:
+    """`4 << 20`, `"4 MiB"`, `"1.5 GiB"`. ValueError: anything else."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    text = str(value).strip()
+    digits = text.rstrip("".join(set("".join(UNITS)))).strip()
+    unit = text[len(digits):].strip() if text.startswith(digits) else None
+    try:
+        size = round(float(digits) * UNITS[unit])
+    except (ValueError, KeyError):
+        size = 0
+    if size <= 0:
+        raise ValueError(f"{value!r} is not a number of bytes: 4194304, '4 MiB', '1.5 GiB'")
+    return size
+
+
+class Segment:
+    """A part of a chunk that has a room of its own."""
+
+    __slots__ = ("room", "used", "memory", "ticket", "lost")
+
+    def __init__(self, room: int, memory: torch.Tensor) -> None:
+        self.room: int | None = room  # None: given back
+        self.used = 0  # bytes of the block
+        self.memory: torch.Tensor | None = memory  # while the block is here
+        self.ticket: _native.Ticket | None = None  # of the evict
+        self.lost: StoreError | None = None
+
+
+class Chunk:
+    """Saved bytes that leave and come back together."""
+
+    __slots__ = ("segments", "generation", "sealed", "buffer", "loads", "alive", "unread", "__weakref__")
+
+    def __init__(self, segments: list[Segment], generation: int) -> None:
+        self.segments, self.generation = segments, generation
+        self.sealed = False
+        self.buffer: torch.Tensor | None = None  # uint8, of all of it, when loaded or being loaded
+        self.loads: list[tuple[Segment, int, _native.Ticket | None]] | None = None  # at which byte; None: not begun
+        self.alive = 0  # entries that somebody may ask for
+        self.unread = 0  # uses that have not come yet
+
+    @property
+    def used(self) -> int:
+        return sum(segment.used for segment in self.segments)
+
+
+class Store:
+    """Memory at an activation-store, for what autograd saves.
+
+    Args:
+        address: where the store listens for control: `"unix:/run/store"` or `"host:port"`.
+        job: names this run at the store (`ballastctl leases list --job NAME`). Stores that are open at a time, of one
+            job or several, need different pairs of (job, rank); each pair has an arena of its own.
+        rank: this process among those of the job.
+        device: `"cpu"`. Tensors of GPUs pass through memory of the host.
+        size: bytes to borrow, as a number or `"4 GiB"`. None: the first region (a `with park(...)`, a step of an attached
+            schedule) keeps everything and is measured, then just what it takes is borrowed; more when more is needed.
+        staging: bytes of this process through which blocks leave, taken at once: four chunks at least.
+        chunk: bytes of the largest room. Tensors share rooms, or take several.
+        path: `"auto"`, `"shm"` (same machine) or `"tcp"`.
+        verify: a checksum of every block, computed here and at the store.
+        tls: files (ca, certificate, key); the certificate's role is `stage`. None: plaintext.
+        plaintext: allow that off the loopback interface.
+        deadline: seconds after which a call gives up.
+
+    Raises:
+        StoreError: nobody listens at `address`, versions differ, there is no room for `size`, ...
+        ValueError: an argument; the text names it.
+
+    Thread: any. A process that was forked from the one that opened a store can neither use nor close it (StoreError);
+    what it does leaves the parent's store alone.
+    """
+
+    def __init__(self, address: str, *, job: str | None = None, rank: int = 0, device: str = "cpu",
+                 size: int | str | None = None, staging: int | str = 32 << 20, chunk: int | str = 4 << 20,
+                 path: str = "auto", verify: bool = True, tls: tuple[str, str, str] | None = None,
+                 plaintext: bool = False, deadline: float = 10.0) -> None:
+        if torch.device(device).type != "cpu":
+            raise ValueError(f"device: {device!r} is not there; blocks leave from memory of the host: 'cpu'")
+        if path not in _native.PATHS:
+            raise ValueError(f"path: {path!r} is none of {', '.join(_native.PATHS)}")
+        if tls is not None and len(tls) != 3:
+            raise ValueError("tls: three files are needed: (ca, certificate, key)")
+        self.address, self.device = address, device
+        self.chunk_bytes = room_bytes(parse_bytes(chunk))
+        self._staging_bytes = max(parse_bytes(staging), 4 * self.chunk_bytes)
+        self._given = None if size is None else parse_bytes(size)
+        self._borrowed = self._given or 0
+        self._pid, self._lock, self._closed = os.getpid(), threading.RLock(), False
+        self._arena = Arena(self._staging_bytes, address)
+        self._options: dict[str, Any] = {
+            "job": job or f"torch-{os.getpid()}", "rank": rank, "arena": self._arena, "path": path, "verify": verify,
+            "tls": tls, "plaintext": plaintext, "deadline": deadline}
+        self._client = Client(address, size=self._given or GRANULE, **self._options)
+        self._full = self._given is None  # no more rooms are asked for until the next region
+        self._need = self._need_peak = 0  # bytes that were fit to be parked: now, and most
+        self._alive = 0  # chunks with rooms
+        self._evicting: collections.deque[Segment] = collections.deque()
+        self._releasing: collections.deque[_native.Ticket] = collections.deque()
+        self._under_way = 0  # tickets
+        self._dropped: collections.deque[Any] = collections.deque()  # uses that ended: by finalizers, on any thread
+        self._reopen_at, self._reopen_wait = 0.0, REOPEN_SECONDS
+        self._held = self._held_peak = 0
+        self._constants: dict[int, StorageWeakRef] = {}
+        self._said: set[str] = set()
+        self._counts = dict.fromkeys(("parked", "loaded", "late", "kept", "lost", "recomputed", "bytes"), 0)
+        self._waited = 0.0
+
+    # ---- for everybody
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<ballast_torch.Store {self.address} job={self._options['job']!r} size={self.size}>"
+
+    @property
+    def size(self) -> int:
+        """Bytes borrowed."""
+        return self._borrowed
+
+    def stats(self) -> dict[str, Any]:
+        """What happened since the store was opened.
+
+        Returns:
+            `parked`, `loaded`, `late` (their load had not ended when they were needed), `lost` and `recomputed` in blocks
+            (rooms' worth of tensors that move together); `kept`: tensors that stayed because the store had no room or was
+            gone; `bytes`: parked, in all; `waited_seconds`: of this process, for staging or loads; `held` and
+            `held_peak`: bytes of saved tensors in this process now and at most, without parameters and without `staging`;
+            `size`: bytes borrowed; `path`: how blocks travel.
+        """
+        with self._lock:
+            if self._usable():
+                self._collect()
+            return {**self._counts, "waited_seconds": self._waited, "held": self._held, "held_peak": self._held_peak,
+                    "staging": self._staging_bytes, "size": self.size, "path": self._client.path() if self._usable() else ""}
+
+    def reset_peak(self) -> None:
+        """`held_peak` begins again at `held`."""
+        with self._lock:
+            self._check()
+            self._collect()
+            self._held_peak = self._held
+
+    def close(self) -> None:
+        """Gives everything back. Blocks that are still parked are lost; a second call does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._check()
+            self._collect()
+            self._client.close()
+            self._closed = True
+
+    # ---- regions, under way
+
+    def _usable(self) -> bool:
+        return not self._closed and os.getpid() == self._pid
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise StoreError(f"{self.address}: the store belongs to process {self._pid}, which opened it; this one was "
+                             "forked from it and can use stores of its own only (start it with 'spawn')",
+                             status="PRECONDITION", store=self.address)
+        if self._closed:
+            raise StoreError(f"{self.address}: the store is closed", status="PRECONDITION", store=self.address)
+
+    def _say(self, what: str) -> None:
+        """Once for each."""
+        if what not in self._said:
+            self._said.add(what)
+            log.warning("%s: %s", self.address, what)
+
+    def _begin_region(self) -> None:
+        """Between steps: what is asked for may be there now, and an arena may grow while nothing is parked."""
+        self._check()
+        self._collect()
+        if not self._client.alive():
+            self._reopen()
+            return
+        need = room_bytes(self._need_peak + self._need_peak // 8 + 4 * self.chunk_bytes)
+        if self._given is None and self._need_peak and need > self.size and self._alive == 0:
+            self._resize(need)
+        self._full = self.size == 0
+
+    def _resize(self, size: int) -> None:
+        while self._under_way:  # releases
+            self._reap(wait=True)
+        while size > 2 * self.chunk_bytes and size > self.size:
+            try:
+                self._client.open(size)
+                self._borrowed = size
+                return
+            except StoreError as error:
+                self._borrowed = 0
+                if error.status != "EXHAUSTED":
+                    break
+                self._say(f"not all that is needed is there to borrow: {error}")
+                size = room_bytes(size * 3 // 4)
+        self._reopen()
+
+    def _reopen(self) -> None:
+        if time.monotonic() < self._reopen_at or self._under_way:
+            return
+        try:
+            self._client.reopen()
+            self._reopen_wait, self._full = REOPEN_SECONDS, self.size == 0
+            log.warning("%s: the store is back", self.address)
+        except StoreError as error:
+            self._say(f"the store is gone, everything stays here until it is back: {error}")
+            self._reopen_at = time.monotonic() + self._reopen_wait
+            self._reopen_wait = min(2 * self._reopen_wait, 60.0)
+
+    # ---- chunks. All under the lock.
+
+    def _hold(self, size: int) -> None:
+        self._held += size
+        self._held_peak = max(self._held_peak, self._held)
+
+    def _want(self, size: int) -> None:
+        self._need += size
+        self._need_peak = max(self._need_peak, self._need)
+
+    def _is_constant(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> bool:
+        """Something without a gradient that an earlier region saved, too, and that still lives: a buffer, a mask."""
+        if tensor.requires_grad:
+            return False
+        seen = self._constants.get(storage._cdata)
+        if seen is not None and not seen.expired():
+            return True
+        if len(self._constants) > 4096:
+            self._constants = {key: ref for key, ref in self._constants.items() if not ref.expired()}
+        self._constants[storage._cdata] = StorageWeakRef(storage)
+        return False
+
+    def _room(self, size: int) -> int | None:
+        """A room of at least `size` bytes."""
+        client = self._client
+        for attempt in range(2):
+            for fits in range(size, self.chunk_bytes + 1, self.chunk_bytes // 8):
+                room = client.take_room(fits)
+                if room is not None:
+                    return room
+            if attempt == 0 and not (not self._full and (client.reserve(size, ROOMS_AT_ONCE) or client.reserve(size, 1))):
+                if not self._full:
+                    self._say("no more room at the store; what does not fit stays here")
+                self._full = True
+                return None
+        return None
+
+    def _staging(self, size: int) -> torch.Tensor | None:
+        """Memory to leave from, once earlier blocks have left theirs."""
+        while (memory := self._arena.acquire(size)) is None and self._evicting:
+            begin = time.monotonic()
+            self._reap(wait=True)
+            self._waited += time.monotonic() - begin
+        return memory
+
+    def _begin_segment(self, size: int) -> Segment | None:
+        if self._client.lost is not None:
+            return None
+        room = self._room(size)
+        if room is None:
+            return None
+        memory = self._staging(size)
+        if memory is None or self._client.lost is not None:
+            self._client.free_room(room)
+            return None
+        return Segment(room, memory)
+
+    def _begin_chunk(self) -> Chunk | None:
+        """For small tensors, to be filled and sealed. None: they stay."""
+        segment = self._begin_segment(self.chunk_bytes)
+        if segment is None:
+            return None
+        self._alive += 1
+        return Chunk([segment], self._client.generation)
+
+    def _park_large(self, data: torch.Tensor) -> Chunk | None:
+        """A chunk of `data` (uint8, any device) alone. It leaves piece by piece."""
+        chunk = Chunk([], self._client.generation)
+        self._alive += 1
+        unit = self.chunk_bytes // 8
+        for at in range(0, data.numel(), self.chunk_bytes):
+            part = data[at:at + self.chunk_bytes]
+            segment = self._begin_segment(-(-part.numel() // unit) * unit)
+            if segment is None or chunk.generation != self._client.generation:
+                self._discard(chunk)
+                return None
+            segment.memory[:part.numel()].copy_(part)
+            segment.used = part.numel()
+            chunk.segments.append(segment)
+            self._evict(chunk, segment)
+        self._seal(chunk)
+        return chunk
+
+    def _evict(self, chunk: Chunk, segment: Segment) -> None:
+        self._bound()
+        try:
+            segment.ticket = self._client.start("evict_start", segment.room, segment.memory.data_ptr(), segment.used, None)
+        except StoreError as error:
+            self._evict_failed(segment, error)
+            return
+        self._under_way += 1
+        self._evicting.append(segment)
+
+    def _seal(self, chunk: Chunk) -> None:
+        """Nothing more comes: the chunk leaves."""
+        chunk.sealed = True
+        for segment in chunk.segments:
+            if segment.ticket is None and segment.memory is not None and segment.room is not None:
+                self._evict(chunk, segment)
+        self._counts["parked"] += 1
+        self._counts["bytes"] += chunk.used
+
+    def _evict_failed(self, segment: Segment, error: StoreError) -> None:
+        """The block is still in its staging memory: it moves to memory that may be kept for long."""
+        segment.memory = segment.memory[:segment.used].clone()
+        segment.room = None  # not used again: it may not be empty
+        self._client.alive()
+        self._say(f"a block could not be parked and stays here: {error}")
+
+    def _reap(self, wait: bool = False) -> None:
+        """Ends operations that are over, and with `wait` the oldest."""
+        while self._evicting:
+            segment = self._evicting[0]
+            if segment.ticket is not None:
+                if not wait and not self._client.ended(segment.ticket):
+                    break
+                self._end_evict(segment)
+                wait = False
+            self._evicting.popleft()
+        while self._releasing and (wait or self._client.ended(self._releasing[0])):
+            self._end_release()
+            wait = False
+
+    def _end_release(self) -> None:
+        self._under_way -= 1
+        try:
+            self._client.wait(self._releasing.popleft())
+        except StoreError:
+            self._client.alive()  # found at its next use
+
+    def _end_evict(self, segment: Segment) -> None:
+        ticket, segment.ticket = segment.ticket, None
+        self._under_way -= 1
+        try:
+            self._client.wait(ticket)
+            segment.memory = None
+        except StoreError as error:
+            self._evict_failed(segment, error)
+
+    def _bound(self) -> None:
+        """Room for another ticket."""
+        while self._under_way >= TICKETS and (self._releasing or self._evicting):
+            self._reap(wait=True)
+
+    def _prefetch(self, chunk: Chunk) -> None:
+        """Begins to load what is needed soon."""
+        if chunk.loads is not None or chunk.alive == 0:
+            return
+        if len(chunk.segments) == 1 and chunk.segments[0].memory is not None:
+            return  # it is here still
+        if self._under_way + len(chunk.segments) <= TICKETS:
+            self._load(chunk)
+
+    def _load(self, chunk: Chunk) -> None:
+        chunk.buffer = torch.empty(chunk.used, dtype=torch.uint8)
+        chunk.loads = []
+        self._hold(chunk.buffer.numel())
+        at = 0
+        for segment in chunk.segments:
+            if segment.memory is not None:
+                chunk.buffer[at:at + segment.used].copy_(segment.memory[:segment.used])
+            else:
+                chunk.loads.append((segment, at, self._start_load(chunk, segment, at)))
+            at += segment.used
+
+    def _start_load(self, chunk: Chunk, segment: Segment, at: int) -> _native.Ticket | None:
+        if segment.lost is None and chunk.generation != self._client.generation:
+            segment.lost = self._client.lost or StoreError(f"{self.address}: the store ended the session that it was "
+                                                           "parked in", status="FENCED", store=self.address)
+        if segment.lost is not None:
+            return None
+        self._bound()
+        try:
+            ticket = self._client.start("load_start_kept", segment.room, chunk.buffer.data_ptr() + at, segment.used)
+        except StoreError as error:
+            segment.lost = error
+            return None
+        self._under_way += 1
+        return ticket
+
+    def _end_load(self, chunk: Chunk, segment: Segment, at: int, ticket: _native.Ticket | None) -> None:
+        """Asks once more where the store lives and did not answer in time."""
+        for attempt in range(2):
+            if ticket is None:
+                return
+            self._under_way -= 1
+            try:
+                self._client.wait(ticket)
+                return
+            except StoreError as error:
+                if attempt or error.status == "DATA_LOSS" or not self._client.alive():
+                    segment.lost = error
+                    return
+                ticket = self._start_load(chunk, segment, at)
+
+    def _read(self, chunk: Chunk) -> torch.Tensor:
+        """All bytes of a chunk. BlockLost."""
+        if chunk.loads is None and len(chunk.segments) == 1 and chunk.segments[0].memory is not None:
+            return chunk.segments[0].memory
+        late = chunk.loads is None or any(ticket and not self._client.ended(ticket) for _, _, ticket in chunk.loads)
+        begin = time.monotonic()
+        if chunk.loads is None:
+            self._load(chunk)
+        if chunk.loads:
+            loads, chunk.loads = chunk.loads, []
+            for load in loads:
+                self._end_load(chunk, *load)
+            self._counts["loaded"] += 1
+            self._counts["late"] += late
+            self._waited += time.monotonic() - begin
+        lost = next((segment for segment in chunk.segments if segment.lost is not None), None)
+        if lost is not None:
+            self._counts["lost"] += 1
+            raise BlockLost(store=self.address, lease=lost.room or 0, cause=str(lost.lost), status=lost.lost.status)
+        return chunk.buffer
+
+    def _forget_buffer(self, chunk: Chunk) -> None:
+        """Everything in it was had; who asks again loads it again."""
+        if chunk.buffer is not None:
+            for segment, at, ticket in chunk.loads or ():
+                self._end_load(chunk, segment, at, ticket)
+            self._held -= chunk.buffer.numel()
+            chunk.buffer = chunk.loads = None
+
+    def _discard(self, chunk: Chunk) -> None:
+        """Nobody can ask for it any more: its rooms are free again."""
+        self._alive -= 1
+        self._forget_buffer(chunk)
+        for segment in chunk.segments:
+            if segment.ticket is not None:
+                self._end_evict(segment)
+            room, segment.room, here = segment.room, None, segment.memory is not None
+            segment.memory = None
+            if room is None or chunk.generation != self._client.generation or not self._client.alive():
+                continue
+            if here:  # never left
+                self._client.free_room(room)
+                continue
+            self._bound()
+            try:
+                self._releasing.append(self._client.start("release_start", room))
+                self._under_way += 1
+                self._client.free_room(room)
+            except StoreError:
+                self._client.alive()
+
+    def _collect(self) -> None:
+        """Takes note of what has ended."""
+        while self._dropped:
+            entry, read = self._dropped.popleft()
+            entry.end_use(not read)
+        self._reap()
