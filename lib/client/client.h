@@ -200,7 +200,7 @@ BL_MUST_USE bl_status_t bl_client_load_start(bl_client_t *client, uint64_t room,
 // The same, but the block stays in its room, to be loaded again or released: for who needs it twice.
 BL_MUST_USE bl_status_t bl_client_load_start_kept(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
                                                   bl_client_ticket_t *ticket, bl_error_t *err);
-// Begins to drop the block of a room. Later uses of the room come after it without a wait.
+// Begins to drop the block of a room, which is empty when that has ended.
 BL_MUST_USE bl_status_t bl_client_release_start(bl_client_t *client, uint64_t room, bl_client_ticket_t *ticket,
                                                 bl_error_t *err);
 

@@ -10,10 +10,12 @@
 See docs/pytorch.md.
 """
 
+from . import megatron
+from .backend import StorageBackend
 from .errors import BlockLost, StoreError
 from .parking import hooks, park
 from .pipelining import attach
 from .store import Store
 
 __version__ = "0.1.0"
-__all__ = ["BlockLost", "Store", "StoreError", "attach", "hooks", "park"]
+__all__ = ["BlockLost", "StorageBackend", "Store", "StoreError", "attach", "hooks", "megatron", "park"]

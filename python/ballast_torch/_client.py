@@ -15,6 +15,7 @@ from . import _native
 from .errors import StoreError
 
 GRANULE = 64 << 10  # of the store
+REOPEN_MS = 1000
 
 
 def room_bytes(size: int) -> int:
@@ -106,14 +107,10 @@ class Client:
         self._forget_rooms()
 
     def reopen(self) -> None:
-        """A new session after one that was lost, with as many rooms as there is room for."""
-        if self._client is None:
-            self.open(self.size)
-            return
-        self.call("bl_client_reopen", self._client)
-        self.lost, self.generation = None, self.generation + 1
+        """A new session after one that was lost, with as many rooms as there is room for. Takes a second at most."""
         demands = self._demands
-        self._forget_rooms()
+        self._options.open_ms = REOPEN_MS
+        self.open(self.size)
         for size, count in demands.items():
             self.reserve(size, count)
 

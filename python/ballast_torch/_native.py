@@ -119,7 +119,8 @@ def status_name(status: int) -> str:
 def check(status: int, error: Error, store: str) -> None:
     """Raises StoreError unless the status is OK."""
     if status != 0:
-        raise StoreError(error.text.decode(errors="replace"), status=status_name(status), store=store)
+        text = error.text.decode(errors="replace")
+        raise StoreError(text if store in text else f"{store}: {text}", status=status_name(status), store=store)
 
 
 def call(store: str, name: str, *arguments: object) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.autograd.graph import saved_tensors_hooks
 
 from .saved import Region
@@ -17,9 +18,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def refuse_compile() -> None:
-    if torch.compiler.is_compiling():
-        raise RuntimeError("ballast_torch cannot park what torch.compile's graphs save: compile the modules inside of the "
-                           "region, or mark the function that parks with torch.compiler.disable")
+    """Within what torch.compile runs, whether it traces this or has given up doing so. A compiled module inside of a region
+    is fine."""
+    if torch.compiler.is_compiling() or get_eval_frame_callback() not in (None, False):
+        raise RuntimeError("ballast_torch cannot park what a function under torch.compile saves: begin the region outside of "
+                           "it, and compile the modules inside")
 
 
 def rng_state(tensors: tuple[torch.Tensor, ...]) -> Callable[[], Any]:

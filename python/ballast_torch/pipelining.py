@@ -210,9 +210,10 @@ def attach(schedule: Any, store: Store, *, cap: int | None = None, prefetch: int
     """
     if on_loss not in ("raise", "recompute"):
         raise ValueError(f"on_loss: {on_loss!r} is neither 'raise' nor 'recompute'")
+    stages = stages_of(schedule)
     if "_ballast" in vars(schedule):
         raise ValueError("the schedule is attached to a store already; detach() that one first")
-    for stage in stages_of(schedule):
+    for stage in stages:
         if type(stage.submod).__name__ == "OptimizedModule":
             raise ValueError(f"stage {stage.stage_index} is compiled with torch.compile, whose saved tensors cannot be "
                              "parked; attach before, to the module itself")

@@ -11,11 +11,14 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .errors import BlockLost
+from .errors import BlockLost, StoreError
 from .store import Chunk, Store
 
 ENTRIES = 4096  # of a region without an end, before those of storages that are gone are forgotten
 ALIGNMENT = 64  # bytes: of storages within a chunk, more than any dtype needs
+
+
+STRANGE = ("subclass", "layout")  # may have no storage
 
 
 def _is_cast_of_leaf(tensor: torch.Tensor) -> bool:
@@ -50,8 +53,9 @@ class Entry:
 
     __slots__ = ("store", "storage", "size", "wanted", "chunk", "offset", "uses", "held")
 
-    def __init__(self, store: Store, storage: torch.UntypedStorage, wanted: bool) -> None:
-        self.store, self.storage, self.size = store, StorageWeakRef(storage), storage.nbytes()
+    def __init__(self, store: Store, storage: torch.UntypedStorage | None, wanted: bool) -> None:
+        self.store, self.size = store, 0 if storage is None else storage.nbytes()
+        self.storage = None if storage is None else StorageWeakRef(storage)
         self.wanted = wanted  # it was fit to be parked
         self.chunk: Chunk | None = None  # None: it stayed
         self.offset = 0  # bytes, in the chunk
@@ -83,7 +87,8 @@ class Use:
                  "dropped")
 
     def __init__(self, region: Region, entry: Entry, tensor: torch.Tensor, index: int) -> None:
-        self.region, self.entry, self.index, self.read = region, entry, index, False
+        self.region, self.index, self.read = region, index, False
+        self.entry: Entry | None = entry  # None: ended
         self.version = tensor._version
         self.dropped = entry.store._dropped
         self.tensor: torch.Tensor | None = None
@@ -93,9 +98,14 @@ class Use:
             self.dtype, self.device, self.shape = tensor.dtype, tensor.device, tensor.shape
             self.stride, self.start = tensor.stride(), tensor.storage_offset()
 
-    def __del__(self) -> None:
+    def end(self) -> None:
+        """Nobody asks for it any more. A second call does nothing."""
         # On any thread, at any time, also while the store's lock is held: it is told later.
-        self.dropped.append((self.entry, self.read))
+        if self.entry is not None:
+            self.dropped.append((self.entry, self.read))
+            self.entry = self.tensor = None
+
+    __del__ = end
 
 
 class Region:
@@ -133,6 +143,10 @@ class Region:
             return Use(self, self._entry(tensor, reason), tensor, index)
 
     def _entry(self, tensor: torch.Tensor, reason: str | None) -> Entry:
+        if reason in STRANGE:
+            entry = Entry(self.store, None, False)
+            entry.uses = 1
+            return entry
         # A storage has one number as long as somebody refers to it, weakly too; another version has other bytes.
         storage = tensor.untyped_storage()
         key = storage._cdata, tensor._version
@@ -140,7 +154,7 @@ class Region:
         if len(self._entries) > ENTRIES:
             self._entries = {key: entry for key, entry in self._entries.items() if not entry.storage.expired()}
         if entry is None or entry.storage.expired():
-            wanted = reason is None and key[0] not in self._leave and not self.store._is_constant(tensor, storage)
+            wanted = self.parks and reason is None and key[0] not in self._leave and not self.store._is_constant(tensor, storage)
             entry = self._entries[key] = Entry(self.store, storage, wanted)
             if wanted:
                 self.store._want(entry.size)
@@ -158,8 +172,6 @@ class Region:
     def _place(self, entry: Entry, storage: torch.UntypedStorage) -> None:
         """Copies a storage into a chunk, if there is one to be had."""
         store = self.store
-        if not self.parks:
-            return
         data = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         if entry.size > store.chunk_bytes:
             entry.chunk = store._park_large(data)
@@ -203,6 +215,9 @@ class Region:
             return self._again[use.index]
         with store._lock:
             store._check()
+            if use.entry is None:
+                raise StoreError(f"{store.address}: a tensor is asked for that was freed", status="NOT_FOUND",
+                                 store=store.address)
             if use.tensor is not None:
                 if use.tensor._version != use.version:
                     raise RuntimeError(

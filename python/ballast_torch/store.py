@@ -125,7 +125,7 @@ class Store:
         self._need = self._need_peak = 0  # bytes that were fit to be parked: now, and most
         self._alive = 0  # chunks with rooms
         self._evicting: collections.deque[Segment] = collections.deque()
-        self._releasing: collections.deque[_native.Ticket] = collections.deque()
+        self._releasing: collections.deque[tuple[_native.Ticket, int, int]] = collections.deque()  # room, generation
         self._under_way = 0  # tickets
         self._dropped: collections.deque[Any] = collections.deque()  # uses that ended: by finalizers, on any thread
         self._reopen_at, self._reopen_wait = 0.0, REOPEN_SECONDS
@@ -266,17 +266,20 @@ class Store:
         return False
 
     def _room(self, size: int) -> int | None:
-        """A room of at least `size` bytes."""
+        """A room of at least `size` bytes: one that is free, a new one, or one that is free soon."""
         client = self._client
-        for attempt in range(2):
+        while client.lost is None:
             for fits in range(size, self.chunk_bytes + 1, self.chunk_bytes // 8):
                 room = client.take_room(fits)
                 if room is not None:
                     return room
-            if attempt == 0 and not (not self._full and (client.reserve(size, ROOMS_AT_ONCE) or client.reserve(size, 1))):
-                if not self._full:
+            if not self._full:
+                self._full = not (client.reserve(size, ROOMS_AT_ONCE) or client.reserve(size, 1))
+            elif self._releasing:
+                self._end_release()
+            else:
+                if self.size:
                     self._say("no more room at the store; what does not fit stays here")
-                self._full = True
                 return None
         return None
 
@@ -362,16 +365,19 @@ class Store:
                 self._end_evict(segment)
                 wait = False
             self._evicting.popleft()
-        while self._releasing and (wait or self._client.ended(self._releasing[0])):
+        while self._releasing and (wait or self._client.ended(self._releasing[0][0])):
             self._end_release()
             wait = False
 
     def _end_release(self) -> None:
         self._under_way -= 1
+        ticket, room, generation = self._releasing.popleft()
         try:
-            self._client.wait(self._releasing.popleft())
+            self._client.wait(ticket)
+            if generation == self._client.generation:
+                self._client.free_room(room)
         except StoreError:
-            self._client.alive()  # found at its next use
+            self._client.alive()
 
     def _end_evict(self, segment: Segment) -> None:
         ticket, segment.ticket = segment.ticket, None
@@ -483,9 +489,8 @@ class Store:
                 continue
             self._bound()
             try:
-                self._releasing.append(self._client.start("release_start", room))
+                self._releasing.append((self._client.start("release_start", room), room, self._client.generation))
                 self._under_way += 1
-                self._client.free_room(room)
             except StoreError:
                 self._client.alive()
 

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ballast_torch where things go wrong: the store is killed at every chunk that leaves or comes back, or stands still; the GIL
+is held for longer than a session lives without a sign of life; the process forks, for a data loader and otherwise; another gRPC
+is in the process."""
+import ctypes
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from torch_store import a_store, need_torch, same, scratch  # noqa: E402
+
+need_torch()
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+import ballast_torch as bt  # noqa: E402
+
+torch.set_num_threads(1)
+OPTIONS = dict(size="32 MiB", chunk="256 KiB", deadline=5)
+
+
+def a_model():
+    torch.manual_seed(0)
+    return nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(128, 512), nn.GELU(), nn.Linear(512, 128))))
+
+
+def gradients(model, x, run=None):
+    model.zero_grad()
+    loss = (run or model)(x).square().mean()
+    loss.backward()
+    return [loss.detach(), *(p.grad.clone() for p in model.parameters())]
+
+
+class Edges:
+    """Calls `act` just before the at-th chunk is evicted or loaded."""
+
+    def __init__(self, store, at, act):
+        self.count, self.at, self.act = 0, at, act
+        for name in ("_evict", "_start_load"):
+            setattr(store, name, self.counted(getattr(store, name)))
+
+    def counted(self, original):
+        def call(*arguments):
+            self.count += 1
+            if self.count == self.at:
+                self.act()
+            return original(*arguments)
+        return call
+
+
+def test_killed_at_every_edge(folder):
+    model, x = a_model(), torch.randn(512, 128)
+    expected = gradients(model, x)
+    at = lost = runs = 0
+    while True:
+        at += 1 if os.environ.get("BALLAST_SOAK") else 5
+        runs += 1
+        with a_store(folder, name=f"edge{at}") as service:
+            store = bt.Store(service.address, job="edges", **OPTIONS)
+            edges = Edges(store, at, service.kill)
+            run = bt.park(store, min_bytes=1 << 12, on_loss="recompute", prefetch=at % 3)(model.forward)
+            assert same(gradients(model, x, run), expected), f"killed at edge {at}"
+            assert same(gradients(model, x, run), expected), f"the step after edge {at}"
+            lost += store.stats()["recomputed"]
+            store.close()
+            if edges.count < at:
+                break
+    assert runs > 10 and lost > runs // 3, (runs, lost)
+    print(f"ok a store killed at {runs} of {at - 1} edges: the same bits, {lost} regions made again")
+
+
+def test_standing_still(folder):
+    """A store that is stopped is no hang: the call gives up at its deadline. When it goes on, so does training."""
+    model, x = a_model(), torch.randn(512, 128)
+    expected = gradients(model, x)
+    with a_store(folder, name="stops") as service:
+        store = bt.Store(service.address, job="stops", **{**OPTIONS, "deadline": 1})
+        with bt.park(store, min_bytes=1 << 12):
+            loss = model(x).square().mean()
+        while store._evicting:
+            store.stats()
+        os.kill(service.pid, signal.SIGSTOP)
+        begin = time.monotonic()
+        try:
+            loss.backward()
+        except bt.BlockLost as error:
+            assert service.address in str(error), error
+        else:
+            raise AssertionError("a stopped store gave its blocks back")
+        took = time.monotonic() - begin
+        assert took < 20, f"{took:.1f} s"
+        os.kill(service.pid, signal.SIGCONT)
+        del loss
+        deadline = time.monotonic() + 60
+        while True:
+            before = store.stats()["parked"]
+            assert same(gradients(model, x, bt.park(store, min_bytes=1 << 12, on_loss="recompute")(model.forward)), expected)
+            if store.stats()["parked"] > before:
+                break
+            assert time.monotonic() < deadline, store.stats()
+            time.sleep(0.2)
+        store.close()
+    print("ok a stopped store is an error in time, and is used again")
+
+
+def test_restarted(folder):
+    """A store that was restarted is another one: what it held is lost, and it is used again."""
+    model, x = a_model(), torch.randn(512, 128)
+    expected = gradients(model, x)
+    with a_store(folder, name="again") as service:
+        store = bt.Store(service.address, job="again", **OPTIONS)
+        run = bt.park(store, min_bytes=1 << 12, on_loss="recompute")(model.forward)
+        assert same(gradients(model, x, run), expected)
+        service.kill()
+        assert same(gradients(model, x, run), expected)
+        with a_store(folder, name="again"):
+            deadline = time.monotonic() + 60
+            while True:
+                before = store.stats()["bytes"]
+                assert same(gradients(model, x, run), expected)
+                if store.stats()["bytes"] > before and store._client.lost is None:
+                    break
+                assert time.monotonic() < deadline, store.stats()
+                time.sleep(0.2)
+            store.close()
+    print("ok a restarted store is used again")
+
+
+def test_gil(folder):
+    """Sessions are renewed by a thread of the library, which needs no Python."""
+    model, x = a_model(), torch.randn(512, 128)
+    expected = gradients(model, x)
+    seconds = 30 if os.environ.get("BALLAST_SOAK") else 7
+    with a_store(folder, "--ttl", "2", "--grace", "1", name="gil") as service:
+        with bt.Store(service.address, job="gil", **OPTIONS) as store:
+            model.zero_grad()
+            with bt.park(store, min_bytes=1 << 12):
+                loss = model(x).square().mean()
+            ctypes.PyDLL(None).sleep(seconds)  # unlike CDLL, with the GIL
+            loss.backward()
+            assert same([loss.detach(), *(p.grad for p in model.parameters())], expected)
+            assert store.stats()["lost"] == 0
+    print(f"ok {seconds} s with the GIL held, at a store that gives sessions 3")
+
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, at):
+        return torch.full((128,), float(at))
+
+
+def use_in_child(store, loss, queue):
+    saved = loss.grad_fn.next_functions[0][0]  # of square(); torch itself refuses backward() here
+    for use in (lambda: saved._saved_self, lambda: bt.park(store).__enter__(), store.close):
+        try:
+            use()
+        except bt.StoreError as error:
+            queue.put(str(error))
+    os._exit(0)
+
+
+def test_forks(folder):
+    model, x = a_model(), torch.randn(512, 128)
+    expected = gradients(model, x)
+    with a_store(folder, name="forks") as service, bt.Store(service.address, job="forks", **OPTIONS) as store:
+        model.zero_grad()
+        with bt.park(store, min_bytes=1 << 12):
+            loss = model(x).square().mean()
+        fork = multiprocessing.get_context("fork")
+        queue = fork.SimpleQueue()
+        child = fork.Process(target=use_in_child, args=(store, loss, queue))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0, child.exitcode
+        for _ in range(3):
+            text = queue.get()
+            assert "forked" in text and f"process {os.getpid()}" in text, text
+        for batch in torch.utils.data.DataLoader(Data(), batch_size=8, num_workers=4, multiprocessing_context="fork"):
+            assert batch.shape == (8, 128)
+        loss.backward()
+        assert same([loss.detach(), *(p.grad for p in model.parameters())], expected)
+        assert store.stats()["lost"] == 0 and store._client.lost is None
+    print("ok forked children cannot use the store and do not harm it; four workers of a data loader")
+
+
+def test_beside_grpc(folder):
+    """Another gRPC in the process, loaded before or after."""
+    program = """
+import sys, os
+sys.path.insert(0, {python!r})
+def grpc_works():
+    import grpc
+    from concurrent import futures
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler('t.T', {{
+        'Echo': grpc.unary_unary_rpc_method_handler(lambda request, context: request)}}),))
+    port = server.add_insecure_port('127.0.0.1:0')
+    server.start()
+    with grpc.insecure_channel(f'127.0.0.1:{{port}}') as channel:
+        assert channel.unary_unary('/t.T/Echo')(b'hello', timeout=30) == b'hello'
+    server.stop(None)
+def store_works():
+    import torch, ballast_torch as bt
+    with bt.Store({address!r}, job='beside', size='8 MiB') as store:
+        x = torch.randn(512, 512, requires_grad=True)
+        with bt.park(store):
+            loss = (x * 2).tanh().sum()
+        loss.backward()
+        assert store.stats()['parked'] > 0
+for work in ({first}, {second}, {first}):
+    work()
+"""
+    found = subprocess.run([sys.executable, "-c", "import grpc"], capture_output=True)
+    if found.returncode != 0:
+        print("SKIPPED beside grpcio: this Python has none")
+        return
+    with a_store(folder, name="grpc") as service:
+        for first, second in (("grpc_works", "store_works"), ("store_works", "grpc_works")):
+            text = program.format(python=os.path.dirname(os.path.dirname(bt.__file__)), address=service.address, first=first,
+                                  second=second)
+            done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, f"{first} first: {done.returncode}\n{done.stderr}"
+    print("ok beside grpcio, imported before and after")
+
+
+def main():
+    with scratch() as folder:
+        test_killed_at_every_edge(folder)
+        test_standing_still(folder)
+        test_restarted(folder)
+        test_gil(folder)
+        test_forks(folder)
+        test_beside_grpc(folder)
+
+
+if __name__ == "__main__":
+    main()
