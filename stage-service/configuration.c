@@ -81,7 +81,7 @@ static void configure_done(bl_task_t *task) {
   bool well = err->status == BL_OK && stage->engine != NULL;
   bl_stage_step_configure_ended(&stage->step, well, well ? stage->engine->applied : 0);
   if (err->status != BL_OK) {
-    bl_log(BL_LOG_ERROR, "cannot be configured as stage %u: %s", stage->rank, err->text);
+    bl_log(BL_LOG_ERROR, "cannot be configured as rank %u: %s", stage->rank, err->text);
   } else {
     const char *run = stage->engine->job.name != NULL ? stage->engine->job.name : "";
     char word[BL_LOG_WORD];

@@ -42,8 +42,10 @@ static bl_status_t check_peers(const bl_stage_t *stage, const bl_hub_peer_t *pee
       given = given || peers[k].stage == (int32_t)needed[i];
     }
     if (!given) {
-      return bl_error_set(err, BL_INVALID, "rank %u exchanges tensors with rank %u, which is not among the peers",
-                          stage->engine->rank, needed[i]);
+      const bl_grid_t *grid = &stage->engine->training.grid;
+      char name[BL_GRID_NAME_BYTES], other[BL_GRID_NAME_BYTES];
+      return bl_error_set(err, BL_INVALID, "%s exchanges tensors with %s, which is not among the peers",
+                          bl_grid_name(grid, stage->engine->rank, name), bl_grid_name(grid, needed[i], other));
     }
   }
   return BL_OK;

@@ -32,10 +32,12 @@ void bl_pod_announce(int64_t pod) {
     return;
   }
   if (pod % 2 == 0) {
-    bl_log(BL_LOG_INFO, "pod %" PRId64 " is stage %" PRId64 ", its partner is pod %" PRId64, pod, pod / 2, pod + 1);
+    bl_log(BL_LOG_INFO, "pod %" PRId64 " of one replica is stage %" PRId64 ", its partner is pod %" PRId64, pod,
+           pod / 2, pod + 1);
   } else {
-    bl_log(BL_LOG_INFO, "pod %" PRId64 " of p is stage p - %" PRId64 ", its partner is pod %" PRId64, pod, pod / 2 + 1,
-           pod - 1);
+    bl_log(BL_LOG_INFO,
+           "pod %" PRId64 " of one replica of p stages is stage p - %" PRId64 ", its partner is pod %" PRId64, pod,
+           pod / 2 + 1, pod - 1);
   }
 }
 

@@ -15,7 +15,8 @@
 // `given` where it is not BL_POD_NONE; else POD_INDEX of the environment, else the number at the end of its POD_NAME
 // ("train-stage-3" is pod 3). BL_POD_NONE: neither says.
 int64_t bl_pod_index(int64_t given);
-// Says in the log which stage pod `pod` will be, as far as that is known without the number of stages.
+// Says in the log which stage pod `pod` will be, as far as that is known without the number of stages and if there is one
+// replica.
 void bl_pod_announce(int64_t pod);
 // Says in the log what it is in the grid; warns where another rank belongs there. Nothing for BL_POD_NONE.
 void bl_pod_compare(int64_t pod, uint32_t rank, const bl_grid_t *grid);

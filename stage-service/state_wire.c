@@ -91,7 +91,7 @@ void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire) {
 
 bl_status_t bl_peer_from_wire(const Ballast__V1__Peer *message, bl_hub_peer_t *peer, bl_error_t *err) {
   if (message->token.len != BL_HUB_TOKEN_BYTES) {
-    return bl_error_set(err, BL_INVALID, "token of stage %d has %zu bytes, not %d", message->stage, message->token.len,
+    return bl_error_set(err, BL_INVALID, "token of rank %d has %zu bytes, not %d", message->stage, message->token.len,
                         BL_HUB_TOKEN_BYTES);
   }
   *peer = (bl_hub_peer_t){.stage = message->stage,

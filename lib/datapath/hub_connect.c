@@ -299,8 +299,8 @@ static bl_status_t copy_text(char *to, size_t to_bytes, const char *from, const 
 
 static bl_status_t copy_peer(const bl_hub_t *hub, bl__connect_t *connect, const bl_hub_peer_t *from, bl_error_t *err) {
   if (from->stage < 0 || from->stage == hub->stage || find_peer(connect, from->stage) != NULL) {
-    return bl_error_set(err, BL_INVALID, "data path: stage %d as a peer of stage %d: negative, itself or twice",
-                        from->stage, hub->stage);
+    return bl_error_set(err, BL_INVALID, "data path: %s as a peer of %s: negative, itself or twice",
+                        BL__NAME(hub, from->stage), BL__NAME(hub, hub->stage));
   }
   bl__connect_peer_t *to = &connect->peers[connect->peer_count++];
   to->stage = from->stage;

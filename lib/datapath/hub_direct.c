@@ -121,7 +121,7 @@ static void tell_up(bl__link_t *link) {
   snprintf(peer->reason, sizeof peer->reason, "%s", reason);
   bl__hub_changed(hub);
   pthread_mutex_unlock(&hub->mutex);
-  bl_log(BL_LOG_INFO, "data path: stage %d, %s%s", direct->stage, reason, first ? "" : ", made again");
+  bl_log(BL_LOG_INFO, "data path: %s, %s%s", BL__NAME(hub, direct->stage), reason, first ? "" : ", made again");
   if (first) {
     bl__connect_up(hub, link);
   }
@@ -143,7 +143,7 @@ static void tell_failed(bl__link_t *link, const bl_error_t *err) {
   }
   bl__hub_changed(hub);
   pthread_mutex_unlock(&hub->mutex);
-  bl_log(BL_LOG_WARNING, "data path: stage %d: %s", direct->stage, err->text);
+  bl_log(BL_LOG_WARNING, "data path: %s: %s", BL__NAME(hub, direct->stage), err->text);
   if (first) {
     bl__connect_up(hub, link);
   }
@@ -445,7 +445,7 @@ void bl__direct_go(bl__link_t *link) {
   if (status != BL_OK) {
     bl__link_lose(link, BL_INTERNAL, "%s %s (GO)", BL__NAME(link->hub, link->stage), reason);
   } else if (usable && tensor == NULL) { // the sender has queued its half: only the end of the communicator ends that
-    (void)bl_error_set(&err, BL_CANCELLED, "stage %d has given up attempt %llu", hub->stage,
+    (void)bl_error_set(&err, BL_CANCELLED, "%s has given up attempt %llu", BL__NAME(hub, hub->stage),
                        (unsigned long long)frame->attempt);
     fail(link, &err);
   }

@@ -18,7 +18,7 @@ typedef enum bl_direction {
 
 typedef struct bl_tensor_key {
   uint32_t
-      boundary; // of chunks: between virtual stages `boundary` and `boundary + 1`. Of replicas: number of the tensor
+      boundary; // of chunks: between virtual stages `boundary` and `boundary + 1`; of replicas: the tensor's number
   bl_direction_t direction;
   uint32_t micro_batch;
   uint32_t piece; // for tensors that travel in pieces, else 0

@@ -56,8 +56,8 @@ void bl_checkpoint_folder_discard(const char *partial);
 
 // Deletes all but the `keep` newest (0: keeps all). What cannot be deleted is an error, but harms nothing.
 BL_MUST_USE bl_status_t bl_checkpoint_folder_prune(const char *folder, uint64_t keep, bl_error_t *err);
-// Deletes what writers that died left: everything partial, half deleted or made to try. *count says how many were partial. A folder
-// that does not exist is fine.
+// Deletes what writers that died left: everything partial, half deleted or made to try. *count says how many were
+// partial. A folder that does not exist is fine.
 BL_MUST_USE bl_status_t bl_checkpoint_folder_sweep(const char *folder, size_t *count, bl_error_t *err);
 // Moves the checkpoints of an earlier run into a new folder earlier-N of `folder`. *count says how many; 0: `aside` is
 // not set.

@@ -15,7 +15,7 @@ typedef struct bl_resume {
   uint64_t step;
   uint64_t digest; // of the checkpoint (job/checkpoint.h), 0: none
   int64_t
-      data_parts; // parallel.data_parts that it was written with: with another number the bits that follow are others
+      data_parts; // parallel.data_parts of the run that wrote it: with another number the bits that follow are others
 } bl_resume_t;
 
 // Finds the newest checkpoint and checks what can be checked from its heads: format, sizes, every tensor the model needs

@@ -404,21 +404,21 @@ void bl_driver_step_reset(bl_driver_step_t *step, uint64_t applied) {
   }
 }
 
-bl_status_t bl_driver_step_explain(const bl_driver_step_t *step, bl_error_t *err) {
+bl_status_t bl_driver_step_explain(const bl_driver_step_t *step, const char *name, bl_error_t *err) {
   switch (step->end) {
   case BL_DRIVER_END_FENCED:
-    return bl_error_set(err, BL_FENCED, "stage %zu follows a newer driver than epoch %" PRIu64 ": this one ends",
-                        step->end_stage, step->id.epoch);
+    return bl_error_set(err, BL_FENCED, "%s follows a newer driver than epoch %" PRIu64 ": this one ends", name,
+                        step->id.epoch);
   case BL_DRIVER_END_LOST:
     return bl_error_set(err, BL_DATA_LOSS,
-                        "stage %zu no longer has the state of this run (it was restarted), others have applied step "
+                        "%s no longer has the state of this run (it was restarted), others have applied step "
                         "%" PRIu64 ": start again from a checkpoint, or restart all stages to begin anew",
-                        step->end_stage, step->applied);
+                        name, step->applied);
   case BL_DRIVER_END_DIVERGED:
     return bl_error_set(err, BL_INTERNAL,
-                        "stage %zu applied another update than stage 0: the stages do not belong to one run; restart "
+                        "%s applied another update than the first: the stages do not belong to one run; restart "
                         "all of them, from a checkpoint if there is one",
-                        step->end_stage);
+                        name);
   case BL_DRIVER_END_NONE:
     break;
   }

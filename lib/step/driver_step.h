@@ -18,7 +18,7 @@
 //     case BL_DRIVER_DECIDING: bl_driver_step_commit(&step, scale, rate); or bl_driver_step_abort(&step);
 //     case BL_DRIVER_BOUNDARY: bl_driver_step_run(&step, BL_RUN_TRAIN); or bl_driver_step_prepare; or validate, pause,
 //                              stop
-//     case BL_DRIVER_ENDED:    bl_driver_step_explain(&step, &err);
+//     case BL_DRIVER_ENDED:    bl_driver_step_explain(&step, name, &err);
 //     }
 //   }
 //
@@ -191,7 +191,7 @@ void bl_driver_step_abort(bl_driver_step_t *step);
 // they come from a checkpoint. No plan is in force. Attempts and plan versions go on counting.
 void bl_driver_step_reset(bl_driver_step_t *step, uint64_t applied);
 
-// ENDED: status and text for a person; names the stage by number. Else BL_OK.
-bl_status_t bl_driver_step_explain(const bl_driver_step_t *step, bl_error_t *err);
+// ENDED: status and text for a person, who calls stage end_stage `name`. Else BL_OK.
+bl_status_t bl_driver_step_explain(const bl_driver_step_t *step, const char *name, bl_error_t *err);
 
 #endif

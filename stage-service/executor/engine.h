@@ -223,6 +223,10 @@ static inline uint32_t bl_engine_fold_levels(const bl_engine_t *engine) {
 static inline uint32_t bl_engine_first_micro_batch(const bl_engine_t *engine, uint32_t count) {
   return engine->replica * count;
 }
+// What people call this rank, in `text`, which is returned.
+static inline const char *bl_engine_name(const bl_engine_t *engine, char text[BL_GRID_NAME_BYTES]) {
+  return bl_grid_name(&engine->training.grid, engine->rank, text);
+}
 // Ranks this one exchanges tensors with, ascending; at most `capacity` are written, the number is returned.
 uint32_t bl_engine_peers(const bl_engine_t *engine, uint32_t *peers, uint32_t capacity);
 

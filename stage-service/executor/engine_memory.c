@@ -242,12 +242,12 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
   if (communicators > 0) {
     snprintf(list + used, sizeof list - (size_t)used, ", communicators %s", bl_bytes_format(communicators, one));
   }
-  char total[BL_BYTES_TEXT];
+  char total[BL_BYTES_TEXT], seat[BL_GRID_NAME_BYTES];
   return bl_error_set(err, BL_EXHAUSTED,
-                      "stage %" PRIu32 " needs %s of device memory (%s), %s of %s are free: more stages, fewer slots "
+                      "%s needs %s of device memory (%s), %s of %s are free: more stages, fewer slots "
                       "(memory.slots, balance), a smaller train.micro_batch or pipeline.recompute",
-                      engine->stage, bl_bytes_format(planned, all), list, bl_bytes_format(free_bytes, one),
-                      bl_bytes_format(total_bytes, total));
+                      bl_engine_name(engine, seat), bl_bytes_format(planned, all), list,
+                      bl_bytes_format(free_bytes, one), bl_bytes_format(total_bytes, total));
 }
 
 static bl_status_t create_edges(bl_engine_t *engine, bl_error_t *err) {

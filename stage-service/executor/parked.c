@@ -288,11 +288,13 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
                start_ns, end_ns);
   block->place = BL_BLOCK_HOME;
   if (found != block->parked.checksum) {
+    char seat[BL_GRID_NAME_BYTES];
     return bl_error_set(err, BL_DATA_LOSS,
-                        "stage %u: the block of chunk %u and micro-batch %u was evicted with checksum %016lx and made "
+                        "%s: the block of chunk %u and micro-batch %u was evicted with checksum %016lx and made "
                         "again with %016lx: memory of this machine changed under it, or its operations do not repeat "
                         "their bits",
-                        engine->stage, cell.virtual_stage, cell.micro_batch, block->parked.checksum, found);
+                        bl_engine_name(engine, seat), cell.virtual_stage, cell.micro_batch, block->parked.checksum,
+                        found);
   }
   return BL_OK;
 }
@@ -316,10 +318,12 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
     parked->counters->lost += outcome == BL_PARKING_LOST;
   }
   if (block->place == BL_BLOCK_LOST && parked->engine->job.balance.on_loss == BL_JOB_ON_LOSS_ABORT) {
+    char seat[BL_GRID_NAME_BYTES];
     return bl_error_set(err, BL_DATA_LOSS,
-                        "stage %u: the store of device %u lost the block of chunk %u and micro-batch %u; with "
+                        "%s: the store of device %u lost the block of chunk %u and micro-batch %u; with "
                         "balance.on_loss: abort the step is run again",
-                        parked->engine->stage, block->parked.store, op->op.virtual_stage, op->op.micro_batch);
+                        bl_engine_name(parked->engine, seat), block->parked.store, op->op.virtual_stage,
+                        op->op.micro_batch);
   }
   return block->place == BL_BLOCK_HOME ? BL_OK : make_again(parked, op, block, err);
 }

@@ -31,9 +31,10 @@ static bl_ballot_t ballot(size_t first, size_t count, bool head) {
                        .tokens = head ? 96 : 0};
 }
 
-static bl_status_t count(const bl_ballot_t *ballots, size_t stages, bl_tally_t *tally, bl_error_t *err) {
+static bl_status_t count(const bl_ballot_t *ballots, uint32_t stages, bl_tally_t *tally, bl_error_t *err) {
   double scratch[TENSORS];
-  return bl_tally_count(ballots, stages, 3, TENSORS, scratch, tally, err);
+  const bl_grid_t grid = {.stages = stages, .data = 1, .data_parts = 1};
+  return bl_tally_count(ballots, &grid, 3, TENSORS, scratch, tally, err);
 }
 
 static void test_bits_do_not_depend_on_the_cut(void **state) {
@@ -64,6 +65,8 @@ static void test_bits_do_not_depend_on_replicas(void **state) {
   (void)state;
   bl_tally_t whole, shared;
   bl_error_t err;
+  double scratch[TENSORS];
+  const bl_grid_t grid = {.stages = 2, .data = 2, .data_parts = 2};
   const bl_ballot_t one = ballot(0, TENSORS, true);
   assert_int_equal(count(&one, 1, &whole, &err), BL_OK);
   bl_ballot_t four[] = {ballot(0, 1, false), ballot(3, 1, true), ballot(1, 2, false), ballot(4, 2, true)};
@@ -72,11 +75,23 @@ static void test_bits_do_not_depend_on_replicas(void **state) {
   four[3].losses = losses + 1;
   four[3].loss_count = 2;
   four[3].tokens = 64;
-  assert_int_equal(count(four, 4, &shared, &err), BL_OK);
+  assert_int_equal(bl_tally_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_OK);
   assert_memory_equal(&shared, &whole, sizeof shared);
+
+  four[2].finite = false;
+  assert_int_equal(bl_tally_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_PRECONDITION);
+  assert_non_null(strstr(err.text, "a gradient of stage 0 of replica 1"));
+  four[3].finite = false;
+  four[3].nonfinite_micro_batch = 2;
+  assert_int_equal(bl_tally_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_PRECONDITION);
+  assert_non_null(strstr(err.text, "micro-batch 2 is not finite (stage 1 of replica 1)"));
+  four[2] = ballot(0, 1, false);
+  four[3].finite = true;
+  assert_int_equal(bl_tally_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_INTERNAL);
+  assert_non_null(strstr(err.text, "stage 0 of replica 1 reports tensor 0, which another rank has reported"));
 }
 
-static void expect(const bl_ballot_t *ballots, size_t stages, bl_status_t status, const char *text) {
+static void expect(const bl_ballot_t *ballots, uint32_t stages, bl_status_t status, const char *text) {
   bl_tally_t tally = {.loss = -7};
   bl_error_t err;
   assert_int_equal(count(ballots, stages, &tally, &err), status);

@@ -77,7 +77,8 @@ def same_bits_balanced(folder, expected):
         if policy == "bpipe":
             assert all(stage["evicted"] > 0 and stage["loaded"] == stage["evicted"] for stage in firsts), firsts
             stores = [store for event in report if event["event"] == "step" for store in event["stores"]]
-            assert {store["store"] for store in stores} == set(range(8)), stores
+            assert {(store["store"], store["data"], store["device"]) for store in stores} == {
+                (rank, *divmod(rank, 4)) for rank in range(8)}, stores
             assert all(store["peak_leased"] == store["lent_slots"] == (0 if store["device"] < 3 else 2) for store in stores)
     assert min(seen["bpipe"]) > 0 and min(seen["drop"]) > 0, seen
     print("ok the same bits with blocks parked and made again, every replica at its own stores")

@@ -111,9 +111,9 @@ static void expect_end(bl_stage_report_t zero, bl_stage_report_t one, bl_driver_
   assert_int_equal(fixture.step.end, end);
   assert_int_equal(fixture.step.end_stage, stage);
   bl_error_t err;
-  assert_int_equal(bl_driver_step_explain(&fixture.step, &err), status);
-  char name[16];
-  snprintf(name, sizeof name, "stage %zu", stage);
+  char name[32];
+  snprintf(name, sizeof name, "stage %zu of replica 1", stage);
+  assert_int_equal(bl_driver_step_explain(&fixture.step, name, &err), status);
   assert_non_null(strstr(err.text, name));
 }
 
@@ -222,7 +222,7 @@ static void test_refusals(void **state) {
   bl_driver_step_refused(&fixture.step, 1, &run, BL_FENCED); // also a late one: there is a newer driver
   assert_int_equal(fixture.step.end, BL_DRIVER_END_FENCED);
   bl_error_t err;
-  assert_int_equal(bl_driver_step_explain(&fixture.step, &err), BL_FENCED);
+  assert_int_equal(bl_driver_step_explain(&fixture.step, "stage 1", &err), BL_FENCED);
 }
 
 static void test_forward_only_attempts_leave_no_trace(void **state) {

@@ -39,34 +39,33 @@ void bl_ballot_cleanup(bl_ballot_t *ballot) {
   *ballot = (bl_ballot_t){0};
 }
 
-static bl_status_t check_finite(const bl_ballot_t *ballots, size_t count, bl_error_t *err) {
-  // The loss says most: its micro-batch is known. It is looked for on all stages first.
-  for (size_t s = 0; s < count; s++) {
+static bl_status_t check_finite(const bl_ballot_t *ballots, const bl_grid_t *grid, bl_error_t *err) {
+  char name[BL_GRID_NAME_BYTES];
+  // The loss says most: its micro-batch is known. It is looked for on all ranks first.
+  for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
     if (!ballots[s].finite && ballots[s].nonfinite_micro_batch >= 0) {
       return bl_error_set(err, BL_PRECONDITION,
-                          "step %" PRIu64 ": the loss of micro-batch %" PRId32
-                          " is not finite (stage %zu); lower train.lr, "
+                          "step %" PRIu64 ": the loss of micro-batch %" PRId32 " is not finite (%s); lower train.lr, "
                           "set train.clip, or look at the data of that micro-batch",
-                          ballots[s].step, ballots[s].nonfinite_micro_batch, s);
+                          ballots[s].step, ballots[s].nonfinite_micro_batch, bl_grid_name(grid, (uint32_t)s, name));
     }
   }
-  for (size_t s = 0; s < count; s++) {
+  for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
     if (!ballots[s].finite) {
       return bl_error_set(err, BL_PRECONDITION,
-                          "step %" PRIu64
-                          ": a gradient of stage %zu is not finite though all losses are; lower train.lr "
+                          "step %" PRIu64 ": a gradient of %s is not finite though all losses are; lower train.lr "
                           "or set train.clip",
-                          ballots[s].step, s);
+                          ballots[s].step, bl_grid_name(grid, (uint32_t)s, name));
     }
   }
   return BL_OK;
 }
 
-static bl_status_t sum_losses(const bl_ballot_t *ballots, size_t count, size_t micro_batches, bl_tally_t *tally,
-                              bl_error_t *err) {
+static bl_status_t sum_losses(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t micro_batches,
+                              bl_tally_t *tally, bl_error_t *err) {
   size_t reported = 0;
   double sum = 0;
-  for (size_t s = 0; s < count; s++) { // replicas, and so their micro-batches, follow each other
+  for (size_t s = 0; s < bl_grid_ranks(grid); s++) { // replicas, and so their micro-batches, follow each other
     for (size_t i = 0; i < ballots[s].loss_count; i++, reported++) {
       sum += ballots[s].losses[i];
     }
@@ -80,18 +79,21 @@ static bl_status_t sum_losses(const bl_ballot_t *ballots, size_t count, size_t m
   return BL_OK;
 }
 
-static bl_status_t sum_squares(const bl_ballot_t *ballots, size_t count, size_t parameters, double *scratch,
+static bl_status_t sum_squares(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t parameters, double *scratch,
                                bl_tally_t *tally, bl_error_t *err) {
   for (size_t i = 0; i < parameters; i++) {
     scratch[i] = -1; // none yet: squares are not negative
   }
-  for (size_t s = 0; s < count; s++) {
+  char name[BL_GRID_NAME_BYTES];
+  for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
     for (size_t i = 0; i < ballots[s].square_count; i++) {
       uint32_t index = ballots[s].parameters[i];
       if (index >= parameters || scratch[index] >= 0) {
-        return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": stage %zu reports tensor %" PRIu32 ", %s",
-                            ballots[s].step, s, index,
-                            index < parameters ? "which another stage has reported" : "which does not exist");
+        return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %s reports tensor %" PRIu32 ", %s", ballots[s].step,
+                            bl_grid_name(grid, (uint32_t)s, name), index,
+                            index < parameters ? (grid->data > 1 ? "which another rank has reported"
+                                                                 : "which another stage has reported")
+                                               : "which does not exist");
       }
       scratch[index] = ballots[s].squares[i];
     }
@@ -108,15 +110,15 @@ static bl_status_t sum_squares(const bl_ballot_t *ballots, size_t count, size_t 
   return BL_OK;
 }
 
-bl_status_t bl_tally_count(const bl_ballot_t *ballots, size_t count, size_t micro_batches, size_t parameters,
+bl_status_t bl_tally_count(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t micro_batches, size_t parameters,
                            double *scratch, bl_tally_t *tally, bl_error_t *err) {
   bl_tally_t counted = {0};
-  bl_status_t status = check_finite(ballots, count, err);
+  bl_status_t status = check_finite(ballots, grid, err);
   if (status == BL_OK) {
-    status = sum_losses(ballots, count, micro_batches, &counted, err);
+    status = sum_losses(ballots, grid, micro_batches, &counted, err);
   }
   if (status == BL_OK) {
-    status = sum_squares(ballots, count, parameters, scratch, &counted, err);
+    status = sum_squares(ballots, grid, parameters, scratch, &counted, err);
   }
   if (status == BL_OK && !(isfinite(counted.loss) && isfinite(counted.grad_norm))) {
     status =

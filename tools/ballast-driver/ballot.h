@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's copy of one stage's vote, and what the votes of all stages say together.
+// The driver's copy of one rank's vote, and what the votes of all ranks say together.
 //
 // Losses and gradient norms must not depend on how the model is cut (EXECUTION.md 8): sums are taken over micro-batches
 // in their order and over tensors in canonical order, in fp64, never over partial sums of stages.
@@ -9,13 +9,14 @@
 #define BALLAST_DRIVER_BALLOT_H
 
 #include "base/error.h"
+#include "model/grid.h"
 #include "step/stage_counters.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-// One stage's vote. As an argument it may borrow its arrays; one made by bl_ballot_copy owns them.
+// One rank's vote. As an argument it may borrow its arrays; one made by bl_ballot_copy owns them.
 typedef struct bl_ballot {
   uint64_t step;
   uint64_t attempt; // 0: none
@@ -43,10 +44,10 @@ typedef struct bl_tally {
   uint64_t tokens;
 } bl_tally_t;
 
-// Counts the votes of `count` ranks, replica by replica, for a step of `micro_batches` micro-batches and a model of `parameters` tensors;
-// `scratch` has room for that many. BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names stage and
-// tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch and stage.
-BL_MUST_USE bl_status_t bl_tally_count(const bl_ballot_t *ballots, size_t count, size_t micro_batches,
+// Counts the votes of all ranks of `grid` for a step of `micro_batches` micro-batches and a model of `parameters`
+// tensors; `scratch` has room for that many. BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names rank
+// and tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch and rank.
+BL_MUST_USE bl_status_t bl_tally_count(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t micro_batches,
                                        size_t parameters, double *scratch, bl_tally_t *tally, bl_error_t *err);
 
 // The factor on every gradient: min(1, clip / (norm + 1e-6)); 1 when clip is 0.

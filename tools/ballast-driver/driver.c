@@ -92,7 +92,9 @@ static void pump(bl_driver_t *driver) {
     switch (phase) {
     case BL_DRIVER_ENDED: {
       bl_error_t err;
-      (void)bl_driver_step_explain(&driver->step, &err);
+      char name[BL_GRID_NAME_BYTES];
+      (void)bl_grid_name(&driver->options.training->grid, (uint32_t)driver->step.end_stage, name);
+      (void)bl_driver_step_explain(&driver->step, name, &err);
       fail(driver, &err);
       return;
     }

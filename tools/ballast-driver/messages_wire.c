@@ -69,7 +69,9 @@ static void make_step(block_t *block, const bl_grid_t *grid, const bl_step_event
     Ballast__V1__StoreStep *store = take(block, sizeof *store);
     *store = (Ballast__V1__StoreStep)BALLAST__V1__STORE_STEP__INIT;
     store->store = (uint32_t)i;
-    store->device = bl_grid_seat(grid, (uint32_t)i).stage;
+    const bl_seat_t seat = bl_grid_seat(grid, (uint32_t)i);
+    store->device = seat.stage;
+    store->data = seat.data;
     store->process = step->stores[i].process;
     store->lent_slots = step->stores[i].lent_slots;
     store->peak_leased = step->stores[i].peak_leased;

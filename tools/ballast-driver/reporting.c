@@ -29,7 +29,7 @@ bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_tally_t *t
   if (ballots == NULL) {
     return bl_error_set(err, BL_INTERNAL, "attempt %" PRIu64 ": a vote is missing", attempt);
   }
-  return bl_tally_count(ballots, driver->stage_count, (size_t)driver->options.job->train.micro_batches,
+  return bl_tally_count(ballots, &driver->options.training->grid, (size_t)driver->options.job->train.micro_batches,
                         driver->attempts.parameter_count, driver->attempts.squares, tally, err);
 }
 

@@ -222,6 +222,7 @@ static void round_end(bl_driver_t *driver) {
 
 static void round_failed(bl_remote_t *stage, const bl_error_t *err) {
   bl_driver_t *driver = stage->driver;
+  char name[BL__STAGE_NAME_BYTES];
   if (bl_status_retryable(err->status)) {
     // Busy, or a lost call. Whether the stage is alive is another question (presence.c).
     driver->setup.round_retry[stage->index] = true;
@@ -230,14 +231,13 @@ static void round_failed(bl_remote_t *stage, const bl_error_t *err) {
       bl__presence_doubt(stage);
     }
     if (driver->attempts.failures == 0 || strcmp(driver->attempts.failure.text, err->text) != 0) {
-      bl_log(BL_LOG_WARNING, "stage %zu: %s; trying again", stage->index, err->text);
+      bl_log(BL_LOG_WARNING, "%s: %s; trying again", bl__stage_name(stage, name), err->text);
       driver->attempts.failure = *err;
     }
     if (++driver->attempts.failures <= 50 * driver->stage_count) {
       return;
     }
   }
-  char name[BL__STAGE_NAME_BYTES];
   bl_error_t failure = *err;
   (void)bl_error_prefix(&failure, "%s", bl__stage_name(stage, name));
   if (failure.status == BL_PRECONDITION) { // it may be another process, which knows nothing of this run
@@ -286,7 +286,8 @@ static void left(const bl_stage_answer_t *answer, void *context) {
   bl_remote_t *stage = context;
   bl_driver_t *driver = stage->driver;
   if (answer->err->status != BL_OK) {
-    bl_log(BL_LOG_WARNING, "taking leave of stage %zu: %s", stage->index, answer->err->text);
+    char name[BL__STAGE_NAME_BYTES];
+    bl_log(BL_LOG_WARNING, "taking leave of %s: %s", bl__stage_name(stage, name), answer->err->text);
   }
   if (driver->life == BL__LEAVING && --driver->setup.round_open == 0) {
     round_end(driver);

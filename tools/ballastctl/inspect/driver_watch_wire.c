@@ -118,8 +118,12 @@ static void deliver_step(bl_ctl_driver_t *driver, const Ballast__V1__StepEvent *
   }
   for (size_t i = 0; i < from->n_stores; i++) {
     const Ballast__V1__StoreStep *store = from->stores[i];
-    stores[i] =
-        (bl_ctl_store_step_t){store->store, store->device, store->process, store->lent_slots, store->peak_leased};
+    stores[i] = (bl_ctl_store_step_t){.store = store->store,
+                                      .device = store->device,
+                                      .data = store->data,
+                                      .process = store->process,
+                                      .lent_slots = store->lent_slots,
+                                      .peak_leased = store->peak_leased};
   }
   for (size_t i = 0; i < from->n_stages; i++) {
     stages[i] = convert_stage_step(from->stages[i]);

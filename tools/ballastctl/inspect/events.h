@@ -19,6 +19,7 @@ typedef struct bl_ctl_stage_step {
 
 typedef struct bl_ctl_store_step {
   unsigned store, device;
+  unsigned data;   // replica
   int64_t process; // 0: not known
   uint32_t lent_slots, peak_leased;
 } bl_ctl_store_step_t;
@@ -34,7 +35,7 @@ typedef struct bl_ctl_step {
   const bl_policy_t *ran_under;      // that policy, with what auto stood for; NULL: the driver does not say
   const bl_ctl_stage_step_t *stages; // [stage_count], of all ranks, replica by replica
   size_t stage_count;
-  const bl_ctl_store_step_t *stores; // [store_count], in device order
+  const bl_ctl_store_step_t *stores; // [store_count], in the order of ranks
   size_t store_count;
 } bl_ctl_step_t;
 

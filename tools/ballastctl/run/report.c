@@ -174,11 +174,15 @@ static void print_counter(FILE *stream, const char *key, bl_counter_unit_t unit,
 
 #define PRINT(stream, counters, type, name, key, unit, ...) print_counter(stream, key, unit, (counters)->name);
 
+static void print_replica(FILE *stream, unsigned data, bool replicas) {
+  if (replicas) {
+    fprintf(stream, "\"data\":%u,", data);
+  }
+}
+
 static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool first, bool replicas) {
   fprintf(stream, "%s{\"stage\":%d,", first ? "" : ",", stage->stage);
-  if (replicas) {
-    fprintf(stream, "\"data\":%u,", stage->data);
-  }
+  print_replica(stream, stage->data, replicas);
   fprintf(stream, "\"pid\":%lld", (long long)stage->process);
   BL_STAGE_COUNTERS(PRINT, stream, &stage->counters)
   fputc('}', stream);
@@ -209,8 +213,9 @@ static void print_step(FILE *stream, const bl_ctl_step_t *step) {
   fputs("],\"stores\":[", stream);
   for (size_t i = 0; i < step->store_count; i++) {
     const bl_ctl_store_step_t *store = &step->stores[i];
-    fprintf(stream, "%s{\"store\":%u,\"device\":%u,\"pid\":%lld,\"lent_slots\":%u,\"peak_leased\":%u}",
-            i == 0 ? "" : ",", store->store, store->device, (long long)store->process, store->lent_slots,
+    fprintf(stream, "%s{\"store\":%u,\"device\":%u,", i == 0 ? "" : ",", store->store, store->device);
+    print_replica(stream, store->data, replicas);
+    fprintf(stream, "\"pid\":%lld,\"lent_slots\":%u,\"peak_leased\":%u}", (long long)store->process, store->lent_slots,
             store->peak_leased);
   }
   fputs("]}\n", stream);

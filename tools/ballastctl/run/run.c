@@ -146,7 +146,6 @@ static void doubt_threads(const arguments_t *arguments, const bl_job_t *job) {
   }
 }
 
-// A driver that runs already knows what its job means and where it goes on; the files of the job may not even be here.
 static void doubt_resume(const bl_job_t *job, const bl_resume_t *resume) {
   char doubt[BL_RESUME_DOUBT];
   if (bl_resume_doubt(resume, job, doubt)) {
@@ -154,6 +153,7 @@ static void doubt_resume(const bl_job_t *job, const bl_resume_t *resume) {
   }
 }
 
+// A driver that runs already knows what its job means and where it goes on; the files of the job may not even be here.
 static bool attaches(const arguments_t *arguments, const bl_job_t *job) {
   return !arguments->local && job->services.driver != NULL;
 }
