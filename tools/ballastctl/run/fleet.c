@@ -176,6 +176,7 @@ static void cut_lifelines(bl_ctl_fleet_t *fleet) {
     process_t *process = find_process(fleet, stage);
     if (process->child != NULL && !process->exited) {
       bl_child_close_lifeline(process->child);
+      bl_child_kill(process->child, SIGCONT); // one that was stopped would not see it, and the grace would pass
     }
   }
 }

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank of two replicas of two stages is killed, or stands still, in every phase of a step: while weights are handed round,
+in the operations, while gradients are added up, at the commit and while a checkpoint is written. Each time the run ends with
+5 within 10 s, names the seat and leaves nothing, and the next run goes on from the last checkpoint to the bits of a run that
+was never disturbed.
+
+A rank stands still at a random moment. What the others then wait for says in which phase that was; where the phase has been
+had, or cannot be told, the rank goes on and another moment is tried.
+
+BALLAST_TEST_ROUNDS: so often every phase with either signal; 0: every phase once, with one of the two."""
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+from ballast import (CTL, Run, assert_nothing_left, descendants, environment, run_job, scratch, seed, shared_memory_files,
+                     small_inline, write_job)
+
+PHASES = ["gather", "operations", "reduction", "commit", "checkpoint"]
+NUMBERS = [signal.SIGKILL, signal.SIGSTOP]
+LONGEST_S = 10
+AFTER = 3  # steps after the last disturbance
+WAITS = [("gather", r"weight of tensor"), ("reduction", r"gradient of tensor"), ("operations", r"of boundary")]
+
+
+def told(folder, verb):
+    done = subprocess.run([CTL, verb, "-o", "json"], env=environment(folder), stdin=subprocess.DEVNULL, text=True,
+                          capture_output=True, timeout=30)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def half_written(kept):
+    return {name for name in os.listdir(kept) if ".partial-" in name}
+
+
+def phase_of(folder, kept, seat, since):
+    """The phase in which the rank of that seat stands still since then, or None. Stages are asked once a second."""
+    writing = half_written(kept)
+    while time.monotonic() < since + 2.5:
+        if writing and time.monotonic() > since + 1 and writing & half_written(kept):
+            return "checkpoint"
+        status = told(folder, "status")
+        if status is None:
+            return None
+        if f"{seat}: Commit" in status["waiting_for"]:
+            return "commit"
+        if writing:
+            continue
+        for stage in status["stages"]:
+            if stage.get("age_seconds", 99) >= time.monotonic() - since:
+                continue
+            for wait in stage.get("waits", []):
+                for phase, pattern in WAITS:
+                    if re.search(f"{pattern}.* (from|to) {seat}$", wait["what"]):
+                        return phase
+    return None
+
+
+def disturb(run, folder, kept, choice, wanted):
+    """Stops a rank in a phase that is wanted; the phase, the signal, the seat and when."""
+    while True:
+        steps = run.wait_for(lambda steps: len(steps) >= 2, "no steps")
+        victim = steps[-1]["stages"][choice.randrange(4)]
+        seat = f"stage {victim['stage']} of replica {victim['data']}"
+        time.sleep(choice.uniform(0, 0.2))
+        begin = time.monotonic()
+        os.kill(victim["pid"], signal.SIGSTOP)
+        phase = phase_of(folder, kept, seat, begin)
+        for number in NUMBERS:
+            if (phase, number) in wanted:
+                wanted.remove((phase, number))
+                if number == signal.SIGKILL:
+                    begin = time.monotonic()
+                    os.kill(victim["pid"], number)
+                return phase, number, seat, begin
+        os.kill(victim["pid"], signal.SIGCONT)
+
+
+def one(folder, job, kept, choice, wanted, seen):
+    shared = shared_memory_files()
+    run = Run(folder, job, "--local", *(["--resume"] if seen else []))
+    pids = []
+    try:
+        run.wait_for(lambda steps: len(steps) >= 2, "no steps")
+        pids = descendants(run.pid)
+        phase, number, seat, begin = disturb(run, folder, kept, choice, wanted)
+        message = run.end(5)
+        seconds = time.monotonic() - begin
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        run.kill()
+    assert seat in message, f"{phase}, {number.name}: does not name {seat}:\n{message[-3000:]}"
+    assert seconds < LONGEST_S, f"{phase}, {number.name}: took {seconds:.1f} s"
+    assert_nothing_left(folder, pids, shared)
+    took(seen, run.steps())
+    print(f"ok {phase}: {seat}, {number.name} in step {max(seen) + 1}: exit 5 after {seconds:.2f} s", flush=True)
+
+
+def took(seen, steps):
+    """Every step has the same bits whenever it is made."""
+    for step in steps:
+        bits = (step["loss"].hex(), step["grad_norm"].hex())
+        assert seen.setdefault(step["step"], bits) == bits, f"step {step['step']} has other bits when it is made again"
+
+
+def main():
+    choice = seed()
+    rounds = int(os.environ.get("BALLAST_TEST_ROUNDS", "0"))
+    wanted = [(phase, number) for phase in PHASES for number in NUMBERS] * rounds
+    wanted = wanted or [(phase, choice.choice(NUMBERS)) for phase in PHASES]
+    with scratch() as folder:
+        kept = os.path.join(folder, "kept")
+        # Little work and large weights: a step is gathers, reductions and commits for the most part.
+        parts = {"model": small_inline(hidden=64, layers=2, seq=8, vocab=8192),
+                 "data": {"train": [os.path.abspath(__file__)], "format": "text"},
+                 "parallel": {"data": 2}, "balance": {"data_path": "tcp"}}
+        train = {"steps": 1000000, "micro_batch": 1, "micro_batches": 4}
+        job = write_job(folder, **parts, train=train, checkpoint={"folder": kept, "every": 5, "keep": 2})
+        seen = {}
+        while wanted:
+            one(folder, job, kept, choice, wanted, seen)
+        last = max(seen)
+        report, _ = run_job(folder, job, "--local", "--resume", "--steps", str(last + AFTER), timeout=300)
+        took(seen, [event for event in report if event["event"] == "step"])
+        alone = write_job(folder, "alone.yaml", **parts, train=train)
+        report, _ = run_job(folder, alone, "--local", "--steps", str(last + AFTER), timeout=300)
+        steps = [event for event in report if event["event"] == "step"]
+        assert len(steps) == last + AFTER
+        took(seen, steps)
+        print(f"ok {last + AFTER} steps have the bits of a run that was not disturbed")
+
+
+main()
