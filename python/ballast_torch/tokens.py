@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m ballast_torch tokens: text files and a tokenizer.json to token files of a job (docs/data.md)."""
+
+from __future__ import annotations
+
+import argparse
+import array
+import codecs
+import contextlib
+import json
+import os
+import re
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+PART = 4 << 20  # bytes of text that are encoded at a time
+DOCUMENTS = 1024  # the same, of documents
+_BREAK = re.compile(r"\w(?=\s*\n)")
+
+Piece = tuple[str, bool]  # text, and whether a document ends with it
+
+
+class Refused(Exception):
+    """What is wrong with an argument or a file, with its name and line."""
+
+
+# ---- text
+
+
+def _cut(text: str) -> int:
+    """Where a document that is too long to be encoded at once falls apart: before the space that ends a line, behind a
+    letter, where tokenizers of words and bytes cut, too; else at the end."""
+    at = text.rfind("\n", len(text) // 2)
+    while at > 0:
+        begin = len(text[:at].rstrip())
+        if begin and _BREAK.match(text, begin - 1):
+            return begin
+        at = text.rfind("\n", len(text) // 2, begin)
+    return len(text)
+
+
+def _text_pieces(path: str, file: BinaryIO) -> Iterator[Piece]:
+    """A file that is one document."""
+    decode, rest, line = codecs.getincrementaldecoder("utf-8")().decode, "", 1
+    while True:
+        data = file.read(PART)
+        try:
+            text = decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            line += error.object[:error.start].count(b"\n")
+            raise Refused(f"{path}, line {line}: not UTF-8: {error.reason}") from None
+        line += text.count("\n")
+        rest += text
+        if not data:
+            yield rest, True
+            return
+        if len(rest) >= PART:
+            at = _cut(rest)
+            yield rest[:at], False
+            rest = rest[at:]
+
+
+def _line_pieces(path: str, file: BinaryIO) -> Iterator[Piece]:
+    """A document per line."""
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise Refused(f"{path}, line {number}: no JSON: {error}") from None
+        text = record.get("text") if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            raise Refused(f'{path}, line {number}: no object with a "text" that is a string')
+        yield text, True
+
+
+def _pieces(paths: Iterable[str]) -> Iterator[Piece]:
+    for path in paths:
+        with open(path, "rb") as file:
+            yield from (_line_pieces if path.endswith(".jsonl") else _text_pieces)(path, file)
+
+
+def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
+    batch: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece[0])
+        if size >= PART or len(batch) == DOCUMENTS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+# ---- tokens
+
+
+class Writer:
+    """NAME.bin and NAME.idx of Megatron-LM (lib/formats/megatron.h has the format). They are there when finish()
+    returns, and not before; with an error nothing is."""
+
+    def __init__(self, name: str, wide: bool) -> None:
+        self.name, self.wide, self.tokens = name, wide, 0
+        self._ending = f".{os.getpid()}.part"
+        self._lengths, self._bounds = array.array("i"), array.array("q", [0])  # of sequences; of documents
+        self._ids = open(f"{name}.bin{self._ending}", "wb")  # noqa: SIM115
+        self._open = 0  # sequences of the document that has not ended
+
+    @property
+    def documents(self) -> int:
+        return len(self._bounds) - 1
+
+    def add(self, ids: list[int]) -> None:
+        """A sequence of the document."""
+        if ids:
+            values = array.array("i" if self.wide else "H", ids)
+            if sys.byteorder == "big":
+                values.byteswap()
+            self._ids.write(values)
+            self._lengths.append(len(ids))
+            self.tokens += len(ids)
+            self._open += 1
+
+    def end_document(self) -> None:
+        """One without a token is none."""
+        if self._open:
+            self._bounds.append(len(self._lengths))
+            self._open = 0
+
+    def finish(self) -> None:
+        self._ids.close()
+        with open(f"{self.name}.idx{self._ending}", "wb") as index:
+            index.write(b"MMIDIDX\0\0" +
+                        struct.pack("<QBQQ", 1, 4 if self.wide else 8, len(self._lengths), len(self._bounds)))
+            self._write(index, self._lengths)
+            at = 0
+            for first in range(0, len(self._lengths), 1 << 16):
+                offsets = array.array("q")
+                for length in self._lengths[first:first + (1 << 16)]:
+                    offsets.append(at)
+                    at += length * (4 if self.wide else 2)
+                self._write(index, offsets)
+            self._write(index, self._bounds)
+        for kind in ("bin", "idx"):
+            os.replace(f"{self.name}.{kind}{self._ending}", f"{self.name}.{kind}")
+
+    def abandon(self) -> None:
+        """After finish() this does nothing."""
+        self._ids.close()
+        for kind in ("bin", "idx"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{self.name}.{kind}{self._ending}")
+
+    @staticmethod
+    def _write(index: BinaryIO, values: array.array) -> None:
+        if sys.byteorder == "big":
+            values = array.array(values.typecode, values)
+            values.byteswap()
+        index.write(values)
+
+
+def _tokenizer(path: str) -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise Refused("the package tokenizers is not there: pip install tokenizers") from None
+    if not os.path.exists(path):
+        raise Refused(f"{path}: no such file")
+    try:
+        made = tokenizers.Tokenizer.from_file(path)
+    except Exception as error:  # the package has no type of its own
+        raise Refused(f"{path}: no tokenizer.json: {error}") from None
+    made.no_truncation()  # some files ask for them
+    made.no_padding()
+    return made
+
+
+def _eod(tokenizer: Any, wanted: str) -> int:
+    """The number of a token, or a token."""
+    if wanted.isdecimal():
+        token = int(wanted) if tokenizer.id_to_token(int(wanted)) is not None else None
+    else:
+        token = tokenizer.token_to_id(wanted)
+    if token is None:
+        raise Refused(f"--append-eod: {wanted} is neither the number of a token nor a token")
+    return token
+
+
+def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = None) -> Writer:
+    """The tokens of all documents in `paths`, in order, without those that a tokenizer adds (as begin of sentence).
+
+    A file is a document, or in one that ends with .jsonl every line that is not blank, an object with a string `text`.
+    Of a file no more than a few MiB are in memory; a document of more than 4 MiB is cut at an end of a line, where
+    tokenizers that put something before each text (as SentencePiece's) put it again.
+
+    Args:
+        tokenizer: of the package tokenizers.
+        name: of the files without .bin and .idx; those that are there are replaced, when all is well.
+        eod: the number of a token to end each document; then an empty document has this one.
+
+    Returns:
+        The writer: `.tokens`, `.documents`, `.wide` (tokens have 4 bytes, otherwise 2).
+
+    Raises:
+        Refused: what is wrong with a file, with its name and line.
+        OSError: a file cannot be read or written.
+    """
+    writer = Writer(name, max(tokenizer.get_vocab(with_added_tokens=True).values()) > 65535)
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    try:
+        for batch in _batches(_pieces(paths)):
+            for encoding, (_, ends) in zip(encode([text for text, _ in batch], add_special_tokens=False), batch):
+                writer.add(encoding.ids)
+                if ends:
+                    writer.add([] if eod is None else [eod])
+                    writer.end_document()
+        if writer.tokens == 0:
+            raise Refused("no tokens: the files are empty")
+        writer.finish()
+    finally:
+        writer.abandon()
+    return writer
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m ballast_torch tokens", description="Text files to NAME.bin and NAME.idx, the token files of "
+        "Megatron-LM, which a job reads: data: {train: NAME, format: megatron}.")
+    parser.add_argument("files", nargs="+", metavar="FILE",
+                        help='a document each, or .jsonl: an object with a "text" per line')
+    parser.add_argument("--tokenizer", required=True, metavar="tokenizer.json", help="as Hugging Face's models have it")
+    parser.add_argument("--to", required=True, metavar="NAME", help="where to write NAME.bin and NAME.idx")
+    parser.add_argument("--append-eod", metavar="ID|TOKEN", help="ends every document with this token")
+    options = parser.parse_args(arguments)
+    name = re.sub(r"\.(bin|idx)$", "", options.to)
+    try:
+        tokenizer = _tokenizer(options.tokenizer)
+        eod = None if options.append_eod is None else _eod(tokenizer, options.append_eod)
+        written = write(tokenizer, options.files, name, eod)
+    except (Refused, OSError) as error:
+        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        print(f"ballast_torch: {told}", file=sys.stderr)
+        return 2 if isinstance(error, (Refused, FileNotFoundError)) else 3
+    vocab = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    print(f"{name}.bin: {written.tokens:,} tokens of {4 if written.wide else 2} bytes in {written.documents:,} "
+          f"documents; the job's model.vocab is {vocab} or more")
+    return 0
