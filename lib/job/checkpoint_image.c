@@ -3,6 +3,9 @@
 
 #include "base/bytes.h"
 #include "job/checkpoint.h"
+#include "model/shard.h"
+
+#include <stdlib.h>
 
 uint64_t bl_checkpoint_image_gap(uint64_t head_bytes) {
   return bl_align_up(head_bytes, BL_CACHE_LINE_BYTES) - head_bytes;
@@ -12,13 +15,13 @@ uint64_t bl_checkpoint_image_room(uint64_t head_bytes, uint64_t size_bytes) {
   return bl_align_up(bl_checkpoint_image_gap(head_bytes) + size_bytes, BL_CACHE_LINE_BYTES);
 }
 
-// Adds one part of every tensor that the chunk saves.
-static void add_part(const bl_model_t *model, bl_chunk_span_t span, bl_checkpoint_part_t part,
-                     bl_safetensors_length_t *length) {
+// Adds one part of every tensor of the chunk that is the replica's, and that the chunk saves.
+static void add_part(const bl_model_t *model, bl_chunk_span_t span, const uint32_t *owners, uint32_t replica,
+                     bl_checkpoint_part_t part, bl_safetensors_length_t *length) {
   const uint32_t count = bl_chunk_span_parameter_count(model, span);
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t index = bl_chunk_span_parameter(model, span, i);
-    if (bl_chunk_span_owns(model, span, index)) {
+    if (owners[i] == replica && bl_chunk_span_owns(model, span, index)) {
       const bl_parameter_t parameter = bl_parameter_get(model, index);
       const uint64_t shape[] = {parameter.shape[0], parameter.shape[1]};
       char name[BL_CHECKPOINT_NAME_BYTES];
@@ -29,15 +32,23 @@ static void add_part(const bl_model_t *model, bl_chunk_span_t span, bl_checkpoin
 }
 
 bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
-                                      uint64_t *bytes) {
+                                      uint32_t replicas, uint32_t replica, uint64_t *bytes) {
   uint64_t sum = 0;
   bl_safetensors_length_t length = {0};
   if (bl_model_check(model, NULL) != BL_OK) {
     return BL_INVALID;
   }
+  uint32_t *owners = calloc(bl_shard_parameters(model, spans, span_count) + 1u, sizeof *owners);
+  bl_status_t status = owners != NULL ? bl_shard_assign(model, spans, span_count, replicas, owners) : BL_EXHAUSTED;
+  if (status != BL_OK) {
+    free(owners);
+    return status;
+  }
   for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {
+    const uint32_t *next = owners;
     for (uint32_t i = 0; i < span_count; i++) {
-      add_part(model, spans[i], (bl_checkpoint_part_t)part, &length);
+      add_part(model, spans[i], next, replica, (bl_checkpoint_part_t)part, &length);
+      next += bl_chunk_span_parameter_count(model, spans[i]);
     }
     if (part == BL_CHECKPOINT_WEIGHT || part + 1 == BL_CHECKPOINT_PARTS) { // a file ends
       const uint64_t head_bytes = bl_safetensors_length_header(&length);
@@ -45,6 +56,7 @@ bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_sp
       length = (bl_safetensors_length_t){0};
     }
   }
+  free(owners);
   *bytes = sum;
   return BL_OK;
 }

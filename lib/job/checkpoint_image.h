@@ -14,9 +14,10 @@ uint64_t bl_checkpoint_image_gap(uint64_t head_bytes);
 // What an image of `size_bytes`, its head among them, takes with the gap before it.
 uint64_t bl_checkpoint_image_room(uint64_t head_bytes, uint64_t size_bytes);
 
-// Both images of a stage with these chunks, in the order of the pipeline. BL_INVALID: not a model. A planner's question
-// (bl_footprint_image_fn of plan/evaluate/footprint.h).
+// Both images of a stage with these chunks, in the order of the pipeline, in one of `replicas` (1: there is no other).
+// BL_INVALID: not a model; BL_EXHAUSTED. A planner's question (bl_footprint_image_fn of plan/evaluate/footprint.h).
 BL_MUST_USE bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_span_t *spans,
-                                                  uint32_t span_count, uint64_t *bytes);
+                                                  uint32_t span_count, uint32_t replicas, uint32_t replica,
+                                                  uint64_t *bytes);
 
 #endif

@@ -16,11 +16,9 @@ bl_stall_cause_t bl_stall_cause_of(const char *wait) {
   static const struct {
     const char *begins;
     bl_stall_cause_t cause;
-  } waits[] = {{"activation", BL_STALL_ACTIVATION},
-               {"gradient", BL_STALL_GRADIENT},
-               {"load", BL_STALL_LOAD},
-               {"eviction", BL_STALL_SLOT},
-               {"core", BL_STALL_CORE}};
+  } waits[] = {{"activation", BL_STALL_ACTIVATION}, {"gradient", BL_STALL_GRADIENT}, {"load", BL_STALL_LOAD},
+               {"eviction", BL_STALL_SLOT},         {"core", BL_STALL_CORE},         {"gather", BL_STALL_GATHER},
+               {"reduction", BL_STALL_REDUCTION}};
   for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
     if (strncmp(wait, waits[i].begins, strlen(waits[i].begins)) == 0) {
       return waits[i].cause;

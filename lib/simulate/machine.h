@@ -36,8 +36,13 @@ typedef struct bl_machine {
                             // place of both; NULL: a stage's take the same to all
   bool shared_stores; // copies to and from one store run one at a time, whoever's they are, in the order of asking
   const bl_network_t *network; // NULL: no boundary and no path waits for another one
-  const double *const *times;  // [stages][operations] recorded durations in place of costs; NULL: costs. Of B, the
-                               // share of I is that of the costs
+  // Of one of several replicas, which all do the same at the same time; NULL: there is one. A stage gets the weights of its
+  // chunks one after the other from the start on, each before the first operation of its chunk, and brings their gradients
+  // to those that add them up one after the other, each after the chunk's last operation.
+  const double *gathers;      // [virtual stages]
+  const double *reductions;   // [virtual stages]
+  const double *const *times; // [stages][operations] recorded durations in place of costs; NULL: costs. Of B, the
+                              // share of I is that of the costs
 } bl_machine_t;
 
 // Why a stage stood still. A wait has one cause, what came last, and then, where it had to wait for a core, that one.
@@ -49,6 +54,8 @@ typedef struct bl_machine {
   X(BL_STALL_SLOT, "slot")             /* that an evicted block still holds */                                         \
   X(BL_STALL_CARD, "card")             /* that what it waits for had to wait for: others used it */                    \
   X(BL_STALL_CORE, "core")             /* another stage runs on it */                                                  \
+  X(BL_STALL_GATHER, "gather")         /* of weights that other replicas update */                                     \
+  X(BL_STALL_REDUCTION, "reduction")   /* of gradients over replicas, when all its own is done */                      \
   X(BL_STALL_END, "end")               /* all its own is done, others are not */
 
 typedef enum bl_stall_cause {
@@ -57,6 +64,11 @@ typedef enum bl_stall_cause {
 #undef X
       BL_STALL_CAUSES
 } bl_stall_cause_t;
+
+// Whether it is a cause only where there are replicas.
+static inline bool bl_stall_cause_is_of_replicas(bl_stall_cause_t cause) {
+  return cause == BL_STALL_GATHER || cause == BL_STALL_REDUCTION;
+}
 
 const char *bl_stall_cause_name(bl_stall_cause_t cause);
 // The cause of a wait that a stage tells of ("activation from stage 1", "eviction"); BL_STALL_CAUSES: one that is not

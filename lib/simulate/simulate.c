@@ -53,11 +53,14 @@ static bl_status_t allocate(const bl_schedule_t *schedule, bl_simulation_t *r) {
   return BL_OK;
 }
 
-static bl_status_t sum_up(const bl_schedule_t *schedule, const bl_costs_t *costs, const bl_machine_t *machine,
-                          bl_simulation_t *r) {
+static bl_status_t sum_up(const bl__timing_t *t, bl_simulation_t *r) {
+  const bl_schedule_t *schedule = t->schedule;
+  const bl_costs_t *costs = t->costs;
+  const bl_machine_t *machine = t->machine;
   double busiest = 0;
   for (uint32_t s = 0; s < r->stages; s++) {
-    r->t_end = fmax(r->t_end, r->end[s]);
+    r->stalls[s][BL_STALL_REDUCTION] = fmax(0, t->clocks[s].reduced - r->end[s]);
+    r->t_end = fmax(r->t_end, r->end[s] + r->stalls[s][BL_STALL_REDUCTION]);
     r->max_span = fmax(r->max_span, r->end[s] - r->start[s]);
     busiest = fmax(busiest, r->busy[s]);
   }
@@ -66,7 +69,7 @@ static bl_status_t sum_up(const bl_schedule_t *schedule, const bl_costs_t *costs
   bl_status_t status = bl_schedule_peak_slots(schedule, r->peak_slots);
   for (uint32_t s = 0; s < r->stages; s++) {
     r->peak[s] = r->peak_slots[s] * bl_schedule_block_weight(schedule);
-    r->stalls[s][BL_STALL_END] += r->t_end - r->end[s];
+    r->stalls[s][BL_STALL_END] += r->t_end - r->end[s] - r->stalls[s][BL_STALL_REDUCTION];
   }
   if (status != BL_OK || machine->times != NULL) {
     return status;
@@ -110,6 +113,14 @@ static bl_status_t check_machine(const bl_schedule_t *schedule, const bl_machine
                           machine->paths[s]);
     }
   }
+  for (uint32_t v = 0; machine->gathers != NULL && v < schedule->virtual_stages; v++) {
+    const double gather = machine->gathers[v], reduction = machine->reductions[v];
+    if (!isfinite(gather) || gather < 0 || !isfinite(reduction) || reduction < 0) {
+      return bl_error_set(err, BL_INVALID,
+                          "gather and reduction of virtual stage %u: must be numbers from 0 upwards, are %g and %g", v,
+                          gather, reduction);
+    }
+  }
   for (size_t i = 0; machine->copies != NULL && i < (size_t)schedule->stages * schedule->stages; i++) {
     if (!isfinite(machine->copies[i]) || machine->copies[i] < 0) {
       return bl_error_set(err, BL_INVALID,
@@ -126,6 +137,28 @@ static bl_status_t check_machine(const bl_schedule_t *schedule, const bl_machine
     }
   }
   return machine->network != NULL ? check_network(schedule, machine->network, err) : BL_OK;
+}
+
+static bool allocate_replicas(const bl_schedule_t *schedule, const bl_machine_t *machine, bl__timing_t *t) {
+  t->gathered = calloc(schedule->virtual_stages, sizeof *t->gathered);
+  t->left = calloc(schedule->virtual_stages, sizeof *t->left);
+  if (t->gathered == NULL || t->left == NULL) {
+    return false;
+  }
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    double until = 0;
+    for (uint32_t v = 0; v < schedule->virtual_stages; v++) {
+      if (schedule->stage_of[v] == s) {
+        until += machine->gathers[v];
+        t->gathered[v] = until;
+      }
+    }
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      const bl_op_t op = schedule->lists[s].ops[i];
+      t->left[op.virtual_stage] += bl_verb_computes((bl_verb_t)op.verb);
+    }
+  }
+  return true;
 }
 
 static bool allocate_clocks(const bl_schedule_t *schedule, const bl_machine_t *machine, bl__timing_t *t) {
@@ -147,13 +180,15 @@ static bool allocate_clocks(const bl_schedule_t *schedule, const bl_machine_t *m
     t->in = calloc(stages, sizeof *t->in);
     there = there && t->late != NULL && t->out != NULL && t->in != NULL;
   }
-  return there;
+  return there && (machine->gathers == NULL || allocate_replicas(schedule, machine, t));
 }
 
 static void free_clocks(bl__timing_t *t) {
   free(t->forward_end);
   free(t->backward_end);
   free(t->clocks);
+  free(t->gathered);
+  free(t->left);
   free(t->core_free);
   free(t->store_free);
   free(t->late);
@@ -192,10 +227,10 @@ bl_status_t bl_simulate_on(const bl_schedule_t *schedule, const bl_costs_t *cost
   bl_simulation_t made = {0};
   bl__timing_t t = {.schedule = schedule, .costs = costs, .machine = machine, .result = &made};
   status = time_operations(&t, err);
-  free_clocks(&t);
   if (status == BL_OK) {
-    status = sum_up(schedule, costs, machine, &made);
+    status = sum_up(&t, &made);
   }
+  free_clocks(&t);
   if (status != BL_OK) {
     bl_simulation_cleanup(&made);
     return status;

@@ -27,7 +27,7 @@ typedef struct bl_span {
 
 // All peaks in device-micro-batches (bl_schedule_block_weight per block).
 typedef struct bl_simulation {
-  double t_end;                      // end of the last operation
+  double t_end;                      // end of the last operation, with replicas of the last reduction
   double max_span;                   // largest (end - start) of a stage
   double bubble_total;               // 1 - busiest stage / t_end
   double bubble_span;                // 1 - busiest stage / max_span

@@ -111,6 +111,9 @@ double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_st
   const bl__stage_clock_t *clock = &t->clocks[stage];
   bl_op_t needed;
   double start = clock->free_at;
+  if (t->gathered != NULL) {
+    wait_for(&start, cause, t->gathered[op.virtual_stage], BL_STALL_GATHER);
+  }
   if (op.verb == BL_VERB_F || op.verb == BL_VERB_R) {
     wait_for(&start, cause, clock->gate, BL_STALL_SLOT);
   }
@@ -166,6 +169,9 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   r->causes[at.stage][at.index] = (uint8_t)cause;
   r->end[at.stage] = clock->free_at = end;
   r->busy[at.stage] += cost;
+  if (t->left != NULL && --t->left[op.virtual_stage] == 0) {
+    clock->reduced = fmax(clock->reduced, end) + t->machine->reductions[op.virtual_stage];
+  }
   if (t->core_free != NULL) {
     cores_put(NULL, t->core_free, t->machine->cores, 0, end); // that which is free first
   }

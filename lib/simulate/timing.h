@@ -15,6 +15,7 @@ typedef struct bl__stage_clock {
   double path_free; // end of its last evict or load
   double gate;      // whoever takes a slot waits until then for an evict to give it
   double next_gate; // the same, from the end of the next computing operation on (overlap)
+  double reduced;   // when the gradients that have been sent so far are added up
   bool started;
 } bl__stage_clock_t;
 
@@ -34,6 +35,8 @@ typedef struct bl__timing {
   double *core_free;         // [cores] a heap: the first is free first; NULL: every stage has its own
   double *store_free;        // [stages]; NULL: nobody shares a store
   bl__lane_t *out, *in;      // [stages] of cards; NULL: no network
+  double *gathered;          // [virtual stages] when its weights are there; NULL: there is one replica
+  uint32_t *left;            // [virtual stages] computing operations to come; NULL: there is one replica
   bl__stage_clock_t *clocks; // [stages]
   bl_simulation_t *result;
 } bl__timing_t;

@@ -281,6 +281,17 @@ def check_plan(folder):
     assert (best["data"], best["stages"]) == (2, 2), best
     report, _ = ballast.run_job(folder, replicas, "--local")
     assert [(stage["data"], stage["stage"]) for stage in report[0]["stages"]] == [(0, 0), (0, 1), (1, 0), (1, 1)], report[0]
+    one, two = (json.loads(ctl(folder, "simulate", replicas, "--set", f"parallel.data={data}", "-o", "json").stdout)
+                for data in (1, 2))
+    assert all("gather" not in stage["stall_seconds"] for stage in one["stages"]), one["stages"]
+    assert two["stages"][0]["stall_seconds"]["gather"] > 0 and two["stages"][0]["stall_seconds"]["reduction"] > 0, two["stages"]
+    assert all(less["memory"]["optimizer"] < more["memory"]["optimizer"] for less, more in zip(two["stages"], one["stages"]))
+    profile = os.path.join(folder, "replicas.json")
+    report, _ = ballast.run_job(folder, replicas, "--local", "--profile", profile)
+    report, _ = ballast.run_job(folder, replicas, "--local", "--predict", profile)
+    for stage in report[-1]["stages"]:
+        assert stage["waits"]["reduction"]["predicted"] >= 0 and stage["waits"]["gather"]["measured"] >= 0, stage
+        assert stage["peak_slots"]["predicted"] == stage["peak_slots"]["measured"], stage
     assert "did you mean '1f1b'" in ctl(folder, "plan", job, "--schedule", "1f1", expect=2).stderr
     assert "6x8" in ctl(folder, "plan", job, "--nodes", "six", expect=2).stderr
     for words, said in ((("plan", job, "--tensor", "2"), "--tensor: is about a cluster"),

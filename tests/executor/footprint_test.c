@@ -24,6 +24,7 @@
 typedef struct setting {
   const char *family, *dtype, *attention, *recompute, *schedule;
   bool ahead, saves, other; // of commits; checkpoints; a head that is not what the family has by itself
+  uint32_t data;            // replicas, of four parts
 } setting_t;
 
 // Shapes that leave padding in blocks and between tensors.
@@ -33,10 +34,11 @@ static void write_job(const setting_t *s, char *job, size_t bytes) {
            "model: {family: %s, layers: 8, hidden: 36, heads: 2, vocab: 101, seq: 15, tied: %s%s}\n"
            "data: {train: '%s/tests/golden/gpt2/tokens.bin', format: bin, order: sequential}\n"
            "train: {steps: 3, micro_batch: 3, micro_batches: 4, dtype: %s, post_validation: %s}\n"
-           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: %u}\n%s",
+           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: %u}\n"
+           "parallel: {data: %u, data_parts: %u}\n%s",
            s->family, (strcmp(s->family, "llama") == 0) == s->other ? "true" : "false", rest, BALLAST_SOURCE_DIR,
            s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule, s->attention, s->recompute, s->ahead ? 2 : 1,
-           s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
+           s->data, s->data > 1 ? 4 : 1, s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
 }
 
 static void expect(const setting_t *s, uint32_t stage, const char *what, double planned, uint64_t held) {
@@ -56,6 +58,8 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
                                     .options = training->layout,
                                     .post_validation = setting->ahead,
                                     .micro_batches = training->schedule->micro_batches,
+                                    .replicas = setting->data,
+                                    .fold_levels = bl_engine_fold_levels(engine),
                                     .image = setting->saves ? bl_checkpoint_image_bytes : NULL};
   bl_operation_memory_t operations;
   bl_error_t err;
@@ -99,24 +103,39 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
   }
 }
 
+static bl_engine_t *make(const char *job, uint32_t rank, const char *path) {
+  bl_engine_options_t options = {.job = job,
+                                 .job_bytes = strlen(job),
+                                 .rank = rank,
+                                 .gpu = -1,
+                                 .first_core = -1,
+                                 .unix_path = path,
+                                 .tcp_host = "127.0.0.1"};
+  bl_engine_t *engine;
+  bl_error_t err;
+  if (bl_engine_create(&options, &engine, &err) != BL_OK) {
+    fail_msg("%s\n%s", job, err.text);
+  }
+  return engine;
+}
+
+// What is planned of a stage is what the replica that takes most holds.
 static void check(const setting_t *setting) {
   char job[1024], folder[64] = "/tmp/ballast-footprint-test-XXXXXX", path[96];
   write_job(setting, job, sizeof job);
   assert_non_null(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/data", folder);
   for (uint32_t stage = 0; stage < STAGES; stage++) {
-    bl_engine_options_t options = {.job = job,
-                                   .job_bytes = strlen(job),
-                                   .rank = stage,
-                                   .gpu = -1,
-                                   .first_core = -1,
-                                   .unix_path = path,
-                                   .tcp_host = "127.0.0.1"};
-    bl_engine_t *engine;
-    bl_error_t err;
-    if (bl_engine_create(&options, &engine, &err) != BL_OK) {
-      fail_msg("%s\n%s", job, err.text);
+    uint32_t fullest = stage;
+    uint64_t most = 0;
+    for (uint32_t rank = stage; rank < setting->data * STAGES && setting->data > 1; rank += STAGES) {
+      bl_engine_t *engine = make(job, rank, path);
+      const uint64_t bytes = bl_memory_usage_total(&engine->account).current_bytes;
+      fullest = bytes > most ? rank : fullest;
+      most = bytes > most ? bytes : most;
+      bl_engine_destroy(engine);
     }
+    bl_engine_t *engine = make(job, fullest, path);
     compare(setting, engine);
     bl_engine_destroy(engine);
   }
@@ -138,7 +157,10 @@ static void planned_bytes_are_held(void **state) {
                                .schedule = schedules[(i + i / 4) % 4],
                                .ahead = i / 2 % 3 == 1,
                                .saves = i / 3 % 2 == 1,
-                               .other = i / 2 % 2 == 1};
+                               .other = i / 2 % 2 == 1,
+                               .data = i % 5 == 2   ? 2
+                                       : i % 5 == 4 ? 4
+                                                    : 1};
     check(&setting);
     seen++;
   }

@@ -3,6 +3,8 @@
 // 2205.05198, table 4), their formulas of activation bytes, and parameter counts.
 #include "plan/evaluate/footprint.h"
 #include "plan/evaluate/hardware.h"
+#include "plan/evaluate/sharing.h"
+#include "schedule/generate.h"
 
 #include "models.h"
 
@@ -128,6 +130,58 @@ static void the_executor_gets_what_the_layout_says(void **state) {
   assert_true(footprint.edges == 5 * (double)first.edge_bytes);
 }
 
+// What replicas bring to each other. On our executor each parameter is gathered by all but one and its gradient received by
+// that one: with two, what one receives is what the other gets. On a cluster it is what rings move.
+static void replicas_share_what_the_shards_say(void **state) {
+  (void)state;
+  const bl_model_t tied = gpt(4, 256, 4);
+  bl_model_t model = tied;
+  model.tied = false;
+  bl_error_t err;
+  bl_schedule_t *schedule;
+  const bl_schedule_request_t wanted = {.name = "1f1b", .stages = 2, .micro_batches = 4};
+  assert_int_equal(bl_schedule_generate(&wanted, &schedule, &err), BL_OK);
+  const bl_chunk_span_t spans[] = {{.layer_count = 2, .embedding = true},
+                                   {.first_layer = 2, .layer_count = 2, .head = true}};
+  double gathered[2], reduced[2];
+  bl_sharing_request_t request = {
+      .schedule = schedule, .model = &model, .spans = spans, .parallel = {1, false, 1, true}};
+  assert_int_equal(bl_sharing_bytes(&request, gathered, reduced), BL_OK);
+  assert_true(gathered[0] == 0 && reduced[1] == 0);
+  for (uint32_t d = 2; d <= 4; d++) {
+    request.parallel.data = d;
+    assert_int_equal(bl_sharing_bytes(&request, gathered, reduced), BL_OK);
+    for (size_t v = 0; v < 2; v++) {
+      const double all = 4 * bl_footprint_parameters(&model, spans[v]);
+      assert_true(gathered[v] >= all * (d - 1) / d && gathered[v] < all);
+      assert_true(reduced[v] >= all * (d - 1) / d && reduced[v] < all * (d - 1));
+      assert_true(d > 2 || reduced[v] == gathered[v]);
+    }
+  }
+  // The whole of a tied model in one chunk has a second gradient of its embedding.
+  const bl_chunk_span_t whole = {.layer_count = 4, .embedding = true, .head = true};
+  bl_schedule_t *alone;
+  const bl_schedule_request_t one = {.name = "1f1b", .stages = 1, .micro_batches = 4};
+  assert_int_equal(bl_schedule_generate(&one, &alone, &err), BL_OK);
+  request = (bl_sharing_request_t){.schedule = alone, .model = &tied, .spans = &whole, .parallel = {1, false, 2, true}};
+  assert_int_equal(bl_sharing_bytes(&request, gathered, reduced), BL_OK);
+  assert_true(reduced[0] == gathered[0] + 4.0 * tied.vocab * tied.hidden);
+
+  request = (bl_sharing_request_t){.schedule = schedule,
+                                   .model = &model,
+                                   .spans = spans,
+                                   .hardware = bl_hardware_find("a100-80g"),
+                                   .parallel = {.tensor = 2, .data = 4, .shard = true}};
+  const double moved = bl_footprint_parameters(&model, spans[1]) / 2 * 3 / 4;
+  assert_int_equal(bl_sharing_bytes(&request, gathered, reduced), BL_OK);
+  assert_true(gathered[1] == 2 * moved && reduced[1] == 4 * moved);
+  request.parallel.shard = false;
+  assert_int_equal(bl_sharing_bytes(&request, gathered, reduced), BL_OK);
+  assert_true(gathered[1] == 0 && reduced[1] == 8 * moved);
+  bl_schedule_destroy(schedule);
+  bl_schedule_destroy(alone);
+}
+
 // A device in the other dtype has that one's peak and bytes, and back again those of the table.
 static void dtypes_have_their_peaks(void **state) {
   (void)state;
@@ -162,6 +216,7 @@ int main(void) {
       cmocka_unit_test(layer_times_are_near_the_published_ones), cmocka_unit_test(layer_bytes_follow_the_formulas),
       cmocka_unit_test(parameters_are_those_of_the_names),       cmocka_unit_test(parameters_add_up),
       cmocka_unit_test(the_executor_gets_what_the_layout_says),  cmocka_unit_test(dtypes_have_their_peaks),
+      cmocka_unit_test(replicas_share_what_the_shards_say),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

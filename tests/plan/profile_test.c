@@ -92,6 +92,61 @@ static bl_profile_t record(const world_t *w) {
   return profile;
 }
 
+// With replicas a step has more than operations and what lies between steps: weights that come before the first operation and
+// gradients that are added up after the last one. A recorder tells them apart, and a trial adds what the job's replicas bring
+// to each other to a profile of however many.
+static void replicas_are_no_part_of_what_lies_between(void **state) {
+  (void)state;
+  world_t w;
+  open_world(&w);
+  bl_recorder_t *recorder;
+  bl_profile_t profile;
+  bl_error_t err;
+  assert_int_equal(bl_recorder_create(w.schedule, w.spans, &recorder), BL_OK);
+  const uint64_t first_ns = 5000000000u, last_ns = first_ns + (uint64_t)(w.simulation.t_end * 1e9);
+  bl_recorder_begin(recorder);
+  for (uint32_t s = 0; s < 2; s++) {
+    bl_recorder_wait(recorder, s, "gather of weights", first_ns - 3000000, first_ns + s * 1000000);
+    for (size_t i = 0; i < w.schedule->lists[s].count; i++) {
+      char cell[BL_OP_TEXT];
+      bl_span_t span = w.simulation.spans[s][i];
+      bl_recorder_add(recorder, s, bl_op_format(w.schedule->lists[s].ops[i], cell),
+                      first_ns + (uint64_t)(span.start * 1e9), first_ns + (uint64_t)(span.end * 1e9));
+    }
+    bl_recorder_wait(recorder, s, "reduction of gradients", last_ns - 2000000, last_ns + (1 - s) * 4000000);
+  }
+  bl_recorder_end(recorder, w.simulation.t_end + 0.003 + 0.004 + 0.002);
+  assert_int_equal(bl_recorder_fill(recorder, &w.model, BL_ATTENTION_NAIVE, true, &profile, &err), BL_OK);
+  bl_recorder_destroy(recorder);
+  assert_near(profile.between, 0.002);
+  profile.options = (bl_layout_options_t){.micro_batch = 2, .lean = true, .backward = BL_BACKWARD_FUSED};
+  profile.stages[0].path_rate = 1e9;
+
+  bl_trial_t one, two;
+  bl_trial_request_t request = {
+      .schedule = w.schedule, .model = &w.model, .spans = w.spans, .options = profile.options, .profile = &profile};
+  assert_int_equal(bl_trial_run(&request, &one, &err), BL_OK);
+  request.parallel = (bl_parallel_t){.tensor = 1, .data = 2, .shard = true};
+  assert_int_equal(bl_trial_run(&request, &two, &err), BL_OK);
+  // Of stage 0 the embedding is more than half: replica 0 has it, and gets its gradient from the other one, which gets it as a
+  // weight. Stage 1 gets the same, and has it in time.
+  const double embedding = 4.0 * w.model.vocab * w.model.hidden / 1e9;
+  assert_near(two.simulation.stalls[0][BL_STALL_GATHER], embedding);
+  assert_near(two.simulation.stalls[0][BL_STALL_REDUCTION], embedding);
+  assert_near(two.simulation.t_end, one.simulation.t_end + 2 * embedding);
+  assert_near(two.between, one.between);
+  assert_near(two.simulation.stalls[1][BL_STALL_GATHER], 0);
+  bl_trial_cleanup(&one);
+  bl_trial_cleanup(&two);
+  // Four stages, two of each replica, on two cores: a replica has one of them.
+  profile.cores = 2;
+  assert_int_equal(bl_trial_run(&request, &two, &err), BL_OK);
+  assert_int_equal(two.cores, 1);
+  bl_trial_cleanup(&two);
+  bl_profile_cleanup(&profile);
+  close_world(&w);
+}
+
 static void known_durations_come_back(void **state) {
   (void)state;
   world_t w;
@@ -519,6 +574,7 @@ int main(void) {
       cmocka_unit_test(copies_take_their_measured_time),
       cmocka_unit_test(stages_have_what_they_did_themselves),
       cmocka_unit_test(a_replay_is_of_the_usual_step),
+      cmocka_unit_test(replicas_are_no_part_of_what_lies_between),
       cmocka_unit_test(profiles_of_older_programs_are_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,35 @@ static void fewer_cores_lie_between(void **state) {
   }
 }
 
+// Two stages, m = 2, every operation 1 and 2 long: 0F0 0-1, 0F1 1-2, 1F0 1-2, 1B0 2-4, 1F1 4-5, 1B1 5-7, 0B0 4-6, 0B1 7-9.
+static void replicas_gather_and_add_up(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = generate("1f1b", 2, 2);
+  const double gathers[] = {0.5, 3}, reductions[] = {4, 0.5}, none[] = {0, 0}, bad[] = {0, -1};
+  const bl_machine_t replicas = {.gathers = gathers, .reductions = reductions};
+  bl_simulation_t result = simulate(schedule, &BL_COSTS_UNIT, &replicas);
+  // All of stage 0 half later; 1F0 begins at 3 in place of 1.5, so 0B1 ends at 9 + 2; its gradients are added up at 15.
+  assert_time(result.t_end, 11 + 4);
+  assert_time(result.stalls[0][BL_STALL_GATHER], 0.5);
+  assert_time(result.stalls[0][BL_STALL_REDUCTION], 4);
+  assert_time(result.stalls[0][BL_STALL_END], 0);
+  assert_time(result.stalls[1][BL_STALL_GATHER], 3);
+  assert_time(result.stalls[1][BL_STALL_REDUCTION], 0.5);
+  assert_time(result.stalls[1][BL_STALL_END], 15 - 9.5);
+  bl_simulation_cleanup(&result);
+  const bl_machine_t free_ones = {.gathers = none, .reductions = none};
+  assert_time(end_of("1f1b", 2, 2, &BL_COSTS_UNIT, &free_ones), 9);
+  // Chunks of a stage are added up one after the other, and beside operations of others.
+  const double of_chunks[] = {1, 1, 1, 1};
+  const bl_machine_t chunks = {.gathers = of_chunks, .reductions = of_chunks};
+  const double plain = end_of("interleaved", 2, 4, &BL_COSTS_UNIT, &(bl_machine_t){0});
+  assert_time(end_of("interleaved", 2, 4, &BL_COSTS_UNIT, &chunks), plain + 2);
+  bl_error_t err;
+  const bl_machine_t wrong = {.gathers = none, .reductions = bad};
+  assert_int_equal(bl_simulate_on(schedule, &BL_COSTS_UNIT, &wrong, &result, &err), BL_INVALID);
+  bl_schedule_destroy(schedule);
+}
+
 // One core, two stages, m = 2, every operation 1 and 2 long: who waited for the core has it a quarter later. A stage waits
 // for what it needs first and then for the core, and both are told.
 static void a_core_changes_hands(void **state) {
@@ -272,6 +301,8 @@ static void waits_of_stages_have_causes(void **state) {
   assert_int_equal(bl_stall_cause_of("load"), BL_STALL_LOAD);
   assert_int_equal(bl_stall_cause_of("eviction"), BL_STALL_SLOT);
   assert_int_equal(bl_stall_cause_of("core"), BL_STALL_CORE);
+  assert_int_equal(bl_stall_cause_of("gather of weights"), BL_STALL_GATHER);
+  assert_int_equal(bl_stall_cause_of("reduction of gradients"), BL_STALL_REDUCTION);
   assert_int_equal(bl_stall_cause_of("tied gradient from stage 3"), BL_STALL_CAUSES);
 }
 
@@ -281,6 +312,7 @@ int main(void) {
       cmocka_unit_test(as_many_cores_as_stages_change_nothing),
       cmocka_unit_test(fewer_cores_lie_between),
       cmocka_unit_test(a_core_changes_hands),
+      cmocka_unit_test(replicas_gather_and_add_up),
       cmocka_unit_test(a_gradient_leaves_after_its_input_part),
       cmocka_unit_test(boundaries_are_those_of_each_neighbourhood),
       cmocka_unit_test(recorded_times_take_the_place_of_costs),

@@ -5,6 +5,7 @@
 replay    one recorded step with its own durations, simulated, on two stages and on four that share two cores: within 2 %
 two       p = 2: a profile of a 1f1b run predicts other schedules and numbers of micro-batches: within 5 %
 four      p = 4 from a profile of p = 4 1f1b, the stages sharing two cores: within 10 %
+replicas  two replicas of one stage from a profile of p = 2, of two stages that share two cores from one of p = 4: within 10 %
 estimate  what the estimator says of micro-batch 1 -> 2 from two profiles, beside the measured gain: within 5 %
 
 In each round every row takes one pair of (profile, measured run), one after the other so that both see the same machine; a
@@ -22,7 +23,7 @@ sys.dont_write_bytecode = True
 import measuring  # noqa: E402
 from measuring import tell  # noqa: E402
 
-QUESTIONS = ["replay", "two", "four", "estimate"]
+QUESTIONS = ["replay", "two", "four", "replicas", "estimate"]
 CORES = 2  # that four stages share
 TWO = {"1f1b": {}, "1f1b, m 16": {"micro_batches": 16}, "gpipe": {"schedule": "gpipe"},
        "interleaved": {"schedule": "interleaved"}, "zb-h1": {"schedule": "zb-h1"},
@@ -37,13 +38,13 @@ class Bench:
         self.busy = {}   # what: predicted over measured seconds of operations
         self.checked = 0
 
-    def job(self, stages, schedule="1f1b", micro_batch=2, micro_batches=8, recompute="none"):
+    def job(self, stages, schedule="1f1b", micro_batch=2, micro_batches=8, recompute="none", data=1):
         pipeline = {"stages": stages, "schedule": schedule, "recompute": recompute}
-        if stages > CORES:
+        if stages * data > CORES:
             pipeline["cores"] = CORES
         return self.runs.job(model={key: getattr(self.options, key) for key in ("layers", "hidden", "seq")},
                              train={"steps": self.options.steps, "micro_batch": micro_batch,
-                                    "micro_batches": micro_batches}, pipeline=pipeline)
+                                    "micro_batches": micro_batches}, pipeline=pipeline, parallel={"data": data})
 
     def run(self, job, *flags):
         line = self.runs.run(job, flags=flags)[0][-1]
@@ -69,9 +70,10 @@ class Bench:
             line = self.profile(stages)[1]["replay_seconds"]
             self.add(0.02, f"replay of a recorded step, p = {stages}", line["predicted"], line["measured"])
 
-    def predict(self, stages, bound, shapes):
+    def predict(self, stages, bound, shapes, recorded=None):
+        """`recorded`: stages of the profile, where they are others."""
         for name, shape in shapes.items():
-            profile, _ = self.profile(stages)
+            profile, _ = self.profile(recorded or stages)
             line = self.run(self.job(stages, **shape), "--predict", profile)
             what = f"p = {stages}, {name}"
             sums = [sum(stage["busy_seconds"][key] for stage in line["stages"]) for key in ("predicted", "measured")]
@@ -83,6 +85,11 @@ class Bench:
 
     def four(self, _):
         self.predict(4, 0.10, FOUR)
+
+    def replicas(self, _):
+        for stages in (1, 2):
+            self.predict(stages, 0.10, {"d = 2": {"data": 2}, "d = 2, m 16": {"data": 2, "micro_batches": 16}},
+                         recorded=2 * stages)
 
     def estimate(self, number):
         shapes = [("one.json", {"micro_batch": 1, "micro_batches": 16}), ("two.json", {"micro_batch": 2, "micro_batches": 8})]

@@ -15,6 +15,8 @@ static bl_status_t fill_stage(const bl_demand_request_t *r, uint32_t stage, uint
                                 .options = r->options,
                                 .post_validation = r->post_validation,
                                 .micro_batches = r->schedule->micro_batches,
+                                .replicas = r->replicas,
+                                .fold_levels = r->fold_levels,
                                 .operations = r->operations,
                                 .image = r->image};
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {

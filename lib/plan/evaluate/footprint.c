@@ -41,14 +41,19 @@ double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
   return sum + (span.head ? norm + (m->tied && span.embedding ? 0 : words) : 0);
 }
 
-bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint) {
+// Of one replica.
+static bl_status_t measure(const bl_footprint_request_t *request, uint32_t replica, bl_footprint_t *footprint) {
+  const uint32_t replicas = request->replicas > 0 ? request->replicas : 1;
   bl_stage_memory_request_t stage = {.model = request->model,
                                      .spans = request->spans,
                                      .span_count = request->span_count,
                                      .options = request->options,
                                      .micro_batches = request->micro_batches,
                                      .batches = 1,
-                                     .post_validation = request->post_validation};
+                                     .post_validation = request->post_validation,
+                                     .replicas = replicas,
+                                     .replica = replica,
+                                     .fold_levels = request->fold_levels};
   if (request->operations != NULL) {
     stage.operations = *request->operations;
   }
@@ -56,7 +61,7 @@ bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_f
   bl_status_t status = bl_stage_memory(&stage, &memory);
   uint64_t image = 0;
   if (status == BL_OK && request->image != NULL) {
-    status = request->image(request->model, request->spans, request->span_count, &image);
+    status = request->image(request->model, request->spans, request->span_count, replicas, replica, &image);
   }
   if (status != BL_OK) {
     return status;
@@ -73,6 +78,20 @@ bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_f
       .shadow = (double)memory.shadow_bytes,
       .slot_bytes = (double)memory.slot_bytes,
       .evict_bytes = (double)memory.evict_bytes};
+  return BL_OK;
+}
+
+bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint) {
+  bl_footprint_t most = {0};
+  for (uint32_t replica = 0; replica == 0 || replica < request->replicas; replica++) {
+    bl_footprint_t one;
+    bl_status_t status = measure(request, replica, &one);
+    if (status != BL_OK) {
+      return status;
+    }
+    most = replica == 0 || bl_footprint_total(&one) > bl_footprint_total(&most) ? one : most;
+  }
+  *footprint = most;
   return BL_OK;
 }
 

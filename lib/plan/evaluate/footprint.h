@@ -44,7 +44,7 @@ double bl_footprint_parameters(const bl_model_t *model, bl_chunk_span_t span);
 
 // Bytes of the image of a checkpoint of these chunks (bl_checkpoint_image_bytes of job/checkpoint_image.h).
 typedef bl_status_t (*bl_footprint_image_fn)(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
-                                             uint64_t *bytes);
+                                             uint32_t replicas, uint32_t replica, uint64_t *bytes);
 
 typedef struct bl_footprint_request {
   const bl_model_t *model;
@@ -55,7 +55,9 @@ typedef struct bl_footprint_request {
   bl_layout_options_t options;
   bool post_validation; // train.post_validation: a second copy of weights and optimizer
   // Of our executor alone:
-  uint32_t micro_batches;                  // of a step
+  uint32_t micro_batches;                  // of a step, of one replica
+  uint32_t replicas;                       // parallel.data; 0: one. The one that takes most is counted
+  uint32_t fold_levels;                    // sums of gradients that wait (model/fold.h)
   const bl_operation_memory_t *operations; // of these options; NULL: unknown, and left out
   bl_footprint_image_fn image;             // of a checkpoint; NULL: the job writes none
 } bl_footprint_request_t;

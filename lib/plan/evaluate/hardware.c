@@ -205,12 +205,10 @@ double bl_hardware_boundary(const bl_hardware_t *hardware, const bl_model_t *mod
   return hardware->latency + bytes / (hardware->link * rate);
 }
 
-double bl_hardware_update(const bl_hardware_t *hardware, double parameters, bl_parallel_t parallel, double rate) {
+double bl_hardware_update(const bl_hardware_t *hardware, double parameters, bl_parallel_t parallel) {
   double of_device = parameters / parallel.tensor, updated = parallel.shard ? of_device / parallel.data : of_device;
-  double moved = all_reduce_bytes(of_device * sizeof(float), parallel.data);
   // Moments and master are read and written, weight and gradient once each.
-  return updated * (2.0 * hardware->moment_bytes + hardware->state_bytes) / (hardware->stream * hardware->memory_rate) +
-         moved / (hardware->link * rate);
+  return updated * (2.0 * hardware->moment_bytes + hardware->state_bytes) / (hardware->stream * hardware->memory_rate);
 }
 
 double bl_hardware_mfu(const bl_hardware_t *hardware, const bl_model_t *model, double sequences, double devices,

@@ -58,8 +58,8 @@ bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model
 // Seconds in which a boundary tensor of one micro-batch crosses a link of `rate` bytes per second.
 double bl_hardware_boundary(const bl_hardware_t *hardware, const bl_model_t *model, uint32_t micro_batch,
                             bl_parallel_t parallel, double rate);
-// Seconds between the last backward and the next step: gradients of the replicas added, optimizer applied.
-double bl_hardware_update(const bl_hardware_t *hardware, double parameters, bl_parallel_t parallel, double rate);
+// Seconds in which a device's share of `parameters` is updated: moments, weights and gradients go through its memory.
+double bl_hardware_update(const bl_hardware_t *hardware, double parameters, bl_parallel_t parallel);
 // Utilisation of the peak, in [0, 1], that a step makes: model FLOPs as published figures count them (full attention
 // square, nothing for recomputation) over time and devices.
 double bl_hardware_mfu(const bl_hardware_t *hardware, const bl_model_t *model, double sequences, double devices,

@@ -2,6 +2,7 @@
 #include "plan/evaluate/trial.h"
 
 #include "base/words.h"
+#include "plan/evaluate/sharing.h"
 #include "plan/profile/profile_use.h"
 
 #include <math.h>
@@ -17,7 +18,8 @@ typedef struct setting {
   double *paths;      // [stages]
   double *far_paths;  // [stages]
   bl_network_t network;
-  double *evenly; // durations of all operations, stage by stage, with those of E and L
+  double *gathers, *reductions; // [virtual stages]
+  double *evenly;               // durations of all operations, stage by stage, with those of E and L
   const double **times;
 } setting_t;
 
@@ -25,8 +27,15 @@ static void setting_cleanup(setting_t *s) {
   free(s->boundaries);
   free(s->paths);
   free(s->far_paths);
+  free(s->gathers);
+  free(s->reductions);
   free(s->evenly);
   free(s->times);
+}
+
+// GPUs in mixed precision, which are not laid out as our executor does.
+static bool is_mixed(const bl_trial_request_t *r) {
+  return r->hardware != NULL && r->hardware->value_bytes != sizeof(float);
 }
 
 static bl_status_t measure_stages(const bl_trial_request_t *r, bl_trial_t *trial, bl_error_t *err) {
@@ -34,7 +43,7 @@ static bl_status_t measure_stages(const bl_trial_request_t *r, bl_trial_t *trial
     bl_trial_stage_t *stage = &trial->stages[r->schedule->stage_of[v]];
     bl_footprint_request_t one = {.model = r->model, .spans = &r->spans[v], .span_count = 1, .options = r->options};
     bl_footprint_t footprint;
-    if (r->hardware != NULL && r->hardware->value_bytes != sizeof(float)) {
+    if (is_mixed(r)) {
       footprint = bl_footprint_of_cluster(&one, r->hardware, r->parallel);
     } else if (bl_footprint_of_executor(&one, &footprint) != BL_OK) {
       return bl_error_set(err, BL_INVALID, "an activation block of virtual stage %u would exceed all memory", v);
@@ -160,6 +169,40 @@ static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, b
   return BL_OK;
 }
 
+// What replicas bring to each other. A recorded step is of operations alone.
+static bl_status_t fill_sharing(const bl_trial_request_t *r, setting_t *setting, bl_error_t *err) {
+  const uint32_t chunks = r->schedule->virtual_stages;
+  if (r->parallel.data == 1 || r->replay) {
+    return BL_OK;
+  }
+  setting->gathers = calloc(chunks, sizeof(double));
+  setting->reductions = calloc(chunks, sizeof(double));
+  const bl_sharing_request_t request = {.schedule = r->schedule,
+                                        .model = r->model,
+                                        .spans = r->spans,
+                                        .hardware = is_mixed(r) ? r->hardware : NULL,
+                                        .parallel = r->parallel};
+  if (setting->gathers == NULL || setting->reductions == NULL ||
+      bl_sharing_bytes(&request, setting->gathers, setting->reductions) != BL_OK) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for what %u replicas share", r->parallel.data);
+  }
+  for (uint32_t v = 0; v < chunks; v++) {
+    double rate, latency = 0;
+    if (r->profile != NULL) {
+      rate = SEEN(r->profile, r->schedule->stage_of[v], path_rate);
+      rate = rate > 0 ? rate : COPY_BYTES_PER_SECOND;
+    } else {
+      rate = r->hardware->link * (r->update_rate > 0 ? r->update_rate : r->hardware->inter_rate);
+      latency = r->hardware->latency;
+    }
+    setting->gathers[v] = setting->gathers[v] > 0 ? latency + setting->gathers[v] / rate : 0;
+    setting->reductions[v] = latency + setting->reductions[v] / rate;
+  }
+  setting->machine.gathers = setting->gathers;
+  setting->machine.reductions = setting->reductions;
+  return BL_OK;
+}
+
 static double handover_of(const bl_trial_request_t *r) {
   return r->profile == NULL ? 0 : r->replay ? r->profile->replay.handover : r->profile->handover;
 }
@@ -183,7 +226,8 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
   } else {
     fill_links(r, trial, setting);
   }
-  return r->replay ? fill_times(r, setting, err) : BL_OK;
+  bl_status_t status = fill_sharing(r, setting, err);
+  return status == BL_OK && r->replay ? fill_times(r, setting, err) : status;
 }
 
 static double between_of(const bl_trial_request_t *r, const bl_trial_t *trial) {
@@ -194,12 +238,16 @@ static double between_of(const bl_trial_request_t *r, const bl_trial_t *trial) {
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
     most = fmax(most, trial->stages[s].parameters * r->parallel.tensor);
   }
-  double rate = r->update_rate > 0 ? r->update_rate : r->hardware->inter_rate;
-  return bl_hardware_update(r->hardware, most, r->parallel, rate);
+  return bl_hardware_update(r->hardware, most, r->parallel);
 }
 
+// Replicas on one machine have equal parts of its cores.
 static uint32_t shared_cores(const bl_trial_request_t *r) {
   uint32_t cores = r->cores > 0 ? r->cores : r->profile != NULL ? r->profile->cores : 0;
+  if (cores == 0 || cores >= r->schedule->stages * r->parallel.data) {
+    return 0;
+  }
+  cores = cores > r->parallel.data ? cores / r->parallel.data : 1;
   return cores < r->schedule->stages ? cores : 0;
 }
 

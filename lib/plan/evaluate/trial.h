@@ -12,7 +12,8 @@
 //   }
 //
 // The step is the simulated time from the first operation to the last, plus what lies between steps: votes, commit and
-// optimizer, from the profile or the device's model. A fused B releases the stage before it when its I has ended, and
+// optimizer, from the profile or the device's model. With replicas weights are gathered before a chunk's first operation and
+// gradients added up after its last one, which is part of the simulated time (plan/evaluate/sharing.h). A fused B releases the stage before it when its I has ended, and
 // stages that outnumber the cores of a profile's machine share them, as in the executor.
 //
 // Pure. Thread: any; a trial is read-only after it has run.
@@ -32,7 +33,7 @@ typedef struct bl_trial_request {
   const bl_profile_t *profile;   // NULL: the device's model
   const char *profile_name;      // for messages; NULL: "given"
   const bl_hardware_t *hardware; // NULL with a profile
-  bl_parallel_t parallel;        // of the device's model
+  bl_parallel_t parallel;        // data and shard with a profile, too
   const bl_nodes_t *nodes;       // of the stages on nodes; NULL: all on one, at hardware->intra_rate
   double update_rate;            // bytes per second between replicas; 0: hardware->inter_rate
   uint32_t cores;                // that the stages share, whatever the profile says; 0: as it says

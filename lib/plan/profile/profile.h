@@ -70,7 +70,7 @@ typedef struct bl_profile {
   uint32_t steps;  // that were recorded
   double step;     // median seconds of a step, as the report has them
   double makespan; // median seconds from the first operation to the end of the last
-  double between;  // median of what is left of a step
+  double between;  // median of what is left of a step, without what replicas bring to each other then
   // Means of a step, of these the median over steps: seconds
   double boundary; // between the end of an operation and the start of the one that waited for its result
   double handover; // until a core that an operation had is with the one that waited for it

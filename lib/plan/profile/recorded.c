@@ -143,7 +143,7 @@ bl_status_t bl_recorder_fill(const bl_recorder_t *r, const bl_model_t *model, bl
   for (uint32_t i = 0; i < r->count; i++) {
     steps[i] = r->steps[i].seconds;
     makespans[i] = r->steps[i].makespan;
-    betweens[i] = fmax(0, steps[i] - makespans[i]);
+    betweens[i] = fmax(0, steps[i] - makespans[i] - r->steps[i].shared);
   }
   p.step = bl_median(steps, r->count);
   p.makespan = bl_median(makespans, r->count);

@@ -136,6 +136,8 @@ void bl_recorder_begin(bl_recorder_t *r) {
   begin_gaps(&r->handover);
   r->first_start = INFINITY;
   r->last_end = 0;
+  r->gather_start = INFINITY;
+  r->reduction_end = 0;
   r->whole = true;
 }
 
@@ -220,6 +222,10 @@ void bl_recorder_wait(bl_recorder_t *r, uint32_t stage_index, const char *name, 
   } else if (cause == BL_STALL_CORE) {
     stage->asked_core = start;
     stage->got_core = end;
+  } else if (cause == BL_STALL_GATHER) {
+    r->gather_start = fmin(r->gather_start, start);
+  } else if (cause == BL_STALL_REDUCTION) {
+    r->reduction_end = fmax(r->reduction_end, end);
   }
 }
 
@@ -321,6 +327,8 @@ void bl_recorder_end(bl_recorder_t *r, double step_seconds) {
   }
   bl__recorded_step_t step = {.seconds = step_seconds,
                               .makespan = r->last_end - r->first_start,
+                              .shared =
+                                  fmax(0, r->first_start - r->gather_start) + fmax(0, r->reduction_end - r->last_end),
                               .means = calloc(r->schedule->virtual_stages, sizeof *step.means),
                               .times = allocate_times(r->schedule), // for the next one, until they change places
                               .ends = calloc(r->schedule->stages, sizeof *step.ends)};

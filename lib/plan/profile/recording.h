@@ -13,7 +13,8 @@ typedef struct bl__recorded_means {
 
 typedef struct bl__recorded_step {
   double seconds, makespan;
-  double boundary, handover;   // means of the step; NAN: none seen
+  double shared;             // before and after the makespan, in which replicas gathered weights and added up gradients
+  double boundary, handover; // means of the step; NAN: none seen
   bl__recorded_means_t *means; // [virtual stages]
   double **times;              // [stages][computing operations]
   double *ends;                // [stages] from the first operation of any
@@ -61,6 +62,7 @@ struct bl_recorder {
   size_t op_count, turn_count;
   bool waits; // were told of
   double first_start, last_end;
+  double gather_start, reduction_end; // of any stage
   bool whole;
   bl__recorded_gaps_t boundary, input, handover;
   bl__recorded_own_t *own; // [stages]

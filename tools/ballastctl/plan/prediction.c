@@ -2,6 +2,7 @@
 #include "ballastctl/plan/prediction.h"
 
 #include "job/checkpoint_image.h"
+#include "model/fold.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +25,14 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
 }
 
 static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_prediction_source_t *source, bl_error_t *err) {
+  const bl_grid_t *grid = &made->training->grid;
   const bl_demand_request_t request = {.schedule = made->plan.schedule,
                                        .model = &made->training->model,
                                        .spans = made->training->partition.spans,
                                        .options = made->training->layout,
                                        .post_validation = source->job->train.post_validation,
+                                       .replicas = grid->data,
+                                       .fold_levels = bl_fold_levels(grid->data_parts / grid->data),
                                        .operations = source->operations,
                                        .image =
                                            source->job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL};
@@ -67,6 +71,7 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
                                   .profile = source->profile,
                                   .profile_name = profile_name,
                                   .hardware = source->hardware,
+                                  .parallel = {.tensor = 1, .data = training->grid.data, .shard = true},
                                   .replay = source->replay};
     bl_nodes_t nodes = {0};
     if (source->cluster.nodes > 0) {

@@ -87,11 +87,13 @@ static const char *hardware_of(const arguments_t *a) {
   return a->hardware != NULL ? a->hardware : "host";
 }
 
-static json_t *stalls_json(const bl_trial_t *trial, uint32_t s) {
+static json_t *stalls_json(const bl_ctl_prediction_t *p, uint32_t s) {
   json_t *stalls = json_object();
   for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
-    json_object_set_new(stalls, bl_stall_cause_name((bl_stall_cause_t)cause),
-                        json_real(trial->simulation.stalls[s][cause]));
+    if (p->training->grid.data > 1 || !bl_stall_cause_is_of_replicas((bl_stall_cause_t)cause)) {
+      json_object_set_new(stalls, bl_stall_cause_name((bl_stall_cause_t)cause),
+                          json_real(p->trial.simulation.stalls[s][cause]));
+    }
   }
   return stalls;
 }
@@ -102,14 +104,14 @@ static json_t *stages_json(const bl_ctl_prediction_t *p) {
     const bl_trial_stage_t *stage = &p->trial.stages[s];
     const json_int_t slot_bytes = (json_int_t)p->training->stages[s].slot_bytes,
                      peak = p->trial.simulation.peak_slots[s];
-    json_array_append_new(
-        stages,
-        json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:i, s:f, s:o, s:f, s:o}", "stage", (int)s, "peak_slots",
-                  (int)peak, "lent_slots", (int)p->plan.holdings.lent[s], "slot_bytes", slot_bytes, "peak_slot_bytes",
-                  peak * slot_bytes, "evict_bytes", (json_int_t)stage->evict_bytes, "evictions", (int)stage->evictions,
-                  "loads", (int)stage->loads, "recomputed", (int)stage->recomputed, "busy_seconds",
-                  p->trial.simulation.busy[s], "stall_seconds", stalls_json(&p->trial, s), "memory_bytes",
-                  bl_footprint_total(&p->demand[s]), "memory", bl_ctl_footprint_json(&p->demand[s])));
+    json_array_append_new(stages,
+                          json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:i, s:f, s:o, s:f, s:o}", "stage",
+                                    (int)s, "peak_slots", (int)peak, "lent_slots", (int)p->plan.holdings.lent[s],
+                                    "slot_bytes", slot_bytes, "peak_slot_bytes", peak * slot_bytes, "evict_bytes",
+                                    (json_int_t)stage->evict_bytes, "evictions", (int)stage->evictions, "loads",
+                                    (int)stage->loads, "recomputed", (int)stage->recomputed, "busy_seconds",
+                                    p->trial.simulation.busy[s], "stall_seconds", stalls_json(p, s), "memory_bytes",
+                                    bl_footprint_total(&p->demand[s]), "memory", bl_ctl_footprint_json(&p->demand[s])));
   }
   return stages;
 }
@@ -160,13 +162,20 @@ static const bl_ctl_column_t columns[] = {
     {.key = "card", .title = "CARD", .right = true, .wide = true},
     {.key = "core", .title = "CORE", .right = true},
     {.key = "end", .title = "END", .right = true},
+    {.key = "gather", .title = "GATHER", .right = true}, // the last two: with replicas
+    {.key = "reduction", .title = "REDUCTION", .right = true},
 };
+#define OF_REPLICAS 2
 
 static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
   const bl_simulation_t *s = &p->trial.simulation;
+  char replicas[48] = "";
+  if (p->training->grid.data > 1) {
+    snprintf(replicas, sizeof replicas, " in each of %u replicas", p->training->grid.data);
+  }
   printf(
-      "%s, %u stage%s, %u micro-batch%s: step %.4g s = %.4g s of operations + %.3g s between steps; bubble %.1f %%\n",
-      p->plan.schedule->name, p->plan.schedule->stages, bl_plural(p->plan.schedule->stages),
+      "%s, %u stage%s%s, %u micro-batch%s: step %.4g s = %.4g s of operations + %.3g s between steps; bubble %.1f %%\n",
+      p->plan.schedule->name, p->plan.schedule->stages, bl_plural(p->plan.schedule->stages), replicas,
       p->plan.schedule->micro_batches, bl_one_or_many(p->plan.schedule->micro_batches, "", "es"), p->trial.step,
       s->t_end, p->trial.between, 100 * s->bubble_total);
   if (a->profile != NULL) {
@@ -190,7 +199,8 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
       printf("of MEMORY " BL_CTL_OPERATIONS_LEFT_OUT " are left out: %s\n\n", unknown->text);
     }
     shown = table_rows(p);
-    status = bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], shown, stdout);
+    const size_t shown_columns = sizeof columns / sizeof columns[0] - (p->training->grid.data > 1 ? 0 : OF_REPLICAS);
+    status = bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, shown_columns, shown, stdout);
   } else {
     const bl_simulation_t *s = &p->trial.simulation;
     shown =
@@ -216,9 +226,10 @@ static bl_status_t read_cluster(const arguments_t *a, const bl_job_t *job, bl_ct
   }
   bl_status_t status = bl_ctl_cluster_read(&a->cluster, source->hardware, cluster, err);
   if (status == BL_OK && cluster->nodes > 0 &&
-      job->pipeline.stages > (int64_t)cluster->nodes * cluster->devices_per_node) {
-    return bl_error_set(err, BL_INVALID, "--nodes %s: has no room for the %lld stages of the job", a->cluster.nodes,
-                        (long long)job->pipeline.stages);
+      job->pipeline.stages * job->parallel.data > (int64_t)cluster->nodes * cluster->devices_per_node) {
+    return bl_error_set(err, BL_INVALID, "--nodes %s: has no room for the %lld %s of the job", a->cluster.nodes,
+                        (long long)(job->pipeline.stages * job->parallel.data),
+                        job->parallel.data > 1 ? "ranks" : "stages");
   }
   source->order = (bl_node_order_t)a->order;
   return status;

@@ -55,7 +55,9 @@ static void add_stage(const tracing_t *t, uint32_t stage) {
                                .slots_in_use = walk.held},
         span.start, span.end);
   }
-  add_wait(t, stage, BL_STALL_END, 0, free_at, t->simulation->t_end);
+  const double reduced = free_at + t->simulation->stalls[stage][BL_STALL_REDUCTION];
+  add_wait(t, stage, BL_STALL_REDUCTION, 0, free_at, reduced);
+  add_wait(t, stage, BL_STALL_END, 0, reduced, t->simulation->t_end);
 }
 
 bl_status_t bl_ctl_simulated_trace_write(const bl_schedule_t *schedule, const bl_simulation_t *simulation,

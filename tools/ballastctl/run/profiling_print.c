@@ -53,7 +53,10 @@ static double predicted_wait(const bl_ctl_profiling_t *p, uint32_t s, int cause)
   return cause < BL_STALL_CAUSES ? p->prediction.trial.simulation.stalls[s][cause] : 0;
 }
 
-static bool is_wait(int cause) {
+static bool is_wait(const bl_ctl_profiling_t *p, int cause) {
+  if (cause < BL_STALL_CAUSES && bl_stall_cause_is_of_replicas((bl_stall_cause_t)cause)) {
+    return p->training->grid.data > 1;
+  }
   return cause != BL_STALL_END && cause != BL_STALL_CARD; // the end is none, and no card stands inside of a machine
 }
 
@@ -74,13 +77,17 @@ static void print_waits(const bl_ctl_profiling_t *p, FILE *stream) {
                                             {.key = "load", .title = "LOAD", .right = true},
                                             {.key = "slot", .title = "SLOT", .right = true},
                                             {.key = "core", .title = "CORE", .right = true},
-                                            {.key = "other", .title = "OTHER", .right = true}};
+                                            {.key = "other", .title = "OTHER", .right = true},
+                                            {.key = "gather", .title = "GATHER", .right = true},
+                                            {.key = "reduction", .title = "REDUCTION", .right = true}};
+  const size_t of_replicas = p->training->grid.data > 1 ? 0 : 2; // columns that are left out
   json_t *rows = json_array();
   fprintf(stream, "\nwaits by cause, predicted / mean of %llu traced steps\n", (unsigned long long)p->traced);
   for (uint32_t s = 0; s < p->stage_count; s++) {
     json_array_append_new(rows, waits_row(p, s));
   }
-  if (bl_ctl_print_rows(BL_CTL_TABLE, columns, sizeof columns / sizeof columns[0], rows, stream) != BL_OK) {
+  if (bl_ctl_print_rows(BL_CTL_TABLE, columns, sizeof columns / sizeof columns[0] - of_replicas, rows, stream) !=
+      BL_OK) {
     fputs("(the table of waits could not be printed)\n", stderr);
   }
   json_decref(rows);
@@ -123,7 +130,7 @@ static json_t *both(json_t *predicted, json_t *measured) {
 static json_t *waits_json(const bl_ctl_profiling_t *p, uint32_t s) {
   json_t *waits = json_object();
   for (int cause = 0; cause < BL__WAIT_CAUSES; cause++) {
-    if (is_wait(cause)) {
+    if (is_wait(p, cause)) {
       json_object_set_new(waits, cause_name(cause),
                           both(json_real(predicted_wait(p, s, cause)), json_real(waited(p, s, cause))));
     }

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/evaluate/sharing.h"
+
+#include "model/shard.h"
+#include "plan/evaluate/footprint.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void count_rings(const bl_sharing_request_t *r, double *gathered, double *reduced) {
+  const double share = (r->parallel.data - 1.0) / r->parallel.data;
+  for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
+    const double moved = share * bl_footprint_parameters(r->model, r->spans[v]) / r->parallel.tensor;
+    gathered[v] = r->parallel.shard ? moved * r->hardware->value_bytes : 0;
+    reduced[v] = moved * sizeof(float) * (r->parallel.shard ? 1 : 2);
+  }
+}
+
+// Of one chunk; `owners` are those of its parameters.
+static void count_chunk(const bl_sharing_request_t *r, bl_chunk_span_t span, const uint32_t *owners, double *gathered,
+                        double *reduced) {
+  const uint32_t count = bl_chunk_span_parameter_count(r->model, span);
+  for (uint32_t replica = 0; replica < r->parallel.data; replica++) {
+    double own = 0, others = 0, second = 0;
+    for (uint32_t i = 0; i < count; i++) {
+      const bl_parameter_t parameter = bl_parameter_get(r->model, bl_chunk_span_parameter(r->model, span, i));
+      const double bytes = (double)parameter.elements * sizeof(float);
+      *(owners[i] == replica ? &own : &others) += bytes;
+      if (i == 0 && owners[i] == replica && bl_chunk_span_two_gradients(r->model, span)) {
+        second = bytes;
+      }
+    }
+    *gathered = fmax(*gathered, others);
+    *reduced = fmax(*reduced, (own + second) * (r->parallel.data - 1));
+  }
+}
+
+static bl_status_t count_stage(const bl_sharing_request_t *r, uint32_t stage, bl_chunk_span_t *spans, double *gathered,
+                               double *reduced) {
+  uint32_t count = 0;
+  for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
+    if (r->schedule->stage_of[v] == stage) {
+      spans[count++] = r->spans[v];
+    }
+  }
+  uint32_t *owners = calloc(bl_shard_parameters(r->model, spans, count) + 1u, sizeof *owners);
+  bl_status_t status =
+      owners != NULL ? bl_shard_assign(r->model, spans, count, r->parallel.data, owners) : BL_EXHAUSTED;
+  const uint32_t *next = owners;
+  for (uint32_t v = 0; v < r->schedule->virtual_stages && status == BL_OK; v++) {
+    if (r->schedule->stage_of[v] == stage) {
+      count_chunk(r, r->spans[v], next, &gathered[v], &reduced[v]);
+      next += bl_chunk_span_parameter_count(r->model, r->spans[v]);
+    }
+  }
+  free(owners);
+  return status;
+}
+
+bl_status_t bl_sharing_bytes(const bl_sharing_request_t *request, double *gathered, double *reduced) {
+  const bl_schedule_t *schedule = request->schedule;
+  for (uint32_t v = 0; v < schedule->virtual_stages; v++) {
+    gathered[v] = reduced[v] = 0;
+  }
+  if (request->parallel.data <= 1) {
+    return BL_OK;
+  }
+  if (request->hardware != NULL) {
+    count_rings(request, gathered, reduced);
+    return BL_OK;
+  }
+  bl_chunk_span_t *spans = calloc(schedule->virtual_stages, sizeof *spans);
+  bl_status_t status = spans != NULL ? BL_OK : BL_EXHAUSTED;
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    status = count_stage(request, s, spans, gathered, reduced);
+  }
+  free(spans);
+  return status;
+}
