@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -88,7 +89,7 @@ class park:  # noqa: N801, a verb as it is used
             raise ValueError(f"prefetch: {prefetch} is less than 0")
         self._store, self._min_bytes, self._prefetch = store, parse_bytes(min_bytes), prefetch
         self._on_loss, self._recompute = on_loss, recompute
-        self._open: list[tuple[Region, saved_tensors_hooks]] = []
+        self._open = threading.local()  # hooks are a thread's, too
 
     def _begin(self, recompute: Callable[[], None] | None) -> Region:
         refuse_compile()
@@ -103,11 +104,13 @@ class park:  # noqa: N801, a verb as it is used
         region = self._begin(_restoring(self._recompute))
         hooks = saved_tensors_hooks(region.pack, region.unpack)
         hooks.__enter__()
-        self._open.append((region, hooks))
+        if not hasattr(self._open, "regions"):
+            self._open.regions = []
+        self._open.regions.append((region, hooks))
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        region, hooks = self._open.pop()
+        region, hooks = self._open.regions.pop()
         hooks.__exit__(*exception)
         region.finish()
 

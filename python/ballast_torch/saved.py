@@ -124,6 +124,7 @@ class Region:
         self._leave: dict[int, StorageWeakRef] = {}
         self._filling: Chunk | None = None
         self._chunks: list[weakref.ref[Chunk]] = []  # in the order of the forward pass
+        self._live = 0  # of them when they were counted last
         self._count = 0
         self._again: list[torch.Tensor] | None = None
 
@@ -176,14 +177,14 @@ class Region:
         if entry.size > store.chunk_bytes:
             entry.chunk = store._park_large(data)
             if entry.chunk is not None:
-                self._chunks.append(weakref.ref(entry.chunk))
+                self._follow(entry.chunk)
         else:
             at = -(-self._filling.segments[0].used // ALIGNMENT) * ALIGNMENT if self._filling is not None else 0
             if self._filling is None or at + entry.size > store.chunk_bytes:
                 self.seal()
                 self._filling, at = store._begin_chunk(), 0
                 if self._filling is not None:
-                    self._chunks.append(weakref.ref(self._filling))
+                    self._follow(self._filling)
             if self._filling is not None:
                 segment = self._filling.segments[0]
                 segment.memory[at:at + entry.size].copy_(data)
@@ -191,6 +192,16 @@ class Region:
                 entry.chunk, entry.offset = self._filling, at
         if entry.chunk is None:
             store._counts["kept"] += 1
+
+    def _follow(self, chunk: Chunk) -> None:
+        """The next one in the order of the forward pass."""
+        if len(self._chunks) >= 2 * self._live + 64:  # a region without an end
+            alive = [ref for ref in self._chunks if ref() is not None]
+            for index, ref in enumerate(alive):
+                ref().index = index
+            self._chunks, self._live = alive, len(alive)
+        chunk.index = len(self._chunks)
+        self._chunks.append(weakref.ref(chunk))
 
     def seal(self) -> None:
         """What was saved until now leaves; more may come."""
@@ -260,9 +271,8 @@ class Region:
         """Backward passes come from the end: what was parked before is needed next."""
         if self.prefetch == 0:
             return
-        known = [ref() for ref in self._chunks]
-        at = next((i for i in range(len(known) - 1, -1, -1) if known[i] is chunk), 0)
-        for other in known[max(at - self.prefetch, 0):at]:
+        for ref in self._chunks[max(chunk.index - self.prefetch, 0):chunk.index]:
+            other = ref()
             if other is not None and other.unread > 0:
                 self.store._prefetch(other)
 

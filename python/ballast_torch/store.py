@@ -58,10 +58,11 @@ class Segment:
 class Chunk:
     """Saved bytes that leave and come back together."""
 
-    __slots__ = ("segments", "generation", "sealed", "buffer", "loads", "alive", "unread", "__weakref__")
+    __slots__ = ("segments", "generation", "index", "sealed", "buffer", "loads", "alive", "unread", "__weakref__")
 
     def __init__(self, segments: list[Segment], generation: int) -> None:
         self.segments, self.generation = segments, generation
+        self.index = 0  # among the chunks of its region
         self.sealed = False
         self.buffer: torch.Tensor | None = None  # uint8, of all of it, when loaded or being loaded
         self.loads: list[tuple[Segment, int, _native.Ticket | None]] | None = None  # at which byte; None: not begun
