@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PARTS_BYTES_MAX (UINT64_C(1) << 62)
+
 typedef struct piece {
   uint64_t offset, bytes;
   bool used;
@@ -159,4 +161,40 @@ bl_status_t bl_client_heap_release(bl_client_heap_t *heap, void *at, bl_error_t 
   }
   pthread_mutex_unlock(&heap->mutex);
   return status;
+}
+
+uint64_t bl_client_heap_gathered(const bl_client_part_t *parts, size_t index) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < index; i++) {
+    bytes += bl_align_up(parts[i].bytes, BL_CLIENT_PART_ALIGNMENT);
+  }
+  return bytes;
+}
+
+bl_status_t bl_client_heap_gather(bl_client_heap_t *heap, const bl_client_part_t *parts, size_t count, void **at,
+                                  uint64_t *bytes, bl_error_t *err) {
+  uint64_t all = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (parts[i].bytes > PARTS_BYTES_MAX - all) {
+      return bl_error_set(err, BL_INVALID, "parts of more than 2^62 bytes");
+    }
+    all += bl_align_up(parts[i].bytes, BL_CLIENT_PART_ALIGNMENT);
+  }
+  void *found = NULL;
+  bl_status_t status = bl_client_heap_acquire(heap, all, &found, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  uint8_t *to = found;
+  for (size_t i = 0; i < count; i++) {
+    const size_t part = (size_t)parts[i].bytes, padded = (size_t)bl_align_up(part, BL_CLIENT_PART_ALIGNMENT);
+    if (part > 0) {
+      memcpy(to, parts[i].base, part);
+    }
+    memset(to + part, 0, padded - part); // nothing of earlier blocks goes along
+    to += padded;
+  }
+  *at = found;
+  *bytes = all;
+  return BL_OK;
 }

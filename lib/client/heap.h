@@ -30,6 +30,20 @@ void bl_client_heap_destroy(bl_client_heap_t *heap);
 BL_MUST_USE bl_status_t bl_client_heap_acquire(bl_client_heap_t *heap, uint64_t bytes, void **at, bl_error_t *err);
 // NULL is fine. BL_INVALID: nothing that was acquired begins there.
 BL_MUST_USE bl_status_t bl_client_heap_release(bl_client_heap_t *heap, void *at, bl_error_t *err);
+// Many pieces of any memory as one, so that they leave as one block: acquires what all of them take and copies them there, one
+// after the other. Where a piece lies in it is known without a table: bl_client_heap_gathered.
+typedef struct bl_client_part {
+  const void *base; // any; NULL where there are no bytes
+  uint64_t bytes;
+} bl_client_part_t;
+// *bytes: what there is to evict, from *at. BL_EXHAUSTED as above. BL_INVALID: no bytes at all, or more than 2^62.
+BL_MUST_USE bl_status_t bl_client_heap_gather(bl_client_heap_t *heap, const bl_client_part_t *parts, size_t count,
+                                              void **at, uint64_t *bytes, bl_error_t *err);
+// Where part `index` of `parts` begins in what was gathered, or loaded again: bytes from the start, a multiple of
+// BL_CLIENT_PART_ALIGNMENT. `count` itself says where all of them end.
+#define BL_CLIENT_PART_ALIGNMENT 64
+uint64_t bl_client_heap_gathered(const bl_client_part_t *parts, size_t index);
+
 // Bytes that are free, all together, and of the largest piece. Either may be NULL.
 void bl_client_heap_free_bytes(bl_client_heap_t *heap, uint64_t *all_bytes, uint64_t *largest_bytes);
 

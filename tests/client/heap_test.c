@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the heap over memory that blocks leave from: random walks in which no two pieces overlap, all are aligned and keep
 // what was written, what does not fit is refused with what is free, and at the end all is one free piece again; releases of
-// what was never given, or twice; several threads; blocks that go to a store from their piece and come back there.
+// what was never given, or twice; several threads; blocks that go to a store from their piece and come back there; parts of
+// other memory that leave as one block.
 #include "client/fixture.h"
 #include "client/heap.h"
 
@@ -165,12 +166,62 @@ static void test_blocks_leave_from_pieces(void **state) {
   unmake(&memory, heap);
 }
 
+static void test_parts_leave_as_one(void **state) {
+  bl_error_t err = {0};
+  bl_client_source_t memory;
+  bl_client_heap_t *heap = NULL;
+  make(&memory, &heap);
+  static uint8_t tensors[3][5000], back[GRANULE];
+  const bl_client_part_t parts[] = {
+      {.base = tensors[0], .bytes = 5000}, {0}, {.base = tensors[1], .bytes = 64}, {.base = tensors[2], .bytes = 1}};
+  for (uint64_t i = 0; i < 3; i++) {
+    fill(tensors[i], sizeof tensors[i], i);
+  }
+  void *at = NULL, *other = NULL;
+  uint64_t bytes = 0;
+  memset(memory.base, 0xee, memory.bytes);
+  must(bl_client_heap_gather(heap, parts, 4, &at, &bytes, &err), &err);
+  assert_int_equal(bytes, 5056 + 64 + 64);
+  const uint64_t begins[] = {0, 5056, 5056, 5120, 5184};
+  for (size_t i = 0; i <= 4; i++) {
+    assert_int_equal(bl_client_heap_gathered(parts, i), begins[i]);
+  }
+  assert_int_equal(bl_client_heap_gather(heap, parts + 1, 1, &other, &bytes, &err), BL_INVALID); // no bytes
+  const bl_client_part_t huge[] = {{.base = tensors, .bytes = UINT64_MAX - 3}, {.base = tensors, .bytes = 64}};
+  assert_int_equal(bl_client_heap_gather(heap, huge, 2, &other, &bytes, &err), BL_INVALID);
+  const bl_client_part_t large[] = {{.base = memory.base, .bytes = BYTES}};
+  assert_int_equal(bl_client_heap_gather(heap, large, 1, &other, &bytes, &err), BL_EXHAUSTED);
+  assert_null(other);
+
+  bl_client_options_t options = options_of(*state, 0);
+  options.path = BL_CLIENT_PATH_SHM;
+  bl_client_t *client = NULL;
+  uint64_t room = 0;
+  options.sources = &memory;
+  must(bl_client_open(&options, &client, &err), &err);
+  reserve(client, GRANULE, 1, &room);
+  must(bl_client_evict(client, room, at, begins[4], NULL, &err), &err);
+  must(bl_client_heap_release(heap, at, &err), &err);
+  must(bl_client_load(client, room, back, begins[4], &err), &err);
+  for (size_t i = 0; i < 4; i++) {
+    if (parts[i].bytes > 0) {
+      assert_memory_equal(back + begins[i], parts[i].base, parts[i].bytes);
+    }
+  }
+  for (uint64_t i = 5000; i < begins[4]; i++) { // between them nothing of what was there
+    assert_true(back[i] == 0 || i >= begins[2]);
+  }
+  bl_client_close(client);
+  unmake(&memory, heap);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_walk),
       cmocka_unit_test(test_what_is_refused),
       cmocka_unit_test(test_threads),
       cmocka_unit_test_setup_teardown(test_blocks_leave_from_pieces, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_parts_leave_as_one, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

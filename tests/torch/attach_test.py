@@ -26,6 +26,12 @@ KINDS = {"1f1b": (Schedule1F1B, 1), "gpipe": (ScheduleGPipe, 1), "interleaved": 
          "looped-bfs": (ScheduleLoopedBFS, 2), "interleaved-zb": (ScheduleInterleavedZeroBubble, 2),
          "zb-v": (ScheduleZBVZeroBubble, 2)}
 
+LOST = [("1f1b", 3), ("1f1b", 6), ("zb-v", 14)]
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9):
+    print(f"SKIPPED zb-v: PyTorch {torch.__version__} cannot run it over gloo, where stages of one rank follow each other")
+    KINDS.pop("zb-v")
+    LOST.pop()
+
 
 def part():
     return nn.Sequential(nn.Linear(HIDDEN, 4 * HIDDEN), nn.GELU(), nn.Dropout(0.1), nn.Linear(4 * HIDDEN, HIDDEN), nn.Tanh())
@@ -76,12 +82,14 @@ def spawn(function, *arguments):
 
 def run_kind(rank, folder, kind, addresses):
     begin(rank, folder, kind)
-    expected = [Pipeline(kind, rank).step() for _ in range(2)]
-    assert same(*expected), "the schedule alone is not the same twice"
+    # The first step of a schedule may try shapes out, and take random numbers for that.
+    alone = Pipeline(kind, rank)
+    first, expected = alone.step(), alone.step()
+    assert same(alone.step(), expected), "the schedule alone is not the same twice"
     pipeline = Pipeline(kind, rank)
     with bt.Store(addresses[RANKS - 1 - rank], job=kind, rank=rank, size="48 MiB", chunk="256 KiB") as store:
         whole = bt.attach(pipeline.schedule, store)
-        assert same(pipeline.step(), expected[0]), "measured only"
+        assert same(pipeline.step(), first) and same(pipeline.step(), expected), "measured only"
         assert not whole.residency.parked and store.stats()["parked"] == 0
         block = store.stats()["held_peak"] / whole.residency.without
         whole.detach()
@@ -97,7 +105,7 @@ def run_kind(rank, folder, kind, addresses):
             before = store.stats()["parked"]
             store.reset_peak()
             for _ in range(STEPS):
-                assert same(pipeline.step(), expected[0]), f"rank {rank}, prefetch {prefetch}: other bits"
+                assert same(pipeline.step(), expected), f"rank {rank}, prefetch {prefetch}: other bits"
             stats, residency = store.stats(), attachment.residency
             assert residency.peak <= level and bool(residency.parked) == (residency.without > level), residency
             assert (stats["parked"] > before) == bool(residency.parked) and stats["kept"] == 0 == stats["lost"], stats
@@ -105,7 +113,7 @@ def run_kind(rank, folder, kind, addresses):
             assert stats["held_peak"] <= level * block + RANKS * COUNT * 4096, (stats, level, block, residency)
             assert stats["held"] == 0 or stats["held"] < block, stats
             attachment.detach()
-        assert same(pipeline.step(), expected[0]) and "_ballast" not in vars(pipeline.schedule), "detached"
+        assert same(pipeline.step(), expected) and "_ballast" not in vars(pipeline.schedule), "detached"
     dist.destroy_process_group()
 
 
@@ -113,6 +121,7 @@ def run_without_size(rank, folder, addresses):
     """Nothing is said of how much: the first step is measured."""
     begin(rank, folder, "no-size")
     pipeline = Pipeline("1f1b", rank)
+    pipeline.step()
     expected = pipeline.step()
     with bt.Store(addresses[RANKS - 1 - rank], job="no-size", rank=rank, chunk="256 KiB") as store:
         bt.attach(pipeline.schedule, store, cap=2, min_bytes=1 << 10)
@@ -126,6 +135,7 @@ def run_lost(rank, folder, kind, addresses, pids, on_loss, at):
     """The store that rank 0 parks at is killed after its at-th action of a step."""
     begin(rank, folder, f"lost-{kind}-{on_loss}-{at}")
     pipeline = Pipeline(kind, rank)
+    pipeline.step()
     expected = pipeline.step()
     store = bt.Store(addresses[RANKS - 1 - rank], job="lost", rank=rank, size="48 MiB", chunk="256 KiB", deadline=5)
     attachment = bt.attach(pipeline.schedule, store, cap=2, min_bytes=1 << 10, on_loss=on_loss)
@@ -226,7 +236,7 @@ def main():
         print("ok without a size the first step is measured", flush=True)
         spawn(run_mistakes, folder, addresses)
         print("ok mistakes are named", flush=True)
-        for i, (kind, at) in enumerate((("1f1b", 3), ("1f1b", 6), ("zb-v", 14))):
+        for i, (kind, at) in enumerate(LOST):
             with a_store(folder, name=f"dies{i}") as dies:
                 spawn(run_lost, folder, kind, [*addresses[:-1], dies.address],
                       [*(service.pid for service in running[:-1]), dies.pid], "recompute", at)
